@@ -1,0 +1,257 @@
+package orchestrator
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Plan is what a term decided, and, after the term, what came of it. It is
+// made anew by each term and never changed afterwards; its slices are the
+// reader's to read, not to change. It marshals to JSON, and its String is a
+// table for people.
+type Plan[W, T comparable] struct {
+	// Stats says how the term went in figures; its Term is the identity.
+	Stats TermStats `json:"stats"`
+	// Changes holds every start, stop and move, in the order planned: by task,
+	// tasks in the order they were first heard of.
+	Changes []Change[W, T] `json:"changes"`
+	// Waiting holds every instance that is wanted but has no place on an
+	// answering worker, and every copy that a draining worker cannot hand on,
+	// each with the reason.
+	Waiting []Waiting[W, T] `json:"waiting"`
+	// Avoided holds the workers, and the pairs of task and worker, to which
+	// nothing is added for a while because it failed before.
+	Avoided []Avoided[W, T] `json:"avoided"`
+	// Workers is what each worker ran when the term began and was to run when
+	// it is over, in the order they were added.
+	Workers []WorkerPlan[W] `json:"workers"`
+}
+
+// WorkerPlan is a worker's row in a [Plan].
+type WorkerPlan[W comparable] struct {
+	Name W `json:"name"`
+	// State is how the term saw the worker, Draining whether it is to end
+	// empty, and Avoided whether it gets nothing because it failed before.
+	State    State `json:"state"`
+	Draining bool  `json:"draining,omitempty"`
+	Avoided  bool  `json:"avoided,omitempty"`
+	// Before and After count its tasks.
+	Before int `json:"before"`
+	After  int `json:"after"`
+}
+
+// Change is one start, stop or move of an instance.
+type Change[W, T comparable] struct {
+	Kind ChangeKind
+	Task T
+	// From is where it stops: the zero value in a start.
+	From W
+	// To is where it starts: the zero value in a stop.
+	To W
+	// Outcome is what came of it.
+	Outcome Outcome
+	// Err is why it did not succeed; nil where it did, or was only planned.
+	Err error
+}
+
+// MarshalJSON leaves out the end that a start or a stop does not have, and
+// writes Err as its text.
+func (c Change[W, T]) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Op      ChangeOp `json:"op"`
+		Reason  Reason   `json:"reason"`
+		Task    T        `json:"task"`
+		From    *W       `json:"from,omitempty"`
+		To      *W       `json:"to,omitempty"`
+		Outcome Outcome  `json:"outcome"`
+		Err     string   `json:"err,omitempty"`
+	}{Op: c.Kind.Op, Reason: c.Kind.Reason, Task: c.Task, Outcome: c.Outcome, Err: errText(c.Err)}
+	if c.Kind.Op != Start {
+		out.From = &c.From
+	}
+	if c.Kind.Op != Stop {
+		out.To = &c.To
+	}
+	return json.Marshal(out)
+}
+
+// ChangeKind is what a change does, and why.
+type ChangeKind struct {
+	Op     ChangeOp
+	Reason Reason
+}
+
+// String returns for example "move/drain".
+func (k ChangeKind) String() string { return string(k.Op) + "/" + string(k.Reason) }
+
+// MarshalText returns what String does.
+func (k ChangeKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// ChangeOp is what a change does.
+type ChangeOp string
+
+// What a change does: Start has a To, Stop a From, and Move both.
+const (
+	Start ChangeOp = "start"
+	Stop  ChangeOp = "stop"
+	Move  ChangeOp = "move"
+)
+
+// Reason says why something changes or waits.
+type Reason string
+
+// The reasons of changes.
+const (
+	// ReasonMissing starts an instance that nobody runs.
+	ReasonMissing Reason = "missing"
+	// ReasonLost starts an instance whose worker was lost.
+	ReasonLost Reason = "lost"
+	// ReasonUnexpected stops a task that nobody expects.
+	ReasonUnexpected Reason = "unexpected"
+	// ReasonSurplus stops an instance beyond those wanted.
+	ReasonSurplus Reason = "surplus"
+	// ReasonRebalance moves an instance for an even spread.
+	ReasonRebalance Reason = "rebalance"
+	// ReasonDrain moves an instance away from a draining worker.
+	ReasonDrain Reason = "drain"
+	// ReasonProbe gives a single task to a worker that failed before, to learn
+	// whether it works again.
+	ReasonProbe Reason = "probe"
+)
+
+// The reasons of waiting.
+const (
+	// ReasonHeld: a silent worker, named, may still run the instance.
+	ReasonHeld Reason = "held"
+	// ReasonUnheard: a worker, named, was never heard since this leader
+	// started, and may run anything.
+	ReasonUnheard Reason = "unheard"
+	// ReasonNoWorker: no worker is open to new tasks.
+	ReasonNoWorker Reason = "no open worker"
+	// ReasonNoOtherWorker: every worker that could take the instance already
+	// runs one of the same task.
+	ReasonNoOtherWorker Reason = "no other worker"
+	// ReasonAvoided: the workers that could take the instance failed to before.
+	ReasonAvoided Reason = "avoided"
+)
+
+// Outcome is what came of a change.
+type Outcome string
+
+// The outcomes of changes.
+const (
+	// OutcomePlanned: not carried out, because [Orchestrator.Plan] writes
+	// nothing.
+	OutcomePlanned Outcome = "planned"
+	// OutcomeDone: every call was acknowledged.
+	OutcomeDone Outcome = "done"
+	// OutcomeFailed: refused for certain. A task that had been stopped for it
+	// is missing.
+	OutcomeFailed Outcome = "failed"
+	// OutcomeReturned: a move whose task was stopped, could not be started at
+	// its new place, and runs again where it came from.
+	OutcomeReturned Outcome = "returned"
+	// OutcomeUnknown: a call's answer was lost or late; the next term looks.
+	OutcomeUnknown Outcome = "unknown"
+	// OutcomeStopping: the stop takes its time; a later term goes on with it.
+	OutcomeStopping Outcome = "stopping"
+	// OutcomeSkipped: not begun in this term.
+	OutcomeSkipped Outcome = "skipped"
+)
+
+// Waiting is an instance, or several of one task, without a place.
+type Waiting[W, T comparable] struct {
+	Task      T
+	Instances int
+	Reason    Reason
+	// Worker is the one that a held instance may run on, that a draining one
+	// stays on, or that was never heard; Named says whether there is one.
+	Worker W
+	Named  bool
+}
+
+// MarshalJSON leaves out the worker where none is named.
+func (w Waiting[W, T]) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Task      T      `json:"task"`
+		Instances int    `json:"instances"`
+		Reason    Reason `json:"reason"`
+		Worker    *W     `json:"worker,omitempty"`
+	}{Task: w.Task, Instances: w.Instances, Reason: w.Reason}
+	if w.Named {
+		out.Worker = &w.Worker
+	}
+	return json.Marshal(out)
+}
+
+// Avoided is a worker, or a pair of task and worker, that gets nothing for a
+// while because it failed before.
+type Avoided[W, T comparable] struct {
+	Worker W
+	// Task is the one avoided at Worker; Whole says that the worker gets no
+	// task at all, and Task is the zero value.
+	Task  T
+	Whole bool
+	// Until is the number of the first term that tries again.
+	Until uint64
+	// Failures counts those in a row.
+	Failures int
+	// Err is the latest failure.
+	Err error
+}
+
+// MarshalJSON leaves out the task where the whole worker is avoided, and
+// writes Err as its text.
+func (a Avoided[W, T]) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Worker   W      `json:"worker"`
+		Task     *T     `json:"task,omitempty"`
+		Until    uint64 `json:"until_term"`
+		Failures int    `json:"failures"`
+		Err      string `json:"err"`
+	}{Worker: a.Worker, Until: a.Until, Failures: a.Failures, Err: errText(a.Err)}
+	if !a.Whole {
+		out.Task = &a.Task
+	}
+	return json.Marshal(out)
+}
+
+// State is how the orchestrator sees a worker.
+type State uint8
+
+// The states of a worker.
+const (
+	// Silent: did not answer the last List in time. It holds what it had.
+	Silent State = iota
+	// Answering: answered the last List.
+	Answering
+	// Lost: silent for longer than the grace period. It holds nothing.
+	Lost
+)
+
+// String returns the state's name in lower case.
+func (s State) String() string {
+	switch s {
+	case Answering:
+		return "answering"
+	case Lost:
+		return "lost"
+	}
+	return "silent"
+}
+
+// MarshalText returns what String does.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// WorkerState is a worker as the last term left it.
+type WorkerState[W, T comparable] struct {
+	Name W
+	// Tasks is what it answered last, with the writes applied that it has
+	// acknowledged since; no task twice. The slice is a copy.
+	Tasks []T
+	State State
+	// Draining says whether it is to end empty.
+	Draining bool
+	// LastAnswer is when it last answered; zero if it never did.
+	LastAnswer time.Time
+}
