@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestSleeps(t *testing.T) {
+	const bubble, plain = `"testing/synctest"`, `"context"`
+	for _, test := range []struct {
+		name, imports, body string
+		want                int
+	}{
+		{"a test that sleeps", plain, `func TestA(t *T) { time.Sleep(1) }`, 1},
+		{"a goroutine of a test", plain, `func TestA(t *T) { go func() { time.Sleep(1) }() }`, 1},
+		{"passed as a value", plain, `func TestA(t *T) { t.Cleanup(f(time.Sleep)) }`, 1},
+		{"a helper in a file without bubbles", plain, `func wait() { time.Sleep(1) }`, 1},
+		{"inside the bubble", bubble, `func TestA(t *T) { synctest.Test(t, func(t *T) { time.Sleep(1) }) }`, 0},
+		{"beside the bubble", bubble, `func TestA(t *T) { time.Sleep(1); synctest.Test(t, run) }`, 1},
+		{"a helper in a file with bubbles", bubble, `func wait() { time.Sleep(1) }`, 0},
+		{"a benchmark in a file with bubbles", bubble, `func BenchmarkA(b *B) { time.Sleep(1) }`, 1},
+		{"another Sleep", plain, `func TestA(t *T) { clock.Sleep(1) }`, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			source := fmt.Sprintf("package p\nimport (\n\"time\"\n%s\n)\n%s\n", test.imports, test.body)
+			found, err := sleeps("p_test.go", source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(found) != test.want {
+				t.Errorf("found %v, want %d", found, test.want)
+			}
+		})
+	}
+}
