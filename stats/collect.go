@@ -1,0 +1,134 @@
+// What the collector shows: every metric's name, labels and help, and the
+// values of one moment.
+
+package stats
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+type descs struct {
+	all []*prometheus.Desc
+
+	terms, phases, changes, excess, calls, durations     *prometheus.Desc
+	workers, draining, avoided, stuck, instances, spread *prometheus.Desc
+	deferred, massLoss, lastEnd, lastTook, epoch, number *prometheus.Desc
+}
+
+func newDescs(constLabels prometheus.Labels) descs {
+	var d descs
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		desc := prometheus.NewDesc("orchestrator_"+name, help, labels, constLabels)
+		d.all = append(d.all, desc)
+		return desc
+	}
+	d.terms = desc("terms_total", "Terms that ended, by result.", "result")
+	d.phases = desc("term_duration_seconds", "How long the phases of a term took.", "phase")
+	d.changes = desc("changes_total", "Starts, stops and moves of instances that terms planned, by reason.", "op", "reason")
+	d.excess = desc("moves_excess_total", "Starts that terms planned beyond the fewest possible, those in moves included.")
+	d.calls = desc("calls_total", "Calls to workers, by result; a write in an apply counts as its own op.", "op", "result")
+	d.durations = desc("call_duration_seconds", "How long calls to workers took.", "op")
+
+	d.workers = desc("workers", "Workers in the last term, by state.", "state")
+	d.draining = desc("draining_workers", "Workers asked to end empty, whatever their state.")
+	d.avoided = desc("avoided_workers", "Workers that get no tasks because they failed to take any.")
+	d.stuck = desc("stuck_calls", "Calls to workers that outlived their deadline and have not returned.")
+	d.instances = desc("instances", "Instances of tasks in the last term, by state; the states overlap.", "state")
+	d.spread = desc("load_spread", "Most tasks on an open worker less fewest, as the last term left them.")
+	d.deferred = desc("deferred_moves", "Moves that the last term left to later ones.")
+	d.massLoss = desc("mass_loss", "Whether silent workers are kept because too many are silent at once.")
+	d.lastEnd = desc("last_term_timestamp_seconds", "When the last term ended, in seconds since the Unix epoch.")
+	d.lastTook = desc("last_term_duration_seconds", "How long the last term took in all.")
+	d.epoch = desc("term_epoch", "Epoch of the last term: which leader ran it.")
+	d.number = desc("term_number", "Number of the last term within its epoch.")
+	return d
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs.all {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector]. All that one scrape shows belongs
+// to the same terms.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range c.metrics() {
+		ch <- m
+	}
+}
+
+func (c *Collector) metrics() []prometheus.Metric {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	d := &c.descs
+	var out []prometheus.Metric
+	counter := func(desc *prometheus.Desc, n uint64, labels ...string) {
+		out = append(out, prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...))
+	}
+	for result, n := range c.terms {
+		counter(d.terms, n, result)
+	}
+	for kind, n := range c.changes {
+		counter(d.changes, n, string(kind.Op), string(kind.Reason))
+	}
+	for call, n := range c.calls {
+		counter(d.calls, n, call.op.String(), call.result)
+	}
+	counter(d.excess, c.excess)
+	for phase, h := range c.phases {
+		out = append(out, h.metric(d.phases, phase))
+	}
+	for op, h := range c.durations {
+		out = append(out, h.metric(d.durations, op.String()))
+	}
+	if c.seen {
+		out = append(out, d.gauges(&c.last)...)
+	}
+	return out
+}
+
+func (d *descs) gauges(term *orchestrator.TermStats) []prometheus.Metric {
+	var out []prometheus.Metric
+	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+		out = append(out, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...))
+	}
+	w := &term.Workers
+	gauge(d.workers, float64(w.Answering), "answering")
+	gauge(d.workers, float64(w.Silent), "silent")
+	gauge(d.workers, float64(w.Lost), "lost")
+	gauge(d.draining, float64(w.Draining))
+	gauge(d.avoided, float64(w.Avoided))
+	gauge(d.stuck, float64(w.Stuck))
+
+	i := &term.Instances
+	gauge(d.instances, float64(i.Wanted), "wanted")
+	gauge(d.instances, float64(i.Running), "running")
+	gauge(d.instances, float64(i.Held), "held")
+	gauge(d.instances, float64(i.Missing), "missing")
+	gauge(d.instances, float64(i.Unplaceable), "unplaceable")
+	gauge(d.instances, float64(i.Unexpected), "unexpected")
+	gauge(d.instances, float64(i.Duplicate), "duplicate")
+
+	gauge(d.spread, float64(term.Spread))
+	gauge(d.deferred, float64(term.Deferred))
+	gauge(d.massLoss, indicator(term.MassLoss))
+	gauge(d.lastEnd, float64(term.Start.Add(term.Total).UnixNano())/float64(time.Second))
+	gauge(d.lastTook, term.Total.Seconds())
+	gauge(d.epoch, float64(term.Term.Epoch))
+	gauge(d.number, float64(term.Term.Number))
+	return out
+}
+
+func indicator(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,164 @@
+// What the collector adds up: its options, registering it, and taking in a
+// term. What it shows of that is in collect.go.
+
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Collector adds up what terms report, for Prometheus to collect. Make one with
+// [NewCollector] or [Register]; its methods may be called from any goroutine.
+type Collector struct {
+	descs descs
+
+	mu        sync.Mutex // guards everything below
+	terms     map[string]uint64
+	phases    map[string]histogram
+	changes   map[orchestrator.ChangeKind]uint64
+	calls     map[call]uint64
+	durations map[orchestrator.Op]histogram
+	excess    uint64
+	last      orchestrator.TermStats
+	seen      bool // whether last is a term
+}
+
+var _ prometheus.Collector = (*Collector)(nil)
+
+// call is a series of orchestrator_calls_total.
+type call struct {
+	op     orchestrator.Op
+	result string
+}
+
+// Option changes what [NewCollector] and [Register] make.
+type Option interface{ apply(*options) }
+
+type options struct{ constLabels prometheus.Labels }
+
+type optionFunc func(*options)
+
+func (f optionFunc) apply(o *options) { f(o) }
+
+// WithConstLabels gives every metric these labels, to tell two orchestrators in
+// one process apart. Default: none. A name that is no label name, or is one of
+// the metrics' own, is reported by registering.
+func WithConstLabels(labels prometheus.Labels) Option {
+	labels = maps.Clone(labels)
+	return optionFunc(func(o *options) { o.constLabels = labels })
+}
+
+// NewCollector returns a collector that has seen no term. It is registered by
+// the caller, who may prefer [Register].
+func NewCollector(opts ...Option) *Collector {
+	var o options
+	for _, opt := range opts {
+		opt.apply(&o)
+	}
+	c := &Collector{
+		descs:     newDescs(o.constLabels),
+		terms:     map[string]uint64{"ok": 0, "failed": 0, "deposed": 0},
+		phases:    map[string]histogram{"list": {}, "plan": {}, "write": {}},
+		changes:   make(map[orchestrator.ChangeKind]uint64),
+		calls:     make(map[call]uint64),
+		durations: make(map[orchestrator.Op]histogram),
+	}
+	// Every series is there from the start: rate() misses the first event of
+	// one that appears with it.
+	for _, kind := range []orchestrator.ChangeKind{
+		{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing},
+		{Op: orchestrator.Start, Reason: orchestrator.ReasonLost},
+		{Op: orchestrator.Start, Reason: orchestrator.ReasonProbe},
+		{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected},
+		{Op: orchestrator.Stop, Reason: orchestrator.ReasonSurplus},
+		{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance},
+		{Op: orchestrator.Move, Reason: orchestrator.ReasonDrain},
+		{Op: orchestrator.Move, Reason: orchestrator.ReasonProbe},
+	} {
+		c.changes[kind] = 0
+	}
+	for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd, orchestrator.OpRemove, orchestrator.OpApply} {
+		c.addCalls(op, &orchestrator.CallStats{})
+	}
+	return c
+}
+
+// Register makes a collector and registers it with reg. Where an equal one is
+// registered already, that one is returned, and goes on counting.
+func Register(reg prometheus.Registerer, opts ...Option) (*Collector, error) {
+	c := NewCollector(opts...)
+	err := reg.Register(c)
+	if err == nil {
+		return c, nil
+	}
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if existing, ok := already.ExistingCollector.(*Collector); ok {
+			return existing, nil
+		}
+	}
+	return nil, fmt.Errorf("stats: register: %w", err)
+}
+
+// Observe takes in a term. It is what [orchestrator.WithStats] wants, and never
+// waits for a scrape to be read.
+func (c *Collector) Observe(term orchestrator.TermStats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	c.terms[result(term.Err)]++
+	c.addPhase("list", term.Listing)
+	c.addPhase("plan", term.Planning)
+	c.addPhase("write", term.Writing)
+	for kind, n := range term.Changes {
+		c.changes[kind] += uint64(n)
+	}
+	c.excess += uint64(max(0, term.Adds-term.LowerBound))
+	c.addCalls(orchestrator.OpList, &term.List)
+	c.addCalls(orchestrator.OpAdd, &term.Add)
+	c.addCalls(orchestrator.OpRemove, &term.Remove)
+	c.addCalls(orchestrator.OpApply, &term.Apply)
+
+	c.last, c.seen = term, true
+	c.last.Changes, c.last.Err = nil, nil // counted; keep nothing of the caller's alive
+}
+
+// addPhase leaves out a phase that the term did not reach.
+func (c *Collector) addPhase(phase string, took time.Duration) {
+	if took > 0 {
+		h := c.phases[phase]
+		h.observe(took)
+		c.phases[phase] = h
+	}
+}
+
+func (c *Collector) addCalls(op orchestrator.Op, s *orchestrator.CallStats) {
+	c.calls[call{op, "done"}] += uint64(s.Done)
+	c.calls[call{op, "rejected"}] += uint64(s.Rejected)
+	c.calls[call{op, "stopping"}] += uint64(s.Stopping)
+	c.calls[call{op, "deposed"}] += uint64(s.Deposed)
+	c.calls[call{op, "timeout"}] += uint64(s.Timeout)
+	c.calls[call{op, "failed"}] += uint64(s.Failed)
+
+	h := c.durations[op]
+	h.add(&s.Seconds)
+	c.durations[op] = h
+}
+
+func result(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, orchestrator.ErrDeposed):
+		return "deposed"
+	}
+	return "failed"
+}

@@ -1,0 +1,69 @@
+// Package stats shows how an orchestrator is doing to Prometheus.
+//
+//	collector, err := stats.Register(prometheus.DefaultRegisterer)
+//	…
+//	o, err := orchestrator.New(comm, orchestrator.WithStats(collector.Observe))
+//
+// # Metrics
+//
+// No label ever holds the name of a task or a worker, so the number of series
+// is small and does not grow with the cluster. Counters and histograms are
+// there from the start, at zero; gauges describe the latest term, and are there
+// once there was one.
+//
+//	metric                                       type       says
+//	orchestrator_terms_total{result}             counter    terms that ended: ok, failed, deposed
+//	orchestrator_term_duration_seconds{phase}    histogram  how long list, plan and write took
+//	orchestrator_changes_total{op,reason}        counter    starts, stops and moves planned, and why
+//	orchestrator_moves_excess_total              counter    starts planned beyond the fewest possible
+//	orchestrator_calls_total{op,result}          counter    calls to workers: list, add, remove, apply
+//	orchestrator_call_duration_seconds{op}       histogram  how long they took
+//
+//	orchestrator_workers{state}                  gauge      answering, silent and lost: all of them
+//	orchestrator_draining_workers                gauge      those asked to end empty
+//	orchestrator_avoided_workers                 gauge      those that get nothing because they failed
+//	orchestrator_stuck_calls                     gauge      calls that outlived their deadline
+//	orchestrator_instances{state}                gauge      see below
+//	orchestrator_load_spread                     gauge      most tasks on an open worker less fewest
+//	orchestrator_deferred_moves                  gauge      moves left to later terms
+//	orchestrator_mass_loss                       gauge      1 while too many workers are silent at once
+//	orchestrator_last_term_timestamp_seconds     gauge      when the term ended, since the Unix epoch
+//	orchestrator_last_term_duration_seconds      gauge      how long the whole of it took
+//	orchestrator_term_epoch                      gauge      which leader ran it
+//	orchestrator_term_number                     gauge      and which of its terms it was
+//
+// A term is failed if it was cut short, or if any call in it failed or any
+// worker was silent: most failed terms did all that could be done. The states
+// of instances overlap, so they are not to be added up: those wanted are
+// running, held by a silent worker, or missing; of the missing, some are
+// unplaceable; unexpected ones run though nobody wants them, and duplicate
+// counts what a worker listed twice.
+//
+// # Alerts
+//
+//	# Something has had no place to run for five minutes.
+//	max(orchestrator_instances{state="missing"}) > 0                      for 5m
+//	# Nobody leads.
+//	time() - max(orchestrator_last_term_timestamp_seconds) > 60
+//	# Two lead at once.
+//	count(time() - orchestrator_last_term_timestamp_seconds < 60) > 1     for 2m
+//	# A worker does not answer, or never returns from a call.
+//	max(orchestrator_workers{state="silent"}) > 0                         for 5m
+//	max(orchestrator_stuck_calls) > 0                                     for 5m
+//	# The leader has lost sight of much of the fleet, and moves nothing.
+//	max(orchestrator_mass_loss) > 0
+//	# Tasks keep moving though nobody joins, leaves or drains.
+//	sum(rate(orchestrator_changes_total{op="move",reason="rebalance"}[1h])) > 0.1
+//
+// # Several orchestrators, several leaders
+//
+// Two orchestrators in one process each take a collector of their own, told
+// apart by a label: [WithConstLabels]. Prometheus wants the label's name on
+// both of them.
+//
+// [Register] twice with the same labels gives the same collector twice: a
+// process that leads, is deposed, and leads again with a new orchestrator goes
+// on counting where it stopped. Gauges would still show what it saw last while
+// another process leads; to have none then, take the collector off with the
+// registry's Unregister when leadership ends.
+package stats
