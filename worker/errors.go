@@ -1,0 +1,22 @@
+package worker
+
+// What the context of a task ends with, and what a task may end with.
+
+import "errors"
+
+// The causes that the context of a running task ends with, as context.Cause
+// tells them.
+var (
+	// ErrRemoved is the cause where the task was removed.
+	ErrRemoved = errors.New("the task was removed")
+
+	// ErrClosed is the cause where the worker was closed.
+	ErrClosed = errors.New("the worker was closed")
+
+	// ErrReturned is the cause where the task's function has returned: it is
+	// what ends the goroutines that the function left behind.
+	ErrReturned = errors.New("the task's function has returned")
+)
+
+// errGoexit is how a task failed whose function neither returned nor panicked.
+var errGoexit = errors.New("the task's function called runtime.Goexit")

@@ -1,0 +1,78 @@
+package worker
+
+// Fencing: which calls are refused because a later term was seen (C7).
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Fence makes the worker behave as if a call of the term t had come: writes of
+// lower terms, and of none, are refused from now on. A transport calls it when
+// it has learned the current term, for instance when it registers and before
+// it lets any call through, since a worker that has just begun knows of no term
+// and would trust the first that comes. A t that is not higher than what was
+// seen changes nothing.
+func (w *Worker[T]) Fence(t orchestrator.Term) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.raise(t)
+}
+
+// raise raises the fence to t, if that is higher. The lock is held.
+func (w *Worker[T]) raise(t orchestrator.Term) {
+	if t.Compare(w.fence) > 0 {
+		w.fence = t
+	}
+}
+
+// admitRead raises the fence to the term of a call, if it has one, and says
+// whether the call may read. The lock is held.
+func (w *Worker[T]) admitRead(c caller) error {
+	if !c.hasTerm {
+		return nil
+	}
+	w.raise(c.term)
+	if c.term.Epoch < w.fence.Epoch {
+		return fmt.Errorf("%w: the call is of epoch %d, the worker has seen %d",
+			orchestrator.ErrDeposed, c.term.Epoch, w.fence.Epoch)
+	}
+	return nil
+}
+
+// admitWrite raises the fence to the term of a call, if it has one, and says
+// whether a write of that call may be applied now. The lock is held, and must
+// be held on until the write has been applied.
+func (w *Worker[T]) admitWrite(c caller) error {
+	if err := w.admitRead(c); err != nil {
+		return err
+	}
+	switch {
+	case !c.hasTerm && w.fence != (orchestrator.Term{}):
+		return fmt.Errorf("%w: the write is of no term, the worker has seen term %d of epoch %d",
+			orchestrator.ErrStale, w.fence.Number, w.fence.Epoch)
+	case c.hasTerm && c.term.Number < w.fence.Number:
+		return fmt.Errorf("%w: the write is of term %d, the worker has seen %d",
+			orchestrator.ErrStale, c.term.Number, w.fence.Number)
+	case c.ended != nil:
+		return fmt.Errorf("%w: the call ended before the write could be applied: %w",
+			orchestrator.ErrRejected, c.ended)
+	}
+	return nil
+}
+
+// caller is what a call's context says about it. It is read before the lock is
+// taken: a context may be of anyone's making.
+type caller struct {
+	term    orchestrator.Term
+	hasTerm bool
+	ended   error // why the context has ended, if it has
+}
+
+func callerOf(ctx context.Context) caller {
+	c := caller{ended: context.Cause(ctx)}
+	c.term, c.hasTerm = orchestrator.TermFromContext(ctx)
+	return c
+}

@@ -1,0 +1,83 @@
+package worker
+
+// What a worker tells about its tasks.
+
+import (
+	"fmt"
+	"time"
+)
+
+// State is where a task is in its life; see the package documentation.
+type State uint8
+
+const (
+	// Queued: waits for a slot (see WithSlots).
+	Queued State = iota + 1
+	// Starting: its function runs and has not called Ready yet (see
+	// WithReadiness).
+	Starting
+	// Running: its function runs.
+	Running
+	// Backoff: its function has returned or panicked, and will be started again
+	// after a pause (see WithBackoff).
+	Backoff
+	// Stopping: its context has ended, and its function has not returned yet.
+	Stopping
+	// Completed: its function has returned nil (see WithCompletion).
+	Completed
+)
+
+// String returns the state's name in lower case.
+func (s State) String() string {
+	switch s {
+	case Queued:
+		return "queued"
+	case Starting:
+		return "starting"
+	case Running:
+		return "running"
+	case Backoff:
+		return "backoff"
+	case Stopping:
+		return "stopping"
+	case Completed:
+		return "completed"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// MarshalText returns what String does.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// TaskStatus is what a worker tells about one of its tasks.
+type TaskStatus[T comparable] struct {
+	Task  T
+	State State
+	// Since is when the task entered State.
+	Since time.Time
+	// Restarts counts how often its function has ended and was, or will be,
+	// started again, since the task was added.
+	Restarts int
+	// Err is what the function ended with last time: an error, a panic as an
+	// error, or ErrReturned where it returned nil and was not to. It is nil
+	// where Restarts is 0.
+	Err error
+}
+
+// Status returns the state of every task in List, in its order. The slice is
+// the caller's.
+func (w *Worker[T]) Status() []TaskStatus[T] {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]TaskStatus[T], 0, len(w.tasks))
+	for e := range w.inOrder() {
+		all = append(all, TaskStatus[T]{
+			Task:     e.name,
+			State:    e.state,
+			Since:    e.since,
+			Restarts: e.restarts,
+			Err:      e.err,
+		})
+	}
+	return all
+}

@@ -1,0 +1,173 @@
+package worker
+
+// The Worker: its state, how it is made and closed, and what it lists. Writes
+// are in writes.go, the states of a task in task.go, what runs in run.go.
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Worker runs tasks, one function each. See the package documentation.
+//
+// Its methods may be called from any number of goroutines. Add and Remove cost
+// the same however many tasks there are.
+type Worker[T comparable] struct {
+	run         func(ctx context.Context, task T) error
+	completed   func(task T) // nil: no task completes
+	cfg         config
+	incarnation uint64
+	idle        chan struct{} // closed when the worker is closed and has no task left
+
+	// mu guards what follows, and every entry. It is never held over a call to
+	// the outside, nor over a wait.
+	mu     sync.Mutex
+	fence  orchestrator.Term // the highest seen; zero: none
+	tasks  map[T]*entry[T]
+	order  list.List // of *entry[T]: all of tasks, in the order they were added
+	queue  list.List // of *entry[T]: those that wait for a slot
+	busy   int       // slots held
+	listed []T       // what List returns; nil: to be made anew
+	closed bool
+	random *rand.Rand
+}
+
+// New returns a Worker that calls run for each task that it is told to run.
+//
+// run is called in a goroutine of its own, for one task never twice at the same
+// time, and should go on until its context ends: what it returns, or panics
+// with, is a failure, after which it is started again (see [WithBackoff] and
+// [WithCompletion]). It must return soon after its context has ended, as the
+// task counts as running until it has. context.Cause then says why, with one of
+// the errors of this package. A panic in a goroutine that run itself has
+// started is beyond the worker's reach, as everywhere in Go.
+//
+// The error names every option that is out of range and wraps
+// [orchestrator.ErrInvalid].
+func New[T comparable](run func(ctx context.Context, task T) error, opts ...Option) (*Worker[T], error) {
+	cfg := newConfig(opts)
+	if run == nil {
+		cfg.invalid("run is nil: must be a function")
+	}
+	completed, ok := cfg.completion.(func(T))
+	if !ok && cfg.completion != nil {
+		cfg.invalid("WithCompletion takes a %T, this worker's is a %T", cfg.completion, completed)
+	}
+	if len(cfg.problems) > 0 {
+		return nil, fmt.Errorf("new worker: %w", errors.Join(cfg.problems...))
+	}
+	return &Worker[T]{
+		run:         run,
+		completed:   completed,
+		cfg:         cfg,
+		incarnation: 1 + rand.Uint64N(math.MaxInt64), // never 0, and fits any database
+		idle:        make(chan struct{}),
+		tasks:       make(map[T]*entry[T]),
+		random:      rand.New(rand.NewPCG(cfg.seed, 0)),
+	}, nil
+}
+
+// Incarnation returns a random number, from 1 to 2⁶³-1, that is new for every
+// Worker. A transport announces it with the worker's name, has every call carry
+// it, and refuses those that carry another: they were meant for a predecessor
+// of the same name, about which this worker can say nothing.
+func (w *Worker[T]) Incarnation() uint64 { return w.incarnation }
+
+// List returns every task that the worker was told to run and that has not
+// stopped, whatever its state, in the order they were added. While nothing
+// changes it returns the very same slice, which nobody may change.
+//
+// It raises the fence to the call's term. A call of a lower epoch than was seen
+// gets [orchestrator.ErrDeposed], so that its leader learns of it; one of a
+// lower term of the same epoch, or of none, may read. List fails besides only
+// where ctx has ended.
+func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
+	c := callerOf(ctx)
+	if c.ended != nil {
+		return nil, c.ended
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.admitRead(c); err != nil {
+		return nil, err
+	}
+	if w.listed == nil {
+		w.listed = make([]T, 0, len(w.tasks))
+		for e := range w.inOrder() {
+			w.listed = append(w.listed, e.name)
+		}
+	}
+	return w.listed, nil
+}
+
+// Close ends all tasks with the cause [ErrClosed], and returns when they have
+// stopped. From then on Add is refused with [orchestrator.ErrRejected]; List and
+// Remove go on answering.
+//
+// Where ctx ends first the error counts the tasks that have not stopped, and
+// wraps the context's cause; Close may be called again to wait on.
+func (w *Worker[T]) Close(ctx context.Context) error {
+	w.stopAll()
+	select {
+	case <-w.idle:
+		return nil
+	default: // nothing left wins over a context that has ended
+	}
+	select {
+	case <-w.idle:
+		return nil
+	case <-ctx.Done():
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return fmt.Errorf("close worker: %d tasks have not stopped: %w", len(w.tasks), context.Cause(ctx))
+	}
+}
+
+func (w *Worker[T]) stopAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	w.closed = true
+	for e := range w.inOrder() {
+		if e.state != Stopping {
+			w.stop(e, ErrClosed)
+		}
+	}
+	w.closeIfIdle()
+}
+
+// closeIfIdle lets Close return once nothing is left. The lock is held.
+func (w *Worker[T]) closeIfIdle() {
+	if !w.closed || len(w.tasks) > 0 {
+		return
+	}
+	select {
+	case <-w.idle:
+	default:
+		close(w.idle)
+	}
+}
+
+// inOrder goes through all tasks in the order they were added; the one at hand
+// may be dropped. The lock is held.
+func (w *Worker[T]) inOrder() iter.Seq[*entry[T]] {
+	return func(yield func(*entry[T]) bool) {
+		for el := w.order.Front(); el != nil; {
+			next := el.Next()
+			if !yield(el.Value.(*entry[T])) {
+				return
+			}
+			el = next
+		}
+	}
+}

@@ -1,0 +1,381 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// until is the plainest task: it runs until it is told to stop.
+func until(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return nil
+}
+
+// newWorker returns a worker that is closed when the test ends.
+func newWorker(t *testing.T, run func(context.Context, string) error, opts ...worker.Option) *worker.Worker[string] {
+	t.Helper()
+	w, err := worker.New(run, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close(context.Background())) })
+	return w
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func list(t *testing.T, w *worker.Worker[string]) []string {
+	t.Helper()
+	tasks, err := w.List(t.Context())
+	require.NoError(t, err)
+	return tasks
+}
+
+func states(w *worker.Worker[string]) string {
+	text := ""
+	for _, s := range w.Status() {
+		text += fmt.Sprintf("%v:%v ", s.Task, s.State)
+	}
+	return text
+}
+
+func add(tasks ...string) []orchestrator.Write[string] {
+	var writes []orchestrator.Write[string]
+	for _, task := range tasks {
+		writes = append(writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+	}
+	return writes
+}
+
+// stubborn runs until it is told to stop, and then takes d to do so. It counts
+// its runs in *runs, which is safe to read when the bubble is idle.
+func stubborn(d time.Duration, runs *int) func(context.Context, string) error {
+	return func(ctx context.Context, _ string) error {
+		*runs++
+		<-ctx.Done()
+		<-time.After(d)
+		return nil
+	}
+}
+
+func TestW1_AddStartsAndRemoveWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		w := newWorker(t, func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			<-time.After(3 * time.Second)
+			return nil
+		})
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.Equal(t, []string{"a"}, list(t, w))
+
+		began := time.Now()
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.Equal(t, 3*time.Second, time.Since(began))
+		require.ErrorIs(t, cause, worker.ErrRemoved)
+		require.Empty(t, list(t, w))
+	})
+}
+
+func TestW1_TaskOutlivesTheCallThatAddedIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, until)
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, w.Add(ctx, "a"))
+		cancel()
+		synctest.Wait()
+		require.Equal(t, "a:running ", states(w))
+		require.Zero(t, w.Status()[0].Restarts)
+	})
+}
+
+func TestW1_RemoveThatTakesLongerIsStopping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		w := newWorker(t, stubborn(5*time.Second, &runs))
+		require.NoError(t, w.Add(t.Context(), "a"))
+
+		err := w.Remove(within(t, time.Second), "a")
+		require.ErrorIs(t, err, orchestrator.ErrStopping)
+		require.NotErrorIs(t, err, orchestrator.ErrRejected)
+		require.Equal(t, []string{"a"}, list(t, w), "it has not stopped")
+		require.Equal(t, "a:stopping ", states(w))
+
+		<-time.After(3 * time.Second)
+		require.ErrorIs(t, w.Remove(within(t, time.Millisecond), "a"), orchestrator.ErrStopping)
+		<-time.After(time.Second)
+		require.Empty(t, list(t, w), "it has, without another call")
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.Equal(t, 1, runs)
+	})
+}
+
+func TestW1_AddOfWhatStopsWaitsAndStartsItAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		w := newWorker(t, stubborn(5*time.Second, &runs))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		synctest.Wait()
+		require.ErrorIs(t, w.Remove(within(t, time.Second), "a"), orchestrator.ErrStopping)
+
+		began := time.Now()
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.Equal(t, 4*time.Second, time.Since(began))
+		synctest.Wait()
+		require.Equal(t, "a:running ", states(w))
+		require.Equal(t, 2, runs)
+	})
+}
+
+func TestW1_AddThatGaveUpWaitingStartsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		w := newWorker(t, stubborn(5*time.Second, &runs))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.ErrorIs(t, w.Remove(within(t, time.Second), "a"), orchestrator.ErrStopping)
+		require.ErrorIs(t, w.Add(within(t, time.Second), "a"), orchestrator.ErrStopping)
+		<-time.After(time.Hour)
+		require.Empty(t, list(t, w))
+		require.Equal(t, 1, runs)
+	})
+}
+
+func TestW1_CallThatEndedBeforehandWritesNothing(t *testing.T) {
+	w := newWorker(t, until)
+	require.NoError(t, w.Add(t.Context(), "a"))
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+
+	err := w.Add(ctx, "b")
+	require.ErrorIs(t, err, orchestrator.ErrRejected)
+	require.ErrorIs(t, err, why)
+	require.ErrorIs(t, w.Remove(ctx, "a"), orchestrator.ErrRejected)
+	require.Equal(t, []string{"a"}, list(t, w))
+
+	_, err = w.List(ctx)
+	require.ErrorIs(t, err, why)
+}
+
+func TestW1_ReadinessHoldsTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, func(ctx context.Context, _ string) error {
+			<-time.After(2 * time.Second)
+			worker.Ready(ctx)
+			worker.Ready(ctx)
+			<-ctx.Done()
+			return nil
+		}, worker.WithReadiness())
+
+		err := w.Add(within(t, time.Second), "a")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, orchestrator.ErrRejected, "it may still become ready")
+		require.NotErrorIs(t, err, orchestrator.ErrStopping)
+		require.Equal(t, []string{"a"}, list(t, w))
+		require.Equal(t, "a:starting ", states(w))
+
+		began := time.Now()
+		require.NoError(t, w.Add(t.Context(), "a"), "a further Add waits again")
+		require.Equal(t, time.Second, time.Since(began))
+		require.Equal(t, "a:running ", states(w))
+		require.NoError(t, w.Add(t.Context(), "a"))
+	})
+}
+
+func TestW1_ReadinessAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		var first context.Context
+		w := newWorker(t, func(ctx context.Context, _ string) error {
+			runs++
+			switch runs {
+			case 1:
+				first = ctx
+				return errors.New("not yet")
+			case 2:
+				worker.Ready(first) // too late: that run is over
+				<-time.After(time.Second)
+				worker.Ready(ctx)
+			}
+			<-ctx.Done()
+			return nil
+		}, worker.WithReadiness(), worker.WithBackoff(time.Second, time.Second), worker.WithSeed(1))
+		began := time.Now()
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.Greater(t, time.Since(began), 1500*time.Millisecond, "a pause, and a second for the second run")
+	})
+}
+
+func TestW1_RemoveWhileStartingAnswersTheAdd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		w := newWorker(t, stubborn(time.Second, &runs), worker.WithReadiness())
+		answer := make(chan error, 1)
+		go func() { answer <- w.Add(t.Context(), "a") }()
+		synctest.Wait()
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.ErrorIs(t, <-answer, orchestrator.ErrStopping)
+
+		// Between two runs there is nothing to stop.
+		w = newWorker(t, func(context.Context, string) error { return nil }, worker.WithReadiness())
+		go func() { answer <- w.Add(t.Context(), "a") }()
+		synctest.Wait()
+		require.Equal(t, "a:backoff ", states(w))
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.ErrorIs(t, <-answer, orchestrator.ErrRejected)
+	})
+}
+
+func TestW1_ApplyIsSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, func(ctx context.Context, task string) error {
+			<-ctx.Done()
+			d, err := time.ParseDuration(task)
+			if err == nil {
+				<-time.After(d)
+			}
+			return nil
+		})
+		require.Nil(t, w.Apply(t.Context(), add("1s", "2s", "3s", "4s")))
+		synctest.Wait()
+		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "1s"), orchestrator.ErrStopping)
+		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "4s"), orchestrator.ErrStopping)
+
+		began := time.Now()
+		errs := w.Apply(within(t, 3500*time.Millisecond), []orchestrator.Write[string]{
+			{Op: orchestrator.OpAdd, Task: "4s"},
+			{Op: orchestrator.OpRemove, Task: "3s"},
+			{Op: orchestrator.OpAdd, Task: "1s"},
+			{Op: orchestrator.OpRemove, Task: "2s"},
+			{Op: orchestrator.OpList},
+			{Op: orchestrator.OpAdd, Task: "5s"},
+		})
+		require.Equal(t, 3500*time.Millisecond, time.Since(began))
+		require.Len(t, errs, 6)
+		require.ErrorIs(t, errs[0], orchestrator.ErrStopping)
+		require.NoError(t, errs[1])
+		require.NoError(t, errs[2])
+		require.NoError(t, errs[3])
+		require.ErrorIs(t, errs[4], orchestrator.ErrRejected)
+		require.NoError(t, errs[5])
+		require.Equal(t, []string{"4s", "5s", "1s"}, list(t, w), "1s did not wait for the others")
+	})
+}
+
+func TestC2_SameSliceWhileNothingChanged(t *testing.T) {
+	w := newWorker(t, until)
+	require.NotNil(t, list(t, w))
+	require.Nil(t, w.Apply(t.Context(), add("c", "a", "b")))
+	before := list(t, w)
+	require.Equal(t, []string{"c", "a", "b"}, before)
+	require.NoError(t, w.Add(t.Context(), "a"))
+	require.NoError(t, w.Remove(t.Context(), "x"))
+	require.Same(t, &before[0], &list(t, w)[0])
+
+	require.NoError(t, w.Remove(t.Context(), "a"))
+	require.NoError(t, w.Add(t.Context(), "d"))
+	require.Equal(t, []string{"c", "b", "d"}, list(t, w))
+	require.Equal(t, []string{"c", "a", "b"}, before, "what was handed out is not touched")
+}
+
+func TestC4_Idempotent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		w := newWorker(t, stubborn(0, &runs))
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		for range 3 {
+			require.NoError(t, w.Add(t.Context(), "a"))
+			synctest.Wait()
+		}
+		require.Equal(t, 1, runs)
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.Empty(t, list(t, w))
+	})
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		w, err := worker.New(func(ctx context.Context, task string) error {
+			if task == "failing" {
+				return errors.New("no")
+			}
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			<-time.After(5 * time.Second)
+			return nil
+		}, worker.WithSlots(2))
+		require.NoError(t, err)
+		require.Nil(t, w.Apply(t.Context(), add("running", "failing", "queued")))
+		synctest.Wait()
+		require.Equal(t, "running:running failing:backoff queued:queued ", states(w))
+
+		err = w.Close(within(t, time.Second))
+		synctest.Wait()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "1 tasks")
+		require.ErrorIs(t, cause, worker.ErrClosed)
+		require.Equal(t, []string{"running"}, list(t, w))
+		require.ErrorIs(t, w.Add(t.Context(), "running"), orchestrator.ErrRejected)
+		require.ErrorIs(t, w.Add(t.Context(), "new"), worker.ErrClosed)
+
+		began := time.Now()
+		require.NoError(t, w.Close(t.Context()))
+		require.Equal(t, 4*time.Second, time.Since(began))
+		require.Empty(t, list(t, w))
+		require.NoError(t, w.Remove(t.Context(), "running"))
+
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, w.Close(ended), "there is nothing to wait for")
+	})
+}
+
+func TestClose_EndsAnAddThatWaitsForAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		w := newWorker(t, stubborn(time.Second, &runs))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		synctest.Wait()
+		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
+		answer := make(chan error, 1)
+		go func() { answer <- w.Add(t.Context(), "a") }()
+		synctest.Wait()
+		require.NoError(t, w.Close(t.Context()))
+		require.ErrorIs(t, <-answer, orchestrator.ErrRejected)
+		require.Equal(t, 1, runs)
+	})
+}
+
+func TestNew_NamesEveryBadOption(t *testing.T) {
+	_, err := worker.New[string](nil,
+		worker.WithSlots(-1),
+		worker.WithBackoff(0, time.Second),
+		worker.WithCompletion(func(int) {}),
+		worker.WithLogger(nil),
+	)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	for _, text := range []string{"run is nil", "WithSlots(-1)", "WithBackoff(0s, 1s)", "func(int)", "func(string)"} {
+		require.ErrorContains(t, err, text)
+	}
+	_, err = worker.New(until, worker.WithCompletion[string](nil))
+	require.ErrorContains(t, err, "WithCompletion(nil)")
+	_, err = worker.New(until, worker.WithSlots(0), worker.WithBackoff(1, 1), worker.WithSeed(0))
+	require.NoError(t, err)
+}
