@@ -1,0 +1,165 @@
+package communicatortest
+
+// This file holds the checks of C7: writes that belong to a term which is over.
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// checkLowerEpoch makes writes of a leader that was followed by another.
+func checkLowerEpoch[W, T comparable](k *kit[W, T]) {
+	worker := k.Workers[0]
+	k.add(worker, k.Tasks[1])
+	past := k.term
+	k.nextEpoch()
+	k.list(worker)
+	k.refused(past, worker, orchestrator.ErrDeposed, "List carried a higher epoch")
+	past.Number += 100
+	k.refused(past, worker, orchestrator.ErrDeposed, "List carried a higher epoch, whatever the term's number")
+	// A List of the past may be answered or not, but does not lower the fence.
+	_, _ = k.tryList(past, worker)
+	k.refused(past, worker, orchestrator.ErrDeposed, "a List of a lower epoch does not lower the fence")
+	k.add(worker, k.Tasks[0])
+	k.listed(worker, "the new leader's writes are done", k.Tasks[0], k.Tasks[1])
+}
+
+// checkLowerNumber makes writes of an earlier term of the same leader.
+func checkLowerNumber[W, T comparable](k *kit[W, T]) {
+	worker := k.Workers[0]
+	k.add(worker, k.Tasks[1])
+	past := k.term
+	k.nextTerm()
+	k.list(worker)
+	k.refused(past, worker, orchestrator.ErrStale, "List carried a higher number of the same epoch")
+	_, _ = k.tryList(past, worker)
+	k.refused(past, worker, orchestrator.ErrStale, "a List of a lower number does not lower the fence")
+	k.add(worker, k.Tasks[0])
+	k.listed(worker, "writes of the later term are done", k.Tasks[0], k.Tasks[1])
+}
+
+// checkWritesFence raises the fence by writes alone.
+func checkWritesFence[W, T comparable](k *kit[W, T]) {
+	worker, absent, present := k.Workers[0], k.Tasks[0], k.Tasks[1]
+	first := k.term
+	k.nextTerm()
+	k.add(worker, present)
+	k.refused(first, worker, orchestrator.ErrStale, "Add carried a higher number of the same epoch")
+	second := k.term
+	k.nextTerm()
+	k.remove(worker, absent)
+	k.refused(second, worker, orchestrator.ErrStale, "Remove carried a higher number of the same epoch")
+	third := k.term
+	k.nextEpoch()
+	k.add(worker, present)
+	k.refused(third, worker, orchestrator.ErrDeposed, "Add carried a higher epoch")
+}
+
+// checkEqualTerm makes many calls in one term.
+func checkEqualTerm[W, T comparable](k *kit[W, T]) {
+	worker := k.Workers[0]
+	for range 2 {
+		k.add(worker, k.Tasks[0])
+		k.listed(worker, "writes of an equal term are done", k.Tasks[0])
+		k.add(worker, k.Tasks[1])
+		k.remove(worker, k.Tasks[0])
+		k.remove(worker, k.Tasks[1])
+		k.listed(worker, "writes of an equal term are done")
+		k.nextEpoch() // whose number is lower
+	}
+}
+
+// checkWriteWithoutTerm makes writes that belong to no term.
+func checkWriteWithoutTerm[W, T comparable](k *kit[W, T]) {
+	worker := k.Workers[0]
+	k.add(worker, k.Tasks[1])
+	k.refused(orchestrator.Term{}, worker, orchestrator.ErrStale, "a term was seen before")
+}
+
+// checkListWithoutTerm looks without belonging to a term, as
+// Orchestrator.Plan does.
+func checkListWithoutTerm[W, T comparable](k *kit[W, T]) {
+	worker := k.Workers[0]
+	k.add(worker, k.Tasks[0])
+	got, err := k.tryList(orchestrator.Term{}, worker)
+	if err != nil || !sameTasks(got, k.Tasks[:1]) {
+		k.failf("List(%v) without a term returned %v, %v, want %v and no error: reading is always allowed",
+			worker, got, quote(err), k.Tasks[:1])
+	}
+	k.add(worker, k.Tasks[1])
+	k.remove(worker, k.Tasks[0])
+	k.listed(worker, "a List without a term does not raise the fence", k.Tasks[1])
+	past := k.term
+	k.nextTerm()
+	k.list(worker)
+	_, _ = k.tryList(orchestrator.Term{}, worker)
+	k.refused(past, worker, orchestrator.ErrStale, "a List without a term does not lower the fence")
+}
+
+// checkDelayedPastList holds back a write until a later term has looked, and
+// expects that it never lands.
+func checkDelayedPastList[W, T comparable](k *kit[W, T]) {
+	worker, present, other := k.Workers[0], k.Tasks[1], k.Tasks[2]
+	k.add(worker, present)
+	for _, advance := range []func(){k.nextTerm, k.nextEpoch} {
+		release := k.hold(worker)
+		past := k.term
+		for i, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
+			err := k.tryFor(k.arrival(), past, op, worker, k.Tasks[i])
+			k.ended(op, worker, k.Tasks[i], err, "whose deadline passed while it was held back")
+		}
+		advance()
+		k.during = ", also while writes are held back"
+		k.listed(worker, "a write that is held back is not done", present)
+		k.during = ""
+		release()
+		because := fmt.Sprintf("writes %s were delayed until after List %s, and must never land", in(past), in(k.term))
+		k.listed(worker, because, present)
+		// A write that follows pushes out whatever may still be in a queue.
+		k.add(worker, other)
+		k.listed(worker, because, present, other)
+		k.remove(worker, other)
+		k.listed(worker, because, present)
+	}
+}
+
+// refused fails unless writes of the term are answered with an error that wraps
+// want, and are not done. The worker runs the second task, and no other.
+func (k *kit[W, T]) refused(term orchestrator.Term, worker W, want error, because string) {
+	k.Helper()
+	absent, present := k.Tasks[0], k.Tasks[1]
+	for i, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
+		task := k.Tasks[i]
+		err := k.try(term, op, worker, task)
+		k.refusedWith(err, want, callText(op, worker, task)+" "+in(term), because)
+	}
+	if got := k.list(worker); !sameTasks(got, []T{present}) {
+		k.failf("Add(%v, %v) and Remove(%v, %v) %s were refused, and yet List returns %v, want %v: %s",
+			worker, absent, worker, present, in(term), got, []T{present}, because)
+	}
+}
+
+// refusedWith fails unless err, the answer to a call, wraps want.
+func (k *kit[W, T]) refusedWith(err, want error, call, because string) {
+	k.Helper()
+	name := "ErrStale"
+	if errors.Is(want, orchestrator.ErrDeposed) {
+		name = "ErrDeposed"
+	}
+	switch {
+	case err == nil:
+		k.failf("%s was accepted, want an error that wraps %s: %s", call, name, because)
+	case !errors.Is(err, want):
+		k.failf("%s failed with %q, want an error that wraps %s: %s", call, err, name, because)
+	}
+}
+
+// quote shows an error, or its absence, in a failure.
+func quote(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	return fmt.Sprintf("%q", err)
+}

@@ -1,0 +1,223 @@
+package communicatortest
+
+// This file holds what all checks are made of: calls that are bounded in time,
+// and expectations that fail in one sentence.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// errEndless stands in for the answer of a call that never gave one.
+var errEndless = errors.New("the call does not return although its context has ended (C3)")
+
+// kit is one check under way.
+type kit[W, T comparable] struct {
+	tb
+	Cluster[W, T]
+	clause string
+	during string            // what the cluster suffers meanwhile, for failures
+	term   orchestrator.Term // what calls carry unless they say otherwise
+}
+
+// failf ends the check with a sentence that begins with its clause.
+func (k *kit[W, T]) failf(format string, args ...any) {
+	k.Helper()
+	k.Fatalf("%s: %s%s", k.clause, fmt.Sprintf(format, args...), k.during)
+}
+
+// nextTerm goes on to the next term of the same leader.
+func (k *kit[W, T]) nextTerm() { k.term.Number++ }
+
+// nextEpoch goes on to the first term of the next leader.
+func (k *kit[W, T]) nextEpoch() { k.term = orchestrator.Term{Epoch: k.term.Epoch + 1, Number: 1} }
+
+// hold holds back the writes to worker; without that switch the check is
+// skipped.
+func (k *kit[W, T]) hold(worker W) (release func()) {
+	k.Helper()
+	if k.Hold == nil {
+		k.Skipf("%s: Cluster.Hold is nil, so no write can be held back", k.clause)
+	}
+	return k.undo(k.Hold(worker))
+}
+
+// cut cuts worker off; without that switch the check is skipped.
+func (k *kit[W, T]) cut(worker W) (heal func()) {
+	k.Helper()
+	if k.Cut == nil {
+		k.Skipf("%s: Cluster.Cut is nil, so no worker can be cut off", k.clause)
+	}
+	return k.undo(k.Cut(worker))
+}
+
+// undo makes sure that a switch is undone, once, whatever becomes of the check.
+func (k *kit[W, T]) undo(f func()) func() {
+	f = sync.OnceFunc(f)
+	k.Cleanup(f)
+	return f
+}
+
+// context returns a context for one call: with the identity, unless that is
+// zero, and with the deadline.
+func (k *kit[W, T]) context(term orchestrator.Term, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx := k.Context()
+	if term != (orchestrator.Term{}) {
+		ctx = orchestrator.ContextWithTerm(ctx, term)
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// arrival is how long a call is given to get as far as the place where a switch
+// stops it.
+func (k *kit[W, T]) arrival() time.Duration { return k.Timeout / 20 }
+
+// start makes a call in a goroutine of its own. The function it returns waits
+// for the answer, but no longer than the timeout after the context's end: then
+// the call's error is errEndless, and whatever else it returned must not be
+// looked at.
+func (k *kit[W, T]) start(ctx context.Context, call func(context.Context) error) (wait func() error) {
+	answer := make(chan error, 1)
+	go func() { answer <- call(ctx) }()
+	return func() error {
+		select {
+		case err := <-answer:
+			return err
+		case <-ctx.Done():
+		}
+		limit := time.NewTimer(k.Timeout)
+		defer limit.Stop()
+		select {
+		case err := <-answer:
+			return err
+		case <-limit.C:
+			return errEndless
+		}
+	}
+}
+
+// tryList lists worker in a term.
+func (k *kit[W, T]) tryList(term orchestrator.Term, worker W) ([]T, error) {
+	ctx, cancel := k.context(term, k.Timeout)
+	defer cancel()
+	var tasks []T
+	err := k.start(ctx, func(ctx context.Context) (err error) {
+		tasks, err = k.Communicator.List(ctx, worker)
+		return err
+	})()
+	if err != nil {
+		return nil, err
+	}
+	return tasks, nil
+}
+
+// write makes a single write.
+func (k *kit[W, T]) write(ctx context.Context, op orchestrator.Op, worker W, task T) error {
+	if op == orchestrator.OpAdd {
+		return k.Communicator.Add(ctx, worker, task)
+	}
+	return k.Communicator.Remove(ctx, worker, task)
+}
+
+// try makes a single write in a term.
+func (k *kit[W, T]) try(term orchestrator.Term, op orchestrator.Op, worker W, task T) error {
+	return k.tryFor(k.Timeout, term, op, worker, task)
+}
+
+// tryFor makes a single write in a term, with a deadline.
+func (k *kit[W, T]) tryFor(timeout time.Duration, term orchestrator.Term, op orchestrator.Op, worker W, task T) error {
+	ctx, cancel := k.context(term, timeout)
+	defer cancel()
+	return k.start(ctx, func(ctx context.Context) error { return k.write(ctx, op, worker, task) })()
+}
+
+// finish makes a write in the present term, and repeats it at intervals while
+// its answer is that a stop is under way.
+func (k *kit[W, T]) finish(op orchestrator.Op, worker W, task T) error {
+	const rounds = 100
+	tick := time.NewTicker(k.Timeout / rounds)
+	defer tick.Stop()
+	var err error
+	for range rounds {
+		err = k.try(k.term, op, worker, task)
+		if !errors.Is(err, orchestrator.ErrStopping) {
+			break
+		}
+		<-tick.C
+	}
+	return err
+}
+
+// list lists worker in the present term, and fails if that fails.
+func (k *kit[W, T]) list(worker W) []T {
+	k.Helper()
+	tasks, err := k.tryList(k.term, worker)
+	if err != nil {
+		k.failf("List(%v) %s failed with %q, want the worker's tasks", worker, in(k.term), err)
+	}
+	return tasks
+}
+
+// add makes worker run task in the present term, and fails if that fails.
+func (k *kit[W, T]) add(worker W, task T) {
+	k.Helper()
+	k.done(orchestrator.OpAdd, worker, task)
+}
+
+// remove makes worker stop task in the present term, and fails if that fails.
+func (k *kit[W, T]) remove(worker W, task T) {
+	k.Helper()
+	k.done(orchestrator.OpRemove, worker, task)
+}
+
+// done makes a write in the present term, and fails if that fails.
+func (k *kit[W, T]) done(op orchestrator.Op, worker W, task T) {
+	k.Helper()
+	if err := k.finish(op, worker, task); err != nil {
+		k.failf("%s %s failed with %q, want nil", callText(op, worker, task), in(k.term), err)
+	}
+}
+
+// listed fails unless worker lists want, in any order, each task once.
+func (k *kit[W, T]) listed(worker W, because string, want ...T) {
+	k.Helper()
+	if got := k.list(worker); !sameTasks(got, want) {
+		k.failf("List(%v) %s returned %v, want %v: %s", worker, in(k.term), got, want, because)
+	}
+}
+
+// sameTasks reports whether two lists hold the same tasks, want each of them
+// once.
+func sameTasks[T comparable](got, want []T) bool {
+	if len(got) != len(want) {
+		return false
+	}
+	for _, task := range want {
+		if !slices.Contains(got, task) {
+			return false
+		}
+	}
+	return true
+}
+
+// callText names a call in a failure.
+func callText[W, T comparable](op orchestrator.Op, worker W, task T) string {
+	if op == orchestrator.OpAdd {
+		return fmt.Sprintf("Add(%v, %v)", worker, task)
+	}
+	return fmt.Sprintf("Remove(%v, %v)", worker, task)
+}
+
+// in names a term in a failure.
+func in(term orchestrator.Term) string {
+	if term == (orchestrator.Term{}) {
+		return "without a term"
+	}
+	return fmt.Sprintf("in epoch %d, term %d", term.Epoch, term.Number)
+}

@@ -1,0 +1,197 @@
+package communicatortest
+
+// This file holds the checks of C1 to C3: calls side by side, the slices that
+// List returns, and calls that end with their context.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// checkSideBySide works with all workers at once, and expects each to have what
+// it was given, and nothing else.
+func checkSideBySide[W, T comparable](k *kit[W, T]) {
+	work := func(worker W) error {
+		for i, task := range k.Tasks {
+			if err := k.finish(orchestrator.OpAdd, worker, task); err != nil {
+				return fmt.Errorf("%s failed with %w", callText(orchestrator.OpAdd, worker, task), err)
+			}
+			got, err := k.tryList(k.term, worker)
+			if err != nil {
+				return fmt.Errorf("List(%v) failed with %w", worker, err)
+			}
+			if want := k.Tasks[:i+1]; !sameTasks(got, want) {
+				return fmt.Errorf("List(%v) returned %v, want %v", worker, got, want)
+			}
+		}
+		for _, task := range k.Tasks {
+			if err := k.finish(orchestrator.OpRemove, worker, task); err != nil {
+				return fmt.Errorf("%s failed with %w", callText(orchestrator.OpRemove, worker, task), err)
+			}
+		}
+		return nil
+	}
+	answers := make(chan error, len(k.Workers))
+	for _, worker := range k.Workers {
+		go func() { answers <- work(worker) }()
+	}
+	var errs []error
+	for range k.Workers {
+		errs = append(errs, <-answers)
+	}
+	if err := errors.Join(errs...); err != nil {
+		k.failf("with calls for different workers side by side, %v", err)
+	}
+}
+
+// checkOneWorkerHeld works with one worker while a write to another hangs.
+func checkOneWorkerHeld[W, T comparable](k *kit[W, T]) {
+	k.hold(k.Workers[0])
+	k.checkOthers(func(ctx context.Context) error {
+		return k.Communicator.Add(ctx, k.Workers[0], k.Tasks[0])
+	})
+}
+
+// checkOneWorkerCut works with one worker while another is cut off.
+func checkOneWorkerCut[W, T comparable](k *kit[W, T]) {
+	k.cut(k.Workers[0])
+	k.checkOthers(func(ctx context.Context) error {
+		_, err := k.Communicator.List(ctx, k.Workers[0])
+		return err
+	})
+	k.checkOthers(func(ctx context.Context) error {
+		return k.Communicator.Add(ctx, k.Workers[0], k.Tasks[0])
+	})
+}
+
+// checkOthers works with the second worker while a call to the first, which is
+// held or cut off, is under way. It begins at once and goes on for a while, so
+// that it has also been seen with the other call well on its way.
+func (k *kit[W, T]) checkOthers(call func(context.Context) error) {
+	ctx, cancel := context.WithCancel(orchestrator.ContextWithTerm(k.Context(), k.term))
+	defer cancel()
+	wait := k.start(ctx, call)
+
+	const rounds = 3
+	k.during = fmt.Sprintf(", also while a call for worker %v hangs", k.Workers[0])
+	tick := time.NewTicker(k.arrival() / rounds)
+	defer tick.Stop()
+	other := k.Workers[1]
+	for range rounds {
+		k.add(other, k.Tasks[0])
+		k.listed(other, "Add returned nil", k.Tasks[0])
+		k.remove(other, k.Tasks[0])
+		<-tick.C
+	}
+	k.during = ""
+	cancel()
+	if err := wait(); errors.Is(err, errEndless) {
+		k.failf("the call for worker %v, which was cancelled: %v", k.Workers[0], err)
+	}
+}
+
+// checkSnapshots keeps what List returned, and looks at it again after writes.
+func checkSnapshots[W, T comparable](k *kit[W, T]) {
+	worker := k.Workers[0]
+	var kept, copies [][]T
+	look := func(want ...T) {
+		got := k.list(worker)
+		if !sameTasks(got, want) {
+			k.failf("List(%v) returned %v, want %v", worker, got, want)
+		}
+		kept, copies = append(kept, got), append(copies, slices.Clone(got))
+	}
+	a, b, c := k.Tasks[0], k.Tasks[1], k.Tasks[2]
+	k.add(worker, a)
+	look(a)
+	k.add(worker, b)
+	look(a, b)
+	k.add(worker, c)
+	look(a, b, c)
+	k.remove(worker, a)
+	look(b, c)
+	k.remove(worker, b)
+	look(c)
+	k.add(worker, a)
+	look(a, c)
+	for i := range kept {
+		if !slices.Equal(kept[i], copies[i]) {
+			k.failf("a slice that List(%v) returned as %v reads %v after later writes, "+
+				"want it unchanged: return a copy, or never change what was returned", worker, copies[i], kept[i])
+		}
+	}
+}
+
+// checkContextDoneBefore makes each call with a context that is done already.
+func checkContextDoneBefore[W, T comparable](k *kit[W, T]) {
+	worker, task := k.Workers[0], k.Tasks[0]
+	ctx, cancel := k.context(k.term, k.Timeout)
+	cancel()
+	err := k.start(ctx, func(ctx context.Context) error {
+		_, err := k.Communicator.List(ctx, worker)
+		return err
+	})()
+	if errors.Is(err, errEndless) {
+		k.failf("List(%v) with a context that was done before has not returned after %v, want it to return at once",
+			worker, k.Timeout)
+	}
+	for _, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
+		err := k.start(ctx, func(ctx context.Context) error { return k.write(ctx, op, worker, task) })()
+		k.ended(op, worker, task, err, "with a context that was done before")
+	}
+}
+
+// checkEndsWhileHeld lets the deadline of a write that is held back pass.
+func checkEndsWhileHeld[W, T comparable](k *kit[W, T]) {
+	worker := k.Workers[0]
+	k.add(worker, k.Tasks[1])
+	k.hold(worker)
+	for i, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
+		err := k.tryFor(k.arrival(), k.term, op, worker, k.Tasks[i])
+		k.ended(op, worker, k.Tasks[i], err, "whose deadline passed while it was held back")
+	}
+}
+
+// checkEndsWhileCut cancels calls to a worker that is cut off.
+func checkEndsWhileCut[W, T comparable](k *kit[W, T]) {
+	worker, task := k.Workers[0], k.Tasks[0]
+	k.cut(worker)
+	calls := []func(context.Context) error{
+		func(ctx context.Context) error { _, err := k.Communicator.List(ctx, worker); return err },
+		func(ctx context.Context) error { return k.Communicator.Add(ctx, worker, task) },
+		func(ctx context.Context) error { return k.Communicator.Remove(ctx, worker, task) },
+	}
+	for i, name := range []string{"List", "Add", "Remove"} {
+		ctx, cancel := k.context(k.term, 2*k.Timeout)
+		timer := time.AfterFunc(k.arrival(), cancel)
+		err := k.start(ctx, calls[i])()
+		timer.Stop()
+		cancel()
+		if errors.Is(err, errEndless) {
+			k.failf("%s for worker %v, which is cut off, has not returned %v after it was cancelled, "+
+				"want it to end with its context", name, worker, k.Timeout)
+		}
+	}
+}
+
+// ended fails if a write outlasted its context, or claims to be done and is
+// not.
+func (k *kit[W, T]) ended(op orchestrator.Op, worker W, task T, err error, how string) {
+	k.Helper()
+	if errors.Is(err, errEndless) {
+		k.failf("%s %s has not returned %v after that, want it to end with its context",
+			callText(op, worker, task), how, k.Timeout)
+	}
+	if err != nil {
+		return
+	}
+	if got := k.list(worker); slices.Contains(got, task) != (op == orchestrator.OpAdd) {
+		k.failf("%s %s returned nil, but List returns %v: want an error unless it was done (C5)",
+			callText(op, worker, task), how, got)
+	}
+}

@@ -1,0 +1,322 @@
+package communicatortest
+
+// This file holds the implementation that the kit is tried on, which is correct
+// unless it was given a bug.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// reference is an in-process cluster.
+type reference struct {
+	broken  bug
+	workers map[string]*node
+	lock    chan struct{} // of oneLockForAll
+}
+
+// node is one worker, behind a network that can be disturbed.
+type node struct {
+	mu      sync.Mutex
+	seen    orchestrator.Term
+	tasks   []string
+	refuses map[string]bool
+	cut     chan struct{} // nil, or closed when healed
+	held    *gate
+}
+
+// gate holds writes back.
+type gate struct {
+	open    chan struct{}
+	waiting sync.WaitGroup
+}
+
+// newReference returns a cluster for the kit.
+func newReference(broken bug) Cluster[string, string] {
+	r := &reference{
+		broken:  broken,
+		workers: map[string]*node{"w1": {}, "w2": {}, "w3": {}},
+		lock:    make(chan struct{}, 1),
+	}
+	return Cluster[string, string]{
+		Communicator: struct {
+			*reference
+			referenceApplier
+		}{r, referenceApplier{r}},
+		Workers:   []string{"w1", "w2", "w3"},
+		Tasks:     []string{"a", "b", "c"},
+		Strangers: []string{"nobody"},
+		Hold:      r.hold,
+		Cut:       r.cut,
+		Refuse:    r.refuse,
+	}
+}
+
+func (r *reference) hold(worker string) func() {
+	n := r.workers[worker]
+	g := &gate{open: make(chan struct{})}
+	n.mu.Lock()
+	n.held = g
+	n.mu.Unlock()
+	return func() {
+		n.mu.Lock()
+		n.held = nil
+		n.mu.Unlock()
+		close(g.open)
+		g.waiting.Wait()
+	}
+}
+
+func (r *reference) cut(worker string) func() {
+	n := r.workers[worker]
+	set := func(cut chan struct{}) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.cut = cut
+	}
+	cut := make(chan struct{})
+	set(cut)
+	return func() {
+		set(nil)
+		close(cut)
+	}
+}
+
+func (r *reference) refuse(worker, task string) func() {
+	n := r.workers[worker]
+	set := func(refuses map[string]bool) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.refuses = refuses
+	}
+	set(map[string]bool{task: true})
+	return func() { set(nil) }
+}
+
+func (r *reference) List(ctx context.Context, worker string) ([]string, error) {
+	n, ok := r.workers[worker]
+	switch {
+	case !ok && r.broken == strangersAreEmpty:
+		return nil, nil
+	case !ok:
+		return nil, errors.New("no such worker")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	cut := n.cut
+	n.mu.Unlock()
+	if cut != nil {
+		<-ctx.Done()
+		if r.broken == listIgnoresCut {
+			<-cut
+		}
+		return nil, context.Cause(ctx)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	term, ok := orchestrator.TermFromContext(ctx)
+	switch {
+	case !ok && r.broken == noTermListRefused:
+		return nil, orchestrator.ErrStale
+	case !ok && r.broken == noTermListResets:
+		n.seen = orchestrator.Term{}
+	case r.broken == lastTermWins:
+		n.seen = term
+	case r.broken != listDoesNotFence && r.compare(n.seen, term) < 0:
+		n.seen = term
+	}
+	if r.broken == listSharesItsSlice {
+		return n.tasks, nil
+	}
+	return slices.Clone(n.tasks), nil
+}
+
+func (r *reference) Add(ctx context.Context, worker, task string) error {
+	return r.send(ctx, worker, []orchestrator.Write[string]{{Op: orchestrator.OpAdd, Task: task}})[0]
+}
+
+func (r *reference) Remove(ctx context.Context, worker, task string) error {
+	return r.send(ctx, worker, []orchestrator.Write[string]{{Op: orchestrator.OpRemove, Task: task}})[0]
+}
+
+// referenceApplier makes a reference an Applier.
+type referenceApplier struct{ r *reference }
+
+func (a referenceApplier) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	errs := a.r.send(ctx, worker, writes)
+	switch a.r.broken {
+	case answersReversed:
+		slices.Reverse(errs)
+	case applyShort:
+		return errs[:len(errs)-min(1, len(errs)-1)]
+	case applyChangesWrites:
+		slices.Reverse(writes)
+	default:
+		if errors.Join(errs...) == nil {
+			return nil
+		}
+	}
+	return errs
+}
+
+// send carries writes to a worker, and waits for the answers as long as the
+// context allows.
+func (r *reference) send(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	answer := make(chan []error, 1)
+	n, ok := r.workers[worker]
+	switch {
+	case !ok && r.broken == strangersAreAddedTo:
+		return make([]error, len(writes))
+	case !ok:
+		return slices.Repeat([]error{errors.New("no such worker")}, len(writes))
+	case ctx.Err() != nil && r.broken != ignoresContext:
+		return slices.Repeat([]error{ctx.Err()}, len(writes))
+	}
+	if r.broken == oneLockForAll {
+		r.lock <- struct{}{}
+		defer func() { <-r.lock }()
+	}
+	writes = slices.Clone(writes)
+	n.mu.Lock()
+	switch g := n.held; {
+	case n.cut != nil && r.broken == ignoresContext:
+		cut := n.cut
+		go func() {
+			<-cut
+			answer <- slices.Repeat([]error{errors.New("cut off")}, len(writes))
+		}()
+	case n.cut != nil:
+		// The writes are lost.
+	case g != nil:
+		arrived := n.seen
+		g.waiting.Go(func() {
+			<-g.open
+			answer <- r.apply(n, ctx, arrived, writes)
+		})
+	default:
+		n.mu.Unlock()
+		answer <- r.apply(n, ctx, n.seen, writes)
+		n.mu.Lock()
+	}
+	n.mu.Unlock()
+
+	if r.broken == ignoresContext {
+		return <-answer
+	}
+	select {
+	case errs := <-answer:
+		return errs
+	case <-ctx.Done():
+		err := context.Cause(ctx)
+		if r.broken == timeoutIsRejection {
+			err = fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
+		}
+		return slices.Repeat([]error{err}, len(writes))
+	}
+}
+
+// apply is what the worker does with writes; arrived is the fence as it was
+// when they came.
+func (r *reference) apply(n *node, ctx context.Context, arrived orchestrator.Term, writes []orchestrator.Write[string]) []error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	errs := make([]error, len(writes))
+	for i, w := range writes {
+		if err := r.fence(n, ctx, arrived); err != nil && (i == 0 || r.broken != fencesFirstOnly) {
+			errs[i] = err
+			if r.broken != staleYetDone {
+				continue
+			}
+		}
+		if i > 0 && r.broken == forgetsSecondWrite {
+			continue
+		}
+		if err := r.do(n, w); err != nil {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// fence refuses a write of the past, and raises the fence.
+func (r *reference) fence(n *node, ctx context.Context, arrived orchestrator.Term) error {
+	term, ok := orchestrator.TermFromContext(ctx)
+	seen := n.seen
+	if r.broken == fenceOnArrival {
+		seen = arrived
+	}
+	switch {
+	case r.broken == noFence:
+		return nil
+	case !ok && r.broken == noTermIsDeposed:
+		return orchestrator.ErrDeposed
+	case !ok && r.broken != acceptsNoTerm && seen != orchestrator.Term{}:
+		return orchestrator.ErrStale
+	case !ok:
+		return nil
+	case r.compare(term, seen) == 0 && r.broken == equalIsRefused && len(n.tasks) > 0:
+		return orchestrator.ErrStale
+	case r.compare(term, seen) >= 0:
+		if r.broken != writesDoNotFence {
+			n.seen = term
+		}
+		return nil
+	case term.Epoch < seen.Epoch && r.broken != lowerEpochIsStale:
+		return fmt.Errorf("w: %w", orchestrator.ErrDeposed)
+	case r.broken == lowerNumberIsDeposed:
+		return orchestrator.ErrDeposed
+	case r.broken == lowerNumberIsPlain:
+		return orchestrator.ErrRejected
+	}
+	return fmt.Errorf("w: %w", orchestrator.ErrStale)
+}
+
+func (r *reference) compare(t, u orchestrator.Term) int {
+	if r.broken == comparesNumberFirst && t.Number != u.Number {
+		return int(t.Number) - int(u.Number)
+	}
+	return t.Compare(u)
+}
+
+// do does one write.
+func (r *reference) do(n *node, w orchestrator.Write[string]) error {
+	at := slices.Index(n.tasks, w.Task)
+	switch {
+	case w.Op == orchestrator.OpAdd && n.refuses[w.Task] && r.broken == refusalIsUnknown:
+		return errors.New("no room")
+	case w.Op == orchestrator.OpAdd && n.refuses[w.Task]:
+		if r.broken == refusesYetAdds {
+			n.tasks = append(n.tasks, w.Task)
+		}
+		return fmt.Errorf("no room: %w", orchestrator.ErrRejected)
+	case w.Op == orchestrator.OpAdd && at < 0 && r.broken == addAnswersEarly:
+		time.AfterFunc(time.Second, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.tasks = append(n.tasks, w.Task)
+		})
+	case w.Op == orchestrator.OpAdd && at < 0, w.Op == orchestrator.OpAdd && r.broken == addTwiceListsTwice:
+		n.tasks = append(n.tasks, w.Task)
+	case w.Op == orchestrator.OpAdd && r.broken == addTwiceFails:
+		return errors.New("runs already")
+	case w.Op == orchestrator.OpRemove && at < 0 && r.broken == removeTwiceFails:
+		return errors.New("does not run")
+	case w.Op == orchestrator.OpRemove && at >= 0 && r.broken == removeAnswersEarly:
+		time.AfterFunc(time.Second, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.tasks = slices.DeleteFunc(n.tasks, func(t string) bool { return t == w.Task })
+		})
+	case w.Op == orchestrator.OpRemove && at >= 0:
+		n.tasks = slices.Delete(n.tasks, at, at+1)
+	}
+	return nil
+}
