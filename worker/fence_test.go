@@ -72,12 +72,12 @@ func TestC7_ARefusedWriteOfALaterTermStillRaises(t *testing.T) {
 
 func TestC7_WriteThatWaitedIsRefusedWhenItsTurnComes(t *testing.T) {
 	for name, c := range map[string]struct {
-		seen context.Context
+		seen orchestrator.Term
 		want error
 	}{
-		"later term":  {term(context.Background(), 5, 4), orchestrator.ErrStale},
-		"later epoch": {term(context.Background(), 6, 1), orchestrator.ErrDeposed},
-		"same term":   {term(context.Background(), 5, 3), nil},
+		"later term":  {orchestrator.Term{Epoch: 5, Number: 4}, orchestrator.ErrStale},
+		"later epoch": {orchestrator.Term{Epoch: 6, Number: 1}, orchestrator.ErrDeposed},
+		"same term":   {orchestrator.Term{Epoch: 5, Number: 3}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestC7_WriteThatWaitedIsRefusedWhenItsTurnComes(t *testing.T) {
 				answers := make(chan error, 2)
 				go func() { answers <- w.Add(term(t.Context(), 5, 3), "a") }()
 				synctest.Wait()
-				_, err := w.List(c.seen)
+				_, err := w.List(orchestrator.ContextWithTerm(t.Context(), c.seen))
 				require.NoError(t, err)
 				require.ErrorIs(t, <-answers, c.want)
 				synctest.Wait()

@@ -177,7 +177,7 @@ func TestW3_CompletionMayCallTheWorkerAndMayPanic(t *testing.T) {
 				if task == "panic" {
 					panic("from the completion")
 				}
-				_ = w.Remove(context.Background(), task)
+				_ = w.Remove(t.Context(), task)
 			}))
 		require.NoError(t, w.Add(t.Context(), "panic"), "completed is as good as ready")
 		_ = w.Add(t.Context(), "a")

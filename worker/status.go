@@ -70,7 +70,7 @@ func (w *Worker[T]) Status() []TaskStatus[T] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := make([]TaskStatus[T], 0, len(w.tasks))
-	for e := range w.inOrder() {
+	for e := range w.order.all() {
 		all = append(all, TaskStatus[T]{
 			Task:     e.name,
 			State:    e.state,

@@ -5,7 +5,6 @@ package worker
 // the lock is in run.go.
 
 import (
-	"container/list"
 	"context"
 	"time"
 )
@@ -18,8 +17,8 @@ type entry[T comparable] struct {
 	restarts int
 	err      error // what the run before this one ended with
 
-	place *list.Element // in Worker.order
-	turn  *list.Element // in Worker.queue; nil unless Queued
+	place *link[*entry[T]] // in Worker.order
+	turn  *link[*entry[T]] // in Worker.queue; nil unless Queued
 
 	cancel   context.CancelCauseFunc // of the present run; Starting, Running, Stopping
 	began    time.Time               // when the present run began
@@ -61,10 +60,10 @@ func (w *Worker[T]) accept(task T) *entry[T] {
 	if w.cfg.readiness {
 		e.settled = make(chan struct{})
 	}
-	e.place = w.order.PushBack(e)
+	e.place = w.order.push(e)
 	w.tasks[task] = e
 	w.listed = nil
-	e.turn = w.queue.PushBack(e)
+	e.turn = w.queue.push(e)
 	e.enter(Queued)
 	w.fillSlots()
 	return e
@@ -72,8 +71,9 @@ func (w *Worker[T]) accept(task T) *entry[T] {
 
 // fillSlots starts those that wait longest, as long as there are slots.
 func (w *Worker[T]) fillSlots() {
-	for !w.closed && w.queue.Len() > 0 && (w.cfg.slots == 0 || w.busy < w.cfg.slots) {
-		e := w.queue.Remove(w.queue.Front()).(*entry[T])
+	for !w.closed && w.queue.first != nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots) {
+		e := w.queue.first.value
+		w.queue.remove(e.turn)
 		e.turn = nil
 		w.busy++
 		w.start(e)
@@ -121,9 +121,9 @@ func (w *Worker[T]) drop(e *entry[T]) {
 		e.timer.Stop() // one that has fired already finds the task dropped
 	}
 	if e.turn != nil {
-		w.queue.Remove(e.turn)
+		w.queue.remove(e.turn)
 	}
-	w.order.Remove(e.place)
+	w.order.remove(e.place)
 	delete(w.tasks, e.name)
 	w.listed = nil
 	e.state = 0

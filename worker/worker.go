@@ -4,11 +4,9 @@ package worker
 // are in writes.go, the states of a task in task.go, what runs in run.go.
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -32,10 +30,10 @@ type Worker[T comparable] struct {
 	mu     sync.Mutex
 	fence  orchestrator.Term // the highest seen; zero: none
 	tasks  map[T]*entry[T]
-	order  list.List // of *entry[T]: all of tasks, in the order they were added
-	queue  list.List // of *entry[T]: those that wait for a slot
-	busy   int       // slots held
-	listed []T       // what List returns; nil: to be made anew
+	order  chain[*entry[T]] // all of tasks, in the order they were added
+	queue  chain[*entry[T]] // those that wait for a slot
+	busy   int              // slots held
+	listed []T              // what List returns; nil: to be made anew
 	closed bool
 	random *rand.Rand
 }
@@ -101,7 +99,7 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 	}
 	if w.listed == nil {
 		w.listed = make([]T, 0, len(w.tasks))
-		for e := range w.inOrder() {
+		for e := range w.order.all() {
 			w.listed = append(w.listed, e.name)
 		}
 	}
@@ -138,7 +136,7 @@ func (w *Worker[T]) stopAll() {
 		return
 	}
 	w.closed = true
-	for e := range w.inOrder() {
+	for e := range w.order.all() {
 		if e.state != Stopping {
 			w.stop(e, ErrClosed)
 		}
@@ -155,19 +153,5 @@ func (w *Worker[T]) closeIfIdle() {
 	case <-w.idle:
 	default:
 		close(w.idle)
-	}
-}
-
-// inOrder goes through all tasks in the order they were added; the one at hand
-// may be dropped. The lock is held.
-func (w *Worker[T]) inOrder() iter.Seq[*entry[T]] {
-	return func(yield func(*entry[T]) bool) {
-		for el := w.order.Front(); el != nil; {
-			next := el.Next()
-			if !yield(el.Value.(*entry[T])) {
-				return
-			}
-			el = next
-		}
 	}
 }

@@ -27,7 +27,7 @@ func newWorker(t *testing.T, run func(context.Context, string) error, opts ...wo
 	t.Helper()
 	w, err := worker.New(run, opts...)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.Close(context.Background())) })
+	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
 	return w
 }
 
