@@ -106,4 +106,3 @@ func TestFindsWhatIsBroken(t *testing.T) {
 		})
 	}
 }
-

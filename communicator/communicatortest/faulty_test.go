@@ -1,0 +1,326 @@
+package communicatortest
+
+// This file holds the tests of what each fault does to a call, of healing and
+// of closing.
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// always decides the same fault for every call but List.
+func always(fault Fault) func(Call[string, string]) Fault {
+	return func(c Call[string, string]) Fault {
+		if c.Op == orchestrator.OpList {
+			return Fault{}
+		}
+		return fault
+	}
+}
+
+// inTerm is a context of the first epoch.
+func inTerm(t *testing.T, number uint64) context.Context {
+	return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: number})
+}
+
+// plain hides everything but the Communicator.
+type plain struct {
+	orchestrator.Communicator[string, string]
+}
+
+func TestNoFaultKeepsTheContract(t *testing.T) {
+	decide, err := Seeded[string, string](Schedule{Seed: 1})
+	require.NoError(t, err)
+	slow, err := Seeded[string, string](Schedule{MinLatency: time.Millisecond, MaxLatency: 20 * time.Millisecond})
+	require.NoError(t, err)
+	for name, decide := range map[string]func(Call[string, string]) Fault{"Nil": nil, "Zero": decide, "Slow": slow} {
+		for check, run := range Checks(func(t *testing.T) Cluster[string, string] {
+			c := newReference("")
+			f := NewFaulty(c.Communicator, decide)
+			t.Cleanup(f.Close)
+			c.Communicator = f.Communicator()
+			return c
+		}) {
+			t.Run(name+"/"+check, func(t *testing.T) { synctest.Test(t, run) })
+		}
+	}
+}
+
+func TestIsAnApplierExactlyIfTheWrappedOneIs(t *testing.T) {
+	c := newReference("")
+	_, ok := NewFaulty(c.Communicator, nil).Communicator().(orchestrator.Applier[string, string])
+	require.True(t, ok)
+	_, ok = NewFaulty[string, string](plain{c.Communicator}, nil).Communicator().(orchestrator.Applier[string, string])
+	require.False(t, ok)
+}
+
+// TestFaults makes one Add with each fault, under a deadline of 10 s, alone and
+// through Apply.
+func TestFaults(t *testing.T) {
+	errScripted := errors.New("scripted")
+	const latency, late = 2 * time.Second, 5 * time.Second
+	for _, tt := range []struct {
+		name  string
+		fault Fault
+		after time.Duration // until the caller has its answer
+		err   error
+		done  bool          // by then
+		lands time.Duration // after the call was made; 0 if never later
+	}{
+		{name: "NoFault", fault: Fault{}, done: true},
+		{name: "Latency", fault: Fault{Latency: latency}, after: latency, done: true},
+		{name: "LatencyBeyondDeadline", fault: Fault{Latency: 11 * time.Second}, after: 10 * time.Second, err: context.DeadlineExceeded},
+		{name: "LatencyIsDeadline", fault: Fault{Latency: 10 * time.Second}, after: 10 * time.Second, err: context.DeadlineExceeded},
+		{name: "Refusal", fault: Fault{Kind: Refusal, Latency: latency}, after: latency, err: orchestrator.ErrRejected},
+		{name: "Failure", fault: Fault{Kind: Failure}, err: ErrInjected},
+		{name: "FailureScripted", fault: Fault{Kind: Failure, Err: errScripted}, err: errScripted},
+		{name: "FalseFailure", fault: Fault{Kind: FalseFailure, Latency: latency}, after: latency, err: ErrInjected, done: true},
+		{name: "LostRequest", fault: Fault{Kind: LostRequest}, after: 10 * time.Second, err: context.DeadlineExceeded},
+		{name: "LostAnswer", fault: Fault{Kind: LostAnswer}, after: 10 * time.Second, err: context.DeadlineExceeded, done: true},
+		{name: "LateAnswer", fault: Fault{Kind: LateAnswer, Late: late}, after: 15 * time.Second, done: true},
+		{name: "LateLanding", fault: Fault{Kind: LateLanding, Late: late}, after: 10 * time.Second, err: context.DeadlineExceeded, lands: 15 * time.Second},
+		{name: "LateLandingSlow", fault: Fault{Kind: LateLanding, Late: late, Latency: time.Hour}, after: 10 * time.Second, err: context.DeadlineExceeded, lands: 15 * time.Second},
+		{name: "Stuck", fault: Fault{Kind: Stuck, Late: time.Hour}, after: time.Hour, err: ErrInjected},
+		{name: "StuckSlow", fault: Fault{Kind: Stuck, Late: time.Hour, Latency: time.Second}, after: time.Hour, err: ErrInjected},
+		{name: "Unknown", fault: Fault{Kind: faultKinds}, done: true},
+	} {
+		for _, apply := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				f := NewFaulty(newReference("").Communicator, always(tt.fault))
+				defer f.Close()
+				c := f.Communicator()
+				if apply {
+					c = viaApply[string, string]{c, c.(orchestrator.Applier[string, string])}
+				}
+				ctx, cancel := context.WithTimeout(inTerm(t, 1), 10*time.Second)
+				defer cancel()
+
+				start := time.Now()
+				err := c.Add(ctx, "w1", "a")
+				require.ErrorIs(t, err, tt.err, tt.name)
+				require.Equal(t, tt.after, time.Since(start), tt.name)
+				require.Equal(t, tt.done, lists(t, c, 1), tt.name)
+				if tt.lands > 0 {
+					<-time.After(tt.lands - tt.after)
+					synctest.Wait()
+					require.True(t, lists(t, c, 1), tt.name)
+				}
+			})
+		}
+	}
+}
+
+// lists reports whether worker w1 lists anything.
+func lists(t *testing.T, c orchestrator.Communicator[string, string], number uint64) bool {
+	t.Helper()
+	tasks, err := c.List(inTerm(t, number), "w1")
+	require.NoError(t, err)
+	return len(tasks) > 0
+}
+
+func TestLandingCarriesItsTermIntoTheFence(t *testing.T) {
+	for _, broken := range []bug{"", noFence} {
+		synctest.Test(t, func(t *testing.T) {
+			f := NewFaulty(newReference(broken).Communicator, always(Fault{Kind: LateLanding, Late: time.Second}))
+			defer f.Close()
+			c := f.Communicator()
+			ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
+			defer cancel()
+			require.ErrorIs(t, c.Add(ctx, "w1", "a"), context.DeadlineExceeded)
+			require.False(t, lists(t, c, 2))
+			<-time.After(time.Minute)
+			require.Equal(t, broken == noFence, lists(t, c, 2))
+		})
+	}
+}
+
+func TestListMeetsFaultsToo(t *testing.T) {
+	for kind, want := range map[FaultKind]error{
+		FalseFailure: ErrInjected,
+		LateLanding:  context.DeadlineExceeded,
+		LateAnswer:   nil,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := NewFaulty(newReference("").Communicator, func(c Call[string, string]) Fault {
+				require.Equal(t, Call[string, string]{
+					Term: orchestrator.Term{Epoch: 1, Number: 1}, Op: orchestrator.OpList, Worker: "w1",
+				}, c)
+				return Fault{Kind: kind, Late: time.Second}
+			})
+			defer f.Close()
+			ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
+			defer cancel()
+			tasks, err := f.Communicator().List(ctx, "w1")
+			require.ErrorIs(t, err, want)
+			require.Empty(t, tasks)
+			<-time.After(time.Minute)
+		})
+	}
+}
+
+func TestCauseOfTheContextIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFaulty(newReference("").Communicator, always(Fault{Kind: LostAnswer}))
+		defer f.Close()
+		ctx, cancel := context.WithCancelCause(inTerm(t, 1))
+		time.AfterFunc(time.Second, func() { cancel(orchestrator.ErrDeposed) })
+		require.ErrorIs(t, f.Communicator().Add(ctx, "w1", "a"), orchestrator.ErrDeposed)
+	})
+}
+
+// TestApplyMeetsTheFaultOfEachWrite sends one write of each fate in one call.
+func TestApplyMeetsTheFaultOfEachWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newReference("")
+		fates := map[string]Fault{
+			"refused": {Kind: Refusal},
+			"false":   {Kind: FalseFailure, Latency: time.Second},
+			"landing": {Kind: LateLanding, Late: time.Minute},
+			"late":    {Kind: LateAnswer, Late: time.Second},
+		}
+		f := NewFaulty(c.Communicator, func(c Call[string, string]) Fault { return fates[c.Task] })
+		defer f.Close()
+		applier := f.Communicator().(orchestrator.Applier[string, string])
+		var writes []orchestrator.Write[string]
+		for _, task := range []string{"fine", "refused", "false", "landing", "late"} {
+			writes = append(writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+		}
+		ctx, cancel := context.WithTimeout(inTerm(t, 1), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		errs := applier.Apply(ctx, "w1", writes)
+		require.Equal(t, 11*time.Second, time.Since(start))
+		require.Len(t, errs, 5)
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], orchestrator.ErrRejected)
+		require.ErrorIs(t, errs[2], ErrInjected)
+		require.ErrorIs(t, errs[3], context.DeadlineExceeded)
+		require.NoError(t, errs[4])
+
+		tasks, err := f.Communicator().List(inTerm(t, 1), "w1")
+		require.NoError(t, err)
+		require.Equal(t, []string{"fine", "false", "late"}, tasks)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		tasks, err = f.Communicator().List(inTerm(t, 1), "w1")
+		require.NoError(t, err)
+		require.Equal(t, []string{"fine", "false", "late", "landing"}, tasks)
+	})
+}
+
+func TestApplyOfAWrongLengthSaysNothing(t *testing.T) {
+	c := newReference(applyShort)
+	f := NewFaulty(c.Communicator, func(c Call[string, string]) Fault {
+		if c.Task == "c" {
+			return Fault{Kind: Refusal}
+		}
+		return Fault{}
+	})
+	defer f.Close()
+	errs := f.Communicator().(orchestrator.Applier[string, string]).Apply(inTerm(t, 1), "w1", []orchestrator.Write[string]{
+		{Op: orchestrator.OpAdd, Task: "a"}, {Op: orchestrator.OpAdd, Task: "b"}, {Op: orchestrator.OpAdd, Task: "c"},
+	})
+	require.Len(t, errs, 3)
+	for i, err := range errs {
+		require.Error(t, err)
+		require.Equal(t, i == 2, errors.Is(err, orchestrator.ErrRejected))
+	}
+}
+
+func TestHealEndsWhatWaits(t *testing.T) {
+	for kind, want := range map[FaultKind]error{
+		LostRequest: ErrInjected, LostAnswer: ErrInjected, LateAnswer: nil, LateLanding: ErrInjected, Stuck: ErrInjected,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := NewFaulty(newReference("").Communicator, always(Fault{Kind: kind, Late: time.Minute, Latency: time.Hour}))
+			defer f.Close()
+			c := f.Communicator()
+			start := time.Now()
+			time.AfterFunc(time.Second, func() { f.Heal(); f.Heal() })
+			require.ErrorIs(t, c.Add(inTerm(t, 1), "w1", "a"), want, kind)
+			require.Equal(t, time.Second, time.Since(start), kind)
+			require.NoError(t, c.Remove(inTerm(t, 1), "w1", "a"))
+			require.Equal(t, time.Second, time.Since(start), kind)
+			<-time.After(time.Minute)
+			synctest.Wait()
+			require.Equal(t, kind == LateLanding, lists(t, c, 1), kind)
+		})
+	}
+}
+
+func TestStuckForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFaulty(newReference("").Communicator, always(Fault{Kind: Stuck}))
+		time.AfterFunc(time.Hour, f.Close)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
+		defer cancel()
+		require.ErrorIs(t, f.Communicator().Add(ctx, "w1", "a"), ErrInjected)
+		require.Equal(t, time.Hour, time.Since(start))
+	})
+}
+
+func TestCloseDropsWhatHasNotLanded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFaulty(newReference("").Communicator, always(Fault{Kind: LateLanding, Late: time.Hour}))
+		c := f.Communicator()
+		ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
+		defer cancel()
+		require.Error(t, c.Add(ctx, "w1", "a"))
+		waits := make(chan error)
+		go func() { waits <- c.Add(inTerm(t, 1), "w2", "a") }()
+		synctest.Wait()
+		f.Close()
+		f.Close()
+		require.ErrorIs(t, <-waits, ErrInjected)
+		<-time.After(2 * time.Hour)
+		require.False(t, lists(t, c, 1))
+		require.NoError(t, c.Add(inTerm(t, 1), "w1", "a"))
+	})
+}
+
+func TestCloseCancelsWhatIsLanding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := newReference("")
+		release := cluster.Hold("w1")
+		f := NewFaulty(cluster.Communicator, always(Fault{Kind: LateLanding}))
+		ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
+		defer cancel()
+		require.Error(t, f.Communicator().Add(ctx, "w1", "a"))
+		synctest.Wait()
+		f.Close() // would never return otherwise
+		release()
+	})
+}
+
+// TestTheKitSeesThroughFaults is the fault injector's own proof: what breaks
+// C3 is found to break C3.
+func TestTheKitSeesThroughFaults(t *testing.T) {
+	for _, kind := range []FaultKind{Stuck, LateAnswer} {
+		found := map[string]*recorder{}
+		for _, c := range checks[string, string]() {
+			synctest.Test(t, func(t *testing.T) {
+				cluster := newReference("")
+				f := NewFaulty(cluster.Communicator, always(Fault{Kind: kind, Late: time.Hour}))
+				defer f.Close()
+				cluster.Communicator = f.Communicator()
+				found[c.name()] = record(t.Context(), func(r tb) { c.run(r, cluster) })
+			})
+		}
+		require.Contains(t, found["C3/ContextDoneBefore"].failure, "C3: ")
+		require.Contains(t, found["C3/ContextDoneBefore/Apply"].failure, "C3: ")
+	}
+}
+
+func TestFaultKindNames(t *testing.T) {
+	require.Equal(t, "NoFault", NoFault.String())
+	require.Equal(t, "Stuck", Stuck.String())
+	require.Equal(t, "FaultKind(9)", faultKinds.String())
+}
