@@ -1,0 +1,240 @@
+package memory
+
+// The calls: what the network does to them, and what the worker answers.
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+var (
+	_ orchestrator.Communicator[int, int] = (*Cluster[int, int])(nil)
+	_ orchestrator.Applier[int, int]      = (*Cluster[int, int])(nil)
+)
+
+// List returns what worker.Worker's List does, if the network lets it.
+func (c *Cluster[W, T]) List(ctx context.Context, name W) ([]T, error) {
+	return send(ctx, c, name, false, func(ctx context.Context, p *process[W, T]) ([]T, error) {
+		var none T
+		if err := c.refused(orchestrator.OpList, name, none); err != nil {
+			return nil, err
+		}
+		return p.worker.List(ctx)
+	})
+}
+
+// Add does what worker.Worker's Add does, if the network lets it.
+func (c *Cluster[W, T]) Add(ctx context.Context, name W, task T) error {
+	return c.write(ctx, name, orchestrator.Write[T]{Op: orchestrator.OpAdd, Task: task})
+}
+
+// Remove does what worker.Worker's Remove does, if the network lets it.
+func (c *Cluster[W, T]) Remove(ctx context.Context, name W, task T) error {
+	return c.write(ctx, name, orchestrator.Write[T]{Op: orchestrator.OpRemove, Task: task})
+}
+
+func (c *Cluster[W, T]) write(ctx context.Context, name W, write orchestrator.Write[T]) error {
+	_, err := send(ctx, c, name, true, func(ctx context.Context, p *process[W, T]) (struct{}, error) {
+		if err := c.refused(write.Op, name, write.Task); err != nil {
+			return struct{}{}, err
+		}
+		if write.Op == orchestrator.OpAdd {
+			return struct{}{}, p.worker.Add(ctx, write.Task)
+		}
+		return struct{}{}, p.worker.Remove(ctx, write.Task)
+	})
+	return err
+}
+
+// Apply does what worker.Worker's Apply does, if the network lets it; if not,
+// every write is answered with the same error.
+func (c *Cluster[W, T]) Apply(ctx context.Context, name W, writes []orchestrator.Write[T]) []error {
+	errs, err := send(ctx, c, name, true, func(ctx context.Context, p *process[W, T]) ([]error, error) {
+		return c.applyUnrefused(ctx, p, writes), nil
+	})
+	if err == nil {
+		return errs
+	}
+	errs = make([]error, len(writes))
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// applyUnrefused has the worker apply what is not refused in its stead.
+func (c *Cluster[W, T]) applyUnrefused(ctx context.Context, p *process[W, T], writes []orchestrator.Write[T]) []error {
+	errs := make([]error, len(writes))
+	var let []orchestrator.Write[T]
+	var at []int
+	for i, write := range writes {
+		if errs[i] = c.refused(write.Op, p.name, write.Task); errs[i] == nil {
+			let, at = append(let, write), append(at, i)
+		}
+	}
+	answers := p.worker.Apply(ctx, let)
+	if answers == nil && len(let) == len(writes) {
+		return nil
+	}
+	for i, err := range answers {
+		errs[at[i]] = err
+	}
+	return errs
+}
+
+func (c *Cluster[W, T]) refused(op orchestrator.Op, name W, task T) error {
+	c.mu.Lock()
+	f := c.refuse
+	c.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(op, name, task)
+}
+
+// Plain returns the Cluster as a Communicator that is not an Applier, so that
+// each write is a call of its own.
+func (c *Cluster[W, T]) Plain() orchestrator.Communicator[W, T] {
+	return struct {
+		orchestrator.Communicator[W, T]
+	}{c}
+}
+
+// send makes one call; deliver is what happens when it has arrived. It is no
+// method only because of R, and the same goes for what it calls.
+func send[W, T comparable, R any](
+	ctx context.Context, c *Cluster[W, T], name W, writes bool, deliver delivery[W, T, R],
+) (R, error) {
+	p, w, err := c.setOut(name, writes)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	switch w.mode {
+	case sticking:
+		return travel(context.WithoutCancel(ctx), c, p, w, deliver)
+	case late, holding:
+		return leave(ctx, c, p, w, deliver)
+	}
+	return travel(ctx, c, p, w, deliver)
+}
+
+// delivery is what a call does at the process that it was sent to.
+type delivery[W, T comparable, R any] func(ctx context.Context, p *process[W, T]) (R, error)
+
+// setOut addresses a call to the process that bears the name now, and says what
+// the way there is like.
+func (c *Cluster[W, T]) setOut(name W, writes bool) (*process[W, T], way, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, w := c.alive[name], c.ways[name]
+	switch {
+	case w.mode == cut:
+		return nil, w, fmt.Errorf("%w: %v", ErrCut, name)
+	case p == nil:
+		return nil, w, fmt.Errorf("%w: %v", ErrDown, name)
+	case w.mode == holding && !writes:
+		w = way{}
+	case w.mode == holding:
+		w.held.Add(1) // while release cannot be waiting yet
+	}
+	return p, w, nil
+}
+
+// leave makes a call that goes its way even when its caller has gone.
+func leave[W, T comparable, R any](
+	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
+) (result R, err error) {
+	type answer struct {
+		result R
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		if w.held != nil {
+			defer w.held.Done()
+		}
+		result, err := travel(context.WithoutCancel(ctx), c, p, w, deliver)
+		answers <- answer{result, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+		return result, context.Cause(ctx)
+	}
+}
+
+// travel makes the way there and back. It ends when ctx does, unless deliver
+// takes longer, or when the process is killed.
+func travel[W, T comparable, R any](
+	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
+) (result R, err error) {
+	ctx, arrive := c.depart(ctx, p)
+	defer arrive()
+	if err = w.pass(ctx); err == nil {
+		result, err = deliver(ctx, p)
+	}
+	if w.mode == answerless {
+		var none R
+		<-ctx.Done()
+		result, err = none, context.Cause(ctx)
+	}
+	if c.isGone(p) {
+		var none R
+		return none, fmt.Errorf("%w: %v", ErrDown, p.name)
+	}
+	return result, err
+}
+
+// pass waits as long as the way there takes.
+func (w way) pass(ctx context.Context) error {
+	var arrival <-chan time.Time
+	switch w.mode {
+	case hanging, sticking, holding:
+	case slow, late:
+		timer := time.NewTimer(w.delay)
+		defer timer.Stop()
+		arrival = timer.C
+	default:
+		return nil
+	}
+	select {
+	case <-arrival:
+		return nil
+	case <-w.changed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// depart returns a context for a call to p that ends also when p is killed, and
+// what has to be called when the call is over.
+func (c *Cluster[W, T]) depart(ctx context.Context, p *process[W, T]) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	gone := p.gone
+	if !gone {
+		p.calls[&cancel] = struct{}{}
+	}
+	c.mu.Unlock()
+	if gone {
+		cancel(ErrDown)
+	}
+	return ctx, func() {
+		c.mu.Lock()
+		delete(p.calls, &cancel) // nil if p was killed: nothing to delete
+		c.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+func (c *Cluster[W, T]) isGone(p *process[W, T]) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.gone
+}

@@ -1,0 +1,187 @@
+package memory
+
+// The Cluster, and the processes in it.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// Cluster is a number of workers within this process, and the network between
+// them and the caller. It is an [orchestrator.Communicator] and an
+// [orchestrator.Applier]. See the package documentation.
+//
+// Its methods may be called from any number of goroutines.
+type Cluster[W, T comparable] struct {
+	run  func(ctx context.Context, name W, task T) error
+	opts []worker.Option
+	// announce says that Ready is called on the tasks' behalf.
+	announce bool
+
+	// mu guards what follows, and all processes. It is never held over a call
+	// to the outside, nor over a wait.
+	mu     sync.Mutex
+	alive  map[W]*process[W, T]
+	dead   []*process[W, T] // killed; their tasks may not have returned yet
+	ways   map[W]way
+	refuse func(op orchestrator.Op, name W, task T) error
+	truth  truth[W, T]
+}
+
+// process is one start of a worker.
+type process[W, T comparable] struct {
+	name   W
+	worker *worker.Worker[T]
+
+	gone  bool
+	calls map[*context.CancelCauseFunc]struct{} // under way; ended when it is killed
+	runs  map[T]uint64                          // what runs now, by the number of its start
+}
+
+// New returns a Cluster without workers, that runs each task with a call of
+// run, as described at worker.New. A nil run waits until its context ends.
+//
+// The error names every worker option that is out of range and wraps
+// [orchestrator.ErrInvalid].
+func New[W, T comparable](run func(ctx context.Context, worker W, task T) error, opts ...Option) (*Cluster[W, T], error) {
+	var cfg config
+	for _, opt := range opts {
+		opt.apply(&cfg)
+	}
+	if run == nil {
+		run = func(ctx context.Context, _ W, _ T) error {
+			<-ctx.Done()
+			return nil
+		}
+	}
+	c := &Cluster[W, T]{
+		run: run,
+		// With readiness an Add answers when its task has been entered in the
+		// books, and not a moment before.
+		opts:     append(cfg.worker, worker.WithReadiness()),
+		announce: !cfg.readiness,
+		alive:    make(map[W]*process[W, T]),
+		ways:     make(map[W]way),
+		truth:    truth[W, T]{tasks: make(map[T]*record[W])},
+	}
+	var nobody W
+	if _, err := c.newProcess(nobody); err != nil { // the options are the same for all
+		return nil, fmt.Errorf("new cluster: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Cluster[W, T]) newProcess(name W) (*process[W, T], error) {
+	p := &process[W, T]{
+		name:  name,
+		calls: make(map[*context.CancelCauseFunc]struct{}),
+		runs:  make(map[T]uint64),
+	}
+	var err error
+	p.worker, err = worker.New(func(ctx context.Context, task T) error {
+		if !c.started(p, task) {
+			return ErrDown
+		}
+		defer c.stopped(p, task)
+		if c.announce {
+			worker.Ready(ctx)
+		}
+		return c.run(ctx, p.name, task)
+	}, c.opts...)
+	return p, err
+}
+
+// Start starts a process for each worker named: empty, under a new incarnation,
+// and with no term seen. One that is running is killed first. To have it know
+// the current term before anything reaches it, call Worker(name).Fence.
+func (c *Cluster[W, T]) Start(names ...W) {
+	c.Kill(names...)
+	for _, name := range names {
+		p, err := c.newProcess(name)
+		if err != nil {
+			continue // cannot be: New has tried the options
+		}
+		c.mu.Lock()
+		if c.alive[name] == nil { // two Starts at once: one of them is enough
+			c.alive[name] = p
+			c.truth.event(WorkerStarted, name, nil)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// Kill ends the process of each worker named, as a crash does. Calls that are
+// under way fail with [ErrDown]. The contexts of its tasks end, and none of them
+// counts as running any more, not even one that goes on regardless. A worker
+// that is not running stays as it is.
+func (c *Cluster[W, T]) Kill(names ...W) {
+	for _, name := range names {
+		c.kill(name)
+	}
+}
+
+func (c *Cluster[W, T]) kill(name W) {
+	c.mu.Lock()
+	p := c.alive[name]
+	if p == nil {
+		c.mu.Unlock()
+		return
+	}
+	delete(c.alive, name)
+	c.dead = append(c.dead, p)
+	p.gone = true
+	calls := p.calls
+	p.calls = nil
+	c.truth.killed(p)
+	c.mu.Unlock()
+
+	for end := range calls {
+		(*end)(ErrDown)
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.worker.Close(now) // it tells the tasks, and does not wait for them
+}
+
+// Close kills all workers, and returns when the functions of their tasks have
+// returned, or, with an error, when ctx ends. The Cluster may be used again.
+func (c *Cluster[W, T]) Close(ctx context.Context) error {
+	c.mu.Lock()
+	names := make([]W, 0, len(c.alive))
+	for name := range c.alive {
+		names = append(names, name)
+	}
+	c.mu.Unlock()
+	c.Kill(names...)
+
+	c.mu.Lock()
+	dead := c.dead
+	c.dead = nil
+	c.mu.Unlock()
+	var errs []error
+	for i, p := range dead {
+		if err := p.worker.Close(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("worker %v: %w", p.name, err))
+			c.mu.Lock()
+			c.dead = append(c.dead, dead[i])
+			c.mu.Unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Worker returns what runs under that name, or nil if nothing does: to read its
+// Status or to raise its fence. What is done through it passes by the network.
+func (c *Cluster[W, T]) Worker(name W) *worker.Worker[T] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.alive[name]; p != nil {
+		return p.worker
+	}
+	return nil
+}

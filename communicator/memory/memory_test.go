@@ -1,0 +1,235 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type (
+	cluster = memory.Cluster[string, string]
+	event   = memory.Event[string, string]
+	writes  = []orchestrator.Write[string]
+)
+
+// start returns a cluster of two workers, w1 and w2, that is closed when the
+// test ends.
+func start(t *testing.T, run func(context.Context, string, string) error, opts ...memory.Option) *cluster {
+	t.Helper()
+	c, err := memory.New(run, opts...)
+	require.NoError(t, err)
+	c.Start("w1", "w2")
+	t.Cleanup(func() { require.NoError(t, c.Close(context.WithoutCancel(t.Context()))) })
+	return c
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func term(ctx context.Context, epoch, number uint64) context.Context {
+	return orchestrator.ContextWithTerm(ctx, orchestrator.Term{Epoch: epoch, Number: number})
+}
+
+// stubborn takes a second to stop.
+func stubborn(ctx context.Context, _, _ string) error {
+	<-ctx.Done()
+	<-time.After(time.Second)
+	return nil
+}
+
+func TestCluster_RunsRealWorkers(t *testing.T) {
+	c := start(t, nil)
+	for _, communicator := range []orchestrator.Communicator[string, string]{c, c.Plain()} {
+		require.NoError(t, communicator.Add(t.Context(), "w1", "a"))
+		require.NoError(t, communicator.Add(t.Context(), "w2", "a"))
+		require.NoError(t, communicator.Add(t.Context(), "w2", "b"))
+		require.Equal(t, []string{"w1", "w2"}, c.Running("a"))
+		require.Equal(t, []string{"a", "b"}, c.RunsOn("w2"))
+		tasks, err := communicator.List(t.Context(), "w2")
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "b"}, tasks)
+
+		require.NoError(t, communicator.Remove(t.Context(), "w1", "a"))
+		require.Equal(t, []string{"w2"}, c.Running("a"))
+		require.NoError(t, communicator.Remove(t.Context(), "w2", "a"))
+		require.NoError(t, communicator.Remove(t.Context(), "w2", "b"))
+		require.Empty(t, c.Running("a"))
+	}
+	require.Equal(t, memory.Counts{Starts: 4, Stops: 4, Most: 2}, c.Counts("a"))
+	require.Zero(t, c.Counts("unheard of"))
+	require.Empty(t, c.Running("unheard of"))
+	require.Empty(t, c.RunsOn("unheard of"))
+}
+
+func TestPlain_IsNoApplier(t *testing.T) {
+	c := start(t, nil)
+	_, ok := c.Plain().(orchestrator.Applier[string, string])
+	require.False(t, ok)
+	_, ok = orchestrator.Communicator[string, string](c).(orchestrator.Applier[string, string])
+	require.True(t, ok)
+}
+
+func TestNew_NamesBadWorkerOptions(t *testing.T) {
+	_, err := memory.New[string, string](nil,
+		memory.WithWorkerOptions(worker.WithSlots(-1)),
+		memory.WithWorkerOptions(worker.WithBackoff(0, 0)))
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	require.ErrorContains(t, err, "WithSlots(-1)")
+	require.ErrorContains(t, err, "WithBackoff(0s, 0s)")
+}
+
+func TestWithReadiness_LeavesItToTheTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, func(ctx context.Context, _, _ string) error {
+			<-time.After(time.Second)
+			worker.Ready(ctx)
+			<-ctx.Done()
+			return nil
+		}, memory.WithReadiness())
+		began := time.Now()
+		require.NoError(t, c.Add(t.Context(), "w1", "a"))
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+func TestKill_ForgetsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		causes := make(chan error, 8)
+		c := start(t, func(ctx context.Context, _, _ string) error {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			<-time.After(time.Hour) // long after its process is gone
+			return nil
+		})
+		require.NoError(t, c.Add(term(t.Context(), 5, 3), "w1", "a"))
+		require.NoError(t, c.Add(term(t.Context(), 5, 3), "w1", "b"))
+		incarnation := c.Worker("w1").Incarnation()
+
+		removed := make(chan error, 1)
+		go func() { removed <- c.Remove(term(t.Context(), 5, 3), "w1", "a") }()
+		<-time.After(time.Second)
+		c.Kill("w1", "w1", "w3")
+		require.ErrorIs(t, <-removed, memory.ErrDown, "a call under way fails at once")
+		require.Equal(t, time.Second, time.Since(began))
+		require.ErrorIs(t, <-causes, worker.ErrRemoved)
+		require.ErrorIs(t, <-causes, worker.ErrClosed)
+		require.Empty(t, c.Running("a"))
+		require.Nil(t, c.Worker("w1"))
+		_, err := c.List(t.Context(), "w1")
+		require.ErrorIs(t, err, memory.ErrDown)
+		require.NotErrorIs(t, c.Add(t.Context(), "w1", "a"), orchestrator.ErrRejected, "nobody can know")
+		require.Equal(t, []error{memory.ErrDown}, []error{errors.Unwrap(c.Apply(t.Context(), "w1", writes{{}})[0])})
+
+		c.Start("w1")
+		require.NotEqual(t, incarnation, c.Worker("w1").Incarnation())
+		require.NoError(t, c.Add(t.Context(), "w1", "b"), "no term was seen")
+		c.Worker("w1").Fence(orchestrator.Term{Epoch: 5, Number: 3})
+		require.ErrorIs(t, c.Add(t.Context(), "w1", "a"), orchestrator.ErrStale)
+		c.Start("w1")
+		require.Empty(t, c.RunsOn("w1"), "to start what runs is to restart it")
+		require.NoError(t, c.Close(t.Context()))
+
+		at := func(d time.Duration, kind memory.EventKind, name, task string) event {
+			return event{Time: began.Add(d), Kind: kind, Worker: name, Task: task}
+		}
+		require.Equal(t, []event{
+			at(0, memory.WorkerStarted, "w1", ""),
+			at(0, memory.WorkerStarted, "w2", ""),
+			at(0, memory.TaskStarted, "w1", "a"),
+			at(0, memory.TaskStarted, "w1", "b"),
+			at(time.Second, memory.WorkerKilled, "w1", ""),
+			at(time.Second, memory.TaskStopped, "w1", "a"),
+			at(time.Second, memory.TaskStopped, "w1", "b"),
+			at(time.Second, memory.WorkerStarted, "w1", ""),
+			at(time.Second, memory.TaskStarted, "w1", "b"),
+			at(time.Second, memory.WorkerKilled, "w1", ""),
+			at(time.Second, memory.TaskStopped, "w1", "b"),
+			at(time.Second, memory.WorkerStarted, "w1", ""),
+		}, c.Events()[:12])
+	})
+}
+
+func TestKill_CallForTheDeadDoesNotReachItsSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		for _, disturb := range []func(){
+			func() { c.Slow(time.Second, "w1") },
+			func() { c.Late(time.Second, "w1") },
+			func() { c.Hang("w1") },
+			func() { c.Stick("w1") },
+			func() { c.HoldWrites("w1") },
+			func() { c.LoseAnswers("w1") },
+		} {
+			disturb()
+			answer := make(chan error, 1)
+			go func() { answer <- c.Add(t.Context(), "w1", "a") }()
+			synctest.Wait()
+			c.Start("w1")
+			require.ErrorIs(t, <-answer, memory.ErrDown)
+			c.Heal()
+			<-time.After(time.Minute)
+			require.Empty(t, c.RunsOn("w1"))
+		}
+	})
+}
+
+func TestClose_WaitsForTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, stubborn)
+		require.NoError(t, c.Add(t.Context(), "w1", "a"))
+		require.NoError(t, c.Add(t.Context(), "w2", "a"))
+		c.Kill("w1")
+		err := c.Close(within(t, time.Millisecond))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "worker w1")
+		require.ErrorContains(t, err, "worker w2")
+		began := time.Now()
+		require.NoError(t, c.Close(t.Context()))
+		require.Equal(t, time.Second-time.Millisecond, time.Since(began))
+	})
+}
+
+func TestRefuse_AnswersInTheWorkersStead(t *testing.T) {
+	c := start(t, nil)
+	full := errors.Join(orchestrator.ErrRejected, errors.New("no room"))
+	c.Refuse(func(op orchestrator.Op, name, task string) error {
+		if op == orchestrator.OpAdd && (name == "w2" || task == "poison") {
+			return full
+		}
+		return nil
+	})
+	require.ErrorIs(t, c.Add(t.Context(), "w2", "a"), full)
+	require.NoError(t, c.Remove(t.Context(), "w2", "a"))
+	require.Equal(t, []error{nil, full, nil}, c.Apply(t.Context(), "w1", writes{
+		{Op: orchestrator.OpAdd, Task: "a"},
+		{Op: orchestrator.OpAdd, Task: "poison"},
+		{Op: orchestrator.OpRemove, Task: "b"},
+	}))
+	require.Equal(t, []string{"a"}, c.RunsOn("w1"))
+
+	c.Refuse(func(op orchestrator.Op, _, _ string) error {
+		if op == orchestrator.OpList {
+			return full
+		}
+		return nil
+	})
+	_, err := c.List(t.Context(), "w1")
+	require.ErrorIs(t, err, full)
+	c.Refuse(nil)
+	require.Nil(t, c.Apply(t.Context(), "w1", writes{{Op: orchestrator.OpAdd, Task: "poison"}}))
+}

@@ -1,0 +1,153 @@
+package memory_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
+	"github.com/stretchr/testify/require"
+)
+
+// took runs f and says how long that took.
+func took(f func()) time.Duration {
+	began := time.Now()
+	f()
+	return time.Since(began)
+}
+
+// listed returns what w1 lists when the network is healthy.
+func listed(t *testing.T, c *cluster) []string {
+	t.Helper()
+	tasks, err := c.List(t.Context(), "w1")
+	require.NoError(t, err)
+	return tasks
+}
+
+func TestCut_FailsAtOnceWhileTasksRunOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		require.NoError(t, c.Add(t.Context(), "w1", "a"))
+		c.Cut("w1")
+		require.Zero(t, took(func() {
+			_, err := c.List(t.Context(), "w1")
+			require.ErrorIs(t, err, memory.ErrCut)
+			err = c.Remove(t.Context(), "w1", "a")
+			require.ErrorIs(t, err, memory.ErrCut)
+			require.NotErrorIs(t, err, orchestrator.ErrRejected)
+			require.NoError(t, c.Add(t.Context(), "w2", "a"), "the others are not concerned")
+		}))
+		require.Equal(t, []string{"w1", "w2"}, c.Running("a"))
+		c.Heal("w1")
+		require.Equal(t, []string{"a"}, listed(t, c))
+	})
+}
+
+func TestHang_EndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		c.Hang("w1", "w2")
+		require.Equal(t, time.Second, took(func() {
+			require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "a"), context.DeadlineExceeded)
+		}))
+		healed := time.AfterFunc(time.Second, func() { c.Heal() })
+		defer healed.Stop()
+		require.Equal(t, time.Second, took(func() {
+			require.NoError(t, c.Add(t.Context(), "w1", "b"))
+		}))
+		require.Equal(t, []string{"b"}, listed(t, c), "what was given up never arrived")
+	})
+}
+
+func TestStick_IgnoresTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		c.Stick("w1")
+		healed := time.AfterFunc(time.Minute, func() { c.Heal("w1") })
+		defer healed.Stop()
+		require.Equal(t, time.Minute, took(func() {
+			require.NoError(t, c.Add(within(t, time.Second), "w1", "a"))
+		}))
+		require.Equal(t, []string{"w1"}, c.Running("a"))
+	})
+}
+
+func TestSlow_IsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		c.Slow(2*time.Second, "w1")
+		require.Equal(t, 2*time.Second, took(func() {
+			require.NoError(t, c.Add(t.Context(), "w1", "a"))
+		}))
+		require.Equal(t, time.Second, took(func() {
+			require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "b"), context.DeadlineExceeded)
+		}))
+		<-time.After(time.Minute)
+		require.Equal(t, []string{"a"}, listed(t, c))
+	})
+}
+
+func TestLate_ArrivesAfterTheCallerGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		c.Late(2*time.Second, "w1")
+		require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "a"), context.DeadlineExceeded)
+		require.Empty(t, c.RunsOn("w1"))
+		<-time.After(time.Second)
+		synctest.Wait()
+		require.Equal(t, []string{"a"}, c.RunsOn("w1"))
+		require.NoError(t, c.Remove(t.Context(), "w1", "a"), "who waits gets his answer")
+	})
+}
+
+func TestC7_LateWriteIsFencedOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		c.Late(2*time.Second, "w1")
+		require.ErrorIs(t, c.Add(term(within(t, time.Second), 5, 3), "w1", "a"), context.DeadlineExceeded)
+		c.Heal()
+		_, err := c.List(term(t.Context(), 5, 4), "w1")
+		require.NoError(t, err)
+		<-time.After(time.Minute)
+		require.Empty(t, c.RunsOn("w1"))
+	})
+}
+
+func TestHoldWrites_LetsListsThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		release := c.HoldWrites("w1")
+		require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "a"), context.DeadlineExceeded)
+		waiting := make(chan error, 1)
+		go func() { waiting <- c.Add(t.Context(), "w1", "b") }()
+		synctest.Wait()
+		require.Empty(t, listed(t, c))
+		release()
+		require.ElementsMatch(t, []string{"a", "b"}, c.RunsOn("w1"))
+		require.NoError(t, <-waiting)
+		release()
+		require.NoError(t, c.Remove(t.Context(), "w1", "a"))
+
+		release = c.HoldWrites("w1")
+		c.Cut("w1")
+		release()
+		_, err := c.List(t.Context(), "w1")
+		require.ErrorIs(t, err, memory.ErrCut, "another switch was thrown since")
+	})
+}
+
+func TestLoseAnswers_DoesWhatItIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t, nil)
+		c.LoseAnswers("w1")
+		require.Equal(t, time.Second, took(func() {
+			require.ErrorIs(t, c.Add(within(t, time.Second), "w1", "a"), context.DeadlineExceeded)
+		}))
+		require.Equal(t, []string{"w1"}, c.Running("a"))
+		tasks, err := c.List(within(t, time.Second), "w1")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Nil(t, tasks)
+	})
+}
