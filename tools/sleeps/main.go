@@ -35,7 +35,7 @@ func main() {
 			}
 			found, err := sleeps(p, nil)
 			for _, at := range found {
-				fmt.Printf("%s: a test sleeps in real time: use testing/synctest, or wait for what happens\n", at)
+				fmt.Printf("%s: a test sleeps in real time: use testing/synctest, or wait for what happens (sleeps)\n", at)
 			}
 			bad += len(found)
 			return err

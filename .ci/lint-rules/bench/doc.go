@@ -1,0 +1,2 @@
+// Package bench stands for its floor.
+package bench

@@ -1,0 +1,2 @@
+// Package communicatortest stands for its floor.
+package communicatortest

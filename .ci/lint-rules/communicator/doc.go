@@ -1,0 +1,2 @@
+// Package communicator stands for its floor.
+package communicator

@@ -1,0 +1,2 @@
+// Package grpc stands for its floor.
+package grpc

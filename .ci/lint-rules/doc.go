@@ -1,0 +1,2 @@
+// Package orchestrator breaks every rule of the house once, on lines that say so.
+package orchestrator

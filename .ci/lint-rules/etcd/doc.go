@@ -1,0 +1,2 @@
+// Package etcd stands for its floor.
+package etcd

@@ -1,0 +1,5 @@
+package x
+
+import (
+	_ "github.com/f8949c05/orchestrator/worker" // want depguard
+)

@@ -1,0 +1,2 @@
+// Package x stands for its floor.
+package x

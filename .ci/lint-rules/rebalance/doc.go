@@ -1,0 +1,2 @@
+// Package rebalance stands for its floor.
+package rebalance

@@ -1,0 +1,2 @@
+// Package flow stands for a part of the planner.
+package flow

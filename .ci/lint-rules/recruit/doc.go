@@ -1,0 +1,2 @@
+// Package recruit stands for its floor.
+package recruit

@@ -1,0 +1,16 @@
+package orchestrator
+
+import (
+	"log" // want depguard
+
+	_ "github.com/prometheus/client_golang/prometheus" // want depguard
+	_ "github.com/stretchr/testify/require"            // want depguard
+	_ "golang.org/x/sync/errgroup"                     // allowed
+
+	_ "github.com/f8949c05/orchestrator/internal/x"     // down
+	_ "github.com/f8949c05/orchestrator/rebalance/flow" // down
+	_ "github.com/f8949c05/orchestrator/worker"         // want depguard
+)
+
+// Log writes.
+var Log = log.Print

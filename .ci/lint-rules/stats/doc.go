@@ -1,0 +1,2 @@
+// Package stats stands for its floor.
+package stats

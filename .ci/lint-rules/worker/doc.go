@@ -1,0 +1,2 @@
+// Package worker stands for its floor.
+package worker

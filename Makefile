@@ -1,0 +1,30 @@
+# Each target is one line of what .ci/run or go does; nothing is configured here.
+
+FUZZTIME ?= 20s
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## run the tests of all modules
+	go test work
+
+race: ## the same under the race detector
+	go test -race work
+
+lint: ## check the format, the linters' rules and the tests' sleeps
+	.ci/run format lint lint-rules
+
+fuzz: ## run every fuzz target for FUZZTIME each (20s)
+	FUZZTIME=$(FUZZTIME) .ci/run fuzz
+
+bench: ## run the benchmarks of all modules
+	go test -run '^$$' -bench . -benchmem work
+
+cover: ## print what the tests cover, function by function
+	go test -coverpkg=work -coverprofile=cover.out work
+	go tool cover -func=cover.out
+
+verify: ## everything that CI runs
+	.ci/run
+
+.PHONY: help test race lint fuzz bench cover verify
