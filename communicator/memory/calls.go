@@ -193,8 +193,10 @@ func travel[W, T comparable, R any](
 // pass waits as long as the way there takes.
 func (w way) pass(ctx context.Context) error {
 	var arrival <-chan time.Time
+	var changed <-chan struct{}
 	switch w.mode {
 	case hanging, sticking, holding:
+		changed = w.changed
 	case slow, late:
 		timer := time.NewTimer(w.delay)
 		defer timer.Stop()
@@ -205,7 +207,7 @@ func (w way) pass(ctx context.Context) error {
 	select {
 	case <-arrival:
 		return nil
-	case <-w.changed:
+	case <-changed:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -29,8 +29,9 @@
 //	HoldWrites   hangs, if it writes           is reached on release, in any case
 //	LoseAnswers  ends when its context does    is reached at once
 //
-// A call meets the network as it is when it sets out. When a switch is thrown,
-// what is on its way to that worker arrives.
+// A call meets the network as it is when it sets out. When the next switch is
+// thrown, what was stopped on its way to that worker arrives; what is slow
+// takes its time.
 //
 // # What really happens
 //
