@@ -36,19 +36,18 @@ func (a viaApply[W, T]) one(ctx context.Context, worker W, write orchestrator.Wr
 	case 1:
 		return errs[0]
 	}
-	return fmt.Errorf("Apply of one write answered with %d errors, want one for each write, or nil", len(errs))
+	return fmt.Errorf("one write was answered with %d errors, want one for each write, or nil", len(errs))
 }
 
 // apply applies writes to a worker, and returns exactly one answer for each.
 func (k *kit[W, T]) apply(term orchestrator.Term, worker W, writes ...orchestrator.Write[T]) []error {
 	k.Helper()
-	applier, _ := k.Communicator.(orchestrator.Applier[W, T])
 	given := slices.Clone(writes)
-	ctx, cancel := k.context(term, k.Timeout)
+	ctx, cancel := k.callContext(term, k.Timeout)
 	defer cancel()
 	var errs []error
 	ended := k.start(ctx, func(ctx context.Context) error {
-		errs = applier.Apply(ctx, worker, given)
+		errs = k.applier.Apply(ctx, worker, given)
 		return nil
 	})()
 	switch {

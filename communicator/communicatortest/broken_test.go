@@ -15,6 +15,10 @@ import (
 // bug is one thing that a reference does wrong.
 type bug string
 
+// stopsSlowly is no bug: Remove answers with ErrStopping until the task has
+// stopped.
+const stopsSlowly bug = "stops slowly"
+
 const (
 	oneLockForAll        bug = "C1: one lock for all workers"
 	listSharesItsSlice   bug = "C2: List returns the slice that later writes change"
@@ -94,7 +98,7 @@ func TestFindsWhatIsBroken(t *testing.T) {
 	}
 	for broken, names := range finds {
 		t.Run(string(broken), func(t *testing.T) {
-			found := outcomes(t, func() Cluster[string, string] { return newReference(broken) })
+			found := outcomes(t, func(*testing.T) Cluster[string, string] { return newReference(broken) })
 			for _, name := range names {
 				for _, name := range []string{name, strings.TrimSuffix(name, "/Apply") + "/Apply"} {
 					failure := found[name].failure

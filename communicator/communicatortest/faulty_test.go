@@ -30,6 +30,14 @@ func inTerm(t *testing.T, number uint64) context.Context {
 	return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: number})
 }
 
+// applier returns what is known to be an Applier.
+func applier(t *testing.T, c orchestrator.Communicator[string, string]) orchestrator.Applier[string, string] {
+	t.Helper()
+	a, ok := c.(orchestrator.Applier[string, string])
+	require.True(t, ok)
+	return a
+}
+
 // plain hides everything but the Communicator.
 type plain struct {
 	orchestrator.Communicator[string, string]
@@ -97,7 +105,7 @@ func TestFaults(t *testing.T) {
 				defer f.Close()
 				c := f.Communicator()
 				if apply {
-					c = viaApply[string, string]{c, c.(orchestrator.Applier[string, string])}
+					c = viaApply[string, string]{c, applier(t, c)}
 				}
 				ctx, cancel := context.WithTimeout(inTerm(t, 1), 10*time.Second)
 				defer cancel()
@@ -187,7 +195,6 @@ func TestApplyMeetsTheFaultOfEachWrite(t *testing.T) {
 		}
 		f := NewFaulty(c.Communicator, func(c Call[string, string]) Fault { return fates[c.Task] })
 		defer f.Close()
-		applier := f.Communicator().(orchestrator.Applier[string, string])
 		var writes []orchestrator.Write[string]
 		for _, task := range []string{"fine", "refused", "false", "landing", "late"} {
 			writes = append(writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
@@ -195,7 +202,7 @@ func TestApplyMeetsTheFaultOfEachWrite(t *testing.T) {
 		ctx, cancel := context.WithTimeout(inTerm(t, 1), 10*time.Second)
 		defer cancel()
 		start := time.Now()
-		errs := applier.Apply(ctx, "w1", writes)
+		errs := applier(t, f.Communicator()).Apply(ctx, "w1", writes)
 		require.Equal(t, 11*time.Second, time.Since(start))
 		require.Len(t, errs, 5)
 		require.NoError(t, errs[0])
@@ -224,7 +231,7 @@ func TestApplyOfAWrongLengthSaysNothing(t *testing.T) {
 		return Fault{}
 	})
 	defer f.Close()
-	errs := f.Communicator().(orchestrator.Applier[string, string]).Apply(inTerm(t, 1), "w1", []orchestrator.Write[string]{
+	errs := applier(t, f.Communicator()).Apply(inTerm(t, 1), "w1", []orchestrator.Write[string]{
 		{Op: orchestrator.OpAdd, Task: "a"}, {Op: orchestrator.OpAdd, Task: "b"}, {Op: orchestrator.OpAdd, Task: "c"},
 	})
 	require.Len(t, errs, 3)

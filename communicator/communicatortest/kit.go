@@ -21,9 +21,10 @@ var errEndless = errors.New("the call does not return although its context has e
 type kit[W, T comparable] struct {
 	tb
 	Cluster[W, T]
-	clause string
-	during string            // what the cluster suffers meanwhile, for failures
-	term   orchestrator.Term // what calls carry unless they say otherwise
+	applier orchestrator.Applier[W, T] // nil unless the check is made through it
+	clause  string
+	during  string            // what the cluster suffers meanwhile, for failures
+	term    orchestrator.Term // what calls carry unless they say otherwise
 }
 
 // failf ends the check with a sentence that begins with its clause.
@@ -64,9 +65,9 @@ func (k *kit[W, T]) undo(f func()) func() {
 	return f
 }
 
-// context returns a context for one call: with the identity, unless that is
+// callContext returns a context for one call: with the identity, unless that is
 // zero, and with the deadline.
-func (k *kit[W, T]) context(term orchestrator.Term, timeout time.Duration) (context.Context, context.CancelFunc) {
+func (k *kit[W, T]) callContext(term orchestrator.Term, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx := k.Context()
 	if term != (orchestrator.Term{}) {
 		ctx = orchestrator.ContextWithTerm(ctx, term)
@@ -104,7 +105,7 @@ func (k *kit[W, T]) start(ctx context.Context, call func(context.Context) error)
 
 // tryList lists worker in a term.
 func (k *kit[W, T]) tryList(term orchestrator.Term, worker W) ([]T, error) {
-	ctx, cancel := k.context(term, k.Timeout)
+	ctx, cancel := k.callContext(term, k.Timeout)
 	defer cancel()
 	var tasks []T
 	err := k.start(ctx, func(ctx context.Context) (err error) {
@@ -132,7 +133,7 @@ func (k *kit[W, T]) try(term orchestrator.Term, op orchestrator.Op, worker W, ta
 
 // tryFor makes a single write in a term, with a deadline.
 func (k *kit[W, T]) tryFor(timeout time.Duration, term orchestrator.Term, op orchestrator.Op, worker W, task T) error {
-	ctx, cancel := k.context(term, timeout)
+	ctx, cancel := k.callContext(term, timeout)
 	defer cancel()
 	return k.start(ctx, func(ctx context.Context) error { return k.write(ctx, op, worker, task) })()
 }

@@ -130,7 +130,7 @@ func checkSnapshots[W, T comparable](k *kit[W, T]) {
 // checkContextDoneBefore makes each call with a context that is done already.
 func checkContextDoneBefore[W, T comparable](k *kit[W, T]) {
 	worker, task := k.Workers[0], k.Tasks[0]
-	ctx, cancel := k.context(k.term, k.Timeout)
+	ctx, cancel := k.callContext(k.term, k.Timeout)
 	cancel()
 	err := k.start(ctx, func(ctx context.Context) error {
 		_, err := k.Communicator.List(ctx, worker)
@@ -167,7 +167,7 @@ func checkEndsWhileCut[W, T comparable](k *kit[W, T]) {
 		func(ctx context.Context) error { return k.Communicator.Remove(ctx, worker, task) },
 	}
 	for i, name := range []string{"List", "Add", "Remove"} {
-		ctx, cancel := k.context(k.term, 2*k.Timeout)
+		ctx, cancel := k.callContext(k.term, 2*k.Timeout)
 		timer := time.AfterFunc(k.arrival(), cancel)
 		err := k.start(ctx, calls[i])()
 		timer.Stop()

@@ -199,11 +199,11 @@ func (r *reference) send(ctx context.Context, worker string, writes []orchestrat
 		arrived := n.seen
 		g.waiting.Go(func() {
 			<-g.open
-			answer <- r.apply(n, ctx, arrived, writes)
+			answer <- r.apply(ctx, n, arrived, writes)
 		})
 	default:
 		n.mu.Unlock()
-		answer <- r.apply(n, ctx, n.seen, writes)
+		answer <- r.apply(ctx, n, n.seen, writes)
 		n.mu.Lock()
 	}
 	n.mu.Unlock()
@@ -225,12 +225,12 @@ func (r *reference) send(ctx context.Context, worker string, writes []orchestrat
 
 // apply is what the worker does with writes; arrived is the fence as it was
 // when they came.
-func (r *reference) apply(n *node, ctx context.Context, arrived orchestrator.Term, writes []orchestrator.Write[string]) []error {
+func (r *reference) apply(ctx context.Context, n *node, arrived orchestrator.Term, writes []orchestrator.Write[string]) []error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	errs := make([]error, len(writes))
 	for i, w := range writes {
-		if err := r.fence(n, ctx, arrived); err != nil && (i == 0 || r.broken != fencesFirstOnly) {
+		if err := r.fence(ctx, n, arrived); err != nil && (i == 0 || r.broken != fencesFirstOnly) {
 			errs[i] = err
 			if r.broken != staleYetDone {
 				continue
@@ -247,7 +247,7 @@ func (r *reference) apply(n *node, ctx context.Context, arrived orchestrator.Ter
 }
 
 // fence refuses a write of the past, and raises the fence.
-func (r *reference) fence(n *node, ctx context.Context, arrived orchestrator.Term) error {
+func (r *reference) fence(ctx context.Context, n *node, arrived orchestrator.Term) error {
 	term, ok := orchestrator.TermFromContext(ctx)
 	seen := n.seen
 	if r.broken == fenceOnArrival {
@@ -310,13 +310,21 @@ func (r *reference) do(n *node, w orchestrator.Write[string]) error {
 	case w.Op == orchestrator.OpRemove && at < 0 && r.broken == removeTwiceFails:
 		return errors.New("does not run")
 	case w.Op == orchestrator.OpRemove && at >= 0 && r.broken == removeAnswersEarly:
-		time.AfterFunc(time.Second, func() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.tasks = slices.DeleteFunc(n.tasks, func(t string) bool { return t == w.Task })
-		})
+		n.stopLater(w.Task)
+	case w.Op == orchestrator.OpRemove && at >= 0 && r.broken == stopsSlowly:
+		n.stopLater(w.Task)
+		return fmt.Errorf("w: %w", orchestrator.ErrStopping)
 	case w.Op == orchestrator.OpRemove && at >= 0:
 		n.tasks = slices.Delete(n.tasks, at, at+1)
 	}
 	return nil
+}
+
+// stopLater stops a task in a moment.
+func (n *node) stopLater(task string) {
+	time.AfterFunc(time.Second, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.tasks = slices.DeleteFunc(n.tasks, func(t string) bool { return t == task })
+	})
 }

@@ -81,8 +81,10 @@ func (c check[W, T]) run(t tb, cluster Cluster[W, T]) {
 	if err := cluster.complete(); err != nil {
 		t.Fatalf("the factory's cluster cannot be checked: %v", err)
 	}
+	var applier orchestrator.Applier[W, T]
 	if c.apply {
-		applier, ok := cluster.Communicator.(orchestrator.Applier[W, T])
+		var ok bool
+		applier, ok = cluster.Communicator.(orchestrator.Applier[W, T])
 		if !ok {
 			t.Skipf("the Communicator is not an Applier")
 		}
@@ -91,6 +93,7 @@ func (c check[W, T]) run(t tb, cluster Cluster[W, T]) {
 	k := &kit[W, T]{
 		tb:      t,
 		Cluster: cluster,
+		applier: applier,
 		clause:  c.clause,
 		term:    orchestrator.Term{Epoch: cluster.Epoch + 1, Number: 10},
 	}

@@ -17,12 +17,12 @@ import (
 
 // outcomes makes every check on clusters of their own, each in a bubble, and
 // returns how each ended, by name.
-func outcomes(t *testing.T, factory func() Cluster[string, string]) map[string]*recorder {
+func outcomes(t *testing.T, factory func(*testing.T) Cluster[string, string]) map[string]*recorder {
 	t.Helper()
 	all := make(map[string]*recorder)
 	for _, c := range checks[string, string]() {
 		synctest.Test(t, func(t *testing.T) {
-			all[c.name()] = record(t.Context(), func(r tb) { c.run(r, factory()) })
+			all[c.name()] = record(t.Context(), func(r tb) { c.run(r, factory(t)) })
 		})
 	}
 	return all
@@ -62,9 +62,11 @@ func TestEveryClauseIsChecked(t *testing.T) {
 }
 
 func TestAcceptsWhatIsCorrect(t *testing.T) {
-	for name, r := range outcomes(t, func() Cluster[string, string] { return newReference("") }) {
-		require.Empty(t, r.failure, name)
-		require.Empty(t, r.skipped, name)
+	for _, how := range []bug{"", stopsSlowly} {
+		for name, r := range outcomes(t, func(*testing.T) Cluster[string, string] { return newReference(how) }) {
+			require.Empty(t, r.failure, name)
+			require.Empty(t, r.skipped, name)
+		}
 	}
 }
 
@@ -75,7 +77,7 @@ func TestSkipsWhatItCannotCheck(t *testing.T) {
 		"C6/RefusedIsNotDone": "Refuse", "C6/HeldIsNotRejected": "Hold", "C6/Strangers": "Strangers",
 		"C7/DelayedPastList": "Hold",
 	}
-	found := outcomes(t, func() Cluster[string, string] {
+	found := outcomes(t, func(*testing.T) Cluster[string, string] {
 		c := newReference("")
 		return Cluster[string, string]{
 			Communicator: struct {
@@ -99,7 +101,7 @@ func TestSkipsWhatItCannotCheck(t *testing.T) {
 }
 
 func TestRefusesAClusterThatCannotBeChecked(t *testing.T) {
-	found := outcomes(t, func() Cluster[string, string] {
+	found := outcomes(t, func(*testing.T) Cluster[string, string] {
 		return Cluster[string, string]{
 			Workers:   []string{"w1", "w2", "w2"},
 			Tasks:     []string{"a", "b"},
@@ -115,9 +117,9 @@ func TestRefusesAClusterThatCannotBeChecked(t *testing.T) {
 }
 
 func TestRefusesAClusterThatRunsSomething(t *testing.T) {
-	found := outcomes(t, func() Cluster[string, string] {
+	found := outcomes(t, func(t *testing.T) Cluster[string, string] {
 		c := newReference("")
-		require.NoError(t, c.Communicator.Add(context.Background(), "w2", "a"))
+		require.NoError(t, c.Communicator.Add(t.Context(), "w2", "a"))
 		return c
 	})
 	for name, r := range found {
