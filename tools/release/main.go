@@ -159,6 +159,11 @@ func (r *rehearsal) setEnv() error {
 
 func (r *rehearsal) proxyDir() string { return filepath.Join(r.work, "proxy") }
 
+// folder keeps modules beside each other, though one is nested in another.
+func (r *rehearsal) folder(kind string, m *mod) string {
+	return filepath.Join(r.work, kind, strings.ReplaceAll(m.path, "/", "_"))
+}
+
 // pack writes the module into the proxy's folder, requiring the rehearsed
 // version of the modules beside it, as the release will.
 func (r *rehearsal) pack(m *mod) error {
@@ -187,7 +192,7 @@ func (r *rehearsal) pack(m *mod) error {
 		return err
 	}
 	file := filepath.Join(at, r.version)
-	m.src = filepath.Join(r.work, "src", filepath.FromSlash(m.path))
+	m.src = r.folder("src", m)
 	if err := writeZip(file+".zip", v, m.dir); err != nil {
 		return err
 	}
@@ -247,7 +252,7 @@ func (r *rehearsal) try(m *mod) error {
 
 // tryUser compiles, vets and runs a program that imports the packages.
 func (r *rehearsal) tryUser(m *mod, packages []string) error {
-	dir := filepath.Join(r.work, "user", filepath.FromSlash(m.path))
+	dir := r.folder("user", m)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
