@@ -21,7 +21,6 @@ func ExampleFunc() {
 		fmt.Println(err)
 		return
 	}
-	defer w.Close(ctx)
 	workers := map[string]*worker.Worker[string]{"w1": w}
 
 	var c orchestrator.Communicator[string, string] = communicator.Func[string, string]{
@@ -37,7 +36,9 @@ func ExampleFunc() {
 	}
 	fmt.Println(c.Add(ctx, "w1", "orders"))
 	fmt.Println(c.List(ctx, "w1"))
+	fmt.Println(w.Close(ctx))
 	// Output:
 	// <nil>
 	// [orders] <nil>
+	// <nil>
 }

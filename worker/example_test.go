@@ -49,7 +49,6 @@ func ExampleWithSlots() {
 		fmt.Println(err)
 		return
 	}
-	defer w.Close(ctx)
 
 	for _, task := range []string{"a", "b", "c"} {
 		if err := w.Add(ctx, task); err != nil {
@@ -62,9 +61,11 @@ func ExampleWithSlots() {
 	for _, s := range w.Status() {
 		fmt.Println(s.Task, s.State)
 	}
+	fmt.Println(w.Close(ctx))
 	// Output:
 	// b running
 	// c queued
+	// <nil>
 }
 
 // A transport hands each call's term to the worker, which then refuses the

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +34,7 @@ func TestC7_LowerWritesAreRefused(t *testing.T) {
 			errs := append(w.Apply(c.ctx, add("a", "c")), w.Add(c.ctx, "a"), w.Remove(c.ctx, "a"), w.Remove(c.ctx, "x"))
 			for _, err := range errs {
 				require.ErrorIs(t, err, c.want)
-				if c.want == orchestrator.ErrDeposed {
+				if errors.Is(c.want, orchestrator.ErrDeposed) {
 					require.NotErrorIs(t, err, orchestrator.ErrRejected)
 				}
 			}

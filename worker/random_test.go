@@ -30,7 +30,10 @@ func (w *whims) run(ctx context.Context, task string) error {
 		w.twice.Store(true)
 	}
 	n := w.running.Add(1)
-	for m := w.most.Load(); n > m && !w.most.CompareAndSwap(m, n); m = w.most.Load() {
+	for {
+		if m := w.most.Load(); n <= m || w.most.CompareAndSwap(m, n) {
+			break
+		}
 	}
 	defer func() {
 		w.running.Add(-1)

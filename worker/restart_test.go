@@ -76,6 +76,7 @@ func TestW3_AGoodRunStartsTheSequenceOver(t *testing.T) {
 
 func TestW3_NothingATaskDoesBringsTheWorkerDown(t *testing.T) {
 	cause := errors.New("cause")
+	var none map[int]int
 	for name, c := range map[string]struct {
 		end  func() error
 		text string
@@ -85,7 +86,7 @@ func TestW3_NothingATaskDoesBringsTheWorkerDown(t *testing.T) {
 		"panic":        {func() error { panic("at the disco") }, "panic: at the disco"},
 		"panic error":  {func() error { panic(cause) }, "panic: cause"},
 		"panic nil":    {func() error { panic(nil) }, "panic called with nil"}, //nolint:govet // on purpose
-		"nil map":      {func() error { var m map[int]int; m[1] = 1; return nil }, "nil map"},
+		"nil map":      {func() error { none[1] = 1; return nil }, "nil map"},
 		"goexit":       {func() error { runtime.Goexit(); return nil }, "runtime.Goexit"},
 		"nested panic": {func() error { defer func() { panic("again") }(); panic("once") }, "panic: again"},
 	} {

@@ -11,19 +11,20 @@ import (
 type State uint8
 
 const (
-	// Queued: waits for a slot (see WithSlots).
+	// Queued says that it waits for a slot (see WithSlots).
 	Queued State = iota + 1
-	// Starting: its function runs and has not called Ready yet (see
+	// Starting says that its function runs and has not called Ready yet (see
 	// WithReadiness).
 	Starting
-	// Running: its function runs.
+	// Running says that its function runs.
 	Running
-	// Backoff: its function has returned or panicked, and will be started again
-	// after a pause (see WithBackoff).
+	// Backoff says that its function has returned or panicked, and will be
+	// started again after a pause (see WithBackoff).
 	Backoff
-	// Stopping: its context has ended, and its function has not returned yet.
+	// Stopping says that its context has ended, and that its function has not
+	// returned yet.
 	Stopping
-	// Completed: its function has returned nil (see WithCompletion).
+	// Completed says that its function has returned nil (see WithCompletion).
 	Completed
 )
 

@@ -43,12 +43,13 @@ type process[W, T comparable] struct {
 	runs  map[T]uint64                          // what runs now, by the number of its start
 }
 
-// New returns a Cluster without workers, that runs each task with a call of
-// run, as described at worker.New. A nil run waits until its context ends.
+// New returns a Cluster without workers. They will call run for each task, as
+// worker.New describes, and tell it their name. A nil run waits until its
+// context ends.
 //
 // The error names every worker option that is out of range and wraps
 // [orchestrator.ErrInvalid].
-func New[W, T comparable](run func(ctx context.Context, worker W, task T) error, opts ...Option) (*Cluster[W, T], error) {
+func New[W, T comparable](run func(ctx context.Context, name W, task T) error, opts ...Option) (*Cluster[W, T], error) {
 	var cfg config
 	for _, opt := range opts {
 		opt.apply(&cfg)

@@ -20,7 +20,6 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer cluster.Close(ctx)
 	cluster.Start("w1", "w2")
 
 	if err := cluster.Add(ctx, "w1", "orders"); err != nil {
@@ -32,11 +31,13 @@ func Example() {
 	fmt.Println(cluster.Running("orders"))
 	_, err = cluster.List(ctx, "w1")
 	fmt.Println(err)
+	fmt.Println(cluster.Close(ctx))
 	// Unordered output:
 	// w1 runs orders
 	// [w1]
 	// []
 	// the worker's process is gone: w1
+	// <nil>
 }
 
 // A worker that is cut off goes on with its tasks: silent is not empty.
@@ -47,7 +48,6 @@ func ExampleCluster_Hang() {
 		fmt.Println(err)
 		return
 	}
-	defer cluster.Close(ctx)
 	cluster.Start("w1")
 	if err := cluster.Add(ctx, "w1", "orders"); err != nil {
 		fmt.Println(err)
@@ -62,8 +62,10 @@ func ExampleCluster_Hang() {
 
 	cluster.Heal()
 	fmt.Println(cluster.List(ctx, "w1"))
+	fmt.Println(cluster.Close(ctx))
 	// Output:
 	// context deadline exceeded
 	// [w1]
 	// [orders] <nil>
+	// <nil>
 }

@@ -40,8 +40,8 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-func term(ctx context.Context, epoch, number uint64) context.Context {
-	return orchestrator.ContextWithTerm(ctx, orchestrator.Term{Epoch: epoch, Number: number})
+func term(ctx context.Context, number uint64) context.Context {
+	return orchestrator.ContextWithTerm(ctx, orchestrator.Term{Epoch: 5, Number: number})
 }
 
 // stubborn takes a second to stop.
@@ -116,12 +116,12 @@ func TestKill_ForgetsEverything(t *testing.T) {
 			<-time.After(time.Hour) // long after its process is gone
 			return nil
 		})
-		require.NoError(t, c.Add(term(t.Context(), 5, 3), "w1", "a"))
-		require.NoError(t, c.Add(term(t.Context(), 5, 3), "w1", "b"))
+		require.NoError(t, c.Add(term(t.Context(), 3), "w1", "a"))
+		require.NoError(t, c.Add(term(t.Context(), 3), "w1", "b"))
 		incarnation := c.Worker("w1").Incarnation()
 
 		removed := make(chan error, 1)
-		go func() { removed <- c.Remove(term(t.Context(), 5, 3), "w1", "a") }()
+		go func() { removed <- c.Remove(term(t.Context(), 3), "w1", "a") }()
 		<-time.After(time.Second)
 		c.Kill("w1", "w1", "w3")
 		require.ErrorIs(t, <-removed, memory.ErrDown, "a call under way fails at once")

@@ -112,7 +112,7 @@ func (c *Cluster[W, T]) set(w way, names []W) {
 // is the worker's answer, and nothing is done. Task is the zero value for
 // OpList. f is called from many goroutines at once. A nil f, as at the
 // beginning, refuses nothing.
-func (c *Cluster[W, T]) Refuse(f func(op orchestrator.Op, worker W, task T) error) {
+func (c *Cluster[W, T]) Refuse(f func(op orchestrator.Op, name W, task T) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse = f

@@ -106,9 +106,9 @@ func TestC7_LateWriteIsFencedOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, nil)
 		c.Late(2*time.Second, "w1")
-		require.ErrorIs(t, c.Add(term(within(t, time.Second), 5, 3), "w1", "a"), context.DeadlineExceeded)
+		require.ErrorIs(t, c.Add(term(within(t, time.Second), 3), "w1", "a"), context.DeadlineExceeded)
 		c.Heal()
-		_, err := c.List(term(t.Context(), 5, 4), "w1")
+		_, err := c.List(term(t.Context(), 4), "w1")
 		require.NoError(t, err)
 		<-time.After(time.Minute)
 		require.Empty(t, c.RunsOn("w1"))
