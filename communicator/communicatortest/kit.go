@@ -49,13 +49,14 @@ func (k *kit[W, T]) hold(worker W) (release func()) {
 	return k.undo(k.Hold(worker))
 }
 
-// cut cuts worker off; without that switch the check is skipped.
-func (k *kit[W, T]) cut(worker W) (heal func()) {
+// cut cuts worker off until the check ends; without that switch the check is
+// skipped.
+func (k *kit[W, T]) cut(worker W) {
 	k.Helper()
 	if k.Cut == nil {
 		k.Skipf("%s: Cluster.Cut is nil, so no worker can be cut off", k.clause)
 	}
-	return k.undo(k.Cut(worker))
+	k.undo(k.Cut(worker))
 }
 
 // undo makes sure that a switch is undone, once, whatever becomes of the check.
