@@ -23,12 +23,13 @@ type reference struct {
 
 // node is one worker, behind a network that can be disturbed.
 type node struct {
-	mu      sync.Mutex
-	seen    orchestrator.Term
-	tasks   []string
-	refuses map[string]bool
-	cut     chan struct{} // nil, or closed when healed
-	held    *gate
+	mu       sync.Mutex
+	seen     orchestrator.Term
+	tasks    []string
+	stopping map[string]bool // by stopLater
+	refuses  map[string]bool
+	cut      chan struct{} // nil, or closed when healed
+	held     *gate
 }
 
 // gate holds writes back.
@@ -320,11 +321,19 @@ func (r *reference) do(n *node, w orchestrator.Write[string]) error {
 	return nil
 }
 
-// stopLater stops a task in a moment.
+// stopLater stops a task in a moment, once.
 func (n *node) stopLater(task string) {
+	if n.stopping[task] {
+		return
+	}
+	if n.stopping == nil {
+		n.stopping = make(map[string]bool)
+	}
+	n.stopping[task] = true
 	time.AfterFunc(time.Second, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
+		delete(n.stopping, task)
 		n.tasks = slices.DeleteFunc(n.tasks, func(t string) bool { return t == task })
 	})
 }
