@@ -1,4 +1,4 @@
-// Package communicatortest helps those who write a
+// Package communicatortest helps those who write an
 // [orchestrator.Communicator], and those who want to see what becomes of a
 // cluster when one misbehaves.
 //
