@@ -99,8 +99,7 @@ func Register(reg prometheus.Registerer, opts ...Option) (*Collector, error) {
 	if err == nil {
 		return c, nil
 	}
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if existing, ok := already.ExistingCollector.(*Collector); ok {
 			return existing, nil
 		}
