@@ -5,7 +5,6 @@ import (
 
 	_ "github.com/prometheus/client_golang/prometheus" // want depguard
 	_ "github.com/stretchr/testify/require"            // want depguard
-	_ "golang.org/x/sync/errgroup"                     // allowed
 
 	_ "github.com/f8949c05/orchestrator/internal/x"     // down
 	_ "github.com/f8949c05/orchestrator/rebalance/flow" // down
