@@ -2,9 +2,10 @@
 // slow where it passes and flaky where the machine is slow; inside a
 // testing/synctest bubble time is fake and a sleep costs nothing.
 //
-// A time.Sleep in a test file is fine inside the arguments of synctest.Test,
-// and in a helper (anything but a test, a benchmark, a fuzz target or an
-// example) of a file that imports testing/synctest.
+// A time.Sleep in a test file is fine inside the arguments of synctest.Test, or
+// of a helper of the same folder that calls it; and in a helper (anything but a
+// test, a benchmark, a fuzz target or an example) of a file that imports
+// testing/synctest.
 //
 //	go run ./sleeps ..
 package main
@@ -28,16 +29,17 @@ func main() {
 			switch {
 			case err != nil:
 				return err
-			case d.IsDir() && p != root && (strings.ContainsAny(d.Name()[:1], "._") || d.Name() == "testdata"):
-				return filepath.SkipDir
-			case d.IsDir() || !strings.HasSuffix(p, "_test.go"):
+			case !d.IsDir():
 				return nil
+			case p != root && (strings.ContainsAny(d.Name()[:1], "._") || d.Name() == "testdata"):
+				return filepath.SkipDir
 			}
-			found, err := sleeps(p, nil)
-			for _, at := range found {
-				fmt.Printf("%s: a test sleeps in real time: use testing/synctest, or wait for what happens (sleeps)\n", at)
+			fset := token.NewFileSet()
+			files, err := parseTests(fset, p)
+			for _, at := range sleeps(files) {
+				fmt.Printf("%s: a test sleeps in real time: use testing/synctest, or wait for what happens (sleeps)\n", fset.Position(at))
+				bad++
 			}
-			bad += len(found)
 			return err
 		})
 		if err != nil {
@@ -50,32 +52,69 @@ func main() {
 	}
 }
 
-// sleeps returns where the file sleeps in real time. Source is read from the
-// file where it is nil.
-func sleeps(name string, source any) ([]token.Position, error) {
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, name, source, parser.SkipObjectResolution)
+// parseTests parses the test files of a folder.
+func parseTests(fset *token.FileSet, dir string) ([]*ast.File, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}
-	timePkg, synctestPkg := importName(file, "time"), importName(file, "testing/synctest")
-
-	var found []token.Position
-	for _, decl := range file.Decls {
-		if synctestPkg != "" && !isEntry(decl) {
-			continue
+	var files []*ast.File
+	for _, name := range names {
+		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
 		}
-		ast.Inspect(decl, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok && isSelector(call.Fun, synctestPkg, "Test") {
-				return false
-			}
-			if isSelector(n, timePkg, "Sleep") {
-				found = append(found, fset.Position(n.Pos()))
-			}
-			return true
-		})
+		files = append(files, file)
 	}
-	return found, nil
+	return files, nil
+}
+
+// sleeps returns where the test files of a folder sleep in real time.
+func sleeps(files []*ast.File) []token.Pos {
+	var found []token.Pos
+	helpers := bubbleHelpers(files)
+	for _, file := range files {
+		timePkg, synctestPkg := importName(file, "time"), importName(file, "testing/synctest")
+		for _, decl := range file.Decls {
+			if synctestPkg != "" && !isEntry(decl) {
+				continue
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				if call, ok := n.(*ast.CallExpr); ok {
+					id, ok := call.Fun.(*ast.Ident)
+					if isSelector(call.Fun, synctestPkg, "Test") || ok && helpers[id.Name] {
+						return false
+					}
+				}
+				if isSelector(n, timePkg, "Sleep") {
+					found = append(found, n.Pos())
+				}
+				return true
+			})
+		}
+	}
+	return found
+}
+
+// bubbleHelpers returns the functions, but for tests, that open a bubble.
+func bubbleHelpers(files []*ast.File) map[string]bool {
+	helpers := make(map[string]bool)
+	for _, file := range files {
+		synctestPkg := importName(file, "testing/synctest")
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || isEntry(decl) {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if isSelector(n, synctestPkg, "Test") {
+					helpers[f.Name.Name] = true
+				}
+				return true
+			})
+		}
+	}
+	return helpers
 }
 
 // importName returns the name under which file imports the package, or "".
