@@ -1,0 +1,3 @@
+// Package rebalance plans who runs what: whole, even, and with the fewest
+// starts.
+package rebalance

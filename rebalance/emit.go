@@ -1,0 +1,179 @@
+package rebalance
+
+// The last steps: from drops and adds to changes, and which moves are made now.
+
+// leftover empties the draining workers, but for copies that have nowhere to
+// go, and lists what has no place.
+func (p *Planner) leftover() {
+	left := sized(p.cursor, len(p.Want)) // by task: copies without a place
+	p.cursor = left
+	for _, x := range p.pending {
+		left[x.task] = x.copies
+	}
+	if p.isConstrained() {
+		p.plan.LowerBound = p.plainBound(left)
+	} else {
+		p.plan.LowerBound += p.exchanged
+	}
+	for t, target := range p.target {
+		if target == 0 {
+			continue
+		}
+		if p.has[Closed] {
+			target -= p.closed[t]
+		}
+		full := left[t] > 0
+		left[t] += target - p.need[t]
+		if left[t] == 0 {
+			continue
+		}
+		why := p.why(int32(t), full)
+		waits := int32(0)
+		if p.has[Draining] {
+			waits = min(left[t], p.drained[t])
+		}
+		if copies := left[t] - waits; copies > 0 {
+			p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Why: why})
+		}
+		left[t] = waits
+	}
+	if !p.has[Draining] {
+		return
+	}
+	for w, list := range p.Held {
+		if p.States[w] != Draining {
+			continue
+		}
+		for k, t := range list {
+			at := p.offset[w] + int32(k)
+			switch {
+			case p.flags[at] != kept:
+			case left[t] > 0:
+				left[t]--
+				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t, false)})
+			default:
+				p.lose(int32(w), at)
+			}
+		}
+	}
+}
+
+// why says why a copy of t has no place. full says that there is one that is
+// full.
+func (p *Planner) why(t int32, full bool) Why {
+	switch {
+	case len(p.open) == 0:
+		return NoOpenWorker
+	case full:
+		return Bounded
+	case int(p.places(t)) < len(p.open):
+		return WhyForbidden
+	}
+	return NoOtherWorker
+}
+
+// emit pairs drops and adds of the same task into moves; what is left of drops
+// stops, and what is left of adds starts. Copies on draining workers, which
+// were dropped last, are paired first.
+func (p *Planner) emit() {
+	if len(p.drops) > 0 {
+		p.pair = sized(p.pair, len(p.Want))
+	}
+	for i := range p.drops {
+		d := &p.drops[i]
+		if p.flags[d.position] != dropped {
+			d.worker = None // kept again, or listed twice
+			continue
+		}
+		p.flags[d.position] = emitted
+		d.next = p.pair[d.task]
+		p.pair[d.task] = int32(i) + 1
+	}
+	for i := range p.adds {
+		a := p.adds[i]
+		if a.worker == None {
+			continue
+		}
+		p.plan.Adds++
+		c := Change{Task: a.task, From: None, To: a.worker, Reason: Missing}
+		if len(p.drops) > 0 && p.pair[a.task] > 0 {
+			d := &p.drops[p.pair[a.task]-1]
+			p.pair[a.task] = d.next
+			c.From, c.Reason = d.worker, Rebalance
+			if p.States[d.worker] == Draining {
+				c.Reason = Drain
+			}
+			d.worker = None
+			p.plan.Moves++
+		}
+		p.plan.Changes = append(p.plan.Changes, c)
+	}
+	for i := range p.drops {
+		d := p.drops[i]
+		if d.worker == None {
+			continue
+		}
+		reason := Surplus
+		if !p.isExpected(d.task) {
+			reason = Unexpected
+		}
+		p.plan.Changes = append(p.plan.Changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})
+	}
+}
+
+// postpone leaves all but MaxMoves of the moves to later calls: those off
+// draining workers come first, and of the others only such as make the spread
+// no worse, at the loads that there are by then.
+//
+// There is always one of these. Let l be the loads before the moves and f those
+// after. The sum over all moves of l(from) − l(to) is the sum over the workers
+// of l·(l − f), which is half of (Σl² − Σf² + Σ(l − f)²). Since no spread has
+// smaller squares than f, this is above zero while l differs from f; so some
+// move goes from a worker to one that has less. What is left after it is again
+// such a set of moves, one smaller. So repeated calls converge.
+func (p *Planner) postpone() {
+	if p.MaxMoves < 0 || p.plan.Moves <= p.MaxMoves {
+		return
+	}
+	// Now is what each worker has when no move is made.
+	now := p.load
+	for _, c := range p.plan.Changes {
+		if c.From != None && c.To != None {
+			now[c.To]--
+			now[c.From]++
+		}
+	}
+	chosen := sized(p.cursor, len(p.plan.Changes))
+	p.cursor = chosen
+	left := p.MaxMoves
+	choose := func(i int, c Change) {
+		chosen[i] = 1
+		now[c.From]--
+		now[c.To]++
+		left--
+	}
+	for i, c := range p.plan.Changes {
+		if left > 0 && c.Reason == Drain {
+			choose(i, c)
+		}
+	}
+	for before := left + 1; left > 0 && left < before; {
+		before = left
+		for i, c := range p.plan.Changes {
+			if left > 0 && c.Reason == Rebalance && chosen[i] == 0 && now[c.From] > now[c.To] {
+				choose(i, c)
+			}
+		}
+	}
+	changes := p.plan.Changes[:0]
+	for i, c := range p.plan.Changes {
+		if c.From != None && c.To != None && chosen[i] == 0 {
+			p.plan.Deferred++
+			p.plan.Adds--
+			p.plan.Moves--
+			continue
+		}
+		changes = append(changes, c)
+	}
+	p.plan.Changes = changes
+}

@@ -1,0 +1,251 @@
+package rebalance
+
+import "slices"
+
+// Steps 2 to 4: what is missing is placed, what is too much is shed, and what
+// is stuck is exchanged.
+
+// pending is a task and how many of its copies are still to be placed.
+type pending struct{ task, copies int32 }
+
+// missing lists what is to be placed.
+func (p *Planner) missing() {
+	p.pending = p.pending[:0]
+	for t, need := range p.need {
+		if lack := need - p.tasks[t].open; lack > 0 {
+			p.pending = append(p.pending, pending{int32(t), lack})
+		}
+	}
+}
+
+// place starts what is missing on workers with room, where that costs one start
+// a copy.
+//
+// Each worker with room looks through what is pending and takes what it can:
+// what it has to pass over it has already, so a worker costs no more than its
+// list and what it takes. What no worker with room can take is stuck, and gets
+// a search. O(copies on workers with room + starts); a round of the search
+// costs no more than all that can be moved without another start, and the
+// places of the tasks involved.
+func (p *Planner) place() {
+	if len(p.pending) == 0 {
+		return
+	}
+	conflicts := len(p.Forbidden) > 0
+	for _, x := range p.pending {
+		if p.tasks[x.task].open > 0 {
+			conflicts = true
+			break
+		}
+	}
+	for _, w := range p.open {
+		if p.room(w) <= 0 {
+			continue
+		}
+		var blocked uint32
+		if conflicts {
+			blocked = p.block(w)
+		}
+		p.fillUp(w, blocked, conflicts)
+		if len(p.pending) == 0 {
+			return
+		}
+	}
+	p.unstick()
+}
+
+// fillUp starts on w what it has room for. What it passes over stays pending,
+// in order.
+func (p *Planner) fillUp(w int32, blocked uint32, conflicts bool) {
+	out, i := 0, 0
+	for ; i < len(p.pending) && p.room(w) > 0; i++ {
+		x := p.pending[i]
+		if !conflicts || p.marks[x.task] != blocked {
+			p.gain(x.task, w)
+			x.copies--
+		}
+		if x.copies > 0 {
+			p.pending[out] = x
+			out++
+		}
+	}
+	if out == i {
+		return
+	}
+	// What was passed over moves up against the rest, not the rest down.
+	gap := i - out
+	copy(p.pending[gap:i], p.pending[:out])
+	p.pending = p.pending[gap:]
+}
+
+// unstick searches a place for each copy that no worker with room can take.
+func (p *Planner) unstick() {
+	involved := p.mark()
+	for _, x := range p.pending {
+		p.marks[x.task] = involved
+	}
+	for _, a := range p.adds {
+		p.marks[a.task] = involved
+	}
+	wanted := make([]bool, len(p.Want))
+	for t := range wanted {
+		wanted[t] = p.marks[t] == involved
+	}
+	p.index.build(p, func(t int32) bool { return wanted[t] })
+	for success := true; success; {
+		success = false
+		p.search.begin(p)
+		for i := range p.pending {
+			for x := &p.pending[i]; x.copies > 0 && p.findPlace(x.task); {
+				x.copies--
+				success = true
+			}
+		}
+	}
+	p.pending = slices.DeleteFunc(p.pending, func(x pending) bool { return x.copies == 0 })
+}
+
+// shed moves copies from workers that have too many to workers with room. It
+// never fails, as long as every worker may have every task: the one that has
+// too many runs more tasks than the other, so one that the other lacks.
+//
+// Givers and takers advance side by side. A pair costs what it moves and what
+// both have. O(copies on givers and takers).
+func (p *Planner) shed() {
+	takers := p.open
+	for _, giver := range p.open {
+		if p.room(giver) >= 0 {
+			continue
+		}
+		p.collectMovable(giver)
+		for len(takers) > 0 && p.room(giver) < 0 {
+			taker := takers[0]
+			if p.room(taker) <= 0 {
+				takers = takers[1:]
+				continue
+			}
+			if !p.hand(giver, taker) {
+				if !p.isConstrained() {
+					panic("rebalance: a worker with too many has nothing for one with room")
+				}
+				break // repair sees to it
+			}
+		}
+	}
+}
+
+// collectMovable lists the positions of the copies that w runs and keeps.
+func (p *Planner) collectMovable(w int32) {
+	p.movable = p.movable[:0]
+	for k := range p.Held[w] {
+		if at := p.offset[w] + int32(k); p.flags[at] == kept {
+			p.movable = append(p.movable, at)
+		}
+	}
+}
+
+// hand moves copies from giver to taker until one of them has as many as it
+// shall have, and reports whether it did.
+func (p *Planner) hand(giver, taker int32) bool {
+	list, start := p.Held[giver], p.offset[giver]
+	blocked := uint32(0)
+	alone := len(p.Forbidden) == 0
+	for i := 0; i < len(p.movable) && p.room(giver) < 0 && p.room(taker) > 0; {
+		at := p.movable[i]
+		t := list[at-start]
+		// A task with a single copy is not at the taker.
+		if p.need[t] > 1 || !alone {
+			if blocked == 0 {
+				blocked = p.block(taker)
+			}
+			if p.marks[t] == blocked {
+				i++
+				continue
+			}
+		}
+		p.lose(giver, at)
+		p.gain(t, taker)
+		if blocked != 0 {
+			p.marks[t] = blocked
+		}
+		p.movable[i] = p.movable[len(p.movable)-1]
+		p.movable = p.movable[:len(p.movable)-1]
+	}
+	return p.room(giver) == 0 || p.room(taker) == 0
+}
+
+// exchange places what is left at a cost of two starts each. Every worker with
+// room has a copy of each of the stuck tasks. Worker v has none, and is full: it
+// takes the copy, and hands something to worker u with room that u lacks. That
+// exists, since v runs at least as many tasks as u, and u runs the stuck one,
+// which v does not.
+//
+// For each u the list of a v is gone through once at most.
+func (p *Planner) exchange() {
+	if len(p.pending) == 0 {
+		return
+	}
+	p.cursor = sized(p.cursor, len(p.States))
+	u := 0
+	var blocked uint32
+	for i := range p.pending {
+		x := &p.pending[i]
+		for tries := 0; x.copies > 0 && tries < len(p.open); tries++ {
+			for u < len(p.open) && p.room(p.open[u]) <= 0 {
+				u, blocked = u+1, 0
+			}
+			if u == len(p.open) {
+				return
+			}
+			if blocked == 0 {
+				blocked = p.block(p.open[u])
+				clear(p.cursor)
+			}
+			v := p.open[(u+1+tries)%len(p.open)]
+			if v == p.open[u] || p.index.blocks(x.task, v) || p.room(v) != 0 {
+				continue
+			}
+			if p.handOver(v, p.open[u], blocked) {
+				p.gain(x.task, v)
+				p.index.put(x.task, v)
+				x.copies--
+				p.exchanged++
+			}
+		}
+	}
+	p.pending = slices.DeleteFunc(p.pending, func(x pending) bool { return x.copies == 0 })
+}
+
+// handOver moves one copy from v to u that u can gain.
+func (p *Planner) handOver(v, u int32, blocked uint32) bool {
+	list, start := p.Held[v], p.offset[v]
+	for ; int(p.cursor[v]) < len(list); p.cursor[v]++ {
+		t := list[p.cursor[v]]
+		at := start + p.cursor[v]
+		if p.flags[at] != kept || p.marks[t] == blocked {
+			continue
+		}
+		p.lose(v, at)
+		p.handTo(u, t, v, blocked)
+		return true
+	}
+	// Nothing that v ran before: something that it was to start.
+	for i := p.addHead[v]; i > 0; i = p.adds[i-1].next {
+		if a := &p.adds[i-1]; a.worker == v && p.marks[a.task] != blocked {
+			a.worker = None
+			p.load[v]--
+			p.handTo(u, a.task, v, blocked)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Planner) handTo(u, t, v int32, blocked uint32) {
+	p.gain(t, u)
+	p.marks[t] = blocked
+	if p.index.id[t] > 0 {
+		p.index.take(t, v)
+		p.index.put(t, u)
+	}
+}
