@@ -1,0 +1,482 @@
+package handover
+
+import "fmt"
+
+// The machine: what has been sent, what may be sent next.
+
+// phase is how far a change has come.
+type phase uint8
+
+const (
+	waiting phase = iota // nothing sent
+	first                // the first write is in flight
+	second               // the first was acknowledged; the second is queued or in flight
+	back                 // the task is to be given back; queued or in flight
+	over
+)
+
+type change struct {
+	Change
+	phase   phase
+	outcome Outcome
+	skip    Skip
+}
+
+func (c *change) isMove() bool { return c.From != None && c.To != None }
+
+// worker is one side of the writes.
+type worker struct {
+	carry queue // changes whose second write or give-back goes here
+	alone queue // stops and starts that involve nobody else
+	moves queue // moves whose first write goes here
+
+	busy     bool // a call is in flight, or has outlived its deadline
+	listed   bool // in Machine.ready
+	hungry   bool // in Machine.hungry
+	timedOut bool
+
+	// As a receiver:
+	parked   queue // moves that wait for credit
+	underway int   // moves to here that have begun and are not decided
+	credit   int   // starts acknowledged since the last failed move
+	barred   bool
+}
+
+func (w *worker) hasCredit() bool { return w.underway <= w.credit }
+
+// Machine decides which write of a term may be sent next. It is not for
+// concurrent use.
+type Machine struct {
+	changes []change
+	workers []worker
+	batch   bool
+
+	ready  queue // workers that are idle and may have something to send
+	hungry queue // receivers whose parked moves are to be looked at
+
+	// unsent counts the changes that wait or are queued, and inFlight those
+	// whose write was sent and not answered.
+	unsent, inFlight int
+
+	noBegin, noSecond, noBack bool
+}
+
+// New makes a machine for changes between the given number of workers. order
+// holds each worker once, those first that are to be served first. With batch,
+// a call carries all that its worker can be sent at that moment.
+//
+// The machine keeps no reference to changes and order.
+func New(changes []Change, workers int, order []int32, batch bool) *Machine {
+	m := &Machine{
+		changes: make([]change, len(changes)),
+		workers: make([]worker, workers),
+		batch:   batch,
+		unsent:  len(changes),
+	}
+	for i, c := range changes {
+		m.changes[i] = change{Change: c}
+	}
+	// Stops come before starts: a worker that is full may have to lose
+	// something before it can take anything.
+	for _, last := range []bool{false, true} {
+		for _, stops := range []bool{true, false} {
+			for i, c := range changes {
+				if c.Last == last && (c.To == None) == stops {
+					m.enqueue(int32(i))
+				}
+			}
+		}
+	}
+	for _, w := range order {
+		m.wake(w)
+	}
+	return m
+}
+
+// enqueue puts a change that has not begun where its first write goes.
+func (m *Machine) enqueue(i int32) {
+	c := &m.changes[i]
+	switch {
+	case c.From == None && c.To == None:
+		panic(fmt.Sprintf("handover: change %d has no end", i))
+	case c.From == None:
+		m.workers[c.To].alone.push(i)
+	case c.To == None:
+		m.workers[c.From].alone.push(i)
+	default:
+		m.workers[m.target(i)].moves.push(i)
+	}
+}
+
+// target is the worker that the next write of change i goes to.
+func (m *Machine) target(i int32) int32 {
+	c := &m.changes[i]
+	switch {
+	case c.From == None:
+		return c.To
+	case c.To == None, c.phase == back:
+		return c.From
+	case c.StartFirst == (c.phase < second):
+		return c.To
+	}
+	return c.From
+}
+
+func (m *Machine) wake(w int32) {
+	s := &m.workers[w]
+	if !s.busy && !s.listed {
+		s.listed = true
+		m.ready.push(w)
+	}
+}
+
+// Next returns a call that may be made now, and false where there is none
+// until an answer arrives. The caller owns the call's slice.
+func (m *Machine) Next() (Call, bool) {
+	for {
+		// Only when every idle worker has taken what it can are parked moves
+		// offered, one by one: then the one offered begins at once, and the
+		// receiver's credit is what it says.
+		for m.ready.empty() {
+			if m.hungry.empty() {
+				return Call{}, false
+			}
+			w := m.hungry.pop()
+			m.workers[w].hungry = false
+			m.offer(w)
+		}
+		w := m.ready.pop()
+		s := &m.workers[w]
+		s.listed = false
+		if s.busy {
+			continue
+		}
+		if writes := m.take(w); len(writes) > 0 {
+			s.busy = true
+			m.unsent -= len(writes)
+			m.inFlight += len(writes)
+			return Call{Worker: w, Writes: writes}, true
+		}
+	}
+}
+
+// take removes from w's queues what may be sent to it now: one write, or with
+// batches all of them.
+func (m *Machine) take(w int32) []Write {
+	var writes []Write
+	s := &m.workers[w]
+	full := func() bool { return !m.batch && len(writes) > 0 }
+
+	for !full() && !s.carry.empty() {
+		i := s.carry.pop()
+		if m.dropCarry(i) {
+			continue
+		}
+		c := &m.changes[i]
+		writes = append(writes, Write{Change: i, Start: w == c.To || c.phase == back, Back: c.phase == back})
+	}
+	for !full() && !s.alone.empty() {
+		i := s.alone.pop()
+		if why := m.mayBegin(s); why != NotSkipped {
+			m.drop(i, why)
+			continue
+		}
+		m.changes[i].phase = first
+		writes = append(writes, Write{Change: i, Start: w == m.changes[i].To})
+	}
+	for !full() && !s.moves.empty() {
+		i := s.moves.pop()
+		c := &m.changes[i]
+		receiver := &m.workers[c.To]
+		if why := m.mayBeginMove(c); why != NotSkipped {
+			m.drop(i, why)
+			continue
+		}
+		if !receiver.hasCredit() {
+			receiver.parked.push(i)
+			continue
+		}
+		receiver.underway++
+		c.phase = first
+		writes = append(writes, Write{Change: i, Start: w == c.To})
+	}
+	return writes
+}
+
+func (m *Machine) mayBegin(s *worker) Skip {
+	switch {
+	case m.noBack:
+		return TermEnded
+	case m.noBegin:
+		return WindowClosed
+	case s.timedOut:
+		return WorkerTimedOut
+	}
+	return NotSkipped
+}
+
+func (m *Machine) mayBeginMove(c *change) Skip {
+	if why := m.mayBegin(&m.workers[c.From]); why != NotSkipped {
+		return why
+	}
+	if m.workers[c.To].barred {
+		return ReceiverFailed
+	}
+	return m.mayBegin(&m.workers[c.To])
+}
+
+// dropCarry ends a begun move whose next write may not be sent any more, and
+// reports whether it was one.
+func (m *Machine) dropCarry(i int32) bool {
+	c := &m.changes[i]
+	if c.phase == back {
+		if m.noBack {
+			m.unsent--
+			m.finish(i, OutUnstarted)
+			return true
+		}
+		return false
+	}
+	why := NotSkipped
+	switch {
+	case m.noBack:
+		why = TermEnded
+	case m.noSecond:
+		why = WindowClosed
+	case !c.StartFirst && m.workers[c.To].timedOut:
+		why = WorkerTimedOut
+	default:
+		return false
+	}
+	c.skip = why
+	m.unsent--
+	if c.StartFirst {
+		m.finish(i, OutFailed)
+		return true
+	}
+	m.undecided(c.To)
+	m.giveBack(i)
+	return true
+}
+
+func (m *Machine) drop(i int32, why Skip) {
+	m.unsent--
+	m.changes[i].skip = why
+	m.finish(i, OutSkipped)
+}
+
+func (m *Machine) finish(i int32, o Outcome) {
+	m.changes[i].phase = over
+	m.changes[i].outcome = o
+}
+
+// follow queues the next write of a begun move.
+func (m *Machine) follow(i int32, p phase) {
+	m.changes[i].phase = p
+	m.unsent++
+	w := m.target(i)
+	m.workers[w].carry.push(i)
+	m.wake(w)
+}
+
+func (m *Machine) giveBack(i int32) {
+	if m.noBack {
+		m.finish(i, OutUnstarted)
+		return
+	}
+	m.follow(i, back)
+}
+
+// Done reports the answers to a call's writes, in their order. timedOut says
+// that the call had no answer by its deadline. The worker counts as idle again
+// unless stuck: then it is so after [Machine.Returned].
+func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
+	s := &m.workers[call.Worker]
+	s.busy = stuck
+	m.inFlight -= len(call.Writes)
+	if timedOut {
+		s.timedOut = true
+		m.hunger(call.Worker)
+		m.prune(call.Worker)
+	}
+	for k, write := range call.Writes {
+		m.answer(write, answers[k])
+	}
+	m.wake(call.Worker)
+}
+
+// Returned says that the stuck call of a worker has come back at last.
+func (m *Machine) Returned(w int32) {
+	m.workers[w].busy = false
+	m.wake(w)
+}
+
+func (m *Machine) answer(write Write, a Answer) {
+	i := write.Change
+	c := &m.changes[i]
+	if write.Start && a == Done {
+		w := c.To
+		if write.Back {
+			w = c.From
+		}
+		m.workers[w].credit++
+		m.hunger(w)
+	}
+	switch {
+	case write.Back:
+		if a == Done {
+			m.finish(i, OutReturned)
+		} else {
+			m.finish(i, OutUnstarted)
+		}
+	case !c.isMove():
+		m.finish(i, outcomeOf(a))
+	case c.phase == first && a == Done:
+		if c.StartFirst {
+			m.undecided(c.To)
+		}
+		m.follow(i, second)
+	case write.Start:
+		m.undecided(c.To)
+		if a == Refused || a == Unknown {
+			m.failedMove(c.To)
+		}
+		// Only what is certain not to run at its new place may be given back:
+		// after any other answer it could end up running twice.
+		if a == Refused && !c.StartFirst {
+			m.giveBack(i)
+			return
+		}
+		m.finish(i, outcomeOf(a))
+	default: // a stop
+		if c.phase == first {
+			m.undecided(c.To)
+		}
+		m.finish(i, outcomeOf(a))
+	}
+}
+
+// undecided gives back the place that a move took at its receiver.
+func (m *Machine) undecided(w int32) {
+	m.workers[w].underway--
+	m.hunger(w)
+}
+
+func (m *Machine) failedMove(w int32) {
+	s := &m.workers[w]
+	if s.credit == 0 {
+		s.barred = true
+	}
+	s.credit = 0
+	m.hunger(w)
+}
+
+// hunger has the moves parked at a receiver looked at again.
+func (m *Machine) hunger(w int32) {
+	s := &m.workers[w]
+	if !s.hungry && !s.parked.empty() {
+		s.hungry = true
+		m.hungry.push(w)
+	}
+}
+
+// offer has one of the moves parked at receiver w begin, if w has credit for it
+// and the worker that its first write goes to is idle. Those of busy workers go
+// back to their queues on the way and reserve nothing: a slow source holds up
+// only its own moves. What may begin no more is dropped.
+func (m *Machine) offer(w int32) {
+	s := &m.workers[w]
+	for !s.parked.empty() {
+		i := s.parked.front()
+		if why := m.mayBeginMove(&m.changes[i]); why != NotSkipped {
+			s.parked.pop()
+			m.drop(i, why)
+			continue
+		}
+		if !s.hasCredit() {
+			return
+		}
+		s.parked.pop()
+		at := m.target(i)
+		m.workers[at].moves.push(i)
+		if !m.workers[at].busy {
+			m.wake(at)
+			m.hunger(w)
+			return
+		}
+	}
+}
+
+func outcomeOf(a Answer) Outcome {
+	switch a {
+	case Done:
+		return OutDone
+	case Refused:
+		return OutFailed
+	case Stopping:
+		return OutStopping
+	case Unknown:
+		return OutUnknown
+	}
+	panic(fmt.Sprintf("handover: answer %d", a))
+}
+
+// CloseBegin says that no change may begin any more.
+func (m *Machine) CloseBegin() {
+	m.noBegin = true
+	m.wakeAll()
+}
+
+// CloseSecond says that no second half of a move may be sent any more: a task
+// that was stopped for it is given back.
+func (m *Machine) CloseSecond() {
+	m.noBegin, m.noSecond = true, true
+	m.wakeAll()
+}
+
+// CloseBack says that nothing may be sent any more.
+func (m *Machine) CloseBack() {
+	m.noBegin, m.noSecond, m.noBack = true, true, true
+	m.wakeAll()
+}
+
+// wakeAll has every queue looked at once more.
+func (m *Machine) wakeAll() {
+	for w := range m.workers {
+		m.hunger(int32(w))
+		m.prune(int32(w))
+		m.wake(int32(w))
+	}
+}
+
+// prune drops from a worker's queues what may not be sent any more: a worker
+// whose call is stuck would keep it until the end of the term.
+func (m *Machine) prune(w int32) {
+	s := &m.workers[w]
+	for range s.carry.len() {
+		i := s.carry.pop()
+		if !m.dropCarry(i) {
+			s.carry.push(i)
+		}
+	}
+	why := m.mayBegin(s)
+	if why == NotSkipped {
+		return
+	}
+	for !s.alone.empty() {
+		m.drop(s.alone.pop(), why)
+	}
+	for !s.moves.empty() {
+		m.drop(s.moves.pop(), why)
+	}
+}
+
+// Over says that no write is in flight or will be sent any more.
+func (m *Machine) Over() bool { return m.unsent == 0 && m.inFlight == 0 }
+
+// Outcome returns what came of change i, and where it, or its second half, was
+// not begun, why.
+func (m *Machine) Outcome(i int) (Outcome, Skip) {
+	c := &m.changes[i]
+	return c.outcome, c.skip
+}
