@@ -50,13 +50,15 @@ import (
 // (C6) What a method returns decides what the orchestrator may conclude:
 //
 //	nil           done (C5)
+//	ErrDeposed    a higher epoch is known, List may say so too: the term ends,
+//	              and the leader should stop
 //	ErrRejected   certainly not done, and it will not be
-//	ErrStopping   a stop is under way, the task is still in List; no failure
-//	ErrDeposed    a higher epoch is known: the term ends, and the leader should
+//	ErrStopping   a stop is under way, the task is still in List; no failure.
+//	              An Add that is answered so will not start the task later.
 //	any other     unknown: it may have happened, may still happen until the
 //	              next List, or not; the next term looks
 //
-// The first four may be wrapped.
+// They may be wrapped; where an error wraps several, the first of them counts.
 type Communicator[W, T comparable] interface {
 	// List returns the tasks that worker runs, in any order: what it was told
 	// to run and has not stopped, whether queued, starting, running, between

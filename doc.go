@@ -1,3 +1,55 @@
 // Package orchestrator keeps N instances of every task running, evenly spread
 // over workers that come and go.
+//
+// Tasks are long-lived pieces of work: pollers, partition consumers, tenants,
+// shards, stream readers. Workers are the processes that run them. A leader
+// tells an [Orchestrator] which tasks are expected and which workers there are,
+// gives it a [Communicator] that reaches them, and calls
+// [Orchestrator.NextTerm] on a ticker, or [Orchestrator.Run]. Everything else
+// follows.
+//
+// # A term
+//
+// One term lists what every worker runs, compares that with what is expected,
+// plans the fewest moves to an even spread, and carries them out:
+//
+//	List every worker ──► plan ──► Remove and Add ──► LastPlan, LastActual
+//
+// A term starts from what the workers say, never from what the leader remembers
+// having done. So the leader can crash at any line, and the first term of the
+// next leader repairs what it left.
+//
+// # What it promises
+//
+//   - A worker that joins gets its fair share in the next term, and nothing
+//     else moves. The plan is even and needs the fewest starts possible; it
+//     says how many that is (package rebalance has the proof).
+//   - A worker that does not answer is silent, not empty. What it had is
+//     neither started elsewhere nor stopped elsewhere until it answers, is
+//     removed, or has been silent for longer than the grace period
+//     ([WithGracePeriod]). If most workers fall silent at once, none is given
+//     up ([WithMaxLoss]).
+//   - A task that moves is stopped before it is started elsewhere, or the other
+//     way round where a gap is worse than an overlap ([WithHandoff]). If its
+//     new place refuses it, it runs again at its old one in the same term.
+//   - A worker that takes no tasks, and a task that nobody can start, are told
+//     apart, and neither disturbs the others for long.
+//   - One worker that is slow, hangs or ignores its context delays only what
+//     concerns it. A term ends within five communicator timeouts, whatever
+//     happens.
+//   - Every change, and every instance without a place, comes with its reason:
+//     see [Plan].
+//
+// What keeps a task from running twice, and what does not, depends on when a
+// silent worker counts as lost. With the default grace period a worker that is
+// cut off from the leader, and goes on running, has its tasks started a second
+// time elsewhere. Where that must not happen, use [HoldUntilRemoved] and remove
+// a worker only when it is certain to have stopped.
+//
+// # The workers' side
+//
+// Package worker runs the tasks: it starts, stops, restarts and queues them, and
+// refuses what a deposed leader or a past term sends. An implementation of
+// Communicator carries the calls there; communicatortest checks whether it does
+// so faithfully, and memory is a whole cluster in one process, for tests.
 package orchestrator

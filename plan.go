@@ -12,8 +12,7 @@ import (
 type Plan[W, T comparable] struct {
 	// Stats says how the term went in figures; its Term is the identity.
 	Stats TermStats `json:"stats"`
-	// Changes holds every start, stop and move, in the order planned: by task,
-	// tasks in the order they were first heard of.
+	// Changes holds every start, stop and move, in a fixed order.
 	Changes []Change[W, T] `json:"changes"`
 	// Waiting holds every instance that is wanted but has no place on an
 	// answering worker, and every copy that a draining worker cannot hand on,
@@ -104,7 +103,7 @@ type Reason string
 const (
 	// ReasonMissing starts an instance that nobody runs.
 	ReasonMissing Reason = "missing"
-	// ReasonLost starts an instance whose worker was lost.
+	// ReasonLost starts an instance whose worker was lost or removed.
 	ReasonLost Reason = "lost"
 	// ReasonUnexpected stops a task that nobody expects.
 	ReasonUnexpected Reason = "unexpected"

@@ -1,0 +1,148 @@
+package orchestrator
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// The lines to the workers: at most one call at a time on each (C1), also
+// where a call has outlived its term.
+
+// lines holds a line for each worker's name. Its mutex guards them and what is
+// counted in a term's calls; it is held for moments only.
+type lines[W, T comparable] struct {
+	mu     sync.Mutex
+	byName map[W]*line[W, T]
+	// freed holds a token when a call has ended since it was last taken.
+	freed chan struct{}
+	// listings holds those with calls still in flight.
+	listings map[*listing[W, T]]struct{}
+}
+
+// line is the way to one worker. A worker that is removed and added again
+// under the same name, while a call is in flight, has the same line.
+type line[W, T comparable] struct {
+	name     W
+	gone     bool // its worker was removed
+	busy     bool
+	deadline time.Time // of the call in flight
+	// late is an answer to List that came after its term had gone on.
+	late *lateAnswer[T]
+}
+
+type lateAnswer[T comparable] struct {
+	serial uint64 // of the worker that was asked
+	list   []T
+	at     time.Time
+}
+
+func newLines[W, T comparable]() lines[W, T] {
+	return lines[W, T]{
+		byName:   make(map[W]*line[W, T]),
+		freed:    make(chan struct{}, 1),
+		listings: make(map[*listing[W, T]]struct{}),
+	}
+}
+
+// of returns the line to a worker, a new one if there is none.
+func (l *lines[W, T]) of(name W) *line[W, T] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.byName[name]
+	if ln == nil {
+		ln = &line[W, T]{name: name}
+		l.byName[name] = ln
+	}
+	ln.gone = false
+	return ln
+}
+
+// forget drops the lines to workers that were removed; those with a call in
+// flight when it has ended, for which a new worker of that name has to wait.
+func (l *lines[W, T]) forget(names []W) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range names {
+		ln := l.byName[name]
+		if ln == nil {
+			continue
+		}
+		ln.gone = true
+		if !ln.busy {
+			delete(l.byName, name)
+		}
+	}
+}
+
+// free marks the line idle. l.mu is held.
+func (l *lines[W, T]) free(ln *line[W, T]) {
+	ln.busy = false
+	if ln.gone {
+		delete(l.byName, ln.name)
+	}
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+}
+
+// stuck counts the calls that have outlived their deadline.
+func (l *lines[W, T]) stuck(now time.Time) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, ln := range l.byName {
+		if ln.busy && !now.Before(ln.deadline) {
+			n++
+		}
+	}
+	return n
+}
+
+// end cancels the calls that linger, and returns when each has ended or has
+// outlived its deadline.
+func (l *lines[W, T]) end(cause error) {
+	l.mu.Lock()
+	for listing := range l.listings {
+		listing.cancel(cause)
+	}
+	l.mu.Unlock()
+	for {
+		var last time.Time
+		now := time.Now()
+		l.mu.Lock()
+		for _, ln := range l.byName {
+			if ln.busy && now.Before(ln.deadline) && last.Before(ln.deadline) {
+				last = ln.deadline
+			}
+		}
+		l.mu.Unlock()
+		if last.IsZero() {
+			return
+		}
+		timer := time.NewTimer(time.Until(last))
+		select {
+		case <-l.freed:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// callTimeout is how long the context of a call lasts, for a timeout after
+// which nobody waits for it any more: a little less, so that a call that
+// honours its context has returned by then and is not taken for a stuck one.
+func callTimeout(timeout time.Duration) time.Duration {
+	return timeout - timeout/10_000
+}
+
+// callContext returns what the calls of a term start from: the values of ctx,
+// not its end, and the term's identity, unless it writes nothing.
+func callContext(ctx context.Context, term Term, dry bool) context.Context {
+	ctx = context.WithoutCancel(ctx)
+	if dry {
+		return ctx
+	}
+	return ContextWithTerm(ctx, term)
+}

@@ -1,0 +1,154 @@
+package orchestrator
+
+import (
+	"slices"
+
+	"github.com/f8949c05/orchestrator/internal/handover"
+	"github.com/f8949c05/orchestrator/internal/standing"
+	"github.com/f8949c05/orchestrator/rebalance"
+)
+
+// Probes: how a worker that failed gets back to work (T9).
+
+// probe gives each worker on probation one task. It is, in this order, one that
+// the plan starts elsewhere, since that puts nothing at risk; one for which the
+// plan found no place; one that the plan moves elsewhere; and else one from the
+// worker that has the most.
+func (d *decider[W, T]) probe(maxMoves int) {
+	if d.book.Empty() {
+		return
+	}
+	moves := 0
+	for i := range d.out.changes {
+		if d.out.changes[i].kind().Op == Move {
+			moves++
+		}
+	}
+	taken := make(map[int]bool) // changes that are a probe already
+	for i, w := range d.fleet.workers {
+		_, probation := d.book.Closed(w.serial, d.term)
+		if !probation || w.state != Answering || w.draining {
+			continue
+		}
+		may := d.mayTake(w, false)
+		at, ok := d.redirect(Start, int32(i), may, taken)
+		if !ok {
+			at, ok = d.place(int32(i), may)
+		}
+		if !ok {
+			at, ok = d.redirect(Move, int32(i), may, taken)
+		}
+		if !ok && !d.anyOpen() {
+			// Everybody failed, so tasks have failed elsewhere too: whoever is to
+			// blame, somebody has to begin.
+			at, ok = d.place(int32(i), d.mayTake(w, true))
+		}
+		if !ok && (maxMoves < 0 || moves < maxMoves) {
+			if at, ok = d.spare(int32(i), may); ok {
+				moves++
+			}
+		}
+		if ok {
+			taken[at] = true
+		}
+	}
+}
+
+// anyOpen says whether any worker is open to tasks.
+func (d *decider[W, T]) anyOpen() bool {
+	return slices.Contains(d.problem.States, rebalance.Open)
+}
+
+// mayTake returns a function that says which tasks may be w's probe: any that
+// is not avoided there, or only one whose failure would be w's.
+func (d *decider[W, T]) mayTake(w *worker[W, T], anything bool) func(task int32) bool {
+	// The plan adds nothing to a closed worker, so what it does not run yet is
+	// not on its way there either.
+	runs := make(map[int32]bool, len(w.runs))
+	for _, task := range w.runs {
+		runs[task] = true
+	}
+	return func(task int32) bool {
+		pair := standing.Pair{Task: task, Worker: w.serial}
+		switch {
+		case runs[task] || d.book.Avoided(pair, d.term):
+			return false
+		case anything, d.fleet.flags[task]&taskSeen != 0:
+			return true
+		}
+		return !d.book.FailedElsewhere(pair)
+	}
+}
+
+// redirect has a change of the plan go to worker i instead.
+func (d *decider[W, T]) redirect(op ChangeOp, i int32, may func(int32) bool, taken map[int]bool) (at int, ok bool) {
+	for at := range d.out.changes {
+		c := &d.out.changes[at]
+		if c.kind().Op == op && !taken[at] && may(c.Task) {
+			c.To = i
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// place starts on worker i an instance that has no place.
+func (d *decider[W, T]) place(i int32, may func(int32) bool) (at int, ok bool) {
+	for k := range d.out.waiting {
+		w := &d.out.waiting[k]
+		without := w.reason == ReasonNoWorker || w.reason == ReasonNoOtherWorker || w.reason == ReasonAvoided
+		if !without || w.worker != handover.None || !may(w.task) {
+			continue
+		}
+		d.out.unplaced--
+		d.out.adds++
+		d.out.changes = append(d.out.changes, change{
+			Change: handover.Change{Task: w.task, From: handover.None, To: i},
+			reason: d.missing(w.task),
+		})
+		if w.instances--; w.instances == 0 {
+			d.out.waiting = slices.Delete(d.out.waiting, k, k+1)
+		}
+		return len(d.out.changes) - 1, true
+	}
+	return 0, false
+}
+
+// spare moves a task to worker i from the one that has the most, where that has at least two more, so that the move makes the spread better.
+func (d *decider[W, T]) spare(i int32, may func(int32) bool) (at int, ok bool) {
+	after := make([]int, len(d.fleet.workers))
+	for j, w := range d.fleet.workers {
+		after[j] = len(w.runs)
+	}
+	changed := make(map[int32]bool, len(d.out.changes))
+	for k := range d.out.changes {
+		c := &d.out.changes[k]
+		changed[c.Task] = true
+		if c.From != handover.None {
+			after[c.From]--
+		}
+		if c.To != handover.None {
+			after[c.To]++
+		}
+	}
+	from := -1
+	for j, w := range d.fleet.workers {
+		if w.state == Answering && !w.draining && int32(j) != i && (from < 0 || after[j] > after[from]) {
+			from = j
+		}
+	}
+	if from < 0 || after[from] < after[i]+2 {
+		return 0, false
+	}
+	for _, task := range d.fleet.workers[from].runs {
+		if !changed[task] && may(task) {
+			d.out.adds++
+			d.out.changes = append(d.out.changes, change{
+				Change: handover.Change{Task: task, From: int32(from), To: i},
+				reason: ReasonProbe,
+			})
+			return len(d.out.changes) - 1, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,218 @@
+package orchestrator
+
+import (
+	"context"
+	"log/slog"
+)
+
+// The end of a term: what it leaves for its readers, and its log.
+
+// publish makes what LastPlan and LastActual return, and completes the
+// statistics.
+func (t *term[W, T]) publish(err error) *result[W, T] {
+	t.stats.Err = err
+	t.countWorkers()
+	t.countChanges()
+	r := &result[W, T]{workers: make([]workerResult[W, T], len(t.fleet.workers))}
+	for i, w := range t.fleet.workers {
+		r.workers[i] = workerResult[W, T]{
+			name: w.name, state: w.state, draining: w.draining,
+			list: w.list, duplicates: w.duplicates > 0, acked: w.acked,
+		}
+		if w.heard {
+			r.workers[i].lastAnswer = w.since
+		}
+	}
+	r.plan = Plan[W, T]{
+		Stats:   t.stats,
+		Changes: t.changes(),
+		Waiting: t.waiting(),
+		Avoided: t.avoided(),
+		Workers: t.rows(),
+	}
+	return r
+}
+
+func (t *term[W, T]) countWorkers() {
+	s := &t.stats
+	least, most := -1, 0
+	for _, w := range t.fleet.workers {
+		switch w.state {
+		case Answering:
+			s.Workers.Answering++
+			s.Instances.Running += len(w.runs)
+		case Silent:
+			s.Workers.Silent++
+		case Lost:
+			s.Workers.Lost++
+		}
+		if w.draining {
+			s.Workers.Draining++
+		}
+		if t.isAvoided(w) {
+			s.Workers.Avoided++
+		}
+		if w.state == Answering && !w.draining && !t.isAvoided(w) {
+			most = max(most, len(w.runs))
+			if least < 0 || len(w.runs) < least {
+				least = len(w.runs)
+			}
+		}
+	}
+	s.Spread = most - max(least, 0)
+	s.Workers.Stuck = t.o.lines.stuck(s.Start.Add(s.Total))
+}
+
+func (t *term[W, T]) isAvoided(w *worker[W, T]) bool {
+	closed, _ := t.book.Closed(w.serial, 0)
+	return closed
+}
+
+// countChanges counts what was planned, and what is missing after it.
+func (t *term[W, T]) countChanges() {
+	s, d := &t.stats, &t.decision
+	s.Deferred, s.Adds, s.LowerBound = d.deferred, d.adds, d.lowerBound
+	in := &s.Instances
+	in.Wanted, in.Held, in.Unplaceable, in.Missing = t.o.expect.wanted, d.held, d.unplaced, d.missing
+	if !t.o.expect.loaded {
+		in.Unexpected, in.Running = in.Running, 0
+		return
+	}
+	if len(d.changes) > 0 {
+		s.Changes = make(map[ChangeKind]int)
+	}
+	for i := range d.changes {
+		kind := d.changes[i].kind()
+		s.Changes[kind]++
+		net := t.net(i)
+		switch {
+		case kind.Reason == ReasonUnexpected:
+			in.Unexpected++
+			if net == 0 { // it goes on, and is counted among the running
+				in.Running--
+			}
+		case kind.Op == Start && net > 0:
+			in.Missing--
+		case kind.Op == Move && net < 0:
+			in.Missing++
+		}
+	}
+}
+
+// net returns how many starts of change i were acknowledged, less the stops.
+func (t *term[W, T]) net(i int) int8 {
+	if t.writing == nil {
+		return 0
+	}
+	return t.writing.net[i]
+}
+
+func (t *term[W, T]) changes() []Change[W, T] {
+	d := &t.decision
+	tasks := make([]int32, len(d.changes))
+	for i := range d.changes {
+		tasks[i] = d.changes[i].Task
+	}
+	names := t.o.namesOf(tasks)
+	changes := make([]Change[W, T], len(d.changes))
+	for i := range d.changes {
+		c, out := &d.changes[i], &changes[i]
+		out.Kind, out.Task = c.kind(), names[i]
+		out.Outcome, out.Err = t.outcomeOf(i)
+		if out.Kind.Op != Start {
+			out.From = t.fleet.workers[c.From].name
+		}
+		if out.Kind.Op != Stop {
+			out.To = t.fleet.workers[c.To].name
+		}
+	}
+	return changes
+}
+
+func (t *term[W, T]) waiting() []Waiting[W, T] {
+	d := &t.decision
+	tasks := make([]int32, len(d.waiting))
+	for i := range d.waiting {
+		tasks[i] = d.waiting[i].task
+	}
+	names := t.o.namesOf(tasks)
+	all := make([]Waiting[W, T], len(d.waiting))
+	for i, w := range d.waiting {
+		all[i] = Waiting[W, T]{Task: names[i], Instances: w.instances, Reason: w.reason}
+		if w.worker >= 0 {
+			all[i].Worker, all[i].Named = t.fleet.workers[w.worker].name, true
+		}
+	}
+	return all
+}
+
+func (t *term[W, T]) avoided() []Avoided[W, T] {
+	names := make(map[uint64]W, len(t.fleet.workers))
+	if !t.book.Empty() {
+		for _, w := range t.fleet.workers {
+			names[w.serial] = w.name
+		}
+	}
+	all := []Avoided[W, T]{}
+	for serial, r := range t.book.Workers() {
+		all = append(all, Avoided[W, T]{Worker: names[serial], Whole: true, Until: r.Until, Failures: r.Failures, Err: r.Err})
+	}
+	first := len(all)
+	var tasks []int32
+	for pair, r := range t.book.Pairs(t.number()) {
+		tasks = append(tasks, pair.Task)
+		all = append(all, Avoided[W, T]{Worker: names[pair.Worker], Until: r.Until, Failures: r.Failures, Err: r.Err})
+	}
+	for i, name := range t.o.namesOf(tasks) {
+		all[first+i].Task = name
+	}
+	return all
+}
+
+func (t *term[W, T]) rows() []WorkerPlan[W] {
+	rows := make([]WorkerPlan[W], len(t.fleet.workers))
+	for i, w := range t.fleet.workers {
+		rows[i] = WorkerPlan[W]{Name: w.name, State: w.state, Draining: w.draining, Avoided: t.isAvoided(w)}
+		if t.before == nil { // it ended before it could decide
+			rows[i].Before = len(w.runs)
+		} else {
+			rows[i].Before = t.before[i]
+		}
+		rows[i].After = rows[i].Before
+	}
+	for i := range t.decision.changes {
+		c := &t.decision.changes[i]
+		if c.From >= 0 {
+			rows[c.From].After--
+		}
+		if c.To >= 0 {
+			rows[c.To].After++
+		}
+	}
+	return rows
+}
+
+// log says what happened, and nothing above Debug where nothing did.
+func (t *term[W, T]) log(ctx context.Context) {
+	l := t.o.cfg.logger.With("epoch", t.id.Epoch, "term", t.id.Number)
+	for _, w := range t.silenced {
+		l.Warn("worker is silent", "worker", w.name, "err", w.err)
+	}
+	for _, w := range t.lost {
+		l.Warn("worker is lost", "worker", w.name, "last_answer", w.since)
+	}
+	for _, w := range t.returned {
+		l.Info("worker answers again", "worker", w.name)
+	}
+	if t.stats.MassLoss {
+		l.Error("too many workers are silent at once: none is given up for lost",
+			"silent", t.stats.Workers.Silent, "answering", t.stats.Workers.Answering)
+	}
+	level := slog.LevelDebug
+	if len(t.decision.changes) > 0 {
+		level = slog.LevelInfo
+	}
+	s := &t.stats
+	l.Log(ctx, level, "term", "changes", len(t.decision.changes), "adds", s.Adds, "lower_bound", s.LowerBound,
+		"missing", s.Instances.Missing, "failures", len(t.failures), "took", s.Total)
+}

@@ -1,0 +1,78 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// The ticker around NextTerm.
+
+// Run runs a term at once, then one every so often, and one whenever the
+// expectations have changed and then been quiet for a moment (see
+// [WithSettle]); a change during a term always leads to another one. Load the
+// tasks before, or all at once with UpdateTasks.
+//
+// It returns when ctx is done, with its cause, or when the leader is deposed,
+// with an error that wraps [ErrDeposed], after every call has ended that ends
+// with its context or by its deadline. Failures of terms are logged, and do not
+// end it. every has to be positive.
+func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error {
+	if every <= 0 {
+		return invalid("Run(every %v): must be above 0", every)
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		o.seen()
+		err := o.NextTerm(ctx)
+		switch {
+		case ctx.Err() != nil:
+			err = context.Cause(ctx)
+			o.lines.end(err)
+			return err
+		case errors.Is(err, ErrDeposed):
+			o.lines.end(err)
+			return err
+		case err != nil:
+			o.cfg.logger.Warn("term had failures", "err", err)
+		}
+		o.wait(ctx, ticker.C)
+	}
+}
+
+// seen takes note of all changes so far: the term that begins now knows them.
+func (o *Orchestrator[W, T]) seen() {
+	select {
+	case <-o.changed:
+	default:
+	}
+}
+
+// wait returns when the next term is due, or ctx is done.
+func (o *Orchestrator[W, T]) wait(ctx context.Context, tick <-chan time.Time) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-tick:
+		return
+	case <-o.changed:
+	}
+	settle := o.cfg.settle
+	latest := time.NewTimer(settleAtMost * settle)
+	defer latest.Stop()
+	for {
+		quiet := time.NewTimer(settle)
+		select {
+		case <-o.changed:
+			quiet.Stop()
+			continue
+		case <-quiet.C:
+		case <-latest.C:
+		case <-tick:
+		case <-ctx.Done():
+		}
+		quiet.Stop()
+		return
+	}
+}

@@ -1,0 +1,162 @@
+package orchestrator
+
+import (
+	"fmt"
+	"math"
+)
+
+// The tasks: which are expected, and the dense numbers that stand for their
+// names inside.
+
+// taskTable gives every task name that is expected or was listed a number, so
+// that a term handles integers. A number stays the same for as long as its
+// task is expected or anyone may refer to it; then sweep gives it back.
+//
+// It is guarded by the orchestrator's mu.
+type taskTable[T comparable] struct {
+	ids  map[T]int32
+	defs []taskDef[T]
+	free []int32 // numbers that no name has, to be used again
+
+	expected int  // how many definitions have instances
+	wanted   int  // the sum of their instances
+	loaded   bool // whether AddTask or UpdateTasks was ever called
+	version  uint64
+}
+
+type taskDef[T comparable] struct {
+	name      T
+	instances int32 // 0: not expected
+	handoff   Handoff
+	used      bool // false: the number is free
+}
+
+func newTaskTable[T comparable]() taskTable[T] {
+	return taskTable[T]{ids: make(map[T]int32)}
+}
+
+// id returns the number of name, giving it one if it has none.
+func (t *taskTable[T]) id(name T) int32 {
+	if id, ok := t.ids[name]; ok {
+		return id
+	}
+	var id int32
+	if n := len(t.free); n > 0 {
+		id, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		id = int32(len(t.defs))
+		t.defs = append(t.defs, taskDef[T]{})
+	}
+	t.defs[id] = taskDef[T]{name: name, used: true}
+	t.ids[name] = id
+	return id
+}
+
+// set makes name expected with n instances, or unexpected with 0, and reports
+// whether that changed anything.
+func (t *taskTable[T]) set(name T, n int32, h Handoff) bool {
+	if n == 0 {
+		if id, ok := t.ids[name]; !ok || t.defs[id].instances == 0 {
+			return false
+		}
+	}
+	def := &t.defs[t.id(name)]
+	if def.instances == n && def.handoff == h {
+		return false
+	}
+	if def.instances > 0 {
+		t.expected--
+	}
+	if n > 0 {
+		t.expected++
+	}
+	t.wanted += int(n) - int(def.instances)
+	def.instances, def.handoff = n, h
+	t.version++
+	return true
+}
+
+// replace makes tasks what is expected, and reports whether that changed
+// anything.
+func (t *taskTable[T]) replace(tasks []Task[T]) bool {
+	before := t.version
+	stays := make([]bool, len(t.defs))
+	for _, task := range tasks {
+		if id, ok := t.ids[task.Name]; ok {
+			stays[id] = true
+		}
+	}
+	for id := range stays {
+		if def := &t.defs[id]; def.instances > 0 && !stays[id] {
+			t.set(def.name, 0, HandoffDefault)
+		}
+	}
+	for _, task := range tasks {
+		t.set(task.Name, int32(max(task.Instances, 1)), task.Handoff)
+	}
+	return t.version != before
+}
+
+// list returns what is expected, by number.
+func (t *taskTable[T]) list() []Task[T] {
+	tasks := make([]Task[T], 0, t.expected)
+	for i := range t.defs {
+		if def := &t.defs[i]; def.instances > 0 {
+			tasks = append(tasks, Task[T]{Name: def.name, Instances: int(def.instances), Handoff: def.handoff})
+		}
+	}
+	return tasks
+}
+
+// sweep gives back the numbers of tasks that are neither expected nor marked
+// in inUse, where that is worth a pass over all of them.
+func (t *taskTable[T]) sweep(inUse func(mark func(id int32))) (freed []int32) {
+	const worthwhile = 1024
+	live := len(t.defs) - len(t.free)
+	if unexpected := live - t.expected; unexpected < worthwhile || unexpected < t.expected/2 {
+		return nil
+	}
+	marks := make([]bool, len(t.defs))
+	inUse(func(id int32) { marks[id] = true })
+	for id := range t.defs {
+		def := &t.defs[id]
+		if def.used && def.instances == 0 && !marks[id] {
+			delete(t.ids, def.name)
+			*def = taskDef[T]{}
+			freed = append(freed, int32(id))
+		}
+	}
+	t.free = append(t.free, freed...)
+	return freed
+}
+
+// checkTasks returns the first thing wrong with a list for UpdateTasks.
+func checkTasks[T comparable](tasks []Task[T]) error {
+	seen := make(map[T]int, len(tasks))
+	for i, task := range tasks {
+		if err := checkName("task", task.Name); err != nil {
+			return err
+		}
+		if task.Instances < 0 || task.Instances > math.MaxInt32 {
+			return fmt.Errorf("task %v: %w", task.Name,
+				invalid("Instances is %d: must be between 1 and %d, or 0 for 1; to run no instance, leave the task out", task.Instances, math.MaxInt32))
+		}
+		if err := task.Handoff.check(); err != nil {
+			return fmt.Errorf("task %v: %w", task.Name, err)
+		}
+		if first, ok := seen[task.Name]; ok {
+			return invalid("task %v is given twice, at %d and at %d", task.Name, first, i)
+		}
+		seen[task.Name] = i
+	}
+	return nil
+}
+
+// checkName refuses what is not equal to itself, such as a NaN: it could be
+// added, but never be found again.
+func checkName[N comparable](what string, name N) error {
+	if name != name {
+		return invalid("%s name %v is not equal to itself", what, name)
+	}
+	return nil
+}
