@@ -1,0 +1,660 @@
+package orchestrator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator"
+)
+
+// T1, T12 and T15: what is expected and what can be read, the ordinary cases,
+// and what bad input gets.
+
+// changeEverything calls each method that changes what is expected.
+func (f *fleet) changeEverything() {
+	f.t.Helper()
+	require.NoError(f.t, f.AddTask("new"))
+	f.RemoveTask("t1")
+	require.NoError(f.t, f.UpdateTasks(append(f.ListExpectedTasks(), task{Name: "newer"})))
+	require.NoError(f.t, f.AddWorker("w3"))
+	f.RemoveWorker("w3")
+	require.NoError(f.t, f.UpdateWorkers([]member{{Name: "w1"}, {Name: "w2"}}))
+	require.NoError(f.t, f.DrainWorker("w1"))
+	require.NoError(f.t, f.UndrainWorker("w1"))
+}
+
+// T1
+
+func TestT1_ChangesDoNotWaitForATerm(t *testing.T) {
+	for name, blocked := range map[string]orchestrator.Op{
+		"that lists": orchestrator.OpList, "that starts": orchestrator.OpAdd, "that stops": orchestrator.OpRemove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				f.expect(2)
+				f.term()
+				require.NoError(t, f.UpdateTasks([]task{{Name: "other"}}))
+				f.intercept(func(ctx context.Context, c call) error {
+					if c.Op == blocked {
+						return hang(ctx)
+					}
+					return nil
+				})
+				done := make(chan error, 1)
+				go func() { done <- f.NextTerm(t.Context()) }()
+				synctest.Wait()
+				require.Zero(t, took(func() {
+					f.changeEverything()
+					f.ListExpectedTasks()
+					f.LastActual()
+					f.LastPlan()
+				}))
+				require.Empty(t, done, "the term is still under way")
+				require.Error(t, <-done)
+			})
+		})
+	}
+}
+
+func TestT1_ChangesTakeEffectInTheNextTerm(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*fleet) error
+		first  []int // the loads after the term during which it was made
+		second []int // and after the next one
+	}{
+		{"AddTask", func(f *fleet) error { return f.AddTask("t5") }, []int{2, 2}, []int{3, 2}},
+		{"RemoveTask", func(f *fleet) error { f.RemoveTask("t1"); return nil }, []int{2, 2}, []int{2, 1}},
+		{"UpdateTasks", func(f *fleet) error { return f.UpdateTasks(nil) }, []int{2, 2}, []int{0, 0}},
+		{"DrainWorker", func(f *fleet) error { return f.DrainWorker("w1") }, []int{2, 2}, []int{4, 0}},
+		{"AddWorker", func(f *fleet) error { f.join("w3"); return nil }, []int{2, 2, 0}, []int{2, 1, 1}},
+		{"RemoveWorker", func(f *fleet) error { f.RemoveWorker("w1"); f.Kill("w1"); return nil }, []int{2, 0}, []int{4, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				f.expect(4)
+				f.term()
+				f.Slow(time.Second, "w2")
+				done := make(chan error, 1)
+				go func() { done <- f.NextTerm(t.Context()) }()
+				synctest.Wait()
+				require.NoError(t, test.change(f))
+				require.NoError(t, <-done)
+				require.Empty(t, f.LastPlan().Changes)
+				require.Equal(t, test.first, descending(f.loads()))
+				f.term()
+				require.Equal(t, test.second, descending(f.loads()))
+			})
+		})
+	}
+}
+
+// descending returns loads, the largest first.
+func descending(loads []int) []int {
+	slices.Sort(loads)
+	slices.Reverse(loads)
+	return loads
+}
+
+func TestT1_SlicesAreCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 0)
+		f.Start("w1", "w2")
+		f.workers = []string{"w1", "w2"}
+		tasks := []task{{Name: "a"}, {Name: "b"}}
+		members := []member{{Name: "w1"}, {Name: "w2"}}
+		require.NoError(t, f.UpdateTasks(tasks))
+		require.NoError(t, f.UpdateWorkers(members))
+		tasks[0].Name, tasks[1].Instances = "changed", 7
+		members[0].Name, members[1].Draining = "changed", true
+		f.ListExpectedTasks()[0].Name = "changed"
+		f.term()
+		f.term()
+		require.Equal(t, []int{1, 1}, f.loads())
+		require.ElementsMatch(t, []task{{Name: "a", Instances: 1}, {Name: "b", Instances: 1}}, f.ListExpectedTasks())
+
+		actual := f.LastActual()
+		before := actual[0].Tasks[0]
+		actual[0].Tasks[0], actual[0].Name = "changed", "changed"
+		require.Equal(t, []string{before}, f.LastActual()[0].Tasks)
+		f.term()
+		require.Empty(t, f.LastPlan().Changes)
+	})
+}
+
+func TestT1_RedefinedWorkerKeepsItsState(t *testing.T) {
+	for name, redefine := range map[string]func(*fleet) error{
+		"AddWorker":     func(f *fleet) error { return f.AddWorker("w1", orchestrator.WithWorkerDraining()) },
+		"UpdateWorkers": func(f *fleet) error { return f.UpdateWorkers([]member{{Name: "w2"}, {Name: "w1", Draining: true}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				f.expect(4)
+				f.term()
+				f.Cut("w1")
+				f.silentTerm("w1")
+				f.forget()
+				require.NoError(t, redefine(f))
+				f.silentTerm("w1")
+				require.Empty(t, f.writes(), "it still holds what it held")
+				require.True(t, f.state("w1").Draining)
+
+				require.NoError(t, f.DrainWorker("w2"))
+				require.NoError(t, redefine(f))
+				f.silentTerm("w1")
+				require.True(t, f.state("w2").Draining, "what DrainWorker said is not taken back by it")
+				require.NoError(t, f.UndrainWorker("w2"))
+				require.NoError(t, f.UndrainWorker("w1"))
+				f.silentTerm("w1")
+				require.False(t, f.state("w2").Draining)
+				require.True(t, f.state("w1").Draining, "as it was added")
+			})
+		})
+	}
+}
+
+func TestT1_RedefinedTaskHasItsDefaultsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		require.NoError(t, f.AddTask("a", orchestrator.WithTaskInstances(2), orchestrator.WithHandoff(orchestrator.StartThenStop)))
+		require.Equal(t, []task{{Name: "a", Instances: 2, Handoff: orchestrator.StartThenStop}}, f.ListExpectedTasks())
+		require.NoError(t, f.AddTask("a"))
+		require.Equal(t, []task{{Name: "a", Instances: 1}}, f.ListExpectedTasks())
+	})
+}
+
+// T12
+
+func TestT12_NothingBeforeTheFirstTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		require.Nil(t, f.LastActual())
+		require.Zero(t, f.LastPlan())
+		_, err := f.Plan(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, f.LastActual(), "a Plan is no term")
+		require.Zero(t, f.LastPlan())
+		f.term()
+		require.Len(t, f.LastActual(), 2)
+	})
+}
+
+func TestT12_LastActualIsWhatTheTermLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.expect(4)
+		f.term()
+		require.ElementsMatch(t, names("t", 4), f.state("w1").Tasks, "acknowledged starts are there")
+
+		f.join("w2")
+		f.RemoveTask("t1")
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Worker == "w2" && c.Op == orchestrator.OpAdd && c.Task == "poison" {
+				return errors.New("connection reset")
+			}
+			return nil
+		})
+		require.NoError(t, f.AddTask("poison"))
+		_ = f.NextTerm(t.Context())
+		for _, w := range f.workers {
+			require.ElementsMatch(t, f.RunsOn(w), f.state(w).Tasks)
+			require.Equal(t, orchestrator.Answering, f.state(w).State)
+			require.Equal(t, time.Now(), f.state(w).LastAnswer)
+		}
+		require.NotContains(t, f.state("w1").Tasks, "t1", "acknowledged stops are not")
+	})
+}
+
+func TestT12_ReadsTheTermBeforeDuringATerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(2)
+		f.term()
+		f.expect(4)
+		f.intercept(slowWrites(time.Second))
+		done := make(chan error, 1)
+		go func() { done <- f.NextTerm(t.Context()) }()
+		time.Sleep(500 * time.Millisecond)
+		require.Zero(t, took(func() {
+			require.EqualValues(t, 1, f.LastPlan().Stats.Term.Number)
+			require.Len(t, f.state("w1").Tasks, 1)
+		}))
+		require.NoError(t, <-done)
+		require.EqualValues(t, 2, f.LastPlan().Stats.Term.Number)
+		require.Len(t, f.state("w1").Tasks, 2)
+	})
+}
+
+// T15
+
+func TestT15_ZeroWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 0)
+		f.term() // nor tasks
+		require.Empty(t, f.LastActual())
+		f.expect(3)
+		f.term()
+		require.Equal(t, 3, f.LastPlan().Stats.Instances.Unplaceable)
+		require.Len(t, f.waitingFor(orchestrator.ReasonNoWorker), 3)
+		f.join("w1")
+		f.term()
+		require.Equal(t, []int{3}, f.loads())
+		f.requireSettled()
+	})
+}
+
+func TestT15_ZeroTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		require.NoError(t, f.UpdateTasks(nil))
+		f.term()
+		f.requireSettled()
+		require.Empty(t, f.LastPlan().Waiting)
+		require.Empty(t, f.ListExpectedTasks())
+	})
+}
+
+func TestT15_NoOpenWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(4)
+		f.term()
+		require.NoError(t, f.DrainWorker("w1"))
+		require.NoError(t, f.DrainWorker("w2"))
+		f.forget()
+		f.term()
+		require.Empty(t, f.writes(), "what drains is not stopped before it has somewhere to go")
+		require.ElementsMatch(t, []waiting{
+			{Task: f.RunsOn("w1")[0], Instances: 1, Reason: orchestrator.ReasonNoWorker, Worker: "w1", Named: true},
+			{Task: f.RunsOn("w1")[1], Instances: 1, Reason: orchestrator.ReasonNoWorker, Worker: "w1", Named: true},
+			{Task: f.RunsOn("w2")[0], Instances: 1, Reason: orchestrator.ReasonNoWorker, Worker: "w2", Named: true},
+			{Task: f.RunsOn("w2")[1], Instances: 1, Reason: orchestrator.ReasonNoWorker, Worker: "w2", Named: true},
+		}, f.LastPlan().Waiting)
+		require.Zero(t, f.LastPlan().Stats.Instances.Missing, "they all run")
+
+		f.join("w3")
+		f.term()
+		require.Equal(t, []int{0, 0, 4}, f.loads())
+	})
+}
+
+func TestT15_TaskListedTwice(t *testing.T) {
+	var removed []string
+	listed := []string{"a", "b", "a", "a", "nobody's", "nobody's"}
+	o, err := orchestrator.New(communicator.Func[string, string]{
+		ListFunc: func(context.Context, string) ([]string, error) { return listed, nil },
+		AddFunc:  func(context.Context, string, string) error { return errors.New("nothing is missing") },
+		RemoveFunc: func(_ context.Context, _, task string) error {
+			removed = append(removed, task)
+			return nil
+		},
+	})
+	require.NoError(t, err)
+	require.NoError(t, o.AddWorker("w1"))
+	require.NoError(t, o.UpdateTasks([]task{{Name: "a"}, {Name: "b"}}))
+	for range 2 { // the second time it is the very same slice
+		removed = nil
+		require.NoError(t, o.NextTerm(t.Context()))
+		require.Equal(t, []string{"nobody's"}, removed, "once")
+		stats := o.LastPlan().Stats.Instances
+		require.Equal(t, 3, stats.Duplicate)
+		require.Equal(t, 2, stats.Running)
+		require.Equal(t, []string{"a", "b"}, o.LastActual()[0].Tasks)
+	}
+	require.Equal(t, []string{"a", "b", "a", "a", "nobody's", "nobody's"}, listed, "the slice is the worker's too")
+}
+
+func TestT15_UnexpectedTasksAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(4)
+		f.term()
+		require.NoError(t, f.Worker("w1").Add(orchestrator.ContextWithTerm(t.Context(), f.LastPlan().Stats.Term), "stray"))
+		f.forget()
+		f.term()
+		require.Equal(t, []string{"remove stray w1"}, f.writes())
+		require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}, f.changesOf("stray")[0].Kind)
+		require.Equal(t, 1, f.LastPlan().Stats.Instances.Unexpected)
+		f.requireSettled()
+		require.Zero(t, f.LastPlan().Stats.Instances.Unexpected)
+	})
+}
+
+func TestT15_NothingIsUnexpectedBeforeTasksAreLoaded(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		load  func(*orchestrator.Orchestrator[string, string]) error
+		stays []string
+	}{
+		{"AddTask", func(o *orchestrator.Orchestrator[string, string]) error { return o.AddTask("t1") }, []string{"t1"}},
+		{"UpdateTasks", func(o *orchestrator.Orchestrator[string, string]) error {
+			return o.UpdateTasks([]task{{Name: "t2"}})
+		}, []string{"t2"}},
+		{"UpdateTasks(nil)", func(o *orchestrator.Orchestrator[string, string]) error { return o.UpdateTasks(nil) }, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				old := newFleet(t, 2)
+				old.expect(4)
+				old.term()
+				old.forget()
+
+				time.Sleep(time.Second)
+				next, err := orchestrator.New(old.wire)
+				require.NoError(t, err)
+				for _, w := range old.workers {
+					require.NoError(t, next.AddWorker(w))
+				}
+				for range 3 {
+					next.RemoveTask("t1") // says nothing of what is expected
+					require.Error(t, next.AddTask("t1", orchestrator.WithTaskInstances(0)))
+					require.NoError(t, next.NextTerm(t.Context()))
+					require.Equal(t, 4, next.LastPlan().Stats.Instances.Unexpected, "it is seen, though")
+				}
+				require.Empty(t, old.writes())
+
+				require.NoError(t, test.load(next))
+				require.NoError(t, next.NextTerm(t.Context()))
+				require.ElementsMatch(t, test.stays, slices.Concat(old.RunsOn("w1"), old.RunsOn("w2")))
+			})
+		})
+	}
+}
+
+// Names that are gone leave nothing behind that could be taken for another's.
+func TestT15_NamesComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBatchFleet(t, 3, hold)
+		for round := range 8 {
+			tasks := make([]task, 1500)
+			for i := range tasks {
+				tasks[i].Name = fmt.Sprint("round", round/2, "-", i+round%2)
+			}
+			require.NoError(t, f.UpdateTasks(tasks))
+			f.term()
+			f.requireSettled()
+			for _, load := range f.loads() {
+				require.Equal(t, 500, load)
+			}
+		}
+		f.Cut("w1") // which holds names that nobody expects any more
+		require.NoError(t, f.UpdateTasks(nil))
+		f.silentTerm("w1")
+		f.expect(3000)
+		f.silentTerm("w1")
+		f.silentTerm("w1")
+		require.Equal(t, []int{500, 1500, 1500}, f.loads())
+		f.heal()
+		f.term()
+		f.term()
+		f.requireSettled()
+		require.Equal(t, []int{1000, 1000, 1000}, f.loads())
+	})
+}
+
+// Whatever takes quadratic time would take hours here.
+func TestT15_AMillionUnexpectedTasks(t *testing.T) {
+	listed := make([]int, 1_000_000)
+	for i := range listed {
+		listed[i] = i
+	}
+	c := &counting{}
+	for _, test := range []struct {
+		name string
+		comm orchestrator.Communicator[string, int]
+		list []int
+	}{
+		{"in one call", &countingApplier{c}, listed},
+		{"one by one", c, listed[:100_000]},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o, err := orchestrator.New(test.comm, orchestrator.WithCommunicatorTimeout(time.Hour))
+			require.NoError(t, err)
+			require.NoError(t, o.AddWorker("w1"))
+			require.NoError(t, o.UpdateTasks(nil))
+			c.list, c.removed = test.list, 0
+			require.NoError(t, o.NextTerm(t.Context()))
+			require.Equal(t, len(test.list), c.removed)
+			require.Equal(t, len(test.list), o.LastPlan().Stats.Instances.Unexpected)
+			require.Less(t, len(o.LastPlan().String()), 10_000, "for people")
+			require.Empty(t, o.LastActual()[0].Tasks)
+
+			c.list, c.removed = nil, 0
+			require.NoError(t, o.NextTerm(t.Context()))
+			require.Zero(t, c.removed)
+			require.Empty(t, o.LastPlan().Changes)
+		})
+	}
+}
+
+// counting is a worker that lists what it is given, and counts what it is told
+// to remove.
+type counting struct {
+	list    []int
+	removed int
+}
+
+func (c *counting) List(context.Context, string) ([]int, error) { return c.list, nil }
+func (c *counting) Add(context.Context, string, int) error      { return errors.New("nothing is expected") }
+func (c *counting) Remove(context.Context, string, int) error   { c.removed++; return nil }
+
+type countingApplier struct{ *counting }
+
+func (c *countingApplier) Apply(_ context.Context, _ string, writes []orchestrator.Write[int]) []error {
+	c.removed += len(writes)
+	return nil
+}
+
+// Bad input
+
+func TestBadInput_Options(t *testing.T) {
+	comm := communicator.Func[string, string]{}
+	for _, test := range []struct {
+		name string
+		opt  option
+		text []string // what the error names
+	}{
+		{"timeout 0", orchestrator.WithCommunicatorTimeout(0), []string{"WithCommunicatorTimeout", "0s"}},
+		{"timeout below 0", orchestrator.WithCommunicatorTimeout(-time.Second), []string{"WithCommunicatorTimeout", "-1s"}},
+		{"timeout without end", orchestrator.WithCommunicatorTimeout(math.MaxInt64), []string{"WithCommunicatorTimeout", "2562047h"}},
+		{"concurrency 0", orchestrator.WithConcurrency(0), []string{"WithConcurrency", "0"}},
+		{"concurrency below 0", orchestrator.WithConcurrency(-3), []string{"WithConcurrency", "-3"}},
+		{"grace below 0", orchestrator.WithGracePeriod(-time.Second), []string{"WithGracePeriod", "-1s"}},
+		{"max loss below 0", orchestrator.WithMaxLoss(-0.1), []string{"WithMaxLoss", "-0.1"}},
+		{"max loss above 1", orchestrator.WithMaxLoss(1.5), []string{"WithMaxLoss", "1.5"}},
+		{"max loss NaN", orchestrator.WithMaxLoss(math.NaN()), []string{"WithMaxLoss", "NaN"}},
+		{"max loss infinite", orchestrator.WithMaxLoss(math.Inf(1)), []string{"WithMaxLoss", "+Inf"}},
+		{"moves below 0", orchestrator.WithMaxMoves(-1), []string{"WithMaxMoves", "-1"}},
+		{"settle below 0", orchestrator.WithSettle(-time.Second), []string{"WithSettle", "-1s"}},
+		{"settle without end", orchestrator.WithSettle(math.MaxInt64), []string{"WithSettle", "2562047h"}},
+		{"handoff unknown", orchestrator.WithHandoff(7), []string{"WithHandoff", "7"}},
+		{"no stats function", orchestrator.WithStats(nil), []string{"WithStats", "nil"}},
+		{"no option", nil, []string{"Option", "nil"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o, err := orchestrator.New(comm, test.opt)
+			require.Nil(t, o)
+			require.ErrorIs(t, err, orchestrator.ErrInvalid)
+			for _, text := range test.text {
+				require.ErrorContains(t, err, text)
+			}
+		})
+	}
+}
+
+func TestBadInput_EveryBadOptionIsNamed(t *testing.T) {
+	_, err := orchestrator.New(communicator.Func[string, string]{},
+		orchestrator.WithConcurrency(-4), orchestrator.WithMaxMoves(3), orchestrator.WithMaxLoss(2))
+	require.ErrorContains(t, err, "WithConcurrency(-4)")
+	require.ErrorContains(t, err, "WithMaxLoss(2)")
+	require.NotContains(t, err.Error(), "WithMaxMoves")
+}
+
+func TestBadInput_LimitsThatAreAllowed(t *testing.T) {
+	_, err := orchestrator.New(communicator.Func[string, string]{},
+		orchestrator.WithCommunicatorTimeout(1), orchestrator.WithConcurrency(1), orchestrator.WithGracePeriod(0),
+		orchestrator.WithMaxLoss(0), orchestrator.WithMaxLoss(1), orchestrator.WithMaxMoves(0), orchestrator.WithSettle(0),
+		orchestrator.WithEpoch(0), orchestrator.WithHandoff(orchestrator.HandoffDefault), hold,
+		orchestrator.WithLogger(slog.New(slog.DiscardHandler)), orchestrator.WithStats(func(orchestrator.TermStats) {}))
+	require.NoError(t, err)
+}
+
+func TestBadInput_NoCommunicator(t *testing.T) {
+	_, err := orchestrator.New[string, string](nil)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	require.ErrorContains(t, err, "Communicator is nil")
+}
+
+// Each is an error that names the field and the value, and changes nothing.
+func TestBadInput_Expectations(t *testing.T) {
+	type leader = orchestrator.Orchestrator[string, string]
+	for _, test := range []struct {
+		name string
+		call func(*leader) error
+		text []string
+	}{
+		{
+			"instances 0", func(o *leader) error { return o.AddTask("bad", orchestrator.WithTaskInstances(0)) },
+			[]string{"bad", "WithTaskInstances(0)", "RemoveTask"},
+		},
+		{
+			"instances below 0", func(o *leader) error { return o.AddTask("t1", orchestrator.WithTaskInstances(-2)) },
+			[]string{"t1", "WithTaskInstances(-2)", "RemoveTask"},
+		},
+		{
+			"instances beyond all bounds", func(o *leader) error { return o.AddTask("t1", orchestrator.WithTaskInstances(math.MaxInt)) },
+			[]string{"t1", "WithTaskInstances(9223372036854775807)"},
+		},
+		{
+			"handoff unknown", func(o *leader) error { return o.AddTask("bad", orchestrator.WithHandoff(9)) },
+			[]string{"bad", "WithHandoff", "9"},
+		},
+		{"no task option", func(o *leader) error { return o.AddTask("bad", nil) }, []string{"bad", "nil"}},
+		{"no worker option", func(o *leader) error { return o.AddWorker("bad", nil) }, []string{"bad", "nil"}},
+		{"UpdateTasks, a name twice", func(o *leader) error {
+			return o.UpdateTasks([]task{{Name: "a"}, {Name: "twin"}, {Name: "b"}, {Name: "twin", Instances: 2}})
+		}, []string{"twin", "twice", "1", "3"}},
+		{"UpdateTasks, instances below 0", func(o *leader) error {
+			return o.UpdateTasks([]task{{Name: "a"}, {Name: "bad", Instances: -1}})
+		}, []string{"bad", "Instances", "-1"}},
+		{"UpdateTasks, handoff unknown", func(o *leader) error {
+			return o.UpdateTasks([]task{{Name: "a"}, {Name: "bad", Handoff: 200}})
+		}, []string{"bad", "handoff", "200"}},
+		{"UpdateWorkers, a name twice", func(o *leader) error {
+			return o.UpdateWorkers([]member{{Name: "twin"}, {Name: "w1"}, {Name: "twin", Draining: true}})
+		}, []string{"twin", "twice", "0", "2"}},
+		{"drain an unknown worker", func(o *leader) error { return o.DrainWorker("stranger") }, []string{"unknown worker", "stranger"}},
+		{"undrain an unknown worker", func(o *leader) error { return o.UndrainWorker("stranger") }, []string{"unknown worker", "stranger"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				f.expect(4)
+				f.term()
+				before := f.ListExpectedTasks()
+
+				err := test.call(f.Orchestrator)
+				require.Error(t, err)
+				require.True(t, errors.Is(err, orchestrator.ErrInvalid) || errors.Is(err, orchestrator.ErrUnknownWorker), "%v", err)
+				for _, text := range test.text {
+					require.ErrorContains(t, err, text)
+				}
+				require.Equal(t, before, f.ListExpectedTasks())
+				f.requireSettled()
+				require.Len(t, f.LastActual(), 2)
+				require.Zero(t, f.LastPlan().Stats.Workers.Draining)
+			})
+		})
+	}
+}
+
+// A name that is not equal to itself could be added, and never be found again.
+func TestBadInput_NameNotEqualToItself(t *testing.T) {
+	o, err := orchestrator.New(communicator.Func[float64, float64]{})
+	require.NoError(t, err)
+	for _, err := range []error{
+		o.AddTask(math.NaN()),
+		o.AddWorker(math.NaN()),
+		o.UpdateTasks([]orchestrator.Task[float64]{{Name: math.NaN()}}),
+		o.UpdateWorkers([]orchestrator.Worker[float64]{{Name: math.NaN()}}),
+	} {
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		require.ErrorContains(t, err, "NaN")
+	}
+}
+
+// A Communicator that panics, or ends its goroutine, fails that call and no
+// other.
+func TestBadInput_CommunicatorPanics(t *testing.T) {
+	for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd, orchestrator.OpRemove, orchestrator.OpApply} {
+		for _, exit := range []bool{false, true} {
+			t.Run(fmt.Sprint(op, map[bool]string{false: " panics", true: " ends its goroutine"}[exit]), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var l logs
+					start := newFleet
+					if op == orchestrator.OpApply {
+						start = newBatchFleet
+					}
+					f := start(t, 3, orchestrator.WithLogger(l.logger()), orchestrator.WithConcurrency(2))
+					f.expect(6)
+					f.term()
+					require.NoError(t, f.UpdateTasks([]task{{Name: "t1"}, {Name: "t2"}, {Name: "t3"}, {Name: "n4"}, {Name: "n5"}, {Name: "n6"}}))
+					victim := f.Running("t6")[0]
+					var once sync.Once
+					f.intercept(func(_ context.Context, c call) error {
+						if c.Worker == victim && (c.Op == op || op == orchestrator.OpApply && c.Op != orchestrator.OpList) {
+							once.Do(func() {
+								if exit {
+									runtime.Goexit()
+								}
+								panic("a bug in the transport")
+							})
+						}
+						return nil
+					})
+					d, err := f.timedTerm()
+					require.Zero(t, d)
+					found := failures(t, err)
+					require.NotEmpty(t, found)
+					for _, e := range found {
+						require.Equal(t, victim, e.Worker)
+					}
+					stats := f.LastPlan().Stats
+					counted := map[orchestrator.Op]int{
+						orchestrator.OpList: stats.List.Failed, orchestrator.OpAdd: stats.Add.Failed,
+						orchestrator.OpRemove: stats.Remove.Failed, orchestrator.OpApply: stats.Apply.Failed,
+					}
+					require.Equal(t, 1, counted[op], "counted as a failed call")
+					if !exit {
+						require.ErrorContains(t, err, "a bug in the transport")
+						lines := l.lines(`"level":"ERROR"`, "a bug in the transport", `"worker":"`+victim+`"`, `"op":"`+op.String()+`"`)
+						require.Len(t, lines, 1)
+						require.Contains(t, lines[0], "TestBadInput_CommunicatorPanics", "the stack")
+					}
+
+					f.intercept(nil)
+					for range 4 { // what failed is tried again after a moment
+						_ = f.NextTerm(t.Context())
+						synctest.Wait()
+					}
+					f.requireSettled()
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,462 @@
+package orchestrator_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// T14: when Run starts a term, and when it ends.
+
+const settle = 200 * time.Millisecond
+
+// diary takes note of terms, as a function for WithStats.
+type diary struct {
+	mu    sync.Mutex
+	began time.Time
+	terms []orchestrator.TermStats
+}
+
+func (d *diary) note(s orchestrator.TermStats) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.terms = append(d.terms, s)
+}
+
+// starts returns when the terms began, counted from when the diary did.
+func (d *diary) starts() []time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]time.Duration, len(d.terms))
+	for i, s := range d.terms {
+		all[i] = s.Start.Sub(d.began)
+	}
+	return all
+}
+
+// running starts Run, and returns the diary of its terms and what ends it.
+func running(t *testing.T, workers int, every time.Duration, opts ...option) (f *fleet, d *diary, stop func(cause error) error) {
+	t.Helper()
+	d = &diary{began: time.Now()}
+	f = newFleet(t, workers, append(opts, orchestrator.WithStats(d.note))...)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- f.Run(ctx, every) }()
+	wait := sync.OnceValue(func() error { return <-result })
+	stop = func(cause error) error {
+		cancel(cause)
+		return wait()
+	}
+	t.Cleanup(func() { _ = stop(nil) })
+	return f, d, stop
+}
+
+func TestT14_AtOnceAndPerTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, d, stop := running(t, 2, 10*time.Second)
+		time.Sleep(35 * time.Second)
+		require.ErrorIs(t, stop(errShutdown), errShutdown)
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second}, d.starts())
+	})
+}
+
+func TestT14_AfterAChange(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*fleet) error
+		none   bool // changes nothing, and leads to no term
+	}{
+		{"AddTask", func(f *fleet) error { return f.AddTask("new") }, false},
+		{"AddTask, redefined", func(f *fleet) error { return f.AddTask("t1", orchestrator.WithTaskInstances(2)) }, false},
+		{"AddTask, again", func(f *fleet) error { return f.AddTask("t1") }, true},
+		{"RemoveTask", func(f *fleet) error { f.RemoveTask("t1"); return nil }, false},
+		{"RemoveTask, unknown", func(f *fleet) error { f.RemoveTask("nobody's"); return nil }, true},
+		{"UpdateTasks", func(f *fleet) error { return f.UpdateTasks([]task{{Name: "t1"}}) }, false},
+		{"UpdateTasks, the same", func(f *fleet) error { return f.UpdateTasks(f.ListExpectedTasks()) }, true},
+		{"AddWorker", func(f *fleet) error { f.Start("w9"); return f.AddWorker("w9") }, false},
+		{"AddWorker, again", func(f *fleet) error { return f.AddWorker("w1") }, true},
+		{"RemoveWorker", func(f *fleet) error { f.RemoveWorker("w1"); return nil }, false},
+		{"RemoveWorker, unknown", func(f *fleet) error { f.RemoveWorker("nobody"); return nil }, true},
+		{"UpdateWorkers", func(f *fleet) error { return f.UpdateWorkers([]member{{Name: "w1"}}) }, false},
+		{"UpdateWorkers, the same", func(f *fleet) error { return f.UpdateWorkers([]member{{Name: "w1"}, {Name: "w2"}}) }, true},
+		{"DrainWorker", func(f *fleet) error { return f.DrainWorker("w1") }, false},
+		{"UndrainWorker", func(f *fleet) error { return f.UndrainWorker("w1") }, true},
+		{"a bad call", func(f *fleet) error {
+			require.Error(f.t, f.AddTask("new", orchestrator.WithTaskInstances(0)))
+			return nil
+		}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, d, stop := running(t, 2, time.Hour)
+				f.expect(4)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				before := len(d.starts())
+
+				require.NoError(t, test.change(f))
+				time.Sleep(settle - 1)
+				synctest.Wait()
+				require.Len(t, d.starts(), before)
+				time.Sleep(time.Nanosecond)
+				synctest.Wait()
+				if test.none {
+					require.Len(t, d.starts(), before)
+				} else {
+					require.Len(t, d.starts(), before+1)
+					require.Equal(t, time.Minute+settle, d.starts()[before])
+				}
+				time.Sleep(time.Minute)
+				require.Len(t, d.starts(), before+map[bool]int{false: 1}[test.none])
+				_ = stop(nil)
+			})
+		})
+	}
+}
+
+func TestT14_ChangesBeforeRunAreNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &diary{began: time.Now()}
+		f := newFleet(t, 2, orchestrator.WithStats(d.note))
+		f.expect(4)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, f.Run(ctx, time.Hour), context.DeadlineExceeded)
+		require.Equal(t, []time.Duration{0}, d.starts())
+	})
+}
+
+func TestT14_OnceThingsHaveBeenQuiet(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		opts    []option
+		changes int           // one every
+		every   time.Duration // so often, the first after a minute
+		after   time.Duration // the first
+	}{
+		{"a change", nil, 1, 0, settle},
+		{"a few, each within the settle time of the one before", nil, 10, settle - 1, 9*(settle-1) + settle},
+		{"without end", nil, 100, settle / 2, 25 * settle},
+		{"another settle time", []option{orchestrator.WithSettle(time.Second)}, 3, 900 * time.Millisecond, 2*900*time.Millisecond + time.Second},
+		{"another settle time, without end", []option{orchestrator.WithSettle(time.Second)}, 100, 900 * time.Millisecond, 25 * time.Second},
+		{"none", []option{orchestrator.WithSettle(0)}, 1, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, d, stop := running(t, 2, time.Hour, test.opts...)
+				time.Sleep(time.Minute)
+				for i := range test.changes {
+					if i > 0 {
+						time.Sleep(test.every)
+					}
+					require.NoError(t, f.AddTask(fmt.Sprint("t", i)))
+				}
+				time.Sleep(time.Minute)
+				_ = stop(nil)
+				require.Equal(t, time.Minute+test.after, d.starts()[1])
+			})
+		})
+	}
+}
+
+// What keeps changing does not keep the ticker from its terms.
+func TestT14_TickWhileThingsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, d, stop := running(t, 2, time.Second)
+		for i := range 100 {
+			time.Sleep(settle / 2)
+			require.NoError(t, f.AddTask(fmt.Sprint("t", i)))
+		}
+		_ = stop(nil)
+		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}, d.starts()[:4])
+	})
+}
+
+func TestT14_HundredJoiningMakeOneTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, d, stop := running(t, 2, time.Hour)
+		f.expect(204)
+		time.Sleep(time.Minute)
+		before := len(d.starts())
+		for i := range 100 { // within a second and a half
+			f.join(fmt.Sprint("j", i+1))
+			time.Sleep(15 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		require.Len(t, d.starts(), before+1)
+		for _, load := range f.loads() {
+			require.Equal(t, 2, load)
+		}
+		_ = stop(nil)
+	})
+}
+
+func TestT14_ChangeDuringATermLeadsToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, d, stop := running(t, 2, time.Hour)
+		f.expect(2)
+		time.Sleep(time.Minute)
+		f.Slow(5*time.Second, "w1")
+		require.NoError(t, f.AddTask("a"))
+		time.Sleep(settle + time.Second) // the term that this leads to is under way
+		began := d.began.Add(time.Minute + settle)
+		require.NoError(t, f.AddTask("b"))
+		time.Sleep(time.Minute)
+		_ = stop(nil)
+		require.Len(t, f.Running("b"), 1)
+		starts := d.starts()
+		require.Equal(t, began, d.began.Add(starts[len(starts)-2]))
+		first := d.terms[len(starts)-2]
+		require.Equal(t, first.Start.Add(first.Total+settle), d.began.Add(starts[len(starts)-1]), "once it is over, and things are quiet")
+	})
+}
+
+// Also one in its very last moment.
+func TestT14_ChangeAtTheEndOfATermLeadsToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &diary{began: time.Now()}
+		var f *fleet
+		f = newFleet(t, 1, orchestrator.WithStats(d.note), orchestrator.WithStats(func(orchestrator.TermStats) {
+			require.NoError(t, f.AddTask("last moment"))
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, f.Run(ctx, time.Hour), context.DeadlineExceeded)
+		require.Equal(t, []time.Duration{0, settle}, d.starts())
+		require.Len(t, f.Running("last moment"), 1)
+	})
+}
+
+func TestT14_TermsNeverOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, d, stop := running(t, 3, time.Second)
+		f.expect(9)
+		f.Slow(700*time.Millisecond, f.workers...)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for range 5 {
+					_ = f.NextTerm(t.Context()) // the wire fails the test where two calls overlap
+				}
+			})
+			wg.Go(func() {
+				for range 5 {
+					_, _ = f.Plan(t.Context())
+				}
+			})
+		}
+		wg.Wait()
+		_ = stop(nil)
+		for i := 1; i < len(d.terms); i++ {
+			before := d.terms[i-1]
+			require.False(t, d.terms[i].Start.Before(before.Start.Add(before.Total)))
+			require.Equal(t, before.Term.Number+1, d.terms[i].Term.Number)
+		}
+		require.GreaterOrEqual(t, len(d.terms), 16)
+	})
+}
+
+// A Plan takes its turn like a term.
+func TestT14_PlanWaitsForTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.Slow(3*time.Second, "w1")
+		done := make(chan error, 1)
+		go func() { done <- f.NextTerm(t.Context()) }()
+		synctest.Wait()
+		require.Equal(t, 6*time.Second, took(func() {
+			_, err := f.Plan(t.Context())
+			require.NoError(t, err)
+		}))
+		require.NoError(t, <-done)
+	})
+}
+
+func TestT14_SlowTermsDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, d, stop := running(t, 1, time.Second, orchestrator.WithStats(func(s orchestrator.TermStats) {
+			if s.Term.Number <= 3 {
+				time.Sleep(3500 * time.Millisecond)
+			}
+		}))
+		time.Sleep(13500 * time.Millisecond)
+		_ = stop(nil)
+		require.Equal(t, []time.Duration{0, 3500 * time.Millisecond, 7 * time.Second, // each as soon as it can
+			10500 * time.Millisecond, 11 * time.Second, 12 * time.Second, 13 * time.Second}, d.starts())
+	})
+}
+
+func TestT14_FailuresDoNotEndIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l logs
+		f, d, stop := running(t, 2, time.Second, orchestrator.WithLogger(l.logger()))
+		synctest.Wait()
+		f.Cut("w1")
+		time.Sleep(10*time.Second + 1)
+		require.ErrorIs(t, stop(errShutdown), errShutdown)
+		require.Len(t, d.starts(), 11)
+		require.Len(t, l.lines("term had failures", "w1"), 10, "all but the first, which began before w1 was cut off")
+	})
+}
+
+func TestT14_ReturnsTheCause(t *testing.T) {
+	for _, cause := range []error{errShutdown, orchestrator.ErrDeposed, context.Canceled} {
+		for name, at := range map[string]time.Duration{"between terms": 30 * time.Second, "during a term": 61 * time.Second} {
+			t.Run(fmt.Sprint(cause, " ", name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f, _, stop := running(t, 2, time.Minute)
+					time.Sleep(time.Second)
+					f.Slow(2*time.Second, f.workers...)
+					time.Sleep(at - time.Second)
+					var err error
+					require.Zero(t, took(func() { err = stop(cause) }))
+					require.Equal(t, cause, err)
+				})
+			})
+		}
+	}
+}
+
+func TestT14_EndsWhenAWorkerSaysDeposed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(2)
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd {
+				return fmt.Errorf("epoch 9: %w", orchestrator.ErrDeposed)
+			}
+			return nil
+		})
+		require.ErrorIs(t, f.Run(t.Context(), time.Minute), orchestrator.ErrDeposed)
+	})
+}
+
+// A new leader deposes an old one by its first term, through the workers alone.
+func TestT14_OldLeaderIsDeposedByTheNewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := newFleet(t, 3)
+		old.expect(6)
+		old.term()
+		f := old.successor()
+		f.term()
+		require.NoError(t, old.AddTask("written by the old leader"))
+		require.ErrorIs(t, old.Run(t.Context(), time.Second), orchestrator.ErrDeposed)
+		require.Empty(t, f.Running("written by the old leader"))
+	})
+}
+
+func TestT14_ReturnsAfterEveryGoroutineThatCanEnd(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		call   func(ctx context.Context, over chan struct{}) error
+		within time.Duration // after the stop
+		left   int           // goroutines that cannot end
+	}{
+		{"calls that end with their context", func(ctx context.Context, _ chan struct{}) error { return hang(ctx) }, 0, 0},
+		{"calls that take a moment to end", func(ctx context.Context, _ chan struct{}) error { return dawdle(ctx) }, time.Second, 0},
+		{"calls that never end", func(_ context.Context, over chan struct{}) error { <-over; return nil }, timeout, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, _, stop := running(t, 3, 15*time.Second)
+				time.Sleep(time.Second)
+				before := goroutines()
+				over := make(chan struct{})
+				f.intercept(func(ctx context.Context, c call) error {
+					if c.Worker == "w3" {
+						return test.call(ctx, over)
+					}
+					return nil
+				})
+				time.Sleep(15 * time.Second) // the term that begins at 15 s waits for w3
+				d := took(func() { require.Equal(t, errShutdown, stop(errShutdown)) })
+				require.LessOrEqual(t, d, test.within)
+				require.Equal(t, before-1+test.left, goroutines(), "without Run's own")
+				close(over)
+			})
+		})
+	}
+}
+
+// The List that lingers, because no term waits for it, is ended too.
+func TestT14_EndsWhatLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _, stop := running(t, 3, 15*time.Second)
+		time.Sleep(time.Second)
+		before := goroutines()
+		f.Hang("w3")
+		time.Sleep(31 * time.Second) // the term at 30 s does not wait for it
+		require.Equal(t, before+1, goroutines())
+		require.Zero(t, took(func() { require.Equal(t, errShutdown, stop(errShutdown)) }))
+		require.Equal(t, before-1, goroutines())
+	})
+}
+
+// So are the writes of a leader that learns in the middle of them that it is
+// deposed.
+func TestT14_EndsTheWritesOfADeposedLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(2)
+		before := goroutines()
+		f.intercept(func(ctx context.Context, c call) error {
+			switch {
+			case c.Op != orchestrator.OpAdd:
+				return nil
+			case c.Worker == "w2":
+				time.Sleep(time.Second)
+				return orchestrator.ErrDeposed
+			}
+			return dawdle(ctx)
+		})
+		require.Equal(t, 2*time.Second, took(func() {
+			require.ErrorIs(t, f.Run(t.Context(), time.Minute), orchestrator.ErrDeposed)
+		}))
+		require.Equal(t, before, goroutines())
+	})
+}
+
+func TestT14_BadInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		for _, every := range []time.Duration{0, -time.Second} {
+			err := f.Run(t.Context(), every)
+			require.ErrorIs(t, err, orchestrator.ErrInvalid)
+			require.ErrorContains(t, err, every.String())
+		}
+		require.Empty(t, f.lists())
+	})
+}
+
+// A leader whose Run begins before it has loaded its tasks, and before it knows
+// the workers, stops nothing of what the leader before it had running.
+func TestT14_BeforeTasksAreLoadedRemovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := newFleet(t, 3)
+		old.expect(9)
+		old.term()
+		old.forget()
+
+		time.Sleep(time.Second)
+		next, err := orchestrator.New(old.wire)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		result := make(chan error, 1)
+		go func() { result <- next.Run(ctx, time.Second) }()
+		time.Sleep(time.Minute)
+		require.NoError(t, next.UpdateWorkers([]member{{Name: "w1"}, {Name: "w2"}, {Name: "w3"}}))
+		time.Sleep(time.Minute)
+		require.NoError(t, next.UpdateTasks(old.ListExpectedTasks()))
+		require.ErrorIs(t, <-result, context.DeadlineExceeded)
+		require.Empty(t, old.writes())
+		require.Equal(t, []int{3, 3, 3}, old.loads())
+	})
+}
