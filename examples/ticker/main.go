@@ -1,0 +1,42 @@
+// Ticker is the least there is to an orchestrator: NextTerm on a ticker, on a
+// cluster in memory in place of a network.
+//
+//	go run ./examples/ticker
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
+)
+
+func main() {
+	cluster, err1 := memory.New[string, string](nil) // its tasks just wait
+	o, err2 := orchestrator.New(cluster)
+	if err := errors.Join(err1, err2); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, worker := range []string{"alice", "bob", "carol"} {
+		cluster.Start(worker)
+		_ = o.AddWorker(worker) // only an option can be wrong
+	}
+	for _, task := range []string{"mail", "news", "shop"} {
+		_ = o.AddTask(task, orchestrator.WithTaskInstances(2))
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	for term := range 3 {
+		<-tick.C
+		if err := o.NextTerm(context.Background()); err != nil {
+			fmt.Println(err) // the next term tries again
+		}
+		for _, worker := range o.LastActual() {
+			fmt.Printf("term %d: %-5s is %v and runs %v\n", term+1, worker.Name, worker.State, worker.Tasks)
+		}
+		_ = o.DrainWorker("alice") // from the next term on
+	}
+}
