@@ -1,0 +1,126 @@
+// Dryrun shows what an orchestrator would do, and why, without doing it: for a
+// cluster described in a file, as it is, and once a worker is taken out of it.
+//
+//	go run ./examples/dryrun
+//	go run ./examples/dryrun -cluster cluster.json -without w2
+//
+// The lesson: Orchestrator.Plan is a term that writes nothing, so that three
+// plain functions, or just the one that lists, are all the Communicator it takes.
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator"
+)
+
+//go:embed cluster.json
+var sample []byte
+
+// cluster is what the file holds.
+type cluster struct {
+	Tasks []struct {
+		Name      string `json:"name"`
+		Instances int    `json:"instances"`
+	} `json:"tasks"`
+	Workers []workerEntry `json:"workers"`
+}
+
+type workerEntry struct {
+	Name  string   `json:"name"`
+	Tasks []string `json:"tasks"`
+}
+
+func main() {
+	file := flag.String("cluster", "", "the `file` that describes the cluster, in place of the sample")
+	without := flag.String("without", "", "the `worker` to take out, in place of the first")
+	flag.Parse()
+	if err := run(context.Background(), os.Stdout, *file, *without); err != nil {
+		fmt.Fprintln(os.Stderr, "dryrun:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, file, without string) error {
+	c, err := read(file)
+	if err != nil {
+		return err
+	}
+	if without == "" {
+		without = c.Workers[0].Name
+	}
+	asIs, err := plan(ctx, c)
+	if err != nil {
+		return err
+	}
+	whole := len(c.Workers)
+	c.Workers = slices.DeleteFunc(c.Workers, func(w workerEntry) bool { return w.Name == without })
+	if len(c.Workers) == whole {
+		return fmt.Errorf("there is no worker %q to take out", without)
+	}
+	less, err := plan(ctx, c)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "As it is:\n\n%v\nWithout %s:\n\n%v", asIs, without, less)
+	return err
+}
+
+func read(file string) (cluster, error) {
+	text := sample
+	if file != "" {
+		var err error
+		if text, err = os.ReadFile(file); err != nil {
+			return cluster{}, err
+		}
+	}
+	var c cluster
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(c.Workers) == 0 {
+		return c, fmt.Errorf("%s: no workers", file)
+	}
+	return c, nil
+}
+
+// plan returns what a term would do to c.
+func plan(ctx context.Context, c cluster) (orchestrator.Plan[string, string], error) {
+	var none orchestrator.Plan[string, string]
+	runs := make(map[string][]string)
+	for _, w := range c.Workers {
+		runs[w.Name] = w.Tasks
+	}
+	o, err := orchestrator.New(communicator.Func[string, string]{
+		ListFunc: func(_ context.Context, worker string) ([]string, error) { return runs[worker], nil },
+	})
+	if err != nil {
+		return none, err
+	}
+	var tasks []orchestrator.Task[string]
+	for _, t := range c.Tasks {
+		tasks = append(tasks, orchestrator.Task[string]{Name: t.Name, Instances: t.Instances})
+	}
+	var workers []orchestrator.Worker[string]
+	for _, w := range c.Workers {
+		workers = append(workers, orchestrator.Worker[string]{Name: w.Name})
+	}
+	if err := o.UpdateTasks(tasks); err != nil {
+		return none, err
+	}
+	if err := o.UpdateWorkers(workers); err != nil {
+		return none, err
+	}
+	return o.Plan(ctx)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestSample(t *testing.T) {
+	asIs, less := plans(t, "", "")
+
+	require.Regexp(t, `(?m)^stop +legacy +w1 +- +unexpected +planned$`, asIs)
+	require.Regexp(t, `(?m)^start +reports +- +w3 +missing +planned$`, asIs)
+	require.Regexp(t, `(?m)^move +\w+ +w1 +w3 +rebalance +planned$`, asIs)
+	require.Len(t, changes(asIs), 3)
+
+	for _, task := range []string{"billing", "exports", "mailer", "reports", "search"} {
+		require.Regexp(t, `(?m)^start +`+task+` +- +w[23] +missing +planned$`, less)
+	}
+	require.Len(t, changes(less), 5)
+	require.Regexp(t, `metrics +1 +- +no other worker`, less, "it is to run on three workers, and there are two")
+}
+
+func TestAnotherWorkerOfAnotherFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "cluster.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{
+		"tasks": [{"name": "a", "instances": 1}],
+		"workers": [{"name": "w1", "tasks": []}, {"name": "w2", "tasks": ["a"]}]
+	}`), 0o600))
+	asIs, less := plans(t, file, "w2")
+	require.Empty(t, changes(asIs))
+	require.Len(t, changes(less), 1)
+	require.Regexp(t, `(?m)^start +a +- +w1 +missing +planned$`, less)
+}
+
+// plans returns the two plans that are printed.
+func plans(t *testing.T, file, without string) (asIs, less string) {
+	var out strings.Builder
+	require.NoError(t, run(t.Context(), &out, file, without))
+	asIs, less, ok := strings.Cut(out.String(), "\nWithout ")
+	require.True(t, ok, out.String())
+	require.True(t, strings.HasPrefix(asIs, "As it is:\n"), asIs)
+	return asIs, less
+}
+
+// changes returns the rows of a plan that say what changes.
+func changes(plan string) []string {
+	return regexp.MustCompile(`(?m)^(start|stop|move) .*$`).FindAllString(plan, -1)
+}
+
+func TestBadInput(t *testing.T) {
+	for content, want := range map[string]string{
+		`{`:                            "cluster.json: unexpected EOF",
+		`{"tasks": [], "workers": []}`: "cluster.json: no workers",
+		`{"workers": [{"name": "w1", "task": []}]}`:                                `cluster.json: json: unknown field "task"`,
+		`{"workers": [{"name": "w1"}, {"name": "w1"}]}`:                            "worker w1 is given twice",
+		`{"tasks": [{"name": "a", "instances": -1}], "workers": [{"name": "w1"}]}`: "Instances is -1",
+		`{"tasks": [{"name": "a"}, {"name": "a"}], "workers": [{"name": "w1"}]}`:   "task a is given twice",
+	} {
+		file := filepath.Join(t.TempDir(), "cluster.json")
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		require.ErrorContains(t, run(t.Context(), &strings.Builder{}, file, ""), want)
+	}
+	require.ErrorContains(t, run(t.Context(), &strings.Builder{}, "", "w9"), `no worker "w9" to take out`)
+	require.ErrorIs(t, run(t.Context(), &strings.Builder{}, "missing.json", ""), os.ErrNotExist)
+}
