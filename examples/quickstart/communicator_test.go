@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/communicatortest"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// What a user would write for a transport of their own: real workers behind
+// the real handler, with switches where writes arrive.
+func TestCommunicatorKeepsItsContract(t *testing.T) {
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[member, endpoint] {
+		w1, w2 := newRemote(t, "w1"), newRemote(t, "w2")
+		remotes := map[member]*remote{w1.member: w1, w2.member: w2}
+		return communicatortest.Cluster[member, endpoint]{
+			Communicator: newCommunicator(t),
+			Workers:      []member{w1.member, w2.member},
+			Tasks:        []endpoint{{"a", "http://a/"}, {"b", "http://b/"}, {"c", "http://c/"}},
+			Strangers: []member{
+				{Name: "predecessor", URL: w1.URL[:strings.LastIndex(w1.URL, "/")] + "/1"},
+				{Name: "nobody", URL: "http://127.0.0.1:1/nobody/1"},
+			},
+			Timeout: time.Second,
+			Hold:    func(m member) func() { return remotes[m].hold() },
+			Cut:     func(m member) func() { return remotes[m].cut() },
+			Refuse:  func(m member, e endpoint) func() { return remotes[m].refuse(e) },
+		}
+	})
+}
+
+func newCommunicator(t *testing.T) communicator {
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return communicator{client: &http.Client{Transport: transport}}
+}
+
+// remote is a worker behind its handler, with a runner in between that can hold
+// writes back and refuse tasks.
+type remote struct {
+	member
+	runner
+
+	mu      sync.Mutex
+	held    chan struct{} // closed by release; nil: writes are not held
+	waiting sync.WaitGroup
+	off     chan struct{} // closed by heal; nil: not cut off
+	refused map[endpoint]bool
+}
+
+func newRemote(t *testing.T, name string) *remote {
+	w, err := worker.New(func(ctx context.Context, _ endpoint) error {
+		<-ctx.Done()
+		return nil
+	})
+	require.NoError(t, err)
+	r := &remote{runner: w, refused: make(map[endpoint]bool)}
+	path := fmt.Sprintf("/%s/%d", name, w.Incarnation())
+	handler := newHandler(path, r)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		off := r.off
+		r.mu.Unlock()
+		if off != nil {
+			<-off
+			return // and closes the connection: nothing got through
+		}
+		handler.ServeHTTP(w, req)
+	}))
+	r.member = member{Name: name, URL: srv.URL + path}
+	t.Cleanup(func() {
+		srv.Close()
+		require.NoError(t, w.Close(context.WithoutCancel(t.Context())))
+	})
+	return r
+}
+
+func (r *remote) Add(ctx context.Context, e endpoint) error {
+	r.mu.Lock()
+	refused := r.refused[e]
+	r.mu.Unlock()
+	if refused {
+		return fmt.Errorf("%w: no room", orchestrator.ErrRejected)
+	}
+	return r.write(ctx, func(ctx context.Context) error { return r.runner.Add(ctx, e) })
+}
+
+func (r *remote) Remove(ctx context.Context, e endpoint) error {
+	return r.write(ctx, func(ctx context.Context) error { return r.runner.Remove(ctx, e) })
+}
+
+// write lets a held write land, though its caller may have given up long ago.
+func (r *remote) write(ctx context.Context, call func(context.Context) error) error {
+	r.mu.Lock()
+	held := r.held
+	if held != nil {
+		r.waiting.Add(1)
+	}
+	r.mu.Unlock()
+	if held == nil {
+		return call(ctx)
+	}
+	defer r.waiting.Done()
+	<-held
+	return call(context.WithoutCancel(ctx))
+}
+
+func (r *remote) hold() (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := make(chan struct{})
+	r.held = held
+	return func() {
+		r.mu.Lock()
+		r.held = nil
+		r.mu.Unlock()
+		close(held)
+		r.waiting.Wait()
+	}
+}
+
+func (r *remote) cut() (heal func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	off := make(chan struct{})
+	r.off = off
+	return func() {
+		r.mu.Lock()
+		r.off = nil
+		r.mu.Unlock()
+		close(off)
+	}
+}
+
+func (r *remote) refuse(e endpoint) (accept func()) {
+	set := func(refused bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.refused[e] = refused
+	}
+	set(true)
+	return func() { set(false) }
+}
+
+// Every error of the contract arrives as what it was, with its text.
+func TestErrorsTravel(t *testing.T) {
+	for _, want := range []error{
+		orchestrator.ErrRejected, orchestrator.ErrStale, orchestrator.ErrStopping, orchestrator.ErrDeposed,
+	} {
+		srv := httptest.NewServer(newHandler("/w1/1", failing{fmt.Errorf("%w: because of this", want)}))
+		defer srv.Close()
+		c, m := newCommunicator(t), member{Name: "w1", URL: srv.URL + "/w1/1"}
+
+		err := c.Add(t.Context(), m, endpoint{})
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, "because of this")
+		for _, other := range []error{orchestrator.ErrStale, orchestrator.ErrStopping, orchestrator.ErrDeposed} {
+			require.Equal(t, errors.Is(want, other), errors.Is(err, other), "%v as %v", want, other)
+		}
+		_, err = c.List(t.Context(), m)
+		require.ErrorIs(t, err, want)
+	}
+}
+
+// What nobody can know is not taken for a refusal, and the other way round.
+func TestUnknownIsNotRejected(t *testing.T) {
+	answer := make(chan http.HandlerFunc, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (<-answer)(w, r) }))
+	defer srv.Close()
+	c, m := newCommunicator(t), member{Name: "w1", URL: srv.URL}
+
+	for name, h := range map[string]http.HandlerFunc{
+		"a failure":           func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
+		"somebody else":       http.NotFound,
+		"no answer":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"half an answer":      func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`[{"Name":"a"`)) },
+		"an answer too long":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxMessage+1)) },
+		"an answer that lies": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`"ok"`)) },
+	} {
+		answer <- h
+		_, err := c.List(t.Context(), m)
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, orchestrator.ErrRejected, name)
+	}
+
+	srv.Close()
+	c = newCommunicator(t) // one that has no connection left from before
+	require.ErrorIs(t, c.Add(t.Context(), m, endpoint{}), orchestrator.ErrRejected, "nobody listens: it was never sent")
+}
+
+func TestHandlerRefusesWhatItCannotRead(t *testing.T) {
+	srv := httptest.NewServer(newHandler("/w1/1", failing{errors.New("must not be called")}))
+	defer srv.Close()
+	for name, change := range map[string]func(*http.Request){
+		"an epoch that is no number": func(r *http.Request) { r.Header.Set(epochHeader, "x") },
+		"an epoch without a number":  func(r *http.Request) { r.Header.Set(epochHeader, "1") },
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/w1/1/add", strings.NewReader("{}"))
+		require.NoError(t, err)
+		change(req)
+		require.Equal(t, http.StatusBadRequest, status(t, req), name)
+	}
+	for name, body := range map[string]string{
+		"no JSON":  "add",
+		"too long": strings.Repeat(" ", maxMessage) + "{}",
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/w1/1/add", strings.NewReader(body))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusBadRequest, status(t, req), name)
+	}
+}
+
+func status(t *testing.T, req *http.Request) int {
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	return resp.StatusCode
+}
+
+// failing is a worker that answers everything with the same error.
+type failing struct{ err error }
+
+func (f failing) List(context.Context) ([]endpoint, error) { return nil, f.err }
+func (f failing) Add(context.Context, endpoint) error      { return f.err }
+func (f failing) Remove(context.Context, endpoint) error   { return f.err }

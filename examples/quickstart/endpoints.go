@@ -1,0 +1,109 @@
+// The tasks: which endpoints are watched, the ones made up for the story or
+// those of a file.
+
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// endpoint is a task. Any comparable value can be one, so this one says all that
+// a worker needs to know.
+type endpoint struct{ Name, URL string }
+
+func (e endpoint) String() string { return e.Name }
+
+// task is an endpoint and on how many workers it is to run.
+type task = orchestrator.Task[endpoint]
+
+// The story's endpoints, how many workers probe each, and those that come and
+// go towards its end.
+const (
+	storyNames = "api auth blog cart cdn chat docs faq feed geo home jobs " +
+		"login mail maps news pay push search shop stock tax video wiki"
+	storyAdded     = "help live sso"
+	storyRemoved   = "blog faq"
+	storyInstances = 2
+)
+
+// storyTasks makes tasks of names, served below base.
+func storyTasks(base, names string) []task {
+	var tasks []task
+	for name := range strings.FieldsSeq(names) {
+		tasks = append(tasks, task{Name: endpoint{Name: name, URL: base + "/" + name}, Instances: storyInstances})
+	}
+	return tasks
+}
+
+// readTasks reads a CSV file with the columns name, url and instances. A first
+// line that says just that is skipped.
+func readTasks(file string) ([]task, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+
+	r := csv.NewReader(f)
+	r.FieldsPerRecord = -1 // checked here, to say it in these words
+	r.TrimLeadingSpace = true
+	var tasks []task
+	lines := make(map[string]int)
+	for first := true; ; first = false {
+		row, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if bad, ok := errors.AsType[*csv.ParseError](err); ok {
+			return nil, fmt.Errorf("%s:%d: %w", file, bad.Line, bad.Err)
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if first && slices.Equal(row, []string{"name", "url", "instances"}) {
+			continue
+		}
+		line, _ := r.FieldPos(0)
+		t, err := parseTask(row)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, line, err)
+		}
+		if before, ok := lines[t.Name.Name]; ok {
+			return nil, fmt.Errorf("%s:%d: the name %q is on line %d already", file, line, t.Name.Name, before)
+		}
+		lines[t.Name.Name] = line
+		tasks = append(tasks, t)
+	}
+	if len(tasks) == 0 {
+		return nil, fmt.Errorf("%s: no endpoints: want lines of name,url,instances", file)
+	}
+	return tasks, nil
+}
+
+func parseTask(row []string) (task, error) {
+	if len(row) != 3 {
+		return task{}, fmt.Errorf("%d fields: want name,url,instances", len(row))
+	}
+	name, address := strings.TrimSpace(row[0]), strings.TrimSpace(row[1])
+	if name == "" {
+		return task{}, errors.New("the name is empty")
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return task{}, fmt.Errorf("the url is %q: want http:// or https:// and a host", address)
+	}
+	instances, err := strconv.Atoi(strings.TrimSpace(row[2]))
+	if err != nil || instances < 1 {
+		return task{}, fmt.Errorf("the instances are %q: want a whole number, at least 1", row[2])
+	}
+	return task{Name: endpoint{Name: name, URL: address}, Instances: instances}, nil
+}

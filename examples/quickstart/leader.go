@@ -1,0 +1,236 @@
+// The leader: NextTerm on a ticker, and how one knows that a fleet has settled.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+const (
+	termEvery   = 250 * time.Millisecond
+	callTimeout = time.Second
+	gracePeriod = 2 * time.Second
+
+	storyProbes  = 250 * time.Millisecond
+	ownProbes    = time.Second
+	probeTimeout = 2 * time.Second
+	startTimeout = 10 * time.Second
+	// patience is how long the fleet may take to settle before the story ends
+	// badly.
+	patience = 20 * time.Second
+	forever  = time.Duration(math.MaxInt64)
+)
+
+// leader keeps a fleet of worker processes, and knows all about it.
+type leader struct {
+	*orchestrator.Orchestrator[member, endpoint]
+
+	ledger *ledger
+	view   view
+	tick   *time.Ticker
+	every  time.Duration // how often a worker probes an endpoint
+	start  func(ctx context.Context, name string) (*process, error)
+
+	fleet   map[string]*process // by name: those not stopped
+	gone    []string            // endpoints that nobody is to probe any more
+	changed time.Time           // when a term last changed anything
+	phases  []phase             // the last is the one under way
+}
+
+// phase is what happened in one part of the story.
+type phase struct {
+	title                string
+	terms                int
+	starts, stops, moves int // planned
+	undone               int // of these, those that did not succeed at once
+	adds, fewest         int // starts, those in moves included, and the fewest possible
+	longest              gap
+}
+
+// term runs a term, and takes note of it. That calls fail is part of the story;
+// the next term tries again.
+func (l *leader) term(ctx context.Context) error {
+	err := l.NextTerm(ctx)
+	_, whole := errors.AsType[*orchestrator.TermError](err)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && !whole, errors.Is(err, orchestrator.ErrDeposed):
+		return err
+	}
+	plan := l.LastPlan()
+	if len(plan.Changes) > 0 {
+		l.changed = time.Now()
+	}
+	p := &l.phases[len(l.phases)-1]
+	p.add(plan)
+	p.longest = l.ledger.longest()
+	l.view.term(frame{plan: plan, actual: l.LastActual(), longest: p.longest})
+	return nil
+}
+
+func (p *phase) add(plan orchestrator.Plan[member, endpoint]) {
+	p.terms++
+	p.adds += plan.Stats.Adds
+	p.fewest += plan.Stats.LowerBound
+	for _, c := range plan.Changes {
+		switch c.Kind.Op {
+		case orchestrator.Start:
+			p.starts++
+		case orchestrator.Stop:
+			p.stops++
+		case orchestrator.Move:
+			p.moves++
+		}
+		if c.Outcome != orchestrator.OutcomeDone {
+			p.undone++
+		}
+	}
+}
+
+// until runs terms on the ticker: for at least that long, and until nothing is
+// left to wait for.
+func (l *leader) until(ctx context.Context, least time.Duration, waitingFor func() error) error {
+	began := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.tick.C:
+		}
+		if err := l.term(ctx); err != nil {
+			return err
+		}
+		why := waitingFor()
+		switch took := time.Since(began); {
+		case why == nil && took >= least:
+			return nil
+		case why != nil && took-least >= patience:
+			return fmt.Errorf("not settled after %v: %w", took.Round(time.Second), why)
+		}
+	}
+}
+
+// settled returns what is left to wait for: until every endpoint runs on as
+// many workers as it should, evenly, and each of these has probed it since the
+// last change.
+func (l *leader) settled() error {
+	runs := make(map[endpoint][]string)
+	open := 0
+	for _, w := range l.LastActual() {
+		switch {
+		case w.State != orchestrator.Answering:
+			continue
+		case !w.Draining:
+			open++
+		case len(w.Tasks) > 0:
+			return fmt.Errorf("%v is draining and still has %d endpoints", w.Name, len(w.Tasks))
+		}
+		for _, e := range w.Tasks {
+			runs[e] = append(runs[e], w.Name.Name)
+		}
+	}
+	for _, t := range l.ListExpectedTasks() {
+		on := runs[t.Name]
+		if want := min(t.Instances, open); len(on) != want {
+			return fmt.Errorf("%v runs on %v: want %d workers", t.Name, on, want)
+		}
+		for _, worker := range on {
+			if !l.ledger.probedSince(l.changed, t.Name.Name, worker) {
+				return fmt.Errorf("%s has not probed %v yet", worker, t.Name)
+			}
+		}
+		delete(runs, t.Name)
+	}
+	if len(runs) > 0 {
+		return fmt.Errorf("%d endpoints run that nobody expects", len(runs))
+	}
+	if spread := l.LastPlan().Stats.Spread; spread > 1 {
+		return fmt.Errorf("the loads differ by %d", spread)
+	}
+	for _, name := range l.gone {
+		// A probe may have been on its way when it was called off.
+		if l.ledger.strayedSince(l.changed.Add(termEvery), name) {
+			return fmt.Errorf("%s is still probed", name)
+		}
+	}
+	return nil
+}
+
+// join starts worker processes and makes them members of the fleet.
+func (l *leader) join(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		p, err := l.start(ctx, name)
+		if err != nil {
+			return err
+		}
+		l.fleet[name] = p
+		l.view.say(fmt.Sprintf("%s is process %d, at %s", name, p.cmd.Process.Pid, p.member.URL))
+	}
+	for _, name := range names {
+		if err := l.AddWorker(l.fleet[name].member); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dismiss takes a worker out of the fleet for which that is safe: it is dead, or
+// has been drained.
+func (l *leader) dismiss(name, because string) {
+	l.RemoveWorker(l.fleet[name].member)
+	l.fleet[name].stop()
+	delete(l.fleet, name)
+	l.view.say(name + " " + because)
+}
+
+// close stops all that is left of the fleet.
+func (l *leader) close() {
+	l.tick.Stop()
+	for _, name := range slices.Sorted(maps.Keys(l.fleet)) {
+		l.fleet[name].end()
+	}
+	for _, p := range l.fleet {
+		p.stop()
+	}
+}
+
+// newLeader makes a leader without a fleet. Where the endpoints are the user's
+// own, they are probed less often, and nobody but the workers can tell of it.
+func newLeader(own bool, stderr io.Writer, opts ...orchestrator.Option) (*leader, error) {
+	l := &leader{
+		ledger: newLedger(),
+		tick:   time.NewTicker(termEvery),
+		fleet:  make(map[string]*process),
+	}
+	l.every = storyProbes
+	heard := l.ledger.reported
+	if own {
+		l.every = ownProbes
+		heard = func(worker string, r report) {
+			l.ledger.reported(worker, r)
+			l.ledger.probed(r.Endpoint, worker, time.Now())
+		}
+	}
+	l.start = func(ctx context.Context, name string) (*process, error) {
+		return startProcess(ctx, name, l.every, stderr, heard)
+	}
+	var err error
+	l.Orchestrator, err = orchestrator.New(
+		communicator{client: &http.Client{Transport: &http.Transport{}}},
+		append(opts,
+			orchestrator.WithCommunicatorTimeout(callTimeout),
+			orchestrator.WithGracePeriod(gracePeriod),
+		)...)
+	return l, err
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLedgerMeasuresTheLongestGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		require.Equal(t, "-", l.longest().String())
+
+		l.begin(storyTasks("http://target", "a b"))
+		time.Sleep(time.Second)
+		l.probed("a", "w1", time.Now())
+		l.probed("b", "w2", time.Now())
+		time.Sleep(3 * time.Second)
+		l.probed("b", "w1", time.Now())
+		require.Equal(t, 3*time.Second, l.longest().length, "b's, which has ended, and a's, which has not, are as long")
+		time.Sleep(time.Second)
+		require.Equal(t, gap{"a", 4 * time.Second}, l.longest(), "it has not ended, and counts")
+
+		l.turn()
+		time.Sleep(time.Second)
+		l.probed("a", "w1", time.Now())
+		require.Equal(t, "5.00 s (a)", l.longest().String(), "it began in the phase before, and counts in both")
+	})
+}
+
+func TestLedgerKnowsWhoHasProbedWhat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		l.begin(storyTasks("http://target", "a"))
+		began := time.Now()
+		time.Sleep(time.Second)
+		l.probed("a", "w1", time.Now())
+		require.True(t, l.probedSince(began, "a", "w1"))
+		require.False(t, l.probedSince(began, "a", "w2"))
+		require.False(t, l.probedSince(time.Now(), "a", "w1"))
+		require.False(t, l.probedSince(began, "b", "w1"))
+
+		l.end("a")
+		require.False(t, l.strayedSince(began, "a"), "it was expected then")
+		time.Sleep(time.Second)
+		l.probed("a", "w1", time.Now())
+		require.True(t, l.strayedSince(began, "a"))
+		require.False(t, l.strayedSince(time.Now(), "a"))
+
+		l.reported("w1", report{Endpoint: "a"})
+		l.reported("w1", report{Endpoint: "a", Error: "503 Service Unavailable"})
+		require.Equal(t, tally{2, 1, "a: 503 Service Unavailable"}, l.tally("w1"))
+	})
+}

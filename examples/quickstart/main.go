@@ -1,0 +1,168 @@
+// Quickstart watches HTTP endpoints with a fleet of real processes, and shows
+// what an orchestrator does for them while one of them is killed, one joins, one
+// is drained, and endpoints come and go.
+//
+//	go run ./examples/quickstart
+//
+// Each endpoint is a task with two instances, so two workers probe it. Every
+// worker is a process of its own, listening on a loopback port; the leader
+// reaches it through a Communicator written right here.
+//
+// The lessons, in the order to read them: communicator.go and handler.go, how to
+// put a transport of your own under an orchestrator; leader.go, how to lead with
+// NextTerm on a ticker; prober.go, what a worker is made of. The tests show that
+// the Communicator keeps its contract, with communicatortest.Run.
+//
+//	-tasks FILE     watch your own endpoints: a CSV file of name,url,instances
+//	-workers N      begin with that many workers (4)
+//	-duration D     how long the story takes, unless the fleet needs longer (30s)
+//	-metrics ADDR   serve /metrics there, and go on until interrupted
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/stats"
+)
+
+func main() {
+	if spec := os.Getenv(workerEnv); spec != "" {
+		exit(workerMain(spec))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	s, err := parse(os.Args[1:])
+	if err == nil {
+		err = run(ctx, s, os.Stdout, os.Stderr)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		os.Exit(130) // interrupted, as shells say it
+	}
+	stop()
+	exit(err)
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// workerMain is main in a worker process.
+func workerMain(spec string) error {
+	name, every, _ := strings.Cut(spec, " ")
+	d, err := time.ParseDuration(every)
+	if err != nil {
+		return fmt.Errorf("%s=%q: %w", workerEnv, spec, err)
+	}
+	return runWorker(name, d, os.Stdin, os.Stdout)
+}
+
+// settings is what the user has asked for.
+type settings struct {
+	tasks   []task // nil: the story's own
+	workers int
+	lasts   time.Duration
+	metrics string
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	var file string
+	flags := flag.NewFlagSet("quickstart", flag.ExitOnError)
+	flags.StringVar(&file, "tasks", "", "watch the endpoints of this `file`: lines of name,url,instances")
+	flags.IntVar(&s.workers, "workers", 4, "begin with `n` workers, from 3 to 100")
+	flags.DurationVar(&s.lasts, "duration", 30*time.Second, "how long the story takes, unless the fleet needs longer")
+	flags.StringVar(&s.metrics, "metrics", "", "serve /metrics at this `address`, and go on until interrupted")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case s.workers < 3 || s.workers > 100:
+		return s, fmt.Errorf("-workers is %d: want 3 to 100, since one is killed, one is drained, and each endpoint needs two", s.workers)
+	case s.lasts < 0:
+		return s, fmt.Errorf("-duration is %v: must not be negative", s.lasts)
+	case file == "":
+		return s, nil
+	}
+	tasks, err := readTasks(file)
+	if err != nil {
+		return s, fmt.Errorf("-tasks: %w", err)
+	}
+	for _, t := range tasks {
+		if t.Instances >= s.workers {
+			return s, fmt.Errorf("-tasks: %v wants %d instances: with -workers %d there are only %d at times", t.Name, t.Instances, s.workers, s.workers-1)
+		}
+	}
+	s.tasks = tasks
+	return s, nil
+}
+
+// run tells the story, and leaves nothing behind.
+func run(ctx context.Context, s settings, stdout *os.File, stderr io.Writer) (err error) {
+	began := time.Now()
+	reg := prometheus.NewRegistry()
+	collector, err := stats.Register(reg)
+	if err != nil {
+		return err
+	}
+	var pages *server
+	if s.metrics != "" {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+		if pages, err = serve(s.metrics, mux); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, pages.stop()) }()
+	}
+	l, err := newLeader(s.tasks != nil, stderr, orchestrator.WithStats(collector.Observe))
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	target, err := serve(loopback, newTarget(l.ledger.probed))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, target.stop()) }()
+
+	if err := l.show(ctx, s, target.url, newView(stdout, began), pages); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(stdout, l.summary(time.Since(began))); err != nil || pages == nil {
+		return err
+	}
+	l.view = &plain{out: stdout, began: began}
+	l.view.chapter("the fleet and " + pages.url + "/metrics go on until interrupted")
+	if err := l.until(ctx, forever, l.settled); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// show tells the story in a view, which it closes whatever happens.
+func (l *leader) show(ctx context.Context, s settings, base string, v view, pages *server) error {
+	defer v.close()
+	l.view = v
+	if pages != nil {
+		v.say("metrics are at " + pages.url + "/metrics")
+	}
+	return l.tell(ctx, s, base)
+}

@@ -1,0 +1,119 @@
+// A worker process: it probes the endpoints that it is told to, for as long as
+// the leader lives.
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// agent names the worker to the endpoints that it probes, as "agent/w1".
+const agent = "orchestrator-quickstart"
+
+// report is what a worker process tells the leader, a line each on its standard
+// output: first where it listens, and then every probe.
+type report struct {
+	URL      string `json:"url,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
+// runWorker is the whole life of a worker process. It ends when stdin does: the
+// kernel closes the pipe when the leader is gone, however it went, so no worker
+// is ever left behind.
+func runWorker(name string, every time.Duration, stdin io.Reader, stdout io.Writer) error {
+	signal.Ignore(os.Interrupt) // Ctrl-C reaches the workers too; the leader decides
+
+	p := &prober{
+		name:  name,
+		every: every,
+		client: &http.Client{
+			Timeout:   probeTimeout,
+			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64},
+		},
+		out: json.NewEncoder(stdout),
+	}
+	w, err := worker.New(p.run)
+	if err != nil {
+		return err
+	}
+	path := fmt.Sprintf("/%s/%d", name, w.Incarnation())
+	srv, err := serve(loopback, newHandler(path, w))
+	if err != nil {
+		return err
+	}
+	if err := p.tell(report{URL: srv.url + path}); err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, stdin)
+
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	return errors.Join(srv.stop(), w.Close(ctx))
+}
+
+// prober is what the tasks of one worker share.
+type prober struct {
+	name   string
+	every  time.Duration
+	client *http.Client
+
+	mu  sync.Mutex // guards out
+	out *json.Encoder
+}
+
+// run is a task: it probes its endpoint until it is told to stop.
+func (p *prober) run(ctx context.Context, e endpoint) error {
+	tick := time.NewTicker(p.every)
+	defer tick.Stop()
+	for {
+		r := report{Endpoint: e.Name}
+		if err := p.probe(ctx, e); ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
+			r.Error = err.Error()
+		}
+		if err := p.tell(r); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *prober) probe(ctx context.Context, e endpoint) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL, http.NoBody)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", agent+"/"+p.name)
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxMessage))
+	if resp.StatusCode >= http.StatusBadRequest {
+		err = errors.New(resp.Status)
+	}
+	return errors.Join(err, resp.Body.Close())
+}
+
+func (p *prober) tell(r report) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Encode(r)
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// asProgram makes the test binary the program itself, as workerEnv makes it a
+// worker.
+const asProgram = "ORCHESTRATOR_QUICKSTART_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" || os.Getenv(workerEnv) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestTheStory(t *testing.T) {
+	t.Parallel()
+	p := start(t, "-duration", "0s")
+	out := p.wait(t, 0)
+
+	// What happened, chapter by chapter. 24 endpoints with two instances make 12
+	// for each of four workers.
+	chapters := chaptersOf(t, out)
+	require.Len(t, chapters, 6, out)
+	for title, want := range map[string]counts{
+		"an even start":                {starts: 48},
+		"w2 is killed (SIGKILL)":       {starts: 12}, // and moves, where the others run too much alike
+		"w5 joins":                     {moves: 12},
+		"w1 is drained, then stopped":  {moves: 12},
+		"3 endpoints added, 2 removed": {starts: 6, stops: 4},
+	} {
+		got, ok := chapters[title]
+		require.True(t, ok, "no chapter %q in:\n%s", title, out)
+		require.Equal(t, want.starts, got.starts, title)
+		require.Equal(t, want.stops, got.stops, title)
+		if want.moves > 0 {
+			require.Equal(t, want.moves, got.moves, title)
+		}
+		require.Equal(t, got.fewest, got.adds, "%s: a term made more moves than it had to", title)
+		require.Positive(t, got.longest, title)
+		require.Less(t, got.longest, gracePeriod, "%s: nobody has stood in", title)
+	}
+
+	// What it came to: who is left, and who runs what.
+	workers := workersOf(t, out)
+	require.Len(t, workers, 3, out)
+	runs := make(map[string]int)
+	for _, name := range []string{"w3", "w4", "w5"} {
+		require.Contains(t, workers, name)
+		require.InDelta(t, 50.0/3, len(workers[name]), 1, "%s has not got its fair share", name)
+		for _, e := range workers[name] {
+			runs[e]++
+		}
+	}
+	for e := range strings.FieldsSeq(storyNames + " " + storyAdded) {
+		if !slices.Contains(strings.Fields(storyRemoved), e) {
+			require.Equal(t, 2, runs[e], "workers that run %s", e)
+			delete(runs, e)
+		}
+	}
+	require.Empty(t, runs)
+}
+
+func TestEndpointsOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	agents := make(map[string]map[string]bool) // by path
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if agents[r.URL.Path] == nil {
+			agents[r.URL.Path] = make(map[string]bool)
+		}
+		agents[r.URL.Path][r.UserAgent()] = true
+		if r.URL.Path == "/broken" {
+			http.Error(w, "no", http.StatusServiceUnavailable)
+		}
+	}))
+	defer srv.Close()
+	file := filepath.Join(t.TempDir(), "endpoints.csv")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "one,%[1]s/one,1\ntwo,%[1]s/two,2\nbroken,%[1]s/broken,2\n", srv.URL), 0o600))
+
+	p := start(t, "-tasks", file, "-workers", "3", "-duration", "0s", "-metrics", "127.0.0.1:0")
+	url := p.until(t, regexp.MustCompile(`(http://\S+/metrics)`))
+	p.until(t, regexp.MustCompile(`4/4 +w1 is drained`))
+	require.Contains(t, get(t, url), `orchestrator_workers{state="answering"} 3`)
+	p.until(t, regexp.MustCompile(`go on until interrupted`))
+	require.Contains(t, get(t, url), `orchestrator_instances{state="running"} 5`)
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	out := p.wait(t, 0)
+
+	require.Equal(t, 5, chaptersOf(t, out)["an even start"].starts)
+	require.Len(t, workersOf(t, out), 2)
+	require.Contains(t, out, "last failed: broken: 503 Service Unavailable")
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(t, agents, 3)
+	for path, by := range agents {
+		for agent := range by {
+			require.Regexp(t, `^orchestrator-quickstart/w[1-4]$`, agent, path)
+		}
+	}
+}
+
+func TestInterruptedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	p.until(t, regexp.MustCompile(`load is now w1: 12`))
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	p.wait(t, 130)
+}
+
+// Nothing is left behind, whatever becomes of the leader: wait returns when the
+// last process that has the leader's standard error is gone.
+func TestWorkersDieWithTheLeader(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	p.until(t, regexp.MustCompile(`load is now w1: 12`))
+	require.NoError(t, p.cmd.Process.Kill())
+	p.wait(t, -1)
+}
+
+func TestBadInputIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "endpoints.csv")
+	require.NoError(t, os.WriteFile(file, []byte("a,http://a/,2\nb,b,2\n"), 0o600))
+	p := start(t, "-tasks", file)
+	require.Empty(t, p.wait(t, 1))
+	require.Equal(t, "quickstart: -tasks: "+file+`:2: the url is "b": want http:// or https:// and a host`+"\n", p.stderr.String())
+}
+
+// program is the quickstart, run as a process.
+type program struct {
+	cmd    *exec.Cmd
+	stdout *bufio.Reader
+	seen   bytes.Buffer
+	stderr bytes.Buffer
+}
+
+func start(t *testing.T, args ...string) *program {
+	p := &program{cmd: exec.CommandContext(t.Context(), os.Args[0], args...)}
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.cmd.Stderr = &p.stderr
+	stdout, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	p.stdout = bufio.NewReader(io.TeeReader(stdout, &p.seen))
+	require.NoError(t, p.cmd.Start())
+	return p
+}
+
+// until reads the program's output to the first line that matches, and returns
+// what its last group does.
+func (p *program) until(t *testing.T, pattern *regexp.Regexp) string {
+	for {
+		line, err := p.stdout.ReadString('\n')
+		if m := pattern.FindStringSubmatch(line); m != nil {
+			return m[len(m)-1]
+		}
+		if err != nil {
+			_ = p.cmd.Wait()
+			t.Fatalf("no %v in:\n%s%s", pattern, &p.seen, &p.stderr)
+		}
+	}
+}
+
+// wait returns all that the program has said, once nothing is left of it.
+func (p *program) wait(t *testing.T, code int) string {
+	_, err := io.Copy(io.Discard, p.stdout)
+	require.NoError(t, err)
+	_ = p.cmd.Wait() // the code says it all
+	require.Equal(t, code, p.cmd.ProcessState.ExitCode(), "%s%s", &p.seen, &p.stderr)
+	return p.seen.String()
+}
+
+// counts is a row of the table of chapters.
+type counts struct {
+	starts, stops, moves, adds, fewest int
+	longest                            time.Duration
+}
+
+func chaptersOf(t *testing.T, out string) map[string]counts {
+	rows := make(map[string]counts)
+	row := regexp.MustCompile(`(?m)^  (\S.{27}) *(\d+) +(\d+) +(\d+) +(\d+) +(\d+) +([\d.]+) s \(\w+\)$`)
+	for _, m := range row.FindAllStringSubmatch(out, -1) {
+		var n [5]int
+		for i := range n {
+			var err error
+			n[i], err = strconv.Atoi(m[i+2])
+			require.NoError(t, err)
+		}
+		longest, err := time.ParseDuration(m[7] + "s")
+		require.NoError(t, err)
+		rows[strings.TrimSpace(m[1])] = counts{n[0], n[1], n[2], n[3], n[4], longest}
+	}
+	return rows
+}
+
+// workersOf returns the endpoints of each worker in the last table.
+func workersOf(t *testing.T, out string) map[string][]string {
+	rows := make(map[string][]string)
+	row := regexp.MustCompile(`(?m)^  (w\d+) +(\d+) +\d+ +\d+  (.*(?:\n {32}\S.*)*)$`)
+	for _, m := range row.FindAllStringSubmatch(out, -1) {
+		endpoints, _, _ := strings.Cut(m[3], "last failed:")
+		rows[m[1]] = strings.Fields(endpoints)
+		require.Equal(t, m[2], strconv.Itoa(len(rows[m[1]])), m[0])
+	}
+	return rows
+}
+
+func get(t *testing.T, url string) string {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	return string(body)
+}

@@ -1,0 +1,157 @@
+// The view for terminals: a live table, a row a worker, and the last changes
+// below it.
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Control sequences that every terminal of the last decades knows. The story is
+// shown on the alternate screen, so that what was there comes back, and without
+// wrapping, so that a long line is cut at the terminal's edge, wherever that is.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	endLine     = "\x1b[K\r\n"
+	clearBelow  = "\x1b[J"
+
+	bold   = "1"
+	dim    = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+)
+
+const (
+	taskColumn = 52 // how wide the tasks of a worker are shown
+	tailLines  = 6  // how many of the last changes are shown
+	maxWorkers = 8  // how many workers are shown
+)
+
+// screen shows the story in place.
+type screen struct {
+	out      io.Writer
+	began    time.Time
+	narrator narrator
+	title    string
+	tail     []string
+	last     frame
+}
+
+func newScreen(out io.Writer, began time.Time) *screen {
+	_, _ = io.WriteString(out, enterScreen)
+	return &screen{out: out, began: began}
+}
+
+func (s *screen) close() { _, _ = io.WriteString(s.out, leaveScreen) }
+
+func (s *screen) chapter(title string) {
+	s.title = title
+	s.draw()
+}
+
+func (s *screen) say(line string) {
+	s.tail = append(s.tail, stamp(s.began)+line)
+	s.tail = s.tail[max(0, len(s.tail)-tailLines):]
+	s.draw()
+}
+
+func (s *screen) term(f frame) {
+	s.last = f
+	for _, line := range s.narrator.tell(f) {
+		s.say(line)
+	}
+	s.draw()
+}
+
+// draw writes the whole screen in one go, so that it never flickers.
+func (s *screen) draw() {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		fmt.Fprintf(&b, format, args...)
+		b.WriteString(endLine)
+	}
+	f, stats := s.last, s.last.plan.Stats
+	b.WriteString(home)
+	line(" %s  %s", paint(bold, fmt.Sprintf("%-52s", s.title)), paint(dim, fmt.Sprintf("term %-4d %6.1f s", stats.Term.Number, time.Since(s.began).Seconds())))
+	line("")
+	line(" %s", paint(dim, "worker  state      load  tasks"))
+	for i, w := range f.actual {
+		if i == maxWorkers {
+			line(" … and %d more", len(f.actual)-i)
+			break
+		}
+		if w.State == orchestrator.Lost {
+			w.Tasks = nil // what it ran last is not there any more
+		}
+		rows := wrap(names(w.Tasks), taskColumn, 2)
+		line(" %-7v %s  %4d  %s", w.Name, state(w), len(w.Tasks), rows[0])
+		for _, more := range rows[1:] {
+			line(" %26s%s", "", more)
+		}
+	}
+	line("")
+	i := stats.Instances
+	line(" %d wanted, %d running, %d held, %d missing; longest unprobed %v",
+		i.Wanted, i.Running, i.Held, i.Missing, f.longest)
+	line("")
+	for _, change := range s.tail {
+		line("%s", change)
+	}
+	b.WriteString(clearBelow)
+	_, _ = io.WriteString(s.out, b.String())
+}
+
+func state(w orchestrator.WorkerState[member, endpoint]) string {
+	text, colour := w.State.String(), green
+	switch {
+	case w.State == orchestrator.Lost:
+		colour = red
+	case w.State == orchestrator.Silent:
+		colour = yellow
+	case w.Draining:
+		text, colour = "draining", cyan
+	}
+	return paint(colour, fmt.Sprintf("%-9s", text))
+}
+
+func paint(colour, text string) string { return "\x1b[" + colour + "m" + text + "\x1b[0m" }
+
+func names(tasks []endpoint) []string {
+	all := make([]string, len(tasks))
+	for i, e := range tasks {
+		all[i] = e.Name
+	}
+	slices.Sort(all)
+	return all
+}
+
+// wrap breaks words into at least one and at most so many lines, and counts
+// those that are left over.
+func wrap(words []string, width, lines int) []string {
+	out := []string{""}
+	for i, word := range words {
+		last := &out[len(out)-1]
+		switch {
+		case *last == "":
+			*last = word
+		case len(*last)+1+len(word) <= width:
+			*last += " " + word
+		case len(out) == lines:
+			*last += fmt.Sprintf(" +%d", len(words)-i)
+			return out
+		default:
+			out = append(out, word)
+		}
+	}
+	return out
+}

@@ -1,0 +1,172 @@
+// The story: what happens to the fleet, in five chapters, and what came of it.
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// chapter is a part of the story: something happens, and the fleet is given time
+// to settle. In some there is something left to do then.
+type chapter struct {
+	title  string
+	happen func(ctx context.Context) error
+	then   func()
+}
+
+// chapters returns the story. Its endpoints are served below base. With endpoints of
+// the user's own there is no last chapter: none of them are ours to take away.
+func (l *leader) chapters(s settings, base string) []chapter {
+	var names []string
+	for i := range s.workers {
+		names = append(names, fmt.Sprintf("w%d", i+1))
+	}
+	drained, killed, joining := names[0], names[1], fmt.Sprintf("w%d", s.workers+1)
+	tasks := s.tasks
+	if tasks == nil {
+		tasks = storyTasks(base, storyNames)
+	}
+
+	all := []chapter{{
+		title: "an even start",
+		happen: func(ctx context.Context) error {
+			if err := l.join(ctx, names...); err != nil {
+				return err
+			}
+			return l.expect(tasks)
+		},
+	}, {
+		title:  killed + " is killed (SIGKILL)",
+		happen: func(context.Context) error { return l.fleet[killed].kill() },
+		then:   func() { l.dismiss(killed, "is dead for certain, and taken out of the fleet") },
+	}, {
+		title:  joining + " joins",
+		happen: func(ctx context.Context) error { return l.join(ctx, joining) },
+	}, {
+		title:  drained + " is drained, then stopped",
+		happen: func(context.Context) error { return l.DrainWorker(l.fleet[drained].member) },
+		then:   func() { l.dismiss(drained, "has nothing left to do, and is stopped") },
+	}}
+	if s.tasks != nil {
+		return all
+	}
+	added, removed := storyTasks(base, storyAdded), storyTasks(base, storyRemoved)
+	return append(all, chapter{
+		title: fmt.Sprintf("%d endpoints added, %d removed", len(added), len(removed)),
+		happen: func(context.Context) error {
+			for _, t := range removed {
+				l.RemoveTask(t.Name)
+				l.ledger.end(t.Name.Name)
+				l.gone = append(l.gone, t.Name.Name)
+			}
+			return l.expect(added)
+		},
+	})
+}
+
+// expect makes tasks expected, in addition to those that are.
+func (l *leader) expect(tasks []task) error {
+	l.ledger.begin(tasks)
+	for _, t := range tasks {
+		if err := l.AddTask(t.Name, orchestrator.WithTaskInstances(t.Instances)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell runs the story. Each chapter gets its share of the time, and longer where
+// the fleet needs it.
+func (l *leader) tell(ctx context.Context, s settings, base string) error {
+	all := l.chapters(s, base)
+	share := s.lasts / time.Duration(len(all))
+	l.view.say(fmt.Sprintf("a term every %v; a call may take %v; who is silent for %v is lost", termEvery, callTimeout, gracePeriod))
+	for i, c := range all {
+		began := time.Now()
+		l.phases = append(l.phases, phase{title: c.title})
+		l.ledger.turn()
+		l.view.chapter(fmt.Sprintf("%d/%d  %s", i+1, len(all), c.title))
+		if err := c.happen(ctx); err != nil {
+			return err
+		}
+		rest := func() time.Duration { return share - time.Since(began) }
+		if c.then == nil {
+			if err := l.settle(ctx, rest()); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := l.settle(ctx, rest()/2); err != nil {
+			return err
+		}
+		c.then()
+		if err := l.until(ctx, rest(), l.settled); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle is until the fleet has settled, and says so when it has.
+func (l *leader) settle(ctx context.Context, least time.Duration) error {
+	began, said := time.Now(), false
+	return l.until(ctx, least, func() error {
+		err := l.settled()
+		if err == nil && !said {
+			said = true
+			l.view.say(fmt.Sprintf("settled after %.1f s; no endpoint unprobed for longer than %v",
+				time.Since(began).Seconds(), l.ledger.longest()))
+		}
+		return err
+	})
+}
+
+// summary says what came of it all.
+func (l *leader) summary(took time.Duration) string {
+	var b strings.Builder
+	total := phase{title: "in all"}
+	for _, p := range l.phases {
+		total.terms += p.terms
+		total.starts += p.starts
+		total.stops += p.stops
+		total.moves += p.moves
+		total.undone += p.undone
+		total.adds += p.adds
+		total.fewest += p.fewest
+		total.longest = longer(total.longest, p.longest)
+	}
+
+	fmt.Fprintf(&b, "\nThe end, after %.1f s: %d terms, %d changes.\n\n", took.Seconds(), total.terms, total.starts+total.stops+total.moves)
+	fmt.Fprintf(&b, "  %-28s%7s%6s%6s%6s%8s  %s\n", "", "starts", "stops", "moves", "adds", "fewest", "unprobed")
+	for _, p := range append(l.phases, total) {
+		fmt.Fprintf(&b, "  %-28s%7d%6d%6d%6d%8d  %v\n", p.title, p.starts, p.stops, p.moves, p.adds, p.fewest, p.longest)
+	}
+	fmt.Fprintf(&b, `
+  adds      starts, those that are half of a move included
+  fewest    the least that any plan to the same end would have needed
+  unprobed  the longest that any endpoint went without a probe; each of its
+            workers probes it every %v
+`, l.every)
+	if total.undone > 0 {
+		fmt.Fprintf(&b, "\n  %d changes did not succeed at once, and were made again.\n", total.undone)
+	}
+
+	fmt.Fprintf(&b, "\n  %-7s%5s%8s%8s  %s\n", "worker", "load", "probes", "failed", "endpoints")
+	for _, w := range l.LastActual() {
+		rows := wrap(names(w.Tasks), 48, len(w.Tasks)+1)
+		t := l.ledger.tally(w.Name.Name)
+		fmt.Fprintf(&b, "  %-7v%5d%8d%8d  %s\n", w.Name, len(w.Tasks), t.done, t.failed, rows[0])
+		for _, more := range rows[1:] {
+			fmt.Fprintf(&b, "%32s%s\n", "", more)
+		}
+		if t.failed > 0 {
+			fmt.Fprintf(&b, "%32slast failed: %s\n", "", t.lastFailure)
+		}
+	}
+	return b.String()
+}
