@@ -119,7 +119,7 @@ func (l *leader) settle(ctx context.Context, least time.Duration) error {
 		err := l.settled()
 		if err == nil && !said {
 			said = true
-			l.view.say(fmt.Sprintf("settled after %.1f s; no endpoint unprobed for longer than %v",
+			l.view.say(fmt.Sprintf("settled after %.1f s; longest unprobed %v",
 				time.Since(began).Seconds(), l.ledger.longest()))
 		}
 		return err
