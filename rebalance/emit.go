@@ -1,5 +1,7 @@
 package rebalance
 
+import "slices"
+
 // The last steps: from drops and adds to changes, and which moves are made now.
 
 // leftover empties the draining workers, but for copies that have nowhere to
@@ -15,6 +17,9 @@ func (p *Planner) leftover() {
 	} else {
 		p.plan.LowerBound += p.exchanged
 	}
+	full := func(t int32) bool {
+		return slices.ContainsFunc(p.pending, func(x pending) bool { return x.task == t })
+	}
 	for t, target := range p.target {
 		if target == 0 {
 			continue
@@ -22,12 +27,11 @@ func (p *Planner) leftover() {
 		if p.has[Closed] {
 			target -= p.closed[t]
 		}
-		full := left[t] > 0
 		left[t] += target - p.need[t]
 		if left[t] == 0 {
 			continue
 		}
-		why := p.why(int32(t), full)
+		why := p.why(int32(t), full(int32(t)))
 		waits := int32(0)
 		if p.has[Draining] {
 			waits = min(left[t], p.drained[t])
@@ -50,7 +54,7 @@ func (p *Planner) leftover() {
 			case p.flags[at] != kept:
 			case left[t] > 0:
 				left[t]--
-				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t, false)})
+				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t, full(t))})
 			default:
 				p.lose(int32(w), at)
 			}
@@ -123,7 +127,8 @@ func (p *Planner) emit() {
 
 // postpone leaves all but MaxMoves of the moves to later calls: those off
 // draining workers come first, and of the others only such as make the spread
-// no worse, at the loads that there are by then.
+// no worse, at the loads that there are by then, or leave a worker that is
+// beyond its bound.
 //
 // There is always one of these. Let l be the loads before the moves and f those
 // after. The sum over all moves of l(from) − l(to) is the sum over the workers
@@ -160,7 +165,10 @@ func (p *Planner) postpone() {
 	for before := left + 1; left > 0 && left < before; {
 		before = left
 		for i, c := range p.plan.Changes {
-			if left > 0 && c.Reason == Rebalance && chosen[i] == 0 && now[c.From] > now[c.To] {
+			if left == 0 || c.Reason != Rebalance || chosen[i] != 0 {
+				continue
+			}
+			if now[c.From] > now[c.To] || p.hasBound(c.From, now[c.From]-1) {
 				choose(i, c)
 			}
 		}

@@ -42,32 +42,38 @@ func fill(room []int32, n int) (level, extra int32) {
 // keepClosed decides what the closed workers keep. They are levelled with the
 // open ones, as if those could take everything, and shed what is above: first
 // copies of which there are too many, then such that an open worker has a place
-// for. From then on what they have is fixed.
+// for; with bounds, only such of which there are too many. From then on what
+// they have is fixed.
 //
 // Costs a few passes over the lists of the closed workers.
 func (p *Planner) keepClosed() {
 	if !p.has[Closed] {
 		return
 	}
-	var closed []int32
+	closed := p.levelled[:0]
 	for w, s := range p.States {
 		if s == Closed {
 			closed = append(closed, int32(w))
 		}
 	}
+	p.levelled = closed
 	p.byLoad(closed)
 	for _, w := range closed {
 		p.shedClosed(w, func(t int32) bool { return p.closed[t] > p.target[t] })
 	}
-	var room []int32
+	if p.Bounds != nil {
+		return // what they shed may have nowhere to go
+	}
+	room := p.rooms[:0]
 	for w, s := range p.States {
 		switch s {
 		case Open:
-			room = append(room, p.boundOf(int32(w)))
+			room = append(room, -1)
 		case Closed:
 			room = append(room, p.load[w])
 		}
 	}
+	p.rooms = room
 	n := 0
 	for t := range p.target {
 		n += int(min(p.target[t], p.places(int32(t))+p.closed[t]))
@@ -119,11 +125,11 @@ func (p *Planner) levels() {
 	for _, need := range p.need {
 		n += int(need)
 	}
-	room := p.movable[:0]
+	room := p.rooms[:0]
 	for _, w := range p.open {
 		room = append(room, p.boundOf(w))
 	}
-	p.movable = room
+	p.rooms = room
 	p.level, p.extra = fill(room, n)
 	for _, w := range p.open {
 		p.base[w] = p.level

@@ -10,12 +10,13 @@ type pending struct{ task, copies int32 }
 
 // missing lists what is to be placed.
 func (p *Planner) missing() {
-	p.pending = p.pending[:0]
+	p.lacking = p.lacking[:0]
 	for t, need := range p.need {
 		if lack := need - p.tasks[t].open; lack > 0 {
-			p.pending = append(p.pending, pending{int32(t), lack})
+			p.lacking = append(p.lacking, pending{int32(t), lack})
 		}
 	}
+	p.pending = p.lacking
 }
 
 // place starts what is missing on workers with room, where that costs one start
@@ -186,11 +187,11 @@ func (p *Planner) exchange() {
 		return
 	}
 	p.cursor = sized(p.cursor, len(p.States))
-	u := 0
+	u, v := 0, 0 // places of the workers
 	var blocked uint32
 	for i := range p.pending {
 		x := &p.pending[i]
-		for tries := 0; x.copies > 0 && tries < len(p.open); tries++ {
+		for failed := 0; x.copies > 0 && failed < len(p.open); {
 			for u < len(p.open) && p.room(p.open[u]) <= 0 {
 				u, blocked = u+1, 0
 			}
@@ -201,19 +202,27 @@ func (p *Planner) exchange() {
 				blocked = p.block(p.open[u])
 				clear(p.cursor)
 			}
-			v := p.open[(u+1+tries)%len(p.open)]
-			if v == p.open[u] || p.index.blocks(x.task, v) || p.room(v) != 0 {
+			if p.exchangeAt(x.task, p.open[v], p.open[u], blocked) {
+				x.copies--
+				failed = 0
 				continue
 			}
-			if p.handOver(v, p.open[u], blocked) {
-				p.gain(x.task, v)
-				p.index.put(x.task, v)
-				x.copies--
-				p.exchanged++
-			}
+			v = (v + 1) % len(p.open)
+			failed++
 		}
 	}
 	p.pending = slices.DeleteFunc(p.pending, func(x pending) bool { return x.copies == 0 })
+}
+
+// exchangeAt places a copy of t on v, which hands something to u.
+func (p *Planner) exchangeAt(t, v, u int32, blocked uint32) bool {
+	if v == u || p.room(v) != 0 || p.index.blocks(t, v) || !p.handOver(v, u, blocked) {
+		return false
+	}
+	p.gain(t, v)
+	p.index.put(t, v)
+	p.exchanged++
+	return true
 }
 
 // handOver moves one copy from v to u that u can gain.

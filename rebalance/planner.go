@@ -1,5 +1,7 @@
 package rebalance
 
+import "slices"
+
 // The planner: its memory, and the order of its steps.
 
 // Planner makes plans. It keeps its memory from call to call, so that a call
@@ -41,7 +43,10 @@ type Planner struct {
 	overs     overs
 	index     index
 	search    search
-	pending   []pending
+	lacking   []pending
+	pending   []pending // what is left of lacking
+	levelled  []int32   // closed workers
+	rooms     []int32
 	movable   []int32
 	cursor    []int32
 	exchanged int // units that cost two adds
@@ -87,6 +92,9 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	p.Problem = *pr
 	defer func() { p.Problem = Problem{} }() // keep nothing of the caller's
 	p.reset()
+	if !slices.ContainsFunc(p.open, func(w int32) bool { return p.boundOf(w) >= 0 }) {
+		p.Bounds = nil
+	}
 	if err := p.scan(); err != nil {
 		return Plan{}, err
 	}

@@ -22,10 +22,11 @@ func (p *Planner) repair() {
 	p.index.build(p, func(t int32) bool { return p.need[t] > 0 })
 	var g graph
 	g.init(p)
-	p.placeRest(&g)
 	workers := append([]int32(nil), p.open...)
 	for changed := true; changed; {
-		changed = false
+		// What moves away from a worker beyond its bound may make room for what
+		// is pending, so both are tried until neither helps.
+		changed = p.placeRest(&g)
 		p.byLoad(workers)
 		for _, w := range workers {
 			for p.improve(&g, w) {
@@ -44,44 +45,34 @@ func (p *Planner) isEven() bool {
 	return true
 }
 
-// placeRest places what is pending: the first copies of all tasks before the
-// second ones.
-func (p *Planner) placeRest(g *graph) {
-	have := func(x pending) int32 { return p.need[x.task] - x.copies }
+// placeRest places what is pending, the first copies of all tasks before the
+// second ones, and reports whether there was a place for any.
+func (p *Planner) placeRest(g *graph) (placed bool) {
+	have := func(x pending) int32 {
+		n := p.need[x.task] - x.copies
+		if p.has[Frozen] {
+			n += p.frozen[x.task]
+		}
+		if p.has[Closed] {
+			n += p.closed[x.task]
+		}
+		return n
+	}
 	most := int32(0)
 	for _, x := range p.pending {
-		most = max(most, p.need[x.task])
+		most = max(most, have(x)+x.copies)
 	}
 	for tier := int32(0); tier < most; tier++ {
 		for i := range p.pending {
 			x := &p.pending[i]
 			if x.copies > 0 && have(*x) == tier && p.placeOne(g, x.task) {
 				x.copies--
+				placed = true
 			}
 		}
 	}
 	p.pending = slices.DeleteFunc(p.pending, func(x pending) bool { return x.copies == 0 })
-	if p.has[Closed] && len(p.pending) > 0 {
-		p.takeBack()
-	}
-}
-
-// takeBack has closed workers keep what they were to shed, where that found no
-// place.
-func (p *Planner) takeBack() {
-	for i := range p.pending {
-		x := &p.pending[i]
-		for _, d := range p.drops {
-			if x.copies > 0 && d.task == x.task && p.States[d.worker] == Closed && p.flags[d.position] == dropped {
-				p.flags[d.position] = kept
-				p.load[d.worker]++
-				p.closed[x.task]++
-				p.need[x.task]--
-				x.copies--
-			}
-		}
-	}
-	p.pending = slices.DeleteFunc(p.pending, func(x pending) bool { return x.copies == 0 })
+	return placed
 }
 
 // placeOne places one copy of t, so that the load that grows is the least that

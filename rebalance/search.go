@@ -176,8 +176,14 @@ func (x *index) build(p *Planner, of func(t int32) bool) {
 	for _, w := range p.open {
 		round := p.block(w)
 		for k, t := range p.Held[w] {
-			if x.id[t] > 0 && p.flags[p.offset[w]+int32(k)] == kept {
+			if x.id[t] == 0 {
+				continue
+			}
+			switch p.flags[p.offset[w]+int32(k)] {
+			case kept:
 				x.put(t, w)
+				p.marks[t] = round - 1
+			case dropped: // to keep it after all is no gain: never forbidden
 				p.marks[t] = round - 1
 			}
 		}
