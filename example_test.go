@@ -1,0 +1,139 @@
+package orchestrator_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
+)
+
+// Five tasks on two workers, and then on three.
+func Example() {
+	ctx := context.Background()
+
+	// Your workers, and how to reach them: here they live in this process.
+	cluster, err := memory.New[string, string](nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cluster.Start("w1", "w2", "w3")
+	defer cluster.Close(ctx)
+
+	// What is expected: which tasks are to run, and who is there to run them.
+	o, err := orchestrator.New(cluster)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = o.UpdateTasks([]orchestrator.Task[string]{
+		{Name: "orders"}, {Name: "mail"}, {Name: "search"}, {Name: "billing"}, {Name: "audit"},
+	})
+	_ = o.UpdateWorkers([]orchestrator.Worker[string]{{Name: "w1"}, {Name: "w2"}})
+
+	// A leader calls NextTerm on a ticker; everything else follows.
+	report := func() {
+		if err := o.NextTerm(ctx); err != nil {
+			fmt.Println(err)
+		}
+		for _, w := range o.LastActual() {
+			slices.Sort(w.Tasks)
+			fmt.Println(w.Name, w.State, w.Tasks)
+		}
+	}
+	report()
+	fmt.Println("a worker joins")
+	_ = o.AddWorker("w3")
+	report()
+	// Output:
+	// w1 answering [mail orders search]
+	// w2 answering [audit billing]
+	// a worker joins
+	// w1 answering [mail search]
+	// w2 answering [audit billing]
+	// w3 answering [orders]
+}
+
+// A look at what a term would do.
+func ExampleOrchestrator_Plan() {
+	ctx := context.Background()
+	cluster, err := memory.New[string, string](nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cluster.Start("w1", "w2")
+	defer cluster.Close(ctx)
+	_ = cluster.Add(ctx, "w1", "orders")
+	_ = cluster.Add(ctx, "w1", "mail")
+	_ = cluster.Add(ctx, "w1", "old")
+
+	o, err := orchestrator.New(cluster)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = o.UpdateWorkers([]orchestrator.Worker[string]{{Name: "w1"}, {Name: "w2"}})
+	_ = o.UpdateTasks([]orchestrator.Task[string]{{Name: "orders"}, {Name: "mail"}, {Name: "search", Instances: 2}})
+
+	plan, err := o.Plan(ctx)
+	fmt.Print(plan, "error: ", err)
+	// Output:
+	// 4 changes: 1 move (rebalance), 2 start (missing), 1 stop (unexpected); 3 starts, at least 3 needed
+	//
+	// change  task    from  to  reason      outcome
+	// start   search  -     w2  missing     planned
+	// move    orders  w1    w2  rebalance   planned
+	// start   search  -     w1  missing     planned
+	// stop    old     w1    -   unexpected  planned
+	//
+	// worker  state      before  after
+	// w1      answering  3       2
+	// w2      answering  0       2
+	// error: <nil>
+}
+
+// A worker is to go: first its tasks move away, then it can be stopped.
+func ExampleOrchestrator_DrainWorker() {
+	ctx := context.Background()
+	cluster, err := memory.New[string, string](nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cluster.Start("w1", "w2")
+	defer cluster.Close(ctx)
+	o, err := orchestrator.New(cluster)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = o.UpdateWorkers([]orchestrator.Worker[string]{{Name: "w1"}, {Name: "w2"}})
+	_ = o.UpdateTasks([]orchestrator.Task[string]{{Name: "orders"}, {Name: "mail"}})
+	if err := o.NextTerm(ctx); err != nil {
+		fmt.Println(err)
+	}
+
+	if err := o.DrainWorker("w1"); err != nil {
+		fmt.Println(err)
+	}
+	if err := o.NextTerm(ctx); err != nil {
+		fmt.Println(err)
+	}
+	for _, change := range o.LastPlan().Changes {
+		fmt.Println(change.Kind, change.From, "→", change.To, change.Outcome)
+	}
+	if len(cluster.RunsOn("w1")) == 0 {
+		cluster.Kill("w1")
+		o.RemoveWorker("w1")
+	}
+	for _, w := range o.LastActual() {
+		fmt.Println(w.Name, len(w.Tasks), "tasks")
+	}
+	// Output:
+	// move/drain w1 → w2 done
+	// w1 0 tasks
+	// w2 2 tasks
+}

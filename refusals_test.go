@@ -1,0 +1,658 @@
+package orchestrator_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// T9: what failed is avoided for a while, and who is to blame for it.
+
+type avoided = orchestrator.Avoided[string, string]
+
+// avoidedWorkers returns the workers that get nothing, by the last term.
+func (f *fleet) avoidedWorkers() (found []string) {
+	for _, a := range f.LastPlan().Avoided {
+		if a.Whole {
+			found = append(found, a.Worker)
+		}
+	}
+	return found
+}
+
+// avoidedPairs returns the pairs that are avoided, by the last term.
+func (f *fleet) avoidedPairs() (found []avoided) {
+	for _, a := range f.LastPlan().Avoided {
+		if !a.Whole {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// termNumber returns the number of the last term.
+func (f *fleet) termNumber() uint64 { return f.LastPlan().Stats.Term.Number }
+
+// addsTo returns the Adds to a worker since the last forget.
+func (f *fleet) addsTo(worker string) []call {
+	return f.calls(func(c call) bool { return c.Op == orchestrator.OpAdd && c.Worker == worker })
+}
+
+// refusePoison has every worker refuse the task called poison.
+func (f *fleet) refusePoison() {
+	f.Refuse(func(op orchestrator.Op, _, task string) error {
+		if op == orchestrator.OpAdd && task == "poison" {
+			return errRejected
+		}
+		return nil
+	})
+}
+
+func TestT9_OneOfFourWorkersRejectsEverything(t *testing.T) {
+	for name, err := range map[string]error{"rejected": errRejected, "unknown": errBoom} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 4)
+				f.failAdds(err, "w3")
+				f.expect(100)
+				f.failingTerm()
+				f.term()
+				f.requireAllRun()
+				require.Zero(t, f.loads()[2])
+				require.LessOrEqual(t, spread([]int{f.loads()[0], f.loads()[1], f.loads()[3]}), 1)
+				require.Equal(t, []string{"w3"}, f.avoidedWorkers())
+				require.Equal(t, 1, f.LastPlan().Stats.Workers.Avoided)
+			})
+		})
+	}
+	t.Run("hangs", func(t *testing.T) {
+		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+			f := start(t, 4)
+			f.HoldWrites("w3")
+			f.expect(100)
+			f.failingTerm()
+			f.term()
+			f.requireAllRun()
+		})
+	})
+}
+
+// However long it lasts: every task runs at the end of every term, and one task
+// at most is tried.
+func TestT9_ABrokenWorkerDoesLittleHarm(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.failAdds(errRejected, "w3")
+		f.expect(100)
+		f.failingTerm()
+		last := f.termNumber()
+		f.term()
+		var waits []uint64
+		for range 299 {
+			f.forget()
+			err := f.NextTerm(t.Context())
+			f.requireAllRun()
+			if tried := f.addsTo("w3"); len(tried) > 0 {
+				require.Len(t, tried, 1, "a probe is one task")
+				require.Len(t, f.LastPlan().Changes, 1)
+				require.Error(t, err)
+				waits = append(waits, f.termNumber()-last-1)
+				last = f.termNumber()
+			} else {
+				require.NoError(t, err)
+				require.Empty(t, f.writes())
+			}
+		}
+		require.Equal(t, []uint64{1, 2, 4, 8, 16, 32, 64, 64, 64}, waits, "terms between two probes")
+		require.Equal(t, []string{"w3"}, f.avoidedWorkers())
+	})
+}
+
+// A poison task is avoided pair by pair, for 1, 2, 4, … terms, 64 at most.
+func TestT9_PoisonTask_Backoff(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 1)
+		f.refusePoison()
+		f.expect(3)
+		require.NoError(t, f.AddTask("poison"))
+		var tried []uint64
+		for range 300 {
+			f.forget()
+			_ = f.NextTerm(t.Context())
+			for _, c := range f.sent(orchestrator.OpAdd) {
+				if c.Task == "poison" {
+					tried = append(tried, f.termNumber())
+				}
+			}
+			require.Len(t, f.RunsOn("w1"), 3)
+			require.Empty(t, f.avoidedWorkers())
+			require.Equal(t, 1, f.LastPlan().Stats.Instances.Missing)
+		}
+		var waits []uint64
+		for i := range tried[1:] {
+			waits = append(waits, tried[i+1]-tried[i]-1)
+		}
+		require.Equal(t, []uint64{1, 2, 4, 8, 16, 32, 64, 64, 64}, waits)
+	})
+}
+
+// It goes from worker to worker, closes none of them, and LastPlan tells who,
+// until when and why.
+func TestT9_PoisonTask_ClosesNobody(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 3)
+		f.refusePoison()
+		f.expect(6)
+		f.term()
+		require.NoError(t, f.AddTask("poison"))
+		tried := make(map[string]int)
+		for range 20 {
+			f.forget()
+			_ = f.NextTerm(t.Context())
+			require.Equal(t, []int{2, 2, 2}, f.loads())
+			adds := f.sent(orchestrator.OpAdd)
+			if len(adds) == 0 {
+				continue
+			}
+			require.Len(t, adds, 1)
+			require.Equal(t, "poison", adds[0].Task)
+			tried[adds[0].Worker]++
+
+			require.Empty(t, f.avoidedWorkers())
+			require.Zero(t, f.LastPlan().Stats.Workers.Avoided)
+			for _, row := range f.LastPlan().Workers {
+				require.False(t, row.Avoided)
+			}
+			at := slices.IndexFunc(f.avoidedPairs(), func(a avoided) bool { return a.Worker == adds[0].Worker })
+			require.GreaterOrEqual(t, at, 0)
+			a := f.avoidedPairs()[at]
+			require.Equal(t, "poison", a.Task)
+			require.Equal(t, tried[a.Worker], a.Failures)
+			require.Equal(t, f.termNumber()+1+1<<(a.Failures-1), a.Until, "1, 2, 4, … terms go by")
+			require.ErrorIs(t, a.Err, orchestrator.ErrRejected)
+		}
+		require.Len(t, tried, 3, "each of them")
+
+		// Everyone gets healthy tasks all the same.
+		for _, name := range names("more", 9) {
+			require.NoError(t, f.AddTask(name))
+		}
+		_ = f.NextTerm(t.Context())
+		require.GreaterOrEqual(t, slices.Min(f.loads()), 4)
+		require.Len(t, slices.Concat(f.RunsOn("w1"), f.RunsOn("w2"), f.RunsOn("w3")), 15)
+	})
+}
+
+// Where every worker is avoided, the task waits, and says so.
+func TestT9_PoisonTask_Waits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.refusePoison()
+		f.expect(1)
+		require.NoError(t, f.AddTask("poison"))
+		f.failingTerm()
+		f.forget()
+		f.term()
+		require.Empty(t, f.writes())
+		require.Equal(t, []waiting{{Task: "poison", Instances: 1, Reason: orchestrator.ReasonAvoided}}, f.LastPlan().Waiting)
+	})
+}
+
+// A task that is poisonous no longer runs at the next try, and its record is
+// clean.
+func TestT9_PoisonTask_Cured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.refusePoison()
+		f.expect(1)
+		require.NoError(t, f.AddTask("poison"))
+		f.failingTerm()
+		f.term()
+		f.Refuse(nil)
+		f.term()
+		require.Equal(t, []string{"w1"}, f.Running("poison"))
+		require.Empty(t, f.LastPlan().Avoided)
+	})
+}
+
+// What a broken worker refused is avoided there, and nowhere else.
+func TestT9_BrokenWorkerMakesNoTaskLookPoisonous(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.failAdds(errRejected, "w3")
+		f.expect(100)
+		f.failingTerm()
+		require.Equal(t, []string{"w3"}, f.avoidedWorkers())
+		for _, a := range f.avoidedPairs() {
+			require.Equal(t, "w3", a.Worker)
+		}
+		f.term()
+		f.requireAllRun() // also those that w3 refused
+
+		// Repaired, it takes any of them again.
+		f.Refuse(nil)
+		f.term()
+		f.term()
+		require.Equal(t, []int{25, 25, 25, 25}, f.loads())
+		require.Empty(t, f.LastPlan().Avoided)
+	})
+}
+
+// A worker that runs something and then refuses what has run elsewhere is
+// closed: it keeps what it has, and gets nothing more.
+func TestT9_ClosedWorkerKeepsWhatItHas(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(40)
+		f.term()
+		kept := f.RunsOn("w2")
+		f.failAdds(errRejected, "w2")
+		f.Kill("w1")
+		f.RemoveWorker("w1")
+		f.workers = f.workers[1:]
+		f.failingTerm()
+		number := f.termNumber()
+		require.Equal(t, []string{"w2"}, f.avoidedWorkers())
+		a := f.LastPlan().Avoided[0]
+		require.Equal(t, number+2, a.Until)
+		require.Equal(t, 1, a.Failures)
+		require.ErrorIs(t, a.Err, orchestrator.ErrRejected)
+
+		f.forget()
+		f.term()
+		f.requireAllRun()
+		require.Empty(t, f.addsTo("w2"))
+		require.Equal(t, kept, f.RunsOn("w2"))
+		require.Equal(t, []string{"w2"}, f.avoidedWorkers(), "it is not forgiven for what it has had all along")
+		require.True(t, f.LastPlan().Workers[0].Avoided)
+
+		var probes []uint64
+		for range 30 {
+			f.forget()
+			_ = f.NextTerm(t.Context())
+			require.Equal(t, kept, f.RunsOn("w2"))
+			f.requireAllRun()
+			if tried := f.addsTo("w2"); len(tried) > 0 {
+				require.Len(t, tried, 1)
+				probes = append(probes, f.termNumber()-number)
+			}
+		}
+		require.Equal(t, []uint64{2, 5, 10, 19}, probes, "1, 2, 4, 8 terms in between")
+	})
+}
+
+// It may lose what nobody expects any more, and what is surplus.
+func TestT9_ClosedWorkerMayLose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(8)
+		f.term()
+		f.failAdds(errRejected, "w1")
+		f.Kill("w2")
+		f.RemoveWorker("w2")
+		f.failingTerm()
+		require.Equal(t, []string{"w1"}, f.avoidedWorkers())
+
+		gone := f.RunsOn("w1")[0]
+		f.RemoveTask(gone)
+		f.forget()
+		_ = f.NextTerm(t.Context())
+		require.Contains(t, f.writes(), "remove "+gone+" w1")
+		require.Len(t, f.RunsOn("w1"), 3)
+	})
+}
+
+// After its backoff it is probed with one task, and then gets its share.
+func TestT9_ProbedWithOneTask_ThenItsShare(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.failAdds(errRejected, "w3")
+		f.expect(100)
+		f.failingTerm()
+		f.Refuse(nil) // it is repaired at once, but nobody knows
+		f.forget()
+		f.term()
+		require.Empty(t, f.addsTo("w3"), "its backoff")
+
+		f.forget()
+		f.term()
+		require.Len(t, f.addsTo("w3"), 1, "the probe")
+		probe := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonProbe}, probe.Kind)
+		require.Equal(t, "w3", probe.To)
+		require.Equal(t, []string{"w3"}, f.Running(probe.Task))
+		require.Empty(t, f.LastPlan().Avoided)
+
+		f.forget()
+		f.term()
+		require.Len(t, f.addsTo("w3"), 24, "its share")
+		require.Equal(t, []int{25, 25, 25, 25}, f.loads())
+		f.requireNeverTwice()
+		f.requireSettled()
+	})
+}
+
+// A probe is something missing where there is something: that puts nothing at
+// risk.
+func TestT9_ProbedWithWhatIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.failAdds(errRejected, "w3")
+		f.expect(9)
+		f.failingTerm()
+		f.term()
+		f.Refuse(nil)
+		for _, name := range names("new", 4) {
+			require.NoError(t, f.AddTask(name))
+		}
+		f.forget()
+		f.term()
+		require.Len(t, f.addsTo("w3"), 1)
+		require.Empty(t, f.sent(orchestrator.OpRemove))
+		f.requireAllRun()
+	})
+}
+
+// What failed elsewhere too and never ran is no probe: it would say nothing
+// about the worker.
+func TestT9_PoisonIsNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(4)
+		f.Refuse(func(op orchestrator.Op, worker, task string) error {
+			if op == orchestrator.OpAdd && (worker == "w2" || task == "poison") {
+				return errRejected
+			}
+			return nil
+		})
+		f.failingTerm() // w2 is closed
+		require.NoError(t, f.AddTask("poison"))
+		f.failingTerm() // w1 refuses the poison
+		f.refusePoison()
+		f.forget()
+		_ = f.NextTerm(t.Context()) // w2 is on probation, and repaired
+		require.Len(t, f.addsTo("w2"), 1)
+		require.NotEqual(t, "poison", f.addsTo("w2")[0].Task)
+		require.Len(t, f.RunsOn("w2"), 1)
+		require.Empty(t, f.avoidedWorkers())
+	})
+}
+
+// With several workers on probation each is probed with a task of its own.
+func TestT9_EachIsProbedOnItsOwn(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 5)
+		f.failAdds(errRejected, "w1", "w2", "w3")
+		f.expect(20)
+		f.failingTerm()
+		f.term()
+		f.forget()
+		f.failingTerm()
+		probed := make(map[string]string)
+		for _, w := range []string{"w1", "w2", "w3"} {
+			adds := f.addsTo(w)
+			require.Len(t, adds, 1)
+			probed[adds[0].Task] = w
+		}
+		require.Len(t, probed, 3)
+		f.requireAllRun()
+	})
+}
+
+// One that took something in the same term is not closed, whatever else it
+// refused.
+func TestT9_AStartInTheSameTermKeepsItOpen(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		f.expect(10)
+		f.refuseOne("w1", 2)
+		require.Len(t, f.failingTerm(), 1)
+		require.Empty(t, f.avoidedWorkers())
+		require.Len(t, f.avoidedPairs(), 1)
+		f.term()
+		f.requireAllRun()
+		require.Equal(t, []int{5, 5}, f.loads())
+	})
+}
+
+// To be fenced off is nobody's fault.
+func TestT9_FencedOffIsNobodysFault(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 3)
+		f.expect(9)
+		f.failAdds(fmt.Errorf("seen a later one: %w", orchestrator.ErrStale), "w2")
+		for range 3 {
+			require.ErrorIs(t, f.NextTerm(t.Context()), orchestrator.ErrStale)
+			require.Empty(t, f.LastPlan().Avoided)
+			f.forget()
+		}
+		f.Refuse(nil)
+		f.term()
+		require.Equal(t, []int{3, 3, 3}, f.loads())
+		f.requireNeverTwice()
+	})
+}
+
+// Nor is a stop that is still under way.
+func TestT9_StoppingIsNobodysFault(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		f.expect(4)
+		f.failAdds(orchestrator.ErrStopping, "w2")
+		require.NoError(t, f.NextTerm(t.Context()))
+		require.Empty(t, f.LastPlan().Avoided)
+	})
+}
+
+// An Add that seemed to fail, but is listed, did not fail.
+func TestT9_ListedAfterAllIsForgiven(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		f.expect(1)
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd {
+				f.LoseAnswers(c.Worker)
+			}
+			return nil
+		})
+		f.failingTerm()
+		require.Len(t, f.avoidedWorkers(), 1, "it runs nothing, as far as is known")
+		require.Len(t, f.avoidedPairs(), 1)
+
+		f.intercept(nil)
+		f.Heal()
+		f.expect(2)
+		f.term()
+		require.Empty(t, f.LastPlan().Avoided)
+		require.Equal(t, []int{1, 1}, f.loads())
+		f.requireSettled()
+	})
+}
+
+// A worker that is removed and added again starts with a clean record.
+func TestT9_ANewWorkerOfTheSameNameIsInnocent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.failAdds(errRejected, "w2")
+		f.expect(8)
+		f.failingTerm()
+		require.Equal(t, []string{"w2"}, f.avoidedWorkers())
+		f.Refuse(nil)
+		f.RemoveWorker("w2")
+		f.join("w2")
+		f.term()
+		require.Empty(t, f.LastPlan().Avoided)
+		require.Equal(t, []int{4, 4}, f.loads())
+	})
+}
+
+// What is held against a task goes with it.
+func TestT9_ARemovedTaskIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.refusePoison()
+		f.expect(1)
+		require.NoError(t, f.AddTask("poison"))
+		f.failingTerm()
+		f.RemoveTask("poison")
+		f.term()
+		require.Empty(t, f.LastPlan().Avoided)
+	})
+}
+
+// A worker that comes back from silence while it is avoided stays avoided.
+func TestT9_SilenceDoesNotForgive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.failAdds(errRejected, "w3")
+		f.expect(9)
+		f.failingTerm()
+		f.Cut("w3")
+		f.failingTerm()
+		f.Heal()
+		f.forget()
+		_ = f.NextTerm(t.Context())
+		require.LessOrEqual(t, len(f.addsTo("w3")), 1, "a probe at most")
+		require.Equal(t, []string{"w3"}, f.avoidedWorkers())
+		f.requireAllRun()
+	})
+}
+
+// A worker that hangs on Add, every time: one timeout for each probe.
+func TestT9_HangingWorker(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.HoldWrites("w3")
+		f.expect(40)
+		var long int
+		for range 19 {
+			took, _ := f.timedTerm()
+			if took > 0 {
+				require.LessOrEqual(t, took, timeout+time.Second)
+				long++
+			}
+		}
+		require.Equal(t, 4, long, "the terms 1, 3, 6 and 11")
+		f.requireNeverTwice()
+	})
+}
+
+// Where nobody else could take what is missing, the probe is one of that.
+func TestT9_NobodyIsOpen(t *testing.T) {
+	for _, workers := range []int{1, 3} {
+		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, workers)
+				f.failAdds(errRejected)
+				f.expect(12)
+				f.failingTerm()
+				require.Len(t, f.avoidedWorkers(), workers)
+				f.term() // their backoff
+				require.Equal(t, 12, f.LastPlan().Stats.Instances.Unplaceable)
+				f.Refuse(nil)
+				f.forget()
+				f.term()
+				for _, w := range f.workers {
+					require.Len(t, f.addsTo(w), 1, "the probe of %s", w)
+				}
+				require.Equal(t, 12-workers, f.LastPlan().Stats.Instances.Missing)
+				require.Empty(t, f.LastPlan().Avoided)
+				f.term()
+				f.requireSettled()
+			})
+		})
+	}
+}
+
+// Also where everyone has refused everything for a while: no task is left that
+// failed nowhere else, and yet they go on trying.
+func TestT9_EverybodyRefusedEverything(t *testing.T) {
+	for _, tasks := range []int{1, 4} {
+		t.Run(fmt.Sprint(tasks, " tasks"), func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 3)
+				f.failAdds(errRejected)
+				f.expect(tasks)
+				for range 100 {
+					_ = f.NextTerm(t.Context())
+				}
+				f.Refuse(nil)
+				for range 66 { // the longest backoff, the probe, and the others' share
+					_ = f.NextTerm(t.Context())
+				}
+				f.requireAllRun()
+			})
+		})
+	}
+}
+
+// Nor is anything healthy moved for a probe where something has no place.
+func TestT9_ProbedWithWhatHasNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.failAdds(errRejected, "w2")
+		f.expect(4, orchestrator.WithTaskInstances(2))
+		f.failingTerm()
+		f.term()
+		require.Equal(t, 4, f.LastPlan().Stats.Instances.Unplaceable)
+		f.Refuse(nil)
+		f.forget()
+		f.term()
+		require.Len(t, f.addsTo("w2"), 1)
+		require.Empty(t, f.sent(orchestrator.OpRemove))
+		require.Equal(t, 3, f.LastPlan().Stats.Instances.Unplaceable)
+		f.term()
+		f.requireSettled()
+	})
+}
+
+// A worker on probation is not probed with something healthy where the spread
+// would be no better for it.
+func TestT9_NoProbeForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(9)
+		f.term()
+		f.failAdds(errRejected, "w2")
+		f.Kill("w3")
+		f.RemoveWorker("w3")
+		f.failingTerm()
+		for _, task := range f.RunsOn("w1")[:2] {
+			f.RemoveTask(task)
+		}
+		f.term()
+		require.Equal(t, []int{4, 3, 0}, f.loads())
+		f.forget()
+		for range 30 {
+			f.term()
+		}
+		require.Empty(t, f.writes())
+		require.Equal(t, []string{"w2"}, f.avoidedWorkers())
+	})
+}
+
+// A worker that is closed for tasks that are gone by now is probed all the same.
+func TestT9_ClosedForTasksThatAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.failAdds(errRejected, "w2")
+		f.expect(12)
+		for _, failure := range f.failingTerm() {
+			f.RemoveTask(failure.Task)
+		}
+		f.Refuse(nil)
+		f.term()
+		require.Equal(t, []string{"w2"}, f.avoidedWorkers())
+		f.term()
+		require.Len(t, f.RunsOn("w2"), 1, "the probe")
+		f.term()
+		require.Equal(t, []int{3, 3}, f.loads())
+	})
+}
