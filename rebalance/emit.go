@@ -17,9 +17,6 @@ func (p *Planner) leftover() {
 	} else {
 		p.plan.LowerBound += p.exchanged
 	}
-	full := func(t int32) bool {
-		return slices.ContainsFunc(p.pending, func(x pending) bool { return x.task == t })
-	}
 	for t, target := range p.target {
 		if target == 0 {
 			continue
@@ -31,7 +28,7 @@ func (p *Planner) leftover() {
 		if left[t] == 0 {
 			continue
 		}
-		why := p.why(int32(t), full(int32(t)))
+		why := p.why(int32(t))
 		waits := int32(0)
 		if p.has[Draining] {
 			waits = min(left[t], p.drained[t])
@@ -54,7 +51,7 @@ func (p *Planner) leftover() {
 			case p.flags[at] != kept:
 			case left[t] > 0:
 				left[t]--
-				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t, full(t))})
+				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t)})
 			default:
 				p.lose(int32(w), at)
 			}
@@ -62,13 +59,12 @@ func (p *Planner) leftover() {
 	}
 }
 
-// why says why a copy of t has no place. full says that there is one that is
-// full.
-func (p *Planner) why(t int32, full bool) Why {
+// why says why a copy of t has no place.
+func (p *Planner) why(t int32) Why {
 	switch {
 	case len(p.open) == 0:
 		return NoOpenWorker
-	case full:
+	case slices.ContainsFunc(p.pending, func(x pending) bool { return x.task == t && x.copies > 0 }):
 		return Bounded
 	case int(p.places(t)) < len(p.open):
 		return WhyForbidden
@@ -127,8 +123,7 @@ func (p *Planner) emit() {
 
 // postpone leaves all but MaxMoves of the moves to later calls: those off
 // draining workers come first, and of the others only such as make the spread
-// no worse, at the loads that there are by then, or leave a worker that is
-// beyond its bound.
+// no worse, at the loads that there are by then.
 //
 // There is always one of these. Let l be the loads before the moves and f those
 // after. The sum over all moves of l(from) − l(to) is the sum over the workers
@@ -168,7 +163,7 @@ func (p *Planner) postpone() {
 			if left == 0 || c.Reason != Rebalance || chosen[i] != 0 {
 				continue
 			}
-			if now[c.From] > now[c.To] || p.hasBound(c.From, now[c.From]-1) {
+			if now[c.From] > now[c.To] {
 				choose(i, c)
 			}
 		}

@@ -10,13 +10,12 @@ type pending struct{ task, copies int32 }
 
 // missing lists what is to be placed.
 func (p *Planner) missing() {
-	p.lacking = p.lacking[:0]
+	p.pending = p.pending[:0]
 	for t, need := range p.need {
 		if lack := need - p.tasks[t].open; lack > 0 {
-			p.lacking = append(p.lacking, pending{int32(t), lack})
+			p.pending = append(p.pending, pending{int32(t), lack})
 		}
 	}
-	p.pending = p.lacking
 }
 
 // place starts what is missing on workers with room, where that costs one start
@@ -32,51 +31,107 @@ func (p *Planner) place() {
 	if len(p.pending) == 0 {
 		return
 	}
-	conflicts := len(p.Forbidden) > 0
-	for _, x := range p.pending {
-		if p.tasks[x.task].open > 0 {
-			conflicts = true
+	conflicts := p.deal() || len(p.Forbidden) > 0
+	for _, w := range p.open {
+		if len(p.left) == 0 {
 			break
 		}
-	}
-	for _, w := range p.open {
-		if p.room(w) <= 0 {
-			continue
-		}
-		var blocked uint32
-		if conflicts {
-			blocked = p.block(w)
-		}
-		p.fillUp(w, blocked, conflicts)
-		if len(p.pending) == 0 {
-			return
+		if p.room(w) > 0 {
+			p.fillUp(w, conflicts)
 		}
 	}
-	p.unstick()
+	p.collect()
+	if len(p.pending) > 0 {
+		p.unstick()
+	}
+}
+
+// deal lists each pending copy by itself: the first of every task, in order,
+// then the second, and so on. From the second ones on the order is another
+// each time, so that no two workers end up with the same tasks, and to lose
+// both would lose those. It reports whether some worker may have to pass over
+// some copy.
+func (p *Planner) deal() (conflicts bool) {
+	p.units = p.units[:0]
+	tier := p.scratch[:0]
+	for _, x := range p.pending {
+		conflicts = conflicts || x.copies > 1 || p.tasks[x.task].open > 0
+		p.units = append(p.units, x.task)
+	}
+	for copies := int32(2); ; copies++ {
+		tier = tier[:0]
+		for _, x := range p.pending {
+			if x.copies >= copies {
+				tier = append(tier, x.task)
+			}
+		}
+		if len(tier) == 0 {
+			break
+		}
+		n := len(tier)
+		step := stride(n, int(copies))
+		for i, at := 0, 0; i < n; i, at = i+1, (at+step)%n {
+			p.units = append(p.units, tier[at])
+		}
+	}
+	p.scratch = tier
+	p.left = p.units
+	return conflicts
+}
+
+// stride returns a step that visits each of n places once, far from the last,
+// and another for each turn.
+func stride(n, turn int) int {
+	step := max(1, n*turn/(turn+1)-turn)
+	for gcd(step, n) != 1 {
+		step++
+	}
+	return step
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // fillUp starts on w what it has room for. What it passes over stays pending,
 // in order.
-func (p *Planner) fillUp(w int32, blocked uint32, conflicts bool) {
+func (p *Planner) fillUp(w int32, conflicts bool) {
+	var blocked uint32
+	if conflicts {
+		blocked = p.block(w)
+	}
 	out, i := 0, 0
-	for ; i < len(p.pending) && p.room(w) > 0; i++ {
-		x := p.pending[i]
-		if !conflicts || p.marks[x.task] != blocked {
-			p.gain(x.task, w)
-			x.copies--
-		}
-		if x.copies > 0 {
-			p.pending[out] = x
+	for ; i < len(p.left) && p.room(w) > 0; i++ {
+		t := p.left[i]
+		if conflicts && p.marks[t] == blocked {
+			p.left[out] = t
 			out++
+			continue
+		}
+		p.gain(t, w)
+		if conflicts {
+			p.marks[t] = blocked
 		}
 	}
-	if out == i {
-		return
+	// What was passed over moves up to the rest, not the rest down.
+	copy(p.left[i-out:i], p.left[:out])
+	p.left = p.left[i-out:]
+}
+
+// collect makes the copies that are left the pending ones.
+func (p *Planner) collect() {
+	slices.Sort(p.left)
+	p.pending = p.pending[:0]
+	for _, t := range p.left {
+		if n := len(p.pending); n > 0 && p.pending[n-1].task == t {
+			p.pending[n-1].copies++
+		} else {
+			p.pending = append(p.pending, pending{t, 1})
+		}
 	}
-	// What was passed over moves up against the rest, not the rest down.
-	gap := i - out
-	copy(p.pending[gap:i], p.pending[:out])
-	p.pending = p.pending[gap:]
 }
 
 // unstick searches a place for each copy that no worker with room can take.

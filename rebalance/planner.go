@@ -43,9 +43,11 @@ type Planner struct {
 	overs     overs
 	index     index
 	search    search
-	lacking   []pending
-	pending   []pending // what is left of lacking
-	levelled  []int32   // closed workers
+	pending   []pending // what has no place yet
+	units     []int32   // the same, copy by copy
+	left      []int32   // those of units without a place
+	scratch   []int32
+	levelled  []int32 // closed workers
 	rooms     []int32
 	movable   []int32
 	cursor    []int32

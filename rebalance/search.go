@@ -1,52 +1,51 @@
 package rebalance
 
+import "slices"
+
 // The search for paths: how a worker that is full can take one more copy
 // without costing more than that one start.
 
-// search holds the marks of one round.
+// search holds the marks of one round. What a path has gone through is marked
+// while it is looked for, and stays so if that fails: nothing leads on from
+// there. Where it succeeds the marks on it are taken back, as what it went
+// through may serve another. A round in which nothing succeeds has no mark that
+// is out of date: it proves that there are no more paths.
 type search struct {
-	round   uint32
-	tasks   []uint32 // by task: the round in which it was expanded
-	at      []int32  // by worker: its place in Planner.open
-	ahead   []int32  // by place: the next that is perhaps not visited
-	extras  bool     // every worker with an extra unit was visited
-	visited []uint32 // by place
+	round     uint32
+	tasks     []uint32 // by task: the round in which it was expanded
+	place     []int32  // by worker: its place in unvisited, or None
+	unvisited []int32  // open workers
+	extras    bool     // every worker with an extra unit was visited
 }
 
 func (s *search) begin(p *Planner) {
-	if len(s.tasks) < len(p.Want) || len(s.visited) < len(p.open) || s.round+1 == 0 {
+	if len(s.tasks) < len(p.Want) || s.round+1 == 0 {
 		s.tasks = make([]uint32, len(p.Want))
-		s.visited = make([]uint32, len(p.open))
 		s.round = 0
 	}
 	s.round++
 	s.extras = false
-	s.at = sized(s.at, len(p.States))
-	s.ahead = sized(s.ahead, len(p.open)+1)
+	s.place = sized(s.place, len(p.States))
+	s.unvisited = append(s.unvisited[:0], p.open...)
 	for i, w := range p.open {
-		s.at[w] = int32(i)
-		s.ahead[i] = int32(i)
+		s.place[w] = int32(i)
 	}
-	s.ahead[len(p.open)] = int32(len(p.open))
 }
 
-// visit marks the worker at place i.
-func (s *search) visit(i int32) {
-	s.visited[i] = s.round
-	s.ahead[i] = i + 1
+func (s *search) visit(w int32) {
+	at, last := s.place[w], s.unvisited[len(s.unvisited)-1]
+	s.unvisited[at] = last
+	s.place[last] = at
+	s.unvisited = s.unvisited[:len(s.unvisited)-1]
+	s.place[w] = None
 }
 
-func (s *search) isVisited(w int32) bool { return s.visited[s.at[w]] == s.round }
-
-// next returns the first place from i on that is not visited. It shortens the
-// ways it goes, so that a round costs little more than its number of visits.
-func (s *search) next(i int32) int32 {
-	for s.ahead[i] != i {
-		s.ahead[i] = s.ahead[s.ahead[i]]
-		i = s.ahead[i]
-	}
-	return i
+func (s *search) leave(w int32) {
+	s.place[w] = int32(len(s.unvisited))
+	s.unvisited = append(s.unvisited, w)
 }
+
+func (s *search) isVisited(w int32) bool { return s.place[w] == None }
 
 // expand marks a task, and reports whether it was not yet.
 func (s *search) expand(t int32) bool {
@@ -56,6 +55,8 @@ func (s *search) expand(t int32) bool {
 	s.tasks[t] = s.round
 	return true
 }
+
+func (s *search) collapse(t int32) { s.tasks[t] = 0 }
 
 // vacate makes room for one copy on w, which was visited and has none, without
 // a start more than there are: a start planned for w goes elsewhere, or a copy
@@ -83,22 +84,30 @@ func (p *Planner) vacate(w int32) bool {
 func (p *Planner) keepElsewhere(t int32) bool {
 	for i := p.overs.head[t]; i > 0; i = p.overs.copies[i-1].next {
 		c := &p.overs.copies[i-1]
-		if p.flags[c.position] != dropped || p.search.isVisited(c.worker) {
-			continue
-		}
-		if p.enter(c.worker) {
+		if p.flags[c.position] == dropped && p.canEnter(c.worker) && p.enter(c.worker) {
 			p.flags[c.position] = kept
 			p.load[c.worker]++
+			p.search.collapse(t)
 			return true
 		}
 	}
 	return false
 }
 
+// canEnter says whether a path may go through w. It need not go through one that
+// has too many: what that can give away is looked for from there.
+func (p *Planner) canEnter(w int32) bool {
+	return p.room(w) >= 0 && !p.search.isVisited(w)
+}
+
 // enter visits w, and reports whether it has room, or room could be made.
 func (p *Planner) enter(w int32) bool {
-	p.search.visit(p.search.at[w])
-	return p.room(w) > 0 || p.room(w) == 0 && p.vacate(w)
+	p.search.visit(w)
+	if p.room(w) > 0 || p.vacate(w) {
+		p.search.leave(w)
+		return true
+	}
+	return false
 }
 
 // takeExtra has w take over the extra unit of a worker that can do without.
@@ -108,9 +117,10 @@ func (p *Planner) takeExtra(w int32) bool {
 	}
 	p.search.extras = true
 	for _, v := range p.open {
-		if p.limit[v] == p.level+1 && !p.search.isVisited(v) && p.enter(v) {
+		if p.limit[v] == p.level+1 && p.canEnter(v) && p.enter(v) {
 			p.limit[v]--
 			p.limit[w]++
+			p.search.extras = false
 			return true
 		}
 	}
@@ -123,16 +133,19 @@ func (p *Planner) findPlace(t int32) bool {
 	if !p.search.expand(t) {
 		return false
 	}
-	for i := p.search.next(0); int(i) < len(p.open); i = p.search.next(i + 1) {
-		w := p.open[i]
-		if p.index.blocks(t, w) {
+	for i := 0; i < len(p.search.unvisited); {
+		w := p.search.unvisited[i]
+		if !p.canEnter(w) || p.index.blocks(t, w) {
+			i++
 			continue
 		}
 		if p.enter(w) {
 			p.gain(t, w)
 			p.index.put(t, w)
+			p.search.collapse(t)
 			return true
 		}
+		i = 0 // others were visited on the way, and the order is a new one
 	}
 	return false
 }
@@ -147,11 +160,20 @@ func (p *Planner) undo(i, w int32) {
 // index knows, for some tasks, which open workers cannot gain a copy: those
 // that have one, and those that may not.
 type index struct {
-	id      []int32 // by task: its number here, plus one
-	start   []int32
+	id []int32 // by task: its number here, plus one
+
+	// Where there are few enough tasks and workers, a bit for each pair.
+	wide  int      // words a task; 0: there are none
+	words []uint64 // by number
+
+	// Else a list for each task.
+	start   []int32 // by number
 	length  []int32
 	workers []int32
 }
+
+// indexWords bounds the memory of the bits: 32 MiB.
+const indexWords = 1 << 22
 
 // build makes the index of the tasks for which of is true.
 //
@@ -172,7 +194,13 @@ func (x *index) build(p *Planner, of func(t int32) bool) {
 			size += p.barred[t]
 		}
 	}
-	x.workers = sized(x.workers, int(size))
+	x.wide = (len(p.States) + 63) / 64
+	if n := len(x.start) * x.wide; n <= indexWords {
+		x.words = sized(x.words, n)
+	} else {
+		x.wide = 0
+		x.workers = sized(x.workers, int(size))
+	}
 	for _, w := range p.open {
 		round := p.block(w)
 		for k, t := range p.Held[w] {
@@ -208,27 +236,31 @@ func (x *index) list(t int32) []int32 {
 }
 
 func (x *index) blocks(t, w int32) bool {
-	for _, v := range x.list(t) {
-		if v == w {
-			return true
-		}
+	if x.wide > 0 {
+		return x.words[int(x.id[t]-1)*x.wide+int(w/64)]>>(w%64)&1 != 0
 	}
-	return false
+	return slices.Contains(x.list(t), w)
 }
 
 func (x *index) put(t, w int32) {
 	k := x.id[t] - 1
+	if x.wide > 0 {
+		x.words[int(k)*x.wide+int(w/64)] |= 1 << (w % 64)
+		return
+	}
 	x.workers[x.start[k]+x.length[k]] = w
 	x.length[k]++
 }
 
 func (x *index) take(t, w int32) {
+	k := x.id[t] - 1
+	if x.wide > 0 {
+		x.words[int(k)*x.wide+int(w/64)] &^= 1 << (w % 64)
+		return
+	}
 	list := x.list(t)
-	for i, v := range list {
-		if v == w {
-			list[i] = list[len(list)-1]
-			x.length[x.id[t]-1]--
-			return
-		}
+	if i := slices.Index(list, w); i >= 0 {
+		list[i] = list[len(list)-1]
+		x.length[k]--
 	}
 }

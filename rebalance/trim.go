@@ -84,8 +84,8 @@ func (o *overs) of(w int32) []overCopy {
 
 // relieve exchanges drops as long as that relieves a worker that has too many:
 // this is the search for a maximum zero-cost flow. It goes in rounds; in each,
-// every worker is visited once. A round without success proves that there is
-// no more to gain.
+// what led nowhere is not tried again. A round without success proves that
+// there is no more to gain.
 //
 // O(copies of tasks with too many) a round.
 func (p *Planner) relieve() {
@@ -95,11 +95,11 @@ func (p *Planner) relieve() {
 	for success := true; success; {
 		success = false
 		p.search.begin(p)
-		for i, w := range p.open {
+		for _, w := range p.open {
 			if p.room(w) >= 0 {
 				continue
 			}
-			p.search.visit(int32(i))
+			p.search.visit(w)
 			for p.room(w) < 0 && p.vacate(w) {
 				success = true
 			}

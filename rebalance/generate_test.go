@@ -1,0 +1,331 @@
+package rebalance_test
+
+import (
+	"math/rand/v2"
+
+	"github.com/f8949c05/orchestrator/rebalance"
+)
+
+// This file makes random problems: a base says what is wanted and held, and
+// what a shape changes in it says how the workers may change.
+
+// shape is a family of problems.
+type shape struct {
+	name  string
+	bases []base
+	twist []func(*maker)
+	times int // how many times as many problems as of the others; 0 is 1
+}
+
+type base func(*maker)
+
+// maker is a problem in the making.
+type maker struct {
+	*rand.Rand
+	tasks, workers int
+	pr             rebalance.Problem
+}
+
+var anyBase = []base{
+	single, several, crowded, tight, skewed, allOnOne, slightlyOver, pairs, unexpected, settled, chains, empty,
+}
+
+// shapes are all families. Those of one base alone are plain problems, in
+// which everything is open and nothing is limited.
+var shapes = []shape{
+	{name: "single", bases: []base{single}},
+	{name: "several", bases: []base{several}},
+	{name: "crowded", bases: []base{crowded}},
+	{name: "tight", bases: []base{tight}},
+	{name: "skewed", bases: []base{skewed}},
+	{name: "all_on_one", bases: []base{allOnOne}},
+	{name: "slightly_over", bases: []base{slightlyOver}},
+	{name: "random_pairs", bases: []base{pairs}},
+	{name: "unexpected", bases: []base{unexpected}},
+	{name: "settled", bases: []base{settled}},
+	{name: "chains", bases: []base{chains}},
+	{name: "empty", bases: []base{empty}},
+	{name: "draining", bases: anyBase, twist: twists(mix(rebalance.Draining))},
+	{name: "frozen", bases: anyBase, twist: twists(mix(rebalance.Frozen))},
+	{name: "draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen))},
+	{name: "closed", bases: anyBase, twist: twists(mix(rebalance.Closed))},
+	{name: "states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed))},
+	{name: "forbidden", bases: anyBase, twist: twists(fewForbidden)},
+	{name: "bad_worker", bases: anyBase, twist: twists(badWorker)},
+	{name: "forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), fewForbidden)},
+	{name: "no_bounds", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), noBounds)},
+	{name: "bounds", bases: anyBase, twist: twists(bounds)},
+	{name: "bounds_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), bounds)},
+	{name: "budget", bases: anyBase, twist: twists(budget)},
+	{name: "budget_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), budget)},
+	{name: "everything", bases: anyBase, twist: twists(
+		mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), sometimes(fewForbidden), sometimes(badWorker), sometimes(bounds), sometimes(budget)), times: 4},
+}
+
+func twists(list ...func(*maker)) []func(*maker) { return list }
+
+// make returns the shape's problem of a seed. Most are small; few are not.
+func (s shape) make(seed uint64) *rebalance.Problem {
+	m := &maker{Rand: rand.New(rand.NewPCG(seed, 0))}
+	switch size := m.IntN(100); {
+	case size < 70:
+		m.workers, m.tasks = 1+m.IntN(5), m.IntN(12)
+	case size < 98:
+		m.workers, m.tasks = 1+m.IntN(8), m.IntN(31)
+	default:
+		m.workers, m.tasks = 2+m.IntN(19), m.IntN(101)
+	}
+	m.pr = rebalance.Problem{
+		Want:     make([]int32, m.tasks),
+		States:   make([]rebalance.State, m.workers),
+		Held:     make([][]int32, m.workers),
+		MaxMoves: rebalance.NoLimit,
+	}
+	s.bases[m.IntN(len(s.bases))](m)
+	for _, twist := range s.twist {
+		twist(m)
+	}
+	m.untidy()
+	return &m.pr
+}
+
+// untidy shuffles every list, and makes some name a task twice.
+func (m *maker) untidy() {
+	for w, list := range m.pr.Held {
+		if len(list) > 0 && m.IntN(10) == 0 {
+			m.pr.Held[w] = append(list, list[m.IntN(len(list))])
+		}
+		if m.IntN(2) == 0 {
+			m.Shuffle(len(m.pr.Held[w]), func(i, j int) {
+				m.pr.Held[w][i], m.pr.Held[w][j] = m.pr.Held[w][j], m.pr.Held[w][i]
+			})
+		}
+	}
+	m.Shuffle(len(m.pr.Forbidden), func(i, j int) {
+		m.pr.Forbidden[i], m.pr.Forbidden[j] = m.pr.Forbidden[j], m.pr.Forbidden[i]
+	})
+}
+
+func (m *maker) hold(worker, task int) {
+	m.pr.Held[worker] = append(m.pr.Held[worker], int32(task))
+}
+
+// wants gives every task between low and high copies.
+func (m *maker) wants(low, high int) {
+	for t := range m.pr.Want {
+		m.pr.Want[t] = int32(low + m.IntN(high-low+1))
+	}
+}
+
+// holdWanted gives each wanted copy to a worker of its own, as pick orders
+// them; each is lost with the chance of one in lost.
+func (m *maker) holdWanted(lost int, pick func() []int) {
+	for t, want := range m.pr.Want {
+		for _, w := range pick()[:min(int(want), m.workers)] {
+			if lost == 0 || m.IntN(lost) > 0 {
+				m.hold(w, t)
+			}
+		}
+	}
+}
+
+func (m *maker) anywhere() []int { return m.Perm(m.workers) }
+
+func single(m *maker) {
+	m.wants(1, 1)
+	m.holdWanted(m.IntN(5), m.anywhere)
+}
+
+func several(m *maker) {
+	m.wants(1, 3)
+	m.holdWanted(m.IntN(5), m.anywhere)
+}
+
+// crowded wants about as many copies as there are workers.
+func crowded(m *maker) {
+	m.wants(max(1, m.workers-2), m.workers+2)
+	m.holdWanted(1+m.IntN(4), m.anywhere)
+}
+
+// tight mixes tasks that few workers run with tasks that nearly all do, some
+// with too many copies, some with too few.
+func tight(m *maker) {
+	for t := range m.pr.Want {
+		m.pr.Want[t] = int32(1 + m.IntN(m.workers+1))
+		chance := m.IntN(101)
+		for w := range m.workers {
+			if m.IntN(100) < chance {
+				m.hold(w, t)
+			}
+		}
+	}
+}
+
+// skewed loads the first workers most.
+func skewed(m *maker) {
+	m.wants(1, 1+m.IntN(3))
+	m.holdWanted(m.IntN(8), func() []int {
+		order := make([]int, 0, m.workers)
+		rest := m.anywhere()
+		for len(rest) > 0 {
+			least := 0
+			for i := range rest {
+				if m.IntN(2) == 0 && rest[i] < rest[least] {
+					least = i
+				}
+			}
+			order = append(order, rest[least])
+			rest = append(rest[:least], rest[least+1:]...)
+		}
+		return order
+	})
+}
+
+func allOnOne(m *maker) {
+	m.wants(1, 1+m.IntN(3))
+	for t := range m.tasks {
+		m.hold(0, t)
+	}
+}
+
+// deal hands out all wanted copies in turn.
+func (m *maker) deal() {
+	next := 0
+	for t, want := range m.pr.Want {
+		for range min(int(want), m.workers) {
+			m.hold(next%m.workers, t)
+			next++
+		}
+	}
+}
+
+// settled is even, but for some workers that came or lost what they held.
+func settled(m *maker) {
+	m.wants(1, 1+m.IntN(3))
+	m.deal()
+	for range m.IntN(1 + m.workers/3) {
+		m.pr.Held[m.IntN(m.workers)] = nil
+	}
+}
+
+// slightlyOver is even, but for a few copies too many.
+func slightlyOver(m *maker) {
+	m.wants(1, 1+m.IntN(2))
+	m.deal()
+	for range 1 + m.IntN(1+m.tasks/10) {
+		if m.tasks > 0 {
+			m.hold(m.IntN(m.workers), m.IntN(m.tasks))
+		}
+	}
+}
+
+// pairs holds each pair of worker and task with the same chance.
+func pairs(m *maker) {
+	m.wants(1, 1+m.IntN(4))
+	chance := 5 + m.IntN(70)
+	for w := range m.workers {
+		for t := range m.tasks {
+			if m.IntN(100) < chance {
+				m.hold(w, t)
+			}
+		}
+	}
+}
+
+func unexpected(m *maker) {
+	pairs(m)
+	for t := range m.pr.Want {
+		if m.IntN(3) == 0 {
+			m.pr.Want[t] = 0
+		}
+	}
+}
+
+// chains wants each task once and has it on two workers that are next to each
+// other, so that drops must be chosen together.
+func chains(m *maker) {
+	m.wants(1, 1)
+	for t := range m.tasks {
+		w := m.IntN(m.workers)
+		m.hold(w, t)
+		if m.IntN(4) > 0 {
+			m.hold((w+1)%m.workers, t)
+		}
+	}
+}
+
+func empty(m *maker) { m.wants(0, 1+m.IntN(m.workers+2)) }
+
+// mix changes the states of some workers, few or many.
+func mix(states ...rebalance.State) func(*maker) {
+	return func(m *maker) {
+		chance := []int{15, 15, 25, 25, 40, 60, 90, 100}[m.IntN(8)]
+		for w := range m.pr.States {
+			if m.IntN(100) < chance {
+				m.pr.States[w] = states[m.IntN(len(states))]
+			}
+		}
+	}
+}
+
+func sometimes(twist func(*maker)) func(*maker) {
+	return func(m *maker) {
+		if m.IntN(2) == 0 {
+			twist(m)
+		}
+	}
+}
+
+func (m *maker) forbid(task, worker int) {
+	m.pr.Forbidden = append(m.pr.Forbidden, rebalance.Pair{Task: int32(task), Worker: int32(worker)})
+}
+
+func fewForbidden(m *maker) {
+	for range 1 + m.IntN(1+m.tasks) {
+		if m.tasks > 0 {
+			m.forbid(m.IntN(m.tasks), m.IntN(m.workers))
+		}
+	}
+}
+
+// badWorker is avoided by most tasks.
+func badWorker(m *maker) {
+	bad := m.IntN(m.workers)
+	for t := range m.tasks {
+		if m.IntN(5) > 0 {
+			m.forbid(t, bad)
+		}
+	}
+}
+
+// noBounds says of each worker that it has none.
+func noBounds(m *maker) {
+	m.pr.Bounds = make([]int32, m.workers)
+	for w := range m.pr.Bounds {
+		m.pr.Bounds[w] = int32(-1 - m.IntN(3))
+	}
+}
+
+// bounds are too tight for all copies, just enough, or rarely felt.
+func bounds(m *maker) {
+	n := 0
+	for _, want := range m.pr.Want {
+		n += min(int(want), m.workers)
+	}
+	mean := n / m.workers
+	m.pr.Bounds = make([]int32, m.workers)
+	spread := []int{mean + 1, mean + 3, 2*mean + 4}[m.IntN(3)]
+	for w := range m.pr.Bounds {
+		m.pr.Bounds[w] = int32(m.IntN(spread + 1))
+		if m.IntN(4) == 0 {
+			m.pr.Bounds[w] = -1
+		}
+	}
+}
+
+// budget limits the moves, but not beside bounds: Problem.MaxMoves says why.
+func budget(m *maker) {
+	if m.pr.Bounds == nil {
+		m.pr.MaxMoves = m.IntN(1 + m.IntN(8))
+	}
+}

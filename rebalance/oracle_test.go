@@ -1,0 +1,181 @@
+package rebalance_test
+
+import "math"
+
+// This file is the slow reference: a min-cost flow over the whole graph of
+// tasks and workers, by successive shortest paths. It shares neither code nor
+// shortcuts with the planner.
+
+// arc is one direction of an edge. Arc i and arc i^1 are each other's reverse.
+type arc struct {
+	to, next int
+	room     int
+	cost     int64
+}
+
+// network is a directed graph with capacities and costs.
+type network struct {
+	first []int
+	arcs  []arc
+}
+
+func newNetwork(nodes int) *network {
+	n := &network{first: make([]int, nodes)}
+	for i := range n.first {
+		n.first[i] = -1
+	}
+	return n
+}
+
+// connect adds an edge and returns the number of its forward arc.
+func (n *network) connect(from, to, room int, cost int64) int {
+	id := len(n.arcs)
+	n.arcs = append(n.arcs,
+		arc{to: to, next: n.first[from], room: room, cost: cost},
+		arc{to: from, next: n.first[to], cost: -cost})
+	n.first[from], n.first[to] = id, id+1
+	return id
+}
+
+// run sends as much as possible from source to sink, along a cheapest path
+// each time, and returns how much went and what it cost.
+func (n *network) run(source, sink int) (flow int, cost int64) {
+	distance := make([]int64, len(n.first))
+	by := make([]int, len(n.first))
+	queued := make([]bool, len(n.first))
+	queue := make([]int, 0, len(n.first))
+	for {
+		for i := range distance {
+			distance[i] = math.MaxInt64
+		}
+		distance[source] = 0
+		queue = append(queue[:0], source)
+		for head := 0; head < len(queue); head++ {
+			v := queue[head]
+			queued[v] = false
+			for id := n.first[v]; id >= 0; id = n.arcs[id].next {
+				a := &n.arcs[id]
+				if d := distance[v] + a.cost; a.room > 0 && d < distance[a.to] {
+					distance[a.to], by[a.to] = d, id
+					if !queued[a.to] {
+						queued[a.to] = true
+						queue = append(queue, a.to)
+					}
+				}
+			}
+		}
+		if distance[sink] == math.MaxInt64 {
+			return flow, cost
+		}
+		units := math.MaxInt
+		for v := sink; v != source; v = n.arcs[by[v]^1].to {
+			units = min(units, n.arcs[by[v]].room)
+		}
+		for v := sink; v != source; v = n.arcs[by[v]^1].to {
+			n.arcs[by[v]].room -= units
+			n.arcs[by[v]^1].room += units
+		}
+		flow += units
+		cost += int64(units) * distance[sink]
+	}
+}
+
+// fewestAdds returns the least number of Adds with which the open workers can
+// run copies[task] of each task with loads that differ by at most one, for a
+// problem without bounds and forbidden pairs: ⌊n/w⌋ units of each worker go
+// straight to the sink, and one node hands out the n mod w units that are left.
+// It returns false if no such assignment exists.
+func fewestAdds(r *reading, copies []int) (adds int, ok bool) {
+	n := 0
+	for _, c := range copies {
+		n += c
+	}
+	if len(r.open) == 0 {
+		return 0, n == 0
+	}
+	var (
+		source, sink, extra = 0, 1, 2
+		task                = func(t int) int { return 3 + t }
+		worker              = func(i int) int { return 3 + r.tasks + i }
+		g                   = newNetwork(3 + r.tasks + len(r.open))
+	)
+	for t, c := range copies {
+		if c == 0 {
+			continue
+		}
+		g.connect(source, task(t), c, 0)
+		for i, w := range r.open {
+			g.connect(task(t), worker(i), 1, addCost(r, w, t))
+		}
+	}
+	for i := range r.open {
+		g.connect(worker(i), sink, n/len(r.open), 0)
+		g.connect(worker(i), extra, 1, 0)
+	}
+	g.connect(extra, sink, n%len(r.open), 0)
+	flow, cost := g.run(source, sink)
+	return int(cost), flow == n
+}
+
+// optimum is what the best assignment reaches, in the order of importance.
+type optimum struct {
+	placed  int   // copies that have a place, the most
+	depth   int64 // sum over these of reading.depth, the least: first copies first
+	squares int64 // sum of squared loads, the least
+	adds    int   // the fewest
+}
+
+// The costs of the tiers: one of a higher tier outweighs all of the lower ones
+// in problems of up to 500 tasks and 60 workers.
+const (
+	squareCost = int64(1) << 16
+	depthCost  = int64(1) << 42
+)
+
+// best returns the optimum for at most copies[task] of each task, on the open
+// workers and, if closed is set, on the closed ones too, which may keep what
+// they hold. No open worker may hold more than its bound.
+func best(r *reading, copies []int, closed bool) optimum {
+	workers := append([]int(nil), r.open...)
+	if closed {
+		workers = append(workers, r.closed...)
+	}
+	var (
+		source, sink = 0, 1
+		task         = func(t int) int { return 2 + t }
+		worker       = func(i int) int { return 2 + r.tasks + i }
+		g            = newNetwork(2 + r.tasks + len(workers))
+	)
+	for t, c := range copies {
+		for j := range min(c, len(workers)) {
+			g.connect(source, task(t), 1, r.depth(t, j)*depthCost)
+		}
+		if c == 0 {
+			continue
+		}
+		for i, w := range workers {
+			if r.mayRun(w, t) {
+				g.connect(task(t), worker(i), 1, addCost(r, w, t))
+			}
+		}
+	}
+	for i, w := range workers {
+		for j := range r.room(w) {
+			g.connect(worker(i), sink, 1, int64(2*j+1)*squareCost)
+		}
+	}
+	flow, cost := g.run(source, sink)
+	return optimum{
+		placed:  flow,
+		depth:   cost / depthCost,
+		squares: cost % depthCost / squareCost,
+		adds:    int(cost % squareCost),
+	}
+}
+
+func addCost(r *reading, worker, task int) int64 {
+	if r.held[worker][task] {
+		return 0
+	}
+	return 1
+}
