@@ -62,7 +62,7 @@ type worker[W, T comparable] struct {
 	// for a founder, the first term that had workers.
 	since time.Time
 	// patience says that a term waits for its answer: it answered last term, or
-	// has since, or was never asked.
+	// has since, or is new.
 	patience bool
 	// asked is the number of the term that last asked it.
 	asked uint64

@@ -246,7 +246,8 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 type WorkerState[W, T comparable] struct {
 	Name W
 	// Tasks is what it answered last, with the writes applied that it has
-	// acknowledged since; no task twice. The slice is a copy.
+	// acknowledged since; no task twice. That of a lost worker is history: what
+	// it ran has been started elsewhere. The slice is a copy.
 	Tasks []T
 	State State
 	// Draining says whether it is to end empty.
