@@ -1,0 +1,31 @@
+package rebalance_test
+
+import (
+	"fmt"
+
+	"github.com/f8949c05/orchestrator/rebalance"
+)
+
+// Three workers run six tasks; one of them is to be emptied, and a task is
+// missing.
+func ExamplePlanner_Plan() {
+	var planner rebalance.Planner
+	plan, err := planner.Plan(&rebalance.Problem{
+		Want:     []int32{1, 1, 1, 1, 1, 1, 1},
+		States:   []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Draining},
+		Held:     [][]int32{{0, 1, 2}, {3, 4}, {5}},
+		MaxMoves: rebalance.NoLimit,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, c := range plan.Changes {
+		fmt.Printf("task %d: from %d to %d (%v)\n", c.Task, c.From, c.To, c.Reason)
+	}
+	fmt.Printf("%d starts, at least %d needed\n", plan.Adds, plan.LowerBound)
+	// Output:
+	// task 5: from 2 to 0 (drain)
+	// task 6: from -1 to 1 (missing)
+	// 2 starts, at least 2 needed
+}
