@@ -88,10 +88,15 @@ type TermError struct {
 	Failures []error
 }
 
-// termErrorShown bounds how many failures the text of a TermError spells out.
-const termErrorShown = 5
+// The text of a TermError spells out so many failures, and so many bytes of
+// each.
+const (
+	termErrorShown = 5
+	termErrorBytes = 500
+)
 
-// Error spells out the first few failures, and counts the others.
+// Error spells out the first few failures, cut short where they are long, and
+// counts the others.
 func (e *TermError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "term %d: ", e.Term.Number)
@@ -106,7 +111,11 @@ func (e *TermError) Error() string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		b.WriteString(err.Error())
+		text := err.Error()
+		if len(text) > termErrorBytes {
+			text = strings.ToValidUTF8(text[:termErrorBytes], "") + "…"
+		}
+		b.WriteString(text)
 	}
 	return b.String()
 }

@@ -699,6 +699,7 @@ func TestPlan_JSON(t *testing.T) {
 			"workers": {"answering": 0, "silent": 0, "lost": 0, "draining": 0, "avoided": 0, "stuck": 0},
 			"instances": {"wanted": 0, "running": 0, "held": 0, "missing": 0, "unplaceable": 0, "unexpected": 0, "duplicate": 0},
 			"changes": {"move/drain": 1, "start/missing": 1, "stop/surplus": 1},
+			"cut": false,
 			"deferred": 3, "adds": 2, "lower_bound": 2, "spread": 0,
 			"list": `+noCalls+`, "add": `+noCalls+`, "remove": `+noCalls+`, "apply": `+noCalls+`,
 			"mass_loss": true,

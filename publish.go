@@ -79,11 +79,13 @@ func (t *term[W, T]) countChanges() {
 		return
 	}
 	if len(d.changes) > 0 {
-		s.Changes = make(map[ChangeKind]int)
+		s.Changes, s.Outcomes = make(map[ChangeKind]int), make(map[Outcome]int)
 	}
 	for i := range d.changes {
 		kind := d.changes[i].kind()
 		s.Changes[kind]++
+		outcome, _ := t.outcomeOf(i)
+		s.Outcomes[outcome]++
 		net := t.net(i)
 		switch {
 		case kind.Reason == ReasonUnexpected:

@@ -115,7 +115,7 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 		cause = context.Cause(ctx)
 	}
 	if cause != nil {
-		t.cut = true
+		t.cut, t.stats.Cut = true, true
 		return fmt.Errorf("term %d, before its writes: %w", t.id.Number, cause)
 	}
 	t.unheard(answers)
@@ -128,6 +128,7 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 		t.stats.Writing = time.Since(planned)
 	}
 	if cause != nil {
+		t.stats.Cut = true
 		t.failures = slices.Insert(t.failures, 0, cause)
 	}
 	if len(t.failures) == 0 {

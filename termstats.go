@@ -28,6 +28,8 @@ type TermStats struct {
 	// reason, whether it was carried out or not. It holds no zeros, and is nil
 	// in a quiet term.
 	Changes map[ChangeKind]int `json:"changes,omitempty"`
+	// Outcomes counts the same by what came of them. It holds no zeros either.
+	Outcomes map[Outcome]int `json:"outcomes,omitempty"`
 	// Deferred counts the moves left to later terms by [WithMaxMoves].
 	Deferred int `json:"deferred"`
 	// Adds is the number of starts planned, those that are part of a move
@@ -50,6 +52,9 @@ type TermStats struct {
 	// MassLoss says that the term kept silent workers from becoming lost
 	// because too many were silent at once; see [WithMaxLoss].
 	MassLoss bool `json:"mass_loss"`
+	// Cut says that the term ended before it had done what it could: its
+	// context was done, or its leader is deposed.
+	Cut bool `json:"cut"`
 	// Err is what NextTerm returned.
 	Err error `json:"-"`
 }

@@ -14,7 +14,8 @@ import (
 type descs struct {
 	all []*prometheus.Desc
 
-	terms, phases, changes, excess, calls, durations     *prometheus.Desc
+	terms, phases, changes, outcomes, excess             *prometheus.Desc
+	calls, durations                                     *prometheus.Desc
 	workers, draining, avoided, stuck, instances, spread *prometheus.Desc
 	deferred, massLoss, lastEnd, lastTook, epoch, number *prometheus.Desc
 }
@@ -29,6 +30,7 @@ func newDescs(constLabels prometheus.Labels) descs {
 	d.terms = desc("terms_total", "Terms that ended, by result.", "result")
 	d.phases = desc("term_duration_seconds", "How long the phases of a term took.", "phase")
 	d.changes = desc("changes_total", "Starts, stops and moves of instances that terms planned, by reason.", "op", "reason")
+	d.outcomes = desc("change_outcomes_total", "What came of the changes that terms planned.", "outcome")
 	d.excess = desc("moves_excess_total", "Starts that terms planned beyond the fewest possible, those in moves included.")
 	d.calls = desc("calls_total", "Calls to workers, by result; a write in an apply counts as its own op.", "op", "result")
 	d.durations = desc("call_duration_seconds", "How long calls to workers took.", "op")
@@ -77,6 +79,9 @@ func (c *Collector) metrics() []prometheus.Metric {
 	}
 	for kind, n := range c.changes {
 		counter(d.changes, n, string(kind.Op), string(kind.Reason))
+	}
+	for outcome, n := range c.outcomes {
+		counter(d.outcomes, n, string(outcome))
 	}
 	for call, n := range c.calls {
 		counter(d.calls, n, call.op.String(), call.result)

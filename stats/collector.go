@@ -24,6 +24,7 @@ type Collector struct {
 	terms     map[string]uint64
 	phases    map[string]histogram
 	changes   map[orchestrator.ChangeKind]uint64
+	outcomes  map[orchestrator.Outcome]uint64
 	calls     map[call]uint64
 	durations map[orchestrator.Op]histogram
 	excess    uint64
@@ -65,9 +66,10 @@ func NewCollector(opts ...Option) *Collector {
 	}
 	c := &Collector{
 		descs:     newDescs(o.constLabels),
-		terms:     map[string]uint64{"ok": 0, "failed": 0, "deposed": 0},
+		terms:     map[string]uint64{"ok": 0, "failed": 0, "cut": 0, "deposed": 0},
 		phases:    map[string]histogram{"list": {}, "plan": {}, "write": {}},
 		changes:   make(map[orchestrator.ChangeKind]uint64),
+		outcomes:  make(map[orchestrator.Outcome]uint64),
 		calls:     make(map[call]uint64),
 		durations: make(map[orchestrator.Op]histogram),
 	}
@@ -84,6 +86,12 @@ func NewCollector(opts ...Option) *Collector {
 		{Op: orchestrator.Move, Reason: orchestrator.ReasonProbe},
 	} {
 		c.changes[kind] = 0
+	}
+	for _, outcome := range []orchestrator.Outcome{
+		orchestrator.OutcomeDone, orchestrator.OutcomeFailed, orchestrator.OutcomeReturned,
+		orchestrator.OutcomeUnknown, orchestrator.OutcomeStopping, orchestrator.OutcomeSkipped,
+	} {
+		c.outcomes[outcome] = 0
 	}
 	for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd, orchestrator.OpRemove, orchestrator.OpApply} {
 		c.addCalls(op, &orchestrator.CallStats{})
@@ -113,12 +121,15 @@ func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	c.terms[result(term.Err)]++
+	c.terms[result(&term)]++
 	c.addPhase("list", term.Listing)
 	c.addPhase("plan", term.Planning)
 	c.addPhase("write", term.Writing)
 	for kind, n := range term.Changes {
 		c.changes[kind] += uint64(n)
+	}
+	for outcome, n := range term.Outcomes {
+		c.outcomes[outcome] += uint64(n)
 	}
 	c.excess += uint64(max(0, term.Adds-term.LowerBound))
 	c.addCalls(orchestrator.OpList, &term.List)
@@ -127,7 +138,7 @@ func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.addCalls(orchestrator.OpApply, &term.Apply)
 
 	c.last, c.seen = term, true
-	c.last.Changes, c.last.Err = nil, nil // counted; keep nothing of the caller's alive
+	c.last.Changes, c.last.Outcomes, c.last.Err = nil, nil, nil // counted; keep nothing of the caller's alive
 }
 
 // addPhase leaves out a phase that the term did not reach.
@@ -152,12 +163,14 @@ func (c *Collector) addCalls(op orchestrator.Op, s *orchestrator.CallStats) {
 	c.durations[op] = h
 }
 
-func result(err error) string {
+func result(term *orchestrator.TermStats) string {
 	switch {
-	case err == nil:
+	case term.Err == nil:
 		return "ok"
-	case errors.Is(err, orchestrator.ErrDeposed):
+	case errors.Is(term.Err, orchestrator.ErrDeposed):
 		return "deposed"
+	case term.Cut:
+		return "cut"
 	}
 	return "failed"
 }

@@ -1,6 +1,7 @@
 package stats_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,6 +47,7 @@ func busy() orchestrator.TermStats {
 		Remove:   orchestrator.CallStats{Done: 8, Stopping: 1},
 		Apply:    orchestrator.CallStats{Done: 4},
 		MassLoss: true,
+		Outcomes: map[orchestrator.Outcome]int{orchestrator.OutcomeDone: 14, orchestrator.OutcomeReturned: 1},
 		Err:      errors.New("something failed"),
 	}
 }
@@ -67,6 +69,7 @@ func TestCountersAddUpAndGaugesShowTheLatestTerm(t *testing.T) {
 	const want = `
 # HELP orchestrator_terms_total Terms that ended, by result.
 # TYPE orchestrator_terms_total counter
+orchestrator_terms_total{result="cut"} 0
 orchestrator_terms_total{result="deposed"} 0
 orchestrator_terms_total{result="failed"} 2
 orchestrator_terms_total{result="ok"} 1
@@ -80,6 +83,14 @@ orchestrator_changes_total{op="start",reason="missing"} 0
 orchestrator_changes_total{op="start",reason="probe"} 0
 orchestrator_changes_total{op="stop",reason="surplus"} 0
 orchestrator_changes_total{op="stop",reason="unexpected"} 0
+# HELP orchestrator_change_outcomes_total What came of the changes that terms planned.
+# TYPE orchestrator_change_outcomes_total counter
+orchestrator_change_outcomes_total{outcome="done"} 28
+orchestrator_change_outcomes_total{outcome="failed"} 0
+orchestrator_change_outcomes_total{outcome="returned"} 2
+orchestrator_change_outcomes_total{outcome="skipped"} 0
+orchestrator_change_outcomes_total{outcome="stopping"} 0
+orchestrator_change_outcomes_total{outcome="unknown"} 0
 # HELP orchestrator_moves_excess_total Starts that terms planned beyond the fewest possible, those in moves included.
 # TYPE orchestrator_moves_excess_total counter
 orchestrator_moves_excess_total 4
@@ -203,13 +214,14 @@ func TestHistogramsAreCumulativeAndKeepWhatIsAboveTheLastBucket(t *testing.T) {
 func TestBeforeTheFirstTermCountersAreZeroAndGaugesAbsent(t *testing.T) {
 	c := stats.NewCollector()
 
-	require.Equal(t, 3, testutil.CollectAndCount(c, "orchestrator_terms_total"))
+	require.Equal(t, 4, testutil.CollectAndCount(c, "orchestrator_terms_total"))
 	require.Equal(t, 8, testutil.CollectAndCount(c, "orchestrator_changes_total"))
 	require.Equal(t, 4*6, testutil.CollectAndCount(c, "orchestrator_calls_total"))
 	require.Equal(t, 3, testutil.CollectAndCount(c, "orchestrator_term_duration_seconds"))
 	require.Equal(t, 4, testutil.CollectAndCount(c, "orchestrator_call_duration_seconds"))
 	require.Equal(t, 1, testutil.CollectAndCount(c, "orchestrator_moves_excess_total"))
-	require.Equal(t, 3+8+4*6+3+4+1, testutil.CollectAndCount(c))
+	require.Equal(t, 6, testutil.CollectAndCount(c, "orchestrator_change_outcomes_total"))
+	require.Equal(t, 4+8+6+4*6+3+4+1, testutil.CollectAndCount(c))
 
 	before := testutil.CollectAndCount(c)
 	c.Observe(busy())
@@ -223,10 +235,12 @@ func TestResultOfATerm(t *testing.T) {
 	c.Observe(orchestrator.TermStats{})
 	c.Observe(orchestrator.TermStats{Err: &orchestrator.TermError{Failures: []error{orchestrator.ErrSilent}}})
 	c.Observe(orchestrator.TermStats{Err: &orchestrator.TermError{Failures: []error{orchestrator.ErrSilent, orchestrator.ErrDeposed}}})
+	c.Observe(orchestrator.TermStats{Cut: true, Err: context.Canceled})
 
 	const want = `
 # HELP orchestrator_terms_total Terms that ended, by result.
 # TYPE orchestrator_terms_total counter
+orchestrator_terms_total{result="cut"} 1
 orchestrator_terms_total{result="deposed"} 1
 orchestrator_terms_total{result="failed"} 1
 orchestrator_terms_total{result="ok"} 1

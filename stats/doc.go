@@ -12,9 +12,10 @@
 // once there was one.
 //
 //	metric                                       type       says
-//	orchestrator_terms_total{result}             counter    terms that ended: ok, failed, deposed
+//	orchestrator_terms_total{result}             counter    terms that ended: ok, failed, cut, deposed
 //	orchestrator_term_duration_seconds{phase}    histogram  how long list, plan and write took
 //	orchestrator_changes_total{op,reason}        counter    starts, stops and moves planned, and why
+//	orchestrator_change_outcomes_total{outcome}  counter    what came of them: done, failed, returned …
 //	orchestrator_moves_excess_total              counter    starts planned beyond the fewest possible
 //	orchestrator_calls_total{op,result}          counter    calls to workers: list, add, remove, apply
 //	orchestrator_call_duration_seconds{op}       histogram  how long they took
@@ -32,8 +33,8 @@
 //	orchestrator_term_epoch                      gauge      which leader ran it
 //	orchestrator_term_number                     gauge      and which of its terms it was
 //
-// A term is failed if it was cut short, or if any call in it failed or any
-// worker was silent: most failed terms did all that could be done. The states
+// A term is failed if any call in it failed or any worker was silent: it did all
+// that could be done nevertheless, unlike one that was cut. The states
 // of instances overlap, so they are not to be added up: those wanted are
 // running, held by a silent worker, or missing; of the missing, some are
 // unplaceable; unexpected ones run though nobody wants them, and duplicate

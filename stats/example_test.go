@@ -59,6 +59,7 @@ func Example() {
 	// orchestrator_changes_total{op="start",reason="missing"} 6
 	// orchestrator_changes_total{op="start",reason="probe"} 0
 	// orchestrator_load_spread 0
+	// orchestrator_terms_total{result="cut"} 0
 	// orchestrator_terms_total{result="deposed"} 0
 	// orchestrator_terms_total{result="failed"} 0
 	// orchestrator_terms_total{result="ok"} 1

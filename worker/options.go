@@ -38,6 +38,10 @@ func newConfig(opts []Option) config {
 		logger:  slog.New(slog.DiscardHandler),
 	}
 	for _, opt := range opts {
+		if opt == nil {
+			c.invalid("an Option is nil")
+			continue
+		}
 		opt.apply(&c)
 	}
 	return c
