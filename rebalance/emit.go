@@ -122,8 +122,8 @@ func (p *Planner) emit() {
 }
 
 // postpone leaves all but MaxMoves of the moves to later calls: those off
-// draining workers come first, and of the others only such as make the spread
-// no worse, at the loads that there are by then.
+// draining workers come first, and of those between open workers only such as
+// make the spread no worse, at the loads that there are by then.
 //
 // There is always one of these. Let l be the loads before the moves and f those
 // after. The sum over all moves of l(from) − l(to) is the sum over the workers
@@ -163,7 +163,7 @@ func (p *Planner) postpone() {
 			if left == 0 || c.Reason != Rebalance || chosen[i] != 0 {
 				continue
 			}
-			if now[c.From] > now[c.To] {
+			if p.States[c.From] == Closed || now[c.From] > now[c.To] {
 				choose(i, c)
 			}
 		}

@@ -2,12 +2,15 @@ package rebalance_test
 
 import (
 	"math/rand/v2"
+	"slices"
+	"strings"
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // This file makes random problems: a base says what is wanted and held, and
-// what a shape changes in it says how the workers may change.
+// what a shape changes in it says how the workers may change. It also makes
+// those on which a check fails as small as they get.
 
 // shape is a family of problems.
 type shape struct {
@@ -66,15 +69,25 @@ func twists(list ...func(*maker)) []func(*maker) { return list }
 
 // make returns the shape's problem of a seed. Most are small; few are not.
 func (s shape) make(seed uint64) *rebalance.Problem {
-	m := &maker{Rand: rand.New(rand.NewPCG(seed, 0))}
-	switch size := m.IntN(100); {
+	random := rand.New(rand.NewPCG(seed, 0))
+	switch size := random.IntN(100); {
 	case size < 70:
-		m.workers, m.tasks = 1+m.IntN(5), m.IntN(12)
+		return s.sized(random, 1+random.IntN(5), random.IntN(12))
 	case size < 98:
-		m.workers, m.tasks = 1+m.IntN(8), m.IntN(31)
+		return s.sized(random, 1+random.IntN(8), random.IntN(31))
 	default:
-		m.workers, m.tasks = 2+m.IntN(19), m.IntN(101)
+		return s.sized(random, 2+random.IntN(19), random.IntN(101))
 	}
+}
+
+// large returns a problem of a seed that is larger than those of make.
+func (s shape) large(seed uint64) *rebalance.Problem {
+	random := rand.New(rand.NewPCG(seed, 1))
+	return s.sized(random, 10+random.IntN(31), 50+random.IntN(151))
+}
+
+func (s shape) sized(random *rand.Rand, workers, tasks int) *rebalance.Problem {
+	m := &maker{Rand: random, workers: workers, tasks: tasks}
 	m.pr = rebalance.Problem{
 		Want:     make([]int32, m.tasks),
 		States:   make([]rebalance.State, m.workers),
@@ -327,5 +340,103 @@ func bounds(m *maker) {
 func budget(m *maker) {
 	if m.pr.Bounds == nil {
 		m.pr.MaxMoves = m.IntN(1 + m.IntN(8))
+	}
+}
+
+// shrink drops tasks, workers, copies and limits for as long as the same
+// clause fails.
+func shrink(pr *rebalance.Problem, err error) *rebalance.Problem {
+	clause, _, _ := strings.Cut(err.Error(), ":")
+	fails := func(pr *rebalance.Problem) bool {
+		_, err := examine(pr, new(rebalance.Planner))
+		return err != nil && strings.HasPrefix(err.Error(), clause)
+	}
+	small := clone(pr)
+	for again := fails(small); again; {
+		again = false
+		for _, try := range smaller(small) {
+			if fails(try) {
+				small, again = try, true
+				break
+			}
+		}
+	}
+	return small
+}
+
+// smaller returns all problems that lack one thing of this one.
+func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
+	change := func(f func(c *rebalance.Problem)) {
+		c := clone(pr)
+		f(c)
+		list = append(list, c)
+	}
+	for w := range pr.States {
+		change(func(c *rebalance.Problem) { dropWorker(c, int32(w)) })
+	}
+	for t := range pr.Want {
+		change(func(c *rebalance.Problem) { dropTask(c, int32(t)) })
+	}
+	for w, list := range pr.Held {
+		for i := range list {
+			change(func(c *rebalance.Problem) { c.Held[w] = slices.Delete(c.Held[w], i, i+1) })
+		}
+	}
+	for i := range pr.Forbidden {
+		change(func(c *rebalance.Problem) { c.Forbidden = slices.Delete(c.Forbidden, i, i+1) })
+	}
+	for w, s := range pr.States {
+		if s != rebalance.Open {
+			change(func(c *rebalance.Problem) { c.States[w] = rebalance.Open })
+		}
+	}
+	for t, want := range pr.Want {
+		if want > 1 {
+			change(func(c *rebalance.Problem) { c.Want[t]-- })
+		}
+	}
+	if pr.Bounds != nil {
+		change(func(c *rebalance.Problem) { c.Bounds = nil })
+		for w, bound := range pr.Bounds {
+			if bound >= 0 {
+				change(func(c *rebalance.Problem) { c.Bounds[w] = -1 })
+			}
+		}
+	}
+	if pr.MaxMoves >= 0 {
+		change(func(c *rebalance.Problem) { c.MaxMoves = rebalance.NoLimit })
+	}
+	return list
+}
+
+func dropWorker(pr *rebalance.Problem, worker int32) {
+	w := int(worker)
+	pr.States, pr.Held = slices.Delete(pr.States, w, w+1), slices.Delete(pr.Held, w, w+1)
+	if pr.Bounds != nil {
+		pr.Bounds = slices.Delete(pr.Bounds, w, w+1)
+	}
+	pr.Forbidden = slices.DeleteFunc(pr.Forbidden, func(p rebalance.Pair) bool { return p.Worker == worker })
+	for i, p := range pr.Forbidden {
+		if p.Worker > worker {
+			pr.Forbidden[i].Worker--
+		}
+	}
+}
+
+func dropTask(pr *rebalance.Problem, task int32) {
+	pr.Want = slices.Delete(pr.Want, int(task), int(task)+1)
+	for w := range pr.Held {
+		pr.Held[w] = slices.DeleteFunc(pr.Held[w], func(t int32) bool { return t == task })
+		for i, t := range pr.Held[w] {
+			if t > task {
+				pr.Held[w][i]--
+			}
+		}
+	}
+	pr.Forbidden = slices.DeleteFunc(pr.Forbidden, func(p rebalance.Pair) bool { return p.Task == task })
+	for i, p := range pr.Forbidden {
+		if p.Task > task {
+			pr.Forbidden[i].Task--
+		}
 	}
 }

@@ -1,10 +1,15 @@
 package rebalance_test
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"testing"
+)
 
 // This file is the slow reference: a min-cost flow over the whole graph of
 // tasks and workers, by successive shortest paths. It shares neither code nor
-// shortcuts with the planner.
+// shortcuts with the planner. Where the best is not promised, it measures how
+// far a plan is from it.
 
 // arc is one direction of an edge. Arc i and arc i^1 are each other's reverse.
 type arc struct {
@@ -178,4 +183,128 @@ func addCost(r *reading, worker, task int) int64 {
 		return 0
 	}
 	return 1
+}
+
+// gap is how far a plan is from the best one, where the best is not promised.
+type gap struct {
+	limited bool  // has closed workers, forbidden pairs or bounds, and no move was deferred
+	placed  int   // copies that could have had a place
+	depth   int64 // by how much first copies do not come first
+	squares int64 // by how much the sum of squared loads is more than it must be
+	given   int   // Adds more than needed, with the copies of each task that the plan places
+	overall int   // Adds more than needed, where all of the above is as good as it gets
+	adds    int
+	calls   int
+}
+
+// distance compares with the reference where something restricts the plan.
+func (o *outcome) distance() (g gap, err error) {
+	if o.plain() || o.over || o.plan.Deferred > 0 {
+		return gap{}, nil
+	}
+	have := optimum{squares: o.squares(), adds: o.plan.Adds}
+	for t := range o.target {
+		n := o.onOpen[t] + o.onClosed[t]
+		have.placed += n
+		for j := range n {
+			have.depth += o.depth(t, j)
+		}
+	}
+	closest := best(o.reading, o.onOpen, false)
+	if o.squares() < closest.squares {
+		return gap{}, fmt.Errorf("P2: the reference is wrong: %d, at best %d", o.squares(), closest.squares)
+	}
+	ideal := best(o.reading, o.target, true)
+	g = gap{
+		limited: true, adds: have.adds,
+		placed: ideal.placed - have.placed,
+		depth:  have.depth - ideal.depth,
+	}
+	g.squares = have.squares - closest.squares
+	if g.squares == 0 {
+		g.given = have.adds - closest.adds
+	}
+	for _, w := range o.closed {
+		have.squares += int64(o.loads[w]) * int64(o.loads[w])
+	}
+	if g.placed == 0 && g.depth == 0 && have.squares == ideal.squares {
+		g.overall = have.adds - ideal.adds
+		if g.overall < 0 {
+			return gap{}, fmt.Errorf("P3: the reference is wrong: %d adds, at best %d", have.adds, ideal.adds)
+		}
+		if len(o.closed) == 0 && o.plan.LowerBound > ideal.adds {
+			return gap{}, fmt.Errorf("P8: lower bound %d, but %d adds are enough", o.plan.LowerBound, ideal.adds)
+		}
+	}
+	return g, g.accept()
+}
+
+// The gaps that are accepted, measured over millions of problems.
+const (
+	acceptPlaced  = 0
+	acceptDepth   = 0
+	acceptSquares = 0
+	acceptGiven   = 12
+	acceptOverall = 25
+)
+
+func (g gap) accept() error {
+	switch {
+	case g.placed > acceptPlaced:
+		return fmt.Errorf("P1: %d more copies could have a place", g.placed)
+	case g.depth > acceptDepth:
+		return fmt.Errorf("P1: first copies do not come first: %d deeper than needed", g.depth)
+	case g.squares > acceptSquares:
+		return fmt.Errorf("P2: the sum of squared loads could be less by %d", g.squares)
+	case g.given > acceptGiven || g.overall > acceptOverall:
+		return fmt.Errorf("P3: %d adds, %d less are enough with the same copies, %d less with the best", g.adds, g.given, g.overall)
+	}
+	return nil
+}
+
+// tally sums up the gaps of many problems.
+type tally struct {
+	problems, adds, calls  int
+	placed, depth, squares measure
+	given, overall         measure
+}
+
+// measure is one gap over many problems.
+type measure struct{ sum, worst, count int }
+
+func (m *measure) add(v int) {
+	if v > 0 {
+		m.count++
+	}
+	m.sum += v
+	m.worst = max(m.worst, v)
+}
+
+func (m measure) String() string {
+	return fmt.Sprintf("%d in %d problems, at worst %d", m.sum, m.count, m.worst)
+}
+
+func (t *tally) add(g gap) {
+	t.calls = max(t.calls, g.calls)
+	if !g.limited {
+		return
+	}
+	t.problems++
+	t.adds += g.adds
+	t.placed.add(g.placed)
+	t.depth.add(int(g.depth))
+	t.squares.add(int(g.squares))
+	t.given.add(g.given)
+	t.overall.add(g.overall)
+}
+
+func (t *tally) log(tb testing.TB) {
+	tb.Helper()
+	if t.calls > 0 {
+		tb.Logf("convergence took up to %d calls more than expected", t.calls)
+	}
+	if t.problems > 0 {
+		tb.Logf("%d restricted problems with %d adds; beyond the reference: placed %v; depth %v; squares %v; adds with the same copies %v; adds overall %v",
+			t.problems, t.adds, t.placed, t.depth, t.squares, t.given, t.overall)
+	}
 }

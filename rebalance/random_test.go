@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,23 +24,38 @@ func TestP_RandomProblemsKeepEveryClause(t *testing.T) {
 	for _, s := range shapes {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			var used rebalance.Planner
-			var gaps tally
-			for i := range max(1, *problems/len(shapes)) * max(1, s.times) {
-				at := *seed + uint64(i)
-				pr := s.make(at)
-				gap, err := examine(pr, &used)
-				if err != nil {
-					small := shrink(pr, err)
-					_, why := examine(small, new(rebalance.Planner))
-					t.Fatalf("%v\n%#v\n\nas small as it gets: %v\n%#v\n\nagain: go test ./rebalance -run '^%s$' -rebalance.seed=%d -rebalance.problems=1",
-						err, *pr, why, *small, t.Name(), at)
-				}
-				gaps.add(gap)
-			}
-			gaps.log(t)
+			examineAll(t, s.make, max(1, *problems/len(shapes))*max(1, s.times))
 		})
 	}
+}
+
+func TestP_LargerProblemsKeepEveryClause(t *testing.T) {
+	t.Parallel()
+	for _, s := range shapes {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			examineAll(t, s.large, max(1, *problems/len(shapes)/100))
+		})
+	}
+}
+
+// examineAll examines n problems in a row.
+func examineAll(t *testing.T, problem func(seed uint64) *rebalance.Problem, n int) {
+	t.Helper()
+	var used rebalance.Planner
+	var gaps tally
+	for at := *seed; at < *seed+uint64(n); at++ {
+		pr := problem(at)
+		gap, err := examine(pr, &used)
+		if err != nil {
+			small := shrink(pr, err)
+			_, why := examine(small, new(rebalance.Planner))
+			t.Fatalf("%v\n%#v\n\nas small as it gets: %v\n%#v\n\nagain: go test ./rebalance -run '^%s$' -rebalance.seed=%d -rebalance.problems=1",
+				err, *pr, why, *small, t.Name(), at)
+		}
+		gaps.add(gap)
+	}
+	gaps.log(t)
 }
 
 // examine plans a problem in every way and checks what comes out. used is a
@@ -199,228 +213,6 @@ func drains(plan rebalance.Plan) (n int) {
 		}
 	}
 	return n
-}
-
-// shrink drops tasks, workers, copies and limits for as long as the same
-// clause fails.
-func shrink(pr *rebalance.Problem, err error) *rebalance.Problem {
-	clause, _, _ := strings.Cut(err.Error(), ":")
-	fails := func(pr *rebalance.Problem) bool {
-		_, err := examine(pr, new(rebalance.Planner))
-		return err != nil && strings.HasPrefix(err.Error(), clause)
-	}
-	small := clone(pr)
-	for again := fails(small); again; {
-		again = false
-		for _, try := range smaller(small) {
-			if fails(try) {
-				small, again = try, true
-				break
-			}
-		}
-	}
-	return small
-}
-
-// smaller returns all problems that lack one thing of this one.
-func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
-	change := func(f func(c *rebalance.Problem)) {
-		c := clone(pr)
-		f(c)
-		list = append(list, c)
-	}
-	for w := range pr.States {
-		change(func(c *rebalance.Problem) { dropWorker(c, int32(w)) })
-	}
-	for t := range pr.Want {
-		change(func(c *rebalance.Problem) { dropTask(c, int32(t)) })
-	}
-	for w, list := range pr.Held {
-		for i := range list {
-			change(func(c *rebalance.Problem) { c.Held[w] = slices.Delete(c.Held[w], i, i+1) })
-		}
-	}
-	for i := range pr.Forbidden {
-		change(func(c *rebalance.Problem) { c.Forbidden = slices.Delete(c.Forbidden, i, i+1) })
-	}
-	for w, s := range pr.States {
-		if s != rebalance.Open {
-			change(func(c *rebalance.Problem) { c.States[w] = rebalance.Open })
-		}
-	}
-	for t, want := range pr.Want {
-		if want > 1 {
-			change(func(c *rebalance.Problem) { c.Want[t]-- })
-		}
-	}
-	if pr.Bounds != nil {
-		change(func(c *rebalance.Problem) { c.Bounds = nil })
-		for w, bound := range pr.Bounds {
-			if bound >= 0 {
-				change(func(c *rebalance.Problem) { c.Bounds[w] = -1 })
-			}
-		}
-	}
-	if pr.MaxMoves >= 0 {
-		change(func(c *rebalance.Problem) { c.MaxMoves = rebalance.NoLimit })
-	}
-	return list
-}
-
-func dropWorker(pr *rebalance.Problem, worker int32) {
-	w := int(worker)
-	pr.States, pr.Held = slices.Delete(pr.States, w, w+1), slices.Delete(pr.Held, w, w+1)
-	if pr.Bounds != nil {
-		pr.Bounds = slices.Delete(pr.Bounds, w, w+1)
-	}
-	pr.Forbidden = slices.DeleteFunc(pr.Forbidden, func(p rebalance.Pair) bool { return p.Worker == worker })
-	for i, p := range pr.Forbidden {
-		if p.Worker > worker {
-			pr.Forbidden[i].Worker--
-		}
-	}
-}
-
-func dropTask(pr *rebalance.Problem, task int32) {
-	pr.Want = slices.Delete(pr.Want, int(task), int(task)+1)
-	for w := range pr.Held {
-		pr.Held[w] = slices.DeleteFunc(pr.Held[w], func(t int32) bool { return t == task })
-		for i, t := range pr.Held[w] {
-			if t > task {
-				pr.Held[w][i]--
-			}
-		}
-	}
-	pr.Forbidden = slices.DeleteFunc(pr.Forbidden, func(p rebalance.Pair) bool { return p.Task == task })
-	for i, p := range pr.Forbidden {
-		if p.Task > task {
-			pr.Forbidden[i].Task--
-		}
-	}
-}
-
-// gap is how far a plan is from the best one, where the best is not promised.
-type gap struct {
-	limited bool  // has closed workers, forbidden pairs or bounds, and no move was deferred
-	placed  int   // copies that could have had a place
-	depth   int64 // by how much first copies do not come first
-	squares int64 // by how much the sum of squared loads is more than it must be
-	given   int   // Adds more than needed, with the copies of each task that the plan places
-	overall int   // Adds more than needed, where all of the above is as good as it gets
-	adds    int
-	calls   int
-}
-
-// distance compares with the reference where something restricts the plan.
-func (o *outcome) distance() (g gap, err error) {
-	if o.plain() || o.over || o.plan.Deferred > 0 {
-		return gap{}, nil
-	}
-	have := optimum{squares: o.squares(), adds: o.plan.Adds}
-	for t := range o.target {
-		n := o.onOpen[t] + o.onClosed[t]
-		have.placed += n
-		for j := range n {
-			have.depth += o.depth(t, j)
-		}
-	}
-	closest := best(o.reading, o.onOpen, false)
-	if o.squares() < closest.squares {
-		return gap{}, fmt.Errorf("P2: the reference is wrong: %d, at best %d", o.squares(), closest.squares)
-	}
-	ideal := best(o.reading, o.target, true)
-	g = gap{
-		limited: true, adds: have.adds,
-		placed: ideal.placed - have.placed,
-		depth:  have.depth - ideal.depth,
-	}
-	g.squares = have.squares - closest.squares
-	if g.squares == 0 {
-		g.given = have.adds - closest.adds
-	}
-	for _, w := range o.closed {
-		have.squares += int64(o.loads[w]) * int64(o.loads[w])
-	}
-	if g.placed == 0 && g.depth == 0 && have.squares == ideal.squares {
-		g.overall = have.adds - ideal.adds
-		if g.overall < 0 {
-			return gap{}, fmt.Errorf("P3: the reference is wrong: %d adds, at best %d", have.adds, ideal.adds)
-		}
-		if len(o.closed) == 0 && o.plan.LowerBound > ideal.adds {
-			return gap{}, fmt.Errorf("P8: lower bound %d, but %d adds are enough", o.plan.LowerBound, ideal.adds)
-		}
-	}
-	return g, g.accept()
-}
-
-// The gaps that are accepted, measured over millions of problems.
-const (
-	acceptPlaced  = 0
-	acceptDepth   = 0
-	acceptSquares = 0
-	acceptGiven   = 100
-	acceptOverall = 100
-)
-
-func (g gap) accept() error {
-	switch {
-	case g.placed > acceptPlaced:
-		return fmt.Errorf("P1: %d more copies could have a place", g.placed)
-	case g.depth > acceptDepth:
-		return fmt.Errorf("P1: first copies do not come first: %d deeper than needed", g.depth)
-	case g.squares > acceptSquares:
-		return fmt.Errorf("P2: the sum of squared loads could be less by %d", g.squares)
-	case g.given > acceptGiven || g.overall > acceptOverall:
-		return fmt.Errorf("P3: %d adds, %d less are enough with the same copies, %d less with the best", g.adds, g.given, g.overall)
-	}
-	return nil
-}
-
-// tally sums up the gaps of many problems.
-type tally struct {
-	problems, adds, calls  int
-	placed, depth, squares measure
-	given, overall         measure
-}
-
-// measure is one gap over many problems.
-type measure struct{ sum, worst, count int }
-
-func (m *measure) add(v int) {
-	if v > 0 {
-		m.count++
-	}
-	m.sum += v
-	m.worst = max(m.worst, v)
-}
-
-func (m measure) String() string {
-	return fmt.Sprintf("%d in %d problems, at worst %d", m.sum, m.count, m.worst)
-}
-
-func (t *tally) add(g gap) {
-	t.calls = max(t.calls, g.calls)
-	if !g.limited {
-		return
-	}
-	t.problems++
-	t.adds += g.adds
-	t.placed.add(g.placed)
-	t.depth.add(int(g.depth))
-	t.squares.add(int(g.squares))
-	t.given.add(g.given)
-	t.overall.add(g.overall)
-}
-
-func (t *tally) log(tb testing.TB) {
-	tb.Helper()
-	if t.calls > 0 {
-		tb.Logf("convergence took up to %d calls more than expected", t.calls)
-	}
-	if t.problems > 0 {
-		tb.Logf("%d restricted problems with %d adds; beyond the reference: placed %v; depth %v; squares %v; adds with the same copies %v; adds overall %v",
-			t.problems, t.adds, t.placed, t.depth, t.squares, t.given, t.overall)
-	}
 }
 
 func TestP_ShrinkKeepsTheFailure(t *testing.T) {
