@@ -116,7 +116,7 @@ func (d *decider[W, T]) decide(f *fleet[W, T], book *standing.Book, e *expectati
 	d.holding()
 	plan, err := d.planner.Plan(&d.problem)
 	if err != nil {
-		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err))
+		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
 	}
 	d.take(&plan)
 	d.probe(maxMoves)
@@ -227,7 +227,7 @@ func (d *decider[W, T]) take(plan *rebalance.Plan) {
 		case rebalance.Drain:
 			out.reason = ReasonDrain
 		default:
-			panic(fmt.Sprintf("orchestrator: the planner gave reason %v", c.Reason))
+			panic(fmt.Sprintf("orchestrator: the planner gave reason %v", c.Reason)) //nolint:forbidigo // an invariant is broken
 		}
 		d.out.changes = append(d.out.changes, out)
 	}

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -239,9 +238,6 @@ func (l *listing[W, T]) finished() {
 		close(l.idle)
 	}
 }
-
-// isDeposed says whether an answer ends the leader's rule.
-func (a *answer[T]) isDeposed() bool { return errors.Is(a.err, ErrDeposed) }
 
 // late returns, for each worker, the answer that came after its term had gone
 // on, and with take, forgets it.

@@ -19,8 +19,7 @@ const planShown = 50
 func (p Plan[W, T]) String() string {
 	var b strings.Builder
 	p.summary(&b)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	table(w, "\nchange\ttask\tfrom\tto\treason\toutcome\n", p.Changes, func(c Change[W, T]) {
+	table(&b, "change\ttask\tfrom\tto\treason\toutcome", p.Changes, func(c Change[W, T]) string {
 		from, to := "-", "-"
 		if c.Kind.Op != Start {
 			from = fmt.Sprint(c.From)
@@ -28,27 +27,27 @@ func (p Plan[W, T]) String() string {
 		if c.Kind.Op != Stop {
 			to = fmt.Sprint(c.To)
 		}
-		fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s", c.Kind.Op, c.Task, from, to, c.Kind.Reason, c.Outcome)
+		line := fmt.Sprintf("%s\t%v\t%s\t%s\t%s\t%s", c.Kind.Op, c.Task, from, to, c.Kind.Reason, c.Outcome)
 		if c.Err != nil {
-			fmt.Fprintf(w, ": %v", c.Err)
+			line += fmt.Sprintf(": %v", c.Err)
 		}
-		fmt.Fprintln(w)
+		return line
 	})
-	table(w, "\nwaiting\ttask\tinstances\tworker\treason\n", p.Waiting, func(x Waiting[W, T]) {
+	table(&b, "waiting\ttask\tinstances\tworker\treason", p.Waiting, func(x Waiting[W, T]) string {
 		worker := "-"
 		if x.Named {
 			worker = fmt.Sprint(x.Worker)
 		}
-		fmt.Fprintf(w, "\t%v\t%d\t%s\t%s\n", x.Task, x.Instances, worker, x.Reason)
+		return fmt.Sprintf("\t%v\t%d\t%s\t%s", x.Task, x.Instances, worker, x.Reason)
 	})
-	table(w, "\navoided\tworker\ttask\tuntil term\tfailures\tlast failure\n", p.Avoided, func(a Avoided[W, T]) {
+	table(&b, "avoided\tworker\ttask\tuntil term\tfailures\tlast failure", p.Avoided, func(a Avoided[W, T]) string {
 		task := "all"
 		if !a.Whole {
 			task = fmt.Sprint(a.Task)
 		}
-		fmt.Fprintf(w, "\t%v\t%s\t%d\t%d\t%v\n", a.Worker, task, a.Until, a.Failures, a.Err)
+		return fmt.Sprintf("\t%v\t%s\t%d\t%d\t%v", a.Worker, task, a.Until, a.Failures, a.Err)
 	})
-	table(w, "\nworker\tstate\tbefore\tafter\n", p.Workers, func(r WorkerPlan[W]) {
+	table(&b, "worker\tstate\tbefore\tafter", p.Workers, func(r WorkerPlan[W]) string {
 		state := r.State.String()
 		if r.Draining {
 			state += ", draining"
@@ -56,9 +55,8 @@ func (p Plan[W, T]) String() string {
 		if r.Avoided {
 			state += ", avoided"
 		}
-		fmt.Fprintf(w, "%v\t%s\t%d\t%d\n", r.Name, state, r.Before, r.After)
+		return fmt.Sprintf("%v\t%s\t%d\t%d", r.Name, state, r.Before, r.After)
 	})
-	w.Flush()
 	return b.String()
 }
 
@@ -91,18 +89,20 @@ func (p Plan[W, T]) summary(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-// table writes a heading and a line for each of the first rows, if there are
-// any.
-func table[R any](w *tabwriter.Writer, heading string, rows []R, line func(R)) {
+// table writes an empty line, a heading, and a line for each of the first rows,
+// if there are any. Cells end with a tab.
+func table[R any](b *strings.Builder, heading string, rows []R, line func(R) string) {
 	if len(rows) == 0 {
 		return
 	}
-	w.Flush()
-	fmt.Fprint(w, heading)
+	lines := []string{"", heading}
 	for _, r := range rows[:min(planShown, len(rows))] {
-		line(r)
+		lines = append(lines, line(r))
 	}
 	if more := len(rows) - planShown; more > 0 {
-		fmt.Fprintf(w, "… and %d more\n", more)
+		lines = append(lines, fmt.Sprintf("… and %d more", more))
 	}
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n")) // a strings.Builder takes everything
+	_ = w.Flush()
 }

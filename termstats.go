@@ -152,14 +152,6 @@ func (d *Durations) observe(took time.Duration) {
 	}
 }
 
-func (d *Durations) add(other *Durations) {
-	d.Count += other.Count
-	d.Sum += other.Sum
-	for i, n := range other.Buckets {
-		d.Buckets[i] += n
-	}
-}
-
 func errText(err error) string {
 	if err == nil {
 		return ""

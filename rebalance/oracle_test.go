@@ -33,13 +33,12 @@ func newNetwork(nodes int) *network {
 }
 
 // connect adds an edge and returns the number of its forward arc.
-func (n *network) connect(from, to, room int, cost int64) int {
+func (n *network) connect(from, to, room int, cost int64) {
 	id := len(n.arcs)
 	n.arcs = append(n.arcs,
 		arc{to: to, next: n.first[from], room: room, cost: cost},
 		arc{to: from, next: n.first[to], cost: -cost})
 	n.first[from], n.first[to] = id, id+1
-	return id
 }
 
 // run sends as much as possible from source to sink, along a cheapest path

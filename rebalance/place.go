@@ -182,7 +182,7 @@ func (p *Planner) shed() {
 			}
 			if !p.hand(giver, taker) {
 				if !p.isConstrained() {
-					panic("rebalance: a worker with too many has nothing for one with room")
+					panic("rebalance: a worker with too many has nothing for one with room") //nolint:forbidigo // an invariant is broken
 				}
 				break // repair sees to it
 			}

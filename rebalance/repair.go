@@ -247,7 +247,7 @@ func (p *Planner) release(t, w int32) {
 			return
 		}
 	}
-	panic("rebalance: a copy is not where it should be")
+	panic("rebalance: a copy is not where it should be") //nolint:forbidigo // an invariant is broken
 }
 
 // acquire gives a copy of t to w: where it ran one before it is kept, else one

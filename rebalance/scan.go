@@ -64,17 +64,17 @@ func (p *Planner) isSettled() bool {
 
 // stopUnexpected drops the copies of tasks that are expected nowhere.
 func (p *Planner) stopUnexpected() {
-	any := false
+	found := false
 	for t, want := range p.Want {
 		if want > 0 {
 			continue
 		}
 		if p.tasks[t].open > 0 || p.has[Draining] && p.drained[t] > 0 || p.has[Closed] && p.closed[t] > 0 {
-			any = true
+			found = true
 			break
 		}
 	}
-	if !any {
+	if !found {
 		return
 	}
 	for w, list := range p.Held {

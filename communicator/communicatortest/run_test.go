@@ -42,7 +42,7 @@ func TestChecksInBubbles(t *testing.T) {
 	}
 }
 
-func TestChecksCanBeLeftEarly(t *testing.T) {
+func TestChecksCanBeLeftEarly(*testing.T) {
 	for range Checks(func(*testing.T) Cluster[string, string] { return newReference("") }) {
 		break
 	}

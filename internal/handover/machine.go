@@ -98,7 +98,7 @@ func (m *Machine) enqueue(i int32) {
 	c := &m.changes[i]
 	switch {
 	case c.From == None && c.To == None:
-		panic(fmt.Sprintf("handover: change %d has no end", i))
+		panic(fmt.Sprintf("handover: change %d has no end", i)) //nolint:forbidigo // an invariant is broken
 	case c.From == None:
 		m.workers[c.To].alone.push(i)
 	case c.To == None:
@@ -237,7 +237,7 @@ func (m *Machine) dropCarry(i int32) bool {
 		}
 		return false
 	}
-	why := NotSkipped
+	var why Skip
 	switch {
 	case m.noBack:
 		why = TermEnded
@@ -418,7 +418,7 @@ func outcomeOf(a Answer) Outcome {
 	case Unknown:
 		return OutUnknown
 	}
-	panic(fmt.Sprintf("handover: answer %d", a))
+	panic(fmt.Sprintf("handover: answer %d", a)) //nolint:forbidigo // an invariant is broken
 }
 
 // CloseBegin says that no change may begin any more.

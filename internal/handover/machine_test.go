@@ -71,7 +71,7 @@ func TestMoveStartsFirstWhereAsked(t *testing.T) {
 func TestRefusedMoveIsGivenBack(t *testing.T) {
 	changes := []handover.Change{move(7, 0, 1)}
 	m := handover.New(changes, 2, order(2), false)
-	log := drive(m, changes, func(c handover.Call, w handover.Write) handover.Answer {
+	log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Answer {
 		if c.Worker == 1 {
 			return handover.Refused
 		}
@@ -85,7 +85,7 @@ func TestRefusedMoveIsGivenBack(t *testing.T) {
 func TestUnknownStartIsNotGivenBack(t *testing.T) {
 	changes := []handover.Change{move(7, 0, 1)}
 	m := handover.New(changes, 2, order(2), false)
-	log := drive(m, changes, func(c handover.Call, w handover.Write) handover.Answer {
+	log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Answer {
 		if c.Worker == 1 {
 			return handover.Unknown
 		}
@@ -103,7 +103,7 @@ func TestUnprovenReceiverRisksOneTask(t *testing.T) {
 	}
 	for _, batch := range []bool{false, true} {
 		m := handover.New(changes, 4, order(4), batch)
-		log := drive(m, changes, func(c handover.Call, w handover.Write) handover.Answer {
+		log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Answer {
 			if c.Worker == 3 {
 				return handover.Refused
 			}
