@@ -356,57 +356,6 @@ func (m *Machine) answer(write Write, a Answer) {
 	}
 }
 
-// undecided gives back the place that a move took at its receiver.
-func (m *Machine) undecided(w int32) {
-	m.workers[w].underway--
-	m.hunger(w)
-}
-
-func (m *Machine) failedMove(w int32) {
-	s := &m.workers[w]
-	if s.credit == 0 {
-		s.barred = true
-	}
-	s.credit = 0
-	m.hunger(w)
-}
-
-// hunger has the moves parked at a receiver looked at again.
-func (m *Machine) hunger(w int32) {
-	s := &m.workers[w]
-	if !s.hungry && !s.parked.empty() {
-		s.hungry = true
-		m.hungry.push(w)
-	}
-}
-
-// offer has one of the moves parked at receiver w begin, if w has credit for it
-// and the worker that its first write goes to is idle. Those of busy workers go
-// back to their queues on the way and reserve nothing: a slow source holds up
-// only its own moves. What may begin no more is dropped.
-func (m *Machine) offer(w int32) {
-	s := &m.workers[w]
-	for !s.parked.empty() {
-		i := s.parked.front()
-		if why := m.mayBeginMove(&m.changes[i]); why != NotSkipped {
-			s.parked.pop()
-			m.drop(i, why)
-			continue
-		}
-		if !s.hasCredit() {
-			return
-		}
-		s.parked.pop()
-		at := m.target(i)
-		m.workers[at].moves.push(i)
-		if !m.workers[at].busy {
-			m.wake(at)
-			m.hunger(w)
-			return
-		}
-	}
-}
-
 func outcomeOf(a Answer) Outcome {
 	switch a {
 	case Done:
@@ -419,56 +368,6 @@ func outcomeOf(a Answer) Outcome {
 		return OutUnknown
 	}
 	panic(fmt.Sprintf("handover: answer %d", a)) //nolint:forbidigo // an invariant is broken
-}
-
-// CloseBegin says that no change may begin any more.
-func (m *Machine) CloseBegin() {
-	m.noBegin = true
-	m.wakeAll()
-}
-
-// CloseSecond says that no second half of a move may be sent any more: a task
-// that was stopped for it is given back.
-func (m *Machine) CloseSecond() {
-	m.noBegin, m.noSecond = true, true
-	m.wakeAll()
-}
-
-// CloseBack says that nothing may be sent any more.
-func (m *Machine) CloseBack() {
-	m.noBegin, m.noSecond, m.noBack = true, true, true
-	m.wakeAll()
-}
-
-// wakeAll has every queue looked at once more.
-func (m *Machine) wakeAll() {
-	for w := range m.workers {
-		m.hunger(int32(w))
-		m.prune(int32(w))
-		m.wake(int32(w))
-	}
-}
-
-// prune drops from a worker's queues what may not be sent any more: a worker
-// whose call is stuck would keep it until the end of the term.
-func (m *Machine) prune(w int32) {
-	s := &m.workers[w]
-	for range s.carry.len() {
-		i := s.carry.pop()
-		if !m.dropCarry(i) {
-			s.carry.push(i)
-		}
-	}
-	why := m.mayBegin(s)
-	if why == NotSkipped {
-		return
-	}
-	for !s.alone.empty() {
-		m.drop(s.alone.pop(), why)
-	}
-	for !s.moves.empty() {
-		m.drop(s.moves.pop(), why)
-	}
 }
 
 // Over says that no write is in flight or will be sent any more.
