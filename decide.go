@@ -64,6 +64,16 @@ type decision struct {
 	held       int // instances on silent workers
 }
 
+// mark calls f with the number of every task that the decision refers to.
+func (d *decision) mark(mark func(task int32)) {
+	for i := range d.changes {
+		mark(d.changes[i].Task)
+	}
+	for i := range d.waiting {
+		mark(d.waiting[i].task)
+	}
+}
+
 // change is a change of the plan; workers are indices into the fleet.
 type change struct {
 	handover.Change

@@ -64,9 +64,10 @@ type worker[W, T comparable] struct {
 	// patience says that a term waits for its answer: it answered last term, or
 	// has since, or is new.
 	patience bool
-	// asked is the number of the term that last asked it.
-	asked uint64
-	took  time.Duration // by its last answer
+	// asked is the number of the term that last asked it, and answered that of
+	// the one it last answered.
+	asked, answered uint64
+	took            time.Duration // by its last answer
 
 	list       []T     // its last answer, not to be changed
 	ids        []int32 // the numbers of list, one each
@@ -139,8 +140,9 @@ func (f *fleet[W, T]) join(seats []seat[W], now time.Time, lineOf func(W) *line[
 	f.started = f.started || len(seats) > 0
 }
 
-// heard takes over a worker's answer to List. id gives names their numbers.
-func (f *fleet[W, T]) heard(w *worker[W, T], list []T, at time.Time, id func(T) int32) {
+// heard takes over a worker's answer to the List of a term. id gives names their
+// numbers.
+func (f *fleet[W, T]) heard(w *worker[W, T], list []T, term uint64, at time.Time, id func(T) int32) {
 	unchanged := w.heard && sameSlice(list, w.list)
 	if !unchanged {
 		unchanged = f.compare(w, list, id) && w.heard
@@ -152,7 +154,7 @@ func (f *fleet[W, T]) heard(w *worker[W, T], list []T, at time.Time, id func(T) 
 		}
 	}
 	w.list, w.acked, w.ackedIDs, w.maybe = list, nil, nil, nil
-	w.heard, w.patience, w.since = true, true, at
+	w.heard, w.patience, w.since, w.answered = true, true, at, term
 	w.state, w.err = Answering, nil
 }
 
@@ -370,4 +372,18 @@ func (w *worker[W, T]) holds() []int32 {
 		return w.runs
 	}
 	return slices.Concat(w.runs, w.maybe)
+}
+
+// mark calls f with the number of every task that the fleet refers to.
+func (f *fleet[W, T]) mark(mark func(task int32)) {
+	for _, w := range f.workers {
+		for _, ids := range [][]int32{w.ids, w.runs, w.maybe} {
+			for _, id := range ids {
+				mark(id)
+			}
+		}
+		for write := range w.timedOut {
+			mark(write.task)
+		}
+	}
 }

@@ -33,6 +33,7 @@ type line[W, T comparable] struct {
 
 type lateAnswer[T comparable] struct {
 	serial uint64 // of the worker that was asked
+	term   uint64 // in which it was asked
 	list   []T
 	at     time.Time
 }
@@ -100,21 +101,32 @@ func (l *lines[W, T]) stuck(now time.Time) int {
 	return n
 }
 
-// end cancels the calls that linger, and returns when each has ended or has
-// outlived its deadline.
+// end cancels the calls that linger, and returns when all that were in flight
+// have ended or have outlived their deadlines. A listing of another term, which
+// may be under way, is none of its business.
 func (l *lines[W, T]) end(cause error) {
 	l.mu.Lock()
 	for listing := range l.listings {
-		listing.cancel(cause)
+		if listing.closed {
+			listing.cancel(cause)
+		}
+	}
+	waitFor := make(map[*line[W, T]]time.Time)
+	for _, ln := range l.byName {
+		if ln.busy {
+			waitFor[ln] = ln.deadline
+		}
 	}
 	l.mu.Unlock()
 	for {
 		var last time.Time
 		now := time.Now()
 		l.mu.Lock()
-		for _, ln := range l.byName {
-			if ln.busy && now.Before(ln.deadline) && last.Before(ln.deadline) {
-				last = ln.deadline
+		for ln, deadline := range waitFor {
+			if !ln.busy || ln.deadline != deadline || !now.Before(deadline) {
+				delete(waitFor, ln)
+			} else if last.Before(deadline) {
+				last = deadline
 			}
 		}
 		l.mu.Unlock()

@@ -34,6 +34,7 @@ type listing[W, T comparable] struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	deadline time.Time
+	term     uint64
 	dry      bool
 
 	workers []*worker[W, T]
@@ -57,7 +58,7 @@ type listing[W, T comparable] struct {
 func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term, dry bool) []answer[T] {
 	start := time.Now()
 	l := &listing[W, T]{
-		o: o, dry: dry, workers: f.workers,
+		o: o, term: term.Number, dry: dry, workers: f.workers,
 		deadline: start.Add(o.cfg.timeout),
 		answers:  make([]answer[T], len(f.workers)),
 		order:    make([]int, 0, len(f.workers)),
@@ -214,7 +215,7 @@ func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
 	case a.err == nil && !l.dry:
 		// The worker is fenced at this term, and gets no write before the next
 		// one: what it said will still be true then.
-		ln.late = &lateAnswer[T]{serial: l.workers[i].serial, list: a.list, at: a.at}
+		ln.late = &lateAnswer[T]{serial: l.workers[i].serial, term: l.term, list: a.list, at: a.at}
 	}
 	// The next worker is taken before the listing is closed: where calls are
 	// few, silent workers are still asked in turn.

@@ -10,10 +10,7 @@ import (
 
 // Probes: how a worker that failed gets back to work (T9).
 
-// probe gives each worker on probation one task. It is, in this order, one that
-// the plan starts elsewhere, since that puts nothing at risk; one for which the
-// plan found no place; one that the plan moves elsewhere; and else one from the
-// worker that has the most.
+// probe gives each worker on probation one task.
 func (d *decider[W, T]) probe(maxMoves int) {
 	if d.book.Empty() {
 		return
@@ -30,28 +27,41 @@ func (d *decider[W, T]) probe(maxMoves int) {
 		if !probation || w.state != Answering || w.draining {
 			continue
 		}
-		may := d.mayTake(w, false)
-		at, ok := d.redirect(Start, int32(i), may, taken)
-		if !ok {
-			at, ok = d.place(int32(i), may)
-		}
-		if !ok {
-			at, ok = d.redirect(Move, int32(i), may, taken)
-		}
+		planned := len(d.out.changes)
+		at, ok := d.probeOf(int32(i), d.mayTake(w, false), taken, maxMoves < 0 || moves < maxMoves)
 		if !ok && !d.anyOpen() {
 			// Everybody failed, so tasks have failed elsewhere too: whoever is to
 			// blame, somebody has to begin.
-			at, ok = d.place(int32(i), d.mayTake(w, true))
+			at, ok = d.probeOf(int32(i), d.mayTake(w, true), taken, maxMoves < 0 || moves < maxMoves)
 		}
-		if !ok && (maxMoves < 0 || moves < maxMoves) {
-			if at, ok = d.spare(int32(i), may); ok {
-				moves++
-			}
+		if ok && len(d.out.changes) > planned && d.out.changes[at].kind().Op == Move {
+			moves++
 		}
 		if ok {
 			taken[at] = true
 		}
 	}
+}
+
+// probeOf finds the probe of worker i. It is, in this order, one that the plan
+// starts elsewhere, since that puts nothing at risk; one for which the plan
+// found no place; one that the plan moves elsewhere; one that waits on a
+// draining worker; and else one from the worker that has the most. The last two
+// are moves beyond those of the plan, where mayMove.
+func (d *decider[W, T]) probeOf(i int32, may func(int32) bool, taken map[int]bool, mayMove bool) (at int, ok bool) {
+	if at, ok = d.redirect(Start, i, may, taken); ok {
+		return at, true
+	}
+	if at, ok = d.place(i, may, false); ok {
+		return at, true
+	}
+	if at, ok = d.redirect(Move, i, may, taken); ok || !mayMove {
+		return at, ok
+	}
+	if at, ok = d.place(i, may, true); ok {
+		return at, true
+	}
+	return d.spare(i, may)
 }
 
 // anyOpen says whether any worker is open to tasks.
@@ -92,19 +102,24 @@ func (d *decider[W, T]) redirect(op ChangeOp, i int32, may func(int32) bool, tak
 	return 0, false
 }
 
-// place starts on worker i an instance that has no place.
-func (d *decider[W, T]) place(i int32, may func(int32) bool) (at int, ok bool) {
+// place starts on worker i an instance that has no place, or moves one there
+// that waits on a draining worker.
+func (d *decider[W, T]) place(i int32, may func(int32) bool, draining bool) (at int, ok bool) {
 	for k := range d.out.waiting {
 		w := &d.out.waiting[k]
 		without := w.reason == ReasonNoWorker || w.reason == ReasonNoOtherWorker || w.reason == ReasonAvoided
-		if !without || w.worker != handover.None || !may(w.task) {
+		if !without || (w.worker != handover.None) != draining || !may(w.task) {
 			continue
 		}
-		d.out.unplaced--
+		reason := ReasonDrain
+		if !draining {
+			reason = d.missing(w.task)
+			d.out.unplaced--
+		}
 		d.out.adds++
 		d.out.changes = append(d.out.changes, change{
-			Change: handover.Change{Task: w.task, From: handover.None, To: i},
-			reason: d.missing(w.task),
+			Change: handover.Change{Task: w.task, From: w.worker, To: i},
+			reason: reason,
 		})
 		if w.instances--; w.instances == 0 {
 			d.out.waiting = slices.Delete(d.out.waiting, k, k+1)

@@ -12,7 +12,15 @@ import (
 func (t *term[W, T]) publish(err error) *result[W, T] {
 	t.stats.Err = err
 	t.countWorkers()
-	t.countChanges()
+	switch last := t.o.last.Load(); {
+	case !t.cut:
+		t.countChanges()
+	case last != nil:
+		// It cannot say what is missing, and zero would be a false all-clear.
+		t.stats.Instances, t.stats.Spread = last.plan.Stats.Instances, last.plan.Stats.Spread
+	default:
+		t.stats.Instances = InstanceStats{Wanted: t.o.expect.wanted, Missing: t.o.expect.wanted}
+	}
 	r := &result[W, T]{workers: make([]workerResult[W, T], len(t.fleet.workers))}
 	for i, w := range t.fleet.workers {
 		r.workers[i] = workerResult[W, T]{

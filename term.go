@@ -157,6 +157,8 @@ func (t *term[W, T]) begin() {
 	}
 	if t.dry {
 		t.book = o.book.Clone()
+	} else if t.id.Number%standing.Lifetime == 0 {
+		o.book.Expire(t.id.Number)
 	}
 	if changed {
 		gone := f.part(seats)
@@ -166,8 +168,9 @@ func (t *term[W, T]) begin() {
 		f.join(seats, t.stats.Start, o.lines.of)
 	}
 	for i, late := range o.late(f.workers, !t.dry) {
-		if late != nil {
-			f.heard(f.workers[i], late.list, late.at, o.numberOf)
+		// One that was overtaken by an answer in time says nothing any more.
+		if w := f.workers[i]; late != nil && late.term > w.answered {
+			f.heard(w, late.list, late.term, late.at, o.numberOf)
 		}
 	}
 }
@@ -212,7 +215,7 @@ func (t *term[W, T]) hear(answers []answer[T]) (deposed error) {
 		if w.heard && w.state != Answering {
 			t.returned = append(t.returned, w)
 		}
-		t.fleet.heard(w, a.list, a.at, t.o.numberOf)
+		t.fleet.heard(w, a.list, t.id.Number, a.at, t.o.numberOf)
 		w.took = a.took
 		t.stats.Instances.Duplicate += w.duplicates
 		t.absolve(w)
@@ -310,38 +313,45 @@ func (o *Orchestrator[W, T]) namesOf(tasks []int32) []T {
 	return names
 }
 
-// end gives back the numbers of tasks that nobody refers to any more.
+// end gives back the numbers of tasks that nobody refers to any more; and after
+// a Plan, the lines to workers that no term has seen.
 func (t *term[W, T]) end() {
+	o := t.o
+	fleets := []*fleet[W, T]{&o.fleet}
 	if t.dry {
-		return
+		fleets = append(fleets, t.fleet)
+		o.lines.forget(t.strangers())
 	}
-	o, f := t.o, t.fleet
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	freed := o.tasks.sweep(func(mark func(int32)) {
-		for _, w := range f.workers {
-			for _, ids := range [][]int32{w.ids, w.runs, w.maybe} {
-				for _, id := range ids {
-					mark(id)
-				}
-			}
-			for p := range w.timedOut {
-				mark(p.task)
-			}
+		for _, f := range fleets {
+			f.mark(mark)
 		}
-		for i := range t.decision.changes {
-			mark(t.decision.changes[i].Task)
-		}
-		for i := range t.decision.waiting {
-			mark(t.decision.waiting[i].task)
-		}
+		t.decision.mark(mark)
 		o.book.Tasks(mark)
 	})
-	for _, id := range freed {
-		if int(id) < len(f.flags) {
-			f.flags[id] = 0
+	for _, f := range fleets {
+		for _, id := range freed {
+			if int(id) < len(f.flags) {
+				f.flags[id] = 0
+			}
 		}
 	}
+}
+
+// strangers returns the workers that only this Plan knows.
+func (t *term[W, T]) strangers() (names []W) {
+	known := make(map[W]bool, len(t.o.fleet.workers))
+	for _, w := range t.o.fleet.workers {
+		known[w.name] = true
+	}
+	for _, w := range t.fleet.workers {
+		if !known[w.name] {
+			names = append(names, w.name)
+		}
+	}
+	return names
 }
 
 // outcomeOf says what came of change i.

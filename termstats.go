@@ -83,7 +83,8 @@ type WorkerStats struct {
 	Stuck int `json:"stuck"`
 }
 
-// InstanceStats counts instances of tasks.
+// InstanceStats counts instances of tasks. A term that ended before it could
+// plan has those of the term before; where there was none, all is missing.
 type InstanceStats struct {
 	// Wanted is the sum of the expected tasks' instances.
 	Wanted int `json:"wanted"`

@@ -125,7 +125,7 @@ func (p *Planner) emit() {
 // draining workers come first, and of those between open workers only such as
 // make the spread no worse, at the loads that there are by then.
 //
-// There is always one of these. Let l be the loads before the moves and f those
+// Without Bounds there is always one of these. Let l be the loads before the moves and f those
 // after. The sum over all moves of l(from) − l(to) is the sum over the workers
 // of l·(l − f), which is half of (Σl² − Σf² + Σ(l − f)²). Since no spread has
 // smaller squares than f, this is above zero while l differs from f; so some

@@ -238,7 +238,8 @@ func (o *outcome) distance() (g gap, err error) {
 	return g, g.accept()
 }
 
-// The gaps that are accepted, measured over millions of problems.
+// The gaps that are accepted, measured over millions of problems. Of Adds, one
+// in ten may be more than needed on top.
 const (
 	acceptPlaced  = 0
 	acceptDepth   = 0
@@ -255,7 +256,7 @@ func (g gap) accept() error {
 		return fmt.Errorf("P1: first copies do not come first: %d deeper than needed", g.depth)
 	case g.squares > acceptSquares:
 		return fmt.Errorf("P2: the sum of squared loads could be less by %d", g.squares)
-	case g.given > acceptGiven || g.overall > acceptOverall:
+	case g.given > acceptGiven+g.adds/10 || g.overall > acceptOverall+g.adds/10:
 		return fmt.Errorf("P3: %d adds, %d less are enough with the same copies, %d less with the best", g.adds, g.given, g.overall)
 	}
 	return nil

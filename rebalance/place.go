@@ -53,28 +53,23 @@ func (p *Planner) place() {
 // some copy.
 func (p *Planner) deal() (conflicts bool) {
 	p.units = p.units[:0]
-	tier := p.scratch[:0]
+	tier := p.tier[:0]
 	for _, x := range p.pending {
 		conflicts = conflicts || x.copies > 1 || p.tasks[x.task].open > 0
 		p.units = append(p.units, x.task)
+		if x.copies > 1 {
+			tier = append(tier, x)
+		}
 	}
-	for copies := int32(2); ; copies++ {
-		tier = tier[:0]
-		for _, x := range p.pending {
-			if x.copies >= copies {
-				tier = append(tier, x.task)
-			}
-		}
-		if len(tier) == 0 {
-			break
-		}
+	p.tier = tier
+	for copies := int32(2); len(tier) > 0; copies++ {
 		n := len(tier)
 		step := stride(n, int(copies))
 		for i, at := 0, 0; i < n; i, at = i+1, (at+step)%n {
-			p.units = append(p.units, tier[at])
+			p.units = append(p.units, tier[at].task)
 		}
+		tier = slices.DeleteFunc(tier, func(x pending) bool { return x.copies == copies })
 	}
-	p.scratch = tier
 	p.left = p.units
 	return conflicts
 }

@@ -46,7 +46,7 @@ type Planner struct {
 	pending   []pending // what has no place yet
 	units     []int32   // the same, copy by copy
 	left      []int32   // those of units without a place
-	scratch   []int32
+	tier      []pending
 	levelled  []int32 // closed workers
 	rooms     []int32
 	movable   []int32

@@ -150,16 +150,14 @@ func (o *outcome) kind() error {
 
 // slackCalls is how many calls more than the moves of an unlimited plan divided
 // by the budget it may take until nothing is left to do, where the plan need
-// not have the fewest moves. Elsewhere it may take none.
-const slackCalls = 2
+// not have the fewest moves; a tenth of the expected calls comes on top.
+// Elsewhere it may take none.
+const slackCalls = 3
 
 // settle checks P6: it plans again on the result until nothing changes, and
 // returns how many calls that took beyond the expected.
 func (o *outcome) settle(used *rebalance.Planner) (extra int, err error) {
 	limit, slack := 1, 0
-	if !o.plain() && o.pr.MaxMoves >= 0 {
-		slack = slackCalls
-	}
 	if o.pr.MaxMoves >= 0 {
 		free := *o.pr
 		free.MaxMoves = rebalance.NoLimit
@@ -175,6 +173,9 @@ func (o *outcome) settle(used *rebalance.Planner) (extra int, err error) {
 		}
 		if o.pr.MaxMoves > 0 {
 			limit = max(1, (plan.Moves+o.pr.MaxMoves-1)/o.pr.MaxMoves)
+		}
+		if !o.plain() {
+			slack = slackCalls + limit/10
 		}
 	}
 	now := o

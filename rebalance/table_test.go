@@ -269,6 +269,53 @@ func TestP2_AClosedWorkerKeepsItsShareAndLosesTheRest(t *testing.T) {
 	require.Equal(t, 2, plan.Moves)
 }
 
+// Problems that were planned wrongly once.
+func TestP_OnceWrong(t *testing.T) {
+	t.Parallel()
+	open := func(n int) []rebalance.State { return make([]rebalance.State, n) }
+	for name, pr := range map[string]rebalance.Problem{
+		"bounds that are none": {
+			Want: []int32{1, 2, 2}, States: open(2), Held: [][]int32{{}, {0, 2}}, Bounds: []int32{-2, -1}, MaxMoves: noLimit,
+		},
+		"unstable with a closed worker and a bound": {
+			Want: []int32{1, 1, 2}, States: []rebalance.State{rebalance.Closed, 0, 0}, Held: [][]int32{{2, 1, 0}, nil, nil},
+			Bounds: []int32{-1, -1, 0}, MaxMoves: noLimit,
+		},
+		"unstable beyond a bound": {
+			Want: []int32{1, 1, 2, 1, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2}, States: open(2),
+			Held:   [][]int32{{}, {6, 14, 8, 3, 4, 12, 7, 5, 11, 15, 9, 13, 0, 17, 2, 1, 10, 18}},
+			Bounds: []int32{-1, 17}, MaxMoves: noLimit,
+		},
+		"a lower bound above the minimum": {
+			Want: []int32{1, 2, 4, 1}, States: open(4), Held: [][]int32{{3, 1}, {0, 1}, {}, {}}, MaxMoves: noLimit,
+		},
+		"uneven with forbidden pairs": {
+			Want: []int32{1, 2, 2, 3}, States: open(4), Held: [][]int32{{}, {1, 0}, {0}, {1, 2}},
+			Forbidden: []rebalance.Pair{{Task: 2, Worker: 1}, {Task: 0, Worker: 1}, {Task: 3, Worker: 1}}, MaxMoves: noLimit,
+		},
+		"stuck with a budget and a closed worker": {
+			Want: []int32{1, 1, 1, 2, 1, 1, 2, 1, 1, 1}, States: []rebalance.State{rebalance.Closed, 0, 0},
+			Held: [][]int32{{3, 5, 6, 7, 8, 9}, nil, nil},
+			Forbidden: []rebalance.Pair{
+				{Task: 0, Worker: 1},
+				{Task: 1, Worker: 1},
+				{Task: 2, Worker: 1},
+				{Task: 3, Worker: 1},
+				{Task: 4, Worker: 1},
+				{Task: 5, Worker: 1},
+				{Task: 6, Worker: 1},
+				{Task: 7, Worker: 1},
+			},
+			MaxMoves: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			planned(t, &pr)
+		})
+	}
+}
+
 // Every problem of a few workers and tasks, with every state of the workers
 // where there are few enough.
 func TestP_EverySmallProblem(t *testing.T) {

@@ -24,7 +24,10 @@ func (m *Machine) CloseBack() {
 // wakeAll has every queue looked at once more.
 func (m *Machine) wakeAll() {
 	for w := range m.workers {
-		m.hunger(int32(w))
+		for s := &m.workers[w]; !s.parked.empty(); {
+			i := s.parked.pop()
+			m.drop(i, m.mayBeginMove(&m.changes[i]))
+		}
 		m.prune(int32(w))
 		m.wake(int32(w))
 	}

@@ -17,6 +17,8 @@
 // nowhere else or has run. If it takes it, it is open again, and what had been
 // held against it, task by task, is forgotten.
 //
+// What could have been tried again for 64 terms is forgotten.
+//
 // A start that failed but turns out to have happened did not fail: the task is
 // in the worker's list.
 package standing

@@ -12,6 +12,9 @@ import (
 // maxBackoff bounds for how many terms a failure has its pair avoided.
 const maxBackoff = 64
 
+// Lifetime is how many terms apart Expire is worth a call.
+const Lifetime = maxBackoff
+
 // Pair is a task and a worker.
 type Pair struct {
 	Task   int32
@@ -175,6 +178,16 @@ func (b *Book) FailedElsewhere(p Pair) bool {
 	return elsewhere > 0
 }
 
+// Expire drops what is held against pairs that could have been tried again for
+// as many terms as the longest failure is held against them.
+func (b *Book) Expire(term uint64) {
+	for p, r := range b.pairs {
+		if r.Until+maxBackoff < term {
+			b.forget(p)
+		}
+	}
+}
+
 // ForgetWorkers drops what is held against the workers that are gone.
 func (b *Book) ForgetWorkers(gone func(worker uint64) bool) {
 	maps.DeleteFunc(b.workers, func(w uint64, _ *Record) bool { return gone(w) })
@@ -204,11 +217,17 @@ func (b *Book) Tasks(f func(task int32)) {
 // Pairs yields the pairs avoided in the term, by worker and then by task.
 func (b *Book) Pairs(term uint64) iter.Seq2[Pair, Record] {
 	return func(yield func(Pair, Record) bool) {
-		keys := slices.SortedFunc(maps.Keys(b.pairs), func(p, q Pair) int {
+		var avoided []Pair
+		for p, r := range b.pairs {
+			if r.Until > term {
+				avoided = append(avoided, p)
+			}
+		}
+		slices.SortFunc(avoided, func(p, q Pair) int {
 			return cmp.Or(cmp.Compare(p.Worker, q.Worker), cmp.Compare(p.Task, q.Task))
 		})
-		for _, p := range keys {
-			if r := b.pairs[p]; r.Until > term && !yield(p, *r) {
+		for _, p := range avoided {
+			if !yield(p, *b.pairs[p]) {
 				return
 			}
 		}
