@@ -31,7 +31,8 @@ func (p *Planner) place() {
 	if len(p.pending) == 0 {
 		return
 	}
-	conflicts := p.deal() || len(p.Forbidden) > 0
+	p.placeWide()
+	conflicts := p.deal() || len(p.Forbidden) > 0 || len(p.adds) > 0
 	for _, w := range p.open {
 		if len(p.left) == 0 {
 			break
@@ -44,6 +45,56 @@ func (p *Planner) place() {
 	if len(p.pending) > 0 {
 		p.unstick()
 	}
+}
+
+// placeWide places tasks that lack a copy on most of the workers with room, such
+// as those that run everywhere: each on the workers with the most room. If they
+// waited for their turn, most workers would be full by then.
+//
+// O(n) where there are any, and O(w · log w) for each, which is little more than
+// it has copies.
+func (p *Planner) placeWide() {
+	takers := p.scratch[:0]
+	for _, w := range p.open {
+		if p.room(w) > 0 {
+			takers = append(takers, w)
+		}
+	}
+	p.scratch = takers
+	isWide := func(x pending) bool { return x.copies > 1 && 2*int(x.copies) > len(takers) }
+	if !slices.ContainsFunc(p.pending, isWide) {
+		return
+	}
+	wide := p.mark()
+	for _, x := range p.pending {
+		if isWide(x) {
+			p.marks[x.task] = wide
+		}
+	}
+	p.index.build(p, p.marked(wide))
+	for i := range p.pending {
+		x := &p.pending[i]
+		if !isWide(*x) {
+			continue
+		}
+		slices.SortStableFunc(takers, func(v, w int32) int { return int(p.room(w) - p.room(v)) })
+		for _, w := range takers {
+			if x.copies > 0 && p.room(w) > 0 && !p.index.blocks(x.task, w) {
+				p.gain(x.task, w)
+				x.copies--
+			}
+		}
+	}
+	p.pending = slices.DeleteFunc(p.pending, func(x pending) bool { return x.copies == 0 })
+}
+
+// marked returns a function that says which tasks bear a mark now.
+func (p *Planner) marked(round uint32) func(t int32) bool {
+	p.chosen = sized(p.chosen, len(p.Want))
+	for t := range p.chosen {
+		p.chosen[t] = p.marks[t] == round
+	}
+	return func(t int32) bool { return p.chosen[t] }
 }
 
 // deal lists each pending copy by itself: the first of every task, in order,
@@ -138,11 +189,7 @@ func (p *Planner) unstick() {
 	for _, a := range p.adds {
 		p.marks[a.task] = involved
 	}
-	wanted := make([]bool, len(p.Want))
-	for t := range wanted {
-		wanted[t] = p.marks[t] == involved
-	}
-	p.index.build(p, func(t int32) bool { return wanted[t] })
+	p.index.build(p, p.marked(involved))
 	for success := true; success; {
 		success = false
 		p.search.begin(p)

@@ -47,6 +47,8 @@ type Planner struct {
 	units     []int32   // the same, copy by copy
 	left      []int32   // those of units without a place
 	tier      []pending
+	scratch   []int32
+	chosen    []bool
 	levelled  []int32 // closed workers
 	rooms     []int32
 	movable   []int32
