@@ -77,7 +77,7 @@ type worker[W, T comparable] struct {
 	// while acked is empty.
 	runs     []int32
 	acked    []Write[T] // those writes, oldest first; only ever appended to
-	ackedIDs []int32    // the numbers of their tasks
+	ackedIDs []int32    // the numbers of their tasks; nil once it is lost
 	// maybe holds the starts sent since the last answer that were neither
 	// acknowledged nor certainly refused.
 	maybe []int32
@@ -256,7 +256,7 @@ func (f *fleet[W, T]) lose(w *worker[W, T]) {
 		}
 	}
 	w.state = Lost
-	w.runs, w.maybe = nil, nil
+	w.runs, w.maybe, w.ackedIDs = nil, nil, nil
 }
 
 // judge decides which silent workers are lost (T4), unless so many are silent
@@ -334,7 +334,7 @@ func (w *worker[W, T]) didStop(id int32, name T) {
 // so that a worker that loses most of what it has costs one pass, not one for
 // each.
 func (f *fleet[W, T]) settle(w *worker[W, T]) {
-	if len(w.acked) == 0 {
+	if len(w.ackedIDs) == 0 {
 		return
 	}
 	// The last write for a task decides. What stops is stamped with one round,

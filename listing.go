@@ -192,7 +192,7 @@ func (l *listing[W, T]) work(i int) {
 		list, err := l.o.callList(l.ctx, l.workers[i].name)
 		at := time.Now()
 		if err != nil && l.ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", ErrSilent, context.Cause(l.ctx))
+			err = fmt.Errorf("%w: %w", ErrSilent, err)
 		}
 		i, ok = l.finish(i, answer[T]{asked: true, list: list, err: err, at: at, took: at.Sub(started)})
 	}

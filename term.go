@@ -43,9 +43,10 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 }
 
 // Plan returns what a term would do now, with the reasons, and writes nothing.
-// It lists all workers, without the identity of a term, so it fences nobody,
-// and waits for a term under way first. It changes nothing that later terms
-// build on. If some workers did not answer the plan is what a term would do
+// It asks the workers for which a term would wait, without the identity of a
+// term, so it fences nobody; those that were silent in the last term are silent
+// here too. It waits for a term under way first, and changes nothing that later
+// terms build on. If some workers did not answer the plan is what a term would do
 // all the same, and the error a [*TermError] that names them.
 func (o *Orchestrator[W, T]) Plan(ctx context.Context) (Plan[W, T], error) {
 	if err := o.takeTurn(ctx); err != nil {
