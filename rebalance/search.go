@@ -16,6 +16,11 @@ type search struct {
 	place     []int32  // by worker: its place in unvisited, or None
 	unvisited []int32  // open workers
 	extras    bool     // every worker with an extra unit was visited
+
+	// How far the adds and the copies of tasks with too many have been gone
+	// through on each worker: what was passed leads nowhere in this round.
+	adds   []int32
+	copies []int32
 }
 
 func (s *search) begin(p *Planner) {
@@ -30,6 +35,8 @@ func (s *search) begin(p *Planner) {
 	for i, w := range p.open {
 		s.place[w] = int32(i)
 	}
+	s.adds = append(s.adds[:0], p.addHead...)
+	s.copies = sized(s.copies, len(p.States))
 }
 
 func (s *search) visit(w int32) {
@@ -63,15 +70,19 @@ func (s *search) collapse(t int32) { s.tasks[t] = 0 }
 // of a task with too many is kept elsewhere, or w gets the extra unit of
 // another.
 func (p *Planner) vacate(w int32) bool {
-	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
-		if a := p.adds[i-1]; a.worker == w && p.findPlace(a.task) {
-			p.undo(i-1, w)
+	for at := &p.search.adds[w]; *at > 0; {
+		i := *at - 1
+		a := p.adds[i]
+		*at = a.next
+		if a.worker == w && p.findPlace(a.task) {
+			p.undo(i, w)
 			return true
 		}
 	}
 	copies := p.overs.of(w)
-	for i := range copies {
-		c := &copies[i]
+	for at := &p.search.copies[w]; int(*at) < len(copies); {
+		c := &copies[*at]
+		*at++
 		if p.flags[c.position] == kept && p.search.expand(c.task) && p.keepElsewhere(c.task) {
 			p.lose(w, c.position)
 			return true
