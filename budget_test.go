@@ -189,6 +189,28 @@ func TestT10_ProbesCount(t *testing.T) {
 	})
 }
 
+// A probe that drains is a move like any other.
+func TestT10_ProbesThatDrainCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1, orchestrator.WithMaxMoves(2))
+		f.expect(8)
+		f.term()
+		f.join("w2", "w3", "w4")
+		require.NoError(t, f.DrainWorker("w1"))
+		f.failAdds(errRejected, "w2", "w3", "w4")
+		for len(f.avoidedWorkers()) < 3 {
+			f.failingTerm()
+		}
+		f.Refuse(nil)
+		for range 30 {
+			f.term()
+			require.LessOrEqual(t, len(f.moves()), 2)
+		}
+		require.Zero(t, f.loads()[0])
+		f.requireSettled()
+	})
+}
+
 // From any start, with any budget: no term moves more than it may, no move
 // makes the spread worse, and after ⌈moves/n⌉ terms there is nothing left.
 func TestT10_RepeatedTermsConverge(t *testing.T) {

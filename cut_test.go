@@ -320,3 +320,31 @@ func TestT6_DoneWhileWaitingForItsTurn(t *testing.T) {
 		require.NoError(t, <-first)
 	})
 }
+
+// A term that ended before it could plan gives no false all-clear: it counts
+// what the term before it did, and where there was none, all is missing.
+func TestT6_StatisticsOfACutTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.run("w1", "a b")
+		f.expect(10)
+		cut := func() orchestrator.TermStats {
+			f.Hang("w2")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorIs(t, f.NextTerm(ctx), context.DeadlineExceeded)
+			f.Heal()
+			stats := f.LastPlan().Stats
+			require.True(t, stats.Cut)
+			return stats
+		}
+		require.Equal(t, orchestrator.InstanceStats{Wanted: 10, Missing: 10}, cut().Instances)
+
+		f.failAdds(errRejected, "w2")
+		f.failingTerm()
+		whole := f.LastPlan().Stats
+		require.Positive(t, whole.Instances.Missing)
+		require.Equal(t, whole.Instances, cut().Instances)
+		require.Equal(t, whole.Spread, cut().Spread)
+	})
+}

@@ -169,6 +169,39 @@ func TestT11_TheCauseComesFirst(t *testing.T) {
 	})
 }
 
+// A deposed leader sends nothing more, and says of every change whether it had
+// begun: of those that were waiting for their turn no outcome is unknown.
+func TestT11_WhatADeposedLeaderDidNotBegin(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(40)
+		f.term()
+		f.join("w5")
+		f.forget()
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpRemove {
+				return orchestrator.ErrDeposed
+			}
+			return nil
+		})
+		require.ErrorIs(t, f.NextTerm(t.Context()), orchestrator.ErrDeposed)
+		begun := make(map[string]bool)
+		for _, c := range f.sent(orchestrator.OpRemove) {
+			begun[c.Task] = true
+		}
+		require.Len(t, f.LastPlan().Changes, 8)
+		for _, c := range f.LastPlan().Changes {
+			if begun[c.Task] {
+				require.Equal(t, orchestrator.OutcomeUnknown, c.Outcome)
+				require.ErrorIs(t, c.Err, orchestrator.ErrDeposed)
+			} else {
+				require.Equal(t, orchestrator.OutcomeSkipped, c.Outcome)
+				require.ErrorIs(t, c.Err, orchestrator.ErrSkipped)
+			}
+		}
+	})
+}
+
 // However much fails, the text stays short.
 func TestT11_TheTextIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

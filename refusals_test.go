@@ -656,3 +656,73 @@ func TestT9_ClosedForTasksThatAreGone(t *testing.T) {
 		require.Equal(t, []int{3, 3}, f.loads())
 	})
 }
+
+// What waits on a draining worker, because nobody else is open, is a probe too:
+// newcomers that failed while they were starting up get their share after all.
+func TestT9_DrainOntoAWorkerOnProbation(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n, " replaced"), func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, n)
+				f.expect(12)
+				f.term()
+				old := f.workers
+				fresh := names("new", n)
+				f.join(fresh...)
+				for _, name := range old {
+					require.NoError(t, f.DrainWorker(name))
+				}
+				f.failAdds(errRejected, fresh...)
+				f.failingTerm()
+				require.Equal(t, fresh, f.avoidedWorkers())
+				f.Refuse(nil)
+				f.term() // their backoff
+
+				f.forget()
+				f.term()
+				for _, name := range fresh {
+					require.Len(t, f.addsTo(name), 1, "the probe")
+				}
+				require.Empty(t, f.LastPlan().Avoided)
+				for _, c := range f.LastPlan().Changes {
+					require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonDrain}, c.Kind)
+				}
+				require.Len(t, f.waitingFor(orchestrator.ReasonNoWorker), 12-n, "the rest")
+
+				f.term()
+				for i, load := range f.loads() {
+					require.Equal(t, []int{0, 12 / n}[i/n], load)
+				}
+				f.requireNeverTwice()
+				f.requireSettled()
+			})
+		})
+	}
+}
+
+// What was held against a pair is forgotten when it could have been tried again
+// for long: the next failure is a first one.
+func TestT9_OldFailuresAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(2)
+		f.term()
+		require.NoError(t, f.AddTask("picky"))
+		f.Refuse(func(op orchestrator.Op, worker, task string) error {
+			if op == orchestrator.OpAdd && worker == "w1" && task == "picky" {
+				return errRejected
+			}
+			return nil
+		})
+		f.failingTerm()
+		for range 2 * 64 { // the longest backoff, and as long again
+			f.term()
+		}
+		require.Equal(t, []string{"w2"}, f.Running("picky"))
+		f.Kill("w2")
+		f.RemoveWorker("w2")
+		f.failingTerm()
+		require.Len(t, f.avoidedPairs(), 1)
+		require.Equal(t, 1, f.avoidedPairs()[0].Failures)
+	})
+}

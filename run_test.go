@@ -399,6 +399,42 @@ func TestT14_EndsWhatLingers(t *testing.T) {
 	})
 }
 
+// Run, as it ends, leaves the term or Plan of another goroutine alone, and does
+// not wait for those that begin after it.
+func TestT14_RunEndsBesideANextTerm(t *testing.T) {
+	for name, neighbour := range map[string]func(*fleet) error{
+		"a term": func(f *fleet) error { return f.NextTerm(f.t.Context()) },
+		"a plan": func(f *fleet) error { _, err := f.Plan(f.t.Context()); return err },
+		"terms without end": func(f *fleet) error {
+			for range 20 {
+				if err := f.NextTerm(f.t.Context()); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, _, stop := running(t, 2, time.Hour, orchestrator.WithGracePeriod(0))
+				f.expect(10)
+				time.Sleep(time.Second)
+				f.forget()
+				f.Slow(2*time.Second, f.workers...)
+				result := make(chan error, 1)
+				go func() { result <- neighbour(f) }()
+				time.Sleep(time.Second)
+				var err error
+				require.LessOrEqual(t, took(func() { err = stop(errShutdown) }), time.Second)
+				require.Equal(t, errShutdown, err)
+				require.NoError(t, <-result, "nobody was silent")
+				require.Empty(t, f.writes())
+				f.requireNeverTwice()
+			})
+		})
+	}
+}
+
 // So are the writes of a leader that learns in the middle of them that it is
 // deposed.
 func TestT14_EndsTheWritesOfADeposedLeader(t *testing.T) {

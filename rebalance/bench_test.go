@@ -127,6 +127,22 @@ func BenchmarkCrowded(b *testing.B) {
 	b.Run("plan/tenth_lost", func(b *testing.B) { bench(b, without(even(900_000, workers, workers-10), workers/10)) })
 }
 
+// BenchmarkDaemon starts fleets in which some tasks run everywhere, from
+// nothing. Where there are many more workers it must not take many more times
+// as long for each start.
+func BenchmarkDaemon(b *testing.B) {
+	for _, size := range []struct{ tasks, workers int }{{100_000, 1_000}, {200_000, 2_000}} {
+		for _, n := range []int{0, 1, 5} {
+			b.Run(fmt.Sprintf("%dx%d/%d", size.tasks, size.workers, n), func(b *testing.B) {
+				pr := daemons(size.tasks, size.workers, n)
+				bench(b, pr)
+				starts := size.tasks + n*size.workers
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*starts), "ns/start")
+			})
+		}
+	}
+}
+
 // bench plans a problem over and over with one planner.
 func bench(b *testing.B, pr *rebalance.Problem) {
 	b.Helper()

@@ -1,6 +1,7 @@
 package rebalance_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -269,6 +270,33 @@ func TestP2_AClosedWorkerKeepsItsShareAndLosesTheRest(t *testing.T) {
 	require.Equal(t, 2, plan.Moves)
 }
 
+// A task that runs everywhere costs no more starts than it has copies, beside
+// tasks that fill the workers up to their shares.
+func TestP3_DaemonsAmongSingleCopies(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ tasks, workers, daemons int }{{100, 4, 1}, {101, 4, 2}, {30, 10, 3}, {200, 20, 1}, {203, 20, 5}} {
+		t.Run(fmt.Sprintf("%dx%d, %d daemons", c.tasks, c.workers, c.daemons), func(t *testing.T) {
+			t.Parallel()
+			pr := daemons(c.tasks, c.workers, c.daemons)
+			starts := c.tasks + c.daemons*c.workers
+			plan := planned(t, pr)
+			require.Equal(t, starts, plan.Adds)
+			require.Equal(t, starts, plan.LowerBound)
+			require.Empty(t, plan.Unplaced)
+		})
+	}
+}
+
+// daemons is a fleet that runs nothing yet, and some of whose tasks shall run
+// everywhere.
+func daemons(tasks, workers, daemons int) *rebalance.Problem {
+	pr := without(fleet(tasks+daemons, 1, workers, workers), workers)
+	for t := range daemons {
+		pr.Want[t] = int32(workers)
+	}
+	return pr
+}
+
 // Problems that were planned wrongly once.
 func TestP_OnceWrong(t *testing.T) {
 	t.Parallel()
@@ -462,6 +490,7 @@ func TestP6_ASteadyCallAllocatesNothing(t *testing.T) {
 		{"forbidden", func(pr *rebalance.Problem) { pr.Forbidden = []rebalance.Pair{{1, 0}, {0, 1}} }},
 		{"bounds", func(pr *rebalance.Problem) { pr.Bounds = []int32{-1, 200, 300, 100, -1, -1, -1, -1, -1, -1} }},
 		{"a worker joins", func(pr *rebalance.Problem) { pr.Held[3] = nil }},
+		{"a daemon is new", func(pr *rebalance.Problem) { pr.Want[0], pr.Held = 10, make([][]int32, 10) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pr := fleet(1000, 1, 10, 0)

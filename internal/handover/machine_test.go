@@ -225,6 +225,39 @@ func TestClosedWindows(t *testing.T) {
 	require.True(t, m.Over())
 }
 
+// Moves that wait for their receiver to prove itself do so in vain when the
+// window closes: each is dropped at once, and says why.
+func TestClosedWindowsDropParkedMoves(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		close func(*handover.Machine)
+		why   handover.Skip
+	}{
+		{"begin", (*handover.Machine).CloseBegin, handover.WindowClosed},
+		{"second", (*handover.Machine).CloseSecond, handover.WindowClosed},
+		{"back", (*handover.Machine).CloseBack, handover.TermEnded},
+	} {
+		for _, batch := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.name, ", batches ", batch), func(t *testing.T) {
+				changes := []handover.Change{move(0, 0, 3), move(1, 1, 3), move(2, 1, 3), move(3, 2, 3)}
+				m := handover.New(changes, 4, order(4), batch)
+				call, ok := m.Next()
+				require.True(t, ok)
+				_, ok = m.Next()
+				require.False(t, ok, "the receiver has proved nothing yet")
+				c.close(m)
+				for i := range changes[1:] {
+					out, why := m.Outcome(i + 1)
+					require.Equal(t, handover.OutSkipped, out)
+					require.Equal(t, c.why, why)
+				}
+				m.Done(call, []handover.Answer{handover.Refused}, false, false)
+				require.True(t, m.Over())
+			})
+		}
+	}
+}
+
 // TestRandom drives machines through random changes, answers, timeouts and
 // closing windows, and checks after every step what the package promises.
 func TestRandom(t *testing.T) {

@@ -229,6 +229,34 @@ func TestBook_AStartThatHappenedDidNotFail(t *testing.T) {
 	require.True(t, b.Empty())
 }
 
+// A failure is forgotten once its pair could have been tried again for 64 terms.
+func TestBook_Expire(t *testing.T) {
+	b := standing.New()
+	b.Learn(1, []standing.Start{failed(7, 1), failed(8, 1)}, yes, no)
+	b.Learn(3, []standing.Start{failed(8, 1)}, yes, no)
+	b.Expire(3 + 64)
+	require.Equal(t, []int32{7, 8}, tasks(b))
+	b.Expire(3 + 65)
+	require.Equal(t, []int32{8}, tasks(b))
+	require.True(t, b.Has(pair(8, 1)))
+	require.True(t, b.Concerns(1))
+	b.Expire(6 + 65)
+	require.True(t, b.Empty())
+	require.False(t, b.Concerns(1))
+}
+
+// What may be tried again costs the listing of what may not nothing but a look.
+func TestBook_OldPairsAreNotSorted(t *testing.T) {
+	allocs := func(pairs int32) float64 {
+		b := standing.New()
+		for task := range pairs {
+			b.Learn(1, []standing.Start{failed(task, 1)}, yes, no)
+		}
+		return testing.AllocsPerRun(10, func() { require.Empty(t, avoided(b, 3)) })
+	}
+	require.Equal(t, allocs(0), allocs(1000)) //nolint:testifylint // whole numbers
+}
+
 func TestBook_Forget(t *testing.T) {
 	setUp := func() *standing.Book {
 		b := standing.New()
