@@ -64,6 +64,9 @@ type worker[W, T comparable] struct {
 	// patience says that a term waits for its answer: it answered last term, or
 	// has since, or is new.
 	patience bool
+	// missed says that it was asked since its last answer and gave none: who was
+	// not asked cannot be lost.
+	missed bool
 	// asked is the number of the term that last asked it, and answered that of
 	// the one it last answered.
 	asked, answered uint64
@@ -154,7 +157,7 @@ func (f *fleet[W, T]) heard(w *worker[W, T], list []T, term uint64, at time.Time
 		}
 	}
 	w.list, w.acked, w.ackedIDs, w.maybe = list, nil, nil, nil
-	w.heard, w.patience, w.since, w.answered = true, true, at, term
+	w.heard, w.patience, w.missed, w.since, w.answered = true, true, false, at, term
 	w.state, w.err = Answering, nil
 }
 
@@ -239,9 +242,11 @@ func (f *fleet[W, T]) nextRound() uint32 {
 	return f.round
 }
 
-// silent says that a worker did not answer this term.
-func (f *fleet[W, T]) silent(w *worker[W, T], err error) {
+// silent says that a worker did not answer this term. missed says that it could
+// have.
+func (f *fleet[W, T]) silent(w *worker[W, T], missed bool, err error) {
 	w.patience = false
+	w.missed = w.missed || missed
 	w.err = err
 	if w.state != Lost {
 		w.state = Silent
@@ -297,7 +302,7 @@ func (f *fleet[W, T]) judge(now time.Time, cfg *config) (lost []*worker[W, T], m
 		return nil, massLoss
 	}
 	for _, w := range f.workers {
-		if w.state == Silent && now.Sub(w.since) >= grace {
+		if w.state == Silent && w.missed && now.Sub(w.since) >= grace {
 			f.lose(w)
 			lost = append(lost, w)
 		}

@@ -152,8 +152,9 @@ func WithConcurrency(n int) Option {
 }
 
 // WithGracePeriod sets how long a worker may be silent, counted from its last
-// answer, before it is lost and its tasks are started elsewhere. The default
-// is three communicator timeouts. 0 means that a silent worker is lost at
+// answer, before it is lost and its tasks are started elsewhere. It should be
+// longer than two terms are apart: else a single answer that comes too late is
+// enough. The default is three communicator timeouts. 0 means that a silent worker is lost at
 // once, [HoldUntilRemoved] that it never is. It must not be negative.
 func WithGracePeriod(d time.Duration) Option {
 	return option(func(c *config) error {

@@ -28,11 +28,9 @@ func (d *decider[W, T]) probe(maxMoves int) {
 			continue
 		}
 		planned := len(d.out.changes)
-		at, ok := d.probeOf(int32(i), d.mayTake(w, false), taken, maxMoves < 0 || moves < maxMoves)
-		if !ok && !d.anyOpen() {
-			// Everybody failed, so tasks have failed elsewhere too: whoever is to
-			// blame, somebody has to begin.
-			at, ok = d.probeOf(int32(i), d.mayTake(w, true), taken, maxMoves < 0 || moves < maxMoves)
+		at, ok := 0, false
+		for trust := failedNowhereElse; !ok && trust <= d.leastTrust(); trust++ {
+			at, ok = d.probeOf(int32(i), d.mayTake(w, trust), taken, maxMoves < 0 || moves < maxMoves)
 		}
 		if ok && len(d.out.changes) > planned && d.out.changes[at].kind().Op == Move {
 			moves++
@@ -64,14 +62,28 @@ func (d *decider[W, T]) probeOf(i int32, may func(int32) bool, taken map[int]boo
 	return d.spare(i, may)
 }
 
-// anyOpen says whether any worker is open to tasks.
-func (d *decider[W, T]) anyOpen() bool {
-	return slices.Contains(d.problem.States, rebalance.Open)
+// trust is how sure it has to be that a probe's failure would be the worker's.
+type trust int
+
+const (
+	failedNowhereElse trust = iota
+	hasRun                  // it did once, so it can
+	anything
+)
+
+// leastTrust is what a probe may come down to. Where no worker is open everybody
+// has failed, and so, perhaps, has every task: whoever is to blame, somebody has
+// to begin.
+func (d *decider[W, T]) leastTrust() trust {
+	if slices.Contains(d.problem.States, rebalance.Open) {
+		return hasRun
+	}
+	return anything
 }
 
-// mayTake returns a function that says which tasks may be w's probe: any that
-// is not avoided there, or only one whose failure would be w's.
-func (d *decider[W, T]) mayTake(w *worker[W, T], anything bool) func(task int32) bool {
+// mayTake returns a function that says which tasks may be w's probe: none that
+// it runs or that is avoided there.
+func (d *decider[W, T]) mayTake(w *worker[W, T], least trust) func(task int32) bool {
 	// The plan adds nothing to a closed worker, so what it does not run yet is
 	// not on its way there either.
 	runs := make(map[int32]bool, len(w.runs))
@@ -83,10 +95,12 @@ func (d *decider[W, T]) mayTake(w *worker[W, T], anything bool) func(task int32)
 		switch {
 		case runs[task] || d.book.Avoided(pair, d.term):
 			return false
-		case anything, d.fleet.flags[task]&taskSeen != 0:
-			return true
+		case least == failedNowhereElse:
+			return !d.book.FailedElsewhere(pair)
+		case least == hasRun:
+			return d.fleet.flags[task]&taskSeen != 0
 		}
-		return !d.book.FailedElsewhere(pair)
+		return true
 	}
 }
 

@@ -726,3 +726,30 @@ func TestT9_OldFailuresAreForgotten(t *testing.T) {
 		require.Equal(t, 1, f.avoidedPairs()[0].Failures)
 	})
 }
+
+// A task that ran once, and now fails wherever it comes, keeps nobody from
+// starting others: after its first failure it is the task that looks bad.
+func TestT9_ATaskThatTurnsPoisonousStarvesNobody(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(20)
+		f.term()
+		f.Refuse(func(op orchestrator.Op, _, task string) error {
+			if op == orchestrator.OpAdd && task == "t1" {
+				return orchestrator.ErrRejected
+			}
+			return nil
+		})
+		f.Start(f.Running("t1")...) // restarted empty
+		for range 150 {
+			_ = f.NextTerm(t.Context())
+			require.LessOrEqual(t, f.LastPlan().Stats.Workers.Avoided, 1)
+		}
+		for i := range 40 {
+			name := fmt.Sprint("fresh", i)
+			require.NoError(t, f.AddTask(name))
+			_ = f.NextTerm(t.Context())
+			require.Len(t, f.Running(name), 1, "after one term")
+		}
+	})
+}

@@ -753,3 +753,26 @@ func TestT5_Loudly(t *testing.T) {
 		require.Contains(t, f.LastPlan().String(), "too many workers silent at once")
 	})
 }
+
+// As many workers as there may be calls begin to hang. The others are healthy,
+// and for a while nobody asks them: that is no silence of theirs.
+func TestT4_WhoWasNotAskedIsNotLost(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
+		t.Run(every.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 40, orchestrator.WithConcurrency(4))
+				f.expect(80)
+				f.term()
+				f.Hang("w1", "w2", "w3", "w4")
+				for range 40 {
+					time.Sleep(every)
+					_ = f.NextTerm(t.Context())
+					synctest.Wait()
+					for _, w := range f.LastActual()[4:] {
+						require.NotEqual(t, orchestrator.Lost, w.State, w.Name)
+					}
+				}
+			})
+		})
+	}
+}

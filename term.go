@@ -246,7 +246,7 @@ func (t *term[W, T]) unheard(answers []answer[T]) {
 		if w.state == Answering {
 			t.silenced = append(t.silenced, w)
 		}
-		t.fleet.silent(w, a.err)
+		t.fleet.silent(w, !errors.Is(a.err, errNoSlot), a.err)
 		t.failures = append(t.failures, &CallError[W, T]{Op: OpList, Worker: w.name, Err: a.err})
 	}
 }

@@ -85,5 +85,5 @@
 //
 // With [Problem.MaxMoves] the whole plan is made, and part of it carried out.
 // Every call leaves fewer moves to be made, and none makes the spread worse, so
-// repeated calls converge.
+// repeated calls converge. With Bounds they need not.
 package rebalance

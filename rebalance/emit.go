@@ -1,7 +1,5 @@
 package rebalance
 
-import "slices"
-
 // The last steps: from drops and adds to changes, and which moves are made now.
 
 // leftover empties the draining workers, but for copies that have nowhere to
@@ -9,8 +7,10 @@ import "slices"
 func (p *Planner) leftover() {
 	left := sized(p.cursor, len(p.Want)) // by task: copies without a place
 	p.cursor = left
+	full := p.mark()
 	for _, x := range p.pending {
 		left[x.task] = x.copies
+		p.marks[x.task] = full
 	}
 	if p.isConstrained() {
 		p.plan.LowerBound = p.plainBound(left)
@@ -28,7 +28,7 @@ func (p *Planner) leftover() {
 		if left[t] == 0 {
 			continue
 		}
-		why := p.why(int32(t))
+		why := p.why(int32(t), full)
 		waits := int32(0)
 		if p.has[Draining] {
 			waits = min(left[t], p.drained[t])
@@ -51,7 +51,7 @@ func (p *Planner) leftover() {
 			case p.flags[at] != kept:
 			case left[t] > 0:
 				left[t]--
-				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t)})
+				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t, full)})
 			default:
 				p.lose(int32(w), at)
 			}
@@ -59,12 +59,13 @@ func (p *Planner) leftover() {
 	}
 }
 
-// why says why a copy of t has no place.
-func (p *Planner) why(t int32) Why {
+// why says why a copy of t has no place. Tasks marked full have a place that is
+// full.
+func (p *Planner) why(t int32, full uint32) Why {
 	switch {
 	case len(p.open) == 0:
 		return NoOpenWorker
-	case slices.ContainsFunc(p.pending, func(x pending) bool { return x.task == t && x.copies > 0 }):
+	case p.marks[t] == full:
 		return Bounded
 	case int(p.places(t)) < len(p.open):
 		return WhyForbidden

@@ -47,21 +47,29 @@ func (p *Planner) place() {
 	}
 }
 
-// placeWide places tasks that lack a copy on most of the workers with room, such
-// as those that run everywhere: each on the workers with the most room. If they
-// waited for their turn, most workers would be full by then.
+// placeWide places tasks that lack a copy on so many of the workers with room
+// that it matters which: those that run on most of them, and those of which the
+// second and later copies are few beside the room that there is, but need one
+// worker each. Each goes to the workers with the most room. If they waited for
+// their turn, most workers would be full by then.
 //
-// O(n) where there are any, and O(w · log w) for each, which is little more than
-// it has copies.
+// O(n) where there are any, and O(w · log w) for each.
 func (p *Planner) placeWide() {
-	takers := p.scratch[:0]
+	takers, rooms, more := p.scratch[:0], 0, 0
 	for _, w := range p.open {
-		if p.room(w) > 0 {
+		if room := p.room(w); room > 0 {
 			takers = append(takers, w)
+			rooms += int(room)
 		}
 	}
 	p.scratch = takers
-	isWide := func(x pending) bool { return x.copies > 1 && 2*int(x.copies) > len(takers) }
+	for _, x := range p.pending {
+		more += int(x.copies - 1)
+	}
+	isWide := func(x pending) bool {
+		n := int(x.copies)
+		return n > 1 && (2*n > len(takers) || n*rooms > more*len(takers))
+	}
 	if !slices.ContainsFunc(p.pending, isWide) {
 		return
 	}

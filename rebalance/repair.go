@@ -28,9 +28,26 @@ func (p *Planner) repair() {
 		// is pending, so both are tried until neither helps.
 		changed = p.placeRest(&g)
 		p.byLoad(workers)
+		clear(g.dead)
 		for _, w := range workers {
+			if g.dead[w] {
+				continue
+			}
+			moved := false
 			for p.improve(&g, w) {
-				changed = true
+				changed, moved = true, true
+			}
+			if moved {
+				clear(g.dead)
+			}
+			// What w could reach to no avail leads those with no more than w
+			// nowhere either, until something moves.
+			if !p.hasBound(w, p.load[w]-1) {
+				for _, v := range g.reached {
+					if p.load[v] <= p.load[w] && !p.hasBound(v, p.load[v]-1) {
+						g.dead[v] = true
+					}
+				}
 			}
 		}
 	}
@@ -48,6 +65,9 @@ func (p *Planner) isEven() bool {
 // placeRest places what is pending, the first copies of all tasks before the
 // second ones, and reports whether there was a place for any.
 func (p *Planner) placeRest(g *graph) (placed bool) {
+	if !slices.ContainsFunc(p.open, func(w int32) bool { return !p.hasBound(w, p.load[w]) }) {
+		return false
+	}
 	have := func(x pending) int32 {
 		n := p.need[x.task] - x.copies
 		if p.has[Frozen] {
@@ -135,6 +155,7 @@ type graph struct {
 	round      uint32
 	tasks      []uint32 // by task: the round in which it was met
 	workers    []uint32
+	dead       []bool  // by worker: no path leads from it to one that has two less
 	taskFrom   []int32 // by task: the worker that gives it away, or None
 	workerFrom []int32 // by worker: the task that it gains, or None
 	reached    []int32 // workers, in order
@@ -147,6 +168,7 @@ type graph struct {
 func (g *graph) init(p *Planner) {
 	g.tasks = make([]uint32, len(p.Want))
 	g.taskFrom = make([]int32, len(p.Want))
+	g.dead = make([]bool, len(p.States))
 	g.workers = make([]uint32, len(p.States))
 	g.workerFrom = make([]int32, len(p.States))
 }
@@ -181,7 +203,7 @@ func (g *graph) spread(p *Planner) {
 		}
 	}
 	for {
-		for ; g.next < len(g.queue); g.next++ {
+		for ; g.next < len(g.queue) && len(g.unreached) > 0; g.next++ {
 			t := g.queue[g.next]
 			rest := g.unreached[:0]
 			for _, w := range g.unreached {
@@ -193,7 +215,7 @@ func (g *graph) spread(p *Planner) {
 			}
 			g.unreached = rest
 		}
-		if g.opened == len(g.reached) {
+		if g.opened == len(g.reached) || len(g.unreached) == 0 {
 			return
 		}
 		g.expand(p, g.reached[g.opened])

@@ -62,7 +62,9 @@ func WithConstLabels(labels prometheus.Labels) Option {
 func NewCollector(opts ...Option) *Collector {
 	var o options
 	for _, opt := range opts {
-		opt.apply(&o)
+		if opt != nil {
+			opt.apply(&o)
+		}
 	}
 	c := &Collector{
 		descs:     newDescs(o.constLabels),

@@ -10,8 +10,8 @@
 //
 // Who is to blame decides whether anything else is avoided too. It is the
 // worker, unless the worker runs something and the task has never been seen
-// running anywhere: then the task looks poisonous, and only the pair is
-// avoided. A worker to blame that also acknowledged no start in the same term
+// running anywhere, or failed elsewhere too: then the task looks poisonous, and
+// only the pair is avoided. A worker to blame that also acknowledged no start in the same term
 // is closed: it gets nothing more, for as many terms as a pair would be
 // avoided. Then it is on probation: it may be given one task that failed
 // nowhere else or has run. If it takes it, it is open again, and what had been

@@ -105,7 +105,7 @@ func (b *Book) Learn(term uint64, starts []Start, runs func(worker uint64) bool,
 			b.byWorker[s.Worker]++
 		}
 		r.fail(term, s.Err)
-		r.blamed = !runs(s.Worker) || seen(s.Task)
+		r.blamed = !runs(s.Worker) || seen(s.Task) && !b.FailedElsewhere(s.Pair)
 		if !r.blamed || succeeded[s.Worker] || closed[s.Worker] {
 			continue
 		}

@@ -183,7 +183,7 @@ func TestBook_AWorkerFailsOnceATerm(t *testing.T) {
 func TestBook_AWorkerIsOpenOnceItTakesATask(t *testing.T) {
 	b := standing.New()
 	// 1 is closed for 7 and 8, and the poison 9 is held against the pair alone.
-	b.Learn(1, []standing.Start{failed(7, 1), failed(8, 1), failed(9, 1), failed(7, 2)}, among[uint64](1, 2), among[int32](7, 8))
+	b.Learn(1, []standing.Start{failed(7, 1), failed(8, 1), failed(9, 1), failed(6, 2)}, among[uint64](1, 2), among[int32](6, 7, 8))
 	require.Equal(t, []string{"1", "2"}, closed(b, 2, 1, 2))
 
 	b.Learn(3, []standing.Start{succeeded(7, 1)}, yes, yes)
@@ -191,7 +191,16 @@ func TestBook_AWorkerIsOpenOnceItTakesATask(t *testing.T) {
 	require.False(t, b.Has(pair(7, 1)))
 	require.False(t, b.Has(pair(8, 1)), "what the worker was to blame for is forgotten")
 	require.True(t, b.Has(pair(9, 1)), "what the task was to blame for is not")
-	require.True(t, b.Has(pair(7, 2)), "nor is what others did")
+	require.True(t, b.Has(pair(6, 2)), "nor is what others did")
+}
+
+func TestBook_ATaskThatFailedElsewhereClosesNobodyElse(t *testing.T) {
+	b := standing.New()
+	b.Learn(1, []standing.Start{failed(7, 1)}, yes, yes)
+	b.Learn(2, []standing.Start{failed(7, 2)}, yes, yes)
+	require.Equal(t, []string{"1"}, closed(b, 2, 1, 2), "7 has run, and fails wherever it comes")
+	b.Learn(3, []standing.Start{failed(8, 2)}, yes, yes)
+	require.Equal(t, []string{"1?", "2"}, closed(b, 3, 1, 2), "8 failed nowhere else")
 }
 
 func TestBook_AFailedProbeDoublesTheBackoff(t *testing.T) {
