@@ -125,15 +125,13 @@ type Durations struct {
 	Sum   time.Duration `json:"sum_ns"`
 	// Buckets counts the durations up to each of [DurationBounds], and above
 	// the one before; longer ones are in Count only.
-	Buckets [durationBuckets]uint64 `json:"buckets"`
+	Buckets [16]uint64 `json:"buckets"`
 }
-
-const durationBuckets = 16
 
 // DurationBounds returns the upper bounds of the buckets of [Durations]: 0.5
 // ms, doubling up to about 16 s.
-func DurationBounds() [durationBuckets]time.Duration {
-	var bounds [durationBuckets]time.Duration
+func DurationBounds() [16]time.Duration {
+	var bounds [16]time.Duration
 	for i := range bounds {
 		bounds[i] = (500 * time.Microsecond) << i
 	}
