@@ -46,6 +46,17 @@
 // time elsewhere. Where that must not happen, use [HoldUntilRemoved] and remove
 // a worker only when it is certain to have stopped.
 //
+// # Leaders
+//
+// Whoever calls NextTerm leads. Terms carry an epoch, and a worker that has seen
+// a higher one refuses a lower one's with [ErrDeposed]; a leader that hears of
+// that has to stop, and to make a new Orchestrator if it leads again, since an
+// epoch belongs to one period of leading. Without [WithEpoch] it is the wall
+// clock when New was called. That is enough for one leader that is restarted; two
+// that run side by side depose each other, restart by restart, and one whose
+// clock is behind is deposed until it has caught up. With more than one candidate
+// take an election, and its epoch.
+//
 // # The workers' side
 //
 // Package worker runs the tasks: it starts, stops, restarts and queues them, and

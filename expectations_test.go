@@ -658,3 +658,18 @@ func TestBadInput_CommunicatorPanics(t *testing.T) {
 		}
 	}
 }
+
+// A name of an interface type may be of a type that cannot be compared.
+func TestBadInput_NamesThatCannotBeCompared(t *testing.T) {
+	lists := map[string][]any{"w1": {"a"}, "w2": {[]int{1}}}
+	o, err := orchestrator.New(communicator.Func[string, any]{
+		ListFunc: func(_ context.Context, w string) ([]any, error) { return lists[w], nil },
+	})
+	require.NoError(t, err)
+	require.ErrorIs(t, o.AddTask([]int{1}), orchestrator.ErrInvalid)
+	require.NoError(t, o.AddTask("a"))
+	require.NoError(t, o.AddWorker("w1"))
+	require.NoError(t, o.AddWorker("w2"))
+	require.ErrorContains(t, o.NextTerm(t.Context()), "list worker w2: its answer cannot be used")
+	require.Equal(t, orchestrator.Silent, o.LastActual()[1].State)
+}

@@ -64,8 +64,9 @@ type worker[W, T comparable] struct {
 	// patience says that a term waits for its answer: it answered last term, or
 	// has since, or is new.
 	patience bool
-	// missed says that it was asked since its last answer and gave none: who was
-	// not asked cannot be lost.
+	// missed says that it was asked since its last answer, and that the call
+	// failed or ran out of time. Without that it cannot be lost: perhaps nobody
+	// asked, for want of a slot, or the term did not wait.
 	missed bool
 	// asked is the number of the term that last asked it, and answered that of
 	// the one it last answered.
@@ -242,8 +243,8 @@ func (f *fleet[W, T]) nextRound() uint32 {
 	return f.round
 }
 
-// silent says that a worker did not answer this term. missed says that it could
-// have.
+// silent says that a worker did not answer this term. missed says that it was
+// asked, and that the call came to nothing.
 func (f *fleet[W, T]) silent(w *worker[W, T], missed bool, err error) {
 	w.patience = false
 	w.missed = w.missed || missed

@@ -29,6 +29,8 @@ type line[W, T comparable] struct {
 	deadline time.Time // of the call in flight
 	// late is an answer to List that came after its term had gone on.
 	late *lateAnswer[T]
+	// missed says that a call of List failed after its term had gone on.
+	missed bool
 }
 
 type lateAnswer[T comparable] struct {

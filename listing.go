@@ -18,11 +18,12 @@ var errStuck = fmt.Errorf("%w: an earlier call has not returned", ErrSilent)
 
 // answer is what a worker said to List, or why it said nothing.
 type answer[T comparable] struct {
-	asked bool
-	list  []T
-	err   error // errNoSlot until asked, ErrSilent until answered
-	at    time.Time
-	took  time.Duration
+	asked  bool
+	missed bool // the call failed, or its time was up: it may yet be under way if not
+	list   []T
+	err    error // errNoSlot until asked, ErrSilent until answered
+	at     time.Time
+	took   time.Duration
 }
 
 // listing is one round of List calls. The calls run on goroutines of their own,
@@ -74,9 +75,11 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 	timer := time.NewTimer(o.cfg.timeout)
 	defer timer.Stop()
 	l.start(start)
+	timedOut := false
 	select {
 	case <-l.done:
 	case <-timer.C:
+		timedOut = true
 	case <-ctx.Done():
 		// The calls return at once, or else by their deadline. Without waiting
 		// for that, the next term would find their lines busy.
@@ -89,8 +92,10 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 	o.lines.mu.Lock()
 	defer o.lines.mu.Unlock()
 	l.closed = true
-	if !dry {
-		for _, i := range l.order[:l.next] {
+	for _, i := range l.order[:l.next] {
+		a := &l.answers[i]
+		a.missed = a.missed || timedOut && a.err != nil
+		if !dry {
 			l.workers[i].asked = term.Number
 		}
 	}
@@ -107,10 +112,11 @@ func (l *listing[W, T]) start(now time.Time) {
 		l.answers[i].err = errNoSlot
 		switch {
 		case w.line.busy:
-			l.answers[i].err = errStuck
 			if now.Before(w.line.deadline) { // it lingers
 				l.answers[i].err = ErrSilent
 				l.spare--
+			} else {
+				l.answers[i].err, l.answers[i].missed = errStuck, true
 			}
 		case w.state == Answering:
 			l.order = append(l.order, i)
@@ -208,11 +214,15 @@ func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
 	lines.free(ln)
 	switch {
 	case !l.closed:
+		a.missed = a.err != nil
+		ln.missed = ln.missed && a.missed
 		l.answers[i] = a
 		if l.workers[i].patience {
 			l.pending--
 		}
-	case a.err == nil && !l.dry:
+	case a.err != nil:
+		ln.missed = ln.missed || !l.dry
+	case !l.dry:
 		// The worker is fenced at this term, and gets no write before the next
 		// one: what it said will still be true then.
 		ln.late = &lateAnswer[T]{serial: l.workers[i].serial, term: l.term, list: a.list, at: a.at}
@@ -251,7 +261,8 @@ func (o *Orchestrator[W, T]) late(workers []*worker[W, T], take bool) []*lateAns
 			late[i] = l
 		}
 		if take {
-			w.line.late = nil
+			w.missed = w.missed || w.line.missed
+			w.line.late, w.line.missed = nil, false
 		}
 	}
 	return late

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"fmt"
 	"math"
+	"reflect"
 )
 
 // The tasks: which are expected, and the dense numbers that stand for their
@@ -152,9 +153,13 @@ func checkTasks[T comparable](tasks []Task[T]) error {
 	return nil
 }
 
-// checkName refuses what is not equal to itself, such as a NaN: it could be
-// added, but never be found again.
+// checkName refuses what cannot be compared, which an interface type may hold,
+// and what is not equal to itself, such as a NaN: it could be added, but never be
+// found again.
 func checkName[N comparable](what string, name N) error {
+	if v := reflect.ValueOf(name); v.IsValid() && !v.Comparable() {
+		return invalid("%s name %v is of type %T, which cannot be compared", what, name, name)
+	}
 	if name != name {
 		return invalid("%s name %v is not equal to itself", what, name)
 	}

@@ -19,7 +19,9 @@ import (
 //
 // It returns nil when nothing failed, and else a [*TermError] with every
 // failure; the term was a whole one nevertheless. Failures do not add up to
-// anything that the caller has to handle: the next term tries again.
+// anything that the caller has to handle: the next term tries again. So it does
+// with changes that could not begin in time, which are no failures: LastPlan has
+// them as skipped.
 //
 // If ctx is done before the writes begin, nothing is written, and the cause is
 // returned. If it is done later, nothing new begins, what has begun is carried
@@ -216,12 +218,27 @@ func (t *term[W, T]) hear(answers []answer[T]) (deposed error) {
 		if w.heard && w.state != Answering {
 			t.returned = append(t.returned, w)
 		}
-		t.fleet.heard(w, a.list, t.id.Number, a.at, t.o.numberOf)
+		if a.err = t.takeIn(w, a); a.err != nil {
+			a.missed = true
+			continue
+		}
 		w.took = a.took
 		t.stats.Instances.Duplicate += w.duplicates
 		t.absolve(w)
 	}
 	return deposed
+}
+
+// takeIn takes over what a worker answered. Where T is an interface type, a name
+// may turn out to be of a type that cannot be compared.
+func (t *term[W, T]) takeIn(w *worker[W, T], a *answer[T]) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("its answer cannot be used: %v", v)
+		}
+	}()
+	t.fleet.heard(w, a.list, t.id.Number, a.at, t.o.numberOf)
+	return nil
 }
 
 // absolve forgets the failed starts that turn out to have happened.
@@ -246,7 +263,7 @@ func (t *term[W, T]) unheard(answers []answer[T]) {
 		if w.state == Answering {
 			t.silenced = append(t.silenced, w)
 		}
-		t.fleet.silent(w, !errors.Is(a.err, errNoSlot), a.err)
+		t.fleet.silent(w, a.missed, a.err)
 		t.failures = append(t.failures, &CallError[W, T]{Op: OpList, Worker: w.name, Err: a.err})
 	}
 }

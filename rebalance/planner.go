@@ -9,7 +9,7 @@ import "slices"
 // nothing to change nothing at all. The zero value is ready. It is not for
 // concurrent use.
 type Planner struct {
-	Problem // of the call under way
+	problem // of the call under way
 
 	// By task.
 	tasks   []task
@@ -59,6 +59,9 @@ type Planner struct {
 	plan Plan
 }
 
+// problem keeps the embedded Problem out of the Planner's documentation.
+type problem = Problem
+
 // task is what every step needs of a task, in one word.
 type task struct {
 	seen int32 // the last worker whose list named it, plus one
@@ -93,8 +96,8 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	if err := pr.check(); err != nil {
 		return Plan{}, err
 	}
-	p.Problem = *pr
-	defer func() { p.Problem = Problem{} }() // keep nothing of the caller's
+	p.problem = *pr
+	defer func() { p.problem = problem{} }() // keep nothing of the caller's
 	p.reset()
 	if !slices.ContainsFunc(p.open, func(w int32) bool { return p.boundOf(w) >= 0 }) {
 		p.Bounds = nil

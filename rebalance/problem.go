@@ -81,6 +81,9 @@ func invalid(format string, args ...any) error {
 // check returns what is wrong with the problem, but for the tasks in Held,
 // which the scan looks at anyway.
 func (pr *Problem) check() error {
+	if pr == nil {
+		return invalid("it is nil")
+	}
 	if len(pr.Held) != len(pr.States) {
 		return invalid("Held is for %d workers, States for %d", len(pr.Held), len(pr.States))
 	}

@@ -94,7 +94,7 @@ func WithReadiness() Option {
 func WithBackoff(first, longest time.Duration) Option {
 	return optionFunc(func(c *config) {
 		if first <= 0 || longest < first {
-			c.invalid("WithBackoff(%v, %v): must be positive and ascending", first, longest)
+			c.invalid("WithBackoff(%v, %v): must be 0 < first <= longest", first, longest)
 		}
 		c.backoff = backoff{first: first, longest: longest}
 	})

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -69,8 +68,11 @@ func readTasks(file string) ([]task, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		if first && slices.Equal(row, []string{"name", "url", "instances"}) {
-			continue
+		if first {
+			row[0] = strings.TrimPrefix(row[0], "\ufeff") // as spreadsheets write it
+			if strings.EqualFold(strings.Join(row, ","), "name,url,instances") {
+				continue
+			}
 		}
 		line, _ := r.FieldPos(0)
 		t, err := parseTask(row)

@@ -128,7 +128,7 @@ func run(ctx context.Context, s settings, stdout *os.File, stderr io.Writer) (er
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 		if pages, err = serve(s.metrics, mux); err != nil {
-			return err
+			return fmt.Errorf("-metrics: %w", err)
 		}
 		defer func() { err = errors.Join(err, pages.stop()) }()
 	}
