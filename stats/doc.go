@@ -34,7 +34,8 @@
 //	orchestrator_term_number                     gauge      and which of its terms it was
 //
 // A term is failed if any call in it failed or any worker was silent: it did all
-// that could be done nevertheless, unlike one that was cut. The states
+// that could be done nevertheless, unlike one that was cut. A lost worker counts as
+// silent in this: terms fail until it is removed, or answers. The states
 // of instances overlap, so they are not to be added up: those wanted are
 // running, held by a silent worker, or missing; of the missing, some are
 // unplaceable; unexpected ones run though nobody wants them, and duplicate
@@ -45,12 +46,14 @@
 //	# Something has had no place to run for five minutes.
 //	max(orchestrator_instances{state="missing"}) > 0                      for 5m
 //	# Nobody leads.
-//	time() - max(orchestrator_last_term_timestamp_seconds) > 60
+//	time() - max(orchestrator_last_term_timestamp_seconds) > 60 or absent(orchestrator_last_term_timestamp_seconds)
 //	# Two lead at once.
 //	count(time() - orchestrator_last_term_timestamp_seconds < 60) > 1     for 2m
 //	# A worker does not answer, or never returns from a call.
-//	max(orchestrator_workers{state="silent"}) > 0                         for 5m
+//	max(orchestrator_workers{state=~"silent|lost"}) > 0                   for 5m
 //	max(orchestrator_stuck_calls) > 0                                     for 5m
+//	# Terms run out of time before they have begun all that they planned.
+//	rate(orchestrator_change_outcomes_total{outcome="skipped"}[10m]) > 0  for 30m
 //	# The leader has lost sight of much of the fleet, and moves nothing.
 //	max(orchestrator_mass_loss) > 0
 //	# Tasks keep moving though nobody joins, leaves or drains.
@@ -60,7 +63,7 @@
 //
 // Two orchestrators in one process each take a collector of their own, told
 // apart by a label: [WithConstLabels]. Prometheus wants the label's name on
-// both of them.
+// both of them, and the alerts want it in a by clause.
 //
 // [Register] twice with the same labels gives the same collector twice: a
 // process that leads, is deposed, and leads again with a new orchestrator goes
