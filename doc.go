@@ -35,8 +35,8 @@
 //   - A worker that takes no tasks, and a task that nobody can start, are told
 //     apart, and neither disturbs the others for long.
 //   - One worker that is slow, hangs or ignores its context delays only what
-//     concerns it. A term ends within five communicator timeouts, whatever
-//     happens.
+//     concerns it. A term waits for five communicator timeouts at most, whatever
+//     the workers do.
 //   - Every change, and every instance without a place, comes with its reason:
 //     see [Plan].
 //

@@ -245,7 +245,9 @@ func WithSettle(d time.Duration) Option {
 // WithEpoch sets the epoch that the terms carry. It has to be higher than that
 // of every leader before: an election provides one, such as the revision of
 // its key. The default, and 0, is the wall clock in milliseconds when New was
-// called, so that of two leaders the one started last wins.
+// called, so that of two leaders the one started last wins. Such an epoch is far
+// above a revision: workers that have seen one have to be restarted before they
+// follow a leader that takes its epochs from an election.
 func WithEpoch(e uint64) Option {
 	return option(func(c *config) error {
 		c.epoch = e

@@ -109,6 +109,10 @@ func (o *Orchestrator[W, T]) RemoveTask(name T) {
 // invalid or named twice, returns an error and changes nothing. Nil means that
 // nothing is expected, and has the next term stop every task. The slice is
 // copied.
+//
+// Until AddTask or UpdateTasks was called once, no task counts as unexpected and
+// nothing is stopped. From the first call on everything else is: so load all
+// tasks at once with UpdateTasks, or before the first term.
 func (o *Orchestrator[W, T]) UpdateTasks(tasks []Task[T]) error {
 	if err := checkTasks(tasks); err != nil {
 		return fmt.Errorf("update tasks: %w", err)

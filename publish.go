@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"log/slog"
+	"time"
 )
 
 // The end of a term: what it leaves for its readers, and its log.
@@ -38,6 +39,8 @@ func (t *term[W, T]) publish(err error) *result[W, T] {
 		Avoided: t.avoided(),
 		Workers: t.rows(),
 	}
+	t.stats.Total = time.Since(t.stats.Start)
+	r.plan.Stats.Total = t.stats.Total
 	return r
 }
 
@@ -68,7 +71,7 @@ func (t *term[W, T]) countWorkers() {
 		}
 	}
 	s.Spread = most - max(least, 0)
-	s.Workers.Stuck = t.o.lines.stuck(s.Start.Add(s.Total))
+	s.Workers.Stuck = t.o.lines.stuck(time.Now())
 }
 
 func (t *term[W, T]) isAvoided(w *worker[W, T]) bool {

@@ -105,7 +105,6 @@ func (t *term[W, T]) run(ctx context.Context) error {
 	t.begin()
 	err := t.phases(ctx)
 	t.end()
-	t.stats.Total = time.Since(t.stats.Start)
 	return err
 }
 
