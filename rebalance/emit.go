@@ -5,8 +5,8 @@ package rebalance
 // leftover empties the draining workers, but for copies that have nowhere to
 // go, and lists what has no place.
 func (p *Planner) leftover() {
-	left := sized(p.cursor, len(p.Want)) // by task: copies without a place
-	p.cursor = left
+	left := sized(p.scratch, len(p.Want)) // by task: copies without a place
+	p.scratch = left
 	full := p.mark()
 	for _, x := range p.pending {
 		left[x.task] = x.copies
@@ -144,8 +144,8 @@ func (p *Planner) postpone() {
 			now[c.From]++
 		}
 	}
-	chosen := sized(p.cursor, len(p.plan.Changes))
-	p.cursor = chosen
+	chosen := sized(p.scratch, len(p.plan.Changes))
+	p.scratch = chosen
 	left := p.MaxMoves
 	choose := func(i int, c Change) {
 		chosen[i] = 1

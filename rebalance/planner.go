@@ -47,13 +47,13 @@ type Planner struct {
 	units     []int32   // the same, copy by copy
 	left      []int32   // those of units without a place
 	tier      []pending
-	scratch   []int32
+	scratch   []int32 // of one step, until the next
 	chosen    []bool
 	levelled  []int32 // closed workers
 	rooms     []int32
 	movable   []int32
-	cursor    []int32
-	exchanged int // units that cost two adds
+	cursor    []int32 // exchange: by worker, how far its list has been gone through
+	exchanged int     // units that cost two adds
 
 	has  [4]bool // which states there are
 	plan Plan

@@ -66,7 +66,10 @@ type Problem struct {
 	Forbidden []Pair
 	// MaxMoves is how many copies may be moved at most; 0 moves nothing, and a
 	// negative value, such as NoLimit, is no limit. To start what is missing
-	// and to stop what is too much is never limited.
+	// and to stop what is too much is never limited: a missing copy rather
+	// overfills a worker, also beyond its bound, than waits for a move. Repeated
+	// calls converge, but for problems with Bounds: there a call may put off a
+	// move that another waits for.
 	MaxMoves int
 }
 
