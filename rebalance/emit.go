@@ -1,10 +1,18 @@
 package rebalance
 
+import "slices"
+
 // The last steps: from drops and adds to changes, and which moves are made now.
 
 // leftover empties the draining workers, but for copies that have nowhere to
 // go, and lists what has no place.
 func (p *Planner) leftover() {
+	if !p.isConstrained() {
+		p.plan.LowerBound += p.exchanged
+		if len(p.pending) == 0 && !p.has[Draining] && int(p.most) <= len(p.open) {
+			return // nothing can be left
+		}
+	}
 	left := sized(p.scratch, len(p.Want)) // by task: copies without a place
 	p.scratch = left
 	full := p.mark()
@@ -14,8 +22,6 @@ func (p *Planner) leftover() {
 	}
 	if p.isConstrained() {
 		p.plan.LowerBound = p.plainBound(left)
-	} else {
-		p.plan.LowerBound += p.exchanged
 	}
 	for t, target := range p.target {
 		if target == 0 {
@@ -53,7 +59,7 @@ func (p *Planner) leftover() {
 				left[t]--
 				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t, full)})
 			default:
-				p.lose(int32(w), at)
+				p.lose(t, int32(w), at)
 			}
 		}
 	}
@@ -77,9 +83,6 @@ func (p *Planner) why(t int32, full uint32) Why {
 // stops, and what is left of adds starts. Copies on draining workers, which
 // were dropped last, are paired first.
 func (p *Planner) emit() {
-	if len(p.drops) > 0 {
-		p.pair = sized(p.pair, len(p.Want))
-	}
 	for i := range p.drops {
 		d := &p.drops[i]
 		if p.flags[d.position] != dropped {
@@ -87,25 +90,24 @@ func (p *Planner) emit() {
 			continue
 		}
 		p.flags[d.position] = emitted
-		d.next = p.pair[d.task]
-		p.pair[d.task] = int32(i) + 1
+		latest := &p.tasks[d.task].seen
+		d.next = min(0, *latest)
+		*latest = ^int32(i)
 	}
+	p.plan.Changes = slices.Grow(p.plan.Changes, len(p.adds))
 	for i := range p.adds {
-		a := p.adds[i]
+		a := &p.adds[i]
 		if a.worker == None {
 			continue
 		}
 		p.plan.Adds++
 		c := Change{Task: a.task, From: None, To: a.worker, Reason: Missing}
-		if len(p.drops) > 0 && p.pair[a.task] > 0 {
-			d := &p.drops[p.pair[a.task]-1]
-			p.pair[a.task] = d.next
-			c.From, c.Reason = d.worker, Rebalance
-			if p.States[d.worker] == Draining {
-				c.Reason = Drain
-			}
-			d.worker = None
+		if a.from != None && p.flags[a.position] == dropped {
+			p.flags[a.position] = emitted
+			c.From, c.Reason = a.from, Rebalance
 			p.plan.Moves++
+		} else if len(p.drops) > 0 {
+			p.pair(&c)
 		}
 		p.plan.Changes = append(p.plan.Changes, c)
 	}
@@ -120,6 +122,23 @@ func (p *Planner) emit() {
 		}
 		p.plan.Changes = append(p.plan.Changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})
 	}
+}
+
+// pair makes a start a move from where a copy of the task was dropped, if one
+// was.
+func (p *Planner) pair(c *Change) {
+	latest := &p.tasks[c.Task].seen
+	if *latest >= 0 {
+		return
+	}
+	d := &p.drops[^*latest]
+	*latest = d.next
+	c.From, c.Reason = d.worker, Rebalance
+	if p.States[d.worker] == Draining {
+		c.Reason = Drain
+	}
+	d.worker = None
+	p.plan.Moves++
 }
 
 // postpone leaves all but MaxMoves of the moves to later calls: those off

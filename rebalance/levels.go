@@ -86,7 +86,7 @@ func (p *Planner) keepClosed() {
 			extra--
 		}
 		p.shedClosed(w, func(t int32) bool {
-			return p.load[w] > keep && p.tasks[t].open+p.closed[t] > p.target[t]
+			return p.load[w] > keep && p.Want[t]-p.tasks[t].lack+p.closed[t] > p.target[t]
 		})
 		p.shedClosed(w, func(t int32) bool {
 			return p.load[w] > keep && p.target[t]-p.closed[t] < p.places(t)
@@ -98,7 +98,7 @@ func (p *Planner) keepClosed() {
 func (p *Planner) shedClosed(w int32, sheds func(t int32) bool) {
 	for k, t := range p.Held[w] {
 		if at := p.offset[w] + int32(k); p.flags[at] == kept && sheds(t) {
-			p.lose(w, at)
+			p.lose(t, w, at)
 			p.closed[t]--
 		}
 	}
@@ -121,16 +121,16 @@ func (p *Planner) hasBound(w, n int32) bool {
 // levels decides with how many copies each open worker ends, but for the extra
 // units.
 func (p *Planner) levels() {
-	n := 0
-	for _, need := range p.need {
-		n += int(need)
+	if n, w := p.wanted, len(p.open); p.Bounds == nil && w > 0 {
+		p.level, p.extra = int32(n/w), int32(n%w)
+	} else {
+		room := p.rooms[:0]
+		for _, w := range p.open {
+			room = append(room, p.boundOf(w))
+		}
+		p.rooms = room
+		p.level, p.extra = fill(room, n)
 	}
-	room := p.rooms[:0]
-	for _, w := range p.open {
-		room = append(room, p.boundOf(w))
-	}
-	p.rooms = room
-	p.level, p.extra = fill(room, n)
 	for _, w := range p.open {
 		p.base[w] = p.level
 		if p.hasBound(w, p.level) {
@@ -182,8 +182,8 @@ func (p *Planner) isConstrained() bool {
 // even spread, if the spread ends even.
 func (p *Planner) plainBound(left []int32) int {
 	gained := 0
-	for t, need := range p.need {
-		gained += int(max(0, need-left[t]-p.tasks[t].open))
+	for t := range p.tasks {
+		gained += int(max(0, p.tasks[t].lack-left[t]))
 	}
 	least, most := int32(math.MaxInt32), int32(0)
 	lacking, above, n := 0, 0, 0

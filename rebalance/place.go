@@ -8,16 +8,6 @@ import "slices"
 // pending is a task and how many of its copies are still to be placed.
 type pending struct{ task, copies int32 }
 
-// missing lists what is to be placed.
-func (p *Planner) missing() {
-	p.pending = p.pending[:0]
-	for t, need := range p.need {
-		if lack := need - p.tasks[t].open; lack > 0 {
-			p.pending = append(p.pending, pending{int32(t), lack})
-		}
-	}
-}
-
 // place starts what is missing on workers with room, where that costs one start
 // a copy.
 //
@@ -114,7 +104,7 @@ func (p *Planner) deal() (conflicts bool) {
 	p.units = p.units[:0]
 	tier := p.tier[:0]
 	for _, x := range p.pending {
-		conflicts = conflicts || x.copies > 1 || p.tasks[x.task].open > 0
+		conflicts = conflicts || x.copies > 1 || p.need[x.task] > x.copies
 		p.units = append(p.units, x.task)
 		if x.copies > 1 {
 			tier = append(tier, x)
@@ -215,22 +205,29 @@ func (p *Planner) unstick() {
 // never fails, as long as every worker may have every task: the one that has
 // too many runs more tasks than the other, so one that the other lacks.
 //
-// Givers and takers advance side by side. A pair costs what it moves and what
-// both have. O(copies on givers and takers).
+// Givers and takers advance side by side. A pair costs what it moves, and what
+// the giver and this taker or the last both have. O(copies on givers and takers).
 func (p *Planner) shed() {
 	takers := p.open
+	alone := p.most <= 1 && len(p.Forbidden) == 0 // what a giver has no taker has
+	blocked := uint32(0)                          // what the first of takers cannot gain, once that is known
 	for _, giver := range p.open {
 		if p.room(giver) >= 0 {
 			continue
 		}
-		p.collectMovable(giver)
+		next := 0 // in the giver's list
+		p.passed = p.passed[:0]
 		for len(takers) > 0 && p.room(giver) < 0 {
 			taker := takers[0]
 			if p.room(taker) <= 0 {
-				takers = takers[1:]
+				takers, blocked = takers[1:], 0
 				continue
 			}
-			if !p.hand(giver, taker) {
+			if blocked == 0 && !alone {
+				blocked = p.block(taker)
+			}
+			next = p.hand(giver, taker, next, blocked)
+			if p.room(giver) != 0 && p.room(taker) != 0 {
 				if !p.isConstrained() {
 					panic("rebalance: a worker with too many has nothing for one with room") //nolint:forbidigo // an invariant is broken
 				}
@@ -240,44 +237,44 @@ func (p *Planner) shed() {
 	}
 }
 
-// collectMovable lists the positions of the copies that w runs and keeps.
-func (p *Planner) collectMovable(w int32) {
-	p.movable = p.movable[:0]
-	for k := range p.Held[w] {
-		if at := p.offset[w] + int32(k); p.flags[at] == kept {
-			p.movable = append(p.movable, at)
+// hand moves copies from giver to taker until one of them has as many as it
+// shall have: first such as were passed over for an earlier taker, then such as
+// follow in the giver's list from next on. It returns where it stopped. Blocked
+// marks what the taker cannot gain; 0: it can gain all.
+func (p *Planner) hand(giver, taker int32, next int, blocked uint32) int {
+	list, start := p.Held[giver], p.offset[giver]
+	left := min(-p.room(giver), p.room(taker))
+	passed := p.passed[:0]
+	for i, k := range p.passed {
+		if left == 0 {
+			passed = append(passed, p.passed[i:]...)
+			break
+		}
+		if t := list[k]; p.marks[t] == blocked {
+			passed = append(passed, k)
+		} else {
+			p.marks[t] = blocked
+			p.move(t, giver, start+k, taker)
+			left--
 		}
 	}
-}
-
-// hand moves copies from giver to taker until one of them has as many as it
-// shall have, and reports whether it did.
-func (p *Planner) hand(giver, taker int32) bool {
-	list, start := p.Held[giver], p.offset[giver]
-	blocked := uint32(0)
-	alone := len(p.Forbidden) == 0
-	for i := 0; i < len(p.movable) && p.room(giver) < 0 && p.room(taker) > 0; {
-		at := p.movable[i]
-		t := list[at-start]
-		// A task with a single copy is not at the taker.
-		if p.need[t] > 1 || !alone {
-			if blocked == 0 {
-				blocked = p.block(taker)
-			}
+	for ; left > 0 && next < len(list); next++ {
+		t, at := list[next], start+int32(next)
+		if p.flags[at] != kept {
+			continue
+		}
+		if blocked != 0 {
 			if p.marks[t] == blocked {
-				i++
+				passed = append(passed, int32(next))
 				continue
 			}
-		}
-		p.lose(giver, at)
-		p.gain(t, taker)
-		if blocked != 0 {
 			p.marks[t] = blocked
 		}
-		p.movable[i] = p.movable[len(p.movable)-1]
-		p.movable = p.movable[:len(p.movable)-1]
+		p.move(t, giver, at, taker)
+		left--
 	}
-	return p.room(giver) == 0 || p.room(taker) == 0
+	p.passed = passed
+	return next
 }
 
 // exchange places what is left at a cost of two starts each. Every worker with
@@ -339,14 +336,14 @@ func (p *Planner) handOver(v, u int32, blocked uint32) bool {
 		if p.flags[at] != kept || p.marks[t] == blocked {
 			continue
 		}
-		p.lose(v, at)
+		p.lose(t, v, at)
 		p.handTo(u, t, v, blocked)
 		return true
 	}
 	// Nothing that v ran before: something that it was to start.
 	for i := p.addHead[v]; i > 0; i = p.adds[i-1].next {
 		if a := &p.adds[i-1]; a.worker == v && p.marks[a.task] != blocked {
-			a.worker = None
+			p.cancel(a)
 			p.load[v]--
 			p.handTo(u, a.task, v, blocked)
 			return true

@@ -13,15 +13,16 @@ type Planner struct {
 
 	// By task.
 	tasks   []task
-	need    []int32 // how many copies the open workers shall run
-	target  []int32 // how many copies the open, draining and closed ones shall run
+	need    []int32 // how many copies the open workers shall run: Want, or needed
+	needed  []int32
+	target  []int32 // how many copies the open, draining and closed ones shall run: Want, or aimed
+	aimed   []int32
 	frozen  []int32 // copies on frozen workers; valid where there are any
 	drained []int32 // on draining workers; likewise
 	closed  []int32 // on closed workers; likewise, later only those that are kept
 	barred  []int32 // open workers without a copy that may not gain one
 	marks   []uint32
 	round   uint32
-	pair    []int32 // emit: the latest unpaired drop, plus one
 
 	// By worker. The positions of worker w's list start at offset[w].
 	offset  []int32
@@ -38,6 +39,9 @@ type Planner struct {
 	adds  []add
 
 	// Of the steps.
+	wanted    int   // the sum of need
+	most      int32 // the highest of Want
+	isOver    bool  // some task has more copies on open workers than they shall run
 	level     int32 // the load that every open worker ends with, or one more
 	extra     int32 // how many end with one more
 	overs     overs
@@ -51,7 +55,7 @@ type Planner struct {
 	chosen    []bool
 	levelled  []int32 // closed workers
 	rooms     []int32
-	movable   []int32
+	passed    []int32 // shed: places in the giver's list that were passed over
 	cursor    []int32 // exchange: by worker, how far its list has been gone through
 	exchanged int     // units that cost two adds
 
@@ -64,8 +68,12 @@ type problem = Problem
 
 // task is what every step needs of a task, in one word.
 type task struct {
-	seen int32 // the last worker whose list named it, plus one
-	open int32 // copies on open workers when the call began
+	// The last worker whose list named it, plus one; in emit, where it is below
+	// zero, the latest of its drops that is not yet part of a change: ^ its index.
+	seen int32
+	// How many more copies open workers shall run than they do: of Want, and
+	// from demand on of need. What is too much is taken off by trim.
+	lack int32
 }
 
 // flag says what became of a copy.
@@ -81,13 +89,16 @@ const (
 // drop is a copy that was flagged dropped; it may have been kept again.
 type drop struct {
 	task, worker, position int32
-	next                   int32 // emit: the one before of the same task
+	next                   int32 // emit: the one before of the same task, or none: ^ its index, else 0
 }
 
 // add is a copy to be started. An undone one has worker None.
 type add struct {
 	task, worker int32
 	next         int32 // the one before on the same worker, plus one
+	// Where a copy was handed over, the worker that dropped it, and the position:
+	// that is not among the drops. Else from is None.
+	from, position int32
 }
 
 // Plan plans one problem. The plan's slices are valid until the next call. It
@@ -97,8 +108,10 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 		return Plan{}, err
 	}
 	p.problem = *pr
-	defer func() { p.problem = problem{} }() // keep nothing of the caller's
-	p.reset()
+	defer func() { p.problem, p.need, p.target = problem{}, nil, nil }() // keep nothing of the caller's
+	if err := p.reset(); err != nil {
+		return Plan{}, err
+	}
 	if !slices.ContainsFunc(p.open, func(w int32) bool { return p.boundOf(w) >= 0 }) {
 		p.Bounds = nil
 	}
@@ -114,9 +127,9 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	p.keepClosed()
 	p.demand()
 	p.levels()
+	p.gaps()
 	p.trim()
 	p.relieve()
-	p.missing()
 	p.bound()
 	if p.Bounds == nil {
 		p.place()
@@ -130,9 +143,18 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	return p.plan, nil
 }
 
-func (p *Planner) reset() {
+func (p *Planner) reset() error {
 	tasks, workers := len(p.Want), len(p.States)
-	p.tasks = sized(p.tasks, tasks)
+	p.tasks = slices.Grow(p.tasks[:0], tasks)[:tasks]
+	p.wanted, p.most, p.isOver = 0, 0, false
+	for t, want := range p.Want {
+		if want < 0 {
+			return invalid("Want[%d] is %d", t, want)
+		}
+		p.tasks[t] = task{lack: want}
+		p.wanted += int(want)
+		p.most = max(p.most, want)
+	}
 	p.load = sized(p.load, workers)
 	p.offset = sized(p.offset, workers)
 	p.plan = Plan{Changes: p.plan.Changes[:0], Unplaced: p.plan.Unplaced[:0]}
@@ -159,6 +181,7 @@ func (p *Planner) reset() {
 			*of.count = sized(*of.count, tasks)
 		}
 	}
+	return nil
 }
 
 // sized returns s with length n and every element zero.
@@ -211,16 +234,36 @@ func (p *Planner) block(w int32) uint32 {
 
 // gain adds a copy of t to w.
 func (p *Planner) gain(t, w int32) {
-	p.adds = append(p.adds, add{task: t, worker: w, next: p.addHead[w]})
+	p.gainFrom(t, w, None, 0)
+}
+
+func (p *Planner) gainFrom(t, w, from, position int32) {
+	p.adds = append(p.adds, add{task: t, worker: w, next: p.addHead[w], from: from, position: position})
 	p.addHead[w] = int32(len(p.adds))
 	p.load[w]++
 }
 
-// lose drops the copy at a position of w.
-func (p *Planner) lose(w, position int32) {
+// lose drops the copy of t at a position of w.
+func (p *Planner) lose(t, w, position int32) {
 	p.flags[position] = dropped
-	p.drops = append(p.drops, drop{task: p.Held[w][position-p.offset[w]], worker: w, position: position})
+	p.drops = append(p.drops, drop{task: t, worker: w, position: position})
 	p.load[w]--
+}
+
+// move moves the copy of t at a position of w to another worker.
+func (p *Planner) move(t, w, position, to int32) {
+	p.flags[position] = dropped
+	p.load[w]--
+	p.gainFrom(t, to, w, position)
+}
+
+// cancel takes back an add. What was dropped for it stays so.
+func (p *Planner) cancel(a *add) {
+	a.worker = None
+	if a.from != None {
+		p.drops = append(p.drops, drop{task: a.task, worker: a.from, position: a.position})
+		a.from = None
+	}
 }
 
 // room is how many more copies w shall take.

@@ -264,7 +264,7 @@ func (p *Planner) release(t, w int32) {
 	}
 	for k, held := range p.Held[w] {
 		if at := p.offset[w] + int32(k); held == t && p.flags[at] == kept {
-			p.lose(w, at)
+			p.lose(t, w, at)
 			p.index.take(t, w)
 			return
 		}

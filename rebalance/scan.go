@@ -2,9 +2,11 @@ package rebalance
 
 // The first steps: what there is, and what is wanted of whom.
 
-// scan counts the copies of each task, and the load of each worker.
+// scan counts the copies of each task, and the load of each worker. One pass
+// over the lists.
 func (p *Planner) scan() error {
-	n := uint32(len(p.Want))
+	tasks := p.tasks
+	lacks := int32(0) // negative once a task has too many
 	for w, list := range p.Held {
 		seen := int32(w) + 1
 		var count []int32 // where the copies of workers that are not open count
@@ -16,31 +18,28 @@ func (p *Planner) scan() error {
 		case Closed:
 			count = p.closed
 		}
-		distinct := int32(len(list))
+		repeats := 0
 		for k, t := range list {
-			if uint32(t) >= n {
-				return invalid("Held[%d][%d] is %d, there are %d tasks", w, k, t, n)
+			if uint(t) >= uint(len(tasks)) {
+				return invalid("Held[%d][%d] is %d, there are %d tasks", w, k, t, len(tasks))
 			}
-			s := &p.tasks[t]
+			s := &tasks[t]
 			if s.seen == seen {
 				p.flags[p.offset[w]+int32(k)] = repeated
-				distinct--
+				repeats++
 				continue
 			}
 			s.seen = seen
 			if count == nil {
-				s.open++
+				s.lack--
+				lacks |= s.lack
 			} else {
 				count[t]++
 			}
 		}
-		p.load[w] = distinct
+		p.load[w] = int32(len(list) - repeats)
 	}
-	for t, want := range p.Want {
-		if want < 0 {
-			return invalid("Want[%d] is %d", t, want)
-		}
-	}
+	p.isOver = lacks < 0
 	return nil
 }
 
@@ -50,10 +49,8 @@ func (p *Planner) isSettled() bool {
 	if p.has[Frozen] || p.has[Draining] || p.has[Closed] || p.Bounds != nil || len(p.open) == 0 {
 		return false
 	}
-	for t := range p.tasks {
-		if p.tasks[t].open != p.Want[t] {
-			return false
-		}
+	if p.isOver || p.running() != p.wanted {
+		return false
 	}
 	least, most := p.load[p.open[0]], p.load[p.open[0]]
 	for _, w := range p.open {
@@ -62,14 +59,23 @@ func (p *Planner) isSettled() bool {
 	return most-least <= 1
 }
 
+// running is how many copies the open workers have.
+func (p *Planner) running() int {
+	n := 0
+	for _, w := range p.open {
+		n += int(p.load[w])
+	}
+	return n
+}
+
 // stopUnexpected drops the copies of tasks that are expected nowhere.
 func (p *Planner) stopUnexpected() {
+	if !p.isOver && !p.has[Draining] && !p.has[Closed] {
+		return
+	}
 	found := false
 	for t, want := range p.Want {
-		if want > 0 {
-			continue
-		}
-		if p.tasks[t].open > 0 || p.has[Draining] && p.drained[t] > 0 || p.has[Closed] && p.closed[t] > 0 {
+		if want == 0 && p.answering(int32(t)) > 0 {
 			found = true
 			break
 		}
@@ -84,7 +90,7 @@ func (p *Planner) stopUnexpected() {
 		at := p.offset[w]
 		for k, t := range list {
 			if !p.isExpected(t) && p.flags[at+int32(k)] == kept {
-				p.lose(int32(w), at+int32(k))
+				p.lose(t, int32(w), at+int32(k))
 			}
 		}
 	}
@@ -128,9 +134,10 @@ func (p *Planner) places(t int32) int32 {
 	return n
 }
 
-// answering is how many copies of t run on workers that are not frozen.
+// answering is how many copies of t run on workers that are not frozen, before
+// demand.
 func (p *Planner) answering(t int32) int32 {
-	a := p.tasks[t].open
+	a := p.Want[t] - p.tasks[t].lack
 	if p.has[Draining] {
 		a += p.drained[t]
 	}
@@ -144,10 +151,14 @@ func (p *Planner) answering(t int32) int32 {
 // shall run: as many as are wanted beside the frozen ones, but none that is
 // wanted and answers is given up for one that is frozen (P4).
 func (p *Planner) targets() {
-	p.target = sized(p.target, len(p.Want))
+	p.target = p.Want
+	if !p.has[Frozen] {
+		return
+	}
+	p.aimed = sized(p.aimed, len(p.Want))
+	p.target = p.aimed
 	for t, want := range p.Want {
-		p.target[t] = want
-		if p.has[Frozen] && want > 0 {
+		if want > 0 {
 			p.target[t] = max(want-p.frozen[t], min(want, p.answering(int32(t))))
 		}
 	}
@@ -155,15 +166,43 @@ func (p *Planner) targets() {
 
 // demand decides how many copies of each task the open workers shall run.
 func (p *Planner) demand() {
-	p.need = sized(p.need, len(p.Want))
+	p.need = p.Want
+	if !p.has[Frozen] && !p.has[Closed] && len(p.Forbidden) == 0 && int(p.most) <= len(p.open) {
+		return
+	}
+	p.needed = sized(p.needed, len(p.Want))
+	p.need = p.needed
+	p.wanted, p.isOver = 0, false
 	for t, target := range p.target {
-		if target == 0 {
-			continue
+		if target > 0 {
+			if p.has[Closed] {
+				target -= p.closed[t]
+			}
+			p.need[t] = min(target, p.places(int32(t)))
+			p.wanted += int(p.need[t])
 		}
-		if p.has[Closed] {
-			target -= p.closed[t]
+		p.tasks[t].lack += p.need[t] - p.Want[t]
+		p.isOver = p.isOver || p.tasks[t].lack < 0
+	}
+}
+
+// gaps lists what is missing, and finds the tasks that have too many copies on
+// open workers. O(tasks), unless the scan saw that there is neither.
+func (p *Planner) gaps() {
+	p.pending = p.pending[:0]
+	if !p.isOver && p.running() == p.wanted {
+		return
+	}
+	p.overs.reset(len(p.Want))
+	p.isOver = false
+	for t := range p.tasks {
+		lack := p.tasks[t].lack
+		if lack > 0 {
+			p.pending = append(p.pending, pending{int32(t), lack})
+		} else if lack < 0 && p.isExpected(int32(t)) {
+			p.overs.add(int32(t), -lack)
+			p.isOver = true
 		}
-		p.need[t] = min(target, p.places(int32(t)))
 	}
 }
 

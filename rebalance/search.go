@@ -28,6 +28,7 @@ func (s *search) begin(p *Planner) {
 		s.tasks = make([]uint32, len(p.Want))
 		s.round = 0
 	}
+	p.overs.link(len(p.Want))
 	s.round++
 	s.extras = false
 	s.place = sized(s.place, len(p.States))
@@ -84,7 +85,7 @@ func (p *Planner) vacate(w int32) bool {
 		c := &copies[*at]
 		*at++
 		if p.flags[c.position] == kept && p.search.expand(c.task) && p.keepElsewhere(c.task) {
-			p.lose(w, c.position)
+			p.lose(c.task, w, c.position)
 			return true
 		}
 	}
@@ -163,7 +164,7 @@ func (p *Planner) findPlace(t int32) bool {
 
 // undo takes back a planned start.
 func (p *Planner) undo(i, w int32) {
-	p.adds[i].worker = None
+	p.cancel(&p.adds[i])
 	p.load[w]--
 	p.index.take(p.adds[i].task, w)
 }
@@ -200,7 +201,7 @@ func (x *index) build(p *Planner, of func(t int32) bool) {
 		x.start = append(x.start, size)
 		x.length = append(x.length, 0)
 		x.id[t] = int32(len(x.start))
-		size += max(p.need[t], p.tasks[t].open) + 1 // one more while it moves
+		size += p.need[t] + 1 // one more while it moves
 		if len(p.Forbidden) > 0 {
 			size += p.barred[t]
 		}

@@ -1,82 +1,113 @@
 package rebalance
 
-import "slices"
-
 // Step 1: tasks with too many copies on open workers. Which ones go decides how
 // many others can stay.
 
 // overs holds every copy, on open workers, of the tasks that have too many.
 type overs struct {
+	tasks  []uint64 // a bit for each task
+	excess int      // how many copies are too much
 	copies []overCopy
 	first  []int32 // by worker: its first in copies; one more at the end
-	head   []int32 // by task: the latest in copies, plus one
-	tasks  []int32
+	head   []int32 // by task: the latest in copies, plus one; see link
+	linked bool
 }
 
 type overCopy struct {
 	task, worker, position int32
-	next                   int32 // the one before of the same task, plus one
+	next                   int32 // the one before of the same task, plus one; see link
 }
 
-// trim drops as many copies of each task as it has too many, those on the
-// fullest workers, and gives out the extra units.
+// trim drops as many copies of each task as it has too many, and gives out the
+// extra units. Which ones go first is for relieve to put right; the better the
+// choice here, the less it has to do. So workers with too many are relieved as
+// far as it goes in order, then the others are brought down to about what they
+// would have if all had the same, and what is then left goes as it comes.
 //
-// O(tasks) where none has; else one pass over the lists, and sorting the copies
-// of each such task.
+// O(copies of tasks with too many), after a pass over the lists.
 func (p *Planner) trim() {
-	p.collectOvers()
-	var copies []int32
-	for _, t := range p.overs.tasks {
-		copies = copies[:0]
-		for i := p.overs.head[t]; i > 0; i = p.overs.copies[i-1].next {
-			copies = append(copies, i-1)
-		}
-		slices.SortFunc(copies, func(i, j int32) int {
-			v, w := p.overs.copies[i].worker, p.overs.copies[j].worker
-			if a, b := p.load[v]-p.base[v], p.load[w]-p.base[w]; a != b {
-				return int(b - a)
-			}
-			return int(v - w)
-		})
-		for _, i := range copies[:p.tasks[t].open-p.need[t]] {
-			p.lose(p.overs.copies[i].worker, p.overs.copies[i].position)
-		}
+	p.overs.copies = p.overs.copies[:0]
+	if p.isOver {
+		p.collectOvers()
+		left := p.running() - p.overs.excess
+		p.dropOvers(p.level)
+		p.dropOvers(int32(left / len(p.open)))
+		p.dropOvers(0)
 	}
 	p.extras()
 }
 
-func (p *Planner) collectOvers() {
-	o := &p.overs
-	o.copies, o.tasks, o.first = o.copies[:0], o.tasks[:0], o.first[:0]
-	for t, need := range p.need {
-		if p.tasks[t].open > need && p.isExpected(int32(t)) {
-			o.tasks = append(o.tasks, int32(t))
+// dropOvers drops copies of tasks with too many from each worker with more
+// than its base, or more than load.
+func (p *Planner) dropOvers(load int32) {
+	for _, w := range p.open {
+		if p.overs.excess == 0 {
+			return
+		}
+		least := min(load, p.base[w])
+		for _, c := range p.overs.of(w) {
+			if p.load[w] <= least {
+				break
+			}
+			if lack := &p.tasks[c.task].lack; *lack < 0 && p.flags[c.position] == kept {
+				*lack++
+				p.overs.excess--
+				p.lose(c.task, w, c.position)
+			}
 		}
 	}
-	if len(o.tasks) == 0 {
-		return
-	}
-	o.head = sized(o.head, len(p.Want))
+}
+
+func (p *Planner) collectOvers() {
+	o := &p.overs
+	o.first, o.linked = o.first[:0], false
 	for w, list := range p.Held {
 		o.first = append(o.first, int32(len(o.copies)))
 		if p.States[w] != Open {
 			continue
 		}
 		for k, t := range list {
-			at := p.offset[w] + int32(k)
-			if p.tasks[t].open <= p.need[t] || p.flags[at] != kept {
+			if !o.has(t) {
 				continue
 			}
-			o.copies = append(o.copies, overCopy{task: t, worker: int32(w), position: at, next: o.head[t]})
-			o.head[t] = int32(len(o.copies))
+			if at := p.offset[w] + int32(k); p.flags[at] == kept {
+				o.copies = append(o.copies, overCopy{task: t, worker: int32(w), position: at})
+			}
 		}
 	}
 	o.first = append(o.first, int32(len(o.copies)))
 }
 
+// reset forgets the tasks.
+func (o *overs) reset(tasks int) {
+	o.tasks, o.excess = sized(o.tasks, (tasks+63)/64), 0
+}
+
+// add notes that a task has n copies too many.
+func (o *overs) add(t, n int32) {
+	o.tasks[t/64] |= 1 << (t % 64)
+	o.excess += int(n)
+}
+
+func (o *overs) has(t int32) bool { return o.tasks[t/64]>>(t%64)&1 != 0 }
+
+// link makes the copies of a task known by the task, for searches.
+func (o *overs) link(tasks int) {
+	if o.linked || len(o.copies) == 0 {
+		return
+	}
+	o.linked = true
+	o.head = sized(o.head, tasks)
+	for i := range o.copies {
+		c := &o.copies[i]
+		c.next = o.head[c.task]
+		o.head[c.task] = int32(i) + 1
+	}
+}
+
 // of returns the copies on w.
 func (o *overs) of(w int32) []overCopy {
-	if len(o.tasks) == 0 {
+	if len(o.copies) == 0 {
 		return nil
 	}
 	return o.copies[o.first[w]:o.first[w+1]]
@@ -89,7 +120,7 @@ func (o *overs) of(w int32) []overCopy {
 //
 // O(copies of tasks with too many) a round.
 func (p *Planner) relieve() {
-	if len(p.overs.tasks) == 0 {
+	if len(p.overs.copies) == 0 || !p.anyOverfull() {
 		return
 	}
 	for success := true; success; {
@@ -105,4 +136,14 @@ func (p *Planner) relieve() {
 			}
 		}
 	}
+}
+
+// anyOverfull says whether a worker has more than it shall end with.
+func (p *Planner) anyOverfull() bool {
+	for _, w := range p.open {
+		if p.room(w) < 0 {
+			return true
+		}
+	}
+	return false
 }
