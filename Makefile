@@ -1,6 +1,8 @@
 # Each target is one line of what .ci/run or go does; nothing is configured here.
 
 FUZZTIME ?= 20s
+PROBLEMS ?= 1000000
+SEED ?= 0
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +19,9 @@ lint: ## check the format, the linters' rules and the tests' sleeps
 fuzz: ## run every fuzz target for FUZZTIME each (20s)
 	FUZZTIME=$(FUZZTIME) .ci/run fuzz
 
+prove: ## plan PROBLEMS random problems (1000000) against the reference, from number SEED on (0: draw one)
+	PROBLEMS=$(PROBLEMS) SEED=$(SEED) PROVETIME=0 .ci/run prove
+
 bench: ## run the benchmarks of all modules
 	go test -run '^$$' -bench . -benchmem work
 
@@ -27,4 +32,4 @@ cover: ## print what the tests cover, function by function
 verify: ## everything that CI runs
 	.ci/run
 
-.PHONY: help test race lint fuzz bench cover verify
+.PHONY: help test race lint fuzz prove bench cover verify

@@ -346,12 +346,12 @@ func (o *outcome) unplaced() error {
 			}
 			waiting++
 		}
-		everywhere, avoided, full := true, false, false
+		everywhere, avoided, full := true, true, true
 		for _, w := range o.open {
 			if !o.after[w][u.Task] {
 				everywhere = false
-				avoided = avoided || !o.mayRun(w, int(u.Task))
-				full = full || o.mayRun(w, int(u.Task)) && o.loads[w] >= o.room(w)
+				avoided = avoided && !o.mayRun(w, int(u.Task))
+				full = full && (!o.mayRun(w, int(u.Task)) || o.loads[w] >= o.room(w))
 			}
 		}
 		good := false
@@ -361,9 +361,9 @@ func (o *outcome) unplaced() error {
 		case rebalance.NoOtherWorker:
 			good = len(o.open) > 0 && everywhere
 		case rebalance.WhyForbidden:
-			good = avoided
+			good = len(o.open) > 0 && !everywhere && avoided
 		case rebalance.Bounded:
-			good = full
+			good = full && !avoided
 		}
 		if !good && o.plan.Deferred == 0 {
 			return fmt.Errorf("P7: unplaced %d, %+v, for the wrong reason (runs everywhere %t, avoided %t, full %t, %d open)",

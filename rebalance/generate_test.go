@@ -17,7 +17,6 @@ type shape struct {
 	name  string
 	bases []base
 	twist []func(*maker)
-	times int // how many times as many problems as of the others; 0 is 1
 }
 
 type base func(*maker)
@@ -59,10 +58,15 @@ var shapes = []shape{
 	{name: "no_bounds", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), noBounds)},
 	{name: "bounds", bases: anyBase, twist: twists(bounds)},
 	{name: "bounds_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), bounds)},
+	{name: "bounds_draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), bounds)},
+	{name: "bounds_forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), bounds, fewForbidden)},
+	{name: "roomy_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), roomy)},
+	{name: "roomy_forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), roomy, fewForbidden)},
+	{name: "roomy_bad_worker", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), roomy, badWorker)},
 	{name: "budget", bases: anyBase, twist: twists(budget)},
 	{name: "budget_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), budget)},
 	{name: "everything", bases: anyBase, twist: twists(
-		mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), sometimes(fewForbidden), sometimes(badWorker), sometimes(bounds), sometimes(budget)), times: 4},
+		mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), sometimes(fewForbidden), sometimes(badWorker), sometimes(bounds), sometimes(budget))},
 }
 
 func twists(list ...func(*maker)) []func(*maker) { return list }
@@ -332,6 +336,16 @@ func bounds(m *maker) {
 		m.pr.Bounds[w] = int32(m.IntN(spread + 1))
 		if m.IntN(4) == 0 {
 			m.pr.Bounds[w] = -1
+		}
+	}
+}
+
+// roomy bounds are none that a worker is beyond when the call begins.
+func roomy(m *maker) {
+	bounds(m)
+	for w, list := range m.pr.Held {
+		if m.pr.Bounds[w] >= 0 {
+			m.pr.Bounds[w] = max(m.pr.Bounds[w], int32(len(list)))
 		}
 	}
 }

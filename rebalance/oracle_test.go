@@ -3,7 +3,6 @@ package rebalance_test
 import (
 	"fmt"
 	"math"
-	"testing"
 )
 
 // This file is the slow reference: a min-cost flow over the whole graph of
@@ -186,20 +185,49 @@ func addCost(r *reading, worker, task int) int64 {
 
 // gap is how far a plan is from the best one, where the best is not promised.
 type gap struct {
-	limited bool  // has closed workers, forbidden pairs or bounds, and no move was deferred
-	placed  int   // copies that could have had a place
-	depth   int64 // by how much first copies do not come first
-	squares int64 // by how much the sum of squared loads is more than it must be
-	given   int   // Adds more than needed, with the copies of each task that the plan places
-	overall int   // Adds more than needed, where all of the above is as good as it gets
+	class   string // what restricts the problem; empty where the best is promised
+	limited bool   // it was compared with the best
+	apart   bool   // the copies or their spread are other ones than in the best: overall is not known
+	placed  int    // copies that could have had a place
+	depth   int64  // by how much first copies do not come first
+	squares int64  // by how much the sum of squared loads is more than it must be
+	given   int    // Adds more than needed, with the copies of each task that the plan places
+	overall int    // Adds more than needed, where all of the above is as good as it gets
 	adds    int
-	calls   int
+}
+
+// What can restrict a problem, as gap.class.
+const (
+	byClosed    = "closed workers"
+	byForbidden = "forbidden pairs"
+	byBounds    = "bounds"
+	bySeveral   = "several of these"
+)
+
+var restrictions = []string{byClosed, byForbidden, byBounds, bySeveral}
+
+// restriction returns what restricts a problem, empty if nothing does.
+func (r *reading) restriction() string {
+	class := ""
+	for _, by := range []struct {
+		is   bool
+		name string
+	}{{len(r.closed) > 0, byClosed}, {len(r.forbidden) > 0, byForbidden}, {r.bounded, byBounds}} {
+		switch {
+		case by.is && class == "":
+			class = by.name
+		case by.is:
+			class = bySeveral
+		}
+	}
+	return class
 }
 
 // distance compares with the reference where something restricts the plan.
 func (o *outcome) distance() (g gap, err error) {
+	g.class = o.restriction()
 	if o.plain() || o.over || o.plan.Deferred > 0 {
-		return gap{}, nil
+		return g, nil
 	}
 	have := optimum{squares: o.squares(), adds: o.plan.Adds}
 	for t := range o.target {
@@ -215,24 +243,25 @@ func (o *outcome) distance() (g gap, err error) {
 	}
 	ideal := best(o.reading, o.target, true)
 	g = gap{
-		limited: true, adds: have.adds,
+		class: g.class, limited: true, apart: true, adds: have.adds,
 		placed: ideal.placed - have.placed,
 		depth:  have.depth - ideal.depth,
 	}
 	g.squares = have.squares - closest.squares
 	if g.squares == 0 {
 		g.given = have.adds - closest.adds
+		if o.plan.LowerBound > closest.adds {
+			return gap{}, fmt.Errorf("P8: lower bound %d, but %d adds are enough to the same end", o.plan.LowerBound, closest.adds)
+		}
 	}
 	for _, w := range o.closed {
 		have.squares += int64(o.loads[w]) * int64(o.loads[w])
 	}
 	if g.placed == 0 && g.depth == 0 && have.squares == ideal.squares {
 		g.overall = have.adds - ideal.adds
+		g.apart = false
 		if g.overall < 0 {
 			return gap{}, fmt.Errorf("P3: the reference is wrong: %d adds, at best %d", have.adds, ideal.adds)
-		}
-		if len(o.closed) == 0 && o.plan.LowerBound > ideal.adds {
-			return gap{}, fmt.Errorf("P8: lower bound %d, but %d adds are enough", o.plan.LowerBound, ideal.adds)
 		}
 	}
 	return g, g.accept()
@@ -262,49 +291,21 @@ func (g gap) accept() error {
 	return nil
 }
 
-// tally sums up the gaps of many problems.
+// tally sums up the gaps of many problems of one class.
 type tally struct {
-	problems, adds, calls  int
-	placed, depth, squares measure
-	given, overall         measure
-}
-
-// measure is one gap over many problems.
-type measure struct{ sum, worst, count int }
-
-func (m *measure) add(v int) {
-	if v > 0 {
-		m.count++
-	}
-	m.sum += v
-	m.worst = max(m.worst, v)
-}
-
-func (m measure) String() string {
-	return fmt.Sprintf("%d in %d problems, at worst %d", m.sum, m.count, m.worst)
+	problems int
+	measured int // those whose distance from the best is known
+	adds     int // in these
+	beyond   int // adds more than needed, in these
+	worst    int // the most of them in one problem
 }
 
 func (t *tally) add(g gap) {
-	t.calls = max(t.calls, g.calls)
-	if !g.limited {
-		return
-	}
 	t.problems++
-	t.adds += g.adds
-	t.placed.add(g.placed)
-	t.depth.add(int(g.depth))
-	t.squares.add(int(g.squares))
-	t.given.add(g.given)
-	t.overall.add(g.overall)
-}
-
-func (t *tally) log(tb testing.TB) {
-	tb.Helper()
-	if t.calls > 0 {
-		tb.Logf("convergence took up to %d calls more than expected", t.calls)
-	}
-	if t.problems > 0 {
-		tb.Logf("%d restricted problems with %d adds; beyond the reference: placed %v; depth %v; squares %v; adds with the same copies %v; adds overall %v",
-			t.problems, t.adds, t.placed, t.depth, t.squares, t.given, t.overall)
+	if g.limited && !g.apart {
+		t.measured++
+		t.adds += g.adds
+		t.beyond += g.overall
+		t.worst = max(t.worst, g.overall)
 	}
 }

@@ -3,217 +3,160 @@ package rebalance_test
 import (
 	"flag"
 	"fmt"
-	"reflect"
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// This file plans random problems and checks every clause on every one.
+// This file plans random problems, as many as it is told to, and says how that
+// went in one line. It is what `make prove` runs.
 
 var (
-	problems = flag.Int("rebalance.problems", 24_000, "how many random problems to plan, over all shapes")
-	seed     = flag.Uint64("rebalance.seed", 1, "the seed of each shape's first problem; the next ones follow")
+	problems = flag.Int("rebalance.problems", 30_000, "how many random problems to plan at most")
+	seed     = flag.Uint64("rebalance.seed", 1, "the number of the first problem; 0 draws one")
+	limit    = flag.Duration("rebalance.for", 0, "how long to go on with new problems; 0 is until all are planned")
 )
+
+// numbered returns the random problem of a number, and the name of its shape.
+// The shapes take turns; in one turn of two hundred the problems are larger.
+func numbered(number uint64) (*rebalance.Problem, string) {
+	turn, s := number/uint64(len(shapes)), shapes[number%uint64(len(shapes))]
+	if turn%200 == 199 {
+		return s.large(number), "larger " + s.name
+	}
+	return s.make(number), s.name
+}
 
 func TestP_RandomProblemsKeepEveryClause(t *testing.T) {
 	t.Parallel()
-	for _, s := range shapes {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			examineAll(t, s.make, max(1, *problems/len(shapes))*max(1, s.times))
-		})
+	first := *seed
+	if first == 0 {
+		first = 1 + rand.Uint64N(1e12)
 	}
+	t.Logf("problems from number %d on", first)
+	began := time.Now()
+	r := run{next: first, end: first + uint64(*problems), tallies: make(map[string]*tally)}
+	r.late = func() bool { return *limit > 0 && time.Since(began) >= *limit }
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(r.work)
+	}
+	wg.Wait()
+	if r.failure != "" {
+		t.Fatal(r.failure)
+	}
+	took := time.Since(began).Round(time.Millisecond)
+	_, _ = fmt.Fprintf(t.Output(), "%d problems, seed %d, %v: P1 to P8 hold; %s\n", r.done, first, took, r.distances())
 }
 
-func TestP_LargerProblemsKeepEveryClause(t *testing.T) {
-	t.Parallel()
-	for _, s := range shapes {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			examineAll(t, s.large, max(1, *problems/len(shapes)/100))
-		})
-	}
+// run is what the goroutines share that examine problems from next up to end.
+type run struct {
+	late func() bool
+
+	mu        sync.Mutex
+	next, end uint64
+	done      int
+	tallies   map[string]*tally // by what the problem is restricted by
+	failure   string
 }
 
-// examineAll examines n problems in a row.
-func examineAll(t *testing.T, problem func(seed uint64) *rebalance.Problem, n int) {
-	t.Helper()
-	var used rebalance.Planner
-	var gaps tally
-	for at := *seed; at < *seed+uint64(n); at++ {
-		pr := problem(at)
-		gap, err := examine(pr, &used)
-		if err != nil {
-			small := shrink(pr, err)
-			_, why := examine(small, new(rebalance.Planner))
-			t.Fatalf("%v\n%#v\n\nas small as it gets: %v\n%#v\n\nagain: go test ./rebalance -run '^%s$' -rebalance.seed=%d -rebalance.problems=1",
-				err, *pr, why, *small, t.Name(), at)
-		}
-		gaps.add(gap)
-	}
-	gaps.log(t)
-}
+// block is how many problems in a row share a planner, which shall make the
+// same plans as a new one.
+const block = 64
 
-// examine plans a problem in every way and checks what comes out. used is a
-// planner that planned other problems before.
-func examine(pr *rebalance.Problem, used *rebalance.Planner) (gap, error) {
-	given := clone(pr)
-	r := read(given)
-	plan, err := new(rebalance.Planner).Plan(pr)
-	if err != nil {
-		return gap{}, fmt.Errorf("P1: refused: %w", err)
-	}
-	if !reflect.DeepEqual(pr, given) {
-		return gap{}, fmt.Errorf("P5: the problem was changed, to %#v", *pr)
-	}
-	o, err := carryOut(r, plan)
-	if err != nil {
-		return gap{}, err
-	}
-	if err := o.clauses(); err != nil {
-		return gap{}, err
-	}
-	if err := o.kind(); err != nil {
-		return gap{}, err
-	}
-	if err := again(used, pr, plan, "after another problem"); err != nil {
-		return gap{}, err
-	}
-	settled, err := o.settle(used)
-	if err != nil {
-		return gap{}, err
-	}
-	if err := again(used, pr, plan, "after its own result"); err != nil {
-		return gap{}, err
-	}
-	g, err := o.distance()
-	g.calls = settled
-	return g, err
-}
-
-// again checks P5: a planner that has a past makes the same plan.
-func again(used *rebalance.Planner, pr *rebalance.Problem, plan rebalance.Plan, when string) error {
-	other, err := used.Plan(pr)
-	if err != nil {
-		return fmt.Errorf("P5: refused %s: %w", when, err)
-	}
-	if !same(plan, other) {
-		return fmt.Errorf("P5: %s, the plan is\n%+v, not\n%+v", when, other, plan)
-	}
-	return nil
-}
-
-func same(a, b rebalance.Plan) bool {
-	return slices.Equal(a.Changes, b.Changes) && slices.Equal(a.Unplaced, b.Unplaced) &&
-		a.Adds == b.Adds && a.Moves == b.Moves && a.LowerBound == b.LowerBound && a.Deferred == b.Deferred
-}
-
-func clone(pr *rebalance.Problem) *rebalance.Problem {
-	c := *pr
-	c.Want, c.States, c.Bounds = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Bounds)
-	c.Forbidden = slices.Clone(pr.Forbidden)
-	c.Held = slices.Clone(pr.Held)
-	for w := range c.Held {
-		c.Held[w] = slices.Clone(c.Held[w])
-	}
-	return &c
-}
-
-// kind checks P6 for the moves between open workers: none that is left out
-// would leave a better spread, and together they make it no worse.
-func (o *outcome) kind() error {
-	before, tight := slices.Clone(o.loads), false
-	for _, c := range o.plan.Changes {
-		if c.From == rebalance.None || c.To == rebalance.None || o.pr.States[c.From] != rebalance.Open {
-			continue
+// work examines one block of problems after the other.
+func (r *run) work() {
+	for {
+		from, to := r.take()
+		if from == to {
+			return
 		}
-		before[c.From]++
-		before[c.To]--
-		if o.loads[c.To] > o.loads[c.From]+1 && o.loads[c.From] < o.room(int(c.From)) {
-			return fmt.Errorf("P6: %+v makes the spread worse: they end with %d and %d", c, o.loads[c.From], o.loads[c.To])
-		}
-	}
-	var squares int64
-	for _, w := range o.open {
-		squares += int64(before[w]) * int64(before[w])
-		tight = tight || before[w] > o.room(w)
-	}
-	if squares < o.squares() && !tight {
-		return fmt.Errorf("P6: moves between open workers take the sum of squares from %d to %d", squares, o.squares())
-	}
-	return nil
-}
-
-// slackCalls is how many calls more than the moves of an unlimited plan divided
-// by the budget it may take until nothing is left to do, where the plan need
-// not have the fewest moves; a tenth of the expected calls comes on top.
-// Elsewhere it may take none.
-const slackCalls = 3
-
-// settle checks P6: it plans again on the result until nothing changes, and
-// returns how many calls that took beyond the expected.
-func (o *outcome) settle(used *rebalance.Planner) (extra int, err error) {
-	limit, slack := 1, 0
-	if o.pr.MaxMoves >= 0 {
-		free := *o.pr
-		free.MaxMoves = rebalance.NoLimit
-		plan, err := used.Plan(&free)
-		if err != nil {
-			return 0, fmt.Errorf("P6: refused without a limit: %w", err)
-		}
-		if plan.Moves <= o.pr.MaxMoves && !same(plan, o.plan) {
-			return 0, fmt.Errorf("P6: a budget of %d changes a plan with %d moves", o.pr.MaxMoves, plan.Moves)
-		}
-		if first := min(drains(plan), o.pr.MaxMoves); drains(o.plan) != first {
-			return 0, fmt.Errorf("P6: %d drains, but %d come first", drains(o.plan), first)
-		}
-		if o.pr.MaxMoves > 0 {
-			limit = max(1, (plan.Moves+o.pr.MaxMoves-1)/o.pr.MaxMoves)
-		}
-		if !o.plain() {
-			slack = slackCalls + limit/10
-		}
-	}
-	now := o
-	for calls := 1; ; calls++ {
-		next, err := used.Plan(now.problem())
-		if err != nil {
-			return 0, fmt.Errorf("P6: the result of call %d was refused: %w", calls, err)
-		}
-		then, err := carryOut(read(now.problem()), next)
-		if err != nil {
-			return 0, fmt.Errorf("P6: call %d: %w", calls+1, err)
-		}
-		if err := then.clauses(); err != nil {
-			return 0, fmt.Errorf("P6: call %d: %w", calls+1, err)
-		}
-		if err := then.kind(); err != nil {
-			return 0, fmt.Errorf("P6: call %d: %w", calls+1, err)
-		}
-		if len(next.Changes) == 0 {
-			if next.Deferred > 0 && o.pr.MaxMoves > 0 {
-				return 0, fmt.Errorf("P6: call %d does nothing, but defers %d moves", calls+1, next.Deferred)
+		gaps := make([]gap, 0, block)
+		var used rebalance.Planner
+		for number := from; number < to; number++ {
+			pr, name := numbered(number)
+			g, err := examine(pr, &used)
+			if err != nil {
+				r.fail(report(pr, name, err, from, number))
+				return
 			}
-			return max(0, calls-limit), nil
+			gaps = append(gaps, g)
 		}
-		if calls >= limit+slack {
-			return 0, fmt.Errorf("P6: after %d calls, there is still %+v, %d deferred", calls, next.Changes, next.Deferred)
-		}
-		now = then
+		r.count(gaps)
 	}
 }
 
-func drains(plan rebalance.Plan) (n int) {
-	for _, c := range plan.Changes {
-		if c.Reason == rebalance.Drain {
-			n++
+// take returns the next block, an empty one if there is none left.
+func (r *run) take() (from, to uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failure != "" || r.late() {
+		return r.next, r.next
+	}
+	from = r.next
+	r.next = min(r.end, from+block)
+	return from, r.next
+}
+
+func (r *run) count(gaps []gap) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range gaps {
+		if r.tallies[g.class] == nil {
+			r.tallies[g.class] = new(tally)
+		}
+		r.tallies[g.class].add(g)
+		r.done++
+	}
+}
+
+func (r *run) fail(failure string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure = failure
+}
+
+// distances says by how many starts the plans are beyond the minimum, where
+// that is not promised.
+func (r *run) distances() string {
+	promised := r.tallies[""]
+	if promised == nil {
+		promised = new(tally)
+	}
+	text := fmt.Sprintf("no start beyond the minimum in the %d where it is promised", promised.problems)
+	sep := "; elsewhere "
+	for _, class := range restrictions {
+		if t := r.tallies[class]; t != nil && t.measured > 0 {
+			text += fmt.Sprintf("%s%s %.3f%% (at worst %d; known of %d in %d)",
+				sep, class, 100*float64(t.beyond)/float64(max(1, t.adds)), t.worst, t.measured, t.problems)
+			sep = ", "
 		}
 	}
-	return n
+	return text
+}
+
+// report says what is wrong with the plan of a problem, which was examined
+// after all from number from on, and how to see it again.
+func report(pr *rebalance.Problem, name string, err error, from, number uint64) string {
+	const replay = "go test ./rebalance -run '^TestP_RandomProblemsKeepEveryClause$' -rebalance.seed=%d -rebalance.problems=%d"
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "problem %d, %s: %v\n\n%s\n", number, name, err, describe(pr))
+	if _, alone := examine(pr, new(rebalance.Planner)); alone == nil {
+		_, _ = fmt.Fprintf(&b, "only a planner that planned others before gets it wrong\nagain: "+replay, from, number-from+1)
+		return b.String()
+	}
+	small := shrink(pr, err)
+	_, why := examine(small, new(rebalance.Planner))
+	_, _ = fmt.Fprintf(&b, "as small as it gets: %v\n\n%s\nas code: %#v\n\nagain: "+replay, why, describe(small), *small, number, 1)
+	return b.String()
 }
 
 func TestP_ShrinkKeepsTheFailure(t *testing.T) {

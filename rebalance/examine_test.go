@@ -1,0 +1,173 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/f8949c05/orchestrator/rebalance"
+)
+
+// This file plans one problem in every way and checks every clause on it.
+
+// examine plans a problem in every way and checks what comes out. used is a
+// planner that planned other problems before.
+func examine(pr *rebalance.Problem, used *rebalance.Planner) (gap, error) {
+	given := clone(pr)
+	r := read(given)
+	plan, err := new(rebalance.Planner).Plan(pr)
+	if err != nil {
+		return gap{}, fmt.Errorf("P1: refused: %w", err)
+	}
+	if !reflect.DeepEqual(pr, given) {
+		return gap{}, fmt.Errorf("P5: the problem was changed, to %#v", *pr)
+	}
+	o, err := carryOut(r, plan)
+	if err != nil {
+		return gap{}, err
+	}
+	if err := o.clauses(); err != nil {
+		return gap{}, err
+	}
+	if err := o.kind(); err != nil {
+		return gap{}, err
+	}
+	if err := again(used, pr, plan, "after another problem"); err != nil {
+		return gap{}, err
+	}
+	if err := o.settle(used); err != nil {
+		return gap{}, err
+	}
+	if err := again(used, pr, plan, "after its own result"); err != nil {
+		return gap{}, err
+	}
+	return o.distance()
+}
+
+// again checks P5: a planner that has a past makes the same plan.
+func again(used *rebalance.Planner, pr *rebalance.Problem, plan rebalance.Plan, when string) error {
+	other, err := used.Plan(pr)
+	if err != nil {
+		return fmt.Errorf("P5: refused %s: %w", when, err)
+	}
+	if !same(plan, other) {
+		return fmt.Errorf("P5: %s, the plan is\n%+v, not\n%+v", when, other, plan)
+	}
+	return nil
+}
+
+func same(a, b rebalance.Plan) bool {
+	return slices.Equal(a.Changes, b.Changes) && slices.Equal(a.Unplaced, b.Unplaced) &&
+		a.Adds == b.Adds && a.Moves == b.Moves && a.LowerBound == b.LowerBound && a.Deferred == b.Deferred
+}
+
+func clone(pr *rebalance.Problem) *rebalance.Problem {
+	c := *pr
+	c.Want, c.States, c.Bounds = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Bounds)
+	c.Forbidden = slices.Clone(pr.Forbidden)
+	c.Held = slices.Clone(pr.Held)
+	for w := range c.Held {
+		c.Held[w] = slices.Clone(c.Held[w])
+	}
+	return &c
+}
+
+// kind checks P6 for the moves between open workers: none that is left out
+// would leave a better spread, and together they make it no worse.
+func (o *outcome) kind() error {
+	before, tight := slices.Clone(o.loads), false
+	for _, c := range o.plan.Changes {
+		if c.From == rebalance.None || c.To == rebalance.None || o.pr.States[c.From] != rebalance.Open {
+			continue
+		}
+		before[c.From]++
+		before[c.To]--
+		if o.loads[c.To] > o.loads[c.From]+1 && o.loads[c.From] < o.room(int(c.From)) {
+			return fmt.Errorf("P6: %+v makes the spread worse: they end with %d and %d", c, o.loads[c.From], o.loads[c.To])
+		}
+	}
+	var squares int64
+	for _, w := range o.open {
+		squares += int64(before[w]) * int64(before[w])
+		tight = tight || before[w] > o.room(w)
+	}
+	if squares < o.squares() && !tight {
+		return fmt.Errorf("P6: moves between open workers take the sum of squares from %d to %d", squares, o.squares())
+	}
+	return nil
+}
+
+// slackCalls is how many calls more than the moves of an unlimited plan divided
+// by the budget it may take until nothing is left to do, where the plan need
+// not have the fewest moves; a tenth of the expected calls comes on top.
+// Elsewhere it may take none.
+const slackCalls = 3
+
+// settle checks P6: it plans again on the result until nothing changes.
+func (o *outcome) settle(used *rebalance.Planner) error {
+	limit, slack, fewest := 1, 0, o.plan.Adds
+	if o.pr.MaxMoves >= 0 {
+		free := *o.pr
+		free.MaxMoves = rebalance.NoLimit
+		plan, err := used.Plan(&free)
+		if err != nil {
+			return fmt.Errorf("P6: refused without a limit: %w", err)
+		}
+		if plan.Moves <= o.pr.MaxMoves && !same(plan, o.plan) {
+			return fmt.Errorf("P6: a budget of %d changes a plan with %d moves", o.pr.MaxMoves, plan.Moves)
+		}
+		if plan.LowerBound != o.plan.LowerBound {
+			return fmt.Errorf("P8: lower bound %d, %d without a limit", o.plan.LowerBound, plan.LowerBound)
+		}
+		if first := min(drains(plan), o.pr.MaxMoves); drains(o.plan) != first {
+			return fmt.Errorf("P6: %d drains, but %d come first", drains(o.plan), first)
+		}
+		if o.pr.MaxMoves > 0 {
+			limit = max(1, (plan.Moves+o.pr.MaxMoves-1)/o.pr.MaxMoves)
+		}
+		if !o.plain() {
+			slack = slackCalls + limit/10
+		}
+		fewest = plan.Adds
+	}
+	now, adds := o, o.plan.Adds
+	for calls := 1; ; calls++ {
+		next, err := used.Plan(now.problem())
+		if err != nil {
+			return fmt.Errorf("P6: the result of call %d was refused: %w", calls, err)
+		}
+		then, err := carryOut(read(now.problem()), next)
+		if err != nil {
+			return fmt.Errorf("P6: call %d: %w", calls+1, err)
+		}
+		if err := then.clauses(); err != nil {
+			return fmt.Errorf("P6: call %d: %w", calls+1, err)
+		}
+		if err := then.kind(); err != nil {
+			return fmt.Errorf("P6: call %d: %w", calls+1, err)
+		}
+		adds += next.Adds
+		if len(next.Changes) == 0 {
+			if o.plain() && o.pr.MaxMoves != 0 && adds != fewest {
+				return fmt.Errorf("P3: %d adds in %d calls, %d without a limit", adds, calls, fewest)
+			}
+			if next.Deferred > 0 && o.pr.MaxMoves > 0 {
+				return fmt.Errorf("P6: call %d does nothing, but defers %d moves", calls+1, next.Deferred)
+			}
+			return nil
+		}
+		if calls >= limit+slack {
+			return fmt.Errorf("P6: after %d calls, there is still %+v, %d deferred", calls, next.Changes, next.Deferred)
+		}
+		now = then
+	}
+}
+
+func drains(plan rebalance.Plan) (n int) {
+	for _, c := range plan.Changes {
+		if c.Reason == rebalance.Drain {
+			n++
+		}
+	}
+	return n
+}
