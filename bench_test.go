@@ -1,84 +1,156 @@
 package orchestrator_test
 
 import (
-	"context"
-	"fmt"
+	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// sizes are tasks × workers.
-var sizes = []struct{ tasks, workers int }{{1_000, 10}, {10_000, 100}, {100_000, 1_000}}
+// The goals for whole terms, each as a ratio of what was measured in the same
+// run, in turn. 
 
-// reports is what a worker answers to List: in turn from two copies of its
-// list, which have no memory in common, as what comes over a network has none;
-// or always the very same slice.
-type reports struct {
-	copies [2][]string
-	turn   int
-	same   bool
-}
+var large = size{1_000_000, 10_000}
 
-func (r *reports) next() []string {
-	if r.same {
-		return r.copies[0]
-	}
-	r.turn = 1 - r.turn
-	return slices.Clone(r.copies[r.turn])
-}
-
-// settled returns a leader of workers that run all tasks, evenly.
-func settled(b *testing.B, tasks, workers int, same bool) *orchestrator.Orchestrator[string, string] {
-	b.Helper()
-	lists := make(map[string]*reports, workers)
-	o, err := orchestrator.New(communicator.Func[string, string]{
-		ListFunc: func(_ context.Context, worker string) ([]string, error) { return lists[worker].next(), nil },
-	})
-	require.NoError(b, err)
-	names := make([]string, workers)
-	for i := range names {
-		names[i] = fmt.Sprintf("worker-%05d", i)
-		lists[names[i]] = &reports{same: same}
-		require.NoError(b, o.AddWorker(names[i]))
-	}
-	for i := range tasks {
-		task := fmt.Sprintf("task-%07d", i)
-		require.NoError(b, o.AddTask(task))
-		r := lists[names[i%workers]]
-		for k := range r.copies {
-			r.copies[k] = append(r.copies[k], strings.Clone(task))
-		}
-	}
-	return o
-}
-
-// BenchmarkSteadyTerm is a term in which nothing has changed, with a
+// BenchmarkTermSteady is a term in which nothing has changed, with a
 // Communicator that does nothing but hand out lists: anew each time, as from a
-// network, or the very same slices.
-func BenchmarkSteadyTerm(b *testing.B) {
+// network, or the very same slices. The goal for x-floors is at most 2 where
+// names have to be compared, and 1.5 where not: the comparison is no part of the
+// floors then.
+func BenchmarkTermSteady(b *testing.B) {
 	for _, same := range []bool{false, true} {
 		name := "fresh"
 		if same {
 			name = "same"
 		}
-		for _, size := range sizes {
-			b.Run(fmt.Sprintf("%s/%dx%d", name, size.tasks, size.workers), func(b *testing.B) {
-				o := settled(b, size.tasks, size.workers, same)
-				require.NoError(b, o.NextTerm(b.Context()))
+		for _, s := range []size{{1_000, 10}, {20_000, 200}, {100_000, 1_000}, large} {
+			b.Run(name+"/"+s.String(), func(b *testing.B) {
+				f := newBenchFleet(b, s, same)
+				f.term(b)
+				f.term(b)
+				bench := newBench(f)
+				var terms samples
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := o.NextTerm(b.Context()); err != nil {
-						b.Fatal(err)
-					}
+					b.StopTimer()
+					bench.floor(b)
+					b.StartTimer()
+					terms.add(f.term(b))
 				}
-				require.Empty(b, o.LastPlan().Changes)
+				require.Empty(b, f.LastPlan().Changes)
+				floor := bench.scan.median() + bench.fanOut.median()
+				if !same {
+					floor += bench.compare.median()
+				}
+				bench.scan.report(b, "scan")
+				bench.compare.report(b, "compare")
+				bench.fanOut.report(b, "fanout")
+				terms.report(b, "term")
+				b.ReportMetric(terms.median()/floor, "x-floors")
 			})
 		}
 	}
+}
+
+// BenchmarkTermGrowth has ten times the work: x-time is to be at most 12.
+func BenchmarkTermGrowth(b *testing.B) {
+	small := newBenchFleet(b, size{large.tasks / 10, large.workers / 10}, false)
+	big := newBenchFleet(b, large, false)
+	for range 2 {
+		small.term(b)
+		big.term(b)
+	}
+	var smalls, bigs samples
+	for b.Loop() {
+		smalls.add(small.term(b))
+		bigs.add(big.term(b))
+	}
+	smalls.report(b, "small")
+	bigs.report(b, "large")
+	b.ReportMetric(bigs.median()/smalls.median(), "x-time")
+}
+
+// BenchmarkTermOneWorker is a term after one worker has joined, and one after it
+// was lost. The goal for x-steady is at most 1.5, the calls themselves
+// left out at what the bare fan-out takes for as many.
+func BenchmarkTermOneWorker(b *testing.B) {
+	for _, same := range []bool{false, true} {
+		name := "fresh"
+		if same {
+			name = "same"
+		}
+		b.Run(name+"/"+large.String(), func(b *testing.B) {
+			f := newBenchFleet(b, large, same)
+			f.term(b)
+			f.term(b)
+			bench := newBench(f)
+			var steady, joins, losses samples
+			for b.Loop() {
+				bench.fanOut.time(func() { fanOut(b.Context(), large.workers) })
+				steady.add(f.term(b))
+
+				name := f.join(b)
+				joins.add(f.term(b))
+				require.Equal(b, large.tasks/(large.workers+1), f.LastPlan().Stats.Adds)
+				f.term(b)
+				steady.add(f.term(b))
+
+				f.leave(name)
+				losses.add(f.term(b))
+				require.Equal(b, large.tasks/(large.workers+1), f.LastPlan().Stats.Adds)
+				f.term(b)
+			}
+			calls := 2 * large.tasks / large.workers
+			call := bench.fanOut.median() / float64(large.workers)
+			steady.report(b, "steady")
+			joins.report(b, "joined")
+			losses.report(b, "lost")
+			b.ReportMetric((joins.median()-float64(calls)*call)/steady.median(), "x-steady-joined")
+			b.ReportMetric((losses.median()-float64(calls/2)*call)/steady.median(), "x-steady-lost")
+		})
+	}
+}
+
+// BenchmarkTermHeap says what a leader keeps, the bytes of the names left out:
+// the list that each worker answered last is new, its names are not. Writes have
+// happened, so the planner has used what memory it uses. B/instance is to be
+// under 160.
+func BenchmarkTermHeap(b *testing.B) {
+	for b.Loop() {
+		f := newBenchFleet(b, large, false)
+		f.term(b)
+		f.join(b)
+		f.term(b)
+		// From now on everyone answers with a list of its own, which only the
+		// leader keeps.
+		names := make([][]string, len(f.workers))
+		for i, w := range f.workers {
+			names[i] = w.copies[0]
+		}
+		for range 2 {
+			for i, w := range f.workers {
+				w.copies = [2][]string{slices.Clone(names[i]), slices.Clone(names[i])}
+			}
+			f.term(b)
+		}
+		for _, w := range f.workers {
+			w.copies = [2][]string{}
+		}
+		with := liveHeap()
+		runtime.KeepAlive(f.Orchestrator)
+		f.Orchestrator = nil
+		without := liveHeap()
+		runtime.KeepAlive(f)
+		runtime.KeepAlive(names)
+		b.ReportMetric(float64(with-without)/float64(large.tasks), "B/instance")
+	}
+}
+
+func liveHeap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -105,6 +105,7 @@ type decider[W, T comparable] struct {
 	planner rebalance.Planner
 	problem rebalance.Problem
 	index   []int32 // planner's worker → fleet's
+	frozen  bool    // some worker is silent
 	capped  []int32 // the instances wanted, where not all may be started
 
 	fleet  *fleet[W, T]
@@ -123,7 +124,9 @@ func (d *decider[W, T]) decide(f *fleet[W, T], book *standing.Book, e *expectati
 		return d.out
 	}
 	d.pose(maxMoves)
-	d.holding()
+	if d.frozen {
+		d.holding()
+	}
 	plan, err := d.planner.Plan(&d.problem)
 	if err != nil {
 		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
@@ -140,12 +143,15 @@ func (d *decider[W, T]) pose(maxMoves int) {
 	p := &d.problem
 	p.Want, p.MaxMoves = d.expect.instances, maxMoves
 	p.States, p.Held, p.Forbidden, d.index = p.States[:0], p.Held[:0], p.Forbidden[:0], d.index[:0]
+	d.frozen = false
 	for i, w := range d.fleet.workers {
 		if w.state == Lost {
 			continue
 		}
 		d.index = append(d.index, int32(i))
-		p.States = append(p.States, d.role(w))
+		role := d.role(w)
+		d.frozen = d.frozen || role == rebalance.Frozen
+		p.States = append(p.States, role)
 		p.Held = append(p.Held, w.holds())
 	}
 	for pair := range d.book.Pairs(d.term) {
@@ -156,8 +162,10 @@ func (d *decider[W, T]) pose(maxMoves int) {
 			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: pair.Task, Worker: int32(at)})
 		}
 	}
-	if w := d.fleet.unheard(); w != nil {
-		d.cap(w)
+	if d.frozen {
+		if w := d.fleet.unheard(); w != nil {
+			d.cap(w)
+		}
 	}
 }
 

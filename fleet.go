@@ -144,12 +144,16 @@ func (f *fleet[W, T]) join(seats []seat[W], now time.Time, lineOf func(W) *line[
 	f.started = f.started || len(seats) > 0
 }
 
-// heard takes over a worker's answer to the List of a term. id gives names their
-// numbers.
-func (f *fleet[W, T]) heard(w *worker[W, T], list []T, term uint64, at time.Time, id func(T) int32) {
-	unchanged := w.heard && sameSlice(list, w.list)
+// heard takes over a worker's answer to the List of a term, of which the first
+// same names are those of its last one. id gives names their numbers.
+//
+// It takes no time where all are the same, and else O(1) for each name, with a
+// look-up for those that are not where they were: at worst, where a worker
+// answers in another order each time, for all of them.
+func (f *fleet[W, T]) heard(w *worker[W, T], list []T, same int, term uint64, at time.Time, id func(T) int32) {
+	unchanged := w.heard && same == len(list) && same == len(w.list)
 	if !unchanged {
-		unchanged = f.compare(w, list, id) && w.heard
+		f.compare(w, list, same, id)
 	}
 	if !unchanged || len(w.acked) > 0 || w.state == Lost {
 		w.runs, w.duplicates = f.distinct(w.ids)
@@ -162,23 +166,34 @@ func (f *fleet[W, T]) heard(w *worker[W, T], list []T, term uint64, at time.Time
 	w.state, w.err = Answering, nil
 }
 
-func sameSlice[T any](a, b []T) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+// alike returns how many names two lists have in common, from their start: with
+// none looked at where they are the very same slice (C2). Where T is an interface
+// type, a name may turn out to be of a type that cannot be compared: then it
+// says 0, and whoever looks closer will meet it.
+func alike[T comparable](a, b []T) (n int) {
+	n = min(len(a), len(b))
+	if n == 0 || &a[0] == &b[0] {
+		return n
+	}
+	defer func() {
+		if recover() != nil {
+			n = 0
+		}
+	}()
+	for i := range a[:n] {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }
 
-// compare makes w.ids the numbers of list, and reports whether that is what
-// they were. It walks along the list that the worker answered before, so that
-// only names that differ are looked up: to look up a name costs twenty times
-// as much as to see that it is the same.
-func (f *fleet[W, T]) compare(w *worker[W, T], list []T, id func(T) int32) (same bool) {
+// compare makes w.ids the numbers of list, of which the first n names are those
+// of the list that w answered before. It walks along both, so that only names
+// that differ are looked up: to look up a name costs twenty times as much as to
+// see that it is the same.
+func (f *fleet[W, T]) compare(w *worker[W, T], list []T, n int, id func(T) int32) {
 	old := w.list
-	n := 0
-	for n < len(list) && n < len(old) && list[n] == old[n] {
-		n++
-	}
-	if n == len(list) && n == len(old) {
-		return true
-	}
 	ids := append(make([]int32, 0, len(list)), w.ids[:n]...)
 	for i, j := n, n; j < len(list); {
 		switch {
@@ -199,7 +214,6 @@ func (f *fleet[W, T]) compare(w *worker[W, T], list []T, id func(T) int32) (same
 	if len(ids) > 0 {
 		f.grow(int(slices.Max(ids)) + 1)
 	}
-	return false
 }
 
 // grow makes room for what is remembered of n tasks.

@@ -14,6 +14,11 @@ import (
 type lines[W, T comparable] struct {
 	mu     sync.Mutex
 	byName map[W]*line[W, T]
+	// inFlight counts the lines that are busy, and tardy says that something came
+	// after its term had gone on which nobody has looked at yet: most terms need
+	// not go over all lines for either.
+	inFlight int
+	tardy    bool
 	// freed holds a token when a call has ended since it was last taken.
 	freed chan struct{}
 	// listings holds those with calls still in flight.
@@ -78,9 +83,16 @@ func (l *lines[W, T]) forget(names []W) {
 	}
 }
 
+// take marks the line busy until the call's deadline at least. l.mu is held.
+func (l *lines[W, T]) take(ln *line[W, T], deadline time.Time) {
+	ln.busy, ln.deadline = true, deadline
+	l.inFlight++
+}
+
 // free marks the line idle. l.mu is held.
 func (l *lines[W, T]) free(ln *line[W, T]) {
 	ln.busy = false
+	l.inFlight--
 	if ln.gone {
 		delete(l.byName, ln.name)
 	}
@@ -94,6 +106,9 @@ func (l *lines[W, T]) free(ln *line[W, T]) {
 func (l *lines[W, T]) stuck(now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.inFlight == 0 {
+		return 0
+	}
 	n := 0
 	for _, ln := range l.byName {
 		if ln.busy && !now.Before(ln.deadline) {

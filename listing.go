@@ -21,6 +21,7 @@ type answer[T comparable] struct {
 	asked  bool
 	missed bool // the call failed, or its time was up: it may yet be under way if not
 	list   []T
+	same   int   // how many names at its start are those that the worker answered before
 	err    error // errNoSlot until asked, ErrSilent until answered
 	at     time.Time
 	took   time.Duration
@@ -92,11 +93,10 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 	o.lines.mu.Lock()
 	defer o.lines.mu.Unlock()
 	l.closed = true
-	for _, i := range l.order[:l.next] {
-		a := &l.answers[i]
-		a.missed = a.missed || timedOut && a.err != nil
-		if !dry {
-			l.workers[i].asked = term.Number
+	if timedOut {
+		for _, i := range l.order[:l.next] {
+			a := &l.answers[i]
+			a.missed = a.missed || a.err != nil
 		}
 	}
 	return l.answers
@@ -120,6 +120,9 @@ func (l *listing[W, T]) start(now time.Time) {
 			}
 		case w.state == Answering:
 			l.order = append(l.order, i)
+			if w.patience {
+				l.waits++
+			}
 		default:
 			others = append(others, i)
 		}
@@ -137,7 +140,7 @@ func (l *listing[W, T]) start(now time.Time) {
 		return cmp.Compare(a.asked, b.asked)
 	})
 	l.order = append(l.order, others...)
-	for _, i := range l.order {
+	for _, i := range others {
 		if l.workers[i].patience {
 			l.waits++
 		}
@@ -175,9 +178,12 @@ func (l *listing[W, T]) pull() (int, bool) {
 	}
 	i := l.order[l.next]
 	l.next++
-	ln := l.workers[i].line
-	ln.busy, ln.deadline = true, l.deadline
+	w := l.workers[i]
+	l.o.lines.take(w.line, l.deadline)
 	l.answers[i].asked, l.answers[i].err = true, ErrSilent
+	if !l.dry {
+		w.asked = l.term
+	}
 	return i, true
 }
 
@@ -200,7 +206,11 @@ func (l *listing[W, T]) work(i int) {
 		if err != nil && l.ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrSilent, err)
 		}
-		i, ok = l.finish(i, answer[T]{asked: true, list: list, err: err, at: at, took: at.Sub(started)})
+		// Names are compared here, side by side, and not by the term, one worker
+		// after the other. What the worker answered before changes with this
+		// answer only, so nobody else writes it now.
+		same := alike(list, l.workers[i].list)
+		i, ok = l.finish(i, answer[T]{asked: true, list: list, same: same, err: err, at: at, took: at.Sub(started)})
 	}
 	returned = true
 }
@@ -220,11 +230,13 @@ func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
 		if l.workers[i].patience {
 			l.pending--
 		}
+	case l.dry: // it fences nobody
 	case a.err != nil:
-		ln.missed = ln.missed || !l.dry
-	case !l.dry:
+		ln.missed, lines.tardy = true, true
+	default:
 		// The worker is fenced at this term, and gets no write before the next
 		// one: what it said will still be true then.
+		lines.tardy = true
 		ln.late = &lateAnswer[T]{serial: l.workers[i].serial, term: l.term, list: a.list, at: a.at}
 	}
 	// The next worker is taken before the listing is closed: where calls are
@@ -251,10 +263,14 @@ func (l *listing[W, T]) finished() {
 }
 
 // late returns, for each worker, the answer that came after its term had gone
-// on, and with take, forgets it.
+// on, and with take, forgets it. It returns nil where none did.
 func (o *Orchestrator[W, T]) late(workers []*worker[W, T], take bool) []*lateAnswer[T] {
 	o.lines.mu.Lock()
 	defer o.lines.mu.Unlock()
+	if !o.lines.tardy {
+		return nil
+	}
+	o.lines.tardy = !take
 	late := make([]*lateAnswer[T], len(workers))
 	for i, w := range workers {
 		if l := w.line.late; l != nil && l.serial == w.serial {

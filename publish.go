@@ -12,7 +12,8 @@ import (
 // statistics.
 func (t *term[W, T]) publish(err error) *result[W, T] {
 	t.stats.Err = err
-	t.countWorkers()
+	r := &result[W, T]{workers: make([]workerResult[W, T], len(t.fleet.workers))}
+	t.workers(r.workers)
 	switch last := t.o.last.Load(); {
 	case !t.cut:
 		t.countChanges()
@@ -22,32 +23,30 @@ func (t *term[W, T]) publish(err error) *result[W, T] {
 	default:
 		t.stats.Instances = InstanceStats{Wanted: t.o.expect.wanted, Missing: t.o.expect.wanted}
 	}
-	r := &result[W, T]{workers: make([]workerResult[W, T], len(t.fleet.workers))}
-	for i, w := range t.fleet.workers {
-		r.workers[i] = workerResult[W, T]{
-			name: w.name, state: w.state, draining: w.draining,
-			list: w.list, duplicates: w.duplicates > 0, acked: w.acked,
-		}
-		if w.heard {
-			r.workers[i].lastAnswer = w.since
-		}
-	}
 	r.plan = Plan[W, T]{
 		Stats:   t.stats,
 		Changes: t.changes(),
 		Waiting: t.waiting(),
 		Avoided: t.avoided(),
-		Workers: t.rows(),
+		Workers: t.ended(),
 	}
 	t.stats.Total = time.Since(t.stats.Start)
 	r.plan.Stats.Total = t.stats.Total
 	return r
 }
 
-func (t *term[W, T]) countWorkers() {
+// workers makes the result of each worker, and counts them.
+func (t *term[W, T]) workers(results []workerResult[W, T]) {
 	s := &t.stats
 	least, most := -1, 0
-	for _, w := range t.fleet.workers {
+	for i, w := range t.fleet.workers {
+		results[i] = workerResult[W, T]{
+			name: w.name, state: w.state, draining: w.draining,
+			list: w.list, duplicates: w.duplicates > 0, acked: w.acked,
+		}
+		if w.heard {
+			results[i].lastAnswer = w.since
+		}
 		switch w.state {
 		case Answering:
 			s.Workers.Answering++
@@ -60,10 +59,11 @@ func (t *term[W, T]) countWorkers() {
 		if w.draining {
 			s.Workers.Draining++
 		}
-		if t.isAvoided(w) {
+		avoided := t.isAvoided(w)
+		if avoided {
 			s.Workers.Avoided++
 		}
-		if w.state == Answering && !w.draining && !t.isAvoided(w) {
+		if w.state == Answering && !w.draining && !avoided {
 			most = max(most, len(w.runs))
 			if least < 0 || len(w.runs) < least {
 				least = len(w.runs)
@@ -160,13 +160,14 @@ func (t *term[W, T]) waiting() []Waiting[W, T] {
 }
 
 func (t *term[W, T]) avoided() []Avoided[W, T] {
-	names := make(map[uint64]W, len(t.fleet.workers))
-	if !t.book.Empty() {
-		for _, w := range t.fleet.workers {
-			names[w.serial] = w.name
-		}
-	}
 	all := []Avoided[W, T]{}
+	if t.book.Empty() {
+		return all
+	}
+	names := make(map[uint64]W, len(t.fleet.workers))
+	for _, w := range t.fleet.workers {
+		names[w.serial] = w.name
+	}
 	for serial, r := range t.book.Workers() {
 		all = append(all, Avoided[W, T]{Worker: names[serial], Whole: true, Until: r.Until, Failures: r.Failures, Err: r.Err})
 	}
@@ -182,27 +183,39 @@ func (t *term[W, T]) avoided() []Avoided[W, T] {
 	return all
 }
 
-func (t *term[W, T]) rows() []WorkerPlan[W] {
+// begun returns a row for each worker, with how much it holds now.
+func (t *term[W, T]) begun() []WorkerPlan[W] {
 	rows := make([]WorkerPlan[W], len(t.fleet.workers))
 	for i, w := range t.fleet.workers {
-		rows[i] = WorkerPlan[W]{Name: w.name, State: w.state, Draining: w.draining, Avoided: t.isAvoided(w)}
-		if t.before == nil { // it ended before it could decide
-			rows[i].Before = len(w.runs)
-		} else {
-			rows[i].Before = t.before[i]
+		held := 0
+		if w.state != Lost {
+			held = len(w.runs) + len(w.maybe)
 		}
-		rows[i].After = rows[i].Before
+		rows[i] = WorkerPlan[W]{Name: w.name, State: w.state, Draining: w.draining, Before: held, After: held}
+	}
+	return rows
+}
+
+// ended completes the rows with what the term planned, and learned.
+func (t *term[W, T]) ended() []WorkerPlan[W] {
+	if t.rows == nil { // it ended before it could decide
+		t.rows = t.begun()
 	}
 	for i := range t.decision.changes {
 		c := &t.decision.changes[i]
 		if c.From >= 0 {
-			rows[c.From].After--
+			t.rows[c.From].After--
 		}
 		if c.To >= 0 {
-			rows[c.To].After++
+			t.rows[c.To].After++
 		}
 	}
-	return rows
+	if !t.book.Empty() {
+		for i, w := range t.fleet.workers {
+			t.rows[i].Avoided = t.isAvoided(w)
+		}
+	}
+	return t.rows
 }
 
 // log says what happened, and nothing above Debug where nothing did.

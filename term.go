@@ -72,8 +72,8 @@ type term[W, T comparable] struct {
 	book     *standing.Book
 	stats    TermStats
 	decision decision
-	before   []int          // by worker: how much it held when the plan was made
-	writing  *writing[W, T] // nil where nothing was written
+	rows     []WorkerPlan[W] // by worker, as it was when the plan was made
+	writing  *writing[W, T]  // nil where nothing was written
 	failures []error
 	cut      bool // ended before it could decide
 
@@ -172,7 +172,7 @@ func (t *term[W, T]) begin() {
 	for i, late := range o.late(f.workers, !t.dry) {
 		// One that was overtaken by an answer in time says nothing any more.
 		if w := f.workers[i]; late != nil && late.term > w.answered {
-			f.heard(w, late.list, late.term, late.at, o.numberOf)
+			f.heard(w, late.list, alike(late.list, w.list), late.term, late.at, o.numberOf)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func (t *term[W, T]) takeIn(w *worker[W, T], a *answer[T]) (err error) {
 			err = fmt.Errorf("its answer cannot be used: %v", v)
 		}
 	}()
-	t.fleet.heard(w, a.list, t.id.Number, a.at, t.o.numberOf)
+	t.fleet.heard(w, a.list, a.same, t.id.Number, a.at, t.o.numberOf)
 	return nil
 }
 
@@ -280,12 +280,7 @@ func (t *term[W, T]) decide() {
 	t.fleet.grow(known)
 	o.expect.grow(known)
 	t.decision = o.decider.decide(t.fleet, t.book, &o.expect, t.number(), o.cfg.maxMoves, o.cfg.handoff)
-	t.before = make([]int, len(t.fleet.workers))
-	for i, w := range t.fleet.workers {
-		if w.state != Lost {
-			t.before[i] = len(w.runs) + len(w.maybe)
-		}
-	}
+	t.rows = t.begun()
 }
 
 // write carries out what was decided, and learns from how it went.

@@ -170,7 +170,7 @@ func (w *writing[W, T]) send(call handover.Call) {
 
 	lines := &w.o.lines
 	lines.mu.Lock()
-	worker.line.busy, worker.line.deadline = true, f.deadline
+	lines.take(worker.line, f.deadline)
 	lines.mu.Unlock()
 
 	ctx, cancel := context.WithDeadline(w.ctx, f.started.Add(callTimeout(w.o.cfg.timeout)))
