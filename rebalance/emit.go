@@ -1,7 +1,5 @@
 package rebalance
 
-import "slices"
-
 // The last steps: from drops and adds to changes, and which moves are made now.
 
 // leftover empties the draining workers, but for copies that have nowhere to
@@ -94,25 +92,12 @@ func (p *Planner) emit() {
 		d.next = min(0, *latest)
 		*latest = ^int32(i)
 	}
-	p.plan.Changes = slices.Grow(p.plan.Changes, len(p.adds))
-	for i := range p.adds {
-		a := &p.adds[i]
-		if a.worker == None {
-			continue
-		}
-		p.plan.Adds++
-		c := Change{Task: a.task, From: None, To: a.worker, Reason: Missing}
-		if a.from != None && p.flags[a.position] == dropped {
-			p.flags[a.position] = emitted
-			c.From, c.Reason = a.from, Rebalance
-			p.plan.Moves++
-		} else if len(p.drops) > 0 {
-			p.pair(&c)
-		}
-		p.plan.Changes = append(p.plan.Changes, c)
+	if len(p.drops) > 0 || p.loose {
+		p.pairUp()
 	}
+	p.plan.Adds = len(p.changes)
 	for i := range p.drops {
-		d := p.drops[i]
+		d := &p.drops[i]
 		if d.worker == None {
 			continue
 		}
@@ -120,8 +105,32 @@ func (p *Planner) emit() {
 		if !p.isExpected(d.task) {
 			reason = Unexpected
 		}
-		p.plan.Changes = append(p.plan.Changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})
+		p.changes = append(p.changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})
 	}
+	p.plan.Changes = p.changes
+}
+
+// pairUp strikes out what was taken back, and makes moves of starts.
+func (p *Planner) pairUp() {
+	out := 0
+	for i := range p.changes {
+		c := &p.changes[i]
+		if c.To == None {
+			continue
+		}
+		if p.loose && c.From != None && p.flags[p.adds[i].position] != dropped {
+			c.From, c.Reason = None, Missing // the copy is kept after all
+			p.plan.Moves--
+		}
+		if c.From == None && len(p.drops) > 0 {
+			p.pair(c)
+		}
+		if out < i {
+			p.changes[out] = *c
+		}
+		out++
+	}
+	p.changes = p.changes[:out]
 }
 
 // pair makes a start a move from where a copy of the task was dropped, if one

@@ -22,7 +22,7 @@ func (p *Planner) place() {
 		return
 	}
 	p.placeWide()
-	conflicts := p.deal() || len(p.Forbidden) > 0 || len(p.adds) > 0
+	conflicts := p.deal() || len(p.Forbidden) > 0 || len(p.changes) > 0
 	for _, w := range p.open {
 		if len(p.left) == 0 {
 			break
@@ -184,8 +184,8 @@ func (p *Planner) unstick() {
 	for _, x := range p.pending {
 		p.marks[x.task] = involved
 	}
-	for _, a := range p.adds {
-		p.marks[a.task] = involved
+	for i := range p.changes {
+		p.marks[p.changes[i].Task] = involved
 	}
 	p.index.build(p, p.marked(involved))
 	for success := true; success; {
@@ -242,11 +242,12 @@ func (p *Planner) shed() {
 // follow in the giver's list from next on. It returns where it stopped. Blocked
 // marks what the taker cannot gain; 0: it can gain all.
 func (p *Planner) hand(giver, taker int32, next int, blocked uint32) int {
-	list, start := p.Held[giver], p.offset[giver]
-	left := min(-p.room(giver), p.room(taker))
-	passed := p.passed[:0]
+	list := p.Held[giver]
+	flags := p.flags[p.offset[giver]:]
+	left := int(min(-p.room(giver), p.room(taker)))
+	handed, passed := p.handed[:0], p.passed[:0]
 	for i, k := range p.passed {
-		if left == 0 {
+		if len(handed) == left {
 			passed = append(passed, p.passed[i:]...)
 			break
 		}
@@ -254,26 +255,25 @@ func (p *Planner) hand(giver, taker int32, next int, blocked uint32) int {
 			passed = append(passed, k)
 		} else {
 			p.marks[t] = blocked
-			p.move(t, giver, start+k, taker)
-			left--
+			handed = append(handed, k)
 		}
 	}
-	for ; left > 0 && next < len(list); next++ {
-		t, at := list[next], start+int32(next)
-		if p.flags[at] != kept {
+	for ; len(handed) < left && next < len(list); next++ {
+		if flags[next] != kept {
 			continue
 		}
 		if blocked != 0 {
-			if p.marks[t] == blocked {
+			if t := list[next]; p.marks[t] != blocked {
+				p.marks[t] = blocked
+			} else {
 				passed = append(passed, int32(next))
 				continue
 			}
-			p.marks[t] = blocked
 		}
-		p.move(t, giver, at, taker)
-		left--
+		handed = append(handed, int32(next))
 	}
-	p.passed = passed
+	p.move(handed, giver, taker)
+	p.handed, p.passed = handed, passed
 	return next
 }
 
@@ -342,10 +342,9 @@ func (p *Planner) handOver(v, u int32, blocked uint32) bool {
 	}
 	// Nothing that v ran before: something that it was to start.
 	for i := p.addHead[v]; i > 0; i = p.adds[i-1].next {
-		if a := &p.adds[i-1]; a.worker == v && p.marks[a.task] != blocked {
-			p.cancel(a)
-			p.load[v]--
-			p.handTo(u, a.task, v, blocked)
+		if c := p.changes[i-1]; c.To != None && p.marks[c.Task] != blocked {
+			p.cancel(i - 1)
+			p.handTo(u, c.Task, v, blocked)
 			return true
 		}
 	}

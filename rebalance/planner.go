@@ -1,6 +1,9 @@
 package rebalance
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // The planner: its memory, and the order of its steps.
 
@@ -29,18 +32,20 @@ type Planner struct {
 	load    []int32 // copies, of expected tasks, as planned so far
 	limit   []int32 // copies to end with
 	base    []int32 // limit without the extra unit that some have
-	addHead []int32 // the latest of adds, plus one
+	addHead []int32 // the latest change to it, plus one
 	open    []int32 // the open workers
 	forbid  rows    // the tasks forbidden on each
 
 	flags []flag // by position
 
-	drops []drop // every copy that was ever flagged dropped
-	adds  []add
+	drops   []drop   // every copy that was ever flagged dropped, but for moves
+	changes []Change // starts and moves; where one was taken back, To is None
+	adds    []add    // side by side with changes, as long as there are no stops
 
 	// Of the steps.
 	wanted    int   // the sum of need
-	most      int32 // the highest of Want
+	least     int32 // the lowest of Want
+	most      int32 // the highest
 	isOver    bool  // some task has more copies on open workers than they shall run
 	level     int32 // the load that every open worker ends with, or one more
 	extra     int32 // how many end with one more
@@ -56,8 +61,10 @@ type Planner struct {
 	levelled  []int32 // closed workers
 	rooms     []int32
 	passed    []int32 // shed: places in the giver's list that were passed over
+	handed    []int32 // shed: places of what goes to the taker
 	cursor    []int32 // exchange: by worker, how far its list has been gone through
 	exchanged int     // units that cost two adds
+	loose     bool    // some change was taken back, or what it moves kept after all
 
 	has  [4]bool // which states there are
 	plan Plan
@@ -92,13 +99,10 @@ type drop struct {
 	next                   int32 // emit: the one before of the same task, or none: ^ its index, else 0
 }
 
-// add is a copy to be started. An undone one has worker None.
+// add is what else there is to know of a start or move.
 type add struct {
-	task, worker int32
-	next         int32 // the one before on the same worker, plus one
-	// Where a copy was handed over, the worker that dropped it, and the position:
-	// that is not among the drops. Else from is None.
-	from, position int32
+	next     int32 // the one before to the same worker, plus one
+	position int32 // of a move: where the copy was dropped; that is not among the drops
 }
 
 // Plan plans one problem. The plan's slices are valid until the next call. It
@@ -146,20 +150,22 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 func (p *Planner) reset() error {
 	tasks, workers := len(p.Want), len(p.States)
 	p.tasks = slices.Grow(p.tasks[:0], tasks)[:tasks]
-	p.wanted, p.most, p.isOver = 0, 0, false
+	p.wanted, p.least, p.most, p.isOver = 0, math.MaxInt32, 0, false
 	for t, want := range p.Want {
-		if want < 0 {
-			return invalid("Want[%d] is %d", t, want)
-		}
 		p.tasks[t] = task{lack: want}
 		p.wanted += int(want)
+		p.least = min(p.least, want)
 		p.most = max(p.most, want)
+	}
+	if p.least < 0 {
+		t := slices.Index(p.Want, p.least)
+		return invalid("Want[%d] is %d", t, p.Want[t])
 	}
 	p.load = sized(p.load, workers)
 	p.offset = sized(p.offset, workers)
-	p.plan = Plan{Changes: p.plan.Changes[:0], Unplaced: p.plan.Unplaced[:0]}
-	p.drops, p.adds, p.open = p.drops[:0], p.adds[:0], p.open[:0]
-	p.has, p.exchanged = [4]bool{}, 0
+	p.plan = Plan{Unplaced: p.plan.Unplaced[:0]}
+	p.drops, p.changes, p.adds, p.open = p.drops[:0], p.changes[:0], p.adds[:0], p.open[:0]
+	p.has, p.exchanged, p.loose = [4]bool{}, 0, false
 	p.limit = sized(p.limit, workers)
 	p.base = sized(p.base, workers)
 	p.addHead = sized(p.addHead, workers)
@@ -222,8 +228,8 @@ func (p *Planner) block(w int32) uint32 {
 		}
 	}
 	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
-		if p.adds[i-1].worker == w {
-			p.marks[p.adds[i-1].task] = round
+		if c := &p.changes[i-1]; c.To != None {
+			p.marks[c.Task] = round
 		}
 	}
 	for _, t := range p.forbid.row(w) {
@@ -234,13 +240,44 @@ func (p *Planner) block(w int32) uint32 {
 
 // gain adds a copy of t to w.
 func (p *Planner) gain(t, w int32) {
-	p.gainFrom(t, w, None, 0)
-}
-
-func (p *Planner) gainFrom(t, w, from, position int32) {
-	p.adds = append(p.adds, add{task: t, worker: w, next: p.addHead[w], from: from, position: position})
+	p.changes = append(p.changes, Change{Task: t, From: None, To: w, Reason: Missing})
+	p.adds = append(p.adds, add{next: p.addHead[w]})
 	p.addHead[w] = int32(len(p.adds))
 	p.load[w]++
+}
+
+// move moves the copies at some places of from's list.
+func (p *Planner) move(places []int32, from, to int32) {
+	n, more := len(p.changes), len(places)
+	p.changes = slices.Grow(p.changes, more)[:n+more]
+	p.adds = slices.Grow(p.adds, more)[:n+more]
+	changes, adds := p.changes[n:], p.adds[n:]
+	list, start := p.Held[from], p.offset[from]
+	flags := p.flags[start:]
+	head := p.addHead[to]
+	for i, k := range places {
+		flags[k] = dropped
+		changes[i] = Change{Task: list[k], From: from, To: to, Reason: Rebalance}
+		adds[i] = add{next: head, position: start + k}
+		head = int32(n + i + 1)
+	}
+	p.addHead[to] = head
+	p.load[from] -= int32(more)
+	p.load[to] += int32(more)
+	p.plan.Moves += more
+}
+
+// cancel takes back a start or move. What was dropped for it stays so.
+func (p *Planner) cancel(i int32) {
+	c := &p.changes[i]
+	p.load[c.To]--
+	p.loose = true
+	c.To = None
+	if c.From != None {
+		p.plan.Moves--
+		p.drops = append(p.drops, drop{task: c.Task, worker: c.From, position: p.adds[i].position})
+		c.From = None
+	}
 }
 
 // lose drops the copy of t at a position of w.
@@ -248,22 +285,6 @@ func (p *Planner) lose(t, w, position int32) {
 	p.flags[position] = dropped
 	p.drops = append(p.drops, drop{task: t, worker: w, position: position})
 	p.load[w]--
-}
-
-// move moves the copy of t at a position of w to another worker.
-func (p *Planner) move(t, w, position, to int32) {
-	p.flags[position] = dropped
-	p.load[w]--
-	p.gainFrom(t, to, w, position)
-}
-
-// cancel takes back an add. What was dropped for it stays so.
-func (p *Planner) cancel(a *add) {
-	a.worker = None
-	if a.from != None {
-		p.drops = append(p.drops, drop{task: a.task, worker: a.from, position: a.position})
-		a.from = None
-	}
 }
 
 // room is how many more copies w shall take.

@@ -227,8 +227,8 @@ func (g *graph) spread(p *Planner) {
 // move them costs nothing.
 func (g *graph) expand(p *Planner, w int32) {
 	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
-		if p.adds[i-1].worker == w {
-			g.task(p.adds[i-1].task, w)
+		if c := &p.changes[i-1]; c.To != None {
+			g.task(c.Task, w)
 		}
 	}
 	for k, t := range p.Held[w] {
@@ -257,7 +257,7 @@ func (g *graph) apply(p *Planner, w int32) {
 // release takes a copy of t from w, be it planned or running.
 func (p *Planner) release(t, w int32) {
 	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
-		if a := p.adds[i-1]; a.worker == w && a.task == t {
+		if c := &p.changes[i-1]; c.To != None && c.Task == t {
 			p.undo(i-1, w)
 			return
 		}
@@ -280,6 +280,7 @@ func (p *Planner) acquire(t, w int32) {
 		if at := p.offset[w] + int32(k); held == t && p.flags[at] == dropped {
 			p.flags[at] = kept
 			p.load[w]++
+			p.loose = true
 			return
 		}
 	}

@@ -70,7 +70,7 @@ func (p *Planner) running() int {
 
 // stopUnexpected drops the copies of tasks that are expected nowhere.
 func (p *Planner) stopUnexpected() {
-	if !p.isOver && !p.has[Draining] && !p.has[Closed] {
+	if p.least > 0 {
 		return
 	}
 	found := false

@@ -73,9 +73,9 @@ func (s *search) collapse(t int32) { s.tasks[t] = 0 }
 func (p *Planner) vacate(w int32) bool {
 	for at := &p.search.adds[w]; *at > 0; {
 		i := *at - 1
-		a := p.adds[i]
-		*at = a.next
-		if a.worker == w && p.findPlace(a.task) {
+		c := p.changes[i]
+		*at = p.adds[i].next
+		if c.To != None && p.findPlace(c.Task) {
 			p.undo(i, w)
 			return true
 		}
@@ -164,9 +164,8 @@ func (p *Planner) findPlace(t int32) bool {
 
 // undo takes back a planned start.
 func (p *Planner) undo(i, w int32) {
-	p.cancel(&p.adds[i])
-	p.load[w]--
-	p.index.take(p.adds[i].task, w)
+	p.cancel(i)
+	p.index.take(p.changes[i].Task, w)
 }
 
 // index knows, for some tasks, which open workers cannot gain a copy: those
@@ -228,9 +227,9 @@ func (x *index) build(p *Planner, of func(t int32) bool) {
 			}
 		}
 		for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
-			if a := p.adds[i-1]; a.worker == w && x.id[a.task] > 0 {
-				x.put(a.task, w)
-				p.marks[a.task] = round - 1
+			if c := &p.changes[i-1]; c.To != None && x.id[c.Task] > 0 {
+				x.put(c.Task, w)
+				p.marks[c.Task] = round - 1
 			}
 		}
 		for _, t := range p.forbid.row(w) {
