@@ -149,17 +149,8 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 
 func (p *Planner) reset() error {
 	tasks, workers := len(p.Want), len(p.States)
-	p.tasks = slices.Grow(p.tasks[:0], tasks)[:tasks]
-	p.wanted, p.least, p.most, p.isOver = 0, math.MaxInt32, 0, false
-	for t, want := range p.Want {
-		p.tasks[t] = task{lack: want}
-		p.wanted += int(want)
-		p.least = min(p.least, want)
-		p.most = max(p.most, want)
-	}
-	if p.least < 0 {
-		t := slices.Index(p.Want, p.least)
-		return invalid("Want[%d] is %d", t, p.Want[t])
+	if err := p.wants(); err != nil {
+		return err
 	}
 	p.load = sized(p.load, workers)
 	p.offset = sized(p.offset, workers)
@@ -187,6 +178,24 @@ func (p *Planner) reset() error {
 			*of.count = sized(*of.count, tasks)
 		}
 	}
+	return nil
+}
+
+// wants begins with every task lacking all that is wanted of it.
+func (p *Planner) wants() error {
+	p.tasks = slices.Grow(p.tasks[:0], len(p.Want))[:len(p.Want)]
+	tasks := p.tasks
+	sum, least, most := 0, int32(math.MaxInt32), int32(0)
+	for t, want := range p.Want {
+		tasks[t] = task{lack: want}
+		sum += int(want)
+		least, most = min(least, want), max(most, want)
+	}
+	if least < 0 {
+		t := slices.Index(p.Want, least)
+		return invalid("Want[%d] is %d", t, least)
+	}
+	p.wanted, p.least, p.most = sum, least, most
 	return nil
 }
 

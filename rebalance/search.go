@@ -28,7 +28,7 @@ func (s *search) begin(p *Planner) {
 		s.tasks = make([]uint32, len(p.Want))
 		s.round = 0
 	}
-	p.overs.link(len(p.Want))
+	p.overs.link()
 	s.round++
 	s.extras = false
 	s.place = sized(s.place, len(p.States))
@@ -55,7 +55,7 @@ func (s *search) leave(w int32) {
 
 func (s *search) isVisited(w int32) bool { return s.place[w] == None }
 
-// expand marks a task, and reports whether it was not yet.
+// expand marks a task that lacks a copy, and reports whether it was not yet.
 func (s *search) expand(t int32) bool {
 	if s.tasks[t] == s.round {
 		return false
@@ -84,7 +84,7 @@ func (p *Planner) vacate(w int32) bool {
 	for at := &p.search.copies[w]; int(*at) < len(copies); {
 		c := &copies[*at]
 		*at++
-		if p.flags[c.position] == kept && p.search.expand(c.task) && p.keepElsewhere(c.task) {
+		if p.flags[c.position] == kept && p.keepElsewhere(c.number) {
 			p.lose(c.task, w, c.position)
 			return true
 		}
@@ -92,14 +92,19 @@ func (p *Planner) vacate(w int32) bool {
 	return p.takeExtra(w)
 }
 
-// keepElsewhere keeps a copy of t that was dropped.
-func (p *Planner) keepElsewhere(t int32) bool {
-	for i := p.overs.head[t]; i > 0; i = p.overs.copies[i-1].next {
-		c := &p.overs.copies[i-1]
+// keepElsewhere keeps a copy that was dropped of the task of some number.
+func (p *Planner) keepElsewhere(number int32) bool {
+	o := &p.overs
+	if o.met[number] == p.search.round {
+		return false
+	}
+	o.met[number] = p.search.round
+	for i := o.head[number]; i > 0; i = o.copies[i-1].next {
+		c := &o.copies[i-1]
 		if p.flags[c.position] == dropped && p.canEnter(c.worker) && p.enter(c.worker) {
 			p.flags[c.position] = kept
 			p.load[c.worker]++
-			p.search.collapse(t)
+			o.met[number] = 0
 			return true
 		}
 	}
