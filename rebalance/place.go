@@ -143,26 +143,30 @@ func gcd(a, b int) int {
 // fillUp starts on w what it has room for. What it passes over stays pending,
 // in order.
 func (p *Planner) fillUp(w int32, conflicts bool) {
-	var blocked uint32
-	if conflicts {
-		blocked = p.block(w)
+	left, room := p.left, int(p.room(w))
+	if !conflicts {
+		n := min(room, len(left))
+		p.left = left[n:]
+		p.gainAll(left[:n], w)
+		return
 	}
-	out, i := 0, 0
-	for ; i < len(p.left) && p.room(w) > 0; i++ {
-		t := p.left[i]
-		if conflicts && p.marks[t] == blocked {
-			p.left[out] = t
-			out++
-			continue
+	blocked, marks := p.block(w), p.marks
+	taken := slices.Grow(p.taken[:0], room)[:room]
+	i, n, out := 0, 0, 0
+	for ; i < len(left) && n < room; i++ {
+		// Without a branch on it, as nothing predicts whether w has the task.
+		t, passed := left[i], 0
+		if marks[t] == blocked {
+			passed = 1
 		}
-		p.gain(t, w)
-		if conflicts {
-			p.marks[t] = blocked
-		}
+		marks[t] = blocked
+		left[out], taken[n] = t, t
+		out, n = out+passed, n+1-passed
 	}
 	// What was passed over moves up to the rest, not the rest down.
-	copy(p.left[i-out:i], p.left[:out])
-	p.left = p.left[i-out:]
+	copy(left[i-out:i], left[:out])
+	p.left, p.taken = left[i-out:], taken
+	p.gainAll(taken[:n], w)
 }
 
 // collect makes the copies that are left the pending ones.

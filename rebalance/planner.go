@@ -61,6 +61,7 @@ type Planner struct {
 	levelled  []int32 // closed workers
 	rooms     []int32
 	passed    []int32 // shed: places in the giver's list that were passed over
+	taken     []int32 // place: what goes to one worker
 	handed    []int32 // shed: places of what goes to the taker
 	cursor    []int32 // exchange: by worker, how far its list has been gone through
 	exchanged int     // units that cost two adds
@@ -253,6 +254,22 @@ func (p *Planner) gain(t, w int32) {
 	p.adds = append(p.adds, add{next: p.addHead[w]})
 	p.addHead[w] = int32(len(p.adds))
 	p.load[w]++
+}
+
+// gainAll adds a copy of each of some tasks to w.
+func (p *Planner) gainAll(tasks []int32, w int32) {
+	n, more := len(p.changes), len(tasks)
+	p.changes = slices.Grow(p.changes, more)[:n+more]
+	p.adds = slices.Grow(p.adds, more)[:n+more]
+	changes, adds := p.changes[n:], p.adds[n:]
+	head := p.addHead[w]
+	for i, t := range tasks {
+		changes[i] = Change{Task: t, From: None, To: w, Reason: Missing}
+		adds[i] = add{next: head}
+		head = int32(n + i + 1)
+	}
+	p.addHead[w] = head
+	p.load[w] += int32(more)
 }
 
 // move moves the copies at some places of from's list.

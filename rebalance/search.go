@@ -152,7 +152,7 @@ func (p *Planner) findPlace(t int32) bool {
 	}
 	for i := 0; i < len(p.search.unvisited); {
 		w := p.search.unvisited[i]
-		if !p.canEnter(w) || p.index.blocks(t, w) {
+		if p.room(w) < 0 || p.index.blocks(t, w) {
 			i++
 			continue
 		}
