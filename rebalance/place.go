@@ -267,12 +267,12 @@ func (p *Planner) hand(giver, taker int32, next int, blocked uint32) int {
 			continue
 		}
 		if blocked != 0 {
-			if t := list[next]; p.marks[t] != blocked {
-				p.marks[t] = blocked
-			} else {
+			t := list[next]
+			if p.marks[t] == blocked {
 				passed = append(passed, int32(next))
 				continue
 			}
+			p.marks[t] = blocked
 		}
 		handed = append(handed, int32(next))
 	}

@@ -1,6 +1,9 @@
 package rebalance
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // The search for paths: how a worker that is full can take one more copy
 // without costing more than that one start.
@@ -11,10 +14,14 @@ import "slices"
 // through may serve another. A round in which nothing succeeds has no mark that
 // is out of date: it proves that there are no more paths.
 type search struct {
-	round     uint32
-	tasks     []uint32 // by task: the round in which it was expanded
-	place     []int32  // by worker: its place in unvisited, or None
-	unvisited []int32  // open workers
+	round uint32
+	tasks []uint32 // by task: the round in which it was expanded
+
+	// A bit for each worker. A path need not go through one that has too many:
+	// what that can give away is looked for from there.
+	unvisited []uint64 // open, not too many, and not gone through
+	roomy     []uint64 // with room
+	free      []uint64 // of one step, until the next
 	extras    bool     // every worker with an extra unit was visited
 
 	// How far the adds and the copies of tasks with too many have been gone
@@ -31,29 +38,44 @@ func (s *search) begin(p *Planner) {
 	p.overs.link()
 	s.round++
 	s.extras = false
-	s.place = sized(s.place, len(p.States))
-	s.unvisited = append(s.unvisited[:0], p.open...)
-	for i, w := range p.open {
-		s.place[w] = int32(i)
+	words := (len(p.States) + 63) / 64
+	s.unvisited = sized(s.unvisited, words)
+	s.roomy = sized(s.roomy, words)
+	s.free = sized(s.free, words)
+	for _, w := range p.open {
+		room := p.room(w)
+		if room >= 0 {
+			s.leave(w)
+		}
+		if room > 0 {
+			s.roomy[w/64] |= 1 << (w % 64)
+		}
 	}
 	s.adds = append(s.adds[:0], p.addHead...)
 	s.copies = sized(s.copies, len(p.States))
 }
 
-func (s *search) visit(w int32) {
-	at, last := s.place[w], s.unvisited[len(s.unvisited)-1]
-	s.unvisited[at] = last
-	s.place[last] = at
-	s.unvisited = s.unvisited[:len(s.unvisited)-1]
-	s.place[w] = None
-}
+func (s *search) visit(w int32) { s.unvisited[w/64] &^= 1 << (w % 64) }
 
-func (s *search) leave(w int32) {
-	s.place[w] = int32(len(s.unvisited))
-	s.unvisited = append(s.unvisited, w)
-}
+func (s *search) leave(w int32) { s.unvisited[w/64] |= 1 << (w % 64) }
 
-func (s *search) isVisited(w int32) bool { return s.place[w] == None }
+func (s *search) isVisited(w int32) bool { return s.unvisited[w/64]>>(w%64)&1 == 0 }
+
+// pick returns a worker that a path from t may go to: one with room if there
+// is any. The index has to know t.
+func (s *search) pick(x *index, t int32) int32 {
+	x.free(t, s.unvisited, s.free)
+	through := None
+	for i, word := range s.free {
+		if room := word & s.roomy[i]; room != 0 {
+			return int32(i*64 + bits.TrailingZeros64(room))
+		}
+		if through == None && word != 0 {
+			through = int32(i*64 + bits.TrailingZeros64(word))
+		}
+	}
+	return through
+}
 
 // expand marks a task that lacks a copy, and reports whether it was not yet.
 func (s *search) expand(t int32) bool {
@@ -101,7 +123,7 @@ func (p *Planner) keepElsewhere(number int32) bool {
 	o.met[number] = p.search.round
 	for i := o.head[number]; i > 0; i = o.copies[i-1].next {
 		c := &o.copies[i-1]
-		if p.flags[c.position] == dropped && p.canEnter(c.worker) && p.enter(c.worker) {
+		if p.flags[c.position] == dropped && !p.search.isVisited(c.worker) && p.enter(c.worker) {
 			p.flags[c.position] = kept
 			p.load[c.worker]++
 			o.met[number] = 0
@@ -111,20 +133,19 @@ func (p *Planner) keepElsewhere(number int32) bool {
 	return false
 }
 
-// canEnter says whether a path may go through w. It need not go through one that
-// has too many: what that can give away is looked for from there.
-func (p *Planner) canEnter(w int32) bool {
-	return p.room(w) >= 0 && !p.search.isVisited(w)
-}
-
-// enter visits w, and reports whether it has room, or room could be made.
+// enter visits w, and reports whether it has room, or room could be made. The
+// caller takes it.
 func (p *Planner) enter(w int32) bool {
-	p.search.visit(w)
-	if p.room(w) > 0 || p.vacate(w) {
-		p.search.leave(w)
-		return true
+	s := &p.search
+	s.visit(w)
+	if p.room(w) <= 0 && !p.vacate(w) {
+		return false
 	}
-	return false
+	s.leave(w)
+	if p.room(w) == 1 {
+		s.roomy[w/64] &^= 1 << (w % 64)
+	}
+	return true
 }
 
 // takeExtra has w take over the extra unit of a worker that can do without.
@@ -134,7 +155,7 @@ func (p *Planner) takeExtra(w int32) bool {
 	}
 	p.search.extras = true
 	for _, v := range p.open {
-		if p.limit[v] == p.level+1 && p.canEnter(v) && p.enter(v) {
+		if p.limit[v] == p.level+1 && !p.search.isVisited(v) && p.enter(v) {
 			p.limit[v]--
 			p.limit[w]++
 			p.search.extras = false
@@ -150,11 +171,10 @@ func (p *Planner) findPlace(t int32) bool {
 	if !p.search.expand(t) {
 		return false
 	}
-	for i := 0; i < len(p.search.unvisited); {
-		w := p.search.unvisited[i]
-		if p.room(w) < 0 || p.index.blocks(t, w) {
-			i++
-			continue
+	for {
+		w := p.search.pick(&p.index, t)
+		if w == None {
+			return false
 		}
 		if p.enter(w) {
 			p.gain(t, w)
@@ -162,9 +182,7 @@ func (p *Planner) findPlace(t int32) bool {
 			p.search.collapse(t)
 			return true
 		}
-		i = 0 // others were visited on the way, and the order is a new one
 	}
-	return false
 }
 
 // undo takes back a planned start.
@@ -218,30 +236,41 @@ func (x *index) build(p *Planner, of func(t int32) bool) {
 		x.workers = sized(x.workers, int(size))
 	}
 	for _, w := range p.open {
-		round := p.block(w)
-		for k, t := range p.Held[w] {
-			if x.id[t] == 0 {
-				continue
-			}
-			switch p.flags[p.offset[w]+int32(k)] {
-			case kept:
-				x.put(t, w)
-				p.marks[t] = round - 1
-			case dropped: // to keep it after all is no gain: never forbidden
-				p.marks[t] = round - 1
-			}
+		x.fill(p, w)
+	}
+}
+
+// fill puts in what w cannot gain.
+func (x *index) fill(p *Planner, w int32) {
+	forbidden := p.forbid.row(w)
+	round := uint32(0)
+	if len(forbidden) > 0 {
+		round = p.mark()
+		for _, t := range forbidden {
+			p.marks[t] = round
 		}
-		for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
-			if c := &p.changes[i-1]; c.To != None && x.id[c.Task] > 0 {
-				x.put(c.Task, w)
-				p.marks[c.Task] = round - 1
-			}
+	}
+	flags := p.flags[p.offset[w]:]
+	for k, t := range p.Held[w] {
+		if x.id[t] == 0 || flags[k] == repeated {
+			continue
 		}
-		for _, t := range p.forbid.row(w) {
-			if x.id[t] > 0 && p.marks[t] == round { // not there already
-				x.put(t, w)
-				p.marks[t] = round - 1
-			}
+		if flags[k] == kept {
+			x.put(t, w)
+		}
+		if round != 0 { // to keep what is dropped after all is no gain: never forbidden
+			p.marks[t] = 0
+		}
+	}
+	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
+		if c := &p.changes[i-1]; c.To != None && x.id[c.Task] > 0 {
+			x.put(c.Task, w)
+		}
+	}
+	for _, t := range forbidden {
+		if x.id[t] > 0 && p.marks[t] == round { // not there, and not put in before
+			x.put(t, w)
+			p.marks[t] = 0
 		}
 	}
 }
@@ -249,6 +278,21 @@ func (x *index) build(p *Planner, of func(t int32) bool) {
 func (x *index) list(t int32) []int32 {
 	k := x.id[t] - 1
 	return x.workers[x.start[k] : x.start[k]+x.length[k]]
+}
+
+// free writes into a set which of some workers can gain a copy of t.
+func (x *index) free(t int32, workers, into []uint64) {
+	if x.wide > 0 {
+		at := int(x.id[t]-1) * x.wide
+		for i, blocked := range x.words[at : at+x.wide] {
+			into[i] = workers[i] &^ blocked
+		}
+		return
+	}
+	copy(into, workers)
+	for _, w := range x.list(t) {
+		into[w/64] &^= 1 << (w % 64)
+	}
 }
 
 func (x *index) blocks(t, w int32) bool {
