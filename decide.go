@@ -106,7 +106,9 @@ type decider[W, T comparable] struct {
 	problem rebalance.Problem
 	index   []int32 // planner's worker → fleet's
 	frozen  bool    // some worker is silent
-	capped  []int32 // the instances wanted, where not all may be started
+	capped  []int32 // the instances wanted, where not all are for the planner to start
+	// suspects is what is tried on top of the plan, by task.
+	suspects []suspect
 
 	fleet  *fleet[W, T]
 	book   *standing.Book
@@ -132,6 +134,7 @@ func (d *decider[W, T]) decide(f *fleet[W, T], book *standing.Book, e *expectati
 		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
 	}
 	d.take(&plan)
+	d.tryOut()
 	d.probe(maxMoves)
 	d.order(handoff)
 	return d.out
@@ -167,6 +170,7 @@ func (d *decider[W, T]) pose(maxMoves int) {
 			d.cap(w)
 		}
 	}
+	d.setAside()
 }
 
 func (d *decider[W, T]) role(w *worker[W, T]) rebalance.State {

@@ -33,7 +33,8 @@
 //     way round where a gap is worse than an overlap ([WithHandoff]). If its
 //     new place refuses it, it runs again at its old one in the same term.
 //   - A worker that takes no tasks, and a task that nobody can start, are told
-//     apart, and neither disturbs the others for long.
+//     apart, and neither disturbs the others for long: room is not made for what
+//     has failed on several workers.
 //   - One worker that is slow, hangs or ignores its context delays only what
 //     concerns it. A term waits for five communicator timeouts at most, whatever
 //     the workers do.

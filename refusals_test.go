@@ -190,6 +190,45 @@ func TestT9_PoisonTask_ClosesNobody(t *testing.T) {
 	})
 }
 
+// No try has anything healthy moved out of its way, though an even spread with
+// the poison in it would be another one. Once it runs the spread is made even.
+func TestT9_PoisonTask_MovesNobody(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 3)
+		f.refusePoison()
+		f.expect(6)
+		f.term()
+		require.NoError(t, f.AddTask("poison", orchestrator.WithTaskInstances(2)))
+		_ = f.NextTerm(t.Context())
+		_ = f.NextTerm(t.Context())
+		require.NoError(t, f.AddTask("more1"))
+		require.NoError(t, f.AddTask("more2"))
+		_ = f.NextTerm(t.Context())
+		f.forget()
+		tries := 0
+		for range 150 {
+			_ = f.NextTerm(t.Context())
+			stats := f.LastPlan().Stats
+			require.Empty(t, f.sent(orchestrator.OpRemove))
+			require.Equal(t, stats.LowerBound, stats.Adds)
+			require.Equal(t, 2, stats.Instances.Missing)
+			tries += stats.Adds
+		}
+		require.Greater(t, tries, 10)
+		require.Len(t, f.sent(orchestrator.OpAdd), tries, "of poison alone")
+
+		f.Refuse(nil)
+		for range 70 {
+			f.term()
+		}
+		f.requireSettled()
+		require.Len(t, f.Running("poison"), 2)
+		loads := f.loads()
+		slices.Sort(loads)
+		require.Equal(t, []int{3, 3, 4}, loads)
+	})
+}
+
 // Where every worker is avoided, the task waits, and says so.
 func TestT9_PoisonTask_Waits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -202,6 +241,7 @@ func TestT9_PoisonTask_Waits(t *testing.T) {
 		f.term()
 		require.Empty(t, f.writes())
 		require.Equal(t, []waiting{{Task: "poison", Instances: 1, Reason: orchestrator.ReasonAvoided}}, f.LastPlan().Waiting)
+		require.Equal(t, 1, f.LastPlan().Stats.Instances.Unplaceable)
 	})
 }
 

@@ -1,0 +1,17 @@
+package standing
+
+import "slices"
+
+// Suspects returns, in order, the tasks that failed on more than one worker, and
+// on one at least that was not to blame. Room for these is not worth making:
+// they would probably fail again. O(pairs · log(pairs)).
+func (b *Book) Suspects() []int32 {
+	var tasks []int32
+	for p, r := range b.pairs {
+		if !r.blamed && b.byTask[p.Task] > 1 {
+			tasks = append(tasks, p.Task)
+		}
+	}
+	slices.Sort(tasks)
+	return slices.Compact(tasks)
+}
