@@ -22,8 +22,8 @@ fuzz: ## run every fuzz target for FUZZTIME each (20s)
 prove: ## plan PROBLEMS random problems (1000000) against the reference, from number SEED on (0: draw one)
 	PROBLEMS=$(PROBLEMS) SEED=$(SEED) PROVETIME=0 .ci/run prove
 
-bench: ## run the benchmarks of all modules
-	go test -run '^$$' -bench . -benchmem work
+bench: ## measure beside others and the floor, and write BENCHMARKS.md
+	go run ./bench -write BENCHMARKS.md
 
 cover: ## print what the tests cover, function by function
 	go test -coverpkg=work -coverprofile=cover.out work

@@ -1,0 +1,5 @@
+package bench
+
+import (
+	_ "github.com/f8949c05/orchestrator/examples/shared" // want depguard
+)

@@ -1,0 +1,2 @@
+// Package shared stands for what two examples have in common.
+package shared

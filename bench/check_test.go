@@ -1,0 +1,75 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestJudge(t *testing.T) {
+	now := fleet{want: []int32{1, 2, 1}, held: [][]int32{{0, 1}, {1, 2}, {}}}
+	for _, c := range []struct {
+		name   string
+		placed [][]int32
+		want   outcome
+		err    string
+	}{
+		{"as it is", [][]int32{{0, 1}, {1, 2}, {}}, outcome{2, 0}, ""},
+		{"one moved", [][]int32{{0}, {1, 2}, {1}}, outcome{1, 1}, ""},
+		{"all moved", [][]int32{{2}, {0}, {1}}, outcome{}, "task 1 is to run on 1 workers in place of 2"},
+		{"too many", [][]int32{{0, 1}, {1, 2}, {1}}, outcome{}, "task 1 is to run on 3 workers in place of 2"},
+		{"twice on one", [][]int32{{0, 1, 1}, {2}, {}}, outcome{}, "worker 0 is to run task 1 twice"},
+		{"no such task", [][]int32{{0, 3}, {1, 2}, {1}}, outcome{}, "worker 0 is to run task 3: there is no such task"},
+		{"no such worker", [][]int32{{0, 1}, {1, 2}}, outcome{}, "the plan is for 2 workers of 3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o, err := judge(now, c.placed)
+			if c.err != "" {
+				require.EqualError(t, err, c.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, o)
+		})
+	}
+}
+
+// No more copies than workers can be asked for.
+func TestJudge_MoreCopiesThanWorkers(t *testing.T) {
+	o, err := judge(fleet{want: []int32{3}, held: [][]int32{{0}, {}}}, [][]int32{{0}, {0}})
+	require.NoError(t, err)
+	require.Equal(t, outcome{0, 1}, o)
+}
+
+func TestFleet_IsWholeAndEven(t *testing.T) {
+	for _, s := range []size{{1_000, 10, 1}, {1_000, 10, 3}, {1_000, 100, 10}} {
+		f := s.even()
+		o, err := judge(f, f.held)
+		require.NoError(t, err, s)
+		require.LessOrEqual(t, o.spread, 1, s)
+		require.Equal(t, s.instances/s.copies*s.copies, f.pairs(), s)
+	}
+}
+
+// Events leave the fleet alone that they happen to.
+func TestEvents(t *testing.T) {
+	s := size{1_000, 20, 2}
+	before := s.even()
+	for _, c := range []struct {
+		event          event
+		workers, pairs int
+	}{
+		{cold, 20, 0},
+		{steady, 20, 1000},
+		{oneJoins, 21, 1000},
+		{oneLost, 19, 950},
+		{tenthLost, 18, 900},
+		{tenthJoins, 22, 1000},
+		{allOnOne, 20, 500},
+	} {
+		now := c.event.to(before)
+		require.Equal(t, c.workers, now.workers(), c.event.name)
+		require.Equal(t, c.pairs, now.pairs(), c.event.name)
+		require.Equal(t, s.even(), before, c.event.name)
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// What the figures are held against. The goals were set before the code was
+// made fast, and do not move.
+
+// networkGoal is how many times as long as the ideal a cold start over a slow
+// network may take.
+const networkGoal = 1.2
+
+// oldSteady is a steady term of the old library, at 20k × 200; see cited.
+const oldSteady = 4_700 * time.Millisecond
+
+// perChange is what a bulk change of several copies may cost beyond the scans.
+const perChange = 150 * time.Nanosecond
+
+// goal is one of them, and what was measured.
+type goal struct {
+	what     string
+	measured string
+	goal     string
+	met      bool
+}
+
+// atMost is a goal for the worst of several figures.
+func atMost(what, unit string, limit float64, figures ...figure) goal {
+	worst := worstOf(figures)
+	g := goal{what, decimal(worst.value) + " " + unit, fmt.Sprintf("at most %g %s", limit, unit), worst.value <= limit}
+	if len(figures) > 1 {
+		g.measured += " (" + worst.name + ")"
+	}
+	return g
+}
+
+// figure is a measured ratio with a name.
+type figure struct {
+	name  string
+	value float64
+}
+
+func worstOf(figures []figure) figure {
+	worst := figures[0]
+	for _, f := range figures[1:] {
+		if f.value > worst.value {
+			worst = f
+		}
+	}
+	return worst
+}
+
+// goals are all of them, in order.
+func (r results) goals() []goal {
+	var all []goal
+	all = append(all, r.planGoals()...)
+	all = append(all, r.termGoals()...)
+	all = append(all, r.memoryGoals()...)
+	for _, h := range r.hard {
+		all = append(all, atMost("plan alone, hard case: "+h.name+"; the prototype's figure", "× scan", h.prototype,
+			figure{h.name, ratio(h.took, h.scan)}))
+	}
+	return append(all, r.networkGoals()...)
+}
+
+// inScans is how many scans a plan takes.
+func (p plans) inScans(of ...event) (found []figure) {
+	for _, e := range of {
+		found = append(found, figure{e.name, ratio(p.of(us, e).took, p.scan(e))})
+	}
+	return found
+}
+
+func (r results) planGoals() []goal {
+	one := r.at(r.cfg.big)
+	found := []goal{
+		atMost("plan alone, one instance each: steady, one joins, one lost", "× scan", 2.5, one.inScans(steady, oneJoins, oneLost)...),
+		atMost("the same: 10% lost, 10% join", "× scan", 3, one.inScans(tenthLost, tenthJoins)...),
+		atMost("the same: all on one worker", "× scan", 4, one.inScans(allOnOne)...),
+	}
+	for _, s := range r.cfg.several {
+		p := r.at(s)
+		found = append(found,
+			atMost(fmt.Sprintf("plan alone, %d instances each: steady, one joins", s.copies), "× scan", 3, p.inScans(steady, oneJoins)...))
+		var bulk []figure
+		for _, e := range []event{oneLost, tenthLost, tenthJoins, allOnOne} {
+			allowed := 3*p.scan(e) + time.Duration(p.of(us, e).changes)*perChange
+			bulk = append(bulk, figure{e.name, ratio(p.of(us, e).took, allowed)})
+		}
+		found = append(found, atMost("the same: bulk changes", "× (3 scans + 150 ns a change)", 1, bulk...))
+	}
+	var lead []figure
+	for _, e := range events {
+		lead = append(lead, figure{e.name, ratio(one.of(us, e).took, one.fastestOther(e))})
+	}
+	first := figure{cold.name, ratio(one.of(usAtFirst, cold).took, one.fastestOther(cold))}
+	return append(found,
+		faster("against franz-go's fastest variant, one instance each, every event", lead...),
+		faster("the same, cold, by the first plan of a new planner", first))
+}
+
+// faster is the goal for the lead over franz-go, given how our time compares.
+func faster(what string, figures ...figure) goal {
+	least := worstOf(figures)
+	lead := 1 / least.value
+	return goal{what, fmt.Sprintf("%s × faster (%s)", decimal(lead), least.name), "at least 5 × faster", lead >= 5}
+}
+
+// fastestOther is what the fastest variant of franz-go took, planning only.
+func (p plans) fastestOther(e event) time.Duration {
+	return min(p.of(franzGoOne, e).took, p.of(franzGoMany, e).took)
+}
+
+func (r results) termGoals() []goal {
+	t := r.terms
+	calm := func(term, calls time.Duration) float64 { return ratio(term-calls, t.fresh) }
+	lead := ratio(oldSteady, t.oldFresh)
+	one, small := r.at(r.cfg.big), r.at(r.cfg.small)
+	var growth, scanGrowth []figure
+	for _, e := range events {
+		growth = append(growth, figure{e.name, ratio(one.of(us, e).took, small.of(us, e).took)})
+		scanGrowth = append(scanGrowth, figure{e.name, ratio(one.scan(e), small.scan(e))})
+	}
+	plan := atMost("the same, the plan alone", "× the time", 12, growth...)
+	plan.measured += fmt.Sprintf("; the scan itself: %s ×", decimal(worstOf(scanGrowth).value))
+	return []goal{
+		atMost("a whole steady term, names and all, fresh lists", "× (scan + comparison + fan-out)", 2,
+			figure{"", ratio(t.fresh, t.scan+t.compare+t.fanOut)}),
+		atMost("the same, the very same slices", "× (scan + fan-out)", 1.5, figure{"", ratio(t.same, t.scan+t.fanOut)}),
+		atMost("a whole term after one worker joined or was lost, less the writes themselves", "× the steady one", 1.5,
+			figure{"joined", calm(t.joined, t.joinFanOut)}, figure{"lost", calm(t.lost, t.lostFanOut)}),
+		{
+			"a whole steady term, " + r.cfg.old.String() + ", against the old library's " + oldSteady.String(),
+			decimal(lead) + " × faster", "at least 1,000 × faster", lead >= 1000,
+		},
+		atMost(fmt.Sprintf("growth from %s to %s, 10 × the work: a whole steady term", r.cfg.small, r.cfg.big), "× the time", 12,
+			figure{"", ratio(t.fresh, t.smallFresh)}),
+		plan,
+	}
+}
+
+func (r results) memoryGoals() []goal {
+	return []goal{
+		{"allocations of the planner in a steady term", decimal(r.allocs), "none", r.allocs == 0},
+		{
+			"live heap of the orchestrator for each instance, the names' own bytes not counted",
+			fmt.Sprintf("%.0f bytes", r.heap), "under 160 bytes", r.heap < 160,
+		},
+	}
+}
+
+func (r results) networkGoals() []goal {
+	if !r.cfg.network {
+		return nil
+	}
+	n := r.network
+	return []goal{
+		atMost("a cold start over a slow network", "× the ideal", networkGoal, figure{"", ratio(n.cold, n.ideal)}),
+		{
+			"with one worker a hundred times slower, nobody else's moves wait for it",
+			fmt.Sprintf("the others' are done after %v, without it %v", n.others, n.othersUndelayed),
+			"one call later at most", n.others <= n.othersUndelayed+20*time.Millisecond,
+		},
+	}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// The hard cases: problems that have to be searched, not only passed over.
+
+// hardCase is one, with what a throw-away prototype of the same algorithm took
+// for it when the algorithm was chosen, in multiples of its scan of a million
+// pairs.
+type hardCase struct {
+	name      string
+	prototype float64
+	fleet     func(size) fleet
+}
+
+var hardCases = []hardCase{
+	{"1% over-replicated", 2.0, func(s size) fleet { return s.even().hundredthOver() }},
+	{"half as many random pairs again, one copy wanted", 22, func(s size) fleet { return s.even().scattered(s.instances * 3 / 2) }},
+	{"wants near the number of workers", 5.0, func(s size) fleet { return crowded(s.instances/100, 100) }},
+}
+
+// hard is what came of one case.
+type hard struct {
+	hardCase
+	pairs, workers int
+	scan, ownScan  time.Duration // of the even fleet; of the case itself
+	took           time.Duration
+	outcome        outcome
+}
+
+// measureHard measures the hard cases that go with size s.
+func measureHard(cfg config, s size) ([]hard, error) {
+	var found []hard
+	even := s.even()
+	for _, c := range hardCases {
+		cfg.log("hard cases of %s: %s", s, c.name)
+		now := c.fleet(s)
+		h := hard{hardCase: c, pairs: now.pairs(), workers: now.workers()}
+		a := now.attempt(false)
+		times, err := race(cfg.rounds(s), []entrant{
+			{name: "scan", run: newScan(even).run},
+			{name: "its scan", run: newScan(now).run},
+			{name: us, run: a.plan, after: func() error {
+				placed, err := a.placed()
+				if err != nil {
+					return err
+				}
+				h.outcome, err = judge(now, placed)
+				if err == nil && h.outcome.spread > 1 {
+					err = fmt.Errorf("spread %d", h.outcome.spread)
+				}
+				return err
+			}},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		h.scan, h.ownScan, h.took = times[0].median(), times[1].median(), times[2].median()
+		found = append(found, h)
+	}
+	return found, nil
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// Where and with what it was measured.
+
+// machine is one line about the computer.
+func machine() string {
+	model := runtime.GOARCH
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(info)) {
+			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%s, GOMAXPROCS %d, %s/%s", model, runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH)
+}
+
+// others are the modules that this library is compared with.
+var others = []string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/dgryski/go-jump"}
+
+// versions are those of Go and of the others.
+func versions() []string {
+	found := []string{runtime.Version()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return found
+	}
+	for _, other := range others {
+		for _, dep := range info.Deps {
+			if dep.Path == other {
+				found = append(found, strings.TrimPrefix(other, "github.com/")+" "+dep.Version)
+			}
+		}
+	}
+	return found
+}
+
+// revision is the commit of the tree that the command is run in.
+func revision(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,197 @@
+// Command bench measures this library beside others that decide who runs what,
+// and beside the floor below which nobody gets, all in one run and in turn.
+//
+//	go run ./bench                      print the tables
+//	go run ./bench -write BENCHMARKS.md and write them to a file: make bench
+//	go run ./bench -quick               small fleets, few rounds: does it work?
+//
+// How it measures is in measure.go, what it takes for the floor in floor.go,
+// who takes part in main.go, and what the figures are held against in goals.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+)
+
+func main() {
+	write := flag.String("write", "", "the `file` to write the tables to")
+	quick := flag.Bool("quick", false, "small fleets and few rounds: says whether it works, and nothing about speed")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *quick, *write); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, quick bool, file string) error {
+	cfg := full()
+	if quick {
+		cfg = short()
+	}
+	if quick && file != "" {
+		return errors.New("-quick measures nothing worth keeping: it does not go with -write")
+	}
+	r, err := measure(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	text := r.markdown()
+	fmt.Print(text)
+	if file == "" {
+		return nil
+	}
+	return os.WriteFile(file, []byte(text), 0o644)
+}
+
+// config is what is measured, and how often.
+type config struct {
+	quick   bool
+	plans   []size // for the comparison of planners, in order
+	big     size   // that of the goals
+	small   size   // a tenth of it, for the growth
+	several []size // the big one with several copies of each task
+	old     size   // the largest that the old library was measured at
+	sarama  size   // the only one that sarama is measured at
+	rounds  func(size) int
+	slow    int  // in how many rounds the slow take part where fleets are big
+	network bool // measure a term over a slow network
+	log     func(format string, args ...any)
+}
+
+func full() config {
+	start := time.Now()
+	big := size{1_000_000, 10_000, 1}
+	small := size{100_000, 1_000, 1}
+	medium := size{10_000, 100, 1}
+	return config{
+		plans:   []size{{1_000, 10, 1}, medium, small, big},
+		big:     big,
+		small:   small,
+		several: []size{{1_000_000, 10_000, 3}, {1_000_000, 10_000, 10}},
+		old:     size{20_000, 200, 1},
+		sarama:  medium,
+		rounds: func(s size) int {
+			switch {
+			case s.instances >= 1_000_000:
+				return 21
+			case s.instances >= 100_000:
+				return 21
+			}
+			return 31
+		},
+		slow:    5,
+		network: true,
+		log: func(format string, args ...any) {
+			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+		},
+	}
+}
+
+// short is the same in small, with every step but the test of the network,
+// which is a test anyway.
+func short() config {
+	cfg := full()
+	cfg.quick = true
+	cfg.plans = []size{{1_000, 10, 1}, {10_000, 100, 1}}
+	cfg.small, cfg.big = cfg.plans[0], cfg.plans[1]
+	cfg.several = []size{{10_000, 100, 3}, {10_000, 100, 10}}
+	cfg.old, cfg.sarama = size{2_000, 20, 1}, cfg.small
+	cfg.rounds = func(size) int { return 3 }
+	cfg.network = false
+	return cfg
+}
+
+// field is who takes part in the comparison of planners.
+func (cfg config) field() []planner {
+	slow := cfg.slow
+	return []planner{
+		ours(), oursAtFirst(),
+		franzGo(franzGoOne, 1, slow, false),
+		franzGo(franzGoMany, manyTopics, slow, false),
+		franzGo("franz-go, 100 topics, encoded", manyTopics, slow, true),
+		jumpHash(),
+		saramaSticky(func(s size, e event) int {
+			switch {
+			case s != cfg.sarama:
+				return 0
+			case e.name == allOnOne.name: // half a minute
+				return 1
+			}
+			return 3
+		}),
+	}
+}
+
+// results is everything that was measured.
+type results struct {
+	cfg        config
+	start, end time.Time
+	revision   string
+	plans      []plans // by cfg.plans
+	several    []plans // by cfg.several
+	terms      terms
+	hard       []hard
+	allocs     float64 // of a steady plan
+	heap       float64 // bytes for each instance
+	network    network
+}
+
+// at returns the comparison of planners at a size.
+func (r results) at(s size) plans {
+	for _, p := range slices.Concat(r.plans, r.several) {
+		if p.size == s {
+			return p
+		}
+	}
+	return plans{}
+}
+
+func measure(ctx context.Context, cfg config) (results, error) {
+	r := results{cfg: cfg, start: time.Now(), revision: revision(ctx)}
+	var err error
+	if cfg.network {
+		cfg.log("a term over a slow network")
+		if r.network, err = measureNetwork(ctx); err != nil {
+			return r, err
+		}
+	}
+	if r.terms, err = measureTerms(ctx, cfg, cfg.big, cfg.small, cfg.old); err != nil {
+		return r, err
+	}
+	cfg.log("allocations and heap of %s", cfg.big)
+	if r.heap, err = heapPerInstance(ctx, cfg.big); err != nil {
+		return r, err
+	}
+	if r.allocs, err = planAllocations(cfg.big); err != nil {
+		return r, err
+	}
+	if r.hard, err = measureHard(cfg, cfg.big); err != nil {
+		return r, err
+	}
+	for _, s := range cfg.several {
+		p, err := comparePlanners(ctx, cfg, s)
+		if err != nil {
+			return r, err
+		}
+		r.several = append(r.several, p)
+	}
+	for _, s := range cfg.plans {
+		p, err := comparePlanners(ctx, cfg, s)
+		if err != nil {
+			return r, err
+		}
+		r.plans = append(r.plans, p)
+	}
+	r.end = time.Now()
+	cfg.log("done")
+	return r, nil
+}

@@ -1,0 +1,29 @@
+package main
+
+// method is the part of the report that says how to read it. It takes in how
+// many rounds the slow take part, and the size at which sarama does.
+const method = `
+## How it is measured
+
+- **In turn.** All that is compared takes its turn, round after round, so that whatever else the machine does
+  meets everyone. A garbage collection comes before each turn. A first round, in which everyone comes by
+  their memory, does not count. Figures are medians; ratios are ratios of medians. There are 21 or 31 rounds by
+  size; franz-go takes part in %d of them, spread over the others.
+- **Inputs** are in each planner's own form before the clock starts; only planning is timed. Every plan is then
+  worked out and checked: each task on exactly as many different workers as are wanted, and loads that
+  differ by one at most where that is promised. A plan that fails ends the run.
+- **The integer scan** passes once over the tasks of every worker and marks, in one 64-bit word for each task, the last
+  worker and the number of copies. It is that of the fleet before the event, measured beside each event. Which
+  worker runs which task is random, as is the order in which it lists them.
+- **The fan-out** is 128 goroutines that make the calls between them: a context with a deadline, and its cancellation.
+- **This library** plans over and over with one planner, as the orchestrator does; *its first plan* is that of a new
+  planner, which has to come by its memory. Reasons and the lower bound are part of every plan.
+- **franz-go**: ` + "`kgo.StickyBalancer`" + ` (eager), called as its client does: MemberBalancer prepares, BalanceOrError plans.
+  It has no memory to reuse. It decodes what members own while it plans; *encoded* also counts the members' encoding
+  (JoinGroupMetadata) and the leader's parsing (MemberBalancer). A task is a partition of one topic, or of one of 100
+  that everyone subscribes to. It gives the partitions to single members, so it takes part for one instance.
+- **sarama**: NewBalanceStrategySticky, one topic, at %s only, in three rounds, and one for all on one:
+  it takes minutes at the next size.
+- **Jump hash** knows no loads and remembers nothing: it is uneven. Workers leave at the end of the row, since it
+  knows no other way. To hash names into its keys is not counted.
+`

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// A term over a slow network is measured where time is exact, in a
+// testing/synctest bubble. That takes a test, network_test.go, so its figures
+// are read off its output.
+
+// networkJoin is how many workers join in the test.
+const networkJoin = 10
+
+// network is what the test says.
+type network struct {
+	cold, ideal             time.Duration // the first term of an empty cluster
+	calls                   int
+	others, othersUndelayed time.Duration // when the last move is done that does not involve the slow worker; where none is slow
+}
+
+const networkTest = "TestNetwork"
+
+// measureNetwork runs the test and reads its attributes.
+func measureNetwork(ctx context.Context) (network, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^"+networkTest, "github.com/f8949c05/orchestrator/bench")
+	cmd.Stderr = os.Stderr
+	// Where the test fails because a goal is missed, its figures are there all
+	// the same, and the report says so.
+	out, failed := cmd.Output()
+	n, err := readNetwork(out)
+	if err != nil {
+		return network{}, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), errors.Join(err, failed))
+	}
+	return n, nil
+}
+
+// The names of the attributes.
+const (
+	attrCold       = "cold"
+	attrIdeal      = "ideal"
+	attrCalls      = "calls"
+	attrOthers     = "others"
+	attrUndelayed  = "others-undelayed"
+	attrHowMany    = 5
+	attrLinePrefix = "=== ATTR"
+)
+
+// readNetwork reads lines of the form "=== ATTR  Test name value".
+func readNetwork(out []byte) (network, error) {
+	var n network
+	found := 0
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	for lines.Scan() {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(lines.Text()), attrLinePrefix)
+		if !ok {
+			continue
+		}
+		fields := strings.Fields(rest)
+		if len(fields) != 3 {
+			return n, fmt.Errorf("cannot read %q", lines.Text())
+		}
+		found++
+		var err error
+		switch fields[1] {
+		case attrCold:
+			n.cold, err = time.ParseDuration(fields[2])
+		case attrIdeal:
+			n.ideal, err = time.ParseDuration(fields[2])
+		case attrOthers:
+			n.others, err = time.ParseDuration(fields[2])
+		case attrUndelayed:
+			n.othersUndelayed, err = time.ParseDuration(fields[2])
+		case attrCalls:
+			_, err = fmt.Sscan(fields[2], &n.calls)
+		default:
+			found--
+		}
+		if err != nil {
+			return n, fmt.Errorf("cannot read %q: %w", lines.Text(), err)
+		}
+	}
+	if found != attrHowMany {
+		return n, fmt.Errorf("the test said %d things in place of %d:\n%s", found, attrHowMany, out)
+	}
+	return n, nil
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+const (
+	latency     = 20 * time.Millisecond
+	slowLatency = 100 * latency
+)
+
+// distant is a cluster at the end of a slow network, reached through Apply. It
+// notes when each call was answered.
+type distant struct {
+	mu     sync.Mutex // for moments, never while time passes
+	runs   map[string][]string
+	slow   string // the worker that is a hundred times slower
+	calls  map[orchestrator.Op]int
+	began  time.Time            // the first write of the term
+	landed map[string]time.Time // when each task started last
+}
+
+var (
+	_ orchestrator.Communicator[string, string] = (*distant)(nil)
+	_ orchestrator.Applier[string, string]      = (*distant)(nil)
+)
+
+func newDistant() *distant {
+	return &distant{runs: make(map[string][]string), calls: make(map[orchestrator.Op]int), landed: make(map[string]time.Time)}
+}
+
+func (d *distant) travel(ctx context.Context, op orchestrator.Op, worker string) error {
+	d.mu.Lock()
+	d.calls[op]++
+	if op == orchestrator.OpApply && d.began.IsZero() {
+		d.began = time.Now()
+	}
+	takes := latency
+	if worker == d.slow {
+		takes = slowLatency
+	}
+	d.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(takes):
+		return nil
+	}
+}
+
+func (d *distant) List(ctx context.Context, worker string) ([]string, error) {
+	if err := d.travel(ctx, orchestrator.OpList, worker); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.runs[worker]), nil
+}
+
+func (d *distant) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	errs := make([]error, len(writes))
+	if err := d.travel(ctx, orchestrator.OpApply, worker); err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	gone := make(map[string]bool)
+	for _, w := range writes {
+		gone[w.Task] = true
+	}
+	tasks := slices.DeleteFunc(slices.Clone(d.runs[worker]), func(task string) bool { return gone[task] })
+	for _, w := range writes {
+		if w.Op == orchestrator.OpAdd {
+			tasks = append(tasks, w.Task)
+			d.landed[w.Task] = time.Now()
+		}
+	}
+	d.runs[worker] = tasks
+	return errs
+}
+
+func (d *distant) Add(context.Context, string, string) error    { return errReadOnly }
+func (d *distant) Remove(context.Context, string, string) error { return errReadOnly }
+
+// forget starts the notes anew.
+func (d *distant) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.calls)
+	clear(d.landed)
+	d.began = time.Time{}
+}
+
+// coldTerm starts all tasks of a fleet of size s on its workers, and says how
+// long that took.
+func coldTerm(t *testing.T, s size) (*distant, *orchestrator.Orchestrator[string, string], time.Duration) {
+	t.Helper()
+	f := s.even()
+	d := newDistant()
+	o, err := orchestrator.New(d)
+	require.NoError(t, err)
+	var tasks []orchestrator.Task[string]
+	for _, name := range f.names() {
+		tasks = append(tasks, orchestrator.Task[string]{Name: name})
+	}
+	require.NoError(t, o.UpdateTasks(tasks))
+	for w := range s.workers {
+		require.NoError(t, o.AddWorker(workerName(w)))
+	}
+	start := time.Now()
+	require.NoError(t, o.NextTerm(t.Context()))
+	took := time.Since(start)
+	require.Len(t, d.landed, s.instances)
+	require.LessOrEqual(t, o.LastPlan().Stats.Spread, 1)
+	return d, o, took
+}
+
+// ideal is how long so many calls take with no gap between them.
+func ideal(calls int) time.Duration {
+	return time.Duration(calls) * latency / callsAtOnce
+}
+
+// A cold start takes one List and one Apply for each worker, and next to no
+// time besides.
+func TestNetwork_ColdStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := size{100_000, 1_000, 1}
+		d, _, took := coldTerm(t, s)
+		best := 2 * ideal(s.workers)
+		t.Attr(attrCold, took.String())
+		t.Attr(attrIdeal, best.String())
+		t.Attr(attrCalls, strconv.Itoa(d.calls[orchestrator.OpList]+d.calls[orchestrator.OpApply]))
+		require.LessOrEqual(t, ratio(took, best), networkGoal)
+		require.Equal(t, map[orchestrator.Op]int{orchestrator.OpList: s.workers, orchestrator.OpApply: s.workers}, d.calls)
+	})
+}
+
+// Who is slow.
+const (
+	nobody = iota
+	aSource
+	aReceiver
+)
+
+// othersMoved has a few workers join a settled fleet, and returns how long after
+// the first write the last move was done that does not involve the slow worker.
+func othersMoved(t *testing.T, who int) (took time.Duration) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := size{100_000, 1_000, 1}
+		d, o, _ := coldTerm(t, s)
+		for w := range networkJoin {
+			require.NoError(t, o.AddWorker(workerName(s.workers+w)))
+		}
+		plan, err := o.Plan(t.Context())
+		require.NoError(t, err)
+		require.NotEmpty(t, plan.Changes)
+		d.forget()
+		switch who {
+		case aSource:
+			d.slow = plan.Changes[0].From
+		case aReceiver:
+			d.slow = plan.Changes[0].To
+		}
+		start := time.Now()
+		require.NoError(t, o.NextTerm(t.Context()))
+		others, delayed := 0, 0
+		for _, c := range o.LastPlan().Changes {
+			if c.From == d.slow || c.To == d.slow {
+				delayed++
+				continue
+			}
+			others++
+			require.Equal(t, orchestrator.OutcomeDone, c.Outcome)
+			took = max(took, d.landed[c.Task].Sub(d.began))
+		}
+		require.Positive(t, others)
+		if who != nobody {
+			require.Positive(t, delayed)
+			require.Greater(t, time.Since(start), 2*slowLatency)
+		}
+	})
+	return took
+}
+
+// With one worker a hundred times slower, the moves of all others are done as
+// if it were not there, but for the one slot that it takes.
+func TestNetwork_NobodyWaitsForTheSlow(t *testing.T) {
+	undelayed := othersMoved(t, nobody)
+	others := max(othersMoved(t, aSource), othersMoved(t, aReceiver))
+	t.Attr(attrOthers, others.String())
+	t.Attr(attrUndelayed, undelayed.String())
+	require.LessOrEqual(t, others, undelayed+latency)
+	require.Less(t, others, slowLatency)
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What is printed and written. The order is that of the reader's questions:
+// are the goals met, how does it compare, what is it made of.
+
+// notes is the part written by hand.
+//
+//go:embed notes.md
+var notes string
+
+// cited are the figures of software that cannot be had as a module any more.
+const cited = `| tasks × workers |     cold |  steady | one joins | one lost |
+| --------------- | -------: | ------: | --------: | -------: |
+| 1k × 10         |     6 ms |   12 ms |     13 ms |     9 ms |
+| 10k × 100       |   0.34 s |  1.50 s |    1.50 s |   1.54 s |
+| 20k × 200       |   1.04 s |  4.71 s |    5.65 s |   4.54 s |
+| 100k × 1k       |   25.8 s | > 300 s |           |          |
+`
+
+func (r results) markdown() string {
+	var b strings.Builder
+	r.writeHead(&b)
+	r.writeGoals(&b)
+	b.WriteString("\n## What dominated, and what was done about it\n\n" + strings.TrimSpace(notes) + "\n")
+	r.writeComparison(&b)
+	r.writeSeveral(&b)
+	r.writeTerms(&b)
+	r.writeHard(&b)
+	r.writeNetwork(&b)
+	r.writeMethod(&b)
+	return b.String()
+}
+
+func (r results) writeHead(b *strings.Builder) {
+	b.WriteString("# Benchmarks\n\n")
+	b.WriteString("<!-- Written by `make bench`. The part written by hand is bench/notes.md. -->\n\n")
+	if r.cfg.quick {
+		b.WriteString("**A quick run: small fleets, few rounds. It shows that the command works; its figures say nothing.**\n\n")
+	}
+	b.WriteString("Everything here was measured side by side in one run, in turn, and is a median. Times move from machine to\n" +
+		"machine and from hour to hour; the ratios are what counts.\n\n")
+	var t table
+	t.row("", "")
+	t.row("command", "`make bench`, in "+r.end.Sub(r.start).Round(time.Second).String())
+	t.row("date", r.start.UTC().Format(time.DateOnly))
+	t.row("commit", r.revision)
+	t.row("machine", machine())
+	t.row("versions", strings.Join(versions(), ", "))
+	b.WriteString(t.layout(false))
+}
+
+func (r results) writeGoals(b *strings.Builder) {
+	goals := r.goals()
+	met := 0
+	t := table{{"what", "measured", "goal", ""}}
+	for _, g := range goals {
+		verdict := "**not met**"
+		if g.met {
+			verdict = "met"
+			met++
+		}
+		if r.cfg.quick {
+			verdict = "not judged"
+		}
+		t.row(g.what, g.measured, g.goal, verdict)
+	}
+	count := fmt.Sprintf("%d of %d are met.", met, len(goals))
+	if r.cfg.quick {
+		count = "A quick run judges none."
+	}
+	fmt.Fprintf(b, "\n## Goals\n\n%s instances × workers unless it says otherwise; the scan and the rest of the floor are explained\n"+
+		"[below](#how-it-is-measured). %s\n\n%s", r.cfg.big, count, t.layout(false))
+}
+
+// head is a row of events.
+func head(first string) []string {
+	row := []string{first}
+	for _, e := range events {
+		row = append(row, e.name)
+	}
+	return row
+}
+
+func (r results) writeComparison(b *strings.Builder) {
+	b.WriteString("\n## Planners\n\nOne instance of each task. Each cell: milliseconds · spread (the largest load less the smallest) ·\n" +
+		"moves (instances that start where they did not run). What is empty was not tried: see [below](#how-it-is-measured).\n")
+	for _, p := range slices.Backward(r.plans) { // the largest first
+		fmt.Fprintf(b, "\n### %s\n\n", p.size)
+		t := table{head("ms · spread · moves")}
+		t.row(p.scanRow("the integer scan")...)
+		for k, name := range p.planners {
+			if !p.took(k) {
+				continue
+			}
+			row := []string{name}
+			for n := range events {
+				d := p.results[n][k]
+				cell := ""
+				if d.tried {
+					cell = fmt.Sprintf("%s · %d · %s", millis(d.took), d.outcome.spread, grouped(d.outcome.moves))
+				}
+				row = append(row, cell)
+			}
+			t.row(row...)
+		}
+		b.WriteString(t.layout(true))
+		b.WriteString("\n" + p.multiples().layout(true))
+	}
+	b.WriteString("\n### The software that this library takes the place of\n\n" +
+		"go-orchestrator (`code.cloudfoundry.org/go-orchestrator`, `github.com/poy/go-orchestrator`) cannot be had as a\n" +
+		"module any more. These are the times of a whole term with a communicator that does nothing, measured\n" +
+		"earlier, on another two-core machine; so the ratio to them is rougher than the others here.\n\n" + cited)
+}
+
+func (p plans) scanRow(name string) []string {
+	row := []string{name}
+	for _, d := range p.scans {
+		row = append(row, millis(d))
+	}
+	return row
+}
+
+// took says whether a planner took part at all.
+func (p plans) took(planner int) bool {
+	for n := range events {
+		if p.results[n][planner].tried {
+			return true
+		}
+	}
+	return false
+}
+
+// multiples says how long everyone took in multiples of this library, and this
+// library in multiples of the scan.
+func (p plans) multiples() table {
+	t := table{head("times as long as")}
+	for k, name := range p.planners {
+		if !p.took(k) {
+			continue
+		}
+		row := []string{name + " / " + us}
+		if name == us {
+			row[0] = us + " / the scan"
+		}
+		for n, e := range events {
+			d, base := p.results[n][k], p.of(us, e).took
+			if name == us {
+				base = p.scans[n]
+			}
+			cell := ""
+			if d.tried {
+				cell = decimal(ratio(d.took, base))
+			}
+			row = append(row, cell)
+		}
+		t.row(row...)
+	}
+	return t
+}
+
+func (r results) writeSeveral(b *strings.Builder) {
+	b.WriteString("\n## Several instances of each task\n\nNone of the others can do this.\n\n")
+	t := table{head("instances × workers")}
+	for _, p := range r.several {
+		t.row(p.scanRow(p.size.String() + ": scan, ms")...)
+		plan, moves, scans, each := []string{"plan, ms"}, []string{"moves"}, []string{"plan / scan"}, []string{"ns a change beyond 3 scans"}
+		for n, e := range events {
+			d := p.of(us, e)
+			plan = append(plan, millis(d.took))
+			moves = append(moves, grouped(d.outcome.moves))
+			scans = append(scans, decimal(ratio(d.took, p.scans[n])))
+			beyond := ""
+			if over := d.took - 3*p.scans[n]; d.changes > 0 {
+				beyond = fmt.Sprint(max(0, int(over)/d.changes))
+			}
+			each = append(each, beyond)
+		}
+		t.row(plan...)
+		t.row(scans...)
+		t.row(moves...)
+		t.row(each...)
+	}
+	b.WriteString(t.layout(true))
+}
+
+func (r results) writeTerms(b *strings.Builder) {
+	x := r.terms
+	fmt.Fprintf(b, "\n## Whole terms\n\n%s, through the public API. Names are strings; a fresh list has no memory in common with the last one.\n\n", x.size)
+	t := table{{"", "ms"}}
+	t.row("the integer scan", millis(x.scan))
+	t.row("every reported name compared with the last report", millis(x.compare))
+	t.row(fmt.Sprintf("%s calls that do nothing, %d at a time, a deadline each", grouped(x.size.workers), callsAtOnce), millis(x.fanOut))
+	t.row("**a steady term, fresh lists**", millis(x.fresh))
+	t.row("**a steady term, the very same slices**", millis(x.same))
+	t.row("**the term after one worker joined**", millis(x.joined))
+	t.row(fmt.Sprintf("its %d writes, as calls that do nothing", x.joinWrites), millis(x.joinFanOut))
+	t.row("**the term after one worker was lost**", millis(x.lost))
+	t.row(fmt.Sprintf("its %d writes, as calls that do nothing", x.lostWrites), millis(x.lostFanOut))
+	t.row("a steady term of "+x.small.String(), millis(x.smallFresh))
+	t.row("a steady term of "+x.old.String(), millis(x.oldFresh))
+	b.WriteString(t.layout(true))
+}
+
+func (r results) writeHard(b *strings.Builder) {
+	b.WriteString("\n## Hard cases\n\nProblems that take a search. The prototype is the one that the algorithm was chosen with; its figures\n" +
+		"are multiples of its own scan of 1M pairs on the machine it ran on.\n\n")
+	t := table{{"", "pairs", "workers", "ms", "moves", "× scan of " + thousands(r.cfg.big.instances), "× its own scan", "prototype"}}
+	for _, h := range r.hard {
+		t.row(h.name, grouped(h.pairs), grouped(h.workers), millis(h.took), grouped(h.outcome.moves),
+			decimal(ratio(h.took, h.scan)), decimal(ratio(h.took, h.ownScan)), decimal(h.prototype))
+	}
+	b.WriteString(t.layout(true))
+}
+
+func (r results) writeNetwork(b *strings.Builder) {
+	if !r.cfg.network {
+		return
+	}
+	n := r.network
+	b.WriteString("\n## A slow network\n\n1,000 workers, 100k tasks, 20 ms a call, 128 calls at a time, through `Applier`, in a `testing/synctest` bubble,\n" +
+		"where time is exact: `go test ./bench -run Network -v`.\n\n")
+	t := table{{"", ""}}
+	t.row("cold start, the whole term", n.cold.String())
+	t.row("ideal: one List and one Apply for each worker, no gap between calls", n.ideal.String())
+	t.row("calls made", grouped(n.calls))
+	t.row(fmt.Sprintf("%d workers join, the last move is done after the first write", networkJoin), n.othersUndelayed.String())
+	t.row("the same with one source at 2 s a call, all moves that do not involve it", n.others.String())
+	b.WriteString(t.layout(true))
+}
+
+func (r results) writeMethod(b *strings.Builder) {
+	fmt.Fprintf(b, method, r.cfg.slow, r.cfg.sarama)
+}
