@@ -57,10 +57,12 @@ func changes(plan string) []string {
 
 func TestBadInput(t *testing.T) {
 	for content, want := range map[string]string{
-		`{`:                            "cluster.json: unexpected EOF",
-		`{"tasks": [], "workers": []}`: "cluster.json: no workers",
-		`{"workers": [{"name": "w1", "task": []}]}`:                                `cluster.json: json: unknown field "task"`,
-		`{"workers": [{"name": "w1"}, {"name": "w1"}]}`:                            "worker w1 is given twice",
+		`{`:                                             "cluster.json: unexpected EOF",
+		`{"workers": [{"name": "w1"}]} {}`:              "cluster.json: there is more after the cluster",
+		`{"workers": [{"name": "w1"}]} x`:               "cluster.json: there is more after the cluster",
+		`{"tasks": [], "workers": []}`:                  "cluster.json: no workers",
+		`{"workers": [{"name": "w1", "task": []}]}`:     `cluster.json: json: unknown field "task"`,
+		`{"workers": [{"name": "w1"}, {"name": "w1"}]}`: "worker w1 is given twice",
 		`{"tasks": [{"name": "a", "instances": -1}], "workers": [{"name": "w1"}]}`: "Instances is -1",
 		`{"tasks": [{"name": "a"}, {"name": "a"}], "workers": [{"name": "w1"}]}`:   "task a is given twice",
 	} {

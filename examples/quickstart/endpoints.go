@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"os"
 	"strconv"
@@ -106,6 +107,9 @@ func parseTask(row []string) (task, error) {
 	instances, err := strconv.Atoi(strings.TrimSpace(row[2]))
 	if err != nil || instances < 1 {
 		return task{}, fmt.Errorf("the instances are %q: want a whole number, at least 1", row[2])
+	}
+	if instances > math.MaxInt32 {
+		return task{}, fmt.Errorf("the instances are %q: want at most %d", row[2], math.MaxInt32)
 	}
 	return task{Name: endpoint{Name: name, URL: address}, Instances: instances}, nil
 }

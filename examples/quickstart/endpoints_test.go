@@ -33,6 +33,7 @@ func TestReadTasksSaysFileLineAndReason(t *testing.T) {
 		"a,ftp://a/,2\n":                   `:1: the url is "ftp://a/": want http:// or https:// and a host`,
 		"a,example.com,2\n":                `:1: the url is "example.com": want http:// or https:// and a host`,
 		"a,http://a/,two\n":                `:1: the instances are "two": want a whole number, at least 1`,
+		"a,http://a/,2147483648\n":         `:1: the instances are "2147483648": want at most 2147483647`,
 		"a,http://a/,0\n":                  `:1: the instances are "0": want a whole number, at least 1`,
 		"a,http://a/,1\nb,http://b/,-3\n":  `:2: the instances are "-3": want a whole number, at least 1`,
 		"a,http://a/,1\na,http://b/,1\n":   `:2: the name "a" is on line 1 already`,

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Everything here that reads what others wrote: the file of endpoints, a
+// worker's answers, a leader's requests.
+
+// FuzzReadTasks: what is accepted is what an orchestrator takes, and reads the
+// same when it is written out and read again.
+func FuzzReadTasks(f *testing.F) {
+	f.Add("name,url,instances\napi,http://localhost/api,2\n")
+	f.Add("\ufeffapi , https://a.example/?q=1 ,1\r\n\r\n\"a \"\"b\"\"\",http://[::1]:80/,3")
+	f.Add("api,http://a,1\napi,http://b,1\n")
+	f.Add("api,http://a,2147483648\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		file := filepath.Join(t.TempDir(), "endpoints.csv")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		tasks, err := readTasks(file)
+		if err != nil {
+			require.Contains(t, err.Error(), "endpoints.csv")
+			return
+		}
+		o, err := orchestrator.New(communicator{})
+		require.NoError(t, err)
+		require.NoError(t, o.UpdateTasks(tasks))
+
+		var out bytes.Buffer
+		w := csv.NewWriter(&out)
+		require.NoError(t, w.Write([]string{"name", "url", "instances"}))
+		for _, task := range tasks {
+			require.NotEmpty(t, task.Name.Name)
+			u, err := url.Parse(task.Name.URL)
+			require.NoError(t, err)
+			require.NotEmpty(t, u.Host)
+			require.NoError(t, w.Write([]string{task.Name.Name, task.Name.URL, strconv.Itoa(task.Instances)}))
+		}
+		w.Flush()
+		require.NoError(t, os.WriteFile(file, out.Bytes(), 0o600))
+		again, err := readTasks(file)
+		require.NoError(t, err)
+		require.Equal(t, tasks, again)
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// FuzzAnswer: a nil error means 200 and, from List, a whole list; what a status
+// means does not depend on what is written below it.
+func FuzzAnswer(f *testing.F) {
+	f.Add(200, []byte(`[{"Name":"a","URL":"http://a"}]`))
+	f.Add(200, []byte(`[{"Name":"a"}] and more`))
+	f.Add(202, []byte("stopping"))
+	f.Add(409, []byte{0xff})
+	f.Add(412, []byte("deposed"))
+	f.Add(422, []byte(nil))
+	f.Add(500, []byte("{}"))
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		if status < 200 || status > 999 {
+			return // no final answer
+		}
+		c := communicator{client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+		})}}
+		m := member{Name: "w", URL: "http://w/1"}
+		tasks, err := c.List(t.Context(), m)
+		if err == nil {
+			require.Equal(t, http.StatusOK, status)
+			var want []endpoint
+			require.NoError(t, json.Unmarshal(body, &want))
+			require.Equal(t, want, tasks)
+		}
+		for _, err := range []error{c.Add(t.Context(), m, endpoint{Name: "a"}), c.Remove(t.Context(), m, endpoint{Name: "a"})} {
+			require.Equal(t, status == http.StatusOK, err == nil)
+			require.Equal(t, status == statusRejected || status == statusStale, errors.Is(err, orchestrator.ErrRejected))
+			require.Equal(t, status == statusStale, errors.Is(err, orchestrator.ErrStale))
+			require.Equal(t, status == statusStopping, errors.Is(err, orchestrator.ErrStopping))
+			require.Equal(t, status == statusDeposed, errors.Is(err, orchestrator.ErrDeposed))
+		}
+	})
+}
+
+// recorder is a runner that takes note of what reaches it.
+type recorder struct {
+	calls int
+	term  orchestrator.Term
+	of    bool
+	task  endpoint
+}
+
+func (r *recorder) note(ctx context.Context, e endpoint) {
+	r.calls++
+	r.term, r.of = orchestrator.TermFromContext(ctx)
+	r.task = e
+}
+
+func (r *recorder) List(ctx context.Context) ([]endpoint, error) {
+	r.note(ctx, endpoint{})
+	return nil, nil
+}
+
+func (r *recorder) Add(ctx context.Context, e endpoint) error {
+	r.note(ctx, e)
+	return nil
+}
+
+func (r *recorder) Remove(ctx context.Context, e endpoint) error {
+	r.note(ctx, e)
+	return nil
+}
+
+// FuzzRequest: a request is handed on, as a whole and of the term that it says
+// it is of, or it is refused.
+func FuzzRequest(f *testing.F) {
+	f.Add("add", "1", "2", []byte(`{"Name":"a","URL":"http://a"}`))
+	f.Add("list", "", "", []byte("null"))
+	f.Add("remove", "18446744073709551615", "-1", []byte(`{`))
+	f.Add("add", "", "7", []byte(`{} {}`))
+	f.Fuzz(func(t *testing.T, method, epoch, number string, body []byte) {
+		for _, r := range method + epoch + number {
+			if r <= ' ' || r > '~' {
+				return // no such request gets this far
+			}
+		}
+		if strings.ContainsAny(method, "/?#%") {
+			return
+		}
+		tasks := &recorder{}
+		r := httptest.NewRequest(http.MethodPost, "/w/1/x", bytes.NewReader(body))
+		r.URL.Path = "/w/1/" + method
+		r.Header.Set(epochHeader, epoch)
+		r.Header.Set(numberHeader, number)
+		w := httptest.NewRecorder()
+		newHandler("/w/1", tasks).ServeHTTP(w, r)
+		require.Equal(t, w.Code == http.StatusOK, tasks.calls == 1, "%d", w.Code)
+		if tasks.calls == 0 {
+			return
+		}
+		require.Equal(t, epoch != "", tasks.of)
+		if tasks.of {
+			require.Equal(t, strconv.FormatUint(tasks.term.Epoch, 10), strings.TrimLeft(epoch, "0")+zero(epoch))
+			require.Equal(t, strconv.FormatUint(tasks.term.Number, 10), strings.TrimLeft(number, "0")+zero(number))
+		}
+		if method != "list" {
+			var want endpoint
+			require.NoError(t, json.Unmarshal(body, &want))
+			require.Equal(t, want, tasks.task)
+		}
+	})
+}
+
+// zero returns the zero that is left of a number of zeros only.
+func zero(number string) string {
+	if strings.Trim(number, "0") == "" {
+		return "0"
+	}
+	return ""
+}

@@ -1,0 +1,495 @@
+package orchestrator_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator"
+)
+
+// Whole terms against workers that say and do anything, and what holds in spite
+// of it.
+
+// FuzzTerm reads settings, changes and answers out of bytes, and checks what
+// each term publishes.
+func FuzzTerm(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0x00, 3, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte("\x05several workers that answer, and some that do not"))
+	f.Add([]byte{0x1f, 4, 200, 1, 7, 90, 255, 3, 17, 40, 41, 42, 250, 251, 252, 253, 254, 9, 8, 7})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<10 {
+			return // nothing new, only slow
+		}
+		synctest.Test(t, func(t *testing.T) { newBabel(t, data).run() })
+	})
+}
+
+// FuzzOptions gives New and AddTask any values: each is refused with ErrInvalid,
+// or taken, and then a term runs.
+func FuzzOptions(f *testing.F) {
+	f.Add(int64(0), int64(0), int64(0), 0, 0, 0.5, int8(0), uint64(0), 1, "t")
+	f.Add(int64(-1), int64(-1), int64(-1), -1, -1, -0.1, int8(-1), uint64(1), -1, "")
+	f.Add(int64(time.Hour)+1, int64(math.MaxInt64), int64(time.Hour)+1, 1, math.MaxInt, math.NaN(), int8(3), uint64(math.MaxUint64), math.MaxInt, "\xff")
+	f.Fuzz(func(t *testing.T, timeout, grace, settle int64, calls, moves int, loss float64, order int8, epoch uint64, instances int, name string) {
+		o, err := orchestrator.New(communicator.Func[string, string]{},
+			orchestrator.WithCommunicatorTimeout(time.Duration(timeout)), orchestrator.WithGracePeriod(time.Duration(grace)),
+			orchestrator.WithSettle(time.Duration(settle)), orchestrator.WithConcurrency(calls), orchestrator.WithMaxMoves(moves),
+			orchestrator.WithMaxLoss(loss), orchestrator.WithHandoff(orchestrator.Handoff(order)), orchestrator.WithEpoch(epoch))
+		handoff := order >= 0 && order <= int8(orchestrator.StartThenStop)
+		good := timeout > 0 && timeout <= int64(time.Hour) && grace >= 0 && settle >= 0 && settle <= int64(time.Hour) &&
+			calls >= 1 && moves >= 0 && loss >= 0 && loss <= 1 && handoff
+		require.Equal(t, good, err == nil, "%v", err)
+		if !good {
+			require.ErrorIs(t, err, orchestrator.ErrInvalid)
+			return
+		}
+		require.NoError(t, o.AddWorker(name))
+		taken := o.AddTask(name, orchestrator.WithTaskInstances(instances)) == nil
+		require.Equal(t, instances >= 1 && instances <= math.MaxInt32, taken)
+		if instances == 0 { // means 1 here, and is no option's value
+			return
+		}
+		err = o.UpdateTasks([]task{{Name: name, Instances: instances}})
+		require.Equal(t, taken, err == nil)
+		if err != nil {
+			require.ErrorIs(t, err, orchestrator.ErrInvalid)
+			require.Empty(t, o.ListExpectedTasks(), "all or nothing")
+		}
+		plan, err := o.Plan(t.Context())
+		if err != nil {
+			require.ErrorIs(t, err, orchestrator.ErrSilent) // the timeout may be a nanosecond
+		}
+		require.NotEmpty(t, plan.String())
+	})
+}
+
+// FuzzPlanText gives a plan any names: its table has a line for each thing that
+// it tells of, and its JSON is valid.
+func FuzzPlanText(f *testing.F) {
+	f.Add("w", "t", "an error", "missing", 3, uint8(1))
+	f.Add("", "\t\n\v\f\x1b[0m", "\xff", "", 60, uint8(255))
+	f.Fuzz(func(t *testing.T, worker, task, cause, reason string, n int, state uint8) {
+		n = min(max(0, n), 200)
+		var p plan
+		for range n {
+			for _, op := range []orchestrator.ChangeOp{orchestrator.Start, orchestrator.Stop, orchestrator.Move} {
+				p.Changes = append(p.Changes, change{
+					Kind: orchestrator.ChangeKind{Op: op, Reason: orchestrator.Reason(reason)}, Task: task, From: worker, To: worker,
+					Outcome: orchestrator.OutcomeFailed, Err: errors.New(cause),
+				})
+			}
+			p.Waiting = append(p.Waiting, waiting{Task: task, Instances: n, Worker: worker, Named: n%2 == 0})
+			p.Avoided = append(p.Avoided, orchestrator.Avoided[string, string]{Worker: worker, Task: task, Whole: n%3 == 0, Err: errors.New(cause)})
+			p.Workers = append(p.Workers, orchestrator.WorkerPlan[string]{Name: worker, State: orchestrator.State(state)})
+		}
+		text, err := json.Marshal(p)
+		require.NoError(t, err)
+		require.True(t, json.Valid(text))
+		table := p.String()
+		require.LessOrEqual(t, len(table), 1000+50*6*4*(len(worker)*2+len(task)+len(cause)+len(reason)+100), "bounded, whatever the plan")
+		if !strings.ContainsAny(worker+task+cause+reason, "\n\v\f\r") {
+			rows := 0
+			if n > 0 {
+				rows = 4*2 + 2*min(n, 50) + min(3*n, 50) + min(n, 50)
+				for _, m := range []int{3 * n, n, n, n} {
+					if m > 50 {
+						rows++ // … and more
+					}
+				}
+			}
+			require.Equal(t, 1+rows, strings.Count(table, "\n"), "%s", table)
+		}
+	})
+}
+
+// babel is a leader, and workers whose answers are drawn from bytes.
+type babel struct {
+	t    *testing.T
+	data []byte
+	at   int // the next byte of the story
+	o    *orchestrator.Orchestrator[string, string]
+
+	mu      sync.Mutex
+	answers map[string][][]string // by worker: its lists since the end of the term before the last
+	acked   map[string][]orchestrator.Write[string]
+	writes  int
+	reading bool // a Plan is under way
+
+	number uint64
+}
+
+var (
+	babelTasks   = names("t", 6)
+	babelWorkers = names("w", 5)
+)
+
+// next draws a number below n of the story; 0 once the bytes are used up.
+func (b *babel) next(n int) int {
+	if b.at >= len(b.data) {
+		return 0
+	}
+	b.at++
+	return int(b.data[b.at-1]) % n
+}
+
+// fate draws a number below n for a call: always the same for the same one.
+func (b *babel) fate(ctx context.Context, n int, call ...string) int {
+	if len(b.data) == 0 {
+		return 0
+	}
+	term, _ := orchestrator.TermFromContext(ctx)
+	h := fnv.New32a()
+	_, _ = fmt.Fprint(h, term.Number, call)
+	return int(b.data[int(h.Sum32())%len(b.data)]) % n
+}
+
+func newBabel(t *testing.T, data []byte) *babel {
+	b := &babel{t: t, data: data, answers: make(map[string][][]string), acked: make(map[string][]orchestrator.Write[string])}
+	var comm orchestrator.Communicator[string, string] = b
+	settings := b.next(256)
+	if settings&1 != 0 {
+		comm = &babelApplier{b}
+	}
+	opts := []option{
+		orchestrator.WithConcurrency(1 + settings>>1&3),
+		orchestrator.WithGracePeriod([]time.Duration{30 * time.Second, 0, orchestrator.HoldUntilRemoved, time.Second}[settings>>3&3]),
+		orchestrator.WithMaxLoss([]float64{0.5, 0, 1, 0.2}[settings>>5&3]),
+	}
+	if settings>>7 != 0 {
+		opts = append(opts, orchestrator.WithHandoff(orchestrator.StartThenStop), orchestrator.WithMaxMoves(settings>>3&3))
+	}
+	var err error
+	b.o, err = orchestrator.New(comm, opts...)
+	require.NoError(t, err)
+	for range 1 + b.next(5) {
+		require.NoError(t, b.o.AddWorker(babelWorkers[b.next(len(babelWorkers))]))
+	}
+	return b
+}
+
+func (b *babel) run() {
+	for range 12 {
+		b.change()
+		if b.next(8) == 7 {
+			b.plan()
+		}
+		b.term()
+	}
+	time.Sleep(time.Hour) // whoever hangs gives up
+	synctest.Wait()
+}
+
+// change changes what is expected, and lets time pass.
+func (b *babel) change() {
+	task, worker := babelTasks[b.next(len(babelTasks))], babelWorkers[b.next(len(babelWorkers))]
+	switch b.next(9) {
+	case 0, 1:
+		require.NoError(b.t, b.o.AddTask(task, orchestrator.WithTaskInstances(1+b.next(4)), orchestrator.WithHandoff(orchestrator.Handoff(b.next(3)))))
+	case 2:
+		b.o.RemoveTask(task)
+	case 3:
+		require.NoError(b.t, b.o.AddWorker(worker))
+	case 4:
+		b.o.RemoveWorker(worker)
+	case 5:
+		if err := b.o.DrainWorker(worker); err != nil {
+			require.ErrorIs(b.t, err, orchestrator.ErrUnknownWorker)
+		}
+	case 6:
+		_ = b.o.UndrainWorker(worker)
+	case 7:
+		require.NoError(b.t, b.o.UpdateTasks([]orchestrator.Task[string]{{Name: task, Instances: b.next(4)}}))
+	case 8:
+		require.NoError(b.t, b.o.UpdateTasks(nil))
+	}
+	time.Sleep(time.Duration(b.next(256)) * 250 * time.Millisecond)
+}
+
+// plan checks that a plan is only one.
+func (b *babel) plan() {
+	b.mu.Lock()
+	before := b.writes
+	b.reading = true
+	b.mu.Unlock()
+	p, err := b.o.Plan(b.t.Context())
+	synctest.Wait()
+	b.mu.Lock()
+	require.Equal(b.t, before, b.writes)
+	b.reading = false
+	b.mu.Unlock()
+	for _, c := range p.Changes {
+		require.Equal(b.t, orchestrator.OutcomePlanned, c.Outcome)
+	}
+	b.speaks(p)
+	_ = err
+}
+
+// term runs one and checks what it leaves behind.
+func (b *babel) term() {
+	b.mu.Lock()
+	for w, lists := range b.answers {
+		b.answers[w] = lists[max(0, len(lists)-2):]
+	}
+	clear(b.acked)
+	b.mu.Unlock()
+	ctx := b.t.Context()
+	if b.next(16) == 15 {
+		short, cancel := context.WithTimeout(ctx, time.Duration(b.next(40))*time.Second)
+		defer cancel()
+		ctx = short
+	}
+	began := time.Now()
+	err := b.o.NextTerm(ctx)
+	require.LessOrEqual(b.t, time.Since(began), 5*timeout, "T3")
+	synctest.Wait() // calls of a term that was cut short
+	p := b.o.LastPlan()
+	if err != nil {
+		term, ok := errors.AsType[*orchestrator.TermError](err)
+		if !ok {
+			require.True(b.t, ctx.Err() != nil || errors.Is(err, orchestrator.ErrDeposed), "%v", err)
+		} else {
+			require.NotEmpty(b.t, term.Failures)
+			require.Less(b.t, len(err.Error()), 6<<10, "T11")
+		}
+	}
+	if ctx.Err() != nil && p.Stats.Term.Number == b.number {
+		return // it did not begin
+	}
+	if !p.Stats.Cut {
+		require.Greater(b.t, p.Stats.Term.Number, b.number, "T13")
+		b.sound(p)
+		b.seen(p)
+	}
+	b.number = p.Stats.Term.Number
+	b.speaks(p)
+}
+
+// sound checks a plan against what is expected.
+func (b *babel) sound(p plan) {
+	t, s := b.t, p.Stats
+	wanted := make(map[string]int)
+	for _, task := range b.o.ListExpectedTasks() {
+		wanted[task.Name] = task.Instances
+	}
+	rows := make(map[string]orchestrator.WorkerPlan[string])
+	for _, r := range p.Workers {
+		rows[r.Name] = r
+	}
+	require.Equal(t, len(p.Workers), s.Workers.Answering+s.Workers.Silent+s.Workers.Lost)
+	require.Equal(t, len(p.Changes), total(s.Changes))
+	require.Equal(t, len(p.Changes), total(s.Outcomes))
+	adds := 0
+	to := make(map[[2]string]bool)
+	for _, c := range p.Changes {
+		require.NotEqual(t, orchestrator.OutcomePlanned, c.Outcome)
+		require.NotEmpty(t, c.Outcome)
+		require.NotEmpty(t, c.Kind.Reason, "P7")
+		if c.Outcome != orchestrator.OutcomeDone {
+			require.Error(t, c.Err, "%+v", c)
+		}
+		if c.Kind.Op != orchestrator.Start {
+			require.Equal(t, orchestrator.Answering, rows[c.From].State, "T4: %+v", c)
+		}
+		if c.Kind.Op == orchestrator.Stop {
+			require.Contains(t, []orchestrator.Reason{orchestrator.ReasonUnexpected, orchestrator.ReasonSurplus}, c.Kind.Reason)
+			continue
+		}
+		adds++
+		require.Positive(t, wanted[c.Task], "%+v", c)
+		require.Equal(t, orchestrator.Answering, rows[c.To].State, "%+v", c)
+		require.False(t, rows[c.To].Draining, "%+v", c)
+		require.False(t, to[[2]string{c.Task, c.To}], "P1: %+v twice", c)
+		to[[2]string{c.Task, c.To}] = true
+	}
+	require.Equal(t, adds, s.Adds)
+	require.LessOrEqual(t, s.LowerBound, s.Adds+s.Deferred, "P8")
+	for _, w := range p.Waiting {
+		require.Positive(t, w.Instances)
+		require.Positive(t, wanted[w.Task], "%+v", w)
+		require.NotEmpty(t, w.Reason)
+		switch w.Reason {
+		case orchestrator.ReasonHeld, orchestrator.ReasonUnheard:
+			require.True(t, w.Named)
+			require.Equal(t, orchestrator.Silent, rows[w.Worker].State)
+		}
+	}
+	for _, a := range p.Avoided {
+		require.Positive(t, a.Failures)
+		require.Error(t, a.Err)
+	}
+}
+
+// seen checks that the leader sees what the workers said, and nothing else
+// (T12), and that nothing was started that a silent worker holds (T4).
+func (b *babel) seen(p plan) {
+	t := b.t
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	running, held := make(map[string]int), make(map[string]int)
+	for _, s := range b.o.LastActual() {
+		tasks := slices.Sorted(slices.Values(s.Tasks))
+		require.Len(t, slices.Compact(slices.Clone(tasks)), len(tasks), "a task twice on %s", s.Name)
+		for _, task := range tasks {
+			switch s.State {
+			case orchestrator.Answering:
+				running[task]++
+			case orchestrator.Silent:
+				held[task]++
+			}
+		}
+		if s.State != orchestrator.Answering {
+			continue
+		}
+		require.True(t, slices.ContainsFunc(b.answers[s.Name], func(list []string) bool {
+			return slices.Equal(tasks, apply(list, b.acked[s.Name]))
+		}), "%s is seen with %v; it said %v, and acknowledged %v\n%v", s.Name, tasks, b.answers[s.Name], b.acked[s.Name], p)
+	}
+	clean := make(map[string]bool)
+	started := make(map[string]int)
+	for _, c := range p.Changes {
+		if c.Outcome != orchestrator.OutcomeDone {
+			clean[c.Task] = false
+		} else if _, ok := clean[c.Task]; !ok {
+			clean[c.Task] = true
+		}
+		if c.Kind.Op == orchestrator.Start && c.Outcome == orchestrator.OutcomeDone {
+			started[c.Task]++
+		}
+	}
+	for _, task := range b.o.ListExpectedTasks() {
+		if clean[task.Name] && started[task.Name] > 0 {
+			require.LessOrEqual(t, running[task.Name]+held[task.Name], task.Instances, "T4: %s", task.Name)
+		}
+	}
+}
+
+// apply returns what a worker runs that listed something and acknowledged
+// writes since, in order.
+func apply(list []string, writes []orchestrator.Write[string]) []string {
+	runs := slices.Clone(list)
+	for _, w := range writes {
+		runs = slices.DeleteFunc(runs, func(task string) bool { return task == w.Task })
+		if w.Op == orchestrator.OpAdd {
+			runs = append(runs, w.Task)
+		}
+	}
+	slices.Sort(runs)
+	return slices.Compact(runs)
+}
+
+// speaks checks the plan's forms for people and programs.
+func (b *babel) speaks(p plan) {
+	text, err := json.Marshal(p)
+	require.NoError(b.t, err)
+	var back struct {
+		Changes, Waiting, Avoided, Workers []map[string]any
+	}
+	require.NoError(b.t, json.Unmarshal(text, &back))
+	require.Equal(b.t, []int{len(p.Changes), len(p.Waiting), len(p.Avoided), len(p.Workers)},
+		[]int{len(back.Changes), len(back.Waiting), len(back.Avoided), len(back.Workers)})
+	require.True(b.t, strings.HasSuffix(p.String(), "\n"))
+}
+
+// List implements orchestrator.Communicator.
+func (b *babel) List(ctx context.Context, worker string) ([]string, error) {
+	if err := b.whim(ctx, b.fate(ctx, 64, "list", worker)); err != nil {
+		return nil, err
+	}
+	var tasks []string
+	for i := range b.fate(ctx, 9, "long", worker) {
+		tasks = append(tasks, append(babelTasks, "x", "y")[b.fate(ctx, len(babelTasks)+2, "task", worker, fmt.Sprint(i))])
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, ok := orchestrator.TermFromContext(ctx)
+	require.Equal(b.t, !b.reading, ok, "T13")
+	b.answers[worker] = append(b.answers[worker], tasks)
+	return tasks, nil
+}
+
+// Add implements orchestrator.Communicator.
+func (b *babel) Add(ctx context.Context, worker, task string) error {
+	return b.write(ctx, orchestrator.OpAdd, worker, task)
+}
+
+// Remove implements orchestrator.Communicator.
+func (b *babel) Remove(ctx context.Context, worker, task string) error {
+	return b.write(ctx, orchestrator.OpRemove, worker, task)
+}
+
+func (b *babel) write(ctx context.Context, op orchestrator.Op, worker, task string) error {
+	err := b.whim(ctx, b.fate(ctx, 64, op.String(), worker, task))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.writes++
+	if err == nil {
+		b.acked[worker] = append(b.acked[worker], orchestrator.Write[string]{Op: op, Task: task})
+	}
+	return err
+}
+
+// whim is what comes of a call.
+func (b *babel) whim(ctx context.Context, kind int) error {
+	switch kind {
+	case 60:
+		return orchestrator.ErrDeposed
+	case 61, 57:
+		return orchestrator.ErrRejected
+	case 62:
+		return orchestrator.ErrStopping
+	case 63:
+		return errors.New("a\tstory\n\xff")
+	case 59, 58:
+		return hang(ctx)
+	case 56:
+		return orchestrator.ErrStale
+	case 55:
+		return errors.Join(orchestrator.ErrRejected, errors.New("and more"))
+	case 54:
+		return context.Canceled
+	}
+	if kind >= 40 {
+		select {
+		case <-time.After(time.Duration(kind-39) * 700 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// babelApplier answers for several writes, and sometimes for another number.
+type babelApplier struct{ *babel }
+
+// Apply implements orchestrator.Applier.
+func (b *babelApplier) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	wrong := b.fate(ctx, 32, "apply", worker) == 31
+	errs := make([]error, 0, len(writes))
+	for _, w := range writes {
+		if wrong {
+			continue // says nothing about them
+		}
+		errs = append(errs, b.write(ctx, w.Op, worker, w.Task))
+	}
+	if wrong {
+		errs = append(errs, nil, nil)[:min(2, len(writes)+1)]
+		if len(errs) == len(writes) {
+			errs = append(errs, nil)
+		}
+	}
+	return errs
+}

@@ -1,0 +1,189 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// FuzzWorker sends calls read out of bytes, with terms and without, one after
+// the other, and knows beforehand what each is answered: the tasks stop at once.
+func FuzzWorker(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{2, 0, 0, 1, 0, 0x21, 1, 0x21, 9, 2, 0, 3, 0, 1})
+	f.Add([]byte("adds and removes of several terms, some of which are over"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		next := func() int {
+			if len(data) == 0 {
+				return 0
+			}
+			b := data[0]
+			data = data[1:]
+			return int(b)
+		}
+		var running [fuzzTasks]atomic.Int32
+		slots := next() % 4
+		var opts []worker.Option
+		if slots > 0 {
+			opts = append(opts, worker.WithSlots(slots))
+		}
+		w, err := worker.New(func(ctx context.Context, task int) error {
+			running[task].Add(1)
+			defer running[task].Add(-1)
+			<-ctx.Done()
+			return nil
+		}, opts...)
+		require.NoError(t, err)
+		m := &sheet{t: t, w: w}
+		for len(data) > 0 {
+			op, bits := next(), next()
+			ctx := m.context(bits)
+			switch op % 8 {
+			case 0, 1, 2:
+				write := orchestrator.Write[int]{Op: orchestrator.OpAdd, Task: op >> 3 % fuzzTasks}
+				m.answers(w.Add(ctx, write.Task), m.write(bits, write))
+			case 3, 4:
+				write := orchestrator.Write[int]{Op: orchestrator.OpRemove, Task: op >> 3 % fuzzTasks}
+				m.answers(w.Remove(ctx, write.Task), m.write(bits, write))
+				if !slices.Contains(m.tasks, write.Task) {
+					require.Zero(t, running[write.Task].Load(), "task %d", write.Task)
+				}
+			case 5:
+				m.apply(ctx, bits, op, next())
+			case 6:
+				term := orchestrator.Term{Epoch: uint64(bits >> 4), Number: uint64(bits & 15)}
+				w.Fence(term)
+				m.raise(term)
+			case 7:
+				if op == 255 && bits == 255 {
+					require.NoError(t, w.Close(t.Context()))
+					m.tasks, m.closed = nil, true
+				} else {
+					m.list(ctx, bits)
+				}
+			}
+			got, err := w.List(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, append([]int{}, m.tasks...), got)
+			for task := range running {
+				require.LessOrEqual(t, running[task].Load(), int32(1), "task %d", task)
+			}
+		}
+		require.NoError(t, w.Close(t.Context()))
+		for task := range running {
+			require.Zero(t, running[task].Load(), "task %d", task)
+		}
+	})
+}
+
+const fuzzTasks = 8
+
+// sheet is what a worker should be like.
+type sheet struct {
+	t      *testing.T
+	w      *worker.Worker[int]
+	fence  orchestrator.Term
+	tasks  []int
+	closed bool
+}
+
+// context returns a call's context: the bits say of which term it is, if it is
+// of one, and whether it has ended.
+func (m *sheet) context(bits int) context.Context {
+	ctx := m.t.Context()
+	if term, ok := termOf(bits); ok {
+		ctx = orchestrator.ContextWithTerm(ctx, term)
+	}
+	if ended(bits) {
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = over
+	}
+	return ctx
+}
+
+func termOf(bits int) (term orchestrator.Term, ok bool) {
+	return orchestrator.Term{Epoch: uint64(bits >> 2 & 3), Number: uint64(bits >> 4 & 3)}, bits&1 != 0
+}
+
+func ended(bits int) bool { return bits&0xc2 == 0xc2 }
+
+func (m *sheet) raise(term orchestrator.Term) {
+	if term.Epoch > m.fence.Epoch || term.Epoch == m.fence.Epoch && term.Number > m.fence.Number {
+		m.fence = term
+	}
+}
+
+// write returns what a write should be answered, and what that changes.
+func (m *sheet) write(bits int, write orchestrator.Write[int]) error {
+	term, has := termOf(bits)
+	if has {
+		m.raise(term)
+	}
+	switch {
+	case has && term.Epoch < m.fence.Epoch:
+		return orchestrator.ErrDeposed
+	case has && term.Number < m.fence.Number, !has && m.fence != orchestrator.Term{}:
+		return orchestrator.ErrStale
+	case ended(bits), write.Op == orchestrator.OpAdd && m.closed,
+		write.Op != orchestrator.OpAdd && write.Op != orchestrator.OpRemove:
+		return orchestrator.ErrRejected
+	}
+	at := slices.Index(m.tasks, write.Task)
+	switch {
+	case write.Op == orchestrator.OpAdd && at < 0:
+		m.tasks = append(m.tasks, write.Task)
+	case write.Op == orchestrator.OpRemove && at >= 0:
+		m.tasks = slices.Delete(m.tasks, at, at+1)
+	}
+	return nil
+}
+
+func (m *sheet) answers(got, want error) {
+	m.t.Helper()
+	require.ErrorIs(m.t, got, want)
+	require.Equal(m.t, errors.Is(want, orchestrator.ErrStale), errors.Is(got, orchestrator.ErrStale))
+}
+
+// apply has the writes of an Apply name each task once, as a leader does.
+func (m *sheet) apply(ctx context.Context, bits, first, count int) {
+	var writes []orchestrator.Write[int]
+	var want []error
+	for i := range count % fuzzTasks {
+		write := orchestrator.Write[int]{Op: orchestrator.Op(1 + (first>>3+i)%4), Task: (first + i) % fuzzTasks}
+		writes = append(writes, write)
+		want = append(want, m.write(bits, write))
+	}
+	got := m.w.Apply(ctx, writes)
+	if got == nil {
+		got = make([]error, len(writes))
+	}
+	require.Len(m.t, got, len(want))
+	for i := range want {
+		m.answers(got[i], want[i])
+	}
+}
+
+func (m *sheet) list(ctx context.Context, bits int) {
+	_, err := m.w.List(ctx)
+	term, has := termOf(bits)
+	switch {
+	case ended(bits):
+		require.ErrorIs(m.t, err, context.Canceled)
+		return
+	case has:
+		m.raise(term)
+		if term.Epoch < m.fence.Epoch {
+			require.ErrorIs(m.t, err, orchestrator.ErrDeposed)
+			return
+		}
+	}
+	require.NoError(m.t, err)
+}
