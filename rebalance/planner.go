@@ -53,19 +53,22 @@ type Planner struct {
 	index     index
 	search    search
 	pending   []pending // what has no place yet
-	units     []int32   // the same, copy by copy
-	left      []int32   // those of units without a place
-	tier      []pending
+	dealt     []pending // place: the same, in this turn
+	left      []pending // those of dealt without a place
+	again     []pending // what there is more of in the next turn
+	spare     []pending
+	turn      int
+	takers    []int32 // workers with room
+	others    []int32
 	scratch   []int32 // of one step, until the next
-	chosen    []bool
 	levelled  []int32 // closed workers
 	rooms     []int32
-	passed    []int32 // shed: places in the giver's list that were passed over
-	taken     []int32 // place: what goes to one worker
-	handed    []int32 // shed: places of what goes to the taker
-	cursor    []int32 // exchange: by worker, how far its list has been gone through
-	exchanged int     // units that cost two adds
-	loose     bool    // some change was taken back, or what it moves kept after all
+	passed    []int32   // shed: places in the giver's list that were passed over
+	taken     []pending // place: what goes to one worker
+	handed    []int32   // shed: places of what goes to the taker
+	cursors   []cursor  // exchange: by worker
+	exchanged int       // units that cost two adds
+	loose     bool      // some change was taken back, or what it moves kept after all
 
 	has  [4]bool // which states there are
 	plan Plan
@@ -93,6 +96,13 @@ const (
 	repeated      // named before in the same list: no copy at all
 	emitted       // dropped, and part of a change already
 )
+
+// cursor is how far from the front a list is still to be gone through, for the
+// worker whose round of marks it is.
+type cursor struct {
+	round uint32
+	left  int32
+}
 
 // drop is a copy that was flagged dropped; it may have been kept again.
 type drop struct {
@@ -257,14 +267,14 @@ func (p *Planner) gain(t, w int32) {
 }
 
 // gainAll adds a copy of each of some tasks to w.
-func (p *Planner) gainAll(tasks []int32, w int32) {
+func (p *Planner) gainAll(tasks []pending, w int32) {
 	n, more := len(p.changes), len(tasks)
 	p.changes = slices.Grow(p.changes, more)[:n+more]
 	p.adds = slices.Grow(p.adds, more)[:n+more]
 	changes, adds := p.changes[n:], p.adds[n:]
 	head := p.addHead[w]
-	for i, t := range tasks {
-		changes[i] = Change{Task: t, From: None, To: w, Reason: Missing}
+	for i, x := range tasks {
+		changes[i] = Change{Task: x.task, From: None, To: w, Reason: Missing}
 		adds[i] = add{next: head}
 		head = int32(n + i + 1)
 	}

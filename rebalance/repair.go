@@ -19,7 +19,13 @@ func (p *Planner) repair() {
 	if len(p.pending) == 0 && p.isEven() {
 		return
 	}
-	p.index.build(p, func(t int32) bool { return p.need[t] > 0 })
+	p.index.begin(len(p.Want))
+	for t, need := range p.need {
+		if need > 0 {
+			p.index.tasks.add(int32(t))
+		}
+	}
+	p.index.build(p)
 	var g graph
 	g.init(p)
 	workers := append([]int32(nil), p.open...)

@@ -196,9 +196,11 @@ func (p *Planner) gaps() {
 	p.overs.reset(len(p.Want))
 	p.isOver = false
 	for t, s := range p.tasks {
-		if s.lack > 0 {
+		switch {
+		case s.lack == 0:
+		case s.lack > 0:
 			p.pending = append(p.pending, pending{int32(t), s.lack})
-		} else if s.lack < 0 && (p.least > 0 || p.isExpected(int32(t))) {
+		case p.least > 0 || p.isExpected(int32(t)):
 			p.overs.add(int32(t), -s.lack)
 			p.isOver = true
 		}

@@ -19,10 +19,12 @@ type search struct {
 
 	// A bit for each worker. A path need not go through one that has too many:
 	// what that can give away is looked for from there.
-	unvisited []uint64 // open, not too many, and not gone through
-	roomy     []uint64 // with room
-	free      []uint64 // of one step, until the next
-	extras    bool     // every worker with an extra unit was visited
+	unvisited set // open, not too many, and not gone through
+	roomy     set // with room
+	free      set // of one step, until the next
+
+	// How many workers have been asked for their extra unit.
+	extras int
 
 	// How far the adds and the copies of tasks with too many have been gone
 	// through on each worker: what was passed leads nowhere in this round.
@@ -37,29 +39,22 @@ func (s *search) begin(p *Planner) {
 	}
 	p.overs.link()
 	s.round++
-	s.extras = false
-	words := (len(p.States) + 63) / 64
-	s.unvisited = sized(s.unvisited, words)
-	s.roomy = sized(s.roomy, words)
-	s.free = sized(s.free, words)
+	s.extras = 0
+	s.unvisited = s.unvisited.emptied(len(p.States))
+	s.roomy = s.roomy.emptied(len(p.States))
+	s.free = s.free.emptied(len(p.States))
 	for _, w := range p.open {
 		room := p.room(w)
 		if room >= 0 {
-			s.leave(w)
+			s.unvisited.add(w)
 		}
 		if room > 0 {
-			s.roomy[w/64] |= 1 << (w % 64)
+			s.roomy.add(w)
 		}
 	}
 	s.adds = append(s.adds[:0], p.addHead...)
 	s.copies = sized(s.copies, len(p.States))
 }
-
-func (s *search) visit(w int32) { s.unvisited[w/64] &^= 1 << (w % 64) }
-
-func (s *search) leave(w int32) { s.unvisited[w/64] |= 1 << (w % 64) }
-
-func (s *search) isVisited(w int32) bool { return s.unvisited[w/64]>>(w%64)&1 == 0 }
 
 // pick returns a worker that a path from t may go to: one with room if there
 // is any. The index has to know t.
@@ -123,7 +118,7 @@ func (p *Planner) keepElsewhere(number int32) bool {
 	o.met[number] = p.search.round
 	for i := o.head[number]; i > 0; i = o.copies[i-1].next {
 		c := &o.copies[i-1]
-		if p.flags[c.position] == dropped && !p.search.isVisited(c.worker) && p.enter(c.worker) {
+		if p.flags[c.position] == dropped && p.search.unvisited.has(c.worker) && p.enter(c.worker) {
 			p.flags[c.position] = kept
 			p.load[c.worker]++
 			o.met[number] = 0
@@ -137,28 +132,30 @@ func (p *Planner) keepElsewhere(number int32) bool {
 // caller takes it.
 func (p *Planner) enter(w int32) bool {
 	s := &p.search
-	s.visit(w)
+	s.unvisited.remove(w)
 	if p.room(w) <= 0 && !p.vacate(w) {
 		return false
 	}
-	s.leave(w)
+	s.unvisited.add(w)
 	if p.room(w) == 1 {
-		s.roomy[w/64] &^= 1 << (w % 64)
+		s.roomy.remove(w)
 	}
 	return true
 }
 
 // takeExtra has w take over the extra unit of a worker that can do without.
+// Each is asked once a round: one that is passed has none any more, leads
+// nowhere, or is on the path already.
 func (p *Planner) takeExtra(w int32) bool {
-	if p.search.extras || !p.takesExtra(w) {
+	if !p.takesExtra(w) {
 		return false
 	}
-	p.search.extras = true
-	for _, v := range p.open {
-		if p.limit[v] == p.level+1 && !p.search.isVisited(v) && p.enter(v) {
+	for s := &p.search; s.extras < len(p.open); {
+		v := p.open[s.extras]
+		s.extras++
+		if p.limit[v] == p.level+1 && s.unvisited.has(v) && p.enter(v) {
 			p.limit[v]--
 			p.limit[w]++
-			p.search.extras = false
 			return true
 		}
 	}
@@ -194,11 +191,11 @@ func (p *Planner) undo(i, w int32) {
 // index knows, for some tasks, which open workers cannot gain a copy: those
 // that have one, and those that may not.
 type index struct {
-	id []int32 // by task: its number here, plus one
+	tasks numbering
 
 	// Where there are few enough tasks and workers, a bit for each pair.
-	wide  int      // words a task; 0: there are none
-	words []uint64 // by number
+	wide  int // words a task; 0: there are none
+	words set // by number
 
 	// Else a list for each task.
 	start   []int32 // by number
@@ -209,30 +206,28 @@ type index struct {
 // indexWords bounds the memory of the bits: 32 MiB.
 const indexWords = 1 << 22
 
-// build makes the index of the tasks for which of is true.
+// begin starts an index of no task yet.
+func (x *index) begin(tasks int) { x.tasks.set = x.tasks.emptied(tasks) }
+
+// build makes the index of the tasks that were added since begin.
 //
 // One pass over the lists of the open workers.
-func (x *index) build(p *Planner, of func(t int32) bool) {
-	x.id = sized(x.id, len(p.Want))
-	x.start, x.length = x.start[:0], x.length[:0]
-	size := int32(0)
-	for t := range p.need {
-		if !of(int32(t)) {
-			continue
-		}
-		x.start = append(x.start, size)
-		x.length = append(x.length, 0)
-		x.id[t] = int32(len(x.start))
-		size += p.need[t] + 1 // one more while it moves
-		if len(p.Forbidden) > 0 {
-			size += p.barred[t]
-		}
-	}
+func (x *index) build(p *Planner) {
+	x.tasks.number()
 	x.wide = (len(p.States) + 63) / 64
-	if n := len(x.start) * x.wide; n <= indexWords {
+	if n := x.tasks.count * x.wide; n <= indexWords {
 		x.words = sized(x.words, n)
 	} else {
 		x.wide = 0
+		x.start, x.length = x.start[:0], sized(x.length, x.tasks.count)
+		size := int32(0)
+		x.tasks.all(func(t int32) {
+			x.start = append(x.start, size)
+			size += p.need[t] + 1 // one more while it moves
+			if len(p.Forbidden) > 0 {
+				size += p.barred[t]
+			}
+		})
 		x.workers = sized(x.workers, int(size))
 	}
 	for _, w := range p.open {
@@ -252,7 +247,7 @@ func (x *index) fill(p *Planner, w int32) {
 	}
 	flags := p.flags[p.offset[w]:]
 	for k, t := range p.Held[w] {
-		if x.id[t] == 0 || flags[k] == repeated {
+		if !x.tasks.has(t) || flags[k] == repeated {
 			continue
 		}
 		if flags[k] == kept {
@@ -263,64 +258,69 @@ func (x *index) fill(p *Planner, w int32) {
 		}
 	}
 	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
-		if c := &p.changes[i-1]; c.To != None && x.id[c.Task] > 0 {
+		if c := &p.changes[i-1]; c.To != None && x.tasks.has(c.Task) {
 			x.put(c.Task, w)
 		}
 	}
 	for _, t := range forbidden {
-		if x.id[t] > 0 && p.marks[t] == round { // not there, and not put in before
+		if x.tasks.has(t) && p.marks[t] == round { // not there, and not put in before
 			x.put(t, w)
 			p.marks[t] = 0
 		}
 	}
 }
 
+// row returns the bits of a task.
+func (x *index) row(t int32) set {
+	at := int(x.tasks.of(t)) * x.wide
+	return x.words[at : at+x.wide]
+}
+
+// list returns the workers of a task, where there are no bits.
 func (x *index) list(t int32) []int32 {
-	k := x.id[t] - 1
+	k := x.tasks.of(t)
 	return x.workers[x.start[k] : x.start[k]+x.length[k]]
 }
 
 // free writes into a set which of some workers can gain a copy of t.
-func (x *index) free(t int32, workers, into []uint64) {
+func (x *index) free(t int32, workers, into set) {
 	if x.wide > 0 {
-		at := int(x.id[t]-1) * x.wide
-		for i, blocked := range x.words[at : at+x.wide] {
+		for i, blocked := range x.row(t) {
 			into[i] = workers[i] &^ blocked
 		}
 		return
 	}
 	copy(into, workers)
 	for _, w := range x.list(t) {
-		into[w/64] &^= 1 << (w % 64)
+		into.remove(w)
 	}
 }
 
 func (x *index) blocks(t, w int32) bool {
 	if x.wide > 0 {
-		return x.words[int(x.id[t]-1)*x.wide+int(w/64)]>>(w%64)&1 != 0
+		return x.row(t).has(w)
 	}
 	return slices.Contains(x.list(t), w)
 }
 
 func (x *index) put(t, w int32) {
-	k := x.id[t] - 1
 	if x.wide > 0 {
-		x.words[int(k)*x.wide+int(w/64)] |= 1 << (w % 64)
+		x.row(t).add(w)
 		return
 	}
+	k := x.tasks.of(t)
 	x.workers[x.start[k]+x.length[k]] = w
 	x.length[k]++
 }
 
 func (x *index) take(t, w int32) {
-	k := x.id[t] - 1
 	if x.wide > 0 {
-		x.words[int(k)*x.wide+int(w/64)] &^= 1 << (w % 64)
+		x.row(t).remove(w)
 		return
 	}
 	list := x.list(t)
 	if i := slices.Index(list, w); i >= 0 {
 		list[i] = list[len(list)-1]
-		x.length[k]--
+		x.length[x.tasks.of(t)]--
 	}
 }

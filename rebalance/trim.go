@@ -60,7 +60,6 @@ func (p *Planner) relieve() {
 			if p.room(w) >= 0 {
 				continue
 			}
-			p.search.visit(w)
 			for p.room(w) < 0 && p.vacate(w) {
 				success = true
 			}

@@ -1,0 +1,46 @@
+package rebalance
+
+import "math/bits"
+
+// Sets of tasks and of workers: a bit for each. Small beside what is kept of
+// each task, they stay close at hand where that would not.
+
+type set []uint64
+
+// emptied returns s for numbers below n, with none in it.
+func (s set) emptied(n int) set { return sized(s, (n+63)/64) }
+
+func (s set) has(i int32) bool { return s[uint32(i)/64]>>(uint32(i)%64)&1 != 0 }
+func (s set) add(i int32)      { s[uint32(i)/64] |= 1 << (uint32(i) % 64) }
+func (s set) remove(i int32)   { s[uint32(i)/64] &^= 1 << (uint32(i) % 64) }
+
+// numbering numbers the members of a set from 0, in order.
+type numbering struct {
+	set
+	before []int32 // by word: how many are in the words before it
+	count  int
+}
+
+// number gives the numbers, once all are in.
+func (n *numbering) number() {
+	n.before, n.count = n.before[:0], 0
+	for _, word := range n.set {
+		n.before = append(n.before, int32(n.count))
+		n.count += bits.OnesCount64(word)
+	}
+}
+
+// of returns the number of a member.
+func (n *numbering) of(i int32) int32 {
+	word, bit := uint32(i)/64, uint32(i)%64
+	return n.before[word] + int32(bits.OnesCount64(n.set[word]&(1<<bit-1)))
+}
+
+// all calls visit with each member, in order.
+func (n *numbering) all(visit func(i int32)) {
+	for k, word := range n.set {
+		for ; word != 0; word &= word - 1 {
+			visit(int32(k*64 + bits.TrailingZeros64(word)))
+		}
+	}
+}
