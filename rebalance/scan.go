@@ -5,42 +5,81 @@ package rebalance
 // scan counts the copies of each task, and the load of each worker. One pass
 // over the lists.
 func (p *Planner) scan() error {
-	tasks := p.tasks
-	lacks := int32(0) // negative once a task has too many
+	all := int32(0) // negative once a task has too many
 	for w, list := range p.Held {
-		seen := int32(w) + 1
-		var count []int32 // where the copies of workers that are not open count
-		switch p.States[w] {
-		case Frozen:
-			count = p.frozen
-		case Draining:
-			count = p.drained
-		case Closed:
-			count = p.closed
+		flags := p.flags[p.offset[w]:][:len(list)]
+		repeats, at := 0, 0
+		if count := p.countOf(int32(w)); count == nil {
+			var lacks int32
+			repeats, lacks, at = tally(p.tasks, list, flags, int32(w)+1)
+			all |= lacks
+		} else {
+			repeats, at = tallyTo(count, p.tasks, list, flags, int32(w)+1)
 		}
-		repeats := 0
-		for k, t := range list {
-			if uint(t) >= uint(len(tasks)) {
-				return invalid("Held[%d][%d] is %d, there are %d tasks", w, k, t, len(tasks))
-			}
-			s := &tasks[t]
-			if s.seen == seen {
-				p.flags[p.offset[w]+int32(k)] = repeated
-				repeats++
-				continue
-			}
-			s.seen = seen
-			if count == nil {
-				s.lack--
-				lacks |= s.lack
-			} else {
-				count[t]++
-			}
+		if at < len(list) {
+			return invalid("Held[%d][%d] is %d, there are %d tasks", w, at, list[at], len(p.tasks))
 		}
 		p.load[w] = int32(len(list) - repeats)
 	}
-	p.isOver = lacks < 0
+	p.isOver = all < 0
 	return nil
+}
+
+// countOf returns where the copies on w are counted by task, nil if w is open.
+func (p *Planner) countOf(w int32) []int32 {
+	switch p.States[w] {
+	case Frozen:
+		return p.frozen
+	case Draining:
+		return p.drained
+	case Closed:
+		return p.closed
+	default:
+		return nil
+	}
+}
+
+// tally takes what an open worker runs off what is lacking. It returns how many
+// tasks are named again, the bits of what is lacking then, and where it stopped:
+// at a task that is none, or at the end of the list.
+//
+// This loop is most of a plan that changes little: it has a function of its own
+// so that all it needs stays in registers.
+func tally(tasks []task, list []int32, flags []flag, seen int32) (repeats int, lacks int32, at int) {
+	for k, t := range list {
+		i := uint(uint32(t))
+		if i >= uint(len(tasks)) {
+			return repeats, lacks, k
+		}
+		s := &tasks[i]
+		if s.seen == seen {
+			flags[k] = repeated
+			repeats++
+			continue
+		}
+		s.seen = seen
+		s.lack--
+		lacks |= s.lack
+	}
+	return repeats, lacks, len(list)
+}
+
+// tallyTo counts what a worker runs that is not open.
+func tallyTo(count []int32, tasks []task, list []int32, flags []flag, seen int32) (repeats, at int) {
+	for k, t := range list {
+		i := uint(uint32(t))
+		if i >= uint(len(tasks)) {
+			return repeats, k
+		}
+		if s := &tasks[i]; s.seen != seen {
+			s.seen = seen
+			count[t]++
+		} else {
+			flags[k] = repeated
+			repeats++
+		}
+	}
+	return repeats, len(list)
 }
 
 // isSettled says whether nothing has to change, for the ordinary case that all
