@@ -97,11 +97,12 @@ const (
 	emitted       // dropped, and part of a change already
 )
 
-// cursor is how far from the front a list is still to be gone through, for the
-// worker whose round of marks it is.
+// cursor is how far a list has been gone through, for the worker whose round of
+// marks it is.
 type cursor struct {
 	round uint32
-	left  int32
+	next  int32
+	first int32 // what is before it was dropped, whatever the worker
 }
 
 // drop is a copy that was flagged dropped; it may have been kept again.

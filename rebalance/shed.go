@@ -129,20 +129,22 @@ func (p *Planner) exchangeAt(t, v, u int32, blocked uint32) bool {
 	return true
 }
 
-// handOver moves one copy from v to u that u can gain. It goes through the list
-// from the end: trim and shed began at the other.
+// handOver moves one copy from v to u that u can gain.
 func (p *Planner) handOver(v, u int32, blocked uint32) bool {
+	list, flags := p.Held[v], p.flags[p.offset[v]:]
 	c := &p.cursors[v]
 	if c.round != blocked { // not yet for this u
-		*c = cursor{blocked, int32(len(p.Held[v]))}
+		for int(c.first) < len(list) && flags[c.first] != kept {
+			c.first++
+		}
+		c.round, c.next = blocked, c.first
 	}
-	for c.left > 0 {
-		c.left--
-		t, at := p.Held[v][c.left], p.offset[v]+c.left
-		if p.flags[at] != kept || p.marks[t] == blocked {
+	for ; int(c.next) < len(list); c.next++ {
+		t := list[c.next]
+		if flags[c.next] != kept || p.marks[t] == blocked {
 			continue
 		}
-		p.lose(t, v, at)
+		p.lose(t, v, p.offset[v]+c.next)
 		p.handTo(u, t, v, blocked)
 		return true
 	}
