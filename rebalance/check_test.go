@@ -380,19 +380,22 @@ func (o *outcome) unplaced() error {
 	return nil
 }
 
-// beyond checks that what a worker holds beyond its bound has nowhere to go.
+// beyond checks, where a worker holds more than its bound and there is no
+// reference, that no single move is left that should be made: what is beyond a
+// bound has nowhere to go, and nowhere would one make the spread better.
 func (o *outcome) beyond() error {
 	if !o.over || o.plan.Deferred > 0 {
 		return nil
 	}
 	for _, w := range o.open {
-		if o.loads[w] <= o.room(w) {
-			continue
-		}
 		for t, runs := range o.after[w] {
 			for _, v := range o.open {
-				if runs && !o.after[v][t] && o.mayRun(v, t) && o.loads[v] < o.room(v) {
-					return fmt.Errorf("P2: worker %d has bound %d and is to run %d; worker %d could take task %d", w, o.room(w), o.loads[w], v, t)
+				if !runs || o.after[v][t] || !o.mayRun(v, t) || o.loads[v] >= o.room(v) {
+					continue
+				}
+				if o.loads[w] > o.room(w) || o.loads[w] > o.loads[v]+1 {
+					return fmt.Errorf("P2: worker %d has bound %d and is to run %d; worker %d, which has %d, could take task %d",
+						w, o.room(w), o.loads[w], v, o.loads[v], t)
 				}
 			}
 		}
