@@ -191,6 +191,11 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 			return nil, fmt.Errorf("P1: worker %d has bound %d, is to run %d and gains %d", w, r.pr.Bounds[w], o.loads[w], gained[w])
 		}
 	}
+	for i, c := range plan.Changes {
+		if c.From != rebalance.None && c.To != rebalance.None && o.loads[c.To] > r.room(int(c.To)) {
+			return nil, fmt.Errorf("P1: change %d, %+v, is a move, and worker %d ends with %d, bound %d", i, c, c.To, o.loads[c.To], r.pr.Bounds[c.To])
+		}
+	}
 	return o, nil
 }
 

@@ -152,7 +152,8 @@ func (p *Planner) pair(c *Change) {
 
 // postpone leaves all but MaxMoves of the moves to later calls: those off
 // draining workers come first, and of those between open workers only such as
-// make the spread no worse, at the loads that there are by then.
+// make the spread no worse, at the loads that there are by then. None takes a
+// worker beyond its bound.
 //
 // Without Bounds there is always one of these. Let l be the loads before the moves and f those
 // after. The sum over all moves of l(from) − l(to) is the sum over the workers
@@ -182,14 +183,14 @@ func (p *Planner) postpone() {
 		left--
 	}
 	for i, c := range p.plan.Changes {
-		if left > 0 && c.Reason == Drain {
+		if left > 0 && c.Reason == Drain && !p.hasBound(c.To, now[c.To]) {
 			choose(i, c)
 		}
 	}
 	for before := left + 1; left > 0 && left < before; {
 		before = left
 		for i, c := range p.plan.Changes {
-			if left == 0 || c.Reason != Rebalance || chosen[i] != 0 {
+			if left == 0 || c.Reason != Rebalance || chosen[i] != 0 || p.hasBound(c.To, now[c.To]) {
 				continue
 			}
 			if p.States[c.From] == Closed || now[c.From] > now[c.To] {

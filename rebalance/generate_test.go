@@ -63,6 +63,7 @@ var shapes = []shape{
 	{name: "roomy_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), roomy)},
 	{name: "roomy_forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), roomy, fewForbidden)},
 	{name: "roomy_bad_worker", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), roomy, badWorker)},
+	{name: "bounds_budget_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), bounds, budgetAnyway)},
 	{name: "budget", bases: anyBase, twist: twists(budget)},
 	{name: "budget_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), budget)},
 	{name: "everything", bases: anyBase, twist: twists(
@@ -353,9 +354,11 @@ func roomy(m *maker) {
 // budget limits the moves, but not beside bounds: Problem.MaxMoves says why.
 func budget(m *maker) {
 	if m.pr.Bounds == nil {
-		m.pr.MaxMoves = m.IntN(1 + m.IntN(8))
+		budgetAnyway(m)
 	}
 }
+
+func budgetAnyway(m *maker) { m.pr.MaxMoves = m.IntN(1 + m.IntN(8)) }
 
 // shrink drops tasks, workers, copies and limits for as long as the same
 // clause fails.
