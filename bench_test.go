@@ -9,7 +9,7 @@ import (
 )
 
 // The goals for whole terms, each as a ratio of what was measured in the same
-// run, in turn. 
+// run, in turn. The worst cases are in worst_bench_test.go.
 
 var large = size{1_000_000, 10_000}
 

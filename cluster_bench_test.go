@@ -30,6 +30,7 @@ type benchFleet struct {
 	*orchestrator.Orchestrator[string, string]
 
 	same    bool // hands out the very same slices (C2)
+	refuses bool // every start
 	workers []*benchWorker
 	names   []string // of the first workers
 	pairs   [][]int32
@@ -65,6 +66,9 @@ func (f *benchFleet) List(_ context.Context, worker string) ([]string, error) {
 
 // The slices handed out are not changed (C2).
 func (f *benchFleet) Add(_ context.Context, worker, task string) error {
+	if f.refuses {
+		return orchestrator.ErrRejected
+	}
 	w := f.at(worker)
 	for i, list := range w.copies {
 		w.copies[i] = append(slices.Clip(list), strings.Clone(task))

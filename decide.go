@@ -107,8 +107,10 @@ type decider[W, T comparable] struct {
 	index   []int32 // planner's worker → fleet's
 	frozen  bool    // some worker is silent
 	capped  []int32 // the instances wanted, where not all are for the planner to start
-	// suspects is what is tried on top of the plan, by task.
-	suspects []suspect
+	// suspects is what is tried on top of the plan, by task, and suspected who
+	// has a copy of one, or gets it by the plan.
+	suspects  []suspect
+	suspected map[standing.Pair]bool
 
 	fleet  *fleet[W, T]
 	book   *standing.Book

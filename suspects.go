@@ -36,11 +36,14 @@ func (d *decider[W, T]) setAside() {
 		return
 	}
 	copies := make(map[int32]int32, len(d.suspects))
-	holder := make(map[int32]int, len(d.suspects)) // the last one met, plus one
+	d.suspected = make(map[standing.Pair]bool)
 	for w, held := range p.Held {
 		for _, task := range held {
-			if d.fleet.stamps[task] == round && holder[task] != w+1 {
-				holder[task] = w + 1
+			if d.fleet.stamps[task] != round {
+				continue
+			}
+			if pair := d.pair(task, w); !d.suspected[pair] {
+				d.suspected[pair] = true
 				copies[task]++
 			}
 		}
@@ -54,15 +57,21 @@ func (d *decider[W, T]) setAside() {
 	p.Want = d.capped
 }
 
+// pair is a task and a worker, as the planner numbers it.
+func (d *decider[W, T]) pair(task int32, w int) standing.Pair {
+	return standing.Pair{Task: task, Worker: d.fleet.workers[d.index[w]].serial}
+}
+
 // tryOut starts what is missing of the suspects, on the open workers that have
-// the least once the plan is carried out. O(workers · log(workers)), and a look
-// at a worker's list for each start and each pair that is passed over.
+// the least once the plan is carried out. O(workers · log(workers)), and a step
+// for each change of the plan, each start, and each pair that is passed over.
 func (d *decider[W, T]) tryOut() {
 	d.suspects = slices.DeleteFunc(d.suspects, func(s suspect) bool { return s.missing == 0 })
 	if len(d.suspects) == 0 {
 		return
 	}
-	open, gaining := d.leastLoaded(), d.gaining()
+	d.gaining()
+	open := d.leastLoaded()
 	next := 0
 	for _, s := range d.suspects {
 		why := ReasonNoOtherWorker
@@ -75,8 +84,8 @@ func (d *decider[W, T]) tryOut() {
 			}
 			w := open[next]
 			next = (next + 1) % len(open)
-			pair := standing.Pair{Task: s.task, Worker: d.fleet.workers[d.index[w]].serial}
-			if gaining[pair] || slices.Contains(d.problem.Held[w], s.task) {
+			pair := d.pair(s.task, w)
+			if d.suspected[pair] {
 				continue
 			}
 			if d.book.Avoided(pair, d.term) {
@@ -125,17 +134,15 @@ func (d *decider[W, T]) leastLoaded() (open []int) {
 	return open
 }
 
-// gaining returns to whom the plan moves copies of suspects.
-func (d *decider[W, T]) gaining() map[standing.Pair]bool {
-	gaining := make(map[standing.Pair]bool)
+// gaining takes note of to whom the plan moves copies of suspects.
+func (d *decider[W, T]) gaining() {
 	for i := range d.out.changes {
 		c := &d.out.changes[i]
 		_, suspected := slices.BinarySearchFunc(d.suspects, c.Task, func(s suspect, task int32) int {
 			return cmp.Compare(s.task, task)
 		})
 		if suspected && c.To != handover.None {
-			gaining[standing.Pair{Task: c.Task, Worker: d.fleet.workers[c.To].serial}] = true
+			d.suspected[standing.Pair{Task: c.Task, Worker: d.fleet.workers[c.To].serial}] = true
 		}
 	}
-	return gaining
 }

@@ -266,6 +266,18 @@ func TestBook_OldPairsAreNotSorted(t *testing.T) {
 	require.Equal(t, allocs(0), allocs(1000)) //nolint:testifylint // whole numbers
 }
 
+func TestBook_SaysWhatFailed(t *testing.T) {
+	b := standing.New()
+	b.Learn(1, []standing.Start{failed(9, 1), failed(7, 1), failed(8, 2)}, yes, no)
+	require.Equal(t, []int32{7, 9}, b.TasksOf(1))
+	require.Equal(t, []int32{8}, b.TasksOf(2))
+	require.Empty(t, b.TasksOf(3))
+	b.Succeeded(pair(7, 1))
+	require.Equal(t, []int32{9}, b.TasksOf(1))
+	require.False(t, b.Failed(7))
+	require.True(t, b.Failed(9))
+}
+
 func TestBook_Forget(t *testing.T) {
 	setUp := func() *standing.Book {
 		b := standing.New()

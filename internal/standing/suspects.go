@@ -7,9 +7,11 @@ import "slices"
 // they would probably fail again. O(pairs · log(pairs)).
 func (b *Book) Suspects() []int32 {
 	var tasks []int32
-	for p, r := range b.pairs {
-		if !r.blamed && b.byTask[p.Task] > 1 {
-			tasks = append(tasks, p.Task)
+	for _, ofWorker := range b.pairs {
+		for task, r := range ofWorker {
+			if !r.blamed && b.byTask[task] > 1 {
+				tasks = append(tasks, task)
+			}
 		}
 	}
 	slices.Sort(tasks)
