@@ -28,6 +28,9 @@ func (f fleet) pairs() (n int) {
 // how many workers, and how many of them are of the same task.
 type size struct{ instances, workers, copies int }
 
+// of returns a fleet with as many instances, so many of each task.
+func (s size) of(copies int) size { return size{s.instances, s.workers, copies} }
+
 func (s size) String() string {
 	text := fmt.Sprintf("%s × %s", thousands(s.instances), thousands(s.workers))
 	if s.copies > 1 {

@@ -18,7 +18,7 @@ type hardCase struct {
 
 var hardCases = []hardCase{
 	{"1% over-replicated", 2.0, func(s size) fleet { return s.even().hundredthOver() }},
-	{"half as many random pairs again, one copy wanted", 22, func(s size) fleet { return s.even().scattered(s.instances * 3 / 2) }},
+	{"random over-replication", 22, func(s size) fleet { return s.even().scattered(s.instances * 3 / 2) }},
 	{"wants near the number of workers", 5.0, func(s size) fleet { return crowded(s.instances/100, 100) }},
 }
 
@@ -40,7 +40,7 @@ func measureHard(cfg config, s size) ([]hard, error) {
 		now := c.fleet(s)
 		h := hard{hardCase: c, pairs: now.pairs(), workers: now.workers()}
 		a := now.attempt(false)
-		times, err := race(cfg.rounds(s), []entrant{
+		times, err := race(cfg.rounds, []entrant{
 			{name: "scan", run: newScan(even).run},
 			{name: "its scan", run: newScan(now).run},
 			{name: us, run: a.plan, after: func() error {

@@ -54,17 +54,19 @@ func run(ctx context.Context, quick bool, file string) error {
 
 // config is what is measured, and how often.
 type config struct {
-	quick   bool
-	plans   []size // for the comparison of planners, in order
-	big     size   // that of the goals
-	small   size   // a tenth of it, for the growth
-	several []size // the big one with several copies of each task
-	old     size   // the largest that the old library was measured at
-	sarama  size   // the only one that sarama is measured at
-	rounds  func(size) int
-	slow    int  // in how many rounds the slow take part where fleets are big
-	network bool // measure a term over a slow network
-	log     func(format string, args ...any)
+	quick  bool
+	plans  []size // for the comparison of planners, in order
+	copies []int  // how many of each task, where it is not one
+	big    size   // that of the goals
+	small  size   // a tenth of it, for the growth
+	old    size   // the largest that the old library was measured at
+	sarama size   // the only one that sarama is measured at
+
+	rounds     int // of everything but what follows
+	slowRounds int // those that franz-go takes part in, where fleets are big
+	termRounds int
+	network    bool // measure a term over a slow network
+	log        func(format string, args ...any)
 }
 
 func full() config {
@@ -73,22 +75,17 @@ func full() config {
 	small := size{100_000, 1_000, 1}
 	medium := size{10_000, 100, 1}
 	return config{
-		plans:   []size{{1_000, 10, 1}, medium, small, big},
-		big:     big,
-		small:   small,
-		several: []size{{1_000_000, 10_000, 3}, {1_000_000, 10_000, 10}},
-		old:     size{20_000, 200, 1},
-		sarama:  medium,
-		rounds: func(s size) int {
-			switch {
-			case s.instances >= 1_000_000:
-				return 21
-			case s.instances >= 100_000:
-				return 21
-			}
-			return 31
-		},
-		slow:    5,
+		plans:  []size{{1_000, 10, 1}, medium, small, big},
+		copies: []int{3, 10},
+		big:    big,
+		small:  small,
+		old:    size{20_000, 200, 1},
+		sarama: medium,
+
+		rounds:     21,
+		slowRounds: 5,
+		termRounds: 11,
+
 		network: true,
 		log: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
@@ -103,16 +100,20 @@ func short() config {
 	cfg.quick = true
 	cfg.plans = []size{{1_000, 10, 1}, {10_000, 100, 1}}
 	cfg.small, cfg.big = cfg.plans[0], cfg.plans[1]
-	cfg.several = []size{{10_000, 100, 3}, {10_000, 100, 10}}
 	cfg.old, cfg.sarama = size{2_000, 20, 1}, cfg.small
-	cfg.rounds = func(size) int { return 3 }
+	cfg.rounds, cfg.slowRounds, cfg.termRounds = 3, 3, 3
 	cfg.network = false
 	return cfg
 }
 
 // field is who takes part in the comparison of planners.
 func (cfg config) field() []planner {
-	slow := cfg.slow
+	slow := func(s size) int {
+		if s.instances >= 1_000_000 {
+			return cfg.slowRounds
+		}
+		return cfg.rounds
+	}
 	return []planner{
 		ours(), oursAtFirst(),
 		franzGo(franzGoOne, 1, slow, false),
@@ -137,7 +138,7 @@ type results struct {
 	start, end time.Time
 	revision   string
 	plans      []plans // by cfg.plans
-	several    []plans // by cfg.several
+	several    []plans // by cfg.copies and cfg.plans
 	terms      terms
 	hard       []hard
 	allocs     float64 // of a steady plan
@@ -177,12 +178,14 @@ func measure(ctx context.Context, cfg config) (results, error) {
 	if r.hard, err = measureHard(cfg, cfg.big); err != nil {
 		return r, err
 	}
-	for _, s := range cfg.several {
-		p, err := comparePlanners(ctx, cfg, s)
-		if err != nil {
-			return r, err
+	for _, copies := range cfg.copies {
+		for _, s := range cfg.plans {
+			p, err := comparePlanners(ctx, cfg, s.of(copies))
+			if err != nil {
+				return r, err
+			}
+			r.several = append(r.several, p)
 		}
-		r.several = append(r.several, p)
 	}
 	for _, s := range cfg.plans {
 		p, err := comparePlanners(ctx, cfg, s)

@@ -1,14 +1,14 @@
 package main
 
-// method is the part of the report that says how to read it. It takes in how
-// many rounds the slow take part, and the size at which sarama does.
+// method is the part of the report that says how to read it. It takes the
+// numbers of rounds, and the size at which sarama takes part.
 const method = `
 ## How it is measured
 
 - **In turn.** All that is compared takes its turn, round after round, so that whatever else the machine does
   meets everyone. A garbage collection comes before each turn. A first round, in which everyone comes by
-  their memory, does not count. Figures are medians; ratios are ratios of medians. There are 21 or 31 rounds by
-  size; franz-go takes part in %d of them, spread over the others.
+  their memory, does not count. Figures are medians; ratios are ratios of medians. There are %d rounds for plans and %d
+  for whole terms; at 1M instances franz-go takes part in %d, spread over the others.
 - **Inputs** are in each planner's own form before the clock starts; only planning is timed. Every plan is then
   worked out and checked: each task on exactly as many different workers as are wanted, and loads that
   differ by one at most where that is promised. A plan that fails ends the run.

@@ -197,12 +197,13 @@ func othersMoved(t *testing.T, who int) (took time.Duration) {
 }
 
 // With one worker a hundred times slower, the moves of all others are done as
-// if it were not there, but for the one slot that it takes.
+// if it were not there, but for the slot of 128 that it takes. Which move comes
+// first hangs on the scheduler, in a bubble too, and with it a call or two.
 func TestNetwork_NobodyWaitsForTheSlow(t *testing.T) {
-	undelayed := othersMoved(t, nobody)
+	undelayed := max(othersMoved(t, nobody), othersMoved(t, nobody)) // the later of two, for both
 	others := max(othersMoved(t, aSource), othersMoved(t, aReceiver))
 	t.Attr(attrOthers, others.String())
 	t.Attr(attrUndelayed, undelayed.String())
-	require.LessOrEqual(t, others, undelayed+latency)
+	require.LessOrEqual(t, ratio(others, undelayed), networkGoal)
 	require.Less(t, others, slowLatency)
 }

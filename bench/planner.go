@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
@@ -36,16 +37,17 @@ const (
 	usAtFirst = us + ", its first plan"
 )
 
-const always = 1 << 20 // in every round
+// always is to take part in every round.
+func always(size) int { return math.MaxInt }
 
 // single has a planner that knows no copies take part only where there are
 // none.
-func single(rounds int) func(size, event) int {
+func single(rounds func(size) int) func(size, event) int {
 	return func(s size, _ event) int {
 		if s.copies > 1 {
 			return 0
 		}
-		return rounds
+		return rounds(s)
 	}
 }
 
@@ -54,7 +56,7 @@ func ours() planner {
 	return planner{
 		name:    us,
 		even:    true,
-		takes:   func(size, event) int { return always },
+		takes:   func(s size, _ event) int { return always(s) },
 		prepare: func(now fleet, _ int) (attempt, error) { return now.attempt(false), nil },
 	}
 }
@@ -65,11 +67,11 @@ func oursAtFirst() planner {
 	return planner{
 		name: usAtFirst,
 		even: true,
-		takes: func(_ size, e event) int {
+		takes: func(s size, e event) int {
 			if e.name != cold.name {
 				return 0
 			}
-			return always
+			return always(s)
 		},
 		prepare: func(now fleet, _ int) (attempt, error) { return now.attempt(true), nil },
 	}

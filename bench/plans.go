@@ -85,7 +85,7 @@ func compareAt(cfg config, s size, before fleet, e event, field []planner) (time
 		}})
 		taking = append(taking, i)
 	}
-	times, err := race(cfg.rounds(s), entrants)
+	times, err := race(cfg.rounds, entrants)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -95,7 +95,7 @@ func measureTerms(ctx context.Context, cfg config, s, small, old size) (terms, e
 		delete(fresh.cluster.hands, guest)
 		return nil
 	}
-	times, err := race(cfg.rounds(s), []entrant{
+	times, err := race(cfg.termRounds, []entrant{
 		{name: "scan", run: newScan(f).run},
 		{name: "comparison", run: func() error { return compare(a, b) }},
 		{name: "fan-out", run: func() error { return fanOut(s.workers) }},
