@@ -126,10 +126,18 @@ type babel struct {
 	mu      sync.Mutex
 	answers map[string][][]string // by worker: its lists since the end of the term before the last
 	acked   map[string][]orchestrator.Write[string]
+	maybe   map[string]map[string]sent // by worker and task: a start that may have happened
 	writes  int
 	reading bool // a Plan is under way
 
-	number uint64
+	number   uint64
+	founders map[string]bool // there at the first term that had workers, and never heard
+}
+
+// sent is when a write was sent.
+type sent struct {
+	term uint64
+	at   time.Time
 }
 
 var (
@@ -158,7 +166,7 @@ func (b *babel) fate(ctx context.Context, n int, call ...string) int {
 }
 
 func newBabel(t *testing.T, data []byte) *babel {
-	b := &babel{t: t, data: data, answers: make(map[string][][]string), acked: make(map[string][]orchestrator.Write[string])}
+	b := &babel{t: t, data: data, answers: make(map[string][][]string), acked: make(map[string][]orchestrator.Write[string]), maybe: make(map[string]map[string]sent)}
 	var comm orchestrator.Communicator[string, string] = b
 	settings := b.next(256)
 	if settings&1 != 0 {
@@ -205,6 +213,8 @@ func (b *babel) change() {
 		require.NoError(b.t, b.o.AddWorker(worker))
 	case 4:
 		b.o.RemoveWorker(worker)
+		delete(b.maybe, worker)
+		delete(b.founders, worker)
 	case 5:
 		if err := b.o.DrainWorker(worker); err != nil {
 			require.ErrorIs(b.t, err, orchestrator.ErrUnknownWorker)
@@ -269,6 +279,7 @@ func (b *babel) term() {
 	if ctx.Err() != nil && p.Stats.Term.Number == b.number {
 		return // it did not begin
 	}
+	b.found()
 	if !p.Stats.Cut {
 		require.Greater(b.t, p.Stats.Term.Number, b.number, "T13")
 		b.sound(p)
@@ -276,6 +287,23 @@ func (b *babel) term() {
 	}
 	b.number = p.Stats.Term.Number
 	b.speaks(p)
+}
+
+// found notes who was there at the first term that had workers, and has not been
+// heard since.
+func (b *babel) found() {
+	states := b.o.LastActual()
+	if b.founders == nil && len(states) > 0 {
+		b.founders = make(map[string]bool)
+		for _, s := range states {
+			b.founders[s.Name] = true
+		}
+	}
+	for _, s := range states {
+		if s.State == orchestrator.Lost || !s.LastAnswer.IsZero() {
+			delete(b.founders, s.Name)
+		}
+	}
 }
 
 // sound checks a plan against what is expected.
@@ -351,6 +379,15 @@ func (b *babel) seen(p plan) {
 				held[task]++
 			}
 		}
+		for task, sent := range b.maybe[s.Name] {
+			switch {
+			case s.State == orchestrator.Answering && sent.term < p.Stats.Term.Number,
+				s.State == orchestrator.Silent && !s.LastAnswer.Before(sent.at): // an answer that came late
+				delete(b.maybe[s.Name], task)
+			case s.State == orchestrator.Silent && !slices.Contains(tasks, task):
+				held[task]++
+			}
+		}
 		if s.State != orchestrator.Answering {
 			continue
 		}
@@ -365,6 +402,9 @@ func (b *babel) seen(p plan) {
 			clean[c.Task] = false
 		} else if _, ok := clean[c.Task]; !ok {
 			clean[c.Task] = true
+		}
+		if c.Kind.Op == orchestrator.Start {
+			require.Empty(t, b.founders, "T4: %+v, and these may run anything", c)
 		}
 		if c.Kind.Op == orchestrator.Start && c.Outcome == orchestrator.OutcomeDone {
 			started[c.Task]++
@@ -436,10 +476,23 @@ func (b *babel) write(ctx context.Context, op orchestrator.Op, worker, task stri
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.writes++
-	if err == nil {
+	switch {
+	case err == nil:
 		b.acked[worker] = append(b.acked[worker], orchestrator.Write[string]{Op: op, Task: task})
+		delete(b.maybe[worker], task)
+	case op == orchestrator.OpAdd && !errors.Is(err, orchestrator.ErrRejected) && !errors.Is(err, orchestrator.ErrStopping) && !errors.Is(err, orchestrator.ErrDeposed):
+		b.mayRun(ctx, worker, task)
 	}
 	return err
+}
+
+// mayRun notes that a start may have happened. The lock is held.
+func (b *babel) mayRun(ctx context.Context, worker, task string) {
+	if b.maybe[worker] == nil {
+		b.maybe[worker] = make(map[string]sent)
+	}
+	term, _ := orchestrator.TermFromContext(ctx)
+	b.maybe[worker][task] = sent{term.Number, time.Now()}
 }
 
 // whim is what comes of a call.
@@ -480,8 +533,13 @@ func (b *babelApplier) Apply(ctx context.Context, worker string, writes []orches
 	wrong := b.fate(ctx, 32, "apply", worker) == 31
 	errs := make([]error, 0, len(writes))
 	for _, w := range writes {
-		if wrong {
-			continue // says nothing about them
+		if wrong { // says nothing about them
+			if w.Op == orchestrator.OpAdd {
+				b.mu.Lock()
+				b.mayRun(ctx, worker, w.Task)
+				b.mu.Unlock()
+			}
+			continue
 		}
 		errs = append(errs, b.write(ctx, w.Op, worker, w.Task))
 	}
