@@ -3,6 +3,7 @@
 FUZZTIME ?= 20s
 PROBLEMS ?= 1000000
 SEED ?= 0
+SCHEDULES ?= 100000
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +26,9 @@ prove: ## plan PROBLEMS random problems (1000000) against the reference, from nu
 bench: ## measure beside others and the floor, and write BENCHMARKS.md
 	go run ./bench -write BENCHMARKS.md
 
+simulate: ## run SCHEDULES seeds of the simulator (100000)
+	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES)
+
 cover: ## print what the tests cover, function by function
 	go test -coverpkg=work -coverprofile=cover.out work
 	go tool cover -func=cover.out
@@ -32,4 +36,4 @@ cover: ## print what the tests cover, function by function
 verify: ## everything that CI runs
 	.ci/run
 
-.PHONY: help test race lint fuzz prove bench cover verify
+.PHONY: help test race lint fuzz prove bench simulate cover verify

@@ -1,0 +1,2 @@
+// Package simulator stands for its floor.
+package simulator

@@ -1,0 +1,65 @@
+// Package simulator tries a leader and its workers against everything that can
+// go wrong between them, and checks after every step that what the
+// orchestrator promises still holds.
+//
+// One call of [Run] is one run: a leader and its successors, a cluster of
+// workers that are real (worker.Worker), and a weather of faults, all in one
+// process and in a bubble of testing/synctest, where hours pass in
+// milliseconds. What happens follows from a seed, to the last nanosecond. So a
+// run that has failed fails again:
+//
+//	func TestMySettings(t *testing.T) {
+//		for seed := range uint64(1000) {
+//			_, err := simulator.Run(t, seed, simulator.Settings{
+//				Membership: simulator.Leases,
+//				MaxMoves:   5,
+//			})
+//			if err != nil {
+//				t.Fatal(err) // names the seed, the term, and what did not hold
+//			}
+//		}
+//	}
+//
+// # What goes wrong
+//
+// Single calls meet the faults of communicatortest.Faulty: they are refused,
+// fail, fail though they happen, are lost on the way there or back, are answered
+// too late, land when the next term has begun, or never return. Besides, each
+// [Trouble] befalls workers, leaders and what is expected: workers crash, restart
+// empty or with their tasks, lie in List, refuse what they are told to start;
+// partitions, also one way; leaders that crash, or are deposed and go on for a
+// while; leases that cannot be renewed; tasks, instances and workers that change
+// all the time. Every seed draws a mixture of its own, as it draws the options
+// and the size of the cluster, where [Settings] do not fix them.
+//
+// # What is checked
+//
+// Each [Invariant] is a promise. What leaders send and are told is reviewed
+// after each term, and held against a model of what they may conclude, which
+// knows nothing of how the orchestrator works. What workers accept and what
+// really runs is checked in the moment in which it happens. Where a task runs
+// more often than it wants, [Report] counts the [Cause], and there has to be
+// one: with [Leases] only that its move was to be started first, that there were
+// too many already, since fewer are wanted than before, or that a worker lied.
+//
+// When there have been terms enough the faults stop. Then, when the grace
+// period, leases, backoffs and late calls are over that they have caused,
+// everything wanted has to run within four terms, evenly, and the next term
+// must change nothing. With a budget of moves it takes as many terms more as
+// the budget demands.
+//
+// # One's own Communicator
+//
+// Settings.Wrap puts a layer between the leader and the simulated network: a
+// whole transport, say, whose client is what the leader calls and whose
+// server's handlers call what Wrap was given, as they would call a
+// worker.Worker. Between the two runs net.Pipe, which works in a bubble, while
+// real sockets do not. The layer has to hand on what any transport must: the
+// names, the term (orchestrator.TermFromContext, put back on the other side by
+// orchestrator.ContextWithTerm), the end of the call's context, and the meaning of
+// errors. What goes wrong goes wrong behind it. A run is repeatable as far as
+// the layer is.
+//
+// What Wrap was given binds each call to the incarnation that it is meant for,
+// so the layer need not.
+package simulator

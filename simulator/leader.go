@@ -1,0 +1,362 @@
+package simulator
+
+// Leaders: how they are elected, what they know of the expectations, and how
+// their time ends.
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// leader is one period of leading.
+type leader struct {
+	w      *world
+	number int // counts from 1
+	epoch  uint64
+	o      *orchestrator.Orchestrator[string, string]
+	comm   orchestrator.Communicator[string, string] // as Wrap has returned it
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when it has stopped
+
+	heard   time.Time // when the latest change reaches it, or has reached it
+	retired bool      // it is to stop, or has
+
+	// What follows is guarded by w.mu.
+
+	gone     bool // it has stopped, for good
+	paused   bool // it has stopped, to go on by hand
+	crashed  bool // nothing that it calls reaches anyone
+	isolated bool // the same, for a while
+	serial   uint64
+	sessions map[string]int // which membership of a worker it knows
+	views    []view
+	flights  map[string]*flight
+	calls    []*call
+	under    uint64 // the latest term that has called somebody
+	since    time.Time
+	seen     view // what that term goes by
+	reviewed uint64
+	mind     mind
+	hidden   map[writeKey]spells // what workers have lied about
+	lost     map[string]spells   // workers that were given up
+	starts   map[startKey]start
+}
+
+// spell is a time in which a leader does not know what it could: since when,
+// and until it has heard.
+type spell struct {
+	since, heard time.Time
+	serial       uint64 // of a worker that was removed
+}
+
+// covers says whether it was so at a moment.
+func (s spell) covers(at time.Time) bool {
+	return !s.since.IsZero() && !s.since.After(at) && (s.heard.IsZero() || s.heard.After(at))
+}
+
+// start is what a leader had in mind when it started a task on a worker.
+type start struct {
+	want  int // instances
+	moved int // where it moves one of these, how many copies there were before
+	from  string
+	first bool // it comes before the stop
+}
+
+// spells are those of one kind, in the order of time.
+type spells []spell
+
+func (s spells) covers(at time.Time) bool {
+	return slices.ContainsFunc(s, func(one spell) bool { return one.covers(at) })
+}
+
+// end ends those that last, and of which it is so.
+func (s spells) end(at time.Time, so func(spell) bool) {
+	for i := range s {
+		if s[i].covers(at) && so(s[i]) {
+			s[i].heard = at
+		}
+	}
+}
+
+// view is what a leader has been told to expect, from a moment on.
+type view struct {
+	at    time.Time
+	seats []place
+	tasks map[string]orchestrator.Task[string]
+}
+
+// place returns that of a worker, or nil where it is no member.
+func (v *view) place(name string) *place {
+	for i := range v.seats {
+		if v.seats[i].name == name {
+			return &v.seats[i]
+		}
+	}
+	return nil
+}
+
+// place is a worker's place among the members.
+type place struct {
+	name     string
+	serial   uint64
+	draining bool
+}
+
+// index tells leaders apart; nobody's is 0.
+func (l *leader) lane() int {
+	if l == nil {
+		return 0
+	}
+	return l.number
+}
+
+// change is a change of what is expected.
+type change struct {
+	worker             string
+	session            int // with joins
+	joins, leaves      bool
+	drains, undrains   bool
+	task               orchestrator.Task[string]
+	defines, undefines bool
+}
+
+// publish has every leader hear of a change, in due time and in due order.
+func (w *world) publish(c change) {
+	for _, l := range w.leaders {
+		if l.retired {
+			continue
+		}
+		d := throw(w.seed, "lag", uint64(l.number), uint64(time.Since(w.began)))
+		at := time.Now().Add(d.between(0, w.lag))
+		if at.Before(l.heard) {
+			at = l.heard
+		}
+		l.heard = at
+		w.agenda.in(time.Until(at), func() { l.apply(c) })
+	}
+}
+
+// apply takes over a change.
+func (l *leader) apply(c change) {
+	w := l.w
+	w.mu.Lock()
+	if l.gone {
+		w.mu.Unlock()
+		return
+	}
+	v := view{time.Now(), nil, nil}
+	if last := l.views[len(l.views)-1]; true {
+		v.seats, v.tasks = slices.Clone(last.seats), maps.Clone(last.tasks)
+	}
+	at := slices.IndexFunc(v.seats, func(p place) bool { return p.name == c.worker })
+	switch {
+	case c.joins && at < 0:
+		l.serial++
+		v.seats = append(v.seats, place{name: c.worker, serial: l.serial})
+		l.sessions[c.worker] = c.session
+	case c.leaves && at >= 0:
+		was := v.seats[at]
+		v.seats = slices.Delete(v.seats, at, at+1)
+		if w.workers[c.worker].alive {
+			l.lost[c.worker] = append(l.lost[c.worker], spell{since: v.at, serial: was.serial})
+		}
+	case (c.drains || c.undrains) && at >= 0:
+		v.seats[at].draining = c.drains
+	case c.defines:
+		v.tasks[c.task.Name] = c.task
+	case c.undefines:
+		delete(v.tasks, c.task.Name)
+	}
+	l.views = append(l.views, v)
+	w.note(worldLane, "leader %d hears: %s", l.number, c)
+	w.mu.Unlock()
+	l.hear(c)
+}
+
+// hear tells the orchestrator.
+func (l *leader) hear(c change) {
+	switch {
+	case c.joins:
+		l.must(l.o.AddWorker(c.worker))
+	case c.leaves:
+		l.o.RemoveWorker(c.worker)
+	case c.drains:
+		_ = l.o.DrainWorker(c.worker) // it may have left
+	case c.undrains:
+		_ = l.o.UndrainWorker(c.worker)
+	case c.defines:
+		l.must(l.o.AddTask(c.task.Name, orchestrator.WithTaskInstances(c.task.Instances), orchestrator.WithHandoff(c.task.Handoff)))
+	case c.undefines:
+		l.o.RemoveTask(c.task.Name)
+	}
+}
+
+// must fails where what can only succeed has not.
+func (l *leader) must(err error) {
+	if err != nil {
+		l.w.mu.Lock()
+		defer l.w.mu.Unlock()
+		l.w.fail(l, orchestrator.Term{}, Ended, "the orchestrator refuses what is in order: %v", err)
+	}
+}
+
+// String returns a change as the end of a sentence.
+func (c change) String() string {
+	switch {
+	case c.joins:
+		return c.worker + " joins"
+	case c.leaves:
+		return c.worker + " leaves"
+	case c.drains:
+		return c.worker + " drains"
+	case c.undrains:
+		return c.worker + " drains no more"
+	case c.defines:
+		return describe(c.task)
+	}
+	return c.task.Name + " is expected no more"
+}
+
+// elect makes a new leader, which loads everything before its first term.
+func (w *world) elect() *leader {
+	w.epoch += 1 + throw(w.seed, "epoch", w.epoch).state%3
+	l := &leader{
+		w: w, number: len(w.leaders) + 1, epoch: w.epoch,
+		done:  make(chan struct{}),
+		heard: time.Now(), flights: make(map[string]*flight),
+		hidden: make(map[writeKey]spells), lost: make(map[string]spells),
+		starts: make(map[startKey]start), sessions: make(map[string]int),
+	}
+	l.mind.seats = make(map[string]*seat)
+	l.comm = newBound(l, w.faulty.Communicator())
+	if w.Wrap != nil {
+		l.comm = w.Wrap(l.comm)
+	}
+	o, err := orchestrator.New(newNear(l, l.comm), append(w.options(), orchestrator.WithEpoch(l.epoch), orchestrator.WithStats(l.review))...)
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.fail(l, orchestrator.Term{}, Ended, "New refuses options that are in order: %v", err)
+		return nil
+	}
+	l.o = o
+
+	w.mu.Lock()
+	w.number = 0
+	w.byEpoch[l.epoch] = l
+	w.leaders = append(w.leaders, l)
+	w.report.Leaders++
+	v := view{at: time.Now(), tasks: maps.Clone(w.tasks)}
+	var workers []orchestrator.Worker[string]
+	for _, name := range w.members {
+		l.serial++
+		draining := w.workers[name].draining
+		l.sessions[name] = w.workers[name].session
+		v.seats = append(v.seats, place{name, l.serial, draining})
+		workers = append(workers, orchestrator.Worker[string]{Name: name})
+	}
+	l.views = []view{v}
+	w.note(worldLane, "leader %d is elected, epoch %d; members %v", l.number, l.epoch, w.members)
+	w.mu.Unlock()
+
+	l.must(o.UpdateWorkers(workers))
+	for _, p := range v.seats {
+		if p.draining {
+			l.must(o.DrainWorker(p.name))
+		}
+	}
+	var tasks []orchestrator.Task[string]
+	for _, name := range slices.Sorted(maps.Keys(v.tasks)) {
+		tasks = append(tasks, v.tasks[name])
+	}
+	l.must(o.UpdateTasks(tasks))
+	return l
+}
+
+// options returns what leaders are set up with.
+func (w *world) options() []orchestrator.Option {
+	opts := []orchestrator.Option{
+		orchestrator.WithCommunicatorTimeout(w.Timeout),
+		orchestrator.WithGracePeriod(w.Grace),
+		orchestrator.WithHandoff(w.Handoff),
+		orchestrator.WithConcurrency(w.Concurrency),
+		orchestrator.WithMaxLoss(w.maxLoss),
+		orchestrator.WithSettle(settle),
+	}
+	if w.maxMoves >= 0 {
+		opts = append(opts, orchestrator.WithMaxMoves(w.maxMoves))
+	}
+	return opts
+}
+
+// settle is how long Run waits for quiet: off the world's lane, so that no term
+// begins in the instant of a change.
+const settle = 100*period + time.Duration(loopLanes)
+
+// lead has a leader run terms on a goroutine of its own.
+func (w *world) lead(l *leader) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	l.cancel = cancel
+	go func() {
+		defer close(l.done)
+		if w.run {
+			<-time.After(loopLane(l.number).after(0))
+			_ = l.o.Run(ctx, whole(max(w.tick, w.Timeout/20)))
+		} else {
+			l.loop(ctx)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		l.gone = !l.paused
+		if ctx.Err() == nil && l == w.leader() {
+			w.fail(l, orchestrator.Term{}, Deposed, "it was told of a higher epoch than %d, and there is none", l.epoch)
+		}
+		w.judgeOverlaps()
+		w.note(loopLane(l.number), "leader %d stops", l.number)
+	}()
+}
+
+// loop runs one term after the other.
+func (l *leader) loop(ctx context.Context) {
+	for {
+		timer := time.NewTimer(loopLane(l.number).after(l.w.tick + time.Millisecond))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		err := l.o.NextTerm(ctx)
+		if ctx.Err() != nil || errors.Is(err, orchestrator.ErrDeposed) {
+			return
+		}
+	}
+}
+
+// end stops a leader for good, with the cause given.
+func (l *leader) end(cause error) {
+	l.retired = true
+	l.cancel(cause)
+}
+
+// pause has it run no further term by itself.
+func (l *leader) pause() {
+	l.w.mu.Lock()
+	l.paused = true
+	l.w.mu.Unlock()
+	l.cancel(errPaused)
+}
+
+var errPaused = errors.New("from now on it runs terms by hand")
+
+// close lets go of what Wrap has made.
+func (l *leader) close() {
+	if closer, ok := l.comm.(io.Closer); ok {
+		_ = closer.Close()
+	}
+}

@@ -1,0 +1,158 @@
+package simulator
+
+// What a leader may conclude from what it was told, by the rules of the
+// contract and independently of the orchestrator: who is silent, and what those
+// hold.
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// massLossHold is how long a mass loss keeps workers from being lost.
+const massLossHold = 5 * time.Minute
+
+// mind is what a leader knows.
+type mind struct {
+	seats     map[string]*seat
+	started   bool // there was a term with workers
+	massSince time.Time
+}
+
+// seat is what it knows of a worker, from when that became a member until it
+// ceases to be.
+type seat struct {
+	place
+	founder  bool
+	heard    bool
+	since    time.Time // its last answer, or else when it could first have been
+	missed   bool      // a call to it has failed since, or taken too long
+	answered uint64    // the term of that answer
+	state    orchestrator.State
+
+	told map[string]bool // its last answer, and what was acknowledged since
+	may  map[string]bool // what it may run
+	late *call           // an answer that the next term will take in
+}
+
+// begin takes over who is a member, and the answers that came after their term
+// had gone on.
+func (m *mind) begin(v view, at time.Time) {
+	seats := make(map[string]*seat, len(v.seats))
+	for _, p := range v.seats {
+		s := m.seats[p.name]
+		if s == nil || s.serial != p.serial {
+			s = &seat{founder: !m.started, since: at, told: make(map[string]bool), may: make(map[string]bool)}
+		}
+		s.place = p
+		seats[p.name] = s
+		if s.late != nil && s.late.term.Number > s.answered {
+			s.hear(s.late)
+		}
+		s.late = nil
+	}
+	m.seats = seats
+	m.started = m.started || len(seats) > 0
+}
+
+// hear takes in an answer to List.
+func (s *seat) hear(c *call) {
+	c.heard = true
+	s.heard, s.missed, s.since, s.answered, s.state = true, false, c.returned, c.term.Number, orchestrator.Answering
+	s.told = make(map[string]bool, len(c.tasks))
+	for _, task := range c.tasks {
+		s.told[task] = true
+	}
+	s.may = maps.Clone(s.told)
+}
+
+// acknowledge takes in the answer to a write. inTime says that its term waited
+// for it.
+func (s *seat) acknowledge(c *call, inTime bool) {
+	switch {
+	case c.err == nil && c.op == orchestrator.OpAdd:
+		s.may[c.task] = true
+		if inTime {
+			s.told[c.task] = true
+		}
+	case c.err == nil:
+		delete(s.may, c.task)
+		if inTime {
+			delete(s.told, c.task)
+		}
+	case c.op == orchestrator.OpAdd && certainlyNot(c.err) && !s.told[c.task]:
+		delete(s.may, c.task)
+	}
+}
+
+// certainlyNot says whether an error means that nothing was done: of several
+// meanings the first counts.
+func certainlyNot(err error) bool {
+	return errors.Is(err, orchestrator.ErrRejected) && !errors.Is(err, orchestrator.ErrStopping) &&
+		!errors.Is(err, orchestrator.ErrDeposed) || errors.Is(err, orchestrator.ErrStale)
+}
+
+// answering counts the seats in a state that hold a task, but for one.
+func (m *mind) holding(task string, state orchestrator.State, but string) int {
+	n := 0
+	for _, s := range m.seats {
+		if s.name != but && s.state == state && s.may[task] {
+			n++
+		}
+	}
+	return n
+}
+
+// unheard returns a founder that may run anything.
+func (m *mind) unheard() *seat {
+	for _, name := range m.names() {
+		if s := m.seats[name]; s.founder && !s.heard && s.state == orchestrator.Silent {
+			return s
+		}
+	}
+	return nil
+}
+
+func (m *mind) names() []string { return slices.Sorted(maps.Keys(m.seats)) }
+
+// mayLose says why none, or not this worker, may be given up now; or "" if it
+// may.
+func (m *mind) mayLose(s *seat, now time.Time, p *setup, mass bool) string {
+	switch {
+	case p.hold:
+		return "silent workers are held until they are removed"
+	case now.Sub(s.since) < p.Grace:
+		return "its grace period is not over, it was heard " + now.Sub(s.since).String() + " ago"
+	case !s.missed:
+		return "no call to it has failed since it was heard"
+	case mass && p.Grace > 0 && now.Sub(m.massSince) < massLossHold:
+		return "too many are silent"
+	}
+	return ""
+}
+
+// massLoss takes note of how many are silent, and says whether these are too
+// many.
+func (m *mind) massLoss(now time.Time, p *setup) bool {
+	members, silent := 0, 0
+	for _, s := range m.seats {
+		if s.state != orchestrator.Lost {
+			members++
+		}
+		if s.state == orchestrator.Silent {
+			silent++
+		}
+	}
+	mass := members >= 3 && float64(silent) > p.maxLoss*float64(members)
+	switch {
+	case mass && m.massSince.IsZero():
+		m.massSince = now
+	case silent == 0:
+		m.massSince = time.Time{}
+	}
+	return mass
+}

@@ -1,0 +1,97 @@
+package simulator
+
+// What a run tells about itself.
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Cause is why a task ran on more workers than it wanted, where that may be.
+type Cause string
+
+// The causes of overlaps.
+const (
+	// UnfencedLost: a worker counted as lost, or was removed, and went on.
+	UnfencedLost Cause = "unfenced worker lost"
+	// StartFirst: a move under orchestrator.StartThenStop.
+	StartFirst Cause = "start then stop"
+	// MovedSurplus: there were more than wanted already, such as after fewer
+	// instances were wanted or a lost worker was back, and one of them moved.
+	MovedSurplus Cause = "surplus moved"
+	// SurplusAgain: a worker that has crashed runs again what it ran, and there
+	// were too many already.
+	SurplusAgain Cause = "surplus again"
+	// LiedTo: a worker left the task out of its List.
+	LiedTo Cause = "lie in List"
+)
+
+// Report counts what happened in a run, or, after Add, in several.
+type Report struct {
+	Runs, Leaders, Terms int
+	// Calls counts List, Add and Remove, each write of an Apply on its own.
+	Calls int
+	// Faults counts what went wrong, by its name: a communicatortest.FaultKind
+	// for a single call, a [Trouble] for everything else.
+	Faults map[string]int
+	// Refused counts the writes that workers refused because of their fence.
+	Refused int
+	// Overlaps counts the starts of a task beyond what it wanted, by cause.
+	Overlaps map[Cause]int
+	// Virtual is the time that passed in the run.
+	Virtual time.Duration
+	// Longest is the longest term, in communicator timeouts.
+	Longest float64
+	// Settling is the largest number of terms that it took, after everything
+	// was over, until a term changed nothing.
+	Settling int
+}
+
+func newReport() *Report {
+	return &Report{Faults: make(map[string]int), Overlaps: make(map[Cause]int)}
+}
+
+// Add adds what another report counts.
+func (r *Report) Add(other *Report) {
+	if r.Faults == nil {
+		r.Faults, r.Overlaps = make(map[string]int), make(map[Cause]int)
+	}
+	r.Runs += other.Runs
+	r.Leaders += other.Leaders
+	r.Terms += other.Terms
+	r.Calls += other.Calls
+	r.Refused += other.Refused
+	r.Virtual += other.Virtual
+	r.Longest = max(r.Longest, other.Longest)
+	r.Settling = max(r.Settling, other.Settling)
+	for name, n := range other.Faults {
+		r.Faults[name] += n
+	}
+	for cause, n := range other.Overlaps {
+		r.Overlaps[cause] += n
+	}
+}
+
+// String returns a table for people.
+func (r *Report) String() string {
+	var b strings.Builder
+	line := func(name string, value any) { fmt.Fprintf(&b, "%-28s %v\n", name, value) }
+	line("schedules", r.Runs)
+	line("leaders", r.Leaders)
+	line("terms", r.Terms)
+	line("calls", r.Calls)
+	line("virtual time", r.Virtual.Round(time.Second))
+	line("longest term, in timeouts", fmt.Sprintf("%.3f", r.Longest))
+	line("most terms to settle", r.Settling)
+	line("writes refused by a fence", r.Refused)
+	for _, cause := range slices.Sorted(maps.Keys(r.Overlaps)) {
+		line("overlap: "+string(cause), r.Overlaps[cause])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Faults)) {
+		line("fault: "+name, r.Faults[name])
+	}
+	return b.String()
+}

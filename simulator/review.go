@@ -1,0 +1,436 @@
+package simulator
+
+// The review of a term: once it is over, what its leader was told and has sent
+// is gone through in order, and held against what it left behind.
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// review is called at the end of each term, in its goroutine.
+func (l *leader) review(stats orchestrator.TermStats) {
+	w := l.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.violation != nil {
+		return
+	}
+	r := &review{
+		w: w, l: l, stats: stats, began: stats.Start, listed: stats.Start.Add(stats.Listing), ended: time.Now(),
+		view: l.viewAt(stats.Start), plan: l.o.LastPlan(), events: l.events(),
+		reported: make(map[string]int), answering: make(map[string]int),
+		stopped: make(map[writeKey]bool), refused: make(map[string]bool),
+	}
+	r.note()
+	r.run()
+	l.forget(stats.Start)
+	l.reviewed = stats.Term.Number
+	if w.report.Terms++; w.report.Terms == w.terms {
+		close(w.enough)
+	}
+	w.judgeOverlaps()
+}
+
+// viewAt returns what the leader was to expect at a moment.
+func (l *leader) viewAt(at time.Time) view {
+	v := l.views[0]
+	for _, other := range l.views {
+		if !other.at.After(at) {
+			v = other
+		}
+	}
+	return v
+}
+
+// forget drops what no further review will ask for.
+func (l *leader) forget(before time.Time) {
+	for len(l.views) > 1 && !l.views[1].at.After(before) {
+		l.views = l.views[1:]
+	}
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.heard })
+}
+
+// event is a call that sets out, or that returns.
+type event struct {
+	at   time.Time
+	back bool
+	call *call
+}
+
+// events returns what has happened, in order; what returns comes before what is
+// sent in the same instant.
+func (l *leader) events() []event {
+	var events []event
+	for _, c := range l.calls {
+		if c.term.Number > l.reviewed {
+			events = append(events, event{c.sent, false, c})
+		}
+		if !c.returned.IsZero() {
+			events = append(events, event{c.returned, true, c})
+		}
+	}
+	slices.SortStableFunc(events, func(a, b event) int {
+		if n := a.at.Compare(b.at); n != 0 {
+			return n
+		}
+		if a.back != b.back {
+			if a.back {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.call.worker, b.call.worker), cmp.Compare(a.call.task, b.call.task))
+	})
+	return events
+}
+
+// review is that of one term.
+type review struct {
+	w                    *world
+	l                    *leader
+	stats                orchestrator.TermStats
+	began, listed, ended time.Time
+	view                 view
+	plan                 orchestrator.Plan[string, string]
+	events               []event
+	begun, judged        bool
+	unheard              *seat
+	reported, answering  map[string]int // copies when the plan was made
+	stopped              map[writeKey]bool
+	refused              map[string]bool
+}
+
+// writeKey is a task and a worker.
+type writeKey struct{ task, worker string }
+
+// startKey is a start in one of a leader's terms.
+type startKey struct {
+	term uint64
+	writeKey
+}
+
+func (r *review) fail(broken Invariant, format string, args ...any) {
+	r.w.fail(r.l, r.stats.Term, broken, format, args...)
+}
+
+// cut says whether the term ended before it had planned anything.
+func (r *review) cut() bool {
+	var whole *orchestrator.TermError
+	return r.stats.Err != nil && !errors.As(r.stats.Err, &whole)
+}
+
+func (r *review) run() {
+	if took := r.ended.Sub(r.began); took > 5*r.w.Timeout {
+		r.fail(Bounded, "the term took %v, which is more than five times %v", took, r.w.Timeout)
+	} else {
+		r.w.report.Longest = max(r.w.report.Longest, float64(took)/float64(r.w.Timeout))
+	}
+	for _, e := range r.events {
+		if !e.at.Before(r.began) {
+			r.begin()
+		}
+		if e.at.After(r.listed) || !e.back && e.call.op != orchestrator.OpList {
+			r.judge()
+		}
+		r.take(e)
+	}
+	r.begin()
+	r.judge()
+	r.compare()
+	r.checkStops()
+}
+
+// note writes down how the term went.
+func (r *review) note() {
+	if r.w.Transcript == nil {
+		return
+	}
+	lane := loopLane(r.l.number)
+	for _, c := range r.plan.Changes {
+		r.w.note(lane, "  term %d: %v %s, from %q to %q: %s", r.stats.Term.Number, c.Kind, c.Task, c.From, c.To, c.Outcome)
+	}
+	r.w.note(lane, "leader %d has ended term %d after %v: %v", r.l.number, r.stats.Term.Number,
+		r.ended.Sub(r.began), said(r.stats.Err))
+}
+
+// begin is when the term takes over who is there.
+func (r *review) begin() {
+	if r.begun {
+		return
+	}
+	r.begun = true
+	r.l.mind.begin(r.view, r.began)
+}
+
+// take takes in one event.
+func (r *review) take(e event) {
+	c := e.call
+	s := r.seat(c)
+	if s == nil { // of what was removed nothing is known any more
+		c.heard = e.back
+		if next := r.l.mind.seats[c.worker]; next != nil && c.err != nil {
+			next.missed = true // while the call was under way it could not be asked
+		}
+		return
+	}
+	own := c.term.Number == r.stats.Term.Number
+	switch {
+	case !e.back && c.op == orchestrator.OpAdd:
+		r.checkStart(c, s)
+		s.may[c.task] = true
+	case !e.back && c.op == orchestrator.OpRemove:
+		r.checkStop(c)
+	case !e.back:
+	case c.op != orchestrator.OpList:
+		c.heard = true
+		inTime := own && c.returned.Sub(c.sent) <= r.w.Timeout
+		s.acknowledge(c, inTime)
+		if inTime && c.err == nil && c.op == orchestrator.OpRemove {
+			r.stopped[writeKey{c.task, c.worker}] = true
+		}
+	case c.err != nil:
+		c.heard = true
+		s.missed = true
+	case own && r.inTime(c):
+		s.hear(c)
+	default: // for the next term
+		c.heard = true
+		if s.late == nil || s.late.term.Number < c.term.Number {
+			s.late = c
+		}
+	}
+}
+
+// inTime says whether the term has waited for an answer to List. One that is cut
+// short waits no longer than it must, which cannot be seen from here.
+func (r *review) inTime(c *call) bool {
+	if r.cut() {
+		for _, state := range r.l.o.LastActual() {
+			if state.Name == c.worker {
+				return state.LastAnswer.Equal(c.returned)
+			}
+		}
+	}
+	return !c.returned.After(r.listed)
+}
+
+// seat returns whom a call was meant for, unless that was removed since.
+func (r *review) seat(c *call) *seat {
+	if s := r.l.mind.seats[c.worker]; s != nil && s.serial == c.serial {
+		return s
+	}
+	return nil
+}
+
+// judge is when the answers are in, and the plan is made.
+func (r *review) judge() {
+	if r.judged {
+		return
+	}
+	r.judged = true
+	mind := &r.l.mind
+	answered := make(map[*seat]bool)
+	for _, c := range r.l.calls {
+		open := c.returned.IsZero() || c.returned.After(r.began)
+		if s := mind.seats[c.worker]; s != nil && open && !r.listed.Before(c.deadline) {
+			s.missed = true // it could not be asked
+		}
+	}
+	for _, s := range mind.seats {
+		if s.heard && s.answered == r.stats.Term.Number {
+			answered[s] = true
+		}
+	}
+	if !r.cut() {
+		for _, s := range mind.seats {
+			if !answered[s] && s.state != orchestrator.Lost {
+				s.state = orchestrator.Silent
+			}
+		}
+		r.giveUp()
+	}
+	for _, s := range mind.seats {
+		r.know(s)
+	}
+	r.unheard = mind.unheard()
+	for _, s := range mind.seats {
+		for task := range s.may {
+			if s.state != orchestrator.Lost {
+				r.reported[task]++
+			}
+			if s.state == orchestrator.Answering {
+				r.answering[task]++
+			}
+		}
+	}
+}
+
+// know ends the time in which the leader did not know what a worker runs.
+func (r *review) know(s *seat) {
+	if s.state == orchestrator.Lost || !s.heard {
+		return
+	}
+	r.l.lost[s.name].end(r.listed, func(since spell) bool { return since.serial != s.serial })
+	for task := range s.told {
+		r.l.hidden[writeKey{task, s.name}].end(r.listed, func(h spell) bool { return h.since.Before(s.since) })
+		for _, run := range r.w.running[task] {
+			m := run.worker
+			again := m.registered && m.joined.Before(s.since) && r.l.epoch == r.w.epoch
+			if m.name == s.name && run.stray.covers(r.listed) && again {
+				run.stray.heard = r.listed
+			}
+		}
+	}
+}
+
+// giveUp has those be lost of which the orchestrator says so, and checks that
+// they may be.
+func (r *review) giveUp() {
+	mind := &r.l.mind
+	mass := mind.massLoss(r.listed, &r.w.setup)
+	for _, state := range r.l.o.LastActual() {
+		s := mind.seats[state.Name]
+		switch {
+		case s == nil:
+			r.fail(Said, "LastActual names %s, which is no member", state.Name)
+		case s.state == state.State:
+		case state.State == orchestrator.Lost && s.state == orchestrator.Silent:
+			if why := mind.mayLose(s, r.listed, &r.w.setup, mass); why != "" {
+				r.fail(Lost, "%s is lost, though %s", s.name, why)
+			}
+			s.state, s.may = orchestrator.Lost, make(map[string]bool)
+			r.l.lost[s.name] = append(r.l.lost[s.name], spell{since: r.listed})
+		default:
+			r.fail(Said, "%s is %v, and LastActual says %v", s.name, s.state, state.State)
+		}
+	}
+}
+
+// checkStart holds a start that is sent against what others may run.
+func (r *review) checkStart(c *call, s *seat) {
+	mind := &r.l.mind
+	task := r.view.tasks[c.task]
+	change, back := r.planned(c)
+	if change == nil {
+		r.fail(Planned, "%s was started on %s, and the plan has no such change", c.task, c.worker)
+		return
+	}
+	if back && !r.stopped[writeKey{c.task, c.worker}] {
+		r.fail(Planned, "%s was given back to %s, where it had not been stopped", c.task, c.worker)
+	}
+	if s.may[c.task] {
+		return // it may be there anyway
+	}
+	silent := mind.holding(c.task, orchestrator.Silent, c.worker)
+	answering := mind.holding(c.task, orchestrator.Answering, c.worker)
+	limit, why := task.Instances, "wanted"
+	if r.unheard != nil && r.reported[c.task] < limit {
+		limit, why = r.reported[c.task], "reported, and "+r.unheard.name+" was never heard"
+	}
+	by := start{want: task.Instances}
+	if change.Kind.Op == orchestrator.Move {
+		// Where there are too many, or one more on a silent worker, those that
+		// answer may move all the same: that makes them no more.
+		by.moved, by.from = r.reported[c.task], change.From
+		limit = max(limit, by.moved)
+	}
+	if r.first(task) {
+		moving := r.yetToStop(c.task)
+		by.first = moving > 0
+		answering = max(answering-moving, 0)
+	}
+	r.l.starts[c.start()] = by
+	if silent+answering+1 > limit {
+		r.fail(Held, "%s was started on %s by %v, while %d silent and %d answering workers may run it; %d are %s",
+			c.task, c.worker, change.Kind, silent, answering, limit, why)
+	}
+}
+
+// first says whether a task is started at its new place before it is stopped at
+// its old one.
+func (r *review) first(task orchestrator.Task[string]) bool {
+	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop
+}
+
+// yetToStop counts the copies of a task that are to be stopped once they have
+// been started elsewhere.
+func (r *review) yetToStop(task string) int {
+	n := 0
+	for i := range r.plan.Changes {
+		p := &r.plan.Changes[i]
+		if p.Task == task && p.Kind.Op == orchestrator.Move && r.l.mind.seats[p.From].may[task] {
+			n++
+		}
+	}
+	return n
+}
+
+// planned returns the change that a start belongs to, and whether it gives back
+// what was stopped for it.
+func (r *review) planned(c *call) (change *orchestrator.Change[string, string], back bool) {
+	for i := range r.plan.Changes {
+		p := &r.plan.Changes[i]
+		if p.Task != c.task || p.Kind.Op == orchestrator.Stop {
+			continue
+		}
+		if p.To == c.worker {
+			return p, false
+		}
+		if p.Kind.Op == orchestrator.Move && p.From == c.worker {
+			change, back = p, true
+		}
+	}
+	return change, back
+}
+
+// checkStop holds a stop that is sent against the plan.
+func (r *review) checkStop(c *call) {
+	for i := range r.plan.Changes {
+		if p := &r.plan.Changes[i]; p.Task == c.task && p.Kind.Op != orchestrator.Start && p.From == c.worker {
+			return
+		}
+	}
+	r.fail(Planned, "%s was stopped on %s, and the plan has no such change", c.task, c.worker)
+}
+
+// checkStops counts the stops that are no part of a move: those must leave
+// enough that answer.
+func (r *review) checkStops() {
+	stops := make(map[string]int)
+	for i := range r.plan.Changes {
+		if p := &r.plan.Changes[i]; p.Kind.Op == orchestrator.Stop {
+			stops[p.Task]++
+		}
+	}
+	for _, task := range slices.Sorted(maps.Keys(stops)) {
+		answering, want := r.answering[task], r.view.tasks[task].Instances
+		if left := answering - stops[task]; left < min(want, answering) {
+			r.fail(Trimmed, "%s was answered by %d, of which %d were stopped; wanted: %d", task, answering, stops[task], want)
+		}
+	}
+}
+
+// compare holds what the term left behind against what was said.
+func (r *review) compare() {
+	actual := r.l.o.LastActual()
+	if len(actual) != len(r.l.mind.seats) {
+		r.fail(Said, "LastActual has %d workers, and there are %d", len(actual), len(r.l.mind.seats))
+	}
+	for _, state := range actual {
+		s := r.l.mind.seats[state.Name]
+		if s == nil {
+			continue // said already
+		}
+		said := slices.Sorted(maps.Keys(s.told))
+		got := slices.Sorted(slices.Values(state.Tasks))
+		if !slices.Equal(said, got) {
+			r.fail(Said, "%s has said %v, and LastActual has %v", state.Name, said, got)
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package simulator
+
+// The truth: what runs where, and what must never run where.
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// run is one run of a task on a worker.
+type run struct {
+	task   string
+	worker *member
+	began  time.Time
+	// leader is who has started it, and term in which term; nil where the worker
+	// did so by itself.
+	leader *leader
+	term   orchestrator.Term
+	over   bool
+	// stray is when its worker was no member, until a leader has heard of the
+	// run.
+	stray spell
+}
+
+// overlap is a start that made a task run more often than it wanted.
+type overlap struct {
+	at    time.Time
+	task  string
+	runs  []*run // the last of them is the one that was started
+	want  int
+	again bool            // its worker has crashed, and runs it again
+	stops map[string]stop // by worker
+	// waits holds the terms under way at that moment: what they took for lost
+	// is known when they have ended.
+	waits []underway
+}
+
+// stop is the latest end of a run, and how many there were before.
+type stop struct {
+	at    time.Time
+	among int
+}
+
+// start returns what the leader had in mind.
+func (r *run) start() start {
+	if r.leader == nil {
+		return start{}
+	}
+	return r.leader.starts[startKey{r.term.Number, writeKey{r.task, r.worker.name}}]
+}
+
+type underway struct {
+	leader *leader
+	number uint64
+}
+
+// errDown is what a task returns that was started too late.
+var errDown = errors.New("the worker is gone")
+
+// runTask is what every task does.
+func (w *world) runTask(ctx context.Context, name, task string) error {
+	r := w.started(name, task)
+	if r == nil {
+		return errDown
+	}
+	d := throw(w.seed, "run", uint64(time.Since(w.began)))
+	d.text(name)
+	d.text(task)
+	slow := func(odds float64) time.Duration {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.calm || r.worker.restoring || !d.chance(odds) {
+			return 0
+		}
+		return d.between(0, longestStop*w.Timeout)
+	}
+	if pause := slow(w.slowLoad); pause > 0 {
+		w.count("slow to be ready")
+		select {
+		case <-time.After(stopLane(r.worker.index).after(pause)):
+		case <-ctx.Done():
+		}
+	}
+	worker.Ready(ctx)
+	<-ctx.Done()
+	if pause := slow(w.slowStop); pause > 0 {
+		w.count("slow to stop")
+		<-time.After(stopLane(r.worker.index).after(pause))
+	}
+	w.stopped(r)
+	return nil
+}
+
+func (w *world) count(fault string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.report.Faults[fault]++
+}
+
+// started enters the start of a task into the books, and checks whether it may
+// be.
+func (w *world) started(name, task string) *run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.workers[name]
+	if !m.alive && !m.restoring {
+		return nil
+	}
+	r := &run{task: task, worker: m, began: time.Now()}
+	if !m.registered {
+		r.stray.since = r.began
+	}
+	w.running[task] = append(w.running[task], r)
+	var by *arrival
+	for _, a := range m.adds {
+		if a.adds(task) && a.term.Compare(m.seen) >= 0 && (by == nil || by.term.Compare(a.term) < 0) {
+			by = a
+		}
+	}
+	w.note(farLane(0, m.index), "%s runs %s", name, task)
+	if by == nil && !m.restoring {
+		w.fail(nil, m.seen, Caused, "%s has started %s, and no write that it may accept has told it to: it has seen %v",
+			name, task, m.seen)
+		return r
+	}
+	if by != nil {
+		r.leader, r.term = w.byEpoch[by.term.Epoch], by.term
+	}
+	want := w.wanted(task)
+	if len(w.running[task]) <= want {
+		return r
+	}
+	o := &overlap{
+		at: time.Now(), task: task, runs: slices.Clone(w.running[task]), want: want,
+		again: by == nil, stops: maps.Clone(w.stops[task]),
+	}
+	for _, l := range w.leaders {
+		if l.under > l.reviewed {
+			o.waits = append(o.waits, underway{l, l.under})
+		}
+	}
+	w.pending = append(w.pending, o)
+	return r
+}
+
+// stopped enters the end of a run into the books.
+func (w *world) stopped(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.over {
+		return
+	}
+	w.end(r)
+	w.note(farLane(0, r.worker.index), "%s runs %s no more", r.worker.name, r.task)
+}
+
+// end takes a run out of the books. mu is held.
+func (w *world) end(r *run) {
+	r.over = true
+	if w.stops[r.task] == nil {
+		w.stops[r.task] = make(map[string]stop)
+	}
+	w.stops[r.task][r.worker.name] = stop{time.Now(), len(w.running[r.task])}
+	w.running[r.task] = slices.DeleteFunc(w.running[r.task], func(other *run) bool { return other == r })
+}
+
+// allStopped enters into the books that a worker's process is gone. mu is held.
+func (w *world) allStopped(m *member) {
+	for _, runs := range w.running {
+		for _, r := range slices.Clone(runs) {
+			if r.worker == m {
+				w.end(r)
+			}
+		}
+	}
+	m.adds = nil
+}
+
+// astray takes note that what a worker runs is nobody's business any more. mu is
+// held.
+func (w *world) astray(m *member) {
+	if !m.alive {
+		return
+	}
+	for _, runs := range w.running {
+		for _, r := range runs {
+			if r.worker == m {
+				r.stray = spell{since: time.Now()}
+			}
+		}
+	}
+}
+
+// wanted returns how many instances of a task any leader may have in mind. mu is
+// held.
+func (w *world) wanted(task string) int {
+	want := 0
+	for _, l := range w.leaders {
+		if l.gone {
+			continue
+		}
+		for _, v := range l.views {
+			want = max(want, v.tasks[task].Instances)
+		}
+	}
+	return want
+}
+
+// judgeOverlaps explains each overlap of which everything is known, or fails.
+// mu is held.
+func (w *world) judgeOverlaps() {
+	slices.SortStableFunc(w.pending, func(a, b *overlap) int {
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		if a.task < b.task {
+			return -1
+		}
+		return 1
+	})
+	w.pending = slices.DeleteFunc(w.pending, func(o *overlap) bool {
+		for _, u := range o.waits {
+			if !u.leader.gone && u.leader.reviewed < u.number {
+				return false
+			}
+		}
+		w.explain(o)
+		return true
+	})
+}
+
+// explain finds the cause of an overlap: each run is left out that a leader had
+// reason not to know of, and the rest must not be more than was wanted. mu is
+// held.
+func (w *world) explain(o *overlap) {
+	cause := Cause("")
+	left := len(o.runs)
+	for _, r := range o.runs {
+		if c := w.unknown(r, o.at); c != "" {
+			left--
+			cause = c
+		}
+	}
+	last := o.runs[len(o.runs)-1]
+	by := last.start()
+	want := max(o.want, by.want)
+	if o.again { // nobody chose this moment
+		for _, r := range o.runs {
+			want = max(want, r.start().want)
+		}
+	}
+	switch {
+	case len(o.runs) <= want:
+		return // so many were wanted when it was sent
+	case left <= want:
+	case o.again && !w.afresh(o):
+		cause = SurplusAgain
+	case left <= by.moved, by.from != "" && left <= o.stops[by.from].among:
+		cause = MovedSurplus
+	case by.first:
+		cause = StartFirst
+	default:
+		names := make([]string, len(o.runs))
+		for i, r := range o.runs {
+			names[i] = r.worker.name
+		}
+		w.fail(last.leader, last.term, NeverTwice, "%s was started on %s %v after the start, and then ran on %v; wanted: %d",
+			o.task, last.worker.name, o.at.Sub(w.began), names, want)
+		return
+	}
+	w.report.Overlaps[cause]++
+}
+
+// afresh says whether a leader has started a task elsewhere, since the worker
+// crashed that runs it again now, and was to know better.
+func (w *world) afresh(o *overlap) bool {
+	again := o.runs[len(o.runs)-1]
+	if w.unknown(again, o.at) != "" {
+		return false
+	}
+	for _, r := range o.runs[:len(o.runs)-1] {
+		s := r.start()
+		if r.leader != nil && r.began.After(again.worker.crashed) && s.moved == 0 && !s.first && w.unknown(r, o.at) == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// unknown says why leaders may not have known of a run. mu is held.
+func (w *world) unknown(r *run, at time.Time) Cause {
+	for _, l := range w.leaders {
+		if l.hidden[writeKey{r.task, r.worker.name}].covers(at) {
+			return LiedTo
+		}
+	}
+	if w.Membership == Leases {
+		return ""
+	}
+	if r.stray.covers(at) {
+		return UnfencedLost
+	}
+	for _, l := range w.leaders {
+		if l.lost[r.worker.name].covers(at) {
+			return UnfencedLost
+		}
+	}
+	return ""
+}

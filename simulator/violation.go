@@ -1,0 +1,70 @@
+package simulator
+
+// What a run returns when something happened that must never happen.
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Invariant is something that holds at every moment of every run.
+type Invariant string
+
+// The invariants, in the order in which the documentation lists them.
+const (
+	// Fenced: a worker that has seen a term accepts no write of an earlier one.
+	Fenced Invariant = "fenced"
+	// Caused: a task starts on a worker only by a write that the worker may
+	// accept at that moment.
+	Caused Invariant = "caused"
+	// NeverTwice: no task runs on more workers than it wants, but for the
+	// reasons that are counted as a [Cause].
+	NeverTwice Invariant = "never twice"
+	// Held: nothing that a silent or never heard worker may hold is started
+	// elsewhere.
+	Held Invariant = "held"
+	// Lost: no worker is lost before its time, nor during a mass loss.
+	Lost Invariant = "lost"
+	// Trimmed: trimming leaves a task as many answering copies as are wanted.
+	Trimmed Invariant = "trimmed"
+	// Planned: every write belongs to a change of the term's plan.
+	Planned Invariant = "planned"
+	// Said: LastActual holds exactly what workers have said and acknowledged.
+	Said Invariant = "said"
+	// Bounded: a term ends after five communicator timeouts, and has no more
+	// calls in flight than it may.
+	Bounded Invariant = "bounded"
+	// Deposed: a leader that is told of a higher epoch ends its term at once.
+	Deposed Invariant = "deposed"
+	// Converged: once nothing fails any more, everything wanted runs, evenly,
+	// and nothing changes any more.
+	Converged Invariant = "converged"
+	// Ended: once all is over no goroutine is left.
+	Ended Invariant = "ended"
+)
+
+// Violation is the error of a run in which an invariant did not hold: the first
+// one, at which the run was ended.
+type Violation struct {
+	Seed uint64
+	// At is the virtual time since the run began.
+	At time.Duration
+	// Leader counts from 1, in the order in which they were elected; 0 where it
+	// was nobody's doing. Term is the term concerned, or the zero Term.
+	Leader int
+	Term   orchestrator.Term
+	// Invariant is what did not hold, and Text what happened instead.
+	Invariant Invariant
+	Text      string
+}
+
+// Error names everything that the fields hold.
+func (v *Violation) Error() string {
+	who := ""
+	if v.Leader > 0 {
+		who = fmt.Sprintf(", leader %d, term %d", v.Leader, v.Term.Number)
+	}
+	return fmt.Sprintf("seed %d, after %v%s: not %s: %s", v.Seed, v.At, who, v.Invariant, v.Text)
+}
