@@ -41,6 +41,9 @@ func even(pairs, workers, copies int) *rebalance.Problem {
 // without takes some workers away, with all that they run.
 func without(pr *rebalance.Problem, lost int) *rebalance.Problem {
 	pr.States, pr.Held = pr.States[lost:], pr.Held[lost:]
+	if pr.Bounds != nil {
+		pr.Bounds = pr.Bounds[lost:]
+	}
 	return pr
 }
 
@@ -48,6 +51,9 @@ func without(pr *rebalance.Problem, lost int) *rebalance.Problem {
 func joined(pr *rebalance.Problem, fresh int) *rebalance.Problem {
 	pr.States = append(pr.States, make([]rebalance.State, fresh)...)
 	pr.Held = append(pr.Held, make([][]int32, fresh)...)
+	if pr.Bounds != nil {
+		pr.Bounds = append(pr.Bounds, slices.Repeat([]int32{noLimit}, fresh)...)
+	}
 	return pr
 }
 

@@ -52,6 +52,7 @@ type Planner struct {
 	overs     overs
 	index     index
 	search    search
+	graph     graph
 	pending   []pending // what has no place yet
 	dealt     []pending // place: the same, in this turn
 	left      []pending // those of dealt without a place

@@ -1,6 +1,10 @@
 package rebalance
 
-import "slices"
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
 
 // What constraints leave over: with bounds, forbidden pairs or closed workers
 // the steps before may fail, and a general search takes their place.
@@ -9,9 +13,10 @@ import "slices"
 // then makes the spread as even as the constraints allow: the sum of squared
 // loads is least when no path leads from a worker to one that has two less.
 //
-// Without constraints there is nothing to do. With them, a search costs all
-// that there is in the worst case, and there is one for each copy that is
-// placed or moved here, and for each worker that is left above the lowest.
+// Without constraints there is nothing to do. With them there is a search for
+// each copy that is placed or moved here, and for each worker that is left above
+// the lowest. A search ends at a worker with the lowest load of all; where that
+// cannot be reached it goes through all that can: O(n + tasks · workers/64).
 func (p *Planner) repair() {
 	if !p.isConstrained() {
 		return
@@ -26,13 +31,14 @@ func (p *Planner) repair() {
 		}
 	}
 	p.index.build(p)
-	var g graph
+	g := &p.graph
 	g.init(p)
-	workers := append([]int32(nil), p.open...)
+	workers := append(p.scratch[:0], p.open...)
+	p.scratch = workers
 	for changed := true; changed; {
 		// What moves away from a worker beyond its bound may make room for what
 		// is pending, so both are tried until neither helps.
-		changed = p.placeRest(&g)
+		changed = p.placeRest(g)
 		p.byLoad(workers)
 		clear(g.dead)
 		for _, w := range workers {
@@ -40,7 +46,7 @@ func (p *Planner) repair() {
 				continue
 			}
 			moved := false
-			for p.improve(&g, w) {
+			for p.improve(g, w) {
 				changed, moved = true, true
 			}
 			if moved {
@@ -71,7 +77,7 @@ func (p *Planner) isEven() bool {
 // placeRest places what is pending, the first copies of all tasks before the
 // second ones, and reports whether there was a place for any.
 func (p *Planner) placeRest(g *graph) (placed bool) {
-	if !slices.ContainsFunc(p.open, func(w int32) bool { return !p.hasBound(w, p.load[w]) }) {
+	if g.lowest == math.MaxInt32 {
 		return false
 	}
 	have := func(x pending) int32 {
@@ -106,53 +112,35 @@ func (p *Planner) placeRest(g *graph) (placed bool) {
 func (p *Planner) placeOne(g *graph, t int32) bool {
 	g.begin()
 	g.task(t, None)
-	g.spread(p)
-	best := None
-	for _, w := range g.reached {
-		if !p.hasBound(w, p.load[w]) && (best == None || p.load[w] < p.load[best]) {
-			best = w
-		}
-	}
+	best := g.find(p, math.MaxInt32)
 	if best == None {
 		return false
 	}
 	g.apply(p, best)
+	g.changed(p, best)
 	return true
 }
 
 // improve moves one copy from w along a path to a worker that has two less, or,
 // where w is beyond its bound, to any with room.
 func (p *Planner) improve(g *graph, w int32) bool {
-	excess := p.hasBound(w, p.load[w]-1)
-	if !excess && !p.anyBelow(p.load[w]-1) {
+	most := p.load[w] - 2
+	if p.hasBound(w, p.load[w]-1) {
+		most = math.MaxInt32 - 1
+	}
+	if g.lowest > most {
 		return false
 	}
 	g.begin()
 	g.worker(w, None)
-	g.spread(p)
-	best := None
-	for _, v := range g.reached {
-		if v == w || p.hasBound(v, p.load[v]) || !excess && p.load[v] > p.load[w]-2 {
-			continue
-		}
-		if best == None || p.load[v] < p.load[best] {
-			best = v
-		}
-	}
+	best := g.find(p, most)
 	if best == None {
 		return false
 	}
 	g.apply(p, best)
+	g.changed(p, best)
+	g.changed(p, w)
 	return true
-}
-
-func (p *Planner) anyBelow(load int32) bool {
-	for _, v := range p.open {
-		if p.load[v] < load {
-			return true
-		}
-	}
-	return false
 }
 
 // graph is a breadth-first search over tasks and workers: from a task to the
@@ -160,30 +148,90 @@ func (p *Planner) anyBelow(load int32) bool {
 type graph struct {
 	round      uint32
 	tasks      []uint32 // by task: the round in which it was met
-	workers    []uint32
-	dead       []bool  // by worker: no path leads from it to one that has two less
-	taskFrom   []int32 // by task: the worker that gives it away, or None
-	workerFrom []int32 // by worker: the task that it gains, or None
-	reached    []int32 // workers, in order
-	unreached  []int32
-	queue      []int32 // tasks
-	next       int     // into queue
-	opened     int     // into reached
+	taskFrom   []int32  // by task: the worker that gives it away, or None
+	workerFrom []int32  // by worker: the task that it gains, or None
+	reached    []int32  // workers, in order
+	queue      []int32  // tasks
+	dead       []bool   // by worker: no path leads from it to one that has two less
+
+	// Of the open workers.
+	through   set // one that is beyond its bound gains nothing, not even in exchange
+	unreached set // those of through
+	free      set // of one step, until the next
+
+	// The lowest load of any worker that may have more, and those that have it. It
+	// never falls: what moves away leaves a worker with one more than that.
+	lowest int32
+	low    set
+	lows   int
 }
 
 func (g *graph) init(p *Planner) {
-	g.tasks = make([]uint32, len(p.Want))
-	g.taskFrom = make([]int32, len(p.Want))
-	g.dead = make([]bool, len(p.States))
-	g.workers = make([]uint32, len(p.States))
-	g.workerFrom = make([]int32, len(p.States))
+	if len(g.tasks) < len(p.Want) {
+		g.tasks = make([]uint32, len(p.Want))
+		g.taskFrom = make([]int32, len(p.Want))
+		g.round = 0
+	}
+	g.reached = g.reached[:0]
+	g.workerFrom = sized(g.workerFrom, len(p.States))
+	g.dead = sized(g.dead, len(p.States))
+	g.through = g.through.emptied(len(p.States))
+	g.unreached = g.unreached.emptied(len(p.States))
+	g.free = g.free.emptied(len(p.States))
+	for _, w := range p.open {
+		if !p.hasBound(w, p.load[w]-1) {
+			g.through.add(w)
+		}
+	}
+	g.findLowest(p)
+}
+
+func (g *graph) findLowest(p *Planner) {
+	g.lowest, g.lows = math.MaxInt32, 0
+	g.low = g.low.emptied(len(p.States))
+	for _, w := range p.open {
+		if !p.hasBound(w, p.load[w]) {
+			g.lowest = min(g.lowest, p.load[w])
+		}
+	}
+	for _, w := range p.open {
+		if p.load[w] == g.lowest && !p.hasBound(w, p.load[w]) {
+			g.low.add(w)
+			g.lows++
+		}
+	}
+}
+
+// changed notes that the load of w is another.
+func (g *graph) changed(p *Planner, w int32) {
+	if p.hasBound(w, p.load[w]-1) {
+		g.through.remove(w)
+	} else {
+		g.through.add(w)
+	}
+	isLow := p.load[w] == g.lowest && !p.hasBound(w, p.load[w])
+	switch {
+	case isLow == g.low.has(w):
+	case isLow:
+		g.low.add(w)
+		g.lows++
+	default:
+		g.low.remove(w)
+		g.lows--
+		if g.lows == 0 {
+			g.findLowest(p)
+		}
+	}
 }
 
 func (g *graph) begin() {
 	g.round++
+	if g.round == 0 { // wrapped around
+		clear(g.tasks)
+		g.round = 1
+	}
 	g.reached, g.queue = g.reached[:0], g.queue[:0]
-	g.next, g.opened = 0, 0
-	g.unreached = nil
+	copy(g.unreached, g.through)
 }
 
 func (g *graph) task(t, from int32) {
@@ -195,38 +243,48 @@ func (g *graph) task(t, from int32) {
 }
 
 func (g *graph) worker(w, from int32) {
-	g.workers[w] = g.round
+	g.unreached.remove(w)
 	g.workerFrom[w] = from
 	g.reached = append(g.reached, w)
 }
 
-// spread reaches all that can be.
-func (g *graph) spread(p *Planner) {
-	for _, w := range p.open {
-		// One that is beyond its bound gains nothing, not even in exchange.
-		if g.workers[w] != g.round && !p.hasBound(w, p.load[w]-1) {
-			g.unreached = append(g.unreached, w)
-		}
-	}
-	for {
-		for ; g.next < len(g.queue) && len(g.unreached) > 0; g.next++ {
-			t := g.queue[g.next]
-			rest := g.unreached[:0]
-			for _, w := range g.unreached {
-				if p.index.blocks(t, w) {
-					rest = append(rest, w)
-				} else {
-					g.worker(w, t)
-				}
+// find reaches workers until it comes to one with the lowest load of all, or has
+// reached all that can be. It returns the first with the least load among those
+// that may have more, if that is no more than most.
+func (g *graph) find(p *Planner, most int32) int32 {
+	for next, opened := 0, 0; ; opened++ {
+		for ; next < len(g.queue); next++ {
+			if w := g.reach(p, g.queue[next]); w != None {
+				return w
 			}
-			g.unreached = rest
 		}
-		if g.opened == len(g.reached) || len(g.unreached) == 0 {
-			return
+		if opened == len(g.reached) {
+			break
 		}
-		g.expand(p, g.reached[g.opened])
-		g.opened++
+		g.expand(p, g.reached[opened])
 	}
+	best := None
+	for _, w := range g.reached {
+		if p.load[w] <= most && !p.hasBound(w, p.load[w]) && (best == None || p.load[w] < p.load[best]) {
+			best = w
+		}
+	}
+	return best
+}
+
+// reach reaches the workers that may gain t, and returns one with the lowest
+// load if there is any.
+func (g *graph) reach(p *Planner, t int32) int32 {
+	p.index.free(t, g.unreached, g.free)
+	for i, word := range g.free {
+		if low := word & g.low[i]; low != 0 {
+			w := int32(i*64 + bits.TrailingZeros64(low))
+			g.worker(w, t)
+			return w
+		}
+	}
+	g.free.all(func(w int32) { g.worker(w, t) })
+	return None
 }
 
 // expand meets the tasks that w has: those that it was to start first, since to

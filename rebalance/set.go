@@ -14,6 +14,15 @@ func (s set) has(i int32) bool { return s[uint32(i)/64]>>(uint32(i)%64)&1 != 0 }
 func (s set) add(i int32)      { s[uint32(i)/64] |= 1 << (uint32(i) % 64) }
 func (s set) remove(i int32)   { s[uint32(i)/64] &^= 1 << (uint32(i) % 64) }
 
+// all calls visit with each member, in order.
+func (s set) all(visit func(i int32)) {
+	for k, word := range s {
+		for ; word != 0; word &= word - 1 {
+			visit(int32(k*64 + bits.TrailingZeros64(word)))
+		}
+	}
+}
+
 // numbering numbers the members of a set from 0, in order.
 type numbering struct {
 	set
@@ -34,13 +43,4 @@ func (n *numbering) number() {
 func (n *numbering) of(i int32) int32 {
 	word, bit := uint32(i)/64, uint32(i)%64
 	return n.before[word] + int32(bits.OnesCount64(n.set[word]&(1<<bit-1)))
-}
-
-// all calls visit with each member, in order.
-func (n *numbering) all(visit func(i int32)) {
-	for k, word := range n.set {
-		for ; word != 0; word &= word - 1 {
-			visit(int32(k*64 + bits.TrailingZeros64(word)))
-		}
-	}
 }
