@@ -57,6 +57,14 @@ func joined(pr *rebalance.Problem, fresh int) *rebalance.Problem {
 	return pr
 }
 
+// in puts some workers into a state.
+func in(pr *rebalance.Problem, s rebalance.State, some int) *rebalance.Problem {
+	for w := range some {
+		pr.States[w] = s
+	}
+	return pr
+}
+
 // events are what happens to an even fleet.
 var events = []struct {
 	name string
@@ -67,6 +75,10 @@ var events = []struct {
 	{"one_lost", func(pr *rebalance.Problem) *rebalance.Problem { return without(pr, 1) }},
 	{"tenth_joins", func(pr *rebalance.Problem) *rebalance.Problem { return joined(pr, len(pr.States)/10) }},
 	{"tenth_lost", func(pr *rebalance.Problem) *rebalance.Problem { return without(pr, len(pr.States)/10) }},
+	{"one_silent", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Frozen, 1) }},
+	{"one_drains", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Draining, 1) }},
+	{"tenth_drains", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Draining, len(pr.States)/10) }},
+	{"one_closed", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Closed, 1) }},
 	{"all_on_one", func(pr *rebalance.Problem) *rebalance.Problem {
 		all := rand.New(rand.NewPCG(5, 5)).Perm(len(pr.Want))
 		clear(pr.Held)

@@ -141,6 +141,18 @@ func picky(pairs, workers int) *rebalance.Problem {
 	return without(pr, lost)
 }
 
+// oneSource: of all that runs, the worker that joins may have only what the first
+// one runs: all other workers have to hand over to that one.
+func oneSource(pairs, workers int) *rebalance.Problem {
+	pr := joined(even(pairs, workers, 1), 1)
+	for _, list := range pr.Held[1:] {
+		for _, t := range list {
+			pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: t, Worker: int32(workers)})
+		}
+	}
+	return pr
+}
+
 // bounded lets every second worker have no more than it has.
 func bounded(pr *rebalance.Problem) *rebalance.Problem {
 	pr.Bounds = make([]int32, len(pr.Held))
@@ -151,6 +163,18 @@ func bounded(pr *rebalance.Problem) *rebalance.Problem {
 		}
 	}
 	return pr
+}
+
+// closed closes every nth worker, has those run half as much again as the others,
+// and lets some join.
+func closed(pr *rebalance.Problem, nth int) *rebalance.Problem {
+	for w := 0; w+1 < len(pr.Held); w += nth {
+		pr.States[w] = rebalance.Closed
+		next := pr.Held[w+1]
+		pr.Held[w] = append(pr.Held[w], next[:len(next)/4]...)
+		pr.Held[w+1] = next[len(next)/4:]
+	}
+	return joined(pr, len(pr.Held)/10)
 }
 
 // manyCopies wants many copies of few tasks, of which random ones run.
@@ -184,11 +208,15 @@ func BenchmarkWorst(b *testing.B) {
 		{"deal/halves_1000", func() *rebalance.Problem { return halves(1_000, 100) }},
 		{"deal/halves_10000", func() *rebalance.Problem { return halves(10_000, 100) }},
 		{"placeWide/few_10000", func() *rebalance.Problem { return fewWide(1_000_000, 190, 10_000) }},
-		{"repair/picky_100", func() *rebalance.Problem { return picky(10_000, 100) }},
-		{"repair/picky_300", func() *rebalance.Problem { return picky(30_000, 300) }},
+		{"forbidden/picky_100", func() *rebalance.Problem { return picky(10_000, 100) }},
+		{"forbidden/picky_300", func() *rebalance.Problem { return picky(30_000, 300) }},
+		{"repair/one_source_1000", func() *rebalance.Problem { return oneSource(100_000, 1_000) }},
+		{"repair/one_source_10000", func() *rebalance.Problem { return oneSource(1_000_000, 10_000) }},
 		{"repair/bounds_joins_100", func() *rebalance.Problem { return joined(bounded(even(10_000, 100, 1)), 1) }},
 		{"repair/bounds_tenth_lost_100", func() *rebalance.Problem { return without(bounded(even(10_000, 100, 1)), 10) }},
-		{"repair/bounds_tenth_lost_300", func() *rebalance.Problem { return without(bounded(even(30_000, 300, 1)), 30) }},
+		{"repair/bounds_tenth_lost_1000", func() *rebalance.Problem { return without(bounded(even(100_000, 1_000, 1)), 100) }},
+		{"keepClosed/half_1000", func() *rebalance.Problem { return closed(even(100_000, 1_000, 1), 2) }},
+		{"keepClosed/half_10000", func() *rebalance.Problem { return closed(even(1_000_000, 10_000, 1), 2) }},
 	} {
 		b.Run(c.name, func(b *testing.B) { bench(b, c.make()) })
 	}
