@@ -2,24 +2,34 @@ package rebalance
 
 // The last steps: from drops and adds to changes, and which moves are made now.
 
-// leftover empties the draining workers, but for copies that have nowhere to
-// go, and lists what has no place.
+// leftover lists what has no place, and empties the draining workers but for
+// copies that have nowhere to go. O(tasks) where something is left, and a pass
+// over the lists of the draining workers.
 func (p *Planner) leftover() {
-	if !p.isConstrained() {
+	if p.isConstrained() {
+		p.plan.LowerBound = p.plainBound()
+	} else {
 		p.plan.LowerBound += p.exchanged
-		if len(p.pending) == 0 && !p.has[Draining] && int(p.most) <= len(p.open) {
-			return // nothing can be left
-		}
 	}
-	left := sized(p.scratch, len(p.Want)) // by task: copies without a place
-	p.scratch = left
 	full := p.mark()
+	var left []int32 // by task: copies that wait where they drain; nil if none has no place
+	if len(p.pending) > 0 || p.isShort {
+		left = p.unplaced(full)
+	}
+	if p.has[Draining] {
+		p.drain(left, full)
+	}
+}
+
+// unplaced lists the copies without a place, but for those that run on draining
+// workers. It returns how many of each task do, and marks the tasks that have a
+// place that is full.
+func (p *Planner) unplaced(full uint32) []int32 {
+	left := sized(p.scratch, len(p.Want))
+	p.scratch = left
 	for _, x := range p.pending {
 		left[x.task] = x.copies
 		p.marks[x.task] = full
-	}
-	if p.isConstrained() {
-		p.plan.LowerBound = p.plainBound(left)
 	}
 	for t, target := range p.target {
 		if target == 0 {
@@ -32,19 +42,20 @@ func (p *Planner) leftover() {
 		if left[t] == 0 {
 			continue
 		}
-		why := p.why(int32(t), full)
 		waits := int32(0)
 		if p.has[Draining] {
 			waits = min(left[t], p.drained[t])
 		}
 		if copies := left[t] - waits; copies > 0 {
-			p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Why: why})
+			p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Why: p.why(int32(t), full)})
 		}
 		left[t] = waits
 	}
-	if !p.has[Draining] {
-		return
-	}
+	return left
+}
+
+// drain drops what draining workers run, but for what is left of a task.
+func (p *Planner) drain(left []int32, full uint32) {
 	for w, list := range p.Held {
 		if p.States[w] != Draining {
 			continue
@@ -53,7 +64,7 @@ func (p *Planner) leftover() {
 			at := p.offset[w] + int32(k)
 			switch {
 			case p.flags[at] != kept:
-			case left[t] > 0:
+			case left != nil && left[t] > 0:
 				left[t]--
 				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t, full)})
 			default:

@@ -180,10 +180,10 @@ func (p *Planner) isConstrained() bool {
 // plainBound is the lower bound that holds whatever the constraints: a start
 // for each copy that a task gains, and one for each that a worker lacks for an
 // even spread, if the spread ends even.
-func (p *Planner) plainBound(left []int32) int {
-	gained := 0
-	for t := range p.tasks {
-		gained += int(max(0, p.tasks[t].lack-left[t]))
+func (p *Planner) plainBound() int {
+	gained := p.missing
+	for _, x := range p.pending {
+		gained -= int(x.copies)
 	}
 	least, most := int32(math.MaxInt32), int32(0)
 	lacking, above, n := 0, 0, 0
@@ -195,7 +195,7 @@ func (p *Planner) plainBound(left []int32) int {
 		return gained
 	}
 	for _, w := range p.open {
-		before := p.held(w)
+		before := p.before[w]
 		lacking += int(max(0, least-before))
 		if before > least {
 			above++
@@ -203,17 +203,6 @@ func (p *Planner) plainBound(left []int32) int {
 	}
 	extra := n - int(least)*len(p.open)
 	return max(gained, lacking+max(0, extra-above))
-}
-
-// held is how many copies of expected tasks open worker w had.
-func (p *Planner) held(w int32) int32 {
-	n := int32(0)
-	for k, t := range p.Held[w] {
-		if p.flags[p.offset[w]+int32(k)] != repeated && p.isExpected(t) {
-			n++
-		}
-	}
-	return n
 }
 
 // byLoad sorts workers by load, the highest first, equals by number.

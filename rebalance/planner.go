@@ -30,6 +30,7 @@ type Planner struct {
 	// By worker. The positions of worker w's list start at offset[w].
 	offset  []int32
 	load    []int32 // copies, of expected tasks, as planned so far
+	before  []int32 // load at first, where that is needed
 	limit   []int32 // copies to end with
 	base    []int32 // limit without the extra unit that some have
 	addHead []int32 // the latest change to it, plus one
@@ -46,6 +47,8 @@ type Planner struct {
 	wanted    int   // the sum of need
 	least     int32 // the lowest of Want
 	most      int32 // the highest
+	missing   int   // how many copies lack, at first
+	isShort   bool  // some task has more to run than there are places for it
 	isOver    bool  // some task has more copies on open workers than they shall run
 	level     int32 // the load that every open worker ends with, or one more
 	extra     int32 // how many end with one more
@@ -139,6 +142,9 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 		return p.plan, nil
 	}
 	p.stopUnexpected()
+	if p.isConstrained() {
+		p.before = append(p.before[:0], p.load...)
+	}
 	p.forbidden()
 	p.targets()
 	p.keepClosed()

@@ -205,7 +205,7 @@ func (p *Planner) targets() {
 
 // demand decides how many copies of each task the open workers shall run.
 func (p *Planner) demand() {
-	p.need = p.Want
+	p.need, p.isShort = p.Want, false
 	if !p.has[Frozen] && !p.has[Closed] && len(p.Forbidden) == 0 && int(p.most) <= len(p.open) {
 		return
 	}
@@ -218,6 +218,7 @@ func (p *Planner) demand() {
 				target -= p.closed[t]
 			}
 			p.need[t] = min(target, p.places(int32(t)))
+			p.isShort = p.isShort || p.need[t] < target
 			p.wanted += int(p.need[t])
 		}
 		p.tasks[t].lack += p.need[t] - p.Want[t]
@@ -228,7 +229,7 @@ func (p *Planner) demand() {
 // gaps lists what is missing, and finds the tasks that have too many copies on
 // open workers. O(tasks), unless the scan saw that there is neither.
 func (p *Planner) gaps() {
-	p.pending = p.pending[:0]
+	p.pending, p.missing = p.pending[:0], 0
 	if !p.isOver && p.running() == p.wanted {
 		return
 	}
@@ -239,6 +240,7 @@ func (p *Planner) gaps() {
 		case s.lack == 0:
 		case s.lack > 0:
 			p.pending = append(p.pending, pending{int32(t), s.lack})
+			p.missing += int(s.lack)
 		case p.least > 0 || p.isExpected(int32(t)):
 			p.overs.add(int32(t), -s.lack)
 			p.isOver = true
