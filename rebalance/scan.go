@@ -194,11 +194,11 @@ func (p *Planner) targets() {
 	if !p.has[Frozen] {
 		return
 	}
-	p.aimed = sized(p.aimed, len(p.Want))
+	p.aimed = append(p.aimed[:0], p.Want...)
 	p.target = p.aimed
-	for t, want := range p.Want {
-		if want > 0 {
-			p.target[t] = max(want-p.frozen[t], min(want, p.answering(int32(t))))
+	for t, frozen := range p.frozen {
+		if want := p.Want[t]; frozen > 0 && want > 0 {
+			p.target[t] = max(want-frozen, min(want, p.answering(int32(t))))
 		}
 	}
 }
@@ -209,21 +209,29 @@ func (p *Planner) demand() {
 	if !p.has[Frozen] && !p.has[Closed] && len(p.Forbidden) == 0 && int(p.most) <= len(p.open) {
 		return
 	}
-	p.needed = sized(p.needed, len(p.Want))
+	p.needed = append(p.needed[:0], p.target...)
 	p.need = p.needed
-	p.wanted, p.isOver = 0, false
-	for t, target := range p.target {
-		if target > 0 {
-			if p.has[Closed] {
-				target -= p.closed[t]
-			}
-			p.need[t] = min(target, p.places(int32(t)))
-			p.isShort = p.isShort || p.need[t] < target
-			p.wanted += int(p.need[t])
+	if p.has[Closed] {
+		for t, closed := range p.closed {
+			p.need[t] = max(0, p.need[t]-closed) // the copies of what is unexpected count too
 		}
-		p.tasks[t].lack += p.need[t] - p.Want[t]
-		p.isOver = p.isOver || p.tasks[t].lack < 0
 	}
+	places := int32(len(p.open))
+	wanted, all := 0, int32(0)
+	for t, need := range p.need {
+		if len(p.Forbidden) > 0 {
+			places = p.places(int32(t))
+		}
+		if need > places {
+			need, p.isShort = places, true
+			p.need[t] = need
+		}
+		wanted += int(need)
+		s := &p.tasks[t]
+		s.lack += need - p.Want[t]
+		all |= s.lack
+	}
+	p.wanted, p.isOver = wanted, all < 0
 }
 
 // gaps lists what is missing, and finds the tasks that have too many copies on
