@@ -30,13 +30,12 @@ func BenchmarkTermSteady(b *testing.B) {
 				f.term(b)
 				f.term(b)
 				bench := newBench(f)
-				var terms samples
 				b.ReportAllocs()
 				for b.Loop() {
 					b.StopTimer()
 					bench.floor(b)
 					b.StartTimer()
-					terms.add(f.term(b))
+					bench.terms.add(f.term(b))
 				}
 				require.Empty(b, f.LastPlan().Changes)
 				floor := bench.scan.median() + bench.fanOut.median()
@@ -46,8 +45,8 @@ func BenchmarkTermSteady(b *testing.B) {
 				bench.scan.report(b, "scan")
 				bench.compare.report(b, "compare")
 				bench.fanOut.report(b, "fanout")
-				terms.report(b, "term")
-				b.ReportMetric(terms.median()/floor, "x-floors")
+				bench.terms.report(b, "term")
+				b.ReportMetric(bench.terms.median()/floor, "x-floors")
 			})
 		}
 	}

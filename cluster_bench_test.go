@@ -31,6 +31,8 @@ type benchFleet struct {
 
 	same    bool // hands out the very same slices (C2)
 	refuses bool // every start
+	idle    bool // acknowledges writes and forgets them
+	gate    chan struct{}
 	workers []*benchWorker
 	names   []string // of the first workers
 	pairs   [][]int32
@@ -44,6 +46,7 @@ type benchWorker struct {
 	copies [2][]string
 	turn   int
 	err    error // what it answers instead
+	waits  bool  // for the gate, before it answers
 }
 
 // at returns a worker by its name, which ends in its number: what it costs to
@@ -58,6 +61,9 @@ func (f *benchFleet) at(name string) *benchWorker {
 
 func (f *benchFleet) List(_ context.Context, worker string) ([]string, error) {
 	w := f.at(worker)
+	if w.waits {
+		<-f.gate
+	}
 	if !f.same {
 		w.turn = 1 - w.turn
 	}
@@ -66,8 +72,11 @@ func (f *benchFleet) List(_ context.Context, worker string) ([]string, error) {
 
 // The slices handed out are not changed (C2).
 func (f *benchFleet) Add(_ context.Context, worker, task string) error {
-	if f.refuses {
+	switch {
+	case f.refuses:
 		return orchestrator.ErrRejected
+	case f.idle:
+		return nil
 	}
 	w := f.at(worker)
 	for i, list := range w.copies {
@@ -77,6 +86,9 @@ func (f *benchFleet) Add(_ context.Context, worker, task string) error {
 }
 
 func (f *benchFleet) Remove(_ context.Context, worker, task string) error {
+	if f.idle {
+		return nil
+	}
 	w := f.at(worker)
 	for i, list := range w.copies {
 		at := slices.Index(list, task)
@@ -86,7 +98,7 @@ func (f *benchFleet) Remove(_ context.Context, worker, task string) error {
 }
 
 // newBenchFleet returns a leader of workers that run all tasks, evenly.
-func newBenchFleet(b *testing.B, s size, same bool) *benchFleet {
+func newBenchFleet(b *testing.B, s size, same bool, opts ...orchestrator.Option) *benchFleet {
 	b.Helper()
 	f := &benchFleet{
 		same: same, workers: make([]*benchWorker, s.workers), names: make([]string, s.workers),
@@ -105,7 +117,7 @@ func newBenchFleet(b *testing.B, s size, same bool) *benchFleet {
 		f.tasks[i].Name = taskName(i)
 	}
 	var err error
-	f.Orchestrator, err = orchestrator.New(f)
+	f.Orchestrator, err = orchestrator.New(f, opts...)
 	require.NoError(b, err)
 	require.NoError(b, f.UpdateTasks(f.tasks))
 	require.NoError(b, f.UpdateWorkers(members))
@@ -159,6 +171,7 @@ type bench struct {
 	owner  []int32
 	copies []int32
 	floors
+	terms samples
 }
 
 func newBench(f *benchFleet) *bench {

@@ -119,7 +119,10 @@ type decider[W, T comparable] struct {
 	out    decision
 }
 
-// decide plans a term.
+// decide plans a term. Beside the planner's time, which package rebalance states,
+// it takes O(workers + changes), O(pairs · log(pairs)) for the failures in the
+// book, and O(instances) for what silent workers hold and while a founder is
+// unheard.
 func (d *decider[W, T]) decide(f *fleet[W, T], book *standing.Book, e *expectation, term uint64, maxMoves int, handoff Handoff) decision {
 	d.fleet, d.book, d.expect, d.term = f, book, e, term
 	d.out = decision{}
@@ -217,6 +220,13 @@ func (d *decider[W, T]) cap(unheard *worker[W, T]) {
 
 // holding lists what silent workers hold of what is expected.
 func (d *decider[W, T]) holding() {
+	held := 0
+	for _, w := range d.fleet.workers {
+		if w.state == Silent {
+			held += len(w.runs) + len(w.maybe)
+		}
+	}
+	d.out.waiting = slices.Grow(d.out.waiting, held)
 	for i, w := range d.fleet.workers {
 		if w.state != Silent {
 			continue

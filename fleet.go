@@ -147,9 +147,9 @@ func (f *fleet[W, T]) join(seats []seat[W], now time.Time, lineOf func(W) *line[
 // heard takes over a worker's answer to the List of a term, of which the first
 // same names are those of its last one. id gives names their numbers.
 //
-// It takes no time where all are the same, and else O(1) for each name, with a
-// look-up for those that are not where they were: at worst, where a worker
-// answers in another order each time, for all of them.
+// Where all of them are the same there is nothing to do. Else it takes a step for
+// each name, and a look-up for each that is not where it was: for all of them at
+// worst, where a worker answers in another order each time.
 func (f *fleet[W, T]) heard(w *worker[W, T], list []T, same int, term uint64, at time.Time, id func(T) int32) {
 	unchanged := w.heard && same == len(list) && same == len(w.list)
 	if !unchanged {
@@ -343,7 +343,9 @@ func (f *fleet[W, T]) didStart(w *worker[W, T], id int32, name T) {
 	w.ackedIDs = append(w.ackedIDs, id)
 }
 
-// didStop takes over an acknowledged stop; settle makes it count.
+// didStop takes over an acknowledged stop; settle makes it count. O(maybe), and
+// those are few: a plan does not stop many tasks where it starts many, and only
+// starts of this term without a certain answer are left when writes go out.
 func (w *worker[W, T]) didStop(id int32, name T) {
 	w.maybe = slices.DeleteFunc(w.maybe, func(m int32) bool { return m == id })
 	w.acked = append(w.acked, Write[T]{Op: OpRemove, Task: name})
@@ -351,8 +353,8 @@ func (w *worker[W, T]) didStop(id int32, name T) {
 }
 
 // settle applies the acknowledged writes of a term to what w runs: all at once,
-// so that a worker that loses most of what it has costs one pass, not one for
-// each.
+// so that a worker that loses most of what it has costs one pass, O(runs +
+// writes), not one for each.
 func (f *fleet[W, T]) settle(w *worker[W, T]) {
 	if len(w.ackedIDs) == 0 {
 		return

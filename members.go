@@ -7,7 +7,8 @@ import "slices"
 // memberTable holds the workers in the order they were added. It is guarded by
 // the orchestrator's mu.
 type memberTable[W comparable] struct {
-	list    []*member[W]
+	list    []*member[W] // those removed lately among them
+	removed int          // how many those are
 	byName  map[W]*member[W]
 	serial  uint64
 	version uint64
@@ -20,6 +21,7 @@ type member[W comparable] struct {
 	serial   uint64
 	draining bool // as it was added
 	drained  bool // by DrainWorker
+	removed  bool
 }
 
 // set adds a worker or redefines it, and reports whether that changed
@@ -40,29 +42,49 @@ func (t *memberTable[W]) set(name W, draining bool) bool {
 	return true
 }
 
+// remove removes a worker. The list is cleared of those removed when they are
+// half of it, so that to remove all, one by one, takes O(1) for each.
 func (t *memberTable[W]) remove(name W) bool {
 	m := t.byName[name]
 	if m == nil {
 		return false
 	}
 	delete(t.byName, name)
-	t.list = slices.DeleteFunc(t.list, func(other *member[W]) bool { return other == m })
+	m.removed = true
+	if t.removed++; t.removed > len(t.list)/2 {
+		t.prune()
+	}
 	t.version++
 	return true
+}
+
+func (t *memberTable[W]) prune() {
+	t.list = slices.DeleteFunc(t.list, func(m *member[W]) bool { return m.removed })
+	t.removed = 0
+}
+
+// seats returns the members, in order.
+func (t *memberTable[W]) seats() []seat[W] {
+	seats := make([]seat[W], 0, len(t.byName))
+	for _, m := range t.list {
+		if !m.removed {
+			seats = append(seats, seat[W]{m.name, m.serial, m.draining || m.drained})
+		}
+	}
+	return seats
 }
 
 // replace makes workers the members. keep says whether a name is among them.
 func (t *memberTable[W]) replace(workers []Worker[W], keep func(W) bool) bool {
 	before := t.version
-	kept := slices.DeleteFunc(t.list, func(m *member[W]) bool { return !keep(m.name) })
-	if len(kept) < len(t.byName) {
-		clear(t.byName)
-		for _, m := range kept {
-			t.byName[m.name] = m
+	for _, m := range t.list {
+		if !m.removed && !keep(m.name) {
+			delete(t.byName, m.name)
+			m.removed = true
+			t.version++
 		}
-		t.version++
 	}
-	t.list = kept
+	t.prune()
 	for _, w := range workers {
 		t.set(w.Name, w.Draining)
 	}

@@ -78,7 +78,7 @@ func (t *taskTable[T]) set(name T, n int32, h Handoff) bool {
 }
 
 // replace makes tasks what is expected, and reports whether that changed
-// anything.
+// anything. O(tasks), with two look-ups for each.
 func (t *taskTable[T]) replace(tasks []Task[T]) bool {
 	before := t.version
 	stays := make([]bool, len(t.defs))
@@ -110,7 +110,8 @@ func (t *taskTable[T]) list() []Task[T] {
 }
 
 // sweep gives back the numbers of tasks that are neither expected nor marked
-// in inUse, where that is worth a pass over all of them.
+// in inUse, where that is worth a pass over all of them: where most of those
+// unexpected are in use, such as before tasks are loaded, that is in every term.
 func (t *taskTable[T]) sweep(inUse func(mark func(id int32))) (freed []int32) {
 	const worthwhile = 1024
 	live := len(t.defs) - len(t.free)

@@ -139,7 +139,9 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 	return &TermError{Term: t.id, Failures: t.failures}
 }
 
-// begin takes over what is expected and who is there.
+// begin takes over what is expected and who is there: O(workers), where members
+// changed or answers came late, with the names of these; O(tasks) where any
+// expectation changed.
 func (t *term[W, T]) begin() {
 	o, f := t.o, t.fleet
 	o.mu.Lock()
@@ -148,10 +150,7 @@ func (t *term[W, T]) begin() {
 	changed := f.version != o.members.version
 	if changed {
 		f.version = o.members.version
-		seats = make([]seat[W], len(o.members.list))
-		for i, m := range o.members.list {
-			seats[i] = seat[W]{m.name, m.serial, m.draining || m.drained}
-		}
+		seats = o.members.seats()
 	}
 	o.mu.Unlock()
 	if redefined {
@@ -240,7 +239,8 @@ func (t *term[W, T]) takeIn(w *worker[W, T], a *answer[T]) (err error) {
 	return nil
 }
 
-// absolve forgets the failed starts that turn out to have happened.
+// absolve forgets the failed starts that turn out to have happened: O(what it
+// runs) for a worker of which any failed.
 func (t *term[W, T]) absolve(w *worker[W, T]) {
 	if !t.book.Concerns(w.serial) {
 		return
@@ -283,7 +283,8 @@ func (t *term[W, T]) decide() {
 	t.rows = t.begun()
 }
 
-// write carries out what was decided, and learns from how it went.
+// write carries out what was decided, and learns from how it went: O(workers),
+// a step for each write, and O(what it runs) for each worker written to.
 func (t *term[W, T]) write(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -326,7 +327,8 @@ func (o *Orchestrator[W, T]) namesOf(tasks []int32) []T {
 }
 
 // end gives back the numbers of tasks that nobody refers to any more; and after
-// a Plan, the lines to workers that no term has seen.
+// a Plan, the lines to workers that no term has seen. It takes no time, or where
+// many unexpected tasks are known, O(tasks + instances).
 func (t *term[W, T]) end() {
 	o := t.o
 	fleets := []*fleet[W, T]{&o.fleet}
