@@ -88,16 +88,17 @@ func (r results) planGoals() []goal {
 			atMost(fmt.Sprintf("plan alone, %d instances each: steady, one joins", s.copies), "× scan", 3, p.inScans(steady, oneJoins)...))
 		var bulk []figure
 		for _, e := range []event{oneLost, tenthLost, tenthJoins, allOnOne} {
-			allowed := 3*p.scan(e) + time.Duration(p.of(us, e).changes)*perChange
-			bulk = append(bulk, figure{e.name, ratio(p.of(us, e).took, allowed)})
+			d := p.of(us, e)
+			allowed := p.scan(e).each(func(scan time.Duration) time.Duration { return 3*scan + time.Duration(d.changes)*perChange })
+			bulk = append(bulk, figure{e.name, ratio(d.took, allowed)})
 		}
 		found = append(found, atMost("the same: bulk changes", "× (3 scans + 150 ns a change)", 1, bulk...))
 	}
 	var lead []figure
 	for _, e := range events {
-		lead = append(lead, figure{e.name, ratio(one.of(us, e).took, one.fastestOther(e))})
+		lead = append(lead, figure{e.name, 1 / one.lead(us, e)})
 	}
-	first := figure{cold.name, ratio(one.of(usAtFirst, cold).took, one.fastestOther(cold))}
+	first := figure{cold.name, 1 / one.lead(usAtFirst, cold)}
 	return append(found,
 		faster("against franz-go's fastest variant, one instance each, every event", lead...),
 		faster("the same, cold, by the first plan of a new planner", first))
@@ -110,27 +111,29 @@ func faster(what string, figures ...figure) goal {
 	return goal{what, fmt.Sprintf("%s × faster (%s)", decimal(lead), least.name), "at least 5 × faster", lead >= 5}
 }
 
-// fastestOther is what the fastest variant of franz-go took, planning only.
-func (p plans) fastestOther(e event) time.Duration {
-	return min(p.of(franzGoOne, e).took, p.of(franzGoMany, e).took)
+// lead is how many times as long as we the fastest variant of franz-go took,
+// planning only.
+func (p plans) lead(we string, e event) float64 {
+	took := p.of(we, e).took
+	return min(ratio(p.of(franzGoOne, e).took, took), ratio(p.of(franzGoMany, e).took, took))
 }
 
 func (r results) termGoals() []goal {
 	t := r.terms
-	calm := func(term, calls time.Duration) float64 { return ratio(term-calls, t.fresh) }
-	lead := ratio(oldSteady, t.oldFresh)
+	calm := func(term, calls samples) float64 { return ratio(term.less(calls), t.fresh) }
+	lead := float64(oldSteady) / float64(t.oldFresh.median())
 	one, small := r.at(r.cfg.big), r.at(r.cfg.small)
 	var growth, scanGrowth []figure
 	for _, e := range events {
-		growth = append(growth, figure{e.name, ratio(one.of(us, e).took, small.of(us, e).took)})
-		scanGrowth = append(scanGrowth, figure{e.name, ratio(one.scan(e), small.scan(e))})
+		growth = append(growth, figure{e.name, apart(one.of(us, e).took, small.of(us, e).took)})
+		scanGrowth = append(scanGrowth, figure{e.name, apart(one.scan(e), small.scan(e))})
 	}
 	plan := atMost("the same, the plan alone", "× the time", 12, growth...)
 	plan.measured += fmt.Sprintf("; the scan itself: %s ×", decimal(worstOf(scanGrowth).value))
 	return []goal{
 		atMost("a whole steady term, names and all, fresh lists", "× (scan + comparison + fan-out)", 2,
-			figure{"", ratio(t.fresh, t.scan+t.compare+t.fanOut)}),
-		atMost("the same, the very same slices", "× (scan + fan-out)", 1.5, figure{"", ratio(t.same, t.scan+t.fanOut)}),
+			figure{"", ratio(t.fresh, together(t.scan, t.compare, t.fanOut))}),
+		atMost("the same, the very same slices", "× (scan + fan-out)", 1.5, figure{"", ratio(t.same, together(t.scan, t.fanOut))}),
 		atMost("a whole term after one worker joined or was lost, less the writes themselves", "× the steady one", 1.5,
 			figure{"joined", calm(t.joined, t.joinFanOut)}, figure{"lost", calm(t.lost, t.lostFanOut)}),
 		{
@@ -159,8 +162,8 @@ func (r results) networkGoals() []goal {
 	}
 	n := r.network
 	return []goal{
-		atMost("a cold start over a slow network", "× the ideal", networkGoal, figure{"", ratio(n.cold, n.ideal)}),
+		atMost("a cold start over a slow network", "× the ideal", networkGoal, figure{"", float64(n.cold) / float64(n.ideal)}),
 		atMost("one worker is a hundred times slower: until all moves of the others are done", "× the time where nobody is", networkGoal,
-			figure{"", ratio(n.others, n.othersUndelayed)}),
+			figure{"", float64(n.others) / float64(n.othersUndelayed)}),
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 )
 
 // The hard cases: problems that have to be searched, not only passed over.
@@ -26,8 +25,8 @@ var hardCases = []hardCase{
 type hard struct {
 	hardCase
 	pairs, workers int
-	scan, ownScan  time.Duration // of the even fleet; of the case itself
-	took           time.Duration
+	scan, ownScan  samples // of the even fleet; of the case itself
+	took           samples
 	outcome        outcome
 }
 
@@ -58,7 +57,7 @@ func measureHard(cfg config, s size) ([]hard, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
-		h.scan, h.ownScan, h.took = times[0].median(), times[1].median(), times[2].median()
+		h.scan, h.ownScan, h.took = times[0], times[1], times[2]
 		found = append(found, h)
 	}
 	return found, nil

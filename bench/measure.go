@@ -20,23 +20,81 @@ type entrant struct {
 	before, run, after func() error
 }
 
-// samples are the times that one entrant took.
+// samples are the times that one entrant took, by round; 0 where it took no part.
 type samples []time.Duration
 
 // median returns the middle one, or the mean of the middle two; 0 if there are none.
 func (s samples) median() time.Duration {
-	if len(s) == 0 {
+	return middle(slices.DeleteFunc(slices.Clone(s), func(d time.Duration) bool { return d == 0 }))
+}
+
+// each returns what a function makes of every sample.
+func (s samples) each(f func(time.Duration) time.Duration) samples {
+	made := make(samples, len(s))
+	for i, d := range s {
+		if d != 0 {
+			made[i] = f(d)
+		}
+	}
+	return made
+}
+
+// less takes away from each sample what another took in the same round.
+func (s samples) less(other samples) samples {
+	return combine(s, other, func(a, b time.Duration) time.Duration { return a - b })
+}
+
+// together adds up what several took in the same round.
+func together(first samples, others ...samples) samples {
+	for _, other := range others {
+		first = combine(first, other, func(a, b time.Duration) time.Duration { return a + b })
+	}
+	return first
+}
+
+func combine(s, other samples, f func(a, b time.Duration) time.Duration) samples {
+	made := make(samples, min(len(s), len(other)))
+	for i := range made {
+		if s[i] != 0 && other[i] != 0 {
+			made[i] = f(s[i], other[i])
+		}
+	}
+	return made
+}
+
+// ratio returns how many times as long as b it took a: the median over the rounds
+// that both took part in, which is steadier than the ratio of the medians
+// where the machine has other things to do for a while.
+func ratio(a, b samples) float64 {
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
+		if a[i] != 0 && b[i] != 0 {
+			ratios = append(ratios, float64(a[i])/float64(b[i]))
+		}
+	}
+	return middle(ratios)
+}
+
+// apart is the ratio of two that did not take turns: that of their medians.
+func apart(a, b samples) float64 { return float64(a.median()) / float64(b.median()) }
+
+// middle returns the middle of some numbers, or the mean of the middle two; 0 if
+// there are none. It changes their order.
+func middle[N time.Duration | float64](of []N) N {
+	if len(of) == 0 {
 		return 0
 	}
-	s = slices.Clone(s)
-	slices.Sort(s)
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+	slices.Sort(of)
+	return (of[(len(of)-1)/2] + of[len(of)/2]) / 2
 }
 
 // race measures the entrants in turn. Whoever takes part in more than one round
 // gets one before, which does not count, to come by its memory.
 func race(rounds int, entrants []entrant) ([]samples, error) {
 	times := make([]samples, len(entrants))
+	for i := range times {
+		times[i] = make(samples, rounds)
+	}
 	for round := -1; round < rounds; round++ {
 		for i, e := range entrants {
 			turns := rounds
@@ -51,7 +109,7 @@ func race(rounds int, entrants []entrant) ([]samples, error) {
 				return nil, fmt.Errorf("%s: %w", e.name, err)
 			}
 			if round >= 0 {
-				times[i] = append(times[i], took)
+				times[i][round] = max(took, 1) // 0 is none
 			}
 		}
 	}
@@ -81,6 +139,3 @@ func (e entrant) measure() (time.Duration, error) {
 	}
 	return took, err
 }
-
-// ratio returns how many times b fits into a.
-func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

@@ -13,9 +13,20 @@ func TestMedian(t *testing.T) {
 	require.Equal(t, time.Duration(3), samples{3}.median())
 	require.Equal(t, time.Duration(3), samples{9, 1, 3}.median())
 	require.Equal(t, time.Duration(4), samples{9, 1, 3, 5}.median())
+	require.Equal(t, time.Duration(3), samples{0, 9, 0, 1, 3}.median(), "0 is a round without")
 	unsorted := samples{9, 1, 3}
 	unsorted.median()
 	require.Equal(t, samples{9, 1, 3}, unsorted)
+}
+
+// Only rounds that both took part in count.
+func TestRatio(t *testing.T) {
+	require.InDelta(t, 2.0, ratio(samples{2, 100, 4, 30}, samples{1, 0, 2, 10}), 0)
+	require.Zero(t, ratio(samples{1, 0}, samples{0, 1}))
+	require.InDelta(t, 3.0, apart(samples{0, 3, 9}, samples{2, 2, 0}), 0)
+	require.Equal(t, samples{0, 7, 0}, together(samples{1, 2, 3}, samples{0, 4, 1}, samples{1, 1, 0}))
+	require.Equal(t, samples{0, 2}, samples{1, 5}.less(samples{0, 3}))
+	require.Equal(t, samples{0, 7}, samples{0, 6}.each(func(d time.Duration) time.Duration { return d + 1 }))
 }
 
 // Everyone takes part in every round, in turn, and the first does not count.
@@ -28,8 +39,14 @@ func TestRace_InTurn(t *testing.T) {
 	times, err := race(4, []entrant{noting("a", 0), noting("b", 2), noting("c", 1), noting("d", 9)})
 	require.NoError(t, err)
 	require.Equal(t, "(a)(b)(d)"+"(a)(d)"+"(a)(b)(d)"+"(a)(d)"+"(a)(b)(c)(d)", order)
-	for i, n := range []int{4, 2, 1, 4} {
-		require.Len(t, times[i], n)
+	for i, rounds := range [][]int{{0, 1, 2, 3}, {1, 3}, {3}, {0, 1, 2, 3}} {
+		var took []int
+		for round, d := range times[i] {
+			if d != 0 {
+				took = append(took, round)
+			}
+		}
+		require.Equal(t, rounds, took)
 	}
 }
 

@@ -7,8 +7,9 @@ const method = `
 
 - **In turn.** All that is compared takes its turn, round after round, so that whatever else the machine does
   meets everyone. A garbage collection comes before each turn. A first round, in which everyone comes by
-  their memory, does not count. Figures are medians; ratios are ratios of medians. There are %d rounds for plans and %d
-  for whole terms; at 1M instances franz-go takes part in %d, spread over the others.
+  their memory, does not count. Times are medians; a ratio is the median of what it was in each round that both took part
+  in, so it is not quite the quotient of two times. Growth alone compares two runs, and is the ratio of their medians.
+  There are %d rounds for plans and %d for whole terms; at 1M instances franz-go takes part in %d, spread over the others.
 - **Inputs** are in each planner's own form before the clock starts; only planning is timed. Every plan is then
   worked out and checked: each task on exactly as many different workers as are wanted, and loads that
   differ by one at most where that is promised. A plan that fails ends the run.

@@ -143,7 +143,7 @@ func TestNetwork_ColdStart(t *testing.T) {
 		t.Attr(attrCold, took.String())
 		t.Attr(attrIdeal, best.String())
 		t.Attr(attrCalls, strconv.Itoa(d.calls[orchestrator.OpList]+d.calls[orchestrator.OpApply]))
-		require.LessOrEqual(t, ratio(took, best), networkGoal)
+		require.LessOrEqual(t, float64(took)/float64(best), networkGoal)
 		require.Equal(t, map[orchestrator.Op]int{orchestrator.OpList: s.workers, orchestrator.OpApply: s.workers}, d.calls)
 	})
 }
@@ -204,6 +204,6 @@ func TestNetwork_NobodyWaitsForTheSlow(t *testing.T) {
 	others := max(othersMoved(t, aSource), othersMoved(t, aReceiver))
 	t.Attr(attrOthers, others.String())
 	t.Attr(attrUndelayed, undelayed.String())
-	require.LessOrEqual(t, ratio(others, undelayed), networkGoal)
+	require.LessOrEqual(t, float64(others)/float64(undelayed), networkGoal)
 	require.Less(t, others, slowLatency)
 }

@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // The comparison of planners: every size, every event.
 
 // planned is what one planner did with one event.
 type planned struct {
-	took    time.Duration
+	took    samples
 	outcome outcome
 	changes int // starts, moves and stops, where the planner says
 	tried   bool
@@ -22,8 +21,8 @@ type planned struct {
 type plans struct {
 	size     size
 	planners []string
-	scans    []time.Duration // by event
-	results  [][]planned     // by event and planner
+	scans    []samples   // by event
+	results  [][]planned // by event and planner
 }
 
 // comparePlanners runs all that take part at this size.
@@ -50,7 +49,7 @@ func comparePlanners(ctx context.Context, cfg config, s size) (plans, error) {
 }
 
 // compareAt has all planners plan for one event.
-func compareAt(cfg config, s size, before fleet, e event, field []planner) (time.Duration, []planned, error) {
+func compareAt(cfg config, s size, before fleet, e event, field []planner) (samples, []planned, error) {
 	now := e.to(before)
 	results := make([]planned, len(field))
 	entrants := []entrant{{name: "scan", run: newScan(before).run}}
@@ -62,7 +61,7 @@ func compareAt(cfg config, s size, before fleet, e event, field []planner) (time
 		}
 		a, err := c.prepare(now, before.workers())
 		if err != nil {
-			return 0, nil, fmt.Errorf("%s: %w", c.name, err)
+			return nil, nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 		results[i].tried = true
 		entrants = append(entrants, entrant{name: c.name, rounds: rounds, run: a.plan, after: func() error {
@@ -87,12 +86,12 @@ func compareAt(cfg config, s size, before fleet, e event, field []planner) (time
 	}
 	times, err := race(cfg.rounds, entrants)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	for k, i := range taking[1:] {
-		results[i].took = times[k+1].median()
+		results[i].took = times[k+1]
 	}
-	return times[0].median(), results, nil
+	return times[0], results, nil
 }
 
 // of returns what the planner of that name did with an event.
@@ -108,11 +107,11 @@ func (p plans) of(name string, e event) planned {
 }
 
 // scan returns what the scan took beside an event.
-func (p plans) scan(e event) time.Duration {
+func (p plans) scan(e event) samples {
 	for i := range events {
 		if events[i].name == e.name {
 			return p.scans[i]
 		}
 	}
-	return 0
+	return nil
 }

@@ -120,13 +120,13 @@ func (d planned) String() string {
 	if !d.tried {
 		return ""
 	}
-	return fmt.Sprintf("%s · %d · %s", millis(d.took), d.outcome.spread, grouped(d.outcome.moves))
+	return fmt.Sprintf("%s · %d · %s", millis(d.took.median()), d.outcome.spread, grouped(d.outcome.moves))
 }
 
 func (p plans) scanRow(name string) []string {
 	row := []string{name}
 	for _, d := range p.scans {
-		row = append(row, millis(d))
+		row = append(row, millis(d.median()))
 	}
 	return row
 }
@@ -183,7 +183,7 @@ func (r results) writeSeveral(b *strings.Builder) {
 				scans = append(scans, decimal(ratio(d.took, p.scans[n])))
 				beyond := ""
 				if d.changes > 0 {
-					beyond = fmt.Sprint(max(0, int(d.took-3*p.scans[n])/d.changes))
+					beyond = fmt.Sprint(max(0, int(d.took.median()-3*p.scans[n].median())/d.changes))
 				}
 				each = append(each, beyond)
 			}
@@ -199,17 +199,17 @@ func (r results) writeTerms(b *strings.Builder) {
 	x := r.terms
 	fmt.Fprintf(b, "\n## Whole terms\n\n%s, through the public API. Names are strings; a fresh list has no memory in common with the last one.\n\n", x.size)
 	t := table{{"", "ms"}}
-	t.row("the integer scan", millis(x.scan))
-	t.row("every reported name compared with the last report", millis(x.compare))
-	t.row(fmt.Sprintf("%s calls that do nothing, %d at a time, a deadline each", grouped(x.size.workers), callsAtOnce), millis(x.fanOut))
-	t.row("**a steady term, fresh lists**", millis(x.fresh))
-	t.row("**a steady term, the very same slices**", millis(x.same))
-	t.row("**the term after one worker joined**", millis(x.joined))
-	t.row(fmt.Sprintf("its %d writes, as calls that do nothing", x.joinWrites), millis(x.joinFanOut))
-	t.row("**the term after one worker was lost**", millis(x.lost))
-	t.row(fmt.Sprintf("its %d writes, as calls that do nothing", x.lostWrites), millis(x.lostFanOut))
-	t.row("a steady term of "+x.small.String(), millis(x.smallFresh))
-	t.row("a steady term of "+x.old.String(), millis(x.oldFresh))
+	t.row("the integer scan", millis(x.scan.median()))
+	t.row("every reported name compared with the last report", millis(x.compare.median()))
+	t.row(fmt.Sprintf("%s calls that do nothing, %d at a time, a deadline each", grouped(x.size.workers), callsAtOnce), millis(x.fanOut.median()))
+	t.row("**a steady term, fresh lists**", millis(x.fresh.median()))
+	t.row("**a steady term, the very same slices**", millis(x.same.median()))
+	t.row("**the term after one worker joined**", millis(x.joined.median()))
+	t.row(fmt.Sprintf("its %d writes, as calls that do nothing", x.joinWrites), millis(x.joinFanOut.median()))
+	t.row("**the term after one worker was lost**", millis(x.lost.median()))
+	t.row(fmt.Sprintf("its %d writes, as calls that do nothing", x.lostWrites), millis(x.lostFanOut.median()))
+	t.row("a steady term of "+x.small.String(), millis(x.smallFresh.median()))
+	t.row("a steady term of "+x.old.String(), millis(x.oldFresh.median()))
 	b.WriteString(t.layout(true))
 }
 

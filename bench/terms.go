@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/f8949c05/orchestrator"
 )
@@ -13,13 +12,13 @@ import (
 // terms are the times of whole terms and of their floor.
 type terms struct {
 	size                   size
-	scan, compare, fanOut  time.Duration
-	fresh, same            time.Duration // steady
-	joined, lost           time.Duration
+	scan, compare, fanOut  samples
+	fresh, same            samples // steady
+	joined, lost           samples
 	joinWrites, lostWrites int
-	joinFanOut, lostFanOut time.Duration // as many calls as there were writes
+	joinFanOut, lostFanOut samples // as many calls as there were writes
 	small, old             size
-	smallFresh, oldFresh   time.Duration // steady, at other sizes
+	smallFresh, oldFresh   samples // steady, at other sizes
 }
 
 // leader is an orchestrator and its cluster.
@@ -111,11 +110,11 @@ func measureTerms(ctx context.Context, cfg config, s, small, old size) (terms, e
 	if err != nil {
 		return t, err
 	}
-	for i, to := range []*time.Duration{
+	for i, to := range []*samples{
 		&t.scan, &t.compare, &t.fanOut, &t.fresh, &t.same,
 		&t.joined, &t.joinFanOut, &t.lost, &t.lostFanOut, &t.smallFresh, &t.oldFresh,
 	} {
-		*to = times[i].median()
+		*to = times[i]
 	}
 	return t, nil
 }
