@@ -38,22 +38,26 @@
 //
 // With n copies on w workers, and c changes:
 //
-//  1. Scan: what there is, what is missing, what is too much. O(n). If nothing
-//     is, and the loads are even, that is all.
-//  2. Trim and relieve: of tasks with too many copies some go, those on the
-//     fullest workers first; then drops are exchanged along paths as long as
-//     that lets more copies stay. This is the search for M, needed only where a
-//     task has too many. O(their copies) a round; the number of rounds is small
-//     in practice, and at most the number of copies dropped.
+//  1. Scan: what there is, what is missing, what is too much. O(n + tasks). If
+//     nothing is, and the loads are even, that is all.
+//  2. Trim and relieve: of tasks with too many copies some go, those on workers
+//     with too many first; then drops are exchanged along paths as long as that
+//     lets more copies stay. This is the search for M, needed only where a task
+//     has too many. O(n), and O(their copies + w) a round of the search; there
+//     are few rounds in practice, and at most one more than copies that it saves.
+//     A path through all workers takes one.
 //  3. Place: workers with room take what is missing and they do not run. O(n +
 //     c). What none of them can take is stuck, and gets the search for paths of
 //     cost one: through starts that can go elsewhere, drops that can be
 //     exchanged, and extra units that another worker can do without. A round
-//     costs O(workers · tasks to be started) at worst.
+//     looks at each task to be started and each worker once, and costs w/64 for
+//     each: O((c + w) · w/64), with the same bound on the number of rounds.
 //  4. Shed: workers with too many hand over to workers with room what those do
 //     not run. It never fails, by the argument above. O(n + c).
-//  5. Exchange: what is still stuck costs two. O(workers · n) at worst, O(n)
-//     where few workers have room.
+//  5. Exchange: what is still stuck costs two. O(n) for each worker with room at
+//     worst; where what that runs is not most of what the others do, O(n + c).
+//     Closed workers and forbidden pairs can leave more stuck than any worker
+//     runs: then it is also O(w) for each copy stuck.
 //
 // What is missing is placed before anything is shed, because it is constrained
 // and what is shed is not.

@@ -196,7 +196,10 @@ func gcd(a, b int) int {
 	return a
 }
 
-// unstick searches a place for each copy that no worker with room can take.
+// unstick searches a place for each copy that no worker with room can take, in
+// rounds like those of relieve. A round looks for places for each task to be
+// started once, at w/64 each and as much again for each worker that it goes
+// through: O((starts + w) · w/64), after a pass over the lists.
 func (p *Planner) unstick() {
 	p.index.begin(len(p.Want))
 	for _, x := range p.pending {

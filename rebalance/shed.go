@@ -86,7 +86,10 @@ func (p *Planner) hand(giver, taker int32, next int, blocked uint32) int {
 // exists, since v runs at least as many tasks as u, and u runs the stuck one,
 // which v does not.
 //
-// For each u the list of a v is gone through once at most.
+// For each u the list of a v is gone through once at most: O(n) for each worker
+// with room at worst. Usually v has something for u among the first few that u
+// does not run, and it is O(what u runs). In all it also looks at up to all
+// workers for each stuck task; without constraints these are no more than u runs.
 func (p *Planner) exchange() {
 	if len(p.pending) == 0 {
 		return

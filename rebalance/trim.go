@@ -1,6 +1,6 @@
 package rebalance
 
-// Step 1: tasks with too many copies on open workers. Which ones go decides how
+// Step 2: tasks with too many copies on open workers. Which ones go decides how
 // many others can stay.
 
 // trim drops as many copies of each task as it has too many, and gives out the
@@ -48,7 +48,9 @@ func (p *Planner) dropOvers(load int32) {
 // what led nowhere is not tried again. A round without success proves that
 // there is no more to gain.
 //
-// O(copies of tasks with too many) a round.
+// A round goes through each worker and each copy of a task with too many once.
+// There is at most one round more than copies saved: a copy is saved in each but
+// the last.
 func (p *Planner) relieve() {
 	if len(p.overs.copies) == 0 || !p.anyOverfull() {
 		return

@@ -1,0 +1,183 @@
+package rebalance
+
+import (
+	"math"
+	"math/bits"
+)
+
+// The search of repair.
+
+// graph is a breadth-first search over tasks and workers: from a task to the
+// workers that may gain it, and from a worker to the tasks that it has.
+type graph struct {
+	round      uint32
+	tasks      []uint32 // by task: the round in which it was met
+	taskFrom   []int32  // by task: the worker that gives it away, or None
+	workerFrom []int32  // by worker: the task that it gains, or None
+	reached    []int32  // workers, in order
+	queue      []int32  // tasks
+	dead       []bool   // by worker: no path leads from it to one that has two less
+
+	// Of the open workers.
+	through   set // one that is beyond its bound gains nothing, not even in exchange
+	unreached set // those of through
+	free      set // of one step, until the next
+
+	// The lowest load of any worker that may have more, and those that have it. It
+	// never falls: what moves away leaves a worker with one more than that.
+	lowest int32
+	low    set
+	lows   int
+}
+
+func (g *graph) init(p *Planner) {
+	if len(g.tasks) < len(p.Want) {
+		g.tasks = make([]uint32, len(p.Want))
+		g.taskFrom = make([]int32, len(p.Want))
+		g.round = 0
+	}
+	g.reached = g.reached[:0]
+	g.workerFrom = sized(g.workerFrom, len(p.States))
+	g.dead = sized(g.dead, len(p.States))
+	g.through = g.through.emptied(len(p.States))
+	g.unreached = g.unreached.emptied(len(p.States))
+	g.free = g.free.emptied(len(p.States))
+	for _, w := range p.open {
+		if !p.hasBound(w, p.load[w]-1) {
+			g.through.add(w)
+		}
+	}
+	g.findLowest(p)
+}
+
+func (g *graph) findLowest(p *Planner) {
+	g.lowest, g.lows = math.MaxInt32, 0
+	g.low = g.low.emptied(len(p.States))
+	for _, w := range p.open {
+		if !p.hasBound(w, p.load[w]) {
+			g.lowest = min(g.lowest, p.load[w])
+		}
+	}
+	for _, w := range p.open {
+		if p.load[w] == g.lowest && !p.hasBound(w, p.load[w]) {
+			g.low.add(w)
+			g.lows++
+		}
+	}
+}
+
+// changed notes that the load of w is another.
+func (g *graph) changed(p *Planner, w int32) {
+	if p.hasBound(w, p.load[w]-1) {
+		g.through.remove(w)
+	} else {
+		g.through.add(w)
+	}
+	isLow := p.load[w] == g.lowest && !p.hasBound(w, p.load[w])
+	switch {
+	case isLow == g.low.has(w):
+	case isLow:
+		g.low.add(w)
+		g.lows++
+	default:
+		g.low.remove(w)
+		g.lows--
+		if g.lows == 0 {
+			g.findLowest(p)
+		}
+	}
+}
+
+func (g *graph) begin() {
+	g.round++
+	if g.round == 0 { // wrapped around
+		clear(g.tasks)
+		g.round = 1
+	}
+	g.reached, g.queue = g.reached[:0], g.queue[:0]
+	copy(g.unreached, g.through)
+}
+
+func (g *graph) task(t, from int32) {
+	if g.tasks[t] != g.round {
+		g.tasks[t] = g.round
+		g.taskFrom[t] = from
+		g.queue = append(g.queue, t)
+	}
+}
+
+func (g *graph) worker(w, from int32) {
+	g.unreached.remove(w)
+	g.workerFrom[w] = from
+	g.reached = append(g.reached, w)
+}
+
+// find reaches workers until it comes to one with the lowest load of all, or has
+// reached all that can be. It returns the first with the least load among those
+// that may have more, if that is no more than most.
+func (g *graph) find(p *Planner, most int32) int32 {
+	for next, opened := 0, 0; ; opened++ {
+		for ; next < len(g.queue); next++ {
+			if w := g.reach(p, g.queue[next]); w != None {
+				return w
+			}
+		}
+		if opened == len(g.reached) {
+			break
+		}
+		g.expand(p, g.reached[opened])
+	}
+	best := None
+	for _, w := range g.reached {
+		if p.load[w] <= most && !p.hasBound(w, p.load[w]) && (best == None || p.load[w] < p.load[best]) {
+			best = w
+		}
+	}
+	return best
+}
+
+// reach reaches the workers that may gain t, and returns one with the lowest
+// load if there is any.
+func (g *graph) reach(p *Planner, t int32) int32 {
+	p.index.free(t, g.unreached, g.free)
+	for i, word := range g.free {
+		if low := word & g.low[i]; low != 0 {
+			w := int32(i*64 + bits.TrailingZeros64(low))
+			g.worker(w, t)
+			return w
+		}
+	}
+	g.free.all(func(w int32) { g.worker(w, t) })
+	return None
+}
+
+// expand meets the tasks that w has: those that it was to start first, since to
+// move them costs nothing.
+func (g *graph) expand(p *Planner, w int32) {
+	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
+		if c := &p.changes[i-1]; c.To != None {
+			g.task(c.Task, w)
+		}
+	}
+	for k, t := range p.Held[w] {
+		if p.flags[p.offset[w]+int32(k)] == kept {
+			g.task(t, w)
+		}
+	}
+}
+
+// apply moves a copy along the path that leads to w.
+func (g *graph) apply(p *Planner, w int32) {
+	for g.workerFrom[w] != None {
+		t := g.workerFrom[w]
+		from := g.taskFrom[t]
+		if from != None {
+			p.release(t, from)
+		}
+		p.acquire(t, w)
+		if from == None {
+			return
+		}
+		w = from
+	}
+}

@@ -1,0 +1,143 @@
+package rebalance
+
+import "slices"
+
+// Who cannot gain a copy of a task, by task: a step that needs this only for some
+// tasks makes an index of those.
+
+// index knows, for some tasks, which open workers cannot gain a copy: those
+// that have one, and those that may not.
+type index struct {
+	tasks numbering
+
+	// Where there are few enough tasks and workers, a bit for each pair.
+	wide  int // words a task; 0: there are none
+	words set // by number
+
+	// Else a list for each task.
+	start   []int32 // by number
+	length  []int32
+	workers []int32
+}
+
+// indexWords bounds the memory of the bits: 32 MiB.
+const indexWords = 1 << 22
+
+// begin starts an index of no task yet.
+func (x *index) begin(tasks int) { x.tasks.set = x.tasks.emptied(tasks) }
+
+// build makes the index of the tasks that were added since begin.
+//
+// One pass over the lists of the open workers.
+func (x *index) build(p *Planner) {
+	x.tasks.number()
+	x.wide = (len(p.States) + 63) / 64
+	if n := x.tasks.count * x.wide; n <= indexWords {
+		x.words = sized(x.words, n)
+	} else {
+		x.wide = 0
+		x.start, x.length = x.start[:0], sized(x.length, x.tasks.count)
+		size := int32(0)
+		x.tasks.all(func(t int32) {
+			x.start = append(x.start, size)
+			size += p.need[t] + 1 // one more while it moves
+			if len(p.Forbidden) > 0 {
+				size += p.barred[t]
+			}
+		})
+		x.workers = sized(x.workers, int(size))
+	}
+	for _, w := range p.open {
+		x.fill(p, w)
+	}
+}
+
+// fill puts in what w cannot gain.
+func (x *index) fill(p *Planner, w int32) {
+	forbidden := p.forbid.row(w)
+	round := uint32(0)
+	if len(forbidden) > 0 {
+		round = p.mark()
+		for _, t := range forbidden {
+			p.marks[t] = round
+		}
+	}
+	flags := p.flags[p.offset[w]:]
+	for k, t := range p.Held[w] {
+		if !x.tasks.has(t) || flags[k] == repeated {
+			continue
+		}
+		if flags[k] == kept {
+			x.put(t, w)
+		}
+		if round != 0 { // to keep what is dropped after all is no gain: never forbidden
+			p.marks[t] = 0
+		}
+	}
+	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
+		if c := &p.changes[i-1]; c.To != None && x.tasks.has(c.Task) {
+			x.put(c.Task, w)
+		}
+	}
+	for _, t := range forbidden {
+		if x.tasks.has(t) && p.marks[t] == round { // not there, and not put in before
+			x.put(t, w)
+			p.marks[t] = 0
+		}
+	}
+}
+
+// row returns the bits of a task.
+func (x *index) row(t int32) set {
+	at := int(x.tasks.of(t)) * x.wide
+	return x.words[at : at+x.wide]
+}
+
+// list returns the workers of a task, where there are no bits.
+func (x *index) list(t int32) []int32 {
+	k := x.tasks.of(t)
+	return x.workers[x.start[k] : x.start[k]+x.length[k]]
+}
+
+// free writes into a set which of some workers can gain a copy of t.
+func (x *index) free(t int32, workers, into set) {
+	if x.wide > 0 {
+		for i, blocked := range x.row(t) {
+			into[i] = workers[i] &^ blocked
+		}
+		return
+	}
+	copy(into, workers)
+	for _, w := range x.list(t) {
+		into.remove(w)
+	}
+}
+
+func (x *index) blocks(t, w int32) bool {
+	if x.wide > 0 {
+		return x.row(t).has(w)
+	}
+	return slices.Contains(x.list(t), w)
+}
+
+func (x *index) put(t, w int32) {
+	if x.wide > 0 {
+		x.row(t).add(w)
+		return
+	}
+	k := x.tasks.of(t)
+	x.workers[x.start[k]+x.length[k]] = w
+	x.length[k]++
+}
+
+func (x *index) take(t, w int32) {
+	if x.wide > 0 {
+		x.row(t).remove(w)
+		return
+	}
+	list := x.list(t)
+	if i := slices.Index(list, w); i >= 0 {
+		list[i] = list[len(list)-1]
+		x.length[x.tasks.of(t)]--
+	}
+}
