@@ -197,19 +197,24 @@ func (r results) writeSeveral(b *strings.Builder) {
 
 func (r results) writeTerms(b *strings.Builder) {
 	x := r.terms
-	fmt.Fprintf(b, "\n## Whole terms\n\n%s, through the public API. Names are strings; a fresh list has no memory in common with the last one.\n\n", x.size)
+	fmt.Fprintf(b, "\n## Whole terms\n\n%s, through the public API. Names are strings; a fresh list has no memory in common with the last one.\n"+
+		"The writes alone are as many calls that do nothing.\n\n", x.size)
 	t := table{{"", "ms"}}
 	t.row("the integer scan", millis(x.scan.median()))
 	t.row("every reported name compared with the last report", millis(x.compare.median()))
 	t.row(fmt.Sprintf("%s calls that do nothing, %d at a time, a deadline each", grouped(x.size.workers), callsAtOnce), millis(x.fanOut.median()))
-	t.row("**a steady term, fresh lists**", millis(x.fresh.median()))
-	t.row("**a steady term, the very same slices**", millis(x.same.median()))
-	t.row("**the term after one worker joined**", millis(x.joined.median()))
-	t.row(fmt.Sprintf("its %d writes, as calls that do nothing", x.joinWrites), millis(x.joinFanOut.median()))
-	t.row("**the term after one worker was lost**", millis(x.lost.median()))
-	t.row(fmt.Sprintf("its %d writes, as calls that do nothing", x.lostWrites), millis(x.lostFanOut.median()))
 	t.row("a steady term of "+x.small.String(), millis(x.smallFresh.median()))
 	t.row("a steady term of "+x.old.String(), millis(x.oldFresh.median()))
+	b.WriteString(t.layout(true) + "\n")
+	t = table{{"ms", "steady", "one joined", "its writes alone", "one lost", "its writes alone"}}
+	for _, s := range []struct {
+		lists string
+		sequence
+	}{{"fresh lists", x.fresh}, {"the very same slices", x.same}} {
+		t.row(s.lists, millis(s.steady.median()),
+			millis(s.joined.median()), fmt.Sprintf("%s (%d)", millis(s.joinCalls.median()), s.joinWrites),
+			millis(s.lost.median()), fmt.Sprintf("%s (%d)", millis(s.lostCalls.median()), s.lostWrites))
+	}
 	b.WriteString(t.layout(true))
 }
 

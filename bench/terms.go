@@ -11,14 +11,18 @@ import (
 
 // terms are the times of whole terms and of their floor.
 type terms struct {
-	size                   size
-	scan, compare, fanOut  samples
-	fresh, same            samples // steady
-	joined, lost           samples
+	size                  size
+	scan, compare, fanOut samples
+	fresh, same           sequence // by how the lists come
+	small, old            size
+	smallFresh, oldFresh  samples // steady, at other sizes
+}
+
+// sequence is what one leader goes through.
+type sequence struct {
+	steady, joined, lost   samples
 	joinWrites, lostWrites int
-	joinFanOut, lostFanOut samples // as many calls as there were writes
-	small, old             size
-	smallFresh, oldFresh   samples // steady, at other sizes
+	joinCalls, lostCalls   samples // as many calls that do nothing as there were writes
 }
 
 // leader is an orchestrator and its cluster.
@@ -43,9 +47,10 @@ func (l leader) steady(ctx context.Context, name string) entrant {
 }
 
 // eventful measures a term after something has happened, and then has the
-// workers do what they were told. It leaves the number of writes in writes.
-func (l leader) eventful(ctx context.Context, name string, happens func() error, writes *int) entrant {
-	return entrant{
+// workers do what they were told; and after it as many calls as there were
+// writes, whose number it leaves in writes.
+func (l leader) eventful(ctx context.Context, name string, happens func() error, writes *int) []entrant {
+	term := entrant{
 		name:   name,
 		before: happens,
 		run:    func() error { return l.NextTerm(ctx) },
@@ -60,6 +65,28 @@ func (l leader) eventful(ctx context.Context, name string, happens func() error,
 			return quietTerm(ctx, l.Orchestrator)
 		},
 	}
+	return []entrant{term, {name: "its writes alone", run: func() error { return fanOut(*writes) }}}
+}
+
+// guest is a worker that joins and is lost again.
+const guest = "guest"
+
+// sequence measures a steady term, one after a worker has joined, and one after
+// it was lost. It has as many entrants as into has places for their times.
+func (l leader) sequence(ctx context.Context, lists string, s *sequence) (entrants []entrant, into []*samples) {
+	joins := func() error {
+		l.cluster.join(guest)
+		return l.AddWorker(guest)
+	}
+	leaves := func() error {
+		l.RemoveWorker(guest)
+		delete(l.cluster.hands, guest)
+		return nil
+	}
+	entrants = append(entrants, l.steady(ctx, "steady term, "+lists))
+	entrants = append(entrants, l.eventful(ctx, "term after one joined, "+lists, joins, &s.joinWrites)...)
+	entrants = append(entrants, l.eventful(ctx, "term after one was lost, "+lists, leaves, &s.lostWrites)...)
+	return entrants, []*samples{&s.steady, &s.joined, &s.joinCalls, &s.lost, &s.lostCalls}
 }
 
 // measureTerms measures terms of size s, and steady ones of two other sizes.
@@ -84,36 +111,27 @@ func measureTerms(ctx context.Context, cfg config, s, small, old size) (terms, e
 		return t, err
 	}
 	a, b := same.cluster.copies(0), same.cluster.copies(1)
-	const guest = "guest"
-	joins := func() error {
-		fresh.cluster.join(guest)
-		return fresh.AddWorker(guest)
-	}
-	leaves := func() error {
-		fresh.RemoveWorker(guest)
-		delete(fresh.cluster.hands, guest)
-		return nil
-	}
-	times, err := race(cfg.termRounds, []entrant{
+	entrants := []entrant{
 		{name: "scan", run: newScan(f).run},
 		{name: "comparison", run: func() error { return compare(a, b) }},
 		{name: "fan-out", run: func() error { return fanOut(s.workers) }},
-		fresh.steady(ctx, "steady term, fresh lists"),
-		same.steady(ctx, "steady term, same lists"),
-		fresh.eventful(ctx, "term after one joined", joins, &t.joinWrites),
-		{name: "its writes alone", run: func() error { return fanOut(t.joinWrites) }},
-		fresh.eventful(ctx, "term after one was lost", leaves, &t.lostWrites),
-		{name: "its writes alone", run: func() error { return fanOut(t.lostWrites) }},
 		smaller.steady(ctx, "steady term of "+small.String()),
 		oldest.steady(ctx, "steady term of "+old.String()),
-	})
+	}
+	into := []*samples{&t.scan, &t.compare, &t.fanOut, &t.smallFresh, &t.oldFresh}
+	for _, l := range []struct {
+		leader
+		lists string
+		times *sequence
+	}{{fresh, "fresh lists", &t.fresh}, {same, "same lists", &t.same}} {
+		more, places := l.sequence(ctx, l.lists, l.times)
+		entrants, into = append(entrants, more...), append(into, places...)
+	}
+	times, err := race(cfg.termRounds, entrants)
 	if err != nil {
 		return t, err
 	}
-	for i, to := range []*samples{
-		&t.scan, &t.compare, &t.fanOut, &t.fresh, &t.same,
-		&t.joined, &t.joinFanOut, &t.lost, &t.lostFanOut, &t.smallFresh, &t.oldFresh,
-	} {
+	for i, to := range into {
 		*to = times[i]
 	}
 	return t, nil
