@@ -34,8 +34,9 @@ type line[W, T comparable] struct {
 	deadline time.Time // of the call in flight
 	// late is an answer to List that came after its term had gone on.
 	late *lateAnswer[T]
-	// missed says that a call of List failed after its term had gone on.
-	missed bool
+	// missed is the serial of the worker that was asked where a call of List failed
+	// after its term had gone on, and else 0.
+	missed uint64
 }
 
 type lateAnswer[T comparable] struct {

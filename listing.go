@@ -227,14 +227,16 @@ func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
 	switch {
 	case !l.closed:
 		a.missed = a.err != nil
-		ln.missed = ln.missed && a.missed
+		if !a.missed {
+			ln.missed = 0
+		}
 		l.answers[i] = a
 		if l.workers[i].patience {
 			l.pending--
 		}
 	case l.dry: // it fences nobody
 	case a.err != nil:
-		ln.missed, lines.tardy = true, true
+		ln.missed, lines.tardy = l.workers[i].serial, true
 	default:
 		// The worker is fenced at this term, and gets no write before the next
 		// one: what it said will still be true then.
@@ -280,8 +282,8 @@ func (o *Orchestrator[W, T]) late(workers []*worker[W, T], take bool) []*lateAns
 			late[i] = l
 		}
 		if take {
-			w.missed = w.missed || w.line.missed
-			w.line.late, w.line.missed = nil, false
+			w.missed = w.missed || w.line.missed == w.serial
+			w.line.late, w.line.missed = nil, 0
 		}
 	}
 	return late
