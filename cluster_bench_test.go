@@ -245,5 +245,20 @@ func (s samples) median() float64 {
 	return float64(slices.Sorted(slices.Values(s))[len(s)/2])
 }
 
+// over returns the median of the ratios, round by round: other programs disturb
+// whole rounds rather than one side of them.
+func (s samples) over(others ...samples) float64 {
+	ratios := make([]float64, len(s))
+	for i := range s {
+		floor := time.Duration(0)
+		for _, other := range others {
+			floor += other[i]
+		}
+		ratios[i] = float64(s[i]) / float64(floor)
+	}
+	slices.Sort(ratios)
+	return ratios[len(ratios)/2]
+}
+
 // report reports the median in milliseconds.
 func (s samples) report(b *testing.B, unit string) { b.ReportMetric(s.median()/1e6, unit+"-ms") }
