@@ -137,6 +137,9 @@ func (f fleet) scattered(pairs int) fleet {
 		w := random.IntN(len(held))
 		held[w] = append(held[w], int32(random.IntN(len(f.want))))
 	}
+	for w := range held {
+		held[w] = slices.Clone(held[w]) // one after the other in memory, as those of an even fleet
+	}
 	return fleet{f.want, held}
 }
 

@@ -8,7 +8,8 @@ import (
 
 // hardCase is one, with what a throw-away prototype of the same algorithm took
 // for it when the algorithm was chosen, in multiples of its scan of a million
-// pairs.
+// pairs: that took it 8 to 10 ms, and the cases 15 to 20, 140 to 220 and 40 to
+// 46 ms; the multiples are the larger one of best by best and worst by worst.
 type hardCase struct {
 	name      string
 	prototype float64
