@@ -29,6 +29,8 @@ type leader struct {
 
 	// What follows is guarded by w.mu.
 
+	ended    time.Time // when its context was
+	cause    error
 	gone     bool // it has stopped, for good
 	paused   bool // it has stopped, to go on by hand
 	crashed  bool // nothing that it calls reaches anyone
@@ -44,6 +46,7 @@ type leader struct {
 	reviewed uint64
 	mind     mind
 	hidden   map[writeKey]spells // what workers have lied about
+	invented map[writeKey]bool   // what they have made up
 	lost     map[string]spells   // workers that were given up
 	starts   map[startKey]start
 }
@@ -56,8 +59,11 @@ type spell struct {
 }
 
 // covers says whether it was so at a moment.
-func (s spell) covers(at time.Time) bool {
-	return !s.since.IsZero() && !s.since.After(at) && (s.heard.IsZero() || s.heard.After(at))
+func (s spell) covers(at time.Time) bool { return s.meets(at, at) }
+
+// meets says whether it was so at any moment from one time to another.
+func (s spell) meets(from, to time.Time) bool {
+	return !s.since.IsZero() && !s.since.After(to) && (s.heard.IsZero() || s.heard.After(from))
 }
 
 // start is what a leader had in mind when it started a task on a worker.
@@ -65,14 +71,15 @@ type start struct {
 	want  int // instances
 	moved int // where it moves one of these, how many copies there were before
 	from  string
+	sent  time.Time
 	first bool // it comes before the stop
 }
 
 // spells are those of one kind, in the order of time.
 type spells []spell
 
-func (s spells) covers(at time.Time) bool {
-	return slices.ContainsFunc(s, func(one spell) bool { return one.covers(at) })
+func (s spells) meet(from, to time.Time) bool {
+	return slices.ContainsFunc(s, func(one spell) bool { return one.meets(from, to) })
 }
 
 // end ends those that last, and of which it is so.
@@ -230,7 +237,7 @@ func (w *world) elect() *leader {
 		w: w, number: len(w.leaders) + 1, epoch: w.epoch,
 		done:  make(chan struct{}),
 		heard: time.Now(), flights: make(map[string]*flight),
-		hidden: make(map[writeKey]spells), lost: make(map[string]spells),
+		hidden: make(map[writeKey]spells), invented: make(map[writeKey]bool), lost: make(map[string]spells),
 		starts: make(map[startKey]start), sessions: make(map[string]int),
 	}
 	l.mind.seats = make(map[string]*seat)
@@ -341,7 +348,7 @@ func (l *leader) loop(ctx context.Context) {
 // end stops a leader for good, with the cause given.
 func (l *leader) end(cause error) {
 	l.retired = true
-	l.cancel(cause)
+	l.stop(cause)
 }
 
 // pause has it run no further term by itself.
@@ -349,7 +356,17 @@ func (l *leader) pause() {
 	l.w.mu.Lock()
 	l.paused = true
 	l.w.mu.Unlock()
-	l.cancel(errPaused)
+	l.stop(errPaused)
+}
+
+// stop ends its context.
+func (l *leader) stop(cause error) {
+	l.w.mu.Lock()
+	if l.cause == nil {
+		l.ended, l.cause = time.Now(), cause
+	}
+	l.w.mu.Unlock()
+	l.cancel(cause)
 }
 
 var errPaused = errors.New("from now on it runs terms by hand")

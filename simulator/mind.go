@@ -37,6 +37,9 @@ type seat struct {
 	told map[string]bool // its last answer, and what was acknowledged since
 	may  map[string]bool // what it may run
 	late *call           // an answer that the next term will take in
+	// blurred says that a write was answered when nobody waited any more: the
+	// leader may know less than it was told.
+	blurred bool
 }
 
 // begin takes over who is a member, and the answers that came after their term
@@ -67,12 +70,13 @@ func (s *seat) hear(c *call) {
 	for _, task := range c.tasks {
 		s.told[task] = true
 	}
-	s.may = maps.Clone(s.told)
+	s.may, s.blurred = maps.Clone(s.told), false
 }
 
 // acknowledge takes in the answer to a write. inTime says that its term waited
 // for it.
 func (s *seat) acknowledge(c *call, inTime bool) {
+	s.blurred = s.blurred || !inTime
 	switch {
 	case c.err == nil && c.op == orchestrator.OpAdd:
 		s.may[c.task] = true

@@ -25,7 +25,7 @@ const (
 	// SurplusAgain: a worker that has crashed runs again what it ran, and there
 	// were too many already.
 	SurplusAgain Cause = "surplus again"
-	// LiedTo: a worker left the task out of its List.
+	// LiedTo: a worker left the task out of its List, or put it in.
 	LiedTo Cause = "lie in List"
 )
 

@@ -25,7 +25,7 @@ func (l *leader) review(stats orchestrator.TermStats) {
 		w: w, l: l, stats: stats, began: stats.Start, listed: stats.Start.Add(stats.Listing), ended: time.Now(),
 		view: l.viewAt(stats.Start), plan: l.o.LastPlan(), events: l.events(),
 		reported: make(map[string]int), answering: make(map[string]int),
-		stopped: make(map[writeKey]bool), refused: make(map[string]bool),
+		stopped: make(map[writeKey]bool),
 	}
 	r.note()
 	r.run()
@@ -101,9 +101,10 @@ type review struct {
 	events               []event
 	begun, judged        bool
 	unheard              *seat
-	reported, answering  map[string]int // copies when the plan was made
+	reported, answering  map[string]int  // copies when the plan was made
+	moving               map[string]bool // tasks with a write that was sent in time
+	deposed              *call           // which was told of a higher epoch
 	stopped              map[writeKey]bool
-	refused              map[string]bool
 }
 
 // writeKey is a task and a worker.
@@ -144,6 +145,9 @@ func (r *review) run() {
 	r.judge()
 	r.compare()
 	r.checkStops()
+	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
+		r.fail(Deposed, "%s has told of a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))
+	}
 }
 
 // note writes down how the term went.
@@ -182,14 +186,17 @@ func (r *review) take(e event) {
 	own := c.term.Number == r.stats.Term.Number
 	switch {
 	case !e.back && c.op == orchestrator.OpAdd:
+		r.checkSent(c)
 		r.checkStart(c, s)
 		s.may[c.task] = true
 	case !e.back && c.op == orchestrator.OpRemove:
+		r.checkSent(c)
 		r.checkStop(c)
 	case !e.back:
 	case c.op != orchestrator.OpList:
 		c.heard = true
-		inTime := own && c.returned.Sub(c.sent) <= r.w.Timeout
+		inTime := own && !c.returned.After(c.deadline)
+		r.hearDeposed(c, inTime)
 		s.acknowledge(c, inTime)
 		if inTime && c.err == nil && c.op == orchestrator.OpRemove {
 			r.stopped[writeKey{c.task, c.worker}] = true
@@ -197,6 +204,7 @@ func (r *review) take(e event) {
 	case c.err != nil:
 		c.heard = true
 		s.missed = true
+		r.hearDeposed(c, own && !e.at.After(r.listed))
 	case own && r.inTime(c):
 		s.hear(c)
 	default: // for the next term
@@ -259,6 +267,7 @@ func (r *review) judge() {
 		r.know(s)
 	}
 	r.unheard = mind.unheard()
+	r.checkWaiting()
 	for _, s := range mind.seats {
 		for task := range s.may {
 			if s.state != orchestrator.Lost {
@@ -312,6 +321,30 @@ func (r *review) giveUp() {
 	}
 }
 
+// hearDeposed takes in that a worker knows a higher epoch.
+func (r *review) hearDeposed(c *call, inTime bool) {
+	if inTime && r.deposed == nil && errors.Is(c.err, orchestrator.ErrDeposed) {
+		r.deposed = c
+	}
+}
+
+// checkSent checks that a write was not sent too late.
+func (r *review) checkSent(c *call) {
+	if d := r.deposed; d != nil && (d.op == orchestrator.OpList || d.returned.Before(c.sent)) {
+		r.fail(Deposed, "%v %s %s was sent after %s had told of a higher epoch", c.op, c.task, c.worker, d.worker)
+	}
+	ended := r.l.cause != nil && r.began.Before(r.l.ended) && r.l.ended.Before(c.sent)
+	switch begun := r.moving[c.task]; {
+	case !ended:
+		if r.moving == nil {
+			r.moving = make(map[string]bool)
+		}
+		r.moving[c.task] = true
+	case errors.Is(r.l.cause, orchestrator.ErrDeposed), !begun:
+		r.fail(Cancelled, "%v %s %s was sent %v after its context had ended: %v", c.op, c.task, c.worker, c.sent.Sub(r.l.ended), r.l.cause)
+	}
+}
+
 // checkStart holds a start that is sent against what others may run.
 func (r *review) checkStart(c *call, s *seat) {
 	mind := &r.l.mind
@@ -333,7 +366,7 @@ func (r *review) checkStart(c *call, s *seat) {
 	if r.unheard != nil && r.reported[c.task] < limit {
 		limit, why = r.reported[c.task], "reported, and "+r.unheard.name+" was never heard"
 	}
-	by := start{want: task.Instances}
+	by := start{want: task.Instances, sent: c.sent}
 	if change.Kind.Op == orchestrator.Move {
 		// Where there are too many, or one more on a silent worker, those that
 		// answer may move all the same: that makes them no more.
@@ -397,6 +430,31 @@ func (r *review) checkStop(c *call) {
 		}
 	}
 	r.fail(Planned, "%s was stopped on %s, and the plan has no such change", c.task, c.worker)
+}
+
+// checkWaiting holds what the plan says of silent workers against what they may
+// run: each of them that is expected has to be named.
+func (r *review) checkWaiting() {
+	if r.cut() {
+		return
+	}
+	held := make(map[writeKey]bool)
+	for _, w := range r.plan.Waiting {
+		if w.Reason == orchestrator.ReasonHeld {
+			held[writeKey{w.Task, w.Worker}] = true
+		}
+	}
+	for _, name := range r.l.mind.names() {
+		s := r.l.mind.seats[name]
+		if s.state != orchestrator.Silent || s.blurred {
+			continue
+		}
+		for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
+			if key := (writeKey{task, name}); held[key] != s.may[task] {
+				r.fail(Held, "%s is silent, and may run %s: %v; the plan has it as held: %v", name, task, s.may[task], held[key])
+			}
+		}
+	}
 }
 
 // checkStops counts the stops that are no part of a move: those must leave

@@ -101,7 +101,11 @@ func (w *world) lie(m *member, term orchestrator.Term, truth []string) (told []s
 		}
 	}
 	if d.chance(0.3) {
-		told = append(told, fmt.Sprint("t", d.oneTo(max(w.Tasks, 1))))
+		invented := fmt.Sprint("t", d.oneTo(max(w.Tasks, 1)))
+		told = append(told, invented)
+		if l != nil {
+			l.invented[writeKey{invented, m.name}] = true
+		}
 	}
 	if d.chance(0.1) {
 		told = append(told, "nonsense")

@@ -80,9 +80,11 @@ func story(t *testing.T, seed uint64) string {
 // What once failed, and what it was about.
 func TestSimulate_Regressions(t *testing.T) {
 	for _, seed := range []uint64{
-		7131, // a failed call to a removed worker, and its successor of the same name
-		2517, // a worker that has rejoined before its leader heard that it had left
-		3481, // a leader that starts what another one, whose term goes on, has given up
+		7131,  // a failed call to a removed worker, and its successor of the same name
+		2517,  // a worker that has rejoined before its leader heard that it had left
+		3481,  // a leader that starts what another one, whose term goes on, has given up
+		22286, // a worker that comes back with what was started first elsewhere
+		27872, // a move of what was never there
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

@@ -241,13 +241,17 @@ func (w *world) judgeOverlaps() {
 func (w *world) explain(o *overlap) {
 	cause := Cause("")
 	left := len(o.runs)
+	last := o.runs[len(o.runs)-1]
 	for _, r := range o.runs {
-		if c := w.unknown(r, o.at); c != "" {
+		c := w.unknown(r, o.since(), o.at)
+		if c == "" && r != last && r.start().first && r.began.After(o.since()) {
+			c = StartFirst // the stop that is to follow has not, or not yet
+		}
+		if c != "" {
 			left--
 			cause = c
 		}
 	}
-	last := o.runs[len(o.runs)-1]
 	by := last.start()
 	want := max(o.want, by.want)
 	if o.again { // nobody chose this moment
@@ -265,6 +269,8 @@ func (w *world) explain(o *overlap) {
 		cause = MovedSurplus
 	case by.first:
 		cause = StartFirst
+	case by.from != "" && last.leader.invented[writeKey{o.task, by.from}]:
+		cause = LiedTo // it has moved what was never there
 	default:
 		names := make([]string, len(o.runs))
 		for i, r := range o.runs {
@@ -277,16 +283,27 @@ func (w *world) explain(o *overlap) {
 	w.report.Overlaps[cause]++
 }
 
+// since is when it was decided that the task is to run where it started: a start
+// may land late, and a worker that has crashed comes back when it likes. What
+// leaders have taken for lost since then they had reason to replace.
+func (o *overlap) since() time.Time {
+	last := o.runs[len(o.runs)-1]
+	if o.again {
+		return last.worker.crashed
+	}
+	return last.start().sent
+}
+
 // afresh says whether a leader has started a task elsewhere, since the worker
 // crashed that runs it again now, and was to know better.
 func (w *world) afresh(o *overlap) bool {
 	again := o.runs[len(o.runs)-1]
-	if w.unknown(again, o.at) != "" {
+	if w.unknown(again, o.since(), o.at) != "" {
 		return false
 	}
 	for _, r := range o.runs[:len(o.runs)-1] {
 		s := r.start()
-		if r.leader != nil && r.began.After(again.worker.crashed) && s.moved == 0 && !s.first && w.unknown(r, o.at) == "" {
+		if r.leader != nil && r.began.After(again.worker.crashed) && s.moved == 0 && !s.first && w.unknown(r, o.since(), o.at) == "" {
 			return true
 		}
 	}
@@ -294,20 +311,20 @@ func (w *world) afresh(o *overlap) bool {
 }
 
 // unknown says why leaders may not have known of a run. mu is held.
-func (w *world) unknown(r *run, at time.Time) Cause {
+func (w *world) unknown(r *run, from, to time.Time) Cause {
 	for _, l := range w.leaders {
-		if l.hidden[writeKey{r.task, r.worker.name}].covers(at) {
+		if l.hidden[writeKey{r.task, r.worker.name}].meet(from, to) {
 			return LiedTo
 		}
 	}
 	if w.Membership == Leases {
 		return ""
 	}
-	if r.stray.covers(at) {
+	if r.stray.meets(from, to) {
 		return UnfencedLost
 	}
 	for _, l := range w.leaders {
-		if l.lost[r.worker.name].covers(at) {
+		if l.lost[r.worker.name].meet(from, to) {
 			return UnfencedLost
 		}
 	}

@@ -38,6 +38,9 @@ const (
 	Bounded Invariant = "bounded"
 	// Deposed: a leader that is told of a higher epoch ends its term at once.
 	Deposed Invariant = "deposed"
+	// Cancelled: a leader whose context has ended begins nothing any more, and
+	// writes nothing at all where it had not begun to, or is deposed.
+	Cancelled Invariant = "cancelled"
 	// Converged: once nothing fails any more, everything wanted runs, evenly,
 	// and nothing changes any more.
 	Converged Invariant = "converged"
