@@ -27,6 +27,10 @@ func Run(t *testing.T, seed uint64, s Settings) (report *Report, err error) {
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
+	// A goroutine that spins in the bubble stops its time, and no timeout in it
+	// ever comes.
+	slow := time.AfterFunc(time.Minute, func() { t.Logf("seed %d has taken a minute of real time: does something spin?", seed) })
+	defer slow.Stop()
 	defer func() {
 		// What synctest says where goroutines are left that nothing wakes.
 		if v := recover(); v != nil {

@@ -265,7 +265,7 @@ func (w *world) explain(o *overlap) {
 	case left <= want:
 	case o.again && !w.afresh(o):
 		cause = SurplusAgain
-	case left <= by.moved, by.from != "" && left <= o.stops[by.from].among:
+	case left <= by.moved, by.from != "" && left-o.backSince(o.stops[by.from].at) <= o.stops[by.from].among:
 		cause = MovedSurplus
 	case by.first:
 		cause = StartFirst
@@ -281,6 +281,17 @@ func (w *world) explain(o *overlap) {
 		return
 	}
 	w.report.Overlaps[cause]++
+}
+
+// backSince counts the runs that workers have begun by themselves since then.
+func (o *overlap) backSince(at time.Time) int {
+	n := 0
+	for _, r := range o.runs {
+		if r.leader == nil && r.began.After(at) {
+			n++
+		}
+	}
+	return n
 }
 
 // since is when it was decided that the task is to run where it started: a start
