@@ -232,7 +232,9 @@ func (c change) String() string {
 
 // elect makes a new leader, which loads everything before its first term.
 func (w *world) elect() *leader {
+	w.mu.Lock()
 	w.epoch += 1 + throw(w.seed, "epoch", w.epoch).state%3
+	w.mu.Unlock()
 	l := &leader{
 		w: w, number: len(w.leaders) + 1, epoch: w.epoch,
 		done:  make(chan struct{}),

@@ -63,10 +63,12 @@ func (w *world) leases() bool { return w.Membership != Grace }
 // start starts a worker's process, which learns the current epoch first.
 func (w *world) start(m *member) {
 	w.cluster.Start(m.name)
+	w.mu.Lock()
 	known := orchestrator.Term{Epoch: w.epoch}
 	if w.knowing {
 		known.Number = w.number
 	}
+	w.mu.Unlock()
 	w.cluster.Worker(m.name).Fence(known)
 	w.mu.Lock()
 	defer w.mu.Unlock()
