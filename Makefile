@@ -29,6 +29,9 @@ bench: ## measure beside others and the floor, and write BENCHMARKS.md
 simulate: ## run SCHEDULES seeds of the simulator (100000)
 	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES)
 
+defects: ## build the library with each deliberate defect, and have the simulator find it
+	.ci/run defects
+
 cover: ## print what the tests cover, function by function
 	go test -coverpkg=work -coverprofile=cover.out work
 	go tool cover -func=cover.out
@@ -36,4 +39,4 @@ cover: ## print what the tests cover, function by function
 verify: ## everything that CI runs
 	.ci/run
 
-.PHONY: help test race lint fuzz prove bench simulate cover verify
+.PHONY: help test race lint fuzz prove bench simulate defects cover verify
