@@ -154,6 +154,8 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	p.trim()
 	p.relieve()
 	p.bound()
+	p.changes = slices.Grow(p.changes, p.plan.LowerBound) // to append what it takes moves everything, again and again
+	p.adds = slices.Grow(p.adds, p.plan.LowerBound)
 	if p.Bounds == nil {
 		p.place()
 		p.shed()

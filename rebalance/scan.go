@@ -1,5 +1,7 @@
 package rebalance
 
+import "slices"
+
 // Step 1: what there is, what is missing and what is too much.
 
 // scan counts the copies of each task, and the load of each worker. One pass
@@ -140,9 +142,11 @@ func (p *Planner) stopUnexpected() {
 // open workers. O(tasks), unless the scan saw that there is neither.
 func (p *Planner) gaps() {
 	p.pending, p.missing = p.pending[:0], 0
-	if !p.isOver && p.running() == p.wanted {
+	lack := p.wanted - p.running() // beyond what is too much of others
+	if !p.isOver && lack == 0 {
 		return
 	}
+	p.pending = slices.Grow(p.pending, min(max(lack, 0), len(p.tasks)))
 	p.overs.reset(len(p.Want))
 	p.isOver = false
 	for t, s := range p.tasks {
