@@ -123,19 +123,55 @@ func (f *fleet[W, T]) part(seats []seat[W]) (gone []*worker[W, T]) {
 			stay = append(stay, w)
 			continue
 		}
+		legacy := w.sinceAnswer()
 		f.lose(w)
+		w.maybe = legacy
 		gone = append(gone, w)
 	}
 	f.workers = stay
 	return gone
 }
 
-// join takes over who is a member, once those were parted with who are not.
-func (f *fleet[W, T]) join(seats []seat[W], now time.Time, lineOf func(W) *line[W, T]) {
+// sinceAnswer returns the starts sent to w since its last answer that may have
+// happened, and were not followed by an acknowledged stop.
+func (w *worker[W, T]) sinceAnswer() (starts []int32) {
+	started := make(map[int32]bool, len(w.ackedIDs))
+	for i, id := range w.ackedIDs {
+		started[id] = w.acked[i].Op == OpAdd
+	}
+	for _, id := range w.ackedIDs {
+		if started[id] {
+			starts = append(starts, id)
+			started[id] = false
+		}
+	}
+	return append(starts, w.maybe...) // an acknowledged stop has taken its task out of these
+}
+
+// join takes over who is a member, once those were parted with who are gone.
+//
+// Who comes in the place of one of the same name may hold what was started there
+// last:
+//
+//  1. A term has begun, and asks w1.
+//  2. w1 is removed, since its process is gone, and added again, for a new one.
+//  3. The term goes on, and starts a task on w1: the new process gets it.
+//  4. The next term sees the removal. To forget the start with the w1 of step 1,
+//     and then to hear nothing of the other, would start the task elsewhere too.
+func (f *fleet[W, T]) join(seats []seat[W], gone []*worker[W, T], now time.Time, lineOf func(W) *line[W, T]) {
+	legacy := make(map[W][]int32, len(gone))
+	for _, w := range gone {
+		legacy[w.name] = w.maybe
+	}
 	for i, s := range seats {
 		if i == len(f.workers) {
+			ln := lineOf(s.name)
+			maybe, ok := legacy[s.name]
+			if !ok {
+				maybe = ln.legacy
+			}
 			f.workers = append(f.workers, &worker[W, T]{
-				name: s.name, serial: s.serial, line: lineOf(s.name),
+				name: s.name, serial: s.serial, line: ln, maybe: slices.Clone(maybe),
 				founder: !f.started, since: now, patience: true,
 			})
 		}

@@ -32,6 +32,9 @@ type line[W, T comparable] struct {
 	gone     bool // its worker was removed
 	busy     bool
 	deadline time.Time // of the call in flight
+	// legacy holds, while the worker is gone and a call to it in flight, the starts
+	// that may have happened since its last answer, or may yet.
+	legacy []int32
 	// late is an answer to List that came after its term had gone on.
 	late *lateAnswer[T]
 	// missed is the serial of the worker that was asked where a call of List failed
@@ -69,19 +72,32 @@ func (l *lines[W, T]) of(name W) *line[W, T] {
 
 // forget drops the lines to workers that were removed; those with a call in
 // flight when it has ended, for which a new worker of that name has to wait.
-func (l *lines[W, T]) forget(names []W) {
+func (l *lines[W, T]) forget(gone []*worker[W, T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, name := range names {
-		ln := l.byName[name]
+	for _, w := range gone {
+		ln := l.byName[w.name]
 		if ln == nil {
 			continue
 		}
-		ln.gone = true
+		ln.gone, ln.legacy = true, w.maybe
 		if !ln.busy {
-			delete(l.byName, name)
+			delete(l.byName, w.name)
 		}
 	}
+}
+
+// legacies returns the numbers of all tasks in a legacy.
+func (l *lines[W, T]) legacies() (tasks []int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inFlight == 0 {
+		return nil
+	}
+	for _, ln := range l.byName {
+		tasks = append(tasks, ln.legacy...)
+	}
+	return tasks
 }
 
 // take marks the line busy until the call's deadline at least. l.mu is held.

@@ -166,7 +166,7 @@ func (t *term[W, T]) begin() {
 		if !t.dry {
 			o.forget(gone) // before a new worker of the same name joins
 		}
-		f.join(seats, t.stats.Start, o.lines.of)
+		f.join(seats, gone, t.stats.Start, o.lines.of)
 	}
 	for i, late := range o.late(f.workers, !t.dry) {
 		// One that was overtaken by an answer in time says nothing any more.
@@ -178,13 +178,11 @@ func (t *term[W, T]) begin() {
 
 // forget drops what is known of workers that were removed.
 func (o *Orchestrator[W, T]) forget(gone []*worker[W, T]) {
-	names := make([]W, len(gone))
 	serials := make(map[uint64]bool, len(gone))
-	for i, w := range gone {
-		names[i] = w.name
+	for _, w := range gone {
 		serials[w.serial] = true
 	}
-	o.lines.forget(names)
+	o.lines.forget(gone)
 	o.book.ForgetWorkers(func(worker uint64) bool { return serials[worker] })
 }
 
@@ -336,6 +334,7 @@ func (t *term[W, T]) end() {
 		fleets = append(fleets, t.fleet)
 		o.lines.forget(t.strangers())
 	}
+	legacies := o.lines.legacies()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	freed := o.tasks.sweep(func(mark func(int32)) {
@@ -344,6 +343,9 @@ func (t *term[W, T]) end() {
 		}
 		t.decision.mark(mark)
 		o.book.Tasks(mark)
+		for _, task := range legacies {
+			mark(task)
+		}
 	})
 	for _, f := range fleets {
 		for _, id := range freed {
@@ -355,17 +357,17 @@ func (t *term[W, T]) end() {
 }
 
 // strangers returns the workers that only this Plan knows.
-func (t *term[W, T]) strangers() (names []W) {
+func (t *term[W, T]) strangers() (strangers []*worker[W, T]) {
 	known := make(map[W]bool, len(t.o.fleet.workers))
 	for _, w := range t.o.fleet.workers {
 		known[w.name] = true
 	}
 	for _, w := range t.fleet.workers {
 		if !known[w.name] {
-			names = append(names, w.name)
+			strangers = append(strangers, w)
 		}
 	}
-	return names
+	return strangers
 }
 
 // outcomeOf says what came of change i.

@@ -19,7 +19,8 @@ const massLossHold = 5 * time.Minute
 // mind is what a leader knows.
 type mind struct {
 	seats     map[string]*seat
-	started   bool // there was a term with workers
+	former    map[string]bool // names that had a seat before
+	started   bool            // there was a term with workers
 	massSince time.Time
 }
 
@@ -36,9 +37,11 @@ type seat struct {
 
 	told map[string]bool // its last answer, and what was acknowledged since
 	may  map[string]bool // what it may run
+	sent map[string]bool // what of that was sent since its last answer
 	late *call           // an answer that the next term will take in
-	// blurred says that a write was answered when nobody waited any more: the
-	// leader may know less than it was told.
+	// blurred says that a write was answered when nobody waited any more, so that
+	// the leader may know less than it was told; or that the seat is not the first
+	// of its name, and a call to an earlier one may still be under way.
 	blurred bool
 }
 
@@ -49,7 +52,8 @@ func (m *mind) begin(v view, at time.Time) {
 	for _, p := range v.seats {
 		s := m.seats[p.name]
 		if s == nil || s.serial != p.serial {
-			s = &seat{founder: !m.started, since: at, told: make(map[string]bool), may: make(map[string]bool)}
+			s = m.succeed(s, at)
+			s.blurred = m.former[p.name]
 		}
 		s.place = p
 		seats[p.name] = s
@@ -58,8 +62,27 @@ func (m *mind) begin(v view, at time.Time) {
 		}
 		s.late = nil
 	}
+	for name := range m.seats {
+		if m.former == nil {
+			m.former = make(map[string]bool)
+		}
+		m.former[name] = true
+	}
 	m.seats = seats
 	m.started = m.started || len(seats) > 0
+}
+
+// succeed returns a new seat in the place of an old one, if there was one. What
+// was started there last may be with the new one: it may have been there by then.
+func (m *mind) succeed(old *seat, at time.Time) *seat {
+	s := &seat{
+		founder: !m.started, since: at,
+		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
+	}
+	if old != nil && old.state != orchestrator.Lost {
+		s.may, s.sent = maps.Clone(old.sent), maps.Clone(old.sent)
+	}
+	return s
 }
 
 // hear takes in an answer to List.
@@ -71,6 +94,7 @@ func (s *seat) hear(c *call) {
 		s.told[task] = true
 	}
 	s.may, s.blurred = maps.Clone(s.told), false
+	clear(s.sent)
 }
 
 // acknowledge takes in the answer to a write. inTime says that its term waited
@@ -79,18 +103,27 @@ func (s *seat) acknowledge(c *call, inTime bool) {
 	s.blurred = s.blurred || !inTime
 	switch {
 	case c.err == nil && c.op == orchestrator.OpAdd:
-		s.may[c.task] = true
+		s.start(c.task)
 		if inTime {
 			s.told[c.task] = true
 		}
 	case c.err == nil:
-		delete(s.may, c.task)
+		s.stop(c.task)
 		if inTime {
 			delete(s.told, c.task)
 		}
 	case c.op == orchestrator.OpAdd && certainlyNot(c.err) && !s.told[c.task]:
-		delete(s.may, c.task)
+		s.stop(c.task)
 	}
+}
+
+// start has the seat's worker run a task, perhaps.
+func (s *seat) start(task string) { s.may[task], s.sent[task] = true, true }
+
+// stop has it run a task no more.
+func (s *seat) stop(task string) {
+	delete(s.may, task)
+	delete(s.sent, task)
 }
 
 // certainlyNot says whether an error means that nothing was done: of several

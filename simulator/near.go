@@ -181,7 +181,8 @@ func (l *leader) depart(f *flight, name string) {
 	for name, other := range l.flights {
 		// A call that is stuck has given its slot back, and one to a worker that
 		// was removed since has only its deadline left.
-		if time.Now().Before(other.calls[0].deadline) && l.seen.place(name) != nil {
+		c := other.calls[0]
+		if p := l.seen.place(name); p != nil && p.serial == c.serial && time.Now().Before(c.deadline) {
 			flying++
 		}
 	}

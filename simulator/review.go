@@ -188,7 +188,7 @@ func (r *review) take(e event) {
 	case !e.back && c.op == orchestrator.OpAdd:
 		r.checkSent(c)
 		r.checkStart(c, s)
-		s.may[c.task] = true
+		s.start(c.task)
 	case !e.back && c.op == orchestrator.OpRemove:
 		r.checkSent(c)
 		r.checkStop(c)
