@@ -42,8 +42,15 @@ import (
 // the write's epoch is lower, with [ErrStale] (which wraps [ErrRejected]) where
 // only its number is. Once any term was seen, writes without one are refused
 // with ErrStale too. So a write that was slow can never land after a later
-// term has looked. worker.Worker does this for every transport that hands the
-// term through.
+// term has looked. A Remove that waits for its task to stop when a call of a
+// higher epoch comes fails with ErrDeposed: the stop is the later leader's, and
+// the first must not start the task elsewhere. worker.Worker does all this for
+// every transport that hands the term through.
+//
+// A name stands for the process that AddWorker was called for. A transport that
+// lets another process take over a name must not let a call reach it before
+// RemoveWorker and AddWorker were called again: that process would run what its
+// leader believes to have gone with the first.
 //
 // # Errors
 //

@@ -141,3 +141,22 @@ func TestW4_IncarnationIsNewEveryTime(t *testing.T) {
 		seen[w.Incarnation()] = true
 	}
 }
+
+// A stop that two leaders wait for is the later one's: the first must not start
+// the task elsewhere.
+func TestC7_AStopUnderWayIsTheLaterLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, stubborn(time.Minute, new(int)))
+		require.NoError(t, w.Add(term(t.Context(), 5, 1), "a"))
+		synctest.Wait()
+		first, second, again := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+		go func() { first <- w.Remove(term(t.Context(), 5, 1), "a") }()
+		synctest.Wait()
+		go func() { second <- w.Remove(term(t.Context(), 6, 1), "a") }()
+		synctest.Wait()
+		go func() { again <- w.Remove(term(t.Context(), 6, 2), "a") }()
+		require.ErrorIs(t, <-first, orchestrator.ErrDeposed)
+		require.NoError(t, <-second, "terms of one leader do not overlap")
+		require.NoError(t, <-again)
+	})
+}

@@ -37,7 +37,8 @@ func (w *Worker[T]) Add(ctx context.Context, task T) error {
 //
 // Errors:
 //
-//   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7;
+//   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7; ErrDeposed
+//     also if a call of a higher epoch came before the task had stopped;
 //   - ErrRejected if ctx had ended beforehand;
 //   - ErrStopping if ctx ended before the task had stopped. It stays in List
 //     until it has.
@@ -109,7 +110,7 @@ func (w *Worker[T]) begin(ctx context.Context, write orchestrator.Write[T]) step
 	case orchestrator.OpAdd:
 		return w.beginAdd(write.Task, e)
 	case orchestrator.OpRemove:
-		return w.beginRemove(write.Task, e)
+		return w.beginRemove(c, write.Task, e)
 	}
 	return step{err: fmt.Errorf("%w: %v is not a write", orchestrator.ErrRejected, write.Op)}
 }
@@ -144,7 +145,7 @@ func (w *Worker[T]) beginAdd(task T, e *entry[T]) step {
 	}
 }
 
-func (w *Worker[T]) beginRemove(task T, e *entry[T]) step {
+func (w *Worker[T]) beginRemove(c caller, task T, e *entry[T]) step {
 	if e == nil {
 		return step{}
 	}
@@ -153,7 +154,21 @@ func (w *Worker[T]) beginRemove(task T, e *entry[T]) step {
 	}
 	// Whoever waits for this entry does not care whether another of the same
 	// name has been added by the time he looks.
-	return step{wait: e.gone, late: stillStopping(task)}
+	return step{wait: e.gone, late: stillStopping(task), outcome: func() error { return w.stopped(c) }}
+}
+
+// stopped answers a Remove that has waited for its task to stop. A leader that
+// was deposed meanwhile must not take the stop for its own:
+//
+//  1. The leader of epoch 5 removes a task, which takes its time to stop.
+//  2. The leader of epoch 6 lists the worker: the task is there still. It removes
+//     it too, to move it to w2.
+//  3. The task has stopped. Were both told so, the first leader could start it
+//     on w3, which the second has not reached yet.
+func (w *Worker[T]) stopped(c caller) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.admitRead(c)
 }
 
 // started answers an Add that has waited for e to become ready.
