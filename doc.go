@@ -27,8 +27,8 @@
 //   - A worker that does not answer is silent, not empty. What it had is
 //     neither started elsewhere nor stopped elsewhere until it answers, is
 //     removed, or has been silent for longer than the grace period
-//     ([WithGracePeriod]). If most workers fall silent at once, none is given
-//     up ([WithMaxLoss]).
+//     ([WithGracePeriod]). While most of three or more workers are silent
+//     at once, none is given up, for five minutes ([WithMaxLoss]).
 //   - A task that moves is stopped before it is started elsewhere, or the other
 //     way round where a gap is worse than an overlap ([WithHandoff]). If its
 //     new place refuses it, it runs again at its old one in the same term.

@@ -41,6 +41,14 @@ const (
 	taskLost
 )
 
+// set is a set of tasks, by number. A nil set is empty.
+type set map[int32]struct{}
+
+func (s set) add(task int32) { s[task] = struct{}{} }
+
+// sorted returns the members in order.
+func (s set) sorted() []int32 { return slices.Sorted(maps.Keys(s)) }
+
 // pendingWrite is a start or a stop of a task, by its number.
 type pendingWrite struct {
 	task  int32
@@ -84,7 +92,7 @@ type worker[W, T comparable] struct {
 	ackedIDs []int32    // the numbers of their tasks; nil once it is lost
 	// maybe holds the starts sent since the last answer that were neither
 	// acknowledged nor certainly refused.
-	maybe []int32
+	maybe set
 	// timedOut holds the writes that timed out when they were last sent, as long
 	// as they are still to be made.
 	timedOut map[pendingWrite]bool
@@ -96,7 +104,7 @@ func (f *fleet[W, T]) clone() fleet[W, T] {
 	c.workers = make([]*worker[W, T], len(f.workers))
 	for i, w := range f.workers {
 		copied := *w
-		copied.timedOut = maps.Clone(w.timedOut)
+		copied.timedOut, copied.maybe = maps.Clone(w.timedOut), maps.Clone(w.maybe)
 		c.workers[i] = &copied
 	}
 	c.flags = slices.Clone(f.flags)
@@ -134,18 +142,17 @@ func (f *fleet[W, T]) part(seats []seat[W]) (gone []*worker[W, T]) {
 
 // sinceAnswer returns the starts sent to w since its last answer that may have
 // happened, and were not followed by an acknowledged stop.
-func (w *worker[W, T]) sinceAnswer() (starts []int32) {
-	started := make(map[int32]bool, len(w.ackedIDs))
+func (w *worker[W, T]) sinceAnswer() set {
+	starts := make(set)
 	for i, id := range w.ackedIDs {
-		started[id] = w.acked[i].Op == OpAdd
-	}
-	for _, id := range w.ackedIDs {
-		if started[id] {
-			starts = append(starts, id)
-			started[id] = false
+		if w.acked[i].Op == OpAdd {
+			starts.add(id)
+		} else {
+			delete(starts, id)
 		}
 	}
-	return append(starts, w.maybe...) // an acknowledged stop has taken its task out of these
+	maps.Copy(starts, w.maybe) // an acknowledged stop has taken its task out of these
+	return starts
 }
 
 // join takes over who is a member, once those were parted with who are gone.
@@ -159,7 +166,7 @@ func (w *worker[W, T]) sinceAnswer() (starts []int32) {
 //  4. The next term sees the removal. To forget the start with the w1 of step 1,
 //     and then to hear nothing of the other, would start the task elsewhere too.
 func (f *fleet[W, T]) join(seats []seat[W], gone []*worker[W, T], now time.Time, lineOf func(W) *line[W, T]) {
-	legacy := make(map[W][]int32, len(gone))
+	legacy := make(map[W]set, len(gone))
 	for _, w := range gone {
 		legacy[w.name] = w.maybe
 	}
@@ -171,7 +178,7 @@ func (f *fleet[W, T]) join(seats []seat[W], gone []*worker[W, T], now time.Time,
 				maybe = ln.legacy
 			}
 			f.workers = append(f.workers, &worker[W, T]{
-				name: s.name, serial: s.serial, line: ln, maybe: slices.Clone(maybe),
+				name: s.name, serial: s.serial, line: ln, maybe: maps.Clone(maybe),
 				founder: !f.started, since: now, patience: true,
 			})
 		}
@@ -306,10 +313,8 @@ func (f *fleet[W, T]) silent(w *worker[W, T], missed bool, err error) {
 
 // lose has a worker hold nothing.
 func (f *fleet[W, T]) lose(w *worker[W, T]) {
-	for _, ids := range [][]int32{w.runs, w.maybe} {
-		for _, id := range ids {
-			f.flags[id] |= taskLost
-		}
+	for _, id := range w.holds() {
+		f.flags[id] |= taskLost
 	}
 	w.state = Lost
 	w.runs, w.maybe, w.ackedIDs = nil, nil, nil
@@ -379,11 +384,9 @@ func (f *fleet[W, T]) didStart(w *worker[W, T], id int32, name T) {
 	w.ackedIDs = append(w.ackedIDs, id)
 }
 
-// didStop takes over an acknowledged stop; settle makes it count. O(maybe), and
-// those are few: a plan does not stop many tasks where it starts many, and only
-// starts of this term without a certain answer are left when writes go out.
+// didStop takes over an acknowledged stop; settle makes it count.
 func (w *worker[W, T]) didStop(id int32, name T) {
-	w.maybe = slices.DeleteFunc(w.maybe, func(m int32) bool { return m == id })
+	delete(w.maybe, id)
 	w.acked = append(w.acked, Write[T]{Op: OpRemove, Task: name})
 	w.ackedIDs = append(w.ackedIDs, id)
 }
@@ -429,13 +432,13 @@ func (w *worker[W, T]) holds() []int32 {
 	if len(w.maybe) == 0 {
 		return w.runs
 	}
-	return slices.Concat(w.runs, w.maybe)
+	return slices.Concat(w.runs, w.maybe.sorted())
 }
 
 // mark calls f with the number of every task that the fleet refers to.
 func (f *fleet[W, T]) mark(mark func(task int32)) {
 	for _, w := range f.workers {
-		for _, ids := range [][]int32{w.ids, w.runs, w.maybe} {
+		for _, ids := range [][]int32{w.ids, w.runs, w.maybe.sorted()} {
 			for _, id := range ids {
 				mark(id)
 			}

@@ -2,6 +2,8 @@ package orchestrator
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -34,7 +36,7 @@ type line[W, T comparable] struct {
 	deadline time.Time // of the call in flight
 	// legacy holds, while the worker is gone and a call to it in flight, the starts
 	// that may have happened since its last answer, or may yet.
-	legacy []int32
+	legacy set
 	// late is an answer to List that came after its term had gone on.
 	late *lateAnswer[T]
 	// missed is the serial of the worker that was asked where a call of List failed
@@ -95,7 +97,7 @@ func (l *lines[W, T]) legacies() (tasks []int32) {
 		return nil
 	}
 	for _, ln := range l.byName {
-		tasks = append(tasks, ln.legacy...)
+		tasks = slices.AppendSeq(tasks, maps.Keys(ln.legacy))
 	}
 	return tasks
 }

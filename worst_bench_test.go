@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -202,6 +203,58 @@ func BenchmarkWorstWrites(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkWorstSwapped expects other tasks in place of those that run, where the
+// stops timed out once, so that they come after the starts, and the starts have
+// unknown outcomes: each stop then looks for its task among those starts.
+func BenchmarkWorstSwapped(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			var last samples
+			for b.Loop() {
+				w := &swapped{}
+				tasks := make([]orchestrator.Task[string], n)
+				for i := range n {
+					w.old = append(w.old, "old"+strconv.Itoa(i))
+					tasks[i].Name = "new" + strconv.Itoa(i)
+				}
+				o, err := orchestrator.New[string, string](w)
+				require.NoError(b, err)
+				require.NoError(b, o.AddWorker("w"))
+				require.NoError(b, o.UpdateTasks(nil))
+				_ = o.NextTerm(b.Context()) // the stops time out
+				require.NoError(b, o.UpdateTasks(tasks))
+				last.time(func() { _ = o.NextTerm(b.Context()) })
+				require.Len(b, o.LastPlan().Changes, 2*n)
+			}
+			last.report(b, "swapped")
+		})
+	}
+}
+
+// swapped is a worker of which the first Apply times out, and that then stops
+// what it is told to, and leaves open whether it starts anything.
+type swapped struct {
+	orchestrator.Communicator[string, string]
+	old   []string
+	calls int
+}
+
+func (w *swapped) List(context.Context, string) ([]string, error) { return w.old, nil }
+
+func (w *swapped) Apply(_ context.Context, _ string, writes []orchestrator.Write[string]) []error {
+	w.calls++
+	errs := make([]error, len(writes))
+	for i, write := range writes {
+		switch {
+		case w.calls == 1:
+			errs[i] = context.DeadlineExceeded
+		case write.Op == orchestrator.OpAdd:
+			errs[i] = errAway
+		}
+	}
+	return errs
 }
 
 // applierFleet makes all writes for a worker in one call.

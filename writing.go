@@ -323,7 +323,10 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 // unsure takes over a start that may have happened.
 func (f *fleet[W, T]) unsure(worker, task int32) {
 	w := f.workers[worker]
-	w.maybe = append(w.maybe, task)
+	if w.maybe == nil {
+		w.maybe = make(set)
+	}
+	w.maybe.add(task)
 }
 
 // outcome says what came of change i, and why it did not succeed.

@@ -3,6 +3,7 @@ package simulator_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -62,6 +63,20 @@ var broken = []struct {
 			return layer{remove: func(context.Context, string, string) error { return nil }}
 		},
 		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged},
+	},
+	{
+		"Add panics",
+		func(comm) layer {
+			return layer{add: func(context.Context, string, string) error { panic("out of cheese") }}
+		},
+		[]simulator.Invariant{simulator.Wrapped},
+	},
+	{
+		"Add ends its goroutine",
+		func(comm) layer {
+			return layer{add: func(context.Context, string, string) error { runtime.Goexit(); return nil }}
+		},
+		[]simulator.Invariant{simulator.Wrapped},
 	},
 	{
 		"a failed Add is passed off as refused",

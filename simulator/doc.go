@@ -60,6 +60,24 @@
 // errors. What goes wrong goes wrong behind it. A run is repeatable as far as
 // the layer is.
 //
-// What Wrap was given binds each call to the incarnation that it is meant for,
-// so the layer need not.
+// A layer must not hold a mutex over a call: time in a bubble goes on only while
+// every goroutine waits for a channel, a timer or the like, and a mutex is none
+// of these. The run would stand still until the test's own timeout; in production
+// it is a breach of C1.
+//
+// What Wrap was given binds each call to the incarnation that it is meant for, so
+// the layer need not; a layer that lets a write reach a process that has just
+// begun and knows of no term is therefore not found out. Nor is one that loses the
+// meaning of errors (C6), as long as the leader does nothing wrong for it. For
+// the letter of the contract there is communicatortest.Run.
+//
+// An error says in one line what did not hold. To see how it came to that, make
+// the same run again with Settings.Transcript:
+//
+//	if err != nil {
+//		var story bytes.Buffer
+//		settings.Transcript = &story
+//		_, _ = simulator.Run(t, seed, settings)
+//		t.Fatalf("%v\n%s", err, &story)
+//	}
 package simulator

@@ -6,6 +6,8 @@ package simulator
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -122,7 +124,7 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 			errs[i] = errCrashed
 		}
 	} else {
-		errs = do()
+		errs = n.guard(term, name, len(calls), do)
 	}
 	if time.Now().Equal(f.sent) {
 		<-time.After(1) // nothing is answered in the instant in which it is asked
@@ -145,6 +147,29 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 			n.l.number, c.op, c.task, name, c.returned.Sub(c.sent), term.Number, said(c.err), c.tasks)
 	}
 	delete(n.l.flights, name)
+	return errs
+}
+
+// guard makes a call, and ends the run where the user's layer panics or ends the
+// goroutine, as a failing test does: the leader makes an error of it.
+func (n near) guard(term orchestrator.Term, name string, calls int, do func() []error) (errs []error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		text := "it ended the goroutine of a call"
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("it panicked: %v\n%s", v, debug.Stack())
+		}
+		n.l.w.mu.Lock()
+		defer n.l.w.mu.Unlock()
+		delete(n.l.flights, name)
+		n.l.w.fail(n.l, term, Wrapped, "%s", text)
+		errs = make([]error, calls)
+	}()
+	errs = do()
+	returned = true
 	return errs
 }
 

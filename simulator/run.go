@@ -29,7 +29,9 @@ func Run(t *testing.T, seed uint64, s Settings) (report *Report, err error) {
 	}
 	// A goroutine that spins in the bubble stops its time, and no timeout in it
 	// ever comes.
-	slow := time.AfterFunc(time.Minute, func() { t.Logf("seed %d has taken a minute of real time: does something spin?", seed) })
+	slow := time.AfterFunc(time.Minute, func() {
+		t.Logf("seed %d has taken a minute of real time: does something spin, or wait for a mutex that is held over a call (C1)?", seed)
+	})
 	defer slow.Stop()
 	defer func() {
 		// What synctest says where goroutines are left that nothing wakes.
@@ -115,5 +117,8 @@ func (w *world) print() {
 		if _, err := fmt.Fprintf(w.Transcript, "%15v  %s\n", l.at, l.text); err != nil {
 			return
 		}
+	}
+	if v := w.violation; v != nil {
+		_, _ = fmt.Fprintf(w.Transcript, "%15v  VIOLATION: not %s: %s\n", v.At, v.Invariant, v.Text)
 	}
 }

@@ -44,6 +44,8 @@ const (
 	// Converged: once nothing fails any more, everything wanted runs, evenly,
 	// and nothing changes any more.
 	Converged Invariant = "converged"
+	// Wrapped: the layer of Settings.Wrap returns from every call.
+	Wrapped Invariant = "wrapped"
 	// Ended: once all is over no goroutine is left.
 	Ended Invariant = "ended"
 )

@@ -138,7 +138,6 @@ func (w *world) fail(l *leader, term orchestrator.Term, broken Invariant, format
 		}
 		return
 	}
-	w.note(period, "VIOLATION: not %s: %s", v.Invariant, v.Text)
 	w.violation = v
 	close(w.over)
 }
