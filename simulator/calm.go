@@ -10,7 +10,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// massLosses, longestBackoff and settled are what a run is held to in the end.
+// longestBackoff and settled are what a run is held to in the end.
 const (
 	longestBackoff = 64 // terms
 	settled        = 4  // terms after everything is over

@@ -115,7 +115,7 @@ type place struct {
 	draining bool
 }
 
-// index tells leaders apart; nobody's is 0.
+// lane tells leaders apart; nobody's is 0.
 func (l *leader) lane() int {
 	if l == nil {
 		return 0

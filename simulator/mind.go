@@ -133,7 +133,7 @@ func certainlyNot(err error) bool {
 		!errors.Is(err, orchestrator.ErrDeposed) || errors.Is(err, orchestrator.ErrStale)
 }
 
-// answering counts the seats in a state that hold a task, but for one.
+// holding counts the seats in a state that hold a task, but for one.
 func (m *mind) holding(task string, state orchestrator.State, but string) int {
 	n := 0
 	for _, s := range m.seats {

@@ -25,7 +25,8 @@ func (l *leader) review(stats orchestrator.TermStats) {
 		w: w, l: l, stats: stats, began: stats.Start, listed: stats.Start.Add(stats.Listing), ended: time.Now(),
 		view: l.viewAt(stats.Start), plan: l.o.LastPlan(), events: l.events(),
 		reported: make(map[string]int), answering: make(map[string]int),
-		stopped: make(map[writeKey]bool),
+		stopped: make(map[writeKey]bool), started: make(map[writeKey]bool),
+		refused: make(map[writeKey]bool), sent: make(map[writeKey]bool),
 	}
 	r.note()
 	r.run()
@@ -104,7 +105,11 @@ type review struct {
 	reported, answering  map[string]int  // copies when the plan was made
 	moving               map[string]bool // tasks with a write that was sent in time
 	deposed              *call           // which was told of a higher epoch
-	stopped              map[writeKey]bool
+
+	// Of this term's writes, those answered in time: what was stopped and
+	// started, and what was certainly not started. And what was to be started.
+	stopped, started, refused, sent map[writeKey]bool
+	timedOut                        map[string]time.Time // by worker
 }
 
 // writeKey is a task and a worker.
@@ -132,6 +137,7 @@ func (r *review) run() {
 	} else {
 		r.w.report.Longest = max(r.w.report.Longest, float64(took)/float64(r.w.Timeout))
 	}
+	r.noteTimeouts()
 	for _, e := range r.events {
 		if !e.at.Before(r.began) {
 			r.begin()
@@ -145,6 +151,8 @@ func (r *review) run() {
 	r.judge()
 	r.compare()
 	r.checkStops()
+	r.checkBudget()
+	r.checkGiveBacks()
 	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
 		r.fail(Deposed, "%s has told of a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))
 	}
@@ -188,18 +196,21 @@ func (r *review) take(e event) {
 	case !e.back && c.op == orchestrator.OpAdd:
 		r.checkSent(c)
 		r.checkStart(c, s)
+		r.checkHalf(c)
+		r.sent[writeKey{c.task, c.worker}] = true
 		s.start(c.task)
 	case !e.back && c.op == orchestrator.OpRemove:
 		r.checkSent(c)
 		r.checkStop(c)
+		r.checkHalf(c)
 	case !e.back:
 	case c.op != orchestrator.OpList:
 		c.heard = true
 		inTime := own && !c.returned.After(c.deadline)
 		r.hearDeposed(c, inTime)
 		s.acknowledge(c, inTime)
-		if inTime && c.err == nil && c.op == orchestrator.OpRemove {
-			r.stopped[writeKey{c.task, c.worker}] = true
+		if inTime {
+			r.answer(c)
 		}
 	case c.err != nil:
 		c.heard = true
@@ -212,6 +223,19 @@ func (r *review) take(e event) {
 		if s.late == nil || s.late.term.Number < c.term.Number {
 			s.late = c
 		}
+	}
+}
+
+// answer takes in the answer to a write of this term.
+func (r *review) answer(c *call) {
+	key := writeKey{c.task, c.worker}
+	switch {
+	case c.err == nil && c.op == orchestrator.OpRemove:
+		r.stopped[key] = true
+	case c.err == nil:
+		r.started[key] = true
+	case c.op == orchestrator.OpAdd && certainlyNot(c.err):
+		r.refused[key] = true
 	}
 }
 
@@ -424,10 +448,8 @@ func (r *review) planned(c *call) (change *orchestrator.Change[string, string], 
 
 // checkStop holds a stop that is sent against the plan.
 func (r *review) checkStop(c *call) {
-	for i := range r.plan.Changes {
-		if p := &r.plan.Changes[i]; p.Task == c.task && p.Kind.Op != orchestrator.Start && p.From == c.worker {
-			return
-		}
+	if r.stops(c) != nil {
+		return
 	}
 	r.fail(Planned, "%s was stopped on %s, and the plan has no such change", c.task, c.worker)
 }

@@ -31,6 +31,12 @@ const (
 	Trimmed Invariant = "trimmed"
 	// Planned: every write belongs to a change of the term's plan.
 	Planned Invariant = "planned"
+	// Budgeted: a plan has no more moves than the budget allows.
+	Budgeted Invariant = "budgeted"
+	// Ordered: the second half of a move follows the acknowledged first, what was
+	// stopped and cannot be started is given back, and nothing new begins on a
+	// worker after a timeout.
+	Ordered Invariant = "ordered"
 	// Said: LastActual holds exactly what workers have said and acknowledged.
 	Said Invariant = "said"
 	// Bounded: a term ends after five communicator timeouts, and has no more
