@@ -1,9 +1,6 @@
 package rebalance
 
-import (
-	"math"
-	"math/bits"
-)
+import "math/bits"
 
 // The search of repair.
 
@@ -16,18 +13,16 @@ type graph struct {
 	workerFrom []int32  // by worker: the task that it gains, or None
 	reached    []int32  // workers, in order
 	queue      []int32  // tasks
-	dead       []bool   // by worker: no path leads from it to one that has two less
 
 	// Of the open workers.
 	through   set // one that is beyond its bound gains nothing, not even in exchange
 	unreached set // those of through
 	free      set // of one step, until the next
 
-	// The lowest load of any worker that may have more, and those that have it. It
-	// never falls: what moves away leaves a worker with one more than that.
-	lowest int32
-	low    set
-	lows   int
+	regions  []region // the first is of all
+	regionOf []int32  // by worker: the region that limits a search from it
+	within   set      // no path of this search leaves these
+	target   set      // those of within where it may end
 }
 
 func (g *graph) init(p *Planner) {
@@ -38,52 +33,30 @@ func (g *graph) init(p *Planner) {
 	}
 	g.reached = g.reached[:0]
 	g.workerFrom = sized(g.workerFrom, len(p.States))
-	g.dead = sized(g.dead, len(p.States))
+	g.regionOf = sized(g.regionOf, len(p.States))
 	g.through = g.through.emptied(len(p.States))
 	g.unreached = g.unreached.emptied(len(p.States))
 	g.free = g.free.emptied(len(p.States))
+	g.within = g.within.emptied(len(p.States))
+	g.target = g.target.emptied(len(p.States))
 	for _, w := range p.open {
 		if !p.hasBound(w, p.load[w]-1) {
 			g.through.add(w)
 		}
 	}
-	g.findLowest(p)
-}
-
-func (g *graph) findLowest(p *Planner) {
-	g.lowest, g.lows = math.MaxInt32, 0
-	g.low = g.low.emptied(len(p.States))
-	for _, w := range p.open {
-		if !p.hasBound(w, p.load[w]) {
-			g.lowest = min(g.lowest, p.load[w])
-		}
-	}
-	for _, w := range p.open {
-		if p.load[w] == g.lowest && !p.hasBound(w, p.load[w]) {
-			g.low.add(w)
-			g.lows++
-		}
-	}
+	g.forget(p)
 }
 
 // changed notes that the load of w is another.
 func (g *graph) changed(p *Planner, w int32) {
-	if p.hasBound(w, p.load[w]-1) {
-		g.through.remove(w)
-	} else {
-		g.through.add(w)
+	if !g.through.has(w) && !p.hasBound(w, p.load[w]-1) {
+		g.through.add(w) // paths that there were none of lead through it
+		g.forget(p)
+		return
 	}
-	isLow := p.load[w] == g.lowest && !p.hasBound(w, p.load[w])
-	switch {
-	case isLow == g.low.has(w):
-	case isLow:
-		g.low.add(w)
-		g.lows++
-	default:
-		g.low.remove(w)
-		g.lows--
-		if g.lows == 0 {
-			g.findLowest(p)
+	for i := range g.regions {
+		if r := &g.regions[i]; r.members.has(w) {
+			r.changed(p, w)
 		}
 	}
 }
@@ -112,9 +85,9 @@ func (g *graph) worker(w, from int32) {
 	g.reached = append(g.reached, w)
 }
 
-// find reaches workers until it comes to one with the lowest load of all, or has
-// reached all that can be. It returns the first with the least load among those
-// that may have more, if that is no more than most.
+// find reaches workers until it comes to one of target, or has reached all that
+// can be. It returns the first with the least load among those that may have
+// more, if that is no more than most.
 func (g *graph) find(p *Planner, most int32) int32 {
 	for next, opened := 0, 0; ; opened++ {
 		for ; next < len(g.queue); next++ {
@@ -127,6 +100,7 @@ func (g *graph) find(p *Planner, most int32) int32 {
 		}
 		g.expand(p, g.reached[opened])
 	}
+	g.learn(p)
 	best := None
 	for _, w := range g.reached {
 		if p.load[w] <= most && !p.hasBound(w, p.load[w]) && (best == None || p.load[w] < p.load[best]) {
@@ -136,13 +110,13 @@ func (g *graph) find(p *Planner, most int32) int32 {
 	return best
 }
 
-// reach reaches the workers that may gain t, and returns one with the lowest
-// load if there is any.
+// reach reaches the workers that may gain t, and returns one of target if there
+// is any.
 func (g *graph) reach(p *Planner, t int32) int32 {
 	p.index.free(t, g.unreached, g.free)
 	for i, word := range g.free {
-		if low := word & g.low[i]; low != 0 {
-			w := int32(i*64 + bits.TrailingZeros64(low))
+		if target := word & g.target[i]; target != 0 {
+			w := int32(i*64 + bits.TrailingZeros64(target))
 			g.worker(w, t)
 			return w
 		}
@@ -168,6 +142,7 @@ func (g *graph) expand(p *Planner, w int32) {
 
 // apply moves a copy along the path that leads to w.
 func (g *graph) apply(p *Planner, w int32) {
+	g.widen(p, w)
 	for g.workerFrom[w] != None {
 		t := g.workerFrom[w]
 		from := g.taskFrom[t]

@@ -106,6 +106,7 @@ const (
 type cursor struct {
 	round uint32
 	next  int32
+	add   int32 // how far the worker's starts have: the next of adds, plus one
 	first int32 // what is before it was dropped, whatever the worker
 }
 

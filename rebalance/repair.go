@@ -14,8 +14,15 @@ import (
 //
 // Without constraints there is nothing to do. With them there is a search for
 // each copy that is placed or moved here, and for each worker that is left above
-// the lowest. A search ends at a worker with the lowest load of all; where that
-// cannot be reached it goes through all that can: O(n + tasks · workers/64).
+// the lowest. A search ends at a worker with the lowest load that can be reached,
+// as far as that is known: usually the first one it looks at, in workers/64. Where
+// it is lower than what can be reached, the search goes through all that can,
+// O(n + tasks · workers/64), and what it learns limits those after it: see region.
+// The last happens once for each set of workers that has to be told apart, as
+// where some take nothing of what others can, plus once for each worker that
+// comes down to its bound. Forbidden pairs can be made up such that the sets
+// change again and again, or that the way to the lowest load is always the last to
+// be tried: then it is as much for each copy.
 func (p *Planner) repair() {
 	if !p.isConstrained() {
 		return
@@ -39,26 +46,9 @@ func (p *Planner) repair() {
 		// is pending, so both are tried until neither helps.
 		changed = p.placeRest(g)
 		p.byLoad(workers)
-		clear(g.dead)
 		for _, w := range workers {
-			if g.dead[w] {
-				continue
-			}
-			moved := false
 			for p.improve(g, w) {
-				changed, moved = true, true
-			}
-			if moved {
-				clear(g.dead)
-			}
-			// What w could reach to no avail leads those with no more than w
-			// nowhere either, until something moves.
-			if !p.hasBound(w, p.load[w]-1) {
-				for _, v := range g.reached {
-					if p.load[v] <= p.load[w] && !p.hasBound(v, p.load[v]-1) {
-						g.dead[v] = true
-					}
-				}
+				changed = true
 			}
 		}
 	}
@@ -76,7 +66,7 @@ func (p *Planner) isEven() bool {
 // placeRest places what is pending, the first copies of all tasks before the
 // second ones, and reports whether there was a place for any.
 func (p *Planner) placeRest(g *graph) (placed bool) {
-	if g.lowest == math.MaxInt32 {
+	if g.regions[0].lowest == math.MaxInt32 {
 		return false
 	}
 	have := func(x pending) int32 {
@@ -109,6 +99,10 @@ func (p *Planner) placeRest(g *graph) (placed bool) {
 // placeOne places one copy of t, so that the load that grows is the least that
 // can.
 func (p *Planner) placeOne(g *graph, t int32) bool {
+	p.index.free(t, g.through, g.free)
+	if g.aim(g.free) == math.MaxInt32 {
+		return false
+	}
 	g.begin()
 	g.task(t, None)
 	best := g.find(p, math.MaxInt32)
@@ -127,7 +121,9 @@ func (p *Planner) improve(g *graph, w int32) bool {
 	if p.hasBound(w, p.load[w]-1) {
 		most = math.MaxInt32 - 1
 	}
-	if g.lowest > most {
+	clear(g.free)
+	g.free.add(w)
+	if g.aim(g.free) > most {
 		return false
 	}
 	g.begin()

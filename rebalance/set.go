@@ -14,6 +14,38 @@ func (s set) has(i int32) bool { return s[uint32(i)/64]>>(uint32(i)%64)&1 != 0 }
 func (s set) add(i int32)      { s[uint32(i)/64] |= 1 << (uint32(i) % 64) }
 func (s set) remove(i int32)   { s[uint32(i)/64] &^= 1 << (uint32(i) % 64) }
 
+// with adds the members of o, which is for as many numbers.
+func (s set) with(o set) {
+	for k, word := range o {
+		s[k] |= word
+	}
+}
+
+// without removes the members of o.
+func (s set) without(o set) {
+	for k, word := range o {
+		s[k] &^= word
+	}
+}
+
+func (s set) contains(o set) bool {
+	for k, word := range o {
+		if word&^s[k] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (s set) isEmpty() bool {
+	for _, word := range s {
+		if word != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // all calls visit with each member, in order.
 func (s set) all(visit func(i int32)) {
 	for k, word := range s {

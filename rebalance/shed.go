@@ -86,7 +86,7 @@ func (p *Planner) hand(giver, taker int32, next int, blocked uint32) int {
 // exists, since v runs at least as many tasks as u, and u runs the stuck one,
 // which v does not.
 //
-// For each u the list of a v is gone through once at most: O(n) for each worker
+// For each u what a v runs and starts is gone through once at most: O(n) for each worker
 // with room at worst. Usually v has something for u among the first few that u
 // does not run, and it is O(what u runs). In all it also looks at up to all
 // workers for each stuck task; without constraints these are no more than u runs.
@@ -140,7 +140,7 @@ func (p *Planner) handOver(v, u int32, blocked uint32) bool {
 		for int(c.first) < len(list) && flags[c.first] != kept {
 			c.first++
 		}
-		c.round, c.next = blocked, c.first
+		c.round, c.next, c.add = blocked, c.first, p.addHead[v]
 	}
 	for ; int(c.next) < len(list); c.next++ {
 		t := list[c.next]
@@ -151,11 +151,12 @@ func (p *Planner) handOver(v, u int32, blocked uint32) bool {
 		p.handTo(u, t, v, blocked)
 		return true
 	}
-	// Nothing that v ran before: something that it was to start.
-	for i := p.addHead[v]; i > 0; i = p.adds[i-1].next {
-		if c := p.changes[i-1]; c.To != None && p.marks[c.Task] != blocked {
-			p.cancel(i - 1)
-			p.handTo(u, c.Task, v, blocked)
+	// Nothing that v ran before: something that it was to start. What it was given
+	// since the round began was stuck, so that u cannot gain it.
+	for ; c.add > 0; c.add = p.adds[c.add-1].next {
+		if start := p.changes[c.add-1]; start.To != None && p.marks[start.Task] != blocked {
+			p.cancel(c.add - 1)
+			p.handTo(u, start.Task, v, blocked)
 			return true
 		}
 	}

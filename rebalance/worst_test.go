@@ -2,6 +2,7 @@ package rebalance_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/f8949c05/orchestrator/rebalance"
@@ -153,6 +154,37 @@ func oneSource(pairs, workers int) *rebalance.Problem {
 	return pr
 }
 
+// refusing: all starts from nothing, and some workers take none of it. What was
+// meant for them goes to the others, which are all above the lowest load then.
+func refusing(tasks, workers, refuse int) *rebalance.Problem {
+	f := filler{}
+	pr := holds(nil, make([][]int32, workers))
+	for _, t := range f.add(nil, tasks) {
+		for w := range refuse {
+			pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: t, Worker: int32(w)})
+		}
+	}
+	pr.Want = f.want
+	return pr
+}
+
+// parted: the same in groups of workers, of which each takes its own tasks only:
+// the first groups the most.
+func parted(tasks, workers, groups int) *rebalance.Problem {
+	f := filler{}
+	pr := holds(nil, make([][]int32, workers))
+	for i, t := range f.add(nil, tasks) {
+		group := min(i%groups, i/groups%groups)
+		for w := range workers {
+			if w%groups != group {
+				pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: t, Worker: int32(w)})
+			}
+		}
+	}
+	pr.Want = f.want
+	return pr
+}
+
 // bounded lets every second worker have no more than it has.
 func bounded(pr *rebalance.Problem) *rebalance.Problem {
 	pr.Bounds = make([]int32, len(pr.Held))
@@ -162,6 +194,12 @@ func bounded(pr *rebalance.Problem) *rebalance.Problem {
 			pr.Bounds[w] = int32(len(pr.Held[w]))
 		}
 	}
+	return pr
+}
+
+// allBounded gives all workers the same bound.
+func allBounded(pr *rebalance.Problem, n int32) *rebalance.Problem {
+	pr.Bounds = slices.Repeat([]int32{n}, len(pr.Held))
 	return pr
 }
 
@@ -212,6 +250,15 @@ func BenchmarkWorst(b *testing.B) {
 		{"forbidden/picky_300", func() *rebalance.Problem { return picky(30_000, 300) }},
 		{"repair/one_source_1000", func() *rebalance.Problem { return oneSource(100_000, 1_000) }},
 		{"repair/one_source_10000", func() *rebalance.Problem { return oneSource(1_000_000, 10_000) }},
+		{"repair/refusing_10_5000", func() *rebalance.Problem { return refusing(5_000, 10, 1) }},
+		{"repair/refusing_10_20000", func() *rebalance.Problem { return refusing(20_000, 10, 1) }},
+		{"repair/refusing_10_80000", func() *rebalance.Problem { return refusing(80_000, 10, 1) }},
+		{"repair/refusing_bounds_10_20000", func() *rebalance.Problem { return allBounded(refusing(20_000, 10, 1), 20_000) }},
+		{"repair/refusing_bounds_10_80000", func() *rebalance.Problem { return allBounded(refusing(80_000, 10, 1), 80_000) }},
+		{"repair/refusing_1000_100000", func() *rebalance.Problem { return refusing(100_000, 1_000, 20) }},
+		{"repair/parted_20_5000", func() *rebalance.Problem { return parted(5_000, 20, 10) }},
+		{"repair/parted_20_20000", func() *rebalance.Problem { return parted(20_000, 20, 10) }},
+		{"repair/parted_20_80000", func() *rebalance.Problem { return parted(80_000, 20, 10) }},
 		{"repair/bounds_joins_100", func() *rebalance.Problem { return joined(bounded(even(10_000, 100, 1)), 1) }},
 		{"repair/bounds_tenth_lost_100", func() *rebalance.Problem { return without(bounded(even(10_000, 100, 1)), 10) }},
 		{"repair/bounds_tenth_lost_1000", func() *rebalance.Problem { return without(bounded(even(100_000, 1_000, 1)), 100) }},
