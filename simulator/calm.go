@@ -23,17 +23,14 @@ func (w *world) settleDown() {
 	if last == nil || w.violated() {
 		return
 	}
-	w.live(nil, w.aftermath()/2) // what is on its way, and leases
+	w.live(nil, w.aftermath())
 	t := calmTerms{w: w, l: last}
-	t.next()
-	w.live(nil, w.aftermath())                   // the grace period, a mass loss, stuck calls
-	for range 2 + len(w.members)/w.Concurrency { // silent workers are asked in turn
-		t.next()
-	}
-	t.backoff()
-	for range settled + t.extra() {
+	for most := settled + t.extra(); t.spent < most; {
 		if t.next(); w.violated() {
 			return
+		}
+		if t.waits() {
+			continue
 		}
 		if len(last.o.LastPlan().Changes) == 0 {
 			break
@@ -97,22 +94,23 @@ func (w *world) stopFaults() *leader {
 	return w.elect()
 }
 
-// aftermath returns how long what has happened may last.
+// aftermath returns how long what is under way may last: calls, stops, news, and
+// leases.
 func (w *world) aftermath() time.Duration {
-	most := (longestLate + longestStop + 4) * w.Timeout
+	most := (longestLate+longestStop+1)*w.Timeout + w.lag
 	if w.leases() {
 		most += w.lease + w.margin + w.lag
-	} else {
-		most += w.Grace + massLossHold + 2*w.Timeout
 	}
-	return 2 * most
+	return most
 }
 
 // calmTerms are the last terms of a run.
 type calmTerms struct {
-	w     *world
-	l     *leader
-	spent int
+	w *world
+	l *leader
+	// spent counts those that changed something when nothing had to be waited
+	// for any more, and asked, held and avoided those before.
+	spent, asked, held, avoided int
 }
 
 // next runs a term, some time after the one before.
@@ -125,6 +123,7 @@ func (t *calmTerms) next() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
+		defer t.l.caught()
 		loopLane(t.l.number).await()
 		_ = t.l.o.NextTerm(w.context())
 	}()
@@ -134,22 +133,76 @@ func (t *calmTerms) next() {
 	}
 }
 
-// backoff runs terms until nothing is avoided any more, and no longer than the
-// longest backoff.
-func (t *calmTerms) backoff() {
-	now := t.l.o.LastPlan().Stats.Term.Number
-	until := now
-	for _, a := range t.l.o.LastPlan().Avoided {
-		until = max(until, a.Until)
-	}
-	if until > now+longestBackoff+1 {
-		t.fail("in term %d something is avoided until term %d", now, until)
-	}
-	for range until - now {
-		if t.next(); t.w.violated() {
-			return
+// waits says whether the term that has ended had something to wait for yet, and
+// waits for it, as far as that takes time: workers that have to be asked first,
+// those that are to be lost, and what is avoided. None of it may take longer than
+// it has to.
+func (t *calmTerms) waits() bool {
+	w := t.w
+	inTurn := 2 + len(w.members)/w.Concurrency // as many silent ones are asked in a term
+	unasked, silent := "", ""
+	for _, state := range t.l.o.LastActual() {
+		alive := w.workers[state.Name].alive
+		if alive && state.State != orchestrator.Answering {
+			unasked = state.Name
+		}
+		if !alive && state.State == orchestrator.Silent {
+			silent = state.Name
 		}
 	}
+	if unasked != "" {
+		if t.asked++; t.asked > inTurn {
+			t.fail("%s could answer for %d terms, and is not heard", unasked, t.asked)
+		}
+		return true
+	}
+	if silent != "" {
+		if t.held++; t.held > inTurn+2 {
+			t.fail("%s is gone, and still not lost", silent)
+		}
+		w.live(nil, t.untilLost())
+		return true
+	}
+	return t.avoids()
+}
+
+// untilLost returns how long it takes until whoever is gone may be lost: until
+// the grace period of each is over, and a mass loss.
+func (t *calmTerms) untilLost() time.Duration {
+	w := t.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	mind := &t.l.mind
+	until := time.Now()
+	for _, s := range mind.seats {
+		if s.state != orchestrator.Silent {
+			continue
+		}
+		for _, end := range []time.Time{s.since.Add(w.Grace), mind.holdEnds(&w.setup)} {
+			if end.After(until) {
+				until = end
+			}
+		}
+	}
+	return time.Until(until)
+}
+
+// avoids says whether anything is avoided still, which ends after the longest
+// backoff, since nothing fails any more.
+func (t *calmTerms) avoids() bool {
+	plan := t.l.o.LastPlan()
+	now := plan.Stats.Term.Number
+	until := now
+	for _, a := range plan.Avoided {
+		until = max(until, a.Until)
+	}
+	if until == now {
+		return false
+	}
+	if t.avoided++; t.avoided > longestBackoff+1 || until > now+longestBackoff+1 {
+		t.fail("in term %d something is avoided until term %d, for %d terms already", now, until, t.avoided)
+	}
+	return true
 }
 
 // extra returns how many terms more it takes where moves are limited.
@@ -204,9 +257,14 @@ func (t *calmTerms) check() {
 		t.fail("open workers run from %d to %d tasks", least, most)
 	}
 	for _, name := range w.members {
+		m := w.workers[name]
 		for _, task := range w.cluster.RunsOn(name) {
-			if _, expected := w.tasks[task]; !expected {
+			def, expected := w.tasks[task]
+			if !expected {
 				t.fail("%s runs %s, which nobody expects", name, task)
+			}
+			if m.alive && m.draining && def.Instances <= open && w.maxMoves != 0 {
+				t.fail("%s drains, and still runs %s, of which there are to be %d on %d open workers", name, task, def.Instances, open)
 			}
 		}
 	}

@@ -42,11 +42,12 @@
 // one: with [Leases] only that its move was to be started first, that there were
 // too many already, since fewer are wanted than before, or that a worker lied.
 //
-// When there have been terms enough the faults stop. Then, when the grace
-// period, leases, backoffs and late calls are over that they have caused,
-// everything wanted has to run within four terms, evenly, and the next term
-// must change nothing. With a budget of moves it takes as many terms more as
-// the budget demands.
+// When there have been terms enough the faults stop. From the first term on for
+// which the grace period, mass loss, leases, backoffs and late calls are over that
+// they have caused, everything wanted has to run within four terms, evenly, with
+// nothing left on draining workers that others can take, and the next term must
+// change nothing. With a budget of moves it takes as many terms more as the budget
+// demands.
 //
 // # One's own Communicator
 //

@@ -54,7 +54,7 @@ func (r *review) noteTimeouts() {
 type half uint8
 
 const (
-	alone     half = iota // a start or a stop of its own
+	alone      half = iota // a start or a stop of its own
 	firstHalf              // of a move
 	secondHalf             // of a move
 	giveBack               // of what a move has stopped

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -314,6 +315,7 @@ func (w *world) lead(l *leader) {
 	l.cancel = cancel
 	go func() {
 		defer close(l.done)
+		defer l.caught()
 		if w.run {
 			<-time.After(loopLane(l.number).after(0))
 			_ = l.o.Run(ctx, whole(max(w.tick, w.Timeout/20)))
@@ -329,6 +331,19 @@ func (w *world) lead(l *leader) {
 		w.judgeOverlaps()
 		w.note(loopLane(l.number), "leader %d stops", l.number)
 	}()
+}
+
+// caught is deferred where a leader runs, and makes a panic a violation, which
+// names the seed.
+func (l *leader) caught() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.gone = true
+	l.w.fail(l, orchestrator.Term{Epoch: l.epoch, Number: l.under}, Ended, "panic: %v\n%s", v, debug.Stack())
 }
 
 // loop runs one term after the other.

@@ -22,6 +22,9 @@ type mind struct {
 	former    map[string]bool // names that had a seat before
 	started   bool            // there was a term with workers
 	massSince time.Time
+	// massBegan and massEnded are when it was last found that there is a mass
+	// loss, and that there is none any more; massEnded is zero while there is one.
+	massBegan, massEnded time.Time
 }
 
 // seat is what it knows of a worker, from when that became a member until it
@@ -32,6 +35,7 @@ type seat struct {
 	heard    bool
 	since    time.Time // its last answer, or else when it could first have been
 	missed   bool      // a call to it has failed since, or taken too long
+	failed   bool      // a List of this seat's has, or had no answer in time
 	answered uint64    // the term of that answer
 	state    orchestrator.State
 
@@ -88,6 +92,7 @@ func (m *mind) succeed(old *seat, at time.Time) *seat {
 // hear takes in an answer to List.
 func (s *seat) hear(c *call) {
 	c.heard = true
+	s.failed = false
 	s.heard, s.missed, s.since, s.answered, s.state = true, false, c.returned, c.term.Number, orchestrator.Answering
 	s.told = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
@@ -191,5 +196,32 @@ func (m *mind) massLoss(now time.Time, p *setup) bool {
 	case silent == 0:
 		m.massSince = time.Time{}
 	}
+	switch {
+	case mass && (m.massBegan.IsZero() || !m.massEnded.IsZero()):
+		m.massBegan, m.massEnded = now, time.Time{}
+	case !mass && m.massEnded.IsZero():
+		m.massEnded = now
+	}
 	return mass
+}
+
+// holdEnds returns when a mass loss keeps nobody from being lost any more, at the
+// latest, as far as that can be told now: after its time, or when for a timeout
+// there was none.
+func (m *mind) holdEnds(p *setup) time.Time {
+	end := m.massBegan
+	if p.Grace == 0 || end.IsZero() {
+		return end
+	}
+	end = end.Add(massLossHold)
+	if !m.massEnded.IsZero() && m.massEnded.Add(p.Timeout).Before(end) {
+		end = m.massEnded.Add(p.Timeout)
+	}
+	return end
+}
+
+// mustLose says whether a silent worker has to be given up now.
+func (m *mind) mustLose(s *seat, now time.Time, p *setup) bool {
+	return s.state == orchestrator.Silent && s.failed && !p.hold &&
+		now.Sub(s.since) >= p.Grace && !now.Before(m.holdEnds(p))
 }

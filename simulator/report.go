@@ -45,8 +45,10 @@ type Report struct {
 	Virtual time.Duration
 	// Longest is the longest term, in communicator timeouts.
 	Longest float64
-	// Settling is the largest number of terms that it took, after everything
-	// was over, until a term changed nothing.
+	// Settling is the largest number of terms that changed something after
+	// everything was over. Not counted are the terms in which a worker that could
+	// answer was still to be asked, one that was gone was not lost yet, or
+	// something was avoided still because it had failed before.
 	Settling int
 }
 

@@ -215,6 +215,7 @@ func (r *review) take(e event) {
 	case c.err != nil:
 		c.heard = true
 		s.missed = true
+		s.failed = s.failed || own && !e.at.After(r.listed)
 		r.hearDeposed(c, own && !e.at.After(r.listed))
 	case own && r.inTime(c):
 		s.hear(c)
@@ -269,9 +270,14 @@ func (r *review) judge() {
 	mind := &r.l.mind
 	answered := make(map[*seat]bool)
 	for _, c := range r.l.calls {
+		own := c.term.Number == r.stats.Term.Number
+		if own && !c.returned.IsZero() && !c.returned.After(r.listed) {
+			continue // what it has said was taken in
+		}
 		open := c.returned.IsZero() || c.returned.After(r.began)
 		if s := mind.seats[c.worker]; s != nil && open && !r.listed.Before(c.deadline) {
 			s.missed = true // it could not be asked
+			s.failed = s.failed || own && c.serial == s.serial && c.op == orchestrator.OpList
 		}
 	}
 	for _, s := range mind.seats {
@@ -333,6 +339,9 @@ func (r *review) giveUp() {
 		case s == nil:
 			r.fail(Said, "LastActual names %s, which is no member", state.Name)
 		case s.state == state.State:
+			if mind.mustLose(s, r.listed, &r.w.setup) {
+				r.fail(Lost, "%s was heard %v ago, and is not lost", s.name, r.listed.Sub(s.since))
+			}
 		case state.State == orchestrator.Lost && s.state == orchestrator.Silent:
 			if why := mind.mayLose(s, r.listed, &r.w.setup, mass); why != "" {
 				r.fail(Lost, "%s is lost, though %s", s.name, why)

@@ -25,7 +25,8 @@ const (
 	// Held: nothing that a silent or never heard worker may hold is started
 	// elsewhere.
 	Held Invariant = "held"
-	// Lost: no worker is lost before its time, nor during a mass loss.
+	// Lost: no worker is lost before its time, nor during a mass loss, and each
+	// is when its time has come and it was asked.
 	Lost Invariant = "lost"
 	// Trimmed: trimming leaves a task as many answering copies as are wanted.
 	Trimmed Invariant = "trimmed"
