@@ -69,7 +69,8 @@ func (r results) goals() []goal {
 // inScans is how many scans a plan takes.
 func (p plans) inScans(of ...event) (found []figure) {
 	for _, e := range of {
-		found = append(found, figure{e.name, ratio(p.of(us, e).took, p.scan(e))})
+		f := p.beside(e)
+		found = append(found, figure{e.name, ratio(f.took, f.scan)})
 	}
 	return found
 }
@@ -88,9 +89,9 @@ func (r results) planGoals() []goal {
 			atMost(fmt.Sprintf("plan alone, %d instances each: steady, one joins", s.copies), "× scan", 3, p.inScans(steady, oneJoins)...))
 		var bulk []figure
 		for _, e := range []event{oneLost, tenthLost, tenthJoins, allOnOne} {
-			d := p.of(us, e)
-			allowed := p.scan(e).each(func(scan time.Duration) time.Duration { return 3*scan + time.Duration(d.changes)*perChange })
-			bulk = append(bulk, figure{e.name, ratio(d.took, allowed)})
+			f := p.beside(e)
+			allowed := f.scan.each(func(scan time.Duration) time.Duration { return 3*scan + time.Duration(f.changes)*perChange })
+			bulk = append(bulk, figure{e.name, ratio(f.took, allowed)})
 		}
 		found = append(found, atMost("the same: bulk changes", "× (3 scans + 150 ns a change)", 1, bulk...))
 	}
@@ -130,14 +131,8 @@ func (r results) termGoals() []goal {
 			figure{"lost, " + s.lists, ratio(s.lost.less(s.lostCalls), s.steady)})
 	}
 	lead := float64(oldSteady) / float64(t.oldFresh.median())
-	one, small := r.at(r.cfg.big), r.at(r.cfg.small)
-	var growth, scanGrowth []figure
-	for _, e := range events {
-		growth = append(growth, figure{e.name, apart(one.of(us, e).took, small.of(us, e).took)})
-		scanGrowth = append(scanGrowth, figure{e.name, apart(one.scan(e), small.scan(e))})
-	}
-	plan := atMost("the same, the plan alone", "× the time", 12, growth...)
-	plan.measured += fmt.Sprintf("; the scan itself: %s ×", decimal(worstOf(scanGrowth).value))
+	plan := atMost("the same, the plan alone", "× the time", 12, r.growth.plan...)
+	plan.measured += fmt.Sprintf("; the scan itself: %s ×", decimal(r.growth.scanBeside(worstOf(r.growth.plan).name)))
 	return []goal{
 		atMost("a whole steady term, names and all, fresh lists", "× (scan + comparison + fan-out)", 2,
 			figure{"", ratio(t.fresh.steady, together(t.scan, t.compare, t.fanOut))}),

@@ -1,8 +1,6 @@
 package main
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // The hard cases: problems that have to be searched, not only passed over.
 
@@ -41,21 +39,14 @@ func measureHard(cfg config, s size) ([]hard, error) {
 		h := hard{hardCase: c, pairs: now.pairs(), workers: now.workers()}
 		a := now.attempt(false)
 		times, err := race(cfg.rounds, []entrant{
-			{name: "scan", run: newScan(even).run},
-			{name: "its scan", run: newScan(now).run},
-			{name: us, run: a.plan, after: func() error {
-				placed, err := a.placed()
-				if err != nil {
-					return err
-				}
-				h.outcome, err = judge(now, placed)
-				if err == nil && h.outcome.spread > 1 {
-					err = fmt.Errorf("spread %d", h.outcome.spread)
-				}
-				return err
-			}},
+			{name: "scan", warm: true, run: newScan(even).run},
+			{name: "its scan", warm: true, run: newScan(now).run},
+			{name: us, warm: true, run: a.plan},
 		})
 		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		if h.outcome, err = a.judge(true); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 		h.scan, h.ownScan, h.took = times[0], times[1], times[2]

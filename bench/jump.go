@@ -13,7 +13,7 @@ func jumpHash() planner {
 			if e.name == cold.name || e.name == allOnOne.name {
 				return 0
 			}
-			return single(always)(s, e)
+			return always(s, e)
 		},
 		prepare: func(now fleet, before int) (attempt, error) {
 			// Its keys are numbers; to make them out of names is not counted.

@@ -86,7 +86,7 @@ const generation = 1
 
 // franzGo is the eager sticky balancer of franz-go. With codec, what is timed
 // includes that each member encodes what it owns, and that the leader parses it.
-func franzGo(name string, topics int, rounds func(size) int, codec bool) planner {
+func franzGo(name string, topics int, codec bool) planner {
 	prepare := func(now fleet, _ int) (attempt, error) {
 		l, err := newLayout(len(now.want), topics)
 		if err != nil {
@@ -130,7 +130,7 @@ func franzGo(name string, topics int, rounds func(size) int, codec bool) planner
 			placed: func() ([][]int32, error) { return l.tasks(plan.AsMemberIDMap(), names) },
 		}, nil
 	}
-	return planner{name: name, even: true, takes: single(rounds), prepare: prepare}
+	return planner{name: name, even: true, takes: always, prepare: prepare}
 }
 
 // balanced asks for a plan as the client does.

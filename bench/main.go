@@ -63,7 +63,7 @@ type config struct {
 	sarama size   // the only one that sarama is measured at
 
 	rounds     int // of everything but what follows
-	slowRounds int // those that franz-go takes part in, where fleets are big
+	slowRounds int // of the comparison of planners, where fleets are big
 	termRounds int
 	network    bool // measure a term over a slow network
 	log        func(format string, args ...any)
@@ -106,19 +106,21 @@ func short() config {
 	return cfg
 }
 
+// fieldRounds is in how many rounds planners are compared at a size.
+func (cfg config) fieldRounds(s size) int {
+	if s.instances >= 1_000_000 {
+		return cfg.slowRounds
+	}
+	return cfg.rounds
+}
+
 // field is who takes part in the comparison of planners.
 func (cfg config) field() []planner {
-	slow := func(s size) int {
-		if s.instances >= 1_000_000 {
-			return cfg.slowRounds
-		}
-		return cfg.rounds
-	}
 	return []planner{
 		ours(), oursAtFirst(),
-		franzGo(franzGoOne, 1, slow, false),
-		franzGo(franzGoMany, manyTopics, slow, false),
-		franzGo("franz-go, 100 topics, encoded", manyTopics, slow, true),
+		franzGo(franzGoOne, 1, false),
+		franzGo(franzGoMany, manyTopics, false),
+		franzGo("franz-go, 100 topics, encoded", manyTopics, true),
 		jumpHash(),
 		saramaSticky(func(s size, e event) int {
 			switch {
@@ -141,6 +143,7 @@ type results struct {
 	several    []plans // by cfg.copies and cfg.plans
 	terms      terms
 	hard       []hard
+	growth     growth
 	allocs     float64 // of a steady plan
 	heap       float64 // bytes for each instance
 	network    network
@@ -176,6 +179,9 @@ func measure(ctx context.Context, cfg config) (results, error) {
 		return r, err
 	}
 	if r.hard, err = measureHard(cfg, cfg.big); err != nil {
+		return r, err
+	}
+	if r.growth, err = measureGrowth(cfg, cfg.small, cfg.big); err != nil {
 		return r, err
 	}
 	for _, copies := range cfg.copies {

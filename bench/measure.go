@@ -8,14 +8,22 @@ import (
 )
 
 // How everything here is measured: all that is compared runs in turn, round
-// after round, so that what else the machine does meets everyone alike; the
-// garbage of one is collected before the next is timed.
+// after round, so that what else the machine does meets everyone alike, and each
+// round begins with another; the garbage of one is collected before the next.
+// What is held against the floor, and the floor, is warm: it runs once untimed
+// right before it is timed. Whoever comes behind a collection, or behind somebody
+// who leaves the caches full of something else, is up to five times slower than
+// he is alone, and a floor must not be that.
 
 // entrant is one of several that are measured side by side.
 type entrant struct {
 	name string
 	// rounds is in how many of the rounds it takes part; 0 is all of them.
 	rounds int
+	// warm has it run once, untimed, right before it is timed.
+	warm bool
+	// follows has it come right behind the entrant before it in every round.
+	follows bool
 	// run is what is timed. before and after may be nil.
 	before, run, after func() error
 }
@@ -75,9 +83,6 @@ func ratio(a, b samples) float64 {
 	return middle(ratios)
 }
 
-// apart is the ratio of two that did not take turns: that of their medians.
-func apart(a, b samples) float64 { return float64(a.median()) / float64(b.median()) }
-
 // middle returns the middle of some numbers, or the mean of the middle two; 0 if
 // there are none. It changes their order.
 func middle[N time.Duration | float64](of []N) N {
@@ -88,15 +93,17 @@ func middle[N time.Duration | float64](of []N) N {
 	return (of[(len(of)-1)/2] + of[len(of)/2]) / 2
 }
 
-// race measures the entrants in turn. Whoever takes part in more than one round
-// gets one before, which does not count, to come by its memory.
+// race measures the entrants in turn, each round from another one on. Whoever
+// takes part in more than one round gets one before, which does not count, to
+// come by its memory.
 func race(rounds int, entrants []entrant) ([]samples, error) {
 	times := make([]samples, len(entrants))
 	for i := range times {
 		times[i] = make(samples, rounds)
 	}
 	for round := -1; round < rounds; round++ {
-		for i, e := range entrants {
+		for _, i := range order(entrants, round+1) {
+			e := entrants[i]
 			turns := rounds
 			if e.rounds > 0 {
 				turns = min(e.rounds, rounds)
@@ -116,18 +123,37 @@ func race(rounds int, entrants []entrant) ([]samples, error) {
 	return times, nil
 }
 
+// order is who comes when: the entrants in a circle, from another one on each
+// round. It begins with nobody who has to follow another.
+func order(entrants []entrant, round int) []int {
+	var free, circle []int
+	for i, e := range entrants {
+		circle = append(circle, i)
+		if !e.follows {
+			free = append(free, i)
+		}
+	}
+	first := free[round%len(free)]
+	return slices.Concat(circle[first:], circle[:first])
+}
+
 // takesPart spreads the turns of an entrant evenly over the rounds.
 func takesPart(round, rounds, turns int) bool {
 	return (round+1)*turns/rounds > round*turns/rounds
 }
 
 func (e entrant) measure() (time.Duration, error) {
+	runtime.GC()
 	if e.before != nil {
 		if err := e.before(); err != nil {
 			return 0, err
 		}
 	}
-	runtime.GC()
+	if e.warm {
+		if err := e.run(); err != nil {
+			return 0, err
+		}
+	}
 	start := time.Now()
 	err := e.run()
 	took := time.Since(start)

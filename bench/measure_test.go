@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -23,13 +24,13 @@ func TestMedian(t *testing.T) {
 func TestRatio(t *testing.T) {
 	require.InDelta(t, 2.0, ratio(samples{2, 100, 4, 30}, samples{1, 0, 2, 10}), 0)
 	require.Zero(t, ratio(samples{1, 0}, samples{0, 1}))
-	require.InDelta(t, 3.0, apart(samples{0, 3, 9}, samples{2, 2, 0}), 0)
 	require.Equal(t, samples{0, 7, 0}, together(samples{1, 2, 3}, samples{0, 4, 1}, samples{1, 1, 0}))
 	require.Equal(t, samples{0, 2}, samples{1, 5}.less(samples{0, 3}))
 	require.Equal(t, samples{0, 7}, samples{0, 6}.each(func(d time.Duration) time.Duration { return d + 1 }))
 }
 
-// Everyone takes part in every round, in turn, and the first does not count.
+// Everyone takes part in every round, in turn, and the first does not count. Each
+// round begins with another.
 func TestRace_InTurn(t *testing.T) {
 	var order string
 	noting := func(name string, rounds int) entrant {
@@ -38,7 +39,7 @@ func TestRace_InTurn(t *testing.T) {
 	}
 	times, err := race(4, []entrant{noting("a", 0), noting("b", 2), noting("c", 1), noting("d", 9)})
 	require.NoError(t, err)
-	require.Equal(t, "(a)(b)(d)"+"(a)(d)"+"(a)(b)(d)"+"(a)(d)"+"(a)(b)(c)(d)", order)
+	require.Equal(t, "(a)(b)(d)"+"(d)(a)"+"(d)(a)(b)"+"(d)(a)"+"(a)(b)(c)(d)", order)
 	for i, rounds := range [][]int{{0, 1, 2, 3}, {1, 3}, {3}, {0, 1, 2, 3}} {
 		var took []int
 		for round, d := range times[i] {
@@ -47,6 +48,31 @@ func TestRace_InTurn(t *testing.T) {
 			}
 		}
 		require.Equal(t, rounds, took)
+	}
+}
+
+// What is warm runs twice, and only the second time counts.
+func TestRace_Warm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order string
+		note := func(s string) func() error { return func() error { order += s; return nil } }
+		run := func() error {
+			time.Sleep(time.Duration(len(order)))
+			order += "w"
+			return nil
+		}
+		times, err := race(1, []entrant{{rounds: 1, warm: true, before: note("("), run: run, after: note(")")}})
+		require.NoError(t, err)
+		require.Equal(t, "(ww)", order)
+		require.Equal(t, samples{2}, times[0])
+	})
+}
+
+// A round begins with another each time, but not with one that follows.
+func TestOrder(t *testing.T) {
+	entrants := []entrant{{}, {}, {follows: true}, {}}
+	for round, want := range [][]int{{0, 1, 2, 3}, {1, 2, 3, 0}, {3, 0, 1, 2}, {0, 1, 2, 3}} {
+		require.Equal(t, want, order(entrants, round))
 	}
 }
 

@@ -14,6 +14,8 @@ type planner struct {
 	name string
 	// even says that it promises loads that differ by one at most.
 	even bool
+	// warm says that it is timed right after an untimed plan of the same.
+	warm bool
 	// takes says in how many rounds it takes part at most; 0 is in none.
 	takes func(size, event) int
 	// prepare does what does not count: it brings the problem into the
@@ -31,32 +33,38 @@ type attempt struct {
 	changes func() int
 }
 
-// us is what this library is called in tables.
+// judge works out the last plan's outcome. Where the planner promised loads that
+// differ by one at most, it fails unless they do.
+func (a attempt) judge(even bool) (outcome, error) {
+	placed, err := a.placed()
+	if err != nil {
+		return outcome{}, err
+	}
+	o, err := judge(a.found, placed)
+	if err == nil && even && o.spread > 1 {
+		err = fmt.Errorf("promised to be even, and has a spread of %d", o.spread)
+	}
+	return o, err
+}
+
+// us is what this library is called in tables; usAlone where nobody but the scan
+// takes turns with it.
 const (
 	us        = "this library"
+	usAlone   = us + ", with the scan only"
 	usAtFirst = us + ", its first plan"
 )
 
 // always is to take part in every round.
-func always(size) int { return math.MaxInt }
-
-// single has a planner that knows no copies take part only where there are
-// none.
-func single(rounds func(size) int) func(size, event) int {
-	return func(s size, _ event) int {
-		if s.copies > 1 {
-			return 0
-		}
-		return rounds(s)
-	}
-}
+func always(size, event) int { return math.MaxInt }
 
 // ours plans with one Planner over and over, as the orchestrator does.
 func ours() planner {
 	return planner{
 		name:    us,
 		even:    true,
-		takes:   func(s size, _ event) int { return always(s) },
+		warm:    true,
+		takes:   always,
 		prepare: func(now fleet, _ int) (attempt, error) { return now.attempt(false), nil },
 	}
 }
@@ -71,7 +79,7 @@ func oursAtFirst() planner {
 			if e.name != cold.name {
 				return 0
 			}
-			return always(s)
+			return always(s, e)
 		},
 		prepare: func(now fleet, _ int) (attempt, error) { return now.attempt(true), nil },
 	}

@@ -11,24 +11,48 @@ import (
 type planned struct {
 	took    samples
 	outcome outcome
-	changes int // starts, moves and stops, where the planner says
+	changes int // starts, moves and stops; known beside the scan
 	tried   bool
 }
 
-// plans are the results for one size: the scan of the fleet before anything
-// happened, which is measured beside every event, and for each event what each
-// planner did.
+// plans are the results for one size, by event.
 type plans struct {
-	size     size
+	size size
+	// floors is the race of this library against the scan alone. The
+	// scan is that of the fleet before anything happened.
+	floors []floor
+	// results is the race of the whole field, by event and planner; empty where
+	// only this library can take part.
 	planners []string
-	scans    []samples   // by event
-	results  [][]planned // by event and planner
+	results  [][]planned
 }
 
-// comparePlanners runs all that take part at this size.
+// floor is what this library did with one event, and the scan in turn with it.
+type floor struct {
+	scan samples
+	planned
+}
+
+// comparePlanners measures this library against the scan at this size, and then
+// all that can take part against each other: so that nobody's garbage meets the
+// floor.
 func comparePlanners(ctx context.Context, cfg config, s size) (plans, error) {
 	p := plans{size: s}
 	before := s.even()
+	for _, e := range events {
+		if err := ctx.Err(); err != nil {
+			return p, err
+		}
+		cfg.log("plans of %s and the scan: %s", s, e.name)
+		f, err := measureFloor(cfg, before, e)
+		if err != nil {
+			return p, fmt.Errorf("%s, %s: %w", s, e.name, err)
+		}
+		p.floors = append(p.floors, f)
+	}
+	if s.copies > 1 {
+		return p, nil
+	}
 	field := cfg.field()
 	for _, c := range field {
 		p.planners = append(p.planners, c.name)
@@ -38,22 +62,36 @@ func comparePlanners(ctx context.Context, cfg config, s size) (plans, error) {
 			return p, err
 		}
 		cfg.log("plans of %s: %s", s, e.name)
-		scan, results, err := compareAt(cfg, s, before, e, field)
+		results, err := compareAt(cfg, s, before, e, field)
 		if err != nil {
 			return p, fmt.Errorf("%s, %s: %w", s, e.name, err)
 		}
-		p.scans = append(p.scans, scan)
 		p.results = append(p.results, results)
 	}
 	return p, nil
 }
 
+// measureFloor has this library plan for one event, in turn with the scan. The
+// plan is checked when the race is over: the check would leave garbage in it.
+func measureFloor(cfg config, before fleet, e event) (floor, error) {
+	a := e.to(before).attempt(false)
+	times, err := race(cfg.rounds, []entrant{
+		{name: "scan", warm: true, run: newScan(before).run},
+		{name: us, warm: true, run: a.plan},
+	})
+	if err != nil {
+		return floor{}, err
+	}
+	o, err := a.judge(true)
+	return floor{times[0], planned{took: times[1], outcome: o, changes: a.changes(), tried: true}}, err
+}
+
 // compareAt has all planners plan for one event.
-func compareAt(cfg config, s size, before fleet, e event, field []planner) (samples, []planned, error) {
+func compareAt(cfg config, s size, before fleet, e event, field []planner) ([]planned, error) {
 	now := e.to(before)
 	results := make([]planned, len(field))
-	entrants := []entrant{{name: "scan", run: newScan(before).run}}
-	taking := []int{-1}
+	var entrants []entrant
+	var taking []int
 	for i, c := range field {
 		rounds := c.takes(s, e)
 		if rounds == 0 {
@@ -61,37 +99,60 @@ func compareAt(cfg config, s size, before fleet, e event, field []planner) (samp
 		}
 		a, err := c.prepare(now, before.workers())
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", c.name, err)
+			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 		results[i].tried = true
-		entrants = append(entrants, entrant{name: c.name, rounds: rounds, run: a.plan, after: func() error {
-			placed, err := a.placed()
-			if err != nil {
-				return err
-			}
-			o, err := judge(a.found, placed)
-			if err != nil {
-				return err
-			}
-			if c.even && o.spread > 1 {
-				return fmt.Errorf("promised to be even, and has a spread of %d", o.spread)
-			}
-			if a.changes != nil {
-				results[i].changes = a.changes()
-			}
+		entrants = append(entrants, entrant{name: c.name, rounds: rounds, warm: c.warm, run: a.plan, after: func() error {
+			o, err := a.judge(c.even)
 			results[i].outcome = results[i].outcome.worse(o)
-			return nil
+			return err
 		}})
 		taking = append(taking, i)
 	}
-	times, err := race(cfg.rounds, entrants)
+	times, err := race(cfg.fieldRounds(s), entrants)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	for k, i := range taking[1:] {
-		results[i].took = times[k+1]
+	for k, i := range taking {
+		results[i].took = times[k]
 	}
-	return times[0], results, nil
+	return results, nil
+}
+
+// growth is how many times as long a larger fleet takes as a smaller one, by
+// event.
+type growth struct{ plan, scan []figure }
+
+// scanBeside returns what the scans grew by, measured beside that event.
+func (g growth) scanBeside(event string) float64 {
+	for _, f := range g.scan {
+		if f.name == event {
+			return f.value
+		}
+	}
+	return 0
+}
+
+// measureGrowth has this library plan for two sizes in turn, and has the scans of
+// both take turns with it.
+func measureGrowth(cfg config, small, big size) (growth, error) {
+	var g growth
+	few, many := small.even(), big.even()
+	for _, e := range events {
+		cfg.log("growth from %s to %s: %s", small, big, e.name)
+		times, err := race(cfg.rounds, []entrant{
+			{name: small.String(), warm: true, run: e.to(few).attempt(false).plan},
+			{name: big.String(), warm: true, run: e.to(many).attempt(false).plan},
+			{name: "scan of " + small.String(), warm: true, run: newScan(few).run},
+			{name: "scan of " + big.String(), warm: true, run: newScan(many).run},
+		})
+		if err != nil {
+			return g, fmt.Errorf("growth, %s: %w", e.name, err)
+		}
+		g.plan = append(g.plan, figure{e.name, ratio(times[1], times[0])})
+		g.scan = append(g.scan, figure{e.name, ratio(times[3], times[2])})
+	}
+	return g, nil
 }
 
 // of returns what the planner of that name did with an event.
@@ -106,12 +167,12 @@ func (p plans) of(name string, e event) planned {
 	return planned{}
 }
 
-// scan returns what the scan took beside an event.
-func (p plans) scan(e event) samples {
+// beside returns what this library did with an event beside the scan.
+func (p plans) beside(e event) floor {
 	for i := range events {
 		if events[i].name == e.name {
-			return p.scans[i]
+			return p.floors[i]
 		}
 	}
-	return nil
+	return floor{}
 }

@@ -95,7 +95,13 @@ func (r results) writeComparison(b *strings.Builder) {
 	for _, p := range slices.Backward(r.plans) { // the largest first
 		fmt.Fprintf(b, "\n### %s\n\n", p.size)
 		t := table{head("ms · spread · moves")}
-		t.row(p.scanRow("the integer scan")...)
+		scans, alone := []string{"the integer scan"}, []string{usAlone}
+		for _, f := range p.floors {
+			scans = append(scans, millis(f.scan.median()))
+			alone = append(alone, f.String())
+		}
+		t.row(scans...)
+		t.row(alone...)
 		for k, name := range p.planners {
 			if !p.took(k) {
 				continue
@@ -123,14 +129,6 @@ func (d planned) String() string {
 	return fmt.Sprintf("%s · %d · %s", millis(d.took.median()), d.outcome.spread, grouped(d.outcome.moves))
 }
 
-func (p plans) scanRow(name string) []string {
-	row := []string{name}
-	for _, d := range p.scans {
-		row = append(row, millis(d.median()))
-	}
-	return row
-}
-
 // took says whether a planner took part at all.
 func (p plans) took(planner int) bool {
 	for n := range events {
@@ -141,26 +139,24 @@ func (p plans) took(planner int) bool {
 	return false
 }
 
-// multiples says how long everyone took in multiples of this library, and this
-// library in multiples of the scan.
+// multiples says how long this library took in multiples of the scan, and
+// everyone else in multiples of this library, each within its own race.
 func (p plans) multiples() table {
 	t := table{head("times as long as")}
+	row := []string{usAlone + " / the scan"}
+	for _, f := range p.floors {
+		row = append(row, decimal(ratio(f.took, f.scan)))
+	}
+	t.row(row...)
 	for k, name := range p.planners {
-		if !p.took(k) {
+		if !p.took(k) || name == us {
 			continue
 		}
 		row := []string{name + " / " + us}
-		if name == us {
-			row[0] = us + " / the scan"
-		}
 		for n, e := range events {
-			d, base := p.results[n][k], p.of(us, e).took
-			if name == us {
-				base = p.scans[n]
-			}
 			cell := ""
-			if d.tried {
-				cell = decimal(ratio(d.took, base))
+			if d := p.results[n][k]; d.tried {
+				cell = decimal(ratio(d.took, p.of(us, e).took))
 			}
 			row = append(row, cell)
 		}
@@ -177,13 +173,12 @@ func (r results) writeSeveral(b *strings.Builder) {
 		for _, s := range slices.Backward(r.cfg.plans) {
 			p := r.at(s.of(copies))
 			cells, scans, each := []string{s.String()}, []string{"× scan"}, []string{"ns a change beyond 3 scans"}
-			for n, e := range events {
-				d := p.of(us, e)
-				cells = append(cells, d.String())
-				scans = append(scans, decimal(ratio(d.took, p.scans[n])))
+			for _, f := range p.floors {
+				cells = append(cells, f.String())
+				scans = append(scans, decimal(ratio(f.took, f.scan)))
 				beyond := ""
-				if d.changes > 0 {
-					beyond = fmt.Sprint(max(0, int(d.took.median()-3*p.scans[n].median())/d.changes))
+				if f.changes > 0 {
+					beyond = fmt.Sprint(max(0, int(f.took.median()-3*f.scan.median())/f.changes))
 				}
 				each = append(each, beyond)
 			}
@@ -255,5 +250,5 @@ func (r results) writeNetwork(b *strings.Builder) {
 }
 
 func (r results) writeMethod(b *strings.Builder) {
-	fmt.Fprintf(b, method, r.cfg.rounds, r.cfg.termRounds, r.cfg.slowRounds, r.cfg.sarama)
+	fmt.Fprintf(b, method, r.cfg.rounds, r.cfg.slowRounds, r.cfg.termRounds, r.cfg.sarama)
 }

@@ -37,23 +37,31 @@ func newLeader(ctx context.Context, f fleet, same bool) (leader, error) {
 	return leader{o, c}, err
 }
 
-// steady measures a term in which there is nothing to do.
+// steady measures a term in which there is nothing to do, right after another.
 func (l leader) steady(ctx context.Context, name string) entrant {
 	return entrant{
 		name:  name,
+		warm:  true,
 		run:   func() error { return l.NextTerm(ctx) },
 		after: func() error { return requireQuiet(l.Orchestrator) },
 	}
 }
 
-// eventful measures a term after something has happened, and then has the
-// workers do what they were told; and after it as many calls as there were
-// writes, whose number it leaves in writes.
+// eventful measures a term after something has happened, right after a steady
+// one, and then has the workers do what they were told; and after it as many
+// calls as there were writes, whose number it leaves in writes. It follows what
+// happened before.
 func (l leader) eventful(ctx context.Context, name string, happens func() error, writes *int) []entrant {
 	term := entrant{
-		name:   name,
-		before: happens,
-		run:    func() error { return l.NextTerm(ctx) },
+		name:    name,
+		follows: true,
+		before: func() error {
+			if err := quietTerm(ctx, l.Orchestrator); err != nil {
+				return err
+			}
+			return happens()
+		},
+		run: func() error { return l.NextTerm(ctx) },
 		after: func() error {
 			stats := l.LastPlan().Stats
 			if stats.Adds == 0 || stats.Adds != stats.LowerBound || stats.Spread > 1 {
@@ -65,7 +73,7 @@ func (l leader) eventful(ctx context.Context, name string, happens func() error,
 			return quietTerm(ctx, l.Orchestrator)
 		},
 	}
-	return []entrant{term, {name: "its writes alone", run: func() error { return fanOut(*writes) }}}
+	return []entrant{term, {name: "its writes alone", warm: true, follows: true, run: func() error { return fanOut(*writes) }}}
 }
 
 // guest is a worker that joins and is lost again.
@@ -112,9 +120,9 @@ func measureTerms(ctx context.Context, cfg config, s, small, old size) (terms, e
 	}
 	a, b := same.cluster.copies(0), same.cluster.copies(1)
 	entrants := []entrant{
-		{name: "scan", run: newScan(f).run},
-		{name: "comparison", run: func() error { return compare(a, b) }},
-		{name: "fan-out", run: func() error { return fanOut(s.workers) }},
+		{name: "scan", warm: true, run: newScan(f).run},
+		{name: "comparison", warm: true, run: func() error { return compare(a, b) }},
+		{name: "fan-out", warm: true, run: func() error { return fanOut(s.workers) }},
 		smaller.steady(ctx, "steady term of "+small.String()),
 		oldest.steady(ctx, "steady term of "+old.String()),
 	}
