@@ -5,6 +5,7 @@ package simulator
 
 import (
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -130,6 +131,13 @@ func (t *calmTerms) next() {
 	w.live(ended, time.Hour)
 	if w.violated() {
 		<-ended
+		return
+	}
+	if w.census != nil {
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.countGoroutines(t.l, t.l.o.LastPlan().Stats.Term, 0)
 	}
 }
 

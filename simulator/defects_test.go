@@ -20,7 +20,7 @@ import (
 var defects = flag.Bool("simulator.defects", false, "build the library once with each deliberate defect, and see that it is found")
 
 // TestDefects needs the go command and the library's source: it builds and runs
-// TestSimulate anew for each defect.
+// TestSimulate and TestSimulate_Goroutines anew for each defect.
 func TestDefects(t *testing.T) {
 	files, err := filepath.Glob("testdata/defects/*.txt")
 	require.NoError(t, err)
@@ -31,8 +31,8 @@ func TestDefects(t *testing.T) {
 			if !*defects {
 				return // that it applies to the source as it is was seen
 			}
-			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-overlay", overlay, ".",
-				"-run", "^TestSimulate$", "-simulator.schedules", "10000", "-simulator.seed", "1").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-failfast", "-overlay", overlay, ".",
+				"-run", "^TestSimulate(_Goroutines)?$", "-simulator.schedules", "10000", "-simulator.seed", "1").CombinedOutput()
 			require.Error(t, err, "10,000 schedules found nothing")
 			violation := regexp.MustCompile(`seed \d+, after .*: not .*`).Find(out)
 			require.NotNil(t, violation, "it failed otherwise:\n%s", out)

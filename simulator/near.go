@@ -216,6 +216,21 @@ func (l *leader) depart(f *flight, name string) {
 	}
 }
 
+// countGoroutines checks that leaders have no more goroutines than calls in flight,
+// and so many. mu is held.
+func (w *world) countGoroutines(l *leader, term orchestrator.Term, more int) {
+	if w.census == nil || w.violation != nil {
+		return
+	}
+	flying := 0
+	for _, l := range w.leaders {
+		flying += len(l.flights)
+	}
+	if n := w.census(); n > flying+more {
+		w.fail(l, term, Bounded, "leaders have %d goroutines, with %d calls in flight", n, flying)
+	}
+}
+
 // bound has every call reach only what its leader means, as a transport must: the
 // worker that has joined when the leader heard of it, and writes the process
 // that has answered its List. A later one of the same name is not meant: the

@@ -152,6 +152,9 @@ func (r *review) run() {
 	r.compare()
 	r.checkStops()
 	r.checkBudget()
+	// Calls that come back in this very instant, and what a leader may have
+	// besides, are beyond those in flight.
+	r.w.countGoroutines(r.l, r.stats.Term, len(r.w.names)+4*len(r.w.leaders))
 	r.checkGiveBacks()
 	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
 		r.fail(Deposed, "%s has told of a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))

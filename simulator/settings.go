@@ -58,6 +58,9 @@ type Settings struct {
 	// Transcript gets everything that happened, a line each, when the run is
 	// over. Nil means nobody reads it.
 	Transcript io.Writer
+
+	// census counts the goroutines of all leaders. Nil: nobody does.
+	census func() int
 }
 
 // The values of settings that would otherwise mean "drawn".

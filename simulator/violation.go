@@ -41,7 +41,7 @@ const (
 	// Said: LastActual holds exactly what workers have said and acknowledged.
 	Said Invariant = "said"
 	// Bounded: a term ends after five communicator timeouts, and has no more
-	// calls in flight than it may.
+	// calls in flight than it may, nor more goroutines than these need.
 	Bounded Invariant = "bounded"
 	// Deposed: a leader that is told of a higher epoch ends its term at once.
 	Deposed Invariant = "deposed"
