@@ -82,10 +82,10 @@
 // searches learn about who cannot be reached spares the later ones the way, so
 // that few go through everything, though for made-up forbidden pairs each may: see
 // repair. The number of starts need not be the least. The test measures how far off it is,
-// against a reference that solves the whole problem: of 280,000 random problems
-// of all kinds, 0.2% of the starts were too many with closed workers (12 at worst
-// in one problem), 0.04% with forbidden pairs (2), 0.5% with bounds (8), and 1%
-// with several of these (60).
+// against a reference that solves the whole problem: of a million random
+// problems of all kinds, 0.2% of the starts were too many with closed workers (7 at
+// worst in one problem), 0.03% with forbidden pairs (4), 0.5% with bounds (35), and
+// 1% with several of these (63).
 //
 // # Limited moves
 //
