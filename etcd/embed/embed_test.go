@@ -1,0 +1,121 @@
+package embed_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func start(t *testing.T, cfg embed.Config) *embed.Server {
+	t.Helper()
+	s, err := embed.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func client(t *testing.T, s *embed.Server) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: s.Endpoints(), Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestEmbed_KeepsWhatItAcknowledged(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	first := start(t, embed.Config{Dir: dir})
+	_, err := client(t, first).Put(t.Context(), "a", "\x00\xff")
+	require.NoError(t, err)
+	require.NoError(t, first.Close())
+	require.NoError(t, first.Close())
+
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+
+	resp, err := client(t, start(t, embed.Config{Dir: dir})).Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, "\x00\xff", string(resp.Kvs[0].Value))
+}
+
+func TestEmbed_CloseDoesNotWaitForClients(t *testing.T) {
+	s := start(t, embed.Config{Tick: 10 * time.Millisecond, NoFsync: true})
+	c := client(t, s)
+	watch := c.Watch(t.Context(), "a", clientv3.WithCreatedNotify())
+	require.True(t, (<-watch).Created)
+
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = s.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(3 * time.Second): // etcd alone takes five and more
+		require.Fail(t, "Close waits for a watch")
+	}
+}
+
+func TestEmbed_TemporaryFolderIsRemoved(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	s := start(t, embed.Config{NoFsync: true})
+	folders, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Len(t, folders, 1)
+	require.NoError(t, s.Close())
+	folders, err = os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, folders)
+}
+
+func TestEmbed_ListensWhereItIsTold(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+
+	_, err = embed.Start(t.Context(), embed.Config{Listen: addr})
+	require.ErrorContains(t, err, strings.Split(addr, ":")[1])
+
+	require.NoError(t, l.Close())
+	require.Equal(t, "http://"+addr, start(t, embed.Config{Listen: addr}).Endpoint())
+	_, port, err := net.SplitHostPort(start(t, embed.Config{Listen: "0.0.0.0:0"}).Endpoint()[len("http://"):])
+	require.NoError(t, err)
+	require.NotEqual(t, "0", port)
+}
+
+func TestEmbed_BadConfig(t *testing.T) {
+	for want, cfg := range map[string]embed.Config{
+		"Listen":          {Listen: "localhost"},
+		"Tick":            {Tick: time.Hour},
+		"Compaction":      {Compaction: time.Millisecond},
+		"TLS certificate": {TLS: &embed.TLS{CertFile: "nowhere", KeyFile: "nowhere"}},
+	} {
+		_, err := embed.Start(t.Context(), cfg)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestEmbed_FolderInUse(t *testing.T) {
+	dir := t.TempDir()
+	first := start(t, embed.Config{Dir: dir})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := embed.Start(ctx, embed.Config{Dir: dir})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, dir)
+	require.NoError(t, first.Close())
+}

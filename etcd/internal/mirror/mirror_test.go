@@ -1,0 +1,301 @@
+package mirror_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func server(t *testing.T, cfg embed.Config) *embed.Server {
+	t.Helper()
+	cfg.NoFsync, cfg.Tick = true, 10*time.Millisecond
+	s, err := embed.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func client(t *testing.T, endpoint string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{endpoint}, Logger: zap.NewNop(),
+		DialKeepAliveTime: 500 * time.Millisecond, DialKeepAliveTimeout: 500 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// copied is a copy kept up to date by nothing but the changes of a mirror.
+type copied struct {
+	t   *testing.T
+	m   *mirror.Mirror
+	err chan error
+
+	mu    sync.Mutex
+	state map[string]string
+	at    mirror.At
+	calls int
+}
+
+func follow(t *testing.T, m *mirror.Mirror) *copied {
+	t.Helper()
+	c := &copied{t: t, m: m, err: make(chan error, 1), state: make(map[string]string)}
+	c.run()
+	return c
+}
+
+func (c *copied) run() {
+	ctx, cancel := context.WithCancelCause(c.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.err <- c.m.Run(ctx, c.apply)
+	}()
+	c.t.Cleanup(func() { cancel(nil); <-done })
+}
+
+func (c *copied) apply(at mirror.At, changes []mirror.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = at
+	c.calls++
+	for _, ch := range changes {
+		have, ok := c.state[ch.Key]
+		if ch.Old == nil == ok || (ok && have != shown(ch.Old)) {
+			c.t.Errorf("%s: was %q, and the change says %v", ch.Key, have, ch.Old)
+		}
+		if ch.New == nil {
+			delete(c.state, ch.Key)
+		} else {
+			c.state[ch.Key] = shown(ch.New)
+		}
+	}
+}
+
+func shown(kv *mirror.KV) string {
+	return fmt.Sprintf("%s %d %d %x", kv.Value, kv.Create, kv.Mod, kv.Lease)
+}
+
+// equals waits until the copy has reached what etcd holds now, and compares.
+func (c *copied) equals(direct *clientv3.Client, prefix string) {
+	c.t.Helper()
+	resp, err := direct.Get(c.t.Context(), prefix, clientv3.WithPrefix())
+	require.NoError(c.t, err)
+	want := make(map[string]string)
+	last := int64(0)
+	for _, kv := range resp.Kvs {
+		want[string(kv.Key)] = fmt.Sprintf("%s %d %d %x", kv.Value, kv.CreateRevision, kv.ModRevision, kv.Lease)
+		last = max(last, kv.ModRevision)
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(c.t, c.m.Reached(ctx, last))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	require.Equal(c.t, want, maps.Clone(c.state))
+}
+
+func put(t *testing.T, c *clientv3.Client, key, value string) int64 {
+	t.Helper()
+	resp, err := c.Put(t.Context(), key, value)
+	require.NoError(t, err)
+	return resp.Header.Revision
+}
+
+func all(c *clientv3.Client, prefix string) *mirror.Mirror {
+	from, end := mirror.Prefix(prefix)
+	return mirror.New(c, mirror.Options{From: from, End: end})
+}
+
+func TestE6_PagesAreOneRevision(t *testing.T) {
+	c := client(t, server(t, embed.Config{}).Endpoint())
+	var ops []clientv3.Op
+	for i := range 2500 {
+		ops = append(ops, clientv3.OpPut(fmt.Sprintf("/a/%04d", i), "v"))
+		if len(ops) == 100 {
+			_, err := c.Txn(t.Context()).Then(ops...).Commit()
+			require.NoError(t, err)
+			ops = nil
+		}
+	}
+	put(t, c, "/b", "beside the range")
+	got := follow(t, all(c, "/a/"))
+	got.equals(c, "/a/")
+	require.Len(t, got.state, 2500)
+}
+
+func TestE6_FirstCallIsTheWholeStateEvenIfEmpty(t *testing.T) {
+	c := client(t, server(t, embed.Config{}).Endpoint())
+	got := follow(t, all(c, "/a/"))
+	require.NoError(t, got.m.Reached(t.Context(), 1))
+	got.mu.Lock()
+	calls := got.calls
+	got.mu.Unlock()
+	require.Equal(t, 1, calls)
+	put(t, c, "/a/x", "1")
+	got.equals(c, "/a/")
+}
+
+func TestE6_ValuesThatAreNotKept(t *testing.T) {
+	c := client(t, server(t, embed.Config{}).Endpoint())
+	for _, k := range []string{"a", "b", "c", "d"} {
+		put(t, c, "/a/"+k, k)
+	}
+	from, end := mirror.Prefix("/a/")
+	m := mirror.New(c, mirror.Options{From: from, End: end, Keep: func(key string) bool { return key != "/a/b" }})
+	got := follow(t, m)
+	require.NoError(t, m.Reached(t.Context(), put(t, c, "/a/b", "again")))
+	got.mu.Lock()
+	defer got.mu.Unlock()
+	require.Equal(t, byte('a'), got.state["/a/a"][0])
+	require.Equal(t, byte(' '), got.state["/a/b"][0])
+	require.Equal(t, byte('c'), got.state["/a/c"][0])
+	require.Equal(t, byte('d'), got.state["/a/d"][0])
+}
+
+func TestE6_Burst(t *testing.T) {
+	c := client(t, server(t, embed.Config{}).Endpoint())
+	got := follow(t, all(c, "/a/"))
+	var wg sync.WaitGroup
+	for writer := range 10 {
+		wg.Go(func() {
+			for i := range 1000 {
+				key := fmt.Sprintf("/a/%d-%d", writer, i%100)
+				var err error
+				if i%7 == 6 {
+					_, err = c.Delete(t.Context(), key)
+				} else {
+					_, err = c.Put(t.Context(), key, fmt.Sprint(i))
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	got.equals(c, "/a/")
+}
+
+// cutOff returns a client of the server behind a proxy.
+func cutOff(t *testing.T, s *embed.Server) (*clientv3.Client, *proxy.Proxy) {
+	t.Helper()
+	p, err := proxy.New(s.Endpoint()[len("http://"):])
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return client(t, p.Addr()), p
+}
+
+func TestE6_CutInTheMiddle(t *testing.T) {
+	s := server(t, embed.Config{})
+	direct := client(t, s.Endpoint())
+	c, p := cutOff(t, s)
+	got := follow(t, all(c, "/a/"))
+	require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/x", "1")))
+	for i := range 30 {
+		switch i % 3 {
+		case 0:
+			p.Reset()
+		case 1:
+			p.Refuse()
+		case 2:
+			p.Cut(proxy.Down)
+		}
+		for j := range 20 {
+			put(t, direct, fmt.Sprintf("/a/%d", (i+j)%25), fmt.Sprint(i, j))
+		}
+		_, err := direct.Delete(t.Context(), fmt.Sprintf("/a/%d", i%25))
+		require.NoError(t, err)
+		p.Heal()
+		if i%5 == 4 {
+			got.equals(direct, "/a/")
+		}
+	}
+	got.equals(direct, "/a/")
+}
+
+func TestE6_CompactedInTheMiddle(t *testing.T) {
+	s := server(t, embed.Config{})
+	direct := client(t, s.Endpoint())
+	c, p := cutOff(t, s)
+	got := follow(t, all(c, "/a/"))
+	put(t, direct, "/a/stays", "1")
+	put(t, direct, "/a/goes", "1")
+	require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/remade", "1")))
+
+	for i := range 10 {
+		p.Refuse()
+		_, err := direct.Delete(t.Context(), "/a/goes")
+		require.NoError(t, err)
+		_, err = direct.Delete(t.Context(), "/a/remade")
+		require.NoError(t, err)
+		put(t, direct, "/a/remade", "1")
+		put(t, direct, fmt.Sprint("/a/comes", i), "1")
+		_, err = direct.Compact(t.Context(), put(t, direct, "/a/last", fmt.Sprint(i)))
+		require.NoError(t, err)
+		p.Heal()
+		got.equals(direct, "/a/")
+		require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/goes", "1")))
+	}
+}
+
+func TestE6_AnotherClusterIsSaid(t *testing.T) {
+	first := server(t, embed.Config{})
+	c, p := cutOff(t, first)
+	got := follow(t, all(c, "/a/"))
+	for i := range 20 {
+		put(t, c, fmt.Sprint("/a/", i), "1")
+	}
+	got.equals(c, "/a/")
+	_ = p
+
+	addr := first.Endpoint()[len("http://"):]
+	require.NoError(t, first.Close())
+	second := server(t, embed.Config{Listen: addr})
+	put(t, client(t, second.Endpoint()), "/a/0", "1")
+
+	require.ErrorIs(t, <-got.err, mirror.ErrCluster)
+	require.ErrorIs(t, got.m.Reached(t.Context(), 1), mirror.ErrCluster)
+	got.run()
+	got.equals(client(t, second.Endpoint()), "/a/")
+}
+
+func TestMirror_EndsWithItsContext(t *testing.T) {
+	c := client(t, server(t, embed.Config{}).Endpoint())
+	m := all(c, "/a/")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	applied := make(chan struct{}, 1)
+	done := make(chan error, 1)
+	go func() {
+		done <- m.Run(ctx, func(mirror.At, []mirror.Change) {
+			select {
+			case applied <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	<-applied
+	why := fmt.Errorf("enough")
+	cancel(why)
+	require.ErrorIs(t, <-done, why)
+	require.ErrorIs(t, m.Reached(t.Context(), 1), why)
+
+	ctx, cancel2 := context.WithCancel(t.Context())
+	cancel2()
+	require.Error(t, m.Reached(ctx, 1<<40))
+}

@@ -1,0 +1,184 @@
+package proxy_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// echo is a server that returns each line as it comes.
+func echo(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(c, c)
+				c.Close()
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+type conn struct {
+	t *testing.T
+	net.Conn
+	lines *bufio.Reader
+}
+
+func dial(t *testing.T, p *proxy.Proxy) *conn {
+	t.Helper()
+	connected := p.Connected()
+	c, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	<-connected
+	return &conn{t, c, bufio.NewReader(c)}
+}
+
+func (c *conn) say(line string) {
+	c.t.Helper()
+	_, err := io.WriteString(c, line+"\n")
+	require.NoError(c.t, err)
+}
+
+func (c *conn) hear(line string) {
+	c.t.Helper()
+	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	got, err := c.lines.ReadString('\n')
+	require.NoError(c.t, err)
+	require.Equal(c.t, line+"\n", got)
+}
+
+func (c *conn) hearNothing() {
+	c.t.Helper()
+	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(30*time.Millisecond)))
+	got, err := c.lines.ReadString('\n')
+	require.ErrorContains(c.t, err, "timeout", "%q", got)
+}
+
+func start(t *testing.T) *proxy.Proxy {
+	t.Helper()
+	p, err := proxy.New(echo(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+func TestProxy_CutTellsNobodyAndLosesNothing(t *testing.T) {
+	for _, d := range []proxy.Direction{proxy.Up, proxy.Down, proxy.Both} {
+		p := start(t)
+		before := dial(t, p)
+		before.say("1")
+		before.hear("1")
+
+		p.Cut(d)
+		before.say("2")
+		before.hearNothing()
+		after := dial(t, p)
+		after.say("3")
+		after.hearNothing()
+
+		p.Heal()
+		before.hear("2")
+		after.hear("3")
+	}
+}
+
+func TestProxy_OneConnectionOnly(t *testing.T) {
+	p := start(t)
+	a, b := dial(t, p), dial(t, p)
+	p.Conns()[0].Cut(proxy.Down)
+	a.say("1")
+	b.say("2")
+	b.hear("2")
+	a.hearNothing()
+	p.Conns()[0].Heal()
+	a.hear("1")
+}
+
+func TestProxy_Delay(t *testing.T) {
+	p := start(t)
+	c := dial(t, p)
+	p.Delay(proxy.Up, 50*time.Millisecond)
+	p.Delay(proxy.Down, 50*time.Millisecond)
+	began := time.Now()
+	for range 100 {
+		c.say("1")
+	}
+	for range 100 {
+		c.hear("1")
+	}
+	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
+	require.Less(t, time.Since(began), 5*time.Second)
+}
+
+func TestProxy_HalfCloseLeavesTheOtherHalf(t *testing.T) {
+	p := start(t)
+	c := dial(t, p)
+	p.Conns()[0].Delay(proxy.Down, 20*time.Millisecond)
+	c.say("1")
+	c.hear("1")
+	c.say("2")
+	require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
+	c.hear("2") // after the client's half was closed
+
+	c = dial(t, p)
+	c.say("1")
+	c.hear("1")
+	conns := p.Conns()
+	conns[len(conns)-1].CloseHalf(proxy.Down)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err := c.lines.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+	c.say("2") // the other half is open
+}
+
+func TestProxy_ResetAndRefuse(t *testing.T) {
+	p := start(t)
+	c := dial(t, p)
+	c.say("1")
+	c.hear("1")
+	p.Reset()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err := c.lines.ReadByte()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, io.EOF)
+
+	p.Refuse()
+	refused, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	defer refused.Close()
+	require.NoError(t, refused.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err = refused.Read(make([]byte, 1))
+	require.Error(t, err)
+
+	p.Heal()
+	c = dial(t, p)
+	c.say("2")
+	c.hear("2")
+}
+
+func TestProxy_CloseEndsWhatIsHeldBack(t *testing.T) {
+	p := start(t)
+	c := dial(t, p)
+	p.Cut(proxy.Both)
+	c.say("1")
+	require.NoError(t, p.Close())
+	require.NoError(t, p.Close())
+}
