@@ -1,0 +1,2 @@
+// Package lease stands for its floor.
+package lease
