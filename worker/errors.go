@@ -13,10 +13,22 @@ var (
 	// ErrClosed is the cause where the worker was closed.
 	ErrClosed = errors.New("the worker was closed")
 
+	// ErrLeaseLost is the cause where the worker can no longer be sure of its
+	// lease (see WithLease): what it runs may soon run elsewhere. Check returns
+	// it too.
+	ErrLeaseLost = errors.New("the lease is lost")
+
+	// ErrUpdated is the cause where the task is restarted in place, with new
+	// content or under a new token.
+	ErrUpdated = errors.New("the task was updated")
+
 	// ErrReturned is the cause where the task's function has returned: it is
 	// what ends the goroutines that the function left behind.
 	ErrReturned = errors.New("the task's function has returned")
 )
+
+// errNoLease is why a worker refuses what comes before its lease.
+var errNoLease = errors.New("the worker's lease was not acknowledged yet")
 
 // errGoexit is how a task failed whose function neither returned nor panicked.
 var errGoexit = errors.New("the task's function called runtime.Goexit")

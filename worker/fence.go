@@ -1,6 +1,7 @@
 package worker
 
-// Fencing: which calls are refused because a later term was seen (C7).
+// Which calls are refused: because a later term was seen (C7), or because the
+// worker is another than they were meant for (W4), or has no lease (W5).
 
 import (
 	"context"
@@ -44,8 +45,9 @@ func (w *Worker[T]) admitRead(c caller) error {
 
 // admitWrite raises the fence to the term of a call, if it has one, and says
 // whether a write of that call may be applied now. The lock is held, and must
-// be held on until the write has been applied.
-func (w *Worker[T]) admitWrite(c caller) error {
+// be held on until the write has been applied. came is the tenure in which the
+// write came; it is noted there where that is now.
+func (w *Worker[T]) admitWrite(c caller, came **tenure) error {
 	if err := w.admitRead(c); err != nil {
 		return err
 	}
@@ -59,6 +61,15 @@ func (w *Worker[T]) admitWrite(c caller) error {
 	case c.ended != nil:
 		return fmt.Errorf("%w: the call ended before the write could be applied: %w",
 			orchestrator.ErrRejected, c.ended)
+	}
+	if *came == nil {
+		*came = w.tenure
+	}
+	if *came != w.tenure {
+		return fmt.Errorf("%w: the worker has rejoined since the write came", orchestrator.ErrRejected)
+	}
+	if err := w.holds(); err != nil {
+		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
 	}
 	return nil
 }

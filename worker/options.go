@@ -22,13 +22,20 @@ func (f optionFunc) apply(c *config) { f(c) }
 
 // config is what the options of a worker add up to.
 type config struct {
-	slots      int // 0: no limit
-	readiness  bool
-	backoff    backoff
-	seed       uint64
-	logger     *slog.Logger
-	completion any // nil, or a func(T)
-	problems   []error
+	slots     int           // 0: no limit
+	lease     time.Duration // 0: none
+	stop      time.Duration // what of the lease tasks have to stop in
+	readiness bool
+	backoff   backoff
+	seed      uint64
+	logger    *slog.Logger
+	problems  []error
+
+	// Functions of the user's, whose types depend on the worker's; nil: none.
+	completion any // func(T)
+	resort     any // func([]T)
+	update     any // func(context.Context, T) error
+	accept     any // func(T, []byte) error
 }
 
 func newConfig(opts []Option) config {
@@ -121,24 +128,39 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithCompletion lets tasks complete: one whose function returns nil, though
-// its context has not ended, has done all it had to do. It is not started
-// again, gives back its slot, and stays in List, so that nobody else starts
-// it, until it is removed. f is told, so that it can see to the removal where
-// the expectations are kept. To report is all that the worker does: a task that
-// completes in the moment in which it is removed counts as stopped, and may
-// run again elsewhere.
+// WithLease says that the worker holds its tasks by a lease of length d, which a
+// transport obtains and renews (see [Worker.Sending]), and that its tasks need
+// stop to come to an end. The worker then stops everything before the lease can
+// have ended. With a margin of a tenth of d it counts, from the moment in which
+// the last renewal that was acknowledged was sent,
 //
-// f is called from many goroutines at once, without a lock held; it may call
-// the worker. [Worker.Close] does not wait for it. T must be the worker's.
+//   - d - margin - stop until the contexts of all tasks end, with the cause
+//     [ErrLeaseLost];
+//   - d - margin until what has not stopped is handed to [WithLastResort].
 //
-// Default: a function that returns nil is started again like any other. A nil
-// f is out of range.
-func WithCompletion[T any](f func(task T)) Option {
+// It accepts no task before the lease was first acknowledged, nor after it was
+// lost, until [Worker.Rejoin]. The package documentation says what that
+// promises and what not.
+//
+// Default: no lease; a worker that nobody hears from runs on. Range: d > 0,
+// stop >= 0, and d - margin - stop, which is what there is to renew the lease
+// in, at least d/4.
+func WithLease(d, stop time.Duration) Option {
 	return optionFunc(func(c *config) {
-		if f == nil {
-			c.invalid("WithCompletion(nil): must be a function")
+		switch {
+		case d <= 0 || stop < 0:
+			c.invalid("WithLease(%v, %v): must be positive, and stop not negative", d, stop)
+		case d-margin(d)-stop < d/4:
+			c.invalid("WithLease(%v, %v): leaves %v to renew the lease in, must be at least a quarter of it: needs a lease of %v",
+				d, stop, d-margin(d)-stop, leastLease(stop))
 		}
-		c.completion = f
+		c.lease, c.stop = d, stop
 	})
+}
+
+// leastLease returns a lease, in whole milliseconds, that leaves enough to
+// renew it in.
+func leastLease(stop time.Duration) time.Duration {
+	exact := (stop*20 + 12) / 13 // d - d/10 - d/4 is 13/20 of d
+	return (exact + time.Millisecond - 1).Truncate(time.Millisecond)
 }

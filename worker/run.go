@@ -10,26 +10,36 @@ import (
 	"time"
 )
 
-type readyKey struct{}
+// run is one call of a task's function.
+type run struct {
+	ctx    context.Context // the function's, from which those of updates derive
+	cancel context.CancelCauseFunc
+	began  time.Time
+
+	// Guarded by Worker.mu.
+	version  int64         // of the content that the function, or WithUpdate's, was given last
+	over     bool          // the function has returned
+	updating chan struct{} // closed when no update is under way any more; nil: none is
+}
 
 // Ready says that the task whose function was given ctx is ready: the Add that
 // started it may answer (see [WithReadiness]). It does nothing when called
 // again, without that option, with another context, or after the function has
 // returned.
 func Ready(ctx context.Context) {
-	if ready, ok := ctx.Value(readyKey{}).(func()); ok {
-		ready()
+	if in, ok := insightOf(ctx); ok && in.ready != nil {
+		in.ready()
 	}
 }
 
-// ready takes note of a Ready by one attempt to run e, unless it comes from an
-// attempt that has ended since.
-func (w *Worker[T]) ready(e *entry[T], attempt int) {
+// ready takes note of a Ready by one run of e, unless it has ended since.
+func (w *Worker[T]) ready(e *entry[T], r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.state == Starting && e.restarts == attempt {
+	if e.state == Starting && e.run == r {
 		e.enter(Running)
 		e.settle()
+		w.inform(e)
 	}
 }
 
@@ -40,16 +50,17 @@ func (w *Worker[T]) ready(e *entry[T], attempt int) {
 // task's function does: return, panic, or leave by runtime.Goexit. The price is
 // that the goroutine may be on its way out already, so that a restart needs a
 // new one.
-func (w *Worker[T]) attempt(ctx context.Context, cancel context.CancelCauseFunc, e *entry[T]) {
+func (w *Worker[T]) attempt(e *entry[T], r *run) {
 	err := errGoexit
 	defer func() {
 		if v := recover(); v != nil {
 			err = w.panicked(e.name, v)
 		}
-		cancel(ErrReturned)
+		r.cancel(ErrReturned)
+		w.awaitUpdate(r)
 		w.ended(e, err)
 	}()
-	err = w.run(ctx, e.name)
+	err = w.run(r.ctx, e.name)
 }
 
 // panicked makes an error of what a function panicked with, and logs the stack.
@@ -71,6 +82,8 @@ func (w *Worker[T]) ended(e *entry[T], err error) {
 	switch state, pause := w.conclude(e, err); state {
 	case Stopping:
 		w.cfg.logger.Debug("task stopped", slog.Any("task", e.name), slog.Any("err", err))
+	case Starting:
+		w.cfg.logger.Debug("task started again with its update", slog.Any("task", e.name), slog.Any("err", err))
 	case Completed:
 		w.cfg.logger.Debug("task completed", slog.Any("task", e.name))
 		w.reportCompletion(e.name)
@@ -81,7 +94,8 @@ func (w *Worker[T]) ended(e *entry[T], err error) {
 }
 
 // conclude takes the step that follows a run, and returns what it was: Stopping
-// for a task that was to stop and has, Completed, or Backoff with the pause.
+// for a task that was to stop and has, Starting for one whose next run was to
+// begin at once, Completed, or Backoff with the pause.
 func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +103,14 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	case e.state == Stopping:
 		w.drop(e)
 		return Stopping, 0
-	case err == nil && w.completed != nil:
+	case e.again:
+		e.again = false
+		e.err = ErrUpdated
+		e.restarts++
+		e.enter(Backoff)
+		w.startAgain(e)
+		return Starting, 0
+	case err == nil && w.hooks.completed != nil:
 		e.enter(Completed)
 		e.settle()
 		w.freeSlot()
@@ -100,13 +121,14 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	}
 	e.err = err
 	e.restarts++
-	if time.Since(e.began) >= w.cfg.backoff.longest {
+	if time.Since(e.run.began) >= w.cfg.backoff.longest {
 		e.failures = 0
 	}
 	e.failures++
 	pause := w.cfg.backoff.pause(e.failures, w.random.Float64())
 	e.enter(Backoff)
-	e.timer = time.AfterFunc(pause, func() { w.restart(e) })
+	restarts := e.restarts
+	e.timer = time.AfterFunc(pause, func() { w.restart(e, restarts) })
 	return Backoff, pause
 }
 
@@ -117,11 +139,13 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 //     name accepted.
 //  3. This function gets the lock: e is no longer in Backoff, and nothing must
 //     start.
-func (w *Worker[T]) restart(e *entry[T]) {
+//
+// Where an update has ended the pause instead, e may be in a later one.
+func (w *Worker[T]) restart(e *entry[T], restarts int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e.state == Backoff {
-		w.start(e)
+	if e.state == Backoff && e.restarts == restarts {
+		w.startAgain(e)
 	}
 }
 
@@ -133,5 +157,5 @@ func (w *Worker[T]) reportCompletion(task T) {
 			_ = w.panicked(task, v)
 		}
 	}()
-	w.completed(task)
+	w.hooks.completed(task)
 }

@@ -60,9 +60,14 @@ type TaskStatus[T comparable] struct {
 	// started again, since the task was added.
 	Restarts int
 	// Err is what the function ended with last time: an error, a panic as an
-	// error, or ErrReturned where it returned nil and was not to. It is nil
-	// where Restarts is 0.
+	// error, or ErrReturned where it returned nil and was not to; or ErrUpdated
+	// where it was ended to be restarted in place. It is nil where Restarts is 0.
 	Err error
+	// Version is that of the newest content that the worker has for the task
+	// (see Worker.Update). The task's function may not have been given it yet.
+	Version int64
+	// Token and Scope are what Token tells the task; see Grant.
+	Token, Scope uint64
 }
 
 // Status returns the state of every task in List, in its order. The slice is
@@ -78,6 +83,9 @@ func (w *Worker[T]) Status() []TaskStatus[T] {
 			Since:    e.since,
 			Restarts: e.restarts,
 			Err:      e.err,
+			Version:  e.grant.Version,
+			Token:    e.grant.Token,
+			Scope:    e.grant.Scope,
 		})
 	}
 	return all

@@ -20,10 +20,11 @@ type entry[T comparable] struct {
 	place *link[*entry[T]] // in Worker.order
 	turn  *link[*entry[T]] // in Worker.queue; nil unless Queued
 
-	cancel   context.CancelCauseFunc // of the present run; Starting, Running, Stopping
-	began    time.Time               // when the present run began
-	failures int                     // in a row
-	timer    *time.Timer             // Backoff: starts the next run
+	grant    Grant       // the newest
+	run      *run        // the present one; Starting, Running, Stopping
+	again    bool        // the present run was ended for another to begin at once
+	failures int         // in a row
+	timer    *time.Timer // Backoff: starts the next run
 
 	settled chan struct{} // WithReadiness: closed when an Add has no more to wait for; else nil
 	gone    chan struct{} // closed when dropped
@@ -55,8 +56,8 @@ func (e *entry[T]) holdsSlot() bool {
 }
 
 // accept takes a task in, and starts it where there is a slot.
-func (w *Worker[T]) accept(task T) *entry[T] {
-	e := &entry[T]{name: task, gone: make(chan struct{})}
+func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
+	e := &entry[T]{name: task, grant: g, gone: make(chan struct{})}
 	if w.cfg.readiness {
 		e.settled = make(chan struct{})
 	}
@@ -71,7 +72,7 @@ func (w *Worker[T]) accept(task T) *entry[T] {
 
 // fillSlots starts those that wait longest, as long as there are slots.
 func (w *Worker[T]) fillSlots() {
-	for !w.closed && w.queue.first != nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots) {
+	for w.queue.first != nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots) && !w.closed && w.holds() == nil {
 		e := w.queue.first.value
 		w.queue.remove(e.turn)
 		e.turn = nil
@@ -88,17 +89,35 @@ func (w *Worker[T]) freeSlot() {
 
 // start begins a run of a task that holds a slot.
 func (w *Worker[T]) start(e *entry[T]) {
-	ctx := context.Background()
+	r := &run{version: e.grant.Version}
+	in := insight{grant: e.grant, tenure: w.tenure}
 	if w.cfg.readiness {
-		attempt := e.restarts
-		ctx = context.WithValue(ctx, readyKey{}, func() { w.ready(e, attempt) })
+		in.ready = func() { w.ready(e, r) }
 		e.enter(Starting)
 	} else {
 		e.enter(Running)
 	}
-	ctx, e.cancel = context.WithCancelCause(ctx)
-	e.began = e.since
-	go w.attempt(ctx, e.cancel, e)
+	r.began = e.since
+	r.ctx, r.cancel = context.WithCancelCause(in.into(context.Background()))
+	e.run = r
+	go w.attempt(e, r)
+}
+
+// startAgain begins the next run of a task that holds a slot, unless the lease
+// is over: it is about to be stopped then.
+func (w *Worker[T]) startAgain(e *entry[T]) {
+	if w.holds() == nil {
+		w.start(e)
+	}
+}
+
+// stopEach makes every task leave.
+func (w *Worker[T]) stopEach(cause error) {
+	for e := range w.order.all() {
+		if e.state != Stopping {
+			w.stop(e, cause)
+		}
+	}
 }
 
 // stop makes a task that is not stopping yet leave: at once where nothing runs,
@@ -107,7 +126,7 @@ func (w *Worker[T]) stop(e *entry[T], cause error) {
 	switch e.state {
 	case Starting, Running:
 		e.enter(Stopping)
-		e.cancel(cause)
+		e.run.cancel(cause)
 		e.settle()
 	default:
 		w.drop(e)
@@ -132,5 +151,5 @@ func (w *Worker[T]) drop(e *entry[T]) {
 	if held {
 		w.freeSlot()
 	}
-	w.closeIfIdle()
+	w.settleIfEmpty()
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync"
 
@@ -19,16 +18,15 @@ import (
 // Its methods may be called from any number of goroutines. Add and Remove cost
 // the same however many tasks there are.
 type Worker[T comparable] struct {
-	run         func(ctx context.Context, task T) error
-	completed   func(task T) // nil: no task completes
-	cfg         config
-	incarnation uint64
-	idle        chan struct{} // closed when the worker is closed and has no task left
+	run   func(ctx context.Context, task T) error
+	hooks hooks[T]
+	cfg   config
 
 	// mu guards what follows, and every entry. It is never held over a call to
 	// the outside, nor over a wait.
 	mu     sync.Mutex
 	fence  orchestrator.Term // the highest seen; zero: none
+	tenure *tenure
 	tasks  map[T]*entry[T]
 	order  chain[*entry[T]] // all of tasks, in the order they were added
 	queue  chain[*entry[T]] // those that wait for a slot
@@ -55,29 +53,34 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 	if run == nil {
 		cfg.invalid("run is nil: must be a function")
 	}
-	completed, ok := cfg.completion.(func(T))
-	if !ok && cfg.completion != nil {
-		cfg.invalid("WithCompletion takes a %T, this worker's is a %T", cfg.completion, completed)
+	hooks := hooksOf[T](&cfg)
+	if cfg.resort != nil && cfg.lease == 0 {
+		cfg.invalid("WithLastResort without WithLease: there is no lease to lose")
 	}
 	if len(cfg.problems) > 0 {
 		return nil, fmt.Errorf("new worker: %w", errors.Join(cfg.problems...))
 	}
-	return &Worker[T]{
-		run:         run,
-		completed:   completed,
-		cfg:         cfg,
-		incarnation: 1 + rand.Uint64N(math.MaxInt64), // never 0, and fits any database
-		idle:        make(chan struct{}),
-		tasks:       make(map[T]*entry[T]),
-		random:      rand.New(rand.NewPCG(cfg.seed, 0)),
-	}, nil
+	w := &Worker[T]{
+		run:    run,
+		hooks:  hooks,
+		cfg:    cfg,
+		tasks:  make(map[T]*entry[T]),
+		random: rand.New(rand.NewPCG(cfg.seed, 0)),
+	}
+	w.tenure = w.newTenure()
+	return w, nil
 }
 
 // Incarnation returns a random number, from 1 to 2⁶³-1, that is new for every
-// Worker. A transport announces it with the worker's name, has every call carry
-// it, and refuses those that carry another: they were meant for a predecessor
-// of the same name, about which this worker can say nothing.
-func (w *Worker[T]) Incarnation() uint64 { return w.incarnation }
+// Worker, and after every [Worker.Rejoin]. A transport announces it with the
+// worker's name, has every call carry it, and refuses those that carry another:
+// they were meant for a predecessor of the same name, about which this worker
+// can say nothing.
+func (w *Worker[T]) Incarnation() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tenure.incarnation
+}
 
 // List returns every task that the worker was told to run and that has not
 // stopped, whatever its state, in the order they were added. While nothing
@@ -108,50 +111,22 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 
 // Close ends all tasks with the cause [ErrClosed], and returns when they have
 // stopped. From then on Add is refused with [orchestrator.ErrRejected]; List and
-// Remove go on answering.
+// Remove go on answering. A lease is to be kept until Close has returned: where
+// it is lost before, the last resort has its turn all the same.
 //
 // Where ctx ends first the error counts the tasks that have not stopped, and
 // wraps the context's cause; Close may be called again to wait on.
 func (w *Worker[T]) Close(ctx context.Context) error {
-	w.stopAll()
-	select {
-	case <-w.idle:
-		return nil
-	default: // nothing left wins over a context that has ended
-	}
-	select {
-	case <-w.idle:
-		return nil
-	case <-ctx.Done():
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return fmt.Errorf("close worker: %d tasks have not stopped: %w", len(w.tasks), context.Cause(ctx))
-	}
-}
-
-func (w *Worker[T]) stopAll() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return
+	if !w.closed {
+		w.closed = true
+		w.stopEach(ErrClosed)
+		w.settleIfEmpty()
 	}
-	w.closed = true
-	for e := range w.order.all() {
-		if e.state != Stopping {
-			w.stop(e, ErrClosed)
-		}
+	t := w.tenure // the last
+	w.mu.Unlock()
+	if err := w.empty(ctx, t); err != nil {
+		return fmt.Errorf("close worker: %w", err)
 	}
-	w.closeIfIdle()
-}
-
-// closeIfIdle lets Close return once nothing is left. The lock is held.
-func (w *Worker[T]) closeIfIdle() {
-	if !w.closed || len(w.tasks) > 0 {
-		return
-	}
-	select {
-	case <-w.idle:
-	default:
-		close(w.idle)
-	}
+	return nil
 }

@@ -1,7 +1,7 @@
 package worker
 
-// Add, Remove and Apply. Each write has two halves: begin applies it, at once
-// and under the lock; finish waits for what has to follow, without it.
+// Add, Remove, Apply and Update. Each write has two halves: begin applies it, at
+// once and under the lock; finish waits for what has to follow, without it.
 
 import (
 	"context"
@@ -20,15 +20,64 @@ import (
 // Errors:
 //
 //   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7;
-//   - ErrRejected if the worker is closed, if ctx had ended beforehand, or if
-//     the task was removed while it was starting and has stopped;
+//   - ErrRejected if the worker is closed, has no lease or has rejoined since
+//     ([WithLease]), or does not accept the task ([WithAccept]); if ctx had ended
+//     beforehand; or if the task was told to stop while it was starting and has
+//     stopped;
 //   - ErrStopping if ctx ended before an earlier stop of the task had, after
-//     which this call does not start it; or if it was removed while it was
+//     which this call does not start it; or if it was told to stop while it was
 //     starting and has not stopped;
 //   - any other if ctx ended before the task was ready: it goes on starting.
 func (w *Worker[T]) Add(ctx context.Context, task T) error {
-	write := orchestrator.Write[T]{Op: orchestrator.OpAdd, Task: task}
-	return w.finish(ctx, write, w.begin(ctx, write))
+	return w.AddWith(ctx, task, Grant{})
+}
+
+// AddWith is Add for a task that comes with content, or a token, or both. Where
+// the task is there already, a higher version is an Update, as in
+// [Worker.Update]; and a token that is another owner's (a higher one, or one of
+// another scope) has the task run anew under it, in place, as its context would
+// go on telling the old one. No token never replaces one.
+func (w *Worker[T]) AddWith(ctx context.Context, task T, g Grant) error {
+	r := request[T]{Write: orchestrator.Write[T]{Op: orchestrator.OpAdd, Task: task}, grant: g}
+	return w.finish(ctx, &r, w.begin(ctx, &r))
+}
+
+// Update gives a task new content, where version is higher than that of the
+// content it has; else it does nothing. It answers with nil as soon as the
+// content is noted, and does not wait for the task. What comes of it:
+//
+//   - a task that runs is told by the function given to [WithUpdate], or is
+//     restarted in place where there is none: its context ends with the cause
+//     ErrUpdated, and its next run begins as soon as it has returned, without a
+//     pause and in the same slot;
+//   - one that is starting is restarted in place too; with WithUpdate it is told
+//     once it is ready;
+//   - one that waits for a slot starts with it when it has one;
+//   - one that waits to be restarted is started at once, as what failed is not
+//     what runs now;
+//   - one that has completed keeps it, and is not run again.
+//
+// Of updates that come faster than they are taken, the last counts.
+//
+// Errors: ErrDeposed and ErrStale as in [orchestrator.Communicator], C7;
+// ErrRejected if the task is unknown or is being stopped, if the worker has no
+// lease, or if ctx had ended beforehand.
+func (w *Worker[T]) Update(ctx context.Context, task T, content []byte, version int64) error {
+	c := callerOf(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.admitWrite(c, new(*tenure)); err != nil {
+		return err
+	}
+	e := w.tasks[task]
+	switch {
+	case e == nil:
+		return fmt.Errorf("%w: task %v is not here", orchestrator.ErrRejected, task)
+	case e.state == Stopping:
+		return fmt.Errorf("%w: task %v is being stopped", orchestrator.ErrRejected, task)
+	}
+	w.take(e, Grant{Content: content, Version: version})
+	return nil
 }
 
 // Remove ends the task's context with the cause [ErrRemoved], and answers with
@@ -39,33 +88,36 @@ func (w *Worker[T]) Add(ctx context.Context, task T) error {
 //
 //   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7; ErrDeposed
 //     also if a call of a higher epoch came before the task had stopped;
-//   - ErrRejected if ctx had ended beforehand;
+//   - ErrRejected if ctx had ended beforehand, or if the worker has no lease
+//     ([WithLease]);
 //   - ErrStopping if ctx ended before the task had stopped. It stays in List
 //     until it has.
 func (w *Worker[T]) Remove(ctx context.Context, task T) error {
-	write := orchestrator.Write[T]{Op: orchestrator.OpRemove, Task: task}
-	return w.finish(ctx, write, w.begin(ctx, write))
+	r := request[T]{Write: orchestrator.Write[T]{Op: orchestrator.OpRemove, Task: task}}
+	return w.finish(ctx, &r, w.begin(ctx, &r))
 }
 
 // Apply carries out the writes side by side, begun in their order, and answers
 // for each as Add and Remove do, when it can answer for all: with nil if all
 // succeeded. A write that is neither is refused with ErrRejected.
 func (w *Worker[T]) Apply(ctx context.Context, writes []orchestrator.Write[T]) []error {
+	requests := make([]request[T], len(writes))
 	steps := make([]step, len(writes))
 	for i, write := range writes {
-		steps[i] = w.begin(ctx, write)
+		requests[i].Write = write
+		steps[i] = w.begin(ctx, &requests[i])
 	}
 	errs := make([]error, len(writes))
 	var restarts sync.WaitGroup
 	for i, s := range steps {
 		if s.again {
 			// It has something left to begin, for which the others do not wait.
-			restarts.Go(func() { errs[i] = w.finish(ctx, writes[i], s) })
+			restarts.Go(func() { errs[i] = w.finish(ctx, &requests[i], s) })
 		}
 	}
 	for i, s := range steps {
 		if !s.again {
-			errs[i] = w.finish(ctx, writes[i], s)
+			errs[i] = w.finish(ctx, &requests[i], s)
 		}
 	}
 	restarts.Wait()
@@ -75,6 +127,16 @@ func (w *Worker[T]) Apply(ctx context.Context, writes []orchestrator.Write[T]) [
 		}
 	}
 	return nil
+}
+
+// request is a write, and what goes with it.
+type request[T comparable] struct {
+	orchestrator.Write[T]
+	grant Grant
+	// tenure is the one in which the write came; nil: it has not been looked at.
+	tenure *tenure
+	// accepted: WithAccept's function was asked, and had nothing against it.
+	accepted bool
 }
 
 // step is how far a write has come: answered with err, or waiting.
@@ -98,29 +160,48 @@ type step struct {
 //  2. A List of term 6 takes the lock, raises the fence, reads.
 //  3. The write takes the lock and finds the higher fence: refused. Or it took
 //     the lock before 2, and the List has seen its effect.
-func (w *Worker[T]) begin(ctx context.Context, write orchestrator.Write[T]) step {
+//
+// The user's say in what is accepted comes before that, and without the lock.
+func (w *Worker[T]) begin(ctx context.Context, r *request[T]) step {
+	s, ask := w.apply(ctx, r)
+	if ask {
+		if err := w.ask(r.Task, r.grant.Content); err != nil {
+			return step{err: fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)}
+		}
+		r.accepted = true
+		s, _ = w.apply(ctx, r)
+	}
+	return s
+}
+
+// apply is begin, unless the user is to be asked first.
+func (w *Worker[T]) apply(ctx context.Context, r *request[T]) (s step, ask bool) {
 	c := callerOf(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.admitWrite(c); err != nil {
-		return step{err: err}
+	if err := w.admitWrite(c, &r.tenure); err != nil {
+		return step{err: err}, false
 	}
-	e := w.tasks[write.Task]
-	switch write.Op {
+	e := w.tasks[r.Task]
+	switch r.Op {
 	case orchestrator.OpAdd:
-		return w.beginAdd(write.Task, e)
+		if e == nil && !w.closed && w.hooks.accept != nil && !r.accepted {
+			return step{}, true
+		}
+		return w.beginAdd(r, e), false
 	case orchestrator.OpRemove:
-		return w.beginRemove(c, write.Task, e)
+		return w.beginRemove(c, r.Task, e), false
 	}
-	return step{err: fmt.Errorf("%w: %v is not a write", orchestrator.ErrRejected, write.Op)}
+	return step{err: fmt.Errorf("%w: %v is not a write", orchestrator.ErrRejected, r.Op)}, false
 }
 
-func (w *Worker[T]) beginAdd(task T, e *entry[T]) step {
+func (w *Worker[T]) beginAdd(r *request[T], e *entry[T]) step {
+	task := r.Task
 	switch {
 	case w.closed:
 		return step{err: fmt.Errorf("%w: %w", orchestrator.ErrRejected, ErrClosed)}
 	case e == nil:
-		e = w.accept(task)
+		e = w.accept(task, r.grant)
 	case e.state == Stopping:
 		// Nothing is noted down for later: the start is made by this very call,
 		// after the wait, and only by an attempt that is admitted anew. So
@@ -132,6 +213,8 @@ func (w *Worker[T]) beginAdd(task T, e *entry[T]) step {
 		// starts nothing at 3, nor does a List of a later term at 2 let the Add
 		// through.
 		return step{wait: e.gone, again: true, late: stillStopping(task)}
+	default:
+		w.take(e, r.grant)
 	}
 	if e.settled == nil || e.state == Queued {
 		return step{}
@@ -177,9 +260,9 @@ func (w *Worker[T]) started(e *entry[T]) error {
 	defer w.mu.Unlock()
 	switch e.state {
 	case Stopping:
-		return fmt.Errorf("%w: task %v was removed while it was starting", orchestrator.ErrStopping, e.name)
+		return fmt.Errorf("%w: task %v was told to stop while it was starting", orchestrator.ErrStopping, e.name)
 	case 0:
-		return fmt.Errorf("%w: task %v was removed while it was starting", orchestrator.ErrRejected, e.name)
+		return fmt.Errorf("%w: task %v was told to stop while it was starting", orchestrator.ErrRejected, e.name)
 	}
 	return nil
 }
@@ -191,7 +274,7 @@ func stillStopping[T any](task T) func(error) error {
 }
 
 // finish waits until a write is done, or ctx ends, and answers for it.
-func (w *Worker[T]) finish(ctx context.Context, write orchestrator.Write[T], s step) error {
+func (w *Worker[T]) finish(ctx context.Context, r *request[T], s step) error {
 	for s.wait != nil {
 		select {
 		case <-s.wait:
@@ -208,7 +291,7 @@ func (w *Worker[T]) finish(ctx context.Context, write orchestrator.Write[T], s s
 			}
 			return s.outcome()
 		}
-		s = w.begin(ctx, write)
+		s = w.begin(ctx, r)
 	}
 	return s.err
 }

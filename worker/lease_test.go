@@ -1,0 +1,451 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+)
+
+// A lease of 20 s has a margin of 2 s. With 3 s to stop in, tasks are told 15 s
+// after the last renewal that counts, and the last resort comes after 18 s.
+const (
+	length = 20 * time.Second
+	toStop = 3 * time.Second
+	told   = 15 * time.Second
+	resort = 18 * time.Second
+)
+
+// leased returns a worker whose lease was acknowledged now.
+func leased(t *testing.T, run func(context.Context, string) error, opts ...worker.Option) *worker.Worker[string] {
+	t.Helper()
+	w := newWorker(t, run, append(opts, worker.WithLease(length, toStop))...)
+	w.Sending()()
+	return w
+}
+
+// fenced reports whether the worker says that it stops everything.
+func fenced(w *worker.Worker[string]) bool {
+	select {
+	case <-w.Fenced():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestW5_TasksEndBeforeTheLeaseCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended time.Duration
+		var cause error
+		began := time.Now()
+		w := leased(t, func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			ended, cause = time.Since(began), context.Cause(ctx)
+			return nil
+		}, worker.WithLastResort(func([]string) { t.Error("everything stops in time") }))
+		require.Equal(t, length, w.Lease())
+		require.NoError(t, w.Add(t.Context(), "a"))
+
+		<-w.Fenced()
+		require.Equal(t, told, time.Since(began))
+		synctest.Wait()
+		require.Equal(t, told, ended)
+		require.ErrorIs(t, cause, worker.ErrLeaseLost)
+		require.Empty(t, list(t, w))
+		<-time.After(time.Hour)
+	})
+}
+
+func TestW5_ALateAcknowledgementCountsFromWhenItWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		w := leased(t, until)
+		<-time.After(4 * time.Second)
+		late := w.Sending()
+		<-time.After(3 * time.Second)
+		w.Sending() // never acknowledged
+		<-time.After(3 * time.Second)
+		late()
+		<-w.Fenced()
+		require.Equal(t, 4*time.Second+told, time.Since(began))
+		late()
+		require.True(t, fenced(w), "nothing revives it")
+	})
+}
+
+func TestW5_AcknowledgementsOutOfOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		w := leased(t, until)
+		<-time.After(time.Second)
+		first := w.Sending()
+		<-time.After(time.Second)
+		second := w.Sending()
+		second()
+		first()
+		<-w.Fenced()
+		require.Equal(t, 2*time.Second+told, time.Since(began))
+	})
+}
+
+func TestW5_NothingIsAcceptedWithoutTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, stubborn(time.Second, new(int)), worker.WithLease(length, toStop))
+		refused := func(want error) {
+			t.Helper()
+			errs := append(w.Apply(t.Context(), add("b")), w.Add(t.Context(), "a"), w.Remove(t.Context(), "a"),
+				w.AddWith(t.Context(), "a", worker.Grant{Token: 1}), w.Update(t.Context(), "a", nil, 1))
+			for _, err := range errs {
+				require.ErrorIs(t, err, orchestrator.ErrRejected)
+				if want != nil {
+					require.ErrorIs(t, err, want)
+				}
+			}
+		}
+		refused(nil)
+		acknowledged := w.Sending()
+		refused(nil)
+		acknowledged()
+		require.NoError(t, w.Add(t.Context(), "a"))
+		<-w.Fenced()
+		require.Equal(t, []string{"a"}, list(t, w), "it takes a second to stop")
+		refused(worker.ErrLeaseLost)
+		<-time.After(time.Minute)
+		refused(worker.ErrLeaseLost)
+		require.Empty(t, list(t, w))
+	})
+}
+
+func TestW5_TheLastResortIsToldOnceWhatHasNotStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var calls [][]string
+		var at time.Duration
+		w := leased(t, func(ctx context.Context, task string) error {
+			<-ctx.Done()
+			if task != "quick" {
+				<-time.After(time.Minute)
+			}
+			return nil
+		}, worker.WithLastResort(func(tasks []string) {
+			calls = append(calls, tasks)
+			at = time.Since(began)
+		}))
+		require.Nil(t, w.Apply(t.Context(), add("slow", "quick", "slower")))
+		<-time.After(30 * time.Second)
+		synctest.Wait()
+		require.Equal(t, [][]string{{"slow", "slower"}}, calls)
+		require.Equal(t, resort, at)
+		require.Equal(t, []string{"slow", "slower"}, list(t, w), "until they have stopped")
+
+		require.ErrorContains(t, w.Rejoin(within(t, time.Second)), "2 tasks have not stopped")
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.Equal(t, told+time.Minute, time.Since(began))
+		require.Empty(t, list(t, w))
+
+		// A second loss is told again.
+		w.Sending()()
+		require.NoError(t, w.Add(t.Context(), "slow"))
+		<-time.After(time.Minute)
+		synctest.Wait()
+		require.Len(t, calls, 2)
+		require.NoError(t, w.Rejoin(t.Context()))
+	})
+}
+
+func TestW5_GiveUpStopsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var left []string
+		var at time.Time
+		causes := make(chan error, 2)
+		w := leased(t, func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			<-time.After(10 * time.Second)
+			return nil
+		}, worker.WithLastResort(func(tasks []string) { left, at = tasks, time.Now() }))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		<-time.After(time.Second)
+		began := time.Now()
+		why := errors.New("the coordinator has forgotten us")
+		w.GiveUp(why)
+		w.GiveUp(errors.New("again"))
+		require.True(t, fenced(w))
+		cause := <-causes
+		require.ErrorIs(t, cause, worker.ErrLeaseLost)
+		require.ErrorIs(t, cause, why)
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.Equal(t, 10*time.Second, time.Since(began))
+		synctest.Wait()
+		require.Equal(t, []string{"a"}, left)
+		require.Equal(t, toStop, at.Sub(began), "as long as tasks have to stop")
+	})
+}
+
+func TestW5_GiveUpLateLeavesNoMoreThanTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at time.Duration
+		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		<-time.After(told - time.Second)
+		w.GiveUp(nil)
+		require.NoError(t, w.Rejoin(t.Context()))
+		synctest.Wait()
+		require.Equal(t, told-time.Second+toStop, at)
+	})
+}
+
+func TestW5_GiveUpWhileAddsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := leased(t, stubborn(time.Second, new(int)), worker.WithReadiness(), worker.WithSlots(2))
+		answers := make(chan error, 3)
+		go func() { answers <- w.Add(t.Context(), "starting") }()
+		synctest.Wait()
+		go func() { _ = w.Add(t.Context(), "stopping") }()
+		synctest.Wait()
+		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "stopping"), orchestrator.ErrStopping)
+		go func() { answers <- w.Add(t.Context(), "stopping") }()
+		require.NoError(t, w.Add(t.Context(), "queued"))
+		synctest.Wait()
+		require.Equal(t, "starting:starting stopping:stopping queued:queued ", states(w))
+
+		w.GiveUp(nil)
+		require.ErrorIs(t, <-answers, orchestrator.ErrStopping, "it was starting")
+		require.Equal(t, "starting:stopping stopping:stopping ", states(w), "the queue is empty at once")
+		require.ErrorIs(t, <-answers, orchestrator.ErrRejected, "it waited for the stop")
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.Empty(t, list(t, w))
+	})
+}
+
+func TestW4_RejoinIsANewWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := leased(t, stubborn(time.Second, new(int)))
+		require.NoError(t, w.Add(term(t.Context(), 5, 3), "a"))
+		before := w.Incarnation()
+		old := w.Sending()
+		lost := w.Fenced()
+		<-lost
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.NotEqual(t, before, w.Incarnation())
+		require.Positive(t, int64(w.Incarnation()))
+		require.False(t, fenced(w))
+		require.Empty(t, list(t, w))
+
+		old()
+		require.ErrorIs(t, w.Add(term(t.Context(), 5, 3), "a"), orchestrator.ErrRejected, "that was for the lease before")
+		began := time.Now()
+		w.Sending()()
+		require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "a"), orchestrator.ErrStale, "terms are not forgotten")
+		require.NoError(t, w.Add(term(t.Context(), 5, 3), "a"))
+		old()
+		<-w.Fenced()
+		require.Equal(t, told, time.Since(began))
+		require.NotEqual(t, lost, w.Fenced())
+	})
+}
+
+// An Add that waits for a stop must not be let into the next life of the worker.
+func TestW4_AWriteDoesNotOutliveItsIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Run often: the Add and Rejoin wait for the same stop, and either may
+		// be the first to get on.
+		for range 50 {
+			w := leased(t, stubborn(time.Second, new(int)))
+			require.NoError(t, w.Add(t.Context(), "a"))
+			require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
+			answer := make(chan error, 1)
+			go func() { answer <- w.Add(t.Context(), "a") }()
+			synctest.Wait()
+			require.NoError(t, w.Rejoin(t.Context()))
+			w.Sending()()
+			require.ErrorIs(t, <-answer, orchestrator.ErrRejected)
+			require.Empty(t, list(t, w))
+		}
+	})
+}
+
+func TestW4_RejoinWithoutALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, until)
+		require.Zero(t, w.Lease())
+		w.Sending()()
+		require.NoError(t, w.Add(t.Context(), "a"))
+		<-time.After(time.Hour)
+		require.False(t, fenced(w))
+		before := w.Incarnation()
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.NotEqual(t, before, w.Incarnation())
+		require.Empty(t, list(t, w))
+		require.NoError(t, w.Add(t.Context(), "a"))
+	})
+}
+
+func TestW4_TwoRejoinsAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := leased(t, stubborn(time.Second, new(int)))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		seen := make(chan uint64, 2)
+		for range 2 {
+			go func() {
+				if err := w.Rejoin(t.Context()); err != nil {
+					t.Error(err)
+				}
+				seen <- w.Incarnation()
+			}()
+		}
+		first := <-seen
+		require.Equal(t, first, <-seen)
+	})
+}
+
+func TestW5_CloseWhileFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var left []string
+		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func(tasks []string) { left = tasks }))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		<-w.Fenced()
+		rejoined := make(chan error, 1)
+		go func() { rejoined <- w.Rejoin(t.Context()) }()
+		synctest.Wait()
+		require.NoError(t, w.Close(t.Context()))
+		synctest.Wait()
+		require.Equal(t, []string{"a"}, left)
+		require.ErrorIs(t, <-rejoined, worker.ErrClosed)
+		require.ErrorIs(t, w.Rejoin(t.Context()), worker.ErrClosed)
+	})
+}
+
+func TestW5_CloseDoesNotForgetTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at time.Duration
+		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.NoError(t, w.Close(t.Context()))
+		synctest.Wait()
+		require.Equal(t, resort, at, "nobody renewed it, and the task went on")
+
+		w = leased(t, until)
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.NoError(t, w.Close(t.Context()))
+		<-time.After(time.Hour)
+		require.False(t, fenced(w), "there was nothing left to stop")
+		w.GiveUp(nil)
+		w.Sending()()
+		require.False(t, fenced(w))
+	})
+}
+
+func TestW5_NothingStartsWhenTheLeaseIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		w := leased(t, starts(&at, func(context.Context) error { return errors.New("no") }),
+			worker.WithBackoff(time.Second, time.Second), worker.WithSlots(1))
+		require.Nil(t, w.Apply(t.Context(), add("failing", "queued")))
+		<-time.After(time.Hour)
+		synctest.Wait()
+		require.Less(t, slices.Max(at), told)
+		require.Empty(t, list(t, w))
+	})
+}
+
+func TestW5_CheckReadsTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		contexts := make(chan context.Context, 1)
+		w := leased(t, func(ctx context.Context, _ string) error {
+			contexts <- ctx
+			<-ctx.Done()
+			<-time.After(time.Minute)
+			return nil
+		})
+		require.NoError(t, w.Add(t.Context(), "a"))
+		ctx := <-contexts
+		unended := context.WithoutCancel(ctx)
+		require.NoError(t, worker.Check(ctx))
+		<-time.After(told - 1)
+		require.NoError(t, worker.Check(ctx))
+		<-time.After(1)
+		synctest.Wait()
+		require.ErrorIs(t, worker.Check(ctx), worker.ErrLeaseLost)
+		require.NoError(t, worker.Check(unended), "it may still write while it stops")
+		<-time.After(toStop - 1)
+		require.NoError(t, worker.Check(unended))
+		<-time.After(1)
+		require.ErrorIs(t, worker.Check(unended), worker.ErrLeaseLost)
+		require.NoError(t, w.Rejoin(t.Context()))
+		w.Sending()()
+		require.ErrorIs(t, worker.Check(unended), worker.ErrLeaseLost, "another lease is not its own")
+	})
+}
+
+func TestW5_CheckAfterGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		contexts := make(chan context.Context, 2)
+		run := func(ctx context.Context, _ string) error {
+			contexts <- ctx
+			<-ctx.Done()
+			<-time.After(time.Second)
+			return nil
+		}
+		for _, w := range []*worker.Worker[string]{leased(t, run), newWorker(t, run)} {
+			require.NoError(t, w.Add(t.Context(), "a"))
+			ctx := <-contexts
+			require.NoError(t, worker.Check(ctx))
+			w.GiveUp(errors.New("gone"))
+			require.ErrorContains(t, worker.Check(ctx), "gone")
+			require.ErrorIs(t, worker.Check(context.WithoutCancel(ctx)), worker.ErrLeaseLost)
+		}
+	})
+}
+
+func TestW5_CheckTellsTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		contexts := make(chan context.Context, 1)
+		w := leased(t, func(ctx context.Context, _ string) error {
+			contexts <- ctx
+			<-ctx.Done()
+			return nil
+		})
+		require.NoError(t, w.Add(t.Context(), "a"))
+		ctx := <-contexts
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.ErrorIs(t, worker.Check(ctx), worker.ErrRemoved)
+		require.NoError(t, worker.Check(context.WithoutCancel(ctx)), "the lease holds")
+		require.NoError(t, worker.Check(t.Context()), "no task's")
+	})
+}
+
+func TestW5_ALeaseTooShortIsAnErrorOfNew(t *testing.T) {
+	for name, c := range map[string]struct {
+		d, stop time.Duration
+		text    string
+	}{
+		"zero":       {0, 0, "WithLease(0s, 0s)"},
+		"negative":   {time.Second, -1, "WithLease(1s, -1ns)"},
+		"no time":    {time.Second, time.Second, "needs a lease of 1.539s"},
+		"barely not": {2*time.Second - 20, 1300 * time.Millisecond, "needs a lease of 2s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := worker.New(until, worker.WithLease(c.d, c.stop))
+			require.ErrorIs(t, err, orchestrator.ErrInvalid)
+			require.ErrorContains(t, err, c.text)
+		})
+	}
+	for _, c := range [][2]time.Duration{{2 * time.Second, 1300 * time.Millisecond}, {1539 * time.Millisecond, time.Second}, {1, 0}} {
+		_, err := worker.New(until, worker.WithLease(c[0], c[1]))
+		require.NoError(t, err)
+	}
+	_, err := worker.New(until, worker.WithLastResort(func([]string) {}))
+	require.ErrorContains(t, err, "WithLastResort without WithLease")
+	_, err = worker.New(until, worker.WithLease(length, toStop), worker.WithLastResort(func([]int) {}))
+	require.ErrorContains(t, err, "func([]int)")
+}

@@ -1,0 +1,137 @@
+package worker
+
+// What follows when a task's content, or its token, changes while it is here
+// (W7).
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// take has a task go on with what is newer in g. The lock is held, the lease
+// holds, and the task is not stopping.
+func (w *Worker[T]) take(e *entry[T], g Grant) {
+	old := e.grant
+	content := g.Version > old.Version
+	owner := g.Token != 0 && (g.Scope != old.Scope || g.Token > old.Token)
+	if content {
+		e.grant.Content, e.grant.Version = g.Content, g.Version
+	}
+	if owner {
+		e.grant.Token, e.grant.Scope = g.Token, g.Scope
+	}
+	switch {
+	case !content && !owner:
+	case e.state == Backoff:
+		e.timer.Stop() // one that has fired already finds the task running
+		e.failures = 0
+		w.start(e)
+	case e.state != Starting && e.state != Running: // it starts with it, or never
+	case owner, w.hooks.update == nil:
+		w.runAnew(e)
+	default:
+		w.inform(e)
+	}
+}
+
+// runAnew ends the present run of a task, which conclude then follows up with
+// another.
+func (w *Worker[T]) runAnew(e *entry[T]) {
+	e.again = true
+	e.run.cancel(ErrUpdated)
+}
+
+// inform hands a task that runs its newest content, unless it has it. Only one
+// update of a task is under way at a time; what comes meanwhile waits for its
+// end, and the last of it counts. The lock is held.
+func (w *Worker[T]) inform(e *entry[T]) {
+	r := e.run
+	if r.updating == nil && w.outdated(e, r) {
+		r.updating = make(chan struct{})
+		w.beginUpdate(e, r)
+	}
+}
+
+// outdated reports whether r, a run of e, is to be told of newer content.
+func (w *Worker[T]) outdated(e *entry[T], r *run) bool {
+	return e.state == Running && !e.again && !r.over && r.version < e.grant.Version
+}
+
+func (w *Worker[T]) beginUpdate(e *entry[T], r *run) {
+	r.version = e.grant.Version
+	go w.update(insight{grant: e.grant, tenure: w.tenure}.into(r.ctx), e, r)
+}
+
+// update is one call of the user's function, and the whole of a goroutine, for
+// the reasons given at attempt.
+func (w *Worker[T]) update(ctx context.Context, e *entry[T], r *run) {
+	err := errGoexit
+	defer func() {
+		if v := recover(); v != nil {
+			err = w.panicked(e.name, v)
+		}
+		if w.updated(e, r, err) {
+			w.cfg.logger.Warn("task did not take its update, to be started again with it",
+				slog.Any("task", e.name), slog.Any("err", err))
+		}
+	}()
+	err = w.hooks.update(ctx, e.name)
+}
+
+// updated takes the step that follows an update, and reports whether the task
+// is run anew because it failed.
+func (w *Worker[T]) updated(e *entry[T], r *run, err error) (anew bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil && e.state == Running && !e.again && !r.over:
+		w.runAnew(e)
+		anew = true
+	case w.outdated(e, r):
+		w.beginUpdate(e, r)
+		return false
+	}
+	close(r.updating)
+	r.updating = nil
+	return anew
+}
+
+// awaitUpdate returns when nothing of a run whose function has returned goes on
+// any more: an update is the task's doing too, and must not overlap with its
+// next run, here or elsewhere.
+func (w *Worker[T]) awaitUpdate(r *run) {
+	w.mu.Lock()
+	r.over = true
+	updating := r.updating
+	w.mu.Unlock()
+	if updating != nil {
+		<-updating
+	}
+}
+
+// Accepts asks what [WithAccept] says of a task: nil, or an error that wraps
+// [orchestrator.ErrRejected] and the function's. It is for a transport that
+// wants to know before it takes the task over from anyone; AddWith asks again.
+func (w *Worker[T]) Accepts(task T, content []byte) error {
+	if w.hooks.accept == nil {
+		return nil
+	}
+	if err := w.ask(task, content); err != nil {
+		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
+	}
+	return nil
+}
+
+// ask calls the user's function, which must not take the worker down. No lock
+// is held.
+func (w *Worker[T]) ask(task T, content []byte) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = w.panicked(task, v)
+		}
+	}()
+	return w.hooks.accept(task, content)
+}
