@@ -1,8 +1,6 @@
 package lease
 
 import (
-	_ "time"
-
 	_ "golang.org/x/sys/unix" // for its clock
 
 	_ "github.com/f8949c05/orchestrator/rebalance/flow" // want depguard
