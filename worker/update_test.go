@@ -1,0 +1,466 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+)
+
+// diary is what happened to tasks, in order.
+type diary struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *diary) note(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, fmt.Sprintf(format, args...))
+}
+
+// read returns what was written since it was read last.
+func (d *diary) read() []string {
+	synctest.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lines := d.lines
+	d.lines = nil
+	return lines
+}
+
+// run is a task that tells what it works on, and takes a second to stop.
+func (d *diary) run(ctx context.Context, task string) error {
+	content, version := worker.Content(ctx)
+	token, scope := worker.Token(ctx)
+	d.note("%s runs %s@%d token %d/%d", task, content, version, token, scope)
+	<-ctx.Done()
+	<-time.After(time.Second)
+	d.note("%s ends: %v", task, context.Cause(ctx))
+	return nil
+}
+
+// update takes two seconds to tell a task.
+func (d *diary) update(ctx context.Context, task string) error {
+	content, version := worker.Content(ctx)
+	d.note("%s is told %s@%d", task, content, version)
+	select {
+	case <-ctx.Done():
+		d.note("%s was not: %v", task, context.Cause(ctx))
+	case <-time.After(2 * time.Second):
+		d.note("%s was", task)
+	}
+	return nil
+}
+
+func grant(content string, version int64) worker.Grant {
+	return worker.Grant{Content: []byte(content), Version: version, Token: 7, Scope: 3}
+}
+
+func update(t *testing.T, w *worker.Worker[string], task, content string, version int64) {
+	t.Helper()
+	require.NoError(t, w.Update(t.Context(), task, []byte(content), version))
+}
+
+func TestW7_ContentAndTokenComeWithTheTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, d.run)
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 5)))
+		require.NoError(t, w.Add(t.Context(), "b"))
+		require.ElementsMatch(t, []string{"a runs one@5 token 7/3", "b runs @0 token 0/0"}, d.read())
+		status := w.Status()[0]
+		require.Equal(t, int64(5), status.Version)
+		require.Equal(t, uint64(7), status.Token)
+		require.Equal(t, uint64(3), status.Scope)
+
+		token, scope := worker.Token(t.Context())
+		require.Zero(t, token)
+		require.Zero(t, scope)
+		content, version := worker.Content(t.Context())
+		require.Nil(t, content)
+		require.Zero(t, version)
+	})
+}
+
+func TestW7_RestartsInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, d.run, worker.WithSlots(1), worker.WithBackoff(time.Minute, time.Hour))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		require.NoError(t, w.Add(t.Context(), "waits"))
+		before := list(t, w)
+		require.Equal(t, []string{"a runs one@1 token 7/3"}, d.read())
+
+		update(t, w, "a", "two", 2)
+		<-time.After(time.Second)
+		require.Equal(t, []string{"a ends: the task was updated", "a runs two@2 token 7/3"}, d.read(),
+			"without a pause, and without its slot going to another")
+		require.Equal(t, "a:running waits:queued ", states(w))
+		require.Same(t, &before[0], &list(t, w)[0], "nothing moved")
+		status := w.Status()[0]
+		require.Equal(t, 1, status.Restarts)
+		require.ErrorIs(t, status.Err, worker.ErrUpdated)
+		require.Equal(t, int64(2), status.Version)
+
+		for _, version := range []int64{-1, 0, 1, 2} {
+			update(t, w, "a", "older", version)
+		}
+		<-time.After(time.Minute)
+		require.Empty(t, d.read())
+
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("three", 3)))
+		update(t, w, "a", "five", 5)
+		update(t, w, "a", "four", 4)
+		<-time.After(time.Second)
+		require.Equal(t, []string{"a ends: the task was updated", "a runs five@5 token 7/3"}, d.read(), "the last one counts")
+	})
+}
+
+func TestW7_TheHandlerIsToldInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, d.run, worker.WithUpdate(d.update))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		d.read()
+		update(t, w, "a", "two", 2)
+		require.Equal(t, []string{"a is told two@2"}, d.read())
+		update(t, w, "a", "three", 3)
+		update(t, w, "a", "four", 4)
+		update(t, w, "a", "two", 2)
+		require.Empty(t, d.read(), "one at a time")
+		<-time.After(2 * time.Second)
+		require.Equal(t, []string{"a was", "a is told four@4"}, d.read(), "and then the last")
+		<-time.After(2 * time.Second)
+		require.Equal(t, []string{"a was"}, d.read())
+		require.Zero(t, w.Status()[0].Restarts)
+
+		update(t, w, "a", "five", 5)
+		<-time.After(time.Second)
+		d.read()
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.Equal(t, []string{"a was not: the task was removed", "a ends: the task was removed"}, d.read())
+	})
+}
+
+func TestW7_AHandlerThatFailsMeansARestart(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"error":  func() error { return errors.New("cannot") },
+		"panic":  func() error { panic("cannot") },
+		"goexit": func() error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var d diary
+				var log bytes.Buffer
+				w := newWorker(t, d.run, worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+					worker.WithUpdate(func(context.Context, string) error { return fail() }))
+				require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+				d.read()
+				update(t, w, "a", "two", 2)
+				<-time.After(time.Second)
+				require.Equal(t, []string{"a ends: the task was updated", "a runs two@2 token 7/3"}, d.read())
+				require.Contains(t, log.String(), "task did not take its update")
+				update(t, w, "a", "three", 3)
+				<-time.After(time.Second)
+				require.Equal(t, []string{"a ends: the task was updated", "a runs three@3 token 7/3"}, d.read())
+			})
+		})
+	}
+}
+
+// An update that hangs does not hold up the end of its task's context; but
+// while it goes on, something of the task runs.
+func TestW7_AHandlerThatHangs(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(t *testing.T, w *worker.Worker[string])
+		want error
+	}{
+		"removed": {func(t *testing.T, w *worker.Worker[string]) {
+			require.NoError(t, w.Remove(t.Context(), "a"))
+		}, worker.ErrRemoved},
+		"fenced": {func(t *testing.T, w *worker.Worker[string]) {
+			w.GiveUp(nil)
+			require.NoError(t, w.Rejoin(t.Context()))
+		}, worker.ErrLeaseLost},
+		"closed": {func(t *testing.T, w *worker.Worker[string]) {
+			require.NoError(t, w.Close(t.Context()))
+		}, worker.ErrClosed},
+		"another owner": {func(t *testing.T, w *worker.Worker[string]) {
+			require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Token: 8, Scope: 3}))
+			<-time.After(11 * time.Second)
+			require.NoError(t, w.Remove(t.Context(), "a"))
+		}, worker.ErrUpdated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var told atomic.Bool
+				var cause error
+				w := leased(t, func(ctx context.Context, _ string) error {
+					if told.Load() {
+						t.Error("the update of the run before goes on")
+					}
+					<-ctx.Done()
+					return nil
+				}, worker.WithUpdate(func(ctx context.Context, _ string) error {
+					told.Store(true)
+					defer told.Store(false)
+					<-ctx.Done()
+					cause = context.Cause(ctx)
+					<-time.After(10 * time.Second)
+					return nil
+				}))
+				require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+				synctest.Wait()
+				update(t, w, "a", "two", 2)
+				synctest.Wait()
+				began := time.Now()
+				c.end(t, w)
+				require.GreaterOrEqual(t, time.Since(began), 10*time.Second)
+				require.ErrorIs(t, cause, c.want)
+				require.False(t, told.Load())
+				require.Empty(t, list(t, w))
+			})
+		})
+	}
+}
+
+func TestW7_UpdateInEachState(t *testing.T) {
+	t.Run("unknown", func(t *testing.T) {
+		w := newWorker(t, until)
+		require.ErrorIs(t, w.Update(t.Context(), "a", nil, 1), orchestrator.ErrRejected)
+		require.Empty(t, list(t, w))
+	})
+	t.Run("queued", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			w := newWorker(t, d.run, worker.WithSlots(1), worker.WithUpdate(d.update))
+			require.NoError(t, w.Add(t.Context(), "first"))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			update(t, w, "a", "two", 2)
+			d.read()
+			require.NoError(t, w.Remove(t.Context(), "first"))
+			require.Equal(t, []string{"first ends: the task was removed", "a runs two@2 token 7/3"}, d.read())
+		})
+	})
+	t.Run("starting", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			w := newWorker(t, d.run, worker.WithReadiness())
+			go func() { _ = w.AddWith(t.Context(), "a", grant("one", 1)) }()
+			d.read()
+			update(t, w, "a", "two", 2)
+			<-time.After(time.Second)
+			require.Equal(t, []string{"a ends: the task was updated", "a runs two@2 token 7/3"}, d.read())
+			require.Equal(t, "a:starting ", states(w))
+		})
+	})
+	t.Run("starting, with a handler", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			w := newWorker(t, func(ctx context.Context, task string) error {
+				<-time.After(3 * time.Second)
+				worker.Ready(ctx)
+				return d.run(ctx, task)
+			}, worker.WithReadiness(), worker.WithUpdate(d.update))
+			answer := make(chan error, 1)
+			go func() { answer <- w.AddWith(t.Context(), "a", grant("one", 1)) }()
+			synctest.Wait()
+			update(t, w, "a", "two", 2)
+			update(t, w, "a", "three", 3)
+			require.Empty(t, d.read(), "it is not ready yet")
+			<-time.After(3 * time.Second)
+			require.ElementsMatch(t, []string{"a runs one@1 token 7/3", "a is told three@3"}, d.read())
+			require.NoError(t, <-answer)
+		})
+	})
+	t.Run("backoff", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			w := newWorker(t, func(ctx context.Context, _ string) error {
+				content, _ := worker.Content(ctx)
+				d.note("%s", content)
+				if string(content) == "good" {
+					<-ctx.Done()
+				}
+				return nil
+			}, worker.WithBackoff(time.Hour, 2*time.Hour), worker.WithUpdate(d.update))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("bad", 1)))
+			require.Equal(t, []string{"bad"}, d.read())
+			require.Equal(t, "a:backoff ", states(w))
+			update(t, w, "a", "still bad", 2)
+			require.Equal(t, []string{"still bad"}, d.read(), "at once: what failed is not what runs now")
+			<-time.After(time.Hour)
+			require.Equal(t, []string{"still bad"}, d.read(), "after the first pause, and not the second")
+			update(t, w, "a", "good", 3)
+			require.Equal(t, []string{"good"}, d.read())
+			<-time.After(24 * time.Hour)
+			require.Empty(t, d.read(), "the timer of the pause finds nothing to do")
+		})
+	})
+	t.Run("stopping", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			w := newWorker(t, d.run)
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
+			require.ErrorIs(t, w.Update(t.Context(), "a", []byte("two"), 2), orchestrator.ErrRejected)
+			d.read()
+			// What is added again comes with what it is added with.
+			require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Content: []byte("zero"), Version: 1, Token: 9}))
+			require.Equal(t, []string{"a ends: the task was removed", "a runs zero@1 token 9/0"}, d.read())
+		})
+	})
+	t.Run("completed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			runs := 0
+			w := newWorker(t, func(context.Context, string) error { runs++; return nil },
+				worker.WithCompletion(func(string) {}))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			synctest.Wait()
+			update(t, w, "a", "two", 2)
+			require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Token: 9, Scope: 3}))
+			<-time.After(time.Hour)
+			require.Equal(t, 1, runs)
+			require.Equal(t, "a:completed ", states(w))
+			require.Equal(t, int64(2), w.Status()[0].Version)
+		})
+	})
+	t.Run("restarting already", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			w := newWorker(t, d.run)
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			d.read()
+			update(t, w, "a", "two", 2)
+			<-time.After(time.Second / 2)
+			update(t, w, "a", "three", 3)
+			require.NoError(t, w.Remove(t.Context(), "a"))
+			<-time.After(time.Hour)
+			require.Equal(t, []string{"a ends: the task was updated"}, d.read(), "a Remove is the end of it")
+			require.Empty(t, list(t, w))
+		})
+	})
+}
+
+func TestW7_CompletionIsNotMistakenForAnUpdate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, d.run, worker.WithCompletion(func(string) { t.Error("its context had ended") }))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		update(t, w, "a", "two", 2)
+		<-time.After(time.Minute)
+		require.Equal(t, "a:running ", states(w))
+	})
+}
+
+func TestW7_UpdatesAreFencedLikeAnyWrite(t *testing.T) {
+	w := newWorker(t, until)
+	require.NoError(t, w.Add(term(t.Context(), 5, 3), "a"))
+	require.ErrorIs(t, w.Update(t.Context(), "a", nil, 1), orchestrator.ErrStale)
+	require.ErrorIs(t, w.Update(term(t.Context(), 5, 2), "a", nil, 1), orchestrator.ErrStale)
+	require.ErrorIs(t, w.Update(term(t.Context(), 4, 9), "a", nil, 1), orchestrator.ErrDeposed)
+	require.NoError(t, w.Update(term(t.Context(), 5, 3), "a", nil, 1))
+	ended, cancel := context.WithCancel(term(t.Context(), 5, 4))
+	cancel()
+	require.ErrorIs(t, w.Update(ended, "a", nil, 2), orchestrator.ErrRejected)
+	require.Equal(t, int64(1), w.Status()[0].Version)
+}
+
+func TestW5_AnotherOwnersTokenMeansAnotherRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, d.run, worker.WithUpdate(d.update))
+		with := func(token, scope uint64) []string {
+			require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Token: token, Scope: scope}))
+			<-time.After(time.Second)
+			return d.read()
+		}
+		require.Equal(t, []string{"a runs @0 token 7/3"}, with(7, 3))
+		require.Empty(t, with(7, 3))
+		require.Empty(t, with(6, 3))
+		require.Empty(t, with(0, 0), "none replaces none")
+		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 8/3"}, with(8, 3))
+		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 1/4"}, with(1, 4), "of another scope")
+	})
+}
+
+func TestW2_TheUserHasASayInWhatIsAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		no := errors.New("too heavy")
+		var w *worker.Worker[string]
+		w = newWorker(t, stubborn(time.Second, new(int)), worker.WithAccept(func(task string, content []byte) error {
+			asked++
+			_ = w.Status() // without a lock held
+			switch {
+			case task == "panics":
+				panic("no")
+			case string(content) == "heavy":
+				return no
+			}
+			return nil
+		}))
+		err := w.AddWith(t.Context(), "a", grant("heavy", 1))
+		require.ErrorIs(t, err, orchestrator.ErrRejected)
+		require.ErrorIs(t, err, no)
+		require.ErrorIs(t, w.Add(t.Context(), "panics"), orchestrator.ErrRejected)
+		require.Empty(t, list(t, w))
+		require.Equal(t, 2, asked)
+
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("light", 1)))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("heavy", 2)), "it is here")
+		require.NoError(t, w.Remove(t.Context(), "x"))
+		require.Equal(t, 3, asked)
+
+		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
+		require.ErrorIs(t, w.AddWith(t.Context(), "a", grant("heavy", 2)), no, "once it has stopped")
+		require.Equal(t, 4, asked)
+
+		require.ErrorIs(t, w.Accepts("a", []byte("heavy")), no)
+		require.ErrorIs(t, w.Accepts("a", []byte("heavy")), orchestrator.ErrRejected)
+		require.NoError(t, w.Accepts("a", nil))
+		require.NoError(t, newWorker(t, until).Accepts("a", nil))
+	})
+}
+
+// Whatever happens while the user thinks it over is found afterwards.
+func TestW2_WhatIsAcceptedMayHaveBecomeStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := leased(t, until, worker.WithAccept(func(string, []byte) error {
+			<-time.After(time.Second)
+			return nil
+		}))
+		answers := make(chan error, 2)
+		go func() { answers <- w.Add(term(t.Context(), 5, 3), "a") }()
+		synctest.Wait()
+		_, err := w.List(term(t.Context(), 5, 4))
+		require.NoError(t, err)
+		require.ErrorIs(t, <-answers, orchestrator.ErrStale)
+
+		for range 2 {
+			go func() { answers <- w.Add(term(t.Context(), 5, 4), "b") }()
+		}
+		require.NoError(t, <-answers)
+		require.NoError(t, <-answers, "the other was faster")
+
+		go func() { answers <- w.Add(term(t.Context(), 5, 4), "c") }()
+		synctest.Wait()
+		require.NoError(t, w.Rejoin(t.Context()))
+		w.Sending()()
+		require.ErrorIs(t, <-answers, orchestrator.ErrRejected, "it was meant for a predecessor")
+		require.ErrorIs(t, w.Add(within(t, time.Second/2), "d"), orchestrator.ErrRejected)
+		require.Empty(t, list(t, w))
+	})
+}
