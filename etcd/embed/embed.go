@@ -7,6 +7,7 @@ package embed
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -189,6 +190,10 @@ func (cfg Config) etcd(g *servers) (*embed.Config, error) {
 	c.ListenPeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	c.AdvertisePeerUrls = c.ListenPeerUrls
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	// The cluster's id is a hash of all this: without a token of its own, a server
+	// with an empty folder would pass for the one before. One that has data
+	// keeps its id.
+	c.InitialClusterToken = rand.Text()
 	c.TickMs = uint(cfg.Tick.Milliseconds())
 	c.ElectionMs = 10 * c.TickMs
 	c.UnsafeNoFsync = cfg.NoFsync

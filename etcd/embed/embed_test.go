@@ -37,7 +37,7 @@ func client(t *testing.T, s *embed.Server) *clientv3.Client {
 func TestEmbed_KeepsWhatItAcknowledged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first := start(t, embed.Config{Dir: dir})
-	_, err := client(t, first).Put(t.Context(), "a", "\x00\xff")
+	written, err := client(t, first).Put(t.Context(), "a", "\x00\xff")
 	require.NoError(t, err)
 	require.NoError(t, first.Close())
 	require.NoError(t, first.Close())
@@ -49,6 +49,12 @@ func TestEmbed_KeepsWhatItAcknowledged(t *testing.T) {
 	resp, err := client(t, start(t, embed.Config{Dir: dir})).Get(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, "\x00\xff", string(resp.Kvs[0].Value))
+	require.Equal(t, written.Header.ClusterId, resp.Header.ClusterId)
+
+	resp, err = client(t, start(t, embed.Config{})).Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.Empty(t, resp.Kvs)
+	require.NotEqual(t, written.Header.ClusterId, resp.Header.ClusterId)
 }
 
 func TestEmbed_CloseDoesNotWaitForClients(t *testing.T) {

@@ -56,7 +56,9 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // Cut holds back everything that is on its way in the directions, from now on,
 // on all connections and on those still to come. As with a cable that is pulled,
 // nobody is told: connections stay open, and are accepted.
-func (p *Proxy) Cut(d Direction) { p.each(func(v *valves) { v.set(d, func(s *setting) { s.cut = true }) }) }
+func (p *Proxy) Cut(d Direction) {
+	p.each(func(v *valves) { v.set(d, func(s *setting) { s.cut = true }) })
+}
 
 // Heal lets everything through again, what was held back first.
 func (p *Proxy) Heal() {
@@ -198,7 +200,9 @@ func (c *Conn) Reset() {
 	c.valves.set(Both, func(s *setting) { s.over = true })
 }
 
-func (c *Conn) String() string { return fmt.Sprintf("%v to %v", c.client.RemoteAddr(), c.server.RemoteAddr()) }
+func (c *Conn) String() string {
+	return fmt.Sprintf("%v to %v", c.client.RemoteAddr(), c.server.RemoteAddr())
+}
 
 func (c *Conn) run() {
 	var wg sync.WaitGroup

@@ -1,0 +1,274 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+)
+
+func TestE2_OneLeadsAndSaysWho(t *testing.T) {
+	c := startEtcd(t)
+	e, err := etcd.NewElection(c, "watcher")
+	require.NoError(t, err)
+	_, err = e.Leader(t.Context())
+	require.ErrorIs(t, err, etcd.ErrNoLeader)
+
+	a := stand(t, c, "a")
+	first := a.elected()
+	b := stand(t, c, "b")
+	leader, err := e.Leader(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, etcd.Leader{Name: "a", Epoch: first.Epoch()}, leader)
+
+	a.stop(errEnough)
+	require.ErrorIs(t, receive(t, a.result), errEnough)
+	require.ErrorIs(t, receive(t, a.over).cause, errEnough)
+	second := b.elected()
+	require.Greater(t, second.Epoch(), first.Epoch())
+	leader, err = e.Leader(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, etcd.Leader{Name: "b", Epoch: second.Epoch()}, leader)
+}
+
+func TestE2_ResigningHandsOverAtOnce(t *testing.T) {
+	s := startServer(t, embed.Config{})
+	one := stand(t, newClient(t, clientConfig(s.Endpoint())), "one", etcd.WithLeaseDuration(time.Minute))
+	one.elected()
+	other := stand(t, newClient(t, clientConfig(s.Endpoint())), "other", etcd.WithLeaseDuration(time.Minute))
+	watched := newClient(t, clientConfig(s.Endpoint()))
+	var took []time.Duration
+	for range 20 {
+		candidates(t, watched, 2)
+		began := time.Now()
+		one.resign <- orchestrator.ErrDeposed // resigns, and stands again
+		other.elected()
+		took = append(took, time.Since(began))
+		one, other = other, one
+	}
+	slices.Sort(took)
+	t.Logf("handing over: median %v, at most %v", took[10], took[19])
+	require.Less(t, took[10], time.Second, "a lease lasts a minute")
+}
+
+// candidates waits until there are n.
+func candidates(t *testing.T, c *clientv3.Client, n int64) {
+	t.Helper()
+	ctx := within(t, soon)
+	changes := c.Watch(ctx, "/work/leader/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+	for range changes {
+		resp, err := c.Get(ctx, "/work/leader/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		require.NoError(t, err)
+		if resp.Count == n {
+			return
+		}
+	}
+	require.FailNow(t, "too few candidates")
+}
+
+func TestE2_RunReturnsWhatLeadReturns(t *testing.T) {
+	c := startEtcd(t)
+	for _, want := range []error{nil, errEnough} {
+		k := stand(t, c, "a")
+		k.elected()
+		k.resign <- want
+		require.Equal(t, want, receive(t, k.result))
+		resp, err := c.Get(t.Context(), "/work/leader/", clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.Empty(t, resp.Kvs, "it has resigned")
+		leases, err := c.Leases(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, leases.Leases, "and keeps nothing")
+	}
+}
+
+func TestE2_WhatRunsBesideEndsWithTheLeadership(t *testing.T) {
+	c := startEtcd(t)
+	k := stand(t, c, "a")
+	l := k.elected()
+	beside := make(chan error, 1)
+	l.Go(func(ctx context.Context) error {
+		<-ctx.Done()
+		beside <- context.Cause(ctx)
+		return context.Cause(ctx)
+	})
+	l.Go(func(context.Context) error { return nil }) // ends nothing
+	require.Empty(t, k.over)
+	l.Go(func(context.Context) error { return errEnough })
+	require.ErrorIs(t, receive(t, k.over).cause, errEnough)
+	require.ErrorIs(t, receive(t, beside), errEnough)
+	require.ErrorIs(t, receive(t, k.result), errEnough)
+	l.Go(func(context.Context) error {
+		t.Error("it is over")
+		return nil
+	})
+
+	k = stand(t, c, "b")
+	k.elected().Go(func(context.Context) error { return fmt.Errorf("heard of another: %w", orchestrator.ErrDeposed) })
+	require.ErrorIs(t, receive(t, k.over).cause, orchestrator.ErrDeposed)
+	k.elected() // and again
+}
+
+// TestE2_CutOffLeaderStopsInTime cuts a leader off in each direction: it stops by
+// its own clock, before etcd can have given the leadership away, and counts from
+// when the last keepalive was sent that it knows to have arrived.
+func TestE2_CutOffLeaderStopsInTime(t *testing.T) {
+	const length = 2 * time.Second
+	for name, direction := range map[string]proxy.Direction{"both": proxy.Both, "to etcd": proxy.Up, "from etcd": proxy.Down} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, embed.Config{})
+			direct := newClient(t, clientConfig(s.Endpoint()))
+			c, p := startProxy(t, s)
+			leader := stand(t, c, "cut off", etcd.WithLeaseDuration(length))
+			leader.elected()
+			next := stand(t, direct, "next", etcd.WithLeaseDuration(length))
+			candidates(t, direct, 2)
+
+			cut := time.Now()
+			p.Cut(direction)
+			over := receive(t, leader.over)
+			took := over.at.Sub(cut)
+			t.Logf("stopped after %v", took)
+			require.ErrorIs(t, over.cause, orchestrator.ErrDeposed)
+			// Sent up to a sixth before the cut.
+			require.Greater(t, took, length*9/10-length/6-100*time.Millisecond)
+			require.Less(t, took, length*9/10+200*time.Millisecond)
+			l := next.elected()
+			require.False(t, time.Now().Before(over.at))
+
+			p.Heal()
+			next.resign <- nil
+			require.Greater(t, leader.elected().Epoch(), l.Epoch(), "it stood again")
+		})
+	}
+}
+
+func TestE2_GuardRefusesTheDeposed(t *testing.T) {
+	c := startEtcd(t)
+	k := stand(t, c, "a")
+	l := k.elected()
+	write := func() bool {
+		resp, err := c.Txn(t.Context()).If(l.Guard()).Then(clientv3.OpPut("x", "y")).Commit()
+		require.NoError(t, err)
+		return resp.Succeeded
+	}
+	require.True(t, write())
+	k.resign <- nil
+	require.NoError(t, receive(t, k.result))
+	require.False(t, write())
+}
+
+func TestE2_LostKeyOrLeaseDeposesAtOnce(t *testing.T) {
+	c := startEtcd(t)
+	for name, lose := range map[string]func(kvs *clientv3.GetResponse) error{
+		"key": func(r *clientv3.GetResponse) error {
+			_, err := c.Delete(t.Context(), string(r.Kvs[0].Key))
+			return err
+		},
+		"lease": func(r *clientv3.GetResponse) error {
+			_, err := c.Revoke(t.Context(), clientv3.LeaseID(r.Kvs[0].Lease))
+			return err
+		},
+		"key made again": func(r *clientv3.GetResponse) error {
+			key := string(r.Kvs[0].Key)
+			_, err := c.Delete(t.Context(), key)
+			return errors.Join(err, func() error {
+				_, err := c.Put(t.Context(), key, "somebody", clientv3.WithLease(clientv3.LeaseID(r.Kvs[0].Lease)))
+				return err
+			}())
+		},
+	} {
+		k := stand(t, c, "a", etcd.WithLeaseDuration(time.Minute))
+		k.elected()
+		resp, err := c.Get(t.Context(), "/work/leader/", clientv3.WithPrefix())
+		require.NoError(t, err)
+		require.Len(t, resp.Kvs, 1)
+		require.NoError(t, lose(resp), name)
+		require.ErrorIs(t, receive(t, k.over).cause, orchestrator.ErrDeposed, name)
+		k.elected() // again
+		k.stop(errEnough)
+		receive(t, k.result)
+	}
+}
+
+func TestE2_AnotherClusterDeposes(t *testing.T) {
+	first := startServer(t, embed.Config{})
+	c := newClient(t, clientConfig(first.Endpoint()))
+	k := stand(t, c, "a", etcd.WithLeaseDuration(30*time.Second))
+	k.elected()
+	require.NoError(t, first.Close())
+	startServer(t, embed.Config{Listen: hostPort(first)})
+
+	over := receive(t, k.over)
+	require.ErrorIs(t, over.cause, orchestrator.ErrDeposed)
+	require.ErrorIs(t, over.cause, etcd.ErrClusterChanged)
+	k.elected()
+	resp, err := c.Get(t.Context(), "/work/format")
+	require.NoError(t, err)
+	require.Len(t, resp.Kvs, 1, "the new cluster's prefix is taken")
+}
+
+func TestE2_LeadershipOutlivesARestartOfEtcd(t *testing.T) {
+	dir := t.TempDir()
+	first := startServer(t, embed.Config{Dir: dir})
+	c := newClient(t, clientConfig(first.Endpoint()))
+	k := stand(t, c, "a", etcd.WithLeaseDuration(30*time.Second))
+	l := k.elected()
+	require.NoError(t, first.Close())
+	startServer(t, embed.Config{Dir: dir, Listen: hostPort(first)})
+	resp, err := c.Txn(within(t, soon)).If(l.Guard()).Then(clientv3.OpPut("x", "y")).Commit()
+	require.NoError(t, err)
+	require.True(t, resp.Succeeded)
+	require.Empty(t, k.over)
+}
+
+// TestE2_StopsWhereEtcdIsAway: a process has to be able to end.
+func TestE2_StopsWhereEtcdIsAway(t *testing.T) {
+	s := startServer(t, embed.Config{})
+	c, p := startProxy(t, s)
+	leader := stand(t, c, "leader", etcd.WithLeaseDuration(30*time.Second))
+	leader.elected()
+	waiting := stand(t, c, "waiting", etcd.WithLeaseDuration(30*time.Second))
+	candidates(t, newClient(t, clientConfig(s.Endpoint())), 2)
+	p.Cut(proxy.Both)
+	leader.stop(errEnough)
+	waiting.stop(errEnough)
+	require.ErrorIs(t, receive(t, leader.result), errEnough)
+	require.ErrorIs(t, receive(t, waiting.result), errEnough)
+}
+
+// TestE2_SharesItsKeysWithEtcdsOwnElection: other tools can take part.
+func TestE2_SharesItsKeysWithEtcdsOwnElection(t *testing.T) {
+	c := startEtcd(t)
+	ours := stand(t, c, "ours")
+	l := ours.elected()
+
+	session, err := concurrency.NewSession(c, concurrency.WithContext(t.Context()))
+	require.NoError(t, err)
+	theirs := concurrency.NewElection(session, "/work/leader")
+	resp, err := theirs.Leader(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "ours", string(resp.Kvs[0].Value))
+	require.Equal(t, l.Epoch(), uint64(resp.Kvs[0].CreateRevision))
+
+	elected := make(chan error, 1)
+	go func() { elected <- theirs.Campaign(t.Context(), "theirs") }()
+	candidates(t, c, 2)
+	ours.resign <- orchestrator.ErrDeposed
+	require.NoError(t, receive(t, elected))
+	require.Empty(t, ours.leads)
+	require.NoError(t, theirs.Resign(t.Context()))
+	ours.elected()
+	require.NoError(t, session.Close())
+}

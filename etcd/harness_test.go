@@ -1,0 +1,167 @@
+package etcd_test
+
+// What the tests of this package share: a real server, clients of it, directly
+// and through a proxy.
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startServer starts a server that is quick, and forgets on a power cut.
+func startServer(t testing.TB, cfg embed.Config) *embed.Server {
+	t.Helper()
+	cfg.NoFsync = true
+	if cfg.Tick == 0 {
+		cfg.Tick = 10 * time.Millisecond
+	}
+	s, err := embed.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// clientConfig is that of a client which notices soon what happens to its
+// connection, and tries again soon.
+func clientConfig(endpoint string) clientv3.Config {
+	return clientv3.Config{
+		Endpoints: []string{endpoint}, Logger: zap.NewNop(),
+		DialKeepAliveTime: 500 * time.Millisecond, DialKeepAliveTimeout: 500 * time.Millisecond,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 100 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		})},
+	}
+}
+
+func newClient(t testing.TB, cfg clientv3.Config) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// startEtcd returns a client of a server of its own.
+func startEtcd(t testing.TB) *clientv3.Client {
+	t.Helper()
+	return newClient(t, clientConfig(startServer(t, embed.Config{}).Endpoint()))
+}
+
+func hostPort(s *embed.Server) string {
+	_, addr, _ := strings.Cut(s.Endpoint(), "://")
+	return addr
+}
+
+// startProxy returns a client of the server, and the proxy that it goes through.
+func startProxy(t testing.TB, s *embed.Server) (*clientv3.Client, *proxy.Proxy) {
+	t.Helper()
+	p, err := proxy.New(hostPort(s))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return newClient(t, clientConfig(p.Addr())), p
+}
+
+// nowhere is an address that nobody listens on.
+func nowhere(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// soon is how long what takes milliseconds may take on a busy machine.
+const soon = 20 * time.Second
+
+// receive returns the next value of c, which has to come soon.
+func receive[T any](t testing.TB, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(soon):
+		require.FailNow(t, "nothing came")
+		panic("unreachable")
+	}
+}
+
+var errEnough = errors.New("enough")
+
+// candidate is an election that runs, and leads until it is told to stop.
+type candidate struct {
+	t      testing.TB
+	e      *etcd.Election
+	leads  chan *etcd.Leadership // each period of leading
+	over   chan ending           // its end, as the leading function saw it
+	resign chan error            // what lead is to return
+	stop   context.CancelCauseFunc
+	result chan error // what Run returned
+}
+
+type ending struct {
+	cause error
+	at    time.Time
+}
+
+func stand(t testing.TB, c *clientv3.Client, name string, opts ...etcd.ElectionOption) *candidate {
+	t.Helper()
+	e, err := etcd.NewElection(c, name, append([]etcd.ElectionOption{etcd.WithLeaseDuration(2 * time.Second)}, opts...)...)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancelCause(t.Context())
+	k := &candidate{
+		t: t, e: e, stop: stop,
+		leads: make(chan *etcd.Leadership, 100), over: make(chan ending, 100),
+		resign: make(chan error), result: make(chan error, 1),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.result <- e.Run(ctx, k.lead)
+	}()
+	t.Cleanup(func() {
+		stop(errEnough)
+		<-done
+	})
+	return k
+}
+
+func (k *candidate) lead(ctx context.Context, l *etcd.Leadership) error {
+	k.leads <- l
+	select {
+	case err := <-k.resign:
+		return err
+	case <-ctx.Done():
+		k.over <- ending{context.Cause(ctx), time.Now()}
+		return context.Cause(ctx)
+	}
+}
+
+// elected waits until the candidate leads.
+func (k *candidate) elected() *etcd.Leadership {
+	k.t.Helper()
+	return receive(k.t, k.leads)
+}

@@ -1,0 +1,126 @@
+package etcd
+
+// Leases: granted, kept alive, and given back.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// errLeaseGone says that etcd has ended a lease, or that somebody has revoked it.
+var errLeaseGone = errors.New("the lease is gone")
+
+// held is a lease at etcd.
+//
+// It is kept alive by single requests. The client's own KeepAlive, and with it
+// concurrency.Session, is not used: it does not tell when it sent what was
+// acknowledged, which is what its holder has to count from, and it goes on by
+// itself, in a goroutine that knows nothing of whether its holder has given
+// up. A lease that outlives its holder's decision keeps the tasks of one that
+// has stopped from being started elsewhere.
+type held struct {
+	client *clientv3.Client
+	log    *slog.Logger
+	id     clientv3.LeaseID
+	length time.Duration
+	// cluster is the id of the cluster that granted it. No other knows it.
+	cluster uint64
+	sending func() (acknowledged func())
+}
+
+// checkLease refuses what etcd cannot grant: its leases last whole seconds.
+func checkLease(d time.Duration) error {
+	if d < time.Second || d%time.Second != 0 {
+		return fmt.Errorf("%w: a lease of %v: must be whole seconds, at least 1s", orchestrator.ErrInvalid, d)
+	}
+	return nil
+}
+
+// grant gets a lease of exactly that length. sending is called before each
+// request that puts off its end, and what it returns when that was acknowledged.
+func grant(ctx context.Context, c *clientv3.Client, log *slog.Logger, length time.Duration, sending func() (acknowledged func())) (*held, error) {
+	if err := checkLease(length); err != nil {
+		return nil, err
+	}
+	// A lease that is shorter than its holder believes would end too early. One
+	// that is longer would be safe, but all that its holder has would stand still
+	// for longer than the user has asked for: better he knows.
+	acknowledged := sending()
+	resp, err := c.Grant(ctx, int64(length/time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("get a lease of %v: %w", length, err)
+	}
+	h := &held{client: c, log: log, id: resp.ID, length: length, cluster: resp.ClusterId, sending: sending}
+	if granted := time.Duration(resp.TTL) * time.Second; granted != length {
+		h.revoke(ctx)
+		return nil, fmt.Errorf("%w: asked for %v, granted %v", ErrLeaseTooShort, length, granted)
+	}
+	acknowledged()
+	return h, nil
+}
+
+// keep keeps the lease alive until ctx ends, and returns its cause; or an error
+// that wraps errLeaseGone or ErrClusterChanged, as soon as etcd says so. It is
+// for the holder to see that nothing was acknowledged for too long, and to end
+// ctx.
+func (h *held) keep(ctx context.Context) error {
+	// Six chances before the end; each is given up when the next is due, so that
+	// one answer that is lost does not hold up the others.
+	every := h.length / 6
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		err := h.once(ctx, every)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, errLeaseGone), errors.Is(err, ErrClusterChanged):
+			return err
+		case err != nil:
+			h.log.Warn("a keepalive was not acknowledged", "lease", fmt.Sprintf("%x", h.id), "err", err)
+		}
+	}
+}
+
+func (h *held) once(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	acknowledged := h.sending()
+	resp, err := h.client.KeepAliveOnce(ctx, h.id)
+	switch {
+	case resp != nil && resp.ResponseHeader != nil && resp.ClusterId != h.cluster:
+		return fmt.Errorf("%w: it was %x and is %x", ErrClusterChanged, h.cluster, resp.ClusterId)
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return fmt.Errorf("%w: %x", errLeaseGone, h.id)
+	case err != nil:
+		return err
+	}
+	acknowledged()
+	return nil
+}
+
+// revoke gives the lease back, and with it every key under it. It also tries
+// where ctx has ended, for no longer than the lease can last. Where it fails the
+// lease ends by itself.
+func (h *held) revoke(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.length, 2*time.Second))
+	defer cancel()
+	if _, err := h.client.Revoke(ctx, h.id); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		h.log.Warn("a lease was not given back, and ends by itself", "lease", fmt.Sprintf("%x", h.id), "err", err)
+	}
+}

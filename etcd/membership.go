@@ -1,0 +1,267 @@
+package etcd
+
+// The membership: which workers there are.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// MemberState is a worker that is a member.
+type MemberState struct {
+	Worker
+	// Draining says that it is to end empty: because it asked for that, or because
+	// somebody drained its name.
+	Draining   bool
+	Attributes map[string]string // what it says of itself; nobody changes it
+}
+
+// memberValue is the value of a member's key.
+type memberValue struct {
+	Incarnation string            `json:"incarnation"` // of the worker's process
+	Lease       int64             `json:"lease"`
+	Draining    bool              `json:"draining,omitempty"`
+	Attributes  map[string]string `json:"attributes,omitempty"`
+	Cluster     uint64            `json:"cluster,omitempty"`
+}
+
+// Membership tells who is a member. A worker is one by a key under a lease that
+// it keeps alive: once the lease has ended, so has everything that the worker
+// had, and with the margin that it leaves it has stopped by then.
+//
+// A Membership may be used from many goroutines at once.
+type Membership struct {
+	settings
+	client *clientv3.Client
+	first  contact
+}
+
+// NewMembership returns the membership under the prefix. It does not talk to
+// etcd yet: the first call of a method does.
+func NewMembership(c *clientv3.Client, opts ...Option) (*Membership, error) {
+	s, err := newSettings(opts)
+	if err != nil {
+		return nil, fmt.Errorf("new membership: %w", err)
+	}
+	return &Membership{settings: s, client: c}, nil
+}
+
+// List returns the members as they are now, sorted by name.
+func (m *Membership) List(ctx context.Context) ([]MemberState, error) {
+	if err := m.first.enter(ctx, &m.settings, m.client); err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	resp, err := m.client.Txn(ctx).Then(
+		clientv3.OpGet(m.layout.MembersPrefix(), clientv3.WithPrefix()),
+		clientv3.OpGet(m.layout.DrainsPrefix(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+	).Commit()
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	drains := make(map[string]bool)
+	for _, kv := range found(resp.Responses[1]) {
+		if _, worker, _, ok := m.layout.Parse(string(kv.Key)); ok {
+			drains[worker] = true
+		}
+	}
+	var members []MemberState
+	for _, kv := range found(resp.Responses[0]) {
+		if _, worker, _, ok := m.layout.Parse(string(kv.Key)); ok {
+			state := m.read(worker, kv.CreateRevision, kv.Value)
+			state.Draining = state.Draining || drains[worker]
+			members = append(members, state)
+		}
+	}
+	sortMembers(members)
+	return members, nil
+}
+
+// Watch calls f with the members there are, sorted by name, now and whenever
+// they change; it is called at least once, from one goroutine, and owns the
+// slice. It returns ctx's cause, or what the first contact failed with, and lives
+// through everything else.
+func (m *Membership) Watch(ctx context.Context, f func([]MemberState)) error {
+	if err := m.first.enter(ctx, &m.settings, m.client); err != nil {
+		return fmt.Errorf("watch members: %w", err)
+	}
+	book := newMemberBook(m)
+	copied := m.mirror()
+	begun := false
+	for {
+		err := copied.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
+			if gone, came := book.apply(changes); !begun || len(gone)+len(came) > 0 {
+				begun = true
+				f(book.list())
+			}
+		})
+		if !errors.Is(err, mirror.ErrCluster) {
+			return err
+		}
+	}
+}
+
+// Workers is what an orchestrator is told of the members, by its own methods.
+type Workers interface {
+	UpdateWorkers(workers []orchestrator.Worker[Worker]) error
+	AddWorker(name Worker, opts ...orchestrator.WorkerOption) error
+	RemoveWorker(name Worker)
+}
+
+var _ Workers = (*orchestrator.Orchestrator[Worker, string])(nil)
+
+// Feed tells o of all members, and goes on to tell it, within milliseconds, of
+// every one that joins, leaves or is drained, for as long as the leadership
+// lasts. When it returns, o has been told of everything that was written before
+// the leader was elected, and may run its first term. It fails where ctx or the
+// leadership ends before.
+//
+// The orchestrator should be made with orchestrator.WithGracePeriod of
+// orchestrator.HoldUntilRemoved: a worker that does not answer may run its tasks
+// for as long as its lease lives, and is removed when that has ended.
+func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers) error {
+	book := newMemberBook(m)
+	copied := m.mirror()
+	l.Go(func(ctx context.Context) error {
+		var failed error
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		err := copied.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
+			if err := book.tell(o, changes); err != nil && failed == nil {
+				failed = err
+				cancel(err)
+			}
+		})
+		if failed != nil {
+			return fmt.Errorf("feed workers: %w", failed)
+		}
+		return ended(err)
+	})
+	if err := copied.Reached(ctx, int64(l.Epoch())); err != nil {
+		return fmt.Errorf("load membership: %w", ended(err))
+	}
+	return nil
+}
+
+// mirror copies drains/ to members/. Between them lie the candidates, which are
+// few and never change while they are there.
+func (m *Membership) mirror() *mirror.Mirror {
+	return mirror.New(m.client, mirror.Options{
+		From:   m.layout.DrainsPrefix(),
+		End:    clientv3.GetPrefixRangeEnd(m.layout.MembersPrefix()),
+		Logger: m.logger,
+	})
+}
+
+func (m *Membership) read(worker string, create int64, value []byte) MemberState {
+	state := MemberState{Worker: Worker{Name: worker, Incarnation: create}}
+	var v memberValue
+	if err := json.Unmarshal(value, &v); err != nil {
+		m.logger.Warn("a member that cannot be read counts as one without attributes", "worker", worker, "err", err)
+		return state
+	}
+	state.Draining, state.Attributes = v.Draining, v.Attributes
+	return state
+}
+
+func sortMembers(members []MemberState) {
+	slices.SortFunc(members, func(a, b MemberState) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// memberBook is what is known of the members and the drains.
+type memberBook struct {
+	membership *Membership
+	members    map[string]MemberState // Draining is what the member itself says
+	drains     map[string]bool
+	begun      bool
+}
+
+func newMemberBook(m *Membership) *memberBook {
+	return &memberBook{membership: m, members: make(map[string]MemberState), drains: make(map[string]bool)}
+}
+
+// apply takes changes of keys, and returns which members are gone, and which
+// came or changed. One that was replaced by another of its name is among both.
+func (b *memberBook) apply(changes []mirror.Change) (gone []Worker, came []MemberState) {
+	touched := make(map[string]bool)
+	var order []string
+	for _, ch := range changes {
+		kind, name, _, _ := b.membership.layout.Parse(ch.Key)
+		switch {
+		case kind == keys.Drain && ch.New != nil:
+			b.drains[name] = true
+		case kind == keys.Drain:
+			delete(b.drains, name)
+		case kind == keys.Member:
+			if ch.Old != nil && (ch.New == nil || ch.New.Create != ch.Old.Create) {
+				gone = append(gone, Worker{name, ch.Old.Create})
+				delete(b.members, name)
+			}
+			if ch.New != nil {
+				b.members[name] = b.membership.read(name, ch.New.Create, ch.New.Value)
+			}
+		default:
+			continue
+		}
+		if !touched[name] {
+			touched[name] = true
+			order = append(order, name)
+		}
+	}
+	for _, name := range order {
+		if member, ok := b.members[name]; ok {
+			came = append(came, b.shown(member))
+		}
+	}
+	return gone, came
+}
+
+func (b *memberBook) shown(m MemberState) MemberState {
+	m.Draining = m.Draining || b.drains[m.Name]
+	return m
+}
+
+func (b *memberBook) list() []MemberState {
+	members := make([]MemberState, 0, len(b.members))
+	for _, member := range b.members {
+		members = append(members, b.shown(member))
+	}
+	sortMembers(members)
+	return members
+}
+
+// tell tells o what changes mean.
+func (b *memberBook) tell(o Workers, changes []mirror.Change) error {
+	gone, came := b.apply(changes)
+	if !b.begun {
+		b.begun = true
+		var workers []orchestrator.Worker[Worker]
+		for _, member := range b.list() {
+			workers = append(workers, orchestrator.Worker[Worker]{Name: member.Worker, Draining: member.Draining})
+		}
+		return o.UpdateWorkers(workers)
+	}
+	for _, w := range gone {
+		o.RemoveWorker(w)
+		b.membership.logger.Info("a worker left", "worker", w.Name, "incarnation", w.Incarnation)
+	}
+	for _, member := range came {
+		var opts []orchestrator.WorkerOption
+		if member.Draining {
+			opts = append(opts, orchestrator.WithWorkerDraining())
+		}
+		if err := o.AddWorker(member.Worker, opts...); err != nil {
+			return err
+		}
+		b.membership.logger.Info("a worker joined or changed", "worker", member.Name, "incarnation", member.Incarnation, "draining", member.Draining)
+	}
+	return nil
+}
