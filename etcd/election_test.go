@@ -2,7 +2,6 @@ package etcd_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -179,14 +178,6 @@ func TestE2_LostKeyOrLeaseDeposesAtOnce(t *testing.T) {
 		"lease": func(r *clientv3.GetResponse) error {
 			_, err := c.Revoke(t.Context(), clientv3.LeaseID(r.Kvs[0].Lease))
 			return err
-		},
-		"key made again": func(r *clientv3.GetResponse) error {
-			key := string(r.Kvs[0].Key)
-			_, err := c.Delete(t.Context(), key)
-			return errors.Join(err, func() error {
-				_, err := c.Put(t.Context(), key, "somebody", clientv3.WithLease(clientv3.LeaseID(r.Kvs[0].Lease)))
-				return err
-			}())
 		},
 	} {
 		k := stand(t, c, "a", etcd.WithLeaseDuration(time.Minute))
