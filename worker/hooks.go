@@ -60,8 +60,9 @@ func WithCompletion[T any](f func(task T)) Option {
 // end the process, and so most do. Where it returns, the tasks stay in List, and
 // [Worker.Rejoin] and [Worker.Close] wait for them.
 //
-// f is called without a lock held; it may call the worker, but not wait in it
-// for the tasks. A panic in it is not recovered. T must be the worker's.
+// f is called without a lock held, and before the worker logs anything about it:
+// where f ends the process, it is f that says why. A panic in it is not
+// recovered. T must be the worker's.
 //
 // Default: that it happened is logged, and nothing else. A nil f is out of range,
 // and so is the option without WithLease.

@@ -75,6 +75,8 @@ func (t *tenure) lost() error {
 func (w *Worker[T]) holds() error {
 	t := w.tenure
 	switch {
+	case w.closed: // nothing is started in any case, and nothing else needs a lease
+		return nil
 	case isClosed(t.fenced):
 		return ErrLeaseLost
 	case t.leave == nil:
@@ -152,12 +154,13 @@ func (w *Worker[T]) GiveUp(cause error) {
 
 // giveUp is GiveUp with the lock held; what it returns is to be called without.
 func (w *Worker[T]) giveUp(t *tenure, cause error) (news func()) {
-	if t.leave != nil && !isClosed(t.stopped) {
-		if !isClosed(t.fenced) {
-			t.resort = lease.NewDeadline(min(w.cfg.stop, t.gone.Left()))
-			t.resort.Extend(lease.Now())
-		}
-		t.gone.End()
+	if isClosed(t.fenced) || isClosed(t.stopped) {
+		return func() {}
+	}
+	if t.leave != nil {
+		t.resort = lease.NewDeadline(min(w.cfg.stop, t.gone.Left()))
+		t.resort.Extend(lease.Now())
+		t.gone.End() // Check is to know
 		t.leave.End()
 	}
 	return w.leave(t, cause)
@@ -186,7 +189,8 @@ func (w *Worker[T]) guard(t *tenure) {
 	news := w.leave(t, ErrLeaseLost)
 	resort := t.resort
 	w.mu.Unlock()
-	news()
+	go news()     // a log that hangs must not hold up what follows
+	resort.Left() // the machine may have slept through both
 	select {
 	case <-t.stopped:
 	case <-resort.Done():
@@ -207,16 +211,19 @@ func (w *Worker[T]) lastResort(t *tenure) {
 	if len(left) == 0 {
 		return
 	}
-	w.cfg.logger.Error("tasks have not stopped, and the lease ends", slog.Any("tasks", left))
 	if w.hooks.resort != nil {
-		w.hooks.resort(left)
+		w.hooks.resort(left) // before anything that may hang
 	}
+	w.cfg.logger.Error("tasks have not stopped, and the lease ends", slog.Any("tasks", left))
 }
 
 // Rejoin waits until everything has stopped, and then lets the worker begin
 // anew: empty, under a new Incarnation, and with WithLease accepting tasks again
 // once the first Sending after it was acknowledged. A worker that was not
 // fenced is, as if by GiveUp(nil). The terms that were seen are not forgotten.
+//
+// What asks for the former lease has to be at rest before: a call of Sending
+// after Rejoin is taken to be about the next one.
 //
 // A write that began before does not take effect after it. Rejoin returns an
 // error where ctx ends before everything has stopped, which counts what has

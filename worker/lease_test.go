@@ -203,6 +203,43 @@ func TestW5_GiveUpLateLeavesNoMoreThanTheLease(t *testing.T) {
 	})
 }
 
+// Neither takes away what tasks have to stop in.
+func TestW5_WhatComesAfterTheLossChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at time.Duration
+		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		<-w.Fenced()
+		synctest.Wait()
+		w.GiveUp(nil)
+		require.ErrorIs(t, w.Rejoin(within(t, time.Second)), context.DeadlineExceeded)
+		require.NoError(t, w.Close(t.Context()))
+		synctest.Wait()
+		require.Equal(t, resort, at)
+	})
+}
+
+// What was acknowledged after the loss is no reason to go on, but one to be less
+// hasty.
+func TestW5_ALateAcknowledgementPutsOffTheLastResort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at time.Duration
+		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		<-time.After(2 * time.Second)
+		late := w.Sending()
+		<-w.Fenced()
+		require.Equal(t, told, time.Since(began))
+		late()
+		require.True(t, fenced(w))
+		require.NoError(t, w.Close(t.Context()))
+		synctest.Wait()
+		require.Equal(t, 2*time.Second+resort, at)
+	})
+}
+
 func TestW5_GiveUpWhileAddsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := leased(t, stubborn(time.Second, new(int)), worker.WithReadiness(), worker.WithSlots(2))
@@ -339,6 +376,8 @@ func TestW5_CloseDoesNotForgetTheLease(t *testing.T) {
 		require.NoError(t, w.Close(t.Context()))
 		<-time.After(time.Hour)
 		require.False(t, fenced(w), "there was nothing left to stop")
+		require.ErrorIs(t, w.Add(t.Context(), "a"), worker.ErrClosed)
+		require.NoError(t, w.Remove(t.Context(), "a"), "it goes on answering")
 		w.GiveUp(nil)
 		w.Sending()()
 		require.False(t, fenced(w))

@@ -114,9 +114,10 @@ func WithSeed(seed uint64) Option {
 	return optionFunc(func(c *config) { c.seed = seed })
 }
 
-// WithLogger has the worker log what its tasks do wrong: a restart at Warn, a
-// panic with its stack at Error; what ends as it should at Debug. The keys are
-// task, err, restarts, pause and stack.
+// WithLogger has the worker log what its tasks do wrong: a restart, an
+// update that a task did not take and the loss of the lease at Warn, a panic with
+// its stack and tasks that outlive the lease at Error; what ends as it should at
+// Debug. The keys are task, tasks, err, pause and stack.
 //
 // Default: nil, which means that nothing is logged.
 func WithLogger(l *slog.Logger) Option {
