@@ -92,6 +92,8 @@ type sheet struct {
 	fence  orchestrator.Term
 	tasks  []int
 	closed bool
+
+	refusing bool // for want of a lease
 }
 
 // context returns a call's context: the bits say of which term it is, if it is
@@ -132,7 +134,7 @@ func (m *sheet) write(bits int, write orchestrator.Write[int]) error {
 		return orchestrator.ErrDeposed
 	case has && term.Number < m.fence.Number, !has && m.fence != orchestrator.Term{}:
 		return orchestrator.ErrStale
-	case ended(bits), write.Op == orchestrator.OpAdd && m.closed,
+	case ended(bits), m.refusing, write.Op == orchestrator.OpAdd && m.closed,
 		write.Op != orchestrator.OpAdd && write.Op != orchestrator.OpRemove:
 		return orchestrator.ErrRejected
 	}

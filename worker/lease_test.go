@@ -31,14 +31,7 @@ func leased(t *testing.T, run func(context.Context, string) error, opts ...worke
 }
 
 // fenced reports whether the worker says that it stops everything.
-func fenced(w *worker.Worker[string]) bool {
-	select {
-	case <-w.Fenced():
-		return true
-	default:
-		return false
-	}
-}
+func fenced(w *worker.Worker[string]) bool { return isClosed(w.Fenced()) }
 
 func TestW5_TasksEndBeforeTheLeaseCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
