@@ -17,6 +17,7 @@ import (
 // Option is for every constructor of this package.
 type Option interface {
 	ElectionOption
+	MemberOption
 	apply(*settings)
 }
 

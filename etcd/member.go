@@ -1,0 +1,181 @@
+package etcd
+
+// The Member: a worker's membership in the cluster, from joining to leaving.
+// One membership is in member_session.go.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// errDraining is why a member that closes takes no task.
+var errDraining = errors.New("the worker is being drained")
+
+// errLeaving is the cause that a membership ends with when Close will not wait
+// any longer.
+var errLeaving = errors.New("the member was closed")
+
+// Member makes a [worker.Worker] a member of the cluster: it joins under a name
+// and a lease, claims what the leader assigns, has the worker run it with the
+// content from the registry, and hands on what becomes of that (W7).
+//
+// A task runs from the moment it was claimed, in one transaction that compares
+// the assignment and the membership, until its claim was deleted, which happens
+// after it has stopped. Where the lease can have ended, the worker stops
+// everything by itself, before it does (W5); the member then gives the lease
+// back, and joins again as another incarnation.
+//
+// What is promised, and what only tokens promise, is written at
+// [worker.WithLease]. A task's token is the revision of its claim, its scope the
+// id of the etcd cluster.
+type Member struct {
+	client   *clientv3.Client
+	name     string
+	worker   *worker.Worker[string]
+	settings memberSettings
+	log      *slog.Logger
+
+	begun    chan struct{} // holds one token, which Run takes
+	drain    chan struct{} // closed when the member is to be drained
+	leave    chan struct{} // closed when it is to leave at once
+	finished chan struct{} // closed when Run has returned
+	close    struct{ drain, leave func() }
+}
+
+// NewMember returns a Member for w, which has to have a lease
+// ([worker.WithLease]) of whole seconds. The Member commands w from then on:
+// nobody else adds to it, removes from it or closes it.
+//
+// The name is the worker's in the cluster, and no two may have it at the same
+// time. Errors wrap [orchestrator.ErrInvalid].
+func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], opts ...MemberOption) (*Member, error) {
+	s, err := newMemberSettings(name, w.Lease(), opts)
+	if err != nil {
+		return nil, fmt.Errorf("new member: %w", err)
+	}
+	m := &Member{
+		client: client, name: name, worker: w, settings: s, log: s.logger,
+		begun: make(chan struct{}, 1), drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{}),
+	}
+	m.close.drain = sync.OnceFunc(func() { close(m.drain) })
+	m.close.leave = sync.OnceFunc(func() { close(m.leave) })
+	m.begun <- struct{}{}
+	return m, nil
+}
+
+// Run joins and serves, and does so again whenever the membership is lost, until
+// ctx ends or [Member.Close] has ended it. Then it stops all tasks, keeping the
+// lease until they have stopped, gives the lease back, closes the worker and
+// returns: ctx's cause, or nil after Close. It is called once.
+//
+// Where the name is taken it waits for as long as the lease of who has it can
+// last, and then fails with [ErrNameTaken]: if that was this worker's
+// predecessor, it is gone by then. It fails too where the first contact does,
+// with [ErrUnreachable] or [ErrForeignPrefix], and with [ErrLeaseTooShort]. What
+// else goes wrong with etcd is tried again for as long as ctx lives.
+func (m *Member) Run(ctx context.Context) error {
+	select {
+	case <-m.begun:
+	default:
+		return fmt.Errorf("%w: Member.Run is called once", orchestrator.ErrInvalid)
+	}
+	defer close(m.finished)
+	ctx, cancel := context.WithCancelCause(ctx)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-m.leave:
+			cancel(errLeaving)
+		case <-ctx.Done():
+		}
+	})
+	err := m.run(ctx)
+	cancel(err)
+	waiting.Wait()
+	m.stopAll(ctx) // whatever it was
+	if errors.Is(err, errLeaving) || errors.Is(err, errDraining) {
+		return nil
+	}
+	return err
+}
+
+// stopAll closes the worker. Tasks that do not stop are waited for: the lease is
+// kept for them, or the last resort takes them.
+func (m *Member) stopAll(ctx context.Context) {
+	if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
+		m.log.Error("worker not closed", "worker", m.name, "err", err)
+	}
+}
+
+// run is Run, but for how it begins and ends.
+func (m *Member) run(ctx context.Context) error {
+	if err := m.settings.enter(ctx, m.client); err != nil {
+		return fmt.Errorf("member %s: %w", m.name, err)
+	}
+	pause := time.Duration(0)
+	for {
+		joined, err := m.serve(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case isAny(err, errDraining, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
+			return fmt.Errorf("member %s: %w", m.name, err)
+		}
+		m.log.Warn("membership lost, joining again", "worker", m.name, "err", err)
+		if joined {
+			pause = 0
+		}
+		pause = min(max(2*pause, 50*time.Millisecond), time.Second)
+		select {
+		case <-m.drain:
+			return errDraining
+		default:
+		}
+		if !sleep(ctx, pause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Close has the member drained: it claims nothing more, asks the leader to move
+// what it has, and waits until nothing is left, or ctx ends. Then it stops what
+// is left, leaves, and returns when Run has. An error says that tasks were
+// stopped here before they had moved, and wraps ctx's cause.
+//
+// Further calls do the same. A member whose Run was not called yet is closed at
+// once, and its Run fails.
+func (m *Member) Close(ctx context.Context) error {
+	select {
+	case <-m.begun: // it has not run, and will not
+		defer close(m.finished)
+		return m.worker.Close(ctx)
+	default:
+	}
+	m.close.drain()
+	select {
+	case <-m.finished:
+		return nil
+	case <-ctx.Done():
+	}
+	m.close.leave()
+	<-m.finished
+	return fmt.Errorf("close member %s: stopped before everything had moved: %w", m.name, context.Cause(ctx))
+}
+
+// isAny reports whether err wraps one of the targets.
+func isAny(err error, targets ...error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

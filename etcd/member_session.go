@@ -1,0 +1,189 @@
+package etcd
+
+// One membership: from a lease to the end of it.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// session is one membership under way.
+type session struct {
+	m    *Member
+	held *held
+	id   identity
+	desk *desk
+
+	ctx    context.Context // the membership's, with what ended it as its cause
+	cancel context.CancelCauseFunc
+	parts  sync.WaitGroup
+}
+
+// serve is one membership. When it returns, nothing of it is left: no task, no
+// goroutine, and no lease if etcd could be told. It reports whether the member
+// had joined, and why the membership ended.
+func (m *Member) serve(ctx context.Context) (joined bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, m.worker.Lease())
+	held, err := grant(limited, m.client, m.log, m.worker.Lease(), m.worker.Sending)
+	cancel()
+	if err != nil {
+		return false, err
+	}
+	s := &session{m: m, held: held}
+	// The membership outlives ctx until everything has stopped.
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.part(held.keep)
+	fenced := m.worker.Fenced()
+	s.part(func(ctx context.Context) error {
+		select {
+		case <-fenced:
+			return errFenced
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	if err = s.join(ctx); err == nil {
+		joined = true
+		err = s.run(ctx)
+	}
+	return joined, s.stop(ctx, err)
+}
+
+// part runs a part of the membership, which ends as a whole when one fails.
+func (s *session) part(f func(context.Context) error) {
+	s.parts.Go(func() {
+		if err := f(s.ctx); err != nil {
+			s.cancel(err) // only the first counts
+		}
+	})
+}
+
+// join puts the member's key, as soon as nobody else has it.
+func (s *session) join(ctx context.Context) error {
+	s.id = identity{
+		layout: s.m.settings.layout, name: s.m.name, incarnation: strconv.FormatUint(s.m.worker.Incarnation(), 10),
+		lease: s.held.id, cluster: s.held.cluster,
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+	a := admission{session: s}
+	for {
+		admitted, err := a.try(ctx)
+		if admitted || isAny(err, ErrNameTaken, ErrClusterChanged) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			s.m.log.Debug("joining goes on after a failure", "worker", s.m.name, "err", err)
+			sleep(ctx, 50*time.Millisecond)
+		}
+	}
+}
+
+// value is what the member's key says.
+func (s *session) value(draining bool) string {
+	return encode(memberValue{
+		Incarnation: s.id.incarnation, Lease: int64(s.id.lease), Draining: draining,
+		Attributes: s.m.settings.attributes, Cluster: s.id.cluster,
+	})
+}
+
+// run serves until ctx ends, the member was drained, or the membership is lost.
+// It returns which.
+func (s *session) run(ctx context.Context) error {
+	m := s.m
+	m.log.Info("joined", "worker", m.name, "incarnation", s.id.member)
+	w := &writer{
+		client: m.client, id: s.id, log: m.log, attempt: s.held.length / 5,
+		signal: make(chan struct{}, 1), written: -1,
+	}
+	s.desk = &desk{
+		id: s.id, worker: m.worker, writer: w, log: m.log, ctx: s.ctx,
+		follow: contents{client: m.client, layout: s.id.layout, log: m.log, update: m.worker.Update}.follow,
+		jobs:   make(map[string]*job), empty: make(chan struct{}),
+	}
+	w.answer, w.load = s.desk.answered, s.desk.load
+	s.part(w.run)
+	from, end := mirror.Prefix(s.id.layout.AssignedOf(m.name))
+	s.part(s.mirror(from, end, true, s.desk.watched))
+	key := s.id.layout.Member(m.name)
+	s.part(s.mirror(key, key+"\x00", false, s.evicted))
+
+	drain, empty := m.drain, (<-chan struct{})(nil)
+	for {
+		select {
+		case <-drain:
+			drain = nil
+			m.log.Info("draining", "worker", m.name)
+			empty = s.desk.close(errDraining)
+			s.part(func(ctx context.Context) error {
+				put := clientv3.OpPut(key, s.value(true), clientv3.WithLease(s.id.lease))
+				_, err := w.commit(ctx, []clientv3.Op{put})
+				return err
+			})
+		case <-empty:
+			return errDraining
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// mirror returns a part that follows a range of keys.
+func (s *session) mirror(from, end string, values bool, apply func(mirror.At, []mirror.Change)) func(context.Context) error {
+	m := mirror.New(s.m.client, mirror.Options{
+		From: from, End: end, Logger: s.m.log,
+		Keep: func(string) bool { return values },
+	})
+	return func(ctx context.Context) error { return ended(m.Run(ctx, apply)) }
+}
+
+// evicted ends the membership when its key is not what it was: somebody has
+// deleted it, and the leader believes that the worker has gone.
+func (s *session) evicted(_ mirror.At, changes []mirror.Change) {
+	for _, c := range changes {
+		if c.New == nil || c.New.Create != s.id.member {
+			s.cancel(fmt.Errorf("%w: its key was deleted", errEvicted))
+		}
+	}
+}
+
+// stop ends the membership: everything stops, under the lease for as long as
+// that holds; then it is given back. It returns the cause, and what keeps the
+// worker from joining again.
+func (s *session) stop(ctx context.Context, cause error) error {
+	m := s.m
+	// A worker that will not come back is closed, one that will is emptied.
+	last := ctx.Err() != nil || isAny(cause, errDraining, ErrNameTaken)
+	if last {
+		m.stopAll(ctx)
+	} else {
+		m.worker.GiveUp(cause)
+	}
+	s.cancel(cause)
+	s.parts.Wait()
+	if s.desk != nil {
+		s.desk.running.Wait()
+	}
+	if !last {
+		if err := m.worker.Rejoin(ctx); err != nil {
+			cause = errors.Join(cause, err)
+			m.stopAll(ctx)
+		}
+	}
+	s.held.revoke(ctx)
+	m.log.Info("left", "worker", m.name, "incarnation", s.id.member, "err", cause)
+	return cause
+}
