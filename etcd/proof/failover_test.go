@@ -1,0 +1,116 @@
+package proof_test
+
+// The leader dies, or leaves: how long until another leads, and what that does
+// to tasks that run well.
+
+import (
+	"flag"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var rounds = flag.Int("proof.rounds", 20, "how many `rounds` of faults the long tests go through")
+
+const tasks = 200
+
+var usual = nodeSettings{
+	Lease:    3 * time.Second,
+	Stop:     500 * time.Millisecond,
+	Interval: 200 * time.Millisecond,
+}
+
+// TestE2_AnotherLeads kills the leader with SIGKILL, again and again, while one
+// of the workers is stopped for half of its lease: another node leads within the lease and a
+// second, and no task of a process that goes on is started, stopped or moved
+// until the dead one's lease has ended and its tasks are.
+func TestE2_AnotherLeads(t *testing.T) {
+	c := startCluster(t, 5, tasks, usual)
+	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
+
+	var took []time.Duration
+	for range max(2, *rounds/10) {
+		leader, epoch := c.leading(), c.epoch
+		asleep := c.nodes[(slices.Index(c.nodes, leader)+1)%len(c.nodes)]
+		before := c.look()
+		asleep.pause()
+		killed := time.Now()
+		leader.kill()
+		c.wait("half a lease", time.Minute, func() bool { return time.Since(killed) > usual.Lease/2 })
+		asleep.resume()
+		c.wait("another leads", usual.Lease+time.Second-time.Since(killed), func() bool { c.look(); return c.epoch > epoch })
+		took = append(took, time.Since(killed))
+		c.wait("what the dead one ran runs elsewhere", 2*usual.Lease, func() bool { return c.settled(tasks) })
+		for task, where := range c.look() {
+			if before[task][0] != leader.name {
+				require.Equal(t, before[task], where, "task %s was healthy", task)
+			}
+		}
+		c.unharmed(before, leader.name)
+		leader.start()
+		c.wait("the node is back", 3*usual.Lease, func() bool { return c.settled(tasks) })
+		require.Empty(t, c.history.overlaps())
+	}
+	report(t, "SIGKILL to the next leader", took)
+}
+
+// TestE2_ResigningHandsOver has the leader leave as it should.
+func TestE2_ResigningHandsOver(t *testing.T) {
+	c := startCluster(t, 3, 30, usual)
+	c.wait("all tasks run", time.Minute, func() bool { return c.settled(30) })
+	var took []time.Duration
+	for range max(2, *rounds/10) {
+		leader, epoch := c.leading(), c.epoch
+		c.quiet()
+		left := time.Now()
+		leader.leave()
+		c.wait("another leads", time.Minute, func() bool { c.look(); return c.epoch > epoch })
+		took = append(took, time.Since(left))
+		c.wait("its tasks have moved", time.Minute, func() bool { return c.settled(30) && !leader.alive() })
+		leader.start()
+		c.wait("the node is back", time.Minute, func() bool { return c.settled(30) })
+		require.Empty(t, c.history.overlaps())
+	}
+	report(t, "SIGTERM to the next leader", took)
+	require.Less(t, slices.Max(took), 200*time.Millisecond)
+}
+
+// unharmed checks that what ran before, on others than the one node, is still
+// the very same run.
+func (c *cluster) unharmed(before map[string][]string, dead string) {
+	c.t.Helper()
+	runs := map[string]int{}
+	for _, r := range c.history.runs {
+		if r.to == endOfTime && len(before[r.task]) == 1 && before[r.task][0] != dead && r.node == before[r.task][0] {
+			runs[r.task]++
+		}
+	}
+	for task, where := range before {
+		if where[0] != dead {
+			require.Equal(c.t, 1, runs[task], "task %s", task)
+		}
+	}
+}
+
+// quiet returns when nothing has been written down for two terms.
+func (c *cluster) quiet() {
+	c.t.Helper()
+	last, since := len(c.history.runs), time.Now()
+	c.wait("quiet", time.Minute, func() bool {
+		c.look()
+		if n := len(c.history.runs); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 2*c.settings.Interval
+	})
+}
+
+// report prints what was measured.
+func report(t *testing.T, what string, took []time.Duration) {
+	t.Helper()
+	slices.Sort(took)
+	t.Logf("%s: median %v, maximum %v, of %d", what,
+		took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), len(took))
+}

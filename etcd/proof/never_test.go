@@ -1,0 +1,110 @@
+package proof_test
+
+// Faults in rows, and no task ever runs in two places.
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+)
+
+var seed = flag.Uint64("proof.seed", 1, "what the faults are drawn from")
+
+// TestE5_NeverTwice goes through rounds of faults. After each every task has to
+// run again, once, and evenly.
+func TestE5_NeverTwice(t *testing.T) {
+	const tasks = 40
+	s := usual
+	s.Lease, s.Store = 2*time.Second, openStore(t).addr()
+	s.Stop = 300 * time.Millisecond
+	c := startCluster(t, 4, tasks, s)
+	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
+
+	random := rand.New(rand.NewPCG(*seed, 0))
+	faults := []struct {
+		name string
+		do   func(victim *node)
+	}{
+		{"a worker is cut off", func(n *node) {
+			n.worker.Cut(proxy.Both)
+			c.pass(2 * s.Lease)
+			n.worker.Heal()
+		}},
+		{"the answers to a worker are cut off", func(n *node) {
+			n.worker.Cut(proxy.Down)
+			c.pass(2 * s.Lease)
+			n.worker.Heal()
+		}},
+		{"a node is killed", func(n *node) {
+			n.kill()
+			c.pass(time.Duration(random.Int64N(int64(2 * s.Lease))))
+			n.start()
+		}},
+		{"etcd is killed", func(*node) {
+			c.etcd.kill()
+			c.pass(time.Duration(random.Int64N(int64(2 * s.Lease))))
+			c.etcd.start()
+		}},
+		{"the leader is cut off, and what it writes arrives late", func(*node) {
+			n := c.leading()
+			n.leader.Delay(proxy.Up, s.Lease+s.Lease/2)
+			c.busy() // so that it has something to write
+			c.pass(2 * s.Lease)
+			n.leader.Heal()
+		}},
+		{"the leader gets no answers, and goes on writing", func(*node) {
+			n := c.leading()
+			n.leader.Cut(proxy.Down)
+			c.busy()
+			c.pass(2 * s.Lease)
+			n.leader.Heal()
+		}},
+		{"a node is killed while the leader's connection is slow", func(n *node) {
+			leader := c.leading()
+			leader.leader.Delay(proxy.Both, s.Interval)
+			n.kill()
+			c.pass(s.Lease)
+			n.start()
+			leader.leader.Heal()
+		}},
+	}
+	for round := range *rounds {
+		fault := faults[(round+random.IntN(2))%len(faults)]
+		victim := c.nodes[random.IntN(len(c.nodes))]
+		fault.do(victim)
+		c.restart()
+		c.wait("all tasks run again", 10*s.Lease, func() bool { return c.settled(tasks) })
+		require.Empty(t, c.history.overlaps(), "round %d: %s: %s", round, victim.name, fault.name)
+	}
+	t.Logf("%d rounds, %d runs of %d tasks, never two of one at once", *rounds, len(c.history.runs), tasks)
+}
+
+// restart starts the nodes again that have ended: with their last resort, where
+// they could not stop in time.
+func (c *cluster) restart() {
+	for _, n := range c.nodes {
+		if !n.alive() {
+			n.start()
+		}
+	}
+}
+
+// pass lets time pass, in which the processes go on.
+func (c *cluster) pass(d time.Duration) {
+	<-time.After(d)
+}
+
+// busy gives the leader something to write: somebody leaves the cluster, by a
+// drain, and comes back.
+func (c *cluster) busy() {
+	c.t.Helper()
+	name := c.nodes[len(c.nodes)-1].name
+	require.NoError(c.t, c.registry.Drain(c.t.Context(), name))
+	c.pass(c.settings.Interval)
+	require.NoError(c.t, c.registry.Undrain(c.t.Context(), name))
+}

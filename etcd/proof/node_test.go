@@ -1,0 +1,221 @@
+package proof_test
+
+// A node: a process that is a candidate for leadership and a worker. It is this
+// test's binary, started again.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// nodeSettings is what a node is told when it starts.
+type nodeSettings struct {
+	Name     string
+	Leader   string // endpoints, apart from each other so that each can be cut
+	Worker   string
+	Journal  string
+	Store    string
+	Lease    time.Duration
+	Stop     time.Duration
+	Interval time.Duration
+}
+
+const (
+	nodeEnv   = "ORCHESTRATOR_PROOF_NODE"
+	serverEnv = "ORCHESTRATOR_PROOF_ETCD"
+)
+
+func TestMain(m *testing.M) {
+	for env, main := range map[string]func(settings string) error{nodeEnv: runNode, serverEnv: runServer} {
+		if s := os.Getenv(env); s != "" {
+			go func() {
+				_, _ = io.Copy(io.Discard, os.Stdin)
+				os.Exit(4) // the test is gone
+			}()
+			if err := main(s); err != nil {
+				fmt.Fprintln(os.Stderr, env, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// runNode is the whole of a node's process. SIGTERM lets it leave as a good
+// citizen does: it resigns, and stays until its tasks have moved.
+func runNode(text string) error {
+	var s nodeSettings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	j, err := openJournal(s.Journal, s.Name)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	leading, err := dial(s.Leader)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = leading.Close() }()
+	working, err := dial(s.Worker)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = working.Close() }()
+
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", s.Name)
+	member, err := newMember(working, s, j, logger)
+	if err != nil {
+		return err
+	}
+	var running sync.WaitGroup
+	errs := make(chan error, 2)
+	leadingCtx, resign := context.WithCancel(ctx)
+	defer resign()
+	running.Go(func() { errs <- lead(leadingCtx, leading, s, j, logger) })
+	running.Go(func() { errs <- member.Run(ctx) })
+
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	select {
+	case err = <-errs:
+	case <-signals:
+		resign() // so that another leads while the tasks of this one move
+		leaving, cancel := context.WithTimeout(ctx, 2*s.Lease)
+		defer cancel()
+		err = member.Close(leaving)
+	}
+	stop()
+	running.Wait()
+	return err
+}
+
+func dial(endpoint string) (*clientv3.Client, error) {
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints:   []string{endpoint},
+		DialTimeout: 5 * time.Second,
+		Logger:      zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", endpoint, err)
+	}
+	return c, nil
+}
+
+// lead is the leader's side.
+func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *journal, logger *slog.Logger) error {
+	registry, err := etcd.NewRegistry(c)
+	if err != nil {
+		return err
+	}
+	membership, err := etcd.NewMembership(c)
+	if err != nil {
+		return err
+	}
+	election, err := etcd.NewElection(c, s.Name, etcd.WithLeaseDuration(s.Lease), etcd.WithLogger(logger))
+	if err != nil {
+		return err
+	}
+	return election.Run(ctx, func(ctx context.Context, l *etcd.Leadership) error {
+		comm, err := etcd.NewCommunicator(ctx, c, l)
+		if err != nil {
+			return err
+		}
+		o, err := orchestrator.New(comm,
+			orchestrator.WithEpoch(l.Epoch()),
+			orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved),
+			orchestrator.WithCommunicatorTimeout(s.Lease/2),
+			orchestrator.WithLogger(logger))
+		if err != nil {
+			return err
+		}
+		if err := registry.Feed(ctx, l, o); err != nil {
+			return err
+		}
+		if err := membership.Feed(ctx, l, o); err != nil {
+			return err
+		}
+		if err := j.write(event{Kind: leads, Token: l.Epoch()}); err != nil {
+			return err
+		}
+		return o.Run(ctx, s.Interval)
+	})
+}
+
+// newMember is the worker's side.
+func newMember(c *clientv3.Client, s nodeSettings, j *journal, logger *slog.Logger) (*etcd.Member, error) {
+	w, err := worker.New(
+		func(ctx context.Context, task string) error { return work(ctx, task, s, j) },
+		worker.WithLease(s.Lease, s.Stop),
+		worker.WithLogger(logger),
+		worker.WithLastResort(func(tasks []string) {
+			_ = j.write(event{Kind: lastResort, Text: fmt.Sprint(tasks)})
+			<-time.After(50 * time.Millisecond) // for the tasks to do what they should not
+			os.Exit(3)
+		}))
+	if err != nil {
+		return nil, err
+	}
+	return etcd.NewMember(c, s.Name, w, etcd.WithLogger(logger))
+}
+
+// work is what every task does: it writes to the store again and again. A task
+// that finds that it has slept for longer than the lease asks worker.Check, and
+// goes on all the same, as careless ones do.
+func work(ctx context.Context, task string, s nodeSettings, j *journal) error {
+	token, _ := worker.Token(ctx)
+	if err := j.write(event{Kind: started, Task: task, Token: token}); err != nil {
+		return err
+	}
+	defer func() { _ = j.write(event{Kind: stopped, Task: task, Token: token}) }()
+	if s.Store == "" {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	c, err := dialStore(ctx, s.Store)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	beat := time.NewTicker(20 * time.Millisecond)
+	defer beat.Stop()
+	for last := now(); ; {
+		if _, err := c.write(os.Getpid(), task, token); err != nil && ctx.Err() == nil {
+			return err
+		}
+		<-beat.C
+		woke := now()
+		asleep := time.Duration(woke - last)
+		last = woke
+		if asleep < s.Lease {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			continue
+		}
+		e := event{Kind: checked, Task: task, Token: token}
+		if err := worker.Check(ctx); err != nil {
+			e.Text = err.Error()
+		}
+		_ = j.write(e)
+	}
+}

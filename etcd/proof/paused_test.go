@@ -1,0 +1,130 @@
+package proof_test
+
+// Processes that are stopped past their lease, and continued: what no clock can
+// prevent, and what tokens are for.
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestW5_StoppedPastItsLease stops a worker with SIGSTOP for longer than its
+// lease, and continues it when others run its tasks.
+func TestW5_StoppedPastItsLease(t *testing.T) {
+	const tasks = 20
+	s := usual
+	store := openStore(t)
+	s.Lease, s.Store = 2*time.Second, store.addr()
+	s.Stop = 300 * time.Millisecond
+	c := startCluster(t, 3, tasks, s)
+	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
+
+	var resorts, twice []time.Duration
+	checks := 0
+	for round := range max(3, *rounds/2) {
+		victim := c.nodes[round%len(c.nodes)]
+		mine := tasksOf(c.look(), victim.name)
+		pid := victim.pid()
+		victim.pause()
+		c.wait("its tasks run elsewhere", 4*s.Lease, func() bool {
+			running := c.look()
+			for _, task := range mine {
+				// The stopped process has not said that it stopped anything.
+				if len(running[task]) != 2 {
+					return false
+				}
+			}
+			return true
+		})
+		// Each new owner writes before the old one wakes up.
+		c.wait("the new owners have written", s.Lease, func() bool {
+			_, newest := tokens(store, mine, pid)
+			return len(newest) == len(mine)
+		})
+		writes, _ := store.writes()
+		at := now()
+		victim.resume()
+		<-victim.exited // by its last resort
+		c.look()
+		resort, n := c.awoke(pid, at)
+		resorts = append(resorts, resort)
+		checks += n
+		for _, o := range c.history.overlaps() {
+			if o.a.pid == pid || o.b.pid == pid {
+				twice = append(twice, time.Duration(o.to-o.from))
+			}
+		}
+		require.Empty(t, takenFrom(store, len(writes), pid), "round %d: the store took a write with an old token", round)
+		victim.start()
+		c.wait("the node is back", 10*s.Lease, func() bool { return c.settled(tasks) })
+	}
+	report(t, "SIGCONT to the last resort", resorts)
+	require.Positive(t, checks, "no task has asked worker.Check after it was continued")
+	t.Logf("%d first calls of worker.Check after SIGCONT, each told of the loss", checks)
+	if len(twice) > 0 {
+		report(t, "tasks that went on after SIGCONT, beside their new owner", twice)
+	}
+	for _, o := range c.history.overlaps() {
+		require.True(t, c.wasPaused(o.a.pid) || c.wasPaused(o.b.pid), "%v", o)
+	}
+}
+
+func tasksOf(running map[string][]string, node string) []string {
+	var tasks []string
+	for task, where := range running {
+		if slices.Contains(where, node) {
+			tasks = append(tasks, task)
+		}
+	}
+	slices.Sort(tasks)
+	return tasks
+}
+
+// tokens returns the tokens of each task that others than one process have
+// written with since it was their owner.
+func tokens(s *store, tasks []string, old int) (before, newest map[string]uint64) {
+	before, newest = map[string]uint64{}, map[string]uint64{}
+	writes, _ := s.writes()
+	for _, w := range writes {
+		if slices.Contains(tasks, w.task) {
+			if w.pid == old {
+				before[w.task] = w.token
+			} else if w.token > before[w.task] {
+				newest[w.task] = w.token
+			}
+		}
+	}
+	return before, newest
+}
+
+// takenFrom returns what the store has taken from a process, but for the first
+// so many writes.
+func takenFrom(s *store, first, pid int) []write {
+	writes, _ := s.writes()
+	return slices.DeleteFunc(writes[first:], func(w write) bool { return w.pid != pid })
+}
+
+// awoke returns how long after at the process called its last resort, and checks
+// that whatever its tasks asked of worker.Check before was told the loss.
+func (c *cluster) awoke(pid int, at int64) (resort time.Duration, checks int) {
+	c.t.Helper()
+	for _, e := range c.events {
+		if e.PID != pid || e.At < at {
+			continue
+		}
+		switch e.Kind {
+		case lastResort:
+			resort = time.Duration(e.At - at)
+		case checked:
+			require.NotEmpty(c.t, e.Text, "task %s: worker.Check says that the lease holds", e.Task)
+			checks++
+		}
+	}
+	require.Positive(c.t, resort, "%d has not called its last resort\n%s", pid, c.logs())
+	return resort, checks
+}
+
+func (c *cluster) wasPaused(pid int) bool { return len(c.history.pauses[pid]) > 0 }
