@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -241,7 +242,7 @@ func (p *process) pause() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	for !p.isStopped() {
-		// It takes the kernel some microseconds.
+		runtime.Gosched() // it takes the kernel some microseconds
 	}
 	require.NoError(p.t, p.journal.write(event{Kind: paused, PID: p.pid()}))
 }
