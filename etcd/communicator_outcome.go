@@ -29,14 +29,16 @@ func before(op orchestrator.Op, s spot) (settled bool, err error) {
 	return false, nil
 }
 
-// after tells whether a write that was made at a revision has its answer, by a
-// state that holds as of a later one or not.
+// after tells whether a write that was made has its answer, by a state that
+// holds as of a revision.
+//
+// For an Add, made is the revision of its transaction. For a Remove it is the
+// create revision of the claim that the transaction found, 0 if it found none:
+// to go by the state alone would be a mistake, since it may not show yet what was
+// assigned and claimed just before.
 func after(op orchestrator.Op, made, seen int64, s spot) (settled bool, err error) {
 	if op == orchestrator.OpRemove {
-		// What was assigned or claimed later is not what was to be removed. The
-		// worker's last change may well be older than the write: there was
-		// nothing to delete.
-		return (s.assigned == 0 || s.assigned > made) && (s.claim == 0 || s.claim > made), nil
+		return made == 0 || seen >= made && s.claim != made, nil
 	}
 	switch {
 	case seen < made:

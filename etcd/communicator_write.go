@@ -61,7 +61,7 @@ type batch struct {
 // pending is one write of a batch.
 type pending struct {
 	orchestrator.Write[string]
-	rev     int64 // of the transaction that made it; 0: not made
+	made    int64 // what after goes by
 	settled bool
 	err     error // the answer; counts when settled
 	taken   bool  // it was an Add, and was withdrawn
@@ -156,7 +156,8 @@ func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
 	g := b.c.guards(b.rev, b.worker)
 	value := encode(assignment{Epoch: term.Epoch, Term: term.Number, Member: b.worker.Incarnation})
 	var ops []clientv3.Op
-	var of []*pending // the write that each transaction's operation belongs to
+	var of []*pending // the write that each of them belongs to
+	size := g.size()
 	flush := func() error {
 		if len(ops) == 0 {
 			return nil
@@ -169,10 +170,16 @@ func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
 			b.settleRest(failed(b.worker, err))
 			return err
 		}
-		for _, p := range of {
-			p.rev = resp.Header.Revision
+		for i, p := range of {
+			p.made = resp.Header.Revision
+			if p.Op == orchestrator.OpRemove {
+				p.made = 0
+				if kv := first(resp.Responses[i].GetResponseTxn().GetResponses()[1]); kv != nil {
+					p.made = kv.CreateRevision
+				}
+			}
 		}
-		ops, of = nil, nil
+		ops, of, size = nil, nil, g.size()
 		return nil
 	}
 	for i := range b.writes {
@@ -180,17 +187,18 @@ func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
 		if p.settled {
 			continue
 		}
-		if g.size()+len(ops)+1 > maxOps {
+		key := b.c.layout.Assigned(b.worker.Name, p.Task)
+		op := clientv3.OpPut(key, value, clientv3.WithLease(clientv3.LeaseID(v.lease)))
+		if p.Op == orchestrator.OpRemove {
+			claim := clientv3.OpGet(b.c.layout.Active(b.worker.Name, p.Task), clientv3.WithKeysOnly())
+			op = clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpDelete(key), claim}, nil)
+		}
+		if size+count(op) > maxOps {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
-		key := b.c.layout.Assigned(b.worker.Name, p.Task)
-		op := clientv3.OpDelete(key)
-		if p.Op == orchestrator.OpAdd {
-			op = clientv3.OpPut(key, value, clientv3.WithLease(clientv3.LeaseID(v.lease)))
-		}
-		ops, of = append(ops, op), append(of, p)
+		ops, of, size = append(ops, op), append(of, p), size+count(op)
 	}
 	return flush()
 }
@@ -211,7 +219,7 @@ func (b *batch) wait(ctx context.Context) {
 			if p.settled {
 				continue
 			}
-			if done, err := after(p.Op, p.rev, v.rev, v.spots[p.Task]); done {
+			if done, err := after(p.Op, p.made, v.rev, v.spots[p.Task]); done {
 				p.settle(err)
 			}
 			all = all && p.settled
@@ -253,7 +261,7 @@ func (b *batch) giveUp(ctx context.Context) {
 	late := make(map[string]int64)
 	for i := range b.writes {
 		if p := &b.writes[i]; !p.settled && p.Op == orchestrator.OpAdd && v.spots[p.Task].claim == 0 {
-			late[p.Task] = p.rev
+			late[p.Task] = p.made
 		}
 	}
 	if len(late) == 0 {
