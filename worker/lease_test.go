@@ -303,12 +303,51 @@ func TestW4_AWriteDoesNotOutliveItsIncarnation(t *testing.T) {
 	})
 }
 
+func TestW4_AnAcknowledgementIsOfItsTime(t *testing.T) {
+	w := newWorker(t, until, worker.WithLease(length, toStop))
+	old := w.Sending()
+	require.NoError(t, w.Rejoin(t.Context()))
+	old()
+	require.ErrorIs(t, w.Add(t.Context(), "a"), orchestrator.ErrRejected, "the first that comes after Rejoin is not the first that counts")
+	w.Sending()()
+	require.NoError(t, w.Add(t.Context(), "a"))
+}
+
+// Whoever looks at the very moment finds the lease over, whether the worker has
+// got round to telling its tasks or not.
+func TestW5_TheMomentItself(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			w := leased(t, func(ctx context.Context, _ string) error {
+				if time.Since(began) >= told {
+					t.Error("started")
+				}
+				<-ctx.Done()
+				<-time.After(time.Second)
+				return nil
+			})
+			require.NoError(t, w.Add(t.Context(), "a"))
+			<-time.After(told - time.Second)
+			require.NoError(t, w.Update(t.Context(), "a", nil, 1), "to start it again in a second")
+			<-time.After(time.Second)
+			require.ErrorIs(t, w.Add(t.Context(), "b"), worker.ErrLeaseLost)
+			require.NoError(t, w.Rejoin(t.Context()))
+		})
+	}
+}
+
 func TestW4_RejoinWithoutALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorker(t, until)
+		w := newWorker(t, func(_ context.Context, task string) error {
+			if task == "queued" {
+				t.Error("started in a slot that became free")
+			}
+			return errors.New("no")
+		}, worker.WithSlots(1), worker.WithBackoff(time.Minute, time.Minute))
 		require.Zero(t, w.Lease())
 		w.Sending()()
-		require.NoError(t, w.Add(t.Context(), "a"))
+		require.Nil(t, w.Apply(t.Context(), add("a", "queued")))
 		<-time.After(time.Hour)
 		require.False(t, fenced(w))
 		before := w.Incarnation()

@@ -49,15 +49,16 @@ func (w *Worker[T]) runAnew(e *entry[T]) {
 // end, and the last of it counts. The lock is held.
 func (w *Worker[T]) inform(e *entry[T]) {
 	r := e.run
-	if r.updating == nil && w.outdated(e, r) {
+	if r.updating == nil && e.goesOn() && r.version < e.grant.Version {
 		r.updating = make(chan struct{})
 		w.beginUpdate(e, r)
 	}
 }
 
-// outdated reports whether r, a run of e, is to be told of newer content.
-func (w *Worker[T]) outdated(e *entry[T], r *run) bool {
-	return e.state == Running && !e.again && !r.over && r.version < e.grant.Version
+// goesOn reports whether the present run of a task is neither over nor meant to
+// end, so that it is worth an update.
+func (e *entry[T]) goesOn() bool {
+	return e.state == Running && !e.again && !e.run.over
 }
 
 func (w *Worker[T]) beginUpdate(e *entry[T], r *run) {
@@ -86,17 +87,18 @@ func (w *Worker[T]) update(ctx context.Context, e *entry[T], r *run) {
 func (w *Worker[T]) updated(e *entry[T], r *run, err error) (anew bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case err != nil && e.state == Running && !e.again && !r.over:
-		w.runAnew(e)
-		anew = true
-	case w.outdated(e, r):
+	goesOn := e.goesOn() // and e.run is r, which waits for this
+	if goesOn && err == nil && r.version < e.grant.Version {
 		w.beginUpdate(e, r)
 		return false
 	}
 	close(r.updating)
 	r.updating = nil
-	return anew
+	if goesOn && err != nil {
+		w.runAnew(e)
+		return true
+	}
+	return false
 }
 
 // awaitUpdate returns when nothing of a run whose function has returned goes on

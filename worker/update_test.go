@@ -68,9 +68,10 @@ func grant(content string, version int64) worker.Grant {
 	return worker.Grant{Content: []byte(content), Version: version, Token: 7, Scope: 3}
 }
 
-func update(t *testing.T, w *worker.Worker[string], task, content string, version int64) {
+// update updates the task a.
+func update(t *testing.T, w *worker.Worker[string], content string, version int64) {
 	t.Helper()
-	require.NoError(t, w.Update(t.Context(), task, []byte(content), version))
+	require.NoError(t, w.Update(t.Context(), "a", []byte(content), version))
 }
 
 func TestW7_ContentAndTokenComeWithTheTask(t *testing.T) {
@@ -103,7 +104,7 @@ func TestW7_RestartsInPlace(t *testing.T) {
 		before := list(t, w)
 		require.Equal(t, []string{"a runs one@1 token 7/3"}, d.read())
 
-		update(t, w, "a", "two", 2)
+		update(t, w, "two", 2)
 		<-time.After(time.Second)
 		require.Equal(t, []string{"a ends: the task was updated", "a runs two@2 token 7/3"}, d.read(),
 			"without a pause, and without its slot going to another")
@@ -115,14 +116,14 @@ func TestW7_RestartsInPlace(t *testing.T) {
 		require.Equal(t, int64(2), status.Version)
 
 		for _, version := range []int64{-1, 0, 1, 2} {
-			update(t, w, "a", "older", version)
+			update(t, w, "older", version)
 		}
 		<-time.After(time.Minute)
 		require.Empty(t, d.read())
 
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("three", 3)))
-		update(t, w, "a", "five", 5)
-		update(t, w, "a", "four", 4)
+		update(t, w, "five", 5)
+		update(t, w, "four", 4)
 		<-time.After(time.Second)
 		require.Equal(t, []string{"a ends: the task was updated", "a runs five@5 token 7/3"}, d.read(), "the last one counts")
 	})
@@ -134,11 +135,11 @@ func TestW7_TheHandlerIsToldInPlace(t *testing.T) {
 		w := newWorker(t, d.run, worker.WithUpdate(d.update))
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 		d.read()
-		update(t, w, "a", "two", 2)
+		update(t, w, "two", 2)
 		require.Equal(t, []string{"a is told two@2"}, d.read())
-		update(t, w, "a", "three", 3)
-		update(t, w, "a", "four", 4)
-		update(t, w, "a", "two", 2)
+		update(t, w, "three", 3)
+		update(t, w, "four", 4)
+		update(t, w, "two", 2)
 		require.Empty(t, d.read(), "one at a time")
 		<-time.After(2 * time.Second)
 		require.Equal(t, []string{"a was", "a is told four@4"}, d.read(), "and then the last")
@@ -146,7 +147,7 @@ func TestW7_TheHandlerIsToldInPlace(t *testing.T) {
 		require.Equal(t, []string{"a was"}, d.read())
 		require.Zero(t, w.Status()[0].Restarts)
 
-		update(t, w, "a", "five", 5)
+		update(t, w, "five", 5)
 		<-time.After(time.Second)
 		d.read()
 		require.NoError(t, w.Remove(t.Context(), "a"))
@@ -168,16 +169,63 @@ func TestW7_AHandlerThatFailsMeansARestart(t *testing.T) {
 					worker.WithUpdate(func(context.Context, string) error { return fail() }))
 				require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 				d.read()
-				update(t, w, "a", "two", 2)
+				update(t, w, "two", 2)
 				<-time.After(time.Second)
 				require.Equal(t, []string{"a ends: the task was updated", "a runs two@2 token 7/3"}, d.read())
 				require.Contains(t, log.String(), "task did not take its update")
-				update(t, w, "a", "three", 3)
+				update(t, w, "three", 3)
 				<-time.After(time.Second)
 				require.Equal(t, []string{"a ends: the task was updated", "a runs three@3 token 7/3"}, d.read())
 			})
 		})
 	}
+}
+
+// What is about to be restarted is told nothing any more: its next run is.
+func TestW7_WhatEndsForAnUpdateIsToldNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, d.run, worker.WithUpdate(func(ctx context.Context, task string) error {
+			_, version := worker.Content(ctx)
+			d.note("%s is told %d", task, version)
+			return errors.New("no")
+		}))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		d.read()
+		update(t, w, "two", 2)
+		require.Equal(t, []string{"a is told 2"}, d.read())
+		update(t, w, "three", 3)
+		<-time.After(time.Second)
+		require.Equal(t, []string{"a ends: the task was updated", "a runs three@3 token 7/3"}, d.read())
+	})
+}
+
+// So is what has failed by itself, and an update that it takes with it is no
+// reason to spare it the pause.
+func TestW7_AFailureDuringAnUpdateIsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, func(_ context.Context, task string) error {
+			d.note("%s runs", task)
+			<-time.After(time.Second)
+			return errors.New("on its own")
+		}, worker.WithBackoff(time.Hour, time.Hour), worker.WithUpdate(func(ctx context.Context, task string) error {
+			_, version := worker.Content(ctx)
+			d.note("%s is told %d", task, version)
+			<-ctx.Done()
+			<-time.After(2 * time.Second)
+			return context.Cause(ctx)
+		}))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		d.read()
+		update(t, w, "two", 2)
+		<-time.After(2 * time.Second)
+		update(t, w, "three", 3)
+		<-time.After(time.Minute)
+		require.Equal(t, []string{"a is told 2"}, d.read())
+		require.Equal(t, "a:backoff ", states(w))
+		require.ErrorContains(t, w.Status()[0].Err, "on its own")
+	})
 }
 
 // An update that hangs does not hold up the end of its task's context; but
@@ -223,7 +271,7 @@ func TestW7_AHandlerThatHangs(t *testing.T) {
 				}))
 				require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 				synctest.Wait()
-				update(t, w, "a", "two", 2)
+				update(t, w, "two", 2)
 				synctest.Wait()
 				began := time.Now()
 				c.end(t, w)
@@ -248,7 +296,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			w := newWorker(t, d.run, worker.WithSlots(1), worker.WithUpdate(d.update))
 			require.NoError(t, w.Add(t.Context(), "first"))
 			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
-			update(t, w, "a", "two", 2)
+			update(t, w, "two", 2)
 			d.read()
 			require.NoError(t, w.Remove(t.Context(), "first"))
 			require.Equal(t, []string{"first ends: the task was removed", "a runs two@2 token 7/3"}, d.read())
@@ -260,7 +308,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			w := newWorker(t, d.run, worker.WithReadiness())
 			go func() { _ = w.AddWith(t.Context(), "a", grant("one", 1)) }()
 			d.read()
-			update(t, w, "a", "two", 2)
+			update(t, w, "two", 2)
 			<-time.After(time.Second)
 			require.Equal(t, []string{"a ends: the task was updated", "a runs two@2 token 7/3"}, d.read())
 			require.Equal(t, "a:starting ", states(w))
@@ -277,8 +325,8 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			answer := make(chan error, 1)
 			go func() { answer <- w.AddWith(t.Context(), "a", grant("one", 1)) }()
 			synctest.Wait()
-			update(t, w, "a", "two", 2)
-			update(t, w, "a", "three", 3)
+			update(t, w, "two", 2)
+			update(t, w, "three", 3)
 			require.Empty(t, d.read(), "it is not ready yet")
 			<-time.After(3 * time.Second)
 			require.ElementsMatch(t, []string{"a runs one@1 token 7/3", "a is told three@3"}, d.read())
@@ -299,11 +347,11 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			require.NoError(t, w.AddWith(t.Context(), "a", grant("bad", 1)))
 			require.Equal(t, []string{"bad"}, d.read())
 			require.Equal(t, "a:backoff ", states(w))
-			update(t, w, "a", "still bad", 2)
+			update(t, w, "still bad", 2)
 			require.Equal(t, []string{"still bad"}, d.read(), "at once: what failed is not what runs now")
 			<-time.After(time.Hour)
 			require.Equal(t, []string{"still bad"}, d.read(), "after the first pause, and not the second")
-			update(t, w, "a", "good", 3)
+			update(t, w, "good", 3)
 			require.Equal(t, []string{"good"}, d.read())
 			<-time.After(24 * time.Hour)
 			require.Empty(t, d.read(), "the timer of the pause finds nothing to do")
@@ -329,7 +377,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 				worker.WithCompletion(func(string) {}))
 			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 			synctest.Wait()
-			update(t, w, "a", "two", 2)
+			update(t, w, "two", 2)
 			require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Token: 9, Scope: 3}))
 			<-time.After(time.Hour)
 			require.Equal(t, 1, runs)
@@ -343,9 +391,9 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			w := newWorker(t, d.run)
 			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 			d.read()
-			update(t, w, "a", "two", 2)
+			update(t, w, "two", 2)
 			<-time.After(time.Second / 2)
-			update(t, w, "a", "three", 3)
+			update(t, w, "three", 3)
 			require.NoError(t, w.Remove(t.Context(), "a"))
 			<-time.After(time.Hour)
 			require.Equal(t, []string{"a ends: the task was updated"}, d.read(), "a Remove is the end of it")
@@ -359,7 +407,7 @@ func TestW7_CompletionIsNotMistakenForAnUpdate(t *testing.T) {
 		var d diary
 		w := newWorker(t, d.run, worker.WithCompletion(func(string) { t.Error("its context had ended") }))
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
-		update(t, w, "a", "two", 2)
+		update(t, w, "two", 2)
 		<-time.After(time.Minute)
 		require.Equal(t, "a:running ", states(w))
 	})
