@@ -107,10 +107,12 @@ func TestE2_WhatRunsBesideEndsWithTheLeadership(t *testing.T) {
 	require.ErrorIs(t, receive(t, k.over).cause, errEnough)
 	require.ErrorIs(t, receive(t, beside), errEnough)
 	require.ErrorIs(t, receive(t, k.result), errEnough)
-	l.Go(func(context.Context) error {
-		t.Error("it is over")
-		return nil
+	called := false
+	l.Go(func(ctx context.Context) error {
+		called = true
+		return context.Cause(ctx)
 	})
+	require.True(t, called, "with a context that has ended")
 
 	k = stand(t, c, "b")
 	k.elected().Go(func(context.Context) error { return fmt.Errorf("heard of another: %w", orchestrator.ErrDeposed) })

@@ -49,18 +49,27 @@ func (l *Leadership) Guard() clientv3.Cmp {
 // Go calls f in a goroutine of its own, with a context that ends with the
 // leadership, however it ends; f has to return then, and Election.Run waits for
 // it. An error of f ends the leadership, with it as the cause; nil does not.
-// After the leadership is over, f is not called.
+//
+// Once the leadership is over, Go calls f itself, with a context that has ended:
+// whoever waits for something that f does hears of it from f in any case.
 func (l *Leadership) Go(f func(ctx context.Context) error) {
+	if !l.begin(f) {
+		_ = f(l.ctx) // it has nothing to say any more
+	}
+}
+
+func (l *Leadership) begin(f func(ctx context.Context) error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over {
-		return
+		return false
 	}
 	l.wg.Go(func() {
 		if err := f(l.ctx); err != nil {
 			l.cancel(err) // only the first cause counts
 		}
 	})
+	return true
 }
 
 // run calls lead and returns when all of it has ended, with why it did.

@@ -21,7 +21,7 @@ const MaxContent = 1 << 20
 // Settings says how a task is to run. The zero value is one instance, handed
 // over as the orchestrator does by default.
 type Settings struct {
-	Instances int // 0 means 1
+	Instances int // 0 means 1; what is read is at least 1
 	Handoff   orchestrator.Handoff
 }
 
@@ -74,7 +74,7 @@ func (r *Registry) Create(ctx context.Context, item Item) (Item, error) {
 	if !resp.Succeeded {
 		return Item{}, fmt.Errorf("%w: %q", ErrExists, item.Name)
 	}
-	item.Revision = resp.Header.Revision
+	item.Settings, item.Revision = item.Settings.whole(), resp.Header.Revision
 	return item, nil
 }
 
@@ -89,7 +89,7 @@ func (r *Registry) Put(ctx context.Context, item Item) (stored Item, created boo
 	if err != nil {
 		return Item{}, false, fmt.Errorf("put task %q: %w", item.Name, err)
 	}
-	item.Revision = resp.Header.Revision
+	item.Settings, item.Revision = item.Settings.whole(), resp.Header.Revision
 	return item, resp.Succeeded, nil
 }
 
@@ -143,7 +143,7 @@ func (r *Registry) Get(ctx context.Context, name string) (Item, error) {
 	if len(contents) == 0 {
 		return Item{}, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
-	item := Item{Name: name, Content: contents[0].Value, Revision: contents[0].ModRevision}
+	item := Item{Name: name, Content: contents[0].Value, Settings: Settings{}.whole(), Revision: contents[0].ModRevision}
 	if len(settings) > 0 {
 		item.Settings = r.readSettings(name, settings[0].Value)
 	}
@@ -175,7 +175,7 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 	for _, kv := range found(resp.Responses[0]) {
 		if _, _, name, ok := r.layout.Parse(string(kv.Key)); ok {
 			index[name] = len(items)
-			items = append(items, Item{Name: name, Content: kv.Value, Revision: kv.ModRevision})
+			items = append(items, Item{Name: name, Content: kv.Value, Settings: Settings{}.whole(), Revision: kv.ModRevision})
 		}
 	}
 	if len(items) == 0 {
@@ -231,7 +231,7 @@ func (r *Registry) readSettings(name string, value []byte) Settings {
 	var s Settings
 	if err := json.Unmarshal(value, &s); err != nil {
 		r.logger.Warn("settings that cannot be read count as the default", "task", name, "err", err)
-		return Settings{}
+		return Settings{}.whole()
 	}
 	return s
 }
@@ -241,6 +241,12 @@ func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then, otherwi
 		return nil, err
 	}
 	return r.client.Txn(ctx).If(ifs...).Then(then...).Else(otherwise...).Commit()
+}
+
+// whole returns the settings as they are read.
+func (s Settings) whole() Settings {
+	s.Instances = max(s.Instances, 1)
+	return s
 }
 
 func (s Settings) isDefault() bool {

@@ -125,7 +125,7 @@ func (b *itemBook) apply(changes []mirror.Change) []ItemChange {
 		}
 		item := b.items[name]
 		if item == nil {
-			item = &ItemChange{Name: name}
+			item = &ItemChange{Name: name, Settings: Settings{}.whole()}
 			b.items[name] = item
 		}
 		if _, ok := before[name]; !ok {
@@ -138,7 +138,7 @@ func (b *itemBook) apply(changes []mirror.Change) []ItemChange {
 		case kind == keys.Registry:
 			item.Revision = ch.New.Mod
 		case ch.New == nil:
-			item.Settings = Settings{}
+			item.Settings = Settings{}.whole()
 		default:
 			item.Settings = b.registry.readSettings(name, ch.New.Value)
 		}
@@ -180,7 +180,7 @@ func (b *itemBook) tell(o Tasks, changes []mirror.Change) error {
 			continue
 		}
 		err := o.AddTask(item.Name,
-			orchestrator.WithTaskInstances(max(item.Settings.Instances, 1)), orchestrator.WithHandoff(item.Settings.Handoff))
+			orchestrator.WithTaskInstances(item.Settings.Instances), orchestrator.WithHandoff(item.Settings.Handoff))
 		if err != nil {
 			return err
 		}

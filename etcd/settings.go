@@ -29,7 +29,7 @@ func (s Settings) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads such an object. Fields that it does not know are left
-// aside; where it fails, s stays as it is.
+// aside, Instances is at least 1; where it fails, s stays as it is.
 func (s *Settings) UnmarshalJSON(data []byte) error {
 	var j settingsJSON
 	if err := json.Unmarshal(data, &j); err != nil {
@@ -48,6 +48,6 @@ func (s *Settings) UnmarshalJSON(data []byte) error {
 	if err := read.check(); err != nil {
 		return err
 	}
-	*s = read
+	*s = read.whole()
 	return nil
 }

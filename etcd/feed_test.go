@@ -1,0 +1,335 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// told is what a leader's orchestrator was told.
+type told struct {
+	mu      sync.Mutex
+	tasks   map[string]int
+	workers map[etcd.Worker]bool // whether it drains
+	calls   []string
+	fail    error
+	changed chan struct{}
+}
+
+func newTold() *told {
+	return &told{tasks: make(map[string]int), workers: make(map[etcd.Worker]bool), changed: make(chan struct{}, 1)}
+}
+
+func (o *told) note(format string, args ...any) {
+	o.calls = append(o.calls, fmt.Sprintf(format, args...))
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (o *told) UpdateTasks(tasks []orchestrator.Task[string]) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.tasks)
+	for _, task := range tasks {
+		o.tasks[task.Name] = max(task.Instances, 1)
+	}
+	o.note("tasks %d", len(tasks))
+	return o.fail
+}
+
+func (o *told) AddTask(name string, _ ...orchestrator.TaskOption) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tasks[name] = -1 // options are opaque
+	o.note("add %s", name)
+	return o.fail
+}
+
+func (o *told) RemoveTask(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.tasks, name)
+	o.note("remove %s", name)
+}
+
+func (o *told) UpdateWorkers(workers []orchestrator.Worker[etcd.Worker]) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.workers)
+	for _, w := range workers {
+		o.workers[w.Name] = w.Draining
+	}
+	o.note("workers %d", len(workers))
+	return o.fail
+}
+
+func (o *told) AddWorker(name etcd.Worker, opts ...orchestrator.WorkerOption) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.workers[name] = len(opts) > 0
+	o.note("add %s %d", name, name.Incarnation)
+	return o.fail
+}
+
+func (o *told) RemoveWorker(name etcd.Worker) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.workers, name)
+	o.note("remove %s %d", name, name.Incarnation)
+}
+
+func (o *told) until(t *testing.T, enough func() bool) {
+	t.Helper()
+	for {
+		o.mu.Lock()
+		ok := enough()
+		o.mu.Unlock()
+		if ok {
+			return
+		}
+		receive(t, o.changed)
+	}
+}
+
+// join makes a member, as a worker does, and returns its Worker and its lease.
+func join(t *testing.T, c *clientv3.Client, name, value string) (etcd.Worker, clientv3.LeaseID) {
+	t.Helper()
+	lease, err := c.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	resp, err := c.Put(t.Context(), "/work/members/"+name, value, clientv3.WithLease(lease.ID))
+	require.NoError(t, err)
+	return etcd.Worker{Name: name, Incarnation: resp.Header.Revision}, lease.ID
+}
+
+func TestE3_FeedLoadsBeforeItReturns(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	want := make(map[string]int)
+	for i := range 1500 { // more than a page
+		name := fmt.Sprint("task/", i)
+		want[name] = i%3 + 1
+		_, _, err := r.Put(t.Context(), etcd.Item{Name: name, Settings: etcd.Settings{Instances: i%3 + 1}})
+		require.NoError(t, err)
+	}
+	k := stand(t, c, "a")
+	l := k.elected()
+	o := newTold()
+	require.NoError(t, r.Feed(t.Context(), l, o))
+	o.mu.Lock()
+	require.Equal(t, want, o.tasks)
+	require.Equal(t, []string{"tasks 1500"}, o.calls, "all at once: what it is not told of is unexpected")
+	o.mu.Unlock()
+
+	require.NoError(t, r.Delete(t.Context(), "task/7"))
+	_, err := r.Create(t.Context(), etcd.Item{Name: "new"})
+	require.NoError(t, err)
+	o.until(t, func() bool { return len(o.calls) >= 3 })
+	require.Equal(t, []string{"tasks 1500", "remove task/7", "add new"}, o.calls)
+
+	k.resign <- nil
+	require.NoError(t, receive(t, k.result))
+	_, err = r.Create(t.Context(), etcd.Item{Name: "afterwards"})
+	require.NoError(t, err)
+	require.Error(t, r.Feed(t.Context(), l, o), "the leadership is over")
+	require.Len(t, o.calls, 3)
+}
+
+// TestE3_FeedKnowsWhatWasWrittenBeforeTheElection elects again and again while
+// others write: whatever was there when the leader was elected, it is told of.
+func TestE3_FeedKnowsWhatWasWrittenBeforeTheElection(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	written := make(chan etcd.Item, 1<<16)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if item, err := r.Create(ctx, etcd.Item{Name: fmt.Sprint(i)}); err == nil {
+				written <- item
+			}
+		}
+	})
+	k := stand(t, c, "a")
+	known := make(map[string]bool)
+	for range 5 {
+		l := k.elected()
+		o := newTold()
+		require.NoError(t, r.Feed(t.Context(), l, o))
+		require.NoError(t, m.Feed(t.Context(), l, o))
+		o.mu.Lock()
+		tasks := maps.Clone(o.tasks)
+		o.mu.Unlock()
+		for len(written) > 0 {
+			if item := <-written; uint64(item.Revision) < l.Epoch() {
+				known[item.Name] = true
+			}
+		}
+		for name := range known {
+			require.Contains(t, tasks, name)
+		}
+		k.resign <- orchestrator.ErrDeposed
+	}
+	stop()
+	wg.Wait()
+	require.NotEmpty(t, known)
+}
+
+func TestE3_FeedOfARefusingOrchestratorEndsTheLeadership(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	for name, feed := range map[string]func(context.Context, *etcd.Leadership, *told) error{
+		"tasks":   func(ctx context.Context, l *etcd.Leadership, o *told) error { return r.Feed(ctx, l, o) },
+		"workers": func(ctx context.Context, l *etcd.Leadership, o *told) error { return m.Feed(ctx, l, o) },
+	} {
+		k := stand(t, c, "a")
+		o := newTold()
+		o.fail = errEnough
+		_ = feed(t.Context(), k.elected(), o)
+		require.ErrorIs(t, receive(t, k.over).cause, errEnough, name)
+		require.ErrorIs(t, receive(t, k.result), errEnough, name)
+	}
+}
+
+func TestE4_FeedFollowsTheMembers(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	_, err = r.Draining(t.Context()) // the first contact, so that the prefix is ours
+	require.NoError(t, err)
+	a, leaseOfA := join(t, c, "a", `{}`)
+	b, _ := join(t, c, "b", `{"draining":true}`)
+	require.NoError(t, r.Drain(t.Context(), "a"))
+	require.NoError(t, r.Drain(t.Context(), "nobody"))
+
+	k := stand(t, c, "leader")
+	o := newTold()
+	require.NoError(t, m.Feed(t.Context(), k.elected(), o))
+	require.Equal(t, map[etcd.Worker]bool{a: true, b: true}, o.workers)
+	require.Equal(t, []string{"workers 2"}, o.calls)
+
+	require.NoError(t, r.Undrain(t.Context(), "a"))
+	o.until(t, func() bool { return !o.workers[a] })
+	began := time.Now()
+	d, _ := join(t, c, "c%2Fd", `what is this`)
+	d.Name = "c/d"
+	o.until(t, func() bool { _, ok := o.workers[d]; return ok })
+	t.Logf("a worker that joined was known after %v", time.Since(began))
+	_, err = c.Put(t.Context(), "/work/members/c%2Fd", `{"draining":true}`)
+	require.NoError(t, err)
+	o.until(t, func() bool { return o.workers[d] })
+
+	// Another one of the same name is another worker, however quick it was.
+	_, err = c.Revoke(t.Context(), leaseOfA)
+	require.NoError(t, err)
+	again, _ := join(t, c, "a", `{}`)
+	o.until(t, func() bool { _, ok := o.workers[again]; return ok })
+	require.NotContains(t, o.workers, a)
+	require.Less(t, slices.Index(o.calls, fmt.Sprintf("remove a %d", a.Incarnation)),
+		slices.Index(o.calls, fmt.Sprintf("add a %d", again.Incarnation)))
+
+	require.NoError(t, r.Drain(t.Context(), "a"))
+	o.until(t, func() bool { return o.workers[again] })
+}
+
+// TestE4_ATermFollowsAJoin: with a real orchestrator, that a worker joins or
+// leaves starts a term.
+func TestE4_ATermFollowsAJoin(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	l := stand(t, c, "leader").elected()
+
+	terms := make(chan orchestrator.TermStats, 100)
+	o, err := orchestrator.New[etcd.Worker, string](deaf{}, orchestrator.WithSettle(time.Millisecond),
+		orchestrator.WithEpoch(l.Epoch()), orchestrator.WithStats(func(s orchestrator.TermStats) { terms <- s }))
+	require.NoError(t, err)
+	require.NoError(t, r.Feed(t.Context(), l, o))
+	require.NoError(t, m.Feed(t.Context(), l, o))
+	l.Go(func(ctx context.Context) error { return o.Run(ctx, time.Hour) })
+	receive(t, terms)
+	names := func() string {
+		var names []string
+		for _, w := range o.LastActual() {
+			names = append(names, w.Name.Name)
+		}
+		return strings.Join(names, " ")
+	}
+	_, lease := join(t, c, "a", `{}`)
+	receive(t, terms)
+	require.Equal(t, "a", names())
+	_, err = c.Revoke(t.Context(), lease)
+	require.NoError(t, err)
+	receive(t, terms)
+	require.Empty(t, names())
+}
+
+// deaf is a communicator with workers that answer nothing.
+type deaf struct{}
+
+var errDeaf = errors.New("deaf")
+
+func (deaf) List(context.Context, etcd.Worker) ([]string, error) { return nil, errDeaf }
+func (deaf) Add(context.Context, etcd.Worker, string) error      { return errDeaf }
+func (deaf) Remove(context.Context, etcd.Worker, string) error   { return errDeaf }
+
+func TestE4_ListAndWatch(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	members, err := m.List(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, members)
+
+	heard := make(chan []etcd.MemberState, 100)
+	ctx, stop := context.WithCancelCause(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- m.Watch(ctx, func(members []etcd.MemberState) { heard <- members }) }()
+	require.Empty(t, receive(t, heard))
+
+	b, _ := join(t, c, "b", `{"attributes":{"zone":"x"}}`)
+	a, lease := join(t, c, "a", `{"draining":true}`)
+	require.NoError(t, r.Drain(t.Context(), "b"))
+	want := []etcd.MemberState{{Worker: a, Draining: true}, {Worker: b, Draining: true, Attributes: map[string]string{"zone": "x"}}}
+	members, err = m.List(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, members)
+	for members = nil; len(members) < 2 || !members[1].Draining; {
+		members = receive(t, heard)
+	}
+	require.Equal(t, want, members)
+	_, err = c.Revoke(t.Context(), lease)
+	require.NoError(t, err)
+	require.Equal(t, want[1:], receive(t, heard))
+	stop(errEnough)
+	require.ErrorIs(t, receive(t, result), errEnough)
+}
+
+func TestE4_WorkerIsItsName(t *testing.T) {
+	w := etcd.Worker{Name: "a", Incarnation: 7}
+	require.Equal(t, "a", w.String())
+	text, err := w.MarshalText()
+	require.NoError(t, err)
+	require.Equal(t, "a", string(text))
+	require.NotEqual(t, w, etcd.Worker{Name: "a", Incarnation: 8})
+}

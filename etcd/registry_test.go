@@ -1,0 +1,385 @@
+package etcd_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func newRegistry(t testing.TB, c *clientv3.Client, opts ...etcd.Option) *etcd.Registry {
+	t.Helper()
+	r, err := etcd.NewRegistry(c, opts...)
+	require.NoError(t, err)
+	return r
+}
+
+func TestE3_CreatePutGetConfigureDelete(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	ctx := t.Context()
+
+	created, err := r.Create(ctx, etcd.Item{Name: "a/b", Content: []byte("one"), Settings: etcd.Settings{Instances: 2}})
+	require.NoError(t, err)
+	require.Positive(t, created.Revision)
+	got, err := r.Get(ctx, "a/b")
+	require.NoError(t, err)
+	require.Equal(t, created, got)
+	_, err = r.Create(ctx, etcd.Item{Name: "a/b", Content: []byte("two")})
+	require.ErrorIs(t, err, etcd.ErrExists)
+	require.ErrorContains(t, err, `"a/b"`)
+	got, err = r.Get(ctx, "a/b")
+	require.NoError(t, err)
+	require.Equal(t, created, got, "it stays as it was")
+
+	stored, isNew, err := r.Put(ctx, etcd.Item{Name: "a/b", Content: []byte("two")})
+	require.NoError(t, err)
+	require.False(t, isNew)
+	require.Greater(t, stored.Revision, created.Revision)
+	got, err = r.Get(ctx, "a/b")
+	require.NoError(t, err)
+	require.Equal(t, stored, got)
+
+	settings := etcd.Settings{Instances: 3, Handoff: orchestrator.StartThenStop}
+	require.NoError(t, r.Configure(ctx, "a/b", settings))
+	got, err = r.Get(ctx, "a/b")
+	require.NoError(t, err)
+	require.Equal(t, settings, got.Settings)
+	require.Equal(t, stored.Revision, got.Revision, "the content did not change")
+
+	_, isNew, err = r.Put(ctx, etcd.Item{Name: "new"})
+	require.NoError(t, err)
+	require.True(t, isNew)
+	require.NoError(t, r.Delete(ctx, "a/b"))
+	require.ErrorIs(t, r.Delete(ctx, "a/b"), etcd.ErrNotFound)
+	require.ErrorIs(t, r.Configure(ctx, "a/b", settings), etcd.ErrNotFound)
+	_, err = r.Get(ctx, "a/b")
+	require.ErrorIs(t, err, etcd.ErrNotFound)
+	resp, err := c.Get(ctx, "/work/tasks/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Empty(t, resp.Kvs, "the settings are gone too")
+}
+
+func TestE1_ReadableWithEtcdctl(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	_, err := r.Create(t.Context(), etcd.Item{
+		Name: "poll eu/west", Content: []byte("https://example.com"),
+		Settings: etcd.Settings{Instances: 2, Handoff: orchestrator.StopThenStart},
+	})
+	require.NoError(t, err)
+	_, err = r.Create(t.Context(), etcd.Item{Name: "plain"})
+	require.NoError(t, err)
+	require.NoError(t, r.Drain(t.Context(), "host:80"))
+
+	resp, err := c.Get(t.Context(), "/work/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	var lines []string
+	for _, kv := range resp.Kvs {
+		lines = append(lines, fmt.Sprintf("%s %s", kv.Key, kv.Value))
+	}
+	require.Equal(t, []string{
+		"/work/drains/host:80 draining",
+		"/work/format orchestrator 1",
+		"/work/registry/plain ",
+		"/work/registry/poll%20eu%2Fwest https://example.com",
+		`/work/tasks/poll%20eu%2Fwest {"instances":2,"handoff":"stop then start"}`,
+	}, lines)
+}
+
+// anything is a set of items whose names and contents are as odd as they may be.
+func anything() []etcd.Item {
+	random := rand.NewChaCha8([32]byte{1})
+	some := func(n int) []byte {
+		b := make([]byte, n)
+		_, _ = random.Read(b)
+		return b
+	}
+	items := []etcd.Item{
+		{Name: "empty", Content: []byte{}},
+		{Name: "zero", Content: []byte{0}},
+		{Name: "full", Content: some(etcd.MaxContent)},
+		{Name: "/", Content: []byte("/")},
+		{Name: "//a//", Content: []byte("\n")},
+		{Name: "../..", Content: []byte("\r\n")},
+		{Name: "%2F", Content: []byte("%")},
+		{Name: "größe 大 🙂", Content: []byte("größe 大 🙂")},
+		{Name: "line\nfeed", Content: []byte("line\nfeed")},
+		{Name: "\x00", Content: []byte("nul")},
+		{Name: "\xff\xfe", Content: []byte{0xff, 0xfe}},
+		{Name: strings.Repeat("/", 1024), Content: []byte("long")},
+	}
+	for b := range 256 {
+		items = append(items, etcd.Item{Name: "byte" + string([]byte{byte(b)}), Content: some(b * 10)})
+	}
+	for n := 1; n < etcd.MaxContent; n *= 3 {
+		items = append(items, etcd.Item{Name: fmt.Sprint("size ", n), Content: some(n), Settings: etcd.Settings{Instances: n}})
+	}
+	return items
+}
+
+func TestE3_AnyBytesSurviveRestarts(t *testing.T) {
+	dir := t.TempDir()
+	items := anything()
+	total := 0
+	s := startServer(t, embed.Config{Dir: dir})
+	r := newRegistry(t, newClient(t, clientConfig(s.Endpoint())))
+	for _, item := range items {
+		_, err := r.Create(t.Context(), item)
+		require.NoError(t, err, "%q", item.Name)
+		total += len(item.Content)
+	}
+	t.Logf("%d tasks, %d bytes", len(items), total)
+	for range 2 {
+		require.NoError(t, s.Close())
+		s = startServer(t, embed.Config{Dir: dir})
+		r = newRegistry(t, newClient(t, clientConfig(s.Endpoint())))
+		for _, want := range items {
+			got, err := r.Get(t.Context(), want.Name)
+			require.NoError(t, err, "%q", want.Name)
+			require.Equal(t, want.Name, got.Name)
+			require.Truef(t, bytes.Equal(want.Content, got.Content), "%q", want.Name)
+			require.Equal(t, max(want.Settings.Instances, 1), got.Settings.Instances)
+		}
+		listed := make(map[string][]byte)
+		after := ""
+		for {
+			page, err := r.List(t.Context(), after, 7)
+			require.NoError(t, err)
+			for _, item := range page {
+				require.NotContains(t, listed, item.Name)
+				listed[item.Name] = item.Content
+				after = item.Name
+			}
+			if len(page) < 7 {
+				break
+			}
+		}
+		require.Len(t, listed, len(items))
+		for _, want := range items {
+			require.Truef(t, bytes.Equal(want.Content, listed[want.Name]), "%q", want.Name)
+		}
+	}
+}
+
+func TestE3_ListIsInPages(t *testing.T) {
+	r := newRegistry(t, startEtcd(t))
+	page, err := r.List(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.Empty(t, page)
+	want := make(map[string]etcd.Settings)
+	for i := range 25 {
+		s := etcd.Settings{Instances: i % 3}
+		want[fmt.Sprint(i)] = s
+		_, err := r.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i), Settings: s})
+		require.NoError(t, err)
+	}
+	var sizes []int
+	got := make(map[string]etcd.Settings)
+	for after := ""; len(sizes) == 0 || sizes[len(sizes)-1] > 0; {
+		page, err := r.List(t.Context(), after, 10)
+		require.NoError(t, err)
+		sizes = append(sizes, len(page))
+		for _, item := range page {
+			got[item.Name] = item.Settings
+			after = item.Name
+		}
+	}
+	require.Equal(t, []int{10, 10, 5, 0}, sizes)
+	for name, s := range want {
+		require.Equal(t, max(s.Instances, 1), got[name].Instances, name)
+	}
+	for _, limit := range []int{-1, 0, etcd.MaxList + 1} {
+		_, err := r.List(t.Context(), "", limit)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	}
+}
+
+func TestE3_WhatIsRefused(t *testing.T) {
+	r := newRegistry(t, startEtcd(t))
+	_, err := r.Create(t.Context(), etcd.Item{Name: "a", Content: make([]byte, etcd.MaxContent+1)})
+	require.ErrorIs(t, err, etcd.ErrTooLarge)
+	require.ErrorContains(t, err, "1048577")
+	_, _, err = r.Put(t.Context(), etcd.Item{Name: "a", Content: make([]byte, etcd.MaxContent+1)})
+	require.ErrorIs(t, err, etcd.ErrTooLarge)
+	for _, item := range []etcd.Item{
+		{Name: ""},
+		{Name: strings.Repeat("x", 1025)},
+		{Name: "a", Settings: etcd.Settings{Instances: -1}},
+		{Name: "a", Settings: etcd.Settings{Handoff: 9}},
+	} {
+		_, err := r.Create(t.Context(), item)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		_, _, err = r.Put(t.Context(), item)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	}
+	page, err := r.List(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.Empty(t, page)
+}
+
+func TestE3_Drains(t *testing.T) {
+	r := newRegistry(t, startEtcd(t))
+	require.NoError(t, r.Drain(t.Context(), "b/1"))
+	require.NoError(t, r.Drain(t.Context(), "a"))
+	require.NoError(t, r.Drain(t.Context(), "a"))
+	names, err := r.Draining(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b/1"}, names)
+	require.NoError(t, r.Undrain(t.Context(), "a"))
+	require.NoError(t, r.Undrain(t.Context(), "nobody"))
+	names, err = r.Draining(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"b/1"}, names)
+}
+
+func TestE3_SettingsInJSON(t *testing.T) {
+	for text, want := range map[string]etcd.Settings{
+		`{}`:                             {Instances: 1},
+		`{"instances":3,"later":true}`:   {Instances: 3},
+		`{"handoff":"start then stop"}`:  {Instances: 1, Handoff: orchestrator.StartThenStop},
+		`{"handoff":"default"}`:          {Instances: 1},
+		`{"instances":-1}`:               {Instances: 7},
+		`{"handoff":"any way you like"}`: {Instances: 7},
+		`two`:                            {Instances: 7},
+	} {
+		got := etcd.Settings{Instances: 7} // stays where reading fails
+		err := json.Unmarshal([]byte(text), &got)
+		require.Equal(t, want, got, text)
+		require.Equal(t, want.Instances == 7, err != nil, text)
+	}
+}
+
+// heard is the registry as told by Watch.
+type heard struct {
+	mu    sync.Mutex
+	items map[string]etcd.ItemChange
+	calls chan struct{}
+}
+
+func watch(t *testing.T, r *etcd.Registry) *heard {
+	t.Helper()
+	h := &heard{items: make(map[string]etcd.ItemChange), calls: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.Watch(ctx, h.hear)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return h
+}
+
+func (h *heard) hear(changes []etcd.ItemChange) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, ch := range changes {
+		if ch.Revision == 0 {
+			delete(h.items, ch.Name)
+		} else {
+			h.items[ch.Name] = ch
+		}
+	}
+	select {
+	case h.calls <- struct{}{}:
+	default:
+	}
+}
+
+// until waits until what was heard satisfies enough.
+func (h *heard) until(t *testing.T, enough func(map[string]etcd.ItemChange) bool) {
+	t.Helper()
+	for {
+		h.mu.Lock()
+		ok := enough(h.items)
+		h.mu.Unlock()
+		if ok {
+			return
+		}
+		receive(t, h.calls)
+	}
+}
+
+func TestE3_Watch(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	_, err := r.Create(t.Context(), etcd.Item{Name: "before"})
+	require.NoError(t, err)
+	h := watch(t, r)
+	h.until(t, func(m map[string]etcd.ItemChange) bool { return len(m) == 1 })
+
+	item, err := r.Create(t.Context(), etcd.Item{Name: "a", Settings: etcd.Settings{Instances: 2}})
+	require.NoError(t, err)
+	h.until(t, func(m map[string]etcd.ItemChange) bool {
+		return m["a"] == etcd.ItemChange{Name: "a", Revision: item.Revision, Settings: item.Settings}
+	})
+	require.NoError(t, r.Configure(t.Context(), "a", etcd.Settings{}))
+	h.until(t, func(m map[string]etcd.ItemChange) bool { return m["a"].Settings == etcd.Settings{Instances: 1} })
+
+	// What others write is taken for what it can be.
+	_, err = c.Put(t.Context(), "/work/tasks/a", "nonsense")
+	require.NoError(t, err)
+	_, err = c.Put(t.Context(), "/work/tasks/alone", `{"instances":5}`)
+	require.NoError(t, err)
+	require.NoError(t, r.Delete(t.Context(), "before"))
+	h.until(t, func(m map[string]etcd.ItemChange) bool { return len(m) == 1 })
+	require.NotContains(t, h.items, "alone")
+}
+
+// TestE6_RegistryBurst: 10,000 updates, no event lost, shown by comparing states.
+func TestE6_RegistryBurst(t *testing.T) {
+	s := startServer(t, embed.Config{})
+	r := newRegistry(t, newClient(t, clientConfig(s.Endpoint())))
+	through, p := startProxy(t, s)
+	h := watch(t, newRegistry(t, through))
+	const writers, each = 20, 500
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				name := fmt.Sprint(w, "/", i%50)
+				var err error
+				if i%9 == 8 {
+					err = r.Delete(t.Context(), name)
+				} else {
+					_, _, err = r.Put(t.Context(), etcd.Item{Name: name, Settings: etcd.Settings{Instances: i%3 + 1}})
+				}
+				if err != nil && i%9 != 8 {
+					t.Error(err)
+					return
+				}
+				if w == 0 && i%100 == 50 {
+					p.Reset()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want := make(map[string]etcd.ItemChange)
+	for after := ""; ; {
+		page, err := r.List(t.Context(), after, etcd.MaxList)
+		require.NoError(t, err)
+		for _, item := range page {
+			want[item.Name] = etcd.ItemChange{Name: item.Name, Revision: item.Revision, Settings: item.Settings}
+			after = item.Name
+		}
+		if len(page) < etcd.MaxList {
+			break
+		}
+	}
+	last, err := r.Create(t.Context(), etcd.Item{Name: "last"})
+	require.NoError(t, err)
+	h.until(t, func(m map[string]etcd.ItemChange) bool { return m["last"].Revision == last.Revision })
+	delete(h.items, "last")
+	require.Equal(t, want, h.items)
+}
