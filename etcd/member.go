@@ -48,6 +48,8 @@ type Member struct {
 	leave    chan struct{} // closed when it is to leave at once
 	finished chan struct{} // closed when Run has returned
 	close    struct{ drain, leave func() }
+
+	leases map[clientv3.LeaseID]bool // that it has had; Run's
 }
 
 // NewMember returns a Member for w, which has to have a lease
@@ -64,6 +66,7 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 	m := &Member{
 		client: client, name: name, worker: w, settings: s, log: s.logger,
 		begun: make(chan struct{}, 1), drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{}),
+		leases: make(map[clientv3.LeaseID]bool),
 	}
 	m.close.drain = sync.OnceFunc(func() { close(m.drain) })
 	m.close.leave = sync.OnceFunc(func() { close(m.leave) })

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -54,6 +55,14 @@ func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 	if clientv3.LeaseID(kv.Lease) == a.id.lease {
 		a.id.member = kv.CreateRevision // by an earlier attempt, which had no answer
 		return true, nil
+	}
+	if a.m.leases[clientv3.LeaseID(kv.Lease)] {
+		// The lease of an earlier membership of this very member, which has
+		// stopped everything since and could not give it back.
+		if _, err := a.m.client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return false, fmt.Errorf("give back an earlier lease: %w", err)
+		}
+		return false, nil
 	}
 	return false, a.wait(ctx, kv, resp.Header.Revision)
 }

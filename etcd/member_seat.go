@@ -59,8 +59,14 @@ func (s *seat) missed() { s.phase, s.failure = idle, nil }
 // refused says that the claim cannot be made.
 func (s *seat) refused(reason error) { s.phase, s.failure = blocked, reason }
 
-// answered says what came of doStart.
-func (s *seat) answered(err error) { s.phase, s.failure = started, err }
+// answered says what came of doStart. Where that was hurried, an error is no
+// failure of the worker's.
+func (s *seat) answered(err error) {
+	s.phase = started
+	if !s.hurried {
+		s.failure = err
+	}
+}
 
 // ended says that the worker does not have the task.
 func (s *seat) ended() { s.phase = stopped }
@@ -96,11 +102,11 @@ func (s *seat) next(closing error) action {
 			return doHurry
 		}
 	case started:
-		if wanted && s.failure == nil {
+		if wanted && s.failure == nil && !s.hurried {
 			s.phase = running
 			return doConfirm
 		}
-		// Whatever the worker's error was: this makes certain.
+		// Whatever came of the start: this makes certain.
 		s.phase = stopping
 		return doStop
 	case running:
@@ -113,7 +119,9 @@ func (s *seat) next(closing error) action {
 		if !wanted {
 			s.failure = nil // nobody asks any more
 		}
-		s.basis = s.assigned
+		if s.failure != nil {
+			s.basis = s.assigned // which is deleted with the claim
+		}
 		return doLeave
 	}
 	return nothing

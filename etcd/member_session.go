@@ -36,6 +36,7 @@ func (m *Member) serve(ctx context.Context) (joined bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	m.leases[held.id] = true
 	s := &session{m: m, held: held}
 	// The membership outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

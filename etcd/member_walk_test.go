@@ -1,0 +1,141 @@
+package etcd
+
+// A random walk through everything that can happen to one task at a member.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestE5_SeatWalk: nothing runs unclaimed, no claim ends before its task, and
+// once the trouble is over the task runs if and only if it is assigned.
+func TestE5_SeatWalk(t *testing.T) {
+	for seed := range uint64(3000) {
+		w := &seatWorld{T: t, random: rand.New(rand.NewPCG(seed, 1)), trouble: true}
+		for range 200 {
+			w.step()
+		}
+		w.trouble = false
+		for range 500 {
+			w.step()
+		}
+		require.Empty(t, w.todo, "seed %d: %v", seed, w.log)
+		require.Equal(t, w.assigned != 0, w.has, "seed %d: %v", seed, w.log)
+		require.Equal(t, w.assigned != 0, w.active != 0, "seed %d: %v", seed, w.log)
+	}
+}
+
+// seatWorld is one task at one member: the keys in etcd, what the watch has not
+// delivered, what is being written, and the worker.
+type seatWorld struct {
+	*testing.T
+	random   *rand.Rand
+	seat     seat
+	rev      int64
+	assigned int64
+	active   int64
+	watch    []int64 // values of assigned, to be delivered
+	todo     []entry
+	starting bool // the worker was told so, and has not answered
+	stopping bool
+	has      bool // the worker has the task
+	trouble  bool // things go wrong, and the leader changes its mind
+	log      []string
+}
+
+func (w *seatWorld) assign(to int64) {
+	w.assigned = to
+	w.watch = append(w.watch, to)
+}
+
+// step has one thing happen, or nothing.
+func (w *seatWorld) step() {
+	switch n := w.random.IntN(5); {
+	case n == 0 && w.trouble:
+		w.lead()
+	case n == 1 && len(w.watch) > 0:
+		if w.trouble && w.random.IntN(3) == 0 {
+			w.watch = w.watch[len(w.watch)-1:] // one that was resumed tells the last only
+		}
+		w.happened(func(s *seat) { s.assign(w.watch[0], false) })
+		w.watch = w.watch[1:]
+	case n == 2 && len(w.todo) > 0:
+		w.write()
+	case n == 3 && w.starting:
+		w.starting = false
+		var err error
+		if w.has = !w.trouble || w.random.IntN(2) == 0; !w.has {
+			err = errRefused
+		}
+		w.happened(func(s *seat) { s.answered(err) })
+	case n == 4 && w.stopping:
+		w.stopping, w.has = false, false
+		w.happened((*seat).ended)
+	}
+	require.True(w, !w.has || w.active != 0, "what runs is claimed: %v", w.log)
+}
+
+// lead is what a leader does: it assigns, again perhaps, and takes away; but
+// never assigns what is claimed and not assigned.
+func (w *seatWorld) lead() {
+	switch {
+	case w.assigned == 0 && w.active != 0:
+	case w.assigned == 0 || w.random.IntN(2) == 0:
+		w.rev++
+		w.assign(w.rev)
+	default:
+		w.assign(0)
+	}
+}
+
+// write makes the first of what is to be written, as identity.operation has it.
+// Sometimes there is no answer, and it is made again.
+func (w *seatWorld) write() {
+	e := w.todo[0]
+	switch {
+	case e.kind == doClaim && w.assigned == e.basis && w.active == 0:
+		w.rev++
+		w.active = w.rev
+	case e.kind == doLeave && w.active == e.claim:
+		require.False(w, w.has, "a claim ends after its task: %v", w.log)
+		w.active = 0
+	}
+	if (e.kind == doRefuse || e.kind == doLeave && e.reason != nil) && w.assigned == e.basis {
+		w.assign(0)
+	}
+	active := w.active
+	if w.trouble && w.random.IntN(3) == 0 {
+		return
+	}
+	w.todo = w.todo[1:]
+	w.happened(func(s *seat) {
+		switch {
+		case e.kind == doClaim && active != 0:
+			s.made(active)
+		case e.kind == doClaim, e.kind == doRefuse:
+			s.missed()
+		case e.kind == doLeave:
+			s.left()
+		}
+	})
+}
+
+// happened puts something into the seat, and does what follows.
+func (w *seatWorld) happened(event func(*seat)) {
+	event(&w.seat)
+	a := w.seat.next(nil)
+	w.log = append(w.log, fmt.Sprintf("%d %+v", a, w.seat))
+	switch a {
+	case doStart:
+		require.Equal(w, w.active, w.seat.claim, "what is started is claimed: %v", w.log)
+		w.starting = true
+	case doStop:
+		require.False(w, w.starting, "the worker may not have heard of it yet: %v", w.log)
+		w.stopping = true
+	case doClaim, doRefuse, doConfirm, doLeave:
+		w.todo = append(w.todo, entry{kind: a, basis: w.seat.basis, claim: w.seat.claim, reason: w.seat.failure})
+	}
+}
