@@ -78,17 +78,15 @@ func (w *seatWorld) step() {
 	require.True(w, !w.has || w.active != 0, "what runs is claimed: %v", w.log)
 }
 
-// lead is what a leader does: it assigns, again perhaps, and takes away; but
-// never assigns what is claimed and not assigned.
+// lead is what a leader does: it assigns, again perhaps, and takes away. That a
+// good one does not assign what has not stopped yet, a member need not trust.
 func (w *seatWorld) lead() {
-	switch {
-	case w.assigned == 0 && w.active != 0:
-	case w.assigned == 0 || w.random.IntN(2) == 0:
-		w.rev++
-		w.assign(w.rev)
-	default:
+	if w.assigned != 0 && w.random.IntN(2) == 0 {
 		w.assign(0)
+		return
 	}
+	w.rev++
+	w.assign(w.rev)
 }
 
 // write makes the first of what is to be written, as identity.operation has it.
