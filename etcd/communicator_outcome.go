@@ -29,16 +29,17 @@ func before(op orchestrator.Op, s spot) (settled bool, err error) {
 	return false, nil
 }
 
-// after tells whether a write that was made has its answer, by a state that
-// holds as of a revision.
+// after tells whether a write has its answer, by a state that holds as of the
+// revision seen. The write was made at the revision made; found is the claim
+// that a Remove found when it was made, 0 for none.
 //
-// For an Add, made is the revision of its transaction. For a Remove it is the
-// create revision of the claim that the transaction found, 0 if it found none:
-// to go by the state alone would be a mistake, since it may not show yet what was
-// assigned and claimed just before.
-func after(op orchestrator.Op, made, seen int64, s spot) (settled bool, err error) {
+// A state that is older than the write may not show yet what was claimed just
+// before, and may still show what was deleted just before: a Remove waits for
+// both, so that it is true, and List says the same.
+func after(op orchestrator.Op, made, found, seen int64, s spot) (settled bool, err error) {
 	if op == orchestrator.OpRemove {
-		return made == 0 || seen >= made && s.claim != made, nil
+		// What was assigned or claimed later is not what was to be removed.
+		return seen >= found && (s.assigned == 0 || s.assigned > made) && (s.claim == 0 || s.claim > made), nil
 	}
 	switch {
 	case seen < made:

@@ -61,7 +61,8 @@ type batch struct {
 // pending is one write of a batch.
 type pending struct {
 	orchestrator.Write[string]
-	made    int64 // what after goes by
+	made    int64 // the revision at which it was made; 0: not yet
+	found   int64 // the claim that it found then, if it was a Remove
 	settled bool
 	err     error // the answer; counts when settled
 	taken   bool  // it was an Add, and was withdrawn
@@ -172,11 +173,11 @@ func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
 		}
 		for i, p := range of {
 			p.made = resp.Header.Revision
-			if p.Op == orchestrator.OpRemove {
-				p.made = 0
-				if kv := first(resp.Responses[i].GetResponseTxn().GetResponses()[1]); kv != nil {
-					p.made = kv.CreateRevision
-				}
+			if p.Op != orchestrator.OpRemove {
+				continue
+			}
+			if kv := first(resp.Responses[i].GetResponseTxn().GetResponses()[1]); kv != nil {
+				p.found = kv.CreateRevision
 			}
 		}
 		ops, of, size = nil, nil, g.size()
@@ -219,7 +220,7 @@ func (b *batch) wait(ctx context.Context) {
 			if p.settled {
 				continue
 			}
-			if done, err := after(p.Op, p.made, v.rev, v.spots[p.Task]); done {
+			if done, err := after(p.Op, p.made, p.found, v.rev, v.spots[p.Task]); done {
 				p.settle(err)
 			}
 			all = all && p.settled
