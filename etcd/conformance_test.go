@@ -101,15 +101,22 @@ type gate struct {
 	mu   sync.Mutex
 	held map[string]chan struct{} // by prefix; closed on release
 	late sync.WaitGroup           // transactions made after their callers have gone
+	// arrived gets a value for each transaction that is held back.
+	arrived chan struct{}
 }
 
 // gated returns a client whose transactions pass a gate.
 func (s *stage) gated() (*clientv3.Client, *gate) {
 	s.Helper()
 	c := s.connect()
-	g := &gate{KV: c.KV, held: map[string]chan struct{}{}}
+	return c, gateBefore(c)
+}
+
+// gateBefore has the transactions of a client pass a gate.
+func gateBefore(c *clientv3.Client) *gate {
+	g := &gate{KV: c.KV, held: map[string]chan struct{}{}, arrived: make(chan struct{}, 1000)}
 	c.KV = g
-	return c, g
+	return g
 }
 
 // hold holds back what writes below a prefix. Release returns when all of that
@@ -135,6 +142,7 @@ func (g *gate) closedFor(ops []clientv3.Op) <-chan struct{} {
 	for prefix, free := range g.held {
 		if writesBelow(ops, prefix) {
 			g.late.Add(1)
+			g.arrived <- struct{}{}
 			return free
 		}
 	}
