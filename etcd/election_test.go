@@ -48,7 +48,7 @@ func TestE2_ResigningHandsOverAtOnce(t *testing.T) {
 	watched := newClient(t, clientConfig(s.Endpoint()))
 	var took []time.Duration
 	for range 20 {
-		candidates(t, watched, 2)
+		twoCandidates(t, watched)
 		began := time.Now()
 		one.resign <- orchestrator.ErrDeposed // resigns, and stands again
 		other.elected()
@@ -60,15 +60,15 @@ func TestE2_ResigningHandsOverAtOnce(t *testing.T) {
 	require.Less(t, took[10], time.Second, "a lease lasts a minute")
 }
 
-// candidates waits until there are n.
-func candidates(t *testing.T, c *clientv3.Client, n int64) {
+// twoCandidates waits until there are two.
+func twoCandidates(t *testing.T, c *clientv3.Client) {
 	t.Helper()
 	ctx := within(t, soon)
 	changes := c.Watch(ctx, "/work/leader/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	for range changes {
 		resp, err := c.Get(ctx, "/work/leader/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		require.NoError(t, err)
-		if resp.Count == n {
+		if resp.Count == 2 {
 			return
 		}
 	}
@@ -134,7 +134,7 @@ func TestE2_CutOffLeaderStopsInTime(t *testing.T) {
 			leader := stand(t, c, "cut off", etcd.WithLeaseDuration(length))
 			leader.elected()
 			next := stand(t, direct, "next", etcd.WithLeaseDuration(length))
-			candidates(t, direct, 2)
+			twoCandidates(t, direct)
 
 			cut := time.Now()
 			p.Cut(direction)
@@ -191,7 +191,7 @@ func TestE2_LostKeyOrLeaseDeposesAtOnce(t *testing.T) {
 		require.ErrorIs(t, receive(t, k.over).cause, orchestrator.ErrDeposed, name)
 		k.elected() // again
 		k.stop(errEnough)
-		receive(t, k.result)
+		require.ErrorIs(t, receive(t, k.result), errEnough)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestE2_StopsWhereEtcdIsAway(t *testing.T) {
 	leader := stand(t, c, "leader", etcd.WithLeaseDuration(30*time.Second))
 	leader.elected()
 	waiting := stand(t, c, "waiting", etcd.WithLeaseDuration(30*time.Second))
-	candidates(t, newClient(t, clientConfig(s.Endpoint())), 2)
+	twoCandidates(t, newClient(t, clientConfig(s.Endpoint())))
 	p.Cut(proxy.Both)
 	leader.stop(errEnough)
 	waiting.stop(errEnough)
@@ -257,7 +257,7 @@ func TestE2_SharesItsKeysWithEtcdsOwnElection(t *testing.T) {
 
 	elected := make(chan error, 1)
 	go func() { elected <- theirs.Campaign(t.Context(), "theirs") }()
-	candidates(t, c, 2)
+	twoCandidates(t, c)
 	ours.resign <- orchestrator.ErrDeposed
 	require.NoError(t, receive(t, elected))
 	require.Empty(t, ours.leads)

@@ -331,5 +331,5 @@ func TestE4_WorkerIsItsName(t *testing.T) {
 	text, err := w.MarshalText()
 	require.NoError(t, err)
 	require.Equal(t, "a", string(text))
-	require.NotEqual(t, w, etcd.Worker{Name: "a", Incarnation: 8})
+	require.NotEqual(t, etcd.Worker{Name: "a", Incarnation: 8}, w)
 }

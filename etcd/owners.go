@@ -87,11 +87,7 @@ func (o *Owners) Of(task string) []Owner {
 func (o *Owners) All() map[string][]Owner {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := make(map[string][]Owner, len(o.byTask))
-	for task, owners := range o.byTask {
-		all[task] = owners
-	}
-	return all
+	return maps.Clone(o.byTask)
 }
 
 // Watch calls f with every task that somebody has, and then with each whose

@@ -128,8 +128,8 @@ func TestE7_SlowWatcherHearsTheLatest(t *testing.T) {
 	require.Empty(t, heard)
 	stop()
 	stopQuick()
-	receive(t, done)
-	receive(t, quickDone)
+	require.ErrorIs(t, receive(t, done), context.Canceled)
+	require.ErrorIs(t, receive(t, quickDone), context.Canceled)
 }
 
 func TestE7_SurvivesCutsAndAnotherCluster(t *testing.T) {

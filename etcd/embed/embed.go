@@ -157,19 +157,19 @@ func (cfg Config) etcd(g *servers) (*embed.Config, error) {
 		cfg.Listen = "127.0.0.1:0"
 	}
 	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
-		return nil, fmt.Errorf("Listen %q: has to be host:port: %w", cfg.Listen, err)
+		return nil, fmt.Errorf("invalid Listen %q: has to be host:port: %w", cfg.Listen, err)
 	}
 	if cfg.Tick == 0 {
 		cfg.Tick = 100 * time.Millisecond
 	}
 	if cfg.Tick < time.Millisecond || cfg.Tick > time.Second {
-		return nil, fmt.Errorf("Tick %v: has to be from 1ms to 1s", cfg.Tick)
+		return nil, fmt.Errorf("invalid Tick %v: has to be from 1ms to 1s", cfg.Tick)
 	}
 	if cfg.Compaction == 0 {
 		cfg.Compaction = time.Hour
 	}
 	if cfg.Compaction < time.Second {
-		return nil, fmt.Errorf("Compaction %v: has to be at least 1s", cfg.Compaction)
+		return nil, fmt.Errorf("invalid Compaction %v: has to be at least 1s", cfg.Compaction)
 	}
 
 	c := embed.NewConfig()

@@ -2,9 +2,12 @@ package mirror_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,9 +15,12 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,6 +39,10 @@ func client(t *testing.T, endpoint string) *clientv3.Client {
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{endpoint}, Logger: zap.NewNop(),
 		DialKeepAliveTime: 500 * time.Millisecond, DialKeepAliveTimeout: 500 * time.Millisecond,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 100 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		})},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
@@ -49,11 +59,29 @@ type copied struct {
 	state map[string]string
 	at    mirror.At
 	calls int
+	again atomic.Int32 // how often the mirror read again
 }
 
-func follow(t *testing.T, m *mirror.Mirror) *copied {
+// Handle counts what the mirror logs: that it reads again.
+func (c *copied) Handle(context.Context, slog.Record) error {
+	c.again.Add(1)
+	return nil
+}
+
+func (c *copied) Enabled(context.Context, slog.Level) bool { return true }
+func (c *copied) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c *copied) WithGroup(string) slog.Handler            { return c }
+
+// follow mirrors everything under /a/.
+func follow(t *testing.T, client *clientv3.Client, opts ...func(*mirror.Options)) *copied {
 	t.Helper()
-	c := &copied{t: t, m: m, err: make(chan error, 1), state: make(map[string]string)}
+	c := &copied{t: t, err: make(chan error, 1), state: make(map[string]string)}
+	from, end := mirror.Prefix("/a/")
+	o := mirror.Options{From: from, End: end, Logger: slog.New(c)}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	c.m = mirror.New(client, o)
 	c.run()
 	return c
 }
@@ -91,9 +119,9 @@ func shown(kv *mirror.KV) string {
 }
 
 // equals waits until the copy has reached what etcd holds now, and compares.
-func (c *copied) equals(direct *clientv3.Client, prefix string) {
+func (c *copied) equals(direct *clientv3.Client) {
 	c.t.Helper()
-	resp, err := direct.Get(c.t.Context(), prefix, clientv3.WithPrefix())
+	resp, err := direct.Get(c.t.Context(), "/a/", clientv3.WithPrefix())
 	require.NoError(c.t, err)
 	want := make(map[string]string)
 	last := int64(0)
@@ -116,11 +144,6 @@ func put(t *testing.T, c *clientv3.Client, key, value string) int64 {
 	return resp.Header.Revision
 }
 
-func all(c *clientv3.Client, prefix string) *mirror.Mirror {
-	from, end := mirror.Prefix(prefix)
-	return mirror.New(c, mirror.Options{From: from, End: end})
-}
-
 func TestE6_PagesAreOneRevision(t *testing.T) {
 	c := client(t, server(t, embed.Config{}).Endpoint())
 	var ops []clientv3.Op
@@ -133,21 +156,21 @@ func TestE6_PagesAreOneRevision(t *testing.T) {
 		}
 	}
 	put(t, c, "/b", "beside the range")
-	got := follow(t, all(c, "/a/"))
-	got.equals(c, "/a/")
+	got := follow(t, c)
+	got.equals(c)
 	require.Len(t, got.state, 2500)
 }
 
 func TestE6_FirstCallIsTheWholeStateEvenIfEmpty(t *testing.T) {
 	c := client(t, server(t, embed.Config{}).Endpoint())
-	got := follow(t, all(c, "/a/"))
+	got := follow(t, c)
 	require.NoError(t, got.m.Reached(t.Context(), 1))
 	got.mu.Lock()
 	calls := got.calls
 	got.mu.Unlock()
 	require.Equal(t, 1, calls)
 	put(t, c, "/a/x", "1")
-	got.equals(c, "/a/")
+	got.equals(c)
 }
 
 func TestE6_ValuesThatAreNotKept(t *testing.T) {
@@ -155,10 +178,10 @@ func TestE6_ValuesThatAreNotKept(t *testing.T) {
 	for _, k := range []string{"a", "b", "c", "d"} {
 		put(t, c, "/a/"+k, k)
 	}
-	from, end := mirror.Prefix("/a/")
-	m := mirror.New(c, mirror.Options{From: from, End: end, Keep: func(key string) bool { return key != "/a/b" }})
-	got := follow(t, m)
-	require.NoError(t, m.Reached(t.Context(), put(t, c, "/a/b", "again")))
+	got := follow(t, c, func(o *mirror.Options) {
+		o.Keep = func(key string) bool { return key != "/a/b" }
+	})
+	require.NoError(t, got.m.Reached(t.Context(), put(t, c, "/a/b", "again")))
 	got.mu.Lock()
 	defer got.mu.Unlock()
 	require.Equal(t, byte('a'), got.state["/a/a"][0])
@@ -167,21 +190,30 @@ func TestE6_ValuesThatAreNotKept(t *testing.T) {
 	require.Equal(t, byte('d'), got.state["/a/d"][0])
 }
 
-func TestE6_Burst(t *testing.T) {
-	c := client(t, server(t, embed.Config{}).Endpoint())
-	got := follow(t, all(c, "/a/"))
+// burst makes 10,000 updates of 2,500 keys, by writers that stop for nothing:
+// half of them alone, the others fifty in a transaction.
+func burst(t *testing.T, c *clientv3.Client) {
+	t.Helper()
+	const writers = 10
+	update := func(writer, i int) clientv3.Op {
+		key := fmt.Sprintf("/a/%d-%d", writer, i%250)
+		if i%7 == 6 {
+			return clientv3.OpDelete(key)
+		}
+		return clientv3.OpPut(key, fmt.Sprint(i))
+	}
 	var wg sync.WaitGroup
-	for writer := range 10 {
+	for writer := range writers {
 		wg.Go(func() {
-			for i := range 1000 {
-				key := fmt.Sprintf("/a/%d-%d", writer, i%100)
-				var err error
-				if i%7 == 6 {
-					_, err = c.Delete(t.Context(), key)
-				} else {
-					_, err = c.Put(t.Context(), key, fmt.Sprint(i))
+			for i := 0; i < 1000; {
+				ops := []clientv3.Op{update(writer, i)}
+				if i%100 >= 50 {
+					for j := range 49 {
+						ops = append(ops, update(writer, i+1+j))
+					}
 				}
-				if err != nil {
+				i += len(ops)
+				if _, err := c.Txn(t.Context()).Then(ops...).Commit(); err != nil {
 					t.Error(err)
 					return
 				}
@@ -189,7 +221,53 @@ func TestE6_Burst(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	got.equals(c, "/a/")
+}
+
+func TestE6_Burst(t *testing.T) {
+	c := client(t, server(t, embed.Config{}).Endpoint())
+	got := follow(t, c)
+	burst(t, c)
+	got.equals(c)
+	require.Zero(t, got.again.Load(), "one read and one watch were enough")
+}
+
+// TestE6_BurstThroughCutsAndCompactions: all of it at once.
+func TestE6_BurstThroughCutsAndCompactions(t *testing.T) {
+	s := server(t, embed.Config{})
+	direct := client(t, s.Endpoint())
+	c, p := cutOff(t, s)
+	got := follow(t, c)
+	require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/first", "1")))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			connected := p.Connected()
+			if i%2 == 0 {
+				p.Reset()
+			} else {
+				p.Refuse()
+			}
+			resp, err := direct.Get(t.Context(), "/a/first")
+			if err == nil {
+				_, err = direct.Compact(t.Context(), resp.Header.Revision)
+			}
+			if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+				t.Error(err)
+			}
+			p.Heal()
+			select {
+			case <-stop:
+				return
+			case <-connected:
+			}
+		}
+	}()
+	burst(t, direct)
+	close(stop)
+	<-stopped
+	got.equals(direct)
+	t.Logf("read again %d times", got.again.Load())
 }
 
 // cutOff returns a client of the server behind a proxy.
@@ -205,7 +283,7 @@ func TestE6_CutInTheMiddle(t *testing.T) {
 	s := server(t, embed.Config{})
 	direct := client(t, s.Endpoint())
 	c, p := cutOff(t, s)
-	got := follow(t, all(c, "/a/"))
+	got := follow(t, c)
 	require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/x", "1")))
 	for i := range 30 {
 		switch i % 3 {
@@ -223,17 +301,17 @@ func TestE6_CutInTheMiddle(t *testing.T) {
 		require.NoError(t, err)
 		p.Heal()
 		if i%5 == 4 {
-			got.equals(direct, "/a/")
+			got.equals(direct)
 		}
 	}
-	got.equals(direct, "/a/")
+	got.equals(direct)
 }
 
 func TestE6_CompactedInTheMiddle(t *testing.T) {
 	s := server(t, embed.Config{})
 	direct := client(t, s.Endpoint())
 	c, p := cutOff(t, s)
-	got := follow(t, all(c, "/a/"))
+	got := follow(t, c)
 	put(t, direct, "/a/stays", "1")
 	put(t, direct, "/a/goes", "1")
 	require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/remade", "1")))
@@ -249,20 +327,20 @@ func TestE6_CompactedInTheMiddle(t *testing.T) {
 		_, err = direct.Compact(t.Context(), put(t, direct, "/a/last", fmt.Sprint(i)))
 		require.NoError(t, err)
 		p.Heal()
-		got.equals(direct, "/a/")
+		got.equals(direct)
 		require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/goes", "1")))
 	}
+	require.EqualValues(t, 10, got.again.Load(), "each time the watch was compacted")
 }
 
 func TestE6_AnotherClusterIsSaid(t *testing.T) {
 	first := server(t, embed.Config{})
-	c, p := cutOff(t, first)
-	got := follow(t, all(c, "/a/"))
+	c, _ := cutOff(t, first)
+	got := follow(t, c)
 	for i := range 20 {
 		put(t, c, fmt.Sprint("/a/", i), "1")
 	}
-	got.equals(c, "/a/")
-	_ = p
+	got.equals(c)
 
 	addr := first.Endpoint()[len("http://"):]
 	require.NoError(t, first.Close())
@@ -272,12 +350,13 @@ func TestE6_AnotherClusterIsSaid(t *testing.T) {
 	require.ErrorIs(t, <-got.err, mirror.ErrCluster)
 	require.ErrorIs(t, got.m.Reached(t.Context(), 1), mirror.ErrCluster)
 	got.run()
-	got.equals(client(t, second.Endpoint()), "/a/")
+	got.equals(client(t, second.Endpoint()))
 }
 
 func TestMirror_EndsWithItsContext(t *testing.T) {
 	c := client(t, server(t, embed.Config{}).Endpoint())
-	m := all(c, "/a/")
+	from, end := mirror.Prefix("/a/")
+	m := mirror.New(c, mirror.Options{From: from, End: end})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	applied := make(chan struct{}, 1)
 	done := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 // Run ended before, that of Run.
 func (m *Mirror) Reached(ctx context.Context, rev int64) error {
 	for {
-		reached, err, changed := m.reached.now()
+		reached, changed, err := m.reached.now()
 		switch {
 		case err != nil:
 			return err
@@ -35,10 +35,10 @@ type progress struct {
 	changed chan struct{} // closed, and replaced, at every change
 }
 
-func (p *progress) now() (rev int64, err error, changed <-chan struct{}) {
+func (p *progress) now() (rev int64, changed <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.rev, p.err, p.changed
+	return p.rev, p.changed, p.err
 }
 
 func (p *progress) revision() int64 {

@@ -135,7 +135,9 @@ func TestProxy_HalfCloseLeavesTheOtherHalf(t *testing.T) {
 	c.say("1")
 	c.hear("1")
 	c.say("2")
-	require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
+	tcp, ok := c.Conn.(*net.TCPConn)
+	require.True(t, ok)
+	require.NoError(t, tcp.CloseWrite())
 	c.hear("2") // after the client's half was closed
 
 	c = dial(t, p)
