@@ -1,0 +1,2 @@
+// Package embed stands for its floor.
+package embed
