@@ -100,13 +100,7 @@ func WithDialTimeout(d time.Duration) Option {
 func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	format := s.layout.Format()
-	resp, err := c.Txn(limited).
-		// No key of the prefix was ever created.
-		If(clientv3.Compare(clientv3.CreateRevision(s.prefix), "=", 0).WithPrefix()).
-		Then(clientv3.OpPut(format, keys.Format)).
-		Else(clientv3.OpGet(format)).
-		Commit()
+	format, err := s.format(limited, c)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w: %v: %w", ErrUnreachable, c.Endpoints(), context.Cause(ctx))
@@ -114,15 +108,48 @@ func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
 		return fmt.Errorf("%w: %v within %v: %w", ErrUnreachable, c.Endpoints(), s.timeout, err)
 	case err != nil:
 		return fmt.Errorf("first contact with etcd at %v: %w", c.Endpoints(), err)
-	case resp.Succeeded:
-		return nil
-	}
-	kvs := resp.Responses[0].GetResponseRange().GetKvs()
-	switch {
-	case len(kvs) == 0:
-		return fmt.Errorf("%w: %s holds keys, but not %s", ErrForeignPrefix, s.prefix, format)
-	case string(kvs[0].Value) != keys.Format:
-		return fmt.Errorf("%w: %s is %q, not %q", ErrForeignPrefix, format, kvs[0].Value, keys.Format)
+	case format == nil:
+		return fmt.Errorf("%w: %s holds keys, but not %s", ErrForeignPrefix, s.prefix, s.layout.Format())
+	case string(format) != keys.Format:
+		return fmt.Errorf("%w: %s is %q, not %q", ErrForeignPrefix, s.layout.Format(), format, keys.Format)
 	}
 	return nil
+}
+
+// format returns what the prefix says that it is, which is said to be ours where
+// it holds nothing; nil where it holds keys and does not say.
+//
+// Three steps, most often one: to compare that a prefix is empty has etcd read
+// every key and every value in it, while all others wait.
+func (s *settings) format(ctx context.Context, c *clientv3.Client) ([]byte, error) {
+	key := s.layout.Format()
+	got, err := c.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if len(got.Kvs) > 0 {
+		return got.Kvs[0].Value, nil
+	}
+	looked, err := c.Txn(ctx).Then(
+		clientv3.OpGet(key),
+		clientv3.OpGet(s.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
+	).Commit()
+	if err != nil {
+		return nil, err
+	}
+	if first(looked.Responses[1]) != nil {
+		return first(looked.Responses[0]).GetValue(), nil // somebody came in between, or it is not ours
+	}
+	made, err := c.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(s.prefix), "=", 0).WithPrefix()). // no key of it is there
+		Then(clientv3.OpPut(key, keys.Format)).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	switch {
+	case err != nil:
+		return nil, err
+	case made.Succeeded:
+		return []byte(keys.Format), nil
+	}
+	return first(made.Responses[0]).GetValue(), nil
 }
