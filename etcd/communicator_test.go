@@ -21,7 +21,7 @@ func TestE5_AddRunsAndRemoveStops(t *testing.T) {
 	require.Empty(t, l.list(1, w))
 	require.Empty(t, s.ledger.snapshot())
 	a.quit()
-	require.ErrorIs(t, a.err, errOver)
+	require.ErrorIs(t, a.result(), errOver)
 	_, there := s.get("/work/members/a")
 	require.False(t, there)
 }

@@ -205,9 +205,7 @@ func TestE4_NameTaken(t *testing.T) {
 	w := first.joined()
 	began := time.Now()
 	second := s.hire(s.connect(), "a", 2*time.Second)
-	receive(t, second.done)
-	require.ErrorIs(t, second.err, etcd.ErrNameTaken)
-	require.ErrorContains(t, second.err, "a")
+	require.ErrorIs(t, second.result(), etcd.ErrNameTaken)
 	require.Greater(t, time.Since(began), 2*time.Second)
 	require.Equal(t, w, first.joined())
 }

@@ -32,6 +32,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	t.Parallel()
 	st := &stage{T: t, server: startServer(t, embed.Config{}), ledger: newLedger()}
 	st.client = st.connect()
 	t.Cleanup(func() {
@@ -153,7 +154,14 @@ type crew struct {
 	member *etcd.Member
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	err    error // of Run, once done is closed
+	err    error // what Run returned, once done is closed
+}
+
+// result waits for the end of Run, and returns what it returned.
+func (h *crew) result() error {
+	h.stage.Helper()
+	receive(h.stage, h.done)
+	return h.err
 }
 
 var errOver = errors.New("the test is over")

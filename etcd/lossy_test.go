@@ -1,0 +1,147 @@
+package etcd_test
+
+// A member whose writes get lost, whose answers get lost, and whose writes land
+// twice, the second time late.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// lossy mistreats the transactions of a client.
+type lossy struct {
+	clientv3.KV
+	mu     sync.Mutex
+	random *rand.Rand
+	on     bool
+	late   sync.WaitGroup
+	lost   map[string]int
+}
+
+var errLost = errors.New("lost on the way")
+
+// fate decides what becomes of a transaction.
+func (k *lossy) fate() (fate string, delay time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.on {
+		return "", 0
+	}
+	fate = []string{"", "request", "answer", "late", "twice"}[k.random.IntN(5)]
+	k.lost[fate]++
+	if fate == "late" || fate == "twice" {
+		k.late.Add(1)
+	}
+	return fate, time.Duration(k.random.IntN(50)) * time.Millisecond
+}
+
+func (k *lossy) set(on bool) {
+	k.mu.Lock()
+	k.on = on
+	k.mu.Unlock()
+	k.late.Wait()
+}
+
+func (k *lossy) Txn(ctx context.Context) clientv3.Txn { return &lossyTxn{kv: k, ctx: ctx} }
+
+type lossyTxn struct {
+	kv         *lossy
+	ctx        context.Context
+	ifs        []clientv3.Cmp
+	then, els_ []clientv3.Op
+}
+
+func (t *lossyTxn) If(cs ...clientv3.Cmp) clientv3.Txn   { t.ifs = cs; return t }
+func (t *lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn { t.then = ops; return t }
+func (t *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.els_ = ops; return t }
+
+func (t *lossyTxn) Commit() (*clientv3.TxnResponse, error) {
+	commit := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return t.kv.KV.Txn(ctx).If(t.ifs...).Then(t.then...).Else(t.els_...).Commit()
+	}
+	fate, delay := t.kv.fate()
+	landsLate := func() {
+		go func() {
+			defer t.kv.late.Done()
+			timer := time.NewTimer(delay)
+			<-timer.C
+			_, _ = commit(context.WithoutCancel(t.ctx))
+		}()
+	}
+	switch fate {
+	case "request":
+		return nil, errLost
+	case "answer":
+		_, _ = commit(t.ctx)
+		return nil, errLost
+	case "late":
+		landsLate()
+		return nil, errLost
+	case "twice":
+		landsLate()
+	}
+	return commit(t.ctx)
+}
+
+// Whatever becomes of a member's writes and their answers, what runs is claimed,
+// nothing runs twice, and when it is over what is assigned runs, and nothing
+// else is claimed.
+func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
+	s := newStage(t)
+	client := s.connect()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	k := &lossy{KV: client.KV, random: rand.New(rand.NewPCG(seed, 0)), lost: map[string]int{}}
+	client.KV = k
+	w := s.hire(client, "a", 10*time.Second).joined()
+	k.set(true)
+	l := s.elect(s.connect(), "l1", 5*time.Second)
+	random := rand.New(rand.NewPCG(seed, 1))
+	const tasks = 6
+	for term := uint64(1); term <= 40; term++ {
+		l.list(term, w)
+		var writes []orchestrator.Write[string]
+		for i := range tasks {
+			if op := orchestrator.Op(random.IntN(3)) + orchestrator.OpList; op != orchestrator.OpList {
+				writes = append(writes, orchestrator.Write[string]{Op: op, Task: fmt.Sprint(i)})
+			}
+		}
+		ctx, cancel := l.term(term, time.Duration(random.IntN(100))*time.Millisecond)
+		l.comm.Apply(ctx, w, writes)
+		cancel()
+	}
+	k.set(false)
+	t.Log(k.lost)
+	// What is stopping has stopped, what is unclaimed is claimed.
+	term, errs := uint64(41), []error(nil)
+	writes := []orchestrator.Write[string]{{Op: orchestrator.OpAdd, Task: "0"}, {Op: orchestrator.OpAdd, Task: "1"}}
+	for i := 2; i < tasks; i++ {
+		writes = append(writes, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: fmt.Sprint(i)})
+	}
+	s.eventually("it comes to rest", func() bool {
+		ctx, cancel := l.term(term, soon)
+		defer cancel()
+		term++
+		errs = l.comm.Apply(ctx, w, writes)
+		return errs == nil
+	})
+	require.Equal(t, []string{"0", "1"}, l.list(term, w))
+	s.ledger.wait(t, "what is assigned runs", func(l *ledger) bool { return len(l.running) == 2 })
+	require.Contains(t, s.ledger.snapshot(), "0")
+	resp, err := s.client.Get(t.Context(), "/work/active/a/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Len(t, resp.Kvs, 2)
+	for _, kv := range resp.Kvs {
+		task := string(kv.Key[len("/work/active/a/"):])
+		require.Equal(t, fmt.Sprintf("a/%d", kv.CreateRevision), s.ledger.snapshot()[task], "the token is the claim's")
+	}
+}
