@@ -3,7 +3,10 @@ package worker
 // The options that take functions of the user's, for which T must be the
 // worker's.
 
-import "context"
+import (
+	"context"
+	"reflect"
+)
 
 // hooks are the user's functions; nil: not given.
 type hooks[T comparable] struct {
@@ -11,6 +14,7 @@ type hooks[T comparable] struct {
 	resort    func(tasks []T)
 	update    func(ctx context.Context, task T) error
 	accept    func(task T, content []byte) error
+	record    Record[T]
 }
 
 // hooksOf finds them in c, and notes down those that are another worker's.
@@ -20,13 +24,14 @@ func hooksOf[T comparable](c *config) hooks[T] {
 		resort:    hookOf[func([]T)](c, "WithLastResort", c.resort),
 		update:    hookOf[func(context.Context, T) error](c, "WithUpdate", c.update),
 		accept:    hookOf[func(T, []byte) error](c, "WithAccept", c.accept),
+		record:    hookOf[Record[T]](c, "WithRecord", c.record),
 	}
 }
 
 func hookOf[F any](c *config, option string, given any) F {
 	f, ok := given.(F)
 	if !ok && given != nil {
-		c.invalid("%s takes a %T, this worker's is a %T", option, given, f)
+		c.invalid("%s takes a %T, this worker's is a %v", option, given, reflect.TypeFor[F]())
 	}
 	return f
 }

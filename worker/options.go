@@ -36,6 +36,7 @@ type config struct {
 	resort     any // func([]T)
 	update     any // func(context.Context, T) error
 	accept     any // func(T, []byte) error
+	record     any // Record[T]
 }
 
 func newConfig(opts []Option) config {

@@ -112,6 +112,7 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 		return Starting, 0
 	case err == nil && w.hooks.completed != nil:
 		e.enter(Completed)
+		w.note(e.name)
 		e.settle()
 		w.freeSlot()
 		return Completed, 0

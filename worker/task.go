@@ -64,6 +64,7 @@ func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
 	e.place = w.order.push(e)
 	w.tasks[task] = e
 	w.listed = nil
+	w.note(task)
 	e.turn = w.queue.push(e)
 	e.enter(Queued)
 	w.fillSlots()
@@ -145,6 +146,7 @@ func (w *Worker[T]) drop(e *entry[T]) {
 	w.order.remove(e.place)
 	delete(w.tasks, e.name)
 	w.listed = nil
+	w.note(e.name)
 	e.state = 0
 	e.settle()
 	close(e.gone)

@@ -23,6 +23,9 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	if owner {
 		e.grant.Token, e.grant.Scope = g.Token, g.Scope
 	}
+	if content || owner {
+		w.note(e.name)
+	}
 	switch {
 	case !content && !owner:
 	case e.state == Backoff:

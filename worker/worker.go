@@ -26,6 +26,7 @@ type Worker[T comparable] struct {
 	// the outside, nor over a wait.
 	mu     sync.Mutex
 	fence  orchestrator.Term // the highest seen; zero: none
+	scribe scribe[T]
 	tenure *tenure
 	tasks  map[T]*entry[T]
 	order  chain[*entry[T]] // all of tasks, in the order they were added
@@ -47,7 +48,8 @@ type Worker[T comparable] struct {
 // started is beyond the worker's reach, as everywhere in Go.
 //
 // The error names every option that is out of range and wraps
-// [orchestrator.ErrInvalid].
+// [orchestrator.ErrInvalid], or says why the record given to [WithRecord] cannot
+// be loaded.
 func New[T comparable](run func(ctx context.Context, task T) error, opts ...Option) (*Worker[T], error) {
 	cfg := newConfig(opts)
 	if run == nil {
@@ -60,8 +62,13 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 	if len(cfg.problems) > 0 {
 		return nil, fmt.Errorf("new worker: %w", errors.Join(cfg.problems...))
 	}
+	s, err := newScribe(hooks.record)
+	if err != nil {
+		return nil, fmt.Errorf("new worker: %w", err)
+	}
 	w := &Worker[T]{
 		run:    run,
+		scribe: s,
 		hooks:  hooks,
 		cfg:    cfg,
 		tasks:  make(map[T]*entry[T]),
@@ -110,12 +117,13 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 }
 
 // Close ends all tasks with the cause [ErrClosed], and returns when they have
-// stopped. From then on Add is refused with [orchestrator.ErrRejected]; List and
+// stopped and the record is removed, if there is one ([WithRecord]). From then on Add is refused with [orchestrator.ErrRejected]; List and
 // Remove go on answering. A lease is to be kept until Close has returned: where
 // it is lost before, the last resort has its turn all the same.
 //
 // Where ctx ends first the error counts the tasks that have not stopped, and
-// wraps the context's cause; Close may be called again to wait on.
+// wraps the context's cause; Close may be called again to wait on, or to try
+// again where the record could not be removed.
 func (w *Worker[T]) Close(ctx context.Context) error {
 	w.mu.Lock()
 	if !w.closed {
@@ -125,7 +133,11 @@ func (w *Worker[T]) Close(ctx context.Context) error {
 	}
 	t := w.tenure // the last
 	w.mu.Unlock()
-	if err := w.empty(ctx, t); err != nil {
+	err := w.empty(ctx, t)
+	if err == nil {
+		err = w.removeRecord(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("close worker: %w", err)
 	}
 	return nil

@@ -1,0 +1,221 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+)
+
+// paper is a record in memory. It takes a second to save.
+type paper struct {
+	mu     sync.Mutex
+	traces map[string]worker.Trace[string]
+	saves  int
+	busy   bool
+	torn   bool  // removed
+	fail   error // of all calls
+	panics bool
+}
+
+func newPaper(traces ...worker.Trace[string]) *paper {
+	p := &paper{traces: map[string]worker.Trace[string]{}}
+	for _, t := range traces {
+		p.traces[t.Task] = t
+	}
+	return p
+}
+
+func (p *paper) Load() ([]worker.Trace[string], error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.traces)), p.fail
+}
+
+func (p *paper) Save(traces []worker.Trace[string], gone []string) error {
+	p.mu.Lock()
+	if p.torn || p.busy {
+		panic("a call too many")
+	}
+	p.busy = true
+	p.mu.Unlock()
+	<-time.After(time.Second)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.busy = false
+	p.saves++
+	if p.panics {
+		panic("out of ink")
+	}
+	if p.fail != nil {
+		return p.fail
+	}
+	for _, task := range gone {
+		delete(p.traces, task)
+	}
+	for _, t := range traces {
+		if slices.Contains(gone, t.Task) {
+			return errors.New("here and gone")
+		}
+		p.traces[t.Task] = t
+	}
+	return nil
+}
+
+func (p *paper) Remove() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fail == nil {
+		p.torn = true
+		clear(p.traces)
+	}
+	return p.fail
+}
+
+// read returns what is written down once the ink is dry.
+func (p *paper) read() map[string]worker.Trace[string] {
+	<-time.After(5 * time.Second)
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.traces)
+}
+
+func TestW6_TheRecordFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPaper()
+		w := newWorker(t, func(ctx context.Context, task string) error {
+			if task == "short" {
+				return nil
+			}
+			return until(ctx, task)
+		}, worker.WithRecord(p), worker.WithSlots(2), worker.WithCompletion(func(string) {}))
+		require.Empty(t, w.Before())
+		began := time.Now()
+		require.NoError(t, w.AddWith(t.Context(), "long", grant("one", 1)))
+		require.Nil(t, w.Apply(t.Context(), add("short", "other", "queued")))
+		require.Equal(t, began, time.Now(), "nobody waits for it")
+		require.Equal(t, map[string]worker.Trace[string]{
+			"long":   {Task: "long", Version: 1, Token: 7, Scope: 3},
+			"short":  {Task: "short", Completed: true},
+			"other":  {Task: "other"},
+			"queued": {Task: "queued"},
+		}, p.read())
+		require.LessOrEqual(t, p.saves, 3, "what changes at once is saved at once")
+
+		require.NoError(t, w.Update(t.Context(), "long", []byte("two"), 2))
+		require.NoError(t, w.Remove(t.Context(), "other"))
+		require.NoError(t, w.Remove(t.Context(), "queued"))
+		require.NoError(t, w.Remove(t.Context(), "short"))
+		require.NoError(t, w.Add(t.Context(), "other"))
+		require.Equal(t, map[string]worker.Trace[string]{
+			"long":  {Task: "long", Version: 2, Token: 7, Scope: 3},
+			"other": {Task: "other"},
+		}, p.read())
+
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.Empty(t, p.read(), "what was stopped for want of a lease has stopped")
+		require.False(t, p.torn)
+	})
+}
+
+func TestW6_TheNextLifeTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ran := worker.Trace[string]{Task: "ran", Version: 4, Token: 2}
+		over := worker.Trace[string]{Task: "over", Completed: true}
+		p := newPaper(ran, over)
+		w, err := worker.New(until, worker.WithRecord(p))
+		require.NoError(t, err)
+		require.Equal(t, []worker.Trace[string]{over, ran}, w.Before(), "what completed comes first")
+		require.Empty(t, list(t, w))
+		require.Len(t, p.read(), 2, "nothing has happened since")
+
+		require.NoError(t, w.Add(t.Context(), "new"))
+		require.Equal(t, map[string]worker.Trace[string]{"new": {Task: "new"}}, p.read())
+		w.Before()[0].Task = "changed"
+		require.Equal(t, "over", w.Before()[0].Task, "it is the caller's")
+		require.NoError(t, w.Close(t.Context()))
+		require.True(t, p.torn)
+		require.Len(t, w.Before(), 2)
+	})
+}
+
+func TestW6_CloseRemovesTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPaper()
+		w, err := worker.New(stubborn(10*time.Second, new(int)), worker.WithRecord(p))
+		require.NoError(t, err)
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.Error(t, w.Close(within(t, 2*time.Second)))
+		require.False(t, p.torn, "it has not stopped")
+		require.Contains(t, p.read(), "a")
+
+		require.Error(t, w.Close(within(t, 3500*time.Millisecond)))
+		require.False(t, p.torn, "it is being saved")
+		p.mu.Lock()
+		p.fail = errors.New("no")
+		p.mu.Unlock()
+		require.ErrorIs(t, w.Close(t.Context()), p.fail)
+		p.fail = nil
+		closed := make(chan error, 2)
+		for range 2 {
+			go func() { closed <- w.Close(t.Context()) }()
+		}
+		require.NoError(t, <-closed)
+		require.NoError(t, <-closed)
+		require.True(t, p.torn)
+		require.NoError(t, w.Close(t.Context()))
+	})
+}
+
+func TestW6_ARecordThatFailsStopsNothing(t *testing.T) {
+	for name, spoil := range map[string]func(p *paper, yes bool){
+		"error": func(p *paper, yes bool) {
+			p.fail = nil
+			if yes {
+				p.fail = errors.New("out of ink")
+			}
+		},
+		"panic": func(p *paper, yes bool) { p.panics = yes },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPaper()
+				spoil(p, true)
+				var log bytes.Buffer
+				if p.fail != nil {
+					_, err := worker.New(until, worker.WithRecord(p))
+					require.ErrorIs(t, err, p.fail)
+				}
+				spoil(p, false)
+				w := newWorker(t, until, worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), worker.WithRecord(p))
+				spoil(p, true)
+				require.NoError(t, w.Add(t.Context(), "a"))
+				require.NoError(t, w.Add(t.Context(), "b"))
+				require.NoError(t, w.Remove(t.Context(), "b"))
+				require.Empty(t, p.read())
+				require.Contains(t, log.String(), "the record could not be saved")
+				require.Contains(t, log.String(), "out of ink")
+				spoil(p, false)
+				require.NoError(t, w.Add(t.Context(), "c"))
+				require.ElementsMatch(t, []string{"a", "c"}, slices.Collect(maps.Keys(p.read())), "it catches up")
+			})
+		})
+	}
+}
+
+func TestW6_ARecordOfOtherTasks(t *testing.T) {
+	_, err := worker.New(func(context.Context, int) error { return nil }, worker.WithRecord(newPaper()))
+	require.ErrorContains(t, err, "worker.Record[int]")
+	_, err = worker.New(until, worker.WithRecord[string](nil))
+	require.ErrorContains(t, err, "WithRecord(nil)")
+}
