@@ -1,0 +1,2 @@
+// Package boltrecord stands for its floor.
+package boltrecord
