@@ -74,11 +74,11 @@ func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, erro
 
 // end stops keeping the lease alive, then gives it back, and the key with it, so
 // that the next candidate need not wait for its end.
-func (c *candidacy) end(ctx context.Context) {
+func (c *candidacy) end(ctx context.Context, owed *debt) {
 	c.cancel(errOver)
 	c.wg.Wait()
 	c.deadline.End()
-	c.held.revoke(ctx)
+	owed.end(ctx, c.held)
 }
 
 // errOver is the cause that a candidacy ends with when it has run its course.

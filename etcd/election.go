@@ -111,10 +111,10 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // away. It returns the cause of ctx when that ends, and what the first contact
 // failed with; [ErrLeaseTooShort].
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
-	pause := shortest
+	pause, owed := shortest, debt{}
 	for {
 		began := time.Now()
-		led, err := e.stand(ctx, lead)
+		led, err := e.stand(ctx, &owed, lead)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -143,7 +143,7 @@ const (
 )
 
 // stand takes part in one election, and reports whether it came to lead.
-func (e *Election) stand(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
+func (e *Election) stand(ctx context.Context, owed *debt, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
 	// Every time, because another cluster knows nothing of the prefix.
 	if err := e.enter(ctx, e.client); err != nil {
 		return false, fmt.Errorf("run for leader: %w", err)
@@ -153,7 +153,8 @@ func (e *Election) stand(ctx context.Context, lead func(ctx context.Context, l *
 	if err != nil {
 		return false, err
 	}
-	defer c.end(ctx)
+	defer c.end(ctx, owed)
+	owed.pay(ctx)
 	epoch, err := c.campaign(candidate)
 	if err != nil {
 		return false, fmt.Errorf("campaign: %w", err)

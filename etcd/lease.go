@@ -115,12 +115,38 @@ func (h *held) once(ctx context.Context, timeout time.Duration) error {
 }
 
 // revoke gives the lease back, and with it every key under it. It also tries
-// where ctx has ended, for no longer than the lease can last. Where it fails the
-// lease ends by itself.
-func (h *held) revoke(ctx context.Context) {
+// where ctx has ended, for no longer than the lease can last. It reports whether
+// the lease is gone; where it is not it ends by itself.
+func (h *held) revoke(ctx context.Context) (gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.length, 2*time.Second))
 	defer cancel()
-	if _, err := h.client.Revoke(ctx, h.id); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		h.log.Warn("a lease was not given back, and ends by itself", "lease", fmt.Sprintf("%x", h.id), "err", err)
+	_, err := h.client.Revoke(ctx, h.id)
+	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return true
+	}
+	h.log.Warn("a lease was not given back, and ends by itself", "lease", fmt.Sprintf("%x", h.id), "err", err)
+	return false
+}
+
+// debt is the lease that could not be given back last, if any. It belongs to
+// somebody who holds one lease after the other, and has stopped all that ran
+// under it.
+//
+// An etcd that was away for longer than a lease gives every lease its whole
+// length again when it is back. Whoever has meanwhile stopped, and wants to come
+// back, would wait for his own past self.
+type debt struct{ held *held }
+
+// pay gives back what is owed, now that etcd answers.
+func (d *debt) pay(ctx context.Context) {
+	if d.held != nil && d.held.revoke(ctx) {
+		d.held = nil
+	}
+}
+
+// end gives a lease back, or owes it.
+func (d *debt) end(ctx context.Context, h *held) {
+	if !h.revoke(ctx) {
+		d.held = h
 	}
 }

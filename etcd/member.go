@@ -42,6 +42,7 @@ type Member struct {
 	worker   *worker.Worker[string]
 	settings memberSettings
 	log      *slog.Logger
+	owed     debt // of Run
 
 	begun    chan struct{} // holds one token, which Run takes
 	drain    chan struct{} // closed when the member is to be drained

@@ -37,6 +37,7 @@ func (m *Member) serve(ctx context.Context) (joined bool, err error) {
 		return false, err
 	}
 	m.leases[held.id] = true
+	m.owed.pay(ctx)
 	s := &session{m: m, held: held}
 	// The membership outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -184,7 +185,7 @@ func (s *session) stop(ctx context.Context, cause error) error {
 			m.stopAll(ctx)
 		}
 	}
-	s.held.revoke(ctx)
+	m.owed.end(ctx, s.held)
 	m.log.Info("left", "worker", m.name, "incarnation", s.id.member, "err", cause)
 	return cause
 }

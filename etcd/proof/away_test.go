@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestE8_EtcdGoesAway kills etcd for three leases: every task stops before its
-// lease can have ended; and when etcd is back, everything runs again without
-// anybody's help.
+// TestE8_EtcdGoesAway kills etcd for three leases, or for a minute where all
+// rounds are run: every task stops before its lease can have ended; and when etcd is
+// back, everything runs again without anybody's help.
 func TestE8_EtcdGoesAway(t *testing.T) {
 	const tasks = 60
 	s := usual
@@ -27,7 +27,8 @@ func TestE8_EtcdGoesAway(t *testing.T) {
 	for _, n := range c.nodes {
 		require.True(t, n.alive(), "%s had time to stop its tasks\n%s", n.name, c.logs())
 	}
-	c.wait("a while", time.Minute, func() bool { return time.Since(killed) > 3*s.Lease })
+	away := time.Duration(*rounds) * 300 * time.Millisecond
+	c.pass(max(away, 3*s.Lease) - time.Since(killed))
 	require.Empty(t, c.look())
 
 	c.etcd.start()
