@@ -32,6 +32,9 @@ simulate: ## run SCHEDULES seeds of the simulator (100000)
 defects: ## build the library with each deliberate defect, and have the simulator find it
 	.ci/run defects
 
+model: ## check the protocol on etcd as a model, with spin and gcc
+	etcd/model/check.sh
+
 cover: ## print what the tests cover, function by function
 	go test -coverpkg=work -coverprofile=cover.out work
 	go tool cover -func=cover.out
@@ -39,4 +42,4 @@ cover: ## print what the tests cover, function by function
 verify: ## everything that CI runs
 	.ci/run
 
-.PHONY: help test race lint fuzz prove bench simulate defects cover verify
+.PHONY: help test race lint fuzz prove bench simulate defects model cover verify
