@@ -11,9 +11,13 @@ package rebalance
 //
 // O(copies of tasks with too many), after a pass over the lists.
 func (p *Planner) trim() {
-	p.overs.copies = p.overs.copies[:0]
+	if !p.once {
+		p.overs.copies = p.overs.copies[:0]
+		if p.isOver {
+			p.overs.collect(p)
+		}
+	}
 	if p.isOver {
-		p.overs.collect(p)
 		left := p.running() - p.overs.total
 		p.dropOvers(p.level)
 		p.dropOvers(int32(left / len(p.open)))
