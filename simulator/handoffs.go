@@ -68,6 +68,9 @@ func (r *review) checkHalf(c *call) {
 	if change == nil {
 		return // which has failed already
 	}
+	if role == firstHalf {
+		r.checkVenture(c, change)
+	}
 	first := r.first(r.view.tasks[c.task])
 	if role == secondHalf {
 		done, other, op := r.stopped, change.From, orchestrator.OpRemove

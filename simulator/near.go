@@ -30,6 +30,9 @@ type call struct {
 	err      error
 	serial   uint64 // of the member that it was meant for
 	heard    bool   // its answer has been taken into account
+
+	// cancelled says whether its context has ended.
+	cancelled func() bool
 }
 
 // start names the start that a call makes.
@@ -110,6 +113,7 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 	f := &flight{calls: calls, sent: time.Now()}
 	for _, c := range calls {
 		c.term, c.worker, c.sent = term, name, f.sent
+		c.cancelled = func() bool { return ctx.Err() != nil }
 	}
 	w.mu.Lock()
 	m := w.workers[name]

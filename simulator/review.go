@@ -110,6 +110,10 @@ type review struct {
 	// started, and what was certainly not started. And what was to be started.
 	stopped, started, refused, sent map[writeKey]bool
 	timedOut                        map[string]time.Time // by worker
+
+	calls    []*call            // of this term; see own
+	adds     map[string][]*call // the starts of this term; see startsOn
+	ventures []venture          // the moves that have begun
 }
 
 // writeKey is a task and a worker.
@@ -156,6 +160,8 @@ func (r *review) run() {
 	// besides, are beyond those in flight.
 	r.w.countGoroutines(r.l, r.stats.Term, len(r.w.names)+4*len(r.w.leaders))
 	r.checkGiveBacks()
+	r.checkFailures()
+	r.checkAborts()
 	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
 		r.fail(Deposed, "%s has told of a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))
 	}

@@ -38,6 +38,12 @@ const (
 	// stopped and cannot be started is given back, and nothing new begins on a
 	// worker after a timeout.
 	Ordered Invariant = "ordered"
+	// Proven: a worker has one move to it under way for each start that it has
+	// acknowledged in the term, and one; and none once it has failed one without
+	// having acknowledged any.
+	Proven Invariant = "proven"
+	// Told: the error of a term names each call that has failed, and no other.
+	Told Invariant = "told"
 	// Said: LastActual holds exactly what workers have said and acknowledged.
 	Said Invariant = "said"
 	// Bounded: a term ends after five communicator timeouts, and has no more
