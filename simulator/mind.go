@@ -35,6 +35,7 @@ type seat struct {
 	heard    bool
 	since    time.Time // its last answer, or else when it could first have been
 	missed   bool      // a call to it has failed since, or taken too long
+	patience bool      // it has answered the last term that waited for it, or is new
 	failed   bool      // a List of this seat's has, or had no answer in time
 	answered uint64    // the term of that answer
 	state    orchestrator.State
@@ -80,7 +81,7 @@ func (m *mind) begin(v view, at time.Time) {
 // was started there last may be with the new one: it may have been there by then.
 func (m *mind) succeed(old *seat, at time.Time) *seat {
 	s := &seat{
-		founder: !m.started, since: at,
+		founder: !m.started, since: at, patience: true,
 		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
 	}
 	if old != nil && old.state != orchestrator.Lost {
@@ -92,7 +93,7 @@ func (m *mind) succeed(old *seat, at time.Time) *seat {
 // hear takes in an answer to List.
 func (s *seat) hear(c *call) {
 	c.heard = true
-	s.failed = false
+	s.failed, s.patience = false, true
 	s.heard, s.missed, s.since, s.answered, s.state = true, false, c.returned, c.term.Number, orchestrator.Answering
 	s.told = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {

@@ -113,6 +113,7 @@ type review struct {
 
 	calls    []*call            // of this term; see own
 	adds     map[string][]*call // the starts of this term; see startsOn
+	patient  map[*seat]bool     // whom the term is to wait for
 	ventures []venture          // the moves that have begun
 }
 
@@ -154,6 +155,7 @@ func (r *review) run() {
 	r.begin()
 	r.judge()
 	r.compare()
+	r.checkPatience()
 	r.checkStops()
 	r.checkBudget()
 	// Calls that come back in this very instant, and what a leader may have
@@ -187,6 +189,7 @@ func (r *review) begin() {
 	}
 	r.begun = true
 	r.l.mind.begin(r.view, r.began)
+	r.expectPatience()
 }
 
 // take takes in one event.
@@ -296,6 +299,9 @@ func (r *review) judge() {
 	}
 	if !r.cut() {
 		for _, s := range mind.seats {
+			if !answered[s] {
+				s.patience = false
+			}
 			if !answered[s] && s.state != orchestrator.Lost {
 				s.state = orchestrator.Silent
 			}

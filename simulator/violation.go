@@ -42,6 +42,9 @@ const (
 	// acknowledged in the term, and one; and none once it has failed one without
 	// having acknowledged any.
 	Proven Invariant = "proven"
+	// Patient: a listing waits for the workers that answered the term before and
+	// for new ones, and for no others.
+	Patient Invariant = "patient"
 	// Told: the error of a term names each call that has failed, and no other.
 	Told Invariant = "told"
 	// Said: LastActual holds exactly what workers have said and acknowledged.
