@@ -49,6 +49,7 @@ type leader struct {
 	hidden   map[writeKey]spells // what workers have lied about
 	invented map[writeKey]bool   // what they have made up
 	lost     map[string]spells   // workers that were given up
+	orphans  map[string]bool     // tasks that workers may have run which were given up or removed
 	starts   map[startKey]start
 }
 
@@ -241,7 +242,8 @@ func (w *world) elect() *leader {
 		done:  make(chan struct{}),
 		heard: time.Now(), flights: make(map[string]*flight),
 		hidden: make(map[writeKey]spells), invented: make(map[writeKey]bool), lost: make(map[string]spells),
-		starts: make(map[startKey]start), sessions: make(map[string]int),
+		orphans: make(map[string]bool),
+		starts:  make(map[startKey]start), sessions: make(map[string]int),
 	}
 	l.mind.seats = make(map[string]*seat)
 	l.comm = newBound(l, w.faulty.Communicator())

@@ -43,6 +43,7 @@ type seat struct {
 	told map[string]bool // its last answer, and what was acknowledged since
 	may  map[string]bool // what it may run
 	sent map[string]bool // what of that was sent since its last answer
+	ever map[string]bool // what it has listed or was sent since it became a member
 	late *call           // an answer that the next term will take in
 	// blurred says that a write was answered when nobody waited any more, so that
 	// the leader may know less than it was told; or that the seat is not the first
@@ -83,9 +84,11 @@ func (m *mind) succeed(old *seat, at time.Time) *seat {
 	s := &seat{
 		founder: !m.started, since: at, patience: true,
 		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
+		ever: make(map[string]bool),
 	}
 	if old != nil && old.state != orchestrator.Lost {
 		s.may, s.sent = maps.Clone(old.sent), maps.Clone(old.sent)
+		s.ever = maps.Clone(old.sent)
 	}
 	return s
 }
@@ -97,7 +100,7 @@ func (s *seat) hear(c *call) {
 	s.heard, s.missed, s.since, s.answered, s.state = true, false, c.returned, c.term.Number, orchestrator.Answering
 	s.told = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
-		s.told[task] = true
+		s.told[task], s.ever[task] = true, true
 	}
 	s.may, s.blurred = maps.Clone(s.told), false
 	clear(s.sent)
@@ -124,7 +127,14 @@ func (s *seat) acknowledge(c *call, inTime bool) {
 }
 
 // start has the seat's worker run a task, perhaps.
-func (s *seat) start(task string) { s.may[task], s.sent[task] = true, true }
+func (s *seat) start(task string) { s.may[task], s.sent[task], s.ever[task] = true, true, true }
+
+// orphan takes note that what a worker may have run is nobody's any more.
+func (l *leader) orphan(s *seat) {
+	for task := range s.ever {
+		l.orphans[task] = true
+	}
+}
 
 // stop has it run a task no more.
 func (s *seat) stop(task string) {

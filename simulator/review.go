@@ -27,6 +27,8 @@ func (l *leader) review(stats orchestrator.TermStats) {
 		reported: make(map[string]int), answering: make(map[string]int),
 		stopped: make(map[writeKey]bool), started: make(map[writeKey]bool),
 		refused: make(map[writeKey]bool), sent: make(map[writeKey]bool),
+		listing: make(map[string]map[string]bool), running: make(map[string]int), held: make(map[string]int),
+		given: make(map[string]bool),
 	}
 	r.note()
 	r.run()
@@ -111,10 +113,18 @@ type review struct {
 	stopped, started, refused, sent map[writeKey]bool
 	timedOut                        map[string]time.Time // by worker
 
-	calls    []*call            // of this term; see own
-	adds     map[string][]*call // the starts of this term; see startsOn
-	patient  map[*seat]bool     // whom the term is to wait for
-	ventures []venture          // the moves that have begun
+	calls []*call            // of this term; see own
+	adds  map[string][]*call // the starts of this term; see startsOn
+	// When the plan was made: what each answering worker had listed, how many of
+	// these and of the silent ones have each task, whether it is unsure what a
+	// silent one may run, and the tasks of those that were lost in this term.
+	listing       map[string]map[string]bool
+	running, held map[string]int
+	blurred       bool
+	given         map[string]bool
+
+	patient  map[*seat]bool // whom the term is to wait for
+	ventures []venture      // the moves that have begun
 }
 
 // writeKey is a task and a worker.
@@ -156,6 +166,7 @@ func (r *review) run() {
 	r.judge()
 	r.compare()
 	r.checkPatience()
+	r.checkPlan()
 	r.checkStops()
 	r.checkBudget()
 	// Calls that come back in this very instant, and what a leader may have
@@ -188,6 +199,11 @@ func (r *review) begin() {
 		return
 	}
 	r.begun = true
+	for _, s := range r.l.mind.seats {
+		if p := r.view.place(s.name); p == nil || p.serial != s.serial {
+			r.l.orphan(s)
+		}
+	}
 	r.l.mind.begin(r.view, r.began)
 	r.expectPatience()
 }
@@ -311,6 +327,7 @@ func (r *review) judge() {
 	for _, s := range mind.seats {
 		r.know(s)
 	}
+	r.picture()
 	r.unheard = mind.unheard()
 	r.checkWaiting()
 	for _, s := range mind.seats {
@@ -320,6 +337,24 @@ func (r *review) judge() {
 			}
 			if s.state == orchestrator.Answering {
 				r.answering[task]++
+			}
+		}
+	}
+}
+
+// picture keeps what is known when the plan is made.
+func (r *review) picture() {
+	for name, s := range r.l.mind.seats {
+		switch s.state {
+		case orchestrator.Answering:
+			r.listing[name] = maps.Clone(s.told)
+			for task := range s.told {
+				r.running[task]++
+			}
+		case orchestrator.Silent:
+			r.blurred = r.blurred || s.blurred
+			for task := range s.may {
+				r.held[task]++
 			}
 		}
 	}
@@ -361,6 +396,10 @@ func (r *review) giveUp() {
 			if why := mind.mayLose(s, r.listed, &r.w.setup, mass); why != "" {
 				r.fail(Lost, "%s is lost, though %s", s.name, why)
 			}
+			for task := range s.told {
+				r.given[task] = r.given[task] || s.may[task] && !s.blurred
+			}
+			r.l.orphan(s)
 			s.state, s.may = orchestrator.Lost, make(map[string]bool)
 			r.l.lost[s.name] = append(r.l.lost[s.name], spell{since: r.listed})
 		default:

@@ -30,8 +30,12 @@ const (
 	Lost Invariant = "lost"
 	// Trimmed: trimming leaves a task as many answering copies as are wanted.
 	Trimmed Invariant = "trimmed"
-	// Planned: every write belongs to a change of the term's plan.
+	// Planned: every write belongs to a change of the term's plan, and by the plan
+	// no more of a task answer in the end than are wanted.
 	Planned Invariant = "planned"
+	// Reasoned: every change has a reason that is true, and of every instance that
+	// has no place, or not the one that it should, the plan says why.
+	Reasoned Invariant = "reasoned"
 	// Budgeted: a plan has no more moves than the budget allows.
 	Budgeted Invariant = "budgeted"
 	// Ordered: the second half of a move follows the acknowledged first, what was
