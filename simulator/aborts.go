@@ -48,7 +48,7 @@ func (r *review) deposedAt() (at time.Time, why string) {
 		at, why = d.returned, d.worker+" had told of a higher epoch"
 	}
 	l := r.l
-	if errors.Is(l.cause, orchestrator.ErrDeposed) && l.ended.Before(r.ended) && (why == "" || l.ended.Before(at)) {
+	if errors.Is(l.cause, orchestrator.ErrDeposed) && !l.ended.After(r.ended) && (why == "" || l.ended.Before(at)) {
 		at, why = l.ended, "its context had ended, because it is deposed"
 	}
 	return at, why

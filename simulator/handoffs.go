@@ -6,6 +6,7 @@ package simulator
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -129,6 +130,27 @@ func (r *review) stops(c *call) *orchestrator.Change[string, string] {
 		}
 	}
 	return nil
+}
+
+// checkFollowUps looks at the moves that have started a task at its new place first:
+// it has to be stopped at its old one, unless that would have begun too late, or
+// another call there was in the way.
+func (r *review) checkFollowUps() {
+	_, deposed := r.deposedAt()
+	if inTime := r.ended.Before(r.listed.Add(2 * r.w.Timeout)); !inTime || deposed != "" {
+		return
+	}
+	for _, v := range r.ventures {
+		at := v.first.settled()
+		if _, late := r.timedOut[v.change.From]; late || v.first.op != orchestrator.OpAdd || v.first.fails(at) {
+			continue
+		}
+		if !slices.ContainsFunc(r.own(), func(c *call) bool {
+			return c.op == orchestrator.OpRemove && c.task == v.change.Task && c.worker == v.change.From
+		}) {
+			r.fail(Ordered, "%s was started on %s, and not stopped on %s, from where it was to move", v.change.Task, v.change.To, v.change.From)
+		}
+	}
 }
 
 // checkGiveBacks looks at the moves that have stopped a task and then could not

@@ -173,6 +173,7 @@ func (r *review) run() {
 	// besides, are beyond those in flight.
 	r.w.countGoroutines(r.l, r.stats.Term, len(r.w.names)+4*len(r.w.leaders))
 	r.checkGiveBacks()
+	r.checkFollowUps()
 	r.checkFailures()
 	r.checkAborts()
 	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
