@@ -121,7 +121,7 @@ func (p *Planner) emit() {
 			continue
 		}
 		reason := Surplus
-		if !p.isExpected(d.task) {
+		if p.least == 0 && !p.isExpected(d.task) {
 			reason = Unexpected
 		}
 		p.changes = append(p.changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})

@@ -19,7 +19,11 @@ func (p *Planner) wantOnce() bool {
 	for k := range p.met {
 		wants := p.Want[k*64 : min(k*64+64, tasks)]
 		others := int32(0) // the bits in which some differ from 1
-		for _, want := range wants {
+		rest := wants
+		for ; len(rest) >= 4; rest = rest[4:] {
+			others |= (rest[0] ^ 1) | (rest[1] ^ 1) | (rest[2] ^ 1) | (rest[3] ^ 1)
+		}
+		for _, want := range rest {
 			others |= want ^ 1
 		}
 		switch others {
@@ -64,6 +68,8 @@ func (p *Planner) scanOnce() error {
 
 // meet adds the tasks of a list to those met, and to those met again. It returns
 // where it stopped: at a task that is none, or at the end.
+//
+//go:noinline
 func meet(met, again set, list []int32, tasks int) int {
 	for k, t := range list {
 		i := uint(uint32(t))
@@ -71,14 +77,15 @@ func meet(met, again set, list []int32, tasks int) int {
 			return k
 		}
 		word, bit := &met[i/64], uint64(1)<<(i%64)
-		if *word&bit != 0 {
-			if i >= uint(tasks) {
-				return k
-			}
-			again[i/64] |= bit
+		was := *word
+		*word = was | bit
+		if was&bit == 0 {
 			continue
 		}
-		*word |= bit
+		if i >= uint(tasks) {
+			return k
+		}
+		again[i/64] |= bit
 	}
 	return len(list)
 }
@@ -88,42 +95,54 @@ func meet(met, again set, list []int32, tasks int) int {
 func (p *Planner) meetAgain() {
 	o := &p.overs
 	o.tasks.number()
-	o.excess = sized(o.excess, o.tasks.count)
-	o.met = sized(o.met, o.tasks.count)
+	o.of = sized(o.of, o.tasks.count)
 	o.first, o.linked = o.first[:0], false
-	again := o.tasks.set
+	anyExpected := p.least > 0
 	for w, list := range p.Held {
 		o.first = append(o.first, int32(len(o.copies)))
 		repeats := int32(0)
-		for k, t := range list {
-			if !again.has(t) {
-				continue
-			}
-			number, at := o.tasks.of(t), p.offset[w]+int32(k)
-			switch {
-			case o.met[number] == uint32(w)+1:
+		for k := find(o.tasks.set, list, 0); k < len(list); k = find(o.tasks.set, list, k+1) {
+			t, at := list[k], p.offset[w]+int32(k)
+			number := o.tasks.of(t)
+			task := &o.of[number]
+			if task.met == uint32(w)+1 {
 				p.flags[at] = repeated
 				repeats++
 				continue
-			case !p.isExpected(t):
-				p.lose(t, int32(w), at)
-			default:
-				o.excess[number]++
-				o.copies = append(o.copies, overCopy{task: t, number: number, worker: int32(w), position: at})
 			}
-			o.met[number] = uint32(w) + 1
+			task.met = uint32(w) + 1
+			if anyExpected || p.isExpected(t) {
+				task.excess++
+				o.copies = append(o.copies, overCopy{task: t, number: number, worker: int32(w), position: at})
+			} else {
+				p.lose(t, int32(w), at)
+			}
 		}
 		p.load[w] -= repeats
 	}
 	o.first = append(o.first, int32(len(o.copies)))
-	for number, copies := range o.excess {
-		o.excess[number] = max(0, copies-1)
-		o.total += int(o.excess[number])
+	for number := range o.of {
+		task := &o.of[number]
+		task.excess = max(0, task.excess-1)
+		o.total += int(task.excess)
 	}
 	if o.total == 0 {
 		o.copies = o.copies[:0] // all were only named twice, or are dropped
 	}
 	p.isOver = o.total > 0
+}
+
+// find returns the place of the first task of a list, from one on, that is in a
+// set; the end if none is.
+//
+//go:noinline
+func find(tasks set, list []int32, from int) int {
+	for k := from; k < len(list); k++ {
+		if tasks.has(list[k]) {
+			return k
+		}
+	}
+	return len(list)
 }
 
 // gapsOnce lists what is missing, which is what was not met. O(tasks/64 +

@@ -9,13 +9,18 @@ type overs struct {
 	tasks numbering
 
 	// By number of a task.
-	excess []int32 // how many copies it has too many
-	head   []int32 // the latest of its copies, plus one; see link
-	met    []uint32
+	of   []over
+	head []int32 // the latest of its copies, plus one; see link
 
 	copies []overCopy // by worker
 	first  []int32    // by worker: its first in copies; one more at the end
+	next   []int32    // by worker: trim: the first that was not looked at yet
 	linked bool
+}
+
+type over struct {
+	excess int32  // how many copies there are too many
+	met    uint32 // when it was last met; see its users
 }
 
 type overCopy struct {
@@ -27,13 +32,13 @@ type overCopy struct {
 // reset forgets all.
 func (o *overs) reset(tasks int) {
 	o.tasks.set, o.total = o.tasks.emptied(tasks), 0
-	o.excess = o.excess[:0]
+	o.of = o.of[:0]
 }
 
 // add notes that a task has n copies too many. Tasks are added in order.
 func (o *overs) add(t, n int32) {
 	o.tasks.add(t)
-	o.excess = append(o.excess, n)
+	o.of = append(o.of, over{excess: n})
 	o.total += int(n)
 }
 
@@ -59,8 +64,8 @@ func (o *overs) collect(p *Planner) {
 	o.first = append(o.first, int32(len(o.copies)))
 }
 
-// of returns the copies on w.
-func (o *overs) of(w int32) []overCopy {
+// on returns the copies on w.
+func (o *overs) on(w int32) []overCopy {
 	if len(o.copies) == 0 {
 		return nil
 	}
@@ -73,8 +78,10 @@ func (o *overs) link() {
 		return
 	}
 	o.linked = true
-	o.head = sized(o.head, len(o.excess))
-	o.met = sized(o.met, len(o.excess))
+	o.head = sized(o.head, len(o.of))
+	for number := range o.of {
+		o.of[number].met = 0
+	}
 	for i := range o.copies {
 		c := &o.copies[i]
 		c.next = o.head[c.number]

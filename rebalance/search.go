@@ -94,7 +94,7 @@ func (p *Planner) vacate(w int32) bool {
 			return true
 		}
 	}
-	copies := p.overs.of(w)
+	copies := p.overs.on(w)
 	for at := &p.search.copies[w]; int(*at) < len(copies); {
 		c := &copies[*at]
 		*at++
@@ -109,16 +109,16 @@ func (p *Planner) vacate(w int32) bool {
 // keepElsewhere keeps a copy that was dropped of the task of some number.
 func (p *Planner) keepElsewhere(number int32) bool {
 	o := &p.overs
-	if o.met[number] == p.search.round {
+	if o.of[number].met == p.search.round {
 		return false
 	}
-	o.met[number] = p.search.round
+	o.of[number].met = p.search.round
 	for i := o.head[number]; i > 0; i = o.copies[i-1].next {
 		c := &o.copies[i-1]
 		if p.flags[c.position] == dropped && p.search.unvisited.has(c.worker) && p.enter(c.worker) {
 			p.flags[c.position] = kept
 			p.load[c.worker]++
-			o.met[number] = 0
+			o.of[number].met = 0
 			return true
 		}
 	}

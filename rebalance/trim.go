@@ -7,7 +7,8 @@ package rebalance
 // extra units. Which ones go first is for relieve to put right; the better the
 // choice here, the less it has to do. So workers with too many are relieved as
 // far as it goes in order, then the others are brought down to about what they
-// would have if all had the same, and what is then left goes as it comes.
+// would have if all had the same, and what is then left goes as it comes. Each
+// copy is looked at once: where its task has none too many any more, it stays.
 //
 // O(copies of tasks with too many), after a pass over the lists.
 func (p *Planner) trim() {
@@ -19,6 +20,7 @@ func (p *Planner) trim() {
 	}
 	if p.isOver {
 		left := p.running() - p.overs.total
+		p.overs.next = append(p.overs.next[:0], p.overs.first...)
 		p.dropOvers(p.level)
 		p.dropOvers(int32(left / len(p.open)))
 		p.dropOvers(0)
@@ -33,17 +35,16 @@ func (p *Planner) dropOvers(load int32) {
 		if p.overs.total == 0 {
 			return
 		}
-		least := min(load, p.base[w])
-		for _, c := range p.overs.of(w) {
-			if p.load[w] <= least {
-				break
-			}
-			if excess := &p.overs.excess[c.number]; *excess > 0 && p.flags[c.position] == kept {
+		least, next := min(load, p.base[w]), p.overs.next[w]
+		for ; p.load[w] > least && next < p.overs.first[w+1]; next++ {
+			c := &p.overs.copies[next]
+			if excess := &p.overs.of[c.number].excess; *excess > 0 {
 				*excess--
 				p.overs.total--
 				p.lose(c.task, w, c.position)
 			}
 		}
+		p.overs.next[w] = next
 	}
 }
 
