@@ -64,10 +64,13 @@ const (
 // checkHalf holds a write against the change that it belongs to: the second half
 // of a move follows the acknowledged first, and nothing new begins on a worker
 // that was waited for in vain.
-func (r *review) checkHalf(c *call) {
+func (r *review) checkHalf(c *call, s *seat) {
 	change, role := r.roleOf(c)
 	if change == nil {
 		return // which has failed already
+	}
+	if c.op == orchestrator.OpAdd && role != giveBack {
+		r.checkAvoided(c, s)
 	}
 	if role == firstHalf {
 		r.checkVenture(c, change)

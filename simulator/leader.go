@@ -246,6 +246,7 @@ func (w *world) elect() *leader {
 		starts:  make(map[startKey]start), sessions: make(map[string]int),
 	}
 	l.mind.seats = make(map[string]*seat)
+	l.mind.seen, l.mind.sure = make(map[string]bool), make(map[string]bool)
 	l.comm = newBound(l, w.faulty.Communicator())
 	if w.Wrap != nil {
 		l.comm = w.Wrap(l.comm)

@@ -18,10 +18,13 @@ const massLossHold = 5 * time.Minute
 
 // mind is what a leader knows.
 type mind struct {
-	seats     map[string]*seat
-	former    map[string]bool // names that had a seat before
-	started   bool            // there was a term with workers
-	massSince time.Time
+	seats   map[string]*seat
+	former  map[string]bool // names that had a seat before
+	started bool            // there was a term with workers
+	// seen are the tasks that some worker has listed, or has acknowledged the start
+	// of; sure those of them that were expected all the time since.
+	seen, sure map[string]bool
+	massSince  time.Time
 	// massBegan and massEnded are when it was last found that there is a mass
 	// loss, and that there is none any more; massEnded is zero while there is one.
 	massBegan, massEnded time.Time
@@ -44,7 +47,15 @@ type seat struct {
 	may  map[string]bool // what it may run
 	sent map[string]bool // what of that was sent since its last answer
 	ever map[string]bool // what it has listed or was sent since it became a member
+	seen map[string]bool // that of the mind
 	late *call           // an answer that the next term will take in
+	// grudges is what is certainly held against it, by task, and tainted what it has
+	// failed to start and was not seen to run since. closed says that it is avoided as
+	// a whole, until the term closedUntil.
+	grudges     map[string]grudge
+	tainted     map[string]bool
+	closed      bool
+	closedUntil uint64
 	// blurred says that a write was answered when nobody waited any more, so that
 	// the leader may know less than it was told; or that the seat is not the first
 	// of its name, and a call to an earlier one may still be under way.
@@ -84,7 +95,7 @@ func (m *mind) succeed(old *seat, at time.Time) *seat {
 	s := &seat{
 		founder: !m.started, since: at, patience: true,
 		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
-		ever: make(map[string]bool),
+		ever: make(map[string]bool), seen: m.seen, grudges: make(map[string]grudge), tainted: make(map[string]bool),
 	}
 	if old != nil && old.state != orchestrator.Lost {
 		s.may, s.sent = maps.Clone(old.sent), maps.Clone(old.sent)
@@ -100,7 +111,7 @@ func (s *seat) hear(c *call) {
 	s.heard, s.missed, s.since, s.answered, s.state = true, false, c.returned, c.term.Number, orchestrator.Answering
 	s.told = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
-		s.told[task], s.ever[task] = true, true
+		s.told[task], s.ever[task], s.seen[task] = true, true, true
 	}
 	s.may, s.blurred = maps.Clone(s.told), false
 	clear(s.sent)

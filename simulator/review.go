@@ -176,6 +176,7 @@ func (r *review) run() {
 	r.checkFollowUps()
 	r.checkFailures()
 	r.checkAborts()
+	r.checkBlame()
 	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
 		r.fail(Deposed, "%s has told of a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))
 	}
@@ -206,6 +207,7 @@ func (r *review) begin() {
 		}
 	}
 	r.l.mind.begin(r.view, r.began)
+	r.l.mind.forgetTasks(r.view)
 	r.expectPatience()
 }
 
@@ -225,13 +227,13 @@ func (r *review) take(e event) {
 	case !e.back && c.op == orchestrator.OpAdd:
 		r.checkSent(c)
 		r.checkStart(c, s)
-		r.checkHalf(c)
+		r.checkHalf(c, s)
 		r.sent[writeKey{c.task, c.worker}] = true
 		s.start(c.task)
 	case !e.back && c.op == orchestrator.OpRemove:
 		r.checkSent(c)
 		r.checkStop(c)
-		r.checkHalf(c)
+		r.checkHalf(c, s)
 	case !e.back:
 	case c.op != orchestrator.OpList:
 		c.heard = true
@@ -248,6 +250,7 @@ func (r *review) take(e event) {
 		r.hearDeposed(c, own && !e.at.After(r.listed))
 	case own && r.inTime(c):
 		s.hear(c)
+		s.absolve()
 	default: // for the next term
 		c.heard = true
 		if s.late == nil || s.late.term.Number < c.term.Number {
@@ -350,6 +353,9 @@ func (r *review) picture() {
 		case orchestrator.Answering:
 			r.listing[name] = maps.Clone(s.told)
 			for task := range s.told {
+				if _, expected := r.view.tasks[task]; expected {
+					r.l.mind.sure[task] = true
+				}
 				r.running[task]++
 			}
 		case orchestrator.Silent:

@@ -46,6 +46,10 @@ const (
 	// acknowledged in the term, and one; and none once it has failed one without
 	// having acknowledged any.
 	Proven Invariant = "proven"
+	// Avoided: a start that has failed is not tried again before its backoff is over,
+	// which doubles; a worker that is to blame gets nothing, and then one task; and
+	// no other worker is.
+	Avoided Invariant = "avoided"
 	// Patient: a listing waits for the workers that answered the term before and
 	// for new ones, and for no others.
 	Patient Invariant = "patient"
