@@ -95,36 +95,42 @@ func meet(met, again set, list []int32, tasks int) int {
 func (p *Planner) meetAgain() {
 	o := &p.overs
 	o.tasks.number()
-	o.of = sized(o.of, o.tasks.count)
+	o.excess = sized(o.excess, o.tasks.count)
+	o.listed = o.listed.emptied(o.tasks.count)
 	o.first, o.linked = o.first[:0], false
 	anyExpected := p.least > 0
 	for w, list := range p.Held {
-		o.first = append(o.first, int32(len(o.copies)))
+		first, drops := len(o.copies), len(p.drops)
+		o.first = append(o.first, int32(first))
 		repeats := int32(0)
 		for k := find(o.tasks.set, list, 0); k < len(list); k = find(o.tasks.set, list, k+1) {
 			t, at := list[k], p.offset[w]+int32(k)
 			number := o.tasks.of(t)
-			task := &o.of[number]
-			if task.met == uint32(w)+1 {
+			switch {
+			case o.listed.has(number):
 				p.flags[at] = repeated
 				repeats++
 				continue
-			}
-			task.met = uint32(w) + 1
-			if anyExpected || p.isExpected(t) {
-				task.excess++
-				o.copies = append(o.copies, overCopy{task: t, number: number, worker: int32(w), position: at})
-			} else {
+			case anyExpected || p.isExpected(t):
+				o.excess[number]++
+				o.copies = append(o.copies, overCopy{number, at})
+			default:
 				p.lose(t, int32(w), at)
 			}
+			o.listed.add(number)
 		}
 		p.load[w] -= repeats
+		for _, c := range o.copies[first:] {
+			o.listed.remove(c.number)
+		}
+		for _, d := range p.drops[drops:] {
+			o.listed.remove(o.tasks.of(d.task))
+		}
 	}
 	o.first = append(o.first, int32(len(o.copies)))
-	for number := range o.of {
-		task := &o.of[number]
-		task.excess = max(0, task.excess-1)
-		o.total += int(task.excess)
+	for number, copies := range o.excess {
+		o.excess[number] = max(0, copies-1)
+		o.total += int(o.excess[number])
 	}
 	if o.total == 0 {
 		o.copies = o.copies[:0] // all were only named twice, or are dropped

@@ -9,36 +9,36 @@ type overs struct {
 	tasks numbering
 
 	// By number of a task.
-	of   []over
-	head []int32 // the latest of its copies, plus one; see link
+	excess []int32  // how many copies it has too many
+	met    []uint32 // the round of the search that met it last; see link
+	head   []int32  // the latest of its copies, plus one; see link
 
 	copies []overCopy // by worker
+	links  []overLink // side by side with copies; see link
 	first  []int32    // by worker: its first in copies; one more at the end
 	next   []int32    // by worker: trim: the first that was not looked at yet
 	linked bool
+	listed set // once: by number: what one list has named so far
 }
 
-type over struct {
-	excess int32  // how many copies there are too many
-	met    uint32 // when it was last met; see its users
-}
+// overCopy is small: there may be as many as copies in all.
+type overCopy struct{ number, position int32 }
 
-type overCopy struct {
-	task, number     int32
-	worker, position int32
-	next             int32 // the one before of the same task, plus one; see link
+type overLink struct {
+	worker int32
+	next   int32 // the one before of the same task, plus one
 }
 
 // reset forgets all.
 func (o *overs) reset(tasks int) {
 	o.tasks.set, o.total = o.tasks.emptied(tasks), 0
-	o.of = o.of[:0]
+	o.excess = o.excess[:0]
 }
 
 // add notes that a task has n copies too many. Tasks are added in order.
 func (o *overs) add(t, n int32) {
 	o.tasks.add(t)
-	o.of = append(o.of, over{excess: n})
+	o.excess = append(o.excess, n)
 	o.total += int(n)
 }
 
@@ -57,7 +57,7 @@ func (o *overs) collect(p *Planner) {
 				continue
 			}
 			if at := p.offset[w] + int32(k); p.flags[at] == kept {
-				o.copies = append(o.copies, overCopy{task: t, number: o.tasks.of(t), worker: int32(w), position: at})
+				o.copies = append(o.copies, overCopy{o.tasks.of(t), at})
 			}
 		}
 	}
@@ -78,13 +78,14 @@ func (o *overs) link() {
 		return
 	}
 	o.linked = true
-	o.head = sized(o.head, len(o.of))
-	for number := range o.of {
-		o.of[number].met = 0
-	}
-	for i := range o.copies {
-		c := &o.copies[i]
-		c.next = o.head[c.number]
-		o.head[c.number] = int32(i) + 1
+	o.head = sized(o.head, len(o.excess))
+	o.met = sized(o.met, len(o.excess))
+	o.links = sized(o.links, len(o.copies))
+	for w := range len(o.first) - 1 {
+		for i := o.first[w]; i < o.first[w+1]; i++ {
+			head := &o.head[o.copies[i].number]
+			o.links[i] = overLink{int32(w), *head}
+			*head = i + 1
+		}
 	}
 }

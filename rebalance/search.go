@@ -99,7 +99,7 @@ func (p *Planner) vacate(w int32) bool {
 		c := &copies[*at]
 		*at++
 		if p.flags[c.position] == kept && p.keepElsewhere(c.number) {
-			p.lose(c.task, w, c.position)
+			p.lose(p.Held[w][c.position-p.offset[w]], w, c.position)
 			return true
 		}
 	}
@@ -109,16 +109,16 @@ func (p *Planner) vacate(w int32) bool {
 // keepElsewhere keeps a copy that was dropped of the task of some number.
 func (p *Planner) keepElsewhere(number int32) bool {
 	o := &p.overs
-	if o.of[number].met == p.search.round {
+	if o.met[number] == p.search.round {
 		return false
 	}
-	o.of[number].met = p.search.round
-	for i := o.head[number]; i > 0; i = o.copies[i-1].next {
-		c := &o.copies[i-1]
-		if p.flags[c.position] == dropped && p.search.unvisited.has(c.worker) && p.enter(c.worker) {
-			p.flags[c.position] = kept
-			p.load[c.worker]++
-			o.of[number].met = 0
+	o.met[number] = p.search.round
+	for i := o.head[number]; i > 0; i = o.links[i-1].next {
+		position, worker := o.copies[i-1].position, o.links[i-1].worker
+		if p.flags[position] == dropped && p.search.unvisited.has(worker) && p.enter(worker) {
+			p.flags[position] = kept
+			p.load[worker]++
+			o.met[number] = 0
 			return true
 		}
 	}

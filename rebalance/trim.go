@@ -1,5 +1,7 @@
 package rebalance
 
+import "slices"
+
 // Step 2: tasks with too many copies on open workers. Which ones go decides how
 // many others can stay.
 
@@ -31,20 +33,31 @@ func (p *Planner) trim() {
 // dropOvers drops copies of tasks with too many from each worker with more
 // than its base, or more than load.
 func (p *Planner) dropOvers(load int32) {
+	o := &p.overs
 	for _, w := range p.open {
-		if p.overs.total == 0 {
+		if o.total == 0 {
 			return
 		}
-		least, next := min(load, p.base[w]), p.overs.next[w]
-		for ; p.load[w] > least && next < p.overs.first[w+1]; next++ {
-			c := &p.overs.copies[next]
-			if excess := &p.overs.of[c.number].excess; *excess > 0 {
-				*excess--
-				p.overs.total--
-				p.lose(c.task, w, c.position)
-			}
+		least := min(load, p.base[w])
+		left, next, end := p.load[w], o.next[w], o.first[w+1]
+		if left <= least {
+			continue
 		}
-		p.overs.next[w] = next
+		list, start := p.Held[w], p.offset[w]
+		n := len(p.drops)
+		drops := slices.Grow(p.drops, int(left-least))[:n+int(left-least)]
+		for ; left > least && next < end; next++ {
+			// Without a branch on it, as nothing predicts whether the task has too many.
+			c := o.copies[next]
+			one := min(o.excess[c.number], 1)
+			drops[n] = drop{task: list[c.position-start], worker: w, position: c.position}
+			n += int(one)
+			o.excess[c.number] -= one
+			p.flags[c.position] = flag(one) // dropped, or kept
+			left -= one
+		}
+		o.total -= int(p.load[w] - left)
+		p.drops, p.load[w], o.next[w] = drops[:n], left, next
 	}
 }
 
