@@ -67,7 +67,8 @@ func (p *Planner) scanOnce() error {
 }
 
 // meet adds the tasks of a list to those met, and to those met again. It returns
-// where it stopped: at a task that is none, or at the end.
+// where it stopped: at a task that is none, or at the end. Like tally it is not
+// inlined.
 //
 //go:noinline
 func meet(met, again set, list []int32, tasks int) int {

@@ -53,8 +53,10 @@ func (p *Planner) countOf(w int32) []int32 {
 // tasks are named again, the bits of what is lacking then, and where it stopped:
 // at a task that is none, or at the end of the list.
 //
-// This loop is most of a plan that changes little: it has a function of its own
-// so that all it needs stays in registers.
+// This loop is most of a plan that changes little: it has a function of its own,
+// and is not inlined, so that all it needs stays in registers.
+//
+//go:noinline
 func tally(tasks []task, list []int32, flags []flag, seen int32) (repeats int, lacks int32, at int) {
 	for k, t := range list {
 		i := uint(uint32(t))
