@@ -167,6 +167,8 @@ func (r *review) run() {
 	r.compare()
 	r.checkPatience()
 	r.checkPlan()
+	r.checkPrompt()
+	r.checkForeseen()
 	r.checkStops()
 	r.checkBudget()
 	// Calls that come back in this very instant, and what a leader may have

@@ -36,6 +36,13 @@ const (
 	// Reasoned: every change has a reason that is true, and of every instance that
 	// has no place, or not the one that it should, the plan says why.
 	Reasoned Invariant = "reasoned"
+	// Foreseen: Plan writes nothing, carries the identity of no term, changes nothing
+	// that there is to see, and says what a term then does if nobody says anything
+	// else meanwhile.
+	Foreseen Invariant = "foreseen"
+	// Prompt: Run begins a term soon after each change, also after one during a term,
+	// and returns why it has ended.
+	Prompt Invariant = "prompt"
 	// Budgeted: a plan has no more moves than the budget allows.
 	Budgeted Invariant = "budgeted"
 	// Ordered: the second half of a move follows the acknowledged first, what was
