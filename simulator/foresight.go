@@ -38,6 +38,9 @@ func (l *leader) foresee(ctx context.Context) {
 	l.asking = nil
 	w.report.Plans++
 	w.note(loopLane(l.number), "leader %d foresees %d changes: %v", l.number, len(plan.Changes), said(err))
+	for _, c := range plan.Changes {
+		w.note(loopLane(l.number), "  foreseen: %v %s, from %q to %q", c.Kind, c.Task, c.From, c.To)
+	}
 	if after != before {
 		w.fail(l, after, Foreseen, "LastPlan is that of %v after a Plan, and was that of %v", after, before)
 	}
