@@ -266,7 +266,7 @@ func (w *world) explain(o *overlap) {
 	case left <= want:
 	case o.again && !w.afresh(o):
 		cause = SurplusAgain
-	case left <= by.moved, by.from != "" && left-o.backSince(o.stops[by.from].at) <= o.stops[by.from].among:
+	case left <= by.moved, left <= o.movedSince(), by.from != "" && left-o.backSince(o.stops[by.from].at) <= o.stops[by.from].among:
 		cause = MovedSurplus
 	case o.halfWay(last): // one more than there were, until the stop that follows
 		cause = StartFirst
@@ -289,6 +289,19 @@ func (w *world) explain(o *overlap) {
 func (o *overlap) halfWay(r *run) bool {
 	by := r.start()
 	return by.first && slices.ContainsFunc(o.runs, func(other *run) bool { return other.worker.name == by.from })
+}
+
+// movedSince returns how many copies there were, as far as a leader could know,
+// that has moved one of them since it was decided that the task is to run where it
+// started: such as when that start landed late, and had been counted.
+func (o *overlap) movedSince() int {
+	most := 0
+	for _, r := range o.runs[:len(o.runs)-1] {
+		if by := r.start(); by.sent.After(o.since()) {
+			most = max(most, by.moved)
+		}
+	}
+	return most
 }
 
 // backSince counts the runs that workers have begun by themselves since then.
