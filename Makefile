@@ -5,31 +5,31 @@ PROBLEMS ?= 1000000
 SEED ?= 0
 SCHEDULES ?= 100000
 
-help: ## say what there is
+help: ## say what there is, and what takes minutes rather than seconds
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## run the tests of all modules
+test: ## run the tests of all modules: a minute
 	go test work
 
-race: ## the same under the race detector
+race: ## the same under the race detector: minutes
 	go test -race work
 
 lint: ## check the format, the linters' rules and the tests' sleeps
 	.ci/run format lint lint-rules
 
-fuzz: ## run every fuzz target FUZZTIME each (50,000 times)
+fuzz: ## run every fuzz target FUZZTIME each (50,000 times): minutes
 	FUZZTIME=$(FUZZTIME) .ci/run fuzz
 
-prove: ## plan PROBLEMS random problems (1000000) against the reference, from number SEED on (0: draw one)
+prove: ## plan PROBLEMS random problems (1000000) against the reference, from number SEED on (0: draw one): minutes
 	PROBLEMS=$(PROBLEMS) SEED=$(SEED) PROVETIME=0 .ci/run prove
 
-bench: ## measure beside others and the floor, and write BENCHMARKS.md
+bench: ## measure beside others and the floor, and write BENCHMARKS.md: minutes
 	go run ./bench -write BENCHMARKS.md
 
-simulate: ## run SCHEDULES seeds of the simulator (100000)
+simulate: ## run SCHEDULES seeds of the simulator (100000): minutes, some hundred seeds a second
 	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES)
 
-defects: ## build the library with each deliberate defect, and have the simulator find it
+defects: ## build the library with each deliberate defect, and have the simulator find it: minutes
 	.ci/run defects
 
 model: ## check the protocol on etcd as a model, with spin and gcc
@@ -39,7 +39,7 @@ cover: ## print what the tests cover, function by function
 	go test -coverpkg=work -coverprofile=cover.out work
 	go tool cover -func=cover.out
 
-verify: ## everything that CI runs
+verify: ## everything that CI runs: many minutes
 	.ci/run
 
 .PHONY: help test race lint fuzz prove bench simulate defects model cover verify

@@ -329,7 +329,9 @@ func (d *decider[W, T]) order(handoff Handoff) {
 	}
 	// What is not to be made any more is forgotten.
 	for _, w := range d.fleet.workers {
-		w.timedOut = planned[w]
+		if w.timedOut != nil {
+			w.timedOut = planned[w]
+		}
 	}
 }
 

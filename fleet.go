@@ -57,18 +57,16 @@ type pendingWrite struct {
 
 // worker is what a leader knows of one worker.
 type worker[W, T comparable] struct {
+	// What most passes over all workers look at stands at the start, close
+	// together.
+
 	name     W
 	serial   uint64
-	draining bool
 	line     *line[W, T]
-
-	state   State
-	err     error // why it is silent
-	founder bool
-	heard   bool
-	// since is its last answer; before the first one, when it was added, or,
-	// for a founder, the first term that had workers.
-	since time.Time
+	state    State
+	draining bool
+	founder  bool
+	heard    bool
 	// patience says that a term waits for its answer: it answered last term, or
 	// has since, or is new.
 	patience bool
@@ -76,6 +74,21 @@ type worker[W, T comparable] struct {
 	// failed or ran out of time. Without that it cannot be lost: perhaps nobody
 	// asked, for want of a slot, or the term did not wait.
 	missed bool
+	// runs holds the numbers of what it answered, once each, with the writes
+	// applied that it has acknowledged since. It may share its memory with ids
+	// while acked is empty.
+	runs []int32
+	// maybe holds the starts sent since the last answer that were neither
+	// acknowledged nor certainly refused.
+	maybe set
+	// timedOut holds the writes that timed out when they were last sent, as long
+	// as they are still to be made.
+	timedOut map[pendingWrite]bool
+
+	err error // why it is silent
+	// since is its last answer; before the first one, when it was added, or,
+	// for a founder, the first term that had workers.
+	since time.Time
 	// asked is the number of the term that last asked it, and answered that of
 	// the one it last answered.
 	asked, answered uint64
@@ -84,18 +97,8 @@ type worker[W, T comparable] struct {
 	list       []T     // its last answer, not to be changed
 	ids        []int32 // the numbers of list, one each
 	duplicates int
-	// runs holds the numbers of what it answered, once each, with the writes
-	// applied that it has acknowledged since. It may share its memory with ids
-	// while acked is empty.
-	runs     []int32
-	acked    []Write[T] // those writes, oldest first; only ever appended to
-	ackedIDs []int32    // the numbers of their tasks; nil once it is lost
-	// maybe holds the starts sent since the last answer that were neither
-	// acknowledged nor certainly refused.
-	maybe set
-	// timedOut holds the writes that timed out when they were last sent, as long
-	// as they are still to be made.
-	timedOut map[pendingWrite]bool
+	acked      []Write[T] // the writes that runs has beyond it, oldest first; only ever appended to
+	ackedIDs   []int32    // the numbers of their tasks; nil once it is lost
 }
 
 // clone returns a copy that a term without writes may change.

@@ -35,6 +35,7 @@ type listing[W, T comparable] struct {
 	o        *Orchestrator[W, T]
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
+	began    time.Time
 	deadline time.Time
 	term     uint64
 	dry      bool
@@ -63,12 +64,12 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 	start := time.Now()
 	l := &listing[W, T]{
 		o: o, term: term.Number, dry: dry, workers: f.workers,
-		deadline: start.Add(o.cfg.timeout),
-		answers:  make([]answer[T], len(f.workers)),
-		order:    make([]int, 0, len(f.workers)),
-		spare:    o.cfg.concurrency,
-		done:     make(chan struct{}),
-		idle:     make(chan struct{}),
+		began: start, deadline: start.Add(o.cfg.timeout),
+		answers: make([]answer[T], len(f.workers)),
+		order:   make([]int, 0, len(f.workers)),
+		spare:   o.cfg.concurrency,
+		done:    make(chan struct{}),
+		idle:    make(chan struct{}),
 	}
 	base, cancel := context.WithCancelCause(callContext(ctx, term, dry))
 	callCtx, release := context.WithDeadline(base, start.Add(callTimeout(o.cfg.timeout)))
@@ -202,9 +203,11 @@ func (l *listing[W, T]) work(i int) {
 		}
 	}()
 	for ok := true; ok; {
-		started := time.Now()
+		// The wall clock is read once, at the start of the listing: to read one clock
+		// takes half as long as both, and with small lists that counts.
+		started := time.Since(l.began)
 		list, err := l.o.callList(l.ctx, l.workers[i].name)
-		at := time.Now()
+		answered := time.Since(l.began)
 		if err != nil && l.ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrSilent, err)
 		}
@@ -212,7 +215,7 @@ func (l *listing[W, T]) work(i int) {
 		// after the other. What the worker answered before changes with this
 		// answer only, so nobody else writes it now.
 		same := alike(list, l.workers[i].list)
-		i, ok = l.finish(i, answer[T]{asked: true, list: list, same: same, err: err, at: at, took: at.Sub(started)})
+		i, ok = l.finish(i, answer[T]{asked: true, list: list, same: same, err: err, at: l.began.Add(answered), took: answered - started})
 	}
 	returned = true
 }

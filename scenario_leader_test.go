@@ -45,12 +45,12 @@ func (w *world) leader(args []string) {
 	time.Sleep(time.Millisecond) // the epochs of two leaders differ
 	var err error
 	l.Orchestrator, err = orchestrator.New[string, string](&line{l.wire, w}, opts...)
-	require.NoError(w.t, err)
+	require.NoError(w.t, err, w.at)
 	for _, name := range w.members {
-		require.NoError(w.t, l.AddWorker(name))
+		require.NoError(w.t, l.AddWorker(name), w.at)
 	}
 	if w.now != nil {
-		require.NoError(w.t, l.UpdateTasks(w.now.ListExpectedTasks()))
+		require.NoError(w.t, l.UpdateTasks(w.now.ListExpectedTasks()), w.at)
 	}
 	w.leaders, w.now = append(w.leaders, l), l
 }
@@ -68,7 +68,7 @@ func (w *world) setting(name, value string) option {
 		return orchestrator.WithMaxMoves(w.number(value))
 	case "loss":
 		f, err := strconv.ParseFloat(value, 64)
-		require.NoError(w.t, err)
+		require.NoError(w.t, err, w.at)
 		return orchestrator.WithMaxLoss(f)
 	case "concurrency":
 		return orchestrator.WithConcurrency(w.number(value))
@@ -79,7 +79,7 @@ func (w *world) setting(name, value string) option {
 	case "handoff":
 		return orchestrator.WithHandoff(w.handoff(value))
 	}
-	require.Fail(w.t, "no such setting", name)
+	require.Fail(w.t, "no such setting", "%s", w.at)
 	return nil
 }
 
@@ -90,13 +90,13 @@ func (w *world) handoff(order string) orchestrator.Handoff {
 	case "start-then-stop":
 		return orchestrator.StartThenStop
 	}
-	require.Fail(w.t, "no such order", order)
+	require.Fail(w.t, "no such order", "%s", w.at)
 	return 0
 }
 
 func (w *world) lead(args []string) {
 	i := slices.IndexFunc(w.leaders, func(l *boss) bool { return l.name == args[0] })
-	require.GreaterOrEqual(w.t, i, 0, "no leader %s", args[0])
+	require.GreaterOrEqual(w.t, i, 0, "%s: no such leader", w.at)
 	w.now = w.leaders[i]
 }
 
@@ -104,7 +104,7 @@ func (w *world) wait(args []string) { time.Sleep(w.duration(args[0])) }
 
 func (w *world) begin([]string) {
 	l := w.now
-	require.Nil(w.t, l.done, "a term is under way")
+	require.Nil(w.t, l.done, "%s: a term is under way", w.at)
 	l.began, l.done = time.Now(), make(chan struct{})
 	go func() {
 		defer close(l.done)
@@ -115,7 +115,7 @@ func (w *world) begin([]string) {
 
 func (w *world) finish([]string) {
 	l := w.now
-	require.NotNil(w.t, l.done, "no term is under way")
+	require.NotNil(w.t, l.done, "%s: no term is under way", w.at)
 	<-l.done
 	l.done = nil
 	synctest.Wait()
@@ -141,6 +141,7 @@ func (w *world) terms(args []string) {
 			w.report(w.now)
 		} else {
 			w.say("%s", w.title(w.now, p))
+			w.decided(p)
 			w.failed(w.now.err)
 		}
 	}
@@ -156,7 +157,9 @@ func (w *world) plan([]string) {
 // later has a command carried out so long after the next run began. Several of
 // them are given in their order.
 func (w *world) later(args []string) {
-	at, do := w.duration(args[0]), w.commands[args[1]].do
+	c, ok := w.commands[args[1]]
+	require.True(w.t, ok, "%s: no such command", w.at)
+	at, do := w.duration(args[0]), c.do
 	w.planned = append(w.planned, func(began time.Time) {
 		time.Sleep(at - time.Since(began))
 		do(w, args[2:])

@@ -59,10 +59,11 @@ func play(t *testing.T, story string) string {
 		if len(words) == 0 || words[0] == "#" {
 			continue
 		}
+		w.at = fmt.Sprintf("line %d: %s", i+1, line)
 		c, ok := commands[words[0]]
-		require.True(t, ok, "line %d: %s: no such command", i+1, line)
+		require.True(t, ok, "%s: no such command", w.at)
 		args := words[1:]
-		require.GreaterOrEqual(t, len(args), c.args, "line %d: %s: it is: %s %s", i+1, line, words[0], c.usage)
+		require.GreaterOrEqual(t, len(args), c.args, "%s: it is: %s %s", w.at, words[0], c.usage)
 		c.do(w, args)
 		synctest.Wait()
 		for _, said := range w.said() {
@@ -86,7 +87,7 @@ var commands = map[string]command{
 	"leader": {"[NAME] [SETTING=VALUE ...]", 0, (*world).leader}, // a new one, which knows what is expected
 	"lead":   {"NAME", 1, (*world).lead},                         // whose terms follow
 	"term":   {"", 0, (*world).term},
-	"terms":  {"N [DURATION]", 1, (*world).terms}, // so many, so far apart; those without news are not shown
+	"terms":  {"N [DURATION]", 1, (*world).terms}, // so many, so far apart; of those that change nothing no rows are shown
 	"plan":   {"", 0, (*world).plan},
 	"begin":  {"", 0, (*world).begin},  // a term, and go on while it is under way
 	"finish": {"", 0, (*world).finish}, // wait for the end of that term

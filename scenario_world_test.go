@@ -26,6 +26,7 @@ type world struct {
 	cluster *memory.Cluster[string, string]
 	// commands is the table of that name, which cannot refer to itself.
 	commands map[string]command
+	at       string // the line that is carried out, for failures
 
 	leaders []*boss
 	now     *boss // the one whose terms follow
@@ -81,13 +82,13 @@ func (w *world) should(err error) {
 
 func (w *world) duration(text string) time.Duration {
 	d, err := time.ParseDuration(text)
-	require.NoError(w.t, err)
+	require.NoError(w.t, err, w.at)
 	return d
 }
 
 func (w *world) number(text string) int {
 	n, err := strconv.Atoi(text)
-	require.NoError(w.t, err)
+	require.NoError(w.t, err, w.at)
 	return n
 }
 
@@ -161,6 +162,6 @@ func (w *world) runs(args []string) {
 		ctx = orchestrator.ContextWithTerm(ctx, w.now.LastPlan().Stats.Term)
 	}
 	for _, task := range expand(args[1:]) {
-		require.NoError(w.t, w.cluster.Worker(args[0]).Add(ctx, task))
+		require.NoError(w.t, w.cluster.Worker(args[0]).Add(ctx, task), w.at)
 	}
 }

@@ -163,9 +163,7 @@ func (t *term[W, T]) begin() {
 	}
 	if changed {
 		gone := f.part(seats)
-		if !t.dry {
-			o.forget(gone) // before a new worker of the same name joins
-		}
+		t.forget(gone) // before a new worker of the same name joins
 		f.join(seats, gone, t.stats.Start, o.lines.of)
 	}
 	for i, late := range o.late(f.workers, !t.dry) {
@@ -176,14 +174,17 @@ func (t *term[W, T]) begin() {
 	}
 }
 
-// forget drops what is known of workers that were removed.
-func (o *Orchestrator[W, T]) forget(gone []*worker[W, T]) {
+// forget drops what is known of workers that were removed. A Plan does so in its
+// own book, and leaves the lines to the next term.
+func (t *term[W, T]) forget(gone []*worker[W, T]) {
 	serials := make(map[uint64]bool, len(gone))
 	for _, w := range gone {
 		serials[w.serial] = true
 	}
-	o.lines.forget(gone)
-	o.book.ForgetWorkers(func(worker uint64) bool { return serials[worker] })
+	if !t.dry {
+		t.o.lines.forget(gone)
+	}
+	t.book.ForgetWorkers(func(worker uint64) bool { return serials[worker] })
 }
 
 // numberOf gives a task's name its number.

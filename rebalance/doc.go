@@ -39,7 +39,8 @@
 // With n copies on w workers, and c changes:
 //
 //  1. Scan: what there is, what is missing, what is too much. O(n + tasks). If
-//     nothing is, and the loads are even, that is all.
+//     nothing is, and the loads are even, that is all. Where no task is wanted
+//     more than once and no worker is restricted, a bit for each task tells.
 //  2. Trim and relieve: of tasks with too many copies some go, those on workers
 //     with too many first; then drops are exchanged along paths as long as that
 //     lets more copies stay. This is the search for M, needed only where a task

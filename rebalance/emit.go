@@ -92,6 +92,12 @@ func (p *Planner) why(t int32, full uint32) Why {
 // stops, and what is left of adds starts. Copies on draining workers, which
 // were dropped last, are paired first.
 func (p *Planner) emit() {
+	if p.loose {
+		p.tidy()
+	}
+	if len(p.drops) > 0 {
+		p.findStarts()
+	}
 	for i := range p.drops {
 		d := &p.drops[i]
 		if p.flags[d.position] != dropped {
@@ -99,11 +105,13 @@ func (p *Planner) emit() {
 			continue
 		}
 		p.flags[d.position] = emitted
-		latest := &p.tasks[d.task].seen
-		d.next = min(0, *latest)
-		*latest = ^int32(i)
+		if p.starts.has(d.task) {
+			latest := &p.latest[p.starts.of(d.task)]
+			d.next = *latest
+			*latest = int32(i) + 1
+		}
 	}
-	if len(p.drops) > 0 || p.loose {
+	if len(p.drops) > 0 && p.starts.count > 0 {
 		p.pairUp()
 	}
 	p.plan.Adds = len(p.changes)
@@ -113,7 +121,7 @@ func (p *Planner) emit() {
 			continue
 		}
 		reason := Surplus
-		if !p.isExpected(d.task) {
+		if p.least == 0 && !p.isExpected(d.task) {
 			reason = Unexpected
 		}
 		p.changes = append(p.changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})
@@ -121,44 +129,58 @@ func (p *Planner) emit() {
 	p.plan.Changes = p.changes
 }
 
-// pairUp strikes out what was taken back, and makes moves of starts.
-func (p *Planner) pairUp() {
+// tidy strikes out what was taken back, and makes a start of a move of which the
+// copy is kept after all.
+func (p *Planner) tidy() {
 	out := 0
 	for i := range p.changes {
 		c := &p.changes[i]
 		if c.To == None {
 			continue
 		}
-		if p.loose && c.From != None && p.flags[p.adds[i].position] != dropped {
-			c.From, c.Reason = None, Missing // the copy is kept after all
+		if c.From != None && p.flags[p.adds[i].position] != dropped {
+			c.From, c.Reason = None, Missing
 			p.plan.Moves--
 		}
-		if c.From == None && len(p.drops) > 0 {
-			p.pair(c)
-		}
-		if out < i {
-			p.changes[out] = *c
-		}
+		p.changes[out] = *c
 		out++
 	}
 	p.changes = p.changes[:out]
 }
 
-// pair makes a start a move from where a copy of the task was dropped, if one
+// findStarts numbers the tasks of which a copy starts that is not moved.
+func (p *Planner) findStarts() {
+	p.starts.set = p.starts.emptied(len(p.Want))
+	for i := range p.changes {
+		if c := &p.changes[i]; c.From == None {
+			p.starts.add(c.Task)
+		}
+	}
+	p.starts.number()
+	p.latest = sized(p.latest, p.starts.count)
+}
+
+// pairUp makes each start a move from where a copy of the task was dropped, if one
 // was.
-func (p *Planner) pair(c *Change) {
-	latest := &p.tasks[c.Task].seen
-	if *latest >= 0 {
-		return
+func (p *Planner) pairUp() {
+	for i := range p.changes {
+		c := &p.changes[i]
+		if c.From != None {
+			continue
+		}
+		latest := &p.latest[p.starts.of(c.Task)]
+		if *latest == 0 {
+			continue
+		}
+		d := &p.drops[*latest-1]
+		*latest = d.next
+		c.From, c.Reason = d.worker, Rebalance
+		if p.States[d.worker] == Draining {
+			c.Reason = Drain
+		}
+		d.worker = None
+		p.plan.Moves++
 	}
-	d := &p.drops[^*latest]
-	*latest = d.next
-	c.From, c.Reason = d.worker, Rebalance
-	if p.States[d.worker] == Draining {
-		c.Reason = Drain
-	}
-	d.worker = None
-	p.plan.Moves++
 }
 
 // postpone leaves all but MaxMoves of the moves to later calls: those off

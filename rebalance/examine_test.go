@@ -35,6 +35,9 @@ func examine(pr *rebalance.Problem, used *rebalance.Planner) (gap, error) {
 	if err := again(used, pr, plan, "after another problem"); err != nil {
 		return gap{}, err
 	}
+	if err := again(used, bystander(pr), plan, "with a silent worker that holds nothing"); err != nil {
+		return gap{}, err
+	}
 	if err := o.settle(used); err != nil {
 		return gap{}, err
 	}
@@ -70,6 +73,18 @@ func clone(pr *rebalance.Problem) *rebalance.Problem {
 		c.Held[w] = slices.Clone(c.Held[w])
 	}
 	return &c
+}
+
+// bystander is the problem with one more worker, which is silent and holds
+// nothing. That takes away no choice and adds none; but the planner no longer
+// counts in bits what is wanted once.
+func bystander(pr *rebalance.Problem) *rebalance.Problem {
+	c := clone(pr)
+	c.States, c.Held = append(c.States, rebalance.Frozen), append(c.Held, nil)
+	if c.Bounds != nil {
+		c.Bounds = append(c.Bounds, 0)
+	}
+	return c
 }
 
 // kind checks P6 for the moves between open workers: none that is left out

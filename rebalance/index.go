@@ -1,6 +1,9 @@
 package rebalance
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Who cannot gain a copy of a task, by task: a step that needs this only for some
 // tasks makes an index of those.
@@ -62,17 +65,11 @@ func (x *index) fill(p *Planner, w int32) {
 			p.marks[t] = round
 		}
 	}
-	flags := p.flags[p.offset[w]:]
-	for k, t := range p.Held[w] {
-		if !x.tasks.has(t) || flags[k] == repeated {
-			continue
-		}
-		if flags[k] == kept {
-			x.put(t, w)
-		}
-		if round != 0 { // to keep what is dropped after all is no gain: never forbidden
-			p.marks[t] = 0
-		}
+	flags := p.flags[p.offset[w]:][:len(p.Held[w])]
+	if round == 0 && x.wide > 0 {
+		x.fillBits(p.Held[w], flags, w)
+	} else {
+		x.fillRest(p, w, flags, round)
 	}
 	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
 		if c := &p.changes[i-1]; c.To != None && x.tasks.has(c.Task) {
@@ -82,6 +79,36 @@ func (x *index) fill(p *Planner, w int32) {
 	for _, t := range forbidden {
 		if x.tasks.has(t) && p.marks[t] == round { // not there, and not put in before
 			x.put(t, w)
+			p.marks[t] = 0
+		}
+	}
+}
+
+// fillBits puts in what w has kept of a list, where nothing is forbidden to it.
+func (x *index) fillBits(list []int32, flags []flag, w int32) {
+	tasks, before, words := x.tasks.set, x.tasks.before, x.words[w/64:]
+	bit := uint64(1) << (w % 64)
+	for k, t := range list {
+		word := tasks[uint32(t)/64]
+		below := uint64(1)<<(uint32(t)%64) - 1
+		if word&(below+1) != 0 && flags[k] == kept {
+			number := int(before[uint32(t)/64]) + bits.OnesCount64(word&below)
+			words[number*x.wide] |= bit
+		}
+	}
+}
+
+// fillRest does so where something is, or there are no bits. Round marks what is
+// forbidden.
+func (x *index) fillRest(p *Planner, w int32, flags []flag, round uint32) {
+	for k, t := range p.Held[w] {
+		if !x.tasks.has(t) || flags[k] == repeated {
+			continue
+		}
+		if flags[k] == kept {
+			x.put(t, w)
+		}
+		if round != 0 { // to keep what is dropped after all is no gain: never forbidden
 			p.marks[t] = 0
 		}
 	}

@@ -9,19 +9,24 @@ type overs struct {
 	tasks numbering
 
 	// By number of a task.
-	excess []int32 // how many copies it has too many
-	head   []int32 // the latest of its copies, plus one; see link
-	met    []uint32
+	excess []int32  // how many copies it has too many
+	met    []uint32 // the round of the search that met it last; see link
+	head   []int32  // the latest of its copies, plus one; see link
 
 	copies []overCopy // by worker
+	links  []overLink // side by side with copies; see link
 	first  []int32    // by worker: its first in copies; one more at the end
+	next   []int32    // by worker: trim: the first that was not looked at yet
 	linked bool
+	listed set // once: by number: what one list has named so far
 }
 
-type overCopy struct {
-	task, number     int32
-	worker, position int32
-	next             int32 // the one before of the same task, plus one; see link
+// overCopy is small: there may be as many as copies in all.
+type overCopy struct{ number, position int32 }
+
+type overLink struct {
+	worker int32
+	next   int32 // the one before of the same task, plus one
 }
 
 // reset forgets all.
@@ -52,15 +57,15 @@ func (o *overs) collect(p *Planner) {
 				continue
 			}
 			if at := p.offset[w] + int32(k); p.flags[at] == kept {
-				o.copies = append(o.copies, overCopy{task: t, number: o.tasks.of(t), worker: int32(w), position: at})
+				o.copies = append(o.copies, overCopy{o.tasks.of(t), at})
 			}
 		}
 	}
 	o.first = append(o.first, int32(len(o.copies)))
 }
 
-// of returns the copies on w.
-func (o *overs) of(w int32) []overCopy {
+// on returns the copies on w.
+func (o *overs) on(w int32) []overCopy {
 	if len(o.copies) == 0 {
 		return nil
 	}
@@ -75,9 +80,12 @@ func (o *overs) link() {
 	o.linked = true
 	o.head = sized(o.head, len(o.excess))
 	o.met = sized(o.met, len(o.excess))
-	for i := range o.copies {
-		c := &o.copies[i]
-		c.next = o.head[c.number]
-		o.head[c.number] = int32(i) + 1
+	o.links = sized(o.links, len(o.copies))
+	for w := range len(o.first) - 1 {
+		for i := o.first[w]; i < o.first[w+1]; i++ {
+			head := &o.head[o.copies[i].number]
+			o.links[i] = overLink{int32(w), *head}
+			*head = i + 1
+		}
 	}
 }

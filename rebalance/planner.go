@@ -15,7 +15,9 @@ type Planner struct {
 	problem // of the call under way
 
 	// By task.
-	tasks   []task
+	once    bool    // none is wanted more than once, and so on: see wantOnce
+	met     set     // once: those of which a copy was met, or none is wanted
+	tasks   []task  // else
 	need    []int32 // how many copies the open workers shall run: Want, or needed
 	needed  []int32
 	target  []int32 // how many copies the open, draining and closed ones shall run: Want, or aimed
@@ -64,8 +66,10 @@ type Planner struct {
 	turn      int
 	takers    []int32 // workers with room
 	others    []int32
-	scratch   []int32 // of one step, until the next
-	levelled  []int32 // closed workers
+	scratch   []int32   // of one step, until the next
+	starts    numbering // emit: the tasks of which a copy starts that is not moved
+	latest    []int32   // emit: by number of these, the latest drop that is not part of a change yet, plus one
+	levelled  []int32   // closed workers
 	rooms     []int32
 	passed    []int32   // shed: places in the giver's list that were passed over
 	taken     []pending // place: what goes to one worker
@@ -83,9 +87,7 @@ type problem = Problem
 
 // task is what every step needs of a task, in one word.
 type task struct {
-	// The last worker whose list named it, plus one; in emit, where it is below
-	// zero, the latest of its drops that is not yet part of a change: ^ its index.
-	seen int32
+	seen int32 // the last worker whose list named it, plus one
 	// How many more copies open workers shall run than they do: of Want, and
 	// from demand on of need. What is too much is taken off by trim.
 	lack int32
@@ -113,7 +115,7 @@ type cursor struct {
 // drop is a copy that was flagged dropped; it may have been kept again.
 type drop struct {
 	task, worker, position int32
-	next                   int32 // emit: the one before of the same task, or none: ^ its index, else 0
+	next                   int32 // emit: the one before of the same task, plus one
 }
 
 // add is what else there is to know of a start or move.
@@ -171,9 +173,6 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 
 func (p *Planner) reset() error {
 	tasks, workers := len(p.Want), len(p.States)
-	if err := p.wants(); err != nil {
-		return err
-	}
 	p.load = sized(p.load, workers)
 	p.offset = sized(p.offset, workers)
 	p.plan = Plan{Unplaced: p.plan.Unplaced[:0]}
@@ -192,6 +191,9 @@ func (p *Planner) reset() error {
 		positions += int32(len(p.Held[w]))
 	}
 	p.flags = sized(p.flags, int(positions))
+	if p.once = p.wantOnce(); p.once {
+		return nil
+	}
 	for _, of := range []struct {
 		s     State
 		count *[]int32
@@ -200,7 +202,7 @@ func (p *Planner) reset() error {
 			*of.count = sized(*of.count, tasks)
 		}
 	}
-	return nil
+	return p.wants()
 }
 
 // wants begins with every task lacking all that is wanted of it.

@@ -7,6 +7,9 @@ import "slices"
 // scan counts the copies of each task, and the load of each worker. One pass
 // over the lists.
 func (p *Planner) scan() error {
+	if p.once {
+		return p.scanOnce()
+	}
 	all := int32(0) // negative once a task has too many
 	for w, list := range p.Held {
 		flags := p.flags[p.offset[w]:][:len(list)]
@@ -19,12 +22,17 @@ func (p *Planner) scan() error {
 			repeats, at = tallyTo(count, p.tasks, list, flags, int32(w)+1)
 		}
 		if at < len(list) {
-			return invalid("Held[%d][%d] is %d, there are %d tasks", w, at, list[at], len(p.tasks))
+			return p.noTask(w, at)
 		}
 		p.load[w] = int32(len(list) - repeats)
 	}
 	p.isOver = all < 0
 	return nil
+}
+
+// noTask says that a worker lists a number of no task.
+func (p *Planner) noTask(w, at int) error {
+	return invalid("Held[%d][%d] is %d, there are %d tasks", w, at, p.Held[w][at], len(p.Want))
 }
 
 // countOf returns where the copies on w are counted by task, nil if w is open.
@@ -45,8 +53,10 @@ func (p *Planner) countOf(w int32) []int32 {
 // tasks are named again, the bits of what is lacking then, and where it stopped:
 // at a task that is none, or at the end of the list.
 //
-// This loop is most of a plan that changes little: it has a function of its own
-// so that all it needs stays in registers.
+// This loop is most of a plan that changes little: it has a function of its own,
+// and is not inlined, so that all it needs stays in registers.
+//
+//go:noinline
 func tally(tasks []task, list []int32, flags []flag, seen int32) (repeats int, lacks int32, at int) {
 	for k, t := range list {
 		i := uint(uint32(t))
@@ -90,7 +100,7 @@ func (p *Planner) isSettled() bool {
 	if p.has[Frozen] || p.has[Draining] || p.has[Closed] || p.Bounds != nil || len(p.open) == 0 {
 		return false
 	}
-	if p.isOver || p.running() != p.wanted {
+	if p.isOver || len(p.drops) > 0 || p.running() != p.wanted {
 		return false
 	}
 	least, most := p.load[p.open[0]], p.load[p.open[0]]
@@ -112,8 +122,8 @@ func (p *Planner) running() int {
 // stopUnexpected drops the copies of tasks that are expected nowhere. Where there
 // are any, one pass over the lists.
 func (p *Planner) stopUnexpected() {
-	if p.least > 0 {
-		return
+	if p.least > 0 || p.once {
+		return // there are none, or it is done
 	}
 	found := false
 	for t, want := range p.Want {
@@ -146,7 +156,11 @@ func (p *Planner) gaps() {
 	if !p.isOver && lack == 0 {
 		return
 	}
-	p.pending = slices.Grow(p.pending, min(max(lack, 0), len(p.tasks)))
+	p.pending = slices.Grow(p.pending, min(max(lack, 0), len(p.Want)))
+	if p.once {
+		p.gapsOnce()
+		return
+	}
 	p.overs.reset(len(p.Want))
 	p.isOver = false
 	for t, s := range p.tasks {

@@ -94,12 +94,12 @@ func (p *Planner) vacate(w int32) bool {
 			return true
 		}
 	}
-	copies := p.overs.of(w)
+	copies := p.overs.on(w)
 	for at := &p.search.copies[w]; int(*at) < len(copies); {
 		c := &copies[*at]
 		*at++
 		if p.flags[c.position] == kept && p.keepElsewhere(c.number) {
-			p.lose(c.task, w, c.position)
+			p.lose(p.Held[w][c.position-p.offset[w]], w, c.position)
 			return true
 		}
 	}
@@ -113,11 +113,11 @@ func (p *Planner) keepElsewhere(number int32) bool {
 		return false
 	}
 	o.met[number] = p.search.round
-	for i := o.head[number]; i > 0; i = o.copies[i-1].next {
-		c := &o.copies[i-1]
-		if p.flags[c.position] == dropped && p.search.unvisited.has(c.worker) && p.enter(c.worker) {
-			p.flags[c.position] = kept
-			p.load[c.worker]++
+	for i := o.head[number]; i > 0; i = o.links[i-1].next {
+		position, worker := o.copies[i-1].position, o.links[i-1].worker
+		if p.flags[position] == dropped && p.search.unvisited.has(worker) && p.enter(worker) {
+			p.flags[position] = kept
+			p.load[worker]++
 			o.met[number] = 0
 			return true
 		}

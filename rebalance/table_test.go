@@ -444,15 +444,17 @@ func TestP1_BadInputNamesFieldIndexAndValue(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			pr := fleet(4, 1, 3, 0)
-			c.harm(pr)
 			var planner rebalance.Planner
-			plan, err := planner.Plan(pr)
-			require.ErrorIs(t, err, rebalance.ErrInvalid)
-			for _, part := range c.says {
-				require.ErrorContains(t, err, part)
+			for _, instances := range []int{1, 2} {
+				pr := fleet(4, instances, 3, 0)
+				c.harm(pr)
+				plan, err := planner.Plan(pr)
+				require.ErrorIs(t, err, rebalance.ErrInvalid)
+				for _, part := range c.says {
+					require.ErrorContains(t, err, part)
+				}
+				require.Zero(t, plan)
 			}
-			require.Zero(t, plan)
 
 			good := fleet(9, 2, 4, 1)
 			want := planned(t, good)

@@ -1,5 +1,7 @@
 package rebalance
 
+import "slices"
+
 // Step 2: tasks with too many copies on open workers. Which ones go decides how
 // many others can stay.
 
@@ -7,14 +9,20 @@ package rebalance
 // extra units. Which ones go first is for relieve to put right; the better the
 // choice here, the less it has to do. So workers with too many are relieved as
 // far as it goes in order, then the others are brought down to about what they
-// would have if all had the same, and what is then left goes as it comes.
+// would have if all had the same, and what is then left goes as it comes. Each
+// copy is looked at once: where its task has none too many any more, it stays.
 //
 // O(copies of tasks with too many), after a pass over the lists.
 func (p *Planner) trim() {
-	p.overs.copies = p.overs.copies[:0]
+	if !p.once {
+		p.overs.copies = p.overs.copies[:0]
+		if p.isOver {
+			p.overs.collect(p)
+		}
+	}
 	if p.isOver {
-		p.overs.collect(p)
 		left := p.running() - p.overs.total
+		p.overs.next = append(p.overs.next[:0], p.overs.first...)
 		p.dropOvers(p.level)
 		p.dropOvers(int32(left / len(p.open)))
 		p.dropOvers(0)
@@ -25,21 +33,31 @@ func (p *Planner) trim() {
 // dropOvers drops copies of tasks with too many from each worker with more
 // than its base, or more than load.
 func (p *Planner) dropOvers(load int32) {
+	o := &p.overs
 	for _, w := range p.open {
-		if p.overs.total == 0 {
+		if o.total == 0 {
 			return
 		}
 		least := min(load, p.base[w])
-		for _, c := range p.overs.of(w) {
-			if p.load[w] <= least {
-				break
-			}
-			if excess := &p.overs.excess[c.number]; *excess > 0 && p.flags[c.position] == kept {
-				*excess--
-				p.overs.total--
-				p.lose(c.task, w, c.position)
-			}
+		left, next, end := p.load[w], o.next[w], o.first[w+1]
+		if left <= least {
+			continue
 		}
+		list, start := p.Held[w], p.offset[w]
+		n := len(p.drops)
+		drops := slices.Grow(p.drops, int(left-least))[:n+int(left-least)]
+		for ; left > least && next < end; next++ {
+			// Without a branch on it, as nothing predicts whether the task has too many.
+			c := o.copies[next]
+			one := min(o.excess[c.number], 1)
+			drops[n] = drop{task: list[c.position-start], worker: w, position: c.position}
+			n += int(one)
+			o.excess[c.number] -= one
+			p.flags[c.position] = flag(one) // dropped, or kept
+			left -= one
+		}
+		o.total -= int(p.load[w] - left)
+		p.drops, p.load[w], o.next[w] = drops[:n], left, next
 	}
 }
 

@@ -126,6 +126,7 @@ func (t *calmTerms) next() {
 		defer close(ended)
 		defer t.l.caught()
 		loopLane(t.l.number).await()
+		t.l.foresee(w.context())
 		_ = t.l.o.NextTerm(w.context())
 	}()
 	w.live(ended, time.Hour)

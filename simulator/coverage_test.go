@@ -36,6 +36,8 @@ func TestRun_EverythingHappens(t *testing.T) {
 	require.Positive(t, total.Overlaps[simulator.StartFirst])
 	require.Positive(t, total.Overlaps[simulator.LiedTo])
 	require.Greater(t, total.Refused, often)
+	require.Greater(t, total.Plans, often)
+	require.Greater(t, total.PlansKept, often)
 	require.Greater(t, total.Leaders, 2*total.Runs)
 	require.GreaterOrEqual(t, total.Terms, 30*total.Runs)
 	require.Equal(t, 300, total.Runs)

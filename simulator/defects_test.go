@@ -27,6 +27,7 @@ func TestDefects(t *testing.T) {
 	require.GreaterOrEqual(t, len(files), 8)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel() // most of the time is the linker's, on one processor
 			overlay := layOver(t, file)
 			if !*defects {
 				return // that it applies to the source as it is was seen

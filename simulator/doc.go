@@ -40,7 +40,13 @@
 // really runs is checked in the moment in which it happens. Where a task runs
 // more often than it wants, [Report] counts the [Cause], and there has to be
 // one: with [Leases] only that its move was to be started first, that there were
-// too many already, since fewer are wanted than before, or that a worker lied.
+// too many already, since fewer are wanted than before, or that a worker lied. A
+// move that starts first accounts for one copy, and only as long as the task still
+// runs where it comes from.
+//
+// Now and then a leader calls Plan, where it does not use Run. That writes nothing
+// and carries no identity, and where everybody says the same in the term that
+// follows, that term does what it said.
 //
 // When there have been terms enough the faults stop. From the first term on for
 // which the grace period, mass loss, leases, backoffs and late calls are over that
@@ -48,6 +54,21 @@
 // nothing left on draining workers that others can take, and the next term must
 // change nothing. With a budget of moves it takes as many terms more as the budget
 // demands.
+//
+// # What is not checked
+//
+//   - Plan beside Run, called from another goroutine: leaders that use Run call
+//     no Plan.
+//   - That a plan needs the fewest starts: package rebalance proves that.
+//   - That a term does all that it may. What it does is held against the rules,
+//     and what comes of it in the end; but a term that begins fewer moves than its
+//     receivers have proved to be able to take, say, is only found out where it
+//     never gets anywhere.
+//   - Which of a worker's failures are forgotten when it works again: a leader
+//     that forgets more than it should is not always found out. Nor what a leader
+//     writes down in the term in which it is deposed.
+//   - A change that is heard of so late that its leader's time ends before the
+//     term is due to which it leads.
 //
 // # One's own Communicator
 //

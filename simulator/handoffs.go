@@ -6,6 +6,7 @@ package simulator
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -63,10 +64,16 @@ const (
 // checkHalf holds a write against the change that it belongs to: the second half
 // of a move follows the acknowledged first, and nothing new begins on a worker
 // that was waited for in vain.
-func (r *review) checkHalf(c *call) {
+func (r *review) checkHalf(c *call, s *seat) {
 	change, role := r.roleOf(c)
 	if change == nil {
 		return // which has failed already
+	}
+	if c.op == orchestrator.OpAdd && role != giveBack {
+		r.checkAvoided(c, s)
+	}
+	if role == firstHalf {
+		r.checkVenture(c, change)
 	}
 	first := r.first(r.view.tasks[c.task])
 	if role == secondHalf {
@@ -126,6 +133,27 @@ func (r *review) stops(c *call) *orchestrator.Change[string, string] {
 		}
 	}
 	return nil
+}
+
+// checkFollowUps looks at the moves that have started a task at its new place first:
+// it has to be stopped at its old one, unless that would have begun too late, or
+// another call there was in the way.
+func (r *review) checkFollowUps() {
+	_, deposed := r.deposedAt()
+	if inTime := r.ended.Before(r.listed.Add(2 * r.w.Timeout)); !inTime || deposed != "" {
+		return
+	}
+	for _, v := range r.ventures {
+		at := v.first.settled()
+		if _, late := r.timedOut[v.change.From]; late || v.first.op != orchestrator.OpAdd || v.first.fails(at) {
+			continue
+		}
+		if !slices.ContainsFunc(r.own(), func(c *call) bool {
+			return c.op == orchestrator.OpRemove && c.task == v.change.Task && c.worker == v.change.From
+		}) {
+			r.fail(Ordered, "%s was started on %s, and not stopped on %s, from where it was to move", v.change.Task, v.change.To, v.change.From)
+		}
+	}
 }
 
 // checkGiveBacks looks at the moves that have stopped a task and then could not

@@ -49,7 +49,11 @@ type leader struct {
 	hidden   map[writeKey]spells // what workers have lied about
 	invented map[writeKey]bool   // what they have made up
 	lost     map[string]spells   // workers that were given up
+	orphans  map[string]bool     // tasks that workers may have run which were given up or removed
 	starts   map[startKey]start
+	asking   *foresight // the Plan under way
+	foreseen *foresight // what the next term is to do
+	latest   spell      // from the beginning of the latest term to its end
 }
 
 // spell is a time in which a leader does not know what it could: since when,
@@ -97,6 +101,8 @@ type view struct {
 	at    time.Time
 	seats []place
 	tasks map[string]orchestrator.Task[string]
+	// different says that something is not as it was before.
+	different bool
 }
 
 // place returns that of a worker, or nil where it is no member.
@@ -158,7 +164,7 @@ func (l *leader) apply(c change) {
 		w.mu.Unlock()
 		return
 	}
-	v := view{time.Now(), nil, nil}
+	v := view{at: time.Now(), different: true}
 	if last := l.views[len(l.views)-1]; true {
 		v.seats, v.tasks = slices.Clone(last.seats), maps.Clone(last.tasks)
 	}
@@ -175,11 +181,16 @@ func (l *leader) apply(c change) {
 			l.lost[c.worker] = append(l.lost[c.worker], spell{since: v.at, serial: was.serial})
 		}
 	case (c.drains || c.undrains) && at >= 0:
+		v.different = v.seats[at].draining != c.drains
 		v.seats[at].draining = c.drains
 	case c.defines:
+		v.different = v.tasks[c.task.Name] != c.task
 		v.tasks[c.task.Name] = c.task
 	case c.undefines:
+		_, v.different = v.tasks[c.task.Name]
 		delete(v.tasks, c.task.Name)
+	default:
+		v.different = false
 	}
 	l.views = append(l.views, v)
 	w.note(worldLane, "leader %d hears: %s", l.number, c)
@@ -241,9 +252,11 @@ func (w *world) elect() *leader {
 		done:  make(chan struct{}),
 		heard: time.Now(), flights: make(map[string]*flight),
 		hidden: make(map[writeKey]spells), invented: make(map[writeKey]bool), lost: make(map[string]spells),
-		starts: make(map[startKey]start), sessions: make(map[string]int),
+		orphans: make(map[string]bool),
+		starts:  make(map[startKey]start), sessions: make(map[string]int),
 	}
 	l.mind.seats = make(map[string]*seat)
+	l.mind.seen, l.mind.sure = make(map[string]bool), make(map[string]bool)
 	l.comm = newBound(l, w.faulty.Communicator())
 	if w.Wrap != nil {
 		l.comm = w.Wrap(l.comm)
@@ -317,8 +330,7 @@ func (w *world) lead(l *leader) {
 		defer close(l.done)
 		defer l.caught()
 		if w.run {
-			<-time.After(loopLane(l.number).after(0))
-			_ = l.o.Run(ctx, whole(max(w.tick, w.Timeout/20)))
+			l.runs(ctx)
 		} else {
 			l.loop(ctx)
 		}
@@ -355,6 +367,7 @@ func (l *leader) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		l.foresee(ctx)
 		err := l.o.NextTerm(ctx)
 		if ctx.Err() != nil || errors.Is(err, orchestrator.ErrDeposed) {
 			return

@@ -18,10 +18,13 @@ const massLossHold = 5 * time.Minute
 
 // mind is what a leader knows.
 type mind struct {
-	seats     map[string]*seat
-	former    map[string]bool // names that had a seat before
-	started   bool            // there was a term with workers
-	massSince time.Time
+	seats   map[string]*seat
+	former  map[string]bool // names that had a seat before
+	started bool            // there was a term with workers
+	// seen are the tasks that some worker has listed, or has acknowledged the start
+	// of; sure those of them that were expected all the time since.
+	seen, sure map[string]bool
+	massSince  time.Time
 	// massBegan and massEnded are when it was last found that there is a mass
 	// loss, and that there is none any more; massEnded is zero while there is one.
 	massBegan, massEnded time.Time
@@ -35,6 +38,7 @@ type seat struct {
 	heard    bool
 	since    time.Time // its last answer, or else when it could first have been
 	missed   bool      // a call to it has failed since, or taken too long
+	patience bool      // it has answered the last term that waited for it, or is new
 	failed   bool      // a List of this seat's has, or had no answer in time
 	answered uint64    // the term of that answer
 	state    orchestrator.State
@@ -42,7 +46,16 @@ type seat struct {
 	told map[string]bool // its last answer, and what was acknowledged since
 	may  map[string]bool // what it may run
 	sent map[string]bool // what of that was sent since its last answer
+	ever map[string]bool // what it has listed or was sent since it became a member
+	seen map[string]bool // that of the mind
 	late *call           // an answer that the next term will take in
+	// grudges is what is certainly held against it, by task, and tainted what it has
+	// failed to start and was not seen to run since. closed says that it is avoided as
+	// a whole, until the term closedUntil.
+	grudges     map[string]grudge
+	tainted     map[string]bool
+	closed      bool
+	closedUntil uint64
 	// blurred says that a write was answered when nobody waited any more, so that
 	// the leader may know less than it was told; or that the seat is not the first
 	// of its name, and a call to an earlier one may still be under way.
@@ -80,11 +93,13 @@ func (m *mind) begin(v view, at time.Time) {
 // was started there last may be with the new one: it may have been there by then.
 func (m *mind) succeed(old *seat, at time.Time) *seat {
 	s := &seat{
-		founder: !m.started, since: at,
+		founder: !m.started, since: at, patience: true,
 		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
+		ever: make(map[string]bool), seen: m.seen, grudges: make(map[string]grudge), tainted: make(map[string]bool),
 	}
 	if old != nil && old.state != orchestrator.Lost {
 		s.may, s.sent = maps.Clone(old.sent), maps.Clone(old.sent)
+		s.ever = maps.Clone(old.sent)
 	}
 	return s
 }
@@ -92,11 +107,11 @@ func (m *mind) succeed(old *seat, at time.Time) *seat {
 // hear takes in an answer to List.
 func (s *seat) hear(c *call) {
 	c.heard = true
-	s.failed = false
+	s.failed, s.patience = false, true
 	s.heard, s.missed, s.since, s.answered, s.state = true, false, c.returned, c.term.Number, orchestrator.Answering
 	s.told = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
-		s.told[task] = true
+		s.told[task], s.ever[task], s.seen[task] = true, true, true
 	}
 	s.may, s.blurred = maps.Clone(s.told), false
 	clear(s.sent)
@@ -123,7 +138,14 @@ func (s *seat) acknowledge(c *call, inTime bool) {
 }
 
 // start has the seat's worker run a task, perhaps.
-func (s *seat) start(task string) { s.may[task], s.sent[task] = true, true }
+func (s *seat) start(task string) { s.may[task], s.sent[task], s.ever[task] = true, true, true }
+
+// orphan takes note that what a worker may have run is nobody's any more.
+func (l *leader) orphan(s *seat) {
+	for task := range s.ever {
+		l.orphans[task] = true
+	}
+}
 
 // stop has it run a task no more.
 func (s *seat) stop(task string) {

@@ -30,6 +30,9 @@ type call struct {
 	err      error
 	serial   uint64 // of the member that it was meant for
 	heard    bool   // its answer has been taken into account
+
+	// cancelled says whether its context has ended.
+	cancelled func() bool
 }
 
 // start names the start that a call makes.
@@ -41,6 +44,7 @@ func (c *call) start() startKey {
 type flight struct {
 	calls []*call
 	sent  time.Time
+	dry   bool // for a Plan
 }
 
 // near is the Communicator that a leader uses.
@@ -106,10 +110,11 @@ func (n batchNear) Apply(ctx context.Context, name string, writes []orchestrator
 // make makes calls that go together.
 func (n near) make(ctx context.Context, name string, calls []*call, do func() []error, tasks *[]string) []error {
 	w := n.l.w
-	term, _ := orchestrator.TermFromContext(ctx)
-	f := &flight{calls: calls, sent: time.Now()}
+	term, ok := orchestrator.TermFromContext(ctx)
+	f := &flight{calls: calls, sent: time.Now(), dry: !ok}
 	for _, c := range calls {
 		c.term, c.worker, c.sent = term, name, f.sent
+		c.cancelled = func() bool { return ctx.Err() != nil }
 	}
 	w.mu.Lock()
 	m := w.workers[name]
@@ -142,6 +147,9 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 			c.err = errs[i]
 		} else {
 			c.err = errors.New("an answer of another length than the question")
+		}
+		if f.dry && n.l.asking != nil && c.err == nil {
+			n.l.asking.answers[name] = c.tasks
 		}
 		w.note(nearLane(n.l.number, m.index), "leader %d: %v %s %s, sent %v ago in term %d: %s %v",
 			n.l.number, c.op, c.task, name, c.returned.Sub(c.sent), term.Number, said(c.err), c.tasks)
@@ -181,6 +189,18 @@ func (l *leader) depart(f *flight, name string) {
 		w.fail(l, term, Bounded, "%v %s was called while a call of term %d was under way", f.calls[0].op, name, other.calls[0].term.Number)
 	}
 	l.flights[name] = f
+	switch c := f.calls[0]; {
+	case f.dry && c.op != orchestrator.OpList:
+		w.fail(l, term, Foreseen, "%v %s %s was sent and belongs to no term", c.op, c.task, name)
+	case !f.dry && l.asking != nil:
+		w.fail(l, term, Foreseen, "%v %s %s was sent in %v, and there is no term: it is for a Plan", c.op, c.task, name, term)
+	}
+	if f.dry {
+		if p := l.views[len(l.views)-1].place(name); p != nil {
+			f.calls[0].serial, f.calls[0].deadline = p.serial, f.sent.Add(w.Timeout)
+		}
+		return
+	}
 	l.calls = append(l.calls, f.calls...)
 	if term.Number > l.under {
 		l.under, l.since, l.seen = term.Number, f.sent, l.viewAt(f.sent)
@@ -272,6 +292,9 @@ func (b *bound) List(ctx context.Context, name string) ([]string, error) {
 		to.gen = m.gen
 	}
 	w.mu.Unlock()
+	if _, ok := orchestrator.TermFromContext(ctx); !ok {
+		return b.peek(ctx, name, to)
+	}
 	tasks, err := b.next.List(context.WithValue(ctx, addressKey{}, to), name)
 	w.mu.Lock()
 	defer w.mu.Unlock()

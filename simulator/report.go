@@ -34,6 +34,9 @@ type Report struct {
 	Runs, Leaders, Terms int
 	// Calls counts List, Add and Remove, each write of an Apply on its own.
 	Calls int
+	// Plans counts the calls of Plan, and PlansKept those whose workers said the
+	// same again in the term that followed.
+	Plans, PlansKept int
 	// Faults counts what went wrong, by its name: a communicatortest.FaultKind
 	// for a single call, a [Trouble] for everything else.
 	Faults map[string]int
@@ -65,6 +68,8 @@ func (r *Report) Add(other *Report) {
 	r.Leaders += other.Leaders
 	r.Terms += other.Terms
 	r.Calls += other.Calls
+	r.Plans += other.Plans
+	r.PlansKept += other.PlansKept
 	r.Refused += other.Refused
 	r.Virtual += other.Virtual
 	r.Longest = max(r.Longest, other.Longest)
@@ -85,6 +90,7 @@ func (r *Report) String() string {
 	line("leaders", r.Leaders)
 	line("terms", r.Terms)
 	line("calls", r.Calls)
+	line("plans, and kept to", fmt.Sprintf("%d, %d", r.Plans, r.PlansKept))
 	line("virtual time", r.Virtual.Round(time.Second))
 	line("longest term, in timeouts", fmt.Sprintf("%.3f", r.Longest))
 	line("most terms to settle", r.Settling)

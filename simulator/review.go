@@ -27,6 +27,8 @@ func (l *leader) review(stats orchestrator.TermStats) {
 		reported: make(map[string]int), answering: make(map[string]int),
 		stopped: make(map[writeKey]bool), started: make(map[writeKey]bool),
 		refused: make(map[writeKey]bool), sent: make(map[writeKey]bool),
+		listing: make(map[string]map[string]bool), running: make(map[string]int), held: make(map[string]int),
+		given: make(map[string]bool),
 	}
 	r.note()
 	r.run()
@@ -110,6 +112,19 @@ type review struct {
 	// started, and what was certainly not started. And what was to be started.
 	stopped, started, refused, sent map[writeKey]bool
 	timedOut                        map[string]time.Time // by worker
+
+	calls []*call            // of this term; see own
+	adds  map[string][]*call // the starts of this term; see startsOn
+	// When the plan was made: what each answering worker had listed, how many of
+	// these and of the silent ones have each task, whether it is unsure what a
+	// silent one may run, and the tasks of those that were lost in this term.
+	listing       map[string]map[string]bool
+	running, held map[string]int
+	blurred       bool
+	given         map[string]bool
+
+	patient  map[*seat]bool // whom the term is to wait for
+	ventures []venture      // the moves that have begun
 }
 
 // writeKey is a task and a worker.
@@ -150,12 +165,20 @@ func (r *review) run() {
 	r.begin()
 	r.judge()
 	r.compare()
+	r.checkPatience()
+	r.checkPlan()
+	r.checkPrompt()
+	r.checkForeseen()
 	r.checkStops()
 	r.checkBudget()
 	// Calls that come back in this very instant, and what a leader may have
 	// besides, are beyond those in flight.
 	r.w.countGoroutines(r.l, r.stats.Term, len(r.w.names)+4*len(r.w.leaders))
 	r.checkGiveBacks()
+	r.checkFollowUps()
+	r.checkFailures()
+	r.checkAborts()
+	r.checkBlame()
 	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
 		r.fail(Deposed, "%s has told of a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))
 	}
@@ -180,7 +203,14 @@ func (r *review) begin() {
 		return
 	}
 	r.begun = true
+	for _, s := range r.l.mind.seats {
+		if p := r.view.place(s.name); p == nil || p.serial != s.serial {
+			r.l.orphan(s)
+		}
+	}
 	r.l.mind.begin(r.view, r.began)
+	r.l.mind.forgetTasks(r.view)
+	r.expectPatience()
 }
 
 // take takes in one event.
@@ -199,13 +229,13 @@ func (r *review) take(e event) {
 	case !e.back && c.op == orchestrator.OpAdd:
 		r.checkSent(c)
 		r.checkStart(c, s)
-		r.checkHalf(c)
+		r.checkHalf(c, s)
 		r.sent[writeKey{c.task, c.worker}] = true
 		s.start(c.task)
 	case !e.back && c.op == orchestrator.OpRemove:
 		r.checkSent(c)
 		r.checkStop(c)
-		r.checkHalf(c)
+		r.checkHalf(c, s)
 	case !e.back:
 	case c.op != orchestrator.OpList:
 		c.heard = true
@@ -222,6 +252,7 @@ func (r *review) take(e event) {
 		r.hearDeposed(c, own && !e.at.After(r.listed))
 	case own && r.inTime(c):
 		s.hear(c)
+		s.absolve()
 	default: // for the next term
 		c.heard = true
 		if s.late == nil || s.late.term.Number < c.term.Number {
@@ -290,6 +321,9 @@ func (r *review) judge() {
 	}
 	if !r.cut() {
 		for _, s := range mind.seats {
+			if !answered[s] {
+				s.patience = false
+			}
 			if !answered[s] && s.state != orchestrator.Lost {
 				s.state = orchestrator.Silent
 			}
@@ -299,6 +333,7 @@ func (r *review) judge() {
 	for _, s := range mind.seats {
 		r.know(s)
 	}
+	r.picture()
 	r.unheard = mind.unheard()
 	r.checkWaiting()
 	for _, s := range mind.seats {
@@ -308,6 +343,27 @@ func (r *review) judge() {
 			}
 			if s.state == orchestrator.Answering {
 				r.answering[task]++
+			}
+		}
+	}
+}
+
+// picture keeps what is known when the plan is made.
+func (r *review) picture() {
+	for name, s := range r.l.mind.seats {
+		switch s.state {
+		case orchestrator.Answering:
+			r.listing[name] = maps.Clone(s.told)
+			for task := range s.told {
+				if _, expected := r.view.tasks[task]; expected {
+					r.l.mind.sure[task] = true
+				}
+				r.running[task]++
+			}
+		case orchestrator.Silent:
+			r.blurred = r.blurred || s.blurred
+			for task := range s.may {
+				r.held[task]++
 			}
 		}
 	}
@@ -349,6 +405,10 @@ func (r *review) giveUp() {
 			if why := mind.mayLose(s, r.listed, &r.w.setup, mass); why != "" {
 				r.fail(Lost, "%s is lost, though %s", s.name, why)
 			}
+			for task := range s.told {
+				r.given[task] = r.given[task] || s.may[task] && !s.blurred
+			}
+			r.l.orphan(s)
 			s.state, s.may = orchestrator.Lost, make(map[string]bool)
 			r.l.lost[s.name] = append(r.l.lost[s.name], spell{since: r.listed})
 		default:

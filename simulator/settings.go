@@ -133,6 +133,7 @@ type setup struct {
 	maxLoss  float64
 	batch    bool          // the workers' side is an Applier
 	run      bool          // leaders use Run
+	every    time.Duration // what Run is given
 	tick     time.Duration // from one term to the next; 0: one after the other
 	pace     time.Duration // from one trouble to the next, on average
 	span     time.Duration // how long a trouble lasts, on average
@@ -146,6 +147,7 @@ type setup struct {
 	slowLoad float64 // how often one takes its time to be ready
 	overlaps bool    // tasks may have StartThenStop
 	honest   bool    // nobody lies
+	plans    bool    // leaders call Plan now and then
 }
 
 // String describes a setup in a line.
@@ -189,6 +191,12 @@ func draw(seed uint64, s Settings) setup {
 	p.batch, p.run = d.chance(0.4), d.chance(0.3)
 	p.time(&d)
 	p.faults(&d)
+	rest := throw(seed, "peek") // on its own: it changes nothing in runs without
+	p.plans = rest.chance(0.3)
+	p.every = max(p.tick, p.Timeout/20)
+	if rest = throw(seed, "lull"); rest.chance(0.5) { // only changes lead to a term soon
+		p.every = rest.between(5*p.Timeout, 15*p.Timeout)
+	}
 	return p
 }
 

@@ -85,6 +85,7 @@ func TestSimulate_Regressions(t *testing.T) {
 		3481,  // a leader that starts what another one, whose term goes on, has given up
 		22286, // a worker that comes back with what was started first elsewhere
 		27872, // a move of what was never there
+		16642, // a start that lands late, when one of the copies that it makes has moved
 		43663, // what is given back, when a worker has come back meanwhile
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})

@@ -244,8 +244,9 @@ func (w *world) explain(o *overlap) {
 	last := o.runs[len(o.runs)-1]
 	for _, r := range o.runs {
 		c := w.unknown(r, o.since(), o.at)
-		if c == "" && r != last && r.start().first && r.began.After(o.since()) {
-			c = StartFirst // the stop that is to follow has not, or not yet
+		known := r.began.Before(o.since()) && (r.leader != last.leader || r.term != last.term)
+		if c == "" && !known && o.halfWay(r) {
+			c = StartFirst
 		}
 		if c != "" {
 			left--
@@ -265,9 +266,9 @@ func (w *world) explain(o *overlap) {
 	case left <= want:
 	case o.again && !w.afresh(o):
 		cause = SurplusAgain
-	case left <= by.moved, by.from != "" && left-o.backSince(o.stops[by.from].at) <= o.stops[by.from].among:
+	case left <= by.moved, left <= o.movedSince(), by.from != "" && left-o.backSince(o.stops[by.from].at) <= o.stops[by.from].among:
 		cause = MovedSurplus
-	case by.first:
+	case o.halfWay(last): // one more than there were, until the stop that follows
 		cause = StartFirst
 	case by.from != "" && last.leader.invented[writeKey{o.task, by.from}]:
 		cause = LiedTo // it has moved what was never there
@@ -281,6 +282,26 @@ func (w *world) explain(o *overlap) {
 		return
 	}
 	w.report.Overlaps[cause]++
+}
+
+// halfWay says whether a run is that of a move that is under way: it was started
+// before it is stopped where it comes from, and there it still runs.
+func (o *overlap) halfWay(r *run) bool {
+	by := r.start()
+	return by.first && slices.ContainsFunc(o.runs, func(other *run) bool { return other.worker.name == by.from })
+}
+
+// movedSince returns how many copies there were, as far as a leader could know,
+// that has moved one of them since it was decided that the task is to run where it
+// started: such as when that start landed late, and had been counted.
+func (o *overlap) movedSince() int {
+	most := 0
+	for _, r := range o.runs[:len(o.runs)-1] {
+		if by := r.start(); by.sent.After(o.since()) {
+			most = max(most, by.moved)
+		}
+	}
+	return most
 }
 
 // backSince counts the runs that workers have begun by themselves since then.

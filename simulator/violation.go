@@ -30,14 +30,38 @@ const (
 	Lost Invariant = "lost"
 	// Trimmed: trimming leaves a task as many answering copies as are wanted.
 	Trimmed Invariant = "trimmed"
-	// Planned: every write belongs to a change of the term's plan.
+	// Planned: every write belongs to a change of the term's plan, and by the plan
+	// no more of a task answer in the end than are wanted.
 	Planned Invariant = "planned"
+	// Reasoned: every change has a reason that is true, and of every instance that
+	// has no place, or not the one that it should, the plan says why.
+	Reasoned Invariant = "reasoned"
+	// Foreseen: Plan writes nothing, carries the identity of no term, changes nothing
+	// that there is to see, and says what a term then does if nobody says anything
+	// else meanwhile.
+	Foreseen Invariant = "foreseen"
+	// Prompt: Run begins a term soon after each change, also after one during a term,
+	// and returns why it has ended.
+	Prompt Invariant = "prompt"
 	// Budgeted: a plan has no more moves than the budget allows.
 	Budgeted Invariant = "budgeted"
 	// Ordered: the second half of a move follows the acknowledged first, what was
 	// stopped and cannot be started is given back, and nothing new begins on a
 	// worker after a timeout.
 	Ordered Invariant = "ordered"
+	// Proven: a worker has one move to it under way for each start that it has
+	// acknowledged in the term, and one; and none once it has failed one without
+	// having acknowledged any.
+	Proven Invariant = "proven"
+	// Avoided: a start that has failed is not tried again before its backoff is over,
+	// which doubles; a worker that is to blame gets nothing, and then one task; and
+	// no other worker is.
+	Avoided Invariant = "avoided"
+	// Patient: a listing waits for the workers that answered the term before and
+	// for new ones, and for no others.
+	Patient Invariant = "patient"
+	// Told: the error of a term names each call that has failed, and no other.
+	Told Invariant = "told"
 	// Said: LastActual holds exactly what workers have said and acknowledged.
 	Said Invariant = "said"
 	// Bounded: a term ends after five communicator timeouts, and has no more

@@ -51,6 +51,7 @@ const (
 	equalIsRefused       bug = "C7: a second write of the same term is refused"
 	noTermListRefused    bug = "C7: a List without a term is refused"
 	noTermListResets     bug = "C7: a List without a term lowers the fence"
+	removeOutlivesLeader bug = "C7: a Remove that waited for the stop answers nil though a higher epoch came"
 	fencesFirstOnly      bug = "C7: Apply fences its first write only"
 	applyShort           bug = "C5: Apply answers with too few errors"
 	applyChangesWrites   bug = "C5: Apply changes its argument"
@@ -94,6 +95,7 @@ func TestFindsWhatIsBroken(t *testing.T) {
 		equalIsRefused:       {"C7/EqualTerm"},
 		noTermListRefused:    {"C7/ListWithoutTerm"},
 		noTermListResets:     {"C7/ListWithoutTerm"},
+		removeOutlivesLeader: {"C7/RemoveWaits"},
 		fencesFirstOnly:      {"C7/EachWriteFenced/Apply"},
 	}
 	for broken, names := range finds {

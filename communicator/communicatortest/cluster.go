@@ -23,7 +23,8 @@ const defaultTimeout = 5 * time.Second
 // lands.
 //
 // The kit makes its calls as the orchestrator does: for different workers at
-// once, for the same worker only one after the other. It calls a switch from
+// once, for the same worker only one after the other; but where two leaders call
+// the same worker, the second does not wait for the first. It calls a switch from
 // the goroutine of the test, and undoes it exactly once, before the test's
 // earlier cleanup functions run.
 type Cluster[W, T comparable] struct {
@@ -66,6 +67,10 @@ type Cluster[W, T comparable] struct {
 	// heal is called. Whether calls then hang or fail is up to the transport.
 	// Optional.
 	Cut func(worker W) (heal func())
+
+	// Linger makes task, which worker runs, take its time, from its return on: once
+	// it is told to stop it does not before end is called. Optional.
+	Linger func(worker W, task T) (end func())
 
 	// Refuse makes worker refuse, from its return on, to add task, in the way
 	// that the implementation reports with [orchestrator.ErrRejected]: no room,

@@ -3,8 +3,10 @@ package communicatortest
 // This file holds the checks of C7: writes that belong to a term which is over.
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 )
@@ -123,6 +125,40 @@ func checkDelayedPastList[W, T comparable](k *kit[W, T]) {
 		k.remove(worker, other)
 		k.listed(worker, because, present)
 	}
+}
+
+// checkRemoveWaits has a Remove wait for its task to stop while the next leader
+// looks: the stop is the next one's, and the first must not take it for its own,
+// whether it is told so at once or when the task has stopped.
+func checkRemoveWaits[W, T comparable](k *kit[W, T]) {
+	worker, task := k.Workers[0], k.Tasks[0]
+	k.add(worker, task)
+	end := k.linger(worker, task)
+	past := k.term
+	ctx, cancel := k.callContext(past, k.Timeout)
+	defer cancel()
+	answered := make(chan struct{})
+	wait := k.start(ctx, func(ctx context.Context) error {
+		defer close(answered)
+		return k.write(ctx, orchestrator.OpRemove, worker, task)
+	})
+	arrival := time.NewTimer(k.arrival())
+	defer arrival.Stop()
+	waits := true
+	select {
+	case <-arrival.C:
+	case <-answered: // that a stop is under way, say
+		waits = false
+	}
+	k.nextEpoch()
+	k.listed(worker, "a task that takes its time to stop is in List until it has stopped", task)
+	call, because := callText(orchestrator.OpRemove, worker, task)+" "+in(past), "a call of a higher epoch came while it waited for the stop"
+	end()
+	if err := wait(); waits {
+		k.refusedWith(err, orchestrator.ErrDeposed, call, because)
+	}
+	k.remove(worker, task)
+	k.listed(worker, "the task has stopped")
 }
 
 // refused fails unless writes of the term are answered with an error that wraps

@@ -59,6 +59,16 @@ func (k *kit[W, T]) cut(worker W) {
 	k.undo(k.Cut(worker))
 }
 
+// linger has task take its time to stop until the check ends; without that
+// switch the check is skipped.
+func (k *kit[W, T]) linger(worker W, task T) (end func()) {
+	k.Helper()
+	if k.Linger == nil {
+		k.Skipf("%s: Cluster.Linger is nil, so no task takes its time to stop", k.clause)
+	}
+	return k.undo(k.Linger(worker, task))
+}
+
 // undo makes sure that a switch is undone, once, whatever becomes of the check.
 func (k *kit[W, T]) undo(f func()) func() {
 	f = sync.OnceFunc(f)

@@ -28,7 +28,8 @@ type node struct {
 	tasks    []string
 	stopping map[string]bool // by stopLater
 	refuses  map[string]bool
-	cut      chan struct{} // nil, or closed when healed
+	lingers  map[string]chan struct{} // by task; closed when it may stop
+	cut      chan struct{}            // nil, or closed when healed
 	held     *gate
 }
 
@@ -56,6 +57,7 @@ func newReference(broken bug) Cluster[string, string] {
 		Hold:      r.hold,
 		Cut:       r.cut,
 		Refuse:    r.refuse,
+		Linger:    r.linger,
 	}
 }
 
@@ -98,6 +100,15 @@ func (r *reference) refuse(worker, task string) func() {
 	}
 	set(map[string]bool{task: true})
 	return func() { set(nil) }
+}
+
+func (r *reference) linger(worker, task string) func() {
+	n := r.workers[worker]
+	end := make(chan struct{})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lingers = map[string]chan struct{}{task: end}
+	return func() { close(end) }
 }
 
 func (r *reference) List(ctx context.Context, worker string) ([]string, error) {
@@ -240,11 +251,36 @@ func (r *reference) apply(ctx context.Context, n *node, arrived orchestrator.Ter
 		if i > 0 && r.broken == forgetsSecondWrite {
 			continue
 		}
+		if err := r.await(ctx, n, w); err != nil {
+			errs[i] = err
+			continue // the stop is the later leader's
+		}
 		if err := r.do(n, w); err != nil {
 			errs[i] = err
 		}
 	}
 	return errs
+}
+
+// await waits until a task that is to stop may, as long as the call may wait, and
+// says whether its leader leads still. n.mu is held, but not meanwhile.
+func (r *reference) await(ctx context.Context, n *node, w orchestrator.Write[string]) error {
+	end := n.lingers[w.Task]
+	if w.Op != orchestrator.OpRemove || end == nil {
+		return nil
+	}
+	n.mu.Unlock()
+	var err error
+	select {
+	case <-end:
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: %w", orchestrator.ErrStopping, context.Cause(ctx))
+	}
+	n.mu.Lock()
+	if err != nil || r.broken == removeOutlivesLeader {
+		return err
+	}
+	return r.fence(ctx, n, n.seen)
 }
 
 // fence refuses a write of the past, and raises the fence.

@@ -135,6 +135,7 @@ func checks[W, T comparable]() []check[W, T] {
 	both("C7", "WriteWithoutTerm", checkWriteWithoutTerm)
 	both("C7", "ListWithoutTerm", checkListWithoutTerm)
 	both("C7", "DelayedPastList", checkDelayedPastList)
+	both("C7", "RemoveWaits", checkRemoveWaits)
 	batch("C7", "EachWriteFenced", checkEachWriteFenced)
 	return all
 }

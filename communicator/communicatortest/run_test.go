@@ -75,7 +75,7 @@ func TestSkipsWhatItCannotCheck(t *testing.T) {
 		"C1/OneWorkerHeld": "Hold", "C1/OneWorkerCut": "Cut",
 		"C3/WhileHeld": "Hold", "C3/WhileCut": "Cut",
 		"C6/RefusedIsNotDone": "Refuse", "C6/HeldIsNotRejected": "Hold", "C6/Strangers": "Strangers",
-		"C7/DelayedPastList": "Hold",
+		"C7/DelayedPastList": "Hold", "C7/RemoveWaits": "Linger",
 	}
 	found := outcomes(t, func(*testing.T) Cluster[string, string] {
 		c := newReference("")

@@ -15,13 +15,23 @@ import (
 // underTest hands a new cluster to the conformance kit, cut off by means of cut.
 func underTest(plain bool, cut func(*cluster, ...string)) func(*testing.T) communicatortest.Cluster[string, string] {
 	return func(t *testing.T) communicatortest.Cluster[string, string] {
-		c := start(t, nil)
+		lingers := make(chan struct{}, 1) // holds one while tasks take their time to stop
+		c := start(t, func(ctx context.Context, _, _ string) error {
+			<-ctx.Done()
+			lingers <- struct{}{}
+			<-lingers
+			return nil
+		})
 		under := communicatortest.Cluster[string, string]{
 			Communicator: c,
 			Workers:      []string{"w1", "w2"},
 			Tasks:        []string{"a", "b", "c"},
 			Strangers:    []string{"w3"},
 			Hold:         c.HoldWrites,
+			Linger: func(string, string) func() {
+				lingers <- struct{}{}
+				return func() { <-lingers }
+			},
 			Cut: func(name string) func() {
 				cut(c, name)
 				return func() { c.Heal(name) }

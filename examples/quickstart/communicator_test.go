@@ -36,6 +36,7 @@ func TestCommunicatorKeepsItsContract(t *testing.T) {
 			Hold:    func(m member) func() { return remotes[m].hold() },
 			Cut:     func(m member) func() { return remotes[m].cut() },
 			Refuse:  func(m member, e endpoint) func() { return remotes[m].refuse(e) },
+			Linger:  func(m member, e endpoint) func() { return remotes[m].linger(e) },
 		}
 	})
 }
@@ -57,15 +58,23 @@ type remote struct {
 	waiting sync.WaitGroup
 	off     chan struct{} // closed by heal; nil: not cut off
 	refused map[endpoint]bool
+	lingers map[endpoint]chan struct{} // closed when the task may stop
 }
 
 func newRemote(t *testing.T, name string) *remote {
-	w, err := worker.New(func(ctx context.Context, _ endpoint) error {
+	r := &remote{refused: make(map[endpoint]bool), lingers: make(map[endpoint]chan struct{})}
+	w, err := worker.New(func(ctx context.Context, e endpoint) error {
 		<-ctx.Done()
+		r.mu.Lock()
+		lingers := r.lingers[e]
+		r.mu.Unlock()
+		if lingers != nil {
+			<-lingers
+		}
 		return nil
 	})
 	require.NoError(t, err)
-	r := &remote{runner: w, refused: make(map[endpoint]bool)}
+	r.runner = w
 	path := fmt.Sprintf("/%s/%d", name, w.Incarnation())
 	handler := newHandler(path, r)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -151,6 +160,15 @@ func (r *remote) refuse(e endpoint) (accept func()) {
 	}
 	set(true)
 	return func() { set(false) }
+}
+
+// linger has a task take its time to stop.
+func (r *remote) linger(e endpoint) (end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lingers := make(chan struct{})
+	r.lingers[e] = lingers
+	return func() { close(lingers) }
 }
 
 // Every error of the contract arrives as what it was, with its text.

@@ -287,6 +287,7 @@ type model struct {
 	sent     map[int32]int              // writes sent, by change
 	refused  map[int32]bool             // whose start was certainly refused
 	acked    map[int32]int              // starts acknowledged by a worker
+	barred   map[int32]bool             // receivers that failed a move before they had proved anything
 	closed   int
 }
 
@@ -311,7 +312,7 @@ func newModel(t *testing.T, r *rand.Rand, seed uint64) *model {
 		t: t, r: r, seed: seed, changes: changes, batch: batch,
 		m:    handover.New(changes, workers, order(workers), batch),
 		busy: map[int32]bool{}, timedOut: map[int32]bool{}, writes: map[int32][]handover.Write{},
-		sent: map[int32]int{}, refused: map[int32]bool{}, acked: map[int32]int{},
+		sent: map[int32]int{}, refused: map[int32]bool{}, acked: map[int32]int{}, barred: map[int32]bool{},
 	}
 }
 
@@ -385,6 +386,10 @@ func (m *model) land(k int) {
 		if answers[i] == handover.Refused && w.Start {
 			m.refused[w.Change] = true
 		}
+		failed := answers[i] == handover.Refused || answers[i] == handover.Unknown
+		if c := m.changes[w.Change]; w.Start && !w.Back && c.From != handover.None && failed && m.acked[c.To] == 0 {
+			m.barred[c.To] = true
+		}
 	}
 	m.timedOut[call.Worker] = m.timedOut[call.Worker] || timedOut
 	if stuck {
@@ -411,6 +416,7 @@ func (m *model) check(call handover.Call) {
 			require.False(t, m.timedOut[call.Worker], "seed %d: change %d begins on a worker that timed out", m.seed, w.Change)
 			require.Equal(t, c.From == handover.None || isMove && c.StartFirst, w.Start)
 			if isMove {
+				require.False(t, m.barred[c.To], "seed %d: change %d begins to move to worker %d, which failed another move", m.seed, w.Change, c.To)
 				under := 0
 				for i, other := range m.changes {
 					if other.From != handover.None && other.To == c.To && m.undecided(int32(i)) {

@@ -1,0 +1,164 @@
+package rebalance
+
+import "math/bits"
+
+// Step 1 of the ordinary case: no task is wanted more than once, every worker is
+// open, and nothing is forbidden. Then a bit for each task says all that the
+// scan has to know: whether a copy of it was met. The bits of a million tasks fit
+// into the cache next to the processor, where their words do not. The plan is
+// the same as that of the general scan.
+
+// wantOnce prepares for that, and reports whether it is the case. O(tasks).
+func (p *Planner) wantOnce() bool {
+	if len(p.open) < len(p.States) || len(p.open) == 0 || len(p.Forbidden) > 0 {
+		return false
+	}
+	tasks := len(p.Want)
+	p.met = p.met.emptied(tasks)
+	p.wanted, p.least, p.most = tasks, 1, 1
+	for k := range p.met {
+		wants := p.Want[k*64 : min(k*64+64, tasks)]
+		others := int32(0) // the bits in which some differ from 1
+		rest := wants
+		for ; len(rest) >= 4; rest = rest[4:] {
+			others |= (rest[0] ^ 1) | (rest[1] ^ 1) | (rest[2] ^ 1) | (rest[3] ^ 1)
+		}
+		for _, want := range rest {
+			others |= want ^ 1
+		}
+		switch others {
+		case 0:
+		case 1:
+			p.least = 0
+			for i, want := range wants {
+				if want == 0 {
+					p.met.add(int32(k*64 + i)) // the first copy is one too many
+					p.wanted--
+				}
+			}
+		default:
+			return false
+		}
+	}
+	if tasks%64 != 0 {
+		p.met[tasks/64] |= ^uint64(0) << (tasks % 64) // numbers of no task
+	}
+	return true
+}
+
+// scanOnce finds what there is. One pass over the lists, and where a task was
+// met again another.
+func (p *Planner) scanOnce() error {
+	tasks := len(p.Want)
+	p.overs.reset(tasks)
+	p.overs.copies = p.overs.copies[:0]
+	again := p.overs.tasks.set
+	for w, list := range p.Held {
+		if at := meet(p.met, again, list, tasks); at < len(list) {
+			return p.noTask(w, at)
+		}
+		p.load[w] = int32(len(list))
+	}
+	p.isOver = !again.isEmpty()
+	if p.isOver {
+		p.meetAgain()
+	}
+	return nil
+}
+
+// meet adds the tasks of a list to those met, and to those met again. It returns
+// where it stopped: at a task that is none, or at the end. Like tally it is not
+// inlined.
+//
+//go:noinline
+func meet(met, again set, list []int32, tasks int) int {
+	for k, t := range list {
+		i := uint(uint32(t))
+		if i/64 >= uint(len(met)) {
+			return k
+		}
+		word, bit := &met[i/64], uint64(1)<<(i%64)
+		was := *word
+		*word = was | bit
+		if was&bit == 0 {
+			continue
+		}
+		if i >= uint(tasks) {
+			return k
+		}
+		again[i/64] |= bit
+	}
+	return len(list)
+}
+
+// meetAgain looks closer at the tasks that were met again: it finds what is named
+// twice, drops what is expected nowhere, and collects the copies of the others.
+func (p *Planner) meetAgain() {
+	o := &p.overs
+	o.tasks.number()
+	o.excess = sized(o.excess, o.tasks.count)
+	o.listed = o.listed.emptied(o.tasks.count)
+	o.first, o.linked = o.first[:0], false
+	anyExpected := p.least > 0
+	for w, list := range p.Held {
+		first, drops := len(o.copies), len(p.drops)
+		o.first = append(o.first, int32(first))
+		repeats := int32(0)
+		for k := find(o.tasks.set, list, 0); k < len(list); k = find(o.tasks.set, list, k+1) {
+			t, at := list[k], p.offset[w]+int32(k)
+			number := o.tasks.of(t)
+			switch {
+			case o.listed.has(number):
+				p.flags[at] = repeated
+				repeats++
+				continue
+			case anyExpected || p.isExpected(t):
+				o.excess[number]++
+				o.copies = append(o.copies, overCopy{number, at})
+			default:
+				p.lose(t, int32(w), at)
+			}
+			o.listed.add(number)
+		}
+		p.load[w] -= repeats
+		for _, c := range o.copies[first:] {
+			o.listed.remove(c.number)
+		}
+		for _, d := range p.drops[drops:] {
+			o.listed.remove(o.tasks.of(d.task))
+		}
+	}
+	o.first = append(o.first, int32(len(o.copies)))
+	for number, copies := range o.excess {
+		o.excess[number] = max(0, copies-1)
+		o.total += int(o.excess[number])
+	}
+	if o.total == 0 {
+		o.copies = o.copies[:0] // all were only named twice, or are dropped
+	}
+	p.isOver = o.total > 0
+}
+
+// find returns the place of the first task of a list, from one on, that is in a
+// set; the end if none is.
+//
+//go:noinline
+func find(tasks set, list []int32, from int) int {
+	for k := from; k < len(list); k++ {
+		if tasks.has(list[k]) {
+			return k
+		}
+	}
+	return len(list)
+}
+
+// gapsOnce lists what is missing, which is what was not met. O(tasks/64 +
+// missing).
+func (p *Planner) gapsOnce() {
+	for k, word := range p.met {
+		for missing := ^word; missing != 0; missing &= missing - 1 {
+			p.pending = append(p.pending, pending{int32(k*64 + bits.TrailingZeros64(missing)), 1})
+		}
+	}
+	p.missing = len(p.pending)
+}
