@@ -38,6 +38,9 @@
 // A task's content may change while it is here: [WithUpdate] and
 // [Worker.Update] say what comes of it. It never changes where the task runs.
 //
+// After a crash, the process that comes next can tell what ran and what had
+// completed, where both are given the same [WithRecord].
+//
 // # Leases
 //
 // A worker that is cut off goes on running what it runs, and sooner or later

@@ -5,10 +5,7 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-
-	"github.com/f8949c05/orchestrator"
 )
 
 // take has a task go on with what is newer in g. The lock is held, the lease
@@ -115,28 +112,4 @@ func (w *Worker[T]) awaitUpdate(r *run) {
 	if updating != nil {
 		<-updating
 	}
-}
-
-// Accepts asks what [WithAccept] says of a task: nil, or an error that wraps
-// [orchestrator.ErrRejected] and the function's. It is for a transport that
-// wants to know before it takes the task over from anyone; AddWith asks again.
-func (w *Worker[T]) Accepts(task T, content []byte) error {
-	if w.hooks.accept == nil {
-		return nil
-	}
-	if err := w.ask(task, content); err != nil {
-		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
-	}
-	return nil
-}
-
-// ask calls the user's function, which must not take the worker down. No lock
-// is held.
-func (w *Worker[T]) ask(task T, content []byte) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = w.panicked(task, v)
-		}
-	}()
-	return w.hooks.accept(task, content)
 }

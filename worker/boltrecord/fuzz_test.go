@@ -1,0 +1,32 @@
+package boltrecord
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// FuzzTrace writes down a task of any name, and reads it again; and reads what
+// nobody has written.
+func FuzzTrace(f *testing.F) {
+	f.Add("", false, int64(0), uint64(0), uint64(0), []byte("{}"))
+	f.Add("=#/\xff", true, int64(-1), uint64(1<<63), uint64(3), []byte(`{"name":"YQ==","version":1e9}`))
+	f.Add(strings.Repeat("n", bbolt.MaxKeySize), false, int64(5), uint64(0), uint64(0), []byte("null"))
+	f.Fuzz(func(t *testing.T, name string, completed bool, version int64, token, scope uint64, other []byte) {
+		trace := worker.Trace[string]{Task: name, Completed: completed, Version: version, Token: token, Scope: scope}
+		key, value, err := entryOf(trace)
+		require.NoError(t, err)
+		require.NotEmpty(t, key)
+		require.LessOrEqual(t, len(key), bbolt.MaxKeySize)
+		got, err := traceOf(key, value)
+		require.NoError(t, err)
+		require.Equal(t, trace, got)
+
+		if read, err := traceOf(key, other); err == nil && key[0] == '=' {
+			require.Equal(t, name, read.Task, "whatever the value says")
+		}
+	})
+}
