@@ -1,0 +1,117 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/worker"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// lead is a candidate. Elected, it loads the tasks, follows the members, and
+// runs terms.
+func lead(ctx context.Context, client *clientv3.Client, name string) error {
+	election, err1 := etcd.NewElection(client, name)
+	registry, err2 := etcd.NewRegistry(client)
+	members, err3 := etcd.NewMembership(client)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	return election.Run(ctx, func(ctx context.Context, l *etcd.Leadership) error {
+		comm, err := etcd.NewCommunicator(ctx, client, l)
+		if err != nil {
+			return err
+		}
+		o, err := orchestrator.New(comm,
+			orchestrator.WithEpoch(l.Epoch()),
+			orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(registry.Feed(ctx, l, o), members.Feed(ctx, l, o)); err != nil {
+			return err
+		}
+		return o.Run(ctx, time.Second)
+	})
+}
+
+// work is a worker: it joins, runs what it is given, and has stopped it before
+// its lease can have ended.
+func work(ctx context.Context, client *clientv3.Client, name string, run func(ctx context.Context, task string) error) error {
+	w, err := worker.New(run,
+		worker.WithLease(10*time.Second, 3*time.Second),
+		worker.WithLastResort(func([]string) { os.Exit(1) }))
+	if err != nil {
+		return err
+	}
+	member, err := etcd.NewMember(client, name, w)
+	if err != nil {
+		return err
+	}
+	return member.Run(ctx)
+}
+
+// A leader and a worker, in processes of their own as a rule, and someone who
+// says what there is to do.
+func Example() {
+	ctx, cancel := context.WithCancel(context.Background())
+	server, err := embed.Start(ctx, embed.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Close()
+	client, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	seen := make(chan string)
+	poll := func(ctx context.Context, task string) error {
+		url, _ := worker.Content(ctx)
+		seen <- fmt.Sprintf("%s: poll %s", task, url)
+		<-ctx.Done()
+		seen <- fmt.Sprintf("%s: %v", task, context.Cause(ctx))
+		return nil
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = lead(ctx, client, "host-1") })
+	running.Go(func() { _ = work(ctx, client, "host-1", poll) })
+
+	tasks, err := etcd.NewRegistry(client)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	put := func(name, content string) {
+		if _, _, err := tasks.Put(ctx, etcd.Item{Name: name, Content: []byte(content)}); err != nil {
+			fmt.Println(err)
+		}
+	}
+	put("orders", "https://eu.example/orders")
+	fmt.Println(<-seen)
+	put("orders", "https://us.example/orders")
+	fmt.Println(<-seen)
+	fmt.Println(<-seen)
+	if err := tasks.Delete(ctx, "orders"); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(<-seen)
+	cancel()
+	running.Wait()
+	// Output:
+	// orders: poll https://eu.example/orders
+	// orders: the task was updated
+	// orders: poll https://us.example/orders
+	// orders: the task was removed
+}
