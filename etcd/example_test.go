@@ -63,6 +63,7 @@ func work(ctx context.Context, client *clientv3.Client, name string, run func(ct
 // says what there is to do.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	server, err := embed.Start(ctx, embed.Config{})
 	if err != nil {
 		fmt.Println(err)
