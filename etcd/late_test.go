@@ -4,6 +4,7 @@ package etcd_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -132,18 +133,27 @@ func TestE5_WritesAreForOneIncarnation(t *testing.T) {
 	client, gate := s.gated()
 	l := s.elect(client, "l1", 5*time.Second)
 	l.list(1, w)
+	require.NoError(t, l.add(1, w, "t"))
 	release := gate.hold("/work/assigned/a/")
 	ctx, cancel := l.term(1, soon)
 	defer cancel()
-	added := make(chan error, 1)
-	go func() { added <- l.comm.Add(ctx, w, "t") }()
+	removed := make(chan error, 1)
+	go func() { removed <- l.comm.Remove(ctx, w, "t") }()
 	receive(t, gate.arrived)
 	a.quit()
 	successor := s.hire(s.client, "a", 5*time.Second).joined()
+	_, err := s.client.Put(t.Context(), "/work/assigned/a/t", fmt.Sprintf(`{"member":%d}`, successor.Incarnation))
+	require.NoError(t, err)
+	s.ledger.wait(t, "the successor runs it", func(l *ledger) bool { return l.starts["t"] == 2 })
 	release()
-	require.ErrorIs(t, receive(t, added), orchestrator.ErrRejected)
-	require.Empty(t, l.list(1, successor))
-	require.Zero(t, s.ledger.started("t"))
+	require.ErrorIs(t, receive(t, removed), orchestrator.ErrRejected)
+	_, there := s.get("/work/assigned/a/t")
+	require.True(t, there)
+	ctx, cancel = l.term(1, time.Second)
+	defer cancel()
+	_, err = l.comm.List(ctx, w)
+	require.Error(t, err)
+	require.Equal(t, []string{"t"}, l.list(1, successor))
 }
 
 // A withdrawal that arrives when the task was claimed after all takes nothing
