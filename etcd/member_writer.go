@@ -57,7 +57,10 @@ func (w *writer) wake() {
 func (w *writer) run(ctx context.Context) error {
 	for {
 		entries, ops := w.take()
-		load := w.load()
+		// What it will be once these are made: written behind them, the load would
+		// be a transaction of its own. A claim that comes to nothing has it put
+		// right by the next.
+		load := w.load() + change(entries)
 		if load != w.written {
 			ops = append(ops, clientv3.OpPut(w.id.layout.Load(w.id.name), fmt.Sprintf("%06d", load), clientv3.WithLease(w.id.lease)))
 		}
@@ -84,6 +87,19 @@ func (w *writer) run(ctx context.Context) error {
 			w.answer(e, g)
 		}
 	}
+}
+
+// change returns by how much entries change the load, if all are made.
+func change(entries []entry) (n int) {
+	for _, e := range entries {
+		switch e.kind {
+		case doClaim:
+			n++
+		case doLeave:
+			n--
+		}
+	}
+	return n
 }
 
 // take takes as many entries out of the queue as one transaction holds, no two
