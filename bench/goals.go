@@ -63,7 +63,8 @@ func (r results) goals() []goal {
 		all = append(all, atMost("hard case: "+h.name+"; the prototype's figure", "× scan", h.prototype,
 			figure{h.name, ratio(h.took, h.scan)}))
 	}
-	return append(all, r.networkGoals()...)
+	all = append(all, r.networkGoals()...)
+	return append(all, r.etcd.goals()...)
 }
 
 // inScans is how many scans a plan takes.

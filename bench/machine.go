@@ -26,24 +26,31 @@ func machine() string {
 	return fmt.Sprintf("%s, GOMAXPROCS %d, %s/%s", model, runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH)
 }
 
-// others are the modules that this library is compared with.
-var others = []string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/dgryski/go-jump"}
+// others are the modules that this library is compared with, or runs on.
+var others = []string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/dgryski/go-jump", etcdServer}
+
+// etcdServer is the module of the embedded server.
+const etcdServer = "go.etcd.io/etcd/server/v3"
 
 // versions are those of Go and of the others.
 func versions() []string {
 	found := []string{runtime.Version()}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return found
-	}
 	for _, other := range others {
+		found = append(found, strings.TrimPrefix(other, "github.com/")+" "+version(other))
+	}
+	return found
+}
+
+// version is that of a module that is linked.
+func version(module string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
-			if dep.Path == other {
-				found = append(found, strings.TrimPrefix(other, "github.com/")+" "+dep.Version)
+			if dep.Path == module {
+				return dep.Version
 			}
 		}
 	}
-	return found
+	return "unknown"
 }
 
 // revision is the commit of the tree that the command is run in.

@@ -4,9 +4,10 @@
 //	go run ./bench                      print the tables
 //	go run ./bench -write BENCHMARKS.md and write them to a file: make bench
 //	go run ./bench -quick               small fleets, few rounds: does it work?
+//	go run ./bench -etcd                the part on etcd alone; with -write it takes its place in the file
 //
 // How it measures is in measure.go, what it takes for the floor in floor.go,
-// who takes part in main.go, and what the figures are held against in goals.go.
+// who takes part in main.go, what it measures on etcd in etcd.go, and what the figures are held against in goals.go.
 package main
 
 import (
@@ -22,23 +23,27 @@ import (
 
 func main() {
 	write := flag.String("write", "", "the `file` to write the tables to")
+	onlyEtcd := flag.Bool("etcd", false, "measure on etcd alone, and write that part alone")
 	quick := flag.Bool("quick", false, "small fleets and few rounds: says whether it works, and nothing about speed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *quick, *write); err != nil {
+	if err := run(ctx, *quick, *onlyEtcd, *write); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, quick bool, file string) error {
+func run(ctx context.Context, quick, onlyEtcd bool, file string) error {
 	cfg := full()
 	if quick {
 		cfg = short()
 	}
 	if quick && file != "" {
 		return errors.New("-quick measures nothing worth keeping: it does not go with -write")
+	}
+	if onlyEtcd {
+		return runEtcd(ctx, cfg, file)
 	}
 	r, err := measure(ctx, cfg)
 	if err != nil {
@@ -66,6 +71,7 @@ type config struct {
 	slowRounds int // of the comparison of planners, where fleets are big
 	termRounds int
 	network    bool // measure a term over a slow network
+	etcd       etcdConfig
 	log        func(format string, args ...any)
 }
 
@@ -87,6 +93,7 @@ func full() config {
 		termRounds: 11,
 
 		network: true,
+		etcd:    etcdConfig{size: medium, lease: 10 * time.Second, colds: 3, steady: 21, contents: 100, events: 3},
 		log: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		},
@@ -103,6 +110,7 @@ func short() config {
 	cfg.old, cfg.sarama = size{2_000, 20, 1}, cfg.small
 	cfg.rounds, cfg.slowRounds, cfg.termRounds = 3, 3, 3
 	cfg.network = false
+	cfg.etcd = etcdConfig{size: size{200, 4, 1}, lease: 2 * time.Second, colds: 1, steady: 3, contents: 10, events: 1}
 	return cfg
 }
 
@@ -147,6 +155,7 @@ type results struct {
 	allocs     float64 // of a steady plan
 	heap       float64 // bytes for each instance
 	network    network
+	etcd       onEtcd
 }
 
 // at returns the comparison of planners at a size.
@@ -167,6 +176,9 @@ func measure(ctx context.Context, cfg config) (results, error) {
 		if r.network, err = measureNetwork(ctx); err != nil {
 			return r, err
 		}
+	}
+	if r.etcd, err = measureEtcd(ctx, cfg); err != nil {
+		return r, err
 	}
 	if r.terms, err = measureTerms(ctx, cfg, cfg.big, cfg.small, cfg.old); err != nil {
 		return r, err

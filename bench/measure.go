@@ -85,7 +85,7 @@ func ratio(a, b samples) float64 {
 
 // middle returns the middle of some numbers, or the mean of the middle two; 0 if
 // there are none. It changes their order.
-func middle[N time.Duration | float64](of []N) N {
+func middle[N time.Duration | float64 | int](of []N) N {
 	if len(of) == 0 {
 		return 0
 	}

@@ -35,6 +35,7 @@ func (r results) markdown() string {
 	r.writeTerms(&b)
 	r.writeHard(&b)
 	r.writeNetwork(&b)
+	r.etcd.write(&b, r.cfg.etcd)
 	r.writeMethod(&b)
 	return b.String()
 }
@@ -57,14 +58,23 @@ func (r results) writeHead(b *strings.Builder) {
 	b.WriteString(t.layout(false))
 }
 
+// countOfMet says how many goals are met.
+const countOfMet = "%d of %d are met."
+
+func (g goal) verdict() string {
+	if g.met {
+		return "met"
+	}
+	return "**not met**"
+}
+
 func (r results) writeGoals(b *strings.Builder) {
 	goals := r.goals()
 	met := 0
 	t := table{{"what", "measured", "goal", ""}}
 	for _, g := range goals {
-		verdict := "**not met**"
+		verdict := g.verdict()
 		if g.met {
-			verdict = "met"
 			met++
 		}
 		if r.cfg.quick {
@@ -72,7 +82,7 @@ func (r results) writeGoals(b *strings.Builder) {
 		}
 		t.row(g.what, g.measured, g.goal, verdict)
 	}
-	count := fmt.Sprintf("%d of %d are met.", met, len(goals))
+	count := fmt.Sprintf(countOfMet, met, len(goals))
 	if r.cfg.quick {
 		count = "A quick run judges none."
 	}
