@@ -22,6 +22,5 @@ func TestE5_AddRunsAndRemoveStops(t *testing.T) {
 	require.Empty(t, s.ledger.snapshot())
 	a.quit()
 	require.ErrorIs(t, a.result(), errOver)
-	_, there := s.get("/work/members/a")
-	require.False(t, there)
+	require.False(t, s.there("/work/members/a"))
 }

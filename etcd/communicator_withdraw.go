@@ -30,6 +30,8 @@ func (c *Communicator) withdraw(ctx context.Context, rev int64, worker Worker, l
 		resp, err := c.client.Txn(ctx).If(g.compare...).Then(ops...).Else(g.read...).Commit()
 		if err == nil && !resp.Succeeded {
 			err = g.broken(resp)
+		} else if err == nil && len(resp.Responses) != len(ops) {
+			err = errShape
 		}
 		if err != nil {
 			c.log.Debug("unclaimed tasks not withdrawn", "worker", worker.Name, "err", err)

@@ -13,7 +13,6 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/worker"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 // lead is a candidate. Elected, it loads the tasks, follows the members, and
@@ -70,7 +69,7 @@ func Example() {
 		return
 	}
 	defer server.Close()
-	client, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints(), Logger: zap.NewNop()})
+	client, err := clientv3.New(etcd.ClientConfig(server.Endpoints()...))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -83,7 +82,7 @@ func Example() {
 		seen <- fmt.Sprintf("%s: poll %s", task, url)
 		<-ctx.Done()
 		seen <- fmt.Sprintf("%s: %v", task, context.Cause(ctx))
-		return nil
+		return context.Cause(ctx)
 	}
 	var running sync.WaitGroup
 	running.Go(func() { _ = lead(ctx, client, "host-1") })

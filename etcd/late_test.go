@@ -6,11 +6,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -147,8 +149,7 @@ func TestE5_WritesAreForOneIncarnation(t *testing.T) {
 	s.ledger.wait(t, "the successor runs it", func(l *ledger) bool { return l.starts["t"] == 2 })
 	release()
 	require.ErrorIs(t, receive(t, removed), orchestrator.ErrRejected)
-	_, there := s.get("/work/assigned/a/t")
-	require.True(t, there)
+	require.True(t, s.there("/work/assigned/a/t"))
 	ctx, cancel = l.term(1, time.Second)
 	defer cancel()
 	_, err = l.comm.List(ctx, w)
@@ -179,4 +180,54 @@ func TestE5_WithdrawalsAndClaimsExcludeEachOther(t *testing.T) {
 	require.NoError(t, receive(t, added))
 	require.Equal(t, []string{"t"}, l.list(2, w))
 	require.Equal(t, 1, s.ledger.started("t"))
+}
+
+// operations counts all of a transaction: comparisons and both branches, those
+// of the transactions within it too.
+func operations(ifs []clientv3.Cmp, branches ...[]clientv3.Op) int {
+	n := len(ifs)
+	for _, op := range slices.Concat(branches...) {
+		n++
+		if op.IsTxn() {
+			ifs, then, otherwise := op.Txn()
+			n += operations(ifs, then, otherwise) - 1
+		}
+	}
+	return n
+}
+
+func TestE6_TransactionsStayBelowAHundred(t *testing.T) {
+	s := newStage(t)
+	client, members := s.taped()
+	w := s.hire(client, "a", 20*time.Second, worker.WithAccept(func(task string, _ []byte) error {
+		if strings.HasPrefix(task, "no") {
+			return errLost
+		}
+		return nil
+	})).joined()
+	client, leaders := s.taped()
+	l := s.elect(client, "l1", 20*time.Second)
+	l.list(1, w)
+	var adds, removes []orchestrator.Write[string]
+	for i := range 250 {
+		name := []string{"yes", "no"}[i%2] + fmt.Sprint(i)
+		adds = append(adds, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: name})
+		removes = append(removes, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: name})
+	}
+	ctx, cancel := l.term(1, soon)
+	defer cancel()
+	l.comm.Apply(ctx, w, adds)
+	require.Len(t, l.list(2, w), 125)
+	ctx, cancel = l.term(2, soon)
+	defer cancel()
+	require.Nil(t, l.comm.Apply(ctx, w, removes))
+	require.Empty(t, l.list(3, w))
+	for _, r := range []*tape{members, leaders} {
+		largest := 0
+		for _, txn := range r.txns {
+			largest = max(largest, operations(txn.ifs, txn.success, txn.otherwise))
+		}
+		require.Less(t, largest, 100)
+		require.Greater(t, largest, 80, "and they are used")
+	}
 }

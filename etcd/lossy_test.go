@@ -25,6 +25,7 @@ type lossy struct {
 	on     bool
 	late   sync.WaitGroup
 	lost   map[string]int
+	script []string // what becomes of the next transactions, whatever the dice say
 }
 
 var errLost = errors.New("lost on the way")
@@ -33,6 +34,10 @@ var errLost = errors.New("lost on the way")
 func (k *lossy) fate() (fate string, delay time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if len(k.script) > 0 {
+		fate, k.script = k.script[0], k.script[1:]
+		return fate, 0
+	}
 	if !k.on {
 		return "", 0
 	}
@@ -54,19 +59,19 @@ func (k *lossy) set(on bool) {
 func (k *lossy) Txn(ctx context.Context) clientv3.Txn { return &lossyTxn{kv: k, ctx: ctx} }
 
 type lossyTxn struct {
-	kv         *lossy
-	ctx        context.Context
-	ifs        []clientv3.Cmp
-	then, els_ []clientv3.Op
+	kv              *lossy
+	ctx             context.Context
+	ifs             []clientv3.Cmp
+	then, otherwise []clientv3.Op
 }
 
 func (t *lossyTxn) If(cs ...clientv3.Cmp) clientv3.Txn   { t.ifs = cs; return t }
 func (t *lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn { t.then = ops; return t }
-func (t *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.els_ = ops; return t }
+func (t *lossyTxn) Else(ops ...clientv3.Op) clientv3.Txn { t.otherwise = ops; return t }
 
 func (t *lossyTxn) Commit() (*clientv3.TxnResponse, error) {
 	commit := func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return t.kv.KV.Txn(ctx).If(t.ifs...).Then(t.then...).Else(t.els_...).Commit()
+		return t.kv.KV.Txn(ctx).If(t.ifs...).Then(t.then...).Else(t.otherwise...).Commit()
 	}
 	fate, delay := t.kv.fate()
 	landsLate := func() {
@@ -140,8 +145,43 @@ func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
 	resp, err := s.client.Get(t.Context(), "/work/active/a/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Len(t, resp.Kvs, 2)
+	running := s.ledger.snapshot()
 	for _, kv := range resp.Kvs {
-		task := string(kv.Key[len("/work/active/a/"):])
-		require.Equal(t, fmt.Sprintf("a/%d", kv.CreateRevision), s.ledger.snapshot()[task], "the token is the claim's")
+		by := running[string(kv.Key[len("/work/active/a/"):])]
+		require.Equal(t, fmt.Sprintf("a/%d", kv.CreateRevision), by, "the token is the claim's")
 	}
+}
+
+// Where a batch needs several transactions and one fails, those before it have
+// their own answers.
+func TestE5_PartOfABatch(t *testing.T) {
+	s := newStage(t)
+	w := s.hire(s.connect(), "a", 10*time.Second).joined()
+	client := s.connect()
+	k := &lossy{KV: client.KV}
+	client.KV = k
+	l := s.elect(client, "l1", 5*time.Second)
+	l.list(1, w)
+	var adds []orchestrator.Write[string]
+	for i := range 150 {
+		adds = append(adds, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: fmt.Sprintf("%03d", i)})
+	}
+	k.mu.Lock()
+	k.script = []string{"", "request"}
+	k.mu.Unlock()
+	ctx, cancel := l.term(1, soon)
+	defer cancel()
+	errs := l.comm.Apply(ctx, w, adds)
+	require.Len(t, errs, len(adds))
+	done := 0
+	for done < len(errs) && errs[done] == nil {
+		done++
+	}
+	require.Less(t, 50, done)
+	require.Less(t, done, len(errs))
+	for _, err := range errs[done:] {
+		require.ErrorIs(t, err, errLost)
+	}
+	require.Len(t, l.list(2, w), done)
+	s.ledger.wait(t, "they run", func(l *ledger) bool { return len(l.running) == done })
 }

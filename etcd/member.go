@@ -42,7 +42,6 @@ type Member struct {
 	worker   *worker.Worker[string]
 	settings memberSettings
 	log      *slog.Logger
-	owed     debt // of Run
 
 	begun    chan struct{} // holds one token, which Run takes
 	drain    chan struct{} // closed when the member is to be drained
@@ -50,7 +49,7 @@ type Member struct {
 	finished chan struct{} // closed when Run has returned
 	close    struct{ drain, leave func() }
 
-	leases map[clientv3.LeaseID]bool // that it has had; Run's
+	owed map[clientv3.LeaseID]bool // leases that could not be given back; Run's
 }
 
 // NewMember returns a Member for w, which has to have a lease
@@ -67,7 +66,7 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 	m := &Member{
 		client: client, name: name, worker: w, settings: s, log: s.logger,
 		begun: make(chan struct{}, 1), drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{}),
-		leases: make(map[clientv3.LeaseID]bool),
+		owed: make(map[clientv3.LeaseID]bool),
 	}
 	m.close.drain = sync.OnceFunc(func() { close(m.drain) })
 	m.close.leave = sync.OnceFunc(func() { close(m.leave) })

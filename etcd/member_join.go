@@ -56,12 +56,14 @@ func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 		a.id.member = kv.CreateRevision // by an earlier attempt, which had no answer
 		return true, nil
 	}
-	if a.m.leases[clientv3.LeaseID(kv.Lease)] {
-		// The lease of an earlier membership of this very member, which has
-		// stopped everything since and could not give it back.
-		if _, err := a.m.client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if lease := clientv3.LeaseID(kv.Lease); a.m.owed[lease] {
+		// This member's own, from before: it has stopped everything since, and
+		// could not give the lease back, which an etcd that was away has given its
+		// whole length again.
+		if _, err := a.m.client.Revoke(ctx, lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return false, fmt.Errorf("give back an earlier lease: %w", err)
 		}
+		delete(a.m.owed, lease)
 		return false, nil
 	}
 	return false, a.wait(ctx, kv, resp.Header.Revision)

@@ -36,8 +36,6 @@ func (m *Member) serve(ctx context.Context) (joined bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	m.leases[held.id] = true
-	m.owed.pay(ctx)
 	s := &session{m: m, held: held}
 	// The membership outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -185,7 +183,9 @@ func (s *session) stop(ctx context.Context, cause error) error {
 			m.stopAll(ctx)
 		}
 	}
-	m.owed.end(ctx, s.held)
+	if !s.held.revoke(ctx) {
+		m.owed[s.held.id] = true
+	}
 	m.log.Info("left", "worker", m.name, "incarnation", s.id.member, "err", cause)
 	return cause
 }

@@ -193,8 +193,7 @@ func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 	require.NoError(t, a.member.Close(within(t, soon)))
 	require.NoError(t, a.result())
 	s.ledger.wait(t, "b has them all", func(l *ledger) bool { return l.on("a") == 0 && l.on("b") == 6 })
-	_, there := s.get("/work/members/a")
-	require.False(t, there)
+	require.False(t, s.there("/work/members/a"))
 	require.NoError(t, a.member.Close(within(t, soon)), "again")
 }
 
@@ -209,8 +208,7 @@ func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
 	require.NoError(t, a.result())
 	require.Empty(t, s.ledger.snapshot())
 	for _, key := range []string{"members/a", "workers/a", "active/a/t", "assigned/a/t"} {
-		_, there := s.get("/work/" + key)
-		require.False(t, there, key)
+		require.False(t, s.there("/work/"+key), key)
 	}
 }
 

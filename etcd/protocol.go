@@ -6,6 +6,7 @@ package etcd
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -77,7 +78,7 @@ func count(op clientv3.Op) int {
 	}
 	compares, then, otherwise := op.Txn()
 	n := len(compares)
-	for _, op := range append(then[:len(then):len(then)], otherwise...) {
+	for _, op := range slices.Concat(then, otherwise) {
 		n += count(op)
 	}
 	return n

@@ -61,15 +61,12 @@ func (s *stage) eventually(what string, f func() bool) {
 	require.Eventually(s, f, soon, 2*time.Millisecond, what)
 }
 
-// get returns the key's value, and whether it is there.
-func (s *stage) get(key string) (string, bool) {
+// there reports whether there is such a key.
+func (s *stage) there(key string) bool {
 	s.Helper()
 	resp, err := s.client.Get(s.Context(), key)
 	require.NoError(s, err)
-	if len(resp.Kvs) == 0 {
-		return "", false
-	}
-	return string(resp.Kvs[0].Value), true
+	return len(resp.Kvs) > 0
 }
 
 // ledger notes what runs where.

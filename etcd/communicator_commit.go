@@ -1,0 +1,77 @@
+package etcd
+
+// The transactions of a batch.
+
+import (
+	"context"
+
+	"github.com/f8949c05/orchestrator"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// commit makes the writes that are not settled, in as few transactions as they
+// fit into. An error is the answer to those that were not made: where one
+// transaction fails, those that would have followed are not tried.
+func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
+	v, err := b.c.board.look(b.worker.Name, nil)
+	if err != nil {
+		return err
+	}
+	value := encode(assignment{Epoch: term.Epoch, Term: term.Number, Member: b.worker.Incarnation})
+	g := b.c.guards(b.rev, b.worker)
+	var ops []clientv3.Op
+	var of []*pending // the write that each of them makes
+	size := g.size()
+	for i := range b.writes {
+		p := &b.writes[i]
+		if p.settled {
+			continue
+		}
+		op := b.operation(p.Write, value, clientv3.LeaseID(v.lease))
+		if size += count(op); size > maxOps {
+			if err := b.transact(ctx, g, ops, of); err != nil {
+				return err
+			}
+			ops, of, size = nil, nil, g.size()+count(op)
+		}
+		ops, of = append(ops, op), append(of, p)
+	}
+	return b.transact(ctx, g, ops, of)
+}
+
+// operation returns what makes a write: a Remove also reads what is claimed.
+func (b *batch) operation(w orchestrator.Write[string], value string, lease clientv3.LeaseID) clientv3.Op {
+	key := b.c.layout.Assigned(b.worker.Name, w.Task)
+	if w.Op == orchestrator.OpAdd {
+		return clientv3.OpPut(key, value, clientv3.WithLease(lease))
+	}
+	claim := clientv3.OpGet(b.c.layout.Active(b.worker.Name, w.Task), clientv3.WithKeysOnly())
+	return clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpDelete(key), claim}, nil)
+}
+
+// transact makes some writes, and notes what it found.
+func (b *batch) transact(ctx context.Context, g guards, ops []clientv3.Op, of []*pending) error {
+	resp, err := b.c.client.Txn(ctx).If(g.compare...).Then(ops...).Else(g.read...).Commit()
+	switch {
+	case err != nil:
+		return failed(b.worker, err)
+	case !resp.Succeeded:
+		return g.broken(resp)
+	case len(resp.Responses) != len(ops):
+		return errShape
+	}
+	for i, p := range of {
+		p.made = resp.Header.Revision
+		if p.Op != orchestrator.OpRemove {
+			continue
+		}
+		found := resp.Responses[i].GetResponseTxn().GetResponses()
+		if len(found) != 2 {
+			return errShape
+		}
+		if kv := first(found[1]); kv != nil {
+			p.found = kv.CreateRevision
+		}
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package etcd
+
+// What follows the writes of a batch: waiting for what the worker makes of them,
+// and taking back what it does not claim.
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// wait settles each write as soon as the board tells how.
+func (b *batch) wait(ctx context.Context) {
+	alarm, stop := b.alarm(ctx)
+	defer stop()
+	for {
+		v, err := b.c.board.look(b.worker.Name, b.tasks)
+		if err != nil {
+			b.settleRest(err)
+			return
+		}
+		all := true
+		for i := range b.writes {
+			p := &b.writes[i]
+			if p.settled {
+				continue
+			}
+			if done, err := after(p.Op, p.made, p.found, v.rev, v.spots[p.Task]); done {
+				p.settle(err)
+			}
+			all = all && p.settled
+		}
+		if all {
+			return
+		}
+		select {
+		case <-v.change:
+		case <-alarm:
+			alarm = nil
+			b.giveUp(ctx)
+		case <-ctx.Done():
+			b.late(context.Cause(ctx))
+			return
+		}
+	}
+}
+
+// alarm returns when it is time to withdraw what was not claimed: when a fifth of
+// the time that is left, or a second, is left.
+func (b *batch) alarm(ctx context.Context) (<-chan time.Time, func()) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil, func() {}
+	}
+	left := time.Until(deadline)
+	timer := time.NewTimer(left - min(left/5, time.Second))
+	return timer.C, func() { timer.Stop() }
+}
+
+// giveUp withdraws the assignments that were not claimed. The board will tell
+// of those that this took back.
+func (b *batch) giveUp(ctx context.Context) {
+	v, err := b.c.board.look(b.worker.Name, b.tasks)
+	if err != nil {
+		return
+	}
+	late := make(map[string]int64)
+	for i := range b.writes {
+		if p := &b.writes[i]; !p.settled && p.Op == orchestrator.OpAdd && v.spots[p.Task].claim == 0 {
+			late[p.Task] = p.made
+		}
+	}
+	if len(late) == 0 {
+		return
+	}
+	for _, task := range b.c.withdraw(ctx, b.rev, b.worker, late) {
+		b.writes[slices.Index(b.tasks, task)].taken = true
+	}
+}
+
+// late answers for what is not settled when the call ends.
+func (b *batch) late(cause error) {
+	for i := range b.writes {
+		switch p := &b.writes[i]; {
+		case p.settled:
+		case p.taken:
+			p.settle(errUnclaimed)
+		default:
+			p.settle(late(p.Op, p.Task, cause))
+		}
+	}
+}
