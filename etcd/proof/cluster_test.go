@@ -69,15 +69,16 @@ func startCluster(t *testing.T, n, tasks int, s nodeSettings) *cluster {
 		require.NoError(t, err)
 	}
 	for i := range n {
-		c.add(fmt.Sprint("n", i))
+		c.add(fmt.Sprint("n", i), "")
 	}
 	return c
 }
 
-// add starts a further node.
-func (c *cluster) add(name string) *node {
+// add starts a further node, which may be only a candidate or only a worker.
+func (c *cluster) add(name, only string) *node {
 	n := &node{name: name, leader: c.proxy(), worker: c.proxy()}
 	s := c.settings
+	s.Only = only
 	s.Name, s.Leader, s.Worker = name, "http://"+n.leader.Addr(), "http://"+n.worker.Addr()
 	n.process = &process{t: c.t, env: nodeEnv, name: name, settings: s, journal: c.journal}
 	n.start()
@@ -122,7 +123,7 @@ func (c *cluster) settled(tasks int) bool {
 	}
 	var loads []int
 	for _, n := range c.nodes {
-		if n.alive() {
+		if n.alive() && n.settings.(nodeSettings).Only != onlyCandidate {
 			loads = append(loads, load[n.name])
 		}
 	}

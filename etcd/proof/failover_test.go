@@ -63,7 +63,7 @@ func TestE2_ResigningHandsOver(t *testing.T) {
 	var took []time.Duration
 	for range max(2, *rounds/10) {
 		leader, epoch := c.leading(), c.epoch
-		c.quiet()
+		c.quiet(2 * c.settings.Interval)
 		left := time.Now()
 		leader.leave()
 		c.wait("another leads", time.Minute, func() bool { c.look(); return c.epoch > epoch })
@@ -94,8 +94,8 @@ func (c *cluster) unharmed(before map[string][]string, dead string) {
 	}
 }
 
-// quiet returns when nothing has been written down for two terms.
-func (c *cluster) quiet() {
+// quiet returns when nothing was started for that long.
+func (c *cluster) quiet(d time.Duration) {
 	c.t.Helper()
 	last, since := len(c.history.runs), time.Now()
 	c.wait("quiet", time.Minute, func() bool {
@@ -103,7 +103,7 @@ func (c *cluster) quiet() {
 		if n := len(c.history.runs); n != last {
 			last, since = n, time.Now()
 		}
-		return time.Since(since) > 2*c.settings.Interval
+		return time.Since(since) > d
 	})
 }
 

@@ -33,7 +33,14 @@ type nodeSettings struct {
 	Lease    time.Duration
 	Stop     time.Duration
 	Interval time.Duration
+	// Only has a node be only a candidate, or only a worker.
+	Only string
 }
+
+const (
+	onlyCandidate = "candidate"
+	onlyWorker    = "worker"
+)
 
 const (
 	nodeEnv   = "ORCHESTRATOR_PROOF_NODE"
@@ -90,8 +97,12 @@ func runNode(text string) error {
 	errs := make(chan error, 2)
 	leadingCtx, resign := context.WithCancel(ctx)
 	defer resign()
-	running.Go(func() { errs <- lead(leadingCtx, leading, s, j, logger) })
-	running.Go(func() { errs <- member.Run(ctx) })
+	if s.Only != onlyWorker {
+		running.Go(func() { errs <- lead(leadingCtx, leading, s, j, logger) })
+	}
+	if s.Only != onlyCandidate {
+		running.Go(func() { errs <- member.Run(ctx) })
+	}
 
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
