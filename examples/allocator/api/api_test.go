@@ -1,0 +1,211 @@
+package api_test
+
+// What the file does not say: the bytes, the pages, and clients that are slow.
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/examples/allocator/api"
+)
+
+// item is what clients make of an answer.
+type item struct {
+	ID, Content, Encoding string
+	Instances             int
+	Workers               []string
+}
+
+func (i item) bytes(t *testing.T) []byte {
+	t.Helper()
+	if i.Encoding == "" {
+		return []byte(i.Content)
+	}
+	require.Equal(t, "base64", i.Encoding)
+	content, err := base64.StdEncoding.DecodeString(i.Content)
+	require.NoError(t, err)
+	return content
+}
+
+func decode[T any](t *testing.T, body string) T {
+	t.Helper()
+	var v T
+	require.NoError(t, json.Unmarshal([]byte(body), &v), body)
+	return v
+}
+
+func TestWork_ContentSurvivesByteForByte(t *testing.T) {
+	s := newStage(t, stage{})
+	for _, content := range []string{
+		"", "text", "<&>\u2028\x00\r\n", "\xff\xfe", "half a rune \xc3", strings.Repeat("ü", api.MaxContent/2), strings.Repeat("\x80", api.MaxContent),
+	} {
+		answer, body := s.ask(t, "POST", "/work", content)
+		require.Equal(t, http.StatusCreated, answer.StatusCode)
+		posted := decode[item](t, body)
+		require.Equal(t, content, string(posted.bytes(t)))
+		require.Equal(t, utf8.ValidString(content), posted.Encoding == "")
+		require.Equal(t, content, string(s.tasks.items[posted.ID].Content))
+
+		_, body = s.ask(t, "GET", answer.Header.Get("Location"), "")
+		require.Equal(t, content, string(decode[item](t, body).bytes(t)))
+	}
+	require.Len(t, s.tasks.items, 7, "every id is new")
+}
+
+func TestWork_IDsMayBeAnyText(t *testing.T) {
+	s := newStage(t, stage{})
+	for _, id := range []string{"a", "a/b", "..", "a b", "ü", "a\nb", "%2F", "?x=y#z", strings.Repeat("i", api.MaxID)} {
+		address := "/work/" + strings.ReplaceAll(url.PathEscape(id), "..", "%2E%2E")
+		answer, body := s.ask(t, "PUT", address, "content")
+		require.Equal(t, http.StatusCreated, answer.StatusCode, "%q: %s", id, body)
+		require.Equal(t, id, decode[item](t, body).ID)
+		require.Contains(t, s.tasks.items, id)
+		answer, _ = s.ask(t, "DELETE", address, "")
+		require.Equal(t, http.StatusNoContent, answer.StatusCode, "%q", id)
+	}
+	answer, _ := s.ask(t, "PUT", "/work/"+strings.Repeat("i", api.MaxID+1), "content")
+	require.Equal(t, http.StatusBadRequest, answer.StatusCode)
+}
+
+func TestWork_PutKeepsInstancesUnlessTold(t *testing.T) {
+	s := newStage(t, stage{})
+	for _, step := range []struct {
+		query string
+		want  int
+	}{{"", 1}, {"?instances=3", 3}, {"", 3}, {"?instances=1", 1}} {
+		_, body := s.ask(t, "PUT", "/work/a"+step.query, "")
+		require.Equal(t, step.want, decode[item](t, body).Instances)
+	}
+}
+
+func TestWork_PagesHoldEverythingOnce(t *testing.T) {
+	type page struct {
+		Work []item
+		Next string
+	}
+	for name, size := range map[string]int{"many": 1, "large": 600_000} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, stage{})
+			const n = 230
+			for i := range n {
+				id := fmt.Sprintf("%03d", i)
+				s.tasks.items[id] = api.Item{ID: id, Content: bytes.Repeat([]byte("x"), min(size, 600_000/(1+i/40))), Instances: 1}
+			}
+			seen, pages := 0, 0
+			for after := ""; ; pages++ {
+				_, body := s.ask(t, "GET", "/work?after="+url.QueryEscape(after), "")
+				p := decode[page](t, body)
+				require.Less(t, len(body), 15<<20, "a page is bounded")
+				require.LessOrEqual(t, len(p.Work), 100)
+				for _, one := range p.Work {
+					require.Equal(t, fmt.Sprintf("%03d", seen), one.ID)
+					seen++
+				}
+				if p.Next == "" {
+					break
+				}
+				after = p.Next
+			}
+			require.Equal(t, n, seen)
+			require.Greater(t, pages, 1)
+		})
+	}
+}
+
+func TestWorkers_AreShownWithWhatTheyRun(t *testing.T) {
+	_, body := newStage(t, stage{}).ask(t, "GET", "/workers", "")
+	require.JSONEq(t, `{"workers": [{"name": "a", "state": "ready", "tasks": ["a1"]},
+		{"name": "b", "state": "draining", "tasks": []}], "leader": "b", "epoch": 7}`, body)
+}
+
+func TestProblems_AreRFC9457(t *testing.T) {
+	answer, body := newStage(t, stage{}).ask(t, "GET", "/work/none", "")
+	require.Equal(t, "application/problem+json", answer.Header.Get("Content-Type"))
+	require.JSONEq(t, `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "there is no work of this id"}`, body)
+}
+
+// serve has a real server answer, with limits as short as a test wants them.
+func serve(t *testing.T, l api.Limits) (address string, s *standing) {
+	t.Helper()
+	s = newStage(t, stage{})
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := api.NewServer(s.handler, l)
+	var open sync.WaitGroup
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Done()
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		require.NoError(t, server.Close())
+		require.ErrorIs(t, <-done, http.ErrServerClosed)
+		open.Wait() // a connection lingers for half a second after an answer that came early
+	})
+	return listener.Addr().String(), s
+}
+
+func TestServer_GivesUpSlowClients(t *testing.T) {
+	address, s := serve(t, api.Limits{Header: 50 * time.Millisecond, Body: 100 * time.Millisecond})
+	for name, step := range map[string]struct {
+		sent   string
+		status int // 0: cut off
+	}{
+		"half a head": {"POST /work HTTP/1.1\r\nHost: x\r\n", 0},
+		"no content":  {"POST /work HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12", 408},
+		"a chunk":     {"PUT /work/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12", 408},
+		"too much":    {"POST /work HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n100001\r\n" + strings.Repeat("x", 0x100001) + "\r\n", 413},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn, step.sent)
+			require.NoError(t, err)
+			answers := bufio.NewReader(conn)
+			answer, err := http.ReadResponse(answers, nil)
+			if step.status == 0 {
+				require.Error(t, err, "the connection is closed without an answer")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, step.status, answer.StatusCode)
+			_, err = io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			_, err = answers.ReadByte()
+			require.Error(t, err, "and the connection is closed")
+		})
+	}
+	require.Empty(t, s.tasks.items)
+}
+
+func TestServer_RefusesLargeHeads(t *testing.T) {
+	address, _ := serve(t, api.Limits{})
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+address+"/work", nil)
+	require.NoError(t, err)
+	r.Header.Set("X", strings.Repeat("x", 128<<10))
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(r)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, answer.StatusCode)
+}

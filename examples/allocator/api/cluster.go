@@ -1,0 +1,41 @@
+package api
+
+// The handlers of /workers and /healthz.
+
+import "net/http"
+
+func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
+	type worker struct {
+		Name  string   `json:"name"`
+		State string   `json:"state"`
+		Tasks []string `json:"tasks"`
+	}
+	answer := struct {
+		Workers []worker `json:"workers"`
+		Leader  string   `json:"leader"`
+		Epoch   uint64   `json:"epoch"`
+	}{Workers: []worker{}}
+	all, err := a.Cluster.Workers(r.Context())
+	if err == nil {
+		answer.Leader, answer.Epoch, err = a.Cluster.Leader(r.Context())
+	}
+	if err != nil {
+		a.failed(w, r, err)
+		return
+	}
+	for _, one := range all {
+		tasks := one.Tasks
+		if tasks == nil {
+			tasks = []string{}
+		}
+		answer.Workers = append(answer.Workers, worker{Name: one.Name, State: one.State, Tasks: tasks})
+	}
+	a.json(w, r, http.StatusOK, answer)
+}
+
+// health says that the process serves, whatever etcd does: who restarts it for
+// want of an answer would not bring etcd back.
+func (a *api) health(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok\n"))
+}

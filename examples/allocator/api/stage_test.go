@@ -1,0 +1,260 @@
+package api_test
+
+// What the tests of the handlers play on: tasks in memory, workers made up, and
+// the stories that lead to every answer there is.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/examples/allocator/api"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stage says what a handler stands on.
+type stage struct {
+	token string
+	down  bool // nothing behind the API answers
+	items []api.Item
+}
+
+type standing struct {
+	handler http.Handler
+	tasks   *memory
+}
+
+func newStage(t *testing.T, s stage) *standing {
+	t.Helper()
+	tasks := &memory{down: s.down, items: map[string]api.Item{}}
+	for _, item := range s.items {
+		tasks.items[item.ID] = item
+	}
+	return &standing{tasks: tasks, handler: api.New(api.Config{
+		Tasks:   tasks,
+		Cluster: fleet{down: s.down},
+		Token:   s.token,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+			_, _ = io.WriteString(w, "up 1\n")
+		}),
+	})}
+}
+
+// ask sends a request, and returns the answer and its body.
+func (s *standing) ask(t *testing.T, method, target, body string) (*http.Response, string) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	s.handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body)))
+	text, err := io.ReadAll(recorder.Result().Body)
+	require.NoError(t, err)
+	return recorder.Result(), string(text)
+}
+
+var errDown = errors.New("down")
+
+// memory is Tasks.
+type memory struct {
+	down  bool
+	mu    sync.Mutex
+	items map[string]api.Item
+}
+
+func (m *memory) lock() (func(), error) {
+	if m.down {
+		return nil, errDown
+	}
+	m.mu.Lock()
+	return m.mu.Unlock, nil
+}
+
+func (m *memory) Create(_ context.Context, item api.Item) error {
+	unlock, err := m.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, there := m.items[item.ID]; there {
+		return api.ErrExists
+	}
+	m.items[item.ID] = item
+	return nil
+}
+
+func (m *memory) Put(_ context.Context, item api.Item) (api.Item, bool, error) {
+	unlock, err := m.lock()
+	if err != nil {
+		return api.Item{}, false, err
+	}
+	defer unlock()
+	before, there := m.items[item.ID]
+	item.Instances = cmp.Or(item.Instances, before.Instances, 1)
+	m.items[item.ID] = item
+	return item, !there, nil
+}
+
+func (m *memory) Get(_ context.Context, id string) (api.Item, error) {
+	unlock, err := m.lock()
+	if err != nil {
+		return api.Item{}, err
+	}
+	defer unlock()
+	item, there := m.items[id]
+	if !there {
+		return api.Item{}, api.ErrNotFound
+	}
+	return item, nil
+}
+
+func (m *memory) List(_ context.Context, after string, limit int) ([]api.Item, error) {
+	unlock, err := m.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var found []api.Item
+	for _, item := range m.items {
+		if item.ID > after {
+			found = append(found, item)
+		}
+	}
+	slices.SortFunc(found, func(a, b api.Item) int { return cmp.Compare(a.ID, b.ID) })
+	return found[:min(limit, len(found))], nil
+}
+
+func (m *memory) Delete(_ context.Context, id string) error {
+	unlock, err := m.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, there := m.items[id]; !there {
+		return api.ErrNotFound
+	}
+	delete(m.items, id)
+	return nil
+}
+
+// fleet is Cluster: a runs everything whose id begins with a, b stands by.
+type fleet struct{ down bool }
+
+func (fleet) Owners(id string) []string {
+	if strings.HasPrefix(id, "a") {
+		return []string{"a"}
+	}
+	return nil
+}
+
+func (f fleet) Workers(context.Context) ([]api.Worker, error) {
+	if f.down {
+		return nil, errDown
+	}
+	return []api.Worker{{Name: "a", State: "ready", Tasks: []string{"a1"}}, {Name: "b", State: "draining"}}, nil
+}
+
+func (fleet) Leader(context.Context) (string, uint64, error) { return "b", 7, nil }
+
+// call is a request, and the status that it leads to.
+type call struct {
+	method, target, body string
+	header               [2]string
+	slow                 bool // the content never comes
+	status               int
+}
+
+func (c call) request() *http.Request {
+	var body io.Reader = strings.NewReader(c.body)
+	if c.slow {
+		body = late{}
+	}
+	r := httptest.NewRequest(c.method, c.target, body) //nolint:noctx // the test that sends it has its own
+	if c.header[0] != "" {
+		r.Header.Set(c.header[0], c.header[1])
+	}
+	return r
+}
+
+// late is a content that takes too long.
+type late struct{}
+
+func (late) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+
+var (
+	foreign = [2]string{"Origin", "http://elsewhere.example"}
+	zipped  = [2]string{"Content-Encoding", "gzip"}
+	big     = strings.Repeat("x", api.MaxContent+1)
+)
+
+// stories lead to every status of every operation.
+var stories = []struct {
+	name  string
+	stage stage
+	calls []call
+}{
+	{"all is well", stage{items: []api.Item{
+		{ID: "a1", Content: []byte("text"), Instances: 1}, {ID: "b/ü", Content: []byte{0xff, 0}, Instances: 2},
+	}}, []call{
+		{method: "GET", target: "/work", status: 200},
+		{method: "GET", target: "/work?after=a1", status: 200},
+		{method: "GET", target: "/work/a1", status: 200},
+		{method: "GET", target: "/work/b%2F%C3%BC", status: 200},
+		{method: "GET", target: "/work/none", status: 404},
+		{method: "GET", target: "/elsewhere", status: 404},
+		{method: "PATCH", target: "/work", status: 405},
+		{method: "POST", target: "/work?instances=3", body: "new", status: 201},
+		{method: "POST", target: "/work", status: 201},
+		{method: "POST", target: "/work?instances=0", status: 400},
+		{method: "POST", target: "/work", header: foreign, status: 403},
+		{method: "POST", target: "/work", slow: true, status: 408},
+		{method: "POST", target: "/work", body: big, status: 413},
+		{method: "POST", target: "/work", header: zipped, status: 415},
+		{method: "PUT", target: "/work/a1", body: "changed", status: 200},
+		{method: "PUT", target: "/work/a2", body: "\xff", status: 201},
+		{method: "PUT", target: "/work/a2?instances=many", status: 400},
+		{method: "PUT", target: "/work/%FF", status: 400},
+		{method: "PUT", target: "/work/a2", header: foreign, status: 403},
+		{method: "PUT", target: "/work/a2", slow: true, status: 408},
+		{method: "PUT", target: "/work/a2", body: big, status: 413},
+		{method: "PUT", target: "/work/a2", header: zipped, status: 415},
+		{method: "DELETE", target: "/work/a2", header: foreign, status: 403},
+		{method: "DELETE", target: "/work/a2", status: 204},
+		{method: "DELETE", target: "/work/a2", status: 404},
+		{method: "GET", target: "/workers", status: 200},
+		{method: "GET", target: "/healthz", status: 200},
+		{method: "GET", target: "/metrics", status: 200},
+	}},
+	{"nothing behind it answers", stage{down: true}, []call{
+		{method: "GET", target: "/work", status: 503},
+		{method: "POST", target: "/work", status: 503},
+		{method: "GET", target: "/work/a", status: 503},
+		{method: "PUT", target: "/work/a", status: 503},
+		{method: "DELETE", target: "/work/a", status: 503},
+		{method: "GET", target: "/workers", status: 503},
+		{method: "GET", target: "/healthz", status: 200},
+	}},
+	{"nobody knows the token", stage{token: "secret"}, []call{
+		{method: "GET", target: "/work", status: 401},
+		{method: "POST", target: "/work", status: 401},
+		{method: "GET", target: "/work/a", status: 401},
+		{method: "PUT", target: "/work/a", status: 401},
+		{method: "DELETE", target: "/work/a", status: 401},
+		{method: "GET", target: "/workers", status: 401},
+		{method: "GET", target: "/metrics", status: 401},
+		{method: "GET", target: "/healthz", status: 200},
+		{method: "GET", target: "/work", header: [2]string{"Authorization", "bearer secret"}, status: 200},
+		{method: "GET", target: "/work", header: [2]string{"Authorization", "Bearer secret2"}, status: 401},
+		{method: "GET", target: "/work", header: [2]string{"Authorization", "Basic secret"}, status: 401},
+	}},
+}

@@ -1,0 +1,109 @@
+package main
+
+// What the API asks for, answered by etcd.
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/examples/allocator/api"
+)
+
+// tasks is the registry.
+type tasks struct{ *etcd.Registry }
+
+func (t tasks) Create(ctx context.Context, item api.Item) error {
+	_, err := t.Registry.Create(ctx, etcd.Item{
+		Name: item.ID, Content: item.Content, Settings: etcd.Settings{Instances: item.Instances},
+	})
+	return known(err)
+}
+
+// Put keeps the settings that the API does not know.
+func (t tasks) Put(ctx context.Context, item api.Item) (api.Item, bool, error) {
+	before, err := t.Registry.Get(ctx, item.ID)
+	if err != nil && !errors.Is(err, etcd.ErrNotFound) {
+		return api.Item{}, false, err
+	}
+	s := before.Settings
+	if item.Instances > 0 {
+		s.Instances = item.Instances
+	}
+	stored, created, err := t.Registry.Put(ctx, etcd.Item{Name: item.ID, Content: item.Content, Settings: s})
+	return shown(stored), created, err
+}
+
+func (t tasks) Get(ctx context.Context, id string) (api.Item, error) {
+	item, err := t.Registry.Get(ctx, id)
+	return shown(item), known(err)
+}
+
+func (t tasks) List(ctx context.Context, after string, limit int) ([]api.Item, error) {
+	found, err := t.Registry.List(ctx, after, limit)
+	items := make([]api.Item, len(found))
+	for i, item := range found {
+		items[i] = shown(item)
+	}
+	return items, err
+}
+
+func (t tasks) Delete(ctx context.Context, id string) error { return known(t.Registry.Delete(ctx, id)) }
+
+func shown(item etcd.Item) api.Item {
+	return api.Item{ID: item.Name, Content: item.Content, Instances: max(item.Settings.Instances, 1)}
+}
+
+// known says an error in the API's words, where it has any.
+func known(err error) error {
+	switch {
+	case errors.Is(err, etcd.ErrNotFound):
+		return api.ErrNotFound
+	case errors.Is(err, etcd.ErrExists):
+		return api.ErrExists
+	default:
+		return err
+	}
+}
+
+// cluster is who does the work.
+type cluster struct{ *node }
+
+func (c cluster) Owners(id string) []string {
+	var names []string
+	for _, o := range c.owners.Of(id) {
+		names = append(names, o.Worker)
+	}
+	return names
+}
+
+func (c cluster) Workers(ctx context.Context) ([]api.Worker, error) {
+	members, err := c.membership.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	has := map[string][]string{}
+	for task, owners := range c.owners.All() {
+		for _, o := range owners {
+			has[o.Worker] = append(has[o.Worker], task)
+		}
+	}
+	workers := make([]api.Worker, len(members))
+	for i, m := range members {
+		workers[i] = api.Worker{Name: m.Name, State: "ready", Tasks: has[m.Name]}
+		slices.Sort(workers[i].Tasks)
+		if m.Draining {
+			workers[i].State = "draining"
+		}
+	}
+	return workers, nil
+}
+
+func (c cluster) Leader(ctx context.Context) (string, uint64, error) {
+	leader, err := c.election.Leader(ctx)
+	if errors.Is(err, etcd.ErrNoLeader) {
+		return "", 0, nil
+	}
+	return leader.Name, leader.Epoch, err
+}

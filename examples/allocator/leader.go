@@ -1,0 +1,66 @@
+package main
+
+// What a process does while it leads.
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/stats"
+)
+
+func (n *node) newElection() (*etcd.Election, error) {
+	opts := []etcd.ElectionOption{etcd.WithLeaseDuration(n.lease)}
+	for _, o := range n.options {
+		opts = append(opts, o)
+	}
+	return etcd.NewElection(n.client, n.name, opts...)
+}
+
+// lead loads what is expected and who is there, and runs terms for as long as
+// ctx lives. What is remembered of an earlier leadership counts for nothing:
+// everything here is new each time.
+func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
+	comm, err := etcd.NewCommunicator(ctx, n.client, l, n.options...)
+	if err != nil {
+		return err
+	}
+	collector, err := stats.Register(n.metrics)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	var o *orchestrator.Orchestrator[etcd.Worker, string]
+	o, err = orchestrator.New(comm,
+		orchestrator.WithEpoch(l.Epoch()),
+		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved), // only the end of a lease frees tasks
+		orchestrator.WithCommunicatorTimeout(n.lease/2),
+		orchestrator.WithStats(collector.Observe),
+		orchestrator.WithStats(func(orchestrator.TermStats) { n.tell(o.LastPlan()) }),
+	)
+	if err != nil {
+		return err
+	}
+	if err := n.registry.Feed(ctx, l, o); err != nil {
+		return err
+	}
+	if err := n.membership.Feed(ctx, l, o); err != nil {
+		return err
+	}
+	return o.Run(ctx, n.interval)
+}
+
+// tell says what a term has changed, and why.
+func (n *node) tell(p orchestrator.Plan[etcd.Worker, string]) {
+	for _, c := range p.Changes {
+		where := ""
+		if c.From.Name != "" {
+			where += " from " + c.From.Name
+		}
+		if c.To.Name != "" {
+			where += " to " + c.To.Name
+		}
+		n.journal.say("leader: %s %s%s, %s: %s", c.Kind.Op, c.Task, where, c.Kind.Reason, c.Outcome)
+	}
+}

@@ -1,0 +1,306 @@
+package main
+
+// The walk-through of README.md, and what it leaves out, with real processes on a
+// real etcd: this test's binary, started again.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+)
+
+const runEnv = "ALLOCATOR_TEST_RUN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runEnv) != "" {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(4) // the test is gone
+		}()
+		main()
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	lease    = 2 * time.Second // the shortest that etcd grants
+	interval = time.Second
+	// patience is for what happens at once, on a machine that has much to do.
+	patience = 20 * time.Second
+)
+
+// work is an item as the API shows it.
+type work struct {
+	ID, Content string
+	Workers     []string
+}
+
+// workers is the API's answer to who there is.
+type workers struct {
+	Workers []struct {
+		Name  string
+		Tasks []string
+	}
+	Leader string
+}
+
+func TestWalkThrough(t *testing.T) {
+	a := start(t, "a", "-embed", "127.0.0.1:0", "-data", t.TempDir())
+	endpoint, _, _ := strings.Cut(strings.TrimPrefix(a.line("etcd serves at "), "etcd serves at "), ",")
+
+	// Four items.
+	var ids []string
+	for i := range 4 {
+		var posted work
+		require.Equal(t, http.StatusCreated, a.ask("POST", "/work", fmt.Sprintf("item %d", i), &posted))
+		ids = append(ids, posted.ID)
+	}
+	a.line("a leads, epoch")
+	a.shares(4)
+
+	// What etcd holds is readable with any tool.
+	client, err := clientv3.New(etcd.ClientConfig(endpoint))
+	require.NoError(t, err)
+	defer client.Close()
+	registry, active, loads := held(t, client, "/work/registry/"), held(t, client, "/work/active/"), held(t, client, "/work/workers/")
+	for i, id := range ids {
+		require.Equal(t, fmt.Sprintf("item %d", i), registry["/work/registry/"+id])
+		require.Contains(t, active, "/work/active/a/"+id)
+	}
+	require.Equal(t, map[string]string{"/work/workers/a": "000004"}, loads)
+
+	// Two more take their shares, and nothing else moves.
+	b := start(t, "b", "-etcd", endpoint)
+	c := start(t, "c", "-etcd", endpoint)
+	b.shares(2, 1, 1)
+	require.LessOrEqual(t, a.count("stopped ")+b.count("stopped "), 3, "two moves, or three where one came after the other")
+
+	// One leaves as it should: its share is handed on.
+	c.signal(syscall.SIGTERM)
+	c.line("left")
+	require.NoError(t, c.ended())
+	a.line("c left, as it had said")
+	a.shares(2, 2)
+
+	// New content reaches the task where it runs.
+	changed := b.runs()[0]
+	stopped := b.count("stopped ")
+	require.Equal(t, http.StatusOK, a.ask("PUT", "/work/"+changed, "changed", nil))
+	require.Contains(t, b.line("updated "+changed), `"changed"`)
+	require.Equal(t, stopped, b.count("stopped "))
+
+	// One of each is deleted, and stops.
+	for _, p := range []*process{a, b} {
+		id := p.runs()[0]
+		if id == changed {
+			id = p.runs()[1]
+		}
+		stopped := p.count("stopped " + id)
+		require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/work/"+id, "", nil))
+		require.Equal(t, http.StatusNotFound, a.ask("DELETE", "/work/"+id, "", nil))
+		p.until(func() bool { return p.count("stopped "+id) > stopped }, func() string { return id + " was not stopped" })
+	}
+	a.shares(1, 1)
+
+	// One is killed: within its lease and a term everything runs again.
+	b.signal(syscall.SIGKILL)
+	killed := time.Now()
+	require.Error(t, b.ended())
+	a.line(`: "changed"`) // which it starts with there
+	t.Logf("started elsewhere %v after the kill", time.Since(killed).Round(time.Millisecond))
+	require.Less(t, time.Since(killed), lease+interval+time.Second, "a second for etcd's clock and a slow machine")
+	a.line("b left: its lease has ended")
+	a.shares(2)
+
+	a.signal(syscall.SIGTERM)
+	require.NoError(t, a.ended())
+}
+
+// Nobody notices that the leader is gone but by what it ran.
+func TestLeaderKilled(t *testing.T) {
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	fleet := map[string]*process{}
+	for _, name := range []string{"a", "b", "c"} {
+		fleet[name] = start(t, name, "-etcd", server.Endpoint())
+	}
+	for _, p := range fleet {
+		for name := range fleet {
+			p.line(name + " joined")
+		}
+	}
+	for i := range 6 {
+		require.Equal(t, http.StatusCreated, fleet["a"].ask("PUT", fmt.Sprintf("/work/item%d", i), "x", nil))
+	}
+	fleet["a"].shares(2, 2, 2)
+
+	var before workers
+	require.Equal(t, http.StatusOK, fleet["a"].ask("GET", "/workers", "", &before))
+	leader := fleet[before.Leader]
+	lost := leader.runs()
+	leader.signal(syscall.SIGKILL)
+	killed := time.Now()
+	delete(fleet, before.Leader)
+	for _, p := range fleet {
+		p.shares(3, 3)
+	}
+	t.Logf("all run again %v after the leader was killed", time.Since(killed).Round(time.Millisecond))
+	require.Less(t, time.Since(killed), lease+interval+time.Second)
+	var moved int
+	for _, p := range fleet {
+		require.Zero(t, p.count("stopped "), "nothing healthy was touched")
+		for _, id := range lost {
+			moved += p.count("started " + id)
+		}
+	}
+	require.Equal(t, len(lost), moved)
+	require.Error(t, leader.ended())
+}
+
+func TestRestart_NothingIsLost(t *testing.T) {
+	folder := t.TempDir()
+	const id, content = "a%2F%C3%BC%0A", "\x00\xff any bytes"
+	first := start(t, "a", "-embed", "127.0.0.1:0", "-data", folder)
+	require.Equal(t, http.StatusCreated, first.ask("PUT", "/work/"+id, content, nil))
+	first.shares(1)
+	first.signal(syscall.SIGKILL)
+	require.Error(t, first.ended())
+
+	second := start(t, "a", "-embed", "127.0.0.1:0", "-data", folder)
+	second.shares(1)
+	var got struct {
+		ID, Encoding string
+		Content      []byte
+	}
+	require.Equal(t, http.StatusOK, second.ask("GET", "/work/"+id, "", &got))
+	require.Equal(t, "a/ü\n", got.ID)
+	require.Equal(t, content, string(got.Content))
+}
+
+func TestBadInput(t *testing.T) {
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	start(t, "a", "-etcd", server.Endpoint()).line("a joined")
+	for name, step := range map[string]struct {
+		args []string
+		says string
+	}{
+		"an etcd that is not there":   {[]string{"-etcd", "http://127.0.0.1:1"}, "http://127.0.0.1:1"},
+		"a name that is taken":        {[]string{"-name", "a", "-etcd", server.Endpoint()}, "the name is taken"},
+		"a lease that is too short":   {[]string{"-lease", "1s", "-etcd", server.Endpoint()}, "2s"},
+		"a prefix that is not one":    {[]string{"-prefix", "work", "-etcd", server.Endpoint()}, "WithPrefix"},
+		"an address that is in use":   {[]string{"-embed", strings.TrimPrefix(server.Endpoint(), "http://"), "-data", t.TempDir()}, "-etcd joins"},
+		"an argument that is no flag": {[]string{"please"}, "please"},
+		"an empty token":              {[]string{"-token-file", os.DevNull}, "is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := launch(t, "x", step.args...)
+			require.Error(t, p.ended())
+			require.Contains(t, p.text(), step.says)
+		})
+	}
+}
+
+func TestToken_IsAskedFor(t *testing.T) {
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	file := t.TempDir() + "/token"
+	require.NoError(t, os.WriteFile(file, []byte("secret\n"), 0o600))
+	p := start(t, "a", "-etcd", server.Endpoint(), "-token-file", file)
+	require.Equal(t, http.StatusUnauthorized, p.ask("GET", "/work", "", nil))
+	require.Equal(t, http.StatusOK, p.ask("GET", "/healthz", "", nil))
+	p.token = "secret"
+	require.Equal(t, http.StatusOK, p.ask("GET", "/work", "", nil))
+	require.Equal(t, http.StatusOK, p.ask("GET", "/metrics", "", nil))
+}
+
+// held returns what etcd holds under a prefix.
+func held(t *testing.T, c *clientv3.Client, prefix string) map[string]string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	got, err := c.Get(ctx, prefix, clientv3.WithPrefix())
+	require.NoError(t, err)
+	all := map[string]string{}
+	for _, kv := range got.Kvs {
+		all[string(kv.Key)] = string(kv.Value)
+	}
+	return all
+}
+
+// shares waits until that is how many tasks the workers run, largest first,
+// every task once.
+func (p *process) shares(want ...int) {
+	p.t.Helper()
+	var seen workers
+	p.until(func() bool {
+		seen = workers{}
+		if p.ask("GET", "/workers", "", &seen) != http.StatusOK {
+			return false
+		}
+		var got []int
+		tasks := map[string]bool{}
+		for _, w := range seen.Workers {
+			got = append(got, len(w.Tasks))
+			for _, task := range w.Tasks {
+				if tasks[task] {
+					p.t.Errorf("%s is in two places: %+v", task, seen)
+				}
+				tasks[task] = true
+			}
+		}
+		slices.SortFunc(got, func(a, b int) int { return b - a })
+		return slices.Equal(got, want)
+	}, func() string { return fmt.Sprintf("shares: want %v, seen %+v", want, seen) })
+}
+
+// runs returns what the API says that the process runs.
+func (p *process) runs() []string {
+	p.t.Helper()
+	var now workers
+	require.Equal(p.t, http.StatusOK, p.ask("GET", "/workers", "", &now))
+	for _, w := range now.Workers {
+		if w.Name == p.name {
+			return slices.Clone(w.Tasks)
+		}
+	}
+	return nil
+}
+
+// ask sends a request to the process's API, and decodes the answer into v.
+func (p *process) ask(method, target, body string, v any) int {
+	p.t.Helper()
+	r, err := http.NewRequestWithContext(p.t.Context(), method, p.address+target, strings.NewReader(body))
+	require.NoError(p.t, err)
+	if p.token != "" {
+		r.Header.Set("Authorization", "Bearer "+p.token)
+	}
+	answer, err := p.client.Do(r)
+	require.NoError(p.t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(p.t, err)
+	if v != nil && answer.StatusCode < 300 {
+		require.NoError(p.t, json.Unmarshal(text, v), "%s", text)
+	}
+	return answer.StatusCode
+}

@@ -1,0 +1,161 @@
+package main
+
+// A process: what it is made of, in which order it comes up, and how it leaves.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/examples/allocator/api"
+)
+
+// node is a process of the fleet.
+type node struct {
+	settings
+	journal *journal
+	options []etcd.Option
+	client  *clientv3.Client
+	metrics *prometheus.Registry
+
+	registry   *etcd.Registry
+	membership *etcd.Membership
+	election   *etcd.Election
+	owners     *etcd.Owners
+	member     *etcd.Member
+}
+
+// run is the whole of a process. It leaves when ctx ends: what it runs is moved
+// to others first. again is called then, so that a second signal ends it at
+// once.
+func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err error) {
+	n := &node{settings: s, journal: newJournal(log, s.name), metrics: prometheus.NewRegistry()}
+	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})).With("name", s.name)
+	n.options = []etcd.Option{etcd.WithPrefix(s.prefix), etcd.WithLogger(logger)}
+
+	if n.etcd == nil {
+		quiet := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError})).With("name", s.name)
+		server, err := embed.Start(ctx, embed.Config{Dir: s.data, Listen: s.embed, Logger: quiet})
+		if err != nil {
+			return fmt.Errorf("start an etcd at %s (-etcd joins one that runs): %w", s.embed, err)
+		}
+		defer func() { err = errors.Join(err, server.Close()) }()
+		n.settings.etcd = server.Endpoints()
+		n.journal.say("etcd serves at %s, its data is in %s", server.Endpoint(), s.data)
+	}
+	if n.client, err = clientv3.New(etcd.ClientConfig(n.settings.etcd...)); err != nil {
+		return fmt.Errorf("etcd at %v: %w", n.settings.etcd, err)
+	}
+	defer func() { _ = n.client.Close() }()
+	if err := n.build(logger); err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return fmt.Errorf("-listen: %w", err)
+	}
+	if _, err := fmt.Fprintf(out, "http://%s\n", listener.Addr()); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	return n.serve(ctx, again, listener, logger)
+}
+
+func (n *node) build(logger *slog.Logger) (err error) {
+	if n.registry, err = etcd.NewRegistry(n.client, n.options...); err != nil {
+		return err
+	}
+	if n.membership, err = etcd.NewMembership(n.client, n.options...); err != nil {
+		return err
+	}
+	if n.owners, err = etcd.NewOwners(n.client, n.options...); err != nil {
+		return err
+	}
+	if n.election, err = n.newElection(); err != nil {
+		return err
+	}
+	n.member, err = n.newMember(logger)
+	return err
+}
+
+// serve runs all parts until ctx ends or one of them fails.
+func (n *node) serve(ctx context.Context, again func(), listener net.Listener, logger *slog.Logger) error {
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	parts, work := errgroup.WithContext(work)
+	leading, resign := context.WithCancel(work)
+	defer resign()
+
+	server := api.NewServer(api.New(api.Config{
+		Tasks:   tasks{n.registry},
+		Cluster: cluster{n},
+		Metrics: promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}),
+		Token:   n.token,
+		Logger:  logger,
+	}), api.Limits{})
+	parts.Go(func() error { return server.Serve(listener) })
+	parts.Go(func() error { return n.owners.Run(work) })
+	parts.Go(func() error {
+		err := n.election.Run(leading, n.lead)
+		if leading.Err() != nil && work.Err() == nil {
+			return nil // resigned, and the rest goes on for a while
+		}
+		return err
+	})
+	parts.Go(func() error { return n.member.Run(work) })
+	parts.Go(func() error { return n.tellMembers(work) })
+	parts.Go(func() error { return n.tellLeader(work) })
+	parts.Go(func() error {
+		select {
+		case <-ctx.Done():
+			again()
+			n.leave(work, resign, server)
+		case <-work.Done():
+		}
+		end()
+		return server.Close()
+	})
+	err := parts.Wait()
+	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, context.Canceled)) {
+		return nil // it was told to leave, and did
+	}
+	return err
+}
+
+// leave hands on what this process has: the leadership first, so that whoever
+// gets it can move the tasks. It takes two leases at most; the last process
+// has nobody to hand on to, and stops what is left then.
+func (n *node) leave(ctx context.Context, resign func(), server *http.Server) {
+	n.journal.say("leaves: hands on what runs here")
+	resign()
+	limited, cancel := context.WithTimeout(ctx, 2*n.lease)
+	defer cancel()
+	if others, err := n.membership.List(limited); err == nil && len(others) <= 1 {
+		cancel()
+	}
+	if err := n.member.Close(limited); err != nil {
+		n.journal.say("leaves with tasks that had nowhere to go")
+	}
+	_ = server.Shutdown(limited)
+	n.journal.say("left")
+}
+
+// die is for tasks that do not stop in time: what cannot be stopped ends with
+// the process.
+func (n *node) die(tasks []string) {
+	n.journal.say("ends at once: %d tasks have not stopped in time, and the lease is about to end", len(tasks))
+	os.Exit(3)
+}

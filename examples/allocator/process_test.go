@@ -1,0 +1,155 @@
+package main
+
+// A process of the fleet, as a test sees it: what it prints, and how it ends.
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+type process struct {
+	t       *testing.T
+	name    string
+	cmd     *exec.Cmd
+	client  *http.Client
+	address string // of its API
+	token   string
+	done    chan struct{} // closed when it has ended, with err
+	err     error
+
+	mu      sync.Mutex
+	lines   []string // of its log
+	printed string   // on its standard output
+}
+
+// start starts a process and waits until it serves.
+func start(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := launch(t, name, args...)
+	p.until(func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.address = p.printed
+		return p.address != ""
+	}, func() string { return name + " has not printed its address" })
+	return p
+}
+
+// launch starts a process, which is gone when the test is over.
+func launch(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	args = append([]string{"-name", name, "-lease", lease.String(), "-interval", interval.String()}, args...)
+	transport := &http.Transport{}
+	p := &process{
+		t: t, name: name, done: make(chan struct{}),
+		cmd:    exec.CommandContext(t.Context(), os.Args[0], args...),
+		client: &http.Client{Transport: transport, Timeout: patience},
+	}
+	p.cmd.Env = append(os.Environ(), runEnv+"=1")
+	stdin, err := p.cmd.StdinPipe() // held open for as long as this process lives
+	require.NoError(t, err)
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	log, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	var reading sync.WaitGroup
+	read := func(from io.Reader, line func(string)) {
+		for s := bufio.NewScanner(from); s.Scan(); {
+			p.mu.Lock()
+			line(s.Text())
+			p.mu.Unlock()
+		}
+	}
+	reading.Go(func() { read(out, func(text string) { p.printed += text }) })
+	reading.Go(func() { read(log, func(text string) { p.lines = append(p.lines, text) }) })
+	go func() {
+		reading.Wait()
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		_ = stdin.Close()
+		transport.CloseIdleConnections()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", name, p.text())
+		}
+	})
+	return p
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// ended waits for the end, and returns what exec makes of it.
+func (p *process) ended() error {
+	p.t.Helper()
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(patience):
+		p.t.Fatalf("%s goes on", p.name)
+		return nil
+	}
+}
+
+// line waits for a line that holds a text, and returns it from there on.
+func (p *process) line(text string) string {
+	p.t.Helper()
+	var found string
+	p.until(func() bool {
+		for line := range strings.Lines(p.text()) {
+			if i := strings.Index(line, text); i >= 0 {
+				found = strings.TrimSpace(line[i:])
+				return true
+			}
+		}
+		return false
+	}, func() string { return p.name + " never said: " + text })
+	return found
+}
+
+// count returns how many of its lines hold a text so far.
+func (p *process) count(text string) int {
+	n := 0
+	for line := range strings.Lines(p.text()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *process) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
+
+// until asks again and again, since what is waited for happens elsewhere.
+func (p *process) until(holds func() bool, otherwise func() string) {
+	p.t.Helper()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	over := time.After(patience)
+	for !holds() {
+		select {
+		case <-again.C:
+		case <-over:
+			require.FailNow(p.t, otherwise())
+		}
+	}
+}
