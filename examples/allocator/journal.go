@@ -3,6 +3,7 @@ package main
 // The log: one line for everything that a person wants to know.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func (n *node) tellMembers(ctx context.Context) error {
 	})
 }
 
-func older(a, b etcd.Worker) int { return int(a.Incarnation - b.Incarnation) }
+func older(a, b etcd.Worker) int { return cmp.Compare(a.Incarnation, b.Incarnation) }
 
 // tellLeader says who leads.
 func (n *node) tellLeader(ctx context.Context) error {

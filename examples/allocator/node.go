@@ -54,11 +54,11 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 			return fmt.Errorf("start an etcd at %s (-etcd joins one that runs): %w", s.embed, err)
 		}
 		defer func() { err = errors.Join(err, server.Close()) }()
-		n.settings.etcd = server.Endpoints()
+		n.etcd = server.Endpoints()
 		n.journal.say("etcd serves at %s, its data is in %s", server.Endpoint(), s.data)
 	}
-	if n.client, err = clientv3.New(etcd.ClientConfig(n.settings.etcd...)); err != nil {
-		return fmt.Errorf("etcd at %v: %w", n.settings.etcd, err)
+	if n.client, err = clientv3.New(etcd.ClientConfig(n.etcd...)); err != nil {
+		return fmt.Errorf("etcd at %v: %w", n.etcd, err)
 	}
 	defer func() { _ = n.client.Close() }()
 	if err := n.build(logger); err != nil {
