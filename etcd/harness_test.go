@@ -115,11 +115,17 @@ var errEnough = errors.New("enough")
 type candidate struct {
 	t      testing.TB
 	e      *etcd.Election
-	leads  chan *etcd.Leadership // each period of leading
-	over   chan ending           // its end, as the leading function saw it
-	resign chan error            // what lead is to return
+	leads  chan reign  // each period of leading
+	since  time.Time   // when that began which elected returned last
+	over   chan ending // its end, as the leading function saw it
+	resign chan error  // what lead is to return
 	stop   context.CancelCauseFunc
 	result chan error // what Run returned
+}
+
+type reign struct {
+	l  *etcd.Leadership
+	at time.Time
 }
 
 type ending struct {
@@ -134,7 +140,7 @@ func stand(t testing.TB, c *clientv3.Client, name string, opts ...etcd.ElectionO
 	ctx, stop := context.WithCancelCause(t.Context())
 	k := &candidate{
 		t: t, e: e, stop: stop,
-		leads: make(chan *etcd.Leadership, 100), over: make(chan ending, 100),
+		leads: make(chan reign, 100), over: make(chan ending, 100),
 		resign: make(chan error), result: make(chan error, 1),
 	}
 	done := make(chan struct{})
@@ -150,7 +156,7 @@ func stand(t testing.TB, c *clientv3.Client, name string, opts ...etcd.ElectionO
 }
 
 func (k *candidate) lead(ctx context.Context, l *etcd.Leadership) error {
-	k.leads <- l
+	k.leads <- reign{l, time.Now()}
 	select {
 	case err := <-k.resign:
 		return err
@@ -163,5 +169,7 @@ func (k *candidate) lead(ctx context.Context, l *etcd.Leadership) error {
 // elected waits until the candidate leads.
 func (k *candidate) elected() *etcd.Leadership {
 	k.t.Helper()
-	return receive(k.t, k.leads)
+	led := receive(k.t, k.leads)
+	k.since = led.at
+	return led.l
 }

@@ -1,0 +1,97 @@
+package etcd
+
+// Leases, from within: when what was sent is stamped.
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// startDelayed returns a client that everything reaches late.
+func startDelayed(t *testing.T, by time.Duration) (*clientv3.Client, *proxy.Proxy) {
+	t.Helper()
+	s, err := embed.Start(t.Context(), embed.Config{NoFsync: true, Tick: 10 * time.Millisecond})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	p, err := proxy.New(strings.TrimPrefix(s.Endpoint(), "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{p.Addr()}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, err = c.Get(t.Context(), "connected")
+	require.NoError(t, err)
+	p.Delay(proxy.Down, by)
+	return c, p
+}
+
+// TestW5_LeaseCountsFromWhenItWasSent: between the stamp and the acknowledgement
+// lies all the time that the answer took.
+func TestW5_LeaseCountsFromWhenItWasSent(t *testing.T) {
+	const late = 200 * time.Millisecond
+	c, _ := startDelayed(t, late)
+	took := make(chan time.Duration, 100)
+	sending := func() func() {
+		sent := time.Now()
+		return func() { took <- time.Since(sent) }
+	}
+	h, err := grant(t.Context(), c, slog.New(slog.DiscardHandler), 2*time.Second, sending)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, <-took, late)
+
+	ctx, stop := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	kept := make(chan error, 1)
+	go func() { kept <- h.keep(ctx) }()
+	for range 3 {
+		require.GreaterOrEqual(t, <-took, late)
+	}
+	stop(enough)
+	require.ErrorIs(t, <-kept, enough)
+	h.revoke(t.Context())
+	_, err = c.KeepAliveOnce(t.Context(), h.id)
+	require.ErrorContains(t, err, "not found")
+}
+
+// TestW5_LostAnswersPutNothingOff: a keepalive that arrives, and whose answer
+// does not, is not counted.
+func TestW5_LostAnswersPutNothingOff(t *testing.T) {
+	c, p := startDelayed(t, 0)
+	sent, acknowledged := make(chan struct{}, 100), make(chan struct{}, 100)
+	h, err := grant(t.Context(), c, slog.New(slog.DiscardHandler), time.Second, func() func() {
+		sent <- struct{}{}
+		return func() { acknowledged <- struct{}{} }
+	})
+	require.NoError(t, err)
+	<-sent
+	<-acknowledged
+	p.Cut(proxy.Down)
+	ctx, stop := context.WithCancel(t.Context())
+	kept := make(chan error, 1)
+	go func() { kept <- h.keep(ctx) }()
+	for range 3 {
+		<-sent // it goes on trying
+	}
+	stop()
+	require.ErrorIs(t, <-kept, context.Canceled)
+	require.Empty(t, acknowledged)
+	p.Heal()
+}
+
+func TestW5_LeaseThatIsGone(t *testing.T) {
+	c, _ := startDelayed(t, 0)
+	h, err := grant(t.Context(), c, slog.New(slog.DiscardHandler), time.Second, func() func() { return func() {} })
+	require.NoError(t, err)
+	h.revoke(t.Context())
+	require.ErrorIs(t, h.keep(t.Context()), errLeaseGone)
+}
