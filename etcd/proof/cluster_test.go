@@ -43,7 +43,7 @@ type cluster struct {
 // node is one process, or its successors of the same name.
 type node struct {
 	*process
-	name           string
+	name, only     string
 	leader, worker *proxy.Proxy
 }
 
@@ -75,15 +75,14 @@ func startCluster(t *testing.T, n, tasks int, s nodeSettings) *cluster {
 }
 
 // add starts a further node, which may be only a candidate or only a worker.
-func (c *cluster) add(name, only string) *node {
-	n := &node{name: name, leader: c.proxy(), worker: c.proxy()}
+func (c *cluster) add(name, only string) {
+	n := &node{name: name, only: only, leader: c.proxy(), worker: c.proxy()}
 	s := c.settings
 	s.Only = only
 	s.Name, s.Leader, s.Worker = name, "http://"+n.leader.Addr(), "http://"+n.worker.Addr()
 	n.process = &process{t: c.t, env: nodeEnv, name: name, settings: s, journal: c.journal}
 	n.start()
 	c.nodes = append(c.nodes, n)
-	return n
 }
 
 func (c *cluster) proxy() *proxy.Proxy {
@@ -123,7 +122,7 @@ func (c *cluster) settled(tasks int) bool {
 	}
 	var loads []int
 	for _, n := range c.nodes {
-		if n.alive() && n.settings.(nodeSettings).Only != onlyCandidate {
+		if n.alive() && n.only != onlyCandidate {
 			loads = append(loads, load[n.name])
 		}
 	}

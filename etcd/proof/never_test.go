@@ -73,8 +73,13 @@ func TestE5_NeverTwice(t *testing.T) {
 			leader.leader.Heal()
 		}},
 	}
+	var order []int // each once, then each again in another order
 	for round := range *rounds {
-		fault := faults[(round+random.IntN(2))%len(faults)]
+		if len(order) == 0 {
+			order = random.Perm(len(faults))
+		}
+		fault := faults[order[0]]
+		order = order[1:]
 		victim := c.nodes[random.IntN(len(c.nodes))]
 		fault.do(victim)
 		c.restart()
