@@ -299,3 +299,25 @@ func TestMember_BadInput(t *testing.T) {
 	require.ErrorIs(t, m.Run(t.Context()), orchestrator.ErrInvalid, "once is enough")
 	require.NoError(t, m.Close(t.Context()))
 }
+
+// What the protocol writes can be read with etcdctl.
+func TestE1_WhatTheProtocolWrites(t *testing.T) {
+	s := newStage(t)
+	w := s.hire(s.client, "a b", 5*time.Second).joinedAs("a%20b")
+	l := s.elect(s.connect(), "l1", 5*time.Second)
+	l.list(3, w)
+	require.NoError(t, l.add(3, w, "t/1"))
+	value := func(key string) string {
+		resp, err := s.client.Get(t.Context(), "/work/"+key)
+		require.NoError(t, err)
+		require.Len(t, resp.Kvs, 1, key)
+		if key != "term" {
+			require.NotZero(t, resp.Kvs[0].Lease, key)
+		}
+		return string(resp.Kvs[0].Value)
+	}
+	require.Equal(t, "3", value("term"))
+	require.JSONEq(t, fmt.Sprintf(`{"epoch":%d,"term":3,"member":%d}`, l.leader.Epoch(), w.Incarnation), value("assigned/a%20b/t%2F1"))
+	require.Regexp(t, `^\{"incarnation":"\d+"\}$`, value("active/a%20b/t%2F1"))
+	s.eventually("the load is written", func() bool { return value("workers/a%20b") == "000001" })
+}

@@ -203,9 +203,15 @@ func (h *crew) quit() {
 // joined returns who the member is, once it is one.
 func (h *crew) joined() etcd.Worker {
 	h.stage.Helper()
+	return h.joinedAs(h.name)
+}
+
+// joinedAs is joined for a name that has another form in keys.
+func (h *crew) joinedAs(segment string) etcd.Worker {
+	h.stage.Helper()
 	var w etcd.Worker
 	h.stage.eventually(h.name+" has joined", func() bool {
-		resp, err := h.stage.client.Get(h.stage.Context(), "/work/members/"+h.name)
+		resp, err := h.stage.client.Get(h.stage.Context(), "/work/members/"+segment)
 		if err != nil || len(resp.Kvs) == 0 {
 			return false
 		}
