@@ -32,7 +32,7 @@ func (r onEtcd) goals() []goal {
 		},
 		{
 			etcdGoal + "the same: a steady term",
-			millis(steady) + " ms", "under " + millis(etcdSteadyGoal) + " ms", steady < etcdSteadyGoal,
+			millis(steady) + " ms", "under " + decimal(float64(etcdSteadyGoal.Milliseconds())) + " ms", steady < etcdSteadyGoal,
 		},
 		{
 			etcdGoal + "the same: operations in the largest transaction",
