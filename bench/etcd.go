@@ -14,6 +14,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // etcdConfig is what is measured on etcd, and how often.
@@ -38,7 +39,7 @@ type onEtcd struct {
 	revision   string
 	start, end time.Time
 
-	put                   samples // one write, alone
+	put, steadyTook       samples // one write, alone, and in turn a steady term
 	cold, steady, changed []episode
 	joined, lost          []episode
 	largest               int // operations of the largest transaction of all
@@ -101,13 +102,20 @@ func (r *onEtcd) play(ctx context.Context, cfg config, goesOn bool) (err error) 
 		return err
 	}
 	cfg.log("steady terms, contents that change, workers that join and are lost, on etcd")
-	if r.put, err = d.puts(cfg.etcd.steady); err != nil {
+	client, err := d.connect(users)
+	if err != nil {
 		return err
 	}
-	for range cfg.etcd.steady {
+	for range cfg.etcd.steady { // in turn with the least that it could take
+		took, err := d.put(client)
+		if err != nil {
+			return err
+		}
+		r.put = append(r.put, took)
 		if err := perform("a steady term", &r.steady, d.term); err != nil {
 			return err
 		}
+		r.steadyTook = append(r.steadyTook, d.last.took)
 	}
 	for i := range cfg.etcd.events {
 		content := bytes.Repeat([]byte{byte(i + 1)}, etcdContent)
@@ -223,19 +231,11 @@ func (d *director) settle(start time.Time) error {
 	return nil
 }
 
-// puts makes some writes, one after the other.
-func (d *director) puts(n int) (samples, error) {
-	client, err := d.connect(users)
-	if err != nil {
-		return nil, err
-	}
-	took := make(samples, n)
-	for i := 0; i < n && err == nil; i++ {
-		start := time.Now()
-		_, err = client.Put(d.ctx, "/measured", "x")
-		took[i] = time.Since(start)
-	}
-	return took, err
+// put makes one write.
+func (d *director) put(client *clientv3.Client) (time.Duration, error) {
+	start := time.Now()
+	_, err := client.Put(d.ctx, "/measured", "x")
+	return time.Since(start), err
 }
 
 // term is a steady one.
