@@ -74,7 +74,7 @@ func older(a, b etcd.Worker) int { return cmp.Compare(a.Incarnation, b.Incarnati
 
 // tellLeader says who leads.
 func (n *node) tellLeader(ctx context.Context) error {
-	tick := time.NewTicker(min(n.interval, time.Second))
+	tick := time.NewTicker(min(n.interval, 250*time.Millisecond))
 	defer tick.Stop()
 	var last uint64
 	for {

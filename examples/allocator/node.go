@@ -30,6 +30,7 @@ type node struct {
 	options []etcd.Option
 	client  *clientv3.Client
 	metrics *prometheus.Registry
+	failed  <-chan error // of an etcd of its own; nil without
 
 	registry   *etcd.Registry
 	membership *etcd.Membership
@@ -48,13 +49,12 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 	n.options = []etcd.Option{etcd.WithPrefix(s.prefix), etcd.WithLogger(logger)}
 
 	if n.etcd == nil {
-		quiet := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError})).With("name", s.name)
-		server, err := embed.Start(ctx, embed.Config{Dir: s.data, Listen: s.embed, Logger: quiet})
+		server, err := embed.Start(ctx, embed.Config{Dir: s.data, Listen: s.embed})
 		if err != nil {
 			return fmt.Errorf("start an etcd at %s (-etcd joins one that runs): %w", s.embed, err)
 		}
 		defer func() { err = errors.Join(err, server.Close()) }()
-		n.etcd = server.Endpoints()
+		n.etcd, n.failed = server.Endpoints(), server.Err()
 		n.journal.say("etcd serves at %s, its data is in %s", server.Endpoint(), s.data)
 	}
 	if n.client, err = clientv3.New(etcd.ClientConfig(n.etcd...)); err != nil {
@@ -106,6 +106,7 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener, l
 		Token:   n.token,
 		Logger:  logger,
 	}), api.Limits{})
+	defer context.AfterFunc(work, func() { _ = server.Close() })()
 	parts.Go(func() error { return server.Serve(listener) })
 	parts.Go(func() error { return n.owners.Run(work) })
 	parts.Go(func() error {
@@ -123,10 +124,12 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener, l
 		case <-ctx.Done():
 			again()
 			n.leave(work, resign, server)
+		case err := <-n.failed:
+			return fmt.Errorf("the etcd in this process: %w", err)
 		case <-work.Done():
 		}
 		end()
-		return server.Close()
+		return nil
 	})
 	err := parts.Wait()
 	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, context.Canceled)) {

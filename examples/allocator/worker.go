@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/f8949c05/orchestrator/etcd"
@@ -35,8 +36,22 @@ func (n *node) work(ctx context.Context, task string) error {
 	token, _ := worker.Token(ctx)
 	n.journal.say("started %s: assigned here, token %d, content of revision %d: %s", task, token, version, brief(content))
 	<-ctx.Done()
-	n.journal.say("stopped %s: %v", task, context.Cause(ctx))
+	n.journal.say("stopped %s: %s", task, why(context.Cause(ctx)))
 	return context.Cause(ctx)
+}
+
+// why says what has ended a task, to a person.
+func why(cause error) string {
+	switch {
+	case errors.Is(cause, worker.ErrRemoved):
+		return "the leader took it away, and says why"
+	case errors.Is(cause, worker.ErrClosed):
+		return "this process leaves"
+	case errors.Is(cause, worker.ErrLeaseLost):
+		return "the lease may end, and others may start it: " + cause.Error()
+	default:
+		return cause.Error()
+	}
 }
 
 func (n *node) update(ctx context.Context, task string) error {
