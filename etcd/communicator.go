@@ -18,10 +18,10 @@ import (
 )
 
 // Communicator reaches the workers by writing to etcd what they are to run, and
-// by watching what they make of it. It belongs to one leadership: with that it
-// ends, and every call then fails with [orchestrator.ErrDeposed]. It is an
-// [orchestrator.Applier] too, and the contract is that of
-// [orchestrator.Communicator], all of it.
+// by watching what they make of it. It belongs to one leadership, which has one
+// of them, for one Orchestrator: with the leadership it ends, and every call then
+// fails with [orchestrator.ErrDeposed]. It is an [orchestrator.Applier] too, and
+// the contract is that of [orchestrator.Communicator], all of it.
 //
 // The first call of a term writes the term's number, which every write of the
 // term compares together with the leader's key: so nothing that was delayed past

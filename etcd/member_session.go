@@ -75,7 +75,7 @@ func (s *session) join(ctx context.Context) error {
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 	a := admission{session: s}
-	for {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		admitted, err := a.try(ctx)
 		if admitted || isAny(err, ErrNameTaken, ErrClusterChanged) {
 			return err
@@ -84,8 +84,8 @@ func (s *session) join(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			s.m.log.Debug("joining goes on after a failure", "worker", s.m.name, "err", err)
-			sleep(ctx, 50*time.Millisecond)
+			s.m.log.Warn("not joined, to be tried again", "worker", s.m.name, "err", err)
+			sleep(ctx, pause)
 		}
 	}
 }

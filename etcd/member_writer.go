@@ -143,7 +143,7 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		}
-		w.log.Debug("write has no answer, to be made again", "worker", w.id.name, "err", err)
+		w.log.Warn("write has no answer, to be made again", "worker", w.id.name, "err", err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
