@@ -97,13 +97,12 @@ func TestWork_PagesHoldEverythingOnce(t *testing.T) {
 		Work []item
 		Next string
 	}
-	for name, size := range map[string]int{"many": 1, "large": 600_000} {
+	for name, all := range map[string]struct{ n, size int }{"many": {230, 1}, "large": {42, 600_000}} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, stage{})
-			const n = 230
-			for i := range n {
+			for i := range all.n {
 				id := fmt.Sprintf("%03d", i)
-				s.tasks.items[id] = api.Item{ID: id, Content: bytes.Repeat([]byte("x"), min(size, 600_000/(1+i/40))), Instances: 1}
+				s.tasks.items[id] = api.Item{ID: id, Content: bytes.Repeat([]byte("x"), all.size), Instances: 1}
 			}
 			seen, pages := 0, 0
 			for after := ""; ; pages++ {
@@ -120,7 +119,7 @@ func TestWork_PagesHoldEverythingOnce(t *testing.T) {
 				}
 				after = p.Next
 			}
-			require.Equal(t, n, seen)
+			require.Equal(t, all.n, seen)
 			require.Greater(t, pages, 1)
 		})
 	}
