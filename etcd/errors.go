@@ -24,7 +24,8 @@ var (
 	// ErrNotFound says that there is no task of this name.
 	ErrNotFound = errors.New("no task of this name")
 
-	// ErrTooLarge says that a content is larger than [MaxContent].
+	// ErrTooLarge says that a content is larger than [MaxContent], or than an etcd
+	// takes that was given a lower --max-request-bytes than its default.
 	ErrTooLarge = errors.New("content too large")
 
 	// ErrLeaseTooShort says that etcd grants no lease as short as the one asked

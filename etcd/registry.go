@@ -6,12 +6,14 @@ package etcd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/f8949c05/orchestrator"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -85,12 +87,15 @@ func (r *Registry) Put(ctx context.Context, item Item) (stored Item, created boo
 	if err != nil {
 		return Item{}, false, fmt.Errorf("put task %q: %w", item.Name, err)
 	}
-	resp, err := r.commit(ctx, []clientv3.Cmp{absent(r.layout.Registry(item.Name))}, ops, ops)
+	// The read comes first, so it sees what was there. A comparison with the same
+	// writes in both branches would send the content twice.
+	before := clientv3.OpGet(r.layout.Registry(item.Name), clientv3.WithKeysOnly())
+	resp, err := r.commit(ctx, nil, append([]clientv3.Op{before}, ops...), nil)
 	if err != nil {
 		return Item{}, false, fmt.Errorf("put task %q: %w", item.Name, err)
 	}
 	item.Settings, item.Revision = item.Settings.whole(), resp.Header.Revision
-	return item, resp.Succeeded, nil
+	return item, len(found(resp.Responses[0])) == 0, nil
 }
 
 // Configure sets a task's settings and leaves its content alone. [ErrNotFound].
@@ -240,7 +245,11 @@ func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then, otherwi
 	if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
 		return nil, err
 	}
-	return r.client.Txn(ctx).If(ifs...).Then(then...).Else(otherwise...).Commit()
+	resp, err := r.client.Txn(ctx).If(ifs...).Then(then...).Else(otherwise...).Commit()
+	if errors.Is(err, rpctypes.ErrRequestTooLarge) {
+		return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
+	return resp, err
 }
 
 // whole returns the settings as they are read.

@@ -205,6 +205,26 @@ func TestE3_ListIsInPages(t *testing.T) {
 	}
 }
 
+// TestE3_TheLargestContent is written in every way there is, with settings.
+func TestE3_TheLargestContent(t *testing.T) {
+	r := newRegistry(t, startEtcd(t))
+	largest := func(b byte) etcd.Item {
+		return etcd.Item{Name: "a", Content: bytes.Repeat([]byte{b}, etcd.MaxContent), Settings: etcd.Settings{Instances: 3}}
+	}
+	_, created, err := r.Put(t.Context(), largest(1))
+	require.NoError(t, err)
+	require.True(t, created)
+	_, created, err = r.Put(t.Context(), largest(2))
+	require.NoError(t, err)
+	require.False(t, created)
+	got, err := r.Get(t.Context(), "a")
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(largest(2).Content, got.Content))
+	require.NoError(t, r.Delete(t.Context(), "a"))
+	_, err = r.Create(t.Context(), largest(3))
+	require.NoError(t, err)
+}
+
 func TestE3_WhatIsRefused(t *testing.T) {
 	r := newRegistry(t, startEtcd(t))
 	_, err := r.Create(t.Context(), etcd.Item{Name: "a", Content: make([]byte, etcd.MaxContent+1)})

@@ -40,10 +40,7 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 			return true
 		})
 		// Each new owner writes before the old one wakes up.
-		c.wait("the new owners have written", s.Lease, func() bool {
-			_, newest := tokens(store, mine, pid)
-			return len(newest) == len(mine)
-		})
+		c.wait("the new owners have written", 4*s.Lease, func() bool { return succeeded(store, mine, pid) })
 		writes, _ := store.writes()
 		at := now()
 		victim.resume()
@@ -83,21 +80,21 @@ func tasksOf(running map[string][]string, node string) []string {
 	return tasks
 }
 
-// tokens returns the tokens of each task that others than one process have
-// written with since it was their owner.
-func tokens(s *store, tasks []string, old int) (before, newest map[string]uint64) {
-	before, newest = map[string]uint64{}, map[string]uint64{}
+// succeeded reports whether each of the tasks has been written with a token that
+// is newer than every one that a process has used.
+func succeeded(s *store, tasks []string, old int) bool {
 	writes, _ := s.writes()
+	last := map[string]uint64{} // of the old owner
 	for _, w := range writes {
-		if slices.Contains(tasks, w.task) {
-			if w.pid == old {
-				before[w.task] = w.token
-			} else if w.token > before[w.task] {
-				newest[w.task] = w.token
-			}
+		if w.pid == old {
+			last[w.task] = max(last[w.task], w.token)
 		}
 	}
-	return before, newest
+	newer := map[string]bool{}
+	for _, w := range writes {
+		newer[w.task] = newer[w.task] || w.token > last[w.task]
+	}
+	return !slices.ContainsFunc(tasks, func(task string) bool { return !newer[task] })
 }
 
 // takenFrom returns what the store has taken from a process, but for the first
