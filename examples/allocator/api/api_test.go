@@ -81,6 +81,16 @@ func TestWork_IDsMayBeAnyText(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, answer.StatusCode)
 }
 
+func TestWork_PostTakesInstances(t *testing.T) {
+	s := newStage(t, stage{})
+	for query, want := range map[string]int{"": 1, "?instances=3": 3} {
+		_, body := s.ask(t, "POST", "/work"+query, "")
+		posted := decode[item](t, body)
+		require.Equal(t, want, posted.Instances)
+		require.Equal(t, want, s.tasks.items[posted.ID].Instances)
+	}
+}
+
 func TestWork_PutKeepsInstancesUnlessTold(t *testing.T) {
 	s := newStage(t, stage{})
 	for _, step := range []struct {
