@@ -266,7 +266,7 @@ func TestE1_UserAndPassword(t *testing.T) {
 	// The right to the prefix is all that is needed.
 	cfg.Password = "password"
 	c := newClient(t, cfg)
-	k := stand(t, c, "a")
+	k := stand(t, c, "a", etcd.WithLeaseDuration(10*time.Second)) // etcd's cores are busy with passwords
 	l := k.elected()
 	r := newRegistry(t, c)
 	h := watch(t, r)

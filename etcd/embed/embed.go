@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -52,8 +53,8 @@ type Config struct {
 	// from. 0: an hour. At least a second.
 	Compaction time.Duration
 
-	// Logger gets what etcd logs at its levels of warning and above. Nil: nothing
-	// is logged.
+	// Logger gets what etcd logs at its levels of warning and above, until Close.
+	// Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -200,7 +201,7 @@ func (cfg Config) etcd(g *servers) (*embed.Config, error) {
 	c.AutoCompactionMode = embed.CompactorModePeriodic
 	c.AutoCompactionRetention = cfg.Compaction.String()
 	c.EnableGRPCGateway = false
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Logger))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Logger, &g.closing))
 	c.ServiceRegister = g.add
 	return c, nil
 }
@@ -238,6 +239,8 @@ func (s *Server) remove() error {
 // their clients live. So they are cut off first, as they would be if the
 // machine were gone, which clients have to stand anyway.
 type servers struct {
+	closing atomic.Bool // etcd is being closed on purpose
+
 	mu   sync.Mutex
 	list []*grpc.Server
 }
@@ -249,6 +252,7 @@ func (g *servers) add(s *grpc.Server) {
 }
 
 func (g *servers) stop() {
+	g.closing.Store(true)
 	g.mu.Lock()
 	list := g.list
 	g.mu.Unlock()

@@ -2,6 +2,7 @@ package embed_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -124,4 +125,17 @@ func TestEmbed_FolderInUse(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, dir)
 	require.NoError(t, first.Close())
+}
+
+// TestEmbed_CloseIsNoError has a log that takes errors only: an ordinary life of a
+// server leaves nothing in it.
+func TestEmbed_CloseIsNoError(t *testing.T) {
+	var errors strings.Builder
+	logger := slog.New(slog.NewTextHandler(&errors, &slog.HandlerOptions{Level: slog.LevelError}))
+	s := start(t, embed.Config{Logger: logger})
+	c := client(t, s)
+	_, err := c.Put(t.Context(), "a", "b")
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.Empty(t, errors.String())
 }

@@ -5,26 +5,33 @@ package embed
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
-// zapLogger returns what etcd is to log to. It never ends the process, which
-// zap's own level Fatal does.
-func zapLogger(l *slog.Logger) *zap.Logger {
+// zapLogger returns what etcd is to log to, until it is closed on purpose: it
+// reports that its listeners are closed then as errors. It never ends the
+// process, which zap's own level Fatal does.
+func zapLogger(l *slog.Logger, closing *atomic.Bool) *zap.Logger {
 	if l == nil {
 		return zap.NewNop()
 	}
-	return zap.New(core{log: l})
+	return zap.New(core{l, closing})
 }
 
-type core struct{ log *slog.Logger }
+type core struct {
+	log     *slog.Logger
+	closing *atomic.Bool
+}
 
-func (core) Enabled(level zapcore.Level) bool { return level >= zapcore.WarnLevel }
+func (c core) Enabled(level zapcore.Level) bool {
+	return level >= zapcore.WarnLevel && !c.closing.Load()
+}
 
 func (c core) With(fields []zapcore.Field) zapcore.Core {
-	return core{log: c.log.With(attrs(fields)...)}
+	return core{c.log.With(attrs(fields)...), c.closing}
 }
 
 func (c core) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
