@@ -24,7 +24,7 @@ var (
 	// ErrDeposed says that a higher epoch is known: another leader has taken
 	// over. It ends the term and [Orchestrator.Run], and is also the cause
 	// that an election ends the leader's context with.
-	ErrDeposed = errors.New("deposed by a leader with a higher epoch")
+	ErrDeposed = errors.New("deposed")
 )
 
 // What a term itself says of a worker or a write.

@@ -28,6 +28,7 @@ type candidacy struct {
 	deadline *lease.Deadline
 	key      string
 	leaders  string // what the candidates' keys begin with
+	format   string // the key that says that the prefix is ours
 	name     string
 
 	cancel context.CancelCauseFunc
@@ -35,7 +36,9 @@ type candidacy struct {
 }
 
 // begin gets a lease, and has it kept alive for as long as the candidacy lasts:
-// that long lives the context that it returns, which ends with the reason.
+// that long lives the context that it returns, which ends with the reason. It
+// outlives ctx: a leader that is told to stop still leads until it has brought to
+// an end what it has begun.
 func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, error) {
 	deadline := lease.NewDeadline(e.lease - e.lease/10)
 	sending := func() func() {
@@ -49,10 +52,10 @@ func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, erro
 		deadline.End()
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &candidacy{
 		client: e.client, log: e.logger, held: held, deadline: deadline,
-		key: e.layout.Leader(int64(held.id)), leaders: e.layout.Leaders(), name: e.name,
+		key: e.layout.Leader(int64(held.id)), leaders: e.layout.Leaders(), format: e.layout.Format(), name: e.name,
 		cancel: cancel,
 	}
 	c.wg.Go(func() {
@@ -103,10 +106,12 @@ func (c *candidacy) campaign(ctx context.Context) (epoch int64, err error) {
 			pause = shortest
 			err = c.gone(ctx, before)
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
-		}
-		if err != nil {
+		case errors.Is(err, errNotOurs):
+			return 0, err // whoever stands again makes it ours
+		case err != nil:
 			c.log.Debug("campaign goes on after a failure", "candidate", c.name, "err", err)
 			if err := wait(ctx, pause); err != nil {
 				return 0, err
@@ -122,7 +127,7 @@ func (c *candidacy) campaign(ctx context.Context) (epoch int64, err error) {
 func (c *candidacy) look(ctx context.Context) (before *rival, epoch int64, err error) {
 	// A put whose answer was lost is found here by the next attempt: nobody else
 	// has a key with this lease.
-	resp, err := c.client.Txn(ctx).If(absent(c.key)).
+	resp, err := c.client.Txn(ctx).If(absent(c.key), present(c.format)).
 		Then(clientv3.OpPut(c.key, c.name, clientv3.WithLease(c.held.id))).
 		Else(clientv3.OpGet(c.key)).
 		Commit()
@@ -131,7 +136,11 @@ func (c *candidacy) look(ctx context.Context) (before *rival, epoch int64, err e
 	}
 	epoch = resp.Header.Revision
 	if !resp.Succeeded {
-		epoch = found(resp.Responses[0])[0].CreateRevision
+		own := found(resp.Responses[0])
+		if len(own) == 0 {
+			return nil, 0, errNotOurs
+		}
+		epoch = own[0].CreateRevision
 	}
 	older := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(epoch-1), clientv3.WithKeysOnly())
 	guarded, err := c.client.Txn(ctx).

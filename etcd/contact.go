@@ -5,6 +5,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,3 +27,9 @@ func (c *contact) enter(ctx context.Context, s *settings, client *clientv3.Clien
 	c.made.Store(true)
 	return nil
 }
+
+// errNotOurs says that the prefix, which was ours at the first contact, is not any
+// more: etcd is another one, and holds nothing there. Who puts the first key under
+// a prefix compares that it is ours: a key on one that is not would make it look like
+// somebody else's, for all who come later.
+var errNotOurs = errors.New("the prefix is not set up")

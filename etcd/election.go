@@ -102,8 +102,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // from when the last keepalive that etcd acknowledged was sent, less a tenth of
 // it, by a clock that goes on while the machine is suspended; when the key is
 // gone; when the cluster is another one. It ends with the cause of ctx when that
-// ends. lead has to return then: until it does nothing else happens here, though
-// others lead. What a leader writes is guarded by [Leadership.Guard], which no
+// ends; until lead has returned this candidate leads on then, so that what was
+// begun is carried through. lead has to return in either case: until it does nothing
+// else happens here, though others may lead. What a leader writes is guarded by [Leadership.Guard], which no
 // clock can fool.
 //
 // Run returns what lead returned, with ErrDeposed as the exception: that, and a
@@ -118,8 +119,10 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Le
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, orchestrator.ErrDeposed):
+		case errors.Is(err, orchestrator.ErrDeposed) && led:
 			e.logger.Warn("deposed", "candidate", e.name, "err", err)
+		case errors.Is(err, orchestrator.ErrDeposed):
+			e.logger.Warn("candidacy lost, to be renewed", "candidate", e.name, "err", err)
 		case led, !e.first.made.Load(), errors.Is(err, ErrLeaseTooShort), errors.Is(err, ErrForeignPrefix):
 			return err
 		default:
@@ -149,18 +152,21 @@ func (e *Election) stand(ctx context.Context, owed *debt, lead func(ctx context.
 		return false, fmt.Errorf("run for leader: %w", err)
 	}
 	e.first.made.Store(true)
-	c, candidate, err := e.begin(ctx)
+	c, alive, err := e.begin(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer c.end(ctx, owed)
 	owed.pay(ctx)
-	epoch, err := c.campaign(candidate)
+	both, cancel := context.WithCancelCause(alive)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	epoch, err := c.campaign(both)
 	if err != nil {
 		return false, fmt.Errorf("campaign: %w", err)
 	}
 	e.logger.Info("elected", "candidate", e.name, "epoch", epoch)
-	return true, newLeadership(candidate, c, epoch).run(lead)
+	return true, newLeadership(alive, c, epoch).run(both, lead)
 }
 
 // wait waits for about d.

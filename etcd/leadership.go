@@ -4,7 +4,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -66,16 +65,20 @@ func (l *Leadership) begin(f func(ctx context.Context) error) bool {
 	}
 	l.wg.Go(func() {
 		if err := f(l.ctx); err != nil {
-			l.cancel(err) // only the first cause counts
+			l.cancel(ended(err)) // only the first cause counts
 		}
 	})
 	return true
 }
 
-// run calls lead and returns when all of it has ended, with why it did.
-func (l *Leadership) run(lead func(ctx context.Context, l *Leadership) error) error {
+// run calls lead and returns when all of it has ended, with why it did. ctx ends
+// when lead is to return, and with the leadership.
+func (l *Leadership) run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
 	l.Go(l.watch)
-	err := lead(l.ctx, l)
+	err := lead(ctx, l)
 	if cause := context.Cause(l.ctx); cause != nil {
 		err = cause // lead returned because of it
 	}
@@ -104,8 +107,5 @@ func (l *Leadership) watch(ctx context.Context) error {
 			cancel(fmt.Errorf("%w: the leader's key is gone", orchestrator.ErrDeposed))
 		}
 	})
-	if errors.Is(err, mirror.ErrCluster) {
-		return ended(err)
-	}
 	return err
 }

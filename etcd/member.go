@@ -120,16 +120,18 @@ func (m *Member) stopAll(ctx context.Context) {
 
 // run is Run, but for how it begins and ends.
 func (m *Member) run(ctx context.Context) error {
-	if err := m.settings.enter(ctx, m.client); err != nil {
-		return fmt.Errorf("member %s: %w", m.name, err)
-	}
 	pause := time.Duration(0)
-	for {
-		joined, err := m.serve(ctx)
+	for again := false; ; again = true {
+		// Every time, because another cluster knows nothing of the prefix.
+		joined, err := false, m.settings.enter(ctx, m.client)
+		entered := err == nil
+		if entered {
+			joined, err = m.serve(ctx)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case isAny(err, errDraining, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
+		case !entered && !again, isAny(err, errDraining, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
 			return fmt.Errorf("member %s: %w", m.name, err)
 		}
 		m.log.Warn("membership lost, joining again", "worker", m.name, "err", err)

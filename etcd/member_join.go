@@ -34,9 +34,9 @@ const expiryDelay = 2 * time.Second
 func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 	key := a.id.layout.Member(a.id.name)
 	resp, err := a.m.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		If(absent(key), present(a.id.layout.Format())).
 		Then(clientv3.OpPut(key, a.value(false), clientv3.WithLease(a.id.lease))).
-		Else(clientv3.OpGet(key)).
+		Else(clientv3.OpGet(key), clientv3.OpGet(a.id.layout.Format(), clientv3.WithKeysOnly())).
 		Commit()
 	if err != nil {
 		return false, fmt.Errorf("join: %w", err)
@@ -47,6 +47,9 @@ func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 	if resp.Succeeded {
 		a.id.member = resp.Header.Revision
 		return true, nil
+	}
+	if first(resp.Responses[1]) == nil {
+		return false, errNotOurs
 	}
 	kv := first(resp.Responses[0])
 	if kv == nil {

@@ -143,7 +143,7 @@ func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers) error {
 		if failed != nil {
 			return fmt.Errorf("feed workers: %w", failed)
 		}
-		return ended(err)
+		return err
 	})
 	if err := copied.Reached(ctx, int64(l.Epoch())); err != nil {
 		return fmt.Errorf("load membership: %w", ended(err))

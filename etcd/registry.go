@@ -241,15 +241,30 @@ func (r *Registry) readSettings(name string, value []byte) Settings {
 	return s
 }
 
+// commit makes a transaction on a prefix that is ours. Where it has ceased to be,
+// which is so where etcd has become another one, it makes it so again.
 func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
-	if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
-		return nil, err
+	for {
+		if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
+			return nil, err
+		}
+		resp, err := r.client.Txn(ctx).
+			If(present(r.layout.Format())).
+			Then(clientv3.OpTxn(ifs, then, otherwise)).
+			Commit()
+		switch {
+		case errors.Is(err, rpctypes.ErrRequestTooLarge):
+			return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
+		case err != nil:
+			return nil, err
+		case !resp.Succeeded:
+			r.first.made.Store(false)
+			continue
+		}
+		inner := (*clientv3.TxnResponse)(resp.Responses[0].GetResponseTxn())
+		inner.Header = resp.Header
+		return inner, nil
 	}
-	resp, err := r.client.Txn(ctx).If(ifs...).Then(then...).Else(otherwise...).Commit()
-	if errors.Is(err, rpctypes.ErrRequestTooLarge) {
-		return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
-	}
-	return resp, err
 }
 
 // whole returns the settings as they are read.

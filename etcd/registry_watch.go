@@ -80,7 +80,7 @@ func (r *Registry) Feed(ctx context.Context, l *Leadership, o Tasks) error {
 		if failed != nil {
 			return fmt.Errorf("feed tasks: %w", failed)
 		}
-		return ended(err)
+		return err
 	})
 	if err := m.Reached(ctx, int64(l.Epoch())); err != nil {
 		return fmt.Errorf("load registry: %w", ended(err))

@@ -87,5 +87,5 @@ func ExampleWorker_Fence() {
 	fmt.Println(w.Add(deposed, "orders"))
 	// Output:
 	// rejected by the worker: the write's term is over: the write is of term 11, the worker has seen 12
-	// deposed by a leader with a higher epoch: the call is of epoch 6, the worker has seen 7
+	// deposed: the call is of epoch 6, the worker has seen 7
 }
