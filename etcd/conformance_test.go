@@ -56,7 +56,7 @@ func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.W
 	cuts := map[string]func() func(){}
 	for _, name := range []string{"w1", "w2"} {
 		client, p := s.behind()
-		h := s.hire(client, name, 20*time.Second, worker.WithAccept(func(task string, _ []byte) error {
+		h := s.hire(client, name, 20*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
 			return picky.accept(name, task)
 		}))
 		cluster.Workers = append(cluster.Workers, h.joined())

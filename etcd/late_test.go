@@ -199,7 +199,7 @@ func operations(ifs []clientv3.Cmp, branches ...[]clientv3.Op) int {
 func TestE6_TransactionsStayBelowAHundred(t *testing.T) {
 	s := newStage(t)
 	client, members := s.taped()
-	w := s.hire(client, "a", 20*time.Second, worker.WithAccept(func(task string, _ []byte) error {
+	w := s.hire(client, "a", 20*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
 		if strings.HasPrefix(task, "no") {
 			return errLost
 		}

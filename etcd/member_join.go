@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,6 +23,7 @@ type admission struct {
 	*session
 	since time.Time     // when the name was found taken first; zero: it was not
 	limit time.Duration // for how long whoever has it can hold it if he is dead
+	term  uint64        // of etcd's own leader, for which that holds
 }
 
 // expiryDelay is how much later than it could a lease is ended at most: etcd
@@ -69,20 +71,22 @@ func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 		delete(a.m.owed, lease)
 		return false, nil
 	}
-	return false, a.wait(ctx, kv, resp.Header.Revision)
+	return false, a.wait(ctx, kv, resp.Header)
 }
 
 // wait waits until the name is free, or until it is certain that whoever has it
 // lives.
-func (a *admission) wait(ctx context.Context, taken *mvccpb.KeyValue, rev int64) error {
-	if a.since.IsZero() {
+func (a *admission) wait(ctx context.Context, taken *mvccpb.KeyValue, as *etcdserverpb.ResponseHeader) error {
+	// Another leader of etcd, as after its restart, gives every lease its whole
+	// length again, those of the dead too.
+	if a.since.IsZero() || a.term != as.RaftTerm {
 		ttl, err := a.m.client.TimeToLive(ctx, clientv3.LeaseID(taken.Lease))
 		if err != nil {
 			return fmt.Errorf("how long is the name taken: %w", err)
 		}
 		// Not what is left of it: it may have been renewed since.
 		a.limit = time.Duration(max(ttl.GrantedTTL, 0))*time.Second + expiryDelay
-		a.since = time.Now()
+		a.since, a.term = time.Now(), as.RaftTerm
 		a.m.log.Info("name taken, waiting for the lease to end", "worker", a.id.name, "limit", a.limit)
 	}
 	left := a.limit - time.Since(a.since)
@@ -91,7 +95,7 @@ func (a *admission) wait(ctx context.Context, taken *mvccpb.KeyValue, rev int64)
 	}
 	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), left)
 	defer cancel()
-	gone := a.m.client.Watch(limited, string(taken.Key), clientv3.WithRev(rev+1), clientv3.WithFilterPut())
+	gone := a.m.client.Watch(limited, string(taken.Key), clientv3.WithRev(as.Revision+1), clientv3.WithFilterPut())
 	for resp := range gone {
 		if err := resp.Err(); err != nil {
 			return fmt.Errorf("wait for the name: %w", err)

@@ -168,6 +168,8 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	// A worker that will not come back is closed, one that will is emptied.
 	last := ctx.Err() != nil || isAny(cause, errDraining, ErrNameTaken)
 	if last {
+		// What still stops may have less time than it thinks: the lease may go.
+		defer context.AfterFunc(s.ctx, func() { m.worker.GiveUp(context.Cause(s.ctx)) })()
 		m.stopAll(ctx)
 	} else {
 		m.worker.GiveUp(cause)

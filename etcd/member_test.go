@@ -221,7 +221,7 @@ func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
 	require.NoError(t, err)
 	for _, name := range []string{"a", "b"} {
-		w := s.hire(s.connect(), name, 5*time.Second, worker.WithAccept(func(task string, _ []byte) error {
+		w := s.hire(s.connect(), name, 5*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
 			if name == "a" && task == "picky" {
 				return errors.New("not here")
 			}

@@ -292,7 +292,7 @@ func TestE5_AddWaitsForReadiness(t *testing.T) {
 // What a worker refuses comes back with its reason.
 func TestE5_RefusedWithItsReason(t *testing.T) {
 	s := newStage(t)
-	a := s.hire(s.client, "a", 5*time.Second, worker.WithAccept(func(task string, content []byte) error {
+	a := s.hire(s.client, "a", 5*time.Second, worker.WithAccept(func(_ context.Context, task string, content []byte) error {
 		if task == "bad" {
 			return errors.New("no handler for " + string(content))
 		}

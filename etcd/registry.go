@@ -170,24 +170,36 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 	if after != "" {
 		from = r.layout.Registry(after) + "\x00"
 	}
-	resp, err := r.commit(ctx, nil, []clientv3.Op{clientv3.OpGet(from,
-		clientv3.WithRange(clientv3.GetPrefixRangeEnd(r.layout.RegistryPrefix())), clientv3.WithLimit(int64(limit)))}, nil)
-	if err != nil {
+	if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
 	var items []Item
+	var rev int64 // of the first page; 0: now
 	index := make(map[string]int)
-	for _, kv := range found(resp.Responses[0]) {
-		if _, _, name, ok := r.layout.Parse(string(kv.Key)); ok {
-			index[name] = len(items)
-			items = append(items, Item{Name: name, Content: kv.Value, Settings: Settings{}.whole(), Revision: kv.ModRevision})
+	for more := true; more && len(items) < limit; {
+		page, err := r.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(r.layout.RegistryPrefix())),
+			clientv3.WithLimit(int64(limit-len(items))), clientv3.WithRev(rev))
+		if err != nil {
+			return nil, fmt.Errorf("list tasks: %w", err)
+		}
+		if rev == 0 {
+			rev = page.Header.Revision
+		}
+		more = page.More
+		for _, kv := range page.Kvs {
+			from = string(kv.Key) + "\x00"
+			// What is no name was put there by somebody else.
+			if _, _, name, ok := r.layout.Parse(string(kv.Key)); ok {
+				index[name] = len(items)
+				items = append(items, Item{Name: name, Content: kv.Value, Settings: Settings{}.whole(), Revision: kv.ModRevision})
+			}
 		}
 	}
 	if len(items) == 0 {
 		return nil, nil
 	}
 	configured, err := r.client.Get(ctx, r.layout.Tasks(items[0].Name),
-		clientv3.WithRange(r.layout.Tasks(items[len(items)-1].Name)+"\x00"), clientv3.WithRev(resp.Header.Revision))
+		clientv3.WithRange(r.layout.Tasks(items[len(items)-1].Name)+"\x00"), clientv3.WithRev(rev))
 	if err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}

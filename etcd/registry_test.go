@@ -205,6 +205,25 @@ func TestE3_ListIsInPages(t *testing.T) {
 	}
 }
 
+// A key that is not of our making hides nothing that comes after it.
+func TestE3_ListPassesOverWhatIsNoTask(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	for i := range 6 {
+		_, err := r.Create(t.Context(), etcd.Item{Name: fmt.Sprint("t", i)})
+		require.NoError(t, err)
+	}
+	for _, key := range []string{"t0 x", "t0 y", "t3 x"} {
+		_, err := c.Put(t.Context(), "/work/registry/"+key, "")
+		require.NoError(t, err)
+	}
+	for limit, want := range map[int]int{1: 1, 2: 2, 5: 5, 6: 6, 7: 6} {
+		items, err := r.List(t.Context(), "", limit)
+		require.NoError(t, err)
+		require.Len(t, items, want, "limit %d", limit)
+	}
+}
+
 // TestE3_TheLargestContent is written in every way there is, with settings.
 func TestE3_TheLargestContent(t *testing.T) {
 	r := newRegistry(t, startEtcd(t))

@@ -13,7 +13,7 @@ type hooks[T comparable] struct {
 	completed func(task T)
 	resort    func(tasks []T)
 	update    func(ctx context.Context, task T) error
-	accept    func(task T, content []byte) error
+	accept    func(ctx context.Context, task T, content []byte) error
 	record    Record[T]
 }
 
@@ -23,7 +23,7 @@ func hooksOf[T comparable](c *config) hooks[T] {
 		completed: hookOf[func(T)](c, "WithCompletion", c.completion),
 		resort:    hookOf[func([]T)](c, "WithLastResort", c.resort),
 		update:    hookOf[func(context.Context, T) error](c, "WithUpdate", c.update),
-		accept:    hookOf[func(T, []byte) error](c, "WithAccept", c.accept),
+		accept:    hookOf[func(context.Context, T, []byte) error](c, "WithAccept", c.accept),
 		record:    hookOf[Record[T]](c, "WithRecord", c.record),
 	}
 }
@@ -112,11 +112,11 @@ func WithUpdate[T any](f func(ctx context.Context, task T) error) Option {
 // and [orchestrator.ErrRejected]. The content is that of the Add.
 //
 // f is called from many goroutines at once, without a lock held, and the Add
-// waits for it; of one Apply, in the order of its writes. T must be the
-// worker's.
+// waits for it; of one Apply, in the order of its writes. Its ctx is that of the
+// call: f has to return soon after it has ended. T must be the worker's.
 //
 // Default: every task is accepted. A nil f is out of range.
-func WithAccept[T any](f func(task T, content []byte) error) Option {
+func WithAccept[T any](f func(ctx context.Context, task T, content []byte) error) Option {
 	return optionFunc(func(c *config) {
 		if f == nil {
 			c.invalid("WithAccept(nil): must be a function")

@@ -449,7 +449,7 @@ func TestW2_TheUserHasASayInWhatIsAccepted(t *testing.T) {
 		asked := 0
 		no := errors.New("too heavy")
 		var w *worker.Worker[string]
-		w = newWorker(t, stubborn(time.Second, new(int)), worker.WithAccept(func(task string, content []byte) error {
+		w = newWorker(t, stubborn(time.Second, new(int)), worker.WithAccept(func(_ context.Context, task string, content []byte) error {
 			asked++
 			_ = w.Status() // without a lock held
 			switch {
@@ -475,18 +475,13 @@ func TestW2_TheUserHasASayInWhatIsAccepted(t *testing.T) {
 		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
 		require.ErrorIs(t, w.AddWith(t.Context(), "a", grant("heavy", 2)), no, "once it has stopped")
 		require.Equal(t, 4, asked)
-
-		require.ErrorIs(t, w.Accepts("a", []byte("heavy")), no)
-		require.ErrorIs(t, w.Accepts("a", []byte("heavy")), orchestrator.ErrRejected)
-		require.NoError(t, w.Accepts("a", nil))
-		require.NoError(t, newWorker(t, until).Accepts("a", nil))
 	})
 }
 
 // Whatever happens while the user thinks it over is found afterwards.
 func TestW2_WhatIsAcceptedMayHaveBecomeStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := leased(t, until, worker.WithAccept(func(string, []byte) error {
+		w := leased(t, until, worker.WithAccept(func(context.Context, string, []byte) error {
 			<-time.After(time.Second)
 			return nil
 		}))

@@ -165,7 +165,7 @@ type step struct {
 func (w *Worker[T]) begin(ctx context.Context, r *request[T]) step {
 	s, ask := w.apply(ctx, r)
 	if ask {
-		if err := w.ask(r.Task, r.grant.Content); err != nil {
+		if err := w.ask(ctx, r.Task, r.grant.Content); err != nil {
 			return step{err: fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)}
 		}
 		r.accepted = true
