@@ -45,14 +45,19 @@ func (a *api) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
 		a.problem(w, r, http.StatusNotFound, "there is no work of this id")
+	case errors.Is(err, ErrTooLarge):
+		a.problem(w, r, http.StatusRequestEntityTooLarge, "the store takes no content of this size")
 	case errors.Is(r.Context().Err(), context.Canceled):
 		a.Logger.Debug("client gone", "path", r.URL.Path, "err", err)
 	default:
 		a.Logger.Warn("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
-		w.Header().Set("Retry-After", "1")
-		a.problem(w, r, http.StatusServiceUnavailable,
-			"the store does not answer; if this was to change something, it may have happened or not")
+		a.unavailable(w, r, "the store does not answer; if this was to change something, it may have happened or not")
 	}
+}
+
+func (a *api) unavailable(w http.ResponseWriter, r *http.Request, detail string) {
+	w.Header().Set("Retry-After", "1")
+	a.problem(w, r, http.StatusServiceUnavailable, detail)
 }
 
 // work is an item as clients see it.

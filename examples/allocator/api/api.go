@@ -18,13 +18,17 @@ var (
 	ErrExists = errors.New("there is an item of this id")
 	// ErrNotFound says that there is no item of this id.
 	ErrNotFound = errors.New("no item of this id")
+	// ErrTooLarge says that what keeps the tasks takes no item of this size, though
+	// it has no more than MaxContent.
+	ErrTooLarge = errors.New("the item is too large")
 )
 
 // MaxContent is how many bytes a content may have.
 const MaxContent = 1 << 20
 
 // MaxID is how many bytes an id may have. It may be any text but a single slash,
-// which no address leads to.
+// which no address leads to, and one dot or two, which clients take out of an
+// address.
 const MaxID = 1024
 
 // Item is a task.
@@ -44,8 +48,8 @@ type Item struct {
 //
 // # Errors
 //
-// [ErrExists] and [ErrNotFound] where their text is true; anything else says that
-// it could not be done now.
+// [ErrExists], [ErrNotFound] and [ErrTooLarge] where their text is true; anything
+// else says that it could not be done now.
 type Tasks interface {
 	// Create adds an item whose id is new.
 	Create(ctx context.Context, item Item) error
@@ -82,15 +86,19 @@ type Config struct {
 	Cluster Cluster
 	// Metrics answers /metrics.
 	Metrics http.Handler
-	// Token has clients show it as a bearer token, for all but /healthz. Empty:
-	// nobody is asked.
+	// Token has clients show it as a bearer token, for all but /healthz and
+	// /readyz. Empty: nobody is asked.
 	Token string
 	// Logger gets what clients are not told. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// patience is how long a request may wait for what is behind the API.
-const patience = 5 * time.Second
+// How long a request may wait for what is behind the API. Who asks whether it
+// answers has little time himself.
+const (
+	patience      = 3 * time.Second
+	readyPatience = time.Second
+)
 
 // api is the handlers' common ground.
 type api struct {
@@ -122,6 +130,7 @@ func (a *api) routes() map[string]methods {
 		"/work/{id}": {http.MethodGet: a.getWork, http.MethodPut: a.putWork, http.MethodDelete: a.deleteWork},
 		"/workers":   {http.MethodGet: a.listWorkers},
 		"/healthz":   {http.MethodGet: a.health},
+		"/readyz":    {http.MethodGet: a.ready},
 		"/metrics":   {http.MethodGet: a.Metrics.ServeHTTP},
 	}
 }

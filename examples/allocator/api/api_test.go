@@ -68,8 +68,8 @@ func TestWork_ContentSurvivesByteForByte(t *testing.T) {
 
 func TestWork_IDsMayBeAnyText(t *testing.T) {
 	s := newStage(t, stage{})
-	for _, id := range []string{"a", "a/b", "..", "a b", "ü", "a\nb", "%2F", "?x=y#z", strings.Repeat("i", api.MaxID)} {
-		address := "/work/" + strings.ReplaceAll(url.PathEscape(id), "..", "%2E%2E")
+	for _, id := range []string{"a", "a/b", "...", "a b", "ü", "a\nb", "%2F", "?x=y#z", strings.Repeat("i", api.MaxID)} {
+		address := "/work/" + url.PathEscape(id)
 		answer, body := s.ask(t, "PUT", address, "content")
 		require.Equal(t, http.StatusCreated, answer.StatusCode, "%q: %s", id, body)
 		require.Equal(t, id, decode[item](t, body).ID)

@@ -1,8 +1,11 @@
 package api
 
-// The handlers of /workers and /healthz.
+// The handlers of /workers, /healthz and /readyz.
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+)
 
 func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
 	type worker struct {
@@ -35,7 +38,23 @@ func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
 
 // health says that the process serves, whatever etcd does: who restarts it for
 // want of an answer would not bring etcd back.
-func (a *api) health(w http.ResponseWriter, _ *http.Request) {
+func (a *api) health(w http.ResponseWriter, _ *http.Request) { ok(w) }
+
+// ready says whether what is behind the API answers just now, whoever leads: who
+// balances load sends requests elsewhere for as long as it does not.
+func (a *api) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
+	defer cancel()
+	if _, _, err := a.Cluster.Leader(ctx); err != nil {
+		a.Logger.Debug("not ready", "err", err) // said again at each request that needs it
+		a.unavailable(w, r, "the store does not answer")
+		return
+	}
+	ok(w)
+}
+
+func ok(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
 	_, _ = w.Write([]byte("ok\n"))
 }

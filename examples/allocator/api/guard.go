@@ -16,7 +16,7 @@ import (
 // token, and gives everyone else a limited time.
 func (a *api) guard(next http.Handler) http.Handler {
 	inside := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/healthz" && !a.known(r) {
+		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !a.known(r) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="allocator"`)
 			a.problem(w, r, http.StatusUnauthorized, "this needs the bearer token")
 			return

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type stage struct {
 	token string
 	down  bool // nothing behind the API answers
+	most  int  // how large an item the store takes; 0: any
 	items []api.Item
 }
 
@@ -38,7 +40,7 @@ type standing struct {
 
 func newStage(t *testing.T, s stage) *standing {
 	t.Helper()
-	tasks := &memory{down: s.down, items: map[string]api.Item{}}
+	tasks := &memory{down: s.down, most: s.most, items: map[string]api.Item{}}
 	for _, item := range s.items {
 		tasks.items[item.ID] = item
 	}
@@ -68,6 +70,7 @@ var errDown = errors.New("down")
 // memory is Tasks.
 type memory struct {
 	down  bool
+	most  int
 	mu    sync.Mutex
 	items map[string]api.Item
 }
@@ -80,6 +83,8 @@ func (m *memory) lock() (func(), error) {
 	return m.mu.Unlock, nil
 }
 
+func (m *memory) tooLarge(item api.Item) bool { return m.most > 0 && len(item.Content) > m.most }
+
 func (m *memory) Create(_ context.Context, item api.Item) error {
 	unlock, err := m.lock()
 	if err != nil {
@@ -88,6 +93,9 @@ func (m *memory) Create(_ context.Context, item api.Item) error {
 	defer unlock()
 	if _, there := m.items[item.ID]; there {
 		return api.ErrExists
+	}
+	if m.tooLarge(item) {
+		return api.ErrTooLarge
 	}
 	m.items[item.ID] = item
 	return nil
@@ -99,6 +107,9 @@ func (m *memory) Put(_ context.Context, item api.Item) (api.Item, bool, error) {
 		return api.Item{}, false, err
 	}
 	defer unlock()
+	if m.tooLarge(item) {
+		return api.Item{}, false, fmt.Errorf("put %s: %w", item.ID, api.ErrTooLarge)
+	}
 	before, there := m.items[item.ID]
 	item.Instances = cmp.Or(item.Instances, before.Instances, 1)
 	m.items[item.ID] = item
@@ -164,7 +175,12 @@ func (f fleet) Workers(context.Context) ([]api.Worker, error) {
 	return []api.Worker{{Name: "a", State: "ready", Tasks: []string{"a1"}}, {Name: "b", State: "draining"}}, nil
 }
 
-func (fleet) Leader(context.Context) (string, uint64, error) { return "b", 7, nil }
+func (f fleet) Leader(context.Context) (string, uint64, error) {
+	if f.down {
+		return "", 0, errDown
+	}
+	return "b", 7, nil
+}
 
 // call is a request, and the status that it leads to.
 type call struct {
@@ -224,6 +240,8 @@ var stories = []struct {
 		{method: "PUT", target: "/work/a2", body: "\xff", status: 201},
 		{method: "PUT", target: "/work/a2?instances=many", status: 400},
 		{method: "PUT", target: "/work/%FF", status: 400},
+		{method: "PUT", target: "/work/%2E", status: 400},
+		{method: "PUT", target: "/work/%2e%2E", status: 400},
 		{method: "PUT", target: "/work/a2", header: foreign, status: 403},
 		{method: "PUT", target: "/work/a2", slow: true, status: 408},
 		{method: "PUT", target: "/work/a2", body: big, status: 413},
@@ -233,7 +251,13 @@ var stories = []struct {
 		{method: "DELETE", target: "/work/a2", status: 404},
 		{method: "GET", target: "/workers", status: 200},
 		{method: "GET", target: "/healthz", status: 200},
+		{method: "GET", target: "/readyz", status: 200},
 		{method: "GET", target: "/metrics", status: 200},
+	}},
+	{"the store takes less than the API", stage{most: 3}, []call{
+		{method: "POST", target: "/work", body: "four", status: 413},
+		{method: "PUT", target: "/work/a", body: "four", status: 413},
+		{method: "PUT", target: "/work/a", body: "one", status: 201},
 	}},
 	{"nothing behind it answers", stage{down: true}, []call{
 		{method: "GET", target: "/work", status: 503},
@@ -242,6 +266,7 @@ var stories = []struct {
 		{method: "PUT", target: "/work/a", status: 503},
 		{method: "DELETE", target: "/work/a", status: 503},
 		{method: "GET", target: "/workers", status: 503},
+		{method: "GET", target: "/readyz", status: 503},
 		{method: "GET", target: "/healthz", status: 200},
 	}},
 	{"nobody knows the token", stage{token: "secret"}, []call{
@@ -253,6 +278,7 @@ var stories = []struct {
 		{method: "GET", target: "/workers", status: 401},
 		{method: "GET", target: "/metrics", status: 401},
 		{method: "GET", target: "/healthz", status: 200},
+		{method: "GET", target: "/readyz", status: 200},
 		{method: "GET", target: "/work", header: [2]string{"Authorization", "bearer secret"}, status: 200},
 		{method: "GET", target: "/work", header: [2]string{"Authorization", "Bearer secret2"}, status: 401},
 		{method: "GET", target: "/work", header: [2]string{"Authorization", "Basic secret"}, status: 401},

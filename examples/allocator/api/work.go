@@ -80,6 +80,10 @@ func (a *api) putWork(w http.ResponseWriter, r *http.Request) {
 		a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("an id is UTF-8 of at most %d bytes", MaxID))
 		return
 	}
+	if id == "." || id == ".." {
+		a.problem(w, r, http.StatusBadRequest, "an id is neither . nor .., which clients take out of an address")
+		return
+	}
 	instances, content, ok := a.read(w, r)
 	if !ok {
 		return
