@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
 	"google.golang.org/grpc"
 )
@@ -28,8 +29,8 @@ import (
 type Config struct {
 	// Dir is the data folder, made with mode 0700 where it is not there. A server
 	// started again on the same folder has everything that the last one had
-	// acknowledged. Two servers never share one. Empty: a temporary folder, which
-	// Close removes.
+	// acknowledged. Two servers never share one: see ErrFolderInUse. Empty: a
+	// temporary folder, which Close removes.
 	Dir string
 
 	// Listen is the address that clients connect to, as host:port. Empty:
@@ -73,15 +74,17 @@ type Server struct {
 	endpoint string
 	etcd     *embed.Etcd
 	cut      func()
-	dir      string // "" unless Close is to remove it
+	lock     *fileutil.LockedFile // of the data folder
+	dir      string               // "" unless Close is to remove it
 
 	close sync.Once
 	err   error
 }
 
 // Start starts a server and returns when it serves. It fails where ctx is done
-// before, as it is when another process has the data folder open; what comes of
-// the start then is stopped as soon as it can be.
+// before; what comes of the start then is stopped as soon as it can be. Where
+// another server has the data folder open, it waits 3 s for that to end, and
+// fails with [ErrFolderInUse].
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := start(ctx, cfg)
 	if err != nil {
@@ -103,14 +106,13 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	s.cut = grpcServers.stop
 	c, err := cfg.etcd(&grpcServers)
 	if err != nil {
-		return nil, errors.Join(err, s.remove())
+		return nil, errors.Join(err, s.leaveFolder())
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, err
+	if s.lock, err = takeFolder(ctx, cfg.Dir); err != nil {
+		return nil, errors.Join(err, s.leaveFolder())
 	}
 
-	// StartEtcd waits, for ever and without a context, for whoever has the folder
-	// open.
+	// StartEtcd knows no context, and takes as long as the data is large.
 	type outcome struct {
 		etcd *embed.Etcd
 		err  error
@@ -126,12 +128,14 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 			if o := <-started; o.err == nil {
 				s.etcd = o.etcd
 				_ = s.Close()
+				return
 			}
+			_ = s.leaveFolder()
 		}()
 		return nil, fmt.Errorf("data folder %s: %w", cfg.Dir, context.Cause(ctx))
 	case o := <-started:
 		if o.err != nil {
-			return nil, errors.Join(o.err, s.remove())
+			return nil, errors.Join(o.err, s.leaveFolder())
 		}
 		s.etcd = o.etcd
 	}
@@ -222,16 +226,9 @@ func (s *Server) Close() error {
 	s.close.Do(func() {
 		s.cut()
 		s.etcd.Close()
-		s.err = s.remove()
+		s.err = s.leaveFolder()
 	})
 	return s.err
-}
-
-func (s *Server) remove() error {
-	if s.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(s.dir)
 }
 
 // servers are the gRPC servers within etcd. Closing etcd waits, for as long as a

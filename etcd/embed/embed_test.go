@@ -1,7 +1,6 @@
 package embed_test
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"os"
@@ -114,17 +113,6 @@ func TestEmbed_BadConfig(t *testing.T) {
 		_, err := embed.Start(t.Context(), cfg)
 		require.ErrorContains(t, err, want)
 	}
-}
-
-func TestEmbed_FolderInUse(t *testing.T) {
-	dir := t.TempDir()
-	first := start(t, embed.Config{Dir: dir})
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := embed.Start(ctx, embed.Config{Dir: dir})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, dir)
-	require.NoError(t, first.Close())
 }
 
 // TestEmbed_CloseIsNoError has a log that takes errors only: an ordinary life of a
