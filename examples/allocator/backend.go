@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/f8949c05/orchestrator/etcd"
@@ -32,7 +33,7 @@ func (t tasks) Put(ctx context.Context, item api.Item) (api.Item, bool, error) {
 		s.Instances = item.Instances
 	}
 	stored, created, err := t.Registry.Put(ctx, etcd.Item{Name: item.ID, Content: item.Content, Settings: s})
-	return shown(stored), created, err
+	return shown(stored), created, known(err)
 }
 
 func (t tasks) Get(ctx context.Context, id string) (api.Item, error) {
@@ -62,6 +63,8 @@ func known(err error) error {
 		return api.ErrNotFound
 	case errors.Is(err, etcd.ErrExists):
 		return api.ErrExists
+	case errors.Is(err, etcd.ErrTooLarge):
+		return fmt.Errorf("%w: %w", api.ErrTooLarge, err)
 	default:
 		return err
 	}

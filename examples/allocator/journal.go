@@ -10,8 +10,12 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator/etcd"
 )
@@ -23,13 +27,24 @@ type journal struct {
 	w    io.Writer
 }
 
-func newJournal(w io.Writer, name string) *journal { return &journal{name: name, w: w} }
+func newJournal(w io.Writer, name string) *journal { return &journal{name: word(name), w: w} }
 
 func (j *journal) say(format string, args ...any) {
 	line := time.Now().Format("15:04:05.000 ") + j.name + " " + fmt.Sprintf(format, args...) + "\n"
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	_, _ = io.WriteString(j.w, line)
+}
+
+// word shows an id or a name, which may be any text: as it is where it reads as
+// one word, and quoted otherwise, so that none passes for a line of this log, or
+// for another part of one.
+func word(s string) string {
+	quoted := strconv.Quote(s)
+	if s == "" || quoted != `"`+s+`"` || strings.Contains(s, " ") {
+		return quoted
+	}
+	return s
 }
 
 // brief shows the beginning of a content.
@@ -52,18 +67,18 @@ func (n *node) tellMembers(ctx context.Context) error {
 		for _, w := range slices.SortedFunc(maps.Keys(known), older) {
 			switch _, there := now[w]; {
 			case !there && known[w].Draining:
-				n.journal.say("%s left, as it had said", w.Name)
+				n.journal.say("%s left, as it had said", word(w.Name))
 			case !there:
-				n.journal.say("%s left: its lease has ended", w.Name)
+				n.journal.say("%s left: its lease has ended", word(w.Name))
 			}
 		}
 		for _, m := range members {
 			before, there := known[m.Worker]
 			switch {
 			case !there:
-				n.journal.say("%s joined", m.Name)
+				n.journal.say("%s joined", word(m.Name))
 			case m.Draining && !before.Draining:
-				n.journal.say("%s is to end empty", m.Name)
+				n.journal.say("%s is to end empty", word(m.Name))
 			}
 		}
 		known = now
@@ -72,16 +87,32 @@ func (n *node) tellMembers(ctx context.Context) error {
 
 func older(a, b etcd.Worker) int { return cmp.Compare(a.Incarnation, b.Incarnation) }
 
-// tellLeader says who leads.
+// tellName says why this process takes its time to join, where another has its
+// name: that is its predecessor, which was killed, or a mistake.
+func (n *node) tellName(ctx context.Context) {
+	members, err := n.membership.List(ctx)
+	if err != nil {
+		return // the member meets the same, and says so
+	}
+	if slices.ContainsFunc(members, func(m etcd.MemberState) bool { return m.Name == n.name }) {
+		n.journal.say("waits: another process has the name %s, until its lease has ended", word(n.name))
+	}
+}
+
+// tellLeader says who leads, as soon as that changes.
 func (n *node) tellLeader(ctx context.Context) error {
-	tick := time.NewTicker(min(n.interval, 250*time.Millisecond))
+	watch := func() clientv3.WatchChan {
+		return n.client.Watch(clientv3.WithRequireLeader(ctx), n.prefix+"leader/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	}
+	changed := watch()
+	tick := time.NewTicker(n.lease) // for what the watch misses
 	defer tick.Stop()
 	var last uint64
 	for {
 		leader, err := n.election.Leader(ctx)
 		switch {
 		case err == nil && leader.Epoch != last:
-			n.journal.say("%s leads, epoch %d", leader.Name, leader.Epoch)
+			n.journal.say("%s leads, epoch %d", word(leader.Name), leader.Epoch)
 			last = leader.Epoch
 		case errors.Is(err, etcd.ErrNoLeader) && last != 0:
 			n.journal.say("nobody leads")
@@ -90,7 +121,14 @@ func (n *node) tellLeader(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case _, ok := <-changed:
+			if !ok {
+				changed = nil
+			}
 		case <-tick.C:
+			if changed == nil {
+				changed = watch()
+			}
 		}
 	}
 }

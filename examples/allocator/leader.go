@@ -56,11 +56,11 @@ func (n *node) tell(p orchestrator.Plan[etcd.Worker, string]) {
 	for _, c := range p.Changes {
 		where := ""
 		if c.From.Name != "" {
-			where += " from " + c.From.Name
+			where += " from " + word(c.From.Name)
 		}
 		if c.To.Name != "" {
-			where += " to " + c.To.Name
+			where += " to " + word(c.To.Name)
 		}
-		n.journal.say("leader: %s %s%s, %s: %s", c.Kind.Op, c.Task, where, c.Kind.Reason, c.Outcome)
+		n.journal.say("leader: %s %s%s, %s: %s", c.Kind.Op, word(c.Task), where, c.Kind.Reason, c.Outcome)
 	}
 }

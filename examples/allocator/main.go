@@ -48,6 +48,7 @@ const tokenEnv = "ALLOCATOR_TOKEN"
 type settings struct {
 	listen   string
 	etcd     []string // nil: one of its own
+	access   access
 	embed    string
 	data     string
 	name     string
@@ -62,6 +63,7 @@ func parse(args []string) (settings, error) {
 	f := flag.NewFlagSet("allocator", flag.ContinueOnError)
 	f.StringVar(&s.listen, "listen", "127.0.0.1:0", "where to serve the API; port 0 is chosen by the kernel, and printed")
 	endpoints := f.String("etcd", "", "the etcd to join: `URLs`, separated by commas (default: one of its own)")
+	s.access.flags(f)
 	f.StringVar(&s.embed, "embed", "127.0.0.1:2379", "where an etcd of its own listens")
 	f.StringVar(&s.data, "data", "", "the `folder` of an etcd of its own (default: in the user's cache)")
 	f.StringVar(&s.name, "name", "", "the name among the workers, no two alike (default: host-process)")
@@ -77,6 +79,8 @@ func parse(args []string) (settings, error) {
 	}
 	if *endpoints != "" {
 		s.etcd = strings.Split(*endpoints, ",")
+	} else if s.access != (access{}) {
+		return settings{}, errors.New("-etcd-…: these say how to join an etcd, and -etcd does not say which")
 	}
 	return s, s.complete(*tokenFile)
 }

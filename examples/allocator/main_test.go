@@ -185,6 +185,7 @@ func TestRestart_NothingIsLost(t *testing.T) {
 
 	second := start(t, "a", "-embed", "127.0.0.1:0", "-data", folder)
 	second.shares(1)
+	second.line(`started "a/ü\n": assigned here`) // in one line
 	var got struct {
 		ID, Encoding string
 		Content      []byte
@@ -195,28 +196,22 @@ func TestRestart_NothingIsLost(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	folder := t.TempDir()
+	server, err := embed.Start(t.Context(), embed.Config{Dir: folder, NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
 	start(t, "a", "-etcd", server.Endpoint()).line("a joined")
-	for name, step := range map[string]struct {
-		args []string
-		says string
-	}{
+	refuses(t, map[string]refusal{
 		"an etcd that is not there":   {[]string{"-etcd", "http://127.0.0.1:1"}, "http://127.0.0.1:1"},
 		"a name that is taken":        {[]string{"-name", "a", "-etcd", server.Endpoint()}, "the name is taken"},
+		"and what it waits for":       {[]string{"-name", "a", "-etcd", server.Endpoint()}, "waits: another process has the name a"},
 		"a lease that is too short":   {[]string{"-lease", "1s", "-etcd", server.Endpoint()}, "2s"},
 		"a prefix that is not one":    {[]string{"-prefix", "work", "-etcd", server.Endpoint()}, "WithPrefix"},
 		"an address that is in use":   {[]string{"-embed", strings.TrimPrefix(server.Endpoint(), "http://"), "-data", t.TempDir()}, "-etcd joins"},
+		"a folder that is in use":     {[]string{"-embed", "127.0.0.1:0", "-data", folder}, folder},
 		"an argument that is no flag": {[]string{"please"}, "please"},
 		"an empty token":              {[]string{"-token-file", os.DevNull}, "is empty"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := launch(t, "x", step.args...)
-			require.Error(t, p.ended())
-			require.Contains(t, p.text(), step.says)
-		})
-	}
+	})
 }
 
 func TestToken_IsAskedFor(t *testing.T) {
@@ -231,6 +226,21 @@ func TestToken_IsAskedFor(t *testing.T) {
 	p.token = "secret"
 	require.Equal(t, http.StatusOK, p.ask("GET", "/work", "", nil))
 	require.Equal(t, http.StatusOK, p.ask("GET", "/metrics", "", nil))
+}
+
+// An etcd that goes away ends nothing by itself, and whoever asks hears of it.
+func TestAway_IsSaid(t *testing.T) {
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	p := start(t, "a", "-etcd", server.Endpoint())
+	p.line("a leads")
+	require.Equal(t, http.StatusOK, p.ask("GET", "/readyz", "", nil))
+	require.NoError(t, server.Close())
+	require.Equal(t, http.StatusServiceUnavailable, p.ask("GET", "/readyz", "", nil))
+	require.Equal(t, http.StatusServiceUnavailable, p.ask("GET", "/workers", "", nil))
+	require.Equal(t, http.StatusServiceUnavailable, p.ask("PUT", "/work/a", "x", nil))
+	require.Equal(t, http.StatusOK, p.ask("GET", "/healthz", "", nil))
 }
 
 // held returns what etcd holds under a prefix.

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -57,7 +59,11 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 		n.etcd, n.failed = server.Endpoints(), server.Err()
 		n.journal.say("etcd serves at %s, its data is in %s", server.Endpoint(), s.data)
 	}
-	if n.client, err = clientv3.New(etcd.ClientConfig(n.etcd...)); err != nil {
+	config, err := s.access.config(n.etcd)
+	if err != nil {
+		return err
+	}
+	if n.client, err = clientv3.New(config); err != nil {
 		return fmt.Errorf("etcd at %v: %w", n.etcd, err)
 	}
 	defer func() { _ = n.client.Close() }()
@@ -116,7 +122,10 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener, l
 		}
 		return err
 	})
-	parts.Go(func() error { return n.member.Run(work) })
+	parts.Go(func() error {
+		n.tellName(work)
+		return n.member.Run(work)
+	})
 	parts.Go(func() error { return n.tellMembers(work) })
 	parts.Go(func() error { return n.tellLeader(work) })
 	parts.Go(func() error {
@@ -139,22 +148,35 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener, l
 }
 
 // leave hands on what this process has: the leadership first, so that whoever
-// gets it can move the tasks. It takes two leases at most; the last process
-// has nobody to hand on to, and stops what is left then.
+// gets it can move the tasks. It takes two leases at most. Where nobody stays,
+// because this is the last process, or because all were told to leave, there is
+// nobody to hand on to: what is left is stopped at once.
 func (n *node) leave(ctx context.Context, resign func(), server *http.Server) {
 	n.journal.say("leaves: hands on what runs here")
 	resign()
 	limited, cancel := context.WithTimeout(ctx, 2*n.lease)
 	defer cancel()
-	if others, err := n.membership.List(limited); err == nil && len(others) <= 1 {
-		cancel()
-	}
-	if err := n.member.Close(limited); err != nil {
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		// Until limited ends: an etcd that does not answer is waited for that long.
+		_ = n.membership.Watch(limited, func(members []etcd.MemberState) {
+			if !slices.ContainsFunc(members, n.takesOver) && limited.Err() == nil {
+				n.journal.say("nobody stays to hand on to")
+				cancel()
+			}
+		})
+	})
+	if err := n.member.Close(limited); errors.Is(err, context.DeadlineExceeded) {
 		n.journal.say("leaves with tasks that had nowhere to go")
 	}
 	_ = server.Shutdown(limited)
+	cancel()
+	watching.Wait()
 	n.journal.say("left")
 }
+
+// takesOver reports whether a member is another than this one, and stays.
+func (n *node) takesOver(m etcd.MemberState) bool { return m.Name != n.name && !m.Draining }
 
 // die is for tasks that do not stop in time: what cannot be stopped ends with
 // the process.

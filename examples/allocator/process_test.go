@@ -153,3 +153,23 @@ func (p *process) until(holds func() bool, otherwise func() string) {
 		}
 	}
 }
+
+// refusal is what a process is started with, and what it says before it ends.
+type refusal struct {
+	args []string
+	says string
+}
+
+// refuses starts processes, all at once because some take seconds, that end by
+// themselves.
+func refuses(t *testing.T, all map[string]refusal) {
+	t.Helper()
+	started := make(map[string]*process, len(all))
+	for name, r := range all {
+		started[name] = launch(t, "x", r.args...)
+	}
+	for name, p := range started {
+		require.Error(t, p.ended(), name)
+		require.Contains(t, p.text(), all[name].says, name)
+	}
+}

@@ -34,9 +34,9 @@ func (n *node) newMember(logger *slog.Logger) (*etcd.Member, error) {
 func (n *node) work(ctx context.Context, task string) error {
 	content, version := worker.Content(ctx)
 	token, _ := worker.Token(ctx)
-	n.journal.say("started %s: assigned here, token %d, content of revision %d: %s", task, token, version, brief(content))
+	n.journal.say("started %s: assigned here, token %d, content of revision %d: %s", word(task), token, version, brief(content))
 	<-ctx.Done()
-	n.journal.say("stopped %s: %s", task, why(context.Cause(ctx)))
+	n.journal.say("stopped %s: %s", word(task), why(context.Cause(ctx)))
 	return context.Cause(ctx)
 }
 
@@ -56,6 +56,6 @@ func why(cause error) string {
 
 func (n *node) update(ctx context.Context, task string) error {
 	content, version := worker.Content(ctx)
-	n.journal.say("updated %s: its content is now of revision %d: %s", task, version, brief(content))
+	n.journal.say("updated %s: its content is now of revision %d: %s", word(task), version, brief(content))
 	return nil
 }

@@ -1,0 +1,135 @@
+package main
+
+// An etcd that asks who comes: TLS on both sides, users and passwords.
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
+)
+
+// certificate makes a certificate that is its own authority, for a server on
+// this machine and for a client, and returns its files.
+func certificate(t *testing.T, name string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	require.NoError(t, err)
+	encoded, err := x509.MarshalECPrivateKey(private)
+	require.NoError(t, err)
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	return write(name+".pem", "CERTIFICATE", signed), write(name+".key", "EC PRIVATE KEY", encoded)
+}
+
+// users has the server ask for a password, and know one user, who may do what
+// he likes under /work/.
+func users(t *testing.T, config clientv3.Config, user, password string) {
+	t.Helper()
+	root, err := clientv3.New(config)
+	require.NoError(t, err)
+	defer root.Close()
+	ctx := t.Context()
+	for _, step := range []func() error{
+		func() error { _, err := root.UserAdd(ctx, "root", "secret"); return err },
+		func() error { _, err := root.UserGrantRole(ctx, "root", "root"); return err },
+		func() error { _, err := root.UserAdd(ctx, user, password); return err },
+		func() error { _, err := root.RoleAdd(ctx, "work"); return err },
+		func() error {
+			_, err := root.RoleGrantPermission(ctx, "work", "/work/", clientv3.GetPrefixRangeEnd("/work/"), clientv3.PermissionType(clientv3.PermReadWrite))
+			return err
+		},
+		func() error { _, err := root.UserGrantRole(ctx, user, "work"); return err },
+		func() error { _, err := root.AuthEnable(ctx); return err },
+	} {
+		require.NoError(t, step())
+	}
+}
+
+func TestAccess_TLSAndUsers(t *testing.T) {
+	serverCert, serverKey := certificate(t, "server")
+	cert, key := certificate(t, "client")
+	server, err := embed.Start(t.Context(), embed.Config{
+		Dir: t.TempDir(), NoFsync: true,
+		TLS: &embed.TLS{CertFile: serverCert, KeyFile: serverKey, ClientCAFile: cert},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	config, err := access{ca: serverCert, cert: cert, key: key}.config(server.Endpoints())
+	require.NoError(t, err)
+	users(t, config, "app", "pass word")
+
+	const slow = "10s" // etcd's cores are busy with passwords
+	known := []string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert, "-etcd-cert", cert, "-etcd-key", key, "-lease", slow}
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte("pass word\n"), 0o600))
+	a := start(t, "a", append(known, "-etcd-user", "app", "-etcd-password-file", file)...)
+	t.Setenv(passwordEnv, "pass word")
+	b := start(t, "b", append(known, "-etcd-user", "app")...)
+	for _, id := range []string{"1", "2"} {
+		require.Equal(t, http.StatusCreated, b.ask("PUT", "/work/"+id, "x", nil))
+	}
+	a.shares(1, 1)
+
+	wrong := filepath.Join(t.TempDir(), "wrong")
+	require.NoError(t, os.WriteFile(wrong, []byte("wrong"), 0o600))
+	refuses(t, map[string]refusal{
+		"no user":           {known, "permission denied"}, // but the one that the certificate names
+		"a wrong password":  {append(known, "-etcd-user", "app", "-etcd-password-file", wrong), "authentication failed"},
+		"another authority": {append(known, "-etcd-user", "app", "-etcd-ca", cert), server.Endpoint()},
+		"no certificate":    {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert}, server.Endpoint()},
+	})
+	for _, p := range []*process{b, a} {
+		p.signal(syscall.SIGTERM)
+		require.NoError(t, p.ended())
+	}
+}
+
+func TestAccess_BadInput(t *testing.T) {
+	cert, key := certificate(t, "client")
+	const https = "https://127.0.0.1:1"
+	for name, step := range map[string]refusal{
+		"no etcd to join":       {[]string{"-etcd-user", "app"}, "-etcd does not say which"},
+		"in the clear":          {[]string{"-etcd", "http://127.0.0.1:1", "-etcd-ca", cert}, "has to be https"},
+		"no key":                {[]string{"-etcd", https, "-etcd-cert", cert}, "-etcd-key"},
+		"a key for another":     {[]string{"-etcd", https, "-etcd-cert", key, "-etcd-key", key}, "-etcd-cert"},
+		"no authority":          {[]string{"-etcd", https, "-etcd-ca", key}, "no certificate"},
+		"no file":               {[]string{"-etcd", https, "-etcd-ca", "nowhere"}, "nowhere"},
+		"no password":           {[]string{"-etcd", https, "-etcd-user", "app"}, passwordEnv},
+		"no file of a password": {[]string{"-etcd", https, "-etcd-user", "app", "-etcd-password-file", "nowhere"}, "nowhere"},
+	} {
+		s, err := parse(step.args)
+		if err == nil {
+			_, err = s.access.config(s.etcd)
+		}
+		require.ErrorContains(t, err, step.says, name)
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+// Leaving, and who hears of it, with a lease so long that nobody can be waiting
+// for its end.
+
+import (
+	"net/http"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
+)
+
+func TestLeave_NobodyWaitsForNobody(t *testing.T) {
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	longLived := func(name string) *process {
+		return start(t, name, "-etcd", server.Endpoint(), "-lease", "60s")
+	}
+	a := longLived("a")
+	a.line("a leads")
+	fleet := []*process{longLived("b"), longLived("c"), longLived("d")}
+	for _, p := range fleet {
+		p.line("d joined")
+	}
+	for _, id := range []string{"1", "2", "3", "4"} {
+		require.Equal(t, http.StatusCreated, a.ask("PUT", "/work/"+id, id, nil))
+	}
+	a.shares(1, 1, 1, 1)
+
+	// One leaves, and all that stay say at once who leads now.
+	a.signal(syscall.SIGTERM)
+	require.NoError(t, a.ended())
+	require.Zero(t, a.count("nobody stays"), a.text())
+	for _, p := range fleet {
+		p.line("a left, as it had said")
+		require.Eventually(t, func() bool { return p.count(" leads, epoch") > 1 }, patience, interval/20, p.name)
+	}
+
+	// All that are left are told to leave: what would wait for two leases, ends.
+	for _, p := range fleet {
+		p.signal(syscall.SIGTERM)
+	}
+	for _, p := range fleet {
+		require.NoError(t, p.ended())
+	}
+}
