@@ -25,15 +25,22 @@ func never(ctx context.Context) error {
 }
 
 func (silent) Create(ctx context.Context, _ api.Item) error { return never(ctx) }
+
 func (silent) Put(ctx context.Context, _ api.Item) (api.Item, bool, error) {
 	return api.Item{}, false, never(ctx)
 }
-func (silent) Get(ctx context.Context, _ string) (api.Item, error)           { return api.Item{}, never(ctx) }
+
+func (silent) Get(ctx context.Context, _ string) (api.Item, error) { return api.Item{}, never(ctx) }
+
 func (silent) List(ctx context.Context, _ string, _ int) ([]api.Item, error) { return nil, never(ctx) }
-func (silent) Delete(ctx context.Context, _ string) error                    { return never(ctx) }
-func (silent) Owners(string) []string                                        { return nil }
-func (silent) Workers(ctx context.Context) ([]api.Worker, error)             { return nil, never(ctx) }
-func (silent) Leader(ctx context.Context) (string, uint64, error)            { return "", 0, never(ctx) }
+
+func (silent) Delete(ctx context.Context, _ string) error { return never(ctx) }
+
+func (silent) Owners(string) []string { return nil }
+
+func (silent) Workers(ctx context.Context) ([]api.Worker, error) { return nil, never(ctx) }
+
+func (silent) Leader(ctx context.Context) (string, uint64, error) { return "", 0, never(ctx) }
 
 func TestAway_RequestsFailWithinSeconds(t *testing.T) {
 	for request, patience := range map[string]time.Duration{
