@@ -69,8 +69,11 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 		guard:  guard,
 		board:  newBoard(s.layout, string(guard.KeyBytes()), int64(l.Epoch())),
 	}
-	from, end := mirror.Prefix(s.layout.Prefix())
-	c.copied = mirror.New(client, mirror.Options{From: from, End: end, Keep: c.board.kept, Logger: s.logger})
+	// From active/ to refused/: all that is needed, but for the term's number, and no
+	// contents.
+	c.copied = mirror.New(client, mirror.Options{
+		From: s.layout.ActivePrefix(), End: s.layout.RegistryPrefix(), Keep: c.board.kept, Logger: s.logger,
+	})
 	l.Go(func(ctx context.Context) error {
 		err := c.copied.Run(ctx, c.board.apply)
 		c.board.end(fmt.Errorf("%w: the leadership has ended: %w", orchestrator.ErrDeposed, err))

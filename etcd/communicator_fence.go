@@ -99,7 +99,12 @@ func (c *Communicator) begin(ctx context.Context, term orchestrator.Term) (int64
 func (c *Communicator) writeTerm(ctx context.Context, term orchestrator.Term) (int64, error) {
 	resp, err := c.client.Txn(ctx).
 		If(c.guard).
-		Then(clientv3.OpPut(c.layout.Term(), strconv.FormatUint(term.Number, 10))).
+		Then(
+			clientv3.OpPut(c.layout.Term(), strconv.FormatUint(term.Number, 10)),
+			// Unchanged, but seen by the copy, whose range it is in: by that the copy
+			// knows how far it is.
+			clientv3.OpPut(c.board.leader, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease()),
+		).
 		Commit()
 	if err != nil {
 		return 0, fmt.Errorf("begin term %d: %w", term.Number, err)
