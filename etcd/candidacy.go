@@ -28,6 +28,7 @@ type candidacy struct {
 	deadline *lease.Deadline
 	key      string
 	leaders  string // what the candidates' keys begin with
+	prefix   string
 	format   string // the key that says that the prefix is ours
 	name     string
 
@@ -55,7 +56,7 @@ func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, erro
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &candidacy{
 		client: e.client, log: e.logger, held: held, deadline: deadline,
-		key: e.layout.Leader(int64(held.id)), leaders: e.layout.Leaders(), format: e.layout.Format(), name: e.name,
+		key: e.layout.Leader(int64(held.id)), leaders: e.layout.Leaders(), prefix: e.prefix, format: e.layout.Format(), name: e.name,
 		cancel: cancel,
 	}
 	c.wg.Go(func() {

@@ -61,6 +61,9 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 	if err != nil {
 		return nil, fmt.Errorf("new communicator: %w", err)
 	}
+	if err := l.under(s.prefix); err != nil {
+		return nil, fmt.Errorf("new communicator: %w", err)
+	}
 	guard := l.Guard()
 	c := &Communicator{
 		client: client,

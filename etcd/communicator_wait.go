@@ -21,7 +21,7 @@ func (b *batch) wait(ctx context.Context) {
 			b.settleRest(err)
 			return
 		}
-		all := true
+		open := b.tasks[:0] // only these are looked up next time
 		for i := range b.writes {
 			p := &b.writes[i]
 			if p.settled {
@@ -29,10 +29,11 @@ func (b *batch) wait(ctx context.Context) {
 			}
 			if done, err := after(p.Op, p.made, p.found, v.rev, v.spots[p.Task]); done {
 				p.settle(err)
+			} else {
+				open = append(open, p.Task)
 			}
-			all = all && p.settled
 		}
-		if all {
+		if b.tasks = open; len(open) == 0 {
 			return
 		}
 		select {
@@ -75,8 +76,11 @@ func (b *batch) giveUp(ctx context.Context) {
 	if len(late) == 0 {
 		return
 	}
-	for _, task := range b.c.withdraw(ctx, b.rev, b.worker, late) {
-		b.writes[slices.Index(b.tasks, task)].taken = true
+	taken := b.c.withdraw(ctx, b.rev, b.worker, late)
+	for i := range b.writes {
+		if p := &b.writes[i]; !p.settled {
+			_, p.taken = slices.BinarySearch(taken, p.Task)
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // withdraw takes back the assignments of a worker that have not been claimed,
-// given with their revisions, and returns those that it took back. An error
+// given with their revisions, and returns those that it took back, sorted. An error
 // ends it, and is only logged: whoever sees the assignments next tries again.
 func (c *Communicator) withdraw(ctx context.Context, rev int64, worker Worker, late map[string]int64) (withdrawn []string) {
 	g := c.guards(rev, worker)

@@ -52,7 +52,7 @@ func (c *Communicator) Apply(ctx context.Context, worker Worker, writes []orches
 type batch struct {
 	c      *Communicator
 	worker Worker
-	tasks  []string
+	tasks  []string // of the writes that are not settled, when there is something to look up
 	writes []pending
 	rev    int64 // of the term's fence
 }

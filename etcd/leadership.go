@@ -38,6 +38,15 @@ func newLeadership(ctx context.Context, c *candidacy, epoch int64) *Leadership {
 // wants.
 func (l *Leadership) Epoch() uint64 { return uint64(l.epoch) }
 
+// under refuses what is used under another prefix than that of the election: its
+// writes would be guarded by nothing, and it would know of other tasks or workers.
+func (l *Leadership) under(prefix string) error {
+	if prefix != l.c.prefix {
+		return fmt.Errorf("%w: its prefix is %q, the election's is %q", orchestrator.ErrInvalid, prefix, l.c.prefix)
+	}
+	return nil
+}
+
 // Guard returns what every transaction of a leader has to compare: that its key
 // is there, and the one that it was elected by. One that does so writes nothing
 // once the leadership is over, however late it arrives.

@@ -59,6 +59,9 @@ type Member struct {
 // The name is the worker's in the cluster, and no two may have it at the same
 // time. Errors wrap [orchestrator.ErrInvalid].
 func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], opts ...MemberOption) (*Member, error) {
+	if w == nil {
+		return nil, fmt.Errorf("new member: %w: the worker is nil", orchestrator.ErrInvalid)
+	}
 	s, err := newMemberSettings(name, w.Lease(), opts)
 	if err != nil {
 		return nil, fmt.Errorf("new member: %w", err)

@@ -128,6 +128,9 @@ var _ Workers = (*orchestrator.Orchestrator[Worker, string])(nil)
 // orchestrator.HoldUntilRemoved: a worker that does not answer may run its tasks
 // for as long as its lease lives, and is removed when that has ended.
 func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers) error {
+	if err := l.under(m.prefix); err != nil {
+		return fmt.Errorf("feed workers: %w", err)
+	}
 	book := newMemberBook(m)
 	copied := m.mirror()
 	l.Go(func(ctx context.Context) error {

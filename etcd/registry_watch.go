@@ -65,6 +65,9 @@ var _ Tasks = (*orchestrator.Orchestrator[Worker, string])(nil)
 // everything that was written before the leader was elected, and may run its
 // first term. It fails where ctx or the leadership ends before.
 func (r *Registry) Feed(ctx context.Context, l *Leadership, o Tasks) error {
+	if err := l.under(r.prefix); err != nil {
+		return fmt.Errorf("feed tasks: %w", err)
+	}
 	book := newItemBook(r)
 	m := r.mirror()
 	l.Go(func(ctx context.Context) error {

@@ -51,7 +51,8 @@ type Config struct {
 	NoFsync bool
 
 	// Compaction is how much of the history is kept, for watches to be resumed
-	// from. 0: an hour. At least a second.
+	// from. 0: ten minutes, and what is older takes no space for long. At least a
+	// second.
 	Compaction time.Duration
 
 	// Logger gets what etcd logs at its levels of warning and above, until Close.
@@ -171,7 +172,7 @@ func (cfg Config) etcd(g *servers) (*embed.Config, error) {
 		return nil, fmt.Errorf("invalid Tick %v: has to be from 1ms to 1s", cfg.Tick)
 	}
 	if cfg.Compaction == 0 {
-		cfg.Compaction = time.Hour
+		cfg.Compaction = 10 * time.Minute
 	}
 	if cfg.Compaction < time.Second {
 		return nil, fmt.Errorf("invalid Compaction %v: has to be at least 1s", cfg.Compaction)
@@ -202,6 +203,10 @@ func (cfg Config) etcd(g *servers) (*embed.Config, error) {
 	c.TickMs = uint(cfg.Tick.Milliseconds())
 	c.ElectionMs = 10 * c.TickMs
 	c.UnsafeNoFsync = cfg.NoFsync
+	// Once it is full, etcd takes nothing more until somebody compacts, defragments
+	// and disarms it: a mebibyte that changes every second fills etcd's own 2 GiB in
+	// half an hour.
+	c.QuotaBackendBytes = 8 << 30
 	c.AutoCompactionMode = embed.CompactorModePeriodic
 	c.AutoCompactionRetention = cfg.Compaction.String()
 	c.EnableGRPCGateway = false
