@@ -1,5 +1,5 @@
 // Package proxy is a TCP proxy for tests: between a client and a server, it
-// delays, cuts, closes halves, and lets one direction through, for all
+// delays, throttles, cuts, closes halves, and lets one direction through, for all
 // connections or for one.
 package proxy
 
@@ -72,6 +72,12 @@ func (p *Proxy) Heal() {
 // in which it was sent.
 func (p *Proxy) Delay(d Direction, by time.Duration) {
 	p.each(func(v *valves) { v.set(d, func(s *setting) { s.delay = by }) })
+}
+
+// Throttle has no more than so many bytes a second through in the directions, on
+// each connection.
+func (p *Proxy) Throttle(d Direction, rate int) {
+	p.each(func(v *valves) { v.set(d, func(s *setting) { s.rate = rate }) })
 }
 
 // Refuse resets all connections and those still to come, as a machine does on
@@ -260,6 +266,7 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 				return
 			case closed: // empty the channel, so that the reader ends
 			default:
+				v.pace(len(next.data))
 				if _, err := to.Write(next.data); err != nil {
 					c.Reset()
 				}

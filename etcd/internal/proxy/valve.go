@@ -12,6 +12,7 @@ type setting struct {
 	half  bool
 	over  bool
 	delay time.Duration
+	rate  int // bytes a second; 0: no limit
 }
 
 type valve struct {
@@ -53,6 +54,27 @@ func (v *valve) wait(read time.Time) bool {
 		left := s.delay - time.Since(read)
 		if left <= 0 {
 			return true
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-changed:
+			timer.Stop()
+		}
+	}
+}
+
+// pace waits for as long as so many bytes take, at the rate that is set now.
+func (v *valve) pace(bytes int) {
+	began := time.Now()
+	for {
+		s, changed := v.now()
+		if s.over || s.half || s.rate <= 0 {
+			return
+		}
+		left := time.Duration(bytes)*time.Second/time.Duration(s.rate) - time.Since(began)
+		if left <= 0 {
+			return
 		}
 		timer := time.NewTimer(left)
 		select {
