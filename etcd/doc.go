@@ -71,7 +71,7 @@
 //	workers/<worker>            about how many tasks it has, under its lease
 //	assigned/<worker>/<task>    what the leader wants there, under the worker's lease
 //	active/<worker>/<task>      what the worker has claimed, under its lease
-//	refused/<worker>/<task>     why it did not, under its lease
+//	refused/<worker>/<task>     why it did not, under its lease; the last 128
 //	drains/<worker>             that it is to end empty
 //	term                        the number of the last term
 //	leader/<lease>              the candidates, the oldest of which leads

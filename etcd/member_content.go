@@ -1,32 +1,116 @@
 package etcd
 
-// Following the content of the tasks that a member has claimed (W7): each by a
-// watch of its own, from the revision of the claim on, so that nothing between
-// the two is lost, and so that nobody hears of the tasks of others.
+// Reading and following the content of the tasks that a member has claimed (W7):
+// each is read after the claim, and followed by a watch of its own from the
+// revision of that read on, so that nothing between the two is lost, and so that
+// nobody hears of the tasks of others.
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 )
 
-// contents hands a worker what the contents of its tasks become.
-type contents struct {
-	client *clientv3.Client
-	layout keys.Layout
-	log    *slog.Logger
-	update func(ctx context.Context, task string, content []byte, version int64) error
+// content is what a task is about, as of some revision.
+type content struct {
+	value   []byte
+	version int64 // 0: there is none
+	as      int64 // the revision as of which this is the content
 }
 
-// follow hands on every content of a task that is newer than that of g, until
+// contents reads what the tasks of a worker are about, and hands it what that
+// becomes.
+type contents struct {
+	client  *clientv3.Client
+	layout  keys.Layout
+	cluster uint64
+	log     *slog.Logger
+	update  func(ctx context.Context, task string, content []byte, version int64) error
+	attempt time.Duration // for how long a read is waited for at first
+	line    *line
+}
+
+// newContents returns the contents of one membership. A read is first waited for
+// as long as attempt.
+func newContents(client *clientv3.Client, id identity, log *slog.Logger,
+	update func(ctx context.Context, task string, content []byte, version int64) error, attempt time.Duration,
+) *contents {
+	return &contents{
+		client: client, layout: id.layout, cluster: id.cluster, log: log,
+		update: update, attempt: attempt, line: newLine(),
+	}
+}
+
+// read returns the content of a task, no older than the call. It tries until ctx
+// ends, and each time for longer than the last that had no answer in time:
+// however slow the line is, one of them gets it.
+func (c *contents) read(ctx context.Context, task string) (content, error) {
+	patience := c.attempt
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		got, err := c.try(ctx, task, patience)
+		if err == nil {
+			return got, nil
+		}
+		if ctx.Err() != nil {
+			return content{}, context.Cause(ctx)
+		}
+		c.log.Warn("content has no answer, to be read again", "task", task, "err", err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			patience *= 2
+		}
+		if !sleep(ctx, pause) {
+			return content{}, context.Cause(ctx)
+		}
+	}
+}
+
+// try reads a content once, when it is its turn.
+func (c *contents) try(ctx context.Context, task string, patience time.Duration) (content, error) {
+	leave, err := c.line.enter(ctx)
+	if err != nil {
+		return content{}, err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	resp, err := c.client.Get(ctx, c.layout.Registry(task))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			c.line.learn(lineBytes) // it is large, or the line is slow, which comes to the same
+		}
+		return content{}, ctx.Err() // whatever form it has
+	case err != nil:
+		return content{}, err
+	case resp.Header.ClusterId != c.cluster:
+		return content{}, ErrClusterChanged // which ends the membership, too
+	}
+	got := content{as: resp.Header.Revision}
+	for _, kv := range resp.Kvs {
+		got.value, got.version = notNil(kv.Value), kv.ModRevision
+	}
+	c.line.learn(len(got.value))
+	return got, nil
+}
+
+// notNil returns a content that there is, which may be empty. That is not the same
+// as none.
+func notNil(value []byte) []byte {
+	if value == nil {
+		return []byte{}
+	}
+	return value
+}
+
+// follow hands on every content of a task that is newer than what it was, until
 // ctx ends.
-func (c contents) follow(ctx context.Context, task string, g gain) {
-	from, pause := g.as+1, time.Duration(0)
+func (c *contents) follow(ctx context.Context, task string, was content) {
+	from, pause := was.as+1, time.Duration(0)
 	for {
 		next, err := c.watch(ctx, task, from)
 		if next > from {
@@ -37,16 +121,26 @@ func (c contents) follow(ctx context.Context, task string, g gain) {
 			return
 		}
 		c.log.Debug("content read again", "task", task, "err", err)
-		from = next
-		if next, err := c.read(ctx, task); err == nil {
-			from = next
+		now, err := c.read(ctx, task)
+		if err != nil {
+			return
 		}
+		if now.version != 0 {
+			c.hand(ctx, task, now.value, now.version)
+		}
+		from = now.as + 1
 	}
 }
 
 // watch hands on what comes from a revision on, until that fails. It returns the
 // revision to go on from.
-func (c contents) watch(ctx context.Context, task string, from int64) (int64, error) {
+//
+// The client has a stream for all watches whose metadata is the same, and
+// resumes them one by one after a cut, a round trip each. Thousands of these on
+// the stream of the member's other watches would leave it deaf for its
+// assignments meanwhile: they have one of their own.
+func (c *contents) watch(ctx context.Context, task string, from int64) (int64, error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "orchestrator-watch", "content")
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for resp := range c.client.Watch(ctx, c.layout.Registry(task), clientv3.WithRev(from)) {
@@ -63,26 +157,12 @@ func (c contents) watch(ctx context.Context, task string, from int64) (int64, er
 	return from, errors.New("the watch ended")
 }
 
-// read hands on what there is, and returns the revision to go on from.
-func (c contents) read(ctx context.Context, task string) (int64, error) {
-	resp, err := c.client.Get(ctx, c.layout.Registry(task))
-	if err != nil {
-		return 0, fmt.Errorf("read content of task %s: %w", task, err)
-	}
-	for _, kv := range resp.Kvs {
-		c.hand(ctx, task, kv.Value, kv.ModRevision)
-	}
-	return resp.Header.Revision + 1, nil
-}
-
 // hand gives the worker a content, again and again while it does not know the
 // task: it may be about to be told of it.
-func (c contents) hand(ctx context.Context, task string, content []byte, version int64) {
-	if content == nil {
-		content = []byte{} // empty, which is not the same as none
-	}
+func (c *contents) hand(ctx context.Context, task string, value []byte, version int64) {
+	value = notNil(value)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := c.update(ctx, task, content, version)
+		err := c.update(ctx, task, value, version)
 		if err == nil {
 			c.log.Info("content updated", "task", task, "version", version)
 			return

@@ -20,7 +20,7 @@ type desk struct {
 	id      identity
 	worker  *worker.Worker[string]
 	writer  *writer
-	follow  func(ctx context.Context, task string, g gain) // hands the worker what the content becomes
+	reader  reader
 	log     *slog.Logger
 	ctx     context.Context // the membership's: a desk lives for one
 	running sync.WaitGroup  // the goroutines begun here
@@ -34,10 +34,19 @@ type desk struct {
 	empty   chan struct{} // closed when it closes and nothing is left
 }
 
+// reader reads the contents of tasks.
+type reader interface {
+	// read returns the content of a task, no older than the call. It fails only
+	// where ctx ends.
+	read(ctx context.Context, task string) (content, error)
+	// follow hands the worker every content that is newer than what was read,
+	// until ctx ends.
+	follow(ctx context.Context, task string, was content)
+}
+
 // job is a task at the desk.
 type job struct {
 	seat
-	gain  gain
 	hurry context.CancelFunc // ends the call that starts it
 	quit  context.CancelFunc // ends what follows its content
 }
@@ -67,7 +76,6 @@ func (d *desk) answered(e entry, g gain) {
 	d.event(e.task, func(j *job) {
 		switch {
 		case e.kind == doClaim && g.claim != 0:
-			j.gain = g
 			j.made(g.claim)
 			d.claims++
 		case e.kind == doClaim && g.blocked != nil:
@@ -117,23 +125,26 @@ func (d *desk) do(task string, j *job) {
 	}
 }
 
-// start has the worker start a task that was claimed.
+// start has the worker start a task that was claimed, once its content is here.
 func (d *desk) start(task string, j *job) {
 	ctx, hurry := context.WithCancel(d.ctx)
 	follow, quit := context.WithCancel(d.ctx)
 	j.hurry, j.quit = hurry, quit
-	g, token := j.gain, uint64(j.claim)
+	token := uint64(j.claim)
 	d.running.Go(func() {
 		defer hurry()
-		err := d.worker.AddWith(ctx, task, worker.Grant{
-			Content: g.content, Version: g.version, Token: token, Scope: d.id.cluster,
-		})
+		c, err := d.reader.read(ctx, task)
+		if err == nil {
+			d.running.Go(func() { d.reader.follow(follow, task, c) })
+			err = d.worker.AddWith(ctx, task, worker.Grant{
+				Content: c.value, Version: c.version, Token: token, Scope: d.id.cluster,
+			})
+		}
 		if err == nil {
 			d.log.Info("task taken", "worker", d.id.name, "task", task)
 		}
 		d.event(task, func(j *job) { j.answered(err) })
 	})
-	d.running.Go(func() { d.follow(follow, task, g) })
 }
 
 // stop has the worker stop a task, and comes back when it has: or when the

@@ -56,10 +56,10 @@ func (id identity) operation(e entry) clientv3.Op {
 	}
 	switch e.kind {
 	case doClaim:
-		content := clientv3.OpGet(id.layout.Registry(e.task))
-		return clientv3.OpTxn([]clientv3.Cmp{asAssigned, asClaimed},
-			[]clientv3.Op{content, put},
-			[]clientv3.Op{content, clientv3.OpGet(active)})
+		// The content is not read here. Of many claims at once it could be so much
+		// that no answer comes in time, and a claim that has no answer holds up all
+		// that the member has to write.
+		return clientv3.OpTxn([]clientv3.Cmp{asAssigned, asClaimed}, []clientv3.Op{put}, []clientv3.Op{clientv3.OpGet(active)})
 	case doConfirm:
 		return clientv3.OpTxn([]clientv3.Cmp{asClaimed}, []clientv3.Op{put}, nil)
 	case doRefuse:
@@ -77,37 +77,25 @@ func (id identity) operation(e entry) clientv3.Op {
 // now.
 type gain struct {
 	claim   int64
-	content []byte
-	version int64 // 0: there is no content
-	as      int64 // the revision as of which this is the content
 	blocked error
 }
 
 // gained tells what came of a claim. One that finds a claim of this membership
 // there was made by an earlier attempt that had no answer.
 func (id identity) gained(rev int64, resp *pb.TxnResponse) (gain, error) {
-	if len(resp.GetResponses()) != 2 {
+	if len(resp.GetResponses()) != 1 {
 		return gain{}, errShape
 	}
-	g := gain{as: rev}
-	if kv := first(resp.Responses[0]); kv != nil {
-		g.content, g.version = kv.Value, kv.ModRevision
-		if g.content == nil {
-			g.content = []byte{}
-		}
-	}
 	if resp.Succeeded {
-		g.claim = rev
-		return g, nil
+		return gain{claim: rev}, nil
 	}
-	switch kv := first(resp.Responses[1]); {
+	switch kv := first(resp.Responses[0]); {
 	case kv == nil:
+		return gain{}, nil
 	case decode[claim](kv.Value).Incarnation == id.incarnation:
-		g.claim = kv.CreateRevision
-	default:
-		g.blocked = errors.New("another worker of this name has claimed it")
+		return gain{claim: kv.CreateRevision}, nil
 	}
-	return g, nil
+	return gain{blocked: errors.New("another worker of this name has claimed it")}, nil
 }
 
 // first returns the key that a read found, or nil.

@@ -109,7 +109,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	s.desk = &desk{
 		id: s.id, worker: m.worker, writer: w, log: m.log, ctx: s.ctx,
-		follow: contents{client: m.client, layout: s.id.layout, log: m.log, update: m.worker.Update}.follow,
+		reader: newContents(m.client, s.id, m.log, m.worker.Update, s.held.length),
 		jobs:   make(map[string]*job), empty: make(chan struct{}),
 	}
 	w.answer, w.load = s.desk.answered, s.desk.load

@@ -24,7 +24,7 @@ type writer struct {
 	client  *clientv3.Client
 	id      identity
 	log     *slog.Logger
-	attempt time.Duration // how long one attempt may take
+	attempt time.Duration // how long the first attempt at a transaction may take
 	// answer is called with each entry that was made, and for a claim with what
 	// came of it. load returns how many tasks are claimed.
 	answer func(entry, gain)
@@ -34,7 +34,8 @@ type writer struct {
 	queue  []entry
 	signal chan struct{} // capacity 1
 
-	written int // the load that was written last; -1: none
+	written  int // the load that was written last; -1: none
+	refusals refusals
 }
 
 // add puts an entry into the queue. It does not wait.
@@ -64,6 +65,7 @@ func (w *writer) run(ctx context.Context) error {
 		if load != w.written {
 			ops = append(ops, clientv3.OpPut(w.id.layout.Load(w.id.name), fmt.Sprintf("%06d", load), clientv3.WithLease(w.id.lease)))
 		}
+		ops = append(ops, w.forget(entries)...)
 		if len(ops) == 0 {
 			select {
 			case <-w.signal:
@@ -116,7 +118,7 @@ func (w *writer) take() (entries []entry, ops []clientv3.Op) {
 			continue
 		}
 		op := w.id.operation(e)
-		if size += count(op); size > maxOps {
+		if size += count(op) + w.refusals.cost(e); size > maxOps {
 			rest = append(rest, w.queue[i:]...)
 			break
 		}
@@ -127,10 +129,22 @@ func (w *writer) take() (entries []entry, ops []clientv3.Op) {
 	return entries, ops
 }
 
-// commit makes a transaction, and repeats it until it was answered.
+// forget returns what deletes the refusals that are not to be kept any more,
+// once the entries are made.
+func (w *writer) forget(entries []entry) (ops []clientv3.Op) {
+	for _, task := range w.refusals.note(entries) {
+		ops = append(ops, clientv3.OpDelete(w.id.layout.Refused(w.id.name, task)))
+	}
+	return ops
+}
+
+// commit makes a transaction, and repeats it until it was answered. Where none
+// came in time it waits longer the next time, so that a line on which even this
+// takes long does not keep it from ever being answered.
 func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
+	patience := w.attempt
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, w.attempt) {
-		resp, err := w.try(ctx, ops)
+		resp, err := w.try(ctx, ops, patience)
 		switch {
 		case err == nil && resp.Header.ClusterId != w.id.cluster:
 			return nil, fmt.Errorf("%w: %w", errEvicted, ErrClusterChanged)
@@ -143,6 +157,9 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			patience *= 2
+		}
 		w.log.Warn("write has no answer, to be made again", "worker", w.id.name, "err", err)
 		timer := time.NewTimer(pause)
 		select {
@@ -154,8 +171,12 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 	}
 }
 
-func (w *writer) try(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.attempt)
+func (w *writer) try(ctx context.Context, ops []clientv3.Op, patience time.Duration) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return w.client.Txn(ctx).If(w.id.there()).Then(ops...).Commit()
+	resp, err := w.client.Txn(ctx).If(w.id.there()).Then(ops...).Commit()
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // whatever form it has
+	}
+	return resp, err
 }

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"path"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -85,9 +86,12 @@ func (t *loggedTxn) Commit() (*clientv3.TxnResponse, error) {
 		if op.IsTxn() {
 			part = "txn"
 		}
+		if op.IsDelete() {
+			part = "delete " + path.Base(string(op.KeyBytes()))
+		}
 		parts = append(parts, part)
 		resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseTxn{ResponseTxn: &pb.TxnResponse{
-			Succeeded: true, Responses: []*pb.ResponseOp{{}, {}},
+			Succeeded: true, Responses: []*pb.ResponseOp{{}},
 		}}})
 	}
 	t.log.txns = append(t.log.txns, strings.Join(parts, ", "))
