@@ -87,7 +87,7 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 	require.NoError(t, err)
 	users(t, config, "app", "pass word")
 
-	const slow = "10s" // etcd's cores are busy with passwords
+	const slow = "60s" // etcd checks a password at each keepalive, which takes a core some time
 	known := []string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert, "-etcd-cert", cert, "-etcd-key", key, "-lease", slow}
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("pass word\n"), 0o600))

@@ -68,6 +68,8 @@ func (n *node) tellMembers(ctx context.Context) error {
 			switch _, there := now[w]; {
 			case !there && known[w].Draining:
 				n.journal.say("%s left, as it had said", word(w.Name))
+			case !there && w.Name == n.name && n.leaving.Load():
+				// It says so itself.
 			case !there:
 				n.journal.say("%s left: its lease has ended", word(w.Name))
 			}

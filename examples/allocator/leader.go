@@ -36,6 +36,7 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 		orchestrator.WithEpoch(l.Epoch()),
 		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved), // only the end of a lease frees tasks
 		orchestrator.WithCommunicatorTimeout(n.lease/2),
+		orchestrator.WithLogger(n.logger),
 		orchestrator.WithStats(collector.Observe),
 		orchestrator.WithStats(func(orchestrator.TermStats) { n.tell(o.LastPlan()) }),
 	)

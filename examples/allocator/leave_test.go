@@ -46,5 +46,7 @@ func TestLeave_NobodyWaitsForNobody(t *testing.T) {
 	}
 	for _, p := range fleet {
 		require.NoError(t, p.ended())
+		require.Zero(t, p.count("nowhere to go"))
+		require.Zero(t, p.count(" "+p.name+" left: "), "it gives its lease back")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -29,6 +30,8 @@ import (
 type node struct {
 	settings
 	journal *journal
+	logger  *slog.Logger // for warnings
+	leaving atomic.Bool
 	options []etcd.Option
 	client  *clientv3.Client
 	metrics *prometheus.Registry
@@ -47,8 +50,8 @@ type node struct {
 func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err error) {
 	n := &node{settings: s, journal: newJournal(log, s.name), metrics: prometheus.NewRegistry()}
 	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})).With("name", s.name)
-	n.options = []etcd.Option{etcd.WithPrefix(s.prefix), etcd.WithLogger(logger)}
+	n.logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})).With("name", s.name)
+	n.options = []etcd.Option{etcd.WithPrefix(s.prefix), etcd.WithLogger(n.logger)}
 
 	if n.etcd == nil {
 		server, err := embed.Start(ctx, embed.Config{Dir: s.data, Listen: s.embed})
@@ -67,7 +70,7 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 		return fmt.Errorf("etcd at %v: %w", n.etcd, err)
 	}
 	defer func() { _ = n.client.Close() }()
-	if err := n.build(logger); err != nil {
+	if err := n.build(); err != nil {
 		return err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
@@ -77,10 +80,10 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 	if _, err := fmt.Fprintf(out, "http://%s\n", listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	return n.serve(ctx, again, listener, logger)
+	return n.serve(ctx, again, listener)
 }
 
-func (n *node) build(logger *slog.Logger) (err error) {
+func (n *node) build() (err error) {
 	if n.registry, err = etcd.NewRegistry(n.client, n.options...); err != nil {
 		return err
 	}
@@ -93,12 +96,12 @@ func (n *node) build(logger *slog.Logger) (err error) {
 	if n.election, err = n.newElection(); err != nil {
 		return err
 	}
-	n.member, err = n.newMember(logger)
+	n.member, err = n.newMember()
 	return err
 }
 
 // serve runs all parts until ctx ends or one of them fails.
-func (n *node) serve(ctx context.Context, again func(), listener net.Listener, logger *slog.Logger) error {
+func (n *node) serve(ctx context.Context, again func(), listener net.Listener) error {
 	work, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	parts, work := errgroup.WithContext(work)
@@ -110,7 +113,7 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener, l
 		Cluster: cluster{n},
 		Metrics: promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}),
 		Token:   n.token,
-		Logger:  logger,
+		Logger:  n.logger,
 	}), api.Limits{})
 	defer context.AfterFunc(work, func() { _ = server.Close() })()
 	parts.Go(func() error { return server.Serve(listener) })
@@ -152,6 +155,7 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener, l
 // because this is the last process, or because all were told to leave, there is
 // nobody to hand on to: what is left is stopped at once.
 func (n *node) leave(ctx context.Context, resign func(), server *http.Server) {
+	n.leaving.Store(true)
 	n.journal.say("leaves: hands on what runs here")
 	resign()
 	limited, cancel := context.WithTimeout(ctx, 2*n.lease)

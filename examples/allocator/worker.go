@@ -5,18 +5,17 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-func (n *node) newMember(logger *slog.Logger) (*etcd.Member, error) {
+func (n *node) newMember() (*etcd.Member, error) {
 	w, err := worker.New(n.work,
 		worker.WithUpdate(n.update),
 		worker.WithLease(n.lease, n.lease/4),
 		worker.WithLastResort(n.die),
-		worker.WithLogger(logger),
+		worker.WithLogger(n.logger),
 	)
 	if err != nil {
 		return nil, err

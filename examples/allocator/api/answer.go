@@ -51,7 +51,11 @@ func (a *api) failed(w http.ResponseWriter, r *http.Request, err error) {
 		a.Logger.Debug("client gone", "path", r.URL.Path, "err", err)
 	default:
 		a.Logger.Warn("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
-		a.unavailable(w, r, "the store does not answer; if this was to change something, it may have happened or not")
+		detail := "the store cannot do this just now, and the log here says why"
+		if r.Context().Err() != nil {
+			detail = "the store does not answer"
+		}
+		a.unavailable(w, r, detail+"; if this was to change something, it may have happened or not")
 	}
 }
 

@@ -55,6 +55,7 @@ func TestAway_RequestsFailWithinSeconds(t *testing.T) {
 			began := time.Now()
 			handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader("x")))
 			require.Equal(t, http.StatusServiceUnavailable, recorder.Code, request)
+			require.Contains(t, recorder.Body.String(), "does not answer")
 			require.Equal(t, "1", recorder.Header().Get("Retry-After"))
 			require.Equal(t, patience, time.Since(began), request)
 		})
