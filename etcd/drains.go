@@ -16,7 +16,7 @@ func (r *Registry) Drain(ctx context.Context, worker string) error {
 	if err := checkName("worker", worker); err != nil {
 		return err
 	}
-	if _, err := r.commit(ctx, nil, []clientv3.Op{clientv3.OpPut(r.layout.Drain(worker), "draining")}, nil); err != nil {
+	if _, err := r.commit(ctx, nil, []clientv3.Op{clientv3.OpPut(r.layout.Drain(worker), "draining")}); err != nil {
 		return fmt.Errorf("drain %s: %w", worker, err)
 	}
 	return nil
@@ -27,7 +27,7 @@ func (r *Registry) Undrain(ctx context.Context, worker string) error {
 	if err := checkName("worker", worker); err != nil {
 		return err
 	}
-	if _, err := r.commit(ctx, nil, []clientv3.Op{clientv3.OpDelete(r.layout.Drain(worker))}, nil); err != nil {
+	if _, err := r.commit(ctx, nil, []clientv3.Op{clientv3.OpDelete(r.layout.Drain(worker))}); err != nil {
 		return fmt.Errorf("undrain %s: %w", worker, err)
 	}
 	return nil
@@ -37,7 +37,7 @@ func (r *Registry) Undrain(ctx context.Context, worker string) error {
 // the order of their keys.
 func (r *Registry) Draining(ctx context.Context) ([]string, error) {
 	resp, err := r.commit(ctx, nil,
-		[]clientv3.Op{clientv3.OpGet(r.layout.DrainsPrefix(), clientv3.WithPrefix(), clientv3.WithKeysOnly())}, nil)
+		[]clientv3.Op{clientv3.OpGet(r.layout.DrainsPrefix(), clientv3.WithPrefix(), clientv3.WithKeysOnly())})
 	if err != nil {
 		return nil, fmt.Errorf("list drains: %w", err)
 	}

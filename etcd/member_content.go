@@ -9,11 +9,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 )
 
 // content is what a task is about, as of some revision.
@@ -33,17 +33,28 @@ type contents struct {
 	update  func(ctx context.Context, task string, content []byte, version int64) error
 	attempt time.Duration // for how long a read is waited for at first
 	line    *line
+
+	membership context.Context // that all this is for
+	watcher    clientv3.Watcher
+	close      func() // ends all watches; may be called again
 }
 
-// newContents returns the contents of one membership. A read is first waited for
-// as long as attempt.
-func newContents(client *clientv3.Client, id identity, log *slog.Logger,
+// newContents returns the contents of one membership, which lasts as long as ctx;
+// then they are to be closed. A read is first waited for as long as attempt.
+func newContents(ctx context.Context, client *clientv3.Client, id identity, log *slog.Logger,
 	update func(ctx context.Context, task string, content []byte, version int64) error, attempt time.Duration,
 ) *contents {
-	return &contents{
+	c := &contents{
 		client: client, layout: id.layout, cluster: id.cluster, log: log,
 		update: update, attempt: attempt, line: newLine(),
+		membership: ctx, watcher: clientv3.NewWatcher(client),
 	}
+	c.close = sync.OnceFunc(func() {
+		if err := c.watcher.Close(); err != nil {
+			log.Debug("watches of contents not closed as they should", "err", err)
+		}
+	})
+	return c
 }
 
 // read returns the content of a task, no older than the call. It tries until ctx
@@ -135,26 +146,37 @@ func (c *contents) follow(ctx context.Context, task string, was content) {
 // watch hands on what comes from a revision on, until that fails. It returns the
 // revision to go on from.
 //
-// The client has a stream for all watches whose metadata is the same, and
-// resumes them one by one after a cut, a round trip each. Thousands of these on
-// the stream of the member's other watches would leave it deaf for its
-// assignments meanwhile: they have one of their own.
+// The watches have a stream of their own. On that of the member's other watches,
+// which the client resumes one by one after a cut, thousands of these would leave it
+// deaf for its assignments. And when the membership ends, the stream is closed as
+// a whole: to cancel thousands of watches at once has the client send, and the
+// server answer, until neither reads any more.
 func (c *contents) watch(ctx context.Context, task string, from int64) (int64, error) {
-	ctx = metadata.AppendToOutgoingContext(ctx, "orchestrator-watch", "content")
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(context.WithoutCancel(ctx)))
 	defer cancel()
-	for resp := range c.client.Watch(ctx, c.layout.Registry(task), clientv3.WithRev(from)) {
-		if err := resp.Err(); err != nil {
-			return from, err
-		}
-		for _, ev := range resp.Events {
-			if ev.Type == clientv3.EventTypePut {
-				c.hand(ctx, task, ev.Kv.Value, ev.Kv.ModRevision)
+	responses := c.watcher.Watch(watching, c.layout.Registry(task), clientv3.WithRev(from))
+	for {
+		select {
+		case resp, ok := <-responses:
+			if !ok {
+				return from, errors.New("the watch ended")
 			}
-			from = ev.Kv.ModRevision + 1
+			if err := resp.Err(); err != nil {
+				return from, err
+			}
+			for _, ev := range resp.Events {
+				if ev.Type == clientv3.EventTypePut {
+					c.hand(ctx, task, ev.Kv.Value, ev.Kv.ModRevision)
+				}
+				from = ev.Kv.ModRevision + 1
+			}
+		case <-ctx.Done():
+			if c.membership.Err() != nil {
+				c.close()
+			}
+			return from, context.Cause(ctx)
 		}
 	}
-	return from, errors.New("the watch ended")
 }
 
 // hand gives the worker a content, again and again while it does not know the

@@ -133,7 +133,7 @@ func TestE5_AttemptsAreGivenTheTimeThatTheyNeed(t *testing.T) {
 		require.NoError(t, err)
 		kv := &slowKV{takes: 10 * time.Second}
 		id := identity{layout: layout, name: "w", cluster: 1}
-		c := newContents(&clientv3.Client{KV: kv}, id, defaults().logger, nil, time.Second)
+		c := newContents(t.Context(), &clientv3.Client{KV: kv}, id, defaults().logger, nil, time.Second)
 		got, err := c.read(t.Context(), "t")
 		require.NoError(t, err)
 		require.Equal(t, content{value: []byte{}, version: 7, as: 9}, got)

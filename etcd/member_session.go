@@ -20,6 +20,8 @@ type session struct {
 	held *held
 	id   identity
 	desk *desk
+	// closeContents ends the watches of contents; nil without a desk.
+	closeContents func()
 
 	ctx    context.Context // the membership's, with what ended it as its cause
 	cancel context.CancelCauseFunc
@@ -107,9 +109,11 @@ func (s *session) run(ctx context.Context) error {
 		client: m.client, id: s.id, log: m.log, attempt: s.held.length / 5,
 		signal: make(chan struct{}, 1), written: -1,
 	}
+	contents := newContents(s.ctx, m.client, s.id, m.log, m.worker.Update, s.held.length)
+	s.closeContents = contents.close
 	s.desk = &desk{
 		id: s.id, worker: m.worker, writer: w, log: m.log, ctx: s.ctx,
-		reader: newContents(m.client, s.id, m.log, m.worker.Update, s.held.length),
+		reader: contents,
 		jobs:   make(map[string]*job), empty: make(chan struct{}),
 	}
 	w.answer, w.load = s.desk.answered, s.desk.load
@@ -178,6 +182,7 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	s.parts.Wait()
 	if s.desk != nil {
 		s.desk.running.Wait()
+		s.closeContents()
 	}
 	if !last {
 		if err := m.worker.Rejoin(ctx); err != nil {

@@ -69,7 +69,7 @@ func (r *Registry) Create(ctx context.Context, item Item) (Item, error) {
 	if err != nil {
 		return Item{}, fmt.Errorf("create task %q: %w", item.Name, err)
 	}
-	resp, err := r.commit(ctx, []clientv3.Cmp{absent(r.layout.Registry(item.Name))}, ops, nil)
+	resp, err := r.commit(ctx, []clientv3.Cmp{absent(r.layout.Registry(item.Name))}, ops)
 	if err != nil {
 		return Item{}, fmt.Errorf("create task %q: %w", item.Name, err)
 	}
@@ -90,7 +90,7 @@ func (r *Registry) Put(ctx context.Context, item Item) (stored Item, created boo
 	// The read comes first, so it sees what was there. A comparison with the same
 	// writes in both branches would send the content twice.
 	before := clientv3.OpGet(r.layout.Registry(item.Name), clientv3.WithKeysOnly())
-	resp, err := r.commit(ctx, nil, append([]clientv3.Op{before}, ops...), nil)
+	resp, err := r.commit(ctx, nil, append([]clientv3.Op{before}, ops...))
 	if err != nil {
 		return Item{}, false, fmt.Errorf("put task %q: %w", item.Name, err)
 	}
@@ -107,7 +107,7 @@ func (r *Registry) Configure(ctx context.Context, name string, s Settings) error
 	if err != nil {
 		return fmt.Errorf("configure task %q: %w", name, err)
 	}
-	resp, err := r.commit(ctx, []clientv3.Cmp{present(r.layout.Registry(name))}, []clientv3.Op{op}, nil)
+	resp, err := r.commit(ctx, []clientv3.Cmp{present(r.layout.Registry(name))}, []clientv3.Op{op})
 	if err != nil {
 		return fmt.Errorf("configure task %q: %w", name, err)
 	}
@@ -124,7 +124,7 @@ func (r *Registry) Delete(ctx context.Context, name string) error {
 	}
 	key := r.layout.Registry(name)
 	resp, err := r.commit(ctx, []clientv3.Cmp{present(key)},
-		[]clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(r.layout.Tasks(name))}, nil)
+		[]clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(r.layout.Tasks(name))})
 	if err != nil {
 		return fmt.Errorf("delete task %q: %w", name, err)
 	}
@@ -140,7 +140,7 @@ func (r *Registry) Get(ctx context.Context, name string) (Item, error) {
 		return Item{}, err
 	}
 	resp, err := r.commit(ctx, nil,
-		[]clientv3.Op{clientv3.OpGet(r.layout.Registry(name)), clientv3.OpGet(r.layout.Tasks(name))}, nil)
+		[]clientv3.Op{clientv3.OpGet(r.layout.Registry(name)), clientv3.OpGet(r.layout.Tasks(name))})
 	if err != nil {
 		return Item{}, fmt.Errorf("get task %q: %w", name, err)
 	}
@@ -255,14 +255,14 @@ func (r *Registry) readSettings(name string, value []byte) Settings {
 
 // commit makes a transaction on a prefix that is ours. Where it has ceased to be,
 // which is so where etcd has become another one, it makes it so again.
-func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for {
 		if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
 			return nil, err
 		}
 		resp, err := r.client.Txn(ctx).
 			If(present(r.layout.Format())).
-			Then(clientv3.OpTxn(ifs, then, otherwise)).
+			Then(clientv3.OpTxn(ifs, then, nil)).
 			Commit()
 		switch {
 		case errors.Is(err, rpctypes.ErrRequestTooLarge):
