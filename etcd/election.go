@@ -171,12 +171,8 @@ func (e *Election) stand(ctx context.Context, owed *debt, lead func(ctx context.
 
 // wait waits for about d.
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + rand.N(d))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !sleep(ctx, d/2+rand.N(d)) {
 		return context.Cause(ctx)
 	}
+	return nil
 }

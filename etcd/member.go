@@ -103,7 +103,15 @@ func (m *Member) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	})
-	err := m.run(ctx)
+	joining, noMore := context.WithCancelCause(ctx)
+	waiting.Go(func() {
+		select {
+		case <-m.drain:
+			noMore(errDraining) // who has not joined has nothing to be drained of
+		case <-ctx.Done():
+		}
+	})
+	err := m.run(ctx, joining)
 	cancel(err)
 	waiting.Wait()
 	m.stopAll(ctx) // whatever it was
@@ -121,20 +129,21 @@ func (m *Member) stopAll(ctx context.Context) {
 	}
 }
 
-// run is Run, but for how it begins and ends.
-func (m *Member) run(ctx context.Context) error {
+// run is Run, but for how it begins and ends. It joins for as long as joining
+// lives, which ends with ctx.
+func (m *Member) run(ctx, joining context.Context) error {
 	pause := time.Duration(0)
 	for again := false; ; again = true {
 		// Every time, because another cluster knows nothing of the prefix.
-		joined, err := false, m.settings.enter(ctx, m.client)
+		joined, err := false, m.settings.enter(joining, m.client)
 		entered := err == nil
 		if entered {
-			joined, err = m.serve(ctx)
+			joined, err = m.serve(ctx, joining)
 		}
 		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !entered && !again, isAny(err, errDraining, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
+		case joining.Err() != nil:
+			return context.Cause(joining)
+		case !entered && !again, isAny(err, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
 			return fmt.Errorf("member %s: %w", m.name, err)
 		}
 		m.log.Warn("membership lost, joining again", "worker", m.name, "err", err)
@@ -142,13 +151,8 @@ func (m *Member) run(ctx context.Context) error {
 			pause = 0
 		}
 		pause = min(max(2*pause, 50*time.Millisecond), time.Second)
-		select {
-		case <-m.drain:
-			return errDraining
-		default:
-		}
-		if !sleep(ctx, pause) {
-			return context.Cause(ctx)
+		if !sleep(joining, pause) {
+			return context.Cause(joining)
 		}
 	}
 }

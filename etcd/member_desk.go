@@ -158,12 +158,7 @@ func (d *desk) stop(task string) {
 			return
 		}
 		d.log.Debug("task does not stop", "worker", d.id.name, "task", task, "err", err)
-		timer := time.NewTimer(100 * time.Millisecond)
-		select {
-		case <-timer.C:
-		case <-d.ctx.Done():
-			timer.Stop()
-		}
+		sleep(d.ctx, 100*time.Millisecond)
 	}
 }
 

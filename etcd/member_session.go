@@ -31,8 +31,8 @@ type session struct {
 // serve is one membership. When it returns, nothing of it is left: no task, no
 // goroutine, and no lease if etcd could be told. It reports whether the member
 // had joined, and why the membership ended.
-func (m *Member) serve(ctx context.Context) (joined bool, err error) {
-	limited, cancel := context.WithTimeout(ctx, m.worker.Lease())
+func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
+	limited, cancel := context.WithTimeout(joining, m.worker.Lease())
 	held, err := grant(limited, m.client, m.log, m.worker.Lease(), m.worker.Sending)
 	cancel()
 	if err != nil {
@@ -51,7 +51,7 @@ func (m *Member) serve(ctx context.Context) (joined bool, err error) {
 			return nil
 		}
 	})
-	if err = s.join(ctx); err == nil {
+	if err = s.join(joining); err == nil {
 		joined = true
 		err = s.run(ctx)
 	}

@@ -161,11 +161,7 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 			patience *= 2
 		}
 		w.log.Warn("write has no answer, to be made again", "worker", w.id.name, "err", err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, pause) {
 			return nil, context.Cause(ctx)
 		}
 	}
