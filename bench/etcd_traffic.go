@@ -123,5 +123,5 @@ func operations(r *pb.TxnRequest) int {
 
 // beginsTerm reports whether a transaction writes the term's number.
 func beginsTerm(r *pb.TxnRequest) bool {
-	return len(r.Success) == 1 && bytes.Equal(r.Success[0].GetRequestPut().GetKey(), []byte(etcdPrefix+"term"))
+	return len(r.Success) > 0 && bytes.Equal(r.Success[0].GetRequestPut().GetKey(), []byte(etcdPrefix+"term"))
 }
