@@ -27,7 +27,7 @@ func TestOnEtcd(t *testing.T) {
 	require.Len(t, r.steady, 3)
 	for _, e := range r.steady {
 		require.Equal(t, 1, e.begun)
-		require.Equal(t, 3, e.largest, "the leader's key is compared, the term and that key are written")
+		require.Equal(t, 3, e.largest, "the leader's key is compared, the term's number is written twice")
 		require.Positive(t, e.allRead())
 	}
 	require.Zero(t, medianOf(r.steady, episode.requests))

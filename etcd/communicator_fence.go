@@ -97,14 +97,11 @@ func (c *Communicator) begin(ctx context.Context, term orchestrator.Term) (int64
 // writeTerm writes the term's number, which makes whatever of an earlier term
 // is still on its way come too late.
 func (c *Communicator) writeTerm(ctx context.Context, term orchestrator.Term) (int64, error) {
+	number := strconv.FormatUint(term.Number, 10)
 	resp, err := c.client.Txn(ctx).
 		If(c.guard).
-		Then(
-			clientv3.OpPut(c.layout.Term(), strconv.FormatUint(term.Number, 10)),
-			// Unchanged, but seen by the copy, whose range it is in: by that the copy
-			// knows how far it is.
-			clientv3.OpPut(c.board.leader, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease()),
-		).
+		// The second is in the range of the copy, which knows by it how far it is.
+		Then(clientv3.OpPut(c.layout.Term(), number), clientv3.OpPut(c.layout.Begun(), number)).
 		Commit()
 	if err != nil {
 		return 0, fmt.Errorf("begin term %d: %w", term.Number, err)

@@ -74,6 +74,7 @@
 //	refused/<worker>/<task>     why it did not, under its lease; the last 128
 //	drains/<worker>             that it is to end empty
 //	term                        the number of the last term
+//	begun                       the same, where its leader watches
 //	leader/<lease>              the candidates, the oldest of which leads
 //
 // # The client

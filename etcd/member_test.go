@@ -311,12 +311,13 @@ func TestE1_WhatTheProtocolWrites(t *testing.T) {
 		resp, err := s.client.Get(t.Context(), "/work/"+key)
 		require.NoError(t, err)
 		require.Len(t, resp.Kvs, 1, key)
-		if key != "term" {
+		if key != "term" && key != "begun" {
 			require.NotZero(t, resp.Kvs[0].Lease, key)
 		}
 		return string(resp.Kvs[0].Value)
 	}
 	require.Equal(t, "3", value("term"))
+	require.Equal(t, "3", value("begun"))
 	require.JSONEq(t, fmt.Sprintf(`{"epoch":%d,"term":3,"member":%d}`, l.leader.Epoch(), w.Incarnation), value("assigned/a%20b/t%2F1"))
 	require.Regexp(t, `^\{"incarnation":"\d+"\}$`, value("active/a%20b/t%2F1"))
 	s.eventually("the load is written", func() bool { return value("workers/a%20b") == "000001" })

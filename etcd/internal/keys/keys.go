@@ -40,6 +40,7 @@ const (
 	Refused
 	Drain
 	Term
+	Begun
 	Leader
 )
 
@@ -68,6 +69,10 @@ func (l Layout) Format() string { return l.prefix + "format" }
 
 // Term returns the key of the term's number.
 func (l Layout) Term() string { return l.prefix + "term" }
+
+// Begun returns the key of the same number, among those that a leader watches.
+// Term is beyond the registry, whose contents he is not to be sent.
+func (l Layout) Begun() string { return l.prefix + "begun" }
 
 // Leader returns the key of the candidate with this lease, as etcd's own
 // election names it: the lease in hexadecimal.
@@ -146,6 +151,8 @@ func (l Layout) Parse(key string) (kind Kind, worker, task string, ok bool) {
 		return FormatKey, "", "", true
 	case "term":
 		return Term, "", "", true
+	case "begun":
+		return Begun, "", "", true
 	}
 	dir, rest, ok := strings.Cut(rest, "/")
 	if !ok {

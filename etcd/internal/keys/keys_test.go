@@ -24,6 +24,7 @@ func TestE1_KeysCanBeRead(t *testing.T) {
 	}{
 		{l.Format(), "/work/format", keys.FormatKey, "", ""},
 		{l.Term(), "/work/term", keys.Term, "", ""},
+		{l.Begun(), "/work/begun", keys.Begun, "", ""},
 		{l.Leader(0x1f), "/work/leader/1f", keys.Leader, "", ""},
 		{l.Registry("poll eu/west"), "/work/registry/poll%20eu%2Fwest", keys.Registry, "", "poll eu/west"},
 		{l.Tasks("größe\n"), "/work/tasks/gr%C3%B6%C3%9Fe%0A", keys.Tasks, "", "größe\n"},
@@ -111,7 +112,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		again := map[keys.Kind]string{
-			keys.FormatKey: l.Format(), keys.Term: l.Term(), keys.Registry: l.Registry(task), keys.Tasks: l.Tasks(task),
+			keys.FormatKey: l.Format(), keys.Term: l.Term(), keys.Begun: l.Begun(), keys.Registry: l.Registry(task), keys.Tasks: l.Tasks(task),
 			keys.Member: l.Member(worker), keys.Load: l.Load(worker), keys.Drain: l.Drain(worker),
 			keys.Assigned: l.Assigned(worker, task), keys.Active: l.Active(worker, task), keys.Refused: l.Refused(worker, task),
 		}
