@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -19,11 +20,12 @@ var errLeaseGone = errors.New("the lease is gone")
 
 // held is a lease at etcd.
 //
-// It is kept alive by single requests. The client's own KeepAlive, and with it
-// concurrency.Session, is not used: it does not tell when it sent what was
-// acknowledged, which is what its holder has to count from, and it goes on by
-// itself, in a goroutine that knows nothing of whether its holder has given
-// up. A lease that outlives its holder's decision keeps the tasks of one that
+// It is kept alive by requests on a stream of its own, each answered before the
+// next. The client's own KeepAlive, and with it concurrency.Session, is not used: it
+// does not tell when it sent what was acknowledged, which is what its holder has to
+// count from, and it goes on by itself, in a goroutine that knows nothing of
+// whether its holder has given up. Nor is KeepAliveOnce, which opens a stream for
+// each request: a client with a password logs in for each. A lease that outlives its holder's decision keeps the tasks of one that
 // has stopped from being started elsewhere.
 type held struct {
 	client *clientv3.Client
@@ -74,6 +76,8 @@ func (h *held) keep(ctx context.Context) error {
 	// Six chances before the end; each is given up when the next is due, so that
 	// one answer that is lost does not hold up the others.
 	every := h.length / 6
+	beats := keepalives{lease: clientv3.RetryLeaseClient(h.client), id: int64(h.id)}
+	defer beats.close()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -85,7 +89,7 @@ func (h *held) keep(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err := h.once(ctx, every)
+		err := h.once(ctx, &beats, every)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -97,21 +101,61 @@ func (h *held) keep(ctx context.Context) error {
 	}
 }
 
-func (h *held) once(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+func (h *held) once(ctx context.Context, beats *keepalives, timeout time.Duration) error {
 	acknowledged := h.sending()
-	resp, err := h.client.KeepAliveOnce(ctx, h.id)
+	resp, err := beats.once(ctx, timeout)
 	switch {
-	case resp != nil && resp.ResponseHeader != nil && resp.ClusterId != h.cluster:
-		return fmt.Errorf("%w: it was %x and is %x", ErrClusterChanged, h.cluster, resp.ClusterId)
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		return fmt.Errorf("%w: %x", errLeaseGone, h.id)
 	case err != nil:
 		return err
+	case resp.Header.GetClusterId() != h.cluster:
+		return fmt.Errorf("%w: it was %x and is %x", ErrClusterChanged, h.cluster, resp.Header.GetClusterId())
+	case resp.TTL <= 0:
+		return fmt.Errorf("%w: %x", errLeaseGone, h.id)
 	}
 	acknowledged()
 	return nil
+}
+
+// keepalives is the stream that the requests of one lease go by. It is opened
+// when there is none, and given up with a request that has no answer in time.
+type keepalives struct {
+	lease  etcdserverpb.LeaseClient
+	id     int64
+	stream etcdserverpb.Lease_LeaseKeepAliveClient // nil: none
+	end    context.CancelFunc                      // ends it
+}
+
+func (k *keepalives) once(ctx context.Context, timeout time.Duration) (resp *etcdserverpb.LeaseKeepAliveResponse, err error) {
+	opening := k.stream == nil
+	if opening {
+		ctx, k.end = context.WithCancel(ctx)
+	}
+	overdue := time.AfterFunc(timeout, k.end)
+	if opening {
+		k.stream, err = k.lease.LeaseKeepAlive(ctx)
+	}
+	if err == nil {
+		err = k.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: k.id})
+	}
+	if err == nil {
+		resp, err = k.stream.Recv()
+	}
+	// Where the answer came together with the end of its time, it counts, but the
+	// stream has ended.
+	if inTime := overdue.Stop(); err != nil || !inTime {
+		k.close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keepalive: %w", err)
+	}
+	return resp, nil
+}
+
+func (k *keepalives) close() {
+	if k.end != nil {
+		k.end()
+	}
+	k.stream, k.end = nil, nil
 }
 
 // revoke gives the lease back, and with it every key under it. It also tries
