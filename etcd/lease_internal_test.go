@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/proxy"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"

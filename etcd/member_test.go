@@ -13,7 +13,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/proxy"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/proxy"
 	"github.com/stretchr/testify/require"
 )
 

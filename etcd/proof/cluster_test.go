@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/proxy"
 )
 
 // cluster is an etcd, nodes, and what they have written down.

@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/proxy"
 )
 
 // TestE2_ADeposedLeaderWritesNothing stops a leader with SIGSTOP while what it

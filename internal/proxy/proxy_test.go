@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/proxy"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
