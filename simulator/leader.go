@@ -1,7 +1,6 @@
 package simulator
 
-// Leaders: how they are elected, what they know of the expectations, and how
-// their time ends.
+// Leaders: how they are elected, and how their time ends.
 
 import (
 	"context"
@@ -56,21 +55,6 @@ type leader struct {
 	latest   spell      // from the beginning of the latest term to its end
 }
 
-// spell is a time in which a leader does not know what it could: since when,
-// and until it has heard.
-type spell struct {
-	since, heard time.Time
-	serial       uint64 // of a worker that was removed
-}
-
-// covers says whether it was so at a moment.
-func (s spell) covers(at time.Time) bool { return s.meets(at, at) }
-
-// meets says whether it was so at any moment from one time to another.
-func (s spell) meets(from, to time.Time) bool {
-	return !s.since.IsZero() && !s.since.After(to) && (s.heard.IsZero() || s.heard.After(from))
-}
-
 // start is what a leader had in mind when it started a task on a worker.
 type start struct {
 	want  int // instances
@@ -78,48 +62,6 @@ type start struct {
 	from  string
 	sent  time.Time
 	first bool // it comes before the stop
-}
-
-// spells are those of one kind, in the order of time.
-type spells []spell
-
-func (s spells) meet(from, to time.Time) bool {
-	return slices.ContainsFunc(s, func(one spell) bool { return one.meets(from, to) })
-}
-
-// end ends those that last, and of which it is so.
-func (s spells) end(at time.Time, so func(spell) bool) {
-	for i := range s {
-		if s[i].covers(at) && so(s[i]) {
-			s[i].heard = at
-		}
-	}
-}
-
-// view is what a leader has been told to expect, from a moment on.
-type view struct {
-	at    time.Time
-	seats []place
-	tasks map[string]orchestrator.Task[string]
-	// different says that something is not as it was before.
-	different bool
-}
-
-// place returns that of a worker, or nil where it is no member.
-func (v *view) place(name string) *place {
-	for i := range v.seats {
-		if v.seats[i].name == name {
-			return &v.seats[i]
-		}
-	}
-	return nil
-}
-
-// place is a worker's place among the members.
-type place struct {
-	name     string
-	serial   uint64
-	draining bool
 }
 
 // lane tells leaders apart; nobody's is 0.
@@ -130,92 +72,6 @@ func (l *leader) lane() int {
 	return l.number
 }
 
-// change is a change of what is expected.
-type change struct {
-	worker             string
-	session            int // with joins
-	joins, leaves      bool
-	drains, undrains   bool
-	task               orchestrator.Task[string]
-	defines, undefines bool
-}
-
-// publish has every leader hear of a change, in due time and in due order.
-func (w *world) publish(c change) {
-	for _, l := range w.leaders {
-		if l.retired {
-			continue
-		}
-		d := throw(w.seed, "lag", uint64(l.number), uint64(time.Since(w.began)))
-		at := time.Now().Add(d.between(0, w.lag))
-		if at.Before(l.heard) {
-			at = l.heard
-		}
-		l.heard = at
-		w.agenda.in(time.Until(at), func() { l.apply(c) })
-	}
-}
-
-// apply takes over a change.
-func (l *leader) apply(c change) {
-	w := l.w
-	w.mu.Lock()
-	if l.gone {
-		w.mu.Unlock()
-		return
-	}
-	v := view{at: time.Now(), different: true}
-	if last := l.views[len(l.views)-1]; true {
-		v.seats, v.tasks = slices.Clone(last.seats), maps.Clone(last.tasks)
-	}
-	at := slices.IndexFunc(v.seats, func(p place) bool { return p.name == c.worker })
-	switch {
-	case c.joins && at < 0:
-		l.serial++
-		v.seats = append(v.seats, place{name: c.worker, serial: l.serial})
-		l.sessions[c.worker] = c.session
-	case c.leaves && at >= 0:
-		was := v.seats[at]
-		v.seats = slices.Delete(v.seats, at, at+1)
-		if w.workers[c.worker].alive {
-			l.lost[c.worker] = append(l.lost[c.worker], spell{since: v.at, serial: was.serial})
-		}
-	case (c.drains || c.undrains) && at >= 0:
-		v.different = v.seats[at].draining != c.drains
-		v.seats[at].draining = c.drains
-	case c.defines:
-		v.different = v.tasks[c.task.Name] != c.task
-		v.tasks[c.task.Name] = c.task
-	case c.undefines:
-		_, v.different = v.tasks[c.task.Name]
-		delete(v.tasks, c.task.Name)
-	default:
-		v.different = false
-	}
-	l.views = append(l.views, v)
-	w.note(worldLane, "leader %d hears: %s", l.number, c)
-	w.mu.Unlock()
-	l.hear(c)
-}
-
-// hear tells the orchestrator.
-func (l *leader) hear(c change) {
-	switch {
-	case c.joins:
-		l.must(l.o.AddWorker(c.worker))
-	case c.leaves:
-		l.o.RemoveWorker(c.worker)
-	case c.drains:
-		_ = l.o.DrainWorker(c.worker) // it may have left
-	case c.undrains:
-		_ = l.o.UndrainWorker(c.worker)
-	case c.defines:
-		l.must(l.o.AddTask(c.task.Name, orchestrator.WithTaskInstances(c.task.Instances), orchestrator.WithHandoff(c.task.Handoff)))
-	case c.undefines:
-		l.o.RemoveTask(c.task.Name)
-	}
-}
-
 // must fails where what can only succeed has not.
 func (l *leader) must(err error) {
 	if err != nil {
@@ -223,23 +79,6 @@ func (l *leader) must(err error) {
 		defer l.w.mu.Unlock()
 		l.w.fail(l, orchestrator.Term{}, Ended, "the orchestrator refuses what is in order: %v", err)
 	}
-}
-
-// String returns a change as the end of a sentence.
-func (c change) String() string {
-	switch {
-	case c.joins:
-		return c.worker + " joins"
-	case c.leaves:
-		return c.worker + " leaves"
-	case c.drains:
-		return c.worker + " drains"
-	case c.undrains:
-		return c.worker + " drains no more"
-	case c.defines:
-		return describe(c.task)
-	}
-	return c.task.Name + " is expected no more"
 }
 
 // elect makes a new leader, which loads everything before its first term.
