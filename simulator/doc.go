@@ -36,13 +36,15 @@
 //
 // Each [Invariant] is a promise. What leaders send and are told is reviewed
 // after each term, and held against a model of what they may conclude, which
-// knows nothing of how the orchestrator works. What workers accept and what
-// really runs is checked in the moment in which it happens. Where a task runs
-// more often than it wants, [Report] counts the [Cause], and there has to be
-// one: with [Leases] only that its move was to be started first, that there were
-// too many already, since fewer are wanted than before, or that a worker lied. A
-// move that starts first accounts for one copy, and only as long as the task still
-// runs where it comes from.
+// knows nothing of how the orchestrator works. In it an answer to a write counts
+// as long as its term waits for it: what came of a write that is answered later
+// is unknown until the worker's next answer to List, whatever that answer says.
+// What workers accept and what really runs is checked in the moment in which it
+// happens. Where a task runs more often than it wants, [Report] counts the
+// [Cause], and there has to be one: with [Leases] only that its move was to be
+// started first, that there were too many already, since fewer are wanted than
+// before, or that a worker lied. A move that starts first accounts for one copy,
+// and only as long as the task still runs where it comes from.
 //
 // Now and then a leader calls Plan, where it does not use Run. That writes nothing
 // and carries no identity, and where everybody says the same in the term that

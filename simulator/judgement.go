@@ -75,7 +75,6 @@ func (r *review) picture() {
 				r.running[task]++
 			}
 		case orchestrator.Silent:
-			r.blurred = r.blurred || s.blurred
 			for task := range s.may {
 				r.held[task]++
 			}
@@ -120,7 +119,7 @@ func (r *review) giveUp() {
 				r.fail(Lost, "%s is lost, though %s", s.name, why)
 			}
 			for task := range s.told {
-				r.given[task] = r.given[task] || s.may[task] && !s.blurred
+				r.given[task] = r.given[task] || s.may[task]
 			}
 			r.l.orphan(s)
 			s.state, s.may = orchestrator.Lost, make(map[string]bool)

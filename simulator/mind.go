@@ -19,8 +19,8 @@ const massLossHold = 5 * time.Minute
 // mind is what a leader knows.
 type mind struct {
 	seats   map[string]*seat
-	former  map[string]bool // names that had a seat before
-	started bool            // there was a term with workers
+	parted  map[string]*seat // the last one of each name, also when it has no seat any more
+	started bool             // there was a term with workers
 	// seen are the tasks that some worker has listed, or has acknowledged the start
 	// of; sure those of them that were expected all the time since.
 	seen, sure map[string]bool
@@ -56,21 +56,19 @@ type seat struct {
 	tainted     map[string]bool
 	closed      bool
 	closedUntil uint64
-	// blurred says that a write was answered when nobody waited any more, so that
-	// the leader may know less than it was told; or that the seat is not the first
-	// of its name, and a call to an earlier one may still be under way.
-	blurred bool
 }
 
-// begin takes over who is a member, and the answers that came after their term
-// had gone on.
-func (m *mind) begin(v view, at time.Time) {
+// begin takes over who is a member, and the answers to List that came after their
+// term had gone on. busy says whether a call to a worker is under way.
+func (m *mind) begin(v view, at time.Time, busy func(worker string) bool) {
 	seats := make(map[string]*seat, len(v.seats))
 	for _, p := range v.seats {
 		s := m.seats[p.name]
+		if s == nil && busy(p.name) {
+			s = m.parted[p.name]
+		}
 		if s == nil || s.serial != p.serial {
 			s = m.succeed(s, at)
-			s.blurred = m.former[p.name]
 		}
 		s.place = p
 		seats[p.name] = s
@@ -79,18 +77,17 @@ func (m *mind) begin(v view, at time.Time) {
 		}
 		s.late = nil
 	}
-	for name := range m.seats {
-		if m.former == nil {
-			m.former = make(map[string]bool)
-		}
-		m.former[name] = true
+	if m.parted == nil {
+		m.parted = make(map[string]*seat)
 	}
+	maps.Copy(m.parted, m.seats)
 	m.seats = seats
 	m.started = m.started || len(seats) > 0
 }
 
 // succeed returns a new seat in the place of an old one, if there was one. What
-// was started there last may be with the new one: it may have been there by then.
+// was started there last may be with the new one: that may have been there by
+// then, or the call may yet reach it.
 func (m *mind) succeed(old *seat, at time.Time) *seat {
 	s := &seat{
 		founder: !m.started, since: at, patience: true,
@@ -113,25 +110,21 @@ func (s *seat) hear(c *call) {
 	for _, task := range c.tasks {
 		s.told[task], s.ever[task], s.seen[task] = true, true, true
 	}
-	s.may, s.blurred = maps.Clone(s.told), false
+	s.may = maps.Clone(s.told)
 	clear(s.sent)
 }
 
-// acknowledge takes in the answer to a write. inTime says that its term waited
-// for it.
-func (s *seat) acknowledge(c *call, inTime bool) {
-	s.blurred = s.blurred || !inTime
+// acknowledge takes in the answer to a write for which its term has waited. One
+// that comes later says nothing: what came of the write is unknown until the
+// worker's next answer to List.
+func (s *seat) acknowledge(c *call) {
 	switch {
 	case c.err == nil && c.op == orchestrator.OpAdd:
 		s.start(c.task)
-		if inTime {
-			s.told[c.task] = true
-		}
+		s.told[c.task] = true
 	case c.err == nil:
 		s.stop(c.task)
-		if inTime {
-			delete(s.told, c.task)
-		}
+		delete(s.told, c.task)
 	case c.op == orchestrator.OpAdd && certainlyNot(c.err) && !s.told[c.task]:
 		s.stop(c.task)
 	}

@@ -43,7 +43,7 @@ func (r *review) checkPlan() {
 			r.fail(Reasoned, "%s is wanted %d times; %d are to answer, %d are said to wait, and of the others nothing is said",
 				task, want, after[task], waiting[task])
 		}
-		if most := max(want-r.held[task], min(want, r.running[task])); after[task] > most && !r.blurred {
+		if most := max(want-r.held[task], min(want, r.running[task])); after[task] > most {
 			r.fail(Planned, "%s is wanted %d times, silent workers may run %d, and %d are to answer", task, want, r.held[task], after[task])
 		}
 	}

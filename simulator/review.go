@@ -105,11 +105,10 @@ type review struct {
 	calls []*call            // of this term; see own
 	adds  map[string][]*call // the starts of this term; see startsOn
 	// When the plan was made: what each answering worker had listed, how many of
-	// these and of the silent ones have each task, whether it is unsure what a
-	// silent one may run, and the tasks of those that were lost in this term.
+	// these and of the silent ones have each task, and the tasks of those that were
+	// lost in this term.
 	listing       map[string]map[string]bool
 	running, held map[string]int
-	blurred       bool
 	given         map[string]bool
 
 	patient  map[*seat]bool // whom the term is to wait for
@@ -197,9 +196,16 @@ func (r *review) begin() {
 			r.l.orphan(s)
 		}
 	}
-	r.l.mind.begin(r.view, r.began)
+	r.l.mind.begin(r.view, r.began, r.busy)
 	r.l.mind.forgetTasks(r.view)
 	r.expectPatience()
+}
+
+// busy says whether a call to a worker was under way when the term began.
+func (r *review) busy(worker string) bool {
+	return slices.ContainsFunc(r.l.calls, func(c *call) bool {
+		return c.worker == worker && c.sent.Before(r.began) && (c.returned.IsZero() || c.returned.After(r.began))
+	})
 }
 
 // take takes in one event.
@@ -230,8 +236,8 @@ func (r *review) take(e event) {
 		c.heard = true
 		inTime := own && !c.returned.After(c.deadline)
 		r.hearDeposed(c, inTime)
-		s.acknowledge(c, inTime)
 		if inTime {
+			s.acknowledge(c)
 			r.answer(c)
 		}
 	case c.err != nil:

@@ -128,7 +128,7 @@ func (r *review) checkWaiting() {
 	}
 	for _, name := range r.l.mind.names() {
 		s := r.l.mind.seats[name]
-		if s.state != orchestrator.Silent || s.blurred {
+		if s.state != orchestrator.Silent {
 			continue
 		}
 		for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
