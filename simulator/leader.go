@@ -60,8 +60,10 @@ type start struct {
 	want  int // instances
 	moved int // where it moves one of these, how many copies there were before
 	from  string
-	sent  time.Time
 	first bool // it comes before the stop
+	// asked is when from was asked what it runs, before that was planned, and sent
+	// when it set out.
+	asked, sent time.Time
 }
 
 // lane tells leaders apart; nobody's is 0.

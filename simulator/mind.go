@@ -37,6 +37,7 @@ type seat struct {
 	founder  bool
 	heard    bool
 	since    time.Time // its last answer, or else when it could first have been
+	asked    time.Time // for that answer
 	missed   bool      // a call to it has failed since, or taken too long
 	patience bool      // it has answered the last term that waited for it, or is new
 	failed   bool      // a List of this seat's has, or had no answer in time
@@ -105,7 +106,7 @@ func (m *mind) succeed(old *seat, at time.Time) *seat {
 func (s *seat) hear(c *call) {
 	c.heard = true
 	s.failed, s.patience = false, true
-	s.heard, s.missed, s.since, s.answered, s.state = true, false, c.returned, c.term.Number, orchestrator.Answering
+	s.heard, s.missed, s.asked, s.since, s.answered, s.state = true, false, c.sent, c.returned, c.term.Number, orchestrator.Answering
 	s.told = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
 		s.told[task], s.ever[task], s.seen[task] = true, true, true

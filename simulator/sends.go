@@ -55,6 +55,7 @@ func (r *review) checkStart(c *call, s *seat) {
 		// Where there are too many, or one more on a silent worker, those that
 		// answer may move all the same: that makes them no more.
 		by.moved, by.from = r.reported[c.task], change.From
+		by.asked = mind.seats[change.From].asked
 		limit = max(limit, by.moved)
 	}
 	if r.first(task) {

@@ -80,13 +80,15 @@ func story(t *testing.T, seed uint64) string {
 // What once failed, and what it was about.
 func TestSimulate_Regressions(t *testing.T) {
 	for _, seed := range []uint64{
-		7131,  // a failed call to a removed worker, and its successor of the same name
-		2517,  // a worker that has rejoined before its leader heard that it had left
-		3481,  // a leader that starts what another one, whose term goes on, has given up
-		22286, // a worker that comes back with what was started first elsewhere
-		27872, // a move of what was never there
-		16642, // a start that lands late, when one of the copies that it makes has moved
-		43663, // what is given back, when a worker has come back meanwhile
+		7131,   // a failed call to a removed worker, and its successor of the same name
+		2517,   // a worker that has rejoined before its leader heard that it had left
+		3481,   // a leader that starts what another one, whose term goes on, has given up
+		22286,  // a worker that comes back with what was started first elsewhere
+		27872,  // a move of what was never there
+		16642,  // a start that lands late, when one of the copies that it makes has moved
+		43663,  // what is given back, when a worker has come back meanwhile
+		110792, // a refusal that comes when its term has gone on
+		210969, // two moves at once of a task with a copy that nobody knows of
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

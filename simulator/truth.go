@@ -266,7 +266,7 @@ func (w *world) explain(o *overlap) {
 	case left <= want:
 	case o.again && !w.afresh(o):
 		cause = SurplusAgain
-	case left <= by.moved, left <= o.movedSince(), by.from != "" && left-o.backSince(o.stops[by.from].at) <= o.stops[by.from].among:
+	case left <= by.moved, left <= o.movedSince(), o.conserved(by, left):
 		cause = MovedSurplus
 	case o.halfWay(last): // one more than there were, until the stop that follows
 		cause = StartFirst
@@ -302,6 +302,30 @@ func (o *overlap) movedSince() int {
 		}
 	}
 	return most
+}
+
+// conserved says whether there are no more copies than ran when the one stopped
+// that the last start has moved. Those count with them that were between their own
+// stop and start just then, and those that came back by themselves.
+func (o *overlap) conserved(by start, left int) bool {
+	stopped, moves := o.stoppedFor(by)
+	if !moves {
+		return false
+	}
+	copies := stopped.among + o.backSince(stopped.at)
+	for _, r := range o.runs[:len(o.runs)-1] {
+		if other, moves := o.stoppedFor(r.start()); moves && r.began.After(stopped.at) && other.at.Before(stopped.at) {
+			copies++
+		}
+	}
+	return left <= copies
+}
+
+// stoppedFor returns the end of the run that a start has moved, if it has moved one
+// and that had stopped by then.
+func (o *overlap) stoppedFor(by start) (stop, bool) {
+	end := o.stops[by.from]
+	return end, by.from != "" && end.at.After(by.asked) && end.at.Before(by.sent)
 }
 
 // backSince counts the runs that workers have begun by themselves since then.
