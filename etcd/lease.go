@@ -181,11 +181,14 @@ func (h *held) revoke(ctx context.Context) (gone bool) {
 // back, would wait for his own past self.
 type debt struct{ held *held }
 
-// pay gives back what is owed, now that etcd answers.
-func (d *debt) pay(ctx context.Context) {
+// pay gives back what is owed, now that etcd answers, and reports whether nothing
+// is any more. Who does not wait for that may come to owe another one, and forgets
+// this.
+func (d *debt) pay(ctx context.Context) bool {
 	if d.held != nil && d.held.revoke(ctx) {
 		d.held = nil
 	}
+	return d.held == nil
 }
 
 // end gives a lease back, or owes it.

@@ -49,7 +49,7 @@ type Member struct {
 	finished chan struct{} // closed when Run has returned
 	close    struct{ drain, leave func() }
 
-	owed map[clientv3.LeaseID]bool // leases that could not be given back; Run's
+	owed debt // Run's
 }
 
 // NewMember returns a Member for w, which has to have a lease
@@ -69,7 +69,6 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 	m := &Member{
 		client: client, name: name, worker: w, settings: s, log: s.logger,
 		begun: make(chan struct{}, 1), drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{}),
-		owed: make(map[clientv3.LeaseID]bool),
 	}
 	m.close.drain = sync.OnceFunc(func() { close(m.drain) })
 	m.close.leave = sync.OnceFunc(func() { close(m.leave) })

@@ -10,13 +10,15 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // errFenced says that the worker has begun to stop everything, for want of its
 // lease.
 var errFenced = errors.New("the lease can have ended")
+
+// errOwing says that an earlier lease of the member could not be given back yet.
+var errOwing = errors.New("an earlier lease was not given back")
 
 // admission is the attempt to join under a name.
 type admission struct {
@@ -60,16 +62,6 @@ func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 	if clientv3.LeaseID(kv.Lease) == a.id.lease {
 		a.id.member = kv.CreateRevision // by an earlier attempt, which had no answer
 		return true, nil
-	}
-	if lease := clientv3.LeaseID(kv.Lease); a.m.owed[lease] {
-		// This member's own, from before: it has stopped everything since, and
-		// could not give the lease back, which an etcd that was away has given its
-		// whole length again.
-		if _, err := a.m.client.Revoke(ctx, lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			return false, fmt.Errorf("give back an earlier lease: %w", err)
-		}
-		delete(a.m.owed, lease)
-		return false, nil
 	}
 	return false, a.wait(ctx, kv, resp.Header)
 }

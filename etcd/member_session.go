@@ -32,6 +32,9 @@ type session struct {
 // goroutine, and no lease if etcd could be told. It reports whether the member
 // had joined, and why the membership ended.
 func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
+	if !m.owed.pay(joining) {
+		return false, errOwing // the name is taken, by this member
+	}
 	limited, cancel := context.WithTimeout(joining, m.worker.Lease())
 	held, err := grant(limited, m.client, m.log, m.worker.Lease(), m.worker.Sending)
 	cancel()
@@ -190,9 +193,7 @@ func (s *session) stop(ctx context.Context, cause error) error {
 			m.stopAll(ctx)
 		}
 	}
-	if !s.held.revoke(ctx) {
-		m.owed[s.held.id] = true
-	}
+	m.owed.end(ctx, s.held)
 	m.log.Info("left", "worker", m.name, "incarnation", s.id.member, "err", cause)
 	return cause
 }
