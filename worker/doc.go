@@ -19,11 +19,12 @@
 // against writes of terms that are over.
 //
 // What the transport itself has to do: give the calls of a later process of
-// the same name to that process only, by means of [Worker.Incarnation]; raise
-// the fence with [Worker.Fence] to the current term, where it can learn that,
-// before the first call gets through; and, where the worker has a lease, keep
-// that alive as described below. Where tasks have content or owners have tokens,
-// it calls AddWith and Update in place of Add.
+// the same name to that process only, by means of [Worker.Incarnation] and
+// [ContextWithIncarnation]; raise the fence with [Worker.Fence] to the current
+// term, where it can learn that, before the first call gets through; and, where
+// the worker has a lease, keep that alive as described below. Where tasks have
+// content or owners have tokens, it calls AddWith, ApplyWith and Update in place
+// of Add and Apply; where it reports what changed, Report and Changes.
 //
 // # The life of a task
 //
@@ -34,6 +35,7 @@
 // Queued is only seen with [WithSlots], Starting only with [WithReadiness],
 // Completed only with [WithCompletion]. From each state a Remove leads out of
 // the list: at once where nothing runs, through Stopping where something does.
+// Newer content leads from Completed back to the queue.
 //
 // A task's content may change while it is here: [WithUpdate] and
 // [Worker.Update] say what comes of it. It never changes where the task runs.

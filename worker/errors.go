@@ -2,7 +2,12 @@ package worker
 
 // What the context of a task ends with, and what a task may end with.
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/f8949c05/orchestrator"
+)
 
 // The causes that the context of a running task ends with, as context.Cause
 // tells them.
@@ -26,6 +31,11 @@ var (
 	// what ends the goroutines that the function left behind.
 	ErrReturned = errors.New("the task's function has returned")
 )
+
+// ErrIncarnation is what a call is refused with that is meant for another
+// incarnation of the worker (see ContextWithIncarnation). It wraps
+// [orchestrator.ErrRejected].
+var ErrIncarnation = fmt.Errorf("%w: the call is meant for another incarnation", orchestrator.ErrRejected)
 
 // errNoLease is why a worker refuses what comes before its lease.
 var errNoLease = errors.New("the worker's lease was not acknowledged yet")

@@ -29,9 +29,29 @@ func (w *Worker[T]) raise(t orchestrator.Term) {
 	}
 }
 
+// ContextWithIncarnation returns a context for calls of a [Worker] that are
+// meant for the incarnation n alone. A transport calls it with what it brought
+// over the wire. Where the worker has another, List fails and writes are
+// refused, both with [ErrIncarnation], and nothing is learned from the call's
+// term. That is looked at in the same step in which the call takes effect, so
+// nothing gets through that a [Worker.Rejoin] has overtaken.
+func ContextWithIncarnation(ctx context.Context, n uint64) context.Context {
+	return context.WithValue(ctx, incarnationKey{}, n)
+}
+
+type incarnationKey struct{}
+
 // admitRead raises the fence to the term of a call, if it has one, and says
 // whether the call may read. The lock is held.
 func (w *Worker[T]) admitRead(c caller) error {
+	if c.hasIncarnation && c.incarnation != w.tenure.incarnation {
+		return fmt.Errorf("%w: %d, the worker is %d", ErrIncarnation, c.incarnation, w.tenure.incarnation)
+	}
+	return w.admitTerm(c)
+}
+
+// admitTerm is admitRead for a call that was admitted before.
+func (w *Worker[T]) admitTerm(c caller) error {
 	if !c.hasTerm {
 		return nil
 	}
@@ -77,13 +97,16 @@ func (w *Worker[T]) admitWrite(c caller, came **tenure) error {
 // caller is what a call's context says about it. It is read before the lock is
 // taken: a context may be of anyone's making.
 type caller struct {
-	term    orchestrator.Term
-	hasTerm bool
-	ended   error // why the context has ended, if it has
+	term           orchestrator.Term
+	hasTerm        bool
+	incarnation    uint64
+	hasIncarnation bool
+	ended          error // why the context has ended, if it has
 }
 
 func callerOf(ctx context.Context) caller {
 	c := caller{ended: context.Cause(ctx)}
 	c.term, c.hasTerm = orchestrator.TermFromContext(ctx)
+	c.incarnation, c.hasIncarnation = ctx.Value(incarnationKey{}).(uint64)
 	return c
 }

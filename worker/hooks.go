@@ -39,7 +39,8 @@ func hookOf[F any](c *config, option string, given any) F {
 // WithCompletion lets tasks complete: one whose function returns nil, though
 // its context has not ended, has done all it had to do. It is not started
 // again, gives back its slot, and stays in List, so that nobody else starts
-// it, until it is removed. f is told, so that it can see to the removal where
+// it, until it is removed or given newer content (see [Worker.Update]), which is
+// something to do again. f is told, so that it can see to the removal where
 // the expectations are kept. To report is all that the worker does: a task that
 // completes in the moment in which it is removed counts as stopped, and may
 // run again elsewhere.

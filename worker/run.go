@@ -19,6 +19,7 @@ type run struct {
 	// Guarded by Worker.mu.
 	version  int64         // of the content that the function, or WithUpdate's, was given last
 	over     bool          // the function has returned
+	cut      bool          // while an update was under way
 	updating chan struct{} // closed when no update is under way any more; nil: none is
 }
 
@@ -37,7 +38,7 @@ func (w *Worker[T]) ready(e *entry[T], r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e.state == Starting && e.run == r {
-		e.enter(Running)
+		w.enter(e, Running)
 		e.settle()
 		w.inform(e)
 	}
@@ -103,15 +104,15 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	case e.state == Stopping:
 		w.drop(e)
 		return Stopping, 0
-	case e.again:
+	case e.again, err == nil && w.hooks.completed != nil && !e.run.tookAll(e.grant):
 		e.again = false
 		e.err = ErrUpdated
 		e.restarts++
-		e.enter(Backoff)
+		w.enter(e, Backoff)
 		w.startAgain(e)
 		return Starting, 0
 	case err == nil && w.hooks.completed != nil:
-		e.enter(Completed)
+		w.enter(e, Completed)
 		w.note(e.name)
 		e.settle()
 		w.freeSlot()
@@ -127,11 +128,15 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	}
 	e.failures++
 	pause := w.cfg.backoff.pause(e.failures, w.random.Float64())
-	e.enter(Backoff)
+	w.enter(e, Backoff)
 	restarts := e.restarts
 	e.timer = time.AfterFunc(pause, func() { w.restart(e, restarts) })
 	return Backoff, pause
 }
+
+// tookAll reports whether what the function has done, it has done with the newest
+// content: not so where it returned before an update that it was told of had.
+func (r *run) tookAll(g Grant) bool { return !r.cut && r.version >= g.Version }
 
 // restart ends the pause before a task's next run.
 //

@@ -61,7 +61,8 @@ type TaskStatus[T comparable] struct {
 	Restarts int
 	// Err is what the function ended with last time: an error, a panic as an
 	// error, or ErrReturned where it returned nil and was not to; or ErrUpdated
-	// where it was ended to be restarted in place. It is nil where Restarts is 0.
+	// where it was ended to be restarted in place. It is nil where Restarts is 0,
+	// and where the task had completed.
 	Err error
 	// Version is that of the newest content that the worker has for the task
 	// (see Worker.Update). The task's function may not have been given it yet.
@@ -75,6 +76,11 @@ type TaskStatus[T comparable] struct {
 func (w *Worker[T]) Status() []TaskStatus[T] {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.status()
+}
+
+// status is Status with the lock held.
+func (w *Worker[T]) status() []TaskStatus[T] {
 	all := make([]TaskStatus[T], 0, len(w.tasks))
 	for e := range w.order.all() {
 		all = append(all, TaskStatus[T]{

@@ -30,8 +30,10 @@ type entry[T comparable] struct {
 	gone    chan struct{} // closed when dropped
 }
 
-func (e *entry[T]) enter(s State) {
+// enter has a task be in a state.
+func (w *Worker[T]) enter(e *entry[T], s State) {
 	e.state, e.since = s, time.Now()
+	w.changed()
 }
 
 // settle lets the Adds that wait for the task to be ready go on.
@@ -66,7 +68,7 @@ func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
 	w.listed = nil
 	w.note(task)
 	e.turn = w.queue.push(e)
-	e.enter(Queued)
+	w.enter(e, Queued)
 	w.fillSlots()
 	return e
 }
@@ -94,9 +96,9 @@ func (w *Worker[T]) start(e *entry[T]) {
 	in := insight{grant: e.grant, tenure: w.tenure}
 	if w.cfg.readiness {
 		in.ready = func() { w.ready(e, r) }
-		e.enter(Starting)
+		w.enter(e, Starting)
 	} else {
-		e.enter(Running)
+		w.enter(e, Running)
 	}
 	r.began = e.since
 	r.ctx, r.cancel = context.WithCancelCause(in.into(context.Background()))
@@ -126,7 +128,7 @@ func (w *Worker[T]) stopEach(cause error) {
 func (w *Worker[T]) stop(e *entry[T], cause error) {
 	switch e.state {
 	case Starting, Running:
-		e.enter(Stopping)
+		w.enter(e, Stopping)
 		e.run.cancel(cause)
 		e.settle()
 	default:
@@ -147,6 +149,7 @@ func (w *Worker[T]) drop(e *entry[T]) {
 	delete(w.tasks, e.name)
 	w.listed = nil
 	w.note(e.name)
+	w.changed()
 	e.state = 0
 	e.settle()
 	close(e.gone)

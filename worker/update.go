@@ -22,9 +22,12 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	}
 	if content || owner {
 		w.note(e.name)
+		w.changed()
 	}
 	switch {
 	case !content && !owner:
+	case content && e.state == Completed:
+		w.runOnceMore(e)
 	case e.state == Backoff:
 		e.timer.Stop() // one that has fired already finds the task running
 		e.failures = 0
@@ -35,6 +38,18 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	default:
 		w.inform(e)
 	}
+}
+
+// runOnceMore puts a task that has completed at the end of the queue.
+func (w *Worker[T]) runOnceMore(e *entry[T]) {
+	if e.settled != nil {
+		e.settled = make(chan struct{})
+	}
+	e.restarts++
+	e.failures, e.err = 0, nil
+	e.turn = w.queue.push(e)
+	w.enter(e, Queued)
+	w.fillSlots()
 }
 
 // runAnew ends the present run of a task, which conclude then follows up with
@@ -108,6 +123,7 @@ func (w *Worker[T]) awaitUpdate(r *run) {
 	w.mu.Lock()
 	r.over = true
 	updating := r.updating
+	r.cut = updating != nil
 	w.mu.Unlock()
 	if updating != nil {
 		<-updating

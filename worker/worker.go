@@ -33,6 +33,7 @@ type Worker[T comparable] struct {
 	queue  chain[*entry[T]] // those that wait for a slot
 	busy   int              // slots held
 	listed []T              // what List returns; nil: to be made anew
+	log    changeLog        // how often anything of this has changed
 	closed bool
 	random *rand.Rand
 }
@@ -72,6 +73,7 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 		hooks:  hooks,
 		cfg:    cfg,
 		tasks:  make(map[T]*entry[T]),
+		log:    changeLog{count: 1},
 		random: rand.New(rand.NewPCG(cfg.seed, 0)),
 	}
 	w.tenure = w.newTenure()
@@ -96,7 +98,8 @@ func (w *Worker[T]) Incarnation() uint64 {
 // It raises the fence to the call's term. A call of a lower epoch than was seen
 // gets [orchestrator.ErrDeposed], so that its leader learns of it; one of a
 // lower term of the same epoch, or of none, may read. List fails besides only
-// where ctx has ended.
+// where ctx has ended, and where the call is meant for another incarnation
+// ([ContextWithIncarnation]).
 func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 	c := callerOf(ctx)
 	if c.ended != nil {

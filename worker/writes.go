@@ -1,6 +1,6 @@
 package worker
 
-// Add, Remove, Apply and Update. Each write has two halves: begin applies it, at
+// Add, Remove, Apply, Update, and those With content. Each write has two halves: begin applies it, at
 // once and under the lock; finish waits for what has to follow, without it.
 
 import (
@@ -55,7 +55,8 @@ func (w *Worker[T]) AddWith(ctx context.Context, task T, g Grant) error {
 //   - one that waits for a slot starts with it when it has one;
 //   - one that waits to be restarted is started at once, as what failed is not
 //     what runs now;
-//   - one that has completed keeps it, and is not run again.
+//   - one that has completed with older content is run again, as soon as it has
+//     a slot: what it has done is not what there is to do now.
 //
 // Of updates that come faster than they are taken, the last counts.
 //
@@ -102,12 +103,34 @@ func (w *Worker[T]) Remove(ctx context.Context, task T) error {
 // succeeded. A write that is neither is refused with ErrRejected.
 func (w *Worker[T]) Apply(ctx context.Context, writes []orchestrator.Write[T]) []error {
 	requests := make([]request[T], len(writes))
-	steps := make([]step, len(writes))
 	for i, write := range writes {
 		requests[i].Write = write
+	}
+	return w.applyAll(ctx, requests)
+}
+
+// Change is a write, and what the task is given where it is an Add.
+type Change[T comparable] struct {
+	orchestrator.Write[T]
+	Grant Grant
+}
+
+// ApplyWith is Apply for tasks that come with content, or a token, or both: an
+// Add among the changes does what [Worker.AddWith] does.
+func (w *Worker[T]) ApplyWith(ctx context.Context, changes []Change[T]) []error {
+	requests := make([]request[T], len(changes))
+	for i, change := range changes {
+		requests[i].Write, requests[i].grant = change.Write, change.Grant
+	}
+	return w.applyAll(ctx, requests)
+}
+
+func (w *Worker[T]) applyAll(ctx context.Context, requests []request[T]) []error {
+	steps := make([]step, len(requests))
+	for i := range requests {
 		steps[i] = w.begin(ctx, &requests[i])
 	}
-	errs := make([]error, len(writes))
+	errs := make([]error, len(requests))
 	var restarts sync.WaitGroup
 	for i, s := range steps {
 		if s.again {
@@ -251,7 +274,7 @@ func (w *Worker[T]) beginRemove(c caller, task T, e *entry[T]) step {
 func (w *Worker[T]) stopped(c caller) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.admitRead(c)
+	return w.admitTerm(c) // it has stopped, whatever incarnation it is by now
 }
 
 // started answers an Add that has waited for e to become ready.

@@ -1,0 +1,234 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+)
+
+// rises fails unless something has changed since the report n; it returns the
+// next.
+func rises(t *testing.T, w *worker.Worker[string], n uint64, next <-chan struct{}, why string) (uint64, <-chan struct{}) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case <-next:
+	default:
+		require.Fail(t, "nobody was told", why)
+	}
+	now, next := w.Changes()
+	require.Greater(t, now, n, why)
+	return now, next
+}
+
+func TestW2_ChangesAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan error)
+		w := newWorker(t, func(ctx context.Context, _ string) error {
+			select {
+			case <-ctx.Done():
+				<-time.After(time.Second)
+				return nil
+			case err := <-end:
+				return err
+			}
+		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}), worker.WithBackoff(time.Minute, time.Hour))
+		n, next := w.Changes()
+		require.NotZero(t, n, "0 is what nobody has seen")
+
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		n, next = rises(t, w, n, next, "it runs")
+		require.NoError(t, w.Add(t.Context(), "b"))
+		n, next = rises(t, w, n, next, "another is queued")
+		update(t, w, "two", 2)
+		n, next = rises(t, w, n, next, "newer content")
+		<-time.After(time.Second)
+		n, next = rises(t, w, n, next, "it runs anew")
+		end <- context.DeadlineExceeded
+		n, next = rises(t, w, n, next, "it has failed")
+		<-time.After(time.Minute)
+		n, next = rises(t, w, n, next, "the pause is over")
+		end <- nil
+		n, next = rises(t, w, n, next, "it has completed")
+
+		update(t, w, "two", 2)
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.NoError(t, w.Remove(t.Context(), "c"))
+		synctest.Wait()
+		same, also := w.Changes()
+		require.Equal(t, n, same, "nothing of this changes anything")
+		require.Equal(t, next, also)
+
+		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "b"), orchestrator.ErrStopping)
+		n, next = rises(t, w, n, next, "it stops")
+		<-time.After(time.Second)
+		n, next = rises(t, w, n, next, "it has stopped")
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		n, next = rises(t, w, n, next, "what had completed is gone")
+		require.NoError(t, w.Add(t.Context(), "a"))
+		n, next = rises(t, w, n, next, "it runs")
+		require.NoError(t, w.Rejoin(t.Context()))
+		rises(t, w, n, next, "it rejoined")
+	})
+}
+
+func TestW2_ReportIsAllInOneStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, until)
+		n, tasks, err := w.Report(t.Context(), 0)
+		require.NoError(t, err)
+		require.NotNil(t, tasks)
+		require.Empty(t, tasks)
+
+		require.NoError(t, w.Add(t.Context(), "a"))
+		after, tasks, err := w.Report(t.Context(), n)
+		require.NoError(t, err)
+		require.Greater(t, after, n)
+		require.Equal(t, w.Status(), tasks)
+
+		ctx := worker.ContextWithIncarnation(term(t.Context(), 5, 3), w.Incarnation())
+		same, tasks, err := w.Report(ctx, after)
+		require.NoError(t, err)
+		require.Equal(t, after, same)
+		require.Nil(t, tasks)
+		require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "b"), orchestrator.ErrStale, "a report raises the fence")
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = w.Report(ctx, after) }), "however many tasks there are")
+
+		_, _, err = w.Report(term(t.Context(), 4, 9), after)
+		require.ErrorIs(t, err, orchestrator.ErrDeposed)
+		_, _, err = w.Report(worker.ContextWithIncarnation(t.Context(), 1), after)
+		require.ErrorIs(t, err, worker.ErrIncarnation)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err = w.Report(ended, after)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestW4_CallsForAnotherIncarnationAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, until)
+		here := func() context.Context {
+			return worker.ContextWithIncarnation(term(t.Context(), 5, 3), w.Incarnation())
+		}
+		require.NoError(t, w.AddWith(here(), "a", grant("one", 1)))
+
+		other := worker.ContextWithIncarnation(term(t.Context(), 9, 9), w.Incarnation()+1)
+		_, err := w.List(other)
+		require.ErrorIs(t, err, worker.ErrIncarnation)
+		errs := append(w.Apply(other, add("a", "b")),
+			w.Add(other, "a"), w.Remove(other, "a"), w.Remove(other, "x"), w.Update(other, "a", nil, 9))
+		for _, err := range errs {
+			require.ErrorIs(t, err, worker.ErrIncarnation)
+			require.ErrorIs(t, err, orchestrator.ErrRejected)
+		}
+		require.Equal(t, []string{"a"}, list(t, w))
+		require.NoError(t, w.Add(here(), "b"), "nothing was learned from their term")
+
+		before := here()
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.ErrorIs(t, w.Add(before, "a"), worker.ErrIncarnation)
+		require.NoError(t, w.Add(here(), "a"))
+	})
+}
+
+func TestW4_WhatWaitsIsRefusedOnceTheWorkerIsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		w := newWorker(t, stubborn(5*time.Second, &runs))
+		ctx := worker.ContextWithIncarnation(t.Context(), w.Incarnation())
+		require.NoError(t, w.Add(ctx, "a"))
+		synctest.Wait()
+		require.ErrorIs(t, w.Remove(within(t, time.Second), "a"), orchestrator.ErrStopping)
+
+		added, removed := make(chan error, 1), make(chan error, 1)
+		go func() { added <- w.Add(ctx, "a") }()
+		go func() { removed <- w.Remove(ctx, "a") }()
+		synctest.Wait()
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.ErrorIs(t, <-added, orchestrator.ErrRejected)
+		require.NoError(t, <-removed, "it has stopped")
+		require.Equal(t, 1, runs)
+	})
+}
+
+func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
+	t.Run("in its turn", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			var told []string
+			w := newWorker(t, func(ctx context.Context, task string) error {
+				if task == "a" {
+					content, _ := worker.Content(ctx)
+					d.note("a does %s", content)
+					return nil
+				}
+				return d.run(ctx, task)
+			}, worker.WithSlots(1), worker.WithReadiness(), worker.WithCompletion(func(task string) { told = append(told, task) }))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			ctx := within(t, time.Second)
+			require.ErrorIs(t, w.Add(ctx, "b"), context.DeadlineExceeded, "it is never ready")
+			d.read()
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("two", 2)))
+			require.Equal(t, "a:queued b:starting ", states(w))
+			require.NoError(t, w.Remove(t.Context(), "b"))
+			require.Equal(t, []string{"b ends: the task was removed", "a does two"}, d.read())
+			require.Equal(t, "a:completed ", states(w))
+			require.Equal(t, []string{"a", "a"}, told)
+		})
+	})
+	t.Run("what it was not told of", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			end := make(chan error)
+			w := newWorker(t, func(ctx context.Context, _ string) error {
+				content, _ := worker.Content(ctx)
+				d.note("does %s", content)
+				return <-end
+			}, worker.WithCompletion(func(string) { d.note("completed") }), worker.WithUpdate(d.update))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			synctest.Wait()
+			update(t, w, "two", 2)
+			require.ElementsMatch(t, []string{"does one", "a is told two@2"}, d.read())
+			end <- nil // and the update is under way
+			require.Equal(t, []string{"a was not: the task's function has returned", "does two"}, d.read())
+			update(t, w, "three", 3)
+			<-time.After(3 * time.Second)
+			require.Equal(t, []string{"a is told three@3", "a was"}, d.read())
+			end <- nil
+			require.Equal(t, []string{"completed"}, d.read())
+			require.Equal(t, int64(3), w.Status()[0].Version)
+		})
+	})
+}
+
+func TestW1_ApplyWithGivesContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, d.run)
+		require.NoError(t, w.Add(t.Context(), "gone"))
+		d.read()
+		changes := []worker.Change[string]{
+			{Write: orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: "a"}, Grant: grant("one", 1)},
+			{Write: orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: "gone"}},
+			{Write: orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: "b"}, Grant: grant("two", 2)},
+		}
+		require.Nil(t, w.ApplyWith(t.Context(), changes))
+		require.ElementsMatch(t, []string{
+			"a runs one@1 token 7/3", "b runs two@2 token 7/3", "gone ends: the task was removed",
+		}, d.read())
+		require.Equal(t, []string{"a", "b"}, list(t, w))
+
+		changes[1].Op = orchestrator.OpList
+		errs := w.ApplyWith(t.Context(), changes)
+		require.Len(t, errs, 3)
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], orchestrator.ErrRejected)
+		require.NoError(t, errs[2])
+	})
+}
