@@ -1,0 +1,152 @@
+// Package testca makes authorities and certificates for tests, as files, the way
+// that processes are given them.
+package testca
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// CA is an authority. It is safe for concurrent use.
+type CA struct {
+	Certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+// New returns an authority that is valid for a day on either side of now.
+func New(t testing.TB, name string) *CA {
+	t.Helper()
+	key := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber:          serial(t),
+		Subject:               pkix.Name{CommonName: name},
+		NotBefore:             time.Now().Add(-24 * time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		KeyUsage:              x509.KeyUsageCertSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(t, err)
+	certificate, err := x509.ParseCertificate(der)
+	must(t, err)
+	return &CA{Certificate: certificate, key: key}
+}
+
+// PEM returns the authority's certificate as it stands in a file.
+func (ca *CA) PEM() []byte { return encode("CERTIFICATE", ca.Certificate.Raw) }
+
+// Files are the three files that a process is given.
+type Files struct{ Cert, Key, CA string }
+
+// Option says what is unlike the usual in a certificate.
+type Option func(*x509.Certificate)
+
+// Expired has a certificate end an hour ago.
+func Expired() Option {
+	return func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }
+}
+
+// NotYet has a certificate begin in an hour.
+func NotYet() Option {
+	return func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }
+}
+
+// Until sets when a certificate ends.
+func Until(end time.Time) Option {
+	return func(c *x509.Certificate) { c.NotAfter = end }
+}
+
+// Usage sets what a certificate is for, in place of both servers and clients.
+func Usage(usage ...x509.ExtKeyUsage) Option {
+	return func(c *x509.Certificate) { c.ExtKeyUsage = usage }
+}
+
+// Manager returns the files of a manager.
+func (ca *CA) Manager(t testing.TB, opts ...Option) Files {
+	t.Helper()
+	return ca.Issue(t, []string{"orchestrator://manager"}, opts...)
+}
+
+// Worker returns the files of the worker of a name.
+func (ca *CA) Worker(t testing.TB, name string, opts ...Option) Files {
+	t.Helper()
+	return ca.Issue(t, []string{"orchestrator://worker/" + url.PathEscape(name)}, opts...)
+}
+
+// Issue returns the files of a process with these URIs in its certificate.
+func (ca *CA) Issue(t testing.TB, uris []string, opts ...Option) Files {
+	t.Helper()
+	dir := t.TempDir()
+	files := Files{
+		Cert: filepath.Join(dir, "cert.pem"),
+		Key:  filepath.Join(dir, "key.pem"),
+		CA:   filepath.Join(dir, "ca.pem"),
+	}
+	ca.Renew(t, files, uris, opts...)
+	return files
+}
+
+// Renew replaces the files of a process.
+func (ca *CA) Renew(t testing.TB, files Files, uris []string, opts ...Option) {
+	t.Helper()
+	key := newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: serial(t),
+		Subject:      pkix.Name{CommonName: "test"},
+		NotBefore:    time.Now().Add(-12 * time.Hour),
+		NotAfter:     time.Now().Add(12 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, uri := range uris {
+		u, err := url.Parse(uri)
+		must(t, err)
+		template.URIs = append(template.URIs, u)
+	}
+	for _, opt := range opts {
+		opt(template)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.Certificate, key.Public(), ca.key)
+	must(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	must(t, err)
+	must(t, os.WriteFile(files.Cert, encode("CERTIFICATE", der), 0o600))
+	must(t, os.WriteFile(files.Key, encode("PRIVATE KEY", private), 0o600))
+	must(t, os.WriteFile(files.CA, ca.PEM(), 0o600))
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	return key
+}
+
+func serial(t testing.TB) *big.Int {
+	t.Helper()
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	must(t, err)
+	return n
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
