@@ -58,7 +58,8 @@ import (
 //
 //	nil           done (C5)
 //	ErrDeposed    a higher epoch is known, List may say so too: the term ends,
-//	              and the leader should stop
+//	              and the leader should stop; where no term waits for the call
+//	              any more, the one that is under way, or the next
 //	ErrRejected   certainly not done, and it will not be
 //	ErrStopping   a stop is under way, the task is still in List; no failure.
 //	              An Add that is answered so will not start the task later.

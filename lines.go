@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -25,6 +26,9 @@ type lines[W, T comparable] struct {
 	freed chan struct{}
 	// listings holds those with calls still in flight.
 	listings map[*listing[W, T]]struct{}
+	// deposed holds what a worker has said that knows a higher epoch, for which no
+	// term waited any more, until one hears of it.
+	deposed chan error
 }
 
 // line is the way to one worker. A worker that is removed and added again
@@ -56,6 +60,7 @@ func newLines[W, T comparable]() lines[W, T] {
 		byName:   make(map[W]*line[W, T]),
 		freed:    make(chan struct{}, 1),
 		listings: make(map[*listing[W, T]]struct{}),
+		deposed:  make(chan error, 1),
 	}
 }
 
@@ -118,6 +123,29 @@ func (l *lines[W, T]) free(ln *line[W, T]) {
 	select {
 	case l.freed <- struct{}{}:
 	default:
+	}
+}
+
+// tell takes in the error of a call for which no term waits any more, and whose
+// context was ctx: a leader that is told of a higher epoch is deposed, however late
+// it hears of it. One that has cut the call off for that has been told nothing.
+func (l *lines[W, T]) tell(ctx context.Context, failure *CallError[W, T]) {
+	if !errors.Is(failure.Err, ErrDeposed) || errors.Is(context.Cause(ctx), ErrDeposed) {
+		return
+	}
+	select {
+	case l.deposed <- failure:
+	default: // one is enough
+	}
+}
+
+// told returns what tell has taken in, once.
+func (l *lines[W, T]) told() error {
+	select {
+	case err := <-l.deposed:
+		return err
+	default:
+		return nil
 	}
 }
 

@@ -240,6 +240,7 @@ func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
 	case l.dry: // it fences nobody
 	case a.err != nil:
 		ln.missed, lines.tardy = l.workers[i].serial, true
+		lines.tell(l.ctx, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
 	default:
 		// The worker is fenced at this term, and gets no write before the next
 		// one: what it said will still be true then.

@@ -27,7 +27,9 @@ import (
 // returned. If it is done later, nothing new begins, what has begun is carried
 // through, so that nothing is left stopped half-way, and the cause is among the
 // failures; but where the cause is [ErrDeposed], or a worker says so, every call
-// is cancelled at once.
+// is cancelled at once. So it is where a call of an earlier term returns only now
+// and says so, and one that has returned between two terms ends the second before
+// its writes.
 func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	if err := o.takeTurn(ctx); err != nil {
 		return fmt.Errorf("wait for the term before: %w", err)
@@ -113,6 +115,9 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 	listed := time.Now()
 	t.stats.Listing = listed.Sub(t.stats.Start)
 	cause := t.hear(answers)
+	if cause == nil && !t.dry {
+		cause = t.o.lines.told()
+	}
 	if cause == nil && ctx.Err() != nil {
 		cause = context.Cause(ctx)
 	}

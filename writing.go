@@ -56,6 +56,7 @@ type flight[T comparable] struct {
 type landing[T comparable] struct {
 	flights []*flight[T]
 	signal  chan struct{}
+	closed  bool // the writes are over, and nobody collects any more
 }
 
 // write carries out the changes, until all that could be done is done. It
@@ -78,7 +79,11 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 	cut := ctx.Done()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
+	defer w.close()
 	for {
+		if err := w.o.lines.told(); err != nil {
+			w.cause = err
+		}
 		if w.cause == nil && ctx.Err() != nil {
 			w.cause = context.Cause(ctx)
 			w.machine.CloseBegin()
@@ -120,6 +125,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 				gates[0].close()
 				gates = gates[1:]
 			}
+		case w.cause = <-w.o.lines.deposed:
 		case <-cut:
 			cut = nil // seen above
 		}
@@ -185,6 +191,10 @@ func (w *writing[W, T]) send(call handover.Call) {
 			defer lines.mu.Unlock()
 			lines.free(line)
 			f.errs, f.took = errs, took
+			if landed.closed {
+				w.late(name, f)
+				return
+			}
 			landed.flights = append(landed.flights, f)
 			select {
 			case landed.signal <- struct{}{}:
@@ -204,10 +214,31 @@ func (w *writing[W, T]) collect() {
 	lines.mu.Unlock()
 	for _, f := range flights {
 		if f.over {
+			w.late(w.fleet.workers[f.call.Worker].name, f)
 			w.machine.Returned(f.call.Worker)
 			continue
 		}
 		w.settle(f, f.errs, f.took, false)
+	}
+}
+
+// close has calls that return from now on be late.
+func (w *writing[W, T]) close() {
+	lines := &w.o.lines
+	lines.mu.Lock()
+	defer lines.mu.Unlock()
+	w.landed.closed = true
+	for _, f := range w.landed.flights {
+		w.late(w.fleet.workers[f.call.Worker].name, f)
+	}
+}
+
+// late takes in a call that has returned when its time was up, or the writes are
+// over.
+func (w *writing[W, T]) late(worker W, f *flight[T]) {
+	for i, err := range f.errs {
+		write := f.writes[i]
+		w.o.lines.tell(w.ctx, &CallError[W, T]{Op: write.Op, Worker: worker, Task: write.Task, Err: err})
 	}
 }
 

@@ -211,6 +211,9 @@ func (r *review) busy(worker string) bool {
 // take takes in one event.
 func (r *review) take(e event) {
 	c := e.call
+	if e.back {
+		r.hearDeposed(c)
+	}
 	s := r.seat(c)
 	if s == nil { // of what was removed nothing is known any more
 		c.heard = e.back
@@ -235,7 +238,6 @@ func (r *review) take(e event) {
 	case c.op != orchestrator.OpList:
 		c.heard = true
 		inTime := own && !c.returned.After(c.deadline)
-		r.hearDeposed(c, inTime)
 		if inTime {
 			s.acknowledge(c)
 			r.answer(c)
@@ -244,7 +246,6 @@ func (r *review) take(e event) {
 		c.heard = true
 		s.missed = true
 		s.failed = s.failed || own && !e.at.After(r.listed)
-		r.hearDeposed(c, own && !e.at.After(r.listed))
 	case own && r.inTime(c):
 		s.hear(c)
 		s.absolve()
@@ -290,9 +291,9 @@ func (r *review) seat(c *call) *seat {
 	return nil
 }
 
-// hearDeposed takes in that a worker knows a higher epoch.
-func (r *review) hearDeposed(c *call, inTime bool) {
-	if inTime && r.deposed == nil && errors.Is(c.err, orchestrator.ErrDeposed) {
+// hearDeposed takes in that a worker knows a higher epoch, however late it says so.
+func (r *review) hearDeposed(c *call) {
+	if r.deposed == nil && errors.Is(c.err, orchestrator.ErrDeposed) {
 		r.deposed = c
 	}
 }

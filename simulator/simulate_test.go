@@ -89,6 +89,7 @@ func TestSimulate_Regressions(t *testing.T) {
 		43663,  // what is given back, when a worker has come back meanwhile
 		110792, // a refusal that comes when its term has gone on
 		210969, // two moves at once of a task with a copy that nobody knows of
+		219317, // a worker that knows a higher epoch, and says so when its term has gone on
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)
