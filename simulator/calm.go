@@ -112,6 +112,7 @@ type calmTerms struct {
 	// spent counts those that changed something when nothing had to be waited
 	// for any more, and asked, held and avoided those before.
 	spent, asked, held, avoided int
+	closed                      int // workers that were avoided as a whole when the last term was over
 }
 
 // next runs a term, some time after the one before.
@@ -197,16 +198,23 @@ func (t *calmTerms) untilLost() time.Duration {
 }
 
 // avoids says whether anything is avoided still, which ends after the longest
-// backoff, since nothing fails any more.
+// backoff, since nothing fails any more; or was until now: a worker that was tried
+// out in this term gets its share in the next one, and what a term moves may go to
+// those that it tries out, so that the others wait.
 func (t *calmTerms) avoids() bool {
 	plan := t.l.o.LastPlan()
 	now := plan.Stats.Term.Number
-	until := now
+	until, closed := now, 0
 	for _, a := range plan.Avoided {
 		until = max(until, a.Until)
+		if a.Whole {
+			closed++
+		}
 	}
+	opened := closed < t.closed
+	t.closed = closed
 	if until == now {
-		return false
+		return opened
 	}
 	if t.avoided++; t.avoided > longestBackoff+1 || until > now+longestBackoff+1 {
 		t.fail("in term %d something is avoided until term %d, for %d terms already", now, until, t.avoided)
