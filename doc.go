@@ -58,6 +58,12 @@
 // clock is behind is deposed until it has caught up. With more than one candidate
 // take an election, and its epoch.
 //
+// Epochs keep a deposed leader from every worker that has heard of its successor,
+// and not from the others. So end its context with [ErrDeposed] as soon as it may
+// have lost the election, or have each of its writes checked against the election, as
+// package etcd does both; what a leader believes to have run on a worker that it
+// removes may run elsewhere by then.
+//
 // # The workers' side
 //
 // Package worker runs the tasks: it starts, stops, restarts and queues them, and
