@@ -47,6 +47,16 @@ func (l *leader) viewAt(at time.Time) view {
 	return v
 }
 
+// parted returns when a worker lost its place, which it had in the last term.
+func (l *leader) parted(s *seat) time.Time {
+	for _, v := range l.views {
+		if p := v.place(s.name); p == nil || p.serial != s.serial {
+			return v.at
+		}
+	}
+	return time.Time{}
+}
+
 // change is a change of what is expected.
 type change struct {
 	worker             string

@@ -43,8 +43,17 @@
 // happens. Where a task runs more often than it wants, [Report] counts the
 // [Cause], and there has to be one: with [Leases] only that its move was to be
 // started first, that there were too many already, since fewer are wanted than
-// before, or that a worker lied. A move that starts first accounts for one copy,
-// and only as long as the task still runs where it comes from.
+// before, that a worker lied, or that a deposed leader was not told. A move that
+// starts first accounts for one copy, and only as long as the task still runs where
+// it comes from.
+//
+// A deposed leader goes on until somebody tells it. What it does is harmless for
+// the most part, since workers refuse it that have heard of its successor. But where
+// the successor empties a worker, that leaves, and the first leader hears of it, it
+// starts again what it believes to have run there, and finds a worker to start it on
+// of which its successor has heard nothing yet. Nothing that workers know prevents
+// that. What does is a coordinator that ends the first leader's time before the
+// second's begins, or that refuses its writes, as package etcd has it do.
 //
 // Now and then a leader calls Plan, where it does not use Run. That writes nothing
 // and carries no identity, and where everybody says the same in the term that

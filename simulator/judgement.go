@@ -19,8 +19,8 @@ func (r *review) judge() {
 	answered := make(map[*seat]bool)
 	for _, c := range r.l.calls {
 		own := c.term.Number == r.stats.Term.Number
-		if own && !c.returned.IsZero() && !c.returned.After(r.listed) {
-			continue // what it has said was taken in
+		if r.cut() || own && !c.returned.IsZero() && !c.returned.After(r.listed) {
+			continue // nobody is judged, or what it has said was taken in
 		}
 		open := c.returned.IsZero() || c.returned.After(r.began)
 		if s := mind.seats[c.worker]; s != nil && open && !r.listed.Before(c.deadline) {

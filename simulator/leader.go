@@ -25,6 +25,7 @@ type leader struct {
 	done   chan struct{} // closed when it has stopped
 
 	heard   time.Time // when the latest change reaches it, or has reached it
+	deposed time.Time // when another one was elected, if one was
 	retired bool      // it is to stop, or has
 
 	// What follows is guarded by w.mu.
@@ -45,10 +46,11 @@ type leader struct {
 	seen     view // what that term goes by
 	reviewed uint64
 	mind     mind
-	hidden   map[writeKey]spells // what workers have lied about
-	invented map[writeKey]bool   // what they have made up
-	lost     map[string]spells   // workers that were given up
-	orphans  map[string]bool     // tasks that workers may have run which were given up or removed
+	hidden   map[writeKey]spells  // what workers have lied about
+	invented map[writeKey]bool    // what they have made up
+	lost     map[string]spells    // workers that were given up
+	orphans  map[string]bool      // tasks that workers may have run which were given up or removed
+	bereft   map[string]time.Time // when it heard last, of each task, that a worker had left that may have run it
 	starts   map[startKey]start
 	asking   *foresight // the Plan under way
 	foreseen *foresight // what the next term is to do
@@ -64,6 +66,7 @@ type start struct {
 	// asked is when from was asked what it runs, before that was planned, and sent
 	// when it set out.
 	asked, sent time.Time
+	bereft      time.Time // see leader, where it is no move
 }
 
 // lane tells leaders apart; nobody's is 0.
@@ -93,8 +96,8 @@ func (w *world) elect() *leader {
 		done:  make(chan struct{}),
 		heard: time.Now(), flights: make(map[string]*flight),
 		hidden: make(map[writeKey]spells), invented: make(map[writeKey]bool), lost: make(map[string]spells),
-		orphans: make(map[string]bool),
-		starts:  make(map[startKey]start), sessions: make(map[string]int),
+		orphans: make(map[string]bool), bereft: make(map[string]time.Time),
+		starts: make(map[startKey]start), sessions: make(map[string]int),
 	}
 	l.mind.seats = make(map[string]*seat)
 	l.mind.seen, l.mind.sure = make(map[string]bool), make(map[string]bool)
@@ -114,6 +117,9 @@ func (w *world) elect() *leader {
 	w.mu.Lock()
 	w.number = 0
 	w.byEpoch[l.epoch] = l
+	if n := len(w.leaders); n > 0 {
+		w.leaders[n-1].deposed = time.Now()
+	}
 	w.leaders = append(w.leaders, l)
 	w.report.Leaders++
 	v := view{at: time.Now(), tasks: maps.Clone(w.tasks)}

@@ -25,6 +25,10 @@ const (
 	// SurplusAgain: a worker that has crashed runs again what it ran, and there
 	// were too many already.
 	SurplusAgain Cause = "surplus again"
+	// Untold: a leader that was deposed, and that nobody had told, started it on a
+	// worker that had not heard of its successor either, in the place of a copy whose
+	// worker had left.
+	Untold Cause = "deposed leader not told"
 	// LiedTo: a worker left the task out of its List, or put it in.
 	LiedTo Cause = "lie in List"
 )
@@ -50,8 +54,8 @@ type Report struct {
 	Longest float64
 	// Settling is the largest number of terms that changed something after
 	// everything was over. Not counted are the terms in which a worker that could
-	// answer was still to be asked, one that was gone was not lost yet, or
-	// something was avoided still because it had failed before.
+	// answer was still to be asked, one that was gone was not lost yet, something was
+	// avoided still because it had failed before, or a worker was tried out again.
 	Settling int
 }
 

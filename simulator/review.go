@@ -194,6 +194,9 @@ func (r *review) begin() {
 	for _, s := range r.l.mind.seats {
 		if p := r.view.place(s.name); p == nil || p.serial != s.serial {
 			r.l.orphan(s)
+			for task := range s.may {
+				r.l.bereft[task] = r.l.parted(s)
+			}
 		}
 	}
 	r.l.mind.begin(r.view, r.began, r.busy)
@@ -217,9 +220,6 @@ func (r *review) take(e event) {
 	s := r.seat(c)
 	if s == nil { // of what was removed nothing is known any more
 		c.heard = e.back
-		if next := r.l.mind.seats[c.worker]; next != nil && c.err != nil {
-			next.missed = true // while the call was under way it could not be asked
-		}
 		return
 	}
 	own := c.term.Number == r.stats.Term.Number
@@ -244,8 +244,12 @@ func (r *review) take(e event) {
 		}
 	case c.err != nil:
 		c.heard = true
+		inTime := own && !e.at.After(r.listed)
+		if inTime && r.cut() {
+			break // nobody is judged by a term that is cut short
+		}
 		s.missed = true
-		s.failed = s.failed || own && !e.at.After(r.listed)
+		s.failed = s.failed || inTime
 	case own && r.inTime(c):
 		s.hear(c)
 		s.absolve()

@@ -57,6 +57,8 @@ func (r *review) checkStart(c *call, s *seat) {
 		by.moved, by.from = r.reported[c.task], change.From
 		by.asked = mind.seats[change.From].asked
 		limit = max(limit, by.moved)
+	} else {
+		by.bereft = r.l.bereft[c.task]
 	}
 	if r.first(task) {
 		moving := r.yetToStop(c.task)

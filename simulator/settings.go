@@ -78,8 +78,8 @@ const (
 	Drawn Membership = iota
 	// Leases: workers have a lease each at a coordinator, and stop everything
 	// before it can have ended. Leaders hold what is silent until it is removed,
-	// as orchestrator.HoldUntilRemoved says. Here nothing runs twice, whatever
-	// happens.
+	// as orchestrator.HoldUntilRemoved says. Here nothing runs twice, but for
+	// the causes that the documentation of the package names.
 	Leases
 	// Unfenced is Leases with workers that go on when their lease has ended.
 	Unfenced

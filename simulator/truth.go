@@ -23,28 +23,12 @@ type run struct {
 	leader *leader
 	term   orchestrator.Term
 	over   bool
+	// copies is how many there were when it began, with it, and with those that a
+	// worker may run again that has crashed.
+	copies int
 	// stray is when its worker was no member, until a leader has heard of the
 	// run.
 	stray spell
-}
-
-// overlap is a start that made a task run more often than it wanted.
-type overlap struct {
-	at    time.Time
-	task  string
-	runs  []*run // the last of them is the one that was started
-	want  int
-	again bool            // its worker has crashed, and runs it again
-	stops map[string]stop // by worker
-	// waits holds the terms under way at that moment: what they took for lost
-	// is known when they have ended.
-	waits []underway
-}
-
-// stop is the latest end of a run, and how many there were before.
-type stop struct {
-	at    time.Time
-	among int
 }
 
 // start returns what the leader had in mind.
@@ -53,11 +37,6 @@ func (r *run) start() start {
 		return start{}
 	}
 	return r.leader.starts[startKey{r.term.Number, writeKey{r.task, r.worker.name}}]
-}
-
-type underway struct {
-	leader *leader
-	number uint64
 }
 
 // errDown is what a task returns that was started too late.
@@ -117,6 +96,7 @@ func (w *world) started(name, task string) *run {
 		r.stray.since = r.began
 	}
 	w.running[task] = append(w.running[task], r)
+	r.copies = len(w.running[task]) + w.remembered(task)
 	var by *arrival
 	for _, a := range m.adds {
 		if a.adds(task) && a.term.Compare(m.seen) >= 0 && (by == nil || by.term.Compare(a.term) < 0) {
@@ -147,6 +127,18 @@ func (w *world) started(name, task string) *run {
 	}
 	w.pending = append(w.pending, o)
 	return r
+}
+
+// remembered counts the workers that have crashed and may run a task again. mu is
+// held.
+func (w *world) remembered(task string) int {
+	n := 0
+	for _, m := range w.workers {
+		if !m.alive && m.registered && slices.Contains(m.memory, task) {
+			n++
+		}
+	}
+	return n
 }
 
 // stopped enters the end of a run into the books.
@@ -210,179 +202,4 @@ func (w *world) wanted(task string) int {
 		}
 	}
 	return want
-}
-
-// judgeOverlaps explains each overlap of which everything is known, or fails.
-// mu is held.
-func (w *world) judgeOverlaps() {
-	slices.SortStableFunc(w.pending, func(a, b *overlap) int {
-		if c := a.at.Compare(b.at); c != 0 {
-			return c
-		}
-		if a.task < b.task {
-			return -1
-		}
-		return 1
-	})
-	w.pending = slices.DeleteFunc(w.pending, func(o *overlap) bool {
-		for _, u := range o.waits {
-			if !u.leader.gone && u.leader.reviewed < u.number {
-				return false
-			}
-		}
-		w.explain(o)
-		return true
-	})
-}
-
-// explain finds the cause of an overlap: each run is left out that a leader had
-// reason not to know of, and the rest must not be more than was wanted. mu is
-// held.
-func (w *world) explain(o *overlap) {
-	cause := Cause("")
-	left := len(o.runs)
-	last := o.runs[len(o.runs)-1]
-	for _, r := range o.runs {
-		c := w.unknown(r, o.since(), o.at)
-		known := r.began.Before(o.since()) && (r.leader != last.leader || r.term != last.term)
-		if c == "" && !known && o.halfWay(r) {
-			c = StartFirst
-		}
-		if c != "" {
-			left--
-			cause = c
-		}
-	}
-	by := last.start()
-	want := max(o.want, by.want)
-	if o.again { // nobody chose this moment
-		for _, r := range o.runs {
-			want = max(want, r.start().want)
-		}
-	}
-	switch {
-	case len(o.runs) <= want:
-		return // so many were wanted when it was sent
-	case left <= want:
-	case o.again && !w.afresh(o):
-		cause = SurplusAgain
-	case left <= by.moved, left <= o.movedSince(), o.conserved(by, left):
-		cause = MovedSurplus
-	case o.halfWay(last): // one more than there were, until the stop that follows
-		cause = StartFirst
-	case by.from != "" && last.leader.invented[writeKey{o.task, by.from}]:
-		cause = LiedTo // it has moved what was never there
-	default:
-		names := make([]string, len(o.runs))
-		for i, r := range o.runs {
-			names[i] = r.worker.name
-		}
-		w.fail(last.leader, last.term, NeverTwice, "%s was started on %s %v after the start, and then ran on %v; wanted: %d",
-			o.task, last.worker.name, o.at.Sub(w.began), names, want)
-		return
-	}
-	w.report.Overlaps[cause]++
-}
-
-// halfWay says whether a run is that of a move that is under way: it was started
-// before it is stopped where it comes from, and there it still runs.
-func (o *overlap) halfWay(r *run) bool {
-	by := r.start()
-	return by.first && slices.ContainsFunc(o.runs, func(other *run) bool { return other.worker.name == by.from })
-}
-
-// movedSince returns how many copies there were, as far as a leader could know,
-// that has moved one of them since it was decided that the task is to run where it
-// started: such as when that start landed late, and had been counted.
-func (o *overlap) movedSince() int {
-	most := 0
-	for _, r := range o.runs[:len(o.runs)-1] {
-		if by := r.start(); by.sent.After(o.since()) {
-			most = max(most, by.moved)
-		}
-	}
-	return most
-}
-
-// conserved says whether there are no more copies than ran when the one stopped
-// that the last start has moved. Those count with them that were between their own
-// stop and start just then, and those that came back by themselves.
-func (o *overlap) conserved(by start, left int) bool {
-	stopped, moves := o.stoppedFor(by)
-	if !moves {
-		return false
-	}
-	copies := stopped.among + o.backSince(stopped.at)
-	for _, r := range o.runs[:len(o.runs)-1] {
-		if other, moves := o.stoppedFor(r.start()); moves && r.began.After(stopped.at) && other.at.Before(stopped.at) {
-			copies++
-		}
-	}
-	return left <= copies
-}
-
-// stoppedFor returns the end of the run that a start has moved, if it has moved one
-// and that had stopped by then.
-func (o *overlap) stoppedFor(by start) (stop, bool) {
-	end := o.stops[by.from]
-	return end, by.from != "" && end.at.After(by.asked) && end.at.Before(by.sent)
-}
-
-// backSince counts the runs that workers have begun by themselves since then.
-func (o *overlap) backSince(at time.Time) int {
-	n := 0
-	for _, r := range o.runs {
-		if r.leader == nil && r.began.After(at) {
-			n++
-		}
-	}
-	return n
-}
-
-// since is when it was decided that the task is to run where it started: a start
-// may land late, and a worker that has crashed comes back when it likes. What
-// leaders have taken for lost since then they had reason to replace.
-func (o *overlap) since() time.Time {
-	last := o.runs[len(o.runs)-1]
-	if o.again {
-		return last.worker.crashed
-	}
-	return last.start().sent
-}
-
-// afresh says whether a leader has started a task elsewhere, since the worker
-// crashed that runs it again now, and was to know better.
-func (w *world) afresh(o *overlap) bool {
-	again := o.runs[len(o.runs)-1]
-	if w.unknown(again, o.since(), o.at) != "" {
-		return false
-	}
-	for _, r := range o.runs[:len(o.runs)-1] {
-		s := r.start()
-		if r.leader != nil && r.began.After(again.worker.crashed) && s.moved == 0 && !s.first && w.unknown(r, o.since(), o.at) == "" {
-			return true
-		}
-	}
-	return false
-}
-
-// unknown says why leaders may not have known of a run. mu is held.
-func (w *world) unknown(r *run, from, to time.Time) Cause {
-	for _, l := range w.leaders {
-		if l.hidden[writeKey{r.task, r.worker.name}].meet(from, to) {
-			return LiedTo
-		}
-	}
-	if w.Membership == Leases {
-		return ""
-	}
-	if r.stray.meets(from, to) {
-		return UnfencedLost
-	}
-	for _, l := range w.leaders {
-		if l.lost[r.worker.name].meet(from, to) {
-			return UnfencedLost
-		}
-	}
-	return ""
 }

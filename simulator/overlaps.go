@@ -1,0 +1,226 @@
+package simulator
+
+// Overlaps: starts that made a task run more often than it wanted, and why that
+// may be.
+
+import (
+	"slices"
+	"time"
+)
+
+// overlap is a start that made a task run more often than it wanted.
+type overlap struct {
+	at    time.Time
+	task  string
+	runs  []*run // the last of them is the one that was started
+	want  int
+	again bool            // its worker has crashed, and runs it again
+	stops map[string]stop // by worker
+	// waits holds the terms under way at that moment: what they took for lost
+	// is known when they have ended.
+	waits []underway
+}
+
+// stop is the latest end of a run, and how many there were before.
+type stop struct {
+	at    time.Time
+	among int
+}
+
+type underway struct {
+	leader *leader
+	number uint64
+}
+
+// judgeOverlaps explains each overlap of which everything is known, or fails.
+// mu is held.
+func (w *world) judgeOverlaps() {
+	slices.SortStableFunc(w.pending, func(a, b *overlap) int {
+		if c := a.at.Compare(b.at); c != 0 {
+			return c
+		}
+		if a.task < b.task {
+			return -1
+		}
+		return 1
+	})
+	w.pending = slices.DeleteFunc(w.pending, func(o *overlap) bool {
+		for _, u := range o.waits {
+			if !u.leader.gone && u.leader.reviewed < u.number {
+				return false
+			}
+		}
+		w.explain(o)
+		return true
+	})
+}
+
+// explain finds the cause of an overlap: each run is left out that a leader had
+// reason not to know of, and the rest must not be more than was wanted. mu is
+// held.
+func (w *world) explain(o *overlap) {
+	cause := Cause("")
+	left := len(o.runs)
+	last := o.runs[len(o.runs)-1]
+	for _, r := range o.runs {
+		c := w.unknown(r, o.since(), o.at)
+		known := r.began.Before(o.since()) && (r.leader != last.leader || r.term != last.term)
+		switch {
+		case c != "":
+		case o.untold(r):
+			c = Untold
+		case !known && o.halfWay(r):
+			c = StartFirst
+		}
+		if c != "" {
+			left--
+			cause = c
+		}
+	}
+	by := last.start()
+	want := max(o.want, by.want)
+	if o.again { // nobody chose this moment
+		for _, r := range o.runs {
+			want = max(want, r.start().want)
+		}
+	}
+	switch {
+	case len(o.runs) <= want:
+		return // so many were wanted when it was sent
+	case left <= want:
+	case o.again && !w.afresh(o):
+		cause = SurplusAgain
+	case left <= by.moved, left <= o.movedSince(), o.conserved(by, left):
+		cause = MovedSurplus
+	case o.halfWay(last): // one more than there were, until the stop that follows
+		cause = StartFirst
+	case by.from != "" && last.leader.invented[writeKey{o.task, by.from}]:
+		cause = LiedTo // it has moved what was never there
+	default:
+		names := make([]string, len(o.runs))
+		for i, r := range o.runs {
+			names[i] = r.worker.name
+		}
+		w.fail(last.leader, last.term, NeverTwice, "%s was started on %s %v after the start, and then ran on %v; wanted: %d",
+			o.task, last.worker.name, o.at.Sub(w.began), names, want)
+		return
+	}
+	w.report.Overlaps[cause]++
+}
+
+// halfWay says whether a run is that of a move that is under way: it was started
+// before it is stopped where it comes from, and there it still runs.
+func (o *overlap) halfWay(r *run) bool {
+	by := r.start()
+	return by.first && slices.ContainsFunc(o.runs, func(other *run) bool { return other.worker.name == by.from })
+}
+
+// untold says whether a run was started by a leader in the place of one on a worker
+// that has left, when another leader had been elected that has started the task too:
+// it may have emptied that worker before. The first one could only know of that from
+// workers that have heard of the second, and those would have told it that it is
+// deposed; nor has the worker heard of that one on which it has started the task. Both
+// is checked elsewhere.
+func (o *overlap) untold(r *run) bool {
+	l := r.leader
+	return l != nil && !l.deposed.IsZero() && r.start().bereft.After(l.deposed) &&
+		slices.ContainsFunc(o.runs, func(other *run) bool { return other.leader != nil && other.leader.epoch > l.epoch })
+}
+
+// movedSince returns how many copies there were, as far as a leader could know,
+// that has moved one of them since it was decided that the task is to run where it
+// started: such as when that start landed late, and had been counted.
+func (o *overlap) movedSince() int {
+	most := 0
+	for _, r := range o.runs[:len(o.runs)-1] {
+		if by := r.start(); by.sent.After(o.since()) {
+			most = max(most, by.moved)
+		}
+	}
+	return most
+}
+
+// conserved says whether there are no more copies than ran when the one stopped
+// that the last start has moved. Those count with them that were between their own
+// stop and start just then, and those that came back by themselves.
+func (o *overlap) conserved(by start, left int) bool {
+	stopped, moves := o.stoppedFor(by)
+	if !moves {
+		return false
+	}
+	copies := stopped.among + o.backSince(stopped.at)
+	for _, r := range o.runs[:len(o.runs)-1] {
+		if other, moves := o.stoppedFor(r.start()); moves && r.began.After(stopped.at) && other.at.Before(stopped.at) {
+			copies++
+		}
+	}
+	return left <= copies
+}
+
+// stoppedFor returns the end of the run that a start has moved, if it has moved one
+// and that has stopped since its worker was asked: by the move, or by itself.
+func (o *overlap) stoppedFor(by start) (stop, bool) {
+	end := o.stops[by.from]
+	return end, by.from != "" && end.at.After(by.asked)
+}
+
+// backSince counts the runs that workers have begun by themselves since then.
+func (o *overlap) backSince(at time.Time) int {
+	n := 0
+	for _, r := range o.runs {
+		if r.leader == nil && r.began.After(at) {
+			n++
+		}
+	}
+	return n
+}
+
+// since is when it was decided that the task is to run where it started: a start
+// may land late, and a worker that has crashed comes back when it likes. What
+// leaders have taken for lost since then they had reason to replace.
+func (o *overlap) since() time.Time {
+	last := o.runs[len(o.runs)-1]
+	if o.again {
+		return last.worker.crashed
+	}
+	return last.start().sent
+}
+
+// afresh says whether a leader has started a task elsewhere, since the worker
+// crashed that runs it again now, and was to know better: that made them too many,
+// with those that may come back.
+func (w *world) afresh(o *overlap) bool {
+	again := o.runs[len(o.runs)-1]
+	if w.unknown(again, o.since(), o.at) != "" {
+		return false
+	}
+	for _, r := range o.runs[:len(o.runs)-1] {
+		s := r.start()
+		known := r.leader != nil && r.began.After(again.worker.crashed) && w.unknown(r, o.since(), o.at) == ""
+		if known && s.moved == 0 && !s.first && r.copies > s.want {
+			return true
+		}
+	}
+	return false
+}
+
+// unknown says why leaders may not have known of a run. mu is held.
+func (w *world) unknown(r *run, from, to time.Time) Cause {
+	for _, l := range w.leaders {
+		if l.hidden[writeKey{r.task, r.worker.name}].meet(from, to) {
+			return LiedTo
+		}
+	}
+	if w.Membership == Leases {
+		return ""
+	}
+	if r.stray.meets(from, to) {
+		return UnfencedLost
+	}
+	for _, l := range w.leaders {
+		if l.lost[r.worker.name].meet(from, to) {
+			return UnfencedLost
+		}
+	}
+	return ""
+}
