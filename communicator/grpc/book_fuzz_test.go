@@ -1,0 +1,274 @@
+package grpc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// history plays events against a book and the disk under it, and watches them
+// with the eyes of those who are promised something: the workers, which go by
+// their own clocks, and an orchestrator, which is told of what is on disk only.
+type history struct {
+	t    *testing.T
+	now  time.Duration
+	book *book
+	disk records
+
+	processes map[Worker]*process
+	told      struct { // the orchestrator
+		members map[string]Worker
+		tasks   map[string]bool
+	}
+	pending   []func()                  // answers that wait for the disk
+	completed map[string]map[int64]bool // on disk, ever
+	revisions map[int64]string          // that were told, and of what
+	highest   int64
+	epoch     uint64
+	started   time.Duration
+}
+
+// process is a worker's.
+type process struct {
+	lease time.Duration
+	until time.Duration // when its lease has run out, as it counts itself
+	heard time.Duration // by the manager that runs; -1: not yet
+	left  bool
+}
+
+// play has each byte, with the one after it, be an event.
+func play(t *testing.T, events []byte) {
+	h := &history{
+		t: t, disk: newRecords(), processes: make(map[Worker]*process),
+		completed: make(map[string]map[int64]bool), revisions: make(map[int64]string),
+	}
+	h.told.members, h.told.tasks = make(map[string]Worker), make(map[string]bool)
+	h.restart()
+	for len(events) >= 2 {
+		h.event(events[0], events[1])
+		h.check()
+		events = events[2:]
+	}
+}
+
+func (h *history) at() time.Time { return at(h.now) }
+
+// restart is a manager that was killed, with what it had not saved.
+func (h *history) restart() {
+	h.pending = nil
+	h.book = testBook(h.disk)
+	h.book.start(h.at())
+	h.started = h.now
+	for _, p := range h.processes {
+		p.heard = -1
+	}
+	h.told.members, h.told.tasks = make(map[string]Worker), make(map[string]bool)
+	for name, m := range h.disk.members {
+		h.told.members[name] = m.Worker
+	}
+	for name := range h.disk.tasks {
+		h.told.tasks[name] = true
+	}
+	h.save()
+	require.Greater(h.t, h.disk.epoch, h.epoch, "epochs rise")
+	h.epoch = h.disk.epoch
+}
+
+// save writes down what has changed; then everybody is told.
+func (h *history) save() {
+	change := h.book.take()
+	n := h.disk.news(&change)
+	for name, d := range change.done {
+		if d == nil {
+			continue
+		}
+		if h.completed[name] == nil {
+			h.completed[name] = make(map[int64]bool)
+		}
+		require.False(h.t, h.completed[name][d.Revision], "%s is completed twice in version %d", name, d.Revision)
+		h.completed[name][d.Revision] = true
+	}
+	h.disk.apply(&change)
+	for _, w := range n.gone {
+		require.Equal(h.t, w, h.told.members[w.Name])
+		p := h.processes[w]
+		require.True(h.t, p.left || h.now >= p.until, "%v is taken for gone, and its lease lasts until %v, now %v", w, p.until, h.now)
+		delete(h.told.members, w.Name)
+	}
+	for _, a := range n.came {
+		before, ok := h.told.members[a.Name]
+		require.True(h.t, !ok || before == a.Worker, "two live members %s", a.Name)
+		h.told.members[a.Name] = a.Worker
+	}
+	for _, name := range n.unexpected {
+		delete(h.told.tasks, name)
+	}
+	for _, task := range n.expected {
+		h.told.tasks[task.Name] = true
+	}
+	answers := h.pending
+	h.pending = nil
+	for _, answer := range answers {
+		answer()
+	}
+}
+
+// event is anything that can happen.
+func (h *history) event(what, how byte) {
+	w := Worker{fmt.Sprint("w", how%3), uint64(how/3%4) + 1}
+	p := h.processes[w]
+	if p == nil {
+		p = &process{lease: time.Duration(1+how%5) * time.Second, heard: -1}
+		h.processes[w] = p
+	}
+	name := fmt.Sprint("t", how%4)
+	now := h.now
+	switch what % 12 {
+	case 0, 1:
+		h.now += time.Duration(how) * 10 * time.Millisecond
+	case 2:
+		h.now += time.Millisecond
+		h.book.expire(h.at())
+	case 3:
+		if p.until > 0 || p.left { // it has been acknowledged: a worker goes on with heartbeats
+			return
+		}
+		err := h.book.register(h.at(), membership{Worker: w, address: "192.0.2.1:7000", lease: p.lease})
+		if err == nil {
+			p.heard = now
+			h.pending = append(h.pending, func() { p.until = max(p.until, now+p.lease) })
+		}
+	case 4, 5, 6:
+		if err := h.book.heartbeat(h.at(), w, how > 200); err == nil {
+			p.heard = now
+			if !p.left && p.until > 0 {
+				p.until = max(p.until, now+p.lease)
+			}
+		}
+	case 7:
+		p.left = true
+		p.until = max(p.until, 1) // nor does it register again
+		h.book.leave(w)
+	case 8:
+		content := fmt.Sprint(how / 4 % 3)
+		stored := h.book.put([]*task{item(name, content)})[0]
+		h.pending = append(h.pending, func() { h.tell(name, content, stored.Revision) })
+	case 9:
+		_ = h.book.remove([]string{name})
+		if how > 128 {
+			h.book.forget([]string{name})
+		}
+	case 10:
+		h.complete(w, name, int64(how/4%16)+h.highest-8)
+	case 11:
+		switch {
+		case how < 16:
+			h.restart()
+		case how < 48:
+			h.book.called(h.at(), w, how%2 == 0)
+		case how < 64:
+			h.book.drain(w.Name, how%2 == 0)
+		default:
+			h.save()
+		}
+	}
+}
+
+// tell is the answer to a put.
+func (h *history) tell(name, content string, revision int64) {
+	says := name + "=" + content
+	if before, ok := h.revisions[revision]; ok {
+		require.Equal(h.t, before, says, "two contents of version %d", revision)
+		return
+	}
+	require.Greater(h.t, revision, h.highest, "%s: versions rise", says)
+	h.revisions[revision] = says
+	h.highest = revision
+}
+
+func (h *history) complete(w Worker, name string, version int64) {
+	expected, done := h.book.tasks[name], h.book.done[name]
+	switch v := h.book.complete(h.at(), w.Name, name, version); {
+	case done != nil && version <= done.Revision, expected != nil && version == expected.Revision:
+		require.Equal(h.t, recorded, v)
+		require.NotContains(h.t, h.book.tasks, name)
+	case expected != nil && version < expected.Revision:
+		require.Equal(h.t, superseded, v)
+	default:
+		require.Equal(h.t, unknown, v)
+	}
+}
+
+// check holds the book against the rules.
+func (h *history) check() {
+	b := h.book
+	require.Len(h.t, b.live, len(b.members))
+	unheard := 0
+	for name, m := range b.members {
+		live := b.live[name]
+		require.NotNil(h.t, live)
+		require.Equal(h.t, name, m.Name)
+		require.False(h.t, b.ended.has(m.Worker), "%v is a member, and has ended", m.Worker)
+		if live.heard.IsZero() {
+			unheard++
+			require.Equal(h.t, at(h.started).Add(m.lease), live.until)
+		}
+	}
+	require.Equal(h.t, unheard, b.unheard)
+	for w, p := range h.processes {
+		m := b.members[w.Name]
+		member := m != nil && m.Worker == w
+		if !p.left && h.now < p.until {
+			require.True(h.t, member, "%v counts on its lease until %v, now %v", w, p.until, h.now)
+		}
+		if p.heard >= 0 && !p.left && h.now < p.heard+p.lease {
+			require.True(h.t, member, "%v was heard at %v, now %v", w, p.heard, h.now)
+		}
+	}
+	for name := range b.tasks {
+		require.NotContains(h.t, b.done, name, "completed, and expected")
+	}
+	// What is on disk, and what is yet to be, make the book.
+	kept := h.disk.clone()
+	kept.apply(&b.change)
+	require.Equal(h.t, b.records, kept)
+	// The orchestrator knows what is on disk.
+	require.Len(h.t, h.told.members, len(h.disk.members))
+	for name, m := range h.disk.members {
+		require.Equal(h.t, m.Worker, h.told.members[name])
+	}
+	require.Len(h.t, h.told.tasks, len(h.disk.tasks))
+	for name := range h.disk.tasks {
+		require.True(h.t, h.told.tasks[name])
+	}
+	// So does a Store.
+	read := newRecords()
+	for key, value := range h.disk.encode() {
+		require.NoError(h.t, read.decode(key, value))
+	}
+	require.Equal(h.t, h.disk, read)
+}
+
+func TestR2_RandomHistories(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		events := make([]byte, 300)
+		for i := range events {
+			events[i] = byte(r.Uint32())
+		}
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { play(t, events) }) {
+			return
+		}
+	}
+}
+
+func FuzzBook(f *testing.F) {
+	f.Add([]byte{3, 0, 11, 255, 0, 100, 4, 0, 11, 0, 2, 0})
+	f.Add([]byte{8, 0, 11, 255, 10, 36, 11, 255, 8, 0, 8, 4, 11, 255})
+	f.Fuzz(func(t *testing.T, events []byte) {
+		play(t, events[:min(len(events), 2000)])
+	})
+}

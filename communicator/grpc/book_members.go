@@ -1,0 +1,231 @@
+package grpc
+
+// The book's members: who is one, and until when.
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// maxAddress is longer than any name of a host.
+const maxAddress = 512
+
+// check returns what is wrong with a membership that a worker asks for, whatever
+// the book says.
+func (r *membership) check(by rules) error {
+	if err := r.Worker.check(); err != nil {
+		return err
+	}
+	if err := checkAddress(r.address); err != nil {
+		return fmt.Errorf("worker %q: %w", r.Name, err)
+	}
+	if r.lease < by.leaseMin || r.lease > by.leaseMax {
+		return fmt.Errorf("%w: worker %q wants a lease of %v: this manager grants from %v to %v",
+			orchestrator.ErrInvalid, r.Name, r.lease, by.leaseMin, by.leaseMax)
+	}
+	return nil
+}
+
+func (w Worker) check() error {
+	if err := checkName("worker", w.Name); err != nil {
+		return err
+	}
+	if w.Incarnation == 0 {
+		return fmt.Errorf("%w: worker %q without an incarnation", orchestrator.ErrInvalid, w.Name)
+	}
+	return nil
+}
+
+// checkAddress refuses what cannot be called.
+func checkAddress(address string) error {
+	if len(address) > maxAddress {
+		return fmt.Errorf("%w: an address of %d bytes: at most %d", orchestrator.ErrInvalid, len(address), maxAddress)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: address %q is not host:port: %w", orchestrator.ErrInvalid, address, err)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%w: address %q: the port must be a number from 1 to 65535", orchestrator.ErrInvalid, address)
+	}
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+		return fmt.Errorf("%w: address %q says where to listen, not where the worker can be called", orchestrator.ErrInvalid, address)
+	}
+	return nil
+}
+
+// start says that the manager can be heard from now on: whom it knows from
+// before has one whole lease to be heard. Who was a member when the one before
+// ended has sent its last heartbeat before that.
+func (b *book) start(now time.Time) {
+	for name, m := range b.live {
+		if m.heard.IsZero() {
+			m.until = now.Add(b.members[name].lease)
+		}
+	}
+}
+
+// mayRegister returns why a registration would be refused just now.
+func (b *book) mayRegister(now time.Time, w Worker) error {
+	if b.ended.has(w) {
+		return fmt.Errorf("worker %q: %w", w.Name, errEnded)
+	}
+	kept := b.members[w.Name]
+	if kept == nil || kept.Worker == w || b.over(now, w.Name) {
+		return nil
+	}
+	return fmt.Errorf("%w: another process is worker %q, at %s, for another %v at least",
+		errTaken, w.Name, kept.address, b.live[w.Name].until.Sub(now).Round(time.Millisecond))
+}
+
+// register makes a worker a member, or renews its lease. It was called at its
+// address just now, and has answered.
+func (b *book) register(now time.Time, asked membership) error {
+	b.expireOne(now, asked.Name)
+	if err := b.mayRegister(now, asked.Worker); err != nil {
+		return err
+	}
+	kept := b.members[asked.Name]
+	if kept != nil {
+		// A process that asks for another lease than before may go by either.
+		asked.lease = max(asked.lease, kept.lease)
+	}
+	if kept == nil || *kept != asked {
+		set(b.members, b.change.members, asked.Name, &asked)
+	}
+	m := b.live[asked.Name]
+	if m == nil {
+		m = &member{heard: now} // not among the unheard
+		b.live[asked.Name] = m
+	}
+	m.failing, m.failed = time.Time{}, time.Time{}
+	b.hear(now, m, asked.lease)
+	return nil
+}
+
+// heartbeat renews the lease of a member.
+func (b *book) heartbeat(now time.Time, w Worker, draining bool) error {
+	kept := b.members[w.Name]
+	if kept == nil || kept.Worker != w || b.over(now, w.Name) {
+		return fmt.Errorf("worker %q: this incarnation is %w", w.Name, errNotMember)
+	}
+	m := b.live[w.Name]
+	if lasted := m.failed.Sub(m.failing); !m.failing.IsZero() && lasted >= b.unreachable {
+		return fmt.Errorf("worker %q at %s %w: no call has been answered for %v; its lease is not renewed",
+			w.Name, kept.address, errUnreachable, lasted.Round(time.Millisecond))
+	}
+	if kept.draining != draining {
+		next := *kept
+		next.draining = draining
+		set(b.members, b.change.members, w.Name, &next)
+	}
+	b.hear(now, m, kept.lease)
+	return nil
+}
+
+func (b *book) hear(now time.Time, m *member, lease time.Duration) {
+	if m.heard.IsZero() {
+		b.unheard--
+	}
+	if m.heard.Before(now) {
+		m.heard = now
+	}
+	if until := now.Add(lease); m.until.Before(until) {
+		m.until = until
+	}
+}
+
+// leave ends a membership, if it is one: the worker runs nothing any more.
+func (b *book) leave(w Worker) {
+	b.ended.add(w)
+	if kept := b.members[w.Name]; kept != nil && kept.Worker == w {
+		b.end(kept)
+	}
+}
+
+// expire ends the memberships whose leases have run out, and returns when to
+// look again at the latest; zero: when somebody has registered.
+func (b *book) expire(now time.Time) (next time.Time) {
+	for _, name := range sorted(b.members) {
+		if b.expireOne(now, name) {
+			continue
+		}
+		if until := b.live[name].until; !until.IsZero() && (next.IsZero() || until.Before(next)) {
+			next = until
+		}
+	}
+	return next
+}
+
+func (b *book) expireOne(now time.Time, name string) bool {
+	if !b.over(now, name) {
+		return false
+	}
+	b.end(b.members[name])
+	return true
+}
+
+// over reports whether the lease of a name's member has run out.
+func (b *book) over(now time.Time, name string) bool {
+	m := b.live[name]
+	return m != nil && !m.until.IsZero() && !now.Before(m.until)
+}
+
+func (b *book) end(kept *membership) {
+	b.ended.add(kept.Worker)
+	if b.live[kept.Name].heard.IsZero() {
+		b.unheard--
+	}
+	delete(b.live, kept.Name)
+	set(b.members, b.change.members, kept.Name, nil)
+}
+
+// called says whether a call to a worker was answered, whatever the answer.
+func (b *book) called(now time.Time, w Worker, answered bool) {
+	kept := b.members[w.Name]
+	if kept == nil || kept.Worker != w {
+		return
+	}
+	m := b.live[w.Name]
+	if answered {
+		m.failing, m.failed = time.Time{}, time.Time{}
+		return
+	}
+	if m.failing.IsZero() {
+		m.failing = now
+	}
+	m.failed = now
+}
+
+// endedKept is how many incarnations are remembered after their membership.
+const endedKept = 10_000
+
+// ended are the incarnations whose memberships have ended, the latest of them:
+// what they may still have sent must not make members of them.
+type ended struct {
+	known map[Worker]bool
+	ring  []Worker
+	next  int // in ring
+}
+
+func newEnded() ended { return ended{known: make(map[Worker]bool)} }
+
+func (e *ended) has(w Worker) bool { return e.known[w] }
+
+func (e *ended) add(w Worker) {
+	if e.known[w] {
+		return
+	}
+	e.known[w] = true
+	if len(e.ring) < endedKept {
+		e.ring = append(e.ring, w)
+		return
+	}
+	delete(e.known, e.ring[e.next])
+	e.ring[e.next] = w
+	e.next = (e.next + 1) % endedKept
+}

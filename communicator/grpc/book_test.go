@@ -1,0 +1,379 @@
+package grpc
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	lease       = 10 * time.Second
+	unreachable = 30 * time.Second
+)
+
+// at returns a moment.
+func at(d time.Duration) time.Time { return time.Unix(1_000_000, 0).Add(d) }
+
+func testBook(kept records) *book {
+	b := newBook(rules{leaseMin: time.Second, leaseMax: time.Hour, unreachable: unreachable}, kept)
+	b.start(at(0))
+	return &b
+}
+
+func asks(name string, incarnation uint64) membership {
+	return membership{Worker: Worker{name, incarnation}, address: "192.0.2.1:7000", lease: lease}
+}
+
+func register(t *testing.T, b *book, d time.Duration, name string, incarnation uint64) {
+	t.Helper()
+	require.NoError(t, b.register(at(d), asks(name, incarnation)))
+}
+
+func item(name, content string) *task { return newTask(Item{Name: name, Content: []byte(content)}) }
+
+func TestR2_AMemberUntilItsLeaseHasRunOut(t *testing.T) {
+	b := testBook(newRecords())
+	w := Worker{"a", 1}
+	register(t, b, 0, "a", 1)
+	require.Equal(t, lease, b.take().members["a"].lease)
+
+	require.NoError(t, b.heartbeat(at(lease-1), w, false))
+	require.False(t, b.changed(), "a renewal is not written down")
+	require.Equal(t, at(2*lease-1), b.expire(at(2*lease-2)), "when to look again")
+	require.Contains(t, b.members, "a")
+	require.ErrorIs(t, b.heartbeat(at(2*lease-1), w, false), errNotMember, "it has run out, though nobody has looked yet")
+
+	require.Zero(t, b.expire(at(2*lease-1)))
+	require.Empty(t, b.members)
+	require.Nil(t, b.take().members["a"])
+	require.ErrorIs(t, b.heartbeat(at(2*lease), w, false), errNotMember)
+	require.ErrorIs(t, b.register(at(2*lease), asks("a", 1)), errEnded, "what has ended begins again as another")
+	register(t, b, 2*lease, "a", 2)
+}
+
+func TestR2_ANameIsTakenWhileTheLeaseLasts(t *testing.T) {
+	b := testBook(newRecords())
+	register(t, b, 0, "a", 1)
+	err := b.register(at(lease-time.Millisecond), asks("a", 2))
+	require.ErrorIs(t, err, errTaken)
+	require.ErrorContains(t, err, `"a"`)
+	require.ErrorContains(t, err, "192.0.2.1:7000")
+	require.ErrorContains(t, err, "1ms")
+	require.ErrorIs(t, b.heartbeat(at(1), Worker{"a", 2}, false), errNotMember)
+	register(t, b, 0, "b", 2)
+
+	register(t, b, lease, "a", 2) // nobody had looked
+	require.Equal(t, Worker{"a", 2}, b.members["a"].Worker)
+	require.ErrorIs(t, b.register(at(lease), asks("a", 1)), errEnded)
+	require.ErrorIs(t, b.heartbeat(at(lease), Worker{"a", 1}, false), errNotMember)
+}
+
+func TestR2_RegisteringAgainRenews(t *testing.T) {
+	b := testBook(newRecords())
+	register(t, b, 0, "a", 1)
+	b.take()
+	register(t, b, lease/2, "a", 1)
+	require.False(t, b.changed())
+	b.expire(at(lease))
+	require.Contains(t, b.members, "a")
+
+	again := asks("a", 1)
+	again.lease, again.address, again.draining = lease/2, "192.0.2.2:7000", true
+	require.NoError(t, b.register(at(lease), again))
+	kept := b.take().members["a"]
+	require.Equal(t, membership{Worker{"a", 1}, "192.0.2.2:7000", lease, true}, *kept, "the longer lease counts")
+	require.Equal(t, at(2*lease), b.expire(at(lease)))
+}
+
+func TestR2_Leaving(t *testing.T) {
+	b := testBook(newRecords())
+	register(t, b, 0, "a", 1)
+	b.leave(Worker{"a", 2})
+	b.leave(Worker{"nobody", 1})
+	require.Contains(t, b.members, "a", "another incarnation says nothing about this one")
+	b.take()
+	b.leave(Worker{"a", 1})
+	require.Empty(t, b.members)
+	require.True(t, b.changed())
+	b.leave(Worker{"a", 1})
+	require.ErrorIs(t, b.register(at(1), asks("a", 1)), errEnded)
+	require.ErrorIs(t, b.register(at(1), asks("nobody", 1)), errEnded, "a Register that its own Leave has overtaken")
+	register(t, b, 1, "a", 3)
+}
+
+func TestR2_EndedIncarnationsAreRememberedWithABound(t *testing.T) {
+	b := testBook(newRecords())
+	for i := range uint64(endedKept) {
+		b.leave(Worker{"a", i + 1})
+		b.leave(Worker{"a", i + 1})
+	}
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 1}), errEnded)
+	b.leave(Worker{"b", 1})
+	require.NoError(t, b.mayRegister(at(0), Worker{"a", 1}))
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 2}), errEnded)
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{"b", 1}), errEnded)
+	require.Len(t, b.ended.known, endedKept)
+	require.Len(t, b.ended.ring, endedKept)
+}
+
+func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
+	before := testBook(newRecords())
+	register(t, before, 0, "a", 1)
+	register(t, before, 0, "b", 2)
+	long := asks("c", 3)
+	long.lease = 3 * lease
+	require.NoError(t, before.register(at(0), long))
+
+	// An hour later, and nobody can hear anything before start.
+	b := newBook(before.rules, before.records)
+	require.Equal(t, before.epoch+1, b.epoch)
+	require.Equal(t, b.epoch, b.take().epoch)
+	require.Equal(t, 3, b.unheard)
+	require.Zero(t, b.expire(at(time.Hour)))
+	require.Len(t, b.members, 3)
+	b.start(at(time.Hour))
+	require.ErrorIs(t, b.mayRegister(at(time.Hour), Worker{"a", 9}), errTaken)
+
+	require.NoError(t, b.heartbeat(at(time.Hour+1), Worker{"a", 1}, false))
+	require.NoError(t, b.heartbeat(at(time.Hour+2), Worker{"a", 1}, false))
+	require.Equal(t, 2, b.unheard)
+	require.False(t, b.changed())
+	require.Equal(t, at(time.Hour+lease), b.expire(at(time.Hour+lease-1)))
+	require.Equal(t, 2, b.unheard)
+	b.expire(at(time.Hour + lease))
+	require.Equal(t, 1, b.unheard, "b is gone, a is heard")
+	require.NotContains(t, b.members, "b")
+	require.NoError(t, b.register(at(time.Hour+2*lease), long), "it may say so by registering too")
+	require.Zero(t, b.unheard)
+}
+
+func TestR2_WhoCannotBeCalledIsNotRenewed(t *testing.T) {
+	b := testBook(newRecords())
+	w := Worker{"a", 1}
+	register(t, b, 0, "a", 1)
+	b.called(at(time.Second), w, false)
+	for d := time.Second; d < unreachable; d += time.Second {
+		require.NoError(t, b.heartbeat(at(d), w, false))
+	}
+	require.NoError(t, b.heartbeat(at(unreachable+time.Second), w, false), "one call that failed is no proof")
+	b.called(at(unreachable+time.Second-1), w, false)
+	require.NoError(t, b.heartbeat(at(unreachable+time.Second), w, false))
+	b.called(at(unreachable+time.Second), Worker{"a", 2}, false)
+	b.called(at(unreachable+time.Second), w, false)
+	err := b.heartbeat(at(unreachable+time.Second), w, true)
+	require.ErrorIs(t, err, errUnreachable)
+	require.ErrorContains(t, err, "192.0.2.1:7000")
+	require.ErrorContains(t, err, "30s")
+	require.False(t, b.draining(b.members["a"]))
+
+	b.called(at(unreachable+2*time.Second), w, true)
+	require.NoError(t, b.heartbeat(at(unreachable+2*time.Second), w, false))
+	b.called(at(unreachable+3*time.Second), w, false)
+	b.called(at(2*unreachable+3*time.Second), w, false)
+	require.ErrorIs(t, b.heartbeat(at(unreachable+4*time.Second), w, false), errUnreachable)
+	b.expire(at(unreachable + 2*time.Second + lease))
+	require.Empty(t, b.members, "it is waited out")
+}
+
+func TestR2_RegisteringProvesThatItCanBeCalled(t *testing.T) {
+	b := testBook(newRecords())
+	register(t, b, 0, "a", 1)
+	b.called(at(0), Worker{"a", 1}, false)
+	b.called(at(unreachable), Worker{"a", 1}, false)
+	register(t, b, 1, "a", 1)
+	require.NoError(t, b.heartbeat(at(2), Worker{"a", 1}, false))
+}
+
+func TestR2_WhatCannotBeIsNotRegistered(t *testing.T) {
+	by := rules{leaseMin: time.Second, leaseMax: time.Minute}
+	fine := asks("a", 1)
+	require.NoError(t, fine.check(by))
+	for says, change := range map[string]func(*membership){
+		"without a name":         func(r *membership) { r.Name = "" },
+		"1025 bytes":             func(r *membership) { r.Name = strings.Repeat("n", 1025) },
+		"without an incarnation": func(r *membership) { r.Incarnation = 0 },
+		"from 1s to 1m0s":        func(r *membership) { r.lease = time.Minute + 1 },
+		"999.999999ms":           func(r *membership) { r.lease = time.Second - 1 },
+		"not host:port":          func(r *membership) { r.address = "localhost" },
+		"not where":              func(r *membership) { r.address = ":80" },
+		"says where to listen":   func(r *membership) { r.address = "[::]:80" },
+		"0.0.0.0:80":             func(r *membership) { r.address = "0.0.0.0:80" },
+		"from 1 to 65535":        func(r *membership) { r.address = "localhost:0" },
+		`"localhost:http"`:       func(r *membership) { r.address = "localhost:http" },
+		"600 bytes":              func(r *membership) { r.address = strings.Repeat("h", 600) },
+	} {
+		r := fine
+		change(&r)
+		err := r.check(by)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid, says)
+		require.ErrorContains(t, err, says)
+	}
+}
+
+func TestR2_DrainingIsSaidByTheWorkerOrOfItsName(t *testing.T) {
+	b := testBook(newRecords())
+	b.drain("a", true)
+	b.take()
+	b.drain("a", true)
+	require.False(t, b.changed())
+	register(t, b, 0, "a", 1)
+	require.True(t, b.draining(b.members["a"]))
+	require.NoError(t, b.heartbeat(at(1), Worker{"a", 1}, true))
+	require.True(t, b.take().members["a"].draining)
+	b.drain("a", false)
+	require.True(t, b.draining(b.members["a"]))
+	require.NoError(t, b.heartbeat(at(1), Worker{"a", 1}, false))
+	require.False(t, b.draining(b.members["a"]))
+	b.take()
+	b.drain("nobody", false)
+	require.False(t, b.changed())
+}
+
+func TestR1_VersionsRise(t *testing.T) {
+	b := testBook(newRecords())
+	b.take()
+	put := func(name, content string) int64 { return b.put([]*task{item(name, content)})[0].Revision }
+	require.EqualValues(t, 1, put("a", "x"))
+	require.EqualValues(t, 2, put("b", ""))
+	require.EqualValues(t, 3, put("a", "y"))
+	require.EqualValues(t, 3, b.take().revision)
+	require.EqualValues(t, 3, put("a", "y"), "the same content is no newer one")
+	require.False(t, b.changed())
+
+	require.NoError(t, b.remove([]string{"a"}))
+	require.EqualValues(t, 4, put("a", "y"), "a task that was deleted is another one")
+	require.NoError(t, b.remove([]string{"a", "b"}))
+	after := testBook(b.records)
+	require.EqualValues(t, 5, after.put([]*task{item("a", "y")})[0].Revision, "though none of version 4 is on disk")
+}
+
+func TestR1_SettingsChangeNoContent(t *testing.T) {
+	b := testBook(newRecords())
+	b.put([]*task{item("a", "x")})
+	b.take()
+	twice := item("a", "x")
+	twice.Settings = Settings{Instances: 2, Handoff: orchestrator.StartThenStop}
+	require.Equal(t, Item{"a", []byte("x"), twice.Settings, 1}, b.put([]*task{twice})[0])
+	change := b.take()
+	require.Equal(t, 2, change.tasks["a"].Settings.Instances)
+	require.Zero(t, change.revision)
+	require.Equal(t, Settings{Instances: 1}, b.put([]*task{item("a", "x")})[0].Settings)
+}
+
+func TestR1_RemovingIsAllOrNothing(t *testing.T) {
+	b := testBook(newRecords())
+	b.put([]*task{item("a", ""), item("b", "")})
+	b.take()
+	err := b.remove([]string{"a", "c"})
+	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorContains(t, err, `"c"`)
+	require.False(t, b.changed())
+	require.Len(t, b.tasks, 2)
+	require.NoError(t, b.remove([]string{"a", "b", "a"}))
+	require.Empty(t, b.tasks)
+}
+
+func TestR1_Completing(t *testing.T) {
+	b := testBook(newRecords())
+	b.put([]*task{item("a", "x"), item("b", "x")})
+	b.put([]*task{item("a", "y")}) // version 3
+	b.take()
+	require.Equal(t, unknown, b.complete(at(0), "w", "nobody's", 1))
+	require.Equal(t, superseded, b.complete(at(0), "w", "a", 1))
+	require.Equal(t, superseded, b.complete(at(0), "w", "a", 0))
+	require.Equal(t, unknown, b.complete(at(0), "w", "a", 4), "a version that was never given")
+	require.False(t, b.changed())
+
+	require.Equal(t, recorded, b.complete(at(5), "w", "a", 3))
+	change := b.take()
+	require.Nil(t, change.tasks["a"])
+	require.Equal(t, Completion{"a", 3, "w", at(5).UTC()}, change.done["a"].Completion)
+	require.NotContains(t, b.tasks, "a")
+	require.Equal(t, recorded, b.complete(at(6), "other", "a", 3))
+	require.Equal(t, recorded, b.complete(at(6), "other", "a", 1))
+	require.Equal(t, unknown, b.complete(at(6), "other", "a", 4))
+	require.False(t, b.changed(), "at most once per version")
+	require.Contains(t, b.tasks, "b")
+}
+
+func TestR1_WhatIsCompletedIsNotRunAgain(t *testing.T) {
+	b := testBook(newRecords())
+	b.put([]*task{item("a", "x")})
+	b.complete(at(0), "w", "a", 1)
+	b = testBook(b.records)
+	b.take()
+	require.EqualValues(t, 1, b.put([]*task{item("a", "x")})[0].Revision)
+	require.False(t, b.changed(), "nothing is left to be done")
+	require.Empty(t, b.tasks)
+
+	require.EqualValues(t, 2, b.put([]*task{item("a", "y")})[0].Revision)
+	require.Empty(t, b.done, "with another content it is")
+	require.Equal(t, superseded, b.complete(at(0), "w", "a", 1))
+	require.Equal(t, recorded, b.complete(at(0), "w", "a", 2))
+	b.take()
+	b.forget([]string{"a", "nobody's"})
+	require.Nil(t, b.take().done["a"])
+	b.forget([]string{"a"})
+	require.False(t, b.changed())
+	require.Equal(t, unknown, b.complete(at(0), "w", "a", 2))
+	require.EqualValues(t, 3, b.put([]*task{item("a", "y")})[0].Revision, "and once the completion is forgotten")
+}
+
+func TestR2_NewsIsTheDifference(t *testing.T) {
+	disk := newRecords()
+	b := testBook(disk)
+	take := func() news {
+		change := b.take()
+		n := disk.news(&change)
+		disk.apply(&change)
+		require.Equal(t, b.records, disk)
+		return n
+	}
+	register(t, b, 0, "b", 1)
+	register(t, b, 0, "a", 2)
+	b.drain("a", true)
+	b.drain("nobody", true)
+	twice := item("t", "")
+	twice.Settings = Settings{Instances: 2, Handoff: orchestrator.StopThenStart}
+	b.put([]*task{twice, item("s", "")})
+	require.Equal(t, news{
+		expected: []orchestrator.Task[string]{
+			{Name: "s", Instances: 1},
+			{Name: "t", Instances: 2, Handoff: orchestrator.StopThenStart},
+		},
+		came: []arrival{
+			{Worker{"a", 2}, true, "192.0.2.1:7000", true},
+			{Worker{"b", 1}, false, "192.0.2.1:7000", true},
+		},
+	}, take())
+	require.Equal(t, news{}, take())
+
+	b.drain("a", false)
+	b.leave(Worker{"b", 1})
+	register(t, b, 0, "b", 3)
+	b.put([]*task{item("never", "")})
+	require.NoError(t, b.remove([]string{"never", "s"}))
+	require.Equal(t, news{
+		unexpected: []string{"s"},
+		gone:       []Worker{{"b", 1}},
+		came: []arrival{
+			{Worker{"a", 2}, false, "192.0.2.1:7000", false},
+			{Worker{"b", 3}, false, "192.0.2.1:7000", true},
+		},
+	}, take())
+
+	elsewhere := asks("b", 3)
+	elsewhere.address = "192.0.2.9:7000"
+	require.NoError(t, b.register(at(0), elsewhere))
+	b.complete(at(0), "b", "t", 1)
+	b.drain("a", true)
+	b.leave(Worker{"a", 2})
+	require.Equal(t, news{
+		unexpected: []string{"t"},
+		gone:       []Worker{{"a", 2}},
+		came:       []arrival{{Worker{"b", 3}, false, "192.0.2.9:7000", true}},
+	}, take())
+}

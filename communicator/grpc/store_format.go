@@ -1,0 +1,177 @@
+package grpc
+
+// How records are laid out in a Store. Keys tell the kind and the name,
+//
+//	task/NAME       its settings as JSON, a line break, its content
+//	done/NAME       a completion as JSON
+//	member/NAME     a membership as JSON
+//	drain/NAME      {}
+//	epoch           of the manager that runs, or ran last
+//	revision        the highest that a content was given
+//
+// names are as they are. What is added to the JSON later is left aside by
+// managers that do not know it.
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// The kinds of keys.
+const (
+	keyEpoch    = "epoch"
+	keyRevision = "revision"
+	keyTask     = "task/"
+	keyDone     = "done/"
+	keyMember   = "member/"
+	keyDrain    = "drain/"
+)
+
+type taskJSON struct {
+	Revision  int64                `json:"revision"`
+	Instances int                  `json:"instances"`
+	Handoff   orchestrator.Handoff `json:"handoff,omitempty"`
+}
+
+type completionJSON struct {
+	Revision int64     `json:"revision"`
+	Worker   []byte    `json:"worker"`
+	At       time.Time `json:"at"`
+	Content  string    `json:"content"` // its SHA-256
+}
+
+type membershipJSON struct {
+	Incarnation uint64        `json:"incarnation"`
+	Address     string        `json:"address"`
+	Lease       time.Duration `json:"lease"` // in nanoseconds
+	Draining    bool          `json:"draining,omitempty"`
+}
+
+// encode returns the keys and values of a change, for a Store.
+func (r *records) encode() map[string][]byte {
+	values := make(map[string][]byte, 2+len(r.tasks)+len(r.done)+len(r.members)+len(r.drains))
+	if r.epoch != 0 {
+		values[keyEpoch] = strconv.AppendUint(nil, r.epoch, 10)
+	}
+	if r.revision != 0 {
+		values[keyRevision] = strconv.AppendInt(nil, r.revision, 10)
+	}
+	for name, t := range r.tasks {
+		values[keyTask+name] = nil
+		if t != nil {
+			head := encodeJSON(taskJSON{t.Revision, t.Settings.Instances, t.Settings.Handoff})
+			values[keyTask+name] = append(append(head, '\n'), t.Content...)
+		}
+	}
+	for name, d := range r.done {
+		values[keyDone+name] = nil
+		if d != nil {
+			values[keyDone+name] = encodeJSON(completionJSON{d.Revision, []byte(d.Worker), d.At, hex.EncodeToString(d.sum[:])})
+		}
+	}
+	for name, m := range r.members {
+		values[keyMember+name] = nil
+		if m != nil {
+			values[keyMember+name] = encodeJSON(membershipJSON{m.Incarnation, m.address, m.lease, m.draining})
+		}
+	}
+	for name, drained := range r.drains {
+		values[keyDrain+name] = nil
+		if drained {
+			values[keyDrain+name] = []byte("{}")
+		}
+	}
+	return values
+}
+
+func encodeJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) //nolint:forbidigo // a struct of numbers, strings and bytes: there is nothing to go wrong
+	}
+	return b
+}
+
+// decode reads one key into records.
+func (r *records) decode(key string, value []byte) (err error) {
+	kind, name, named := strings.Cut(key, "/")
+	if named {
+		kind += "/"
+	}
+	if named && name == "" {
+		return errNotOurs
+	}
+	switch kind {
+	case keyEpoch:
+		r.epoch, err = strconv.ParseUint(string(value), 10, 64)
+	case keyRevision:
+		r.revision, err = strconv.ParseInt(string(value), 10, 64)
+	case keyTask:
+		r.tasks[name], err = decodeTask(name, value)
+	case keyDone:
+		r.done[name], err = decodeCompletion(name, value)
+	case keyMember:
+		r.members[name], err = decodeMembership(name, value)
+	case keyDrain:
+		r.drains[name] = true
+	default:
+		err = errNotOurs
+	}
+	return err
+}
+
+var errNotOurs = errors.New("no key of a manager's, or of a later version's")
+
+func decodeTask(name string, value []byte) (*task, error) {
+	head, content, ok := bytes.Cut(value, []byte("\n"))
+	if !ok {
+		return nil, errors.New("without a content")
+	}
+	var j taskJSON
+	if err := json.Unmarshal(head, &j); err != nil {
+		return nil, err
+	}
+	s := Settings{Instances: j.Instances, Handoff: j.Handoff}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return newTask(Item{Name: name, Content: content, Settings: s.whole(), Revision: j.Revision}), nil
+}
+
+// newTask returns a task that has the item's content for its own.
+func newTask(i Item) *task { return &task{Item: i, sum: sha256.Sum256(i.Content)} }
+
+func decodeCompletion(name string, value []byte) (*completion, error) {
+	var j completionJSON
+	if err := json.Unmarshal(value, &j); err != nil {
+		return nil, err
+	}
+	d := &completion{Completion: Completion{Task: name, Revision: j.Revision, Worker: string(j.Worker), At: j.At.UTC()}}
+	sum, err := hex.DecodeString(j.Content)
+	if err != nil || len(sum) != len(d.sum) {
+		return nil, fmt.Errorf("content %q is no SHA-256", j.Content)
+	}
+	copy(d.sum[:], sum)
+	return d, nil
+}
+
+func decodeMembership(name string, value []byte) (*membership, error) {
+	var j membershipJSON
+	if err := json.Unmarshal(value, &j); err != nil {
+		return nil, err
+	}
+	m := &membership{Worker: Worker{name, j.Incarnation}, address: j.Address, lease: j.Lease, draining: j.Draining}
+	if m.lease <= 0 {
+		return nil, fmt.Errorf("a lease of %v", m.lease)
+	}
+	return m, m.Worker.check()
+}
