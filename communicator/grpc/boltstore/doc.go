@@ -1,0 +1,21 @@
+// Package boltstore keeps what a manager must not forget in a file: a manager
+// that was restarted, or killed, knows its tasks, what is completed, and its
+// members.
+//
+//	store, err := boltstore.Open("/var/lib/service/manager.db")
+//	…
+//	defer store.Close()
+//	m, err := grpc.NewManager(store)
+//	…
+//	err = m.Run(ctx, listener)
+//
+// The file is a bbolt database with one bucket, whose keys begin with the kind
+// and end with the name: task/, done/, member/ and drain/. It is as large as
+// the contents and somewhat larger, and is held in memory as well. To copy it,
+// stop the manager. A file that is lost, or replaced by an older one, has the
+// manager's epoch begin anew: workers that have followed a later one then
+// refuse it, until they are restarted too.
+//
+// The package is in a folder of its own, so that bbolt is linked only by
+// managers that use it.
+package boltstore
