@@ -11,10 +11,10 @@ import (
 // Why the book refuses what it is asked for. Each is wrapped with the names
 // involved.
 var (
-	errTaken       = errors.New("the name is taken")
-	errEnded       = errors.New("this incarnation's membership has ended")
-	errNotMember   = errors.New("no member")
-	errUnreachable = errors.New("cannot be called")
+	errNameTaken      = errors.New("the name is taken")
+	errMembershipOver = errors.New("this incarnation's membership has ended")
+	errNotMember      = errors.New("no member")
+	errUnreachable    = errors.New("cannot be called")
 )
 
 // rules are what a book goes by.

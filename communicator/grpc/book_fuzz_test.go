@@ -193,12 +193,12 @@ func (h *history) complete(w Worker, name string, version int64) {
 	expected, done := h.book.tasks[name], h.book.done[name]
 	switch v := h.book.complete(h.at(), w.Name, name, version); {
 	case done != nil && version <= done.Revision, expected != nil && version == expected.Revision:
-		require.Equal(h.t, recorded, v)
+		require.Equal(h.t, doneRecorded, v)
 		require.NotContains(h.t, h.book.tasks, name)
 	case expected != nil && version < expected.Revision:
-		require.Equal(h.t, superseded, v)
+		require.Equal(h.t, doneSuperseded, v)
 	default:
-		require.Equal(h.t, unknown, v)
+		require.Equal(h.t, doneUnknown, v)
 	}
 }
 

@@ -72,14 +72,14 @@ func (b *book) start(now time.Time) {
 // mayRegister returns why a registration would be refused just now.
 func (b *book) mayRegister(now time.Time, w Worker) error {
 	if b.ended.has(w) {
-		return fmt.Errorf("worker %q: %w", w.Name, errEnded)
+		return fmt.Errorf("worker %q: %w", w.Name, errMembershipOver)
 	}
 	kept := b.members[w.Name]
 	if kept == nil || kept.Worker == w || b.over(now, w.Name) {
 		return nil
 	}
 	return fmt.Errorf("%w: another process is worker %q, at %s, for another %v at least",
-		errTaken, w.Name, kept.address, b.live[w.Name].until.Sub(now).Round(time.Millisecond))
+		errNameTaken, w.Name, kept.address, b.live[w.Name].until.Sub(now).Round(time.Millisecond))
 }
 
 // register makes a worker a member, or renews its lease. It was called at its

@@ -18,7 +18,7 @@ type records struct {
 	revision int64  // the highest that a content was given; 0 in a change: as it was
 
 	tasks   map[string]*task
-	done    map[string]*completion
+	done    map[string]*finished
 	members map[string]*membership
 	drains  map[string]bool
 }
@@ -29,8 +29,8 @@ type task struct {
 	sum [sha256.Size]byte // of the content
 }
 
-// completion is never changed.
-type completion struct {
+// finished is never changed.
+type finished struct {
 	Completion
 	sum [sha256.Size]byte // of the content
 }
@@ -46,7 +46,7 @@ type membership struct {
 func newRecords() records {
 	return records{
 		tasks:   make(map[string]*task),
-		done:    make(map[string]*completion),
+		done:    make(map[string]*finished),
 		members: make(map[string]*membership),
 		drains:  make(map[string]bool),
 	}

@@ -62,30 +62,30 @@ func (b *book) remove(names []string) error {
 type verdict uint8
 
 const (
-	recorded   verdict = iota + 1 // it is in the book, now or since before
-	superseded                    // there is newer content
-	unknown                       // nobody expects that
+	doneRecorded   verdict = iota + 1 // it is in the book, now or since before
+	doneSuperseded                    // there is newer content
+	doneUnknown                       // nobody expects that
 )
 
 // complete says that a worker has done what a version of a task asked for. The
 // first that does so, for whatever instance, completes the task.
 func (b *book) complete(now time.Time, worker, name string, version int64) verdict {
 	if done := b.done[name]; done != nil && done.Revision >= version {
-		return recorded
+		return doneRecorded
 	}
 	t := b.tasks[name]
 	switch {
 	case t == nil || t.Revision < version:
-		return unknown
+		return doneUnknown
 	case t.Revision > version:
-		return superseded
+		return doneSuperseded
 	}
 	set(b.tasks, b.change.tasks, name, nil)
-	set(b.done, b.change.done, name, &completion{
+	set(b.done, b.change.done, name, &finished{
 		Completion: Completion{Task: name, Revision: version, Worker: worker, At: now.Round(0).UTC()},
 		sum:        t.sum,
 	})
-	return recorded
+	return doneRecorded
 }
 
 // forget takes completions out of the book.

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	lease       = 10 * time.Second
+	aLease      = 10 * time.Second
 	unreachable = 30 * time.Second
 )
 
@@ -24,7 +24,7 @@ func testBook(kept records) *book {
 }
 
 func asks(name string, incarnation uint64) membership {
-	return membership{Worker: Worker{name, incarnation}, address: "192.0.2.1:7000", lease: lease}
+	return membership{Worker: Worker{name, incarnation}, address: "192.0.2.1:7000", lease: aLease}
 }
 
 func register(t *testing.T, b *book, d time.Duration, name string, incarnation uint64) {
@@ -38,54 +38,54 @@ func TestR2_AMemberUntilItsLeaseHasRunOut(t *testing.T) {
 	b := testBook(newRecords())
 	w := Worker{"a", 1}
 	register(t, b, 0, "a", 1)
-	require.Equal(t, lease, b.take().members["a"].lease)
+	require.Equal(t, aLease, b.take().members["a"].lease)
 
-	require.NoError(t, b.heartbeat(at(lease-1), w, false))
+	require.NoError(t, b.heartbeat(at(aLease-1), w, false))
 	require.False(t, b.changed(), "a renewal is not written down")
-	require.Equal(t, at(2*lease-1), b.expire(at(2*lease-2)), "when to look again")
+	require.Equal(t, at(2*aLease-1), b.expire(at(2*aLease-2)), "when to look again")
 	require.Contains(t, b.members, "a")
-	require.ErrorIs(t, b.heartbeat(at(2*lease-1), w, false), errNotMember, "it has run out, though nobody has looked yet")
+	require.ErrorIs(t, b.heartbeat(at(2*aLease-1), w, false), errNotMember, "it has run out, though nobody has looked yet")
 
-	require.Zero(t, b.expire(at(2*lease-1)))
+	require.Zero(t, b.expire(at(2*aLease-1)))
 	require.Empty(t, b.members)
 	require.Nil(t, b.take().members["a"])
-	require.ErrorIs(t, b.heartbeat(at(2*lease), w, false), errNotMember)
-	require.ErrorIs(t, b.register(at(2*lease), asks("a", 1)), errEnded, "what has ended begins again as another")
-	register(t, b, 2*lease, "a", 2)
+	require.ErrorIs(t, b.heartbeat(at(2*aLease), w, false), errNotMember)
+	require.ErrorIs(t, b.register(at(2*aLease), asks("a", 1)), errMembershipOver, "what has ended begins again as another")
+	register(t, b, 2*aLease, "a", 2)
 }
 
 func TestR2_ANameIsTakenWhileTheLeaseLasts(t *testing.T) {
 	b := testBook(newRecords())
 	register(t, b, 0, "a", 1)
-	err := b.register(at(lease-time.Millisecond), asks("a", 2))
-	require.ErrorIs(t, err, errTaken)
+	err := b.register(at(aLease-time.Millisecond), asks("a", 2))
+	require.ErrorIs(t, err, errNameTaken)
 	require.ErrorContains(t, err, `"a"`)
 	require.ErrorContains(t, err, "192.0.2.1:7000")
 	require.ErrorContains(t, err, "1ms")
 	require.ErrorIs(t, b.heartbeat(at(1), Worker{"a", 2}, false), errNotMember)
 	register(t, b, 0, "b", 2)
 
-	register(t, b, lease, "a", 2) // nobody had looked
+	register(t, b, aLease, "a", 2) // nobody had looked
 	require.Equal(t, Worker{"a", 2}, b.members["a"].Worker)
-	require.ErrorIs(t, b.register(at(lease), asks("a", 1)), errEnded)
-	require.ErrorIs(t, b.heartbeat(at(lease), Worker{"a", 1}, false), errNotMember)
+	require.ErrorIs(t, b.register(at(aLease), asks("a", 1)), errMembershipOver)
+	require.ErrorIs(t, b.heartbeat(at(aLease), Worker{"a", 1}, false), errNotMember)
 }
 
 func TestR2_RegisteringAgainRenews(t *testing.T) {
 	b := testBook(newRecords())
 	register(t, b, 0, "a", 1)
 	b.take()
-	register(t, b, lease/2, "a", 1)
+	register(t, b, aLease/2, "a", 1)
 	require.False(t, b.changed())
-	b.expire(at(lease))
+	b.expire(at(aLease))
 	require.Contains(t, b.members, "a")
 
 	again := asks("a", 1)
-	again.lease, again.address, again.draining = lease/2, "192.0.2.2:7000", true
-	require.NoError(t, b.register(at(lease), again))
+	again.lease, again.address, again.draining = aLease/2, "192.0.2.2:7000", true
+	require.NoError(t, b.register(at(aLease), again))
 	kept := b.take().members["a"]
-	require.Equal(t, membership{Worker{"a", 1}, "192.0.2.2:7000", lease, true}, *kept, "the longer lease counts")
-	require.Equal(t, at(2*lease), b.expire(at(lease)))
+	require.Equal(t, membership{Worker{"a", 1}, "192.0.2.2:7000", aLease, true}, *kept, "the longer lease counts")
+	require.Equal(t, at(2*aLease), b.expire(at(aLease)))
 }
 
 func TestR2_Leaving(t *testing.T) {
@@ -99,8 +99,8 @@ func TestR2_Leaving(t *testing.T) {
 	require.Empty(t, b.members)
 	require.True(t, b.changed())
 	b.leave(Worker{"a", 1})
-	require.ErrorIs(t, b.register(at(1), asks("a", 1)), errEnded)
-	require.ErrorIs(t, b.register(at(1), asks("nobody", 1)), errEnded, "a Register that its own Leave has overtaken")
+	require.ErrorIs(t, b.register(at(1), asks("a", 1)), errMembershipOver)
+	require.ErrorIs(t, b.register(at(1), asks("nobody", 1)), errMembershipOver, "a Register that its own Leave has overtaken")
 	register(t, b, 1, "a", 3)
 }
 
@@ -110,11 +110,11 @@ func TestR2_EndedIncarnationsAreRememberedWithABound(t *testing.T) {
 		b.leave(Worker{"a", i + 1})
 		b.leave(Worker{"a", i + 1})
 	}
-	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 1}), errEnded)
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 1}), errMembershipOver)
 	b.leave(Worker{"b", 1})
 	require.NoError(t, b.mayRegister(at(0), Worker{"a", 1}))
-	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 2}), errEnded)
-	require.ErrorIs(t, b.mayRegister(at(0), Worker{"b", 1}), errEnded)
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 2}), errMembershipOver)
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{"b", 1}), errMembershipOver)
 	require.Len(t, b.ended.known, endedKept)
 	require.Len(t, b.ended.ring, endedKept)
 }
@@ -124,7 +124,7 @@ func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
 	register(t, before, 0, "a", 1)
 	register(t, before, 0, "b", 2)
 	long := asks("c", 3)
-	long.lease = 3 * lease
+	long.lease = 3 * aLease
 	require.NoError(t, before.register(at(0), long))
 
 	// An hour later, and nobody can hear anything before start.
@@ -135,18 +135,18 @@ func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
 	require.Zero(t, b.expire(at(time.Hour)))
 	require.Len(t, b.members, 3)
 	b.start(at(time.Hour))
-	require.ErrorIs(t, b.mayRegister(at(time.Hour), Worker{"a", 9}), errTaken)
+	require.ErrorIs(t, b.mayRegister(at(time.Hour), Worker{"a", 9}), errNameTaken)
 
 	require.NoError(t, b.heartbeat(at(time.Hour+1), Worker{"a", 1}, false))
 	require.NoError(t, b.heartbeat(at(time.Hour+2), Worker{"a", 1}, false))
 	require.Equal(t, 2, b.unheard)
 	require.False(t, b.changed())
-	require.Equal(t, at(time.Hour+lease), b.expire(at(time.Hour+lease-1)))
+	require.Equal(t, at(time.Hour+aLease), b.expire(at(time.Hour+aLease-1)))
 	require.Equal(t, 2, b.unheard)
-	b.expire(at(time.Hour + lease))
+	b.expire(at(time.Hour + aLease))
 	require.Equal(t, 1, b.unheard, "b is gone, a is heard")
 	require.NotContains(t, b.members, "b")
-	require.NoError(t, b.register(at(time.Hour+2*lease), long), "it may say so by registering too")
+	require.NoError(t, b.register(at(time.Hour+2*aLease), long), "it may say so by registering too")
 	require.Zero(t, b.unheard)
 }
 
@@ -174,7 +174,7 @@ func TestR2_WhoCannotBeCalledIsNotRenewed(t *testing.T) {
 	b.called(at(unreachable+3*time.Second), w, false)
 	b.called(at(2*unreachable+3*time.Second), w, false)
 	require.ErrorIs(t, b.heartbeat(at(unreachable+4*time.Second), w, false), errUnreachable)
-	b.expire(at(unreachable + 2*time.Second + lease))
+	b.expire(at(unreachable + 2*time.Second + aLease))
 	require.Empty(t, b.members, "it is waited out")
 }
 
@@ -281,20 +281,20 @@ func TestR1_Completing(t *testing.T) {
 	b.put([]*task{item("a", "x"), item("b", "x")})
 	b.put([]*task{item("a", "y")}) // version 3
 	b.take()
-	require.Equal(t, unknown, b.complete(at(0), "w", "nobody's", 1))
-	require.Equal(t, superseded, b.complete(at(0), "w", "a", 1))
-	require.Equal(t, superseded, b.complete(at(0), "w", "a", 0))
-	require.Equal(t, unknown, b.complete(at(0), "w", "a", 4), "a version that was never given")
+	require.Equal(t, doneUnknown, b.complete(at(0), "w", "nobody's", 1))
+	require.Equal(t, doneSuperseded, b.complete(at(0), "w", "a", 1))
+	require.Equal(t, doneSuperseded, b.complete(at(0), "w", "a", 0))
+	require.Equal(t, doneUnknown, b.complete(at(0), "w", "a", 4), "a version that was never given")
 	require.False(t, b.changed())
 
-	require.Equal(t, recorded, b.complete(at(5), "w", "a", 3))
+	require.Equal(t, doneRecorded, b.complete(at(5), "w", "a", 3))
 	change := b.take()
 	require.Nil(t, change.tasks["a"])
 	require.Equal(t, Completion{"a", 3, "w", at(5).UTC()}, change.done["a"].Completion)
 	require.NotContains(t, b.tasks, "a")
-	require.Equal(t, recorded, b.complete(at(6), "other", "a", 3))
-	require.Equal(t, recorded, b.complete(at(6), "other", "a", 1))
-	require.Equal(t, unknown, b.complete(at(6), "other", "a", 4))
+	require.Equal(t, doneRecorded, b.complete(at(6), "other", "a", 3))
+	require.Equal(t, doneRecorded, b.complete(at(6), "other", "a", 1))
+	require.Equal(t, doneUnknown, b.complete(at(6), "other", "a", 4))
 	require.False(t, b.changed(), "at most once per version")
 	require.Contains(t, b.tasks, "b")
 }
@@ -311,14 +311,14 @@ func TestR1_WhatIsCompletedIsNotRunAgain(t *testing.T) {
 
 	require.EqualValues(t, 2, b.put([]*task{item("a", "y")})[0].Revision)
 	require.Empty(t, b.done, "with another content it is")
-	require.Equal(t, superseded, b.complete(at(0), "w", "a", 1))
-	require.Equal(t, recorded, b.complete(at(0), "w", "a", 2))
+	require.Equal(t, doneSuperseded, b.complete(at(0), "w", "a", 1))
+	require.Equal(t, doneRecorded, b.complete(at(0), "w", "a", 2))
 	b.take()
 	b.forget([]string{"a", "nobody's"})
 	require.Nil(t, b.take().done["a"])
 	b.forget([]string{"a"})
 	require.False(t, b.changed())
-	require.Equal(t, unknown, b.complete(at(0), "w", "a", 2))
+	require.Equal(t, doneUnknown, b.complete(at(0), "w", "a", 2))
 	require.EqualValues(t, 3, b.put([]*task{item("a", "y")})[0].Revision, "and once the completion is forgotten")
 }
 

@@ -150,12 +150,12 @@ func decodeTask(name string, value []byte) (*task, error) {
 // newTask returns a task that has the item's content for its own.
 func newTask(i Item) *task { return &task{Item: i, sum: sha256.Sum256(i.Content)} }
 
-func decodeCompletion(name string, value []byte) (*completion, error) {
+func decodeCompletion(name string, value []byte) (*finished, error) {
 	var j completionJSON
 	if err := json.Unmarshal(value, &j); err != nil {
 		return nil, err
 	}
-	d := &completion{Completion: Completion{Task: name, Revision: j.Revision, Worker: string(j.Worker), At: j.At.UTC()}}
+	d := &finished{Completion: Completion{Task: name, Revision: j.Revision, Worker: string(j.Worker), At: j.At.UTC()}}
 	sum, err := hex.DecodeString(j.Content)
 	if err != nil || len(sum) != len(d.sum) {
 		return nil, fmt.Errorf("content %q is no SHA-256", j.Content)
