@@ -12,6 +12,7 @@ import (
 
 // Option is for every constructor of this package.
 type Option interface {
+	CommunicatorOption
 	ManagerOption
 	MemberOption
 	apply(*settings)
@@ -51,9 +52,10 @@ func (s *settings) invalid(format string, args ...any) {
 
 type option func(*settings)
 
-func (f option) apply(s *settings)               { f(s) }
-func (f option) applyManager(s *managerSettings) { f(&s.settings) }
-func (f option) applyMember(s *memberSettings)   { f(&s.settings) }
+func (f option) apply(s *settings)                         { f(s) }
+func (f option) applyCommunicator(s *communicatorSettings) { f(&s.settings) }
+func (f option) applyManager(s *managerSettings)           { f(&s.settings) }
+func (f option) applyMember(s *memberSettings)             { f(&s.settings) }
 
 // WithLogger sets where to log. The default, and nil, discard everything. What
 // goes as it should is logged at Debug and Info.

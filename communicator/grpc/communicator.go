@@ -1,0 +1,181 @@
+package grpc
+
+// The Communicator: whom it knows, and List. The writes are in
+// communicator_write.go, updates of contents in communicator_update.go, what
+// errors mean in communicator_errors.go.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// Communicator reaches workers by calling them. It is an [orchestrator.Applier]
+// too, and the contract is that of [orchestrator.Communicator], all of it, for
+// workers that keep theirs, as [Server] does.
+//
+// It knows the workers that it was told of by Connect, and has a connection to
+// each, made when it is used first. A worker that cannot be reached is not waited
+// for, and is tried again with each call.
+//
+// A List of a worker of which nothing has changed costs some dozens of bytes,
+// however much it runs, and returns the very same slice.
+//
+// Its methods may be called from any number of goroutines.
+type Communicator struct {
+	settings communicatorSettings
+	// limit is how many bytes of changes go into a message, and most how many.
+	limit, most int
+
+	mu     sync.Mutex
+	links  map[Worker]*link
+	closed bool
+}
+
+var (
+	_ orchestrator.Communicator[Worker, string] = (*Communicator)(nil)
+	_ orchestrator.Applier[Worker, string]      = (*Communicator)(nil)
+)
+
+// NewCommunicator returns a Communicator that knows nobody yet. Errors wrap
+// [orchestrator.ErrInvalid].
+func NewCommunicator(opts ...CommunicatorOption) (*Communicator, error) {
+	s, err := newCommunicatorSettings(opts)
+	if err != nil {
+		return nil, fmt.Errorf("new communicator: %w", err)
+	}
+	return newCommunicator(s), nil
+}
+
+func newCommunicator(s communicatorSettings) *Communicator {
+	return &Communicator{
+		settings: s,
+		limit:    min(s.maxMessage/2, 1<<20),
+		most:     4096,
+		links:    make(map[Worker]*link),
+	}
+}
+
+// Connect says where a worker is: a host:port. It does not connect before there
+// is something to say. A worker that has another address than it had is connected
+// anew. Errors wrap [orchestrator.ErrInvalid], or say that the Communicator is
+// closed.
+func (c *Communicator) Connect(w Worker, address string) error {
+	err := checkName("worker", w.Name)
+	if w.Incarnation == 0 {
+		err = errors.Join(err, fmt.Errorf("%w: an incarnation of 0", orchestrator.ErrInvalid))
+	}
+	if address == "" {
+		err = errors.Join(err, fmt.Errorf("%w: no address", orchestrator.ErrInvalid))
+	}
+	if err != nil {
+		return fmt.Errorf("connect %q: %w", w.Name, err)
+	}
+	l := c.newLink(w, address)
+	c.mu.Lock()
+	before := c.links[w]
+	switch {
+	case c.closed:
+		c.mu.Unlock()
+		return fmt.Errorf("connect %q: %w", w.Name, errClosed)
+	case before != nil && before.address == address:
+		c.mu.Unlock()
+		return nil
+	}
+	c.links[w] = l
+	c.mu.Unlock()
+	if before != nil {
+		before.close()
+	}
+	return nil
+}
+
+// Disconnect forgets a worker. Calls to it that are under way end, and what they
+// wanted may have been done or not. To forget one that is not known does no harm.
+func (c *Communicator) Disconnect(w Worker) {
+	c.mu.Lock()
+	l := c.links[w]
+	delete(c.links, w)
+	c.mu.Unlock()
+	if l != nil {
+		l.close()
+	}
+}
+
+// Close forgets all workers, and lets nobody be connected any more. It always
+// returns nil.
+func (c *Communicator) Close() error {
+	c.mu.Lock()
+	links := slices.Collect(maps.Values(c.links))
+	clear(c.links)
+	c.closed = true
+	c.mu.Unlock()
+	for _, l := range links {
+		l.close()
+	}
+	return nil
+}
+
+// link returns what is known of a worker.
+func (c *Communicator) link(w Worker) (*link, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch l := c.links[w]; {
+	case l != nil:
+		return l, nil
+	case c.closed:
+		return nil, errClosed
+	}
+	return nil, errStranger
+}
+
+// List returns what worker was told to run and has not stopped. While that does
+// not change it returns the very same slice. A worker that answers with what
+// cannot be is an error, and so is one that has another incarnation by now.
+//
+// Tasks that have an older content than they should are given the newer, as much
+// as one message takes. Where that fails it is logged, and tried again by the
+// next List.
+func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
+	l, err := c.link(w)
+	if err != nil {
+		return nil, fmt.Errorf("list worker %q: %w", w.Name, err)
+	}
+	s, err := l.report(ctx)
+	if err != nil {
+		return nil, l.failed("list", err)
+	}
+	if err := c.update(ctx, l, s); err != nil {
+		if errors.Is(err, orchestrator.ErrDeposed) {
+			return nil, l.failed("list", err)
+		}
+		c.settings.logger.Warn("tasks not given their new content, to be tried again", "worker", w, "err", err)
+	}
+	return s.names, nil
+}
+
+// TaskState is what a worker has reported of a task.
+type TaskState struct {
+	// Name is what it is called.
+	Name string
+	// State is where it is in its life; 0: the worker did not tell.
+	State worker.State
+	// Version is that of the newest content that the worker has for it; 0: none.
+	Version int64
+}
+
+// Tasks returns what a worker has reported when it was listed last; nil if it
+// never was, or is not known. The slice is the caller's.
+func (c *Communicator) Tasks(w Worker) []TaskState {
+	l, err := c.link(w)
+	if err != nil {
+		return nil
+	}
+	return slices.Clone(l.last.Load().tasks)
+}

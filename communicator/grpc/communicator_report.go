@@ -1,0 +1,261 @@
+package grpc
+
+// How a report is asked for and read. It is read by hand: what a worker sends then
+// takes no more memory than a few times its length, whatever it is, and names that
+// are known take none.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// version is how old a report is.
+type version struct{ incarnation, counter uint64 }
+
+// snapshot is a report as it is kept. Nobody changes it any more.
+type snapshot struct {
+	version version
+	names   []string
+	tasks   []TaskState // as many, in the same order
+}
+
+// report asks the worker what it runs.
+func (l *link) report(ctx context.Context) (*snapshot, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	known := l.last.Load()
+	request := &orchestratorv1.ReportRequest{Term: termOf(ctx), Incarnation: l.worker.Incarnation}
+	if known.version != (version{}) {
+		request.Known = &orchestratorv1.Version{Incarnation: known.version.incarnation, Counter: known.version.counter}
+	}
+	reply := reply{known: known, most: l.settings.maxMessage / leastTask}
+	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply, grpc.ForceCodecV2(reportCodec{}))
+	if err == nil {
+		err = reply.check(l.worker)
+	}
+	l.observed(ctx, err)
+	switch {
+	case err != nil:
+		return nil, err
+	case reply.version == known.version:
+		return known, nil
+	}
+	s := &snapshot{version: reply.version, names: reply.names, tasks: reply.tasks}
+	l.remember(s)
+	return s, nil
+}
+
+// remember keeps the newest report: of two calls at once, the second may be
+// answered first.
+func (l *link) remember(s *snapshot) {
+	for {
+		last := l.last.Load()
+		if last.version.counter >= s.version.counter || l.last.CompareAndSwap(last, s) {
+			return
+		}
+	}
+}
+
+// termOf returns the term of a call, nil if it is of none.
+func termOf(ctx context.Context) *orchestratorv1.Term {
+	t, ok := orchestrator.TermFromContext(ctx)
+	if !ok {
+		return nil
+	}
+	return &orchestratorv1.Term{Epoch: t.Epoch, Number: t.Number}
+}
+
+// leastTask is how many bytes of the longest message there are for a task, so that
+// what is kept of many short ones is bounded too.
+const leastTask = 32
+
+// reply is a ReportResponse that is being read.
+type reply struct {
+	known *snapshot // whose names are used again
+	most  int       // tasks
+
+	version version
+	names   []string
+	tasks   []TaskState
+}
+
+// check says why a report cannot be what the worker means to say.
+func (r *reply) check(from Worker) error {
+	switch {
+	case r.version.incarnation != from.Incarnation || r.version.counter == 0:
+		return fmt.Errorf("its report is of version %d.%d, want %d.1 or later", r.version.incarnation, r.version.counter, from.Incarnation)
+	case r.version == r.known.version && len(r.names) > 0:
+		return fmt.Errorf("its report is of a version that is known, and lists %d tasks", len(r.names))
+	}
+	seen := make(map[string]struct{}, len(r.names))
+	for _, name := range r.names {
+		seen[name] = struct{}{}
+	}
+	if twice := len(r.names) - len(seen); twice > 0 {
+		return fmt.Errorf("its report lists %d tasks twice", twice)
+	}
+	return nil
+}
+
+// decode reads a message.
+func (r *reply) decode(data []byte) error {
+	n, err := count(data)
+	if err != nil {
+		return err
+	}
+	if n > r.most {
+		return fmt.Errorf("a report of %d tasks: at most %d, which is WithMaxMessage/%d", n, r.most, leastTask)
+	}
+	r.names = make([]string, 0, n)
+	r.tasks = make([]TaskState, 0, n)
+	return fields(data, func(f field) error {
+		switch {
+		case f.is(1, protowire.BytesType):
+			return r.decodeVersion(f.bytes)
+		case f.is(2, protowire.BytesType):
+			return r.decodeTask(f.bytes)
+		}
+		return nil
+	})
+}
+
+// count returns how many tasks a message holds.
+func count(data []byte) (n int, err error) {
+	err = fields(data, func(f field) error {
+		if f.is(2, protowire.BytesType) {
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (r *reply) decodeVersion(data []byte) error {
+	return fields(data, func(f field) error {
+		switch {
+		case f.is(1, protowire.Fixed64Type):
+			r.version.incarnation = f.number
+		case f.is(2, protowire.VarintType):
+			r.version.counter = f.number
+		}
+		return nil
+	})
+}
+
+func (r *reply) decodeTask(data []byte) error {
+	var name []byte
+	var task TaskState
+	err := fields(data, func(f field) error {
+		switch {
+		case f.is(1, protowire.BytesType):
+			name = f.bytes
+		case f.is(2, protowire.VarintType):
+			task.State = 0
+			if n := int32(f.number); n >= int32(worker.Queued) && n <= int32(worker.Completed) {
+				task.State = worker.State(n)
+			}
+		case f.is(3, protowire.VarintType):
+			task.Version = int64(f.number)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(name) == 0 || len(name) > maxName {
+		return fmt.Errorf("a task whose name has %d bytes: must be from 1 to %d", len(name), maxName)
+	}
+	if i := len(r.names); i < len(r.known.names) && r.known.names[i] == string(name) {
+		task.Name = r.known.names[i]
+	} else {
+		task.Name = string(name)
+	}
+	r.names = append(r.names, task.Name)
+	r.tasks = append(r.tasks, task)
+	return nil
+}
+
+// field is one field of a message.
+type field struct {
+	id     protowire.Number
+	kind   protowire.Type
+	bytes  []byte // of BytesType
+	number uint64 // of VarintType and Fixed64Type
+}
+
+func (f field) is(id protowire.Number, kind protowire.Type) bool { return f.id == id && f.kind == kind }
+
+var errMalformed = errors.New("not a message")
+
+// fields goes through a message.
+func fields(data []byte, yield func(field) error) error {
+	for len(data) > 0 {
+		id, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
+		}
+		data = data[n:]
+		f := field{id: id, kind: kind}
+		switch kind {
+		case protowire.BytesType:
+			f.bytes, n = protowire.ConsumeBytes(data)
+		case protowire.VarintType:
+			f.number, n = protowire.ConsumeVarint(data)
+		case protowire.Fixed64Type:
+			f.number, n = protowire.ConsumeFixed64(data)
+		default:
+			n = protowire.ConsumeFieldValue(id, kind, data)
+		}
+		if n < 0 {
+			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
+		}
+		data = data[n:]
+		if err := yield(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reportCodec writes requests as gRPC does, and reads replies.
+type reportCodec struct{}
+
+var _ encoding.CodecV2 = reportCodec{}
+
+// Name is that of gRPC's own, which it does not differ from on the wire.
+func (reportCodec) Name() string { return "proto" }
+
+// Marshal writes a message.
+func (reportCodec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no message", v)
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+}
+
+// Unmarshal reads a reply. It keeps nothing of data.
+func (reportCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	r, ok := v.(*reply)
+	if !ok {
+		return fmt.Errorf("a %T is no reply", v)
+	}
+	all := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer all.Free()
+	return r.decode(all.ReadOnlyData())
+}

@@ -1,0 +1,66 @@
+package grpc
+
+// Newer content for what runs already.
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// update gives tasks the content that they should have, as far as that fits into
+// one message, and takes at most half of the time that is left. Only a call that
+// belongs to a term writes.
+func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) error {
+	if c.settings.contents == nil || termOf(ctx) == nil {
+		return nil
+	}
+	changes, err := c.outdated(s)
+	if len(changes) == 0 {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	answers, failed := l.apply(ctx, changes)
+	if failed != nil {
+		return failed
+	}
+	for i, answer := range answers {
+		if answer != nil { // one will do
+			return fmt.Errorf("task %q: %w", changes[i].GetTask(), answer)
+		}
+	}
+	return err
+}
+
+// outdated returns the changes for tasks whose content is older than it should
+// be, and what is wrong with those that cannot be sent.
+func (c *Communicator) outdated(s *snapshot) (changes []*orchestratorv1.Change, err error) {
+	length := 0
+	for i := range s.tasks {
+		t := &s.tasks[i]
+		content, version, ok := c.settings.contents.Content(t.Name)
+		if !ok || version <= t.Version || t.State == worker.Stopping {
+			continue
+		}
+		change := &orchestratorv1.Change{
+			Op: orchestratorv1.Op_OP_UPDATE, Task: []byte(t.Name), Content: content, ContentVersion: version,
+		}
+		if big := c.fits(change); big != nil {
+			err = fmt.Errorf("task %q: %w", t.Name, big)
+			continue
+		}
+		length += lengthOf(change)
+		if len(changes) > 0 && (length > c.limit || len(changes) == c.most) {
+			break
+		}
+		changes = append(changes, change)
+	}
+	return changes, err
+}

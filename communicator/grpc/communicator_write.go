@@ -1,0 +1,197 @@
+package grpc
+
+// Add, Remove and Apply: messages of changes, and the answers to them.
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// Add has worker run task, with its content where there are [Contents]. A task
+// that has none there any more is not sent: the error wraps
+// [orchestrator.ErrStale], as nobody is to blame.
+func (c *Communicator) Add(ctx context.Context, w Worker, task string) error {
+	return c.one(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+}
+
+// Remove has worker stop task, and returns when it has stopped; or with
+// [orchestrator.ErrStopping], shortly before ctx ends.
+func (c *Communicator) Remove(ctx context.Context, w Worker, task string) error {
+	return c.one(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
+}
+
+func (c *Communicator) one(ctx context.Context, w Worker, write orchestrator.Write[string]) error {
+	errs := c.Apply(ctx, w, []orchestrator.Write[string]{write})
+	if errs == nil {
+		return nil
+	}
+	return errs[0]
+}
+
+// Apply carries out writes for one worker, side by side. What does not fit into one
+// message well below the limit ([WithMaxMessage]) is sent in several, one after
+// the other; after one that was not answered nothing more is sent, and what
+// was not wraps [orchestrator.ErrStale], as nobody is to blame.
+func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrator.Write[string]) []error {
+	errs := make([]error, len(writes))
+	l, err := c.link(w)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
+		for i, write := range writes {
+			errs[i] = fmt.Errorf("%v %q on worker %q: %w", write.Op, write.Task, w.Name, err)
+		}
+		return errs
+	}
+	b := batch{limit: c.limit, most: c.most, send: func(changes []*orchestratorv1.Change) ([]error, error) {
+		return l.apply(ctx, changes)
+	}}
+	for i, write := range writes {
+		change, err := c.change(write)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		b.add(change, &errs[i])
+	}
+	b.flush()
+	failed := false
+	for i, err := range errs {
+		if err != nil {
+			failed = true
+			errs[i] = l.failed(fmt.Sprintf("%v %q on", writes[i].Op, writes[i].Task), err)
+		}
+	}
+	if !failed {
+		return nil
+	}
+	return errs
+}
+
+// change returns what is sent for a write, or why nothing is.
+func (c *Communicator) change(write orchestrator.Write[string]) (*orchestratorv1.Change, error) {
+	if err := checkName("task", write.Task); err != nil {
+		return nil, fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
+	}
+	change := &orchestratorv1.Change{Task: []byte(write.Task)}
+	switch write.Op {
+	case orchestrator.OpRemove:
+		change.Op = orchestratorv1.Op_OP_REMOVE
+		return change, nil
+	case orchestrator.OpAdd:
+		change.Op = orchestratorv1.Op_OP_ADD
+	default:
+		return nil, fmt.Errorf("%w: %v is not a write", orchestrator.ErrRejected, write.Op)
+	}
+	if c.settings.contents == nil {
+		return change, nil
+	}
+	content, version, ok := c.settings.contents.Content(write.Task)
+	if !ok {
+		return nil, &unsent{"nobody expects the task any more"}
+	}
+	change.Content, change.ContentVersion = content, version
+	return change, c.fits(change)
+}
+
+// fits says why a change cannot be sent at all.
+func (c *Communicator) fits(change *orchestratorv1.Change) error {
+	if size := lengthOf(change) + overhead; size > c.settings.maxMessage {
+		return fmt.Errorf("%w: with its content it takes a message of %d bytes, and WithMaxMessage allows %d",
+			orchestrator.ErrRejected, size, c.settings.maxMessage)
+	}
+	return nil
+}
+
+// overhead is what a message takes beside its changes.
+const overhead = 64
+
+// lengthOf returns how many bytes a change takes in a message.
+func lengthOf(change *orchestratorv1.Change) int {
+	return protowire.SizeTag(3) + protowire.SizeBytes(proto.Size(change))
+}
+
+// batch is changes on their way into messages.
+type batch struct {
+	limit, most int // of a message: bytes, changes
+	// send makes a call. Its second result says that there was no answer, or one for
+	// all changes.
+	send func([]*orchestratorv1.Change) ([]error, error)
+
+	changes []*orchestratorv1.Change // of the message at hand
+	errs    []*error                 // where their answers go
+	length  int                      // bytes of changes
+	over    error                    // nothing more is sent
+}
+
+// add takes a change in, and sends what there is where it does not fit in beside
+// that. Its answer goes to err, when flush has returned.
+func (b *batch) add(change *orchestratorv1.Change, err *error) {
+	n := lengthOf(change)
+	if len(b.changes) > 0 && (b.length+n > b.limit || len(b.changes) == b.most) {
+		b.flush()
+	}
+	b.changes, b.errs, b.length = append(b.changes, change), append(b.errs, err), b.length+n
+}
+
+// flush sends what there is.
+func (b *batch) flush() {
+	if len(b.changes) == 0 {
+		return
+	}
+	err := b.over
+	var answers []error
+	if err == nil {
+		answers, err = b.send(b.changes)
+		b.over = following(err)
+	}
+	for i := range b.errs {
+		*b.errs[i] = err
+		if err == nil {
+			*b.errs[i] = answers[i]
+		}
+	}
+	b.changes, b.errs, b.length = b.changes[:0], b.errs[:0], 0
+}
+
+// following returns the error of what is not sent because a message before it has
+// failed.
+func following(err error) error {
+	switch outcomeOf(err) {
+	case orchestratorv1.Outcome_OUTCOME_DONE:
+		return nil
+	case orchestratorv1.Outcome_OUTCOME_DEPOSED:
+		return err
+	}
+	return &unsent{fmt.Sprintf("an earlier message failed: %v", err)}
+}
+
+// apply makes one call. It returns an error for each change, or one for all.
+func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]error, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%w: the call ended before: %w", orchestrator.ErrRejected, context.Cause(ctx))
+	}
+	request := &orchestratorv1.ApplyRequest{Term: termOf(ctx), Incarnation: l.worker.Incarnation, Changes: changes}
+	var response orchestratorv1.ApplyResponse
+	sent, err := l.call(ctx, orchestratorv1.Worker_Apply_FullMethodName, request, &response)
+	results := response.GetResults()
+	if err == nil && len(results) != len(changes) {
+		err = fmt.Errorf("it has answered %d of %d changes", len(results), len(changes))
+	}
+	l.observed(ctx, err)
+	if err != nil {
+		if !sent && outcomeOf(err) == orchestratorv1.Outcome_OUTCOME_UNSPECIFIED {
+			err = fmt.Errorf("%w: it was not reached: %w", orchestrator.ErrRejected, err)
+		}
+		return nil, err
+	}
+	errs := make([]error, len(changes))
+	for i, r := range results {
+		errs[i] = errorOf(r)
+	}
+	return errs, nil
+}

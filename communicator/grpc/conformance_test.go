@@ -1,0 +1,95 @@
+package grpc
+
+// C1 to C7 by the kit that every Communicator is checked with, over real
+// connections.
+
+import (
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/communicatortest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/internal/proxy"
+)
+
+func TestC_Direct(t *testing.T) {
+	t.Parallel()
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[Worker, string] {
+		return cluster(t, nil, nil)
+	})
+}
+
+func TestC_ThroughAProxy(t *testing.T) {
+	t.Parallel()
+	for name, delay := range map[string]time.Duration{"at once": 0, "with a delay": 5 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[Worker, string] {
+				return cluster(t, &delay, nil)
+			})
+		})
+	}
+}
+
+func TestC_OverTLS(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t, "ours")
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[Worker, string] {
+		return cluster(t, nil, ca)
+	})
+}
+
+func TestC_OverTLSThroughAProxy(t *testing.T) {
+	t.Parallel()
+	ca, delay := testca.New(t, "ours"), 2*time.Millisecond
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[Worker, string] {
+		return cluster(t, &delay, ca)
+	})
+}
+
+// cluster is two workers and a Communicator: with a proxy before each that delays,
+// or without; with TLS, or without.
+func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest.Cluster[Worker, string] {
+	var ours []CommunicatorOption
+	if ca != nil {
+		ours = append(ours, with(t, ca.Manager(t)))
+	}
+	c := communicator(t, ours...)
+	sites, cuts := map[string]*site{}, map[string]func() func(){}
+	all := communicatortest.Cluster[Worker, string]{
+		Communicator: c,
+		Timeout:      3 * time.Second,
+		Tasks:        []string{"a", "b/c", "\xff\x00 größe"},
+		Hold:         func(w Worker) func() { g := sites[w.Name].gate; return g.hold(&g.some) },
+		Cut:          func(w Worker) func() { return cuts[w.Name]() },
+		Linger:       func(w Worker, task string) func() { return sites[w.Name].tasks.lingers(task) },
+		Refuse:       func(w Worker, task string) func() { return sites[w.Name].tasks.refuse(task) },
+	}
+	for _, name := range []string{"w1", "w2"} {
+		var theirs []Option
+		if ca != nil {
+			theirs = append(theirs, with(t, ca.Worker(t, name)))
+		}
+		s := hire(t, theirs...)
+		address := s.addr
+		cuts[name] = func() func() { return s.gate.hold(&s.gate.all) }
+		if delay != nil {
+			p := behind(t, address)
+			p.Delay(proxy.Both, *delay)
+			address = p.Addr()
+			cuts[name] = func() func() { p.Cut(proxy.Both); return p.Heal }
+		}
+		sites[name] = s
+		w := s.as(name)
+		introduce(t, c, w, address)
+		all.Workers = append(all.Workers, w)
+	}
+	// One that nobody knows, one that is another process by now, and one that is
+	// not where it is said to be.
+	former, away := all.Workers[0], Worker{"away", 1}
+	former.Incarnation++
+	introduce(t, c, former, sites["w1"].addr)
+	introduce(t, c, away, "127.0.0.1:1")
+	all.Strangers = []Worker{{"nobody", 1}, former, away}
+	return all
+}

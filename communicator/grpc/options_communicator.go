@@ -1,0 +1,68 @@
+package grpc
+
+// The options of NewCommunicator.
+
+import "google.golang.org/grpc"
+
+// CommunicatorOption is for [NewCommunicator]. Every [Option] is one.
+type CommunicatorOption interface {
+	applyCommunicator(*communicatorSettings)
+}
+
+type communicatorSettings struct {
+	settings
+	contents Contents // nil: tasks have none
+	// observe is called after each call that was made to a worker, unless the
+	// caller gave it up: with nil where the worker gave an answer that can be used,
+	// whatever it was. nil: nobody is told.
+	observe func(w Worker, err error)
+	dialing []grpc.DialOption // for tests, which watch what is sent
+}
+
+// Contents tells what tasks are to work on.
+//
+// # Concurrency
+//
+// It is called from many goroutines at once.
+//
+// # Ownership
+//
+// Nobody changes the bytes.
+//
+// # Blocking
+//
+// It is called for each task of each List, and answers from memory.
+type Contents interface {
+	// Content returns the content of a task, and its version, which is higher than
+	// that of any content the task had before, also before it was deleted and put
+	// again. ok is false for a task that nobody expects any more: it is not started.
+	Content(task string) (content []byte, version int64, ok bool)
+}
+
+type communicatorOption func(*communicatorSettings)
+
+func (f communicatorOption) applyCommunicator(s *communicatorSettings) { f(s) }
+
+// WithContents has every task be started with its content; and where a worker
+// lists a task with an older one, it is given the newer, within the same List. The
+// default is that tasks have none.
+func WithContents(c Contents) CommunicatorOption {
+	return communicatorOption(func(s *communicatorSettings) {
+		if c == nil {
+			s.invalid("WithContents: nil")
+		}
+		s.contents = c
+	})
+}
+
+func newCommunicatorSettings(opts []CommunicatorOption) (communicatorSettings, error) {
+	s := communicatorSettings{settings: defaults()}
+	for _, opt := range opts {
+		if opt == nil {
+			s.invalid("a CommunicatorOption is nil")
+			continue
+		}
+		opt.applyCommunicator(&s)
+	}
+	return s, s.finish()
+}

@@ -1,0 +1,101 @@
+package grpc
+
+// The worker's side: how its service is served. What it answers is in
+// server_report.go and server_apply.go.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Server serves orchestrator.v1.Worker for a [worker.Worker]: it hands over what a
+// [Communicator] asks of it. It neither registers the worker anywhere nor keeps
+// a lease alive: that does a Member, which has a Server of its own.
+type Server struct {
+	worker   *worker.Worker[string]
+	settings settings
+	serving  []grpc.ServerOption // for tests, which hold calls back
+}
+
+// NewServer returns a Server for w. Errors wrap [orchestrator.ErrInvalid].
+func NewServer(w *worker.Worker[string], opts ...Option) (*Server, error) {
+	s, err := newSettings(opts)
+	if w == nil {
+		err = errors.Join(err, fmt.Errorf("%w: the worker is nil", orchestrator.ErrInvalid))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("new server: %w", err)
+	}
+	return &Server{worker: w, settings: s}, nil
+}
+
+// graceful is how long calls under way may take once a server is to end.
+const graceful = 2 * time.Second
+
+// Serve answers calls on l, which it closes, until ctx ends. Calls that are under
+// way then may take two seconds longer; what is cut off gets no answer, but has an
+// end, before Serve returns. It returns ctx's cause, or why it cannot serve. It
+// may be called for several listeners at once.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	opts := append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, s.serving...)
+	server, accepting, err := s.settings.newServer(l, opts...)
+	if err != nil {
+		return errors.Join(fmt.Errorf("serve worker: %w", err), l.Close())
+	}
+	orchestratorv1.RegisterWorkerServer(server, &service{worker: s.worker, maxMessage: s.settings.maxMessage})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(accepting) }()
+	select {
+	case err := <-ended:
+		server.Stop()
+		return fmt.Errorf("serve worker on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+		stop(server)
+		<-ended
+		return context.Cause(ctx)
+	}
+}
+
+// stop ends a server, and waits for the calls under way as long as it may take.
+func stop(server *grpc.Server) {
+	timer := time.AfterFunc(graceful, server.Stop)
+	defer timer.Stop()
+	server.GracefulStop()
+}
+
+// service is what a worker answers.
+type service struct {
+	orchestratorv1.UnimplementedWorkerServer
+	worker     *worker.Worker[string]
+	maxMessage int
+}
+
+// callContext returns the context in which a call is made of the worker.
+func callContext(ctx context.Context, term *orchestratorv1.Term, incarnation uint64) context.Context {
+	ctx = worker.ContextWithIncarnation(ctx, incarnation)
+	if term == nil {
+		return ctx
+	}
+	return orchestrator.ContextWithTerm(ctx, orchestrator.Term{Epoch: term.GetEpoch(), Number: term.GetNumber()})
+}
+
+// refusal returns the status for a call that was refused as a whole.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, worker.ErrIncarnation):
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case errors.Is(err, orchestrator.ErrDeposed):
+		return status.Error(codes.Aborted, err.Error())
+	}
+	return status.FromContextError(err).Err()
+}

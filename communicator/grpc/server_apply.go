@@ -1,0 +1,108 @@
+package grpc
+
+// What a worker does when it is told to.
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// A call is answered so long before its deadline, a tenth of what it has but at
+	// most this: so each change has its own answer, in place of none for all.
+	longestLead = 100 * time.Millisecond
+	// A call without a deadline has this one.
+	longestApply = time.Minute
+	// longestMessage is how many bytes the reason may have for which a change was
+	// not made, where there is room for that.
+	longestMessage = 512
+)
+
+// Apply carries out changes, and answers for each.
+func (s *service) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+	if err := mayCommand(ctx); err != nil {
+		return nil, err
+	}
+	if own := s.worker.Incarnation(); own != r.GetIncarnation() {
+		return nil, status.Errorf(codes.FailedPrecondition, "%v: %d, the worker is %d", worker.ErrIncarnation, r.GetIncarnation(), own)
+	}
+	ctx, cancel := early(ctx)
+	defer cancel()
+	errs := s.apply(callContext(ctx, r.GetTerm(), r.GetIncarnation()), r.GetChanges())
+	return &orchestratorv1.ApplyResponse{Results: s.results(errs)}, nil
+}
+
+// early returns a context that ends while there is still time to answer.
+func early(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithTimeout(ctx, longestApply)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/10, longestLead)))
+}
+
+// apply makes the changes, begun in their order, but for updates: those wait for
+// nothing, and come first.
+func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []error {
+	errs := make([]error, len(all))
+	changes := make([]worker.Change[string], 0, len(all))
+	places := make([]int, 0, len(all)) // of changes, in all
+	for i, c := range all {
+		task := string(c.GetTask())
+		if err := checkName("task", task); err != nil {
+			errs[i] = fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
+			continue
+		}
+		change := worker.Change[string]{Write: orchestrator.Write[string]{Task: task}}
+		switch c.GetOp() {
+		case orchestratorv1.Op_OP_UPDATE:
+			errs[i] = s.worker.Update(ctx, task, c.GetContent(), c.GetContentVersion())
+			continue
+		case orchestratorv1.Op_OP_ADD:
+			change.Op = orchestrator.OpAdd
+			change.Grant = worker.Grant{Content: c.GetContent(), Version: c.GetContentVersion()}
+		case orchestratorv1.Op_OP_REMOVE:
+			change.Op = orchestrator.OpRemove
+		default:
+			errs[i] = fmt.Errorf("%w: the worker does not know how to %v", orchestrator.ErrRejected, c.GetOp())
+			continue
+		}
+		changes, places = append(changes, change), append(places, i)
+	}
+	for i, err := range s.worker.ApplyWith(ctx, changes) {
+		errs[places[i]] = err
+	}
+	return errs
+}
+
+// results puts answers into messages, which have to fit into one.
+func (s *service) results(errs []error) []*orchestratorv1.Result {
+	longest := min(longestMessage, s.maxMessage/2/max(len(errs), 1))
+	messages := make([]orchestratorv1.Result, len(errs))
+	list := make([]*orchestratorv1.Result, len(errs))
+	for i, err := range errs {
+		m := &messages[i]
+		m.Outcome = outcomeOf(err)
+		if err != nil {
+			m.Message = legible(err.Error(), longest)
+		}
+		list[i] = m
+	}
+	return list
+}
+
+// legible returns a text as UTF-8, and no more of it than so many bytes.
+func legible(text string, longest int) string {
+	if len(text) > longest {
+		text = text[:longest]
+	}
+	return strings.ToValidUTF8(text, "")
+}
