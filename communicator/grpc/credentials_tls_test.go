@@ -11,10 +11,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 )
 
-var (
-	aManager = party{role: roleManager}
-	w1       = party{role: roleWorker, name: "w1"}
-)
+var aManager = party{role: roleManager}
 
 // A client whose certificate is no good hears from the server what is wrong with it.
 func TestR3_ClientCertificateRefused(t *testing.T) {

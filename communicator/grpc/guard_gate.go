@@ -173,7 +173,7 @@ func (c *guarded) Write(b []byte) (int, error) {
 	if !c.end.IsZero() && c.end.Before(deadline) {
 		deadline = c.end
 	}
-	if err := c.Conn.SetWriteDeadline(deadline); err != nil {
+	if err := c.SetWriteDeadline(deadline); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)

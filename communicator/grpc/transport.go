@@ -50,7 +50,6 @@ func (s *settings) newServer(l net.Listener, opts ...grpc.ServerOption) (*grpc.S
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(callWindow),
 		grpc.StaticConnWindowSize(connectionWindow),
-		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time:                  keepaliveTime,
 			Timeout:               keepaliveTimeout,
@@ -90,7 +89,6 @@ func (s *settings) dial(address string, who party, opts ...grpc.DialOption) (*gr
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithStaticStreamWindowSize(callWindow),
 		grpc.WithStaticConnWindowSize(connectionWindow),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithIdleTimeout(0),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time:                keepaliveTime,
