@@ -1,0 +1,222 @@
+package grpc
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pipes is a listener on memory.
+type pipes struct{ conns chan net.Conn }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p *pipes) Close() error {
+	close(p.conns)
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return elsewhere{} }
+
+func (p *pipes) connect() net.Conn {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client
+}
+
+// shaking accepts what comes, and admits whoever says a word.
+func shaking(g *gate, refused chan<- error) {
+	for {
+		conn, err := g.Accept()
+		if err != nil {
+			close(refused)
+			return
+		}
+		go func() {
+			_ = conn.SetDeadline(time.Now().Add(handshakeTimeout)) // as a server of gRPC does
+			_, err := io.ReadFull(conn, make([]byte, 1))
+			if err == nil {
+				err = admit(conn, time.Time{})
+			}
+			if err != nil {
+				refused <- errors.Join(err, conn.Close())
+				return
+			}
+			_ = conn.SetDeadline(time.Time{})
+			_, _ = io.Copy(conn, conn) // until the peer goes
+			_ = conn.Close()
+		}()
+	}
+}
+
+// counts returns how many connections are pending and admitted.
+func (g *gate) counts() (pending, admitted int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.pending), g.admitted
+}
+
+func echo(t *testing.T, conn net.Conn) {
+	t.Helper()
+	_, err := conn.Write([]byte{1})
+	require.NoError(t, err)
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	require.NoError(t, err)
+}
+
+// Ten thousand who say nothing cannot keep out who does, nor disturb who is in.
+func TestR3_SilentConnectionsMakeWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const flood = 10_000
+		p := &pipes{conns: make(chan net.Conn, flood+10)}
+		g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+		refused := make(chan error, flood)
+		go shaking(g, refused)
+
+		before := p.connect()
+		_, err := before.Write([]byte{1})
+		require.NoError(t, err)
+		silent := make([]net.Conn, flood)
+		for i := range silent {
+			silent[i] = p.connect()
+		}
+		began := time.Now()
+		late := p.connect()
+		for range 10 {
+			echo(t, before)
+			time.Sleep(patience / 10)
+		}
+		_, err = late.Write([]byte{1})
+		require.NoError(t, err)
+		echo(t, late)
+		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*patience)
+		for range flood {
+			<-refused
+			pending, _ := g.counts()
+			require.LessOrEqual(t, pending, maxPending)
+		}
+		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*patience+handshakeTimeout)
+		echo(t, before)
+		echo(t, late)
+
+		pending, admitted := g.counts()
+		require.Zero(t, pending)
+		require.Equal(t, 2, admitted)
+		for _, conn := range append(silent, before, late) {
+			require.NoError(t, conn.Close())
+		}
+		synctest.Wait()
+		_, admitted = g.counts()
+		require.Zero(t, admitted)
+		require.NoError(t, g.Close())
+	})
+}
+
+// A gate that is full of those who say something waits for one to be done, and is
+// closed at any time.
+func TestR3_GateClosesWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{conns: make(chan net.Conn, maxPending+10)}
+		g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+		var accepted, clients []net.Conn
+		for range maxPending {
+			clients = append(clients, p.connect())
+			conn, err := g.Accept()
+			require.NoError(t, err)
+			accepted = append(accepted, conn) // nobody reads: we are what is slow
+		}
+		next := make(chan error)
+		accept := func() {
+			conn, err := g.Accept()
+			if err == nil {
+				err = conn.Close()
+			}
+			next <- err
+		}
+		clients = append(clients, p.connect())
+		go accept()
+		time.Sleep(time.Hour)
+		require.NoError(t, accepted[7].Close())
+		require.NoError(t, <-next)
+		clients = append(clients, p.connect())
+
+		conn, err := g.Accept() // in its place
+		require.NoError(t, err)
+		clients = append(clients, p.connect())
+		go accept()
+		time.Sleep(time.Hour)
+		require.NoError(t, g.Close())
+		require.ErrorIs(t, <-next, net.ErrClosed)
+		for _, c := range append(append(clients, accepted...), conn) {
+			_ = c.Close()
+		}
+	})
+}
+
+// There are never more connections than there may be, whoever they are.
+func TestR3_TooManyConnections(t *testing.T) {
+	p := &pipes{conns: make(chan net.Conn, 1)}
+	g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+	g.admitted = maxAdmitted
+	client := p.connect()
+	defer client.Close()
+	conn, err := g.Accept()
+	require.NoError(t, err)
+	require.ErrorContains(t, admit(conn, time.Time{}), "too many connections")
+	g.admitted--
+	require.NoError(t, admit(conn, time.Time{}))
+	require.NoError(t, conn.Close())
+	require.NoError(t, conn.Close(), "a pipe may be closed twice")
+	require.Equal(t, maxAdmitted-1, g.admitted)
+	require.ErrorIs(t, admit(conn, time.Time{}), net.ErrClosed)
+}
+
+// A peer that does not read what it is told is given up.
+func TestR3_WhoDoesNotReadIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{conns: make(chan net.Conn, 1)}
+		g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+		client := p.connect()
+		conn, err := g.Accept()
+		require.NoError(t, err)
+		require.NoError(t, admit(conn, time.Time{}))
+		began := time.Now()
+		_, err = conn.Write([]byte("hello"))
+		var timeout net.Error
+		require.ErrorAs(t, err, &timeout)
+		require.True(t, timeout.Timeout())
+		require.Equal(t, writeTimeout, time.Since(began))
+		require.NoError(t, conn.Close())
+		require.NoError(t, client.Close())
+	})
+}
+
+// A log does not grow as fast as strangers like.
+func TestR3_ComplaintsAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log journal
+		c := &complaints{logger: settingsOf(t, log.option()).logger}
+		for range 10_000 {
+			c.logAddr(elsewhere{}, errors.New("no good"))
+			time.Sleep(time.Millisecond)
+		}
+		require.Equal(t, 10, log.count("a connection was refused"))
+		require.Equal(t, 9, log.count("omitted=999"))
+		c.logAddr(elsewhere{}, io.EOF)
+		time.Sleep(time.Second)
+		c.logAddr(elsewhere{}, io.EOF)
+		require.Equal(t, 10, log.count("a connection was refused"))
+	})
+}

@@ -1,0 +1,201 @@
+package grpc
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+)
+
+// cable is a network between one server and its clients that can be pulled.
+type cable struct {
+	*bufconn.Listener
+	once   sync.Once
+	pulled chan struct{}
+}
+
+func newCable() *cable {
+	return &cable{Listener: bufconn.Listen(1 << 20), pulled: make(chan struct{})}
+}
+
+func (c *cable) pull() { c.once.Do(func() { close(c.pulled) }) }
+
+func (c *cable) dial(ctx context.Context, _ string) (net.Conn, error) {
+	conn, err := c.DialContext(ctx)
+	return &plug{Conn: conn, cable: c, closed: make(chan struct{})}, err
+}
+
+// plug is a client's end: once the cable was pulled, nothing arrives, and nobody
+// is told.
+type plug struct {
+	net.Conn
+	cable  *cable
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (p *plug) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	select {
+	case <-p.cable.pulled:
+		<-p.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (p *plug) Write(b []byte) (int, error) {
+	select {
+	case <-p.cable.pulled:
+		return len(b), nil
+	default:
+		return p.Conn.Write(b)
+	}
+}
+
+func (p *plug) Close() error { // the server does not hear of it either
+	p.once.Do(func() { close(p.closed) })
+	select {
+	case <-p.cable.pulled:
+		return nil
+	default:
+		return p.Conn.Close()
+	}
+}
+
+// over serves p over a cable, and returns a connection to it, and how many
+// connections the server has admitted.
+func over(t *testing.T, c *cable, who party, server, client []Option) (conn *grpc.ClientConn, admitted func() int, stop func()) {
+	t.Helper()
+	s, l, err := settingsOf(t, server...).newServer(c)
+	require.NoError(t, err)
+	orchestratorv1.RegisterManagerServer(s, probed{})
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	conn, err = settingsOf(t, client...).dial("bufconn", who, grpc.WithContextDialer(c.dial))
+	require.NoError(t, err)
+	g := l.(*gate)
+	return conn, func() int {
+			_, n := g.counts()
+			return n
+		}, func() {
+			require.NoError(t, conn.Close())
+			s.Stop()
+			<-done // an error where the test has pulled the cable
+		}
+}
+
+// A peer that is dead is found within 13 s by both ends, though nothing is asked
+// of it.
+func TestR3_DeadPeersAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCable()
+		conn, admitted, stop := over(t, c, aManager, nil, nil)
+		require.NoError(t, heartbeat(t, conn, "w1"))
+		time.Sleep(time.Hour / 2) // nothing is said: the pings keep it
+		require.Equal(t, connectivity.Ready, conn.GetState())
+		require.Equal(t, 1, admitted())
+
+		c.pull()
+		time.Sleep(keepaliveTime + keepaliveTimeout + time.Second/10)
+		synctest.Wait()
+		require.NotEqual(t, connectivity.Ready, conn.GetState(), "the client")
+		require.Zero(t, admitted(), "the server")
+		stop()
+	})
+}
+
+// A connection ends with the certificate that it was made with, at both ends.
+func TestR3_ConnectionsEndWithTheirCertificates(t *testing.T) {
+	for name, ofServer := range map[string]bool{"client's": false, "server's": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ca := testca.New(t, "ours")
+				server, client := ca.Manager(t), ca.Worker(t, "w1")
+				soon := testca.Until(time.Now().Add(time.Minute))
+				if ofServer {
+					ca.Renew(t, server, []string{ManagerURI}, soon)
+				} else {
+					ca.Renew(t, client, []string{WorkerURI("w1")}, soon)
+				}
+				c := newCable()
+				conn, admitted, stop := over(t, c, aManager, []Option{with(t, server)}, []Option{with(t, client)})
+				require.NoError(t, heartbeat(t, conn, "w1"))
+				time.Sleep(time.Minute - time.Second)
+				synctest.Wait()
+				require.Equal(t, connectivity.Ready, conn.GetState())
+				require.Equal(t, 1, admitted())
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				require.NotEqual(t, connectivity.Ready, conn.GetState())
+				require.Zero(t, admitted())
+
+				err := heartbeat(t, conn, "w1")
+				require.ErrorIs(t, err, ErrCertificate)
+				require.ErrorContains(t, err, "has expired at")
+				ca.Renew(t, server, []string{ManagerURI})
+				ca.Renew(t, client, []string{WorkerURI("w1")})
+				time.Sleep(10 * time.Second) // until whoever was refused is disconnected
+				require.NoError(t, heartbeat(t, conn, "w1"), "with new ones")
+				stop()
+			})
+		})
+	}
+}
+
+// A certificate whose authority was withdrawn is used for as long as a connection
+// lasts, and no longer. Calls do not notice when theirs is replaced.
+func TestR3_ConnectionsDoNotLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := testca.New(t, "first"), testca.New(t, "second")
+		server, client := first.Manager(t), first.Worker(t, "w1")
+		c := newCable()
+		conn, _, stop := over(t, c, aManager, []Option{with(t, server)}, []Option{with(t, client)})
+		for range 3 * 60 {
+			require.NoError(t, heartbeat(t, conn, "w1"))
+			time.Sleep(time.Minute)
+		}
+		second.Renew(t, server, []string{ManagerURI})
+		require.NoError(t, os.WriteFile(client.CA, second.PEM(), 0o600))
+		require.NoError(t, heartbeat(t, conn, "w1"), "a connection from before")
+		time.Sleep(connectionAge + connectionAge/10 + connectionAgeGrace)
+		require.Equal(t, codes.Unauthenticated, status.Code(heartbeat(t, conn, "w1")))
+		stop()
+	})
+}
+
+// Why a call fails is not looked for in a handshake of another time.
+func TestR3_AnOldFailureIsNotBlamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := testca.New(t, "ours")
+		c := newCable()
+		conn, _, stop := over(t, c, aManager, []Option{with(t, ca.Manager(t, testca.Expired()))}, []Option{with(t, ca.Worker(t, "w1"))})
+		err := heartbeat(t, conn, "w1")
+		require.ErrorIs(t, err, ErrCertificate)
+		require.Equal(t, codes.Unavailable, status.Code(err))
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, heartbeat(t, conn, "w1"), ErrCertificate, "it has failed again and again")
+
+		require.NoError(t, c.Close())
+		time.Sleep(5 * time.Second) // until it has tried again, and nobody is there
+		err = heartbeat(t, conn, "w1")
+		require.Equal(t, codes.Unavailable, status.Code(err))
+		require.NotErrorIs(t, err, ErrCertificate)
+		require.ErrorContains(t, err, "closed")
+		stop()
+	})
+}
