@@ -60,21 +60,20 @@ func (w *world) judgeOverlaps() {
 // held.
 func (w *world) explain(o *overlap) {
 	cause := Cause("")
-	left := len(o.runs)
+	left, untold := len(o.runs), 0
 	last := o.runs[len(o.runs)-1]
 	for _, r := range o.runs {
 		c := w.unknown(r, o.since(), o.at)
 		known := r.began.Before(o.since()) && (r.leader != last.leader || r.term != last.term)
-		switch {
-		case c != "":
-		case o.untold(r):
-			c = Untold
-		case !known && o.halfWay(r):
+		if c == "" && !known && o.halfWay(r) {
 			c = StartFirst
 		}
-		if c != "" {
+		switch {
+		case c != "":
 			left--
 			cause = c
+		case o.untold(r):
+			untold++
 		}
 	}
 	by := last.start()
@@ -96,6 +95,8 @@ func (w *world) explain(o *overlap) {
 		cause = StartFirst
 	case by.from != "" && last.leader.invented[writeKey{o.task, by.from}]:
 		cause = LiedTo // it has moved what was never there
+	case left-untold <= want:
+		cause = Untold
 	default:
 		names := make([]string, len(o.runs))
 		for i, r := range o.runs {
