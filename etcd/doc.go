@@ -59,6 +59,11 @@
 // task that runs twice as soon as one of these rules is left out. The folder proof
 // has the tests that kill, stop and cut off real processes.
 //
+// Where assignments are to go straight from the leader to the workers, over
+// communicator/grpc, etcd keeps the election, the registry and the membership:
+// [WithoutAssignments] says what keeps leaders apart then, and what is not
+// promised.
+//
 // # Keys
 //
 // Everything lies under one prefix, [WithPrefix], and can be read with etcdctl.

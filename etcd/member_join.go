@@ -36,9 +36,13 @@ const expiryDelay = 2 * time.Second
 // go. It reports whether the member was admitted; without an error, it is to be
 // called again.
 func (a *admission) try(ctx context.Context) (admitted bool, err error) {
+	fenced, err := a.fence(ctx)
+	if err != nil {
+		return false, fmt.Errorf("join: %w", err)
+	}
 	key := a.id.layout.Member(a.id.name)
 	resp, err := a.m.client.Txn(ctx).
-		If(absent(key), present(a.id.layout.Format())).
+		If(append(fenced, absent(key), present(a.id.layout.Format()))...).
 		Then(clientv3.OpPut(key, a.value(false), clientv3.WithLease(a.id.lease))).
 		Else(clientv3.OpGet(key), clientv3.OpGet(a.id.layout.Format(), clientv3.WithKeysOnly())).
 		Commit()
@@ -56,6 +60,9 @@ func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 		return false, errNotOurs
 	}
 	kv := first(resp.Responses[0])
+	if kv == nil && len(fenced) > 0 {
+		return false, nil // another leads by now
+	}
 	if kv == nil {
 		return false, errShape
 	}

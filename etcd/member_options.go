@@ -16,6 +16,7 @@ type MemberOption interface {
 type memberSettings struct {
 	settings
 	attributes map[string]string
+	unassigned bool // it takes no assignments
 }
 
 type memberOption func(*memberSettings)

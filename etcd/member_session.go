@@ -112,17 +112,11 @@ func (s *session) run(ctx context.Context) error {
 		client: m.client, id: s.id, log: m.log, attempt: s.held.length / 5,
 		signal: make(chan struct{}, 1), written: -1,
 	}
-	contents := newContents(s.ctx, m.client, s.id, m.log, m.worker.Update, s.held.length)
-	s.closeContents = contents.close
-	s.desk = &desk{
-		id: s.id, worker: m.worker, writer: w, log: m.log, ctx: s.ctx,
-		reader: contents,
-		jobs:   make(map[string]*job), empty: make(chan struct{}),
+	emptied := s.idle
+	if !m.settings.unassigned {
+		s.work(w)
+		emptied = func() <-chan struct{} { return s.desk.close(errDraining) }
 	}
-	w.answer, w.load = s.desk.answered, s.desk.load
-	s.part(w.run)
-	from, end := mirror.Prefix(s.id.layout.AssignedOf(m.name))
-	s.part(s.mirror(from, end, true, s.desk.watched))
 	key := s.id.layout.Member(m.name)
 	s.part(s.mirror(key, key+"\x00", false, s.evicted))
 
@@ -132,7 +126,7 @@ func (s *session) run(ctx context.Context) error {
 		case <-drain:
 			drain = nil
 			m.log.Info("draining", "worker", m.name)
-			empty = s.desk.close(errDraining)
+			empty = emptied()
 			s.part(func(ctx context.Context) error {
 				put := clientv3.OpPut(key, s.value(true), clientv3.WithLease(s.id.lease))
 				_, err := w.commit(ctx, []clientv3.Op{put})
@@ -146,6 +140,22 @@ func (s *session) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// work takes assignments, and does what they ask for.
+func (s *session) work(w *writer) {
+	m := s.m
+	contents := newContents(s.ctx, m.client, s.id, m.log, m.worker.Update, s.held.length)
+	s.closeContents = contents.close
+	s.desk = &desk{
+		id: s.id, worker: m.worker, writer: w, log: m.log, ctx: s.ctx,
+		reader: contents,
+		jobs:   make(map[string]*job), empty: make(chan struct{}),
+	}
+	w.answer, w.load = s.desk.answered, s.desk.load
+	s.part(w.run)
+	from, end := mirror.Prefix(s.id.layout.AssignedOf(m.name))
+	s.part(s.mirror(from, end, true, s.desk.watched))
 }
 
 // mirror returns a part that follows a range of keys.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/f8949c05/orchestrator"
@@ -23,6 +24,9 @@ type MemberState struct {
 	// somebody drained its name.
 	Draining   bool
 	Attributes map[string]string // what it says of itself; nobody changes it
+	// Process is the worker.Worker.Incarnation of its process as of this
+	// membership: what transports go by that call it directly. 0: it has not said.
+	Process uint64
 }
 
 // memberValue is the value of a member's key.
@@ -172,6 +176,9 @@ func (m *Membership) read(worker string, create int64, value []byte) MemberState
 		return state
 	}
 	state.Draining, state.Attributes = v.Draining, v.Attributes
+	if process, err := strconv.ParseUint(v.Incarnation, 10, 64); err == nil {
+		state.Process = process
+	}
 	return state
 }
 

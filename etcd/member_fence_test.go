@@ -1,0 +1,206 @@
+package etcd_test
+
+// Members that take no assignments from etcd.
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// direct starts a member without assignments, whose name is a.
+func (s *stage) direct(c *clientv3.Client, lease time.Duration) *crew {
+	s.Helper()
+	const name = "a"
+	w, err := worker.New(func(ctx context.Context, task string) error {
+		s.ledger.start(task, name)
+		defer s.ledger.stop(task)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, worker.WithLease(lease, lease/4))
+	require.NoError(s, err)
+	m, err := etcd.NewMember(c, name, w, etcd.WithoutAssignments(), etcd.WithAttributes(map[string]string{"address": "host:1"}))
+	require.NoError(s, err)
+	h := &crew{stage: s, name: name, worker: w, member: m, done: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.Context()))
+	h.cancel = cancel
+	go func() {
+		defer close(h.done)
+		h.err = m.Run(ctx)
+	}()
+	s.Cleanup(h.quit)
+	return h
+}
+
+// of returns the context of a call of a leader.
+func (s *stage) of(epoch uint64) context.Context {
+	return orchestrator.ContextWithTerm(s.Context(), orchestrator.Term{Epoch: epoch, Number: 1})
+}
+
+// Nothing of a leader before the one that leads when a worker joins is ever
+// accepted by it, though none of them has ever called it.
+func TestE2_WhoJoinsIsFencedAgainstEarlierLeaders(t *testing.T) {
+	s := newStage(t)
+	first := s.elect(s.connect(), "l1", 5*time.Second)
+	before := first.leader.Epoch()
+	first.resign()
+	epoch := s.elect(s.connect(), "l2", 5*time.Second).leader.Epoch()
+	a := s.direct(s.client, 5*time.Second)
+	a.joined()
+	require.ErrorIs(t, a.worker.Add(s.of(before), "t"), orchestrator.ErrDeposed)
+	require.ErrorIs(t, a.worker.Add(t.Context(), "t"), orchestrator.ErrRejected, "and nothing of nobody")
+	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
+}
+
+// Where nobody leads when a worker joins, all who led before are refused, and
+// whoever is elected then is not.
+func TestE2_WhoJoinsWhenNobodyLeads(t *testing.T) {
+	s := newStage(t)
+	first := s.elect(s.connect(), "l1", 5*time.Second)
+	before := first.leader.Epoch()
+	first.resign()
+	a := s.direct(s.client, 5*time.Second)
+	a.joined()
+	require.ErrorIs(t, a.worker.Add(s.of(before), "t"), orchestrator.ErrDeposed)
+	epoch := s.elect(s.connect(), "l2", 5*time.Second).leader.Epoch()
+	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
+}
+
+// meddling does something right before the first transaction that is made after
+// somebody has asked who leads.
+type meddling struct {
+	clientv3.KV
+	meddle func()
+
+	mu    sync.Mutex
+	asked bool
+}
+
+func (k *meddling) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	resp, err := k.KV.Get(ctx, key, opts...)
+	if key == "/work/leader/" {
+		k.mu.Lock()
+		k.asked = true
+		k.mu.Unlock()
+	}
+	return resp, err
+}
+
+func (k *meddling) Txn(ctx context.Context) clientv3.Txn {
+	k.mu.Lock()
+	meddle := func() {}
+	if k.asked && k.meddle != nil {
+		meddle, k.meddle = k.meddle, nil
+	}
+	k.mu.Unlock()
+	meddle()
+	return k.KV.Txn(ctx)
+}
+
+// Another leader is elected between the moment in which a worker asks who leads
+// and the one in which it joins: it is fenced against the one that it has heard of.
+func TestE2_TheLeaderChangesWhileAWorkerJoins(t *testing.T) {
+	for name, ruled := range map[string]bool{"from one to another": true, "from none to one": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			l1 := s.elect(s.connect(), "l1", 5*time.Second)
+			before := l1.leader.Epoch()
+			if !ruled {
+				l1.resign()
+			}
+			client := s.connect()
+			var epoch uint64
+			k := &meddling{KV: client.KV, meddle: func() {
+				l1.resign()
+				epoch = s.elect(s.connect(), "l2", 5*time.Second).leader.Epoch()
+			}}
+			client.KV = k
+			a := s.direct(client, 5*time.Second)
+			require.Less(t, epoch, uint64(a.joined().Incarnation))
+			require.NotZero(t, epoch)
+			require.ErrorIs(t, a.worker.Add(s.of(before), "t"), orchestrator.ErrDeposed)
+			require.ErrorIs(t, a.worker.Add(s.of(epoch-1), "t"), orchestrator.ErrDeposed)
+			require.NoError(t, a.worker.Add(s.of(epoch), "t"))
+		})
+	}
+}
+
+// The membership tells what a leader needs to call a worker; what is assigned in
+// etcd is left alone.
+func TestE4_AMemberWithoutAssignments(t *testing.T) {
+	s := newStage(t)
+	a := s.direct(s.client, 5*time.Second)
+	a.joined()
+	membership, err := etcd.NewMembership(s.client)
+	require.NoError(t, err)
+	members, err := membership.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, members, 1)
+	require.Equal(t, a.worker.Incarnation(), members[0].Process)
+	require.Equal(t, map[string]string{"address": "host:1"}, members[0].Attributes)
+	b := s.hire(s.client, "b", 5*time.Second)
+	l := s.elect(s.connect(), "l", 5*time.Second)
+	w, other := a.joined(), b.joined()
+	ctx, cancel := l.term(1, 300*time.Millisecond)
+	defer cancel()
+	require.Error(t, l.comm.Add(ctx, w, "t"))
+	require.NoError(t, l.add(1, other, "t"))
+	require.False(t, s.there("/work/active/a/t"))
+	require.False(t, s.there("/work/workers/a"))
+}
+
+// Cut off from etcd it stops everything before its lease can have ended, though
+// whoever gives it tasks may still reach it, and joins again as another.
+func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
+	s := newStage(t)
+	client, cable := s.behind()
+	a := s.direct(client, 2*time.Second)
+	first := a.joined()
+	process := a.worker.Incarnation()
+	epoch := s.elect(s.connect(), "l", 5*time.Second).leader.Epoch()
+	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
+	s.ledger.wait(t, "it runs", func(l *ledger) bool { return len(l.running) == 1 })
+	cable.Cut(proxy.Both)
+	s.ledger.wait(t, "it has stopped", func(l *ledger) bool { return len(l.running) == 0 })
+	require.True(t, s.there("/work/members/a"), "in time")
+	require.ErrorIs(t, a.worker.Add(s.of(epoch), "t"), orchestrator.ErrRejected)
+	s.eventually("its lease has ended", func() bool { return !s.there("/work/members/a") })
+	cable.Heal()
+	second := a.joined()
+	require.Greater(t, second.Incarnation, first.Incarnation)
+	require.NotEqual(t, process, a.worker.Incarnation())
+	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
+}
+
+func TestW6_AMemberWithoutAssignmentsIsDrained(t *testing.T) {
+	s := newStage(t)
+	a := s.direct(s.client, 5*time.Second)
+	a.joined()
+	for _, task := range []string{"t", "u"} {
+		require.NoError(t, a.worker.Add(s.of(1<<40), task))
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- a.member.Close(within(t, soon)) }()
+	membership, err := etcd.NewMembership(s.client)
+	require.NoError(t, err)
+	s.eventually("it says so", func() bool {
+		members, err := membership.List(t.Context())
+		require.NoError(t, err)
+		return len(members) == 1 && members[0].Draining
+	})
+	require.NoError(t, a.worker.Remove(s.of(1<<40), "t"))
+	require.True(t, s.there("/work/members/a"), "there is another")
+	require.Empty(t, closed)
+	require.NoError(t, a.worker.Remove(s.of(1<<40), "u"))
+	require.NoError(t, receive(t, closed))
+	require.NoError(t, a.result())
+	require.False(t, s.there("/work/members/a"))
+}
