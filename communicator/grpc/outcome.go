@@ -11,21 +11,27 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
+// kinds are the errors that say something, and their outcomes.
+var kinds = [...]struct {
+	err     error
+	outcome orchestratorv1.Outcome
+}{
+	{orchestrator.ErrDeposed, orchestratorv1.Outcome_OUTCOME_DEPOSED},
+	{orchestrator.ErrStale, orchestratorv1.Outcome_OUTCOME_STALE},
+	{orchestrator.ErrRejected, orchestratorv1.Outcome_OUTCOME_REJECTED},
+	{orchestrator.ErrStopping, orchestratorv1.Outcome_OUTCOME_STOPPING},
+}
+
 // outcomeOf returns what an error of a change says: of several that it wraps, the
 // first counts.
 func outcomeOf(err error) orchestratorv1.Outcome {
 	if err == nil {
 		return orchestratorv1.Outcome_OUTCOME_DONE
 	}
-	switch err { //nolint:errorlint // what it wraps comes below, in its order
-	case orchestrator.ErrDeposed:
-		return orchestratorv1.Outcome_OUTCOME_DEPOSED
-	case orchestrator.ErrStale: // which wraps the next
-		return orchestratorv1.Outcome_OUTCOME_STALE
-	case orchestrator.ErrRejected:
-		return orchestratorv1.Outcome_OUTCOME_REJECTED
-	case orchestrator.ErrStopping:
-		return orchestratorv1.Outcome_OUTCOME_STOPPING
+	for _, k := range kinds {
+		if err == k.err { //nolint:errorlint // what it wraps comes below, in its order
+			return k.outcome
+		}
 	}
 	var wrapped []error
 	switch w := err.(type) { //nolint:errorlint // one step at a time
@@ -47,22 +53,15 @@ func outcomeOf(err error) orchestratorv1.Outcome {
 
 // errorOf returns what a result says; nil: it was done.
 func errorOf(r *orchestratorv1.Result) error {
-	var kind error
-	switch r.GetOutcome() {
-	case orchestratorv1.Outcome_OUTCOME_DONE:
+	if r.GetOutcome() == orchestratorv1.Outcome_OUTCOME_DONE {
 		return nil
-	case orchestratorv1.Outcome_OUTCOME_DEPOSED:
-		kind = orchestrator.ErrDeposed
-	case orchestratorv1.Outcome_OUTCOME_STALE:
-		kind = orchestrator.ErrStale
-	case orchestratorv1.Outcome_OUTCOME_REJECTED:
-		kind = orchestrator.ErrRejected
-	case orchestratorv1.Outcome_OUTCOME_STOPPING:
-		kind = orchestrator.ErrStopping
-	default:
-		return errors.New("the worker leaves open what became of it: " + legible(r.GetMessage(), longestMessage))
 	}
-	return explained(kind, r.GetMessage())
+	for _, k := range kinds {
+		if r.GetOutcome() == k.outcome {
+			return explained(k.err, r.GetMessage())
+		}
+	}
+	return errors.New("the worker leaves open what became of it: " + legible(r.GetMessage(), longestMessage))
 }
 
 // explained returns an error that wraps kind, for a reason that may begin with

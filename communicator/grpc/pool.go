@@ -46,7 +46,7 @@ func (l *link) close() {
 }
 
 // connection returns a connection on which a call either gets through or fails
-// at once. One on which nothing does is replaced: gRPC would pause before it tries
+// at once. One that could not be made is not kept: gRPC would pause before it tries
 // again, and have every call fail meanwhile, though the worker may be back.
 func (l *link) connection() (*grpc.ClientConn, error) {
 	l.mu.Lock()
@@ -78,7 +78,21 @@ func (l *link) call(ctx context.Context, method string, request, reply any, opts
 	// It is set when a call was given to a transport.
 	var to peer.Peer
 	err = conn.Invoke(ctx, method, request, reply, append(opts, grpc.Peer(&to))...)
-	return to.Addr != nil, meaningOf(ctx, err)
+	sent = to.Addr != nil
+	if err != nil && !sent && ctx.Err() == nil {
+		l.drop(conn)
+	}
+	return sent, meaningOf(ctx, err)
+}
+
+// drop gives up a connection that could not be made.
+func (l *link) drop(conn *grpc.ClientConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == conn {
+		l.conn = nil
+		_ = conn.Close() // there is nothing on it
+	}
 }
 
 // observed tells who wants to know whether the worker can be called.

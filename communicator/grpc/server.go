@@ -61,7 +61,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve worker on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 		stop(server)
-		<-ended
+		_ = <-ended // because it was stopped
 		return context.Cause(ctx)
 	}
 }

@@ -1,0 +1,480 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func adds(tasks ...string) []orchestrator.Write[string] {
+	var writes []orchestrator.Write[string]
+	for _, task := range tasks {
+		writes = append(writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+	}
+	return writes
+}
+
+func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
+	s := hire(t)
+	c, w := connected(t, s)
+	require.Nil(t, c.Tasks(w))
+	require.Nil(t, c.Apply(t.Context(), w, adds("a", "b")))
+	first, err := c.List(inTerm(t, 5, 1), w)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, first)
+	second, err := c.List(inTerm(t, 5, 2), w)
+	require.NoError(t, err)
+	require.Same(t, &first[0], &second[0])
+	require.Equal(t, []TaskState{{"a", worker.Running, 0}, {"b", worker.Running, 0}}, c.Tasks(w))
+
+	require.NoError(t, c.Add(inTerm(t, 5, 2), w, "c"))
+	third, err := c.List(inTerm(t, 5, 3), w)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b", "c"}, third)
+	require.Equal(t, []string{"a", "b"}, first)
+
+	fresh := communicator(t)
+	introduce(t, fresh, w, s.addr)
+	fourth, err := fresh.List(inTerm(t, 5, 3), w)
+	require.NoError(t, err)
+	require.Equal(t, third, fourth)
+}
+
+// library is contents of tasks.
+type library struct {
+	mu      sync.Mutex
+	entries map[string]volume
+}
+
+type volume struct {
+	content string
+	version int64
+}
+
+func (b *library) Content(task string) ([]byte, int64, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.entries[task]
+	return []byte(e.content), e.version, ok
+}
+
+func (b *library) put(task, content string, version int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries[task] = volume{content, version}
+}
+
+func TestR1_TasksAreGivenTheirContent(t *testing.T) {
+	b := &library{entries: map[string]volume{"a": {"one", 1}, "b": {"two", 2}, "slow": {"three", 3}}}
+	s := hire(t)
+	c, w := connected(t, s, WithContents(b))
+	require.Nil(t, c.Apply(inTerm(t, 5, 1), w, adds("a", "b", "slow")))
+	err := c.Add(inTerm(t, 5, 1), w, "nobody's")
+	require.ErrorIs(t, err, orchestrator.ErrStale, "nobody is to blame")
+	require.ErrorIs(t, err, orchestrator.ErrRejected)
+	require.ErrorContains(t, err, `add "nobody's" on worker "w" at `+s.addr)
+
+	end := s.tasks.lingers("slow")
+	defer end()
+	require.ErrorIs(t, c.Remove(within(inTerm(t, 5, 1), t, time.Second/4), w, "slow"), orchestrator.ErrStopping)
+	versions := func(ctx context.Context) (all []int64) {
+		for range 2 { // what a List has changed is in the next report
+			_, err := c.List(ctx, w)
+			require.NoError(t, err)
+		}
+		for _, task := range c.Tasks(w) {
+			all = append(all, task.Version)
+		}
+		return all
+	}
+	require.Equal(t, []int64{1, 2, 3}, versions(inTerm(t, 5, 1)))
+	b.put("a", "newer", 7)
+	b.put("slow", "newer", 8)
+	require.Equal(t, []int64{1, 2, 3}, versions(t.Context()), "who is of no term writes nothing")
+	require.Equal(t, []int64{7, 2, 3}, versions(inTerm(t, 5, 2)), "and what is being stopped is done with")
+}
+
+func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
+	b := &library{entries: map[string]volume{"a": {"one", 1}, "b": {"one", 1}}}
+	var answer error
+	f := &fake{
+		report: func(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+			if r.GetKnown() != nil {
+				return reportOf(1), nil
+			}
+			return reportOf(1, "a", "b"), nil
+		},
+		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return done(len(r.GetChanges())), answer
+		},
+	}
+	c, w := impostor(t, f, WithContents(b))
+	c.limit = 1 // which nothing fits into, so that each message has one
+	answer = status.Error(codes.Internal, "not now")
+	for range 2 {
+		tasks, err := c.List(inTerm(t, 5, 3), w)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "b"}, tasks)
+	}
+	requests := f.applied()
+	require.Len(t, requests, 2)
+	for _, r := range requests {
+		require.Equal(t, uint64(5), r.GetTerm().GetEpoch())
+		require.Equal(t, uint64(3), r.GetTerm().GetNumber())
+		require.Len(t, r.GetChanges(), 1, "no more than one message takes")
+		require.Equal(t, orchestratorv1.Op_OP_UPDATE, r.GetChanges()[0].GetOp())
+		require.Equal(t, "one", string(r.GetChanges()[0].GetContent()))
+	}
+	answer = status.Error(codes.Aborted, "another one leads")
+	_, err := c.List(inTerm(t, 5, 3), w)
+	require.ErrorIs(t, err, orchestrator.ErrDeposed)
+}
+
+func TestC6_AfterAMessageWithoutAnAnswerNothingIsSent(t *testing.T) {
+	for name, x := range map[string]struct {
+		answer error
+		first  error // nil: unknown
+		rest   error
+	}{
+		"lost":    {status.Error(codes.Unavailable, "gone"), nil, orchestrator.ErrStale},
+		"deposed": {status.Error(codes.Aborted, "another leads"), orchestrator.ErrDeposed, orchestrator.ErrDeposed},
+		"another": {status.Error(codes.FailedPrecondition, "another"), orchestrator.ErrRejected, orchestrator.ErrStale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			f.apply = func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+				if len(f.applied()) > 1 {
+					return nil, x.answer
+				}
+				return done(len(r.GetChanges())), nil
+			}
+			c, w := impostor(t, f)
+			c.most = 2
+			errs := c.Apply(t.Context(), w, adds("a", "b", "c", "d", "e", "f"))
+			requests := f.applied()
+			require.Len(t, requests, 2)
+			require.Equal(t, "a", string(requests[0].GetChanges()[0].GetTask()))
+			require.Equal(t, "d", string(requests[1].GetChanges()[1].GetTask()))
+			require.NoError(t, errors.Join(errs[:2]...))
+			for _, err := range errs[2:4] {
+				if x.first == nil {
+					require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err))
+					require.NotErrorIs(t, err, orchestrator.ErrRejected, "it may have been done")
+				} else {
+					require.ErrorIs(t, err, x.first)
+				}
+			}
+			for _, err := range errs[4:] {
+				require.ErrorIs(t, err, x.rest)
+			}
+		})
+	}
+}
+
+func TestR3_MessagesStayBelowTheLimit(t *testing.T) {
+	const mega = 1 << 20
+	b := &library{entries: map[string]volume{}}
+	var tasks []string
+	for i := range 20 {
+		name := fmt.Sprint("task ", i)
+		b.put(name, strings.Repeat("x", mega/3), 1)
+		tasks = append(tasks, name)
+	}
+	b.put("big", strings.Repeat("x", mega+1), 1)
+	b.put("too big", strings.Repeat("x", 2*mega), 1)
+	f := &fake{}
+	c, w := impostor(t, f, WithContents(b), WithMaxMessage(2*mega))
+	errs := c.Apply(t.Context(), w, adds(append(tasks, "big", "too big")...))
+	require.NoError(t, errors.Join(errs[:21]...))
+	require.ErrorIs(t, errs[21], orchestrator.ErrRejected)
+	require.ErrorContains(t, errs[21], "WithMaxMessage")
+	var sent []string
+	for _, r := range f.applied() {
+		length := 0
+		for _, change := range r.GetChanges() {
+			length += lengthOf(change)
+			sent = append(sent, string(change.GetTask()))
+		}
+		require.True(t, length <= mega || len(r.GetChanges()) == 1)
+	}
+	require.Equal(t, append(slices.Clone(tasks), "big"), sent, "in their order")
+	require.Len(t, f.applied(), 11)
+}
+
+func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
+	s := hire(t)
+	c, w := connected(t, s)
+	s.stop()
+	start := time.Now()
+	ctx := within(inTerm(t, 5, 1), t, time.Minute)
+	errs := c.Apply(ctx, w, adds("a", "b"))
+	_, listed := c.List(ctx, w)
+	require.Less(t, time.Since(start), 10*time.Second, "nobody waits for who is not there")
+	for _, err := range errs {
+		require.ErrorIs(t, err, orchestrator.ErrRejected)
+		require.NotErrorIs(t, err, orchestrator.ErrStale)
+		require.ErrorContains(t, err, `on worker "w" at `+s.addr)
+		require.ErrorContains(t, err, "connection refused")
+	}
+	require.ErrorContains(t, listed, `list worker "w" at `+s.addr)
+
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	err := c.Add(ended, w, "a")
+	require.ErrorIs(t, err, orchestrator.ErrRejected)
+	require.ErrorContains(t, err, "enough")
+	require.ErrorIs(t, c.Add(t.Context(), Worker{"nobody", 1}, "a"), orchestrator.ErrRejected)
+}
+
+func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
+	s := hire(t)
+	p := behind(t, s.addr)
+	c := communicator(t)
+	w := s.as("w")
+	introduce(t, c, w, p.Addr())
+	_, err := c.List(t.Context(), w)
+	require.NoError(t, err)
+	p.Cut(proxy.Down)
+	added := make(chan error, 1)
+	go func() { added <- c.Add(inTerm(t, 5, 1), w, "a") }()
+	for n, next := s.worker.Changes(); n < 2; n, next = s.worker.Changes() {
+		<-next
+	}
+	p.Reset()
+	err = <-added
+	require.Error(t, err)
+	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err))
+
+	p.Cut(proxy.Both)
+	err = c.Add(within(inTerm(t, 5, 1), t, time.Second/4), w, "b")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// again lists until that succeeds. Nobody waits: a worker that is not there fails
+// at once.
+func again(t *testing.T, c *Communicator, w Worker) []string {
+	t.Helper()
+	ctx := within(t.Context(), t, 10*time.Second)
+	for {
+		tasks, err := c.List(ctx, w)
+		if err == nil {
+			return tasks
+		}
+		require.NoError(t, ctx.Err(), err)
+	}
+}
+
+func TestR1_AWorkerThatIsBackIsReachedAtOnce(t *testing.T) {
+	s := hire(t)
+	c, w := connected(t, s)
+	require.NoError(t, c.Add(t.Context(), w, "a"))
+	s.stop()
+	for range 20 { // far into any pauses
+		_, err := c.List(t.Context(), w)
+		require.Error(t, err)
+	}
+	_, stop := listen(t, s, s.addr)
+	defer stop()
+	tasks, err := c.List(t.Context(), w)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, tasks)
+}
+
+func TestR1_BrokenConnectionsAreMadeAnew(t *testing.T) {
+	s := hire(t)
+	p := behind(t, s.addr)
+	c := communicator(t)
+	w := s.as("w")
+	introduce(t, c, w, p.Addr())
+	require.NoError(t, c.Add(t.Context(), w, "a"))
+	for name, harm := range map[string]func(*proxy.Conn){
+		"half closed by us":   func(c *proxy.Conn) { c.CloseHalf(proxy.Up) },
+		"half closed by them": func(c *proxy.Conn) { c.CloseHalf(proxy.Down) },
+		"reset":               func(c *proxy.Conn) { c.Reset() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, conn := range p.Conns() {
+				harm(conn)
+			}
+			require.Equal(t, []string{"a"}, again(t, c, w))
+		})
+	}
+	p.Refuse()
+	_, err := c.List(within(t.Context(), t, time.Minute), w)
+	require.Error(t, err)
+	p.Heal()
+	require.Equal(t, []string{"a"}, again(t, c, w))
+}
+
+func TestR1_RubbishIsAnErrorOfTheCallAlone(t *testing.T) {
+	var report *orchestratorv1.ReportResponse
+	f := &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return report, nil }}
+	c, w := impostor(t, f, WithMaxMessage(2<<20))
+	report = reportOf(2, "a", "b")
+	before, err := c.List(t.Context(), w)
+	require.NoError(t, err)
+	several := func(n int) (names []string) {
+		for i := range n {
+			names = append(names, fmt.Sprint("task ", i))
+		}
+		return names
+	}
+	long := reportOf(3)
+	for range 3000 {
+		long.Tasks = append(long.Tasks, &orchestratorv1.Task{Name: []byte(strings.Repeat("n", 1000))})
+	}
+	other := reportOf(3, "a")
+	other.Version.Incarnation = 2
+	for want, rubbish := range map[string]*orchestratorv1.ReportResponse{
+		"want 1.1":                   {},
+		"version 2.3":                other,
+		"version 1.0":                reportOf(0, "a"),
+		"version that is known":      reportOf(2, "a"),
+		"lists 2 tasks twice":        reportOf(3, "a", "b", "a", "b"),
+		"name has 0 bytes":           reportOf(3, "a", ""),
+		"name has 1025 bytes":        reportOf(3, strings.Repeat("x", 1025)),
+		"at most 65536":              reportOf(3, several(70_000)...),
+		"larger than WithMaxMessage": long,
+	} {
+		t.Run(want, func(t *testing.T) {
+			report = rubbish
+			_, err := c.List(t.Context(), w)
+			require.ErrorContains(t, err, want)
+			require.ErrorContains(t, err, `list worker "fake" at `)
+			report = reportOf(2)
+			after, err := c.List(t.Context(), w)
+			require.NoError(t, err)
+			require.Same(t, &before[0], &after[0], "nothing of it is kept")
+		})
+	}
+	for _, n := range []int{0, 1, 3} {
+		f.apply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return done(n), nil
+		}
+		for _, err := range c.Apply(t.Context(), w, adds("a", "b")) {
+			require.ErrorContains(t, err, fmt.Sprintf("answered %d of 2", n))
+			require.NotErrorIs(t, err, orchestrator.ErrRejected)
+		}
+	}
+	f.apply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+		r := done(2)
+		r.Results[1] = &orchestratorv1.Result{Outcome: 99, Message: strings.Repeat("x", 1<<20)}
+		return r, nil
+	}
+	errs := c.Apply(t.Context(), w, adds("a", "b"))
+	require.NoError(t, errs[0])
+	require.Error(t, errs[1])
+	require.Less(t, len(errs[1].Error()), 1000)
+}
+
+func TestR1_WhoCannotBeCalledIsTold(t *testing.T) {
+	type news struct {
+		w   Worker
+		err error
+	}
+	var told []news
+	s := hire(t)
+	c, w := connected(t, s)
+	c.settings.observe = func(w Worker, err error) { told = append(told, news{w, err}) }
+	_, err := c.List(inTerm(t, 5, 1), w)
+	require.NoError(t, err)
+	accept := s.tasks.refuse("a")
+	defer accept()
+	require.Error(t, c.Add(inTerm(t, 5, 1), w, "a"))
+	s.worker.Fence(orchestrator.Term{Epoch: 9})
+	_, err = c.List(inTerm(t, 5, 1), w)
+	require.ErrorIs(t, err, orchestrator.ErrDeposed)
+	require.Equal(t, []news{{w, nil}, {w, nil}, {w, nil}}, told, "it answers, whatever it answers")
+
+	told = nil
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.List(canceled, w)
+	require.Error(t, err)
+	require.Empty(t, told, "nobody has called it")
+	require.NoError(t, s.worker.Rejoin(t.Context()))
+	_, err = c.List(t.Context(), w)
+	require.Error(t, err)
+	s.stop()
+	require.Error(t, c.Remove(t.Context(), w, "a"))
+	require.Len(t, told, 2)
+	require.Error(t, told[0].err, "another answers in its place")
+	require.Error(t, told[1].err)
+}
+
+func TestR4_WhoMayNotCommandDoesNothing(t *testing.T) {
+	ca := testca.New(t, "ours")
+	s := hire(t, with(t, ca.Worker(t, "w")))
+	c, w := connected(t, s, with(t, ca.Worker(t, "another")))
+	err := c.Add(inTerm(t, 5, 1), w, "a")
+	require.ErrorIs(t, err, ErrCertificate)
+	require.ErrorIs(t, err, orchestrator.ErrRejected)
+	_, err = c.List(inTerm(t, 5, 1), w)
+	require.ErrorIs(t, err, ErrCertificate)
+	tasks, err := s.worker.List(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, tasks)
+}
+
+func TestR1_ConnectAndDisconnect(t *testing.T) {
+	s := hire(t)
+	c, w := connected(t, s)
+	require.NoError(t, c.Add(t.Context(), w, "a"))
+	l, err := c.link(w)
+	require.NoError(t, err)
+	introduce(t, c, w, s.addr)
+	same, err := c.link(w)
+	require.NoError(t, err)
+	require.Same(t, l, same, "to say the same again changes nothing")
+	p := behind(t, s.addr)
+	introduce(t, c, w, p.Addr())
+	_, err = c.List(t.Context(), w)
+	require.NoError(t, err)
+	require.Len(t, p.Conns(), 1)
+
+	end := s.tasks.lingers("a")
+	defer end()
+	removed := make(chan error, 1)
+	go func() { removed <- c.Remove(t.Context(), w, "a") }()
+	_, next := s.worker.Changes()
+	for s.worker.Status()[0].State != worker.Stopping {
+		<-next
+		_, next = s.worker.Changes()
+	}
+	c.Disconnect(w)
+	err = <-removed
+	require.Error(t, err)
+	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err), "a call under way ends without an answer")
+	_, err = c.List(t.Context(), w)
+	require.ErrorContains(t, err, "not connected")
+	c.Disconnect(w)
+	require.Nil(t, c.Tasks(w))
+
+	require.ErrorIs(t, c.Connect(Worker{"", 1}, s.addr), orchestrator.ErrInvalid)
+	require.ErrorIs(t, c.Connect(Worker{"w", 0}, s.addr), orchestrator.ErrInvalid)
+	require.ErrorIs(t, c.Connect(Worker{"w", 1}, ""), orchestrator.ErrInvalid)
+	require.NoError(t, c.Close())
+	require.ErrorIs(t, c.Connect(w, s.addr), errClosed)
+	_, err = c.List(t.Context(), w)
+	require.ErrorIs(t, err, errClosed)
+
+	_, err = NewCommunicator(nil, WithContents(nil), WithMaxMessage(0))
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	for _, what := range []string{"CommunicatorOption is nil", "WithContents", "WithMaxMessage(0)"} {
+		require.ErrorContains(t, err, what)
+	}
+}
