@@ -1,0 +1,220 @@
+package recruit
+
+// The draw, seen from inside: ten million of them would be ten million recruits
+// through Enlist.
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fixed makes the default generators begin at fixed places, and draws from each
+// in turn: which of them a goroutine has is not up to the test.
+func fixed(r *Recruiter) func() *job {
+	seeds := rand.NewPCG(1, 0)
+	for i := range r.calls.shards {
+		r.calls.shards[i].seed = seeds.Uint64()
+	}
+	i := 0
+	return func() *job {
+		i++
+		n := r.calls.shards[i%len(r.calls.shards)].draw()
+		return r.table.Load().pick(n >> (64 - unitBits))
+	}
+}
+
+// seeded draws as by WithSeed.
+func seeded(r *Recruiter) func() *job {
+	r.cfg.source = rand.NewPCG(1, 0)
+	return r.draw
+}
+
+// rated returns a recruiter with a job for each rate, the i-th of name i.
+func rated(t testing.TB, rates []float64) *Recruiter {
+	t.Helper()
+	r, err := New()
+	require.NoError(t, err)
+	for i, rate := range rates {
+		require.NoError(t, r.Install(fmt.Sprint(i), rate, JobFunc(func(context.Context) error { return nil })))
+	}
+	return r
+}
+
+// count draws, notes down in each job how often it came, and returns how often
+// none did.
+func count(draw func() *job) (nobody int) {
+	for range draws {
+		if j := draw(); j != nil {
+			j.stats.Recruited++
+		} else {
+			nobody++
+		}
+	}
+	return nobody
+}
+
+// checkShare says whether a count is within five standard deviations.
+func checkShare(t *testing.T, what string, p float64, n, got int) {
+	t.Helper()
+	mean := p * float64(n)
+	require.InDelta(t, mean, got, 5*math.Sqrt(mean*(1-p)), "%s: %d of %d draws at a rate of %v", what, got, n, p)
+}
+
+func TestS2_SharesOfTenMillionDraws(t *testing.T) {
+	same := make([]float64, 100)
+	for i := range same {
+		same[i] = 0.01
+	}
+	// Multiples of a unit, all different, with a sum that is exactly 1.
+	exact := make([]float64, 100)
+	left := uint64(whole)
+	for i := range exact {
+		units := uint64(whole) / 5050 * uint64(i+1)
+		if i == len(exact)-1 {
+			units = left
+		}
+		left -= units
+		exact[i] = rateOf(units)
+	}
+	for name, c := range map[string]struct {
+		rates []float64
+		draw  func(*Recruiter) func() *job
+	}{
+		"from large to small":           {[]float64{0.5, 0.25, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6, 1e-9, 1e-9}, fixed},
+		"a hundred, the same":           {same, fixed},
+		"a hundred, sum 1":              {exact, fixed},
+		"a hundred, sum 1, by WithSeed": {exact, seeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rated(t, c.rates)
+			nobody, sum := count(c.draw(r)), 0.0
+			for _, j := range r.table.Load().jobs {
+				checkShare(t, j.name, j.rate(), draws, int(j.stats.Recruited))
+				sum += j.rate()
+			}
+			checkShare(t, "nobody", 1-sum, draws, nobody)
+			if sum == 1 {
+				require.Zero(t, nobody, "with rates that add up to 1 everybody is recruited")
+			}
+		})
+	}
+}
+
+// At a rate of a billionth ten million draws say little: it is mostly never. So
+// 900 such jobs, and draws that are all among the lowest 2⁻²⁰ of the numbers, of
+// which those jobs have 94%.
+func TestS2_SharesAtABillionth(t *testing.T) {
+	rates := make([]float64, 900)
+	for i := range rates {
+		rates[i] = 1e-9
+	}
+	const low = 1 << (unitBits - 20)
+	r := rated(t, rates)
+	random := rand.New(rand.NewPCG(1, 0))
+	nobody, sum := count(func() *job { return r.table.Load().pick(random.Uint64N(low)) }), 0.0
+	for _, j := range r.table.Load().jobs {
+		require.InEpsilon(t, 1e-9, j.rate(), 5e-4)
+		checkShare(t, j.name, j.rate()*whole/low, draws, int(j.stats.Recruited))
+		sum += j.rate()
+	}
+	checkShare(t, "nobody", 1-sum*whole/low, draws, nobody)
+}
+
+// Exact, where the shares are a matter of chance: each number has the job whose
+// stretch it is in, and no stretch is longer or shorter than the rate.
+func TestS2_EachNumberHasItsJob(t *testing.T) {
+	rates := []float64{0.25, rateOf(1), 0.01, rateOf(2), 1e-9, 0.5}
+	r := rated(t, rates)
+	at := uint64(0)
+	for i, rate := range rates {
+		units, err := unitsOf(rate)
+		require.NoError(t, err)
+		for _, n := range []uint64{at, at + units/2, at + units - 1} {
+			require.Equal(t, fmt.Sprint(i), r.table.Load().pick(n).name)
+		}
+		at += units
+	}
+	require.Nil(t, r.table.Load().pick(at))
+	require.Nil(t, r.table.Load().pick(whole-1))
+}
+
+// The bits of the default generators: each is set half of the time, in each of
+// them, and from one of them to the next.
+func TestS2_BitsOfTheDefaultGenerator(t *testing.T) {
+	r := rated(t, []float64{0.5})
+	fixed(r)
+	const n = 20_000
+	for s := range r.calls.shards {
+		var set, same [64]int
+		last := uint64(0)
+		for range n {
+			v := r.calls.shards[s].draw()
+			for bit := range 64 {
+				set[bit] += int(v >> bit & 1)
+				same[bit] += int((v ^ last) >> bit & 1)
+			}
+			last = v
+		}
+		for bit := range 64 {
+			checkShare(t, fmt.Sprint("bit ", bit), 0.5, n, set[bit])
+			checkShare(t, fmt.Sprint("change of bit ", bit), 0.5, n, same[bit])
+		}
+	}
+}
+
+func TestS2_TwoRecruitersDrawDifferently(t *testing.T) {
+	a, b := newCounter(), newCounter()
+	same := 0
+	for range 1000 {
+		if a.draw()>>60 == b.draw()>>60 {
+			same++
+		}
+	}
+	require.Less(t, same, 200, "of 1000 draws of one in sixteen")
+}
+
+func TestS2_EveryCallIsCounted(t *testing.T) {
+	c := newCounter()
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for i := range 10_000 {
+				if i%2 == 0 {
+					c.inc()
+				} else {
+					c.draw()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 200_000, c.sum())
+	used := 0
+	for i := range c.shards {
+		if c.shards[i].n.Load() > 0 {
+			used++
+		}
+	}
+	require.Greater(t, used, 1, "twenty goroutines, and all on one shard")
+}
+
+func TestS2_ACallThatRecruitsNobodyAllocatesNothing(t *testing.T) {
+	r := rated(t, []float64{1e-9})
+	require.Zero(t, testing.AllocsPerRun(1000, func() { r.Enlist(t.Context()) }))
+
+	full := rated(t, []float64{1})
+	full.cfg.limit = 1
+	full.running.Store(1)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { full.Enlist(t.Context()) }), "at the limit")
+	require.EqualValues(t, 1001, full.Jobs()[0].Dismissed)
+
+	behind := rated(t, []float64{1})
+	behind.table.Load().jobs[0].behind.Store(1)
+	require.Zero(t, testing.AllocsPerRun(1000, func() { behind.Enlist(t.Context()) }), "with one left behind")
+}

@@ -1,0 +1,154 @@
+package recruit_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/recruit"
+)
+
+// unit is the smallest rate.
+const unit = 1.0 / (1 << 40)
+
+func TestS1_InstallRefusesAndSaysWhatAndWhich(t *testing.T) {
+	ok := recruit.JobFunc(nothing)
+	for name, c := range map[string]struct {
+		job  string
+		rate float64
+		do   recruit.Job
+		says string
+	}{
+		"no name":        {"", 0.5, ok, `install job "": invalid: the name is empty, at rate 0.5`},
+		"a name twice":   {"there", 0.125, ok, `install job "there": invalid: there is a job of this name already, at rate 0.25`},
+		"no job":         {"gc", 0.5, nil, `install job "gc": invalid: the Job is nil, at rate 0.5`},
+		"no func":        {"gc", 0.5, recruit.JobFunc(nil), `install job "gc": invalid: the Job is nil, at rate 0.5`},
+		"not a number":   {"gc", math.NaN(), ok, `install job "gc": invalid: rate NaN: must be a number`},
+		"infinite":       {"gc", math.Inf(1), ok, `install job "gc": invalid: rate +Inf: must be above 0 and at most 1`},
+		"less than that": {"gc", math.Inf(-1), ok, `install job "gc": invalid: rate -Inf: must be above 0 and at most 1`},
+		"zero":           {"gc", 0, ok, `install job "gc": invalid: rate 0: must be above 0 and at most 1`},
+		"negative":       {"gc", -0.25, ok, `install job "gc": invalid: rate -0.25: must be above 0 and at most 1`},
+		"above 1":        {"gc", 1.5, ok, `install job "gc": invalid: rate 1.5: must be above 0 and at most 1`},
+		"just above 1":   {"gc", math.Nextafter(1, 2), ok, `install job "gc": invalid: rate 1.0000000000000002: must be above 0 and at most 1`},
+		"too small":      {"gc", 9e-13, ok, `install job "gc": invalid: rate 9e-13: must be at least 2⁻⁴⁰ (9.094947017729282e-13)`},
+		"a sum above 1":  {"gc", 0.875, ok, `install job "gc": invalid: rate 0.875: the rates of all jobs must add up to at most 1, and only 0.75 of it is left`},
+		"by the least":   {"gc", 0.75 + unit, ok, `install job "gc": invalid: rate 0.7500000000009095: the rates of all jobs must add up to at most 1, and only 0.75 of it is left`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := recruit.New()
+			require.NoError(t, err)
+			require.NoError(t, r.Install("there", 0.25, ok))
+			before := r.Jobs()
+
+			err = r.Install(c.job, c.rate, c.do)
+			require.ErrorIs(t, err, recruit.ErrInvalid)
+			require.EqualError(t, err, c.says)
+			require.Equal(t, before, r.Jobs(), "a refusal changed something")
+			require.NoError(t, r.Install("another", 0.75, ok), "a refusal took something")
+		})
+	}
+}
+
+func TestS1_AHundredTimesAHundredthIsOne(t *testing.T) {
+	r, err := recruit.New()
+	require.NoError(t, err)
+	for i := range 100 {
+		require.NoError(t, r.Install(fmt.Sprint("job ", i), 0.01, recruit.JobFunc(nothing)))
+	}
+	// What rounding down has left is a hundred millionths of a millionth.
+	require.ErrorContains(t, r.Install("one more", 1e-10, recruit.JobFunc(nothing)), "only 6.912159733474255e-11 of it is left")
+
+	jobs := r.Jobs()
+	require.Len(t, jobs, 100)
+	for i, j := range jobs {
+		require.Equal(t, fmt.Sprint("job ", i), j.Name, "not in the order they were installed")
+		require.LessOrEqual(t, j.Rate, 0.01)
+		require.InDelta(t, 0.01, j.Rate, unit)
+	}
+}
+
+func TestS1_RatesAreRoundedDownToUnits(t *testing.T) {
+	for rate, want := range map[float64]float64{
+		1:            1,
+		unit:         unit,
+		1.999 * unit: unit,
+		2 * unit:     2 * unit,
+		0.5:          0.5,
+		1e-9:         1099 * unit,
+		1 - unit/2:   1 - unit,
+	} {
+		r, err := recruit.New()
+		require.NoError(t, err)
+		require.NoError(t, r.Install("x", rate, recruit.JobFunc(nothing)))
+		require.InDelta(t, want, job(t, r).Rate, 0, "of %v", rate)
+	}
+}
+
+func TestS1_UninstallGivesTheRateBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := always(t, nothing)
+		require.Equal(t, recruit.Done, r.Enlist(t.Context()))
+		require.False(t, r.Uninstall("y"))
+		require.True(t, r.Uninstall("x"))
+		require.False(t, r.Uninstall("x"), "it is gone")
+		require.Empty(t, r.Jobs())
+		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()))
+
+		require.NoError(t, r.Install("y", 0.5, recruit.JobFunc(nothing)))
+		require.NoError(t, r.Install("x", 0.5, recruit.JobFunc(nothing)))
+		require.Equal(t, "y", r.Jobs()[0].Name)
+		require.Equal(t, recruit.JobStats{Name: "x", Rate: 0.5}, r.Jobs()[1], "installed again it begins anew")
+		require.EqualValues(t, 1, r.Dismissed(), "what was done for x is no dismissal")
+	})
+}
+
+func TestOptionsOutOfRange(t *testing.T) {
+	r, err := recruit.New(recruit.WithBudget(0), nil, recruit.WithLimit(-1), recruit.WithSource(nil))
+	require.Nil(t, r)
+	require.ErrorIs(t, err, recruit.ErrInvalid)
+	for _, says := range []string{"WithBudget(0s): must be positive", "an Option is nil", "WithLimit(-1): must not be negative", "WithSource(nil): must be a source"} {
+		require.ErrorContains(t, err, says)
+	}
+}
+
+func FuzzS1_Install(f *testing.F) {
+	f.Add(0.01, 0.5, 0.49, uint8(0))
+	f.Add(1.0, unit, unit, uint8(1))
+	f.Add(0.7, 0.2, 0.1, uint8(2))
+	f.Add(math.NaN(), math.Inf(1), math.Copysign(0, -1), uint8(3))
+	f.Add(0.3333333333333333, 0.3333333333333333, 0.3333333333333334, uint8(4))
+	f.Fuzz(func(t *testing.T, a, b, c float64, gone uint8) {
+		r, err := recruit.New()
+		require.NoError(t, err)
+		sum := 0.0 // exact: multiples of a unit, at most 1
+		kept := map[string]float64{}
+		for round, rates := range [][]float64{{a, b, c}, {c, a, b}} {
+			for i, rate := range rates {
+				name := fmt.Sprint(round, ".", i)
+				rounded := math.Floor(rate/unit) * unit
+				fits := rounded >= unit && rate <= 1 && sum+rounded <= 1
+				err := r.Install(name, rate, recruit.JobFunc(nothing))
+				require.Equal(t, fits, err == nil, "%v after %v: %v", rate, sum, err)
+				if err != nil {
+					require.ErrorIs(t, err, recruit.ErrInvalid)
+					require.ErrorContains(t, err, fmt.Sprintf("%q", name))
+					continue
+				}
+				sum += rounded
+				kept[name] = rounded
+			}
+			name := fmt.Sprint(round, ".", gone%4) // one of four, of which there are three at most
+			require.Equal(t, kept[name] > 0, r.Uninstall(name))
+			sum -= kept[name]
+			delete(kept, name)
+		}
+		got := map[string]float64{}
+		for _, j := range r.Jobs() {
+			got[j.Name] = j.Rate
+		}
+		require.Equal(t, kept, got)
+	})
+}

@@ -1,0 +1,95 @@
+package recruit_test
+
+// The middleware, under servers of net/http: real connections, and no sleeps.
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/recruit"
+)
+
+// Two requests on one connection are answered while the job that the first has
+// drawn has not even begun to return.
+func TestS3_NobodyWaitsForTheMiddleware(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			type key struct{}
+			began, let := make(chan error, 2), make(chan struct{})
+			r := always(t, func(ctx context.Context) error {
+				if ctx.Value(key{}) != "value" {
+					t.Error("the request's values are not there")
+				}
+				began <- ctx.Err() // the request's end is not the job's
+				<-let
+				return nil
+			})
+			outer := make(chan struct{}, 2) // the handlers around it have returned
+			inner := r.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "answer")
+			}))
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				inner.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), key{}, "value")))
+				if len(began) > 0 {
+					t.Error("the job began before the handlers had returned")
+				}
+				outer <- struct{}{}
+			}))
+			server.EnableHTTP2 = http2
+			server.StartTLS()
+			defer server.Close()
+
+			get := func() {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+				require.NoError(t, err)
+				res, err := server.Client().Do(req)
+				require.NoError(t, err)
+				defer res.Body.Close()
+				require.Equal(t, name == "HTTP/2", res.ProtoMajor == 2)
+				body, err := io.ReadAll(res.Body)
+				require.NoError(t, err)
+				require.Equal(t, "answer", string(body))
+				require.EqualValues(t, len("answer"), res.ContentLength, "nothing was flushed early for it")
+				<-outer
+			}
+			get()
+			require.NoError(t, <-began)
+			get() // with the first job still at it
+			close(let)
+			require.NoError(t, r.Close(t.Context()))
+		})
+	}
+}
+
+func TestS2_TheMiddlewareDrawsOncePerRequest(t *testing.T) {
+	done := make(chan struct{}, 1)
+	r := always(t, func(context.Context) error { done <- struct{}{}; return nil })
+	h := r.Middleware(http.NotFoundHandler())
+	serve := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil)) // a context that never ends
+		return w
+	}
+	require.Equal(t, http.StatusNotFound, serve().Code)
+	<-done
+	r.Uninstall("x")
+	for range 10 {
+		serve()
+	}
+	require.NoError(t, r.Close(t.Context()))
+	require.EqualValues(t, 10, r.Dismissed())
+}
+
+func TestS3_NobodyEnlistsWhereTheHandlerPanics(t *testing.T) {
+	r := always(t, nothing)
+	h := r.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	})
+	require.Equal(t, recruit.JobStats{Name: "x", Rate: 1}, job(t, r))
+}
