@@ -34,6 +34,7 @@ type book struct {
 	records         // as decided, which may be ahead of the disk
 	change  records // since take
 
+	started bool
 	live    map[string]*member // one for each of records.members
 	unheard int                // how many of those have not been heard since the start
 	ended   ended
@@ -49,8 +50,8 @@ type member struct {
 
 // newBook returns the book of a manager that was started with what is on disk,
 // in an epoch of its own.
-func newBook(r rules, kept records) book {
-	b := book{
+func newBook(r rules, kept records) *book {
+	b := &book{
 		rules: r, records: kept.clone(), change: newRecords(),
 		live: make(map[string]*member), unheard: len(kept.members),
 		ended: newEnded(),

@@ -62,6 +62,7 @@ func checkAddress(address string) error {
 // before has one whole lease to be heard. Who was a member when the one before
 // ended has sent its last heartbeat before that.
 func (b *book) start(now time.Time) {
+	b.started = true
 	for name, m := range b.live {
 		if m.heard.IsZero() {
 			m.until = now.Add(b.members[name].lease)
@@ -107,24 +108,26 @@ func (b *book) register(now time.Time, asked membership) error {
 	return nil
 }
 
-// heartbeat renews the lease of a member.
-func (b *book) heartbeat(now time.Time, w Worker, draining bool) error {
+// heartbeat renews the lease of a member. It reports whether it says anything
+// that has to be on disk.
+func (b *book) heartbeat(now time.Time, w Worker, draining bool) (changes bool, err error) {
 	kept := b.members[w.Name]
 	if kept == nil || kept.Worker != w || b.over(now, w.Name) {
-		return fmt.Errorf("worker %q: this incarnation is %w", w.Name, errNotMember)
+		return false, fmt.Errorf("worker %q: this incarnation is %w", w.Name, errNotMember)
 	}
 	m := b.live[w.Name]
 	if lasted := m.failed.Sub(m.failing); !m.failing.IsZero() && lasted >= b.unreachable {
-		return fmt.Errorf("worker %q at %s %w: no call has been answered for %v; its lease is not renewed",
+		return false, fmt.Errorf("worker %q at %s %w: no call has been answered for %v; its lease is not renewed",
 			w.Name, kept.address, errUnreachable, lasted.Round(time.Millisecond))
 	}
-	if kept.draining != draining {
+	changes = kept.draining != draining
+	if changes {
 		next := *kept
 		next.draining = draining
 		set(b.members, b.change.members, w.Name, &next)
 	}
 	b.hear(now, m, kept.lease)
-	return nil
+	return changes, nil
 }
 
 func (b *book) hear(now time.Time, m *member, lease time.Duration) {

@@ -20,7 +20,7 @@ func at(d time.Duration) time.Time { return time.Unix(1_000_000, 0).Add(d) }
 func testBook(kept records) *book {
 	b := newBook(rules{leaseMin: time.Second, leaseMax: time.Hour, unreachable: unreachable}, kept)
 	b.start(at(0))
-	return &b
+	return b
 }
 
 func asks(name string, incarnation uint64) membership {
@@ -32,6 +32,11 @@ func register(t *testing.T, b *book, d time.Duration, name string, incarnation u
 	require.NoError(t, b.register(at(d), asks(name, incarnation)))
 }
 
+func beat(b *book, now time.Time, w Worker, draining bool) error {
+	_, err := b.heartbeat(now, w, draining)
+	return err
+}
+
 func item(name, content string) *task { return newTask(Item{Name: name, Content: []byte(content)}) }
 
 func TestR2_AMemberUntilItsLeaseHasRunOut(t *testing.T) {
@@ -40,16 +45,16 @@ func TestR2_AMemberUntilItsLeaseHasRunOut(t *testing.T) {
 	register(t, b, 0, "a", 1)
 	require.Equal(t, aLease, b.take().members["a"].lease)
 
-	require.NoError(t, b.heartbeat(at(aLease-1), w, false))
+	require.NoError(t, beat(b, at(aLease-1), w, false))
 	require.False(t, b.changed(), "a renewal is not written down")
 	require.Equal(t, at(2*aLease-1), b.expire(at(2*aLease-2)), "when to look again")
 	require.Contains(t, b.members, "a")
-	require.ErrorIs(t, b.heartbeat(at(2*aLease-1), w, false), errNotMember, "it has run out, though nobody has looked yet")
+	require.ErrorIs(t, beat(b, at(2*aLease-1), w, false), errNotMember, "it has run out, though nobody has looked yet")
 
 	require.Zero(t, b.expire(at(2*aLease-1)))
 	require.Empty(t, b.members)
 	require.Nil(t, b.take().members["a"])
-	require.ErrorIs(t, b.heartbeat(at(2*aLease), w, false), errNotMember)
+	require.ErrorIs(t, beat(b, at(2*aLease), w, false), errNotMember)
 	require.ErrorIs(t, b.register(at(2*aLease), asks("a", 1)), errMembershipOver, "what has ended begins again as another")
 	register(t, b, 2*aLease, "a", 2)
 }
@@ -62,13 +67,13 @@ func TestR2_ANameIsTakenWhileTheLeaseLasts(t *testing.T) {
 	require.ErrorContains(t, err, `"a"`)
 	require.ErrorContains(t, err, "192.0.2.1:7000")
 	require.ErrorContains(t, err, "1ms")
-	require.ErrorIs(t, b.heartbeat(at(1), Worker{"a", 2}, false), errNotMember)
+	require.ErrorIs(t, beat(b, at(1), Worker{"a", 2}, false), errNotMember)
 	register(t, b, 0, "b", 2)
 
 	register(t, b, aLease, "a", 2) // nobody had looked
 	require.Equal(t, Worker{"a", 2}, b.members["a"].Worker)
 	require.ErrorIs(t, b.register(at(aLease), asks("a", 1)), errMembershipOver)
-	require.ErrorIs(t, b.heartbeat(at(aLease), Worker{"a", 1}, false), errNotMember)
+	require.ErrorIs(t, beat(b, at(aLease), Worker{"a", 1}, false), errNotMember)
 }
 
 func TestR2_RegisteringAgainRenews(t *testing.T) {
@@ -137,8 +142,8 @@ func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
 	b.start(at(time.Hour))
 	require.ErrorIs(t, b.mayRegister(at(time.Hour), Worker{"a", 9}), errNameTaken)
 
-	require.NoError(t, b.heartbeat(at(time.Hour+1), Worker{"a", 1}, false))
-	require.NoError(t, b.heartbeat(at(time.Hour+2), Worker{"a", 1}, false))
+	require.NoError(t, beat(b, at(time.Hour+1), Worker{"a", 1}, false))
+	require.NoError(t, beat(b, at(time.Hour+2), Worker{"a", 1}, false))
 	require.Equal(t, 2, b.unheard)
 	require.False(t, b.changed())
 	require.Equal(t, at(time.Hour+aLease), b.expire(at(time.Hour+aLease-1)))
@@ -156,24 +161,24 @@ func TestR2_WhoCannotBeCalledIsNotRenewed(t *testing.T) {
 	register(t, b, 0, "a", 1)
 	b.called(at(time.Second), w, false)
 	for d := time.Second; d < unreachable; d += time.Second {
-		require.NoError(t, b.heartbeat(at(d), w, false))
+		require.NoError(t, beat(b, at(d), w, false))
 	}
-	require.NoError(t, b.heartbeat(at(unreachable+time.Second), w, false), "one call that failed is no proof")
+	require.NoError(t, beat(b, at(unreachable+time.Second), w, false), "one call that failed is no proof")
 	b.called(at(unreachable+time.Second-1), w, false)
-	require.NoError(t, b.heartbeat(at(unreachable+time.Second), w, false))
+	require.NoError(t, beat(b, at(unreachable+time.Second), w, false))
 	b.called(at(unreachable+time.Second), Worker{"a", 2}, false)
 	b.called(at(unreachable+time.Second), w, false)
-	err := b.heartbeat(at(unreachable+time.Second), w, true)
+	err := beat(b, at(unreachable+time.Second), w, true)
 	require.ErrorIs(t, err, errUnreachable)
 	require.ErrorContains(t, err, "192.0.2.1:7000")
 	require.ErrorContains(t, err, "30s")
 	require.False(t, b.draining(b.members["a"]))
 
 	b.called(at(unreachable+2*time.Second), w, true)
-	require.NoError(t, b.heartbeat(at(unreachable+2*time.Second), w, false))
+	require.NoError(t, beat(b, at(unreachable+2*time.Second), w, false))
 	b.called(at(unreachable+3*time.Second), w, false)
 	b.called(at(2*unreachable+3*time.Second), w, false)
-	require.ErrorIs(t, b.heartbeat(at(unreachable+4*time.Second), w, false), errUnreachable)
+	require.ErrorIs(t, beat(b, at(unreachable+4*time.Second), w, false), errUnreachable)
 	b.expire(at(unreachable + 2*time.Second + aLease))
 	require.Empty(t, b.members, "it is waited out")
 }
@@ -184,7 +189,7 @@ func TestR2_RegisteringProvesThatItCanBeCalled(t *testing.T) {
 	b.called(at(0), Worker{"a", 1}, false)
 	b.called(at(unreachable), Worker{"a", 1}, false)
 	register(t, b, 1, "a", 1)
-	require.NoError(t, b.heartbeat(at(2), Worker{"a", 1}, false))
+	require.NoError(t, beat(b, at(2), Worker{"a", 1}, false))
 }
 
 func TestR2_WhatCannotBeIsNotRegistered(t *testing.T) {
@@ -221,11 +226,11 @@ func TestR2_DrainingIsSaidByTheWorkerOrOfItsName(t *testing.T) {
 	require.False(t, b.changed())
 	register(t, b, 0, "a", 1)
 	require.True(t, b.draining(b.members["a"]))
-	require.NoError(t, b.heartbeat(at(1), Worker{"a", 1}, true))
+	require.NoError(t, beat(b, at(1), Worker{"a", 1}, true))
 	require.True(t, b.take().members["a"].draining)
 	b.drain("a", false)
 	require.True(t, b.draining(b.members["a"]))
-	require.NoError(t, b.heartbeat(at(1), Worker{"a", 1}, false))
+	require.NoError(t, beat(b, at(1), Worker{"a", 1}, false))
 	require.False(t, b.draining(b.members["a"]))
 	b.take()
 	b.drain("nobody", false)

@@ -1,0 +1,143 @@
+package grpc
+
+// The Manager, and what it tells its orchestrator. How it runs is in
+// manager_run.go, what it serves in manager_service.go, what its user asks of it
+// in manager_tasks.go.
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Manager keeps the tasks and the members, and has the members run the tasks.
+//
+// Workers come to it ([Member] does that) and stay members by heartbeats. What is
+// to run is said with Put and Delete; terms of an
+// [orchestrator.Orchestrator] see to it that it does. Everything that must not be
+// forgotten is in a [Store] before anybody hears of it: tasks, completions,
+// members, drains. All of it is in memory too, contents included.
+//
+// # What a restart does
+//
+// Workers need not notice that a manager was restarted: they go on, and their
+// next heartbeat reaches it. Until each member that it knows from before has been
+// heard, or that one's lease has certainly run out, it runs no term, so that
+// nothing is started elsewhere that one of them still runs. Its epoch is higher
+// than that of the one before, which workers refuse from then on.
+//
+// # Completion
+//
+// A task completes where its function returns nil, if its worker was made with
+// worker.WithCompletion. The manager then takes it off what is expected, and notes a
+// [Completion], for good: see [Manager.Put] for when it is run again. The first
+// instance that completes completes the task; the others are stopped.
+//
+// # Concurrency
+//
+// The methods may be called from any number of goroutines, before, during and,
+// those that only read, after Run. Slices are copied at the border but for
+// contents, which nobody may change.
+type Manager struct {
+	settings managerSettings
+	log      *slog.Logger
+	ledger   *ledger
+	workers  *Communicator
+	orch     *orchestrator.Orchestrator[Worker, string]
+
+	begun   atomic.Bool // Run was called
+	leading atomic.Bool // terms are run
+}
+
+// ErrNotLeading says that the manager runs no terms: Run was not called yet, or
+// waits for workers that are known from before, or has returned.
+var ErrNotLeading = errors.New("no terms are run")
+
+// NewManager returns a manager with everything that store holds, in the next
+// epoch, which is in the store when it returns. The store is the caller's to close, once
+// Run has returned, and until then nobody else's to use.
+//
+// The error names every option that is out of range and wraps
+// [orchestrator.ErrInvalid], or says why the store cannot be read or written.
+func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
+	s, err := newManagerSettings(opts)
+	if err != nil {
+		return nil, err
+	}
+	if store == nil {
+		return nil, fmt.Errorf("new manager: %w: the Store is nil", orchestrator.ErrInvalid)
+	}
+	m := &Manager{settings: s, log: s.logger}
+	m.ledger, err = openLedger(store, s.rules)
+	if err != nil {
+		return nil, fmt.Errorf("new manager: %w", err)
+	}
+	m.workers = newCommunicator(communicatorSettings{
+		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, dialing: s.dialing,
+	})
+	options := append([]orchestrator.Option{orchestrator.WithLogger(s.logger)}, s.orchestrator...)
+	m.orch, err = orchestrator.New(m.workers, append(options,
+		orchestrator.WithEpoch(m.ledger.epoch), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))...)
+	if err == nil {
+		err = m.feed()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("new manager: %w", err)
+	}
+	m.ledger.tell = m.tell
+	return m, nil
+}
+
+// feed tells the orchestrator what is known from before.
+func (m *Manager) feed() error {
+	var workers []orchestrator.Worker[Worker]
+	for _, member := range m.ledger.catalog.members() {
+		workers = append(workers, orchestrator.Worker[Worker]{Name: member.Worker, Draining: member.Draining})
+	}
+	return errors.Join(m.orch.UpdateTasks(m.ledger.catalog.expected()), m.orch.UpdateWorkers(workers))
+}
+
+// tell tells what was saved. A member that has gone is not called any more only
+// after the orchestrator knows, or else it would be silent for a term.
+func (m *Manager) tell(n news) {
+	for _, name := range n.unexpected {
+		m.orch.RemoveTask(name)
+	}
+	for _, t := range n.expected {
+		m.check("task", t.Name, m.orch.AddTask(t.Name, orchestrator.WithTaskInstances(t.Instances), orchestrator.WithHandoff(t.Handoff)))
+	}
+	for _, w := range n.gone {
+		m.orch.RemoveWorker(w)
+		m.workers.Disconnect(w)
+		m.log.Info("a worker is no member any more", "worker", w.Name, "incarnation", w.Incarnation)
+	}
+	for _, a := range n.came {
+		if a.moved {
+			m.connect(a.Worker, a.address)
+		}
+		var opts []orchestrator.WorkerOption
+		if a.draining {
+			opts = append(opts, orchestrator.WithWorkerDraining())
+		}
+		m.check("worker", a.Name, m.orch.AddWorker(a.Worker, opts...))
+		m.log.Info("a worker is a member", "worker", a.Name, "incarnation", a.Incarnation,
+			"address", a.address, "draining", a.draining)
+	}
+}
+
+func (m *Manager) connect(w Worker, address string) {
+	m.check("worker", w.Name, m.workers.Connect(w, address))
+}
+
+// check logs what cannot be, as everything was checked before it was written down.
+func (m *Manager) check(kind, name string, err error) {
+	if err != nil {
+		m.log.Error("not taken by the orchestrator", kind, name, "err", err)
+	}
+}
+
+// observe is told of each call to a worker.
+func (m *Manager) observe(w Worker, err error) { m.ledger.called(w, err == nil) }

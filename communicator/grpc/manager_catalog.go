@@ -1,0 +1,151 @@
+package grpc
+
+// The catalog: what is on disk, for everybody to read.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// catalog answers from memory, and knows nothing that a crash could take back.
+type catalog struct {
+	mu    sync.RWMutex // guards what follows
+	kept  records
+	tasks index // of kept.tasks
+	done  index // of kept.done
+}
+
+var _ Contents = (*catalog)(nil)
+
+func newCatalog(kept records) catalog {
+	return catalog{kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done)}
+}
+
+// apply takes in what was saved, and returns what is to be told of it.
+func (c *catalog) apply(change *records) news {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.kept.news(change)
+	c.kept.apply(change)
+	touch(&c.tasks, change.tasks)
+	touch(&c.done, change.done)
+	return n
+}
+
+// Content returns what a task is to work on.
+func (c *catalog) Content(name string) (content []byte, version int64, ok bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t := c.kept.tasks[name]
+	if t == nil {
+		return nil, 0, false
+	}
+	return t.Content, t.Revision, true
+}
+
+func (c *catalog) item(name string) (Item, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	t := c.kept.tasks[name]
+	if t == nil {
+		return Item{}, fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	return t.Item, nil
+}
+
+func (c *catalog) items(after string, limit int) []Item {
+	c.mu.Lock() // the index is put in order
+	defer c.mu.Unlock()
+	return page(&c.tasks, c.kept.tasks, after, limit, func(t *task) Item { return t.Item })
+}
+
+func (c *catalog) completions(after string, limit int) []Completion {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return page(&c.done, c.kept.done, after, limit, func(d *finished) Completion { return d.Completion })
+}
+
+// members returns the members, sorted by name. Heard, Until and Failing are left
+// out.
+func (c *catalog) members() []MemberState {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	members := make([]MemberState, 0, len(c.kept.members))
+	for _, name := range sorted(c.kept.members) {
+		m := c.kept.members[name]
+		members = append(members, MemberState{
+			Worker: m.Worker, Address: m.address, Lease: m.lease, Draining: c.kept.draining(m),
+		})
+	}
+	return members
+}
+
+// expected returns all tasks, sorted by name.
+func (c *catalog) expected() []orchestrator.Task[string] {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	nothing := newRecords()
+	return nothing.news(&c.kept).expected
+}
+
+// index has names in their order. What comes and goes is noted, and put in its
+// place when the order is asked for: so to put many costs little.
+type index struct {
+	names   []string
+	touched map[string]bool
+}
+
+func newIndex[V any](kept map[string]V) index {
+	return index{names: sorted(kept), touched: make(map[string]bool)}
+}
+
+func touch[V any](x *index, change map[string]V) {
+	for name := range change {
+		x.touched[name] = true
+	}
+}
+
+// settle puts what has come and gone in its place.
+func settle[V any](x *index, kept map[string]V) {
+	if len(x.touched) == 0 {
+		return
+	}
+	var come []string
+	for _, name := range sorted(x.touched) {
+		if _, ok := kept[name]; ok {
+			come = append(come, name)
+		}
+	}
+	merged := make([]string, 0, len(kept))
+	for _, name := range x.names {
+		if x.touched[name] {
+			continue
+		}
+		for len(come) > 0 && come[0] < name {
+			merged, come = append(merged, come[0]), come[1:]
+		}
+		merged = append(merged, name)
+	}
+	x.names = append(merged, come...)
+	clear(x.touched)
+}
+
+// page returns up to limit of what is kept, from the first name after the one
+// given.
+func page[V, R any](x *index, kept map[string]V, after string, limit int, show func(V) R) []R {
+	settle(x, kept)
+	from, found := slices.BinarySearchFunc(x.names, after, strings.Compare)
+	if found {
+		from++
+	}
+	names := x.names[from:min(from+limit, len(x.names))]
+	shown := make([]R, len(names))
+	for i, name := range names {
+		shown[i] = show(kept[name])
+	}
+	return shown
+}

@@ -1,0 +1,192 @@
+package grpc
+
+// What a manager serves: the calls of its workers.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// maxRequest is how many bytes a worker may send at once.
+	maxRequest = 2 << 20
+	// maxCompletions is how many tasks a worker may complete at once.
+	maxCompletions = 10_000
+	// probeTime is how long a worker that registers has to answer.
+	probeTime = 5 * time.Second
+	// longestRefusal is how many bytes of a reason are told.
+	longestRefusal = 4096
+)
+
+// counter is where workers come to.
+type counter struct {
+	orchestratorv1.UnimplementedManagerServer
+	*Manager
+	refusals complaints
+}
+
+var _ orchestratorv1.ManagerServer = (*counter)(nil)
+
+// Register makes a worker a member: called, written down, told, answered, in this
+// order.
+func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
+	asked := membership{
+		Worker:  Worker{string(req.GetWorker()), req.GetIncarnation()},
+		address: req.GetAddress(), lease: req.GetLease().AsDuration(), draining: req.GetDraining(),
+	}
+	if err := maySpeakFor(ctx, asked.Name); err != nil {
+		return nil, err
+	}
+	if err := asked.check(c.settings.rules); err != nil {
+		return nil, c.refuse(ctx, "register", asked.Worker, err)
+	}
+	// Who would be refused is not called.
+	err := c.ledger.look(func(b *book, now time.Time) error { return b.mayRegister(now, asked.Worker) })
+	if err == nil {
+		err = c.probe(ctx, asked.Worker, asked.address)
+	}
+	if err == nil {
+		err = c.ledger.do(ctx, func(b *book, now time.Time) error { return b.register(now, asked) })
+		c.ledger.hurry()
+	}
+	if err != nil {
+		return nil, c.refuse(ctx, "register", asked.Worker, err)
+	}
+	return &orchestratorv1.RegisterResponse{Term: c.term()}, nil
+}
+
+var errProbe = errors.New("the manager cannot call it")
+
+// probe calls a worker that wants to be a member.
+func (c *counter) probe(ctx context.Context, w Worker, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	conn, err := c.settings.dial(address, party{role: roleWorker, name: w.Name}, c.settings.dialing...)
+	if err == nil {
+		defer func() { _ = conn.Close() }() // nothing is on it any more
+		_, err = orchestratorv1.NewWorkerClient(conn).Report(ctx, &orchestratorv1.ReportRequest{Incarnation: w.Incarnation})
+	}
+	if err != nil {
+		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)
+	}
+	return nil
+}
+
+// Heartbeat renews a lease.
+func (c *counter) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
+	w := Worker{string(req.GetWorker()), req.GetIncarnation()}
+	if err := maySpeakFor(ctx, w.Name); err != nil {
+		return nil, err
+	}
+	err := w.check()
+	if err == nil {
+		err = c.ledger.heartbeat(ctx, w, req.GetDraining())
+	}
+	if err != nil {
+		return nil, c.refuse(ctx, "heartbeat", w, err)
+	}
+	return &orchestratorv1.HeartbeatResponse{Term: c.term()}, nil
+}
+
+// Leave ends a membership.
+func (c *counter) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
+	w := Worker{string(req.GetWorker()), req.GetIncarnation()}
+	if err := maySpeakFor(ctx, w.Name); err != nil {
+		return nil, err
+	}
+	err := w.check()
+	if err == nil {
+		err = c.ledger.do(ctx, func(b *book, _ time.Time) error {
+			b.leave(w)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, c.refuse(ctx, "leave", w, err)
+	}
+	return &orchestratorv1.LeaveResponse{}, nil
+}
+
+// Complete takes tasks off what is expected.
+func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
+	w := Worker{Name: string(req.GetWorker())}
+	if err := maySpeakFor(ctx, w.Name); err != nil {
+		return nil, err
+	}
+	err := checkName("worker", w.Name)
+	if n := len(req.GetCompletions()); err == nil && n > maxCompletions {
+		err = fmt.Errorf("%w: %d completions at once: at most %d", orchestrator.ErrInvalid, n, maxCompletions)
+	}
+	outcomes := make([]orchestratorv1.CompletionOutcome, len(req.GetCompletions()))
+	if err == nil {
+		err = c.ledger.do(ctx, func(b *book, now time.Time) error {
+			for i, done := range req.GetCompletions() {
+				outcomes[i] = answerTo(b.complete(now, w.Name, string(done.GetTask()), done.GetContentVersion()))
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, c.refuse(ctx, "complete", w, err)
+	}
+	return &orchestratorv1.CompleteResponse{Outcomes: outcomes}, nil
+}
+
+func answerTo(v verdict) orchestratorv1.CompletionOutcome {
+	switch v {
+	case doneRecorded:
+		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED
+	case doneSuperseded:
+		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED
+	case doneUnknown:
+		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK
+	}
+	return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED
+}
+
+// term is one that has begun at least, so that a worker accepts nothing of any
+// manager before.
+func (c *counter) term() *orchestratorv1.Term {
+	return &orchestratorv1.Term{Epoch: c.ledger.epoch, Number: c.orch.LastPlan().Stats.Term.Number}
+}
+
+// refuse logs why a worker does not get what it asks for, at Warn once a second at
+// most, and returns it as a status.
+func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) error {
+	code := codeOf(err)
+	level := slog.LevelDebug
+	omitted, ok := c.refusals.take(time.Now())
+	if ok {
+		level = slog.LevelWarn
+	}
+	c.log.Log(ctx, level, "a worker is refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
+		"code", code, "err", err, "omitted", omitted)
+	return status.Error(code, legible(err.Error(), longestRefusal))
+}
+
+// codeOf returns the code for a cause; the proto says what each means.
+func codeOf(err error) codes.Code {
+	switch {
+	case errors.Is(err, errProbe), errors.Is(err, ErrStopped):
+		return codes.Unavailable
+	case errors.Is(err, orchestrator.ErrInvalid):
+		return codes.InvalidArgument
+	case errors.Is(err, errNameTaken):
+		return codes.AlreadyExists
+	case errors.Is(err, errMembershipOver), errors.Is(err, errUnreachable):
+		return codes.FailedPrecondition
+	case errors.Is(err, errNotMember):
+		return codes.NotFound
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Code()
+	}
+	return codes.Internal
+}

@@ -1,0 +1,518 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+)
+
+func TestR2_WhoRegistersGetsItsShare(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a", "b", "c", "d")
+		one := o.hire("one")
+		resp, err := one.manager.Register(t.Context(), one.asks())
+		require.NoError(t, err)
+		require.Equal(t, m.ledger.epoch, resp.GetTerm().GetEpoch())
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 4}, o.spread())
+
+		two := o.hire("two")
+		require.NoError(t, two.register())
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2, "two": 2}, o.spread())
+		require.Equal(t, 6, o.starts(), "nothing else moves")
+		now := time.Now()
+		require.Equal(t, []MemberState{
+			{Worker: one.as(), Address: "one.test:7000", Lease: aLease, Heard: now.Add(-2 * time.Second), Until: now.Add(aLease - 2*time.Second)},
+			{Worker: two.as(), Address: "two.test:7000", Lease: aLease, Heard: now.Add(-time.Second), Until: now.Add(aLease - time.Second)},
+		}, m.Members())
+		require.Len(t, m.Tasks(one.as()), 2)
+
+		beat, err := one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation()})
+		require.NoError(t, err)
+		require.Equal(t, m.ledger.epoch, beat.GetTerm().GetEpoch())
+		require.Equal(t, m.LastPlan().Stats.Term.Number, beat.GetTerm().GetNumber())
+	})
+}
+
+func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+		before := o.where()
+		staff[1].unserve() // silent
+		o.pass(aLease-2*time.Second, staff[0])
+		require.Equal(t, before, o.where())
+		require.Equal(t, 2, o.starts(), "silent is not empty")
+		require.Len(t, m.Members(), 2)
+		require.NotZero(t, m.Members()[1].Failing)
+		require.NoError(t, staff[1].Close(t.Context()))
+		o.pass(2*time.Second, staff[0])
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		require.Len(t, m.Members(), 1)
+		require.Equal(t, codes.NotFound, code(staff[1].beat()))
+		require.Equal(t, codes.FailedPrecondition, code(staff[1].register()))
+	})
+}
+
+func TestR2_WhoLeavesIsGoneAtOnce(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		require.NoError(t, staff[1].Close(t.Context()))
+		require.NoError(t, staff[1].leave())
+		require.NoError(t, staff[1].leave(), "again")
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		require.Equal(t, codes.FailedPrecondition, code(staff[1].register()))
+		next := o.hire("two")
+		require.NoError(t, next.register())
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+	})
+}
+
+func TestR2_ANameThatIsTaken(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		other := o.hire("one")
+		err := other.register()
+		require.Equal(t, codes.AlreadyExists, code(err))
+		require.ErrorContains(t, err, `another process is worker "one", at one.test:7000`)
+		require.Equal(t, codes.NotFound, code(other.beat()))
+		require.NoError(t, one.beat())
+		o.pass(aLease)
+		require.NoError(t, other.register())
+		require.Equal(t, codes.NotFound, code(one.beat()))
+	})
+}
+
+// A wrong address, a firewall, another process: it shows at once, at both ends.
+func TestR2_WhoCannotBeCalledDoesNotRegister(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		one := o.hire("one")
+		asks := one.asks()
+		asks.Address = "elsewhere.test:7000"
+		_, err := one.manager.Register(t.Context(), asks)
+		require.Equal(t, codes.Unavailable, code(err))
+		require.ErrorContains(t, err, "nobody is at elsewhere.test:7000")
+
+		two := o.hire("two")
+		asks.Address = two.address
+		_, err = one.manager.Register(t.Context(), asks)
+		require.Equal(t, codes.Unavailable, code(err))
+		require.ErrorContains(t, err, "two.test:7000")
+		require.ErrorContains(t, err, worker.ErrIncarnation.Error())
+		require.Empty(t, m.Members())
+		values, err := store.Load()
+		require.NoError(t, err)
+		require.NotContains(t, values, "member/one")
+
+		// One that does not answer holds up nobody else.
+		release := one.gate.hold(&one.gate.all)
+		registered := make(chan error, 1)
+		begun := time.Now()
+		go func() { registered <- one.register() }()
+		synctest.Wait()
+		require.NoError(t, two.register())
+		require.NoError(t, two.beat())
+		require.Equal(t, begun, time.Now())
+		err = <-registered
+		require.Equal(t, codes.Unavailable, code(err))
+		require.Equal(t, probeTime, time.Since(begun))
+		release()
+		require.NoError(t, one.register())
+		synctest.Wait()
+		require.Contains(t, o.logs.String(), "nobody is at elsewhere.test:7000")
+	})
+}
+
+func TestR2_WhoCannotBeCalledAnyMoreIsWaitedOut(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second, staff...)
+		staff[1].unserve()
+		o.pass(20*time.Second, staff...)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+		o.pass(2*time.Second, staff[0])
+		err := staff[1].beat()
+		require.Equal(t, codes.FailedPrecondition, code(err))
+		require.ErrorContains(t, err, "cannot be called")
+		require.NoError(t, staff[1].Close(t.Context())) // it fences itself
+		o.pass(aLease, staff[0])
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+	})
+}
+
+func TestR2_WhoCanBeCalledAgainGoesOn(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second, staff...)
+		staff[1].unserve()
+		o.pass(20*time.Second, staff...)
+		o.pass(2*time.Second, staff[0])
+		require.Equal(t, codes.FailedPrecondition, code(staff[1].beat()))
+		staff[1].serve()
+		o.pass(3*time.Second, staff[0])
+		o.pass(2*aLease, staff...)
+		require.Equal(t, 2, o.starts())
+		require.Zero(t, m.Members()[1].Failing)
+	})
+}
+
+func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("a", "b", "c", "d")
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		require.NoError(t, m.Delete(t.Context(), "d")) // which its last term may not get to see
+		m.close()
+		before := o.where()
+
+		next := o.open(store)
+		require.Equal(t, m.ledger.epoch+1, next.ledger.epoch)
+		require.Zero(t, next.Members()[0].Heard)
+		require.Equal(t, time.Now().Add(aLease), next.Members()[0].Until)
+		_, err := next.Plan(t.Context())
+		require.ErrorIs(t, err, ErrNotLeading)
+		next.put("e")
+		o.pass(aLease/2, staff[0])
+		require.Equal(t, before, o.where())
+		require.Zero(t, next.LastPlan(), "no term was run")
+		require.NoError(t, staff[1].beat())
+		o.pass(time.Second)
+		require.NotZero(t, next.LastPlan().Stats.Term)
+		where := o.where()
+		require.NotContains(t, where, "d")
+		require.Contains(t, where, "e")
+		for _, task := range []string{"a", "b", "c"} {
+			require.Equal(t, before[task], where[task])
+		}
+		require.Equal(t, 5, o.starts())
+		_, err = next.Plan(t.Context())
+		require.NoError(t, err)
+		require.Contains(t, o.logs.String(), "waiting for the members from before")
+		require.Contains(t, o.logs.String(), "[one two]")
+	})
+}
+
+func TestR2_AfterARestartOneWhoNeverComesBackIsWaitedOut(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		m.close()
+		staff[1].unserve()
+		next := o.open(store)
+		o.pass(aLease-time.Millisecond, staff[0])
+		require.Zero(t, next.LastPlan())
+		require.Equal(t, 2, o.starts())
+		require.NoError(t, staff[1].Close(t.Context()))
+		o.pass(time.Second, staff[0])
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+	})
+}
+
+func TestR1_Completion(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("short", "long")
+		one := o.hire("one", worker.WithCompletion(func(string) {}))
+		require.NoError(t, one.register())
+		o.pass(time.Second)
+		var version int64
+		for _, s := range one.Status() {
+			if s.Task == "short" {
+				require.Equal(t, worker.Completed, s.State)
+				version = s.Version
+			}
+		}
+		complete := func(completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
+			resp, err := one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte("one"), Completions: completions})
+			require.NoError(t, err)
+			return resp.GetOutcomes()
+		}
+		short := &orchestratorv1.Completion{Task: []byte("short"), ContentVersion: version}
+		now := time.Now()
+		require.Equal(t, []orchestratorv1.CompletionOutcome{
+			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED,
+			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED,
+			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED,
+			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK,
+		}, complete(&orchestratorv1.Completion{Task: []byte("long"), ContentVersion: 1}, short, short, &orchestratorv1.Completion{Task: []byte("x")}))
+		done, err := m.Completed("", 10)
+		require.NoError(t, err)
+		require.Equal(t, []Completion{{"short", version, "one", now.UTC()}}, done)
+		_, err = m.Get("short")
+		require.ErrorIs(t, err, ErrNotFound)
+		o.pass(time.Second)
+		tasks, err := one.List(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"long"}, tasks, "it is off the worker")
+
+		m.close()
+		next := o.open(store)
+		next.put("short")
+		require.NoError(t, one.beat())
+		o.pass(time.Second)
+		require.Equal(t, 2, o.starts(), "what is completed is not run again")
+		require.NoError(t, next.Forget(t.Context(), "short"))
+		next.put("short")
+		o.pass(time.Second, one)
+		require.Equal(t, 3, o.starts())
+	})
+}
+
+func TestW7_NewContentReachesWhoRunsTheTask(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a")
+		updated := make(chan string, 1)
+		one := o.hire("one", worker.WithUpdate(func(ctx context.Context, _ string) error {
+			content, _ := worker.Content(ctx)
+			updated <- string(content)
+			return nil
+		}))
+		require.NoError(t, one.register())
+		o.pass(time.Second)
+		stored, err := m.Put(t.Context(), Item{Name: "a", Content: []byte("other")})
+		require.NoError(t, err)
+		require.Equal(t, "other", <-updated)
+		o.pass(time.Second)
+		require.Equal(t, []TaskState{{"a", worker.Running, stored.Revision}}, m.Tasks(one.as()))
+		require.Equal(t, 1, o.starts())
+	})
+}
+
+func TestR2_DrainedByNameOrByItself(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a", "b")
+		require.NoError(t, m.Drain(t.Context(), "one"))
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"two": 2}, o.spread())
+		require.True(t, m.Members()[0].Draining)
+		require.NoError(t, m.Undrain(t.Context(), "one"))
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+		_, err := staff[1].manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{
+			Worker: []byte("two"), Incarnation: staff[1].Incarnation(), Draining: true,
+		})
+		require.NoError(t, err)
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		require.ErrorIs(t, m.Drain(t.Context(), ""), orchestrator.ErrInvalid)
+	})
+}
+
+func TestR1_WhatCannotBeIsRefused(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore(), WithLeases(time.Second, time.Minute))
+		one := o.hire("one")
+		asks := one.asks()
+		asks.Lease = nil
+		_, err := one.manager.Register(t.Context(), asks)
+		require.Equal(t, codes.InvalidArgument, code(err))
+		require.ErrorContains(t, err, "from 1s to 1m0s")
+		_, err = one.manager.Register(t.Context(), &orchestratorv1.RegisterRequest{})
+		require.Equal(t, codes.InvalidArgument, code(err))
+		_, err = one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one")})
+		require.Equal(t, codes.InvalidArgument, code(err))
+		_, err = one.manager.Leave(t.Context(), &orchestratorv1.LeaveRequest{Incarnation: 1})
+		require.Equal(t, codes.InvalidArgument, code(err))
+		_, err = one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{})
+		require.Equal(t, codes.InvalidArgument, code(err))
+		many := &orchestratorv1.CompleteRequest{Worker: []byte("one")}
+		for range maxCompletions + 1 {
+			many.Completions = append(many.Completions, &orchestratorv1.Completion{})
+		}
+		_, err = one.manager.Complete(t.Context(), many)
+		require.Equal(t, codes.InvalidArgument, code(err))
+		many.Completions = many.Completions[1:]
+		_, err = one.manager.Complete(t.Context(), many)
+		require.NoError(t, err)
+		many.Worker = make([]byte, maxRequest)
+		_, err = one.manager.Complete(t.Context(), many)
+		require.Equal(t, codes.ResourceExhausted, code(err))
+	})
+}
+
+func TestR2_RunEnds(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("a")
+		one := o.staff("one")[0]
+		o.pass(time.Second)
+		err := m.Run(t.Context(), o.listen("unused"))
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		m.close()
+		require.Equal(t, map[string]string{"a": "one"}, o.where(), "what runs goes on")
+		require.Equal(t, codes.Unavailable, code(one.beat()))
+		_, err = m.Put(t.Context(), Item{Name: "b"})
+		require.ErrorIs(t, err, ErrStopped)
+		_, err = m.Plan(t.Context())
+		require.ErrorIs(t, err, ErrNotLeading)
+		item, err := m.Get("a")
+		require.NoError(t, err)
+		require.Equal(t, "content of a", string(item.Content))
+	})
+}
+
+// What a term has begun is carried through: here a start that waits for its
+// worker, which holds its lease meanwhile.
+func TestT6_WhatATermHasBegunIsCarriedThrough(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		o.pass(time.Second)
+		release := one.gate.hold(&one.gate.some)
+		m.put("a")
+		o.pass(time.Second)
+		m.stop(errClosing)
+		o.pass(time.Second, one)
+		require.Empty(t, m.done)
+		release()
+		require.ErrorIs(t, <-m.done, errClosing)
+		require.Equal(t, map[string]string{"a": "one"}, o.where())
+	})
+}
+
+func TestR2_AStoreThatFailsEndsRun(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := &slowStore{MemoryStore: NewMemoryStore()}
+		m := o.open(store)
+		one := o.staff("one")[0]
+		gate := store.hold()
+		full := errors.New("disk full")
+		go func() { gate <- full }()
+		_, err := m.Put(t.Context(), Item{Name: "a"})
+		require.ErrorIs(t, err, full)
+		require.ErrorIs(t, <-m.done, full)
+		require.Equal(t, codes.Unavailable, code(one.beat()))
+	})
+}
+
+func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := &slowStore{MemoryStore: NewMemoryStore()}
+		m, err := NewManager(store)
+		require.NoError(t, err)
+		gate := store.hold()
+		full := errors.New("disk full")
+		go func() { gate <- full }()
+		_, err = m.Put(t.Context(), Item{Name: "a"})
+		require.ErrorIs(t, err, full)
+		require.ErrorIs(t, m.Run(t.Context(), o.listen(managerAt)), full)
+	})
+}
+
+func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		o.pass(time.Second)
+		later := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: m.ledger.epoch + 1, Number: 1})
+		_, err := one.List(later)
+		require.NoError(t, err)
+		require.ErrorIs(t, <-m.done, orchestrator.ErrDeposed)
+	})
+}
+
+func TestR1_TasksAreCheckedAtTheBorder(t *testing.T) {
+	m, err := NewManager(NewMemoryStore())
+	require.NoError(t, err)
+	ctx := t.Context()
+	for _, bad := range []Item{
+		{},
+		{Name: string(make([]byte, 1025))},
+		{Name: "a", Content: make([]byte, MaxContent+1)},
+		{Name: "a", Revision: 1},
+		{Name: "a", Settings: Settings{Instances: -1}},
+		{Name: "a", Settings: Settings{Handoff: 3}},
+	} {
+		_, err := m.Put(ctx, bad)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		_, err = m.PutAll(ctx, []Item{{Name: "fine"}, bad})
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	}
+	_, err = m.PutAll(ctx, []Item{{Name: "a"}, {Name: "b"}, {Name: "a"}})
+	require.ErrorContains(t, err, `task "a" is given twice, at 0 and at 2`)
+	_, err = m.Items("", MaxList)
+	require.NoError(t, err)
+	for _, limit := range []int{0, -1, MaxList + 1} {
+		_, err = m.Items("", limit)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		_, err = m.Completed("", limit)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	}
+	require.ErrorIs(t, m.Delete(ctx, "a"), ErrNotFound)
+
+	content := []byte("x")
+	stored, err := m.PutAll(ctx, []Item{{Name: "b", Content: content}, {Name: "a", Content: make([]byte, MaxContent)}})
+	require.NoError(t, err)
+	require.Equal(t, stored[0].Revision+1, stored[1].Revision)
+	require.Equal(t, 1, stored[0].Settings.Instances)
+	content[0] = 'y'
+	item, err := m.Get("b")
+	require.NoError(t, err)
+	require.Equal(t, "x", string(item.Content))
+	items, err := m.Items("", 1)
+	require.NoError(t, err)
+	require.Equal(t, stored[1:], items)
+	items, err = m.Items("a", 10)
+	require.NoError(t, err)
+	require.Equal(t, stored[:1], items)
+	require.NoError(t, m.Delete(ctx, "a", "b"))
+	require.NoError(t, m.Forget(ctx, "a"))
+}
+
+func TestR2_OptionsAreChecked(t *testing.T) {
+	_, err := NewManager(nil)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	for says, opt := range map[string]ManagerOption{
+		"is nil":                        nil,
+		"WithInterval(0s)":              WithInterval(0),
+		"WithInterval(1h0m1s)":          WithInterval(time.Hour + time.Second),
+		"WithLeases(0s, 1s)":            WithLeases(0, time.Second),
+		"WithLeases(2s, 1s)":            WithLeases(2*time.Second, time.Second),
+		"WithLeases(1s, 25h0m0s)":       WithLeases(time.Second, 25*time.Hour),
+		"WithUnreachable(0s)":           WithUnreachable(0),
+		"WithUnreachable(25h0m0s)":      WithUnreachable(25 * time.Hour),
+		"WithMaxMoves(-1)":              WithOrchestrator(orchestrator.WithMaxMoves(-1)),
+		"WithCommunicatorTimeout(-1ns)": WithOrchestrator(orchestrator.WithCommunicatorTimeout(-1)),
+	} {
+		_, err := NewManager(NewMemoryStore(), opt)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid, says)
+		require.ErrorContains(t, err, says)
+	}
+	_, err = NewManager(broken{errors.New("no disk")})
+	require.ErrorContains(t, err, "no disk")
+}
