@@ -19,13 +19,13 @@ func (r *review) judge() {
 	answered := make(map[*seat]bool)
 	for _, c := range r.l.calls {
 		own := c.term.Number == r.stats.Term.Number
-		if r.cut() || own && !c.returned.IsZero() && !c.returned.After(r.listed) {
-			continue // nobody is judged, or what it has said was taken in
+		if own && !c.returned.IsZero() && !c.returned.After(r.listed) {
+			continue // what it has said was taken in
 		}
 		open := c.returned.IsZero() || c.returned.After(r.began)
 		if s := mind.seats[c.worker]; s != nil && open && !r.listed.Before(c.deadline) {
 			s.missed = true // it could not be asked
-			s.failed = s.failed || own && c.serial == s.serial && c.op == orchestrator.OpList
+			s.failed = s.failed || own && c.serial == s.serial && c.op == orchestrator.OpList && !r.cut()
 		}
 	}
 	for _, s := range mind.seats {

@@ -244,12 +244,9 @@ func (r *review) take(e event) {
 		}
 	case c.err != nil:
 		c.heard = true
-		inTime := own && !e.at.After(r.listed)
-		if inTime && r.cut() {
-			break // nobody is judged by a term that is cut short
-		}
 		s.missed = true
-		s.failed = s.failed || inTime
+		// A term that is cut short cuts its calls off, and may hear of that or not.
+		s.failed = s.failed || own && !e.at.After(r.listed) && !r.cut()
 	case own && r.inTime(c):
 		s.hear(c)
 		s.absolve()

@@ -91,6 +91,7 @@ func TestSimulate_Regressions(t *testing.T) {
 		210969, // two moves at once of a task with a copy that nobody knows of
 		313148, // a move that starts first, and whose old place has stopped by then
 		360468, // calls that fail since their leader cuts its term short
+		133506, // a call that a leader cuts off, when its listing was over already
 		385080, // workers that are tried out one after the other
 		127851, // a worker that comes back when others have moved, starting first
 		219317, // a worker that knows a higher epoch, and says so when its term has gone on
