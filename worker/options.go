@@ -27,6 +27,7 @@ type config struct {
 	stop      time.Duration // what of the lease tasks have to stop in
 	readiness bool
 	backoff   backoff
+	spare     spareTime
 	seed      uint64
 	logger    *slog.Logger
 	problems  []error

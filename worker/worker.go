@@ -21,6 +21,7 @@ type Worker[T comparable] struct {
 	run   func(ctx context.Context, task T) error
 	hooks hooks[T]
 	cfg   config
+	idler *idler
 
 	// mu guards what follows, and every entry. It is never held over a call to
 	// the outside, nor over a wait.
@@ -77,6 +78,7 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 		random: rand.New(rand.NewPCG(cfg.seed, 0)),
 	}
 	w.tenure = w.newTenure()
+	w.idler = w.newIdler()
 	return w, nil
 }
 
@@ -131,12 +133,16 @@ func (w *Worker[T]) Close(ctx context.Context) error {
 	w.mu.Lock()
 	if !w.closed {
 		w.closed = true
+		w.idler.cancel(ErrClosed)
 		w.stopEach(ErrClosed)
 		w.settleIfEmpty()
 	}
 	t := w.tenure // the last
 	w.mu.Unlock()
 	err := w.empty(ctx, t)
+	if err == nil {
+		err = w.idler.end(ctx)
+	}
 	if err == nil {
 		err = w.removeRecord(ctx)
 	}

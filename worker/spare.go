@@ -1,0 +1,114 @@
+package worker
+
+// Spare time: what the worker does while it has nothing better to do.
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+)
+
+// WithSpareTime has f called when a slot is free and no task waits for one: at
+// most once in every, from one goroutine, which is not that of any task. It is
+// the moment for side jobs that nobody owns, as those of package recruit:
+//
+//	worker.WithSpareTime(time.Second, func(ctx context.Context) { r.Enlist(ctx) })
+//
+// No task waits for f, and f for none: one that comes while f is called starts
+// at once. Nor is f called while the worker may accept no task for want of its
+// lease. A worker without [WithSlots] always has a slot free.
+//
+// f's context ends with [Worker.Close], with the cause [ErrClosed]; Close waits
+// until f has returned. A panic in f is logged, and f is called again.
+//
+// Default: nothing is called, and there is no such goroutine; where there is one,
+// only Close ends it. Range: every > 0; a nil f is out of range.
+func WithSpareTime(every time.Duration, f func(ctx context.Context)) Option {
+	return optionFunc(func(c *config) {
+		if every <= 0 {
+			c.invalid("WithSpareTime(%v, …): must be positive", every)
+		}
+		if f == nil {
+			c.invalid("WithSpareTime(%v, nil): must be a function", every)
+		}
+		c.spare = spareTime{every: every, f: f}
+	})
+}
+
+// spareTime is what WithSpareTime was given; the zero value: nothing.
+type spareTime struct {
+	every time.Duration
+	f     func(ctx context.Context)
+}
+
+// idler is the goroutine that calls it.
+type idler struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when it has ended
+}
+
+// newIdler starts the goroutine, if there is anything to call.
+func (w *Worker[T]) newIdler() *idler {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	i := &idler{cancel: cancel, done: make(chan struct{})}
+	if w.cfg.spare.f == nil {
+		cancel(nil)
+		close(i.done)
+		return i
+	}
+	go func() {
+		defer close(i.done)
+		w.idle(ctx)
+	}()
+	return i
+}
+
+func (w *Worker[T]) idle(ctx context.Context) {
+	tick := time.NewTicker(w.cfg.spare.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if w.hasTime() {
+				w.passTime(ctx)
+			}
+		}
+	}
+}
+
+// hasTime reports whether a task that came now would start at once.
+func (w *Worker[T]) hasTime() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.closed && w.holds() == nil && w.queue.first == nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots)
+}
+
+// passTime calls the user's function, which must not take the worker down.
+func (w *Worker[T]) passTime(ctx context.Context) {
+	defer func() {
+		if v := recover(); v != nil {
+			w.cfg.logger.Error("spare time panicked", slog.Any("err", fmt.Errorf("panic: %v", v)),
+				slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	w.cfg.spare.f(ctx)
+}
+
+// end waits until the goroutine has ended, which was told to.
+func (i *idler) end(ctx context.Context) error {
+	select {
+	case <-i.done:
+		return nil
+	default: // over wins over a context that has ended
+	}
+	select {
+	case <-i.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the function of WithSpareTime has not returned: %w", context.Cause(ctx))
+	}
+}
