@@ -40,7 +40,8 @@ type call struct {
 	result string
 }
 
-// Option changes what [NewCollector] and [Register] make.
+// Option changes what [NewCollector], [Register], and their like for recruiting,
+// make.
 type Option interface{ apply(*options) }
 
 type options struct{ constLabels prometheus.Labels }
@@ -49,23 +50,28 @@ type optionFunc func(*options)
 
 func (f optionFunc) apply(o *options) { f(o) }
 
-// WithConstLabels gives every metric these labels, to tell two orchestrators in
-// one process apart. Default: none. A name that is no label name, or is one of
+// WithConstLabels gives every metric these labels, to tell two orchestrators, or
+// two recruiters, in one process apart. Default: none. A name that is no label name, or is one of
 // the metrics' own, is reported by registering.
 func WithConstLabels(labels prometheus.Labels) Option {
 	labels = maps.Clone(labels)
 	return optionFunc(func(o *options) { o.constLabels = labels })
 }
 
-// NewCollector returns a collector that has seen no term. It is registered by
-// the caller, who may prefer [Register].
-func NewCollector(opts ...Option) *Collector {
+func optionsOf(opts []Option) options {
 	var o options
 	for _, opt := range opts {
 		if opt != nil {
 			opt.apply(&o)
 		}
 	}
+	return o
+}
+
+// NewCollector returns a collector that has seen no term. It is registered by
+// the caller, who may prefer [Register].
+func NewCollector(opts ...Option) *Collector {
+	o := optionsOf(opts)
 	c := &Collector{
 		descs:     newDescs(o.constLabels),
 		terms:     map[string]uint64{"ok": 0, "failed": 0, "cut": 0, "deposed": 0},

@@ -1,4 +1,4 @@
-// Package stats shows how an orchestrator is doing to Prometheus.
+// Package stats shows how an orchestrator is doing to Prometheus, and a recruiter.
 //
 //	collector, err := stats.Register(prometheus.DefaultRegisterer)
 //	…
@@ -70,4 +70,26 @@
 // on counting where it stopped. Gauges would still show what it saw last while
 // another process leads; to have none then, take the collector off with the
 // registry's Unregister when leadership ends.
+//
+// # Recruiting
+//
+// [RegisterRecruiter] shows what the jobs of package recruit come to. Its label
+// holds the names that jobs were installed under.
+//
+//	metric                               type     says
+//	recruit_dismissed_total              counter  calls that recruited nobody
+//	recruit_job_recruited_total{name}    counter  those that did
+//	recruit_job_dismissed_total{name}    counter  those that drew the job when it was not to be had
+//	recruit_job_failed_total{name}       counter  recruits that failed, by error or panic
+//	recruit_job_panicked_total{name}     counter  those by panic
+//	recruit_job_overdue_total{name}      counter  recruits that were left behind
+//	recruit_job_seconds_total{name}      counter  how long recruits took
+//	recruit_job_rate{name}               gauge    the probability of a recruit
+//	recruit_job_running{name}            gauge    recruits under way
+//	recruit_job_left_behind{name}        gauge    those left behind that have not returned
+//
+//	# A job blocks, and is not recruited any more.
+//	max by (name) (recruit_job_left_behind) > 0                            for 5m
+//	# A job does nothing but fail.
+//	rate(recruit_job_failed_total[10m]) >= rate(recruit_job_recruited_total[10m]) > 0
 package stats

@@ -1,0 +1,175 @@
+package stats_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/recruit"
+	"github.com/f8949c05/orchestrator/stats"
+)
+
+// draws gives the numbers one after the other, of 2⁶⁴ in quarters.
+type draws []uint64
+
+func (d *draws) Uint64() uint64 {
+	v := (*d)[0]
+	*d = (*d)[1:]
+	return v << 62
+}
+
+func TestS4_EveryFigureOfARecruiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := recruit.New(recruit.WithSource(&draws{0, 0, 0, 1, 1, 2, 2, 3}))
+		require.NoError(t, err)
+		let := make(chan struct{})
+		require.NoError(t, r.Install("works", 0.25, recruit.JobFunc(func(context.Context) error {
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		})))
+		require.NoError(t, r.Install("fails", 0.25, recruit.JobFunc(func(context.Context) error { return errors.New("boom") })))
+		require.NoError(t, r.Install("blocks", 0.25, recruit.JobFunc(func(context.Context) error { <-let; panic("boom") })))
+		c := stats.NewRecruitCollector(r)
+		require.Equal(t, 1+3*9, testutil.CollectAndCount(c), "all of it is there from the start")
+		for range 8 {
+			r.Enlist(t.Context())
+		}
+
+		const want = `
+# HELP recruit_dismissed_total Calls that recruited nobody.
+# TYPE recruit_dismissed_total counter
+recruit_dismissed_total 2
+# HELP recruit_job_dismissed_total Calls that drew the job when it was not to be had.
+# TYPE recruit_job_dismissed_total counter
+recruit_job_dismissed_total{name="blocks"} 1
+recruit_job_dismissed_total{name="fails"} 0
+recruit_job_dismissed_total{name="works"} 0
+# HELP recruit_job_failed_total Recruits that returned an error or panicked.
+# TYPE recruit_job_failed_total counter
+recruit_job_failed_total{name="blocks"} 0
+recruit_job_failed_total{name="fails"} 2
+recruit_job_failed_total{name="works"} 0
+# HELP recruit_job_left_behind Recruits that were left behind and have not returned.
+# TYPE recruit_job_left_behind gauge
+recruit_job_left_behind{name="blocks"} 1
+recruit_job_left_behind{name="fails"} 0
+recruit_job_left_behind{name="works"} 0
+# HELP recruit_job_overdue_total Recruits that were left behind when their budget was up.
+# TYPE recruit_job_overdue_total counter
+recruit_job_overdue_total{name="blocks"} 1
+recruit_job_overdue_total{name="fails"} 0
+recruit_job_overdue_total{name="works"} 0
+# HELP recruit_job_panicked_total Recruits that panicked.
+# TYPE recruit_job_panicked_total counter
+recruit_job_panicked_total{name="blocks"} 0
+recruit_job_panicked_total{name="fails"} 0
+recruit_job_panicked_total{name="works"} 0
+# HELP recruit_job_rate Probability with which a call draws the job.
+# TYPE recruit_job_rate gauge
+recruit_job_rate{name="blocks"} 0.25
+recruit_job_rate{name="fails"} 0.25
+recruit_job_rate{name="works"} 0.25
+# HELP recruit_job_recruited_total Recruits, by job.
+# TYPE recruit_job_recruited_total counter
+recruit_job_recruited_total{name="blocks"} 1
+recruit_job_recruited_total{name="fails"} 2
+recruit_job_recruited_total{name="works"} 3
+# HELP recruit_job_running Recruits that somebody waits for.
+# TYPE recruit_job_running gauge
+recruit_job_running{name="blocks"} 0
+recruit_job_running{name="fails"} 0
+recruit_job_running{name="works"} 0
+# HELP recruit_job_seconds_total How long recruits took that have returned.
+# TYPE recruit_job_seconds_total counter
+recruit_job_seconds_total{name="blocks"} 0
+recruit_job_seconds_total{name="fails"} 0
+recruit_job_seconds_total{name="works"} 0.03
+`
+		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(want)))
+
+		close(let)
+		synctest.Wait()
+		const after = `
+# HELP recruit_job_left_behind Recruits that were left behind and have not returned.
+# TYPE recruit_job_left_behind gauge
+recruit_job_left_behind{name="blocks"} 0
+recruit_job_left_behind{name="fails"} 0
+recruit_job_left_behind{name="works"} 0
+# HELP recruit_job_panicked_total Recruits that panicked.
+# TYPE recruit_job_panicked_total counter
+recruit_job_panicked_total{name="blocks"} 1
+recruit_job_panicked_total{name="fails"} 0
+recruit_job_panicked_total{name="works"} 0
+`
+		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(after), names(after)...))
+		require.True(t, r.Uninstall("fails"))
+		require.Equal(t, 1+2*9, testutil.CollectAndCount(c))
+	})
+}
+
+func TestS4_PromlintIsClean(t *testing.T) {
+	r, err := recruit.New()
+	require.NoError(t, err)
+	require.NoError(t, r.Install("x", 0.5, recruit.JobFunc(func(context.Context) error { return nil })))
+	problems, err := testutil.CollectAndLint(stats.NewRecruitCollector(r, stats.WithConstLabels(prometheus.Labels{"service": "shop"})))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+func TestS4_AnyNameCanBeShown(t *testing.T) {
+	r, err := recruit.New()
+	require.NoError(t, err)
+	require.NoError(t, r.Install("a\xff\n\"b", 0.5, recruit.JobFunc(func(context.Context) error { return nil })))
+	const want = `
+# HELP recruit_job_rate Probability with which a call draws the job.
+# TYPE recruit_job_rate gauge
+recruit_job_rate{name="a\uFFFD\n\"b"} 0.5
+`
+	text := strings.ReplaceAll(want, `\uFFFD`, "\uFFFD")
+	require.NoError(t, testutil.CollectAndCompare(stats.NewRecruitCollector(r), strings.NewReader(text), "recruit_job_rate"))
+}
+
+func TestS4_TwoRecruitersInOneProcess(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	r, err := recruit.New()
+	require.NoError(t, err)
+	_, err = stats.RegisterRecruiter(reg, r, stats.WithConstLabels(prometheus.Labels{"service": "shop"}))
+	require.NoError(t, err)
+	_, err = stats.RegisterRecruiter(reg, r, stats.WithConstLabels(prometheus.Labels{"service": "mail"}))
+	require.NoError(t, err)
+	_, err = stats.RegisterRecruiter(reg, r, stats.WithConstLabels(prometheus.Labels{"service": "mail"}))
+	var already prometheus.AlreadyRegisteredError
+	require.ErrorAs(t, err, &already)
+	require.ErrorContains(t, err, "stats: register recruiter: ")
+}
+
+func TestS4_ScrapesWhileOthersEnlist(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	r, err := recruit.New()
+	require.NoError(t, err)
+	require.NoError(t, r.Install("x", 0.5, recruit.JobFunc(func(context.Context) error { return nil })))
+	_, err = stats.RegisterRecruiter(reg, r)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 500 {
+				r.Enlist(t.Context())
+			}
+		})
+	}
+	for range 20 {
+		_, err := reg.Gather()
+		require.NoError(t, err)
+	}
+	wg.Wait()
+	require.NoError(t, r.Close(t.Context()))
+}
