@@ -1,0 +1,234 @@
+package grpc
+
+// The Member: a worker's membership at its manager, from registering to leaving.
+// One membership is in member_session.go.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// Member makes a [worker.Worker] a member of a manager's: it serves the
+// manager's calls, registers under a name and a lease, keeps that alive, and
+// tells what the worker has completed.
+//
+// Where the lease can have ended, the worker stops everything by itself, before
+// it does (W5). The member then leaves, and registers again as another
+// incarnation, to which nothing gets through that was meant for the one before.
+// A manager that was restarted knows its members: they go on as if nothing had
+// been, and stop nothing.
+//
+// What is promised, and what no clock can promise, is written at
+// [worker.WithLease]. Tasks have no tokens: those take etcd.
+type Member struct {
+	manager  string
+	name     string
+	worker   *worker.Worker[string]
+	settings memberSettings
+	log      *slog.Logger
+
+	begun    chan struct{} // holds one token, which Run takes
+	drain    chan struct{} // closed when the member is to be drained
+	leave    chan struct{} // closed when it is to leave at once
+	finished chan struct{} // closed when Run has returned
+	close    struct{ drain, leave func() }
+
+	// Run's:
+	address string // where the worker is called
+	client  orchestratorv1.ManagerClient
+	teller  *teller
+	stopAll func(ctx context.Context)
+	owed    uint64 // the incarnation that may be a member still, and has stopped everything; 0: none
+}
+
+// NewMember returns a Member for w, which has to have a lease
+// ([worker.WithLease]) that the manager grants. The Member commands w from then
+// on: nobody else adds to it, removes from it or closes it.
+//
+// managerAddress is the manager's host:port. The name is the worker's at the
+// manager, and no two may have it at the same time; with TLS, it is that of its
+// certificate. Errors wrap [orchestrator.ErrInvalid].
+func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...MemberOption) (*Member, error) {
+	if w == nil {
+		return nil, fmt.Errorf("new member: %w: the worker is nil", orchestrator.ErrInvalid)
+	}
+	s, err := newMemberSettings(managerAddress, name, w.Lease(), opts)
+	if err != nil {
+		return nil, fmt.Errorf("new member: %w", err)
+	}
+	m := &Member{
+		manager: managerAddress, name: name, worker: w, settings: s, log: s.logger,
+		begun: make(chan struct{}, 1), drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{}),
+	}
+	m.close.drain = sync.OnceFunc(func() { close(m.drain) })
+	m.close.leave = sync.OnceFunc(func() { close(m.leave) })
+	m.begun <- struct{}{}
+	return m, nil
+}
+
+// Run serves on l, which it closes, registers, and does so again whenever the
+// membership is lost, until ctx ends or [Member.Close] has ended it. Then it stops
+// all tasks, keeping the lease until they have stopped, leaves, closes the worker
+// and returns: ctx's cause, or nil after Close. It is called once.
+//
+// A manager that is away, or has something against this worker, is asked again
+// for as long as ctx lives, with growing pauses of up to a second; each reason is
+// logged once. So it is where the name is taken: its holder's lease may run out.
+// Run fails where asking again cannot help: with an error that wraps
+// [orchestrator.ErrInvalid] where the manager refuses what is asked for, such as a
+// lease of that length, and where the address to be called at is unknown
+// ([WithAdvertise]); and with what serving on l has failed with.
+func (m *Member) Run(ctx context.Context, l net.Listener) error {
+	defer func() { _ = l.Close() }() // serving has closed it, if it has begun
+	select {
+	case <-m.begun:
+	default:
+		return fmt.Errorf("%w: Member.Run is called once", orchestrator.ErrInvalid)
+	}
+	defer close(m.finished)
+	err := m.open(ctx, l)
+	if errors.Is(err, errLeaving) || errors.Is(err, errDraining) {
+		return nil
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("member %s: %w", m.name, err)
+	}
+	return err
+}
+
+// open is Run, but for the guards around it: it connects to the manager, and
+// sees to all that ends with the Member.
+func (m *Member) open(ctx context.Context, l net.Listener) error {
+	closeWorker := func(ctx context.Context) {
+		// Tasks that do not stop are waited for: the lease is kept for them, or the
+		// last resort takes them.
+		if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
+			m.log.Error("worker not closed", "worker", m.name, "err", err)
+		}
+	}
+	address, err := advertised(l.Addr(), m.settings.advertise)
+	if err != nil {
+		closeWorker(ctx)
+		return err
+	}
+	conn, err := m.settings.dial(m.manager, party{role: roleManager}, m.settings.dialing...)
+	if err != nil {
+		closeWorker(ctx)
+		return err
+	}
+	defer func() { _ = conn.Close() }() // it fails only where it is closed
+	m.address, m.client = address, orchestratorv1.NewManagerClient(conn)
+	m.teller = &teller{
+		worker: m.worker, name: m.name, log: m.log,
+		owed: newCompletions(m.worker.Before()), manager: m.client,
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	beyond := context.WithoutCancel(ctx) // what goes on until everything has stopped
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	serving, unserve := context.WithCancel(beyond)
+	defer unserve()
+	waiting.Go(func() {
+		server := &Server{worker: m.worker, settings: m.settings.settings}
+		if err := server.Serve(serving, l); serving.Err() == nil {
+			cancel(err)
+		}
+	})
+	waiting.Go(func() {
+		select {
+		case <-m.leave:
+			cancel(errLeaving)
+		case <-ctx.Done():
+		}
+	})
+	telling, untell := context.WithCancel(beyond)
+	var told sync.WaitGroup
+	told.Go(func() { m.teller.run(telling) })
+	var once sync.Once
+	m.stopAll = func(ctx context.Context) {
+		once.Do(func() {
+			untell()
+			told.Wait()
+			m.teller.owed.look(m.worker.Status()) // before they are dropped
+			closeWorker(ctx)
+			m.teller.finish(ctx)
+		})
+	}
+	joining, noMore := context.WithCancelCause(ctx)
+	waiting.Go(func() {
+		select {
+		case <-m.drain:
+			noMore(errDraining) // who has not registered has nothing to be drained of
+		case <-ctx.Done():
+		}
+	})
+	err = m.run(ctx, joining)
+	cancel(err)
+	m.stopAll(ctx) // whatever it was
+	return err
+}
+
+// run is one membership after the other. It registers for as long as joining
+// lives, which ends with ctx.
+func (m *Member) run(ctx, joining context.Context) error {
+	for failures := 1; ; failures++ {
+		registered, err := m.stay(ctx, joining)
+		switch {
+		case joining.Err() != nil:
+			return context.Cause(joining)
+		case isAny(err, orchestrator.ErrInvalid, worker.ErrClosed):
+			return err
+		}
+		m.log.Warn("membership lost, registering again", "worker", m.name, "err", err)
+		if registered {
+			failures = 1
+		}
+		pauseFor(joining, pauseAfter(failures, rand.Float64()))
+	}
+}
+
+// Close has the member drained: it asks the manager to move what it has, and
+// waits until nothing is left, or ctx ends. Then it stops what is left, leaves,
+// and returns when Run has. An error says that tasks were stopped here before
+// they had moved, and wraps ctx's cause.
+//
+// Further calls do the same. A member whose Run was not called yet is closed at
+// once, and its Run fails.
+func (m *Member) Close(ctx context.Context) error {
+	select {
+	case <-m.begun: // it has not run, and will not
+		defer close(m.finished)
+		return m.worker.Close(ctx)
+	default:
+	}
+	m.close.drain()
+	select {
+	case <-m.finished:
+		return nil
+	case <-ctx.Done():
+	}
+	m.close.leave()
+	<-m.finished
+	return fmt.Errorf("close member %s: stopped before everything had moved: %w", m.name, context.Cause(ctx))
+}
+
+// isAny reports whether err wraps one of the targets.
+func isAny(err error, targets ...error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,211 @@
+package grpc
+
+// What a worker has completed, told to its manager until that has answered.
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// completion is a task that has done what it had to do with a content.
+type completion struct {
+	task    string
+	version int64
+}
+
+// completions is which are owed to the manager. It has no I/O.
+//
+// What was noted is owed until the manager has answered, also where the worker
+// has dropped the task since, for want of its lease or because it was removed:
+// it was done all the same.
+type completions struct {
+	owed     []completion     // no task twice
+	versions map[string]int64 // of the tasks owed
+	told     map[string]int64 // what was answered, of the tasks that the worker still has
+}
+
+// newCompletions returns what a predecessor owes that has left a record.
+func newCompletions(before []worker.Trace[string]) *completions {
+	c := &completions{versions: make(map[string]int64), told: make(map[string]int64)}
+	for _, t := range before {
+		if t.Completed {
+			c.owe(completion{t.Task, t.Version})
+		}
+	}
+	return c
+}
+
+// look takes in what the worker says of its tasks.
+func (c *completions) look(tasks []worker.TaskStatus[string]) {
+	still := make(map[string]int64, len(c.told))
+	for _, t := range tasks {
+		if t.State != worker.Completed {
+			continue
+		}
+		if version, ok := c.told[t.Task]; ok && version == t.Version {
+			still[t.Task] = version
+			continue
+		}
+		c.owe(completion{t.Task, t.Version})
+	}
+	c.told = still
+}
+
+func (c *completions) owe(done completion) {
+	if checkName("task", done.task) != nil {
+		return // no manager has ever heard of it
+	}
+	version, ok := c.versions[done.task]
+	if ok && version >= done.version {
+		return
+	}
+	c.versions[done.task] = done.version
+	if !ok {
+		c.owed = append(c.owed, done)
+		return
+	}
+	for i := range c.owed {
+		if c.owed[i].task == done.task {
+			c.owed[i] = done
+		}
+	}
+}
+
+// How much is told in one call: far less than any message may have.
+const (
+	mostCompletions     = 10_000
+	mostCompletionBytes = 1 << 20
+)
+
+// batch returns what is to be told next; nobody changes it.
+func (c *completions) batch() []completion {
+	size := 0
+	for i, done := range c.owed {
+		size += len(done.task) + 20 // what else is in the message
+		if i == mostCompletions || i > 0 && size > mostCompletionBytes {
+			return c.owed[:i:i]
+		}
+	}
+	return c.owed
+}
+
+// answered takes in the answers to a batch, the one returned last. It reports
+// whether all were answers; what was not answered is told again, after the others.
+func (c *completions) answered(batch []completion, outcomes []orchestratorv1.CompletionOutcome) (all bool) {
+	rest := make([]completion, 0, len(c.owed))
+	rest = append(rest, c.owed[len(batch):]...)
+	for i, done := range batch {
+		if i >= len(outcomes) || outcomes[i] == orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED {
+			rest = append(rest, done)
+			continue
+		}
+		delete(c.versions, done.task)
+		c.told[done.task] = done.version
+	}
+	all = len(c.owed)-len(rest) == len(batch)
+	c.owed = rest
+	return all
+}
+
+// teller tells a manager what a worker has completed.
+type teller struct {
+	worker  *worker.Worker[string]
+	name    string
+	log     *slog.Logger
+	owed    *completions
+	manager orchestratorv1.ManagerClient
+	said    novelties
+}
+
+// tellPatience is how long a manager may take to answer.
+const tellPatience = 5 * time.Second
+
+// lookEvery is the pause between two looks at a worker on which much happens.
+const lookEvery = 50 * time.Millisecond
+
+// run tells until ctx ends.
+func (t *teller) run(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		_, changed := t.worker.Changes() // first: what changes after it is looked at again
+		t.owed.look(t.worker.Status())
+		pause := lookEvery
+		switch err := t.tell(ctx); {
+		case err == nil && len(t.owed.owed) > 0:
+			failures, pause = 0, 0
+		case err == nil:
+			failures = 0
+			t.said.clear()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		default:
+			failures++
+			pause = pauseAfter(failures, rand.Float64())
+			if ctx.Err() == nil && t.said.news(err) {
+				t.log.Warn("completions not told, to be tried again", "worker", t.name, "err", err)
+			}
+		}
+		pauseFor(ctx, pause)
+	}
+}
+
+// tell tells one batch, if anything is owed.
+func (t *teller) tell(ctx context.Context) error {
+	batch := t.owed.batch()
+	if len(batch) == 0 {
+		return nil
+	}
+	req := &orchestratorv1.CompleteRequest{Worker: []byte(t.name)}
+	for _, done := range batch {
+		req.Completions = append(req.Completions, &orchestratorv1.Completion{Task: []byte(done.task), ContentVersion: done.version})
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellPatience)
+	defer cancel()
+	resp, err := t.manager.Complete(ctx, req)
+	if err != nil {
+		return fmt.Errorf("complete: %w", err)
+	}
+	for i, outcome := range resp.GetOutcomes() {
+		if i < len(batch) {
+			t.log.Debug("completion answered", "task", batch[i].task, "version", batch[i].version, "outcome", outcome)
+		}
+	}
+	if !t.owed.answered(batch, resp.GetOutcomes()) {
+		return fmt.Errorf("complete: %d of %d completions have no answer", len(t.owed.owed), len(batch))
+	}
+	return nil
+}
+
+// finish tells what is still owed, once more and for a moment only.
+func (t *teller) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	for len(t.owed.owed) > 0 {
+		if err := t.tell(ctx); err != nil {
+			t.log.Warn("completions not told, and perhaps done again elsewhere", "worker", t.name,
+				"tasks", len(t.owed.owed), "err", err)
+			return
+		}
+	}
+}
+
+// pauseFor waits, but not longer than ctx.
+func pauseFor(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

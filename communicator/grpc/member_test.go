@@ -1,0 +1,530 @@
+package grpc
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestR2_AMemberRegistersAndRenewsItsLease(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second / 2)
+		incarnation, _ := o.registered()
+		require.Equal(o, s.worker.Incarnation(), incarnation)
+		s.add("a")
+		o.heard()
+		for range 20 {
+			o.after(lease / 4)
+			require.GreaterOrEqual(o, len(o.heard(callHeartbeat)), 2)
+		}
+		require.Equal(o, 1, s.tasks.starts)
+		require.Equal(o, 1, o.said("level=INFO"))
+		require.Zero(o, o.said("level=WARN"))
+	})
+}
+
+// Nothing of the manager before gets through once a worker has registered: also
+// where that is the first that it hears of any manager.
+func TestC7_RegisteringRaisesTheFence(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second / 2)
+		before := orchestrator.ContextWithTerm(o.Context(), orchestrator.Term{Epoch: 2, Number: 9})
+		require.ErrorIs(o, s.worker.Add(before, "a"), orchestrator.ErrDeposed)
+		s.add("a")
+		o.set(func(c *clerk) { c.term = &orchestratorv1.Term{Epoch: 4} })
+		o.after(lease / 4)
+		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "b"), orchestrator.ErrDeposed, "by a heartbeat")
+	})
+}
+
+func TestR2_AManagerThatComesLate(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.shut()
+		s := o.hire()
+		o.after(5 * time.Minute)
+		require.Equal(o, 1, o.said("nobody listens"), "not each attempt is logged")
+		o.open()
+		o.after(2100 * time.Millisecond) // a second of ours, and one of the connection's
+		require.Len(o, o.heard(callRegister), 1)
+		s.add("a")
+	})
+}
+
+// A manager that restarts and knows its members: nothing stops, and nobody
+// registers again.
+func TestR2_AManagerThatRestarts(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		for range 5 {
+			o.shut()
+			o.after(lease / 3)
+			o.open()
+			o.after(lease / 3)
+		}
+		o.after(lease)
+		require.Equal(o, 1, s.tasks.starts)
+		require.Len(o, o.heard(callRegister), 1)
+	})
+}
+
+// One that does not know them any more has them begin anew, at once.
+func TestR2_AManagerThatHasForgotten(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		before := s.worker.Incarnation()
+		o.set(func(c *clerk) { c.member = 0 })
+		o.after(lease/12 + 200*time.Millisecond)
+		require.Zero(o, s.tasks.count())
+		after, _ := o.registered()
+		require.NotZero(o, after)
+		require.NotEqual(o, before, after)
+		s.add("a")
+		require.Equal(o, 2, s.tasks.starts)
+	})
+}
+
+// A manager that answers no more, though connections stand: the tasks have stopped
+// before it may start them elsewhere, and the worker comes back as another.
+func TestW5_CutOffTasksStopBeforeTheLeaseEnds(t *testing.T) {
+	for _, cut := range []func(*bureau) (heal func()){
+		func(o *bureau) func() { o.do(silent); return func() { o.do(nil) } },
+		func(o *bureau) func() { o.shut(); return o.open },
+		func(o *bureau) func() { // answers are lost, requests are not: it renews the lease
+			o.do(func(ctx context.Context, kind string) error {
+				if kind == callHeartbeat {
+					o.set(func(c *clerk) { c.ends = time.Now().Add(c.lease) })
+				}
+				return silent(ctx, kind)
+			})
+			return func() { o.do(nil) }
+		},
+	} {
+		inBureau(t, func(o *bureau) {
+			s := o.hire()
+			s.tasks.stop = stopping - time.Millisecond
+			o.after(time.Second)
+			s.add("a", "b")
+			before := s.worker.Incarnation()
+			heal := cut(o)
+			_, ends := o.registered()
+			o.after(2 * lease)
+			require.Zero(o, s.tasks.count())
+			require.True(o, s.tasks.stopped.Before(ends.Add(-lease/10)), "%v, the lease ends %v", s.tasks.stopped, ends)
+			o.heard()
+			heal()
+			o.after(8 * time.Second) // a Register that has no answer has to be given up first
+			after, _ := o.registered()
+			require.NotZero(o, after)
+			require.NotEqual(o, before, after)
+			require.Equal(o, after, s.worker.Incarnation())
+			left := o.heard(callLeave)
+			require.NotEmpty(o, left, "its successor need not wait")
+			require.Equal(o, before, left[len(left)-1].incarnation)
+			s.add("a")
+		})
+	}
+}
+
+// Two of three answers are lost: no reason to lose a lease.
+func TestW5_SomeHeartbeatsAreLost(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		var n atomic.Int64
+		o.do(func(ctx context.Context, kind string) error {
+			if n.Add(1)%3 != 0 {
+				return silent(ctx, kind)
+			}
+			return nil
+		})
+		o.after(10 * lease)
+		require.Equal(o, 1, s.tasks.starts)
+		require.Len(o, o.heard(callRegister), 1)
+	})
+}
+
+// A line on which every answer takes long, but for which the lease leaves room.
+func TestW5_ASlowLineLosesNoLease(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		o.do(func(context.Context, string) error {
+			<-time.After(lease/4 - 50*time.Millisecond)
+			return nil
+		})
+		o.after(10 * lease)
+		require.Equal(o, 1, s.tasks.starts)
+	})
+}
+
+// A manager that does not get through to the worker renews nothing (R2). The
+// worker goes on trying, and has stopped in time where it is of no use.
+func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		deaf := func(_ context.Context, kind string) error {
+			if kind == callHeartbeat {
+				return status.Error(codes.FailedPrecondition, "the worker cannot be called: no route")
+			}
+			return nil
+		}
+		o.do(deaf)
+		o.after(lease / 2)
+		o.do(nil)
+		o.after(lease)
+		require.Equal(o, 1, s.tasks.starts, "it was in time")
+		require.Equal(o, 1, o.said("no route"))
+		o.do(deaf)
+		_, ends := o.registered()
+		o.after(lease / 2)
+		require.Equal(o, 2, o.said("no route"))
+		o.after(lease / 2)
+		require.True(o, s.tasks.stopped.Before(ends))
+	})
+}
+
+// The answer to a Register is lost. The same incarnation asks again: it has never
+// had a lease that it knew of.
+func TestR2_AnAnswerToRegisterIsLost(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		var n atomic.Int64
+		o.do(func(ctx context.Context, kind string) error {
+			if kind != callRegister || n.Add(1) > 3 {
+				return nil
+			}
+			o.set(func(c *clerk) { c.member, c.lease, c.ends = s.worker.Incarnation(), lease, time.Now().Add(lease) })
+			return silent(ctx, kind)
+		})
+		o.after(20 * time.Second)
+		calls := o.heard(callRegister)
+		require.Len(o, calls, 4)
+		for _, c := range calls {
+			require.Equal(o, s.worker.Incarnation(), c.incarnation)
+		}
+		s.add("a")
+	})
+}
+
+// An answer that came so late that nothing is left of the lease is no reason to
+// lose it: the worker asks again.
+func TestR2_AnAnswerToRegisterComesLate(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		var n atomic.Int64
+		o.do(func(_ context.Context, kind string) error {
+			if kind == callRegister && n.Add(1) == 1 {
+				<-time.After(lease / 3)
+			}
+			return nil
+		})
+		s := o.hire()
+		o.after(lease/3 + time.Second)
+		require.Len(o, o.heard(callRegister), 2)
+		s.add("a")
+		o.after(lease)
+		require.Equal(o, 1, s.tasks.starts)
+		require.Zero(o, o.said("membership lost"))
+	})
+}
+
+// The lease of a Register whose answer was lost has run out since: the manager
+// wants to see another incarnation.
+func TestR2_AnIncarnationThatEndedUnheard(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.shut()
+		s := o.hire()
+		first := s.worker.Incarnation()
+		o.set(func(c *clerk) { c.ended[first] = true })
+		o.open()
+		o.after(3 * time.Second)
+		now, _ := o.registered()
+		require.NotZero(o, now)
+		require.NotEqual(o, first, now)
+		s.add("a")
+	})
+}
+
+// The name is taken for as long as a lease lasts: the worker waits, and says so
+// once.
+func TestR2_TheNameIsTaken(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.set(func(c *clerk) { c.member, c.ends = 77, time.Now().Add(time.Minute) })
+		s := o.hire()
+		o.after(time.Minute - time.Second)
+		require.Equal(o, 1, o.said("the name is taken"))
+		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "a"), orchestrator.ErrRejected)
+		o.after(2100 * time.Millisecond)
+		s.add("a")
+		require.Empty(o, o.heard(callLeave), "it was no member: there is nothing to leave")
+	})
+}
+
+// What is refused for good ends Run.
+func TestR2_ARegistrationThatCannotBe(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.do(func(context.Context, string) error {
+			return status.Error(codes.InvalidArgument, "a lease of 12s: must be at most 1s")
+		})
+		s := o.hire()
+		o.after(time.Second)
+		require.True(o, s.ended())
+		require.ErrorIs(o, s.err, orchestrator.ErrInvalid)
+		require.ErrorContains(o, s.err, "must be at most 1s")
+		require.ErrorIs(o, s.worker.Rejoin(o.Context()), worker.ErrClosed)
+	})
+}
+
+// What may change is tried again, however long it takes.
+func TestR4_WhatIsForbiddenIsTriedAgain(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.do(func(context.Context, string) error { return status.Error(codes.PermissionDenied, "not your name") })
+		s := o.hire()
+		o.after(5 * time.Minute)
+		require.False(o, s.ended())
+		require.Equal(o, 1, o.said("not your name"))
+		o.do(nil)
+		o.after(time.Second)
+		s.add("a")
+	})
+}
+
+// A worker that is told to end keeps its lease until its tasks have stopped, and
+// leaves then.
+func TestW6_ThatIsToldToEndLeavesWhenEverythingHasStopped(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		s.tasks.stop = time.Minute // far longer than the lease
+		o.after(time.Second)
+		s.add("a")
+		o.heard()
+		s.cancel(errOver)
+		o.after(time.Minute - time.Second)
+		require.False(o, s.ended())
+		require.Empty(o, o.heard(callLeave))
+		member, _ := o.registered()
+		require.Equal(o, s.worker.Incarnation(), member)
+		o.after(time.Second)
+		require.True(o, s.ended())
+		require.ErrorIs(o, s.err, errOver)
+		left := o.heard(callLeave)
+		require.Len(o, left, 1)
+		require.False(o, left[0].at.Before(s.tasks.stopped))
+	})
+}
+
+func TestW6_CloseHasTheMemberDrained(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a", "b")
+		o.heard()
+		closed := make(chan error, 1)
+		go func() { closed <- s.member.Close(o.Context()) }()
+		o.after(0)
+		require.Len(o, o.heard(callDraining), 1, "at once")
+		o.after(10 * lease)
+		require.Empty(o, o.heard(callHeartbeat, callLeave))
+		s.remove("a")
+		o.after(time.Second)
+		require.False(o, s.ended())
+		s.remove("b")
+		require.NoError(o, <-closed)
+		require.True(o, s.ended())
+		require.NoError(o, s.err)
+		require.Len(o, o.heard(callLeave), 1)
+	})
+}
+
+func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a", "b")
+		ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(o, s.member.Close(ctx), context.DeadlineExceeded)
+		require.True(o, s.ended())
+		require.NoError(o, s.err)
+		require.Zero(o, s.tasks.count())
+		require.Len(o, o.heard(callLeave), 1)
+		require.NoError(o, s.member.Close(o.Context()), "again")
+	})
+}
+
+// Who has not registered has nothing to be drained of, nor to leave.
+func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.shut()
+		s := o.hire()
+		o.after(time.Second)
+		require.NoError(o, s.member.Close(o.Context()))
+		require.True(o, s.ended())
+		require.NoError(o, s.err)
+	})
+}
+
+// While it drains, the manager goes away for good: the tasks stop with the lease,
+// and that is the end.
+func TestW6_TheManagerGoesAwayWhileItDrains(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		closed := make(chan error, 1)
+		go func() { closed <- s.member.Close(o.Context()) }()
+		o.after(time.Second)
+		o.do(silent)
+		_, ends := o.registered()
+		require.NoError(o, <-closed)
+		require.True(o, s.ended())
+		require.True(o, s.tasks.stopped.Before(ends))
+	})
+}
+
+func TestW6_CloseBeforeRun(t *testing.T) {
+	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(lease, stopping))
+	require.NoError(t, err)
+	m, err := NewMember("manager:1", "w", w)
+	require.NoError(t, err)
+	require.NoError(t, m.Close(t.Context()))
+	require.NoError(t, m.Close(t.Context()))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.ErrorIs(t, m.Run(t.Context(), l), orchestrator.ErrInvalid)
+	_, err = l.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+func TestR2_WhatAMemberCannotBeMadeOf(t *testing.T) {
+	run := func(context.Context, string) error { return nil }
+	leased, err := worker.New(run, worker.WithLease(lease, stopping))
+	require.NoError(t, err)
+	unleased, err := worker.New(run)
+	require.NoError(t, err)
+	_, err = NewMember("manager", "", unleased, nil, WithAdvertise(":80"), WithAdvertise("0.0.0.0:80"), WithAdvertise("h:x"))
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	for _, what := range []string{"the manager: ", "without a name", "no lease", "is nil", `":80"`, `"0.0.0.0:80"`, `"h:x"`} {
+		require.ErrorContains(t, err, what)
+	}
+	_, err = NewMember("manager:1", "w", nil)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	m, err := NewMember("127.0.0.1:1", "w", leased)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	require.NoError(t, err)
+	err = m.Run(t.Context(), l)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	require.ErrorContains(t, err, "WithAdvertise")
+}
+
+func TestW3_CompletionsAreTold(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.set(func(c *clerk) { c.outcome = notTold })
+		s := o.hire(worker.WithCompletion(func(string) {}))
+		o.after(time.Second)
+		require.NoError(o, s.worker.AddWith(s.ofTerm(), "short1", worker.Grant{Version: 5}))
+		require.NoError(o, s.worker.AddWith(s.ofTerm(), "short2", worker.Grant{Version: 6}))
+		s.add("long")
+		o.after(time.Minute)
+		tries := o.heard(callComplete)
+		require.Greater(o, len(tries), 30, "until it is answered")
+		require.Less(o, len(tries), 130, "and not all the time")
+		require.ElementsMatch(o, []string{"short1@5", "short2@6"}, tries[len(tries)-1].tasks)
+		o.set(func(c *clerk) { c.outcome = recorded })
+		o.after(2 * time.Second)
+		require.Len(o, o.heard(callComplete), 1)
+		s.remove("long")
+		o.after(5 * time.Minute)
+		require.Empty(o, o.heard(callComplete))
+		require.NoError(o, s.worker.AddWith(s.ofTerm(), "short1", worker.Grant{Version: 7}))
+		o.after(time.Second)
+		again := o.heard(callComplete)
+		require.Len(o, again, 1)
+		require.Equal(o, []string{"short1@7"}, again[0].tasks)
+	})
+}
+
+// What was completed without an answer is told once the manager is back, though
+// the lease, and the task with it, are long gone.
+func TestW3_CompletionsOutliveTheLease(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire(worker.WithCompletion(func(string) {}))
+		o.after(time.Second)
+		o.do(silent)
+		s.add("short")
+		o.after(3 * lease)
+		o.heard()
+		o.do(nil)
+		o.after(7 * time.Second)
+		told := o.heard(callComplete)
+		require.Len(o, told, 1)
+		require.Equal(o, []string{"short@0"}, told[0].tasks)
+	})
+}
+
+// The end does not take completions along: they are told before the worker
+// leaves, whereupon its tasks are started elsewhere.
+func TestW6_CompletionsAreToldBeforeLeaving(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire(worker.WithCompletion(func(string) {}))
+		o.after(time.Second)
+		o.heard()
+		require.NoError(o, s.worker.Add(s.ofTerm(), "short"))
+		o.do(func(_ context.Context, kind string) error {
+			if kind == callComplete {
+				return status.Error(codes.Unavailable, "later")
+			}
+			return nil
+		})
+		o.after(10 * time.Millisecond)
+		o.do(nil)
+		s.cancel(errOver)
+		o.after(time.Second)
+		require.True(o, s.ended())
+		var kinds []string
+		for _, c := range o.heard(callComplete, callLeave) {
+			kinds = append(kinds, c.kind)
+		}
+		require.Equal(o, callLeave, kinds[len(kinds)-1])
+		require.Equal(o, callComplete, kinds[len(kinds)-2])
+	})
+}
+
+// A predecessor's completions are told before, and whether or not, this process
+// is a member.
+func TestW6_APredecessorsCompletionsAreTold(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.set(func(c *clerk) { c.member, c.ends = 77, time.Now().Add(time.Hour) })
+		o.hire(worker.WithRecord[string](record{{Task: "x", Completed: true, Version: 9}, {Task: "y"}}))
+		o.after(time.Second)
+		told := o.heard(callComplete)
+		require.Len(o, told, 1)
+		require.Equal(o, []string{"x@9"}, told[0].tasks)
+	})
+}
+
+// record is what a predecessor has left.
+type record []worker.Trace[string]
+
+func (r record) Load() ([]worker.Trace[string], error)       { return r, nil }
+func (r record) Save([]worker.Trace[string], []string) error { return nil }
+func (r record) Remove() error                               { return nil }
