@@ -70,7 +70,9 @@ import (
 type Communicator[W, T comparable] interface {
 	// List returns the tasks that worker runs, in any order: what it was told
 	// to run and has not stopped, whether queued, starting, running, between
-	// two restarts, completed or stopping.
+	// two restarts, completed or stopping. Where a worker that joins is to get
+	// some of it, that is what is listed first: so what costs least to move, such
+	// as what only waits in a queue, should be.
 	List(ctx context.Context, worker W) ([]T, error)
 	// Add makes worker run task.
 	Add(ctx context.Context, worker W, task T) error
