@@ -1,0 +1,193 @@
+// The fleet: worker processes that come and go, what the manager knows of them,
+// and how to wait for it.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+)
+
+const (
+	lookEvery = 50 * time.Millisecond
+	// patience is how long anything may take that is waited for.
+	patience = 30 * time.Second
+)
+
+// fleet is a manager and its workers.
+type fleet struct {
+	manager   *manager
+	folder    folder
+	view      *view
+	stderr    io.Writer
+	processes map[string]*process // by name: those that have not left
+}
+
+// join starts worker processes, and returns when they are members.
+func (f *fleet) join(ctx context.Context, names ...string) error {
+	ids := make([]string, 0, len(names))
+	for _, name := range names {
+		p, err := startProcess(ctx, spec{Name: name, Manager: f.manager.address, Folder: f.folder}, f.stderr)
+		if err != nil {
+			return err
+		}
+		f.processes[name] = p
+		ids = append(ids, fmt.Sprintf("%s (process %d)", name, p.cmd.Process.Pid))
+	}
+	err := f.until(ctx, func() error {
+		members := f.members()
+		for _, name := range names {
+			if !slices.Contains(members, name) {
+				return fmt.Errorf("%s is no member", name)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		f.view.say("at work: %s", strings.Join(ids, ", "))
+	}
+	return err
+}
+
+// leave tells worker processes to leave, and returns when they have: what they ran
+// is elsewhere then.
+func (f *fleet) leave(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if err := f.processes[name].leave(); err != nil {
+			return err
+		}
+	}
+	err := f.until(ctx, func() error {
+		members := f.members()
+		for _, name := range names {
+			if ended, err := f.processes[name].state(); !ended || err != nil {
+				return errors.Join(fmt.Errorf("%s has not left", name), err)
+			}
+			if slices.Contains(members, name) {
+				return fmt.Errorf("%s is a member still", name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		f.processes[name].stop()
+		delete(f.processes, name)
+	}
+	f.view.say("gone: %s", strings.Join(names, ", "))
+	return nil
+}
+
+// completed returns all that has been completed.
+func (f *fleet) completed() ([]grpc.Completion, error) {
+	var all []grpc.Completion
+	for after := ""; ; after = all[len(all)-1].Task {
+		some, err := f.manager.Completed(after, grpc.MaxList)
+		if err != nil || len(some) == 0 {
+			return all, err
+		}
+		all = append(all, some...)
+	}
+}
+
+func (f *fleet) members() []string {
+	var names []string
+	for _, m := range f.manager.Members() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// even returns what each worker has, once it is n tasks in all, each at one worker,
+// and none of those who are there has more than one more than another.
+func (f *fleet) even(n int) (map[string][]string, error) {
+	runs := make(map[string][]string)
+	seen := make(map[string]bool)
+	for _, w := range f.manager.LastActual() {
+		if w.State != orchestrator.Answering {
+			return nil, fmt.Errorf("%s does not answer", w.Name)
+		}
+		runs[w.Name.Name] = w.Tasks
+		for _, t := range w.Tasks {
+			if seen[t] {
+				return nil, fmt.Errorf("%s is at two workers", t)
+			}
+			seen[t] = true
+		}
+	}
+	if here, want := slices.Sorted(maps.Keys(runs)), slices.Sorted(maps.Keys(f.processes)); !slices.Equal(here, want) {
+		return nil, fmt.Errorf("the manager knows %v: want %v", here, want)
+	}
+	if len(seen) != n {
+		return nil, fmt.Errorf("%d tasks are at workers: want %d", len(seen), n)
+	}
+	least, most := n, 0
+	for _, tasks := range runs {
+		least, most = min(least, len(tasks)), max(most, len(tasks))
+	}
+	if most-least > 1 {
+		return nil, fmt.Errorf("the loads differ by %d", most-least)
+	}
+	return runs, nil
+}
+
+// until looks again and again, until nothing is left to wait for. It fails where
+// one of the processes does.
+func (f *fleet) until(ctx context.Context, waitingFor func() error) error {
+	return f.watch(ctx, patience, waitingFor)
+}
+
+// pass lets time pass, and watches the fleet meanwhile.
+func (f *fleet) pass(ctx context.Context, d time.Duration) error {
+	over := time.Now().Add(d)
+	return f.watch(ctx, d+patience, func() error {
+		if time.Now().Before(over) {
+			return errors.New("time passes")
+		}
+		return nil
+	})
+}
+
+func (f *fleet) watch(ctx context.Context, limit time.Duration, waitingFor func() error) error {
+	began := time.Now()
+	for {
+		err := waitingFor()
+		switch {
+		case err == nil:
+			return nil
+		case time.Since(began) > limit:
+			return fmt.Errorf("after %v: %w", limit, err)
+		case !pause(ctx, lookEvery):
+			return context.Cause(ctx)
+		}
+		if err := f.manager.failed(); err != nil {
+			return err
+		}
+		for _, p := range f.processes {
+			if ended, err := p.state(); ended && (err != nil || !p.leaving) {
+				return errors.Join(fmt.Errorf("%s has ended", p.spec.Name), err)
+			}
+		}
+	}
+}
+
+// stop ends what is left of the fleet.
+func (f *fleet) stop() {
+	for _, p := range f.processes {
+		p.end()
+	}
+	for _, p := range f.processes {
+		p.stop()
+	}
+}

@@ -1,0 +1,123 @@
+// Manager gives real work to a fleet of real processes: first tasks that end, then
+// tasks that do not.
+//
+//	go run ./examples/manager
+//
+// It starts a manager, which is this process, and three workers, which are
+// processes of their own and reach it over gRPC with mutual TLS. They count the
+// words of files, one task a file, two tasks at a time, each to its end. Then they
+// follow files that grow, as tail -f does, while one of them leaves and another
+// joins. No file is followed by two at once, and no line is lost; what came of it
+// is shown at the end.
+//
+// The lessons: manager.go, how to run a manager; worker.go, how to run a worker and
+// how it leaves; count.go and follow.go, how to write a task so that it may be
+// stopped, moved and run again at any time.
+//
+//	-dir FOLDER     count the words of its text files (this project's documents)
+//	-duration D     how long it takes, unless the fleet needs longer (25s)
+//	-data FOLDER    keep everything there (a temporary one, removed at the end)
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if text := os.Getenv(workerEnv); text != "" {
+		exit(workerMain(text, os.Stdin, os.Stderr))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	s, err := parse(os.Args[1:])
+	if err == nil {
+		err = run(ctx, s, os.Stdout, os.Stderr)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		os.Exit(130) // interrupted, as shells say it
+	}
+	stop()
+	exit(err)
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "manager:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// settings is what the user has asked for.
+type settings struct {
+	documents []document
+	lasts     time.Duration
+	data      string // empty: a temporary folder
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	var dir string
+	flags := flag.NewFlagSet("manager", flag.ExitOnError)
+	flags.StringVar(&dir, "dir", "", "count the words of the text files in this `folder` and below (default: this project's documents)")
+	flags.DurationVar(&s.lasts, "duration", 25*time.Second, "how long it takes, unless the fleet needs longer")
+	flags.StringVar(&s.data, "data", "", "keep everything in this `folder`, which must be new (default: a temporary one, removed at the end)")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case s.lasts < 0:
+		return s, fmt.Errorf("-duration is %v: must not be negative", s.lasts)
+	}
+	var err error
+	s.documents, err = documents(dir)
+	return s, err
+}
+
+// run tells the story, and leaves nothing behind but what was asked for.
+func run(ctx context.Context, s settings, stdout, stderr io.Writer) (err error) {
+	began := time.Now()
+	if s.data == "" {
+		if s.data, err = os.MkdirTemp("", "manager-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(s.data)) }()
+	} else if err := os.Mkdir(s.data, 0o700); err != nil {
+		return fmt.Errorf("-data: %w", err)
+	}
+	path, err := filepath.Abs(s.data)
+	if err != nil {
+		return err
+	}
+	f := folder(path)
+	if err := f.make(); err != nil {
+		return err
+	}
+	if err := certify(f, storyWorkers()...); err != nil {
+		return err
+	}
+
+	v := &view{out: stdout, began: began}
+	m, err := startManager(ctx, f, v.term, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.stop()) }()
+	t := &story{
+		fleet:     &fleet{manager: m, folder: f, view: v, stderr: stderr, processes: make(map[string]*process)},
+		documents: s.documents,
+		share:     s.lasts / 4,
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	return t.tell(ctx)
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheStory(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..")
+	f := folder(filepath.Join(t.TempDir(), "data"))
+	p := start(t, root, "-duration", "8s", "-data", string(f))
+	out := p.wait(t, 0)
+	require.Empty(t, p.stderr.String(), "nothing went wrong that anybody had to be told of")
+
+	// The words, as counted here by other means, of the same files.
+	documents := make(map[string]int)
+	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(root, path))
+		documents[path] = len(strings.Fields(string(text)))
+		return err
+	}))
+	requireCounts(t, out, f, documents)
+
+	// Who has what, and why.
+	chapters := chaptersOf(t, out)
+	require.Regexp(t, `\ds  at work: w1 \(process \d+\), w2 \(process \d+\), w3 \(process \d+\)\n`, chapters[0])
+	require.GreaterOrEqual(t, changed(t, chapters[1], `start on w[123] \(missing\)`), len(documents), "each was given to somebody")
+	require.Equal(t, 6, changed(t, chapters[2], `start on w[123] \(missing\)`))
+	require.Equal(t, 2, changed(t, chapters[3], `move  w2 → w[13] \(drain\)`), "what it had, and nothing else")
+	require.Equal(t, 2, changed(t, chapters[3], `move .*`))
+	require.Regexp(t, `w1: (\w+ \w+), and for a slot waits \w+; w3: (\w+ \w+), and for a slot waits \w+\n`, chapters[3])
+	require.Contains(t, chapters[3], "gone: w2\n")
+	require.Equal(t, 2, changed(t, chapters[4], `move  w[13] → w4 \(rebalance\)`), "its share, and nothing else")
+	require.Equal(t, 2, changed(t, chapters[4], `move .*`))
+	require.Regexp(t, `w1: \w+ \w+; w3: \w+ \w+; w4: \w+ \w+\n`, chapters[4])
+	require.Contains(t, chapters[5], "gone: w1, w3, w4\n")
+
+	requireFollowedOnce(t, out, f, moves(t, chapters[3]+chapters[4]))
+
+	// What is left: the books, and no record of a worker that has left.
+	require.FileExists(t, f.state())
+	for _, w := range storyWorkers() {
+		require.NoFileExists(t, f.record(w))
+	}
+}
+
+func TestAFolderOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	documents := make(map[string]int)
+	for i := range 40 {
+		name := fmt.Sprintf("sub%d/file %d.txt", i%3, i)
+		write(t, dir, name, strings.Repeat("a word\n", i))
+		documents[name] = 2 * i
+	}
+	f := folder(filepath.Join(t.TempDir(), "data"))
+	p := start(t, ".", "-dir", dir, "-duration", "0s", "-data", string(f))
+	out := p.wait(t, 0)
+	requireCounts(t, out, f, documents)
+	require.Contains(t, out, "\n  and 28 more\n")
+}
+
+func TestInterruptedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	p := start(t, filepath.Join("..", ".."))
+	p.until(t, regexp.MustCompile(`start on w3 \(missing\)`))
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	p.wait(t, 130)
+}
+
+// Nothing is left behind, whatever becomes of the manager: wait returns when the
+// last process that has its standard error is gone.
+func TestWorkersEndWithTheManager(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := start(t, filepath.Join("..", ".."), "-data", data)
+	p.until(t, regexp.MustCompile(`start on w3 \(missing\)`))
+	require.NoError(t, p.cmd.Process.Kill())
+	p.wait(t, -1)
+}
+
+func TestBadInputIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	for want, args := range map[string][]string{
+		`unexpected argument "x"`:                    {"x"},
+		"-duration is -1s: must not be negative":     {"-duration", "-1s"},
+		"-dir: no text files in " + empty:            {"-dir", empty},
+		"-data: mkdir " + empty + ": file exists":    {"-dir", ".", "-data", empty},
+		empty + " is not the root of the orchestrat": nil,
+	} {
+		dir := "."
+		if args == nil {
+			dir = empty
+		}
+		p := start(t, dir, args...)
+		require.Empty(t, p.wait(t, 1))
+		require.True(t, strings.HasPrefix(p.stderr.String(), "manager: "+want), p.stderr.String())
+	}
+}
+
+// requireCounts compares what the workers have recorded, and what was shown of it,
+// with what there is to count.
+func requireCounts(t *testing.T, out string, f folder, documents map[string]int) {
+	t.Helper()
+	recorded, err := gather(f.results("*"))
+	require.NoError(t, err)
+	total := 0
+	got := make(map[string]int)
+	for task, r := range recorded {
+		got[strings.TrimPrefix(task, "count/")] = r.Words
+		require.Contains(t, storyWorkers()[:3], r.Worker)
+		require.Empty(t, r.Problem)
+		total += r.Words
+	}
+	require.Equal(t, documents, got)
+
+	rows := regexp.MustCompile(`(?m)^  (\S.{39}) +(\d+)  (w\d)$`).FindAllStringSubmatch(out, -1)
+	require.Len(t, rows, min(len(documents), maxRows), out)
+	for _, row := range rows {
+		name := strings.TrimSpace(row[1])
+		require.Equal(t, strconv.Itoa(documents[name]), row[2], name)
+		require.Equal(t, recorded["count/"+name].Worker, row[3], name)
+	}
+	require.Regexp(t, fmt.Sprintf(`(?m)^  %d files +%d  w1 \d+, w2 \d+, w3 \d+$`, len(documents), total), out)
+}
+
+// requireFollowedOnce says that each line of each file was followed once; and that
+// who followed it changed only where it was moved: two at once, who both read
+// what is added, would both have counted it.
+func requireFollowedOnce(t *testing.T, out string, f folder, moves map[string][]string) {
+	t.Helper()
+	for _, name := range storyFiles() {
+		log, err := os.ReadFile(f.log(name))
+		require.NoError(t, err)
+		lines := strings.Count(string(log), "\n")
+		require.Greater(t, lines, 20)
+		entries, _, err := readEntries[followed](f.followed(name))
+		require.NoError(t, err)
+		var owners []string
+		for i, e := range entries {
+			require.Equal(t, i+1, e.Line, "%s: each line once, in order", name)
+			if len(owners) == 0 || owners[len(owners)-1] != e.Worker {
+				owners = append(owners, e.Worker)
+			}
+		}
+		require.Len(t, entries, lines, "%s: every line", name)
+
+		want := slices.Clone(owners[:1])
+		for _, to := range moves[name] {
+			if slices.Contains(owners[1:], to) { // else it had no slot for it, and has followed nothing
+				want = append(want, to)
+			}
+		}
+		require.Equal(t, want, owners, "%s was moved to %v", name, moves[name])
+		require.Regexp(t, fmt.Sprintf(`(?m)^  %s +%d +0 +0  w\d \d+`, name, lines), out)
+	}
+}
+
+// chaptersOf returns what was said before the first chapter, and in each, the
+// end included.
+func chaptersOf(t *testing.T, out string) []string {
+	t.Helper()
+	chapters := strings.Split(out, "\n\n")
+	require.Len(t, chapters, 8, "with two tables:\n%s", out)
+	for i := range chapters {
+		chapters[i] += "\n"
+	}
+	return chapters[:6]
+}
+
+// changed counts the tasks that were changed in a certain way.
+func changed(t *testing.T, chapter, way string) int {
+	t.Helper()
+	n := 0
+	for _, m := range regexp.MustCompile(`(?m)s  `+way+`: (.*)$`).FindAllStringSubmatch(chapter, -1) {
+		names := m[len(m)-1]
+		n += len(strings.Fields(names))
+		if more := regexp.MustCompile(` \+(\d+)$`).FindStringSubmatch(names); more != nil {
+			hidden, err := strconv.Atoi(more[1])
+			require.NoError(t, err)
+			n += hidden - 1
+		}
+	}
+	return n
+}
+
+// moves returns where each task was moved to, in order.
+func moves(t *testing.T, said string) map[string][]string {
+	t.Helper()
+	to := make(map[string][]string)
+	for _, m := range regexp.MustCompile(`(?m)s  move  w\d → (w\d) \(\w+\): (.*)$`).FindAllStringSubmatch(said, -1) {
+		for name := range strings.FieldsSeq(m[2]) {
+			to[name] = append(to[name], m[1])
+		}
+	}
+	return to
+}

@@ -1,0 +1,124 @@
+// The end: what was counted and what was followed, as the workers have recorded it.
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// maxRows is how many files are shown.
+const maxRows = 12
+
+// summary is what came of it all.
+type summary struct {
+	words []result // by name
+	files []tally
+}
+
+// tally is what came of following a file.
+type tally struct {
+	name  string
+	lines int // that there were
+	by    map[string]int
+	lost  int // followed by nobody
+	twice int // followed more than once
+}
+
+// summarize reads what the workers have recorded.
+func summarize(f folder, documents []document, files []*growing) (*summary, error) {
+	counted, err := gather(f.results("*"))
+	if err != nil {
+		return nil, err
+	}
+	s := &summary{}
+	for _, d := range documents {
+		r, ok := counted[kindCount+d.name]
+		if !ok {
+			return nil, fmt.Errorf("%s was completed, and nobody has recorded a result", d.name)
+		}
+		s.words = append(s.words, r)
+	}
+	for _, g := range files {
+		entries, _, err := readEntries[followed](f.followed(g.name))
+		if err != nil {
+			return nil, err
+		}
+		s.files = append(s.files, tallyOf(g.name, g.lines, entries))
+	}
+	return s, nil
+}
+
+func tallyOf(name string, lines int, entries []followed) tally {
+	t := tally{name: name, lines: lines, by: make(map[string]int)}
+	times := make(map[int]int)
+	for _, e := range entries {
+		t.by[e.Worker]++
+		times[e.Line]++
+	}
+	for n := 1; n <= lines; n++ {
+		switch times[n] {
+		case 0:
+			t.lost++
+		case 1:
+		default:
+			t.twice++
+		}
+	}
+	return t
+}
+
+// write shows it, and returns what is not as it should be.
+func (s *summary) write(out io.Writer) error {
+	var b strings.Builder
+	total, by, wrong := 0, make(map[string]int), []error(nil)
+	for _, r := range s.words {
+		total += r.Words
+		by[r.Worker]++
+		if r.Problem != "" {
+			wrong = append(wrong, fmt.Errorf("%s: %s", short(r.Task), r.Problem))
+		}
+	}
+	fmt.Fprintf(&b, "\n  %-40s%10s  %s\n", "", "words", "counted by")
+	for i, r := range s.words {
+		if i == maxRows {
+			fmt.Fprintf(&b, "  and %d more\n", len(s.words)-i)
+			break
+		}
+		fmt.Fprintf(&b, "  %-40s%10d  %s\n", ending(short(r.Task), 40), r.Words, r.Worker)
+	}
+	fmt.Fprintf(&b, "  %-40s%10d  %s\n", fmt.Sprintf("%d files", len(s.words)), total, shares(by))
+
+	fmt.Fprintf(&b, "\n  %-12s%8s%8s%8s  %s\n", "", "lines", "lost", "twice", "followed by")
+	for _, t := range s.files {
+		fmt.Fprintf(&b, "  %-12s%8d%8d%8d  %s\n", t.name, t.lines, t.lost, t.twice, shares(t.by))
+		if t.lost+t.twice > 0 {
+			wrong = append(wrong, fmt.Errorf("%s: %d lines were lost, %d followed more than once", t.name, t.lost, t.twice))
+		}
+	}
+	if _, err := io.WriteString(out, b.String()); err != nil {
+		return err
+	}
+	return errors.Join(wrong...)
+}
+
+func shares(by map[string]int) string {
+	var all []string
+	for _, worker := range slices.Sorted(maps.Keys(by)) {
+		all = append(all, fmt.Sprintf("%s %d", worker, by[worker]))
+	}
+	return strings.Join(all, ", ")
+}
+
+// ending returns a text, or as much of its end as fits.
+func ending(text string, most int) string {
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	return "…" + string(runes[len(runes)-most+1:])
+}

@@ -1,0 +1,109 @@
+// What the user sees while it goes on: lines, each with the seconds since it began.
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+)
+
+// width is how many characters of names stand on a line.
+const width = 88
+
+// view shows what happens, to whoever tells it: the story, and the manager's terms.
+type view struct {
+	mu    sync.Mutex // guards out
+	out   io.Writer
+	began time.Time
+}
+
+func (v *view) chapter(title string) { v.print("\n" + v.stamp() + title) }
+
+func (v *view) say(format string, args ...any) { v.print(v.stamp() + fmt.Sprintf(format, args...)) }
+
+// term tells what has changed in a term, and why.
+func (v *view) term(p plan) {
+	for _, line := range changes(p.Changes) {
+		v.say("%s", line)
+	}
+}
+
+// print does not look for errors: who has closed the pipe wants no more lines.
+func (v *view) print(line string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, _ = io.WriteString(v.out, line+"\n")
+}
+
+func (v *view) stamp() string { return fmt.Sprintf("%6.1fs  ", time.Since(v.began).Seconds()) }
+
+// changes puts together the changes of a kind that have both ends in common. That
+// what has completed is taken off its worker goes without saying.
+func changes(all []orchestrator.Change[grpc.Worker, string]) []string {
+	tasks := make(map[string][]string)
+	var heads []string
+	for _, c := range all {
+		if c.Kind.Reason == orchestrator.ReasonUnexpected && c.Outcome == orchestrator.OutcomeDone {
+			continue
+		}
+		head := headline(c)
+		if _, ok := tasks[head]; !ok {
+			heads = append(heads, head)
+		}
+		tasks[head] = append(tasks[head], short(c.Task))
+	}
+	slices.SortStableFunc(heads, func(a, b string) int { return cmp.Compare(a, b) })
+	lines := make([]string, 0, len(heads))
+	for _, head := range heads {
+		slices.Sort(tasks[head])
+		lines = append(lines, head+": "+brief(tasks[head]))
+	}
+	return lines
+}
+
+func headline(c orchestrator.Change[grpc.Worker, string]) string {
+	var where string
+	switch c.Kind.Op {
+	case orchestrator.Start:
+		where = "on " + c.To.Name
+	case orchestrator.Stop:
+		where = "on " + c.From.Name
+	case orchestrator.Move:
+		where = c.From.Name + " → " + c.To.Name
+	}
+	head := fmt.Sprintf("%-5s %s (%s)", c.Kind.Op, where, c.Kind.Reason)
+	if c.Outcome != orchestrator.OutcomeDone {
+		head += fmt.Sprintf(", %s: %v", c.Outcome, c.Err)
+	}
+	return head
+}
+
+// short is a task's name without its kind.
+func short(task string) string {
+	_, name, _ := strings.Cut(task, "/")
+	return name
+}
+
+// brief lists names on one line, as many as it holds.
+func brief(names []string) string {
+	var b strings.Builder
+	for i, name := range names {
+		if i > 0 && b.Len()+1+len(name) > width {
+			fmt.Fprintf(&b, " +%d", len(names)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(name)
+	}
+	return b.String()
+}
