@@ -33,23 +33,23 @@ func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
 	c, w := connected(t, s)
 	require.Nil(t, c.Tasks(w))
 	require.Nil(t, c.Apply(t.Context(), w, adds("a", "b")))
-	first, err := c.List(inTerm(t, 5, 1), w)
+	first, err := c.List(inTerm(t, 1), w)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, first)
-	second, err := c.List(inTerm(t, 5, 2), w)
+	second, err := c.List(inTerm(t, 2), w)
 	require.NoError(t, err)
 	require.Same(t, &first[0], &second[0])
 	require.Equal(t, []TaskState{{"a", worker.Running, 0}, {"b", worker.Running, 0}}, c.Tasks(w))
 
-	require.NoError(t, c.Add(inTerm(t, 5, 2), w, "c"))
-	third, err := c.List(inTerm(t, 5, 3), w)
+	require.NoError(t, c.Add(inTerm(t, 2), w, "c"))
+	third, err := c.List(inTerm(t, 3), w)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b", "c"}, third)
 	require.Equal(t, []string{"a", "b"}, first)
 
 	fresh := communicator(t)
 	introduce(t, fresh, w, s.addr)
-	fourth, err := fresh.List(inTerm(t, 5, 3), w)
+	fourth, err := fresh.List(inTerm(t, 3), w)
 	require.NoError(t, err)
 	require.Equal(t, third, fourth)
 }
@@ -82,15 +82,15 @@ func TestR1_TasksAreGivenTheirContent(t *testing.T) {
 	b := &library{entries: map[string]volume{"a": {"one", 1}, "b": {"two", 2}, "slow": {"three", 3}}}
 	s := hire(t)
 	c, w := connected(t, s, WithContents(b))
-	require.Nil(t, c.Apply(inTerm(t, 5, 1), w, adds("a", "b", "slow")))
-	err := c.Add(inTerm(t, 5, 1), w, "nobody's")
+	require.Nil(t, c.Apply(inTerm(t, 1), w, adds("a", "b", "slow")))
+	err := c.Add(inTerm(t, 1), w, "nobody's")
 	require.ErrorIs(t, err, orchestrator.ErrStale, "nobody is to blame")
 	require.ErrorIs(t, err, orchestrator.ErrRejected)
 	require.ErrorContains(t, err, `add "nobody's" on worker "w" at `+s.addr)
 
 	end := s.tasks.lingers("slow")
 	defer end()
-	require.ErrorIs(t, c.Remove(within(inTerm(t, 5, 1), t, time.Second/4), w, "slow"), orchestrator.ErrStopping)
+	require.ErrorIs(t, c.Remove(within(inTerm(t, 1), t, time.Second/4), w, "slow"), orchestrator.ErrStopping)
 	versions := func(ctx context.Context) (all []int64) {
 		for range 2 { // what a List has changed is in the next report
 			_, err := c.List(ctx, w)
@@ -101,11 +101,11 @@ func TestR1_TasksAreGivenTheirContent(t *testing.T) {
 		}
 		return all
 	}
-	require.Equal(t, []int64{1, 2, 3}, versions(inTerm(t, 5, 1)))
+	require.Equal(t, []int64{1, 2, 3}, versions(inTerm(t, 1)))
 	b.put("a", "newer", 7)
 	b.put("slow", "newer", 8)
 	require.Equal(t, []int64{1, 2, 3}, versions(t.Context()), "who is of no term writes nothing")
-	require.Equal(t, []int64{7, 2, 3}, versions(inTerm(t, 5, 2)), "and what is being stopped is done with")
+	require.Equal(t, []int64{7, 2, 3}, versions(inTerm(t, 2)), "and what is being stopped is done with")
 }
 
 func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
@@ -126,7 +126,7 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 	c.limit = 1 // which nothing fits into, so that each message has one
 	answer = status.Error(codes.Internal, "not now")
 	for range 2 {
-		tasks, err := c.List(inTerm(t, 5, 3), w)
+		tasks, err := c.List(inTerm(t, 3), w)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a", "b"}, tasks)
 	}
@@ -140,7 +140,7 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 		require.Equal(t, "one", string(r.GetChanges()[0].GetContent()))
 	}
 	answer = status.Error(codes.Aborted, "another one leads")
-	_, err := c.List(inTerm(t, 5, 3), w)
+	_, err := c.List(inTerm(t, 3), w)
 	require.ErrorIs(t, err, orchestrator.ErrDeposed)
 }
 
@@ -220,7 +220,7 @@ func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
 	c, w := connected(t, s)
 	s.stop()
 	start := time.Now()
-	ctx := within(inTerm(t, 5, 1), t, time.Minute)
+	ctx := within(inTerm(t, 1), t, time.Minute)
 	errs := c.Apply(ctx, w, adds("a", "b"))
 	_, listed := c.List(ctx, w)
 	require.Less(t, time.Since(start), 10*time.Second, "nobody waits for who is not there")
@@ -250,7 +250,7 @@ func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
 	require.NoError(t, err)
 	p.Cut(proxy.Down)
 	added := make(chan error, 1)
-	go func() { added <- c.Add(inTerm(t, 5, 1), w, "a") }()
+	go func() { added <- c.Add(inTerm(t, 1), w, "a") }()
 	for n, next := s.worker.Changes(); n < 2; n, next = s.worker.Changes() {
 		<-next
 	}
@@ -260,7 +260,7 @@ func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
 	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err))
 
 	p.Cut(proxy.Both)
-	err = c.Add(within(inTerm(t, 5, 1), t, time.Second/4), w, "b")
+	err = c.Add(within(inTerm(t, 1), t, time.Second/4), w, "b")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
@@ -274,7 +274,7 @@ func again(t *testing.T, c *Communicator, w Worker) []string {
 		if err == nil {
 			return tasks
 		}
-		require.NoError(t, ctx.Err(), err)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
 	}
 }
 
@@ -390,13 +390,13 @@ func TestR1_WhoCannotBeCalledIsTold(t *testing.T) {
 	s := hire(t)
 	c, w := connected(t, s)
 	c.settings.observe = func(w Worker, err error) { told = append(told, news{w, err}) }
-	_, err := c.List(inTerm(t, 5, 1), w)
+	_, err := c.List(inTerm(t, 1), w)
 	require.NoError(t, err)
 	accept := s.tasks.refuse("a")
 	defer accept()
-	require.Error(t, c.Add(inTerm(t, 5, 1), w, "a"))
+	require.Error(t, c.Add(inTerm(t, 1), w, "a"))
 	s.worker.Fence(orchestrator.Term{Epoch: 9})
-	_, err = c.List(inTerm(t, 5, 1), w)
+	_, err = c.List(inTerm(t, 1), w)
 	require.ErrorIs(t, err, orchestrator.ErrDeposed)
 	require.Equal(t, []news{{w, nil}, {w, nil}, {w, nil}}, told, "it answers, whatever it answers")
 
@@ -420,10 +420,10 @@ func TestR4_WhoMayNotCommandDoesNothing(t *testing.T) {
 	ca := testca.New(t, "ours")
 	s := hire(t, with(t, ca.Worker(t, "w")))
 	c, w := connected(t, s, with(t, ca.Worker(t, "another")))
-	err := c.Add(inTerm(t, 5, 1), w, "a")
+	err := c.Add(inTerm(t, 1), w, "a")
 	require.ErrorIs(t, err, ErrCertificate)
 	require.ErrorIs(t, err, orchestrator.ErrRejected)
-	_, err = c.List(inTerm(t, 5, 1), w)
+	_, err = c.List(inTerm(t, 1), w)
 	require.ErrorIs(t, err, ErrCertificate)
 	tasks, err := s.worker.List(t.Context())
 	require.NoError(t, err)

@@ -34,13 +34,8 @@ func (s *site) as(name string) Worker { return Worker{name, s.worker.Incarnation
 // hire starts a worker that runs its tasks until they are stopped.
 func hire(t testing.TB, opts ...Option) *site {
 	t.Helper()
-	return hireWith(t, nil, opts...)
-}
-
-func hireWith(t testing.TB, how []worker.Option, opts ...Option) *site {
-	t.Helper()
 	s := &site{gate: &holding{}, tasks: &pickiness{}}
-	w, err := worker.New(s.tasks.run, append(how, worker.WithAccept(s.tasks.accept))...)
+	w, err := worker.New(s.tasks.run, worker.WithAccept(s.tasks.accept))
 	require.NoError(t, err)
 	s.worker = w
 	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
@@ -98,8 +93,9 @@ func introduce(t testing.TB, c *Communicator, w Worker, address string) {
 	require.NoError(t, c.Connect(w, address))
 }
 
-func inTerm(t testing.TB, epoch, number uint64) context.Context {
-	return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: epoch, Number: number})
+// inTerm returns the context of a call of a term of epoch 5.
+func inTerm(t testing.TB, number uint64) context.Context {
+	return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 5, Number: number})
 }
 
 func within(ctx context.Context, t testing.TB, d time.Duration) context.Context {

@@ -61,7 +61,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve worker on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 		stop(server)
-		_ = <-ended // because it was stopped
+		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			return fmt.Errorf("serve worker on %s: %w", l.Addr(), err)
+		}
 		return context.Cause(ctx)
 	}
 }

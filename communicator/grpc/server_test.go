@@ -25,9 +25,9 @@ func local(t testing.TB) context.Context {
 }
 
 // direct is a worker's service without a network, and the worker.
-func direct(t testing.TB, opts ...worker.Option) (*service, *site) {
+func direct(t testing.TB) (*service, *site) {
 	t.Helper()
-	s := hireWith(t, opts)
+	s := hire(t)
 	return &service{worker: s.worker, maxMessage: 2 << 20}, s
 }
 

@@ -1,0 +1,2 @@
+// Package boltstore stands for its floor.
+package boltstore
