@@ -139,7 +139,8 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	defer waiting.Wait()
 	serving, unserve := context.WithCancel(beyond)
 	defer unserve()
-	waiting.Go(func() {
+	var served sync.WaitGroup
+	served.Go(func() {
 		server := &Server{worker: m.worker, settings: m.settings.settings}
 		if err := server.Serve(serving, l); serving.Err() == nil {
 			cancel(err)
@@ -162,6 +163,10 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 			told.Wait()
 			m.teller.owed.look(m.worker.Status()) // before they are dropped
 			closeWorker(ctx)
+			// The manager gets what answers are due, first of all that the last task has
+			// stopped which it moves, before it hears that the worker is gone.
+			unserve()
+			served.Wait()
 			m.teller.finish(ctx)
 		})
 	}
