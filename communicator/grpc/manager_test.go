@@ -516,3 +516,20 @@ func TestR2_OptionsAreChecked(t *testing.T) {
 	_, err = NewManager(broken{errors.New("no disk")})
 	require.ErrorContains(t, err, "no disk")
 }
+
+func TestR2_RunWaitsForWhatItServes(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.hire("one")
+		release := one.gate.hold(&one.gate.all)
+		registered := make(chan error, 1)
+		go func() { registered <- one.register() }()
+		synctest.Wait()
+		begun := time.Now()
+		m.close()
+		require.Equal(t, graceful, time.Since(begun))
+		synctest.Wait()
+		require.Equal(t, codes.Unavailable, code(<-registered))
+		release()
+	})
+}

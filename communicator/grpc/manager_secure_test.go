@@ -1,0 +1,68 @@
+package grpc
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// Whatever a worker says, it says under the name in its certificate.
+func TestR4_AWorkerSpeaksForItself(t *testing.T) {
+	ca := testca.New(t, "ours")
+	m, err := NewManager(NewMemoryStore(), with(t, ca.Manager(t)))
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel(errClosing)
+		require.ErrorIs(t, <-done, errClosing)
+	})
+
+	dial := func(opts ...Option) orchestratorv1.ManagerClient {
+		conn, err := settingsOf(t, opts...).dial(l.Addr().String(), party{role: roleManager})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, conn.Close()) })
+		return orchestratorv1.NewManagerClient(conn)
+	}
+	all := func(c orchestratorv1.ManagerClient, name string, s *site) []error {
+		worker, incarnation := []byte(name), s.worker.Incarnation()
+		_, err1 := c.Register(t.Context(), &orchestratorv1.RegisterRequest{
+			Worker: worker, Incarnation: incarnation, Address: s.addr, Lease: durationpb.New(aLease),
+		}, grpc.WaitForReady(true))
+		_, err2 := c.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: worker, Incarnation: incarnation})
+		_, err3 := c.Complete(t.Context(), &orchestratorv1.CompleteRequest{Worker: worker})
+		_, err4 := c.Leave(t.Context(), &orchestratorv1.LeaveRequest{Worker: worker, Incarnation: incarnation})
+		return []error{err1, err2, err3, err4}
+	}
+	files := ca.Worker(t, "w1")
+	site := hire(t, with(t, files))
+	client := dial(with(t, files))
+	for _, err := range all(client, "w1", site) {
+		require.NoError(t, err)
+	}
+	for _, err := range all(client, "w2", site) {
+		require.Equal(t, codes.PermissionDenied, code(err))
+		require.ErrorContains(t, err, "w2")
+	}
+	for _, err := range all(dial(with(t, ca.Manager(t))), "w1", site) {
+		require.Equal(t, codes.PermissionDenied, code(err))
+	}
+
+	// Nor does anybody else answer at its address.
+	impostor := hire(t, with(t, ca.Worker(t, "w2")))
+	err = all(client, "w1", impostor)[0]
+	require.Equal(t, codes.Unavailable, code(err))
+	require.ErrorContains(t, err, impostor.addr)
+	require.ErrorContains(t, err, "w2")
+	require.Empty(t, m.Members())
+}
