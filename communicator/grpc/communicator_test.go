@@ -144,6 +144,27 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 	require.ErrorIs(t, err, orchestrator.ErrDeposed)
 }
 
+func TestR1_NothingIsSentOfWhatIsKnown(t *testing.T) {
+	b := &library{entries: map[string]volume{"a": {"one", 1}}}
+	there := reportOf(1, "a", "unexpected")
+	f := &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+		there.Version.Counter++
+		return there, nil
+	}}
+	c, w := impostor(t, f, WithContents(b))
+	list := func(ctx context.Context) int {
+		_, err := c.List(ctx, w)
+		require.NoError(t, err)
+		return len(f.applied())
+	}
+	require.Zero(t, list(t.Context()), "who is of no term writes nothing")
+	require.Equal(t, 1, list(inTerm(t, 1)))
+	there.Tasks[0].ContentVersion = 1
+	require.Equal(t, 1, list(inTerm(t, 2)))
+	there.Tasks[0].ContentVersion = 2
+	require.Equal(t, 1, list(inTerm(t, 2)), "nor of what is newer than the book")
+}
+
 func TestC6_AfterAMessageWithoutAnAnswerNothingIsSent(t *testing.T) {
 	for name, x := range map[string]struct {
 		answer error
