@@ -5,7 +5,9 @@ package grpc
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,13 +67,25 @@ func (g *gate) Accept() (net.Conn, error) {
 	}
 	c := &guarded{Conn: conn, gate: g, end: time.Now().Add(handshakeTimeout)}
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.closed:
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	default:
+	}
 	g.pending[c] = struct{}{}
-	g.mu.Unlock()
 	return c, nil
 }
 
+// Close also ends what is pending: a server that stops waits for every handshake.
 func (g *gate) Close() error {
+	g.mu.Lock()
 	g.closing.Do(func() { close(g.closed) })
+	pending := slices.Collect(maps.Keys(g.pending))
+	g.mu.Unlock()
+	for _, c := range pending {
+		_ = c.Close() // it is gone in any case
+	}
 	return g.Listener.Close()
 }
 

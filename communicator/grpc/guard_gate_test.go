@@ -103,7 +103,7 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 		echo(t, late)
 		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*patience)
 		for range flood {
-			<-refused
+			require.Error(t, <-refused)
 			pending, _ := g.counts()
 			require.LessOrEqual(t, pending, maxPending)
 		}

@@ -88,14 +88,17 @@ func over(t *testing.T, c *cable, who party, server, client []Option) (conn *grp
 	go func() { done <- s.Serve(l) }()
 	conn, err = settingsOf(t, client...).dial("bufconn", who, grpc.WithContextDialer(c.dial))
 	require.NoError(t, err)
-	g := l.(*gate)
+	g, ok := l.(*gate)
+	require.True(t, ok)
 	return conn, func() int {
 			_, n := g.counts()
 			return n
 		}, func() {
 			require.NoError(t, conn.Close())
 			s.Stop()
-			<-done // an error where the test has pulled the cable
+			if err := <-done; err != nil {
+				require.ErrorContains(t, err, "closed", "where the test has closed the listener")
+			}
 		}
 }
 
@@ -197,5 +200,21 @@ func TestR3_AnOldFailureIsNotBlamed(t *testing.T) {
 		require.NotErrorIs(t, err, ErrCertificate)
 		require.ErrorContains(t, err, "closed")
 		stop()
+	})
+}
+
+// Whoever has connected and says nothing does not hold up a server that stops.
+func TestR3_StoppingWaitsForNoHandshake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCable()
+		conn, _, stop := over(t, c, aManager, nil, nil)
+		require.NoError(t, heartbeat(t, conn, "w1"))
+		silent, err := c.DialContext(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		began := time.Now()
+		stop()
+		require.Zero(t, time.Since(began))
+		require.NoError(t, silent.Close())
 	})
 }
