@@ -3,11 +3,10 @@ package grpc
 // The gate: how many connections there are at a time, and who has to make way.
 
 import (
+	"container/list"
 	"errors"
-	"fmt"
-	"maps"
+	"iter"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,8 +17,9 @@ const (
 	// have been refused and be about to hear it.
 	maxPending = 1024
 	// patience is how long one of those may keep us waiting for its next words,
-	// when others wait behind it.
-	patience = 250 * time.Millisecond
+	// when others wait behind it; firstPatience, for its first, which are sent
+	// together with the last step of connecting.
+	patience, firstPatience = 250 * time.Millisecond, 50 * time.Millisecond
 	// maxAdmitted is how many connections there may be beside those.
 	maxAdmitted = 16384
 	// writeTimeout is how long a peer may not read what it is told.
@@ -41,7 +41,7 @@ type gate struct {
 	began      time.Time
 
 	mu       sync.Mutex // guards the following, and is held for moments
-	pending  map[*guarded]struct{}
+	pending  *list.List // of *guarded, in the order in which they came
 	admitted int
 }
 
@@ -52,7 +52,7 @@ func newGate(l net.Listener, c *complaints) *gate {
 		freed:      make(chan struct{}, 1),
 		closed:     make(chan struct{}),
 		began:      time.Now(),
-		pending:    make(map[*guarded]struct{}),
+		pending:    list.New(),
 	}
 }
 
@@ -73,7 +73,7 @@ func (g *gate) Accept() (net.Conn, error) {
 		return nil, errors.Join(net.ErrClosed, conn.Close())
 	default:
 	}
-	g.pending[c] = struct{}{}
+	c.place = g.pending.PushBack(c)
 	return c, nil
 }
 
@@ -81,7 +81,10 @@ func (g *gate) Accept() (net.Conn, error) {
 func (g *gate) Close() error {
 	g.mu.Lock()
 	g.closing.Do(func() { close(g.closed) })
-	pending := slices.Collect(maps.Keys(g.pending))
+	pending := make([]*guarded, 0, g.pending.Len())
+	for c := range g.inOrder() {
+		pending = append(pending, c)
+	}
 	g.mu.Unlock()
 	for _, c := range pending {
 		_ = c.Close() // it is gone in any case
@@ -89,19 +92,30 @@ func (g *gate) Close() error {
 	return g.Listener.Close()
 }
 
+// inOrder yields what is pending, while the lock is held.
+func (g *gate) inOrder() iter.Seq[*guarded] {
+	return func(yield func(*guarded) bool) {
+		for at := g.pending.Front(); at != nil; at = at.Next() {
+			if c, ok := at.Value.(*guarded); !ok || !yield(c) {
+				return
+			}
+		}
+	}
+}
+
 // makeRoom returns when one more connection may be pending.
 func (g *gate) makeRoom() error {
 	for {
-		slowest, waited, full := g.slowest()
-		if !full {
+		slow, wait := g.slow()
+		switch {
+		case slow != nil:
+			g.complaints.log(slow, errors.New("it says nothing, and others wait"))
+			_ = slow.Close() // it is gone in any case
+			continue
+		case wait == 0:
 			return nil
 		}
-		if slowest != nil && waited >= patience {
-			g.complaints.log(slowest, fmt.Errorf("it has said nothing for %s, and others wait", waited.Round(time.Millisecond)))
-			_ = slowest.Close() // it is gone in any case
-			continue
-		}
-		again := time.NewTimer(max(patience-waited, time.Millisecond))
+		again := time.NewTimer(wait)
 		select {
 		case <-g.freed:
 		case <-again.C:
@@ -113,20 +127,25 @@ func (g *gate) makeRoom() error {
 	}
 }
 
-// slowest returns which pending connection keeps us waiting for the longest.
-func (g *gate) slowest() (slowest *guarded, waited time.Duration, full bool) {
+// slow returns, where there is no room, a pending connection that has kept us
+// waiting for too long; if there is none, how long it takes until there may be.
+func (g *gate) slow() (slow *guarded, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.pending) < maxPending {
-		return nil, 0, false
+	if g.pending.Len() < maxPending {
+		return nil, 0
 	}
-	now := time.Since(g.began)
-	for c := range g.pending {
-		if since := time.Duration(c.silent.Load()); since > 0 && now-since > waited {
-			slowest, waited = c, now-since
+	wait, now := patience, time.Since(g.began)
+	for c := range g.inOrder() {
+		left, waiting := c.patience(now)
+		if waiting && left <= 0 {
+			return c, 0
+		}
+		if waiting {
+			wait = min(wait, left)
 		}
 	}
-	return slowest, waited, true
+	return nil, wait
 }
 
 // admit makes a pending connection one that counts, until its certificate ends; the
@@ -139,22 +158,23 @@ func admit(conn net.Conn, until time.Time) error {
 	g := c.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, ok := g.pending[c]; !ok {
+	if c.place == nil {
 		return net.ErrClosed
 	}
 	if g.admitted >= maxAdmitted {
 		return errors.New("there are too many connections")
 	}
-	delete(g.pending, c)
+	g.leave(c)
 	g.admitted++
 	c.admitted.Store(true)
 	c.end = until
-	g.free()
 	return nil
 }
 
-// free says that there is room.
-func (g *gate) free() {
+// leave has a connection be pending no more.
+func (g *gate) leave(c *guarded) {
+	g.pending.Remove(c.place)
+	c.place = nil
 	select {
 	case g.freed <- struct{}{}:
 	default:
@@ -167,8 +187,20 @@ type guarded struct {
 	gate     *gate
 	end      time.Time // read and changed by who shakes hands; the zero time is never
 	admitted atomic.Bool
-	silent   atomic.Int64 // since when a pending one is waited for, from gate.began; 0: it is not
+	heard    atomic.Bool   // it has said something
+	silent   atomic.Int64  // since when a pending one is waited for, from gate.began; 0: it is not
+	place    *list.Element // among the pending; nil: it is none; guarded by gate.mu
 	closing  sync.Once
+}
+
+// patience returns how much longer a pending connection may be waited for, and
+// whether it is.
+func (c *guarded) patience(now time.Duration) (left time.Duration, waiting bool) {
+	since := time.Duration(c.silent.Load())
+	if c.heard.Load() {
+		return since + patience - now, since > 0
+	}
+	return since + firstPatience - now, since > 0
 }
 
 func (c *guarded) Read(b []byte) (int, error) {
@@ -176,12 +208,17 @@ func (c *guarded) Read(b []byte) (int, error) {
 		return c.Conn.Read(b)
 	}
 	c.silent.Store(int64(max(time.Since(c.gate.began), 1)))
-	defer c.silent.Store(0)
-	return c.Conn.Read(b)
+	n, err := c.Conn.Read(b)
+	c.silent.Store(0)
+	if n > 0 {
+		c.heard.Store(true)
+	}
+	return n, err
 }
 
-// Write fails if the peer does not read for too long: what is there for it takes
-// memory.
+// Write ends the connection if the peer does not read for too long: what is there
+// for it takes memory. gRPC leaves that to who reads from it, who goes on for as
+// long as the peer says something.
 func (c *guarded) Write(b []byte) (int, error) {
 	deadline := time.Now().Add(writeTimeout)
 	if !c.end.IsZero() && c.end.Before(deadline) {
@@ -190,7 +227,11 @@ func (c *guarded) Write(b []byte) (int, error) {
 	if err := c.SetWriteDeadline(deadline); err != nil {
 		return 0, err
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		_ = c.Close() // err says why
+	}
+	return n, err
 }
 
 // SetDeadline is called when the handshake begins, and with the zero time when it
@@ -207,9 +248,8 @@ func (c *guarded) Close() error {
 		g := c.gate
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if _, ok := g.pending[c]; ok {
-			delete(g.pending, c)
-			g.free()
+		if c.place != nil {
+			g.leave(c)
 		} else if c.admitted.Load() {
 			g.admitted--
 		}

@@ -65,7 +65,7 @@ func shaking(g *gate, refused chan<- error) {
 func (g *gate) counts() (pending, admitted int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.pending), g.admitted
+	return g.pending.Len(), g.admitted
 }
 
 func echo(t *testing.T, conn net.Conn) {
@@ -96,18 +96,18 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 		late := p.connect()
 		for range 10 {
 			echo(t, before)
-			time.Sleep(patience / 10)
+			time.Sleep(firstPatience / 10)
 		}
 		_, err = late.Write([]byte{1})
 		require.NoError(t, err)
 		echo(t, late)
-		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*patience)
+		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*firstPatience)
 		for range flood {
 			require.Error(t, <-refused)
 			pending, _ := g.counts()
 			require.LessOrEqual(t, pending, maxPending)
 		}
-		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*patience+handshakeTimeout)
+		require.LessOrEqual(t, time.Since(began), (flood/maxPending+2)*firstPatience+handshakeTimeout)
 		echo(t, before)
 		echo(t, late)
 

@@ -1,0 +1,231 @@
+package grpc
+
+// Hostile strangers: whoever can reach a port, and has no certificate.
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+)
+
+// strangers connects n times at once, and returns when each has done what it does.
+func strangers(t *testing.T, address string, n int, do func(net.Conn)) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			conn, err := net.DialTimeout("tcp", address, 10*time.Second)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			do(conn)
+			_ = conn.Close() // the server has closed it before, or not
+		})
+	}
+	wg.Wait()
+}
+
+// drain reads until a server closes, which it has to.
+func drain(t *testing.T, conn net.Conn) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(4 * handshakeTimeout)); err != nil {
+		return // closed
+	}
+	var timeout net.Error
+	if _, err := io.Copy(io.Discard, conn); errors.As(err, &timeout) && timeout.Timeout() {
+		t.Error("the server does not close the connection")
+	}
+}
+
+func TestR3_RandomBytes(t *testing.T) {
+	each(t, func(t *testing.T, address string, log *journal, opts ...Option) {
+		call, anew := healthy(t, address, opts...)
+		meanwhile(t, 64*mebi, call, anew, func() {
+			strangers(t, address, 200, func(conn net.Conn) {
+				random := make([]byte, 64<<10)
+				for i := range random {
+					random[i] = byte(rand.Uint32())
+				}
+				_, _ = conn.Write(random) // the server has heard enough at some point
+				drain(t, conn)
+			})
+		})
+		require.NotZero(t, log.count("a connection was refused"))
+	})
+}
+
+func TestR3_HTTP1(t *testing.T) {
+	each(t, func(t *testing.T, address string, log *journal, opts ...Option) {
+		call, anew := healthy(t, address, opts...)
+		request := []byte("GET / HTTP/1.1\r\nHost: manager\r\n" + strings.Repeat("X-Filler: x\r\n", 10_000))
+		meanwhile(t, 64*mebi, call, anew, func() {
+			strangers(t, address, 200, func(conn net.Conn) {
+				_, _ = conn.Write(request) // the server has heard enough at some point
+				drain(t, conn)
+			})
+		})
+		require.NotZero(t, log.count("a connection was refused"))
+	})
+}
+
+// each runs a test with a server that speaks TLS and one that does not.
+func each(t *testing.T, test func(t *testing.T, address string, log *journal, opts ...Option)) {
+	t.Run("plaintext", func(t *testing.T) {
+		var log journal
+		test(t, serve(t, probed{}, log.option()), &log)
+	})
+	t.Run("TLS", func(t *testing.T) {
+		ca := testca.New(t, "ours")
+		var log journal
+		test(t, serve(t, probed{}, with(t, ca.Manager(t)), log.option()), &log, with(t, ca.Worker(t, "w1")))
+	})
+}
+
+// Ten thousand connect and say nothing, or as good as nothing.
+func TestR3_HalfOpenConnections(t *testing.T) {
+	const n = 10_000
+	for name, c := range map[string]struct {
+		says string
+		opts func(t *testing.T) (server, client []Option)
+	}{
+		"silent, plaintext":    {"", func(*testing.T) (_, _ []Option) { return nil, nil }},
+		"silent, TLS":          {"", secured},
+		"half a hello, of TLS": {"\x16\x03\x01\x02\x00\x01", secured},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, client := c.opts(t)
+			address := serve(t, probed{}, server...)
+			call, anew := healthy(t, address, client...)
+			conns := make(chan net.Conn, n)
+			meanwhile(t, 128*mebi, call, anew, func() {
+				var wg sync.WaitGroup
+				for range 20 {
+					wg.Go(func() {
+						for range n / 20 {
+							conn, err := net.DialTimeout("tcp", address, 30*time.Second)
+							if errors.Is(err, syscall.EMFILE) {
+								return // as many as this process may have
+							}
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							_, _ = io.WriteString(conn, c.says) // it may be closed already
+							conns <- conn
+						}
+					})
+				}
+				wg.Wait()
+			})
+			close(conns)
+			t.Logf("%d connections", len(conns))
+			require.Greater(t, len(conns), 2*maxPending, "the limit of open files is too low for this test: see ulimit -n")
+			for conn := range conns {
+				require.NoError(t, conn.Close())
+			}
+		})
+	}
+}
+
+// secured are the options of a manager and of worker w1.
+func secured(t *testing.T) (server, client []Option) {
+	t.Helper()
+	ca := testca.New(t, "ours")
+	return []Option{with(t, ca.Manager(t))}, []Option{with(t, ca.Worker(t, "w1"))}
+}
+
+// Who says one letter at a time is not listened to for long.
+func TestR3_Slowloris(t *testing.T) {
+	server, client := secured(t)
+	address := serve(t, probed{}, server...)
+	call, anew := healthy(t, address, client...)
+	hello := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("x", 100)
+	meanwhile(t, 64*mebi, call, anew, func() {
+		began := time.Now()
+		strangers(t, address, 500, func(conn net.Conn) {
+			every := time.NewTicker(handshakeTimeout / 10)
+			defer every.Stop()
+			for _, letter := range []byte(hello) {
+				if _, err := conn.Write([]byte{letter}); err != nil {
+					return // the server has had enough
+				}
+				<-every.C
+			}
+			t.Error("the server has listened to all of it")
+		})
+		require.Less(t, time.Since(began), 2*handshakeTimeout)
+	})
+}
+
+// Floods of what HTTP/2 knows: from a stranger without a certificate, and, where
+// there is no TLS, from one who is let in.
+func TestR3_HTTP2Floods(t *testing.T) {
+	apply := orchestratorv1.Worker_Apply_FullMethodName
+	for name, flood := range map[string]func(f *http2.Framer, i uint32) error{
+		"pings":    func(f *http2.Framer, _ uint32) error { return f.WritePing(false, [8]byte{}) },
+		"settings": func(f *http2.Framer, _ uint32) error { return f.WriteSettings() },
+		"calls": func(f *http2.Framer, i uint32) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: requestHeaders(apply), EndHeaders: true})
+		},
+		"calls taken back": func(f *http2.Framer, i uint32) error {
+			return errors.Join(f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: requestHeaders(apply), EndHeaders: true}), f.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+		},
+		"large headers": func(f *http2.Framer, i uint32) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: requestHeaders(apply, "x", strings.Repeat("\xff", 12_000)), EndHeaders: true})
+		},
+		"headers without end": func(f *http2.Framer, i uint32) error {
+			if i == 0 {
+				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: requestHeaders(apply)})
+			}
+			return f.WriteContinuation(1, false, requestHeaders(apply, "x", strings.Repeat("y", 12_000)))
+		},
+		"messages that are announced": func(f *http2.Framer, i uint32) error {
+			return errors.Join(f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: requestHeaders(apply), EndHeaders: true}), f.WriteData(2*i+1, false, []byte{0, 0, 0xff, 0xff, 0xff}))
+		},
+		"empty data": func(f *http2.Framer, i uint32) error {
+			if i == 0 {
+				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: requestHeaders(apply), EndHeaders: true})
+			}
+			return f.WriteData(1, false, nil)
+		},
+		"windows": func(f *http2.Framer, _ uint32) error { return f.WriteWindowUpdate(0, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, address string, _ *journal, opts ...Option) {
+				call, anew := healthy(t, address, opts...)
+				meanwhile(t, 128*mebi, call, anew, func() {
+					strangers(t, address, 4, func(conn net.Conn) {
+						if len(opts) > 0 {
+							conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+						}
+						if err := conn.SetWriteDeadline(time.Now().Add(time.Second / 2)); err != nil {
+							t.Error(err)
+						}
+						if _, err := io.WriteString(conn, preface); err != nil {
+							t.Error(err)
+						}
+						f := http2.NewFramer(conn, nil) // nothing is ever read
+						err := f.WriteSettings()
+						for i := uint32(0); err == nil && i < 100_000; i++ {
+							err = flood(f, i)
+						}
+					})
+				})
+			})
+		})
+	}
+}
