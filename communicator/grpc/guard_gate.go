@@ -135,7 +135,7 @@ func (g *gate) slow() (slow *guarded, wait time.Duration) {
 	if g.pending.Len() < maxPending {
 		return nil, 0
 	}
-	wait, now := patience, time.Since(g.began)
+	wait, now := firstPatience, time.Since(g.began)
 	for c := range g.inOrder() {
 		left, waiting := c.patience(now)
 		if waiting && left <= 0 {

@@ -147,7 +147,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 		}
 		clients = append(clients, p.connect())
 		go accept()
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Second)
 		require.NoError(t, accepted[7].Close())
 		require.NoError(t, <-next)
 		clients = append(clients, p.connect())
@@ -156,7 +156,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 		require.NoError(t, err)
 		clients = append(clients, p.connect())
 		go accept()
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Second)
 		require.NoError(t, g.Close())
 		require.ErrorIs(t, <-next, net.ErrClosed)
 		for _, c := range append(append(clients, accepted...), conn) {
