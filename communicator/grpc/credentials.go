@@ -106,18 +106,23 @@ func (c *Credentials) current(logger *slog.Logger) *material {
 
 // load returns last if the files are as they were then.
 func (c *Credentials) load(last *material) (*material, error) {
-	var m material
-	for i, name := range []string{c.cert, c.key, c.ca} {
-		content, err := readBounded(name)
-		if err != nil {
-			return nil, fmt.Errorf("load credentials: %w", err)
-		}
-		m.files[i] = content
+	files, err := c.read()
+	if err != nil {
+		return nil, err
 	}
-	if last != nil && bytes.Equal(m.files[0], last.files[0]) && bytes.Equal(m.files[1], last.files[1]) && bytes.Equal(m.files[2], last.files[2]) {
+	if last != nil && same(files, last.files) {
 		return last, nil
 	}
-	var err error
+	// What is new may be half of one file and half of another, and look well: it
+	// has to be there twice.
+	again, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	if !same(files, again) {
+		return nil, errors.New("load credentials: the files are being replaced")
+	}
+	m := material{files: files}
 	if m.certificate, err = tls.X509KeyPair(m.files[0], m.files[1]); err != nil {
 		return nil, fmt.Errorf("load credentials from %s and %s: %w", c.cert, c.key, err)
 	}
@@ -127,23 +132,46 @@ func (c *Credentials) load(last *material) (*material, error) {
 	return &m, nil
 }
 
+func (c *Credentials) read() (files [3][]byte, err error) {
+	for i, name := range []string{c.cert, c.key, c.ca} {
+		if files[i], err = readBounded(name); err != nil {
+			return files, fmt.Errorf("load credentials: %w", err)
+		}
+	}
+	return files, nil
+}
+
+func same(a, b [3][]byte) bool {
+	return bytes.Equal(a[0], b[0]) && bytes.Equal(a[1], b[1]) && bytes.Equal(a[2], b[2])
+}
+
 // maxFile is how large a file may be: enough for every authority of the web.
 const maxFile = 1 << 20
 
+// readBounded reads at once, so that what it reads is of one moment, as far as the
+// file system grants that.
 func readBounded(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // was only read
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if len(content) > maxFile {
+	if info.Size() > maxFile {
 		return nil, fmt.Errorf("%s has more than %d bytes", name, maxFile)
 	}
-	return content, nil
+	content := make([]byte, info.Size()+1)
+	n, err := io.ReadFull(f, content)
+	switch {
+	case err == nil:
+		return nil, fmt.Errorf("%s is being written", name)
+	case n > 0 && !errors.Is(err, io.ErrUnexpectedEOF), n == 0 && !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return content[:n], nil
 }
 
 // parseAuthorities is stricter than x509.CertPool, which leaves aside what it
