@@ -1,0 +1,154 @@
+package main
+
+// The processes of the story, and what they say.
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// stage has processes that all say what they do to one pipe, so that what was
+// said first is read first.
+type stage struct {
+	out       io.Writer
+	endpoint  string
+	began     time.Time
+	pipe      *os.File // what the processes write to
+	lines     chan string
+	exits     chan string
+	processes map[string]*exec.Cmd
+	inputs    []io.Closer
+	reading   sync.WaitGroup
+
+	leader   string
+	running  map[string]string // task to worker
+	contents map[string]string
+	gone     map[string]bool
+	starts   int
+	twice    error
+}
+
+func newStage(out io.Writer, endpoint string) (*stage, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{
+		out: out, endpoint: endpoint, began: time.Now(), pipe: w,
+		lines: make(chan string, 1000), exits: make(chan string, 10), processes: make(map[string]*exec.Cmd),
+		running: make(map[string]string), contents: make(map[string]string), gone: make(map[string]bool),
+	}
+	s.reading.Go(func() {
+		defer close(s.lines)
+		for in := bufio.NewScanner(r); in.Scan(); {
+			s.lines <- in.Text()
+		}
+		_ = r.Close() // nobody writes any more
+	})
+	return s, nil
+}
+
+func (s *stage) print(format string, args ...any) { _, _ = fmt.Fprintf(s.out, format, args...) }
+
+func (s *stage) title(text string) {
+	s.print("\n%4.1fs  %s\n", time.Since(s.began).Seconds(), text)
+}
+
+// start starts a process, which ends with this one.
+func (s *stage) start(role, name string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, role, name, s.endpoint)
+	cmd.Stdout, cmd.Stderr = s.pipe, os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.processes[name] = cmd
+	s.inputs = append(s.inputs, stdin)
+	s.reading.Go(func() {
+		_ = cmd.Wait() // some are killed
+		s.exits <- name
+	})
+	return nil
+}
+
+func (s *stage) signal(name string, how os.Signal) {
+	_ = s.processes[name].Process.Signal(how) // if it has ended, until finds out
+}
+
+// until listens until something holds, or a task runs twice.
+func (s *stage) until(ctx context.Context, what string, holds func() bool) error {
+	for !holds() {
+		select {
+		case line := <-s.lines:
+			s.hear(line)
+		case name := <-s.exits:
+			s.ended(name)
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		if s.twice != nil {
+			return s.twice
+		}
+	}
+	s.print("       → %s\n", what)
+	return nil
+}
+
+func (s *stage) hear(line string) {
+	s.print("       %s\n", line)
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return
+	}
+	switch name, does := words[0], words[1]; {
+	case does == "leads":
+		s.leader = name
+	case does == "runs" && len(words) == 4:
+		task := words[2]
+		if other, ok := s.running[task]; ok {
+			s.twice = fmt.Errorf("%s is started on %s while it runs on %s", task, name, other)
+		}
+		s.running[task], s.contents[task] = name, words[3]
+		s.starts++
+	case does == "stops" && len(words) == 3:
+		delete(s.running, words[2])
+	}
+}
+
+// ended takes in that a process has ended, and with it all that it ran.
+func (s *stage) ended(name string) {
+	for len(s.lines) > 0 { // what it has said before
+		s.hear(<-s.lines)
+	}
+	s.gone[name] = true
+	for task, worker := range s.running {
+		if worker == name {
+			delete(s.running, task)
+		}
+	}
+}
+
+// close ends the processes that are left: they end with their input.
+func (s *stage) close() {
+	for _, stdin := range s.inputs {
+		_ = stdin.Close() // that of one which has ended is closed
+	}
+	_ = s.pipe.Close()
+	for range s.lines {
+	}
+	s.reading.Wait()
+}
