@@ -135,8 +135,9 @@ func (c *Communicator) link(w Worker) (*link, error) {
 	return nil, errStranger
 }
 
-// List returns what worker was told to run and has not stopped. While that does
-// not change it returns the very same slice. A worker that answers with what
+// List returns what worker was told to run and has not stopped, first what waits
+// to run, as that costs least to move. While nothing changes it returns the very
+// same slice. A worker that answers with what
 // cannot be is an error, and so is one that has another incarnation by now.
 //
 // Tasks that have an older content than they should are given the newer, as much

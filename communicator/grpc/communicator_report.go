@@ -25,8 +25,8 @@ type version struct{ incarnation, counter uint64 }
 // snapshot is a report as it is kept. Nobody changes it any more.
 type snapshot struct {
 	version version
-	names   []string
-	tasks   []TaskState // as many, in the same order
+	tasks   []TaskState
+	names   []string // of the tasks, those first that cost least to move
 }
 
 // report asks the worker what it runs.
@@ -51,7 +51,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	case reply.version == known.version:
 		return known, nil
 	}
-	s := &snapshot{version: reply.version, names: reply.names, tasks: reply.tasks}
+	s := &snapshot{version: reply.version, tasks: reply.tasks, names: byCost(reply.tasks)}
 	l.remember(s)
 	return s, nil
 }
@@ -86,8 +86,32 @@ type reply struct {
 	most  int       // tasks
 
 	version version
-	names   []string
 	tasks   []TaskState
+}
+
+// byCost returns the names of tasks: first those that only wait, which lose nothing
+// where they have to move, then those that run, and at last those that would run
+// for nothing once more. The order is else the worker's.
+func byCost(tasks []TaskState) []string {
+	names := make([]string, 0, len(tasks))
+	for cost := range 3 {
+		for _, t := range tasks {
+			if costOf(t.State) == cost {
+				names = append(names, t.Name)
+			}
+		}
+	}
+	return names
+}
+
+func costOf(s worker.State) int {
+	switch s {
+	case worker.Queued, worker.Backoff:
+		return 0
+	case worker.Completed:
+		return 2
+	}
+	return 1
 }
 
 // check says why a report cannot be what the worker means to say.
@@ -95,14 +119,14 @@ func (r *reply) check(from Worker) error {
 	switch {
 	case r.version.incarnation != from.Incarnation || r.version.counter == 0:
 		return fmt.Errorf("its report is of version %d.%d, want %d.1 or later", r.version.incarnation, r.version.counter, from.Incarnation)
-	case r.version == r.known.version && len(r.names) > 0:
-		return fmt.Errorf("its report is of a version that is known, and lists %d tasks", len(r.names))
+	case r.version == r.known.version && len(r.tasks) > 0:
+		return fmt.Errorf("its report is of a version that is known, and lists %d tasks", len(r.tasks))
 	}
-	seen := make(map[string]struct{}, len(r.names))
-	for _, name := range r.names {
-		seen[name] = struct{}{}
+	seen := make(map[string]struct{}, len(r.tasks))
+	for _, t := range r.tasks {
+		seen[t.Name] = struct{}{}
 	}
-	if twice := len(r.names) - len(seen); twice > 0 {
+	if twice := len(r.tasks) - len(seen); twice > 0 {
 		return fmt.Errorf("its report lists %d tasks twice", twice)
 	}
 	return nil
@@ -117,7 +141,6 @@ func (r *reply) decode(data []byte) error {
 	if n > r.most {
 		return fmt.Errorf("a report of %d tasks: at most %d, which is WithMaxMessage/%d", n, r.most, leastTask)
 	}
-	r.names = make([]string, 0, n)
 	r.tasks = make([]TaskState, 0, n)
 	return fields(data, func(f field) error {
 		switch {
@@ -176,12 +199,11 @@ func (r *reply) decodeTask(data []byte) error {
 	if len(name) == 0 || len(name) > maxName {
 		return fmt.Errorf("a task whose name has %d bytes: must be from 1 to %d", len(name), maxName)
 	}
-	if i := len(r.names); i < len(r.known.names) && r.known.names[i] == string(name) {
-		task.Name = r.known.names[i]
+	if i := len(r.tasks); i < len(r.known.tasks) && r.known.tasks[i].Name == string(name) {
+		task.Name = r.known.tasks[i].Name
 	} else {
 		task.Name = string(name)
 	}
-	r.names = append(r.names, task.Name)
 	r.tasks = append(r.tasks, task)
 	return nil
 }
