@@ -1,0 +1,175 @@
+package main
+
+// Clients that ask both services the same, one right after the other, and in turns
+// which of them first: what the machine does besides then happens to both.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	clients = 8
+	fields  = 5000 // that values are written to, and read from
+)
+
+// results is what came of it.
+type results struct {
+	names     [2]string
+	requests  int // to each
+	latencies [2][]time.Duration
+	samples   []sample
+}
+
+// sample is how many fields were there that had expired.
+type sample struct {
+	at      time.Duration
+	expired [2]int
+}
+
+// load asks until ctx ends. An answer that is an error is the end of it.
+func load(ctx context.Context, rate int, sides ...*side) (*results, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: clients}
+	defer transport.CloseIdleConnections()
+	asking, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	all := make([]*client, clients)
+	var wg sync.WaitGroup
+	for i := range all {
+		all[i] = &client{http: &http.Client{Transport: transport}, sides: sides}
+		wg.Go(func() {
+			if err := all[i].load(asking, time.Second*clients/time.Duration(rate)); err != nil {
+				fail(err)
+			}
+		})
+	}
+	r := new(results)
+	if err := r.watch(asking, sides); err != nil {
+		fail(err)
+	}
+	wg.Wait()
+	if ctx.Err() == nil {
+		return nil, context.Cause(asking)
+	}
+	for _, c := range all {
+		r.requests += len(c.latencies[0])
+		for i := range r.latencies {
+			r.latencies[i] = append(r.latencies[i], c.latencies[i]...)
+		}
+	}
+	return r, nil
+}
+
+// watch takes a sample each second until ctx ends, and one then.
+func (r *results) watch(ctx context.Context, sides []*side) error {
+	began := time.Now()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		s := sample{at: time.Since(began)}
+		for i, side := range sides {
+			n, err := side.cache.expired(context.WithoutCancel(ctx))
+			if err != nil {
+				return err
+			}
+			s.expired[i], r.names[i] = n, side.name
+		}
+		r.samples = append(r.samples, s)
+	}
+	return nil
+}
+
+// client is one of those who ask.
+type client struct {
+	http      *http.Client
+	sides     []*side
+	latencies [2][]time.Duration
+	items     [2][]string // that it has added
+}
+
+func (c *client) load(ctx context.Context, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		ask := c.choose()
+		for i := range c.sides {
+			i = (i + n) % len(c.sides)
+			began := time.Now()
+			// What has begun is carried through, so that both have got the same.
+			if err := ask(context.WithoutCancel(ctx), i); err != nil {
+				return fmt.Errorf("ask the service %q: %w", c.sides[i].name, err)
+			}
+			c.latencies[i] = append(c.latencies[i], time.Since(began))
+		}
+	}
+}
+
+// choose draws what to ask: half of it reads, three tenths write, a tenth adds
+// items, and a tenth finishes them, of which some are opened again.
+func (c *client) choose() func(ctx context.Context, i int) error {
+	field := fmt.Sprintf("/cache/%d", rand.IntN(fields))
+	ttl := 500 + rand.IntN(2500) // milliseconds
+	chosen := rand.IntN(100)
+	which := rand.Uint64()
+	return func(ctx context.Context, i int) error {
+		switch {
+		case chosen < 50:
+			_, err := c.ask(ctx, i, http.MethodGet, field)
+			return err
+		case chosen < 80:
+			_, err := c.ask(ctx, i, http.MethodPut, fmt.Sprintf("%s?ttl=%dms", field, ttl))
+			return err
+		case chosen < 90 || len(c.items[i]) == 0:
+			id, err := c.ask(ctx, i, http.MethodPost, "/items")
+			c.items[i] = append(c.items[i], id)
+			return err
+		}
+		verb := "/finish"
+		if chosen == 99 {
+			verb = "/reopen"
+		}
+		_, err := c.ask(ctx, i, http.MethodPost, "/items/"+c.items[i][which%uint64(len(c.items[i]))]+verb)
+		return err
+	}
+}
+
+// ask asks the i-th service, and reads the whole answer.
+func (c *client) ask(ctx context.Context, i int, method, path string) (string, error) {
+	var body io.Reader
+	if method == http.MethodPut {
+		body = strings.NewReader("value")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.sides[i].url+path, body)
+	if err != nil {
+		return "", err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return "", err
+	}
+	absent := res.StatusCode == http.StatusNotFound && method == http.MethodGet
+	if res.StatusCode != http.StatusOK && !absent {
+		return "", fmt.Errorf("%s %s: %s: %s", method, path, res.Status, strings.TrimSpace(string(text)))
+	}
+	return string(text), nil
+}

@@ -1,0 +1,104 @@
+// Recruit is a small web service on Redis whose garbage is collected by whoever
+// has answered a request: no daemon, no cron job, no leader.
+//
+//	go run ./examples/recruit
+//
+// It serves the same handlers twice, on the same Redis: once with recruiting and
+// once without. Clients ask both the same, side by side, and at the end it is shown
+// how much was left lying about, and what recruiting cost those who asked.
+//
+// The lessons, in the order to read them: cache.go, a hash whose fields expire,
+// right without anybody collecting; queue.go, a transaction that two may run at
+// once and that may be cut off anywhere; service.go, the five lines that recruit.
+//
+//	-redis ADDR   a Redis of your own, in place of a stand-in in this process
+//	-for D        how long it takes (15s)
+//	-rate N       requests a second, to each of the two (300)
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	s, err := parse(os.Args[1:])
+	if err == nil {
+		err = run(ctx, s, os.Stdout)
+	}
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "recruit:", err)
+		os.Exit(1)
+	}
+}
+
+// settings is what the user has asked for.
+type settings struct {
+	redis string // "": a stand-in
+	lasts time.Duration
+	rate  int // requests a second, to each service
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	flags := flag.NewFlagSet("recruit", flag.ExitOnError)
+	flags.StringVar(&s.redis, "redis", "", "use the Redis at this `address`, in place of a stand-in in this process")
+	flags.DurationVar(&s.lasts, "for", 15*time.Second, "how long it takes")
+	flags.IntVar(&s.rate, "rate", 300, "requests a second, to each of the two services")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case s.lasts < time.Second || s.lasts > time.Hour:
+		return s, fmt.Errorf("-for is %v: want 1s to 1h", s.lasts)
+	case s.rate < 1 || s.rate > 100_000:
+		return s, fmt.Errorf("-rate is %d: want 1 to 100000", s.rate)
+	}
+	return s, nil
+}
+
+// run loads both services, and reports. It takes away what it has written, also
+// where ctx ends before the time is up; what there is to tell then is told.
+func run(ctx context.Context, s settings, out io.Writer) (err error) {
+	st, err := openStore(ctx, s.redis)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.close(context.WithoutCancel(ctx))) }()
+
+	with, err := newSide(st, "with")
+	if err != nil {
+		return err
+	}
+	defer with.close()
+	if err := with.recruit(); err != nil {
+		return err
+	}
+	without, err := newSide(st, "without")
+	if err != nil {
+		return err
+	}
+	defer without.close()
+
+	if _, err := fmt.Fprintf(out, "%s; %d requests a second to each of two services, for %v\n\n", st.name, s.rate, s.lasts); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.lasts)
+	defer cancel()
+	r, err := load(ctx, s.rate, with, without)
+	if err != nil {
+		return err
+	}
+	return r.print(out, with.recruiter.Jobs())
+}

@@ -1,0 +1,100 @@
+package main
+
+// What the tests run against: a real Redis where there is one, else the stand-in;
+// and a connection that is cut after so many bytes.
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startRedis starts a redis-server of the test's own, which nobody else can reach,
+// and returns how to dial it. Where there is none on the PATH it is the stand-in,
+// and the test says so.
+func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error)) {
+	t.Helper()
+	var d net.Dialer
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Log("there is no redis-server on the PATH: this is the embedded stand-in, not Redis")
+		standIn := miniredis.RunT(t)
+		return func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "tcp", standIn.Addr()) }
+	}
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	cmd := exec.CommandContext(t.Context(), program, "--port", "0", "--unixsocket", socket, "--dir", dir,
+		"--save", "", "--appendonly", "no", "--logfile", filepath.Join(dir, "log"))
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // when the test ends
+	cmd.WaitDelay = 10 * time.Second
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() }) // it ends by a signal
+
+	dial = func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", socket) }
+	require.Eventually(t, func() bool {
+		conn, err := dial(t.Context())
+		return err == nil && conn.Close() == nil
+	}, 20*time.Second, 5*time.Millisecond, "redis-server does not listen")
+	rdb := oneShot(t, dial)
+	info, err := rdb.InfoMap(t.Context(), "server").Result()
+	require.NoError(t, err)
+	t.Log("redis-server", info["Server"]["redis_version"])
+	return dial
+}
+
+// oneShot returns a client that tries everything once.
+func oneShot(t *testing.T, dial func(ctx context.Context) (net.Conn, error)) *redis.Client {
+	t.Helper()
+	o := options("")
+	o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	o.MaxRetries = -1
+	o.DisableIdentity = true
+	o.PoolSize = 100
+	rdb := redis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+var errCut = errors.New("cut")
+
+// cutter makes connections that share an allowance of bytes to send. The one that
+// uses it up sends what it may, and is closed: as if its process were gone there.
+type cutter struct {
+	dial func(ctx context.Context) (net.Conn, error)
+	left atomic.Int64
+}
+
+func (c *cutter) connect(ctx context.Context) (net.Conn, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &cutConn{Conn: conn, left: &c.left}, nil
+}
+
+type cutConn struct {
+	net.Conn
+	left *atomic.Int64
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	left := c.left.Add(-int64(len(p)))
+	if left >= 0 {
+		return c.Conn.Write(p)
+	}
+	_, err := c.Conn.Write(p[:max(0, int64(len(p))+left)])
+	return 0, errors.Join(errCut, err, c.Close())
+}

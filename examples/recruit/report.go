@@ -1,0 +1,76 @@
+package main
+
+// What is printed at the end.
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator/recruit"
+)
+
+const chartWidth = 30 // of a bar, in characters
+
+func (r *results) print(out io.Writer, jobs []recruit.JobStats) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "requests   %d to each service\n\n", r.requests)
+	r.printRecruits(&b, jobs)
+	r.printChart(&b)
+	r.printLatencies(&b)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// printRecruits holds the recruits of each job against what its rate says.
+func (r *results) printRecruits(b *strings.Builder, jobs []recruit.JobStats) {
+	fmt.Fprintf(b, "recruits   %-8s %5s  %9s  %14s  %9s  %6s  %7s  %s\n", "job", "rate", "recruited", "expected", "dismissed", "failed", "overdue", "mean")
+	for _, j := range jobs {
+		mean := j.Rate * float64(r.requests)
+		took := time.Duration(0)
+		if j.Recruited > 0 {
+			took = j.Spent / time.Duration(j.Recruited)
+		}
+		fmt.Fprintf(b, "           %-8s %5.2g  %9d  %14s  %9d  %6d  %7d  %v\n", j.Name, j.Rate, j.Recruited,
+			fmt.Sprintf("%.0f ± %.0f", mean, math.Sqrt(mean*(1-j.Rate))), j.Dismissed, j.Failed, j.Overdue, round(took))
+	}
+	b.WriteByte('\n')
+}
+
+func (r *results) printChart(b *strings.Builder) {
+	most := 1
+	for _, s := range r.samples {
+		most = max(most, slices.Max(s.expired[:]))
+	}
+	fmt.Fprintf(b, "expired fields that are still there\n           %-*s  %s\n", chartWidth+6, r.names[0], r.names[1])
+	for _, s := range r.samples {
+		fmt.Fprintf(b, "%8.0fs  %s  %s\n", s.at.Seconds(), bar(s.expired[0], most), strings.TrimRight(bar(s.expired[1], most), " "))
+	}
+	b.WriteByte('\n')
+}
+
+func bar(n, most int) string {
+	length := (n*chartWidth + most - 1) / most // something is not nothing
+	return fmt.Sprintf("%5d %-*s", n, chartWidth, strings.Repeat("#", length))
+}
+
+func (r *results) printLatencies(b *strings.Builder) {
+	fmt.Fprintf(b, "latency    %-8s %9s %9s\n", "", "p50", "p99")
+	for i, name := range r.names {
+		fmt.Fprintf(b, "           %-8s %9v %9v\n", name, percentile(r.latencies[i], 50), percentile(r.latencies[i], 99))
+	}
+}
+
+// percentile returns the least latency that p of 100 do not exceed; of none, 0.
+func percentile(of []time.Duration, p int) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	of = slices.Sorted(slices.Values(of))
+	return round(of[(len(of)*p+99)/100-1])
+}
+
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }

@@ -1,0 +1,136 @@
+package main
+
+// The web service: a cache and a queue by HTTP, with recruiting or without.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/f8949c05/orchestrator/recruit"
+)
+
+// A recruit does so much, and so often. What has to be collected comes in at
+// the rate of the writes, which are three of ten requests; so a tenth of the
+// requests, five fields each, has time to catch up.
+const (
+	slice       = 5
+	expireRate  = 0.1
+	archiveRate = 0.1
+)
+
+// side is one of the two services, with keys of its own.
+type side struct {
+	name      string
+	cache     *cache
+	queue     *queue
+	recruiter *recruit.Recruiter // without jobs: nobody is recruited
+
+	url    string
+	server *http.Server
+	served chan struct{} // closed when it has ended
+}
+
+func newSide(st *store, name string) (*side, error) {
+	r, err := recruit.New()
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("serve %q: %w", name, err)
+	}
+	s := &side{
+		name:      name,
+		cache:     newCache(st.rdb, st.prefix+name+":cache"),
+		queue:     newQueue(st.rdb, st.prefix+name+":queue"),
+		recruiter: r,
+		url:       "http://" + l.Addr().String(),
+		served:    make(chan struct{}),
+	}
+	s.server = &http.Server{Handler: r.Middleware(s.handler()), ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		defer close(s.served)
+		_ = s.server.Serve(l) // until close
+	}()
+	return s, nil
+}
+
+// recruit is all that it takes.
+func (s *side) recruit() error {
+	return errors.Join(
+		s.recruiter.Install("expire", expireRate, recruit.JobFunc(func(ctx context.Context) error {
+			_, err := s.cache.collect(ctx, slice)
+			return err
+		})),
+		s.recruiter.Install("archive", archiveRate, recruit.JobFunc(func(ctx context.Context) error {
+			return s.queue.archive(ctx, slice)
+		})))
+}
+
+// close ends what the service has begun, recruits included.
+func (s *side) close() {
+	_ = s.server.Close()
+	<-s.served
+	_ = s.recruiter.Close(context.Background()) // jobs end with their contexts
+}
+
+const largest = 64 << 10 // value, in bytes
+
+func (s *side) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /cache/{field}", s.get)
+	mux.HandleFunc("PUT /cache/{field}", s.put)
+	mux.HandleFunc("POST /items", func(w http.ResponseWriter, r *http.Request) {
+		id, err := s.queue.add(r.Context())
+		answer(w, id, true, err)
+	})
+	mux.HandleFunc("POST /items/{id}/finish", func(w http.ResponseWriter, r *http.Request) {
+		found, err := s.queue.finish(r.Context(), r.PathValue("id"))
+		answer(w, "", found, err)
+	})
+	mux.HandleFunc("POST /items/{id}/reopen", func(w http.ResponseWriter, r *http.Request) {
+		found, err := s.queue.reopen(r.Context(), r.PathValue("id"))
+		answer(w, "", found, err)
+	})
+	return mux
+}
+
+func (s *side) get(w http.ResponseWriter, r *http.Request) {
+	value, _, err := s.cache.read(r.Context(), r.PathValue("field"))
+	if value == nil {
+		answer(w, "", false, err)
+		return
+	}
+	answer(w, *value, true, err)
+}
+
+func (s *side) put(w http.ResponseWriter, r *http.Request) {
+	ttl, err := time.ParseDuration(r.URL.Query().Get("ttl"))
+	if err != nil || ttl < time.Millisecond {
+		http.Error(w, "ttl must be a duration of at least 1ms, as in ?ttl=1.5s", http.StatusBadRequest)
+		return
+	}
+	value, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largest))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	_, err = s.cache.write(r.Context(), r.PathValue("field"), string(value), ttl)
+	answer(w, "", true, err)
+}
+
+func answer(w http.ResponseWriter, body string, found bool, err error) {
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	case !found:
+		http.Error(w, "not here", http.StatusNotFound)
+	default:
+		_, _ = io.WriteString(w, body)
+	}
+}
