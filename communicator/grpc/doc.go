@@ -41,9 +41,56 @@
 // nobody knows, and the next List tells. Nobody is waited for who cannot be
 // reached, and no pauses are made: who is back is reached by the next call.
 //
+// # Security
+//
+// Without options, everything stays on loopback: a server does not listen elsewhere,
+// and a client does not talk to elsewhere, wherever its address leads
+// ([ErrPlaintext]). [WithCredentials] has both ends of every connection speak TLS 1.3
+// and show a certificate; [WithPlaintext] is for networks that are safe by
+// themselves.
+//
+// A certificate says by a URI among its subject alternative names whom it stands for:
+// [ManagerURI], which is orchestrator://manager, or [WorkerURI], which is
+// orchestrator://worker/NAME; it may have several, and [WithIdentities] reads other
+// words. Only a manager commands workers; a worker speaks for its own name only; a
+// client talks to whom it meant to call only. DNS names mean nothing, so that
+// workers may have any address. All certificates, those of managers and workers, are
+// signed by the same authorities, and are for servers and clients both. With openssl 3,
+// an authority, a manager, and a worker called worker-1:
+//
+//	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
+//	  -subj "/CN=our authority" -keyout ca.key -out ca.pem
+//	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 \
+//	  -CA ca.pem -CAkey ca.key -subj /CN=manager -keyout manager.key -out manager.pem \
+//	  -addext basicConstraints=critical,CA:FALSE \
+//	  -addext extendedKeyUsage=serverAuth,clientAuth \
+//	  -addext subjectAltName=URI:orchestrator://manager
+//	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 \
+//	  -CA ca.pem -CAkey ca.key -subj /CN=worker-1 -keyout worker-1.key -out worker-1.pem \
+//	  -addext basicConstraints=critical,CA:FALSE \
+//	  -addext extendedKeyUsage=serverAuth,clientAuth \
+//	  -addext subjectAltName=URI:orchestrator://worker/worker-1
+//
+// The files are read at each handshake: certificates that are replaced are used
+// without a restart. An authority is replaced in three steps: a file with both for
+// everybody, new certificates for everybody, a file with the new one only. There are
+// no lists of what was revoked: make certificates that last for days, and replace them.
+// A connection ends when a certificate that it was made with does, and within some 70
+// minutes in any case, so that a withdrawn authority is not trusted for longer; calls do
+// not notice.
+//
+// A certificate that is not accepted is an error that wraps [ErrCertificate] at the
+// client, and says whose certificate it is and what is wrong with it; the server logs
+// it.
+//
 // # Bounds
 //
 // Messages are bounded by [WithMaxMessage] in both directions, and the memory that
 // a worker's report takes by a few times that. Names have from 1 to 1024 bytes,
 // whichever. What a worker answers that cannot be is an error of that call alone.
+//
+// A server has some 17,000 connections at most, of which a thousand may not have shown yet
+// who they are; they have five seconds. If there are more, those who say nothing make
+// way: a flood of them does not keep others out. On a connection there are 64 calls at
+// a time. A peer that is dead, or does not read, is found within 13 seconds.
 package grpc
