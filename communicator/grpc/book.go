@@ -15,6 +15,7 @@ var (
 	errMembershipOver = errors.New("this incarnation's membership has ended")
 	errNotMember      = errors.New("no member")
 	errUnreachable    = errors.New("cannot be called")
+	errLeft           = errors.New("it has left")
 )
 
 // rules are what a book goes by.

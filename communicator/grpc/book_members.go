@@ -113,7 +113,11 @@ func (b *book) register(now time.Time, asked membership) error {
 func (b *book) heartbeat(now time.Time, w Worker, draining bool) (changes bool, err error) {
 	kept := b.members[w.Name]
 	if kept == nil || kept.Worker != w || b.over(now, w.Name) {
-		return false, fmt.Errorf("worker %q: this incarnation is %w", w.Name, errNotMember)
+		err := fmt.Errorf("worker %q: this incarnation is %w", w.Name, errNotMember)
+		if b.ended.left(w) {
+			err = fmt.Errorf("%w: %w", err, errLeft)
+		}
+		return false, err
 	}
 	m := b.live[w.Name]
 	if lasted := m.failed.Sub(m.failing); !m.failing.IsZero() && lasted >= b.unreachable {
@@ -144,7 +148,7 @@ func (b *book) hear(now time.Time, m *member, lease time.Duration) {
 
 // leave ends a membership, if it is one: the worker runs nothing any more.
 func (b *book) leave(w Worker) {
-	b.ended.add(w)
+	b.ended.add(w, true)
 	if kept := b.members[w.Name]; kept != nil && kept.Worker == w {
 		b.end(kept)
 	}
@@ -179,7 +183,7 @@ func (b *book) over(now time.Time, name string) bool {
 }
 
 func (b *book) end(kept *membership) {
-	b.ended.add(kept.Worker)
+	b.ended.add(kept.Worker, false)
 	if b.live[kept.Name].heard.IsZero() {
 		b.unheard--
 	}
@@ -210,20 +214,25 @@ const endedKept = 10_000
 // ended are the incarnations whose memberships have ended, the latest of them:
 // what they may still have sent must not make members of them.
 type ended struct {
-	known map[Worker]bool
+	known map[Worker]bool // whether it has left by itself
 	ring  []Worker
 	next  int // in ring
 }
 
 func newEnded() ended { return ended{known: make(map[Worker]bool)} }
 
-func (e *ended) has(w Worker) bool { return e.known[w] }
+func (e *ended) has(w Worker) bool {
+	_, ok := e.known[w]
+	return ok
+}
 
-func (e *ended) add(w Worker) {
-	if e.known[w] {
+func (e *ended) left(w Worker) bool { return e.known[w] }
+
+func (e *ended) add(w Worker, left bool) {
+	if e.has(w) {
 		return
 	}
-	e.known[w] = true
+	e.known[w] = left
 	if len(e.ring) < endedKept {
 		e.ring = append(e.ring, w)
 		return

@@ -152,6 +152,11 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	if err != nil {
 		return nil, l.failed("list", err)
 	}
+	if c.settings.completed != nil && len(s.completed) > 0 {
+		if err := c.settings.completed(ctx, w, s.completed); err != nil {
+			return nil, l.failed("list", err)
+		}
+	}
 	if err := c.update(ctx, l, s); err != nil {
 		if errors.Is(err, orchestrator.ErrDeposed) {
 			return nil, l.failed("list", err)

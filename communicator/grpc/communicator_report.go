@@ -27,6 +27,8 @@ type snapshot struct {
 	version version
 	tasks   []TaskState
 	names   []string // of the tasks, those first that cost least to move
+
+	completed []TaskState // those of tasks that are
 }
 
 // report asks the worker what it runs.
@@ -52,6 +54,11 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 		return known, nil
 	}
 	s := &snapshot{version: reply.version, tasks: reply.tasks, names: byCost(reply.tasks)}
+	for _, t := range s.tasks {
+		if t.State == worker.Completed {
+			s.completed = append(s.completed, t)
+		}
+	}
 	l.remember(s)
 	return s, nil
 }

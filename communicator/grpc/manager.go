@@ -5,10 +5,12 @@ package grpc
 // in manager_tasks.go.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 )
@@ -76,7 +78,7 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
 	m.workers = newCommunicator(communicatorSettings{
-		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, dialing: s.dialing,
+		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, completed: m.completed, dialing: s.dialing,
 	})
 	options := append([]orchestrator.Option{orchestrator.WithLogger(s.logger)}, s.orchestrator...)
 	m.orch, err = orchestrator.New(m.workers, append(options,
@@ -112,7 +114,11 @@ func (m *Manager) tell(n news) {
 	for _, w := range n.gone {
 		m.orch.RemoveWorker(w)
 		m.workers.Disconnect(w)
-		m.log.Info("a worker is no member any more", "worker", w.Name, "incarnation", w.Incarnation)
+		if m.ledger.left(w) {
+			m.log.Info("a worker has left", "worker", w.Name, "incarnation", w.Incarnation)
+		} else {
+			m.log.Warn("a worker's lease has run out", "worker", w.Name, "incarnation", w.Incarnation)
+		}
 	}
 	for _, a := range n.came {
 		if a.moved {
@@ -141,3 +147,26 @@ func (m *Manager) check(kind, name string, err error) {
 
 // observe is told of each call to a worker.
 func (m *Manager) observe(w Worker, err error) { m.ledger.called(w, err == nil) }
+
+// completed takes down what a worker has reported as completed in a term, before
+// the term goes on. The worker says so itself too, and may not get through: then
+// the term would take the task for one that runs, and could move it to a worker
+// that does it again. What is taken down has no content any more, so whatever the
+// term wants, it is not started.
+func (m *Manager) completed(ctx context.Context, w Worker, tasks []TaskState) error {
+	var open []TaskState
+	for _, t := range tasks {
+		if _, version, ok := m.ledger.catalog.Content(t.Name); ok && version == t.Version {
+			open = append(open, t)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return m.ledger.do(ctx, func(b *book, now time.Time) error {
+		for _, t := range open {
+			b.complete(now, w.Name, t.Name, t.Version)
+		}
+		return nil
+	})
+}

@@ -63,6 +63,13 @@ func (l *ledger) hurry() {
 	}
 }
 
+// left reports whether a worker that is no member any more has left by itself.
+func (l *ledger) left(w Worker) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.book.ended.left(w)
+}
+
 // complete adds to members what only the book knows.
 func (l *ledger) complete(members []MemberState) {
 	l.mu.Lock()

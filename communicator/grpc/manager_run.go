@@ -32,7 +32,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if !m.begun.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: Manager.Run is called once", orchestrator.ErrInvalid)
 	}
-	server, l, err := m.settings.newServer(l, grpc.MaxRecvMsgSize(maxRequest), grpc.WaitForHandlers(true))
+	server, accepting, err := m.settings.newServer(l, grpc.MaxRecvMsgSize(maxRequest), grpc.WaitForHandlers(true))
 	if err != nil {
 		return fmt.Errorf("run manager: %w", err)
 	}
@@ -62,7 +62,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 		}
 	})
 	parts.Go(func() {
-		if err := server.Serve(l); err != nil && beyond.Err() == nil {
+		if err := server.Serve(accepting); err != nil && beyond.Err() == nil {
 			end(fmt.Errorf("serve on %s: %w", l.Addr(), err))
 		}
 	})

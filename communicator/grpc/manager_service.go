@@ -162,10 +162,12 @@ func (c *counter) term() *orchestratorv1.Term {
 // most, and returns it as a status.
 func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) error {
 	code := codeOf(err)
-	level := slog.LevelDebug
-	omitted, ok := c.refusals.take(time.Now())
-	if ok {
-		level = slog.LevelWarn
+	level, omitted := slog.LevelDebug, 0
+	if !errors.Is(err, errLeft) { // whose last words have overtaken each other
+		var ok bool
+		if omitted, ok = c.refusals.take(time.Now()); ok {
+			level = slog.LevelWarn
+		}
 	}
 	c.log.Log(ctx, level, "a worker is refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
 		"code", code, "err", err, "omitted", omitted)

@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,8 @@ func TestR2_WhoLeavesIsGoneAtOnce(t *testing.T) {
 		require.NoError(t, staff[1].leave(), "again")
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		require.Equal(t, codes.NotFound, code(staff[1].beat()), "its last heartbeat may come after that")
+		require.NotContains(t, o.logs.String(), "level=WARN")
 		require.Equal(t, codes.FailedPrecondition, code(staff[1].register()))
 		next := o.hire("two")
 		require.NoError(t, next.register())
@@ -243,16 +246,13 @@ func TestR1_Completion(t *testing.T) {
 		store := NewMemoryStore()
 		m := o.open(store)
 		m.put("short", "long")
-		one := o.hire("one", worker.WithCompletion(func(string) {}))
+		item, err := m.Get("short")
+		require.NoError(t, err)
+		version := item.Revision
+		completed := make(chan string, 10)
+		one := o.hire("one", worker.WithCompletion(func(task string) { completed <- task }))
 		require.NoError(t, one.register())
-		o.pass(time.Second)
-		var version int64
-		for _, s := range one.Status() {
-			if s.Task == "short" {
-				require.Equal(t, worker.Completed, s.State)
-				version = s.Version
-			}
-		}
+		require.Equal(t, "short", <-completed)
 		complete := func(completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
 			resp, err := one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte("one"), Completions: completions})
 			require.NoError(t, err)
@@ -286,6 +286,40 @@ func TestR1_Completion(t *testing.T) {
 		next.put("short")
 		o.pass(time.Second, one)
 		require.Equal(t, 3, o.starts())
+	})
+}
+
+// A worker whose words do not get through, and which can be called: what it has
+// completed is not moved to another, which would do it again.
+func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		completed := make(chan string, 10)
+		complete := worker.WithCompletion(func(task string) { completed <- task })
+		one, two := o.hire("one", complete), o.hire("two", complete)
+		require.NoError(t, one.register())
+		require.NoError(t, two.register())
+		m.put("short 1", "short 2", "short 3", "short 4", "short 5", "short 6")
+		for range 6 {
+			<-completed
+		}
+		// Two gets through, so one has three more than it, as the next term sees it.
+		req := &orchestratorv1.CompleteRequest{Worker: []byte("two")}
+		for _, s := range two.Status() {
+			req.Completions = append(req.Completions, &orchestratorv1.Completion{Task: []byte(s.Task), ContentVersion: s.Version})
+		}
+		require.Len(t, req.Completions, 3)
+		_, err := two.manager.Complete(t.Context(), req)
+		require.NoError(t, err)
+		o.pass(3*time.Second, one, two)
+		require.Equal(t, 6, o.starts())
+		done, err := m.Completed("", 10)
+		require.NoError(t, err)
+		require.Len(t, done, 6)
+		items, err := m.Items("", 10)
+		require.NoError(t, err)
+		require.Empty(t, items)
+		require.Empty(t, one.Status())
 	})
 }
 
@@ -418,6 +452,15 @@ func TestR2_AStoreThatFailsEndsRun(t *testing.T) {
 		require.ErrorIs(t, <-m.done, full)
 		require.Equal(t, codes.Unavailable, code(one.beat()))
 	})
+}
+
+func TestR3_NoPlaintextOffLoopbackUnlessAskedFor(t *testing.T) {
+	m, err := NewManager(NewMemoryStore())
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	require.NoError(t, err)
+	require.ErrorIs(t, m.Run(t.Context(), l), ErrPlaintext)
+	require.ErrorIs(t, l.Close(), net.ErrClosed)
 }
 
 func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {

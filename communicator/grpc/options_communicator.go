@@ -2,7 +2,11 @@ package grpc
 
 // The options of NewCommunicator.
 
-import "google.golang.org/grpc"
+import (
+	"context"
+
+	"google.golang.org/grpc"
+)
 
 // CommunicatorOption is for [NewCommunicator]. Every [Option] is one.
 type CommunicatorOption interface {
@@ -16,7 +20,11 @@ type communicatorSettings struct {
 	// caller gave it up: with nil where the worker gave an answer that can be used,
 	// whatever it was. nil: nobody is told.
 	observe func(w Worker, err error)
-	dialing []grpc.DialOption // for tests, which watch what is sent
+	// completed is called by List with the tasks that a worker reports as completed,
+	// if there are any, before List returns. An error is one of List. nil: nobody is
+	// told.
+	completed func(ctx context.Context, w Worker, tasks []TaskState) error
+	dialing   []grpc.DialOption // for tests, which watch what is sent
 }
 
 // Contents tells what tasks are to work on.
