@@ -2,11 +2,49 @@
 // workers: for teams that have a single manager, or want no store in the path of
 // every assignment.
 //
-// A manager knows which tasks there are, which workers, and runs the terms. Its
-// worker's side is a [worker.Worker] that registers, is a member for as long as
-// its lease lasts, and does what it is told. Below both, and of use without them,
-// are a [Communicator], which calls workers, and a [Server], which answers for one;
-// so they go with membership of any other kind.
+// A [Manager] knows which tasks there are, which workers, and runs the terms. A
+// [Member] makes a [worker.Worker] one of its workers: it registers, is a member for
+// as long as its lease lasts, does what it is told, and says what is completed.
+// Below both, and of use without them, are a [Communicator], which calls workers, and
+// a [Server], which answers for one; so they go with membership of any other kind,
+// such as that of package etcd.
+//
+// # Members and leases
+//
+// A worker comes to work: it registers, once the manager has called it at the
+// address that it gives, and is a member until it leaves or its lease has run out. It
+// renews the lease by heartbeats. The worker counts from when it sent what was
+// acknowledged, the manager from when it received it, so the worker knows first; it
+// stops everything before the lease can have run out (see package worker), and
+// comes back as another incarnation. Until the lease is over, nothing that a
+// worker may run is started elsewhere, however long it is silent.
+//
+// Members, tasks and completions are in a [Store] before anybody is told of them. A
+// manager that is started again on the same store goes on: workers reach it by
+// their next heartbeat, what runs is not restarted, what is completed not run again. It
+// runs no term before each member that it knows has been heard, or one whole lease
+// of it has passed. So a manager that is away for longer than the leases has every
+// worker stop; choose leases for how long that may take.
+//
+// A worker that can reach its manager but cannot be called by it does no good: after
+// [WithUnreachable] its lease is no longer renewed.
+//
+// # What is promised
+//
+// No task runs on more workers at once than it is to (or, with StartThenStop, than
+// its moves ask for), whatever crashes, is cut off, is slow or comes late, for
+// workers that keep what package worker promises with a lease. There are no tokens: a
+// store that is to refuse a former owner needs package etcd. A task that runs to
+// completion completes at least once; it is noted once for each version of its
+// content.
+//
+// # Security
+//
+// With [WithCredentials] both ends of every connection show certificates, whose URI
+// names say who they are: orchestrator://manager, or orchestrator://worker/NAME. A
+// worker speaks for its own name only, and only a manager's certificate commands
+// workers. The files are read again when they change. Who is refused is told why. Without
+// credentials everything stays on loopback, unless [WithPlaintext] says otherwise.
 //
 // # The contract
 //
