@@ -28,6 +28,7 @@ func TestR2_AMemberRegistersAndRenewsItsLease(t *testing.T) {
 			require.GreaterOrEqual(o, len(o.heard(callHeartbeat)), 2)
 		}
 		require.Equal(o, 1, s.tasks.starts)
+		require.Equal(o, 1, s.tasks.count())
 		require.Equal(o, 1, o.said("level=INFO"))
 		require.Zero(o, o.said("level=WARN"))
 	})
@@ -76,6 +77,7 @@ func TestR2_AManagerThatRestarts(t *testing.T) {
 		}
 		o.after(lease)
 		require.Equal(o, 1, s.tasks.starts)
+		require.Equal(o, 1, s.tasks.count())
 		require.Len(o, o.heard(callRegister), 1)
 	})
 }
@@ -155,6 +157,7 @@ func TestW5_SomeHeartbeatsAreLost(t *testing.T) {
 		})
 		o.after(10 * lease)
 		require.Equal(o, 1, s.tasks.starts)
+		require.Equal(o, 1, s.tasks.count())
 		require.Len(o, o.heard(callRegister), 1)
 	})
 }
@@ -171,6 +174,7 @@ func TestW5_ASlowLineLosesNoLease(t *testing.T) {
 		})
 		o.after(10 * lease)
 		require.Equal(o, 1, s.tasks.starts)
+		require.Equal(o, 1, s.tasks.count())
 	})
 }
 
@@ -192,6 +196,7 @@ func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
 		o.do(nil)
 		o.after(lease)
 		require.Equal(o, 1, s.tasks.starts, "it was in time")
+		require.Equal(o, 1, s.tasks.count())
 		require.Equal(o, 1, o.said("no route"))
 		o.do(deaf)
 		_, ends := o.registered()
@@ -242,6 +247,7 @@ func TestR2_AnAnswerToRegisterComesLate(t *testing.T) {
 		s.add("a")
 		o.after(lease)
 		require.Equal(o, 1, s.tasks.starts)
+		require.Equal(o, 1, s.tasks.count())
 		require.Zero(o, o.said("membership lost"))
 	})
 }
