@@ -38,14 +38,6 @@
 // completion completes at least once; it is noted once for each version of its
 // content.
 //
-// # Security
-//
-// With [WithCredentials] both ends of every connection show certificates, whose URI
-// names say who they are: orchestrator://manager, or orchestrator://worker/NAME. A
-// worker speaks for its own name only, and only a manager's certificate commands
-// workers. The files are read again when they change. Who is refused is told why. Without
-// credentials everything stays on loopback, unless [WithPlaintext] says otherwise.
-//
 // # The contract
 //
 // The files proto/orchestrator/v1/*.proto are the contract between the two, with
