@@ -211,15 +211,17 @@ func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
 // had a lease that it knew of.
 func TestR2_AnAnswerToRegisterIsLost(t *testing.T) {
 	inBureau(t, func(o *bureau) {
-		s := o.hire()
 		var n atomic.Int64
 		o.do(func(ctx context.Context, kind string) error {
 			if kind != callRegister || n.Add(1) > 3 {
 				return nil
 			}
-			o.set(func(c *clerk) { c.member, c.lease, c.ends = s.worker.Incarnation(), lease, time.Now().Add(lease) })
+			o.set(func(c *clerk) {
+				c.member, c.lease, c.ends = c.calls[len(c.calls)-1].incarnation, lease, time.Now().Add(lease)
+			})
 			return silent(ctx, kind)
 		})
+		s := o.hire()
 		o.after(20 * time.Second)
 		calls := o.heard(callRegister)
 		require.Len(o, calls, 4)
