@@ -1,0 +1,232 @@
+package proof_test
+
+// The fleet: the processes, the lines between them, and what they have written
+// down.
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/trial"
+	"github.com/stretchr/testify/require"
+)
+
+// fleet is a manager and its workers.
+type fleet struct {
+	t        *testing.T
+	settings settings
+	dir      string
+	manager  *trial.Process
+	address  string // of the manager
+	desk     *visitor
+	workers  []*member
+	journal  *trial.Journal
+	reader   *trial.Reader
+	events   []trial.Event
+	history  *trial.History
+}
+
+// member is one worker's process, or its successors of the same name.
+type member struct {
+	*trial.Process
+	name string
+	up   *proxy.Proxy // from the worker to the manager
+	down *proxy.Proxy // from the manager to the worker
+}
+
+// startFleet starts a manager and n workers.
+func startFleet(t *testing.T, n int, s settings) *fleet {
+	t.Helper()
+	f := &fleet{t: t, settings: s, dir: t.TempDir(), address: trial.FreeAddr(t), history: trial.NewHistory()}
+	path := filepath.Join(f.dir, "journal")
+	var err error
+	f.journal, err = trial.OpenJournal(path, "test")
+	require.NoError(t, err)
+	f.reader = trial.OpenReader(t, path)
+
+	desk := trial.FreeAddr(t)
+	f.desk = newVisitor(desk)
+	f.manager = &trial.Process{T: t, Role: managerRole, Journal: f.journal, Settings: managerSettings{
+		Journal: path, Store: filepath.Join(f.dir, "store"), Listen: f.address, Desk: desk, settings: s,
+	}}
+	f.manager.Start()
+	for i := range n {
+		f.add(fmt.Sprintf("w%02d", i), path)
+	}
+	return f
+}
+
+func (f *fleet) add(name, journal string) {
+	listen := trial.FreeAddr(f.t)
+	m := &member{name: name, up: f.proxy(f.address), down: f.proxy(listen)}
+	m.Process = &trial.Process{T: f.t, Role: workerRole, Journal: f.journal, Settings: workerSettings{
+		Name: name, Journal: journal, Record: filepath.Join(f.dir, name),
+		Manager: m.up.Addr(), Listen: listen, Advertise: m.down.Addr(), settings: f.settings,
+	}}
+	m.Start()
+	f.workers = append(f.workers, m)
+}
+
+func (f *fleet) proxy(to string) *proxy.Proxy {
+	p, err := proxy.New(to)
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// put has the manager expect tasks, all with one content.
+func (f *fleet) put(content string, names ...string) {
+	f.t.Helper()
+	var items []grpc.Item
+	for _, name := range names {
+		items = append(items, grpc.Item{Name: name, Content: []byte(content)})
+	}
+	f.wait("the manager takes tasks", time.Minute, func() bool { return f.desk.put(items) })
+}
+
+// names returns n names, which begin with a prefix.
+func names(prefix string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s%03d", prefix, i)
+	}
+	return names
+}
+
+// look reads the journal, and says where each task runs.
+func (f *fleet) look() map[string][]string {
+	f.t.Helper()
+	events := f.reader.Next()
+	f.events = append(f.events, events...)
+	require.NoError(f.t, f.history.Add(events...))
+	return f.history.Running()
+}
+
+// settled reports whether each of n tasks, and nothing else, runs once, evenly over
+// the workers that are there.
+func (f *fleet) settled(tasks int) bool {
+	running := f.look()
+	if len(running) != tasks {
+		return false
+	}
+	load := map[string]int{}
+	for _, where := range running {
+		if len(where) != 1 {
+			return false
+		}
+		load[where[0]]++
+	}
+	var loads []int
+	for _, m := range f.workers {
+		if m.Alive() {
+			loads = append(loads, load[m.name])
+		}
+	}
+	return slices.Max(loads)-slices.Min(loads) <= 1
+}
+
+// of returns the runs that a node has under way, by task.
+func (f *fleet) of(node string) map[string]*trial.Run {
+	f.look()
+	runs := map[string]*trial.Run{}
+	for _, r := range f.history.Runs() {
+		if r.Node == node && r.To == trial.EndOfTime {
+			runs[r.Task] = r
+		}
+	}
+	return runs
+}
+
+// lasting returns all runs that are under way.
+func (f *fleet) lasting() []*trial.Run {
+	f.look()
+	return slices.DeleteFunc(slices.Clone(f.history.Runs()), func(r *trial.Run) bool { return r.To != trial.EndOfTime })
+}
+
+// startedIn returns the runs that began in a stretch of time.
+func (f *fleet) startedIn(from, to int64) []trial.Run {
+	f.look()
+	var runs []trial.Run
+	for _, r := range f.history.Runs() {
+		if from <= r.From && r.From < to {
+			runs = append(runs, *r)
+		}
+	}
+	return runs
+}
+
+// first returns the first event of a kind since a moment; nil where there is none.
+func (f *fleet) first(kind string, since int64) *trial.Event {
+	f.look()
+	for i := range f.events {
+		if e := &f.events[i]; e.Kind == kind && e.At >= since {
+			return e
+		}
+	}
+	return nil
+}
+
+// await waits for the first event of a kind since a moment.
+func (f *fleet) await(kind string, since int64, within time.Duration) trial.Event {
+	f.t.Helper()
+	f.wait(kind, within, func() bool { return f.first(kind, since) != nil })
+	return *f.first(kind, since)
+}
+
+// wait waits until cond holds, and fails the test where that takes too long.
+func (f *fleet) wait(what string, within time.Duration, cond func() bool) time.Duration {
+	f.t.Helper()
+	begin := time.Now()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		if time.Since(begin) > within {
+			require.FailNow(f.t, "not in time", "%s: not within %v; running: %v\n%s", what, within, f.look(), f.logs())
+		}
+		<-tick.C
+	}
+	return time.Since(begin)
+}
+
+// until waits until that much has passed since a moment.
+func (f *fleet) until(since int64, d time.Duration) {
+	<-time.After(d - time.Duration(trial.Now()-since))
+}
+
+// restart starts the workers again that have ended: with their last resort,
+// where they could not stop in time.
+func (f *fleet) restart() {
+	for _, m := range f.workers {
+		if !m.Alive() {
+			m.Start()
+		}
+	}
+}
+
+// logs are the last lines that each process has printed.
+func (f *fleet) logs() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "--- manager\n%s\n", f.manager.Output.Tail())
+	for _, m := range f.workers {
+		fmt.Fprintf(&b, "--- %s\n%s\n", m.name, m.Output.Tail())
+	}
+	return b.String()
+}
+
+// report prints what was measured.
+func report(t *testing.T, what string, took []time.Duration) {
+	t.Helper()
+	if len(took) == 0 {
+		t.Logf("%s: never", what)
+		return
+	}
+	slices.Sort(took)
+	t.Logf("%s: median %v, maximum %v, of %d", what,
+		took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), len(took))
+}

@@ -1,0 +1,124 @@
+package proof_test
+
+// What the journal says of completions.
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/f8949c05/orchestrator/internal/trial"
+	"github.com/stretchr/testify/require"
+)
+
+// judge holds the whole journal against what is promised of tasks that complete:
+// it fails the test where judgement finds anything.
+func (f *fleet) judge() verdict {
+	f.t.Helper()
+	f.look()
+	v, err := judgement(f.events)
+	require.NoError(f.t, err)
+	return v
+}
+
+// verdict is what a journal says of completions.
+type verdict struct {
+	recorded map[string]string // by task: what was saved
+	again    int               // starts of a task after its completion was recorded
+}
+
+// judgement fails where a completion was recorded that no task has reached, or
+// twice for one version, or was changed or lost afterwards, from one manager to
+// the next.
+func judgement(events []trial.Event) (verdict, error) {
+	v := verdict{recorded: map[string]string{}}
+	type work struct {
+		task    string
+		version uint64
+	}
+	done := map[work]bool{}
+	seen := map[string]string{} // by the manager that starts
+	for _, e := range events {
+		switch e.Kind {
+		case trial.Started:
+			if v.recorded[e.Task] != "" {
+				v.again++
+			}
+		case did:
+			done[work{e.Task, e.Token}] = true
+		case recorded, found:
+			var c struct{ Revision uint64 }
+			if err := json.Unmarshal([]byte(e.Text), &c); err != nil {
+				return v, fmt.Errorf("completion of %s: %w", e.Task, err)
+			}
+			before, known := v.recorded[e.Task]
+			switch {
+			case !done[work{e.Task, c.Revision}]:
+				return v, fmt.Errorf("task %s is recorded as completed, in version %d, and never was", e.Task, c.Revision)
+			case known && e.Kind == recorded:
+				return v, fmt.Errorf("task %s is recorded twice: %s, then %s", e.Task, before, e.Text)
+			case known && before != e.Text:
+				return v, fmt.Errorf("task %s was recorded as %s, and is now %s", e.Task, before, e.Text)
+			}
+			v.recorded[e.Task] = e.Text
+			if e.Kind == found {
+				seen[e.Task] = e.Text
+			}
+		case forgotten:
+			return v, fmt.Errorf("the completion of task %s was taken out", e.Task)
+		case serves:
+			if len(seen) != len(v.recorded) {
+				return v, fmt.Errorf("a manager has found %d completions of %d", len(seen), len(v.recorded))
+			}
+			seen = map[string]string{}
+		}
+	}
+	return v, nil
+}
+
+// runsOf counts the runs of each task whose name begins with a prefix.
+func (f *fleet) runsOf(prefix string) map[string]int {
+	f.look()
+	n := map[string]int{}
+	for _, r := range f.history.Runs() {
+		if strings.HasPrefix(r.Task, prefix) {
+			n[r.Task]++
+		}
+	}
+	return n
+}
+
+func TestJudgement_FindsWhatIsWrong(t *testing.T) {
+	at := func(kind, task, text string) trial.Event {
+		return trial.Event{Kind: kind, Task: task, Token: 7, Text: text}
+	}
+	const seven, other, eight = `{"revision":7,"worker":"a"}`, `{"revision":7,"worker":"b"}`, `{"revision":8}`
+	for name, c := range map[string]struct {
+		wrong  string // empty: nothing is
+		events []trial.Event
+	}{
+		"as it should be": {"", []trial.Event{
+			at(serves, "", ""), at(did, "x", ""), at(recorded, "x", seven), at(found, "x", seven), at(serves, "", ""),
+		}},
+		"found first":   {"", []trial.Event{at(did, "x", ""), at(found, "x", seven), at(serves, "", "")}},
+		"never done":    {"never was", []trial.Event{at(recorded, "x", seven)}},
+		"other version": {"never was", []trial.Event{at(did, "x", ""), at(recorded, "x", eight)}},
+		"twice":         {"twice", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(recorded, "x", seven)}},
+		"found, and recorded": {"twice", []trial.Event{
+			at(did, "x", ""), at(found, "x", seven), at(serves, "", ""), at(recorded, "x", other),
+		}},
+		"changed": {"is now", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(found, "x", other)}},
+		"lost":    {"0 completions of 1", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(serves, "", "")}},
+		"gone":    {"taken out", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(forgotten, "x", "")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := judgement(c.events)
+			if c.wrong == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.wrong)
+		})
+	}
+}

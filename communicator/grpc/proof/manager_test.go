@@ -1,0 +1,222 @@
+package proof_test
+
+// The manager's process, and what the test asks of it.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
+	"github.com/f8949c05/orchestrator/internal/trial"
+)
+
+// managerSettings is what a manager is told when it starts.
+type managerSettings struct {
+	Journal string
+	Store   string // a file
+	Listen  string // for workers
+	Desk    string // where the test comes to
+	settings
+}
+
+// runManager is the whole of a manager's process.
+func runManager(text string) (err error) {
+	var s managerSettings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	j, err := trial.OpenJournal(s.Journal, managerRole)
+	if err != nil {
+		return err
+	}
+	store, err := boltstore.Open(s.Store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	d := &desk{}
+	m, err := grpc.NewManager(&witnessed{store, j},
+		grpc.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
+		grpc.WithInterval(s.Interval),
+		grpc.WithUnreachable(s.Lease/2),
+		grpc.WithOrchestrator(
+			orchestrator.WithCommunicatorTimeout(s.Lease/2),
+			orchestrator.WithStats(func(t orchestrator.TermStats) {
+				if d.leading.CompareAndSwap(false, true) {
+					_ = j.Write(trial.Event{Kind: leads, Token: t.Term.Epoch})
+				}
+			})))
+	if err != nil {
+		return err
+	}
+	d.Manager = m
+	asked, err := net.Listen("tcp", s.Desk)
+	if err != nil {
+		return err
+	}
+	go func() { _ = http.Serve(asked, d) }() //nolint:gosec // for one test, on loopback
+	called, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM) //nolint:usetesting // a process of its own
+	defer stop()
+	if err := j.Write(trial.Event{Kind: serves}); err != nil {
+		return err
+	}
+	if err := m.Run(ctx, called); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// witnessed is a store that has every completion put into the journal: once it
+// is saved, and when a manager that starts finds it there. One that was saved in the
+// moment of a kill may be missing in the journal, until it is found.
+type witnessed struct {
+	grpc.Store
+	journal *trial.Journal
+}
+
+// doneKey is what keys of completions begin with, as boltstore documents it.
+const doneKey = "done/"
+
+func (s *witnessed) Load() (map[string][]byte, error) {
+	values, err := s.Store.Load()
+	if err != nil {
+		return nil, err
+	}
+	return values, s.note(found, values)
+}
+
+func (s *witnessed) Save(changes map[string][]byte) error {
+	if err := s.Store.Save(changes); err != nil {
+		return err
+	}
+	return s.note(recorded, changes)
+}
+
+func (s *witnessed) note(kind string, values map[string][]byte) error {
+	for key, value := range values {
+		task, ok := strings.CutPrefix(key, doneKey)
+		if !ok {
+			continue
+		}
+		e := trial.Event{Kind: kind, Task: task, Text: string(value)}
+		if value == nil {
+			e.Kind = forgotten
+		}
+		if err := s.journal.Write(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// desk is where the test comes to with tasks, and asks for what there is.
+type desk struct {
+	*grpc.Manager
+	leading atomic.Bool
+}
+
+// state is what the desk tells.
+type state struct {
+	Leading   bool
+	Members   []grpc.MemberState
+	Expected  []string
+	Completed []grpc.Completion
+}
+
+func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := d.serve(w, r); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
+	if r.Method == http.MethodPost {
+		var items []grpc.Item
+		if err := json.NewDecoder(r.Body).Decode(&items); err != nil {
+			return err
+		}
+		_, err := d.PutAll(r.Context(), items)
+		return err
+	}
+	s := state{Leading: d.leading.Load(), Members: d.Members()}
+	for after := ""; ; {
+		items, err := d.Items(after, grpc.MaxList)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			after = item.Name
+			s.Expected = append(s.Expected, item.Name)
+		}
+		if len(items) < grpc.MaxList {
+			break
+		}
+	}
+	for after := ""; ; {
+		done, err := d.Completed(after, grpc.MaxList)
+		if err != nil {
+			return err
+		}
+		s.Completed = append(s.Completed, done...)
+		if len(done) < grpc.MaxList {
+			break
+		}
+		after = done[len(done)-1].Task
+	}
+	return json.NewEncoder(w).Encode(s)
+}
+
+// visitor goes to a desk, which may be closed.
+type visitor struct {
+	http http.Client
+	url  string
+}
+
+func newVisitor(address string) *visitor {
+	return &visitor{
+		http: http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
+		url:  "http://" + address,
+	}
+}
+
+// put reports whether the manager has taken the items.
+func (v *visitor) put(items []grpc.Item) bool {
+	text, err := json.Marshal(items)
+	if err != nil {
+		return false
+	}
+	resp, err := v.http.Post(v.url, "application/json", bytes.NewReader(text))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode == http.StatusOK
+}
+
+// ask returns how things are; false where nobody answers.
+func (v *visitor) ask() (s state, ok bool) {
+	resp, err := v.http.Get(v.url)
+	if err != nil {
+		return s, false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return s, resp.StatusCode == http.StatusOK && json.NewDecoder(resp.Body).Decode(&s) == nil
+}

@@ -1,0 +1,92 @@
+package proof_test
+
+// The manager is killed and started again, and one of twenty workers cannot
+// reach it at first.
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/trial"
+	"github.com/stretchr/testify/require"
+)
+
+// TestR2_TheManagerIsRestarted kills the manager with SIGKILL, again and again,
+// and cuts one worker's line in the same moment: all come back by themselves,
+// nothing that runs is started again, what was completed meanwhile is recorded and not
+// done twice, and nothing at all is started before the late one was heard. In every
+// other round that is within its lease, and it keeps what it had; in the others
+// its tasks go elsewhere, when a whole lease has passed since the start.
+func TestR2_TheManagerIsRestarted(t *testing.T) {
+	const workers, tasks, short = 20, 100, 40
+	s := settings{Lease: 4 * time.Second, Stop: 300 * time.Millisecond, Interval: 200 * time.Millisecond}
+	f := startFleet(t, workers, s)
+	f.put(forever, names("long", tasks)...)
+	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
+
+	var toLead, toMove []time.Duration
+	lost := map[string]bool{} // what a late one had done that came back too late
+	for round := range max(2, *rounds/5) {
+		late := f.workers[round%workers]
+		inTime := round%2 == 0
+		before := f.lasting()
+		f.put("1s", names(fmt.Sprint("short", round, "-"), short)...)
+		f.wait("the short ones run", time.Minute, func() bool { return len(f.look()) == tasks+short })
+
+		late.up.Cut(proxy.Both)
+		killed := trial.Now()
+		f.manager.Kill()
+		f.wait("the short ones are done", time.Minute, func() bool { return len(f.look()) == tasks })
+		f.manager.Start()
+		served := f.await(serves, killed, time.Minute)
+		if inTime {
+			f.until(served.At, s.Lease/4)
+			healed := trial.Now()
+			late.up.Heal()
+			first := f.await(leads, killed, 2*s.Lease)
+			require.Empty(t, f.startedIn(killed, healed), "round %d: started before %s was heard", round, late.name)
+			toLead = append(toLead, time.Duration(first.At-healed))
+			f.wait("all is recorded", time.Minute, func() bool { return f.recorded() == (round+1)*short })
+			for _, r := range before {
+				require.EqualValues(t, trial.EndOfTime, r.To, "round %d: %s on %s was stopped\n%s", round, r.Task, r.Node, f.logs())
+			}
+		} else {
+			f.wait("its tasks run elsewhere", 5*s.Lease, func() bool {
+				running := f.look()
+				return len(running) == tasks && len(f.of(late.name)) == 0
+			})
+			toMove = append(toMove, time.Duration(trial.Now()-served.At))
+			require.Empty(t, f.startedIn(killed, served.At+int64(s.Lease)), "round %d: started while %s had its lease", round, late.name)
+			for _, r := range before {
+				if r.Node != late.name {
+					require.EqualValues(t, trial.EndOfTime, r.To, "round %d: %s on %s was stopped\n%s", round, r.Task, r.Node, f.logs())
+				}
+			}
+			late.up.Heal()
+			// What it could not tell in time is done once more.
+			for _, r := range f.history.Runs() {
+				lost[r.Task] = lost[r.Task] || r.PID == late.PID()
+			}
+		}
+		f.wait("all tasks run again", 5*s.Lease, func() bool { return f.settled(tasks) })
+		f.wait("all is recorded", time.Minute, func() bool { return f.recorded() == (round+1)*short })
+		require.Empty(t, f.history.Overlaps())
+		for _, m := range f.workers {
+			require.True(t, m.Alive(), "%s\n%s", m.name, m.Output.Tail())
+		}
+	}
+	f.judge()
+	for task, n := range f.runsOf("short") {
+		require.True(t, n == 1 || lost[task], "task %s was run %d times", task, n)
+	}
+	report(t, "the late one's line healed to the first term", toLead)
+	report(t, "a restarted manager serves to the late one's tasks all run elsewhere, of a lease of "+s.Lease.String(), toMove)
+}
+
+// recorded counts the completions that the manager has.
+func (f *fleet) recorded() int {
+	s, _ := f.desk.ask()
+	return len(s.Completed)
+}

@@ -1,0 +1,139 @@
+package proof_test
+
+// A worker's process, and what its tasks do.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/internal/trial"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/f8949c05/orchestrator/worker/boltrecord"
+)
+
+// settings are those of all processes of a fleet.
+type settings struct {
+	Lease    time.Duration
+	Stop     time.Duration
+	Interval time.Duration
+	Slots    int // of each worker; 0: no limit
+}
+
+// workerSettings is what a worker is told when it starts.
+type workerSettings struct {
+	Name      string
+	Journal   string
+	Record    string // a file
+	Manager   string
+	Listen    string
+	Advertise string
+	settings
+}
+
+// runWorker is the whole of a worker's process. SIGTERM lets it leave as a good
+// citizen does: it stays until its tasks have moved.
+func runWorker(text string) error {
+	var s workerSettings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	j, err := trial.OpenJournal(s.Journal, s.Name)
+	if err != nil {
+		return err
+	}
+	record, err := boltrecord.Open(s.Record)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = record.Close() }()
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", s.Name)
+	w, err := worker.New(
+		func(ctx context.Context, task string) error { return work(ctx, task, s.Lease, j) },
+		worker.WithLease(s.Lease, s.Stop),
+		worker.WithSlots(s.Slots),
+		worker.WithRecord(record),
+		worker.WithCompletion(func(string) {}),
+		worker.WithLogger(logger),
+		worker.WithLastResort(func(tasks []string) {
+			_ = j.Write(trial.Event{Kind: lastResort, Text: fmt.Sprint(tasks)})
+			os.Exit(3)
+		}))
+	if err != nil {
+		return err
+	}
+	member, err := grpc.NewMember(s.Manager, s.Name, w, grpc.WithAdvertise(s.Advertise), grpc.WithLogger(logger))
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background() //nolint:usetesting // a process of its own
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGTERM)
+	go func() {
+		<-leave
+		_ = member.Close(ctx)
+	}()
+	return member.Run(ctx, l)
+}
+
+// forever is the content of a task that runs until it is stopped. Any other is
+// how long it takes to do.
+const forever = "forever"
+
+// work is what every task does: it writes down when it begins and when it ends.
+// One that finds that it has slept for longer than the lease asks worker.Check.
+func work(ctx context.Context, task string, lease time.Duration, j *trial.Journal) error {
+	content, version := worker.Content(ctx)
+	e := trial.Event{Task: task, Token: uint64(version)}
+	write := func(kind, text string) error {
+		e.Kind, e.Text = kind, text
+		return j.Write(e)
+	}
+	if err := write(trial.Started, ""); err != nil {
+		return err
+	}
+	defer func() { _ = write(trial.Stopped, "") }()
+	if string(content) != forever {
+		takes, err := time.ParseDuration(string(content))
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(takes):
+			return write(did, "")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	beat := time.NewTicker(lease / 4)
+	defer beat.Stop()
+	for last := trial.Now(); ; {
+		select {
+		case <-ctx.Done():
+		case <-beat.C:
+		}
+		woke := trial.Now()
+		if time.Duration(woke-last) >= lease {
+			said := ""
+			if err := worker.Check(ctx); err != nil {
+				said = err.Error()
+			}
+			_ = write(checked, said)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		last = woke
+	}
+}
