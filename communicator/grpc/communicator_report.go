@@ -53,7 +53,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	case reply.version == known.version:
 		return known, nil
 	}
-	s := &snapshot{version: reply.version, tasks: reply.tasks, names: byCost(reply.tasks)}
+	s := &snapshot{version: reply.version, tasks: reply.tasks, names: byCost(reply.tasks, l.settings.completed != nil)}
 	for _, t := range s.tasks {
 		if t.State == worker.Completed {
 			s.completed = append(s.completed, t)
@@ -98,12 +98,13 @@ type reply struct {
 
 // byCost returns the names of tasks: first those that only wait, which lose nothing
 // where they have to move, then those that run, and at last those that would run
-// for nothing once more. The order is else the worker's.
-func byCost(tasks []TaskState) []string {
+// for nothing once more. Where completions are taken down before a term goes on,
+// none would: then they are the first. The order is else the worker's.
+func byCost(tasks []TaskState, takenDown bool) []string {
 	names := make([]string, 0, len(tasks))
-	for cost := range 3 {
+	for cost := range 4 {
 		for _, t := range tasks {
-			if costOf(t.State) == cost {
+			if costOf(t.State, takenDown) == cost {
 				names = append(names, t.Name)
 			}
 		}
@@ -111,14 +112,16 @@ func byCost(tasks []TaskState) []string {
 	return names
 }
 
-func costOf(s worker.State) int {
-	switch s {
-	case worker.Queued, worker.Backoff:
+func costOf(s worker.State, takenDown bool) int {
+	switch {
+	case s == worker.Completed && takenDown:
 		return 0
-	case worker.Completed:
-		return 2
+	case s == worker.Queued, s == worker.Backoff:
+		return 1
+	case s == worker.Completed:
+		return 3
 	}
-	return 1
+	return 2
 }
 
 // check says why a report cannot be what the worker means to say.

@@ -79,22 +79,36 @@ func (b *library) put(task, content string, version int64) {
 }
 
 // Where a worker has to give something up, what only waits goes, and not what
-// runs; and at last what has completed, which would run again.
+// runs; and at last what has completed, which would run again. Where that is taken
+// down before, it would not: then it is the first to go.
 func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
-	c, w := impostor(t, &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
-		response := reportOf(1, "completed", "runs", "waits", "fails", "stops", "waits too")
-		for i, state := range []orchestratorv1.State{
-			orchestratorv1.State_STATE_COMPLETED, orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
-			orchestratorv1.State_STATE_BACKOFF, orchestratorv1.State_STATE_STOPPING, orchestratorv1.State_STATE_QUEUED,
-		} {
-			response.Tasks[i].State = state
-		}
-		return response, nil
-	}})
-	names, err := c.List(t.Context(), w)
-	require.NoError(t, err)
-	require.Equal(t, []string{"waits", "fails", "waits too", "runs", "stops", "completed"}, names)
-	require.Equal(t, "completed", c.Tasks(w)[0].Name, "as the worker has told")
+	takesDown := communicatorOption(func(s *communicatorSettings) {
+		s.completed = func(context.Context, Worker, []TaskState) error { return nil }
+	})
+	for name, test := range map[string]struct {
+		opts []CommunicatorOption
+		want []string
+	}{
+		"on its own":                 {nil, []string{"waits", "fails", "waits too", "runs", "stops", "completed"}},
+		"completions are taken down": {[]CommunicatorOption{takesDown}, []string{"completed", "waits", "fails", "waits too", "runs", "stops"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, w := impostor(t, &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+				response := reportOf(1, "completed", "runs", "waits", "fails", "stops", "waits too")
+				for i, state := range []orchestratorv1.State{
+					orchestratorv1.State_STATE_COMPLETED, orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
+					orchestratorv1.State_STATE_BACKOFF, orchestratorv1.State_STATE_STOPPING, orchestratorv1.State_STATE_QUEUED,
+				} {
+					response.Tasks[i].State = state
+				}
+				return response, nil
+			}}, test.opts...)
+			names, err := c.List(t.Context(), w)
+			require.NoError(t, err)
+			require.Equal(t, test.want, names)
+			require.Equal(t, "completed", c.Tasks(w)[0].Name, "as the worker has told")
+		})
+	}
 }
 
 func TestR1_TasksAreGivenTheirContent(t *testing.T) {
