@@ -174,16 +174,20 @@ func (p *Process) isStopped() bool {
 	return len(threads) > 0
 }
 
-// FreeAddr returns an address of this machine that nobody listens at now, for
-// processes that come back to it when they are started again. The kernel chooses
-// the port; on 127.0.0.2, as connections begin at ports of 127.0.0.1 and take none
+// FreeAddrs returns n addresses of this machine that nobody listens at now, for
+// processes that come back to them when they are started again. The kernel chooses
+// the ports; of 127.0.0.2, as connections begin at ports of 127.0.0.1 and take none
 // of these.
-func FreeAddr(t testing.TB) string {
+func FreeAddrs(t testing.TB, n int) []string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
+	addrs := make([]string, n)
+	for i := range addrs {
+		l, err := net.Listen("tcp", "127.0.0.2:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }() // at the end, or else it is chosen again
+		addrs[i] = l.Addr().String()
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return addrs
 }

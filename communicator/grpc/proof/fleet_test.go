@@ -43,27 +43,26 @@ type member struct {
 // startFleet starts a manager and n workers.
 func startFleet(t *testing.T, n int, s settings) *fleet {
 	t.Helper()
-	f := &fleet{t: t, settings: s, dir: t.TempDir(), address: trial.FreeAddr(t), history: trial.NewHistory()}
+	free := trial.FreeAddrs(t, n+2)
+	address, desk, listen := free[0], free[1], free[2:]
+	f := &fleet{t: t, settings: s, dir: t.TempDir(), address: address, desk: newVisitor(desk), history: trial.NewHistory()}
 	path := filepath.Join(f.dir, "journal")
 	var err error
 	f.journal, err = trial.OpenJournal(path, "test")
 	require.NoError(t, err)
 	f.reader = trial.OpenReader(t, path)
 
-	desk := trial.FreeAddr(t)
-	f.desk = newVisitor(desk)
 	f.manager = &trial.Process{T: t, Role: managerRole, Journal: f.journal, Settings: managerSettings{
 		Journal: path, Store: filepath.Join(f.dir, "store"), Listen: f.address, Desk: desk, settings: s,
 	}}
 	f.manager.Start()
-	for i := range n {
-		f.add(fmt.Sprintf("w%02d", i), path)
+	for i, listen := range listen {
+		f.add(fmt.Sprintf("w%02d", i), path, listen)
 	}
 	return f
 }
 
-func (f *fleet) add(name, journal string) {
-	listen := trial.FreeAddr(f.t)
+func (f *fleet) add(name, journal, listen string) {
 	m := &member{name: name, up: f.proxy(f.address), down: f.proxy(listen)}
 	m.Process = &trial.Process{T: f.t, Role: workerRole, Journal: f.journal, Settings: workerSettings{
 		Name: name, Journal: journal, Record: filepath.Join(f.dir, name),
@@ -143,6 +142,18 @@ func (f *fleet) of(node string) map[string]*trial.Run {
 	return runs
 }
 
+// elsewhere reports whether the tasks of these runs all run, and none on that
+// node.
+func (f *fleet) elsewhere(runs map[string]*trial.Run, node string) bool {
+	running := f.look()
+	for task := range runs {
+		if where := running[task]; len(where) != 1 || where[0] == node {
+			return false
+		}
+	}
+	return true
+}
+
 // lasting returns all runs that are under way.
 func (f *fleet) lasting() []*trial.Run {
 	f.look()
@@ -180,7 +191,7 @@ func (f *fleet) await(kind string, since int64, within time.Duration) trial.Even
 }
 
 // wait waits until cond holds, and fails the test where that takes too long.
-func (f *fleet) wait(what string, within time.Duration, cond func() bool) time.Duration {
+func (f *fleet) wait(what string, within time.Duration, cond func() bool) {
 	f.t.Helper()
 	begin := time.Now()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -191,7 +202,6 @@ func (f *fleet) wait(what string, within time.Duration, cond func() bool) time.D
 		}
 		<-tick.C
 	}
-	return time.Since(begin)
 }
 
 // until waits until that much has passed since a moment.

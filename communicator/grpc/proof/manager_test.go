@@ -68,12 +68,12 @@ func runManager(text string) (err error) {
 	if err != nil {
 		return err
 	}
-	go func() { _ = http.Serve(asked, d) }() //nolint:gosec // for one test, on loopback
+	go func() { _ = http.Serve(asked, d) }()
 	called, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM) //nolint:usetesting // a process of its own
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if err := j.Write(trial.Event{Kind: serves}); err != nil {
 		return err

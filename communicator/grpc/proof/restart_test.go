@@ -53,10 +53,9 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 				require.EqualValues(t, trial.EndOfTime, r.To, "round %d: %s on %s was stopped\n%s", round, r.Task, r.Node, f.logs())
 			}
 		} else {
-			f.wait("its tasks run elsewhere", 5*s.Lease, func() bool {
-				running := f.look()
-				return len(running) == tasks && len(f.of(late.name)) == 0
-			})
+			its := f.of(late.name)
+			require.NotEmpty(t, its)
+			f.wait("its tasks run elsewhere", 5*s.Lease, func() bool { return f.elsewhere(its, late.name) })
 			toMove = append(toMove, time.Duration(trial.Now()-served.At))
 			require.Empty(t, f.startedIn(killed, served.At+int64(s.Lease)), "round %d: started while %s had its lease", round, late.name)
 			for _, r := range before {

@@ -77,7 +77,7 @@ func runWorker(text string) error {
 	if err != nil {
 		return err
 	}
-	ctx := context.Background() //nolint:usetesting // a process of its own
+	ctx := context.Background()
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGTERM)
 	go func() {

@@ -1,0 +1,138 @@
+package proof_test
+
+// Lines are cut and processes stopped, in rows, and no task ever runs in two
+// places.
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/trial"
+	"github.com/stretchr/testify/require"
+)
+
+// fault is done to a worker, or to the manager, until it is undone.
+type fault struct {
+	name  string
+	do    func(*member)
+	undo  func(*member) // nil: its lines are healed
+	loses loss
+}
+
+// loss says what becomes of the worker's lease.
+type loss int
+
+const (
+	keeps      loss = iota // perhaps: the fault lasts for a lease and a half
+	loses                  // from when it is cut: its tasks are started elsewhere before that is undone
+	losesLater             // the same, once the manager has found out that it cannot call it
+)
+
+func (f *fleet) faults() []fault {
+	cut := func(up, down proxy.Direction) func(*member) {
+		return func(m *member) {
+			m.up.Cut(up)
+			m.down.Cut(down)
+		}
+	}
+	half := func(d proxy.Direction) func(*member) {
+		return func(m *member) {
+			for _, p := range []*proxy.Proxy{m.up, m.down} {
+				for _, c := range p.Conns() {
+					c.CloseHalf(d)
+				}
+			}
+		}
+	}
+	return []fault{
+		{name: "a worker is cut off", do: cut(proxy.Both, proxy.Both), loses: loses},
+		{name: "what a worker says is cut off", do: cut(proxy.Up, 0), loses: loses},
+		{name: "the answers to a worker are cut off", do: cut(proxy.Down, 0), loses: loses},
+		{name: "a worker is cut off, and can be called", do: cut(proxy.Both, 0), loses: loses},
+		{name: "a worker cannot be called, and says all is well", do: cut(0, proxy.Both), loses: losesLater},
+		{name: "a worker's answers are cut off, and it says all is well", do: cut(0, proxy.Down), loses: losesLater},
+		{name: "calls do not reach a worker that says all is well", do: cut(0, proxy.Up), loses: losesLater},
+		{name: "a worker hangs up, and listens on", do: half(proxy.Up)},
+		{name: "a worker is hung up on, and may talk on", do: half(proxy.Down)},
+		{name: "a worker's answers come late by more than a lease", do: func(m *member) {
+			m.up.Delay(proxy.Both, f.settings.Lease)
+		}, loses: loses},
+		{name: "the manager's calls come late by more than a lease", do: func(m *member) {
+			m.down.Delay(proxy.Up, f.settings.Lease+f.settings.Lease/2)
+		}},
+		{name: "the manager stands still", do: func(*member) { f.manager.Pause() }, undo: func(*member) { f.manager.Resume() }},
+		{name: "the manager is killed while a worker is cut off", do: func(m *member) {
+			cut(proxy.Both, proxy.Both)(m)
+			f.manager.Kill()
+			f.manager.Start()
+		}, loses: loses},
+		{name: "a worker is killed, and comes back at once", do: func(m *member) {
+			m.Kill()
+			m.Start()
+		}},
+	}
+}
+
+// TestW5_NeverTwice goes through rounds of faults, each of which befalls one worker,
+// that has stopped what it ran before the manager starts that elsewhere. After
+// each every task has to run again, once, and evenly.
+func TestW5_NeverTwice(t *testing.T) {
+	const tasks = 40
+	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond}
+	f := startFleet(t, 4, s)
+	f.put(forever, names("long", tasks)...)
+	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
+
+	random := rand.New(rand.NewPCG(*seed, 0))
+	faults := f.faults()
+	var order []int // each once, then each again in another order
+	var toStop, toMove []time.Duration
+	for round := range *rounds {
+		if len(order) == 0 {
+			order = random.Perm(len(faults))
+		}
+		fault := faults[order[0]]
+		order = order[1:]
+		victim := f.workers[random.IntN(len(f.workers))]
+		t.Logf("round %d: %s: %s", round, victim.name, fault.name)
+		before := f.of(victim.name)
+		cut := trial.Now()
+		fault.do(victim)
+		if fault.loses != keeps {
+			f.wait("its tasks run elsewhere", 6*s.Lease, func() bool { return f.elsewhere(before, victim.name) })
+			if fault.loses == loses {
+				toMove = append(toMove, time.Duration(trial.Now()-cut))
+				for _, r := range before {
+					toStop = append(toStop, time.Duration(r.To-cut))
+				}
+			}
+		} else {
+			f.until(cut, s.Lease*3/2)
+		}
+		if fault.undo != nil {
+			fault.undo(victim)
+		}
+		victim.up.Heal()
+		victim.down.Heal()
+		f.restart()
+		f.wait("all tasks run again", 10*s.Lease, func() bool { return f.settled(tasks) })
+		require.Empty(t, f.history.Overlaps(), "round %d: %s: %s\n%s", round, victim.name, fault.name, f.logs())
+	}
+	t.Logf("%d rounds, %d runs of %d tasks, never two of one at once; %d last resorts",
+		*rounds, len(f.history.Runs()), tasks, f.count(lastResort))
+	report(t, "a worker cut off to its tasks stopped, of a lease of "+s.Lease.String(), toStop)
+	report(t, "a worker cut off to its tasks all run elsewhere", toMove)
+}
+
+// count counts the events of a kind.
+func (f *fleet) count(kind string) int {
+	n := 0
+	for _, e := range f.events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
