@@ -204,9 +204,12 @@ func (f *fleet) wait(what string, within time.Duration, cond func() bool) {
 	}
 }
 
+// pass lets time pass, in which the processes go on.
+func (f *fleet) pass(d time.Duration) { <-time.After(d) }
+
 // until waits until that much has passed since a moment.
 func (f *fleet) until(since int64, d time.Duration) {
-	<-time.After(d - time.Duration(trial.Now()-since))
+	f.pass(d - time.Duration(trial.Now()-since))
 }
 
 // restart starts the workers again that have ended: with their last resort,

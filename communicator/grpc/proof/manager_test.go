@@ -135,8 +135,6 @@ type desk struct {
 
 // state is what the desk tells.
 type state struct {
-	Leading   bool
-	Members   []grpc.MemberState
 	Expected  []string
 	Completed []grpc.Completion
 }
@@ -156,7 +154,7 @@ func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
 		_, err := d.PutAll(r.Context(), items)
 		return err
 	}
-	s := state{Leading: d.leading.Load(), Members: d.Members()}
+	var s state
 	for after := ""; ; {
 		items, err := d.Items(after, grpc.MaxList)
 		if err != nil {
@@ -212,11 +210,13 @@ func (v *visitor) put(items []grpc.Item) bool {
 }
 
 // ask returns how things are; false where nobody answers.
-func (v *visitor) ask() (s state, ok bool) {
+func (v *visitor) ask() (state, bool) {
 	resp, err := v.http.Get(v.url)
 	if err != nil {
-		return s, false
+		return state{}, false
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return s, resp.StatusCode == http.StatusOK && json.NewDecoder(resp.Body).Decode(&s) == nil
+	var s state
+	err = json.NewDecoder(resp.Body).Decode(&s)
+	return s, err == nil && resp.StatusCode == http.StatusOK
 }

@@ -1,0 +1,73 @@
+package proof_test
+
+// Workers that are stopped past their lease, and continued: what no clock can
+// prevent.
+
+import (
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/trial"
+	"github.com/stretchr/testify/require"
+)
+
+// TestW5_StoppedPastItsLease stops a worker with SIGSTOP for longer than its
+// lease, and continues it when others run its tasks. Package worker says what is
+// promised then: not that nothing runs twice, but that the worker notices at once,
+// as its timers are overdue, stops everything or ends by its last resort; and that
+// worker.Check tells a task so before anything else does. Nothing else may run
+// twice.
+func TestW5_StoppedPastItsLease(t *testing.T) {
+	const tasks = 20
+	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond}
+	f := startFleet(t, 3, s)
+	f.put(forever, names("long", tasks)...)
+	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
+
+	var ended []time.Duration
+	for round := range max(2, *rounds/5) {
+		victim := f.workers[round%len(f.workers)]
+		its := f.of(victim.name)
+		victim.Pause()
+		f.wait("its tasks run elsewhere too", 4*s.Lease, func() bool {
+			running := f.look()
+			for task := range its {
+				if len(running[task]) != 2 { // the one that stands still has not said that it stopped
+					return false
+				}
+			}
+			return true
+		})
+		resumed := trial.Now()
+		victim.Resume()
+		f.wait("it has stopped them, or is gone", s.Lease, func() bool {
+			f.look()
+			for _, r := range its {
+				if r.To == trial.EndOfTime {
+					return false
+				}
+			}
+			return true
+		})
+		for _, r := range its {
+			ended = append(ended, time.Duration(r.To-resumed))
+		}
+		f.wait("it is back, or is gone", 10*s.Lease, func() bool { return !victim.Alive() || f.settled(tasks) })
+		f.restart()
+		f.wait("all tasks run again", 10*s.Lease, func() bool { return f.settled(tasks) })
+	}
+	for _, o := range f.history.Overlaps() {
+		require.True(t, f.history.WasPaused(o.A.PID) || f.history.WasPaused(o.B.PID), "%v", o)
+		require.Less(t, o.To-o.From, int64(s.Lease), "%v", o)
+	}
+	told := 0
+	for _, e := range f.events {
+		if e.Kind == checked {
+			require.NotEmpty(t, e.Text, "task %s on %s: worker.Check says that the lease holds", e.Task, e.Node)
+			told++
+		}
+	}
+	require.Positive(t, told, "no task has asked worker.Check after it was continued")
+	report(t, "SIGCONT to a task's end, beside its new owner", ended)
+	t.Logf("%d first calls of worker.Check after SIGCONT, each told of the loss; %d last resorts", told, f.count(lastResort))
+}
