@@ -18,28 +18,27 @@ const (
 	etcdReadGoal = 200
 )
 
-// etcdGoal is what the goals on etcd begin with, by which they are told from the
-// others.
-const etcdGoal = "on etcd, "
+// partOnEtcd is the part about etcd.
+var partOnEtcd = part{head: "## On etcd", goal: "on etcd, "}
 
 func (r onEtcd) goals() []goal {
 	cold, steady := medianOf(r.cold, episode.whole), medianOf(r.steady, episode.whole)
 	read, requests := medianOf(r.steady, episode.allRead), medianOf(r.steady, episode.requests)
 	return []goal{
 		{
-			etcdGoal + r.String() + ": a cold start, from nobody there until everything runs",
+			partOnEtcd.goal + r.String() + ": a cold start, from nobody there until everything runs",
 			seconds(cold), "under " + seconds(etcdColdGoal), cold < etcdColdGoal,
 		},
 		{
-			etcdGoal + "the same: a steady term",
+			partOnEtcd.goal + "the same: a steady term",
 			millis(steady) + " ms", "under " + decimal(float64(etcdSteadyGoal.Milliseconds())) + " ms", steady < etcdSteadyGoal,
 		},
 		{
-			etcdGoal + "the same: operations in the largest transaction",
+			partOnEtcd.goal + "the same: operations in the largest transaction",
 			grouped(r.largest), fmt.Sprintf("at most %d", etcdOpsGoal), r.largest <= etcdOpsGoal,
 		},
 		{
-			etcdGoal + "the same: read in a steady term, by all",
+			partOnEtcd.goal + "the same: read in a steady term, by all",
 			fmt.Sprintf("%s bytes, asked for by %d requests", grouped(read), requests),
 			fmt.Sprintf("its one write's answer and event: under %d bytes, by none", etcdReadGoal),
 			read < etcdReadGoal && requests == 0,
@@ -111,7 +110,7 @@ func (r onEtcd) write(b *strings.Builder, cfg etcdConfig) {
 }
 
 // medianOf is the median of a figure of some episodes.
-func medianOf[N int | time.Duration](of []episode, figure func(episode) N) N {
+func medianOf[E any, N int | time.Duration](of []E, figure func(E) N) N {
 	figures := make([]N, len(of))
 	for i, e := range of {
 		figures[i] = figure(e)

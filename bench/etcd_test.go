@@ -100,9 +100,9 @@ as they are
 
 in turn
 `
-	once, err := splice(report, "\n## On etcd\n\nfirst\n", []goal{{etcdGoal + "a", "1", "2", true}, {etcdGoal + "b", "3", "2", false}})
+	once, err := partOnEtcd.splice(report, "\n## On etcd\n\nfirst\n", []goal{{partOnEtcd.goal + "a", "1", "2", true}, {partOnEtcd.goal + "b", "3", "2", false}})
 	require.NoError(t, err)
-	twice, err := splice(once, "\n## On etcd\n\nsecond\n", []goal{{etcdGoal + "a", "1", "2", true}})
+	twice, err := partOnEtcd.splice(once, "\n## On etcd\n\nsecond\n", []goal{{partOnEtcd.goal + "a", "1", "2", true}})
 	require.NoError(t, err)
 	require.Contains(t, once, "Some words. 2 of 4 are met.\n")
 	require.Contains(t, once, "as they are\n\n## On etcd\n\nfirst\n\n## How it is measured\n\nin turn\n")
@@ -131,6 +131,6 @@ second
 in turn
 `, twice)
 
-	_, err = splice("# Something else\n", "", nil)
+	_, err = partOnEtcd.splice("# Something else\n", "", nil)
 	require.ErrorContains(t, err, "no part says how it is measured")
 }

@@ -64,7 +64,8 @@ func (r results) goals() []goal {
 			figure{h.name, ratio(h.took, h.scan)}))
 	}
 	all = append(all, r.networkGoals()...)
-	return append(all, r.etcd.goals()...)
+	all = append(all, r.etcd.goals()...)
+	return append(all, r.grpc.goals()...)
 }
 
 // inScans is how many scans a plan takes.

@@ -27,7 +27,10 @@ func machine() string {
 }
 
 // others are the modules that this library is compared with, or runs on.
-var others = []string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/dgryski/go-jump", etcdServer}
+var others = []string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/dgryski/go-jump", etcdServer, grpcModule}
+
+// grpcModule is gRPC.
+const grpcModule = "google.golang.org/grpc"
 
 // etcdServer is the module of the embedded server.
 const etcdServer = "go.etcd.io/etcd/server/v3"

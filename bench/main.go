@@ -5,9 +5,11 @@
 //	go run ./bench -write BENCHMARKS.md and write them to a file: make bench
 //	go run ./bench -quick               small fleets, few rounds: does it work?
 //	go run ./bench -etcd                the part on etcd alone; with -write it takes its place in the file
+//	go run ./bench -grpc                the same for the part over gRPC
 //
 // How it measures is in measure.go, what it takes for the floor in floor.go,
-// who takes part in main.go, what it measures on etcd in etcd.go, and what the figures are held against in goals.go.
+// who takes part in main.go, what it measures on etcd in etcd.go and over
+// gRPC in grpc.go, and what the figures are held against in goals.go.
 package main
 
 import (
@@ -24,17 +26,18 @@ import (
 func main() {
 	write := flag.String("write", "", "the `file` to write the tables to")
 	onlyEtcd := flag.Bool("etcd", false, "measure on etcd alone, and write that part alone")
+	onlyGRPC := flag.Bool("grpc", false, "measure over gRPC alone, and write that part alone")
 	quick := flag.Bool("quick", false, "small fleets and few rounds: says whether it works, and nothing about speed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *quick, *onlyEtcd, *write); err != nil {
+	if err := run(ctx, *quick, *onlyEtcd, *onlyGRPC, *write); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, quick, onlyEtcd bool, file string) error {
+func run(ctx context.Context, quick, onlyEtcd, onlyGRPC bool, file string) error {
 	cfg := full()
 	if quick {
 		cfg = short()
@@ -42,8 +45,13 @@ func run(ctx context.Context, quick, onlyEtcd bool, file string) error {
 	if quick && file != "" {
 		return errors.New("-quick measures nothing worth keeping: it does not go with -write")
 	}
-	if onlyEtcd {
+	switch {
+	case onlyEtcd && onlyGRPC:
+		return errors.New("-etcd and -grpc are two parts: one at a time")
+	case onlyEtcd:
 		return runEtcd(ctx, cfg, file)
+	case onlyGRPC:
+		return runGRPC(ctx, cfg, file)
 	}
 	r, err := measure(ctx, cfg)
 	if err != nil {
@@ -72,6 +80,7 @@ type config struct {
 	termRounds int
 	network    bool // measure a term over a slow network
 	etcd       etcdConfig
+	grpc       grpcConfig
 	log        func(format string, args ...any)
 }
 
@@ -94,6 +103,10 @@ func full() config {
 
 		network: true,
 		etcd:    etcdConfig{size: medium, lease: 10 * time.Second, colds: 3, steady: 21, contents: 100, events: 3},
+		grpc: grpcConfig{
+			size: small, others: []int{10_000, 1_000_000}, lease: 10 * time.Second, interval: time.Second,
+			colds: 2, rounds: 15, fewer: 5, lost: 2, patience: 2 * time.Minute,
+		},
 		log: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		},
@@ -111,6 +124,10 @@ func short() config {
 	cfg.rounds, cfg.slowRounds, cfg.termRounds = 3, 3, 3
 	cfg.network = false
 	cfg.etcd = etcdConfig{size: size{200, 4, 1}, lease: 2 * time.Second, colds: 1, steady: 3, contents: 10, events: 1}
+	cfg.grpc = grpcConfig{
+		size: size{200, 4, 1}, others: []int{20, 400}, lease: 2 * time.Second, interval: 100 * time.Millisecond,
+		colds: 1, rounds: 3, fewer: 3, lost: 1, patience: time.Minute,
+	}
 	return cfg
 }
 
@@ -156,6 +173,7 @@ type results struct {
 	heap       float64 // bytes for each instance
 	network    network
 	etcd       onEtcd
+	grpc       overGRPC
 }
 
 // at returns the comparison of planners at a size.
@@ -178,6 +196,9 @@ func measure(ctx context.Context, cfg config) (results, error) {
 		}
 	}
 	if r.etcd, err = measureEtcd(ctx, cfg); err != nil {
+		return r, err
+	}
+	if r.grpc, err = measureGRPC(ctx, cfg); err != nil {
 		return r, err
 	}
 	if r.terms, err = measureTerms(ctx, cfg, cfg.big, cfg.small, cfg.old); err != nil {

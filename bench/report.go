@@ -36,6 +36,7 @@ func (r results) markdown() string {
 	r.writeHard(&b)
 	r.writeNetwork(&b)
 	r.etcd.write(&b, r.cfg.etcd)
+	r.grpc.write(&b, r.cfg.grpc)
 	r.writeMethod(&b)
 	return b.String()
 }

@@ -1,7 +1,7 @@
 package main
 
-// The part on etcd, measured alone, takes its place in a file that was written
-// as a whole before.
+// A part that is measured alone takes its place in a file that was written as a
+// whole before.
 
 import (
 	"context"
@@ -12,6 +12,12 @@ import (
 	"strings"
 )
 
+// part is one of those that can be measured alone.
+type part struct {
+	head string // its headline
+	goal string // what its goals begin with, by which they are told from the others
+}
+
 func runEtcd(ctx context.Context, cfg config, file string) error {
 	r, err := measureEtcd(ctx, cfg)
 	if err != nil {
@@ -19,7 +25,22 @@ func runEtcd(ctx context.Context, cfg config, file string) error {
 	}
 	var b strings.Builder
 	r.write(&b, cfg.etcd)
-	fmt.Print(b.String())
+	return partOnEtcd.put(file, b.String(), r.goals())
+}
+
+func runGRPC(ctx context.Context, cfg config, file string) error {
+	r, err := measureGRPC(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	r.write(&b, cfg.grpc)
+	return partOverGRPC.put(file, b.String(), r.goals())
+}
+
+// put prints what was measured, and writes it to a file if there is one.
+func (p part) put(file, measured string, goals []goal) error {
+	fmt.Print(measured)
 	if file == "" {
 		return nil
 	}
@@ -27,17 +48,17 @@ func runEtcd(ctx context.Context, cfg config, file string) error {
 	if err != nil {
 		return err
 	}
-	spliced, err := splice(string(text), b.String(), r.goals())
+	spliced, err := p.splice(string(text), measured, goals)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return os.WriteFile(file, []byte(spliced), 0o644)
 }
 
-// splice replaces the part on etcd of a report, or puts it in, and its goals
-// among the others.
-func splice(text, part string, goals []goal) (string, error) {
-	before, after, ok := cutPart(text, "\n## On etcd\n")
+// splice replaces this part of a report, or puts it in, and its goals among the
+// others.
+func (p part) splice(text, measured string, goals []goal) (string, error) {
+	before, after, ok := cutPart(text, "\n"+p.head+"\n")
 	if !ok {
 		var tail string
 		if before, tail, ok = strings.Cut(text, "\n## How it is measured\n"); !ok {
@@ -45,13 +66,13 @@ func splice(text, part string, goals []goal) (string, error) {
 		}
 		after = text[len(text)-len(tail)-len("\n## How it is measured\n"):]
 	}
-	text = before + part + after
+	text = before + measured + after
 
 	before, after, ok = cutPart(text, "\n## Goals\n")
 	if !ok {
 		return "", errors.New("no part holds the goals")
 	}
-	return before + spliceGoals(text[len(before):len(text)-len(after)], goals) + after, nil
+	return before + p.spliceGoals(text[len(before):len(text)-len(after)], goals) + after, nil
 }
 
 // cutPart returns what comes before a part, headed like this, and after it.
@@ -68,9 +89,9 @@ func cutPart(text, head string) (before, after string, ok bool) {
 
 var countedMet = regexp.MustCompile(`\d+ of \d+ are met\.`)
 
-// spliceGoals replaces the goals on etcd in the part that lists all, and counts
+// spliceGoals replaces this part's goals in the one that lists all, and counts
 // anew.
-func spliceGoals(part string, goals []goal) string {
+func (p part) spliceGoals(part string, goals []goal) string {
 	var t table
 	var rest strings.Builder
 	met := 0
@@ -84,7 +105,7 @@ func spliceGoals(part string, goals []goal) string {
 		switch cells := strings.Split(strings.Trim(line, "| \n"), "|"); {
 		case !strings.HasPrefix(line, "|"):
 			rest.WriteString(line)
-		case strings.HasPrefix(line, "| --"), strings.HasPrefix(line, "| "+etcdGoal):
+		case strings.HasPrefix(line, "| --"), strings.HasPrefix(line, "| "+p.goal):
 		default:
 			for i, cell := range cells {
 				cells[i] = strings.TrimSpace(cell)
