@@ -64,7 +64,8 @@ type steadyTerms struct {
 	allocs         []int // of everybody
 	allocated      []int // bytes of that
 	floorAllocs    []int
-	heartbeats     bytesSent // in heard
+	meanwhile      []bytesSent // heartbeats, while that was counted
+	heartbeats     bytesSent   // in heard
 	heard          time.Duration
 	goroutines     int
 }
@@ -292,6 +293,7 @@ func (p *producer) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 		s.took, s.listing, s.floor = append(s.took, term.Total), append(s.listing, term.Listing), append(s.floor, took)
 		s.cpu, s.floorCPU = append(s.cpu, after.cpu-before.cpu), append(s.floorCPU, bare.cpu-after.cpu)
 		s.bytes = append(s.bytes, after.calls.less(before.calls))
+		s.meanwhile = append(s.meanwhile, after.books.less(before.books))
 		s.allocs = append(s.allocs, int(after.mallocs-before.mallocs))
 		s.allocated = append(s.allocated, int(after.memory-before.memory))
 		s.floorAllocs = append(s.floorAllocs, int(bare.mallocs-after.mallocs))

@@ -150,9 +150,12 @@ func (r overGRPC) terms() table {
 	row("× the bare calls", func(s steadyTerms) string { return decimal(ratio(s.took, s.floor)) })
 	perWorker("bytes of payload for each worker", func(s steadyTerms, i int) int { return s.bytes[i].payload })
 	perWorker("bytes on the wire", func(s steadyTerms, i int) int { return s.bytes[i].wire })
-	perWorker("allocations for each worker", func(s steadyTerms, i int) int { return s.allocs[i] })
+	perWorker("allocations of everybody, for each worker", func(s steadyTerms, i int) int { return s.allocs[i] })
 	perWorker("their bytes", func(s steadyTerms, i int) int { return s.allocated[i] })
 	perWorker("allocations of a bare call", func(s steadyTerms, i int) int { return s.floorAllocs[i] })
+	row("heartbeats of each worker, while time and allocations of everybody were counted", func(s steadyTerms) string {
+		return decimal(s.each(func(i int) float64 { return float64(s.meanwhile[i].messages) / 2 / float64(s.workers) }))
+	})
 	row("payload of heartbeats, bytes for each worker and second", func(s steadyTerms) string {
 		return decimal(float64(s.heartbeats.payload) / float64(s.workers) / s.heard.Seconds())
 	})
