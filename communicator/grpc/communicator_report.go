@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
@@ -22,13 +23,18 @@ import (
 // version is how old a report is.
 type version struct{ incarnation, counter uint64 }
 
-// snapshot is a report as it is kept. Nobody changes it any more.
+// snapshot is a report as it is kept. Nobody changes it any more, but for what is
+// found out about it.
 type snapshot struct {
 	version version
 	tasks   []TaskState
 	names   []string // of the tasks, those first that cost least to move
 
 	completed []TaskState // those of tasks that are
+
+	// current is the revision of the contents as of which no task lacked any; 0:
+	// that is not known.
+	current atomic.Int64
 }
 
 // report asks the worker what it runs.

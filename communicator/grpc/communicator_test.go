@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,6 +197,62 @@ func TestR1_NothingIsSentOfWhatIsKnown(t *testing.T) {
 	require.Equal(t, 1, list(inTerm(t, 2)))
 	there.Tasks[0].ContentVersion = 2
 	require.Equal(t, 1, list(inTerm(t, 2)), "nor of what is newer than the book")
+}
+
+// counted is a library that says when nothing was put, and how often it was asked.
+type counted struct {
+	library
+	put   int64
+	asked atomic.Int64
+}
+
+func (c *counted) revision() int64 { return c.put }
+
+func (c *counted) Content(task string) ([]byte, int64, bool) {
+	c.asked.Add(1)
+	return c.library.Content(task)
+}
+
+func TestR1_NothingIsLookedUpWhereNothingHasChanged(t *testing.T) {
+	b := &counted{library: library{entries: map[string]volume{"a": {"one", 1}, "b": {"one", 1}}}, put: 1}
+	report := reportOf(1, "a", "b")
+	report.Tasks[0].ContentVersion, report.Tasks[1].ContentVersion = 1, 1
+	var answer error
+	f := &fake{
+		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return report, nil },
+		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return done(len(r.GetChanges())), answer
+		},
+	}
+	c, w := impostor(t, f, WithContents(b))
+	look := func() (asked int64, sent int) {
+		before, requests := b.asked.Load(), len(f.applied())
+		_, err := c.List(inTerm(t, 1), w)
+		require.NoError(t, err)
+		if report.Tasks != nil { // from now on it is known
+			report = &orchestratorv1.ReportResponse{Version: report.GetVersion()}
+		}
+		return b.asked.Load() - before, len(f.applied()) - requests
+	}
+	expect := func(asked int64, sent int, why string) {
+		t.Helper()
+		gotAsked, gotSent := look()
+		require.Equal(t, asked, gotAsked, why)
+		require.Equal(t, sent, gotSent, why)
+	}
+	expect(2, 0, "the list is new")
+	expect(0, 0, "nothing has changed")
+	b.library.put("b", "two", 2)
+	b.put = 2
+	answer = status.Error(codes.Internal, "not now")
+	expect(2, 1, "there is another content")
+	expect(2, 1, "which the worker has not been given")
+	answer = nil
+	expect(2, 1, "nor has it said that it has it")
+	report = reportOf(2, "a", "b")
+	report.Tasks[0].ContentVersion, report.Tasks[1].ContentVersion = 1, 2
+	expect(2, 0, "the list is another")
+	expect(0, 0, "nothing has changed since")
 }
 
 func TestC6_AfterAMessageWithoutAnAnswerNothingIsSent(t *testing.T) {

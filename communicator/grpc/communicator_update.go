@@ -11,6 +11,11 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
+// revised is [Contents] that count: a number that rises, from 1, with each content
+// that any task is given. Nobody has to look up each task of each list where it
+// did not.
+type revised interface{ revision() int64 }
+
 // update gives tasks the content that they should have, as far as that fits into
 // one message, and takes at most half of the time that is left. Only a call that
 // belongs to a term writes.
@@ -18,8 +23,18 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) error {
 	if c.settings.contents == nil || termOf(ctx) == nil {
 		return nil
 	}
+	stock, counted := c.settings.contents.(revised)
+	var now int64
+	if counted {
+		if now = stock.revision(); now == s.current.Load() {
+			return nil
+		}
+	}
 	changes, err := c.outdated(s)
 	if len(changes) == 0 {
+		if err == nil && counted {
+			s.current.Store(now)
+		}
 		return err
 	}
 	if deadline, ok := ctx.Deadline(); ok {

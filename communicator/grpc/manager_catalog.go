@@ -19,7 +19,10 @@ type catalog struct {
 	done  index // of kept.done
 }
 
-var _ Contents = (*catalog)(nil)
+var (
+	_ Contents = (*catalog)(nil)
+	_ revised  = (*catalog)(nil)
+)
 
 func newCatalog(kept records) catalog {
 	return catalog{kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done)}
@@ -45,6 +48,13 @@ func (c *catalog) Content(name string) (content []byte, version int64, ok bool) 
 		return nil, 0, false
 	}
 	return t.Content, t.Revision, true
+}
+
+// revision is the highest that a content was given.
+func (c *catalog) revision() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.kept.revision
 }
 
 func (c *catalog) item(name string) (Item, error) {
