@@ -410,6 +410,23 @@ func TestS5_TheSameSeedTheSameDraws(t *testing.T) {
 	})
 }
 
+// The option is no generator: whoever is given it has one.
+func TestS5_OneSeedForTwoRecruiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seed := recruit.WithSeed(7)
+		var outcomes [2][]recruit.Outcome
+		for i := range outcomes {
+			r, err := recruit.New(seed)
+			require.NoError(t, err)
+			require.NoError(t, r.Install("x", 0.5, recruit.JobFunc(nothing)))
+			for range 100 {
+				outcomes[i] = append(outcomes[i], r.Enlist(t.Context()))
+			}
+		}
+		require.Equal(t, outcomes[0], outcomes[1])
+	})
+}
+
 // numbers gives them one after the other. It is not safe for many goroutines.
 type numbers []uint64
 

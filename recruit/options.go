@@ -92,9 +92,10 @@ func WithLimit(n int) Option {
 	})
 }
 
-// WithSource draws from s, one number for each call of Enlist: for tests, and for draws of a better quality. Of a number
-// the upper 40 bits count. s need not be safe for many goroutines; all of them
-// wait for the same lock then, which the default does not need.
+// WithSource draws from s, one number for each call of Enlist: for tests, and for
+// draws of a better quality. Of a number the upper 40 bits count. s need not be
+// safe for many goroutines, but is one recruiter's alone; all callers wait for the
+// same lock then, which the default does not need.
 //
 // Default: generators that start at random, one for each of the goroutines that
 // run at the same time or so, without a lock. A nil s is out of range.
@@ -112,7 +113,8 @@ func WithSource(s rand.Source) Option {
 //
 // Default: as WithSource. Every value is in range.
 func WithSeed(seed uint64) Option {
-	return WithSource(rand.NewPCG(seed, 0))
+	// A generator for each recruiter that the option is given to.
+	return optionFunc(func(c *config) { c.source = rand.NewPCG(seed, 0) })
 }
 
 // reserve is what of the budget is left when the job's context ends.
