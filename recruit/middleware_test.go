@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -83,6 +84,30 @@ func TestS2_TheMiddlewareDrawsOncePerRequest(t *testing.T) {
 	}
 	require.NoError(t, r.Close(t.Context()))
 	require.EqualValues(t, 10, r.Dismissed())
+}
+
+// A counter of Prometheus that falls is taken for one that began anew.
+func TestS4_DismissedNeverFalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := always(t, nothing)
+		h := r.Middleware(http.NotFoundHandler())
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		for range 5 {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		}
+		before := r.Dismissed() // of those who have drawn the job
+		end()
+		synctest.Wait()
+		require.EqualValues(t, 5, job(t, r).Recruited)
+		require.GreaterOrEqual(t, r.Dismissed(), before)
+
+		r.Uninstall("x")
+		for range 5 {
+			require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()))
+		}
+		require.EqualValues(t, 5, r.Dismissed(), "nobody twice")
+	})
 }
 
 func TestS3_NobodyEnlistsWhereTheHandlerPanics(t *testing.T) {

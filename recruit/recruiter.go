@@ -31,6 +31,7 @@ type Recruiter struct {
 	mu     sync.Mutex
 	closed bool
 	begun  uint64        // runs of all jobs there ever were
+	told   uint64        // the most that Dismissed has returned
 	active int           // those not yet over, whether somebody waits or not
 	idle   chan struct{} // closed when closed and active is 0
 }
@@ -149,18 +150,19 @@ func (r *Recruiter) Jobs() []JobStats {
 }
 
 // Dismissed returns how many callers did nothing: mostly because they drew no
-// job; of those who drew one, [JobStats] tells too.
+// job; of those who drew one, [JobStats] tells too. It never falls: one whose job
+// is about to begin may be counted, and the next one who is dismissed is not then.
 func (r *Recruiter) Dismissed() uint64 {
 	r.mu.Lock()
-	begun := r.begun
-	r.mu.Unlock()
-	return r.calls.sum() - begun // who began had been counted
+	defer r.mu.Unlock()
+	r.told = max(r.told, r.calls.sum()-r.begun) // who began had been counted
+	return r.told
 }
 
 // Close takes all jobs away, and waits until every run has returned, and is counted
-// and logged, those that were left behind too. Enlist goes on dismissing. Where ctx ends first, the
-// error counts the runs that have not returned, and wraps the context's cause;
-// Close may be called again.
+// and logged, those that were left behind too. Enlist goes on dismissing. Where
+// ctx ends first, the error counts the runs that have not returned, and wraps the
+// context's cause; Close may be called again.
 func (r *Recruiter) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if !r.closed {
