@@ -179,6 +179,43 @@ func TestS2_TwoRecruitersDrawDifferently(t *testing.T) {
 	require.Less(t, same, 200, "of 1000 draws of one in sixteen")
 }
 
+// The generators of one recruiter, which all take the same steps, begin far from each
+// other.
+func TestS2_NoTwoShardsDrawTheSame(t *testing.T) {
+	c := newCounter()
+	drawn := make(map[uint64]int)
+	for s := range c.shards {
+		for range 1000 {
+			n := c.shards[s].draw()
+			other, again := drawn[n]
+			require.False(t, again, "shards %d and %d", other, s)
+			drawn[n] = s
+		}
+	}
+}
+
+// Nor do two goroutines that have the same one.
+func TestS2_NoTwoGoroutinesDrawTheSame(t *testing.T) {
+	c := newCounter()
+	var numbers [4][10_000]uint64
+	var wg sync.WaitGroup
+	for g := range numbers {
+		wg.Go(func() {
+			for i := range numbers[g] {
+				numbers[g][i] = c.shards[0].draw()
+			}
+		})
+	}
+	wg.Wait()
+	drawn := make(map[uint64]bool)
+	for g := range numbers {
+		for _, n := range numbers[g] {
+			require.False(t, drawn[n])
+			drawn[n] = true
+		}
+	}
+}
+
 func TestS2_EveryCallIsCounted(t *testing.T) {
 	c := newCounter()
 	var wg sync.WaitGroup
@@ -202,6 +239,34 @@ func TestS2_EveryCallIsCounted(t *testing.T) {
 		}
 	}
 	require.Greater(t, used, 1, "twenty goroutines, and all on one shard")
+}
+
+// Between the first look and the lock, others may have been faster.
+func TestS3_WhoBeginsLooksAgain(t *testing.T) {
+	r := rated(t, []float64{0.5, 0.5})
+	r.cfg.limit = 1
+	jobs := r.table.Load().jobs
+	begin := func(j *job) (*run, string) {
+		require.Empty(t, r.turnedAway(t.Context(), j)) // before the others came
+		return r.begin(j)
+	}
+	first, reason := begin(jobs[0])
+	require.Empty(t, reason)
+	_, reason = r.begin(jobs[1])
+	require.Equal(t, reasonLimit, reason)
+
+	require.True(t, r.abandon(first))
+	_, reason = r.begin(jobs[0])
+	require.Equal(t, reasonBehind, reason)
+	second, reason := begin(jobs[1])
+	require.Empty(t, reason, "one that was left behind does not count any more")
+
+	r.end(t.Context(), first, nil, false)
+	r.end(t.Context(), second, nil, false)
+	require.NoError(t, r.Close(t.Context()))
+	_, reason = begin(jobs[0])
+	require.Equal(t, reasonClosed, reason)
+	require.EqualValues(t, 2, r.begun)
 }
 
 func TestS2_ACallThatRecruitsNobodyAllocatesNothing(t *testing.T) {
