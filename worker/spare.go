@@ -66,17 +66,21 @@ func (w *Worker[T]) newIdler() *idler {
 }
 
 func (w *Worker[T]) idle(ctx context.Context) {
-	tick := time.NewTicker(w.cfg.spare.every)
-	defer tick.Stop()
+	due := time.NewTimer(w.cfg.spare.every)
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-			if w.hasTime() {
-				w.passTime(ctx)
-			}
+		case <-due.C:
 		}
+		began := time.Now()
+		if w.hasTime() {
+			w.passTime(ctx)
+		}
+		// From one call's beginning to the next one's. A ticker would count from when
+		// the first was due, and call twice in a row after one that took long.
+		due.Reset(w.cfg.spare.every - time.Since(began))
 	}
 }
 

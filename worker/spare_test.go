@@ -110,6 +110,22 @@ func TestS3_NoTaskWaitsForSpareTime(t *testing.T) {
 	})
 }
 
+// However long a call takes, the next ones keep their distance.
+func TestS2_SpareTimeAtMostOnceInEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at []time.Duration
+		newWorker(t, until, worker.WithSpareTime(time.Second, func(context.Context) {
+			at = append(at, time.Since(began))
+			if len(at) == 1 {
+				time.Sleep(1900 * time.Millisecond)
+			}
+		}))
+		pass(5 * time.Second)
+		require.Equal(t, []time.Duration{time.Second, 2900 * time.Millisecond, 3900 * time.Millisecond, 4900 * time.Millisecond}, at)
+	})
+}
+
 func TestS3_APanicInSpareTimeIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
