@@ -5,7 +5,8 @@ package stats
 
 import (
 	"fmt"
-	"strings"
+	"strconv"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -84,7 +85,10 @@ func (c *RecruitCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *RecruitCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.dismissed, prometheus.CounterValue, float64(c.recruiter.Dismissed()))
 	for _, job := range c.recruiter.Jobs() {
-		name := strings.ToValidUTF8(job.Name, "\uFFFD") // Prometheus takes no other
+		name := job.Name
+		if !utf8.ValidString(name) { // Prometheus takes no other, and none twice
+			name = strconv.Quote(name)
+		}
 		for _, m := range c.jobs {
 			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&job), name)
 		}

@@ -127,11 +127,16 @@ func TestS4_PromlintIsClean(t *testing.T) {
 func TestS4_AnyNameCanBeShown(t *testing.T) {
 	r, err := recruit.New()
 	require.NoError(t, err)
-	require.NoError(t, r.Install("a\xff\n\"b", 0.5, recruit.JobFunc(func(context.Context) error { return nil })))
+	for _, name := range []string{"a\n\"b", "a\xff", "a\xfe", "a\uFFFD"} {
+		require.NoError(t, r.Install(name, 0.25, recruit.JobFunc(func(context.Context) error { return nil })))
+	}
 	const want = `
 # HELP recruit_job_rate Probability with which a call draws the job.
 # TYPE recruit_job_rate gauge
-recruit_job_rate{name="a\uFFFD\n\"b"} 0.5
+recruit_job_rate{name="\"a\\xfe\""} 0.25
+recruit_job_rate{name="\"a\\xff\""} 0.25
+recruit_job_rate{name="a\n\"b"} 0.25
+recruit_job_rate{name="a\uFFFD"} 0.25
 `
 	text := strings.ReplaceAll(want, `\uFFFD`, "\uFFFD")
 	require.NoError(t, testutil.CollectAndCompare(stats.NewRecruitCollector(r), strings.NewReader(text), "recruit_job_rate"))
