@@ -19,20 +19,20 @@ func TestE8_EtcdGoesAway(t *testing.T) {
 	c := startCluster(t, 3, tasks, s)
 	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
 
-	c.etcd.kill()
+	c.etcd.Kill()
 	killed := time.Now()
 	c.wait("every task has stopped", s.Lease, func() bool { return len(c.look()) == 0 })
 	t.Logf("everything had stopped %v after etcd was killed, of a lease of %v",
 		time.Since(killed).Round(time.Millisecond), s.Lease)
 	for _, n := range c.nodes {
-		require.True(t, n.alive(), "%s had time to stop its tasks\n%s", n.name, c.logs())
+		require.True(t, n.Alive(), "%s had time to stop its tasks\n%s", n.name, c.logs())
 	}
 	away := time.Duration(*rounds) * 300 * time.Millisecond
 	c.pass(max(away, 3*s.Lease) - time.Since(killed))
 	require.Empty(t, c.look())
 
-	c.etcd.start()
+	c.etcd.Start()
 	back := c.wait("everything runs again", 5*s.Lease, func() bool { return c.settled(tasks) })
 	t.Logf("everything ran again %v after etcd was started", back.Round(time.Millisecond))
-	require.Empty(t, c.history.overlaps())
+	require.Empty(t, c.history.Overlaps())
 }

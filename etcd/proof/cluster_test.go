@@ -3,16 +3,10 @@ package proof_test
 // The cluster: the processes, and what is done to them.
 
 import (
-	"encoding/json"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,28 +15,29 @@ import (
 
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/trial"
 )
 
 // cluster is an etcd, nodes, and what they have written down.
 type cluster struct {
 	t        *testing.T
 	settings nodeSettings // of every node, but for its name and endpoints
-	etcd     *process
+	etcd     *trial.Process
 	endpoint string
 	nodes    []*node
 	client   *clientv3.Client
 	registry *etcd.Registry
-	journal  *journal
-	reader   *reader
-	events   []event
-	history  *history
+	journal  *trial.Journal
+	reader   *trial.Reader
+	events   []trial.Event
+	history  *trial.History
 	epoch    uint64 // of the last leader seen in the journal
 	leader   string
 }
 
 // node is one process, or its successors of the same name.
 type node struct {
-	*process
+	*trial.Process
 	name, only     string
 	leader, worker *proxy.Proxy
 }
@@ -51,14 +46,14 @@ type node struct {
 func startCluster(t *testing.T, n, tasks int, s nodeSettings) *cluster {
 	t.Helper()
 	dir := t.TempDir()
-	c := &cluster{t: t, settings: s, history: newHistory(), endpoint: freeAddr(t)}
+	c := &cluster{t: t, settings: s, history: trial.NewHistory(), endpoint: trial.FreeAddrs(t, 1)[0]}
 	c.settings.Journal = filepath.Join(dir, "journal")
-	j, err := openJournal(c.settings.Journal, "test")
+	j, err := trial.OpenJournal(c.settings.Journal, "test")
 	require.NoError(t, err)
-	c.journal, c.reader = j, openReader(t, c.settings.Journal)
+	c.journal, c.reader = j, trial.OpenReader(t, c.settings.Journal)
 
-	c.etcd = &process{t: t, env: serverEnv, name: "etcd", settings: serverSettings{Dir: filepath.Join(dir, "etcd"), Listen: c.endpoint}}
-	c.etcd.start()
+	c.etcd = &trial.Process{T: t, Role: serverRole, Settings: serverSettings{Dir: filepath.Join(dir, "etcd"), Listen: c.endpoint}}
+	c.etcd.Start()
 	c.client, err = dial("http://" + c.endpoint)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.client.Close() })
@@ -80,8 +75,8 @@ func (c *cluster) add(name, only string) {
 	s := c.settings
 	s.Only = only
 	s.Name, s.Leader, s.Worker = name, "http://"+n.leader.Addr(), "http://"+n.worker.Addr()
-	n.process = &process{t: c.t, env: nodeEnv, name: name, settings: s, journal: c.journal}
-	n.start()
+	n.Process = &trial.Process{T: c.t, Role: nodeRole, Settings: s, Journal: c.journal}
+	n.Start()
 	c.nodes = append(c.nodes, n)
 }
 
@@ -95,15 +90,15 @@ func (c *cluster) proxy() *proxy.Proxy {
 // look reads the journal, and says where each task runs.
 func (c *cluster) look() map[string][]string {
 	c.t.Helper()
-	events := c.reader.next(c.t)
+	events := c.reader.Next()
 	c.events = append(c.events, events...)
 	for _, e := range events {
 		if e.Kind == leads {
 			c.leader, c.epoch = e.Node, e.Token
 		}
 	}
-	require.NoError(c.t, c.history.add(events...))
-	return c.history.running()
+	require.NoError(c.t, c.history.Add(events...))
+	return c.history.Running()
 }
 
 // settled reports whether each of n tasks runs once, evenly over the nodes that
@@ -122,7 +117,7 @@ func (c *cluster) settled(tasks int) bool {
 	}
 	var loads []int
 	for _, n := range c.nodes {
-		if n.alive() && n.only != onlyCandidate {
+		if n.Alive() && n.only != onlyCandidate {
 			loads = append(loads, load[n.name])
 		}
 	}
@@ -160,114 +155,7 @@ func (c *cluster) node(name string) *node {
 func (c *cluster) logs() string {
 	var b strings.Builder
 	for _, n := range c.nodes {
-		fmt.Fprintf(&b, "--- %s\n%s\n", n.name, n.output.tail())
+		fmt.Fprintf(&b, "--- %s\n%s\n", n.name, n.Output.Tail())
 	}
 	return b.String()
-}
-
-// freeAddr is an address that nobody listens at now. The kernel chooses it; an
-// etcd that is started again has to come back to it.
-func freeAddr(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
-// process is this test's binary, started again as something else.
-type process struct {
-	t        *testing.T
-	env      string
-	name     string
-	settings any
-	journal  *journal // nil: its end is not written down
-	output   lastLines
-
-	cmd    *exec.Cmd
-	exited chan struct{}
-}
-
-func (p *process) start() {
-	p.t.Helper()
-	text, err := json.Marshal(p.settings)
-	require.NoError(p.t, err)
-	self, err := os.Executable()
-	require.NoError(p.t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), p.env+"="+string(text))
-	cmd.Stdout, cmd.Stderr = &p.output, &p.output
-	// It ends when this end of its standard input does: when the test is over,
-	// however that ends.
-	lifeline, err := cmd.StdinPipe()
-	require.NoError(p.t, err)
-	require.NoError(p.t, cmd.Start())
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		_ = cmd.Wait() // how it ended is no news: most are killed
-		if p.journal != nil {
-			_ = p.journal.write(event{Kind: died, PID: cmd.Process.Pid, Text: cmd.ProcessState.String()})
-		}
-	}()
-	p.cmd, p.exited = cmd, exited
-	p.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-exited
-		_ = lifeline.Close()
-	})
-}
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
-func (p *process) alive() bool {
-	select {
-	case <-p.exited:
-		return false
-	default:
-		return true
-	}
-}
-
-// kill is SIGKILL. It returns when the process is gone.
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.exited
-}
-
-// leave is SIGTERM. It returns at once.
-func (p *process) leave() { require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM)) }
-
-// pause stops the process with SIGSTOP, and returns once it has stopped.
-func (p *process) pause() {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	for !p.isStopped() {
-		runtime.Gosched() // it takes the kernel some microseconds
-	}
-	require.NoError(p.t, p.journal.write(event{Kind: paused, PID: p.pid()}))
-}
-
-// resume lets a stopped process go on.
-func (p *process) resume() {
-	p.t.Helper()
-	require.NoError(p.t, p.journal.write(event{Kind: resumed, PID: p.pid()}))
-	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGCONT))
-}
-
-// isStopped reads the state of the process from the kernel: all its threads
-// have to have stopped.
-func (p *process) isStopped() bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.pid()))
-	require.NoError(p.t, err)
-	for _, path := range threads {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			return false
-		}
-		_, rest, ok := strings.Cut(string(stat), ") ") // after the name, which may hold anything
-		if !ok || rest[0] != 'T' {
-			return false
-		}
-	}
-	return len(threads) > 0
 }

@@ -48,19 +48,19 @@ func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 		// Now what it assigns is under way.
 		c.pass(s.Lease / 16)
 		leader.leader.Cut(proxy.Up)
-		leader.pause()
+		leader.Pause()
 		if !c.settled(tasks) {
 			held++
 		}
 		c.wait("another leads", 3*s.Lease, func() bool { c.look(); return c.epoch > epoch })
 		leader.leader.Heal()
 		c.pass(s.Lease / 4)
-		leader.resume()
+		leader.Resume()
 		c.wait("all tasks run", 5*s.Lease, func() bool { return c.settled(tasks) })
 		c.quiet(time.Second)
-		require.Empty(t, c.history.overlaps())
+		require.Empty(t, c.history.Overlaps())
 		require.Empty(t, c.assignedAfter(epoch))
-		require.True(t, leader.alive())
+		require.True(t, leader.Alive())
 	}
 	require.Positive(t, held, "nothing was ever under way")
 }

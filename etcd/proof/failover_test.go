@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/trial"
 )
 
 var rounds = flag.Int("proof.rounds", 20, "how many `rounds` of faults the long tests go through")
@@ -35,11 +37,11 @@ func TestE2_AnotherLeads(t *testing.T) {
 		leader, epoch := c.leading(), c.epoch
 		asleep := c.nodes[(slices.Index(c.nodes, leader)+1)%len(c.nodes)]
 		before := c.look()
-		asleep.pause()
+		asleep.Pause()
 		killed := time.Now()
-		leader.kill()
+		leader.Kill()
 		c.wait("half a lease", time.Minute, func() bool { return time.Since(killed) > usual.Lease/2 })
-		asleep.resume()
+		asleep.Resume()
 		c.wait("another leads", usual.Lease+time.Second-time.Since(killed), func() bool { c.look(); return c.epoch > epoch })
 		took = append(took, time.Since(killed))
 		c.wait("what the dead one ran runs elsewhere", 2*usual.Lease, func() bool { return c.settled(tasks) })
@@ -49,9 +51,9 @@ func TestE2_AnotherLeads(t *testing.T) {
 			}
 		}
 		c.unharmed(before, leader.name)
-		leader.start()
+		leader.Start()
 		c.wait("the node is back", 3*usual.Lease, func() bool { return c.settled(tasks) })
-		require.Empty(t, c.history.overlaps())
+		require.Empty(t, c.history.Overlaps())
 	}
 	report(t, "SIGKILL to the next leader", took)
 }
@@ -65,13 +67,13 @@ func TestE2_ResigningHandsOver(t *testing.T) {
 		leader, epoch := c.leading(), c.epoch
 		c.quiet(2 * c.settings.Interval)
 		left := time.Now()
-		leader.leave()
+		leader.Leave()
 		c.wait("another leads", time.Minute, func() bool { c.look(); return c.epoch > epoch })
 		took = append(took, time.Since(left))
-		c.wait("its tasks have moved", time.Minute, func() bool { return c.settled(30) && !leader.alive() })
-		leader.start()
+		c.wait("its tasks have moved", time.Minute, func() bool { return c.settled(30) && !leader.Alive() })
+		leader.Start()
 		c.wait("the node is back", time.Minute, func() bool { return c.settled(30) })
-		require.Empty(t, c.history.overlaps())
+		require.Empty(t, c.history.Overlaps())
 	}
 	report(t, "SIGTERM to the next leader", took)
 	require.Less(t, slices.Max(took), 200*time.Millisecond)
@@ -82,9 +84,9 @@ func TestE2_ResigningHandsOver(t *testing.T) {
 func (c *cluster) unharmed(before map[string][]string, dead string) {
 	c.t.Helper()
 	runs := map[string]int{}
-	for _, r := range c.history.runs {
-		if r.to == endOfTime && len(before[r.task]) == 1 && before[r.task][0] != dead && r.node == before[r.task][0] {
-			runs[r.task]++
+	for _, r := range c.history.Runs() {
+		if r.To == trial.EndOfTime && len(before[r.Task]) == 1 && before[r.Task][0] != dead && r.Node == before[r.Task][0] {
+			runs[r.Task]++
 		}
 	}
 	for task, where := range before {
@@ -97,10 +99,10 @@ func (c *cluster) unharmed(before map[string][]string, dead string) {
 // quiet returns when nothing was started for that long.
 func (c *cluster) quiet(d time.Duration) {
 	c.t.Helper()
-	last, since := len(c.history.runs), time.Now()
+	last, since := len(c.history.Runs()), time.Now()
 	c.wait("quiet", time.Minute, func() bool {
 		c.look()
-		if n := len(c.history.runs); n != last {
+		if n := len(c.history.Runs()); n != last {
 			last, since = n, time.Now()
 		}
 		return time.Since(since) > d

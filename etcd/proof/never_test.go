@@ -41,14 +41,14 @@ func TestE5_NeverTwice(t *testing.T) {
 			n.worker.Heal()
 		}},
 		{"a node is killed", func(n *node) {
-			n.kill()
+			n.Kill()
 			c.pass(time.Duration(random.Int64N(int64(2 * s.Lease))))
-			n.start()
+			n.Start()
 		}},
 		{"etcd is killed", func(*node) {
-			c.etcd.kill()
+			c.etcd.Kill()
 			c.pass(time.Duration(random.Int64N(int64(2 * s.Lease))))
-			c.etcd.start()
+			c.etcd.Start()
 		}},
 		{"the leader is cut off, and what it writes arrives late", func(*node) {
 			n := c.leading()
@@ -67,9 +67,9 @@ func TestE5_NeverTwice(t *testing.T) {
 		{"a node is killed while the leader's connection is slow", func(n *node) {
 			leader := c.leading()
 			leader.leader.Delay(proxy.Both, s.Interval)
-			n.kill()
+			n.Kill()
 			c.pass(s.Lease)
-			n.start()
+			n.Start()
 			leader.leader.Heal()
 		}},
 	}
@@ -84,17 +84,17 @@ func TestE5_NeverTwice(t *testing.T) {
 		fault.do(victim)
 		c.restart()
 		c.wait("all tasks run again", 10*s.Lease, func() bool { return c.settled(tasks) })
-		require.Empty(t, c.history.overlaps(), "round %d: %s: %s", round, victim.name, fault.name)
+		require.Empty(t, c.history.Overlaps(), "round %d: %s: %s", round, victim.name, fault.name)
 	}
-	t.Logf("%d rounds, %d runs of %d tasks, never two of one at once", *rounds, len(c.history.runs), tasks)
+	t.Logf("%d rounds, %d runs of %d tasks, never two of one at once", *rounds, len(c.history.Runs()), tasks)
 }
 
 // restart starts the nodes again that have ended: with their last resort, where
 // they could not stop in time.
 func (c *cluster) restart() {
 	for _, n := range c.nodes {
-		if !n.alive() {
-			n.start()
+		if !n.Alive() {
+			n.Start()
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/internal/trial"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -43,25 +43,19 @@ const (
 )
 
 const (
-	nodeEnv   = "ORCHESTRATOR_PROOF_NODE"
-	serverEnv = "ORCHESTRATOR_PROOF_ETCD"
+	nodeRole   = "node"
+	serverRole = "etcd"
+)
+
+// The kinds of event that are this package's own.
+const (
+	leads      = "leads" // this process leads
+	checked    = "check" // what worker.Check said, where it changed
+	lastResort = "last resort"
 )
 
 func TestMain(m *testing.M) {
-	for env, main := range map[string]func(settings string) error{nodeEnv: runNode, serverEnv: runServer} {
-		if s := os.Getenv(env); s != "" {
-			go func() {
-				_, _ = io.Copy(io.Discard, os.Stdin)
-				os.Exit(4) // the test is gone
-			}()
-			if err := main(s); err != nil {
-				fmt.Fprintln(os.Stderr, env, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
-	}
-	os.Exit(m.Run())
+	trial.Main(m, map[string]func(string) error{nodeRole: runNode, serverRole: runServer})
 }
 
 // runNode is the whole of a node's process. SIGTERM lets it leave as a good
@@ -71,7 +65,7 @@ func runNode(text string) error {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return fmt.Errorf("read settings: %w", err)
 	}
-	j, err := openJournal(s.Journal, s.Name)
+	j, err := trial.OpenJournal(s.Journal, s.Name)
 	if err != nil {
 		return err
 	}
@@ -128,7 +122,7 @@ func dial(endpoint string) (*clientv3.Client, error) {
 }
 
 // lead is the leader's side.
-func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *journal, logger *slog.Logger) error {
+func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *trial.Journal, logger *slog.Logger) error {
 	registry, err := etcd.NewRegistry(c)
 	if err != nil {
 		return err
@@ -160,7 +154,7 @@ func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *journal, l
 		if err := membership.Feed(ctx, l, o); err != nil {
 			return err
 		}
-		if err := j.write(event{Kind: leads, Token: l.Epoch()}); err != nil {
+		if err := j.Write(trial.Event{Kind: leads, Token: l.Epoch()}); err != nil {
 			return err
 		}
 		return o.Run(ctx, s.Interval)
@@ -168,13 +162,13 @@ func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *journal, l
 }
 
 // newMember is the worker's side.
-func newMember(c *clientv3.Client, s nodeSettings, j *journal, logger *slog.Logger) (*etcd.Member, error) {
+func newMember(c *clientv3.Client, s nodeSettings, j *trial.Journal, logger *slog.Logger) (*etcd.Member, error) {
 	w, err := worker.New(
 		func(ctx context.Context, task string) error { return work(ctx, task, s, j) },
 		worker.WithLease(s.Lease, s.Stop),
 		worker.WithLogger(logger),
 		worker.WithLastResort(func(tasks []string) {
-			_ = j.write(event{Kind: lastResort, Text: fmt.Sprint(tasks)})
+			_ = j.Write(trial.Event{Kind: lastResort, Text: fmt.Sprint(tasks)})
 			<-time.After(50 * time.Millisecond) // for the tasks to do what they should not
 			os.Exit(3)
 		}))
@@ -187,12 +181,12 @@ func newMember(c *clientv3.Client, s nodeSettings, j *journal, logger *slog.Logg
 // work is what every task does: it writes to the store again and again. A task
 // that finds that it has slept for longer than the lease asks worker.Check, and
 // goes on all the same, as careless ones do.
-func work(ctx context.Context, task string, s nodeSettings, j *journal) error {
+func work(ctx context.Context, task string, s nodeSettings, j *trial.Journal) error {
 	token, _ := worker.Token(ctx)
-	if err := j.write(event{Kind: started, Task: task, Token: token}); err != nil {
+	if err := j.Write(trial.Event{Kind: trial.Started, Task: task, Token: token}); err != nil {
 		return err
 	}
-	defer func() { _ = j.write(event{Kind: stopped, Task: task, Token: token}) }()
+	defer func() { _ = j.Write(trial.Event{Kind: trial.Stopped, Task: task, Token: token}) }()
 	if s.Store == "" {
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -204,12 +198,12 @@ func work(ctx context.Context, task string, s nodeSettings, j *journal) error {
 	defer c.close()
 	beat := time.NewTicker(20 * time.Millisecond)
 	defer beat.Stop()
-	for last := now(); ; {
+	for last := trial.Now(); ; {
 		if _, err := c.write(os.Getpid(), task, token); err != nil && ctx.Err() == nil {
 			return err
 		}
 		<-beat.C
-		woke := now()
+		woke := trial.Now()
 		asleep := time.Duration(woke - last)
 		last = woke
 		if asleep < s.Lease {
@@ -218,10 +212,10 @@ func work(ctx context.Context, task string, s nodeSettings, j *journal) error {
 			}
 			continue
 		}
-		e := event{Kind: checked, Task: task, Token: token}
+		e := trial.Event{Kind: checked, Task: task, Token: token}
 		if err := worker.Check(ctx); err != nil {
 			e.Text = err.Error()
 		}
-		_ = j.write(e)
+		_ = j.Write(e)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/trial"
 )
 
 // TestW5_StoppedPastItsLease stops a worker with SIGSTOP for longer than its
@@ -27,8 +29,8 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 	for round := range max(3, *rounds/2) {
 		victim := c.nodes[round%len(c.nodes)]
 		mine := tasksOf(c.look(), victim.name)
-		pid := victim.pid()
-		victim.pause()
+		pid := victim.PID()
+		victim.Pause()
 		c.wait("its tasks run elsewhere", 4*s.Lease, func() bool {
 			running := c.look()
 			for _, task := range mine {
@@ -42,20 +44,20 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 		// Each new owner writes before the old one wakes up.
 		c.wait("the new owners have written", 4*s.Lease, func() bool { return succeeded(store, mine, pid) })
 		writes, _ := store.writes()
-		at := now()
-		victim.resume()
-		<-victim.exited // by its last resort
+		at := trial.Now()
+		victim.Resume()
+		<-victim.Exited() // by its last resort
 		c.look()
 		resort, n := c.awoke(pid, at)
 		resorts = append(resorts, resort)
 		checks += n
-		for _, o := range c.history.overlaps() {
-			if o.a.pid == pid || o.b.pid == pid {
-				twice = append(twice, time.Duration(o.to-o.from))
+		for _, o := range c.history.Overlaps() {
+			if o.A.PID == pid || o.B.PID == pid {
+				twice = append(twice, time.Duration(o.To-o.From))
 			}
 		}
 		require.Empty(t, takenFrom(store, len(writes), pid), "round %d: the store took a write with an old token", round)
-		victim.start()
+		victim.Start()
 		c.wait("the node is back", 10*s.Lease, func() bool { return c.settled(tasks) })
 	}
 	report(t, "SIGCONT to the last resort", resorts)
@@ -64,8 +66,8 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 	if len(twice) > 0 {
 		report(t, "tasks that went on after SIGCONT, beside their new owner", twice)
 	}
-	for _, o := range c.history.overlaps() {
-		require.True(t, c.wasPaused(o.a.pid) || c.wasPaused(o.b.pid), "%v", o)
+	for _, o := range c.history.Overlaps() {
+		require.True(t, c.history.WasPaused(o.A.PID) || c.history.WasPaused(o.B.PID), "%v", o)
 	}
 }
 
@@ -123,5 +125,3 @@ func (c *cluster) awoke(pid int, at int64) (resort time.Duration, checks int) {
 	require.Positive(c.t, resort, "%d has not called its last resort\n%s", pid, c.logs())
 	return resort, checks
 }
-
-func (c *cluster) wasPaused(pid int) bool { return len(c.history.pauses[pid]) > 0 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/internal/trial"
 )
 
 // write is one that the store took.
@@ -102,7 +104,7 @@ func (s *store) take(w write) bool {
 		return false
 	}
 	s.highest[w.task] = w.token
-	w.at = now()
+	w.at = trial.Now()
 	s.taken = append(s.taken, w)
 	return true
 }

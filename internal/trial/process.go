@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -174,15 +175,16 @@ func (p *Process) isStopped() bool {
 	return len(threads) > 0
 }
 
-// FreeAddrs returns n addresses of this machine that nobody listens at now, for
-// processes that come back to them when they are started again. The kernel chooses
-// the ports; of 127.0.0.2, as connections begin at ports of 127.0.0.1 and take none
-// of these.
+// FreeAddrs returns n addresses of this machine that nobody listens at, for
+// processes that come back to them when they are started again. They are of a host
+// of their own in 127.0.0.0/8, so that nobody else is given one of these ports
+// meanwhile: connections begin at 127.0.0.1.
 func FreeAddrs(t testing.TB, n int) []string {
 	t.Helper()
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
 	addrs := make([]string, n)
 	for i := range addrs {
-		l, err := net.Listen("tcp", "127.0.0.2:0")
+		l, err := net.Listen("tcp", host+":0")
 		if err != nil {
 			t.Fatal(err)
 		}
