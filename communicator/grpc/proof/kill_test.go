@@ -18,6 +18,7 @@ import (
 // twice: so say the journal, in which every change of the store is, and the store
 // as each manager finds it.
 func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
+	t.Parallel() // for the most part it waits
 	const tasks = 500
 	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond, Slots: 4}
 	f := startFleet(t, 6, s)

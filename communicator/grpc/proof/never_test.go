@@ -79,6 +79,7 @@ func (f *fleet) faults() []fault {
 // that has stopped what it ran before the manager starts that elsewhere. After
 // each every task has to run again, once, and evenly.
 func TestW5_NeverTwice(t *testing.T) {
+	t.Parallel() // for the most part it waits
 	const tasks = 40
 	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond}
 	f := startFleet(t, 4, s)

@@ -18,6 +18,7 @@ import (
 // worker.Check tells a task so before anything else does. Nothing else may run
 // twice.
 func TestW5_StoppedPastItsLease(t *testing.T) {
+	t.Parallel() // for the most part it waits
 	const tasks = 20
 	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond}
 	f := startFleet(t, 3, s)

@@ -14,7 +14,7 @@ import (
 )
 
 // TestR2_TheManagerIsRestarted kills the manager with SIGKILL, again and again,
-// and cuts one worker's line in the same moment: all come back by themselves,
+// and cuts one worker's lines in the same moment: all come back by themselves,
 // nothing that runs is started again, what was completed meanwhile is recorded and not
 // done twice, and nothing at all is started before the late one was heard. In every
 // other round that is within its lease, and it keeps what it had; in the others
@@ -36,6 +36,7 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 		f.wait("the short ones run", time.Minute, func() bool { return len(f.look()) == tasks+short })
 
 		late.up.Cut(proxy.Both)
+		late.down.Cut(proxy.Both)
 		killed := trial.Now()
 		f.manager.Kill()
 		f.wait("the short ones are done", time.Minute, func() bool { return len(f.look()) == tasks })
@@ -45,6 +46,7 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 			f.until(served.At, s.Lease/4)
 			healed := trial.Now()
 			late.up.Heal()
+			late.down.Heal()
 			first := f.await(leads, killed, 2*s.Lease)
 			require.Empty(t, f.startedIn(killed, healed), "round %d: started before %s was heard", round, late.name)
 			toLead = append(toLead, time.Duration(first.At-healed))
@@ -64,6 +66,7 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 				}
 			}
 			late.up.Heal()
+			late.down.Heal()
 			// What it could not tell in time is done once more.
 			for _, r := range f.history.Runs() {
 				lost[r.Task] = lost[r.Task] || r.PID == late.PID()
@@ -80,7 +83,7 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 	for task, n := range f.runsOf("short") {
 		require.True(t, n == 1 || lost[task], "task %s was run %d times", task, n)
 	}
-	report(t, "the late one's line healed to the first term", toLead)
+	report(t, "the late one's lines healed to the first term", toLead)
 	report(t, "a restarted manager serves to the late one's tasks all run elsewhere, of a lease of "+s.Lease.String(), toMove)
 }
 
