@@ -72,6 +72,9 @@ type steadyTerms struct {
 
 func measureGRPC(ctx context.Context, cfg config) (r overGRPC, err error) {
 	r = overGRPC{size: cfg.grpc.size, revision: revision(ctx), start: time.Now()}
+	if err := enoughDescriptors(cfg.grpc.workers); err != nil {
+		return r, fmt.Errorf("over gRPC: %w", err)
+	}
 	for i := range cfg.grpc.colds {
 		if err := r.play(ctx, cfg, i == cfg.grpc.colds-1); err != nil {
 			return r, fmt.Errorf("over gRPC: %w", err)
@@ -269,14 +272,13 @@ func (p *producer) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 	ctx, cancel := context.WithTimeoutCause(p.ctx, p.cfg.patience+4*time.Duration(rounds)*p.cfg.interval,
 		errors.New("terms take too long to be measured"))
 	defer cancel()
-	if _, _, err := p.nextTerm(ctx, time.Now()); err != nil { // it hears what has come to run since the last
+	if _, _, err := p.nextTerm(ctx); err != nil { // it hears what has come to run since the last
 		return s, err
 	}
 	began, beats := time.Now(), p.books.read()
 	for len(s.took) < rounds {
 		runtime.GC()
-		ready := time.Now()
-		before, term, err := p.nextTerm(ctx, ready)
+		before, term, err := p.nextTerm(ctx)
 		if err != nil {
 			return s, err
 		}
@@ -305,9 +307,10 @@ func (p *producer) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 
 // nextTerm returns the first term that begins from now on, when it has ended, and
 // what was counted before it.
-func (p *producer) nextTerm(ctx context.Context, now time.Time) (before counts, term orchestrator.TermStats, err error) {
+func (p *producer) nextTerm(ctx context.Context) (before counts, term orchestrator.TermStats, err error) {
 	for {
 		before = p.count()
+		now := time.Now()
 		term, err = p.terms.wait(ctx, before.terms, func(orchestrator.TermStats) bool { return true })
 		if err != nil || !term.Start.Before(now) {
 			return before, term, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -64,6 +65,23 @@ func startFleet(ctx context.Context, interval, lease time.Duration) (*fleetOverG
 		}
 	})
 	return f, nil
+}
+
+// descriptors is how many a worker takes: a listener and both ends of two connections,
+// and the server of a bare call another listener and both ends of one.
+const descriptors = 5 + 3
+
+// enoughDescriptors says why there cannot be so many workers. Go has raised the
+// limit as far as it goes when the process began.
+func enoughDescriptors(workers int) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("how many files may be open: %w", err)
+	}
+	if need := uint64(descriptors*workers + 1000); limit.Cur < need {
+		return fmt.Errorf("%d workers take up to %d open files, and %d are allowed: raise the hard limit (ulimit -Hn)", workers, need, limit.Cur)
+	}
+	return nil
 }
 
 // close ends the manager first: it would have others take over what each member

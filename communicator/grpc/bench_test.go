@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -65,14 +66,21 @@ func sweep(b *testing.B, c *Communicator, workers []Worker, atOnce int) {
 }
 
 func BenchmarkSteadyList(b *testing.B) {
-	for _, counted := range []bool{false, true} {
-		b.Run(fmt.Sprintf("1000workers/counted=%v", counted), func(b *testing.B) {
+	for name, mode := range map[string]struct{ counted, secure bool }{
+		"plaintext": {}, "counted": {counted: true}, "TLS": {secure: true},
+	} {
+		b.Run("1000workers/"+name, func(b *testing.B) {
 			const n, tasks = 1000, 100
+			ca := testca.New(b, "ours")
+			speaking := WithPlaintext
+			if mode.secure {
+				speaking = func() Option { return speakingTLS(b, ca.Manager(b)) }
+			}
 			before := memory()
 			var m meter
-			settings, err := newCommunicatorSettings(nil)
+			settings, err := newCommunicatorSettings([]CommunicatorOption{speaking()})
 			require.NoError(b, err)
-			if counted {
+			if mode.counted {
 				settings.dialing = []grpc.DialOption{grpc.WithStatsHandler(&m)}
 			}
 			c := newCommunicator(settings)
@@ -90,7 +98,10 @@ func BenchmarkSteadyList(b *testing.B) {
 				}
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				require.NoError(b, err)
-				server, err := NewServer(w)
+				if mode.secure {
+					speaking = func() Option { return speakingTLS(b, ca.Worker(b, fmt.Sprint("w", i))) }
+				}
+				server, err := NewServer(w, speaking())
 				require.NoError(b, err)
 				serving.Go(func() { _ = server.Serve(ctx, l) })
 				workers[i] = Worker{fmt.Sprint("w", i), w.Incarnation()}
@@ -115,12 +126,19 @@ func BenchmarkSteadyList(b *testing.B) {
 			b.ReportMetric(float64(idle-before)/n/1024, "worker-KiB/w")
 			b.ReportMetric(float64(used-idle)/n/1024, "conn-KiB/w")
 			b.ReportMetric(float64(goroutines)/n, "goroutines/w")
-			if counted {
+			if mode.counted {
 				b.ReportMetric(float64(m.payload.Load())/float64(b.N)/n, "payload-B/w")
 				b.ReportMetric(float64(m.wire.Load())/float64(b.N)/n, "wire-B/w")
 			}
 		})
 	}
+}
+
+// speakingTLS is the option to speak TLS with these files.
+func speakingTLS(b *testing.B, files testca.Files) Option {
+	c, err := LoadCredentials(files.Cert, files.Key, files.CA)
+	require.NoError(b, err)
+	return WithCredentials(c)
 }
 
 // cpu is what this process has used of it.
