@@ -84,7 +84,8 @@ type TermError struct {
 	Term Term
 	// Failures holds a *CallError for each call that failed and each worker
 	// that is silent, workers in the order they were added; where the term was
-	// cut short, its cause comes first.
+	// cut short, its cause comes first. A start that was refused is no failure
+	// where its task is expected no more by then.
 	Failures []error
 }
 

@@ -141,6 +141,31 @@ func TestT11_StoppingIsNoFailure(t *testing.T) {
 }
 
 // What cut the term short comes first.
+// A task that is taken off while a term is about to start it: that this is refused
+// then is no failure, as it would be of a task that is wanted.
+func TestT11_AStartThatNobodyWantsAnyMore(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		require.NoError(t, f.AddTask("off"))
+		require.NoError(t, f.AddTask("on"))
+		f.Refuse(func(op orchestrator.Op, _, task string) error {
+			if op != orchestrator.OpAdd {
+				return nil
+			}
+			if task == "off" {
+				f.RemoveTask("off")
+			}
+			return errRejected
+		})
+		term, ok := errors.AsType[*orchestrator.TermError](f.NextTerm(t.Context()))
+		require.True(t, ok)
+		require.Len(t, term.Failures, 1)
+		failure, ok := errors.AsType[*orchestrator.CallError[string, string]](term.Failures[0])
+		require.True(t, ok)
+		require.Equal(t, "on", failure.Task)
+	})
+}
+
 func TestT11_TheCauseComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2)

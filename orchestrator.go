@@ -105,6 +105,13 @@ func (o *Orchestrator[W, T]) RemoveTask(name T) {
 	o.signal(changed)
 }
 
+// expects reports whether a task is expected by now.
+func (o *Orchestrator[W, T]) expects(task int32) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.tasks.defs[task].instances > 0
+}
+
 // UpdateTasks replaces all that is expected by tasks, or, where one of them is
 // invalid or named twice, returns an error and changes nothing. Nil means that
 // nothing is expected, and has the next term stop every task. The slice is

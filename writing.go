@@ -337,7 +337,10 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 	if err != nil && w.errs[write.Change] == nil {
 		w.errs[write.Change] = err
 	}
-	if err != nil && answer != handover.Stopping {
+	// Nor is it a failure that a start was refused which nobody wants any more: a
+	// transport may know before the term does.
+	unwanted := write.Start && answer == handover.Refused && !errors.Is(err, ErrDeposed) && !w.o.expects(c.Task)
+	if err != nil && answer != handover.Stopping && !unwanted {
 		failure := &CallError[W, T]{Op: f.writes[i].Op, Worker: worker.name, Task: name, Err: err}
 		if errors.Is(err, ErrDeposed) && !errors.Is(w.cause, ErrDeposed) {
 			w.cause = failure
