@@ -34,8 +34,8 @@ func (c *catalog) apply(change *records) news {
 	defer c.mu.Unlock()
 	n := c.kept.news(change)
 	c.kept.apply(change)
-	touch(&c.tasks, change.tasks)
-	touch(&c.done, change.done)
+	touch(&c.tasks, c.kept.tasks, change.tasks)
+	touch(&c.done, c.kept.done, change.done)
 	return n
 }
 
@@ -103,19 +103,25 @@ func (c *catalog) expected() []orchestrator.Task[string] {
 }
 
 // index has names in their order. What comes and goes is noted, and put in its
-// place when the order is asked for: so to put many costs little.
+// place when the order is asked for: so to put many costs little. Nothing is noted
+// of what has come and gone meanwhile, as nobody may ever ask.
 type index struct {
 	names   []string
-	touched map[string]bool
+	touched map[string]bool // in names, or kept, but not in both
 }
 
 func newIndex[V any](kept map[string]V) index {
 	return index{names: sorted(kept), touched: make(map[string]bool)}
 }
 
-func touch[V any](x *index, change map[string]V) {
+func touch[V any](x *index, kept, change map[string]V) {
 	for name := range change {
-		x.touched[name] = true
+		_, was := slices.BinarySearch(x.names, name)
+		if _, is := kept[name]; is != was {
+			x.touched[name] = true
+		} else {
+			delete(x.touched, name)
+		}
 	}
 }
 

@@ -279,3 +279,28 @@ func TestR1_PagesAreInOrderWhateverHappened(t *testing.T) {
 		}
 	}
 }
+
+// Names that come and go, each of them once, and pages that nobody asks for.
+func TestR1_NothingIsRememberedOfWhatHasComeAndGone(t *testing.T) {
+	c := newCatalog(newRecords())
+	apply := func(of func(change *records)) {
+		change := newRecords()
+		of(&change)
+		c.apply(&change)
+	}
+	for i := range 100 {
+		name := fmt.Sprint(i)
+		apply(func(change *records) { change.tasks[name] = item(name, "") })
+		apply(func(change *records) { change.tasks[name], change.done[name] = nil, &finished{} })
+		apply(func(change *records) { change.done[name] = nil })
+	}
+	require.Empty(t, c.tasks.touched)
+	require.Empty(t, c.done.touched)
+
+	apply(func(change *records) { change.tasks["kept"] = item("kept", "") })
+	require.Len(t, c.items("", 10), 1)
+	apply(func(change *records) { change.tasks["kept"] = nil })
+	apply(func(change *records) { change.tasks["kept"] = item("kept", "again") })
+	require.Empty(t, c.tasks.touched)
+	require.Len(t, c.items("", 10), 1)
+}
