@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -36,6 +35,9 @@ type Communicator struct {
 	mu     sync.Mutex
 	links  map[Worker]*link
 	closed bool
+	// ending are links that are being closed: gRPC takes seconds for that where the
+	// worker does not read. It is added to under mu, and while closed is false.
+	ending sync.WaitGroup
 }
 
 var (
@@ -79,46 +81,45 @@ func (c *Communicator) Connect(w Worker, address string) error {
 	}
 	l := c.newLink(w, address)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	before := c.links[w]
 	switch {
 	case c.closed:
-		c.mu.Unlock()
 		return fmt.Errorf("connect %q: %w", w.Name, errClosed)
 	case before != nil && before.address == address:
-		c.mu.Unlock()
 		return nil
+	case before != nil:
+		c.ending.Go(before.close)
 	}
 	c.links[w] = l
-	c.mu.Unlock()
-	if before != nil {
-		before.close()
-	}
 	return nil
 }
 
 // Disconnect forgets a worker. Calls to it that are under way end, and what they
-// wanted may have been done or not. To forget one that is not known does no harm.
+// wanted may have been done or not; they are not waited for. To forget one that is
+// not known does no harm.
 func (c *Communicator) Disconnect(w Worker) {
 	c.mu.Lock()
-	l := c.links[w]
-	delete(c.links, w)
-	c.mu.Unlock()
-	if l != nil {
-		l.close()
+	defer c.mu.Unlock()
+	if l := c.links[w]; l != nil {
+		delete(c.links, w)
+		c.ending.Go(l.close)
 	}
 }
 
-// Close forgets all workers, and lets nobody be connected any more. It always
+// Close forgets all workers, and lets nobody be connected any more. It returns
+// when nothing is left of the connections, those of workers that were disconnected
+// included: within some five seconds where a worker does not read. It always
 // returns nil.
 func (c *Communicator) Close() error {
 	c.mu.Lock()
-	links := slices.Collect(maps.Values(c.links))
+	for _, l := range c.links {
+		c.ending.Go(l.close)
+	}
 	clear(c.links)
 	c.closed = true
 	c.mu.Unlock()
-	for _, l := range links {
-		l.close()
-	}
+	c.ending.Wait()
 	return nil
 }
 

@@ -33,8 +33,9 @@ type office struct {
 	logs strings.Builder // of the managers; to be read when they have ended, or rest
 	mu   sync.Mutex
 	at   map[string]net.Listener
-	runs map[string][]string // by task: where it runs
-	ever map[string][]string // by task: where it has ever been started
+	bend func(address string, line net.Conn) net.Conn // nil: lines are straight
+	runs map[string][]string                          // by task: where it runs
+	ever map[string][]string                          // by task: where it has ever been started
 }
 
 const managerAt = "manager.test:7000"
@@ -60,11 +61,39 @@ func (o *office) listen(address string) net.Listener {
 func (o *office) dial(ctx context.Context, address string) (net.Conn, error) {
 	o.mu.Lock()
 	l, _ := o.at[address].(*bufconn.Listener)
+	bend := o.bend
 	o.mu.Unlock()
 	if l == nil {
 		return nil, fmt.Errorf("nobody is at %s", address)
 	}
-	return l.DialContext(ctx)
+	line, err := l.DialContext(ctx)
+	if err == nil && bend != nil {
+		line = bend(address, line)
+	}
+	return line, err
+}
+
+// stuck is a line on which nothing can be written from a moment on, as where nobody
+// reads at its other end.
+type stuck struct {
+	net.Conn
+	from, closed chan struct{}
+	closing      sync.Once
+}
+
+func (s *stuck) Write(b []byte) (int, error) {
+	select {
+	case <-s.from:
+		<-s.closed
+		return 0, net.ErrClosed
+	default:
+		return s.Conn.Write(b)
+	}
+}
+
+func (s *stuck) Close() error {
+	s.closing.Do(func() { close(s.closed) })
+	return s.Conn.Close()
 }
 
 func (o *office) dialing() grpc.DialOption { return grpc.WithContextDialer(o.dial) }

@@ -68,6 +68,36 @@ func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
 	})
 }
 
+// gRPC takes five seconds to close a connection on which nobody reads.
+func TestR2_WhoIsGoneAndDoesNotReadHoldsUpNobody(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		from := make(chan struct{})
+		o.bend = func(address string, line net.Conn) net.Conn {
+			if address != "one.test:7000" {
+				return line
+			}
+			return &stuck{Conn: line, from: from, closed: make(chan struct{})}
+		}
+		m := o.open(NewMemoryStore())
+		staff := o.staff("one", "two")
+		m.put("a", "b")
+		o.pass(time.Second, staff...)
+		close(from)
+		o.pass(aLease-time.Millisecond, staff[1])
+		require.Len(t, m.Members(), 2)
+		o.pass(time.Millisecond, staff[1]) // and the lease of one is over
+		begun := time.Now()
+		m.put("c")
+		require.Equal(t, begun, time.Now())
+		require.Len(t, m.Members(), 1)
+		o.pass(20*time.Second, staff[1])
+		for task, at := range o.where() {
+			require.Contains(t, at, "two", task) // one has no lease, and stops nothing
+		}
+		m.close()
+	})
+}
+
 func TestR2_WhoLeavesIsGoneAtOnce(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
