@@ -83,8 +83,19 @@ func (b *book) mayRegister(now time.Time, w Worker) error {
 		errNameTaken, w.Name, kept.address, b.live[w.Name].until.Sub(now).Round(time.Millisecond))
 }
 
+// reached reports whether a worker is a member at the address that it gives, has
+// been heard, and answers calls.
+func (b *book) reached(asked membership) bool {
+	kept := b.members[asked.Name]
+	if kept == nil || kept.Worker != asked.Worker || kept.address != asked.address {
+		return false
+	}
+	m := b.live[asked.Name]
+	return !m.heard.IsZero() && m.failing.IsZero()
+}
+
 // register makes a worker a member, or renews its lease. It was called at its
-// address just now, and has answered.
+// address just now, and has answered; or it is reached there.
 func (b *book) register(now time.Time, asked membership) error {
 	b.expireOne(now, asked.Name)
 	if err := b.mayRegister(now, asked.Worker); err != nil {

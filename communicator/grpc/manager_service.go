@@ -36,7 +36,9 @@ type counter struct {
 var _ orchestratorv1.ManagerServer = (*counter)(nil)
 
 // Register makes a worker a member: called, written down, told, answered, in this
-// order.
+// order. One that is a member is not called again where calls to it get through:
+// one that asks again, since the answer came too late to build upon, has the
+// next at once.
 func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
 	asked := membership{
 		Worker:  Worker{string(req.GetWorker()), req.GetIncarnation()},
@@ -49,8 +51,12 @@ func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequ
 		return nil, c.refuse(ctx, "register", asked.Worker, err)
 	}
 	// Who would be refused is not called.
-	err := c.ledger.look(func(b *book, now time.Time) error { return b.mayRegister(now, asked.Worker) })
-	if err == nil {
+	var reached bool
+	err := c.ledger.look(func(b *book, now time.Time) error {
+		reached = b.reached(asked)
+		return b.mayRegister(now, asked.Worker)
+	})
+	if err == nil && !reached {
 		err = c.probe(ctx, asked.Worker, asked.address)
 	}
 	if err == nil {

@@ -177,6 +177,27 @@ func TestR2_WhoCannotBeCalledDoesNotRegister(t *testing.T) {
 	})
 }
 
+// A call may take so long that its answer comes too late for a short lease. The
+// worker asks again, and would find it so each time.
+func TestR2_WhoRegistersAgainIsAnsweredAtOnce(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		release := one.gate.hold(&one.gate.all)
+		defer release()
+		begun := time.Now()
+		require.NoError(t, one.register())
+		require.Equal(t, begun, time.Now())
+
+		moved := one.asks()
+		moved.Address = "elsewhere.test:7000"
+		_, err := one.manager.Register(t.Context(), moved)
+		require.Equal(t, codes.Unavailable, code(err), "it was never called there")
+		o.pass(unreachable/2, one) // and the calls of terms have failed
+		require.Equal(t, codes.Unavailable, code(one.register()))
+	})
+}
+
 func TestR2_WhoCannotBeCalledAnyMoreIsWaitedOut(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
