@@ -59,6 +59,12 @@ func (f *fleet) faults() []fault {
 		{name: "a worker's answers come late by more than a lease", do: func(m *member) {
 			m.up.Delay(proxy.Both, f.settings.Lease)
 		}, loses: loses},
+		{name: "a worker's answers come just in time, and then it is cut off", do: func(m *member) {
+			// Who counted from the answer, and not from the question, would stop too late.
+			m.up.Delay(proxy.Down, f.settings.Lease*9/40)
+			f.pass(f.settings.Lease / 2)
+			m.up.Cut(proxy.Up)
+		}, loses: losesLater},
 		{name: "the manager's calls come late by more than a lease", do: func(m *member) {
 			m.down.Delay(proxy.Up, f.settings.Lease+f.settings.Lease/2)
 		}},
@@ -81,7 +87,7 @@ func (f *fleet) faults() []fault {
 func TestW5_NeverTwice(t *testing.T) {
 	t.Parallel() // for the most part it waits
 	const tasks = 40
-	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond}
+	s := settings{Lease: 1500 * time.Millisecond, Stop: 100 * time.Millisecond, Interval: 100 * time.Millisecond}
 	f := startFleet(t, 4, s)
 	f.put(forever, names("long", tasks)...)
 	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
