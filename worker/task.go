@@ -23,6 +23,7 @@ type entry[T comparable] struct {
 	grant    Grant       // the newest
 	run      *run        // the present one; Starting, Running, Stopping
 	again    bool        // the present run was ended for another to begin at once
+	overdue  bool        // Stopping: a call has waited for it for as long as it could
 	failures int         // in a row
 	timer    *time.Timer // Backoff: starts the next run
 

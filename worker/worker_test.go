@@ -1,9 +1,12 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,6 +155,33 @@ func TestW1_AddThatGaveUpWaitingStartsNothing(t *testing.T) {
 		<-time.After(time.Hour)
 		require.Empty(t, list(t, w))
 		require.Equal(t, 1, runs)
+	})
+}
+
+// A leader that waited in each term for a task that does not stop could do nothing
+// else: it is waited for once, and who looks after the worker is told.
+func TestW1_NobodyWaitsTwiceForATaskThatDoesNotStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs int
+		var log bytes.Buffer
+		w := newWorker(t, stubborn(time.Minute, &runs), worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		synctest.Wait()
+		began := time.Now()
+		for range 3 {
+			require.ErrorIs(t, w.Remove(within(t, 10*time.Second), "a"), orchestrator.ErrStopping)
+			require.Equal(t, 10*time.Second, time.Since(began), "the first time only")
+		}
+		require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="task does not stop" task=a`), log.String())
+
+		<-time.After(time.Minute)
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		synctest.Wait()
+		began = time.Now()
+		require.ErrorIs(t, w.Remove(within(t, time.Second), "a"), orchestrator.ErrStopping)
+		require.Equal(t, time.Second, time.Since(began), "it is another run")
+		<-time.After(time.Minute)
 	})
 }
 

@@ -6,6 +6,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"github.com/f8949c05/orchestrator"
@@ -91,7 +92,8 @@ func (w *Worker[T]) Update(ctx context.Context, task T, content []byte, version 
 //     also if a call of a higher epoch came before the task had stopped;
 //   - ErrRejected if ctx had ended beforehand, or if the worker has no lease
 //     ([WithLease]);
-//   - ErrStopping if ctx ended before the task had stopped. It stays in List
+//   - ErrStopping if ctx ended before the task had stopped, and from then on at
+//     once: nobody waits twice for a task that does not stop. It stays in List
 //     until it has.
 func (w *Worker[T]) Remove(ctx context.Context, task T) error {
 	r := request[T]{Write: orchestrator.Write[T]{Op: orchestrator.OpRemove, Task: task}}
@@ -235,7 +237,7 @@ func (w *Worker[T]) beginAdd(r *request[T], e *entry[T]) step {
 		//
 		// starts nothing at 3, nor does a List of a later term at 2 let the Add
 		// through.
-		return step{wait: e.gone, again: true, late: stillStopping(task)}
+		return step{wait: e.gone, again: true, late: w.stopOverdue(e)}
 	default:
 		w.take(e, r.grant)
 	}
@@ -255,12 +257,16 @@ func (w *Worker[T]) beginRemove(c caller, task T, e *entry[T]) step {
 	if e == nil {
 		return step{}
 	}
-	if e.state != Stopping {
+	switch {
+	case e.state != Stopping:
 		w.stop(e, ErrRemoved)
+	case e.overdue:
+		// A leader that waited anew in each term could do nothing else meanwhile.
+		return step{err: stillStopping(e)}
 	}
 	// Whoever waits for this entry does not care whether another of the same
 	// name has been added by the time he looks.
-	return step{wait: e.gone, late: stillStopping(task), outcome: func() error { return w.stopped(c) }}
+	return step{wait: e.gone, late: w.stopOverdue(e), outcome: func() error { return w.stopped(c) }}
 }
 
 // stopped answers a Remove that has waited for its task to stop. A leader that
@@ -290,10 +296,22 @@ func (w *Worker[T]) started(e *entry[T]) error {
 	return nil
 }
 
-func stillStopping[T any](task T) func(error) error {
+// stopOverdue returns what is to be done where a call gives up waiting for a task
+// to stop: nobody waits for it again.
+func (w *Worker[T]) stopOverdue(e *entry[T]) func(error) error {
 	return func(error) error {
-		return fmt.Errorf("%w: task %v has not stopped yet", orchestrator.ErrStopping, task)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !e.overdue {
+			e.overdue = true
+			w.cfg.logger.Warn("task does not stop", slog.Any("task", e.name), slog.Time("since", e.since))
+		}
+		return stillStopping(e)
 	}
+}
+
+func stillStopping[T comparable](e *entry[T]) error {
+	return fmt.Errorf("%w: task %v has not stopped yet", orchestrator.ErrStopping, e.name)
 }
 
 // finish waits until a write is done, or ctx ends, and answers for it.
