@@ -12,6 +12,8 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -174,6 +176,10 @@ func (s *session) beat(ctx context.Context) error {
 	room := make(chan struct{}, beatsInThat)
 	results := make(chan error, beatsInThat)
 	drain, draining := s.m.drain, false
+	// What says that it does not drain ends when it does, so as not to come after
+	// what says that it does: the manager would give it tasks again.
+	from, overtaken := context.WithCancel(ctx)
+	defer overtaken()
 	var said novelties
 	for {
 		select {
@@ -186,17 +192,19 @@ func (s *session) beat(ctx context.Context) error {
 				return err
 			case err == nil:
 				said.clear()
-			case ctx.Err() == nil && said.news(err):
+			case ctx.Err() == nil && status.Code(err) != codes.Canceled && said.news(err):
 				s.m.log.Warn("a heartbeat was not acknowledged", "worker", s.m.name, "err", err)
 			}
 			continue
 		case <-drain:
-			drain, draining = nil, true
+			overtaken()
+			drain, draining, from = nil, true, ctx
 		case <-ticker.C:
 		}
 		select {
 		case room <- struct{}{}:
-			flying.Go(func() { results <- s.beatOnce(ctx, draining, heartbeatPatience(lease)) })
+			from, draining := from, draining // as they are now
+			flying.Go(func() { results <- s.beatOnce(from, draining, heartbeatPatience(lease)) })
 		default: // as many as there may be are on their way
 		}
 	}

@@ -362,6 +362,34 @@ func TestW6_CloseHasTheMemberDrained(t *testing.T) {
 	})
 }
 
+// Heartbeats that wait for the manager come to it in any order, and the last one
+// would have it that the member does not drain.
+func TestW6_NoHeartbeatTakesBackThatItDrains(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(0)
+		s.add("a")
+		ended := make(chan time.Time, beatsInThat)
+		o.do(func(ctx context.Context, kind string) error {
+			if kind == callHeartbeat {
+				<-ctx.Done()
+				ended <- time.Now()
+			}
+			return nil
+		})
+		o.after(heartbeatEvery(lease) + time.Millisecond)
+		closed := make(chan error, 1)
+		go func() { closed <- s.member.Close(context.WithoutCancel(o.Context())) }()
+		o.after(0)
+		require.Len(o, ended, 1)
+		require.Equal(o, time.Now(), <-ended)
+		require.Len(o, o.heard(callDraining), 1)
+		s.remove("a")
+		require.NoError(o, <-closed)
+		require.Zero(o, o.said("was not acknowledged"))
+	})
+}
+
 func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
