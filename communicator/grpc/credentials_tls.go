@@ -109,6 +109,9 @@ func serverProblem(raw net.Conn, err error) error {
 		}
 		return fmt.Errorf("it does not speak TLS: %w", err)
 	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
+		return fmt.Errorf("TLS handshake: the other end refuses this one, and its log says why: %w", err)
+	}
 	return fmt.Errorf("TLS handshake: %w", err)
 }
 

@@ -3,6 +3,7 @@ package grpc
 import (
 	"crypto/x509"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -43,6 +44,19 @@ func TestR3_ClientCertificateRefused(t *testing.T) {
 		})
 	}
 	require.NoError(t, heartbeat(t, connect(t, address, aManager, with(t, ours.Worker(t, "w1"))), "w1"))
+}
+
+// A server that a client does not accept says who has refused whom, as TLS's own
+// words for it are the same either way.
+func TestR3_RefusedByTheClient(t *testing.T) {
+	ours, other := testca.New(t, "ours"), testca.New(t, "another's")
+	log := &journal{}
+	address := serve(t, probed{}, with(t, other.Manager(t)), log.option())
+	err := heartbeat(t, connect(t, address, aManager, with(t, ours.Worker(t, "w1"))), "w1")
+	require.ErrorIs(t, err, ErrCertificate)
+	require.Eventually(t, func() bool {
+		return log.count("the other end refuses this one") > 0
+	}, 10*time.Second, time.Millisecond)
 }
 
 // A client says what is wrong with the certificate of a server.
