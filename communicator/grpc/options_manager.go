@@ -28,8 +28,14 @@ type managerOption func(*managerSettings)
 func (f managerOption) applyManager(s *managerSettings) { f(s) }
 
 // WithInterval sets how often a term is run where nothing happens; after a
-// change one is run at once. The default is a second. It has to be positive, and
-// at most an hour.
+// change one is run at once, or when the one under way is over. The default is a
+// second. It has to be positive, and at most an hour.
+//
+// A term is over once its calls have been answered. A task that does not stop when
+// it is told to keeps each of them for as long as a call may take, ten seconds by
+// default, and what is put, deleted or drained meanwhile, on other workers too,
+// waits for the next: give [WithOrchestrator] a shorter
+// orchestrator.WithCommunicatorTimeout where that is too long.
 //
 // It is also how often workers are called, so that one that cannot be is found
 // out (see [WithUnreachable]), and that contents reach tasks that run.
