@@ -121,7 +121,7 @@ func TestW1_RemoveThatTakesLongerIsStopping(t *testing.T) {
 
 		<-time.After(3 * time.Second)
 		require.ErrorIs(t, w.Remove(within(t, time.Millisecond), "a"), orchestrator.ErrStopping)
-		<-time.After(time.Second)
+		<-time.After(2 * time.Second)
 		require.Empty(t, list(t, w), "it has, without another call")
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.Equal(t, 1, runs)

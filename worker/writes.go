@@ -215,7 +215,7 @@ func (w *Worker[T]) apply(ctx context.Context, r *request[T]) (s step, ask bool)
 		}
 		return w.beginAdd(r, e), false
 	case orchestrator.OpRemove:
-		return w.beginRemove(c, r.Task, e), false
+		return w.beginRemove(c, e), false
 	}
 	return step{err: fmt.Errorf("%w: %v is not a write", orchestrator.ErrRejected, r.Op)}, false
 }
@@ -253,7 +253,7 @@ func (w *Worker[T]) beginAdd(r *request[T], e *entry[T]) step {
 	}
 }
 
-func (w *Worker[T]) beginRemove(c caller, task T, e *entry[T]) step {
+func (w *Worker[T]) beginRemove(c caller, e *entry[T]) step {
 	if e == nil {
 		return step{}
 	}
