@@ -64,6 +64,7 @@ func (r results) goals() []goal {
 			figure{h.name, ratio(h.took, h.scan)}))
 	}
 	all = append(all, r.networkGoals()...)
+	all = append(all, r.enlist.goals()...)
 	all = append(all, r.etcd.goals()...)
 	return append(all, r.grpc.goals()...)
 }

@@ -172,6 +172,7 @@ type results struct {
 	allocs     float64 // of a steady plan
 	heap       float64 // bytes for each instance
 	network    network
+	enlist     enlisting
 	etcd       onEtcd
 	grpc       overGRPC
 }
@@ -199,6 +200,9 @@ func measure(ctx context.Context, cfg config) (results, error) {
 		return r, err
 	}
 	if r.grpc, err = measureGRPC(ctx, cfg); err != nil {
+		return r, err
+	}
+	if r.enlist, err = measureEnlist(ctx, cfg); err != nil {
 		return r, err
 	}
 	if r.terms, err = measureTerms(ctx, cfg, cfg.big, cfg.small, cfg.old); err != nil {

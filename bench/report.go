@@ -35,6 +35,7 @@ func (r results) markdown() string {
 	r.writeTerms(&b)
 	r.writeHard(&b)
 	r.writeNetwork(&b)
+	r.enlist.write(&b)
 	r.etcd.write(&b, r.cfg.etcd)
 	r.grpc.write(&b, r.cfg.grpc)
 	r.writeMethod(&b)
