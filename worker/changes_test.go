@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,6 +204,61 @@ func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
 			end <- nil
 			require.Equal(t, []string{"completed"}, d.read())
 			require.Equal(t, int64(3), w.Status()[0].Version)
+		})
+	})
+	t.Run("what it could not be told of before it was ready", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			end := make(chan error)
+			w := newWorker(t, func(ctx context.Context, _ string) error {
+				content, _ := worker.Content(ctx)
+				d.note("does %s", content)
+				return <-end
+			}, worker.WithReadiness(), worker.WithCompletion(func(string) { d.note("completed") }), worker.WithUpdate(d.update))
+			require.ErrorIs(t, w.AddWith(within(t, time.Second), "a", grant("one", 1)), context.DeadlineExceeded)
+			update(t, w, "two", 2)
+			require.Equal(t, []string{"does one"}, d.read())
+			end <- nil
+			require.Equal(t, []string{"does two"}, d.read())
+			end <- nil
+			require.Equal(t, []string{"completed"}, d.read())
+		})
+	})
+	t.Run("and is to be ready again", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorker(t, func(ctx context.Context, _ string) error {
+				<-time.After(time.Second)
+				worker.Ready(ctx)
+				return nil
+			}, worker.WithReadiness(), worker.WithCompletion(func(string) {}))
+			for version := range int64(3) {
+				began := time.Now()
+				require.NoError(t, w.AddWith(t.Context(), "a", grant("one", version)))
+				require.Equal(t, time.Second, time.Since(began), "version %d", version)
+				synctest.Wait()
+				require.Equal(t, "a:completed ", states(w))
+			}
+		})
+	})
+	t.Run("with nothing to live down", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			runs := 0
+			w := newWorker(t, func(ctx context.Context, _ string) error {
+				<-time.After(time.Millisecond)
+				runs++
+				if runs == 6 {
+					return nil
+				}
+				return errors.New("boom")
+			}, worker.WithCompletion(func(string) {}), worker.WithBackoff(time.Second, time.Hour))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			pass(10 * time.Minute)
+			require.Equal(t, "a:completed ", states(w))
+			update(t, w, "two", 2)
+			require.NoError(t, w.Status()[0].Err)
+			require.Equal(t, 6, w.Status()[0].Restarts)
+			pass(2 * time.Second)
+			require.Greater(t, runs, 7, "the pause after its first failure is the shortest again")
 		})
 	})
 }

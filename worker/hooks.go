@@ -43,7 +43,9 @@ func hookOf[F any](c *config, option string, given any) F {
 // something to do again. f is told, so that it can see to the removal where
 // the expectations are kept. To report is all that the worker does: a task that
 // completes in the moment in which it is removed counts as stopped, and may
-// run again elsewhere.
+// run again elsewhere; and by the time f is called it may have newer content
+// already, and run again. Where content changes, f looks at [Worker.Status], and
+// sees to the removal only of a task that is Completed, with that Version.
 //
 // f is called from many goroutines at once, without a lock held; it may call
 // the worker. [Worker.Close] does not wait for it. T must be the worker's.
