@@ -84,11 +84,12 @@ func (w *Worker[T]) idle(ctx context.Context) {
 	}
 }
 
-// hasTime reports whether a task that came now would start at once.
+// hasTime reports whether a task that came now would start at once. None waits for
+// a slot that is free.
 func (w *Worker[T]) hasTime() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.closed && w.holds() == nil && w.queue.first == nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots)
+	return !w.closed && w.holds() == nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots)
 }
 
 // passTime calls the user's function, which must not take the worker down.

@@ -1,7 +1,8 @@
 package worker
 
-// Add, Remove, Apply, Update, and those With content. Each write has two halves: begin applies it, at
-// once and under the lock; finish waits for what has to follow, without it.
+// Add, Remove, Apply, Update, and those With content. Each write has two halves:
+// begin applies it, at once and under the lock; finish waits for what has to
+// follow, without it.
 
 import (
 	"context"
