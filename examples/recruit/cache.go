@@ -45,8 +45,12 @@ package main
 //	collect, collect  the second finds others, or none
 //	write, write      the last one counts, value and deadline together
 //
-// That a caller gets no answer, and does not know whether its script was run, does
-// no harm: to write, or to collect, once more comes to the same.
+// Who gets no answer does not know whether its script was run. To collect once more
+// does no harm. To write once more may undo what another has written since, so the
+// client does not (see options): the one who asked decides.
+//
+// Redis has to keep what it is given: where it evicts keys for want of memory, it may
+// take the deadlines away and leave the values.
 
 import (
 	"context"

@@ -4,8 +4,10 @@ package main
 // could be sent.
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -228,10 +230,69 @@ func TestS6_AScriptThatFailsInItsMiddle(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, value)
 	awaitExpired(t, c, 1)
+	require.NoError(t, rdb.Set(ctx, c.keys[0], "no hash", 0).Err())
+	_, err = c.collect(ctx, slice)
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.NoError(t, rdb.Del(ctx, c.keys[0]).Err())
 	n, err := c.collect(ctx, slice)
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, n, "the deadline is still there")
 	require.Zero(t, rdb.DBSize(ctx).Val())
+}
+
+// What has no answer is not done once more: meanwhile somebody else may have gone
+// on from it.
+func TestS6_AnAnswerThatIsLost(t *testing.T) {
+	rdb := oneShot(t, startRedis(t))
+	ctx := t.Context()
+	c := newCache(rdb, "c")
+	_, err := c.write(ctx, "f", "before", time.Hour) // and Redis knows the script
+	require.NoError(t, err)
+	o := options("")
+	lost := false
+	o.Dialer = func(dialing context.Context, _, _ string) (net.Conn, error) {
+		conn, err := dialOf(rdb)(dialing)
+		return &deafConn{Conn: conn, lost: &lost, meddle: func() {
+			_, err := c.write(ctx, "f", "theirs", time.Hour)
+			require.NoError(t, err)
+		}}, err
+	}
+	deaf := *c
+	deaf.rdb = redis.NewClient(o)
+	defer func() { _ = deaf.rdb.Close() }()
+	_, failed := deaf.write(ctx, "f", "mine", time.Hour)
+	require.True(t, lost)
+	value, _, err := c.read(ctx, "f")
+	require.NoError(t, err)
+	require.Equal(t, "theirs", *value)
+	require.Error(t, failed)
+}
+
+// deafConn is a connection that breaks when a script was run, before the answer has arrived: once.
+type deafConn struct {
+	net.Conn
+	meddle func()
+	lost   *bool
+	sent   bool
+	over   bool
+}
+
+func (c *deafConn) Write(p []byte) (int, error) {
+	c.sent = bytes.Contains(p, []byte("evalsha"))
+	return c.Conn.Write(p)
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	if c.over {
+		return 0, io.EOF
+	}
+	n, err := c.Conn.Read(p)
+	if c.sent && !*c.lost {
+		*c.lost, c.over = true, true
+		c.meddle()
+		return 0, io.EOF
+	}
+	return n, err
 }
 
 func dialOf(rdb *redis.Client) func(ctx context.Context) (net.Conn, error) {

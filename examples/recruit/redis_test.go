@@ -55,12 +55,11 @@ func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error))
 	return dial
 }
 
-// oneShot returns a client that tries everything once.
+// oneShot returns a client as the service has it, which tries everything once.
 func oneShot(t *testing.T, dial func(ctx context.Context) (net.Conn, error)) *redis.Client {
 	t.Helper()
 	o := options("")
 	o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
-	o.MaxRetries = -1
 	o.DisableIdentity = true
 	o.PoolSize = 100
 	rdb := redis.NewClient(o)

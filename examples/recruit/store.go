@@ -45,6 +45,9 @@ func options(addr string) *redis.Options {
 		// Without this the client ignores the deadline of a context, and a recruit
 		// would be left behind whenever Redis is slow.
 		ContextTimeoutEnabled: true,
+		// What has no answer may have been done, and somebody may have gone on from
+		// there: a client that tries again by itself would do it over.
+		MaxRetries: -1,
 	}
 }
 
