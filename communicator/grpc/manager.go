@@ -59,7 +59,9 @@ type Manager struct {
 var ErrNotLeading = errors.New("no terms are run")
 
 // NewManager returns a manager with everything that store holds, in the next
-// epoch, which is in the store when it returns. The store is the caller's to close, once
+// epoch, which is in the store when it returns. In a store that holds nothing
+// epochs and versions begin from the wall clock, so that workers that outlive a
+// manager and its store follow the next one, unless the clock was set back. The store is the caller's to close, once
 // Run has returned, and until then nobody else's to use.
 //
 // The error names every option that is out of range and wraps

@@ -54,8 +54,15 @@ func openLedger(s Store, r rules) (*ledger, error) {
 	if err != nil {
 		return nil, err
 	}
+	if kept.epoch == 0 {
+		// Workers may have outlived a store that was lost: they follow only a higher
+		// epoch, and take lower versions of contents for older.
+		now := time.Now()
+		kept.epoch, kept.revision = uint64(now.UnixMilli()), now.UnixMicro()
+	}
 	b := newBook(r, kept)
 	change := b.take()
+	change.revision = kept.revision
 	if err := s.Save(change.encode()); err != nil {
 		return nil, fmt.Errorf("save the epoch: %w", err)
 	}

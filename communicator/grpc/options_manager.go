@@ -32,9 +32,9 @@ func (f managerOption) applyManager(s *managerSettings) { f(s) }
 // second. It has to be positive, and at most an hour.
 //
 // A term is over once its calls have been answered. A task that does not stop when
-// it is told to keeps each of them for as long as a call may take, ten seconds by
-// default, and what is put, deleted or drained meanwhile, on other workers too,
-// waits for the next: give [WithOrchestrator] a shorter
+// it is told to keeps one term, and no further ones, for as long as a call may
+// take, ten seconds by default, and what is put, deleted or drained meanwhile, on
+// other workers too, waits for the next: give [WithOrchestrator] a shorter
 // orchestrator.WithCommunicatorTimeout where that is too long.
 //
 // It is also how often workers are called, so that one that cannot be is found

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"time"
 )
 
 // Store keeps what a manager must not forget: tasks with their contents,
@@ -63,15 +62,8 @@ var _ Store = (*MemoryStore)(nil)
 // manager waits for none of them: a task that is put again may be started
 // while a worker of before runs it still, until that one has heard from the new
 // manager that it is no member, or its lease has run out.
-//
-// Epochs and versions begin from the wall clock, so that workers that outlive a
-// manager follow the next, and do not take its contents for older ones,
-// unless the clock was set back.
 func NewMemoryStore() *MemoryStore {
-	now := time.Now()
-	r := newRecords()
-	r.epoch, r.revision = uint64(now.UnixMilli()), now.UnixMicro()
-	return &MemoryStore{values: r.encode()}
+	return &MemoryStore{values: make(map[string][]byte)}
 }
 
 // Load returns everything that was saved.

@@ -95,12 +95,24 @@ func TestR2_WhatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-func TestR2_AMemoryStoreBeginsAboveThoseBefore(t *testing.T) {
-	first, err := load(NewMemoryStore())
+// Workers may have outlived a store that was lost.
+func TestR2_AnEmptyStoreBeginsAboveThoseBefore(t *testing.T) {
+	s := NewMemoryStore()
+	l, err := openLedger(s, rules{})
 	require.NoError(t, err)
 	now := time.Now()
-	require.WithinDuration(t, now, time.UnixMilli(int64(first.epoch)), time.Minute)
+	require.WithinDuration(t, now, time.UnixMilli(int64(l.epoch)), time.Minute)
+	first, err := load(s)
+	require.NoError(t, err)
+	require.Equal(t, l.epoch, first.epoch)
 	require.WithinDuration(t, now, time.UnixMicro(first.revision), time.Minute)
+
+	next, err := openLedger(s, rules{})
+	require.NoError(t, err)
+	require.Equal(t, l.epoch+1, next.epoch, "and goes on from there")
+	second, err := load(s)
+	require.NoError(t, err)
+	require.Equal(t, first.revision, second.revision)
 }
 
 func FuzzRecord(f *testing.F) {
