@@ -243,7 +243,7 @@ func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
 	t.Run("with nothing to live down", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			runs := 0
-			w := newWorker(t, func(ctx context.Context, _ string) error {
+			w := newWorker(t, func(_ context.Context, _ string) error {
 				<-time.After(time.Millisecond)
 				runs++
 				if runs == 6 {
