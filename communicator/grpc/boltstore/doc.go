@@ -12,9 +12,9 @@
 // The file is a bbolt database with one bucket, whose keys begin with the kind
 // and end with the name: task/, done/, member/ and drain/. It is as large as
 // the contents and somewhat larger, and is held in memory as well. To copy it,
-// stop the manager. A file that is lost, or replaced by an older one, has the
-// manager's epoch begin anew: workers that have followed a later one then
-// refuse it, until they are restarted too.
+// stop the manager. One that is replaced by an older copy has the manager's epoch
+// run back: workers that have followed a later one then refuse it, until they are
+// restarted too.
 //
 // The package is in a folder of its own, so that bbolt is linked only by
 // managers that use it.
