@@ -30,7 +30,7 @@ simulate: ## run SCHEDULES seeds of the simulator (100000): minutes, some hundre
 	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES)
 
 defects: ## build the library with each deliberate defect, and have the simulator find it: minutes
-	.ci/run defects
+	DEFECTS=. .ci/run defects
 
 model: ## check the protocol on etcd as a model, with spin and gcc
 	etcd/model/check.sh
