@@ -32,7 +32,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if !m.begun.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: Manager.Run is called once", orchestrator.ErrInvalid)
 	}
-	server, accepting, err := m.settings.newServer(l, grpc.MaxRecvMsgSize(maxRequest), grpc.WaitForHandlers(true))
+	server, accepting, err := m.settings.newServer(l, grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.WaitForHandlers(true))
 	if err != nil {
 		return fmt.Errorf("run manager: %w", err)
 	}

@@ -16,8 +16,11 @@ import (
 )
 
 const (
-	// maxRequest is how many bytes a worker may send at once.
-	maxRequest = 2 << 20
+	// maxRequest is how many bytes a worker may send at once, and maxCalls how many
+	// calls it may have under way on a connection: read, many small completions take
+	// some fifty times their bytes.
+	maxRequest = 256 << 10
+	maxCalls   = 8
 	// maxCompletions is how many tasks a worker may complete at once.
 	maxCompletions = 10_000
 	// probeTime is how long a worker that registers has to answer.
