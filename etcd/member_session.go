@@ -120,7 +120,7 @@ func (s *session) run(ctx context.Context) error {
 	key := s.id.layout.Member(m.name)
 	s.part(s.mirror(key, key+"\x00", false, s.evicted))
 
-	drain, empty := m.drain, (<-chan struct{})(nil)
+	drain, empty := m.closing.Drain(), (<-chan struct{})(nil)
 	for {
 		select {
 		case <-drain:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -36,11 +37,7 @@ type Member struct {
 	settings memberSettings
 	log      *slog.Logger
 
-	begun    chan struct{} // holds one token, which Run takes
-	drain    chan struct{} // closed when the member is to be drained
-	leave    chan struct{} // closed when it is to leave at once
-	finished chan struct{} // closed when Run has returned
-	close    struct{ drain, leave func() }
+	closing *closing.Closing
 
 	// Run's:
 	address string // where the worker is called
@@ -67,11 +64,8 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 	}
 	m := &Member{
 		manager: managerAddress, name: name, worker: w, settings: s, log: s.logger,
-		begun: make(chan struct{}, 1), drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{}),
+		closing: closing.New(),
 	}
-	m.close.drain = sync.OnceFunc(func() { close(m.drain) })
-	m.close.leave = sync.OnceFunc(func() { close(m.leave) })
-	m.begun <- struct{}{}
 	return m, nil
 }
 
@@ -89,12 +83,10 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 // ([WithAdvertise]); and with what serving on l has failed with.
 func (m *Member) Run(ctx context.Context, l net.Listener) error {
 	defer func() { _ = l.Close() }() // serving has closed it, if it has begun
-	select {
-	case <-m.begun:
-	default:
-		return fmt.Errorf("%w: Member.Run is called once", orchestrator.ErrInvalid)
+	if !m.closing.Begin() {
+		return fmt.Errorf("%w: Member.Run is called once, and not after Close", orchestrator.ErrInvalid)
 	}
-	defer close(m.finished)
+	defer m.closing.Finish()
 	err := m.open(ctx, l)
 	if errors.Is(err, errLeaving) || errors.Is(err, errDraining) {
 		return nil
@@ -148,7 +140,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	})
 	waiting.Go(func() {
 		select {
-		case <-m.leave:
+		case <-m.closing.Leave():
 			cancel(errLeaving)
 		case <-ctx.Done():
 		}
@@ -173,7 +165,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	joining, noMore := context.WithCancelCause(ctx)
 	waiting.Go(func() {
 		select {
-		case <-m.drain:
+		case <-m.closing.Drain():
 			noMore(errDraining) // who has not registered has nothing to be drained of
 		case <-ctx.Done():
 		}
@@ -208,24 +200,13 @@ func (m *Member) run(ctx, joining context.Context) error {
 // and returns when Run has. An error says that tasks were stopped here before
 // they had moved, and wraps ctx's cause.
 //
-// Further calls do the same. A member whose Run was not called yet is closed at
-// once, and its Run fails.
+// Further calls wait for the same, and are told the same. A member whose Run was
+// not called yet is closed at once, and its Run fails.
 func (m *Member) Close(ctx context.Context) error {
-	select {
-	case <-m.begun: // it has not run, and will not
-		defer close(m.finished)
-		return m.worker.Close(ctx)
-	default:
+	if err := m.closing.Close(ctx, m.worker.Close); err != nil {
+		return fmt.Errorf("close member %s: %w", m.name, err)
 	}
-	m.close.drain()
-	select {
-	case <-m.finished:
-		return nil
-	case <-ctx.Done():
-	}
-	m.close.leave()
-	<-m.finished
-	return fmt.Errorf("close member %s: stopped before everything had moved: %w", m.name, context.Cause(ctx))
+	return nil
 }
 
 // isAny reports whether err wraps one of the targets.

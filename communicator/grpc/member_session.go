@@ -127,7 +127,7 @@ func (m *Member) fence(t *orchestratorv1.Term) {
 // membership is lost. It returns which.
 func (s *session) run(ctx context.Context) error {
 	s.part(s.beat)
-	drain, empty := s.m.drain, make(chan struct{})
+	drain, empty := s.m.closing.Drain(), make(chan struct{})
 	for {
 		select {
 		case <-drain:
@@ -175,7 +175,7 @@ func (s *session) beat(ctx context.Context) error {
 	defer flying.Wait()
 	room := make(chan struct{}, beatsInThat)
 	results := make(chan error, beatsInThat)
-	drain, draining := s.m.drain, false
+	drain, draining := s.m.closing.Drain(), false
 	// What says that it does not drain ends when it does, so as not to come after
 	// what says that it does: the manager would give it tasks again.
 	from, overtaken := context.WithCancel(ctx)

@@ -1,0 +1,110 @@
+// Package closing is how a member of a cluster comes to its end, whatever the
+// cluster is kept together by: it is drained, as long as whoever closes it has
+// patience, and leaves at once after that.
+package closing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrEarly says that a member left before it was drained.
+var ErrEarly = errors.New("stopped before everything had moved")
+
+// Closing is the end of one member, which runs once. Its methods may be called
+// from any number of goroutines.
+type Closing struct {
+	drain, leave, finished chan struct{}
+
+	mu     sync.Mutex
+	state  state
+	drains bool // drain is closed
+	early  bool // leave is closed
+}
+
+type state uint8
+
+const (
+	idle   state = iota // it may run
+	run                 // it does, or did
+	unused              // it was closed before, and never will
+)
+
+// New returns that of a member that has not run yet.
+func New() *Closing {
+	return &Closing{drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{})}
+}
+
+// Begin reports whether the member may run: it may once, if it was not closed
+// before. Where it may, Finish is to be called when it has run.
+func (c *Closing) Begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != idle {
+		return false
+	}
+	c.state = run
+	return true
+}
+
+// Finish says that the member has run.
+func (c *Closing) Finish() { close(c.finished) }
+
+// Drain returns a channel that is closed when the member is to be drained.
+func (c *Closing) Drain() <-chan struct{} { return c.drain }
+
+// Leave returns a channel that is closed when it is to leave, drained or not.
+func (c *Closing) Leave() <-chan struct{} { return c.leave }
+
+// Close has the member drained until ctx ends, and then leave, and returns when it
+// has run; with [ErrEarly], wrapped with ctx's cause, where it was not drained, and
+// with that again whenever it is called again. One that has not run never will, and
+// is closed by stop.
+func (c *Closing) Close(ctx context.Context, stop func(context.Context) error) error {
+	if !c.begin() {
+		return stop(ctx)
+	}
+	select {
+	case <-c.finished:
+	case <-ctx.Done():
+		select {
+		case <-c.finished: // that wins over a context that has ended
+		default:
+			c.hurry()
+			<-c.finished
+			return fmt.Errorf("%w: %w", ErrEarly, context.Cause(ctx))
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.early {
+		return ErrEarly
+	}
+	return nil
+}
+
+// begin has the member be drained, and reports whether it has begun to run.
+func (c *Closing) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == idle {
+		c.state = unused
+	}
+	if c.state == run && !c.drains {
+		c.drains = true
+		close(c.drain)
+	}
+	return c.state == run
+}
+
+// hurry has the member leave.
+func (c *Closing) hurry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.early {
+		c.early = true
+		close(c.leave)
+	}
+}
