@@ -29,15 +29,7 @@ func (s *stage) direct(c *clientv3.Client, lease time.Duration) *crew {
 	require.NoError(s, err)
 	m, err := etcd.NewMember(c, name, w, etcd.WithoutAssignments(), etcd.WithAttributes(map[string]string{"address": "host:1"}))
 	require.NoError(s, err)
-	h := &crew{stage: s, name: name, worker: w, member: m, done: make(chan struct{})}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.Context()))
-	h.cancel = cancel
-	go func() {
-		defer close(h.done)
-		h.err = m.Run(ctx)
-	}()
-	s.Cleanup(h.quit)
-	return h
+	return s.man(name, w, m)
 }
 
 // of returns the context of a call of a leader.

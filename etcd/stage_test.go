@@ -183,6 +183,11 @@ func (s *stage) hireTo(c *clientv3.Client, name string, lease time.Duration, run
 	require.NoError(s, err)
 	m, err := etcd.NewMember(c, name, w)
 	require.NoError(s, err)
+	return s.man(name, w, m)
+}
+
+// man runs a member until the test is over.
+func (s *stage) man(name string, w *worker.Worker[string], m *etcd.Member) *crew {
 	h := &crew{stage: s, name: name, worker: w, member: m, done: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.Context()))
 	h.cancel = cancel

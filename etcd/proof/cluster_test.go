@@ -101,27 +101,17 @@ func (c *cluster) look() map[string][]string {
 	return c.history.Running()
 }
 
-// settled reports whether each of n tasks runs once, evenly over the nodes that
-// are there.
+// settled reports whether each of n tasks, and nothing else, runs once, evenly over
+// the nodes that are there.
 func (c *cluster) settled(tasks int) bool {
-	running := c.look()
-	if len(running) != tasks {
-		return false
-	}
-	load := map[string]int{}
-	for _, where := range running {
-		if len(where) != 1 {
-			return false
-		}
-		load[where[0]]++
-	}
-	var loads []int
+	c.look()
+	var nodes []string
 	for _, n := range c.nodes {
 		if n.Alive() && n.only != onlyCandidate {
-			loads = append(loads, load[n.name])
+			nodes = append(nodes, n.name)
 		}
 	}
-	return slices.Max(loads)-slices.Min(loads) <= 1
+	return c.history.IsEven(tasks, nodes)
 }
 
 // wait waits until cond holds, and fails the test where that takes too long.

@@ -5,6 +5,7 @@ package trial
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -88,6 +89,27 @@ func (h *History) Running() map[string][]string {
 		where[r.Task] = append(where[r.Task], r.Node)
 	}
 	return where
+}
+
+// IsEven reports whether each of n tasks, and nothing else, runs now, once, evenly
+// over nodes.
+func (h *History) IsEven(tasks int, nodes []string) bool {
+	running := h.Running()
+	if len(running) != tasks {
+		return false
+	}
+	load := make(map[string]int, len(nodes))
+	for _, node := range nodes {
+		load[node] = 0
+	}
+	for _, where := range running {
+		if _, there := load[where[0]]; len(where) != 1 || !there {
+			return false
+		}
+		load[where[0]]++
+	}
+	loads := slices.Sorted(maps.Values(load))
+	return len(loads) > 0 && loads[len(loads)-1]-loads[0] <= 1
 }
 
 // WasPaused reports whether a process was ever stopped by a signal.

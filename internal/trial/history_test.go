@@ -52,3 +52,20 @@ func TestHistory_FindsWhatOneProcessRunsTwice(t *testing.T) {
 	require.Error(t, h.Add(start))
 	require.Error(t, h.Add(trial.Event{At: 2, PID: 2, Kind: trial.Stopped, Task: "a"}))
 }
+
+func TestHistory_IsEven(t *testing.T) {
+	h := trial.NewHistory()
+	run := func(pid int, task string) {
+		require.NoError(t, h.Add(trial.Event{PID: pid, Node: fmt.Sprint("n", pid), Kind: trial.Started, Task: task}))
+	}
+	run(1, "a")
+	run(1, "b")
+	require.True(t, h.IsEven(2, []string{"n1"}))
+	require.False(t, h.IsEven(2, []string{"n1", "n2"}), "two and none")
+	require.False(t, h.IsEven(3, []string{"n1"}), "one is missing")
+	run(2, "c")
+	require.True(t, h.IsEven(3, []string{"n1", "n2"}))
+	require.False(t, h.IsEven(3, []string{"n1"}), "one runs elsewhere")
+	run(2, "a")
+	require.False(t, h.IsEven(3, []string{"n1", "n2"}), "one runs twice")
+}
