@@ -2,9 +2,7 @@ package grpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -253,126 +251,6 @@ func TestR1_NothingIsLookedUpWhereNothingHasChanged(t *testing.T) {
 	report.Tasks[0].ContentVersion, report.Tasks[1].ContentVersion = 1, 2
 	expect(2, 0, "the list is another")
 	expect(0, 0, "nothing has changed since")
-}
-
-func TestC6_AfterAMessageWithoutAnAnswerNothingIsSent(t *testing.T) {
-	for name, x := range map[string]struct {
-		answer error
-		first  error // nil: unknown
-		rest   error
-	}{
-		"lost":    {status.Error(codes.Unavailable, "gone"), nil, orchestrator.ErrStale},
-		"deposed": {status.Error(codes.Aborted, "another leads"), orchestrator.ErrDeposed, orchestrator.ErrDeposed},
-		"another": {status.Error(codes.FailedPrecondition, "another"), orchestrator.ErrRejected, orchestrator.ErrStale},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := &fake{}
-			f.apply = func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-				if len(f.applied()) > 1 {
-					return nil, x.answer
-				}
-				return done(len(r.GetChanges())), nil
-			}
-			c, w := impostor(t, f)
-			c.most = 2
-			errs := c.Apply(t.Context(), w, adds("a", "b", "c", "d", "e", "f"))
-			requests := f.applied()
-			require.Len(t, requests, 2)
-			require.Equal(t, "a", string(requests[0].GetChanges()[0].GetTask()))
-			require.Equal(t, "d", string(requests[1].GetChanges()[1].GetTask()))
-			require.NoError(t, errors.Join(errs[:2]...))
-			for _, err := range errs[2:4] {
-				if x.first == nil {
-					require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err))
-					require.NotErrorIs(t, err, orchestrator.ErrRejected, "it may have been done")
-				} else {
-					require.ErrorIs(t, err, x.first)
-				}
-			}
-			for _, err := range errs[4:] {
-				require.ErrorIs(t, err, x.rest)
-			}
-		})
-	}
-}
-
-func TestR3_MessagesStayBelowTheLimit(t *testing.T) {
-	const mega = 1 << 20
-	b := &library{entries: map[string]volume{}}
-	var tasks []string
-	for i := range 20 {
-		name := fmt.Sprint("task ", i)
-		b.put(name, strings.Repeat("x", mega/3), 1)
-		tasks = append(tasks, name)
-	}
-	b.put("big", strings.Repeat("x", mega+1), 1)
-	b.put("too big", strings.Repeat("x", 2*mega), 1)
-	f := &fake{}
-	c, w := impostor(t, f, WithContents(b), WithMaxMessage(2*mega))
-	errs := c.Apply(t.Context(), w, adds(append(tasks, "big", "too big")...))
-	require.NoError(t, errors.Join(errs[:21]...))
-	require.ErrorIs(t, errs[21], orchestrator.ErrRejected)
-	require.ErrorContains(t, errs[21], "WithMaxMessage")
-	var sent []string
-	for _, r := range f.applied() {
-		length := 0
-		for _, change := range r.GetChanges() {
-			length += lengthOf(change)
-			sent = append(sent, string(change.GetTask()))
-		}
-		require.True(t, length <= mega || len(r.GetChanges()) == 1)
-	}
-	require.Equal(t, append(slices.Clone(tasks), "big"), sent, "in their order")
-	require.Len(t, f.applied(), 11)
-}
-
-func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
-	s := hire(t)
-	c, w := connected(t, s)
-	s.stop()
-	start := time.Now()
-	ctx := within(inTerm(t, 1), t, time.Minute)
-	errs := c.Apply(ctx, w, adds("a", "b"))
-	_, listed := c.List(ctx, w)
-	require.Less(t, time.Since(start), 10*time.Second, "nobody waits for who is not there")
-	for _, err := range errs {
-		require.ErrorIs(t, err, orchestrator.ErrRejected)
-		require.NotErrorIs(t, err, orchestrator.ErrStale)
-		require.ErrorContains(t, err, `on worker "w" at `+s.addr)
-		require.ErrorContains(t, err, "connection refused")
-	}
-	require.ErrorContains(t, listed, `list worker "w" at `+s.addr)
-
-	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("enough"))
-	err := c.Add(ended, w, "a")
-	require.ErrorIs(t, err, orchestrator.ErrRejected)
-	require.ErrorContains(t, err, "enough")
-	require.ErrorIs(t, c.Add(t.Context(), Worker{"nobody", 1}, "a"), orchestrator.ErrRejected)
-}
-
-func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
-	s := hire(t)
-	p := behind(t, s.addr)
-	c := communicator(t)
-	w := s.as("w")
-	introduce(t, c, w, p.Addr())
-	_, err := c.List(t.Context(), w)
-	require.NoError(t, err)
-	p.Cut(proxy.Down)
-	added := make(chan error, 1)
-	go func() { added <- c.Add(inTerm(t, 1), w, "a") }()
-	for n, next := s.worker.Changes(); n < 2; n, next = s.worker.Changes() {
-		<-next
-	}
-	p.Reset()
-	err = <-added
-	require.Error(t, err)
-	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err))
-
-	p.Cut(proxy.Both)
-	err = c.Add(within(inTerm(t, 1), t, time.Second/4), w, "b")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 // again lists until that succeeds. Nobody waits: a worker that is not there fails

@@ -110,24 +110,14 @@ func (f *fleet) look() map[string][]string {
 // settled reports whether each of n tasks, and nothing else, runs once, evenly over
 // the workers that are there.
 func (f *fleet) settled(tasks int) bool {
-	running := f.look()
-	if len(running) != tasks {
-		return false
-	}
-	load := map[string]int{}
-	for _, where := range running {
-		if len(where) != 1 {
-			return false
-		}
-		load[where[0]]++
-	}
-	var loads []int
+	f.look()
+	var there []string
 	for _, m := range f.workers {
 		if m.Alive() {
-			loads = append(loads, load[m.name])
+			there = append(there, m.name)
 		}
 	}
-	return slices.Max(loads)-slices.Min(loads) <= 1
+	return f.history.IsEven(tasks, there)
 }
 
 // of returns the runs that a node has under way, by task.
