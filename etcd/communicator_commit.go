@@ -4,6 +4,7 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/f8949c05/orchestrator"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -69,8 +70,14 @@ func (b *batch) transact(ctx context.Context, g guards, ops []clientv3.Op, of []
 		if len(found) != 2 {
 			return errShape
 		}
-		if kv := first(found[1]); kv != nil {
-			p.found = kv.CreateRevision
+		kv := first(found[1])
+		if kv == nil {
+			continue
+		}
+		p.found = kv.CreateRevision
+		if found[0].GetResponseDeleteRange().GetDeleted() == 0 {
+			// It was told to stop before, and was waited for then.
+			p.settle(fmt.Errorf("%w: task %s has not stopped yet", orchestrator.ErrStopping, p.Task))
 		}
 	}
 	return nil

@@ -23,7 +23,9 @@ func (c *Communicator) Add(ctx context.Context, worker Worker, task string) erro
 }
 
 // Remove takes the assignment of task away from worker, and returns when the
-// task has stopped there; with [orchestrator.ErrStopping] where ctx ends before.
+// task has stopped there; with [orchestrator.ErrStopping] where ctx ends before,
+// and from then on at once for as long as it has not stopped, so that a task that
+// does not stop holds up one term, and not each.
 func (c *Communicator) Remove(ctx context.Context, worker Worker, task string) error {
 	return c.one(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }

@@ -108,9 +108,10 @@ func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	require.ErrorIs(t, l.comm.Remove(ctx, w, "t"), orchestrator.ErrStopping)
 	require.Equal(t, []string{"t"}, l.list(2, w), "it is held")
 	successor := s.hire(s.connect(), "a", 2*time.Second)
-	ctx, cancel = l.term(2, soon)
-	defer cancel()
-	require.NoError(t, l.comm.Remove(ctx, w, "t"), "when the lease has ended, it has stopped")
+	require.ErrorIs(t, l.remove(2, w, "t"), orchestrator.ErrStopping, "at once: it was told before")
+	s.eventually("its lease has ended, and all that it had has stopped", func() bool {
+		return errors.Is(l.remove(2, w, "t"), orchestrator.ErrRejected)
+	})
 	require.NoError(t, l.add(2, b, "t"))
 
 	var w2 etcd.Worker
