@@ -75,6 +75,12 @@ func TestE1_UnreachableEndpointsAreNamed(t *testing.T) {
 	}
 }
 
+func TestE1_UnreachableSaysWhy(t *testing.T) {
+	_, err := newRegistry(t, newClient(t, clientConfig(nowhere(t))), etcd.WithDialTimeout(time.Second)).Get(t.Context(), "a")
+	require.ErrorIs(t, err, etcd.ErrUnreachable)
+	require.ErrorContains(t, err, "connection refused")
+}
+
 func TestE1_FirstContactIsMadeAgain(t *testing.T) {
 	c, p := startProxy(t, startServer(t, embed.Config{}))
 	r := newRegistry(t, c, etcd.WithDialTimeout(200*time.Millisecond))
@@ -225,15 +231,18 @@ func TestE1_TLS(t *testing.T) {
 	stranger := newAuthority(t)
 	strangerCert, err := tls.LoadX509KeyPair(stranger.sign("stranger"))
 	require.NoError(t, err)
-	for name, cfg := range map[string]*tls.Config{
-		"no client certificate":        {RootCAs: ca.pool},
-		"a stranger's certificate":     {RootCAs: ca.pool, Certificates: []tls.Certificate{strangerCert}},
-		"a server that nobody vouches": {RootCAs: stranger.pool, Certificates: []tls.Certificate{clientCert}},
+	for name, x := range map[string]struct {
+		cfg *tls.Config
+		why string // what the server has to say may be lost with the connection
+	}{
+		"no client certificate":        {&tls.Config{RootCAs: ca.pool}, ""},
+		"a stranger's certificate":     {&tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{strangerCert}}, ""},
+		"a server that nobody vouches": {&tls.Config{RootCAs: stranger.pool, Certificates: []tls.Certificate{clientCert}}, "certificate signed by unknown authority"},
 	} {
-		_, err := newRegistry(t, connect(cfg), etcd.WithDialTimeout(300*time.Millisecond)).Get(t.Context(), "a")
+		_, err := newRegistry(t, connect(x.cfg), etcd.WithDialTimeout(time.Second)).Get(t.Context(), "a")
 		require.ErrorIs(t, err, etcd.ErrUnreachable, name)
 		require.ErrorContains(t, err, s.Endpoint(), name)
-		t.Log(name+":", err)
+		require.ErrorContains(t, err, x.why, name)
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 )
 
 var (
-	// ErrUnreachable says that no endpoint answered in time. The text names them.
+	// ErrUnreachable says that no endpoint answered in time. The text names them,
+	// and says why where that is known: who refused the connection, or whose
+	// certificate.
 	ErrUnreachable = errors.New("etcd does not answer")
 
 	// ErrForeignPrefix says that the prefix holds what this package has not

@@ -83,7 +83,9 @@ func WithLogger(l *slog.Logger) Option {
 }
 
 // WithDialTimeout sets how long the first contact with etcd may take, before it
-// fails with [ErrUnreachable]. The default is 5 s; at least a millisecond.
+// fails with [ErrUnreachable]. The default is 5 s; at least a millisecond. To find
+// out why there was no answer takes as long again at most, and no more than a
+// second.
 // After the first contact, whatever waits for etcd waits for as long as its
 // context lives.
 func WithDialTimeout(d time.Duration) Option {
@@ -105,6 +107,9 @@ func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w: %v: %w", ErrUnreachable, c.Endpoints(), context.Cause(ctx))
 	case err != nil && limited.Err() != nil:
+		if why := s.reason(ctx, c); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
 		return fmt.Errorf("%w: %v within %v: %w", ErrUnreachable, c.Endpoints(), s.timeout, err)
 	case err != nil:
 		return fmt.Errorf("first contact with etcd at %v: %w", c.Endpoints(), err)
