@@ -732,6 +732,12 @@ w5      lost                 0       0
 `, "\n")
 	require.Equal(t, want, samplePlan().String())
 	require.Equal(t, want, fmt.Sprint(samplePlan()))
+
+	single := samplePlan()
+	single.Changes, single.Stats.Adds, single.Stats.Deferred = single.Changes[:1], 1, 1
+	require.Contains(t, single.String(), "1 change: ")
+	require.Contains(t, single.String(), "; 1 start, at least 2 needed;")
+	require.Contains(t, single.String(), "; 1 move left for later;")
 }
 
 // Long tables are cut off, and say so.

@@ -66,7 +66,7 @@ func (p Plan[W, T]) summary(b *strings.Builder) {
 	if len(p.Changes) == 0 {
 		b.WriteString("nothing to change")
 	} else {
-		fmt.Fprintf(b, "%d changes", len(p.Changes))
+		b.WriteString(plural(len(p.Changes), "change"))
 		kinds := slices.SortedFunc(maps.Keys(s.Changes), func(x, y ChangeKind) int {
 			return strings.Compare(x.String(), y.String())
 		})
@@ -75,18 +75,25 @@ func (p Plan[W, T]) summary(b *strings.Builder) {
 			fmt.Fprintf(b, "%s%d %s (%s)", sep, s.Changes[k], k.Op, k.Reason)
 			sep = ", "
 		}
-		fmt.Fprintf(b, "; %d starts, at least %d needed", s.Adds, s.LowerBound)
+		fmt.Fprintf(b, "; %s, at least %d needed", plural(s.Adds, "start"), s.LowerBound)
 	}
 	if n := len(p.Waiting); n > 0 {
 		fmt.Fprintf(b, "; %d waiting", n)
 	}
 	if s.Deferred > 0 {
-		fmt.Fprintf(b, "; %d moves left for later", s.Deferred)
+		fmt.Fprintf(b, "; %s left for later", plural(s.Deferred, "move"))
 	}
 	if s.MassLoss {
 		b.WriteString("; too many workers silent at once, none given up")
 	}
 	b.WriteString("\n")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // table writes an empty line, a heading, and a line for each of the first rows,
