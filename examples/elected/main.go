@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -29,13 +30,23 @@ import (
 const lease = 2 * time.Second
 
 func main() {
+	flag.Parse() // there are none, but for -h
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var err error
-	if len(os.Args) == 4 { // a process of the story: what it is, its name, where etcd is
-		err = play(ctx, os.Args[1], os.Args[2], os.Args[3])
-	} else {
-		err = tell(ctx, os.Stdout)
+	switch args := flag.Args(); len(args) {
+	case 0:
+		// An interrupted story ends as any other: its etcd leaves no folder behind.
+		interruptible, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		err = tell(interruptible, os.Stdout)
+		if interruptible.Err() != nil && ctx.Err() == nil {
+			os.Exit(130) // interrupted, as shells say it
+		}
+		stop()
+	case 3: // a process of the story: what it is, its name, where etcd is
+		err = play(ctx, args[0], args[1], args[2])
+	default:
+		err = fmt.Errorf("unexpected argument %q", args[0])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "elected:", err)
