@@ -17,6 +17,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -77,18 +78,46 @@ func parse(args []string) (settings, error) {
 	if f.NArg() > 0 {
 		return settings{}, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	if *endpoints != "" {
-		s.etcd = strings.Split(*endpoints, ",")
-	} else if s.access != (access{}) {
-		return settings{}, errors.New("-etcd-…: these say how to join an etcd, and -etcd does not say which")
+	if err := s.choose(*endpoints, f); err != nil {
+		return settings{}, err
 	}
 	return s, s.complete(*tokenFile)
+}
+
+// choose takes in which etcd it is to be: one to join, or one of its own.
+func (s *settings) choose(endpoints string, f *flag.FlagSet) error {
+	if endpoints == "" {
+		if s.access != (access{}) {
+			return errors.New("-etcd-…: these say how to join an etcd, and -etcd does not say which")
+		}
+		return nil
+	}
+	s.etcd = strings.Split(endpoints, ",")
+	for _, endpoint := range s.etcd {
+		_, address, found := strings.Cut(endpoint, "://")
+		if !found {
+			address = endpoint
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fmt.Errorf("-etcd %s: want a URL such as http://127.0.0.1:2379: %w", endpoint, err)
+		}
+	}
+	var err error
+	f.Visit(func(given *flag.Flag) {
+		if given.Name == "embed" || given.Name == "data" {
+			err = fmt.Errorf("-%s is for an etcd of its own, and -etcd joins another", given.Name)
+		}
+	})
+	return err
 }
 
 // complete fills in what nobody has said.
 func (s *settings) complete(tokenFile string) error {
 	if s.interval <= 0 {
 		return fmt.Errorf("-interval %v: must be more than 0", s.interval)
+	}
+	if s.lease < 2*time.Second || s.lease%time.Second != 0 {
+		return fmt.Errorf("-lease %v: must be whole seconds, and 2s at least", s.lease)
 	}
 	if s.name == "" {
 		host, err := os.Hostname()
