@@ -102,8 +102,11 @@ func documents(folder string) ([]document, error) {
 		all = append(all, document{name: p, path: file, size: info.Size()})
 		return nil
 	})
+	if failure, ok := errors.AsType[*fs.PathError](err); ok {
+		err = fmt.Errorf("%s: %w", filepath.Join(folder, filepath.FromSlash(failure.Path)), failure.Err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("-dir: %s: %w", folder, err)
+		return nil, fmt.Errorf("-dir: %w", err)
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("-dir: no text files in %s", folder)

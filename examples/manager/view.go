@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -80,10 +81,13 @@ func headline(c orchestrator.Change[grpc.Worker, string]) string {
 		where = c.From.Name + " → " + c.To.Name
 	}
 	head := fmt.Sprintf("%-5s %s (%s)", c.Kind.Op, where, c.Kind.Reason)
-	if c.Outcome != orchestrator.OutcomeDone {
-		head += fmt.Sprintf(", %s: %v", c.Outcome, c.Err)
+	switch {
+	case c.Outcome == orchestrator.OutcomeDone:
+		return head
+	case errors.Is(c.Err, orchestrator.ErrStale):
+		return head + ", overtaken: it has completed" // nothing else is taken back here
 	}
-	return head
+	return head + fmt.Sprintf(", %s: %v", c.Outcome, c.Err)
 }
 
 // short is a task's name without its kind.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,10 +35,12 @@ func TestTheViewTellsWhatChangesAndWhy(t *testing.T) {
 			{Kind: unexpected, Task: "count/d", From: w1, Outcome: orchestrator.OutcomeFailed, Err: errors.New("gone")},
 			{Kind: missing, Task: "count/f/g", To: w2, Outcome: done},
 			{Kind: missing, Task: "count/e", To: w2, Outcome: done},
+			{Kind: drain, Task: "count/h", From: w2, To: w1, Outcome: orchestrator.OutcomeFailed, Err: fmt.Errorf("not sent: %w", orchestrator.ErrStale)},
 		}})
 		require.Equal(t, `
    0.0s  1/1  w2 leaves
    1.5s  move  w2 → w1 (drain): a
+   1.5s  move  w2 → w1 (drain), overtaken: it has completed: h
    1.5s  move  w2 → w1 (drain), returned: no room: b
    1.5s  start on w2 (missing): e f/g
    1.5s  stop  on w1 (unexpected), failed: gone: d
