@@ -1,23 +1,17 @@
 package grpc
 
-// How a report is asked for and read. It is read by hand: what a worker sends then
-// takes no more memory than a few times its length, whatever it is, and names that
-// are known take none.
+// How a report is asked for and read. It is read by hand, so names that are known
+// take no memory.
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
 // version is how old a report is.
@@ -48,7 +42,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 		request.Known = &orchestratorv1.Version{Incarnation: known.version.incarnation, Counter: known.version.counter}
 	}
 	reply := reply{known: known, most: l.settings.maxMessage / leastTask}
-	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply, grpc.ForceCodecV2(reportCodec{}))
+	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply)
 	if err == nil {
 		err = reply.check(l.worker)
 	}
@@ -102,6 +96,8 @@ type reply struct {
 	tasks   []TaskState
 }
 
+var _ answer = (*reply)(nil)
+
 // byCost returns the names of tasks: first those that only wait, which lose nothing
 // where they have to move, then those that run, and at last those that would run
 // for nothing once more. Where completions are taken down before a term goes on,
@@ -148,9 +144,9 @@ func (r *reply) check(from Worker) error {
 	return nil
 }
 
-// decode reads a message.
+// decode reads a report.
 func (r *reply) decode(data []byte) error {
-	n, err := count(data)
+	n, err := count(data, 2)
 	if err != nil {
 		return err
 	}
@@ -167,17 +163,6 @@ func (r *reply) decode(data []byte) error {
 		}
 		return nil
 	})
-}
-
-// count returns how many tasks a message holds.
-func count(data []byte) (n int, err error) {
-	err = fields(data, func(f field) error {
-		if f.is(2, protowire.BytesType) {
-			n++
-		}
-		return nil
-	})
-	return n, err
 }
 
 func (r *reply) decodeVersion(data []byte) error {
@@ -222,78 +207,4 @@ func (r *reply) decodeTask(data []byte) error {
 	}
 	r.tasks = append(r.tasks, task)
 	return nil
-}
-
-// field is one field of a message.
-type field struct {
-	id     protowire.Number
-	kind   protowire.Type
-	bytes  []byte // of BytesType
-	number uint64 // of VarintType and Fixed64Type
-}
-
-func (f field) is(id protowire.Number, kind protowire.Type) bool { return f.id == id && f.kind == kind }
-
-var errMalformed = errors.New("not a message")
-
-// fields goes through a message.
-func fields(data []byte, yield func(field) error) error {
-	for len(data) > 0 {
-		id, kind, n := protowire.ConsumeTag(data)
-		if n < 0 {
-			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
-		}
-		data = data[n:]
-		f := field{id: id, kind: kind}
-		switch kind {
-		case protowire.BytesType:
-			f.bytes, n = protowire.ConsumeBytes(data)
-		case protowire.VarintType:
-			f.number, n = protowire.ConsumeVarint(data)
-		case protowire.Fixed64Type:
-			f.number, n = protowire.ConsumeFixed64(data)
-		default:
-			n = protowire.ConsumeFieldValue(id, kind, data)
-		}
-		if n < 0 {
-			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
-		}
-		data = data[n:]
-		if err := yield(f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reportCodec writes requests as gRPC does, and reads replies.
-type reportCodec struct{}
-
-var _ encoding.CodecV2 = reportCodec{}
-
-// Name is that of gRPC's own, which it does not differ from on the wire.
-func (reportCodec) Name() string { return "proto" }
-
-// Marshal writes a message.
-func (reportCodec) Marshal(v any) (mem.BufferSlice, error) {
-	m, ok := v.(proto.Message)
-	if !ok {
-		return nil, fmt.Errorf("a %T is no message", v)
-	}
-	b, err := proto.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
-}
-
-// Unmarshal reads a reply. It keeps nothing of data.
-func (reportCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	r, ok := v.(*reply)
-	if !ok {
-		return fmt.Errorf("a %T is no reply", v)
-	}
-	all := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer all.Free()
-	return r.decode(all.ReadOnlyData())
 }

@@ -176,11 +176,10 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 		return nil, fmt.Errorf("%w: the call ended before: %w", orchestrator.ErrRejected, context.Cause(ctx))
 	}
 	request := &orchestratorv1.ApplyRequest{Term: termOf(ctx), Incarnation: l.worker.Incarnation, Changes: changes}
-	var response orchestratorv1.ApplyResponse
-	sent, err := l.call(ctx, orchestratorv1.Worker_Apply_FullMethodName, request, &response)
-	results := response.GetResults()
-	if err == nil && len(results) != len(changes) {
-		err = fmt.Errorf("it has answered %d of %d changes", len(results), len(changes))
+	answers := verdicts{want: len(changes)}
+	sent, err := l.call(ctx, orchestratorv1.Worker_Apply_FullMethodName, request, &answers)
+	if err == nil {
+		err = answers.check()
 	}
 	l.observed(ctx, err)
 	if err != nil {
@@ -190,8 +189,34 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 		return nil, err
 	}
 	errs := make([]error, len(changes))
-	for i, r := range results {
+	for i, r := range answers.response.GetResults() {
 		errs[i] = errorOf(r)
 	}
 	return errs, nil
+}
+
+// verdicts is an ApplyResponse that is being read.
+type verdicts struct {
+	want int // as many as there were changes
+
+	got      int
+	response orchestratorv1.ApplyResponse // where got is what is wanted
+}
+
+var _ answer = (*verdicts)(nil)
+
+// decode counts before it reads.
+func (v *verdicts) decode(data []byte) (err error) {
+	if v.got, err = count(data, 1); err != nil || v.got != v.want {
+		return err
+	}
+	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, &v.response)
+}
+
+// check says why verdicts cannot be on the changes that there were.
+func (v *verdicts) check() error {
+	if v.got != v.want {
+		return fmt.Errorf("it has answered %d of %d changes", v.got, v.want)
+	}
+	return nil
 }

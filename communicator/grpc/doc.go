@@ -116,7 +116,7 @@
 // # Bounds
 //
 // Messages are bounded by [WithMaxMessage] in both directions, and the memory that
-// a worker's report takes by a few times that. Names have from 1 to 1024 bytes,
+// a worker's answer takes by a few times that. Names have from 1 to 1024 bytes,
 // whichever. What a worker answers that cannot be is an error of that call alone.
 //
 // A server has some 17,000 connections at most, of which a thousand may not have shown yet

@@ -11,6 +11,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -81,7 +82,12 @@ func (c *counter) probe(ctx context.Context, w Worker, address string) error {
 	conn, err := c.settings.dial(address, party{role: roleWorker, name: w.Name}, c.settings.dialing...)
 	if err == nil {
 		defer func() { _ = conn.Close() }() // nothing is on it any more
-		_, err = orchestratorv1.NewWorkerClient(conn).Report(ctx, &orchestratorv1.ReportRequest{Incarnation: w.Incarnation})
+		reply := reply{known: &snapshot{}, most: c.settings.maxMessage / leastTask}
+		request := &orchestratorv1.ReportRequest{Incarnation: w.Incarnation}
+		err = conn.Invoke(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply, grpc.ForceCodecV2(answerCodec{}))
+		if err == nil {
+			err = reply.check(w) // whatever may serve there
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)

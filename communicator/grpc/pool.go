@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 )
 
 // link is a worker and the way to it.
@@ -70,14 +71,14 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 
 // call makes a call. sent is false where certainly nothing of it has reached the
 // worker.
-func (l *link) call(ctx context.Context, method string, request, reply any, opts ...grpc.CallOption) (sent bool, err error) {
+func (l *link) call(ctx context.Context, method string, request proto.Message, reply answer) (sent bool, err error) {
 	conn, err := l.connection()
 	if err != nil {
 		return false, err
 	}
 	// It is set when a call was given to a transport.
 	var to peer.Peer
-	err = conn.Invoke(ctx, method, request, reply, append(opts, grpc.Peer(&to))...)
+	err = conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(answerCodec{}), grpc.Peer(&to))
 	sent = to.Addr != nil
 	if err != nil && !sent && ctx.Err() == nil {
 		l.drop(conn)

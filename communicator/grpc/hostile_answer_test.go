@@ -1,0 +1,151 @@
+package grpc
+
+// Hostile workers: answers that are small on the wire and large once they are read.
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+)
+
+// verbatim is a codec that leaves everything as it is.
+type verbatim struct{}
+
+func (verbatim) Name() string                         { return "proto" }
+func (verbatim) Unmarshal(mem.BufferSlice, any) error { return nil }
+func (verbatim) Marshal(v any) (mem.BufferSlice, error) {
+	content, _ := v.([]byte)
+	return mem.BufferSlice{mem.SliceBuffer(content)}, nil
+}
+
+// serveAnswer answers every call, whatever it is, with the same bytes.
+func serveAnswer(t *testing.T, answer []byte) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := grpc.NewServer(grpc.ForceServerCodecV2(verbatim{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(nil); err != nil {
+			return err
+		}
+		return stream.SendMsg(answer)
+	}))
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		require.NoError(t, <-done)
+	})
+	return l.Addr().String()
+}
+
+// filled is the longest message, of nothing but empty parts in a field.
+func filled(field byte, begin ...byte) []byte {
+	return append(begin, bytes.Repeat([]byte{field<<3 | 2, 0}, (16*mebi-len(begin))/2)...)
+}
+
+// whileAnswered bounds what an answer of 16 MiB may cost: it is there on both sides
+// and on its way, and whole and in parts.
+const whileAnswered = 160 * mebi
+
+// A worker that answers a change with millions of results is an error of that
+// change, and costs no more than its message does.
+func TestR3_AnAnswerOfMillionsOfResults(t *testing.T) {
+	good, liar := hire(t), Worker{"liar", 1}
+	for name, c := range map[string]struct {
+		answer []byte
+		says   string // "" where it is an answer
+	}{
+		"of results":               {filled(1), "it has answered 8388608 of 1 changes"},
+		"of what nobody knows":     {filled(9), "it has answered 0 of 1 changes"},
+		"of that, and of a result": {filled(9, 0x0a, 0x02, 0x08, byte(orchestratorv1.Outcome_OUTCOME_DONE)), ""},
+		"of a result within which": {inside(1), "the worker leaves open"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			comm := communicator(t)
+			introduce(t, comm, good.as("w1"), good.addr)
+			introduce(t, comm, liar, serveAnswer(t, c.answer))
+			list := func(ctx context.Context) error {
+				_, err := comm.List(ctx, good.as("w1"))
+				return err
+			}
+			meanwhile(t, whileAnswered, list, list, func() {
+				err := comm.Add(t.Context(), liar, "t")
+				if c.says == "" {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, c.says)
+			})
+		})
+	}
+}
+
+// inside is one part that is nearly as long as a message may be, of nothing but empty
+// parts that nobody knows.
+func inside(field protowire.Number) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), filled(9)[:15*mebi])
+}
+
+// Whoever wants to be a member has to report as a worker does, and costs no
+// more than the message does.
+func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
+	m, err := NewManager(NewMemoryStore())
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel(errClosing)
+		require.ErrorIs(t, <-done, errClosing)
+	})
+	conn := connect(t, l.Addr().String(), aManager)
+	register := func(ctx context.Context, w Worker, address string) error {
+		_, err := orchestratorv1.NewManagerClient(conn).Register(ctx, &orchestratorv1.RegisterRequest{
+			Worker: []byte(w.Name), Incarnation: w.Incarnation, Address: address, Lease: durationpb.New(time.Minute),
+		}, grpc.WaitForReady(true))
+		return err
+	}
+	good := hire(t)
+	serve := func(ctx context.Context) error { return register(ctx, good.as("w1"), good.addr) }
+
+	own, another := reportOf(1), reportOf(1)
+	another.Version.Incarnation = 2
+	for name, c := range map[string]struct {
+		answer []byte
+		says   string // "" where it is taken for a worker
+	}{
+		"millions":                {filled(2, marshaled(t, own)...), "a report of 8388601 tasks: at most 524288"},
+		"nothing":                 {nil, "its report is of version 0.0, want 1.1 or later"},
+		"no message":              {[]byte("HTTP/1.1 200 OK"), errMalformed.Error()},
+		"that of another process": {marshaled(t, another), "its report is of version 2.1, want 1.1 or later"},
+		"its own":                 {marshaled(t, own), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := serveAnswer(t, c.answer)
+			meanwhile(t, whileAnswered, serve, serve, func() {
+				err := register(t.Context(), Worker{"liar", 1}, address)
+				if c.says == "" {
+					require.NoError(t, err)
+					return
+				}
+				require.Equal(t, codes.Unavailable, status.Code(err))
+				require.ErrorContains(t, err, `worker "liar" at `+address+": the manager cannot call it")
+				require.ErrorContains(t, err, c.says)
+			})
+		})
+	}
+}
