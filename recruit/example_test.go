@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 
 	"github.com/f8949c05/orchestrator/recruit"
 )
@@ -45,9 +44,9 @@ func ExampleRecruiter_Middleware() {
 		fmt.Println(err)
 		return
 	}
-	var compacted atomic.Int32
+	compacted := make(chan struct{})
 	err = r.Install("compact", 1, recruit.JobFunc(func(context.Context) error {
-		compacted.Add(1)
+		close(compacted) // there is one request
 		return nil
 	}))
 	if err != nil {
@@ -61,9 +60,10 @@ func ExampleRecruiter_Middleware() {
 		return
 	}
 	_ = res.Body.Close()
+	<-compacted // soon after the answer: Close would drop a job that has not begun
 	server.Close()
 	_ = r.Close(context.Background()) // waits for what runs
-	fmt.Println("compacted:", compacted.Load())
+	fmt.Println(res.Status, "and compacted")
 	// Output:
-	// compacted: 1
+	// 404 Not Found and compacted
 }

@@ -14,7 +14,9 @@ import (
 // The draw is made when next has returned, and takes nanoseconds. Where it draws
 // a job, that begins on a goroutine of its own when the server has ended the
 // request's context, which is when the outermost handler has returned too. It
-// gets the request's values, not its end. Nobody enlists where next panics.
+// gets the request's values, not its end. Nobody enlists where next panics. A job
+// that was drawn and has not begun by then is dropped by [Recruiter.Close], and
+// counted as dismissed.
 //
 // net/http writes the end of a response after that, and tells nobody when it
 // has, so the two may happen at the same time.

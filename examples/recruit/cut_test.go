@@ -44,7 +44,7 @@ func TestS6_CutOffAnywhereLeavesNothingThatIsNeverCollected(t *testing.T) {
 	rdb := oneShot(t, dial)
 	for name, op := range map[string]func(ctx context.Context, c *cache, q *queue) error{
 		"write": func(ctx context.Context, c *cache, _ *queue) error {
-			_, err := c.write(ctx, "new", "v", time.Millisecond)
+			_, err := c.write(ctx, "new", "v", time.Hour) // which nothing waits for
 			return err
 		},
 		"rewrite": func(ctx context.Context, c *cache, _ *queue) error {
