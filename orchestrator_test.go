@@ -216,6 +216,7 @@ func TestWithLogger(t *testing.T) {
 		f.expect(4)
 		f.term()
 		require.Len(t, l.lines(`"level":"INFO"`, `"term":1`), 1)
+		require.Len(t, l.lines(`"level":"DEBUG"`, `"term":1`, `"op":"start","reason":"missing"`, `"to":"w1","outcome":"done"`), 2)
 		f.term()
 		require.Len(t, l.lines(`"level":"DEBUG"`, `"term":2`), 1)
 		require.Empty(t, l.lines(`"level":"INFO"`, `"term":2`))

@@ -220,7 +220,7 @@ func (t *term[W, T]) ended() []WorkerPlan[W] {
 }
 
 // log says what happened, and nothing above Debug where nothing did.
-func (t *term[W, T]) log(ctx context.Context) {
+func (t *term[W, T]) log(ctx context.Context, changes []Change[W, T]) {
 	l := t.o.cfg.logger.With("epoch", t.id.Epoch, "term", t.id.Number)
 	for _, w := range t.silenced {
 		l.Warn("worker is silent", "worker", w.name, "err", w.err)
@@ -235,6 +235,11 @@ func (t *term[W, T]) log(ctx context.Context) {
 		l.Error("too many workers are silent at once: none is given up for lost",
 			"silent", t.stats.Workers.Silent, "answering", t.stats.Workers.Answering)
 	}
+	if l.Enabled(ctx, slog.LevelDebug) {
+		for i := range changes {
+			l.LogAttrs(ctx, slog.LevelDebug, "change", changes[i].attrs()...)
+		}
+	}
 	level := slog.LevelDebug
 	if len(t.decision.changes) > 0 {
 		level = slog.LevelInfo
@@ -242,4 +247,20 @@ func (t *term[W, T]) log(ctx context.Context) {
 	s := &t.stats
 	l.Log(ctx, level, "term", "changes", len(t.decision.changes), "adds", s.Adds, "lower_bound", s.LowerBound,
 		"missing", s.Instances.Missing, "failures", len(t.failures), "took", s.Total)
+}
+
+// attrs leaves out the end that a start or a stop does not have.
+func (c *Change[W, T]) attrs() []slog.Attr {
+	attrs := []slog.Attr{slog.Any("op", c.Kind.Op), slog.Any("reason", c.Kind.Reason), slog.Any("task", c.Task)}
+	if c.Kind.Op != Start {
+		attrs = append(attrs, slog.Any("from", c.From))
+	}
+	if c.Kind.Op != Stop {
+		attrs = append(attrs, slog.Any("to", c.To))
+	}
+	attrs = append(attrs, slog.Any("outcome", c.Outcome))
+	if c.Err != nil {
+		attrs = append(attrs, slog.Any("err", c.Err))
+	}
+	return attrs
 }

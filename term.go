@@ -38,8 +38,9 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	o.number++
 	t := o.newTerm(false)
 	err := t.run(ctx)
-	o.last.Store(t.publish(err))
-	t.log(ctx)
+	r := t.publish(err)
+	o.last.Store(r)
+	t.log(ctx, r.plan.Changes)
 	for _, f := range o.cfg.stats {
 		f(t.stats)
 	}
