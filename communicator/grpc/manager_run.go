@@ -87,6 +87,10 @@ func (m *Manager) lead(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	// That the last lease has run out is decided; the term has to know it too.
+	if err := m.ledger.do(ctx, func(*book, time.Time) error { return nil }); err != nil {
+		return err
+	}
 	m.log.Info("leading", "epoch", m.ledger.epoch)
 	m.leading.Store(true)
 	defer m.leading.Store(false)

@@ -3,6 +3,7 @@ package grpc
 import (
 	"errors"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,6 +289,36 @@ func TestR2_AfterARestartOneWhoNeverComesBackIsWaitedOut(t *testing.T) {
 		require.NoError(t, staff[1].Close(t.Context()))
 		o.pass(time.Second, staff[0])
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
+	})
+}
+
+// The first term waits until the orchestrator knows that a lease has run out, however
+// slow the disk is: it would do nothing for want of whom it cannot list.
+func TestR2_AfterARestartTheFirstTermKnowsWhoIsGone(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := &slowStore{MemoryStore: NewMemoryStore()}
+		m := o.open(store)
+		m.put("a", "b")
+		staff := o.staff("stays", "goes")
+		o.pass(time.Second, staff...)
+		require.Equal(t, map[string]int{"stays": 1, "goes": 1}, o.spread())
+		m.close()
+		staff[1].unserve()
+		require.NoError(t, staff[1].Close(t.Context()))
+
+		m = o.open(store)
+		o.pass(aLease-time.Second, staff[0])
+		gate := store.hold()
+		release := sync.OnceFunc(func() { close(gate) })
+		defer release()
+		o.pass(2*time.Second, staff[0])
+		_, err := m.Plan(t.Context())
+		require.ErrorIs(t, err, ErrNotLeading)
+		require.Zero(t, m.LastPlan().Stats.Term)
+		release()
+		synctest.Wait()
+		require.Equal(t, uint64(1), m.LastPlan().Stats.Term.Number)
+		require.Equal(t, map[string]int{"stays": 2}, o.spread(), "by the first term")
 	})
 }
 
