@@ -48,8 +48,8 @@ func (f credentialsOption) applyCredentials(c *Credentials) { f(c) }
 // WithIdentities sets whom a certificate stands for: a function that returns
 // URIs, each [ManagerURI] or made by [WorkerURI]; others are left aside. It is
 // for certificates that say so in other words, such as SPIFFE's. It is called
-// with certificates whose chain was verified, from several goroutines, and may
-// not change them. The default are the URIs among the certificate's subject
+// with certificates whose chain was verified, and with this end's own, from several
+// goroutines, and may not change them. The default are the URIs among the certificate's subject
 // alternative names.
 func WithIdentities(f func(*x509.Certificate) []string) CredentialsOption {
 	return credentialsOption(func(c *Credentials) { c.identities = f })
@@ -58,8 +58,33 @@ func WithIdentities(f func(*x509.Certificate) []string) CredentialsOption {
 // LoadCredentials reads three PEM files: a certificate, with whatever lies
 // between it and the authority after it; its private key; and the authorities
 // that certificates of others have to be signed by, the same for managers and
-// workers. It says what is wrong with them.
+// workers.
+//
+// It says what is wrong with them: with files that do not make a whole, with an
+// authority that may not sign certificates, and, wrapping [ErrCertificate], with a
+// certificate that nobody could accept who goes by the same authorities: it has
+// expired or is not valid yet, is signed by none of them, stands for no manager and
+// no worker, or is neither for servers nor for clients. [NewManager] and [NewMember]
+// look besides whether it is that of a manager, or of the worker of that name, and for
+// servers and clients both; [NewCommunicator] and [NewServer] do not. An authority that
+// has expired is none that counts, but no error: it may stay until every file does
+// without it. What others go by can only be found out by meeting them.
+//
+// Files that replace these later are used if they make a whole, and are not looked
+// at further: no process that runs ends for want of better ones.
 func LoadCredentials(cert, key, ca string, opts ...CredentialsOption) (*Credentials, error) {
+	c, err := readCredentials(cert, key, ca, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkOwn(c.last.Load(), time.Now()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// readCredentials takes what makes a whole.
+func readCredentials(cert, key, ca string, opts []CredentialsOption) (*Credentials, error) {
 	c := &Credentials{cert: cert, key: key, ca: ca, identities: alternativeNames}
 	for _, opt := range opts {
 		if opt == nil {
@@ -82,7 +107,8 @@ func LoadCredentials(cert, key, ca string, opts ...CredentialsOption) (*Credenti
 type material struct {
 	files       [3][]byte
 	certificate tls.Certificate
-	authorities *x509.CertPool
+	issuers     []*x509.Certificate
+	authorities *x509.CertPool // the same
 }
 
 // current returns what is in the files now, or what was the last time that it
@@ -126,8 +152,12 @@ func (c *Credentials) load(last *material) (*material, error) {
 	if m.certificate, err = tls.X509KeyPair(m.files[0], m.files[1]); err != nil {
 		return nil, fmt.Errorf("load credentials from %s and %s: %w", c.cert, c.key, err)
 	}
-	if m.authorities, err = parseAuthorities(m.files[2]); err != nil {
+	if m.issuers, err = parseAuthorities(m.files[2]); err != nil {
 		return nil, fmt.Errorf("load credentials: authorities in %s: %w", c.ca, err)
+	}
+	m.authorities = x509.NewCertPool()
+	for _, a := range m.issuers {
+		m.authorities.AddCert(a)
 	}
 	return &m, nil
 }
@@ -176,8 +206,7 @@ func readBounded(name string) ([]byte, error) {
 
 // parseAuthorities is stricter than x509.CertPool, which leaves aside what it
 // cannot read: half a file would then be fewer authorities.
-func parseAuthorities(content []byte) (*x509.CertPool, error) {
-	pool, n := x509.NewCertPool(), 0
+func parseAuthorities(content []byte) (authorities []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block
 		if block, content = pem.Decode(content); block == nil {
@@ -190,14 +219,13 @@ func parseAuthorities(content []byte) (*x509.CertPool, error) {
 		if err != nil {
 			return nil, err
 		}
-		pool.AddCert(certificate)
-		n++
+		authorities = append(authorities, certificate)
 	}
 	if bytes.Contains(content, []byte("-----BEGIN")) {
 		return nil, errors.New("the last certificate is incomplete")
 	}
-	if n == 0 {
+	if len(authorities) == 0 {
 		return nil, errors.New("no certificate")
 	}
-	return pool, nil
+	return authorities, nil
 }

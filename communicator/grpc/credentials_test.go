@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // journal keeps what is logged.
@@ -78,6 +80,97 @@ func TestR3_LoadCredentialsSaysWhatIsWrong(t *testing.T) {
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
 	_, err = LoadCredentials(good.Cert, good.Key, file(two))
 	require.NoError(t, err)
+}
+
+// What nobody could accept is found out by who loads it, not by the other ends later.
+func TestR3_OwnCertificatesOfNoUse(t *testing.T) {
+	ours, other := testca.New(t, "ours"), testca.New(t, "another's")
+	accepting := func(files testca.Files, authorities ...[]byte) testca.Files {
+		require.NoError(t, os.WriteFile(files.CA, bytes.Join(authorities, nil), 0o600))
+		return files
+	}
+	leaf, err := os.ReadFile(ours.Worker(t, "w2").Cert)
+	require.NoError(t, err)
+	gone := func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = c.NotBefore.AddDate(-2, 0, 0), c.NotAfter.AddDate(-2, 0, 0)
+	}
+	for name, c := range map[string]struct {
+		files testca.Files
+		says  string // "" where it is of use
+	}{
+		"expired":                     {ours.Worker(t, "w1", testca.Expired()), `worker "w1" has expired at 20`},
+		"not valid yet":               {ours.Worker(t, "w1", testca.NotYet()), `worker "w1" is not valid before 20`},
+		"stands for nobody":           {ours.Issue(t, []string{"https://example.com/w1"}), "stands for no manager and no worker"},
+		"for code":                    {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageCodeSigning)), `worker "w1" is not for clients`},
+		"for code, once more":         {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageCodeSigning)), `worker "w1" is not for servers`},
+		"another authority":           {accepting(other.Worker(t, "w1"), ours.PEM()), `worker "w1" is signed by "CN=another's", which is no authority accepted here`},
+		"a leaf for authority":        {accepting(ours.Worker(t, "w1"), leaf), `that of worker "w2" is no authority`},
+		"a leaf beside an authority":  {accepting(ours.Worker(t, "w1"), ours.PEM(), leaf), `that of worker "w2" is no authority`},
+		"for servers only":            {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageServerAuth)), ""},
+		"for clients only":            {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageClientAuth)), ""},
+		"for everything":              {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageAny)), ""},
+		"one of several authorities":  {accepting(ours.Worker(t, "w1"), other.PEM(), ours.PEM()), ""},
+		"beside one that has expired": {accepting(ours.Worker(t, "w1"), testca.New(t, "former", gone).PEM(), ours.PEM()), ""},
+		"by one that has expired":     {testca.New(t, "former", gone).Worker(t, "w1"), `"CN=former" has expired at 20`},
+		"several parties":             {ours.Issue(t, []string{WorkerURI("w1"), WorkerURI("w2"), ManagerURI}), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := LoadCredentials(c.files.Cert, c.files.Key, c.files.CA)
+			if c.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "load credentials")
+			require.ErrorContains(t, err, c.files.CA)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+}
+
+// Who serves and calls as somebody needs the certificate of that one, for both.
+func TestR3_CertificatesOfSomebodyElse(t *testing.T) {
+	ca := testca.New(t, "ours")
+	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(10*time.Second, time.Second))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
+	manager := func(opt Option) error {
+		_, err := NewManager(NewMemoryStore(), opt)
+		return err
+	}
+	member := func(opt Option) error {
+		_, err := NewMember("127.0.0.1:7000", "w1", w, opt)
+		return err
+	}
+	for name, c := range map[string]struct {
+		make  func(Option) error
+		files testca.Files
+		says  string // "" where all is well
+	}{
+		"a manager":                  {manager, ca.Manager(t), ""},
+		"a manager that is a worker": {manager, ca.Worker(t, "w1"), `is of worker "w1", not of a manager`},
+		"a manager that only serves": {manager, ca.Manager(t, testca.Usage(x509.ExtKeyUsageServerAuth)), "a manager is not for clients"},
+		"a manager that only calls":  {manager, ca.Manager(t, testca.Usage(x509.ExtKeyUsageClientAuth)), "a manager is not for servers"},
+		"a worker":                   {member, ca.Worker(t, "w1"), ""},
+		"a worker, among others":     {member, ca.Issue(t, []string{ManagerURI, WorkerURI("w0"), WorkerURI("w1")}), ""},
+		"a worker for anything":      {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageAny)), ""},
+		"a worker for whatever":      {member, ca.Worker(t, "w1", testca.Usage()), ""},
+		"a worker of another name":   {member, ca.Worker(t, "w2"), `is of worker "w2", not of worker "w1"`},
+		"a worker that is a manager": {member, ca.Manager(t), `is of a manager, not of worker "w1"`},
+		"a worker that only calls":   {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageClientAuth)), "is not for servers"},
+		"a worker that answers only": {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageServerAuth)), "is not for clients"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.make(with(t, c.files))
+			if c.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, orchestrator.ErrInvalid)
+			require.ErrorIs(t, err, ErrCertificate)
+			require.ErrorContains(t, err, c.files.Cert)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
 }
 
 // New files are used for the next connection, at both ends; those that there are
@@ -185,10 +278,10 @@ func TestR3_IdentitiesOfVerifiedCertificatesOnly(t *testing.T) {
 		t.Error("asked whom a certificate stands for that is not accepted")
 		return []string{WorkerURI("w1")}
 	}
-	address := serve(t, probed{}, with(t, ca.Manager(t), WithIdentities(asked)))
+	address := serve(t, probed{}, withAny(t, ca.Manager(t), WithIdentities(asked)))
 	files := testca.New(t, "another's").Worker(t, "w1")
 	files.CA = ca.Manager(t).CA
-	require.ErrorIs(t, heartbeat(t, connect(t, address, aManager, with(t, files)), "w1"), ErrCertificate)
+	require.ErrorIs(t, heartbeat(t, connect(t, address, aManager, withAny(t, files)), "w1"), ErrCertificate)
 }
 
 // Handshakes may load files while others do, and while they are replaced.

@@ -37,7 +37,7 @@ func TestR3_ClientCertificateRefused(t *testing.T) {
 		"a name like another's": {ours.Worker(t, "w1/"), codes.PermissionDenied, `it is that of worker "w1/"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := heartbeat(t, connect(t, address, aManager, with(t, c.files)), "w1")
+			err := heartbeat(t, connect(t, address, aManager, withAny(t, c.files)), "w1")
 			require.Equal(t, c.code, status.Code(err), "%v", err)
 			require.ErrorIs(t, err, ErrCertificate)
 			require.ErrorContains(t, err, c.says)
@@ -76,7 +76,7 @@ func TestR3_ServerCertificateRefused(t *testing.T) {
 		"stands for nobody": {ours.Issue(t, nil), nil, "stands for no manager and no worker"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn := connect(t, serve(t, probed{}, with(t, c.files)), aManager, client)
+			conn := connect(t, serve(t, probed{}, withAny(t, c.files)), aManager, client)
 			err := heartbeat(t, conn, "w1")
 			require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
 			require.ErrorIs(t, err, ErrCertificate)

@@ -12,7 +12,8 @@ import (
 
 // ErrCertificate is wrapped in the error of a call that failed because a
 // certificate was not accepted: the other end's by this one, or this one's by the
-// other end. The text says which, and why. What crypto/x509 found is wrapped too,
+// other end; and in that of [LoadCredentials], [NewManager] and [NewMember], of one
+// that could not be accepted. The text says which, and why. What crypto/x509 found is wrapped too,
 // where it was found at this end.
 var ErrCertificate = errors.New("certificate not accepted")
 
@@ -84,16 +85,21 @@ func why(leaf *x509.Certificate, usage x509.ExtKeyUsage, now time.Time, err erro
 			return fmt.Sprintf("that of %s is not valid before %s", subject(at), at.NotBefore.Format(time.RFC3339))
 		case invalid.Reason == x509.Expired:
 			return fmt.Sprintf("that of %s has expired at %s", subject(at), at.NotAfter.Format(time.RFC3339))
-		case invalid.Reason == x509.IncompatibleUsage && usage == x509.ExtKeyUsageClientAuth:
-			return fmt.Sprintf("that of %s is not for clients: its extended key usage has no clientAuth", subject(at))
 		case invalid.Reason == x509.IncompatibleUsage:
-			return fmt.Sprintf("that of %s is not for servers: its extended key usage has no serverAuth", subject(at))
+			return notFor(at, usage)
 		}
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return fmt.Sprintf("that of %s is signed by %q, which is no authority accepted here", subject(leaf), clip(leaf.Issuer.String()))
 	}
 	return "that of " + subject(leaf)
+}
+
+func notFor(certificate *x509.Certificate, usage x509.ExtKeyUsage) string {
+	if usage == x509.ExtKeyUsageClientAuth {
+		return fmt.Sprintf("that of %s is not for clients: its extended key usage has no clientAuth", subject(certificate))
+	}
+	return fmt.Sprintf("that of %s is not for servers: its extended key usage has no serverAuth", subject(certificate))
 }
 
 // subject is how people know a certificate again; nothing in it was verified.

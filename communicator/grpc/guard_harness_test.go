@@ -60,6 +60,14 @@ func with(t *testing.T, files testca.Files, opts ...CredentialsOption) Option {
 	return WithCredentials(c)
 }
 
+// withAny is with for files that no process could begin with.
+func withAny(t *testing.T, files testca.Files, opts ...CredentialsOption) Option {
+	t.Helper()
+	c, err := readCredentials(files.Cert, files.Key, files.CA, opts)
+	require.NoError(t, err)
+	return WithCredentials(c)
+}
+
 // serve serves p on loopback until the test ends, and returns where.
 func serve(t *testing.T, p probed, opts ...Option) string {
 	t.Helper()

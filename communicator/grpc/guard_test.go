@@ -138,7 +138,7 @@ func TestR4_RefusedBeforeItIsRead(t *testing.T) {
 	address := serve(t, probed{}, with(t, ca.Worker(t, "w1")))
 	files := testca.New(t, "another's").Manager(t)
 	files.CA = ca.Manager(t).CA
-	conn := connect(t, address, party{role: roleWorker, name: "w1"}, with(t, files))
+	conn := connect(t, address, party{role: roleWorker, name: "w1"}, withAny(t, files))
 	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, orchestratorv1.Worker_Apply_FullMethodName)
 	require.NoError(t, err)
 	require.Equal(t, codes.Unauthenticated, status.Code(stream.RecvMsg(&orchestratorv1.ApplyResponse{})), "nothing was sent, and yet it is answered")

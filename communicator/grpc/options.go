@@ -50,6 +50,16 @@ func (s *settings) invalid(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...))
 }
 
+// identify says as whom this end serves and calls.
+func (s *settings) identify(as party) {
+	if s.credentials == nil {
+		return
+	}
+	if err := s.credentials.suits(as); err != nil {
+		s.problems = append(s.problems, err)
+	}
+}
+
 type option func(*settings)
 
 func (f option) apply(s *settings)                         { f(s) }

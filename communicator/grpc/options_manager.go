@@ -99,6 +99,7 @@ func newManagerSettings(opts []ManagerOption) (managerSettings, error) {
 		}
 		opt.applyManager(&s)
 	}
+	s.identify(party{role: roleManager})
 	if err := s.finish(); err != nil {
 		return s, fmt.Errorf("new manager: %w", err)
 	}

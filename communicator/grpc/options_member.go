@@ -55,6 +55,8 @@ func newMemberSettings(manager, name string, lease time.Duration, opts []MemberO
 	}
 	if err := checkName("worker", name); err != nil {
 		s.problems = append(s.problems, err)
+	} else {
+		s.identify(party{role: roleWorker, name: name})
 	}
 	if lease == 0 {
 		s.invalid("the worker has no lease: make it with worker.WithLease")

@@ -186,7 +186,7 @@ func TestR3_AnOldFailureIsNotBlamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := testca.New(t, "ours")
 		c := newCable()
-		conn, _, stop := over(t, c, aManager, []Option{with(t, ca.Manager(t, testca.Expired()))}, []Option{with(t, ca.Worker(t, "w1"))})
+		conn, _, stop := over(t, c, aManager, []Option{withAny(t, ca.Manager(t, testca.Expired()))}, []Option{with(t, ca.Worker(t, "w1"))})
 		err := heartbeat(t, conn, "w1")
 		require.ErrorIs(t, err, ErrCertificate)
 		require.Equal(t, codes.Unavailable, status.Code(err))

@@ -24,7 +24,7 @@ type CA struct {
 }
 
 // New returns an authority that is valid for a day on either side of now.
-func New(t testing.TB, name string) *CA {
+func New(t testing.TB, name string, opts ...Option) *CA {
 	t.Helper()
 	key := newKey(t)
 	template := &x509.Certificate{
@@ -35,6 +35,9 @@ func New(t testing.TB, name string) *CA {
 		KeyUsage:              x509.KeyUsageCertSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
+	}
+	for _, opt := range opts {
+		opt(template)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	must(t, err)

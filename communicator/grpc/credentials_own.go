@@ -1,0 +1,89 @@
+package grpc
+
+// Whether a process's own certificate can be of use to it: what would otherwise be
+// found out by others, at the first call.
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// checkOwn says why nobody would accept what was loaded, who goes by the same
+// authorities, or why nobody could be accepted by it.
+func (c *Credentials) checkOwn(m *material, now time.Time) error {
+	for _, a := range m.issuers {
+		if !maySign(a) {
+			return fmt.Errorf("load credentials: authorities in %s: that of %s is no authority: it may not sign certificates", c.ca, subject(a))
+		}
+	}
+	chain, err := parseAll(m.certificate.Certificate)
+	if err == nil {
+		err = c.acceptable(m, chain, now)
+	}
+	if err != nil {
+		return fmt.Errorf("load credentials from %s, with the authorities in %s: %w", c.cert, c.ca, err)
+	}
+	return nil
+}
+
+// acceptable verifies a chain for clients or for servers: who only calls, or only
+// serves, needs no more.
+func (c *Credentials) acceptable(m *material, chain []*x509.Certificate, now time.Time) error {
+	_, _, err := c.verify(m, chain, x509.ExtKeyUsageClientAuth, now)
+	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
+	if !ok || invalid.Reason != x509.IncompatibleUsage {
+		return err
+	}
+	if _, _, other := c.verify(m, chain, x509.ExtKeyUsageServerAuth, now); other != nil {
+		return errors.Join(err, other)
+	}
+	return nil
+}
+
+// suits says why credentials are of no use to who is to serve and to call as a
+// party. It leaves aside what changes with time: files are replaced.
+func (c *Credentials) suits(want party) error {
+	leaf := c.last.Load().certificate.Leaf
+	if parties := partiesOf(c.identities(leaf)); !slices.Contains(parties, want) {
+		return fmt.Errorf("%w: WithCredentials: %w: that in %s is of %s, not of %s",
+			orchestrator.ErrInvalid, ErrCertificate, c.cert, describe(parties), want)
+	}
+	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		if !allows(leaf, usage) {
+			return fmt.Errorf("%w: WithCredentials: %w: %s in %s", orchestrator.ErrInvalid, ErrCertificate, notFor(leaf, usage), c.cert)
+		}
+	}
+	return nil
+}
+
+// allows reports whether a certificate by itself is for a usage.
+func allows(certificate *x509.Certificate, usage x509.ExtKeyUsage) bool {
+	usages := certificate.ExtKeyUsage
+	return len(usages)+len(certificate.UnknownExtKeyUsage) == 0 ||
+		slices.Contains(usages, usage) || slices.Contains(usages, x509.ExtKeyUsageAny)
+}
+
+// maySign reports whether crypto/x509 accepts what a certificate has signed.
+func maySign(c *x509.Certificate) bool {
+	switch {
+	case c.Version == 3 && !c.BasicConstraintsValid, c.BasicConstraintsValid && !c.IsCA:
+		return false
+	}
+	return c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0
+}
+
+func parseAll(ders [][]byte) ([]*x509.Certificate, error) {
+	certificates := make([]*x509.Certificate, len(ders))
+	for i, der := range ders {
+		var err error
+		if certificates[i], err = x509.ParseCertificate(der); err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", i+1, err)
+		}
+	}
+	return certificates, nil
+}
