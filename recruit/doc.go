@@ -35,6 +35,11 @@
 // Enlist is called. That has to be more than what comes in: examples/recruit does
 // the sum for a hash on Redis whose fields expire, and shows it.
 //
+// So a rate belongs to an occasion. 1000 requests a second at a rate of 0.01 are ten
+// recruits a second; a worker's spare time, once a second at the most, would at the
+// same rate be one in a hundred seconds. There the rates should add up to 1 or
+// nearly so, and a recruiter of its own is better than to share a web server's.
+//
 // # What is promised
 //
 // S1. [Recruiter.Install] takes rates above 0 and up to 1, rounded down to a
@@ -43,17 +48,20 @@
 //
 // S2. Enlist draws once: at most one job is recruited, with the probability of
 // its rate; else the caller is dismissed. A call that recruits nobody takes some
-// ten nanoseconds, allocates nothing, and shares no lock and no counter with
-// other cores. Jobs may be installed and uninstalled while others enlist.
+// ten nanoseconds, allocates nothing, takes no lock, and counts on one of several
+// shards for each core, on which two cores that call at the same time rarely
+// meet. Jobs may be installed and uninstalled while others enlist.
 //
 // S3. A recruited job has a budget ([WithBudget]), and keeps its caller no longer
 // than that. One that does not return by then is left behind, and is not
 // recruited again until it has returned. Its error or panic is logged and
 // counted, is never a failure of the caller's, and is not retried: the next
-// recruit tries. At most so many run at once ([WithLimit]).
+// recruit tries. At most so many run at once ([WithLimit]). [Recruiter.Close] waits
+// for them, and where they do not return it names them.
 //
 // S4. [Recruiter.Jobs] and [Recruiter.Dismissed] count what comes of it, [WithLogger]
-// logs it, and package stats shows it to Prometheus.
+// logs it, where it is bad at most once a second for each job, and package stats
+// shows it to Prometheus.
 //
 // S5. There is no state but these counts, no lock is held over a call, and no
 // process asks another. What chance is drawn from can be chosen ([WithSource],

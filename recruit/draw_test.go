@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -95,8 +96,8 @@ func TestS2_SharesOfTenMillionDraws(t *testing.T) {
 			r := rated(t, c.rates)
 			nobody, sum := count(c.draw(r)), 0.0
 			for _, j := range r.table.Load().jobs {
-				checkShare(t, j.name, j.rate(), draws, int(j.stats.Recruited))
-				sum += j.rate()
+				checkShare(t, j.name, rateOf(j.units), draws, int(j.stats.Recruited))
+				sum += rateOf(j.units)
 			}
 			checkShare(t, "nobody", 1-sum, draws, nobody)
 			if sum == 1 {
@@ -119,9 +120,9 @@ func TestS2_SharesAtABillionth(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 0))
 	nobody, sum := count(func() *job { return r.table.Load().pick(random.Uint64N(low)) }), 0.0
 	for _, j := range r.table.Load().jobs {
-		require.InEpsilon(t, 1e-9, j.rate(), 5e-4)
-		checkShare(t, j.name, j.rate()*whole/low, draws, int(j.stats.Recruited))
-		sum += j.rate()
+		require.InEpsilon(t, 1e-9, rateOf(j.units), 5e-4)
+		checkShare(t, j.name, rateOf(j.units)*whole/low, draws, int(j.stats.Recruited))
+		sum += rateOf(j.units)
 	}
 	checkShare(t, "nobody", 1-sum*whole/low, draws, nobody)
 }
@@ -255,14 +256,15 @@ func TestS3_WhoBeginsLooksAgain(t *testing.T) {
 	_, reason = r.begin(jobs[1])
 	require.Equal(t, reasonLimit, reason)
 
-	require.True(t, r.abandon(first))
+	_, left := r.abandon(first, time.Now())
+	require.True(t, left)
 	_, reason = r.begin(jobs[0])
 	require.Equal(t, reasonBehind, reason)
 	second, reason := begin(jobs[1])
 	require.Empty(t, reason, "one that was left behind does not count any more")
 
-	r.end(t.Context(), first, nil, false)
-	r.end(t.Context(), second, nil, false)
+	r.end(t.Context(), first, result{})
+	r.end(t.Context(), second, result{})
 	require.NoError(t, r.Close(t.Context()))
 	_, reason = begin(jobs[0])
 	require.Equal(t, reasonClosed, reason)

@@ -129,6 +129,7 @@ func TestS4_LogLines(t *testing.T) {
 		r.Enlist(t.Context()) // is dismissed
 		wait <- struct{}{}
 		synctest.Wait()
+		time.Sleep(time.Second)
 		r.Enlist(t.Context())
 		fail = errors.New("boom")
 		close(wait)

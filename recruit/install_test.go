@@ -3,6 +3,7 @@ package recruit_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 
@@ -22,32 +23,32 @@ func TestS1_InstallRefusesAndSaysWhatAndWhich(t *testing.T) {
 		do   recruit.Job
 		says string
 	}{
-		"no name":        {"", 0.5, ok, `install job "": invalid: the name is empty, at rate 0.5`},
-		"a name twice":   {"there", 0.125, ok, `install job "there": invalid: there is a job of this name already, at rate 0.25`},
-		"no job":         {"gc", 0.5, nil, `install job "gc": invalid: the Job is nil, at rate 0.5`},
-		"no func":        {"gc", 0.5, recruit.JobFunc(nil), `install job "gc": invalid: the Job is nil, at rate 0.5`},
-		"not a number":   {"gc", math.NaN(), ok, `install job "gc": invalid: rate NaN: must be a number`},
-		"infinite":       {"gc", math.Inf(1), ok, `install job "gc": invalid: rate +Inf: must be above 0 and at most 1`},
-		"less than that": {"gc", math.Inf(-1), ok, `install job "gc": invalid: rate -Inf: must be above 0 and at most 1`},
-		"zero":           {"gc", 0, ok, `install job "gc": invalid: rate 0: must be above 0 and at most 1`},
-		"negative":       {"gc", -0.25, ok, `install job "gc": invalid: rate -0.25: must be above 0 and at most 1`},
-		"above 1":        {"gc", 1.5, ok, `install job "gc": invalid: rate 1.5: must be above 0 and at most 1`},
-		"just above 1":   {"gc", math.Nextafter(1, 2), ok, `install job "gc": invalid: rate 1.0000000000000002: must be above 0 and at most 1`},
-		"too small":      {"gc", 9e-13, ok, `install job "gc": invalid: rate 9e-13: must be at least 2⁻⁴⁰ (9.094947017729282e-13)`},
-		"a sum above 1":  {"gc", 0.875, ok, `install job "gc": invalid: rate 0.875: the rates of all jobs must add up to at most 1, and only 0.75 of it is left`},
-		"by the least":   {"gc", 0.75 + unit, ok, `install job "gc": invalid: rate 0.7500000000009095: the rates of all jobs must add up to at most 1, and only 0.75 of it is left`},
+		"no name":        {"", 0.5, ok, `install job "" at rate 0.5: invalid: the name is empty`},
+		"a name twice":   {"there", 0.125, ok, `install job "there" at rate 0.125: invalid: a job of this name is installed already, at rate 0.2`},
+		"no job":         {"gc", 0.5, nil, `install job "gc" at rate 0.5: invalid: the Job is nil`},
+		"no func":        {"gc", 0.5, recruit.JobFunc(nil), `install job "gc" at rate 0.5: invalid: the Job is nil`},
+		"not a number":   {"gc", math.NaN(), ok, `install job "gc" at rate NaN: invalid: the rate must be a number`},
+		"infinite":       {"gc", math.Inf(1), ok, `install job "gc" at rate +Inf: invalid: the rate must be above 0 and at most 1`},
+		"less than that": {"gc", math.Inf(-1), ok, `install job "gc" at rate -Inf: invalid: the rate must be above 0 and at most 1`},
+		"zero":           {"gc", 0, ok, `install job "gc" at rate 0: invalid: the rate must be above 0 and at most 1`},
+		"negative":       {"gc", -0.25, ok, `install job "gc" at rate -0.25: invalid: the rate must be above 0 and at most 1`},
+		"above 1":        {"gc", 1.5, ok, `install job "gc" at rate 1.5: invalid: the rate must be above 0 and at most 1`},
+		"just above 1":   {"gc", math.Nextafter(1, 2), ok, `install job "gc" at rate 1.0000000000000002: invalid: the rate must be above 0 and at most 1`},
+		"too small":      {"gc", 9e-13, ok, `install job "gc" at rate 9e-13: invalid: the rate must be at least 2⁻⁴⁰ (9.094947017729282e-13)`},
+		"a sum above 1":  {"gc", 0.9, ok, `install job "gc" at rate 0.9: invalid: the rates of all jobs must add up to at most 1, and only 0.8 of it is left`},
+		"by the least":   {"gc", 0.8 + 2*unit, ok, `install job "gc" at rate 0.800000000001819: invalid: the rates of all jobs must add up to at most 1, and only 0.8 of it is left`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := recruit.New()
 			require.NoError(t, err)
-			require.NoError(t, r.Install("there", 0.25, ok))
+			require.NoError(t, r.Install("there", 0.2, ok))
 			before := r.Jobs()
 
 			err = r.Install(c.job, c.rate, c.do)
 			require.ErrorIs(t, err, recruit.ErrInvalid)
 			require.EqualError(t, err, c.says)
 			require.Equal(t, before, r.Jobs(), "a refusal changed something")
-			require.NoError(t, r.Install("another", 0.75, ok), "a refusal took something")
+			require.NoError(t, r.Install("another", 0.8, ok), "a refusal took something")
 		})
 	}
 }
@@ -59,20 +60,19 @@ func TestS1_AHundredTimesAHundredthIsOne(t *testing.T) {
 		require.NoError(t, r.Install(fmt.Sprint("job ", i), 0.01, recruit.JobFunc(nothing)))
 	}
 	// What rounding down has left is a hundred millionths of a millionth.
-	require.ErrorContains(t, r.Install("one more", 1e-10, recruit.JobFunc(nothing)), "only 6.912159733474255e-11 of it is left")
+	require.ErrorContains(t, r.Install("one more", 1e-10, recruit.JobFunc(nothing)), "only 6.91215973347e-11 of it is left")
 
 	jobs := r.Jobs()
 	require.Len(t, jobs, 100)
 	for i, j := range jobs {
 		require.Equal(t, fmt.Sprint("job ", i), j.Name, "not in the order they were installed")
-		require.LessOrEqual(t, j.Rate, 0.01)
-		require.InDelta(t, 0.01, j.Rate, unit)
+		require.InDelta(t, 0.01, j.Rate, 0, "it is the one that was given")
 	}
 }
 
+// Rounding is seen in what fits, and not in what is shown.
 func TestS1_RatesAreRoundedDownToUnits(t *testing.T) {
-	for rate, want := range map[float64]float64{
-		1:            1,
+	for rate, rounded := range map[float64]float64{
 		unit:         unit,
 		1.999 * unit: unit,
 		2 * unit:     2 * unit,
@@ -83,7 +83,34 @@ func TestS1_RatesAreRoundedDownToUnits(t *testing.T) {
 		r, err := recruit.New()
 		require.NoError(t, err)
 		require.NoError(t, r.Install("x", rate, recruit.JobFunc(nothing)))
-		require.InDelta(t, want, job(t, r).Rate, 0, "of %v", rate)
+		require.InDelta(t, rate, job(t, r).Rate, 0)
+		require.NoError(t, r.Install("the rest", 1-rounded, recruit.JobFunc(nothing)), "beside %v", rate)
+		require.ErrorContains(t, r.Install("more", unit, recruit.JobFunc(nothing)), "only 0 of it is left", "beside %v", rate)
+	}
+}
+
+// What is said to be left can be installed, however it was rounded to be shown.
+func TestS1_WhatIsSaidToBeLeftFits(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 0))
+	for range 2000 {
+		rate := 1 - math.Pow(2, -39*random.Float64())
+		r, err := recruit.New()
+		require.NoError(t, err)
+		require.NoError(t, r.Install("x", max(rate, unit), recruit.JobFunc(nothing)))
+		err = r.Install("y", 1, recruit.JobFunc(nothing))
+		var left float64
+		_, scanned := fmt.Sscanf(err.Error(), `install job "y" at rate 1: invalid: the rates of all jobs must add up to at most 1, and only %g of it is left`, &left)
+		require.NoError(t, scanned, err.Error())
+		require.NoError(t, r.Install("y", left, recruit.JobFunc(nothing)), "beside %v", rate)
+		require.ErrorContains(t, r.Install("z", 3*unit, recruit.JobFunc(nothing)), "of it is left", "%v was not nearly all of it", left)
+	}
+}
+
+func TestS1_ARecruiterThatNewDidNotMake(t *testing.T) {
+	for _, r := range []*recruit.Recruiter{nil, {}} {
+		err := r.Install("x", 0.5, recruit.JobFunc(nothing))
+		require.ErrorIs(t, err, recruit.ErrInvalid)
+		require.EqualError(t, err, `install job "x" at rate 0.5: invalid: the Recruiter is not one that New made`)
 	}
 }
 
@@ -124,7 +151,7 @@ func FuzzS1_Install(f *testing.F) {
 		r, err := recruit.New()
 		require.NoError(t, err)
 		sum := 0.0 // exact: multiples of a unit, at most 1
-		kept := map[string]float64{}
+		kept, given := map[string]float64{}, map[string]float64{}
 		for round, rates := range [][]float64{{a, b, c}, {c, a, b}} {
 			for i, rate := range rates {
 				name := fmt.Sprint(round, ".", i)
@@ -138,17 +165,18 @@ func FuzzS1_Install(f *testing.F) {
 					continue
 				}
 				sum += rounded
-				kept[name] = rounded
+				kept[name], given[name] = rounded, rate
 			}
 			name := fmt.Sprint(round, ".", gone%4) // one of four, of which there are three at most
 			require.Equal(t, kept[name] > 0, r.Uninstall(name))
 			sum -= kept[name]
 			delete(kept, name)
+			delete(given, name)
 		}
 		got := map[string]float64{}
 		for _, j := range r.Jobs() {
 			got[j.Name] = j.Rate
 		}
-		require.Equal(t, kept, got)
+		require.Equal(t, given, got)
 	})
 }

@@ -28,6 +28,10 @@ import (
 //
 // An error, or a panic, is logged and counted. Nobody tries again: the next
 // recruit does. So what a call leaves half done, the next has to find.
+//
+// A Do whose context has ended, and which leaves the rest to the next recruit,
+// has not failed: it should return nil. The context's error is for one that got
+// nothing done for want of time, as where a store does not answer.
 type Job interface {
 	Do(ctx context.Context) error
 }
@@ -44,7 +48,8 @@ func (f JobFunc) Do(ctx context.Context) error { return f(ctx) }
 // to one moment, but for Dismissed, which may be some calls ahead.
 type JobStats struct {
 	Name string
-	// Rate is the one given, rounded down to a multiple of 2⁻⁴⁰.
+	// Rate is the one given. The job is drawn with that probability, rounded down
+	// to a multiple of 2⁻⁴⁰.
 	Rate float64
 
 	// Recruited counts the runs that began, and Dismissed the callers who drew
@@ -67,21 +72,25 @@ type JobStats struct {
 // job is an installed Job.
 type job struct {
 	name  string
-	units uint64
+	rate  float64 // as given, to be shown
+	units uint64  // of the rate, to draw by
 	do    Job
 
 	dismissed counter
 	behind    atomic.Int32 // changed under Recruiter.mu; read by who draws the job
 
 	stats JobStats // guarded by Recruiter.mu; but for what stands above
-}
 
-func (j *job) rate() float64 { return rateOf(j.units) }
+	// What is logged of runs that failed, and of those that were left behind: apart,
+	// for what a job fails with is not to be hidden by its being late, nor that it
+	// blocks by what it failed with before.
+	failing, late complaints // guarded by Recruiter.mu
+}
 
 // snapshot returns what there is to say of the job. Recruiter.mu is held.
 func (j *job) snapshot() JobStats {
 	s := j.stats
-	s.Name, s.Rate = j.name, j.rate()
+	s.Name, s.Rate = j.name, j.rate
 	s.Dismissed, s.Behind = j.dismissed.sum(), int(j.behind.Load())
 	return s
 }

@@ -18,9 +18,18 @@ import (
 // that was drawn and has not begun by then is dropped by [Recruiter.Close], and
 // counted as dismissed.
 //
+// It panics where next is nil, as net/http does for a nil handler, or where the
+// Recruiter is not one that New made.
+//
 // net/http writes the end of a response after that, and tells nobody when it
 // has, so the two may happen at the same time.
 func (r *Recruiter) Middleware(next http.Handler) http.Handler {
+	if f, ok := next.(http.HandlerFunc); next == nil || ok && f == nil {
+		panic("recruit: Middleware of a nil handler") //nolint:forbidigo // at once, and not at each request
+	}
+	if r == nil || r.idle == nil {
+		panic("recruit: Middleware of a Recruiter that New has not made") //nolint:forbidigo // at once, and not at each request
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		next.ServeHTTP(w, req)
 		if j := r.draw(); j != nil {

@@ -110,6 +110,16 @@ func TestS4_DismissedNeverFalls(t *testing.T) {
 	})
 }
 
+func TestAMiddlewareOfNothing(t *testing.T) {
+	r := always(t, nothing)
+	for _, next := range []http.Handler{nil, http.HandlerFunc(nil)} {
+		require.PanicsWithValue(t, "recruit: Middleware of a nil handler", func() { r.Middleware(next) })
+	}
+	for _, r := range []*recruit.Recruiter{nil, {}} {
+		require.PanicsWithValue(t, "recruit: Middleware of a Recruiter that New has not made", func() { r.Middleware(http.NotFoundHandler()) })
+	}
+}
+
 func TestS3_NobodyEnlistsWhereTheHandlerPanics(t *testing.T) {
 	r := always(t, nothing)
 	h := r.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))

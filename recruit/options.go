@@ -51,7 +51,12 @@ func (c *config) invalid(format string, args ...any) {
 // stack at Error; a job that failed, or was left behind, at Warn; one that came
 // back after that at Info; one that was done, and a caller who drew a job that
 // is not to be had, at Debug. Nothing is logged for a caller who draws no job.
-// The keys are job, took, err, reason and stack.
+//
+// Of each job, at most one line in a second says that it failed or panicked, and
+// at most one that it was left behind; omitted is how many like it there were
+// since the one before. The counts ([Recruiter.Jobs]) are of all.
+//
+// The keys are job, took, err, omitted, reason and stack.
 //
 // Default: nil, which means that nothing is logged.
 func WithLogger(l *slog.Logger) Option {

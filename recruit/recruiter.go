@@ -7,18 +7,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
 
 // Recruiter hands out small jobs, by chance, to whoever calls Enlist. See the
-// package documentation. Its methods may be called from any goroutine.
+// package documentation. Its methods may be called from any goroutine. New makes
+// one; the zero value is of no use, and most of its methods panic.
 type Recruiter struct {
 	// What Enlist reads when it recruits nobody. Nothing here is written but by
 	// Install, Uninstall and Close.
 	cfg   config
-	table atomic.Pointer[table]
-	calls counter // one for each draw
+	table atomic.Pointer[table] // what is drawn from
+	calls counter               // one for each draw
 
 	sourceMu sync.Mutex // guards cfg.source, where there is one
 
@@ -28,12 +32,13 @@ type Recruiter struct {
 
 	// mu guards what follows, and the counts of every job. It is never held over
 	// a call to the outside, nor over a wait.
-	mu     sync.Mutex
-	closed bool
-	begun  uint64        // runs of all jobs there ever were
-	told   uint64        // the most that Dismissed has returned
-	active int           // those not yet over, whether somebody waits or not
-	idle   chan struct{} // closed when closed and active is 0
+	mu        sync.Mutex
+	installed *table // what Jobs tells of; table is the same until Close
+	closed    bool
+	begun     uint64         // runs of all jobs there ever were
+	told      uint64         // the most that Dismissed has returned
+	active    map[string]int // those not yet over, by job, whether somebody waits or not; none is 0
+	idle      chan struct{}  // closed when closed and nothing is active
 }
 
 // New returns a Recruiter without jobs. It has no goroutine of its own.
@@ -44,8 +49,11 @@ func New(opts ...Option) (*Recruiter, error) {
 	if len(cfg.problems) > 0 {
 		return nil, fmt.Errorf("new recruiter: %w", errors.Join(cfg.problems...))
 	}
-	r := &Recruiter{cfg: cfg, calls: newCounter(), idle: make(chan struct{})}
-	r.table.Store(new(table))
+	r := &Recruiter{
+		cfg: cfg, calls: newCounter(), installed: new(table),
+		active: make(map[string]int), idle: make(chan struct{}),
+	}
+	r.table.Store(r.installed)
 	return r, nil
 }
 
@@ -58,17 +66,20 @@ func New(opts ...Option) (*Recruiter, error) {
 // job is nil; or it wraps ErrClosed. Nothing has changed then.
 func (r *Recruiter) Install(name string, rate float64, j Job) error {
 	if err := r.install(name, rate, j); err != nil {
-		return fmt.Errorf("install job %q: %w", name, err)
+		return fmt.Errorf("install job %q at rate %v: %w", name, rate, err)
 	}
 	return nil
 }
 
 func (r *Recruiter) install(name string, rate float64, do Job) error {
+	if r == nil || r.idle == nil {
+		return fmt.Errorf("%w: the Recruiter is not one that New made", ErrInvalid)
+	}
 	if name == "" {
-		return fmt.Errorf("%w: the name is empty, at rate %v", ErrInvalid, rate)
+		return fmt.Errorf("%w: the name is empty", ErrInvalid)
 	}
 	if f, ok := do.(JobFunc); do == nil || ok && f == nil {
-		return fmt.Errorf("%w: the Job is nil, at rate %v", ErrInvalid, rate)
+		return fmt.Errorf("%w: the Job is nil", ErrInvalid)
 	}
 	units, err := unitsOf(rate)
 	if err != nil {
@@ -79,12 +90,20 @@ func (r *Recruiter) install(name string, rate float64, do Job) error {
 	if r.closed {
 		return ErrClosed
 	}
-	t, err := r.table.Load().with(&job{name: name, units: units, do: do, dismissed: newCounter()})
+	t, err := r.installed.with(&job{name: name, rate: rate, units: units, do: do, dismissed: newCounter()})
 	if err != nil {
 		return err
 	}
-	r.table.Store(t)
+	r.set(t)
 	return nil
+}
+
+// set replaces the jobs that are installed. The lock is held.
+func (r *Recruiter) set(t *table) {
+	r.installed = t
+	if !r.closed {
+		r.table.Store(t)
+	}
 }
 
 // Uninstall takes a job away, and reports whether there was one of this name.
@@ -93,12 +112,11 @@ func (r *Recruiter) install(name string, rate float64, do Job) error {
 func (r *Recruiter) Uninstall(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.table.Load()
-	i := t.find(name)
+	i := r.installed.find(name)
 	if i < 0 {
 		return false
 	}
-	r.table.Store(t.without(i))
+	r.set(r.installed.without(i))
 	return true
 }
 
@@ -136,12 +154,12 @@ func (r *Recruiter) fromSource() uint64 {
 	return r.cfg.source.Uint64()
 }
 
-// Jobs returns what became of each job, in the order they were installed. The
-// slice is the caller's.
+// Jobs returns what became of each job, in the order they were installed; also
+// after Close. The slice is the caller's.
 func (r *Recruiter) Jobs() []JobStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	jobs := r.table.Load().jobs
+	jobs := r.installed.jobs
 	out := make([]JobStats, len(jobs))
 	for i, j := range jobs {
 		out[i] = j.snapshot()
@@ -159,10 +177,12 @@ func (r *Recruiter) Dismissed() uint64 {
 	return r.told
 }
 
-// Close takes all jobs away, and waits until every run has returned, and is counted
-// and logged, those that were left behind too. Enlist goes on dismissing. Where
-// ctx ends first, the error counts the runs that have not returned, and wraps the
-// context's cause; Close may be called again.
+// Close has no job recruited any more, and waits until every run has returned, and
+// is counted and logged, those that were left behind too. Enlist goes on
+// dismissing, and Jobs telling of the jobs: their counts are final when Close has
+// returned nil, but for Dismissed. Where ctx ends first, the error says how many
+// runs of which jobs have not returned, and wraps the context's cause; Close may
+// be called again.
 func (r *Recruiter) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if !r.closed {
@@ -182,14 +202,26 @@ func (r *Recruiter) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return fmt.Errorf("close recruiter: %d runs have not returned: %w", r.active, context.Cause(ctx))
+		if len(r.active) == 0 { // in this very moment
+			return nil
+		}
+		return fmt.Errorf("close recruiter: runs that have not returned: %s: %w", r.listActive(), context.Cause(ctx))
 	}
+}
+
+// listActive names the jobs that run, and says how often. The lock is held.
+func (r *Recruiter) listActive() string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(r.active)) {
+		list = append(list, fmt.Sprintf("%d of %q", r.active[name], name))
+	}
+	return strings.Join(list, ", ")
 }
 
 // settle lets Close return once nothing runs. The lock is held, and what brought
 // it about is done once.
 func (r *Recruiter) settle() {
-	if r.closed && r.active == 0 {
+	if r.closed && len(r.active) == 0 {
 		close(r.idle)
 	}
 }

@@ -19,8 +19,18 @@ type run struct {
 	ended chan struct{}
 
 	outcome Outcome // of a run that has ended
-	left    bool    // nobody waits for it any more; guarded by Recruiter.mu
-	over    bool    // it has returned; guarded by Recruiter.mu
+
+	// Guarded by Recruiter.mu until it is over, and the same from then on.
+	left bool // nobody waits for it any more
+	told bool // and that is logged
+	over bool // it has returned
+}
+
+// result is how a call of Do ended.
+type result struct {
+	err    error
+	abrupt bool   // by a panic, or by runtime.Goexit
+	stack  []byte // of a panic
 }
 
 // recruit does a slice of j, unless that cannot be now.
@@ -89,7 +99,7 @@ func (r *Recruiter) begin(j *job) (*run, string) {
 		return nil, reasonLimit
 	}
 	r.begun++
-	r.active++
+	r.active[j.name]++
 	r.running.Add(1)
 	j.stats.Recruited++
 	j.stats.Running++
@@ -99,67 +109,69 @@ func (r *Recruiter) begin(j *job) (*run, string) {
 // do is the whole of a run. The end is dealt with in a deferred function, since
 // that runs whatever the job does: return, panic, or leave by runtime.Goexit.
 func (r *Recruiter) do(ctx context.Context, u *run) {
-	err, abrupt := errGoexit, true
+	res := result{err: errGoexit, abrupt: true}
 	defer func() {
 		if v := recover(); v != nil {
-			err = r.panicked(ctx, u, v)
+			res.err, res.stack = panicError(v), debug.Stack() // which still stands
 		}
-		r.end(ctx, u, err, abrupt)
+		r.end(ctx, u, res)
 	}()
-	err = u.job.do.Do(ctx)
-	abrupt = false
+	res = result{err: u.job.do.Do(ctx)}
 }
 
-// panicked makes an error of what a job panicked with, and logs the stack. It is
-// called while the stack still stands.
-func (r *Recruiter) panicked(ctx context.Context, u *run, v any) error {
-	err, ok := v.(error)
-	if ok {
-		err = fmt.Errorf("panic: %w", err)
-	} else {
-		err = fmt.Errorf("panic: %v", v)
+// panicError makes an error of what a job panicked with.
+func panicError(v any) error {
+	if err, ok := v.(error); ok {
+		return fmt.Errorf("panic: %w", err)
 	}
-	r.cfg.logger.ErrorContext(ctx, "job panicked", slog.String("job", u.job.name), slog.Any("err", err),
-		slog.String("stack", string(debug.Stack())))
-	return err
+	return fmt.Errorf("panic: %v", v)
 }
 
-// end counts a run that has returned.
-func (r *Recruiter) end(ctx context.Context, u *run, err error, abrupt bool) {
-	took := time.Since(u.began)
-	left := r.conclude(u, err, abrupt, took)
+// end counts a run that has returned, and logs it.
+func (r *Recruiter) end(ctx context.Context, u *run, res result) {
+	now := time.Now()
+	omitted, tell := r.conclude(u, res, now)
 	close(u.ended)
+	if tell {
+		r.logEnd(ctx, u, res, now.Sub(u.began), omitted)
+	}
+	r.gone(u) // last: after Close nothing is logged
+}
 
+func (r *Recruiter) logEnd(ctx context.Context, u *run, res result, took time.Duration, omitted int) {
 	level, message := slog.LevelDebug, "job done"
 	switch {
-	case left && err == nil:
-		level, message = slog.LevelInfo, "job left behind returned"
-	case left:
+	case res.stack != nil && u.left:
+		level, message = slog.LevelError, "job left behind panicked"
+	case res.stack != nil:
+		level, message = slog.LevelError, "job panicked"
+	case res.err != nil && u.left:
 		level, message = slog.LevelWarn, "job left behind failed"
-	case err != nil:
+	case res.err != nil:
 		level, message = slog.LevelWarn, "job failed"
+	case u.left:
+		level, message = slog.LevelInfo, "job left behind returned"
 	}
 	attrs := []slog.Attr{slog.String("job", u.job.name), slog.Duration("took", took)}
-	if err != nil {
-		attrs = append(attrs, slog.Any("err", err))
+	if res.err != nil {
+		attrs = append(attrs, slog.Any("err", res.err))
+	}
+	attrs = appendOmitted(attrs, omitted)
+	if res.stack != nil {
+		attrs = append(attrs, slog.String("stack", string(res.stack)))
 	}
 	r.cfg.logger.LogAttrs(ctx, level, message, attrs...)
-	r.gone() // last: after Close nothing is logged
 }
 
-// conclude counts a run that has returned, and reports whether it was left
-// behind before.
-func (r *Recruiter) conclude(u *run, err error, abrupt bool, took time.Duration) (left bool) {
+// conclude counts a run that has returned. It reports whether that is to be
+// logged, and how many like it were not.
+func (r *Recruiter) conclude(u *run, res result, now time.Time) (omitted int, tell bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u.over, u.outcome = true, Done
 	s := &u.job.stats
-	s.Spent += took
-	if err != nil {
-		u.outcome = Failed
-		s.Failed++
-	}
-	if abrupt {
+	s.Spent += now.Sub(u.began)
+	if res.abrupt {
 		s.Panicked++
 	}
 	if u.left {
@@ -168,14 +180,21 @@ func (r *Recruiter) conclude(u *run, err error, abrupt bool, took time.Duration)
 		s.Running--
 		r.running.Add(-1)
 	}
-	return u.left
+	if res.err == nil {
+		return 0, !u.left || u.told // that it is back is for who was told that it is late
+	}
+	u.outcome = Failed
+	s.Failed++
+	return u.job.failing.take(now)
 }
 
 // gone lets Close return where this was the last run.
-func (r *Recruiter) gone() {
+func (r *Recruiter) gone(u *run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.active--
+	if r.active[u.job.name]--; r.active[u.job.name] == 0 {
+		delete(r.active, u.job.name)
+	}
 	r.settle()
 }
 
@@ -201,26 +220,32 @@ func (r *Recruiter) await(ctx context.Context, u *run) Outcome {
 
 // leave goes on without the job, unless it has returned in this very moment.
 func (r *Recruiter) leave(ctx context.Context, u *run) Outcome {
-	if !r.abandon(u) {
+	now := time.Now()
+	omitted, left := r.abandon(u, now)
+	if !left {
 		return u.outcome
 	}
-	r.cfg.logger.WarnContext(ctx, "job left behind", slog.String("job", u.job.name),
-		slog.Duration("took", time.Since(u.began)))
+	if u.told { // which nobody else changes
+		attrs := []slog.Attr{slog.String("job", u.job.name), slog.Duration("took", now.Sub(u.began))}
+		r.cfg.logger.LogAttrs(ctx, slog.LevelWarn, "job left behind", appendOmitted(attrs, omitted)...)
+	}
 	return Overdue
 }
 
 // abandon notes down that nobody waits for the run any more, and frees its place
-// for another. It reports whether there was anything to wait for.
-func (r *Recruiter) abandon(u *run) bool {
+// for another. It reports whether there was anything to wait for, and how many
+// runs left behind before were not logged, where this one is to be.
+func (r *Recruiter) abandon(u *run, now time.Time) (omitted int, left bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if u.over {
-		return false
+		return 0, false
 	}
 	u.left = true
 	u.job.stats.Overdue++
 	u.job.stats.Running--
 	u.job.behind.Add(1)
 	r.running.Add(-1)
-	return true
+	omitted, u.told = u.job.late.take(now)
+	return omitted, true
 }

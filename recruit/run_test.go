@@ -134,12 +134,10 @@ func TestS3_ErrorsAndPanicsAreCountedAndLogged(t *testing.T) {
 			`level=WARN msg="job failed" job=x took=0s err=boom`,
 		}},
 		"panic": {func(context.Context) error { panic("boom") }, 1, []string{
-			`level=ERROR msg="job panicked" job=x err="panic: boom" stack=`,
-			`level=WARN msg="job failed" job=x took=0s err="panic: boom"`,
+			`level=ERROR msg="job panicked" job=x took=0s err="panic: boom" stack=`,
 		}},
 		"panic with an error": {func(context.Context) error { panic(boom) }, 1, []string{
-			`level=ERROR msg="job panicked" job=x err="panic: boom" stack=`,
-			`level=WARN msg="job failed" job=x took=0s err="panic: boom"`,
+			`level=ERROR msg="job panicked" job=x took=0s err="panic: boom" stack=`,
 		}},
 		"goexit": {func(context.Context) error { runtime.Goexit(); return nil }, 1, []string{
 			`level=WARN msg="job failed" job=x took=0s err="left by runtime.Goexit"`,
@@ -217,14 +215,146 @@ func TestS3_CloseWaitsForWhatRuns(t *testing.T) {
 
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("no patience"))
 		defer cancel()
-		require.EqualError(t, r.Close(ctx), "close recruiter: 1 runs have not returned: no patience")
+		require.EqualError(t, r.Close(ctx), `close recruiter: runs that have not returned: 1 of "x": no patience`)
 		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()))
-		require.Empty(t, r.Jobs())
 		require.ErrorIs(t, r.Install("y", 0.5, recruit.JobFunc(nothing)), recruit.ErrClosed)
 
 		close(let)
 		require.NoError(t, r.Close(t.Context()))
 		require.NoError(t, r.Close(ctx), "nothing left wins over a context that has ended")
+	})
+}
+
+func TestS3_CloseNamesWhatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		let := make(chan struct{})
+		blocks := recruit.JobFunc(func(context.Context) error { <-let; return nil })
+		r, err := recruit.New(recruit.WithSource(&numbers{0, 0, 1 << 63, 0, 1 << 63}))
+		require.NoError(t, err)
+		require.NoError(t, r.Install("slow", 0.5, blocks))
+		require.NoError(t, r.Install("stuck", 0.25, blocks))
+		enlist := func(n int) {
+			var wg sync.WaitGroup
+			for range n {
+				wg.Go(func() { r.Enlist(t.Context()) })
+				synctest.Wait()
+			}
+			wg.Wait()
+		}
+		enlist(3)
+		require.True(t, r.Uninstall("slow"), "which ends none of its runs")
+		require.NoError(t, r.Install("other", 0.125, recruit.JobFunc(nothing)))
+
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("no patience"))
+		require.EqualError(t, r.Close(ctx), `close recruiter: runs that have not returned: 2 of "slow", 1 of "stuck": no patience`)
+		close(let)
+		require.NoError(t, r.Close(t.Context()))
+	})
+}
+
+// At the end of a program one wants to know what came of it all.
+func TestS4_JobsAreToldOfAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		let := make(chan struct{})
+		r := always(t, func(context.Context) error { <-let; return nil })
+		require.Equal(t, recruit.Overdue, r.Enlist(t.Context()))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, r.Close(ended))
+		require.Equal(t, recruit.JobStats{Name: "x", Rate: 1, Recruited: 1, Overdue: 1, Behind: 1}, job(t, r), "it is seen what blocks")
+		close(let)
+		require.NoError(t, r.Close(t.Context()))
+		final := recruit.JobStats{Name: "x", Rate: 1, Recruited: 1, Overdue: 1, Spent: budget}
+		require.Equal(t, final, job(t, r))
+		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()), "nobody is recruited for it")
+		require.Equal(t, final, job(t, r))
+		require.True(t, r.Uninstall("x"), "that one can still do")
+		require.Empty(t, r.Jobs())
+		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()))
+	})
+}
+
+// A job that is broken does not say how fast a log grows.
+func TestS4_OneComplaintASecond(t *testing.T) {
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		do   recruit.JobFunc
+		line string
+	}{
+		"error": {func(context.Context) error { return boom }, `level=WARN msg="job failed" job=x took=0s err=boom`},
+		"panic": {func(context.Context) error { panic(boom) }, `level=ERROR msg="job panicked" job=x took=0s err="panic: boom"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log, text := newLog()
+				r := always(t, c.do, recruit.WithLogger(log))
+				for range 2500 { // at 1 ms each, 2.5 s
+					r.Enlist(t.Context())
+					time.Sleep(time.Millisecond)
+				}
+				require.EqualValues(t, 2500, job(t, r).Failed, "all are counted")
+				require.NoError(t, r.Close(t.Context()))
+				lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+				require.Len(t, lines, 3)
+				for i, line := range lines {
+					require.Contains(t, line, c.line)
+					require.Equal(t, i > 0, strings.Contains(line, " omitted=999"), line)
+				}
+			})
+		})
+	}
+}
+
+// What a job fails with is not hidden by its being late each time, nor is one that
+// blocks by the failures of others.
+func TestS4_LateOnesAreComplainedOfApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, text := newLog()
+		r := always(t, func(context.Context) error { time.Sleep(100 * time.Millisecond); return errors.New("boom") }, recruit.WithLogger(log))
+		for range 21 { // a tenth of a second each
+			require.Equal(t, recruit.Overdue, r.Enlist(t.Context()))
+			time.Sleep(budget)
+			synctest.Wait()
+		}
+		require.NoError(t, r.Close(t.Context()))
+		require.Equal(t, `level=WARN msg="job left behind" job=x took=50ms
+level=WARN msg="job left behind failed" job=x took=100ms err=boom
+level=WARN msg="job left behind" job=x took=50ms omitted=9
+level=WARN msg="job left behind failed" job=x took=100ms err=boom omitted=9
+level=WARN msg="job left behind" job=x took=50ms omitted=9
+level=WARN msg="job left behind failed" job=x took=100ms err=boom omitted=9
+`, text.String())
+	})
+}
+
+// That one is back is for who was told that it was late.
+func TestS4_WhoIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, text := newLog()
+		r := always(t, func(context.Context) error { time.Sleep(2 * budget); return nil }, recruit.WithLogger(log))
+		for range 11 {
+			require.Equal(t, recruit.Overdue, r.Enlist(t.Context()))
+			time.Sleep(budget)
+			synctest.Wait()
+		}
+		require.NoError(t, r.Close(t.Context()))
+		require.Equal(t, `level=WARN msg="job left behind" job=x took=50ms
+level=INFO msg="job left behind returned" job=x took=100ms
+level=WARN msg="job left behind" job=x took=50ms omitted=9
+level=INFO msg="job left behind returned" job=x took=100ms
+`, text.String())
+	})
+}
+
+func TestS4_OneLeftBehindThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, text := newLog()
+		r := always(t, func(context.Context) error { time.Sleep(2 * budget); panic("boom") }, recruit.WithLogger(log))
+		require.Equal(t, recruit.Overdue, r.Enlist(t.Context()))
+		require.NoError(t, r.Close(t.Context()))
+		require.Contains(t, text.String(), `level=ERROR msg="job left behind panicked" job=x took=100ms err="panic: boom" stack=`)
+		require.Equal(t, 2, strings.Count(text.String(), "level="))
 	})
 }
 

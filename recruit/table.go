@@ -45,12 +45,14 @@ func (t *table) find(name string) int {
 
 // with returns a table that has j too, or an error that says why it cannot be.
 func (t *table) with(j *job) (*table, error) {
-	if t.find(j.name) >= 0 {
-		return nil, fmt.Errorf("%w: there is a job of this name already, at rate %v", ErrInvalid, t.jobs[t.find(j.name)].rate())
+	if i := t.find(j.name); i >= 0 {
+		return nil, fmt.Errorf("%w: a job of this name is installed already, at rate %v", ErrInvalid, t.jobs[i].rate)
 	}
 	if left := whole - t.sum; j.units > left {
-		return nil, fmt.Errorf("%w: rate %v: the rates of all jobs must add up to at most 1, and only %v of it is left",
-			ErrInvalid, j.rate(), rateOf(left))
+		// Twelve digits do not show what rounding has left over, and are off by less
+		// than a unit: what is shown can be installed.
+		return nil, fmt.Errorf("%w: the rates of all jobs must add up to at most 1, and only %.12g of it is left",
+			ErrInvalid, rateOf(left))
 	}
 	return tableOf(append(slices.Clip(t.jobs), j)), nil
 }
@@ -74,13 +76,13 @@ func tableOf(jobs []*job) *table {
 func unitsOf(rate float64) (uint64, error) {
 	switch {
 	case math.IsNaN(rate):
-		return 0, fmt.Errorf("%w: rate %v: must be a number", ErrInvalid, rate)
+		return 0, fmt.Errorf("%w: the rate must be a number", ErrInvalid)
 	case rate <= 0 || rate > 1:
-		return 0, fmt.Errorf("%w: rate %v: must be above 0 and at most 1", ErrInvalid, rate)
+		return 0, fmt.Errorf("%w: the rate must be above 0 and at most 1", ErrInvalid)
 	}
 	units := uint64(rate * whole) // exact but for the fraction that is cut off
 	if units == 0 {
-		return 0, fmt.Errorf("%w: rate %v: must be at least 2⁻⁴⁰ (%v)", ErrInvalid, rate, rateOf(1))
+		return 0, fmt.Errorf("%w: the rate must be at least 2⁻⁴⁰ (%v)", ErrInvalid, rateOf(1))
 	}
 	return units, nil
 }
