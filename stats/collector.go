@@ -51,7 +51,8 @@ type optionFunc func(*options)
 func (f optionFunc) apply(o *options) { f(o) }
 
 // WithConstLabels gives every metric these labels, to tell two orchestrators, or
-// two recruiters, in one process apart. Default: none. A name that is no label name, or is one of
+// two recruiters, in one process apart. Default: none. A name that Prometheus does
+// not take (today one that is empty, begins with __ or is not UTF-8), or is one of
 // the metrics' own, is reported by registering.
 func WithConstLabels(labels prometheus.Labels) Option {
 	labels = maps.Clone(labels)

@@ -4,8 +4,10 @@
 package stats
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,8 +34,11 @@ type jobMetric struct {
 }
 
 // NewRecruitCollector returns a collector for r. It is registered by the caller,
-// who may prefer [RegisterRecruiter].
+// who may prefer [RegisterRecruiter]. It panics where r is nil.
 func NewRecruitCollector(r *recruit.Recruiter, opts ...Option) *RecruitCollector {
+	if r == nil {
+		panic("stats: NewRecruitCollector of a nil Recruiter") //nolint:forbidigo // at once, and not at each scrape
+	}
 	o := optionsOf(opts)
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("recruit_"+name, help, labels, o.constLabels)
@@ -52,7 +57,7 @@ func NewRecruitCollector(r *recruit.Recruiter, opts ...Option) *RecruitCollector
 			counter("dismissed_total", "Calls that drew the job when it was not to be had.", func(j *recruit.JobStats) float64 { return float64(j.Dismissed) }),
 			counter("failed_total", "Recruits that returned an error or panicked.", func(j *recruit.JobStats) float64 { return float64(j.Failed) }),
 			counter("panicked_total", "Recruits that panicked.", func(j *recruit.JobStats) float64 { return float64(j.Panicked) }),
-			counter("overdue_total", "Recruits that were left behind when their budget was up.", func(j *recruit.JobStats) float64 { return float64(j.Overdue) }),
+			counter("overdue_total", "Recruits that were left behind, for their budget was up or their caller had gone.", func(j *recruit.JobStats) float64 { return float64(j.Overdue) }),
 			counter("seconds_total", "How long recruits took that have returned.", func(j *recruit.JobStats) float64 { return j.Spent.Seconds() }),
 			gauge("rate", "Probability with which a call draws the job.", func(j *recruit.JobStats) float64 { return j.Rate }),
 			gauge("running", "Recruits that somebody waits for.", func(j *recruit.JobStats) float64 { return float64(j.Running) }),
@@ -63,11 +68,23 @@ func NewRecruitCollector(r *recruit.Recruiter, opts ...Option) *RecruitCollector
 
 // RegisterRecruiter makes a collector for r and registers it with reg. Two
 // recruiters in one process are told apart by [WithConstLabels]; a second one
-// with the same labels is an error, and so is the same one again.
+// with the same labels is an error, and so is the same one again. A nil reg or r
+// is an error too.
 func RegisterRecruiter(reg prometheus.Registerer, r *recruit.Recruiter, opts ...Option) (*RecruitCollector, error) {
+	const doing = "stats: register recruiter"
+	switch {
+	case reg == nil:
+		return nil, errors.New(doing + ": the Registerer is nil")
+	case r == nil:
+		return nil, errors.New(doing + ": the Recruiter is nil")
+	}
 	c := NewRecruitCollector(r, opts...)
-	if err := reg.Register(c); err != nil {
-		return nil, fmt.Errorf("stats: register recruiter: %w", err)
+	err := reg.Register(c)
+	if _, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		return nil, fmt.Errorf("%s: there is one with these labels, WithConstLabels tells two apart: %w", doing, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
 	return c, nil
 }
@@ -81,16 +98,21 @@ func (c *RecruitCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector]. The series of a job end when it is
-// uninstalled.
+// uninstalled, not when the recruiter is closed.
 func (c *RecruitCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.dismissed, prometheus.CounterValue, float64(c.recruiter.Dismissed()))
 	for _, job := range c.recruiter.Jobs() {
-		name := job.Name
-		if !utf8.ValidString(name) { // Prometheus takes no other, and none twice
-			name = strconv.Quote(name)
-		}
 		for _, m := range c.jobs {
-			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&job), name)
+			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&job), labelOf(job.Name))
 		}
 	}
+}
+
+// labelOf returns the name as Prometheus takes it: in UTF-8, and none twice. What
+// begins with a quote is quoted as well, so that it is no other name's quotation.
+func labelOf(name string) string {
+	if utf8.ValidString(name) && !strings.HasPrefix(name, `"`) {
+		return name
+	}
+	return strconv.Quote(name)
 }

@@ -62,7 +62,7 @@ recruit_job_failed_total{name="works"} 0
 recruit_job_left_behind{name="blocks"} 1
 recruit_job_left_behind{name="fails"} 0
 recruit_job_left_behind{name="works"} 0
-# HELP recruit_job_overdue_total Recruits that were left behind when their budget was up.
+# HELP recruit_job_overdue_total Recruits that were left behind, for their budget was up or their caller had gone.
 # TYPE recruit_job_overdue_total counter
 recruit_job_overdue_total{name="blocks"} 1
 recruit_job_overdue_total{name="fails"} 0
@@ -112,6 +112,8 @@ recruit_job_panicked_total{name="works"} 0
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(after), names(after)...))
 		require.True(t, r.Uninstall("fails"))
 		require.Equal(t, 1+2*9, testutil.CollectAndCount(c))
+		require.NoError(t, r.Close(t.Context()))
+		require.Equal(t, 1+2*9, testutil.CollectAndCount(c), "the last counts stay to be read")
 	})
 }
 
@@ -127,16 +129,18 @@ func TestS4_PromlintIsClean(t *testing.T) {
 func TestS4_AnyNameCanBeShown(t *testing.T) {
 	r, err := recruit.New()
 	require.NoError(t, err)
-	for _, name := range []string{"a\n\"b", "a\xff", "a\xfe", "a\uFFFD"} {
-		require.NoError(t, r.Install(name, 0.25, recruit.JobFunc(func(context.Context) error { return nil })))
+	for _, name := range []string{"a\n\"b", "a\xff", `"a\xff"`, `"`, "a\xfe", "a\uFFFD"} {
+		require.NoError(t, r.Install(name, 0.125, recruit.JobFunc(func(context.Context) error { return nil })))
 	}
 	const want = `
 # HELP recruit_job_rate Probability with which a call draws the job.
 # TYPE recruit_job_rate gauge
-recruit_job_rate{name="\"a\\xfe\""} 0.25
-recruit_job_rate{name="\"a\\xff\""} 0.25
-recruit_job_rate{name="a\n\"b"} 0.25
-recruit_job_rate{name="a\uFFFD"} 0.25
+recruit_job_rate{name="\"a\\xfe\""} 0.125
+recruit_job_rate{name="\"a\\xff\""} 0.125
+recruit_job_rate{name="\"\\\"a\\\\xff\\\"\""} 0.125
+recruit_job_rate{name="\"\\\"\""} 0.125
+recruit_job_rate{name="a\n\"b"} 0.125
+recruit_job_rate{name="a\uFFFD"} 0.125
 `
 	text := strings.ReplaceAll(want, `\uFFFD`, "\uFFFD")
 	require.NoError(t, testutil.CollectAndCompare(stats.NewRecruitCollector(r), strings.NewReader(text), "recruit_job_rate"))
@@ -153,7 +157,20 @@ func TestS4_TwoRecruitersInOneProcess(t *testing.T) {
 	_, err = stats.RegisterRecruiter(reg, r, stats.WithConstLabels(prometheus.Labels{"service": "mail"}))
 	var already prometheus.AlreadyRegisteredError
 	require.ErrorAs(t, err, &already)
+	require.ErrorContains(t, err, "stats: register recruiter: there is one with these labels, WithConstLabels tells two apart: ")
+	_, err = stats.RegisterRecruiter(reg, r, stats.WithConstLabels(prometheus.Labels{"name": "x"}))
 	require.ErrorContains(t, err, "stats: register recruiter: ")
+	require.NotContains(t, err.Error(), "WithConstLabels")
+}
+
+func TestARecruiterThatIsNil(t *testing.T) {
+	_, err := stats.RegisterRecruiter(prometheus.NewRegistry(), nil)
+	require.EqualError(t, err, "stats: register recruiter: the Recruiter is nil")
+	r, err := recruit.New()
+	require.NoError(t, err)
+	_, err = stats.RegisterRecruiter(nil, r)
+	require.EqualError(t, err, "stats: register recruiter: the Registerer is nil")
+	require.PanicsWithValue(t, "stats: NewRecruitCollector of a nil Recruiter", func() { stats.NewRecruitCollector(nil) })
 }
 
 func TestS4_ScrapesWhileOthersEnlist(t *testing.T) {

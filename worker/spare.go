@@ -16,6 +16,10 @@ import (
 //
 //	worker.WithSpareTime(time.Second, func(ctx context.Context) { r.Enlist(ctx) })
 //
+// That draws at most once a second: at a rate of 0.01, which suits a web server, a
+// job would come at best once in a hundred seconds. Rates here should add up to 1
+// or nearly so, in a recruiter that no web server draws from too.
+//
 // No task waits for f, and f for none: one that comes while f is called starts
 // at once. Nor is f called while the worker may accept no task for want of its
 // lease. A worker without [WithSlots] always has a slot free.
