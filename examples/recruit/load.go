@@ -25,6 +25,7 @@ type results struct {
 	requests  int // to each
 	latencies [2][]time.Duration
 	samples   []sample
+	cut       bool // somebody ended it before its time was up
 }
 
 // sample is how many fields were there that had expired.
@@ -32,6 +33,8 @@ type sample struct {
 	at      time.Duration
 	expired [2]int
 }
+
+func (s sample) second() int { return int(s.at.Round(time.Second) / time.Second) }
 
 // load asks until ctx ends. An answer that is an error is the end of it.
 func load(ctx context.Context, rate int, sides ...*side) (*results, error) {
@@ -84,9 +87,18 @@ func (r *results) watch(ctx context.Context, sides []*side) error {
 			}
 			s.expired[i], r.names[i] = n, side.name
 		}
-		r.samples = append(r.samples, s)
+		r.add(s)
 	}
 	return nil
+}
+
+// add puts a sample in the place of one of the same second: when the time is up, it
+// may also be time for one more.
+func (r *results) add(s sample) {
+	if n := len(r.samples); n > 0 && r.samples[n-1].second() == s.second() {
+		r.samples = r.samples[:n-1]
+	}
+	r.samples = append(r.samples, s)
 }
 
 // client is one of those who ask.

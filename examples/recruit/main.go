@@ -68,8 +68,12 @@ func parse(args []string) (settings, error) {
 	return s, nil
 }
 
+// errTimeIsUp is how a run ends that nobody has interrupted.
+var errTimeIsUp = errors.New("the time is up")
+
 // run loads both services, and reports. It takes away what it has written, also
-// where ctx ends before the time is up; what there is to tell then is told.
+// where ctx ends before the time is up; what there is to tell then is told, and
+// after how long.
 func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	st, err := openStore(ctx, s.redis)
 	if err != nil {
@@ -94,11 +98,12 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	if _, err := fmt.Fprintf(out, "%s; %d requests a second to each of two services, for %v\n\n", st.name, s.rate, s.lasts); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.lasts)
+	loading, cancel := context.WithTimeoutCause(ctx, s.lasts, errTimeIsUp)
 	defer cancel()
-	r, err := load(ctx, s.rate, with, without)
+	r, err := load(loading, s.rate, with, without)
 	if err != nil {
 		return err
 	}
+	r.cut = !errors.Is(context.Cause(loading), errTimeIsUp)
 	return r.print(out, with.recruiter.Jobs())
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -27,6 +29,7 @@ func TestS6_TheProgramCollectsAndReports(t *testing.T) {
 	require.Positive(t, number(t, text, `archive +0.1 +(\d+) `))
 	rows := regexp.MustCompile(`(?m)^ +\d+s +(\d+) #* +(\d+) #*$`).FindAllStringSubmatch(text, -1)
 	require.NotEmpty(t, rows, "the chart")
+	require.NotContains(t, text, "cut short")
 	last := rows[len(rows)-1]
 	require.Less(t, atoi(t, last[1]), atoi(t, last[2]), "recruits have collected less than nobody has")
 	require.Regexp(t, `(?m)^ +with +[\d.]+m?s +[\d.]+m?s$`, text, "latencies")
@@ -55,6 +58,42 @@ func TestAnInterruptEndsItEarly(t *testing.T) {
 	require.NoError(t, run(ctx, settings{lasts: time.Hour, rate: 50}, &out))
 	require.Less(t, time.Since(began), time.Minute)
 	require.Contains(t, out.String(), "latency", "what there is to tell is told")
+	require.Regexp(t, `(?m)^cut short after [\d.]+m?s$`, out.String(), "and that it is not all")
+}
+
+func TestNoSecondHasTwoRows(t *testing.T) {
+	r := results{names: [2]string{"with", "without"}}
+	for i, at := range []time.Duration{1000, 2001, 2999, 3001, 4000, 4300} { // milliseconds
+		r.add(sample{at: at * time.Millisecond, expired: [2]int{i, 0}})
+	}
+	var text strings.Builder
+	r.printChart(&text)
+	rows := regexp.MustCompile(`(?m)^ +(\d+s +\d)`).FindAllStringSubmatch(text.String(), -1)
+	var got []string
+	for _, row := range rows {
+		got = append(got, strings.Join(strings.Fields(row[1]), " "))
+	}
+	require.Equal(t, []string{"1s 0", "2s 1", "3s 3", "4s 5"}, got, text.String())
+}
+
+// A Redis that takes connections, and is silent, keeps nobody beyond his context.
+func TestS6_ASilentRedisKeepsNobody(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // and nobody accepts
+	require.NoError(t, err)
+	defer func() { require.NoError(t, silent.Close()) }()
+	o := options(silent.Addr().String())
+	o.ReadTimeout = 20 * time.Second // for whoever has no deadline
+	rdb := redis.NewClient(o)
+	defer func() { require.NoError(t, rdb.Close()) }()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = newCache(rdb, "c").collect(ctx, slice)
+	var late net.Error
+	require.ErrorAs(t, err, &late)
+	require.True(t, late.Timeout(), "%v", err)
+	require.Less(t, time.Since(began), 10*time.Second)
 }
 
 func TestNothingIsLeftOnSomebodysRedis(t *testing.T) {

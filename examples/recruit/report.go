@@ -17,6 +17,9 @@ const chartWidth = 30 // of a bar, in characters
 
 func (r *results) print(out io.Writer, jobs []recruit.JobStats) error {
 	var b strings.Builder
+	if r.cut {
+		fmt.Fprintf(&b, "cut short after %v\n\n", r.samples[len(r.samples)-1].at.Round(100*time.Millisecond))
+	}
 	fmt.Fprintf(&b, "requests   %d to each service\n\n", r.requests)
 	r.printRecruits(&b, jobs)
 	r.printChart(&b)
@@ -47,7 +50,7 @@ func (r *results) printChart(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "expired fields that are still there\n           %-*s  %s\n", chartWidth+6, r.names[0], r.names[1])
 	for _, s := range r.samples {
-		fmt.Fprintf(b, "%8.0fs  %s  %s\n", s.at.Seconds(), bar(s.expired[0], most), strings.TrimRight(bar(s.expired[1], most), " "))
+		fmt.Fprintf(b, "%8ds  %s  %s\n", s.second(), bar(s.expired[0], most), strings.TrimRight(bar(s.expired[1], most), " "))
 	}
 	b.WriteByte('\n')
 }
