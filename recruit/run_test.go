@@ -229,19 +229,16 @@ func TestS3_CloseNamesWhatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
 		blocks := recruit.JobFunc(func(context.Context) error { <-let; return nil })
-		r, err := recruit.New(recruit.WithSource(&numbers{0, 0, 1 << 63, 0, 1 << 63}))
+		r, err := recruit.New(recruit.WithSource(&numbers{0, 0, 1 << 63}))
 		require.NoError(t, err)
 		require.NoError(t, r.Install("slow", 0.5, blocks))
 		require.NoError(t, r.Install("stuck", 0.25, blocks))
-		enlist := func(n int) {
-			var wg sync.WaitGroup
-			for range n {
-				wg.Go(func() { r.Enlist(t.Context()) })
-				synctest.Wait()
-			}
-			wg.Wait()
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { r.Enlist(t.Context()) })
+			synctest.Wait() // it has drawn
 		}
-		enlist(3)
+		wg.Wait()
 		require.True(t, r.Uninstall("slow"), "which ends none of its runs")
 		require.NoError(t, r.Install("other", 0.125, recruit.JobFunc(nothing)))
 

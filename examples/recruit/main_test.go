@@ -51,14 +51,27 @@ func atoi(t *testing.T, digits string) int {
 }
 
 func TestAnInterruptEndsItEarly(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var out strings.Builder
+	out := impatient{interrupt: cancel}
 	began := time.Now()
 	require.NoError(t, run(ctx, settings{lasts: time.Hour, rate: 50}, &out))
 	require.Less(t, time.Since(began), time.Minute)
 	require.Contains(t, out.String(), "latency", "what there is to tell is told")
 	require.Regexp(t, `(?m)^cut short after [\d.]+m?s$`, out.String(), "and that it is not all")
+}
+
+// impatient keeps what is printed, and interrupts a moment after the first of it.
+type impatient struct {
+	strings.Builder
+	interrupt func()
+}
+
+func (i *impatient) Write(p []byte) (int, error) {
+	if i.Len() == 0 {
+		time.AfterFunc(300*time.Millisecond, i.interrupt)
+	}
+	return i.Builder.Write(p)
 }
 
 func TestNoSecondHasTwoRows(t *testing.T) {
