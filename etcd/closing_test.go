@@ -1,9 +1,16 @@
 package etcd_test
 
 import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -28,4 +35,115 @@ func TestW6_CloseWhileJoining(t *testing.T) {
 	leases, err := s.client.Leases(t.Context())
 	require.NoError(t, err)
 	require.Len(t, leases.Leases, 2, "its lease is given back")
+}
+
+// A lease that is lost while the member drains stops what has not moved.
+func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
+	s := newStage(t)
+	line, cable := s.behind()
+	a := s.hire(line, "a", 5*time.Second)
+	l := s.elect(s.client, "l1", 5*time.Second)
+	require.NoError(t, l.add(1, a.joined(), "t"))
+	closed := make(chan error, 1)
+	go func() { closed <- a.member.Close(within(t, soon)) }()
+	s.draining("a")
+	cable.Cut(proxy.Both)
+	err := receive(t, closed)
+	require.ErrorContains(t, err, "close member a: stopped before everything had moved")
+	require.ErrorIs(t, err, worker.ErrLeaseLost)
+	require.NoError(t, a.result())
+}
+
+// So does the end of Run's context, and whoever deletes the member's key.
+func TestW6_ItEndsWhileItDrains(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(*stage, *crew)
+		want error
+	}{
+		"run":     {func(_ *stage, a *crew) { a.cancel(errOver) }, errOver},
+		"evicted": {func(s *stage, _ *crew) {
+			_, err := s.client.Delete(s.Context(), "/work/members/a")
+			require.NoError(s, err)
+		}, worker.ErrLeaseLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			a := s.hire(s.client, "a", 60*time.Second)
+			l := s.elect(s.client, "l1", 5*time.Second)
+			require.NoError(t, l.add(1, a.joined(), "t"))
+			closed := make(chan error, 1)
+			go func() { closed <- a.member.Close(within(t, soon)) }()
+			s.draining("a")
+			c.end(s, a)
+			err := receive(t, closed)
+			require.ErrorContains(t, err, "stopped before everything had moved")
+			require.ErrorIs(t, err, c.want)
+			require.Equal(t, err, a.member.Close(t.Context()), "again")
+		})
+	}
+}
+
+// Where Run has ended before, Close says what became of the tasks all the same.
+func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
+	s := newStage(t)
+	a, b := s.hire(s.client, "a", 5*time.Second), s.hire(s.client, "b", 5*time.Second)
+	l := s.elect(s.client, "l1", 5*time.Second)
+	require.NoError(t, l.add(1, a.joined(), "t"))
+	b.joined()
+	a.quit()
+	b.quit()
+	require.ErrorIs(t, a.member.Close(t.Context()), errOver)
+	require.NoError(t, b.member.Close(t.Context()), "it had none")
+}
+
+// All has moved; that the rest takes its time is no reason to say that it has not.
+func TestW6_CloseSaysNothingOfASlowEnd(t *testing.T) {
+	s := newStage(t)
+	ending, rest := make(chan struct{}), make(chan struct{})
+	a := s.hire(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(ctx context.Context) {
+		<-ctx.Done()
+		close(ending)
+		<-rest
+	}))
+	end := sync.OnceFunc(func() { close(rest) })
+	t.Cleanup(end)
+	w := a.joined()
+	l := s.elect(s.client, "l1", 5*time.Second)
+	require.NoError(t, l.add(1, w, "t"))
+	ctx, enough := context.WithCancelCause(t.Context())
+	closed := make(chan error, 1)
+	go func() { closed <- a.member.Close(ctx) }()
+	s.draining("a")
+	require.NoError(t, l.remove(1, w, "t"))
+	receive(t, ending)
+	enough(errOver)
+	end()
+	require.NoError(t, receive(t, closed))
+	require.NoError(t, a.result())
+}
+
+// lookout waits for a text in a log.
+type lookout struct {
+	text string
+	once sync.Once
+	seen chan struct{} // closed when it was there
+}
+
+func (l *lookout) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte(l.text)) {
+		l.once.Do(func() { close(l.seen) })
+	}
+	return len(line), nil
+}
+
+// draining waits until the member of that name says that it is to end empty.
+func (s *stage) draining(name string) {
+	s.Helper()
+	membership, err := etcd.NewMembership(s.client)
+	require.NoError(s, err)
+	s.eventually(name+" drains", func() bool {
+		members, err := membership.List(s.Context())
+		require.NoError(s, err)
+		return slices.ContainsFunc(members, func(m etcd.MemberState) bool { return m.Name == name && m.Draining })
+	})
 }

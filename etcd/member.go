@@ -22,7 +22,7 @@ var errDraining = errors.New("the worker is being drained")
 
 // errLeaving is the cause that a membership ends with when Close will not wait
 // any longer.
-var errLeaving = errors.New("the member was closed")
+var errLeaving = errors.New("Close waits no longer")
 
 // Member makes a [worker.Worker] a member of the cluster: it joins under a name
 // and a lease, claims what the leader assigns, has the worker run it with the
@@ -46,7 +46,9 @@ type Member struct {
 
 	closing *closing.Closing
 
-	owed debt // Run's
+	// Run's:
+	owed  debt
+	early error // why the membership that ended last stopped tasks that had not moved; nil: it did not
 }
 
 // NewMember returns a Member for w, which has to have a lease
@@ -84,13 +86,13 @@ func (m *Member) Run(ctx context.Context) error {
 	if !m.closing.Begin() {
 		return fmt.Errorf("%w: Member.Run is called once, and not after Close", orchestrator.ErrInvalid)
 	}
-	defer m.closing.Finish()
+	defer func() { m.closing.Finish(m.early) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		select {
 		case <-m.closing.Leave():
-			cancel(errLeaving)
+			cancel(fmt.Errorf("%w: %w", errLeaving, m.closing.Hurried()))
 		case <-ctx.Done():
 		}
 	})
@@ -137,6 +139,7 @@ func (m *Member) run(ctx, joining context.Context) error {
 		case !entered && !again, isAny(err, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
 			return fmt.Errorf("member %s: %w", m.name, err)
 		}
+		m.early = nil // nobody was closing it
 		m.log.Warn("membership lost, joining again", "worker", m.name, "err", err)
 		if joined {
 			pause = 0
@@ -150,8 +153,10 @@ func (m *Member) run(ctx, joining context.Context) error {
 
 // Close has the member drained: it claims nothing more, asks the leader to move
 // what it has, and waits until nothing is left, or ctx ends. Then it stops what
-// is left, leaves, and returns when Run has. An error says that tasks were
-// stopped here before they had moved, and wraps ctx's cause.
+// is left, leaves, and returns when Run has. An error says that
+// tasks were stopped here before they had moved, and wraps why: ctx's cause, that
+// of Run's context, or [worker.ErrLeaseLost]. What was stopped for want of an
+// earlier lease does not count.
 //
 // Further calls wait for the same, and are told the same. A member whose Run was
 // not called yet is closed at once, and its Run fails.

@@ -84,7 +84,8 @@ func (a *admission) fence(ctx context.Context) ([]clientv3.Cmp, error) {
 	return []clientv3.Cmp{r.unchanged}, nil
 }
 
-// idle returns a channel that is closed once the worker has no task.
+// idle returns a channel that is closed once all the tasks of the worker have
+// moved.
 func (s *session) idle() <-chan struct{} {
 	empty := make(chan struct{})
 	s.part(func(ctx context.Context) error {
@@ -95,7 +96,9 @@ func (s *session) idle() <-chan struct{} {
 				return nil // the membership is over
 			}
 			if len(tasks) == 0 {
-				close(empty)
+				if !s.lost() { // it may have stopped them for that
+					close(empty)
+				}
 				return nil
 			}
 			select {

@@ -4,6 +4,7 @@ package etcd_test
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 )
 
 // direct starts a member without assignments, whose name is a.
-func (s *stage) direct(c *clientv3.Client, lease time.Duration) *crew {
+func (s *stage) direct(c *clientv3.Client, lease time.Duration, opts ...etcd.MemberOption) *crew {
 	s.Helper()
 	const name = "a"
 	w, err := worker.New(func(ctx context.Context, task string) error {
@@ -27,7 +28,8 @@ func (s *stage) direct(c *clientv3.Client, lease time.Duration) *crew {
 		return context.Cause(ctx)
 	}, worker.WithLease(lease, lease/4))
 	require.NoError(s, err)
-	m, err := etcd.NewMember(c, name, w, etcd.WithoutAssignments(), etcd.WithAttributes(map[string]string{"address": "host:1"}))
+	opts = append(opts, etcd.WithoutAssignments(), etcd.WithAttributes(map[string]string{"address": "host:1"}))
+	m, err := etcd.NewMember(c, name, w, opts...)
 	require.NoError(s, err)
 	return s.man(name, w, m)
 }
@@ -174,20 +176,15 @@ func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
 
 func TestW6_AMemberWithoutAssignmentsIsDrained(t *testing.T) {
 	s := newStage(t)
-	a := s.direct(s.client, 5*time.Second)
-	a.joined()
+	joined := &lookout{text: "msg=joined", seen: make(chan struct{})}
+	a := s.direct(s.client, 5*time.Second, etcd.WithLogger(slog.New(slog.NewTextHandler(joined, nil))))
+	receive(t, joined.seen) // its key may be there before it knows
 	for _, task := range []string{"t", "u"} {
 		require.NoError(t, a.worker.Add(s.of(1<<40), task))
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- a.member.Close(within(t, soon)) }()
-	membership, err := etcd.NewMembership(s.client)
-	require.NoError(t, err)
-	s.eventually("it says so", func() bool {
-		members, err := membership.List(t.Context())
-		require.NoError(t, err)
-		return len(members) == 1 && members[0].Draining
-	})
+	s.draining("a")
 	require.NoError(t, a.worker.Remove(s.of(1<<40), "t"))
 	require.True(t, s.there("/work/members/a"), "there is another")
 	require.Empty(t, closed)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+	"github.com/f8949c05/orchestrator/worker"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -22,6 +23,8 @@ type session struct {
 	desk *desk
 	// closeContents ends the watches of contents; nil without a desk.
 	closeContents func()
+	fenced        <-chan struct{}
+	draining      bool // it was told to end empty
 
 	ctx    context.Context // the membership's, with what ended it as its cause
 	cancel context.CancelCauseFunc
@@ -41,14 +44,13 @@ func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := &session{m: m, held: held}
+	s := &session{m: m, held: held, fenced: m.worker.Fenced()}
 	// The membership outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.part(held.keep)
-	fenced := m.worker.Fenced()
 	s.part(func(ctx context.Context) error {
 		select {
-		case <-fenced:
+		case <-s.fenced:
 			return errFenced
 		case <-ctx.Done():
 			return nil
@@ -58,6 +60,7 @@ func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
 		joined = true
 		err = s.run(ctx)
 	}
+	m.early = s.early(ctx, err)
 	return joined, s.stop(ctx, err)
 }
 
@@ -124,7 +127,7 @@ func (s *session) run(ctx context.Context) error {
 	for {
 		select {
 		case <-drain:
-			drain = nil
+			drain, s.draining = nil, true
 			m.log.Info("draining", "worker", m.name)
 			empty = emptied()
 			s.part(func(ctx context.Context) error {
@@ -140,6 +143,30 @@ func (s *session) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// lost reports whether the worker stops everything for want of its lease, or has.
+func (s *session) lost() bool {
+	select {
+	case <-s.fenced:
+		return true
+	default:
+		return false
+	}
+}
+
+// early says, at the end of a membership and of what it has ended with, why tasks
+// are stopped here that have not moved; nil: none is.
+func (s *session) early(ctx context.Context, err error) error {
+	tasks, _ := s.m.worker.List(context.WithoutCancel(ctx))
+	drained := errors.Is(err, errDraining)
+	switch {
+	case len(tasks) == 0 && (drained || !s.draining || !s.lost()):
+		return nil
+	case drained, ctx.Err() != nil:
+		return err
+	}
+	return fmt.Errorf("%w: %w", worker.ErrLeaseLost, err)
 }
 
 // work takes assignments, and does what they ask for.

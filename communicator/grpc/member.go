@@ -45,6 +45,7 @@ type Member struct {
 	teller  *teller
 	stopAll func(ctx context.Context)
 	owed    uint64 // the incarnation that may be a member still, and has stopped everything; 0: none
+	early   error  // why the membership that ended last stopped tasks that had not moved; nil: it did not
 }
 
 // NewMember returns a Member for w, which has to have a lease
@@ -86,7 +87,7 @@ func (m *Member) Run(ctx context.Context, l net.Listener) error {
 	if !m.closing.Begin() {
 		return fmt.Errorf("%w: Member.Run is called once, and not after Close", orchestrator.ErrInvalid)
 	}
-	defer m.closing.Finish()
+	defer func() { m.closing.Finish(m.early) }()
 	err := m.open(ctx, l)
 	if errors.Is(err, errLeaving) || errors.Is(err, errDraining) {
 		return nil
@@ -141,7 +142,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	waiting.Go(func() {
 		select {
 		case <-m.closing.Leave():
-			cancel(errLeaving)
+			cancel(fmt.Errorf("%w: %w", errLeaving, m.closing.Hurried()))
 		case <-ctx.Done():
 		}
 	})
@@ -187,6 +188,7 @@ func (m *Member) run(ctx, joining context.Context) error {
 		case isAny(err, orchestrator.ErrInvalid, worker.ErrClosed):
 			return err
 		}
+		m.early = nil // nobody was closing it
 		m.log.Warn("membership lost, registering again", "worker", m.name, "err", err)
 		if registered {
 			failures = 1
@@ -197,8 +199,10 @@ func (m *Member) run(ctx, joining context.Context) error {
 
 // Close has the member drained: it asks the manager to move what it has, and
 // waits until nothing is left, or ctx ends. Then it stops what is left, leaves,
-// and returns when Run has. An error says that tasks were stopped here before
-// they had moved, and wraps ctx's cause.
+// and returns when Run has. An error says that
+// tasks were stopped here before they had moved, and wraps why: ctx's cause, that
+// of Run's context, or [worker.ErrLeaseLost]. What was stopped for want of an
+// earlier lease does not count.
 //
 // Further calls wait for the same, and are told the same. A member whose Run was
 // not called yet is closed at once, and its Run fails.

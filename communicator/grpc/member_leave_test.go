@@ -95,7 +95,9 @@ func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
 		s.add("a", "b")
 		ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(o, s.member.Close(ctx), context.DeadlineExceeded)
+		require.EqualError(o, s.member.Close(ctx),
+			"close member w: stopped before everything had moved: Close waits no longer: context deadline exceeded")
+		require.ErrorIs(o, s.member.Close(o.Context()), context.DeadlineExceeded)
 		require.True(o, s.ended())
 		require.NoError(o, s.err)
 		require.Zero(o, s.tasks.count())
@@ -116,8 +118,102 @@ func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
 	})
 }
 
+// All has moved in time; that the manager takes its time with the rest is no reason
+// to say that it has not.
+func TestW6_CloseSaysNothingOfASlowLeave(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
+		defer cancel()
+		closed := make(chan error, 1)
+		go func() { closed <- s.member.Close(ctx) }()
+		o.after(59 * time.Second)
+		o.do(func(ctx context.Context, kind string) error {
+			if kind == callLeave {
+				<-ctx.Done()
+			}
+			return nil
+		})
+		s.remove("a")
+		require.NoError(o, <-closed)
+		require.ErrorIs(o, ctx.Err(), context.DeadlineExceeded)
+		require.True(o, s.ended())
+		require.NoError(o, s.err)
+	})
+}
+
+// Whatever stops tasks while it drains: they have not moved.
+func TestW6_RunsContextEndsWhileItDrains(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		closed := make(chan error, 1)
+		go func() { closed <- s.member.Close(o.Context()) }()
+		o.after(time.Second)
+		s.cancel(errOver)
+		err := <-closed
+		require.ErrorContains(o, err, "stopped before everything had moved")
+		require.ErrorIs(o, err, errOver)
+		require.Equal(o, err, s.member.Close(o.Context()), "again")
+	})
+}
+
+// Close says what became of the tasks also where Run has ended before it.
+func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
+	for _, tasks := range [][]string{nil, {"a", "b"}} {
+		inBureau(t, func(o *bureau) {
+			s := o.hire()
+			o.after(time.Second)
+			s.add(tasks...)
+			s.cancel(errOver)
+			require.True(o, s.ended())
+			err := s.member.Close(o.Context())
+			if len(tasks) == 0 {
+				require.NoError(o, err)
+				return
+			}
+			require.ErrorContains(o, err, "stopped before everything had moved")
+			require.ErrorIs(o, err, errOver)
+		})
+	}
+}
+
+// What was lost before Close was called is not its concern: nothing is left that
+// could move.
+func TestW6_CloseAfterTheLeaseWasLost(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		o.shut()
+		o.after(2 * lease)
+		require.Equal(o, 1, o.said("membership lost"))
+		require.NoError(o, s.member.Close(o.Context()))
+		require.True(o, s.ended())
+	})
+}
+
+// The manager has ended the membership while its member drains.
+func TestW6_ItIsForgottenWhileItDrains(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		closed := make(chan error, 1)
+		go func() { closed <- s.member.Close(o.Context()) }()
+		o.after(time.Second)
+		o.set(func(c *clerk) { c.member = 0 })
+		err := <-closed
+		require.ErrorContains(o, err, "stopped before everything had moved")
+		require.ErrorIs(o, err, worker.ErrLeaseLost)
+	})
+}
+
 // While it drains, the manager goes away for good: the tasks stop with the lease,
-// and that is the end.
+// and that is the end, of which Close tells.
 func TestW6_TheManagerGoesAwayWhileItDrains(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -128,8 +224,11 @@ func TestW6_TheManagerGoesAwayWhileItDrains(t *testing.T) {
 		o.after(time.Second)
 		o.do(silent)
 		_, ends := o.registered()
-		require.NoError(o, <-closed)
+		err := <-closed
+		require.ErrorContains(o, err, "close member w: stopped before everything had moved")
+		require.ErrorIs(o, err, worker.ErrLeaseLost)
 		require.True(o, s.ended())
+		require.NoError(o, s.err)
 		require.True(o, s.tasks.stopped.Before(ends))
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -22,6 +23,8 @@ type session struct {
 	m           *Member
 	incarnation uint64
 	perhaps     bool // the manager may have it as a member
+	draining    bool // it was told to end empty
+	fenced      <-chan struct{}
 
 	ctx    context.Context // the membership's, with what ended it as its cause
 	cancel context.CancelCauseFunc
@@ -32,13 +35,12 @@ type session struct {
 // goroutine, and no lease if the manager could be told. It reports whether the
 // worker had registered, and why the membership ended.
 func (m *Member) stay(ctx, joining context.Context) (registered bool, err error) {
-	s := &session{m: m, incarnation: m.worker.Incarnation()}
+	s := &session{m: m, incarnation: m.worker.Incarnation(), fenced: m.worker.Fenced()}
 	// The membership outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	fenced := m.worker.Fenced()
 	s.part(func(ctx context.Context) error {
 		select {
-		case <-fenced:
+		case <-s.fenced:
 			return errFenced
 		case <-ctx.Done():
 			return nil
@@ -48,6 +50,7 @@ func (m *Member) stay(ctx, joining context.Context) (registered bool, err error)
 		registered = true
 		err = s.run(ctx)
 	}
+	m.early = s.early(ctx, err)
 	return registered, s.stop(ctx, err)
 }
 
@@ -131,10 +134,10 @@ func (s *session) run(ctx context.Context) error {
 	for {
 		select {
 		case <-drain:
-			drain = nil
+			drain, s.draining = nil, true
 			s.m.log.Info("draining", "worker", s.m.name)
 			s.part(func(ctx context.Context) error {
-				if s.m.emptied(ctx) {
+				if s.emptied(ctx) {
 					close(empty)
 				}
 				return nil
@@ -149,13 +152,14 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// emptied waits until the worker has no task, and reports whether that is so.
-func (m *Member) emptied(ctx context.Context) bool {
+// emptied waits until all the tasks of the worker have moved, and reports whether
+// they have.
+func (s *session) emptied(ctx context.Context) bool {
 	for {
-		_, changed := m.worker.Changes() // first: what changes after it is looked at again
-		tasks, err := m.worker.List(ctx)
+		_, changed := s.m.worker.Changes() // first: what changes after it is looked at again
+		tasks, err := s.m.worker.List(ctx)
 		if err != nil || len(tasks) == 0 {
-			return err == nil
+			return err == nil && !s.lost() // it may have stopped them for that
 		}
 		select {
 		case <-changed:
@@ -163,6 +167,30 @@ func (m *Member) emptied(ctx context.Context) bool {
 			return false
 		}
 	}
+}
+
+// lost reports whether the worker stops everything for want of its lease, or has.
+func (s *session) lost() bool {
+	select {
+	case <-s.fenced:
+		return true
+	default:
+		return false
+	}
+}
+
+// early says, at the end of a membership and of what it has ended with, why tasks
+// are stopped here that have not moved; nil: none is.
+func (s *session) early(ctx context.Context, err error) error {
+	tasks, _ := s.m.worker.List(context.WithoutCancel(ctx))
+	drained := errors.Is(err, errDraining)
+	switch {
+	case len(tasks) == 0 && (drained || !s.draining || !s.lost()):
+		return nil
+	case drained, ctx.Err() != nil:
+		return err
+	}
+	return fmt.Errorf("%w: %w", worker.ErrLeaseLost, err)
 }
 
 // beat sends heartbeats until ctx ends, or the manager says that it knows of no

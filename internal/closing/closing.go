@@ -18,10 +18,11 @@ var ErrEarly = errors.New("stopped before everything had moved")
 type Closing struct {
 	drain, leave, finished chan struct{}
 
-	mu     sync.Mutex
-	state  state
-	drains bool // drain is closed
-	early  bool // leave is closed
+	mu      sync.Mutex
+	state   state
+	drains  bool  // drain is closed
+	hurried error // why leave is closed; nil: it is not
+	early   error // why it left before it was drained, once finished is closed
 }
 
 type state uint8
@@ -49,8 +50,14 @@ func (c *Closing) Begin() bool {
 	return true
 }
 
-// Finish says that the member has run.
-func (c *Closing) Finish() { close(c.finished) }
+// Finish says that the member has run. early says why it had to stop something
+// that had not moved; nil: it had not.
+func (c *Closing) Finish(early error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.early = early
+	close(c.finished)
+}
 
 // Drain returns a channel that is closed when the member is to be drained.
 func (c *Closing) Drain() <-chan struct{} { return c.drain }
@@ -58,10 +65,18 @@ func (c *Closing) Drain() <-chan struct{} { return c.drain }
 // Leave returns a channel that is closed when it is to leave, drained or not.
 func (c *Closing) Leave() <-chan struct{} { return c.leave }
 
+// Hurried returns why it is to leave at once: the cause of the context that some
+// Close was called with. It is nil until Leave's channel is closed.
+func (c *Closing) Hurried() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hurried
+}
+
 // Close has the member drained until ctx ends, and then leave, and returns when it
-// has run; with [ErrEarly], wrapped with ctx's cause, where it was not drained, and
-// with that again whenever it is called again. One that has not run never will, and
-// is closed by stop.
+// has run: with [ErrEarly], wrapped with what Finish was told, where it was not
+// drained, and with the same whenever it is called again. One that has not run
+// never will, and is closed by stop.
 func (c *Closing) Close(ctx context.Context, stop func(context.Context) error) error {
 	if !c.begin() {
 		return stop(ctx)
@@ -72,15 +87,14 @@ func (c *Closing) Close(ctx context.Context, stop func(context.Context) error) e
 		select {
 		case <-c.finished: // that wins over a context that has ended
 		default:
-			c.hurry()
+			c.hurry(context.Cause(ctx))
 			<-c.finished
-			return fmt.Errorf("%w: %w", ErrEarly, context.Cause(ctx))
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.early {
-		return ErrEarly
+	if c.early != nil {
+		return fmt.Errorf("%w: %w", ErrEarly, c.early)
 	}
 	return nil
 }
@@ -100,11 +114,11 @@ func (c *Closing) begin() bool {
 }
 
 // hurry has the member leave.
-func (c *Closing) hurry() {
+func (c *Closing) hurry(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.early {
-		c.early = true
+	if c.hurried == nil {
+		c.hurried = cause
 		close(c.leave)
 	}
 }

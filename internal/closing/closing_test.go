@@ -21,7 +21,7 @@ func TestClose_ReturnsOnceTheMemberIsDrained(t *testing.T) {
 		go func() {
 			<-c.Drain()
 			<-time.After(time.Second)
-			c.Finish()
+			c.Finish(nil)
 		}()
 		began := time.Now()
 		require.NoError(t, c.Close(t.Context(), never))
@@ -38,6 +38,43 @@ func TestClose_ReturnsOnceTheMemberIsDrained(t *testing.T) {
 	})
 }
 
+// What a member does after everything has moved is not early, however long it takes.
+func TestClose_SaysNothingWhereOnlyTheRestWasSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := closing.New()
+		require.True(t, c.Begin())
+		require.NoError(t, c.Hurried())
+		go func() {
+			<-c.Leave()
+			c.Finish(nil)
+		}()
+		enough := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(enough)
+		require.NoError(t, c.Close(ctx, never))
+		require.ErrorIs(t, c.Hurried(), enough)
+	})
+}
+
+// Nobody had to be impatient for a member to lose what it had.
+func TestClose_SaysThatTheMemberEndedByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := closing.New()
+		require.True(t, c.Begin())
+		lost := errors.New("lost")
+		go func() {
+			<-c.Drain()
+			c.Finish(lost)
+		}()
+		for range 2 {
+			err := c.Close(t.Context(), never)
+			require.ErrorIs(t, err, closing.ErrEarly)
+			require.ErrorIs(t, err, lost)
+		}
+		require.NoError(t, c.Hurried())
+	})
+}
+
 func TestClose_SaysToEverybodyThatTheMemberLeftEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := closing.New()
@@ -45,7 +82,7 @@ func TestClose_SaysToEverybodyThatTheMemberLeftEarly(t *testing.T) {
 		go func() {
 			<-c.Leave()
 			<-time.After(time.Second)
-			c.Finish()
+			c.Finish(c.Hurried())
 		}()
 		second := make(chan error, 1)
 		go func() { second <- c.Close(t.Context(), never) }()
@@ -57,8 +94,8 @@ func TestClose_SaysToEverybodyThatTheMemberLeftEarly(t *testing.T) {
 		require.ErrorIs(t, err, closing.ErrEarly)
 		require.ErrorIs(t, err, enough)
 		require.Equal(t, time.Minute+time.Second, time.Since(began))
-		require.ErrorIs(t, <-second, closing.ErrEarly, "who had more patience")
-		require.ErrorIs(t, c.Close(t.Context(), never), closing.ErrEarly, "and who comes later")
+		require.Equal(t, err, <-second, "who had more patience")
+		require.Equal(t, err, c.Close(t.Context(), never), "and who comes later")
 	})
 }
 
