@@ -60,7 +60,7 @@ func TestW6_ItEndsWhileItDrains(t *testing.T) {
 		end  func(*stage, *crew)
 		want error
 	}{
-		"run":     {func(_ *stage, a *crew) { a.cancel(errOver) }, errOver},
+		"run": {func(_ *stage, a *crew) { a.cancel(errOver) }, errOver},
 		"evicted": {func(s *stage, _ *crew) {
 			_, err := s.client.Delete(s.Context(), "/work/members/a")
 			require.NoError(s, err)
@@ -120,6 +120,21 @@ func TestW6_CloseSaysNothingOfASlowEnd(t *testing.T) {
 	end()
 	require.NoError(t, receive(t, closed))
 	require.NoError(t, a.result())
+}
+
+// What is no task does not keep it from leaving.
+func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
+	s := newStage(t)
+	hangs, let := make(chan struct{}), make(chan struct{})
+	a := s.hire(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(context.Context) {
+		close(hangs)
+		<-let
+	}))
+	t.Cleanup(func() { close(let) })
+	a.joined()
+	receive(t, hangs)
+	require.NoError(t, a.member.Close(t.Context()))
+	require.False(t, s.there("/work/members/a"))
 }
 
 // lookout waits for a text in a log.

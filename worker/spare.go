@@ -25,7 +25,7 @@ import (
 // lease. A worker without [WithSlots] always has a slot free.
 //
 // f's context ends with [Worker.Close], with the cause [ErrClosed]; Close waits
-// until f has returned. A panic in f is logged, and f is called again.
+// until f has returned, for a second at most. A panic in f is logged, and f is called again.
 //
 // Default: nothing is called, and there is no such goroutine; where there is one,
 // only Close ends it. Range: every > 0; a nil f is out of range.
@@ -107,6 +107,10 @@ func (w *Worker[T]) passTime(ctx context.Context) {
 	w.cfg.spare.f(ctx)
 }
 
+// sparePatience is how long the goroutine may take to end. Whoever closes the
+// worker may hold a lease until then, without a task to hold it for.
+const sparePatience = time.Second
+
 // end waits until the goroutine has ended, which was told to.
 func (i *idler) end(ctx context.Context) error {
 	select {
@@ -114,6 +118,8 @@ func (i *idler) end(ctx context.Context) error {
 		return nil
 	default: // over wins over a context that has ended
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, sparePatience, errBusy)
+	defer cancel()
 	select {
 	case <-i.done:
 		return nil
@@ -121,3 +127,6 @@ func (i *idler) end(ctx context.Context) error {
 		return fmt.Errorf("the function of WithSpareTime has not returned: %w", context.Cause(ctx))
 	}
 }
+
+// errBusy is why it is waited for no longer.
+var errBusy = fmt.Errorf("it was given %v", sparePatience)

@@ -148,10 +148,34 @@ func TestS3_CloseEndsSpareTime(t *testing.T) {
 			<-let
 		}))
 		pass(time.Second)
-		err := w.Close(within(t, time.Minute))
+		began := time.Now()
+		err := w.Close(within(t, 500*time.Millisecond))
 		require.EqualError(t, err, "close worker: the function of WithSpareTime has not returned: context deadline exceeded")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, <-ended, worker.ErrClosed)
+		require.Equal(t, 500*time.Millisecond, time.Since(began))
+		close(let)
+		require.NoError(t, w.Close(t.Context()))
+	})
+}
+
+// What may run only under a lease has ended by then: nobody is kept from giving it
+// back by what does not need it.
+func TestS3_CloseWaitsForSpareTimeForAMomentOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		let := make(chan struct{})
+		p := newPaper()
+		w := newWorker(t, stubborn(10*time.Second, new(int)), worker.WithRecord(p),
+			worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
+		pass(time.Second)
+		require.NoError(t, w.Add(t.Context(), "a"))
+		pass(2 * time.Second)
+		began := time.Now()
+		const text = "close worker: the function of WithSpareTime has not returned: it was given 1s"
+		require.EqualError(t, w.Close(t.Context()), text)
+		require.Equal(t, (10+1+1)*time.Second, time.Since(began), "the task, the record, and a second")
+		require.True(t, p.torn, "it leaves no record")
+		require.EqualError(t, w.Close(t.Context()), text, "again")
 		close(let)
 		require.NoError(t, w.Close(t.Context()))
 	})

@@ -122,13 +122,17 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 }
 
 // Close ends all tasks with the cause [ErrClosed], and returns when they have
-// stopped and the record is removed, if there is one ([WithRecord]). From then on Add is refused with [orchestrator.ErrRejected]; List and
-// Remove go on answering. A lease is to be kept until Close has returned: where
-// it is lost before, the last resort has its turn all the same.
+// stopped, the record is removed, if there is one ([WithRecord]), and the function
+// of [WithSpareTime] has returned. From then on Add is refused with
+// [orchestrator.ErrRejected]; List and Remove go on answering. A lease is to be
+// kept until Close has returned: where it is lost before, the last resort has its
+// turn all the same.
 //
 // Where ctx ends first the error counts the tasks that have not stopped, and
-// wraps the context's cause; Close may be called again to wait on, or to try
-// again where the record could not be removed.
+// wraps the context's cause. The function of WithSpareTime, which is no task and
+// needs no lease, is waited for a second at most once the rest is done, and the
+// error says that it has not returned. Close may be called again to wait on, or to
+// try again where the record could not be removed.
 func (w *Worker[T]) Close(ctx context.Context) error {
 	w.mu.Lock()
 	if !w.closed {
@@ -141,10 +145,10 @@ func (w *Worker[T]) Close(ctx context.Context) error {
 	w.mu.Unlock()
 	err := w.empty(ctx, t)
 	if err == nil {
-		err = w.idler.end(ctx)
+		err = w.removeRecord(ctx)
 	}
 	if err == nil {
-		err = w.removeRecord(ctx)
+		err = w.idler.end(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("close worker: %w", err)

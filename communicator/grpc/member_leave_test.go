@@ -37,6 +37,23 @@ func TestW6_ThatIsToldToEndLeavesWhenEverythingHasStopped(t *testing.T) {
 	})
 }
 
+// What is no task does not keep it from leaving.
+func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		let := make(chan struct{})
+		defer close(let)
+		s := o.hire(worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
+		o.after(2 * time.Second)
+		s.add("a")
+		o.heard()
+		s.cancel(errOver)
+		o.after(2 * time.Second)
+		require.True(o, s.ended())
+		require.Len(o, o.heard(callLeave), 1)
+		require.Equal(o, 1, o.said("the function of WithSpareTime has not returned"))
+	})
+}
+
 func TestW6_CloseHasTheMemberDrained(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
