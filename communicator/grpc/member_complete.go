@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
@@ -83,32 +84,35 @@ const (
 	mostCompletionBytes = 128 << 10
 )
 
-// batch returns what is to be told next; nobody changes it.
+// batch returns what is to be told next. It is the caller's.
 func (c *completions) batch() []completion {
 	size := 0
 	for i, done := range c.owed {
 		size += len(done.task) + 20 // what else is in the message
 		if i == mostCompletions || i > 0 && size > mostCompletionBytes {
-			return c.owed[:i:i]
+			return slices.Clone(c.owed[:i])
 		}
 	}
-	return c.owed
+	return slices.Clone(c.owed)
 }
 
-// answered takes in the answers to a batch, the one returned last. It reports
-// whether all were answers; what was not answered is told again, after the others.
+// answered takes in the answers to a batch, the one returned last, since when more
+// may have come to be owed. It reports whether all were answers; what was not
+// answered is told again, after the others.
 func (c *completions) answered(batch []completion, outcomes []orchestratorv1.CompletionOutcome) (all bool) {
 	rest := make([]completion, 0, len(c.owed))
 	rest = append(rest, c.owed[len(batch):]...)
+	all = true
 	for i, done := range batch {
-		if i >= len(outcomes) || outcomes[i] == orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED {
-			rest = append(rest, done)
+		answer := i < len(outcomes) && outcomes[i] != orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED
+		all = all && answer
+		if now := c.owed[i]; !answer || now != done { // what it completed since is yet to be told
+			rest = append(rest, now)
 			continue
 		}
 		delete(c.versions, done.task)
 		c.told[done.task] = done.version
 	}
-	all = len(c.owed)-len(rest) == len(batch)
 	c.owed = rest
 	return all
 }
@@ -148,12 +152,29 @@ func (t *teller) run(ctx context.Context) {
 			}
 		default:
 			failures++
-			pause = pauseAfter(failures, rand.Float64())
+			pause = 0
 			if ctx.Err() == nil && t.said.news(err) {
 				t.log.Warn("completions not told, to be tried again", "worker", t.name, "err", err)
 			}
+			paused, cancel := context.WithTimeout(ctx, pauseAfter(failures, rand.Float64()))
+			t.watch(paused)
+			cancel()
 		}
 		pauseFor(ctx, pause)
+	}
+}
+
+// watch goes on looking at the worker until ctx ends: what completes while the
+// manager does not answer is dropped with the lease, if that is lost meanwhile.
+func (t *teller) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		_, changed := t.worker.Changes() // first: what changes after it is looked at again
+		t.owed.look(t.worker.Status())
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		pauseFor(ctx, lookEvery)
 	}
 }
 
@@ -167,9 +188,16 @@ func (t *teller) tell(ctx context.Context) error {
 	for _, done := range batch {
 		req.Completions = append(req.Completions, &orchestratorv1.Completion{Task: []byte(done.task), ContentVersion: done.version})
 	}
-	ctx, cancel := context.WithTimeout(ctx, tellPatience)
-	defer cancel()
-	resp, err := t.manager.Complete(ctx, req)
+	var resp *orchestratorv1.CompleteResponse
+	var err error
+	answered, over := context.WithCancel(context.WithoutCancel(ctx)) // until the call has returned
+	go func() {
+		defer over()
+		ctx, cancel := context.WithTimeout(ctx, tellPatience)
+		defer cancel()
+		resp, err = t.manager.Complete(ctx, req)
+	}()
+	t.watch(answered)
 	if err != nil {
 		return fmt.Errorf("complete: %w", err)
 	}
@@ -179,7 +207,7 @@ func (t *teller) tell(ctx context.Context) error {
 		}
 	}
 	if !t.owed.answered(batch, resp.GetOutcomes()) {
-		return fmt.Errorf("complete: %d of %d completions have no answer", len(t.owed.owed), len(batch))
+		return fmt.Errorf("complete: not all of %d completions have an answer", len(batch))
 	}
 	return nil
 }

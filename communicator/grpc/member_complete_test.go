@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
@@ -65,6 +66,45 @@ func TestW3_NewerContentIsAnotherCompletion(t *testing.T) {
 	c.look(statuses{running("a")})
 	c.look(statuses{completed("a", 9)})
 	require.Equal(t, []completion{{"a", 9}}, c.batch())
+}
+
+// What completes while a batch is on its way is told by the next, also where it is
+// of a task of that batch.
+func TestW3_CompletionsWhileOthersAreTold(t *testing.T) {
+	c := newCompletions(nil)
+	c.look(statuses{completed("a", 1), completed("b", 1)})
+	batch := c.batch()
+	c.look(statuses{completed("a", 5), completed("b", 1), completed("c", 1)})
+	require.Equal(t, []completion{{"a", 1}, {"b", 1}}, batch)
+	require.True(t, c.answered(batch, []orchestratorv1.CompletionOutcome{superseded, recorded}))
+	require.ElementsMatch(t, []completion{{"a", 5}, {"c", 1}}, c.batch())
+	c.look(statuses{completed("a", 5), completed("b", 1), completed("c", 1)})
+	require.Len(t, c.batch(), 2)
+	require.True(t, c.answered(c.batch(), []orchestratorv1.CompletionOutcome{recorded, recorded}))
+	require.Empty(t, c.batch())
+	require.Empty(t, c.versions)
+}
+
+// A manager that hangs does not keep the teller from looking: the lease may be
+// lost before there is an answer, and what had completed with it.
+func TestW3_WhatCompletesWhileTheManagerHangsIsTold(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire(worker.WithCompletion(func(string) {}))
+		o.after(2 * time.Second)
+		o.do(silent)
+		s.add("short1")
+		o.after(6500 * time.Millisecond)
+		s.add("short2")
+		o.after(5 * time.Second)
+		require.Equal(o, 1, o.said("membership lost"))
+		require.Empty(o, s.worker.Status())
+		o.do(nil)
+		o.heard()
+		o.after(time.Minute)
+		told := o.heard(callComplete)
+		require.Len(o, told, 1)
+		require.Equal(o, []string{"short1@0", "short2@0"}, told[0].tasks)
+	})
 }
 
 // What was answered is forgotten with the task: nothing grows with time.
