@@ -76,7 +76,9 @@ func (b *batch) transact(ctx context.Context, g guards, ops []clientv3.Op, of []
 		}
 		p.found = kv.CreateRevision
 		if found[0].GetResponseDeleteRange().GetDeleted() == 0 {
-			// It was told to stop before, and was waited for then.
+			// An earlier Remove has told it to stop, perhaps one whose answer was lost, or
+			// another leader's. Whether that was waited for is not known here; this one is
+			// not, so as not to hold up each term: the move waits for the next, no longer.
 			p.settle(fmt.Errorf("%w: task %s has not stopped yet", orchestrator.ErrStopping, p.Task))
 		}
 	}
