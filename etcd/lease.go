@@ -80,6 +80,7 @@ func (h *held) keep(ctx context.Context) error {
 	defer beats.close()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	failing := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -96,7 +97,11 @@ func (h *held) keep(ctx context.Context) error {
 		case errors.Is(err, errLeaseGone), errors.Is(err, ErrClusterChanged):
 			return err
 		case err != nil:
+			failing = true
 			h.log.Warn("a keepalive was not acknowledged", "lease", fmt.Sprintf("%x", h.id), "err", err)
+		case failing:
+			failing = false
+			h.log.Info("keepalives are acknowledged again", "lease", fmt.Sprintf("%x", h.id))
 		}
 	}
 }

@@ -24,6 +24,7 @@ type session struct {
 	// closeContents ends the watches of contents; nil without a desk.
 	closeContents func()
 	fenced        <-chan struct{}
+	joined        bool // it has been a member
 	draining      bool // it was told to end empty
 
 	ctx    context.Context // the membership's, with what ended it as its cause
@@ -57,11 +58,11 @@ func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
 		}
 	})
 	if err = s.join(joining); err == nil {
-		joined = true
+		s.joined = true
 		err = s.run(ctx)
 	}
 	m.early = s.early(ctx, err)
-	return joined, s.stop(ctx, err)
+	return s.joined, s.stop(ctx, err)
 }
 
 // part runs a part of the membership, which ends as a whole when one fails.
@@ -231,6 +232,8 @@ func (s *session) stop(ctx context.Context, cause error) error {
 		}
 	}
 	m.owed.end(ctx, s.held)
-	m.log.Info("left", "worker", m.name, "incarnation", s.id.member, "err", cause)
+	if s.joined {
+		m.log.Info("left", "worker", m.name, "incarnation", s.id.member, "reason", cause)
+	}
 	return cause
 }

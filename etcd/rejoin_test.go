@@ -2,9 +2,12 @@ package etcd_test
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/internal/proxy"
 	"github.com/stretchr/testify/require"
 )
@@ -35,4 +38,25 @@ func TestE5_StaleAssignmentFoundByOneThatRejoins(t *testing.T) {
 	require.Empty(t, l.list(2, after))
 	require.NoError(t, l.add(2, after, "u"))
 	require.Equal(t, 1, s.ledger.started("t"), "before the cut only")
+}
+
+// The last word about etcd is not that it is away.
+func TestE8_AnEtcdThatIsBackIsNoted(t *testing.T) {
+	s := newStage(t)
+	line, cable := s.behind()
+	joined := &lookout{text: "msg=joined", seen: make(chan struct{})}
+	failed := &lookout{text: `level=WARN msg="a keepalive was not acknowledged"`, seen: make(chan struct{})}
+	again := &lookout{text: `level=INFO msg="keepalives are acknowledged again"`, seen: make(chan struct{})}
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(joined, failed, again), nil))
+	s.direct(line, 6*time.Second, etcd.WithLogger(log))
+	receive(t, joined.seen)
+	cable.Cut(proxy.Both)
+	receive(t, failed.seen)
+	select {
+	case <-again.seen:
+		require.Fail(t, "it was cut off all along")
+	default:
+	}
+	cable.Heal()
+	receive(t, again.seen)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/f8949c05/orchestrator/worker"
+	"google.golang.org/grpc"
 )
 
 // Member makes a [worker.Worker] a member of a manager's: it serves the
@@ -41,6 +42,7 @@ type Member struct {
 
 	// Run's:
 	address string // where the worker is called
+	conn    *grpc.ClientConn
 	client  orchestratorv1.ManagerClient
 	teller  *teller
 	stopAll func(ctx context.Context)
@@ -74,6 +76,11 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 // membership is lost, until ctx ends or [Member.Close] has ended it. Then it stops
 // all tasks, keeping the lease until they have stopped, leaves, closes the worker
 // and returns: ctx's cause, or nil after Close. It is called once.
+//
+// What has completed is told to the manager before the worker leaves, for a second
+// at most. A manager that is away just then never hears of it, though the worker
+// has a record ([worker.WithRecord]): an end in order removes that. Those tasks are
+// done again.
 //
 // A manager that is away, or has something against this worker, is asked again
 // for as long as ctx lives, with growing pauses of up to a second; each reason is
@@ -119,7 +126,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // it fails only where it is closed
-	m.address, m.client = address, orchestratorv1.NewManagerClient(conn)
+	m.address, m.conn, m.client = address, conn, orchestratorv1.NewManagerClient(conn)
 	m.teller = &teller{
 		worker: m.worker, name: m.name, log: m.log,
 		owed: newCompletions(m.worker.Before()), manager: m.client,

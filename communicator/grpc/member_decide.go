@@ -117,5 +117,10 @@ func (n *novelties) news(err error) bool {
 	return true
 }
 
-// clear forgets everything: it is news again.
-func (n *novelties) clear() { clear(n.seen) }
+// clear forgets everything, which is news again, and reports whether there was
+// anything.
+func (n *novelties) clear() bool {
+	some := len(n.seen) > 0
+	clear(n.seen)
+	return some
+}

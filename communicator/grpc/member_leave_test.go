@@ -132,6 +132,7 @@ func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
 		require.NoError(o, s.member.Close(o.Context()))
 		require.True(o, s.ended())
 		require.NoError(o, s.err)
+		require.Zero(o, o.said("msg=left"), "it never was a member")
 	})
 }
 

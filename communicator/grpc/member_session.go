@@ -23,6 +23,7 @@ type session struct {
 	m           *Member
 	incarnation uint64
 	perhaps     bool // the manager may have it as a member
+	joined      bool // it has said so
 	draining    bool // it was told to end empty
 	fenced      <-chan struct{}
 
@@ -47,11 +48,11 @@ func (m *Member) stay(ctx, joining context.Context) (registered bool, err error)
 		}
 	})
 	if err = s.register(joining); err == nil {
-		registered = true
+		s.joined = true
 		err = s.run(ctx)
 	}
 	m.early = s.early(ctx, err)
-	return registered, s.stop(ctx, err)
+	return s.joined, s.stop(ctx, err)
 }
 
 // part runs a part of the membership, which ends as a whole when one fails.
@@ -209,6 +210,7 @@ func (s *session) beat(ctx context.Context) error {
 	from, overtaken := context.WithCancel(ctx)
 	defer overtaken()
 	var said novelties
+	failing := false // the last answer was none
 	for {
 		select {
 		case <-ctx.Done():
@@ -219,8 +221,14 @@ func (s *session) beat(ctx context.Context) error {
 			case errors.Is(err, errEnded):
 				return err
 			case err == nil:
-				said.clear()
-			case ctx.Err() == nil && status.Code(err) != codes.Canceled && said.news(err):
+				failing = false
+				if said.clear() {
+					s.m.log.Info("heartbeats are acknowledged again", "worker", s.m.name)
+				}
+				continue
+			}
+			failing = true
+			if ctx.Err() == nil && status.Code(err) != codes.Canceled && said.news(err) {
 				s.m.log.Warn("a heartbeat was not acknowledged", "worker", s.m.name, "err", err)
 			}
 			continue
@@ -228,6 +236,9 @@ func (s *session) beat(ctx context.Context) error {
 			overtaken()
 			drain, draining, from = nil, true, ctx
 		case <-ticker.C:
+			if failing { // a manager that is back is not to be found out by chance
+				s.m.conn.ResetConnectBackoff()
+			}
 		}
 		select {
 		case room <- struct{}{}:
@@ -280,7 +291,9 @@ func (s *session) stop(ctx context.Context, cause error) error {
 		m.owed = s.incarnation
 		m.payDebt(context.WithoutCancel(ctx))
 	}
-	m.log.Info("left", "worker", m.name, "incarnation", s.incarnation, "err", cause)
+	if s.joined {
+		m.log.Info("left", "worker", m.name, "incarnation", s.incarnation, "reason", cause)
+	}
 	return cause
 }
 

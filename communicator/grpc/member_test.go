@@ -410,6 +410,48 @@ func TestW6_CompletionsAreToldBeforeLeaving(t *testing.T) {
 	})
 }
 
+// The last word about a manager is not that it is away.
+func TestR2_AManagerThatIsBackIsNoted(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(2 * time.Second)
+		for outages := 1; outages <= 2; outages++ {
+			o.shut()
+			o.after(3 * time.Second)
+			require.Equal(o, outages, o.said("was not acknowledged"))
+			require.Equal(o, outages-1, o.said("acknowledged again"))
+			o.open()
+			o.after(5 * time.Second)
+			require.Equal(o, outages, o.said(`level=INFO msg="heartbeats are acknowledged again" worker=w`))
+		}
+		require.Zero(o, o.said("membership lost"))
+		s.cancel(errOver)
+		require.True(o, s.ended())
+		require.Equal(o, 1, o.said("msg=left worker=w incarnation="))
+		require.Equal(o, 1, o.said(`reason="the test is over"`))
+	})
+}
+
+// A manager that is back is found by the next heartbeat but one, however long the
+// pauses between attempts to reach it have grown.
+func TestR2_AManagerThatIsBackIsFoundAtOnce(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		const short = 6 * time.Second
+		o.hire(worker.WithLease(short, 100*time.Millisecond))
+		o.after(time.Second)
+		for range 10 {
+			o.shut()
+			o.after(3700 * time.Millisecond)
+			o.heard()
+			o.open()
+			o.after(2*heartbeatEvery(short) + time.Millisecond)
+			require.NotEmpty(o, o.heard(callHeartbeat))
+			o.after(time.Second)
+		}
+		require.Zero(o, o.said("membership lost"))
+	})
+}
+
 // A predecessor's completions are told before, and whether or not, this process
 // is a member.
 func TestW6_APredecessorsCompletionsAreTold(t *testing.T) {
