@@ -222,8 +222,8 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	s.cancel(cause)
 	s.parts.Wait()
 	if s.desk != nil {
+		s.closeContents() // first: one whose watch is being opened waits for etcd, and for nothing else
 		s.desk.running.Wait()
-		s.closeContents()
 	}
 	if !last {
 		if err := m.worker.Rejoin(ctx); err != nil {
