@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // Close does not wait for a name that nobody wants any more.
@@ -161,4 +163,33 @@ func (s *stage) draining(name string) {
 		require.NoError(s, err)
 		return slices.ContainsFunc(members, func(m etcd.MemberState) bool { return m.Name == name && m.Draining })
 	})
+}
+
+// The watch of a task's content is opened when the line is cut: nobody answers, and
+// the member comes to its end all the same.
+func TestW6_ItEndsWhileAWatchIsOpened(t *testing.T) {
+	s := newStage(t)
+	opening, release := make(chan struct{}), make(chan struct{})
+	var streams atomic.Int32
+	cfg := clientConfig(s.server.Endpoint())
+	cfg.DialOptions = append(cfg.DialOptions, grpc.WithStreamInterceptor(
+		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			// The first is that of what the member itself follows.
+			if method == "/etcdserverpb.Watch/Watch" && streams.Add(1) == 2 {
+				close(opening)
+				select {
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				case <-release:
+				}
+			}
+			return streamer(ctx, desc, cc, method, opts...)
+		}))
+	a := s.hire(newClient(t, cfg), "a", 60*time.Second)
+	t.Cleanup(func() { close(release) })
+	l := s.elect(s.client, "l1", 5*time.Second)
+	require.NoError(t, l.add(1, a.joined(), "t"))
+	receive(t, opening)
+	a.cancel(errOver)
+	require.ErrorIs(t, a.result(), errOver)
 }
