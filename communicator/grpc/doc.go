@@ -23,8 +23,20 @@
 // manager that is started again on the same store goes on: workers reach it by
 // their next heartbeat, what runs is not restarted, what is completed not run again. It
 // runs no term before each member that it knows has been heard, or one whole lease
-// of it has passed. So a manager that is away for longer than the leases has every
-// worker stop; choose leases for how long that may take.
+// of it has passed.
+//
+// A manager that is away for too long has every worker stop. It may be, from its last
+// answers until it serves again, for
+//
+//	d - d/10 - stop - d/6 - 1.2s
+//
+// with leases made by worker.WithLease(d, stop): without the margin that a worker
+// keeps, the time in which its tasks stop, two heartbeats, which are d/12 apart, as
+// the last one may have come just before and the next may come just too early, and the
+// longest pause between two attempts to connect. That is 5 seconds of a lease of
+// 10, and 20 of one of 30, with a second to stop. Where its machine does not even
+// refuse connections, an attempt takes another second. Choose leases for how long it
+// takes to start a manager again, wherever that may be.
 //
 // A worker that can reach its manager but cannot be called by it does no good: after
 // [WithUnreachable] its lease is no longer renewed.

@@ -67,6 +67,16 @@ func (c *catalog) item(name string) (Item, error) {
 	return t.Item, nil
 }
 
+func (c *catalog) completion(name string) (Completion, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	d := c.kept.done[name]
+	if d == nil {
+		return Completion{}, fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	return d.Completion, nil
+}
+
 func (c *catalog) items(after string, limit int) []Item {
 	c.mu.Lock() // the index is put in order
 	defer c.mu.Unlock()

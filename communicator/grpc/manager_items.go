@@ -17,7 +17,8 @@ const MaxContent = 1 << 20
 // MaxList is the most that one call of Items or Completed returns.
 const MaxList = 1000
 
-// ErrNotFound says that no task of this name is expected.
+// ErrNotFound says that no task of this name is expected or, of
+// [Manager.Completion], completed.
 var ErrNotFound = errors.New("no task of this name")
 
 // Settings says how a task is to run. The zero value is one instance, handed

@@ -20,10 +20,11 @@ import (
 // put what is there already changes nothing, and restarts nothing.
 //
 // A task that has been completed with this very content is done: it is not run
-// again, and stays among what is [Manager.Completed], with the version that it had.
-// So a program that puts all it knows at each start has nothing done twice. Other
-// content is something else to be done; to have the same done once more, call
-// [Manager.Forget] before.
+// again, is not expected ([Manager.Get]), and stays among what is
+// [Manager.Completed]; what Put returns then is no error, and has the version that was
+// completed. [Manager.Completion] tells whether that is so. So a program that puts
+// all it knows at each start has nothing done twice. Other content is something else
+// to be done; to have the same done once more, call [Manager.Forget] before.
 //
 // Errors wrap [orchestrator.ErrInvalid] where the item cannot be, and nothing was
 // changed; or [ErrStopped]. Where ctx ends before, it may have been done or not.
@@ -105,6 +106,16 @@ func (m *Manager) Completed(after string, limit int) ([]Completion, error) {
 		return nil, fmt.Errorf("list completions: %w", err)
 	}
 	return m.ledger.catalog.completions(after, limit), nil
+}
+
+// Completion returns that of a task, unless it was forgotten, or the task was put with
+// other content since. [ErrNotFound].
+func (m *Manager) Completion(name string) (Completion, error) {
+	done, err := m.ledger.catalog.completion(name)
+	if err != nil {
+		return Completion{}, fmt.Errorf("get completion: %w", err)
+	}
+	return done, nil
 }
 
 func checkLimit(limit int) error {

@@ -10,7 +10,9 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Option is for every constructor of this package.
+// Option is for every constructor of this package. One may be given to several of
+// them, each by itself; a slice has to be copied into one of what the constructor
+// takes.
 type Option interface {
 	CommunicatorOption
 	ManagerOption

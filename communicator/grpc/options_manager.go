@@ -63,7 +63,8 @@ func WithOrchestrator(opts ...orchestrator.Option) ManagerOption {
 //
 // After a crash of a worker its tasks are started elsewhere when its lease has run
 // out, and after one of the manager its first term may wait as long for a worker
-// that does not come back.
+// that does not come back. How long it may be away without any worker's noticing
+// is in the package documentation.
 func WithLeases(shortest, longest time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) {
 		if shortest <= 0 || longest < shortest || longest > 24*time.Hour {

@@ -1,0 +1,43 @@
+package grpc_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// A program that is a manager and a worker gives both what is for every
+// constructor. A slice of one kind of option is none of another: it is copied.
+func ExampleOption() {
+	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	common := []grpc.Option{grpc.WithLogger(quiet), grpc.WithMaxMessage(4 << 20)}
+
+	ofManager := []grpc.ManagerOption{grpc.WithInterval(5 * time.Second)}
+	ofMember := []grpc.MemberOption{grpc.WithAdvertise("worker-1.example.com:7000")}
+	for _, opt := range common {
+		ofManager = append(ofManager, opt)
+		ofMember = append(ofMember, opt)
+	}
+
+	if _, err := grpc.NewManager(grpc.NewMemoryStore(), ofManager...); err != nil {
+		fmt.Println(err)
+		return
+	}
+	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(10*time.Second, time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = w.Close(context.Background()) }() // it runs nothing
+	if _, err := grpc.NewMember("manager.example.com:7000", "worker-1", w, ofMember...); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(len(ofManager), len(ofMember))
+	// Output: 3 3
+}
