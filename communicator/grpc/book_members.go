@@ -24,7 +24,7 @@ func (r *membership) check(by rules) error {
 		return fmt.Errorf("worker %q: %w", r.Name, err)
 	}
 	if r.lease < by.leaseMin || r.lease > by.leaseMax {
-		return fmt.Errorf("%w: worker %q wants a lease of %v: this manager grants from %v to %v",
+		return fmt.Errorf("%w: worker %q wants a lease of %v (its worker.WithLease): this manager grants from %v to %v (its WithLeases)",
 			orchestrator.ErrInvalid, r.Name, r.lease, by.leaseMin, by.leaseMax)
 	}
 	return nil

@@ -108,6 +108,7 @@ type arrival struct {
 	draining bool
 	address  string
 	moved    bool // the address is new
+	turned   bool // it is no new one, and draining is not what it was
 }
 
 // news returns what a change means for who knows the records as they are.
@@ -138,9 +139,11 @@ func (r *records) news(change *records) news {
 			n.gone = append(n.gone, old.Worker)
 		}
 		if m != nil {
+			draining := m.draining || drained
 			n.came = append(n.came, arrival{
-				Worker: m.Worker, draining: m.draining || drained,
+				Worker: m.Worker, draining: draining,
 				address: m.address, moved: moved || m.address != old.address,
+				turned: !moved && draining != r.draining(old),
 			})
 		}
 	}

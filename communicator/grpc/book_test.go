@@ -350,8 +350,8 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 			{Name: "t", Instances: 2, Handoff: orchestrator.StopThenStart},
 		},
 		came: []arrival{
-			{Worker{"a", 2}, true, "192.0.2.1:7000", true},
-			{Worker{"b", 1}, false, "192.0.2.1:7000", true},
+			{Worker{"a", 2}, true, "192.0.2.1:7000", true, false},
+			{Worker{"b", 1}, false, "192.0.2.1:7000", true, false},
 		},
 	}, take())
 	require.Equal(t, news{}, take())
@@ -365,8 +365,8 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 		unexpected: []string{"s"},
 		gone:       []Worker{{"b", 1}},
 		came: []arrival{
-			{Worker{"a", 2}, false, "192.0.2.1:7000", false},
-			{Worker{"b", 3}, false, "192.0.2.1:7000", true},
+			{Worker{"a", 2}, false, "192.0.2.1:7000", false, true},
+			{Worker{"b", 3}, false, "192.0.2.1:7000", true, false},
 		},
 	}, take())
 
@@ -379,6 +379,6 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 	require.Equal(t, news{
 		unexpected: []string{"t"},
 		gone:       []Worker{{"a", 2}},
-		came:       []arrival{{Worker{"b", 3}, false, "192.0.2.9:7000", true}},
+		came:       []arrival{{Worker{"b", 3}, false, "192.0.2.9:7000", true, false}},
 	}, take())
 }

@@ -26,6 +26,10 @@ import (
 // A List of a worker of which nothing has changed costs some dozens of bytes,
 // however much it runs, and returns the very same slice.
 //
+// An error of List, Add, Remove or Apply says where the worker was called, and what
+// came of it. Which call of which worker that was, its caller says: an orchestrator
+// does ([orchestrator.CallError]).
+//
 // Its methods may be called from any number of goroutines.
 type Communicator struct {
 	settings communicatorSettings
@@ -147,20 +151,20 @@ func (c *Communicator) link(w Worker) (*link, error) {
 func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	l, err := c.link(w)
 	if err != nil {
-		return nil, fmt.Errorf("list worker %q: %w", w.Name, err)
+		return nil, err
 	}
 	s, err := l.report(ctx)
 	if err != nil {
-		return nil, l.failed("list", err)
+		return nil, l.failed(err)
 	}
 	if c.settings.completed != nil && len(s.completed) > 0 {
 		if err := c.settings.completed(ctx, w, s.completed); err != nil {
-			return nil, l.failed("list", err)
+			return nil, l.failed(err)
 		}
 	}
 	if err := c.update(ctx, l, s); err != nil {
 		if errors.Is(err, orchestrator.ErrDeposed) {
-			return nil, l.failed("list", err)
+			return nil, l.failed(err)
 		}
 		c.settings.logger.Warn("tasks not given their new content, to be tried again", "worker", w, "err", err)
 	}

@@ -42,8 +42,8 @@ func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrato
 	l, err := c.link(w)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
-		for i, write := range writes {
-			errs[i] = fmt.Errorf("%v %q on worker %q: %w", write.Op, write.Task, w.Name, err)
+		for i := range errs {
+			errs[i] = err
 		}
 		return errs
 	}
@@ -63,7 +63,7 @@ func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrato
 	for i, err := range errs {
 		if err != nil {
 			failed = true
-			errs[i] = l.failed(fmt.Sprintf("%v %q on", writes[i].Op, writes[i].Task), err)
+			errs[i] = l.failed(err)
 		}
 	}
 	if !failed {

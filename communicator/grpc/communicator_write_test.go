@@ -102,10 +102,18 @@ func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
 	for _, err := range errs {
 		require.ErrorIs(t, err, orchestrator.ErrRejected)
 		require.NotErrorIs(t, err, orchestrator.ErrStale)
-		require.ErrorContains(t, err, `on worker "w" at `+s.addr)
+		require.ErrorContains(t, err, "at "+s.addr+": ")
 		require.ErrorContains(t, err, "connection refused")
 	}
-	require.ErrorContains(t, listed, `list worker "w" at `+s.addr)
+	require.ErrorContains(t, listed, "at "+s.addr+": ")
+	for _, failed := range []*orchestrator.CallError[Worker, string]{
+		{Op: orchestrator.OpList, Worker: w, Err: listed}, {Op: orchestrator.OpAdd, Worker: w, Task: "a", Err: errs[0]},
+	} {
+		text := failed.Error()
+		require.Contains(t, text, "worker w: at "+s.addr+": ")
+		require.Equal(t, 1, strings.Count(text, failed.Op.String()+" "), text)
+		require.Equal(t, 1, strings.Count(text, "worker "+w.String()), text)
+	}
 
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))

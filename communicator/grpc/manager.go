@@ -131,8 +131,14 @@ func (m *Manager) tell(n news) {
 			opts = append(opts, orchestrator.WithWorkerDraining())
 		}
 		m.check("worker", a.Name, m.orch.AddWorker(a.Worker, opts...))
-		m.log.Info("a worker is a member", "worker", a.Name, "incarnation", a.Incarnation,
-			"address", a.address, "draining", a.draining)
+		switch said := []any{"worker", a.Name, "incarnation", a.Incarnation, "address", a.address, "draining", a.draining}; {
+		case a.moved:
+			m.log.Info("a worker is a member", said...)
+		case a.turned && a.draining:
+			m.log.Info("a worker is to end empty", said...)
+		case a.turned:
+			m.log.Info("a worker is to end empty no longer", said...)
+		}
 	}
 }
 

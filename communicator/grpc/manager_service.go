@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -186,7 +187,11 @@ func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) 
 	}
 	c.log.Log(ctx, level, "a worker is refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
 		"code", code, "err", err, "omitted", omitted)
-	return status.Error(code, legible(err.Error(), longestRefusal))
+	text := err.Error()
+	if code == codes.InvalidArgument { // which says so
+		text = strings.TrimPrefix(text, orchestrator.ErrInvalid.Error()+": ")
+	}
+	return status.Error(code, legible(text, longestRefusal))
 }
 
 // codeOf returns the code for a cause; the proto says what each means.

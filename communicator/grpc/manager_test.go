@@ -3,6 +3,7 @@ package grpc
 import (
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 func TestR2_WhoRegistersGetsItsShare(t *testing.T) {
@@ -136,6 +139,19 @@ func TestR2_ANameThatIsTaken(t *testing.T) {
 }
 
 // A wrong address, a firewall, another process: it shows at once, at both ends.
+func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore())
+		h := o.hire("one")
+		asks := h.asks()
+		asks.Lease = durationpb.New(900 * time.Millisecond)
+		_, err := h.manager.Register(t.Context(), asks)
+		require.Equal(t, codes.InvalidArgument, code(err))
+		require.Equal(t, `worker "one" wants a lease of 900ms (its worker.WithLease): this manager grants from 1s to 1h0m0s (its WithLeases)`,
+			status.Convert(err).Message(), "and not once more that it is invalid")
+	})
+}
+
 func TestR2_WhoCannotBeCalledDoesNotRegister(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := NewMemoryStore()
@@ -341,6 +357,10 @@ func TestR2_DrainedByNameOrByItself(t *testing.T) {
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
 		require.ErrorIs(t, m.Drain(t.Context(), ""), orchestrator.ErrInvalid)
+		said := func(text string) int { return strings.Count(o.logs.String(), text) }
+		require.Equal(t, 2, said(`"a worker is a member"`), "each once")
+		require.Equal(t, 1, said(`"a worker is to end empty" worker=two`))
+		require.Equal(t, 1, said(`"a worker is to end empty no longer" worker=one`))
 	})
 }
 

@@ -107,7 +107,5 @@ func (l *link) observed(ctx context.Context, err error) {
 	l.settings.observe(l.worker, err)
 }
 
-// failed says what was to be done to whom.
-func (l *link) failed(what string, err error) error {
-	return fmt.Errorf("%s worker %q at %s: %w", what, l.worker.Name, l.address, err)
-}
+// failed says where a call has failed.
+func (l *link) failed(err error) error { return fmt.Errorf("at %s: %w", l.address, err) }
