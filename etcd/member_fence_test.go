@@ -184,7 +184,7 @@ func TestW6_AMemberWithoutAssignmentsIsDrained(t *testing.T) {
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- a.member.Close(within(t, soon)) }()
-	s.draining("a")
+	s.draining()
 	require.NoError(t, a.worker.Remove(s.of(1<<40), "t"))
 	require.True(t, s.there("/work/members/a"), "there is another")
 	require.Empty(t, closed)
