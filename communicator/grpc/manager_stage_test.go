@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -51,7 +50,7 @@ func inOffice(t *testing.T, f func(t *testing.T, o *office)) {
 }
 
 func (o *office) listen(address string) net.Listener {
-	l := bufconn.Listen(64 << 10)
+	l := newWire()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at[address] = l
@@ -60,13 +59,13 @@ func (o *office) listen(address string) net.Listener {
 
 func (o *office) dial(ctx context.Context, address string) (net.Conn, error) {
 	o.mu.Lock()
-	l, _ := o.at[address].(*bufconn.Listener)
+	l, _ := o.at[address].(*wire)
 	bend := o.bend
 	o.mu.Unlock()
 	if l == nil {
 		return nil, fmt.Errorf("nobody is at %s", address)
 	}
-	line, err := l.DialContext(ctx)
+	line, err := l.Dial(ctx)
 	if err == nil && bend != nil {
 		line = bend(address, line)
 	}

@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 var errOver = errors.New("the test is over")
@@ -188,7 +187,7 @@ type bureau struct {
 	*testing.T
 	*clerk
 	mu       sync.Mutex
-	listener *bufconn.Listener // nil: nobody is there
+	listener *wire // nil: nobody is there
 	server   *grpc.Server
 	log      strings.Builder
 }
@@ -207,7 +206,7 @@ func inBureau(t *testing.T, f func(*bureau)) {
 func (o *bureau) open() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.listener, o.server = bufconn.Listen(1<<20), grpc.NewServer(grpc.WaitForHandlers(true))
+	o.listener, o.server = newWire(), grpc.NewServer(grpc.WaitForHandlers(true))
 	orchestratorv1.RegisterManagerServer(o.server, o.clerk)
 	server, listener := o.server, o.listener
 	go func() { _ = server.Serve(listener) }()
@@ -231,7 +230,7 @@ func (o *bureau) dial(ctx context.Context, _ string) (net.Conn, error) {
 	if l == nil {
 		return nil, errors.New("nobody listens")
 	}
-	return l.DialContext(ctx)
+	return l.Dial(ctx)
 }
 
 // Write takes in the member's log.
@@ -317,7 +316,7 @@ func (o *bureau) hire(opts ...worker.Option) *staff {
 	s.cancel = cancel
 	go func() {
 		defer close(s.done)
-		s.err = s.member.Run(ctx, bufconn.Listen(1<<20))
+		s.err = s.member.Run(ctx, newWire())
 	}()
 	o.Cleanup(func() {
 		cancel(errOver)
