@@ -1,8 +1,11 @@
 package etcd_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,11 +29,16 @@ func TestW6_CloseWhileJoining(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.client.Put(t.Context(), "/work/members/a", "{}", clientv3.WithLease(other.ID))
 	require.NoError(t, err)
-	a := s.hire(s.client, "a", 5*time.Second)
-	s.eventually("it has its lease", func() bool {
-		leases, err := s.client.Leases(t.Context())
-		return err == nil && len(leases.Leases) == 3
-	})
+	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(5*time.Second, time.Second))
+	require.NoError(t, err)
+	log, out := io.Pipe()
+	m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(out, nil))))
+	require.NoError(t, err)
+	a := s.man("a", w, m)
+	line, err := bufio.NewReader(log).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "name taken", "it has its lease, and knows that")
+	require.NoError(t, log.Close()) // nobody listens any more
 	require.NoError(t, a.member.Close(within(t, soon)))
 	<-a.done
 	require.NoError(t, a.err)
