@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -332,4 +333,14 @@ func TestE4_WorkerIsItsName(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "a", string(text))
 	require.NotEqual(t, etcd.Worker{Name: "a", Incarnation: 8}, w)
+}
+
+func TestMemberState_InJSON(t *testing.T) {
+	m := etcd.MemberState{
+		Worker: etcd.Worker{Name: "w", Incarnation: 7}, Draining: true,
+		Attributes: map[string]string{"zone": "a"}, Process: 9,
+	}
+	text, err := json.Marshal(m)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"name": "w", "incarnation": 7, "draining": true, "attributes": {"zone": "a"}, "process": 9}`, string(text))
 }

@@ -29,6 +29,18 @@ type MemberState struct {
 	Process uint64
 }
 
+// MarshalJSON makes an object of it. Its Worker's MarshalText, which is promoted,
+// would make a name of it.
+func (m MemberState) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Name        string            `json:"name"`
+		Incarnation int64             `json:"incarnation"`
+		Draining    bool              `json:"draining"`
+		Attributes  map[string]string `json:"attributes,omitempty"`
+		Process     uint64            `json:"process,omitempty"`
+	}{m.Name, m.Incarnation, m.Draining, m.Attributes, m.Process})
+}
+
 // memberValue is the value of a member's key.
 type memberValue struct {
 	Incarnation string            `json:"incarnation"` // of the worker's process

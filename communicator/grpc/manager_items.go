@@ -3,6 +3,7 @@ package grpc
 // What a manager is told, and tells: tasks, completions and members, as values.
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -69,6 +70,21 @@ type MemberState struct {
 	// Failing is since when no call to it has been answered; zero where the last
 	// one was.
 	Failing time.Time
+}
+
+// MarshalJSON makes an object of it, with the lease as text and without times that
+// are zero. Its Worker's MarshalText, which is promoted, would make a name of it.
+func (m MemberState) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Name        string    `json:"name"`
+		Incarnation uint64    `json:"incarnation"`
+		Address     string    `json:"address"`
+		Lease       string    `json:"lease"`
+		Draining    bool      `json:"draining"`
+		Heard       time.Time `json:"heard,omitzero"`
+		Until       time.Time `json:"until,omitzero"`
+		Failing     time.Time `json:"failing,omitzero"`
+	}{m.Name, m.Incarnation, m.Address, m.Lease.String(), m.Draining, m.Heard, m.Until, m.Failing})
 }
 
 // whole returns the settings as they are read.

@@ -206,10 +206,11 @@ func (m *Member) run(ctx, joining context.Context) error {
 
 // Close has the member drained: it asks the manager to move what it has, and
 // waits until nothing is left, or ctx ends. Then it stops what is left, leaves,
-// and returns when Run has. An error says that
-// tasks were stopped here before they had moved, and wraps why: ctx's cause, that
-// of Run's context, or [worker.ErrLeaseLost]. What was stopped for want of an
-// earlier lease does not count.
+// and returns when Run has.
+//
+// An error says that tasks were stopped here before they had moved, and wraps why:
+// ctx's cause, that of Run's context, or [worker.ErrLeaseLost]. What was stopped
+// for want of an earlier lease does not count.
 //
 // Further calls wait for the same, and are told the same. A member whose Run was
 // not called yet is closed at once, and its Run fails.
