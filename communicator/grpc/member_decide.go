@@ -42,7 +42,7 @@ func judgeRegister(err error) (perhaps bool, verdict error) {
 	case codes.FailedPrecondition:
 		return false, fmt.Errorf("%w: %w", errEnded, err)
 	case codes.InvalidArgument:
-		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, err)
+		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, readable(err))
 	case codes.AlreadyExists, codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
 		return false, err
 	default:
