@@ -17,13 +17,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// errDraining is why a member that closes takes no task.
-var errDraining = errors.New("the worker is being drained")
-
-// errLeaving is the cause that a membership ends with when Close will not wait
-// any longer.
-var errLeaving = errors.New("Close waits no longer")
-
 // Member makes a [worker.Worker] a member of the cluster: it joins under a name
 // and a lease, claims what the leader assigns, has the worker run it with the
 // content from the registry, and hands on what becomes of that (W7).
@@ -92,7 +85,7 @@ func (m *Member) Run(ctx context.Context) error {
 	waiting.Go(func() {
 		select {
 		case <-m.closing.Leave():
-			cancel(fmt.Errorf("%w: %w", errLeaving, m.closing.Hurried()))
+			cancel(fmt.Errorf("%w: %w", closing.ErrLeaving, m.closing.Hurried()))
 		case <-ctx.Done():
 		}
 	})
@@ -100,7 +93,7 @@ func (m *Member) Run(ctx context.Context) error {
 	waiting.Go(func() {
 		select {
 		case <-m.closing.Drain():
-			noMore(errDraining) // who has not joined has nothing to be drained of
+			noMore(closing.ErrDraining) // who has not joined has nothing to be drained of
 		case <-ctx.Done():
 		}
 	})
@@ -108,7 +101,7 @@ func (m *Member) Run(ctx context.Context) error {
 	cancel(err)
 	waiting.Wait()
 	m.stopAll(ctx) // whatever it was
-	if errors.Is(err, errLeaving) || errors.Is(err, errDraining) {
+	if errors.Is(err, closing.ErrLeaving) || errors.Is(err, closing.ErrDraining) {
 		return nil
 	}
 	return err

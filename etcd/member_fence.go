@@ -89,24 +89,10 @@ func (a *admission) fence(ctx context.Context) ([]clientv3.Cmp, error) {
 func (s *session) idle() <-chan struct{} {
 	empty := make(chan struct{})
 	s.part(func(ctx context.Context) error {
-		for {
-			_, changed := s.m.worker.Changes() // first: what changes after it is looked at again
-			tasks, err := s.m.worker.List(ctx)
-			if err != nil {
-				return nil // the membership is over
-			}
-			if len(tasks) == 0 {
-				if !s.lost() { // it may have stopped them for that
-					close(empty)
-				}
-				return nil
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return nil
-			}
+		if s.end.Emptied(ctx) {
+			close(empty)
 		}
+		return nil
 	})
 	return empty
 }

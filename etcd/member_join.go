@@ -13,10 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// errFenced says that the worker has begun to stop everything, for want of its
-// lease.
-var errFenced = errors.New("the lease can have ended")
-
 // errOwing says that an earlier lease of the member could not be given back yet.
 var errOwing = errors.New("an earlier lease was not given back")
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/stretchr/testify/require"
 )
 
@@ -63,8 +64,8 @@ func TestE5_SeatRefuses(t *testing.T) {
 	t.Run("while it closes", func(t *testing.T) {
 		var s seat
 		s.assign(5, false)
-		require.Equal(t, doRefuse, s.next(errDraining))
-		require.Equal(t, errDraining, s.failure)
+		require.Equal(t, doRefuse, s.next(closing.ErrDraining))
+		require.Equal(t, closing.ErrDraining, s.failure)
 	})
 	t.Run("claimed by another", func(t *testing.T) {
 		var s seat

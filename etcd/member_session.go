@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	"github.com/f8949c05/orchestrator/worker"
+	"github.com/f8949c05/orchestrator/internal/closing"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -23,9 +23,8 @@ type session struct {
 	desk *desk
 	// closeContents ends the watches of contents; nil without a desk.
 	closeContents func()
-	fenced        <-chan struct{}
 	joined        bool // it has been a member
-	draining      bool // it was told to end empty
+	end           *closing.Membership
 
 	ctx    context.Context // the membership's, with what ended it as its cause
 	cancel context.CancelCauseFunc
@@ -45,23 +44,16 @@ func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := &session{m: m, held: held, fenced: m.worker.Fenced()}
+	s := &session{m: m, held: held, end: closing.NewMembership(m.worker)}
 	// The membership outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.part(held.keep)
-	s.part(func(ctx context.Context) error {
-		select {
-		case <-s.fenced:
-			return errFenced
-		case <-ctx.Done():
-			return nil
-		}
-	})
+	s.part(s.end.Fence)
 	if err = s.join(joining); err == nil {
 		s.joined = true
 		err = s.run(ctx)
 	}
-	m.early = s.early(ctx, err)
+	m.early = s.end.Early(ctx, err)
 	return s.joined, s.stop(ctx, err)
 }
 
@@ -119,7 +111,7 @@ func (s *session) run(ctx context.Context) error {
 	emptied := s.idle
 	if !m.settings.unassigned {
 		s.work(w)
-		emptied = func() <-chan struct{} { return s.desk.close(errDraining) }
+		emptied = func() <-chan struct{} { return s.desk.close(closing.ErrDraining) }
 	}
 	key := s.id.layout.Member(m.name)
 	s.part(s.mirror(key, key+"\x00", false, s.evicted))
@@ -128,7 +120,8 @@ func (s *session) run(ctx context.Context) error {
 	for {
 		select {
 		case <-drain:
-			drain, s.draining = nil, true
+			drain = nil
+			s.end.Drain()
 			m.log.Info("draining", "worker", m.name)
 			empty = emptied()
 			s.part(func(ctx context.Context) error {
@@ -137,37 +130,13 @@ func (s *session) run(ctx context.Context) error {
 				return err
 			})
 		case <-empty:
-			return errDraining
+			return closing.ErrDraining
 		case <-s.ctx.Done():
 			return context.Cause(s.ctx)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// lost reports whether the worker stops everything for want of its lease, or has.
-func (s *session) lost() bool {
-	select {
-	case <-s.fenced:
-		return true
-	default:
-		return false
-	}
-}
-
-// early says, at the end of a membership and of what it has ended with, why tasks
-// are stopped here that have not moved; nil: none is.
-func (s *session) early(ctx context.Context, err error) error {
-	tasks, _ := s.m.worker.List(context.WithoutCancel(ctx))
-	drained := errors.Is(err, errDraining)
-	switch {
-	case len(tasks) == 0 && (drained || !s.draining || !s.lost()):
-		return nil
-	case drained, ctx.Err() != nil:
-		return err
-	}
-	return fmt.Errorf("%w: %w", worker.ErrLeaseLost, err)
 }
 
 // work takes assignments, and does what they ask for.
@@ -211,7 +180,7 @@ func (s *session) evicted(_ mirror.At, changes []mirror.Change) {
 func (s *session) stop(ctx context.Context, cause error) error {
 	m := s.m
 	// A worker that will not come back is closed, one that will is emptied.
-	last := ctx.Err() != nil || isAny(cause, errDraining, ErrNameTaken)
+	last := ctx.Err() != nil || isAny(cause, closing.ErrDraining, ErrNameTaken)
 	if last {
 		// What still stops may have less time than it thinks: the lease may go.
 		defer context.AfterFunc(s.ctx, func() { m.worker.GiveUp(context.Cause(s.ctx)) })()

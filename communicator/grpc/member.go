@@ -96,7 +96,7 @@ func (m *Member) Run(ctx context.Context, l net.Listener) error {
 	}
 	defer func() { m.closing.Finish(m.early) }()
 	err := m.open(ctx, l)
-	if errors.Is(err, errLeaving) || errors.Is(err, errDraining) {
+	if errors.Is(err, closing.ErrLeaving) || errors.Is(err, closing.ErrDraining) {
 		return nil
 	}
 	if err != nil && ctx.Err() == nil {
@@ -149,7 +149,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	waiting.Go(func() {
 		select {
 		case <-m.closing.Leave():
-			cancel(fmt.Errorf("%w: %w", errLeaving, m.closing.Hurried()))
+			cancel(fmt.Errorf("%w: %w", closing.ErrLeaving, m.closing.Hurried()))
 		case <-ctx.Done():
 		}
 	})
@@ -174,7 +174,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	waiting.Go(func() {
 		select {
 		case <-m.closing.Drain():
-			noMore(errDraining) // who has not registered has nothing to be drained of
+			noMore(closing.ErrDraining) // who has not registered has nothing to be drained of
 		case <-ctx.Done():
 		}
 	})

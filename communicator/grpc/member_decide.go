@@ -16,12 +16,6 @@ import (
 
 // How a membership ends, or is not reached.
 var (
-	// errDraining: there is nothing left to do for a member that was closed.
-	errDraining = errors.New("the worker is being drained")
-	// errLeaving: Close will not wait any longer.
-	errLeaving = errors.New("Close waits no longer")
-	// errFenced: the worker has begun to stop everything.
-	errFenced = errors.New("the lease can have ended")
 	// errEnded: the manager has ended the membership.
 	errEnded = errors.New("the manager has ended the membership")
 	// errLate: an acknowledgement is too old to build upon.

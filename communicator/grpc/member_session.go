@@ -12,7 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/worker"
+	"github.com/f8949c05/orchestrator/internal/closing"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -24,8 +24,7 @@ type session struct {
 	incarnation uint64
 	perhaps     bool // the manager may have it as a member
 	joined      bool // it has said so
-	draining    bool // it was told to end empty
-	fenced      <-chan struct{}
+	end         *closing.Membership
 
 	ctx    context.Context // the membership's, with what ended it as its cause
 	cancel context.CancelCauseFunc
@@ -36,22 +35,15 @@ type session struct {
 // goroutine, and no lease if the manager could be told. It reports whether the
 // worker had registered, and why the membership ended.
 func (m *Member) stay(ctx, joining context.Context) (registered bool, err error) {
-	s := &session{m: m, incarnation: m.worker.Incarnation(), fenced: m.worker.Fenced()}
+	s := &session{m: m, incarnation: m.worker.Incarnation(), end: closing.NewMembership(m.worker)}
 	// The membership outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.part(func(ctx context.Context) error {
-		select {
-		case <-s.fenced:
-			return errFenced
-		case <-ctx.Done():
-			return nil
-		}
-	})
+	s.part(s.end.Fence)
 	if err = s.register(joining); err == nil {
 		s.joined = true
 		err = s.run(ctx)
 	}
-	m.early = s.early(ctx, err)
+	m.early = s.end.Early(ctx, err)
 	return s.joined, s.stop(ctx, err)
 }
 
@@ -135,63 +127,23 @@ func (s *session) run(ctx context.Context) error {
 	for {
 		select {
 		case <-drain:
-			drain, s.draining = nil, true
+			drain = nil
+			s.end.Drain()
 			s.m.log.Info("draining", "worker", s.m.name)
 			s.part(func(ctx context.Context) error {
-				if s.emptied(ctx) {
+				if s.end.Emptied(ctx) {
 					close(empty)
 				}
 				return nil
 			})
 		case <-empty:
-			return errDraining
+			return closing.ErrDraining
 		case <-s.ctx.Done():
 			return context.Cause(s.ctx)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// emptied waits until all the tasks of the worker have moved, and reports whether
-// they have.
-func (s *session) emptied(ctx context.Context) bool {
-	for {
-		_, changed := s.m.worker.Changes() // first: what changes after it is looked at again
-		tasks, err := s.m.worker.List(ctx)
-		if err != nil || len(tasks) == 0 {
-			return err == nil && !s.lost() // it may have stopped them for that
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// lost reports whether the worker stops everything for want of its lease, or has.
-func (s *session) lost() bool {
-	select {
-	case <-s.fenced:
-		return true
-	default:
-		return false
-	}
-}
-
-// early says, at the end of a membership and of what it has ended with, why tasks
-// are stopped here that have not moved; nil: none is.
-func (s *session) early(ctx context.Context, err error) error {
-	tasks, _ := s.m.worker.List(context.WithoutCancel(ctx))
-	drained := errors.Is(err, errDraining)
-	switch {
-	case len(tasks) == 0 && (drained || !s.draining || !s.lost()):
-		return nil
-	case drained, ctx.Err() != nil:
-		return err
-	}
-	return fmt.Errorf("%w: %w", worker.ErrLeaseLost, err)
 }
 
 // beat sends heartbeats until ctx ends, or the manager says that it knows of no
@@ -270,7 +222,7 @@ func (s *session) beatOnce(ctx context.Context, draining bool, patience time.Dur
 func (s *session) stop(ctx context.Context, cause error) error {
 	m := s.m
 	// A worker that will not come back is closed, one that will is emptied.
-	last := ctx.Err() != nil || isAny(cause, errDraining, orchestrator.ErrInvalid)
+	last := ctx.Err() != nil || isAny(cause, closing.ErrDraining, orchestrator.ErrInvalid)
 	if last {
 		// What still stops may have less time than it thinks: the lease may go.
 		unwatch := context.AfterFunc(s.ctx, func() { m.worker.GiveUp(context.Cause(s.ctx)) })

@@ -331,6 +331,13 @@ func (o *bureau) after(d time.Duration) {
 	synctest.Wait()
 }
 
+// close closes the member, and returns what that will come to.
+func (s *staff) close(ctx context.Context) <-chan error {
+	closed := make(chan error, 1)
+	go func() { closed <- s.member.Close(ctx) }()
+	return closed
+}
+
 // add adds a task as a manager of a term would.
 func (s *staff) add(tasks ...string) {
 	s.Helper()

@@ -1,0 +1,2 @@
+// Package closing stands for its floor.
+package closing

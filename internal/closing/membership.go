@@ -1,0 +1,91 @@
+package closing
+
+// How one membership of a member ends: with everything moved, or with what it had
+// stopped here.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// What a membership ends with.
+var (
+	// ErrDraining says that a member that closes has nothing left to do, and takes
+	// nothing.
+	ErrDraining = errors.New("the worker is being drained")
+	// ErrLeaving says that Close will not wait any longer.
+	ErrLeaving = errors.New("Close waits no longer")
+	// ErrFenced says that the worker has begun to stop everything, for want of its
+	// lease.
+	ErrFenced = errors.New("the lease can have ended")
+)
+
+// Membership is one membership of a worker.
+type Membership struct {
+	worker   *worker.Worker[string]
+	fenced   <-chan struct{} // the worker's, as of this membership
+	draining bool
+}
+
+// NewMembership returns the one that a worker is about to begin.
+func NewMembership(w *worker.Worker[string]) *Membership {
+	return &Membership{worker: w, fenced: w.Fenced()}
+}
+
+// Fence returns [ErrFenced] once the worker stops everything for want of its
+// lease, and nil where ctx ends before.
+func (m *Membership) Fence(ctx context.Context) error {
+	select {
+	case <-m.fenced:
+		return ErrFenced
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Drain says that the worker is to end empty. It is called from where Early is.
+func (m *Membership) Drain() { m.draining = true }
+
+// Emptied waits until all the tasks of the worker have moved, and reports whether
+// they have.
+func (m *Membership) Emptied(ctx context.Context) bool {
+	for {
+		_, changed := m.worker.Changes() // first: what changes after it is looked at again
+		tasks, err := m.worker.List(ctx)
+		if err != nil || len(tasks) == 0 {
+			return err == nil && !m.lost() // it may have stopped them for that
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// Early says, at the end of the membership and of what it has ended with, why
+// tasks are stopped here that have not moved; nil: none is. ctx is the member's.
+func (m *Membership) Early(ctx context.Context, err error) error {
+	tasks, _ := m.worker.List(context.WithoutCancel(ctx))
+	drained := errors.Is(err, ErrDraining)
+	switch {
+	case len(tasks) == 0 && (drained || !m.draining || !m.lost()):
+		return nil
+	case drained, ctx.Err() != nil:
+		return err
+	}
+	return fmt.Errorf("%w: %w", worker.ErrLeaseLost, err)
+}
+
+// lost reports whether the worker stops everything for want of its lease, or has.
+func (m *Membership) lost() bool {
+	select {
+	case <-m.fenced:
+		return true
+	default:
+		return false
+	}
+}
