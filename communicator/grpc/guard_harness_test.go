@@ -86,6 +86,23 @@ func serve(t *testing.T, p probed, opts ...Option) string {
 	return l.Addr().String()
 }
 
+// manage runs a manager until the test is over, and returns where it listens.
+func manage(t *testing.T, opts ...ManagerOption) (m *Manager, address string) {
+	t.Helper()
+	m, err := NewManager(NewMemoryStore(), opts...)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel(errClosing)
+		require.ErrorIs(t, <-done, errClosing)
+	})
+	return m, l.Addr().String()
+}
+
 // connect dials who at an address until the test ends.
 func connect(t *testing.T, address string, who party, opts ...Option) *grpc.ClientConn {
 	t.Helper()

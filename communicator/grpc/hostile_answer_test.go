@@ -101,18 +101,8 @@ func inside(field protowire.Number) []byte {
 // Whoever wants to be a member has to report as a worker does, and costs no
 // more than the message does.
 func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
-	m, err := NewManager(NewMemoryStore())
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel(errClosing)
-		require.ErrorIs(t, <-done, errClosing)
-	})
-	conn := connect(t, l.Addr().String(), aManager)
+	_, manager := manage(t)
+	conn := connect(t, manager, aManager)
 	register := func(ctx context.Context, w Worker, address string) error {
 		_, err := orchestratorv1.NewManagerClient(conn).Register(ctx, &orchestratorv1.RegisterRequest{
 			Worker: []byte(w.Name), Incarnation: w.Incarnation, Address: address, Lease: durationpb.New(time.Minute),

@@ -1,8 +1,6 @@
 package grpc
 
 import (
-	"context"
-	"net"
 	"testing"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
@@ -16,20 +14,10 @@ import (
 // Whatever a worker says, it says under the name in its certificate.
 func TestR4_AWorkerSpeaksForItself(t *testing.T) {
 	ca := testca.New(t, "ours")
-	m, err := NewManager(NewMemoryStore(), with(t, ca.Manager(t)))
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel(errClosing)
-		require.ErrorIs(t, <-done, errClosing)
-	})
+	m, address := manage(t, with(t, ca.Manager(t)))
 
 	dial := func(opts ...Option) orchestratorv1.ManagerClient {
-		conn, err := settingsOf(t, opts...).dial(l.Addr().String(), party{role: roleManager})
+		conn, err := settingsOf(t, opts...).dial(address, party{role: roleManager})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
 		return orchestratorv1.NewManagerClient(conn)
@@ -60,7 +48,7 @@ func TestR4_AWorkerSpeaksForItself(t *testing.T) {
 
 	// Nor does anybody else answer at its address.
 	impostor := hire(t, with(t, ca.Worker(t, "w2")))
-	err = all(client, "w1", impostor)[0]
+	err := all(client, "w1", impostor)[0]
 	require.Equal(t, codes.Unavailable, code(err))
 	require.ErrorContains(t, err, impostor.addr)
 	require.ErrorContains(t, err, "w2")
