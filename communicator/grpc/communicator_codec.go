@@ -72,6 +72,9 @@ func fields(data []byte, yield func(field) error) error {
 		if n < 0 {
 			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
 		}
+		if !id.IsValid() { // which ConsumeTag lets through, and protobuf does not
+			return fmt.Errorf("%w: field %d", errMalformed, id)
+		}
 		data = data[n:]
 		f := field{id: id, kind: kind}
 		switch kind {

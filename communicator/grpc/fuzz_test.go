@@ -31,6 +31,8 @@ func FuzzReport(f *testing.F) {
 	f.Add([]byte("\x0a\x02\x10\x01\x0a\x09\x09\x01\x00\x00\x00\x00\x00\x00\x00")) // a version in two parts
 	f.Add([]byte("\x12\x03\x0a\x01a\x13\x14\x1b\x1c"))                            // groups
 	f.Add([]byte("\x12\x7f"))
+	f.Add([]byte("\x80\x80\x80\x80\x10\x00"))                  // field 1<<29, one more than there are
+	f.Add([]byte("\x12\x09\x0a\x01a\x80\x80\x80\x80\x10\x00")) // the same in a task
 	const most = 100
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := reply{known: &snapshot{names: []string{"a", "b"}}, most: most}
