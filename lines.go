@@ -43,9 +43,8 @@ type line[W, T comparable] struct {
 	legacy set
 	// late is an answer to List that came after its term had gone on.
 	late *lateAnswer[T]
-	// missed is the serial of the worker that was asked where a call of List failed
-	// after its term had gone on, and else 0.
-	missed uint64
+	// missed is a call of List that failed after its term had gone on.
+	missed *lateFailure
 }
 
 type lateAnswer[T comparable] struct {
@@ -53,6 +52,11 @@ type lateAnswer[T comparable] struct {
 	term   uint64 // in which it was asked
 	list   []T
 	at     time.Time
+}
+
+type lateFailure struct {
+	serial uint64 // of the worker that was asked
+	err    error
 }
 
 func newLines[W, T comparable]() lines[W, T] {

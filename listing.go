@@ -22,7 +22,7 @@ type answer[T comparable] struct {
 	missed bool // the call failed, or its time was up: it may yet be under way if not
 	list   []T
 	same   int   // how many names at its start are those that the worker answered before
-	err    error // errNoSlot until asked, ErrSilent until answered
+	err    error // errNoSlot until asked, unanswered until answered
 	at     time.Time
 	took   time.Duration
 }
@@ -116,7 +116,7 @@ func (l *listing[W, T]) start(now time.Time) {
 		switch {
 		case w.line.busy:
 			if now.Before(w.line.deadline) { // it lingers
-				l.answers[i].err = ErrSilent
+				l.answers[i].err = w.unanswered()
 				l.spare--
 			} else {
 				l.answers[i].err, l.answers[i].missed = errStuck, true
@@ -153,7 +153,7 @@ func (l *listing[W, T]) start(now time.Time) {
 		// An answer that came late would be of no use, as the call fences
 		// nobody, and would keep the next term from asking.
 		for _, i := range l.order[l.waits:] {
-			l.answers[i].err = ErrSilent
+			l.answers[i].err = l.workers[i].unanswered()
 		}
 		l.order = l.order[:l.waits]
 	}
@@ -183,7 +183,7 @@ func (l *listing[W, T]) pull() (int, bool) {
 	l.next++
 	w := l.workers[i]
 	l.o.lines.take(w.line, l.deadline)
-	l.answers[i].asked, l.answers[i].err = true, ErrSilent
+	l.answers[i].asked, l.answers[i].err = true, w.unanswered()
 	if !l.dry {
 		w.asked = l.term
 	}
@@ -231,7 +231,7 @@ func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
 	case !l.closed:
 		a.missed = a.err != nil
 		if !a.missed {
-			ln.missed = 0
+			ln.missed = nil
 		}
 		l.answers[i] = a
 		if l.workers[i].patience {
@@ -239,7 +239,8 @@ func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
 		}
 	case l.dry: // it fences nobody
 	case a.err != nil:
-		ln.missed, lines.tardy = l.workers[i].serial, true
+		lines.tardy = true
+		ln.missed = &lateFailure{serial: l.workers[i].serial, err: a.err}
 		lines.tell(l.ctx, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
 	default:
 		// The worker is fenced at this term, and gets no write before the next
@@ -286,8 +287,11 @@ func (o *Orchestrator[W, T]) late(workers []*worker[W, T], take bool) []*lateAns
 			late[i] = l
 		}
 		if take {
-			w.missed = w.missed || w.line.missed == w.serial
-			w.line.late, w.line.missed = nil, 0
+			if m := w.line.missed; m != nil && m.serial == w.serial {
+				w.missed = true
+				w.fail(m.err)
+			}
+			w.line.late, w.line.missed = nil, nil
 		}
 	}
 	return late

@@ -216,6 +216,7 @@ func (t *term[W, T]) hear(answers []answer[T]) (deposed error) {
 			if deposed == nil && errors.Is(a.err, ErrDeposed) {
 				deposed = &CallError[W, T]{Op: OpList, Worker: w.name, Err: a.err}
 			}
+			w.fail(a.err)
 			continue
 		}
 		if w.heard && w.state != Answering {
@@ -223,6 +224,7 @@ func (t *term[W, T]) hear(answers []answer[T]) (deposed error) {
 		}
 		if a.err = t.takeIn(w, a); a.err != nil {
 			a.missed = true
+			w.fail(a.err)
 			continue
 		}
 		w.took = a.took
