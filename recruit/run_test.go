@@ -48,6 +48,22 @@ func TestS3_TheBudgetIsTheDeadline(t *testing.T) {
 	}
 }
 
+// What a job has begun with its context ends when the job has returned, not when
+// its budget is up.
+func TestS3_TheContextEndsWithTheJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ended := make(chan error, 1)
+		r := always(t, func(ctx context.Context) error {
+			context.AfterFunc(ctx, func() { ended <- context.Cause(ctx) })
+			return nil
+		})
+		require.Equal(t, recruit.Done, r.Enlist(t.Context()))
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.Equal(t, began, time.Now())
+	})
+}
+
 func TestS3_AJobThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
