@@ -1,7 +1,6 @@
-// Package closing is how a member of a cluster comes to its end, whatever the
-// cluster is kept together by: it is drained, as long as whoever closes it has
-// patience, and leaves at once after that.
 package closing
+
+// The end of a member as whoever closes it sees it, however many memberships it has.
 
 import (
 	"context"

@@ -1,6 +1,3 @@
-// Package lease tells when a lease can have ended at whoever granted it. Its
-// clock goes on while the machine is suspended, where the operating system has
-// one that does.
 package lease
 
 // Moments, and how much time has passed since.

@@ -1,5 +1,3 @@
-// Package api is the HTTP API of the allocator: tasks, who runs them, who leads.
-// openapi.yaml says the same for programs; a test holds the two together.
 package api
 
 // What the API is made of, and what it needs.

@@ -1,6 +1,6 @@
-// Package testca makes authorities and certificates for tests, as files, the way
-// that processes are given them.
 package testca
+
+// Authorities, the certificates that they sign, and the files of both.
 
 import (
 	"crypto/ecdsa"
