@@ -1,5 +1,7 @@
 package worker_test
 
+// W7: content that changes while a task runs.
+
 import (
 	"bytes"
 	"context"
@@ -447,69 +449,5 @@ func TestW5_AnotherOwnersTokenMeansAnotherRun(t *testing.T) {
 		require.Empty(t, with(0, 0), "none replaces none")
 		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 8/3"}, with(8, 3))
 		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 1/4"}, with(1, 4), "of another scope")
-	})
-}
-
-func TestW2_TheUserHasASayInWhatIsAccepted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		no := errors.New("too heavy")
-		var w *worker.Worker[string]
-		w = newWorker(t, stubborn(time.Second, new(int)), worker.WithAccept(func(_ context.Context, task string, content []byte) error {
-			asked++
-			_ = w.Status() // without a lock held
-			switch {
-			case task == "panics":
-				panic("no")
-			case string(content) == "heavy":
-				return no
-			}
-			return nil
-		}))
-		err := w.AddWith(t.Context(), "a", grant("heavy", 1))
-		require.ErrorIs(t, err, orchestrator.ErrRejected)
-		require.ErrorIs(t, err, no)
-		require.ErrorIs(t, w.Add(t.Context(), "panics"), orchestrator.ErrRejected)
-		require.Empty(t, list(t, w))
-		require.Equal(t, 2, asked)
-
-		require.NoError(t, w.AddWith(t.Context(), "a", grant("light", 1)))
-		require.NoError(t, w.AddWith(t.Context(), "a", grant("heavy", 2)), "it is here")
-		require.NoError(t, w.Remove(t.Context(), "x"))
-		require.Equal(t, 3, asked)
-
-		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
-		require.ErrorIs(t, w.AddWith(t.Context(), "a", grant("heavy", 2)), no, "once it has stopped")
-		require.Equal(t, 4, asked)
-	})
-}
-
-// Whatever happens while the user thinks it over is found afterwards.
-func TestW2_WhatIsAcceptedMayHaveBecomeStale(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := leased(t, until, worker.WithAccept(func(context.Context, string, []byte) error {
-			<-time.After(time.Second)
-			return nil
-		}))
-		answers := make(chan error, 2)
-		go func() { answers <- w.Add(term(t.Context(), 5, 3), "a") }()
-		synctest.Wait()
-		_, err := w.List(term(t.Context(), 5, 4))
-		require.NoError(t, err)
-		require.ErrorIs(t, <-answers, orchestrator.ErrStale)
-
-		for range 2 {
-			go func() { answers <- w.Add(term(t.Context(), 5, 4), "b") }()
-		}
-		require.NoError(t, <-answers)
-		require.NoError(t, <-answers, "the other was faster")
-
-		go func() { answers <- w.Add(term(t.Context(), 5, 4), "c") }()
-		synctest.Wait()
-		require.NoError(t, w.Rejoin(t.Context()))
-		w.Sending()()
-		require.ErrorIs(t, <-answers, orchestrator.ErrRejected, "it was meant for a predecessor")
-		require.ErrorIs(t, w.Add(within(t, time.Second/2), "d"), orchestrator.ErrRejected)
-		require.Empty(t, list(t, w))
 	})
 }

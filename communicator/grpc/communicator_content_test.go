@@ -1,0 +1,184 @@
+package grpc
+
+// R1: the contents that tasks are given, and what is not sent again.
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// library is contents of tasks.
+type library struct {
+	mu      sync.Mutex
+	entries map[string]volume
+}
+
+type volume struct {
+	content string
+	version int64
+}
+
+func (b *library) Content(task string) ([]byte, int64, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.entries[task]
+	return []byte(e.content), e.version, ok
+}
+
+func (b *library) put(task, content string, version int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries[task] = volume{content, version}
+}
+
+func TestR1_TasksAreGivenTheirContent(t *testing.T) {
+	b := &library{entries: map[string]volume{"a": {"one", 1}, "b": {"two", 2}, "slow": {"three", 3}}}
+	s := hire(t)
+	c, w := connected(t, s, WithContents(b))
+	require.Nil(t, c.Apply(inTerm(t, 1), w, adds("a", "b", "slow")))
+	err := c.Add(inTerm(t, 1), w, "nobody's")
+	require.ErrorIs(t, err, orchestrator.ErrStale, "nobody is to blame")
+	require.ErrorIs(t, err, orchestrator.ErrRejected)
+	require.ErrorContains(t, err, "at "+s.addr+": not sent: nobody expects the task any more")
+
+	end := s.tasks.lingers("slow")
+	defer end()
+	require.Error(t, c.Remove(within(inTerm(t, 1), t, time.Second/4), w, "slow"), "it has not stopped yet")
+	versions := func(ctx context.Context) (all []int64) {
+		for range 2 { // what a List has changed is in the next report
+			_, err := c.List(ctx, w)
+			require.NoError(t, err)
+		}
+		for _, task := range c.Tasks(w) {
+			all = append(all, task.Version)
+		}
+		return all
+	}
+	require.Equal(t, []int64{1, 2, 3}, versions(inTerm(t, 1)))
+	b.put("a", "newer", 7)
+	b.put("slow", "newer", 8)
+	require.Equal(t, []int64{1, 2, 3}, versions(t.Context()), "who is of no term writes nothing")
+	require.Equal(t, []int64{7, 2, 3}, versions(inTerm(t, 2)), "and what is being stopped is done with")
+}
+
+func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
+	b := &library{entries: map[string]volume{"a": {"one", 1}, "b": {"one", 1}}}
+	var answer error
+	f := &fake{
+		report: func(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+			if r.GetKnown() != nil {
+				return reportOf(1), nil
+			}
+			return reportOf(1, "a", "b"), nil
+		},
+		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return done(len(r.GetChanges())), answer
+		},
+	}
+	c, w := impostor(t, f, WithContents(b))
+	c.limit = 1 // which nothing fits into, so that each message has one
+	answer = status.Error(codes.Internal, "not now")
+	for range 2 {
+		tasks, err := c.List(inTerm(t, 3), w)
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "b"}, tasks)
+	}
+	requests := f.applied()
+	require.Len(t, requests, 2)
+	for _, r := range requests {
+		require.Equal(t, uint64(5), r.GetTerm().GetEpoch())
+		require.Equal(t, uint64(3), r.GetTerm().GetNumber())
+		require.Len(t, r.GetChanges(), 1, "no more than one message takes")
+		require.Equal(t, orchestratorv1.Op_OP_UPDATE, r.GetChanges()[0].GetOp())
+		require.Equal(t, "one", string(r.GetChanges()[0].GetContent()))
+	}
+	answer = status.Error(codes.Aborted, "another one leads")
+	_, err := c.List(inTerm(t, 3), w)
+	require.ErrorIs(t, err, orchestrator.ErrDeposed)
+}
+
+func TestR1_NothingIsSentOfWhatIsKnown(t *testing.T) {
+	b := &library{entries: map[string]volume{"a": {"one", 1}}}
+	there := reportOf(1, "a", "unexpected")
+	f := &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+		there.Version.Counter++
+		return there, nil
+	}}
+	c, w := impostor(t, f, WithContents(b))
+	list := func(ctx context.Context) int {
+		_, err := c.List(ctx, w)
+		require.NoError(t, err)
+		return len(f.applied())
+	}
+	require.Zero(t, list(t.Context()), "who is of no term writes nothing")
+	require.Equal(t, 1, list(inTerm(t, 1)))
+	there.Tasks[0].ContentVersion = 1
+	require.Equal(t, 1, list(inTerm(t, 2)))
+	there.Tasks[0].ContentVersion = 2
+	require.Equal(t, 1, list(inTerm(t, 2)), "nor of what is newer than the book")
+}
+
+// counted is a library that says when nothing was put, and how often it was asked.
+type counted struct {
+	library
+	put   int64
+	asked atomic.Int64
+}
+
+func (c *counted) revision() int64 { return c.put }
+
+func (c *counted) Content(task string) ([]byte, int64, bool) {
+	c.asked.Add(1)
+	return c.library.Content(task)
+}
+
+func TestR1_NothingIsLookedUpWhereNothingHasChanged(t *testing.T) {
+	b := &counted{library: library{entries: map[string]volume{"a": {"one", 1}, "b": {"one", 1}}}, put: 1}
+	report := reportOf(1, "a", "b")
+	report.Tasks[0].ContentVersion, report.Tasks[1].ContentVersion = 1, 1
+	var answer error
+	f := &fake{
+		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return report, nil },
+		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return done(len(r.GetChanges())), answer
+		},
+	}
+	c, w := impostor(t, f, WithContents(b))
+	look := func() (asked int64, sent int) {
+		before, requests := b.asked.Load(), len(f.applied())
+		_, err := c.List(inTerm(t, 1), w)
+		require.NoError(t, err)
+		if report.Tasks != nil { // from now on it is known
+			report = &orchestratorv1.ReportResponse{Version: report.GetVersion()}
+		}
+		return b.asked.Load() - before, len(f.applied()) - requests
+	}
+	expect := func(asked int64, sent int, why string) {
+		t.Helper()
+		gotAsked, gotSent := look()
+		require.Equal(t, asked, gotAsked, why)
+		require.Equal(t, sent, gotSent, why)
+	}
+	expect(2, 0, "the list is new")
+	expect(0, 0, "nothing has changed")
+	b.library.put("b", "two", 2)
+	b.put = 2
+	answer = status.Error(codes.Internal, "not now")
+	expect(2, 1, "there is another content")
+	expect(2, 1, "which the worker has not been given")
+	answer = nil
+	expect(2, 1, "nor has it said that it has it")
+	report = reportOf(2, "a", "b")
+	report.Tasks[0].ContentVersion, report.Tasks[1].ContentVersion = 1, 2
+	expect(2, 0, "the list is another")
+	expect(0, 0, "nothing has changed since")
+}

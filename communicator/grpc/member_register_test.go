@@ -1,0 +1,153 @@
+package grpc
+
+// R2: a member that registers, with managers that forget, restart, refuse and answer late.
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A manager that does not get through to the worker renews nothing (R2). The
+// worker goes on trying, and has stopped in time where it is of no use.
+func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		deaf := func(_ context.Context, kind string) error {
+			if kind == callHeartbeat {
+				return status.Error(codes.FailedPrecondition, "the worker cannot be called: no route")
+			}
+			return nil
+		}
+		o.do(deaf)
+		o.after(lease / 2)
+		o.do(nil)
+		o.after(lease)
+		require.Equal(o, 1, s.tasks.starts, "it was in time")
+		require.Equal(o, 1, s.tasks.count())
+		require.Equal(o, 1, o.said("no route"))
+		o.do(deaf)
+		_, ends := o.registered()
+		o.after(lease / 2)
+		require.Equal(o, 2, o.said("no route"))
+		o.after(lease / 2)
+		require.True(o, s.tasks.stopped.Before(ends))
+	})
+}
+
+// The answer to a Register is lost. The same incarnation asks again: it has never
+// had a lease that it knew of.
+func TestR2_AnAnswerToRegisterIsLost(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		var n atomic.Int64
+		o.do(func(ctx context.Context, kind string) error {
+			if kind != callRegister || n.Add(1) > 3 {
+				return nil
+			}
+			o.set(func(c *clerk) {
+				c.member, c.lease, c.ends = c.calls[len(c.calls)-1].incarnation, lease, time.Now().Add(lease)
+			})
+			return silent(ctx, kind)
+		})
+		s := o.hire()
+		o.after(20 * time.Second)
+		calls := o.heard(callRegister)
+		require.Len(o, calls, 4)
+		for _, c := range calls {
+			require.Equal(o, s.worker.Incarnation(), c.incarnation)
+		}
+		s.add("a")
+	})
+}
+
+// An answer that came so late that nothing is left of the lease is no reason to
+// lose it: the worker asks again.
+func TestR2_AnAnswerToRegisterComesLate(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		var n atomic.Int64
+		o.do(func(_ context.Context, kind string) error {
+			if kind == callRegister && n.Add(1) == 1 {
+				<-time.After(lease / 3)
+			}
+			return nil
+		})
+		s := o.hire()
+		o.after(lease/3 + time.Second)
+		require.Len(o, o.heard(callRegister), 2)
+		s.add("a")
+		o.after(lease)
+		require.Equal(o, 1, s.tasks.starts)
+		require.Equal(o, 1, s.tasks.count())
+		require.Zero(o, o.said("membership lost"))
+	})
+}
+
+// The lease of a Register whose answer was lost has run out since: the manager
+// wants to see another incarnation.
+func TestR2_AnIncarnationThatEndedUnheard(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.shut()
+		s := o.hire()
+		first := s.worker.Incarnation()
+		o.set(func(c *clerk) { c.ended[first] = true })
+		o.open()
+		o.after(3 * time.Second)
+		now, _ := o.registered()
+		require.NotZero(o, now)
+		require.NotEqual(o, first, now)
+		s.add("a")
+	})
+}
+
+// The name is taken for as long as a lease lasts: the worker waits, and says so
+// once.
+func TestR2_TheNameIsTaken(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.set(func(c *clerk) { c.member, c.ends = 77, time.Now().Add(time.Minute) })
+		s := o.hire()
+		o.after(time.Minute - time.Second)
+		require.Equal(o, 1, o.said("the name is taken"))
+		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "a"), orchestrator.ErrRejected)
+		o.after(2100 * time.Millisecond)
+		s.add("a")
+		require.Empty(o, o.heard(callLeave), "it was no member: there is nothing to leave")
+	})
+}
+
+// What is refused for good ends Run.
+func TestR2_ARegistrationThatCannotBe(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.do(func(context.Context, string) error {
+			return status.Error(codes.InvalidArgument, "a lease of 12s: must be at most 1s")
+		})
+		s := o.hire()
+		o.after(time.Second)
+		require.True(o, s.ended())
+		require.ErrorIs(o, s.err, orchestrator.ErrInvalid)
+		require.ErrorContains(o, s.err, "must be at most 1s")
+		require.ErrorIs(o, s.worker.Rejoin(o.Context()), worker.ErrClosed)
+	})
+}
+
+// What may change is tried again, however long it takes.
+func TestR4_WhatIsForbiddenIsTriedAgain(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.do(func(context.Context, string) error { return status.Error(codes.PermissionDenied, "not your name") })
+		s := o.hire()
+		o.after(5 * time.Minute)
+		require.False(o, s.ended())
+		require.Equal(o, 1, o.said("not your name"))
+		o.do(nil)
+		o.after(time.Second)
+		s.add("a")
+	})
+}
