@@ -30,8 +30,8 @@ var (
 // What a term itself says of a worker or a write.
 var (
 	// ErrSilent is the cause in a [CallError] for a worker that did not answer
-	// List in time, or could not be asked. Where the last call that did end has
-	// failed, the cause wraps that error too.
+	// List in time, or could not be asked. The text may say how the call before
+	// failed.
 	ErrSilent = errors.New("no answer in time")
 
 	// ErrSkipped is the cause in a [Change] that this term did not begin.

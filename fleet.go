@@ -1,8 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,9 +87,8 @@ type worker[W, T comparable] struct {
 	timedOut map[pendingWrite]bool
 
 	err error // why it is silent
-	// failed is how the last call of List failed, as an ErrSilent; nil where it
-	// did not.
-	failed error
+	// failed is how the last call of List ended that has; "" where it did not fail.
+	failed string
 	// since is its last answer; before the first one, when it was added, or,
 	// for a founder, the first term that had workers.
 	since time.Time
@@ -140,7 +137,7 @@ func (f *fleet[W, T]) heard(w *worker[W, T], list []T, same int, term uint64, at
 	}
 	w.list, w.acked, w.ackedIDs, w.maybe = list, nil, nil, nil
 	w.heard, w.patience, w.missed, w.since, w.answered = true, true, false, at, term
-	w.state, w.err, w.failed = Answering, nil, nil
+	w.state, w.err, w.failed = Answering, nil, ""
 }
 
 // alike returns how many names two lists have in common, from their start: with
@@ -234,21 +231,15 @@ func (f *fleet[W, T]) nextRound() uint32 {
 	return f.round
 }
 
-// fail takes note of how a call of List failed, for terms that go on without an
-// answer: "no answer in time" alone would look as if the worker were slow, where
-// every call to it is refused a moment later. An ErrDeposed is for one term only.
-func (w *worker[W, T]) fail(err error) {
-	switch {
-	case errors.Is(err, ErrDeposed):
-	case errors.Is(err, ErrSilent):
-		w.failed = err
-	default:
-		w.failed = fmt.Errorf("%w, and the last call failed: %w", ErrSilent, err)
+// unanswered is why a worker is silent whose call is under way. How the call before
+// it failed is told, or the worker would look slow where every call to it is refused
+// a moment later; but not wrapped: an error says of its own call what it is.
+func (w *worker[W, T]) unanswered() error {
+	if w.failed == "" {
+		return ErrSilent
 	}
+	return fmt.Errorf("%w, and the last call failed: %s", ErrSilent, w.failed)
 }
-
-// unanswered is why a worker is silent whose call is under way.
-func (w *worker[W, T]) unanswered() error { return cmp.Or(w.failed, ErrSilent) }
 
 // silent says that a worker did not answer this term. missed says that it was
 // asked, and that the call came to nothing.

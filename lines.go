@@ -56,7 +56,7 @@ type lateAnswer[T comparable] struct {
 
 type lateFailure struct {
 	serial uint64 // of the worker that was asked
-	err    error
+	why    string
 }
 
 func newLines[W, T comparable]() lines[W, T] {

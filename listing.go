@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,8 +22,9 @@ type answer[T comparable] struct {
 	asked  bool
 	missed bool // the call failed, or its time was up: it may yet be under way if not
 	list   []T
-	same   int   // how many names at its start are those that the worker answered before
-	err    error // errNoSlot until asked, unanswered until answered
+	same   int    // how many names at its start are those that the worker answered before
+	err    error  // errNoSlot until asked, unanswered until answered
+	why    string // how the call failed, for terms to come; "" where that says nothing of the worker
 	at     time.Time
 	took   time.Duration
 }
@@ -198,7 +200,7 @@ func (l *listing[W, T]) work(i int) {
 			return
 		}
 		// The Communicator ended the goroutine, as a failing test does.
-		if next, ok := l.finish(i, answer[T]{asked: true, err: errGoexit}); ok {
+		if next, ok := l.finish(i, answer[T]{asked: true, err: errGoexit, why: errGoexit.Error()}); ok {
 			go l.work(next)
 		}
 	}()
@@ -208,6 +210,7 @@ func (l *listing[W, T]) work(i int) {
 		started := time.Since(l.began)
 		list, err := l.o.callList(l.ctx, l.workers[i].name)
 		answered := time.Since(l.began)
+		why := l.why(err)
 		if err != nil && l.ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrSilent, err)
 		}
@@ -215,9 +218,18 @@ func (l *listing[W, T]) work(i int) {
 		// after the other. What the worker answered before changes with this
 		// answer only, so nobody else writes it now.
 		same := alike(list, l.workers[i].list)
-		i, ok = l.finish(i, answer[T]{asked: true, list: list, same: same, err: err, at: l.began.Add(answered), took: answered - started})
+		i, ok = l.finish(i, answer[T]{asked: true, list: list, same: same, err: err, why: why, at: l.began.Add(answered), took: answered - started})
 	}
 	returned = true
+}
+
+// why is how a call failed, as text. A call that the leader has ended says nothing of
+// its worker.
+func (l *listing[W, T]) why(err error) string {
+	if err == nil || errors.Is(l.ctx.Err(), context.Canceled) {
+		return ""
+	}
+	return err.Error()
 }
 
 // finish takes a worker's answer, and returns the next worker to ask.
@@ -240,7 +252,7 @@ func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
 	case l.dry: // it fences nobody
 	case a.err != nil:
 		lines.tardy = true
-		ln.missed = &lateFailure{serial: l.workers[i].serial, err: a.err}
+		ln.missed = &lateFailure{serial: l.workers[i].serial, why: a.why}
 		lines.tell(l.ctx, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
 	default:
 		// The worker is fenced at this term, and gets no write before the next
@@ -289,7 +301,7 @@ func (o *Orchestrator[W, T]) late(workers []*worker[W, T], take bool) []*lateAns
 		if take {
 			if m := w.line.missed; m != nil && m.serial == w.serial {
 				w.missed = true
-				w.fail(m.err)
+				w.failed = cmp.Or(m.why, w.failed)
 			}
 			w.line.late, w.line.missed = nil, nil
 		}

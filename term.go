@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,7 +217,7 @@ func (t *term[W, T]) hear(answers []answer[T]) (deposed error) {
 			if deposed == nil && errors.Is(a.err, ErrDeposed) {
 				deposed = &CallError[W, T]{Op: OpList, Worker: w.name, Err: a.err}
 			}
-			w.fail(a.err)
+			w.failed = cmp.Or(a.why, w.failed)
 			continue
 		}
 		if w.heard && w.state != Answering {
@@ -224,7 +225,7 @@ func (t *term[W, T]) hear(answers []answer[T]) (deposed error) {
 		}
 		if a.err = t.takeIn(w, a); a.err != nil {
 			a.missed = true
-			w.fail(a.err)
+			w.failed = a.err.Error()
 			continue
 		}
 		w.took = a.took
