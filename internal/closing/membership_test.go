@@ -1,0 +1,60 @@
+package closing_test
+
+// How one membership ends: with everything moved, or not.
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/f8949c05/orchestrator/internal/closing"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+)
+
+func idle(t *testing.T) *worker.Worker[string] {
+	t.Helper()
+	w, err := worker.New(func(ctx context.Context, _ string) error { <-ctx.Done(); return nil })
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
+	return w
+}
+
+// A worker that has stopped everything for want of its lease is empty, and nothing has moved.
+func TestMembership_WhatWasStoppedHasNotMoved(t *testing.T) {
+	w := idle(t)
+	m := closing.NewMembership(w)
+	require.NoError(t, w.Add(t.Context(), "a"))
+	w.GiveUp(nil)
+	require.NoError(t, w.Rejoin(t.Context())) // all has stopped
+	require.False(t, m.Emptied(t.Context()))
+}
+
+func TestMembership_Early(t *testing.T) {
+	lost := errors.New("lost")
+	for name, c := range map[string]struct {
+		drains bool
+		ends   error
+		early  bool
+	}{
+		"all had moved, and then the lease was lost": {true, closing.ErrDraining, false},
+		"nobody was closing it":                      {false, lost, false},
+		"the lease was lost while it drained":        {true, lost, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := idle(t)
+			m := closing.NewMembership(w)
+			if c.drains {
+				m.Drain()
+			}
+			w.GiveUp(nil)
+			require.NoError(t, w.Rejoin(t.Context()))
+			err := m.Early(t.Context(), c.ends)
+			if !c.early {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, worker.ErrLeaseLost)
+		})
+	}
+}
