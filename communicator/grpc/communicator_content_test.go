@@ -106,6 +106,25 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 	require.ErrorIs(t, err, orchestrator.ErrDeposed)
 }
 
+// A worker that is slow to take its contents leaves time for its answer to be of use.
+func TestR1_UpdatesTakeHalfOfTheTime(t *testing.T) {
+	left := make(chan time.Duration, 1)
+	f := &fake{
+		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+			return reportOf(1, "a"), nil
+		},
+		apply: func(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			deadline, _ := ctx.Deadline()
+			left <- time.Until(deadline)
+			return done(len(r.GetChanges())), nil
+		},
+	}
+	c, w := impostor(t, f, WithContents(&library{entries: map[string]volume{"a": {"one", 1}}}))
+	_, err := c.List(within(inTerm(t, 3), t, time.Minute), w)
+	require.NoError(t, err)
+	require.LessOrEqual(t, <-left, 30*time.Second)
+}
+
 func TestR1_NothingIsSentOfWhatIsKnown(t *testing.T) {
 	b := &library{entries: map[string]volume{"a": {"one", 1}}}
 	there := reportOf(1, "a", "unexpected")

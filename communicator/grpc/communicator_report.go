@@ -1,7 +1,7 @@
 package grpc
 
-// How a report is asked for and read. It is read by hand, so names that are known
-// take no memory.
+// How a report is asked for and read. It is read by hand, so names that stand in the
+// last report too, in the same order, take no memory.
 
 import (
 	"context"
@@ -91,6 +91,7 @@ const leastTask = 32
 type reply struct {
 	known *snapshot // whose names are used again
 	most  int       // tasks
+	after int       // the name of known that was used last: its place, and one
 
 	version version
 	tasks   []TaskState
@@ -200,11 +201,23 @@ func (r *reply) decodeTask(data []byte) error {
 	if len(name) == 0 || len(name) > maxName {
 		return fmt.Errorf("a task whose name has %d bytes: must be from 1 to %d", len(name), maxName)
 	}
-	if i := len(r.tasks); i < len(r.known.tasks) && r.known.tasks[i].Name == string(name) {
-		task.Name = r.known.tasks[i].Name
-	} else {
-		task.Name = string(name)
-	}
+	task.Name = r.name(name)
 	r.tasks = append(r.tasks, task)
 	return nil
+}
+
+// lookAhead is how many tasks in a row may be gone since the last report for the names
+// behind them to be found in it.
+const lookAhead = 16
+
+// name returns a name, as it is kept already where it stands behind the one before.
+func (r *reply) name(name []byte) string {
+	ahead := r.known.tasks[r.after:]
+	for i := range ahead[:min(len(ahead), lookAhead)] {
+		if ahead[i].Name == string(name) {
+			r.after += i + 1
+			return ahead[i].Name
+		}
+	}
+	return string(name)
 }

@@ -35,8 +35,8 @@ func (c *Communicator) one(ctx context.Context, w Worker, write orchestrator.Wri
 
 // Apply carries out writes for one worker, side by side. What does not fit into one
 // message well below the limit ([WithMaxMessage]) is sent in several, one after
-// the other; after one that was not answered nothing more is sent, and what
-// was not wraps [orchestrator.ErrStale], as nobody is to blame.
+// the other; after one that was not answered, or when ctx has ended, nothing more is
+// sent, and what was not wraps [orchestrator.ErrStale], as nobody is to blame.
 func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrator.Write[string]) []error {
 	errs := make([]error, len(writes))
 	l, err := c.link(w)
@@ -173,7 +173,7 @@ func following(err error) error {
 // apply makes one call. It returns an error for each change, or one for all.
 func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]error, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: the call ended before: %w", orchestrator.ErrRejected, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w", &unsent{"the call ended before"}, context.Cause(ctx))
 	}
 	request := &orchestratorv1.ApplyRequest{Term: termOf(ctx), Incarnation: l.worker.Incarnation, Changes: changes}
 	answers := verdicts{want: len(changes)}

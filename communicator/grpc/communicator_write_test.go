@@ -15,6 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/proxy"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -145,4 +146,26 @@ func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
 	p.Cut(proxy.Both)
 	err = c.Add(within(inTerm(t, 1), t, time.Second/4), w, "b")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// What is not sent since a message before it took all the time was refused by nobody.
+func TestR1_WhatIsNotSentForWantOfTime(t *testing.T) {
+	atTheLastMoment := communicatorOption(func(s *communicatorSettings) {
+		s.dialing = append(s.dialing, grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			err := invoke(ctx, method, request, reply, conn, opts...)
+			<-ctx.Done()
+			return err
+		}))
+	})
+	f := &fake{}
+	c, w := impostor(t, f, atTheLastMoment)
+	c.limit = 1 // which nothing fits into, so that each message has one
+	errs := c.Apply(within(inTerm(t, 1), t, time.Second), w, adds("a", "b"))
+	require.Len(t, errs, 2)
+	require.NoError(t, errs[0])
+	require.Len(t, f.applied(), 1)
+	require.ErrorIs(t, errs[1], orchestrator.ErrStale, "nobody is to blame")
+	require.ErrorIs(t, errs[1], context.DeadlineExceeded)
 }

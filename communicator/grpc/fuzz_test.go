@@ -35,7 +35,7 @@ func FuzzReport(f *testing.F) {
 	f.Add([]byte("\x12\x09\x0a\x01a\x80\x80\x80\x80\x10\x00")) // the same in a task
 	const most = 100
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := reply{known: &snapshot{names: []string{"a", "b"}}, most: most}
+		r := reply{known: &snapshot{tasks: []TaskState{{Name: "a"}, {Name: "b"}, {Name: "b/c"}}}, most: most}
 		var want orchestratorv1.ReportResponse
 		bad := proto.Unmarshal(data, &want)
 		for _, task := range want.GetTasks() {

@@ -1,0 +1,55 @@
+package grpc
+
+// Reports: what is kept of them from one to the next.
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Names take memory once, and not with each report that tells of a change.
+func TestR1_KnownNamesTakeNoMemory(t *testing.T) {
+	names := make([]string, 10_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("a name of some length %06d", i)
+	}
+	first := reply{known: &snapshot{}, most: 1 << 20}
+	require.NoError(t, first.decode(marshaled(t, reportOf(1, names...))))
+	for what, next := range map[string][]string{
+		"the same":               names,
+		"the first is gone":      names[1:],
+		"some are gone":          slices.Concat(names[:100], names[100+lookAhead-1:5000], names[5001:]),
+		"some are new":           slices.Concat([]string{"new"}, names[:5000], []string{"newer", "newest"}, names[5000:]),
+		"one has taken a place":  slices.Concat(names[:10], []string{"new"}, names[11:]),
+		"all but one are gone":   names[5000:5001],
+		"two have changed place": slices.Concat([]string{names[1], names[0]}, names[2:]),
+	} {
+		t.Run(what, func(t *testing.T) {
+			data := marshaled(t, reportOf(2, next...))
+			var r reply
+			allocations := testing.AllocsPerRun(3, func() {
+				r = reply{known: &snapshot{tasks: first.tasks}, most: 1 << 20}
+				require.NoError(t, r.decode(data))
+			})
+			require.Len(t, r.tasks, len(next))
+			for i, name := range next {
+				require.Equal(t, name, r.tasks[i].Name)
+			}
+			require.Less(t, allocations, 10.0)
+		})
+	}
+}
+
+// Of two calls at once the second may be answered first.
+func TestR1_TheNewestReportIsKept(t *testing.T) {
+	var l link
+	l.last.Store(&snapshot{})
+	newest := &snapshot{version: version{7, 3}}
+	l.remember(&snapshot{version: version{7, 1}})
+	l.remember(newest)
+	l.remember(&snapshot{version: version{7, 2}})
+	require.Same(t, newest, l.last.Load())
+}
