@@ -36,7 +36,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("run manager: %w", err)
 	}
-	orchestratorv1.RegisterManagerServer(server, &counter{Manager: m})
+	orchestratorv1.RegisterManagerServer(server, &counter{Manager: m, probes: newProber(&m.settings)})
 
 	leading, end := context.WithCancelCause(ctx)
 	defer end(nil)

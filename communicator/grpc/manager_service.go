@@ -12,7 +12,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -25,8 +24,6 @@ const (
 	maxCalls   = 8
 	// maxCompletions is how many tasks a worker may complete at once.
 	maxCompletions = 10_000
-	// probeTime is how long a worker that registers has to answer.
-	probeTime = 5 * time.Second
 	// longestRefusal is how many bytes of a reason are told.
 	longestRefusal = 4096
 )
@@ -35,6 +32,7 @@ const (
 type counter struct {
 	orchestratorv1.UnimplementedManagerServer
 	*Manager
+	probes   *prober
 	refusals complaints
 }
 
@@ -62,7 +60,7 @@ func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequ
 		return b.mayRegister(now, asked.Worker)
 	})
 	if err == nil && !reached {
-		err = c.probe(ctx, asked.Worker, asked.address)
+		err = c.probes.probe(ctx, asked.Worker, asked.address)
 	}
 	if err == nil {
 		err = c.ledger.do(ctx, func(b *book, now time.Time) error { return b.register(now, asked) })
@@ -72,28 +70,6 @@ func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequ
 		return nil, c.refuse(ctx, "register", asked.Worker, err)
 	}
 	return &orchestratorv1.RegisterResponse{Term: c.term()}, nil
-}
-
-var errProbe = errors.New("the manager cannot call it")
-
-// probe calls a worker that wants to be a member.
-func (c *counter) probe(ctx context.Context, w Worker, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	conn, err := c.settings.dial(address, party{role: roleWorker, name: w.Name}, c.settings.dialing...)
-	if err == nil {
-		defer func() { _ = conn.Close() }() // nothing is on it any more
-		reply := reply{known: &snapshot{}, most: c.settings.maxMessage / leastTask}
-		request := &orchestratorv1.ReportRequest{Incarnation: w.Incarnation}
-		err = conn.Invoke(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply, grpc.ForceCodecV2(answerCodec{}))
-		if err == nil {
-			err = reply.check(w) // whatever may serve there
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)
-	}
-	return nil
 }
 
 // Heartbeat renews a lease.

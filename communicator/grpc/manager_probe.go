@@ -1,0 +1,123 @@
+package grpc
+
+// How a manager calls who wants to be a member, and what all those calls may take.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// probeTime is how long a worker that registers has to answer.
+	probeTime = 5 * time.Second
+	// maxProbes is how many workers are called at once: enough for those that never
+	// answer not to hold up a fleet that comes together.
+	maxProbes = 256
+	// maxIntroduction is how many bytes of an answer are read: who registers has
+	// nothing to list, as a rule.
+	maxIntroduction = 4 << 10
+	// introductionWindow is what may be on its way unread; HTTP/2 knows no less.
+	introductionWindow = 64 << 10
+)
+
+// prober calls workers that want to be members. They are strangers before, and choose
+// the address, so it bounds what they can have it do: under one name it makes one call
+// at a time, whoever asks, and it reads little of each answer.
+type prober struct {
+	settings *managerSettings
+	slots    chan struct{} // holds one for each call under way
+
+	mu    sync.Mutex
+	names map[string]struct{} // who is called, or is to be
+}
+
+func newProber(s *managerSettings) *prober {
+	return &prober{settings: s, slots: make(chan struct{}, maxProbes), names: make(map[string]struct{})}
+}
+
+var (
+	errProbe  = errors.New("the manager cannot call it")
+	errProbed = errors.New("it is called already, for another Register under this name")
+)
+
+// probe calls a worker at an address, and returns why that is not known to be its.
+func (p *prober) probe(ctx context.Context, w Worker, address string) error {
+	if err := p.alone(ctx, w, address); err != nil {
+		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)
+	}
+	return nil
+}
+
+// alone makes the call, if none is under way under the name, once there is a slot.
+// Both are kept until nothing is left of its connection.
+func (p *prober) alone(ctx context.Context, w Worker, address string) error {
+	if !p.take(w.Name) {
+		return errProbed
+	}
+	defer p.release(w.Name)
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return fmt.Errorf("as many workers are called as may be at once: %w", context.Cause(ctx))
+	}
+	return p.call(ctx, w, address)
+}
+
+func (p *prober) take(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, taken := p.names[name]; taken {
+		return false
+	}
+	p.names[name] = struct{}{}
+	return true
+}
+
+func (p *prober) release(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.names, name)
+}
+
+// call asks for a report. Where that is too long to be read, the worker is asked to
+// change nothing: another process would refuse this just the same.
+func (p *prober) call(ctx context.Context, w Worker, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	small := []grpc.DialOption{
+		grpc.WithReadBufferSize(4 << 10), grpc.WithWriteBufferSize(4 << 10),
+		grpc.WithStaticStreamWindowSize(introductionWindow), grpc.WithStaticConnWindowSize(introductionWindow),
+	}
+	conn, err := p.settings.dial(address, party{role: roleWorker, name: w.Name}, append(small, p.settings.dialing...)...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing is on it any more
+	invoke := func(method string, request proto.Message, reply answer) error {
+		return conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(answerCodec{}), grpc.MaxCallRecvMsgSize(maxIntroduction))
+	}
+
+	report := reply{known: &snapshot{}, most: maxIntroduction}
+	err = invoke(orchestratorv1.Worker_Report_FullMethodName, &orchestratorv1.ReportRequest{Incarnation: w.Incarnation}, &report)
+	if err == nil {
+		return report.check(w) // whatever may serve there
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		var none verdicts
+		err = invoke(orchestratorv1.Worker_Apply_FullMethodName, &orchestratorv1.ApplyRequest{Incarnation: w.Incarnation}, &none)
+		if err == nil {
+			return none.check()
+		}
+	}
+	return readable(err)
+}
