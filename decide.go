@@ -21,12 +21,11 @@ type expectation struct {
 	version   uint64
 }
 
-// snapshot brings e up to date, and reports whether anything is defined
-// otherwise than before. The table's lock is held.
-func (t *taskTable[T]) snapshot(e *expectation) (redefined bool) {
+// snapshot brings e up to date. The table's lock is held.
+func (t *taskTable[T]) snapshot(e *expectation) {
 	e.loaded = t.loaded
 	if e.version == t.version {
-		return false
+		return
 	}
 	e.version, e.wanted = t.version, t.wanted
 	e.instances = slices.Grow(e.instances[:0], len(t.defs))
@@ -35,7 +34,6 @@ func (t *taskTable[T]) snapshot(e *expectation) (redefined bool) {
 		e.instances = append(e.instances, t.defs[i].instances)
 		e.handoffs = append(e.handoffs, t.defs[i].handoff)
 	}
-	return true
 }
 
 // expected says whether any instance of a task is wanted.

@@ -41,6 +41,7 @@ type Orchestrator[W, T comparable] struct {
 	number  uint64
 	fleet   fleet[W, T]
 	book    *standing.Book
+	bookOf  uint64 // the version of expect that book was last rid of gone tasks for
 	expect  expectation
 	decider decider[W, T]
 

@@ -140,6 +140,28 @@ func TestPlan_ChangesNothing(t *testing.T) {
 	})
 }
 
+// What is held against a task is forgotten by a term in which it is expected no more,
+// and not by a Plan.
+func TestPlan_ForgetsNoTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.refusePoison()
+		f.expect(1)
+		require.NoError(t, f.AddTask("poison"))
+		f.failingTerm()
+		held := f.LastPlan().Avoided
+		require.NotEmpty(t, held)
+		f.RemoveTask("poison")
+		p, err := f.Plan(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, p.Avoided)
+		require.NoError(t, f.AddTask("poison"))
+		p, err = f.Plan(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, held, p.Avoided)
+	})
+}
+
 // A worker that misses a Plan has not missed a term: the next one waits for it.
 func TestPlan_SilenceDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -152,7 +152,7 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 func (t *term[W, T]) begin() {
 	o, f := t.o, t.fleet
 	o.mu.Lock()
-	redefined := o.tasks.snapshot(&o.expect)
+	o.tasks.snapshot(&o.expect)
 	var seats []seat[W]
 	changed := f.version != o.members.version
 	if changed {
@@ -160,13 +160,17 @@ func (t *term[W, T]) begin() {
 		seats = o.members.seats()
 	}
 	o.mu.Unlock()
-	if redefined {
-		o.book.ForgetTasks(func(task int32) bool { return !o.expect.expected(task) })
-	}
 	if t.dry {
 		t.book = o.book.Clone()
-	} else if t.id.Number%standing.Lifetime == 0 {
-		o.book.Expire(t.id.Number)
+	}
+	if o.bookOf != o.expect.version {
+		t.book.ForgetTasks(func(task int32) bool { return !o.expect.expected(task) })
+	}
+	if !t.dry {
+		o.bookOf = o.expect.version
+		if t.id.Number%standing.Lifetime == 0 {
+			o.book.Expire(t.id.Number)
+		}
 	}
 	if changed {
 		gone := f.part(seats)
