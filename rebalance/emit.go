@@ -132,9 +132,9 @@ func (p *Planner) emit() {
 // tidy strikes out what was taken back, and makes a start of a move of which the
 // copy is kept after all.
 func (p *Planner) tidy() {
-	out := 0
-	for i := range p.changes {
-		c := &p.changes[i]
+	changes, out := p.changes, 0
+	for i := range changes {
+		c := &changes[i]
 		if c.To == None {
 			continue
 		}
@@ -142,20 +142,21 @@ func (p *Planner) tidy() {
 			c.From, c.Reason = None, Missing
 			p.plan.Moves--
 		}
-		p.changes[out] = *c
+		changes[out] = *c
 		out++
 	}
-	p.changes = p.changes[:out]
+	p.changes = changes[:out]
 }
 
 // findStarts numbers the tasks of which a copy starts that is not moved.
 func (p *Planner) findStarts() {
-	p.starts.set = p.starts.emptied(len(p.Want))
-	for i := range p.changes {
-		if c := &p.changes[i]; c.From == None {
-			p.starts.add(c.Task)
+	starts := p.starts.emptied(len(p.Want))
+	for _, c := range p.changes {
+		if c.From == None {
+			starts.add(c.Task)
 		}
 	}
+	p.starts.set = starts
 	p.starts.number()
 	p.latest = sized(p.latest, p.starts.count)
 }

@@ -53,9 +53,14 @@ func (x *index) build(p *Planner) {
 	for _, w := range p.open {
 		x.fill(p, w)
 	}
+	for _, c := range p.changes {
+		if c.To != None && x.tasks.has(c.Task) {
+			x.put(c.Task, c.To)
+		}
+	}
 }
 
-// fill puts in what w cannot gain.
+// fill puts in what w cannot gain, but for what it is to start.
 func (x *index) fill(p *Planner, w int32) {
 	forbidden := p.forbid.row(w)
 	round := uint32(0)
@@ -71,11 +76,6 @@ func (x *index) fill(p *Planner, w int32) {
 	} else {
 		x.fillRest(p, w, flags, round)
 	}
-	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
-		if c := &p.changes[i-1]; c.To != None && x.tasks.has(c.Task) {
-			x.put(c.Task, w)
-		}
-	}
 	for _, t := range forbidden {
 		if x.tasks.has(t) && p.marks[t] == round { // not there, and not put in before
 			x.put(t, w)
@@ -86,14 +86,15 @@ func (x *index) fill(p *Planner, w int32) {
 
 // fillBits puts in what w has kept of a list, where nothing is forbidden to it.
 func (x *index) fillBits(list []int32, flags []flag, w int32) {
-	tasks, before, words := x.tasks.set, x.tasks.before, x.words[w/64:]
+	ranks, words, wide := x.tasks.ranks, x.words[w/64:], x.wide
 	bit := uint64(1) << (w % 64)
+	flags = flags[:len(list)]
 	for k, t := range list {
-		word := tasks[uint32(t)/64]
-		below := uint64(1)<<(uint32(t)%64) - 1
-		if word&(below+1) != 0 && flags[k] == kept {
-			number := int(before[uint32(t)/64]) + bits.OnesCount64(word&below)
-			words[number*x.wide] |= bit
+		r := &ranks[uint32(t)/64]
+		upTo := r.word << (^uint32(t) % 64) // the highest bit is t's, the others are of tasks before it
+		if int64(upTo) < 0 && flags[k] == kept {
+			number := r.before + bits.OnesCount64(upTo<<1)
+			words[number*wide] |= bit
 		}
 	}
 }
@@ -120,6 +121,9 @@ func (x *index) row(t int32) set {
 	return x.words[at : at+x.wide]
 }
 
+// bit returns the place of a pair's bit in words, of which there are few enough.
+func (x *index) bit(t, w int32) int32 { return x.tasks.of(t)*int32(x.wide*64) + w }
+
 // list returns the workers of a task, where there are no bits.
 func (x *index) list(t int32) []int32 {
 	k := x.tasks.of(t)
@@ -142,14 +146,14 @@ func (x *index) free(t int32, workers, into set) {
 
 func (x *index) blocks(t, w int32) bool {
 	if x.wide > 0 {
-		return x.row(t).has(w)
+		return x.words.has(x.bit(t, w))
 	}
 	return slices.Contains(x.list(t), w)
 }
 
 func (x *index) put(t, w int32) {
 	if x.wide > 0 {
-		x.row(t).add(w)
+		x.words.add(x.bit(t, w))
 		return
 	}
 	k := x.tasks.of(t)
@@ -159,7 +163,7 @@ func (x *index) put(t, w int32) {
 
 func (x *index) take(t, w int32) {
 	if x.wide > 0 {
-		x.row(t).remove(w)
+		x.words.remove(x.bit(t, w))
 		return
 	}
 	list := x.list(t)

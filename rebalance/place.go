@@ -144,20 +144,10 @@ func (p *Planner) fillUp(w int32) {
 func (p *Planner) takeTurn(w int32, blocked uint32) {
 	left, marks, room := p.left, p.marks, int(p.room(w))
 	taken := slices.Grow(p.taken[:0], room)[:room]
-	i, n, out := 0, 0, 0
-	for ; i < len(left) && n < room; i++ {
-		// Without a branch on it, as nothing predicts whether w has the task.
-		x, passed := left[i], 0
-		if marks[x.task] == blocked {
-			passed = 1
-		}
-		marks[x.task] = blocked
-		left[out], taken[n] = x, x
-		out, n = out+passed, n+1-passed
-	}
+	looked, n := sift(left, taken, marks, blocked)
 	// What was passed over moves up to the rest, not the rest down.
-	copy(left[i-out:i], left[:out])
-	p.left, p.taken = left[i-out:], taken
+	copy(left[n:looked], left[:looked-n])
+	p.left, p.taken = left[n:], taken
 	p.gainAll(taken[:n], w)
 	for _, x := range taken[:n] {
 		if x.copies > 1 {
@@ -166,21 +156,44 @@ func (p *Planner) takeTurn(w int32, blocked uint32) {
 	}
 }
 
+// sift parts what is left into what is not blocked, which goes to taken until
+// that is full, and what is passed over, which moves to the front. It blocks what
+// it takes. It returns how many it looked at, and how many of these it took. Like
+// tally it is not inlined.
+//
+//go:noinline
+func sift(left, taken []pending, marks []uint32, blocked uint32) (looked, n int) {
+	for ; looked < len(left) && n < len(taken); looked++ {
+		// Without a branch on it, as nothing predicts whether the worker has the task.
+		x, free := left[looked], 1
+		if marks[x.task] == blocked {
+			free = 0
+		}
+		marks[x.task] = blocked
+		left[looked-n], taken[n] = x, x
+		n += free
+	}
+	return looked, n
+}
+
 // nextTurn puts what there is more of behind what was passed over.
 func (p *Planner) nextTurn() {
 	p.turn++
 	left := append(p.spare[:0], p.left...)
 	n := len(p.again)
-	step := stride(n, p.turn)
-	for i, at := 0, 0; i < n; i, at = i+1, (at+step)%n {
+	step, at := stride(n, p.turn), 0
+	for range n {
 		left = append(left, p.again[at])
+		if at += step; at >= n {
+			at -= n
+		}
 	}
 	p.dealt, p.spare = left, p.dealt
 	p.left, p.again = left, p.again[:0]
 }
 
-// stride returns a step that visits each of n places once, far from the last,
-// and another for each turn.
+// stride returns a step, of n at most, that visits each of n places once, far from
+// the last, and another for each turn.
 func stride(n, turn int) int {
 	step := max(1, n*turn/(turn+1)-turn)
 	for gcd(step, n) != 1 {

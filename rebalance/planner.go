@@ -253,11 +253,11 @@ func (p *Planner) mark() uint32 {
 // block marks the tasks that worker w cannot gain: those that it has, and those
 // forbidden to it.
 func (p *Planner) block(w int32) uint32 {
-	round := p.mark()
-	at := p.offset[w]
-	for k, t := range p.Held[w] {
-		if p.flags[at+int32(k)] == kept {
-			p.marks[t] = round
+	round, marks, list := p.mark(), p.marks, p.Held[w]
+	flags := p.flags[p.offset[w]:][:len(list)]
+	for k, t := range list {
+		if flags[k] == kept {
+			marks[t] = round
 		}
 	}
 	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {

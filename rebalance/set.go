@@ -58,21 +58,27 @@ func (s set) all(visit func(i int32)) {
 // numbering numbers the members of a set from 0, in order.
 type numbering struct {
 	set
-	before []int32 // by word: how many are in the words before it
-	count  int
+	ranks []rank // by word
+	count int
+}
+
+// rank is a word of a numbered set, and how many members are in those before it.
+type rank struct {
+	word   uint64
+	before int
 }
 
 // number gives the numbers, once all are in.
 func (n *numbering) number() {
-	n.before, n.count = n.before[:0], 0
+	n.ranks, n.count = n.ranks[:0], 0
 	for _, word := range n.set {
-		n.before = append(n.before, int32(n.count))
+		n.ranks = append(n.ranks, rank{word, n.count})
 		n.count += bits.OnesCount64(word)
 	}
 }
 
 // of returns the number of a member.
 func (n *numbering) of(i int32) int32 {
-	word, bit := uint32(i)/64, uint32(i)%64
-	return n.before[word] + int32(bits.OnesCount64(n.set[word]&(1<<bit-1)))
+	r := &n.ranks[uint32(i)/64]
+	return int32(r.before + bits.OnesCount64(r.word&(1<<(uint32(i)%64)-1)))
 }
