@@ -1,6 +1,9 @@
 package rebalance
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Step 1 of the ordinary case: no task is wanted more than once, every worker is
 // open, and nothing is forbidden. Then a bit for each task says all that the
@@ -103,9 +106,10 @@ func (p *Planner) meetAgain() {
 	for w, list := range p.Held {
 		first, drops := len(o.copies), len(p.drops)
 		o.first = append(o.first, int32(first))
+		o.found = findAll(o.tasks.set, list, o.found)
 		repeats := int32(0)
-		for k := find(o.tasks.set, list, 0); k < len(list); k = find(o.tasks.set, list, k+1) {
-			t, at := list[k], p.offset[w]+int32(k)
+		for _, k := range o.found {
+			t, at := list[k], p.offset[w]+k
 			number := o.tasks.of(t)
 			switch {
 			case o.listed.has(number):
@@ -139,17 +143,19 @@ func (p *Planner) meetAgain() {
 	p.isOver = o.total > 0
 }
 
-// find returns the place of the first task of a list, from one on, that is in a
-// set; the end if none is.
+// findAll returns the places of the tasks of a list that are in a set. It uses the
+// memory of places. Like tally it is not inlined.
 //
 //go:noinline
-func find(tasks set, list []int32, from int) int {
-	for k := from; k < len(list); k++ {
-		if tasks.has(list[k]) {
-			return k
-		}
+func findAll(tasks set, list, places []int32) []int32 {
+	places = slices.Grow(places[:0], len(list))[:len(list)]
+	n := 0
+	for k, t := range list {
+		// Without a branch on it, as nothing predicts which ones are where there are many.
+		places[n] = int32(k)
+		n += int(tasks[uint32(t)/64] >> (uint32(t) % 64) & 1)
 	}
-	return len(list)
+	return places[:n]
 }
 
 // gapsOnce lists what is missing, which is what was not met. O(tasks/64 +

@@ -18,7 +18,8 @@ type overs struct {
 	first  []int32    // by worker: its first in copies; one more at the end
 	next   []int32    // by worker: trim: the first that was not looked at yet
 	linked bool
-	listed set // once: by number: what one list has named so far
+	found  []int32 // once: the places of these tasks in one list, until the next
+	listed set     // once: by number: what one list has named so far
 }
 
 // overCopy is small: there may be as many as copies in all.

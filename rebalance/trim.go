@@ -24,7 +24,9 @@ func (p *Planner) trim() {
 		left := p.running() - p.overs.total
 		p.overs.next = append(p.overs.next[:0], p.overs.first...)
 		p.dropOvers(p.level)
-		p.dropOvers(int32(left / len(p.open)))
+		if average := int32(left / len(p.open)); average < p.level { // else it has been done
+			p.dropOvers(average)
+		}
 		p.dropOvers(0)
 	}
 	p.extras()
@@ -34,46 +36,49 @@ func (p *Planner) trim() {
 // than its base, or more than load.
 func (p *Planner) dropOvers(load int32) {
 	o := &p.overs
+	copies, excess, flags := o.copies, o.excess, p.flags
 	for _, w := range p.open {
 		if o.total == 0 {
 			return
 		}
-		least := min(load, p.base[w])
-		left, next, end := p.load[w], o.next[w], o.first[w+1]
-		if left <= least {
+		above := int(p.load[w] - min(load, p.base[w]))
+		if above <= 0 {
 			continue
 		}
 		list, start := p.Held[w], p.offset[w]
-		n := len(p.drops)
-		drops := slices.Grow(p.drops, int(left-least))[:n+int(left-least)]
-		for ; left > least && next < end; next++ {
+		next, end, n := o.next[w], o.first[w+1], 0
+		p.drops = slices.Grow(p.drops, above)
+		drops := p.drops[len(p.drops):][:above]
+		for ; n < len(drops) && next < end; next++ {
 			// Without a branch on it, as nothing predicts whether the task has too many.
-			c := o.copies[next]
-			one := min(o.excess[c.number], 1)
+			c, one := copies[next], 0
+			if excess[c.number] > 0 {
+				one = 1
+			}
+			excess[c.number] -= int32(one)
 			drops[n] = drop{task: list[c.position-start], worker: w, position: c.position}
-			n += int(one)
-			o.excess[c.number] -= one
-			p.flags[c.position] = flag(one) // dropped, or kept
-			left -= one
+			flags[c.position] = flag(one) // dropped, or kept
+			n += one
 		}
-		o.total -= int(p.load[w] - left)
-		p.drops, p.load[w], o.next[w] = drops[:n], left, next
+		p.drops, o.next[w] = p.drops[:len(p.drops)+n], next
+		p.load[w] -= int32(n)
+		o.total -= n
 	}
 }
 
 // relieve exchanges drops as long as that relieves a worker that has too many:
 // this is the search for a maximum zero-cost flow. It goes in rounds; in each,
-// what led nowhere is not tried again. A round without success proves that
-// there is no more to gain.
+// what led nowhere is not tried again. It ends where nobody has too many any more,
+// or with a round without success, which proves that there is no more to gain.
 //
 // A round goes through each worker and each copy of a task with too many once.
 // There is at most one round more than copies saved: a copy is saved in each but
 // the last.
 func (p *Planner) relieve() {
-	if len(p.overs.copies) == 0 || !p.anyOverfull() {
+	if len(p.overs.copies) == 0 {
 		return
 	}
-	for success := true; success; {
+	for success := true; success && p.anyOverfull(); {
 		success = false
 		p.search.begin(p)
 		for _, w := range p.open {
