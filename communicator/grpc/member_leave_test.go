@@ -11,6 +11,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // A worker that is told to end keeps its lease until its tasks have stopped, and
@@ -227,6 +229,50 @@ func TestW6_ItIsForgottenWhileItDrains(t *testing.T) {
 
 // While it drains, the manager goes away for good: the tasks stop with the lease,
 // and that is the end, of which Close tells.
+// Nothing is waited for once the manager has said that the membership is over.
+func TestW5_ToldThatItIsOverItStopsAtOnce(t *testing.T) {
+	for name, kind := range map[string]string{"at work": callHeartbeat, "draining": callDraining} {
+		t.Run(name, func(t *testing.T) {
+			inBureau(t, func(o *bureau) {
+				s := o.hire()
+				o.after(time.Second)
+				s.add("a")
+				var hangs bool
+				var said time.Time
+				o.do(func(ctx context.Context, k string) error {
+					o.mu.Lock()
+					first, over := !hangs, hangs && said.IsZero()
+					if k == kind {
+						hangs = true
+						if over {
+							said = time.Now()
+						}
+					}
+					o.mu.Unlock()
+					switch {
+					case k != kind:
+						return nil
+					case first:
+						return silent(ctx, k)
+					}
+					return status.Error(codes.NotFound, "no such member")
+				})
+				var closed <-chan error
+				if kind == callDraining {
+					closed = s.close(o.Context())
+				}
+				o.after(lease / 2)
+				require.Zero(o, s.tasks.count())
+				require.False(o, said.IsZero())
+				require.Equal(o, said, s.tasks.stopped)
+				if closed != nil {
+					require.ErrorIs(o, <-closed, worker.ErrLeaseLost)
+				}
+			})
+		})
+	}
+}
+
 func TestW6_TheManagerGoesAwayWhileItDrains(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()

@@ -154,6 +154,8 @@ func (s *session) beat(ctx context.Context) error {
 	defer ticker.Stop()
 	var flying sync.WaitGroup
 	defer flying.Wait()
+	ctx, over := context.WithCancel(ctx) // what is on its way ends with beat
+	defer over()
 	room := make(chan struct{}, beatsInThat)
 	results := make(chan error, beatsInThat)
 	drain, draining := s.m.closing.Drain(), false
