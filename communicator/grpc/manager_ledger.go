@@ -48,6 +48,9 @@ type commit struct {
 // to, or its store has failed.
 var ErrStopped = errors.New("the manager has stopped")
 
+// errGivenUp says that a worker does not wait for an answer any more.
+var errGivenUp = errors.New("the call was given up")
+
 // openLedger reads what a store holds, and begins another epoch.
 func openLedger(s Store, r rules) (*ledger, error) {
 	kept, err := load(s)
@@ -114,10 +117,15 @@ func (l *ledger) look(read func(b *book, now time.Time) error) error {
 }
 
 // heartbeat renews a lease. It waits for the disk only where it has something to
-// write down itself: a disk that is slow for a while costs nobody his lease.
+// write down itself: a disk that is slow for a while costs nobody his lease. One that
+// was given up says nothing any more: what its worker has said since may be that it
+// drains.
 func (l *ledger) heartbeat(ctx context.Context, w Worker, draining bool) error {
 	var changes bool
 	beat := func(b *book, now time.Time) (err error) {
+		if ctx.Err() != nil { // a later one may have been dealt with before
+			return fmt.Errorf("worker %q: %w: %w", w.Name, errGivenUp, context.Cause(ctx))
+		}
 		changes, err = b.heartbeat(now, w, draining)
 		return err
 	}

@@ -155,7 +155,7 @@ func (c *counter) term() *orchestratorv1.Term {
 func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) error {
 	code := codeOf(err)
 	level, omitted := slog.LevelDebug, 0
-	if !errors.Is(err, errLeft) { // whose last words have overtaken each other
+	if !errors.Is(err, errLeft) && !errors.Is(err, errGivenUp) { // whose words have overtaken each other
 		var ok bool
 		if omitted, ok = c.refusals.take(time.Now()); ok {
 			level = slog.LevelWarn

@@ -1,0 +1,36 @@
+package grpc
+
+// R2: heartbeats that come late.
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+)
+
+// A worker that drains gives up what it has said before. That may be dealt with all
+// the same, and after what says that it drains.
+func TestR2_AHeartbeatThatWasGivenUpSaysNothing(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		c := &counter{Manager: m.Manager}
+		beat := func(ctx context.Context, draining bool) error {
+			_, err := c.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation(), Draining: draining})
+			return err
+		}
+		before, giveUp := context.WithCancel(local(t))
+		require.NoError(t, beat(local(t), true))
+		giveUp()
+		require.Equal(t, codes.Canceled, code(beat(before, false)))
+		synctest.Wait()
+		require.True(t, m.Members()[0].Draining)
+		require.NotContains(t, o.logs.String(), "level=WARN", "nobody is refused anything")
+		require.NoError(t, beat(local(t), false))
+		require.False(t, m.Members()[0].Draining)
+	})
+}
