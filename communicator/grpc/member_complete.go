@@ -199,7 +199,7 @@ func (t *teller) tell(ctx context.Context) error {
 	}()
 	t.watch(answered)
 	if err != nil {
-		return fmt.Errorf("complete: %w", err)
+		return fmt.Errorf("complete: %w", readable(err))
 	}
 	for i, outcome := range resp.GetOutcomes() {
 		if i < len(batch) {

@@ -28,29 +28,32 @@ var (
 // and any other is to be tried again.
 func judgeRegister(err error) (perhaps bool, verdict error) {
 	if errors.Is(err, ErrPlaintext) { // nothing was sent, and nothing will be
-		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, err)
+		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, readable(err))
 	}
 	switch code := status.Code(err); code {
 	case codes.OK:
 		return true, nil
 	case codes.FailedPrecondition:
-		return false, fmt.Errorf("%w: %w", errEnded, err)
+		return false, fmt.Errorf("%w: %w", errEnded, readable(err))
 	case codes.InvalidArgument:
 		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, readable(err))
 	case codes.AlreadyExists, codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
-		return false, err
+		return false, readable(err)
 	default:
-		return true, err
+		return true, readable(err)
 	}
 }
 
 // judgeHeartbeat returns what a heartbeat came to: nil, an error that wraps
 // errEnded, or any other after which the next may do better.
 func judgeHeartbeat(err error) error {
-	if status.Code(err) == codes.NotFound {
-		return fmt.Errorf("%w: %w", errEnded, err)
+	switch status.Code(err) {
+	case codes.OK:
+		return nil
+	case codes.NotFound:
+		return fmt.Errorf("%w: %w", errEnded, readable(err))
 	}
-	return err
+	return readable(err)
 }
 
 // The heartbeats of a lease. The least that a worker has to renew it in is a

@@ -58,6 +58,22 @@ func TestR2_OnlyNotFoundEndsAMembership(t *testing.T) {
 	}
 }
 
+// What a manager answers is told as it has put it, whatever it is.
+func TestR2_AnswersAreToldInPlainWords(t *testing.T) {
+	for answer := codes.Canceled; answer <= codes.Unauthenticated; answer++ {
+		err := status.Error(answer, "for a reason")
+		_, verdict := judgeRegister(err)
+		for _, told := range []error{verdict, judgeHeartbeat(err)} {
+			require.ErrorContains(t, told, answer.String()+": for a reason")
+			require.NotContains(t, told.Error(), "rpc error")
+			require.Equal(t, answer, code(told))
+		}
+	}
+	_, verdict := judgeRegister(&callError{status.New(codes.Unavailable, "not over this line"), ErrPlaintext})
+	require.ErrorIs(t, verdict, ErrPlaintext)
+	require.NotContains(t, verdict.Error(), "rpc error")
+}
+
 // Whatever a worker leaves to renew its lease in, several heartbeats are answered
 // or given up in that.
 func TestW5_SeveralHeartbeatsFitIn(t *testing.T) {

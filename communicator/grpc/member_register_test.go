@@ -4,6 +4,7 @@ package grpc
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,6 +43,37 @@ func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
 		o.after(lease / 2)
 		require.True(o, s.tasks.stopped.Before(ends))
 	})
+}
+
+// Whatever call a manager has something against, its words are in the log, and gRPC's
+// are not.
+func TestR2_WhatAManagerRefusesIsLoggedInPlainWords(t *testing.T) {
+	for _, kind := range []string{callRegister, callHeartbeat, callComplete, callLeave} {
+		for answer := codes.Canceled; answer <= codes.Unauthenticated; answer++ {
+			inBureau(t, func(o *bureau) {
+				o.do(func(_ context.Context, k string) error {
+					if k == kind {
+						return status.Error(answer, "for a reason")
+					}
+					return nil
+				})
+				s := o.hire(worker.WithCompletion(func(string) {}))
+				o.after(time.Second / 2) // before the first heartbeat
+				if kind != callRegister {
+					s.add("short")
+				}
+				o.after(2 * time.Second)
+				s.cancel(errOver)
+				o.after(time.Second)
+				require.True(o, s.ended())
+				told := o.log.String() + fmt.Sprint(s.err)
+				if answer != codes.Canceled || kind != callHeartbeat { // as where it was given up
+					require.Contains(o, told, answer.String()+": for a reason", kind)
+				}
+				require.NotContains(o, told, "rpc error", kind)
+			})
+		}
+	}
 }
 
 // The answer to a Register is lost. The same incarnation asks again: it has never

@@ -262,7 +262,7 @@ func (m *Member) payDebt(ctx context.Context) {
 	defer cancel()
 	_, err := m.client.Leave(ctx, &orchestratorv1.LeaveRequest{Worker: []byte(m.name), Incarnation: m.owed})
 	if err != nil {
-		m.log.Debug("not told that it has left", "worker", m.name, "incarnation", m.owed, "err", err)
+		m.log.Debug("not told that it has left", "worker", m.name, "incarnation", m.owed, "err", readable(err))
 		return
 	}
 	m.owed = 0
