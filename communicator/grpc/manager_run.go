@@ -32,11 +32,6 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if !m.begun.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: Manager.Run is called once", orchestrator.ErrInvalid)
 	}
-	server, accepting, err := m.settings.newServer(l, grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.WaitForHandlers(true))
-	if err != nil {
-		return fmt.Errorf("run manager: %w", err)
-	}
-	orchestratorv1.RegisterManagerServer(server, &counter{Manager: m, probes: newProber(&m.settings)})
 
 	leading, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -49,6 +44,11 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 		m.ledger.close()
 		_ = m.workers.Close() // it never fails
 	}()
+	server, accepting, err := m.settings.newServer(l, grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.WaitForHandlers(true))
+	if err != nil {
+		return fmt.Errorf("run manager: %w", err)
+	}
+	orchestratorv1.RegisterManagerServer(server, &counter{Manager: m, probes: newProber(&m.settings)})
 	for _, member := range m.ledger.catalog.members() {
 		m.connect(member.Worker, member.Address)
 	}

@@ -269,6 +269,26 @@ func TestR3_NoPlaintextOffLoopbackUnlessAskedFor(t *testing.T) {
 	require.ErrorIs(t, l.Close(), net.ErrClosed)
 }
 
+// The store is the caller's to close once Run has returned, however soon that was.
+func TestR2_NothingIsTakenAfterARunThatCouldNotServe(t *testing.T) {
+	store := NewMemoryStore()
+	m, err := NewManager(store)
+	require.NoError(t, err)
+	_, err = m.Put(t.Context(), Item{Name: "before"})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	require.NoError(t, err)
+	require.ErrorIs(t, m.Run(t.Context(), l), ErrPlaintext)
+	_, err = m.Put(t.Context(), Item{Name: "after"})
+	require.ErrorIs(t, err, ErrStopped)
+	require.ErrorIs(t, m.Delete(t.Context(), "before"), ErrStopped)
+	kept, err := store.Load()
+	require.NoError(t, err)
+	require.Contains(t, kept, "task/before")
+	require.NotContains(t, kept, "task/after")
+	require.ErrorIs(t, m.Run(t.Context(), l), orchestrator.ErrInvalid)
+}
+
 func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
