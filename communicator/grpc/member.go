@@ -210,7 +210,8 @@ func (m *Member) run(ctx, joining context.Context) error {
 //
 // An error says that tasks were stopped here before they had moved, and wraps why:
 // ctx's cause, that of Run's context, or [worker.ErrLeaseLost]. What was stopped
-// for want of an earlier lease does not count.
+// for want of an earlier lease does not count, and neither does what has completed,
+// though a manager that is away may have it done again (see Run).
 //
 // Further calls wait for the same, and are told the same. A member whose Run was
 // not called yet is closed at once, and its Run fails.

@@ -123,6 +123,30 @@ func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
 	})
 }
 
+// What has completed waits to be removed, and is not stopped.
+func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
+	for name, tasks := range map[string][]string{"all": {"short"}, "not all": {"short", "long"}} {
+		t.Run(name, func(t *testing.T) {
+			inBureau(t, func(o *bureau) {
+				s := o.hire(worker.WithCompletion(func(string) {}))
+				o.after(time.Second / 2)
+				s.add(tasks...)
+				o.after(time.Second)
+				require.Len(o, o.heard(callComplete), 1)
+				ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
+				defer cancel()
+				err := s.member.Close(ctx)
+				if len(tasks) == 1 {
+					require.NoError(o, err)
+				} else {
+					require.ErrorIs(o, err, context.DeadlineExceeded)
+				}
+				require.Len(o, o.heard(callLeave), 1)
+			})
+		})
+	}
+}
+
 // Who has not registered has nothing to be drained of, nor to leave.
 func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
 	inBureau(t, func(o *bureau) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -67,12 +68,15 @@ func (m *Membership) Emptied(ctx context.Context) bool {
 }
 
 // Early says, at the end of the membership and of what it has ended with, why
-// tasks are stopped here that have not moved; nil: none is. ctx is the member's.
+// tasks are stopped here that have not moved; nil: none is, as what has completed
+// is not. ctx is the member's.
 func (m *Membership) Early(ctx context.Context, err error) error {
-	tasks, _ := m.worker.List(context.WithoutCancel(ctx))
+	stopped := slices.ContainsFunc(m.worker.Status(), func(t worker.TaskStatus[string]) bool {
+		return t.State != worker.Completed
+	})
 	drained := errors.Is(err, ErrDraining)
 	switch {
-	case len(tasks) == 0 && (drained || !m.draining || !m.lost()):
+	case !stopped && (drained || !m.draining || !m.lost()):
 		return nil
 	case drained, ctx.Err() != nil:
 		return err
