@@ -33,8 +33,8 @@
 // with leases made by worker.WithLease(d, stop): without the margin that a worker
 // keeps, the time in which its tasks stop, two heartbeats, which are d/12 apart, as
 // the last one may have come just before and the next may come just too early, and the
-// longest pause between two attempts to connect. That is 5 seconds of a lease of
-// 10, and 20 of one of 30, with a second to stop. Where its machine does not even
+// longest pause between two attempts to connect. That is 5.1 seconds of a lease of
+// 10, and 19.8 of one of 30, with a second to stop. Where its machine does not even
 // refuse connections, an attempt takes another second. Choose leases for how long it
 // takes to start a manager again, wherever that may be.
 //
@@ -127,12 +127,20 @@
 //
 // # Bounds
 //
-// Messages are bounded by [WithMaxMessage] in both directions, and the memory that
-// a worker's answer takes by a few times that. Names have from 1 to 1024 bytes,
-// whichever. What a worker answers that cannot be is an error of that call alone.
+// What a manager and a worker say to each other in a call of the manager's is bounded by
+// [WithMaxMessage], and the memory that a worker's answer takes by a few times that. What
+// a worker asks of its manager is bounded by 256 KiB, whatever that option says. Names
+// have from 1 to 1024 bytes, whichever. What a worker answers that cannot be is an error
+// of that call alone.
+//
+// Of who wants to be a member, a manager does not believe much. It makes one call at a
+// time to see who a name is, and 256 for all names; each takes five seconds at most, and
+// of the answer 4 KiB are read. A second Register under a name that is just being called
+// is answered with UNAVAILABLE.
 //
 // A server has some 17,000 connections at most, of which a thousand may not have shown yet
 // who they are; they have five seconds. If there are more, those who say nothing make
-// way: a flood of them does not keep others out. On a connection there are 64 calls at
-// a time. A peer that is dead, or does not read, is found within 13 seconds.
+// way: a flood of them does not keep others out. On a connection to a worker there are
+// 64 calls at a time, on one to a manager 8. A peer that is dead, or does not read, is
+// found within 13 seconds.
 package grpc

@@ -80,9 +80,10 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithMaxMessage sets how many bytes a message may have, in both directions. The
-// default is 16 MiB, which is room for a worker with some 400,000 tasks whose
-// names have 32 bytes; from 2 MiB, which is room for any content, to 1 GiB.
+// WithMaxMessage sets how many bytes a message may have, in both directions; those
+// with which workers call their manager have at most 256 KiB whatever it says. The
+// default is 16 MiB, which is room for a worker with some 350,000 tasks of a manager's
+// whose names have 32 bytes; from 2 MiB, which is room for any content, to 1 GiB.
 func WithMaxMessage(bytes int) Option {
 	return option(func(s *settings) {
 		if bytes < 2<<20 || bytes > 1<<30 {
