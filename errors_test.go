@@ -135,6 +135,45 @@ func TestT11_StoppingIsNoFailure(t *testing.T) {
 	})
 }
 
+// A task that does not stop is named, and its stop tried in vain is no news.
+func TestT11_ATaskThatDoesNotStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l logs
+		f := newFleet(t, 1, orchestrator.WithLogger(l.logger()))
+		f.expect(3)
+		f.term()
+		hung := map[string]bool{"t1": true}
+		f.Refuse(func(op orchestrator.Op, _, task string) error {
+			if op == orchestrator.OpRemove && hung[task] {
+				return orchestrator.ErrStopping
+			}
+			return nil
+		})
+		info := func() int { return len(l.lines(`"msg":"term"`, `"level":"INFO"`)) }
+		f.RemoveTask("t1")
+		before := info()
+		f.term()
+		require.Empty(t, l.lines("does not stop"), "it may take its time")
+		require.Equal(t, before+1, info())
+		for range 3 {
+			f.term()
+		}
+		require.Len(t, l.lines("a task does not stop", `"level":"WARN"`, `"task":"t1"`, `"worker":"w1"`, `"tasks":1`), 1)
+		require.Equal(t, before+1, info())
+
+		hung["t2"] = true
+		f.RemoveTask("t2")
+		f.term()
+		f.term()
+		require.Len(t, l.lines("a task does not stop", `"tasks":2`), 1)
+		clear(hung)
+		f.term()
+		f.term()
+		require.Equal(t, 1, f.LastPlan().Stats.Instances.Wanted)
+		require.Len(t, l.lines("a task does not stop"), 2)
+	})
+}
+
 // What cut the term short comes first.
 // A task that is taken off while a term is about to start it: that this is refused
 // then is no failure, as it would be of a task that is wanted.

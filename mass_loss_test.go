@@ -169,10 +169,38 @@ func TestT5_Loudly(t *testing.T) {
 		f.term()
 		require.Empty(t, l.lines(`"level":"ERROR"`))
 		f.Cut("w1", "w2")
-		for range 2 {
+		for range 3 {
 			f.silentTerm("w1", "w2")
+			require.Contains(t, f.LastPlan().String(), "too many workers silent at once")
 		}
-		require.Len(t, l.lines(`"level":"ERROR"`, `"silent":2`, `"answering":1`), 2)
-		require.Contains(t, f.LastPlan().String(), "too many workers silent at once")
+		require.Len(t, l.lines(`"level":"ERROR"`, `"silent":2`, `"answering":1`), 1, "it is no news")
+		time.Sleep(time.Minute)
+		f.silentTerm("w1", "w2")
+		require.Len(t, l.lines(`"level":"ERROR"`, `"omitted":2`), 1)
+		require.Empty(t, l.lines("no longer"))
+		f.Heal()
+		for range 2 {
+			_ = f.NextTerm(t.Context()) // which need not wait for the answers
+			synctest.Wait()
+		}
+		f.term()
+		require.Len(t, l.lines("no longer too many workers are silent", `"level":"INFO"`), 1)
+		f.Cut("w1", "w2")
+		f.silentTerm("w1", "w2")
+		require.Len(t, l.lines(`"level":"ERROR"`), 3, "that is news again")
+	})
+}
+
+// Where nobody is given up anyway it says so to nobody that they are not.
+func TestT5_LoudlyWhereNobodyIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l logs
+		f := newFleet(t, 3, hold, orchestrator.WithLogger(l.logger()))
+		f.term()
+		f.Cut("w1", "w2")
+		f.silentTerm("w1", "w2")
+		require.True(t, f.LastPlan().Stats.MassLoss)
+		require.Len(t, l.lines(`"level":"WARN"`, "perhaps this leader is cut off", `"silent":2`), 1)
+		require.Empty(t, l.lines("given up"))
 	})
 }

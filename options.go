@@ -217,9 +217,11 @@ func WithMaxMoves(n int) Option {
 
 // WithMaxLoss sets the part of the workers beyond which silence is taken for a
 // failure of the leader's own network: while more than this fraction of three
-// or more workers not yet lost are silent, none becomes lost, for five minutes
-// at most. The default is 0.5. 0 means that a single silent worker counts, and
-// 1 turns it off. It has to be between 0 and 1.
+// or more workers not yet lost are silent, and for a timeout after that, none
+// becomes lost, for five minutes at most. The default is 0.5. 0 means that a single
+// silent worker counts, and 1 turns it off. It has to be between 0 and 1. With
+// [HoldUntilRemoved] none becomes lost anyway: then it only says when so many are
+// silent that this leader may be cut off.
 func WithMaxLoss(fraction float64) Option {
 	return option(func(c *config) error {
 		if !(fraction >= 0 && fraction <= 1) {

@@ -45,6 +45,8 @@ type Orchestrator[W, T comparable] struct {
 	expect  expectation
 	decider decider[W, T]
 
+	massLoss, stopping reminder // of what the log was last told
+
 	lines lines[W, T]
 	last  atomic.Pointer[result[W, T]]
 }

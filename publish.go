@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"context"
 	"log/slog"
 	"time"
 )
@@ -217,36 +216,6 @@ func (t *term[W, T]) ended() []WorkerPlan[W] {
 		}
 	}
 	return t.rows
-}
-
-// log says what happened, and nothing above Debug where nothing did.
-func (t *term[W, T]) log(ctx context.Context, changes []Change[W, T]) {
-	l := t.o.cfg.logger.With("epoch", t.id.Epoch, "term", t.id.Number)
-	for _, w := range t.silenced {
-		l.Warn("worker is silent", "worker", w.name, "err", w.err)
-	}
-	for _, w := range t.lost {
-		l.Warn("worker is lost", "worker", w.name, "last_answer", w.since)
-	}
-	for _, w := range t.returned {
-		l.Info("worker answers again", "worker", w.name)
-	}
-	if t.stats.MassLoss {
-		l.Error("too many workers are silent at once: none is given up for lost",
-			"silent", t.stats.Workers.Silent, "answering", t.stats.Workers.Answering)
-	}
-	if l.Enabled(ctx, slog.LevelDebug) {
-		for i := range changes {
-			l.LogAttrs(ctx, slog.LevelDebug, "change", changes[i].attrs()...)
-		}
-	}
-	level := slog.LevelDebug
-	if len(t.decision.changes) > 0 {
-		level = slog.LevelInfo
-	}
-	s := &t.stats
-	l.Log(ctx, level, "term", "changes", len(t.decision.changes), "adds", s.Adds, "lower_bound", s.LowerBound,
-		"missing", s.Instances.Missing, "failures", len(t.failures), "took", s.Total)
 }
 
 // attrs leaves out the end that a start or a stop does not have.

@@ -3,6 +3,8 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"time"
 )
 
@@ -15,12 +17,13 @@ import (
 //
 // It returns when ctx is done, with its cause, or when the leader is deposed,
 // with an error that wraps [ErrDeposed], after every call has ended that ends
-// with its context or by its deadline. Failures of terms are logged, and do not
-// end it. every has to be positive.
+// with its context or by its deadline. Failures of terms are logged, those that stay
+// the same once a minute, and do not end it. every has to be positive.
 func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		return invalid("Run(every %v): must be above 0", every)
 	}
+	var failing reminder
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -34,11 +37,32 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 		case errors.Is(err, ErrDeposed):
 			o.lines.end(err)
 			return err
-		case err != nil:
-			o.cfg.logger.Warn("term had failures", "err", err)
+		}
+		if err == nil {
+			failing = reminder{}
+		} else if omitted, due := failing.due(failuresOf[W, T](err), time.Now()); due {
+			o.cfg.logger.Warn("term had failures", withOmitted(omitted, "err", err)...)
 		}
 		o.wait(ctx, ticker.C)
 	}
+}
+
+// failuresOf is a key for what a term has failed in, and with whom: not how, since
+// one cause is put into words in more than one way.
+func failuresOf[W, T comparable](err error) string {
+	term, ok := errors.AsType[*TermError](err)
+	if !ok {
+		return fmt.Sprint(err)
+	}
+	h := fnv.New64a()
+	for _, failure := range term.Failures {
+		if call, ok := errors.AsType[*CallError[W, T]](failure); ok {
+			_, _ = fmt.Fprintln(h, call.Op, call.Worker, call.Task)
+		} else {
+			_, _ = fmt.Fprintln(h, failure)
+		}
+	}
+	return string(h.Sum(nil))
 }
 
 // seen takes note of all changes so far: the term that begins now knows them.

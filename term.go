@@ -39,9 +39,13 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	o.number++
 	t := o.newTerm(false)
 	err := t.run(ctx)
+	var before []Change[W, T]
+	if last := o.last.Load(); last != nil {
+		before = last.plan.Changes
+	}
 	r := t.publish(err)
 	o.last.Store(r)
-	t.log(ctx, r.plan.Changes)
+	t.log(ctx, before, r.plan.Changes)
 	for _, f := range o.cfg.stats {
 		f(t.stats)
 	}

@@ -49,8 +49,8 @@ type TermStats struct {
 	Remove CallStats `json:"remove"`
 	Apply  CallStats `json:"apply"`
 
-	// MassLoss says that the term kept silent workers from becoming lost
-	// because too many were silent at once; see [WithMaxLoss].
+	// MassLoss says that too many workers were silent at once, or had been within a
+	// timeout before, which keeps them from becoming lost; see [WithMaxLoss].
 	MassLoss bool `json:"mass_loss"`
 	// Cut says that the term ended before it had done what it could: its
 	// context was done, or its leader is deposed.
