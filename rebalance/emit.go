@@ -221,16 +221,22 @@ func (p *Planner) postpone() {
 			choose(i, c)
 		}
 	}
-	for before := left + 1; left > 0 && left < before; {
-		before = left
+	pass := func(gain int32) (some bool) {
 		for i, c := range p.plan.Changes {
 			if left == 0 || c.Reason != Rebalance || chosen[i] != 0 || p.hasBound(c.To, now[c.To]) {
 				continue
 			}
-			if p.States[c.From] == Closed || now[c.From] > now[c.To] {
+			if p.States[c.From] == Closed || now[c.From]-now[c.To] >= gain {
 				choose(i, c)
+				some = true
 			}
 		}
+		return some
+	}
+	// Those that make the spread better first: one that leaves it as it is may take
+	// the place that one from a fuller worker is to have.
+	for some := true; some && left > 0; {
+		some = pass(2) || pass(1)
 	}
 	changes := p.plan.Changes[:0]
 	for i, c := range p.plan.Changes {

@@ -398,6 +398,28 @@ func TestP_EverySmallProblem(t *testing.T) {
 	}
 }
 
+// Of a plan that is cut short, what makes the spread better is done first. Here
+// task 1 makes room on worker 2, which is of use only when worker 0, over its bound,
+// gives it another; and worker 3 is to have one from worker 0 too.
+func TestP6_ABudgetIsSpentOnWhatMakesTheSpreadBetter(t *testing.T) {
+	pr := &rebalance.Problem{
+		Want: []int32{2, 2, 2}, States: make([]rebalance.State, 4), Bounds: []int32{0, rebalance.NoLimit, 1, 2},
+		Held: [][]int32{{2, 0}, {0, 2}, {1}, nil}, MaxMoves: 2,
+	}
+	p := planned(t, pr)
+	loads := []int{2, 2, 1, 0}
+	for _, c := range p.Changes {
+		if c.From != rebalance.None {
+			loads[c.From]--
+		}
+		if c.To != rebalance.None {
+			loads[c.To]++
+		}
+	}
+	require.Equal(t, []int{1, 3, 1, 1}, loads)
+	require.Equal(t, 2, p.Deferred)
+}
+
 func TestP6_ABudgetIsSpentTermByTerm(t *testing.T) {
 	t.Parallel()
 	pr := fleet(100, 1, 4, 1)
