@@ -27,6 +27,12 @@ import (
 // A connection outlives the files that it was made with, for the hour or so
 // that connections last, but never the certificates: it ends when one of them does.
 //
+// A [Manager], a [Member] and a [Server] log at Info until when the certificate is
+// valid that they start with. Once less than a tenth of its time is left, whoever uses
+// it warns, and again each day, until the files are replaced: a Manager looks in each
+// term, a Member with each heartbeat, and everybody at handshakes. Those who share
+// Credentials warn together, once. [Credentials.ValidUntil] is for a metric.
+//
 // Credentials are safe for concurrent use.
 type Credentials struct {
 	cert, key, ca string
@@ -109,11 +115,20 @@ type material struct {
 	certificate tls.Certificate
 	issuers     []*x509.Certificate
 	authorities *x509.CertPool // the same
+	until       time.Time      // when the certificate ends
+	due         atomic.Int64   // when to warn that it does, in nanoseconds of Unix time
 }
 
 // current returns what is in the files now, or what was the last time that it
-// made a whole.
+// made a whole, and warns where that ends soon.
 func (c *Credentials) current(logger *slog.Logger) *material {
+	m := c.renewed(logger)
+	c.last.Load().warn(logger, c.cert)
+	return m
+}
+
+// renewed is current, but for the warning.
+func (c *Credentials) renewed(logger *slog.Logger) *material {
 	last := c.last.Load()
 	m, err := c.load(last)
 	if err != nil {
@@ -125,7 +140,7 @@ func (c *Credentials) current(logger *slog.Logger) *material {
 	}
 	c.problem.Store(nil)
 	if m != last && c.last.CompareAndSwap(last, m) {
-		logger.Info("certificates were replaced", "valid_until", m.certificate.Leaf.NotAfter.Format(time.RFC3339))
+		logger.Info("certificates were replaced", "valid_until", m.until.Format(time.RFC3339))
 	}
 	return m
 }
@@ -159,6 +174,7 @@ func (c *Credentials) load(last *material) (*material, error) {
 	for _, a := range m.issuers {
 		m.authorities.AddCert(a)
 	}
+	m.setValidity(time.Now())
 	return &m, nil
 }
 

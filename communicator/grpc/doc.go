@@ -117,6 +117,10 @@
 // without a restart. An authority is replaced in three steps: a file with both for
 // everybody, new certificates for everybody, a file with the new one only. There are
 // no lists of what was revoked: make certificates that last for days, and replace them.
+// Until when a process's own is valid is logged at Info when a [Manager] or a [Member]
+// starts, and when files were replaced. Once less than a tenth of that is left there is
+// a warning, and one each day, until they are replaced; [Credentials.ValidUntil] says
+// it to a metric.
 // A connection ends when a certificate that it was made with does, and within some 70
 // minutes in any case, so that a withdrawn authority is not trusted for longer; calls do
 // not notice.

@@ -82,7 +82,8 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 	m.workers = newCommunicator(communicatorSettings{
 		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, completed: m.completed, dialing: s.dialing,
 	})
-	options := append([]orchestrator.Option{orchestrator.WithLogger(s.logger)}, s.orchestrator...)
+	look := func(orchestrator.TermStats) { s.credentials.watch(s.logger) }
+	options := append([]orchestrator.Option{orchestrator.WithLogger(s.logger), orchestrator.WithStats(look)}, s.orchestrator...)
 	m.orch, err = orchestrator.New(m.workers, append(options,
 		orchestrator.WithEpoch(m.ledger.epoch), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))...)
 	if err == nil {

@@ -110,9 +110,9 @@ var errClosing = errors.New("closing time")
 // open starts a manager with a store. It is closed at the end of the test.
 func (o *office) open(store Store, opts ...ManagerOption) *shift {
 	o.t.Helper()
-	m, err := NewManager(store, append(opts, WithLogger(slog.New(slog.NewTextHandler(&o.logs, nil))), managerOption(func(s *managerSettings) {
+	m, err := NewManager(store, append([]ManagerOption{WithLogger(slog.New(slog.NewTextHandler(&o.logs, nil))), managerOption(func(s *managerSettings) {
 		s.dialing = []grpc.DialOption{o.dialing()}
-	}))...)
+	})}, opts...)...)
 	require.NoError(o.t, err)
 	ctx, stop := context.WithCancelCause(o.t.Context())
 	s := &shift{Manager: m, o: o, stop: stop, done: make(chan error, 1)}

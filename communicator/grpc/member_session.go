@@ -190,6 +190,7 @@ func (s *session) beat(ctx context.Context) error {
 			overtaken()
 			drain, draining, from = nil, true, ctx
 		case <-ticker.C:
+			s.m.settings.credentials.watch(s.m.log)
 			if failing { // a manager that is back is not to be found out by chance
 				s.m.conn.ResetConnectBackoff()
 			}

@@ -190,6 +190,7 @@ type bureau struct {
 	listener *wire // nil: nobody is there
 	server   *grpc.Server
 	log      strings.Builder
+	option   Option // of the members; nil: none
 }
 
 // inBureau runs a test in a bubble; the clerk is in.
@@ -301,10 +302,14 @@ const (
 func (o *bureau) hire(opts ...worker.Option) *staff {
 	o.Helper()
 	s := &staff{bureau: o, tasks: &bench{now: make(map[string]bool)}, done: make(chan struct{})}
+	option := o.option
+	if option == nil {
+		option = WithPlaintext()
+	}
 	var err error
 	s.worker, err = worker.New(s.tasks.run, append([]worker.Option{worker.WithLease(lease, stopping)}, opts...)...)
 	require.NoError(o, err)
-	s.member, err = NewMember("manager:1", "w", s.worker, WithAdvertise("worker:1"),
+	s.member, err = NewMember("manager:1", "w", s.worker, WithAdvertise("worker:1"), option,
 		WithLogger(slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{Level: slog.LevelDebug}))),
 		memberOption(func(m *memberSettings) {
 			m.dialing = []grpc.DialOption{

@@ -62,6 +62,7 @@ func (s *settings) newServer(l net.Listener, opts ...grpc.ServerOption) (*grpc.S
 		}),
 	}
 	if s.credentials != nil {
+		s.credentials.announce(s.logger)
 		own = append(own, grpc.Creds(&overTLS{Credentials: s.credentials, complaints: c}))
 	} else {
 		own = append(own, grpc.Creds(&plainly{complaints: c}))
