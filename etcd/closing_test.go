@@ -132,6 +132,31 @@ func TestW6_CloseSaysNothingOfASlowEnd(t *testing.T) {
 	require.NoError(t, a.result())
 }
 
+// A task that does not stop keeps the member, and the log says so.
+func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
+	s := newStage(t)
+	stop := make(chan struct{})
+	w, err := worker.New(func(context.Context, string) error { <-stop; return nil }, worker.WithLease(60*time.Second, time.Second))
+	require.NoError(t, err)
+	log := &lookout{text: `level=WARN msg="Close waits no longer, what is left is stopped" worker=a tasks=1 first=t`, seen: make(chan struct{})}
+	m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	require.NoError(t, err)
+	a := s.man("a", w, m)
+	end := sync.OnceFunc(func() { close(stop) })
+	t.Cleanup(end)
+	l := s.elect(s.client, "l1", 5*time.Second)
+	require.NoError(t, l.add(1, a.joined(), "t"))
+	ctx, enough := context.WithCancelCause(t.Context())
+	closed := make(chan error, 1)
+	go func() { closed <- a.member.Close(ctx) }()
+	s.draining()
+	enough(errOver)
+	receive(t, log.seen)
+	end()
+	require.ErrorIs(t, receive(t, closed), errOver)
+	require.NoError(t, a.result())
+}
+
 // What is no task does not keep it from leaving.
 func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
 	s := newStage(t)

@@ -60,7 +60,7 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 	}
 	m := &Member{
 		client: client, name: name, worker: w, settings: s, log: s.logger,
-		closing: closing.New(),
+		closing: closing.New(closing.Late(s.logger, name, w)),
 	}
 	return m, nil
 }

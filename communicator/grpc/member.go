@@ -67,7 +67,7 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 	}
 	m := &Member{
 		manager: managerAddress, name: name, worker: w, settings: s, log: s.logger,
-		closing: closing.New(),
+		closing: closing.New(closing.Late(s.logger, name, w)),
 	}
 	return m, nil
 }

@@ -147,6 +147,38 @@ func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
 	}
 }
 
+// A task that does not stop keeps the member, and the log says so: once, whoever
+// closes it how often, and whatever else has ended by then.
+func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
+	for name, earlier := range map[string]func(*staff){
+		"Close alone":         func(*staff) {},
+		"Run's context ended": func(s *staff) { s.cancel(errOver) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBureau(t, func(o *bureau) {
+				s := o.hire()
+				s.tasks.stop = time.Hour
+				o.after(time.Second)
+				s.add("a", "b")
+				earlier(s)
+				for range 2 {
+					ctx, cancel := context.WithTimeout(context.WithoutCancel(o.Context()), time.Minute)
+					defer cancel()
+					s.close(ctx)
+				}
+				o.after(59 * time.Second)
+				require.Zero(o, o.said("Close waits no longer, what is left"))
+				o.after(time.Second)
+				require.False(o, s.ended())
+				require.Equal(o, 1, o.said(`level=WARN msg="Close waits no longer, what is left is stopped" worker=w tasks=2 first=a`))
+				o.after(2 * time.Hour)
+				require.True(o, s.ended())
+				require.Equal(o, 1, o.said("Close waits no longer, what is left"))
+			})
+		})
+	}
+}
+
 // Who has not registered has nothing to be drained of, nor to leave.
 func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
 	inBureau(t, func(o *bureau) {
@@ -179,6 +211,7 @@ func TestW6_CloseSaysNothingOfASlowLeave(t *testing.T) {
 		})
 		s.remove("a")
 		require.NoError(o, <-closed)
+		require.Zero(o, o.said("level=WARN"), "nothing is left")
 		require.ErrorIs(o, ctx.Err(), context.DeadlineExceeded)
 		require.True(o, s.ended())
 		require.NoError(o, s.err)

@@ -16,11 +16,12 @@ var ErrEarly = errors.New("stopped before everything had moved")
 // from any number of goroutines.
 type Closing struct {
 	drain, leave, finished chan struct{}
+	late                   func()
 
 	mu      sync.Mutex
 	state   state
 	drains  bool  // drain is closed
-	hurried error // why leave is closed; nil: it is not
+	hurried error // why leave is closed, or is about to be; nil: it is not
 	early   error // why it left before it was drained, once finished is closed
 }
 
@@ -32,9 +33,11 @@ const (
 	unused              // it was closed before, and never will
 )
 
-// New returns that of a member that has not run yet.
-func New() *Closing {
-	return &Closing{drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{})}
+// New returns that of a member that has not run yet. late is called, once at most,
+// where the context of a Close ends before the member has run, and before the member
+// is told to leave.
+func New(late func()) *Closing {
+	return &Closing{drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{}), late: late}
 }
 
 // Begin reports whether the member may run: it may once, if it was not closed
@@ -65,7 +68,7 @@ func (c *Closing) Drain() <-chan struct{} { return c.drain }
 func (c *Closing) Leave() <-chan struct{} { return c.leave }
 
 // Hurried returns why it is to leave at once: the cause of the context that some
-// Close was called with. It is nil until Leave's channel is closed.
+// Close was called with. It is nil until Leave's channel is about to be closed.
 func (c *Closing) Hurried() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,9 +118,13 @@ func (c *Closing) begin() bool {
 // hurry has the member leave.
 func (c *Closing) hurry(cause error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.hurried == nil {
+	first := c.hurried == nil
+	if first {
 		c.hurried = cause
+	}
+	c.mu.Unlock()
+	if first {
+		c.late()
 		close(c.leave)
 	}
 }

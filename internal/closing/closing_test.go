@@ -15,7 +15,7 @@ func never(context.Context) error { return errors.New("it has run") }
 
 func TestClose_ReturnsOnceTheMemberIsDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := closing.New()
+		c := closing.New(func() { t.Error("it was not late") })
 		require.True(t, c.Begin())
 		require.False(t, c.Begin(), "once")
 		go func() {
@@ -41,7 +41,7 @@ func TestClose_ReturnsOnceTheMemberIsDrained(t *testing.T) {
 // What a member does after everything has moved is not early, however long it takes.
 func TestClose_SaysNothingWhereOnlyTheRestWasSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := closing.New()
+		c := closing.New(func() {})
 		require.True(t, c.Begin())
 		require.NoError(t, c.Hurried())
 		go func() {
@@ -59,7 +59,7 @@ func TestClose_SaysNothingWhereOnlyTheRestWasSlow(t *testing.T) {
 // Nobody had to be impatient for a member to lose what it had.
 func TestClose_SaysThatTheMemberEndedByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := closing.New()
+		c := closing.New(func() {})
 		require.True(t, c.Begin())
 		lost := errors.New("lost")
 		go func() {
@@ -77,7 +77,8 @@ func TestClose_SaysThatTheMemberEndedByItself(t *testing.T) {
 
 func TestClose_SaysToEverybodyThatTheMemberLeftEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := closing.New()
+		lates := 0
+		c := closing.New(func() { lates++ })
 		require.True(t, c.Begin())
 		go func() {
 			<-c.Leave()
@@ -94,13 +95,14 @@ func TestClose_SaysToEverybodyThatTheMemberLeftEarly(t *testing.T) {
 		require.ErrorIs(t, err, closing.ErrEarly)
 		require.ErrorIs(t, err, enough)
 		require.Equal(t, time.Minute+time.Second, time.Since(began))
+		require.Equal(t, 1, lates)
 		require.Equal(t, err, <-second, "who had more patience")
 		require.Equal(t, err, c.Close(t.Context(), never), "and who comes later")
 	})
 }
 
 func TestClose_OfOneThatHasNotRun(t *testing.T) {
-	c := closing.New()
+	c := closing.New(func() {})
 	failure := errors.New("not yet")
 	require.ErrorIs(t, c.Close(t.Context(), func(context.Context) error { return failure }), failure)
 	require.NoError(t, c.Close(t.Context(), func(context.Context) error { return nil }), "it may be tried again")

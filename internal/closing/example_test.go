@@ -10,7 +10,7 @@ import (
 
 // A member that cannot be drained is closed by somebody with no patience.
 func Example() {
-	c := closing.New()
+	c := closing.New(func() {})
 	fmt.Println("may run:", c.Begin())
 	go func() {
 		<-c.Drain() // the member asks for its tasks to be moved, and nobody does so

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/f8949c05/orchestrator/worker"
@@ -23,6 +24,17 @@ var (
 	// lease.
 	ErrFenced = errors.New("the lease can have ended")
 )
+
+// Late returns what [New] takes: a warning that says what is left of a worker's tasks,
+// so that a log tells what is waited for if they do not stop.
+func Late(logger *slog.Logger, name string, w *worker.Worker[string]) func() {
+	return func() {
+		tasks, _ := w.List(context.Background()) // which fails for calls of others only
+		if len(tasks) > 0 {
+			logger.Warn("Close waits no longer, what is left is stopped", "worker", name, "tasks", len(tasks), "first", tasks[0])
+		}
+	}
+}
 
 // Membership is one membership of a worker.
 type Membership struct {
