@@ -254,7 +254,8 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 		select {
 		case <-changed:
 		case next, ok := <-chunks:
-			if !v.wait(next.read) {
+			if !closed && !v.wait(next.read) { // it was closed while that waited
+				closeWrite(to)
 				closed = true
 			}
 			switch {

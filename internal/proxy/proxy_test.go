@@ -168,6 +168,21 @@ func TestProxy_HalfCloseLeavesTheOtherHalf(t *testing.T) {
 	c.say("2") // the other half is open
 }
 
+// What is on its way when a half is closed is lost, and the end is told all the same.
+func TestProxy_HalfCloseWhileSomethingIsOnItsWay(t *testing.T) {
+	p := start(t)
+	c := dial(t, p)
+	c.say("one")
+	c.hear("one")
+	p.Cut(proxy.Down)
+	c.say("two")
+	c.hearNothing()
+	p.Conns()[0].CloseHalf(proxy.Down)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err := c.lines.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+}
+
 func TestProxy_ResetAndRefuse(t *testing.T) {
 	p := start(t)
 	c := dial(t, p)
