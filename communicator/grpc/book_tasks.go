@@ -49,7 +49,7 @@ func (b *book) putOne(t *task) Item {
 func (b *book) remove(names []string) error {
 	for _, name := range names {
 		if b.tasks[name] == nil {
-			return fmt.Errorf("%w: %q", ErrNotFound, name)
+			return fmt.Errorf("%w: %.100q", ErrNotFound, name)
 		}
 	}
 	for _, name := range names {

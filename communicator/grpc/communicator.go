@@ -81,7 +81,7 @@ func (c *Communicator) Connect(w Worker, address string) error {
 		err = errors.Join(err, fmt.Errorf("%w: no address", orchestrator.ErrInvalid))
 	}
 	if err != nil {
-		return fmt.Errorf("connect %q: %w", w.Name, err)
+		return fmt.Errorf("connect %.100q: %w", w.Name, err)
 	}
 	l := c.newLink(w, address)
 	c.mu.Lock()

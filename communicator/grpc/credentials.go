@@ -101,6 +101,9 @@ func readCredentials(cert, key, ca string, opts []CredentialsOption) (*Credentia
 	if c.identities == nil {
 		return nil, fmt.Errorf("%w: WithIdentities: nil", orchestrator.ErrInvalid)
 	}
+	if err := c.named(); err != nil {
+		return nil, fmt.Errorf("load credentials: %w", err)
+	}
 	m, err := c.load(nil)
 	if err != nil {
 		return nil, err
@@ -176,6 +179,19 @@ func (c *Credentials) load(last *material) (*material, error) {
 	}
 	m.setValidity(time.Now())
 	return &m, nil
+}
+
+// named says which files have no names.
+func (c *Credentials) named() error {
+	var problems []error
+	for _, file := range []struct{ of, name string }{
+		{"the certificate", c.cert}, {"the key", c.key}, {"the authorities", c.ca},
+	} {
+		if file.name == "" {
+			problems = append(problems, fmt.Errorf("%w: the file of %s has no name", orchestrator.ErrInvalid, file.of))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 func (c *Credentials) read() (files [3][]byte, err error) {

@@ -55,7 +55,7 @@ func (c *Credentials) suits(want party) error {
 	}
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		if !allows(leaf, usage) {
-			return fmt.Errorf("%w: WithCredentials: %w: %s in %s", orchestrator.ErrInvalid, ErrCertificate, notFor(leaf, usage), c.cert)
+			return fmt.Errorf("%w: WithCredentials: %w: in %s, %s", orchestrator.ErrInvalid, ErrCertificate, c.cert, notFor(leaf, usage))
 		}
 	}
 	return nil

@@ -67,12 +67,9 @@ var ErrNotLeading = errors.New("no terms are run")
 // The error names every option that is out of range and wraps
 // [orchestrator.ErrInvalid], or says why the store cannot be read or written.
 func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
-	s, err := newManagerSettings(opts)
+	s, err := newManagerSettings(store, opts)
 	if err != nil {
 		return nil, err
-	}
-	if store == nil {
-		return nil, fmt.Errorf("new manager: %w: the Store is nil", orchestrator.ErrInvalid)
 	}
 	m := &Manager{settings: s, log: s.logger}
 	m.ledger, err = openLedger(store, s.rules)

@@ -62,7 +62,7 @@ func (c *catalog) item(name string) (Item, error) {
 	defer c.mu.RUnlock()
 	t := c.kept.tasks[name]
 	if t == nil {
-		return Item{}, fmt.Errorf("%w: %q", ErrNotFound, name)
+		return Item{}, fmt.Errorf("%w: %.100q", ErrNotFound, name)
 	}
 	return t.Item, nil
 }
@@ -72,7 +72,7 @@ func (c *catalog) completion(name string) (Completion, error) {
 	defer c.mu.RUnlock()
 	d := c.kept.done[name]
 	if d == nil {
-		return Completion{}, fmt.Errorf("%w: %q", ErrNotFound, name)
+		return Completion{}, fmt.Errorf("%w: %.100q", ErrNotFound, name)
 	}
 	return d.Completion, nil
 }

@@ -28,6 +28,9 @@ import (
 // since nobody is told what is not in the store; and with what serving on l has
 // failed with.
 func (m *Manager) Run(ctx context.Context, l net.Listener) error {
+	if absent(l) {
+		return fmt.Errorf("%w: Manager.Run: the net.Listener is nil", orchestrator.ErrInvalid)
+	}
 	defer func() { _ = l.Close() }() // the server has closed it, if there was one
 	if !m.begun.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: Manager.Run is called once", orchestrator.ErrInvalid)

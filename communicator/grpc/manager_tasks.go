@@ -31,7 +31,7 @@ import (
 func (m *Manager) Put(ctx context.Context, item Item) (Item, error) {
 	stored, err := m.put(ctx, []Item{item})
 	if err != nil {
-		return Item{}, fmt.Errorf("put task %q: %w", item.Name, err)
+		return Item{}, fmt.Errorf("put task %.100q: %w", item.Name, err)
 	}
 	return stored[0], nil
 }
@@ -55,7 +55,7 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 			return nil, fmt.Errorf("item %d, %.100q: %w", i, item.Name, err)
 		}
 		if first, ok := seen[item.Name]; ok {
-			return nil, fmt.Errorf("%w: task %q is given twice, at %d and at %d", orchestrator.ErrInvalid, item.Name, first, i)
+			return nil, fmt.Errorf("%w: task %.100q is given twice, at %d and at %d", orchestrator.ErrInvalid, item.Name, first, i)
 		}
 		seen[item.Name] = i
 		item.Content = bytes.Clone(item.Content)

@@ -90,6 +90,9 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 // lease of that length, and where the address to be called at is unknown
 // ([WithAdvertise]); and with what serving on l has failed with.
 func (m *Member) Run(ctx context.Context, l net.Listener) error {
+	if absent(l) {
+		return fmt.Errorf("%w: Member.Run: the net.Listener is nil", orchestrator.ErrInvalid)
+	}
 	defer func() { _ = l.Close() }() // serving has closed it, if it has begun
 	if !m.closing.Begin() {
 		return fmt.Errorf("%w: Member.Run is called once, and not after Close", orchestrator.ErrInvalid)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 
 	"github.com/f8949c05/orchestrator"
 )
@@ -50,6 +51,16 @@ func (s *settings) finish() error { return errors.Join(s.problems...) }
 
 func (s *settings) invalid(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...))
+}
+
+// absent reports whether an argument is nil, or an interface around a nil pointer, as
+// what a constructor returns whose error was not looked at.
+func absent(v any) bool {
+	if v == nil {
+		return true
+	}
+	value := reflect.ValueOf(v)
+	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
 // identify says as whom this end serves and calls.

@@ -87,7 +87,7 @@ func WithUnreachable(d time.Duration) ManagerOption {
 	})
 }
 
-func newManagerSettings(opts []ManagerOption) (managerSettings, error) {
+func newManagerSettings(store Store, opts []ManagerOption) (managerSettings, error) {
 	s := managerSettings{
 		settings: defaults(),
 		rules:    rules{leaseMin: time.Second, leaseMax: time.Hour, unreachable: 30 * time.Second},
@@ -101,6 +101,13 @@ func newManagerSettings(opts []ManagerOption) (managerSettings, error) {
 		opt.applyManager(&s)
 	}
 	s.identify(party{role: roleManager})
+	if absent(store) {
+		s.invalid("the Store is nil")
+	}
+	// Only an orchestrator knows what it takes: this one is not used.
+	if _, err := orchestrator.New[Worker, string](&Communicator{}, s.orchestrator...); err != nil {
+		s.problems = append(s.problems, fmt.Errorf("WithOrchestrator: %w", err))
+	}
 	if err := s.finish(); err != nil {
 		return s, fmt.Errorf("new manager: %w", err)
 	}

@@ -47,6 +47,9 @@ const graceful = 2 * time.Second
 // end, before Serve returns. It returns ctx's cause, or why it cannot serve. It
 // may be called for several listeners at once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if absent(l) {
+		return fmt.Errorf("%w: Server.Serve: the net.Listener is nil", orchestrator.ErrInvalid)
+	}
 	opts := append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, s.serving...)
 	server, accepting, err := s.settings.newServer(l, opts...)
 	if err != nil {
