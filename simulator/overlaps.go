@@ -91,7 +91,8 @@ func (w *world) explain(o *overlap) {
 		cause = SurplusAgain
 	case left <= by.moved, left <= o.movedSince(), o.conserved(by, left):
 		cause = MovedSurplus
-	case o.halfWay(last): // one more than there were, until the stop that follows
+	case o.halfWay(last), // one more than there were, until the stop that follows
+		by.first && o.conserved(by, left-1): // or that has come by itself meanwhile
 		cause = StartFirst
 	case by.from != "" && last.leader.invented[writeKey{o.task, by.from}]:
 		cause = LiedTo // it has moved what was never there
