@@ -11,6 +11,7 @@
 //
 // The file is a bbolt database with one bucket; its keys are the names of tasks
 // and its values JSON. It is for workers whose tasks are strings, as etcd's are.
+// One that is damaged is an error, [ErrDamaged]: delete it.
 //
 // The package is a module of its own, so that bbolt is linked, and required,
 // only by those who use it.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/worker"
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 )
 
 // What Open returns, wrapped with the path.
@@ -24,8 +23,17 @@ var (
 	ErrInUse = errors.New("in use by another worker")
 
 	// ErrForeign says that the file is no record, or that of a later version of
-	// this package. It was not changed.
+	// this package, or so little of one that nobody can tell. It was not changed.
 	ErrForeign = errors.New("not a record of this version")
+
+	// ErrDamaged says that the file is a record of which part is lost: it was cut
+	// short, as by a copy to a disk that was full, or written over. Load and Save
+	// return it too, where an entry cannot be read or that happened while the file
+	// was open; Close and Remove work as ever then. Delete the file: it is only
+	// for reports, and decides nothing.
+	//
+	// Not all damage can be seen: there are no sums over the contents.
+	ErrDamaged = errors.New("the file is damaged: delete it, it is only for reports")
 )
 
 // bucket holds the traces. What it holds stands in its name, so that a later
@@ -41,7 +49,7 @@ type Record struct {
 	path string
 
 	mu     sync.Mutex // guards what follows
-	db     *bbolt.DB
+	db     *database
 	closed bool
 }
 
@@ -50,7 +58,8 @@ var _ worker.Record[string] = (*Record)(nil)
 // Open opens the record at path, or makes it, readable for its owner only. The
 // folder must be there. It waits a second for a process that still has the file
 // open, and fails then with an error that wraps [ErrInUse]; a file that is
-// something else is one that wraps [ErrForeign].
+// something else is one that wraps [ErrForeign], and one that cannot be read to its
+// end is one that wraps [ErrDamaged].
 func Open(path string) (*Record, error) {
 	r, err := open(path)
 	if err != nil {
@@ -60,36 +69,22 @@ func Open(path string) (*Record, error) {
 }
 
 func open(path string) (*Record, error) {
-	var file *os.File
-	options := &bbolt.Options{
-		Timeout: lockWait,
-		OpenFile: func(name string, flag int, mode os.FileMode) (f *os.File, err error) {
-			f, err = os.OpenFile(name, flag, mode)
-			file = f
-			return f, err
-		},
-	}
 	for range 3 {
-		db, err := bbolt.Open(path, 0o600, options)
-		switch {
-		case errors.Is(err, berrors.ErrTimeout):
-			return nil, ErrInUse
-		case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
-			return nil, fmt.Errorf("%w: %w", ErrForeign, err)
-		case err != nil:
+		d, err := openDatabase(path)
+		if err != nil {
 			return nil, err
 		}
 		// Who had it before may have removed it while this waited for the lock.
-		if !isAt(file, path) {
-			if err := db.Close(); err != nil {
+		if !isAt(d.file, path) {
+			if err := d.close(); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		if err := db.Update(claim); err != nil {
-			return nil, errors.Join(err, db.Close())
+		if err := d.claim(); err != nil {
+			return nil, errors.Join(err, d.close())
 		}
-		return &Record{path: path, db: db}, nil
+		return &Record{path: path, db: d}, nil
 	}
 	return nil, fmt.Errorf("%w: it is removed again and again", ErrInUse)
 }
@@ -102,18 +97,6 @@ func isAt(file *os.File, path string) bool {
 	}
 	there, err := os.Stat(path)
 	return err == nil && os.SameFile(opened, there)
-}
-
-// claim makes the bucket, in a file that holds nothing yet.
-func claim(tx *bbolt.Tx) error {
-	if tx.Bucket(bucket) != nil {
-		return nil
-	}
-	if name, _ := tx.Cursor().First(); name != nil {
-		return fmt.Errorf("%w: it holds %q", ErrForeign, name)
-	}
-	_, err := tx.CreateBucket(bucket)
-	return err
 }
 
 // entry is what stands in the file for a task.
@@ -159,14 +142,19 @@ func traceOf(key, value []byte) (worker.Trace[string], error) {
 
 // Load returns what was saved. It is for the worker to call.
 func (r *Record) Load() (traces []worker.Trace[string], err error) {
-	err = r.do("load", func(db *bbolt.DB) error {
-		return db.View(func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucket).ForEach(func(key, value []byte) error {
-				t, err := traceOf(key, value)
-				traces = append(traces, t)
-				return err
-			})
-		})
+	err = r.do("load", func(d *database) error {
+		pairs, err := d.load()
+		if err != nil {
+			return err
+		}
+		for _, p := range pairs {
+			t, err := traceOf(p.key, p.value)
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrDamaged, err)
+			}
+			traces = append(traces, t)
+		}
+		return nil
 	})
 	return traces, err
 }
@@ -174,9 +162,8 @@ func (r *Record) Load() (traces []worker.Trace[string], err error) {
 // Save writes traces, and takes out those of tasks that are gone, in one
 // transaction that is on the disk when it returns. It is for the worker to call.
 func (r *Record) Save(traces []worker.Trace[string], gone []string) error {
-	return r.do("save", func(db *bbolt.DB) error {
-		return db.Update(func(tx *bbolt.Tx) error {
-			b := tx.Bucket(bucket)
+	return r.do("save", func(d *database) error {
+		return d.update(func(b *bbolt.Bucket) error {
 			for _, task := range gone {
 				key, _ := keyOf(task)
 				if err := b.Delete(key); err != nil {
@@ -234,14 +221,14 @@ func (r *Record) close() error {
 		return nil
 	}
 	r.closed = true
-	if err := r.db.Close(); err != nil {
+	if err := r.db.close(); err != nil {
 		return fmt.Errorf("close record %s: %w", r.path, err)
 	}
 	return nil
 }
 
 // do keeps the file open while f uses it.
-func (r *Record) do(what string, f func(db *bbolt.DB) error) error {
+func (r *Record) do(what string, f func(d *database) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := os.ErrClosed

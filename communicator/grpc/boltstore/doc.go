@@ -14,7 +14,8 @@
 // the contents and somewhat larger, and is held in memory as well. To copy it,
 // stop the manager. One that is replaced by an older copy has the manager's epoch
 // run back: workers that have followed a later one then refuse it, until they are
-// restarted too.
+// restarted too. One that is damaged is an error, [ErrDamaged], which says what to do;
+// an empty file is a new store.
 //
 // The package is in a folder of its own, so that bbolt is linked only by
 // managers that use it.

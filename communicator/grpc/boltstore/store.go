@@ -3,7 +3,6 @@ package boltstore
 // The Store, and how it opens its file.
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 )
 
 // What Open returns, wrapped with the path.
@@ -24,8 +22,23 @@ var (
 	ErrInUse = errors.New("in use by another manager")
 
 	// ErrForeign says that the file is no store, or that of a later version of
-	// this package. It was not changed.
+	// this package, or so little of one that nobody can tell. It was not changed.
 	ErrForeign = errors.New("not a store of this version")
+
+	// ErrDamaged says that the file is a store of which part is lost: it was cut
+	// short, as by a copy to a disk that was full, or written over. Load and Save
+	// return it too where that happened while the file was open; all that is left
+	// then is to close the Store. Put a copy back, with the manager stopped; the
+	// package's documentation says what an older one means.
+	//
+	// Where there is no copy, move the file away, and the manager begins with an
+	// empty one, as with [grpc.NewMemoryStore]: tasks, completions and drains are
+	// gone, so what is put again may be run again; and members are, so that it may
+	// be started while a worker of before runs it still, until that one has heard
+	// from the new manager or its lease has run out.
+	//
+	// Not all damage can be seen: there are no sums over the contents.
+	ErrDamaged = errors.New("the file is damaged: put a copy back")
 )
 
 // bucket holds everything. What it holds stands in its name, so that a later
@@ -40,8 +53,8 @@ const lockWait = time.Second
 type Store struct {
 	path string
 
-	mu sync.RWMutex // held for reading while db is used
-	db *bbolt.DB    // nil: closed
+	mu sync.Mutex // held while db is used
+	db *database  // nil: closed
 }
 
 var _ grpc.Store = (*Store)(nil)
@@ -49,7 +62,8 @@ var _ grpc.Store = (*Store)(nil)
 // Open opens the store at path, or makes it, readable for its owner only. The
 // folder must be there, on a file system that can lock files. It waits a second
 // for a process that still has the file open, and fails then with an error that
-// wraps [ErrInUse]; a file that is something else is one that wraps [ErrForeign].
+// wraps [ErrInUse]; a file that is something else is one that wraps [ErrForeign],
+// and one that cannot be read to its end is one that wraps [ErrDamaged].
 //
 // Whoever opens a store closes it: after the manager's Run has returned.
 func Open(path string) (*Store, error) {
@@ -60,44 +74,26 @@ func Open(path string) (*Store, error) {
 	return &Store{path: path, db: db}, nil
 }
 
-func open(path string) (*bbolt.DB, error) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait})
-	switch {
-	case errors.Is(err, berrors.ErrTimeout):
-		return nil, ErrInUse
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrVersionMismatch), errors.Is(err, berrors.ErrChecksum):
-		return nil, fmt.Errorf("%w: %w", ErrForeign, err)
-	case err != nil:
+func open(path string) (*database, error) {
+	d, err := openDatabase(path)
+	if err != nil {
 		return nil, err
 	}
-	if err := db.Update(claim); err != nil {
-		return nil, errors.Join(err, db.Close())
+	if err := d.claim(); err != nil {
+		return nil, errors.Join(err, d.close())
 	}
-	return db, nil
-}
-
-// claim makes the bucket, in a file that holds nothing yet.
-func claim(tx *bbolt.Tx) error {
-	if tx.Bucket(bucket) != nil {
-		return nil
-	}
-	if name, _ := tx.Cursor().First(); name != nil {
-		return fmt.Errorf("%w: it holds %q", ErrForeign, name)
-	}
-	_, err := tx.CreateBucket(bucket)
-	return err
+	return d, nil
 }
 
 // Load returns everything that was saved. It is for the manager to call.
 func (s *Store) Load() (values map[string][]byte, err error) {
-	values = make(map[string][]byte)
-	err = s.do("load", func(db *bbolt.DB) error {
-		return db.View(func(tx *bbolt.Tx) error {
-			return tx.Bucket(bucket).ForEach(func(key, value []byte) error {
-				values[string(key)] = bytes.Clone(value) // what bbolt gives lasts as long as the transaction
-				return nil
-			})
-		})
+	err = s.do("load", func(d *database) error {
+		pairs, err := d.load()
+		values = make(map[string][]byte, len(pairs))
+		for _, p := range pairs {
+			values[string(p.key)] = p.value
+		}
+		return err
 	})
 	return values, err
 }
@@ -105,9 +101,8 @@ func (s *Store) Load() (values map[string][]byte, err error) {
 // Save makes changes in one transaction, which is on the disk when it returns.
 // It is for the manager to call.
 func (s *Store) Save(changes map[string][]byte) error {
-	return s.do("save", func(db *bbolt.DB) error {
-		return db.Update(func(tx *bbolt.Tx) error {
-			b := tx.Bucket(bucket)
+	return s.do("save", func(d *database) error {
+		return d.update(func(b *bbolt.Bucket) error {
 			for _, key := range slices.Sorted(maps.Keys(changes)) { // in their order pages fill up best
 				var err error
 				if value := changes[key]; value != nil {
@@ -134,16 +129,16 @@ func (s *Store) Close() error {
 	}
 	db := s.db
 	s.db = nil
-	if err := db.Close(); err != nil {
+	if err := db.close(); err != nil {
 		return fmt.Errorf("close store %s: %w", s.path, err)
 	}
 	return nil
 }
 
 // do keeps the file open while f uses it.
-func (s *Store) do(what string, f func(db *bbolt.DB) error) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+func (s *Store) do(what string, f func(d *database) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	err := os.ErrClosed
 	if s.db != nil {
 		err = f(s.db)

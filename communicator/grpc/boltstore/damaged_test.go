@@ -1,0 +1,196 @@
+package boltstore_test
+
+// Files that were cut short, and files that were written over.
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// full makes a file of several hundred KiB in two transactions, and returns what
+// each of them left: where the head that the second wrote is lost, bbolt goes
+// back to the first, as after a crash.
+func full(t *testing.T, path string) (before, after map[string][]byte) {
+	t.Helper()
+	s := open(t, path)
+	before = make(map[string][]byte)
+	for i := range 1000 {
+		before[fmt.Sprintf("task/%04d", i)] = fmt.Appendf(nil, "content %0200d", i)
+	}
+	require.NoError(t, s.Save(before))
+	change := make(map[string][]byte)
+	for i := 0; i < 1000; i += 3 {
+		change[fmt.Sprintf("task/%04d", i)] = fmt.Appendf(nil, "another %0200d", i)
+	}
+	require.NoError(t, s.Save(change))
+	after = maps.Clone(before)
+	maps.Copy(after, change)
+	require.NoError(t, s.Close())
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(t, err)
+	var used int64
+	require.NoError(t, db.View(func(tx *bbolt.Tx) error { used = tx.Size(); return nil }))
+	require.NoError(t, db.Close())
+	require.Greater(t, used, int64(300<<10))
+	require.NoError(t, os.Truncate(path, used)) // what is above was never used
+	return before, after
+}
+
+// read does what a process does that starts.
+func read(path string) (map[string][]byte, error) {
+	s, err := boltstore.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	got, err := s.Load()
+	if closing := s.Close(); closing != nil {
+		return nil, closing
+	}
+	return got, err
+}
+
+// isDamaged reports which of the two errors that there are for such a file this
+// is. It requires that the error says where, and that whoever tries again is told
+// the same.
+func isDamaged(t *testing.T, path string, err error) bool {
+	t.Helper()
+	want := boltstore.ErrDamaged
+	if errors.Is(err, boltstore.ErrForeign) {
+		want = boltstore.ErrForeign
+	}
+	require.ErrorIs(t, err, want)
+	require.ErrorContains(t, err, path)
+	_, err = read(path)
+	require.ErrorIs(t, err, want, "the second time")
+	return errors.Is(err, boltstore.ErrDamaged)
+}
+
+func TestR2_AFileThatWasCutShort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cut.db")
+	_, content := full(t, path)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	got, err := read(path)
+	require.NoError(t, err)
+	require.True(t, reflect.DeepEqual(content, got))
+	for size := (info.Size() - 1) &^ 511; size > 0; size -= 512 { // empty it is a new one
+		require.NoError(t, os.Truncate(path, size))
+		_, err := read(path)
+		if !isDamaged(t, path, err) {
+			require.Less(t, size, int64(2*os.Getpagesize()), "enough to tell whose it is")
+		}
+		after, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, size, after.Size(), "it is left as it was")
+	}
+}
+
+func TestR2_AFileThatIsCutShortWhileItIsOpen(t *testing.T) {
+	for _, use := range []func(s *boltstore.Store) error{
+		func(s *boltstore.Store) error { _, err := s.Load(); return err },
+		func(s *boltstore.Store) error { return s.Save(map[string][]byte{"task/0150": []byte("-")}) }, // reads what is mapped, and gone
+	} {
+		path := filepath.Join(t.TempDir(), "cut.db")
+		full(t, path)
+		s := open(t, path)
+		require.NoError(t, os.Truncate(path, int64(4*os.Getpagesize())))
+		require.ErrorIs(t, use(s), boltstore.ErrDamaged)
+		require.ErrorIs(t, s.Save(map[string][]byte{"task/0150": []byte("-")}), boltstore.ErrDamaged)
+		_, err := s.Load()
+		require.ErrorIs(t, err, boltstore.ErrDamaged)
+		require.ErrorContains(t, err, path)
+		require.NoError(t, s.Close())
+		_, err = read(path)
+		require.ErrorIs(t, err, boltstore.ErrDamaged)
+	}
+}
+
+func TestR2_AFileWithAPageWrittenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "over.db")
+	before, after := full(t, path)
+	original, err := os.ReadFile(path)
+	require.NoError(t, err)
+	random := rand.NewChaCha8([32]byte{1})
+	size, damaged := os.Getpagesize(), 0
+	for at := 0; at < len(original); at += size {
+		content := slices.Clone(original)
+		_, _ = random.Read(content[at : at+size])
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+		got, err := read(path)
+		switch {
+		case err != nil:
+			require.True(t, isDamaged(t, path, err))
+			damaged++
+		case at < 2*size:
+			require.True(t, reflect.DeepEqual(before, got) || reflect.DeepEqual(after, got), "page %d", at/size)
+		default:
+			require.True(t, reflect.DeepEqual(after, got), "page %d", at/size)
+		}
+	}
+	require.Greater(t, damaged, len(original)/size/4)
+}
+
+// Not all of this can be found, but none of it may end the process, or keep the
+// file locked.
+func TestR2_AFileWithBytesWrittenOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "over.db")
+	full(t, path)
+	original, err := os.ReadFile(path)
+	require.NoError(t, err)
+	page := os.Getpagesize()
+	for seed := range byte(200) {
+		seeds := rand.NewChaCha8([32]byte{seed})
+		random := rand.New(seeds)
+		content := slices.Clone(original)
+		for range 1 + random.IntN(8) {
+			at := random.IntN(len(original)/page) * page
+			if random.IntN(2) == 0 {
+				at += random.IntN(64) // where it hurts
+			} else {
+				at += random.IntN(page)
+			}
+			_, _ = seeds.Read(content[at:min(at+1+random.IntN(256), len(content))])
+		}
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+		s, err := boltstore.Open(path)
+		if err != nil {
+			_ = isDamaged(t, path, err)
+			continue
+		}
+		if _, err := s.Load(); err != nil {
+			require.ErrorIs(t, err, boltstore.ErrDamaged, "seed %d", seed)
+		}
+		_ = s.Save(map[string][]byte{"task/0150": []byte("-")}) // the list of free pages may have it write anywhere
+		require.NoError(t, s.Close())
+	}
+}
+
+func TestR2_AFileThatIsTooShortIsAnother(t *testing.T) {
+	for _, size := range []int{1, 100, 4095, 4096, 5000, 8191, 8192, 20_000} {
+		path := filepath.Join(t.TempDir(), "short")
+		content := make([]byte, size)
+		_, _ = rand.NewChaCha8([32]byte{2}).Read(content)
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+		_, err := boltstore.Open(path)
+		require.ErrorIs(t, err, boltstore.ErrForeign, "%d bytes", size)
+		require.False(t, isDamaged(t, path, err))
+		left, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, content, left)
+	}
+	_, err := boltstore.Open(t.TempDir())
+	require.ErrorIs(t, err, syscall.EISDIR)
+	require.NotErrorIs(t, err, boltstore.ErrForeign)
+}
