@@ -163,7 +163,8 @@ func (r *Record) Load() (traces []worker.Trace[string], err error) {
 // transaction that is on the disk when it returns. It is for the worker to call.
 func (r *Record) Save(traces []worker.Trace[string], gone []string) error {
 	return r.do("save", func(d *database) error {
-		return d.update(func(b *bbolt.Bucket) error {
+		return d.update(func(tx *bbolt.Tx) error {
+			b := tx.Bucket(bucket)
 			for _, task := range gone {
 				key, _ := keyOf(task)
 				if err := b.Delete(key); err != nil {

@@ -102,7 +102,8 @@ func (s *Store) Load() (values map[string][]byte, err error) {
 // It is for the manager to call.
 func (s *Store) Save(changes map[string][]byte) error {
 	return s.do("save", func(d *database) error {
-		return d.update(func(b *bbolt.Bucket) error {
+		return d.update(func(tx *bbolt.Tx) error {
+			b := tx.Bucket(bucket)
 			for _, key := range slices.Sorted(maps.Keys(changes)) { // in their order pages fill up best
 				var err error
 				if value := changes[key]; value != nil {
