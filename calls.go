@@ -18,18 +18,88 @@ var errPanic = errors.New("the Communicator panicked")
 // errGoexit is what a call has failed with that ended its goroutine.
 var errGoexit = errors.New("the Communicator ended its goroutine")
 
-// recovered turns a panic of the Communicator into the error of the call.
+// recovered turns a panic of the Communicator into the error of the call. It is
+// deferred by each call, and covers the methods of the error that it returns (T11).
 func (o *Orchestrator[W, T]) recovered(err *error, op Op, w W) {
 	if v := recover(); v != nil {
+		text := panicText(v)
 		o.cfg.logger.Error("communicator panicked", "op", op.String(), "worker", w,
-			"err", fmt.Sprint(v), slog.String("stack", string(debug.Stack())))
-		*err = fmt.Errorf("%w: %v", errPanic, v)
+			"err", text, slog.String("stack", string(debug.Stack())))
+		*err = fmt.Errorf("%w: %s", errPanic, text)
 	}
+}
+
+// panicText returns the text of a recovered value. Package fmt recovers a panic of
+// its Error or String, and then prints the new value: that may panic again.
+func panicText(v any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("a %T, and its text panics too", v)
+		}
+	}()
+	return fmt.Sprint(v)
+}
+
+// classes are the errors that this module looks for in the error of a call or in
+// the cause of a context.
+var classes = []error{ErrDeposed, ErrRejected, ErrStale, ErrStopping, ErrSilent, context.Canceled, context.DeadlineExceeded}
+
+// mostWrapped bounds how many errors an error may wrap.
+const mostWrapped = 10_000
+
+// examined returns err, after it has called what is called on err later: Error,
+// Unwrap, and Is for each of the classes. If one of these panics, so does examined.
+// An error that wraps itself would keep errors.Is from returning; examined returns
+// another error in its place.
+func examined(err error) error {
+	if err == nil {
+		return nil
+	}
+	if wrapped(err, 0) > mostWrapped {
+		return fmt.Errorf("an error of type %T wraps itself, or more than %d errors", err, mostWrapped)
+	}
+	_ = err.Error()
+	for _, class := range classes {
+		_ = errors.Is(err, class)
+	}
+	return err
+}
+
+// wrapped adds to n the number of errors in the tree of err, and stops above
+// mostWrapped.
+func wrapped(err error, n int) int {
+	for err != nil && n <= mostWrapped {
+		n++
+		switch e := err.(type) { //nolint:errorlint // the tree is walked here
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, branch := range e.Unwrap() {
+				n = wrapped(branch, n)
+			}
+			return n
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+// causeOf returns the cause of a context that is done. If a method of the cause
+// panics, it returns an error that wraps the context's.
+func causeOf(ctx context.Context) (cause error) {
+	defer func() {
+		if v := recover(); v != nil {
+			cause = fmt.Errorf("%w: its cause panicked: %s", ctx.Err(), panicText(v))
+		}
+	}()
+	return examined(context.Cause(ctx))
 }
 
 func (o *Orchestrator[W, T]) callList(ctx context.Context, w W) (list []T, err error) {
 	defer o.recovered(&err, OpList, w)
-	return o.comm.List(ctx, w)
+	list, err = o.comm.List(ctx, w)
+	return list, examined(err)
 }
 
 // callWrites makes the writes for one worker: one by Add or Remove, or any
@@ -48,9 +118,9 @@ func (o *Orchestrator[W, T]) callWrites(ctx context.Context, w W, writes []Write
 func (o *Orchestrator[W, T]) callWrite(ctx context.Context, w W, write Write[T]) (err error) {
 	defer o.recovered(&err, write.Op, w)
 	if write.Op == OpAdd {
-		return o.comm.Add(ctx, w, write.Task)
+		return examined(o.comm.Add(ctx, w, write.Task))
 	}
-	return o.comm.Remove(ctx, w, write.Task)
+	return examined(o.comm.Remove(ctx, w, write.Task))
 }
 
 func (o *Orchestrator[W, T]) callApply(ctx context.Context, w W, writes []Write[T]) []error {
@@ -67,7 +137,18 @@ func (o *Orchestrator[W, T]) callApply(ctx context.Context, w W, writes []Write[
 	case len(errs) != len(writes):
 		return repeat(fmt.Errorf("apply answered %d of %d writes", len(errs), len(writes)), len(writes))
 	}
-	return errs
+	answers := make([]error, len(errs))
+	for i, err := range errs {
+		answers[i] = o.examinedWrite(err, writes[i].Op, w)
+	}
+	return answers
+}
+
+// examinedWrite examines the answer to one of the writes of an Applier, so that a
+// panic is the answer to that write alone.
+func (o *Orchestrator[W, T]) examinedWrite(answer error, op Op, w W) (err error) {
+	defer o.recovered(&err, op, w)
+	return examined(answer)
 }
 
 func repeat(err error, n int) []error {

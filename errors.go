@@ -113,13 +113,17 @@ func (e *TermError) Error() string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		text := err.Error()
-		if len(text) > termErrorBytes {
-			text = strings.ToValidUTF8(text[:termErrorBytes], "") + "…"
-		}
-		b.WriteString(text)
+		b.WriteString(shorten(err.Error()))
 	}
 	return b.String()
+}
+
+// shorten cuts a long text short.
+func shorten(text string) string {
+	if len(text) <= termErrorBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:termErrorBytes], "") + "…"
 }
 
 // Unwrap returns the failures, for errors.Is and errors.As.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -272,6 +273,182 @@ func TestT11_TheTextIsBounded(t *testing.T) {
 		require.Less(t, len(err.Error()), 1000)
 		require.Contains(t, err.Error(), "term 1: 2000 failures: add task ")
 		require.Contains(t, err.Error(), "; and 1995 more")
+	})
+}
+
+// brokenError is an error with methods that may panic or return the error itself.
+type brokenError struct {
+	text   func() string
+	is     func(target error) bool
+	unwrap func() []error
+}
+
+func (e *brokenError) Error() string {
+	if e.text != nil {
+		return e.text()
+	}
+	return "broken"
+}
+
+func (e *brokenError) Is(target error) bool { return e.is != nil && e.is(target) }
+
+func (e *brokenError) Unwrap() []error {
+	if e.unwrap == nil {
+		return nil
+	}
+	return e.unwrap()
+}
+
+// loopError wraps itself.
+type loopError struct{}
+
+func (loopError) Error() string   { return "loop" }
+func (e loopError) Unwrap() error { return e }
+
+// brokenErrors returns errors that must not end the leader's process. The keys say
+// what is wrong with them.
+func brokenErrors() map[string]error {
+	ownText, ownBranch := new(brokenError), new(brokenError)
+	ownText.text = func() string { panic(ownText) }
+	ownBranch.unwrap = func() []error { return []error{nil, errBoom, ownBranch} }
+	return map[string]error{
+		"typed nil":            (*brokenError)(nil),
+		"typed nil in a join":  errors.Join(errBoom, (*brokenError)(nil)),
+		"Error panics":         &brokenError{text: func() string { panic(errBoom) }},
+		"Error panics with it": ownText,
+		"Is panics":            &brokenError{is: func(error) bool { panic(errBoom) }},
+		"Is panics for one": &brokenError{is: func(target error) bool {
+			if errors.Is(target, orchestrator.ErrStale) {
+				panic(errBoom)
+			}
+			return false
+		}},
+		"Unwrap panics":          &brokenError{unwrap: func() []error { panic(errBoom) }},
+		"wraps itself":           loopError{},
+		"wraps itself in a list": ownBranch,
+	}
+}
+
+// requireReadable checks that all that a term has left can be read.
+func requireReadable(t *testing.T, f *fleet, err error) {
+	t.Helper()
+	require.NotEmpty(t, err.Error())
+	require.NotErrorIs(t, err, orchestrator.ErrDeposed)
+	require.NotErrorIs(t, err, orchestrator.ErrStale)
+	require.NotEmpty(t, f.LastPlan().String())
+	_, jsonErr := json.Marshal(f.LastPlan())
+	require.NoError(t, jsonErr)
+}
+
+// An error with a method that panics counts as a panic of its call, and leaves the
+// others alone, also those in the same Apply.
+func TestT11_BrokenErrors(t *testing.T) {
+	for name, broken := range brokenErrors() {
+		for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd, orchestrator.OpRemove} {
+			t.Run(fmt.Sprint(name, "/", op), func(t *testing.T) {
+				onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+					var l logs
+					f := start(t, 2, orchestrator.WithLogger(l.logger()))
+					f.expect(4)
+					f.term()
+					bad := map[orchestrator.Op]string{orchestrator.OpAdd: "new1", orchestrator.OpRemove: f.RunsOn("w1")[0]}
+					f.RemoveTask(bad[orchestrator.OpRemove])
+					for _, task := range names("new", 4) {
+						require.NoError(t, f.AddTask(task))
+					}
+					f.intercept(func(_ context.Context, c call) error {
+						if c.Op == op && c.Task == bad[op] && (op != orchestrator.OpList || c.Worker == "w1") {
+							return broken
+						}
+						return nil
+					})
+					err := f.NextTerm(t.Context())
+					requireReadable(t, f, err)
+					found := failures(t, err)
+					require.Len(t, found, 1)
+					require.Equal(t, op, found[0].Op)
+					require.Equal(t, bad[op], found[0].Task)
+					if op != orchestrator.OpList {
+						require.Equal(t, 1, f.outcomes()[orchestrator.OutcomeUnknown])
+						require.Equal(t, len(f.LastPlan().Changes)-1, f.outcomes()[orchestrator.OutcomeDone])
+					}
+
+					f.intercept(nil)
+					for range 4 { // what failed is tried again later
+						_ = f.NextTerm(t.Context())
+						synctest.Wait()
+					}
+					f.requireSettled()
+				})
+			})
+		}
+	}
+}
+
+// The cause of the caller's context may be such an error too.
+func TestT11_BrokenCauses(t *testing.T) {
+	for name, broken := range brokenErrors() {
+		for _, at := range []orchestrator.Op{0, orchestrator.OpList, orchestrator.OpAdd} {
+			t.Run(fmt.Sprint(name, "/", at), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet(t, 2)
+					f.expect(4)
+					ctx, cancel := context.WithCancelCause(t.Context())
+					if at == 0 {
+						cancel(broken)
+					}
+					f.intercept(func(_ context.Context, c call) error {
+						if c.Op == at {
+							cancel(broken)
+							return orchestrator.ErrRejected
+						}
+						return nil
+					})
+					requireReadable(t, f, f.NextTerm(ctx))
+					requireReadable(t, f, f.Run(ctx, time.Second))
+				})
+			})
+		}
+	}
+}
+
+// An error that works reaches the caller as the value that it was, also where it
+// cannot be compared.
+func TestT11_OtherErrorsStayAsTheyAre(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 1)
+		f.expect(1)
+		f.failAdds(listError{nil, errBoom, orchestrator.ErrRejected})
+		err := f.NextTerm(t.Context())
+		list, ok := errors.AsType[listError](err)
+		require.True(t, ok)
+		require.Len(t, list, 3)
+		require.Equal(t, orchestrator.OutcomeFailed, f.LastPlan().Changes[0].Outcome)
+	})
+}
+
+// listError is an error that cannot be compared.
+type listError []error
+
+func (e listError) Error() string   { return fmt.Sprint([]error(e)) }
+func (e listError) Unwrap() []error { return e }
+
+// A worker that answers with a long text does not fill the leader's memory, nor
+// the errors of later terms.
+func TestT11_TheTextOfASilenceIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.Refuse(func(_ orchestrator.Op, worker, _ string) error {
+			if worker == "w2" {
+				return errors.New(strings.Repeat("é", 1<<20))
+			}
+			return nil
+		})
+		f.failingTerm()
+		f.Hang("w2")
+		silent := f.failingTerm()
+		require.ErrorContains(t, silent[0], "the last call failed: é")
+		require.Less(t, len(silent[0].Error()), 1000)
 	})
 }
 

@@ -89,7 +89,7 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 	case <-ctx.Done():
 		// The calls return at once, or else by their deadline. Without waiting
 		// for that, the next term would find their lines busy.
-		l.cancel(context.Cause(ctx))
+		l.cancel(causeOf(ctx))
 		select {
 		case <-l.idle:
 		case <-timer.C:
@@ -229,7 +229,7 @@ func (l *listing[W, T]) why(err error) string {
 	if err == nil || errors.Is(l.ctx.Err(), context.Canceled) {
 		return ""
 	}
-	return err.Error()
+	return shorten(err.Error())
 }
 
 // finish takes a worker's answer, and returns the next worker to ask.

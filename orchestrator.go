@@ -321,13 +321,13 @@ func (w *workerResult[W, T]) tasks() []T {
 // takeTurn waits until no other term is under way.
 func (o *Orchestrator[W, T]) takeTurn(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return causeOf(ctx)
 	}
 	select {
 	case o.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return causeOf(ctx)
 	}
 }
 

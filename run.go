@@ -31,7 +31,7 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 		err := o.NextTerm(ctx)
 		switch {
 		case ctx.Err() != nil:
-			err = context.Cause(ctx)
+			err = causeOf(ctx)
 			o.lines.end(err)
 			return err
 		case errors.Is(err, ErrDeposed):

@@ -125,7 +125,7 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 		cause = t.o.lines.told()
 	}
 	if cause == nil && ctx.Err() != nil {
-		cause = context.Cause(ctx)
+		cause = causeOf(ctx)
 	}
 	if cause != nil {
 		t.cut, t.stats.Cut = true, true
@@ -303,7 +303,7 @@ func (t *term[W, T]) decide() {
 // a step for each write, and O(what it runs) for each worker written to.
 func (t *term[W, T]) write(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return causeOf(ctx)
 	}
 	o, f := t.o, t.fleet
 	tasks := make([]int32, len(t.decision.changes))

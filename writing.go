@@ -85,7 +85,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 			w.cause = err
 		}
 		if w.cause == nil && ctx.Err() != nil {
-			w.cause = context.Cause(ctx)
+			w.cause = causeOf(ctx)
 			w.machine.CloseBegin()
 		}
 		if errors.Is(w.cause, ErrDeposed) {
