@@ -217,17 +217,41 @@ func TestBadInput_CommunicatorPanics(t *testing.T) {
 	}
 }
 
-// A name of an interface type may be of a type that cannot be compared.
+// badNames are names of an interface type that cannot be compared, or are not
+// equal to themselves.
+func badNames() map[string]any {
+	return map[string]any{
+		"slice":           []int{1},
+		"slice in struct": struct{ V any }{[]int{1}},
+		"NaN":             math.NaN(),
+		"NaN in struct":   struct{ V any }{math.NaN()},
+	}
+}
+
+// Methods that take such a name return an error or do nothing, and the
+// Orchestrator can be used afterwards.
 func TestBadInput_NamesThatCannotBeCompared(t *testing.T) {
-	lists := map[string][]any{"w1": {"a"}, "w2": {[]int{1}}}
-	o, err := orchestrator.New(communicator.Func[string, any]{
-		ListFunc: func(_ context.Context, w string) ([]any, error) { return lists[w], nil },
-	})
-	require.NoError(t, err)
-	require.ErrorIs(t, o.AddTask([]int{1}), orchestrator.ErrInvalid)
-	require.NoError(t, o.AddTask("a"))
-	require.NoError(t, o.AddWorker("w1"))
-	require.NoError(t, o.AddWorker("w2"))
-	require.ErrorContains(t, o.NextTerm(t.Context()), "list worker w2: its answer cannot be used")
-	require.Equal(t, orchestrator.Silent, o.LastActual()[1].State)
+	type leader = orchestrator.Orchestrator[any, any]
+	for name, bad := range badNames() {
+		for method, call := range map[string]func(*leader) error{
+			"AddTask":       func(o *leader) error { return o.AddTask(bad) },
+			"AddWorker":     func(o *leader) error { return o.AddWorker(bad) },
+			"DrainWorker":   func(o *leader) error { return o.DrainWorker(bad) },
+			"UndrainWorker": func(o *leader) error { return o.UndrainWorker(bad) },
+			"UpdateTasks":   func(o *leader) error { return o.UpdateTasks([]orchestrator.Task[any]{{Name: "a"}, {Name: bad}}) },
+			"UpdateWorkers": func(o *leader) error { return o.UpdateWorkers([]orchestrator.Worker[any]{{Name: "w"}, {Name: bad}}) },
+			"RemoveTask":    func(o *leader) error { o.RemoveTask(bad); return orchestrator.ErrInvalid },
+			"RemoveWorker":  func(o *leader) error { o.RemoveWorker(bad); return orchestrator.ErrInvalid },
+		} {
+			t.Run(name+"/"+method, func(t *testing.T) {
+				o, err := orchestrator.New(communicator.Func[any, any]{})
+				require.NoError(t, err)
+				require.NotPanics(t, func() { err = call(o) })
+				require.ErrorIs(t, err, orchestrator.ErrInvalid)
+				require.Empty(t, o.ListExpectedTasks())
+				require.NoError(t, o.NextTerm(t.Context()))
+				require.Empty(t, o.LastActual())
+			})
+		}
+	}
 }

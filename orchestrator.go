@@ -100,8 +100,11 @@ func (o *Orchestrator[W, T]) AddTask(name T, opts ...TaskOption) error {
 }
 
 // RemoveTask makes a task no longer expected: the next term stops it wherever
-// it runs. A name that is not expected is no error.
+// it runs. A name that is not expected, or that AddTask would refuse, is ignored.
 func (o *Orchestrator[W, T]) RemoveTask(name T) {
+	if checkName("task", name) != nil {
+		return
+	}
 	o.mu.Lock()
 	changed := o.tasks.set(name, 0, HandoffDefault)
 	o.mu.Unlock()
@@ -168,8 +171,12 @@ func (o *Orchestrator[W, T]) AddWorker(name W, opts ...WorkerOption) error {
 
 // RemoveWorker says that a worker is stopped, or fenced off: it holds nothing
 // any more, and the next term starts its tasks elsewhere. To take a worker away
-// that still runs, drain it first. An unknown name is no error.
+// that still runs, drain it first. An unknown name, or one that AddWorker would
+// refuse, is ignored.
 func (o *Orchestrator[W, T]) RemoveWorker(name W) {
+	if checkName("worker", name) != nil {
+		return
+	}
 	o.mu.Lock()
 	changed := o.members.remove(name)
 	o.mu.Unlock()
@@ -212,6 +219,9 @@ func (o *Orchestrator[W, T]) UndrainWorker(name W) error {
 }
 
 func (o *Orchestrator[W, T]) setDrained(name W, drained bool) error {
+	if err := checkName("worker", name); err != nil {
+		return err
+	}
 	o.mu.Lock()
 	m := o.members.byName[name]
 	changed := m != nil && m.drained != drained
