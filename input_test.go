@@ -255,3 +255,49 @@ func TestBadInput_NamesThatCannotBeCompared(t *testing.T) {
 		}
 	}
 }
+
+// An answer with such a name counts as a failed call, also where it comes after
+// its term has gone on.
+func TestBadInput_ListedNamesThatCannotBeCompared(t *testing.T) {
+	for name, bad := range badNames() {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, map[bool]string{false: " in time", true: " late"}[late]), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					down, lists := late, map[string][]any{"w1": {"a"}, "w2": {"b", bad}}
+					o, err := orchestrator.New(communicator.Func[string, any]{
+						ListFunc: func(_ context.Context, w string) ([]any, error) {
+							if w == "w2" && down {
+								return nil, errBoom
+							}
+							if w == "w2" && late {
+								time.Sleep(time.Second)
+							}
+							return lists[w], nil
+						},
+					})
+					require.NoError(t, err)
+					require.NoError(t, o.AddTask("a"))
+					require.NoError(t, o.UpdateWorkers([]member{{Name: "w1"}, {Name: "w2"}}))
+					term := func() error {
+						err := o.NextTerm(t.Context())
+						time.Sleep(2 * time.Second)
+						synctest.Wait()
+						return err
+					}
+					if late {
+						require.Error(t, term()) // after it, no term waits for w2
+						down = false
+						require.Error(t, term())
+					}
+					for range 3 {
+						require.ErrorContains(t, term(), "its answer cannot be used")
+						require.Equal(t, orchestrator.Silent, o.LastActual()[1].State)
+					}
+					lists["w2"] = nil
+					_ = term()
+					require.NoError(t, term())
+				})
+			})
+		}
+	}
+}

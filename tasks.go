@@ -36,8 +36,13 @@ func newTaskTable[T comparable]() taskTable[T] {
 	return taskTable[T]{ids: make(map[T]int32)}
 }
 
-// id returns the number of name, giving it one if it has none.
+// id returns the number of name, giving it one if it has none. It panics if name
+// cannot be compared, as every map does, or is not equal to itself: no map would
+// find it again, so that each term would add it once more.
 func (t *taskTable[T]) id(name T) int32 {
+	if name != name {
+		panic("a task name is not equal to itself") //nolint:forbidigo // takeIn recovers it
+	}
 	if id, ok := t.ids[name]; ok {
 		return id
 	}

@@ -184,7 +184,7 @@ func (t *term[W, T]) begin() {
 	for i, late := range o.late(f.workers, !t.dry) {
 		// One that was overtaken by an answer in time says nothing any more.
 		if w := f.workers[i]; late != nil && late.term > w.answered {
-			f.heard(w, late.list, alike(late.list, w.list), late.term, late.at, o.numberOf)
+			w.missed = t.takeIn(w, late.list, alike(late.list, w.list), late.term, late.at) != nil
 		}
 	}
 }
@@ -228,13 +228,13 @@ func (t *term[W, T]) hear(answers []answer[T]) (deposed error) {
 			w.failed = cmp.Or(a.why, w.failed)
 			continue
 		}
-		if w.heard && w.state != Answering {
-			t.returned = append(t.returned, w)
-		}
-		if a.err = t.takeIn(w, a); a.err != nil {
+		returned := w.heard && w.state != Answering
+		if a.err = t.takeIn(w, a.list, a.same, t.id.Number, a.at); a.err != nil {
 			a.missed = true
-			w.failed = a.err.Error()
 			continue
+		}
+		if returned {
+			t.returned = append(t.returned, w)
 		}
 		w.took = a.took
 		t.stats.Instances.Duplicate += w.duplicates
@@ -243,15 +243,16 @@ func (t *term[W, T]) hear(answers []answer[T]) (deposed error) {
 	return deposed
 }
 
-// takeIn takes over what a worker answered. Where T is an interface type, a name
-// may turn out to be of a type that cannot be compared.
-func (t *term[W, T]) takeIn(w *worker[W, T], a *answer[T]) (err error) {
+// takeIn takes over what a worker answered to the List of a term. An answer with a
+// name that cannot be compared, or is not equal to itself, counts as a failed call.
+func (t *term[W, T]) takeIn(w *worker[W, T], list []T, same int, term uint64, at time.Time) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("its answer cannot be used: %v", v)
+			w.failed = err.Error()
 		}
 	}()
-	t.fleet.heard(w, a.list, a.same, t.id.Number, a.at, t.o.numberOf)
+	t.fleet.heard(w, list, same, term, at, t.o.numberOf)
 	return nil
 }
 
