@@ -54,25 +54,36 @@ import (
 //
 // # Errors
 //
-// (C6) What a method returns decides what the orchestrator may conclude:
+// (C6) The error of a call decides what the orchestrator may conclude:
 //
 //	nil           done (C5)
-//	ErrDeposed    a higher epoch is known, List may say so too: the term ends,
-//	              and the leader should stop; where no term waits for the call
-//	              any more, the one that is under way, or the next
+//	ErrDeposed    a higher epoch is known: the term ends, and the leader should
+//	              stop. List may return it too. If its own term no longer waits
+//	              for the call, the term under way ends, or the next one
 //	ErrRejected   certainly not done, and it will not be
-//	ErrStopping   a stop is under way, the task is still in List; no failure.
-//	              An Add that is answered so will not start the task later.
-//	any other     unknown: it may have happened, may still happen until the
-//	              next List, or not; the next term looks
+//	ErrStopping   a stop is under way and the task is still in List; not a failure.
+//	              An Add with this answer will not start the task later
+//	any other     unknown: it may have happened, may happen until the next List, or
+//	              not at all; the next term looks
 //
-// They may be wrapped; where an error wraps several, the first of them counts.
+// They may be wrapped. If an error wraps several of them, the first of them counts.
+//
+// A call that panics fails with an unknown outcome, and the stack is logged. The
+// same holds if Error, Is or Unwrap of the returned error panics, as with a nil
+// pointer in an error: the orchestrator calls these methods before the call counts
+// as returned. Of an [Applier], only the write with that error fails. An error that
+// wraps itself, or more than 10,000 errors, is replaced by one that says so. Every
+// other error reaches the caller of NextTerm as the same value, for errors.Is and
+// errors.As.
 type Communicator[W, T comparable] interface {
 	// List returns the tasks that worker runs, in any order: what it was told
 	// to run and has not stopped, whether queued, starting, running, between
 	// two restarts, completed or stopping. Where a worker that joins is to get
 	// some of it, that is what is listed first: so what costs least to move, such
 	// as what only waits in a queue, should be.
+	//
+	// A name that cannot be compared, as a slice in an interface, or is not equal to
+	// itself, as NaN, makes the answer unusable: it counts as a failed call.
 	List(ctx context.Context, worker W) ([]T, error)
 	// Add makes worker run task.
 	Add(ctx context.Context, worker W, task T) error

@@ -6,59 +6,62 @@ import (
 	"strings"
 )
 
-// What a [Communicator] returns to say more than "unknown". Each may be
+// The errors by which a [Communicator] says more than "unknown". They may be
 // wrapped.
 var (
-	// ErrRejected says that a write was certainly not done, and will not be.
+	// ErrRejected reports that a write was not done and will not be done.
 	ErrRejected = errors.New("rejected by the worker")
 
-	// ErrStale is the ErrRejected of a worker that has seen a later term than
-	// the write's (C7). Nobody is to blame for it, so nothing is avoided
-	// because of it.
+	// ErrStale is the ErrRejected of a worker that has seen a later term than the
+	// write's (C7). It counts against neither the worker nor the task.
 	ErrStale = fmt.Errorf("%w: the write's term is over", ErrRejected)
 
-	// ErrStopping says that a stop is under way and takes longer than the call
-	// may. It is no failure: the task stays in List until it has stopped.
+	// ErrStopping reports that a stop is under way and takes longer than the call
+	// may. It is not a failure: the task stays in List until it has stopped.
 	ErrStopping = errors.New("stop under way")
 
-	// ErrDeposed says that a higher epoch is known: another leader has taken
-	// over. It ends the term and [Orchestrator.Run], and is also the cause
-	// that an election ends the leader's context with.
+	// ErrDeposed reports a higher epoch: another leader has taken over. It ends
+	// the term and [Orchestrator.Run]. An election also ends the leader's context
+	// with it as the cause.
 	ErrDeposed = errors.New("deposed")
 )
 
-// What a term itself says of a worker or a write.
+// The causes that a term itself adds.
 var (
 	// ErrSilent is the cause in a [CallError] for a worker that did not answer
-	// List in time, or could not be asked. The text may say how the call before
-	// failed.
+	// List in time, or could not be asked. The text may include the failure of the
+	// call before.
 	ErrSilent = errors.New("no answer in time")
 
-	// ErrSkipped is the cause in a [Change] that this term did not begin.
+	// ErrSkipped is the cause in a [Change] that the term did not begin.
 	ErrSkipped = errors.New("not begun in this term")
 )
 
-// What the methods that change the expectations return, wrapped with the names
-// involved.
+// The errors of the methods that change the expectations. They are wrapped with
+// the names involved.
 var (
-	// ErrInvalid says that an argument or an option is out of its range. The
-	// text names it and its value; nothing was changed.
+	// ErrInvalid reports an argument or an option that is out of its range. The
+	// text names it and its value; nothing was changed. A name is invalid if it
+	// cannot be compared, as a slice in an interface, or is not equal to itself,
+	// as NaN.
 	ErrInvalid = errors.New("invalid")
 
-	// ErrUnknownWorker says that no worker of that name was added.
+	// ErrUnknownWorker reports that no worker of that name was added.
 	ErrUnknownWorker = errors.New("unknown worker")
 )
 
-// CallError is one failure of a term: a call, to whom, about what, and why it
-// failed. [TermError] holds them; errors.As with a *CallError[W, T] takes one
-// apart.
+// CallError is one failure of a term: the call, its worker, its task, and the
+// cause. [TermError] holds them; errors.As with a *CallError[W, T] finds the
+// first.
 type CallError[W, T comparable] struct {
 	// Op is OpList, OpAdd or OpRemove.
 	Op     Op
 	Worker W
-	// Task is the zero value where Op is OpList.
+	// Task is the zero value if Op is OpList.
 	Task T
-	Err  error
+	// Err is the error that the Communicator returned, or wraps ErrSilent. If a
+	// method of the returned error panics, Err is another error that says so.
+	Err error
 }
 
 // Error names the operation, the worker, the task if there is one, and the
@@ -77,28 +80,28 @@ func (e *CallError[W, T]) Error() string {
 // Unwrap returns the cause.
 func (e *CallError[W, T]) Unwrap() error { return e.Err }
 
-// TermError is what [Orchestrator.NextTerm] returns when something failed. The
-// term was a whole one nevertheless: everything that could be done was done,
-// and the next term tries the rest again.
+// TermError holds the failures of a term. [Orchestrator.NextTerm] returns it if
+// anything failed. The term did everything else that it could, and the next one
+// tries the rest again.
 type TermError struct {
 	// Term is the identity of the term.
 	Term Term
-	// Failures holds a *CallError for each call that failed and each worker
-	// that is silent, workers in the order they were added; where the term was
-	// cut short, its cause comes first. A start that was refused is no failure
-	// where its task is expected no more by then.
+	// Failures holds a *CallError for each call that failed and for each silent
+	// worker. Silent workers come first, in the order in which they were added. If
+	// the term was cut short, the cause comes before all others. A start that was
+	// refused is not a failure if its task is no longer expected.
 	Failures []error
 }
 
-// The text of a TermError spells out so many failures, and so many bytes of
-// each.
+// The bounds of the text of a TermError: how many failures it shows, and how many
+// bytes of each.
 const (
 	termErrorShown = 5
 	termErrorBytes = 500
 )
 
-// Error spells out the first few failures, cut short where they are long, and
-// counts the others.
+// Error returns a text of bounded length: the first five failures, and how many
+// others there are.
 func (e *TermError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "term %d: ", e.Term.Number)
@@ -118,7 +121,7 @@ func (e *TermError) Error() string {
 	return b.String()
 }
 
-// shorten cuts a long text short.
+// shorten returns at most the first termErrorBytes of a text.
 func shorten(text string) string {
 	if len(text) <= termErrorBytes {
 		return text
