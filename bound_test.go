@@ -151,7 +151,7 @@ func TestT3_SlotIsFreeAtTheDeadline(t *testing.T) {
 		f.term()
 		f.join("w2", "w3")
 		require.NoError(t, f.AddTask("sticks"))
-		p, err := f.Plan(t.Context())
+		p, err := f.Plan(orchestrator.Hypothesis[string, string]{})
 		require.NoError(t, err)
 		require.Len(t, p.Changes, 2)
 		i := slices.IndexFunc(p.Changes, func(c change) bool { return c.Kind.Op == orchestrator.Move })

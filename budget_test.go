@@ -1,10 +1,12 @@
 package orchestrator_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -168,19 +170,18 @@ func TestT10_ZeroMovesNothing(t *testing.T) {
 	})
 }
 
-// A probe moves something healthy as well: zero allows none, but something
-// missing may be a probe.
-func TestT10_ProbesCount(t *testing.T) {
+// The trial of a quarantined worker counts as well: zero allows none with a healthy
+// task. A missing task may be a trial.
+func TestT10_TrialsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2, orchestrator.WithMaxMoves(0))
-		f.failAdds(errRejected, "w2")
 		f.expect(8)
-		f.failingTerm()
-		f.term()
+		f.quarantine("w2")
 		f.Refuse(nil)
 		f.forget()
-		f.term()
-		f.term()
+		for range 5 {
+			f.term()
+		}
 		require.Empty(t, f.writes())
 
 		require.NoError(t, f.AddTask("new"))
@@ -189,25 +190,119 @@ func TestT10_ProbesCount(t *testing.T) {
 	})
 }
 
-// A probe that drains is a move like any other.
-func TestT10_ProbesThatDrainCount(t *testing.T) {
+// So does one that drains.
+func TestT10_TrialsThatDrainCount(t *testing.T) {
+	for _, n := range []int{0, 2} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 1, orchestrator.WithMaxMoves(n))
+				f.expect(8)
+				f.term()
+				f.join("w2", "w3", "w4")
+				require.NoError(t, f.DrainWorker("w1"))
+				f.failAdds(errRejected, "w2", "w3", "w4")
+				for range 10 {
+					f.anyTerm()
+					require.LessOrEqual(t, len(f.moves()), n)
+				}
+				f.Refuse(nil)
+				for range 20 {
+					f.anyTerm()
+					require.LessOrEqual(t, len(f.moves()), n)
+				}
+				if n == 0 {
+					require.Equal(t, []int{8, 0, 0, 0}, f.loads())
+					return
+				}
+				require.Zero(t, f.loads()[0])
+				f.requireSettled()
+			})
+		})
+	}
+}
+
+// A stop under way uses the budget until it is three timeouts old.
+func TestT10_AStopUnderWayUsesTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1, orchestrator.WithMaxMoves(2))
+		f := newFleet(t, 2, orchestrator.WithMaxMoves(1))
 		f.expect(8)
 		f.term()
-		f.join("w2", "w3", "w4")
 		require.NoError(t, f.DrainWorker("w1"))
-		f.failAdds(errRejected, "w2", "w3", "w4")
-		for len(f.avoidedWorkers()) < 3 {
-			f.failingTerm()
-		}
-		f.Refuse(nil)
-		for range 30 {
+		began := time.Now()
+		var stuck string
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpRemove && (stuck == "" || c.Task == stuck) {
+				stuck = c.Task
+				return orchestrator.ErrStopping
+			}
+			return nil
+		})
+		for time.Since(began) < 3*timeout {
 			f.term()
-			require.LessOrEqual(t, len(f.moves()), 2)
+			require.Len(t, f.moves(), 1)
+			require.Equal(t, stuck, f.moves()[0].Task, "the same task again")
+			require.Empty(t, f.LastPlan().Paused)
+			time.Sleep(timeout / 2)
 		}
-		require.Zero(t, f.loads()[0])
+		for range 5 {
+			f.anyTerm()
+		}
+		require.Equal(t, []string{stuck}, f.RunsOn("w1"), "the others have moved")
+		f.untilTerm(20, func() bool { return len(f.paused(orchestrator.PauseStop)) > 0 })
+		require.Equal(t, stuck, f.paused(orchestrator.PauseStop)[0].Task)
+		f.intercept(nil)
+		f.untilTerm(20, func() bool { return len(f.RunsOn("w1")) == 0 })
 		f.requireSettled()
+	})
+}
+
+// A stop that failed in another way than by a timeout comes last in the next term,
+// and its task moves when there is budget left.
+func TestT10_FailedStopsComeLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, orchestrator.WithMaxMoves(2))
+		f.expect(12)
+		f.term()
+		require.NoError(t, f.DrainWorker("w1"))
+		first := f.RunsOn("w1")[0]
+		f.intercept(on(orchestrator.OpRemove, "w1", first, func(context.Context) error { return errBoom }))
+		last := f.untilTerm(20, func() bool { return len(f.RunsOn("w1")) == 1 })
+		require.LessOrEqual(t, last, 4, "five others, two in each term")
+		require.Equal(t, []string{first}, f.RunsOn("w1"))
+		f.intercept(nil)
+		f.untilTerm(20, func() bool { return len(f.RunsOn("w1")) == 0 })
+		f.requireSettled()
+	})
+}
+
+// A surplus copy whose stop pauses counts as gone, unless the others are too few.
+func TestT10_ALeavingCopyCountsIfItIsNeeded(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		f.run("w1", "t1")
+		f.run("w2", "t1")
+		f.expect(1)
+		stays := ""
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpRemove {
+				stays = c.Worker
+				return errBoom
+			}
+			return nil
+		})
+		f.failingTerm()
+		require.Len(t, f.paused(orchestrator.PauseStop), 1)
+		for _, name := range f.workers {
+			if name != stays {
+				f.Start(name) // restarted empty
+			}
+		}
+		f.forget()
+		for range 5 {
+			f.term()
+		}
+		require.Empty(t, f.writes())
+		require.Equal(t, []string{stays}, f.Running("t1"))
 	})
 }
 

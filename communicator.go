@@ -52,6 +52,12 @@ import (
 // RemoveWorker and AddWorker were called again: that process would run what its
 // leader believes to have gone with the first.
 //
+// # Pinned tasks
+//
+// (C8) Within a call of List, [Pin] names tasks that must not be moved now, such as
+// jobs that are running. A worker refuses, with ErrRejected, to stop a running job
+// that its last List did not pin.
+//
 // # Errors
 //
 // (C6) The error of a call decides what the orchestrator may conclude:

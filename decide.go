@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
-	"github.com/f8949c05/orchestrator/internal/standing"
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
@@ -57,9 +57,9 @@ type decision struct {
 	deferred   int
 	adds       int
 	lowerBound int
-	missing    int // instances that nobody runs or holds
+	missing    int // instances that no worker runs or holds
 	unplaced   int // those of them without a place
-	held       int // instances on silent workers
+	held       int // instances on silent and late workers
 }
 
 // mark calls f with the number of every task that the decision refers to.
@@ -100,35 +100,36 @@ type waiting struct {
 // decider turns what is known into a decision. It keeps its memory from term
 // to term.
 type decider[W, T comparable] struct {
-	planner rebalance.Planner
-	problem rebalance.Problem
-	index   []int32 // planner's worker → fleet's
-	frozen  bool    // some worker is silent
-	capped  []int32 // the instances wanted, where not all are for the planner to start
-	// suspects is what is tried on top of the plan, by task, and suspected who
-	// has a copy of one, or gets it by the plan.
-	suspects  []suspect
-	suspected map[standing.Pair]bool
+	planner  rebalance.Planner
+	problem  rebalance.Problem
+	index    []int32 // planner's worker → fleet's
+	frozen   bool    // some worker is silent or late
+	capped   []int32 // the instances wanted, if not all are for the planner to start
+	isCapped bool    // Want is capped
+	suspects suspects
+	leaving  []rebalance.Pair // surplus copies whose stop pauses
+	retries  []*worker[W, T]  // workers on which a failed stop may be tried again
 
-	fleet  *fleet[W, T]
-	book   *standing.Book
-	expect *expectation
-	term   uint64
-	out    decision
+	fleet    *fleet[W, T]
+	breakers *breaker.Breakers
+	expect   *expectation
+	now      breaker.Moment
+	cfg      *config
+	out      decision
 }
 
 // decide plans a term. Beside the planner's time, which package rebalance states,
-// it takes O(workers + changes), O(pairs · log(pairs)) for the failures in the
-// book, and O(instances) for what silent workers hold and while a founder is
-// unheard.
-func (d *decider[W, T]) decide(f *fleet[W, T], book *standing.Book, e *expectation, term uint64, maxMoves int, handoff Handoff) decision {
-	d.fleet, d.book, d.expect, d.term = f, book, e, term
+// it takes O(workers + changes), O(failed starts · log(failed starts)), and
+// O(instances) for what silent workers hold, while an initial worker has not
+// answered, and while a suspect runs somewhere.
+func (d *decider[W, T]) decide(f *fleet[W, T], b *breaker.Breakers, e *expectation, now breaker.Moment, cfg *config) decision {
+	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, b, e, now, cfg
 	d.out = decision{}
 	if !e.loaded {
-		// Nobody said yet what is expected: whatever runs may be.
+		// Until tasks are loaded, any running task may be expected.
 		return d.out
 	}
-	d.pose(maxMoves)
+	d.pose()
 	if d.frozen {
 		d.holding()
 	}
@@ -137,96 +138,23 @@ func (d *decider[W, T]) decide(f *fleet[W, T], book *standing.Book, e *expectati
 		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
 	}
 	d.take(&plan)
-	d.tryOut()
-	d.probe(maxMoves)
-	d.order(handoff)
+	d.waitForLate()
+	d.trySuspects()
+	d.order()
 	return d.out
 }
 
-// pose states the planner's problem: the workers that are not lost, what each
-// holds, and what may go where.
-func (d *decider[W, T]) pose(maxMoves int) {
-	p := &d.problem
-	p.Want, p.MaxMoves = d.expect.instances, maxMoves
-	p.States, p.Held, p.Forbidden, d.index = p.States[:0], p.Held[:0], p.Forbidden[:0], d.index[:0]
-	d.frozen = false
-	for i, w := range d.fleet.workers {
-		if w.state == Lost {
-			continue
-		}
-		d.index = append(d.index, int32(i))
-		role := d.role(w)
-		d.frozen = d.frozen || role == rebalance.Frozen
-		p.States = append(p.States, role)
-		p.Held = append(p.Held, w.holds())
-	}
-	for pair := range d.book.Pairs(d.term) {
-		at, ok := slices.BinarySearchFunc(d.index, pair.Worker, func(i int32, serial uint64) int {
-			return compareSerial(d.fleet.workers[i].serial, serial)
-		})
-		if ok && int(pair.Task) < len(p.Want) {
-			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: pair.Task, Worker: int32(at)})
-		}
-	}
-	if d.frozen {
-		if w := d.fleet.unheard(); w != nil {
-			d.cap(w)
-		}
-	}
-	d.setAside()
-}
-
-func (d *decider[W, T]) role(w *worker[W, T]) rebalance.State {
-	switch {
-	case w.state != Answering:
-		return rebalance.Frozen // silence outranks draining
-	case w.draining:
-		return rebalance.Draining
-	}
-	if closed, _ := d.book.Closed(w.serial, d.term); closed {
-		return rebalance.Closed
-	}
-	return rebalance.Open
-}
-
-// cap wants no more of any task than is reported: the rest may run on a worker
-// that was never heard.
-func (d *decider[W, T]) cap(unheard *worker[W, T]) {
-	p := &d.problem
-	d.capped = slices.Grow(d.capped[:0], len(p.Want))[:len(p.Want)]
-	clear(d.capped)
-	for _, held := range p.Held {
-		round := d.fleet.nextRound()
-		for _, task := range held {
-			if d.fleet.stamps[task] != round {
-				d.fleet.stamps[task] = round
-				d.capped[task]++
-			}
-		}
-	}
-	at := int32(slices.Index(d.fleet.workers, unheard))
-	for task, want := range p.Want {
-		if lack := want - d.capped[task]; lack > 0 {
-			d.out.missing += int(lack)
-			d.out.waiting = append(d.out.waiting, waiting{int32(task), int(lack), ReasonUnheard, at})
-		} else {
-			d.capped[task] = want
-		}
-	}
-	p.Want = d.capped
-}
-
-// holding lists what silent workers hold of what is expected.
+// holding lists the expected instances that silent and late workers hold.
 func (d *decider[W, T]) holding() {
 	held := 0
 	for _, w := range d.fleet.workers {
-		if w.state == Silent {
+		if w.isFrozen() {
 			held += len(w.runs) + len(w.maybe)
 		}
 	}
 	d.out.waiting = slices.Grow(d.out.waiting, held)
 	for i, w := range d.fleet.workers {
-		if w.state != Silent {
+		if !w.isFrozen() {
 			continue
 		}
 		round := d.fleet.nextRound()
@@ -269,7 +197,9 @@ func (d *decider[W, T]) take(plan *rebalance.Plan) {
 		case rebalance.NoOpenWorker:
 			w.reason = ReasonNoWorker
 		case rebalance.WhyForbidden:
-			w.reason = ReasonAvoided
+			w.reason = ReasonPaused
+		case rebalance.WhyPinned:
+			w.reason = d.pinnedBy(u.Task, w.worker)
 		default:
 			w.reason = ReasonNoOtherWorker
 		}
@@ -279,6 +209,15 @@ func (d *decider[W, T]) take(plan *rebalance.Plan) {
 		}
 		d.out.waiting = append(d.out.waiting, w)
 	}
+}
+
+// pinnedBy returns why a copy stays on a draining worker.
+func (d *decider[W, T]) pinnedBy(task, worker int32) Reason {
+	s := d.fleet.workers[worker].stops[task]
+	if _, suspect := d.suspects.of[task]; suspect || s != nil && s.failures > 0 {
+		return ReasonPaused
+	}
+	return ReasonPinned
 }
 
 // missing says why an instance that nobody runs is to be started.
@@ -297,48 +236,168 @@ func (d *decider[W, T]) at(w int32) int32 {
 	return d.index[w]
 }
 
-// order decides the order of the two halves of each move, and has what timed
-// out when it was last tried come last.
-func (d *decider[W, T]) order(handoff Handoff) {
-	planned := make(map[*worker[W, T]]map[pendingWrite]bool)
-	slow := func(worker int32, task int32, start bool) bool {
-		if worker == handover.None {
+// waitForLate makes starts of missing instances wait for one term if they are the
+// share of a worker that is late for the first time. Otherwise they would fill the
+// other workers, and move when the late one answers.
+func (d *decider[W, T]) waitForLate() {
+	var late []int32
+	open, total := 0, 0
+	for i, w := range d.fleet.workers {
+		if w.late && w.lateFor == 1 && !w.draining {
+			late = append(late, int32(i))
+		}
+	}
+	if len(late) == 0 {
+		return
+	}
+	after := d.after()
+	for i, w := range d.fleet.workers {
+		if d.isOpen(w) {
+			open++
+			total += after[i]
+		}
+	}
+	for _, i := range late {
+		total += after[i]
+	}
+	share := (total + open + len(late) - 1) / (open + len(late))
+	d.out.changes = slices.DeleteFunc(d.out.changes, func(c change) bool {
+		if len(late) == 0 || c.From != handover.None || after[c.To] <= share {
 			return false
 		}
-		w, write := d.fleet.workers[worker], pendingWrite{task, start}
-		if !w.timedOut[write] {
+		for len(late) > 0 && after[late[0]] >= share {
+			late = late[1:]
+		}
+		if len(late) == 0 {
 			return false
 		}
-		if planned[w] == nil {
-			planned[w] = make(map[pendingWrite]bool)
-		}
-		planned[w][write] = true
+		after[c.To]--
+		after[late[0]]++
+		d.out.adds--
+		d.out.lowerBound--
+		d.out.waiting = append(d.out.waiting, waiting{c.Task, 1, ReasonLate, late[0]})
 		return true
+	})
+}
+
+// after returns how many tasks each worker has when the plan so far is carried
+// out.
+func (d *decider[W, T]) after() []int {
+	after := make([]int, len(d.fleet.workers))
+	for i, w := range d.fleet.workers {
+		after[i] = len(w.runs)
 	}
 	for i := range d.out.changes {
 		c := &d.out.changes[i]
-		h := d.expect.handoffs[c.Task]
-		if h == HandoffDefault {
-			h = handoff
+		if c.From != handover.None {
+			after[c.From]--
 		}
-		c.StartFirst = h == StartThenStop
-		stop, start := slow(c.From, c.Task, false), slow(c.To, c.Task, true)
-		c.Last = stop || start
+		if c.To != handover.None {
+			after[c.To]++
+		}
 	}
-	// What is not to be made any more is forgotten.
-	for _, w := range d.fleet.workers {
-		if w.timedOut != nil {
-			w.timedOut = planned[w]
+	return after
+}
+
+// order decides the order of the two halves of each move, and which changes come
+// last or pause: what failed before comes last, and a stop that failed is not sent
+// while it pauses.
+func (d *decider[W, T]) order() {
+	d.stopThoseUnderWay()
+	alone := d.overlapping()
+	for i := range d.out.changes {
+		c := &d.out.changes[i]
+		c.StartFirst = d.startsFirst(c) && !alone[c.Task]
+		if c.To != handover.None {
+			c.Last = d.breakers.Failed(c.Task)
+		}
+		if c.From == handover.None {
+			continue
+		}
+		if w := d.fleet.workers[c.From]; w.stops[c.Task] != nil && w.stops[c.Task].failures > 0 {
+			c.Last = true
+			c.Paused = c.Task != w.retry(d.now)
+		}
+	}
+	for _, w := range d.retries {
+		// If the plan has no use for the retry, it was its turn all the same.
+		w.stops[w.retry(d.now)].turn = d.now.Term
+	}
+}
+
+// stopThoseUnderWay makes a surplus stop go to the copy whose stop is under way, if
+// there is one: otherwise both copies would end.
+func (d *decider[W, T]) stopThoseUnderWay() {
+	for at, w := range d.fleet.workers {
+		if len(w.stops) == 0 || w.isFrozen() {
+			continue
+		}
+		for _, task := range w.runs {
+			if s := w.stops[task]; s == nil || !s.surplus || !s.stopping || d.stops(task, int32(at)) {
+				continue
+			}
+			for i := range d.out.changes {
+				c := &d.out.changes[i]
+				if c.Task != task || c.reason != ReasonSurplus {
+					continue
+				}
+				from := d.fleet.workers[c.From]
+				if other := from.stops[task]; other != nil && other.stopping {
+					continue
+				}
+				if from.draining {
+					d.out.waiting = append(d.out.waiting, waiting{task, 1, ReasonNoOtherWorker, c.From})
+				}
+				c.From = int32(at)
+				break
+			}
 		}
 	}
 }
 
-func compareSerial(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+// startsFirst reports whether the handoff of a change's task is StartThenStop.
+func (d *decider[W, T]) startsFirst(c *change) bool {
+	h := d.expect.handoffs[c.Task]
+	if h == HandoffDefault {
+		h = d.cfg.handoff
 	}
-	return 0
+	return h == StartThenStop
+}
+
+// overlapping returns the moving tasks that run on more workers than they want
+// already, because a silent worker holds a copy or a surplus copy stops in this
+// term. To start such a task first would make it run on three workers.
+func (d *decider[W, T]) overlapping() map[int32]bool {
+	var moving map[int32]bool
+	for i := range d.out.changes {
+		if c := &d.out.changes[i]; c.kind().Op == Move && d.startsFirst(c) {
+			if moving == nil {
+				moving = make(map[int32]bool)
+			}
+			moving[c.Task] = true
+		}
+	}
+	if moving == nil {
+		return nil
+	}
+	tasks := make(map[int32]bool)
+	for i := range d.out.changes {
+		if c := &d.out.changes[i]; c.kind().Op == Stop && moving[c.Task] {
+			tasks[c.Task] = true
+		}
+	}
+	if !d.frozen {
+		return tasks
+	}
+	for _, w := range d.fleet.workers {
+		if !w.isFrozen() {
+			continue
+		}
+		for _, task := range w.holds() {
+			if moving[task] {
+				tasks[task] = true
+			}
+		}
+	}
+	return tasks
 }

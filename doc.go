@@ -27,19 +27,48 @@
 //   - A worker that does not answer is silent, not empty. What it had is
 //     neither started elsewhere nor stopped elsewhere until it answers, is
 //     removed, or has been silent for longer than the grace period
-//     ([WithGracePeriod]). While most of three or more workers are silent
-//     at once, none is given up, for five minutes ([WithMaxLoss]).
+//     ([WithGracePeriod]). While most of three or more workers are silent at the
+//     same time, none is declared lost, for five minutes ([WithMaxLoss]).
 //   - A task that moves is stopped before it is started elsewhere, or the other
-//     way round where a gap is worse than an overlap ([WithHandoff]). If its
-//     new place refuses it, it runs again at its old one in the same term.
-//   - A worker that takes no tasks, and a task that nobody can start, are told
-//     apart, and neither disturbs the others for long: room is not made for what
-//     has failed on several workers.
-//   - One worker that is slow, hangs or ignores its context delays only what
-//     concerns it. A term waits for five communicator timeouts at most, whatever
-//     the workers do.
+//     way round where a gap is worse than an overlap ([WithHandoff]). If its new
+//     worker refuses it with [ErrRejected], it runs again on its old one in the same
+//     term.
 //   - Every change, and every instance without a place, comes with its reason:
 //     see [Plan].
+//
+// # While faults last
+//
+// A fault delays the workers and tasks that have it:
+//
+//   - A worker whose List is slow or hangs makes one term longer by a tenth of the
+//     communicator timeout; then terms do not wait for it. Its tasks stay where they
+//     are, and its answers count when they come. A start or stop that hangs makes its
+//     term longer by up to a timeout, and is tried again only after a pause. No term is
+//     longer than five timeouts, whatever the workers do.
+//   - A fleet that is slow as a whole loses no worker: a worker misses a term only if
+//     its call failed, or had its whole timeout.
+//   - A task that fails to start pauses on that worker for 1, 2, 4, 8 and then 16
+//     terms, at most a minute ([WithMaxPause]). If two workers in a row fail to start
+//     it, it is tried on others, one after the other, and no healthy task makes room.
+//   - A worker that fails to start tasks that other workers then start is quarantined:
+//     it keeps its tasks, and after pauses of 1, 2, 4, 8 and then 16 terms may gain one,
+//     until it starts one.
+//   - When starts fail everywhere, healthy tasks stop moving. An outage stops at most one
+//     task for each receiver in its first term, and then one after each pause of all
+//     moves: 1, 2, 4, … and then 64 terms, at most a minute.
+//   - A stop that takes longer than three timeouts, or fails, delays neither a drain nor
+//     a rebalance: it pauses, and uses no budget of [WithMaxMoves] that another move
+//     could use.
+//
+// LastPlan says what pauses, until when and why. What is not promised:
+//
+//   - A task that no worker can start does not run, and a task that does not stop stays
+//     where it is. The spread is even only over what can move.
+//   - A move to a worker that fails, a trial of a quarantined one included, stops its
+//     task until the next term, unless the error wraps [ErrRejected].
+//   - A worker that was there in the leader's first term, and has not answered since, may
+//     run anything. No missing task starts until it answers, is declared lost or is
+//     removed.
 //
 // What keeps a task from running twice, and what does not, depends on when a
 // silent worker counts as lost. With the default grace period a worker that is

@@ -46,8 +46,11 @@ var (
 	// as NaN.
 	ErrInvalid = errors.New("invalid")
 
-	// ErrUnknownWorker reports that no worker of that name was added.
+	// ErrUnknownWorker reports a worker that was not added.
 	ErrUnknownWorker = errors.New("unknown worker")
+
+	// ErrNoTerm reports that [Orchestrator.Plan] was called before the first term.
+	ErrNoTerm = errors.New("no term has run yet")
 )
 
 // CallError is one failure of a term: the call, its worker, its task, and the

@@ -23,7 +23,7 @@ func Example() {
 	defer cluster.Close(ctx)
 
 	// What is expected: which tasks are to run, and who is there to run them.
-	o, err := orchestrator.New(cluster)
+	o, err := orchestrator.New(cluster, orchestrator.WithSeed(0)) // the same output every time
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -56,8 +56,48 @@ func Example() {
 	// w3 answering [orders]
 }
 
-// A look at what a term would do.
+// What would happen without w2, and with a worker more?
 func ExampleOrchestrator_Plan() {
+	ctx := context.Background()
+	cluster, err := memory.New[string, string](nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cluster.Start("w1", "w2")
+	defer cluster.Close(ctx)
+	o, err := orchestrator.New(cluster, orchestrator.WithSeed(0))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = o.UpdateWorkers([]orchestrator.Worker[string]{{Name: "w1"}, {Name: "w2"}})
+	_ = o.UpdateTasks([]orchestrator.Task[string]{{Name: "orders"}, {Name: "mail"}, {Name: "search", Instances: 2}})
+	if err := o.NextTerm(ctx); err != nil {
+		fmt.Println(err)
+	}
+
+	plan, err := o.Plan(orchestrator.Hypothesis[string, string]{
+		Lose:       []string{"w2"},
+		AddWorkers: []orchestrator.Worker[string]{{Name: "w3"}},
+	})
+	fmt.Print(plan, "error: ", err)
+	// Output:
+	// term 2: 2 changes: 2 start (lost); 2 starts, at least 2 needed
+	//
+	// change  task    from  to  reason  outcome
+	// start   mail    -     w3  lost    planned
+	// start   search  -     w3  lost    planned
+	//
+	// worker  state      before  after
+	// w1      answering  2       2
+	// w2      lost       0       0
+	// w3      answering  0       2
+	// error: <nil>
+}
+
+// A look at a cluster before its leader goes live. Nothing starts or stops.
+func ExampleWithDryRun() {
 	ctx := context.Background()
 	cluster, err := memory.New[string, string](nil)
 	if err != nil {
@@ -70,29 +110,31 @@ func ExampleOrchestrator_Plan() {
 	_ = cluster.Add(ctx, "w1", "mail")
 	_ = cluster.Add(ctx, "w1", "old")
 
-	o, err := orchestrator.New(cluster)
+	o, err := orchestrator.New(cluster, orchestrator.WithDryRun(), orchestrator.WithSeed(0))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	_ = o.UpdateWorkers([]orchestrator.Worker[string]{{Name: "w1"}, {Name: "w2"}})
 	_ = o.UpdateTasks([]orchestrator.Task[string]{{Name: "orders"}, {Name: "mail"}, {Name: "search", Instances: 2}})
-
-	plan, err := o.Plan(ctx)
-	fmt.Print(plan, "error: ", err)
+	if err := o.NextTerm(ctx); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Print(o.LastPlan())
+	fmt.Println("w1 runs", len(cluster.RunsOn("w1")), "tasks")
 	// Output:
-	// 4 changes: 1 move (rebalance), 2 start (missing), 1 stop (unexpected); 3 starts, at least 3 needed
+	// term 1: 4 changes: 1 move (rebalance), 2 start (missing), 1 stop (unexpected); 3 starts, at least 3 needed
 	//
 	// change  task    from  to  reason      outcome
-	// start   search  -     w2  missing     planned
-	// move    orders  w1    w2  rebalance   planned
-	// start   search  -     w1  missing     planned
-	// stop    old     w1    -   unexpected  planned
+	// start   search  -     w2  missing     dry
+	// move    orders  w1    w2  rebalance   dry
+	// start   search  -     w1  missing     dry
+	// stop    old     w1    -   unexpected  dry
 	//
 	// worker  state      before  after
 	// w1      answering  3       2
 	// w2      answering  0       2
-	// error: <nil>
+	// w1 runs 3 tasks
 }
 
 // A worker is to go: first its tasks move away, then it can be stopped.

@@ -1,10 +1,15 @@
 package orchestrator
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/breaker"
+	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
 // What a leader knows of its workers, and how answers, silence and
@@ -17,8 +22,7 @@ type fleet[W, T comparable] struct {
 	workers []*worker[W, T]
 	version uint64 // of the member table that workers was made from
 
-	// started says that there was a term with workers; those that were there
-	// in it are founders.
+	// started: there was a term with workers. Those that were in it are initial.
 	started bool
 	// massLossSince is when too many workers fell silent at once, and
 	// massLossEnded when enough answered again; zero where neither is so.
@@ -40,6 +44,8 @@ const (
 	// taskLost: a worker that ran it was lost or removed since it was last
 	// started.
 	taskLost
+	// taskSuspect: it is outside the plan of the term that is being decided.
+	taskSuspect
 )
 
 // set is a set of tasks, by number. A nil set is empty.
@@ -50,52 +56,57 @@ func (s set) add(task int32) { s[task] = struct{}{} }
 // sorted returns the members in order.
 func (s set) sorted() []int32 { return slices.Sorted(maps.Keys(s)) }
 
-// pendingWrite is a start or a stop of a task, by its number.
-type pendingWrite struct {
-	task  int32
-	start bool
-}
-
 // worker is what a leader knows of one worker.
 type worker[W, T comparable] struct {
-	// What most passes over all workers look at stands at the start, close
-	// together.
+	// Most passes over all workers look at the first fields only, so they stand
+	// close together.
 
 	name     W
 	serial   uint64
 	line     *line[W, T]
 	state    State
 	draining bool
-	founder  bool
+	initial  bool
 	heard    bool
-	// patience says that a term waits for its answer: it answered last term, or
-	// has since, or is new.
-	patience bool
-	// missed says that it was asked since its last answer, and that the call
-	// failed or ran out of time. Without that it cannot be lost: perhaps nobody
-	// asked, for want of a slot, or the term did not wait.
-	missed bool
-	// runs holds the numbers of what it answered, once each, with the writes
-	// applied that it has acknowledged since. It may share its memory with ids
-	// while acked is empty.
+	// awaited: a term waits for its answer. It answered in time last, or is new.
+	awaited bool
+	// fresh: an answer that came after the last term went on serves this one.
+	fresh bool
+	// late: this term has no answer, and its call may still be under way. lateFor
+	// counts the terms for which that has been so.
+	late    bool
+	lateFor int
+	// missed is the number of the last term in which it is known that a call failed,
+	// or had the whole timeout. Only in that term the worker can be declared lost;
+	// otherwise it may not have been asked, or its answer is on its way.
+	missed uint64
+	// runs holds the numbers of the tasks of its answer, once each, with the
+	// acknowledged writes since applied. It may share its memory with ids while
+	// acked is empty.
 	runs []int32
+	// pins is how many tasks at the end of list must not be moved (C8).
+	pins int
 	// maybe holds the starts sent since the last answer that were neither
 	// acknowledged nor certainly refused.
 	maybe set
-	// timedOut holds the writes that timed out when they were last sent, as long
-	// as they are still to be made.
-	timedOut map[pendingWrite]bool
+	// stops holds the stops that did not succeed, as long as their task is listed.
+	// stopPause is over when one that failed is tried again.
+	stops     map[int32]*stop
+	stopPause breaker.Pause
+	// gain is how many tasks the worker may gain in the term limited, because it could
+	// not begin all that it was given in the term before.
+	gain    int32
+	limited uint64
 
 	err error // why it is silent
-	// failed is how the last call of List ended that has; "" where it did not fail.
+	// failed is the text of the failure of its last List call; "" if it did not fail.
 	failed string
-	// since is its last answer; before the first one, when it was added, or,
-	// for a founder, the first term that had workers.
+	// since is the time of its last answer. Before the first answer it is when the
+	// worker was added, or, for an initial worker, the first term that had workers.
 	since time.Time
-	// asked is the number of the term that last asked it, and answered that of
-	// the one it last answered.
-	asked, answered uint64
-	took            time.Duration // by its last answer
+	// asked is the number of the term that last asked it.
+	asked uint64
+	took  time.Duration // by its last answer
 
 	list       []T     // its last answer, not to be changed
 	ids        []int32 // the numbers of list, one each
@@ -104,27 +115,84 @@ type worker[W, T comparable] struct {
 	ackedIDs   []int32    // the numbers of their tasks; nil once it is lost
 }
 
-// clone returns a copy that a term without writes may change.
-func (f *fleet[W, T]) clone() fleet[W, T] {
-	c := *f
-	c.workers = make([]*worker[W, T], len(f.workers))
-	for i, w := range f.workers {
-		copied := *w
-		copied.timedOut, copied.maybe = maps.Clone(w.timedOut), maps.Clone(w.maybe)
-		c.workers[i] = &copied
-	}
-	c.flags = slices.Clone(f.flags)
-	c.stamps = slices.Clone(f.stamps)
-	return c
+// noLimit as what a worker may gain lets the plan decide.
+const noLimit = -1
+
+// stop is a stop that did not succeed.
+type stop struct {
+	since    time.Time // when it was first sent
+	failures int
+	turn     uint64 // the term in which it was last tried, or could have been
+	err      error
+	// surplus: it was no part of a move.
+	surplus bool
+	// stopping: the latest answer was that the stop is under way; refused: that
+	// it will not happen.
+	stopping, refused bool
 }
 
-// heard takes over a worker's answer to the List of a term, of which the first
-// same names are those of its last one. id gives names their numbers.
+// leaves reports whether the copy counts as gone while its stop pauses: it is a
+// surplus copy, and the stop may still happen. Otherwise it counts as pinned: it
+// does not move, and another surplus copy stops in its place.
+func (s *stop) leaves() bool {
+	return s.surplus && (s.stopping || !s.refused && s.failures < 3)
+}
+
+// stopFailed records an unsuccessful stop of a task. A stop under way counts as
+// failed when it has taken three timeouts.
+func (w *worker[W, T]) stopFailed(task int32, surplus bool, err error, now breaker.Moment, cfg *config) {
+	s := w.stops[task]
+	if s == nil {
+		s = &stop{since: now.Time}
+		if w.stops == nil {
+			w.stops = make(map[int32]*stop)
+		}
+		w.stops[task] = s
+	}
+	s.surplus, s.err = surplus, err
+	s.stopping, s.refused = errors.Is(err, ErrStopping), errors.Is(err, ErrRejected)
+	if !s.stopping || now.Time.Sub(s.since) >= 3*cfg.timeout {
+		s.failures++
+		s.turn = now.Term
+		w.stopPause.Fail(now, cfg.maxPause, err)
+	}
+}
+
+// stopped records an acknowledged stop. If it failed before, stops work again, and
+// the others are tried immediately.
+func (w *worker[W, T]) stopped(task int32) {
+	if s := w.stops[task]; s != nil && s.failures > 0 {
+		w.stops, w.stopPause = nil, breaker.Pause{}
+	}
+	delete(w.stops, task)
+}
+
+// retry returns the one task on the worker whose failed stop may be tried again in
+// this term, or None: they take turns. It is only one, because a stop that hangs blocks the others on its
+// worker, and the plan keeps a place for it elsewhere.
+func (w *worker[W, T]) retry(now breaker.Moment) int32 {
+	next := handover.None
+	if w.stopPause.Active(now) {
+		return next
+	}
+	var of *stop
+	if len(w.stops) > 0 {
+		for _, task := range w.runs {
+			if s := w.stops[task]; s != nil && s.failures > 0 && (of == nil || s.turn < of.turn) {
+				next, of = task, s
+			}
+		}
+	}
+	return next
+}
+
+// applyAnswer records a worker's answer. Its first same names are those of the
+// answer before. id gives names their numbers.
 //
-// Where all of them are the same there is nothing to do. Else it takes a step for
-// each name, and a look-up for each that is not where it was: for all of them at
-// worst, where a worker answers in another order each time.
-func (f *fleet[W, T]) heard(w *worker[W, T], list []T, same int, term uint64, at time.Time, id func(T) int32) {
+// If all names are the same there is nothing to do. Otherwise it takes a step for
+// each name, and a look-up for each name that is not where it was: for all of them
+// if a worker answers in another order each time.
+func (f *fleet[W, T]) applyAnswer(w *worker[W, T], list []T, pins, same int, at time.Time, id func(T) int32) {
 	unchanged := w.heard && same == len(list) && same == len(w.list)
 	if !unchanged {
 		f.compare(w, list, same, id)
@@ -135,9 +203,25 @@ func (f *fleet[W, T]) heard(w *worker[W, T], list []T, same int, term uint64, at
 			f.flags[id] = f.flags[id]&^taskLost | taskSeen
 		}
 	}
-	w.list, w.acked, w.ackedIDs, w.maybe = list, nil, nil, nil
-	w.heard, w.patience, w.missed, w.since, w.answered = true, true, false, at, term
+	w.list, w.pins, w.acked, w.ackedIDs, w.maybe = list, min(pins, len(list)), nil, nil, nil
+	w.heard, w.late, w.lateFor, w.missed, w.since = true, false, 0, 0, at
 	w.state, w.err, w.failed = Answering, nil, ""
+	if len(w.stops) > 0 {
+		round := f.stamp(w.runs)
+		maps.DeleteFunc(w.stops, func(task int32, _ *stop) bool { return f.stamps[task] != round })
+	}
+	if len(w.stops) == 0 && w.stopPause.Failures > 0 {
+		w.stopPause = breaker.Pause{}
+	}
+}
+
+// stamp gives the tasks the stamp of a new round, and returns it.
+func (f *fleet[W, T]) stamp(tasks []int32) uint32 {
+	round := f.nextRound()
+	for _, id := range tasks {
+		f.stamps[id] = round
+	}
+	return round
 }
 
 // alike returns how many names two lists have in common, from their start: with
@@ -231,9 +315,9 @@ func (f *fleet[W, T]) nextRound() uint32 {
 	return f.round
 }
 
-// unanswered is why a worker is silent whose call is under way. How the call before
-// it failed is told, or the worker would look slow where every call to it is refused
-// a moment later; but not wrapped: an error says of its own call what it is.
+// unanswered is the error of a worker whose call is under way. It tells how the
+// call before failed, because a worker that refuses each call a moment later would
+// look slow otherwise. That failure is text only: errors.Is must not find it.
 func (w *worker[W, T]) unanswered() error {
 	if w.failed == "" {
 		return ErrSilent
@@ -241,24 +325,31 @@ func (w *worker[W, T]) unanswered() error {
 	return fmt.Errorf("%w, and the last call failed: %s", ErrSilent, w.failed)
 }
 
-// silent says that a worker did not answer this term. missed says that it was
-// asked, and that the call came to nothing.
-func (f *fleet[W, T]) silent(w *worker[W, T], missed bool, err error) {
-	w.patience = false
-	w.missed = w.missed || missed
+// applyNoAnswer records that a worker did not answer this term. missed: its call
+// failed, or had the whole timeout. An answering worker that did not miss is late
+// until it was without an answer for the grace period.
+func (f *fleet[W, T]) applyNoAnswer(w *worker[W, T], missed bool, err error, now breaker.Moment, grace time.Duration) {
+	if missed {
+		w.missed = now.Term
+	}
 	w.err = err
+	w.late = w.state == Answering && w.missed != now.Term && now.Time.Sub(w.since) < grace
+	if w.late {
+		w.lateFor++
+		return
+	}
 	if w.state != Lost {
 		w.state = Silent
 	}
 }
 
-// lose has a worker hold nothing.
-func (f *fleet[W, T]) lose(w *worker[W, T]) {
+// markLost makes a worker hold nothing.
+func (f *fleet[W, T]) markLost(w *worker[W, T]) {
 	for _, id := range w.holds() {
 		f.flags[id] |= taskLost
 	}
 	w.state = Lost
-	w.runs, w.maybe, w.ackedIDs = nil, nil, nil
+	w.runs, w.maybe, w.ackedIDs, w.stops = nil, nil, nil, nil
 }
 
 // judge decides which silent workers are lost (T4), unless so many are silent
@@ -271,7 +362,8 @@ func (f *fleet[W, T]) lose(w *worker[W, T]) {
 //  2. A term asks everybody, and waits for those that answered last term.
 //  3. Half of the workers have answered when it goes on; the answers of the
 //     others are on their way. To lose these now would be wrong.
-func (f *fleet[W, T]) judge(now time.Time, cfg *config) (lost []*worker[W, T], massLoss bool) {
+func (f *fleet[W, T]) judge(at breaker.Moment, cfg *config, grace time.Duration) (lost []*worker[W, T], massLoss bool) {
+	now := at.Time
 	members, silent := 0, 0
 	for _, w := range f.workers {
 		if w.state != Lost {
@@ -293,25 +385,24 @@ func (f *fleet[W, T]) judge(now time.Time, cfg *config) (lost []*worker[W, T], m
 	case silent == 0 || now.Sub(f.massLossEnded) >= cfg.timeout:
 		f.massLossSince, f.massLossEnded = time.Time{}, time.Time{}
 	}
-	grace := cfg.grace
 	massLoss = !f.massLossSince.IsZero() && grace > 0 && now.Sub(f.massLossSince) < massLossHold
 	if massLoss || grace == HoldUntilRemoved {
 		return nil, massLoss
 	}
 	for _, w := range f.workers {
-		if w.state == Silent && w.missed && now.Sub(w.since) >= grace {
-			f.lose(w)
+		if w.state == Silent && w.missed == at.Term && now.Sub(w.since) >= grace {
+			f.markLost(w)
 			lost = append(lost, w)
 		}
 	}
 	return lost, false
 }
 
-// unheard returns a worker that may hold anything: a founder that was never
-// heard and is not lost.
-func (f *fleet[W, T]) unheard() *worker[W, T] {
+// neverAnswered returns a worker that may hold anything: an initial one that has
+// not answered and is not lost.
+func (f *fleet[W, T]) neverAnswered() *worker[W, T] {
 	for _, w := range f.workers {
-		if w.founder && !w.heard && w.state == Silent {
+		if w.initial && !w.heard && w.state == Silent {
 			return w
 		}
 	}
@@ -384,8 +475,25 @@ func (f *fleet[W, T]) mark(mark func(task int32)) {
 				mark(id)
 			}
 		}
-		for write := range w.timedOut {
-			mark(write.task)
+		for task := range w.stops {
+			mark(task)
 		}
 	}
+}
+
+// bySerial returns the worker of a serial, or nil if it is gone.
+func (f *fleet[W, T]) bySerial(serial uint64) *worker[W, T] {
+	i, ok := slices.BinarySearchFunc(f.workers, serial, func(w *worker[W, T], s uint64) int {
+		return cmp.Compare(w.serial, s)
+	})
+	if !ok {
+		return nil
+	}
+	return f.workers[i]
+}
+
+// runsNothing reports whether the worker of a serial runs no task, or is gone.
+func (f *fleet[W, T]) runsNothing(serial uint64) bool {
+	w := f.bySerial(serial)
+	return w == nil || len(w.runs) == 0
 }

@@ -35,16 +35,19 @@ func FuzzTerm(f *testing.F) {
 // FuzzOptions gives New and AddTask any values: each is refused with ErrInvalid,
 // or taken, and then a term runs.
 func FuzzOptions(f *testing.F) {
-	f.Add(int64(0), int64(0), int64(0), 0, 0, 0.5, int8(0), uint64(0), 1, "t")
-	f.Add(int64(-1), int64(-1), int64(-1), -1, -1, -0.1, int8(-1), uint64(1), -1, "")
-	f.Add(int64(time.Hour)+1, int64(math.MaxInt64), int64(time.Hour)+1, 1, math.MaxInt, math.NaN(), int8(3), uint64(math.MaxUint64), math.MaxInt, "\xff")
-	f.Fuzz(func(t *testing.T, timeout, grace, settle int64, calls, moves int, loss float64, order int8, epoch uint64, instances int, name string) {
+	f.Add(int64(0), int64(0), int64(0), int64(0), 0, 0, 0.5, int8(0), uint64(0), 1, "t")
+	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), -1, -1, -0.1, int8(-1), uint64(1), -1, "")
+	f.Add(int64(time.Second), int64(0), int64(0), int64(24*time.Hour), 1, 0, 1.0, int8(2), uint64(0), 3, "t")
+	f.Add(int64(time.Hour)+1, int64(math.MaxInt64), int64(time.Hour)+1, int64(24*time.Hour)+1, 1, math.MaxInt, math.NaN(), int8(3), uint64(math.MaxUint64), math.MaxInt, "\xff")
+	f.Fuzz(func(t *testing.T, timeout, grace, settle, pause int64, calls, moves int, loss float64, order int8, epoch uint64, instances int, name string) {
 		o, err := orchestrator.New(communicator.Func[string, string]{},
 			orchestrator.WithCommunicatorTimeout(time.Duration(timeout)), orchestrator.WithGracePeriod(time.Duration(grace)),
 			orchestrator.WithSettle(time.Duration(settle)), orchestrator.WithConcurrency(calls), orchestrator.WithMaxMoves(moves),
-			orchestrator.WithMaxLoss(loss), orchestrator.WithHandoff(orchestrator.Handoff(order)), orchestrator.WithEpoch(epoch))
+			orchestrator.WithMaxLoss(loss), orchestrator.WithHandoff(orchestrator.Handoff(order)), orchestrator.WithEpoch(epoch),
+			orchestrator.WithMaxPause(time.Duration(pause)), orchestrator.WithSeed(epoch))
 		handoff := order >= 0 && order <= int8(orchestrator.StartThenStop)
 		good := timeout > 0 && timeout <= int64(time.Hour) && grace >= 0 && settle >= 0 && settle <= int64(time.Hour) &&
+			pause > 0 && pause <= int64(24*time.Hour) &&
 			calls >= 1 && moves >= 0 && loss >= 0 && loss <= 1 && handoff
 		require.Equal(t, good, err == nil, "%v", err)
 		if !good {
@@ -63,10 +66,9 @@ func FuzzOptions(f *testing.F) {
 			require.ErrorIs(t, err, orchestrator.ErrInvalid)
 			require.Empty(t, o.ListExpectedTasks(), "all or nothing")
 		}
-		plan, err := o.Plan(t.Context())
-		if err != nil {
-			require.ErrorIs(t, err, orchestrator.ErrSilent) // the timeout may be a nanosecond
-		}
+		require.ErrorContains(t, o.NextTerm(t.Context()), "list worker") // it has no ListFunc
+		plan, err := o.Plan(orchestrator.Hypothesis[string, string]{Drain: []string{name}})
+		require.NoError(t, err)
 		require.NotEmpty(t, plan.String())
 	})
 }
@@ -87,7 +89,7 @@ func FuzzPlanText(f *testing.F) {
 				})
 			}
 			p.Waiting = append(p.Waiting, waiting{Task: task, Instances: n, Worker: worker, Named: n%2 == 0})
-			p.Avoided = append(p.Avoided, orchestrator.Avoided[string, string]{Worker: worker, Task: task, Whole: n%3 == 0, Err: errors.New(cause)})
+			p.Paused = append(p.Paused, pause{Kind: orchestrator.PauseStart, Worker: worker, Task: task, Err: errors.New(cause)})
 			p.Workers = append(p.Workers, orchestrator.WorkerPlan[string]{Name: worker, State: orchestrator.State(state)})
 		}
 		text, err := json.Marshal(p)

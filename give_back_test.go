@@ -57,28 +57,43 @@ func TestT8_FailedFirstHalf(t *testing.T) {
 	}
 }
 
-// A stop that fails half-way under StartThenStop leaves the task at both
-// places, and the next term trims one of them.
+// A stop that fails half-way under StartThenStop leaves the task at both places. The
+// old copy is stopped when the pause of its stop is over, and nothing else moves.
 func TestT8_StartThenStop_StopFails(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := oneMove(t, start, orchestrator.WithHandoff(orchestrator.StartThenStop))
-		f.Refuse(func(op orchestrator.Op, _, _ string) error {
-			if op == orchestrator.OpRemove {
-				return errBoom
-			}
-			return nil
-		})
-		f.failingTerm()
-		move := f.LastPlan().Changes[0]
-		require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
-		require.Len(t, f.Running(move.Task), 2)
+	for name, heals := range map[string]bool{"once": true, "twice": false} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := oneMove(t, start, orchestrator.WithHandoff(orchestrator.StartThenStop))
+				f.Refuse(func(op orchestrator.Op, _, _ string) error {
+					if op == orchestrator.OpRemove {
+						return errBoom
+					}
+					return nil
+				})
+				f.failingTerm()
+				move := f.LastPlan().Changes[0]
+				require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+				require.Len(t, f.Running(move.Task), 2)
 
-		f.Refuse(nil)
-		f.term()
-		require.Equal(t, orchestrator.ReasonSurplus, f.LastPlan().Changes[0].Kind.Reason)
-		f.requireSettled()
-		require.Equal(t, []int{1, 1}, f.loads())
-	})
+				f.forget()
+				f.term()
+				require.Empty(t, f.writes(), "the stop pauses")
+				if heals {
+					f.Refuse(nil)
+					f.term()
+				} else {
+					f.failingTerm()
+					f.Refuse(nil)
+					f.untilTerm(3, func() bool { return len(f.Running(move.Task)) == 1 })
+				}
+				require.Equal(t, "remove "+move.Task+" "+move.From, f.writes()[0])
+				require.Equal(t, orchestrator.ReasonSurplus, f.changesOf(move.Task)[0].Kind.Reason)
+				require.Equal(t, []string{move.To}, f.Running(move.Task))
+				f.requireSettled()
+				require.Equal(t, []int{1, 1}, f.loads())
+			})
+		})
+	}
 }
 
 // A move that is refused, whichever it is, leaves its task where it was: it
@@ -155,21 +170,20 @@ func (f *fleet) refuseOne(worker string, after int) (which func() string) {
 	}
 }
 
-// What a worker on probation refuses is given back as well.
-func TestT8_RefusedProbeIsGivenBack(t *testing.T) {
+// What a quarantined worker refuses in its trial is given back as well.
+func TestT8_RefusedTrialIsGivenBack(t *testing.T) {
 	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
 		f := start(t, 2)
-		f.failAdds(errRejected, "w2")
 		f.expect(8)
-		f.failingTerm() // w2 refuses its half
-		f.term()        // w1 runs everything
+		f.quarantine("w2")
+		f.term() // its pause
 		require.Equal(t, []int{8, 0}, f.loads())
 
 		require.Len(t, f.failingTerm(), 1)
 		require.Len(t, f.LastPlan().Changes, 1)
-		probe := f.LastPlan().Changes[0]
-		require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonProbe}, probe.Kind)
-		require.Equal(t, orchestrator.OutcomeReturned, probe.Outcome)
+		trial := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}, trial.Kind)
+		require.Equal(t, orchestrator.OutcomeReturned, trial.Outcome)
 		require.Equal(t, []int{8, 0}, f.loads())
 		f.requireNeverTwice()
 	})

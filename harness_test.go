@@ -68,7 +68,7 @@ func newBatchFleet(t *testing.T, workers int, opts ...option) *fleet {
 func newFleetOn(t *testing.T, w *wire, comm orchestrator.Communicator[string, string], workers int, opts ...option) *fleet {
 	t.Helper()
 	w.cluster.Start(names("w", workers)...)
-	o, err := orchestrator.New(comm, opts...)
+	o, err := orchestrator.New(comm, append([]option{orchestrator.WithSeed(0)}, opts...)...)
 	require.NoError(t, err)
 	f := &fleet{Cluster: w.cluster, Orchestrator: o, wire: w, t: t, workers: names("w", workers)}
 	for _, name := range f.workers {
@@ -82,7 +82,7 @@ func newFleetOn(t *testing.T, w *wire, comm orchestrator.Communicator[string, st
 func (f *fleet) successor(opts ...option) *fleet {
 	f.t.Helper()
 	time.Sleep(time.Millisecond)
-	o, err := orchestrator.New(f.wire, opts...)
+	o, err := orchestrator.New(f.wire, append([]option{orchestrator.WithSeed(0)}, opts...)...)
 	require.NoError(f.t, err)
 	for _, name := range f.workers {
 		require.NoError(f.t, o.AddWorker(name))

@@ -42,7 +42,7 @@ func ContextWithTerm(ctx context.Context, t Term) context.Context {
 
 // TermFromContext returns the identity of the term that a call belongs to. It
 // reports false for a call that belongs to no term, such as those of
-// [Orchestrator.Plan]; such a call may read, but must not raise a worker's
+// a term under [WithDryRun]; such a call may read, but must not raise a worker's
 // fence.
 func TermFromContext(ctx context.Context) (Term, bool) {
 	t, ok := ctx.Value(termKey{}).(Term)

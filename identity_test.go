@@ -151,23 +151,23 @@ func TestT13_TheLeaderStartedLastWins(t *testing.T) {
 	})
 }
 
-// Plan reads without an identity, and fences nobody.
-func TestT13_PlanCarriesNone(t *testing.T) {
+// The calls of a dry run carry no identity, and fence nothing. A Plan makes none.
+func TestT13_DryRunCarriesNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := newFleet(t, 2)
 		old.expect(4)
 		old.term()
-		young := old.successor()
+		young := old.successor(orchestrator.WithDryRun())
 		ids := young.noteIdentities()
-		p, err := young.Plan(t.Context())
+		young.term()
+		_, err := young.Plan(orchestrator.Hypothesis[string, string]{})
 		require.NoError(t, err)
-		require.Zero(t, p.Stats.Term.Number)
 		require.Empty(t, ids.calls)
 		require.ElementsMatch(t, []string{"list w1", "list w2"}, ids.bare)
 
 		old.intercept(nil)
 		old.expect(6)
-		old.term() // it leads on
+		old.term() // it still leads
 		old.requireSettled()
 	})
 }

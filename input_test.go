@@ -40,6 +40,9 @@ func TestBadInput_Options(t *testing.T) {
 		{"moves below 0", orchestrator.WithMaxMoves(-1), []string{"WithMaxMoves", "-1"}},
 		{"settle below 0", orchestrator.WithSettle(-time.Second), []string{"WithSettle", "-1s"}},
 		{"settle without end", orchestrator.WithSettle(math.MaxInt64), []string{"WithSettle", "2562047h"}},
+		{"pause 0", orchestrator.WithMaxPause(0), []string{"WithMaxPause", "0s"}},
+		{"pause below 0", orchestrator.WithMaxPause(-time.Second), []string{"WithMaxPause", "-1s"}},
+		{"pause above a day", orchestrator.WithMaxPause(24*time.Hour + 1), []string{"WithMaxPause", "24h0m0.000000001s"}},
 		{"handoff unknown", orchestrator.WithHandoff(7), []string{"WithHandoff", "7"}},
 		{"no stats function", orchestrator.WithStats(nil), []string{"WithStats", "nil"}},
 		{"no option", nil, []string{"Option", "nil"}},
@@ -67,6 +70,7 @@ func TestBadInput_LimitsThatAreAllowed(t *testing.T) {
 	_, err := orchestrator.New(communicator.Func[string, string]{},
 		orchestrator.WithCommunicatorTimeout(1), orchestrator.WithConcurrency(1), orchestrator.WithGracePeriod(0),
 		orchestrator.WithMaxLoss(0), orchestrator.WithMaxLoss(1), orchestrator.WithMaxMoves(0), orchestrator.WithSettle(0),
+		orchestrator.WithMaxPause(1), orchestrator.WithMaxPause(24*time.Hour), orchestrator.WithSeed(0), orchestrator.WithDryRun(),
 		orchestrator.WithEpoch(0), orchestrator.WithHandoff(orchestrator.HandoffDefault), hold,
 		orchestrator.WithLogger(slog.New(slog.DiscardHandler)), orchestrator.WithStats(func(orchestrator.TermStats) {}))
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -31,6 +30,7 @@ func newWorkers(t *testing.T, names ...string) (*workers, *Orchestrator[string, 
 	for _, name := range names {
 		require.NoError(t, o.AddWorker(name))
 	}
+	t.Cleanup(func() { time.Sleep(o.cfg.timeout) }) // no call is under way then
 	return c, o
 }
 
@@ -71,26 +71,27 @@ func (c *workers) answerAfter(d time.Duration, worker string) {
 	c.slow[worker] = d
 }
 
-// An answer that arrives when the next term has begun, but has not asked yet,
-// is overtaken by the answer to that term: it does not make the leader forget
-// what it has started since.
+// An answer that arrives when the next term has begun, but has not asked yet, is
+// overtaken by the answer to that term: it does not make the leader forget what it
+// has started since.
 func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, o := newWorkers(t, "w1", "w2")
 		require.NoError(t, o.NextTerm(t.Context()))
-		c.answerAfter(time.Hour, "w2")
-		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)
 		c.answerAfter(5*time.Second, "w2")
-		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent, "it is asked, and not waited for")
+		require.NoError(t, o.NextTerm(t.Context()))
+		require.True(t, o.LastPlan().Workers[1].Late)
 		require.NoError(t, o.AddTask("t1"))
 		require.NoError(t, o.AddTask("t2"))
 
 		// A term in slow motion.
 		require.NoError(t, o.takeTurn(t.Context()))
 		o.number++
-		term := o.newTerm(false)
+		term := &term[string, string]{
+			o: o, id: Term{Number: o.number}, fleet: &o.fleet, breakers: o.breakers, expect: &o.expect, names: o.namesOf,
+		}
 		term.begin()
-		time.Sleep(6 * time.Second) // the answer is here: w2 runs nothing
+		time.Sleep(5 * time.Second) // the answer is here: w2 runs nothing
 		c.answerAfter(time.Second, "w1")
 		require.NoError(t, term.phases(t.Context()))
 		term.end()
@@ -100,55 +101,29 @@ func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 		require.Len(t, c.runs["w2"], 1)
 
 		c.answerAfter(time.Hour, "w2")
-		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)
+		require.NoError(t, o.NextTerm(t.Context()))
 		require.Len(t, c.runs["w1"], 1, "w2 runs the other one")
 		require.Equal(t, 1, o.LastPlan().Stats.Instances.Held)
 	})
 }
 
-// An Orchestrator that only plans keeps no more names than one that acts.
-func TestPlan_KeepsNoNames(t *testing.T) {
+// A call to a worker that was removed, and that fails late, says nothing of the one
+// that was added under the same name: that one is not lost before its own call has
+// failed.
+func TestT4_LateFailureOfAPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const tasks = 2000
 		c, o := newWorkers(t, "w1", "w2")
-		require.NoError(t, o.UpdateTasks(nil))
-		for round := range 10 {
-			list := make([]string, tasks)
-			for i := range list {
-				list[i] = fmt.Sprint("round", round, "-", i)
-			}
-			c.runs["w1"] = list
-			plan, err := o.Plan(t.Context())
-			require.NoError(t, err)
-			require.Len(t, plan.Changes, tasks)
-			for _, change := range plan.Changes {
-				require.Contains(t, change.Task, fmt.Sprint("round", round, "-"))
-			}
-			require.LessOrEqual(t, len(o.tasks.ids), 2*tasks)
-			require.LessOrEqual(t, len(o.tasks.defs), 2*tasks)
-		}
-	})
-}
-
-// Nor does it keep a line to a worker that is gone; and the others' stay.
-func TestPlan_KeepsNoLines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, o := newWorkers(t, "w1")
-		plan := func() {
-			_, err := o.Plan(t.Context())
-			require.NoError(t, err)
-		}
-		for i := range 10 {
-			name := fmt.Sprint("new", i)
-			require.NoError(t, o.AddWorker(name))
-			plan()
-			o.RemoveWorker(name)
-		}
-		plan()
-		require.LessOrEqual(t, len(o.lines.byName), 1)
+		o.cfg.grace = 0
 		require.NoError(t, o.NextTerm(t.Context()))
-		plan()
-		require.Len(t, o.lines.byName, 1)
-		require.Same(t, o.fleet.workers[0].line, o.lines.byName["w1"])
+		c.answerAfter(time.Hour, "w2")
+		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)
+		o.RemoveWorker("w2")
+		require.NoError(t, o.AddWorker("w2"))
+		require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent, "the line to it is busy")
+		for _, state := range []State{Silent, Lost} {
+			time.Sleep(o.cfg.timeout) // the call under way fails
+			require.ErrorIs(t, o.NextTerm(t.Context()), ErrSilent)
+			require.Equal(t, state, o.LastActual()[1].State)
+		}
 	})
 }

@@ -49,9 +49,9 @@ type line[W, T comparable] struct {
 
 type lateAnswer[T comparable] struct {
 	serial uint64 // of the worker that was asked
-	term   uint64 // in which it was asked
-	list   []T
+	answer answer[T]
 	at     time.Time
+	prompt bool // it took no longer than the term would have waited for it
 }
 
 type lateFailure struct {
@@ -217,11 +217,11 @@ func callTimeout(timeout time.Duration) time.Duration {
 	return timeout - timeout/10_000
 }
 
-// callContext returns what the calls of a term start from: the values of ctx,
-// not its end, and the term's identity, unless it writes nothing.
-func callContext(ctx context.Context, term Term, dry bool) context.Context {
+// callContext returns the context that the calls of a term start from: the values
+// of ctx, not its end, and the term's identity, unless this is a dry run.
+func (o *Orchestrator[W, T]) callContext(ctx context.Context, term Term) context.Context {
 	ctx = context.WithoutCancel(ctx)
-	if dry {
+	if o.cfg.dryRun {
 		return ctx
 	}
 	return ContextWithTerm(ctx, term)

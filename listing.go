@@ -3,274 +3,321 @@ package orchestrator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
 // The first phase of a term: every worker is asked what it runs (T2, T3).
 
-// errNoSlot is why a worker was not asked at all.
+// errNoSlot is the error of a worker that was not asked.
 var errNoSlot = fmt.Errorf("%w: every call that the term may have in flight was taken", ErrSilent)
 
-// errStuck is why a worker was not asked either.
+// errStuck is the error of a worker that cannot be asked.
 var errStuck = fmt.Errorf("%w: an earlier call has not returned", ErrSilent)
 
-// answer is what a worker said to List, or why it said nothing.
+// Calls that begin within this part of a timeout share a context. So a call has
+// at least the rest of the timeout.
+const sharedPart = 16
+
+// answer is a worker's answer to List, or the lack of one.
 type answer[T comparable] struct {
 	asked  bool
-	missed bool // the call failed, or its time was up: it may yet be under way if not
-	list   []T
-	same   int    // how many names at its start are those that the worker answered before
-	err    error  // errNoSlot until asked, unanswered until answered
-	why    string // how the call failed, for terms to come; "" where that says nothing of the worker
-	at     time.Time
-	took   time.Duration
+	missed bool // the call failed, or had the whole timeout
+	// began is when its call began, after the listing did, and took how long it took.
+	began, took time.Duration
+	list        []T
+	pins, same  int32  // how many tasks at its end must not be moved, and at its start are unchanged
+	err         error  // errNoSlot until asked, unanswered until answered
+	why         string // how the call failed, for later terms; "" if that says nothing of the worker
 }
 
-// listing is one round of List calls. The calls run on goroutines of their own,
-// each of which takes the next worker when it has its answer, until the
-// listing is closed: then the term has gone on, and what is still in flight
-// lingers until its deadline.
+// listing is one round of List calls. Goroutines make the calls. Each takes the
+// next worker when it has an answer, until the listing is closed: then the term
+// goes on, and the calls in flight continue until their deadlines.
 type listing[W, T comparable] struct {
-	o        *Orchestrator[W, T]
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	began    time.Time
-	deadline time.Time
-	term     uint64
-	dry      bool
-
+	o       *Orchestrator[W, T]
+	base    context.Context // of all calls
+	cancel  context.CancelCauseFunc
+	began   time.Time
 	workers []*worker[W, T]
 	answers []answer[T] // by worker
-	order   []int       // workers to ask, the first waits of them to be waited for
-	waits   int
 
-	// What follows is guarded by o.lines.mu.
+	// The term waits for the workers in awaited, and not for those in others.
+	awaited, others callQueue
 
-	next    int // into order
-	pending int // waited for, and without an answer
-	spare   int // how many more that are not waited for may be asked
-	active  int // goroutines
-	closed  bool
-	done    chan struct{} // closed when pending is 0
-	idle    chan struct{} // closed when active is 0
+	// o.lines.mu guards what follows.
+
+	batch    batch
+	releases []context.CancelFunc // of all batches
+	pending  int                  // awaited workers without an answer
+	limit    time.Duration        // when the term goes on without the rest; 0 until half have answered
+	active   int                  // goroutines
+	closed   bool
+	half     chan struct{} // closed when limit is set
+	done     chan struct{} // closed when pending is 0
+	idle     chan struct{} // closed when active is 0
 }
 
-// list asks all workers what they run, and returns when those have answered
-// that are waited for, after one timeout at the latest. It takes a step for each
-// worker and each name, the names side by side, and to sort those that are
-// silent: O(silent · log(silent)).
-func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term, dry bool) []answer[T] {
-	start := time.Now()
-	l := &listing[W, T]{
-		o: o, term: term.Number, dry: dry, workers: f.workers,
-		began: start, deadline: start.Add(o.cfg.timeout),
-		answers: make([]answer[T], len(f.workers)),
-		order:   make([]int, 0, len(f.workers)),
-		spare:   o.cfg.concurrency,
-		done:    make(chan struct{}),
-		idle:    make(chan struct{}),
-	}
-	base, cancel := context.WithCancelCause(callContext(ctx, term, dry))
-	callCtx, release := context.WithDeadline(base, start.Add(callTimeout(o.cfg.timeout)))
-	l.ctx = callCtx
-	l.cancel = func(cause error) { cancel(cause); release() }
+// callQueue holds the workers that some goroutines ask, one after the other.
+type callQueue struct {
+	order []int
+	next  int
+	slots int // how many more goroutines may ask
+}
 
-	timer := time.NewTimer(o.cfg.timeout)
-	defer timer.Stop()
-	l.start(start)
-	timedOut := false
-	select {
-	case <-l.done:
-	case <-timer.C:
-		timedOut = true
-	case <-ctx.Done():
-		// The calls return at once, or else by their deadline. Without waiting
-		// for that, the next term would find their lines busy.
-		l.cancel(causeOf(ctx))
-		select {
-		case <-l.idle:
-		case <-timer.C:
-		}
+// batch is a context that calls share that begin shortly after each other.
+type batch struct {
+	ctx   context.Context
+	began time.Duration
+}
+
+// list asks all workers for their tasks. It returns after one timeout at the
+// latest, and before if
+//
+//   - all workers that the term waits for have answered, or
+//   - half of them have, and four times as long has passed as that took, and at
+//     least a tenth of the timeout.
+//
+// It takes a step for each worker and each name, the names in parallel, and sorts
+// the workers if they were asked in different terms.
+func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term) (answers []answer[T], began time.Time) {
+	l := &listing[W, T]{
+		o: o, workers: f.workers, began: time.Now(),
+		answers: make([]answer[T], len(f.workers)),
+		half:    make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
 	}
-	o.lines.mu.Lock()
-	defer o.lines.mu.Unlock()
+	l.base, l.cancel = context.WithCancelCause(o.callContext(ctx, term))
+	timeout := o.cfg.timeout
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	l.begin(term.Number)
+	for half := l.half; ; half = nil {
+		select {
+		case <-half:
+			timer.Reset(min(l.limit, timeout) - time.Since(l.began))
+			continue
+		case <-l.done:
+		case <-timer.C:
+		case <-ctx.Done():
+			// The calls return immediately, or else by their deadline. If the term
+			// did not wait for them, the next one would find the workers busy.
+			l.cancel(causeOf(ctx))
+			timer.Reset(timeout - time.Since(l.began))
+			select {
+			case <-l.idle:
+			case <-timer.C:
+			}
+		}
+		return l.close(), l.began
+	}
+}
+
+// close lets the term go on with the answers so far.
+func (l *listing[W, T]) close() []answer[T] {
+	l.o.lines.mu.Lock()
+	defer l.o.lines.mu.Unlock()
 	l.closed = true
-	if timedOut {
-		for _, i := range l.order[:l.next] {
-			a := &l.answers[i]
-			a.missed = a.missed || a.err != nil
+	timeout := l.o.cfg.timeout
+	lasted := time.Since(l.began)
+	for i := range l.answers {
+		a := &l.answers[i]
+		if a.asked && a.err != nil && lasted-a.began >= timeout-timeout/sharedPart {
+			a.missed = true
 		}
 	}
 	return l.answers
 }
 
-// start decides whom to ask in which order, and makes the first calls.
-func (l *listing[W, T]) start(now time.Time) {
+// begin decides which workers to ask in which order, and begins to.
+func (l *listing[W, T]) begin(term uint64) {
 	lines := &l.o.lines
 	lines.mu.Lock()
 	defer lines.mu.Unlock()
-	var others []int
+	slots, served := l.o.cfg.concurrency, false
 	for i, w := range l.workers {
-		l.answers[i].err = errNoSlot
+		a := &l.answers[i]
+		a.err = errNoSlot
 		switch {
+		case w.fresh:
+			w.fresh, a.err, served = false, nil, true
+		case w.line.busy && l.began.Before(w.line.deadline):
+			a.err = w.unanswered()
+			slots--
 		case w.line.busy:
-			if now.Before(w.line.deadline) { // it lingers
-				l.answers[i].err = w.unanswered()
-				l.spare--
-			} else {
-				l.answers[i].err, l.answers[i].missed = errStuck, true
-			}
-		case w.state == Answering:
-			l.order = append(l.order, i)
-			if w.patience {
-				l.waits++
-			}
+			a.err, a.missed = errStuck, true
+		case w.awaited:
+			l.awaited.order = append(l.awaited.order, i)
 		default:
-			others = append(others, i)
+			l.others.order = append(l.others.order, i)
 		}
 	}
-	// After those that answered come those to be waited for all the same, then
-	// those asked longest ago; equals in the order they were added.
-	slices.SortStableFunc(others, func(i, j int) int {
-		a, b := l.workers[i], l.workers[j]
-		if a.patience != b.patience {
-			if a.patience {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a.asked, b.asked)
-	})
-	l.order = append(l.order, others...)
-	for _, i := range others {
-		if l.workers[i].patience {
-			l.waits++
-		}
+	if len(l.awaited.order) == 0 && !served {
+		l.awaited, l.others = l.others, l.awaited
 	}
-	l.pending = l.waits
-	if l.dry {
-		// An answer that came late would be of no use, as the call fences
-		// nobody, and would keep the next term from asking.
-		for _, i := range l.order[l.waits:] {
-			l.answers[i].err = l.workers[i].unanswered()
-		}
-		l.order = l.order[:l.waits]
-	}
-
-	for range min(l.o.cfg.concurrency, len(l.order)) {
-		if i, ok := l.pull(); ok {
-			l.active++
-			go l.work(i)
-		}
+	l.pending = len(l.awaited.order)
+	l.ask(&l.awaited, l.o.cfg.concurrency, term)
+	l.ask(&l.others, slots, term)
+	// The term may go on before a goroutine has started the next one.
+	for range min(slots, len(l.others.order)) {
+		l.start(&l.others, 0, term)
 	}
 	lines.listings[l] = struct{}{}
 	l.finished()
 }
 
-// pull returns the next worker to ask. lines.mu is held.
-func (l *listing[W, T]) pull() (int, bool) {
-	if l.closed || l.ctx.Err() != nil || l.next == len(l.order) {
-		return 0, false
+// ask begins to ask a queue. The workers that were asked longest ago come first.
+func (l *listing[W, T]) ask(q *callQueue, slots int, term uint64) {
+	askedLast := func(i, j int) int { return cmp.Compare(l.workers[i].asked, l.workers[j].asked) }
+	if !slices.IsSortedFunc(q.order, askedLast) {
+		slices.SortStableFunc(q.order, askedLast)
 	}
-	if l.next >= l.waits {
-		if l.spare <= 0 {
-			return 0, false
-		}
-		l.spare--
-	}
-	i := l.order[l.next]
-	l.next++
-	w := l.workers[i]
-	l.o.lines.take(w.line, l.deadline)
-	l.answers[i].asked, l.answers[i].err = true, w.unanswered()
-	if !l.dry {
-		w.asked = l.term
-	}
-	return i, true
+	q.slots = slots
+	l.start(q, 0, term)
 }
 
-// work asks worker i, and then one after the other.
-func (l *listing[W, T]) work(i int) {
+// start starts one more goroutine that asks a queue, if there is a slot. The caller
+// holds lines.mu.
+//
+// Each goroutine starts the next one before its first call. While calls block they
+// are soon as many as there are slots; calls that return immediately are made by as
+// many as there are processors, which saves most of the waiting for lines.mu.
+func (l *listing[W, T]) start(q *callQueue, now time.Duration, term uint64) {
+	if q.slots <= 0 {
+		return
+	}
+	if i, b, ok := l.pull(q, now, term); ok {
+		q.slots--
+		l.active++
+		go l.work(q, i, b, term)
+	}
+}
+
+// pull returns the next worker of a queue to ask, and the context for it. The
+// caller holds lines.mu.
+func (l *listing[W, T]) pull(q *callQueue, now time.Duration, term uint64) (int, batch, bool) {
+	if l.closed || l.base.Err() != nil || q.next == len(q.order) {
+		return 0, batch{}, false
+	}
+	i := q.order[q.next]
+	q.next++
+	timeout := l.o.cfg.timeout
+	if l.batch.ctx == nil || now-l.batch.began > timeout/sharedPart {
+		ctx, release := context.WithDeadline(l.base, l.began.Add(now+callTimeout(timeout)))
+		l.releases = append(l.releases, release)
+		l.batch = batch{ctx: ctx, began: now}
+	}
+	w := l.workers[i]
+	l.o.lines.take(w.line, l.began.Add(l.batch.began+timeout))
+	// What came of an earlier call after the term began is out of date.
+	w.line.late, w.line.missed = nil, nil
+	l.answers[i].asked, l.answers[i].began, l.answers[i].err = true, now, w.unanswered()
+	w.asked = term
+	return i, l.batch, true
+}
+
+// work asks worker i, and then the others of the queue.
+func (l *listing[W, T]) work(q *callQueue, i int, b batch, term uint64) {
 	returned := false
+	started := l.answers[i].began
 	defer func() {
 		if returned {
 			return
 		}
 		// The Communicator ended the goroutine, as a failing test does.
-		if next, ok := l.finish(i, answer[T]{asked: true, err: errGoexit, why: errGoexit.Error()}); ok {
-			go l.work(next)
+		a := answer[T]{asked: true, began: started, err: errGoexit, why: errGoexit.Error()}
+		if next, b, ok := l.finish(q, i, a, time.Since(l.began), term); ok {
+			go l.work(q, next, b, term)
 		}
 	}()
+	l.o.lines.mu.Lock()
+	l.start(q, started, term)
+	l.o.lines.mu.Unlock()
+	var pins pins
+	ctx, of := context.WithValue(b.ctx, pinKey{}, &pins), b.ctx
 	for ok := true; ok; {
-		// The wall clock is read once, at the start of the listing: to read one clock
-		// takes half as long as both, and with small lists that counts.
-		started := time.Since(l.began)
-		list, err := l.o.callList(l.ctx, l.workers[i].name)
-		answered := time.Since(l.began)
+		if b.ctx != of {
+			ctx, of = context.WithValue(b.ctx, pinKey{}, &pins), b.ctx
+		}
+		pins.n.Store(0)
+		list, err := l.o.callList(ctx, l.workers[i].name)
+		// The wall clock is read once, when the listing begins: reading only the
+		// monotonic clock takes half as long, which counts for small lists.
+		now := time.Since(l.began)
 		why := l.why(err)
-		if err != nil && l.ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrSilent, err)
 		}
-		// Names are compared here, side by side, and not by the term, one worker
-		// after the other. What the worker answered before changes with this
-		// answer only, so nobody else writes it now.
+		// Names are compared here, in parallel, and not by the term, one worker after
+		// the other. Only this answer replaces the answer before.
 		same := alike(list, l.workers[i].list)
-		i, ok = l.finish(i, answer[T]{asked: true, list: list, same: same, err: err, why: why, at: l.began.Add(answered), took: answered - started})
+		a := answer[T]{
+			asked: true, began: started, took: now - started,
+			list: list, pins: pinnedOf(&pins, list), same: int32(same), err: err, why: why,
+		}
+		i, b, ok = l.finish(q, i, a, now, term)
+		started = now
 	}
 	returned = true
 }
 
-// why is how a call failed, as text. A call that the leader has ended says nothing of
-// its worker.
+// why is the text of a call's failure. A call that the leader has cancelled says
+// nothing of its worker.
 func (l *listing[W, T]) why(err error) string {
-	if err == nil || errors.Is(l.ctx.Err(), context.Canceled) {
+	if err == nil || l.base.Err() != nil {
 		return ""
 	}
 	return shorten(err.Error())
 }
 
-// finish takes a worker's answer, and returns the next worker to ask.
-func (l *listing[W, T]) finish(i int, a answer[T]) (next int, ok bool) {
+// finish records a worker's answer, and returns the next worker to ask.
+func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Duration, term uint64) (next int, b batch, ok bool) {
 	lines := &l.o.lines
 	lines.mu.Lock()
 	defer lines.mu.Unlock()
-	ln := l.workers[i].line
+	ln, w := l.workers[i].line, l.workers[i]
 	lines.free(ln)
 	switch {
 	case !l.closed:
 		a.missed = a.err != nil
-		if !a.missed {
-			ln.missed = nil
-		}
 		l.answers[i] = a
-		if l.workers[i].patience {
+		if q == &l.awaited {
 			l.pending--
+			l.halfAnswered(now)
 		}
-	case l.dry: // it fences nobody
+	case a.err != nil && l.base.Err() != nil: // the leader cancelled it
+		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
 	case a.err != nil:
 		lines.tardy = true
-		ln.missed = &lateFailure{serial: l.workers[i].serial, why: a.why}
-		lines.tell(l.ctx, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
+		ln.missed = &lateFailure{serial: w.serial, why: a.why}
+		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
 	default:
-		// The worker is fenced at this term, and gets no write before the next
-		// one: what it said will still be true then.
+		// The worker is fenced at this term, and gets no write before the next one:
+		// its answer will still be true then.
 		lines.tardy = true
-		ln.late = &lateAnswer[T]{serial: l.workers[i].serial, term: l.term, list: a.list, at: a.at}
+		ln.late = &lateAnswer[T]{serial: w.serial, answer: a, at: l.began.Add(now), prompt: a.took <= max(l.limit, l.o.cfg.timeout/10)}
 	}
-	// The next worker is taken before the listing is closed: where calls are
-	// few, silent workers are still asked in turn.
-	if next, ok = l.pull(); !ok {
+	// The next worker is taken before the listing is closed: a term with few slots
+	// still asks its silent workers in turn.
+	if next, b, ok = l.pull(q, now, term); !ok {
 		l.active--
 	}
 	l.finished()
-	return next, ok
+	return next, b, ok
 }
 
-// finished closes the listing when nobody is waited for any more, and lets go
-// of it when no call is in flight. lines.mu is held.
+// halfAnswered sets the limit when half of the awaited workers have answered. The
+// caller holds lines.mu.
+func (l *listing[W, T]) halfAnswered(now time.Duration) {
+	if l.limit == 0 && l.pending <= len(l.awaited.order)/2 {
+		l.limit = max(4*now, l.o.cfg.timeout/10)
+		close(l.half)
+	}
+}
+
+// finished closes the listing when the term waits for no more answers, and
+// releases it when no call is in flight. The caller holds lines.mu.
 func (l *listing[W, T]) finished() {
 	if l.pending == 0 && !l.closed {
 		l.closed = true
@@ -279,32 +326,53 @@ func (l *listing[W, T]) finished() {
 	if l.active == 0 {
 		delete(l.o.lines.listings, l)
 		l.cancel(nil)
+		for _, release := range l.releases {
+			release()
+		}
 		close(l.idle)
 	}
 }
 
-// late returns, for each worker, the answer that came after its term had gone
-// on, and with take, forgets it. It returns nil where none did, and else takes
-// O(workers).
-func (o *Orchestrator[W, T]) late(workers []*worker[W, T], take bool) []*lateAnswer[T] {
+// takeLate returns, for each worker, the answer that came after its term had gone
+// on, and records the calls that failed then. It returns nil if there were none of
+// either, and otherwise takes O(workers).
+func (o *Orchestrator[W, T]) takeLate(workers []*worker[W, T], term uint64) []*lateAnswer[T] {
 	o.lines.mu.Lock()
 	defer o.lines.mu.Unlock()
 	if !o.lines.tardy {
 		return nil
 	}
-	o.lines.tardy = !take
+	o.lines.tardy = false
 	late := make([]*lateAnswer[T], len(workers))
 	for i, w := range workers {
 		if l := w.line.late; l != nil && l.serial == w.serial {
 			late[i] = l
 		}
-		if take {
-			if m := w.line.missed; m != nil && m.serial == w.serial {
-				w.missed = true
-				w.failed = cmp.Or(m.why, w.failed)
-			}
-			w.line.late, w.line.missed = nil, nil
+		if m := w.line.missed; m != nil && m.serial == w.serial {
+			w.missed = term
+			w.failed = cmp.Or(m.why, w.failed)
 		}
+		w.line.late, w.line.missed = nil, nil
 	}
 	return late
+}
+
+// pins counts the tasks that a worker's answer pins.
+type pins struct{ n atomic.Int64 }
+
+// pinnedOf returns how many tasks at the end of a list are pinned.
+func pinnedOf[T any](p *pins, list []T) int32 { return int32(min(p.n.Load(), int64(len(list)))) }
+
+type pinKey struct{}
+
+// Pin says, within a call of List, that the last n tasks of the list that the call
+// returns must not be moved now: jobs that run to completion, completed or failed.
+// They count, and are moved neither for an even spread nor for a drain, which waits
+// for them. It counts if the call succeeds. A wrapper that passes the context on
+// passes this on too. n below 0 counts as 0, and n above the length of the list as
+// that length. Outside of a call of List, Pin does nothing.
+func Pin(ctx context.Context, n int) {
+	if p, ok := ctx.Value(pinKey{}).(*pins); ok {
+		p.n.Store(int64(max(n, 0)))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -40,9 +41,10 @@ func withOmitted(omitted int, args ...any) []any {
 	return args
 }
 
-// log says what happened, and nothing above Debug where nothing did. before are the
-// changes of the term before.
-func (t *term[W, T]) log(ctx context.Context, before, changes []Change[W, T]) {
+// log logs what happened, and nothing above Debug if nothing did. before and plan are
+// the last term's plan and this one's.
+func (t *term[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
+	changes := plan.Changes
 	l := t.o.cfg.logger.With("epoch", t.id.Epoch, "term", t.id.Number)
 	for _, w := range t.silenced {
 		l.Warn("worker is silent", "worker", w.name, "err", w.err)
@@ -54,7 +56,9 @@ func (t *term[W, T]) log(ctx context.Context, before, changes []Change[W, T]) {
 		l.Info("worker answers again", "worker", w.name)
 	}
 	t.logMassLoss(l)
-	still := t.logStopping(l, before, changes)
+	t.logQuarantines(l, before.Paused, plan.Paused)
+	t.logFailing(l, plan)
+	still := t.logStopping(l, before.Changes, changes)
 	if l.Enabled(ctx, slog.LevelDebug) {
 		for i := range changes {
 			l.LogAttrs(ctx, slog.LevelDebug, "change", changes[i].attrs()...)
@@ -66,17 +70,80 @@ func (t *term[W, T]) log(ctx context.Context, before, changes []Change[W, T]) {
 	}
 	s := &t.stats
 	l.Log(ctx, level, "term", "changes", len(t.decision.changes), "adds", s.Adds, "lower_bound", s.LowerBound,
-		"missing", s.Instances.Missing, "failures", len(t.failures), "took", s.Total)
+		"missing", s.Instances.Missing, "waiting", len(plan.Waiting), "late", s.Workers.Late,
+		"quarantined", s.Workers.Quarantined, "failures", len(t.failures), "took", s.Total)
 }
 
-// logMassLoss says that too many workers are silent, and what of it.
+// logQuarantines logs which workers are quarantined since the last term, and which no
+// longer are.
+func (t *term[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]) {
+	was := make(map[W]bool)
+	for i := range before {
+		if before[i].Kind == PauseWorker {
+			was[before[i].Worker] = true
+		}
+	}
+	for i := range paused {
+		p := &paused[i]
+		if p.Kind == PauseWorker && !was[p.Worker] {
+			l.Warn("worker quarantined", "worker", p.Worker, "until_term", p.Until, "failures", p.Failures, "err", p.Err)
+		}
+		if p.Kind == PauseWorker {
+			delete(was, p.Worker)
+		}
+	}
+	for _, w := range t.fleet.workers { // in order
+		if was[w.name] {
+			l.Info("worker no longer quarantined", "worker", w.name)
+		}
+	}
+}
+
+// logFailing logs that all moves pause, that tasks fail on several workers, and that
+// missing tasks wait for a worker that never answered: when it begins, and then once a
+// minute.
+func (t *term[W, T]) logFailing(l *slog.Logger, plan *Plan[W, T]) {
+	var suspect, moves *Pause[W, T]
+	suspects := 0
+	for i := range plan.Paused {
+		switch p := &plan.Paused[i]; p.Kind {
+		case PauseTask:
+			suspects++
+			suspect = p
+		case PauseMoves:
+			moves = p
+		case PauseWorker, PauseStart, PauseStop:
+		}
+	}
+	remind := func(r *reminder, holds bool, message string, args func() []any) {
+		if !holds {
+			*r = reminder{}
+			return
+		}
+		if omitted, due := r.due(message, t.stats.Start); due {
+			l.Warn(message, withOmitted(omitted, args()...)...)
+		}
+	}
+	remind(&t.o.failing.moves, moves != nil, "starts fail, moves paused", func() []any {
+		return []any{"until_term", moves.Until, "err", moves.Err}
+	})
+	remind(&t.o.failing.tasks, suspect != nil, "tasks fail on several workers", func() []any {
+		return []any{"tasks", suspects, "task", suspect.Task, "until_term", suspect.Until, "err", suspect.Err}
+	})
+	i := slices.IndexFunc(plan.Waiting, func(w Waiting[W, T]) bool { return w.Reason == ReasonUnheard })
+	remind(&t.o.failing.unheard, i >= 0, "worker never answered, missing tasks wait", func() []any {
+		return []any{"worker", plan.Waiting[i].Worker, "waiting", len(plan.Waiting)}
+	})
+}
+
+// logMassLoss logs that most workers are silent.
 func (t *term[W, T]) logMassLoss(l *slog.Logger) {
 	r := &t.o.massLoss
 	args := []any{"silent", t.stats.Workers.Silent, "answering", t.stats.Workers.Answering}
 	if !t.stats.MassLoss {
 		if *r != (reminder{}) {
 			*r = reminder{}
-			l.Info("no longer too many workers are silent", args...)
+			l.Info("most workers answer again", args...)
 		}
 		return
 	}
@@ -84,9 +151,9 @@ func (t *term[W, T]) logMassLoss(l *slog.Logger) {
 	switch {
 	case !due:
 	case t.o.cfg.grace == HoldUntilRemoved: // nobody would be given up anyway
-		l.Warn("too many workers are silent at once: perhaps this leader is cut off", withOmitted(omitted, args...)...)
+		l.Warn("most workers silent, this leader may be cut off", withOmitted(omitted, args...)...)
 	default:
-		l.Error("too many workers are silent at once: none is given up for lost", withOmitted(omitted, args...)...)
+		l.Error("most workers silent, none declared lost", withOmitted(omitted, args...)...)
 	}
 }
 
@@ -119,7 +186,7 @@ func (t *term[W, T]) logStopping(l *slog.Logger, before, changes []Change[W, T])
 		return 0
 	}
 	if omitted, due := t.o.stopping.due(fmt.Sprint(still, first.From, first.Task), t.stats.Start); due {
-		l.Warn("a task does not stop", withOmitted(omitted, "task", first.Task, "worker", first.From, "tasks", still)...)
+		l.Warn("task not stopping", withOmitted(omitted, "task", first.Task, "worker", first.From, "tasks", still)...)
 	}
 	return still
 }

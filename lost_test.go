@@ -1,6 +1,7 @@
 package orchestrator_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +43,8 @@ func TestT4_LostAfterTheGracePeriod(t *testing.T) {
 				s := f.state("w1")
 				require.Equal(t, orchestrator.Lost, s.State)
 				require.Equal(t, answered, s.LastAnswer)
-				require.ElementsMatch(t, onW1, s.Tasks, "its last answer can still be read")
+				require.Empty(t, s.Tasks, "it runs nothing any more")
+				require.ElementsMatch(t, onW1, s.LastTasks)
 				for _, name := range onW1 {
 					require.Len(t, f.Running(name), 2, "on w1, where nobody sees it, and elsewhere")
 					require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}, f.changesOf(name)[0].Kind)
@@ -52,6 +54,7 @@ func TestT4_LostAfterTheGracePeriod(t *testing.T) {
 				f.forget()
 				f.silentTerm("w1")
 				require.Empty(t, f.writes())
+				require.ElementsMatch(t, onW1, f.state("w1").LastTasks)
 			})
 		})
 	}
@@ -107,18 +110,23 @@ func TestT4_LostWorkerReturns(t *testing.T) {
 	}
 }
 
+// The grace period counts from an answer that came late, also if that came after the
+// call's deadline.
 func TestT4_LateOnceIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
 		f.expect(9)
 		f.term()
-		f.forget()
 		f.Stick("w1")
-		time.AfterFunc(timeout+time.Second, func() { f.Heal() })
-		f.silentTerm("w1") // is over at the timeout, a second before w1 answers
+		f.term()
+		time.Sleep(timeout)
+		f.Heal()
+		synctest.Wait() // w1 answers
+		answered := time.Now()
 
-		// For the grace period counts the answer that came late.
-		time.Sleep(time.Second + grace - 1)
+		time.Sleep(grace - 1)
+		f.term()
+		require.Equal(t, answered, f.state("w1").LastAnswer)
 		f.Cut("w1")
 		f.silentTerm("w1")
 		require.Equal(t, orchestrator.Silent, f.state("w1").State)
@@ -195,4 +203,45 @@ func TestT4_WhoWasNotAskedIsNotLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A failed List and a long time until the next term do not lose a worker that then
+// answers: it answers a moment after the term has gone on without it.
+func TestT4_AMissedTermBeforeALongGapLosesNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4)
+		f.expect(8)
+		f.term()
+		f.intercept(on(orchestrator.OpList, "w4", "", func(context.Context) error { return errBoom }))
+		f.failingTerm()
+		f.intercept(on(orchestrator.OpList, "w4", "", func(ctx context.Context) error { return pass(ctx, 5*time.Millisecond) }))
+		time.Sleep(time.Hour)
+		_ = f.NextTerm(t.Context())
+		require.Equal(t, orchestrator.Silent, f.state("w4").State)
+		f.requireNeverTwice()
+		time.Sleep(time.Second)
+		f.term()
+		require.Equal(t, orchestrator.Answering, f.state("w4").State)
+		f.requireSettled()
+	})
+}
+
+// A call that the leader cancels at the end of Run says nothing of its worker.
+func TestT4_ACancelledCallLosesNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4)
+		f.expect(8)
+		f.term()
+		runFor := func(d, list time.Duration) {
+			f.intercept(on(orchestrator.OpList, "w4", "", func(ctx context.Context) error { return pass(ctx, list) }))
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			require.ErrorIs(t, f.Run(ctx, time.Second), context.DeadlineExceeded)
+		}
+		runFor(1500*time.Millisecond, 5*time.Second)
+		time.Sleep(time.Minute)
+		runFor(500*time.Millisecond, 5*time.Millisecond)
+		require.NotEqual(t, orchestrator.Lost, f.state("w4").State)
+		f.requireNeverTwice()
+	})
 }

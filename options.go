@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -18,10 +19,11 @@ const HoldUntilRemoved time.Duration = math.MaxInt64
 
 const (
 	defaultTimeout     = 10 * time.Second
-	defaultConcurrency = 128
+	defaultConcurrency = 1024
 	defaultMaxLoss     = 0.5
 	defaultSettle      = 200 * time.Millisecond
-	defaultGraceCalls  = 3
+	defaultGrace       = 3 // timeouts, or ticks of Run
+	defaultMaxPause    = time.Minute
 	unlimitedMoves     = -1
 
 	// settleAtMost bounds, in settle times, how long Run waits for quiet.
@@ -57,6 +59,9 @@ type config struct {
 	maxLoss     float64
 	settle      time.Duration
 	epoch       uint64 // 0: not given
+	maxPause    time.Duration
+	seed        uint64
+	dryRun      bool
 }
 
 func newConfig(opts []Option) (config, error) {
@@ -69,6 +74,8 @@ func newConfig(opts []Option) (config, error) {
 		maxMoves:    unlimitedMoves,
 		maxLoss:     defaultMaxLoss,
 		settle:      defaultSettle,
+		maxPause:    defaultMaxPause,
+		seed:        rand.Uint64(),
 	}
 	var errs []error
 	for _, opt := range opts {
@@ -77,9 +84,6 @@ func newConfig(opts []Option) (config, error) {
 			continue
 		}
 		errs = append(errs, opt.apply(&c))
-	}
-	if c.grace < 0 {
-		c.grace = defaultGraceCalls * c.timeout
 	}
 	if c.epoch == 0 {
 		c.epoch = uint64(time.Now().UnixMilli())
@@ -140,9 +144,9 @@ func WithStats(f func(TermStats)) Option {
 	})
 }
 
-// WithConcurrency sets how many calls a term has in flight at most. The
-// default is 128; it has to be at least 1. As many again may linger, asking
-// workers that were silent in the term before, while the term has gone on.
+// WithConcurrency sets how many calls a term has in flight at most. Calls of List
+// for which the term does not wait have as many places again. The default is 1,024.
+// It must be at least 1.
 func WithConcurrency(n int) Option {
 	return option(func(c *config) error {
 		if n < 1 {
@@ -154,10 +158,11 @@ func WithConcurrency(n int) Option {
 }
 
 // WithGracePeriod sets how long a worker may be silent, counted from its last
-// answer, before it is lost and its tasks are started elsewhere. It should be
-// longer than two terms are apart: else a single answer that comes too late is
-// enough. The default is three communicator timeouts. 0 means that a silent worker is lost at
-// once, [HoldUntilRemoved] that it never is. It must not be negative.
+// answer, before it is declared lost and its tasks start elsewhere. It should be
+// longer than two terms are apart, because otherwise a single missed answer is
+// enough; Run logs a warning if it is not. The default is three communicator
+// timeouts, and under Run at least three ticks. 0 declares a silent worker lost in
+// the same term. [HoldUntilRemoved] never does. It must not be negative.
 func WithGracePeriod(d time.Duration) Option {
 	return option(func(c *config) error {
 		if d < 0 {
@@ -255,6 +260,41 @@ func WithSettle(d time.Duration) Option {
 func WithEpoch(e uint64) Option {
 	return option(func(c *config) error {
 		c.epoch = e
+		return nil
+	})
+}
+
+// WithMaxPause bounds the pauses after failed starts and stops, which are counted in
+// terms, in time, so that a slow ticker does not make them last for hours. The
+// default is a minute. It must be above 0 and at most 24 h.
+func WithMaxPause(d time.Duration) Option {
+	return option(func(c *config) error {
+		if d <= 0 || d > 24*time.Hour {
+			return invalid("WithMaxPause(%v): must be above 0 and at most 24h", d)
+		}
+		c.maxPause = d
+		return nil
+	})
+}
+
+// WithSeed sets which worker gets what could as well go to another one. Give it in
+// tests that compare plans. The default is drawn by New, so that many small groups
+// over the same workers do not all sit on those added first. 0 means the workers
+// added first.
+func WithSeed(n uint64) Option {
+	return option(func(c *config) error {
+		c.seed = n
+		return nil
+	})
+}
+
+// WithDryRun makes each term list and plan, and write nothing: its changes have the
+// outcome [OutcomeDry]. Its calls carry no identity, so they fence no worker. Use it
+// to look before going live, or beside the leader that it is to replace. The default
+// is to write.
+func WithDryRun() Option {
+	return option(func(c *config) error {
+		c.dryRun = true
 		return nil
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/standing"
+	"github.com/f8949c05/orchestrator/internal/breaker"
 )
 
 // The Orchestrator, and the methods that change what is expected.
@@ -37,15 +37,19 @@ type Orchestrator[W, T comparable] struct {
 
 	// turn holds a token while a term is under way; who put it there owns what
 	// follows.
-	turn    chan struct{}
-	number  uint64
-	fleet   fleet[W, T]
-	book    *standing.Book
-	bookOf  uint64 // the version of expect that book was last rid of gone tasks for
-	expect  expectation
-	decider decider[W, T]
+	turn       chan struct{}
+	number     uint64
+	fleet      fleet[W, T]
+	breakers   *breaker.Breakers
+	breakersOf uint64 // the version of expect that breakers last forgot gone tasks for
+	expect     expectation
+	decider    decider[W, T]
 
-	massLoss, stopping reminder // of what the log was last told
+	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
+
+	// When the log was last told of what lasts.
+	massLoss, stopping reminder
+	failing            struct{ moves, tasks, unheard reminder }
 
 	lines lines[W, T]
 	last  atomic.Pointer[result[W, T]]
@@ -70,9 +74,18 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 		tasks:   newTaskTable[T](),
 		members: memberTable[W]{byName: make(map[W]*member[W])},
 		turn:    make(chan struct{}, 1),
-		book:    standing.New(),
 		lines:   newLines[W, T](),
+
+		breakers: breaker.New(cfg.maxPause),
 	}, nil
+}
+
+// grace is how long a worker may be silent before it is lost (T4).
+func (o *Orchestrator[W, T]) grace() time.Duration {
+	if o.cfg.grace >= 0 {
+		return o.cfg.grace
+	}
+	return defaultGrace * max(o.cfg.timeout, time.Duration(o.tick.Load()))
 }
 
 // AddTask makes a task expected, from the next term on. An existing name is
@@ -275,29 +288,55 @@ func (o *Orchestrator[W, T]) LastPlan() Plan[W, T] {
 
 // result is what a term leaves behind. It is not changed once it is published.
 type result[W, T comparable] struct {
-	plan    Plan[W, T]
-	workers []workerResult[W, T]
+	plan     Plan[W, T]
+	number   uint64
+	workers  []workerResult[W, T]
+	breakers *breaker.Breakers // nil if they hold nothing
+	names    map[int32]T       // of the tasks in breakers, in unsettled and in ran
+	ran      []int32           // tasks that ran before, of those that the term changed or that wait
+
+	massLossSince, massLossEnded time.Time // as in fleet
 }
 
 // workerResult is a worker's part of a result, in the form that costs nothing
-// to make: what the worker answered, and the acknowledged writes since.
+// to make: its answer, and the acknowledged writes since.
 type workerResult[W, T comparable] struct {
 	name       W
+	serial     uint64
 	state      State
 	draining   bool
+	heard      bool
+	initial    bool
+	missed     bool
 	duplicates bool // list names some task twice
-	lastAnswer time.Time
+	gain, pins int32
+	limited    uint64
+	since      time.Time
 	list       []T
 	acked      []Write[T]
+	unsettled  *unsettled // nil for most
+}
+
+// unsettled is what a worker's answer does not tell yet.
+type unsettled struct {
+	maybe     []int32
+	stops     map[int32]stop
+	stopPause breaker.Pause
 }
 
 func (r *result[W, T]) actual() []WorkerState[W, T] {
 	states := make([]WorkerState[W, T], len(r.workers))
 	for i := range r.workers {
 		w := &r.workers[i]
-		states[i] = WorkerState[W, T]{
-			Name: w.name, Tasks: w.tasks(), State: w.state,
-			Draining: w.draining, LastAnswer: w.lastAnswer,
+		s := &states[i]
+		*s = WorkerState[W, T]{Name: w.name, State: w.state, Draining: w.draining}
+		if w.heard {
+			s.LastAnswer = w.since
+		}
+		if w.state == Lost {
+			s.LastTasks = w.tasks()
+		} else {
+			s.Tasks = w.tasks()
 		}
 	}
 	return states

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -200,7 +201,7 @@ func TestWithStats(t *testing.T) {
 		f := newFleet(t, 1, note("a"), note("b"))
 		f.expect(1)
 		f.term()
-		_, err := f.Plan(t.Context())
+		_, err := f.Plan(orchestrator.Hypothesis[string, string]{})
 		require.NoError(t, err)
 		f.Cut("w1")
 		f.failingTerm()
@@ -239,6 +240,8 @@ func TestC1_RemovedAndAddedAgain(t *testing.T) {
 			_ = f.NextTerm(t.Context())
 		}
 		f.Stick("w2")
+		_ = f.NextTerm(t.Context())
+		time.Sleep(timeout)
 		_ = f.NextTerm(t.Context())
 		require.Equal(t, 1, f.LastPlan().Stats.Workers.Stuck)
 		f.RemoveWorker("w2")

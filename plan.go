@@ -18,9 +18,9 @@ type Plan[W, T comparable] struct {
 	// answering worker, and every copy that a draining worker cannot hand on,
 	// each with the reason.
 	Waiting []Waiting[W, T] `json:"waiting"`
-	// Avoided holds the workers, and the pairs of task and worker, to which
-	// nothing is added for a while because it failed before.
-	Avoided []Avoided[W, T] `json:"avoided"`
+	// Paused holds what the term leaves alone because starts or stops failed:
+	// workers, tasks, a task on a worker, or all moves.
+	Paused []Pause[W, T] `json:"paused"`
 	// Workers is what each worker ran when the term began and was to run when
 	// it is over, in the order they were added.
 	Workers []WorkerPlan[W] `json:"workers"`
@@ -29,11 +29,13 @@ type Plan[W, T comparable] struct {
 // WorkerPlan is a worker's row in a [Plan].
 type WorkerPlan[W comparable] struct {
 	Name W `json:"name"`
-	// State is how the term saw the worker, Draining whether it is to end
-	// empty, and Avoided whether it gets nothing because it failed before.
-	State    State `json:"state"`
-	Draining bool  `json:"draining,omitempty"`
-	Avoided  bool  `json:"avoided,omitempty"`
+	// State is how the term saw the worker. Late: it answers, but had not done so
+	// when the term went on. Draining: it ends without tasks. Quarantined: it gets
+	// no tasks, because it failed to start some that other workers started.
+	State       State `json:"state"`
+	Late        bool  `json:"late,omitempty"`
+	Draining    bool  `json:"draining,omitempty"`
+	Quarantined bool  `json:"quarantined,omitempty"`
 	// Before and After count its tasks.
 	Before int `json:"before"`
 	After  int `json:"after"`
@@ -113,14 +115,11 @@ const (
 	ReasonRebalance Reason = "rebalance"
 	// ReasonDrain moves an instance away from a draining worker.
 	ReasonDrain Reason = "drain"
-	// ReasonProbe gives a single task to a worker that failed before, to learn
-	// whether it works again.
-	ReasonProbe Reason = "probe"
 )
 
 // The reasons of waiting.
 const (
-	// ReasonHeld: a silent worker, named, may still run the instance.
+	// ReasonHeld: a silent or late worker, named, may still run the instance.
 	ReasonHeld Reason = "held"
 	// ReasonUnheard: a worker, named, was never heard since this leader
 	// started, and may run anything.
@@ -130,8 +129,14 @@ const (
 	// ReasonNoOtherWorker: every worker that could take the instance already
 	// runs one of the same task.
 	ReasonNoOtherWorker Reason = "no other worker"
-	// ReasonAvoided: the workers that could take the instance failed to before.
-	ReasonAvoided Reason = "avoided"
+	// ReasonPaused: the workers that could take the instance failed to before, or
+	// its stop on the worker that is named failed.
+	ReasonPaused Reason = "paused"
+	// ReasonPinned: the draining worker that is named has pinned it; see [Pin].
+	ReasonPinned Reason = "pinned"
+	// ReasonLate: the instance has its place on a worker, named, that had not
+	// answered when the term went on. It waits for the next term.
+	ReasonLate Reason = "late"
 )
 
 // Outcome is what came of a change.
@@ -142,6 +147,8 @@ const (
 	// OutcomePlanned: not carried out, because [Orchestrator.Plan] writes
 	// nothing.
 	OutcomePlanned Outcome = "planned"
+	// OutcomeDry: not carried out, because of [WithDryRun].
+	OutcomeDry Outcome = "dry"
 	// OutcomeDone: every call was acknowledged.
 	OutcomeDone Outcome = "done"
 	// OutcomeFailed: refused for certain. A task that had been stopped for it
@@ -183,14 +190,32 @@ func (w Waiting[W, T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// Avoided is a worker, or a pair of task and worker, that gets nothing for a
-// while because it failed before.
-type Avoided[W, T comparable] struct {
+// PauseKind is what a [Pause] holds for.
+type PauseKind string
+
+// The kinds of pauses.
+const (
+	// PauseWorker: the worker is quarantined. It keeps its tasks. When the pause is
+	// over it may gain one.
+	PauseWorker PauseKind = "worker"
+	// PauseTask: the task failed to start on more than one worker, and none else
+	// makes room for it. Worker is the one that failed last.
+	PauseTask PauseKind = "task"
+	// PauseStart: the task failed to start on the worker.
+	PauseStart PauseKind = "start"
+	// PauseStop: the task failed to stop on the worker.
+	PauseStop PauseKind = "stop"
+	// PauseMoves: a move left its task stopped, because starts fail as such. No
+	// healthy instance moves, and when the pause is over, one alone.
+	PauseMoves PauseKind = "moves"
+)
+
+// Pause is something that terms leave alone for a while, because it failed.
+type Pause[W, T comparable] struct {
+	Kind PauseKind
+	// Worker and Task are zero if the kind has none.
 	Worker W
-	// Task is the one avoided at Worker; Whole says that the worker gets no
-	// task at all, and Task is the zero value.
-	Task  T
-	Whole bool
+	Task   T
 	// Until is the number of the first term that tries again.
 	Until uint64
 	// Failures counts those in a row.
@@ -199,21 +224,27 @@ type Avoided[W, T comparable] struct {
 	Err error
 }
 
-// MarshalJSON leaves out the task where the whole worker is avoided, and
-// writes Err as its text.
-func (a Avoided[W, T]) MarshalJSON() ([]byte, error) {
+// MarshalJSON leaves out what the kind does not have, and writes Err as its text.
+func (p Pause[W, T]) MarshalJSON() ([]byte, error) {
 	out := struct {
-		Worker   W      `json:"worker"`
-		Task     *T     `json:"task,omitempty"`
-		Until    uint64 `json:"until_term"`
-		Failures int    `json:"failures"`
-		Err      string `json:"err"`
-	}{Worker: a.Worker, Until: a.Until, Failures: a.Failures, Err: errText(a.Err)}
-	if !a.Whole {
-		out.Task = &a.Task
+		Kind     PauseKind `json:"kind"`
+		Worker   *W        `json:"worker,omitempty"`
+		Task     *T        `json:"task,omitempty"`
+		Until    uint64    `json:"until_term"`
+		Failures int       `json:"failures"`
+		Err      string    `json:"err"`
+	}{Kind: p.Kind, Until: p.Until, Failures: p.Failures, Err: errText(p.Err)}
+	if p.hasWorker() {
+		out.Worker = &p.Worker
+	}
+	if p.hasTask() {
+		out.Task = &p.Task
 	}
 	return json.Marshal(out)
 }
+
+func (p *Pause[W, T]) hasWorker() bool { return p.Kind != PauseMoves }
+func (p *Pause[W, T]) hasTask() bool   { return p.Kind != PauseMoves && p.Kind != PauseWorker }
 
 // State is how the orchestrator sees a worker.
 type State uint8
@@ -245,11 +276,12 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // WorkerState is a worker as the last term left it.
 type WorkerState[W, T comparable] struct {
 	Name W
-	// Tasks is what it answered last, with the writes applied that it has
-	// acknowledged since; no task twice. That of a lost worker is history: what
-	// it ran has been started elsewhere. The slice is a copy.
+	// Tasks is its last answer, with the writes applied that it has acknowledged
+	// since; no task twice. A lost worker has none. The slice is a copy.
 	Tasks []T
-	State State
+	// LastTasks is what a lost worker had. It is nil for other workers.
+	LastTasks []T
+	State     State
 	// Draining says whether it is to end empty.
 	Draining bool
 	// LastAnswer is when it last answered; zero if it never did.

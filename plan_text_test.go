@@ -39,14 +39,18 @@ func samplePlan() plan {
 			{Task: "d", Instances: 2, Reason: orchestrator.ReasonNoWorker},
 			{Task: "e", Instances: 1, Reason: orchestrator.ReasonHeld, Worker: "w3", Named: true},
 		},
-		Avoided: []avoided{
-			{Worker: "w4", Whole: true, Until: 44, Failures: 1, Err: errBoom},
-			{Worker: "w4", Task: "f", Until: 50, Failures: 3, Err: errBoom},
+		Paused: []pause{
+			{Kind: orchestrator.PauseWorker, Worker: "w4", Until: 44, Failures: 1, Err: errBoom},
+			{Kind: orchestrator.PauseTask, Worker: "w1", Task: "g", Until: 48, Failures: 2, Err: errBoom},
+			{Kind: orchestrator.PauseStart, Worker: "w4", Task: "f", Until: 50, Failures: 3, Err: errBoom},
+			{Kind: orchestrator.PauseStop, Worker: "w5", Task: "h", Until: 43, Failures: 1, Err: errBoom},
+			{Kind: orchestrator.PauseMoves, Until: 44, Failures: 1, Err: errBoom},
 		},
 		Workers: []orchestrator.WorkerPlan[string]{
 			{Name: "w1", State: orchestrator.Answering, Draining: true, Before: 5, After: 4},
 			{Name: "w3", State: orchestrator.Silent, Before: 2, After: 2},
-			{Name: "w4", State: orchestrator.Answering, Avoided: true},
+			{Name: "w4", State: orchestrator.Answering, Quarantined: true},
+			{Name: "w2", State: orchestrator.Answering, Late: true, Before: 1, After: 2},
 			{Name: "w5", State: orchestrator.Lost},
 		},
 	}
@@ -54,7 +58,7 @@ func samplePlan() plan {
 
 func TestPlan_String(t *testing.T) {
 	want := strings.TrimPrefix(`
-3 changes: 1 move (drain), 1 start (missing), 1 stop (surplus); 2 starts, at least 2 needed; 2 waiting; 3 moves left for later; too many workers silent at once, none given up
+term 42: 3 changes: 1 move (drain), 1 start (missing), 1 stop (surplus); 2 starts, at least 2 needed; 2 waiting; 3 moves left for later; too many workers silent at once, none declared lost
 
 change  task  from  to  reason   outcome
 start   a     -     w1  missing  done
@@ -65,15 +69,19 @@ waiting  task  instances  worker  reason
          d     2          -       no open worker
          e     1          w3      held
 
-avoided  worker  task  until term  failures  last failure
-         w4      all   44          1         boom
-         w4      f     50          3         boom
+paused  worker  task  until term  failures  last failure
+worker  w4      -     44          1         boom
+task    w1      g     48          2         boom
+start   w4      f     50          3         boom
+stop    w5      h     43          1         boom
+moves   -       -     44          1         boom
 
-worker  state                before  after
-w1      answering, draining  5       4
-w3      silent               2       2
-w4      answering, avoided   0       0
-w5      lost                 0       0
+worker  state                   before  after
+w1      answering, draining     5       4
+w3      silent                  2       2
+w4      answering, quarantined  0       0
+w2      answering, late         1       2
+w5      lost                    0       0
 `, "\n")
 	require.Equal(t, want, samplePlan().String())
 	require.Equal(t, want, fmt.Sprint(samplePlan()))
@@ -105,7 +113,7 @@ func TestPlan_JSON(t *testing.T) {
 			"term": {"epoch": 7, "number": 42},
 			"start": "2026-01-02T03:04:05Z",
 			"listing_ns": 0, "planning_ns": 0, "writing_ns": 0, "total_ns": 0,
-			"workers": {"answering": 0, "silent": 0, "lost": 0, "draining": 0, "avoided": 0, "stuck": 0},
+			"workers": {"answering": 0, "silent": 0, "lost": 0, "draining": 0, "late": 0, "quarantined": 0, "stuck": 0},
 			"instances": {"wanted": 0, "running": 0, "held": 0, "missing": 0, "unplaceable": 0, "unexpected": 0, "duplicate": 0},
 			"changes": {"move/drain": 1, "start/missing": 1, "stop/surplus": 1},
 			"cut": false,
@@ -123,14 +131,18 @@ func TestPlan_JSON(t *testing.T) {
 			{"task": "d", "instances": 2, "reason": "no open worker"},
 			{"task": "e", "instances": 1, "reason": "held", "worker": "w3"}
 		],
-		"avoided": [
-			{"worker": "w4", "until_term": 44, "failures": 1, "err": "boom"},
-			{"worker": "w4", "task": "f", "until_term": 50, "failures": 3, "err": "boom"}
+		"paused": [
+			{"kind": "worker", "worker": "w4", "until_term": 44, "failures": 1, "err": "boom"},
+			{"kind": "task", "worker": "w1", "task": "g", "until_term": 48, "failures": 2, "err": "boom"},
+			{"kind": "start", "worker": "w4", "task": "f", "until_term": 50, "failures": 3, "err": "boom"},
+			{"kind": "stop", "worker": "w5", "task": "h", "until_term": 43, "failures": 1, "err": "boom"},
+			{"kind": "moves", "until_term": 44, "failures": 1, "err": "boom"}
 		],
 		"workers": [
 			{"name": "w1", "state": "answering", "draining": true, "before": 5, "after": 4},
 			{"name": "w3", "state": "silent", "before": 2, "after": 2},
-			{"name": "w4", "state": "answering", "avoided": true, "before": 0, "after": 0},
+			{"name": "w4", "state": "answering", "quarantined": true, "before": 0, "after": 0},
+			{"name": "w2", "state": "answering", "late": true, "before": 1, "after": 2},
 			{"name": "w5", "state": "lost", "before": 0, "after": 0}
 		]
 	}`, string(text))

@@ -14,7 +14,7 @@ import (
 const planShown = 50
 
 // String returns the plan as a table: what changes and why, what waits and
-// why, who is avoided, and what each worker has before and after. Of each it
+// why, what pauses, and what each worker has before and after. Of each it
 // shows the first fifty.
 func (p Plan[W, T]) String() string {
 	var b strings.Builder
@@ -40,20 +40,26 @@ func (p Plan[W, T]) String() string {
 		}
 		return fmt.Sprintf("\t%v\t%d\t%s\t%s", x.Task, x.Instances, worker, x.Reason)
 	})
-	table(&b, "avoided\tworker\ttask\tuntil term\tfailures\tlast failure", p.Avoided, func(a Avoided[W, T]) string {
-		task := "all"
-		if !a.Whole {
-			task = fmt.Sprint(a.Task)
+	table(&b, "paused\tworker\ttask\tuntil term\tfailures\tlast failure", p.Paused, func(x Pause[W, T]) string {
+		worker, task := "-", "-"
+		if x.hasWorker() {
+			worker = fmt.Sprint(x.Worker)
 		}
-		return fmt.Sprintf("\t%v\t%s\t%d\t%d\t%v", a.Worker, task, a.Until, a.Failures, a.Err)
+		if x.hasTask() {
+			task = fmt.Sprint(x.Task)
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%v", x.Kind, worker, task, x.Until, x.Failures, x.Err)
 	})
 	table(&b, "worker\tstate\tbefore\tafter", p.Workers, func(r WorkerPlan[W]) string {
 		state := r.State.String()
+		if r.Late {
+			state += ", late"
+		}
 		if r.Draining {
 			state += ", draining"
 		}
-		if r.Avoided {
-			state += ", avoided"
+		if r.Quarantined {
+			state += ", quarantined"
 		}
 		return fmt.Sprintf("%v\t%s\t%d\t%d", r.Name, state, r.Before, r.After)
 	})
@@ -63,9 +69,15 @@ func (p Plan[W, T]) String() string {
 // summary writes the plan's first line.
 func (p Plan[W, T]) summary(b *strings.Builder) {
 	s := &p.Stats
-	if len(p.Changes) == 0 {
+	if s.Term.Number > 0 {
+		fmt.Fprintf(b, "term %d: ", s.Term.Number)
+	}
+	switch {
+	case s.Cut && len(p.Changes) == 0:
+		b.WriteString("cut short before it could plan")
+	case len(p.Changes) == 0:
 		b.WriteString("nothing to change")
-	} else {
+	default:
 		b.WriteString(plural(len(p.Changes), "change"))
 		kinds := slices.SortedFunc(maps.Keys(s.Changes), func(x, y ChangeKind) int {
 			return strings.Compare(x.String(), y.String())
@@ -84,7 +96,7 @@ func (p Plan[W, T]) summary(b *strings.Builder) {
 		fmt.Fprintf(b, "; %s left for later", plural(s.Deferred, "move"))
 	}
 	if s.MassLoss {
-		b.WriteString("; too many workers silent at once, none given up")
+		b.WriteString("; too many workers silent at once, none declared lost")
 	}
 	b.WriteString("\n")
 }

@@ -2,18 +2,30 @@ package orchestrator
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/breaker"
+	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
 // The end of a term: what it leaves for its readers, and its log.
 
-// publish makes what LastPlan and LastActual return, and completes the
-// statistics: O(workers + changes + waiting), and O(pairs · log(pairs)) for what
-// is avoided. No list is copied.
+// publish makes what LastPlan, LastActual and Plan start from, and completes the
+// statistics: O(workers + changes + waiting), and O(pauses · log(pauses)). No list
+// is copied.
 func (t *term[W, T]) publish(err error) *result[W, T] {
 	t.stats.Err = err
-	r := &result[W, T]{workers: make([]workerResult[W, T], len(t.fleet.workers))}
-	t.workers(r.workers)
+	r := &result[W, T]{
+		number: t.id.Number, workers: t.results(), names: make(map[int32]T),
+		massLossSince: t.fleet.massLossSince, massLossEnded: t.fleet.massLossEnded,
+	}
+	if !t.breakers.Empty() {
+		r.breakers = t.breakers.Clone(func(task int32) int32 { return task })
+	}
+	t.keepNames(r)
+	t.stats.Workers.Stuck = t.o.lines.stuck(time.Now())
 	switch last := t.o.last.Load(); {
 	case !t.cut:
 		t.countChanges()
@@ -21,36 +33,52 @@ func (t *term[W, T]) publish(err error) *result[W, T] {
 		// It cannot say what is missing, and zero would be a false all-clear.
 		t.stats.Instances, t.stats.Spread = last.plan.Stats.Instances, last.plan.Stats.Spread
 	default:
-		t.stats.Instances = InstanceStats{Wanted: t.o.expect.wanted, Missing: t.o.expect.wanted}
+		t.stats.Instances = InstanceStats{Wanted: t.expect.wanted, Missing: t.expect.wanted}
 	}
-	r.plan = Plan[W, T]{
-		Stats:   t.stats,
-		Changes: t.changes(),
-		Waiting: t.waiting(),
-		Avoided: t.avoided(),
-		Workers: t.ended(),
-	}
+	r.plan = t.plan()
 	t.stats.Total = time.Since(t.stats.Start)
 	r.plan.Stats.Total = t.stats.Total
 	return r
 }
 
-// workers makes the result of each worker, and counts them.
-func (t *term[W, T]) workers(results []workerResult[W, T]) {
+// plan makes the Plan of the term.
+func (t *term[W, T]) plan() Plan[W, T] {
+	return Plan[W, T]{
+		Stats:   t.stats,
+		Changes: t.changes(),
+		Waiting: t.waiting(),
+		Paused:  t.paused(),
+		Workers: t.ended(),
+	}
+}
+
+// results makes the result of each worker, and counts them.
+func (t *term[W, T]) results() []workerResult[W, T] {
+	results := make([]workerResult[W, T], len(t.fleet.workers))
 	s := &t.stats
 	least, most := -1, 0
 	for i, w := range t.fleet.workers {
-		results[i] = workerResult[W, T]{
-			name: w.name, state: w.state, draining: w.draining,
-			list: w.list, duplicates: w.duplicates > 0, acked: w.acked,
+		r := &results[i]
+		*r = workerResult[W, T]{
+			name: w.name, serial: w.serial, state: w.state, draining: w.draining,
+			heard: w.heard, initial: w.initial, missed: w.missed > 0, duplicates: w.duplicates > 0,
+			gain: w.gain, limited: w.limited, pins: int32(w.pins), since: w.since,
+			list: w.list, acked: w.acked,
 		}
-		if w.heard {
-			results[i].lastAnswer = w.since
+		if len(w.maybe) > 0 || len(w.stops) > 0 {
+			r.unsettled = &unsettled{maybe: w.maybe.sorted(), stops: make(map[int32]stop, len(w.stops)), stopPause: w.stopPause}
+			for task, stop := range w.stops {
+				r.unsettled.stops[task] = *stop
+			}
 		}
 		switch w.state {
 		case Answering:
 			s.Workers.Answering++
-			s.Instances.Running += len(w.runs)
+			if w.late {
+				s.Workers.Late++
+			} else {
+				s.Instances.Running += len(w.runs)
+			}
 		case Silent:
 			s.Workers.Silent++
 		case Lost:
@@ -59,11 +87,11 @@ func (t *term[W, T]) workers(results []workerResult[W, T]) {
 		if w.draining {
 			s.Workers.Draining++
 		}
-		avoided := t.isAvoided(w)
-		if avoided {
-			s.Workers.Avoided++
+		_, quarantined := t.breakers.Quarantined(w.serial)
+		if quarantined {
+			s.Workers.Quarantined++
 		}
-		if w.state == Answering && !w.draining && !avoided {
+		if w.state == Answering && !w.draining && !quarantined {
 			most = max(most, len(w.runs))
 			if least < 0 || len(w.runs) < least {
 				least = len(w.runs)
@@ -71,12 +99,32 @@ func (t *term[W, T]) workers(results []workerResult[W, T]) {
 		}
 	}
 	s.Spread = most - max(least, 0)
-	s.Workers.Stuck = t.o.lines.stuck(time.Now())
+	return results
 }
 
-func (t *term[W, T]) isAvoided(w *worker[W, T]) bool {
-	closed, _ := t.book.Closed(w.serial, 0)
-	return closed
+// keepNames records the names of the tasks that a result refers to by number. The
+// table may give these numbers to other tasks later.
+func (t *term[W, T]) keepNames(r *result[W, T]) {
+	var tasks []int32
+	if r.breakers != nil {
+		tasks = slices.AppendSeq(tasks, r.breakers.Tasks())
+	}
+	for i := range r.workers {
+		if u := r.workers[i].unsettled; u != nil {
+			tasks = slices.AppendSeq(append(tasks, u.maybe...), maps.Keys(u.stops))
+		}
+	}
+	if t.breakers.FailedIn(r.number) > 0 { // see findUnproven
+		t.decision.mark(func(task int32) {
+			if t.fleet.flags[task]&taskSeen != 0 {
+				r.ran = append(r.ran, task)
+			}
+		})
+	}
+	tasks = append(tasks, r.ran...)
+	for i, name := range t.names(tasks) {
+		r.names[tasks[i]] = name
+	}
 }
 
 // countChanges counts what was planned, and what is missing after it.
@@ -84,8 +132,8 @@ func (t *term[W, T]) countChanges() {
 	s, d := &t.stats, &t.decision
 	s.Deferred, s.Adds, s.LowerBound = d.deferred, d.adds, d.lowerBound
 	in := &s.Instances
-	in.Wanted, in.Held, in.Unplaceable, in.Missing = t.o.expect.wanted, d.held, d.unplaced, d.missing
-	if !t.o.expect.loaded {
+	in.Wanted, in.Held, in.Unplaceable, in.Missing = t.expect.wanted, d.held, d.unplaced, d.missing
+	if !t.expect.loaded {
 		in.Unexpected, in.Running = in.Running, 0
 		return
 	}
@@ -126,7 +174,7 @@ func (t *term[W, T]) changes() []Change[W, T] {
 	for i := range d.changes {
 		tasks[i] = d.changes[i].Task
 	}
-	names := t.o.namesOf(tasks)
+	names := t.names(tasks)
 	changes := make([]Change[W, T], len(d.changes))
 	for i := range d.changes {
 		c, out := &d.changes[i], &changes[i]
@@ -148,7 +196,7 @@ func (t *term[W, T]) waiting() []Waiting[W, T] {
 	for i := range d.waiting {
 		tasks[i] = d.waiting[i].task
 	}
-	names := t.o.namesOf(tasks)
+	names := t.names(tasks)
 	all := make([]Waiting[W, T], len(d.waiting))
 	for i, w := range d.waiting {
 		all[i] = Waiting[W, T]{Task: names[i], Instances: w.instances, Reason: w.reason}
@@ -159,28 +207,65 @@ func (t *term[W, T]) waiting() []Waiting[W, T] {
 	return all
 }
 
-func (t *term[W, T]) avoided() []Avoided[W, T] {
-	all := []Avoided[W, T]{}
-	if t.book.Empty() {
-		return all
-	}
-	names := make(map[uint64]W, len(t.fleet.workers))
-	for _, w := range t.fleet.workers {
-		names[w.serial] = w.name
-	}
-	for serial, r := range t.book.Workers() {
-		all = append(all, Avoided[W, T]{Worker: names[serial], Whole: true, Until: r.Until, Failures: r.Failures, Err: r.Err})
-	}
-	first := len(all)
+// paused lists the pauses that hold, and those of quarantined workers and of suspects
+// that are over.
+func (t *term[W, T]) paused() []Pause[W, T] {
+	all := []Pause[W, T]{}
 	var tasks []int32
-	for pair, r := range t.book.Pairs(t.number()) {
-		tasks = append(tasks, pair.Task)
-		all = append(all, Avoided[W, T]{Worker: names[pair.Worker], Until: r.Until, Failures: r.Failures, Err: r.Err})
+	add := func(kind PauseKind, w W, task int32, p breaker.Pause) {
+		all = append(all, Pause[W, T]{Kind: kind, Worker: w, Until: p.Until, Failures: p.Failures, Err: p.Err})
+		tasks = append(tasks, task)
 	}
-	for i, name := range t.o.namesOf(tasks) {
-		all[first+i].Task = name
+	now := t.now()
+	for _, w := range t.fleet.workers {
+		if len(w.stops) == 0 {
+			continue
+		}
+		for _, task := range slices.Sorted(maps.Keys(w.stops)) {
+			if s := w.stops[task]; s.failures > 0 {
+				add(PauseStop, w.name, task, breaker.Pause{Until: w.stopPause.Until, Failures: s.failures, Err: s.err})
+			}
+		}
 	}
+	if !t.breakers.Empty() {
+		names := make(map[uint64]W, len(t.fleet.workers))
+		for _, w := range t.fleet.workers {
+			names[w.serial] = w.name
+			if p, ok := t.breakers.Quarantined(w.serial); ok {
+				add(PauseWorker, w.name, handover.None, p)
+			}
+		}
+		suspects := make(map[int32]bool)
+		for _, s := range t.breakers.Suspects() {
+			add(PauseTask, names[s.Last], s.Task, s.Pause)
+			suspects[s.Task] = true
+		}
+		for pair, p := range t.breakers.Pairs() {
+			if suspects[pair.Task] || !p.Active(now) {
+				continue
+			}
+			add(PauseStart, names[pair.Worker], pair.Task, p)
+		}
+		if p := t.breakers.Moves(); p.Failures > 0 {
+			var none W
+			add(PauseMoves, none, handover.None, p)
+		}
+	}
+	t.nameTasks(all, tasks)
 	return all
+}
+
+func (t *term[W, T]) nameTasks(pauses []Pause[W, T], tasks []int32) {
+	var of []*Pause[W, T]
+	for i := range pauses {
+		if pauses[i].hasTask() {
+			of = append(of, &pauses[i])
+		}
+	}
+	tasks = slices.DeleteFunc(tasks, func(task int32) bool { return task == handover.None })
+	for i, name := range t.names(tasks) {
+		of[i].Task = name
+	}
 }
 
 // begun returns a row for each worker, with how much it holds now.
@@ -191,7 +276,7 @@ func (t *term[W, T]) begun() []WorkerPlan[W] {
 		if w.state != Lost {
 			held = len(w.runs) + len(w.maybe)
 		}
-		rows[i] = WorkerPlan[W]{Name: w.name, State: w.state, Draining: w.draining, Before: held, After: held}
+		rows[i] = WorkerPlan[W]{Name: w.name, State: w.state, Late: w.late, Draining: w.draining, Before: held, After: held}
 	}
 	return rows
 }
@@ -210,9 +295,9 @@ func (t *term[W, T]) ended() []WorkerPlan[W] {
 			t.rows[c.To].After++
 		}
 	}
-	if !t.book.Empty() {
+	if !t.breakers.Empty() {
 		for i, w := range t.fleet.workers {
-			t.rows[i].Avoided = t.isAvoided(w)
+			_, t.rows[i].Quarantined = t.breakers.Quarantined(w.serial)
 		}
 	}
 	return t.rows

@@ -23,6 +23,12 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 	if every <= 0 {
 		return invalid("Run(every %v): must be above 0", every)
 	}
+	o.tick.Store(int64(every))
+	defer o.tick.Store(0)
+	if o.cfg.grace > 0 && o.cfg.grace < 2*every {
+		o.cfg.logger.Warn("grace period shorter than two ticks, one missed answer loses a worker",
+			"grace", o.cfg.grace, "every", every)
+	}
 	var failing reminder
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -112,7 +112,7 @@ func TestT14_EndsWhatLingers(t *testing.T) {
 func TestT14_RunEndsBesideANextTerm(t *testing.T) {
 	for name, neighbour := range map[string]func(*fleet) error{
 		"a term": func(f *fleet) error { return f.NextTerm(f.t.Context()) },
-		"a plan": func(f *fleet) error { _, err := f.Plan(f.t.Context()); return err },
+		"a plan": func(f *fleet) error { _, err := f.Plan(orchestrator.Hypothesis[string, string]{}); return err },
 		"terms without end": func(f *fleet) error {
 			for range 20 {
 				if err := f.NextTerm(f.t.Context()); err != nil {

@@ -33,7 +33,7 @@ type boss struct {
 func (w *world) leader(args []string) {
 	l := &boss{wire: &wire{t: w.t, cluster: w.cluster, inFlight: make(map[string]bool)}}
 	l.wire.intercept(w.before)
-	opts := []option{orchestrator.WithStats(func(s orchestrator.TermStats) { l.stats = append(l.stats, s) })}
+	opts := []option{orchestrator.WithSeed(0), orchestrator.WithStats(func(s orchestrator.TermStats) { l.stats = append(l.stats, s) })}
 	for _, arg := range args {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok {
@@ -74,6 +74,12 @@ func (w *world) setting(name, value string) option {
 		return orchestrator.WithConcurrency(w.number(value))
 	case "epoch":
 		return orchestrator.WithEpoch(uint64(w.number(value)))
+	case "seed":
+		return orchestrator.WithSeed(uint64(w.number(value)))
+	case "pause":
+		return orchestrator.WithMaxPause(w.duration(value))
+	case "dry":
+		return orchestrator.WithDryRun()
 	case "settle":
 		return orchestrator.WithSettle(w.duration(value))
 	case "handoff":
@@ -147,9 +153,39 @@ func (w *world) terms(args []string) {
 	}
 }
 
-func (w *world) plan([]string) {
-	p, err := w.now.Plan(w.t.Context())
-	w.should(err)
+func (w *world) plan(args []string) {
+	var h orchestrator.Hypothesis[string, string]
+	for _, arg := range args {
+		what, value, _ := strings.Cut(arg, "=")
+		names := expand(strings.Split(value, ","))
+		switch what {
+		case "drain":
+			h.Drain = names
+		case "undrain":
+			h.Undrain = names
+		case "silence":
+			h.Silence = names
+		case "lose":
+			h.Lose = names
+		case "remove":
+			h.RemoveTasks = names
+		case "workers":
+			for _, name := range names {
+				h.AddWorkers = append(h.AddWorkers, member{Name: name})
+			}
+		case "tasks":
+			for _, name := range names {
+				h.AddTasks = append(h.AddTasks, task{Name: name})
+			}
+		default:
+			require.Fail(w.t, "no such hypothesis", "%s", w.at)
+		}
+	}
+	p, err := w.now.Plan(h)
+	if err != nil {
+		w.should(err)
+		return
+	}
 	w.say("only a plan")
 	w.decided(p)
 }

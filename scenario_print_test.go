@@ -20,7 +20,7 @@ import (
 //	move   t3 from b to d (rebalance): returned, rejected by the worker
 //	stop   t9 on b (unexpected)
 //	waits  t5 (held by c)
-//	avoids t7 on a until term 6, after 1 failure: rejected by the worker
+//	pauses start t7 on a until term 6, after 1 failure: rejected by the worker
 //	error  list worker c: the worker is cut off
 //	a: t1 t2 t4
 //	b: t3, draining
@@ -54,7 +54,7 @@ func (w *world) title(l *boss, p plan) string {
 		fmt.Fprintf(&b, "; %s listed once more", plural(n, "task"))
 	}
 	if p.Stats.MassLoss {
-		b.WriteString("; too many are silent, none is given up")
+		b.WriteString("; too many are silent, none is declared lost")
 	}
 	if len(p.Changes) == 0 && l.err == nil {
 		b.WriteString(": nothing to change")
@@ -69,8 +69,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// decided tells what a plan does, what waits and who is avoided. Lines that
-// say the same of several tasks are one.
+// decided tells what a plan does, what waits and what pauses. Lines that say the
+// same of several tasks are one.
 func (w *world) decided(p plan) {
 	g := grouped{world: w}
 	for _, c := range p.Changes {
@@ -103,12 +103,15 @@ func (w *world) decided(p plan) {
 		g.add("waits ", task, fmt.Sprintf("(%s)", why))
 	}
 	g.flush()
-	for _, a := range p.Avoided {
-		why := fmt.Sprintf("%s until term %d, after %s: %v", a.Worker, a.Until, plural(a.Failures, "failure"), a.Err)
-		if a.Whole {
-			w.say("avoids %s", why)
-		} else {
-			g.add("avoids", a.Task, "on "+why)
+	for _, x := range p.Paused {
+		why := fmt.Sprintf("until term %d, after %s: %v", x.Until, plural(x.Failures, "failure"), x.Err)
+		switch x.Kind {
+		case orchestrator.PauseMoves:
+			w.say("pauses moves %s", why)
+		case orchestrator.PauseWorker:
+			w.say("quarantines %s %s", x.Worker, why)
+		default:
+			g.add("pauses "+string(x.Kind), x.Task, "on "+x.Worker+" "+why)
 		}
 	}
 	g.flush()
@@ -139,9 +142,9 @@ func (w *world) rows(l *boss) {
 			order = append(order, s.Name)
 		}
 	}
-	avoided := make(map[string]bool)
+	planned := make(map[string]orchestrator.WorkerPlan[string])
 	for _, p := range l.LastPlan().Workers {
-		avoided[p.Name] = p.Avoided
+		planned[p.Name] = p
 	}
 	for _, e := range w.cluster.Events() {
 		if e.Kind == memory.WorkerStarted && !slices.Contains(order, e.Worker) && len(w.cluster.RunsOn(e.Worker)) > 0 {
@@ -165,11 +168,14 @@ func (w *world) rows(l *boss) {
 		if s.State != orchestrator.Answering {
 			row += ", " + s.State.String()
 		}
+		if planned[name].Late {
+			row += ", late"
+		}
 		if s.Draining {
 			row += ", draining"
 		}
-		if avoided[name] {
-			row += ", avoided"
+		if planned[name].Quarantined {
+			row += ", quarantined"
 		}
 		if believed := sorted(s.Tasks); s.State != orchestrator.Lost && !slices.Equal(believed, runs) {
 			row += ", seen with " + list(believed)

@@ -88,7 +88,7 @@ var commands = map[string]command{
 	"lead":   {"NAME", 1, (*world).lead},                         // whose terms follow
 	"term":   {"", 0, (*world).term},
 	"terms":  {"N [DURATION]", 1, (*world).terms}, // so many, so far apart; of those that change nothing no rows are shown
-	"plan":   {"", 0, (*world).plan},
+	"plan":   {"[drain=A,B] [undrain=…] [silence=…] [lose=…] [workers=…] [tasks=…] [remove=…]", 0, (*world).plan},
 	"begin":  {"", 0, (*world).begin},  // a term, and go on while it is under way
 	"finish": {"", 0, (*world).finish}, // wait for the end of that term
 	"run":    {"EVERY FOR", 2, (*world).run},

@@ -28,7 +28,7 @@ func (f *fleet[W, T]) part(seats []seat[W]) (gone []*worker[W, T]) {
 			continue
 		}
 		legacy := w.sinceAnswer()
-		f.lose(w)
+		f.markLost(w)
 		w.maybe = legacy
 		gone = append(gone, w)
 	}
@@ -75,7 +75,7 @@ func (f *fleet[W, T]) join(seats []seat[W], gone []*worker[W, T], now time.Time,
 			}
 			f.workers = append(f.workers, &worker[W, T]{
 				name: s.name, serial: s.serial, line: ln, maybe: maps.Clone(maybe),
-				founder: !f.started, since: now, patience: true,
+				initial: !f.started, since: now, awaited: true,
 			})
 		}
 		f.workers[i].draining = s.draining

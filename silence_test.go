@@ -52,8 +52,8 @@ func (f *fleet) waitingFor(r orchestrator.Reason) (found []waiting) {
 func TestT4_SilentIsNotEmpty(t *testing.T) {
 	for name, silence := range map[string]func(*fleet, ...string){
 		"cut off": func(f *fleet, w ...string) { f.Cut(w...) },
-		"hanging": func(f *fleet, w ...string) { f.Hang(w...) },
-		"stuck":   func(f *fleet, w ...string) { f.Stick(w...) },
+		"hanging": func(f *fleet, w ...string) { f.Hang(w...); f.term(); time.Sleep(timeout) },
+		"stuck":   func(f *fleet, w ...string) { f.Stick(w...); f.term(); time.Sleep(timeout) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestT4_SilentIsNotEmpty(t *testing.T) {
 				before := f.RunsOn("w2")
 				require.Len(t, before, 5)
 
-				silence(f, "w2")
 				f.forget()
+				silence(f, "w2")
 				for range 3 {
 					f.silentTerm("w2")
 				}
@@ -317,11 +317,10 @@ func TestT4_NewLeaderMissesASlowWorker(t *testing.T) {
 		old.expect(20)
 		old.term()
 		f := old.successor()
-		f.Stick("w3")
-		time.AfterFunc(timeout+time.Second, func() { f.Heal() })
+		f.Slow(3*time.Second, "w3")
 		f.forget()
 		f.silentTerm("w3")
-		time.Sleep(2 * time.Second)
+		time.Sleep(3 * time.Second)
 		f.term()
 		require.Empty(t, f.writes())
 		for _, name := range names("t", 20) {

@@ -4,145 +4,258 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
-	"github.com/f8949c05/orchestrator/internal/standing"
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// Suspects: tasks that failed to start though the worker was not to blame (T9).
+// Suspects: tasks that failed to start on more than one worker (T9).
 //
-// Each try of such a task goes to another worker, and where that has its share
-// already, an even plan makes room: something healthy would be moved out of the
-// way, for a task that then fails again, try after try. So the plan is made
-// without what is missing of suspects, and that is started on top of it. Where it
-// runs at last, the next term makes the spread even.
+// Each try of a suspect goes to another worker. If the plan counted suspects, it
+// would make room for them, and move a healthy task out of the way for each try. So
+// the plan is made without the missing instances of suspects, these are started on
+// top of it, and the running ones stay. Once a suspect runs, the next term makes the
+// spread even.
 
-// suspect is a task, and how many of its instances are to be tried.
-type suspect struct{ task, missing int32 }
+// suspects is what a term knows of them.
+type suspects struct {
+	all []suspect
+	of  map[int32]int // by task, into all
+	// on holds where they run, or may; holders holds these workers.
+	on      map[breaker.Pair]bool
+	holders map[uint64]bool
+	tried   map[int32]bool // places that are taken in this term
+}
 
-// setAside has the planner want no more of each suspect than there is. One pass
-// over what everybody holds, where there are any suspects.
-func (d *decider[W, T]) setAside() {
-	p := &d.problem
-	d.suspects = d.suspects[:0]
-	round := d.fleet.nextRound()
-	for _, task := range d.book.Suspects() {
-		if d.expect.expected(task) {
-			d.suspects = append(d.suspects, suspect{task: task})
-			d.fleet.stamps[task] = round
-		}
-	}
-	if len(d.suspects) == 0 {
+// suspect is a task that is outside the plan.
+type suspect struct {
+	breaker.Suspect
+	copies  int32 // on workers that are not lost
+	missing int32
+	leaving []int32 // draining workers that run it, by index in the fleet
+}
+
+// findSuspects collects the suspects that miss an instance, or run on a draining
+// worker. A suspect of which enough run stays until its pause is over. It takes a
+// pass over all instances if there are suspects.
+func (d *decider[W, T]) findSuspects() {
+	s := &d.suspects
+	s.all, s.of, s.on, s.holders = s.all[:0], nil, nil, nil
+	if d.breakers.Empty() {
 		return
 	}
-	copies := make(map[int32]int32, len(d.suspects))
-	d.suspected = make(map[standing.Pair]bool)
-	for w, held := range p.Held {
-		for _, task := range held {
-			if d.fleet.stamps[task] != round {
+	s.of, s.on, s.holders = make(map[int32]int), make(map[breaker.Pair]bool), make(map[uint64]bool)
+	for _, x := range d.breakers.Suspects() {
+		if d.expect.expected(x.Task) {
+			s.of[x.Task] = len(s.all)
+			s.all = append(s.all, suspect{Suspect: x})
+			d.fleet.flags[x.Task] |= taskSuspect
+		}
+	}
+	d.findUnproven()
+	if len(s.all) == 0 {
+		return
+	}
+	for i, w := range d.fleet.workers {
+		if w.state == Lost {
+			continue
+		}
+		for _, task := range w.holds() {
+			pair := breaker.Pair{Task: task, Worker: w.serial}
+			if d.fleet.flags[task]&taskSuspect == 0 || s.on[pair] {
 				continue
 			}
-			if pair := d.pair(task, w); !d.suspected[pair] {
-				d.suspected[pair] = true
-				copies[task]++
+			s.on[pair], s.holders[w.serial] = true, true
+			x := &s.all[s.of[task]]
+			x.copies++
+			if w.draining && !w.isFrozen() && !slices.Contains(w.ids[len(w.ids)-w.pins:], task) {
+				x.leaving = append(x.leaving, int32(i))
 			}
 		}
 	}
-	d.capped = append(d.capped[:0], p.Want...)
-	for i := range d.suspects {
-		s := &d.suspects[i]
-		s.missing = max(0, d.capped[s.task]-copies[s.task])
-		d.capped[s.task] -= s.missing
+	kept := s.all[:0]
+	for _, x := range s.all {
+		if x.copies >= d.expect.instances[x.Task] && len(x.leaving) == 0 && !x.Pause.Active(d.now) {
+			d.fleet.flags[x.Task] &^= taskSuspect
+			delete(s.of, x.Task)
+			continue
+		}
+		s.of[x.Task] = len(kept)
+		kept = append(kept, x)
 	}
-	p.Want = d.capped
+	s.all = kept
 }
 
-// pair is a task and a worker, as the planner numbers it.
-func (d *decider[W, T]) pair(task int32, w int) standing.Pair {
-	return standing.Pair{Task: task, Worker: d.fleet.workers[d.index[w]].serial}
-}
-
-// tryOut starts what is missing of the suspects, on the open workers that have
-// the least once the plan is carried out. O(workers · log(workers)), and a step
-// for each change of the plan, each start, and each pair that is passed over.
-func (d *decider[W, T]) tryOut() {
-	d.suspects = slices.DeleteFunc(d.suspects, func(s suspect) bool { return s.missing == 0 })
-	if len(d.suspects) == 0 {
+// findUnproven adds the tasks that never ran to the suspects, if at least half as
+// many failed to start in the last term: probably these fail too. The plan would
+// give a worker that joins new tasks that fail, term after term, in place of its
+// share of the others. It takes a pass over all tasks if starts failed.
+func (d *decider[W, T]) findUnproven() {
+	failed := d.breakers.FailedIn(d.now.Term - 1)
+	if failed == 0 {
 		return
 	}
-	d.gaining()
-	open := d.leastLoaded()
-	next := 0
-	for _, s := range d.suspects {
-		why := ReasonNoOtherWorker
-		if len(open) == 0 {
-			why = ReasonNoWorker
+	s := &d.suspects
+	first := len(s.all)
+	for task, want := range d.expect.instances {
+		if want > 0 && d.fleet.flags[task]&(taskSeen|taskSuspect) == 0 {
+			s.all = append(s.all, suspect{Suspect: breaker.Suspect{Task: int32(task)}})
 		}
-		for range len(open) {
-			if s.missing == 0 {
+	}
+	if len(s.all)-first > 2*failed {
+		s.all = s.all[:first]
+	}
+	for i, x := range s.all[first:] {
+		s.of[x.Task] = first + i
+		d.fleet.flags[x.Task] |= taskSuspect
+	}
+}
+
+// setAside makes the planner want no more of each suspect than there is.
+func (d *decider[W, T]) setAside() {
+	s, p := &d.suspects, &d.problem
+	if len(s.all) == 0 {
+		return
+	}
+	if !d.isCapped {
+		d.capped = append(d.capped[:0], p.Want...)
+		p.Want = d.capped
+	}
+	for i := range s.all {
+		x := &s.all[i]
+		x.missing = max(0, p.Want[x.Task]-x.copies)
+		p.Want[x.Task] -= x.missing
+		d.fleet.flags[x.Task] &^= taskSuspect
+	}
+}
+
+// trySuspects starts the missing instances of suspects whose pause is over, and
+// moves those on draining workers. It takes O(workers · log(workers)), and
+// O(workers) for each suspect at worst.
+func (d *decider[W, T]) trySuspects() {
+	if len(d.suspects.all) == 0 {
+		return
+	}
+	places := d.places()
+	d.suspects.tried = make(map[int32]bool)
+	next := 0
+	for i := range d.suspects.all {
+		x := &d.suspects.all[i]
+		if x.missing > 0 {
+			// While an instance is missing, its tries tell when it starts again. A
+			// running one is not risked.
+			x.leaving = nil
+		}
+		d.startSuspect(x, places, &next)
+		for _, from := range x.leaving {
+			if x.Pause.Active(d.now) || d.problem.MaxMoves == 0 || d.stops(x.Task, from) {
 				break
 			}
-			w := open[next]
-			next = (next + 1) % len(open)
-			pair := d.pair(s.task, w)
-			if d.suspected[pair] {
-				continue
+			w := d.placeFor(x, places, &next)
+			if w == handover.None {
+				break
 			}
-			if d.book.Avoided(pair, d.term) {
-				why = ReasonAvoided
-				continue
-			}
-			s.missing--
-			d.out.adds++
-			d.out.lowerBound++
-			d.out.missing++
-			d.out.changes = append(d.out.changes, change{
-				Change: handover.Change{Task: s.task, From: handover.None, To: d.index[w]},
-				reason: d.missing(s.task),
+			d.out.waiting = slices.DeleteFunc(d.out.waiting, func(y waiting) bool {
+				return y.task == x.Task && y.worker == from
 			})
-		}
-		if s.missing > 0 {
-			d.out.missing += int(s.missing)
-			d.out.unplaced += int(s.missing)
-			d.out.waiting = append(d.out.waiting, waiting{s.task, int(s.missing), why, handover.None})
+			d.try(x, from, w, ReasonDrain)
 		}
 	}
 }
 
-// leastLoaded returns the open workers, as the planner numbers them, those
-// first that have the least when the plan is carried out.
-func (d *decider[W, T]) leastLoaded() (open []int) {
-	after := make([]int, len(d.fleet.workers))
-	for i, w := range d.fleet.workers {
-		after[i] = len(w.runs)
+// stops reports whether the plan stops a task on a worker.
+func (d *decider[W, T]) stops(task, worker int32) bool {
+	return slices.ContainsFunc(d.out.changes, func(c change) bool { return c.Task == task && c.From == worker })
+}
+
+// startSuspect starts the missing instances of a suspect if its pause is over.
+func (d *decider[W, T]) startSuspect(x *suspect, places []int32, next *int) {
+	why := ReasonPaused
+	if len(places) == 0 {
+		why = ReasonNoWorker
 	}
+	for !x.Pause.Active(d.now) && x.missing > 0 {
+		w := d.placeFor(x, places, next)
+		if w == handover.None {
+			if len(places) > 0 && !d.breakers.Failed(x.Task) {
+				why = ReasonNoOtherWorker
+			}
+			break
+		}
+		x.missing--
+		d.out.missing++
+		d.try(x, handover.None, w, d.missing(x.Task))
+	}
+	if x.missing > 0 {
+		d.out.missing += int(x.missing)
+		d.out.unplaced += int(x.missing)
+		d.out.waiting = append(d.out.waiting, waiting{x.Task, int(x.missing), why, handover.None})
+	}
+}
+
+// try plans one start of a suspect.
+func (d *decider[W, T]) try(x *suspect, from, to int32, reason Reason) {
+	d.out.adds++
+	d.out.lowerBound++
+	d.out.changes = append(d.out.changes, change{
+		Change: handover.Change{Task: x.Task, From: from, To: d.index[to]},
+		reason: reason,
+	})
+}
+
+// placeFor returns the worker, as the planner numbers it, for the next try of a
+// suspect, and marks that it is taken. It has no copy. If there is a choice, it is
+// not quarantined, not the one that failed last, and the one on which the suspect
+// failed least.
+func (d *decider[W, T]) placeFor(x *suspect, places []int32, next *int) int32 {
+	found, at := handover.None, 0
+	var best, failures int
+	for k := 0; k < len(places) && (found == handover.None || best > 0); k++ {
+		w := places[(*next+k)%len(places)]
+		pair := breaker.Pair{Task: x.Task, Worker: d.fleet.workers[d.index[w]].serial}
+		trial, rank := d.problem.States[w] == rebalance.Quarantined, 0
+		switch {
+		case d.suspects.on[pair], x.Pause.Failures == 0 && d.breakers.PausedOn(pair, d.now),
+			trial && d.suspects.tried[w]:
+			continue
+		case trial:
+			rank = 3
+		case pair.Worker == x.Last:
+			rank = 2
+		case d.breakers.FailedOn(pair):
+			rank = 1
+		}
+		n := d.breakers.FailuresOn(pair)
+		if found == handover.None || cmp.Or(cmp.Compare(rank, best), cmp.Compare(n, failures)) < 0 {
+			found, at, best, failures = w, k, rank, n
+		}
+	}
+	if found != handover.None {
+		*next = (*next + at + 1) % len(places)
+		d.suspects.tried[found] = true
+		d.suspects.on[breaker.Pair{Task: x.Task, Worker: d.fleet.workers[d.index[found]].serial}] = true
+	}
+	return found
+}
+
+// places returns the workers for suspects, as the planner numbers them: the open
+// ones, those first that have the least when the plan is carried out, and then the
+// quarantined ones that may gain a task and get none by the plan.
+func (d *decider[W, T]) places() (places []int32) {
+	after := d.after()
+	gains := make(map[int32]bool)
 	for i := range d.out.changes {
-		c := &d.out.changes[i]
-		if c.From != handover.None {
-			after[c.From]--
-		}
-		if c.To != handover.None {
-			after[c.To]++
-		}
+		gains[d.out.changes[i].To] = true
 	}
+	var trials []int32
 	for w, state := range d.problem.States {
-		if state == rebalance.Open {
-			open = append(open, w)
+		switch {
+		case state == rebalance.Open:
+			places = append(places, int32(w))
+		case state == rebalance.Quarantined && d.problem.Gain[w] > 0 && !gains[d.index[w]]:
+			trials = append(trials, int32(w))
 		}
 	}
-	slices.SortStableFunc(open, func(v, w int) int { return cmp.Compare(after[d.index[v]], after[d.index[w]]) })
-	return open
-}
-
-// gaining takes note of to whom the plan moves copies of suspects.
-func (d *decider[W, T]) gaining() {
-	for i := range d.out.changes {
-		c := &d.out.changes[i]
-		_, suspected := slices.BinarySearchFunc(d.suspects, c.Task, func(s suspect, task int32) int {
-			return cmp.Compare(s.task, task)
-		})
-		if suspected && c.To != handover.None {
-			d.suspected[standing.Pair{Task: c.Task, Worker: d.fleet.workers[c.To].serial}] = true
-		}
-	}
+	slices.SortStableFunc(places, func(v, w int32) int { return cmp.Compare(after[d.index[v]], after[d.index[w]]) })
+	return append(places, trials...)
 }

@@ -9,8 +9,8 @@ import (
 // hands it over at the end of each term, and [Plan] carries it. It is a value:
 // the receiver may keep it.
 type TermStats struct {
-	// Term is the identity of the term. Its number is zero for a
-	// [Orchestrator.Plan].
+	// Term is the identity of the term. For [Orchestrator.Plan] it is that of the
+	// next term.
 	Term Term `json:"term"`
 	// Start is when the term began.
 	Start time.Time `json:"start"`
@@ -30,7 +30,8 @@ type TermStats struct {
 	Changes map[ChangeKind]int `json:"changes,omitempty"`
 	// Outcomes counts the same by what came of them. It holds no zeros either.
 	Outcomes map[Outcome]int `json:"outcomes,omitempty"`
-	// Deferred counts the moves left to later terms by [WithMaxMoves].
+	// Deferred counts the moves left to later terms, by [WithMaxMoves] or because all
+	// moves pause.
 	Deferred int `json:"deferred"`
 	// Adds is the number of starts planned, those that are part of a move
 	// included. LowerBound is what any plan to the same end would have needed
@@ -76,8 +77,11 @@ type WorkerStats struct {
 	Lost      int `json:"lost"`
 	// Draining counts those asked to end empty, whatever their state.
 	Draining int `json:"draining"`
-	// Avoided counts those that get no tasks because they failed to take any.
-	Avoided int `json:"avoided"`
+	// Late counts those among the answering that had not answered when the term
+	// went on.
+	Late int `json:"late"`
+	// Quarantined counts those that get no tasks because they failed to start some.
+	Quarantined int `json:"quarantined"`
 	// Stuck counts those with a call that has outlived its deadline and not
 	// returned. They get no further call until it does.
 	Stuck int `json:"stuck"`
@@ -88,10 +92,10 @@ type WorkerStats struct {
 type InstanceStats struct {
 	// Wanted is the sum of the expected tasks' instances.
 	Wanted int `json:"wanted"`
-	// Running counts the instances of expected tasks on answering workers, as
-	// the term left them.
+	// Running counts the instances of expected tasks on answering workers that are
+	// not late, as the term left them.
 	Running int `json:"running"`
-	// Held counts those that silent workers hold.
+	// Held counts those that silent and late workers hold.
 	Held int `json:"held"`
 	// Missing counts what is wanted and neither running nor held: the sum,
 	// over the tasks, of what each lacks.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
-	"github.com/f8949c05/orchestrator/internal/standing"
 )
 
 // The third phase of a term: the writes. What may be sent when is decided by
@@ -33,7 +33,7 @@ type writing[W, T comparable] struct {
 
 	errs   []error // by change: the first error
 	net    []int8  // by change: starts less stops acknowledged
-	starts []standing.Start
+	starts []breaker.Start
 	failed []error // every failure, as *CallError
 	calls  *TermStats
 	cause  error // why the writes were cut short
@@ -274,7 +274,7 @@ func (w *writing[W, T]) abandon() {
 	}
 }
 
-// settle takes in what came of a call.
+// settle records the answers to a call.
 func (w *writing[W, T]) settle(f *flight[T], errs []error, took time.Duration, stuck bool) {
 	f.over = true
 	w.active--
@@ -283,9 +283,7 @@ func (w *writing[W, T]) settle(f *flight[T], errs []error, took time.Duration, s
 	for i, err := range errs {
 		timedOut = timedOut || errors.Is(err, context.DeadlineExceeded)
 		answers[i] = meaning(err)
-		w.learn(f, i, err, answers[i])
 	}
-	worker := w.fleet.workers[f.call.Worker]
 	stats := w.statsOf(OpApply)
 	if w.o.applier == nil {
 		stats = w.statsOf(f.writes[0].Op)
@@ -295,15 +293,7 @@ func (w *writing[W, T]) settle(f *flight[T], errs []error, took time.Duration, s
 	stats.Seconds.observe(took)
 	for i, err := range errs {
 		w.statsOf(f.writes[i].Op).count(err, timedOut)
-		write := pendingWrite{w.changes[f.call.Writes[i].Change].Task, f.call.Writes[i].Start}
-		switch {
-		case !timedOut || err == nil:
-			delete(worker.timedOut, write)
-		case worker.timedOut == nil:
-			worker.timedOut = map[pendingWrite]bool{write: true}
-		default:
-			worker.timedOut[write] = true
-		}
+		w.learn(f, i, err, answers[i], timedOut)
 	}
 	w.machine.Done(f.call, answers, timedOut, stuck)
 }
@@ -318,8 +308,8 @@ func (w *writing[W, T]) statsOf(op Op) *CallStats {
 	return &w.calls.Apply
 }
 
-// learn takes in what came of one write.
-func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.Answer) {
+// learn records the answer to one write.
+func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.Answer, timedOut bool) {
 	write := f.call.Writes[i]
 	c := &w.changes[write.Change]
 	worker := w.fleet.workers[f.call.Worker]
@@ -348,13 +338,62 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 			w.failed = append(w.failed, failure)
 		}
 	}
-	// Nobody is to blame for being fenced off, nor for a stop under way.
-	if write.Start && answer != handover.Stopping && !errors.Is(err, ErrStale) && !errors.Is(err, ErrDeposed) {
-		w.starts = append(w.starts, standing.Start{Pair: standing.Pair{Task: c.Task, Worker: worker.serial}, Err: err})
+	fenced := errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed) // that is not a failure
+	switch {
+	case write.Start && answer != handover.Stopping && !fenced:
+		w.starts = append(w.starts, breaker.Start{
+			Pair: breaker.Pair{Task: c.Task, Worker: worker.serial},
+			Err:  err, TimedOut: timedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
+		})
+	case write.Start || fenced:
+	case err == nil:
+		worker.stopped(c.Task)
+	default:
+		surplus := c.To == handover.None || w.net[write.Change] > 0 // the other copy runs
+		worker.stopFailed(c.Task, surplus, err, breaker.Moment{Term: w.o.number, Time: time.Now()}, &w.o.cfg)
 	}
 }
 
-// unsure takes over a start that may have happened.
+// limitGains limits what a worker may gain in the next term to what it has started
+// in this one, and at least one, if it could not begin all. So a worker that starts
+// slowly does not keep its share of what is missing from the others.
+func (w *writing[W, T]) limitGains() {
+	started := make(map[uint64]int32)
+	for _, s := range w.starts {
+		if s.Err == nil {
+			started[s.Worker]++
+		}
+	}
+	for i := range w.changes {
+		c := &w.changes[i]
+		if c.From != handover.None {
+			continue
+		}
+		_, skip := w.machine.Outcome(i)
+		if skip == handover.WindowClosed || skip == handover.WorkerTimedOut {
+			worker := w.fleet.workers[c.To]
+			worker.gain, worker.limited = max(1, started[worker.serial]), w.o.number+1
+		}
+	}
+}
+
+// outcomes returns how the writes ended, for the breakers.
+func (w *writing[W, T]) outcomes() breaker.Writes {
+	out := breaker.Writes{Starts: w.starts}
+	for i := range w.changes {
+		c := &w.changes[i]
+		if o, _ := w.machine.Outcome(i); o == handover.OutSkipped && c.To != handover.None {
+			out.Skipped = append(out.Skipped, c.Task)
+		}
+		// Neither the receiver nor the source is known to have started the task.
+		if c.kind().Op == Move && w.net[i] < 0 && out.Stranded == nil && !errors.Is(w.cause, ErrDeposed) {
+			out.Stranded = w.errs[i]
+		}
+	}
+	return out
+}
+
+// unsure records a start that may have happened.
 func (f *fleet[W, T]) unsure(worker, task int32) {
 	w := f.workers[worker]
 	if w.maybe == nil {

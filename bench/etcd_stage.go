@@ -1,8 +1,7 @@
 package main
 
 // A cluster on a real etcd, all in one process: the server, a leader, and
-// members that each have a client of their own. What is noted of them is in
-// etcd_ledger.go.
+// members that each have a client of their own.
 
 import (
 	"context"
@@ -30,12 +29,12 @@ type stage struct {
 	server  *embed.Server
 	counter counter
 	ledger  ledger
+	terms   termLog
 	lease   time.Duration
 
 	ctx    context.Context // the stage's, for what goes on beside the measuring
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
-	told   told
 	crew   []*crew
 
 	clients []*clientv3.Client
@@ -51,7 +50,7 @@ func startStage(ctx context.Context, lease time.Duration) (*stage, error) {
 	s := &stage{server: server, lease: lease}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.ledger.init()
-	s.told.init()
+	s.terms.init()
 	return s, nil
 }
 
@@ -59,7 +58,7 @@ func (s *stage) close() error {
 	s.cancel(errMeasured)
 	s.wg.Wait()
 	for _, client := range s.clients {
-		_ = client.Close() // that of a member that was lost is closed already
+		_ = client.Close() // some are closed already: of lost members, of former leaders
 	}
 	return s.server.Close()
 }
@@ -106,9 +105,23 @@ func (s *stage) write(tasks int, content []byte) error {
 
 func taskName(t int) string { return fmt.Sprintf("task-%08d", t) }
 
-// lead has a leader elected, and returns its orchestrator once it has loaded
-// the registry and the membership.
-func (s *stage) lead() (*orchestrator.Orchestrator[etcd.Worker, string], error) {
+// leadership is a leader that has been elected.
+type leadership struct {
+	o       *orchestrator.Orchestrator[etcd.Worker, string]
+	told    *told
+	resigns context.CancelCauseFunc
+	ended   chan struct{}
+}
+
+// resign makes the leader stop its terms and resign, and waits for that.
+func (l *leadership) resign() {
+	l.resigns(errMeasured)
+	<-l.ended
+}
+
+// lead campaigns, and returns once its orchestrator has loaded the registry and
+// the membership. serve then runs for as long as the leadership lasts.
+func (s *stage) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd.Worker, string]) error) (*leadership, error) {
 	client, err := s.connect(leaders)
 	if err != nil {
 		return nil, err
@@ -117,56 +130,66 @@ func (s *stage) lead() (*orchestrator.Orchestrator[etcd.Worker, string], error) 
 	if err != nil {
 		return nil, err
 	}
-	registry, err := etcd.NewRegistry(client)
-	if err != nil {
-		return nil, err
-	}
-	membership, err := etcd.NewMembership(client)
-	if err != nil {
-		return nil, err
-	}
-	type outcome struct {
-		o   *orchestrator.Orchestrator[etcd.Worker, string]
-		err error
-	}
-	loaded := make(chan outcome, 1)
+	l := &leadership{ended: make(chan struct{})}
+	var ctx context.Context
+	ctx, l.resigns = context.WithCancelCause(s.ctx)
+	loaded := make(chan error, 1)
 	s.wg.Go(func() {
-		err := election.Run(s.ctx, func(ctx context.Context, l *etcd.Leadership) error {
-			communicator, err := etcd.NewCommunicator(ctx, client, l)
-			if err != nil {
-				return err
-			}
-			o, err := orchestrator.New(communicator,
-				orchestrator.WithEpoch(l.Epoch()), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
-			if err != nil {
-				return err
-			}
-			if err := registry.Feed(ctx, l, o); err != nil {
-				return err
-			}
-			if err := membership.Feed(ctx, l, s.told.of(o)); err != nil {
-				return err
-			}
-			select {
-			case loaded <- outcome{o: o}:
-			default:
+		defer close(l.ended)
+		defer client.Close()
+		err := election.Run(ctx, func(ctx context.Context, reign *etcd.Leadership) error {
+			if l.o != nil {
 				return errors.New("a leadership was lost and won again")
 			}
-			<-ctx.Done()
-			return context.Cause(ctx)
+			if err := l.load(ctx, client, reign, &s.terms); err != nil {
+				return err
+			}
+			loaded <- nil
+			return serve(ctx, l.o)
 		})
-		select {
-		case loaded <- outcome{err: err}:
-		default:
+		switch {
+		case l.o == nil:
+			loaded <- err
+		case ctx.Err() == nil:
 			s.cancel(fmt.Errorf("the leader: %w", err))
 		}
 	})
 	select {
-	case got := <-loaded:
-		return got.o, got.err
+	case err := <-loaded:
+		return l, err
 	case <-s.ctx.Done():
 		return nil, context.Cause(s.ctx)
 	}
+}
+
+// load makes the orchestrator of a new leader.
+func (l *leadership) load(ctx context.Context, client *clientv3.Client, reign *etcd.Leadership, terms *termLog) error {
+	registry, err := etcd.NewRegistry(client)
+	if err != nil {
+		return err
+	}
+	membership, err := etcd.NewMembership(client)
+	if err != nil {
+		return err
+	}
+	communicator, err := etcd.NewCommunicator(ctx, client, reign)
+	if err != nil {
+		return err
+	}
+	o, err := orchestrator.New(communicator, orchestrator.WithEpoch(reign.Epoch()),
+		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved), orchestrator.WithStats(terms.note))
+	if err != nil {
+		return err
+	}
+	if err := registry.Feed(ctx, reign, o); err != nil {
+		return err
+	}
+	told := newTold(o)
+	if err := membership.Feed(ctx, reign, told); err != nil {
+		return err
+	}
+	l.o, l.told = o, told
+	return nil
 }
 
 // crew is a member and the worker in it.
@@ -187,7 +210,7 @@ func (s *stage) hire() error {
 		if err := s.ledger.start(task, name); err != nil {
 			s.cancel(err)
 		}
-		defer s.ledger.stop(task)
+		defer s.ledger.stop(task, name)
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}, worker.WithLease(s.lease, s.lease/5), worker.WithUpdate(func(context.Context, string) error {
@@ -221,4 +244,67 @@ func (m *crew) crash() error { return m.client.Close() }
 func (m *crew) bury() {
 	m.cancel(errMeasured)
 	<-m.done
+}
+
+// told passes changes of the membership on to an orchestrator, and records them.
+type told struct {
+	etcd.Workers
+	mu      sync.Mutex
+	there   map[string]int64 // to the incarnation
+	changed chan struct{}    // closed, and replaced, at every change
+}
+
+func newTold(o etcd.Workers) *told {
+	return &told{Workers: o, there: make(map[string]int64), changed: make(chan struct{})}
+}
+
+func (t *told) note(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+func (t *told) UpdateWorkers(all []orchestrator.Worker[etcd.Worker]) error {
+	err := t.Workers.UpdateWorkers(all)
+	t.note(func() {
+		clear(t.there)
+		for _, w := range all {
+			t.there[w.Name.Name] = w.Name.Incarnation
+		}
+	})
+	return err
+}
+
+func (t *told) AddWorker(w etcd.Worker, opts ...orchestrator.WorkerOption) error {
+	err := t.Workers.AddWorker(w, opts...)
+	t.note(func() { t.there[w.Name] = w.Incarnation })
+	return err
+}
+
+func (t *told) RemoveWorker(w etcd.Worker) {
+	t.Workers.RemoveWorker(w)
+	t.note(func() {
+		if t.there[w.Name] == w.Incarnation {
+			delete(t.there, w.Name)
+		}
+	})
+}
+
+// wait returns when the orchestrator knows that many workers.
+func (t *told) wait(ctx context.Context, n int) error {
+	for {
+		t.mu.Lock()
+		there, changed := len(t.there), t.changed
+		t.mu.Unlock()
+		if there == n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%d members in place of %d: %w", there, n, context.Cause(ctx))
+		}
+	}
 }

@@ -71,12 +71,12 @@ func TestTraffic(t *testing.T) {
 	require.Zero(t, c.take(), "taken is taken")
 }
 
-func TestStage_TwiceIsAnError(t *testing.T) {
+func TestLedger_TwiceIsAnError(t *testing.T) {
 	var l ledger
 	l.init()
 	require.NoError(t, l.start("a", "x"))
 	require.ErrorContains(t, l.start("a", "y"), "a runs at x and at y")
-	l.stop("a")
+	l.stop("a", "x")
 	require.NoError(t, l.start("a", "y"))
 }
 

@@ -47,7 +47,7 @@ func compare(a, b [][]string) error {
 // callsAtOnce is how many calls the orchestrator has in flight by default, and
 // callTimeout how long each may take.
 const (
-	callsAtOnce = 128
+	callsAtOnce = 1024
 	callTimeout = 10 * time.Second
 )
 

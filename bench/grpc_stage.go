@@ -1,35 +1,42 @@
 package main
 
-// A fleet over gRPC, all in one process: a manager, and members that each have a
-// port of their own, with real connections on loopback.
-
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
 	managed "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/proxy"
 	"github.com/f8949c05/orchestrator/worker"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
+
+// A fleet over gRPC, all in one process: a manager, and members that each have a
+// port of their own, with real connections on loopback.
 
 // fleetOverGRPC is the manager and its members.
 type fleetOverGRPC struct {
-	manager *managed.Manager
-	address string // the manager's
-	lease   time.Duration
-	ledger  ledger
-	terms   termLog
-	calls   meter // of the manager to its workers
-	books   meter // of the workers to their manager: registrations and heartbeats
+	manager  *managed.Manager
+	store    *managed.MemoryStore
+	address  string        // the manager's, also after a restart
+	interval time.Duration // from term to term
+	lease    time.Duration
+	ledger   ledger
+	terms    termLog
+	calls    meter // of the manager to its workers
+	books    meter // of the workers to their manager: registrations and heartbeats
 
 	ctx      context.Context // for what goes on beside the measuring
 	cancel   context.CancelCauseFunc
+	retire   context.CancelCauseFunc // of the manager
 	managing sync.WaitGroup
 	working  sync.WaitGroup
 	leave    context.CancelCauseFunc // of all members
@@ -43,28 +50,34 @@ type fleetOverGRPC struct {
 type exposed struct{ toManager, toWorker *proxy.Proxy }
 
 func startFleet(ctx context.Context, interval, lease time.Duration) (*fleetOverGRPC, error) {
-	f := &fleetOverGRPC{lease: lease}
+	f := &fleetOverGRPC{store: managed.NewMemoryStore(), address: "127.0.0.1:0", interval: interval, lease: lease}
 	f.ledger.init()
 	f.terms.init()
-	var err error
-	f.manager, err = managed.NewManager(managed.NewMemoryStore(),
-		managed.WithInterval(interval), managed.WithOrchestrator(orchestrator.WithStats(f.terms.note)))
-	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	f.address = l.Addr().String()
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	f.present, f.leave = context.WithCancelCause(context.WithoutCancel(ctx))
+	return f, f.manage()
+}
+
+// manage starts a manager on the store, at the address of the one before.
+func (f *fleetOverGRPC) manage() error {
+	manager, err := managed.NewManager(f.store,
+		managed.WithInterval(f.interval), managed.WithOrchestrator(orchestrator.WithStats(f.terms.note)))
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", f.address)
+	if err != nil {
+		return err
+	}
+	f.manager, f.address = manager, l.Addr().String()
+	ctx, retire := context.WithCancelCause(f.ctx)
+	f.retire = retire
 	f.managing.Go(func() {
-		if err := f.manager.Run(f.ctx, f.books.on(l)); f.ctx.Err() == nil {
+		if err := manager.Run(ctx, f.books.on(l)); ctx.Err() == nil {
 			f.cancel(fmt.Errorf("the manager: %w", err))
 		}
 	})
-	return f, nil
+	return nil
 }
 
 // descriptors is how many a worker takes: a listener and both ends of two connections,
@@ -125,7 +138,7 @@ func (f *fleetOverGRPC) hire(slots int, mayBeLost bool) error {
 		if err := f.ledger.start(task, name); err != nil {
 			f.cancel(err)
 		}
-		defer f.ledger.stop(task)
+		defer f.ledger.stop(task, name)
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}, worker.WithLease(f.lease, f.lease/5), worker.WithSlots(slots))
@@ -173,63 +186,85 @@ func (f *fleetOverGRPC) expect(before, now int) error {
 	return err
 }
 
-// termLog is what the terms of a manager have said of themselves.
-type termLog struct {
-	mu      sync.Mutex
-	all     []orchestrator.TermStats
-	changed chan struct{} // closed, and replaced, at every term
+// The floor of a term over gRPC: as many bare calls, over as many connections,
+// that say nothing and are answered with nothing.
+
+// bareCalls are servers, and a connection to each.
+type bareCalls struct {
+	servers []*grpc.Server
+	conns   []*grpc.ClientConn
+	serving sync.WaitGroup
 }
 
-func (l *termLog) init() { l.changed = make(chan struct{}) }
-
-func (l *termLog) note(s orchestrator.TermStats) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all = append(l.all, s)
-	close(l.changed)
-	l.changed = make(chan struct{})
+// emptyHandler answers a Report with nothing.
+type emptyHandler struct {
+	orchestratorv1.UnimplementedWorkerServer
 }
 
-// since returns the terms that have ended after the first so many.
-func (l *termLog) since(n int) []orchestrator.TermStats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all[n:len(l.all):len(l.all)]
+func (emptyHandler) Report(context.Context, *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+	return &orchestratorv1.ReportResponse{}, nil
 }
 
-func (l *termLog) len() int { return len(l.since(0)) }
+// newBareCalls starts so many servers, and has called each once.
+func newBareCalls(ctx context.Context, n int) (*bareCalls, error) {
+	b := &bareCalls{}
+	for range n {
+		if err := b.add(); err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+	}
+	if err := b.run(ctx); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
 
-// wait returns the first term of which ok is true, of those after the first so
-// many.
-func (l *termLog) wait(ctx context.Context, n int, ok func(orchestrator.TermStats) bool) (orchestrator.TermStats, error) {
-	for {
-		l.mu.Lock()
-		terms, changed := l.all[n:], l.changed
-		l.mu.Unlock()
-		for _, s := range terms {
-			if ok(s) {
-				return s, nil
+func (b *bareCalls) add() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	orchestratorv1.RegisterWorkerServer(server, emptyHandler{})
+	b.servers = append(b.servers, server)
+	b.serving.Go(func() { _ = server.Serve(l) }) // a call tells if it has failed
+	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	b.conns = append(b.conns, conn)
+	return nil
+}
+
+// run makes one call on each connection, as many at once as a term does.
+func (b *bareCalls) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var next atomic.Int64
+	errs := make([]error, callsAtOnce)
+	var wg sync.WaitGroup
+	for k := range errs {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(b.conns) && errs[k] == nil; i = next.Add(1) - 1 {
+				_, errs[k] = orchestratorv1.NewWorkerClient(b.conns[i]).Report(ctx, &orchestratorv1.ReportRequest{})
 			}
-		}
-		n += len(terms)
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return orchestrator.TermStats{}, fmt.Errorf("after term %d: %w", n, errors.Join(context.Cause(ctx), l.last()))
-		}
+		})
 	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("bare calls: %w", err)
+	}
+	return nil
 }
 
-// last says what the last term has come to.
-func (l *termLog) last() error {
-	terms := l.since(0)
-	if len(terms) == 0 {
-		return errors.New("no term has ended")
+func (b *bareCalls) close() error {
+	var errs []error
+	for _, conn := range b.conns {
+		errs = append(errs, conn.Close())
 	}
-	s := terms[len(terms)-1]
-	failed := ""
-	if s.Err != nil {
-		failed = fmt.Sprintf(", %.300s", s.Err)
+	for _, server := range b.servers {
+		server.Stop()
 	}
-	return fmt.Errorf("the last took %v and leaves %+v on %+v, spread %d%s", s.Total, s.Instances, s.Workers, s.Spread, failed)
+	b.serving.Wait()
+	return errors.Join(errs...)
 }

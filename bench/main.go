@@ -6,10 +6,12 @@
 //	go run ./bench -quick               small fleets, few rounds: does it work?
 //	go run ./bench -etcd                the part on etcd alone; with -write it takes its place in the file
 //	go run ./bench -grpc                the same for the part over gRPC
+//	go run ./bench -largest             the same for the largest fleet
+//	go run ./bench -reaction all        the same for reaction time; or some of memory,gRPC,etcd
 //
 // How it measures is in measure.go, what it takes for the floor in floor.go,
 // who takes part in main.go, what it measures on etcd in etcd.go and over
-// gRPC in grpc.go, and what the figures are held against in goals.go.
+// gRPC in grpc.go, reaction times in reaction.go, and what the figures are held against in goals.go.
 package main
 
 import (
@@ -20,24 +22,35 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 )
 
 func main() {
+	guestMain() // it does not return in a worker process
 	write := flag.String("write", "", "the `file` to write the tables to")
-	onlyEtcd := flag.Bool("etcd", false, "measure on etcd alone, and write that part alone")
-	onlyGRPC := flag.Bool("grpc", false, "measure over gRPC alone, and write that part alone")
 	quick := flag.Bool("quick", false, "small fleets and few rounds: says whether it works, and nothing about speed")
+	var only selection
+	flag.BoolVar(&only.etcd, "etcd", false, "measure on etcd alone, and write that part alone")
+	flag.BoolVar(&only.grpc, "grpc", false, "measure over gRPC alone, and write that part alone")
+	flag.BoolVar(&only.largest, "largest", false, "measure the largest fleet alone, and write that part alone")
+	flag.StringVar(&only.reaction, "reaction", "", "measure reaction time alone, over these `transports`: all, or some of memory,gRPC,etcd")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *quick, *onlyEtcd, *onlyGRPC, *write); err != nil {
+	if err := run(ctx, *quick, only, *write); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, quick, onlyEtcd, onlyGRPC bool, file string) error {
+// selection is the part to measure; the zero value selects everything.
+type selection struct {
+	etcd, grpc, largest bool
+	reaction            string // the transports
+}
+
+func run(ctx context.Context, quick bool, only selection, file string) error {
 	cfg := full()
 	if quick {
 		cfg = short()
@@ -45,13 +58,18 @@ func run(ctx context.Context, quick, onlyEtcd, onlyGRPC bool, file string) error
 	if quick && file != "" {
 		return errors.New("-quick measures nothing worth keeping: it does not go with -write")
 	}
-	switch {
-	case onlyEtcd && onlyGRPC:
-		return errors.New("-etcd and -grpc are two parts: one at a time")
-	case onlyEtcd:
+	switch only {
+	case selection{}:
+	case selection{etcd: true}:
 		return runEtcd(ctx, cfg, file)
-	case onlyGRPC:
+	case selection{grpc: true}:
 		return runGRPC(ctx, cfg, file)
+	case selection{largest: true}:
+		return runLargest(ctx, cfg, file)
+	case selection{reaction: only.reaction}:
+		return runReaction(ctx, cfg, only.reaction, file)
+	default:
+		return errors.New("-etcd, -grpc, -largest and -reaction each select one part: use one of them")
 	}
 	r, err := measure(ctx, cfg)
 	if err != nil {
@@ -67,21 +85,24 @@ func run(ctx context.Context, quick, onlyEtcd, onlyGRPC bool, file string) error
 
 // config is what is measured, and how often.
 type config struct {
-	quick  bool
-	plans  []size // for the comparison of planners, in order
-	copies []int  // how many of each task, where it is not one
-	big    size   // that of the goals
-	small  size   // a tenth of it, for the growth
-	old    size   // the largest that the old library was measured at
-	sarama size   // the only one that sarama is measured at
+	quick   bool
+	plans   []size // for the comparison of planners, in order
+	copies  []int  // how many of each task, where it is not one
+	big     size   // that of the goals
+	small   size   // a tenth of it, for the growth
+	largest size   // of the goals for the largest fleet
+	old     size   // the largest that the old library was measured at
+	sarama  size   // the only one that sarama is measured at
 
-	rounds     int // of everything but what follows
-	slowRounds int // of the comparison of planners, where fleets are big
-	termRounds int
-	network    bool // measure a term over a slow network
-	etcd       etcdConfig
-	grpc       grpcConfig
-	log        func(format string, args ...any)
+	rounds        int // of everything but what follows
+	slowRounds    int // of the comparison of planners, where fleets are big
+	termRounds    int
+	largestRounds int
+	network       bool // measure a term over a slow network
+	etcd          etcdConfig
+	grpc          grpcConfig
+	reaction      reactionConfig
+	log           func(format string, args ...any)
 }
 
 func full() config {
@@ -90,22 +111,32 @@ func full() config {
 	small := size{100_000, 1_000, 1}
 	medium := size{10_000, 100, 1}
 	return config{
-		plans:  []size{{1_000, 10, 1}, medium, small, big},
-		copies: []int{3, 10},
-		big:    big,
-		small:  small,
-		old:    size{20_000, 200, 1},
-		sarama: medium,
+		plans:   []size{{1_000, 10, 1}, medium, small, big},
+		copies:  []int{3, 10},
+		big:     big,
+		small:   small,
+		largest: size{10_000_000, 100_000, 1},
+		old:     size{20_000, 200, 1},
+		sarama:  medium,
 
-		rounds:     21,
-		slowRounds: 5,
-		termRounds: 11,
+		rounds:        21,
+		slowRounds:    5,
+		termRounds:    11,
+		largestRounds: 5,
 
 		network: true,
 		etcd:    etcdConfig{size: medium, lease: 10 * time.Second, colds: 3, steady: 21, contents: 100, events: 3},
 		grpc: grpcConfig{
 			size: small, others: []int{10_000, 1_000_000}, lease: 10 * time.Second, interval: time.Second,
 			colds: 2, rounds: 15, fewer: 5, lost: 2, patience: 2 * time.Minute,
+		},
+		reaction: reactionConfig{
+			over: []transport{
+				{memoryTransport, small, 100, 0, 0, startInMemory},
+				{grpcTransport, medium, 100, 10 * time.Second, time.Second, startOnGRPC},
+				{etcdTransport, medium, 100, 10 * time.Second, 2 * time.Second, startOnEtcd},
+			},
+			rounds: 100, interval: time.Second, patience: 2 * time.Minute,
 		},
 		log: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
@@ -120,13 +151,22 @@ func short() config {
 	cfg.quick = true
 	cfg.plans = []size{{1_000, 10, 1}, {10_000, 100, 1}}
 	cfg.small, cfg.big = cfg.plans[0], cfg.plans[1]
+	cfg.largest = size{20_000, 200, 1}
 	cfg.old, cfg.sarama = size{2_000, 20, 1}, cfg.small
-	cfg.rounds, cfg.slowRounds, cfg.termRounds = 3, 3, 3
+	cfg.rounds, cfg.slowRounds, cfg.termRounds, cfg.largestRounds = 3, 3, 3, 3
 	cfg.network = false
 	cfg.etcd = etcdConfig{size: size{200, 4, 1}, lease: 2 * time.Second, colds: 1, steady: 3, contents: 10, events: 1}
 	cfg.grpc = grpcConfig{
 		size: size{200, 4, 1}, others: []int{20, 400}, lease: 2 * time.Second, interval: 100 * time.Millisecond,
 		colds: 1, rounds: 3, fewer: 3, lost: 1, patience: time.Minute,
+	}
+	cfg.reaction.rounds, cfg.reaction.interval, cfg.reaction.patience = 2, 500*time.Millisecond, time.Minute
+	for i := range cfg.reaction.over {
+		t := &cfg.reaction.over[i]
+		t.size, t.restarts = size{200, 4, 1}, 2
+		if t.lease > 0 {
+			t.lease = 2 * time.Second
+		}
 	}
 	return cfg
 }
@@ -167,6 +207,7 @@ type results struct {
 	plans      []plans // by cfg.plans
 	several    []plans // by cfg.copies and cfg.plans
 	terms      terms
+	largest    largest
 	hard       []hard
 	growth     growth
 	allocs     float64 // of a steady plan
@@ -175,6 +216,7 @@ type results struct {
 	enlist     enlisting
 	etcd       onEtcd
 	grpc       overGRPC
+	reactions  []reactions
 }
 
 // at returns the comparison of planners at a size.
@@ -202,10 +244,16 @@ func measure(ctx context.Context, cfg config) (results, error) {
 	if r.grpc, err = measureGRPC(ctx, cfg); err != nil {
 		return r, err
 	}
+	if r.reactions, err = measureReactions(ctx, cfg); err != nil {
+		return r, err
+	}
 	if r.enlist, err = measureEnlist(ctx, cfg); err != nil {
 		return r, err
 	}
 	if r.terms, err = measureTerms(ctx, cfg, cfg.big, cfg.small, cfg.old); err != nil {
+		return r, err
+	}
+	if r.largest, err = measureLargest(ctx, cfg); err != nil {
 		return r, err
 	}
 	cfg.log("allocations and heap of %s", cfg.big)

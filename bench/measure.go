@@ -36,6 +36,16 @@ func (s samples) median() time.Duration {
 	return middle(slices.DeleteFunc(slices.Clone(s), func(d time.Duration) bool { return d == 0 }))
 }
 
+// percentile returns the smallest sample that p percent of them do not exceed; 0
+// if there are none.
+func (s samples) percentile(p int) time.Duration {
+	sorted := slices.Sorted(slices.Values(s))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[max((len(sorted)*p+99)/100, 1)-1]
+}
+
 // each returns what a function makes of every sample.
 func (s samples) each(f func(time.Duration) time.Duration) samples {
 	made := make(samples, len(s))

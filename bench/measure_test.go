@@ -85,3 +85,15 @@ func TestRace_EndsWithTheFirstFailure(t *testing.T) {
 		require.ErrorIs(t, err, broken)
 	}
 }
+
+func TestPercentile(t *testing.T) {
+	require.Zero(t, samples(nil).percentile(99))
+	require.Equal(t, time.Duration(7), samples{7}.percentile(99))
+	var hundred samples
+	for i := range 100 {
+		hundred = append(hundred, time.Duration(100-i))
+	}
+	require.Equal(t, time.Duration(99), hundred.percentile(99))
+	require.Equal(t, time.Duration(50), hundred.percentile(50))
+	require.Equal(t, time.Duration(100), hundred.percentile(100))
+}

@@ -24,7 +24,7 @@ const (
 type distant struct {
 	mu     sync.Mutex // for moments, never while time passes
 	runs   map[string][]string
-	slow   string // the worker that is a hundred times slower
+	slow   string // the worker whose calls take a hundred times as long
 	calls  map[orchestrator.Op]int
 	began  time.Time            // the first write of the term
 	landed map[string]time.Time // when each task started last
@@ -165,7 +165,7 @@ func othersMoved(t *testing.T, who int) (took time.Duration) {
 		for w := range networkJoin {
 			require.NoError(t, o.AddWorker(workerName(s.workers+w)))
 		}
-		plan, err := o.Plan(t.Context())
+		plan, err := o.Plan(orchestrator.Hypothesis[string, string]{})
 		require.NoError(t, err)
 		require.NotEmpty(t, plan.Changes)
 		d.forget()
@@ -176,11 +176,12 @@ func othersMoved(t *testing.T, who int) (took time.Duration) {
 			d.slow = plan.Changes[0].To
 		}
 		start := time.Now()
-		require.NoError(t, o.NextTerm(t.Context()))
-		others, delayed := 0, 0
+		if err := o.NextTerm(t.Context()); who != aReceiver { // a new worker that is late is a failure
+			require.NoError(t, err)
+		}
+		others := 0
 		for _, c := range o.LastPlan().Changes {
 			if c.From == d.slow || c.To == d.slow {
-				delayed++
 				continue
 			}
 			others++
@@ -188,17 +189,15 @@ func othersMoved(t *testing.T, who int) (took time.Duration) {
 			took = max(took, d.landed[c.Task].Sub(d.began))
 		}
 		require.Positive(t, others)
-		if who != nobody {
-			require.Positive(t, delayed)
-			require.Greater(t, time.Since(start), 2*slowLatency)
-		}
+		require.Less(t, time.Since(start), slowLatency, "the term waits for no late worker")
+		time.Sleep(slowLatency) // its List ends
 	})
 	return took
 }
 
-// With one worker a hundred times slower, the moves of all others are done as
-// if it were not there, but for the slot of 128 that it takes. Which move comes
-// first hangs on the scheduler, in a bubble too, and with it a call or two.
+// If calls to one worker take a hundred times as long, the moves of all others are
+// done as early as without it. The scheduler decides which move comes first, in a
+// bubble too, so that the times may differ by a call or two.
 func TestNetwork_NobodyWaitsForTheSlow(t *testing.T) {
 	undelayed := max(othersMoved(t, nobody), othersMoved(t, nobody)) // the later of two, for both
 	others := max(othersMoved(t, aSource), othersMoved(t, aReceiver))

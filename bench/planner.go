@@ -142,3 +142,109 @@ func (f fleet) after(plan rebalance.Plan) [][]int32 {
 	}
 	return placed
 }
+
+// What came of a plan, worked out from the plan alone: a planner that is fast
+// and wrong is not fast.
+
+// outcome is how good a plan is.
+type outcome struct {
+	spread int // the largest load less the smallest
+	moves  int // copies that start on a worker that did not run them
+}
+
+// worse returns, of two outcomes, the worse in either respect.
+func (o outcome) worse(p outcome) outcome {
+	return outcome{max(o.spread, p.spread), max(o.moves, p.moves)}
+}
+
+// judge works out the outcome of a plan that leaves the workers of a fleet with
+// the tasks in placed. It fails where the plan is not whole: every task on as
+// many different workers as are wanted, or on all where there are fewer.
+func judge(now fleet, placed [][]int32) (outcome, error) {
+	if len(placed) != now.workers() {
+		return outcome{}, fmt.Errorf("the plan is for %d workers of %d", len(placed), now.workers())
+	}
+	copies := make([]int32, len(now.want))
+	ran := make([]int32, len(now.want))  // the last worker that ran it, plus one
+	runs := make([]int32, len(now.want)) // the last worker that is to run it, plus one
+	least, most, moves := len(now.want)+1, 0, 0
+	for w, list := range placed {
+		stamp := int32(w + 1)
+		for _, t := range now.held[w] {
+			ran[t] = stamp
+		}
+		for _, t := range list {
+			if t < 0 || int(t) >= len(copies) {
+				return outcome{}, fmt.Errorf("worker %d is to run task %d: there is no such task", w, t)
+			}
+			if runs[t] == stamp {
+				return outcome{}, fmt.Errorf("worker %d is to run task %d twice", w, t)
+			}
+			runs[t] = stamp
+			copies[t]++
+			if ran[t] != stamp {
+				moves++
+			}
+		}
+		least, most = min(least, len(list)), max(most, len(list))
+	}
+	for t, n := range copies {
+		if want := min(int(now.want[t]), now.workers()); int(n) != want {
+			return outcome{}, fmt.Errorf("task %d is to run on %d workers in place of %d", t, n, want)
+		}
+	}
+	return outcome{most - least, moves}, nil
+}
+
+// The hard cases: problems that have to be searched, not only passed over.
+
+// hardCase is one, with what a throw-away prototype of the same algorithm took
+// for it when the algorithm was chosen, in multiples of its scan of a million
+// pairs: that took it 8 to 10 ms, and the cases 15 to 20, 140 to 220 and 40 to
+// 46 ms; the multiples are the larger one of best by best and worst by worst.
+type hardCase struct {
+	name      string
+	prototype float64
+	fleet     func(size) fleet
+}
+
+var hardCases = []hardCase{
+	{"1% over-replicated", 2.0, func(s size) fleet { return s.even().hundredthOver() }},
+	{"random over-replication", 22, func(s size) fleet { return s.even().scattered(s.instances * 3 / 2) }},
+	{"wants near the number of workers", 5.0, func(s size) fleet { return crowded(s.instances/100, 100) }},
+}
+
+// hard is what came of one case.
+type hard struct {
+	hardCase
+	pairs, workers int
+	scan, ownScan  samples // of the even fleet; of the case itself
+	took           samples
+	outcome        outcome
+}
+
+// measureHard measures the hard cases that go with size s.
+func measureHard(cfg config, s size) ([]hard, error) {
+	var found []hard
+	even := s.even()
+	for _, c := range hardCases {
+		cfg.log("hard cases of %s: %s", s, c.name)
+		now := c.fleet(s)
+		h := hard{hardCase: c, pairs: now.pairs(), workers: now.workers()}
+		a := now.attempt(false)
+		times, err := race(cfg.rounds, []entrant{
+			{name: "scan", warm: true, run: newScan(even).run},
+			{name: "its scan", warm: true, run: newScan(now).run},
+			{name: us, warm: true, run: a.plan},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		if h.outcome, err = a.judge(true); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		h.scan, h.ownScan, h.took = times[0], times[1], times[2]
+		found = append(found, h)
+	}
+	return found, nil
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // What is printed and written. The order is that of the reader's questions:
@@ -33,11 +34,13 @@ func (r results) markdown() string {
 	r.writeComparison(&b)
 	r.writeSeveral(&b)
 	r.writeTerms(&b)
+	r.largest.write(&b)
 	r.writeHard(&b)
 	r.writeNetwork(&b)
 	r.enlist.write(&b)
 	r.etcd.write(&b, r.cfg.etcd)
 	r.grpc.write(&b, r.cfg.grpc)
+	writeReactions(&b, r.reactions, r.cfg.reaction)
 	r.writeMethod(&b)
 	return b.String()
 }
@@ -70,24 +73,29 @@ func (g goal) verdict() string {
 	return "**not met**"
 }
 
+// goalTable has a row for each goal.
+func goalTable(goals []goal, verdict func(goal) string) table {
+	t := table{{"what", "measured", "goal", ""}}
+	for _, g := range goals {
+		t.row(g.what, g.measured, g.goal, verdict(g))
+	}
+	return t
+}
+
 func (r results) writeGoals(b *strings.Builder) {
 	goals := r.goals()
 	met := 0
-	t := table{{"what", "measured", "goal", ""}}
 	for _, g := range goals {
-		verdict := g.verdict()
 		if g.met {
 			met++
 		}
-		if r.cfg.quick {
-			verdict = "not judged"
-		}
-		t.row(g.what, g.measured, g.goal, verdict)
 	}
-	count := fmt.Sprintf(countOfMet, met, len(goals))
+	count, verdict := fmt.Sprintf(countOfMet, met, len(goals)), goal.verdict
 	if r.cfg.quick {
 		count = "A quick run judges none."
+		verdict = func(goal) string { return "not judged" }
 	}
+	t := goalTable(goals, verdict)
 	fmt.Fprintf(b, "\n## Goals\n\n%s instances × workers unless it says otherwise; the scan and the rest of the floor are explained\n"+
 		"[below](#how-it-is-measured). %s\n\n%s", r.cfg.big, count, t.layout(false))
 }
@@ -250,8 +258,8 @@ func (r results) writeNetwork(b *strings.Builder) {
 		return
 	}
 	n := r.network
-	b.WriteString("\n## A slow network\n\n1,000 workers, 100k tasks, 20 ms a call, 128 calls at a time, through `Applier`, in a `testing/synctest` bubble,\n" +
-		"where time is exact: `go test ./bench -run Network -v`.\n\n")
+	fmt.Fprintf(b, "\n## A slow network\n\n1,000 workers, 100k tasks, 20 ms a call, %s calls at a time, through `Applier`, in a `testing/synctest` bubble,\n"+
+		"where time is exact: `go test ./bench -run Network -v`.\n\n", grouped(callsAtOnce))
 	t := table{{"", ""}}
 	t.row("cold start, the whole term", n.cold.String())
 	t.row("ideal: one List and one Apply for each worker, no gap between calls", n.ideal.String())
@@ -264,3 +272,124 @@ func (r results) writeNetwork(b *strings.Builder) {
 func (r results) writeMethod(b *strings.Builder) {
 	fmt.Fprintf(b, method, r.cfg.rounds, r.cfg.slowRounds, r.cfg.termRounds, r.cfg.sarama)
 }
+
+// Tables in Markdown, that can be read before they are rendered too.
+
+// table is rows of cells; the first row is the head.
+type table [][]string
+
+func (t *table) row(cells ...string) { *t = append(*t, cells) }
+
+// String lays the table out. All columns but the first are aligned to the right
+// if numbers says so.
+func (t table) layout(numbers bool) string {
+	widths := make([]int, len(t[0]))
+	for _, row := range t {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell), 4)
+		}
+	}
+	var b strings.Builder
+	for n, row := range t {
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if numbers && i > 0 {
+				cell = pad + cell
+			} else {
+				cell += pad
+			}
+			fmt.Fprintf(&b, "| %s ", cell)
+		}
+		b.WriteString("|\n")
+		if n > 0 {
+			continue
+		}
+		for i, width := range widths {
+			if numbers && i > 0 {
+				fmt.Fprintf(&b, "| %s: ", strings.Repeat("-", width-1))
+			} else {
+				fmt.Fprintf(&b, "| %s ", strings.Repeat("-", width))
+			}
+		}
+		b.WriteString("|\n")
+	}
+	return b.String()
+}
+
+// decimal writes a number with as many decimals as tell something.
+func decimal(x float64) string {
+	switch {
+	case x == float64(int64(x)):
+		return fmt.Sprintf("%.0f", x)
+	case x < 10:
+		return fmt.Sprintf("%.2f", x)
+	case x < 100:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return grouped(int(x + 0.5))
+}
+
+// millis writes a duration in milliseconds, with three digits that count.
+func millis(d time.Duration) string {
+	ms := float64(d) / float64(time.Millisecond)
+	switch {
+	case ms < 1:
+		return fmt.Sprintf("%.3f", ms)
+	case ms < 10:
+		return fmt.Sprintf("%.2f", ms)
+	case ms < 100:
+		return fmt.Sprintf("%.1f", ms)
+	}
+	return grouped(int(ms + 0.5))
+}
+
+// grouped writes a number with commas.
+func grouped(n int) string {
+	if n < 0 {
+		return "-" + grouped(-n)
+	}
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
+}
+
+// method is the part of the report that says how to read it. It takes the
+// numbers of rounds of plans, of planners where fleets are big, and of terms; and
+// the size at which sarama takes part.
+const method = `
+## How it is measured
+
+- **In turn.** All that is compared takes its turn, round after round, and each round begins with another, so that
+  whatever else the machine does meets everyone. A garbage collection comes before each turn. A first round, in which
+  everyone comes by their memory, does not count. Times are medians; a ratio is the median of what it was in each round
+  that both took part in, so it is not quite the quotient of two times.
+- **Warm, apart from others.** This library and its floor have races of their own, with nobody else in them, and each part
+  runs once untimed right before it is timed: the caches hold what it touches, and its memory is there. Otherwise the
+  floor pays for what came before it, and a ratio to it flatters. So it is for plans and the scan (%d rounds), the hard
+  cases, the growth, where both sizes take turns, and whole terms; a term in which something happens comes right behind
+  an untimed steady one.
+- **Beside other planners** is another race, in the same run: %d rounds at 1M instances, and as many as above where
+  fleets are smaller. This library plans once untimed here too before it is timed. The others do not: they have no
+  memory to reuse. What it is without is the row *its first plan*.
+- **Inputs** are in each planner's own form before the clock starts; only planning is timed. Every plan is then
+  worked out and checked: each task on exactly as many different workers as are wanted, and loads that
+  differ by one at most where that is promised. A plan that fails ends the run.
+- **The integer scan** passes once over the tasks of every worker and marks, in one 64-bit word for each task, the last
+  worker and the number of copies. It is that of the fleet before the event, measured beside each event. Which
+  worker runs which task is random, as is the order in which it lists them.
+- **The comparison** passes over all names on one core; a term uses both.
+- **The fan-out** is up to 1,024 goroutines that make the calls between them: a context with a deadline, and its cancellation. A
+  term has one deadline for all its List calls, so that this part of the floor is more than it has to do.
+- **Whole terms** are measured in %d rounds.
+- **This library** plans over and over with one planner, as the orchestrator does; *its first plan* is that of a new
+  planner, which has to come by its memory. Reasons and the lower bound are part of every plan.
+- **franz-go**: ` + "`kgo.StickyBalancer`" + ` (eager), called as its client does: MemberBalancer prepares, BalanceOrError plans.
+  It has no memory to reuse. It decodes what members own while it plans; *encoded* also counts the members' encoding
+  (JoinGroupMetadata) and the leader's parsing (MemberBalancer). A task is a partition of one topic, or of one of 100
+  that everyone subscribes to. It gives the partitions to single members, so it takes part for one instance.
+- **sarama**: NewBalanceStrategySticky, one topic, at %s only, in three rounds, and one for all on one:
+  it takes minutes at the next size.
+- **Jump hash** knows no loads and remembers nothing: it is uneven. Workers leave at the end of the row, since it
+  knows no other way. To hash names into its keys is not counted.
+`

@@ -42,6 +42,7 @@ func runGRPC(ctx context.Context, cfg config, file string) error {
 func (p part) put(file, measured string, goals []goal) error {
 	fmt.Print(measured)
 	if file == "" {
+		fmt.Print("\n" + goalTable(goals, goal.verdict).layout(false))
 		return nil
 	}
 	text, err := os.ReadFile(file)

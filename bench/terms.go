@@ -2,9 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // Whole terms through the public API, names and all, beside the floor.
@@ -76,19 +82,19 @@ func (l leader) eventful(ctx context.Context, name string, happens func() error,
 	return []entrant{term, {name: "its writes alone", warm: true, follows: true, run: func() error { return fanOut(*writes) }}}
 }
 
-// guest is a worker that joins and is lost again.
-const guest = "guest"
+// guestName is a worker that joins and is lost again.
+const guestName = "guest"
 
 // sequence measures a steady term, one after a worker has joined, and one after
 // it was lost. It has as many entrants as into has places for their times.
 func (l leader) sequence(ctx context.Context, lists string, s *sequence) (entrants []entrant, into []*samples) {
 	joins := func() error {
-		l.cluster.join(guest)
-		return l.AddWorker(guest)
+		l.cluster.join(guestName)
+		return l.AddWorker(guestName)
 	}
 	leaves := func() error {
-		l.RemoveWorker(guest)
-		delete(l.cluster.hands, guest)
+		l.RemoveWorker(guestName)
+		delete(l.cluster.hands, guestName)
 		return nil
 	}
 	entrants = append(entrants, l.steady(ctx, "steady term, "+lists))
@@ -143,4 +149,147 @@ func measureTerms(ctx context.Context, cfg config, s, small, old size) (terms, e
 		*to = times[i]
 	}
 	return t, nil
+}
+
+// largest is a fleet ten times as large as that of the other goals: a steady
+// term, its floor, and the live heap.
+type largest struct {
+	size
+	scan, compare, fanOut, steady samples
+	heap                          float64 // bytes for each instance
+}
+
+func measureLargest(ctx context.Context, cfg config) (l largest, err error) {
+	l.size = cfg.largest
+	cfg.log("heap of %s", l.size)
+	if l.heap, err = heapPerInstance(ctx, l.size); err != nil {
+		return l, err
+	}
+	cfg.log("terms of %s; heap: %.0f bytes an instance", l.size, l.heap)
+	f := l.even()
+	leader, err := newLeader(ctx, f, false)
+	if err != nil {
+		return l, err
+	}
+	a, b := leader.cluster.copies(0), leader.cluster.copies(1)
+	times, err := race(cfg.largestRounds, []entrant{
+		{name: "scan", warm: true, run: newScan(f).run},
+		{name: "comparison", warm: true, run: func() error { return compare(a, b) }},
+		{name: "fan-out", warm: true, run: func() error { return fanOut(l.workers) }},
+		leader.steady(ctx, "steady term of "+l.String()),
+	})
+	if err != nil {
+		return l, err
+	}
+	l.scan, l.compare, l.fanOut, l.steady = times[0], times[1], times[2], times[3]
+	return l, nil
+}
+
+// partLargest is the part about the largest fleet.
+var partLargest = part{head: "## The largest fleet", goal: "the largest fleet, "}
+
+func runLargest(ctx context.Context, cfg config, file string) error {
+	l, err := measureLargest(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	l.write(&b)
+	return partLargest.put(file, b.String(), l.goals())
+}
+
+func (l largest) goals() []goal {
+	return []goal{
+		atMost(partLargest.goal+l.String()+": a whole steady term, names and all, fresh lists", "× (scan + comparison + fan-out)", 2,
+			figure{"", ratio(l.steady, together(l.scan, l.compare, l.fanOut))}),
+		heapGoal(partLargest.goal+"the same", l.heap),
+	}
+}
+
+func (l largest) write(b *strings.Builder) {
+	fmt.Fprintf(b, "\n## The largest fleet\n\n%s, one instance each, fresh lists; the floor is that of [whole terms](#whole-terms).\n\n", l.size)
+	t := table{{"", "ms"}}
+	t.row("the integer scan", millis(l.scan.median()))
+	t.row("every reported name compared with the last report", millis(l.compare.median()))
+	t.row(fmt.Sprintf("%s calls that do nothing, %d at a time, a deadline each", grouped(l.workers), callsAtOnce), millis(l.fanOut.median()))
+	t.row("a steady term", millis(l.steady.median()))
+	t.into(b)
+}
+
+// Memory: what a steady plan allocates, and what an orchestrator keeps.
+
+// planAllocations returns how often a steady plan of this size allocates.
+func planAllocations(s size) (float64, error) {
+	pr := s.even().problem()
+	var keeper rebalance.Planner
+	var failed error
+	n := testing.AllocsPerRun(10, func() {
+		_, err := keeper.Plan(pr)
+		failed = errors.Join(failed, err)
+	})
+	return n, failed
+}
+
+// lists is a Communicator whose slices the orchestrator alone keeps. The bytes
+// of the names belong to lists.
+type lists map[string][]string
+
+var _ orchestrator.Communicator[string, string] = lists{}
+
+// List returns a copy.
+func (l lists) List(_ context.Context, worker string) ([]string, error) {
+	return slices.Clone(l[worker]), nil
+}
+
+var errReadOnly = errors.New("nothing was to be written")
+
+// Add is not called.
+func (l lists) Add(context.Context, string, string) error { return errReadOnly }
+
+// Remove is not called.
+func (l lists) Remove(context.Context, string, string) error { return errReadOnly }
+
+// heapPerInstance returns how many bytes an orchestrator of this size keeps for
+// each instance, once it has had a few terms.
+func heapPerInstance(ctx context.Context, s size) (float64, error) {
+	f := s.even()
+	c := make(lists, f.workers())
+	names := f.names()
+	for w, list := range f.held {
+		tasks := make([]string, len(list))
+		for i, t := range list {
+			tasks[i] = names[t]
+		}
+		c[workerName(w)] = tasks
+	}
+	with, err := heapWhileLed(ctx, f, c, names)
+	if err != nil {
+		return 0, err
+	}
+	without := liveHeap()
+	runtime.KeepAlive(names)
+	runtime.KeepAlive(c)
+	runtime.KeepAlive(f)
+	return float64(with-without) / float64(f.pairs()), nil
+}
+
+// heapWhileLed returns the live heap while there is an orchestrator.
+func heapWhileLed(ctx context.Context, f fleet, c lists, names []string) (int64, error) {
+	o, err := lead(ctx, f, c, names)
+	if err != nil {
+		return 0, err
+	}
+	with := liveHeap()
+	runtime.KeepAlive(o)
+	return with, nil
+}
+
+// liveHeap returns how many bytes are in use after a collection.
+func liveHeap() int64 {
+	for range 3 { // finalizers, and what they let go
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

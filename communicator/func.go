@@ -16,7 +16,7 @@ import (
 //
 // Where a function is nil, its method returns an error that says so; a write
 // is then certainly not done ([orchestrator.ErrRejected]). A Func without
-// AddFunc and RemoveFunc is of use with Orchestrator.Plan, which only reads.
+// AddFunc and RemoveFunc is enough for WithDryRun, which writes nothing.
 type Func[W, T comparable] struct {
 	ListFunc   func(ctx context.Context, worker W) ([]T, error)
 	AddFunc    func(ctx context.Context, worker W, task T) error

@@ -41,9 +41,6 @@ func even(pairs, workers, copies int) *rebalance.Problem {
 // without takes some workers away, with all that they run.
 func without(pr *rebalance.Problem, lost int) *rebalance.Problem {
 	pr.States, pr.Held = pr.States[lost:], pr.Held[lost:]
-	if pr.Bounds != nil {
-		pr.Bounds = pr.Bounds[lost:]
-	}
 	return pr
 }
 
@@ -51,8 +48,8 @@ func without(pr *rebalance.Problem, lost int) *rebalance.Problem {
 func joined(pr *rebalance.Problem, fresh int) *rebalance.Problem {
 	pr.States = append(pr.States, make([]rebalance.State, fresh)...)
 	pr.Held = append(pr.Held, make([][]int32, fresh)...)
-	if pr.Bounds != nil {
-		pr.Bounds = append(pr.Bounds, slices.Repeat([]int32{noLimit}, fresh)...)
+	if pr.Pinned != nil {
+		pr.Pinned = append(pr.Pinned, make([]int32, fresh)...)
 	}
 	return pr
 }
@@ -61,6 +58,15 @@ func joined(pr *rebalance.Problem, fresh int) *rebalance.Problem {
 func in(pr *rebalance.Problem, s rebalance.State, some int) *rebalance.Problem {
 	for w := range some {
 		pr.States[w] = s
+	}
+	return pr
+}
+
+// pinnedTenth pins a tenth of what each worker runs.
+func pinnedTenth(pr *rebalance.Problem) *rebalance.Problem {
+	pr.Pinned = make([]int32, len(pr.Held))
+	for w, list := range pr.Held {
+		pr.Pinned[w] = int32(len(list) / 10)
 	}
 	return pr
 }
@@ -78,7 +84,14 @@ var events = []struct {
 	{"one_silent", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Frozen, 1) }},
 	{"one_drains", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Draining, 1) }},
 	{"tenth_drains", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Draining, len(pr.States)/10) }},
-	{"one_closed", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Closed, 1) }},
+	{"one_quarantined", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Quarantined, 1) }},
+	{"one_gains", func(pr *rebalance.Problem) *rebalance.Problem {
+		pr = joined(pr, 1)
+		pr.States[len(pr.States)-1], pr.Gain = rebalance.Quarantined, make([]int32, len(pr.States))
+		pr.Gain[len(pr.States)-1] = 1
+		return pr
+	}},
+	{"tenth_pinned_one_joins", func(pr *rebalance.Problem) *rebalance.Problem { return joined(pinnedTenth(pr), 1) }},
 	{"all_on_one", func(pr *rebalance.Problem) *rebalance.Problem {
 		all := rand.New(rand.NewPCG(5, 5)).Perm(len(pr.Want))
 		clear(pr.Held)

@@ -7,18 +7,19 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// This file checks a plan against the clauses P1 to P8, from the problem alone.
+// This file checks a plan against the clauses P1 to P8 and P24, from the problem alone.
 
 // reading is what follows from a problem's input.
 type reading struct {
-	pr             *rebalance.Problem
-	tasks, workers int
-	held           [][]bool // by worker and task
-	open, closed   []int    // workers
-	forbidden      map[rebalance.Pair]bool
-	bounded        bool // an open worker has a bound
-	over           bool // and one of them holds more than that, of expected tasks
-	// Copies by task: on frozen workers, on all others, on draining ones, on closed ones.
+	pr                *rebalance.Problem
+	tasks, workers    int
+	held              [][]bool // by worker and task
+	pinned            [][]bool // likewise
+	open, quarantined []int    // workers
+	forbidden         map[rebalance.Pair]bool
+	isPinned          bool // some copy is
+	gains             bool // a quarantined worker may gain
+	// Copies by task: on frozen workers, on all others, on draining ones, on quarantined ones.
 	frozen, answering, draining, kept []int
 	// target is how many copies each task is to have outside the frozen workers.
 	target []int
@@ -28,15 +29,19 @@ func read(pr *rebalance.Problem) *reading {
 	r := &reading{
 		pr: pr, tasks: len(pr.Want), workers: len(pr.States),
 		held:      make([][]bool, len(pr.States)),
+		pinned:    make([][]bool, len(pr.States)),
 		forbidden: make(map[rebalance.Pair]bool),
 		frozen:    make([]int, len(pr.Want)), answering: make([]int, len(pr.Want)),
 		draining: make([]int, len(pr.Want)), kept: make([]int, len(pr.Want)),
 		target: make([]int, len(pr.Want)),
 	}
 	for w, list := range pr.Held {
-		r.held[w] = make([]bool, r.tasks)
-		for _, t := range list {
+		r.held[w], r.pinned[w] = make([]bool, r.tasks), make([]bool, r.tasks)
+		for i, t := range list {
 			r.held[w][t] = true
+			if pr.Pinned != nil && i >= len(list)-int(pr.Pinned[w]) && pr.States[w] != rebalance.Frozen {
+				r.pinned[w][t], r.isPinned = true, true
+			}
 		}
 		for t, holds := range r.held[w] {
 			switch {
@@ -49,7 +54,7 @@ func read(pr *rebalance.Problem) *reading {
 			if holds && pr.States[w] == rebalance.Draining {
 				r.draining[t]++
 			}
-			if holds && pr.States[w] == rebalance.Closed {
+			if holds && pr.States[w] == rebalance.Quarantined {
 				r.kept[t]++
 			}
 		}
@@ -58,17 +63,9 @@ func read(pr *rebalance.Problem) *reading {
 		switch s {
 		case rebalance.Open:
 			r.open = append(r.open, w)
-			if pr.Bounds != nil && pr.Bounds[w] >= 0 {
-				expected := 0
-				for t, holds := range r.held[w] {
-					if holds && pr.Want[t] > 0 {
-						expected++
-					}
-				}
-				r.bounded, r.over = true, r.over || expected > int(pr.Bounds[w])
-			}
-		case rebalance.Closed:
-			r.closed = append(r.closed, w)
+		case rebalance.Quarantined:
+			r.quarantined = append(r.quarantined, w)
+			r.gains = r.gains || r.gain(w) > 0
 		}
 	}
 	for _, p := range pr.Forbidden {
@@ -82,11 +79,23 @@ func read(pr *rebalance.Problem) *reading {
 	return r
 }
 
-// free says that nothing restricts which open worker may run what.
-func (r *reading) free() bool { return !r.bounded && len(r.forbidden) == 0 }
+// free reports whether nothing restricts which open worker may run what.
+func (r *reading) free() bool { return !r.isPinned && len(r.forbidden) == 0 }
 
-// plain says that the minimum of Adds is promised.
-func (r *reading) plain() bool { return r.free() && len(r.closed) == 0 }
+// gain is how many copies a quarantined worker may gain.
+func (r *reading) gain(worker int) int {
+	if r.pr.Gain == nil {
+		return 0
+	}
+	return int(r.pr.Gain[worker])
+}
+
+// plain says that the minimum of Adds is promised. Pinned copies do not restrict
+// what is wanted once.
+func (r *reading) plain() bool {
+	once := r.isPinned && len(r.forbidden) == 0 && slices.Max(r.pr.Want) <= 1
+	return (r.free() || once) && len(r.quarantined) == 0
+}
 
 // mayRun says whether a worker may run a task after the plan.
 func (r *reading) mayRun(worker, task int) bool {
@@ -97,12 +106,10 @@ func (r *reading) mayRun(worker, task int) bool {
 	return r.pr.States[worker] == rebalance.Open && !r.forbidden[pair]
 }
 
-// room is how many tasks an open or closed worker may run.
-func (r *reading) room(worker int) int {
-	if r.pr.States[worker] == rebalance.Open && r.pr.Bounds != nil && r.pr.Bounds[worker] >= 0 {
-		return min(r.tasks, int(r.pr.Bounds[worker]))
-	}
-	return r.tasks
+// mayGain says whether a quarantined worker may be given a task that it does not
+// run.
+func (r *reading) mayGain(worker, task int) bool {
+	return !r.held[worker][task] && !r.forbidden[rebalance.Pair{Task: int32(task), Worker: int32(worker)}]
 }
 
 // depth says how late it is that a task gets copy j, counted from 0, outside
@@ -120,21 +127,25 @@ type outcome struct {
 	*reading
 	plan  rebalance.Plan
 	after [][]bool // by worker and task
-	// Copies by task after the plan: on open, closed, draining workers.
-	onOpen, onClosed, onDraining []int
-	loads                        []int // by worker
+	// Copies by task after the plan: on open, quarantined, draining workers.
+	onOpen, onQuarantined, onDraining []int
+	loads                             []int // by worker
+	gained                            []int // by worker
+	given                             []int // by task: copies that quarantined workers gain
+	grown                             int   // the sum of these
+	waits                             []int // by task: pinned copies that stay on draining workers
 }
 
 // carryOut applies a plan, and says what is not allowed in it.
 func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 	o := &outcome{
 		reading: r, plan: plan, after: make([][]bool, r.workers), loads: make([]int, r.workers),
-		onOpen: make([]int, r.tasks), onClosed: make([]int, r.tasks), onDraining: make([]int, r.tasks),
+		onOpen: make([]int, r.tasks), onQuarantined: make([]int, r.tasks), onDraining: make([]int, r.tasks),
+		gained: make([]int, r.workers), given: make([]int, r.tasks), waits: make([]int, r.tasks),
 	}
 	for w := range o.after {
 		o.after[w] = slices.Clone(r.held[w])
 	}
-	gained := make([]int, r.workers)
 	for i, c := range plan.Changes {
 		if c.Task < 0 || int(c.Task) >= r.tasks {
 			return nil, fmt.Errorf("P1: change %d, %+v: no such task", i, c)
@@ -152,6 +163,8 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 				return nil, fmt.Errorf("P1: change %d, %+v, takes what was taken already", i, c)
 			case r.pr.States[w] == rebalance.Frozen:
 				return nil, fmt.Errorf("P1: change %d, %+v, takes from a frozen worker", i, c)
+			case r.pinned[w][c.Task] && c.To != rebalance.None:
+				return nil, fmt.Errorf("P24: change %d, %+v, moves a pinned copy", i, c)
 			}
 			o.after[w][c.Task] = false
 		}
@@ -159,6 +172,12 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 			switch {
 			case w < 0 || int(w) >= r.workers:
 				return nil, fmt.Errorf("P1: change %d, %+v: no such worker", i, c)
+			case r.pr.States[w] == rebalance.Quarantined:
+				if o.gained[w] >= r.gain(int(w)) || !r.mayGain(int(w), int(c.Task)) {
+					return nil, fmt.Errorf("P1: change %d, %+v, adds to a quarantined worker, which may gain %d", i, c, r.gain(int(w)))
+				}
+				o.given[c.Task]++
+				o.grown++
 			case r.pr.States[w] != rebalance.Open:
 				return nil, fmt.Errorf("P1: change %d, %+v, adds to a worker that is not open", i, c)
 			case r.held[w][c.Task]:
@@ -168,8 +187,11 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 			case !r.mayRun(int(w), int(c.Task)):
 				return nil, fmt.Errorf("P1: change %d, %+v, adds a forbidden pair", i, c)
 			}
+			if o.after[w][c.Task] {
+				return nil, fmt.Errorf("P1: change %d, %+v, adds what was added already", i, c)
+			}
 			o.after[w][c.Task] = true
-			gained[w]++
+			o.gained[w]++
 		}
 	}
 	for w, list := range o.after {
@@ -181,19 +203,14 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 			switch r.pr.States[w] {
 			case rebalance.Open:
 				o.onOpen[t]++
-			case rebalance.Closed:
-				o.onClosed[t]++
+			case rebalance.Quarantined:
+				o.onQuarantined[t]++
 			case rebalance.Draining:
 				o.onDraining[t]++
+				if r.pinned[w][t] {
+					o.waits[t]++
+				}
 			}
-		}
-		if r.pr.States[w] == rebalance.Open && o.loads[w] > r.room(w) && gained[w] > 0 && r.pr.MaxMoves < 0 { // a missing copy may overfill a worker rather than wait for a move
-			return nil, fmt.Errorf("P1: worker %d has bound %d, is to run %d and gains %d", w, r.pr.Bounds[w], o.loads[w], gained[w])
-		}
-	}
-	for i, c := range plan.Changes {
-		if c.From != rebalance.None && c.To != rebalance.None && o.loads[c.To] > r.room(int(c.To)) {
-			return nil, fmt.Errorf("P1: change %d, %+v, is a move, and worker %d ends with %d, bound %d", i, c, c.To, o.loads[c.To], r.pr.Bounds[c.To])
 		}
 	}
 	return o, nil
@@ -203,12 +220,21 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 func (o *outcome) problem() *rebalance.Problem {
 	next := *o.pr
 	next.Held = make([][]int32, o.workers)
+	next.Pinned = slices.Clone(o.pr.Pinned)
 	for w, list := range o.after {
+		var last []int32
 		for t, runs := range list {
-			if runs {
+			switch {
+			case runs && o.pinned[w][t]:
+				last = append(last, int32(t))
+			case runs:
 				next.Held[w] = append(next.Held[w], int32(t))
 			}
 		}
+		if next.Pinned != nil {
+			next.Pinned[w] = int32(len(last))
+		}
+		next.Held[w] = append(next.Held[w], last...)
 	}
 	return &next
 }
@@ -225,7 +251,7 @@ func (o *outcome) squares() (sum int64) {
 // beginning with its clause.
 func (o *outcome) clauses() error {
 	for _, check := range []func(*outcome) error{
-		(*outcome).sums, (*outcome).reasons, (*outcome).copies, (*outcome).unplaced, (*outcome).beyond, (*outcome).level, (*outcome).spread,
+		(*outcome).sums, (*outcome).bound, (*outcome).reasons, (*outcome).copies, (*outcome).stays, (*outcome).unplaced, (*outcome).level, (*outcome).growth, (*outcome).spread,
 	} {
 		if err := check(o); err != nil {
 			return err
@@ -249,12 +275,25 @@ func (o *outcome) sums() error {
 	switch {
 	case p.Adds != adds || p.Moves != moves:
 		return fmt.Errorf("P8: says %d adds and %d moves, has %d and %d", p.Adds, p.Moves, adds, moves)
-	case p.LowerBound < 0 || p.LowerBound > p.Adds+p.Deferred:
-		return fmt.Errorf("P8: lower bound %d, but %d adds and %d deferred", p.LowerBound, p.Adds, p.Deferred)
+	case p.LowerBound < 0 || p.LowerBound > p.Adds:
+		return fmt.Errorf("P8: lower bound %d, but %d adds", p.LowerBound, p.Adds)
 	case p.Deferred < 0 || o.pr.MaxMoves < 0 && p.Deferred != 0:
 		return fmt.Errorf("P6: %d moves deferred with a limit of %d", p.Deferred, o.pr.MaxMoves)
 	case o.pr.MaxMoves >= 0 && moves > o.pr.MaxMoves:
 		return fmt.Errorf("P6: %d moves with a limit of %d", moves, o.pr.MaxMoves)
+	}
+	return nil
+}
+
+// bound checks P8 from below: each copy that a task has more than before, of those
+// that are not frozen, takes a start, whatever MaxMoves defers.
+func (o *outcome) bound() error {
+	gained := 0
+	for t, before := range o.answering {
+		gained += max(0, o.onOpen[t]+o.onQuarantined[t]+o.onDraining[t]-before)
+	}
+	if o.plan.LowerBound < gained {
+		return fmt.Errorf("P8: lower bound %d, but the tasks gain %d copies", o.plan.LowerBound, gained)
 	}
 	return nil
 }
@@ -301,9 +340,9 @@ func (o *outcome) copies() error {
 		}
 	}
 	for t, target := range o.target {
-		p, k, q := o.onOpen[t], o.onClosed[t], o.onDraining[t]
+		p, k, q := o.onOpen[t], o.onQuarantined[t], o.onDraining[t]
 		total := p + k + q
-		has := fmt.Sprintf("task %d (wants %d, %d frozen, %d answering, target %d) gets %d open, %d closed, %d draining",
+		has := fmt.Sprintf("task %d (wants %d, %d frozen, %d answering, target %d) gets %d open, %d quarantined, %d draining",
 			t, o.pr.Want[t], o.frozen[t], o.answering[t], target, p, k, q)
 		if total > target {
 			return fmt.Errorf("P1: %s", has)
@@ -314,13 +353,14 @@ func (o *outcome) copies() error {
 		if total+missing[t] != target {
 			return fmt.Errorf("P7: %s, and %d are said to be missing", has, missing[t])
 		}
-		if o.free() && total != min(target, len(o.open)+o.kept[t]+o.draining[t]) {
+		places := len(o.open) + o.kept[t] + o.given[t]
+		if len(o.forbidden) == 0 && total != min(target, places+o.draining[t]) {
 			return fmt.Errorf("P1: %s", has)
 		}
 		if o.plan.Deferred > 0 {
 			continue
 		}
-		if o.free() && p+k != min(target, len(o.open)+o.kept[t]) {
+		if len(o.forbidden) == 0 && p+k != min(target-o.waits[t], places) {
 			return fmt.Errorf("P1: %s", has)
 		}
 		if q != min(o.draining[t], target-p-k) {
@@ -330,10 +370,26 @@ func (o *outcome) copies() error {
 	return nil
 }
 
+// stays checks P24: a pinned copy stops only if its task is unexpected, or if no
+// other copy of it is left.
+func (o *outcome) stays() error {
+	for i, c := range o.plan.Changes {
+		if c.From == rebalance.None || !o.pinned[c.From][c.Task] || o.pr.Want[c.Task] == 0 {
+			continue
+		}
+		for w, list := range o.after {
+			if list[c.Task] && o.pr.States[w] != rebalance.Frozen && !o.pinned[w][c.Task] {
+				return fmt.Errorf("P24: change %d, %+v, stops a pinned copy, worker %d keeps one that is not", i, c, w)
+			}
+		}
+	}
+	return nil
+}
+
 // unplaced checks P7 for the copies without a place.
 func (o *outcome) unplaced() error {
 	seen := make(map[rebalance.Pair]bool)
-	waiting := 0
+	waiting, pinned := 0, 0
 	for i, u := range o.plan.Unplaced {
 		pair := rebalance.Pair{Task: u.Task, Worker: u.Worker}
 		if seen[pair] {
@@ -351,15 +407,21 @@ func (o *outcome) unplaced() error {
 			}
 			waiting++
 		}
-		everywhere, avoided, full := true, true, true
+		everywhere, avoided := true, true
 		for _, w := range o.open {
 			if !o.after[w][u.Task] {
 				everywhere = false
 				avoided = avoided && !o.mayRun(w, int(u.Task))
-				full = full && (!o.mayRun(w, int(u.Task)) || o.loads[w] >= o.room(w))
 			}
 		}
 		good := false
+		if u.Worker != rebalance.None && o.pinned[u.Worker][u.Task] {
+			if u.Why != rebalance.WhyPinned {
+				return fmt.Errorf("P24: unplaced %d, %+v, is pinned", i, u)
+			}
+			pinned++
+			continue
+		}
 		switch u.Why {
 		case rebalance.NoOpenWorker:
 			good = len(o.open) == 0
@@ -367,96 +429,27 @@ func (o *outcome) unplaced() error {
 			good = len(o.open) > 0 && everywhere
 		case rebalance.WhyForbidden:
 			good = len(o.open) > 0 && !everywhere && avoided
-		case rebalance.Bounded:
-			good = full && !avoided
 		}
 		if !good && o.plan.Deferred == 0 {
-			return fmt.Errorf("P7: unplaced %d, %+v, for the wrong reason (runs everywhere %t, avoided %t, full %t, %d open)",
-				i, u, everywhere, avoided, full, len(o.open))
+			return fmt.Errorf("P7: unplaced %d, %+v, for the wrong reason (runs everywhere %t, avoided %t, %d open)",
+				i, u, everywhere, avoided, len(o.open))
+		}
+		for _, w := range o.quarantined {
+			if o.plan.Deferred == 0 && o.gained[w] < o.gain(w) && o.mayGain(w, int(u.Task)) && !o.after[w][u.Task] {
+				return fmt.Errorf("P1: unplaced %d, %+v, could go to quarantined worker %d, which gains %d of %d", i, u, w, o.gained[w], o.gain(w))
+			}
 		}
 	}
-	draining := 0
-	for _, q := range o.onDraining {
+	draining, waits := 0, 0
+	for t, q := range o.onDraining {
 		draining += q
+		waits += o.waits[t]
+	}
+	if pinned != waits {
+		return fmt.Errorf("P24: %d pinned copies stay on draining workers, %d of them listed", waits, pinned)
 	}
 	if waiting != draining && o.plan.Deferred == 0 {
 		return fmt.Errorf("P7: %d copies stay on draining workers, %d of them listed", draining, waiting)
-	}
-	return nil
-}
-
-// beyond checks, where a worker holds more than its bound and there is no
-// reference, that no single move is left that should be made: what is beyond a
-// bound has nowhere to go, and nowhere would one make the spread better.
-func (o *outcome) beyond() error {
-	if !o.over || o.plan.Deferred > 0 {
-		return nil
-	}
-	for _, w := range o.open {
-		for t, runs := range o.after[w] {
-			for _, v := range o.open {
-				if !runs || o.after[v][t] || !o.mayRun(v, t) || o.loads[v] >= o.room(v) {
-					continue
-				}
-				if o.loads[w] > o.room(w) || o.loads[w] > o.loads[v]+1 {
-					return fmt.Errorf("P2: worker %d has bound %d and is to run %d; worker %d, which has %d, could take task %d",
-						w, o.room(w), o.loads[w], v, o.loads[v], t)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// level checks that closed workers keep their share: they lose no more than
-// the open ones are better at running, and keep more only where each of these
-// has a copy already.
-func (o *outcome) level() error {
-	if !o.free() || o.plan.Deferred > 0 || len(o.open) == 0 {
-		return nil
-	}
-	least, most := o.tasks, 0
-	for _, w := range o.open {
-		least, most = min(least, o.loads[w]), max(most, o.loads[w])
-	}
-	for _, w := range o.closed {
-		for t, runs := range o.after[w] {
-			if runs && o.loads[w] > least+1 && o.onOpen[t] < len(o.open) {
-				return fmt.Errorf("P2: closed worker %d keeps %d, among them task %d, an open one has %d", w, o.loads[w], t, least)
-			}
-		}
-	}
-	for i, c := range o.plan.Changes {
-		if c.From != rebalance.None && c.Reason == rebalance.Rebalance && o.pr.States[c.From] == rebalance.Closed && o.loads[c.From] < most-1 {
-			return fmt.Errorf("P2: change %d, %+v, leaves the closed worker with %d, an open one has %d", i, c, o.loads[c.From], most)
-		}
-	}
-	return nil
-}
-
-// spread checks P2, P3 and P8 where they are promised to the unit: nothing
-// restricts the open workers. What the closed ones keep is taken as given.
-func (o *outcome) spread() error {
-	if !o.free() || o.plan.Deferred > 0 {
-		return nil
-	}
-	n := 0
-	for _, p := range o.onOpen {
-		n += p
-	}
-	for _, w := range o.open {
-		if low := n / len(o.open); o.loads[w] != low && (o.loads[w] != low+1 || n%len(o.open) == 0) {
-			return fmt.Errorf("P2: worker %d is to run %d of %d on %d workers", w, o.loads[w], n, len(o.open))
-		}
-	}
-	adds, ok := fewestAdds(o.reading, o.onOpen)
-	switch {
-	case !ok:
-		return fmt.Errorf("P3: the reference finds no assignment")
-	case o.plan.Adds != adds:
-		return fmt.Errorf("P3: %d adds, %d are enough", o.plan.Adds, adds)
-	case o.plan.LowerBound > adds || o.plain() && o.plan.LowerBound != adds:
-		return fmt.Errorf("P8: lower bound %d, the minimum is %d", o.plan.LowerBound, adds)
 	}
 	return nil
 }

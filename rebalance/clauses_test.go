@@ -69,5 +69,20 @@ func TestP8_TheLowerBoundStandsBesideTheStarts(t *testing.T) {
 	problem.MaxMoves = 0
 	plan, err = planner.Plan(problem)
 	require.NoError(t, err)
-	require.Equal(t, []int{1, 3, 2}, []int{plan.Adds, plan.LowerBound, plan.Deferred}, "the bound is that of the whole plan")
+	require.Equal(t, []int{1, 1, 2}, []int{plan.Adds, plan.LowerBound, plan.Deferred}, "the bound is that of the plan without the deferred moves")
+}
+
+func TestP8_WhatIsMissingIsNeededWhateverIsDeferred(t *testing.T) {
+	var planner rebalance.Planner
+	problem := &rebalance.Problem{ // worker 1 may run only tasks 4 and 5, so the spread ends uneven
+		Want:   []int32{1, 1, 1, 1, 1, 1},
+		States: []rebalance.State{rebalance.Open, rebalance.Open},
+		Held:   [][]int32{{0, 1, 2, 3, 4}, nil},
+	}
+	for task := range int32(4) {
+		problem.Forbidden = append(problem.Forbidden, rebalance.Pair{Task: task, Worker: 1})
+	}
+	plan, err := planner.Plan(problem)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1, 1}, []int{plan.Adds, plan.LowerBound, plan.Deferred})
 }

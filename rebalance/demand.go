@@ -20,7 +20,7 @@ func (p *Planner) forbidden() {
 		}
 		round := p.mark()
 		for k, t := range p.Held[w] {
-			if p.flags[p.offset[w]+int32(k)] == kept {
+			if p.flags[p.offset[w]+int32(k)].runs() {
 				p.marks[t] = round
 			}
 		}
@@ -49,8 +49,8 @@ func (p *Planner) answering(t int32) int32 {
 	if p.has[Draining] {
 		a += p.drained[t]
 	}
-	if p.has[Closed] {
-		a += p.closed[t]
+	if p.staying {
+		a += p.stays[t]
 	}
 	return a
 }
@@ -75,14 +75,14 @@ func (p *Planner) targets() {
 // demand decides how many copies of each task the open workers shall run.
 func (p *Planner) demand() {
 	p.need, p.isShort = p.Want, false
-	if !p.has[Frozen] && !p.has[Closed] && len(p.Forbidden) == 0 && int(p.most) <= len(p.open) {
+	if !p.has[Frozen] && !p.staying && len(p.Forbidden) == 0 && int(p.most) <= len(p.open) {
 		return
 	}
 	p.needed = append(p.needed[:0], p.target...)
 	p.need = p.needed
-	if p.has[Closed] {
-		for t, closed := range p.closed {
-			p.need[t] = max(0, p.need[t]-closed) // the copies of what is unexpected count too
+	if p.staying {
+		for t, stays := range p.stays {
+			p.need[t] = max(0, p.need[t]-stays) // the copies of what is unexpected count too
 		}
 	}
 	places := int32(len(p.open))

@@ -27,11 +27,14 @@ func describe(pr *rebalance.Problem) string {
 		line("  task %-3d wanted %d times%s", t, want, forbidden)
 	}
 	for w, s := range pr.States {
-		bound := ""
-		if pr.Bounds != nil && pr.Bounds[w] >= 0 {
-			bound = fmt.Sprintf(", bound %d", pr.Bounds[w])
+		more := ""
+		if pr.Pinned != nil && pr.Pinned[w] > 0 {
+			more = fmt.Sprintf(", %d pinned", pr.Pinned[w])
 		}
-		line("  worker %-3d runs %v, %v%s", w, pr.Held[w], s, bound)
+		if s == rebalance.Quarantined && pr.Gain != nil {
+			more += fmt.Sprintf(", may gain %d", pr.Gain[w])
+		}
+		line("  worker %-3d runs %v, %v%s", w, pr.Held[w], s, more)
 	}
 	plan, err := new(rebalance.Planner).Plan(pr)
 	if err != nil {
@@ -75,13 +78,13 @@ func TestP_AProblemReadsWell(t *testing.T) {
   task 3   wanted 0 times
   task 4   wanted 1 times
   task 5   wanted 4 times
-  worker 0   runs [0 1 2 3], open, bound 9
+  worker 0   runs [0 1 2 3], open, 1 pinned
   worker 1   runs [], open
   worker 2   runs [5], draining
   worker 3   runs [5], frozen
 the plan: 4 starts (at least 3), 1 of them moves, 0 moves deferred
-  start task 4 on worker 1 (missing)
   start task 5 on worker 1 (missing)
+  start task 4 on worker 1 (missing)
   move task 0 from worker 0 to 1 (rebalance)
   start task 5 on worker 0 (missing)
   stop task 3 on worker 0 (unexpected)
@@ -90,7 +93,7 @@ the plan: 4 starts (at least 3), 1 of them moves, 0 moves deferred
 		Want:      []int32{1, 1, 1, 0, 1, 4},
 		States:    []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Draining, rebalance.Frozen},
 		Held:      [][]int32{{0, 1, 2, 3}, nil, {5}, {5}},
-		Bounds:    []int32{9, -1, -1, -1},
+		Pinned:    []int32{1, 0, 0, 0},
 		Forbidden: []rebalance.Pair{{Task: 1, Worker: 1}},
 		MaxMoves:  1,
 	}))

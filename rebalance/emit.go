@@ -1,9 +1,11 @@
 package rebalance
 
+import "slices"
+
 // The last steps: from drops and adds to changes, and which moves are made now.
 
 // leftover lists what has no place, and empties the draining workers but for
-// copies that have nowhere to go. O(tasks) where something is left, and a pass
+// copies that have nowhere to go. O(tasks) if something is left, and a pass
 // over the lists of the draining workers.
 func (p *Planner) leftover() {
 	if p.isConstrained() {
@@ -11,34 +13,28 @@ func (p *Planner) leftover() {
 	} else {
 		p.plan.LowerBound += p.exchanged
 	}
-	full := p.mark()
-	var left []int32 // by task: copies that wait where they drain; nil if none has no place
-	if len(p.pending) > 0 || p.isShort {
-		left = p.unplaced(full)
+	var left []int32 // by task: copies that wait where they drain; nil if all have a place
+	if p.isShort {
+		left = p.unplaced()
 	}
 	if p.has[Draining] {
-		p.drain(left, full)
+		p.drain(left)
 	}
 }
 
 // unplaced lists the copies without a place, but for those that run on draining
-// workers. It returns how many of each task do, and marks the tasks that have a
-// place that is full.
-func (p *Planner) unplaced(full uint32) []int32 {
+// workers. It returns how many of each task do.
+func (p *Planner) unplaced() []int32 {
 	left := sized(p.scratch, len(p.Want))
 	p.scratch = left
-	for _, x := range p.pending {
-		left[x.task] = x.copies
-		p.marks[x.task] = full
-	}
 	for t, target := range p.target {
 		if target == 0 {
 			continue
 		}
-		if p.has[Closed] {
-			target -= p.closed[t]
+		if p.staying {
+			target -= p.stays[t]
 		}
-		left[t] += target - p.need[t]
+		left[t] = target - p.need[t]
 		if left[t] == 0 {
 			continue
 		}
@@ -47,15 +43,15 @@ func (p *Planner) unplaced(full uint32) []int32 {
 			waits = min(left[t], p.drained[t])
 		}
 		if copies := left[t] - waits; copies > 0 {
-			p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Why: p.why(int32(t), full)})
+			p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Why: p.why(int32(t))})
 		}
 		left[t] = waits
 	}
 	return left
 }
 
-// drain drops what draining workers run, but for what is left of a task.
-func (p *Planner) drain(left []int32, full uint32) {
+// drain drops what draining workers run, but for what is pinned or left of a task.
+func (p *Planner) drain(left []int32) {
 	for w, list := range p.Held {
 		if p.States[w] != Draining {
 			continue
@@ -63,10 +59,12 @@ func (p *Planner) drain(left []int32, full uint32) {
 		for k, t := range list {
 			at := p.offset[w] + int32(k)
 			switch {
+			case p.flags[at] == pinned:
+				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: WhyPinned})
 			case p.flags[at] != kept:
 			case left != nil && left[t] > 0:
 				left[t]--
-				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t, full)})
+				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t)})
 			default:
 				p.lose(t, int32(w), at)
 			}
@@ -74,14 +72,11 @@ func (p *Planner) drain(left []int32, full uint32) {
 	}
 }
 
-// why says why a copy of t has no place. Tasks marked full have a place that is
-// full.
-func (p *Planner) why(t int32, full uint32) Why {
+// why returns why a copy of t has no place.
+func (p *Planner) why(t int32) Why {
 	switch {
 	case len(p.open) == 0:
 		return NoOpenWorker
-	case p.marks[t] == full:
-		return Bounded
 	case int(p.places(t)) < len(p.open):
 		return WhyForbidden
 	}
@@ -184,12 +179,11 @@ func (p *Planner) pairUp() {
 	}
 }
 
-// postpone leaves all but MaxMoves of the moves to later calls: those off
-// draining workers come first, and of those between open workers only such as
-// make the spread no worse, at the loads that there are by then. None takes a
-// worker beyond its bound.
+// postpone leaves all but MaxMoves of the moves to later calls. Moves off
+// draining workers come first. Of the others it chooses moves that do not make the
+// spread worse at the loads at that point. Copies listed in Late move last.
 //
-// Without Bounds there is always one of these. Let l be the loads before the moves and f those
+// There is always a move to choose. Let l be the loads before the moves and f those
 // after. The sum over all moves of l(from) − l(to) is the sum over the workers
 // of l·(l − f), which is half of (Σl² − Σf² + Σ(l − f)²). Since no spread has
 // smaller squares than f, this is above zero while l differs from f; so some
@@ -207,36 +201,40 @@ func (p *Planner) postpone() {
 			now[c.From]++
 		}
 	}
+	p.late.fill(len(p.States), p.Late)
 	chosen := sized(p.scratch, len(p.plan.Changes))
 	p.scratch = chosen
 	left := p.MaxMoves
-	choose := func(i int, c Change) {
-		chosen[i] = 1
-		now[c.From]--
-		now[c.To]++
-		left--
-	}
-	for i, c := range p.plan.Changes {
-		if left > 0 && c.Reason == Drain && !p.hasBound(c.To, now[c.To]) {
-			choose(i, c)
-		}
-	}
-	pass := func(gain int32) (some bool) {
+	// choose chooses the moves that pass, and reports whether there were any.
+	choose := func(late bool, pass func(c Change) bool) (some bool) {
 		for i, c := range p.plan.Changes {
-			if left == 0 || c.Reason != Rebalance || chosen[i] != 0 || p.hasBound(c.To, now[c.To]) {
+			if left == 0 || c.From == None || c.To == None || chosen[i] != 0 || !pass(c) {
 				continue
 			}
-			if p.States[c.From] == Closed || now[c.From]-now[c.To] >= gain {
-				choose(i, c)
-				some = true
+			if !late && slices.Contains(p.late.row(c.From), c.Task) {
+				continue
 			}
+			chosen[i] = 1
+			now[c.From]--
+			now[c.To]++
+			left--
+			some = true
 		}
 		return some
 	}
-	// Those that make the spread better first: one that leaves it as it is may take
-	// the place that one from a fuller worker is to have.
-	for some := true; some && left > 0; {
-		some = pass(2) || pass(1)
+	drains := func(c Change) bool { return c.Reason == Drain }
+	evens := func(gain int32) func(c Change) bool {
+		return func(c Change) bool {
+			return c.Reason == Rebalance && (p.States[c.From] == Quarantined || now[c.From]-now[c.To] >= gain)
+		}
+	}
+	for _, late := range []bool{false, true} {
+		choose(late, drains)
+		// First those that make the spread better: one that leaves it as it is may take
+		// the place of one from a fuller worker.
+		for again := true; again; {
+			again = choose(late, evens(2)) || choose(late, evens(1))
+		}
 	}
 	changes := p.plan.Changes[:0]
 	for i, c := range p.plan.Changes {
@@ -249,4 +247,7 @@ func (p *Planner) postpone() {
 		changes = append(changes, c)
 	}
 	p.plan.Changes = changes
+	// A plan to this end and the moves deferred lead to the whole end. What is missing
+	// starts whatever is deferred.
+	p.plan.LowerBound = max(p.plan.Adds-p.plan.Moves, p.plan.LowerBound-p.plan.Deferred)
 }

@@ -66,8 +66,8 @@ func same(a, b rebalance.Plan) bool {
 
 func clone(pr *rebalance.Problem) *rebalance.Problem {
 	c := *pr
-	c.Want, c.States, c.Bounds = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Bounds)
-	c.Forbidden = slices.Clone(pr.Forbidden)
+	c.Want, c.States, c.Pinned, c.Gain = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Pinned), slices.Clone(pr.Gain)
+	c.Forbidden, c.Late = slices.Clone(pr.Forbidden), slices.Clone(pr.Late)
 	c.Held = slices.Clone(pr.Held)
 	for w := range c.Held {
 		c.Held[w] = slices.Clone(c.Held[w])
@@ -81,8 +81,11 @@ func clone(pr *rebalance.Problem) *rebalance.Problem {
 func bystander(pr *rebalance.Problem) *rebalance.Problem {
 	c := clone(pr)
 	c.States, c.Held = append(c.States, rebalance.Frozen), append(c.Held, nil)
-	if c.Bounds != nil {
-		c.Bounds = append(c.Bounds, 0)
+	if c.Pinned != nil {
+		c.Pinned = append(c.Pinned, 0)
+	}
+	if c.Gain != nil {
+		c.Gain = append(c.Gain, 1)
 	}
 	return c
 }
@@ -90,23 +93,22 @@ func bystander(pr *rebalance.Problem) *rebalance.Problem {
 // kind checks P6 for the moves between open workers: none that is left out
 // would leave a better spread, and together they make it no worse.
 func (o *outcome) kind() error {
-	before, tight := slices.Clone(o.loads), false
+	before := slices.Clone(o.loads)
 	for _, c := range o.plan.Changes {
 		if c.From == rebalance.None || c.To == rebalance.None || o.pr.States[c.From] != rebalance.Open {
 			continue
 		}
 		before[c.From]++
 		before[c.To]--
-		if o.loads[c.To] > o.loads[c.From]+1 && o.loads[c.From] < o.room(int(c.From)) {
+		if o.loads[c.To] > o.loads[c.From]+1 {
 			return fmt.Errorf("P6: %+v makes the spread worse: they end with %d and %d", c, o.loads[c.From], o.loads[c.To])
 		}
 	}
 	var squares int64
 	for _, w := range o.open {
 		squares += int64(before[w]) * int64(before[w])
-		tight = tight || before[w] > o.room(w)
 	}
-	if squares < o.squares() && !tight {
+	if squares < o.squares() {
 		return fmt.Errorf("P6: moves between open workers take the sum of squares from %d to %d", squares, o.squares())
 	}
 	return nil
@@ -131,11 +133,11 @@ func (o *outcome) settle(used *rebalance.Planner) error {
 		if plan.Moves <= o.pr.MaxMoves && !same(plan, o.plan) {
 			return fmt.Errorf("P6: a budget of %d changes a plan with %d moves", o.pr.MaxMoves, plan.Moves)
 		}
-		if plan.LowerBound != o.plan.LowerBound {
-			return fmt.Errorf("P8: lower bound %d, %d without a limit", o.plan.LowerBound, plan.LowerBound)
+		if o.plan.LowerBound != max(o.plan.Adds-o.plan.Moves, plan.LowerBound-o.plan.Deferred) {
+			return fmt.Errorf("P8: lower bound %d with %d deferred, %d without a limit", o.plan.LowerBound, o.plan.Deferred, plan.LowerBound)
 		}
-		if first := min(drains(plan), o.pr.MaxMoves); drains(o.plan) != first && !o.bounded {
-			return fmt.Errorf("P6: %d drains, but %d come first", drains(o.plan), first)
+		if err := o.order(plan); err != nil {
+			return err
 		}
 		if o.pr.MaxMoves > 0 {
 			limit = max(1, (plan.Moves+o.pr.MaxMoves-1)/o.pr.MaxMoves)
@@ -145,8 +147,10 @@ func (o *outcome) settle(used *rebalance.Planner) error {
 		}
 		fewest = plan.Adds
 	}
-	if o.pr.MaxMoves >= 0 && o.bounded {
-		return nil // need not converge
+	if o.gains { // in the worst case one more in each call
+		for _, target := range o.target {
+			slack += target
+		}
 	}
 	now, adds := o, o.plan.Adds
 	for calls := 1; ; calls++ {
@@ -181,11 +185,32 @@ func (o *outcome) settle(used *rebalance.Planner) error {
 	}
 }
 
-func drains(plan rebalance.Plan) (n int) {
-	for _, c := range plan.Changes {
-		if c.Reason == rebalance.Drain {
-			n++
+// order checks which moves a budget is used for, of those that the whole plan
+// has: drains first, late ones last.
+func (o *outcome) order(whole rebalance.Plan) error {
+	count := func(plan rebalance.Plan, late bool) (drains, all int) {
+		for _, c := range plan.Changes {
+			if c.From == rebalance.None || c.To == rebalance.None ||
+				slices.Contains(o.pr.Late, rebalance.Pair{Task: c.Task, Worker: c.From}) != late {
+				continue
+			}
+			all++
+			if c.Reason == rebalance.Drain {
+				drains++
+			}
 		}
+		return drains, all
 	}
-	return n
+	budget := o.pr.MaxMoves
+	drains, all := count(o.plan, false)
+	want, _ := count(whole, false)
+	if want = min(want, budget); drains != want {
+		return fmt.Errorf("P6: %d drains, but %d come first", drains, want)
+	}
+	late, _ := count(o.plan, true)
+	want, _ = count(whole, true)
+	if want = min(want, budget-all); late < want {
+		return fmt.Errorf("P6: %d late drains, but there is budget for %d", late, want)
+	}
+	return nil
 }

@@ -24,8 +24,8 @@ func FuzzPlan(f *testing.F) {
 }
 
 // decode makes a valid problem of any bytes: sizes, which limits there are,
-// then wants, a state and a bit per task for each worker, bounds, a budget,
-// forbidden pairs. Bytes that are not there are 0.
+// then wants, a state and a bit per task for each worker, pinned copies, gains, a
+// budget, late copies, forbidden pairs. Bytes that are not there are 0.
 func decode(data []byte) *rebalance.Problem {
 	next := func(n int) int {
 		if len(data) == 0 {
@@ -35,7 +35,7 @@ func decode(data []byte) *rebalance.Problem {
 		data = data[1:]
 		return int(b) % n
 	}
-	workers, tasks, limits := next(9), next(25), next(8)
+	workers, tasks, limits := next(9), next(25), next(32)
 	pr := &rebalance.Problem{
 		Want:     make([]int32, tasks),
 		States:   make([]rebalance.State, workers),
@@ -57,13 +57,26 @@ func decode(data []byte) *rebalance.Problem {
 		}
 	}
 	if limits&1 != 0 {
-		pr.Bounds = make([]int32, workers)
-		for w := range pr.Bounds {
-			pr.Bounds[w] = int32(next(tasks+2)) - 1
+		pr.Pinned = make([]int32, workers)
+		for w, list := range pr.Held {
+			pr.Pinned[w] = int32(next(len(list) + 1))
 		}
 	}
-	if limits&2 != 0 && pr.Bounds == nil {
+	if limits&8 != 0 {
+		pr.Gain = make([]int32, workers)
+		for w := range pr.Gain {
+			pr.Gain[w] = int32(next(4))
+		}
+	}
+	if limits&2 != 0 {
 		pr.MaxMoves = next(12)
+	}
+	if limits&16 != 0 {
+		for range next(8) {
+			if workers > 0 && tasks > 0 {
+				pr.Late = append(pr.Late, rebalance.Pair{Task: int32(next(tasks)), Worker: int32(next(workers))})
+			}
+		}
 	}
 	for limits&4 != 0 && workers > 0 && tasks > 0 && len(data) > 0 {
 		pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: int32(next(tasks)), Worker: int32(next(workers))})

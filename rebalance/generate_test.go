@@ -50,24 +50,25 @@ var shapes = []shape{
 	{name: "draining", bases: anyBase, twist: twists(mix(rebalance.Draining))},
 	{name: "frozen", bases: anyBase, twist: twists(mix(rebalance.Frozen))},
 	{name: "draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen))},
-	{name: "closed", bases: anyBase, twist: twists(mix(rebalance.Closed))},
-	{name: "states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed))},
+	{name: "quarantined", bases: anyBase, twist: twists(mix(rebalance.Quarantined))},
+	{name: "states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined))},
 	{name: "forbidden", bases: anyBase, twist: twists(fewForbidden)},
 	{name: "bad_worker", bases: anyBase, twist: twists(badWorker)},
-	{name: "forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), fewForbidden)},
-	{name: "no_bounds", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), noBounds)},
-	{name: "bounds", bases: anyBase, twist: twists(bounds)},
-	{name: "bounds_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), bounds)},
-	{name: "bounds_draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), bounds)},
-	{name: "bounds_forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), bounds, fewForbidden)},
-	{name: "roomy_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), roomy)},
-	{name: "roomy_forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), roomy, fewForbidden)},
-	{name: "roomy_bad_worker", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), roomy, badWorker)},
-	{name: "bounds_budget_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), bounds, budgetAnyway)},
+	{name: "forbidden_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), fewForbidden)},
+	{name: "gain", bases: anyBase, twist: twists(mix(rebalance.Quarantined), gain)},
+	{name: "gain_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), gain)},
+	{name: "gain_forbidden_budget", bases: anyBase, twist: twists(mix(rebalance.Quarantined), gain, fewForbidden, sometimes(budget))},
+	{name: "pinned", bases: anyBase, twist: twists(pinned)},
+	{name: "pinned_draining_and_frozen", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), pinned)},
+	{name: "pinned_once", bases: []base{single, chains, allOnOne, settled}, twist: twists(once, sometimes(mix(rebalance.Draining, rebalance.Frozen)), pinned)},
+	{name: "pinned_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), pinned, sometimes(gain))},
+	{name: "pinned_forbidden", bases: anyBase, twist: twists(pinned, fewForbidden)},
+	{name: "pinned_budget", bases: anyBase, twist: twists(sometimes(mix(rebalance.Draining, rebalance.Frozen)), pinned, budget)},
 	{name: "budget", bases: anyBase, twist: twists(budget)},
 	{name: "budget_states", bases: anyBase, twist: twists(mix(rebalance.Draining, rebalance.Frozen), budget)},
+	{name: "late", bases: anyBase, twist: twists(sometimes(mix(rebalance.Draining, rebalance.Frozen)), late, budget)},
 	{name: "everything", bases: anyBase, twist: twists(
-		mix(rebalance.Draining, rebalance.Frozen, rebalance.Closed), sometimes(fewForbidden), sometimes(badWorker), sometimes(bounds), sometimes(budget))},
+		mix(rebalance.Draining, rebalance.Frozen, rebalance.Quarantined), sometimes(fewForbidden), sometimes(badWorker), sometimes(pinned), sometimes(gain), sometimes(late), sometimes(budget))},
 }
 
 func twists(list ...func(*maker)) []func(*maker) { return list }
@@ -316,49 +317,53 @@ func badWorker(m *maker) {
 	}
 }
 
-// noBounds says of each worker that it has none.
-func noBounds(m *maker) {
-	m.pr.Bounds = make([]int32, m.workers)
-	for w := range m.pr.Bounds {
-		m.pr.Bounds[w] = int32(-1 - m.IntN(3))
+// once wants nothing more than once.
+func once(m *maker) {
+	for t, want := range m.pr.Want {
+		m.pr.Want[t] = min(want, 1)
 	}
 }
 
-// bounds are too tight for all copies, just enough, or rarely felt.
-func bounds(m *maker) {
-	n := 0
-	for _, want := range m.pr.Want {
-		n += min(int(want), m.workers)
-	}
-	mean := n / m.workers
-	m.pr.Bounds = make([]int32, m.workers)
-	spread := []int{mean + 1, mean + 3, 2*mean + 4}[m.IntN(3)]
-	for w := range m.pr.Bounds {
-		m.pr.Bounds[w] = int32(m.IntN(spread + 1))
-		if m.IntN(4) == 0 {
-			m.pr.Bounds[w] = -1
-		}
-	}
-}
-
-// roomy bounds are none that a worker is beyond when the call begins.
-func roomy(m *maker) {
-	bounds(m)
+// pinned pins copies on few workers or on many, most or some of what they hold.
+func pinned(m *maker) {
+	m.pr.Pinned = make([]int32, m.workers)
+	chance, most := m.IntN(101), m.IntN(2) == 0
 	for w, list := range m.pr.Held {
-		if m.pr.Bounds[w] >= 0 {
-			m.pr.Bounds[w] = max(m.pr.Bounds[w], int32(len(list)))
+		if m.IntN(100) >= chance {
+			continue
+		}
+		m.pr.Pinned[w] = int32(m.IntN(len(list) + 1))
+		if most {
+			m.pr.Pinned[w] = max(m.pr.Pinned[w], int32(m.IntN(len(list)+1)))
 		}
 	}
 }
 
-// budget limits the moves, but not beside bounds: Problem.MaxMoves says why.
-func budget(m *maker) {
-	if m.pr.Bounds == nil {
-		budgetAnyway(m)
+// gain lets some workers gain, most of them one.
+func gain(m *maker) {
+	m.pr.Gain = make([]int32, m.workers)
+	for w := range m.pr.Gain {
+		switch m.IntN(4) {
+		case 0:
+			m.pr.Gain[w] = int32(m.IntN(8))
+		case 1, 2:
+			m.pr.Gain[w] = 1
+		}
 	}
 }
 
-func budgetAnyway(m *maker) { m.pr.MaxMoves = m.IntN(1 + m.IntN(8)) }
+// late makes the moves of some copies come last.
+func late(m *maker) {
+	for w, list := range m.pr.Held {
+		for _, t := range list {
+			if m.IntN(4) == 0 {
+				m.pr.Late = append(m.pr.Late, rebalance.Pair{Task: t, Worker: int32(w)})
+			}
+		}
+	}
+}
+
+func budget(m *maker) { m.pr.MaxMoves = m.IntN(1 + m.IntN(8)) }
 
 // shrink drops tasks, workers, copies and limits for as long as the same
 // clause fails.
@@ -396,7 +401,11 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 	}
 	for w, list := range pr.Held {
 		for i := range list {
-			change(func(c *rebalance.Problem) { c.Held[w] = slices.Delete(c.Held[w], i, i+1) })
+			change(func(c *rebalance.Problem) {
+				if c.Held[w] = slices.Delete(c.Held[w], i, i+1); c.Pinned != nil {
+					c.Pinned[w] = min(c.Pinned[w], int32(len(c.Held[w])))
+				}
+			})
 		}
 	}
 	for i := range pr.Forbidden {
@@ -412,12 +421,17 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 			change(func(c *rebalance.Problem) { c.Want[t]-- })
 		}
 	}
-	if pr.Bounds != nil {
-		change(func(c *rebalance.Problem) { c.Bounds = nil })
-		for w, bound := range pr.Bounds {
-			if bound >= 0 {
-				change(func(c *rebalance.Problem) { c.Bounds[w] = -1 })
-			}
+	for i := range pr.Late {
+		change(func(c *rebalance.Problem) { c.Late = slices.Delete(c.Late, i, i+1) })
+	}
+	for w, n := range pr.Pinned {
+		if n > 0 {
+			change(func(c *rebalance.Problem) { c.Pinned[w]-- })
+		}
+	}
+	for w, n := range pr.Gain {
+		if n > 0 {
+			change(func(c *rebalance.Problem) { c.Gain[w]-- })
 		}
 	}
 	if pr.MaxMoves >= 0 {
@@ -429,13 +443,17 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 func dropWorker(pr *rebalance.Problem, worker int32) {
 	w := int(worker)
 	pr.States, pr.Held = slices.Delete(pr.States, w, w+1), slices.Delete(pr.Held, w, w+1)
-	if pr.Bounds != nil {
-		pr.Bounds = slices.Delete(pr.Bounds, w, w+1)
+	for _, by := range []*[]int32{&pr.Pinned, &pr.Gain} {
+		if *by != nil {
+			*by = slices.Delete(*by, w, w+1)
+		}
 	}
-	pr.Forbidden = slices.DeleteFunc(pr.Forbidden, func(p rebalance.Pair) bool { return p.Worker == worker })
-	for i, p := range pr.Forbidden {
-		if p.Worker > worker {
-			pr.Forbidden[i].Worker--
+	for _, pairs := range []*[]rebalance.Pair{&pr.Forbidden, &pr.Late} {
+		*pairs = slices.DeleteFunc(*pairs, func(p rebalance.Pair) bool { return p.Worker == worker })
+		for i, p := range *pairs {
+			if p.Worker > worker {
+				(*pairs)[i].Worker--
+			}
 		}
 	}
 }
@@ -449,11 +467,16 @@ func dropTask(pr *rebalance.Problem, task int32) {
 				pr.Held[w][i]--
 			}
 		}
+		if pr.Pinned != nil {
+			pr.Pinned[w] = min(pr.Pinned[w], int32(len(pr.Held[w])))
+		}
 	}
-	pr.Forbidden = slices.DeleteFunc(pr.Forbidden, func(p rebalance.Pair) bool { return p.Task == task })
-	for i, p := range pr.Forbidden {
-		if p.Task > task {
-			pr.Forbidden[i].Task--
+	for _, pairs := range []*[]rebalance.Pair{&pr.Forbidden, &pr.Late} {
+		*pairs = slices.DeleteFunc(*pairs, func(p rebalance.Pair) bool { return p.Task == task })
+		for i, p := range *pairs {
+			if p.Task > task {
+				(*pairs)[i].Task--
+			}
 		}
 	}
 }

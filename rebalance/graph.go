@@ -15,8 +15,8 @@ type graph struct {
 	queue      []int32  // tasks
 
 	// Of the open workers.
-	through   set // one that is beyond its bound gains nothing, not even in exchange
-	unreached set // those of through
+	through   set // all of them
+	unreached set
 	free      set // of one step, until the next
 
 	regions  []region // the first is of all
@@ -40,20 +40,13 @@ func (g *graph) init(p *Planner) {
 	g.within = g.within.emptied(len(p.States))
 	g.target = g.target.emptied(len(p.States))
 	for _, w := range p.open {
-		if !p.hasBound(w, p.load[w]-1) {
-			g.through.add(w)
-		}
+		g.through.add(w)
 	}
 	g.forget(p)
 }
 
 // changed notes that the load of w is another.
 func (g *graph) changed(p *Planner, w int32) {
-	if !g.through.has(w) && !p.hasBound(w, p.load[w]-1) {
-		g.through.add(w) // paths that there were none of lead through it
-		g.forget(p)
-		return
-	}
 	for i := range g.regions {
 		if r := &g.regions[i]; r.members.has(w) {
 			r.changed(p, w)
@@ -86,8 +79,7 @@ func (g *graph) worker(w, from int32) {
 }
 
 // find reaches workers until it comes to one of target, or has reached all that
-// can be. It returns the first with the least load among those that may have
-// more, if that is no more than most.
+// can be. It returns the first with the least load, if that is no more than most.
 func (g *graph) find(p *Planner, most int32) int32 {
 	for next, opened := 0, 0; ; opened++ {
 		for ; next < len(g.queue); next++ {
@@ -103,7 +95,7 @@ func (g *graph) find(p *Planner, most int32) int32 {
 	g.learn(p)
 	best := None
 	for _, w := range g.reached {
-		if p.load[w] <= most && !p.hasBound(w, p.load[w]) && (best == None || p.load[w] < p.load[best]) {
+		if p.load[w] <= most && (best == None || p.load[w] < p.load[best]) {
 			best = w
 		}
 	}

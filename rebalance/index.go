@@ -13,7 +13,7 @@ import (
 type index struct {
 	tasks numbering
 
-	// Where there are few enough tasks and workers, a bit for each pair.
+	// A bit for each pair, if there are few enough tasks and workers.
 	wide  int // words a task; 0: there are none
 	words set // by number
 
@@ -54,13 +54,13 @@ func (x *index) build(p *Planner) {
 		x.fill(p, w)
 	}
 	for _, c := range p.changes {
-		if c.To != None && x.tasks.has(c.Task) {
+		if c.To != None && p.States[c.To] == Open && x.tasks.has(c.Task) {
 			x.put(c.Task, c.To)
 		}
 	}
 }
 
-// fill puts in what w cannot gain, but for what it is to start.
+// fill puts in what w cannot gain, except what it starts.
 func (x *index) fill(p *Planner, w int32) {
 	forbidden := p.forbid.row(w)
 	round := uint32(0)
@@ -92,21 +92,21 @@ func (x *index) fillBits(list []int32, flags []flag, w int32) {
 	for k, t := range list {
 		r := &ranks[uint32(t)/64]
 		upTo := r.word << (^uint32(t) % 64) // the highest bit is t's, the others are of tasks before it
-		if int64(upTo) < 0 && flags[k] == kept {
+		if int64(upTo) < 0 && flags[k].runs() {
 			number := r.before + bits.OnesCount64(upTo<<1)
 			words[number*wide] |= bit
 		}
 	}
 }
 
-// fillRest does so where something is, or there are no bits. Round marks what is
+// fillRest does so if something is, or if there are no bits. Round marks what is
 // forbidden.
 func (x *index) fillRest(p *Planner, w int32, flags []flag, round uint32) {
 	for k, t := range p.Held[w] {
 		if !x.tasks.has(t) || flags[k] == repeated {
 			continue
 		}
-		if flags[k] == kept {
+		if flags[k].runs() {
 			x.put(t, w)
 		}
 		if round != 0 { // to keep what is dropped after all is no gain: never forbidden
@@ -124,7 +124,7 @@ func (x *index) row(t int32) set {
 // bit returns the place of a pair's bit in words, of which there are few enough.
 func (x *index) bit(t, w int32) int32 { return x.tasks.of(t)*int32(x.wide*64) + w }
 
-// list returns the workers of a task, where there are no bits.
+// list returns the workers of a task, if there are no bits.
 func (x *index) list(t int32) []int32 {
 	k := x.tasks.of(t)
 	return x.workers[x.start[k] : x.start[k]+x.length[k]]

@@ -6,14 +6,14 @@ import (
 )
 
 // Step 1 of the ordinary case: no task is wanted more than once, every worker is
-// open, and nothing is forbidden. Then a bit for each task says all that the
+// open, and nothing is forbidden or pinned. Then a bit for each task says all that the
 // scan has to know: whether a copy of it was met. The bits of a million tasks fit
 // into the cache next to the processor, where their words do not. The plan is
 // the same as that of the general scan.
 
 // wantOnce prepares for that, and reports whether it is the case. O(tasks).
 func (p *Planner) wantOnce() bool {
-	if len(p.open) < len(p.States) || len(p.open) == 0 || len(p.Forbidden) > 0 {
+	if len(p.open) < len(p.States) || len(p.open) == 0 || len(p.Forbidden) > 0 || p.Pinned != nil {
 		return false
 	}
 	tasks := len(p.Want)
@@ -49,8 +49,8 @@ func (p *Planner) wantOnce() bool {
 	return true
 }
 
-// scanOnce finds what there is. One pass over the lists, and where a task was
-// met again another.
+// scanOnce finds what runs. One pass over the lists, and another one if a task was
+// met again.
 func (p *Planner) scanOnce() error {
 	tasks := len(p.Want)
 	p.overs.reset(tasks)
@@ -70,7 +70,7 @@ func (p *Planner) scanOnce() error {
 }
 
 // meet adds the tasks of a list to those met, and to those met again. It returns
-// where it stopped: at a task that is none, or at the end. Like tally it is not
+// where it stopped: at a number of no task, or at the end. Like tally it is not
 // inlined.
 //
 //go:noinline

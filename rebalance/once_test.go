@@ -14,7 +14,7 @@ import (
 // ordinary makes such a problem of any: what is wanted more often is wanted once.
 func ordinary(pr *rebalance.Problem) *rebalance.Problem {
 	clear(pr.States)
-	pr.Forbidden = nil
+	pr.Forbidden, pr.Pinned = nil, nil
 	for t, want := range pr.Want {
 		pr.Want[t] = min(want, 1)
 	}

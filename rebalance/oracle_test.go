@@ -3,6 +3,9 @@ package rebalance_test
 import (
 	"fmt"
 	"math"
+	"slices"
+
+	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // This file is the slow reference: a min-cost flow over the whole graph of
@@ -85,7 +88,7 @@ func (n *network) run(source, sink int) (flow int, cost int64) {
 
 // fewestAdds returns the least number of Adds with which the open workers can
 // run copies[task] of each task with loads that differ by at most one, for a
-// problem without bounds and forbidden pairs: ⌊n/w⌋ units of each worker go
+// problem without forbidden pairs and pinned copies: ⌊n/w⌋ units of each worker go
 // straight to the sink, and one node hands out the n mod w units that are left.
 // It returns false if no such assignment exists.
 func fewestAdds(r *reading, copies []int) (adds int, ok bool) {
@@ -136,44 +139,68 @@ const (
 )
 
 // best returns the optimum for at most copies[task] of each task, on the open
-// workers and, if closed is set, on the closed ones too, which may keep what
-// they hold. No open worker may hold more than its bound.
-func best(r *reading, copies []int, closed bool) optimum {
+// workers and, if quarantined is set, on the quarantined ones too, which may keep what
+// they hold and gain as much as they may. Pinned copies that the plan keeps stay
+// where they are.
+func best(o *outcome, copies []int, quarantined bool) optimum {
+	r := o.reading
 	workers := append([]int(nil), r.open...)
-	if closed {
-		workers = append(workers, r.closed...)
+	if quarantined {
+		workers = append(workers, r.quarantined...)
 	}
 	var (
 		source, sink = 0, 1
 		task         = func(t int) int { return 2 + t }
 		worker       = func(i int) int { return 2 + r.tasks + i }
-		g            = newNetwork(2 + r.tasks + len(workers))
+		gain         = func(i int) int { return 2 + r.tasks + len(workers) + i }
+		g            = newNetwork(2 + r.tasks + 2*len(workers))
+		fixed        = make([]int, len(workers))
+		placed       = 0
+		squares      = int64(0)
 	)
 	for t, c := range copies {
-		for j := range min(c, len(workers)) {
+		first := 0 // copies that are pinned
+		for i, w := range workers {
+			if o.isFixed(w, t) {
+				fixed[i]++
+				first++
+			}
+		}
+		placed += first
+		for j := first; j < min(c, len(workers)); j++ {
 			g.connect(source, task(t), 1, r.depth(t, j)*depthCost)
 		}
-		if c == 0 {
-			continue
-		}
 		for i, w := range workers {
-			if r.mayRun(w, t) {
+			switch {
+			case c == first || o.isFixed(w, t):
+			case r.mayRun(w, t):
 				g.connect(task(t), worker(i), 1, addCost(r, w, t))
+			case r.pr.States[w] == rebalance.Quarantined && r.mayGain(w, t):
+				g.connect(task(t), gain(i), 1, 1)
 			}
 		}
 	}
 	for i, w := range workers {
-		for j := range r.room(w) {
+		if r.pr.States[w] == rebalance.Quarantined && r.gain(w) > 0 {
+			g.connect(gain(i), worker(i), r.gain(w), 0)
+		}
+		squares += int64(fixed[i]) * int64(fixed[i])
+		for j := fixed[i]; j < r.tasks; j++ {
 			g.connect(worker(i), sink, 1, int64(2*j+1)*squareCost)
 		}
 	}
 	flow, cost := g.run(source, sink)
 	return optimum{
-		placed:  flow,
+		placed:  flow + placed,
 		depth:   cost / depthCost,
-		squares: cost % depthCost / squareCost,
+		squares: cost%depthCost/squareCost + squares,
 		adds:    int(cost % squareCost),
 	}
+}
+
+// isFixed reports whether a worker keeps a pinned copy of a task.
+func (o *outcome) isFixed(worker, task int) bool {
+	return o.pinned[worker][task] && o.after[worker][task]
 }
 
 func addCost(r *reading, worker, task int) int64 {
@@ -187,6 +214,7 @@ func addCost(r *reading, worker, task int) int64 {
 type gap struct {
 	class   string // what restricts the problem; empty where the best is promised
 	limited bool   // it was compared with the best
+	gains   bool   // a quarantined worker may gain
 	apart   bool   // the copies or their spread are other ones than in the best: overall is not known
 	placed  int    // copies that could have had a place
 	depth   int64  // by how much first copies do not come first
@@ -198,13 +226,14 @@ type gap struct {
 
 // What can restrict a problem, as gap.class.
 const (
-	byClosed    = "closed workers"
-	byForbidden = "forbidden pairs"
-	byBounds    = "bounds"
-	bySeveral   = "several of these"
+	byQuarantined = "quarantined workers"
+	byGain        = "quarantined workers that gain"
+	byForbidden   = "forbidden pairs"
+	byPinned      = "pinned copies"
+	bySeveral     = "several of these"
 )
 
-var restrictions = []string{byClosed, byForbidden, byBounds, bySeveral}
+var restrictions = []string{byQuarantined, byGain, byForbidden, byPinned, bySeveral}
 
 // restriction returns what restricts a problem, empty if nothing does.
 func (r *reading) restriction() string {
@@ -212,7 +241,7 @@ func (r *reading) restriction() string {
 	for _, by := range []struct {
 		is   bool
 		name string
-	}{{len(r.closed) > 0, byClosed}, {len(r.forbidden) > 0, byForbidden}, {r.bounded, byBounds}} {
+	}{{len(r.quarantined) > 0 && !r.gains, byQuarantined}, {r.gains, byGain}, {len(r.forbidden) > 0, byForbidden}, {r.isPinned && !r.plain(), byPinned}} {
 		switch {
 		case by.is && class == "":
 			class = by.name
@@ -226,24 +255,35 @@ func (r *reading) restriction() string {
 // distance compares with the reference where something restricts the plan.
 func (o *outcome) distance() (g gap, err error) {
 	g.class = o.restriction()
-	if o.plain() || o.over || o.plan.Deferred > 0 {
+	if o.plain() && !o.isPinned || o.plan.Deferred > 0 {
 		return g, nil
 	}
 	have := optimum{squares: o.squares(), adds: o.plan.Adds}
 	for t := range o.target {
-		n := o.onOpen[t] + o.onClosed[t]
+		n := o.onOpen[t] + o.onQuarantined[t]
 		have.placed += n
-		for j := range n {
+		first := 0
+		for _, w := range slices.Concat(o.open, o.quarantined) {
+			if o.isFixed(w, t) {
+				first++
+			}
+		}
+		for j := first; j < n; j++ {
 			have.depth += o.depth(t, j)
 		}
 	}
-	closest := best(o.reading, o.onOpen, false)
+	closest := best(o, o.onOpen, false)
+	closest.adds += o.grown
 	if o.squares() < closest.squares {
 		return gap{}, fmt.Errorf("P2: the reference is wrong: %d, at best %d", o.squares(), closest.squares)
 	}
-	ideal := best(o.reading, o.target, true)
+	others := slices.Clone(o.target)
+	for t, waits := range o.waits {
+		others[t] -= waits
+	}
+	ideal := best(o, others, true)
 	g = gap{
-		class: g.class, limited: true, apart: true, adds: have.adds,
+		class: g.class, limited: true, gains: o.gains, apart: true, adds: have.adds,
 		placed: ideal.placed - have.placed,
 		depth:  have.depth - ideal.depth,
 	}
@@ -253,8 +293,11 @@ func (o *outcome) distance() (g gap, err error) {
 		if o.plan.LowerBound > closest.adds {
 			return gap{}, fmt.Errorf("P8: lower bound %d, but %d adds are enough to the same end", o.plan.LowerBound, closest.adds)
 		}
+		if o.plain() && (g.given != 0 || o.plan.LowerBound != closest.adds) {
+			return gap{}, fmt.Errorf("P3: %d adds, at least %d, where %d are enough", have.adds, o.plan.LowerBound, closest.adds)
+		}
 	}
-	for _, w := range o.closed {
+	for _, w := range o.quarantined {
 		have.squares += int64(o.loads[w]) * int64(o.loads[w])
 	}
 	if g.placed == 0 && g.depth == 0 && have.squares == ideal.squares {
@@ -279,9 +322,9 @@ const (
 
 func (g gap) accept() error {
 	switch {
-	case g.placed > acceptPlaced:
+	case g.placed > acceptPlaced && !g.gains:
 		return fmt.Errorf("P1: %d more copies could have a place", g.placed)
-	case g.depth > acceptDepth:
+	case g.depth > acceptDepth && !g.gains:
 		return fmt.Errorf("P1: first copies do not come first: %d deeper than needed", g.depth)
 	case g.squares > acceptSquares:
 		return fmt.Errorf("P2: the sum of squared loads could be less by %d", g.squares)

@@ -7,8 +7,8 @@ import "slices"
 // pending is a task and how many of its copies are still to be placed.
 type pending struct{ task, copies int32 }
 
-// place starts what is missing on workers with room, where that costs one start
-// a copy.
+// place starts missing copies on workers with room, if that costs one start a
+// copy.
 //
 // Each worker with room looks through what is pending and takes what it can.
 // A task is pending once, however many of its copies are: what the worker has to
@@ -20,7 +20,11 @@ func (p *Planner) place() {
 		return
 	}
 	p.placeWide()
-	p.deal()
+	conflicts := len(p.Forbidden) > 0 || len(p.changes) > 0 // whether a worker may have to pass over a task
+	for _, x := range p.pending {
+		conflicts = conflicts || x.copies > 1 || p.need[x.task] > x.copies
+	}
+	p.deal(p.choosy(), conflicts)
 	if len(p.pending) > 0 {
 		p.unstick()
 	}
@@ -97,18 +101,26 @@ func (p *Planner) spread(x *pending) {
 	p.takers = append(takers, others...)
 }
 
-// deal has each worker with room take what is pending, in turns: the first
-// copies of every task, in order, then the second, and so on. From the second
-// turn on the order is another each time, so that no two workers end up with the
-// same tasks, and to lose both would lose those.
-func (p *Planner) deal() {
-	conflicts := len(p.Forbidden) > 0 || len(p.changes) > 0 // whether a worker may have to pass over a task
-	for _, x := range p.pending {
-		conflicts = conflicts || x.copies > 1 || p.need[x.task] > x.copies
+// choosy returns the open workers, those to which the most tasks are forbidden
+// first, so that these get what they may take.
+func (p *Planner) choosy() []int32 {
+	if len(p.Forbidden) == 0 {
+		return p.open
 	}
+	p.order = append(p.order[:0], p.open...)
+	slices.SortStableFunc(p.order, func(v, w int32) int { return len(p.forbid.row(w)) - len(p.forbid.row(v)) })
+	return p.order
+}
+
+// deal lets each of some workers with room take what is pending, in turns: the
+// first copies of every task, in order, then the second, and so on. From the
+// second turn on the order is another each time, so that no two workers end up
+// with the same tasks, and to lose both would lose those. Conflicts: a worker may
+// have to pass over a task.
+func (p *Planner) deal(workers []int32, conflicts bool) {
 	p.dealt = append(p.dealt[:0], p.pending...)
 	p.left, p.again, p.turn = p.dealt, p.again[:0], 1
-	for _, w := range p.open {
+	for _, w := range workers {
 		if len(p.left) == 0 && len(p.again) == 0 {
 			break
 		}

@@ -4,28 +4,28 @@ import "fmt"
 
 // What comes out: the plan.
 
-// Plan is what has to change. Its slices belong to the planner, and are valid
+// Plan lists the changes to make. Its slices belong to the planner, and are valid
 // until its next call.
 type Plan struct {
-	// Changes holds the starts and moves, and then the stops, in a fixed order.
+	// Changes lists the starts and moves, and then the stops, in a fixed order.
 	Changes []Change
-	// Unplaced holds the copies that are wanted and have no place, by task, and
-	// then those that have to wait on a draining worker.
+	// Unplaced lists the wanted copies without a place, by task, and then the
+	// copies that wait on a draining worker.
 	Unplaced []Unplaced
-	// Adds is how many changes start a copy, and Moves how many do so by
-	// moving one.
+	// Adds is the number of changes that start a copy, and Moves the number of
+	// these that move one.
 	Adds, Moves int
-	// LowerBound is how many starts any plan to the same end needs at least. A
-	// limit on moves does not count: it is the bound of the whole plan.
+	// LowerBound is how many starts any plan to the same end needs at least. If
+	// MaxMoves defers moves, the end is the one without them.
 	LowerBound int
-	// Deferred is how many moves MaxMoves left to later calls.
+	// Deferred is the number of moves that MaxMoves left to later calls.
 	Deferred int
 }
 
 // Change is one start, stop or move of a copy.
 type Change struct {
 	Task int32
-	// From is the worker that loses the copy, None in a start; To is the one
+	// From is the worker that loses the copy, None in a start. To is the worker
 	// that gains it, None in a stop.
 	From, To int32
 	Reason   Reason
@@ -79,8 +79,8 @@ const (
 	NoOtherWorker
 	// WhyForbidden: those without a copy may not be given one.
 	WhyForbidden
-	// Bounded: those that may be given one are full.
-	Bounded
+	// WhyPinned: the copy is pinned to the draining worker that it stays on.
+	WhyPinned
 )
 
 // String returns the reason as the end of a sentence.
@@ -92,8 +92,8 @@ func (w Why) String() string {
 		return "every open worker has one already"
 	case WhyForbidden:
 		return "the other workers may not have one"
-	case Bounded:
-		return "the workers that may have one are full"
+	case WhyPinned:
+		return "pinned"
 	}
 	return fmt.Sprintf("why(%d)", uint8(w))
 }

@@ -18,13 +18,14 @@ type Planner struct {
 	once    bool    // none is wanted more than once, and so on: see wantOnce
 	met     set     // once: those of which a copy was met, or none is wanted
 	tasks   []task  // else
-	need    []int32 // how many copies the open workers shall run: Want, or needed
+	need    []int32 // copies that the open workers end with: Want, or needed
 	needed  []int32
-	target  []int32 // how many copies the open, draining and closed ones shall run: Want, or aimed
+	target  []int32 // copies that all workers but the frozen ones end with: Want, or aimed
 	aimed   []int32
-	frozen  []int32 // copies on frozen workers; valid where there are any
-	drained []int32 // on draining workers; likewise
-	closed  []int32 // on closed workers; likewise, later only those that are kept
+	frozen  []int32 // copies on frozen workers; valid if there are any
+	drained []int32 // on draining workers, but for pinned ones; likewise
+	stays   []int32 // on quarantined workers, later only what these end with; pinned on draining ones
+	pinned  []int32 // pinned on open workers
 	barred  []int32 // open workers without a copy that may not gain one
 	marks   []uint32
 	round   uint32
@@ -32,51 +33,61 @@ type Planner struct {
 	// By worker. The positions of worker w's list start at offset[w].
 	offset  []int32
 	load    []int32 // copies, of expected tasks, as planned so far
-	before  []int32 // load at first, where that is needed
+	before  []int32 // load at first, if it is needed
 	limit   []int32 // copies to end with
 	base    []int32 // limit without the extra unit that some have
+	fixed   []int32 // pinned copies
 	addHead []int32 // the latest change to it, plus one
 	open    []int32 // the open workers
 	forbid  rows    // the tasks forbidden on each
+	late    rows    // the tasks of which moves off each come last
 
 	flags []flag // by position
 
 	drops   []drop   // every copy that was ever flagged dropped, but for moves
-	changes []Change // starts and moves; where one was taken back, To is None
+	changes []Change // starts and moves; To is None in one that was taken back
 	adds    []add    // side by side with changes, as long as there are no stops
 
 	// Of the steps.
-	wanted    int   // the sum of need
-	least     int32 // the lowest of Want
-	most      int32 // the highest
-	missing   int   // how many copies lack, at first
-	isShort   bool  // some task has more to run than there are places for it
-	isOver    bool  // some task has more copies on open workers than they shall run
-	level     int32 // the load that every open worker ends with, or one more
-	extra     int32 // how many end with one more
-	overs     overs
-	index     index
-	search    search
-	graph     graph
-	pending   []pending // what has no place yet
-	dealt     []pending // place: the same, in this turn
-	left      []pending // those of dealt without a place
-	again     []pending // what there is more of in the next turn
-	spare     []pending
-	turn      int
-	takers    []int32 // workers with room
-	others    []int32
-	scratch   []int32   // of one step, until the next
-	starts    numbering // emit: the tasks of which a copy starts that is not moved
-	latest    []int32   // emit: by number of these, the latest drop that is not part of a change yet, plus one
-	levelled  []int32   // closed workers
-	rooms     []int32
-	passed    []int32   // shed: places in the giver's list that were passed over
-	taken     []pending // place: what goes to one worker
-	handed    []int32   // shed: places of what goes to the taker
-	cursors   []cursor  // exchange: by worker
-	exchanged int       // units that cost two adds
-	loose     bool      // some change was taken back, or what it moves kept after all
+	wanted      int   // the sum of need
+	least       int32 // the lowest of Want
+	most        int32 // the highest
+	missing     int   // how many copies the open workers lack, at first
+	grown       int   // how many the quarantined ones gain
+	waiting     int   // pinned copies on draining workers
+	staying     bool  // stays is in use
+	isShort     bool  // some task has more to run than there are places for it
+	isOver      bool  // some task has more copies on open workers than they shall run
+	level       int32 // the load that every open worker ends with, or one more
+	extra       int32 // how many end with one more
+	overs       overs
+	index       index
+	search      search
+	graph       graph
+	pending     []pending // what has no place yet
+	dealt       []pending // place: the same, in this turn
+	left        []pending // those of dealt without a place
+	again       []pending // what there is more of in the next turn
+	spare       []pending
+	turn        int
+	takers      []int32 // workers with room
+	others      []int32
+	order       []int32
+	scratch     []int32   // of one step, until the next
+	starts      numbering // emit: the tasks of which a copy starts that is not moved
+	latest      []int32   // emit: by number of these, the latest drop that is not part of a change yet, plus one
+	quarantined []int32   // quarantined workers
+	grabbed     set       // tasks of which an open worker hands a copy to a quarantined one
+	keeps       []int32   // by worker: what a quarantined one ends with at least, as far as known
+	floors      []int32   // levels: what each ends with at least
+	ceilings    []int32   // and at most
+	passed      []int32   // shed: places in the giver's list that were passed over
+	taken       []pending // place: what goes to one worker
+	handed      []int32   // shed: places of what goes to the taker
+	cursors     []cursor  // exchange: by worker
+	exchanged   int       // units that cost two adds
+	grabs       bool      // grabbed is not empty
+	loose       bool      // some change was taken back, or what it moves kept after all
 
 	has  [4]bool // which states there are
 	plan Plan
@@ -93,15 +104,19 @@ type task struct {
 	lack int32
 }
 
-// flag says what became of a copy.
+// flag is the state of a copy.
 type flag uint8
 
 const (
 	kept     flag = iota
+	pinned        // kept, and does not move
 	dropped       // to be stopped here
 	repeated      // named before in the same list: no copy at all
 	emitted       // dropped, and part of a change already
 )
+
+// runs reports whether the copy continues to run.
+func (f flag) runs() bool { return f <= pinned }
 
 // cursor is how far a list has been gone through, for the worker whose round of
 // marks it is.
@@ -118,14 +133,14 @@ type drop struct {
 	next                   int32 // emit: the one before of the same task, plus one
 }
 
-// add is what else there is to know of a start or move.
+// add holds the rest of a start or move.
 type add struct {
 	next     int32 // the one before to the same worker, plus one
 	position int32 // of a move: where the copy was dropped; that is not among the drops
 }
 
 // Plan plans one problem. The plan's slices are valid until the next call. It
-// returns an error that wraps ErrInvalid where the problem contradicts itself.
+// returns an error that wraps ErrInvalid if the problem contradicts itself.
 func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	if err := pr.check(); err != nil {
 		return Plan{}, err
@@ -134,9 +149,6 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	defer func() { p.problem, p.need, p.target = problem{}, nil, nil }() // keep nothing of the caller's
 	if err := p.reset(); err != nil {
 		return Plan{}, err
-	}
-	if !slices.ContainsFunc(p.open, func(w int32) bool { return p.boundOf(w) >= 0 }) {
-		p.Bounds = nil
 	}
 	if err := p.scan(); err != nil {
 		return Plan{}, err
@@ -150,7 +162,8 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	}
 	p.forbidden()
 	p.targets()
-	p.keepClosed()
+	p.pin()
+	p.quarantine()
 	p.demand()
 	p.levels()
 	p.gaps()
@@ -159,11 +172,9 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	p.bound()
 	p.changes = slices.Grow(p.changes, p.plan.LowerBound) // to append what it takes moves everything, again and again
 	p.adds = slices.Grow(p.adds, p.plan.LowerBound)
-	if p.Bounds == nil {
-		p.place()
-		p.shed()
-		p.exchange()
-	}
+	p.place()
+	p.shed()
+	p.exchange()
 	p.repair()
 	p.leftover()
 	p.emit()
@@ -177,11 +188,11 @@ func (p *Planner) reset() error {
 	p.offset = sized(p.offset, workers)
 	p.plan = Plan{Unplaced: p.plan.Unplaced[:0]}
 	p.drops, p.changes, p.adds, p.open = p.drops[:0], p.changes[:0], p.adds[:0], p.open[:0]
-	p.has, p.exchanged, p.loose = [4]bool{}, 0, false
+	p.has, p.exchanged, p.waiting, p.loose, p.grabs = [4]bool{}, 0, 0, false, false
 	p.limit = sized(p.limit, workers)
 	p.base = sized(p.base, workers)
 	p.addHead = sized(p.addHead, workers)
-	positions := int32(0)
+	positions, isPinned := int32(0), false
 	for w, s := range p.States {
 		p.has[s] = true
 		if s == Open {
@@ -189,16 +200,21 @@ func (p *Planner) reset() error {
 		}
 		p.offset[w] = positions
 		positions += int32(len(p.Held[w]))
+		isPinned = isPinned || p.Pinned != nil && p.Pinned[w] > 0 && s != Frozen
+	}
+	if !isPinned {
+		p.Pinned = nil
 	}
 	p.flags = sized(p.flags, int(positions))
+	p.staying = p.has[Quarantined] || p.has[Draining] && p.Pinned != nil
 	if p.once = p.wantOnce(); p.once {
 		return nil
 	}
 	for _, of := range []struct {
-		s     State
-		count *[]int32
-	}{{Frozen, &p.frozen}, {Draining, &p.drained}, {Closed, &p.closed}} {
-		if p.has[of.s] {
+		isUsed bool
+		count  *[]int32
+	}{{p.has[Frozen], &p.frozen}, {p.has[Draining], &p.drained}, {p.staying, &p.stays}} {
+		if of.isUsed {
 			*of.count = sized(*of.count, tasks)
 		}
 	}
@@ -233,7 +249,7 @@ func sized[E any](s []E, n int) []E {
 	return s
 }
 
-// isExpected says whether any copy of the task is wanted.
+// isExpected reports whether any copy of the task is wanted.
 func (p *Planner) isExpected(t int32) bool { return p.Want[t] > 0 }
 
 // mark starts a round of marks on tasks.
@@ -251,12 +267,16 @@ func (p *Planner) mark() uint32 {
 }
 
 // block marks the tasks that worker w cannot gain: those that it has, and those
-// forbidden to it.
+// forbidden to it. A quarantined worker cannot gain what it loses either, and
+// neither can an open one that hands copies to quarantined ones.
 func (p *Planner) block(w int32) uint32 {
 	round, marks, list := p.mark(), p.marks, p.Held[w]
-	flags := p.flags[p.offset[w]:][:len(list)]
+	flags, last := p.flags[p.offset[w]:][:len(list)], pinned
+	if p.States[w] == Quarantined || p.grabs {
+		last = emitted
+	}
 	for k, t := range list {
-		if flags[k] == kept {
+		if flags[k] <= last {
 			marks[t] = round
 		}
 	}
@@ -271,8 +291,12 @@ func (p *Planner) block(w int32) uint32 {
 	return round
 }
 
-// gain adds a copy of t to w.
+// gain adds a copy of t to w. A copy that w handed to a quarantined worker is kept
+// instead.
 func (p *Planner) gain(t, w int32) {
+	if p.grabs && p.grabbed.has(t) && p.keepAgain(t, w) {
+		return
+	}
 	p.changes = append(p.changes, Change{Task: t, From: None, To: w, Reason: Missing})
 	p.adds = append(p.adds, add{next: p.addHead[w]})
 	p.addHead[w] = int32(len(p.adds))

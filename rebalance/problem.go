@@ -7,15 +7,15 @@ import (
 
 // What goes in: the problem, in dense integers.
 
-// State is how a worker may change.
+// State states how a worker may change.
 type State uint8
 
 // The states of a worker.
 const (
-	Open     State = iota // may gain, keep and lose
-	Draining              // ends empty, as far as its tasks have somewhere to go
-	Frozen                // holds exactly what it holds
-	Closed                // may keep or lose, not gain
+	Open        State = iota // may gain, keep and lose
+	Draining                 // ends empty, as far as its tasks have somewhere to go
+	Frozen                   // holds exactly what it holds
+	Quarantined              // may keep or lose, and gain as much as Problem.Gain says
 )
 
 // String returns the state's name in lower case.
@@ -27,8 +27,8 @@ func (s State) String() string {
 		return "draining"
 	case Frozen:
 		return "frozen"
-	case Closed:
-		return "closed"
+	case Quarantined:
+		return "quarantined"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -36,44 +36,50 @@ func (s State) String() string {
 // NoLimit as [Problem.MaxMoves] lets every move be made.
 const NoLimit = -1
 
-// None stands for a worker where there is none.
+// None is in the place of a worker if there is no worker.
 const None int32 = -1
 
 // Pair is a task and a worker.
 type Pair struct{ Task, Worker int32 }
 
-// Problem is what is wanted, and how things are. Tasks are the numbers from 0
-// up to len(Want), workers those up to len(States). The planner changes none of
-// its slices, and keeps none.
+// Problem states what is wanted and what runs. Tasks are the numbers from 0 to
+// len(Want)-1, workers those from 0 to len(States)-1. The planner neither changes
+// nor keeps its slices.
 type Problem struct {
-	// Want is, by task, how many instances are wanted, each on a worker of its
-	// own. 0 means that the task is expected nowhere: all its copies go, except
+	// Want is, by task, the number of instances wanted, each on a different
+	// worker. 0 means that the task is unexpected: all its copies stop, except
 	// those on frozen workers.
 	Want []int32
-	// States is, by worker, how it may change.
+	// States states, by worker, how it may change.
 	States []State
-	// Held is, by worker, the tasks that it runs, in any order. A task listed
-	// twice counts once.
+	// Held lists, by worker, the tasks that it runs. The planner prefers to move
+	// what comes first. A task listed twice counts once.
 	Held [][]int32
-	// Bounds is, by worker, how many tasks it may gain up to; negative means no
-	// bound, and a nil slice none for anyone. What a worker holds beyond its
-	// bound moves elsewhere, where there is room, and otherwise stays: a bound
-	// is no reason to stop what runs. It applies to open workers.
-	Bounds []int32
-	// Forbidden lists the pairs in which the task may not be added to the
-	// worker. A copy that is there already may stay. The order does not matter,
-	// and a pair may be listed twice.
+	// Pinned is, by worker, how many tasks at the end of Held[w] are pinned; nil
+	// means none. A pinned copy counts in the load and does not move, neither
+	// for an even spread nor off a draining worker. It stops only if its task is
+	// unexpected, or if stopping all other copies still leaves too many.
+	Pinned []int32
+	// Gain is, by worker, how many copies it may gain in this plan if it is
+	// quarantined; nil means none. It gains no more than its even share, except
+	// copies that no open worker has a place for. The planner ignores Gain for
+	// workers in other states.
+	Gain []int32
+	// Forbidden lists pairs of a task and a worker that may not gain it. A copy
+	// that is there already may stay. The order does not matter, and a pair may
+	// be listed twice.
 	Forbidden []Pair
-	// MaxMoves is how many copies may be moved at most; 0 moves nothing, and a
-	// negative value, such as NoLimit, is no limit. To start what is missing
-	// and to stop what is too much is never limited: a missing copy rather
-	// overfills a worker, also beyond its bound, than waits for a move. Repeated
-	// calls converge, but for problems with Bounds: there a call may put off a
-	// move that another waits for.
+	// Late lists copies whose moves come last: under MaxMoves they use what the
+	// other moves left. Each pair is a task and the worker that runs it.
+	Late []Pair
+	// MaxMoves is how many copies may move at most; 0 moves nothing, and a
+	// negative value, such as NoLimit, is no limit. Starts of missing copies and
+	// stops of surplus ones are never limited: a missing copy overfills a worker
+	// rather than wait for a move. Repeated calls converge.
 	MaxMoves int
 }
 
-// ErrInvalid says that a problem contradicts itself. The text names the field,
+// ErrInvalid reports a problem that contradicts itself. The text names the field,
 // the index and the value.
 var ErrInvalid = errors.New("invalid problem")
 
@@ -90,20 +96,40 @@ func (pr *Problem) check() error {
 	if len(pr.Held) != len(pr.States) {
 		return invalid("Held is for %d workers, States for %d", len(pr.Held), len(pr.States))
 	}
-	if pr.Bounds != nil && len(pr.Bounds) != len(pr.States) {
-		return invalid("Bounds is for %d workers, States for %d", len(pr.Bounds), len(pr.States))
+	if pr.Pinned != nil && len(pr.Pinned) != len(pr.States) {
+		return invalid("Pinned is for %d workers, States for %d", len(pr.Pinned), len(pr.States))
+	}
+	if pr.Gain != nil && len(pr.Gain) != len(pr.States) {
+		return invalid("Gain is for %d workers, States for %d", len(pr.Gain), len(pr.States))
 	}
 	for w, s := range pr.States {
-		if s > Closed {
+		if s > Quarantined {
 			return invalid("States[%d] is %d", w, s)
 		}
 	}
-	for i, f := range pr.Forbidden {
+	for w, n := range pr.Pinned {
+		if n < 0 || int(n) > len(pr.Held[w]) {
+			return invalid("Pinned[%d] is %d, Held[%d] lists %d tasks", w, n, w, len(pr.Held[w]))
+		}
+	}
+	for w, n := range pr.Gain {
+		if n < 0 {
+			return invalid("Gain[%d] is %d", w, n)
+		}
+	}
+	if err := pr.checkPairs("Forbidden", pr.Forbidden); err != nil {
+		return err
+	}
+	return pr.checkPairs("Late", pr.Late)
+}
+
+func (pr *Problem) checkPairs(field string, pairs []Pair) error {
+	for i, f := range pairs {
 		if uint32(f.Task) >= uint32(len(pr.Want)) {
-			return invalid("Forbidden[%d].Task is %d, there are %d tasks", i, f.Task, len(pr.Want))
+			return invalid("%s[%d].Task is %d, there are %d tasks", field, i, f.Task, len(pr.Want))
 		}
 		if uint32(f.Worker) >= uint32(len(pr.States)) {
-			return invalid("Forbidden[%d].Worker is %d, there are %d workers", i, f.Worker, len(pr.States))
+			return invalid("%s[%d].Worker is %d, there are %d workers", field, i, f.Worker, len(pr.States))
 		}
 	}
 	return nil

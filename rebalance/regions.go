@@ -8,18 +8,18 @@ import (
 // What the searches of repair know from those before: how low a path can lead.
 
 // region is a set of workers that no path leaves, with the lowest load of any in
-// it that may have more. So no path from one of them leads to a lower load, and a
+// it. So no path from one of them leads to a lower load, and a
 // search may end where it comes to one that has it.
 //
 // To move copies along a path to the lowest load that can be reached keeps
 // regions what they are, but for paths that enter one: see widen. In none does
 // the lowest load fall, since what moves away leaves a worker with one more than
-// that, or at its bound.
+// that.
 type region struct {
 	members set
 	own     set // those of members whose search it limits; if there are none, it is not in use
 	lowest  int32
-	low     set // who has the lowest load
+	low     set // the members with the lowest load
 	lows    int
 }
 
@@ -52,7 +52,7 @@ func (r *region) findLowest(p *Planner) {
 	r.lowest, r.lows = math.MaxInt32, 0
 	r.low = r.low.emptied(len(p.States))
 	for _, w := range p.open {
-		if !r.members.has(w) || p.hasBound(w, p.load[w]) || p.load[w] > r.lowest {
+		if !r.members.has(w) || p.load[w] > r.lowest {
 			continue
 		}
 		if p.load[w] < r.lowest {
@@ -66,7 +66,7 @@ func (r *region) findLowest(p *Planner) {
 
 // changed notes that the load of w, one of members, is another.
 func (r *region) changed(p *Planner, w int32) {
-	isLow := p.load[w] == r.lowest && !p.hasBound(w, p.load[w])
+	isLow := p.load[w] == r.lowest
 	switch {
 	case isLow == r.low.has(w):
 	case isLow:
@@ -82,8 +82,8 @@ func (r *region) changed(p *Planner, w int32) {
 }
 
 // aim limits a search that begins with the given workers: it cannot leave within,
-// and ends at one of target. It returns their load, which is the lowest within;
-// where nobody may have more it is the highest there is. It empties from.
+// and ends at one of target. It returns their load, which is the lowest within. It
+// empties from.
 func (g *graph) aim(from set) int32 {
 	lowest := int32(math.MaxInt32)
 	clear(g.within)
@@ -107,7 +107,7 @@ func (g *graph) aim(from set) int32 {
 }
 
 // learn makes a region of those that a search reached that went through all that
-// it could. It limits whom no other one limits as much.
+// it could. It limits those that no other region limits as much.
 func (g *graph) learn(p *Planner) {
 	at := 1
 	for at < len(g.regions) && !g.regions[at].own.isEmpty() {

@@ -30,20 +30,21 @@ func (p *Planner) scan() error {
 	return nil
 }
 
-// noTask says that a worker lists a number of no task.
+// noTask returns the error for a worker that lists a number of no task.
 func (p *Planner) noTask(w, at int) error {
 	return invalid("Held[%d][%d] is %d, there are %d tasks", w, at, p.Held[w][at], len(p.Want))
 }
 
-// countOf returns where the copies on w are counted by task, nil if w is open.
+// countOf returns the numbers of copies by task for the state of w, nil if w is
+// open.
 func (p *Planner) countOf(w int32) []int32 {
 	switch p.States[w] {
 	case Frozen:
 		return p.frozen
 	case Draining:
 		return p.drained
-	case Closed:
-		return p.closed
+	case Quarantined:
+		return p.stays
 	default:
 		return nil
 	}
@@ -51,7 +52,7 @@ func (p *Planner) countOf(w int32) []int32 {
 
 // tally takes what an open worker runs off what is lacking. It returns how many
 // tasks are named again, the bits of what is lacking then, and where it stopped:
-// at a task that is none, or at the end of the list.
+// at a number of no task, or at the end of the list.
 //
 // This loop is most of a plan that changes little: it has a function of its own,
 // and is not inlined, so that all it needs stays in registers.
@@ -94,10 +95,10 @@ func tallyTo(count []int32, tasks []task, list []int32, flags []flag, seen int32
 	return repeats, len(list)
 }
 
-// isSettled says whether nothing has to change, for the ordinary case that all
+// isSettled reports whether nothing must change, for the ordinary case that all
 // workers are open: every task has its copies, and the loads are even.
 func (p *Planner) isSettled() bool {
-	if p.has[Frozen] || p.has[Draining] || p.has[Closed] || p.Bounds != nil || len(p.open) == 0 {
+	if p.has[Frozen] || p.has[Draining] || p.has[Quarantined] || len(p.open) == 0 {
 		return false
 	}
 	if p.isOver || len(p.drops) > 0 || p.running() != p.wanted {
@@ -119,8 +120,8 @@ func (p *Planner) running() int {
 	return n
 }
 
-// stopUnexpected drops the copies of tasks that are expected nowhere. Where there
-// are any, one pass over the lists.
+// stopUnexpected drops the copies of unexpected tasks. If there are any, one pass
+// over the lists.
 func (p *Planner) stopUnexpected() {
 	if p.least > 0 || p.once {
 		return // there are none, or it is done

@@ -7,7 +7,7 @@ import "math/bits"
 
 // search holds the marks of one round. What a path has gone through is marked
 // while it is looked for, and stays so if that fails: nothing leads on from
-// there. Where it succeeds the marks on it are taken back, as what it went
+// there. If it succeeds the marks on it are taken back, as what it went
 // through may serve another. A round in which nothing succeeds has no mark that
 // is out of date: it proves that there are no more paths.
 type search struct {
@@ -54,7 +54,7 @@ func (s *search) begin(p *Planner) {
 }
 
 // pick returns a worker that a path from t may go to: one with room if there
-// is any. The index has to know t.
+// is any. The index must contain t.
 func (s *search) pick(x *index, t int32) int32 {
 	x.free(t, s.unvisited, s.free)
 	through := None
@@ -150,7 +150,7 @@ func (p *Planner) takeExtra(w int32) bool {
 	for s := &p.search; s.extras < len(p.open); {
 		v := p.open[s.extras]
 		s.extras++
-		if p.limit[v] == p.level+1 && s.unvisited.has(v) && p.enter(v) {
+		if p.limit[v] > p.base[v] && s.unvisited.has(v) && p.enter(v) {
 			p.limit[v]--
 			p.limit[w]++
 			return true
@@ -160,7 +160,7 @@ func (p *Planner) takeExtra(w int32) bool {
 }
 
 // findPlace plans the start of a copy of t on some worker, at the cost of that
-// one start. The index has to know t.
+// one start. The index must contain t.
 func (p *Planner) findPlace(t int32) bool {
 	if !p.search.expand(t) {
 		return false

@@ -11,7 +11,7 @@ import "slices"
 // Givers and takers advance side by side. A pair costs what it moves, and what
 // the giver and this taker or the last both have. O(copies on givers and takers).
 func (p *Planner) shed() {
-	takers := p.open
+	takers := p.choosy()
 	alone := p.most <= 1 && len(p.Forbidden) == 0 // what a giver has no taker has
 	blocked := uint32(0)                          // what the first of takers cannot gain, once that is known
 	for _, giver := range p.open {

@@ -2,7 +2,6 @@ package rebalance_test
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -102,7 +101,7 @@ func TestP3_DropsAreChosenTogether(t *testing.T) {
 
 func TestP_NamedCases(t *testing.T) {
 	t.Parallel()
-	const open, draining, frozen, closed = rebalance.Open, rebalance.Draining, rebalance.Frozen, rebalance.Closed
+	const open, draining, frozen, quarantined = rebalance.Open, rebalance.Draining, rebalance.Frozen, rebalance.Quarantined
 	type (
 		states   = []rebalance.State
 		changes  = []rebalance.Change
@@ -134,8 +133,8 @@ func TestP_NamedCases(t *testing.T) {
 			unplaced: unplaced{{0, 1, none, rebalance.NoOtherWorker}},
 		},
 		{
-			name:    "unexpected copies stop, also on draining and closed workers, but not on frozen ones",
-			pr:      rebalance.Problem{Want: []int32{0}, States: states{open, draining, frozen, closed}, Held: [][]int32{{0}, {0}, {0}, {0}}, MaxMoves: 0},
+			name:    "unexpected copies stop, also on draining and quarantined workers, but not on frozen ones",
+			pr:      rebalance.Problem{Want: []int32{0}, States: states{open, draining, frozen, quarantined}, Held: [][]int32{{0}, {0}, {0}, {0}}, MaxMoves: 0},
 			changes: changes{{0, 0, none, rebalance.Unexpected}, {0, 1, none, rebalance.Unexpected}, {0, 3, none, rebalance.Unexpected}},
 		},
 		{
@@ -168,11 +167,6 @@ func TestP_NamedCases(t *testing.T) {
 			unplaced: unplaced{{0, 1, 0, rebalance.WhyForbidden}},
 		},
 		{
-			name:     "a drain waits for room",
-			pr:       rebalance.Problem{Want: []int32{1}, States: states{draining, open}, Held: [][]int32{{0}, nil}, Bounds: []int32{-1, 0}, MaxMoves: noLimit},
-			unplaced: unplaced{{0, 1, 0, rebalance.Bounded}},
-		},
-		{
 			name:     "a missing copy without an open worker beside one that waits",
 			pr:       rebalance.Problem{Want: []int32{2}, States: states{draining}, Held: [][]int32{{0}}, MaxMoves: noLimit},
 			unplaced: unplaced{{0, 1, none, rebalance.NoOpenWorker}, {0, 1, 0, rebalance.NoOpenWorker}},
@@ -196,13 +190,13 @@ func TestP_NamedCases(t *testing.T) {
 			changes: changes{{0, 1, none, rebalance.Surplus}},
 		},
 		{
-			name:     "a closed worker gains nothing",
-			pr:       rebalance.Problem{Want: []int32{1}, States: states{closed}, Held: [][]int32{nil}, MaxMoves: noLimit},
+			name:     "a quarantined worker gains nothing",
+			pr:       rebalance.Problem{Want: []int32{1}, States: states{quarantined}, Held: [][]int32{nil}, MaxMoves: noLimit},
 			unplaced: unplaced{{0, 1, none, rebalance.NoOpenWorker}},
 		},
 		{
-			name: "a closed worker alone keeps everything",
-			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{closed}, Held: [][]int32{{0, 1}}, MaxMoves: noLimit},
+			name: "a quarantined worker alone keeps everything",
+			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{quarantined}, Held: [][]int32{{0, 1}}, MaxMoves: noLimit},
 		},
 		{
 			name:     "a task forbidden everywhere",
@@ -219,18 +213,6 @@ func TestP_NamedCases(t *testing.T) {
 			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Held: [][]int32{{0}, {1}}, Forbidden: pairs{{0, 0}}, MaxMoves: noLimit},
 		},
 		{
-			name: "no room for more",
-			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1}, States: states{open, open}, Held: [][]int32{{0}, {1}},
-				Bounds: []int32{1, 1}, MaxMoves: noLimit,
-			},
-			unplaced: unplaced{{2, 1, none, rebalance.Bounded}},
-		},
-		{
-			name: "a bound stops nothing",
-			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open}, Held: [][]int32{{0, 1}}, Bounds: []int32{1}, MaxMoves: noLimit},
-		},
-		{
 			name:    "no budget: what is missing starts, what is too much stops, nothing moves",
 			pr:      rebalance.Problem{Want: []int32{1, 1, 1, 1, 1}, States: states{open, open}, Held: [][]int32{{0, 1, 2, 3}, {0}}, MaxMoves: 0},
 			changes: changes{{0, 0, none, rebalance.Surplus}, {4, none, 1, rebalance.Missing}},
@@ -239,6 +221,120 @@ func TestP_NamedCases(t *testing.T) {
 			name:    "no budget: a missing copy overfills a worker",
 			pr:      rebalance.Problem{Want: []int32{2, 1, 1, 1}, States: states{open, open}, Held: [][]int32{{1, 2, 3}, {0}}, MaxMoves: 0},
 			changes: changes{{0, none, 0, rebalance.Missing}},
+		},
+		{
+			name: "a pinned copy does not move for an even spread",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1, 1, 1}, States: states{open, open}, Held: [][]int32{{0, 1, 2, 3}, nil}, Pinned: []int32{3, 0}, MaxMoves: noLimit,
+			},
+			changes: changes{{0, 0, 1, rebalance.Rebalance}},
+		},
+		{
+			name: "the rest is level beside a worker with more pinned copies",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, open}, Held: [][]int32{{0, 1, 2, 3}, {4, 5}, nil}, Pinned: []int32{4, 0, 0},
+				MaxMoves: noLimit,
+			},
+			changes: changes{{4, 1, 2, rebalance.Rebalance}},
+		},
+		{
+			name:    "a surplus copy that is not pinned stops",
+			pr:      rebalance.Problem{Want: []int32{1}, States: states{open, open}, Held: [][]int32{{0}, {0}}, Pinned: []int32{0, 1}, MaxMoves: noLimit},
+			changes: changes{{0, 0, none, rebalance.Surplus}},
+		},
+		{
+			name: "a pinned copy stops if all of them are, on the fullest worker",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1}, States: states{open, open}, Held: [][]int32{{0}, {0, 1}}, Pinned: []int32{1, 2}, MaxMoves: noLimit,
+			},
+			changes: changes{{0, 1, none, rebalance.Surplus}},
+		},
+		{
+			name:    "an unexpected copy stops even if it is pinned",
+			pr:      rebalance.Problem{Want: []int32{0}, States: states{open, draining}, Held: [][]int32{{0}, {0}}, Pinned: []int32{1, 1}, MaxMoves: noLimit},
+			changes: changes{{0, 0, none, rebalance.Unexpected}, {0, 1, none, rebalance.Unexpected}},
+		},
+		{
+			name: "a drain waits for a pinned copy, which uses no budget",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1}, States: states{draining, open}, Held: [][]int32{{0, 1}, nil}, Pinned: []int32{1, 0}, MaxMoves: 1,
+			},
+			changes:  changes{{0, 0, 1, rebalance.Drain}},
+			unplaced: unplaced{{1, 1, 0, rebalance.WhyPinned}},
+		},
+		{
+			name:     "a pinned copy that drains counts as one of its task",
+			pr:       rebalance.Problem{Want: []int32{1}, States: states{draining, open}, Held: [][]int32{{0}, {0}}, Pinned: []int32{1, 0}, MaxMoves: noLimit},
+			changes:  changes{{0, 1, none, rebalance.Surplus}},
+			unplaced: unplaced{{0, 1, 0, rebalance.WhyPinned}},
+		},
+		{
+			name: "a task that comes twice is pinned if its last place is",
+			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Held: [][]int32{{0, 1, 0, 1}, nil}, Pinned: []int32{2, 0}, MaxMoves: noLimit},
+		},
+		{
+			name: "a quarantined worker gains what is missing",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1, 1, 1}, States: states{quarantined, open}, Held: make([][]int32, 2), Gain: []int32{1, 0}, MaxMoves: 0,
+			},
+			changes: changes{
+				{0, none, 0, rebalance.Missing},
+				{1, none, 1, rebalance.Missing},
+				{2, none, 1, rebalance.Missing},
+				{3, none, 1, rebalance.Missing},
+			},
+		},
+		{
+			name: "a quarantined worker gains nothing forbidden to it",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1}, States: states{quarantined, open}, Held: make([][]int32, 2), Gain: []int32{2, 0}, Forbidden: pairs{{0, 0}}, MaxMoves: noLimit,
+			},
+			changes: changes{{0, none, 1, rebalance.Missing}, {1, none, 0, rebalance.Missing}},
+		},
+		{
+			name: "a quarantined worker gains what drains rather than what stays",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1, 1}, States: states{quarantined, open, draining}, Held: [][]int32{nil, {0, 1}, {2}}, Gain: []int32{1, 0, 0}, MaxMoves: noLimit,
+			},
+			changes: changes{{2, 2, 0, rebalance.Drain}},
+		},
+		{
+			name: "a quarantined worker gains from the fullest worker, and no pinned copy",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1, 1, 1, 1}, States: states{open, open, quarantined}, Held: [][]int32{{0, 1, 2}, {3, 4}, nil},
+				Pinned: []int32{2, 0, 0}, Gain: []int32{0, 0, 1}, MaxMoves: noLimit,
+			},
+			changes: changes{{0, 0, 2, rebalance.Rebalance}},
+		},
+		{
+			name: "a quarantined worker gains nothing that makes the spread no better",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1, 1}, States: states{open, quarantined}, Held: [][]int32{{0, 1}, {2}}, Gain: []int32{0, 5}, MaxMoves: noLimit,
+			},
+		},
+		{
+			name: "without an open worker, quarantined ones gain what is missing",
+			pr: rebalance.Problem{
+				Want: []int32{2, 1, 1}, States: states{quarantined, quarantined}, Held: [][]int32{{0, 1}, nil}, Gain: []int32{3, 1}, MaxMoves: noLimit,
+			},
+			changes:  changes{{2, none, 1, rebalance.Missing}},
+			unplaced: unplaced{{0, 1, none, rebalance.NoOpenWorker}},
+		},
+		{
+			name: "late moves come last",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, draining}, Held: [][]int32{{0, 1, 2, 3, 5}, nil, {4}},
+				Late: pairs{{0, 0}, {4, 2}}, MaxMoves: 1,
+			},
+			changes: changes{{1, 0, 1, rebalance.Rebalance}},
+		},
+		{
+			name: "late moves use what is left",
+			pr: rebalance.Problem{
+				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, draining}, Held: [][]int32{{0, 1, 2, 3}, nil, {4, 5}},
+				Late: pairs{{0, 0}, {4, 2}}, MaxMoves: 2,
+			},
+			changes: changes{{5, 2, 1, rebalance.Drain}, {4, 2, 1, rebalance.Drain}},
 		},
 		{
 			name: "drains come first",
@@ -258,11 +354,11 @@ func TestP_NamedCases(t *testing.T) {
 	}
 }
 
-func TestP2_AClosedWorkerKeepsItsShareAndLosesTheRest(t *testing.T) {
+func TestP2_AQuarantinedWorkerKeepsItsShareAndLosesTheRest(t *testing.T) {
 	t.Parallel()
 	plan := planned(t, &rebalance.Problem{
 		Want:     []int32{1, 1, 1, 1},
-		States:   []rebalance.State{rebalance.Closed, rebalance.Open},
+		States:   []rebalance.State{rebalance.Quarantined, rebalance.Open},
 		Held:     [][]int32{{0, 1, 2, 3}, nil},
 		MaxMoves: noLimit,
 	})
@@ -300,20 +396,9 @@ func daemons(tasks, workers, daemons int) *rebalance.Problem {
 // Problems that were planned wrongly once.
 func TestP_OnceWrong(t *testing.T) {
 	t.Parallel()
+	const quarantined = rebalance.Quarantined
 	open := func(n int) []rebalance.State { return make([]rebalance.State, n) }
 	for name, pr := range map[string]rebalance.Problem{
-		"bounds that are none": {
-			Want: []int32{1, 2, 2}, States: open(2), Held: [][]int32{{}, {0, 2}}, Bounds: []int32{-2, -1}, MaxMoves: noLimit,
-		},
-		"unstable with a closed worker and a bound": {
-			Want: []int32{1, 1, 2}, States: []rebalance.State{rebalance.Closed, 0, 0}, Held: [][]int32{{2, 1, 0}, nil, nil},
-			Bounds: []int32{-1, -1, 0}, MaxMoves: noLimit,
-		},
-		"unstable beyond a bound": {
-			Want: []int32{1, 1, 2, 1, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2}, States: open(2),
-			Held:   [][]int32{{}, {6, 14, 8, 3, 4, 12, 7, 5, 11, 15, 9, 13, 0, 17, 2, 1, 10, 18}},
-			Bounds: []int32{-1, 17}, MaxMoves: noLimit,
-		},
 		"a lower bound above the minimum": {
 			Want: []int32{1, 2, 4, 1}, States: open(4), Held: [][]int32{{3, 1}, {0, 1}, {}, {}}, MaxMoves: noLimit,
 		},
@@ -321,8 +406,22 @@ func TestP_OnceWrong(t *testing.T) {
 			Want: []int32{1, 2, 2, 3}, States: open(4), Held: [][]int32{{}, {1, 0}, {0}, {1, 2}},
 			Forbidden: []rebalance.Pair{{Task: 2, Worker: 1}, {Task: 0, Worker: 1}, {Task: 3, Worker: 1}}, MaxMoves: noLimit,
 		},
-		"stuck with a budget and a closed worker": {
-			Want: []int32{1, 1, 1, 2, 1, 1, 2, 1, 1, 1}, States: []rebalance.State{rebalance.Closed, 0, 0},
+		"an extra unit for a worker with more pinned copies than its share": {
+			Want:   []int32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+			States: []rebalance.State{0, quarantined, quarantined, 0},
+			Held:   [][]int32{nil, {2, 4, 5, 6, 7, 9}, {1, 3, 6, 7, 8, 9}, {8, 7}}, Pinned: []int32{0, 6, 4, 2}, MaxMoves: noLimit,
+		},
+		"a quarantined worker that cannot lose what is above its share": {
+			Want:   []int32{1, 3, 3, 3, 3, 2, 3},
+			States: []rebalance.State{quarantined, quarantined, 0, quarantined},
+			Held:   [][]int32{{1, 2, 3, 4, 5, 6}, {0, 2, 4}, {1, 2, 3, 4, 5, 6}, {1, 3, 6}}, Gain: []int32{0, 1, 0, 1}, MaxMoves: noLimit,
+		},
+		"a quarantined worker that gains beyond its share": {
+			Want: []int32{2, 2, 2, 1, 2}, States: []rebalance.State{quarantined, quarantined, quarantined, quarantined, 0, quarantined},
+			Held: make([][]int32, 6), Gain: []int32{2, 1, 1, 1, 0, 4}, MaxMoves: noLimit,
+		},
+		"stuck with a budget and a quarantined worker": {
+			Want: []int32{1, 1, 1, 2, 1, 1, 2, 1, 1, 1}, States: []rebalance.State{quarantined, 0, 0},
 			Held: [][]int32{{3, 5, 6, 7, 8, 9}, nil, nil},
 			Forbidden: []rebalance.Pair{
 				{Task: 0, Worker: 1},
@@ -394,137 +493,6 @@ func TestP_EverySmallProblem(t *testing.T) {
 					digits[i] = 0
 				}
 			}
-		})
-	}
-}
-
-// Of a plan that is cut short, what makes the spread better is done first. Here
-// task 1 makes room on worker 2, which is of use only when worker 0, over its bound,
-// gives it another; and worker 3 is to have one from worker 0 too.
-func TestP6_ABudgetIsSpentOnWhatMakesTheSpreadBetter(t *testing.T) {
-	pr := &rebalance.Problem{
-		Want: []int32{2, 2, 2}, States: make([]rebalance.State, 4), Bounds: []int32{0, rebalance.NoLimit, 1, 2},
-		Held: [][]int32{{2, 0}, {0, 2}, {1}, nil}, MaxMoves: 2,
-	}
-	p := planned(t, pr)
-	loads := []int{2, 2, 1, 0}
-	for _, c := range p.Changes {
-		if c.From != rebalance.None {
-			loads[c.From]--
-		}
-		if c.To != rebalance.None {
-			loads[c.To]++
-		}
-	}
-	require.Equal(t, []int{1, 3, 1, 1}, loads)
-	require.Equal(t, 2, p.Deferred)
-}
-
-func TestP6_ABudgetIsSpentTermByTerm(t *testing.T) {
-	t.Parallel()
-	pr := fleet(100, 1, 4, 1)
-	pr.MaxMoves = 6
-	var planner rebalance.Planner
-	for _, want := range []struct{ moves, deferred int }{{6, 14}, {6, 8}, {6, 2}, {2, 0}, {0, 0}} {
-		plan, err := planner.Plan(pr)
-		require.NoError(t, err)
-		require.Equal(t, want.moves, plan.Moves)
-		require.Equal(t, want.deferred, plan.Deferred)
-		o, err := carryOut(read(pr), plan)
-		require.NoError(t, err)
-		pr = o.problem()
-	}
-}
-
-func TestP1_BadInputNamesFieldIndexAndValue(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		harm func(*rebalance.Problem)
-		says []string
-	}{
-		{"too few states", func(pr *rebalance.Problem) { pr.States = pr.States[:2] }, []string{"Held", "States", "3", "2"}},
-		{"too few lists", func(pr *rebalance.Problem) { pr.Held = nil }, []string{"Held", "States", "3", "0"}},
-		{"too few bounds", func(pr *rebalance.Problem) { pr.Bounds = []int32{} }, []string{"Bounds", "3", "0"}},
-		{"too many bounds", func(pr *rebalance.Problem) { pr.Bounds = make([]int32, 7) }, []string{"Bounds", "3", "7"}},
-		{"a state that is none", func(pr *rebalance.Problem) { pr.States[1] = 77 }, []string{"States[1]", "77"}},
-		{"less than nothing wanted", func(pr *rebalance.Problem) { pr.Want[2] = -41 }, []string{"Want[2]", "-41"}},
-		{"a negative task", func(pr *rebalance.Problem) { pr.Held[1] = []int32{0, -9} }, []string{"Held[1][1]", "-9"}},
-		{"a task beyond the last", func(pr *rebalance.Problem) { pr.Held[2] = []int32{4} }, []string{"Held[2][0]", "4"}},
-		{"the same on a frozen worker", func(pr *rebalance.Problem) {
-			pr.States[2], pr.Held[2] = rebalance.Frozen, []int32{math.MaxInt32}
-		}, []string{"Held[2][0]", "2147483647"}},
-		{"a pair with a task beyond the last", func(pr *rebalance.Problem) {
-			pr.Forbidden = []rebalance.Pair{{0, 0}, {4, 0}}
-		}, []string{"Forbidden[1]", "4"}},
-		{"a pair with a worker beyond the last", func(pr *rebalance.Problem) {
-			pr.Forbidden = []rebalance.Pair{{0, 3}}
-		}, []string{"Forbidden[0]", "3"}},
-		{"a pair with nobody", func(pr *rebalance.Problem) {
-			pr.Forbidden = []rebalance.Pair{{0, none}}
-		}, []string{"Forbidden[0]", "-1"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			var planner rebalance.Planner
-			for _, instances := range []int{1, 2} {
-				pr := fleet(4, instances, 3, 0)
-				c.harm(pr)
-				plan, err := planner.Plan(pr)
-				require.ErrorIs(t, err, rebalance.ErrInvalid)
-				for _, part := range c.says {
-					require.ErrorContains(t, err, part)
-				}
-				require.Zero(t, plan)
-			}
-
-			good := fleet(9, 2, 4, 1)
-			want := planned(t, good)
-			got, err := planner.Plan(good)
-			require.NoError(t, err)
-			require.True(t, same(want, got), "an error leaves its marks on the next plan: %+v, not %+v", got, want)
-		})
-	}
-}
-
-func TestP5_ThePlanKeepsNothingOfTheProblem(t *testing.T) {
-	t.Parallel()
-	pr := fleet(12, 1, 3, 1)
-	var planner rebalance.Planner
-	plan, err := planner.Plan(pr)
-	require.NoError(t, err)
-	want, err := new(rebalance.Planner).Plan(pr)
-	require.NoError(t, err)
-	for w := range pr.Held {
-		clear(pr.Held[w])
-	}
-	clear(pr.Want)
-	require.True(t, same(want, plan))
-}
-
-func TestP6_ASteadyCallAllocatesNothing(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		twist func(*rebalance.Problem)
-	}{
-		{"open", func(*rebalance.Problem) {}},
-		{"a limit", func(pr *rebalance.Problem) { pr.MaxMoves = 3 }},
-		{"frozen", func(pr *rebalance.Problem) { pr.States[0] = rebalance.Frozen }},
-		{"closed", func(pr *rebalance.Problem) { pr.States[0] = rebalance.Closed }},
-		{"forbidden", func(pr *rebalance.Problem) { pr.Forbidden = []rebalance.Pair{{1, 0}, {0, 1}} }},
-		{"bounds", func(pr *rebalance.Problem) { pr.Bounds = []int32{-1, 200, 300, 100, -1, -1, -1, -1, -1, -1} }},
-		{"a worker joins", func(pr *rebalance.Problem) { pr.Held[3] = nil }},
-		{"a daemon is new", func(pr *rebalance.Problem) { pr.Want[0], pr.Held = 10, make([][]int32, 10) }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			pr := fleet(1000, 1, 10, 0)
-			c.twist(pr)
-			var planner rebalance.Planner
-			require.Zero(t, testing.AllocsPerRun(10, func() {
-				if _, err := planner.Plan(pr); err != nil {
-					t.Fatal(err)
-				}
-			}))
 		})
 	}
 }

@@ -10,7 +10,7 @@ import "slices"
 // choice here, the less it has to do. So workers with too many are relieved as
 // far as it goes in order, then the others are brought down to about what they
 // would have if all had the same, and what is then left goes as it comes. Each
-// copy is looked at once: where its task has none too many any more, it stays.
+// copy is looked at once: it stays if its task has no surplus by then.
 //
 // O(copies of tasks with too many), after a pass over the lists.
 func (p *Planner) trim() {
@@ -57,7 +57,7 @@ func (p *Planner) dropOvers(load int32) {
 			}
 			excess[c.number] -= int32(one)
 			drops[n] = drop{task: list[c.position-start], worker: w, position: c.position}
-			flags[c.position] = flag(one) // dropped, or kept
+			flags[c.position] = dropped * flag(one) // or kept
 			n += one
 		}
 		p.drops, o.next[w] = p.drops[:len(p.drops)+n], next
@@ -67,9 +67,10 @@ func (p *Planner) dropOvers(load int32) {
 }
 
 // relieve exchanges drops as long as that relieves a worker that has too many:
-// this is the search for a maximum zero-cost flow. It goes in rounds; in each,
-// what led nowhere is not tried again. It ends where nobody has too many any more,
-// or with a round without success, which proves that there is no more to gain.
+// this is the search for a maximum zero-cost flow. It goes in rounds, and in each
+// round it tries nothing twice that led nowhere. It ends when no worker has too
+// many, or after a round without success, which proves that there is no more to
+// gain.
 //
 // A round goes through each worker and each copy of a task with too many once.
 // There is at most one round more than copies saved: a copy is saved in each but
@@ -92,7 +93,7 @@ func (p *Planner) relieve() {
 	}
 }
 
-// anyOverfull says whether a worker has more than it shall end with.
+// anyOverfull reports whether a worker has more than it ends with.
 func (p *Planner) anyOverfull() bool {
 	for _, w := range p.open {
 		if p.room(w) < 0 {

@@ -55,14 +55,14 @@ var broken = []struct {
 		func(comm) layer {
 			return layer{add: func(context.Context, string, string) error { return nil }}
 		},
-		[]simulator.Invariant{simulator.Converged},
+		[]simulator.Invariant{simulator.Converged, simulator.Live},
 	},
 	{
 		"Remove says done, and did nothing",
 		func(comm) layer {
 			return layer{remove: func(context.Context, string, string) error { return nil }}
 		},
-		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged},
+		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged, simulator.Live},
 	},
 	{
 		"Add panics",
@@ -112,7 +112,7 @@ var broken = []struct {
 				return slices.Clone(tasks[:max(len(tasks)-1, 0)]), err
 			}}
 		},
-		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged},
+		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged, simulator.Live},
 	},
 	{
 		"every write claims the highest term",
@@ -126,7 +126,7 @@ var broken = []struct {
 				remove: func(ctx context.Context, w, t string) error { return next.Remove(highest(ctx), w, t) },
 			}
 		},
-		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged},
+		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged, simulator.Live},
 	},
 	{
 		"the term is lost on the way",
@@ -139,7 +139,7 @@ var broken = []struct {
 				remove: func(ctx context.Context, w, t string) error { return next.Remove(bare(ctx), w, t) },
 			}
 		},
-		[]simulator.Invariant{simulator.Converged, simulator.Deposed},
+		[]simulator.Invariant{simulator.Converged, simulator.Live, simulator.Deposed},
 	},
 }
 

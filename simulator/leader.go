@@ -41,20 +41,23 @@ type leader struct {
 	views    []view
 	flights  map[string]*flight
 	calls    []*call
-	under    uint64 // the latest term that has called somebody
+	under    uint64 // the latest term that has called a worker
 	since    time.Time
 	seen     view // what that term goes by
 	reviewed uint64
-	mind     mind
+	belief   belief
 	hidden   map[writeKey]spells  // what workers have lied about
 	invented map[writeKey]bool    // what they have made up
 	lost     map[string]spells    // workers that were given up
 	orphans  map[string]bool      // tasks that workers may have run which were given up or removed
 	bereft   map[string]time.Time // when it heard last, of each task, that a worker had left that may have run it
 	starts   map[startKey]start
-	asking   *foresight // the Plan under way
-	foreseen *foresight // what the next term is to do
-	latest   spell      // from the beginning of the latest term to its end
+	pauses   map[pauseKey]pause  // of the last plan, but for those that have ended since
+	named    map[pauseKey]uint64 // all of the last plan, until which term
+	stranded failure             // when a task could last not be given back, and none has started since
+	planning bool                // a Plan is under way
+	foreseen *foresight          // what the next term is to do
+	latest   spell               // from the beginning of the latest term to its end
 }
 
 // start is what a leader had in mind when it started a task on a worker.
@@ -69,7 +72,7 @@ type start struct {
 	bereft      time.Time // see leader, where it is no move
 }
 
-// lane tells leaders apart; nobody's is 0.
+// lane tells leaders apart; that of none is 0.
 func (l *leader) lane() int {
 	if l == nil {
 		return 0
@@ -77,7 +80,7 @@ func (l *leader) lane() int {
 	return l.number
 }
 
-// must fails where what can only succeed has not.
+// must fails the run if what can only succeed has not.
 func (l *leader) must(err error) {
 	if err != nil {
 		l.w.mu.Lock()
@@ -99,8 +102,7 @@ func (w *world) elect() *leader {
 		orphans: make(map[string]bool), bereft: make(map[string]time.Time),
 		starts: make(map[startKey]start), sessions: make(map[string]int),
 	}
-	l.mind.seats = make(map[string]*seat)
-	l.mind.seen, l.mind.sure = make(map[string]bool), make(map[string]bool)
+	l.belief.seats = make(map[string]*seat)
 	l.comm = newBound(l, w.faulty.Communicator())
 	if w.Wrap != nil {
 		l.comm = w.Wrap(l.comm)
@@ -158,6 +160,8 @@ func (w *world) options() []orchestrator.Option {
 		orchestrator.WithConcurrency(w.Concurrency),
 		orchestrator.WithMaxLoss(w.maxLoss),
 		orchestrator.WithSettle(settle),
+		orchestrator.WithMaxPause(w.maxPause),
+		orchestrator.WithSeed(w.order),
 	}
 	if w.maxMoves >= 0 {
 		opts = append(opts, orchestrator.WithMaxMoves(w.maxMoves))
@@ -169,7 +173,7 @@ func (w *world) options() []orchestrator.Option {
 // begins in the instant of a change.
 const settle = 100*period + time.Duration(loopLanes)
 
-// lead has a leader run terms on a goroutine of its own.
+// lead makes a leader run terms, on its own goroutine.
 func (w *world) lead(l *leader) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l.cancel = cancel
@@ -207,6 +211,7 @@ func (l *leader) caught() {
 
 // loop runs one term after the other.
 func (l *leader) loop(ctx context.Context) {
+	l.rehearse(ctx)
 	for {
 		timer := time.NewTimer(loopLane(l.number).after(l.w.tick + time.Millisecond))
 		select {
@@ -214,7 +219,7 @@ func (l *leader) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		l.foresee(ctx)
+		l.foresee()
 		err := l.o.NextTerm(ctx)
 		if ctx.Err() != nil || errors.Is(err, orchestrator.ErrDeposed) {
 			return
@@ -228,7 +233,7 @@ func (l *leader) end(cause error) {
 	l.stop(cause)
 }
 
-// pause has it run no further term by itself.
+// pause stops its own terms.
 func (l *leader) pause() {
 	l.w.mu.Lock()
 	l.paused = true
@@ -253,4 +258,154 @@ func (l *leader) close() {
 	if closer, ok := l.comm.(io.Closer); ok {
 		_ = closer.Close()
 	}
+}
+
+// view is what a leader has been told to expect, from a moment on.
+type view struct {
+	at    time.Time
+	seats []place
+	tasks map[string]orchestrator.Task[string]
+	// different says that something is not as it was before.
+	different bool
+}
+
+// place returns that of a worker, or nil where it is no member.
+func (v *view) place(name string) *place {
+	for i := range v.seats {
+		if v.seats[i].name == name {
+			return &v.seats[i]
+		}
+	}
+	return nil
+}
+
+// place is a worker's place among the members.
+type place struct {
+	name     string
+	serial   uint64
+	draining bool
+}
+
+// viewAt returns what the leader was to expect at a moment.
+func (l *leader) viewAt(at time.Time) view {
+	v := l.views[0]
+	for _, other := range l.views {
+		if !other.at.After(at) {
+			v = other
+		}
+	}
+	return v
+}
+
+// parted returns when a worker lost its place, which it had in the last term.
+func (l *leader) parted(s *seat) time.Time {
+	for _, v := range l.views {
+		if p := v.place(s.name); p == nil || p.serial != s.serial {
+			return v.at
+		}
+	}
+	return time.Time{}
+}
+
+// change is a change of what is expected.
+type change struct {
+	worker             string
+	session            int // with joins
+	joins, leaves      bool
+	drains, undrains   bool
+	task               orchestrator.Task[string]
+	defines, undefines bool
+}
+
+// publish sends a change to all leaders, which arrives after the lag, in order.
+func (w *world) publish(c change) {
+	for _, l := range w.leaders {
+		if l.retired {
+			continue
+		}
+		d := throw(w.seed, "lag", uint64(l.number), uint64(time.Since(w.began)))
+		at := time.Now().Add(d.between(0, w.lag))
+		if at.Before(l.heard) {
+			at = l.heard
+		}
+		l.heard = at
+		w.agenda.in(time.Until(at), func() { l.apply(c) })
+	}
+}
+
+// apply adopts a change.
+func (l *leader) apply(c change) {
+	w := l.w
+	w.mu.Lock()
+	if l.gone {
+		w.mu.Unlock()
+		return
+	}
+	v := view{at: time.Now(), different: true}
+	if last := l.views[len(l.views)-1]; true {
+		v.seats, v.tasks = slices.Clone(last.seats), maps.Clone(last.tasks)
+	}
+	at := slices.IndexFunc(v.seats, func(p place) bool { return p.name == c.worker })
+	switch {
+	case c.joins && at < 0:
+		l.serial++
+		v.seats = append(v.seats, place{name: c.worker, serial: l.serial})
+		l.sessions[c.worker] = c.session
+	case c.leaves && at >= 0:
+		was := v.seats[at]
+		v.seats = slices.Delete(v.seats, at, at+1)
+		if w.workers[c.worker].alive {
+			l.lost[c.worker] = append(l.lost[c.worker], spell{since: v.at, serial: was.serial})
+		}
+	case (c.drains || c.undrains) && at >= 0:
+		v.different = v.seats[at].draining != c.drains
+		v.seats[at].draining = c.drains
+	case c.defines:
+		v.different = v.tasks[c.task.Name] != c.task
+		v.tasks[c.task.Name] = c.task
+	case c.undefines:
+		_, v.different = v.tasks[c.task.Name]
+		delete(v.tasks, c.task.Name)
+	default:
+		v.different = false
+	}
+	l.views = append(l.views, v)
+	w.note(worldLane, "leader %d hears: %s", l.number, c)
+	w.mu.Unlock()
+	l.hear(c)
+}
+
+// hear tells the orchestrator.
+func (l *leader) hear(c change) {
+	switch {
+	case c.joins:
+		l.must(l.o.AddWorker(c.worker))
+	case c.leaves:
+		l.o.RemoveWorker(c.worker)
+	case c.drains:
+		_ = l.o.DrainWorker(c.worker) // it may have left
+	case c.undrains:
+		_ = l.o.UndrainWorker(c.worker)
+	case c.defines:
+		l.must(l.o.AddTask(c.task.Name, orchestrator.WithTaskInstances(c.task.Instances), orchestrator.WithHandoff(c.task.Handoff)))
+	case c.undefines:
+		l.o.RemoveTask(c.task.Name)
+	}
+}
+
+// String returns a change as the end of a sentence.
+func (c change) String() string {
+	switch {
+	case c.joins:
+		return c.worker + " joins"
+	case c.leaves:
+		return c.worker + " leaves"
+	case c.drains:
+		return c.worker + " drains"
+	case c.undrains:
+		return c.worker + " drains no more"
+	case c.defines:
+		return describe(c.task)
+	}
+	return c.task.Name + " is expected no more"
 }

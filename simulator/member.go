@@ -39,13 +39,16 @@ type member struct {
 
 	coordinator link
 	renewing    time.Time // since when it renews its lease, again and again
-	renewed     time.Time // the last time, if it does not any more
+	renewed     time.Time // the last time, if it no longer does
 	lease       int       // changes whenever an end that was foreseen is off
 
-	path               link // between it and leaders
-	slow               time.Duration
-	lying, broken      time.Time // until when
-	pathEnds, slowEnds int       // count changes, so that an old end is known
+	path link // between it and leaders
+	slow time.Duration
+	// Until when it lies in List, refuses starts, lets them hang, and is slow to list.
+	lying, broken, hanging, slowLists time.Time
+
+	listing            time.Duration // how slow
+	pathEnds, slowEnds int           // count changes, so that an old end is known
 }
 
 // lastRenewal returns when a worker's lease was last renewed.
@@ -57,7 +60,7 @@ func (w *world) lastRenewal(m *member) time.Time {
 	return m.renewing.Add(time.Since(m.renewing) / every * every)
 }
 
-// leases says whether workers have any.
+// leases reports whether workers have leases.
 func (w *world) leases() bool { return w.Membership != Grace }
 
 // start starts a worker's process, which learns the current epoch first.
@@ -113,7 +116,7 @@ func (w *world) enlist(m *member) {
 	w.publish(change{worker: m.name, joins: true, session: m.session})
 }
 
-// dismiss has a worker be a member no more.
+// dismiss removes a worker from the members.
 func (w *world) dismiss(m *member) {
 	w.mu.Lock()
 	if !m.registered {
@@ -162,7 +165,7 @@ func (w *world) expire(m *member, renewed time.Time) {
 	})
 }
 
-// fence has a worker stop everything, because its lease may end.
+// fence stops everything on a worker, because its lease may end.
 func (w *world) fence(m *member) {
 	w.mu.Lock()
 	w.trouble(SelfFencing, "%s stops everything, for its lease may end", m.name)
@@ -250,7 +253,7 @@ func (w *world) restore(m *member) {
 	worker := w.cluster.Worker(m.name)
 	ctx := orchestrator.ContextWithTerm(context.Background(), m.seen)
 	for _, task := range tasks {
-		_ = worker.Add(ctx, task) // at once, and by nobody's leave
+		_ = worker.Add(ctx, task) // without any leader's order
 	}
 	w.mu.Lock()
 	m.restoring = false

@@ -1,12 +1,216 @@
 package simulator
 
-// Overlaps: starts that made a task run more often than it wanted, and why that
-// may be.
+// The truth: what runs where, and what must never run where.
 
 import (
+	"context"
+	"errors"
+	"maps"
 	"slices"
 	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
 )
+
+// run is one run of a task on a worker.
+type run struct {
+	task   string
+	worker *member
+	began  time.Time
+	// leader is who has started it, and term in which term; nil where the worker
+	// did so by itself.
+	leader *leader
+	term   orchestrator.Term
+	over   bool
+	// copies is how many there were when it began, with it, and with those that a
+	// worker may run again that has crashed.
+	copies int
+	// stray is when its worker was no member, until a leader has heard of the
+	// run.
+	stray spell
+}
+
+// start returns what the leader had in belief.
+func (r *run) start() start {
+	if r.leader == nil {
+		return start{}
+	}
+	return r.leader.starts[startKey{r.term.Number, writeKey{r.task, r.worker.name}}]
+}
+
+// errDown is returned by a task that was started too late.
+var errDown = errors.New("the worker is gone")
+
+// runTask is what every task does.
+func (w *world) runTask(ctx context.Context, name, task string) error {
+	r := w.started(name, task)
+	if r == nil {
+		return errDown
+	}
+	d := throw(w.seed, "run", uint64(time.Since(w.began)))
+	d.text(name)
+	d.text(task)
+	slow := func(odds float64) time.Duration {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.calm || r.worker.restoring || !d.chance(odds) {
+			return 0
+		}
+		return d.between(0, longestStop*w.Timeout)
+	}
+	if pause := slow(w.slowLoad); pause > 0 {
+		w.count("slow to be ready")
+		select {
+		case <-time.After(stopLane(r.worker.index).after(pause)):
+		case <-ctx.Done():
+		}
+	}
+	worker.Ready(ctx)
+	<-ctx.Done()
+	if pause := slow(w.slowStop); pause > 0 {
+		w.count("slow to stop")
+		<-time.After(stopLane(r.worker.index).after(pause))
+	}
+	for w.ignoresStop(r) {
+		<-time.After(stopLane(r.worker.index).after(w.Timeout / 2))
+	}
+	w.stopped(r)
+	return nil
+}
+
+// ignoresStop reports whether a run goes on though it was told to stop.
+func (w *world) ignoresStop(r *run) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !r.over && w.resists(r.task) == stopIgnored
+}
+
+func (w *world) count(fault string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.report.Faults[fault]++
+}
+
+// started records the start of a task, and checks that it may be.
+func (w *world) started(name, task string) *run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.workers[name]
+	if !m.alive && !m.restoring {
+		return nil
+	}
+	r := &run{task: task, worker: m, began: time.Now()}
+	if !m.registered {
+		r.stray.since = r.began
+	}
+	w.running[task] = append(w.running[task], r)
+	r.copies = len(w.running[task]) + w.remembered(task)
+	var by *arrival
+	for _, a := range m.adds {
+		if a.adds(task) && a.term.Compare(m.seen) >= 0 && (by == nil || by.term.Compare(a.term) < 0) {
+			by = a
+		}
+	}
+	w.note(farLane(0, m.index), "%s runs %s", name, task)
+	if by == nil && !m.restoring {
+		w.fail(nil, m.seen, Caused, "%s has started %s, and no write that it may accept has told it to: it has seen %v",
+			name, task, m.seen)
+		return r
+	}
+	if by != nil {
+		r.leader, r.term = w.byEpoch[by.term.Epoch], by.term
+	}
+	want := w.wanted(task)
+	if len(w.running[task]) <= want {
+		return r
+	}
+	o := &overlap{
+		at: time.Now(), task: task, runs: slices.Clone(w.running[task]), want: want,
+		again: by == nil, stops: maps.Clone(w.stops[task]),
+	}
+	for _, l := range w.leaders {
+		if l.under > l.reviewed {
+			o.waits = append(o.waits, underway{l, l.under})
+		}
+	}
+	w.pending = append(w.pending, o)
+	return r
+}
+
+// remembered counts the workers that have crashed and may run a task again. mu is
+// held.
+func (w *world) remembered(task string) int {
+	n := 0
+	for _, m := range w.workers {
+		if !m.alive && m.registered && slices.Contains(m.memory, task) {
+			n++
+		}
+	}
+	return n
+}
+
+// stopped records the end of a run.
+func (w *world) stopped(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.over {
+		return
+	}
+	w.end(r)
+	w.note(farLane(0, r.worker.index), "%s runs %s no more", r.worker.name, r.task)
+}
+
+// end removes a run. mu is held.
+func (w *world) end(r *run) {
+	r.over = true
+	if w.stops[r.task] == nil {
+		w.stops[r.task] = make(map[string]stop)
+	}
+	w.stops[r.task][r.worker.name] = stop{time.Now(), len(w.running[r.task])}
+	w.running[r.task] = slices.DeleteFunc(w.running[r.task], func(other *run) bool { return other == r })
+}
+
+// allStopped records that a worker's process is gone. mu is held.
+func (w *world) allStopped(m *member) {
+	for _, runs := range w.running {
+		for _, r := range slices.Clone(runs) {
+			if r.worker == m {
+				w.end(r)
+			}
+		}
+	}
+	m.adds = nil
+}
+
+// astray records that no leader knows any longer what a worker runs. mu is held.
+func (w *world) astray(m *member) {
+	if !m.alive {
+		return
+	}
+	for _, runs := range w.running {
+		for _, r := range runs {
+			if r.worker == m {
+				r.stray = spell{since: time.Now()}
+			}
+		}
+	}
+}
+
+// wanted returns how many instances of a task any leader may have in belief. mu is
+// held.
+func (w *world) wanted(task string) int {
+	want := 0
+	for _, l := range w.leaders {
+		if l.gone {
+			continue
+		}
+		for _, v := range l.views {
+			want = max(want, v.tasks[task].Instances)
+		}
+	}
+	return want
+}
 
 // overlap is a start that made a task run more often than it wanted.
 type overlap struct {
@@ -78,7 +282,7 @@ func (w *world) explain(o *overlap) {
 	}
 	by := last.start()
 	want := max(o.want, by.want)
-	if o.again { // nobody chose this moment
+	if o.again { // no leader chose this moment
 		for _, r := range o.runs {
 			want = max(want, r.start().want)
 		}
@@ -110,14 +314,14 @@ func (w *world) explain(o *overlap) {
 	w.report.Overlaps[cause]++
 }
 
-// halfWay says whether a run is that of a move that is under way: it was started
+// halfWay reports whether a run is that of a move that is under way: it was started
 // before it is stopped where it comes from, and there it still runs.
 func (o *overlap) halfWay(r *run) bool {
 	by := r.start()
 	return by.first && slices.ContainsFunc(o.runs, func(other *run) bool { return other.worker.name == by.from })
 }
 
-// untold says whether a run was started by a leader in the place of one on a worker
+// untold reports whether a run was started by a leader in the place of one on a worker
 // that has left, when another leader had been elected that has started the task too:
 // it may have emptied that worker before. The first one could only know of that from
 // workers that have heard of the second, and those would have told it that it is
@@ -142,7 +346,7 @@ func (o *overlap) movedSince() int {
 	return most
 }
 
-// conserved says whether there are no more copies than ran when the one stopped
+// conserved reports whether there are no more copies than ran when the one stopped
 // that the last start has moved. Those count with them that were between their own
 // stop and start just then, and those that came back by themselves.
 func (o *overlap) conserved(by start, left int) bool {
@@ -188,7 +392,7 @@ func (o *overlap) since() time.Time {
 	return last.start().sent
 }
 
-// afresh says whether a leader has started a task elsewhere, since the worker
+// afresh reports whether a leader has started a task elsewhere, since the worker
 // crashed that runs it again now, and was to know better: that made them too many,
 // with those that may come back.
 func (w *world) afresh(o *overlap) bool {
@@ -206,7 +410,7 @@ func (w *world) afresh(o *overlap) bool {
 	return false
 }
 
-// unknown says why leaders may not have known of a run. mu is held.
+// unknown returns why leaders may not have known of a run, or "". mu is held.
 func (w *world) unknown(r *run, from, to time.Time) Cause {
 	for _, l := range w.leaders {
 		if l.hidden[writeKey{r.task, r.worker.name}].meet(from, to) {

@@ -19,8 +19,8 @@ type Settings struct {
 	// Terms is how many terms there are before the faults stop, at least. 0
 	// means 30.
 	Terms int
-	// Workers and Tasks are how many there are at the beginning, at most 12 and
-	// 1,000. 0 means drawn: 1 to 10, and 0 to 40.
+	// Workers and Tasks are how many there are at the beginning, at most 256 and
+	// 1,000. 0 means drawn: 1 to 10, and 0 to 40; now and then hundreds of both.
 	Workers, Tasks int
 
 	// Membership is how workers come to be members, and cease to be.
@@ -49,17 +49,17 @@ type Settings struct {
 	// Wrap puts a layer of the user's between a leader and the simulated
 	// network: it gets what stands for the workers, and returns what the leader
 	// gets. It is called once for each leader. Where the result is an io.Closer
-	// it is closed at the end of the run, when no leader uses it any more. Nil
+	// it is closed at the end of the run, when no leader uses it. Nil
 	// adds nothing.
 	//
 	// What a layer is to hand on is in the documentation of the package.
 	Wrap func(workers orchestrator.Communicator[string, string]) orchestrator.Communicator[string, string]
 
 	// Transcript gets everything that happened, a line each, when the run is
-	// over. Nil means nobody reads it.
+	// over. Nil means none.
 	Transcript io.Writer
 
-	// census counts the goroutines of all leaders. Nil: nobody does.
+	// census counts the goroutines of all leaders, if it is not nil.
 	census func() int
 }
 
@@ -83,7 +83,7 @@ const (
 	Leases
 	// Unfenced is Leases with workers that go on when their lease has ended.
 	Unfenced
-	// Grace: nobody has a lease, and workers are lost after a grace period.
+	// Grace: no worker has a lease, and workers are lost after a grace period.
 	Grace
 )
 
@@ -105,7 +105,7 @@ func (s *Settings) check() error {
 		}
 	}
 	within("Terms", s.Terms, 0, 1_000_000)
-	within("Workers", s.Workers, 0, namesOfWorkers)
+	within("Workers", s.Workers, 0, maxWorkers)
 	within("Tasks", s.Tasks, 0, 1000)
 	within("Membership", int(s.Membership), int(Drawn), int(Grace))
 	within("MaxMoves", s.MaxMoves, NoMoves, 1_000_000)
@@ -142,12 +142,16 @@ type setup struct {
 	lag      time.Duration // until a leader hears of a change
 	knowing  bool          // the coordinator knows the term's number
 	odds     [troubles]float64
+	lasting  []Trouble     // those that do not end by themselves
+	slow     time.Duration // how long every List of a slow fleet takes; 0: it is none
 	network  communicatortest.Schedule
 	slowStop float64 // how often a task takes its time to stop
 	slowLoad float64 // how often one takes its time to be ready
 	overlaps bool    // tasks may have StartThenStop
 	honest   bool    // nobody lies
 	plans    bool    // leaders call Plan now and then
+	maxPause time.Duration
+	order    uint64 // WithSeed
 }
 
 // String describes a setup in a line.
@@ -191,8 +195,12 @@ func draw(seed uint64, s Settings) setup {
 	p.batch, p.run = d.chance(0.4), d.chance(0.3)
 	p.time(&d)
 	p.faults(&d)
+	p.grow(&s)
+	p.endless()
 	rest := throw(seed, "peek") // on its own: it changes nothing in runs without
 	p.plans = rest.chance(0.3)
+	p.order = rest.next() % 5
+	p.maxPause = whole(among(&rest, time.Minute, time.Minute, rest.between(p.Timeout/4, 30*p.Timeout)))
 	p.every = max(p.tick, p.Timeout/20)
 	if rest = throw(seed, "lull"); rest.chance(0.5) { // only changes lead to a term soon
 		p.every = rest.between(5*p.Timeout, 15*p.Timeout)
@@ -260,6 +268,42 @@ func (p *setup) faults(d *dice) {
 	drawn.MaxLatency = d.between(drawn.MinLatency, p.Timeout/among(d, time.Duration(1000), 100, 20, 4))
 	drawn.MinLate, drawn.MaxLate = time.Millisecond, longestLate*p.Timeout
 	p.network = drawn
+}
+
+// endless draws which faults do not end by themselves.
+func (p *setup) endless() {
+	d := throw(p.seed, "lasting")
+	kinds := []Trouble{BrokenWorker, HangingWorker, SlowLists, PoisonTask, HangingTask, StuckTask}
+	switch {
+	case p.slow > 0:
+		p.lasting = []Trouble{SlowLists}
+	case d.chance(0.1):
+		p.lasting = []Trouble{Outage}
+	case d.chance(0.4):
+		p.lasting = slices.DeleteFunc(kinds, func(Trouble) bool { return !d.chance(0.35) })
+	}
+	p.lasting = slices.DeleteFunc(p.lasting, func(kind Trouble) bool {
+		// A worker that is slow is silent if the grace period is as short, and calls
+		// that hang are in the way of all others if there are few slots.
+		hangs := kind == HangingWorker || kind == HangingTask || kind == StuckTask
+		return slices.Contains(p.Without, kind) || kind == SlowLists && p.Grace < 2*p.Timeout || hangs && p.Concurrency < 5
+	})
+}
+
+// grow rarely draws a big fleet, with fewer terms, and half of these with few slots
+// for calls of List that take long, so that no term can ask all workers.
+func (p *setup) grow(s *Settings) {
+	d := throw(p.seed, "fleet")
+	if s.Workers > 0 || s.Tasks > 0 || !d.chance(1.0/150) {
+		return
+	}
+	p.Workers, p.Tasks, p.terms = 60+d.oneTo(140), 50+d.oneTo(250), max(p.terms/5, 1)
+	if p.Concurrency = p.Workers; s.Concurrency > 0 {
+		p.Concurrency = s.Concurrency
+	} else if d.chance(0.5) && (p.hold || p.Grace >= 2*p.Timeout) {
+		p.slow = d.between(p.Timeout/10, p.Timeout/4)
+		p.Concurrency = p.Workers / among(&d, 3, 5, 8)
+	}
 }
 
 // How long the consequences of a fault last, in timeouts.

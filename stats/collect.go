@@ -14,10 +14,10 @@ import (
 type descs struct {
 	all []*prometheus.Desc
 
-	terms, phases, changes, outcomes, excess             *prometheus.Desc
-	calls, durations                                     *prometheus.Desc
-	workers, draining, avoided, stuck, instances, spread *prometheus.Desc
-	deferred, massLoss, lastEnd, lastTook, epoch, number *prometheus.Desc
+	terms, phases, changes, outcomes, excess                       *prometheus.Desc
+	calls, durations                                               *prometheus.Desc
+	workers, draining, late, quarantined, stuck, instances, spread *prometheus.Desc
+	deferred, massLoss, lastEnd, lastTook, epoch, number           *prometheus.Desc
 }
 
 func newDescs(constLabels prometheus.Labels) descs {
@@ -37,7 +37,8 @@ func newDescs(constLabels prometheus.Labels) descs {
 
 	d.workers = desc("workers", "Workers in the last term, by state.", "state")
 	d.draining = desc("draining_workers", "Workers asked to end empty, whatever their state.")
-	d.avoided = desc("avoided_workers", "Workers that get no tasks because they failed to take any.")
+	d.late = desc("late_workers", "Workers that had not answered when the term went on, and are not silent.")
+	d.quarantined = desc("quarantined_workers", "Workers that get no tasks because they failed to start some that others started.")
 	d.stuck = desc("stuck_calls", "Calls to workers that outlived their deadline and have not returned.")
 	d.instances = desc("instances", "Instances of tasks in the last term, by state; the states overlap.", "state")
 	d.spread = desc("load_spread", "Most tasks on an open worker less fewest, as the last term left them.")
@@ -109,7 +110,8 @@ func (d *descs) gauges(term *orchestrator.TermStats) []prometheus.Metric {
 	gauge(d.workers, float64(w.Silent), "silent")
 	gauge(d.workers, float64(w.Lost), "lost")
 	gauge(d.draining, float64(w.Draining))
-	gauge(d.avoided, float64(w.Avoided))
+	gauge(d.late, float64(w.Late))
+	gauge(d.quarantined, float64(w.Quarantined))
 	gauge(d.stuck, float64(w.Stuck))
 
 	i := &term.Instances

@@ -87,12 +87,10 @@ func NewCollector(opts ...Option) *Collector {
 	for _, kind := range []orchestrator.ChangeKind{
 		{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing},
 		{Op: orchestrator.Start, Reason: orchestrator.ReasonLost},
-		{Op: orchestrator.Start, Reason: orchestrator.ReasonProbe},
 		{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected},
 		{Op: orchestrator.Stop, Reason: orchestrator.ReasonSurplus},
 		{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance},
 		{Op: orchestrator.Move, Reason: orchestrator.ReasonDrain},
-		{Op: orchestrator.Move, Reason: orchestrator.ReasonProbe},
 	} {
 		c.changes[kind] = 0
 	}

@@ -29,7 +29,7 @@ func busy() orchestrator.TermStats {
 		Planning:  400 * time.Microsecond,
 		Writing:   20 * time.Second,
 		Total:     20*time.Second + 500*time.Millisecond,
-		Workers:   orchestrator.WorkerStats{Answering: 10, Silent: 2, Lost: 1, Draining: 3, Avoided: 4, Stuck: 5},
+		Workers:   orchestrator.WorkerStats{Answering: 10, Silent: 2, Lost: 1, Draining: 3, Late: 6, Quarantined: 4, Stuck: 5},
 		Instances: orchestrator.InstanceStats{Wanted: 60, Running: 50, Held: 6, Missing: 4, Unplaceable: 1, Unexpected: 7, Duplicate: 8},
 		Changes: map[orchestrator.ChangeKind]int{
 			{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}:     6,
@@ -76,11 +76,9 @@ orchestrator_terms_total{result="ok"} 1
 # HELP orchestrator_changes_total Starts, stops and moves of instances that terms planned, by reason.
 # TYPE orchestrator_changes_total counter
 orchestrator_changes_total{op="move",reason="drain"} 0
-orchestrator_changes_total{op="move",reason="probe"} 0
 orchestrator_changes_total{op="move",reason="rebalance"} 18
 orchestrator_changes_total{op="start",reason="lost"} 12
 orchestrator_changes_total{op="start",reason="missing"} 0
-orchestrator_changes_total{op="start",reason="probe"} 0
 orchestrator_changes_total{op="stop",reason="surplus"} 0
 orchestrator_changes_total{op="stop",reason="unexpected"} 0
 # HELP orchestrator_change_outcomes_total What came of the changes that terms planned.
@@ -154,9 +152,12 @@ orchestrator_workers{state="silent"} 2
 # HELP orchestrator_draining_workers Workers asked to end empty, whatever their state.
 # TYPE orchestrator_draining_workers gauge
 orchestrator_draining_workers 3
-# HELP orchestrator_avoided_workers Workers that get no tasks because they failed to take any.
-# TYPE orchestrator_avoided_workers gauge
-orchestrator_avoided_workers 4
+# HELP orchestrator_late_workers Workers that had not answered when the term went on, and are not silent.
+# TYPE orchestrator_late_workers gauge
+orchestrator_late_workers 6
+# HELP orchestrator_quarantined_workers Workers that get no tasks because they failed to start some that others started.
+# TYPE orchestrator_quarantined_workers gauge
+orchestrator_quarantined_workers 4
 # HELP orchestrator_stuck_calls Calls to workers that outlived their deadline and have not returned.
 # TYPE orchestrator_stuck_calls gauge
 orchestrator_stuck_calls 5
@@ -215,18 +216,18 @@ func TestBeforeTheFirstTermCountersAreZeroAndGaugesAbsent(t *testing.T) {
 	c := stats.NewCollector()
 
 	require.Equal(t, 4, testutil.CollectAndCount(c, "orchestrator_terms_total"))
-	require.Equal(t, 8, testutil.CollectAndCount(c, "orchestrator_changes_total"))
+	require.Equal(t, 6, testutil.CollectAndCount(c, "orchestrator_changes_total"))
 	require.Equal(t, 4*6, testutil.CollectAndCount(c, "orchestrator_calls_total"))
 	require.Equal(t, 3, testutil.CollectAndCount(c, "orchestrator_term_duration_seconds"))
 	require.Equal(t, 4, testutil.CollectAndCount(c, "orchestrator_call_duration_seconds"))
 	require.Equal(t, 1, testutil.CollectAndCount(c, "orchestrator_moves_excess_total"))
 	require.Equal(t, 6, testutil.CollectAndCount(c, "orchestrator_change_outcomes_total"))
-	require.Equal(t, 4+8+6+4*6+3+4+1, testutil.CollectAndCount(c))
+	require.Equal(t, 4+6+6+4*6+3+4+1, testutil.CollectAndCount(c))
 
 	before := testutil.CollectAndCount(c)
 	c.Observe(busy())
 	c.Observe(busy())
-	gauges := 3 + 7 + 10
+	gauges := 3 + 8 + 10
 	require.Equal(t, before+gauges, testutil.CollectAndCount(c), "a term added a series to a counter or a histogram")
 }
 

@@ -22,12 +22,13 @@
 //
 //	orchestrator_workers{state}                  gauge      answering, silent and lost: all of them
 //	orchestrator_draining_workers                gauge      those asked to end empty
-//	orchestrator_avoided_workers                 gauge      those that get nothing because they failed
+//	orchestrator_late_workers                    gauge      those that had not answered when the term went on
+//	orchestrator_quarantined_workers             gauge      those that get nothing because they failed
 //	orchestrator_stuck_calls                     gauge      calls that outlived their deadline
 //	orchestrator_instances{state}                gauge      see below
 //	orchestrator_load_spread                     gauge      most tasks on an open worker less fewest
 //	orchestrator_deferred_moves                  gauge      moves left to later terms
-//	orchestrator_mass_loss                       gauge      1 while too many workers are silent at once
+//	orchestrator_mass_loss                       gauge      1 while most workers are silent
 //	orchestrator_last_term_timestamp_seconds     gauge      when the term ended, since the Unix epoch
 //	orchestrator_last_term_duration_seconds      gauge      how long the whole of it took
 //	orchestrator_term_epoch                      gauge      which leader ran it
@@ -54,7 +55,7 @@
 //	max(orchestrator_stuck_calls) > 0                                     for 5m
 //	# Terms run out of time before they have begun all that they planned.
 //	rate(orchestrator_change_outcomes_total{outcome="skipped"}[10m]) > 0  for 30m
-//	# The leader has lost sight of much of the fleet, and moves nothing.
+//	# Most workers are silent; none is declared lost.
 //	max(orchestrator_mass_loss) > 0
 //	# Tasks keep moving though nobody joins, leaves or drains.
 //	sum(rate(orchestrator_changes_total{op="move",reason="rebalance"}[1h])) > 0.1

@@ -57,7 +57,6 @@ func Example() {
 	// Output:
 	// orchestrator_changes_total{op="start",reason="lost"} 0
 	// orchestrator_changes_total{op="start",reason="missing"} 6
-	// orchestrator_changes_total{op="start",reason="probe"} 0
 	// orchestrator_load_spread 0
 	// orchestrator_terms_total{result="cut"} 0
 	// orchestrator_terms_total{result="deposed"} 0

@@ -81,7 +81,7 @@ func checkWriteWithoutTerm[W, T comparable](k *kit[W, T]) {
 }
 
 // checkListWithoutTerm looks without belonging to a term, as
-// Orchestrator.Plan does.
+// a term under WithDryRun does.
 func checkListWithoutTerm[W, T comparable](k *kit[W, T]) {
 	worker := k.Workers[0]
 	k.add(worker, k.Tasks[0])

@@ -177,13 +177,14 @@ func (m *Manager) Members() []MemberState {
 // asked, or is no member.
 func (m *Manager) Tasks(w Worker) []TaskState { return m.workers.Tasks(w) }
 
-// Plan returns what a term would do now, without doing it; it calls all workers
-// (see [orchestrator.Orchestrator.Plan]). [ErrNotLeading].
-func (m *Manager) Plan(ctx context.Context) (orchestrator.Plan[Worker, string], error) {
+// Plan returns what the next term would do if h came true. It calls no worker; see
+// [orchestrator.Orchestrator.Plan]. It returns [ErrNotLeading] unless the manager
+// leads.
+func (m *Manager) Plan(h orchestrator.Hypothesis[Worker, string]) (orchestrator.Plan[Worker, string], error) {
 	if !m.leading.Load() {
 		return orchestrator.Plan[Worker, string]{}, fmt.Errorf("plan: %w", ErrNotLeading)
 	}
-	return m.orch.Plan(ctx)
+	return m.orch.Plan(h)
 }
 
 // LastPlan returns what the last term did, and why; the zero value before the

@@ -4,8 +4,9 @@
 //	go run ./examples/dryrun
 //	go run ./examples/dryrun -cluster cluster.json -without w2
 //
-// The lesson: Orchestrator.Plan is a term that writes nothing, so that three
-// plain functions, or just the one that lists, are all the Communicator it takes.
+// WithDryRun makes a term that writes nothing, so one plain function that lists is
+// all the Communicator that it needs. Plan then answers what the next term would do
+// if something happened, without a call.
 package main
 
 import (
@@ -18,7 +19,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator"
@@ -59,20 +59,15 @@ func run(ctx context.Context, out io.Writer, file, without string) error {
 	if without == "" {
 		without = c.Workers[0].Name
 	}
-	asIs, err := plan(ctx, c)
+	o, err := look(ctx, c)
 	if err != nil {
 		return err
 	}
-	whole := len(c.Workers)
-	c.Workers = slices.DeleteFunc(c.Workers, func(w workerEntry) bool { return w.Name == without })
-	if len(c.Workers) == whole {
-		return fmt.Errorf("there is no worker %q to take out", without)
-	}
-	less, err := plan(ctx, c)
+	less, err := o.Plan(orchestrator.Hypothesis[string, string]{Lose: []string{without}})
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "As it is:\n\n%v\nWithout %s:\n\n%v", asIs, without, less)
+	_, err = fmt.Fprintf(out, "As it is:\n\n%v\nWithout %s:\n\n%v", o.LastPlan(), without, less)
 	return err
 }
 
@@ -99,32 +94,29 @@ func read(file string) (cluster, error) {
 	return c, nil
 }
 
-// plan returns what a term would do to c.
-func plan(ctx context.Context, c cluster) (orchestrator.Plan[string, string], error) {
-	var none orchestrator.Plan[string, string]
+// look returns an orchestrator that has run one term on c, and written nothing.
+func look(ctx context.Context, c cluster) (*orchestrator.Orchestrator[string, string], error) {
 	runs := make(map[string][]string)
+	var workers []orchestrator.Worker[string]
 	for _, w := range c.Workers {
 		runs[w.Name] = w.Tasks
-	}
-	o, err := orchestrator.New(communicator.Func[string, string]{
-		ListFunc: func(_ context.Context, worker string) ([]string, error) { return runs[worker], nil },
-	})
-	if err != nil {
-		return none, err
+		workers = append(workers, orchestrator.Worker[string]{Name: w.Name})
 	}
 	var tasks []orchestrator.Task[string]
 	for _, t := range c.Tasks {
 		tasks = append(tasks, orchestrator.Task[string]{Name: t.Name, Instances: t.Instances})
 	}
-	var workers []orchestrator.Worker[string]
-	for _, w := range c.Workers {
-		workers = append(workers, orchestrator.Worker[string]{Name: w.Name})
+	o, err := orchestrator.New(communicator.Func[string, string]{
+		ListFunc: func(_ context.Context, worker string) ([]string, error) { return runs[worker], nil },
+	}, orchestrator.WithDryRun(), orchestrator.WithSeed(0))
+	if err != nil {
+		return nil, err
 	}
 	if err := o.UpdateTasks(tasks); err != nil {
-		return none, err
+		return nil, err
 	}
 	if err := o.UpdateWorkers(workers); err != nil {
-		return none, err
+		return nil, err
 	}
-	return o.Plan(ctx)
+	return o, o.NextTerm(ctx)
 }

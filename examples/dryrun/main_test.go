@@ -16,14 +16,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestSample(t *testing.T) {
 	asIs, less := plans(t, "", "")
 
-	require.Regexp(t, `(?m)^stop +legacy +w1 +- +unexpected +planned$`, asIs)
-	require.Regexp(t, `(?m)^start +reports +- +w3 +missing +planned$`, asIs)
-	require.Regexp(t, `(?m)^move +\w+ +w1 +w3 +rebalance +planned$`, asIs)
+	require.Regexp(t, `(?m)^stop +legacy +w1 +- +unexpected +dry$`, asIs)
+	require.Regexp(t, `(?m)^start +reports +- +w3 +missing +dry$`, asIs)
+	require.Regexp(t, `(?m)^move +\w+ +w1 +w3 +rebalance +dry$`, asIs)
 	require.Len(t, changes(asIs), 3)
 
-	for _, task := range []string{"billing", "exports", "mailer", "reports", "search"} {
-		require.Regexp(t, `(?m)^start +`+task+` +- +w[23] +missing +planned$`, less)
+	for _, task := range []string{"billing", "exports", "mailer", "search"} {
+		require.Regexp(t, `(?m)^start +`+task+` +- +w[23] +lost +planned$`, less)
 	}
+	require.Regexp(t, `(?m)^start +reports +- +w[23] +missing +planned$`, less)
 	require.Len(t, changes(less), 5)
 	require.Regexp(t, `metrics +1 +- +no other worker`, less, "it is to run on three workers, and there are two")
 }
@@ -37,7 +38,7 @@ func TestAnotherWorkerOfAnotherFile(t *testing.T) {
 	asIs, less := plans(t, file, "w2")
 	require.Empty(t, changes(asIs))
 	require.Len(t, changes(less), 1)
-	require.Regexp(t, `(?m)^start +a +- +w1 +missing +planned$`, less)
+	require.Regexp(t, `(?m)^start +a +- +w1 +lost +planned$`, less)
 }
 
 // plans returns the two plans that are printed.
@@ -70,6 +71,6 @@ func TestBadInput(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 		require.ErrorContains(t, run(t.Context(), &strings.Builder{}, file, ""), want)
 	}
-	require.ErrorContains(t, run(t.Context(), &strings.Builder{}, "", "w9"), `no worker "w9" to take out`)
+	require.ErrorContains(t, run(t.Context(), &strings.Builder{}, "", "w9"), `unknown worker: w9`)
 	require.ErrorIs(t, run(t.Context(), &strings.Builder{}, "missing.json", ""), os.ErrNotExist)
 }

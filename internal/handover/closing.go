@@ -47,10 +47,12 @@ func (m *Machine) prune(w int32) {
 	if why == NotSkipped {
 		return
 	}
-	for !s.alone.empty() {
-		m.drop(s.alone.pop(), why)
-	}
-	for !s.moves.empty() {
-		m.drop(s.moves.pop(), why)
+	for _, p := range []*pending{&s.fresh, &s.last} {
+		for !p.alone.empty() {
+			m.drop(p.alone.pop(), why)
+		}
+		for !p.moves.empty() {
+			m.drop(p.moves.pop(), why)
+		}
 	}
 }

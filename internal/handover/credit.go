@@ -44,7 +44,7 @@ func (m *Machine) offer(w int32) {
 		}
 		s.parked.pop()
 		at := m.target(i)
-		m.workers[at].moves.push(i)
+		m.workers[at].of(&m.changes[i]).moves.push(i)
 		if !m.workers[at].busy {
 			m.wake(at)
 			m.hunger(w)

@@ -12,7 +12,8 @@ type Change struct {
 	Task       int32
 	From, To   int32
 	StartFirst bool // a move that starts at To before it stops at From
-	Last       bool // to come after those that are not
+	Last       bool // comes after those that are not
+	Paused     bool // is not begun
 }
 
 // Write is one step of a change: start or stop its task on a worker.
@@ -65,6 +66,7 @@ const (
 	WorkerTimedOut      // a call to its worker timed out before
 	ReceiverFailed      // its receiver failed another move
 	TermEnded           // the term was stopped
+	Paused              // it failed before, and pauses
 )
 
 // String returns the reason as the end of a sentence.
@@ -80,6 +82,8 @@ func (s Skip) String() string {
 		return "the receiver failed to take another task"
 	case TermEnded:
 		return "the term ended"
+	case Paused:
+		return "it failed before, and pauses"
 	}
 	return fmt.Sprintf("skip(%d)", uint8(s))
 }

@@ -27,11 +27,13 @@ func (c *change) isMove() bool { return c.From != None && c.To != None }
 // worker is one side of the writes.
 type worker struct {
 	carry queue // changes whose second write or give-back goes here
-	alone queue // stops and starts that involve nobody else
-	moves queue // moves whose first write goes here
+	// fresh holds the changes whose first write goes here, and last those of them
+	// that come after all others.
+	fresh, last pending
 
 	busy     bool // a call is in flight, or has outlived its deadline
 	listed   bool // in Machine.ready
+	waits    bool // in Machine.later
 	hungry   bool // in Machine.hungry
 	timedOut bool
 
@@ -44,6 +46,22 @@ type worker struct {
 
 func (w *worker) hasCredit() bool { return w.underway <= w.credit }
 
+// pending holds changes that have not begun.
+type pending struct {
+	alone queue // stops and starts
+	moves queue
+}
+
+func (p *pending) empty() bool { return p.alone.empty() && p.moves.empty() }
+
+// of returns where a change waits.
+func (w *worker) of(c *change) *pending {
+	if c.Last {
+		return &w.last
+	}
+	return &w.fresh
+}
+
 // Machine decides which write of a term may be sent next. It is not for
 // concurrent use.
 type Machine struct {
@@ -53,11 +71,11 @@ type Machine struct {
 
 	ready  queue // workers that are idle and may have something to send
 	hungry queue // receivers whose parked moves are to be looked at
+	later  queue // workers with nothing to send but what comes last
 
 	// unsent counts the changes that wait or are queued, and inFlight those
 	// whose write was sent and not answered.
-	unsent, inFlight int
-
+	unsent, inFlight          int
 	noBegin, noSecond, noBack bool
 }
 
@@ -78,12 +96,14 @@ func New(changes []Change, workers int, order []int32, batch bool) *Machine {
 	}
 	// Stops come before starts: a worker that is full may have to lose
 	// something before it can take anything.
-	for _, last := range []bool{false, true} {
-		for _, stops := range []bool{true, false} {
-			for i, c := range changes {
-				if c.Last == last && (c.To == None) == stops {
-					m.enqueue(int32(i))
-				}
+	for _, stops := range []bool{true, false} {
+		for i, c := range changes {
+			switch {
+			case (c.To == None) != stops:
+			case c.Paused:
+				m.drop(int32(i), Paused)
+			default:
+				m.enqueue(int32(i))
 			}
 		}
 	}
@@ -100,11 +120,11 @@ func (m *Machine) enqueue(i int32) {
 	case c.From == None && c.To == None:
 		panic(fmt.Sprintf("handover: change %d has no end", i)) //nolint:forbidigo // an invariant is broken
 	case c.From == None:
-		m.workers[c.To].alone.push(i)
+		m.workers[c.To].of(c).alone.push(i)
 	case c.To == None:
-		m.workers[c.From].alone.push(i)
+		m.workers[c.From].of(c).alone.push(i)
 	default:
-		m.workers[m.target(i)].moves.push(i)
+		m.workers[m.target(i)].of(c).moves.push(i)
 	}
 }
 
@@ -139,7 +159,7 @@ func (m *Machine) Next() (Call, bool) {
 		// receiver's credit is what it says.
 		for m.ready.empty() {
 			if m.hungry.empty() {
-				return Call{}, false
+				return m.nextLast()
 			}
 			w := m.hungry.pop()
 			m.workers[w].hungry = false
@@ -152,12 +172,38 @@ func (m *Machine) Next() (Call, bool) {
 			continue
 		}
 		if writes := m.take(w); len(writes) > 0 {
-			s.busy = true
-			m.unsent -= len(writes)
-			m.inFlight += len(writes)
-			return Call{Worker: w, Writes: writes}, true
+			return m.send(w, writes), true
+		}
+		if !s.last.empty() && !s.waits {
+			s.waits = true
+			m.later.push(w)
 		}
 	}
+}
+
+// nextLast returns a call with what comes last. It is made when nothing else can be
+// sent now: to wait until everything else has begun could be too late, because a
+// worker that hangs keeps what waits for it until its timeout.
+func (m *Machine) nextLast() (Call, bool) {
+	for !m.later.empty() {
+		w := m.later.pop()
+		s := &m.workers[w]
+		s.waits = false
+		if s.busy {
+			continue // it comes back when it is idle
+		}
+		if writes := m.begin(w, &s.last, nil); len(writes) > 0 {
+			return m.send(w, writes), true
+		}
+	}
+	return Call{}, false
+}
+
+func (m *Machine) send(w int32, writes []Write) Call {
+	m.workers[w].busy = true
+	m.unsent -= len(writes)
+	m.inFlight += len(writes)
+	return Call{Worker: w, Writes: writes}
 }
 
 // take removes from w's queues what may be sent to it now: one write, or with
@@ -175,8 +221,15 @@ func (m *Machine) take(w int32) []Write {
 		c := &m.changes[i]
 		writes = append(writes, Write{Change: i, Start: w == c.To || c.phase == back, Back: c.phase == back})
 	}
-	for !full() && !s.alone.empty() {
-		i := s.alone.pop()
+	return m.begin(w, &s.fresh, writes)
+}
+
+// begin adds to writes the first writes of changes that wait for worker w.
+func (m *Machine) begin(w int32, p *pending, writes []Write) []Write {
+	s := &m.workers[w]
+	full := func() bool { return !m.batch && len(writes) > 0 }
+	for !full() && !p.alone.empty() {
+		i := p.alone.pop()
 		if why := m.mayBegin(s); why != NotSkipped {
 			m.drop(i, why)
 			continue
@@ -184,8 +237,8 @@ func (m *Machine) take(w int32) []Write {
 		m.changes[i].phase = first
 		writes = append(writes, Write{Change: i, Start: w == m.changes[i].To})
 	}
-	for !full() && !s.moves.empty() {
-		i := s.moves.pop()
+	for !full() && !p.moves.empty() {
+		i := p.moves.pop()
 		c := &m.changes[i]
 		receiver := &m.workers[c.To]
 		if why := m.mayBeginMove(c); why != NotSkipped {

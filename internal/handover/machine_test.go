@@ -492,3 +492,26 @@ func (m *model) checkOutcome(i int32) {
 		require.Fail(m.t, "no outcome", "seed %d: change %d", m.seed, i)
 	}
 }
+
+// What comes last begins when nothing else can begin now. It does not wait for what
+// a worker that hangs keeps until its timeout.
+func TestWhatComesLast(t *testing.T) {
+	changes := []handover.Change{
+		{Task: 0, From: handover.None, To: 1, Last: true},
+		start(1, 0), start(2, 0), // the worker hangs in the first
+		start(3, 1),
+	}
+	m := handover.New(changes, 2, order(2), false)
+	var sent []string
+	for {
+		call, ok := m.Next()
+		if !ok {
+			break
+		}
+		sent = append(sent, fmt.Sprint(changes[call.Writes[0].Change].Task, "@", call.Worker))
+		if call.Worker != 0 {
+			m.Done(call, []handover.Answer{handover.Done}, false, false)
+		}
+	}
+	require.Equal(t, []string{"1@0", "3@1", "0@1"}, sent)
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// What the workers run, and what the terms report, recorded while they do it.
+
+// ledger records which worker runs each task.
+type ledger struct {
+	mu      sync.Mutex
+	running map[string]string // task to worker
+	loads   map[string]int    // by worker
+	last    time.Time         // when the last task started
+	updated int               // contents that have reached a running task
+	changed chan struct{}     // closed, and replaced, at every change
+}
+
+func (l *ledger) init() {
+	l.running, l.loads, l.changed = make(map[string]string), make(map[string]int), make(chan struct{})
+}
+
+// note wakes all waiters. The caller holds mu.
+func (l *ledger) note() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *ledger) start(task, worker string) error { return l.startAt(time.Now(), task, worker) }
+
+// startAt records a start. It fails if the task runs already.
+func (l *ledger) startAt(at time.Time, task, worker string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if other, ok := l.running[task]; ok {
+		return fmt.Errorf("%s runs at %s and at %s", task, other, worker)
+	}
+	l.running[task], l.last = worker, at
+	l.loads[worker]++
+	l.note()
+	return nil
+}
+
+// stop records that a task has stopped on a worker.
+func (l *ledger) stop(task, worker string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running[task] == worker {
+		l.forget(task, worker)
+		l.note()
+	}
+}
+
+// killed records that a worker's process has ended, and its tasks with it.
+func (l *ledger) killed(worker string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for task, runner := range l.running {
+		if runner == worker {
+			l.forget(task, worker)
+		}
+	}
+	l.note()
+}
+
+// forget removes a running task. The caller holds mu.
+func (l *ledger) forget(task, worker string) {
+	delete(l.running, task)
+	if l.loads[worker]--; l.loads[worker] == 0 {
+		delete(l.loads, worker)
+	}
+}
+
+func (l *ledger) update() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.updated++
+	l.note()
+}
+
+// until waits until reached is true, and returns when the last task started by
+// then. It calls reached with mu held.
+func (l *ledger) until(ctx context.Context, what string, reached func() bool) (time.Time, error) {
+	for {
+		l.mu.Lock()
+		done, last, running, changed := reached(), l.last, len(l.running), l.changed
+		l.mu.Unlock()
+		if done {
+			return last, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return last, fmt.Errorf("%s: %d tasks run: %w", what, running, context.Cause(ctx))
+		}
+	}
+}
+
+// wait waits until that many tasks run, and that many contents have reached a
+// running task. It returns when the last task started.
+func (l *ledger) wait(ctx context.Context, tasks, updates int) (time.Time, error) {
+	return l.until(ctx, fmt.Sprintf("wait for %d tasks and %d updates", tasks, updates),
+		func() bool { return len(l.running) == tasks && l.updated >= updates })
+}
+
+// waitFor waits until a worker runs that many tasks, as wait does.
+func (l *ledger) waitFor(ctx context.Context, worker string, tasks int) (time.Time, error) {
+	return l.until(ctx, fmt.Sprintf("wait for %d tasks on %s", tasks, worker),
+		func() bool { return l.loads[worker] == tasks })
+}
+
+// termLog records the statistics of a leader's terms.
+type termLog struct {
+	mu      sync.Mutex
+	all     []orchestrator.TermStats
+	changed chan struct{} // closed, and replaced, at every term
+}
+
+func (l *termLog) init() { l.changed = make(chan struct{}) }
+
+func (l *termLog) note(s orchestrator.TermStats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, s)
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// since returns all terms but the first n.
+func (l *termLog) since(n int) []orchestrator.TermStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all[n:len(l.all):len(l.all)]
+}
+
+func (l *termLog) len() int { return len(l.since(0)) }
+
+// wait returns the first term after the first n for which ok is true.
+func (l *termLog) wait(ctx context.Context, n int, ok func(orchestrator.TermStats) bool) (orchestrator.TermStats, error) {
+	for {
+		l.mu.Lock()
+		terms, changed := l.all[n:], l.changed
+		l.mu.Unlock()
+		for _, s := range terms {
+			if ok(s) {
+				return s, nil
+			}
+		}
+		n += len(terms)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return orchestrator.TermStats{}, fmt.Errorf("after term %d: %w", n, errors.Join(context.Cause(ctx), l.last()))
+		}
+	}
+}
+
+// last describes the last term.
+func (l *termLog) last() error {
+	terms := l.since(0)
+	if len(terms) == 0 {
+		return errors.New("no term has ended")
+	}
+	s := terms[len(terms)-1]
+	failed := ""
+	if s.Err != nil {
+		failed = fmt.Sprintf(", %.300s", s.Err)
+	}
+	return fmt.Errorf("the last took %v and leaves %+v on %+v, spread %d%s", s.Total, s.Instances, s.Workers, s.Spread, failed)
+}

@@ -1,0 +1,412 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Reaction time: how long a user waits after a change until the tasks run. The
+// leader runs terms by itself (Run), with the default settle time, so that the
+// time until a term begins counts too. The systems are in reaction_systems.go,
+// the worker processes in reaction_process.go.
+
+// The goals for the 99th percentile.
+const (
+	settle          = 200 * time.Millisecond // the default of WithSettle
+	addTerms        = 2.5                    // steady terms beyond settle until an added task runs
+	joinGoal        = time.Second
+	beyondLeaseGoal = 500 * time.Millisecond
+	goalPercentile  = 99
+	reactionOver    = "reaction over "
+	memoryTransport = "memory"
+	grpcTransport   = "gRPC"
+	etcdTransport   = "etcd"
+)
+
+// reactionConfig selects what is measured, and how often.
+type reactionConfig struct {
+	over     []transport
+	rounds   int           // of every event but restarts
+	interval time.Duration // of Run
+	patience time.Duration // for any one thing to happen
+}
+
+// transport is a system to measure: its size, with the worker that joins, and
+// its leases.
+type transport struct {
+	name string
+	size
+	restarts int           // rounds
+	lease    time.Duration // of the members that stay; of the leader on etcd
+	guest    time.Duration // of the worker that joins and is killed
+	start    func(context.Context, transport, time.Duration) (system, error)
+}
+
+// system is a cluster and a leader that runs terms.
+type system interface {
+	// observed returns the context that ends when the system fails, what the
+	// workers run, and the terms.
+	observed() (context.Context, *ledger, *termLog)
+	add(task string) error
+	remove(tasks []string) error
+	// join makes one more worker join, and returns when it set out.
+	join(worker string) (time.Time, error)
+	// kill kills a worker that has joined, and returns when its lease ends.
+	kill(worker string) (time.Time, error)
+	// retire ends the leader; succeed starts the next one.
+	retire()
+	succeed() error
+	close() error
+}
+
+// reactions are the times measured over one transport.
+type reactions struct {
+	transport
+	steady               samples // terms without a change, while tasks were added
+	added, joined, freed reaction
+	restarts             samples
+	late                 samples // timers, beyond their time
+}
+
+// reaction is how long a kind of change takes until the tasks run, and how much
+// of that until the term begins that starts them.
+type reaction struct{ took, began samples }
+
+func measureReactions(ctx context.Context, cfg config) ([]reactions, error) {
+	var all []reactions
+	for _, t := range cfg.reaction.over {
+		r, err := measureReaction(ctx, cfg, t)
+		if err != nil {
+			return all, fmt.Errorf("%s%s: %w", reactionOver, t.name, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func measureReaction(ctx context.Context, cfg config, t transport) (r reactions, err error) {
+	r.transport = t
+	c := cfg.reaction
+	cfg.log("reaction time over %s: %s start", t.name, t.size)
+	s, err := t.start(ctx, t, c.interval)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	o := observer{system: s, reactionConfig: c, tasks: t.instances, workers: t.workers - 1}
+	o.ctx, o.ledger, o.terms = s.observed()
+	if err := o.whole(0); err != nil {
+		return r, err
+	}
+	cfg.log("reaction time over %s: tasks are added", t.name)
+	if err := o.adds(&r); err != nil {
+		return r, fmt.Errorf("add a task: %w", err)
+	}
+	cfg.log("reaction time over %s: workers join and are killed; until an added task runs: %s", t.name, r.added.took)
+	if err := o.guests(&r); err != nil {
+		return r, err
+	}
+	cfg.log("reaction time over %s: the leader is restarted; joins: %s; beyond the lease: %s", t.name, r.joined.took, r.freed.took)
+	for range t.restarts {
+		took, err := o.restart(&r)
+		if err != nil {
+			return r, fmt.Errorf("restart the leader: %w", err)
+		}
+		r.restarts = append(r.restarts, took)
+	}
+	return r, nil
+}
+
+// observer changes a system, and measures how long that takes.
+type observer struct {
+	system
+	reactionConfig
+	ctx            context.Context
+	ledger         *ledger
+	terms          *termLog
+	tasks, workers int // that are there now
+}
+
+// within bounds how long one thing may take.
+func (o *observer) within() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(o.ctx, o.patience, fmt.Errorf("not done after %v", o.patience))
+}
+
+// pause waits for a random time up to limit, so that changes come at any moment
+// between two terms. It records how late its timer fires.
+func (o *observer) pause(r *reactions, limit time.Duration) error {
+	start, d := time.Now(), rand.N(limit)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		r.late = append(r.late, time.Since(start)-d)
+		return nil
+	case <-o.ctx.Done():
+		return context.Cause(o.ctx)
+	}
+}
+
+// firstWhole waits for the first term, after the first n, that all workers answered
+// and that left all tasks running.
+func (o *observer) firstWhole(n int) (orchestrator.TermStats, error) {
+	ctx, cancel := o.within()
+	defer cancel()
+	return o.terms.wait(ctx, n, func(s orchestrator.TermStats) bool {
+		return s.Err == nil && s.Workers.Answering == o.workers && s.Workers.Silent+s.Workers.Lost == 0 &&
+			s.Instances.Running == o.tasks && s.Spread <= 1
+	})
+}
+
+// whole waits for such a term, and until the workers run all tasks.
+func (o *observer) whole(n int) error {
+	if _, err := o.firstWhole(n); err != nil {
+		return err
+	}
+	_, err := o.allRun()
+	return err
+}
+
+// allRun waits until all tasks run, and returns when the last one started.
+func (o *observer) allRun() (time.Time, error) {
+	ctx, cancel := o.within()
+	defer cancel()
+	return o.ledger.wait(ctx, o.tasks, 0)
+}
+
+// reacted records a reaction: since when, and when the last task started. The term
+// that began it comes after the first n.
+func (o *observer) reacted(r *reaction, n int, since, ran time.Time) error {
+	ctx, cancel := o.within()
+	defer cancel()
+	s, err := o.terms.wait(ctx, n, func(s orchestrator.TermStats) bool { return s.Adds > 0 })
+	r.took, r.began = append(r.took, ran.Sub(since)), append(r.began, s.Start.Sub(since))
+	return err
+}
+
+// adds adds tasks, one in each round, and removes them all in the end.
+func (o *observer) adds(r *reactions) error {
+	runtime.GC()
+	before := o.terms.len()
+	var added []string
+	for range o.rounds {
+		if err := o.pause(r, o.interval); err != nil {
+			return err
+		}
+		task := taskName(o.tasks)
+		n, start := o.terms.len(), time.Now()
+		if err := o.add(task); err != nil {
+			return err
+		}
+		o.tasks++
+		ran, err := o.allRun()
+		if err != nil {
+			return err
+		}
+		if err := o.reacted(&r.added, n, start, ran); err != nil {
+			return err
+		}
+		added = append(added, task)
+	}
+	steady := func(s orchestrator.TermStats) bool { return s.Err == nil && len(s.Changes) == 0 }
+	ctx, cancel := o.within()
+	defer cancel()
+	if _, err := o.terms.wait(ctx, o.terms.len(), steady); err != nil {
+		return err
+	}
+	for _, s := range o.terms.since(before) {
+		if steady(s) {
+			r.steady = append(r.steady, s.Total)
+		}
+	}
+	before = o.terms.len()
+	if err := o.remove(added); err != nil {
+		return err
+	}
+	o.tasks -= len(added)
+	return o.whole(before)
+}
+
+// guests makes a worker join and kills it, in each round.
+func (o *observer) guests(r *reactions) error {
+	runtime.GC()
+	for round := range o.rounds {
+		if err := o.pause(r, o.interval/4); err != nil {
+			return err
+		}
+		name := fmt.Sprintf("guest-%03d", round)
+		if err := o.joins(r, name); err != nil {
+			return fmt.Errorf("%s joins: %w", name, err)
+		}
+		if err := o.dies(r, name); err != nil {
+			return fmt.Errorf("%s is killed: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// joins makes a worker join, and waits until it runs its share.
+func (o *observer) joins(r *reactions, name string) error {
+	n := o.terms.len()
+	start, err := o.join(name)
+	if err != nil {
+		return err
+	}
+	o.workers++
+	ctx, cancel := o.within()
+	defer cancel()
+	ran, err := o.ledger.waitFor(ctx, name, r.instances/r.workers)
+	if err != nil {
+		return err
+	}
+	return errors.Join(o.reacted(&r.joined, n, start, ran), o.whole(n))
+}
+
+// dies kills a worker, and waits until its tasks run elsewhere.
+func (o *observer) dies(r *reactions, name string) error {
+	n := o.terms.len()
+	ends, err := o.kill(name)
+	if err != nil {
+		return err
+	}
+	o.workers--
+	ran, err := o.allRun()
+	if err != nil {
+		return err
+	}
+	if ran.Before(ends) {
+		return fmt.Errorf("all its tasks ran elsewhere %v before its lease ended", ends.Sub(ran))
+	}
+	return errors.Join(o.reacted(&r.freed, n, ends, ran), o.whole(n))
+}
+
+// restart returns how long it takes from the end of one leader's service until
+// the first whole term of the next has ended.
+func (o *observer) restart(r *reactions) (time.Duration, error) {
+	if err := o.pause(r, o.interval/4); err != nil {
+		return 0, err
+	}
+	o.retire()
+	start, before := time.Now(), o.terms.len()
+	if err := o.succeed(); err != nil {
+		return 0, err
+	}
+	s, err := o.firstWhole(before)
+	return s.Start.Add(s.Total).Sub(start), err
+}
+
+// partReaction is the part about reaction time.
+var partReaction = part{head: "## Reaction time", goal: reactionOver}
+
+func runReaction(ctx context.Context, cfg config, over, file string) error {
+	wanted := strings.Split(over, ",")
+	if over != "all" {
+		if file != "" {
+			return errors.New("-write takes all transports: -reaction all")
+		}
+		cfg.reaction.over = slices.DeleteFunc(slices.Clone(cfg.reaction.over), func(t transport) bool { return !slices.Contains(wanted, t.name) })
+		if len(cfg.reaction.over) != len(wanted) {
+			return fmt.Errorf("-reaction %s: must be all, or some of %s, %s and %s", over, memoryTransport, grpcTransport, etcdTransport)
+		}
+	}
+	all, err := measureReactions(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	writeReactions(&b, all, cfg.reaction)
+	return partReaction.put(file, b.String(), reactionGoals(all))
+}
+
+func reactionGoals(all []reactions) []goal {
+	var goals []goal
+	for _, r := range all {
+		steady := r.steady.median()
+		within := func(what string, took samples, limit time.Duration, explained string) {
+			worst := took.percentile(goalPercentile)
+			goals = append(goals, goal{
+				what, fmt.Sprintf("%s ms; timers %s ms late", millis(worst), millis(r.late.percentile(goalPercentile))), "at most " + millis(limit) + " ms" + explained, worst <= limit,
+			})
+		}
+		over := reactionOver + r.name
+		within(fmt.Sprintf("%s, %s, %dth percentile: a task is added, until it runs", over, r.size, goalPercentile),
+			r.added.took, settle+time.Duration(addTerms*float64(steady)), fmt.Sprintf(": WithSettle and %g steady terms of %s ms", addTerms, millis(steady)))
+		within(fmt.Sprintf("%s, the same: a worker joins, until it runs its %d tasks", over, r.instances/r.workers), r.joined.took, joinGoal, "")
+		within(over+", the same: a worker is killed, from the end of its lease until its tasks run elsewhere", r.freed.took, beyondLeaseGoal, "")
+	}
+	return goals
+}
+
+const reactionHead = `
+## Reaction time
+
+The median and the 99th percentile over %d rounds, in milliseconds. The leader runs a term every %s and, by the default
+settle time, 200 ms after a change. A round begins at a random moment between two terms.
+
+`
+
+// reactionFoot explains the rows.
+const reactionFoot = `
+- **A task is added**: from the call that adds it until its function is called.
+- **A worker joins**: from the start of its member until it has called the functions of its share.
+- **A worker is killed**: from the end of its lease until all its tasks run on other workers. Over gRPC and etcd the worker is a separate
+  process that receives SIGKILL. The lease ends its length after the last renewal: the manager reports that moment, and
+  on etcd it is counted from the last answer to a keepalive. In memory the worker is removed when it is killed.
+- **The leader is restarted**: the old one stops in order. The time is from then until the first term of the next one has ended in which all
+  workers answered and all tasks run. A manager keeps its store and its port; a leader on etcd is elected again and loads the registry.
+- **A timer fires late**: how long after its time the timer fires that ends the pause before each round. This is the noise of the machine.
+- The other workers, the leader and etcd share one process. Sizes are those that two cores carry.
+`
+
+// String returns the median and the percentile of the goals, in milliseconds.
+func (s samples) String() string {
+	return millis(s.median()) + " · " + millis(s.percentile(goalPercentile))
+}
+
+func writeReactions(b *strings.Builder, all []reactions, cfg reactionConfig) {
+	fmt.Fprintf(b, reactionHead, cfg.rounds, cfg.interval)
+	t := table{{"median · 99th percentile, ms"}}
+	for _, r := range all {
+		t[0] = append(t[0], r.name+", "+r.size.String())
+	}
+	row := func(name string, cell func(reactions) string) {
+		cells := []string{name}
+		for _, r := range all {
+			cells = append(cells, cell(r))
+		}
+		t.row(cells...)
+	}
+	times := func(name string, f func(reactions) samples) {
+		row(name, func(r reactions) string {
+			return millis(f(r).median()) + " · " + millis(f(r).percentile(goalPercentile))
+		})
+	}
+	both := func(name string, f func(reactions) reaction) {
+		times(name, func(r reactions) samples { return f(r).took })
+		times("of that, until the term begins", func(r reactions) samples { return f(r).began })
+	}
+	both("a task is added, until it runs", func(r reactions) reaction { return r.added })
+	both("a worker joins, until it runs its share", func(r reactions) reaction { return r.joined })
+	both("a worker is killed, beyond its lease", func(r reactions) reaction { return r.freed })
+	times("the leader is restarted, until the first whole term", func(r reactions) samples { return r.restarts })
+	times("a steady term", func(r reactions) samples { return r.steady })
+	times("a timer fires late", func(r reactions) samples { return r.late })
+	row("rounds of restarts", func(r reactions) string { return strconv.Itoa(len(r.restarts)) })
+	row("the leases: of the killed worker, of the others", func(r reactions) string {
+		if r.lease == 0 {
+			return "none"
+		}
+		return r.guest.String() + ", " + r.lease.String()
+	})
+	t.into(b)
+	b.WriteString(reactionFoot)
+}

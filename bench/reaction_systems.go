@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	managed "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/memory"
+	"github.com/f8949c05/orchestrator/etcd"
+)
+
+// The systems whose reaction time is measured.
+
+// inMemory is a cluster on communicator/memory, and its leader.
+type inMemory struct {
+	cluster  *memory.Cluster[string, string]
+	interval time.Duration
+	ledger   ledger
+	terms    termLog
+	tasks    []orchestrator.Task[string] // that every leader begins with
+	workers  []orchestrator.Worker[string]
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	leader *orchestrator.Orchestrator[string, string]
+	end    context.CancelCauseFunc // of the leader
+	ended  sync.WaitGroup
+}
+
+func startInMemory(ctx context.Context, t transport, interval time.Duration) (system, error) {
+	m := &inMemory{interval: interval}
+	m.ledger.init()
+	m.terms.init()
+	m.ctx, m.cancel = context.WithCancelCause(ctx)
+	var err error
+	m.cluster, err = memory.New(func(ctx context.Context, worker, task string) error {
+		if err := m.ledger.start(task, worker); err != nil {
+			m.cancel(err)
+		}
+		defer m.ledger.stop(task, worker)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range t.instances {
+		m.tasks = append(m.tasks, orchestrator.Task[string]{Name: taskName(i)})
+	}
+	for i := range t.workers - 1 {
+		m.workers = append(m.workers, orchestrator.Worker[string]{Name: workerName(i)})
+		m.cluster.Start(workerName(i))
+	}
+	return m, m.succeed()
+}
+
+func (m *inMemory) observed() (context.Context, *ledger, *termLog) { return m.ctx, &m.ledger, &m.terms }
+
+func (m *inMemory) add(task string) error { return m.leader.AddTask(task) }
+
+func (m *inMemory) remove(tasks []string) error {
+	for _, task := range tasks {
+		m.leader.RemoveTask(task)
+	}
+	return nil
+}
+
+func (m *inMemory) join(worker string) (time.Time, error) {
+	start := time.Now()
+	m.cluster.Start(worker)
+	return start, m.leader.AddWorker(worker)
+}
+
+// kill also removes the worker: in memory nothing else ends its membership.
+func (m *inMemory) kill(worker string) (time.Time, error) {
+	m.cluster.Kill(worker)
+	m.ledger.killed(worker)
+	m.leader.RemoveWorker(worker)
+	return time.Now(), nil
+}
+
+func (m *inMemory) retire() {
+	m.end(errMeasured)
+	m.ended.Wait()
+}
+
+func (m *inMemory) succeed() error {
+	var err error
+	if m.leader, err = orchestrator.New(m.cluster, orchestrator.WithStats(m.terms.note)); err != nil {
+		return err
+	}
+	if err := errors.Join(m.leader.UpdateTasks(m.tasks), m.leader.UpdateWorkers(m.workers)); err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(m.ctx)
+	m.end = end
+	m.ended.Go(func() {
+		if err := m.leader.Run(ctx, m.interval); ctx.Err() == nil {
+			m.cancel(fmt.Errorf("the leader: %w", err))
+		}
+	})
+	return nil
+}
+
+func (m *inMemory) close() error {
+	m.cancel(errMeasured)
+	m.ended.Wait()
+	return m.cluster.Close(context.WithoutCancel(m.ctx))
+}
+
+// onGRPC is a manager, and its members but the one that joins.
+type onGRPC struct {
+	*fleetOverGRPC
+	guest guest
+}
+
+func startOnGRPC(ctx context.Context, t transport, interval time.Duration) (system, error) {
+	if err := enoughDescriptors(t.workers); err != nil {
+		return nil, err
+	}
+	f, err := startFleet(ctx, interval, t.lease)
+	if err != nil {
+		return nil, err
+	}
+	s := &onGRPC{f, guest{lease: t.guest, ledger: &f.ledger, fail: f.cancel}}
+	for range t.workers - 1 {
+		if err := f.hire(slots, false); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
+	// The tasks come when all members are there: they would move otherwise.
+	_, err = f.terms.wait(f.ctx, 0, func(s orchestrator.TermStats) bool { return s.Workers.Answering == t.workers-1 })
+	if err == nil {
+		err = f.expect(0, t.instances)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *onGRPC) observed() (context.Context, *ledger, *termLog) { return s.ctx, &s.ledger, &s.terms }
+
+func (s *onGRPC) add(task string) error {
+	_, err := s.manager.Put(s.ctx, managed.Item{Name: task, Content: make([]byte, contentBytes)})
+	return err
+}
+
+func (s *onGRPC) remove(tasks []string) error { return s.manager.Delete(s.ctx, tasks...) }
+
+func (s *onGRPC) join(worker string) (time.Time, error) {
+	return s.guest.join(s.ctx, guestSpec{Name: worker, Manager: s.address})
+}
+
+// kill reads from the manager when the lease ends.
+func (s *onGRPC) kill(worker string) (time.Time, error) {
+	if _, err := s.guest.kill(); err != nil {
+		return time.Time{}, err
+	}
+	for _, m := range s.manager.Members() {
+		if m.Name == worker {
+			return m.Until, nil
+		}
+	}
+	return time.Time{}, errors.New("its lease had ended already")
+}
+
+func (s *onGRPC) retire() {
+	s.fleetOverGRPC.retire(errMeasured)
+	s.managing.Wait()
+}
+
+func (s *onGRPC) succeed() error { return s.manage() }
+
+func (s *onGRPC) close() error { return errors.Join(s.guest.close(), s.fleetOverGRPC.close()) }
+
+// onRealEtcd is an etcd, a leader, and the members but the one that joins.
+type onRealEtcd struct {
+	*stage
+	guest    guest
+	interval time.Duration
+	leader   *leadership
+	registry *etcd.Registry
+}
+
+func startOnEtcd(ctx context.Context, t transport, interval time.Duration) (_ system, err error) {
+	st, err := startStage(ctx, t.lease)
+	if err != nil {
+		return nil, err
+	}
+	s := &onRealEtcd{stage: st, guest: guest{lease: t.guest, ledger: &st.ledger, fail: st.cancel}, interval: interval}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	client, err := st.connect(users)
+	if err != nil {
+		return nil, err
+	}
+	if s.registry, err = etcd.NewRegistry(client); err != nil {
+		return nil, err
+	}
+	if err := st.write(t.instances, make([]byte, etcdContent)); err != nil {
+		return nil, fmt.Errorf("fill the registry: %w", err)
+	}
+	for range t.workers - 1 {
+		if err := st.hire(); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.succeed()
+}
+
+func (s *onRealEtcd) observed() (context.Context, *ledger, *termLog) {
+	return s.ctx, &s.ledger, &s.terms
+}
+
+func (s *onRealEtcd) add(task string) error {
+	_, err := s.registry.Create(s.ctx, etcd.Item{Name: task, Content: make([]byte, etcdContent)})
+	return err
+}
+
+func (s *onRealEtcd) remove(tasks []string) error {
+	for _, task := range tasks {
+		if err := s.registry.Delete(s.ctx, task); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *onRealEtcd) join(worker string) (time.Time, error) {
+	return s.guest.join(s.ctx, guestSpec{Name: worker, Etcd: s.server.Endpoints()})
+}
+
+// kill counts the lease from the last answer to a renewal that arrived.
+func (s *onRealEtcd) kill(string) (time.Time, error) {
+	renewed, err := s.guest.kill()
+	return renewed.Add(s.guest.lease), err
+}
+
+func (s *onRealEtcd) retire() { s.leader.resign() }
+
+func (s *onRealEtcd) succeed() (err error) {
+	s.leader, err = s.lead(func(ctx context.Context, o *orchestrator.Orchestrator[etcd.Worker, string]) error {
+		return o.Run(ctx, s.interval)
+	})
+	return err
+}
+
+func (s *onRealEtcd) close() error { return errors.Join(s.guest.close(), s.stage.close()) }

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestReactions(t *testing.T) {
+	for _, over := range short().reaction.over {
+		t.Run(over.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := short()
+			cfg.log = t.Logf
+			cfg.reaction.over = []transport{over}
+			cfg.reaction.over[0].size = size{40, 4, 1}
+			cfg.reaction.over[0].restarts = 1
+			cfg.reaction.rounds = 1
+			all, err := measureReactions(t.Context(), cfg)
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			r := all[0]
+			for _, times := range []samples{r.added.took, r.joined.took, r.freed.took, r.restarts} {
+				require.Len(t, times, 1)
+				require.Positive(t, times[0])
+			}
+			require.NotEmpty(t, r.steady)
+			require.Less(t, r.freed.took[0], 10*time.Second, "the lease is not part of it")
+
+			var b strings.Builder
+			writeReactions(&b, all, cfg.reaction)
+			require.Contains(t, b.String(), over.name+", 40 × 4")
+			require.Len(t, reactionGoals(all), 3)
+		})
+	}
+}
+
+// A worker process whose task starts on another worker is an error.
+func TestGuest_RunsNothingTwice(t *testing.T) {
+	var l ledger
+	l.init()
+	require.NoError(t, l.start("a", "w1"))
+	failed := make(chan error, 1)
+	g := guest{ledger: &l, spec: guestSpec{Name: "w2"}, fail: func(err error) { failed <- err }}
+	require.NoError(t, g.follow(strings.NewReader("1 start b\n2 start a\n3 stop b\n"), nil))
+	require.ErrorContains(t, <-failed, "a runs at w1 and at w2")
+	require.Equal(t, map[string]int{"w1": 1}, l.loads)
+	require.ErrorContains(t, g.follow(strings.NewReader("panic: oops\n"), nil), "panic: oops")
+}
+
+// A worker process ends when its standard input does, however its parent ended.
+func TestGuest_EndsWithItsParent(t *testing.T) {
+	var l ledger
+	l.init()
+	failed := make(chan error, 1)
+	g := guest{lease: 2 * time.Second, ledger: &l, fail: func(err error) { failed <- err }}
+	_, err := g.join(t.Context(), guestSpec{Name: "w1", Manager: "127.0.0.1:1"})
+	require.NoError(t, err)
+	require.NoError(t, g.stdin.Close())
+	<-g.ended
+	var exit *exec.ExitError
+	require.ErrorAs(t, <-failed, &exit)
+	require.Equal(t, 1, exit.ExitCode())
+}
+
+func TestGuest_IsKilled(t *testing.T) {
+	var l ledger
+	l.init()
+	g := guest{lease: 2 * time.Second, ledger: &l, fail: func(err error) { t.Error(err) }}
+	_, err := g.join(t.Context(), guestSpec{Name: "w1", Manager: "127.0.0.1:1"})
+	require.NoError(t, err)
+	require.NoError(t, l.start("a", "w1"))
+	require.NoError(t, g.close())
+	require.Empty(t, l.running, "its tasks have ended with it")
+	require.NoError(t, g.close(), "twice")
+}
+
+func TestLedger_Until(t *testing.T) {
+	var l ledger
+	l.init()
+	at := time.Now()
+	require.NoError(t, l.startAt(at, "a", "w1"))
+	got, err := l.waitFor(t.Context(), "w1", 1)
+	require.NoError(t, err)
+	require.Equal(t, at, got)
+	l.stop("a", "w2")
+	require.Equal(t, map[string]string{"a": "w1"}, l.running, "a late stop of an earlier run")
+	l.killed("w1")
+	require.Empty(t, l.running)
+	require.Empty(t, l.loads)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = l.wait(ctx, 1, 0)
+	require.ErrorIs(t, err, context.Canceled)
+}

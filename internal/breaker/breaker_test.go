@@ -1,0 +1,489 @@
+package breaker_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/breaker"
+)
+
+var errRefused = errors.New("refused")
+
+// leader feeds breakers with what happens to starts, one term per call of learn.
+type leader struct {
+	*breaker.Breakers
+	now     breaker.Moment
+	every   time.Duration // between two terms
+	workers int
+	busy    map[uint64]bool // the workers that run something
+	skipped []int32         // tasks whose start does not begin in this term
+}
+
+func newLeader(workers int) *leader {
+	return &leader{
+		Breakers: breaker.New(time.Hour), every: time.Second, workers: workers, busy: make(map[uint64]bool),
+		now: breaker.Moment{Term: 1, Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)},
+	}
+}
+
+// learn ends a term with these starts, and begins the next one.
+func (l *leader) learn(starts ...breaker.Start) { l.learnStranded(nil, starts...) }
+
+func (l *leader) learnStranded(stranded error, starts ...breaker.Start) {
+	l.Learn(l.now, breaker.Writes{Starts: starts, Skipped: l.skipped, Stranded: stranded}, breaker.Fleet{
+		Workers: l.workers, Empty: func(worker uint64) bool { return !l.busy[worker] },
+	})
+	l.skipped = nil
+	l.skip(1)
+}
+
+// skip lets terms pass in which nothing starts.
+func (l *leader) skip(terms uint64) {
+	l.now.Term += terms
+	l.now.Time = l.now.Time.Add(time.Duration(terms) * l.every)
+}
+
+func refused(task int32, worker uint64) breaker.Start {
+	return breaker.Start{Pair: breaker.Pair{Task: task, Worker: worker}, Err: errRefused}
+}
+
+func timedOut(worker uint64) breaker.Start {
+	s := refused(5, worker)
+	s.TimedOut = true
+	return s
+}
+
+func started(task int32, worker uint64) breaker.Start {
+	return breaker.Start{Pair: breaker.Pair{Task: task, Worker: worker}}
+}
+
+func back(s breaker.Start) breaker.Start {
+	s.Back = true
+	return s
+}
+
+// paused returns the pairs that pause now.
+func (l *leader) paused() (pairs []breaker.Pair) {
+	for p, pause := range l.Pairs() {
+		if !pause.Active(l.now) {
+			continue
+		}
+		pairs = append(pairs, p)
+	}
+	return pairs
+}
+
+// waits fails a start as soon as it may be tried, rounds times, and returns how
+// many terms passed before each try.
+func (l *leader) waits(rounds int, fail func(), active func() bool) (waits []int) {
+	for range rounds {
+		fail()
+		n := 0
+		for ; active(); n++ {
+			l.skip(1)
+		}
+		waits = append(waits, n)
+	}
+	return waits
+}
+
+// Tasks
+
+func TestTask_PausesOnAWorkerForLongerEachTime(t *testing.T) {
+	l := newLeader(1)
+	waits := l.waits(7, func() { l.learn(refused(5, 1)) }, func() bool { return len(l.paused()) > 0 })
+	require.Equal(t, []int{1, 2, 4, 8, 16, 16, 16}, waits)
+	require.Empty(t, l.Suspects(), "one worker says nothing of the task")
+	require.True(t, l.Failed(5))
+	require.True(t, l.FailedOn(breaker.Pair{Task: 5, Worker: 1}))
+	require.False(t, l.FailedOn(breaker.Pair{Task: 5, Worker: 2}))
+	require.Equal(t, map[uint64]bool{1: true}, l.FailedWorkers())
+}
+
+func TestTask_PauseNamesTheFailure(t *testing.T) {
+	l := newLeader(2)
+	l.learn(refused(5, 1), refused(4, 2), refused(3, 1))
+	l.skip(1)
+	l.learn(refused(5, 1))
+	var found []string
+	for pair, p := range l.Pairs() {
+		if !p.Active(l.now) {
+			continue
+		}
+		require.ErrorIs(t, p.Err, errRefused)
+		found = append(found, fmt.Sprint(pair, " until ", p.Until, " after ", p.Failures))
+	}
+	require.Equal(t, []string{"{5 1} until 6 after 2"}, found, "the others are over")
+}
+
+func TestTask_IsSuspectAfterTwoWorkers(t *testing.T) {
+	l := newLeader(3)
+	l.learn(refused(5, 1))
+	require.Equal(t, []breaker.Pair{{Task: 5, Worker: 1}}, l.paused())
+	l.learn(refused(5, 2))
+	require.Len(t, l.Suspects(), 1)
+	s := l.Suspects()[0]
+	require.EqualValues(t, 5, s.Task)
+	require.EqualValues(t, 2, s.Last)
+	require.True(t, s.Pause.Active(l.now))
+	require.Equal(t, 2, s.Pause.Failures)
+	require.ErrorIs(t, s.Pause.Err, errRefused)
+	l.skip(1)
+	s = l.Suspects()[0]
+	require.False(t, s.Pause.Active(l.now), "but it remains suspect")
+}
+
+// The pause of a suspect that is refused grows with each round of as many failures
+// as there are workers.
+func TestTask_SuspectThatIsRefused(t *testing.T) {
+	l := newLeader(3)
+	l.learn(refused(5, 1))
+	worker := uint64(1)
+	waits := l.waits(12, func() {
+		worker = worker%3 + 1
+		l.learn(refused(5, worker))
+	}, func() bool { s := l.Suspects()[0]; return s.Pause.Active(l.now) })
+	require.Equal(t, []int{1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16}, waits)
+}
+
+// The pause of a suspect that times out grows each time, and ends in a term that
+// other suspects share.
+func TestTask_SuspectThatTimesOut(t *testing.T) {
+	l := newLeader(100)
+	l.learn(timedOut(1))
+	var tries []uint64
+	for worker := uint64(2); worker < 12; worker++ {
+		s := l.Suspects()
+		for len(s) > 0 && s[0].Pause.Active(l.now) {
+			l.skip(1)
+		}
+		tries = append(tries, l.now.Term)
+		l.learn(timedOut(worker))
+	}
+	require.Equal(t, []uint64{2, 4, 8, 16, 32, 48, 64, 80, 96, 112}, tries)
+}
+
+// A suspect for which there was no worker in its turn waits for the next one.
+func TestTask_SuspectThatMissesItsTurn(t *testing.T) {
+	l := newLeader(100)
+	for worker := uint64(1); worker < 5; worker++ {
+		l.learn(timedOut(worker))
+	}
+	s := l.Suspects()[0]
+	require.EqualValues(t, 8, s.Pause.Until)
+	l.skip(8 - l.now.Term)
+	l.skipped = []int32{5}
+	l.learn(started(6, 1))
+	s = l.Suspects()[0]
+	require.EqualValues(t, 16, s.Pause.Until)
+}
+
+// Suspects come in the order of their last tries.
+func TestTask_SuspectsInOrder(t *testing.T) {
+	l := newLeader(5)
+	l.learn(refused(7, 1), refused(3, 1))
+	l.learn(refused(7, 2))
+	l.learn(refused(3, 2), refused(9, 1))
+	l.learn(refused(9, 2))
+	l.learn(refused(7, 3))
+	var order []int32
+	for _, s := range l.Suspects() {
+		order = append(order, s.Task)
+	}
+	require.Equal(t, []int32{3, 9, 7}, order)
+}
+
+func TestTask_AStartClearsIt(t *testing.T) {
+	l := newLeader(3)
+	l.busy = map[uint64]bool{1: true, 2: true, 3: true}
+	l.learn(refused(5, 1))
+	l.learn(refused(5, 2))
+	l.learn(started(5, 3))
+	require.Empty(t, l.Suspects())
+	require.Empty(t, l.paused())
+	require.False(t, l.Failed(5))
+	l.learn(refused(5, 1))
+	require.Equal(t, []breaker.Pair{{Task: 5, Worker: 1}}, l.paused())
+	l.skip(1)
+	require.Empty(t, l.paused(), "the ladder begins again")
+}
+
+// A failure that is long past does not count.
+func TestTask_OldFailuresAreForgotten(t *testing.T) {
+	for name, learnt := range map[string]bool{"in quiet terms": false, "in terms with starts": true} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeader(3)
+			l.learn(refused(5, 1))
+			l.skip(64)
+			if learnt {
+				l.learn(started(6, 2))
+				require.False(t, l.Failed(5))
+			} else {
+				l.skip(1)
+			}
+			l.learn(refused(5, 2))
+			require.Empty(t, l.Suspects())
+			require.Equal(t, []breaker.Pair{{Task: 5, Worker: 2}}, l.paused())
+		})
+	}
+}
+
+// Time
+
+// A pause ends by its time too, but holds for a term whatever the time is.
+func TestPause_EndsByItsTime(t *testing.T) {
+	for every, want := range map[time.Duration][]int{
+		time.Minute:      {1, 2, 4, 8, 16, 16},
+		20 * time.Minute: {1, 2, 2, 2, 2, 2},
+		time.Hour:        {1, 1, 1, 1, 1, 1},
+		24 * time.Hour:   {1, 1, 1, 1, 1, 1},
+	} {
+		t.Run(every.String(), func(t *testing.T) {
+			l := newLeader(1)
+			l.every = every
+			waits := l.waits(len(want), func() { l.learn(refused(5, 1)) }, func() bool { return len(l.paused()) > 0 })
+			require.Equal(t, want, waits)
+		})
+	}
+}
+
+// Workers
+
+func (l *leader) quarantined(workers ...uint64) (found []uint64) {
+	for _, w := range workers {
+		if _, ok := l.Quarantined(w); ok {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+// A failure counts against its worker once the task runs elsewhere.
+func TestWorker_IsQuarantinedForTwoTasks(t *testing.T) {
+	l := newLeader(2)
+	l.busy[1] = true
+	l.learn(refused(5, 1), refused(6, 1), refused(7, 1))
+	require.Empty(t, l.quarantined(1, 2))
+	l.learn(started(5, 2))
+	require.Empty(t, l.quarantined(1, 2), "one task may be to blame itself")
+	l.learn(started(6, 2))
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
+	p, _ := l.Quarantined(1)
+	require.Equal(t, 1, p.Failures)
+	require.EqualValues(t, 5, p.Until, "term 3, and one term of pause")
+	require.ErrorIs(t, p.Err, errRefused)
+}
+
+func TestWorker_IsQuarantinedForOneTaskIfItRunsNothing(t *testing.T) {
+	l := newLeader(2)
+	l.learn(refused(5, 1))
+	require.Empty(t, l.quarantined(1), "nothing has started elsewhere")
+	l.learn(started(5, 2))
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
+}
+
+// The same task twice is one task.
+func TestWorker_OneTaskIsNotTwo(t *testing.T) {
+	l := newLeader(2)
+	l.busy[1] = true
+	for range 5 {
+		l.learn(refused(5, 1))
+		l.learn(started(5, 2))
+	}
+	require.Empty(t, l.quarantined(1, 2))
+}
+
+// A task that no worker starts quarantines none.
+func TestWorker_PoisonQuarantinesNone(t *testing.T) {
+	l := newLeader(3)
+	for i := range 60 {
+		l.learn(refused(5, uint64(i%3)+1), refused(6, uint64((i+1)%3)+1))
+		require.Empty(t, l.quarantined(1, 2, 3))
+	}
+}
+
+// After each failed trial the pause is longer.
+func TestWorker_TrialsThatFail(t *testing.T) {
+	l := newLeader(2)
+	l.learn(refused(5, 1), started(5, 2))
+	task := int32(10)
+	l.skip(1)
+	waits := l.waits(6, func() {
+		task++
+		l.learn(refused(task, 1))
+	}, func() bool { p, _ := l.Quarantined(1); return p.Active(l.now) })
+	require.Equal(t, []int{2, 4, 8, 16, 16, 16}, waits)
+}
+
+// What was sent before the worker was quarantined is no trial, and neither are
+// several failures of one term more than one.
+func TestWorker_FailuresOfOneTermCountOnce(t *testing.T) {
+	l := newLeader(2)
+	l.learn(refused(5, 1))
+	l.learn(started(5, 2), refused(6, 1), refused(7, 1))
+	p, _ := l.Quarantined(1)
+	require.Equal(t, 1, p.Failures)
+	l.skip(1)
+	l.learn(refused(8, 1), refused(9, 1))
+	p, _ = l.Quarantined(1)
+	require.Equal(t, 2, p.Failures)
+}
+
+func TestWorker_AStartClearsIt(t *testing.T) {
+	l := newLeader(2)
+	l.learn(refused(5, 1), started(5, 2))
+	l.skip(1)
+	l.learn(started(6, 1))
+	require.Empty(t, l.quarantined(1, 2))
+	require.True(t, l.Empty())
+	l.busy[1] = true
+	l.learn(refused(7, 1), started(7, 2))
+	require.Empty(t, l.quarantined(1), "it counts from its last start")
+}
+
+// A start whose answer was lost, and that is listed, is a start.
+func TestWorker_SucceededAfterAll(t *testing.T) {
+	l := newLeader(2)
+	l.learn(timedOut(1))
+	l.learn(timedOut(2))
+	l.Happened([]breaker.Pair{{Task: 5, Worker: 1}}, l.now, func(uint64) bool { return false })
+	require.Empty(t, l.Suspects())
+	require.False(t, l.Failed(5))
+	require.Empty(t, l.quarantined(1, 2))
+}
+
+// Moves
+
+// A give-back that fails counts against no worker and no task.
+func TestMoves_AGiveBackThatFails(t *testing.T) {
+	l := newLeader(2)
+	l.learnStranded(errRefused, refused(5, 2), back(refused(5, 1)))
+	require.False(t, l.FailedOn(breaker.Pair{Task: 5, Worker: 1}))
+	require.Empty(t, l.Suspects())
+	require.Empty(t, l.quarantined(1, 2))
+	p := l.Moves()
+	require.True(t, p.Active(l.now))
+	require.ErrorIs(t, p.Err, errRefused)
+}
+
+func TestMoves_PauseForLongerEachTime(t *testing.T) {
+	l := newLeader(2)
+	waits := l.waits(6, func() { l.learnStranded(errRefused) }, func() bool { p := l.Moves(); return p.Active(l.now) })
+	require.Equal(t, []int{1, 2, 4, 8, 16, 32}, waits)
+}
+
+func TestMoves_AStartEndsThePause(t *testing.T) {
+	for name, test := range map[string]struct {
+		start breaker.Start
+		ends  bool
+	}{
+		"a start":             {started(6, 1), true},
+		"a give-back":         {back(started(6, 1)), false},
+		"a start that failed": {refused(6, 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeader(2)
+			l.learnStranded(errRefused)
+			l.learn(test.start)
+			require.Equal(t, test.ends, l.Moves().Failures == 0)
+		})
+	}
+	t.Run("in the same term", func(t *testing.T) {
+		l := newLeader(2)
+		l.learnStranded(errRefused, started(6, 1))
+		require.Zero(t, l.Moves(), "starts do not fail as such")
+	})
+}
+
+// A give-back that succeeds shows that the receiver is to blame.
+func TestMoves_AGiveBackIsAStartElsewhere(t *testing.T) {
+	l := newLeader(2)
+	l.learn(refused(5, 2), back(started(5, 1)))
+	require.Equal(t, []uint64{2}, l.quarantined(1, 2))
+	require.Empty(t, l.paused())
+}
+
+// What goes away
+
+func TestForgetWorkers(t *testing.T) {
+	l := newLeader(3)
+	l.learn(refused(5, 1), refused(6, 1), refused(6, 2), started(7, 3))
+	l.learn(refused(8, 1), started(8, 3))
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2, 3))
+	l.ForgetWorkers(func(worker uint64) bool { return worker == 1 })
+	require.Empty(t, l.quarantined(1, 2, 3))
+	require.False(t, l.Failed(5))
+	require.True(t, l.FailedOn(breaker.Pair{Task: 6, Worker: 2}))
+	require.False(t, l.FailedOn(breaker.Pair{Task: 6, Worker: 1}))
+	l.ForgetWorkers(func(uint64) bool { return true })
+	require.True(t, l.Empty())
+}
+
+// What a task that is gone said of its worker stays.
+func TestForgetTasks(t *testing.T) {
+	l := newLeader(2)
+	l.learn(refused(5, 1), refused(6, 1), started(5, 2))
+	l.ForgetTasks(func(int32) bool { return true })
+	require.False(t, l.Failed(6))
+	require.Empty(t, l.paused())
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
+}
+
+func TestTasks(t *testing.T) {
+	l := newLeader(3)
+	require.True(t, l.Empty())
+	l.busy[1] = true
+	l.learn(refused(5, 1), started(5, 2), refused(6, 1))
+	require.False(t, l.Empty())
+	require.ElementsMatch(t, []int32{5, 6}, slices.Collect(l.Tasks()))
+	for range l.Tasks() {
+		break // a loop may end early
+	}
+}
+
+// A clone has other numbers for the tasks, and shares nothing.
+func TestClone(t *testing.T) {
+	l := newLeader(3)
+	l.busy[1] = true
+	l.learn(refused(5, 1), started(5, 2), refused(6, 1), refused(7, 1), refused(7, 2))
+	l.learnStranded(errRefused)
+	before := maps.Collect(l.Pairs())
+	c := l.Clone(func(task int32) int32 { return 100 + task })
+	require.ElementsMatch(t, []int32{105, 106, 107}, slices.Collect(c.Tasks()))
+	require.Equal(t, l.Moves(), c.Moves())
+	require.True(t, c.FailedOn(breaker.Pair{Task: 106, Worker: 1}))
+	require.EqualValues(t, 107, c.Suspects()[0].Task)
+	require.Equal(t, l.Suspects()[0].Pause, c.Suspects()[0].Pause)
+
+	c.Learn(l.now, breaker.Writes{Starts: []breaker.Start{refused(106, 1), refused(106, 3), refused(200, 1), started(200, 2)}},
+		breaker.Fleet{Workers: 3, Empty: func(uint64) bool { return false }})
+	_, ok := c.Quarantined(1)
+	require.True(t, ok, "tasks 105 and 200")
+	c.ForgetTasks(func(int32) bool { return true })
+	require.Equal(t, before, maps.Collect(l.Pairs()))
+	require.Empty(t, l.quarantined(1, 2, 3))
+	require.Len(t, l.Suspects(), 1)
+}
+
+// In a long outage a task fails on every worker. It remembers the last eight, which
+// count against them when it starts at last.
+func TestTask_RemembersFewWorkers(t *testing.T) {
+	l := newLeader(100)
+	for worker := uint64(1); worker <= 50; worker++ {
+		l.learn(refused(5, worker))
+	}
+	var failed []uint64
+	for p := range l.Pairs() {
+		failed = append(failed, p.Worker)
+	}
+	require.Equal(t, []uint64{43, 44, 45, 46, 47, 48, 49, 50}, failed)
+	l.learn(started(5, 60))
+	require.Empty(t, l.quarantined(42))
+	require.Equal(t, []uint64{43, 50}, l.quarantined(43, 50), "they run nothing, so one task is enough")
+}

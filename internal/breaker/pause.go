@@ -1,0 +1,88 @@
+package breaker
+
+import "time"
+
+// Ladder is the number of terms of the longest pause, but for that of all moves.
+const Ladder = 16
+
+// outageLadder is the number of terms of the longest pause of a suspect that timed out
+// while all moves pause. It is shorter, because a try that comes just before starts
+// work again takes a whole timeout, which is added to the pause.
+const outageLadder = 8
+
+// movesLadder is the number of terms of the longest pause of all moves. Each try costs
+// a running task while starts fail everywhere, and a start of any task that is missing
+// ends the pause.
+const movesLadder = 64
+
+// Moment is when a term runs: its number and its time.
+type Moment struct {
+	Term uint64
+	Time time.Time
+}
+
+// Pause leaves something alone until a later term. The zero Pause is over.
+type Pause struct {
+	// Failures counts those in a row that led to the pause.
+	Failures int
+	// Until is the number of the first term after the pause. By is when the pause
+	// ends at the latest, but not before the second term after the failure.
+	Until uint64
+	By    time.Time
+	from  uint64
+	// Err is the latest failure.
+	Err error
+}
+
+// Active reports whether the pause still holds in the term that runs now.
+func (p *Pause) Active(now Moment) bool {
+	return p.Failures > 0 && now.Term < p.Until && (now.Term <= p.from+1 || now.Time.Before(p.By))
+}
+
+// Fail records a failure: the pause is the next step of 1, 2, 4, 8 and 16 terms,
+// and no longer than longest. Failures in one term count once.
+func (p *Pause) Fail(now Moment, longest time.Duration, err error) {
+	p.fail(now, longest, err, Ladder)
+}
+
+func (p *Pause) fail(now Moment, longest time.Duration, err error, most uint64) {
+	p.Err = err
+	if p.Failures > 0 && p.from == now.Term {
+		return
+	}
+	p.Failures++
+	p.hold(now, longest, min(1<<min(p.Failures-1, 16), most))
+}
+
+// hold begins a pause of a number of terms.
+func (p *Pause) hold(now Moment, longest time.Duration, length uint64) {
+	p.from = now.Term
+	p.Until = now.Term + 1 + length
+	p.By = now.Time.Add(longest)
+}
+
+// restart begins the pause again in this term, if it began before the last one.
+func (p *Pause) restart(now Moment, longest time.Duration) {
+	if now.Term > p.from+1 {
+		p.from = now.Term - 1
+		p.Until = now.Term + terms(p.Failures)
+		p.By = now.Time.Add(longest)
+	}
+}
+
+// align makes the pause end in a term whose number is a multiple of its length.
+func (p *Pause) align(now Moment, longest time.Duration, step int, most uint64) {
+	length := min(terms(step), most)
+	p.from = now.Term
+	p.Until = (now.Term/length + 1) * length
+	p.By = now.Time.Add(longest)
+}
+
+// terms returns the number of terms of a step.
+func terms(step int) uint64 {
+	length := uint64(Ladder)
+	if step = max(step, 1); step < 5 {
+		length = 1 << (step - 1)
+	}
+	return length
+}

@@ -1,0 +1,161 @@
+package rebalance_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/rebalance"
+)
+
+// This file is about one call and the next: budgets, errors, and memory.
+
+func TestP6_ABudgetIsSpentTermByTerm(t *testing.T) {
+	t.Parallel()
+	pr := fleet(100, 1, 4, 1)
+	pr.MaxMoves = 6
+	var planner rebalance.Planner
+	for _, want := range []struct{ moves, deferred int }{{6, 14}, {6, 8}, {6, 2}, {2, 0}, {0, 0}} {
+		plan, err := planner.Plan(pr)
+		require.NoError(t, err)
+		require.Equal(t, want.moves, plan.Moves)
+		require.Equal(t, want.deferred, plan.Deferred)
+		o, err := carryOut(read(pr), plan)
+		require.NoError(t, err)
+		pr = o.problem()
+	}
+}
+
+// A worker in quarantine that may gain one copy a term gets its share, for as many
+// moves as that is.
+func TestP6_AQuarantinedWorkerGrowsToItsShare(t *testing.T) {
+	t.Parallel()
+	for _, budget := range []int32{noLimit, 1} {
+		pr := fleet(100, 1, 4, 1)
+		pr.States[4], pr.Gain, pr.MaxMoves = rebalance.Quarantined, []int32{0, 0, 0, 0, 1}, int(budget)
+		var planner rebalance.Planner
+		for call := range 25 {
+			plan, err := planner.Plan(pr)
+			require.NoError(t, err)
+			o, err := carryOut(read(pr), plan)
+			require.NoError(t, err)
+			if call < 20 {
+				require.Len(t, plan.Changes, 1)
+				require.Equal(t, call+1, o.loads[4])
+			} else {
+				require.Empty(t, plan.Changes)
+				require.Equal(t, []int{20, 20, 20, 20, 20}, o.loads)
+			}
+			pr = o.problem()
+		}
+	}
+}
+
+func TestP1_BadInputNamesFieldIndexAndValue(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		harm func(*rebalance.Problem)
+		says []string
+	}{
+		{"too few states", func(pr *rebalance.Problem) { pr.States = pr.States[:2] }, []string{"Held", "States", "3", "2"}},
+		{"too few lists", func(pr *rebalance.Problem) { pr.Held = nil }, []string{"Held", "States", "3", "0"}},
+		{"too few numbers of pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{} }, []string{"Pinned", "3", "0"}},
+		{"too many gains", func(pr *rebalance.Problem) { pr.Gain = make([]int32, 7) }, []string{"Gain", "3", "7"}},
+		{"more pinned than held", func(pr *rebalance.Problem) {
+			pr.Held[1], pr.Pinned = []int32{0, 3}, []int32{0, 5, 0}
+		}, []string{"Pinned[1]", "5", "2"}},
+		{"less than nothing pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{0, 0, -6} }, []string{"Pinned[2]", "-6"}},
+		{"a negative gain", func(pr *rebalance.Problem) { pr.Gain = []int32{-8, 0, 0} }, []string{"Gain[0]", "-8"}},
+		{"a late copy of a task beyond the last", func(pr *rebalance.Problem) {
+			pr.Late = []rebalance.Pair{{4, 0}}
+		}, []string{"Late[0]", "4"}},
+		{"a state that is none", func(pr *rebalance.Problem) { pr.States[1] = 77 }, []string{"States[1]", "77"}},
+		{"less than nothing wanted", func(pr *rebalance.Problem) { pr.Want[2] = -41 }, []string{"Want[2]", "-41"}},
+		{"a negative task", func(pr *rebalance.Problem) { pr.Held[1] = []int32{0, -9} }, []string{"Held[1][1]", "-9"}},
+		{"a task beyond the last", func(pr *rebalance.Problem) { pr.Held[2] = []int32{4} }, []string{"Held[2][0]", "4"}},
+		{"the same on a frozen worker", func(pr *rebalance.Problem) {
+			pr.States[2], pr.Held[2] = rebalance.Frozen, []int32{math.MaxInt32}
+		}, []string{"Held[2][0]", "2147483647"}},
+		{"a pair with a task beyond the last", func(pr *rebalance.Problem) {
+			pr.Forbidden = []rebalance.Pair{{0, 0}, {4, 0}}
+		}, []string{"Forbidden[1]", "4"}},
+		{"a pair with a worker beyond the last", func(pr *rebalance.Problem) {
+			pr.Forbidden = []rebalance.Pair{{0, 3}}
+		}, []string{"Forbidden[0]", "3"}},
+		{"a pair with nobody", func(pr *rebalance.Problem) {
+			pr.Forbidden = []rebalance.Pair{{0, none}}
+		}, []string{"Forbidden[0]", "-1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var planner rebalance.Planner
+			for _, instances := range []int{1, 2} {
+				pr := fleet(4, instances, 3, 0)
+				c.harm(pr)
+				plan, err := planner.Plan(pr)
+				require.ErrorIs(t, err, rebalance.ErrInvalid)
+				for _, part := range c.says {
+					require.ErrorContains(t, err, part)
+				}
+				require.Zero(t, plan)
+			}
+
+			good := fleet(9, 2, 4, 1)
+			want := planned(t, good)
+			got, err := planner.Plan(good)
+			require.NoError(t, err)
+			require.True(t, same(want, got), "an error leaves its marks on the next plan: %+v, not %+v", got, want)
+		})
+	}
+}
+
+func TestP5_ThePlanKeepsNothingOfTheProblem(t *testing.T) {
+	t.Parallel()
+	pr := fleet(12, 1, 3, 1)
+	var planner rebalance.Planner
+	plan, err := planner.Plan(pr)
+	require.NoError(t, err)
+	want, err := new(rebalance.Planner).Plan(pr)
+	require.NoError(t, err)
+	for w := range pr.Held {
+		clear(pr.Held[w])
+	}
+	clear(pr.Want)
+	require.True(t, same(want, plan))
+}
+
+func TestP6_ASteadyCallAllocatesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		twist func(*rebalance.Problem)
+	}{
+		{"open", func(*rebalance.Problem) {}},
+		{"a limit", func(pr *rebalance.Problem) { pr.MaxMoves = 3 }},
+		{"frozen", func(pr *rebalance.Problem) { pr.States[0] = rebalance.Frozen }},
+		{"quarantined", func(pr *rebalance.Problem) { pr.States[0] = rebalance.Quarantined }},
+		{"forbidden", func(pr *rebalance.Problem) { pr.Forbidden = []rebalance.Pair{{1, 0}, {0, 1}} }},
+		{"pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{1, 0, 9, 0, 0, 0, 0, 0, 0, 100} }},
+		{"quarantined and gaining", func(pr *rebalance.Problem) {
+			pr.States[0], pr.Held[0], pr.Gain = rebalance.Quarantined, nil, []int32{9, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+		}},
+		{"a worker joins", func(pr *rebalance.Problem) { pr.Held[3] = nil }},
+		{"a limit on moves, some late", func(pr *rebalance.Problem) {
+			pr.Held[4], pr.Held[3] = append(pr.Held[4], pr.Held[3]...), nil
+			pr.Late, pr.MaxMoves = []rebalance.Pair{{Task: pr.Held[4][0], Worker: 4}}, 3
+		}},
+		{"a daemon is new", func(pr *rebalance.Problem) { pr.Want[0], pr.Held = 10, make([][]int32, 10) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pr := fleet(1000, 1, 10, 0)
+			c.twist(pr)
+			var planner rebalance.Planner
+			require.Zero(t, testing.AllocsPerRun(10, func() {
+				if _, err := planner.Plan(pr); err != nil {
+					t.Fatal(err)
+				}
+			}))
+		})
+	}
+}

@@ -1,0 +1,40 @@
+package rebalance_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/rebalance"
+)
+
+// This file holds small problems with forbidden pairs for which the fewest starts
+// are known.
+
+// Five tasks, five workers: task 1 is missing, worker 1 has two, and worker 3 may
+// not take 0, 3, 4. To start 1 on worker 3 and move 0 or 4 to worker 2 is enough.
+func TestP3_WhatIsMissingGoesToTheWorkerThatMayTakeLittleElse(t *testing.T) {
+	t.Parallel()
+	plan := planned(t, &rebalance.Problem{
+		Want: []int32{1, 1, 1, 1, 1}, States: make([]rebalance.State, 5), MaxMoves: noLimit,
+		Held:      [][]int32{{2}, {0, 4}, nil, nil, {3}},
+		Forbidden: []rebalance.Pair{{Task: 0, Worker: 3}, {Task: 3, Worker: 3}, {Task: 4, Worker: 3}},
+	})
+	require.Equal(t, 2, plan.Adds)
+}
+
+// Tasks 0 to 9 may run anywhere, 10 to 19 only on even workers, and worker 4 joins.
+func TestP3_AWorkerJoinsAPoolAndAnOpenHalf(t *testing.T) {
+	t.Parallel()
+	pr := &rebalance.Problem{States: make([]rebalance.State, 5), Held: make([][]int32, 5), MaxMoves: noLimit}
+	for k := range int32(20) {
+		pr.Want = append(pr.Want, 1)
+		w := 1 + 2*(k%2)
+		if k >= 10 {
+			pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: k, Worker: 1}, rebalance.Pair{Task: k, Worker: 3})
+			w = 2 * (k % 2)
+		}
+		pr.Held[w] = append(pr.Held[w], k)
+	}
+	require.Equal(t, 4, planned(t, pr).Adds)
+}

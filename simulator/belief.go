@@ -1,0 +1,437 @@
+package simulator
+
+// What a leader may believe, by the contract alone and independently of the
+// orchestrator: which workers are silent or late, and what they hold.
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// massLossHold is how long a mass loss keeps workers from being lost.
+const massLossHold = 5 * time.Minute
+
+// belief is what a leader knows.
+type belief struct {
+	seats   map[string]*seat
+	parted  map[string]*seat // the last one of each name, also when it has no seat any more
+	started bool             // there was a term with workers
+	// massSince is when the present mass loss began. massBegan and massEnded are when
+	// a mass loss was last found to begin, and to end; massEnded is zero during one.
+	massSince, massBegan, massEnded time.Time
+}
+
+// seat is what a leader knows of a worker, from when that became a member until it
+// ceases to be.
+type seat struct {
+	place
+	founder  bool // it was there in the first term that had workers
+	heard    bool
+	since    time.Time // its last answer, or when it could first have answered
+	asked    time.Time // when the call of that answer was sent
+	answered uint64    // the term of that answer
+	state    orchestrator.State
+	// missed: since its last answer a call failed, or had nearly the whole timeout;
+	// surely: the leader knew that when the answers were in. failed: this term's call
+	// of List failed. doubtful: its leader has cut off a call itself.
+	missed, surely, failed, doubtful bool
+	// asking: a call of List is under way that has not had its whole timeout.
+	asking  bool
+	awaited bool // the next term waits for it: it answered in time, or is new
+	fresh   bool // an answer that came after its term had gone on serves this one
+	late    bool // it counts as answering, and has not answered this term
+
+	told map[string]bool // its last answer, and what was acknowledged since
+	may  map[string]bool // what it may run
+	sent map[string]bool // what of that was sent since its last answer
+	ever map[string]bool // what it has listed or was sent since it became a member
+
+	overdue *call // an answer that the next term will take
+
+	quarantined bool               // so the last plan says
+	failures    map[string]failure // by task, since it last started anywhere
+	against     map[string]bool    // tasks that failed here and have started elsewhere since
+}
+
+// failure is a start that failed: of a task, on a worker.
+type failure struct {
+	term uint64
+	at   time.Time
+}
+
+// begin records which workers are members, and the answers to List that came after
+// their term had gone on. busy reports whether a call to a worker is under way.
+func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) bool) {
+	seats := make(map[string]*seat, len(v.seats))
+	for _, place := range v.seats {
+		s := b.seats[place.name]
+		if s == nil && busy(place.name) {
+			s = b.parted[place.name]
+		}
+		if s == nil || s.serial != place.serial {
+			s = b.succeed(s, at)
+		}
+		s.place, s.failed = place, false
+		seats[place.name] = s
+		if late := s.overdue; late != nil && late.term.Number > s.answered {
+			s.hear(late)
+			s.fresh, s.awaited = true, late.returned.Sub(late.sent) <= max(late.limit, p.Timeout/10)
+		}
+		s.overdue = nil
+	}
+	if b.parted == nil {
+		b.parted = make(map[string]*seat)
+	}
+	maps.Copy(b.parted, b.seats)
+	b.seats = seats
+	b.started = b.started || len(seats) > 0
+}
+
+// succeed returns a new seat in the place of an old one, if there was one. The new
+// worker may run what was last started there: it may have been there by then, or
+// the call may yet reach it.
+func (b *belief) succeed(old *seat, at time.Time) *seat {
+	s := &seat{
+		founder: !b.started, since: at, awaited: true,
+		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
+		ever: make(map[string]bool), failures: make(map[string]failure), against: make(map[string]bool),
+	}
+	if old != nil && old.state != orchestrator.Lost {
+		s.may, s.sent = maps.Clone(old.sent), maps.Clone(old.sent)
+		s.ever = maps.Clone(old.sent)
+	}
+	return s
+}
+
+// hear records an answer to List.
+func (s *seat) hear(c *call) {
+	c.heard = true
+	s.failed, s.missed, s.surely, s.doubtful, s.late, s.awaited = false, false, false, false, false, true
+	s.heard, s.asked, s.since, s.answered, s.state = true, c.sent, c.returned, c.term.Number, orchestrator.Answering
+	s.told = make(map[string]bool, len(c.tasks))
+	for _, task := range c.tasks {
+		s.told[task], s.ever[task] = true, true
+	}
+	s.may = maps.Clone(s.told)
+	clear(s.sent)
+}
+
+// acknowledge records the answer to a write for which its term has waited. A later
+// answer says nothing: whether the write happened is unknown until the worker's next
+// answer to List.
+func (s *seat) acknowledge(c *call) {
+	switch {
+	case c.err == nil && c.op == orchestrator.OpAdd:
+		s.start(c.task)
+		s.told[c.task] = true
+	case c.err == nil:
+		s.stop(c.task)
+		delete(s.told, c.task)
+	case c.op == orchestrator.OpAdd && certainlyNot(c.err) && !s.told[c.task]:
+		s.stop(c.task)
+	}
+}
+
+// start records that the worker may run a task.
+func (s *seat) start(task string) { s.may[task], s.sent[task], s.ever[task] = true, true, true }
+
+// stop records that the worker does not run a task.
+func (s *seat) stop(task string) {
+	delete(s.may, task)
+	delete(s.sent, task)
+}
+
+// frozen reports whether the worker has not answered this term, so that it keeps
+// what it may run.
+func (s *seat) frozen() bool { return s.state == orchestrator.Silent || s.late }
+
+// answers reports whether the worker has answered this term.
+func (s *seat) answers() bool { return s.state == orchestrator.Answering && !s.late }
+
+// certainlyNot reports whether an error means that nothing was done: of several
+// meanings the first counts.
+func certainlyNot(err error) bool {
+	return errors.Is(err, orchestrator.ErrRejected) && !errors.Is(err, orchestrator.ErrStopping) &&
+		!errors.Is(err, orchestrator.ErrDeposed) || errors.Is(err, orchestrator.ErrStale)
+}
+
+// holding counts the workers that may run a task and are not lost, but for one:
+// those frozen, and those that answer.
+func (b *belief) holding(task, but string) (frozen, answering int) {
+	for _, s := range b.seats {
+		switch {
+		case s.name == but || !s.may[task]:
+		case s.frozen():
+			frozen++
+		case s.answers():
+			answering++
+		}
+	}
+	return frozen, answering
+}
+
+// unheard returns a founder that may run anything.
+func (b *belief) unheard() *seat {
+	for _, name := range b.names() {
+		if s := b.seats[name]; s.founder && !s.heard && s.state == orchestrator.Silent {
+			return s
+		}
+	}
+	return nil
+}
+
+func (b *belief) names() []string { return slices.Sorted(maps.Keys(b.seats)) }
+
+// mayLose returns why a worker must not be lost now, or "" if it may.
+func (b *belief) mayLose(s *seat, now time.Time, p *setup, mass bool) string {
+	switch {
+	case p.hold:
+		return "silent workers are held until they are removed"
+	case now.Sub(s.since) < p.Grace:
+		return "its grace period has not ended, it answered " + now.Sub(s.since).String() + " ago"
+	case !s.missed:
+		return "no call to it has failed since it answered"
+	case mass && p.Grace > 0 && now.Sub(b.massSince) < massLossHold:
+		return "too many are silent"
+	}
+	return ""
+}
+
+// massLoss reports whether too many workers are silent, and records since when.
+func (b *belief) massLoss(now time.Time, p *setup) bool {
+	members, silent := 0, 0
+	for _, s := range b.seats {
+		if s.state != orchestrator.Lost {
+			members++
+		}
+		if s.state == orchestrator.Silent {
+			silent++
+		}
+	}
+	mass := members >= 3 && float64(silent) > p.maxLoss*float64(members)
+	switch {
+	case mass && b.massSince.IsZero():
+		b.massSince = now
+	case silent == 0:
+		b.massSince = time.Time{}
+	}
+	switch {
+	case mass && (b.massBegan.IsZero() || !b.massEnded.IsZero()):
+		b.massBegan, b.massEnded = now, time.Time{}
+	case !mass && b.massEnded.IsZero():
+		b.massEnded = now
+	}
+	return mass
+}
+
+// holdEnds returns when a mass loss keeps no worker from being lost any longer, as
+// far as is known now: after its time, or a timeout after it was over.
+func (b *belief) holdEnds(p *setup) time.Time {
+	end := b.massBegan
+	if p.Grace == 0 || end.IsZero() {
+		return end
+	}
+	end = end.Add(massLossHold)
+	if !b.massEnded.IsZero() && b.massEnded.Add(p.Timeout).Before(end) {
+		end = b.massEnded.Add(p.Timeout)
+	}
+	return end
+}
+
+// mustLose reports whether a silent worker must be lost now.
+func (b *belief) mustLose(s *seat, now time.Time, p *setup) bool {
+	return s.state == orchestrator.Silent && s.failed && !s.asking && !p.hold &&
+		now.Sub(s.since) >= p.Grace && !now.Before(b.holdEnds(p))
+}
+
+// judge runs when the answers are in, before the first write.
+func (r *review) judge() {
+	if r.judged {
+		return
+	}
+	r.judged = true
+	b := &r.l.belief
+	if !r.cut() {
+		r.checkListing()
+		r.checkStates(r.missing())
+	}
+	for _, s := range b.seats {
+		s.fresh = false
+	}
+	for _, s := range b.seats {
+		r.know(s)
+	}
+	r.learnListed()
+	r.picture()
+	r.survey()
+	r.unheard = b.unheard()
+	r.checkWaiting()
+}
+
+// missing returns the workers that have not answered this term. A call misses the
+// term if it fails, or has had 15 of 16 parts of its timeout.
+func (r *review) missing() []*seat {
+	for _, s := range r.l.belief.seats {
+		s.asking = false
+	}
+	for _, c := range r.l.calls {
+		s := r.seat(c)
+		waited := r.listed.Sub(c.sent)
+		if s != nil && c.op == orchestrator.OpList && c.underWay(r.listed) {
+			s.asking = waited < r.w.Timeout
+		}
+		switch own := c.term.Number == r.stats.Term.Number; {
+		case s == nil:
+		case own && c.op == orchestrator.OpList && (c.returned.IsZero() || c.returned.After(r.listed)):
+			s.awaited = false
+			s.missed = s.missed || waited >= r.w.Timeout*15/16
+			s.surely = s.surely || waited >= r.w.Timeout
+			s.failed = s.failed || waited >= r.w.Timeout
+			c.limit = r.limit
+		case !own && c.underWay(r.began) && !r.began.Before(c.deadline):
+			s.missed, s.surely = true, true
+		}
+	}
+	var missing []*seat
+	for _, s := range r.l.belief.seats {
+		if !s.fresh && (!s.heard || s.answered != r.stats.Term.Number) {
+			missing = append(missing, s)
+		}
+	}
+	return missing
+}
+
+// picture keeps what is known when the plan is made.
+func (r *review) picture() {
+	for name, s := range r.l.belief.seats {
+		for task := range s.may {
+			switch {
+			case s.frozen():
+				r.held[task]++
+			case s.answers():
+				r.answering[task]++
+			}
+			if s.state != orchestrator.Lost {
+				r.reported[task]++
+			}
+		}
+		if s.answers() {
+			r.listing[name] = maps.Clone(s.told)
+			for task := range s.told {
+				r.running[task]++
+			}
+		}
+	}
+}
+
+// know ends the time in which the leader did not know what a worker runs.
+func (r *review) know(s *seat) {
+	if s.state == orchestrator.Lost || !s.heard {
+		return
+	}
+	r.l.lost[s.name].end(r.listed, func(since spell) bool { return since.serial != s.serial })
+	for task := range s.told {
+		r.l.hidden[writeKey{task, s.name}].end(r.listed, func(h spell) bool { return h.since.Before(s.since) })
+		for _, run := range r.w.running[task] {
+			m := run.worker
+			again := m.registered && m.joined.Before(s.since) && r.l.epoch == r.w.epoch
+			if m.name == s.name && run.stray.covers(r.listed) && again {
+				run.stray.heard = r.listed
+			}
+		}
+	}
+}
+
+// checkStates adopts the states that the orchestrator gives the workers, and checks
+// that each is one that it may give. missing holds the workers that have not
+// answered.
+func (r *review) checkStates(missing []*seat) {
+	b := &r.l.belief
+	states := make(map[string]orchestrator.State)
+	for _, state := range r.l.o.LastActual() {
+		states[state.Name] = state.State
+		if b.seats[state.Name] == nil {
+			r.fail(Said, "LastActual names %s, which is no member", state.Name)
+		}
+	}
+	for _, s := range missing {
+		answering, before := states[s.name] == orchestrator.Answering, s.state
+		switch grace := r.listed.Sub(s.since) >= r.w.Grace; {
+		case answering && (s.surely || before != orchestrator.Answering):
+			r.fail(Said, "%s has not answered, was %v before, and LastActual says answering", s.name, before)
+		case !answering && before == orchestrator.Answering && !s.missed && !grace:
+			r.fail(Said, "%s is %v, and no call to it failed or had its whole timeout", s.name, states[s.name])
+		}
+		if s.late = answering; !answering && before != orchestrator.Lost {
+			s.state = orchestrator.Silent
+		}
+	}
+	for _, s := range b.seats {
+		s.surely = s.missed && !s.doubtful
+	}
+	mass := b.massLoss(r.listed, &r.w.setup)
+	for name, state := range states {
+		s := b.seats[name]
+		switch {
+		case s == nil:
+		case s.state == state:
+			if b.mustLose(s, r.listed, &r.w.setup) {
+				r.fail(Lost, "%s answered %v ago, and is not lost", s.name, r.listed.Sub(s.since))
+			}
+		case state == orchestrator.Lost && s.state == orchestrator.Silent:
+			if why := b.mayLose(s, r.listed, &r.w.setup, mass); why != "" {
+				r.fail(Lost, "%s is lost, though %s", s.name, why)
+			}
+			for task := range s.told {
+				r.given[task] = r.given[task] || s.may[task]
+			}
+			r.l.orphan(s)
+			s.state, s.may = orchestrator.Lost, make(map[string]bool)
+			r.l.lost[s.name] = append(r.l.lost[s.name], spell{since: r.listed})
+		default:
+			r.fail(Said, "%s is %v, and LastActual says %v", s.name, s.state, state)
+		}
+	}
+}
+
+// orphan records that what a worker may have run is not its own any more.
+func (l *leader) orphan(s *seat) {
+	for task := range s.ever {
+		l.orphans[task] = true
+	}
+}
+
+// spell is a time in which a leader does not know what it could: since when, and
+// until it has heard.
+type spell struct {
+	since, heard time.Time
+	serial       uint64 // of a worker that was removed
+}
+
+// covers reports whether it was so at a moment.
+func (s spell) covers(at time.Time) bool { return s.meets(at, at) }
+
+// meets reports whether it was so at any moment from one time to another.
+func (s spell) meets(from, to time.Time) bool {
+	return !s.since.IsZero() && !s.since.After(to) && (s.heard.IsZero() || s.heard.After(from))
+}
+
+// spells are those of one kind, in the order of time.
+type spells []spell
+
+func (s spells) meet(from, to time.Time) bool {
+	return slices.ContainsFunc(s, func(one spell) bool { return one.meets(from, to) })
+}
+
+// end ends those that last, and of which it is so.
+func (s spells) end(at time.Time, so func(spell) bool) {
+	for i := range s {
+		if s[i].covers(at) && so(s[i]) {
+			s[i].heard = at
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package simulator
+
+// The review of failures: what is left alone after a start has failed, and that it
+// is a worker's own failure if the worker is quarantined (T9).
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// pauseKey is what a pause holds for.
+type pauseKey struct {
+	kind         orchestrator.PauseKind
+	worker, task string
+}
+
+// pause is one that a plan has named, and since when.
+type pause struct {
+	until uint64
+	since time.Time
+	void  bool // until the next plan names it again
+}
+
+// checkPauses checks that the plan starts and moves nothing that pauses, learns how
+// its starts ended, and checks which workers are quarantined because of that.
+func (r *review) checkPauses() {
+	if _, deposed := r.deposedAt(); r.cut() || deposed != "" {
+		return // the leader lets go of calls in flight, and has no next term
+	}
+	for i := range r.plan.Changes {
+		c := &r.plan.Changes[i]
+		if c.Kind.Op == orchestrator.Move && r.sound[c.Task] {
+			r.checkMove(c)
+		}
+		if c.Kind.Op != orchestrator.Stop {
+			r.checkTry(c)
+		}
+	}
+	r.learnStarts()
+	r.checkQuarantine()
+	r.learnPauses()
+}
+
+// active reports whether a pause holds that an earlier plan has named, and until
+// when. A pause ends when its terms are over, or after WithMaxPause.
+func (r *review) active(kind orchestrator.PauseKind, worker, task string) (until uint64, ok bool) {
+	p, ok := r.l.pauses[pauseKey{kind, worker, task}]
+	return p.until, ok && !p.void && r.stats.Term.Number < p.until && r.listed.Before(p.since.Add(r.w.maxPause))
+}
+
+// checkTry checks that a start is not one that pauses. If all open workers are
+// quarantined, none is.
+func (r *review) checkTry(c *orchestrator.Change[string, string]) {
+	s := r.l.belief.seats[c.To]
+	f, failed := s.failures[c.Task]
+	_, suspect := r.l.pauses[pauseKey{orchestrator.PauseTask, "", c.Task}]
+	if failed && !suspect && f.term+1 == r.stats.Term.Number && r.listed.Before(f.at.Add(r.w.maxPause)) {
+		r.fail(Paused, "%s was to start on %s, where it failed in the term before", c.Task, c.To)
+	}
+	if _, quarantined := r.l.pauses[pauseKey{orchestrator.PauseWorker, c.To, ""}]; quarantined && r.someOpen {
+		for i := range r.plan.Changes {
+			if other := &r.plan.Changes[i]; other.Kind.Op != orchestrator.Stop && other.To == c.To && other.Task != c.Task {
+				r.fail(Paused, "%s and %s were to start on %s, which is quarantined", c.Task, other.Task, c.To)
+			}
+		}
+	}
+	for _, key := range []pauseKey{
+		{orchestrator.PauseWorker, c.To, ""}, {orchestrator.PauseTask, "", c.Task}, {orchestrator.PauseStart, c.To, c.Task},
+	} {
+		until, ok := r.active(key.kind, key.worker, key.task)
+		if ok && (key.kind != orchestrator.PauseWorker || r.someOpen) {
+			r.fail(Paused, "%s was to start on %s, and this %s pauses until term %d", c.Task, c.To, key.kind, until)
+		}
+	}
+}
+
+// checkMove checks that no healthy task moves in the term after one in which a task
+// could be started neither at its new place nor at its old one; and then one alone,
+// until some start succeeds.
+func (r *review) checkMove(c *orchestrator.Change[string, string]) {
+	at := r.l.stranded
+	if at.term == 0 {
+		return
+	}
+	r.moved++
+	if r.moved > 1 || r.stats.Term.Number == at.term+1 && r.listed.Before(at.at.Add(r.w.maxPause)) {
+		r.fail(Paused, "%s was to move, the %d. in this term, though in term %d a task could not be given back, and none has started since",
+			c.Task, r.moved, at.term)
+	}
+}
+
+// survey finds out, when the plan is made, which tasks are healthy: no start of them
+// has failed since the last that succeeded. And whether some open worker is not
+// quarantined.
+func (r *review) survey() {
+	r.sound = make(map[string]bool)
+	for task := range r.view.tasks {
+		r.sound[task] = true
+	}
+	for name, s := range r.l.belief.seats {
+		for task := range s.failures {
+			r.sound[task] = false
+		}
+		_, quarantined := r.l.pauses[pauseKey{orchestrator.PauseWorker, name, ""}]
+		r.someOpen = r.someOpen || s.answers() && !s.draining && !quarantined
+	}
+}
+
+// learnStarts records how the starts of this term ended, in the order in which they
+// did.
+func (r *review) learnStarts() {
+	var adds []*call
+	for _, c := range r.own() {
+		if c.op == orchestrator.OpAdd && r.seat(c) != nil {
+			adds = append(adds, c)
+		}
+	}
+	slices.SortStableFunc(adds, func(a, b *call) int { return a.settled().Compare(b.settled()) })
+	stranded, started := failure{}, false
+	for _, c := range adds {
+		at, s := c.settled(), r.seat(c)
+		_, role := r.roleOf(c)
+		switch {
+		case !c.fails(at):
+			started = started || role != giveBack
+			r.l.succeeded(c.task, s)
+		case c.returned.Equal(at) && (errors.Is(c.err, orchestrator.ErrStopping) || errors.Is(c.err, orchestrator.ErrStale)):
+		case role == giveBack:
+			stranded = failure{r.stats.Term.Number, at}
+		default:
+			if role == firstHalf { // it runs where it was to move from
+				s.against[c.task] = true
+			}
+			s.failures[c.task] = failure{r.stats.Term.Number, at}
+		}
+	}
+	switch {
+	case started:
+		r.l.stranded = failure{}
+	case stranded.term > 0:
+		r.l.stranded = stranded
+	}
+}
+
+// succeeded records an acknowledged start. It clears the worker and the task.
+func (l *leader) succeeded(task string, s *seat) {
+	l.clear(s)
+	l.seenRunning(task, s)
+}
+
+// clear ends what is held against a worker.
+func (l *leader) clear(s *seat) {
+	clear(s.against)
+	delete(l.pauses, pauseKey{orchestrator.PauseWorker, s.name, ""})
+}
+
+// seenRunning records that a worker runs a task, so that the failures of the task on other
+// workers count against those, and its pauses end.
+func (l *leader) seenRunning(task string, s *seat) {
+	for name, other := range l.belief.seats {
+		if _, failed := other.failures[task]; failed && other != s {
+			other.against[task] = true
+		}
+		delete(other.failures, task)
+		delete(l.pauses, pauseKey{orchestrator.PauseStart, name, task})
+	}
+	delete(l.pauses, pauseKey{orchestrator.PauseTask, "", task})
+}
+
+// learnListed records that workers list tasks that they had failed to start.
+func (r *review) learnListed() {
+	started := make(map[*seat][]string)
+	for _, s := range r.l.belief.seats {
+		if !s.answers() {
+			continue
+		}
+		for task := range s.told {
+			if _, failed := s.failures[task]; failed || s.against[task] {
+				started[s] = append(started[s], task)
+			}
+		}
+	}
+	for s := range started {
+		r.l.clear(s)
+		r.l.stranded = failure{}
+	}
+	for s, tasks := range started {
+		for _, task := range tasks {
+			r.l.seenRunning(task, s)
+		}
+	}
+}
+
+// checkQuarantine checks that workers that were not quarantined before are only if
+// they failed to start two tasks that run elsewhere or have started there since, or
+// one if they run nothing.
+func (r *review) checkQuarantine() {
+	before := make(map[*seat]bool)
+	for _, s := range r.l.belief.seats {
+		before[s], s.quarantined = s.quarantined, false
+	}
+	for _, p := range r.plan.Paused {
+		s := r.l.belief.seats[p.Worker]
+		if p.Kind != orchestrator.PauseWorker || s == nil {
+			continue
+		}
+		if s.quarantined = true; before[s] {
+			continue
+		}
+		least := 2
+		if s.state == orchestrator.Lost || len(s.told) == 0 || len(r.listing[s.name]) == 0 {
+			least = 1
+		}
+		if len(s.against) < least {
+			r.fail(Paused, "%s, which is %v and runs %d tasks, is quarantined; of the tasks that it failed to start these started elsewhere since: %v",
+				p.Worker, s.state, len(s.told), slices.Sorted(maps.Keys(s.against)))
+		}
+	}
+}
+
+// learnPauses records which pauses the plan names. A pause is as old as its latest
+// failure.
+func (r *review) learnPauses() {
+	pauses, named := make(map[pauseKey]pause), make(map[pauseKey]uint64)
+	for _, p := range r.plan.Paused {
+		key := pauseKey{p.Kind, p.Worker, p.Task}
+		if p.Kind == orchestrator.PauseTask {
+			key.worker = "" // that says which worker failed last
+		}
+		named[key], pauses[key] = p.Until, pause{until: p.Until, since: r.began}
+		if old, ok := r.l.pauses[key]; ok && old.until == p.Until {
+			pauses[key] = pause{until: old.until, since: old.since}
+		}
+		now, least := r.stats.Term.Number, uint64(0)
+		if r.l.named[key] != p.Until && (p.Kind == orchestrator.PauseWorker || p.Kind == orchestrator.PauseStart) {
+			least = now + min(1<<min(p.Failures-1, 10), uint64(longestPause))
+		}
+		most := now + 2*longestPause
+		if p.Kind == orchestrator.PauseMoves {
+			most = now + longestPauseOfMoves
+		}
+		if p.Until < least || p.Until > most {
+			r.fail(Paused, "after %d failures the %s of %q, %q pauses until term %d, want %d to %d", p.Failures, p.Kind, p.Worker, p.Task, p.Until, least, most)
+		}
+	}
+	r.l.pauses, r.l.named = pauses, named
+}
+
+// forgetPauses drops what concerns a worker that was removed, or tasks that are not
+// expected.
+func (l *leader) forgetPauses(worker string, expected map[string]orchestrator.Task[string]) {
+	maps.DeleteFunc(l.pauses, func(key pauseKey, _ pause) bool {
+		_, ok := expected[key.task]
+		return key.worker == worker && worker != "" || key.task != "" && key.kind != orchestrator.PauseStop && !ok
+	})
+	if s := l.belief.seats[worker]; s != nil {
+		for task := range s.failures { // it may be suspect no longer
+			if p, ok := l.pauses[pauseKey{orchestrator.PauseTask, "", task}]; ok {
+				p.void = true
+				l.pauses[pauseKey{orchestrator.PauseTask, "", task}] = p
+			}
+		}
+	}
+	for _, s := range l.belief.seats {
+		maps.DeleteFunc(s.failures, func(task string, _ failure) bool {
+			_, ok := expected[task]
+			return !ok
+		})
+	}
+}

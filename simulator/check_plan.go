@@ -1,0 +1,372 @@
+package simulator
+
+// The review of a plan: that its reasons are true, that it accounts for every
+// instance (P1, P7), that the error of the term names every failure (T11), and that
+// Plan foresees it.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// checkPlan holds the plan against what the leader knew when it was made.
+func (r *review) checkPlan() {
+	if r.cut() {
+		return
+	}
+	after := maps.Clone(r.running)
+	told := make(map[writeKey]bool) // what the plan says of copies that answering workers run
+	for i := range r.plan.Changes {
+		c := &r.plan.Changes[i]
+		if !r.reasonable(c) {
+			r.fail(Reasoned, "%v %s, from %q to %q: that is no reason for it", c.Kind, c.Task, c.From, c.To)
+		}
+		told[writeKey{c.Task, c.From}] = true
+		switch c.Kind.Op {
+		case orchestrator.Start:
+			after[c.Task]++
+		case orchestrator.Stop:
+			after[c.Task]--
+		}
+	}
+	waiting := make(map[string]int) // without a place on an answering worker
+	for _, w := range r.plan.Waiting {
+		if s := r.l.belief.seats[w.Worker]; w.Named && s != nil && s.answers() {
+			told[writeKey{w.Task, w.Worker}] = true
+			continue
+		}
+		waiting[w.Task] += w.Instances
+	}
+	staying := make(map[string]int) // copies whose stop pauses
+	pausing := make(map[pauseKey]bool)
+	for _, p := range r.plan.Paused {
+		pausing[pauseKey{p.Kind, p.Worker, p.Task}] = true
+	}
+	for name, tasks := range r.listing {
+		for task := range tasks {
+			key := pauseKey{orchestrator.PauseStop, name, task}
+			if _, ok := r.l.pauses[key]; ok || pausing[key] {
+				staying[task]++
+				told[writeKey{task, name}] = true
+			}
+		}
+	}
+	for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
+		want := r.view.tasks[task].Instances
+		if after[task]+waiting[task] < want {
+			r.fail(Reasoned, "%s is wanted %d times; %d are to answer, %d are said to wait, and of the others nothing is said",
+				task, want, after[task], waiting[task])
+		}
+		if most := max(want-r.held[task], min(want, r.running[task])); after[task] > most+staying[task] {
+			r.fail(Planned, "%s is wanted %d times, frozen workers may run %d, and %d are to answer", task, want, r.held[task], after[task])
+		}
+	}
+	if r.plan.Stats.Deferred > 0 {
+		return
+	}
+	for _, name := range r.l.belief.names() {
+		for _, task := range slices.Sorted(maps.Keys(r.listing[name])) {
+			if r.l.belief.seats[name].draining && !told[writeKey{task, name}] {
+				r.fail(Reasoned, "%s drains, and the plan says nothing of %s, which it runs", name, task)
+			}
+		}
+	}
+}
+
+// reasonable reports whether the reason of a change is true.
+func (r *review) reasonable(c *orchestrator.Change[string, string]) bool {
+	_, expected := r.view.tasks[c.Task]
+	drains := c.From != "" && r.l.belief.seats[c.From].draining
+	switch c.Kind {
+	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing}:
+		return !r.given[c.Task]
+	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}:
+		return r.l.orphans[c.Task]
+	case orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}:
+		return !expected
+	case orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonSurplus}:
+		return expected
+	case orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonDrain}:
+		return drains
+	case orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}:
+		return !drains
+	}
+	return false
+}
+
+// callKey is what a CallError is about.
+type callKey struct {
+	op orchestrator.Op
+	writeKey
+}
+
+// checkFailures holds the term's error against the calls that have failed. A
+// term that is deposed lets go of calls in flight, and says nothing of them.
+func (r *review) checkFailures() {
+	if r.cut() || errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
+		return
+	}
+	want := make(map[callKey]error)
+	either := make(map[callKey]bool) // what is expected has changed in the very moment
+	for name, s := range r.l.belief.seats {
+		if s.state != orchestrator.Answering {
+			want[callKey{orchestrator.OpList, writeKey{"", name}}] = nil
+		}
+	}
+	for _, c := range r.own() {
+		at := c.settled()
+		if c.op == orchestrator.OpList || !c.fails(at) || c.returned.Equal(at) && stopUnderWay(c.err) {
+			continue
+		}
+		err := orchestrator.ErrSilent
+		if c.returned.Equal(at) {
+			err = c.err
+			if c.op == orchestrator.OpAdd && certainlyNot(c.err) {
+				v := r.l.viewAt(at)
+				_, expected := v.tasks[c.task]
+				if either[callKey{c.op, writeKey{c.task, c.worker}}] = v.at.Equal(at); v.at.Equal(at) || !expected {
+					continue // it is not wanted any longer
+				}
+			}
+		}
+		want[callKey{c.op, writeKey{c.task, c.worker}}] = err
+	}
+	got := r.failures()
+	for _, f := range sortedKeys(want) {
+		switch err, ok := got[f]; {
+		case !ok:
+			r.fail(Told, "%v %s %s has failed, and the term's error does not say so: %v", f.op, f.task, f.worker, said(r.stats.Err))
+		case want[f] != nil && !errors.Is(err, want[f]):
+			r.fail(Told, "%v %s %s has failed, %v; the term's error says: %v", f.op, f.task, f.worker, want[f], err)
+		}
+	}
+	for _, f := range sortedKeys(got) {
+		if _, ok := want[f]; !ok && !either[f] {
+			r.fail(Told, "the term's error says that %v %s %s has failed, and it has not", f.op, f.task, f.worker)
+		}
+	}
+}
+
+// failures returns what the term's error holds, but for the end of its context.
+func (r *review) failures() map[callKey]error {
+	got := make(map[callKey]error)
+	var whole *orchestrator.TermError
+	if !errors.As(r.stats.Err, &whole) {
+		return got
+	}
+	for i, err := range whole.Failures {
+		var call *orchestrator.CallError[string, string]
+		switch {
+		case errors.As(err, &call):
+			got[callKey{call.Op, writeKey{call.Task, call.Worker}}] = call.Err
+		case i > 0 || r.l.cause == nil || !errors.Is(err, r.l.cause):
+			r.fail(Told, "the term's error holds what is no failed call: %v", err)
+		}
+	}
+	if whole.Term != r.stats.Term {
+		r.fail(Told, "the term's error is that of %v", whole.Term)
+	}
+	return got
+}
+
+func sortedKeys(all map[callKey]error) []callKey {
+	var keys []callKey
+	for f := range all {
+		keys = append(keys, f)
+	}
+	slices.SortFunc(keys, func(a, b callKey) int {
+		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.worker, b.worker), cmp.Compare(a.task, b.task))
+	})
+	return keys
+}
+
+// foresight is a Plan, and what it was made from.
+type foresight struct {
+	plan    orchestrator.Plan[string, string]
+	view    time.Time           // when the latest change had arrived
+	answers map[string][]string // by worker
+}
+
+// foresee calls Plan before a term, in those runs and for those terms that are
+// drawn: once with a hypothesis, and once without. The review of the term uses the
+// result.
+func (l *leader) foresee() {
+	w := l.w
+	d := throw(w.seed, "plan", uint64(l.number), uint64(time.Since(w.began)))
+	if !w.plans || !d.chance(0.3) {
+		return
+	}
+	before := l.o.LastPlan().Stats.Term
+	w.mu.Lock()
+	l.planning = true
+	v := l.views[len(l.views)-1]
+	w.mu.Unlock()
+	f := &foresight{view: v.at, answers: make(map[string][]string)}
+	for _, state := range l.o.LastActual() {
+		p, s := v.place(state.Name), l.belief.seats[state.Name]
+		if state.State == orchestrator.Answering && p != nil && s != nil && p.serial == s.serial {
+			f.answers[state.Name] = state.Tasks
+		}
+	}
+	var h orchestrator.Hypothesis[string, string]
+	for _, p := range v.seats {
+		for _, names := range []*[]string{&h.Drain, &h.Silence, &h.Lose} {
+			if d.chance(0.1) {
+				*names = append(*names, p.name)
+			}
+		}
+	}
+	for _, task := range slices.Sorted(maps.Keys(v.tasks)) {
+		if d.chance(0.1) {
+			h.RemoveTasks = append(h.RemoveTasks, task)
+		}
+	}
+	began := time.Now()
+	what, err := l.o.Plan(h)
+	var err2 error
+	f.plan, err2 = l.o.Plan(orchestrator.Hypothesis[string, string]{})
+	took := time.Since(began)
+	after := l.o.LastPlan().Stats.Term
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l.planning = false
+	w.report.Plans++
+	w.note(loopLane(l.number), "leader %d foresees %d changes: %v", l.number, len(f.plan.Changes), said(err2))
+	for _, c := range f.plan.Changes {
+		w.note(loopLane(l.number), "  foreseen: %v %s, from %q to %q", c.Kind, c.Task, c.From, c.To)
+	}
+	fail := func(format string, args ...any) { w.fail(l, f.plan.Stats.Term, Foreseen, format, args...) }
+	switch none := before.Number == 0; {
+	case after != before || took > 0:
+		fail("Plan took %v; LastPlan was that of %v before, and is that of %v", took, before, after)
+	case none && errors.Is(err, orchestrator.ErrNoTerm) && errors.Is(err2, orchestrator.ErrNoTerm):
+		return
+	case none || err != nil || err2 != nil:
+		fail("before term %d Plan returned: %v, and with %+v: %v", before.Number+1, said(err2), h, said(err))
+	}
+	gone := slices.Concat(h.Drain, h.Silence, h.Lose)
+	for _, c := range what.Changes {
+		if c.Outcome != orchestrator.OutcomePlanned || slices.Contains(gone, c.To) ||
+			c.Kind.Op != orchestrator.Stop && slices.Contains(h.RemoveTasks, c.Task) {
+			fail("with %+v a Plan has the %v of %s to %q: %s", h, c.Kind, c.Task, c.To, c.Outcome)
+		}
+	}
+	l.foreseen = f
+}
+
+// checkForeseen checks that the term has done what a Plan had said just before, if
+// all workers answered what the leader had known of them then.
+func (r *review) checkForeseen() {
+	f := r.l.foreseen
+	r.l.foreseen = nil
+	if f == nil || r.cut() || !r.view.at.Equal(f.view) {
+		return
+	}
+	for _, s := range r.l.belief.seats {
+		c, answer := r.lists(s), f.answers[s.name]
+		if !s.answers() || c == nil || answer == nil || !slices.Equal(c.tasks, answer) {
+			return
+		}
+	}
+	for _, p := range r.l.pauses {
+		if r.listed.After(p.since.Add(r.w.maxPause)) {
+			return // it has ended, and perhaps in the meantime
+		}
+	}
+	r.w.report.PlansKept++
+	did, said := r.plan.Changes, f.plan.Changes
+	if !slices.EqualFunc(did, said, func(a, b orchestrator.Change[string, string]) bool {
+		return a.Kind.Op == b.Kind.Op && a.Task == b.Task && a.From == b.From && a.To == b.To
+	}) {
+		r.fail(Foreseen, "a Plan had %d changes, and the term after it %d, or others, with the same answers of all workers", len(said), len(did))
+	}
+	if !slices.Equal(r.plan.Waiting, f.plan.Waiting) {
+		r.fail(Foreseen, "in a Plan %v waited, and in the term after it %v", f.plan.Waiting, r.plan.Waiting)
+	}
+}
+
+// rehearse runs a term with WithDryRun beside a leader, before its first one, in
+// those runs that are drawn: it must write nothing, and fence no worker.
+func (l *leader) rehearse(ctx context.Context) {
+	w := l.w
+	if d := throw(w.seed, "rehearsal", uint64(l.number)); !w.plans || !d.chance(0.2) {
+		return
+	}
+	w.mu.Lock()
+	v := l.views[len(l.views)-1]
+	w.report.Rehearsals++
+	w.mu.Unlock()
+	o, err := orchestrator.New(dry{l}, append(w.options(), orchestrator.WithDryRun())...)
+	l.must(err)
+	if err != nil {
+		return
+	}
+	for _, p := range v.seats {
+		l.must(o.AddWorker(p.name))
+	}
+	l.must(o.UpdateTasks(slices.Collect(maps.Values(v.tasks))))
+	_ = o.NextTerm(ctx)
+	for _, c := range o.LastPlan().Changes {
+		if c.Outcome != orchestrator.OutcomeDry {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.fail(l, orchestrator.Term{}, Foreseen, "in a dry run the %v of %s is %s", c.Kind, c.Task, c.Outcome)
+			return
+		}
+	}
+}
+
+// dry is the Communicator of a rehearsal.
+type dry struct{ l *leader }
+
+// List takes its time, and gets lost if nothing gets through.
+func (c dry) List(ctx context.Context, name string) ([]string, error) {
+	l, w := c.l, c.l.w
+	d := throw(w.seed, "peek", uint64(l.number), uint64(time.Since(w.began)))
+	d.text(name)
+	w.mu.Lock()
+	if term, ok := orchestrator.TermFromContext(ctx); ok {
+		w.fail(l, term, Foreseen, "List %s carries %v in a dry run", name, term)
+	}
+	m := w.workers[name]
+	latency := d.between(w.network.MinLatency, w.network.MaxLatency) + m.slow
+	through := m.path == up && m.alive && !l.isolated && !l.crashed
+	w.mu.Unlock()
+	timer := time.NewTimer(farLane(l.lane(), m.index).after(latency))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		through = false
+	}
+	if !through {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	tasks, err := w.cluster.List(ctx, name)
+	nearLane(l.number, m.index).await()
+	return tasks, err
+}
+
+// Add fails the run.
+func (c dry) Add(_ context.Context, worker, task string) error {
+	return c.write(orchestrator.OpAdd, worker, task)
+}
+
+// Remove fails the run.
+func (c dry) Remove(_ context.Context, worker, task string) error {
+	return c.write(orchestrator.OpRemove, worker, task)
+}
+
+func (c dry) write(op orchestrator.Op, worker, task string) error {
+	c.l.w.mu.Lock()
+	defer c.l.w.mu.Unlock()
+	c.l.w.fail(c.l, orchestrator.Term{}, Foreseen, "%v %s %s was sent in a dry run", op, task, worker)
+	return errCrashed
+}

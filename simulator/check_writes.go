@@ -1,0 +1,355 @@
+package simulator
+
+// The review of writes: each that is sent is held against the plan, and against
+// what others may run.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// checkSent checks that a write was not sent too late.
+func (r *review) checkSent(c *call) {
+	if d := r.deposed; d != nil && (d.op == orchestrator.OpList || d.returned.Before(c.sent)) {
+		r.fail(Deposed, "%v %s %s was sent after %s had told of a higher epoch", c.op, c.task, c.worker, d.worker)
+	}
+	ended := r.l.cause != nil && r.began.Before(r.l.ended) && r.l.ended.Before(c.sent)
+	switch begun := r.moving[c.task]; {
+	case !ended:
+		if r.moving == nil {
+			r.moving = make(map[string]bool)
+		}
+		r.moving[c.task] = true
+	case errors.Is(r.l.cause, orchestrator.ErrDeposed), !begun:
+		r.fail(Cancelled, "%v %s %s was sent %v after its context had ended: %v", c.op, c.task, c.worker, c.sent.Sub(r.l.ended), r.l.cause)
+	}
+}
+
+// checkStart holds a start that is sent against what others may run.
+func (r *review) checkStart(c *call, s *seat) {
+	belief := &r.l.belief
+	task := r.view.tasks[c.task]
+	change, back := r.planned(c)
+	if change == nil {
+		r.fail(Planned, "%s was started on %s, and the plan has no such change", c.task, c.worker)
+		return
+	}
+	if back && !r.stopped[writeKey{c.task, c.worker}] {
+		r.fail(Planned, "%s was given back to %s, where it had not been stopped", c.task, c.worker)
+	}
+	if s.may[c.task] {
+		return // it may be there anyway
+	}
+	silent, answering := belief.holding(c.task, c.worker)
+	limit, why := task.Instances, "wanted"
+	if r.unheard != nil && r.reported[c.task] < limit {
+		limit, why = r.reported[c.task], "reported, and "+r.unheard.name+" was never heard"
+	}
+	by := start{want: task.Instances, sent: c.sent}
+	if change.Kind.Op == orchestrator.Move {
+		// Where there are too many, or one more on a silent worker, those that
+		// answer may move all the same: that makes them no more.
+		by.moved, by.from = r.reported[c.task], change.From
+		by.asked = belief.seats[change.From].asked
+		limit = max(limit, by.moved)
+	} else {
+		by.bereft = r.l.bereft[c.task]
+	}
+	if r.first(task) {
+		moving := r.yetToStop(c.task)
+		by.first = moving > 0
+		answering = max(answering-moving, 0)
+	}
+	r.l.starts[c.start()] = by
+	if silent+answering+1 > limit {
+		r.fail(Held, "%s was started on %s by %v, while %d silent or late and %d answering workers may run it; %d are %s",
+			c.task, c.worker, change.Kind, silent, answering, limit, why)
+	}
+}
+
+// first reports whether a task starts at its new place before it stops at its old
+// one: not if it runs more often than wanted already, because a frozen worker holds a
+// copy, or one stops in this term.
+func (r *review) first(task orchestrator.Task[string]) bool {
+	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.held[task.Name] == 0 &&
+		!slices.ContainsFunc(r.plan.Changes, func(c orchestrator.Change[string, string]) bool {
+			return c.Task == task.Name && c.Kind.Op == orchestrator.Stop
+		})
+}
+
+// yetToStop counts the copies of a task that are to be stopped once they have
+// been started elsewhere.
+func (r *review) yetToStop(task string) int {
+	n := 0
+	for i := range r.plan.Changes {
+		p := &r.plan.Changes[i]
+		if p.Task == task && p.Kind.Op == orchestrator.Move && r.l.belief.seats[p.From].may[task] {
+			n++
+		}
+	}
+	return n
+}
+
+// planned returns the change that a start belongs to, and whether it gives back
+// what was stopped for it.
+func (r *review) planned(c *call) (change *orchestrator.Change[string, string], back bool) {
+	for i := range r.plan.Changes {
+		p := &r.plan.Changes[i]
+		if p.Task != c.task || p.Kind.Op == orchestrator.Stop {
+			continue
+		}
+		if p.To == c.worker {
+			return p, false
+		}
+		if p.Kind.Op == orchestrator.Move && p.From == c.worker {
+			change, back = p, true
+		}
+	}
+	return change, back
+}
+
+// checkStop holds a stop that is sent against the plan.
+func (r *review) checkStop(c *call) {
+	if until, ok := r.active(orchestrator.PauseStop, c.worker, c.task); ok {
+		r.fail(Paused, "%s was stopped on %s, where its stop pauses until term %d", c.task, c.worker, until)
+	}
+	if r.stops(c) != nil {
+		return
+	}
+	r.fail(Planned, "%s was stopped on %s, and the plan has no such change", c.task, c.worker)
+}
+
+// checkWaiting holds what the plan says of silent workers against what they may
+// run: each of them that is expected has to be named.
+func (r *review) checkWaiting() {
+	if r.cut() {
+		return
+	}
+	held := make(map[writeKey]bool)
+	for _, w := range r.plan.Waiting {
+		if w.Reason == orchestrator.ReasonHeld {
+			held[writeKey{w.Task, w.Worker}] = true
+		}
+	}
+	for _, name := range r.l.belief.names() {
+		s := r.l.belief.seats[name]
+		if !s.frozen() {
+			continue
+		}
+		for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
+			if key := (writeKey{task, name}); held[key] != s.may[task] {
+				r.fail(Held, "%s is silent or late, and may run %s: %v; the plan has it as held: %v", name, task, s.may[task], held[key])
+			}
+		}
+	}
+}
+
+// checkStops counts the stops that are no part of a move: those must leave
+// enough that answer.
+func (r *review) checkStops() {
+	stops := make(map[string]int)
+	for i := range r.plan.Changes {
+		if p := &r.plan.Changes[i]; p.Kind.Op == orchestrator.Stop {
+			stops[p.Task]++
+		}
+	}
+	for _, task := range slices.Sorted(maps.Keys(stops)) {
+		answering, want := r.answering[task], r.view.tasks[task].Instances
+		if left := answering - stops[task]; left < min(want, answering) {
+			r.fail(Trimmed, "%s was answered by %d, of which %d were stopped; wanted: %d", task, answering, stops[task], want)
+		}
+	}
+}
+
+// checkBudget counts the moves of healthy tasks.
+func (r *review) checkBudget() {
+	if r.w.maxMoves < 0 {
+		return
+	}
+	moves := 0
+	for i := range r.plan.Changes {
+		if c := &r.plan.Changes[i]; c.Kind.Op == orchestrator.Move && r.sound[c.Task] {
+			moves++
+		}
+	}
+	if moves > r.w.maxMoves {
+		r.fail(Budgeted, "the plan has %d moves, want at most %d", moves, r.w.maxMoves)
+	}
+}
+
+// move is one that has begun, with its first call.
+type move struct {
+	change *orchestrator.Change[string, string]
+	first  *call
+}
+
+// checkReceiver checks a move that begins: until its receiver has acknowledged a start
+// in this term, no other move to it may have begun, unless the stop of that one
+// failed (T8).
+func (r *review) checkReceiver(c *call, change *orchestrator.Change[string, string]) {
+	for _, add := range r.own() {
+		if add.op == orchestrator.OpAdd && add.worker == change.To && !add.settled().After(c.sent) && !add.fails(add.settled()) {
+			r.moves = append(r.moves, move{change, c})
+			return
+		}
+	}
+	for _, m := range r.moves {
+		at := m.first.settled()
+		if m.change.To == change.To && (m.first.op == orchestrator.OpAdd && !stopUnderWay(m.first.err) || at.After(c.sent) || !m.first.fails(at)) {
+			r.fail(Ordered, "the move of %s to %s began when that of %s had, and %s has acknowledged no start in this term",
+				c.task, change.To, m.change.Task, change.To)
+		}
+	}
+	r.moves = append(r.moves, move{change, c})
+}
+
+// noteTimeouts finds out when each worker was first waited for in vain by a write
+// of this term.
+func (r *review) noteTimeouts() {
+	r.timedOut = make(map[string]time.Time)
+	for _, c := range r.l.calls {
+		if c.term.Number != r.stats.Term.Number || c.op == orchestrator.OpList {
+			continue
+		}
+		var at time.Time
+		switch {
+		case c.returned.IsZero() || c.returned.After(c.deadline):
+			at = c.deadline
+		case errors.Is(c.err, context.DeadlineExceeded):
+			at = c.returned
+		default:
+			continue
+		}
+		if first, ok := r.timedOut[c.worker]; !ok || at.Before(first) {
+			r.timedOut[c.worker] = at
+		}
+	}
+}
+
+// half is what a write is to its change.
+type half uint8
+
+const (
+	alone      half = iota // a start or a stop of its own
+	firstHalf              // of a move
+	secondHalf             // of a move
+	giveBack               // of what a move has stopped
+)
+
+// checkHalf holds a write against the change that it belongs to: the second half
+// of a move follows the acknowledged first, and nothing new begins on a worker
+// that was waited for in vain.
+func (r *review) checkHalf(c *call) {
+	change, role := r.roleOf(c)
+	if change == nil {
+		return // which has failed already
+	}
+	if role == firstHalf {
+		r.checkReceiver(c, change)
+	}
+	first := r.first(r.view.tasks[c.task])
+	if role == secondHalf {
+		done, other, op := r.stopped, change.From, orchestrator.OpRemove
+		if first {
+			done, other, op = r.started, change.To, orchestrator.OpAdd
+		}
+		if !done[writeKey{c.task, other}] {
+			r.fail(Ordered, "%v %s %s was sent, and no %v on %s was acknowledged before it", c.op, c.task, c.worker, op, other)
+		}
+	}
+	// What has stopped is not left so, and what runs twice neither.
+	if role == giveBack || role == secondHalf && first {
+		return
+	}
+	ends := []string{c.worker}
+	if role == firstHalf {
+		ends = []string{change.From, change.To}
+	}
+	for _, name := range ends {
+		if at, ok := r.timedOut[name]; ok && at.Before(c.sent) {
+			r.fail(Ordered, "%v %s %s was sent %v after the term had waited for %s in vain", c.op, c.task, c.worker, c.sent.Sub(at), name)
+		}
+	}
+}
+
+// roleOf returns the change that a write belongs to, and what it is to that.
+func (r *review) roleOf(c *call) (*orchestrator.Change[string, string], half) {
+	first := r.first(r.view.tasks[c.task])
+	if c.op == orchestrator.OpAdd {
+		change, back := r.planned(c)
+		switch {
+		case back:
+			return change, giveBack
+		case change == nil || change.Kind.Op == orchestrator.Start:
+			return change, alone
+		case first:
+			return change, firstHalf
+		}
+		return change, secondHalf
+	}
+	change := r.stops(c)
+	switch {
+	case change == nil || change.Kind.Op == orchestrator.Stop:
+		return change, alone
+	case first:
+		return change, secondHalf
+	}
+	return change, firstHalf
+}
+
+// stops returns the change that a stop belongs to.
+func (r *review) stops(c *call) *orchestrator.Change[string, string] {
+	for i := range r.plan.Changes {
+		if p := &r.plan.Changes[i]; p.Task == c.task && p.Kind.Op != orchestrator.Start && p.From == c.worker {
+			return p
+		}
+	}
+	return nil
+}
+
+// checkFollowUps looks at the moves that have started a task at its new place first:
+// it has to be stopped at its old one, unless that would have begun too late, or
+// another call there was in the way.
+func (r *review) checkFollowUps() {
+	_, deposed := r.deposedAt()
+	if inTime := r.ended.Before(r.listed.Add(2 * r.w.Timeout)); !inTime || deposed != "" {
+		return
+	}
+	for _, v := range r.moves {
+		at := v.first.settled()
+		if _, late := r.timedOut[v.change.From]; late || v.first.op != orchestrator.OpAdd || v.first.fails(at) {
+			continue
+		}
+		if !slices.ContainsFunc(r.own(), func(c *call) bool {
+			return c.op == orchestrator.OpRemove && c.task == v.change.Task && c.worker == v.change.From
+		}) {
+			r.fail(Ordered, "%s was started on %s, and not stopped on %s, from where it was to move", v.change.Task, v.change.To, v.change.From)
+		}
+	}
+}
+
+// checkGiveBacks looks at the moves that have stopped a task and then could not
+// start it: it has to be given back, unless a third timeout was over by then, or
+// another leader was elected.
+func (r *review) checkGiveBacks() {
+	inTime := r.ended.Before(r.listed.Add(3 * r.w.Timeout))
+	if !inTime || r.deposed != nil || errors.Is(r.l.cause, orchestrator.ErrDeposed) {
+		return
+	}
+	for i := range r.plan.Changes {
+		p := &r.plan.Changes[i]
+		from, to := writeKey{p.Task, p.From}, writeKey{p.Task, p.To}
+		if p.Kind.Op != orchestrator.Move || r.first(r.view.tasks[p.Task]) || !r.stopped[from] {
+			continue
+		}
+		if (!r.sent[to] || r.refused[to]) && !r.sent[from] {
+			r.fail(Ordered, "%s was stopped on %s, certainly not started on %s, and not given back", p.Task, p.From, p.To)
+		}
+	}
+}

@@ -1,0 +1,444 @@
+package simulator
+
+// What can go wrong besides single calls, by name.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Trouble is something that happens in the world, or ceases to.
+type Trouble int
+
+// The troubles.
+const (
+	// Crash ends a worker's process.
+	Crash Trouble = iota
+	// RestartEmpty starts the process of a worker that has crashed.
+	RestartEmpty
+	// RestartWithTasks does so, and it runs again what it ran.
+	RestartWithTasks
+	// SelfFencing is a worker that stops everything since it could not renew
+	// its lease. It follows from LeaseCut and LeaseDeaf.
+	SelfFencing
+	// LeaseCut cuts a worker off from the coordinator.
+	LeaseCut
+	// LeaseDeaf loses the coordinator's answers to it.
+	LeaseDeaf
+	// Partition loses everything that leaders send to a worker.
+	Partition
+	// OneWayPartition loses everything that a worker answers to leaders.
+	OneWayPartition
+	// Isolation loses everything that the leader sends.
+	Isolation
+	// Slowness delays all calls to a worker.
+	Slowness
+	// SlowLists delays the calls of List to a worker, but not for a whole timeout.
+	SlowLists
+	// Lies makes a worker leave tasks out of its List, or put some in.
+	Lies
+	// BrokenWorker makes a worker refuse every start.
+	BrokenWorker
+	// HangingWorker makes every start on a worker hang.
+	HangingWorker
+	// PoisonTask makes every worker refuse a task.
+	PoisonTask
+	// HangingTask makes every start of a task hang.
+	HangingTask
+	// StuckTask makes every stop of a task fail: the task ignores it, or the call
+	// hangs, or is refused.
+	StuckTask
+	// Outage makes all workers refuse every start.
+	Outage
+	// Deposition elects a new leader, while the one before goes on for a while.
+	Deposition
+	// LeaderCrash ends a leader at once; a new one comes some time later.
+	LeaderCrash
+	// Deploy ends a leader's context; a new one comes some time later.
+	Deploy
+	// Join adds a worker.
+	Join
+	// Leave removes a worker, immediately or after it was drained.
+	Leave
+	// Drain drains a worker, or takes that back.
+	Drain
+	// NewTask adds a task.
+	NewTask
+	// DropTask removes one.
+	DropTask
+	// Redefinition changes how many instances of a task are wanted, or how it
+	// is handed over.
+	Redefinition
+
+	troubles // how many there are
+)
+
+// String returns the name of the constant.
+func (t Trouble) String() string {
+	names := [troubles]string{
+		"Crash", "RestartEmpty", "RestartWithTasks", "SelfFencing", "LeaseCut", "LeaseDeaf", "Partition",
+		"OneWayPartition", "Isolation", "Slowness", "SlowLists", "Lies", "BrokenWorker", "HangingWorker",
+		"PoisonTask", "HangingTask", "StuckTask", "Outage", "Deposition", "LeaderCrash", "Deploy", "Join", "Leave", "Drain", "NewTask", "DropTask", "Redefinition",
+	}
+	if t >= 0 && t < troubles {
+		return names[t]
+	}
+	return fmt.Sprintf("Trouble(%d)", int(t))
+}
+
+// weight is how often a trouble is drawn, compared with others.
+func (t Trouble) weight() float64 {
+	switch t {
+	case RestartEmpty, RestartWithTasks, SelfFencing:
+		return 0 // they follow from others
+	case Isolation, Lies, LeaderCrash, Deploy, PoisonTask, HangingTask, StuckTask, SlowLists, HangingWorker:
+		return 0.5
+	case Outage:
+		return 0.2
+	case Crash, Deposition, Redefinition:
+		return 1.5
+	}
+	return 1
+}
+
+// possible reports whether a trouble can be in a setup.
+func (t Trouble) possible(p *setup) bool {
+	switch t {
+	case LeaseCut, LeaseDeaf:
+		return p.Membership != Grace
+	case Lies:
+		return !p.honest
+	}
+	return true
+}
+
+// weather makes something happen, and enters the next step into the agenda.
+func (w *world) weather(step uint64) {
+	if w.calm {
+		return
+	}
+	d := throw(w.seed, "weather", step)
+	w.agenda.in(d.between(w.pace/5, 2*w.pace), func() { w.weather(step + 1) })
+	total := 0.0
+	for _, weight := range w.odds {
+		total += weight
+	}
+	x := d.unit() * total
+	for i, weight := range w.odds {
+		if x < weight {
+			w.happen(Trouble(i), &d)
+			return
+		}
+		x -= weight
+	}
+}
+
+// happen causes one trouble, if it can.
+func (w *world) happen(kind Trouble, d *dice) {
+	m := w.workers[w.names[d.upTo(w.Workers+2)%len(w.names)]]
+	lasts := d.between(w.span/5, 2*w.span)
+	switch kind {
+	case LeaseCut, LeaseDeaf:
+		w.loseCoordinator(kind, m, lasts, d)
+	case Partition, OneWayPartition, Slowness, SlowLists, Lies, BrokenWorker, HangingWorker:
+		w.impair(kind, m, lasts, d)
+	case Crash:
+		w.crashSome(m, lasts, d)
+	case Deposition, LeaderCrash, Deploy, Isolation:
+		w.unseat(kind, lasts, d)
+	case Join, Leave, Drain:
+		w.changeMembers(kind, m, lasts, d)
+	case PoisonTask, HangingTask, StuckTask, NewTask, DropTask, Redefinition:
+		w.changeTasks(kind, lasts, d)
+	case Outage:
+		w.say(kind, "for %v", lasts)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.outage = time.Now().Add(lasts)
+	}
+}
+
+// say records a trouble.
+func (w *world) say(kind Trouble, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trouble(kind, format, args...)
+}
+
+func (w *world) loseCoordinator(kind Trouble, m *member, lasts time.Duration, d *dice) {
+	if m.coordinator != up || !m.alive || !m.registered {
+		return
+	}
+	how := cut
+	if kind == LeaseDeaf {
+		how = deaf
+	}
+	lasts = d.between(lasts/2, lasts+w.lease)
+	w.say(kind, "%s, for %v", m.name, lasts)
+	w.sever(m, how)
+	w.agenda.in(lasts, func() { w.mend(m) })
+}
+
+// impair disturbs a worker, or the way to it, for a while.
+func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *dice) {
+	w.say(kind, "%s, for %v", m.name, lasts)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	until := time.Now().Add(lasts)
+	switch kind {
+	case Lies, BrokenWorker, HangingWorker, SlowLists:
+		w.sicken(kind, m, until, d)
+	case Slowness:
+		m.slow = d.between(w.Timeout/20, w.Timeout*3/2)
+		m.slowEnds++
+		this := m.slowEnds
+		w.agenda.in(lasts, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if m.slowEnds == this {
+				m.slow = 0
+			}
+		})
+	default:
+		m.path = cut
+		if kind == OneWayPartition {
+			m.path = deaf
+		}
+		m.pathEnds++
+		this := m.pathEnds
+		w.agenda.in(lasts, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if m.pathEnds == this {
+				m.path = up
+			}
+		})
+	}
+}
+
+// crashSome crashes a worker, or one time in ten several, and most of them come
+// back.
+func (w *world) crashSome(m *member, lasts time.Duration, d *dice) {
+	victims := []*member{m}
+	if d.chance(0.1) {
+		victims = victims[:0]
+		for _, name := range w.names {
+			if d.chance(0.6) {
+				victims = append(victims, w.workers[name])
+			}
+		}
+	}
+	for _, m := range victims {
+		if !m.alive {
+			continue
+		}
+		w.say(Crash, "%s", m.name)
+		w.crash(m)
+		m.back = false
+		if d.chance(0.85) {
+			rest := d.between(0, among(d, period, w.Timeout/2, lasts, 2*w.lease))
+			fate := throw(w.seed, "comeback", uint64(time.Since(w.began)), uint64(m.index))
+			w.agenda.in(rest, func() {
+				if !w.calm {
+					w.comeback(m, &fate)
+				}
+			})
+		}
+	}
+}
+
+// unseat does something to the leader.
+func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
+	l := w.leader()
+	if l.retired {
+		return // a successor is on its way
+	}
+	w.say(kind, "leader %d", l.number)
+	switch kind {
+	case Isolation:
+		w.mu.Lock()
+		l.isolated = true
+		w.mu.Unlock()
+		w.agenda.in(lasts, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			l.isolated = false
+		})
+		return
+	case Deposition:
+		// It may hear of it at once, later, or only from a worker.
+		w.agenda.in(d.between(0, among(d, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
+		if next := w.elect(); next != nil {
+			w.lead(next)
+		}
+		return
+	case LeaderCrash:
+		w.mu.Lock()
+		l.crashed = true
+		w.mu.Unlock()
+		l.end(errCrashed)
+	default:
+		l.end(errors.New("a new version is deployed"))
+	}
+	w.agenda.in(d.between(0, among(d, period, w.Timeout, lasts)), func() {
+		if w.calm || w.leader() != l {
+			return
+		}
+		if next := w.elect(); next != nil {
+			w.lead(next)
+		}
+	})
+}
+
+// leader returns the latest one.
+func (w *world) leader() *leader { return w.leaders[len(w.leaders)-1] }
+
+func (w *world) changeMembers(kind Trouble, m *member, lasts time.Duration, d *dice) {
+	switch kind {
+	case Join:
+		if m.registered || m.coordinator != up {
+			return
+		}
+		w.say(kind, "%s", m.name)
+		w.join(m)
+	case Leave:
+		if !m.registered {
+			return
+		}
+		w.say(kind, "%s", m.name)
+		if !d.chance(0.6) {
+			w.leave(m)
+			return
+		}
+		w.drain(m, true)
+		w.agenda.in(lasts, func() {
+			if !w.calm {
+				w.leave(m)
+			}
+		})
+	case Drain:
+		if !m.registered {
+			return
+		}
+		w.say(kind, "%s: %v", m.name, !m.draining)
+		w.drain(m, !m.draining)
+	}
+}
+
+// leave stops a worker, and takes it off the list of members.
+func (w *world) leave(m *member) {
+	if m.alive {
+		w.kill(m)
+	}
+	m.back = false
+	w.dismiss(m)
+}
+
+func (w *world) drain(m *member, yes bool) {
+	if !m.registered {
+		return
+	}
+	m.draining = yes
+	w.publish(change{worker: m.name, drains: yes, undrains: !yes})
+}
+
+func (w *world) changeTasks(kind Trouble, lasts time.Duration, d *dice) {
+	names := slices.Sorted(maps.Keys(w.tasks))
+	if kind == NewTask {
+		task := w.newTask(fmt.Sprint("t", d.oneTo(w.Tasks+5)), d)
+		w.say(kind, "%s", describe(task))
+		w.define(task)
+		return
+	}
+	if len(names) == 0 {
+		return
+	}
+	name := among(d, names...)
+	switch kind {
+	case PoisonTask, HangingTask, StuckTask:
+		w.say(kind, "%s, for %v", name, lasts)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.afflict(kind, name, time.Now().Add(lasts), d)
+	case DropTask:
+		w.say(kind, "%s", name)
+		w.mu.Lock()
+		delete(w.tasks, name)
+		w.mu.Unlock()
+		w.publish(change{task: orchestrator.Task[string]{Name: name}, undefines: true})
+	case Redefinition:
+		task := w.newTask(name, d)
+		w.say(kind, "%s", describe(task))
+		w.define(task)
+	}
+}
+
+// afflict makes a task fail to start, or to stop, until then. mu is held.
+func (w *world) afflict(kind Trouble, task string, until time.Time, d *dice) {
+	switch kind {
+	case PoisonTask:
+		w.poison[task] = until
+	case HangingTask:
+		w.hanging[task] = until
+	default:
+		w.stuck[task] = stuck{until, among(d, stopIgnored, stopIgnored, stopHangs, stopRefused)}
+	}
+}
+
+// stuck is how a task resists being stopped, and until when.
+type stuck struct {
+	until time.Time
+	how   resistance
+}
+
+type resistance uint8
+
+const (
+	stopIgnored resistance = 1 + iota // the task goes on
+	stopHangs                         // the call does not get through
+	stopRefused
+)
+
+// resists returns how a task resists being stopped now, 0 if it does not. mu is
+// held.
+func (w *world) resists(task string) resistance {
+	if s := w.stuck[task]; w.lasts(s.until) {
+		return s.how
+	}
+	return 0
+}
+
+// lasts reports whether a fault is on that lasts until then. Once the faults
+// that end have ended, only those that do not end are on. mu is held.
+func (w *world) lasts(until time.Time) bool {
+	if w.calm {
+		return !w.mended && until.Equal(w.forever)
+	}
+	return time.Now().Before(until)
+}
+
+// newTask draws how a task is to be run.
+func (w *world) newTask(name string, d *dice) orchestrator.Task[string] {
+	task := orchestrator.Task[string]{Name: name, Instances: among(d, 1, 1, 1, 1, 2, 2, 3, 4)}
+	if w.overlaps {
+		task.Handoff = among(d, orchestrator.HandoffDefault, orchestrator.StopThenStart, orchestrator.StartThenStop)
+	}
+	return task
+}
+
+func (w *world) define(task orchestrator.Task[string]) {
+	w.mu.Lock()
+	w.tasks[task.Name] = task
+	w.mu.Unlock()
+	w.publish(change{task: task, defines: true})
+}
+
+func describe(task orchestrator.Task[string]) string {
+	return fmt.Sprintf("%s is expected %d times, handoff %v", task.Name, cmp.Or(task.Instances, 1), task.Handoff)
+}

@@ -1,0 +1,341 @@
+package simulator
+
+// The leader's side of the network: every call that a leader makes, and what
+// it is told in the end.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// errCrashed fails every call of a crashed leader.
+var errCrashed = errors.New("the leader has crashed")
+
+// call is a call as its leader sees it. Each write of an Apply is one of its
+// own.
+type call struct {
+	term     orchestrator.Term
+	op       orchestrator.Op
+	worker   string
+	task     string // of a write
+	sent     time.Time
+	deadline time.Time // when its term goes on without it
+	returned time.Time // zero: not yet
+	tasks    []string  // what List has answered
+	err      error
+	serial   uint64 // of the member that it was meant for
+	heard    bool   // its answer has been taken into account
+	// limit is how long a List may take so that the next term waits for its worker.
+	limit time.Duration
+
+	// cancelled reports whether its context has ended.
+	cancelled func() bool
+}
+
+// underWay reports whether a call was sent before then, and had not returned.
+func (c *call) underWay(at time.Time) bool {
+	return c.sent.Before(at) && (c.returned.IsZero() || c.returned.After(at))
+}
+
+// settled returns when a term goes on after a call: when that is answered, or its
+// time has passed.
+func (c *call) settled() time.Time {
+	if c.returned.IsZero() || c.returned.After(c.deadline) {
+		return c.deadline
+	}
+	return c.returned
+}
+
+// fails reports whether a call that was settled then has failed for its term.
+func (c *call) fails(settled time.Time) bool { return !c.returned.Equal(settled) || c.err != nil }
+
+// stopUnderWay reports whether an error means that a stop is under way, which is not
+// a failure.
+func stopUnderWay(err error) bool {
+	return errors.Is(err, orchestrator.ErrStopping) && !errors.Is(err, orchestrator.ErrRejected)
+}
+
+// start names the start that a call makes.
+func (c *call) start() startKey {
+	return startKey{c.term.Number, writeKey{c.task, c.worker}}
+}
+
+// flight is what is under way to one worker.
+type flight struct {
+	calls []*call
+	sent  time.Time
+}
+
+// near is the Communicator that a leader uses.
+type near struct {
+	l    *leader
+	next orchestrator.Communicator[string, string]
+}
+
+// batchNear is the same where the next layer is an Applier.
+type batchNear struct {
+	near
+	next orchestrator.Applier[string, string]
+}
+
+func newNear(l *leader, next orchestrator.Communicator[string, string]) orchestrator.Communicator[string, string] {
+	n := near{l, next}
+	if applier, ok := next.(orchestrator.Applier[string, string]); ok {
+		return batchNear{n, applier}
+	}
+	return n
+}
+
+// List implements orchestrator.Communicator.
+func (n near) List(ctx context.Context, name string) ([]string, error) {
+	var tasks []string
+	errs := n.make(ctx, name, []*call{{op: orchestrator.OpList}}, func() []error {
+		var err error
+		tasks, err = n.next.List(ctx, name)
+		return []error{err}
+	}, &tasks)
+	return tasks, errs[0]
+}
+
+// Add implements orchestrator.Communicator.
+func (n near) Add(ctx context.Context, name, task string) error {
+	return n.make(ctx, name, []*call{{op: orchestrator.OpAdd, task: task}}, func() []error {
+		return []error{n.next.Add(ctx, name, task)}
+	}, nil)[0]
+}
+
+// Remove implements orchestrator.Communicator.
+func (n near) Remove(ctx context.Context, name, task string) error {
+	return n.make(ctx, name, []*call{{op: orchestrator.OpRemove, task: task}}, func() []error {
+		return []error{n.next.Remove(ctx, name, task)}
+	}, nil)[0]
+}
+
+// Apply implements orchestrator.Applier.
+func (n batchNear) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
+	calls := make([]*call, len(writes))
+	for i, write := range writes {
+		calls[i] = &call{op: write.Op, task: write.Task}
+	}
+	return n.make(ctx, name, calls, func() []error {
+		errs := n.next.Apply(ctx, name, writes)
+		if errs == nil {
+			errs = make([]error, len(writes))
+		}
+		return errs
+	}, nil)
+}
+
+// make makes calls that go together.
+func (n near) make(ctx context.Context, name string, calls []*call, do func() []error, tasks *[]string) []error {
+	w := n.l.w
+	term, _ := orchestrator.TermFromContext(ctx)
+	f := &flight{calls: calls, sent: time.Now()}
+	deadline := f.sent.Add(w.Timeout)
+	if d, ok := ctx.Deadline(); ok && calls[0].op == orchestrator.OpList {
+		deadline = d.Add(w.Timeout / 10_000) // before that its context ends
+	}
+	for _, c := range calls {
+		c.term, c.worker, c.sent, c.deadline = term, name, f.sent, deadline
+		c.cancelled = func() bool { return ctx.Err() != nil }
+	}
+	w.mu.Lock()
+	m := w.workers[name]
+	crashed := n.l.crashed
+	n.l.depart(f, name)
+	w.mu.Unlock()
+
+	var errs []error
+	if crashed {
+		errs = make([]error, len(calls))
+		for i := range errs {
+			errs[i] = errCrashed
+		}
+	} else {
+		errs = n.guard(term, name, len(calls), do)
+	}
+	if time.Now().Equal(f.sent) {
+		<-time.After(1) // nothing is answered in the instant in which it is asked
+	}
+	nearLane(n.l.number, m.index).await()
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if tasks != nil {
+		calls[0].tasks = *tasks
+	}
+	for i, c := range calls {
+		c.returned = time.Now()
+		if len(errs) == len(calls) {
+			c.err = errs[i]
+		} else {
+			c.err = errors.New("an answer of another length than the question")
+		}
+		w.note(nearLane(n.l.number, m.index), "leader %d: %v %s %s, sent %v ago in term %d: %s %v",
+			n.l.number, c.op, c.task, name, c.returned.Sub(c.sent), term.Number, said(c.err), c.tasks)
+	}
+	delete(n.l.flights, name)
+	return errs
+}
+
+// guard makes a call, and ends the run where the user's layer panics or ends the
+// goroutine, as a failing test does: the leader makes an error of it.
+func (n near) guard(term orchestrator.Term, name string, calls int, do func() []error) (errs []error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		text := "it ended the goroutine of a call"
+		if v := recover(); v != nil {
+			text = fmt.Sprintf("it panicked: %v\n%s", v, debug.Stack())
+		}
+		n.l.w.mu.Lock()
+		defer n.l.w.mu.Unlock()
+		delete(n.l.flights, name)
+		n.l.w.fail(n.l, term, Wrapped, "%s", text)
+		errs = make([]error, calls)
+	}()
+	errs = do()
+	returned = true
+	return errs
+}
+
+// depart records outgoing calls, and checks that they may be made. The caller holds
+// w.mu.
+func (l *leader) depart(f *flight, name string) {
+	w, term := l.w, f.calls[0].term
+	if other := l.flights[name]; other != nil {
+		w.fail(l, term, Bounded, "%v %s was called while a call of term %d was under way", f.calls[0].op, name, other.calls[0].term.Number)
+	}
+	l.flights[name] = f
+	if l.planning {
+		w.fail(l, term, Foreseen, "%v %s %s was sent during a Plan", f.calls[0].op, f.calls[0].task, name)
+	}
+	l.calls = append(l.calls, f.calls...)
+	if term.Number > l.under {
+		l.under, l.since, l.seen = term.Number, f.sent, l.viewAt(f.sent)
+		if l.epoch == w.epoch {
+			w.number = term.Number
+		}
+	}
+	p := l.seen.place(name)
+	if p == nil {
+		w.fail(l, term, Planned, "%v went to %s, which is no member", f.calls[0].op, name)
+		return
+	}
+	for _, c := range f.calls {
+		c.serial = p.serial
+		if c.deadline.Before(f.sent.Add(w.Timeout * 15 / 16)) {
+			w.fail(l, term, Bounded, "%v %s has only %v", c.op, name, c.deadline.Sub(f.sent))
+		}
+		if c.op == orchestrator.OpAdd {
+			l.starts[c.start()] = start{want: l.seen.tasks[c.task].Instances, sent: c.sent}
+		}
+	}
+	lists := f.calls[0].op == orchestrator.OpList
+	flying := 0
+	for name, other := range l.flights {
+		// Those of earlier terms linger, until their deadlines.
+		c := other.calls[0]
+		list := c.op == orchestrator.OpList
+		if p := l.seen.place(name); p != nil && p.serial == c.serial && c.term == term && list == lists && time.Now().Before(c.deadline) {
+			flying++
+		}
+	}
+	if flying > 2*w.Concurrency || !lists && flying > w.Concurrency {
+		w.fail(l, term, Bounded, "%d calls are in flight, want at most %d, and as many that the term does not wait for", flying, w.Concurrency)
+	}
+}
+
+// countGoroutines checks that leaders have no more goroutines than calls in flight,
+// and so many. mu is held.
+func (w *world) countGoroutines(l *leader, term orchestrator.Term, more int) {
+	if w.census == nil || w.violation != nil {
+		return
+	}
+	flying := 0
+	for _, l := range w.leaders {
+		flying += len(l.flights)
+	}
+	if n := w.census(); n > flying+more {
+		w.fail(l, term, Bounded, "leaders have %d goroutines, with %d calls in flight", n, flying)
+	}
+}
+
+// bound has every call reach only what its leader means, as a transport must: the
+// worker that has joined when the leader heard of it, and writes the process
+// that has answered its List. A later one of the same name is not meant: the
+// leader forgets what it knows of it when it hears that this one has left.
+type bound struct {
+	l    *leader
+	next orchestrator.Communicator[string, string]
+	gens map[string]int // by worker; guarded by l.w.mu
+}
+
+// address is what a call is bound to.
+type address struct {
+	session int
+	gen     int // of the process
+}
+
+type addressKey struct{}
+
+// batchBound is the same where the next layer is an Applier.
+type batchBound struct {
+	*bound
+	next orchestrator.Applier[string, string]
+}
+
+func newBound(l *leader, next orchestrator.Communicator[string, string]) orchestrator.Communicator[string, string] {
+	b := &bound{l, next, make(map[string]int)}
+	if applier, ok := next.(orchestrator.Applier[string, string]); ok {
+		return batchBound{b, applier}
+	}
+	return b
+}
+
+// List implements orchestrator.Communicator.
+func (b *bound) List(ctx context.Context, name string) ([]string, error) {
+	w := b.l.w
+	w.mu.Lock()
+	to := address{session: b.l.sessions[name]}
+	if m := w.workers[name]; m != nil {
+		to.gen = m.gen
+	}
+	w.mu.Unlock()
+	tasks, err := b.next.List(context.WithValue(ctx, addressKey{}, to), name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		b.gens[name] = to.gen
+	}
+	return tasks, err
+}
+
+// Add implements orchestrator.Communicator.
+func (b *bound) Add(ctx context.Context, name, task string) error {
+	return b.next.Add(b.to(ctx, name), name, task)
+}
+
+// Remove implements orchestrator.Communicator.
+func (b *bound) Remove(ctx context.Context, name, task string) error {
+	return b.next.Remove(b.to(ctx, name), name, task)
+}
+
+// Apply implements orchestrator.Applier.
+func (b batchBound) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
+	return b.next.Apply(b.to(ctx, name), name, writes)
+}
+
+// to addresses a write.
+func (b *bound) to(ctx context.Context, name string) context.Context {
+	b.l.w.mu.Lock()
+	defer b.l.w.mu.Unlock()
+	return context.WithValue(ctx, addressKey{}, address{b.l.sessions[name], b.gens[name]})
+}

@@ -1,0 +1,277 @@
+package simulator
+
+// The workers' side of the network: what reaches a worker, what it does, and
+// whether it may.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/communicatortest"
+)
+
+// errOther is the answer to a write that is meant for an earlier process.
+var errOther = errors.New("this process is not the one that was asked")
+
+// arrival is a call that has reached a worker, until it is answered.
+type arrival struct {
+	term   orchestrator.Term
+	writes []orchestrator.Write[string]
+}
+
+func (a *arrival) adds(task string) bool {
+	return slices.Contains(a.writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+}
+
+// side is the workers' side, one call at a time.
+type side struct{ w *world }
+
+// batchSide is the same as an Applier.
+type batchSide struct{ side }
+
+// workersSide returns what the network hands calls on to.
+func (w *world) workersSide() orchestrator.Communicator[string, string] {
+	if w.batch {
+		return batchSide{side{w}}
+	}
+	return side{w}
+}
+
+// arrive waits for the instant in which a call from a leader reaches a worker.
+func (s side) arrive(ctx context.Context, name string) (*member, orchestrator.Term, error) {
+	w := s.w
+	term, _ := orchestrator.TermFromContext(ctx)
+	w.mu.Lock()
+	l, m := w.byEpoch[term.Epoch], w.workers[name]
+	w.mu.Unlock()
+	if m == nil {
+		return nil, term, fmt.Errorf("there is no worker %s", name)
+	}
+	return m, term, farLane(l.lane(), m.index).awaitOr(ctx)
+}
+
+// is reports whether a call is meant for the process that it has reached.
+func (m *member) is(ctx context.Context) bool {
+	to, ok := ctx.Value(addressKey{}).(address)
+	return !ok || to == address{m.session, m.gen}
+}
+
+// List implements orchestrator.Communicator.
+func (s side) List(ctx context.Context, name string) ([]string, error) {
+	w := s.w
+	m, term, err := s.arrive(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	if !m.is(ctx) {
+		w.mu.Unlock()
+		return nil, errOther
+	}
+	if m.alive {
+		m.seen = later(m.seen, term)
+	}
+	w.mu.Unlock()
+	tasks, err := w.cluster.List(ctx, name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil && !w.calm && time.Now().Before(m.lying) {
+		tasks = w.lie(m, term, tasks)
+	}
+	return tasks, err
+}
+
+// lie returns another list than the true one. mu is held.
+func (w *world) lie(m *member, term orchestrator.Term, truth []string) (told []string) {
+	d := throw(w.seed, "lie", term.Epoch, term.Number, uint64(m.index))
+	l := w.byEpoch[term.Epoch]
+	for _, task := range truth {
+		switch {
+		case !d.chance(0.3):
+			told = append(told, task)
+		case d.chance(0.3):
+			told = append(told, task, task)
+		case l != nil:
+			key := writeKey{task, m.name}
+			l.hidden[key] = append(l.hidden[key], spell{since: time.Now()})
+		}
+	}
+	if d.chance(0.3) {
+		invented := fmt.Sprint("t", d.oneTo(max(w.Tasks, 1)))
+		told = append(told, invented)
+		if l != nil {
+			l.invented[writeKey{invented, m.name}] = true
+		}
+	}
+	if d.chance(0.1) {
+		told = append(told, "nonsense")
+	}
+	w.report.Faults["lies told"]++
+	w.note(farLane(l.lane(), m.index), "%s runs %v, and says %v", m.name, truth, told)
+	return told
+}
+
+// Add implements orchestrator.Communicator.
+func (s side) Add(ctx context.Context, name, task string) error {
+	return s.write(ctx, name, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+}
+
+// Remove implements orchestrator.Communicator.
+func (s side) Remove(ctx context.Context, name, task string) error {
+	return s.write(ctx, name, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
+}
+
+func (s side) write(ctx context.Context, name string, write orchestrator.Write[string]) error {
+	return s.deliver(ctx, name, []orchestrator.Write[string]{write}, func([]orchestrator.Write[string]) []error {
+		if write.Op == orchestrator.OpAdd {
+			return []error{s.w.cluster.Add(ctx, name, write.Task)}
+		}
+		return []error{s.w.cluster.Remove(ctx, name, write.Task)}
+	})[0]
+}
+
+// Apply implements orchestrator.Applier.
+func (s batchSide) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
+	return s.deliver(ctx, name, writes, func(writes []orchestrator.Write[string]) []error {
+		errs := s.w.cluster.Apply(ctx, name, writes)
+		if errs == nil {
+			errs = make([]error, len(writes))
+		}
+		return errs
+	})
+}
+
+// deliver hands those writes on that are not refused on the way, and checks
+// that the worker has not accepted what it must not.
+func (s side) deliver(ctx context.Context, name string, writes []orchestrator.Write[string],
+	hand func([]orchestrator.Write[string]) []error,
+) []error {
+	w := s.w
+	errs := make([]error, len(writes))
+	m, term, err := s.arrive(ctx, name)
+	if err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	w.mu.Lock()
+	var let []orchestrator.Write[string]
+	var at []int
+	for i, write := range writes {
+		if errs[i] = w.refusal(ctx, m, term, write); errs[i] == nil {
+			let, at = append(let, write), append(at, i)
+		}
+	}
+	before, gen := m.seen, m.gen
+	a := &arrival{term: term, writes: let}
+	if len(let) > 0 && m.alive {
+		m.seen = later(m.seen, term)
+		m.adds = append(m.adds, a)
+	}
+	w.mu.Unlock()
+	if len(let) == 0 {
+		return errs
+	}
+	answers := hand(let)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m.adds = slices.DeleteFunc(m.adds, func(other *arrival) bool { return other == a })
+	for j, err := range answers {
+		errs[at[j]] = err
+		stale := errors.Is(err, orchestrator.ErrStale) || errors.Is(err, orchestrator.ErrDeposed)
+		if stale {
+			w.report.Refused++
+		}
+		if !stale && term.Compare(before) < 0 && gen == m.gen && m.alive && !errors.Is(err, orchestrator.ErrRejected) {
+			w.fail(w.byEpoch[term.Epoch], term, Fenced, "%s has seen %v, and answered to %v %s of %v: %v",
+				name, before, let[j].Op, let[j].Task, term, err)
+		}
+		w.note(farLane(w.byEpoch[term.Epoch].lane(), m.index), "  %s gets %v %s of term %d: %s",
+			name, let[j].Op, let[j].Task, term.Number, said(err))
+	}
+	return errs
+}
+
+// refusal returns why a write never reaches the worker.Worker, or nil. mu is held.
+func (w *world) refusal(ctx context.Context, m *member, term orchestrator.Term, write orchestrator.Write[string]) error {
+	d := throw(w.seed, "refusal", term.Epoch, term.Number, uint64(m.index))
+	d.text(write.Task)
+	refuse := func(err error) error {
+		if d.chance(0.5) {
+			err = fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
+		}
+		return err
+	}
+	switch {
+	case !m.is(ctx):
+		w.report.Faults["write to a process that is gone"]++
+		return refuse(errOther)
+	case write.Op == orchestrator.OpRemove && w.resists(write.Task) == stopRefused:
+		w.report.Faults["stop of a stuck task refused"]++
+		return refuse(errors.New("the task cannot be stopped"))
+	case write.Op != orchestrator.OpAdd:
+	case w.lasts(w.outage):
+		w.report.Faults["start refused in an outage"]++
+		return refuse(errors.New("nothing can be started"))
+	case w.lasts(m.broken):
+		w.report.Faults["start refused by a broken worker"]++
+		return refuse(errors.New("the worker is broken"))
+	case w.lasts(w.poison[write.Task]):
+		w.report.Faults["start of a poison task refused"]++
+		return refuse(errors.New("the task cannot be started"))
+	}
+	return nil
+}
+
+// decide returns what the network does to a call.
+func (w *world) decide(c communicatortest.Call[string, string]) communicatortest.Fault {
+	fault := w.seeded(c)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, m := w.byEpoch[c.Term.Epoch], w.workers[c.Worker]
+	w.report.Calls++
+	if m == nil {
+		return communicatortest.Fault{}
+	}
+	latency := fault.Latency
+	switch {
+	case w.calm:
+		fault, latency = communicatortest.Fault{}, 100*time.Microsecond
+	case l != nil && l.isolated, m.path == cut:
+		fault.Kind = communicatortest.LostRequest
+	case m.path == deaf:
+		fault.Kind = communicatortest.LostAnswer
+	}
+	if !w.calm {
+		latency += m.slow
+	}
+	if c.Op == orchestrator.OpList && w.lasts(m.slowLists) {
+		latency += m.listing
+		w.report.Faults["slow List"]++
+	}
+	switch {
+	case c.Op == orchestrator.OpAdd && (w.lasts(m.hanging) || w.lasts(w.hanging[c.Task])),
+		c.Op == orchestrator.OpRemove && w.resists(c.Task) == stopHangs:
+		fault.Kind = communicatortest.LostRequest
+		w.report.Faults["hanging "+c.Op.String()]++
+	}
+	fault.Latency = farLane(l.lane(), m.index).after(latency)
+	if fault.Kind != communicatortest.NoFault {
+		w.report.Faults[fault.Kind.String()]++
+		w.note(farLane(l.lane(), m.index), "  %v %s %s meets %v", c.Op, c.Task, c.Worker, fault.Kind)
+	}
+	return fault
+}
+
+// said returns an answer as text.
+func said(err error) string {
+	if err == nil {
+		return "done"
+	}
+	return err.Error()
+}

@@ -1,0 +1,141 @@
+package simulator_test
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/communicatortest"
+	"github.com/f8949c05/orchestrator/simulator"
+)
+
+// Everything that a run may contain is in many of them.
+func TestRun_EverythingHappens(t *testing.T) {
+	var total simulator.Report
+	for seed := range uint64(300) {
+		report, err := simulator.Run(t, seed, simulator.Settings{})
+		require.NoError(t, err)
+		total.Add(report)
+	}
+	const often = 50
+	for kind := communicatortest.Refusal; kind <= communicatortest.Stuck; kind++ {
+		require.Greater(t, total.Faults[kind.String()], often, "%v", kind)
+	}
+	for kind := simulator.Crash; kind <= simulator.Redefinition; kind++ {
+		require.Greater(t, total.Faults[kind.String()], often, "%v", kind)
+	}
+	for _, fault := range []string{
+		"lies told", "slow to be ready", "slow to stop",
+		"start of a poison task refused", "start refused by a broken worker", "start refused in an outage",
+		"slow List", "hanging add", "stop of a stuck task refused",
+	} {
+		require.Greater(t, total.Faults[fault], often, fault)
+	}
+	require.Positive(t, total.Overlaps[simulator.UnfencedLost])
+	require.Positive(t, total.Overlaps[simulator.StartFirst])
+	require.Positive(t, total.Overlaps[simulator.LiedTo])
+	require.Greater(t, total.Refused, often)
+	require.Greater(t, total.Plans, often)
+	require.Greater(t, total.PlansKept, often)
+	require.Greater(t, total.Rehearsals, often)
+	for _, kind := range []simulator.Trouble{
+		simulator.BrokenWorker, simulator.HangingWorker, simulator.SlowLists,
+		simulator.PoisonTask, simulator.HangingTask, simulator.StuckTask, simulator.Outage,
+	} {
+		require.Greater(t, total.Faults["lasting "+kind.String()], 10, "%v", kind)
+	}
+	require.Greater(t, total.Leaders, 2*total.Runs)
+	require.GreaterOrEqual(t, total.Terms, 30*total.Runs)
+	require.Equal(t, 300, total.Runs)
+}
+
+// If workers fence themselves none is lost, and if none lies and nothing starts
+// first, nothing runs twice that did not before.
+func TestRun_NeverTwice(t *testing.T) {
+	for seed := range uint64(100) {
+		report, err := simulator.Run(t, seed, simulator.Settings{
+			Membership: simulator.Leases,
+			Without:    []simulator.Trouble{simulator.Lies},
+		})
+		require.NoError(t, err)
+		require.Zero(t, report.Overlaps[simulator.UnfencedLost])
+		require.Zero(t, report.Overlaps[simulator.LiedTo])
+	}
+}
+
+// Settings that are fixed are not drawn.
+func TestRun_Settings(t *testing.T) {
+	all := make([]simulator.Trouble, 0)
+	for kind := simulator.Crash; kind <= simulator.Redefinition; kind++ {
+		all = append(all, kind)
+	}
+	report, err := simulator.Run(t, 1, simulator.Settings{
+		Terms: 50, Workers: 3, Tasks: 7, Without: all, Network: &communicatortest.Schedule{},
+	})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, report.Terms, 50)
+	require.Equal(t, 1, report.Leaders)
+	for _, kind := range all {
+		require.Zero(t, report.Faults[kind.String()], "%v", kind)
+	}
+
+	_, err = simulator.Run(t, 1, simulator.Settings{
+		Terms: -1, Workers: 257, Tasks: -1, Timeout: time.Millisecond, Grace: time.Second, MaxMoves: -3, Membership: 9,
+		Network: &communicatortest.Schedule{Span: 1, Partition: 2},
+	})
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	for _, field := range []string{"Terms", "Workers", "Tasks", "Timeout", "Grace", "MaxMoves", "Membership", "Partition"} {
+		require.ErrorContains(t, err, field)
+	}
+}
+
+// The same seed gives the same transcript, to the last byte, however many
+// processors there are.
+func TestRun_IsRepeatable(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	transcript := func(seed uint64) string {
+		var b bytes.Buffer
+		report, err := simulator.Run(t, seed, simulator.Settings{Transcript: &b})
+		require.NoError(t, err)
+		b.WriteString(report.String())
+		return b.String()
+	}
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
+		var first string
+		for i, processors := range []int{1, 2, 8} {
+			runtime.GOMAXPROCS(processors)
+			got := transcript(seed)
+			if i == 0 {
+				first = got
+				continue
+			}
+			if got != first {
+				require.Equal(t, first, got, "seed %d, %d processors", seed, processors)
+			}
+		}
+	}
+}
+
+// A deposed leader that nobody tells, since List fails every other time, starts
+// again what its successor has moved from a worker that has left.
+func TestSimulate_Untold(t *testing.T) {
+	report, err := simulator.Run(t, 4779, simulator.Settings{
+		Membership: simulator.Leases, Workers: 4, Tasks: 3, Terms: 60,
+		Network: &communicatortest.Schedule{List: communicatortest.Rates{Failure: 0.5}},
+		Without: []simulator.Trouble{
+			simulator.Lies, simulator.BrokenWorker, simulator.PoisonTask, simulator.Slowness, simulator.LeaderCrash,
+			simulator.Deploy, simulator.NewTask, simulator.DropTask, simulator.Redefinition,
+			simulator.SlowLists, simulator.HangingWorker, simulator.HangingTask, simulator.StuckTask, simulator.Outage,
+		},
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Overlaps[simulator.Untold])
+}
