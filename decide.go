@@ -220,7 +220,7 @@ func (d *decider[W, T]) pinnedBy(task, worker int32) Reason {
 	return ReasonPinned
 }
 
-// missing says why an instance that nobody runs is to be started.
+// missing returns why an instance that no worker runs starts.
 func (d *decider[W, T]) missing(task int32) Reason {
 	if d.fleet.flags[task]&taskLost != 0 {
 		return ReasonLost

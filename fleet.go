@@ -90,7 +90,7 @@ type worker[W, T comparable] struct {
 	// acknowledged nor certainly refused.
 	maybe set
 	// stops holds the stops that did not succeed, as long as their task is listed.
-	// stopPause is over when one that failed is tried again.
+	// While stopPause holds, none that failed is tried again.
 	stops     map[int32]*stop
 	stopPause breaker.Pause
 	// gain is how many tasks the worker may gain in the term limited, because it could
@@ -224,10 +224,9 @@ func (f *fleet[W, T]) stamp(tasks []int32) uint32 {
 	return round
 }
 
-// alike returns how many names two lists have in common, from their start: with
-// none looked at where they are the very same slice (C2). Where T is an interface
-// type, a name may turn out to be of a type that cannot be compared: then it
-// says 0, and whoever looks closer will meet it.
+// alike returns how many names two lists have in common, from their start. If they
+// are the very same slice (C2), it looks at none. If T is an interface type, a name
+// may be of a type that cannot be compared; then it returns 0, and applyAnswer fails.
 func alike[T comparable](a, b []T) (n int) {
 	n = min(len(a), len(b))
 	if n == 0 || &a[0] == &b[0] {
@@ -352,16 +351,16 @@ func (f *fleet[W, T]) markLost(w *worker[W, T]) {
 	w.runs, w.maybe, w.ackedIDs, w.stops = nil, nil, nil, nil
 }
 
-// judge decides which silent workers are lost (T4), unless so many are silent
-// that it must be the leader's own network (T5). It returns those that it
-// lost, and whether a mass loss keeps others from it.
+// judge declares silent workers lost (T4), unless so many are silent that it must be
+// the leader's own network (T5). It returns the workers that it declared lost, and
+// whether a mass loss protects the others.
 //
 // The protection outlasts the mass loss by a timeout:
 //
 //  1. The network is away for longer than the grace period, and comes back.
-//  2. A term asks everybody, and waits for those that answered last term.
-//  3. Half of the workers have answered when it goes on; the answers of the
-//     others are on their way. To lose these now would be wrong.
+//  2. A term asks all workers, and waits for those that answered in time last term.
+//  3. Half of the workers have answered when it goes on; the answers of the others
+//     are on their way. To declare these lost now would be wrong.
 func (f *fleet[W, T]) judge(at breaker.Moment, cfg *config, grace time.Duration) (lost []*worker[W, T], massLoss bool) {
 	now := at.Time
 	members, silent := 0, 0

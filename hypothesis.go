@@ -128,8 +128,8 @@ func suppose[W, T comparable](t *memberTable[W], h *Hypothesis[W, T]) ([]seat[W]
 	return seats, nil
 }
 
-// supposition is a term that is only thought through. Its tasks have numbers of their
-// own, because the orchestrator may give those of the last term to other tasks.
+// supposition is a simulated term. It numbers the tasks itself, because the
+// orchestrator may give the numbers of the last term to other tasks.
 type supposition[W, T comparable] struct {
 	now   time.Time
 	last  *result[W, T]

@@ -210,7 +210,7 @@ func (l *listing[W, T]) pull(q *callQueue, now time.Duration, term uint64) (int,
 	}
 	w := l.workers[i]
 	l.o.lines.take(w.line, l.began.Add(l.batch.began+timeout))
-	// What came of an earlier call after the term began is out of date.
+	// The result of an earlier call that arrived since the term began is stale.
 	w.line.late, w.line.missed = nil, nil
 	l.answers[i].asked, l.answers[i].began, l.answers[i].err = true, now, w.unanswered()
 	w.asked = term

@@ -21,8 +21,8 @@ type reminder struct {
 	omitted int
 }
 
-// due reports whether what is to be logged now, and how often it was not since it
-// was last.
+// due reports whether to log what now, and how many times it was omitted since it was
+// last logged.
 func (r *reminder) due(what string, now time.Time) (omitted int, due bool) {
 	if what == r.what && now.Sub(r.at) < remindEvery {
 		r.omitted++

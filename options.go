@@ -100,9 +100,9 @@ func invalid(format string, args ...any) error {
 }
 
 // WithLogger sets where the orchestrator logs. The default, and nil, discard
-// everything. A term in which nothing happens logs nothing above Debug; one in
-// which something does is a line at Info, and at Debug one for each change, with
-// its reason and what came of it.
+// everything. A term in which nothing happens logs nothing above Debug. A term that
+// changes something logs a line at Info, and at Debug one for each change, with its
+// reason and outcome.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) error {
 		if l == nil {

@@ -317,7 +317,7 @@ type workerResult[W, T comparable] struct {
 	unsettled  *unsettled // nil for most
 }
 
-// unsettled is what a worker's answer does not tell yet.
+// unsettled holds a worker's unconfirmed starts and failed stops.
 type unsettled struct {
 	maybe     []int32
 	stops     map[int32]stop

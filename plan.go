@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Plan is what a term decided, and, after the term, what came of it. It is
-// made anew by each term and never changed afterwards; its slices are the
+// Plan lists what a term decided, with the outcomes once the term has ended. Each term
+// makes a new one, and never changes it afterwards; its slices are the
 // reader's to read, not to change. It marshals to JSON, and its String is a
 // table for people.
 type Plan[W, T comparable] struct {
@@ -49,7 +49,7 @@ type Change[W, T comparable] struct {
 	From W
 	// To is where it starts: the zero value in a stop.
 	To W
-	// Outcome is what came of it.
+	// Outcome says how it ended.
 	Outcome Outcome
 	// Err is why it did not succeed; nil where it did, or was only planned.
 	Err error
@@ -103,11 +103,11 @@ type Reason string
 
 // The reasons of changes.
 const (
-	// ReasonMissing starts an instance that nobody runs.
+	// ReasonMissing starts an instance that no worker runs.
 	ReasonMissing Reason = "missing"
 	// ReasonLost starts an instance whose worker was lost or removed.
 	ReasonLost Reason = "lost"
-	// ReasonUnexpected stops a task that nobody expects.
+	// ReasonUnexpected stops a task that is not expected.
 	ReasonUnexpected Reason = "unexpected"
 	// ReasonSurplus stops an instance beyond those wanted.
 	ReasonSurplus Reason = "surplus"
@@ -139,7 +139,7 @@ const (
 	ReasonLate Reason = "late"
 )
 
-// Outcome is what came of a change.
+// Outcome says how a change ended.
 type Outcome string
 
 // The outcomes of changes.
@@ -198,14 +198,14 @@ const (
 	// PauseWorker: the worker is quarantined. It keeps its tasks. When the pause is
 	// over it may gain one.
 	PauseWorker PauseKind = "worker"
-	// PauseTask: the task failed to start on more than one worker, and none else
-	// makes room for it. Worker is the one that failed last.
+	// PauseTask: the task failed to start on more than one worker, and no healthy
+	// task makes room for it. Worker is the one that failed last.
 	PauseTask PauseKind = "task"
 	// PauseStart: the task failed to start on the worker.
 	PauseStart PauseKind = "start"
 	// PauseStop: the task failed to stop on the worker.
 	PauseStop PauseKind = "stop"
-	// PauseMoves: a move left its task stopped, because starts fail as such. No
+	// PauseMoves: a move left its task stopped, so starts may fail on every worker. No
 	// healthy instance moves, and when the pause is over, one alone.
 	PauseMoves PauseKind = "moves"
 )

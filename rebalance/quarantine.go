@@ -88,8 +88,8 @@ func (p *Planner) share() (extra int32) {
 	return extra
 }
 
-// hasExtra reports whether quarantined worker w has one of the extra units. What it
-// has beyond the level because it must keep it is none.
+// hasExtra reports whether quarantined worker w has one of the extra units. Copies
+// beyond the level that it must keep do not count.
 func (p *Planner) hasExtra(w int32) bool { return p.load[w] > p.level && p.keeps[w] <= p.level }
 
 // openLevel returns the level of the open workers, if the quarantined ones lose

@@ -351,8 +351,7 @@ func (b *Breakers) Pairs() iter.Seq2[Pair, Pause] {
 	}
 }
 
-// FailedWorkers returns the workers for which FailedOn holds with some task. It
-// is nil if there are none.
+// FailedWorkers returns the workers for which FailedOn holds with some task, or nil.
 func (b *Breakers) FailedWorkers() map[uint64]bool {
 	if len(b.tasks) == 0 && len(b.workers) == 0 {
 		return nil
@@ -398,8 +397,8 @@ func (b *Breakers) ForgetWorkers(gone func(worker uint64) bool) {
 	}
 }
 
-// ForgetTasks drops what is held against tasks that are gone. What they said of
-// their workers stays.
+// ForgetTasks drops what is held against tasks that are gone. What counts against
+// workers stays.
 func (b *Breakers) ForgetTasks(gone func(task int32) bool) {
 	maps.DeleteFunc(b.tasks, func(id int32, _ *task) bool { return gone(id) })
 }

@@ -21,7 +21,7 @@ type Moment struct {
 	Time time.Time
 }
 
-// Pause leaves something alone until a later term. The zero Pause is over.
+// Pause leaves something alone until a later term. The zero Pause does not hold.
 type Pause struct {
 	// Failures counts those in a row that led to the pause.
 	Failures int
