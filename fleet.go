@@ -76,10 +76,10 @@ type worker[W, T comparable] struct {
 	// counts the terms for which that has been so.
 	late    bool
 	lateFor int
-	// missed is the number of the last term in which it is known that a call failed,
-	// or had the whole timeout. Only in that term the worker can be declared lost;
-	// otherwise it may not have been asked, or its answer is on its way.
-	missed uint64
+	// missed: since its last answer a call failed, or had the whole timeout. Then the
+	// worker is not late but silent, and can be declared lost; otherwise it may not
+	// have been asked.
+	missed bool
 	// runs holds the numbers of the tasks of its answer, once each, with the
 	// acknowledged writes since applied. It may share its memory with ids while
 	// acked is empty.
@@ -204,7 +204,7 @@ func (f *fleet[W, T]) applyAnswer(w *worker[W, T], list []T, pins, same int, at 
 		}
 	}
 	w.list, w.pins, w.acked, w.ackedIDs, w.maybe = list, min(pins, len(list)), nil, nil, nil
-	w.heard, w.late, w.lateFor, w.missed, w.since = true, false, 0, 0, at
+	w.heard, w.late, w.lateFor, w.missed, w.since = true, false, 0, false, at
 	w.state, w.err, w.failed = Answering, nil, ""
 	if len(w.stops) > 0 {
 		round := f.stamp(w.runs)
@@ -327,12 +327,10 @@ func (w *worker[W, T]) unanswered() error {
 // applyNoAnswer records that a worker did not answer this term. missed: its call
 // failed, or had the whole timeout. An answering worker that did not miss is late
 // until it was without an answer for the grace period.
-func (f *fleet[W, T]) applyNoAnswer(w *worker[W, T], missed bool, err error, now breaker.Moment, grace time.Duration) {
-	if missed {
-		w.missed = now.Term
-	}
+func (f *fleet[W, T]) applyNoAnswer(w *worker[W, T], missed bool, err error, now time.Time, grace time.Duration) {
+	w.missed = w.missed || missed
 	w.err = err
-	w.late = w.state == Answering && w.missed != now.Term && now.Time.Sub(w.since) < grace
+	w.late = w.state == Answering && !w.missed && now.Sub(w.since) < grace
 	if w.late {
 		w.lateFor++
 		return
@@ -361,8 +359,7 @@ func (f *fleet[W, T]) markLost(w *worker[W, T]) {
 //  2. A term asks all workers, and waits for those that answered in time last term.
 //  3. Half of the workers have answered when it goes on; the answers of the others
 //     are on their way. To declare these lost now would be wrong.
-func (f *fleet[W, T]) judge(at breaker.Moment, cfg *config, grace time.Duration) (lost []*worker[W, T], massLoss bool) {
-	now := at.Time
+func (f *fleet[W, T]) judge(now time.Time, cfg *config, grace time.Duration) (lost []*worker[W, T], massLoss bool) {
 	members, silent := 0, 0
 	for _, w := range f.workers {
 		if w.state != Lost {
@@ -389,7 +386,7 @@ func (f *fleet[W, T]) judge(at breaker.Moment, cfg *config, grace time.Duration)
 		return nil, massLoss
 	}
 	for _, w := range f.workers {
-		if w.state == Silent && w.missed == at.Term && now.Sub(w.since) >= grace {
+		if w.state == Silent && w.missed && now.Sub(w.since) >= grace {
 			f.markLost(w)
 			lost = append(lost, w)
 		}

@@ -165,9 +165,7 @@ func (s *supposition[W, T]) join(members []seat[W]) {
 func (s *supposition[W, T]) restore(w *worker[W, T], r *workerResult[W, T]) {
 	w.state, w.heard, w.initial, w.since = r.state, r.heard, r.initial, r.since
 	w.gain, w.limited = r.gain, r.limited
-	if r.missed { // by the time of the next term its call has failed again
-		w.missed = s.last.number + 1
-	}
+	w.missed = r.missed
 	tasks := r.tasks()
 	if w.state == Lost {
 		s.lose(tasks)
@@ -231,13 +229,11 @@ func (s *supposition[W, T]) befall(h *Hypothesis[W, T], cfg *config, grace time.
 			f.markLost(w)
 		case silence[w.name] && w.state == Answering:
 			w.state = Silent
-			if grace == 0 {
-				w.missed = s.last.number + 1
-			}
+			w.missed = grace == 0
 		}
 	}
 	f.massLossSince, f.massLossEnded = s.last.massLossSince, s.last.massLossEnded
-	_, s.massLoss = f.judge(breaker.Moment{Term: s.last.number + 1, Time: s.now}, cfg, grace)
+	_, s.massLoss = f.judge(s.now, cfg, grace)
 }
 
 // plan decides the term.

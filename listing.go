@@ -336,7 +336,7 @@ func (l *listing[W, T]) finished() {
 // takeLate returns, for each worker, the answer that came after its term had gone
 // on, and records the calls that failed then. It returns nil if there were none of
 // either, and otherwise takes O(workers).
-func (o *Orchestrator[W, T]) takeLate(workers []*worker[W, T], term uint64) []*lateAnswer[T] {
+func (o *Orchestrator[W, T]) takeLate(workers []*worker[W, T]) []*lateAnswer[T] {
 	o.lines.mu.Lock()
 	defer o.lines.mu.Unlock()
 	if !o.lines.tardy {
@@ -349,7 +349,7 @@ func (o *Orchestrator[W, T]) takeLate(workers []*worker[W, T], term uint64) []*l
 			late[i] = l
 		}
 		if m := w.line.missed; m != nil && m.serial == w.serial {
-			w.missed = term
+			w.missed = true
 			w.failed = cmp.Or(m.why, w.failed)
 		}
 		w.line.late, w.line.missed = nil, nil

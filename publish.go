@@ -61,7 +61,7 @@ func (t *term[W, T]) results() []workerResult[W, T] {
 		r := &results[i]
 		*r = workerResult[W, T]{
 			name: w.name, serial: w.serial, state: w.state, draining: w.draining,
-			heard: w.heard, initial: w.initial, missed: w.missed > 0, duplicates: w.duplicates > 0,
+			heard: w.heard, initial: w.initial, missed: w.missed, duplicates: w.duplicates > 0,
 			gain: w.gain, limited: w.limited, pins: int32(w.pins), since: w.since,
 			list: w.list, acked: w.acked,
 		}

@@ -106,7 +106,7 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 	}
 	t.clearFailures()
 	t.applyNoAnswers(answers)
-	t.lost, t.stats.MassLoss = t.fleet.judge(t.now(), &t.o.cfg, t.o.grace())
+	t.lost, t.stats.MassLoss = t.fleet.judge(time.Now(), &t.o.cfg, t.o.grace())
 	t.decide()
 	planned := time.Now()
 	t.stats.Planning = planned.Sub(listed)
@@ -148,14 +148,14 @@ func (t *term[W, T]) begin() {
 		f.join(seats, gone, t.stats.Start, o.lines.of)
 	}
 	t.failed = o.breakers.FailedWorkers()
-	for i, late := range o.takeLate(f.workers, t.id.Number) {
+	for i, late := range o.takeLate(f.workers) {
 		if late == nil {
 			continue
 		}
 		w := f.workers[i]
 		late.answer.same = int32(alike(late.answer.list, w.list))
 		if t.applyAnswer(w, &late.answer, late.at) != nil {
-			w.missed = t.id.Number
+			w.missed = true
 			continue
 		}
 		w.fresh, w.awaited = true, late.prompt
@@ -256,7 +256,7 @@ func (t *term[W, T]) applyAnswer(w *worker[W, T], a *answer[T], at time.Time) (e
 
 // applyNoAnswers records which workers did not answer.
 func (t *term[W, T]) applyNoAnswers(answers []answer[T]) {
-	grace, now := t.o.grace(), t.now()
+	grace, now := t.o.grace(), time.Now()
 	for i := range answers {
 		a, w := &answers[i], t.fleet.workers[i]
 		if a.err == nil {
