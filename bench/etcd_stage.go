@@ -136,7 +136,7 @@ func (s *stage) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd
 	loaded := make(chan error, 1)
 	s.wg.Go(func() {
 		defer close(l.ended)
-		defer client.Close()
+		defer func() { _ = client.Close() }() // its election has ended
 		err := election.Run(ctx, func(ctx context.Context, reign *etcd.Leadership) error {
 			if l.o != nil {
 				return errors.New("a leadership was lost and won again")

@@ -376,7 +376,7 @@ func writeReactions(b *strings.Builder, all []reactions, cfg reactionConfig) {
 	fmt.Fprintf(b, reactionHead, cfg.rounds, cfg.interval)
 	t := table{{"median · 99th percentile, ms"}}
 	for _, r := range all {
-		t[0] = append(t[0], r.name+", "+r.size.String())
+		t[0] = append(t[0], r.name+", "+r.String())
 	}
 	row := func(name string, cell func(reactions) string) {
 		cells := []string{name}
