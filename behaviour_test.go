@@ -381,7 +381,7 @@ func TestBaseline_EvenFromAnyStart(t *testing.T) {
 func TestBaseline_OneMissedList(t *testing.T) {
 	for name, miss := range map[string]func(*fleet){
 		"cut off":  func(f *fleet) { f.Cut("w2") },
-		"too late": func(f *fleet) { f.Hang("w2"); f.term(); time.Sleep(timeout) },
+		"too late": func(f *fleet) { f.Hang("w2"); f.term(); f.waitOutCalls() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -141,6 +142,7 @@ func (f *fleet) untilAllRun(limit time.Duration) time.Duration {
 	began := time.Now()
 	for time.Since(began) < limit && f.missing() > 0 {
 		time.Sleep(tick)
+		synctest.Wait()
 	}
 	f.t.Logf("all run after %v, %d missing", time.Since(began), f.missing())
 	return time.Since(began)

@@ -39,6 +39,9 @@ func (f *fleet) silentTerm(workers ...string) {
 // waitOutGrace lets the grace period pass.
 func (f *fleet) waitOutGrace() { time.Sleep(grace) }
 
+// waitOutCalls waits until every call has had its whole timeout.
+func (f *fleet) waitOutCalls() { time.Sleep(timeout) }
+
 // waitingFor returns what the last plan has waiting for a reason.
 func (f *fleet) waitingFor(r orchestrator.Reason) (found []waiting) {
 	for _, w := range f.LastPlan().Waiting {
@@ -52,8 +55,8 @@ func (f *fleet) waitingFor(r orchestrator.Reason) (found []waiting) {
 func TestT4_SilentIsNotEmpty(t *testing.T) {
 	for name, silence := range map[string]func(*fleet, ...string){
 		"cut off": func(f *fleet, w ...string) { f.Cut(w...) },
-		"hanging": func(f *fleet, w ...string) { f.Hang(w...); f.term(); time.Sleep(timeout) },
-		"stuck":   func(f *fleet, w ...string) { f.Stick(w...); f.term(); time.Sleep(timeout) },
+		"hanging": func(f *fleet, w ...string) { f.Hang(w...); f.term(); f.waitOutCalls() },
+		"stuck":   func(f *fleet, w ...string) { f.Stick(w...); f.term(); f.waitOutCalls() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
