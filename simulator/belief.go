@@ -39,11 +39,9 @@ type seat struct {
 	// surely: the leader knew that when the answers were in. failed: this term's call
 	// of List failed. doubtful: its leader has cut off a call itself.
 	missed, surely, failed, doubtful bool
-	// asking: a call of List is under way that has not had its whole timeout.
-	asking  bool
-	awaited bool // the next term waits for it: it answered in time, or is new
-	fresh   bool // an answer that came after its term had gone on serves this one
-	late    bool // it counts as answering, and has not answered this term
+	awaited                          bool // the next term waits for it: it answered in time, or is new
+	fresh                            bool // an answer that came after its term had gone on serves this one
+	late                             bool // it counts as answering, and has not answered this term
 
 	told map[string]bool // its last answer, and what was acknowledged since
 	may  map[string]bool // what it may run
@@ -244,7 +242,7 @@ func (b *belief) holdEnds(p *setup) time.Time {
 
 // mustLose reports whether a silent worker must be lost now.
 func (b *belief) mustLose(s *seat, now time.Time, p *setup) bool {
-	return s.state == orchestrator.Silent && s.failed && !s.asking && !p.hold &&
+	return s.state == orchestrator.Silent && s.failed && !p.hold &&
 		now.Sub(s.since) >= p.Grace && !now.Before(b.holdEnds(p))
 }
 
@@ -275,15 +273,9 @@ func (r *review) judge() {
 // missing returns the workers that have not answered this term. A call misses the
 // term if it fails, or has had 15 of 16 parts of its timeout.
 func (r *review) missing() []*seat {
-	for _, s := range r.l.belief.seats {
-		s.asking = false
-	}
 	for _, c := range r.l.calls {
 		s := r.seat(c)
 		waited := r.listed.Sub(c.sent)
-		if s != nil && c.op == orchestrator.OpList && c.underWay(r.listed) {
-			s.asking = waited < r.w.Timeout
-		}
 		switch own := c.term.Number == r.stats.Term.Number; {
 		case s == nil:
 		case own && c.op == orchestrator.OpList && (c.returned.IsZero() || c.returned.After(r.listed)):
