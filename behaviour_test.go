@@ -274,6 +274,8 @@ func TestBehaviour_ListFails(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				f.failingTerm()
+				time.Sleep(time.Second)
+				f.failingTerm() // the last call began before the grace period ended
 				require.Zero(t, f.loads()[1])
 				f.requireAllRun()
 			})

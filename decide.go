@@ -107,8 +107,10 @@ type decider[W, T comparable] struct {
 	capped   []int32 // the instances wanted, if not all are for the planner to start
 	isCapped bool    // Want is capped
 	suspects suspects
-	leaving  []rebalance.Pair // surplus copies whose stop pauses
+	leaving  []leaving        // surplus copies whose stop failed
+	again    []rebalance.Pair // those of them that are outside the plan, and stopped again
 	retries  []*worker[W, T]  // workers on which a failed stop may be tried again
+	stuck    []int32          // tasks that some worker failed to stop
 
 	fleet    *fleet[W, T]
 	breakers *breaker.Breakers
@@ -116,6 +118,13 @@ type decider[W, T comparable] struct {
 	now      breaker.Moment
 	cfg      *config
 	out      decision
+}
+
+// leaving is a surplus copy whose stop failed. pinned: it is among the last of its
+// worker's tasks. retry: its stop may be tried again.
+type leaving struct {
+	rebalance.Pair
+	pinned, retry bool
 }
 
 // decide plans a term. Beside the planner's time, which package rebalance states,
@@ -191,6 +200,11 @@ func (d *decider[W, T]) take(plan *rebalance.Plan) {
 		}
 		d.out.changes = append(d.out.changes, out)
 	}
+	for _, pair := range d.again {
+		d.out.changes = append(d.out.changes, change{
+			Change: handover.Change{Task: pair.Task, From: d.at(pair.Worker), To: handover.None}, reason: ReasonSurplus,
+		})
+	}
 	for _, u := range plan.Unplaced {
 		w := waiting{task: u.Task, instances: int(u.Copies), worker: d.at(u.Worker)}
 		switch u.Why {
@@ -252,7 +266,7 @@ func (d *decider[W, T]) waitForLate() {
 	}
 	after := d.after()
 	for i, w := range d.fleet.workers {
-		if d.isOpen(w) {
+		if w.isOpen() {
 			open++
 			total += after[i]
 		}
@@ -364,9 +378,9 @@ func (d *decider[W, T]) startsFirst(c *change) bool {
 	return h == StartThenStop
 }
 
-// overlapping returns the moving tasks that run on more workers than they want
-// already, because a silent worker holds a copy or a surplus copy stops in this
-// term. To start such a task first would make it run on three workers.
+// overlapping returns the moving tasks that may run on more workers than they want
+// already, because a silent worker holds a copy, or may hold anything, or a surplus copy
+// stops in this term. To start such a task first would make it run on three workers.
 func (d *decider[W, T]) overlapping() map[int32]bool {
 	var moving map[int32]bool
 	for i := range d.out.changes {
@@ -388,6 +402,9 @@ func (d *decider[W, T]) overlapping() map[int32]bool {
 	}
 	if !d.frozen {
 		return tasks
+	}
+	if d.fleet.neverAnswered() != nil {
+		return moving
 	}
 	for _, w := range d.fleet.workers {
 		if !w.isFrozen() {

@@ -46,6 +46,8 @@ const (
 	taskLost
 	// taskSuspect: it is outside the plan of the term that is being decided.
 	taskSuspect
+	// taskStuck: some worker failed to stop it. Other tasks move before it.
+	taskStuck
 )
 
 // set is a set of tasks, by number. A nil set is empty.
@@ -76,10 +78,10 @@ type worker[W, T comparable] struct {
 	// counts the terms for which that has been so.
 	late    bool
 	lateFor int
-	// missed: since its last answer a call failed, or had the whole timeout. Then the
-	// worker is not late but silent, and can be declared lost; otherwise it may not
+	// missed is when a call last failed, or had had the whole timeout, if that was after
+	// its last answer. Then the worker is not late but silent; otherwise it may not
 	// have been asked.
-	missed bool
+	missed time.Time
 	// runs holds the numbers of the tasks of its answer, once each, with the
 	// acknowledged writes since applied. It may share its memory with ids while
 	// acked is empty.
@@ -204,7 +206,7 @@ func (f *fleet[W, T]) applyAnswer(w *worker[W, T], list []T, pins, same int, at 
 		}
 	}
 	w.list, w.pins, w.acked, w.ackedIDs, w.maybe = list, min(pins, len(list)), nil, nil, nil
-	w.heard, w.late, w.lateFor, w.missed, w.since = true, false, 0, false, at
+	w.heard, w.late, w.lateFor, w.missed, w.since = true, false, 0, time.Time{}, at
 	w.state, w.err, w.failed = Answering, nil, ""
 	if len(w.stops) > 0 {
 		round := f.stamp(w.runs)
@@ -212,6 +214,19 @@ func (f *fleet[W, T]) applyAnswer(w *worker[W, T], list []T, pins, same int, at 
 	}
 	if len(w.stops) == 0 && w.stopPause.Failures > 0 {
 		w.stopPause = breaker.Pause{}
+	}
+}
+
+// deny records that a worker answered without the starts that may have happened.
+func (f *fleet[W, T]) deny(w *worker[W, T], unsure set, b *breaker.Breakers, now breaker.Moment) {
+	if len(unsure) == 0 {
+		return
+	}
+	round := f.stamp(w.runs)
+	for task := range unsure {
+		if f.stamps[task] != round {
+			b.Missing(breaker.Pair{Task: task, Worker: w.serial}, now)
+		}
 	}
 }
 
@@ -328,9 +343,11 @@ func (w *worker[W, T]) unanswered() error {
 // failed, or had the whole timeout. An answering worker that did not miss is late
 // until it was without an answer for the grace period.
 func (f *fleet[W, T]) applyNoAnswer(w *worker[W, T], missed bool, err error, now time.Time, grace time.Duration) {
-	w.missed = w.missed || missed
+	if missed {
+		w.missed = now
+	}
 	w.err = err
-	w.late = w.state == Answering && !w.missed && now.Sub(w.since) < grace
+	w.late = w.state == Answering && w.missed.IsZero() && now.Sub(w.since) < grace
 	if w.late {
 		w.lateFor++
 		return
@@ -338,6 +355,12 @@ func (f *fleet[W, T]) applyNoAnswer(w *worker[W, T], missed bool, err error, now
 	if w.state != Lost {
 		w.state = Silent
 	}
+}
+
+// isDue reports whether a silent worker is lost if it misses this term too. Then the
+// term waits for its answer.
+func (f *fleet[W, T]) isDue(w *worker[W, T], now time.Time, grace time.Duration) bool {
+	return w.state == Silent && now.Sub(w.since) >= grace && f.massLossSince.IsZero()
 }
 
 // markLost makes a worker hold nothing.
@@ -352,6 +375,10 @@ func (f *fleet[W, T]) markLost(w *worker[W, T]) {
 // judge declares silent workers lost (T4), unless so many are silent that it must be
 // the leader's own network (T5). It returns the workers that it declared lost, and
 // whether a mass loss protects the others.
+//
+// A worker is lost when a call to it fails at the end of its grace period or later.
+// An earlier failure does not count: there may have been no term since, and the answer
+// to the present one may be on its way.
 //
 // The protection outlasts the mass loss by a timeout:
 //
@@ -386,7 +413,7 @@ func (f *fleet[W, T]) judge(now time.Time, cfg *config, grace time.Duration) (lo
 		return nil, massLoss
 	}
 	for _, w := range f.workers {
-		if w.state == Silent && w.missed && now.Sub(w.since) >= grace {
+		if w.state == Silent && !w.missed.IsZero() && w.missed.Sub(w.since) >= grace {
 			f.markLost(w)
 			lost = append(lost, w)
 		}

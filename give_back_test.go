@@ -192,15 +192,16 @@ func TestT8_RefusedTrialIsGivenBack(t *testing.T) {
 // The Add was not sent, because its receiver timed out on something else while
 // the stop was under way.
 func TestT8_NotSentIsGivenBack_ReceiverTimedOut(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
-		f.expect(8)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(10)
 		f.term()
 		f.join("w3")
 		require.NoError(t, f.AddTask("new"))
+		require.NoError(t, f.AddTask("sick"))
 		f.intercept(func(ctx context.Context, c call) error {
 			switch {
-			case c.Op == orchestrator.OpAdd && c.Task == "new":
+			case c.Op == orchestrator.OpAdd && c.Task == "sick":
 				return hang(ctx)
 			case c.Op == orchestrator.OpRemove:
 				time.Sleep(5 * time.Second)
@@ -210,13 +211,42 @@ func TestT8_NotSentIsGivenBack_ReceiverTimedOut(t *testing.T) {
 		f.forget()
 		f.failingTerm()
 
-		require.Len(t, f.calls(func(c call) bool { return c.Op == orchestrator.OpAdd && c.Worker == "w3" }), 1, "no more to w3 than what timed out")
-		require.Equal(t, 1, f.outcomes()[orchestrator.OutcomeReturned])
+		adds := f.calls(func(c call) bool { return c.Op == orchestrator.OpAdd && c.Worker == "w3" })
+		require.Equal(t, []string{"add new w3", "add sick w3"}, texts(adds), "no more to w3 when it has timed out")
+		require.Positive(t, f.outcomes()[orchestrator.OutcomeReturned])
 		for _, c := range f.moves() {
 			require.ErrorIs(t, c.Err, orchestrator.ErrSkipped)
 			require.Equal(t, []string{c.From}, f.Running(c.Task), "task %s is %s", c.Task, c.Outcome)
 		}
 	})
+}
+
+// A task that hangs where it starts stops no healthy one that was to move there too.
+func TestT8_NoMoveWaitsForAStartThatHangs(t *testing.T) {
+	for name, failedBefore := range map[string]bool{"a new task": false, "one that failed before, which comes last": true} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 2)
+				f.expect(8)
+				f.term()
+				if failedBefore {
+					f.failAdds(errRejected)
+					require.NoError(t, f.AddTask("sick"))
+					f.failingTerm()
+					f.Refuse(nil)
+				}
+				f.join("w3")
+				require.NoError(t, f.AddTask("sick"))
+				f.intercept(on(orchestrator.OpAdd, "", "sick", hang))
+				f.failingTerm()
+				require.Zero(t, f.outcomes()[orchestrator.OutcomeReturned], "%v", f.LastPlan())
+				require.Equal(t, failedBefore, f.outcomes()[orchestrator.OutcomeDone] > 0)
+				for _, name := range names("t", 8) {
+					require.Len(t, f.Running(name), 1, name)
+				}
+			})
+		})
+	}
 }
 
 // The Add was not sent, because the time for it was over when its receiver was

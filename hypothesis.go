@@ -30,7 +30,7 @@ type Hypothesis[W, T comparable] struct {
 // [OutcomePlanned]. It calls no worker, changes nothing, and does not wait for a term
 // under way. It starts from the expectations as they are now, and from workers and
 // failures as the last term left them, judged at the time of the call. Workers that
-// were late, and those added since, count as answering. Two calls without a change in
+// were late, and those added since, count as answering; silent ones stay silent. Two calls without a change in
 // between return the same, until a pause or a grace period ends.
 //
 // It returns [ErrNoTerm] before the first term, [ErrUnknownWorker] if h names a worker
@@ -165,7 +165,9 @@ func (s *supposition[W, T]) join(members []seat[W]) {
 func (s *supposition[W, T]) restore(w *worker[W, T], r *workerResult[W, T]) {
 	w.state, w.heard, w.initial, w.since = r.state, r.heard, r.initial, r.since
 	w.gain, w.limited = r.gain, r.limited
-	w.missed = r.missed
+	if !r.missed.IsZero() {
+		w.missed = s.now // and it does not answer the next term either
+	}
 	tasks := r.tasks()
 	if w.state == Lost {
 		s.lose(tasks)
@@ -183,9 +185,7 @@ func (s *supposition[W, T]) restore(w *worker[W, T], r *workerResult[W, T]) {
 	if u := r.unsettled; u != nil {
 		w.maybe, w.stops, w.stopPause = make(set), make(map[int32]*stop), u.stopPause
 		for _, task := range u.maybe {
-			if w.state != Answering { // an answer would tell
-				w.maybe.add(s.number(task))
-			}
+			w.maybe.add(s.number(task))
 		}
 		for task, stop := range u.stops {
 			w.stops[s.number(task)] = &stop
@@ -229,7 +229,9 @@ func (s *supposition[W, T]) befall(h *Hypothesis[W, T], cfg *config, grace time.
 			f.markLost(w)
 		case silence[w.name] && w.state == Answering:
 			w.state = Silent
-			w.missed = grace == 0
+			if grace == 0 {
+				w.missed = s.now
+			}
 		}
 	}
 	f.massLossSince, f.massLossEnded = s.last.massLossSince, s.last.massLossEnded
@@ -258,9 +260,16 @@ func (s *supposition[W, T]) plan(o *Orchestrator[W, T]) Plan[W, T] {
 	b.ForgetTasks(func(task int32) bool { return !e.expected(task) })
 	b.ForgetWorkers(func(serial uint64) bool { return s.fleet.bySerial(serial) == nil })
 	s.fleet.grow(len(s.table.defs))
+	now := breaker.Moment{Term: t.id.Number, Time: s.now}
+	for _, w := range s.fleet.workers {
+		if w.state == Answering { // and answers that none of these was started
+			s.fleet.deny(w, w.maybe, b, now)
+			w.maybe = nil
+		}
+	}
 	t.stats.Term, t.stats.Start, t.stats.MassLoss = t.id, s.now, s.massLoss
 	var d decider[W, T]
-	t.decision = d.decide(t.fleet, b, &e, breaker.Moment{Term: t.id.Number, Time: s.now}, &o.cfg)
+	t.decision = d.decide(t.fleet, b, &e, now, &o.cfg)
 	t.stats.Planning = time.Since(s.now)
 	t.rows = t.begun()
 	t.results()

@@ -261,3 +261,30 @@ func TestT8_StartThenStop_SurplusAndDrain(t *testing.T) {
 		})
 	}
 }
+
+// A task that is removed while it moves strands nothing: the transport refuses its
+// start, and other tasks go on moving.
+func TestT9_ARemovedTaskPausesNoMoves(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 1)
+		f.expect(4)
+		f.term()
+		f.join("w2")
+		removed := ""
+		f.intercept(func(_ context.Context, c call) error {
+			switch {
+			case c.Op == orchestrator.OpRemove && removed == "":
+				removed = c.Task
+				f.RemoveTask(c.Task)
+			case c.Op == orchestrator.OpAdd && c.Task == removed:
+				return errRejected
+			}
+			return nil
+		})
+		f.anyTerm()
+		require.NotEmpty(t, removed)
+		require.Empty(t, f.paused(orchestrator.PauseMoves))
+		f.untilTerm(3, func() bool { return len(f.RunsOn("w2")) == 1 })
+		require.Equal(t, []int{2, 1}, f.loads())
+	})
+}

@@ -56,6 +56,7 @@ type lateAnswer[T comparable] struct {
 
 type lateFailure struct {
 	serial uint64 // of the worker that was asked
+	at     time.Time
 	why    string
 }
 

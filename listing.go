@@ -38,6 +38,7 @@ type answer[T comparable] struct {
 // goes on, and the calls in flight continue until their deadlines.
 type listing[W, T comparable] struct {
 	o       *Orchestrator[W, T]
+	term    uint64          // its number
 	base    context.Context // of all calls
 	cancel  context.CancelCauseFunc
 	began   time.Time
@@ -84,7 +85,7 @@ type batch struct {
 // the workers if they were asked in different terms.
 func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term) (answers []answer[T], began time.Time) {
 	l := &listing[W, T]{
-		o: o, workers: f.workers, began: time.Now(),
+		o: o, term: term.Number, workers: f.workers, began: time.Now(),
 		answers: make([]answer[T], len(f.workers)),
 		half:    make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
 	}
@@ -92,7 +93,7 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 	timeout := o.cfg.timeout
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	l.begin(term.Number)
+	l.begin(f)
 	for half := l.half; ; half = nil {
 		select {
 		case <-half:
@@ -131,11 +132,11 @@ func (l *listing[W, T]) close() []answer[T] {
 }
 
 // begin decides which workers to ask in which order, and begins to.
-func (l *listing[W, T]) begin(term uint64) {
+func (l *listing[W, T]) begin(f *fleet[W, T]) {
 	lines := &l.o.lines
 	lines.mu.Lock()
 	defer lines.mu.Unlock()
-	slots, served := l.o.cfg.concurrency, false
+	grace, slots, served := l.o.grace(), l.o.cfg.concurrency, false
 	for i, w := range l.workers {
 		a := &l.answers[i]
 		a.err = errNoSlot
@@ -143,11 +144,11 @@ func (l *listing[W, T]) begin(term uint64) {
 		case w.fresh:
 			w.fresh, a.err, served = false, nil, true
 		case w.line.busy && l.began.Before(w.line.deadline):
-			a.err = w.unanswered()
+			a.err, a.missed = w.unanswered(), !w.missed.IsZero() // a call that takes terms ends no silence
 			slots--
 		case w.line.busy:
 			a.err, a.missed = errStuck, true
-		case w.awaited:
+		case w.awaited || f.isDue(w, l.began, grace):
 			l.awaited.order = append(l.awaited.order, i)
 		default:
 			l.others.order = append(l.others.order, i)
@@ -157,24 +158,24 @@ func (l *listing[W, T]) begin(term uint64) {
 		l.awaited, l.others = l.others, l.awaited
 	}
 	l.pending = len(l.awaited.order)
-	l.ask(&l.awaited, l.o.cfg.concurrency, term)
-	l.ask(&l.others, slots, term)
+	l.ask(&l.awaited, l.o.cfg.concurrency)
+	l.ask(&l.others, slots)
 	// The term may go on before a goroutine has started the next one.
 	for range min(slots, len(l.others.order)) {
-		l.start(&l.others, 0, term)
+		l.start(&l.others, 0)
 	}
 	lines.listings[l] = struct{}{}
 	l.finished()
 }
 
 // ask begins to ask a queue. The workers that were asked longest ago come first.
-func (l *listing[W, T]) ask(q *callQueue, slots int, term uint64) {
+func (l *listing[W, T]) ask(q *callQueue, slots int) {
 	askedLast := func(i, j int) int { return cmp.Compare(l.workers[i].asked, l.workers[j].asked) }
 	if !slices.IsSortedFunc(q.order, askedLast) {
 		slices.SortStableFunc(q.order, askedLast)
 	}
 	q.slots = slots
-	l.start(q, 0, term)
+	l.start(q, 0)
 }
 
 // start starts one more goroutine that asks a queue, if there is a slot. The caller
@@ -183,20 +184,20 @@ func (l *listing[W, T]) ask(q *callQueue, slots int, term uint64) {
 // Each goroutine starts the next one before its first call. While calls block they
 // are soon as many as there are slots; calls that return immediately are made by as
 // many as there are processors, which saves most of the waiting for lines.mu.
-func (l *listing[W, T]) start(q *callQueue, now time.Duration, term uint64) {
+func (l *listing[W, T]) start(q *callQueue, now time.Duration) {
 	if q.slots <= 0 {
 		return
 	}
-	if i, b, ok := l.pull(q, now, term); ok {
+	if i, b, ok := l.pull(q, now); ok {
 		q.slots--
 		l.active++
-		go l.work(q, i, b, term)
+		go l.work(q, i, b)
 	}
 }
 
 // pull returns the next worker of a queue to ask, and the context for it. The
 // caller holds lines.mu.
-func (l *listing[W, T]) pull(q *callQueue, now time.Duration, term uint64) (int, batch, bool) {
+func (l *listing[W, T]) pull(q *callQueue, now time.Duration) (int, batch, bool) {
 	if l.closed || l.base.Err() != nil || q.next == len(q.order) {
 		return 0, batch{}, false
 	}
@@ -213,12 +214,12 @@ func (l *listing[W, T]) pull(q *callQueue, now time.Duration, term uint64) (int,
 	// The result of an earlier call that arrived since the term began is stale.
 	w.line.late, w.line.missed = nil, nil
 	l.answers[i].asked, l.answers[i].began, l.answers[i].err = true, now, w.unanswered()
-	w.asked = term
+	w.asked = l.term
 	return i, l.batch, true
 }
 
 // work asks worker i, and then the others of the queue.
-func (l *listing[W, T]) work(q *callQueue, i int, b batch, term uint64) {
+func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 	returned := false
 	started := l.answers[i].began
 	defer func() {
@@ -227,12 +228,12 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch, term uint64) {
 		}
 		// The Communicator ended the goroutine, as a failing test does.
 		a := answer[T]{asked: true, began: started, err: errGoexit, why: errGoexit.Error()}
-		if next, b, ok := l.finish(q, i, a, time.Since(l.began), term); ok {
-			go l.work(q, next, b, term)
+		if next, b, ok := l.finish(q, i, a, time.Since(l.began)); ok {
+			go l.work(q, next, b)
 		}
 	}()
 	l.o.lines.mu.Lock()
-	l.start(q, started, term)
+	l.start(q, started)
 	l.o.lines.mu.Unlock()
 	var pins pins
 	ctx, of := context.WithValue(b.ctx, pinKey{}, &pins), b.ctx
@@ -256,7 +257,7 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch, term uint64) {
 			asked: true, began: started, took: now - started,
 			list: list, pins: pinnedOf(&pins, list), same: int32(same), err: err, why: why,
 		}
-		i, b, ok = l.finish(q, i, a, now, term)
+		i, b, ok = l.finish(q, i, a, now)
 		started = now
 	}
 	returned = true
@@ -272,7 +273,7 @@ func (l *listing[W, T]) why(err error) string {
 }
 
 // finish records a worker's answer, and returns the next worker to ask.
-func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Duration, term uint64) (next int, b batch, ok bool) {
+func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Duration) (next int, b batch, ok bool) {
 	lines := &l.o.lines
 	lines.mu.Lock()
 	defer lines.mu.Unlock()
@@ -290,7 +291,7 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
 	case a.err != nil:
 		lines.tardy = true
-		ln.missed = &lateFailure{serial: w.serial, why: a.why}
+		ln.missed = &lateFailure{serial: w.serial, at: l.began.Add(now), why: a.why}
 		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
 	default:
 		// The worker is fenced at this term, and gets no write before the next one:
@@ -300,8 +301,15 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 	}
 	// The next worker is taken before the listing is closed: a term with few slots
 	// still asks its silent workers in turn.
-	if next, b, ok = l.pull(q, now, term); !ok {
+	if next, b, ok = l.pull(q, now); !ok {
 		l.active--
+	}
+	for other := range lines.listings {
+		// A later term may be under way, in which the call took a slot.
+		if other != l && !other.closed && !ln.gone && other.began.Before(ln.deadline) {
+			other.others.slots++
+			other.start(&other.others, time.Since(other.began))
+		}
 	}
 	l.finished()
 	return next, b, ok
@@ -349,7 +357,7 @@ func (o *Orchestrator[W, T]) takeLate(workers []*worker[W, T]) []*lateAnswer[T] 
 			late[i] = l
 		}
 		if m := w.line.missed; m != nil && m.serial == w.serial {
-			w.missed = true
+			w.missed = m.at
 			w.failed = cmp.Or(m.why, w.failed)
 		}
 		w.line.late, w.line.missed = nil, nil

@@ -72,7 +72,7 @@ func TestT2_InTheOrderInWhichTheyWereAskedLast(t *testing.T) {
 // Calls that a term does not wait for have as many slots as the others.
 func TestT2_SlotsOfCallsThatAreNotAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 9, orchestrator.WithConcurrency(2))
+		f := newFleet(t, 9, orchestrator.WithConcurrency(2), hold)
 		f.term()
 		f.Hang("w7", "w8", "w9")
 		for _, silent := range []int{0, 2, 3} { // in the first of these terms there is no slot for w9

@@ -226,3 +226,30 @@ func TestT4_ACancelledCallLosesNoWorker(t *testing.T) {
 		f.requireNeverTwice()
 	})
 }
+
+// One call fails, and then there is no term for longer than the grace period. When the
+// leader goes on, the worker answers a moment after the others: it is not lost.
+func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
+	for name, gap := range map[string]time.Duration{"a little longer": grace - time.Second, "an hour": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 4)
+				f.expect(8)
+				f.term()
+				time.Sleep(time.Second)
+				f.Cut("w4")
+				f.anyTerm()
+				f.Heal()
+				time.Sleep(gap)
+				f.Slow(50*time.Millisecond, "w4")
+				for range 3 {
+					f.anyTerm()
+					require.NotEqual(t, orchestrator.Lost, f.state("w4").State)
+					time.Sleep(time.Second)
+				}
+				require.Equal(t, orchestrator.Answering, f.state("w4").State)
+				f.requireNeverTwice()
+			})
+		})
+	}
+}

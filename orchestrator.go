@@ -307,7 +307,7 @@ type workerResult[W, T comparable] struct {
 	draining   bool
 	heard      bool
 	initial    bool
-	missed     bool
+	missed     time.Time
 	duplicates bool // list names some task twice
 	gain, pins int32
 	limited    uint64

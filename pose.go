@@ -14,7 +14,7 @@ import (
 func (w *worker[W, T]) isFrozen() bool { return w.state == Silent || w.late }
 
 // isOpen reports whether a worker may gain and lose tasks, quarantine aside.
-func (d *decider[W, T]) isOpen(w *worker[W, T]) bool {
+func (w *worker[W, T]) isOpen() bool {
 	return w.state == Answering && !w.late && !w.draining
 }
 
@@ -25,10 +25,11 @@ func (d *decider[W, T]) pose() {
 	p.Want, p.MaxMoves = d.expect.instances, d.cfg.maxMoves
 	p.States, p.Held, p.Gain, p.Pinned = p.States[:0], p.Held[:0], nil, nil
 	p.Forbidden, p.Late, d.index = p.Forbidden[:0], p.Late[:0], d.index[:0]
-	d.leaving, d.retries = d.leaving[:0], d.retries[:0]
+	d.leaving, d.again, d.retries = d.leaving[:0], d.again[:0], d.retries[:0]
 	d.frozen, d.isCapped = false, false
 	d.limitMoves()
 	d.findSuspects()
+	d.markStuck()
 	limits := d.limits()
 	// Ties between workers go to the first. Which one that is was drawn by New, so
 	// that many small groups over the same workers do not all sit on the same ones.
@@ -66,6 +67,9 @@ func (d *decider[W, T]) pose() {
 	if p.Pinned != nil {
 		p.Pinned = append(p.Pinned, make([]int32, len(p.States)-len(p.Pinned))...)
 	}
+	for _, task := range d.stuck {
+		d.fleet.flags[task] &^= taskStuck
+	}
 	d.forbid()
 	d.leave()
 	if d.frozen {
@@ -74,6 +78,19 @@ func (d *decider[W, T]) pose() {
 		}
 	}
 	d.setAside()
+}
+
+// markStuck marks the tasks that some worker failed to stop.
+func (d *decider[W, T]) markStuck() {
+	d.stuck = d.stuck[:0]
+	for _, w := range d.fleet.workers {
+		for task, s := range w.stops {
+			if s.failures > 0 {
+				d.stuck = append(d.stuck, task)
+				d.fleet.flags[task] |= taskStuck
+			}
+		}
+	}
 }
 
 // limitMoves lets no healthy copy move after a move that left its task stopped,
@@ -100,7 +117,7 @@ func (d *decider[W, T]) limits() []int32 {
 	open, quarantined, slow, tries := 0, 0, 0, 0 // workers; tries: whose pause is over
 	var limits []int32
 	for i, w := range d.fleet.workers {
-		if !d.isOpen(w) {
+		if !w.isOpen() {
 			continue
 		}
 		open++
@@ -150,14 +167,16 @@ func (d *decider[W, T]) limits() []int32 {
 
 // held returns what a worker holds, for the planner, which moves what comes first
 // and leaves the last pinned tasks where they are. The task whose failed stop is
-// tried again comes after the others. Pinned are those that the worker reports so,
-// those whose stop pauses, and the suspects that it runs.
+// tried again, and those that other workers failed to stop, come after the others.
+// Pinned are those that the worker reports so, those whose stop pauses, and the
+// suspects that it runs.
 func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (held []int32, pinned int32) {
 	if state == rebalance.Frozen {
 		return w.holds(), 0
 	}
 	suspected := d.suspects.holders[w.serial]
-	if len(w.stops) == 0 && !suspected && (w.pins == 0 || w.duplicates == 0) {
+	stuck := len(d.stuck) > 0 && slices.ContainsFunc(w.runs, func(task int32) bool { return d.fleet.flags[task]&taskStuck != 0 })
+	if len(w.stops) == 0 && !suspected && !stuck && (w.pins == 0 || w.duplicates == 0) {
 		return w.runs, int32(w.pins)
 	}
 	var late, pins []int32
@@ -168,15 +187,16 @@ func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (
 	round := d.fleet.stamp(w.ids[len(w.ids)-w.pins:])
 	for _, task := range w.runs {
 		s := w.stops[task]
-		paused := s != nil && s.failures > 0 && task != retry
+		failed := s != nil && s.failures > 0
+		pinned := d.fleet.stamps[task] == round || failed && task != retry ||
+			suspected && d.fleet.flags[task]&taskSuspect != 0
+		if failed && s.leaves() {
+			d.leaving = append(d.leaving, leaving{rebalance.Pair{Task: task, Worker: at}, pinned, task == retry})
+		}
 		switch {
-		case d.fleet.stamps[task] == round, paused,
-			suspected && d.fleet.flags[task]&taskSuspect != 0:
+		case pinned:
 			pins = append(pins, task)
-			if paused && s.leaves() {
-				d.leaving = append(d.leaving, rebalance.Pair{Task: task, Worker: at})
-			}
-		case task == retry:
+		case task == retry, d.fleet.flags[task]&taskStuck != 0:
 			late = append(late, task)
 			d.problem.Late = append(d.problem.Late, rebalance.Pair{Task: task, Worker: at})
 		default:
@@ -186,17 +206,19 @@ func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (
 	return slices.Concat(held, late, pins), int32(len(pins))
 }
 
-// leave takes surplus copies whose stop pauses, and may still happen, out of what
+// leave takes surplus copies whose stop failed, and may still happen, out of what
 // their workers hold: otherwise another copy would stop in their place, and then
-// they. It takes a pass over all instances if there are any.
+// they. They are out in the terms in which they are tried again too, because otherwise
+// a healthy task would move there and back. It takes a pass over all instances if
+// there are any.
 func (d *decider[W, T]) leave() {
 	if len(d.leaving) == 0 {
 		return
 	}
 	p := &d.problem
 	copies := make(map[int32]int32, len(d.leaving))
-	for _, pair := range d.leaving {
-		copies[pair.Task] = 0
+	for _, x := range d.leaving {
+		copies[x.Task] = 0
 	}
 	for at, held := range p.Held {
 		if p.States[at] == rebalance.Frozen {
@@ -208,39 +230,64 @@ func (d *decider[W, T]) leave() {
 			}
 		}
 	}
-	for _, pair := range d.leaving {
+	for _, x := range d.leaving {
+		pair := x.Pair
 		if copies[pair.Task] <= p.Want[pair.Task] || p.Want[pair.Task] == 0 {
 			continue // an unexpected one is listed as paused
 		}
 		copies[pair.Task]--
 		p.Held[pair.Worker] = slices.DeleteFunc(p.Held[pair.Worker], func(task int32) bool { return task == pair.Task })
-		p.Pinned[pair.Worker]--
 		p.Forbidden = append(p.Forbidden, pair)
+		if x.pinned {
+			p.Pinned[pair.Worker]--
+		}
+		if x.retry {
+			d.again = append(d.again, pair)
+		}
 	}
 }
 
-// forbid lists the tasks that pause on a worker. In the first term after its pause a
-// quarantined worker is not tried with a task that failed on it: otherwise it could be
-// that same task each time.
+// othersFirst is for how many terms after its pause a quarantined worker is not tried
+// with a task that fails: otherwise it could be one that fails anywhere each time.
+const othersFirst = 8
+
+// forbid lists the tasks that pause on a worker, and those that a quarantined worker is
+// not tried with.
 func (d *decider[W, T]) forbid() {
 	if d.breakers.Empty() {
 		return
 	}
 	p := &d.problem
 	places := make(map[uint64]int32, len(d.index))
+	var onTrial []int32
 	for at, i := range d.index {
-		places[d.fleet.workers[i].serial] = int32(at)
+		w := d.fleet.workers[i]
+		places[w.serial] = int32(at)
+		if d.onTrial(int32(at)) {
+			onTrial = append(onTrial, int32(at))
+		}
 	}
 	for failed, pause := range d.breakers.Pairs() {
-		at, ok := places[failed.Worker]
-		if !ok || !d.expect.expected(failed.Task) {
+		if !d.expect.expected(failed.Task) {
 			continue
 		}
-		q, quarantined := d.breakers.Quarantined(failed.Worker)
-		if pause.Active(d.now) || quarantined && d.now.Term <= q.Until {
+		if at, ok := places[failed.Worker]; ok && pause.Active(d.now) {
+			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: at})
+		}
+		for _, at := range onTrial {
 			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: at})
 		}
 	}
+}
+
+// onTrial reports whether a quarantined worker, as the planner numbers it, is tried with
+// tasks that do not fail.
+func (d *decider[W, T]) onTrial(at int32) bool {
+	if d.problem.States[at] != rebalance.Quarantined {
+		return false
+	}
+	q, ok := d.breakers.Quarantined(d.fleet.workers[d.index[at]].serial)
+	return ok && !q.Active(d.now) && d.now.Term < q.Until+othersFirst
 }
 
 // cap wants no more of any task than is reported, because a worker that has not

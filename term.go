@@ -155,7 +155,7 @@ func (t *term[W, T]) begin() {
 		w := f.workers[i]
 		late.answer.same = int32(alike(late.answer.list, w.list))
 		if t.applyAnswer(w, &late.answer, late.at) != nil {
-			w.missed = true
+			w.missed = late.at
 			continue
 		}
 		w.fresh, w.awaited = true, late.prompt
@@ -243,13 +243,8 @@ func (t *term[W, T]) applyAnswer(w *worker[W, T], a *answer[T], at time.Time) (e
 		t.returned = append(t.returned, w)
 	}
 	w.took = a.took
-	if len(unsure) > 0 && t.failed[w.serial] {
-		round := t.fleet.stamp(w.runs)
-		for task := range unsure {
-			if t.fleet.stamps[task] != round {
-				t.breakers.Missing(breaker.Pair{Task: task, Worker: w.serial}, t.now())
-			}
-		}
+	if t.failed[w.serial] {
+		t.fleet.deny(w, unsure, t.breakers, t.now())
 	}
 	return nil
 }
@@ -303,17 +298,19 @@ func (t *term[W, T]) write(ctx context.Context) error {
 		ctx: base, abort: abort, calls: &t.stats,
 	}
 	cause := t.writing.write(ctx)
-	answering := 0
+	after := breaker.Fleet{Empty: f.runsNothing}
 	for _, w := range f.workers {
 		f.settle(w)
 		if w.state == Answering {
-			answering++
+			after.Workers++
+		}
+		if w.isOpen() {
+			after.Open++
 		}
 	}
 	t.failures = append(t.failures, t.writing.failed...)
 	t.writing.limitGains()
-	t.breakers.Learn(t.now(), t.writing.outcomes(),
-		breaker.Fleet{Workers: answering, Empty: f.runsNothing})
+	t.breakers.Learn(t.now(), t.writing.outcomes(), after)
 	return cause
 }
 

@@ -184,31 +184,3 @@ func TestT7_TwoThatTimeOutDoNotBlockTheRest(t *testing.T) {
 		require.ElementsMatch(t, []string{"t2", "t4"}, f.RunsOn("w1"))
 	})
 }
-
-// A worker that timed out is not asked for more, but what another worker has
-// begun with it is carried through where it can be: the move is given back.
-func TestT7_MovesToAWorkerThatTimedOutAreGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(4)
-		f.term()
-		f.join("w3")
-		require.NoError(t, f.AddTask("new", orchestrator.WithTaskInstances(3))) // w3 gets one, and a move
-		f.intercept(func(ctx context.Context, c call) error {
-			switch {
-			case c.Op == orchestrator.OpAdd && c.Worker == "w3":
-				return hang(ctx)
-			case c.Op == orchestrator.OpRemove:
-				time.Sleep(timeout - 2*time.Millisecond)
-			}
-			return nil
-		})
-		require.Error(t, f.NextTerm(t.Context()))
-		for _, name := range names("t", 4) {
-			require.Len(t, f.Running(name), 1, name)
-		}
-		require.True(t, slices.ContainsFunc(f.LastPlan().Changes, func(c change) bool {
-			return c.Outcome == orchestrator.OutcomeReturned
-		}), "%v", f.LastPlan())
-	})
-}

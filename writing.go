@@ -32,6 +32,7 @@ type writing[W, T comparable] struct {
 	landed  *landing[T]
 
 	errs   []error // by change: the first error
+	unable []error // by change: a failed start of a task that was still expected
 	net    []int8  // by change: starts less stops acknowledged
 	starts []breaker.Start
 	failed []error // every failure, as *CallError
@@ -155,7 +156,7 @@ func (w *writing[W, T]) order() {
 		return cmp.Compare(w.fleet.workers[i].took, w.fleet.workers[j].took)
 	})
 	w.machine = handover.New(changes, len(w.fleet.workers), order, w.o.applier != nil)
-	w.errs = make([]error, len(changes))
+	w.errs, w.unable = make([]error, len(changes)), make([]error, len(changes))
 	w.net = make([]int8, len(changes))
 	w.landed = &landing[T]{signal: make(chan struct{}, 1)}
 }
@@ -338,14 +339,16 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 			w.failed = append(w.failed, failure)
 		}
 	}
-	fenced := errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed) // that is not a failure
 	switch {
-	case write.Start && answer != handover.Stopping && !fenced:
+	case write.Start && answer != handover.Stopping && !fencedOff(err):
+		if !unwanted {
+			w.unable[write.Change] = err
+		}
 		w.starts = append(w.starts, breaker.Start{
 			Pair: breaker.Pair{Task: c.Task, Worker: worker.serial},
 			Err:  err, TimedOut: timedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
 		})
-	case write.Start || fenced:
+	case write.Start || fencedOff(err):
 	case err == nil:
 		worker.stopped(c.Task)
 	default:
@@ -377,6 +380,10 @@ func (w *writing[W, T]) limitGains() {
 	}
 }
 
+// fencedOff reports whether a worker refused a write for the write's age. That is
+// nobody's failure.
+func fencedOff(err error) bool { return errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed) }
+
 // outcomes returns how the writes ended, for the breakers.
 func (w *writing[W, T]) outcomes() breaker.Writes {
 	out := breaker.Writes{Starts: w.starts}
@@ -387,7 +394,7 @@ func (w *writing[W, T]) outcomes() breaker.Writes {
 		}
 		// Neither the receiver nor the source is known to have started the task.
 		if c.kind().Op == Move && w.net[i] < 0 && out.Stranded == nil && !errors.Is(w.cause, ErrDeposed) {
-			out.Stranded = w.errs[i]
+			out.Stranded = w.unable[i]
 		}
 	}
 	return out

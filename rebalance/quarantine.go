@@ -197,12 +197,14 @@ func (p *Planner) offer(only bool, most int32) {
 		}
 	}
 	p.spare = drains
+	if only {
+		for _, some := range [][]pending{p.pending, drains} {
+			slices.SortStableFunc(some, func(x, y pending) int { return cmp.Compare(p.copies(x.task), p.copies(y.task)) })
+		}
+	}
 	p.pending = append(p.pending, drains...)
 	if len(p.pending) == 0 {
 		return
-	}
-	if only {
-		slices.SortStableFunc(p.pending, func(x, y pending) int { return cmp.Compare(p.copies(x.task), p.copies(y.task)) })
 	}
 	for _, w := range p.quarantined {
 		p.limit[w] = max(p.load[w], min(p.base[w], most))

@@ -23,6 +23,8 @@ type belief struct {
 	// massSince is when the present mass loss began. massBegan and massEnded are when
 	// a mass loss was last found to begin, and to end; massEnded is zero during one.
 	massSince, massBegan, massEnded time.Time
+	// guarded: a mass loss keeps workers from being lost, or has kept them for too long.
+	guarded bool
 }
 
 // seat is what a leader knows of a worker, from when that became a member until it
@@ -35,13 +37,15 @@ type seat struct {
 	asked    time.Time // when the call of that answer was sent
 	answered uint64    // the term of that answer
 	state    orchestrator.State
-	// missed: since its last answer a call failed, or had nearly the whole timeout;
-	// surely: the leader knew that when the answers were in. failed: this term's call
-	// of List failed. doubtful: its leader has cut off a call itself.
-	missed, surely, failed, doubtful bool
-	awaited                          bool // the next term waits for it: it answered in time, or is new
-	fresh                            bool // an answer that came after its term had gone on serves this one
-	late                             bool // it counts as answering, and has not answered this term
+	// missed is when a call failed last, or had had nearly the whole timeout, if that was
+	// after its last answer. surely: the leader knew that when the answers were in.
+	// failed: this term's call of List failed. doubtful: its leader has cut off a call
+	// itself.
+	missed                   time.Time
+	surely, failed, doubtful bool
+	awaited                  bool // the next term waits for it: it answered in time, or is new
+	fresh                    bool // an answer that came after its term had gone on serves this one
+	late                     bool // it counts as answering, and has not answered this term
 
 	told map[string]bool // its last answer, and what was acknowledged since
 	may  map[string]bool // what it may run
@@ -108,7 +112,7 @@ func (b *belief) succeed(old *seat, at time.Time) *seat {
 // hear records an answer to List.
 func (s *seat) hear(c *call) {
 	c.heard = true
-	s.failed, s.missed, s.surely, s.doubtful, s.late, s.awaited = false, false, false, false, false, true
+	s.missed, s.failed, s.surely, s.doubtful, s.late, s.awaited = time.Time{}, false, false, false, false, true
 	s.heard, s.asked, s.since, s.answered, s.state = true, c.sent, c.returned, c.term.Number, orchestrator.Answering
 	s.told = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
@@ -191,8 +195,8 @@ func (b *belief) mayLose(s *seat, now time.Time, p *setup, mass bool) string {
 		return "silent workers are held until they are removed"
 	case now.Sub(s.since) < p.Grace:
 		return "its grace period has not ended, it answered " + now.Sub(s.since).String() + " ago"
-	case !s.missed:
-		return "no call to it has failed since it answered"
+	case s.missed.IsZero() || s.missed.Sub(s.since) < p.Grace:
+		return "no call to it has failed since its grace period ended"
 	case mass && p.Grace > 0 && now.Sub(b.massSince) < massLossHold:
 		return "too many are silent"
 	}
@@ -223,6 +227,7 @@ func (b *belief) massLoss(now time.Time, p *setup) bool {
 	case !mass && b.massEnded.IsZero():
 		b.massEnded = now
 	}
+	b.guarded = mass || b.guarded && silent > 0 && now.Before(b.massEnded.Add(p.Timeout))
 	return mass
 }
 
@@ -238,6 +243,12 @@ func (b *belief) holdEnds(p *setup) time.Time {
 		end = b.massEnded.Add(p.Timeout)
 	}
 	return end
+}
+
+// isDue reports whether the next term waits for a silent worker, because it can be
+// lost then.
+func (b *belief) isDue(s *seat, now time.Time, p *setup) bool {
+	return s.state == orchestrator.Silent && !p.hold && now.Sub(s.since) >= p.Grace && !b.guarded
 }
 
 // mustLose reports whether a silent worker must be lost now.
@@ -276,16 +287,24 @@ func (r *review) missing() []*seat {
 	for _, c := range r.l.calls {
 		s := r.seat(c)
 		waited := r.listed.Sub(c.sent)
-		switch own := c.term.Number == r.stats.Term.Number; {
+		own, stuck := c.term.Number == r.stats.Term.Number, c.underWay(r.began) && !r.began.Before(c.deadline)
+		if s == nil && stuck { // it keeps the successor of its worker from being asked
+			s = r.l.belief.seats[c.worker]
+		}
+		switch {
 		case s == nil:
 		case own && c.op == orchestrator.OpList && (c.returned.IsZero() || c.returned.After(r.listed)):
 			s.awaited = false
-			s.missed = s.missed || waited >= r.w.Timeout*15/16
+			if waited >= r.w.Timeout*15/16 {
+				s.missed = r.listed
+			}
 			s.surely = s.surely || waited >= r.w.Timeout
 			s.failed = s.failed || waited >= r.w.Timeout
 			c.limit = r.limit
-		case !own && c.underWay(r.began) && !r.began.Before(c.deadline):
-			s.missed, s.surely = true, true
+		case !own && stuck:
+			s.missed, s.surely = r.listed, true
+		case !own && c.underWay(r.began) && !s.missed.IsZero():
+			s.missed = r.listed
 		}
 	}
 	var missing []*seat
@@ -355,7 +374,7 @@ func (r *review) checkStates(missing []*seat) {
 		switch grace := r.listed.Sub(s.since) >= r.w.Grace; {
 		case answering && (s.surely || before != orchestrator.Answering):
 			r.fail(Said, "%s has not answered, was %v before, and LastActual says answering", s.name, before)
-		case !answering && before == orchestrator.Answering && !s.missed && !grace:
+		case !answering && before == orchestrator.Answering && s.missed.IsZero() && !grace:
 			r.fail(Said, "%s is %v, and no call to it failed or had its whole timeout", s.name, states[s.name])
 		}
 		if s.late = answering; !answering && before != orchestrator.Lost {
@@ -363,7 +382,7 @@ func (r *review) checkStates(missing []*seat) {
 		}
 	}
 	for _, s := range b.seats {
-		s.surely = s.missed && !s.doubtful
+		s.surely = !s.missed.IsZero() && !s.doubtful
 	}
 	mass := b.massLoss(r.listed, &r.w.setup)
 	for name, state := range states {

@@ -15,6 +15,7 @@ import (
 const (
 	longestPause        = 16 // terms
 	longestPauseOfMoves = 65
+	othersFirst         = 8 // terms after a worker's pause in which a task that failed there is not tried
 	settled             = 4 // terms after everything is over
 )
 
@@ -127,11 +128,13 @@ type calmTerms struct {
 	w *world
 	l *leader
 	// spent counts those that changed something when nothing had to be waited
-	// for any more, and asked, held and waited those before.
-	spent, asked, held, waited int
-	paused                     bool // something paused when the last term was over
-	tick                       time.Duration
-	slack                      int // terms more that a worker may take to answer
+	// for any more, and held and waited those before. unheard counts, by worker, those in
+	// a row in which it could answer and was not heard.
+	spent, held, waited int
+	unheard             map[string]int
+	paused              bool // something paused when the last term was over
+	tick                time.Duration
+	slack               int // terms more that a worker may take to answer
 }
 
 // next runs a term, some time after the one before.
@@ -171,28 +174,27 @@ func (t *calmTerms) waits() bool { return t.waitsForWorkers() || t.pauses() }
 func (t *calmTerms) waitsForWorkers() bool {
 	w := t.w
 	inTurn := t.slack*w.rounds() + 2 + len(w.members)/w.Concurrency // as many silent ones are asked in a term
-	unasked, silent := "", ""
+	late := make(map[string]bool)
 	for _, row := range t.l.o.LastPlan().Workers {
-		if row.Late && (w.mended || len(w.lasting) == 0) { // while faults last, some are often late
-			unasked = row.Name
-		}
+		late[row.Name] = row.Late && (w.mended || len(w.lasting) == 0) // while faults last, some are often late
 	}
+	unheard, silent := make(map[string]int), ""
 	for _, state := range t.l.o.LastActual() {
 		alive := w.workers[state.Name].alive
-		if alive && state.State != orchestrator.Answering {
-			unasked = state.Name
+		if alive && (late[state.Name] || state.State != orchestrator.Answering) {
+			unheard[state.Name] = t.unheard[state.Name] + 1
+			if n := unheard[state.Name]; n > inTurn {
+				t.fail("%s could answer for %d terms, and is not heard", state.Name, n)
+			}
 		}
 		if !alive && state.State == orchestrator.Silent {
 			silent = state.Name
 		}
 	}
-	if unasked != "" {
-		if t.asked++; t.asked > inTurn {
-			t.fail("%s could answer for %d terms, and is not heard", unasked, t.asked)
-		}
+	t.unheard = unheard
+	if len(unheard) > 0 && (w.slow == 0 || w.mended) { // in a slow fleet it is often somebody's turn
 		return true
 	}
-	t.asked = 0
 	if silent != "" {
 		if t.held++; t.held > inTurn+2 {
 			t.fail("%s is gone, and still not lost", silent)
@@ -231,6 +233,9 @@ func (t *calmTerms) untilLost() time.Duration {
 func (t *calmTerms) pauses() bool {
 	plan := t.l.o.LastPlan()
 	over := func(p orchestrator.Pause[string, string]) bool {
+		if p.Kind == orchestrator.PauseWorker {
+			return p.Until+othersFirst <= plan.Stats.Term.Number
+		}
 		return p.Until <= plan.Stats.Term.Number && !t.toStop(p)
 	}
 	paused := slices.DeleteFunc(slices.Clone(plan.Paused), over)

@@ -24,7 +24,7 @@ const (
 )
 
 // afflictForGood begins the faults that do not end by themselves, once: at most five
-// workers, and a third of all, are sick.
+// workers are sick, and a third of all; and a third of all tasks.
 func (w *world) afflictForGood() {
 	if w.afflicted || len(w.lasting) == 0 {
 		return
@@ -34,6 +34,12 @@ func (w *world) afflictForGood() {
 	tasks := w.taskNames()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	kinds := 0
+	for _, kind := range w.lasting {
+		if kind == PoisonTask || kind == HangingTask || kind == StuckTask {
+			kinds++
+		}
+	}
 	for _, kind := range w.lasting {
 		w.report.Faults["lasting "+kind.String()]++
 		switch kind {
@@ -41,7 +47,7 @@ func (w *world) afflictForGood() {
 			w.note(worldLane, "from now on all starts are refused")
 			w.outage = w.forever
 		case PoisonTask, HangingTask, StuckTask:
-			for range min(len(tasks)/6, 10) {
+			for range min(len(tasks)/max(6, 3*kinds), 10) {
 				task := among(&d, tasks...)
 				w.note(worldLane, "from now on: %v %s", kind, task)
 				w.afflict(kind, task, w.forever, &d)
@@ -144,17 +150,18 @@ func (e *endurance) term() bool {
 	return !e.w.violated()
 }
 
-// change adds tasks, some of them sick if any are, drains a healthy worker, and
-// lets one join.
+// change adds tasks, some of them sick if any are, at most a sixth of each kind, drains a
+// healthy worker, and lets one join.
 func (e *endurance) change() {
 	w := e.w
 	d := throw(w.seed, "changes while faults last")
+	tasks := len(w.tasks)
 	for i := range d.oneTo(5) {
 		e.add(fmt.Sprint("n", i+1))
 	}
 	for _, kind := range w.lasting {
 		if kind == PoisonTask || kind == HangingTask {
-			for i := range d.oneTo(10) {
+			for i := range d.oneTo(max(1, min(tasks/6, 10))) {
 				name := fmt.Sprint(kind, i+1)
 				w.mu.Lock()
 				w.afflict(kind, name, w.forever, &d)

@@ -136,6 +136,7 @@ func (r *review) learnStarts() {
 				s.against[c.task] = true
 			}
 			s.failures[c.task] = failure{r.stats.Term.Number, at}
+			r.l.acquit(c.task)
 		}
 	}
 	switch {
@@ -150,6 +151,26 @@ func (r *review) learnStarts() {
 func (l *leader) succeeded(task string, s *seat) {
 	l.clear(s)
 	l.seenRunning(task, s)
+}
+
+// acquit ends what a task counts against workers if it has failed on more than half
+// of the open ones, or on eight.
+func (l *leader) acquit(task string) {
+	failed, open := 0, 0
+	for _, s := range l.belief.seats {
+		if _, ok := s.failures[task]; ok {
+			failed++
+		}
+		if s.answers() && !s.draining {
+			open++
+		}
+	}
+	if failed <= max(1, min(open/2, 7)) {
+		return
+	}
+	for _, s := range l.belief.seats {
+		delete(s.against, task)
+	}
 }
 
 // clear ends what is held against a worker.
@@ -184,9 +205,12 @@ func (r *review) learnListed() {
 			}
 		}
 	}
-	for s := range started {
+	for s, tasks := range started {
 		r.l.clear(s)
 		r.l.stranded = failure{}
+		for _, task := range tasks { // does not count against it, even if another worker runs it too
+			delete(s.failures, task)
+		}
 	}
 	for s, tasks := range started {
 		for _, task := range tasks {

@@ -266,11 +266,11 @@ func (r *review) take(e event) {
 		}
 	case c.err != nil:
 		c.heard = true
-		s.missed = true
-		s.doubtful = s.doubtful || r.l.cutOff(c.err)
+		s.missed = e.at
+		s.doubtful = s.doubtful || c.cut || r.l.cutOff(c.err)
 		// A term that is cut short cuts its calls off, which says nothing of a worker.
 		if own && !e.at.After(r.listed) && !r.cut() {
-			s.awaited, s.surely, s.failed = false, true, true
+			s.missed, s.awaited, s.surely, s.failed = r.listed, false, true, true
 		}
 	case own && r.inTime(c):
 		s.hear(c)
@@ -298,7 +298,7 @@ func (r *review) answer(c *call) {
 // inTime reports whether the term has waited for an answer to List. One that is cut
 // short waits no longer than it must, which cannot be seen from here.
 func (r *review) inTime(c *call) bool {
-	if r.cut() {
+	if r.cut() || c.returned.Equal(r.listed) { // then either is right
 		for _, state := range r.l.o.LastActual() {
 			if state.Name == c.worker {
 				return state.LastAnswer.Equal(c.returned)
@@ -382,7 +382,7 @@ func (r *review) lists(s *seat) *call {
 }
 
 // await finds out which workers this term is to wait for: those that answered in
-// time last, and new ones. If there are none of these, it waits for the others.
+// time last, new ones, and silent ones that may be lost. If there are none of these, it waits for the others.
 func (r *review) await() {
 	var others []*seat
 	served := false
@@ -391,7 +391,7 @@ func (r *review) await() {
 		case s.fresh:
 			served = true
 		case r.busy(s.name):
-		case s.awaited:
+		case s.awaited || r.l.belief.isDue(s, r.began, &r.w.setup):
 			r.awaited = append(r.awaited, s)
 		default:
 			others = append(others, s)

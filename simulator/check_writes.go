@@ -77,7 +77,7 @@ func (r *review) checkStart(c *call, s *seat) {
 // one: not if it runs more often than wanted already, because a frozen worker holds a
 // copy, or one stops in this term.
 func (r *review) first(task orchestrator.Task[string]) bool {
-	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.held[task.Name] == 0 &&
+	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.held[task.Name] == 0 && r.unheard == nil &&
 		!slices.ContainsFunc(r.plan.Changes, func(c orchestrator.Change[string, string]) bool {
 			return c.Task == task.Name && c.Kind.Op == orchestrator.Stop
 		})

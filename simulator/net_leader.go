@@ -33,8 +33,10 @@ type call struct {
 	// limit is how long a List may take so that the next term waits for its worker.
 	limit time.Duration
 
-	// cancelled reports whether its context has ended.
+	// cancelled reports whether its context has ended. cut: its leader had ended it when
+	// the call returned.
 	cancelled func() bool
+	cut       bool
 }
 
 // underWay reports whether a call was sent before then, and had not returned.
@@ -171,6 +173,7 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 	}
 	for i, c := range calls {
 		c.returned = time.Now()
+		c.cut = errors.Is(ctx.Err(), context.Canceled)
 		if len(errs) == len(calls) {
 			c.err = errs[i]
 		} else {

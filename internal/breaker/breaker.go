@@ -59,7 +59,8 @@ type Start struct {
 
 // Fleet is what the rules need to know of the workers after the starts.
 type Fleet struct {
-	Workers int                      // how many answer, for Learn
+	Workers int                      // how many answer
+	Open    int                      // how many of them may gain tasks, quarantined ones too
 	Empty   func(worker uint64) bool // reports whether a worker runs nothing
 }
 
@@ -116,8 +117,8 @@ func (b *Breakers) Learn(now Moment, writes Writes, fleet Fleet) {
 			started = started || !s.Back
 			b.succeeded(s.Pair, now, fleet.Empty)
 		case !s.Back: // a give-back that fails counts against no worker
-			b.failed(s, now, fleet.Workers)
-			if s.Elsewhere {
+			b.failed(s, now, fleet)
+			if s.Elsewhere && !b.tasks[s.Task].failsAnywhere(fleet.Open) {
 				b.accuse(s.Worker, s.Task, s.Err, now, fleet.Empty)
 			}
 		}
@@ -138,7 +139,7 @@ func (b *Breakers) Learn(now Moment, writes Writes, fleet Fleet) {
 	}
 }
 
-func (b *Breakers) failed(s Start, now Moment, workers int) {
+func (b *Breakers) failed(s Start, now Moment, fleet Fleet) {
 	t := b.tasks[s.Task]
 	if t == nil || t.isForgotten(now) {
 		t = &task{on: make(map[uint64]*Pause)}
@@ -160,15 +161,25 @@ func (b *Breakers) failed(s Start, now Moment, workers int) {
 	if t.suspect {
 		t.pause.Failures, t.pause.Err = t.failures, s.Err
 		if s.TimedOut {
-			b.align(t, now, workers)
+			b.align(t, now, fleet.Workers)
 		} else {
-			t.pause.hold(now, b.longest, terms(t.step(workers)))
+			t.pause.hold(now, b.longest, terms(t.step(fleet.Workers)))
 		}
+	}
+	if t.failsAnywhere(fleet.Open) {
+		b.acquit(s.Task, fleet.Empty)
+		return
 	}
 	// A quarantined worker has failed its trial.
 	if w := b.workers[s.Worker]; w != nil && w.pause.Failures > 0 {
 		w.pause.Fail(now, b.longest, s.Err)
 	}
+}
+
+// failsAnywhere reports whether a task failed on so many workers since it last started
+// that it says nothing of any of them.
+func (t *task) failsAnywhere(open int) bool {
+	return len(t.on) > max(1, min(open/2, remembered-1))
 }
 
 // isForgotten reports whether the failures of a task are too old to count.
@@ -249,9 +260,25 @@ func (b *Breakers) accuse(serial uint64, task int32, err error, now Moment, empt
 		b.workers[serial] = w
 	}
 	w.against[task] = struct{}{}
-	if w.pause.Failures == 0 && (len(w.against) > 1 || empty(serial)) {
+	if w.pause.Failures == 0 && w.isSick(serial, empty) {
 		w.pause.Fail(now, b.longest, err)
 	}
+}
+
+// isSick reports whether so much counts against a worker that it is quarantined.
+func (w *worker) isSick(serial uint64, empty func(worker uint64) bool) bool {
+	return len(w.against) > 1 || len(w.against) == 1 && empty(serial)
+}
+
+// acquit takes back what a task counts against workers.
+func (b *Breakers) acquit(task int32, empty func(worker uint64) bool) {
+	maps.DeleteFunc(b.workers, func(serial uint64, w *worker) bool {
+		delete(w.against, task)
+		if !w.isSick(serial, empty) {
+			w.pause = Pause{}
+		}
+		return len(w.against) == 0
+	})
 }
 
 // Quarantined returns the pause of a quarantined worker, and false for any other

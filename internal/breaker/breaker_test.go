@@ -37,7 +37,7 @@ func (l *leader) learn(starts ...breaker.Start) { l.learnStranded(nil, starts...
 
 func (l *leader) learnStranded(stranded error, starts ...breaker.Start) {
 	l.Learn(l.now, breaker.Writes{Starts: starts, Skipped: l.skipped, Stranded: stranded}, breaker.Fleet{
-		Workers: l.workers, Empty: func(worker uint64) bool { return !l.busy[worker] },
+		Workers: l.workers, Open: l.workers, Empty: func(worker uint64) bool { return !l.busy[worker] },
 	})
 	l.skipped = nil
 	l.skip(1)
@@ -306,6 +306,37 @@ func TestWorker_PoisonQuarantinesNone(t *testing.T) {
 		l.learn(refused(5, uint64(i%3)+1), refused(6, uint64((i+1)%3)+1))
 		require.Empty(t, l.quarantined(1, 2, 3))
 	}
+}
+
+// A task that runs fails to move to more than half of the workers. It counts against
+// none of them.
+func TestWorker_ATaskThatFailsAnywhereQuarantinesNone(t *testing.T) {
+	l := newLeader(5)
+	move := func(task int32, worker uint64) breaker.Start {
+		s := refused(task, worker)
+		s.Elsewhere = true
+		return s
+	}
+	l.learn(move(5, 1))
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2, 3), "it runs nothing")
+	l.learn(move(5, 2))
+	require.Equal(t, []uint64{1, 2}, l.quarantined(1, 2, 3))
+	l.learn(move(5, 3))
+	require.Empty(t, l.quarantined(1, 2, 3))
+
+	l.busy[1] = true
+	l.learn(move(6, 1), move(7, 1), move(6, 2))
+	require.Equal(t, []uint64{1, 2}, l.quarantined(1, 2, 3))
+	l.learn(move(6, 4))
+	require.Empty(t, l.quarantined(1, 2, 3), "one task is left against worker 1")
+	l.learn(move(8, 1))
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2, 3))
+	p, _ := l.Quarantined(1)
+	require.Equal(t, 1, p.Failures)
+	l.skip(2)
+	l.learn(refused(5, 1))
+	p, _ = l.Quarantined(1)
+	require.Equal(t, 1, p.Failures, "that was no trial")
 }
 
 // After each failed trial the pause is longer.

@@ -6,6 +6,7 @@ package handover
 func (m *Machine) undecided(w int32) {
 	m.workers[w].underway--
 	m.hunger(w)
+	m.wake(w)
 }
 
 func (m *Machine) failedMove(w int32) {

@@ -44,7 +44,15 @@ type worker struct {
 	barred   bool
 }
 
-func (w *worker) hasCredit() bool { return w.underway <= w.credit }
+// hasCredit reports whether one more move to here may begin. One that has not
+// acknowledged a start yet must be idle: if the call that it is busy with hangs, the
+// task of the move would be stopped for nothing.
+func (w *worker) hasCredit() bool {
+	if w.credit == 0 && (w.busy || !w.fresh.alone.empty()) {
+		return false
+	}
+	return w.underway <= w.credit
+}
 
 // pending holds changes that have not begun.
 type pending struct {
@@ -189,8 +197,8 @@ func (m *Machine) nextLast() (Call, bool) {
 		w := m.later.pop()
 		s := &m.workers[w]
 		s.waits = false
-		if s.busy {
-			continue // it comes back when it is idle
+		if s.busy || s.underway > 0 {
+			continue // it comes back when it is idle, and no task that is stopped waits for it
 		}
 		if writes := m.begin(w, &s.last, nil); len(writes) > 0 {
 			return m.send(w, writes), true
@@ -349,12 +357,12 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 	m.inFlight -= len(call.Writes)
 	if timedOut {
 		s.timedOut = true
-		m.hunger(call.Worker)
 		m.prune(call.Worker)
 	}
 	for k, write := range call.Writes {
 		m.answer(write, answers[k])
 	}
+	m.hunger(call.Worker)
 	m.wake(call.Worker)
 }
 
