@@ -38,6 +38,7 @@ func (w *world) settleDown() {
 		w.live(nil, w.aftermath())
 	}
 	t := calmTerms{w: w, l: last, tick: w.Timeout / 2, slack: 2}
+	t.next() // it may go by answers from before
 	for most := settled + t.extra(); t.spent < most; {
 		if t.next(); w.violated() {
 			return

@@ -399,7 +399,7 @@ func (m *Machine) answer(write Write, a Answer) {
 		m.follow(i, second)
 	case write.Start:
 		m.undecided(c.To)
-		if a == Refused || a == Unknown {
+		if a != Done {
 			m.failedMove(c.To)
 		}
 		// Only what is certain not to run at its new place may be given back:
