@@ -248,7 +248,8 @@ func (d *decider[W, T]) leave() {
 }
 
 // othersFirst is for how many terms after its pause a quarantined worker is not tried
-// with a task that fails: otherwise it could be one that fails anywhere each time.
+// with a task that failed there, is suspect, or never ran and failed: otherwise it could
+// be one that fails anywhere each time.
 const othersFirst = 8
 
 // forbid lists the tasks that pause on a worker, and those that a quarantined worker is
@@ -267,15 +268,36 @@ func (d *decider[W, T]) forbid() {
 			onTrial = append(onTrial, int32(at))
 		}
 	}
+	if len(onTrial) > 0 {
+		d.forbidUnderWay(onTrial)
+	}
 	for failed, pause := range d.breakers.Pairs() {
 		if !d.expect.expected(failed.Task) {
 			continue
 		}
-		if at, ok := places[failed.Worker]; ok && pause.Active(d.now) {
-			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: at})
+		place, known := places[failed.Worker]
+		if known && pause.Active(d.now) {
+			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: place})
 		}
+		sick := d.breakers.IsSuspect(failed.Task) || d.fleet.flags[failed.Task]&taskSeen == 0
 		for _, at := range onTrial {
-			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: at})
+			if sick || known && at == place {
+				p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: at})
+			}
+		}
+	}
+}
+
+// forbidUnderWay keeps tasks whose stop is under way for a timeout from being what
+// quarantined workers are tried with: the trial would last as long.
+func (d *decider[W, T]) forbidUnderWay(onTrial []int32) {
+	for _, w := range d.fleet.workers {
+		for task, s := range w.stops {
+			for _, at := range onTrial {
+				if s.stopping && d.now.Time.Sub(s.since) >= d.cfg.timeout {
+					d.problem.Forbidden = append(d.problem.Forbidden, rebalance.Pair{Task: task, Worker: at})
+				}
+			}
 		}
 	}
 }

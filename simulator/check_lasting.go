@@ -119,7 +119,7 @@ func (w *world) endure(l *leader) {
 		return // what hangs on the only one is in the way of all others
 	}
 	why := "there was no term"
-	for most := convergesWithin*w.rounds() + e.extra(); e.terms < most && why != ""; {
+	for most := convergesWithin*w.rounds() + e.extra() + e.stops(); e.terms < most && why != ""; {
 		if !e.term() {
 			return
 		}
@@ -197,6 +197,18 @@ func (e *endurance) add(task string) {
 	e.w.define(orchestrator.Task[string]{Name: task, Instances: 1})
 }
 
+// stops returns how many terms more it takes where stops do not end: one stands for a
+// move until it is three timeouts old, which are 30 terms, and then the next one may.
+func (e *endurance) stops() int {
+	stuck := 0
+	for task := range e.w.tasks {
+		if e.w.resists(task) != 0 {
+			stuck++
+		}
+	}
+	return 30 * max(0, stuck-1)
+}
+
 // open reports whether a worker is healthy and may take tasks.
 func (e *endurance) open(m *member) bool {
 	w := e.w
@@ -266,6 +278,9 @@ func (e *endurance) unsettled() string {
 				return fmt.Sprintf("%s drains, and still runs %s, which could run on %d healthy workers", name, task, len(open))
 			}
 		}
+	}
+	if len(open) == 2 && (slices.Contains(w.lasting, PoisonTask) || slices.Contains(w.lasting, HangingTask)) {
+		return "" // whether such a task is sick or its worker cannot be told: it runs on the other one
 	}
 	return e.uneven(open)
 }

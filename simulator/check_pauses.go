@@ -106,7 +106,8 @@ func (r *review) survey() {
 			r.sound[task] = false
 		}
 		_, quarantined := r.l.pauses[pauseKey{orchestrator.PauseWorker, name, ""}]
-		r.someOpen = r.someOpen || s.answers() && !s.draining && !quarantined
+		suspicious := len(s.against) > 0 // it may be quarantined since the answers are in
+		r.someOpen = r.someOpen || s.answers() && !s.draining && !quarantined && !suspicious
 	}
 }
 

@@ -298,6 +298,9 @@ func (b *Breakers) Moves() Pause { return b.moves }
 // Failed reports whether the last start of a task failed, on any worker.
 func (b *Breakers) Failed(task int32) bool { return b.tasks[task] != nil }
 
+// IsSuspect reports whether a task failed on more than one worker in a row.
+func (b *Breakers) IsSuspect(task int32) bool { return b.tasks[task] != nil && b.tasks[task].suspect }
+
 // FailedOn reports whether the last start of a task on a worker failed, and none
 // succeeded elsewhere since, or counts against the worker.
 func (b *Breakers) FailedOn(p Pair) bool {
