@@ -26,8 +26,8 @@
 //     says how many that is (package rebalance has the proof).
 //   - A worker that does not answer is silent, not empty. What it had is
 //     neither started elsewhere nor stopped elsewhere until it answers, is
-//     removed, or has been silent for longer than the grace period
-//     ([WithGracePeriod]). While most of three or more workers are silent at the
+//     removed, or has been silent for longer than the grace period, and a call to it
+//     has failed after that ([WithGracePeriod]). While most of three or more workers are silent at the
 //     same time, none is declared lost, for five minutes ([WithMaxLoss]).
 //   - A task that moves is stopped before it is started elsewhere, or the other
 //     way round where a gap is worse than an overlap ([WithHandoff]). If its new
@@ -52,7 +52,8 @@
 //     it, it is tried on others, one after the other, and no healthy task makes room.
 //   - A worker that fails to start tasks that other workers then start is quarantined:
 //     it keeps its tasks, and after pauses of 1, 2, 4, 8 and then 16 terms may gain one,
-//     until it starts one.
+//     if possible one that runs elsewhere, until it starts one. A task that more than half
+//     of the open workers fail to start, or eight, counts against none.
 //   - When starts fail everywhere, healthy tasks stop moving. An outage stops at most one
 //     task for each receiver in its first term, and then one after each pause of all
 //     moves: 1, 2, 4, … and then 64 terms, at most a minute.

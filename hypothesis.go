@@ -48,7 +48,7 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	o.mu.Lock()
 	tasks := o.tasks.list()
 	s.table.loaded = o.tasks.loaded || len(h.AddTasks) > 0
-	members, err := suppose(&o.members, &h)
+	members, err := membersIf(&o.members, &h)
 	o.mu.Unlock()
 	if err != nil {
 		return Plan[W, T]{}, fmt.Errorf("plan: %w", err)
@@ -64,7 +64,7 @@ func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	for _, task := range last.ran {
 		s.ran(s.number(task))
 	}
-	s.befall(&h, &o.cfg, o.grace())
+	s.apply(&h, &o.cfg, o.grace())
 	return s.plan(o), nil
 }
 
@@ -90,9 +90,9 @@ func (h *Hypothesis[W, T]) check() error {
 	return checkTasks(h.AddTasks)
 }
 
-// suppose returns the members as h would make them. The caller holds the
+// membersIf returns the members as h would make them. The caller holds the
 // orchestrator's mu.
-func suppose[W, T comparable](t *memberTable[W], h *Hypothesis[W, T]) ([]seat[W], error) {
+func membersIf[W, T comparable](t *memberTable[W], h *Hypothesis[W, T]) ([]seat[W], error) {
 	seats := t.seats()
 	at := make(map[W]int, len(seats))
 	for i, s := range seats {
@@ -211,8 +211,8 @@ func (s *supposition[W, T]) ran(task int32) {
 	s.fleet.flags[task] |= taskSeen
 }
 
-// befall makes h's losses and silences happen, and judges the silent workers.
-func (s *supposition[W, T]) befall(h *Hypothesis[W, T], cfg *config, grace time.Duration) {
+// apply makes h's losses and silences happen, and judges the silent workers.
+func (s *supposition[W, T]) apply(h *Hypothesis[W, T], cfg *config, grace time.Duration) {
 	f := &s.fleet
 	f.grow(len(s.table.defs))
 	named := func(names []W) map[W]bool {

@@ -158,11 +158,13 @@ func WithConcurrency(n int) Option {
 }
 
 // WithGracePeriod sets how long a worker may be silent, counted from its last
-// answer, before it is declared lost and its tasks start elsewhere. It should be
-// longer than two terms are apart, because otherwise a single missed answer is
-// enough; Run logs a warning if it is not. The default is three communicator
-// timeouts, and under Run at least three ticks. 0 declares a silent worker lost in
-// the same term. [HoldUntilRemoved] never does. It must not be negative.
+// answer, before it is declared lost and its tasks start elsewhere. What declares it
+// lost is a call that fails after that time, or had its whole timeout by then: if there
+// was no term for long, the next one asks first. It should be longer than two terms are
+// apart, because otherwise a single missed answer is enough; Run logs a warning if it is
+// not. The default is three communicator timeouts, and under Run at least three ticks. 0
+// declares a silent worker lost in the same term. [HoldUntilRemoved] never does. It must
+// not be negative.
 func WithGracePeriod(d time.Duration) Option {
 	return option(func(c *config) error {
 		if d < 0 {

@@ -74,7 +74,7 @@ func (d *decider[W, T]) pose() {
 	d.leave()
 	if d.frozen {
 		if w := d.fleet.neverAnswered(); w != nil {
-			d.cap(w)
+			d.capWant(w)
 		}
 	}
 	d.setAside()
@@ -312,9 +312,9 @@ func (d *decider[W, T]) onTrial(at int32) bool {
 	return ok && !q.Active(d.now) && d.now.Term < q.Until+othersFirst
 }
 
-// cap wants no more of any task than is reported, because a worker that has not
+// capWant wants no more of any task than is reported, because a worker that has not
 // answered yet may run the rest.
-func (d *decider[W, T]) cap(silent *worker[W, T]) {
+func (d *decider[W, T]) capWant(silent *worker[W, T]) {
 	p := &d.problem
 	d.capped = slices.Grow(d.capped[:0], len(p.Want))[:len(p.Want)]
 	clear(d.capped)
