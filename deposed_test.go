@@ -159,3 +159,16 @@ func TestT6_DeposedByItsContextIsNoNews(t *testing.T) {
 		require.NoError(t, f.NextTerm(t.Context()))
 	})
 }
+
+// A worker that knows a higher epoch ends the term: nobody waits for the other answers.
+func TestT6_DeposedWhileOthersAreYetToAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.term()
+		f.Hang("w1", "w3")
+		f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error { return errEpoch7 }))
+		took, err := f.timedTerm()
+		require.ErrorIs(t, err, orchestrator.ErrDeposed)
+		require.Zero(t, took)
+	})
+}

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -286,6 +287,9 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 		if q == &l.awaited {
 			l.pending--
 			l.halfAnswered(now)
+		}
+		if errors.Is(a.err, ErrDeposed) { // the term is over
+			l.pending = 0
 		}
 	case a.err != nil && l.base.Err() != nil: // the leader cancelled it
 		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
