@@ -32,7 +32,9 @@ type Config struct {
 
 	// Listen is the address that clients connect to, as host:port. Empty:
 	// 127.0.0.1:0, a port that the kernel chooses. Nothing but TLS and etcd's own
-	// users guards an address that others can reach.
+	// users guards an address that others can reach. It is the only one: where etcd
+	// wants to hear other servers, of which there are none, is a unix socket in a
+	// folder that only this user can enter.
 	Listen string
 
 	// TLS has clients connect by TLS. Nil: in the clear.
@@ -73,7 +75,9 @@ type Server struct {
 	etcd     *embed.Etcd
 	cut      func()
 	lock     *fileutil.LockedFile // of the data folder
-	dir      string               // "" unless Close is to remove it
+	dirs     []string             // which Close removes
+	failed   chan error
+	watching sync.WaitGroup // etcd's errors
 
 	close sync.Once
 	err   error
@@ -92,23 +96,28 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 }
 
 func start(ctx context.Context, cfg Config) (*Server, error) {
-	s := &Server{}
+	s := &Server{failed: make(chan error, 1)}
 	if cfg.Dir == "" {
 		dir, err := os.MkdirTemp("", "etcd-")
 		if err != nil {
 			return nil, err
 		}
-		cfg.Dir, s.dir = dir, dir
+		cfg.Dir, s.dirs = dir, []string{dir}
 	}
 	var grpcServers servers
 	s.cut = grpcServers.stop
-	c, err := cfg.etcd(&grpcServers)
+	c, err := cfg.etcd(&grpcServers, s.fail)
 	if err != nil {
 		return nil, errors.Join(err, s.leaveFolder())
 	}
 	if s.lock, err = takeFolder(ctx, cfg.Dir); err != nil {
 		return nil, errors.Join(err, s.leaveFolder())
 	}
+	peers, err := s.peerSocket(cfg.Dir)
+	if err != nil {
+		return nil, errors.Join(err, s.leaveFolder())
+	}
+	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: peers}}
 
 	// StartEtcd knows no context, and takes as long as the data is large.
 	type outcome struct {
@@ -137,10 +146,15 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 		}
 		s.etcd = o.etcd
 	}
+	s.watching.Go(func() {
+		for err := range s.etcd.Err() {
+			s.fail(err)
+		}
+	})
 
 	select {
 	case <-s.etcd.Server.ReadyNotify():
-	case err := <-s.etcd.Err():
+	case err := <-s.failed:
 		return nil, errors.Join(err, s.Close())
 	case <-s.etcd.Server.StopNotify():
 		return nil, errors.Join(errors.New("the server stopped before it was ready"), s.Close())
@@ -155,7 +169,7 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 }
 
 // etcd is the server's configuration in etcd's words.
-func (cfg Config) etcd(g *servers) (*embed.Config, error) {
+func (cfg Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
 	}
@@ -189,9 +203,8 @@ func (cfg Config) etcd(g *servers) (*embed.Config, error) {
 		c.ClientTLSInfo.ClientCertAuth = cfg.TLS.ClientCAFile != ""
 	}
 	c.AdvertiseClientUrls = c.ListenClientUrls
-	// One node has no peers, but etcd wants somewhere to hear them.
-	c.ListenPeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	c.AdvertisePeerUrls = c.ListenPeerUrls
+	// One node has no peers, but etcd wants to tell them of an address.
+	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	// The cluster's id is a hash of all this: without a token of its own, a server
 	// with an empty folder would pass for the one before. One that has data
@@ -207,7 +220,7 @@ func (cfg Config) etcd(g *servers) (*embed.Config, error) {
 	c.AutoCompactionMode = embed.CompactorModePeriodic
 	c.AutoCompactionRetention = cfg.Compaction.String()
 	c.EnableGRPCGateway = false
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Logger, &g.closing))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(cfg.Logger, &g.closing, fail))
 	c.ServiceRegister = g.add
 	return c, nil
 }
@@ -218,9 +231,20 @@ func (s *Server) Endpoint() string { return s.endpoint }
 // Endpoints returns the same, in the form that a client's configuration takes.
 func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 
-// Err reports why a server that runs has failed. It yields nothing while all is
+// Err yields why a server that runs has failed, once. It yields nothing while all is
 // well, and nothing when Close is called.
-func (s *Server) Err() <-chan error { return s.etcd.Err() }
+//
+// If etcd cannot go on, because the disk is full or fails, it must not take part in
+// anything any more. Then the process ends with exit code 1, a second after it has said
+// so on stderr and here.
+func (s *Server) Err() <-chan error { return s.failed }
+
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default: // one is enough
+	}
+}
 
 // Close stops the server at once: clients see their connections break. Calling
 // it again waits for the first call and returns the same.
@@ -228,6 +252,7 @@ func (s *Server) Close() error {
 	s.close.Do(func() {
 		s.cut()
 		s.etcd.Close()
+		s.watching.Wait()
 		s.err = s.leaveFolder()
 	})
 	return s.err

@@ -84,14 +84,42 @@ func serving(dir string) bool {
 	return false
 }
 
-// leaveFolder gives the folder up, and removes it where it was a temporary one.
+// longestSocket is how long the path of a unix socket may be, on every system.
+const longestSocket = 103
+
+// peerSocket returns a path for the socket that etcd hears other servers on, in a
+// folder that no other user can enter: in the data folder, or, if the path would be
+// too long, in a temporary one.
+func (s *Server) peerSocket(dir string) (string, error) {
+	folder, err := filepath.Abs(filepath.Join(dir, "peer"))
+	if err != nil {
+		return "", fmt.Errorf("find the data folder: %w", err)
+	}
+	path := filepath.Join(folder, "socket")
+	if len(path) > longestSocket {
+		if folder, err = os.MkdirTemp("", "etcd-"); err != nil {
+			return "", fmt.Errorf("make a folder for the peer socket: %w", err)
+		}
+		s.dirs = append(s.dirs, folder)
+		return filepath.Join(folder, "socket"), nil
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", fmt.Errorf("make a folder for the peer socket: %w", err)
+	}
+	if err := os.Chmod(folder, 0o700); err != nil { // it may have been there
+		return "", fmt.Errorf("guard the folder of the peer socket: %w", err)
+	}
+	return path, nil
+}
+
+// leaveFolder gives the folder up, and removes those that were temporary.
 func (s *Server) leaveFolder() error {
 	var err error
 	if s.lock != nil {
 		err = s.lock.Close()
 	}
-	if s.dir != "" {
-		err = errors.Join(err, os.RemoveAll(s.dir))
+	for _, dir := range s.dirs {
+		err = errors.Join(err, os.RemoveAll(dir))
 	}
 	return err
 }

@@ -4,22 +4,45 @@ package embed
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
 // zapLogger returns what etcd is to log to, until it is closed on purpose: it
-// reports that its listeners are closed then as errors. It never ends the
-// process, which zap's own level Fatal does.
-func zapLogger(l *slog.Logger, closing *atomic.Bool) *zap.Logger {
+// reports that its listeners are closed then as errors. At zap's level Fatal it ends
+// the process, as etcd expects: a server that could not save must not answer that it
+// has.
+func zapLogger(l *slog.Logger, closing *atomic.Bool, fail func(error)) *zap.Logger {
 	if l == nil {
-		return zap.NewNop()
+		l = slog.New(slog.DiscardHandler)
 	}
-	return zap.New(core{l, closing})
+	return zap.New(core{l, closing}, zap.WithFatalHook(fatal{fail}))
 }
+
+// fatal is what happens when etcd cannot go on.
+type fatal struct{ fail func(error) }
+
+// OnWrite implements zapcore.CheckWriteHook.
+func (f fatal) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+	m := zapcore.NewMapObjectEncoder()
+	for _, field := range fields {
+		field.AddTo(m)
+	}
+	err := fmt.Errorf("etcd cannot go on: %s %v", e.Message, m.Fields)
+	fmt.Fprintf(os.Stderr, "%v; the process ends\n", err)
+	f.fail(err)
+	time.Sleep(lastWords)
+	os.Exit(1)
+}
+
+// lastWords is how long the process has to tell others why it ends.
+const lastWords = time.Second
 
 type core struct {
 	log     *slog.Logger
