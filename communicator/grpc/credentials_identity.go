@@ -4,6 +4,7 @@ package grpc
 
 import (
 	"crypto/x509"
+	"encoding/asn1"
 	"fmt"
 	"net/url"
 	"strings"
@@ -17,7 +18,8 @@ const workerPrefix = "orchestrator://worker/"
 
 // WorkerURI returns the URI among a certificate's subject alternative names that
 // makes it that of the worker of a name. What may not stand in a URI, a slash
-// included, is escaped: any name has one.
+// included, is escaped: any name has one. Other ways to write the same are not
+// accepted.
 func WorkerURI(name string) string { return workerPrefix + url.PathEscape(name) }
 
 // role is what a peer may do.
@@ -41,16 +43,29 @@ func (p party) String() string {
 	return fmt.Sprintf("worker %q", clip(p.name))
 }
 
-// alternativeNames is the default of WithIdentities.
-func alternativeNames(certificate *x509.Certificate) []string {
-	uris := make([]string, len(certificate.URIs))
-	for i, u := range certificate.URIs {
-		uris[i] = u.String()
+// alternativeNames is the default of WithIdentities: the URIs as they are written in
+// the certificate. Those in its field URIs have gone through net/url, which takes
+// ORCHESTRATOR://manager for orchestrator://manager.
+func alternativeNames(certificate *x509.Certificate) (uris []string) {
+	const uri = 6 // the kind of a name
+	for _, extension := range certificate.Extensions {
+		if !extension.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17}) {
+			continue
+		}
+		var names []asn1.RawValue
+		if _, err := asn1.Unmarshal(extension.Value, &names); err != nil {
+			return nil // crypto/x509 has refused it
+		}
+		for _, name := range names {
+			if name.Class == asn1.ClassContextSpecific && name.Tag == uri {
+				uris = append(uris, string(name.Bytes))
+			}
+		}
 	}
 	return uris
 }
 
-// partiesOf leaves aside what is no identity of this package.
+// partiesOf leaves aside what is no identity of this package, to the letter.
 func partiesOf(uris []string) []party {
 	var parties []party
 	for _, uri := range uris {
@@ -62,7 +77,8 @@ func partiesOf(uris []string) []party {
 		if !ok {
 			continue
 		}
-		if name, err := url.PathUnescape(escaped); err == nil && checkName("worker", name) == nil {
+		name, err := url.PathUnescape(escaped)
+		if err == nil && WorkerURI(name) == uri && checkName("worker", name) == nil {
 			parties = append(parties, party{role: roleWorker, name: name})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
 	"net/url"
@@ -112,10 +113,16 @@ func (ca *CA) Renew(t testing.TB, files Files, uris []string, opts ...Option) {
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	for _, uri := range uris {
-		u, err := url.Parse(uri)
-		must(t, err)
-		template.URIs = append(template.URIs, u)
+	// Not as template.URIs, because net/url would write them in its own way.
+	const uri = 6 // the kind of a name
+	names := make([]asn1.RawValue, len(uris))
+	for i, name := range uris {
+		names[i] = asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: uri, Bytes: []byte(name)}
+	}
+	alternative, err := asn1.Marshal(names)
+	must(t, err)
+	if len(uris) > 0 {
+		template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 17}, Value: alternative}}
 	}
 	for _, opt := range opts {
 		opt(template)
