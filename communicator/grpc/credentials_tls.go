@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -49,6 +50,7 @@ func tlsConfig(m *material) *tls.Config {
 type overTLS struct {
 	*Credentials
 	complaints *complaints
+	serves     role     // a server's: whose connections it admits; 0: everybody's
 	want       party    // a client's
 	failure    *failure // a client's
 }
@@ -90,7 +92,10 @@ func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		t.complaints.log(raw, found.refusal)
 		return conn, found, nil
 	}
-	if err := admit(raw, until); err != nil {
+	if t.serves != 0 && !slices.ContainsFunc(found.parties, func(p party) bool { return p.role == t.serves }) {
+		return conn, found, nil // its calls are refused, and it makes way for others
+	}
+	if err := admit(raw, found.parties, until); err != nil {
 		t.complaints.log(raw, err)
 		return nil, nil, err
 	}

@@ -36,7 +36,7 @@ func FuzzServerConn(f *testing.F) {
 
 	l := bufconn.Listen(1 << 16)
 	s := defaults()
-	server, gated, err := s.newServer(l)
+	server, gated, err := s.newServer(l, 0)
 	if err != nil {
 		f.Fatal(err)
 	}

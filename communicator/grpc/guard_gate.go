@@ -5,6 +5,7 @@ package grpc
 import (
 	"container/list"
 	"errors"
+	"fmt"
 	"iter"
 	"net"
 	"sync"
@@ -20,8 +21,10 @@ const (
 	// when others wait behind it; firstPatience, for its first, which are sent
 	// together with the last step of connecting.
 	patience, firstPatience = 250 * time.Millisecond, 50 * time.Millisecond
-	// maxAdmitted is how many connections there may be beside those.
+	// maxAdmitted is how many connections there may be beside those, and maxOfOne
+	// how many of one party. Without TLS nobody knows whose they are.
 	maxAdmitted = 16384
+	maxOfOne    = 64
 	// writeTimeout is how long a peer may not read what it is told.
 	writeTimeout = keepaliveTime
 )
@@ -43,6 +46,7 @@ type gate struct {
 	mu       sync.Mutex // guards the following, and is held for moments
 	pending  *list.List // of *guarded, in the order in which they came
 	admitted int
+	of       map[party]int // the admitted ones, by whose they are
 }
 
 func newGate(l net.Listener, c *complaints) *gate {
@@ -53,6 +57,7 @@ func newGate(l net.Listener, c *complaints) *gate {
 		closed:     make(chan struct{}),
 		began:      time.Now(),
 		pending:    list.New(),
+		of:         make(map[party]int),
 	}
 }
 
@@ -148,9 +153,10 @@ func (g *gate) slow() (slow *guarded, wait time.Duration) {
 	return nil, wait
 }
 
-// admit makes a pending connection one that counts, until its certificate ends; the
-// zero time is never. It does nothing to a connection that came through no gate.
-func admit(conn net.Conn, until time.Time) error {
+// admit makes a pending connection of some parties one that counts, until its
+// certificate ends; the zero time is never. It does nothing to a connection that came
+// through no gate.
+func admit(conn net.Conn, whose []party, until time.Time) error {
 	c, ok := conn.(*guarded)
 	if !ok {
 		return nil
@@ -164,11 +170,26 @@ func admit(conn net.Conn, until time.Time) error {
 	if g.admitted >= maxAdmitted {
 		return errors.New("there are too many connections")
 	}
+	for _, p := range whose {
+		if g.of[p] >= maxOfOne {
+			return fmt.Errorf("there are too many connections of %s", p)
+		}
+	}
 	g.leave(c)
-	g.admitted++
+	g.count(whose, 1)
 	c.admitted.Store(true)
-	c.end = until
+	c.whose, c.end = whose, until
 	return nil
+}
+
+// count takes an admitted connection in, or out with by below 0. The lock is held.
+func (g *gate) count(whose []party, by int) {
+	g.admitted += by
+	for _, p := range whose {
+		if g.of[p] += by; g.of[p] == 0 {
+			delete(g.of, p)
+		}
+	}
 }
 
 // leave has a connection be pending no more.
@@ -190,6 +211,7 @@ type guarded struct {
 	heard    atomic.Bool   // it has said something
 	silent   atomic.Int64  // since when a pending one is waited for, from gate.began; 0: it is not
 	place    *list.Element // among the pending; nil: it is none; guarded by gate.mu
+	whose    []party       // of an admitted one; guarded by gate.mu
 	closing  sync.Once
 }
 
@@ -251,7 +273,7 @@ func (c *guarded) Close() error {
 		if c.place != nil {
 			g.leave(c)
 		} else if c.admitted.Load() {
-			g.admitted--
+			g.count(c.whose, -1)
 		}
 	})
 	return c.Conn.Close()

@@ -48,7 +48,7 @@ func shaking(g *gate, refused chan<- error) {
 			_ = conn.SetDeadline(time.Now().Add(handshakeTimeout)) // as a server of gRPC does
 			_, err := io.ReadFull(conn, make([]byte, 1))
 			if err == nil {
-				err = admit(conn, time.Time{})
+				err = admit(conn, nil, time.Time{})
 			}
 			if err != nil {
 				refused <- errors.Join(err, conn.Close())
@@ -174,13 +174,13 @@ func TestR3_TooManyConnections(t *testing.T) {
 	defer client.Close()
 	conn, err := g.Accept()
 	require.NoError(t, err)
-	require.ErrorContains(t, admit(conn, time.Time{}), "too many connections")
+	require.ErrorContains(t, admit(conn, nil, time.Time{}), "too many connections")
 	g.admitted--
-	require.NoError(t, admit(conn, time.Time{}))
+	require.NoError(t, admit(conn, nil, time.Time{}))
 	require.NoError(t, conn.Close())
 	require.NoError(t, conn.Close(), "a pipe may be closed twice")
 	require.Equal(t, maxAdmitted-1, g.admitted)
-	require.ErrorIs(t, admit(conn, time.Time{}), net.ErrClosed)
+	require.ErrorIs(t, admit(conn, nil, time.Time{}), net.ErrClosed)
 }
 
 // A peer that does not read what it is told is given up.
@@ -191,7 +191,7 @@ func TestR3_WhoDoesNotReadIsGivenUp(t *testing.T) {
 		client := p.connect()
 		conn, err := g.Accept()
 		require.NoError(t, err)
-		require.NoError(t, admit(conn, time.Time{}))
+		require.NoError(t, admit(conn, nil, time.Time{}))
 		began := time.Now()
 		_, err = conn.Write([]byte("hello"))
 		var timeout net.Error

@@ -73,7 +73,7 @@ func serve(t *testing.T, p probed, opts ...Option) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server, l, err := settingsOf(t, opts...).newServer(l)
+	server, l, err := settingsOf(t, opts...).newServer(l, 0)
 	require.NoError(t, err)
 	orchestratorv1.RegisterManagerServer(server, p)
 	orchestratorv1.RegisterWorkerServer(server, p)

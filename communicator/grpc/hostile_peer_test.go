@@ -188,7 +188,7 @@ func TestR3_CompressedBombs(t *testing.T) {
 func TestR3_SlowReadingClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCable()
-		s, l, err := settingsOf(t).newServer(c)
+		s, l, err := settingsOf(t).newServer(c, 0)
 		require.NoError(t, err)
 		orchestratorv1.RegisterWorkerServer(s, reporting{names: func(yield func(string)) {
 			for range 12 {

@@ -54,7 +54,7 @@ func (d *deaf) count(come int) (now, most int) {
 // serveDeaf serves it on a listener, until the test ends.
 func serveDeaf(t *testing.T, d *deaf, l net.Listener, opts ...Option) {
 	t.Helper()
-	server, accepting, err := settingsOf(t, opts...).newServer(l, grpc.WaitForHandlers(true))
+	server, accepting, err := settingsOf(t, opts...).newServer(l, 0, grpc.WaitForHandlers(true))
 	require.NoError(t, err)
 	orchestratorv1.RegisterWorkerServer(server, d)
 	done := make(chan error, 1)

@@ -18,12 +18,11 @@ import (
 
 const (
 	// maxRequest is how many bytes a worker may send at once, and maxCalls how many
-	// calls it may have under way on a connection: read, many small completions take
-	// some fifty times their bytes.
+	// calls it may have under way on a connection.
 	maxRequest = 256 << 10
 	maxCalls   = 8
 	// maxCompletions is how many tasks a worker may complete at once.
-	maxCompletions = 10_000
+	maxCompletions = 1000
 	// longestRefusal is how many bytes of a reason are told.
 	longestRefusal = 4096
 )
@@ -114,8 +113,8 @@ func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequ
 		return nil, err
 	}
 	err := checkName("worker", w.Name)
-	if n := len(req.GetCompletions()); err == nil && n > maxCompletions {
-		err = fmt.Errorf("%w: %d completions at once: at most %d", orchestrator.ErrInvalid, n, maxCompletions)
+	if err == nil && len(req.GetCompletions()) > maxCompletions { // requestCodec has read one too many
+		err = fmt.Errorf("%w: too many completions at once: at most %d", orchestrator.ErrInvalid, maxCompletions)
 	}
 	outcomes := make([]orchestratorv1.CompletionOutcome, len(req.GetCompletions()))
 	if err == nil {

@@ -80,7 +80,7 @@ func (c *completions) owe(done completion) {
 
 // How much is told in one call: far less than any message may have.
 const (
-	mostCompletions     = 10_000
+	mostCompletions     = maxCompletions
 	mostCompletionBytes = 128 << 10
 )
 

@@ -51,7 +51,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("%w: Server.Serve: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
 	opts := append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, s.serving...)
-	server, accepting, err := s.settings.newServer(l, opts...)
+	server, accepting, err := s.settings.newServer(l, roleManager, opts...)
 	if err != nil {
 		return errors.Join(fmt.Errorf("serve worker: %w", err), l.Close())
 	}

@@ -35,8 +35,9 @@ const (
 )
 
 // newServer returns a server for a listener, and the listener that it has to be
-// given in place of that one. opts come after its own.
-func (s *settings) newServer(l net.Listener, opts ...grpc.ServerOption) (*grpc.Server, net.Listener, error) {
+// given in place of that one. With TLS it admits connections of those in a role; 0 is
+// anyone. opts come after its own.
+func (s *settings) newServer(l net.Listener, serves role, opts ...grpc.ServerOption) (*grpc.Server, net.Listener, error) {
 	if s.credentials == nil && !s.plaintext && !isLocal(l.Addr()) {
 		return nil, nil, fmt.Errorf("serve on %s: %w", l.Addr(), ErrPlaintext)
 	}
@@ -63,7 +64,7 @@ func (s *settings) newServer(l net.Listener, opts ...grpc.ServerOption) (*grpc.S
 	}
 	if s.credentials != nil {
 		s.credentials.announce(s.logger)
-		own = append(own, grpc.Creds(&overTLS{Credentials: s.credentials, complaints: c}))
+		own = append(own, grpc.Creds(&overTLS{Credentials: s.credentials, complaints: c, serves: serves}))
 	} else {
 		own = append(own, grpc.Creds(&plainly{complaints: c}))
 	}

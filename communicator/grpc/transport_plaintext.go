@@ -59,7 +59,7 @@ func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		err = fmt.Errorf("it does not speak gRPC: it begins with %q", first)
 	}
 	if err == nil {
-		err = admit(raw, time.Time{})
+		err = admit(raw, nil, time.Time{})
 	}
 	if err != nil {
 		p.complaints.log(raw, err)

@@ -40,7 +40,7 @@ func TestR3_PlaintextServesOnLoopbackOnly(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 
-	_, _, err = settingsOf(t).newServer(listenerElsewhere{l})
+	_, _, err = settingsOf(t).newServer(listenerElsewhere{l}, 0)
 	require.ErrorIs(t, err, ErrPlaintext)
 	require.ErrorContains(t, err, "192.0.2.1:80")
 	require.ErrorContains(t, err, "WithCredentials")
@@ -51,7 +51,7 @@ func TestR3_PlaintextServesOnLoopbackOnly(t *testing.T) {
 		"with TLS":  with(t, testca.New(t, "ours").Manager(t)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, _, err := settingsOf(t, opt).newServer(listenerElsewhere{l})
+			server, _, err := settingsOf(t, opt).newServer(listenerElsewhere{l}, 0)
 			require.NoError(t, err)
 			server.Stop()
 		})
@@ -59,7 +59,7 @@ func TestR3_PlaintextServesOnLoopbackOnly(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", "[::]:0"} {
 		all, err := net.Listen("tcp", address)
 		require.NoError(t, err)
-		_, _, err = settingsOf(t).newServer(all)
+		_, _, err = settingsOf(t).newServer(all, 0)
 		require.ErrorIs(t, err, ErrPlaintext)
 		require.NoError(t, all.Close())
 	}

@@ -81,7 +81,7 @@ func (p *plug) Close() error { // the server does not hear of it either
 // connections the server has admitted.
 func over(t *testing.T, c *cable, who party, server, client []Option) (conn *grpc.ClientConn, admitted func() int, stop func()) {
 	t.Helper()
-	s, l, err := settingsOf(t, server...).newServer(c)
+	s, l, err := settingsOf(t, server...).newServer(c, 0)
 	require.NoError(t, err)
 	orchestratorv1.RegisterManagerServer(s, probed{})
 	done := make(chan error, 1)

@@ -323,7 +323,7 @@ type CompleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who says so.
 	Worker []byte `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// What was completed: at most 10,000 at once, else INVALID_ARGUMENT; a request
+	// What was completed: at most 1,000 at once, else INVALID_ARGUMENT; a request
 	// of more than 256 KiB is RESOURCE_EXHAUSTED.
 	Completions   []*Completion `protobuf:"bytes,2,rep,name=completions,proto3" json:"completions,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -1,6 +1,6 @@
 package grpc
 
-// How the answers of workers are read. Protobuf makes a structure of each empty
+// How what workers send is read. Protobuf makes a structure of each empty
 // part of a message, and so of every two bytes: what a worker sends is looked at
 // before, so that it takes no more memory than a few times its length, whatever it
 // is.
@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
 // answer is what a worker answers. Every call to a worker is made with one.
@@ -51,6 +53,55 @@ func (answerCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	all := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer all.Free()
 	return a.decode(all.ReadOnlyData())
+}
+
+// requestCodec is what a manager reads requests with: it makes nothing of more
+// completions than one too many, which the manager then refuses.
+type requestCodec struct{ answerCodec }
+
+var _ encoding.CodecV2 = requestCodec{}
+
+// Unmarshal reads a request. It keeps nothing of data.
+func (requestCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(proto.Message)
+	if !ok {
+		return fmt.Errorf("a %T is no message", v)
+	}
+	all := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer all.Free()
+	content := all.ReadOnlyData()
+	if _, ok := m.(*orchestratorv1.CompleteRequest); ok {
+		const completions = 2
+		var err error
+		if content, err = first(content, completions, maxCompletions+1); err != nil {
+			return err
+		}
+	}
+	return proto.Unmarshal(content, m)
+}
+
+// first returns a message with the first most of the messages that it holds in a
+// field. If those are all, it returns data itself.
+func first(data []byte, id protowire.Number, most int) ([]byte, error) {
+	n, err := count(data, id)
+	if err != nil || n <= most {
+		return data, err
+	}
+	var kept []byte
+	for seen := 0; len(data) > 0; {
+		number, _, length := protowire.ConsumeField(data)
+		if length < 0 {
+			return nil, fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(length))
+		}
+		if number == id {
+			seen++
+		}
+		if number != id || seen <= most {
+			kept = append(kept, data[:length]...)
+		}
+		data = data[length:]
+	}
+	return kept, nil
 }
 
 // field is one field of a message.

@@ -1,0 +1,123 @@
+package grpc
+
+import (
+	"log/slog"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+)
+
+// R5: what one worker may take of a manager's memory and connections.
+
+// emptyCompletions is a request of a worker that has completed as many tasks without
+// names as fit into a message.
+func emptyCompletions(worker string) []byte {
+	const completions = 2
+	request := protowire.AppendBytes(protowire.AppendTag(nil, completions, protowire.BytesType), nil)
+	for len(request) < maxRequest/2 {
+		request = append(request, request...)
+	}
+	return protowire.AppendString(protowire.AppendTag(request, 1, protowire.BytesType), worker)
+}
+
+// Protobuf makes some hundred bytes of each two.
+func TestR5_EmptyCompletionsTakeLittleMemory(t *testing.T) {
+	data := mem.BufferSlice{mem.SliceBuffer(emptyCompletions("w1"))}
+	var before, after runtime.MemStats
+	var req orchestratorv1.CompleteRequest
+	runtime.ReadMemStats(&before)
+	const rounds = 10
+	for range rounds {
+		require.NoError(t, requestCodec{}.Unmarshal(data, &req))
+	}
+	runtime.ReadMemStats(&after)
+	require.Equal(t, "w1", string(req.GetWorker()), "it comes after the completions")
+	require.Len(t, req.GetCompletions(), maxCompletions+1, "one more than the manager takes")
+	require.Less(t, (after.TotalAlloc-before.TotalAlloc)/rounds, uint64(maxRequest))
+}
+
+func TestR5_CompletionsAreReadWhole(t *testing.T) {
+	want := &orchestratorv1.CompleteRequest{Worker: []byte("w1")}
+	for i := range maxCompletions {
+		want.Completions = append(want.Completions, &orchestratorv1.Completion{Task: []byte("t"), ContentVersion: int64(i)})
+	}
+	data, err := requestCodec{}.Marshal(want)
+	require.NoError(t, err)
+	var got orchestratorv1.CompleteRequest
+	require.NoError(t, requestCodec{}.Unmarshal(data, &got))
+	require.Len(t, got.GetCompletions(), maxCompletions)
+	require.Equal(t, want.GetCompletions()[maxCompletions-1].GetContentVersion(), got.GetCompletions()[maxCompletions-1].GetContentVersion())
+	require.Error(t, requestCodec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x12")}, &got))
+}
+
+// One party has its share of the connections, and leaves the others theirs.
+func TestR5_OnePartyTakesFewConnections(t *testing.T) {
+	p := &pipes{conns: make(chan net.Conn, 1)}
+	g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+	enter := func(whose ...party) (net.Conn, error) {
+		client := p.connect()
+		t.Cleanup(func() { _ = client.Close() })
+		conn, err := g.Accept()
+		require.NoError(t, err)
+		return conn, admit(conn, whose, time.Time{})
+	}
+	w1, w2 := party{roleWorker, "w1"}, party{roleWorker, "w2"}
+	var all []net.Conn
+	for range maxOfOne {
+		conn, err := enter(w1)
+		require.NoError(t, err)
+		all = append(all, conn)
+	}
+	refused, err := enter(w1)
+	require.ErrorContains(t, err, `too many connections of worker "w1"`)
+	require.NoError(t, refused.Close())
+	both, err := enter(w2, w1)
+	require.Error(t, err, "nor by a certificate that stands for others too")
+	require.NoError(t, both.Close())
+	other, err := enter(w2)
+	require.NoError(t, err)
+	require.NoError(t, all[0].Close())
+	again, err := enter(w1)
+	require.NoError(t, err)
+	for _, conn := range append(all[1:], other, again) {
+		require.NoError(t, conn.Close())
+	}
+	_, admitted := g.counts()
+	require.Zero(t, admitted)
+	require.Empty(t, g.of)
+}
+
+// A worker cannot fill the places of another worker's server, where managers come.
+func TestR5_AWorkersServerAdmitsManagersOnly(t *testing.T) {
+	ca := testca.New(t, "ours")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server, accepting, err := settingsOf(t, with(t, ca.Worker(t, "w1"))).newServer(l, roleManager)
+	require.NoError(t, err)
+	orchestratorv1.RegisterWorkerServer(server, probed{})
+	go func() { _ = server.Serve(accepting) }()
+	t.Cleanup(server.Stop)
+	g, ok := accepting.(*gate)
+	require.True(t, ok)
+	target := party{roleWorker, "w1"}
+	intruder := connect(t, l.Addr().String(), target, with(t, ca.Worker(t, "w2")))
+	_, err = orchestratorv1.NewWorkerClient(intruder).Apply(t.Context(), &orchestratorv1.ApplyRequest{})
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
+	_, admitted := g.counts()
+	require.Zero(t, admitted)
+	manager := connect(t, l.Addr().String(), target, with(t, ca.Manager(t)))
+	_, err = orchestratorv1.NewWorkerClient(manager).Apply(t.Context(), &orchestratorv1.ApplyRequest{})
+	require.NoError(t, err)
+	_, admitted = g.counts()
+	require.Equal(t, 1, admitted)
+}
