@@ -39,17 +39,18 @@ func (w *world) settleDown() {
 	}
 	t := calmTerms{w: w, l: last, tick: w.Timeout / 2, slack: 2}
 	t.next() // it may go by answers from before
-	for most := settled + t.extra(); t.spent < most; {
+	for idle, most := 0, settled+t.extra(); t.spent < most && idle <= t.turns(); {
 		if t.next(); w.violated() {
 			return
 		}
-		if t.waits() {
-			continue
+		switch {
+		case t.waits():
+		case len(last.o.LastPlan().Changes) == 0:
+			idle++
+		default:
+			idle = 0
+			t.spent++
 		}
-		if len(last.o.LastPlan().Changes) == 0 {
-			break
-		}
-		t.spent++
 	}
 	w.mu.Lock()
 	w.report.Settling = max(w.report.Settling, t.spent)
@@ -250,6 +251,18 @@ func (t *calmTerms) pauses() bool {
 		t.fail("nothing fails, and for %d terms something pauses: %s of %q, %q until term %d", t.waited, p.Kind, p.Worker, p.Task, p.Until)
 	}
 	return true
+}
+
+// turns returns in how many terms, at most, each stop that has failed is tried again: of
+// several on one worker, one in a term.
+func (t *calmTerms) turns() int {
+	stops := 0
+	for _, p := range t.l.o.LastPlan().Paused {
+		if p.Kind == orchestrator.PauseStop {
+			stops++
+		}
+	}
+	return stops
 }
 
 // toStop reports whether a pause is that of a stop that is still wanted: of several
