@@ -428,3 +428,22 @@ func TestT4_RemovedAndAddedAgainStartsAfresh(t *testing.T) {
 }
 
 // T5
+
+// A worker that leaves while a term asks it refuses the call. That is no failure.
+func TestT4_AWorkerThatLeavesMeanwhileFailsNoTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(6)
+		f.term()
+		f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error {
+			f.RemoveWorker("w2")
+			return errBoom
+		}))
+		f.forget()
+		f.term()
+		require.Empty(t, f.writes(), "what it had waits for the next term")
+		f.Kill("w2")
+		f.term()
+		f.requireAllRun()
+	})
+}

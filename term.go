@@ -257,6 +257,9 @@ func (t *term[W, T]) applyNoAnswers(answers []answer[T]) {
 		if a.err == nil {
 			continue
 		}
+		if a.missed && !t.o.isMember(w.name, w.serial) {
+			a.missed = false // it was removed since, and may have stopped
+		}
 		before := w.state
 		t.fleet.applyNoAnswer(w, a.missed, a.err, now, grace)
 		if w.late {
@@ -267,6 +270,14 @@ func (t *term[W, T]) applyNoAnswers(answers []answer[T]) {
 		}
 		t.failures = append(t.failures, &CallError[W, T]{Op: OpList, Worker: w.name, Err: a.err})
 	}
+}
+
+// isMember reports whether the worker that was given a serial number was not removed.
+func (o *Orchestrator[W, T]) isMember(name W, serial uint64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	m := o.members.byName[name]
+	return m != nil && m.serial == serial
 }
 
 // decide plans the term.

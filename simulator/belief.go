@@ -357,6 +357,12 @@ func (r *review) know(s *seat) {
 	}
 }
 
+// hasLeft reports whether a leader has heard by now that a worker is no member.
+func (l *leader) hasLeft(s *seat) bool {
+	place := l.views[len(l.views)-1].place(s.name)
+	return place == nil || place.serial != s.serial
+}
+
 // checkStates adopts the states that the orchestrator gives the workers, and checks
 // that each is one that it may give. missing holds the workers that have not
 // answered.
@@ -372,7 +378,7 @@ func (r *review) checkStates(missing []*seat) {
 	for _, s := range missing {
 		answering, before := states[s.name] == orchestrator.Answering, s.state
 		switch grace := r.listed.Sub(s.since) >= r.w.Grace; {
-		case answering && (s.surely || before != orchestrator.Answering):
+		case answering && (s.surely && !r.l.hasLeft(s) || before != orchestrator.Answering):
 			r.fail(Said, "%s has not answered, was %v before, and LastActual says answering", s.name, before)
 		case !answering && before == orchestrator.Answering && s.missed.IsZero() && !grace:
 			r.fail(Said, "%s is %v, and no call to it failed or had its whole timeout", s.name, states[s.name])
@@ -390,7 +396,7 @@ func (r *review) checkStates(missing []*seat) {
 		switch {
 		case s == nil:
 		case s.state == state:
-			if b.mustLose(s, r.listed, &r.w.setup) {
+			if b.mustLose(s, r.listed, &r.w.setup) && !r.l.hasLeft(s) {
 				r.fail(Lost, "%s answered %v ago, and is not lost", s.name, r.listed.Sub(s.since))
 			}
 		case state == orchestrator.Lost && s.state == orchestrator.Silent:
