@@ -130,7 +130,7 @@ type leaving struct {
 // decide plans a term. Beside the planner's time, which package rebalance states,
 // it takes O(workers + changes), O(failed starts · log(failed starts)), and
 // O(instances) for what silent workers hold, while an initial worker has not
-// answered, and while a suspect runs somewhere.
+// answered, while a suspect runs somewhere, and while a failed stop is remembered.
 func (d *decider[W, T]) decide(f *fleet[W, T], b *breaker.Breakers, e *expectation, now breaker.Moment, cfg *config) decision {
 	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, b, e, now, cfg
 	d.out = decision{}

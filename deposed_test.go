@@ -160,7 +160,7 @@ func TestT6_DeposedByItsContextIsNoNews(t *testing.T) {
 	})
 }
 
-// A worker that knows a higher epoch ends the term: nobody waits for the other answers.
+// A worker that knows a higher epoch ends the term. The other calls are cancelled.
 func TestT6_DeposedWhileOthersAreYetToAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -170,5 +170,7 @@ func TestT6_DeposedWhileOthersAreYetToAnswer(t *testing.T) {
 		took, err := f.timedTerm()
 		require.ErrorIs(t, err, orchestrator.ErrDeposed)
 		require.Zero(t, took)
+		synctest.Wait()
+		require.Empty(t, f.calls(func(c call) bool { return c.Open }))
 	})
 }

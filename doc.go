@@ -52,8 +52,8 @@
 //     it, it is tried on others, one after the other, and no healthy task makes room.
 //   - A worker that fails to start tasks that other workers then start is quarantined:
 //     it keeps its tasks, and after pauses of 1, 2, 4, 8 and then 16 terms may gain one,
-//     if possible one that runs elsewhere, until it starts one. A task that more than half
-//     of the open workers fail to start, or eight, counts against none.
+//     if possible one that runs elsewhere, until it starts one. While more than half of
+//     the open workers fail to start a task, or eight, it counts against none.
 //   - When starts fail everywhere, healthy tasks stop moving. An outage stops at most one
 //     task for each receiver in its first term, and then one after each pause of all
 //     moves: 1, 2, 4, … and then 64 terms, at most a minute.

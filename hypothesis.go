@@ -166,7 +166,7 @@ func (s *supposition[W, T]) restore(w *worker[W, T], r *workerResult[W, T]) {
 	w.state, w.heard, w.initial, w.since = r.state, r.heard, r.initial, r.since
 	w.gain, w.limited = r.gain, r.limited
 	if !r.missed.IsZero() {
-		w.missed = s.now // and it does not answer the next term either
+		w.missed = s.now // it does not answer the next term
 	}
 	tasks := r.tasks()
 	if w.state == Lost {
@@ -262,7 +262,7 @@ func (s *supposition[W, T]) plan(o *Orchestrator[W, T]) Plan[W, T] {
 	s.fleet.grow(len(s.table.defs))
 	now := breaker.Moment{Term: t.id.Number, Time: s.now}
 	for _, w := range s.fleet.workers {
-		if w.state == Answering { // and answers that none of these was started
+		if w.state == Answering { // it answers that none of these was started
 			s.fleet.deny(w, w.maybe, b, now)
 			w.maybe = nil
 		}

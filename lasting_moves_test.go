@@ -288,3 +288,19 @@ func TestT9_ARemovedTaskPausesNoMoves(t *testing.T) {
 		require.Equal(t, []int{2, 1}, f.loads())
 	})
 }
+
+// All starts are answered with ErrStopping. Moves pause as they do in any outage.
+func TestT9_StartsThatAreBeingStoppedPauseMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(40)
+		f.term()
+		f.join("w3")
+		f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error { return orchestrator.ErrStopping }))
+		for range 40 {
+			f.steadyTerm()
+		}
+		require.NotEmpty(t, f.paused(orchestrator.PauseMoves))
+		require.LessOrEqual(t, f.missing(), 8)
+	})
+}

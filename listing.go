@@ -145,7 +145,9 @@ func (l *listing[W, T]) begin(f *fleet[W, T]) {
 		case w.fresh:
 			w.fresh, a.err, served = false, nil, true
 		case w.line.busy && l.began.Before(w.line.deadline):
-			a.err, a.missed = w.unanswered(), !w.missed.IsZero() // a call that takes terms ends no silence
+			// The call is a further failure only if it followed the last one: otherwise the
+			// leader has not asked for long, and the answer may be on its way.
+			a.err, a.missed = w.unanswered(), w.line.deadline.Sub(w.missed) <= 2*l.o.cfg.timeout
 			slots--
 		case w.line.busy:
 			a.err, a.missed = errStuck, true
@@ -290,6 +292,7 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 		}
 		if errors.Is(a.err, ErrDeposed) { // the term is over
 			l.pending = 0
+			l.cancel(a.err)
 		}
 	case a.err != nil && l.base.Err() != nil: // the leader cancelled it
 		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})

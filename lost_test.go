@@ -230,7 +230,11 @@ func TestT4_ACancelledCallLosesNoWorker(t *testing.T) {
 // One call fails, and then there is no term for longer than the grace period. When the
 // leader goes on, the worker answers a moment after the others: it is not lost.
 func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
-	for name, gap := range map[string]time.Duration{"a little longer": grace - time.Second, "an hour": time.Hour} {
+	for name, c := range map[string]struct{ gap, late time.Duration }{
+		"a little longer than the grace period": {grace - time.Second, 50 * time.Millisecond},
+		"an hour":                               {time.Hour, 50 * time.Millisecond},
+		"an hour, and a slow answer":            {time.Hour, timeout / 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, 4)
@@ -240,9 +244,9 @@ func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
 				f.Cut("w4")
 				f.anyTerm()
 				f.Heal()
-				time.Sleep(gap)
-				f.Slow(50*time.Millisecond, "w4")
-				for range 3 {
+				time.Sleep(c.gap)
+				f.Slow(c.late, "w4")
+				for range 10 {
 					f.anyTerm()
 					require.NotEqual(t, orchestrator.Lost, f.state("w4").State)
 					time.Sleep(time.Second)

@@ -21,6 +21,7 @@ import (
 type pinning struct {
 	*wire
 	pins map[string]bool // by task
+	on   string          // the worker that pins them; "": all
 	n    func(listed, pinned int) int
 }
 
@@ -38,7 +39,7 @@ func (p *pinning) List(ctx context.Context, worker string) ([]string, error) {
 	})
 	pinned := 0
 	for _, task := range tasks {
-		if p.pins[task] {
+		if p.pins[task] && (p.on == "" || p.on == worker) {
 			pinned++
 		}
 	}
@@ -277,5 +278,22 @@ func TestC8_ALateAnswerPins(t *testing.T) {
 		f.term()
 		require.Len(t, f.RunsOn("w1"), 1)
 		require.Len(t, f.waitingFor(orchestrator.ReasonPinned), 1)
+	})
+}
+
+// The stop of a surplus copy fails, and then its worker pins it. The other copy stops.
+func TestP24_APinnedCopyIsNotStoppedAgain(t *testing.T) {
+	withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
+		f := start(3)
+		require.NoError(t, f.AddTask("x", orchestrator.WithTaskInstances(2)))
+		f.term()
+		require.NoError(t, f.AddTask("x"))
+		f.intercept(on(orchestrator.OpRemove, "", "", func(context.Context) error { return errBoom }))
+		f.anyTerm()
+		stop := f.changesOf("x")[0]
+		p.on, p.pins["x"] = stop.From, true
+		f.intercept(nil)
+		f.untilTerm(10, func() bool { return len(f.Running("x")) == 1 })
+		require.Equal(t, []string{stop.From}, f.Running("x"))
 	})
 }

@@ -190,7 +190,7 @@ func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (
 		failed := s != nil && s.failures > 0
 		pinned := d.fleet.stamps[task] == round || failed && task != retry ||
 			suspected && d.fleet.flags[task]&taskSuspect != 0
-		if failed && s.leaves() {
+		if failed && s.leaves() && (task != retry || d.fleet.stamps[task] != round) {
 			d.leaving = append(d.leaving, leaving{rebalance.Pair{Task: task, Worker: at}, pinned, task == retry})
 		}
 		switch {
@@ -207,10 +207,10 @@ func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (
 }
 
 // leave takes surplus copies whose stop failed, and may still happen, out of what
-// their workers hold: otherwise another copy would stop in their place, and then
-// they. They are out in the terms in which they are tried again too, because otherwise
-// a healthy task would move there and back. It takes a pass over all instances if
-// there are any.
+// their workers hold: otherwise another copy would stop in their place, and then they
+// would stop too. They are also out in the terms in which they are tried again,
+// because otherwise a healthy task would move there and back. It takes a pass over all
+// instances if there are any.
 func (d *decider[W, T]) leave() {
 	if len(d.leaving) == 0 {
 		return
@@ -271,6 +271,7 @@ func (d *decider[W, T]) forbid() {
 	if len(onTrial) > 0 {
 		d.forbidUnderWay(onTrial)
 	}
+	listed := make(map[rebalance.Pair]bool)
 	for failed, pause := range d.breakers.Pairs() {
 		if !d.expect.expected(failed.Task) {
 			continue
@@ -279,10 +280,15 @@ func (d *decider[W, T]) forbid() {
 		if known && pause.Active(d.now) {
 			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: place})
 		}
+		if _, aside := d.suspects.of[failed.Task]; aside {
+			continue // it is outside the plan
+		}
 		sick := d.breakers.IsSuspect(failed.Task) || d.fleet.flags[failed.Task]&taskSeen == 0
 		for _, at := range onTrial {
-			if sick || known && at == place {
-				p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: at})
+			pair := rebalance.Pair{Task: failed.Task, Worker: at}
+			if (sick || known && at == place) && !listed[pair] {
+				listed[pair] = true
+				p.Forbidden = append(p.Forbidden, pair)
 			}
 		}
 	}

@@ -120,7 +120,7 @@ func (t *term[W, T]) keepNames(r *result[W, T]) {
 				r.ran = append(r.ran, task)
 			}
 		})
-		for task, flags := range t.fleet.flags { // and those that were removed, and may come back
+		for task, flags := range t.fleet.flags { // a removed task may come back
 			if flags&taskSeen != 0 && !t.expect.expected(int32(task)) {
 				r.ran = append(r.ran, int32(task))
 			}

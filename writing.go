@@ -339,11 +339,11 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 			w.failed = append(w.failed, failure)
 		}
 	}
+	if write.Start && !unwanted && !fencedOff(err) {
+		w.unable[write.Change] = err
+	}
 	switch {
 	case write.Start && answer != handover.Stopping && !fencedOff(err):
-		if !unwanted {
-			w.unable[write.Change] = err
-		}
 		w.starts = append(w.starts, breaker.Start{
 			Pair: breaker.Pair{Task: c.Task, Worker: worker.serial},
 			Err:  err, TimedOut: timedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
@@ -380,8 +380,8 @@ func (w *writing[W, T]) limitGains() {
 	}
 }
 
-// fencedOff reports whether a worker refused a write for the write's age. That is
-// nobody's failure.
+// fencedOff reports whether a worker refused a write for the write's age. That is no
+// failure of the task or the worker.
 func fencedOff(err error) bool { return errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed) }
 
 // outcomes returns how the writes ended, for the breakers.

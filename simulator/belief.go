@@ -303,7 +303,7 @@ func (r *review) missing() []*seat {
 			c.limit = r.limit
 		case !own && stuck:
 			s.missed, s.surely = r.listed, true
-		case !own && c.underWay(r.began) && !s.missed.IsZero():
+		case !own && c.underWay(r.began) && c.deadline.Sub(s.missed) <= 2*r.w.Timeout:
 			s.missed = r.listed
 		}
 	}

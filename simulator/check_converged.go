@@ -194,7 +194,7 @@ func (t *calmTerms) waitsForWorkers() bool {
 		}
 	}
 	t.unheard = unheard
-	if len(unheard) > 0 && (w.slow == 0 || w.mended) { // in a slow fleet it is often somebody's turn
+	if len(unheard) > 0 && (w.slow == 0 || w.mended) { // in a slow fleet some worker is often late
 		return true
 	}
 	if silent != "" {

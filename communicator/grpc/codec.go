@@ -1,6 +1,6 @@
 package grpc
 
-// How what workers send is read. Protobuf makes a structure of each empty
+// The codecs for the messages of workers. Protobuf makes a structure of each empty
 // part of a message, and so of every two bytes: what a worker sends is looked at
 // before, so that it takes no more memory than a few times its length, whatever it
 // is.

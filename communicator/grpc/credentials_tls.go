@@ -50,7 +50,7 @@ func tlsConfig(m *material) *tls.Config {
 type overTLS struct {
 	*Credentials
 	complaints *complaints
-	serves     role     // a server's: whose connections it admits; 0: everybody's
+	serves     role     // a server's: it admits connections of this role; 0: of all
 	want       party    // a client's
 	failure    *failure // a client's
 }
@@ -93,7 +93,7 @@ func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		return conn, found, nil
 	}
 	if t.serves != 0 && !slices.ContainsFunc(found.parties, func(p party) bool { return p.role == t.serves }) {
-		return conn, found, nil // its calls are refused, and it makes way for others
+		return conn, found, nil // its calls are refused, and it is pending until its time is up
 	}
 	if err := admit(raw, found.parties, until); err != nil {
 		t.complaints.log(raw, err)

@@ -21,8 +21,8 @@ const (
 	// when others wait behind it; firstPatience, for its first, which are sent
 	// together with the last step of connecting.
 	patience, firstPatience = 250 * time.Millisecond, 50 * time.Millisecond
-	// maxAdmitted is how many connections there may be beside those, and maxOfOne
-	// how many of one party. Without TLS nobody knows whose they are.
+	// maxAdmitted is how many connections there may be beside those, and maxOfOne how
+	// many for each name in one certificate. Without TLS that limit does not hold.
 	maxAdmitted = 16384
 	maxOfOne    = 64
 	// writeTimeout is how long a peer may not read what it is told.
@@ -46,7 +46,7 @@ type gate struct {
 	mu       sync.Mutex // guards the following, and is held for moments
 	pending  *list.List // of *guarded, in the order in which they came
 	admitted int
-	of       map[party]int // the admitted ones, by whose they are
+	of       map[string]int // the admitted ones with TLS, by the names in their certificate
 }
 
 func newGate(l net.Listener, c *complaints) *gate {
@@ -57,7 +57,7 @@ func newGate(l net.Listener, c *complaints) *gate {
 		closed:     make(chan struct{}),
 		began:      time.Now(),
 		pending:    list.New(),
-		of:         make(map[party]int),
+		of:         make(map[string]int),
 	}
 }
 
@@ -170,26 +170,16 @@ func admit(conn net.Conn, whose []party, until time.Time) error {
 	if g.admitted >= maxAdmitted {
 		return errors.New("there are too many connections")
 	}
-	for _, p := range whose {
-		if g.of[p] >= maxOfOne {
-			return fmt.Errorf("there are too many connections of %s", p)
-		}
+	names := fmt.Sprintf("%q", whose)
+	if len(whose) > 0 && g.of[names] >= maxOfOne*len(whose) {
+		return fmt.Errorf("there are too many connections of %s", describe(whose))
 	}
 	g.leave(c)
-	g.count(whose, 1)
+	g.admitted++
+	g.of[names]++
 	c.admitted.Store(true)
-	c.whose, c.end = whose, until
+	c.names, c.end = names, until
 	return nil
-}
-
-// count takes an admitted connection in, or out with by below 0. The lock is held.
-func (g *gate) count(whose []party, by int) {
-	g.admitted += by
-	for _, p := range whose {
-		if g.of[p] += by; g.of[p] == 0 {
-			delete(g.of, p)
-		}
-	}
 }
 
 // leave has a connection be pending no more.
@@ -211,7 +201,7 @@ type guarded struct {
 	heard    atomic.Bool   // it has said something
 	silent   atomic.Int64  // since when a pending one is waited for, from gate.began; 0: it is not
 	place    *list.Element // among the pending; nil: it is none; guarded by gate.mu
-	whose    []party       // of an admitted one; guarded by gate.mu
+	names    string        // in the certificate of an admitted one; guarded by gate.mu
 	closing  sync.Once
 }
 
@@ -273,7 +263,10 @@ func (c *guarded) Close() error {
 		if c.place != nil {
 			g.leave(c)
 		} else if c.admitted.Load() {
-			g.count(c.whose, -1)
+			g.admitted--
+			if g.of[c.names]--; g.of[c.names] == 0 {
+				delete(g.of, c.names)
+			}
 		}
 	})
 	return c.Conn.Close()

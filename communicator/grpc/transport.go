@@ -35,8 +35,8 @@ const (
 )
 
 // newServer returns a server for a listener, and the listener that it has to be
-// given in place of that one. With TLS it admits connections of those in a role; 0 is
-// anyone. opts come after its own.
+// given in place of that one. With TLS it admits connections of a role, or of all if
+// that is 0. opts come after its own.
 func (s *settings) newServer(l net.Listener, serves role, opts ...grpc.ServerOption) (*grpc.Server, net.Listener, error) {
 	if s.credentials == nil && !s.plaintext && !isLocal(l.Addr()) {
 		return nil, nil, fmt.Errorf("serve on %s: %w", l.Addr(), ErrPlaintext)

@@ -26,15 +26,14 @@ import (
 type Config struct {
 	// Dir is the data folder, made with mode 0700 where it is not there. A server
 	// started again on the same folder has everything that the last one had
-	// acknowledged. Two servers never share one: see ErrFolderInUse. Empty: a
-	// temporary folder, which Close removes.
+	// acknowledged. It must be able to hold a unix socket. Two servers never share
+	// one: see ErrFolderInUse. Empty: a temporary folder, which Close removes.
 	Dir string
 
 	// Listen is the address that clients connect to, as host:port. Empty:
 	// 127.0.0.1:0, a port that the kernel chooses. Nothing but TLS and etcd's own
-	// users guards an address that others can reach. It is the only one: where etcd
-	// wants to hear other servers, of which there are none, is a unix socket in a
-	// folder that only this user can enter.
+	// users guards an address that others can reach. etcd's peer listener is a unix
+	// socket in a folder that only this user can enter.
 	Listen string
 
 	// TLS has clients connect by TLS. Nil: in the clear.
@@ -203,7 +202,7 @@ func (cfg Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
 		c.ClientTLSInfo.ClientCertAuth = cfg.TLS.ClientCAFile != ""
 	}
 	c.AdvertiseClientUrls = c.ListenClientUrls
-	// One node has no peers, but etcd wants to tell them of an address.
+	// One node has no peers, but etcd needs an address to tell them.
 	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	// The cluster's id is a hash of all this: without a token of its own, a server
@@ -232,7 +231,7 @@ func (s *Server) Endpoint() string { return s.endpoint }
 func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 
 // Err yields why a server that runs has failed, once. It yields nothing while all is
-// well, and nothing when Close is called.
+// well, and nothing when Close is called. It is never closed.
 //
 // If etcd cannot go on, because the disk is full or fails, it must not take part in
 // anything any more. Then the process ends with exit code 1, a second after it has said

@@ -62,7 +62,7 @@ func TestE2_ListensOnTheClientPortAlone(t *testing.T) {
 // Another user can neither enter the folder of the peer socket nor connect to it.
 func TestE2_ThePeerSocketIsPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "peer"), 0o777)) // somebody made it wider
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "peer"), 0o777)) // it was made wider
 	require.NoError(t, os.Chmod(dir, 0o755))
 	start(t, embed.Config{Dir: dir})
 	info, err := os.Stat(filepath.Join(dir, "peer"))

@@ -273,6 +273,9 @@ func (w *worker) isSick(serial uint64, empty func(worker uint64) bool) bool {
 // acquit takes back what a task counts against workers.
 func (b *Breakers) acquit(task int32, empty func(worker uint64) bool) {
 	maps.DeleteFunc(b.workers, func(serial uint64, w *worker) bool {
+		if _, ok := w.against[task]; !ok {
+			return false
+		}
 		delete(w.against, task)
 		if !w.isSick(serial, empty) {
 			w.pause = Pause{}

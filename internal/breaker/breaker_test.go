@@ -339,6 +339,18 @@ func TestWorker_ATaskThatFailsAnywhereQuarantinesNone(t *testing.T) {
 	require.Equal(t, 1, p.Failures, "that was no trial")
 }
 
+// A task that fails anywhere ends no quarantine that other tasks are the reason for.
+func TestWorker_ATaskThatFailsAnywhereClearsNoOtherWorker(t *testing.T) {
+	l := newLeader(5)
+	l.learn(refused(1, 5), started(1, 4))
+	require.Equal(t, []uint64{5}, l.quarantined(5))
+	l.busy[5] = true
+	l.learn(refused(9, 1))
+	l.learn(refused(9, 2))
+	l.learn(refused(9, 3))
+	require.Equal(t, []uint64{5}, l.quarantined(5))
+}
+
 // After each failed trial the pause is longer.
 func TestWorker_TrialsThatFail(t *testing.T) {
 	l := newLeader(2)

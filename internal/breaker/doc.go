@@ -14,8 +14,8 @@
 // # Workers
 //
 // A failed start counts against its worker only once the task has started on
-// another worker, or if it runs there already and is to move; and no longer when the
-// task has failed on more than half of the open workers, or on eight. A worker is
+// another worker, or if it runs there already and is to move. It does not count while
+// the task has failed on more than half of the open workers, or on eight. A worker is
 // quarantined when two tasks count against it since its last acknowledged start; one
 // task is enough if the worker runs nothing. So a task that no worker can start
 // quarantines no worker, and a worker that can start nothing makes no task suspect for
