@@ -37,8 +37,8 @@ func (f fatal) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := fmt.Errorf("etcd cannot go on: %s %v", e.Message, m.Fields)
 	fmt.Fprintf(os.Stderr, "%v; the process ends\n", err)
 	f.fail(err)
-	time.Sleep(lastWords)
-	os.Exit(1)
+	<-time.After(lastWords)
+	zapcore.WriteThenFatal.OnWrite(e, fields)
 }
 
 // lastWords is how long the process has to tell others why it ends.
