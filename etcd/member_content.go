@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/worker"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -30,7 +31,7 @@ type contents struct {
 	layout  keys.Layout
 	cluster uint64
 	log     *slog.Logger
-	update  func(ctx context.Context, task string, content []byte, version int64) error
+	update  func(ctx context.Context, task string, g worker.Grant) error
 	attempt time.Duration // for how long a read is waited for at first
 	line    *line
 
@@ -42,7 +43,7 @@ type contents struct {
 // newContents returns the contents of one membership, which lasts as long as ctx;
 // then they are to be closed. A read is first waited for as long as attempt.
 func newContents(ctx context.Context, client *clientv3.Client, id identity, log *slog.Logger,
-	update func(ctx context.Context, task string, content []byte, version int64) error, attempt time.Duration,
+	update func(ctx context.Context, task string, g worker.Grant) error, attempt time.Duration,
 ) *contents {
 	c := &contents{
 		client: client, layout: id.layout, cluster: id.cluster, log: log,
@@ -184,7 +185,7 @@ func (c *contents) watch(ctx context.Context, task string, from int64) (int64, e
 func (c *contents) hand(ctx context.Context, task string, value []byte, version int64) {
 	value = notNil(value)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := c.update(ctx, task, value, version)
+		err := c.update(ctx, task, worker.Grant{Content: value, Version: version})
 		if err == nil {
 			c.log.Info("content updated", "task", task, "version", version)
 			return

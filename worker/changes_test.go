@@ -123,7 +123,7 @@ func TestW4_CallsForAnotherIncarnationAreRefused(t *testing.T) {
 		_, err := w.List(other)
 		require.ErrorIs(t, err, worker.ErrIncarnation)
 		errs := append(w.Apply(other, add("a", "b")),
-			w.Add(other, "a"), w.Remove(other, "a"), w.Remove(other, "x"), w.Update(other, "a", nil, 9))
+			w.Add(other, "a"), w.Remove(other, "a"), w.Remove(other, "x"), w.Update(other, "a", worker.Grant{Version: 9}))
 		for _, err := range errs {
 			require.ErrorIs(t, err, worker.ErrIncarnation)
 			require.ErrorIs(t, err, orchestrator.ErrRejected)

@@ -30,12 +30,28 @@
 //
 //	Add ──► Queued ──► Starting ──► Running ──► Completed
 //	                       ▲           │
-//	                       └─ Backoff ◄┘
+//	                       └─ Backoff ◄┴──────► Failed
 //
 // Queued is only seen with [WithSlots], Starting only with [WithReadiness],
-// Completed only with [WithCompletion]. From each state a Remove leads out of
-// the list: at once where nothing runs, through Stopping where something does.
-// Newer content leads from Completed back to the queue.
+// Completed only with [WithCompletion], Failed only with [WithAttempts]. From each
+// state a Remove leads out of the list: at once where nothing runs, through Stopping
+// where something does. Newer content leads from Completed and Failed back to the
+// queue.
+//
+// # Jobs
+//
+// With [WithCompletion] a task may end: it is a job. A job that runs is not moved, as
+// it would begin again elsewhere: List pins it, a drain waits for it, and workers that
+// join take what still waits. A task that goes on for ever beside jobs, or that has
+// saved how far it has come, calls [Movable]. A job's failures can be read in [Worker.Status], and
+// [WithAttempts] bounds them.
+//
+// This is right for jobs that run for seconds to hours, number thousands rather than
+// millions, are known by name, and may run once more after a crash: a backfill for
+// each tenant, a report for each shard, a file to be indexed. For many short jobs,
+// for jobs that must be written in the transaction that causes them, for priorities,
+// schedules or a history of each run, use a queue such as River
+// (https://riverqueue.com).
 //
 // A task's content may change while it is here: [WithUpdate] and
 // [Worker.Update] say what comes of it. It never changes where the task runs.

@@ -15,6 +15,9 @@ type Grant struct {
 	// comes with an older one than they have seen; 0: none. Scope says among
 	// which tokens it rises: those of different scopes cannot be compared.
 	Token, Scope uint64
+	// Receipt proves to the side that gave the task, which made it, that this worker
+	// was given this content. It belongs to Version.
+	Receipt string
 }
 
 // Content returns the content of the task whose function was given ctx, and its
@@ -61,6 +64,7 @@ type insight struct {
 	grant  Grant
 	tenure *tenure
 	ready  func() // nil without WithReadiness
+	unpin  func() // nil without WithCompletion
 }
 
 type insightKey struct{}

@@ -11,6 +11,7 @@ import (
 // hooks are the user's functions; nil: not given.
 type hooks[T comparable] struct {
 	completed func(task T)
+	failed    func(task T, err error)
 	resort    func(tasks []T)
 	update    func(ctx context.Context, task T) error
 	accept    func(ctx context.Context, task T, content []byte) error
@@ -21,6 +22,7 @@ type hooks[T comparable] struct {
 func hooksOf[T comparable](c *config) hooks[T] {
 	return hooks[T]{
 		completed: hookOf[func(T)](c, "WithCompletion", c.completion),
+		failed:    hookOf[func(T, error)](c, "WithAttempts", c.failure),
 		resort:    hookOf[func([]T)](c, "WithLastResort", c.resort),
 		update:    hookOf[func(context.Context, T) error](c, "WithUpdate", c.update),
 		accept:    hookOf[func(context.Context, T, []byte) error](c, "WithAccept", c.accept),
@@ -47,6 +49,11 @@ func hookOf[F any](c *config, option string, given any) F {
 // already, and run again. Where content changes, f looks at [Worker.Status], and
 // sees to the removal only of a task that is Completed, with that Version.
 //
+// A task that runs, or has completed, is a job that must not be moved, since it would
+// begin again elsewhere: List and Report pin it, and a Remove that goes by an older
+// one is rejected. A job that waits for a slot, or after a failure for its next run,
+// can be moved, and so can a task that has called [Movable].
+//
 // f is called from many goroutines at once, without a lock held; it may call
 // the worker. [Worker.Close] does not wait for it. T must be the worker's.
 //
@@ -58,6 +65,24 @@ func WithCompletion[T any](f func(task T)) Option {
 			c.invalid("WithCompletion(nil): must be a function")
 		}
 		c.completion = f
+	})
+}
+
+// WithAttempts lets jobs fail: after n runs in a row that failed with the same
+// content, a task is not started again. It gives back its slot, and stays in List,
+// pinned, until it is removed or given newer content. f is told, with what the last
+// run ended with, so that it can take the task off what is expected: removed before
+// that, it would begin again elsewhere. How f is called is said at [WithCompletion].
+// An update in place or a stop is no failure. T must be the worker's.
+//
+// Default: no limit: a task that fails is started again for ever. Out of range: n
+// below 1, a nil f, and the option without WithCompletion.
+func WithAttempts[T any](n int, f func(task T, err error)) Option {
+	return optionFunc(func(c *config) {
+		if n < 1 || f == nil {
+			c.invalid("WithAttempts(%d, nil is %t): must be at least 1, and a function", n, f == nil)
+		}
+		c.attempts, c.failure = n, f
 	})
 }
 

@@ -128,7 +128,7 @@ func (l *ledger) update(task int, version int64) {
 	if l.refusing || !slices.Contains(l.tasks, task) {
 		want = orchestrator.ErrRejected
 	}
-	l.answers(l.w.Update(l.t.Context(), task, []byte{byte(task)}, version), want)
+	l.answers(l.w.Update(l.t.Context(), task, worker.Grant{Content: []byte{byte(task)}, Version: version}), want)
 	if want == nil {
 		l.versions[task] = max(l.versions[task], version)
 	}

@@ -225,7 +225,7 @@ func (c *coordinator) step(version *int64) {
 	case 0, 1, 2:
 		err = c.w.AddWith(ctx, task, g)
 	case 3, 4, 5, 6:
-		err = c.w.Update(ctx, task, nil, g.Version)
+		err = c.w.Update(ctx, task, worker.Grant{Version: g.Version})
 	case 7, 8:
 		err = c.w.Remove(ctx, task)
 	case 9:

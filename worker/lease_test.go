@@ -96,7 +96,7 @@ func TestW5_NothingIsAcceptedWithoutTheLease(t *testing.T) {
 		refused := func(want error) {
 			t.Helper()
 			errs := append(w.Apply(t.Context(), add("b")), w.Add(t.Context(), "a"), w.Remove(t.Context(), "a"),
-				w.AddWith(t.Context(), "a", worker.Grant{Token: 1}), w.Update(t.Context(), "a", nil, 1))
+				w.AddWith(t.Context(), "a", worker.Grant{Token: 1}), w.Update(t.Context(), "a", worker.Grant{Version: 1}))
 			for _, err := range errs {
 				require.ErrorIs(t, err, orchestrator.ErrRejected)
 				if want != nil {
@@ -274,7 +274,7 @@ func TestW5_TheMomentItself(t *testing.T) {
 			})
 			require.NoError(t, w.Add(t.Context(), "a"))
 			<-time.After(told - time.Second)
-			require.NoError(t, w.Update(t.Context(), "a", nil, 1), "to start it again in a second")
+			require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Version: 1}), "to start it again in a second")
 			<-time.After(time.Second)
 			require.ErrorIs(t, w.Add(t.Context(), "b"), worker.ErrLeaseLost)
 			require.NoError(t, w.Rejoin(t.Context()))

@@ -23,6 +23,7 @@ func (f optionFunc) apply(c *config) { f(c) }
 // config is what the options of a worker add up to.
 type config struct {
 	slots     int           // 0: no limit
+	attempts  int           // 0: no limit
 	lease     time.Duration // 0: none
 	stop      time.Duration // what of the lease tasks have to stop in
 	readiness bool
@@ -34,6 +35,7 @@ type config struct {
 
 	// Functions of the user's, whose types depend on the worker's; nil: none.
 	completion any // func(T)
+	failure    any // func(T, error)
 	resort     any // func([]T)
 	update     any // func(context.Context, T) error
 	accept     any // func(T, []byte) error

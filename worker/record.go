@@ -13,13 +13,18 @@ import (
 // Trace is what a worker has written down about one of its tasks.
 type Trace[T comparable] struct {
 	Task T
-	// Completed says that it had completed (see WithCompletion); else it ran, or
-	// was to.
-	Completed bool
-	// Version is that of its content, Token and Scope what its owner had; see
-	// Grant.
+	// Completed says that it had completed (see WithCompletion), Failed that it had
+	// failed (see WithAttempts); else it ran, or was to.
+	Completed, Failed bool
+	// Err is what its last run failed with, and Attempts how many had in a row. They
+	// are empty unless it had failed.
+	Err      string
+	Attempts int
+	// Version is that of its content; Token, Scope and Receipt are what came with
+	// it. See Grant.
 	Version      int64
 	Token, Scope uint64
+	Receipt      string
 }
 
 // Record is where a worker writes down what it has. Package boltrecord, a module
@@ -78,7 +83,7 @@ func WithRecord[T comparable](r Record[T]) Option {
 
 // Before returns what the record held when the worker was made: what its
 // predecessor ran and had completed when it ended, unless it was closed; what
-// had completed comes first. It is empty without [WithRecord]. The slice is the
+// had completed or failed comes first. It is empty without [WithRecord]. The slice is the
 // caller's.
 func (w *Worker[T]) Before() []Trace[T] { return slices.Clone(w.scribe.before) }
 
@@ -114,7 +119,7 @@ func newScribe[T comparable](r Record[T]) (scribe[T], error) {
 }
 
 func rank[T comparable](t Trace[T]) int {
-	if t.Completed {
+	if t.Completed || t.Failed {
 		return 0
 	}
 	return 1
@@ -160,13 +165,19 @@ func (w *Worker[T]) toSave() (traces []Trace[T], gone []T, done bool) {
 	}
 	for task := range s.changed {
 		if e := w.tasks[task]; e != nil {
-			traces = append(traces, Trace[T]{
+			t := Trace[T]{
 				Task:      task,
 				Completed: e.state == Completed,
+				Failed:    e.state == Failed,
 				Version:   e.grant.Version,
 				Token:     e.grant.Token,
 				Scope:     e.grant.Scope,
-			})
+				Receipt:   e.grant.Receipt,
+			}
+			if t.Failed {
+				t.Err, t.Attempts = e.err.Error(), e.attempts
+			}
+			traces = append(traces, t)
 		} else {
 			gone = append(gone, task)
 		}

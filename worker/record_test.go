@@ -112,7 +112,7 @@ func TestW6_TheRecordFollows(t *testing.T) {
 		}, p.read())
 		require.LessOrEqual(t, p.saves, 3, "what changes at once is saved at once")
 
-		require.NoError(t, w.Update(t.Context(), "long", []byte("two"), 2))
+		require.NoError(t, w.Update(t.Context(), "long", worker.Grant{Content: []byte("two"), Version: 2}))
 		require.NoError(t, w.Remove(t.Context(), "other"))
 		require.NoError(t, w.Remove(t.Context(), "queued"))
 		require.NoError(t, w.Remove(t.Context(), "short"))

@@ -19,6 +19,7 @@ type run struct {
 	// Guarded by Worker.mu.
 	version  int64         // of the content that the function, or WithUpdate's, was given last
 	over     bool          // the function has returned
+	movable  bool          // the function has called Movable
 	cut      bool          // while an update was under way
 	updating chan struct{} // closed when no update is under way any more; nil: none is
 }
@@ -41,6 +42,26 @@ func (w *Worker[T]) ready(e *entry[T], r *run) {
 		w.enter(e, Running)
 		e.settle()
 		w.inform(e)
+	}
+}
+
+// Movable says that the task whose function was given ctx may be moved although its
+// worker lets tasks complete (see [WithCompletion]): it goes on for ever, or it has
+// saved how far it has come. It holds for this run. It does nothing when called again,
+// without that option, or with another context.
+func Movable(ctx context.Context) {
+	if in, ok := insightOf(ctx); ok && in.unpin != nil {
+		in.unpin()
+	}
+}
+
+func (w *Worker[T]) unpin(r *run) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !r.movable {
+		r.movable = true
+		w.listed = nil
+		w.changed()
 	}
 }
 
@@ -80,6 +101,7 @@ func (w *Worker[T]) panicked(task T, v any) error {
 
 // ended decides what follows a run.
 func (w *Worker[T]) ended(e *entry[T], err error) {
+	err = readable(err)
 	switch state, pause := w.conclude(e, err); state {
 	case Stopping:
 		w.cfg.logger.Debug("task stopped", slog.Any("task", e.name), slog.Any("err", err))
@@ -87,16 +109,35 @@ func (w *Worker[T]) ended(e *entry[T], err error) {
 		w.cfg.logger.Debug("task started again with its update", slog.Any("task", e.name), slog.Any("err", err))
 	case Completed:
 		w.cfg.logger.Debug("task completed", slog.Any("task", e.name))
-		w.reportCompletion(e.name)
+		w.call(e.name, func() { w.hooks.completed(e.name) })
+	case Failed:
+		w.cfg.logger.Error("job failed, and is not run again", slog.Any("task", e.name),
+			slog.Any("err", err), slog.Int("attempts", w.cfg.attempts))
+		w.call(e.name, func() { w.hooks.failed(e.name, err) })
 	default:
 		w.cfg.logger.Warn("task ended, to be started again", slog.Any("task", e.name),
 			slog.Any("err", err), slog.Duration("pause", pause))
 	}
 }
 
+// readable returns err, or an error in its place if its Error panics, as that of a
+// nil pointer may: its text is read with the lock held.
+func readable(err error) (safe error) {
+	if err == nil {
+		return nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			safe = fmt.Errorf("a %T, whose Error panics: %v", err, v)
+		}
+	}()
+	_ = err.Error()
+	return err
+}
+
 // conclude takes the step that follows a run, and returns what it was: Stopping
 // for a task that was to stop and has, Starting for one whose next run was to
-// begin at once, Completed, or Backoff with the pause.
+// begin at once, Completed, Failed, or Backoff with the pause.
 func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,12 +164,21 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	}
 	e.err = err
 	e.restarts++
+	e.attempts++
+	if w.cfg.attempts > 0 && e.attempts >= w.cfg.attempts {
+		w.enter(e, Failed)
+		w.note(e.name)
+		e.settle()
+		w.freeSlot()
+		return Failed, 0
+	}
 	if time.Since(e.run.began) >= w.cfg.backoff.longest {
 		e.failures = 0
 	}
 	e.failures++
 	pause := w.cfg.backoff.pause(e.failures, w.random.Float64())
 	w.enter(e, Backoff)
+	e.next = e.since.Add(pause)
 	restarts := e.restarts
 	e.timer = time.AfterFunc(pause, func() { w.restart(e, restarts) })
 	return Backoff, pause
@@ -155,13 +205,12 @@ func (w *Worker[T]) restart(e *entry[T], restarts int) {
 	}
 }
 
-// reportCompletion calls the user's function, which must not take the worker
-// down either.
-func (w *Worker[T]) reportCompletion(task T) {
+// call calls a function of the user's, which must not take the worker down either.
+func (w *Worker[T]) call(task T, f func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			_ = w.panicked(task, v)
 		}
 	}()
-	w.hooks.completed(task)
+	f()
 }

@@ -26,6 +26,9 @@ const (
 	Stopping
 	// Completed says that its function has returned nil (see WithCompletion).
 	Completed
+	// Failed says that its function has failed too often in a row (see
+	// WithAttempts).
+	Failed
 )
 
 // String returns the state's name in lower case.
@@ -43,6 +46,8 @@ func (s State) String() string {
 		return "stopping"
 	case Completed:
 		return "completed"
+	case Failed:
+		return "failed"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
@@ -64,11 +69,19 @@ type TaskStatus[T comparable] struct {
 	// where it was ended to be restarted in place. It is nil where Restarts is 0,
 	// and where the task had completed.
 	Err error
+	// Attempts counts the runs that failed in a row with the present content. Next
+	// is when the next one begins; zero unless State is Backoff.
+	Attempts int
+	Next     time.Time
+	// Pinned says that it is a job that must not be moved (see WithCompletion).
+	Pinned bool
 	// Version is that of the newest content that the worker has for the task
 	// (see Worker.Update). The task's function may not have been given it yet.
 	Version int64
-	// Token and Scope are what Token tells the task; see Grant.
+	// Token and Scope are what Token tells the task, and Receipt belongs to
+	// Version; see Grant.
 	Token, Scope uint64
+	Receipt      string
 }
 
 // Status returns the state of every task in List, in its order. The slice is
@@ -83,7 +96,7 @@ func (w *Worker[T]) Status() []TaskStatus[T] {
 func (w *Worker[T]) status() []TaskStatus[T] {
 	all := make([]TaskStatus[T], 0, len(w.tasks))
 	for e := range w.order.all() {
-		all = append(all, TaskStatus[T]{
+		s := TaskStatus[T]{
 			Task:     e.name,
 			State:    e.state,
 			Since:    e.since,
@@ -92,7 +105,14 @@ func (w *Worker[T]) status() []TaskStatus[T] {
 			Version:  e.grant.Version,
 			Token:    e.grant.Token,
 			Scope:    e.grant.Scope,
-		})
+			Receipt:  e.grant.Receipt,
+			Attempts: e.attempts,
+			Pinned:   w.pinned(e),
+		}
+		if e.state == Backoff {
+			s.Next = e.next
+		}
+		all = append(all, s)
 	}
 	return all
 }

@@ -24,8 +24,11 @@ type entry[T comparable] struct {
 	run      *run        // the present one; Starting, Running, Stopping
 	again    bool        // the present run was ended for another to begin at once
 	overdue  bool        // Stopping: a call has waited for it for as long as it could
-	failures int         // in a row
+	movable  bool        // the last List or Report did not pin it
+	failures int         // in a row, from which the pauses follow: a long run ends the row
+	attempts int         // that failed in a row with this content
 	timer    *time.Timer // Backoff: starts the next run
+	next     time.Time   // Backoff: when that is
 
 	settled chan struct{} // WithReadiness: closed when an Add has no more to wait for; else nil
 	gone    chan struct{} // closed when dropped
@@ -34,7 +37,25 @@ type entry[T comparable] struct {
 // enter has a task be in a state.
 func (w *Worker[T]) enter(e *entry[T], s State) {
 	e.state, e.since = s, time.Now()
+	if w.hooks.completed != nil {
+		w.listed = nil // its order follows from the states
+	}
 	w.changed()
+}
+
+// pinned reports whether a task is a job that must not be moved: it would begin
+// again elsewhere.
+func (w *Worker[T]) pinned(e *entry[T]) bool {
+	if w.hooks.completed == nil {
+		return false
+	}
+	switch e.state {
+	case Starting, Running:
+		return !e.run.movable
+	case Completed, Failed:
+		return true
+	}
+	return false
 }
 
 // settle lets the Adds that wait for the task to be ready go on.
@@ -95,15 +116,18 @@ func (w *Worker[T]) freeSlot() {
 func (w *Worker[T]) start(e *entry[T]) {
 	r := &run{version: e.grant.Version}
 	in := insight{grant: e.grant, tenure: w.tenure}
+	e.run = r
 	if w.cfg.readiness {
 		in.ready = func() { w.ready(e, r) }
 		w.enter(e, Starting)
 	} else {
 		w.enter(e, Running)
 	}
+	if w.hooks.completed != nil {
+		in.unpin = func() { w.unpin(r) }
+	}
 	r.began = e.since
 	r.ctx, r.cancel = context.WithCancelCause(in.into(context.Background()))
-	e.run = r
 	go w.attempt(e, r)
 }
 

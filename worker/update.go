@@ -15,7 +15,8 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	content := g.Version > old.Version
 	owner := g.Token != 0 && (g.Scope != old.Scope || g.Token > old.Token)
 	if content {
-		e.grant.Content, e.grant.Version = g.Content, g.Version
+		e.attempts = 0
+		e.grant.Content, e.grant.Version, e.grant.Receipt = g.Content, g.Version, g.Receipt
 	}
 	if owner {
 		e.grant.Token, e.grant.Scope = g.Token, g.Scope
@@ -26,7 +27,7 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	}
 	switch {
 	case !content && !owner:
-	case content && e.state == Completed:
+	case content && (e.state == Completed || e.state == Failed):
 		w.runOnceMore(e)
 	case e.state == Backoff:
 		e.timer.Stop() // one that has fired already finds the task running
@@ -40,7 +41,7 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	}
 }
 
-// runOnceMore puts a task that has completed at the end of the queue.
+// runOnceMore puts a job that has completed, or failed, at the end of the queue.
 func (w *Worker[T]) runOnceMore(e *entry[T]) {
 	if e.settled != nil {
 		e.settled = make(chan struct{})

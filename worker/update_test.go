@@ -73,7 +73,7 @@ func grant(content string, version int64) worker.Grant {
 // update updates the task a.
 func update(t *testing.T, w *worker.Worker[string], content string, version int64) {
 	t.Helper()
-	require.NoError(t, w.Update(t.Context(), "a", []byte(content), version))
+	require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Content: []byte(content), Version: version}))
 }
 
 func TestW7_ContentAndTokenComeWithTheTask(t *testing.T) {
@@ -289,7 +289,7 @@ func TestW7_AHandlerThatHangs(t *testing.T) {
 func TestW7_UpdateInEachState(t *testing.T) {
 	t.Run("unknown", func(t *testing.T) {
 		w := newWorker(t, until)
-		require.ErrorIs(t, w.Update(t.Context(), "a", nil, 1), orchestrator.ErrRejected)
+		require.ErrorIs(t, w.Update(t.Context(), "a", worker.Grant{Version: 1}), orchestrator.ErrRejected)
 		require.Empty(t, list(t, w))
 	})
 	t.Run("queued", func(t *testing.T) {
@@ -365,7 +365,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			w := newWorker(t, d.run)
 			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 			require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
-			require.ErrorIs(t, w.Update(t.Context(), "a", []byte("two"), 2), orchestrator.ErrRejected)
+			require.ErrorIs(t, w.Update(t.Context(), "a", worker.Grant{Content: []byte("two"), Version: 2}), orchestrator.ErrRejected)
 			d.read()
 			// What is added again comes with what it is added with.
 			require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Content: []byte("zero"), Version: 1, Token: 9}))
@@ -424,13 +424,13 @@ func TestW7_CompletionIsNotMistakenForAnUpdate(t *testing.T) {
 func TestW7_UpdatesAreFencedLikeAnyWrite(t *testing.T) {
 	w := newWorker(t, until)
 	require.NoError(t, w.Add(term(t.Context(), 5, 3), "a"))
-	require.ErrorIs(t, w.Update(t.Context(), "a", nil, 1), orchestrator.ErrStale)
-	require.ErrorIs(t, w.Update(term(t.Context(), 5, 2), "a", nil, 1), orchestrator.ErrStale)
-	require.ErrorIs(t, w.Update(term(t.Context(), 4, 9), "a", nil, 1), orchestrator.ErrDeposed)
-	require.NoError(t, w.Update(term(t.Context(), 5, 3), "a", nil, 1))
+	require.ErrorIs(t, w.Update(t.Context(), "a", worker.Grant{Version: 1}), orchestrator.ErrStale)
+	require.ErrorIs(t, w.Update(term(t.Context(), 5, 2), "a", worker.Grant{Version: 1}), orchestrator.ErrStale)
+	require.ErrorIs(t, w.Update(term(t.Context(), 4, 9), "a", worker.Grant{Version: 1}), orchestrator.ErrDeposed)
+	require.NoError(t, w.Update(term(t.Context(), 5, 3), "a", worker.Grant{Version: 1}))
 	ended, cancel := context.WithCancel(term(t.Context(), 5, 4))
 	cancel()
-	require.ErrorIs(t, w.Update(ended, "a", nil, 2), orchestrator.ErrRejected)
+	require.ErrorIs(t, w.Update(ended, "a", worker.Grant{Version: 2}), orchestrator.ErrRejected)
 	require.Equal(t, int64(1), w.Status()[0].Version)
 }
 

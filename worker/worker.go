@@ -34,6 +34,7 @@ type Worker[T comparable] struct {
 	queue  chain[*entry[T]] // those that wait for a slot
 	busy   int              // slots held
 	listed []T              // what List returns; nil: to be made anew
+	pins   int              // how many at the end of listed are pinned
 	log    changeLog        // how often anything of this has changed
 	closed bool
 	random *rand.Rand
@@ -60,6 +61,9 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 	hooks := hooksOf[T](&cfg)
 	if cfg.resort != nil && cfg.lease == 0 {
 		cfg.invalid("WithLastResort without WithLease: there is no lease to lose")
+	}
+	if cfg.attempts != 0 && cfg.completion == nil {
+		cfg.invalid("WithAttempts without WithCompletion: there are no jobs")
 	}
 	if len(cfg.problems) > 0 {
 		return nil, fmt.Errorf("new worker: %w", errors.Join(cfg.problems...))
@@ -97,6 +101,9 @@ func (w *Worker[T]) Incarnation() uint64 {
 // stopped, whatever its state, in the order they were added. While nothing
 // changes it returns the very same slice, which nobody may change.
 //
+// With [WithCompletion] the jobs that run, have completed or have failed come
+// last, and List pins them ([orchestrator.Pin]): they are not to be moved.
+//
 // It raises the fence to the call's term. A call of a lower epoch than was seen
 // gets [orchestrator.ErrDeposed], so that its leader learns of it; one of a
 // lower term of the same epoch, or of none, may read. List fails besides only
@@ -113,12 +120,24 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 		return nil, err
 	}
 	if w.listed == nil {
-		w.listed = make([]T, 0, len(w.tasks))
-		for e := range w.order.all() {
+		w.list()
+	}
+	orchestrator.Pin(ctx, w.pins)
+	return w.listed, nil
+}
+
+// list makes the list anew. The lock is held.
+func (w *Worker[T]) list() {
+	w.listed = make([]T, 0, len(w.tasks))
+	var pinned []T
+	for e := range w.order.all() {
+		if e.movable = !w.pinned(e); e.movable {
 			w.listed = append(w.listed, e.name)
+		} else {
+			pinned = append(pinned, e.name)
 		}
 	}
-	return w.listed, nil
+	w.listed, w.pins = append(w.listed, pinned...), len(pinned)
 }
 
 // Close ends all tasks with the cause [ErrClosed], and returns when they have

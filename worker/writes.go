@@ -44,8 +44,9 @@ func (w *Worker[T]) AddWith(ctx context.Context, task T, g Grant) error {
 	return w.finish(ctx, &r, w.begin(ctx, &r))
 }
 
-// Update gives a task new content, where version is higher than that of the
-// content it has; else it does nothing. It answers with nil as soon as the
+// Update gives a task the content of g, with its receipt, where its version is higher
+// than that of the content it has; else it does nothing. The token of g counts as in
+// [Worker.AddWith]. It answers with nil as soon as the
 // content is noted, and does not wait for the task. What comes of it:
 //
 //   - a task that runs is told by the function given to [WithUpdate], or is
@@ -65,7 +66,7 @@ func (w *Worker[T]) AddWith(ctx context.Context, task T, g Grant) error {
 // Errors: ErrDeposed and ErrStale as in [orchestrator.Communicator], C7;
 // ErrRejected if the task is unknown or is being stopped, if the worker has no
 // lease, or if ctx had ended beforehand.
-func (w *Worker[T]) Update(ctx context.Context, task T, content []byte, version int64) error {
+func (w *Worker[T]) Update(ctx context.Context, task T, g Grant) error {
 	c := callerOf(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +80,7 @@ func (w *Worker[T]) Update(ctx context.Context, task T, content []byte, version 
 	case e.state == Stopping:
 		return fmt.Errorf("%w: task %v is being stopped", orchestrator.ErrRejected, task)
 	}
-	w.take(e, Grant{Content: content, Version: version})
+	w.take(e, g)
 	return nil
 }
 
@@ -91,8 +92,9 @@ func (w *Worker[T]) Update(ctx context.Context, task T, content []byte, version 
 //
 //   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7; ErrDeposed
 //     also if a call of a higher epoch came before the task had stopped;
-//   - ErrRejected if ctx had ended beforehand, or if the worker has no lease
-//     ([WithLease]);
+//   - ErrRejected if ctx had ended beforehand, if the worker has no lease
+//     ([WithLease]), or if the task is a job that has begun to run, or ended, since
+//     List or Report said that it could be moved ([WithCompletion]);
 //   - ErrStopping if ctx ended before the task had stopped, and from then on at
 //     once: nobody waits twice for a task that does not stop. It stays in List
 //     until it has.
@@ -259,6 +261,10 @@ func (w *Worker[T]) beginRemove(c caller, e *entry[T]) step {
 		return step{}
 	}
 	switch {
+	case e.movable && w.pinned(e):
+		// The leader means to move what it saw waiting. One that lists it again sees it
+		// pinned, and a Remove of that term is meant.
+		return step{err: fmt.Errorf("%w: job %v is %v, which the last report did not say", orchestrator.ErrRejected, e.name, e.state)}
 	case e.state != Stopping:
 		w.stop(e, ErrRemoved)
 	case e.overdue:

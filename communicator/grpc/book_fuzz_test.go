@@ -165,9 +165,11 @@ func (h *history) event(what, how byte) {
 		_ = h.book.remove([]string{name})
 		if how > 128 {
 			h.book.forget([]string{name})
+		} else if how > 64 {
+			_ = h.book.retry([]string{name})
 		}
 	case 10:
-		h.complete(w, name, int64(how/4%16)+h.highest-8)
+		h.conclude(w, name, int64(how/4%16)+h.highest-8, how%2 == 0)
 	case 11:
 		switch {
 		case how < 16:
@@ -194,9 +196,16 @@ func (h *history) tell(name, content string, revision int64) {
 	h.highest = revision
 }
 
-func (h *history) complete(w Worker, name string, version int64) {
+func (h *history) conclude(w Worker, name string, version int64, fails bool) {
+	e := h.book.conclusion(w.Name, name, version)
+	if fails {
+		e.failure = &Failure{Attempts: 1}
+	}
 	expected, done := h.book.tasks[name], h.book.done[name]
-	switch v := h.book.complete(h.at(), w.Name, name, version); {
+	if failed := h.book.failed[name]; failed != nil {
+		expected = &task{Item: failed.Item}
+	}
+	switch v := h.book.conclude(h.at(), w.Name, e); {
 	case done != nil && version <= done.Revision, expected != nil && version == expected.Revision:
 		require.Equal(h.t, doneRecorded, v)
 		require.NotContains(h.t, h.book.tasks, name)
@@ -235,6 +244,7 @@ func (h *history) check() {
 	}
 	for name := range b.tasks {
 		require.NotContains(h.t, b.done, name, "completed, and expected")
+		require.NotContains(h.t, b.failed, name, "failed, and expected")
 	}
 	// What is on disk, and what is yet to be, make the book.
 	kept := h.disk.clone()

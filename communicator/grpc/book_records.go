@@ -14,11 +14,13 @@ import (
 // records are what is kept of each name. As a change, they hold what is
 // different afterwards, with nil, or false, for what is gone.
 type records struct {
-	epoch    uint64 // of the manager's run; 0 in a change: as it was
-	revision int64  // the highest that a content was given; 0 in a change: as it was
+	epoch    uint64     // of the manager's run; 0 in a change: as it was
+	revision int64      // the highest that a content was given; 0 in a change: as it was
+	key      receiptKey // nil in a change: as it was
 
 	tasks   map[string]*task
 	done    map[string]*finished
+	failed  map[string]*failedTask
 	members map[string]*membership
 	drains  map[string]bool
 }
@@ -35,6 +37,12 @@ type finished struct {
 	sum [sha256.Size]byte // of the content
 }
 
+// failedTask is never changed.
+type failedTask struct {
+	FailedTask
+	sum [sha256.Size]byte // of the content
+}
+
 // membership is what is kept of a member. It is never changed.
 type membership struct {
 	Worker
@@ -47,6 +55,7 @@ func newRecords() records {
 	return records{
 		tasks:   make(map[string]*task),
 		done:    make(map[string]*finished),
+		failed:  make(map[string]*failedTask),
 		members: make(map[string]*membership),
 		drains:  make(map[string]bool),
 	}
@@ -55,13 +64,14 @@ func newRecords() records {
 func (r *records) clone() records {
 	c := *r
 	c.tasks, c.done = maps.Clone(r.tasks), maps.Clone(r.done)
+	c.failed = maps.Clone(r.failed)
 	c.members, c.drains = maps.Clone(r.members), maps.Clone(r.drains)
 	return c
 }
 
 // empty reports whether records are a change of nothing.
 func (r *records) empty() bool {
-	return r.epoch == 0 && r.revision == 0 && len(r.tasks)+len(r.done)+len(r.members)+len(r.drains) == 0
+	return r.epoch == 0 && r.revision == 0 && r.key == nil && len(r.tasks)+len(r.done)+len(r.failed)+len(r.members)+len(r.drains) == 0
 }
 
 // apply makes a change.
@@ -72,8 +82,12 @@ func (r *records) apply(change *records) {
 	if change.revision != 0 {
 		r.revision = change.revision
 	}
+	if change.key != nil {
+		r.key = change.key
+	}
 	applyTo(r.tasks, change.tasks)
 	applyTo(r.done, change.done)
+	applyTo(r.failed, change.failed)
 	applyTo(r.members, change.members)
 	applyTo(r.drains, change.drains)
 }

@@ -29,6 +29,13 @@ func (b *book) putOne(t *task) Item {
 		}
 		set(b.done, b.change.done, t.Name, nil)
 	}
+	if failed := b.failed[t.Name]; failed != nil {
+		if failed.sum == t.sum {
+			next.Revision = failed.Revision
+			return next.Item
+		}
+		set(b.failed, b.change.failed, t.Name, nil)
+	}
 	if old := b.tasks[t.Name]; old != nil && old.sum == t.sum {
 		if old.Settings == next.Settings {
 			return old.Item
@@ -36,53 +43,114 @@ func (b *book) putOne(t *task) Item {
 		next.Revision = old.Revision
 		next.Content = old.Content
 	} else {
-		b.revision++
-		b.change.revision = b.revision
-		next.Revision = b.revision
+		next.Revision = b.nextRevision()
 	}
 	set(b.tasks, b.change.tasks, t.Name, &next)
 	return next.Item
 }
 
-// remove makes tasks no longer expected, all of them or, where one is not,
-// none.
+func (b *book) nextRevision() int64 {
+	b.revision++
+	b.change.revision = b.revision
+	return b.revision
+}
+
+// remove makes tasks no longer expected, and forgets those that have failed: all of
+// them or, if one is neither, none.
 func (b *book) remove(names []string) error {
 	for _, name := range names {
-		if b.tasks[name] == nil {
+		if b.tasks[name] == nil && b.failed[name] == nil {
 			return fmt.Errorf("%w: %.100q", ErrNotFound, name)
 		}
 	}
 	for _, name := range names {
-		set(b.tasks, b.change.tasks, name, nil)
+		if b.tasks[name] != nil {
+			set(b.tasks, b.change.tasks, name, nil)
+		} else if b.failed[name] != nil {
+			set(b.failed, b.change.failed, name, nil)
+		}
 	}
 	return nil
 }
 
-// verdict is what comes of a completion.
+// retry makes tasks that have failed expected again: all of them or, if one has
+// not, none. Each has a new revision, so that what is still told of the old one
+// does not count.
+func (b *book) retry(names []string) error {
+	for _, name := range names {
+		if b.failed[name] == nil {
+			return fmt.Errorf("%w: %.100q has not failed", ErrNotFound, name)
+		}
+	}
+	for _, name := range names {
+		if failed := b.failed[name]; failed != nil { // not named twice
+			t := &task{Item: failed.Item, sum: failed.sum}
+			t.Revision = b.nextRevision()
+			set(b.failed, b.change.failed, name, nil)
+			set(b.tasks, b.change.tasks, name, t)
+		}
+	}
+	return nil
+}
+
+// conclusion is what a worker says of a task that came to its end there.
+type conclusion struct {
+	task    string
+	version int64
+	receipt receipt
+	failure *Failure // nil: it has completed
+}
+
+// verdict is what comes of a conclusion.
 type verdict uint8
 
 const (
 	doneRecorded   verdict = iota + 1 // it is in the book, now or since before
 	doneSuperseded                    // there is newer content
-	doneUnknown                       // nobody expects that
+	doneUnknown                       // the task is expected no more
+	doneRefused                       // the worker was not given that
 )
 
-// complete says that a worker has done what a version of a task asked for. The
-// first that does so, for whatever instance, completes the task.
-func (b *book) complete(now time.Time, worker, name string, version int64) verdict {
-	if done := b.done[name]; done != nil && done.Revision >= version {
+// conclude says that a worker has done what a version of a task asked for, or has failed
+// to for good. The first instance that does so completes the task, or fails it; one
+// that completes after another has failed completes it too. The receipt is looked at
+// first: a refusal tells nothing of the task.
+func (b *book) conclude(now time.Time, worker string, e conclusion) verdict {
+	if !b.key.issued(e.receipt, worker, e.task, e.version) {
+		return doneRefused
+	}
+	if done := b.done[e.task]; done != nil && done.Revision >= e.version {
 		return doneRecorded
 	}
-	t := b.tasks[name]
+	t, failed := b.tasks[e.task], b.failed[e.task]
+	if failed != nil {
+		if e.failure != nil && failed.Revision == e.version {
+			return doneRecorded
+		}
+		t = &task{Item: failed.Item, sum: failed.sum}
+	}
 	switch {
-	case t == nil || t.Revision < version:
+	case t == nil || t.Revision < e.version:
 		return doneUnknown
-	case t.Revision > version:
+	case t.Revision > e.version:
 		return doneSuperseded
 	}
-	set(b.tasks, b.change.tasks, name, nil)
-	set(b.done, b.change.done, name, &finished{
-		Completion: Completion{Task: name, Revision: version, Worker: worker, At: now.Round(0).UTC()},
+	now = now.Round(0).UTC()
+	if failed == nil {
+		set(b.tasks, b.change.tasks, e.task, nil)
+	}
+	if e.failure != nil {
+		set(b.failed, b.change.failed, e.task, &failedTask{
+			FailedTask: FailedTask{Item: t.Item, Err: e.failure.Err, Attempts: e.failure.Attempts, Worker: worker, At: now},
+			sum:        t.sum,
+		})
+		return doneRecorded
+	}
+	if failed != nil {
+		set(b.failed, b.change.failed, e.task, nil)
+	}
+	set(b.done, b.change.done, e.task, &finished{
+		Completion: Completion{Task: e.task, Revision: e.version, Worker: worker, At: now},
 		sum:        t.sum,
 	})
 	return doneRecorded

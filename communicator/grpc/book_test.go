@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,10 @@ func at(d time.Duration) time.Time { return time.Unix(1_000_000, 0).Add(d) }
 
 func testBook(kept records) *book {
 	b := newBook(rules{leaseMin: time.Second, leaseMax: time.Hour, unreachable: unreachable}, kept)
+	if b.key == nil {
+		b.key = bytes.Repeat([]byte{7}, receiptKeyLength)
+		b.change.key = b.key
+	}
 	b.start(at(0))
 	return b
 }
@@ -35,6 +40,12 @@ func register(t *testing.T, b *book, d time.Duration, name string, incarnation u
 func beat(b *book, now time.Time, w Worker, draining bool) error {
 	_, err := b.heartbeat(now, w, draining)
 	return err
+}
+
+// conclusion is what a worker says that was given a version of a task, and has completed
+// it.
+func (b *book) conclusion(worker, task string, version int64) conclusion {
+	return conclusion{task: task, version: version, receipt: b.key.issue(worker, task, version)}
 }
 
 func item(name, content string) *task { return newTask(Item{Name: name, Content: []byte(content)}) }
@@ -286,20 +297,20 @@ func TestR1_Completing(t *testing.T) {
 	b.put([]*task{item("a", "x"), item("b", "x")})
 	b.put([]*task{item("a", "y")}) // version 3
 	b.take()
-	require.Equal(t, doneUnknown, b.complete(at(0), "w", "nobody's", 1))
-	require.Equal(t, doneSuperseded, b.complete(at(0), "w", "a", 1))
-	require.Equal(t, doneSuperseded, b.complete(at(0), "w", "a", 0))
-	require.Equal(t, doneUnknown, b.complete(at(0), "w", "a", 4), "a version that was never given")
+	require.Equal(t, doneUnknown, b.conclude(at(0), "w", b.conclusion("w", "nobody's", 1)))
+	require.Equal(t, doneSuperseded, b.conclude(at(0), "w", b.conclusion("w", "a", 1)))
+	require.Equal(t, doneSuperseded, b.conclude(at(0), "w", b.conclusion("w", "a", 0)))
+	require.Equal(t, doneUnknown, b.conclude(at(0), "w", b.conclusion("w", "a", 4)), "a version that was never given")
 	require.False(t, b.changed())
 
-	require.Equal(t, doneRecorded, b.complete(at(5), "w", "a", 3))
+	require.Equal(t, doneRecorded, b.conclude(at(5), "w", b.conclusion("w", "a", 3)))
 	change := b.take()
 	require.Nil(t, change.tasks["a"])
 	require.Equal(t, Completion{"a", 3, "w", at(5).UTC()}, change.done["a"].Completion)
 	require.NotContains(t, b.tasks, "a")
-	require.Equal(t, doneRecorded, b.complete(at(6), "other", "a", 3))
-	require.Equal(t, doneRecorded, b.complete(at(6), "other", "a", 1))
-	require.Equal(t, doneUnknown, b.complete(at(6), "other", "a", 4))
+	require.Equal(t, doneRecorded, b.conclude(at(6), "other", b.conclusion("other", "a", 3)))
+	require.Equal(t, doneRecorded, b.conclude(at(6), "other", b.conclusion("other", "a", 1)))
+	require.Equal(t, doneUnknown, b.conclude(at(6), "other", b.conclusion("other", "a", 4)))
 	require.False(t, b.changed(), "at most once per version")
 	require.Contains(t, b.tasks, "b")
 }
@@ -307,7 +318,7 @@ func TestR1_Completing(t *testing.T) {
 func TestR1_WhatIsCompletedIsNotRunAgain(t *testing.T) {
 	b := testBook(newRecords())
 	b.put([]*task{item("a", "x")})
-	b.complete(at(0), "w", "a", 1)
+	b.conclude(at(0), "w", b.conclusion("w", "a", 1))
 	b = testBook(b.records)
 	b.take()
 	require.EqualValues(t, 1, b.put([]*task{item("a", "x")})[0].Revision)
@@ -316,15 +327,87 @@ func TestR1_WhatIsCompletedIsNotRunAgain(t *testing.T) {
 
 	require.EqualValues(t, 2, b.put([]*task{item("a", "y")})[0].Revision)
 	require.Empty(t, b.done, "with another content it is")
-	require.Equal(t, doneSuperseded, b.complete(at(0), "w", "a", 1))
-	require.Equal(t, doneRecorded, b.complete(at(0), "w", "a", 2))
+	require.Equal(t, doneSuperseded, b.conclude(at(0), "w", b.conclusion("w", "a", 1)))
+	require.Equal(t, doneRecorded, b.conclude(at(0), "w", b.conclusion("w", "a", 2)))
 	b.take()
 	b.forget([]string{"a", "nobody's"})
 	require.Nil(t, b.take().done["a"])
 	b.forget([]string{"a"})
 	require.False(t, b.changed())
-	require.Equal(t, doneUnknown, b.complete(at(0), "w", "a", 2))
+	require.Equal(t, doneUnknown, b.conclude(at(0), "w", b.conclusion("w", "a", 2)))
 	require.EqualValues(t, 3, b.put([]*task{item("a", "y")})[0].Revision, "and once the completion is forgotten")
+}
+
+// A completion counts from a worker of the name that was given this version only, and
+// a refusal is the same whether there is such a task or not.
+func TestR5_OnlyWhoWasGivenATaskCompletesIt(t *testing.T) {
+	b := testBook(newRecords())
+	b.put([]*task{item("a", "x"), item("b", "x")})
+	b.conclude(at(0), "w", b.conclusion("w", "b", 2))
+	b.take()
+	for _, e := range []conclusion{
+		{task: "a", version: 1},
+		b.conclusion("other", "a", 1),
+		{task: "a", version: 1, receipt: b.key.issue("w", "a", 2)},
+		{task: "a", version: 1, receipt: b.key.issue("w", "b", 1)},
+		{task: "b", version: 2},
+		{task: "b", version: 1},
+		{task: "b", version: 3}, // it has completed
+		{task: "a"},
+		{task: "a", version: 2},
+		{task: "nobody's", version: 1},
+		{task: "a", version: 1, receipt: newReceiptKey().issue("w", "a", 1)},
+	} {
+		require.Equal(t, doneRefused, b.conclude(at(0), "w", e), "%+v", e)
+		e.failure = &Failure{Attempts: 1}
+		require.Equal(t, doneRefused, b.conclude(at(0), "w", e), "%+v", e)
+	}
+	require.False(t, b.changed())
+	require.Equal(t, doneRecorded, b.conclude(at(0), "w", b.conclusion("w", "a", 1)))
+}
+
+// A job that has failed is expected no more, until it is tried again on purpose.
+func TestW8_WhatHasFailedIsNotRunAgain(t *testing.T) {
+	b := testBook(newRecords())
+	b.put([]*task{item("a", "x"), item("b", "x")})
+	failed := b.conclusion("w", "a", 1)
+	failed.failure = &Failure{Err: "no disk", Attempts: 3}
+	require.Equal(t, doneRecorded, b.conclude(at(5), "w", failed))
+	require.NotContains(t, b.tasks, "a")
+	b = testBook(b.records)
+	b.take()
+	want := FailedTask{Item: Item{Name: "a", Content: []byte("x"), Settings: Settings{Instances: 1}, Revision: 1}, Worker: "w", At: at(5).UTC(), Err: "no disk", Attempts: 3}
+	require.Equal(t, want, b.failed["a"].FailedTask)
+	require.Equal(t, doneRecorded, b.conclude(at(6), "w", failed), "it is told again")
+	require.EqualValues(t, 1, b.put([]*task{item("a", "x")})[0].Revision)
+	require.False(t, b.changed(), "the same content stays failed")
+
+	require.ErrorIs(t, b.retry([]string{"a", "b"}), ErrNotFound)
+	require.False(t, b.changed(), "all or none")
+	require.NoError(t, b.retry([]string{"a", "a"}))
+	require.EqualValues(t, 3, b.tasks["a"].Revision)
+	require.Empty(t, b.failed)
+	require.Equal(t, doneSuperseded, b.conclude(at(6), "w", failed), "of before")
+
+	failed = b.conclusion("w", "a", 3)
+	failed.failure = &Failure{Attempts: 1}
+	b.conclude(at(7), "w", failed)
+	require.EqualValues(t, 4, b.put([]*task{item("a", "y")})[0].Revision)
+	require.Empty(t, b.failed, "with other content it is something else")
+
+	failed = b.conclusion("w", "a", 4)
+	failed.failure = &Failure{Attempts: 1}
+	b.conclude(at(8), "w", failed)
+	require.Equal(t, doneRecorded, b.conclude(at(9), "v", b.conclusion("v", "a", 4)), "another instance has done it")
+	require.Contains(t, b.done, "a")
+	require.Empty(t, b.failed)
+	require.Equal(t, doneRecorded, b.conclude(at(9), "w", failed), "too late")
+
+	failed = b.conclusion("w", "b", 2)
+	failed.failure = &Failure{Attempts: 1}
+	b.conclude(at(9), "w", failed)
+	require.NoError(t, b.remove([]string{"b"}), "it is forgotten")
+	require.ErrorIs(t, b.remove([]string{"b"}), ErrNotFound)
 }
 
 func TestR2_NewsIsTheDifference(t *testing.T) {
@@ -373,7 +456,7 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 	elsewhere := asks("b", 3)
 	elsewhere.address = "192.0.2.9:7000"
 	require.NoError(t, b.register(at(0), elsewhere))
-	b.complete(at(0), "b", "t", 1)
+	b.conclude(at(0), "b", b.conclusion("b", "t", 1))
 	b.drain("a", true)
 	b.leave(Worker{"a", 2})
 	require.Equal(t, news{

@@ -8,8 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/worker"
@@ -141,13 +141,15 @@ func (c *Communicator) link(w Worker) (*link, error) {
 }
 
 // List returns what worker was told to run and has not stopped, first what waits
-// to run, as that costs least to move. While nothing changes it returns the very
-// same slice. A worker that answers with what
+// to run, as that costs least to move, and last, pinned, the jobs that the worker
+// pins. While nothing changes it returns the very same slice. A worker that answers with what
 // cannot be is an error, and so is one that has another incarnation by now.
 //
 // Tasks that have an older content than they should are given the newer, as much
-// as one message takes. Where that fails it is logged, and tried again by the
-// next List.
+// as one message takes. A task of a [Manager] that has an older content, or has
+// completed, without a receipt of this manager is stopped instead: the worker was
+// not given it, or by a manager whose store is lost. If that fails it is logged, and
+// the next List tries again.
 func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	l, err := c.link(w)
 	if err != nil {
@@ -157,8 +159,8 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	if err != nil {
 		return nil, l.failed(err)
 	}
-	if c.settings.completed != nil && len(s.completed) > 0 {
-		if err := c.settings.completed(ctx, w, s.completed); err != nil {
+	if c.settings.ended != nil && len(s.ended) > 0 {
+		if err := c.settings.ended(ctx, w, s.ended); err != nil {
 			return nil, l.failed(err)
 		}
 	}
@@ -168,6 +170,7 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 		}
 		c.settings.logger.Warn("tasks not given their new content, to be tried again", "worker", w, "err", err)
 	}
+	orchestrator.Pin(ctx, s.pinned)
 	return s.names, nil
 }
 
@@ -179,6 +182,21 @@ type TaskState struct {
 	State worker.State
 	// Version is that of the newest content that the worker has for it; 0: none.
 	Version int64
+	// Pinned says that it is a job that must not be moved.
+	Pinned bool
+	// Failure is how its last run ended, if that failed; else nil. It is not changed.
+	Failure *Failure
+}
+
+// Failure says how the last runs of a task ended.
+type Failure struct {
+	// Err is what the last one failed with: at most 512 bytes.
+	Err string
+	// Attempts is how many failed in a row with this content.
+	Attempts int
+	// Next is when the next one begins, by the worker's wall clock. It is zero if
+	// one runs, or none is to come.
+	Next time.Time
 }
 
 // Tasks returns what a worker has reported when it was listed last; nil if it
@@ -188,5 +206,13 @@ func (c *Communicator) Tasks(w Worker) []TaskState {
 	if err != nil {
 		return nil
 	}
-	return slices.Clone(l.last.Load().tasks)
+	reported := l.last.Load().tasks
+	if reported == nil {
+		return nil
+	}
+	tasks := make([]TaskState, len(reported))
+	for i := range reported {
+		tasks[i] = reported[i].TaskState
+	}
+	return tasks
 }

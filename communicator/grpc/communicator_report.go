@@ -4,6 +4,7 @@ package grpc
 // last report too, in the same order, take no memory.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // version is how old a report is.
@@ -21,14 +23,30 @@ type version struct{ incarnation, counter uint64 }
 // found out about it.
 type snapshot struct {
 	version version
-	tasks   []TaskState
+	tasks   []reportedTask
 	names   []string // of the tasks, those first that cost least to move
 
-	completed []TaskState // those of tasks that are
+	pinned int // how many at the end of names are not to be moved
+
+	ended []reportedTask // those of tasks that have completed or failed
 
 	// current is the revision of the contents as of which no task lacked any; 0:
 	// that is not known.
 	current atomic.Int64
+}
+
+// reportedTask is a task in a report, and what the worker shows for it.
+type reportedTask struct {
+	TaskState
+	receipt receipt
+}
+
+func (t *reportedTask) conclusion() conclusion {
+	e := conclusion{task: t.Name, version: t.Version, receipt: t.receipt}
+	if t.State == worker.Failed {
+		e.failure = cmp.Or(t.Failure, &Failure{Err: "the worker does not say why"})
+	}
+	return e
 }
 
 // report asks the worker what it runs.
@@ -53,10 +71,11 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	case reply.version == known.version:
 		return known, nil
 	}
-	s := &snapshot{version: reply.version, tasks: reply.tasks, names: byCost(reply.tasks, l.settings.completed != nil)}
+	s := &snapshot{version: reply.version, tasks: reply.tasks}
+	s.names, s.pinned = byCost(reply.tasks)
 	for _, t := range s.tasks {
-		if t.State == worker.Completed {
-			s.completed = append(s.completed, t)
+		if t.State == worker.Completed || t.State == worker.Failed {
+			s.ended = append(s.ended, t)
 		}
 	}
 	l.remember(s)
@@ -94,37 +113,42 @@ type reply struct {
 	after int       // the name of known that was used last: its place, and one
 
 	version version
-	tasks   []TaskState
+	tasks   []reportedTask
 }
 
 var _ answer = (*reply)(nil)
 
 // byCost returns the names of tasks: first those that only wait, which lose nothing
-// where they have to move, then those that run, and at last those that would run
-// for nothing once more. Where completions are taken down before a term goes on,
-// none would: then they are the first. The order is else the worker's.
-func byCost(tasks []TaskState, takenDown bool) []string {
-	names := make([]string, 0, len(tasks))
-	for cost := range 4 {
-		for _, t := range tasks {
-			if costOf(t.State, takenDown) == cost {
-				names = append(names, t.Name)
+// if they have to move, then those that run, and at last those that must not be moved,
+// and how many these are: jobs that the worker pins, and what has ended, which would
+// run again. The order is else the worker's.
+func byCost(tasks []reportedTask) (names []string, pinned int) {
+	names = make([]string, 0, len(tasks))
+	for cost := range pinnedCost + 1 {
+		for i := range tasks {
+			if costOf(&tasks[i]) != cost {
+				continue
+			}
+			names = append(names, tasks[i].Name)
+			if cost == pinnedCost {
+				pinned++
 			}
 		}
 	}
-	return names
+	return names, pinned
 }
 
-func costOf(s worker.State, takenDown bool) int {
+// What it costs to move a task, from what waits to what must not be moved.
+const pinnedCost = 2
+
+func costOf(t *reportedTask) int {
 	switch {
-	case s == worker.Completed && takenDown:
+	case t.Pinned, t.State == worker.Completed, t.State == worker.Failed:
+		return pinnedCost
+	case t.State == worker.Queued, t.State == worker.Backoff:
 		return 0
-	case s == worker.Queued, s == worker.Backoff:
-		return 1
-	case s == worker.Completed:
-		return 3
 	}
-	return 2
+	return 1
 }
 
 // check says why a report cannot be what the worker means to say.
@@ -154,7 +178,7 @@ func (r *reply) decode(data []byte) error {
 	if n > r.most {
 		return fmt.Errorf("a report of %d tasks: at most %d, which is WithMaxMessage/%d", n, r.most, leastTask)
 	}
-	r.tasks = make([]TaskState, 0, n)
+	r.tasks = make([]reportedTask, 0, n)
 	return fields(data, func(f field) error {
 		switch {
 		case f.is(1, protowire.BytesType):
@@ -180,18 +204,28 @@ func (r *reply) decodeVersion(data []byte) error {
 
 func (r *reply) decodeTask(data []byte) error {
 	var name []byte
-	var task TaskState
+	var task reportedTask
+	var failure *orchestratorv1.Failure
 	err := fields(data, func(f field) error {
 		switch {
 		case f.is(1, protowire.BytesType):
 			name = f.bytes
 		case f.is(2, protowire.VarintType):
 			task.State = 0
-			if n := int32(f.number); n >= int32(worker.Queued) && n <= int32(worker.Completed) {
+			if n := int32(f.number); n >= int32(worker.Queued) && n <= int32(worker.Failed) {
 				task.State = worker.State(n)
 			}
 		case f.is(3, protowire.VarintType):
 			task.Version = int64(f.number)
+		case f.is(4, protowire.BytesType):
+			task.receipt = receiptOf(f.bytes)
+		case f.is(5, protowire.VarintType):
+			task.Pinned = f.number != 0
+		case f.is(6, protowire.BytesType):
+			if failure == nil {
+				failure = new(orchestratorv1.Failure)
+			}
+			return proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, failure)
 		}
 		return nil
 	})
@@ -201,9 +235,24 @@ func (r *reply) decodeTask(data []byte) error {
 	if len(name) == 0 || len(name) > maxName {
 		return fmt.Errorf("a task whose name has %d bytes: must be from 1 to %d", len(name), maxName)
 	}
-	task.Name = r.name(name)
+	task.Name, task.Failure = r.name(name), failureFrom(failure)
 	r.tasks = append(r.tasks, task)
 	return nil
+}
+
+// longestFailure is how many bytes are kept of what a task failed with.
+const longestFailure = 512
+
+// failureFrom returns what a worker says of a failure; nil if it says nothing.
+func failureFrom(m *orchestratorv1.Failure) *Failure {
+	if m == nil {
+		return nil
+	}
+	f := &Failure{Err: legible(m.GetError(), longestFailure), Attempts: int(m.GetAttempts())}
+	if m.GetNext().IsValid() {
+		f.Next = m.GetNext().AsTime()
+	}
+	return f
 }
 
 // lookAhead is how many tasks in a row may be gone since the last report for the names

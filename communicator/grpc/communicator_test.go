@@ -36,7 +36,7 @@ func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
 	second, err := c.List(inTerm(t, 2), w)
 	require.NoError(t, err)
 	require.Same(t, &first[0], &second[0])
-	require.Equal(t, []TaskState{{"a", worker.Running, 0}, {"b", worker.Running, 0}}, c.Tasks(w))
+	require.Equal(t, []TaskState{{Name: "a", State: worker.Running}, {Name: "b", State: worker.Running}}, c.Tasks(w))
 
 	require.NoError(t, c.Add(inTerm(t, 2), w, "c"))
 	third, err := c.List(inTerm(t, 3), w)
@@ -51,37 +51,26 @@ func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
 	require.Equal(t, third, fourth)
 }
 
-// Where a worker has to give something up, what only waits goes, and not what
-// runs; and at last what has completed, which would run again. Where that is taken
-// down before, it would not: then it is the first to go.
+// Where a worker has to give something up, what only waits goes, and not what runs;
+// and never what is pinned or has ended, which would run again.
 func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
-	takesDown := communicatorOption(func(s *communicatorSettings) {
-		s.completed = func(context.Context, Worker, []TaskState) error { return nil }
-	})
-	for name, test := range map[string]struct {
-		opts []CommunicatorOption
-		want []string
-	}{
-		"on its own":                 {nil, []string{"waits", "fails", "waits too", "runs", "stops", "completed"}},
-		"completions are taken down": {[]CommunicatorOption{takesDown}, []string{"completed", "waits", "fails", "waits too", "runs", "stops"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c, w := impostor(t, &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
-				response := reportOf(1, "completed", "runs", "waits", "fails", "stops", "waits too")
-				for i, state := range []orchestratorv1.State{
-					orchestratorv1.State_STATE_COMPLETED, orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
-					orchestratorv1.State_STATE_BACKOFF, orchestratorv1.State_STATE_STOPPING, orchestratorv1.State_STATE_QUEUED,
-				} {
-					response.Tasks[i].State = state
-				}
-				return response, nil
-			}}, test.opts...)
-			names, err := c.List(t.Context(), w)
-			require.NoError(t, err)
-			require.Equal(t, test.want, names)
-			require.Equal(t, "completed", c.Tasks(w)[0].Name, "as the worker has told")
-		})
-	}
+	c, w := impostor(t, &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+		response := reportOf(1, "completed", "runs", "waits", "fails", "failed", "stops", "job", "waits too")
+		for i, state := range []orchestratorv1.State{
+			orchestratorv1.State_STATE_COMPLETED, orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
+			orchestratorv1.State_STATE_BACKOFF, orchestratorv1.State_STATE_FAILED, orchestratorv1.State_STATE_STOPPING,
+			orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
+		} {
+			response.Tasks[i].State = state
+		}
+		response.Tasks[6].Pinned = true
+		return response, nil
+	}})
+	names, err := c.List(t.Context(), w)
+	require.NoError(t, err)
+	require.Equal(t, []string{"waits", "fails", "waits too", "runs", "stops", "completed", "failed", "job"}, names)
+	require.Equal(t, 3, c.links[w].last.Load().pinned)
+	require.Equal(t, "completed", c.Tasks(w)[0].Name, "as the worker has told")
 }
 
 // again lists until that succeeds. Nobody waits: a worker that is not there fails

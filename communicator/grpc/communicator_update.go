@@ -5,6 +5,7 @@ package grpc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
@@ -30,7 +31,7 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) error {
 			return nil
 		}
 	}
-	changes, err := c.outdated(s)
+	changes, err := c.outdated(l, s)
 	if len(changes) == 0 {
 		if err == nil && counted {
 			s.current.Store(now)
@@ -41,6 +42,11 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) error {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
+	}
+	madeUp := slices.IndexFunc(changes, func(c *orchestratorv1.Change) bool { return c.Op == orchestratorv1.Op_OP_REMOVE })
+	if madeUp >= 0 {
+		c.settings.logger.Warn("a worker lists tasks that it was not given, and is told to stop them",
+			"worker", l.worker, "first", legible(string(changes[madeUp].GetTask()), maxName))
 	}
 	answers, failed := l.apply(ctx, changes)
 	if failed != nil {
@@ -54,18 +60,27 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) error {
 	return err
 }
 
-// outdated returns the changes for tasks whose content is older than it should
-// be, and what is wrong with those that cannot be sent.
-func (c *Communicator) outdated(s *snapshot) (changes []*orchestratorv1.Change, err error) {
+// outdated returns the changes for tasks whose content is older than it should be,
+// and what is wrong with those that cannot be sent. A worker that shows no receipt
+// for such a task gets no content of it, and no new receipt: it could have made the
+// task up. It is told to stop the task, and so where it says that it has completed
+// one, or failed; the next term gives the task to some worker again.
+func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1.Change, err error) {
 	length := 0
 	for i := range s.tasks {
 		t := &s.tasks[i]
 		content, version, ok := c.settings.contents.Content(t.Name)
-		if !ok || version <= t.Version || t.State == worker.Stopping {
+		if !ok || version <= t.Version && t.State != worker.Completed && t.State != worker.Failed || t.State == worker.Stopping {
 			continue
 		}
-		change := &orchestratorv1.Change{
-			Op: orchestratorv1.Op_OP_UPDATE, Task: []byte(t.Name), Content: content, ContentVersion: version,
+		change := &orchestratorv1.Change{Op: orchestratorv1.Op_OP_UPDATE, Task: []byte(t.Name)}
+		switch given := c.wasGiven(l.worker, t); {
+		case !given:
+			change.Op = orchestratorv1.Op_OP_REMOVE
+		case version <= t.Version:
+			continue
+		default:
+			change.Content, change.ContentVersion, change.Receipt = content, version, c.receipt(l.worker, t.Name, version)
 		}
 		if big := c.fits(change); big != nil {
 			err = fmt.Errorf("task %q: %w", t.Name, big)
@@ -78,4 +93,10 @@ func (c *Communicator) outdated(s *snapshot) (changes []*orchestratorv1.Change, 
 		changes = append(changes, change)
 	}
 	return changes, err
+}
+
+// wasGiven reports whether a worker shows that it was given the content that it
+// says it has.
+func (c *Communicator) wasGiven(w Worker, t *reportedTask) bool {
+	return c.settings.receipts == nil || c.settings.receipts.issued(t.receipt, w.Name, t.Name, t.Version)
 }

@@ -51,7 +51,7 @@ func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrato
 		return l.apply(ctx, changes)
 	}}
 	for i, write := range writes {
-		change, err := c.change(write)
+		change, err := c.change(w, write)
 		if err != nil {
 			errs[i] = err
 			continue
@@ -73,7 +73,7 @@ func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrato
 }
 
 // change returns what is sent for a write, or why nothing is.
-func (c *Communicator) change(write orchestrator.Write[string]) (*orchestratorv1.Change, error) {
+func (c *Communicator) change(w Worker, write orchestrator.Write[string]) (*orchestratorv1.Change, error) {
 	if err := checkName("task", write.Task); err != nil {
 		return nil, fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
 	}
@@ -94,8 +94,18 @@ func (c *Communicator) change(write orchestrator.Write[string]) (*orchestratorv1
 	if !ok {
 		return nil, &unsent{"nobody expects the task any more"}
 	}
-	change.Content, change.ContentVersion = content, version
+	change.Content, change.ContentVersion, change.Receipt = content, version, c.receipt(w, write.Task, version)
 	return change, c.fits(change)
+}
+
+// receipt returns what proves that a worker was given a content; nil if nothing
+// does.
+func (c *Communicator) receipt(w Worker, task string, version int64) []byte {
+	if c.settings.receipts == nil {
+		return nil
+	}
+	r := c.settings.receipts.issue(w.Name, task, version)
+	return r[:]
 }
 
 // fits says why a change cannot be sent at all.

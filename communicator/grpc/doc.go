@@ -48,7 +48,17 @@
 // workers that keep what package worker promises with a lease. There are no tokens: a
 // store that is to refuse a former owner needs package etcd. A task that runs to
 // completion completes at least once; it is noted once for each version of its
-// content.
+// content. For which jobs that is right, and for which a queue is, package worker says.
+//
+// # What a compromised worker can do
+//
+// With TLS, a process that has the key of one worker's certificate hurts that worker's
+// tasks. It completes only what the manager gave to its name: each content comes with
+// a receipt, which no other worker can make. It learns no content of other tasks, and
+// nothing of what listens in the manager's network. What it takes of the manager's
+// memory, connections and calls is bounded, and other workers admit no calls of it.
+// It can lie about what it runs: a task that it claims counts as running there, within
+// its even share, until an operator removes it or revokes its certificate.
 //
 // # The contract
 //

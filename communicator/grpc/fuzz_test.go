@@ -4,6 +4,7 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -24,6 +25,9 @@ func marshaled(t testing.TB, m proto.Message) []byte {
 func FuzzReport(f *testing.F) {
 	whole := reportOf(7, "a", "b/c", "\xff", strings.Repeat("x", 1024))
 	whole.Tasks[1].ContentVersion, whole.Tasks[2].State = -1, 99
+	whole.Tasks[1].Receipt, whole.Tasks[1].Pinned = []byte("0123456789abcdef"), true
+	whole.Tasks[2].Receipt = []byte("too short")
+	whole.Tasks[2].Failure = failureOf(errors.New("no disk"), 3, at(0), longestFailure)
 	f.Add(marshaled(f, whole))
 	f.Add(marshaled(f, reportOf(1)))
 	f.Add(marshaled(f, reportOf(1, "")))
@@ -35,7 +39,7 @@ func FuzzReport(f *testing.F) {
 	f.Add([]byte("\x12\x09\x0a\x01a\x80\x80\x80\x80\x10\x00")) // the same in a task
 	const most = 100
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := reply{known: &snapshot{tasks: []TaskState{{Name: "a"}, {Name: "b"}, {Name: "b/c"}}}, most: most}
+		r := reply{known: &snapshot{tasks: reportedTasks("a", "b", "b/c")}, most: most}
 		var want orchestratorv1.ReportResponse
 		bad := proto.Unmarshal(data, &want)
 		for _, task := range want.GetTasks() {
@@ -53,12 +57,22 @@ func FuzzReport(f *testing.F) {
 		require.Len(t, r.tasks, len(want.GetTasks()))
 		for i, task := range want.GetTasks() {
 			state := worker.State(task.GetState())
-			if task.GetState() < 0 || task.GetState() > orchestratorv1.State_STATE_COMPLETED {
+			if task.GetState() < 0 || task.GetState() > orchestratorv1.State_STATE_FAILED {
 				state = 0
 			}
-			require.Equal(t, TaskState{string(task.GetName()), state, task.GetContentVersion()}, r.tasks[i])
+			require.Equal(t, reportedTask{
+				TaskState{string(task.GetName()), state, task.GetContentVersion(), task.GetPinned(), failureFrom(task.GetFailure())},
+				receiptOf(task.GetReceipt()),
+			}, r.tasks[i])
 		}
 	})
+}
+
+func reportedTasks(names ...string) (tasks []reportedTask) {
+	for _, name := range names {
+		tasks = append(tasks, reportedTask{TaskState: TaskState{Name: name}})
+	}
+	return tasks
 }
 
 // FuzzApply applies whatever parses: each change has an answer that is true.

@@ -38,6 +38,12 @@ import (
 // [Completion], for good: see [Manager.Put] for when it is run again. The first
 // instance that completes completes the task; the others are stopped.
 //
+// A job that runs is not moved. If its worker is drained it waits for the job, as
+// long as [Member.Run]'s stop may take. A job whose function fails is tried again
+// there; [Manager.Tasks] tells the error, how often, and when next. With
+// worker.WithAttempts it fails for good after so many tries in a row: the manager
+// takes it off what is expected and keeps it in [Manager.Failed].
+//
 // # Concurrency
 //
 // The methods may be called from any number of goroutines, before, during and,
@@ -77,7 +83,8 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
 	m.workers = newCommunicator(communicatorSettings{
-		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, completed: m.completed, dialing: s.dialing,
+		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, ended: m.ended, receipts: m.ledger.book.key,
+		dialing: s.dialing,
 	})
 	look := func(orchestrator.TermStats) { s.credentials.watch(s.logger) }
 	options := append([]orchestrator.Option{orchestrator.WithLogger(s.logger), orchestrator.WithStats(look)}, s.orchestrator...)
@@ -154,13 +161,13 @@ func (m *Manager) check(kind, name string, err error) {
 // observe is told of each call to a worker.
 func (m *Manager) observe(w Worker, err error) { m.ledger.called(w, err == nil) }
 
-// completed takes down what a worker has reported as completed in a term, before
-// the term goes on. The worker says so itself too, and may not get through: then
+// ended takes down what a worker has reported as completed or failed in a term,
+// before the term goes on. The worker says so itself too, and may not get through: then
 // the term would take the task for one that runs, and could move it to a worker
 // that does it again. What is taken down has no content any more, so whatever the
 // term wants, it is not started.
-func (m *Manager) completed(ctx context.Context, w Worker, tasks []TaskState) error {
-	var open []TaskState
+func (m *Manager) ended(ctx context.Context, w Worker, tasks []reportedTask) error {
+	var open []reportedTask
 	for _, t := range tasks {
 		if _, version, ok := m.ledger.catalog.Content(t.Name); ok && version == t.Version {
 			open = append(open, t)
@@ -171,7 +178,7 @@ func (m *Manager) completed(ctx context.Context, w Worker, tasks []TaskState) er
 	}
 	return m.ledger.do(ctx, func(b *book, now time.Time) error {
 		for _, t := range open {
-			b.complete(now, w.Name, t.Name, t.Version)
+			b.conclude(now, w.Name, t.conclusion())
 		}
 		return nil
 	})

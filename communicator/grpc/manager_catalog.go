@@ -13,10 +13,9 @@ import (
 
 // catalog answers from memory, and knows nothing that a crash could take back.
 type catalog struct {
-	mu    sync.RWMutex // guards what follows
-	kept  records
-	tasks index // of kept.tasks
-	done  index // of kept.done
+	mu                  sync.RWMutex // guards what follows
+	kept                records
+	tasks, done, failed index // of those kept
 }
 
 var (
@@ -25,7 +24,7 @@ var (
 )
 
 func newCatalog(kept records) catalog {
-	return catalog{kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done)}
+	return catalog{kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done), failed: newIndex(kept.failed)}
 }
 
 // apply takes in what was saved, and returns what is to be told of it.
@@ -36,6 +35,7 @@ func (c *catalog) apply(change *records) news {
 	c.kept.apply(change)
 	touch(&c.tasks, c.kept.tasks, change.tasks)
 	touch(&c.done, c.kept.done, change.done)
+	touch(&c.failed, c.kept.failed, change.failed)
 	return n
 }
 
@@ -87,6 +87,12 @@ func (c *catalog) completions(after string, limit int) []Completion {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return page(&c.done, c.kept.done, after, limit, func(d *finished) Completion { return d.Completion })
+}
+
+func (c *catalog) failures(after string, limit int) []FailedTask {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return page(&c.failed, c.kept.failed, after, limit, func(f *failedTask) FailedTask { return f.FailedTask })
 }
 
 // members returns the members, sorted by name. Heard, Until and Failing are left

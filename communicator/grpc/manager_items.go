@@ -50,6 +50,18 @@ type Completion struct {
 	At time.Time
 }
 
+// FailedTask is a task that has failed as often as its worker tries it (see
+// worker.WithAttempts). It is not expected.
+type FailedTask struct {
+	Item
+	// Worker is where it failed, at At by the manager's wall clock, after so many
+	// Attempts in a row. Err is what the last one failed with, at most 512 bytes.
+	Worker   string
+	At       time.Time
+	Err      string
+	Attempts int
+}
+
 // MemberState is a worker that is a member.
 type MemberState struct {
 	Worker

@@ -66,6 +66,10 @@ func openLedger(s Store, r rules) (*ledger, error) {
 	b := newBook(r, kept)
 	change := b.take()
 	change.revision = kept.revision
+	if kept.key == nil {
+		change.key = newReceiptKey()
+		b.key = change.key
+	}
 	if err := s.Save(change.encode()); err != nil {
 		return nil, fmt.Errorf("save the epoch: %w", err)
 	}

@@ -29,69 +29,129 @@ const (
 	introductionWindow = 64 << 10
 )
 
+// maxTries is how many calls that fail a name has in a minute.
+const maxTries = 12
+
 // prober calls workers that want to be members. They are strangers before, and choose
 // the address, so it bounds what they can have it do: under one name it makes one call
-// at a time, whoever asks, and it reads little of each answer.
+// at a time, whoever asks, and few that fail, and it reads little of each answer.
 type prober struct {
 	settings *managerSettings
 	slots    chan struct{} // holds one for each call under way
 
 	mu    sync.Mutex
-	names map[string]struct{} // who is called, or is to be
+	names map[string]*tries
+}
+
+// tries is what is known of the calls under a name.
+type tries struct {
+	busy   bool      // one is under way, or is to be
+	failed int       // since then
+	since  time.Time // the first of those
 }
 
 func newProber(s *managerSettings) *prober {
-	return &prober{settings: s, slots: make(chan struct{}, maxProbes), names: make(map[string]struct{})}
+	return &prober{settings: s, slots: make(chan struct{}, maxProbes), names: make(map[string]*tries)}
 }
 
 var (
-	errProbe  = errors.New("the manager cannot call it")
-	errProbed = errors.New("it is called already, for another Register under this name")
+	errProbe   = errors.New("the manager cannot call it")
+	errProbed  = errors.New("it is called already, for another Register under this name")
+	errTooMany = fmt.Errorf("%d calls under this name have failed within a minute", maxTries)
 )
 
 // probe calls a worker at an address, and returns why that is not known to be its.
+//
+// The reason is for the manager's log, not for the caller, which could learn from it
+// what listens in the manager's network. Nor does the caller learn that from the time:
+// whatever made a call fail, it is answered when probeTime is over.
 func (p *prober) probe(ctx context.Context, w Worker, address string) error {
-	if err := p.alone(ctx, w, address); err != nil {
+	began := time.Now()
+	err := p.take(w.Name, began)
+	if err == nil {
+		err = p.call(ctx, w, address)
+		p.release(w.Name, err)
+		if err != nil {
+			over := time.NewTimer(probeTime - time.Since(began))
+			defer over.Stop()
+			select {
+			case <-over.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)
 	}
 	return nil
 }
 
-// alone makes the call, if none is under way under the name, once there is a slot.
-// Both are kept until nothing is left of its connection.
-func (p *prober) alone(ctx context.Context, w Worker, address string) error {
-	if !p.take(w.Name) {
-		return errProbed
-	}
-	defer p.release(w.Name)
+// call makes the call once there is a slot, which is kept until nothing is left of
+// its connection.
+func (p *prober) call(ctx context.Context, w Worker, address string) error {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
 		return fmt.Errorf("as many workers are called as may be at once: %w", context.Cause(ctx))
 	}
-	return p.call(ctx, w, address)
+	return p.ask(ctx, w, address)
 }
 
-func (p *prober) take(name string) bool {
+// take begins a call under a name, if there may be one.
+func (p *prober) take(name string, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, taken := p.names[name]; taken {
-		return false
+	t := p.names[name]
+	if t == nil {
+		p.forget(now)
+		t = &tries{since: now}
+		p.names[name] = t
 	}
-	p.names[name] = struct{}{}
-	return true
+	if t.over(now) {
+		t.failed, t.since = 0, now
+	}
+	switch {
+	case t.busy:
+		return errProbed
+	case t.failed == maxTries:
+		return errTooMany
+	}
+	t.busy = true
+	return nil
 }
 
-func (p *prober) release(name string) {
+// release ends a call.
+func (p *prober) release(name string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.names, name)
+	t := p.names[name]
+	t.busy = false
+	if err == nil {
+		delete(p.names, name)
+		return
+	}
+	t.failed++
 }
 
-// call asks for a report. Where that is too long to be read, the worker is asked to
+func (t *tries) over(now time.Time) bool { return now.Sub(t.since) >= time.Minute }
+
+// forget lets go of names that have not been tried for a minute, so that what is kept
+// is bounded by what can be tried in two.
+func (p *prober) forget(now time.Time) {
+	if len(p.names) < 2*maxProbes {
+		return
+	}
+	for name, t := range p.names {
+		if !t.busy && t.over(now) {
+			delete(p.names, name)
+		}
+	}
+}
+
+// ask asks for a report. Where that is too long to be read, the worker is asked to
 // change nothing: another process would refuse this just the same.
-func (p *prober) call(ctx context.Context, w Worker, address string) error {
+func (p *prober) ask(ctx context.Context, w Worker, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	small := []grpc.DialOption{

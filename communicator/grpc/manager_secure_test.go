@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -50,7 +51,6 @@ func TestR4_AWorkerSpeaksForItself(t *testing.T) {
 	impostor := hire(t, with(t, ca.Worker(t, "w2")))
 	err := all(client, "w1", impostor)[0]
 	require.Equal(t, codes.Unavailable, code(err))
-	require.ErrorContains(t, err, impostor.addr)
-	require.ErrorContains(t, err, "w2")
+	require.Equal(t, unreachableAnswer, status.Convert(err).Message())
 	require.Empty(t, m.Members())
 }

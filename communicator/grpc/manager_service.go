@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,7 +121,7 @@ func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequ
 	if err == nil {
 		err = c.ledger.do(ctx, func(b *book, now time.Time) error {
 			for i, done := range req.GetCompletions() {
-				outcomes[i] = answerTo(b.complete(now, w.Name, string(done.GetTask()), done.GetContentVersion()))
+				outcomes[i] = answerTo(b.conclude(now, w.Name, conclusionOf(done)))
 			}
 			return nil
 		})
@@ -128,7 +129,12 @@ func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequ
 	if err != nil {
 		return nil, c.refuse(ctx, "complete", w, err)
 	}
+	c.logRefused(w.Name, req.GetCompletions(), outcomes)
 	return &orchestratorv1.CompleteResponse{Outcomes: outcomes}, nil
+}
+
+func conclusionOf(c *orchestratorv1.Completion) conclusion {
+	return conclusion{string(c.GetTask()), c.GetContentVersion(), receiptOf(c.GetReceipt()), failureFrom(c.GetFailure())}
 }
 
 func answerTo(v verdict) orchestratorv1.CompletionOutcome {
@@ -139,8 +145,27 @@ func answerTo(v verdict) orchestratorv1.CompletionOutcome {
 		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED
 	case doneUnknown:
 		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK
+	case doneRefused:
+		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED
 	}
 	return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED
+}
+
+// logRefused logs the first of the completions that were refused, at Warn once a
+// second at most.
+func (c *counter) logRefused(worker string, all []*orchestratorv1.Completion, outcomes []orchestratorv1.CompletionOutcome) {
+	first := slices.Index(outcomes, orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED)
+	if first < 0 {
+		return
+	}
+	level := slog.LevelDebug
+	omitted, ok := c.refusals.take(time.Now())
+	if ok {
+		level = slog.LevelWarn
+	}
+	c.log.Log(context.Background(), level, "a completion is refused: the worker was not given this content",
+		"worker", worker, "task", legible(string(all[first].GetTask()), maxName), "version", all[first].GetContentVersion(),
+		"in the call", len(all), "omitted", omitted)
 }
 
 // term is one that has begun at least, so that a worker accepts nothing of any
@@ -163,11 +188,18 @@ func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) 
 	c.log.Log(ctx, level, "a worker is refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
 		"code", code, "err", err, "omitted", omitted)
 	text := err.Error()
+	if errors.Is(err, errProbe) && !errors.Is(err, errProbed) && !errors.Is(err, errTooMany) {
+		text = unreachableAnswer
+	}
 	if code == codes.InvalidArgument { // which says so
 		text = strings.TrimPrefix(text, orchestrator.ErrInvalid.Error()+": ")
 	}
 	return status.Error(code, legible(text, longestRefusal))
 }
+
+// unreachableAnswer is the same for every address that does not lead back to the
+// worker that registers.
+const unreachableAnswer = "the manager cannot call the worker at this address; the manager's log says why"
 
 // codeOf returns the code for a cause; the proto says what each means.
 func codeOf(err error) codes.Code {

@@ -35,6 +35,7 @@ type office struct {
 	bend func(address string, line net.Conn) net.Conn // nil: lines are straight
 	runs map[string][]string                          // by task: where it runs
 	ever map[string][]string                          // by task: where it has ever been started
+	ails error                                        // what tasks that complete at once fail with in place of that; nil: nothing
 }
 
 const managerAt = "manager.test:7000"
@@ -130,6 +131,12 @@ func (s *shift) close() {
 	require.ErrorIs(s.o.t, <-s.done, errClosing)
 }
 
+// receipt is what the manager gives a version of a task to a worker with.
+func (s *shift) receipt(worker, task string, version int64) []byte {
+	r := s.ledger.catalog.kept.key.issue(worker, task, version)
+	return r[:]
+}
+
 // put has tasks be expected.
 func (s *shift) put(names ...string) {
 	s.o.t.Helper()
@@ -169,7 +176,8 @@ func (o *office) hire(name string, opts ...worker.Option) *hand {
 	return h
 }
 
-// run is what its tasks do: those whose names begin so complete at once.
+// run is what its tasks do: those named short complete at once, those named job run on
+// as jobs, and the others can be moved.
 func (h *hand) run(ctx context.Context, task string) error {
 	content, _ := worker.Content(ctx)
 	if want := "content of " + task; string(content) != want {
@@ -184,10 +192,25 @@ func (h *hand) run(ctx context.Context, task string) error {
 		defer h.o.mu.Unlock()
 		h.o.runs[task] = slices.DeleteFunc(h.o.runs[task], func(at string) bool { return at == h.name })
 	}()
-	if !strings.HasPrefix(task, "short") {
+	if strings.HasPrefix(task, "job") {
 		<-ctx.Done()
+		return nil
 	}
-	return nil
+	if !strings.HasPrefix(task, "short") {
+		worker.Movable(ctx)
+		<-ctx.Done()
+		return nil
+	}
+	h.o.mu.Lock()
+	defer h.o.mu.Unlock()
+	return h.o.ails
+}
+
+// fail has tasks that would complete at once fail in place of that.
+func (o *office) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ails = err
 }
 
 func (h *hand) serve() {

@@ -22,7 +22,8 @@ import (
 // A task that has been completed with this very content is done: it is not run
 // again, is not expected ([Manager.Get]), and stays among what is
 // [Manager.Completed]; what Put returns then is no error, and has the version that was
-// completed. [Manager.Completion] tells whether that is so. So a program that puts
+// completed. [Manager.Completion] tells whether that is so. The same holds for one
+// that has failed ([Manager.Failed], [Manager.Retry]). So a program that puts
 // all it knows at each start has nothing done twice. Other content is something else
 // to be done; to have the same done once more, call [Manager.Forget] before.
 //
@@ -68,8 +69,8 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 	return stored, err
 }
 
-// Delete has tasks be expected no longer: all of them, or, where one is not
-// ([ErrNotFound]), none. The next term, which is run at once, stops them. Where
+// Delete has tasks be expected no longer, and forgets those that have failed: all
+// of them, or, where one is neither ([ErrNotFound]), none. The next term, which is run at once, stops them. Where
 // ctx ends before, it may have been done or not.
 func (m *Manager) Delete(ctx context.Context, names ...string) error {
 	err := m.ledger.do(ctx, func(b *book, _ time.Time) error { return b.remove(names) })
@@ -116,6 +117,26 @@ func (m *Manager) Completion(name string) (Completion, error) {
 		return Completion{}, fmt.Errorf("get completion: %w", err)
 	}
 	return done, nil
+}
+
+// Failed returns up to limit of the tasks that have failed, those after the name
+// given, as [Manager.Items] does. Such a task is not expected and does not run
+// until [Manager.Retry] or a Put with other content; [Manager.Delete] forgets it.
+func (m *Manager) Failed(after string, limit int) ([]FailedTask, error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, fmt.Errorf("list failed tasks: %w", err)
+	}
+	return m.ledger.catalog.failures(after, limit), nil
+}
+
+// Retry has tasks that have failed run again, with the content that they had: all
+// of them, or, if one has not failed ([ErrNotFound]), none. The next term, which is
+// run at once, starts them. If ctx ends first, it may have been done or not.
+func (m *Manager) Retry(ctx context.Context, names ...string) error {
+	if err := m.ledger.do(ctx, func(b *book, _ time.Time) error { return b.retry(names) }); err != nil {
+		return fmt.Errorf("retry tasks: %w", err)
+	}
+	return nil
 }
 
 func checkLimit(limit int) error {

@@ -31,6 +31,10 @@ func TestR1_Completion(t *testing.T) {
 			require.NoError(t, err)
 			return resp.GetOutcomes()
 		}
+		with := func(c *orchestratorv1.Completion) *orchestratorv1.Completion {
+			c.Receipt = m.receipt("one", string(c.Task), c.ContentVersion)
+			return c
+		}
 		short := &orchestratorv1.Completion{Task: []byte("short"), ContentVersion: version}
 		now := time.Now()
 		require.Equal(t, []orchestratorv1.CompletionOutcome{
@@ -38,7 +42,7 @@ func TestR1_Completion(t *testing.T) {
 			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED,
 			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED,
 			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK,
-		}, complete(&orchestratorv1.Completion{Task: []byte("long"), ContentVersion: 1}, short, short, &orchestratorv1.Completion{Task: []byte("x")}))
+		}, complete(with(&orchestratorv1.Completion{Task: []byte("long"), ContentVersion: 1}), with(short), short, with(&orchestratorv1.Completion{Task: []byte("x")})))
 		done, err := m.Completed("", 10)
 		require.NoError(t, err)
 		require.Equal(t, []Completion{{"short", version, "one", now.UTC()}}, done)
@@ -90,7 +94,7 @@ func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
 		// Two gets through, so one has three more than it, as the next term sees it.
 		req := &orchestratorv1.CompleteRequest{Worker: []byte("two")}
 		for _, s := range two.Status() {
-			req.Completions = append(req.Completions, &orchestratorv1.Completion{Task: []byte(s.Task), ContentVersion: s.Version})
+			req.Completions = append(req.Completions, &orchestratorv1.Completion{Task: []byte(s.Task), ContentVersion: s.Version, Receipt: []byte(s.Receipt)})
 		}
 		require.Len(t, req.Completions, 3)
 		_, err := two.manager.Complete(t.Context(), req)
@@ -123,7 +127,7 @@ func TestW7_NewContentReachesWhoRunsTheTask(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "other", <-updated)
 		o.pass(time.Second)
-		require.Equal(t, []TaskState{{"a", worker.Running, stored.Revision}}, m.Tasks(one.as()))
+		require.Equal(t, []TaskState{{Name: "a", State: worker.Running, Version: stored.Revision}}, m.Tasks(one.as()))
 		require.Equal(t, 1, o.starts())
 	})
 }

@@ -4,6 +4,7 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,10 +15,12 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// completion is a task that has done what it had to do with a content.
+// completion is a task that has done what it had to do with a content, or failed.
 type completion struct {
 	task    string
 	version int64
+	receipt string
+	failure *orchestratorv1.Failure // nil: it has done what it had to
 }
 
 // completions is which are owed to the manager. It has no I/O.
@@ -35,8 +38,12 @@ type completions struct {
 func newCompletions(before []worker.Trace[string]) *completions {
 	c := &completions{versions: make(map[string]int64), told: make(map[string]int64)}
 	for _, t := range before {
-		if t.Completed {
-			c.owe(completion{t.Task, t.Version})
+		switch {
+		case t.Completed:
+			c.owe(completion{task: t.Task, version: t.Version, receipt: t.Receipt})
+		case t.Failed:
+			failure := failureOf(errors.New(t.Err), max(t.Attempts, 1), time.Time{}, longestFailure)
+			c.owe(completion{t.Task, t.Version, t.Receipt, failure})
 		}
 	}
 	return c
@@ -46,14 +53,18 @@ func newCompletions(before []worker.Trace[string]) *completions {
 func (c *completions) look(tasks []worker.TaskStatus[string]) {
 	still := make(map[string]int64, len(c.told))
 	for _, t := range tasks {
-		if t.State != worker.Completed {
+		if t.State != worker.Completed && t.State != worker.Failed {
 			continue
 		}
 		if version, ok := c.told[t.Task]; ok && version == t.Version {
 			still[t.Task] = version
 			continue
 		}
-		c.owe(completion{t.Task, t.Version})
+		done := completion{task: t.Task, version: t.Version, receipt: t.Receipt}
+		if t.State == worker.Failed {
+			done.failure = failureOf(t.Err, max(t.Attempts, 1), time.Time{}, longestFailure)
+		}
+		c.owe(done)
 	}
 	c.told = still
 }
@@ -88,7 +99,7 @@ const (
 func (c *completions) batch() []completion {
 	size := 0
 	for i, done := range c.owed {
-		size += len(done.task) + 20 // what else is in the message
+		size += len(done.task) + len(done.receipt) + len(done.failure.GetError()) + 32 // what else is in the message
 		if i == mostCompletions || i > 0 && size > mostCompletionBytes {
 			return slices.Clone(c.owed[:i])
 		}
@@ -186,7 +197,9 @@ func (t *teller) tell(ctx context.Context) error {
 	}
 	req := &orchestratorv1.CompleteRequest{Worker: []byte(t.name)}
 	for _, done := range batch {
-		req.Completions = append(req.Completions, &orchestratorv1.Completion{Task: []byte(done.task), ContentVersion: done.version})
+		req.Completions = append(req.Completions, &orchestratorv1.Completion{
+			Task: []byte(done.task), ContentVersion: done.version, Receipt: []byte(done.receipt), Failure: done.failure,
+		})
 	}
 	var resp *orchestratorv1.CompleteResponse
 	var err error
@@ -203,7 +216,11 @@ func (t *teller) tell(ctx context.Context) error {
 	}
 	for i, outcome := range resp.GetOutcomes() {
 		if i < len(batch) {
-			t.log.Debug("completion answered", "task", batch[i].task, "version", batch[i].version, "outcome", outcome)
+			level := slog.LevelDebug
+			if outcome == orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED {
+				level = slog.LevelWarn // it is done again
+			}
+			t.log.Log(ctx, level, "completion answered", "worker", t.name, "task", batch[i].task, "version", batch[i].version, "outcome", outcome)
 		}
 	}
 	if !t.owed.answered(batch, resp.GetOutcomes()) {

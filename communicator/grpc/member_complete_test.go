@@ -32,13 +32,13 @@ type statuses = []worker.TaskStatus[string]
 func TestW3_ACompletionIsToldUntilItIsAnswered(t *testing.T) {
 	c := newCompletions(nil)
 	c.look(statuses{completed("a", 1), running("b"), completed("c", 3)})
-	want := []completion{{"a", 1}, {"c", 3}}
+	want := []completion{{task: "a", version: 1}, {task: "c", version: 3}}
 	require.Equal(t, want, c.batch())
 	require.Equal(t, want, c.batch(), "no answer")
 	require.False(t, c.answered(c.batch(), []orchestratorv1.CompletionOutcome{notTold, recorded}))
-	require.Equal(t, []completion{{"a", 1}}, c.batch())
+	require.Equal(t, []completion{{task: "a", version: 1}}, c.batch())
 	c.look(statuses{completed("a", 1), running("b"), completed("c", 3)})
-	require.Equal(t, []completion{{"a", 1}}, c.batch())
+	require.Equal(t, []completion{{task: "a", version: 1}}, c.batch())
 	require.False(t, c.answered(c.batch(), nil), "an answer too short")
 	require.True(t, c.answered(c.batch(), []orchestratorv1.CompletionOutcome{unknown}))
 	require.Empty(t, c.batch())
@@ -51,7 +51,7 @@ func TestW3_ACompletionOutlivesItsTask(t *testing.T) {
 	c := newCompletions(nil)
 	c.look(statuses{completed("a", 1)})
 	c.look(nil)
-	require.Equal(t, []completion{{"a", 1}}, c.batch())
+	require.Equal(t, []completion{{task: "a", version: 1}}, c.batch())
 }
 
 // A task that is given newer content completes again.
@@ -59,13 +59,13 @@ func TestW3_NewerContentIsAnotherCompletion(t *testing.T) {
 	c := newCompletions(nil)
 	c.look(statuses{completed("a", 1), completed("b", 1)})
 	c.look(statuses{completed("a", 5), completed("b", 1)})
-	require.Equal(t, []completion{{"a", 5}, {"b", 1}}, c.batch())
+	require.Equal(t, []completion{{task: "a", version: 5}, {task: "b", version: 1}}, c.batch())
 	require.True(t, c.answered(c.batch(), []orchestratorv1.CompletionOutcome{superseded, recorded}))
 	c.look(statuses{completed("a", 5), completed("b", 1)})
 	require.Empty(t, c.batch())
 	c.look(statuses{running("a")})
 	c.look(statuses{completed("a", 9)})
-	require.Equal(t, []completion{{"a", 9}}, c.batch())
+	require.Equal(t, []completion{{task: "a", version: 9}}, c.batch())
 }
 
 // What completes while a batch is on its way is told by the next, also where it is
@@ -75,9 +75,9 @@ func TestW3_CompletionsWhileOthersAreTold(t *testing.T) {
 	c.look(statuses{completed("a", 1), completed("b", 1)})
 	batch := c.batch()
 	c.look(statuses{completed("a", 5), completed("b", 1), completed("c", 1)})
-	require.Equal(t, []completion{{"a", 1}, {"b", 1}}, batch)
+	require.Equal(t, []completion{{task: "a", version: 1}, {task: "b", version: 1}}, batch)
 	require.True(t, c.answered(batch, []orchestratorv1.CompletionOutcome{superseded, recorded}))
-	require.ElementsMatch(t, []completion{{"a", 5}, {"c", 1}}, c.batch())
+	require.ElementsMatch(t, []completion{{task: "a", version: 5}, {task: "c", version: 1}}, c.batch())
 	c.look(statuses{completed("a", 5), completed("b", 1), completed("c", 1)})
 	require.Len(t, c.batch(), 2)
 	require.True(t, c.answered(c.batch(), []orchestratorv1.CompletionOutcome{recorded, recorded}))
@@ -125,7 +125,7 @@ func TestW6_WhatAPredecessorHasCompleted(t *testing.T) {
 	c := newCompletions([]worker.Trace[string]{
 		{Task: "a", Completed: true, Version: 4}, {Task: "b"}, {Task: strings.Repeat("x", maxName+1), Completed: true},
 	})
-	require.Equal(t, []completion{{"a", 4}}, c.batch())
+	require.Equal(t, []completion{{task: "a", version: 4}}, c.batch())
 }
 
 // Batches have bounds, and all of them together are everything.

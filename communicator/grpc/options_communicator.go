@@ -20,11 +20,13 @@ type communicatorSettings struct {
 	// caller gave it up: with nil where the worker gave an answer that can be used,
 	// whatever it was. nil: nobody is told.
 	observe func(w Worker, err error)
-	// completed is called by List with the tasks that a worker reports as completed,
-	// if there are any, before List returns. An error is one of List. nil: nobody is
-	// told.
-	completed func(ctx context.Context, w Worker, tasks []TaskState) error
-	dialing   []grpc.DialOption // for tests, which watch what is sent
+	// ended is called by List with the tasks that a worker reports as completed or
+	// failed, if there are any, before List returns. An error is one of List. nil:
+	// nobody is told.
+	ended func(ctx context.Context, w Worker, tasks []reportedTask) error
+	// receipts is what contents are given with; nil: none are.
+	receipts receiptKey
+	dialing  []grpc.DialOption // for tests, which watch what is sent
 }
 
 // Contents tells what tasks are to work on.

@@ -64,11 +64,11 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 		change := worker.Change[string]{Write: orchestrator.Write[string]{Task: task}}
 		switch c.GetOp() {
 		case orchestratorv1.Op_OP_UPDATE:
-			errs[i] = s.worker.Update(ctx, task, c.GetContent(), c.GetContentVersion())
+			errs[i] = s.worker.Update(ctx, task, grantOf(c))
 			continue
 		case orchestratorv1.Op_OP_ADD:
 			change.Op = orchestrator.OpAdd
-			change.Grant = worker.Grant{Content: c.GetContent(), Version: c.GetContentVersion()}
+			change.Grant = grantOf(c)
 		case orchestratorv1.Op_OP_REMOVE:
 			change.Op = orchestrator.OpRemove
 		default:
@@ -81,6 +81,10 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 		errs[places[i]] = err
 	}
 	return errs
+}
+
+func grantOf(c *orchestratorv1.Change) worker.Grant {
+	return worker.Grant{Content: c.GetContent(), Version: c.GetContentVersion(), Receipt: string(c.GetReceipt())}
 }
 
 // results puts answers into messages, which have to fit into one.

@@ -4,9 +4,11 @@ package grpc
 
 import (
 	"context"
+	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // Report says what the worker runs, or that it is what the caller knows.
@@ -25,31 +27,53 @@ func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 	}
 	return &orchestratorv1.ReportResponse{
 		Version: &orchestratorv1.Version{Incarnation: incarnation, Counter: n},
-		Tasks:   reported(tasks),
+		Tasks:   reported(tasks, s.maxMessage/4),
 	}, nil
 }
 
-// reported puts tasks into messages: all in one piece of memory, their names in
-// another.
-func reported(tasks []worker.TaskStatus[string]) []*orchestratorv1.Task {
+// reported puts tasks into messages: all in one piece of memory, their names and
+// receipts in another. What tasks failed with takes at most so many bytes in all.
+func reported(tasks []worker.TaskStatus[string], room int) []*orchestratorv1.Task {
 	if len(tasks) == 0 {
 		return nil
 	}
 	length := 0
+	failing := 0
 	for i := range tasks {
-		length += len(tasks[i].Task)
+		length += len(tasks[i].Task) + len(tasks[i].Receipt)
+		if tasks[i].Attempts > 0 {
+			failing++
+		}
 	}
-	names := make([]byte, 0, length)
+	longest := min(longestFailure, room/max(failing, 1))
+	text := make([]byte, 0, length)
+	keep := func(s string) []byte {
+		from := len(text)
+		text = append(text, s...)
+		return text[from:len(text):len(text)]
+	}
 	messages := make([]orchestratorv1.Task, len(tasks))
 	list := make([]*orchestratorv1.Task, len(tasks))
 	for i := range tasks {
-		from := len(names)
-		names = append(names, tasks[i].Task...)
 		m := &messages[i]
-		m.Name = names[from:len(names):len(names)]
+		m.Name, m.Receipt = keep(tasks[i].Task), keep(tasks[i].Receipt)
+		m.Pinned = tasks[i].Pinned
+		m.Failure = failureOf(tasks[i].Err, tasks[i].Attempts, tasks[i].Next, longest)
 		m.State = orchestratorv1.State(tasks[i].State)
 		m.ContentVersion = tasks[i].Version
 		list[i] = m
 	}
 	return list
+}
+
+// failureOf returns what is told of a task whose last run failed; nil if none did.
+func failureOf(err error, attempts int, next time.Time, longest int) *orchestratorv1.Failure {
+	if attempts == 0 || err == nil {
+		return nil
+	}
+	f := &orchestratorv1.Failure{Error: legible(err.Error(), longest), Attempts: uint32(attempts)}
+	if !next.IsZero() {
+		f.Next = timestamppb.New(next)
+	}
+	return f
 }

@@ -232,8 +232,8 @@ func TestR1_NewServerSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestR1_StatesAreTheSameNumbers(t *testing.T) {
-	for state := worker.Queued; state <= worker.Completed; state++ {
+	for state := worker.Queued; state <= worker.Failed; state++ {
 		require.Equal(t, "STATE_"+strings.ToUpper(state.String()), orchestratorv1.State(state).String())
 	}
-	require.Len(t, orchestratorv1.State_name, int(worker.Completed)+1)
+	require.Len(t, orchestratorv1.State_name, int(worker.Failed)+1)
 }

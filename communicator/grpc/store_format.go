@@ -4,10 +4,12 @@ package grpc
 //
 //	task/NAME       its settings as JSON, a line break, its content
 //	done/NAME       a completion as JSON
+//	failed/NAME     settings and failure as JSON, a line break, the content
 //	member/NAME     a membership as JSON
 //	drain/NAME      {}
 //	epoch           of the manager that runs, or ran last
 //	revision        the highest that a content was given
+//	key             32 random bytes that receipts are made with: a secret
 //
 // names are as they are. What is added to the JSON later is left aside by
 // managers that do not know it.
@@ -30,8 +32,10 @@ import (
 const (
 	keyEpoch    = "epoch"
 	keyRevision = "revision"
+	keyReceipts = "key"
 	keyTask     = "task/"
 	keyDone     = "done/"
+	keyFailed   = "failed/"
 	keyMember   = "member/"
 	keyDrain    = "drain/"
 )
@@ -40,6 +44,14 @@ type taskJSON struct {
 	Revision  int64                `json:"revision"`
 	Instances int                  `json:"instances"`
 	Handoff   orchestrator.Handoff `json:"handoff,omitempty"`
+}
+
+type failedJSON struct {
+	taskJSON
+	Worker   []byte    `json:"worker"`
+	At       time.Time `json:"at"`
+	Err      string    `json:"err"`
+	Attempts int       `json:"attempts"`
 }
 
 type completionJSON struct {
@@ -58,18 +70,27 @@ type membershipJSON struct {
 
 // encode returns the keys and values of a change, for a Store.
 func (r *records) encode() map[string][]byte {
-	values := make(map[string][]byte, 2+len(r.tasks)+len(r.done)+len(r.members)+len(r.drains))
+	values := make(map[string][]byte, 3+len(r.tasks)+len(r.done)+len(r.failed)+len(r.members)+len(r.drains))
 	if r.epoch != 0 {
 		values[keyEpoch] = strconv.AppendUint(nil, r.epoch, 10)
 	}
 	if r.revision != 0 {
 		values[keyRevision] = strconv.AppendInt(nil, r.revision, 10)
 	}
+	if r.key != nil {
+		values[keyReceipts] = r.key
+	}
 	for name, t := range r.tasks {
 		values[keyTask+name] = nil
 		if t != nil {
-			head := encodeJSON(taskJSON{t.Revision, t.Settings.Instances, t.Settings.Handoff})
-			values[keyTask+name] = append(append(head, '\n'), t.Content...)
+			values[keyTask+name] = withContent(headOf(t.Item), t.Content)
+		}
+	}
+	for name, f := range r.failed {
+		values[keyFailed+name] = nil
+		if f != nil {
+			head := failedJSON{headOf(f.Item), []byte(f.Worker), f.At, f.Err, f.Attempts}
+			values[keyFailed+name] = withContent(head, f.Content)
 		}
 	}
 	for name, d := range r.done {
@@ -91,6 +112,12 @@ func (r *records) encode() map[string][]byte {
 		}
 	}
 	return values
+}
+
+func headOf(i Item) taskJSON { return taskJSON{i.Revision, i.Settings.Instances, i.Settings.Handoff} }
+
+func withContent(head any, content []byte) []byte {
+	return append(append(encodeJSON(head), '\n'), content...)
 }
 
 func encodeJSON(v any) []byte {
@@ -115,8 +142,15 @@ func (r *records) decode(key string, value []byte) (err error) {
 		r.epoch, err = strconv.ParseUint(string(value), 10, 64)
 	case keyRevision:
 		r.revision, err = strconv.ParseInt(string(value), 10, 64)
+	case keyReceipts:
+		if len(value) != receiptKeyLength {
+			return fmt.Errorf("%d bytes: must be %d", len(value), receiptKeyLength)
+		}
+		r.key = bytes.Clone(value)
 	case keyTask:
 		r.tasks[name], err = decodeTask(name, value)
+	case keyFailed:
+		r.failed[name], err = decodeFailed(name, value)
 	case keyDone:
 		r.done[name], err = decodeCompletion(name, value)
 	case keyMember:
@@ -132,14 +166,38 @@ func (r *records) decode(key string, value []byte) (err error) {
 var errNotOurs = errors.New("no key of a manager's, or of a later version's")
 
 func decodeTask(name string, value []byte) (*task, error) {
+	var j taskJSON
+	content, err := decodeHead(value, &j)
+	if err != nil {
+		return nil, err
+	}
+	return j.task(name, content)
+}
+
+func decodeFailed(name string, value []byte) (*failedTask, error) {
+	var j failedJSON
+	content, err := decodeHead(value, &j)
+	if err != nil {
+		return nil, err
+	}
+	t, err := j.task(name, content)
+	if err != nil {
+		return nil, err
+	}
+	return &failedTask{FailedTask{
+		Item: t.Item, Worker: string(j.Worker), At: j.At.UTC(), Err: j.Err, Attempts: j.Attempts,
+	}, t.sum}, nil
+}
+
+func decodeHead(value []byte, j any) (content []byte, err error) {
 	head, content, ok := bytes.Cut(value, []byte("\n"))
 	if !ok {
 		return nil, errors.New("without a content")
 	}
-	var j taskJSON
-	if err := json.Unmarshal(head, &j); err != nil {
-		return nil, err
-	}
+	return content, json.Unmarshal(head, j)
+}
+
+func (j taskJSON) task(name string, content []byte) (*task, error) {
 	s := Settings{Instances: j.Instances, Handoff: j.Handoff}
 	if err := s.check(); err != nil {
 		return nil, err

@@ -142,6 +142,7 @@ func (t *tasks) run(ctx context.Context, task string) error {
 		return err
 	}
 	if strings.HasPrefix(task, kindFollow) {
+		worker.Movable(ctx) // it goes on from where the file ends
 		return follow(ctx, c.File, c.To, t.name)
 	}
 	return count(ctx, c.File, c.Rate, result{Task: task, Version: version, Worker: t.name}, t.results)

@@ -103,9 +103,13 @@ func isAt(file *os.File, path string) bool {
 type entry struct {
 	Name      []byte `json:"name,omitempty"` // where the key is not it
 	Completed bool   `json:"completed,omitempty"`
+	Failed    bool   `json:"failed,omitempty"`
+	Err       []byte `json:"err,omitempty"`
+	Attempts  int    `json:"attempts,omitempty"`
 	Version   int64  `json:"version,omitempty"`
 	Token     uint64 `json:"token,omitempty"`
 	Scope     uint64 `json:"scope,omitempty"`
+	Receipt   []byte `json:"receipt,omitempty"` // bytes, as it need not be UTF-8
 }
 
 // keyOf returns a task's key, and reports whether that tells its name: a key may
@@ -118,7 +122,9 @@ func keyOf(task string) (key []byte, tells bool) {
 }
 
 func entryOf(t worker.Trace[string]) (key, value []byte, err error) {
-	e := entry{Completed: t.Completed, Version: t.Version, Token: t.Token, Scope: t.Scope}
+	e := entry{
+		Completed: t.Completed, Failed: t.Failed, Err: []byte(t.Err), Attempts: t.Attempts, Version: t.Version, Token: t.Token, Scope: t.Scope, Receipt: []byte(t.Receipt),
+	}
 	key, tells := keyOf(t.Task)
 	if !tells {
 		e.Name = []byte(t.Task)
@@ -136,7 +142,8 @@ func traceOf(key, value []byte) (worker.Trace[string], error) {
 		e.Name = name
 	}
 	return worker.Trace[string]{
-		Task: string(e.Name), Completed: e.Completed, Version: e.Version, Token: e.Token, Scope: e.Scope,
+		Task: string(e.Name), Completed: e.Completed, Failed: e.Failed, Err: string(e.Err), Attempts: e.Attempts, Version: e.Version, Token: e.Token, Scope: e.Scope,
+		Receipt: string(e.Receipt),
 	}, nil
 }
 

@@ -50,7 +50,7 @@ func TestW6_WhatIsSavedIsThereForTheNext(t *testing.T) {
 	traces := []worker.Trace[string]{
 		{Task: ""},
 		{Task: "a/b\n=#ü", Completed: true, Version: -3},
-		{Task: "\xff\x00", Version: 1 << 62, Token: 1<<64 - 1, Scope: 5},
+		{Task: "\xff\x00", Version: 1 << 62, Token: 1<<64 - 1, Scope: 5, Receipt: "\xff\x00"},
 		{Task: strings.Repeat("n", bbolt.MaxKeySize-1)},
 		{Task: strings.Repeat("n", bbolt.MaxKeySize), Token: 1},
 		{Task: strings.Repeat("\xfe", 1<<20), Token: 2},

@@ -32,8 +32,11 @@ const (
 	CompletionOutcome_COMPLETION_OUTCOME_RECORDED CompletionOutcome = 1
 	// The task has newer content, and is to be run with that.
 	CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED CompletionOutcome = 2
-	// Nobody expects such a task.
+	// The manager expects no such task any more.
 	CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK CompletionOutcome = 3
+	// The receipt does not prove that the manager gave this content to this worker.
+	// This says nothing of the task: it may exist or not. The worker says it no more.
+	CompletionOutcome_COMPLETION_OUTCOME_REFUSED CompletionOutcome = 4
 )
 
 // Enum value maps for CompletionOutcome.
@@ -43,12 +46,14 @@ var (
 		1: "COMPLETION_OUTCOME_RECORDED",
 		2: "COMPLETION_OUTCOME_SUPERSEDED",
 		3: "COMPLETION_OUTCOME_UNKNOWN_TASK",
+		4: "COMPLETION_OUTCOME_REFUSED",
 	}
 	CompletionOutcome_value = map[string]int32{
 		"COMPLETION_OUTCOME_UNSPECIFIED":  0,
 		"COMPLETION_OUTCOME_RECORDED":     1,
 		"COMPLETION_OUTCOME_SUPERSEDED":   2,
 		"COMPLETION_OUTCOME_UNKNOWN_TASK": 3,
+		"COMPLETION_OUTCOME_REFUSED":      4,
 	}
 )
 
@@ -374,15 +379,19 @@ func (x *CompleteRequest) GetCompletions() []*Completion {
 	return nil
 }
 
-// Completion is a task that has done what it had to do.
+// Completion is a task that has done what it had to do, or has failed.
 type Completion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it is called.
 	Task []byte `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
 	// The version of the content that it has worked on; 0: none.
 	ContentVersion int64 `protobuf:"varint,2,opt,name=content_version,json=contentVersion,proto3" json:"content_version,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The receipt that came with that content. Without it the completion is refused.
+	Receipt []byte `protobuf:"bytes,3,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	// Present if the task has failed for good, in place of completed.
+	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Completion) Reset() {
@@ -427,6 +436,20 @@ func (x *Completion) GetContentVersion() int64 {
 		return x.ContentVersion
 	}
 	return 0
+}
+
+func (x *Completion) GetReceipt() []byte {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
+func (x *Completion) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
 }
 
 // CompleteResponse answers for each completion.
@@ -588,22 +611,25 @@ const file_orchestrator_v1_manager_proto_rawDesc = "" +
 	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\"h\n" +
 	"\x0fCompleteRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\fR\x06worker\x12=\n" +
-	"\vcompletions\x18\x02 \x03(\v2\x1b.orchestrator.v1.CompletionR\vcompletions\"I\n" +
+	"\vcompletions\x18\x02 \x03(\v2\x1b.orchestrator.v1.CompletionR\vcompletions\"\x97\x01\n" +
 	"\n" +
 	"Completion\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\fR\x04task\x12'\n" +
-	"\x0fcontent_version\x18\x02 \x01(\x03R\x0econtentVersion\"R\n" +
+	"\x0fcontent_version\x18\x02 \x01(\x03R\x0econtentVersion\x12\x18\n" +
+	"\areceipt\x18\x03 \x01(\fR\areceipt\x122\n" +
+	"\afailure\x18\x04 \x01(\v2\x18.orchestrator.v1.FailureR\afailure\"R\n" +
 	"\x10CompleteResponse\x12>\n" +
 	"\boutcomes\x18\x01 \x03(\x0e2\".orchestrator.v1.CompletionOutcomeR\boutcomes\"H\n" +
 	"\fLeaveRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\fR\x06worker\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\"\x0f\n" +
-	"\rLeaveResponse*\xa0\x01\n" +
+	"\rLeaveResponse*\xc0\x01\n" +
 	"\x11CompletionOutcome\x12\"\n" +
 	"\x1eCOMPLETION_OUTCOME_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bCOMPLETION_OUTCOME_RECORDED\x10\x01\x12!\n" +
 	"\x1dCOMPLETION_OUTCOME_SUPERSEDED\x10\x02\x12#\n" +
-	"\x1fCOMPLETION_OUTCOME_UNKNOWN_TASK\x10\x032\xc7\x02\n" +
+	"\x1fCOMPLETION_OUTCOME_UNKNOWN_TASK\x10\x03\x12\x1e\n" +
+	"\x1aCOMPLETION_OUTCOME_REFUSED\x10\x042\xc7\x02\n" +
 	"\aManager\x12O\n" +
 	"\bRegister\x12 .orchestrator.v1.RegisterRequest\x1a!.orchestrator.v1.RegisterResponse\x12R\n" +
 	"\tHeartbeat\x12!.orchestrator.v1.HeartbeatRequest\x1a\".orchestrator.v1.HeartbeatResponse\x12O\n" +
@@ -637,26 +663,28 @@ var file_orchestrator_v1_manager_proto_goTypes = []any{
 	(*LeaveResponse)(nil),       // 9: orchestrator.v1.LeaveResponse
 	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
 	(*Term)(nil),                // 11: orchestrator.v1.Term
+	(*Failure)(nil),             // 12: orchestrator.v1.Failure
 }
 var file_orchestrator_v1_manager_proto_depIdxs = []int32{
 	10, // 0: orchestrator.v1.RegisterRequest.lease:type_name -> google.protobuf.Duration
 	11, // 1: orchestrator.v1.RegisterResponse.term:type_name -> orchestrator.v1.Term
 	11, // 2: orchestrator.v1.HeartbeatResponse.term:type_name -> orchestrator.v1.Term
 	6,  // 3: orchestrator.v1.CompleteRequest.completions:type_name -> orchestrator.v1.Completion
-	0,  // 4: orchestrator.v1.CompleteResponse.outcomes:type_name -> orchestrator.v1.CompletionOutcome
-	1,  // 5: orchestrator.v1.Manager.Register:input_type -> orchestrator.v1.RegisterRequest
-	3,  // 6: orchestrator.v1.Manager.Heartbeat:input_type -> orchestrator.v1.HeartbeatRequest
-	5,  // 7: orchestrator.v1.Manager.Complete:input_type -> orchestrator.v1.CompleteRequest
-	8,  // 8: orchestrator.v1.Manager.Leave:input_type -> orchestrator.v1.LeaveRequest
-	2,  // 9: orchestrator.v1.Manager.Register:output_type -> orchestrator.v1.RegisterResponse
-	4,  // 10: orchestrator.v1.Manager.Heartbeat:output_type -> orchestrator.v1.HeartbeatResponse
-	7,  // 11: orchestrator.v1.Manager.Complete:output_type -> orchestrator.v1.CompleteResponse
-	9,  // 12: orchestrator.v1.Manager.Leave:output_type -> orchestrator.v1.LeaveResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	12, // 4: orchestrator.v1.Completion.failure:type_name -> orchestrator.v1.Failure
+	0,  // 5: orchestrator.v1.CompleteResponse.outcomes:type_name -> orchestrator.v1.CompletionOutcome
+	1,  // 6: orchestrator.v1.Manager.Register:input_type -> orchestrator.v1.RegisterRequest
+	3,  // 7: orchestrator.v1.Manager.Heartbeat:input_type -> orchestrator.v1.HeartbeatRequest
+	5,  // 8: orchestrator.v1.Manager.Complete:input_type -> orchestrator.v1.CompleteRequest
+	8,  // 9: orchestrator.v1.Manager.Leave:input_type -> orchestrator.v1.LeaveRequest
+	2,  // 10: orchestrator.v1.Manager.Register:output_type -> orchestrator.v1.RegisterResponse
+	4,  // 11: orchestrator.v1.Manager.Heartbeat:output_type -> orchestrator.v1.HeartbeatResponse
+	7,  // 12: orchestrator.v1.Manager.Complete:output_type -> orchestrator.v1.CompleteResponse
+	9,  // 13: orchestrator.v1.Manager.Leave:output_type -> orchestrator.v1.LeaveResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_orchestrator_v1_manager_proto_init() }

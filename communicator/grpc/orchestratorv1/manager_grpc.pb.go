@@ -56,7 +56,7 @@ type ManagerClient interface {
 	// FAILED_PRECONDITION: it is one, but the manager has not been able to call it
 	// for too long, and does not renew its lease.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
-	// Complete says that tasks have done what they had to do. It does not take a
+	// Complete says that tasks have done what they had to do, or have failed. It does not take a
 	// member: what a process has completed, its successor may say.
 	Complete(ctx context.Context, in *CompleteRequest, opts ...grpc.CallOption) (*CompleteResponse, error)
 	// Leave ends a membership. The worker runs nothing any more, and nothing is
@@ -143,7 +143,7 @@ type ManagerServer interface {
 	// FAILED_PRECONDITION: it is one, but the manager has not been able to call it
 	// for too long, and does not renew its lease.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
-	// Complete says that tasks have done what they had to do. It does not take a
+	// Complete says that tasks have done what they had to do, or have failed. It does not take a
 	// member: what a process has completed, its successor may say.
 	Complete(context.Context, *CompleteRequest) (*CompleteResponse, error)
 	// Leave ends a membership. The worker runs nothing any more, and nothing is

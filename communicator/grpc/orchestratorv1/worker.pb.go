@@ -12,6 +12,7 @@ package orchestratorv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -43,6 +44,9 @@ const (
 	// It has done what it had to do, and is kept until it is removed, so that
 	// nobody else starts it.
 	State_STATE_COMPLETED State = 6
+	// It has failed as often as the worker tries it. It is kept until it is removed,
+	// so that no other worker starts it.
+	State_STATE_FAILED State = 7
 )
 
 // Enum value maps for State.
@@ -55,6 +59,7 @@ var (
 		4: "STATE_BACKOFF",
 		5: "STATE_STOPPING",
 		6: "STATE_COMPLETED",
+		7: "STATE_FAILED",
 	}
 	State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
@@ -64,6 +69,7 @@ var (
 		"STATE_BACKOFF":     4,
 		"STATE_STOPPING":    5,
 		"STATE_COMPLETED":   6,
+		"STATE_FAILED":      7,
 	}
 )
 
@@ -327,6 +333,71 @@ func (x *Version) GetCounter() uint64 {
 	return 0
 }
 
+// Failure says how the last runs of a task ended.
+type Failure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the last one failed with, for people to read: at most 512 bytes.
+	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// How many failed in a row.
+	Attempts uint32 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// When the next one begins, by the worker's wall clock; absent: none does, or one
+	// runs.
+	Next          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Failure) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *Failure) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *Failure) GetNext() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
 // Task is one of the tasks of a worker.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -336,13 +407,21 @@ type Task struct {
 	State State `protobuf:"varint,2,opt,name=state,proto3,enum=orchestrator.v1.State" json:"state,omitempty"`
 	// The version of the newest content that the worker has for it; 0: none.
 	ContentVersion int64 `protobuf:"varint,3,opt,name=content_version,json=contentVersion,proto3" json:"content_version,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The receipt that came with that content; empty: none.
+	Receipt []byte `protobuf:"bytes,4,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	// It is a job that runs, has completed or has failed: it would begin again
+	// elsewhere, and the manager moves it nowhere. If a report did not pin a task, the
+	// worker rejects an OP_REMOVE of it once it is such a job, until a later report.
+	Pinned bool `protobuf:"varint,5,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// Present if its last run with this content failed.
+	Failure       *Failure `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[2]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +433,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[2]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +446,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Task) GetName() []byte {
@@ -391,6 +470,27 @@ func (x *Task) GetContentVersion() int64 {
 	return 0
 }
 
+func (x *Task) GetReceipt() []byte {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
+func (x *Task) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *Task) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
 // ReportRequest asks a worker what it runs.
 type ReportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -406,7 +506,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[3]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +518,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[3]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +531,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReportRequest) GetTerm() *Term {
@@ -470,7 +570,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[4]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +582,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[4]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +595,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReportResponse) GetVersion() *Version {
@@ -524,13 +624,18 @@ type Change struct {
 	// Tells older content from newer; 0: there is none. With OP_REMOVE without a
 	// meaning.
 	ContentVersion int64 `protobuf:"varint,4,opt,name=content_version,json=contentVersion,proto3" json:"content_version,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Proves that the manager gave this content to this worker. The worker keeps it
+	// with the content, and past its own end if it keeps a record. It shows the receipt
+	// in its reports and with a completion, byte for byte as it came. At most 64 bytes;
+	// empty: none.
+	Receipt       []byte `protobuf:"bytes,5,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[5]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +647,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[5]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +660,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Change) GetOp() Op {
@@ -586,6 +691,13 @@ func (x *Change) GetContentVersion() int64 {
 	return 0
 }
 
+func (x *Change) GetReceipt() []byte {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
 // ApplyRequest has a worker do something.
 type ApplyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -601,7 +713,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[6]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +725,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[6]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +738,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ApplyRequest) GetTerm() *Term {
@@ -663,7 +775,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[7]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +787,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[7]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +800,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Result) GetOutcome() Outcome {
@@ -716,7 +828,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[8]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +840,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_orchestrator_v1_worker_proto_msgTypes[8]
+	mi := &file_orchestrator_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +853,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ApplyResponse) GetResults() []*Result {
@@ -755,29 +867,37 @@ var File_orchestrator_v1_worker_proto protoreflect.FileDescriptor
 
 const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x1corchestrator/v1/worker.proto\x12\x0forchestrator.v1\"4\n" +
+	"\x1corchestrator/v1/worker.proto\x12\x0forchestrator.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"4\n" +
 	"\x04Term\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"E\n" +
 	"\aVersion\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x06R\vincarnation\x12\x18\n" +
-	"\acounter\x18\x02 \x01(\x04R\acounter\"q\n" +
+	"\acounter\x18\x02 \x01(\x04R\acounter\"k\n" +
+	"\aFailure\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\x12\x1a\n" +
+	"\battempts\x18\x02 \x01(\rR\battempts\x12.\n" +
+	"\x04next\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\"\xd7\x01\n" +
 	"\x04Task\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.orchestrator.v1.StateR\x05state\x12'\n" +
-	"\x0fcontent_version\x18\x03 \x01(\x03R\x0econtentVersion\"\x8c\x01\n" +
+	"\x0fcontent_version\x18\x03 \x01(\x03R\x0econtentVersion\x12\x18\n" +
+	"\areceipt\x18\x04 \x01(\fR\areceipt\x12\x16\n" +
+	"\x06pinned\x18\x05 \x01(\bR\x06pinned\x122\n" +
+	"\afailure\x18\x06 \x01(\v2\x18.orchestrator.v1.FailureR\afailure\"\x8c\x01\n" +
 	"\rReportRequest\x12)\n" +
 	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12.\n" +
 	"\x05known\x18\x03 \x01(\v2\x18.orchestrator.v1.VersionR\x05known\"q\n" +
 	"\x0eReportResponse\x122\n" +
 	"\aversion\x18\x01 \x01(\v2\x18.orchestrator.v1.VersionR\aversion\x12+\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x15.orchestrator.v1.TaskR\x05tasks\"\x84\x01\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x15.orchestrator.v1.TaskR\x05tasks\"\x9e\x01\n" +
 	"\x06Change\x12#\n" +
 	"\x02op\x18\x01 \x01(\x0e2\x13.orchestrator.v1.OpR\x02op\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\fR\x04task\x12\x18\n" +
 	"\acontent\x18\x03 \x01(\fR\acontent\x12'\n" +
-	"\x0fcontent_version\x18\x04 \x01(\x03R\x0econtentVersion\"\x8e\x01\n" +
+	"\x0fcontent_version\x18\x04 \x01(\x03R\x0econtentVersion\x12\x18\n" +
+	"\areceipt\x18\x05 \x01(\fR\areceipt\"\x8e\x01\n" +
 	"\fApplyRequest\x12)\n" +
 	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x121\n" +
@@ -786,7 +906,7 @@ const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x18.orchestrator.v1.OutcomeR\aoutcome\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"B\n" +
 	"\rApplyResponse\x121\n" +
-	"\aresults\x18\x01 \x03(\v2\x17.orchestrator.v1.ResultR\aresults*\x93\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.orchestrator.v1.ResultR\aresults*\xa5\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTATE_QUEUED\x10\x01\x12\x12\n" +
@@ -794,7 +914,8 @@ const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\rSTATE_RUNNING\x10\x03\x12\x11\n" +
 	"\rSTATE_BACKOFF\x10\x04\x12\x12\n" +
 	"\x0eSTATE_STOPPING\x10\x05\x12\x13\n" +
-	"\x0fSTATE_COMPLETED\x10\x06*B\n" +
+	"\x0fSTATE_COMPLETED\x10\x06\x12\x10\n" +
+	"\fSTATE_FAILED\x10\a*B\n" +
 	"\x02Op\x12\x12\n" +
 	"\x0eOP_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -825,41 +946,45 @@ func file_orchestrator_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_orchestrator_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_orchestrator_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_orchestrator_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_orchestrator_v1_worker_proto_goTypes = []any{
-	(State)(0),             // 0: orchestrator.v1.State
-	(Op)(0),                // 1: orchestrator.v1.Op
-	(Outcome)(0),           // 2: orchestrator.v1.Outcome
-	(*Term)(nil),           // 3: orchestrator.v1.Term
-	(*Version)(nil),        // 4: orchestrator.v1.Version
-	(*Task)(nil),           // 5: orchestrator.v1.Task
-	(*ReportRequest)(nil),  // 6: orchestrator.v1.ReportRequest
-	(*ReportResponse)(nil), // 7: orchestrator.v1.ReportResponse
-	(*Change)(nil),         // 8: orchestrator.v1.Change
-	(*ApplyRequest)(nil),   // 9: orchestrator.v1.ApplyRequest
-	(*Result)(nil),         // 10: orchestrator.v1.Result
-	(*ApplyResponse)(nil),  // 11: orchestrator.v1.ApplyResponse
+	(State)(0),                    // 0: orchestrator.v1.State
+	(Op)(0),                       // 1: orchestrator.v1.Op
+	(Outcome)(0),                  // 2: orchestrator.v1.Outcome
+	(*Term)(nil),                  // 3: orchestrator.v1.Term
+	(*Version)(nil),               // 4: orchestrator.v1.Version
+	(*Failure)(nil),               // 5: orchestrator.v1.Failure
+	(*Task)(nil),                  // 6: orchestrator.v1.Task
+	(*ReportRequest)(nil),         // 7: orchestrator.v1.ReportRequest
+	(*ReportResponse)(nil),        // 8: orchestrator.v1.ReportResponse
+	(*Change)(nil),                // 9: orchestrator.v1.Change
+	(*ApplyRequest)(nil),          // 10: orchestrator.v1.ApplyRequest
+	(*Result)(nil),                // 11: orchestrator.v1.Result
+	(*ApplyResponse)(nil),         // 12: orchestrator.v1.ApplyResponse
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
 }
 var file_orchestrator_v1_worker_proto_depIdxs = []int32{
-	0,  // 0: orchestrator.v1.Task.state:type_name -> orchestrator.v1.State
-	3,  // 1: orchestrator.v1.ReportRequest.term:type_name -> orchestrator.v1.Term
-	4,  // 2: orchestrator.v1.ReportRequest.known:type_name -> orchestrator.v1.Version
-	4,  // 3: orchestrator.v1.ReportResponse.version:type_name -> orchestrator.v1.Version
-	5,  // 4: orchestrator.v1.ReportResponse.tasks:type_name -> orchestrator.v1.Task
-	1,  // 5: orchestrator.v1.Change.op:type_name -> orchestrator.v1.Op
-	3,  // 6: orchestrator.v1.ApplyRequest.term:type_name -> orchestrator.v1.Term
-	8,  // 7: orchestrator.v1.ApplyRequest.changes:type_name -> orchestrator.v1.Change
-	2,  // 8: orchestrator.v1.Result.outcome:type_name -> orchestrator.v1.Outcome
-	10, // 9: orchestrator.v1.ApplyResponse.results:type_name -> orchestrator.v1.Result
-	6,  // 10: orchestrator.v1.Worker.Report:input_type -> orchestrator.v1.ReportRequest
-	9,  // 11: orchestrator.v1.Worker.Apply:input_type -> orchestrator.v1.ApplyRequest
-	7,  // 12: orchestrator.v1.Worker.Report:output_type -> orchestrator.v1.ReportResponse
-	11, // 13: orchestrator.v1.Worker.Apply:output_type -> orchestrator.v1.ApplyResponse
-	12, // [12:14] is the sub-list for method output_type
-	10, // [10:12] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 0: orchestrator.v1.Failure.next:type_name -> google.protobuf.Timestamp
+	0,  // 1: orchestrator.v1.Task.state:type_name -> orchestrator.v1.State
+	5,  // 2: orchestrator.v1.Task.failure:type_name -> orchestrator.v1.Failure
+	3,  // 3: orchestrator.v1.ReportRequest.term:type_name -> orchestrator.v1.Term
+	4,  // 4: orchestrator.v1.ReportRequest.known:type_name -> orchestrator.v1.Version
+	4,  // 5: orchestrator.v1.ReportResponse.version:type_name -> orchestrator.v1.Version
+	6,  // 6: orchestrator.v1.ReportResponse.tasks:type_name -> orchestrator.v1.Task
+	1,  // 7: orchestrator.v1.Change.op:type_name -> orchestrator.v1.Op
+	3,  // 8: orchestrator.v1.ApplyRequest.term:type_name -> orchestrator.v1.Term
+	9,  // 9: orchestrator.v1.ApplyRequest.changes:type_name -> orchestrator.v1.Change
+	2,  // 10: orchestrator.v1.Result.outcome:type_name -> orchestrator.v1.Outcome
+	11, // 11: orchestrator.v1.ApplyResponse.results:type_name -> orchestrator.v1.Result
+	7,  // 12: orchestrator.v1.Worker.Report:input_type -> orchestrator.v1.ReportRequest
+	10, // 13: orchestrator.v1.Worker.Apply:input_type -> orchestrator.v1.ApplyRequest
+	8,  // 14: orchestrator.v1.Worker.Report:output_type -> orchestrator.v1.ReportResponse
+	12, // 15: orchestrator.v1.Worker.Apply:output_type -> orchestrator.v1.ApplyResponse
+	14, // [14:16] is the sub-list for method output_type
+	12, // [12:14] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_orchestrator_v1_worker_proto_init() }
@@ -873,7 +998,7 @@ func file_orchestrator_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_orchestrator_v1_worker_proto_rawDesc), len(file_orchestrator_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

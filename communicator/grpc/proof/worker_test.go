@@ -117,6 +117,7 @@ func work(ctx context.Context, task string, lease time.Duration, j *trial.Journa
 			return context.Cause(ctx)
 		}
 	}
+	worker.Movable(ctx)
 	beat := time.NewTicker(lease / 4)
 	defer beat.Stop()
 	for last := trial.Now(); ; {

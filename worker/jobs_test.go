@@ -1,0 +1,194 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+)
+
+// pins returns the pinned ones among what a worker runs, and checks that they are
+// the last of its List.
+func pins(t *testing.T, w *worker.Worker[string]) (pinned []string) {
+	t.Helper()
+	_, tasks, err := w.Report(t.Context(), 0)
+	require.NoError(t, err)
+	for _, s := range tasks {
+		if s.Pinned {
+			pinned = append(pinned, s.Task)
+		}
+	}
+	all := list(t, w)
+	require.Equal(t, pinned, append([]string(nil), all[len(all)-len(pinned):]...))
+	return pinned
+}
+
+// A job that runs must not be moved, nor one that has ended; one that waits may be.
+func TestW8_AJobThatRunsIsPinned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan error)
+		w := newWorker(t, func(ctx context.Context, _ string) error {
+			select {
+			case err := <-end:
+				return err
+			case <-ctx.Done():
+				return nil
+			}
+		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}), worker.WithBackoff(time.Minute, time.Minute))
+		require.Nil(t, w.Apply(t.Context(), add("a", "b", "c")))
+		require.Equal(t, []string{"b", "c", "a"}, list(t, w), "what can be moved comes first")
+		require.Equal(t, []string{"a"}, pins(t, w))
+
+		end <- nil
+		synctest.Wait()
+		require.Equal(t, "a:completed b:running c:queued ", states(w))
+		err := w.Remove(t.Context(), "b")
+		require.ErrorIs(t, err, orchestrator.ErrRejected, "it ran no job when it was listed last")
+		require.ErrorContains(t, err, "job b is running")
+		require.Equal(t, []string{"a", "b"}, pins(t, w))
+
+		end <- errors.New("no disk")
+		synctest.Wait()
+		require.Equal(t, []string{"a"}, pins(t, w), "b waits for its next run")
+		require.NoError(t, w.Remove(t.Context(), "c"))
+		<-time.After(time.Minute)
+		require.ErrorIs(t, w.Remove(t.Context(), "b"), orchestrator.ErrRejected, "it has begun")
+		require.Equal(t, []string{"a", "b"}, pins(t, w))
+		require.NoError(t, w.Remove(t.Context(), "b"), "the leader knows that it runs")
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.Empty(t, list(t, w))
+	})
+}
+
+// A job that has ended since it was listed as waiting is not removed as such: what it
+// has done would be done again.
+func TestW8_AJobThatEndedSinceIsNotMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan error)
+		w := newWorker(t, func(_ context.Context, task string) error {
+			if task == "a" {
+				return <-end
+			}
+			return nil
+		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}))
+		require.Nil(t, w.Apply(t.Context(), add("a", "b")))
+		require.Equal(t, []string{"a"}, pins(t, w))
+		end <- nil
+		synctest.Wait()
+		require.ErrorContains(t, w.Remove(t.Context(), "b"), "job b is completed")
+		require.Equal(t, []string{"a", "b"}, pins(t, w))
+		require.NoError(t, w.Remove(t.Context(), "b"))
+	})
+}
+
+// A task that says so can be moved, by the next List at the latest.
+func TestW8_ATaskThatSaysSoIsMovable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		saved := make(chan struct{})
+		w := newWorker(t, func(ctx context.Context, _ string) error {
+			<-saved
+			worker.Movable(ctx)
+			worker.Movable(ctx)
+			<-ctx.Done()
+			return nil
+		}, worker.WithCompletion(func(string) {}))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.Equal(t, []string{"a"}, pins(t, w))
+		n, changed := w.Changes()
+		close(saved)
+		_, changed = rises(t, w, n, changed, "it can be moved")
+		require.Empty(t, pins(t, w))
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		<-changed
+		worker.Movable(t.Context())
+	})
+}
+
+// Tasks that go on are moved as before.
+func TestW8_WhatRunsOnIsNotPinned(t *testing.T) {
+	w := newWorker(t, until)
+	require.Nil(t, w.Apply(t.Context(), add("a", "b")))
+	require.Empty(t, pins(t, w))
+	require.NoError(t, w.Remove(t.Context(), "a"))
+}
+
+// A job fails for good after as many failures in a row as it may have.
+func TestW8_AJobFailsForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		noDisk := errors.New("no disk")
+		fails := true
+		var failed []string
+		w := newWorker(t, func(context.Context, string) error {
+			<-time.After(time.Hour) // much longer than the longest pause
+			if fails {
+				return noDisk
+			}
+			return nil
+		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}), worker.WithBackoff(time.Minute, time.Minute),
+			worker.WithAttempts(3, func(task string, err error) {
+				require.ErrorIs(t, err, noDisk)
+				failed = append(failed, task)
+			}))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		require.NoError(t, w.AddWith(t.Context(), "b", grant("one", 1)))
+		<-time.After(time.Hour + time.Second)
+		s := w.Status()[0]
+		require.Equal(t, worker.Backoff, s.State)
+		require.Equal(t, 1, s.Attempts)
+		require.Equal(t, noDisk, s.Err)
+		require.Positive(t, time.Until(s.Next))
+		require.LessOrEqual(t, time.Until(s.Next), time.Minute)
+
+		<-time.After(3 * time.Hour)
+		require.Equal(t, []string{"a"}, failed)
+		s = w.Status()[0]
+		require.Equal(t, worker.Failed, s.State)
+		require.Equal(t, 3, s.Attempts)
+		require.Equal(t, noDisk, s.Err)
+		require.Zero(t, s.Next)
+		require.Equal(t, "a:failed b:running ", states(w), "its slot is free")
+		require.Equal(t, []string{"a", "b"}, pins(t, w))
+
+		fails = false
+		require.NoError(t, w.Add(t.Context(), "a"), "nothing is new")
+		require.Equal(t, worker.Failed, w.Status()[0].State)
+		require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Content: []byte("two"), Version: 2}))
+		<-time.After(3 * time.Hour)
+		require.Equal(t, "a:completed b:completed ", states(w), "with other content it is something else")
+		require.Equal(t, []string{"a"}, failed)
+	})
+}
+
+// An error whose Error panics takes no worker down.
+func TestW3_AnErrorThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, func(context.Context, string) error { return (*treacherous)(nil) },
+			worker.WithCompletion(func(string) {}), worker.WithAttempts(1, func(string, error) {}))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		synctest.Wait()
+		require.ErrorContains(t, w.Status()[0].Err, "treacherous, whose Error panics")
+	})
+}
+
+type treacherous struct{ text string }
+
+func (t *treacherous) Error() string { return t.text }
+
+func TestW8_OptionsOutOfRange(t *testing.T) {
+	complete, fail := worker.WithCompletion(func(string) {}), func(string, error) {}
+	for _, opts := range [][]worker.Option{
+		{worker.WithAttempts(3, fail)},
+		{complete, worker.WithAttempts(0, fail)},
+		{complete, worker.WithAttempts[string](3, nil)},
+		{complete, worker.WithAttempts(3, func(int, error) {})},
+	} {
+		_, err := worker.New(until, opts...)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		require.ErrorContains(t, err, "WithAttempts")
+	}
+}
