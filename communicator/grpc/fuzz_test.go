@@ -3,14 +3,18 @@ package grpc
 // Whatever arrives in place of a message: an error, or what protobuf itself reads.
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -73,6 +77,66 @@ func reportedTasks(names ...string) (tasks []reportedTask) {
 		tasks = append(tasks, reportedTask{TaskState: TaskState{Name: name}})
 	}
 	return tasks
+}
+
+// FuzzRequest has a manager read whatever a worker may send it: that takes little
+// more memory than the message has bytes, and what parses has an answer. Register,
+// which would call the worker, is only checked.
+func FuzzRequest(f *testing.F) {
+	f.Add(uint8(0), marshaled(f, registering("w1", 1, "127.0.0.1:7000")))
+	f.Add(uint8(1), marshaled(f, &orchestratorv1.HeartbeatRequest{Worker: []byte("w1"), Incarnation: 1, Draining: true}))
+	f.Add(uint8(2), marshaled(f, &orchestratorv1.LeaveRequest{Worker: []byte("w1"), Incarnation: 1}))
+	failed := &orchestratorv1.Completion{Task: []byte("a"), ContentVersion: 1, Receipt: make([]byte, 16), Failure: failureOf(errors.New("no"), 1, at(0), longestFailure)}
+	f.Add(uint8(3), marshaled(f, &orchestratorv1.CompleteRequest{Worker: []byte("w1"), Completions: []*orchestratorv1.Completion{failed, {}}}))
+	f.Add(uint8(3), emptyCompletions("w1"))
+	f.Add(uint8(3), bytes.Repeat([]byte("\x12\x02\x22\x00"), maxRequest/8)) // empty failures
+	f.Add(uint8(3), bytes.Repeat([]byte("\x12\x04\x22\x02\x1a\x00"), maxRequest/8))
+	f.Add(uint8(0), bytes.Repeat([]byte("\x22\x00"), maxRequest/2)) // empty leases
+	f.Add(uint8(1), bytes.Repeat([]byte("\x78\x00"), maxRequest/2)) // unknown fields
+	m, err := NewManager(NewMemoryStore(), WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(f, err)
+	_, err = m.Put(f.Context(), Item{Name: "a"})
+	require.NoError(f, err)
+	c := &counter{Manager: m}
+	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
+		if len(data) > maxRequest {
+			return
+		}
+		requests := []proto.Message{
+			&orchestratorv1.RegisterRequest{}, &orchestratorv1.HeartbeatRequest{}, &orchestratorv1.LeaveRequest{}, &orchestratorv1.CompleteRequest{},
+		}
+		request := requests[int(kind)%len(requests)]
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := requestCodec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, request)
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(6*len(data)+maxRequest), "for %d bytes", len(data))
+		if err != nil {
+			return
+		}
+		ctx := local(t)
+		switch r := request.(type) {
+		case *orchestratorv1.RegisterRequest:
+			asked := membership{Worker: Worker{string(r.GetWorker()), r.GetIncarnation()}, address: r.GetAddress(), lease: r.GetLease().AsDuration()}
+			if asked.check(m.settings.rules) == nil {
+				require.LessOrEqual(t, len(asked.Name)+len(asked.address), maxName+maxAddress)
+			}
+		case *orchestratorv1.HeartbeatRequest:
+			_, err = c.Heartbeat(ctx, r)
+			require.Error(t, err, "it is no member")
+		case *orchestratorv1.LeaveRequest:
+			_, _ = c.Leave(ctx, r)
+		case *orchestratorv1.CompleteRequest:
+			answers, err := c.Complete(ctx, r)
+			if err != nil {
+				return
+			}
+			require.Len(t, answers.GetOutcomes(), len(r.GetCompletions()))
+			for _, outcome := range answers.GetOutcomes() {
+				require.Equal(t, orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED, outcome, "there are no receipts")
+			}
+		}
+	})
 }
 
 // FuzzApply applies whatever parses: each change has an answer that is true.
