@@ -86,7 +86,7 @@ func TestE3_CompareAndSwap(t *testing.T) {
 	// Each change of what was stored last succeeds, and is what is read.
 	last := created
 	for name, change := range []func(*etcd.Item){
-		func(i *etcd.Item) {},
+		func(*etcd.Item) {},
 		func(i *etcd.Item) { i.Content = []byte("two") },
 		func(i *etcd.Item) { i.Settings.Instances = 3 },
 		func(i *etcd.Item) { i.Content, i.Settings.Instances = []byte("three"), 2 },
