@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
@@ -106,7 +107,7 @@ func version(item etcd.Item) string {
 // known says an error in the API's words, if it has any.
 func known(err error) error {
 	switch {
-	case errors.Is(err, etcd.ErrNotFound):
+	case errors.Is(err, etcd.ErrNotFound), errors.Is(err, orchestrator.ErrInvalid): // no task can have such a name
 		return api.ErrNotFound
 	case errors.Is(err, etcd.ErrExists):
 		return api.ErrExists

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -36,7 +37,11 @@ func is(version string) api.Condition { return func(v string) bool { return v ==
 func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 	b := newTasks(t)
 	ctx := t.Context()
-	_, _, err := b.Put(ctx, "a", api.Change{Instances: 3})
+	tooLong := strings.Repeat("x", api.MaxID+1)
+	_, err := b.Get(ctx, tooLong)
+	require.Equal(t, api.ErrNotFound, err)
+	require.Equal(t, api.ErrNotFound, b.Delete(ctx, tooLong, nil))
+	_, _, err = b.Put(ctx, "a", api.Change{Instances: 3})
 	require.Equal(t, api.ErrNotFound, err)
 	_, _, err = b.Put(ctx, "a", api.Change{Content: []byte("x"), If: is("1-0")})
 	require.Equal(t, api.ErrChanged, err)
