@@ -26,6 +26,9 @@ var (
 	// ErrNotFound says that there is no task of this name.
 	ErrNotFound = errors.New("no task of this name")
 
+	// ErrChanged reports that a task is no longer as it was read.
+	ErrChanged = errors.New("the task has changed")
+
 	// ErrTooLarge says that a content is larger than [MaxContent], or than an etcd
 	// takes that was given a lower --max-request-bytes than its default.
 	ErrTooLarge = errors.New("content too large")

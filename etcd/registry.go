@@ -4,6 +4,7 @@ package etcd
 // to end empty.
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,9 +33,12 @@ type Item struct {
 	Name     string // 1 to 1024 bytes, any
 	Content  []byte // 0 to MaxContent bytes, any
 	Settings Settings
-	// Revision is that of the last change of the content. Those who write leave
-	// it 0.
+	// Revision is that of the last change of the content; 0: there is no such
+	// task. Create and Put ignore it.
 	Revision int64
+	// SettingsRevision is that of the last change of the settings; 0: they are
+	// the default, and not stored. Create and Put ignore it.
+	SettingsRevision int64
 }
 
 // Registry holds the tasks. Each is a key under registry/ with the content as
@@ -62,28 +66,22 @@ func NewRegistry(c *clientv3.Client, opts ...Option) (*Registry, error) {
 	return &Registry{settings: s, client: c}, nil
 }
 
-// Create adds a task, and returns it with its revision. [ErrExists] where there
-// is one of this name, which stays as it is; [ErrTooLarge].
+// Create adds a task, and returns it with its revisions. It returns [ErrExists]
+// if there is one of this name, which stays as it is, or [ErrTooLarge].
 func (r *Registry) Create(ctx context.Context, item Item) (Item, error) {
-	ops, err := r.puts(item)
-	if err != nil {
-		return Item{}, fmt.Errorf("create task %q: %w", item.Name, err)
-	}
-	resp, err := r.commit(ctx, []clientv3.Cmp{absent(r.layout.Registry(item.Name))}, ops)
-	if err != nil {
-		return Item{}, fmt.Errorf("create task %q: %w", item.Name, err)
-	}
-	if !resp.Succeeded {
+	stored, err := r.CompareAndSwap(ctx, Item{Name: item.Name}, item)
+	if errors.Is(err, ErrChanged) {
 		return Item{}, fmt.Errorf("%w: %q", ErrExists, item.Name)
 	}
-	item.Settings, item.Revision = item.Settings.whole(), resp.Header.Revision
-	return item, nil
+	return stored, err
 }
 
 // Put sets a task's content and settings, whether there is one of this name or
-// not, and reports whether there was none. [ErrTooLarge].
+// not, and reports whether there was none. [ErrTooLarge]. A change that another
+// process makes between a read and a Put is lost: use [Registry.CompareAndSwap]
+// to keep part of what was read.
 func (r *Registry) Put(ctx context.Context, item Item) (stored Item, created bool, err error) {
-	ops, err := r.puts(item)
+	ops, err := r.puts(Item{}, item)
 	if err != nil {
 		return Item{}, false, fmt.Errorf("put task %q: %w", item.Name, err)
 	}
@@ -94,8 +92,51 @@ func (r *Registry) Put(ctx context.Context, item Item) (stored Item, created boo
 	if err != nil {
 		return Item{}, false, fmt.Errorf("put task %q: %w", item.Name, err)
 	}
-	item.Settings, item.Revision = item.Settings.whole(), resp.Header.Revision
-	return item, len(found(resp.Responses[0])) == 0, nil
+	return item.storedOver(Item{}, resp.Header.Revision), len(found(resp.Responses[0])) == 0, nil
+}
+
+// CompareAndSwap replaces old, a task as it was read or written last, by item,
+// which has the same name, and returns item with its revisions. An old without a
+// Revision says that there is no such task.
+//
+// It writes only what differs: if the content is the same, Revision stays, and
+// the workers that run the task are not told.
+//
+// It returns [ErrChanged], and writes nothing, if the task's content or settings
+// have been written since, or the task was added or deleted; or [ErrTooLarge].
+func (r *Registry) CompareAndSwap(ctx context.Context, old, item Item) (Item, error) {
+	if old.Name != item.Name {
+		return Item{}, fmt.Errorf("store task %q: %w: it cannot replace task %q", item.Name, orchestrator.ErrInvalid, old.Name)
+	}
+	ops, err := r.puts(old, item)
+	if err != nil {
+		return Item{}, fmt.Errorf("store task %q: %w", item.Name, err)
+	}
+	resp, err := r.commit(ctx, r.unchanged(old), ops)
+	if err != nil {
+		return Item{}, fmt.Errorf("store task %q: %w", item.Name, err)
+	}
+	if !resp.Succeeded {
+		return Item{}, fmt.Errorf("%w: %q", ErrChanged, item.Name)
+	}
+	return item.storedOver(old, resp.Header.Revision), nil
+}
+
+// CompareAndDelete removes old, a task as it was read or written last. It returns
+// [ErrChanged], and removes nothing, if the task's content or settings have been
+// written since, or the task was deleted.
+func (r *Registry) CompareAndDelete(ctx context.Context, old Item) error {
+	if err := checkName("task", old.Name); err != nil {
+		return err
+	}
+	resp, err := r.commit(ctx, r.unchanged(old), r.deletes(old.Name))
+	if err != nil {
+		return fmt.Errorf("delete task %q: %w", old.Name, err)
+	}
+	if !resp.Succeeded {
+		return fmt.Errorf("%w: %q", ErrChanged, old.Name)
+	}
+	return nil
 }
 
 // Configure sets a task's settings and leaves its content alone. [ErrNotFound].
@@ -122,9 +163,7 @@ func (r *Registry) Delete(ctx context.Context, name string) error {
 	if err := checkName("task", name); err != nil {
 		return err
 	}
-	key := r.layout.Registry(name)
-	resp, err := r.commit(ctx, []clientv3.Cmp{present(key)},
-		[]clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(r.layout.Tasks(name))})
+	resp, err := r.commit(ctx, []clientv3.Cmp{present(r.layout.Registry(name))}, r.deletes(name))
 	if err != nil {
 		return fmt.Errorf("delete task %q: %w", name, err)
 	}
@@ -150,7 +189,7 @@ func (r *Registry) Get(ctx context.Context, name string) (Item, error) {
 	}
 	item := Item{Name: name, Content: contents[0].Value, Settings: Settings{}.whole(), Revision: contents[0].ModRevision}
 	if len(settings) > 0 {
-		item.Settings = r.readSettings(name, settings[0].Value)
+		item.Settings, item.SettingsRevision = r.readSettings(name, settings[0].Value), settings[0].ModRevision
 	}
 	return item, nil
 }
@@ -206,15 +245,15 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 	for _, kv := range configured.Kvs {
 		if _, _, name, ok := r.layout.Parse(string(kv.Key)); ok {
 			if i, ok := index[name]; ok {
-				items[i].Settings = r.readSettings(name, kv.Value)
+				items[i].Settings, items[i].SettingsRevision = r.readSettings(name, kv.Value), kv.ModRevision
 			}
 		}
 	}
 	return items, nil
 }
 
-// puts are the operations that store an item.
-func (r *Registry) puts(item Item) ([]clientv3.Op, error) {
+// puts returns the operations that store an item in place of old.
+func (r *Registry) puts(old, item Item) ([]clientv3.Op, error) {
 	if err := checkName("task", item.Name); err != nil {
 		return nil, err
 	}
@@ -225,7 +264,61 @@ func (r *Registry) puts(item Item) ([]clientv3.Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []clientv3.Op{clientv3.OpPut(r.layout.Registry(item.Name), string(item.Content)), settings}, nil
+	var ops []clientv3.Op
+	if !item.sameContent(old) {
+		ops = append(ops, clientv3.OpPut(r.layout.Registry(item.Name), string(item.Content)))
+	}
+	if !item.sameSettings(old) {
+		ops = append(ops, settings)
+	}
+	return ops, nil
+}
+
+func (r *Registry) deletes(name string) []clientv3.Op {
+	return []clientv3.Op{clientv3.OpDelete(r.layout.Registry(name)), clientv3.OpDelete(r.layout.Tasks(name))}
+}
+
+// unchanged returns the comparisons that hold while a task is as it was read. A
+// key that is not there has the revision 0. Settings without a task do not count.
+func (r *Registry) unchanged(old Item) []clientv3.Cmp {
+	key := r.layout.Registry(old.Name)
+	if old.Revision == 0 {
+		return []clientv3.Cmp{absent(key)}
+	}
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(key), "=", old.Revision),
+		clientv3.Compare(clientv3.ModRevision(r.layout.Tasks(old.Name)), "=", old.SettingsRevision),
+	}
+}
+
+// sameContent reports whether old is a task that has the item's content.
+func (i Item) sameContent(old Item) bool {
+	return old.Revision != 0 && bytes.Equal(i.Content, old.Content)
+}
+
+// sameSettings reports whether old is a task that has the item's settings.
+func (i Item) sameSettings(old Item) bool {
+	return old.Revision != 0 && i.Settings.whole() == old.Settings.whole()
+}
+
+// storedOver returns the item as it is read after a transaction of the revision
+// has stored it in place of old.
+func (i Item) storedOver(old Item, revision int64) Item {
+	i.Settings = i.Settings.whole()
+	if !i.sameContent(old) {
+		i.Revision = revision
+	} else {
+		i.Revision = old.Revision
+	}
+	switch {
+	case i.sameSettings(old):
+		i.SettingsRevision = old.SettingsRevision
+	case i.Settings.isDefault():
+		i.SettingsRevision = 0
+	default:
+		i.SettingsRevision = revision
+	}
+	return i
 }
 
 func (r *Registry) putSettings(name string, s Settings) (clientv3.Op, error) {

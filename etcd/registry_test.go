@@ -70,6 +70,76 @@ func TestE3_CreatePutGetConfigureDelete(t *testing.T) {
 	require.Empty(t, resp.Kvs, "the settings are gone too")
 }
 
+// Each writer sees all that it did not mean to change, whoever wrote it before.
+func TestE3_CompareAndSwap(t *testing.T) {
+	r := newRegistry(t, startEtcd(t))
+	ctx := t.Context()
+	none := etcd.Item{Name: "a"}
+	_, err := r.CompareAndSwap(ctx, etcd.Item{Name: "b"}, none)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	created, err := r.CompareAndSwap(ctx, none, etcd.Item{Name: "a", Content: []byte("one")})
+	require.NoError(t, err)
+	_, err = r.CompareAndSwap(ctx, none, etcd.Item{Name: "a"})
+	require.ErrorIs(t, err, etcd.ErrChanged)
+	require.ErrorContains(t, err, `"a"`)
+
+	// Each change of what was stored last succeeds, and is what is read.
+	last := created
+	for name, change := range []func(*etcd.Item){
+		func(*etcd.Item) {},
+		func(i *etcd.Item) { i.Content = []byte("two") },
+		func(i *etcd.Item) { i.Settings.Instances = 3 },
+		func(i *etcd.Item) { i.Content, i.Settings.Instances = []byte("three"), 2 },
+		func(i *etcd.Item) { i.Settings.Instances = 0 },
+		func(i *etcd.Item) { i.Content = nil },
+	} {
+		item := last
+		change(&item)
+		stored, err := r.CompareAndSwap(ctx, last, item)
+		require.NoError(t, err, name)
+		got, err := r.Get(ctx, "a")
+		require.NoError(t, err, name)
+		require.Equal(t, string(item.Content), string(got.Content), name)
+		require.Equal(t, max(item.Settings.Instances, 1), got.Settings.Instances, name)
+		require.Equal(t, string(last.Content) == string(item.Content), last.Revision == stored.Revision, "%d: a change of settings is none of content", name)
+		got.Content = stored.Content // nil and empty are the same
+		require.Equal(t, stored, got, name)
+		listed, err := r.List(ctx, "", 1)
+		require.NoError(t, err, name)
+		require.Equal(t, stored.SettingsRevision, listed[0].SettingsRevision, name)
+		last = stored
+	}
+
+	// Whatever has been written since, it is seen.
+	for name, write := range map[string]func() error{
+		"content":          func() error { _, _, err := r.Put(ctx, etcd.Item{Name: "a", Content: []byte("x")}); return err },
+		"settings":         func() error { return r.Configure(ctx, "a", etcd.Settings{Instances: 5}) },
+		"default settings": func() error { return r.Configure(ctx, "a", etcd.Settings{}) },
+		"deleted":          func() error { return r.Delete(ctx, "a") },
+		"deleted, and there again": func() error {
+			require.NoError(t, r.Delete(ctx, "a"))
+			_, err := r.Create(ctx, etcd.Item{Name: "a", Content: []byte("x"), Settings: etcd.Settings{Instances: 5}})
+			return err
+		},
+	} {
+		before, _, err := r.Put(ctx, etcd.Item{Name: "a", Content: []byte("x"), Settings: etcd.Settings{Instances: 5}})
+		require.NoError(t, err)
+		require.NoError(t, write())
+		after, wrong := r.Get(ctx, "a")
+		_, err = r.CompareAndSwap(ctx, before, etcd.Item{Name: "a", Content: []byte("mine")})
+		require.ErrorIs(t, err, etcd.ErrChanged, name)
+		require.ErrorIs(t, r.CompareAndDelete(ctx, before), etcd.ErrChanged, name)
+		same, wrongStill := r.Get(ctx, "a")
+		require.Equal(t, after, same, name)
+		require.Equal(t, wrong == nil, wrongStill == nil, name)
+	}
+	last, _, err = r.Put(ctx, etcd.Item{Name: "a"})
+	require.NoError(t, err)
+	require.NoError(t, r.CompareAndDelete(ctx, last))
+	require.ErrorIs(t, r.CompareAndDelete(ctx, last), etcd.ErrChanged)
+	require.ErrorIs(t, r.CompareAndDelete(ctx, etcd.Item{}), orchestrator.ErrInvalid)
+}
+
 func TestE1_ReadableWithEtcdctl(t *testing.T) {
 	c := startEtcd(t)
 	r := newRegistry(t, c)
@@ -260,6 +330,8 @@ func TestE3_WhatIsRefused(t *testing.T) {
 		_, err := r.Create(t.Context(), item)
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)
 		_, _, err = r.Put(t.Context(), item)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		_, err = r.CompareAndSwap(t.Context(), etcd.Item{Name: item.Name}, item)
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)
 	}
 	page, err := r.List(t.Context(), "", 10)

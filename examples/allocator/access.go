@@ -8,6 +8,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -25,6 +27,7 @@ type access struct {
 	ca, cert, key string // files in PEM
 	user          string
 	passwordFile  string
+	inClear       bool // the password may go unencrypted to other machines
 }
 
 func (a *access) flags(f *flag.FlagSet) {
@@ -33,6 +36,7 @@ func (a *access) flags(f *flag.FlagSet) {
 	f.StringVar(&a.key, "etcd-key", "", "a `file` with its key")
 	f.StringVar(&a.user, "etcd-user", "", "the user to be at etcd")
 	f.StringVar(&a.passwordFile, "etcd-password-file", "", "a `file` with its password (default: $"+passwordEnv+")")
+	f.BoolVar(&a.inClear, "etcd-password-in-clear", false, "send the password unencrypted, by http, to other machines too")
 }
 
 // config returns how to reach etcd.
@@ -43,14 +47,54 @@ func (a access) config(endpoints []string) (clientv3.Config, error) {
 		return c, err
 	}
 	for _, endpoint := range endpoints {
-		if c.TLS != nil && strings.HasPrefix(endpoint, "http://") {
+		if c.TLS != nil && strings.HasPrefix(strings.ToLower(endpoint), "http://") {
 			return c, fmt.Errorf("-etcd: %s is in the clear, but there is a certificate: it has to be https", endpoint)
 		}
 	}
-	if c.Username = a.user; a.user != "" {
-		c.Password, err = a.password()
+	if a.user == "" {
+		return c, nil
 	}
+	if open := unencrypted(endpoints, c.TLS != nil); open != "" && !a.inClear {
+		return c, fmt.Errorf("-etcd-user: the password would go to %s unencrypted: use https, or -etcd-password-in-clear if that network is yours alone", open)
+	}
+	c.Username = a.user
+	c.Password, err = a.password()
 	return c, err
+}
+
+// unencrypted returns the first endpoint on another machine to which etcd's client
+// would send a password unencrypted; none if it would not. The client encrypts to
+// all endpoints or to none, as the scheme of the first one says.
+func unencrypted(endpoints []string, certificate bool) string {
+	scheme, _, found := strings.Cut(strings.ToLower(endpoints[0]), "://")
+	if found && scheme == "https" || certificate && scheme != "http" {
+		return ""
+	}
+	for _, endpoint := range endpoints {
+		if !isLoopback(hostOf(endpoint)) {
+			return endpoint
+		}
+	}
+	return ""
+}
+
+// hostOf returns an endpoint without its scheme.
+func hostOf(endpoint string) string {
+	if _, address, found := strings.Cut(endpoint, "://"); found {
+		return address
+	}
+	return endpoint
+}
+
+// isLoopback reports whether a host and port are this machine's, and reachable
+// from this machine alone.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
 // tls returns nil where nothing is asked for: an address with https then goes

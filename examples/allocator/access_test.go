@@ -117,13 +117,16 @@ func TestAccess_BadInput(t *testing.T) {
 	cert, key := certificate(t, "client")
 	const https = "https://127.0.0.1:1"
 	for name, step := range map[string]refusal{
-		"no etcd to join":       {[]string{"-etcd-user", "app"}, "-etcd does not say which"},
-		"in the clear":          {[]string{"-etcd", "http://127.0.0.1:1", "-etcd-ca", cert}, "has to be https"},
-		"no key":                {[]string{"-etcd", https, "-etcd-cert", cert}, "-etcd-key"},
-		"a key for another":     {[]string{"-etcd", https, "-etcd-cert", key, "-etcd-key", key}, "-etcd-cert"},
-		"no authority":          {[]string{"-etcd", https, "-etcd-ca", key}, "no certificate"},
-		"no file":               {[]string{"-etcd", https, "-etcd-ca", "nowhere"}, "nowhere"},
-		"no password":           {[]string{"-etcd", https, "-etcd-user", "app"}, passwordEnv},
+		"no etcd to join":   {[]string{"-etcd-user", "app"}, "-etcd does not say which"},
+		"in the clear":      {[]string{"-etcd", "http://127.0.0.1:1", "-etcd-ca", cert}, "has to be https"},
+		"no key":            {[]string{"-etcd", https, "-etcd-cert", cert}, "-etcd-key"},
+		"a key for another": {[]string{"-etcd", https, "-etcd-cert", key, "-etcd-key", key}, "-etcd-cert"},
+		"no authority":      {[]string{"-etcd", https, "-etcd-ca", key}, "no certificate"},
+		"no file":           {[]string{"-etcd", https, "-etcd-ca", "nowhere"}, "nowhere"},
+		"no password":       {[]string{"-etcd", https, "-etcd-user", "app"}, passwordEnv},
+		"a password in the clear": {
+			[]string{"-etcd", "http://127.0.0.1:1,http://etcd.example:2379", "-etcd-user", "app"}, "http://etcd.example:2379 unencrypted",
+		},
 		"no file of a password": {[]string{"-etcd", https, "-etcd-user", "app", "-etcd-password-file", "nowhere"}, "nowhere"},
 	} {
 		s, err := parse(step.args)
@@ -132,4 +135,43 @@ func TestAccess_BadInput(t *testing.T) {
 		}
 		require.ErrorContains(t, err, step.says, name)
 	}
+}
+
+func TestAccess_PasswordsGoUnencryptedToLoopbackAlone(t *testing.T) {
+	t.Setenv(passwordEnv, "pass word")
+	cert, _ := certificate(t, "client")
+	for endpoints, sent := range map[string]bool{
+		"http://127.0.0.1:1":                        true,
+		"http://[::1]:1,http://localhost:2":         true,
+		"127.0.0.1:1":                               true,
+		"https://etcd.example:1":                    true,
+		"HTTPS://etcd.example:1":                    true,
+		"https://etcd.example:1,http://10.0.0.1:1":  true, // the client encrypts to both
+		"http://etcd.example:1":                     false,
+		"HTTP://etcd.example:1":                     false,
+		"etcd.example:1":                            false,
+		"http://127.0.0.1:1,https://etcd.example:1": false, // the client encrypts to neither
+		"http://127.0.0.1:1,http://10.0.0.1:1":      false,
+		"http://127.0.0.1.example:1":                false,
+		"http://localhost.example:1":                false,
+		"http://127.0.0.1@etcd.example:1":           false,
+		"http://0.0.0.0:1":                          false,
+	} {
+		for _, flags := range [][]string{nil, {"-etcd-password-in-clear"}} {
+			s, err := parse(append([]string{"-etcd", endpoints, "-etcd-user", "app"}, flags...))
+			require.NoError(t, err)
+			config, err := s.access.config(s.etcd)
+			if !sent && flags == nil {
+				require.ErrorContains(t, err, "unencrypted", endpoints)
+				require.Empty(t, config.Password)
+				continue
+			}
+			require.NoError(t, err, endpoints)
+			require.Equal(t, "pass word", config.Password)
+		}
+	}
+	// An address without a scheme is encrypted to where there is a certificate.
+	config, err := access{user: "app", ca: cert}.config([]string{"etcd.example:1"})
+	require.NoError(t, err)
+	require.Equal(t, "pass word", config.Password)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
@@ -15,25 +16,63 @@ import (
 // tasks is the registry.
 type tasks struct{ *etcd.Registry }
 
-func (t tasks) Create(ctx context.Context, item api.Item) error {
-	_, err := t.Registry.Create(ctx, etcd.Item{
+func (t tasks) Create(ctx context.Context, item api.Item) (api.Item, error) {
+	stored, err := t.Registry.Create(ctx, etcd.Item{
 		Name: item.ID, Content: item.Content, Settings: etcd.Settings{Instances: item.Instances},
 	})
-	return known(err)
+	return shown(stored), known(err)
 }
 
-// Put keeps the settings that the API does not know.
-func (t tasks) Put(ctx context.Context, item api.Item) (api.Item, bool, error) {
-	before, err := t.Registry.Get(ctx, item.ID)
+// Put tries again as often as others change the item between its read and its
+// write, which ctx bounds. It keeps the settings that the API does not know.
+func (t tasks) Put(ctx context.Context, id string, c api.Change) (api.Item, bool, error) {
+	for {
+		before, err := t.meeting(ctx, id, c.If)
+		missing := errors.Is(err, etcd.ErrNotFound)
+		if err != nil && (!missing || c.Content == nil) {
+			return api.Item{}, false, known(err)
+		}
+		after := before
+		if c.Content != nil {
+			after.Content = c.Content
+		}
+		if c.Instances > 0 {
+			after.Settings.Instances = c.Instances
+		}
+		stored, err := t.CompareAndSwap(ctx, before, after)
+		if !errors.Is(err, etcd.ErrChanged) {
+			return shown(stored), missing, known(err)
+		}
+	}
+}
+
+func (t tasks) Delete(ctx context.Context, id string, c api.Condition) error {
+	if c == nil {
+		return known(t.Registry.Delete(ctx, id))
+	}
+	for {
+		before, err := t.meeting(ctx, id, c)
+		if err == nil {
+			err = t.CompareAndDelete(ctx, before)
+		}
+		if !errors.Is(err, etcd.ErrChanged) {
+			return known(err)
+		}
+	}
+}
+
+// meeting returns a task as it is, with its name alone if there is none, or an
+// error of the API's if it does not meet the condition.
+func (t tasks) meeting(ctx context.Context, id string, c api.Condition) (etcd.Item, error) {
+	item, err := t.Registry.Get(ctx, id)
 	if err != nil && !errors.Is(err, etcd.ErrNotFound) {
-		return api.Item{}, false, err
+		return etcd.Item{}, err
 	}
-	s := before.Settings
-	if item.Instances > 0 {
-		s.Instances = item.Instances
+	if !c.Holds(version(item)) {
+		return etcd.Item{}, api.ErrChanged
 	}
-	stored, created, err := t.Registry.Put(ctx, etcd.Item{Name: item.ID, Content: item.Content, Settings: s})
-	return shown(stored), created, known(err)
+	item.Name = id
+	return item, err
 }
 
 func (t tasks) Get(ctx context.Context, id string) (api.Item, error) {
@@ -50,16 +89,25 @@ func (t tasks) List(ctx context.Context, after string, limit int) ([]api.Item, e
 	return items, err
 }
 
-func (t tasks) Delete(ctx context.Context, id string) error { return known(t.Registry.Delete(ctx, id)) }
-
 func shown(item etcd.Item) api.Item {
-	return api.Item{ID: item.Name, Content: item.Content, Instances: max(item.Settings.Instances, 1)}
+	return api.Item{
+		ID: item.Name, Content: item.Content, Instances: max(item.Settings.Instances, 1), Version: version(item),
+	}
 }
 
-// known says an error in the API's words, where it has any.
+// version tells the states of a task apart. A settings revision of 0 is that of the
+// default settings, so to be equal means to be the same.
+func version(item etcd.Item) string {
+	if item.Revision == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", item.Revision, item.SettingsRevision)
+}
+
+// known says an error in the API's words, if it has any.
 func known(err error) error {
 	switch {
-	case errors.Is(err, etcd.ErrNotFound):
+	case errors.Is(err, etcd.ErrNotFound), errors.Is(err, orchestrator.ErrInvalid): // no task can have such a name
 		return api.ErrNotFound
 	case errors.Is(err, etcd.ErrExists):
 		return api.ErrExists

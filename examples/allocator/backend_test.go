@@ -1,17 +1,134 @@
 package main
 
-// How failures of etcd reach the API.
+// What the API asks for, of a real etcd.
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
+
+func newTasks(t *testing.T) tasks {
+	t.Helper()
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	client, err := clientv3.New(etcd.ClientConfig(server.Endpoints()...))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	registry, err := etcd.NewRegistry(client)
+	require.NoError(t, err)
+	return tasks{registry}
+}
+
+func is(version string) api.Condition { return func(v string) bool { return v == version } }
+
+func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
+	b := newTasks(t)
+	ctx := t.Context()
+	tooLong := strings.Repeat("x", api.MaxID+1)
+	_, err := b.Get(ctx, tooLong)
+	require.Equal(t, api.ErrNotFound, err)
+	require.Equal(t, api.ErrNotFound, b.Delete(ctx, tooLong, nil))
+	_, _, err = b.Put(ctx, "a", api.Change{Instances: 3})
+	require.Equal(t, api.ErrNotFound, err)
+	_, _, err = b.Put(ctx, "a", api.Change{Content: []byte("x"), If: is("1-0")})
+	require.Equal(t, api.ErrChanged, err)
+	first, created, err := b.Put(ctx, "a", api.Change{Content: []byte("x"), If: is("")})
+	require.NoError(t, err)
+	require.True(t, created)
+	require.Equal(t, api.Item{ID: "a", Content: []byte("x"), Instances: 1, Version: first.Version}, first)
+
+	// What the API does not know stays, and counts for the version.
+	require.NoError(t, b.Configure(ctx, "a", etcd.Settings{Handoff: orchestrator.StartThenStop}))
+	_, _, err = b.Put(ctx, "a", api.Change{Instances: 3, If: is(first.Version)})
+	require.Equal(t, api.ErrChanged, err)
+	second, err := b.Get(ctx, "a")
+	require.NoError(t, err)
+	third, created, err := b.Put(ctx, "a", api.Change{Instances: 3, If: is(second.Version)})
+	require.NoError(t, err)
+	require.False(t, created)
+	require.Equal(t, api.Item{ID: "a", Content: []byte("x"), Instances: 3, Version: third.Version}, third)
+	stored, err := b.Registry.Get(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, etcd.Settings{Instances: 3, Handoff: orchestrator.StartThenStop}, stored.Settings)
+
+	for _, old := range []api.Item{first, second} {
+		require.Equal(t, api.ErrChanged, b.Delete(ctx, "a", is(old.Version)))
+	}
+	require.NoError(t, b.Delete(ctx, "a", is(third.Version)))
+	require.Equal(t, api.ErrNotFound, b.Delete(ctx, "a", is("")))
+	require.Equal(t, api.ErrNotFound, b.Delete(ctx, "a", nil))
+}
+
+// One client sets the content and another the instances at the same time. Neither
+// is lost.
+func TestBackend_PutsBesideEachOtherLoseNothing(t *testing.T) {
+	b := newTasks(t)
+	for i := range 100 {
+		id, content := fmt.Sprint(i), fmt.Sprint("content ", i)
+		_, err := b.Create(t.Context(), api.Item{ID: id, Instances: 1})
+		require.NoError(t, err)
+		var both sync.WaitGroup
+		for _, change := range []api.Change{{Content: []byte(content)}, {Instances: 3}} {
+			both.Go(func() {
+				if _, _, err := b.Put(t.Context(), id, change); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		got, err := b.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, content, string(got.Content), "round %d", i)
+		require.Equal(t, 3, got.Instances, "round %d", i)
+	}
+}
+
+// Of many changes of the same version, one succeeds.
+func TestBackend_OneOfManyChangesAVersion(t *testing.T) {
+	b := newTasks(t)
+	item, _, err := b.Put(t.Context(), "a", api.Change{Content: []byte("x")})
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	results := make(chan error, 8)
+	for i := range cap(results) {
+		all.Go(func() {
+			_, _, err := b.Put(t.Context(), "a", api.Change{Instances: i + 2, If: is(item.Version)})
+			results <- err
+		})
+	}
+	all.Wait()
+	close(results)
+	won := 0
+	for err := range results {
+		if err == nil {
+			won++
+			continue
+		}
+		require.Equal(t, api.ErrChanged, err)
+	}
+	require.Equal(t, 1, won)
+}
+
+func TestBackend_PutEndsWithItsContext(t *testing.T) {
+	b := newTasks(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := b.Put(ctx, "a", api.Change{Content: []byte("x")})
+	require.ErrorIs(t, err, context.Canceled)
+}
 
 func TestBackend_ErrorsInTheWordsOfTheAPI(t *testing.T) {
 	for from, to := range map[error]error{

@@ -114,9 +114,11 @@ func (n *node) tellLeader(ctx context.Context) error {
 		switch {
 		case err == nil && leader.Epoch != last:
 			n.journal.say("%s leads, epoch %d", word(leader.Name), leader.Epoch)
+			n.leader.Store(&leader.Name)
 			last = leader.Epoch
 		case errors.Is(err, etcd.ErrNoLeader) && last != 0:
 			n.journal.say("nobody leads")
+			n.leader.Store(nil)
 			last = 0
 		}
 		select {

@@ -38,11 +38,17 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 		orchestrator.WithCommunicatorTimeout(n.lease/2),
 		orchestrator.WithLogger(n.logger),
 		orchestrator.WithStats(collector.Observe),
-		orchestrator.WithStats(func(orchestrator.TermStats) { n.tell(o.LastPlan()) }),
+		orchestrator.WithStats(func(orchestrator.TermStats) {
+			plan := o.LastPlan()
+			n.tell(plan)
+			n.shortages.Store(newShortages(plan))
+		}),
 	)
 	if err != nil {
 		return err
 	}
+	n.shortages.Store(&shortages{})
+	defer n.shortages.Store(nil)
 	if err := n.registry.Feed(ctx, l, o); err != nil {
 		return err
 	}

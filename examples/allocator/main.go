@@ -18,6 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -55,6 +56,7 @@ type settings struct {
 	name     string
 	prefix   string
 	token    string
+	hosts    []string // by which the API may be called without a token
 	lease    time.Duration
 	interval time.Duration
 }
@@ -71,6 +73,7 @@ func parse(args []string) (settings, error) {
 	f.StringVar(&s.prefix, "prefix", "/work/", "what all keys in etcd begin with")
 	f.DurationVar(&s.lease, "lease", 10*time.Second, "how long after its end a process is missed; whole seconds")
 	f.DurationVar(&s.interval, "interval", time.Second, "how often the leader looks, besides whenever something changes")
+	hosts := f.String("hosts", "", "the `names`, separated by commas, by which the API may be called without a token, besides localhost")
 	tokenFile := f.String("token-file", "", "a `file` with the API's bearer token (default: $"+tokenEnv+", or none)")
 	if err := f.Parse(args); err != nil {
 		return settings{}, err
@@ -79,6 +82,10 @@ func parse(args []string) (settings, error) {
 		return settings{}, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	if err := s.choose(*endpoints, f); err != nil {
+		return settings{}, err
+	}
+	var err error
+	if s.hosts, err = hostNames(*hosts); err != nil {
 		return settings{}, err
 	}
 	return s, s.complete(*tokenFile)
@@ -94,11 +101,7 @@ func (s *settings) choose(endpoints string, f *flag.FlagSet) error {
 	}
 	s.etcd = strings.Split(endpoints, ",")
 	for _, endpoint := range s.etcd {
-		_, address, found := strings.Cut(endpoint, "://")
-		if !found {
-			address = endpoint
-		}
-		if _, _, err := net.SplitHostPort(address); err != nil {
+		if _, _, err := net.SplitHostPort(hostOf(endpoint)); err != nil {
 			return fmt.Errorf("-etcd %s: want a URL such as http://127.0.0.1:2379: %w", endpoint, err)
 		}
 	}
@@ -109,6 +112,21 @@ func (s *settings) choose(endpoints string, f *flag.FlagSet) error {
 		}
 	})
 	return err
+}
+
+// hostNames returns the names in a list, as the API compares them.
+func hostNames(list string) ([]string, error) {
+	if list == "" {
+		return nil, nil
+	}
+	names := strings.Split(strings.ToLower(list), ",")
+	for _, name := range names {
+		_, notIP := netip.ParseAddr(name)
+		if name == "" || notIP != nil && strings.ContainsAny(name, ":/*[] ") {
+			return nil, fmt.Errorf("-hosts: %q is not a name or an IP address, without a port", name)
+		}
+	}
+	return names, nil
 }
 
 // complete fills in what nobody has said.

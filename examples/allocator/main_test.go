@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -212,6 +213,7 @@ func TestBadInput(t *testing.T) {
 		"an address that is in use":   {[]string{"-embed", strings.TrimPrefix(server.Endpoint(), "http://"), "-data", t.TempDir()}, "-etcd joins"},
 		"a folder that is in use":     {[]string{"-embed", "127.0.0.1:0", "-data", folder}, folder},
 		"an argument that is no flag": {[]string{"please"}, "please"},
+		"a host with a port":          {[]string{"-hosts", "allocator.example,x:80"}, "-hosts: \"x:80\""},
 		"an empty token":              {[]string{"-token-file", os.DevNull}, "is empty"},
 	})
 }
@@ -228,6 +230,41 @@ func TestToken_IsAskedFor(t *testing.T) {
 	p.token = "secret"
 	require.Equal(t, http.StatusOK, p.ask("GET", "/work", "", nil))
 	require.Equal(t, http.StatusOK, p.ask("GET", "/metrics", "", nil))
+}
+
+// Without a token, a process that others reach says so, and answers by the names
+// that it was given.
+func TestNoToken_OthersAreKeptOut(t *testing.T) {
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	const warning = "API reachable by others without a token"
+	open := start(t, "a", "-etcd", server.Endpoint(), "-listen", "0.0.0.0:0", "-hosts", "Allocator.example,10.1.2.3")
+	open.line(warning)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(open.address, "http://"))
+	require.NoError(t, err)
+	for host, want := range map[string]int{
+		"allocator.example": 200, "10.1.2.3:80": 200, "localhost:" + port: 200, "127.0.0.1:" + port: 200,
+		"elsewhere.example": 421, "10.1.2.4": 421,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1:"+port+"/work", nil)
+		require.NoError(t, err)
+		r.Host = host
+		answer, err := open.client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, want, answer.StatusCode, host)
+	}
+
+	t.Setenv(tokenEnv, "secret")
+	guarded := start(t, "b", "-etcd", server.Endpoint(), "-listen", "0.0.0.0:0")
+	t.Setenv(tokenEnv, "")
+	local := start(t, "c", "-etcd", server.Endpoint())
+	for _, p := range []*process{guarded, local} {
+		p.line("c joined")
+		require.Zero(t, p.count(warning))
+	}
+	start(t, "d", "-embed", "0.0.0.0:0", "-data", t.TempDir()).line("etcd reachable by others without a password")
 }
 
 // An etcd that goes away ends nothing by itself, and whoever asks hears of it.

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/f8949c05/orchestrator/etcd"
@@ -37,12 +38,19 @@ type node struct {
 	metrics *prometheus.Registry
 	failed  <-chan error // of an etcd of its own; nil without
 
+	leader    atomic.Pointer[string]    // the name; nil if none is known to lead
+	shortages atomic.Pointer[shortages] // nil unless this process leads
+
 	registry   *etcd.Registry
 	membership *etcd.Membership
 	election   *etcd.Election
 	owners     *etcd.Owners
 	member     *etcd.Member
 }
+
+// maxConnections bounds the memory of clients that only connect: some 30 KB each.
+// More of them wait until one of these is closed.
+const maxConnections = 1000
 
 // run is the whole of a process. It leaves when ctx ends: what it runs is moved
 // to others first. again is called then, so that a second signal ends it at
@@ -61,6 +69,9 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 		defer func() { err = errors.Join(err, server.Close()) }()
 		n.etcd, n.failed = server.Endpoints(), server.Err()
 		n.journal.say("etcd serves at %s, its data is in %s", server.Endpoint(), s.data)
+		if !isLoopback(s.embed) {
+			n.logger.Warn("etcd reachable by others without a password", "embed", s.embed)
+		}
 	}
 	config, err := s.access.config(n.etcd)
 	if err != nil {
@@ -76,6 +87,9 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
 	if err != nil {
 		return fmt.Errorf("-listen: %w", err)
+	}
+	if s.token == "" && !isLoopback(listener.Addr().String()) {
+		n.logger.Warn("API reachable by others without a token", "listen", listener.Addr())
 	}
 	if _, err := fmt.Fprintf(out, "http://%s\n", listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close())
@@ -108,15 +122,16 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener) e
 	leading, resign := context.WithCancel(work)
 	defer resign()
 
-	server := api.NewServer(api.New(api.Config{
+	server := api.NewServer(api.Config{
 		Tasks:   tasks{n.registry},
 		Cluster: cluster{n},
 		Metrics: promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{}),
 		Token:   n.token,
+		Hosts:   n.hosts,
 		Logger:  n.logger,
-	}), api.Limits{})
+	})
 	defer context.AfterFunc(work, func() { _ = server.Close() })()
-	parts.Go(func() error { return server.Serve(listener) })
+	parts.Go(func() error { return server.Serve(netutil.LimitListener(listener, maxConnections)) })
 	parts.Go(func() error { return n.owners.Run(work) })
 	parts.Go(func() error {
 		err := n.election.Run(leading, n.lead)

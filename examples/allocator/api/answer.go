@@ -3,6 +3,8 @@ package api
 // Answers: JSON, and problem details (RFC 9457) for what went wrong.
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -19,25 +21,10 @@ type problem struct {
 }
 
 func (a *api) problem(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	a.write(w, r, status, "application/problem+json",
-		problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
-}
-
-func (a *api) json(w http.ResponseWriter, r *http.Request, status int, v any) {
-	a.write(w, r, status, "application/json", v)
-}
-
-func (a *api) write(w http.ResponseWriter, r *http.Request, status int, contentType string, v any) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		a.Logger.Debug("answer not taken", "path", r.URL.Path, "err", err)
-	}
+	out := begin(w, status, "application/problem+json")
+	out.json(problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
+	out.text("\n")
+	a.end(r, out)
 }
 
 // failed answers for what is behind the API.
@@ -45,14 +32,19 @@ func (a *api) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
 		a.problem(w, r, http.StatusNotFound, "there is no work of this id")
+	case errors.Is(err, ErrChanged):
+		a.problem(w, r, http.StatusPreconditionFailed, "the item is not as If-Match or If-None-Match wants it")
 	case errors.Is(err, ErrTooLarge):
 		a.problem(w, r, http.StatusRequestEntityTooLarge, "the store takes no content of this size")
 	case errors.Is(r.Context().Err(), context.Canceled):
 		a.Logger.Debug("client gone", "path", r.URL.Path, "err", err)
+	case errors.Is(err, errBusy):
+		a.Logger.Warn("request refused, no memory left", "method", r.Method, "path", r.URL.Path)
+		a.unavailable(w, r, "other requests hold all the memory that there is for them; nothing was changed")
 	default:
 		a.Logger.Warn("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 		detail := "the store cannot do this just now, and the log here says why"
-		if r.Context().Err() != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
 			detail = "the store does not answer"
 		}
 		a.unavailable(w, r, detail+"; if this was to change something, it may have happened or not")
@@ -64,29 +56,85 @@ func (a *api) unavailable(w http.ResponseWriter, r *http.Request, detail string)
 	a.problem(w, r, http.StatusServiceUnavailable, detail)
 }
 
-// work is an item as clients see it.
-type work struct {
-	ID        string    `json:"id"`
-	Content   string    `json:"content"`
-	Encoding  string    `json:"encoding,omitempty"` // base64, where content is no UTF-8
-	Instances int       `json:"instances"`
-	Workers   *[]string `json:"workers,omitempty"` // absent in the answer to a write
+// answer is JSON that is written while it is made, so that it is never in memory
+// as a whole. Its errors stay until it is flushed.
+type answer struct{ *bufio.Writer }
+
+// begin sends the head of an answer.
+func begin(w http.ResponseWriter, status int, contentType string) answer {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	return answer{bufio.NewWriter(w)}
 }
 
-func written(item Item) work {
-	w := work{ID: item.ID, Content: string(item.Content), Instances: item.Instances}
-	if !utf8.Valid(item.Content) {
-		w.Content, w.Encoding = base64.StdEncoding.EncodeToString(item.Content), "base64"
+func (a *api) end(r *http.Request, out answer) {
+	if err := out.Flush(); err != nil {
+		a.Logger.Debug("answer not taken", "path", r.URL.Path, "err", err)
 	}
-	return w
 }
 
-func (a *api) shown(item Item) work {
-	w := written(item)
-	owners := a.Cluster.Owners(item.ID)
-	if owners == nil {
-		owners = []string{}
+func (o answer) text(s string) { _, _ = o.WriteString(s) }
+
+func (o answer) json(v any) { _, _ = o.Write(encode(v)) }
+
+// item writes an item, and after it the fields of rest, of which there is one at
+// least.
+func (o answer) item(item Item, rest any) {
+	o.text(`{"id":`)
+	o.json(item.ID)
+	o.text(`,"content":"`)
+	if utf8.Valid(item.Content) {
+		o.escape(item.Content)
+		o.text(`",`)
+	} else {
+		e := base64.NewEncoder(base64.StdEncoding, o)
+		_, _ = e.Write(item.Content)
+		_ = e.Close()
+		o.text(`","encoding":"base64",`)
 	}
-	w.Workers = &owners
-	return w
+	_, _ = o.Write(encode(rest)[1:])
+}
+
+// escape writes the inside of a JSON string, piece by piece, because it may be six
+// times as long as the text.
+func (o answer) escape(text []byte) {
+	const most = 4 << 10
+	for len(text) > 0 {
+		n := min(len(text), most)
+		for n < len(text) && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		escaped := encode(string(text[:n]))
+		_, _ = o.Write(escaped[1 : len(escaped)-1])
+		text = text[n:]
+	}
+}
+
+// encode returns v in JSON, without the escapes that HTML would need.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // texts, numbers and lists of them never fail to
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// show writes an item with the workers that run it and, if they are too few, with
+// the reasons.
+func (a *api) show(out answer, item Item) {
+	rest := struct {
+		Instances int       `json:"instances"`
+		Workers   []string  `json:"workers"`
+		Waiting   []Waiting `json:"waiting,omitempty"`
+	}{Instances: item.Instances, Workers: a.Cluster.Owners(item.ID)}
+	if missing := item.Instances - len(rest.Workers); missing > 0 {
+		rest.Waiting = a.Cluster.Waiting(item.ID, missing)
+	}
+	if rest.Workers == nil {
+		rest.Workers = []string{}
+	}
+	out.item(item, rest)
 }

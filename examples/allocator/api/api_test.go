@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ type item struct {
 	ID, Content, Encoding string
 	Instances             int
 	Workers               []string
+	Waiting               []api.Waiting
 }
 
 func (i item) bytes(t *testing.T) []byte {
@@ -91,15 +93,88 @@ func TestWork_PostTakesInstances(t *testing.T) {
 	}
 }
 
-func TestWork_PutKeepsInstancesUnlessTold(t *testing.T) {
+// A PUT changes what it names, and nothing else.
+func TestWork_PutChangesWhatItNames(t *testing.T) {
 	s := newStage(t, stage{})
 	for _, step := range []struct {
-		query string
-		want  int
-	}{{"", 1}, {"?instances=3", 3}, {"", 3}, {"?instances=1", 1}} {
-		_, body := s.ask(t, "PUT", "/work/a"+step.query, "")
-		require.Equal(t, step.want, decode[item](t, body).Instances)
+		query, body string
+		instances   int
+		content     string
+	}{
+		{"", "one", 1, "one"},
+		{"?instances=3", "two", 3, "two"},
+		{"", "three", 3, "three"},
+		{"?instances=2", "", 2, "three"},
+		{"?instances=1", "four", 1, "four"},
+	} {
+		_, body := s.ask(t, "PUT", "/work/a"+step.query, step.body)
+		put := decode[item](t, body)
+		require.Equal(t, step.instances, put.Instances)
+		require.Equal(t, step.content, put.Content)
+		_, body = s.ask(t, "GET", "/work/a", "")
+		got := decode[item](t, body)
+		require.Equal(t, step.instances, got.Instances)
+		require.Equal(t, step.content, got.Content)
 	}
+}
+
+func TestWork_ConditionsAreOfTheVersion(t *testing.T) {
+	s := newStage(t, stage{})
+	tag := func(answer *http.Response, _ string) string { return answer.Header.Get("ETag") }
+	status := func(answer *http.Response, _ string) int { return answer.StatusCode }
+
+	posted, body := s.ask(t, "POST", "/work", "x")
+	require.Equal(t, tag(s.ask(t, "GET", posted.Header.Get("Location"), "")), tag(posted, body))
+
+	require.Equal(t, 412, status(s.ask(t, "PUT", "/work/a", "x", "If-Match", "*")), "there is none")
+	first := tag(s.ask(t, "PUT", "/work/a", "one", "If-None-Match", "*"))
+	require.Regexp(t, `^"[^"]+"$`, first)
+	require.Equal(t, first, tag(s.ask(t, "GET", "/work/a", "")))
+	require.Equal(t, 412, status(s.ask(t, "PUT", "/work/a", "two", "If-None-Match", "*")), "there is one")
+	second := tag(s.ask(t, "PUT", "/work/a?instances=2", "", "If-Match", `"other", `+first))
+	require.NotEqual(t, first, second, "a setting has changed")
+	for _, match := range []string{first, "", strings.Trim(second, `"`), "W/" + second} {
+		require.Equal(t, 412, status(s.ask(t, "PUT", "/work/a", "two", "If-Match", match)), match)
+		require.Equal(t, 412, status(s.ask(t, "DELETE", "/work/a", "", "If-Match", match)), match)
+	}
+	require.Equal(t, "one", string(s.tasks.items["a"].Content))
+	third := tag(s.ask(t, "PUT", "/work/a", "two", "If-Match", `"other"`, "If-Match", second))
+	require.Equal(t, 204, status(s.ask(t, "DELETE", "/work/a", "", "If-Match", third)))
+	require.Equal(t, 412, status(s.ask(t, "DELETE", "/work/a", "", "If-Match", third)), "it is gone")
+}
+
+// A web page whose name resolves to this machine sends that name.
+func TestGuard_AnswersToItsOwnNames(t *testing.T) {
+	s := newStage(t, stage{})
+	for host, own := range map[string]bool{
+		"127.0.0.1": true, "127.0.0.1:8080": true, "127.9.9.9:1": true, "[::1]": true, "[::1]:8080": true, "localhost": true,
+		"LocalHost:8080": true, "localhost.:80": true, "[::ffff:127.0.0.1]:80": true, "example.com": true, "Example.com:80": true,
+		"": false, "elsewhere.example": false, "10.0.0.1:8080": false, "[::]:80": false, "0.0.0.0:80": false, "localhost.elsewhere.example": false,
+		"127.0.0.1.elsewhere.example": false, "www.example.com": false, "x@127.0.0.1": false,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/work", nil)
+		r.Host = host
+		recorder := httptest.NewRecorder()
+		s.handler.ServeHTTP(recorder, r)
+		require.Equal(t, own, recorder.Code == http.StatusOK, "%q: %d", host, recorder.Code)
+	}
+}
+
+func TestWork_SaysWhyWorkersAreMissing(t *testing.T) {
+	s := newStage(t, stage{items: []api.Item{{ID: "a", Instances: 1}, {ID: "a2", Instances: 2}, {ID: "b", Instances: 2}}})
+	_, body := s.ask(t, "GET", "/work", "")
+	var missing []int
+	for _, one := range decode[struct{ Work []item }](t, body).Work {
+		n := 0
+		for _, w := range one.Waiting {
+			require.Equal(t, "no other worker", w.Reason)
+			n += w.Instances
+		}
+		missing = append(missing, n)
+	}
+	require.Equal(t, []int{0, 1, 2}, missing)
+	_, body = s.ask(t, "GET", "/work/a", "")
+	require.NotContains(t, body, "waiting")
 }
 
 func TestWork_PagesHoldEverythingOnce(t *testing.T) {
@@ -112,13 +187,13 @@ func TestWork_PagesHoldEverythingOnce(t *testing.T) {
 			s := newStage(t, stage{})
 			for i := range all.n {
 				id := fmt.Sprintf("%03d", i)
-				s.tasks.items[id] = api.Item{ID: id, Content: bytes.Repeat([]byte("x"), all.size), Instances: 1}
+				s.tasks.set(api.Item{ID: id, Content: bytes.Repeat([]byte("x"), all.size), Instances: 1})
 			}
 			seen, pages := 0, 0
 			for after := ""; ; pages++ {
 				_, body := s.ask(t, "GET", "/work?after="+url.QueryEscape(after), "")
 				p := decode[page](t, body)
-				require.Less(t, len(body), 15<<20, "a page is bounded")
+				require.Less(t, len(body), 9<<20, "a page is bounded")
 				require.LessOrEqual(t, len(p.Work), 100)
 				for _, one := range p.Work {
 					require.Equal(t, fmt.Sprintf("%03d", seen), one.ID)
@@ -150,10 +225,10 @@ func TestProblems_AreRFC9457(t *testing.T) {
 // serve has a real server answer, with limits as short as a test wants them.
 func serve(t *testing.T, l api.Limits) (address string, s *standing) {
 	t.Helper()
-	s = newStage(t, stage{})
+	s = newStage(t, stage{limits: l})
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := api.NewServer(s.handler, l)
+	server := api.NewServer(s.config)
 	var open sync.WaitGroup
 	server.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
@@ -179,10 +254,10 @@ func TestServer_GivesUpSlowClients(t *testing.T) {
 		sent   string
 		status int // 0: cut off
 	}{
-		"half a head": {"POST /work HTTP/1.1\r\nHost: x\r\n", 0},
-		"no content":  {"POST /work HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12", 408},
-		"a chunk":     {"PUT /work/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12", 408},
-		"too much":    {"POST /work HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n100001\r\n" + strings.Repeat("x", 0x100001) + "\r\n", 413},
+		"half a head": {"POST /work HTTP/1.1\r\nHost: localhost\r\n", 0},
+		"no content":  {"POST /work HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n12", 408},
+		"a chunk":     {"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12", 408},
+		"too much":    {"POST /work HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n100001\r\n" + strings.Repeat("x", 0x100001) + "\r\n", 413},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)

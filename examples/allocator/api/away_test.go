@@ -24,9 +24,11 @@ func never(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-func (silent) Create(ctx context.Context, _ api.Item) error { return never(ctx) }
+func (silent) Create(ctx context.Context, _ api.Item) (api.Item, error) {
+	return api.Item{}, never(ctx)
+}
 
-func (silent) Put(ctx context.Context, _ api.Item) (api.Item, bool, error) {
+func (silent) Put(ctx context.Context, _ string, _ api.Change) (api.Item, bool, error) {
 	return api.Item{}, false, never(ctx)
 }
 
@@ -34,9 +36,11 @@ func (silent) Get(ctx context.Context, _ string) (api.Item, error) { return api.
 
 func (silent) List(ctx context.Context, _ string, _ int) ([]api.Item, error) { return nil, never(ctx) }
 
-func (silent) Delete(ctx context.Context, _ string) error { return never(ctx) }
+func (silent) Delete(ctx context.Context, _ string, _ api.Condition) error { return never(ctx) }
 
 func (silent) Owners(string) []string { return nil }
+
+func (silent) Waiting(string, int) []api.Waiting { return nil }
 
 func (silent) Workers(ctx context.Context) ([]api.Worker, error) { return nil, never(ctx) }
 
@@ -49,7 +53,7 @@ func TestAway_RequestsFailWithinSeconds(t *testing.T) {
 		"GET /readyz": time.Second,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			handler := api.New(api.Config{Tasks: silent{}, Cluster: silent{}, Metrics: http.NotFoundHandler()})
+			handler := api.New(api.Config{Tasks: silent{}, Cluster: silent{}, Metrics: http.NotFoundHandler(), Hosts: []string{"example.com"}})
 			method, target, _ := strings.Cut(request, " ")
 			recorder := httptest.NewRecorder()
 			began := time.Now()

@@ -1,6 +1,6 @@
 package api
 
-// The handlers of /workers, /healthz and /readyz.
+// The handlers of /workers, /healthz, /readyz and /metrics.
 
 import (
 	"context"
@@ -8,40 +8,59 @@ import (
 )
 
 func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
-	type worker struct {
-		Name  string   `json:"name"`
-		State string   `json:"state"`
-		Tasks []string `json:"tasks"`
-	}
-	answer := struct {
-		Workers []worker `json:"workers"`
-		Leader  string   `json:"leader"`
-		Epoch   uint64   `json:"epoch"`
-	}{Workers: []worker{}}
-	all, err := a.Cluster.Workers(r.Context())
-	if err == nil {
-		answer.Leader, answer.Epoch, err = a.Cluster.Leader(r.Context())
-	}
+	var workers []Worker
+	var leader string
+	var epoch uint64
+	keep, err := a.within(r, workersRoom, func(ctx context.Context) (err error) {
+		if workers, err = a.Cluster.Workers(ctx); err == nil {
+			leader, epoch, err = a.Cluster.Leader(ctx)
+		}
+		return err
+	})
 	if err != nil {
 		a.failed(w, r, err)
 		return
 	}
-	for _, one := range all {
-		tasks := one.Tasks
-		if tasks == nil {
-			tasks = []string{}
-		}
-		answer.Workers = append(answer.Workers, worker{Name: one.Name, State: one.State, Tasks: tasks})
+	defer keep(0)
+	tasks := 0
+	for _, worker := range workers {
+		tasks += len(worker.Tasks)
 	}
-	a.json(w, r, http.StatusOK, answer)
+	keep(int64(tasks) * 16) // a string without its text, which others hold
+
+	out := begin(w, http.StatusOK, "application/json")
+	out.text(`{"workers":[`)
+	for i, worker := range workers {
+		if i > 0 {
+			out.text(",")
+		}
+		out.text(`{"name":`)
+		out.json(worker.Name)
+		out.text(`,"state":`)
+		out.json(worker.State)
+		out.text(`,"tasks":[`)
+		for i, task := range worker.Tasks {
+			if i > 0 {
+				out.text(",")
+			}
+			out.json(task)
+		}
+		out.text("]}")
+	}
+	out.text(`],"leader":`)
+	out.json(leader)
+	out.text(`,"epoch":`)
+	out.json(epoch)
+	out.text("}\n")
+	a.end(r, out)
 }
 
-// health says that the process serves, whatever etcd does: who restarts it for
-// want of an answer would not bring etcd back.
+// health says that the process serves, whatever etcd does: to restart it for want
+// of an answer would not bring etcd back.
 func (a *api) health(w http.ResponseWriter, _ *http.Request) { ok(w) }
 
-// ready says whether what is behind the API answers just now, whoever leads: who
-// balances load sends requests elsewhere for as long as it does not.
+// ready says whether what is behind the API answers just now, whoever leads: a
+// load balancer sends requests elsewhere for as long as it does not.
 func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
 	defer cancel()
@@ -51,6 +70,16 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ok(w)
+}
+
+func (a *api) metrics(w http.ResponseWriter, r *http.Request) {
+	keep, err := a.within(r, metricsRoom, func(context.Context) error { return nil })
+	if err != nil {
+		a.failed(w, r, err)
+		return
+	}
+	defer keep(0)
+	a.Metrics.ServeHTTP(w, r)
 }
 
 func ok(w http.ResponseWriter) {

@@ -1,49 +1,68 @@
 package api
 
-// What every request has to pass before it is looked at.
+// What every request must pass before it is looked at.
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
-	"time"
 )
 
-// guard keeps out web pages of other origins, and whoever does not know the
-// token, and gives everyone else a limited time.
+// guard keeps out web pages of other origins, requests by names that are not
+// this process's, and clients without the token.
 func (a *api) guard(next http.Handler) http.Handler {
 	inside := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && !a.known(r) {
+		open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz" // they tell nothing, and probes have no token
+		switch {
+		case !open && a.Token != "" && !a.known(r):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="allocator"`)
 			a.problem(w, r, http.StatusUnauthorized, "this needs the bearer token")
-			return
+		case !open && a.Token == "" && !a.local(r.Host):
+			a.problem(w, r, http.StatusMisdirectedRequest,
+				"without a token, only requests to a loopback address, or to a name that the process was started with, are answered")
+		default:
+			next.ServeHTTP(w, r)
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), patience)
-		defer cancel()
-		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.problem(w, r, http.StatusForbidden, "web pages of another origin may not do this")
 	}))
-	return origin.Handler(inside)
+	protected := origin.Handler(inside)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		protected.ServeHTTP(&pacedWriter{ResponseWriter: w, limits: a.Limits}, r)
+	})
 }
 
 // known compares in a time that tells nothing: the sums are of one length,
 // whatever was sent.
 func (a *api) known(r *http.Request) bool {
-	if a.Token == "" {
-		return true
-	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return false
 	}
 	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(a.Token))
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}
+
+// local reports whether a Host is loopback's, or one of Hosts. A web page that
+// has its own name resolve to this machine (DNS rebinding) sends that name, and
+// counts as of the same origin.
+func (a *api) local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if ip, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil && ip.Unmap().IsLoopback() {
+		return true
+	}
+	return host == "localhost" || slices.Contains(a.Hosts, strings.Trim(host, "[]"))
 }
 
 // choose answers HEAD as GET, and a method that is not there with those that
@@ -62,37 +81,39 @@ func (a *api) choose(path string, m methods) http.Handler {
 		if method == http.MethodHead {
 			method = http.MethodGet
 		}
-		h, ok := m[method]
+		route, ok := m[method]
 		if !ok {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			a.problem(w, r, http.StatusMethodNotAllowed, path+" knows "+strings.Join(allowed, ", "))
 			return
 		}
-		h(w, r)
+		if wrong := route.wrong(r.URL.RawQuery); wrong != "" {
+			a.problem(w, r, http.StatusBadRequest, wrong)
+			return
+		}
+		route.handle(w, r)
 	})
 }
 
-// Limits is how long a client may take. Zero: what is said at each.
-type Limits struct {
-	Header time.Duration // to send a request's head: 5 s
-	Body   time.Duration // to send all of a request: 30 s
-	Answer time.Duration // to take the answer: 60 s
-}
-
-// NewServer returns a server that gives slow clients up.
-func NewServer(h http.Handler, l Limits) *http.Server {
-	or := func(d, otherwise time.Duration) time.Duration {
-		if d == 0 {
-			return otherwise
+// wrong says what is wrong with a query: a parameter that is misspelled would
+// otherwise change something else than was meant.
+func (p route) wrong(query string) string {
+	if p.params == nil {
+		return ""
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "the query cannot be read: " + err.Error()
+	}
+	for name, all := range values {
+		switch {
+		case !slices.Contains(p.params, name) && len(p.params) == 0:
+			return fmt.Sprintf("unknown parameter %q: there are none here", name)
+		case !slices.Contains(p.params, name):
+			return fmt.Sprintf("unknown parameter %q: want %s", name, strings.Join(p.params, ", "))
+		case len(all) > 1:
+			return fmt.Sprintf("%s is given %d times", name, len(all))
 		}
-		return d
 	}
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: or(l.Header, 5*time.Second),
-		ReadTimeout:       or(l.Body, 30*time.Second),
-		WriteTimeout:      or(l.Answer, time.Minute),
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-	}
+	return ""
 }

@@ -31,9 +31,12 @@ type stage struct {
 	down  bool // nothing behind the API answers
 	most  int  // how large an item the store takes; 0: any
 	items []api.Item
+
+	limits api.Limits
 }
 
 type standing struct {
+	config  api.Config
 	handler http.Handler
 	tasks   *memory
 }
@@ -42,24 +45,32 @@ func newStage(t *testing.T, s stage) *standing {
 	t.Helper()
 	tasks := &memory{down: s.down, most: s.most, items: map[string]api.Item{}}
 	for _, item := range s.items {
-		tasks.items[item.ID] = item
+		tasks.set(item)
 	}
-	return &standing{tasks: tasks, handler: api.New(api.Config{
+	c := api.Config{
 		Tasks:   tasks,
 		Cluster: fleet{down: s.down},
 		Token:   s.token,
+		Hosts:   []string{"example.com"}, // the Host of a request from httptest
+		Limits:  s.limits,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "up 1\n")
 		}),
-	})}
+	}
+	return &standing{tasks: tasks, config: c, handler: api.New(c)}
 }
 
-// ask sends a request, and returns the answer and its body.
-func (s *standing) ask(t *testing.T, method, target, body string) (*http.Response, string) {
+// ask sends a request with headers, names and values in turn, and returns the answer
+// and its body.
+func (s *standing) ask(t *testing.T, method, target, body string, header ...string) (*http.Response, string) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
-	s.handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body)))
+	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	s.handler.ServeHTTP(recorder, r)
 	text, err := io.ReadAll(recorder.Result().Body)
 	require.NoError(t, err)
 	return recorder.Result(), string(text)
@@ -69,10 +80,11 @@ var errDown = errors.New("down")
 
 // memory is Tasks.
 type memory struct {
-	down  bool
-	most  int
-	mu    sync.Mutex
-	items map[string]api.Item
+	down   bool
+	most   int
+	mu     sync.Mutex
+	items  map[string]api.Item
+	writes int
 }
 
 func (m *memory) lock() (func(), error) {
@@ -83,37 +95,50 @@ func (m *memory) lock() (func(), error) {
 	return m.mu.Unlock, nil
 }
 
-func (m *memory) tooLarge(item api.Item) bool { return m.most > 0 && len(item.Content) > m.most }
+// set stores an item under a new version.
+func (m *memory) set(item api.Item) api.Item {
+	m.writes++
+	item.Version = fmt.Sprintf("v%d", m.writes)
+	m.items[item.ID] = item
+	return item
+}
 
-func (m *memory) Create(_ context.Context, item api.Item) error {
+func (m *memory) tooLarge(content []byte) bool { return m.most > 0 && len(content) > m.most }
+
+func (m *memory) Create(_ context.Context, item api.Item) (api.Item, error) {
 	unlock, err := m.lock()
 	if err != nil {
-		return err
+		return api.Item{}, err
 	}
 	defer unlock()
 	if _, there := m.items[item.ID]; there {
-		return api.ErrExists
+		return api.Item{}, api.ErrExists
 	}
-	if m.tooLarge(item) {
-		return api.ErrTooLarge
+	if m.tooLarge(item.Content) {
+		return api.Item{}, api.ErrTooLarge
 	}
-	m.items[item.ID] = item
-	return nil
+	return m.set(item), nil
 }
 
-func (m *memory) Put(_ context.Context, item api.Item) (api.Item, bool, error) {
+func (m *memory) Put(_ context.Context, id string, c api.Change) (api.Item, bool, error) {
 	unlock, err := m.lock()
 	if err != nil {
 		return api.Item{}, false, err
 	}
 	defer unlock()
-	if m.tooLarge(item) {
-		return api.Item{}, false, fmt.Errorf("put %s: %w", item.ID, api.ErrTooLarge)
+	item, there := m.items[id]
+	switch {
+	case !c.If.Holds(item.Version):
+		return api.Item{}, false, api.ErrChanged
+	case !there && c.Content == nil:
+		return api.Item{}, false, api.ErrNotFound
+	case m.tooLarge(c.Content):
+		return api.Item{}, false, fmt.Errorf("put %s: %w", id, api.ErrTooLarge)
+	case c.Content != nil:
+		item.Content = c.Content
 	}
-	before, there := m.items[item.ID]
-	item.Instances = cmp.Or(item.Instances, before.Instances, 1)
-	m.items[item.ID] = item
-	return item, !there, nil
+	item.ID, item.Instances = id, cmp.Or(c.Instances, item.Instances, 1)
+	return m.set(item), !there, nil
 }
 
 func (m *memory) Get(_ context.Context, id string) (api.Item, error) {
@@ -145,12 +170,15 @@ func (m *memory) List(_ context.Context, after string, limit int) ([]api.Item, e
 	return found[:min(limit, len(found))], nil
 }
 
-func (m *memory) Delete(_ context.Context, id string) error {
+func (m *memory) Delete(_ context.Context, id string, c api.Condition) error {
 	unlock, err := m.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if !c.Holds(m.items[id].Version) {
+		return api.ErrChanged
+	}
 	if _, there := m.items[id]; !there {
 		return api.ErrNotFound
 	}
@@ -166,6 +194,10 @@ func (fleet) Owners(id string) []string {
 		return []string{"a"}
 	}
 	return nil
+}
+
+func (fleet) Waiting(_ string, missing int) []api.Waiting {
+	return []api.Waiting{{Instances: missing, Reason: "no other worker"}}
 }
 
 func (f fleet) Workers(context.Context) ([]api.Worker, error) {
@@ -196,7 +228,11 @@ func (c call) request() *http.Request {
 		body = late{}
 	}
 	r := httptest.NewRequest(c.method, c.target, body) //nolint:noctx // the test that sends it has its own
-	if c.header[0] != "" {
+	switch c.header[0] {
+	case "":
+	case "Host":
+		r.Host = c.header[1]
+	default:
 		r.Header.Set(c.header[0], c.header[1])
 	}
 	return r
@@ -209,6 +245,9 @@ func (late) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
 
 var (
 	foreign = [2]string{"Origin", "http://elsewhere.example"}
+	rebound = [2]string{"Host", "elsewhere.example"}
+	old     = [2]string{"If-Match", `"v0"`}
+	star    = [2]string{"If-Match", "*"}
 	zipped  = [2]string{"Content-Encoding", "gzip"}
 	big     = strings.Repeat("x", api.MaxContent+1)
 )
@@ -228,6 +267,20 @@ var stories = []struct {
 		{method: "GET", target: "/work/b%2F%C3%BC", status: 200},
 		{method: "GET", target: "/work/none", status: 404},
 		{method: "GET", target: "/elsewhere", status: 404},
+		{method: "GET", target: "/work?aftr=a1", status: 400},
+		{method: "GET", target: "/work?after=a1&after=a2", status: 400},
+		{method: "GET", target: "/work?after=%zz", status: 400},
+		{method: "GET", target: "/work/a1?after=a", status: 400},
+		{method: "GET", target: "/workers?after=a", status: 400},
+		{method: "GET", target: "/work", header: rebound, status: 421},
+		{method: "POST", target: "/work", header: rebound, status: 421},
+		{method: "GET", target: "/work/a1", header: rebound, status: 421},
+		{method: "PUT", target: "/work/a1", header: rebound, status: 421},
+		{method: "DELETE", target: "/work/a1", header: rebound, status: 421},
+		{method: "GET", target: "/workers", header: rebound, status: 421},
+		{method: "GET", target: "/metrics", header: rebound, status: 421},
+		{method: "GET", target: "/healthz", header: rebound, status: 200},
+		{method: "GET", target: "/readyz", header: rebound, status: 200},
 		{method: "PATCH", target: "/work", status: 405},
 		{method: "POST", target: "/work?instances=3", body: "new", status: 201},
 		{method: "POST", target: "/work", status: 201},
@@ -238,6 +291,13 @@ var stories = []struct {
 		{method: "POST", target: "/work", header: zipped, status: 415},
 		{method: "PUT", target: "/work/a1", body: "changed", status: 200},
 		{method: "PUT", target: "/work/a2", body: "\xff", status: 201},
+		{method: "PUT", target: "/work/a2?instances=2", status: 200},
+		{method: "PUT", target: "/work/a3?instances=2", status: 404},
+		{method: "PUT", target: "/work/a3?instances=2", header: star, status: 412},
+		{method: "PUT", target: "/work/a2", body: "x", header: old, status: 412},
+		{method: "PUT", target: "/work/a2", body: "x", header: star, status: 200},
+		{method: "PUT", target: "/work/a2", status: 400},
+		{method: "PUT", target: "/work/a2?instance=3", body: "x", status: 400},
 		{method: "PUT", target: "/work/a2?instances=many", status: 400},
 		{method: "PUT", target: "/work/%FF", status: 400},
 		{method: "PUT", target: "/work/%2E", status: 400},
@@ -247,6 +307,8 @@ var stories = []struct {
 		{method: "PUT", target: "/work/a2", body: big, status: 413},
 		{method: "PUT", target: "/work/a2", header: zipped, status: 415},
 		{method: "DELETE", target: "/work/a2", header: foreign, status: 403},
+		{method: "DELETE", target: "/work/a2", header: old, status: 412},
+		{method: "DELETE", target: "/work/a2?force", status: 400},
 		{method: "DELETE", target: "/work/a2", status: 204},
 		{method: "DELETE", target: "/work/a2", status: 404},
 		{method: "GET", target: "/workers", status: 200},
@@ -263,7 +325,7 @@ var stories = []struct {
 		{method: "GET", target: "/work", status: 503},
 		{method: "POST", target: "/work", status: 503},
 		{method: "GET", target: "/work/a", status: 503},
-		{method: "PUT", target: "/work/a", status: 503},
+		{method: "PUT", target: "/work/a", body: "x", status: 503},
 		{method: "DELETE", target: "/work/a", status: 503},
 		{method: "GET", target: "/workers", status: 503},
 		{method: "GET", target: "/readyz", status: 503},
@@ -274,6 +336,7 @@ var stories = []struct {
 		{method: "POST", target: "/work", status: 401},
 		{method: "GET", target: "/work/a", status: 401},
 		{method: "PUT", target: "/work/a", status: 401},
+		{method: "GET", target: "/work", header: rebound, status: 401},
 		{method: "DELETE", target: "/work/a", status: 401},
 		{method: "GET", target: "/workers", status: 401},
 		{method: "GET", target: "/metrics", status: 401},

@@ -3,13 +3,11 @@ package api
 // The handlers of /work.
 
 import (
+	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,59 +17,111 @@ import (
 const (
 	pageItems = 100
 	pageBytes = 4 << 20
-	batch     = 10 // read at once, and so at most 10 MiB more than a page
+	batch     = 4 // read with one call, and so at most 4 MiB more than a page
 )
 
 const maxInstances = 1000
 
+// listWork writes a page while it reads it, so that it holds one batch at a time.
+// If the store fails after the first batch, the page ends there.
 func (a *api) listWork(w http.ResponseWriter, r *http.Request) {
-	page := struct {
-		Work []work `json:"work"`
-		Next string `json:"next,omitempty"` // the after of the next page; absent in the last
-	}{Work: []work{}}
 	after := r.URL.Query().Get("after")
-	for size := 0; ; {
-		items, err := a.Tasks.List(r.Context(), after, batch)
-		if err != nil {
-			a.failed(w, r, err)
-			return
-		}
-		for _, item := range items {
-			page.Work = append(page.Work, a.shown(item))
-			after = item.ID
-			size += len(item.Content)
-		}
-		if len(items) < batch {
-			break
-		}
-		if len(page.Work) >= pageItems || size >= pageBytes {
-			page.Next = after
-			break
-		}
-	}
-	a.json(w, r, http.StatusOK, page)
-}
-
-func (a *api) getWork(w http.ResponseWriter, r *http.Request) {
-	item, err := a.Tasks.Get(r.Context(), r.PathValue("id"))
+	items, free, err := a.some(r, after)
 	if err != nil {
 		a.failed(w, r, err)
 		return
 	}
-	a.json(w, r, http.StatusOK, a.shown(item))
+	out := begin(w, http.StatusOK, "application/json")
+	out.text(`{"work":[`)
+	last := false
+	for shown, size := 0, 0; ; {
+		for _, item := range items {
+			if shown > 0 {
+				out.text(",")
+			}
+			a.show(out, item)
+			after = item.ID
+			shown, size = shown+1, size+len(item.Content)
+		}
+		last = len(items) < batch
+		err := out.Flush()
+		free()
+		if err != nil || last || shown >= pageItems || size >= pageBytes {
+			break
+		}
+		if items, free, err = a.some(r, after); err != nil {
+			if r.Context().Err() == nil {
+				a.Logger.Warn("page ended early", "after", after, "err", err)
+			}
+			break
+		}
+	}
+	out.text("]")
+	if !last {
+		out.text(`,"next":`)
+		out.json(after)
+	}
+	out.text("}\n")
+	a.end(r, out)
 }
 
-func (a *api) postWork(w http.ResponseWriter, r *http.Request) {
-	instances, content, ok := a.read(w, r)
-	if !ok {
-		return
+// some reads a batch. It holds room for it until free is called.
+func (a *api) some(r *http.Request, after string) (items []Item, free func(), err error) {
+	keep, err := a.within(r, batch*contentRoom, func(ctx context.Context) (err error) {
+		items, err = a.Tasks.List(ctx, after, batch)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	item := Item{ID: strings.ToLower(rand.Text()), Content: content, Instances: max(instances, 1)}
-	if err := a.Tasks.Create(r.Context(), item); err != nil {
+	size := 0
+	for _, item := range items {
+		size += len(item.Content)
+	}
+	keep(int64(size))
+	return items, func() { keep(0) }, nil
+}
+
+func (a *api) getWork(w http.ResponseWriter, r *http.Request) {
+	var item Item
+	keep, err := a.within(r, contentRoom, func(ctx context.Context) (err error) {
+		item, err = a.Tasks.Get(ctx, r.PathValue("id"))
+		return err
+	})
+	if err != nil {
 		a.failed(w, r, err)
 		return
 	}
-	a.created(w, r, item)
+	defer keep(0)
+	keep(int64(len(item.Content)))
+	w.Header().Set("ETag", etag(item.Version))
+	out := begin(w, http.StatusOK, "application/json")
+	a.show(out, item)
+	out.text("\n")
+	a.end(r, out)
+}
+
+func (a *api) postWork(w http.ResponseWriter, r *http.Request) {
+	instances, ok := a.instances(w, r)
+	if !ok {
+		return
+	}
+	content, free, ok := a.receive(w, r)
+	if !ok {
+		return
+	}
+	defer free()
+	item := Item{ID: strings.ToLower(rand.Text()), Content: content, Instances: max(instances, 1)}
+	keep, err := a.within(r, storeRoom, func(ctx context.Context) (err error) {
+		item, err = a.Tasks.Create(ctx, item)
+		return err
+	})
+	if err != nil {
+		a.failed(w, r, err)
+		return
+	}
+	keep(0)
+	a.stored(w, r, item, true)
 }
 
 func (a *api) putWork(w http.ResponseWriter, r *http.Request) {
@@ -84,62 +134,102 @@ func (a *api) putWork(w http.ResponseWriter, r *http.Request) {
 		a.problem(w, r, http.StatusBadRequest, "an id is neither . nor .., which clients take out of an address")
 		return
 	}
-	instances, content, ok := a.read(w, r)
+	instances, ok := a.instances(w, r)
 	if !ok {
 		return
 	}
-	item, created, err := a.Tasks.Put(r.Context(), Item{ID: id, Content: content, Instances: instances})
-	switch {
-	case err != nil:
-		a.failed(w, r, err)
-	case created:
-		a.created(w, r, item)
-	default:
-		a.json(w, r, http.StatusOK, written(item))
+	content, free, ok := a.receive(w, r)
+	if !ok {
+		return
 	}
-}
-
-func (a *api) deleteWork(w http.ResponseWriter, r *http.Request) {
-	if err := a.Tasks.Delete(r.Context(), r.PathValue("id")); err != nil {
+	defer free()
+	if content == nil && instances == 0 {
+		a.problem(w, r, http.StatusBadRequest, "nothing to change: there is no content, and no setting such as ?instances=3")
+		return
+	}
+	var item Item
+	var created bool
+	keep, err := a.within(r, storeRoom, func(ctx context.Context) (err error) {
+		item, created, err = a.Tasks.Put(ctx, id, Change{Content: content, Instances: instances, If: condition(r.Header)})
+		return err
+	})
+	if err != nil {
 		a.failed(w, r, err)
 		return
 	}
+	defer keep(0)
+	keep(int64(len(item.Content)))
+	a.stored(w, r, item, created)
+}
+
+func (a *api) deleteWork(w http.ResponseWriter, r *http.Request) {
+	keep, err := a.within(r, contentRoom, func(ctx context.Context) error {
+		return a.Tasks.Delete(ctx, r.PathValue("id"), condition(r.Header))
+	})
+	if err != nil {
+		a.failed(w, r, err)
+		return
+	}
+	keep(0)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (a *api) created(w http.ResponseWriter, r *http.Request, item Item) {
-	w.Header().Set("Location", "/work/"+url.PathEscape(item.ID))
-	a.json(w, r, http.StatusCreated, written(item))
+// stored answers a write.
+func (a *api) stored(w http.ResponseWriter, r *http.Request, item Item, created bool) {
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+		w.Header().Set("Location", "/work/"+url.PathEscape(item.ID))
+	}
+	w.Header().Set("ETag", etag(item.Version))
+	out := begin(w, status, "application/json")
+	out.item(item, struct {
+		Instances int `json:"instances"`
+	}{item.Instances})
+	out.text("\n")
+	a.end(r, out)
 }
 
-// read returns what a client wants to be done, or answers what is wrong with
-// it. Instances is 0 where it does not say.
-func (a *api) read(w http.ResponseWriter, r *http.Request) (instances int, content []byte, ok bool) {
-	if r.URL.Query().Has("instances") {
-		text := r.URL.Query().Get("instances")
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxInstances {
-			a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: a number from 1 to %d", text, maxInstances))
-			return 0, nil, false
+// instances returns the setting, 0 if the client does not name it, or answers what
+// is wrong with it.
+func (a *api) instances(w http.ResponseWriter, r *http.Request) (n int, ok bool) {
+	query := r.URL.Query()
+	if !query.Has("instances") {
+		return 0, true
+	}
+	text := query.Get("instances")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxInstances {
+		a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: a number from 1 to %d", text, maxInstances))
+		return 0, false
+	}
+	return n, true
+}
+
+// etag returns the entity tag of a version.
+func etag(version string) string { return `"` + version + `"` }
+
+// condition returns what If-Match and If-None-Match ask for; nil if there are none.
+func condition(h http.Header) Condition {
+	match, none := h.Values("If-Match"), h.Values("If-None-Match")
+	if len(match) == 0 && len(none) == 0 {
+		return nil
+	}
+	return func(version string) bool {
+		return (len(match) == 0 || lists(match, version)) && !lists(none, version)
+	}
+}
+
+// lists reports whether an item of the version is there, and one of the entity
+// tags is its own, or is the star, which is every item's.
+func lists(values []string, version string) bool {
+	for _, value := range values {
+		for tag := range strings.SplitSeq(value, ",") {
+			tag = strings.TrimSpace(tag)
+			if version != "" && (tag == "*" || tag == etag(version)) {
+				return true
+			}
 		}
-		instances = n
 	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		a.problem(w, r, http.StatusUnsupportedMediaType, "content is taken as it is: send it without Content-Encoding")
-		return 0, nil, false
-	}
-	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxContent))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case err == nil:
-		return instances, content, true
-	case errors.As(err, &tooLarge):
-		a.problem(w, r, http.StatusRequestEntityTooLarge, fmt.Sprintf("content has at most %d bytes", MaxContent))
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		w.Header().Set("Connection", "close")
-		a.problem(w, r, http.StatusRequestTimeout, "the content took too long to arrive")
-	default:
-		a.problem(w, r, http.StatusBadRequest, "the content ended early")
-	}
-	return 0, nil, false
+	return false
 }

@@ -1,0 +1,118 @@
+package main
+
+// How much memory clients can make a process take.
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/examples/allocator/api"
+)
+
+func TestMemory_IsBounded(t *testing.T) {
+	const (
+		items   = 14 // together more than a page
+		readers = 40
+		bodies  = 1500
+		most    = 320 << 20 // 64 MiB for requests, 30 for connections, 14 for the items that run here, and once more as garbage
+	)
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	p := start(t, "a", "-etcd", server.Endpoint(), "-lease", "60s") // this is not about leases on a busy machine
+	for i := range items {
+		content := strings.Repeat("\x01", api.MaxContent) // JSON says each byte in six
+		require.Equal(t, http.StatusCreated, p.ask("PUT", fmt.Sprintf("/work/%d", i), content, nil))
+	}
+	p.shares(items)
+	before := p.memory()
+
+	address, err := netip.ParseAddrPort(strings.TrimPrefix(p.address, "http://"))
+	require.NoError(t, err)
+	dial := func(head string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialTCP(t.Context(), "tcp", netip.AddrPort{}, address)
+		if err != nil {
+			return nil, err
+		}
+		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\n", head, address)
+		// What this machine keeps for a connection is not the process's memory.
+		return conn, errors.Join(err, conn.SetReadBuffer(4<<10), conn.SetWriteBuffer(64<<10))
+	}
+	for range readers {
+		conn, err := dial("GET /work")
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "\r\n")
+		require.NoError(t, err)
+	}
+	var sending sync.WaitGroup
+	var mu sync.Mutex
+	statuses := map[int]int{} // 0: the connection was cut
+	allButOne := bytes.Repeat([]byte("x"), api.MaxContent-1)
+	for range bodies {
+		sending.Go(func() {
+			status := 0
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				statuses[status]++
+			}()
+			conn, err := dial("POST /work")
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			go func() {
+				_, _ = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n%s", api.MaxContent, allButOne)
+			}()
+			if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
+				status = answer.StatusCode
+				_ = answer.Body.Close()
+			}
+		})
+	}
+	sending.Wait()
+	after := p.memory()
+	t.Logf("%d MiB, at most %d while %d clients read nothing and %d sent too slowly, of whom so many got: %v",
+		before>>20, after>>20, readers, bodies, statuses)
+	require.Positive(t, statuses[http.StatusRequestTimeout])
+	require.Less(t, after, most)
+}
+
+// memory returns how much memory the process has had at most. What it gives back
+// to the system still counts.
+func (p *process) memory() int {
+	p.t.Helper()
+	var text string
+	p.until(func() bool {
+		r, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.address+"/metrics", nil)
+		require.NoError(p.t, err)
+		answer, err := p.client.Do(r)
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		b, err := io.ReadAll(answer.Body)
+		text = string(b)
+		return err == nil && answer.StatusCode == http.StatusOK
+	}, func() string { return "no metrics: " + text })
+	found := regexp.MustCompile(`(?m)^go_memstats_sys_bytes (.+)$`).FindStringSubmatch(text)
+	require.NotNil(p.t, found, text)
+	n, err := strconv.ParseFloat(found[1], 64)
+	require.NoError(p.t, err)
+	return int(n)
+}

@@ -1,0 +1,95 @@
+package main
+
+// Why items have fewer workers than they want: what a plan says of it, and what
+// each process of a fleet tells.
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/examples/allocator/api"
+)
+
+func TestShortages_OfAPlan(t *testing.T) {
+	a, b := etcd.Worker{Name: "a"}, etcd.Worker{Name: "b"}
+	full := errors.New("no space left")
+	start := orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing}
+	s := newShortages(orchestrator.Plan[etcd.Worker, string]{
+		Waiting: []orchestrator.Waiting[etcd.Worker, string]{
+			{Task: "held", Instances: 1, Reason: orchestrator.ReasonHeld, Worker: a, Named: true},
+			{Task: "paused", Instances: 2, Reason: orchestrator.ReasonPaused},
+			{Task: "two", Instances: 1, Reason: orchestrator.ReasonLate, Worker: a, Named: true},
+			{Task: "two", Instances: 1, Reason: orchestrator.ReasonNoOtherWorker},
+		},
+		Paused: []orchestrator.Pause[etcd.Worker, string]{
+			{Kind: orchestrator.PauseWorker, Worker: a, Until: 3, Err: full},
+			{Kind: orchestrator.PauseTask, Worker: b, Task: "paused", Until: 17, Err: full},
+		},
+		Changes: []orchestrator.Change[etcd.Worker, string]{
+			{Kind: start, Task: "done", To: a, Outcome: orchestrator.OutcomeDone},
+			{Kind: start, Task: "failed", To: b, Outcome: orchestrator.OutcomeFailed, Err: full},
+			{Kind: start, Task: "skipped", To: b, Outcome: orchestrator.OutcomeSkipped},
+			{Kind: orchestrator.ChangeKind{Op: orchestrator.Stop}, Task: "stopped", From: b, Outcome: orchestrator.OutcomeFailed, Err: full},
+		},
+	})
+	require.Equal(t, map[string][]api.Waiting{
+		"held":    {{Instances: 1, Reason: "held", Worker: "a"}},
+		"paused":  {{Instances: 2, Reason: "paused", Detail: "b, tried again in term 17: no space left"}},
+		"two":     {{Instances: 1, Reason: "late", Worker: "a"}, {Instances: 1, Reason: "no other worker"}},
+		"failed":  {{Instances: 1, Reason: "start failed", Worker: "b", Detail: "no space left"}},
+		"skipped": {{Instances: 1, Reason: "start skipped", Worker: "b"}},
+	}, s.byTask)
+}
+
+func TestShortages_AreToldByEachProcess(t *testing.T) {
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	tells := func(p *process, want ...api.Waiting) {
+		t.Helper()
+		var got struct{ Waiting []api.Waiting }
+		p.until(func() bool {
+			got.Waiting = nil
+			require.Equal(t, http.StatusOK, p.ask("GET", "/work/x", "", &got))
+			return len(got.Waiting) == len(want) && (len(want) == 0 || got.Waiting[0] == want[0])
+		}, func() string { return p.name + " does not say so" })
+	}
+	a := start(t, "a", "-etcd", server.Endpoint())
+	a.line("a leads")
+	require.Equal(t, http.StatusCreated, a.ask("PUT", "/work/x?instances=3", "x", nil))
+	tells(a, api.Waiting{Instances: 2, Reason: "no other worker"})
+
+	b := start(t, "b", "-etcd", server.Endpoint())
+	tells(a, api.Waiting{Instances: 1, Reason: "no other worker"})
+	tells(b, api.Waiting{Instances: 1, Reason: "ask the leader", Worker: "a"})
+
+	// One that leads no longer does not go by what its last term has said.
+	client, err := clientv3.New(etcd.ClientConfig(server.Endpoints()...))
+	require.NoError(t, err)
+	defer client.Close()
+	leader, err := client.Get(t.Context(), "/work/leader/", clientv3.WithFirstCreate()...)
+	require.NoError(t, err)
+	require.Equal(t, "a", string(leader.Kvs[0].Value))
+	_, err = client.Delete(t.Context(), string(leader.Kvs[0].Key))
+	require.NoError(t, err)
+	tells(b, api.Waiting{Instances: 1, Reason: "no other worker"})
+	tells(a, api.Waiting{Instances: 1, Reason: "ask the leader", Worker: "b"})
+
+	require.Equal(t, http.StatusOK, b.ask("PUT", "/work/x?instances=2", "", nil))
+	tells(a)
+	tells(b)
+}
+
+func TestShortages_WithoutALeader(t *testing.T) {
+	c := cluster{&node{}}
+	require.Equal(t, []api.Waiting{{Instances: 2, Reason: "no leader"}}, c.Waiting("x", 2))
+	c.shortages.Store(&shortages{})
+	require.Equal(t, []api.Waiting{{Instances: 2, Reason: "not yet planned"}}, c.Waiting("x", 2))
+}
