@@ -78,7 +78,7 @@ func (s *session) join(ctx context.Context) error {
 	a := admission{session: s}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		admitted, err := a.try(ctx)
-		if admitted || isAny(err, ErrNameTaken, ErrClusterChanged, errNotOurs) {
+		if admitted || permanent(err) || isAny(err, ErrNameTaken, ErrClusterChanged, errNotOurs) {
 			return err
 		}
 		if ctx.Err() != nil {
