@@ -149,6 +149,10 @@ func (m *Member) run(ctx, joining context.Context) error {
 // what it has, and waits until nothing is left, or ctx ends. Then it stops what
 // is left, leaves, and returns when Run has.
 //
+// The last worker does not wait: where every other member drains too, or there is
+// none, no worker can take the tasks. Close then stops them at once, says so at
+// Info, and returns nil.
+//
 // An error says that tasks were stopped here before they had moved, and wraps why:
 // ctx's cause, that of Run's context, or [worker.ErrLeaseLost]. What was stopped
 // for want of an earlier lease does not count.

@@ -18,6 +18,9 @@ var (
 	// ErrDraining says that a member that closes has nothing left to do, and takes
 	// nothing.
 	ErrDraining = errors.New("the worker is being drained")
+	// ErrAlone says that no other worker can take the tasks of a member that closes.
+	// It wraps ErrDraining: the member does not come back.
+	ErrAlone = fmt.Errorf("%w: no other worker can take its tasks", ErrDraining)
 	// ErrLeaving says that Close will not wait any longer.
 	ErrLeaving = errors.New("Close waits no longer")
 	// ErrFenced says that the worker has begun to stop everything, for want of its
@@ -62,6 +65,14 @@ func (m *Membership) Fence(ctx context.Context) error {
 // Drain says that the worker is to end empty. It is called from where Early is.
 func (m *Membership) Drain() { m.draining = true }
 
+// Alone logs that no other worker can take the worker's tasks, if it has any.
+func (m *Membership) Alone(logger *slog.Logger, name string) {
+	tasks, _ := m.worker.List(context.Background()) // which fails for calls of others only
+	if len(tasks) > 0 {
+		logger.Info("no other worker can take the tasks, what is left is stopped", "worker", name, "tasks", len(tasks), "first", tasks[0])
+	}
+}
+
 // Emptied waits until all the tasks of the worker have moved, and reports whether
 // they have.
 func (m *Membership) Emptied(ctx context.Context) bool {
@@ -81,8 +92,11 @@ func (m *Membership) Emptied(ctx context.Context) bool {
 
 // Early says, at the end of the membership and of what it has ended with, why
 // tasks are stopped here that have not moved; nil: none is, as what has completed
-// is not. ctx is the member's.
+// is not, or no other worker could have taken them. ctx is the member's.
 func (m *Membership) Early(ctx context.Context, err error) error {
+	if errors.Is(err, ErrAlone) {
+		return nil
+	}
 	stopped := slices.ContainsFunc(m.worker.Status(), func(t worker.TaskStatus[string]) bool {
 		return t.State != worker.Completed
 	})
