@@ -91,16 +91,16 @@ func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
 			break
 		}
 	}
+	limit := fmt.Errorf("within %v: %w", s.timeout, context.Cause(limited))
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %v: %w", ErrUnreachable, c.Endpoints(), errors.Join(context.Cause(ctx), why))
-	}
-	if why == nil {
+		limit = context.Cause(ctx)
+	} else if why == nil {
 		why = s.reason(ctx, c)
 	}
-	if why == nil {
-		why = context.Cause(limited)
+	if why != nil {
+		return fmt.Errorf("%w: %v: %w: %w", ErrUnreachable, c.Endpoints(), limit, why)
 	}
-	return fmt.Errorf("%w: %v within %v: %w", ErrUnreachable, c.Endpoints(), s.timeout, why)
+	return fmt.Errorf("%w: %v: %w", ErrUnreachable, c.Endpoints(), limit)
 }
 
 // permanent reports whether etcd has answered with an error that comes again
