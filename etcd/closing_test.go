@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -50,6 +51,7 @@ func TestW6_CloseWhileJoining(t *testing.T) {
 // A lease that is lost while the member drains stops what has not moved.
 func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
 	s := newStage(t)
+	s.staffed()
 	line, cable := s.behind()
 	a := s.hire(line, "a", 5*time.Second)
 	l := s.elect(s.client, "l1", 5*time.Second)
@@ -78,6 +80,7 @@ func TestW6_ItEndsWhileItDrains(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
+			s.staffed()
 			a := s.hire(s.client, "a", 60*time.Second)
 			l := s.elect(s.client, "l1", 5*time.Second)
 			require.NoError(t, l.add(1, a.joined(), "t"))
@@ -109,6 +112,7 @@ func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 // All has moved; that the rest takes its time is no reason to say that it has not.
 func TestW6_CloseSaysNothingOfASlowEnd(t *testing.T) {
 	s := newStage(t)
+	s.staffed()
 	ending, rest := make(chan struct{}), make(chan struct{})
 	a := s.hire(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(ctx context.Context) {
 		<-ctx.Done()
@@ -135,6 +139,7 @@ func TestW6_CloseSaysNothingOfASlowEnd(t *testing.T) {
 // A task that does not stop keeps the member, and the log says so.
 func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	s := newStage(t)
+	s.staffed()
 	stop := make(chan struct{})
 	w, err := worker.New(func(context.Context, string) error { <-stop; return nil }, worker.WithLease(60*time.Second, time.Second))
 	require.NoError(t, err)
@@ -170,6 +175,56 @@ func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
 	receive(t, hangs)
 	require.NoError(t, a.member.Close(t.Context()))
 	require.False(t, s.there("/work/members/a"))
+}
+
+// Where no other worker can take the tasks of the one that leaves, it does not wait:
+// leases here last longer than this test would.
+func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
+	for name, others := range map[string]func(*stage, government) <-chan error{
+		"there is no other": func(*stage, government) <-chan error { return nil },
+		"the other leaves too": func(s *stage, _ government) <-chan error {
+			b := s.hire(s.client, "b", 60*time.Second)
+			s.ledger.wait(s, "they share", func(l *ledger) bool { return l.on("b") == 2 })
+			closed := make(chan error, 1)
+			go func() { closed <- b.member.Close(within(s, soon)) }()
+			return closed
+		},
+		"the other was drained by name": func(s *stage, g government) <-chan error {
+			s.hire(s.client, "b", 60*time.Second).joined()
+			require.NoError(s, g.registry.Drain(s.Context(), "b"))
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			g := s.govern("l1")
+			log := &lookout{text: `level=INFO msg="no other worker can take the tasks, what is left is stopped" worker=a tasks=`, seen: make(chan struct{})}
+			w, err := worker.New(func(ctx context.Context, task string) error {
+				s.ledger.start(task, "a/")
+				defer s.ledger.stop(task)
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}, worker.WithLease(60*time.Second, time.Second))
+			require.NoError(t, err)
+			m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+			require.NoError(t, err)
+			a := s.man("a", w, m)
+			for i := range 4 {
+				_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
+				require.NoError(t, err)
+			}
+			s.ledger.wait(t, "a has them all", func(l *ledger) bool { return l.on("a") == 4 })
+			other := others(s, g)
+			require.NoError(t, a.member.Close(within(t, soon)))
+			require.NoError(t, a.result())
+			receive(t, log.seen)
+			if other != nil {
+				require.NoError(t, receive(t, other))
+			}
+			require.Empty(t, s.ledger.snapshot())
+			require.False(t, s.there("/work/members/a"))
+		})
+	}
 }
 
 // lookout waits for a text in a log.

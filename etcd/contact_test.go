@@ -11,10 +11,16 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"log/slog"
+	"maps"
+	"math"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,12 +28,18 @@ import (
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
-// firstContacts are the calls that may be the first.
-func firstContacts(t *testing.T, c *clientv3.Client, opts ...etcd.Option) map[string]func(context.Context) error {
+// firstContacts are the calls that may be the first: those that ask once, and those
+// that go on until their context ends.
+func firstContacts(t *testing.T, c *clientv3.Client, opts ...etcd.Option) (once, goOn map[string]func(context.Context) error) {
 	t.Helper()
 	var electionOpts []etcd.ElectionOption
 	for _, opt := range opts {
@@ -41,16 +53,32 @@ func firstContacts(t *testing.T, c *clientv3.Client, opts ...etcd.Option) map[st
 	require.NoError(t, err)
 	r := newRegistry(t, c, opts...)
 	return map[string]func(context.Context) error{
-		"Election.Run": func(ctx context.Context) error {
-			return e.Run(ctx, func(context.Context, *etcd.Leadership) error { return nil })
-		},
-		"Election.Leader":  func(ctx context.Context) error { _, err := e.Leader(ctx); return err },
-		"Membership.List":  func(ctx context.Context) error { _, err := m.List(ctx); return err },
-		"Membership.Watch": func(ctx context.Context) error { return m.Watch(ctx, func([]etcd.MemberState) {}) },
-		"Owners.Run":       o.Run,
-		"Registry.Get":     func(ctx context.Context) error { _, err := r.Get(ctx, "a"); return err },
-		"Registry.Watch":   func(ctx context.Context) error { return r.Watch(ctx, func([]etcd.ItemChange) {}) },
+			"Election.Leader": func(ctx context.Context) error { _, err := e.Leader(ctx); return err },
+			"Membership.List": func(ctx context.Context) error { _, err := m.List(ctx); return err },
+			"Registry.Get":    func(ctx context.Context) error { _, err := r.Get(ctx, "a"); return err },
+		}, map[string]func(context.Context) error{
+			"Election.Run": func(ctx context.Context) error {
+				return e.Run(ctx, func(context.Context, *etcd.Leadership) error { return nil })
+			},
+			"Member.Run":       newMember(t, c, "a", opts...).Run,
+			"Membership.Watch": func(ctx context.Context) error { return m.Watch(ctx, func([]etcd.MemberState) {}) },
+			"Owners.Run":       o.Run,
+			"Registry.Watch":   func(ctx context.Context) error { return r.Watch(ctx, func([]etcd.ItemChange) {}) },
+		}
+}
+
+// newMember returns a member with nothing to do.
+func newMember(t *testing.T, c *clientv3.Client, name string, opts ...etcd.Option) *etcd.Member {
+	t.Helper()
+	w, err := worker.New(func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }, worker.WithLease(2*time.Second, 100*time.Millisecond))
+	require.NoError(t, err)
+	var memberOpts []etcd.MemberOption
+	for _, opt := range opts {
+		memberOpts = append(memberOpts, opt)
 	}
+	m, err := etcd.NewMember(c, name, w, memberOpts...)
+	require.NoError(t, err)
+	return m
 }
 
 func TestE1_UnreachableEndpointsAreNamed(t *testing.T) {
@@ -59,7 +87,8 @@ func TestE1_UnreachableEndpointsAreNamed(t *testing.T) {
 	defer silent.Close()
 	for name, endpoint := range map[string]string{"nobody there": nowhere(t), "silence": silent.Addr().String()} {
 		c := newClient(t, clientConfig(endpoint))
-		for call, first := range firstContacts(t, c, etcd.WithDialTimeout(100*time.Millisecond)) {
+		once, _ := firstContacts(t, c, etcd.WithDialTimeout(100*time.Millisecond))
+		for call, first := range once {
 			began := time.Now()
 			err := first(t.Context())
 			require.ErrorIs(t, err, etcd.ErrUnreachable, "%s: %s", name, call)
@@ -79,6 +108,106 @@ func TestE1_UnreachableSaysWhy(t *testing.T) {
 	_, err := newRegistry(t, newClient(t, clientConfig(nowhere(t))), etcd.WithDialTimeout(time.Second)).Get(t.Context(), "a")
 	require.ErrorIs(t, err, etcd.ErrUnreachable)
 	require.ErrorContains(t, err, "connection refused")
+}
+
+// An answer that may pass is asked for again until the dial timeout is over, and is
+// no reason to call etcd unreachable before.
+func TestE1_AnErrorThatMayPassIsTriedAgain(t *testing.T) {
+	fake := &busyKV{}
+	fake.left.Store(3)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	etcdserverpb.RegisterKVServer(server, fake)
+	serving := make(chan error, 1)
+	go func() { serving <- server.Serve(l) }()
+	t.Cleanup(func() { server.Stop(); require.NoError(t, <-serving) })
+	c := newClient(t, clientConfig(l.Addr().String()))
+	_, err = newRegistry(t, c).Get(t.Context(), "a")
+	require.ErrorIs(t, err, etcd.ErrForeignPrefix, "that is what it says then")
+
+	fake.left.Store(math.MaxInt64)
+	_, err = newRegistry(t, c, etcd.WithDialTimeout(300*time.Millisecond)).Get(t.Context(), "a")
+	require.ErrorIs(t, err, etcd.ErrUnreachable)
+	require.ErrorContains(t, err, "too many requests")
+}
+
+// busyKV is an etcd that cannot answer at first.
+type busyKV struct {
+	etcdserverpb.UnimplementedKVServer
+	left atomic.Int64 // how often
+}
+
+func (b *busyKV) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
+	if b.left.Add(-1) >= 0 {
+		return nil, rpctypes.ErrGRPCRequestTooManyRequests
+	}
+	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{}, Kvs: []*mvccpb.KeyValue{{Value: []byte("theirs")}}, Count: 1}, nil
+}
+
+// An etcd that comes up after its clients, or is just restarting when they start,
+// ends none of them; and not each try is logged.
+func TestE8_AnEtcdThatStartsLater(t *testing.T) {
+	for name, earlier := range map[string]func(*testing.T, string) (address string){
+		"for the first time": func(t *testing.T, _ string) string { return nowhere(t) },
+		"again": func(t *testing.T, dir string) string {
+			s := startServer(t, embed.Config{Dir: dir})
+			_, err := newRegistry(t, newClient(t, clientConfig(s.Endpoint()))).Create(t.Context(), etcd.Item{Name: "t"})
+			require.NoError(t, err)
+			require.NoError(t, s.Close())
+			return hostPort(s)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			address := earlier(t, dir)
+			c := newClient(t, clientConfig(address))
+			var log countingLog
+			logger := slog.New(slog.NewTextHandler(&log, nil))
+			_, goOn := firstContacts(t, c, etcd.WithDialTimeout(20*time.Millisecond), etcd.WithLogger(logger))
+			ctx, stop := context.WithCancelCause(t.Context())
+			ended := make(chan error, len(goOn))
+			for _, first := range goOn {
+				go func() { ended <- first(ctx) }()
+			}
+			const warning = `level=WARN msg="etcd does not answer, to be tried again"`
+			require.Eventually(t, func() bool { return log.count(warning) == len(goOn) }, soon, time.Millisecond)
+			<-time.After(300 * time.Millisecond) // many tries
+			require.Empty(t, ended)
+			require.Equal(t, len(goOn), log.count(warning), "each says so once")
+
+			s := startServer(t, embed.Config{Dir: dir, Listen: address})
+			other := newClient(t, clientConfig(s.Endpoint()))
+			require.Eventually(t, func() bool {
+				got, err := other.Get(t.Context(), "/work/members/a")
+				return err == nil && len(got.Kvs) == 1
+			}, soon, 10*time.Millisecond)
+			require.NoError(t, receive(t, ended), "it was elected, and led")
+			require.Eventually(t, func() bool { return log.count(`level=INFO msg="etcd answers"`) == len(goOn) }, soon, time.Millisecond)
+			stop(errEnough)
+			for range len(goOn) - 1 {
+				require.ErrorIs(t, receive(t, ended), errEnough)
+			}
+		})
+	}
+}
+
+// countingLog counts what is logged.
+type countingLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *countingLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *countingLog) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
 }
 
 func TestE1_FirstContactIsMadeAgain(t *testing.T) {
@@ -106,7 +235,9 @@ func TestE1_ForeignPrefix(t *testing.T) {
 	put("/work/format", "orchestrator 1")
 	put("/work/registry/a", "x")
 	for prefix, want := range map[string]string{"/theirs/": "/theirs/ holds keys", "/newer/": `"orchestrator 2"`} {
-		for call, first := range firstContacts(t, c, etcd.WithPrefix(prefix)) {
+		once, goOn := firstContacts(t, c, etcd.WithPrefix(prefix))
+		maps.Copy(once, goOn)
+		for call, first := range once {
 			err := first(t.Context())
 			require.ErrorIs(t, err, etcd.ErrForeignPrefix, call)
 			require.ErrorContains(t, err, want)
@@ -231,17 +362,29 @@ func TestE1_TLS(t *testing.T) {
 	stranger := newAuthority(t)
 	strangerCert, err := tls.LoadX509KeyPair(stranger.sign("stranger"))
 	require.NoError(t, err)
+	open := startServer(t, embed.Config{})
+	oneWay := startServer(t, embed.Config{TLS: &embed.TLS{CertFile: certFile, KeyFile: keyFile}})
+	trusted := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{clientCert}}
+	mutual := hostPort(s) + " speaks TLS and asks for a client certificate"
 	for name, x := range map[string]struct {
-		cfg *tls.Config
-		why string // what the server has to say may be lost with the connection
+		endpoint string
+		cfg      *tls.Config
+		why      string
 	}{
-		"no client certificate":        {&tls.Config{RootCAs: ca.pool}, ""},
-		"a stranger's certificate":     {&tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{strangerCert}}, ""},
-		"a server that nobody vouches": {&tls.Config{RootCAs: stranger.pool, Certificates: []tls.Certificate{clientCert}}, "certificate signed by unknown authority"},
+		"no client certificate":              {s.Endpoint(), &tls.Config{RootCAs: ca.pool}, mutual},
+		"a stranger's certificate":           {s.Endpoint(), &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{strangerCert}}, mutual},
+		"an authority that is not trusted":   {s.Endpoint(), &tls.Config{RootCAs: stranger.pool, Certificates: []tls.Certificate{clientCert}}, "certificate signed by unknown authority"},
+		"plaintext to mutual TLS":            {hostPort(s), nil, mutual},
+		"plaintext to TLS":                   {hostPort(oneWay), nil, hostPort(oneWay) + " speaks TLS, and the client plaintext"},
+		"TLS to plaintext":                   {hostPort(open), trusted, hostPort(open) + " speaks plaintext, and the client TLS"},
+		"TLS by the scheme of the endpoint":  {"https://" + hostPort(open), nil, hostPort(open) + " speaks plaintext, and the client TLS"},
+		"plaintext by the endpoint's scheme": {"http://" + hostPort(oneWay), trusted, hostPort(oneWay) + " speaks TLS, and the client plaintext"},
 	} {
-		_, err := newRegistry(t, connect(x.cfg), etcd.WithDialTimeout(time.Second)).Get(t.Context(), "a")
+		cfg := clientConfig(x.endpoint)
+		cfg.TLS = x.cfg
+		_, err := newRegistry(t, newClient(t, cfg), etcd.WithDialTimeout(time.Second)).Get(t.Context(), "a")
 		require.ErrorIs(t, err, etcd.ErrUnreachable, name)
-		require.ErrorContains(t, err, s.Endpoint(), name)
+		require.ErrorContains(t, err, x.endpoint, name)
 		require.ErrorContains(t, err, x.why, name)
 	}
 }
@@ -269,8 +412,13 @@ func TestE1_UserAndPassword(t *testing.T) {
 	cfg.Username, cfg.Password = "app", "wrong"
 	_, err := clientv3.New(cfg)
 	require.ErrorContains(t, err, "authentication failed")
-	_, err = newRegistry(t, root).Get(ctx, "a") // as nobody
-	require.ErrorContains(t, err, "user name is empty")
+	once, goOn := firstContacts(t, root) // as nobody
+	maps.Copy(once, goOn)
+	for call, first := range once {
+		err := first(ctx)
+		require.ErrorContains(t, err, "user name is empty", call)
+		require.NotErrorIs(t, err, etcd.ErrUnreachable, call)
+	}
 
 	// The right to the prefix is all that is needed.
 	cfg.Password = "password"

@@ -109,8 +109,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 //
 // Run returns what lead returned, with ErrDeposed as the exception: that, and a
 // leadership that was lost, lead to another campaign, and so does etcd being
-// away. It returns the cause of ctx when that ends, and what the first contact
-// failed with; [ErrLeaseTooShort].
+// away, also at the start. It returns the cause of ctx when that ends,
+// [ErrForeignPrefix], [ErrLeaseTooShort], and what etcd has against the client's
+// user at the first contact.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
 	pause, owed := shortest, debt{}
 	for {
@@ -148,7 +149,7 @@ const (
 // stand takes part in one election, and reports whether it came to lead.
 func (e *Election) stand(ctx context.Context, owed *debt, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
 	// Every time, because another cluster knows nothing of the prefix.
-	if err := e.enter(ctx, e.client); err != nil {
+	if err := e.await(ctx, e.client); err != nil {
 		return false, fmt.Errorf("run for leader: %w", err)
 	}
 	e.first.made.Store(true)

@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	// ErrUnreachable says that no endpoint answered in time. The text names them,
-	// and says why where that is known: who refused the connection, or whose
-	// certificate.
+	// ErrUnreachable says that no endpoint answered in time, or only with errors that
+	// may pass. The text names them, and says why where that is known: the connection
+	// was refused, a certificate is not trusted or missing, only one end speaks TLS.
 	ErrUnreachable = errors.New("etcd does not answer")
 
 	// ErrForeignPrefix says that the prefix holds what this package has not

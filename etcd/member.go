@@ -70,11 +70,12 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 // lease until they have stopped, gives the lease back, closes the worker and
 // returns: ctx's cause, or nil after Close. It is called once.
 //
-// Where the name is taken it waits for as long as the lease of who has it can
-// last, and then fails with [ErrNameTaken]: if that was this worker's
-// predecessor, it is gone by then. It fails too where the first contact does,
-// with [ErrUnreachable] or [ErrForeignPrefix], and with [ErrLeaseTooShort]. What
-// else goes wrong with etcd is tried again for as long as ctx lives.
+// Where the name is taken it waits for as long as the lease of its holder can
+// last, and then fails with [ErrNameTaken]: a predecessor of this worker is gone by
+// then. It fails too with [ErrForeignPrefix], with [ErrLeaseTooShort], and where
+// etcd refuses the client's user before the worker was a member. Every other error
+// of etcd is logged and tried again for as long as ctx lives, also at the start:
+// etcd may come up after its workers.
 func (m *Member) Run(ctx context.Context) error {
 	if !m.closing.Begin() {
 		return fmt.Errorf("%w: Member.Run is called once, and not after Close", orchestrator.ErrInvalid)
@@ -118,18 +119,18 @@ func (m *Member) stopAll(ctx context.Context) {
 // run is Run, but for how it begins and ends. It joins for as long as joining
 // lives, which ends with ctx.
 func (m *Member) run(ctx, joining context.Context) error {
-	pause := time.Duration(0)
-	for again := false; ; again = true {
+	pause, ever := time.Duration(0), false // whether it has been a member
+	for {
 		// Every time, because another cluster knows nothing of the prefix.
-		joined, err := false, m.settings.enter(joining, m.client)
-		entered := err == nil
-		if entered {
+		joined, err := false, m.settings.await(joining, m.client)
+		if err == nil {
 			joined, err = m.serve(ctx, joining)
 		}
+		ever = ever || joined
 		switch {
 		case joining.Err() != nil:
 			return context.Cause(joining)
-		case !entered && !again, isAny(err, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
+		case !ever && permanent(err), isAny(err, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
 			return fmt.Errorf("member %s: %w", m.name, err)
 		}
 		m.early = nil // nobody was closing it
@@ -147,6 +148,10 @@ func (m *Member) run(ctx, joining context.Context) error {
 // Close has the member drained: it claims nothing more, asks the leader to move
 // what it has, and waits until nothing is left, or ctx ends. Then it stops what
 // is left, leaves, and returns when Run has.
+//
+// The last worker does not wait: where every other member drains too, or there is
+// none, no worker can take the tasks. Close then stops them at once, says so at
+// Info, and returns nil.
 //
 // An error says that tasks were stopped here before they had moved, and wraps why:
 // ctx's cause, that of Run's context, or [worker.ErrLeaseLost]. What was stopped

@@ -176,6 +176,7 @@ func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
 
 func TestW6_AMemberWithoutAssignmentsIsDrained(t *testing.T) {
 	s := newStage(t)
+	s.staffed()
 	joined := &lookout{text: "msg=joined", seen: make(chan struct{})}
 	a := s.direct(s.client, 5*time.Second, etcd.WithLogger(slog.New(slog.NewTextHandler(joined, nil))))
 	receive(t, joined.seen) // its key may be there before it knows

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -78,7 +79,7 @@ func (s *session) join(ctx context.Context) error {
 	a := admission{session: s}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		admitted, err := a.try(ctx)
-		if admitted || isAny(err, ErrNameTaken, ErrClusterChanged, errNotOurs) {
+		if admitted || permanent(err) || isAny(err, ErrNameTaken, ErrClusterChanged, errNotOurs) {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -116,7 +117,7 @@ func (s *session) run(ctx context.Context) error {
 	key := s.id.layout.Member(m.name)
 	s.part(s.mirror(key, key+"\x00", false, s.evicted))
 
-	drain, empty := m.closing.Drain(), (<-chan struct{})(nil)
+	drain, empty, alone, free := m.closing.Drain(), (<-chan struct{})(nil), make(chan struct{}), make(chan struct{})
 	for {
 		select {
 		case <-drain:
@@ -124,6 +125,7 @@ func (s *session) run(ctx context.Context) error {
 			s.end.Drain()
 			m.log.Info("draining", "worker", m.name)
 			empty = emptied()
+			s.part(func(ctx context.Context) error { return s.watchOthers(ctx, sync.OnceFunc(func() { close(alone) })) })
 			s.part(func(ctx context.Context) error {
 				put := clientv3.OpPut(key, s.value(true), clientv3.WithLease(s.id.lease))
 				_, err := w.commit(ctx, []clientv3.Op{put})
@@ -131,12 +133,36 @@ func (s *session) run(ctx context.Context) error {
 			})
 		case <-empty:
 			return closing.ErrDraining
+		case <-alone:
+			alone = nil
+			s.part(func(ctx context.Context) error {
+				if s.end.Alone(ctx, m.log, m.name) {
+					close(free)
+				}
+				return nil
+			})
+		case <-free:
+			return closing.ErrAlone
 		case <-s.ctx.Done():
 			return context.Cause(s.ctx)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// watchOthers calls alone where no other member can take tasks: each is to end
+// empty, or there is none.
+func (s *session) watchOthers(ctx context.Context, alone func()) error {
+	others := &Membership{settings: s.m.settings.settings, client: s.m.client}
+	book := newMemberBook(others)
+	return ended(others.mirror().Run(ctx, func(_ mirror.At, changes []mirror.Change) {
+		book.apply(changes)
+		takes := func(m MemberState) bool { return m.Name != s.m.name && !m.Draining }
+		if !slices.ContainsFunc(book.list(), takes) {
+			alone()
+		}
+	}))
 }
 
 // work takes assignments, and does what they ask for.

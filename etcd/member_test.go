@@ -199,11 +199,10 @@ func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 
 func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
 	s := newStage(t)
-	g := s.govern("l1")
+	s.staffed()
 	a := s.hire(s.connect(), "a", 5*time.Second)
-	_, err := g.registry.Create(t.Context(), etcd.Item{Name: "t"})
-	require.NoError(t, err)
-	s.ledger.wait(t, "a has it", func(l *ledger) bool { return l.on("a") == 1 })
+	l := s.elect(s.client, "l1", 5*time.Second)
+	require.NoError(t, l.add(1, a.joined(), "t"))
 	require.ErrorIs(t, a.member.Close(within(t, 200*time.Millisecond)), context.DeadlineExceeded)
 	require.NoError(t, a.result())
 	require.Empty(t, s.ledger.snapshot())
@@ -293,9 +292,9 @@ func TestMember_BadInput(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	m, err := etcd.NewMember(newClient(t, clientConfig(nowhere(t))), "a", fine, etcd.WithDialTimeout(100*time.Millisecond))
+	m, err := etcd.NewMember(newClient(t, clientConfig(nowhere(t))), "a", fine, etcd.WithDialTimeout(20*time.Millisecond))
 	require.NoError(t, err)
-	require.ErrorIs(t, m.Run(t.Context()), etcd.ErrUnreachable)
+	require.ErrorIs(t, m.Run(within(t, 100*time.Millisecond)), context.DeadlineExceeded)
 	require.ErrorIs(t, m.Run(t.Context()), orchestrator.ErrInvalid, "once is enough")
 	require.NoError(t, m.Close(t.Context()))
 }

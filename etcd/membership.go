@@ -103,10 +103,10 @@ func (m *Membership) List(ctx context.Context) ([]MemberState, error) {
 
 // Watch calls f with the members there are, sorted by name, now and whenever
 // they change; it is called at least once, from one goroutine, and owns the
-// slice. It returns ctx's cause, or what the first contact failed with, and lives
-// through everything else.
+// slice. It returns ctx's cause, [ErrForeignPrefix], or what etcd has against the
+// client's user at the first contact, and lives through everything else.
 func (m *Membership) Watch(ctx context.Context, f func([]MemberState)) error {
-	if err := m.first.enter(ctx, &m.settings, m.client); err != nil {
+	if err := m.first.await(ctx, &m.settings, m.client); err != nil {
 		return fmt.Errorf("watch members: %w", err)
 	}
 	book := newMemberBook(m)

@@ -1,9 +1,8 @@
 package etcd
 
-// The options of the constructors, and the first contact with etcd.
+// The options of the constructors.
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Option is for every constructor of this package.
@@ -82,12 +80,13 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithDialTimeout sets how long the first contact with etcd may take, before it
-// fails with [ErrUnreachable]. The default is 5 s; at least a millisecond. To find
-// out why there was no answer takes as long again at most, and no more than a
-// second.
-// After the first contact, whatever waits for etcd waits for as long as its
-// context lives.
+// WithDialTimeout sets how long the first contact with etcd may take. A call that
+// asks once, such as [Registry.Get], fails with [ErrUnreachable] after that. A call
+// that goes on until its context ends, such as [Member.Run], tries again and logs
+// why. The default is 5 s; at least a millisecond. To find out why there was no
+// answer takes as long again at most, and no more than a second.
+// After the first contact, every call waits for etcd for as long as its context
+// lives.
 func WithDialTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < time.Millisecond {
@@ -95,66 +94,4 @@ func WithDialTimeout(d time.Duration) Option {
 		}
 		s.timeout = d
 	})
-}
-
-// enter makes the first contact: whether etcd answers, and whether the prefix
-// is ours, which it becomes where it holds nothing.
-func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	format, err := s.format(limited, c)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%w: %v: %w", ErrUnreachable, c.Endpoints(), context.Cause(ctx))
-	case err != nil && limited.Err() != nil:
-		if why := s.reason(ctx, c); why != nil {
-			err = fmt.Errorf("%w: %w", err, why)
-		}
-		return fmt.Errorf("%w: %v within %v: %w", ErrUnreachable, c.Endpoints(), s.timeout, err)
-	case err != nil:
-		return fmt.Errorf("first contact with etcd at %v: %w", c.Endpoints(), err)
-	case format == nil:
-		return fmt.Errorf("%w: %s holds keys, but not %s", ErrForeignPrefix, s.prefix, s.layout.Format())
-	case string(format) != keys.Format:
-		return fmt.Errorf("%w: %s is %q, not %q", ErrForeignPrefix, s.layout.Format(), format, keys.Format)
-	}
-	return nil
-}
-
-// format returns what the prefix says that it is, which is said to be ours where
-// it holds nothing; nil where it holds keys and does not say.
-//
-// Three steps, most often one: to compare that a prefix is empty has etcd read
-// every key and every value in it, while all others wait.
-func (s *settings) format(ctx context.Context, c *clientv3.Client) ([]byte, error) {
-	key := s.layout.Format()
-	got, err := c.Get(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	if len(got.Kvs) > 0 {
-		return got.Kvs[0].Value, nil
-	}
-	looked, err := c.Txn(ctx).Then(
-		clientv3.OpGet(key),
-		clientv3.OpGet(s.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
-	).Commit()
-	if err != nil {
-		return nil, err
-	}
-	if first(looked.Responses[1]) != nil {
-		return first(looked.Responses[0]).GetValue(), nil // somebody came in between, or it is not ours
-	}
-	made, err := c.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(s.prefix), "=", 0).WithPrefix()). // no key of it is there
-		Then(clientv3.OpPut(key, keys.Format)).
-		Else(clientv3.OpGet(key)).
-		Commit()
-	switch {
-	case err != nil:
-		return nil, err
-	case made.Succeeded:
-		return []byte(keys.Format), nil
-	}
-	return first(made.Responses[0]).GetValue(), nil
 }

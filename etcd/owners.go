@@ -51,11 +51,11 @@ func NewOwners(c *clientv3.Client, opts ...Option) (*Owners, error) {
 	}, nil
 }
 
-// Run keeps the copy up to date. It returns ctx's cause, or what the first
-// contact failed with, and lives through everything else; what is known when it
-// returns stays.
+// Run keeps the copy up to date. It returns ctx's cause, [ErrForeignPrefix], or what
+// etcd has against the client's user at the first contact, and lives through
+// everything else; what is known when it returns stays.
 func (o *Owners) Run(ctx context.Context) error {
-	if err := o.enter(ctx, o.client); err != nil {
+	if err := o.await(ctx, o.client); err != nil {
 		return fmt.Errorf("owners: %w", err)
 	}
 	from, end := mirror.Prefix(o.layout.ActivePrefix())

@@ -29,11 +29,11 @@ type ItemChange struct {
 // owns the slice. Contents are not handed out, because together they may be
 // large: Get returns one.
 //
-// It returns ctx's cause, or what the first contact failed with. It lives
-// through everything else: where etcd was away, or is another cluster, f hears
-// the difference.
+// It returns ctx's cause, [ErrForeignPrefix], or what etcd has against the client's
+// user at the first contact. It lives through everything else: where etcd was away,
+// or is another cluster, f hears the difference.
 func (r *Registry) Watch(ctx context.Context, f func([]ItemChange)) error {
-	if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
+	if err := r.first.await(ctx, &r.settings, r.client); err != nil {
 		return fmt.Errorf("watch registry: %w", err)
 	}
 	book := newItemBook(r)

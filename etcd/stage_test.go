@@ -186,6 +186,12 @@ func (s *stage) hireTo(c *clientv3.Client, name string, lease time.Duration, run
 	return s.man(name, w, m)
 }
 
+// staffed has another worker be there, so that who leaves is not alone.
+func (s *stage) staffed() {
+	s.Helper()
+	s.hire(s.client, "other", 60*time.Second).joined()
+}
+
 // man runs a member until the test is over.
 func (s *stage) man(name string, w *worker.Worker[string], m *etcd.Member) *crew {
 	h := &crew{stage: s, name: name, worker: w, member: m, done: make(chan struct{})}

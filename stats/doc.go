@@ -1,4 +1,5 @@
-// Package stats shows how an orchestrator is doing to Prometheus, and a recruiter.
+// Package stats shows Prometheus how an orchestrator is doing, a worker, a manager,
+// and a recruiter.
 //
 //	collector, err := stats.Register(prometheus.DefaultRegisterer)
 //	…
@@ -59,6 +60,25 @@
 //	max(orchestrator_mass_loss) > 0
 //	# Tasks keep moving though nobody joins, leaves or drains.
 //	sum(rate(orchestrator_changes_total{op="move",reason="rebalance"}[1h])) > 0.1
+//
+// # Workers and managers
+//
+// [RegisterWorker] shows how the lease of a worker is doing, in the worker's process,
+// whatever transport keeps it; [RegisterManager] shows what a manager of package
+// communicator/grpc counts.
+//
+//	metric                                             type     says
+//	orchestrator_worker_lease_left_seconds             gauge    what is left before it stops its tasks
+//	orchestrator_worker_keepalives_sent_total          counter  requests for its lease
+//	orchestrator_worker_keepalives_acknowledged_total  counter  those that were acknowledged
+//	orchestrator_worker_rejoins_total                  counter  how often it lost its lease and began anew
+//	orchestrator_manager_members                       gauge    workers that are members
+//	orchestrator_manager_refused_calls_total{cause}    counter  calls of workers refused: NotFound, AlreadyExists …
+//
+//	# A worker's keepalives are missed.
+//	increase(orchestrator_worker_keepalives_sent_total[5m]) - increase(orchestrator_worker_keepalives_acknowledged_total[5m]) > 3
+//	# A worker loses its lease again and again.
+//	increase(orchestrator_worker_rejoins_total[1h]) > 2
 //
 // # Several orchestrators, several leaders
 //

@@ -28,13 +28,45 @@ func (w *Worker[T]) Sending() (acknowledged func()) {
 	sent := lease.Now() // first: what is earlier is safe
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.tenure
-	return func() { w.renew(t, sent) }
+	w.leases.Sent++
+	t, first := w.tenure, true
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if first {
+			first = false
+			w.leases.Acknowledged++
+		}
+		w.renew(t, sent)
+	}
 }
 
-func (w *Worker[T]) renew(t *tenure, sent lease.Instant) {
+// LeaseStats tells how a worker's lease is doing, for monitoring.
+type LeaseStats struct {
+	// Left is how long the worker goes on without a further acknowledgement before it
+	// stops its tasks; 0: it has no lease, or has lost it.
+	Left time.Duration
+	// Sent counts the requests that asked for the lease or renewed it, Acknowledged
+	// those that were acknowledged. The rest are under way, or were missed.
+	Sent, Acknowledged uint64
+	// Rejoins counts how often the worker has begun anew; see [Worker.Rejoin].
+	Rejoins uint64
+}
+
+// LeaseStats returns the figures of the lease; all are 0 without [WithLease] and a
+// transport that asks for one.
+func (w *Worker[T]) LeaseStats() LeaseStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	s := w.leases
+	if t := w.tenure; t.begun && !isClosed(t.fenced) && !isClosed(t.stopped) {
+		s.Left = max(t.leave.Left(), 0)
+	}
+	return s
+}
+
+// renew takes note of an acknowledgement. The lock is held.
+func (w *Worker[T]) renew(t *tenure, sent lease.Instant) {
 	if t.leave == nil {
 		return
 	}
@@ -169,6 +201,7 @@ func (w *Worker[T]) Rejoin(ctx context.Context) error {
 		return fmt.Errorf("rejoin: %w", ErrClosed)
 	case w.tenure == t: // else another Rejoin was faster
 		w.tenure = w.newTenure()
+		w.leases.Rejoins++
 	}
 	return nil
 }

@@ -64,8 +64,9 @@ type Record[T comparable] interface {
 // WithRecord has the worker write down what it has as that changes, so that
 // after a crash the worker made next with the same record can tell
 // ([Worker.Before]). [Worker.Close] removes the record once everything has
-// stopped: whoever reports what has completed does so before that. What could not
-// be reported by then, and what Before has told, is not in any record after it.
+// stopped: a transport reports what has completed before that, after [Worker.Stop].
+// What could not be reported by then, and what Before has told, is not in any
+// record after it.
 //
 // The record is for reports. It is written in the background, so what changed
 // in the last moments before a crash may be missing, and nothing about who may

@@ -29,6 +29,7 @@ type Worker[T comparable] struct {
 	fence  orchestrator.Term // the highest seen; zero: none
 	scribe scribe[T]
 	tenure *tenure
+	leases LeaseStats // Left is unused
 	tasks  map[T]*entry[T]
 	order  chain[*entry[T]] // all of tasks, in the order they were added
 	queue  chain[*entry[T]] // those that wait for a slot
@@ -140,6 +141,40 @@ func (w *Worker[T]) list() {
 	w.listed, w.pins = append(w.listed, pinned...), len(pinned)
 }
 
+// Stop is the first half of [Worker.Close]: it ends all tasks with the cause
+// [ErrClosed], and returns when their functions have. What has completed or failed stays in
+// List and in the record ([WithRecord]) until Close, so that a transport can report
+// it in between. From then on Add is refused with [orchestrator.ErrRejected].
+//
+// Where ctx ends first the error counts the tasks that have not stopped, and wraps
+// the context's cause; Stop may be called again to wait on.
+func (w *Worker[T]) Stop(ctx context.Context) error {
+	w.mu.Lock()
+	w.closed = true
+	w.idler.cancel(ErrClosed)
+	for e := range w.order.all() {
+		if e.state != Stopping && e.state != Completed && e.state != Failed {
+			w.stop(e, ErrClosed)
+		}
+	}
+	w.settleIfEmpty()
+	w.mu.Unlock()
+	for {
+		_, changed := w.Changes() // first: what changes after it is looked at again
+		w.mu.Lock()
+		left := w.busy // nothing starts any more
+		w.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("stop worker: %d tasks have not stopped: %w", left, context.Cause(ctx))
+		}
+	}
+}
+
 // Close ends all tasks with the cause [ErrClosed], and returns when they have
 // stopped, the record is removed, if there is one ([WithRecord]), and the function
 // of [WithSpareTime] has returned. From then on Add is refused with
@@ -154,12 +189,10 @@ func (w *Worker[T]) list() {
 // try again where the record could not be removed.
 func (w *Worker[T]) Close(ctx context.Context) error {
 	w.mu.Lock()
-	if !w.closed {
-		w.closed = true
-		w.idler.cancel(ErrClosed)
-		w.stopEach(ErrClosed)
-		w.settleIfEmpty()
-	}
+	w.closed = true
+	w.idler.cancel(ErrClosed)
+	w.stopEach(ErrClosed)
+	w.settleIfEmpty()
 	t := w.tenure // the last
 	w.mu.Unlock()
 	err := w.empty(ctx, t)

@@ -157,6 +157,17 @@ func (b *book) hear(now time.Time, m *member, lease time.Duration) {
 	}
 }
 
+// alone reports whether no other member can take tasks: each is to end empty, or
+// there is none.
+func (b *book) alone(now time.Time, name string) bool {
+	for other, kept := range b.members {
+		if other != name && !b.draining(kept) && !b.over(now, other) {
+			return false
+		}
+	}
+	return true
+}
+
 // leave ends a membership, if it is one: the worker runs nothing any more.
 func (b *book) leave(w Worker) {
 	b.ended.add(w, true)

@@ -70,6 +70,24 @@ func TestR2_AMemberUntilItsLeaseHasRunOut(t *testing.T) {
 	register(t, b, 2*aLease, "a", 2)
 }
 
+func TestW6_AloneWhereNoOtherMemberCanTakeTasks(t *testing.T) {
+	b := testBook(newRecords())
+	register(t, b, 0, "a", 1)
+	require.True(t, b.alone(at(0), "a"))
+	register(t, b, 0, "b", 2)
+	require.False(t, b.alone(at(0), "a"))
+	b.drain("b", true)
+	require.True(t, b.alone(at(0), "a"), "drained by name")
+	b.drain("b", false)
+	require.False(t, b.alone(at(0), "a"))
+	require.NoError(t, beat(b, at(1), Worker{"b", 2}, true))
+	require.True(t, b.alone(at(1), "a"), "it drains itself")
+	require.NoError(t, beat(b, at(1), Worker{"b", 2}, false))
+	require.NoError(t, beat(b, at(aLease/2), Worker{"a", 1}, false))
+	require.False(t, b.alone(at(aLease), "a"))
+	require.True(t, b.alone(at(aLease+1), "a"), "its lease has run out, though nobody has looked yet")
+}
+
 func TestR2_ANameIsTakenWhileTheLeaseLasts(t *testing.T) {
 	b := testBook(newRecords())
 	register(t, b, 0, "a", 1)

@@ -56,6 +56,7 @@ type Manager struct {
 	workers  *Communicator
 	orch     *orchestrator.Orchestrator[Worker, string]
 
+	refused refusals
 	begun   atomic.Bool // Run was called
 	leading atomic.Bool // terms are run
 }

@@ -110,6 +110,12 @@ func (c *catalog) members() []MemberState {
 	return members
 }
 
+func (c *catalog) memberCount() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.kept.members)
+}
+
 // expected returns all tasks, sorted by name.
 func (c *catalog) expected() []orchestrator.Task[string] {
 	c.mu.RLock()

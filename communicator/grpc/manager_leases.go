@@ -23,6 +23,15 @@ func (l *ledger) called(w Worker, answered bool) {
 	})
 }
 
+// alone reports whether no other member than a worker can take tasks.
+func (l *ledger) alone(w Worker) (alone bool) {
+	_ = l.look(func(b *book, now time.Time) error { // closed: then it is not known
+		alone = b.alone(now, w.Name)
+		return nil
+	})
+	return alone
+}
+
 // expire ends memberships whose leases have run out, until ctx ends.
 func (l *ledger) expire(ctx context.Context) {
 	for {

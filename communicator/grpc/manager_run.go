@@ -47,7 +47,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 		m.ledger.close()
 		_ = m.workers.Close() // it never fails
 	}()
-	server, accepting, err := m.settings.newServer(l, roleWorker, grpc.WaitForHandlers(true),
+	server, accepting, err := m.settings.newServer(l, roleWorker, grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(m.refused.count),
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.ForceServerCodecV2(requestCodec{}),
 		grpc.StaticStreamWindowSize(maxRequest), grpc.StaticConnWindowSize(2*maxRequest))
 	if err != nil {

@@ -85,7 +85,7 @@ func (c *counter) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRe
 	if err != nil {
 		return nil, c.refuse(ctx, "heartbeat", w, err)
 	}
-	return &orchestratorv1.HeartbeatResponse{Term: c.term()}, nil
+	return &orchestratorv1.HeartbeatResponse{Term: c.term(), Alone: req.GetDraining() && c.ledger.alone(w)}, nil
 }
 
 // Leave ends a membership.

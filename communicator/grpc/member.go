@@ -45,9 +45,10 @@ type Member struct {
 	conn    *grpc.ClientConn
 	client  orchestratorv1.ManagerClient
 	teller  *teller
-	stopAll func(ctx context.Context)
 	owed    uint64 // the incarnation that may be a member still, and has stopped everything; 0: none
 	early   error  // why the membership that ended last stopped tasks that had not moved; nil: it did not
+	// halt stops all tasks, tells what has completed, and closes the worker: once.
+	halt func(ctx context.Context)
 }
 
 // NewMember returns a Member for w, which has to have a lease
@@ -77,10 +78,10 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 // all tasks, keeping the lease until they have stopped, leaves, closes the worker
 // and returns: ctx's cause, or nil after Close. It is called once.
 //
-// What has completed is told to the manager before the worker leaves, for a second
-// at most. A manager that is away just then never hears of it, though the worker
-// has a record ([worker.WithRecord]): an end in order removes that. Those tasks are
-// done again.
+// It goes on answering the manager's calls until the manager knows that the worker
+// has left. What has completed is told before that, for a second at most, and only
+// then is the record ([worker.WithRecord]) removed. A manager that is away just then
+// never hears of it: those tasks are done again.
 //
 // A manager that is away, or has something against this worker, is asked again
 // for as long as ctx lives, with growing pauses of up to a second; each reason is
@@ -112,8 +113,6 @@ func (m *Member) Run(ctx context.Context, l net.Listener) error {
 // sees to all that ends with the Member.
 func (m *Member) open(ctx context.Context, l net.Listener) error {
 	closeWorker := func(ctx context.Context) {
-		// Tasks that do not stop are waited for: the lease is kept for them, or the
-		// last resort takes them.
 		if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
 			m.log.Error("worker not closed", "worker", m.name, "err", err)
 		}
@@ -142,9 +141,9 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	defer waiting.Wait()
 	serving, unserve := context.WithCancel(beyond)
 	defer unserve()
+	server := &Server{worker: m.worker, settings: m.settings.settings}
 	var served sync.WaitGroup
 	served.Go(func() {
-		server := &Server{worker: m.worker, settings: m.settings.settings}
 		if err := server.Serve(serving, l); serving.Err() == nil {
 			cancel(err)
 		}
@@ -160,17 +159,21 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	var told sync.WaitGroup
 	told.Go(func() { m.teller.run(telling) })
 	var once sync.Once
-	m.stopAll = func(ctx context.Context) {
+	m.halt = func(ctx context.Context) {
 		once.Do(func() {
+			// Tasks that do not stop are waited for: the lease is kept for them, or the
+			// last resort takes them.
+			if err := m.worker.Stop(context.WithoutCancel(ctx)); err != nil {
+				m.log.Error("tasks not stopped", "worker", m.name, "err", err)
+			}
+			// The manager gets what answers are due, first of all that the last task has
+			// stopped which it moves, before it hears that the worker is gone.
+			server.settle()
 			untell()
 			told.Wait()
 			m.teller.owed.look(m.worker.Status()) // before they are dropped
-			closeWorker(ctx)
-			// The manager gets what answers are due, first of all that the last task has
-			// stopped which it moves, before it hears that the worker is gone.
-			unserve()
-			served.Wait()
 			m.teller.finish(ctx)
+			closeWorker(ctx)
 		})
 	}
 	joining, noMore := context.WithCancelCause(ctx)
@@ -183,7 +186,10 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	})
 	err = m.run(ctx, joining)
 	cancel(err)
-	m.stopAll(ctx) // whatever it was
+	m.halt(ctx) // whatever it was
+	// The manager knows by now, and does not call: nothing finds the listener closed.
+	unserve()
+	served.Wait()
 	return err
 }
 
@@ -210,6 +216,10 @@ func (m *Member) run(ctx, joining context.Context) error {
 // Close has the member drained: it asks the manager to move what it has, and
 // waits until nothing is left, or ctx ends. Then it stops what is left, leaves,
 // and returns when Run has.
+//
+// The last worker does not wait: where every other member drains too, or there is
+// none, no worker can take the tasks, and the manager says so. Close then stops them
+// at once, says so at Info, and returns nil.
 //
 // An error says that tasks were stopped here before they had moved, and wraps why:
 // ctx's cause, that of Run's context, or [worker.ErrLeaseLost]. What was stopped

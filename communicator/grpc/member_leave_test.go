@@ -9,9 +9,13 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
 
@@ -102,6 +106,107 @@ func TestW6_NoHeartbeatTakesBackThatItDrains(t *testing.T) {
 		s.remove("a")
 		require.NoError(o, <-closed)
 		require.Zero(o, o.said("was not acknowledged"))
+	})
+}
+
+// Where no other worker can take its tasks, it does not wait.
+func TestW6_TheLastMemberLeavesAtOnce(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a", "b")
+		closed := s.close(o.Context())
+		o.after(lease / 2)
+		require.Equal(o, 2, s.tasks.count(), "the manager has not said so")
+		o.set(func(c *clerk) { c.alone = true })
+		o.after(heartbeatEvery(lease))
+		require.NoError(o, <-closed)
+		require.True(o, s.ended())
+		require.NoError(o, s.err)
+		require.Zero(o, s.tasks.count())
+		require.Equal(o, 1, o.said(`level=INFO msg="no other worker can take the tasks, what is left is stopped" worker=w tasks=2 first=a`))
+		require.Len(o, o.heard(callLeave), 1)
+		require.NoError(o, s.member.Close(o.Context()), "again")
+	})
+}
+
+// A manager that calls while the worker leaves gets an answer, as long as it does not
+// know that the worker has left; and one that waits for a task to stop gets its
+// answer before it hears that.
+func TestW6_ItAnswersUntilTheManagerKnowsThatItHasLeft(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		s := o.hire()
+		s.tasks.stop = time.Second
+		o.after(time.Second)
+		s.add("a")
+		conn, err := grpc.NewClient("passthrough:///worker", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.wire.Dial(ctx) }))
+		require.NoError(o, err)
+		defer conn.Close()
+		manager := orchestratorv1.NewWorkerClient(conn)
+		incarnation, term := s.worker.Incarnation(), &orchestratorv1.Term{Epoch: 3, Number: 1}
+		var reported error
+		o.do(func(ctx context.Context, kind string) error {
+			if kind == callLeave {
+				var resp *orchestratorv1.ReportResponse
+				resp, reported = manager.Report(ctx, &orchestratorv1.ReportRequest{Incarnation: incarnation})
+				require.Empty(o, resp.GetTasks())
+			}
+			return nil
+		})
+		s.cancel(errOver)
+		o.after(0)
+		removed, err := manager.Apply(o.Context(), &orchestratorv1.ApplyRequest{
+			Incarnation: incarnation, Term: term,
+			Changes: []*orchestratorv1.Change{{Op: orchestratorv1.Op_OP_REMOVE, Task: []byte("a")}},
+		})
+		require.NoError(o, err)
+		require.Equal(o, orchestratorv1.Outcome_OUTCOME_DONE, removed.GetResults()[0].GetOutcome())
+		require.True(o, s.ended())
+		require.Len(o, o.heard(callLeave), 1)
+		require.NoError(o, reported)
+		_, err = s.wire.Dial(o.Context())
+		require.ErrorIs(o, err, net.ErrClosed, "it serves no more")
+	})
+}
+
+// notes is a record that says when it is removed.
+type notes struct{ removed func() }
+
+func (notes) Load() ([]worker.Trace[string], error) { return nil, nil }
+
+func (notes) Save([]worker.Trace[string], []string) error { return nil }
+
+func (n notes) Remove() error { n.removed(); return nil }
+
+// What has completed while the manager could not be told is in the record until it is.
+func TestW6_LateCompletionsAreToldBeforeTheRecordGoes(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		const removed = "removed"
+		s := o.hire(worker.WithCompletion(func(string) {}),
+			worker.WithRecord[string](notes{func() { assert.NoError(o, o.enter(o.Context(), removed, 0)) }}))
+		o.after(2 * time.Second)
+		order := make(chan string, 10)
+		o.do(func(_ context.Context, kind string) error {
+			switch {
+			case kind == callComplete && s.tasks.count() > 0:
+				return status.Error(codes.Unavailable, "not before the very end")
+			case kind != callHeartbeat:
+				order <- kind
+			}
+			return nil
+		})
+		s.add("short", "long")
+		s.tasks.stop = time.Second
+		s.cancel(errOver)
+		o.after(time.Second / 2)
+		require.Empty(o, order, "a task has not stopped")
+		o.after(10 * time.Second)
+		require.True(o, s.ended())
+		for _, want := range []string{callComplete, removed, callLeave} {
+			require.Equal(o, want, <-order)
+		}
+		require.Empty(o, order)
 	})
 }
 

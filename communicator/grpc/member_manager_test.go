@@ -275,6 +275,38 @@ func TestW6_AMemberIsDrained(t *testing.T) {
 	})
 }
 
+// Those that leave together, and one beside which only such are left that were
+// drained by name, have nobody to hand on to, and do not wait.
+func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		a, b := o.employ("a", "a"), o.employ("b", "b")
+		c := o.employ("c", "c")
+		o.after(time.Second)
+		require.NoError(t, m.Drain(t.Context(), "c"))
+		m.put(names("t", 6)...)
+		o.after(5 * time.Second)
+		require.Equal(t, map[string]int{"a": 3, "b": 3}, o.spread())
+		began := time.Now()
+		closed := make(chan error, 2)
+		for _, f := range []*fellow{a, b} {
+			go func() { closed <- f.member.Close(t.Context()) }()
+		}
+		require.NoError(t, <-closed)
+		require.NoError(t, <-closed)
+		require.LessOrEqual(t, time.Since(began), 2*heartbeatEvery(lease))
+		require.NoError(t, c.member.Close(t.Context()))
+		for _, f := range []*fellow{a, b, c} {
+			<-f.done
+			require.NoError(t, f.err)
+		}
+		require.Empty(t, o.where())
+		require.Empty(t, m.Members())
+		m.close()
+		require.NotContains(t, o.logs.String(), "level=WARN")
+	})
+}
+
 // What runs to completion is done once and in the books, whatever becomes of the
 // manager meanwhile.
 func TestW3_TasksComplete(t *testing.T) {

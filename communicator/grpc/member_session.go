@@ -25,6 +25,7 @@ type session struct {
 	perhaps     bool // the manager may have it as a member
 	joined      bool // it has said so
 	end         *closing.Membership
+	alone       func() // called when the manager says that no other member can take tasks
 
 	ctx    context.Context // the membership's, with what ended it as its cause
 	cancel context.CancelCauseFunc
@@ -122,8 +123,9 @@ func (m *Member) fence(t *orchestratorv1.Term) {
 // run keeps the membership until ctx ends, the member was drained, or the
 // membership is lost. It returns which.
 func (s *session) run(ctx context.Context) error {
+	drain, empty, alone, free := s.m.closing.Drain(), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	s.alone = sync.OnceFunc(func() { close(alone) })
 	s.part(s.beat)
-	drain, empty := s.m.closing.Drain(), make(chan struct{})
 	for {
 		select {
 		case <-drain:
@@ -138,6 +140,16 @@ func (s *session) run(ctx context.Context) error {
 			})
 		case <-empty:
 			return closing.ErrDraining
+		case <-alone:
+			alone = nil
+			s.part(func(ctx context.Context) error {
+				if s.end.Alone(ctx, s.m.log, s.m.name) {
+					close(free)
+				}
+				return nil
+			})
+		case <-free:
+			return closing.ErrAlone
 		case <-s.ctx.Done():
 			return context.Cause(s.ctx)
 		case <-ctx.Done():
@@ -216,6 +228,9 @@ func (s *session) beatOnce(ctx context.Context, draining bool, patience time.Dur
 	}
 	s.m.fence(resp.GetTerm())
 	acknowledged()
+	if draining && resp.GetAlone() {
+		s.alone()
+	}
 	return nil
 }
 
@@ -229,7 +244,7 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	if last {
 		// What still stops may have less time than it thinks: the lease may go.
 		unwatch := context.AfterFunc(s.ctx, func() { m.worker.GiveUp(context.Cause(s.ctx)) })
-		m.stopAll(ctx)
+		m.halt(ctx)
 		unwatch()
 	} else {
 		m.worker.GiveUp(cause)
@@ -239,7 +254,7 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	if !last {
 		if err := m.worker.Rejoin(ctx); err != nil {
 			cause = errors.Join(cause, err)
-			m.stopAll(ctx)
+			m.halt(ctx)
 		}
 	}
 	if s.perhaps {

@@ -50,6 +50,7 @@ type clerk struct {
 	calls   []call
 	instead func(ctx context.Context, kind string) error // what is done in place of an answer, or before it; nil: nothing
 	outcome orchestratorv1.CompletionOutcome
+	alone   bool // it says so to whoever drains
 }
 
 type call struct {
@@ -110,7 +111,7 @@ func (c *clerk) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequ
 		return nil, status.Error(codes.NotFound, "no such member")
 	}
 	c.ends = time.Now().Add(c.lease)
-	return &orchestratorv1.HeartbeatResponse{Term: c.term}, nil
+	return &orchestratorv1.HeartbeatResponse{Term: c.term, Alone: c.alone && req.GetDraining()}, nil
 }
 
 func (c *clerk) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
@@ -253,6 +254,7 @@ type staff struct {
 	*bureau
 	worker *worker.Worker[string]
 	member *Member
+	wire   *wire // at which it is called
 	tasks  *bench
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -301,7 +303,7 @@ const (
 // hire starts a member with a lease of 12 s.
 func (o *bureau) hire(opts ...worker.Option) *staff {
 	o.Helper()
-	s := &staff{bureau: o, tasks: &bench{now: make(map[string]bool)}, done: make(chan struct{})}
+	s := &staff{bureau: o, wire: newWire(), tasks: &bench{now: make(map[string]bool)}, done: make(chan struct{})}
 	option := o.option
 	if option == nil {
 		option = WithPlaintext()
@@ -321,7 +323,7 @@ func (o *bureau) hire(opts ...worker.Option) *staff {
 	s.cancel = cancel
 	go func() {
 		defer close(s.done)
-		s.err = s.member.Run(ctx, newWire())
+		s.err = s.member.Run(ctx, s.wire)
 	}()
 	o.Cleanup(func() {
 		cancel(errOver)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -25,6 +26,7 @@ type Server struct {
 	worker   *worker.Worker[string]
 	settings settings
 	serving  []grpc.ServerOption // for tests, which hold calls back
+	calls    underWay
 }
 
 // NewServer returns a Server for w. Errors wrap [orchestrator.ErrInvalid].
@@ -50,7 +52,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if absent(l) {
 		return fmt.Errorf("%w: Server.Serve: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
-	opts := append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, s.serving...)
+	opts := append([]grpc.ServerOption{grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(s.calls.count)}, s.serving...)
 	server, accepting, err := s.settings.newServer(l, roleManager, opts...)
 	if err != nil {
 		return errors.Join(fmt.Errorf("serve worker: %w", err), l.Close())
@@ -69,6 +71,56 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		}
 		return context.Cause(ctx)
 	}
+}
+
+// settle waits until no call is under way, as long as those may take that are when a
+// server is to end. The server goes on serving.
+func (s *Server) settle() {
+	timer := time.NewTimer(graceful)
+	defer timer.Stop()
+	select {
+	case <-s.calls.none():
+	case <-timer.C:
+	}
+}
+
+// underWay counts the calls that a server has not answered.
+type underWay struct {
+	mu    sync.Mutex
+	n     int
+	ended chan struct{} // closed when n is 0 the next time; nil: nothing waits for that
+}
+
+// count is an interceptor.
+func (u *underWay) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	u.mu.Lock()
+	u.n++
+	u.mu.Unlock()
+	defer func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.n--
+		if u.n == 0 && u.ended != nil {
+			close(u.ended)
+			u.ended = nil
+		}
+	}()
+	return handle(ctx, req)
+}
+
+// none returns a channel that is closed as soon as no call is under way.
+func (u *underWay) none() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended == nil {
+		u.ended = make(chan struct{})
+	}
+	ended := u.ended
+	if u.n == 0 {
+		close(u.ended)
+		u.ended = nil
+	}
+	return ended
 }
 
 // stop ends a server, and waits for the calls under way as long as it may take.

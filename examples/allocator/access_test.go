@@ -105,7 +105,9 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 		"no user":           {known, "permission denied"}, // but the one that the certificate names
 		"a wrong password":  {append(known, "-etcd-user", "app", "-etcd-password-file", wrong), "authentication failed"},
 		"another authority": {append(known, "-etcd-user", "app", "-etcd-ca", cert), server.Endpoint()},
-		"no certificate":    {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert}, server.Endpoint()},
+	})
+	persists(t, map[string]refusal{
+		"no certificate": {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert}, server.Endpoint() + " speaks TLS and asks for a client certificate"},
 	})
 	for _, p := range []*process{b, a} {
 		p.signal(syscall.SIGTERM)

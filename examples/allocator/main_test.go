@@ -203,7 +203,6 @@ func TestBadInput(t *testing.T) {
 	defer server.Close()
 	start(t, "a", "-etcd", server.Endpoint()).line("a joined")
 	refuses(t, map[string]refusal{
-		"an etcd that is not there":   {[]string{"-etcd", "http://127.0.0.1:1"}, "http://127.0.0.1:1"},
 		"a name that is taken":        {[]string{"-name", "a", "-etcd", server.Endpoint()}, "the name is taken"},
 		"and what it waits for":       {[]string{"-name", "a", "-etcd", server.Endpoint()}, "waits: another process has the name a"},
 		"a lease that is too short":   {[]string{"-lease", "1s"}, "-lease 1s"},
@@ -215,6 +214,9 @@ func TestBadInput(t *testing.T) {
 		"an argument that is no flag": {[]string{"please"}, "please"},
 		"a host with a port":          {[]string{"-hosts", "allocator.example,x:80"}, "-hosts: \"x:80\""},
 		"an empty token":              {[]string{"-token-file", os.DevNull}, "is empty"},
+	})
+	persists(t, map[string]refusal{
+		"an etcd that is not there": {[]string{"-etcd", "http://127.0.0.1:1"}, "etcd does not answer: [http://127.0.0.1:1]"},
 	})
 }
 

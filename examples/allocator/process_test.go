@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -158,6 +159,22 @@ func (p *process) until(holds func() bool, otherwise func() string) {
 type refusal struct {
 	args []string
 	says string
+}
+
+// persists starts processes that say something, and go on until they are told to leave.
+func persists(t *testing.T, all map[string]refusal) {
+	t.Helper()
+	for name, r := range all {
+		p := launch(t, "x", r.args...)
+		p.line(r.says)
+		select {
+		case <-p.done:
+			require.Fail(t, "it has ended", name)
+		default:
+		}
+		p.signal(syscall.SIGTERM)
+		require.NoError(t, p.ended(), name)
+	}
 }
 
 // refuses starts processes, all at once because some take seconds, that end by

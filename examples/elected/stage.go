@@ -22,7 +22,7 @@ type stage struct {
 	began     time.Time
 	pipe      *os.File // what the processes write to
 	lines     chan string
-	exits     chan string
+	exits     chan exit
 	processes map[string]*exec.Cmd
 	inputs    []io.Closer
 	reading   sync.WaitGroup
@@ -32,7 +32,13 @@ type stage struct {
 	contents map[string]string
 	gone     map[string]bool
 	starts   int
-	twice    error
+	wrong    error // what must not happen has happened
+}
+
+// exit is the end of a process.
+type exit struct {
+	name string
+	err  error
 }
 
 func newStage(out io.Writer, endpoint string) (*stage, error) {
@@ -42,7 +48,7 @@ func newStage(out io.Writer, endpoint string) (*stage, error) {
 	}
 	s := &stage{
 		out: out, endpoint: endpoint, began: time.Now(), pipe: w,
-		lines: make(chan string, 1000), exits: make(chan string, 10), processes: make(map[string]*exec.Cmd),
+		lines: make(chan string, 1000), exits: make(chan exit, 10), processes: make(map[string]*exec.Cmd),
 		running: make(map[string]string), contents: make(map[string]string), gone: make(map[string]bool),
 	}
 	s.reading.Go(func() {
@@ -79,8 +85,7 @@ func (s *stage) start(role, name string) error {
 	s.processes[name] = cmd
 	s.inputs = append(s.inputs, stdin)
 	s.reading.Go(func() {
-		_ = cmd.Wait() // some are killed
-		s.exits <- name
+		s.exits <- exit{name, cmd.Wait()}
 	})
 	return nil
 }
@@ -89,19 +94,19 @@ func (s *stage) signal(name string, how os.Signal) {
 	_ = s.processes[name].Process.Signal(how) // if it has ended, until finds out
 }
 
-// until listens until something holds, or a task runs twice.
+// until listens until something holds, or something is wrong.
 func (s *stage) until(ctx context.Context, what string, holds func() bool) error {
 	for !holds() {
 		select {
 		case line := <-s.lines:
 			s.hear(line)
-		case name := <-s.exits:
-			s.ended(name)
+		case e := <-s.exits:
+			s.ended(e)
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}
-		if s.twice != nil {
-			return s.twice
+		if s.wrong != nil {
+			return s.wrong
 		}
 	}
 	s.print("       → %s\n", what)
@@ -120,7 +125,7 @@ func (s *stage) hear(line string) {
 	case does == "runs" && len(words) == 4:
 		task := words[2]
 		if other, ok := s.running[task]; ok {
-			s.twice = fmt.Errorf("%s is started on %s while it runs on %s", task, name, other)
+			s.wrong = fmt.Errorf("%s is started on %s while it runs on %s", task, name, other)
 		}
 		s.running[task], s.contents[task] = name, words[3]
 		s.starts++
@@ -129,14 +134,18 @@ func (s *stage) hear(line string) {
 	}
 }
 
-// ended takes in that a process has ended, and with it all that it ran.
-func (s *stage) ended(name string) {
+// ended takes in that a process has ended, and with it all that it ran. One that was
+// not killed ends well.
+func (s *stage) ended(e exit) {
+	if code := s.processes[e.name].ProcessState.ExitCode(); code > 0 {
+		s.wrong = fmt.Errorf("%s: %w", e.name, e.err)
+	}
 	for len(s.lines) > 0 { // what it has said before
 		s.hear(<-s.lines)
 	}
-	s.gone[name] = true
+	s.gone[e.name] = true
 	for task, worker := range s.running {
-		if worker == name {
+		if worker == e.name {
 			delete(s.running, task)
 		}
 	}

@@ -99,6 +99,13 @@ func tell(ctx context.Context, out io.Writer) (err error) {
 	if err := s.spread(ctx, "w3:3 w4:3"); err != nil {
 		return err
 	}
+
+	s.title("w3 and w4 leave: no worker is left to take their tasks, so they do not wait")
+	s.signal("w3", syscall.SIGTERM)
+	s.signal("w4", syscall.SIGTERM)
+	if err := s.until(ctx, "w3 and w4 have gone", func() bool { return s.gone["w3"] && s.gone["w4"] }); err != nil {
+		return err
+	}
 	s.title("No task ever ran twice")
 	return nil
 }

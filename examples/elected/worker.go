@@ -51,10 +51,15 @@ func work(ctx, stop context.Context, client *clientv3.Client, name string) error
 			say(name, "does not serve:", err.Error())
 		}
 	})
-	defer context.AfterFunc(stop, func() {
+	left := make(chan error, 1)
+	stays := context.AfterFunc(stop, func() {
 		draining, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		_ = member.Close(draining) // an error says that tasks were stopped before they had moved
-	})()
-	return member.Run(ctx)
+		left <- member.Close(draining) // an error says that tasks were stopped before they had moved
+	})
+	err = member.Run(ctx)
+	if !stays() {
+		err = errors.Join(err, <-left)
+	}
+	return err
 }

@@ -18,6 +18,9 @@ var (
 	// ErrDraining says that a member that closes has nothing left to do, and takes
 	// nothing.
 	ErrDraining = errors.New("the worker is being drained")
+	// ErrAlone says that no other worker can take the tasks of a member that closes.
+	// It wraps ErrDraining: the member does not come back.
+	ErrAlone = fmt.Errorf("%w: no other worker can take its tasks", ErrDraining)
 	// ErrLeaving says that Close will not wait any longer.
 	ErrLeaving = errors.New("Close waits no longer")
 	// ErrFenced says that the worker has begun to stop everything, for want of its
@@ -62,14 +65,41 @@ func (m *Membership) Fence(ctx context.Context) error {
 // Drain says that the worker is to end empty. It is called from where Early is.
 func (m *Membership) Drain() { m.draining = true }
 
+// Alone is for a worker whose tasks no other can take. It waits for the jobs that run
+// now, logs what is left, and reports whether it did: not if ctx ended before.
+func (m *Membership) Alone(ctx context.Context, logger *slog.Logger, name string) bool {
+	runs := func(t worker.TaskStatus[string]) bool {
+		return t.Pinned && (t.State == worker.Starting || t.State == worker.Running)
+	}
+	jobs := make(map[string]bool)
+	for _, t := range m.worker.Status() {
+		jobs[t.Task] = runs(t)
+	}
+	for {
+		_, changed := m.worker.Changes() // first: what changes after it is looked at again
+		left := m.worker.Status()
+		if slices.ContainsFunc(left, func(t worker.TaskStatus[string]) bool { return jobs[t.Task] && runs(t) }) {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return false
+			}
+		}
+		if len(left) > 0 {
+			logger.Info("no other worker can take the tasks, what is left is stopped", "worker", name, "tasks", len(left), "first", left[0].Task)
+		}
+		return true
+	}
+}
+
 // Emptied waits until all the tasks of the worker have moved, and reports whether
 // they have.
 func (m *Membership) Emptied(ctx context.Context) bool {
 	for {
 		_, changed := m.worker.Changes() // first: what changes after it is looked at again
-		tasks, err := m.worker.List(ctx)
-		if err != nil || len(tasks) == 0 {
-			return err == nil && !m.lost() // it may have stopped them for that
+		if len(m.worker.Status()) == 0 {
+			return !m.lost() // it may have stopped them for that
 		}
 		select {
 		case <-changed:
@@ -81,10 +111,13 @@ func (m *Membership) Emptied(ctx context.Context) bool {
 
 // Early says, at the end of the membership and of what it has ended with, why
 // tasks are stopped here that have not moved; nil: none is, as what has completed
-// is not. ctx is the member's.
+// is not, or no other worker could have taken them. ctx is the member's.
 func (m *Membership) Early(ctx context.Context, err error) error {
+	if errors.Is(err, ErrAlone) {
+		return nil
+	}
 	stopped := slices.ContainsFunc(m.worker.Status(), func(t worker.TaskStatus[string]) bool {
-		return t.State != worker.Completed
+		return t.State != worker.Completed && t.State != worker.Failed
 	})
 	drained := errors.Is(err, ErrDraining)
 	switch {

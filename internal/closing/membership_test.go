@@ -5,7 +5,10 @@ package closing_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/f8949c05/orchestrator/worker"
@@ -57,4 +60,36 @@ func TestMembership_Early(t *testing.T) {
 			require.ErrorIs(t, err, worker.ErrLeaseLost)
 		})
 	}
+}
+
+// The last worker waits for the jobs that it runs, and for no other.
+func TestW8_TheLastWorkerFinishesTheJobsThatRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := worker.New(func(ctx context.Context, task string) error {
+			if task == "goes on" {
+				worker.Movable(ctx)
+				<-ctx.Done()
+				return nil
+			}
+			select {
+			case <-time.After(time.Minute):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}, worker.WithSlots(2), worker.WithCompletion(func(string) {}))
+		require.NoError(t, err)
+		for _, task := range []string{"goes on", "runs", "waits"} {
+			require.NoError(t, w.Add(t.Context(), task))
+		}
+		synctest.Wait()
+		m := closing.NewMembership(w)
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.False(t, m.Alone(hurried, slog.New(slog.DiscardHandler), "w"))
+		began := time.Now()
+		require.True(t, m.Alone(t.Context(), slog.New(slog.DiscardHandler), "w"))
+		require.Equal(t, 59*time.Second, time.Since(began))
+		require.NoError(t, w.Close(t.Context()))
+	})
 }

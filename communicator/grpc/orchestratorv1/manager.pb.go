@@ -281,7 +281,11 @@ func (x *HeartbeatRequest) GetDraining() bool {
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The manager's current term: the worker accepts nothing of earlier ones.
-	Term          *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
+	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
+	// Only in answer to a heartbeat that says draining: no other member can take
+	// tasks. The worker need not wait until its tasks have moved: it stops them, and
+	// leaves.
+	Alone         bool `protobuf:"varint,2,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -321,6 +325,13 @@ func (x *HeartbeatResponse) GetTerm() *Term {
 		return x.Term
 	}
 	return nil
+}
+
+func (x *HeartbeatResponse) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
 }
 
 // CompleteRequest says what was completed.
@@ -606,9 +617,10 @@ const file_orchestrator_v1_manager_proto_rawDesc = "" +
 	"\x10HeartbeatRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\fR\x06worker\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x1a\n" +
-	"\bdraining\x18\x03 \x01(\bR\bdraining\">\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\"T\n" +
 	"\x11HeartbeatResponse\x12)\n" +
-	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\"h\n" +
+	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12\x14\n" +
+	"\x05alone\x18\x02 \x01(\bR\x05alone\"h\n" +
 	"\x0fCompleteRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\fR\x06worker\x12=\n" +
 	"\vcompletions\x18\x02 \x03(\v2\x1b.orchestrator.v1.CompletionR\vcompletions\"\x97\x01\n" +
