@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,7 @@ func marshaled(t testing.TB, m proto.Message) []byte {
 func FuzzReport(f *testing.F) {
 	whole := reportOf(7, "a", "b/c", "\xff", strings.Repeat("x", 1024))
 	whole.Tasks[1].ContentVersion, whole.Tasks[2].State = -1, 99
+	whole.Term = &orchestratorv1.Term{Epoch: 1 << 63, Number: 3}
 	f.Add(marshaled(f, whole))
 	f.Add(marshaled(f, reportOf(1)))
 	f.Add(marshaled(f, reportOf(1, "")))
@@ -50,6 +52,7 @@ func FuzzReport(f *testing.F) {
 		}
 		require.NoError(t, err)
 		require.Equal(t, version{want.GetVersion().GetIncarnation(), want.GetVersion().GetCounter()}, r.version)
+		require.Equal(t, orchestrator.Term{Epoch: want.GetTerm().GetEpoch(), Number: want.GetTerm().GetNumber()}, r.term)
 		require.Len(t, r.tasks, len(want.GetTasks()))
 		for i, task := range want.GetTasks() {
 			state := worker.State(task.GetState())

@@ -50,8 +50,9 @@ type Manager struct {
 	workers  *Communicator
 	orch     *orchestrator.Orchestrator[Worker, string]
 
-	begun   atomic.Bool // Run was called
-	leading atomic.Bool // terms are run
+	successor witness
+	begun     atomic.Bool // Run was called
+	leading   atomic.Bool // terms are run
 }
 
 // ErrNotLeading says that the manager runs no terms: Run was not called yet, or
@@ -77,7 +78,7 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
 	m.workers = newCommunicator(communicatorSettings{
-		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, completed: m.completed, dialing: s.dialing,
+		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, believe: m.believe, completed: m.completed, dialing: s.dialing,
 	})
 	look := func(orchestrator.TermStats) { s.credentials.watch(s.logger) }
 	options := append([]orchestrator.Option{orchestrator.WithLogger(s.logger), orchestrator.WithStats(look)}, s.orchestrator...)
@@ -152,7 +153,12 @@ func (m *Manager) check(kind, name string, err error) {
 }
 
 // observe is told of each call to a worker.
-func (m *Manager) observe(w Worker, err error) { m.ledger.called(w, err == nil) }
+func (m *Manager) observe(w Worker, err error) {
+	if err == nil {
+		m.successor.drop(w.Name)
+	}
+	m.ledger.called(w, err == nil)
+}
 
 // completed takes down what a worker has reported as completed in a term, before
 // the term goes on. The worker says so itself too, and may not get through: then

@@ -50,8 +50,9 @@ var (
 )
 
 // probe calls a worker at an address, and returns why that is not known to be its.
-func (p *prober) probe(ctx context.Context, w Worker, address string) error {
-	if err := p.alone(ctx, w, address); err != nil {
+// The term is the manager's.
+func (p *prober) probe(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
+	if err := p.alone(ctx, w, address, term); err != nil {
 		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)
 	}
 	return nil
@@ -59,7 +60,7 @@ func (p *prober) probe(ctx context.Context, w Worker, address string) error {
 
 // alone makes the call, if none is under way under the name, once there is a slot.
 // Both are kept until nothing is left of its connection.
-func (p *prober) alone(ctx context.Context, w Worker, address string) error {
+func (p *prober) alone(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	if !p.take(w.Name) {
 		return errProbed
 	}
@@ -70,7 +71,7 @@ func (p *prober) alone(ctx context.Context, w Worker, address string) error {
 	case <-ctx.Done():
 		return fmt.Errorf("as many workers are called as may be at once: %w", context.Cause(ctx))
 	}
-	return p.call(ctx, w, address)
+	return p.call(ctx, w, address, term)
 }
 
 func (p *prober) take(name string) bool {
@@ -89,9 +90,10 @@ func (p *prober) release(name string) {
 	delete(p.names, name)
 }
 
-// call asks for a report. Where that is too long to be read, the worker is asked to
-// change nothing: another process would refuse this just the same.
-func (p *prober) call(ctx context.Context, w Worker, address string) error {
+// call asks for a report. If that is too long to be read, it applies no changes, which
+// another process would refuse just the same. That call has the term, because a worker
+// that has seen one may refuse what is of none.
+func (p *prober) call(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	small := []grpc.DialOption{
@@ -114,7 +116,7 @@ func (p *prober) call(ctx context.Context, w Worker, address string) error {
 	}
 	if status.Code(err) == codes.ResourceExhausted {
 		var none verdicts
-		err = invoke(orchestratorv1.Worker_Apply_FullMethodName, &orchestratorv1.ApplyRequest{Incarnation: w.Incarnation}, &none)
+		err = invoke(orchestratorv1.Worker_Apply_FullMethodName, &orchestratorv1.ApplyRequest{Term: term, Incarnation: w.Incarnation}, &none)
 		if err == nil {
 			return none.check()
 		}

@@ -4,7 +4,9 @@ package grpc
 
 import (
 	"context"
+	"errors"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -20,6 +22,9 @@ func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 		known = v.GetCounter()
 	}
 	n, tasks, err := s.worker.Report(callContext(ctx, r.GetTerm(), incarnation), known)
+	if errors.Is(err, orchestrator.ErrDeposed) {
+		return &orchestratorv1.ReportResponse{Term: s.laterThan(r.GetTerm())}, nil
+	}
 	if err != nil {
 		return nil, refusal(err)
 	}
