@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,7 +70,7 @@ func TestR1_WorkersInPython(t *testing.T) {
 	s := settings{Lease: 3 * time.Second, Stop: 500 * time.Millisecond, Interval: 100 * time.Millisecond}
 	command := python(t)
 	f := startFleetOf(t, 3, s, func(f *fleet, m *member, listen string) *trial.Process {
-		return &trial.Process{T: t, Journal: f.journal, Command: append(command[:len(command):len(command)],
+		return &trial.Process{T: t, Journal: f.journal, Command: append(slices.Clip(command),
 			"--manager", m.up.Addr(), "--name", m.name, "--listen", listen, "--advertise", m.down.Addr(),
 			"--lease", fmt.Sprint(s.Lease.Seconds()), "--stop", fmt.Sprint(s.Stop.Seconds()), "--journal", f.path())}
 	})
