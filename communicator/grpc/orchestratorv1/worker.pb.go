@@ -21,8 +21,9 @@
 // stops when two of its workers, by name, have answered with a higher epoch and
 // nothing else since. One alone may be wrong, or compromised. The manager then
 // treats that worker as one that it cannot call: it changes nothing there, stops
-// renewing the lease, and starts the tasks elsewhere when that has run out. It needs
-// no more certainty, because a worker that follows a successor refuses its changes.
+// renewing the lease, and starts the tasks elsewhere when that has run out. Nothing
+// is unsafe until it stops, because a worker that follows a successor refuses its
+// changes.
 //
 // # Reasons
 //
@@ -38,7 +39,9 @@
 // under way, and close it if 3 seconds pass without an answer. A worker's server must
 // allow that. The default of gRPC's C core does not: it allows a ping every 5
 // minutes, and closes the connection with too_many_pings. A manager's server allows
-// a ping every 5 seconds.
+// a ping every 5 seconds. Unless it was told otherwise, a manager reads answers of up
+// to 16 MiB; a request of its has hardly more than 1 MiB, as a task's content has no
+// more.
 //
 // With TLS, which is 1.3, both ends show a certificate. A URI among its subject
 // alternative names says whom it stands for: orchestrator://manager, or
