@@ -22,6 +22,15 @@ func (w *Worker[T]) Fence(t orchestrator.Term) {
 	w.raise(t)
 }
 
+// Seen returns the highest term that a call, or Fence, has brought: with it a
+// transport tells the leader of an earlier epoch that it has a successor. It is the
+// zero Term if there was none.
+func (w *Worker[T]) Seen() orchestrator.Term {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fence
+}
+
 // raise raises the fence to t, if that is higher. The lock is held.
 func (w *Worker[T]) raise(t orchestrator.Term) {
 	if t.Compare(w.fence) > 0 {

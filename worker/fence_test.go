@@ -49,12 +49,16 @@ func TestC7_LowerWritesAreRefused(t *testing.T) {
 
 func TestC7_ListRaisesTheFence(t *testing.T) {
 	w := newWorker(t, until)
+	require.Zero(t, w.Seen())
 	_, err := w.List(term(t.Context(), 5, 3))
 	require.NoError(t, err)
 	require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "a"), orchestrator.ErrStale)
 
+	require.Equal(t, orchestrator.Term{Epoch: 5, Number: 3}, w.Seen())
+
 	_, err = w.List(term(t.Context(), 5, 1))
 	require.NoError(t, err, "a lower term of the leader may read")
+	require.Equal(t, orchestrator.Term{Epoch: 5, Number: 3}, w.Seen())
 	_, err = w.List(t.Context())
 	require.NoError(t, err, "and so may no term")
 	require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "a"), orchestrator.ErrStale, "neither lowers the fence")

@@ -26,6 +26,9 @@ import (
 // A List of a worker of which nothing has changed costs some dozens of bytes,
 // however much it runs, and returns the very same slice.
 //
+// A worker that has seen a higher epoch is believed: one such answer is
+// [orchestrator.ErrDeposed]. A [Manager] asks for a second worker.
+//
 // An error of List, Add, Remove or Apply says where the worker was called, and what
 // came of it. Which call of which worker that was, its caller says: an orchestrator
 // does ([orchestrator.CallError]).

@@ -73,6 +73,7 @@ func TestR1_TasksAreGivenTheirContent(t *testing.T) {
 func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 	b := &library{entries: map[string]volume{"a": {"one", 1}, "b": {"one", 1}}}
 	var answer error
+	var later *orchestratorv1.Term
 	f := &fake{
 		report: func(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
 			if r.GetKnown() != nil {
@@ -81,6 +82,9 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 			return reportOf(1, "a", "b"), nil
 		},
 		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			if later != nil {
+				return refused(orchestratorv1.Outcome_OUTCOME_DEPOSED, later), nil
+			}
 			return done(len(r.GetChanges())), answer
 		},
 	}
@@ -103,6 +107,9 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 	}
 	answer = status.Error(codes.Aborted, "another one leads")
 	_, err := c.List(inTerm(t, 3), w)
+	require.NoError(t, err, "the next List tries again")
+	later = &orchestratorv1.Term{Epoch: 6, Number: 1}
+	_, err = c.List(inTerm(t, 3), w)
 	require.ErrorIs(t, err, orchestrator.ErrDeposed)
 }
 

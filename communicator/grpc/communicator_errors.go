@@ -28,9 +28,10 @@ func meaningOf(ctx context.Context, err error) error {
 		return cause
 	}
 	switch s.Code() {
-	case codes.Aborted:
-		return explained(orchestrator.ErrDeposed, s.Message())
 	case codes.FailedPrecondition:
+		if otherReason(err, reasonIncarnation) {
+			break
+		}
 		return explained(orchestrator.ErrRejected, s.Message())
 	case codes.DeadlineExceeded: // the worker's clock is ahead
 		return fmt.Errorf("%w: %s", context.DeadlineExceeded, s.Message())
@@ -42,6 +43,22 @@ func meaningOf(ctx context.Context, err error) error {
 		return fmt.Errorf("a message is larger than WithMaxMessage allows, here or there: %s", s.Message())
 	}
 	return readable(err)
+}
+
+// errUnconfirmed is the error of a call whose worker alone names a higher epoch.
+var errUnconfirmed = errors.New("no other worker says so")
+
+// succeeded returns an error if a worker's answer names a term of a later epoch than
+// that of the call: one that wraps ErrDeposed if the worker is believed.
+func (l *link) succeeded(ctx context.Context, later orchestrator.Term) error {
+	own, ok := orchestrator.TermFromContext(ctx)
+	if !ok || later.Epoch <= own.Epoch {
+		return nil
+	}
+	if l.settings.believe == nil || l.settings.believe(l.worker, later) {
+		return fmt.Errorf("%w: the call is of epoch %d, the worker has seen %d", orchestrator.ErrDeposed, own.Epoch, later.Epoch)
+	}
+	return fmt.Errorf("the call is of epoch %d, the worker says it has seen %d, and %w", own.Epoch, later.Epoch, errUnconfirmed)
 }
 
 // readable returns an error that reads without gRPC's words about itself, and

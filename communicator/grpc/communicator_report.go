@@ -62,6 +62,9 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	reply := reply{known: known, most: l.settings.maxMessage / leastTask}
 	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply)
 	if err == nil {
+		err = l.succeeded(ctx, reply.term)
+	}
+	if err == nil {
 		err = reply.check(l.worker)
 	}
 	l.observed(ctx, err)
@@ -114,6 +117,7 @@ type reply struct {
 
 	version version
 	tasks   []reportedTask
+	term    orchestrator.Term // a successor's
 }
 
 var _ answer = (*reply)(nil)
@@ -185,6 +189,8 @@ func (r *reply) decode(data []byte) error {
 			return r.decodeVersion(f.bytes)
 		case f.is(2, protowire.BytesType):
 			return r.decodeTask(f.bytes)
+		case f.is(3, protowire.BytesType):
+			return r.decodeTerm(f.bytes)
 		}
 		return nil
 	})
@@ -197,6 +203,18 @@ func (r *reply) decodeVersion(data []byte) error {
 			r.version.incarnation = f.number
 		case f.is(2, protowire.VarintType):
 			r.version.counter = f.number
+		}
+		return nil
+	})
+}
+
+func (r *reply) decodeTerm(data []byte) error {
+	return fields(data, func(f field) error {
+		switch {
+		case f.is(1, protowire.VarintType):
+			r.term.Epoch = f.number
+		case f.is(2, protowire.VarintType):
+			r.term.Number = f.number
 		}
 		return nil
 	})

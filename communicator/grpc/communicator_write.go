@@ -4,6 +4,7 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/f8949c05/orchestrator"
@@ -198,9 +199,15 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 		}
 		return nil, err
 	}
+	later := answers.response.GetTerm()
+	successor := l.succeeded(ctx, orchestrator.Term{Epoch: later.GetEpoch(), Number: later.GetNumber()})
 	errs := make([]error, len(changes))
 	for i, r := range answers.response.GetResults() {
 		errs[i] = errorOf(r)
+		// Without a higher epoch in the answer it is a refusal like any other.
+		if errors.Is(errs[i], orchestrator.ErrDeposed) && !errors.Is(successor, orchestrator.ErrDeposed) {
+			errs[i] = explained(orchestrator.ErrRejected, r.GetMessage())
+		}
 	}
 	return errs, nil
 }

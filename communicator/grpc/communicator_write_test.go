@@ -27,7 +27,7 @@ func TestC6_AfterAMessageWithoutAnAnswerNothingIsSent(t *testing.T) {
 		rest   error
 	}{
 		"lost":    {status.Error(codes.Unavailable, "gone"), nil, orchestrator.ErrStale},
-		"deposed": {status.Error(codes.Aborted, "another leads"), orchestrator.ErrDeposed, orchestrator.ErrDeposed},
+		"aborted": {status.Error(codes.Aborted, "another leads"), nil, orchestrator.ErrStale},
 		"another": {status.Error(codes.FailedPrecondition, "another"), orchestrator.ErrRejected, orchestrator.ErrStale},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,8 +63,8 @@
 // # The contract
 //
 // The files proto/orchestrator/v1/*.proto are the contract between the two, with
-// all that has to be known to write a worker in another language. Package
-// orchestratorv1 is generated from them. A change that would break what was
+// all that has to be known to write a worker in another language; examples/python is
+// one in Python. Package orchestratorv1 is generated from them. A change that would break what was
 // released is found by buf in CI.
 //
 // # Calls

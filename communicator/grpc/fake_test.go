@@ -55,6 +55,11 @@ func done(n int) *orchestratorv1.ApplyResponse {
 	return response
 }
 
+// refused answers for one change.
+func refused(outcome orchestratorv1.Outcome, later *orchestratorv1.Term) *orchestratorv1.ApplyResponse {
+	return &orchestratorv1.ApplyResponse{Results: []*orchestratorv1.Result{{Outcome: outcome}}, Term: later}
+}
+
 // reportOf is a report of tasks by a fake.
 func reportOf(counter uint64, names ...string) *orchestratorv1.ReportResponse {
 	response := &orchestratorv1.ReportResponse{Version: &orchestratorv1.Version{Incarnation: 1, Counter: counter}}

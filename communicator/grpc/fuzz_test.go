@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,7 @@ func FuzzReport(f *testing.F) {
 	whole.Tasks[1].Receipt, whole.Tasks[1].Pinned = []byte("0123456789abcdef"), true
 	whole.Tasks[2].Receipt = []byte("too short")
 	whole.Tasks[2].Failure = failureOf(errors.New("no disk"), 3, at(0), longestFailure)
+	whole.Term = &orchestratorv1.Term{Epoch: 1 << 63, Number: 3}
 	f.Add(marshaled(f, whole))
 	f.Add(marshaled(f, reportOf(1)))
 	f.Add(marshaled(f, reportOf(1, "")))
@@ -58,6 +60,7 @@ func FuzzReport(f *testing.F) {
 		}
 		require.NoError(t, err)
 		require.Equal(t, version{want.GetVersion().GetIncarnation(), want.GetVersion().GetCounter()}, r.version)
+		require.Equal(t, orchestrator.Term{Epoch: want.GetTerm().GetEpoch(), Number: want.GetTerm().GetNumber()}, r.term)
 		require.Len(t, r.tasks, len(want.GetTasks()))
 		for i, task := range want.GetTasks() {
 			state := worker.State(task.GetState())

@@ -56,9 +56,10 @@ type Manager struct {
 	workers  *Communicator
 	orch     *orchestrator.Orchestrator[Worker, string]
 
-	refused refusals
-	begun   atomic.Bool // Run was called
-	leading atomic.Bool // terms are run
+	refused   refusals
+	successor witness
+	begun     atomic.Bool // Run was called
+	leading   atomic.Bool // terms are run
 }
 
 // ErrNotLeading says that the manager runs no terms: Run was not called yet, or
@@ -84,8 +85,8 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
 	m.workers = newCommunicator(communicatorSettings{
-		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, ended: m.ended, receipts: m.ledger.book.key,
-		dialing: s.dialing,
+		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, believe: m.believe, ended: m.ended,
+		receipts: m.ledger.book.key, dialing: s.dialing,
 	})
 	look := func(orchestrator.TermStats) { s.credentials.watch(s.logger) }
 	options := append([]orchestrator.Option{orchestrator.WithLogger(s.logger), orchestrator.WithStats(look)}, s.orchestrator...)
@@ -160,7 +161,12 @@ func (m *Manager) check(kind, name string, err error) {
 }
 
 // observe is told of each call to a worker.
-func (m *Manager) observe(w Worker, err error) { m.ledger.called(w, err == nil) }
+func (m *Manager) observe(w Worker, err error) {
+	if err == nil {
+		m.successor.drop(w.Name)
+	}
+	m.ledger.called(w, err == nil)
+}
 
 // ended takes down what a worker has reported as completed or failed in a term,
 // before the term goes on. The worker says so itself too, and may not get through: then

@@ -124,19 +124,23 @@ func (l *ledger) look(read func(b *book, now time.Time) error) error {
 // write down itself: a disk that is slow for a while costs nobody his lease. One that
 // was given up says nothing any more: what its worker has said since may be that it
 // drains.
-func (l *ledger) heartbeat(ctx context.Context, w Worker, draining bool) error {
+//
+// It returns the lease.
+func (l *ledger) heartbeat(ctx context.Context, w Worker, draining bool) (lease time.Duration, err error) {
 	var changes bool
 	beat := func(b *book, now time.Time) (err error) {
 		if ctx.Err() != nil { // a later one may have been dealt with before
 			return fmt.Errorf("worker %q: %w: %w", w.Name, errGivenUp, context.Cause(ctx))
 		}
-		changes, err = b.heartbeat(now, w, draining)
+		if changes, err = b.heartbeat(now, w, draining); err == nil {
+			lease = b.members[w.Name].lease
+		}
 		return err
 	}
 	if err := l.look(beat); err != nil || !changes {
-		return err
+		return lease, err
 	}
-	return l.do(ctx, func(*book, time.Time) error { return nil })
+	return lease, l.do(ctx, func(*book, time.Time) error { return nil })
 }
 
 // settle sees to it that what has changed is saved, and returns what has to be

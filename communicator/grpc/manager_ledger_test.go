@@ -149,11 +149,17 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 		put := make(chan error, 1)
 		go func() { put <- l.put(t.Context(), item("a", "x")) }()
 		synctest.Wait()
-		require.NoError(t, l.heartbeat(t.Context(), w, false))
-		require.ErrorIs(t, l.heartbeat(t.Context(), Worker{"w", 2}, false), errNotMember)
+		granted, err := l.heartbeat(t.Context(), w, false)
+		require.NoError(t, err)
+		require.Equal(t, aLease, granted)
+		_, err = l.heartbeat(t.Context(), Worker{"w", 2}, false)
+		require.ErrorIs(t, err, errNotMember)
 
 		draining := make(chan error, 1)
-		go func() { draining <- l.heartbeat(t.Context(), w, true) }()
+		go func() {
+			_, err := l.heartbeat(t.Context(), w, true)
+			draining <- err
+		}()
 		synctest.Wait()
 		require.Empty(t, draining, "this one says something new")
 		gate <- nil
@@ -185,7 +191,8 @@ func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
 		require.True(t, isClosed(l.broken))
 		require.ErrorIs(t, l.failure(), full)
 		require.ErrorIs(t, l.put(t.Context(), item("c", "")), full)
-		require.ErrorIs(t, l.heartbeat(t.Context(), Worker{"w", 1}, false), full)
+		_, err := l.heartbeat(t.Context(), Worker{"w", 1}, false)
+		require.ErrorIs(t, err, full)
 		l.close()
 		require.Len(t, s.saved(), 1)
 		require.Empty(t, l.catalog.items("", 10))

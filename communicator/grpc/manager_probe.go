@@ -62,14 +62,14 @@ var (
 
 // probe calls a worker at an address, and returns why that is not known to be its.
 //
-// The reason is for the manager's log, not for the caller, which could learn from it
+// The term is the manager's. The reason is for the manager's log, not for the caller, which could learn from it
 // what listens in the manager's network. Nor does the caller learn that from the time:
 // whatever made a call fail, it is answered when probeTime is over.
-func (p *prober) probe(ctx context.Context, w Worker, address string) error {
+func (p *prober) probe(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	began := time.Now()
 	err := p.take(w.Name, began)
 	if err == nil {
-		err = p.call(ctx, w, address)
+		err = p.call(ctx, w, address, term)
 		p.release(w.Name, err)
 		if err != nil {
 			over := time.NewTimer(probeTime - time.Since(began))
@@ -88,14 +88,14 @@ func (p *prober) probe(ctx context.Context, w Worker, address string) error {
 
 // call makes the call once there is a slot, which is kept until nothing is left of
 // its connection.
-func (p *prober) call(ctx context.Context, w Worker, address string) error {
+func (p *prober) call(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
 		return fmt.Errorf("as many workers are called as may be at once: %w", context.Cause(ctx))
 	}
-	return p.ask(ctx, w, address)
+	return p.ask(ctx, w, address, term)
 }
 
 // take begins a call under a name, if there may be one.
@@ -149,9 +149,10 @@ func (p *prober) forget(now time.Time) {
 	}
 }
 
-// ask asks for a report. Where that is too long to be read, the worker is asked to
-// change nothing: another process would refuse this just the same.
-func (p *prober) ask(ctx context.Context, w Worker, address string) error {
+// ask asks for a report. If that is too long to be read, it applies no changes, which
+// another process would refuse just the same. That call has the term, because a worker
+// that has seen one may refuse what is of none.
+func (p *prober) ask(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	small := []grpc.DialOption{
@@ -174,7 +175,7 @@ func (p *prober) ask(ctx context.Context, w Worker, address string) error {
 	}
 	if status.Code(err) == codes.ResourceExhausted {
 		var none verdicts
-		err = invoke(orchestratorv1.Worker_Apply_FullMethodName, &orchestratorv1.ApplyRequest{Incarnation: w.Incarnation}, &none)
+		err = invoke(orchestratorv1.Worker_Apply_FullMethodName, &orchestratorv1.ApplyRequest{Term: term, Incarnation: w.Incarnation}, &none)
 		if err == nil {
 			return none.check()
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -177,17 +178,17 @@ func TestR3_WhoGivesUpWaitingForACallMayComeBack(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	giveUp()
 	for range 2 {
-		err := p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1")
+		err := p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1", nil)
 		require.ErrorIs(t, err, errProbe)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, errProbed)
 	}
 	require.Len(t, p.slots, maxProbes)
 	for range maxTries - 2 {
-		require.ErrorIs(t, p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1"), context.Canceled)
+		require.ErrorIs(t, p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1", nil), context.Canceled)
 	}
-	require.ErrorIs(t, p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1"), errTooMany, "nor as many as it likes")
-	require.ErrorIs(t, p.probe(ctx, Worker{"w2", 1}, "127.0.0.1:1"), context.Canceled, "others may go on")
+	require.ErrorIs(t, p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1", nil), errTooMany, "nor as many as it likes")
+	require.ErrorIs(t, p.probe(ctx, Worker{"w2", 1}, "127.0.0.1:1", nil), context.Canceled, "others may go on")
 }
 
 // The call for a Register that was lost on its way ends with that, and is not in the
@@ -265,6 +266,36 @@ func TestR3_LittleOfALongAnswerIsTakenIn(t *testing.T) {
 	serving.Wait()
 	require.Equal(t, codes.Unavailable, code(err))
 	require.Less(t, written.Load(), int64(2*introductionWindow+8<<10), "of %d", len(answer))
+}
+
+// A worker that keeps the proto to the letter, and has a long list, is called in a way
+// that it does not refuse.
+func TestR1_AWorkerThatSawATermRegistersWithALongList(t *testing.T) {
+	f := &fake{
+		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+			var names []string
+			for i := range 200 {
+				names = append(names, fmt.Sprint("a task of a worker that was a member before, ", i))
+			}
+			return reportOf(1, names...), nil
+		},
+		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			if r.GetTerm() == nil {
+				return nil, status.Error(codes.Aborted, "a term was seen")
+			}
+			return done(len(r.GetChanges())), nil
+		},
+	}
+	c, w := impostor(t, f)
+	l, err := c.link(w)
+	require.NoError(t, err)
+	m, manager := manage(t)
+	_, err = orchestratorv1.NewManagerClient(connect(t, manager, aManager)).Register(t.Context(), registering(w.Name, w.Incarnation, l.address))
+	require.NoError(t, err)
+	require.NotEmpty(t, f.applied())
+	probe := f.applied()[0] // what follows is of terms
+	require.Empty(t, probe.GetChanges())
+	require.Equal(t, m.ledger.epoch, probe.GetTerm().GetEpoch())
 }
 
 // A worker with a long list is known all the same, and so is another process.

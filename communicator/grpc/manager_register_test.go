@@ -175,3 +175,25 @@ func TestR2_WhoCanBeCalledAgainGoesOn(t *testing.T) {
 		require.Zero(t, m.Members()[1].Failing)
 	})
 }
+
+func TestR1_AnswersTellTheLeaseAndWhenToBeat(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore())
+		one := o.hire("one")
+		shorter := one.asks()
+		shorter.Lease = durationpb.New(aLease / 2)
+		for _, asks := range []*orchestratorv1.RegisterRequest{one.asks(), shorter} {
+			registered, err := one.manager.Register(t.Context(), asks)
+			require.NoError(t, err)
+			require.Equal(t, aLease, registered.GetLease().AsDuration(), "the longest that it has asked for")
+			require.Equal(t, aLease/12, registered.GetHeartbeat().AsDuration())
+		}
+		beaten, err := one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation()})
+		require.NoError(t, err)
+		require.Equal(t, aLease, beaten.GetLease().AsDuration())
+		require.Equal(t, aLease/12, beaten.GetHeartbeat().AsDuration())
+		require.NoError(t, one.leave())
+		require.Equal(t, "MEMBERSHIP_OVER", reasonOf(one.register()))
+		require.Empty(t, reasonOf(one.beat()), "one code, one meaning")
+	})
+}

@@ -23,10 +23,11 @@ import (
 // again, or one of its leases has passed. Who is waited for, and until when, is
 // logged, and can be seen in [Manager.Members].
 //
-// Run fails with [orchestrator.ErrDeposed] where a worker has seen a later epoch,
-// which means that there is another manager; with what the store has failed with,
-// since nobody is told what is not in the store; and with what serving on l has
-// failed with.
+// Run fails with [orchestrator.ErrDeposed] if two workers have seen a later epoch,
+// which means that there is another manager. One worker may be compromised: it
+// counts as one that cannot be called, which only its own tasks feel. Run also fails
+// with what the store has failed with, since nobody is told what is not in the
+// store, and with what serving on l has failed with.
 func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if absent(l) {
 		return fmt.Errorf("%w: Manager.Run: the net.Listener is nil", orchestrator.ErrInvalid)

@@ -15,6 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 const (
@@ -60,16 +61,24 @@ func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequ
 		return b.mayRegister(now, asked.Worker)
 	})
 	if err == nil && !reached {
-		err = c.probes.probe(ctx, asked.Worker, asked.address)
+		err = c.probes.probe(ctx, asked.Worker, asked.address, c.term())
 	}
 	if err == nil {
-		err = c.ledger.do(ctx, func(b *book, now time.Time) error { return b.register(now, asked) })
+		err = c.ledger.do(ctx, func(b *book, now time.Time) error {
+			if err := b.register(now, asked); err != nil {
+				return err
+			}
+			asked.lease = b.members[asked.Name].lease // as granted
+			return nil
+		})
 		c.ledger.hurry()
 	}
 	if err != nil {
 		return nil, c.refuse(ctx, "register", asked.Worker, err)
 	}
-	return &orchestratorv1.RegisterResponse{Term: c.term()}, nil
+	return &orchestratorv1.RegisterResponse{
+		Term: c.term(), Lease: durationpb.New(asked.lease), Heartbeat: durationpb.New(heartbeatEvery(asked.lease)),
+	}, nil
 }
 
 // Heartbeat renews a lease.
@@ -78,14 +87,18 @@ func (c *counter) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRe
 	if err := maySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
+	var lease time.Duration
 	err := w.check()
 	if err == nil {
-		err = c.ledger.heartbeat(ctx, w, req.GetDraining())
+		lease, err = c.ledger.heartbeat(ctx, w, req.GetDraining())
 	}
 	if err != nil {
 		return nil, c.refuse(ctx, "heartbeat", w, err)
 	}
-	return &orchestratorv1.HeartbeatResponse{Term: c.term(), Alone: req.GetDraining() && c.ledger.alone(w)}, nil
+	return &orchestratorv1.HeartbeatResponse{
+		Term: c.term(), Lease: durationpb.New(lease), Heartbeat: durationpb.New(heartbeatEvery(lease)),
+		Alone: req.GetDraining() && c.ledger.alone(w),
+	}, nil
 }
 
 // Leave ends a membership.
@@ -194,7 +207,18 @@ func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) 
 	if code == codes.InvalidArgument { // which says so
 		text = strings.TrimPrefix(text, orchestrator.ErrInvalid.Error()+": ")
 	}
-	return status.Error(code, legible(text, longestRefusal))
+	return explainedStatus(code, reasonFor(err), legible(text, longestRefusal))
+}
+
+// reasonFor returns the reason for a cause that shares its code with another.
+func reasonFor(err error) string {
+	switch {
+	case errors.Is(err, errMembershipOver):
+		return reasonMembershipOver
+	case errors.Is(err, errUnreachable):
+		return reasonUnreachable
+	}
+	return ""
 }
 
 // unreachableAnswer is the same for every address that does not lead back to the

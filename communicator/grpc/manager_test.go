@@ -4,6 +4,8 @@ package grpc
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -306,13 +308,65 @@ func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
 func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
-		one := o.staff("one")[0]
-		o.pass(time.Second)
+		staff := o.staff("one", "two")
+		o.pass(time.Second, staff...)
 		later := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: m.ledger.epoch + 1, Number: 1})
-		_, err := one.List(later)
-		require.NoError(t, err)
+		for _, w := range staff {
+			require.Empty(t, m.done, "one alone may be wrong")
+			_, err := w.List(later)
+			require.NoError(t, err)
+			o.pass(2 * time.Second)
+		}
 		require.ErrorIs(t, <-m.done, orchestrator.ErrDeposed)
 	})
+}
+
+// What one worker says of a later epoch costs it its own tasks, and nobody else's.
+func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+		m.put("a", "b", "c", "d", "e", "f")
+		staff := o.staff("one", "two", "liar")
+		good, liar := staff[:2], staff[2]
+		o.pass(time.Second, staff...)
+		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread())
+		liar.Fence(orchestrator.Term{Epoch: math.MaxUint64, Number: math.MaxUint64})
+		o.pass(20*time.Second, staff...)
+		o.pass(2*time.Second, good...)
+		err := liar.beat()
+		require.Equal(t, codes.FailedPrecondition, code(err))
+		require.Equal(t, "UNREACHABLE", reasonOf(err))
+		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread(), "until its lease has run out")
+		o.pass(aLease, good...)
+		require.Empty(t, m.done)
+		require.Equal(t, 8, o.starts(), "its two tasks, and no other")
+		m.put("g", "h")
+		o.pass(time.Second, good...)
+		require.Equal(t, 10, o.starts())
+
+		liar.unserve()
+		back := o.hire("liar")
+		require.NoError(t, back.register())
+		o.pass(2*time.Second, good[0], good[1], back)
+		good[0].Fence(orchestrator.Term{Epoch: math.MaxUint64})
+		o.pass(2*time.Second, good[1], back)
+		require.Empty(t, m.done, "it is alone again")
+		require.Contains(t, o.logs.String(), `msg="worker names a higher epoch, not called until another worker does" worker=liar`)
+	})
+}
+
+func TestR5_AHigherEpochTakesTwoWorkersThatStandByIt(t *testing.T) {
+	var x witness
+	says := func(name string) string {
+		first, confirmed := x.add(name)
+		return fmt.Sprint(first, confirmed)
+	}
+	require.Equal(t, "true false", says("a"))
+	require.Equal(t, "false false", says("a"), "of whatever incarnation")
+	x.drop("b")
+	x.drop("a")
+	require.Equal(t, "true false", says("b"), "the other one has answered otherwise since")
+	require.Equal(t, "false true", says("a"))
 }
 
 func TestR2_OptionsAreChecked(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // How a membership ends, or is not reached.
@@ -34,6 +35,9 @@ func judgeRegister(err error) (perhaps bool, verdict error) {
 	case codes.OK:
 		return true, nil
 	case codes.FailedPrecondition:
+		if otherReason(err, reasonMembershipOver) {
+			return false, readable(err)
+		}
 		return false, fmt.Errorf("%w: %w", errEnded, readable(err))
 	case codes.InvalidArgument:
 		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, readable(err))
@@ -54,6 +58,16 @@ func judgeHeartbeat(err error) error {
 		return fmt.Errorf("%w: %w", errEnded, readable(err))
 	}
 	return readable(err)
+}
+
+// grants returns an error if a manager grants less than the lease that a worker goes
+// by. A manager that does not say grants what it was asked for.
+func grants(granted *durationpb.Duration, lease time.Duration) error {
+	if granted != nil && granted.AsDuration() < lease {
+		return fmt.Errorf("%w: the manager grants a lease of %v, and worker.WithLease says %v",
+			orchestrator.ErrInvalid, granted.AsDuration(), lease)
+	}
+	return nil
 }
 
 // The heartbeats of a lease. The least that a worker has to renew it in is a

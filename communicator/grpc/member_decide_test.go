@@ -48,6 +48,14 @@ func TestR2_WhatAnAnswerToRegisterMeans(t *testing.T) {
 	require.True(t, perhaps)
 }
 
+func TestR6_AMembershipEndsForAReasonThatIsKnown(t *testing.T) {
+	for reason, ended := range map[string]bool{"": true, reasonMembershipOver: true, "BUSY": false} {
+		perhaps, verdict := judgeRegister(explainedStatus(codes.FailedPrecondition, reason, "why"))
+		require.False(t, perhaps)
+		require.Equal(t, ended, errors.Is(verdict, errEnded), reason)
+	}
+}
+
 func TestR2_OnlyNotFoundEndsAMembership(t *testing.T) {
 	require.NoError(t, judgeHeartbeat(nil))
 	require.ErrorIs(t, judgeHeartbeat(status.Error(codes.NotFound, "")), errEnded)

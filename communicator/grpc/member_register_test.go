@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // A manager that does not get through to the worker renews nothing (R2). The
@@ -181,5 +182,29 @@ func TestR4_WhatIsForbiddenIsTriedAgain(t *testing.T) {
 		o.do(nil)
 		o.after(time.Second)
 		s.add("a")
+	})
+}
+
+// A worker goes by the lease that it was made with, so a shorter one is of no use.
+func TestW5_AShorterLeaseIsNotTaken(t *testing.T) {
+	inBureau(t, func(o *bureau) {
+		o.set(func(c *clerk) { c.grants = durationpb.New(lease - 1) })
+		s := o.hire()
+		require.True(o, s.ended())
+		require.ErrorIs(o, s.err, orchestrator.ErrInvalid)
+		require.ErrorContains(o, s.err, "grants a lease of 11.999999999s")
+		require.Len(o, o.heard(callLeave), 1)
+	})
+	inBureau(t, func(o *bureau) {
+		o.set(func(c *clerk) { c.grants = durationpb.New(lease + 1) })
+		s := o.hire()
+		o.after(time.Second)
+		s.add("a")
+		o.after(2 * lease)
+		require.Equal(o, 1, s.tasks.starts)
+		o.set(func(c *clerk) { c.grants = durationpb.New(lease - 1) })
+		o.after(lease)
+		require.Zero(o, s.tasks.count(), "it counts on nothing that is not acknowledged")
+		require.Positive(o, o.said("grants a lease"))
 	})
 }

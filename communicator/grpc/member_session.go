@@ -102,6 +102,9 @@ func (s *session) tryRegister(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
+	if err := grants(resp.GetLease(), lease); err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
 	s.m.fence(resp.GetTerm())
 	// From the first acknowledgement on the clock runs: one that leaves no time to
 	// renew the lease would only lose it.
@@ -223,7 +226,10 @@ func (s *session) beatOnce(ctx context.Context, draining bool, patience time.Dur
 	resp, err := s.m.client.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{
 		Worker: []byte(s.m.name), Incarnation: s.incarnation, Draining: draining,
 	})
-	if err := judgeHeartbeat(err); err != nil {
+	if err = judgeHeartbeat(err); err == nil {
+		err = grants(resp.GetLease(), s.m.worker.Lease())
+	}
+	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	s.m.fence(resp.GetTerm())

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 var errOver = errors.New("the test is over")
@@ -46,6 +47,7 @@ type clerk struct {
 	member  uint64 // 0: none
 	ends    time.Time
 	lease   time.Duration
+	grants  *durationpb.Duration // as it says; nil: nothing
 	ended   map[uint64]bool
 	calls   []call
 	instead func(ctx context.Context, kind string) error // what is done in place of an answer, or before it; nil: nothing
@@ -94,7 +96,7 @@ func (c *clerk) Register(ctx context.Context, req *orchestratorv1.RegisterReques
 	}
 	c.lease = req.GetLease().AsDuration()
 	c.member, c.ends = req.GetIncarnation(), received.Add(c.lease)
-	return &orchestratorv1.RegisterResponse{Term: c.term}, nil
+	return &orchestratorv1.RegisterResponse{Term: c.term, Lease: c.grants}, nil
 }
 
 func (c *clerk) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
@@ -111,7 +113,7 @@ func (c *clerk) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequ
 		return nil, status.Error(codes.NotFound, "no such member")
 	}
 	c.ends = time.Now().Add(c.lease)
-	return &orchestratorv1.HeartbeatResponse{Term: c.term, Alone: c.alone && req.GetDraining()}, nil
+	return &orchestratorv1.HeartbeatResponse{Term: c.term, Lease: c.grants, Alone: c.alone && req.GetDraining()}, nil
 }
 
 func (c *clerk) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {

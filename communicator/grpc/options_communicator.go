@@ -5,6 +5,7 @@ package grpc
 import (
 	"context"
 
+	"github.com/f8949c05/orchestrator"
 	"google.golang.org/grpc"
 )
 
@@ -20,6 +21,9 @@ type communicatorSettings struct {
 	// caller gave it up: with nil where the worker gave an answer that can be used,
 	// whatever it was. nil: nobody is told.
 	observe func(w Worker, err error)
+	// believe reports whether this leader has a successor, as a worker says that has
+	// seen a later term. nil: every worker is believed.
+	believe func(w Worker, later orchestrator.Term) bool
 	// ended is called by List with the tasks that a worker reports as completed or
 	// failed, if there are any, before List returns. An error is one of List. nil:
 	// nobody is told.

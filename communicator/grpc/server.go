@@ -148,11 +148,18 @@ func callContext(ctx context.Context, term *orchestratorv1.Term, incarnation uin
 
 // refusal returns the status for a call that was refused as a whole.
 func refusal(err error) error {
-	switch {
-	case errors.Is(err, worker.ErrIncarnation):
-		return status.Error(codes.FailedPrecondition, err.Error())
-	case errors.Is(err, orchestrator.ErrDeposed):
-		return status.Error(codes.Aborted, err.Error())
+	if errors.Is(err, worker.ErrIncarnation) {
+		return explainedStatus(codes.FailedPrecondition, reasonIncarnation, err.Error())
 	}
 	return status.FromContextError(err).Err()
+}
+
+// laterThan returns the highest term that the worker has seen, if its epoch is higher
+// than that of a call; nil otherwise, and if the call has no term.
+func (s *service) laterThan(called *orchestratorv1.Term) *orchestratorv1.Term {
+	seen := s.worker.Seen()
+	if called == nil || seen.Epoch <= called.GetEpoch() {
+		return nil
+	}
+	return &orchestratorv1.Term{Epoch: seen.Epoch, Number: seen.Number}
 }

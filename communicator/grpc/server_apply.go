@@ -11,8 +11,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 const (
@@ -32,12 +30,12 @@ func (s *service) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*o
 		return nil, err
 	}
 	if own := s.worker.Incarnation(); own != r.GetIncarnation() {
-		return nil, status.Errorf(codes.FailedPrecondition, "%v: %d, the worker is %d", worker.ErrIncarnation, r.GetIncarnation(), own)
+		return nil, refusal(fmt.Errorf("%w: %d, the worker is %d", worker.ErrIncarnation, r.GetIncarnation(), own))
 	}
 	ctx, cancel := early(ctx)
 	defer cancel()
 	errs := s.apply(callContext(ctx, r.GetTerm(), r.GetIncarnation()), r.GetChanges())
-	return &orchestratorv1.ApplyResponse{Results: s.results(errs)}, nil
+	return &orchestratorv1.ApplyResponse{Results: s.results(errs), Term: s.laterThan(r.GetTerm())}, nil
 }
 
 // early returns a context that ends while there is still time to answer.

@@ -4,8 +4,10 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -22,6 +24,9 @@ func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 		known = v.GetCounter()
 	}
 	n, tasks, err := s.worker.Report(callContext(ctx, r.GetTerm(), incarnation), known)
+	if errors.Is(err, orchestrator.ErrDeposed) {
+		return &orchestratorv1.ReportResponse{Term: s.laterThan(r.GetTerm())}, nil
+	}
 	if err != nil {
 		return nil, refusal(err)
 	}

@@ -88,10 +88,12 @@ func TestR1_WhatIsMeantForAnotherProcessIsRefused(t *testing.T) {
 	require.NoError(t, s.worker.Rejoin(t.Context()))
 	_, err := s.Report(local(t), &orchestratorv1.ReportRequest{Term: &orchestratorv1.Term{Epoch: 9}, Incarnation: before})
 	require.Equal(t, codes.FailedPrecondition, status.Code(err))
+	require.Equal(t, "INCARNATION", reasonOf(err))
 	_, err = s.Apply(local(t), &orchestratorv1.ApplyRequest{
 		Term: &orchestratorv1.Term{Epoch: 9}, Incarnation: before, Changes: []*orchestratorv1.Change{change(opAdd, "a", "", 0)},
 	})
 	require.Equal(t, codes.FailedPrecondition, status.Code(err))
+	require.Equal(t, "INCARNATION", reasonOf(err))
 	require.Equal(t, []string{"DONE"}, outcomes(local(t), t, s, change(opAdd, "b", "", 0)), "nor was its term taken notice of")
 	tasks, err := s.worker.List(t.Context())
 	require.NoError(t, err)
@@ -101,14 +103,41 @@ func TestR1_WhatIsMeantForAnotherProcessIsRefused(t *testing.T) {
 func TestR1_AnEarlierManagerIsToldSo(t *testing.T) {
 	s, _ := direct(t)
 	s.worker.Fence(orchestrator.Term{Epoch: 6, Number: 1})
-	_, err := s.Report(local(t), &orchestratorv1.ReportRequest{
-		Term: &orchestratorv1.Term{Epoch: 5, Number: 9}, Incarnation: s.worker.Incarnation(),
-	})
-	require.Equal(t, codes.Aborted, status.Code(err))
+	report := func(term *orchestratorv1.Term) *orchestratorv1.ReportResponse {
+		response, err := s.Report(local(t), &orchestratorv1.ReportRequest{Term: term, Incarnation: s.worker.Incarnation()})
+		require.NoError(t, err)
+		return response
+	}
+	seen := &orchestratorv1.Term{Epoch: 6, Number: 1}
+	require.True(t, proto.Equal(&orchestratorv1.ReportResponse{Term: seen}, report(&orchestratorv1.Term{Epoch: 5, Number: 9})))
 	require.Equal(t, []string{"DEPOSED", "DEPOSED", "DEPOSED"},
 		outcomes(local(t), t, s, change(opAdd, "a", "", 0), change(opRemove, "a", "", 0), change(opUpdate, "a", "", 1)))
-	_, err = s.Report(local(t), &orchestratorv1.ReportRequest{Incarnation: s.worker.Incarnation()})
-	require.NoError(t, err, "who is of no term may read")
+	request := &orchestratorv1.ApplyRequest{Term: &orchestratorv1.Term{Epoch: 5, Number: 9}, Incarnation: s.worker.Incarnation()}
+	answer, err := s.Apply(local(t), request)
+	require.NoError(t, err)
+	require.True(t, proto.Equal(&orchestratorv1.ApplyResponse{Term: seen}, answer), "also where there is no change")
+
+	for _, term := range []*orchestratorv1.Term{nil, {Epoch: 6}, {Epoch: 6, Number: 1}} {
+		response := report(term)
+		require.NotZero(t, response.GetVersion().GetCounter(), "who is of no term may read, and who is of this epoch")
+		require.Nil(t, response.GetTerm())
+	}
+}
+
+// The status is OK whatever becomes of the changes, and also where there are none.
+func TestR1_ChangesOfNoTermAreRefusedOnceAnyWasSeen(t *testing.T) {
+	s, _ := direct(t)
+	apply := func(changes ...*orchestratorv1.Change) *orchestratorv1.ApplyResponse {
+		response, err := s.Apply(local(t), &orchestratorv1.ApplyRequest{Incarnation: s.worker.Incarnation(), Changes: changes})
+		require.NoError(t, err)
+		return response
+	}
+	require.Equal(t, orchestratorv1.Outcome_OUTCOME_DONE, apply(change(opAdd, "a", "", 0)).GetResults()[0].GetOutcome())
+	s.worker.Fence(orchestrator.Term{Epoch: 6, Number: 1})
+	response := apply(change(opAdd, "b", "", 0))
+	require.Equal(t, orchestratorv1.Outcome_OUTCOME_STALE, response.GetResults()[0].GetOutcome())
+	require.Nil(t, response.GetTerm())
+	require.Empty(t, apply().GetResults())
 }
 
 func TestR1_OnlyAManagerCommands(t *testing.T) {

@@ -44,10 +44,12 @@ func exit(code int) {
 	os.Exit(code) //nolint:forbidigo // the process is this package's
 }
 
-// Process is one process, or the one that was started last in its place. Its
-// methods are for the test's goroutine, but those of Output.
+// Process is one process, or the one that was started last in its place: this test's
+// binary, or a command of any kind. Its methods are for the test's goroutine, but
+// those of Output.
 type Process struct {
 	T        testing.TB
+	Command  []string // with its arguments; nil: this test's binary, in the role
 	Role     string   // of Main's
 	Settings any      // for the role
 	Journal  *Journal // nil: its end is not written down
@@ -60,16 +62,10 @@ type Process struct {
 // Start starts the process. It is killed when the test ends, at the latest.
 func (p *Process) Start() {
 	p.T.Helper()
-	text, err := json.Marshal(p.Settings)
+	cmd, err := p.command()
 	if err != nil {
 		p.T.Fatalf("start %s: %v", p.Role, err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		p.T.Fatalf("start %s: %v", p.Role, err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), prefix+p.Role+"="+string(text))
 	cmd.Stdout, cmd.Stderr = &p.Output, &p.Output
 	// It ends when this end of its standard input does: when the test is over,
 	// however that ends.
@@ -94,6 +90,23 @@ func (p *Process) Start() {
 		<-exited
 		_ = lifeline.Close()
 	})
+}
+
+func (p *Process) command() (*exec.Cmd, error) {
+	if p.Command != nil {
+		return exec.Command(p.Command[0], p.Command[1:]...), nil
+	}
+	text, err := json.Marshal(p.Settings)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), prefix+p.Role+"="+string(text))
+	return cmd, nil
 }
 
 // PID returns the process's number.

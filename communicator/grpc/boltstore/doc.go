@@ -17,8 +17,8 @@
 //
 // One that is replaced by an older copy has the manager's epoch run back: workers
 // that have followed a later one refuse it, and its Run ends with
-// orchestrator.ErrDeposed. Each start takes the next epoch, so it is to be started as
-// often again as it was since the copy was made.
+// orchestrator.ErrDeposed when two of them have. Each start takes the next epoch, so
+// start the manager as often again as it was started since the copy was made.
 //
 // The package is in a folder of its own, so that bbolt is linked only by
 // managers that use it.

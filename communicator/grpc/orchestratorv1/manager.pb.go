@@ -28,11 +28,11 @@ type CompletionOutcome int32
 const (
 	// Not told: to be tried again.
 	CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED CompletionOutcome = 0
-	// It is in the books, now or since before, and nobody starts the task again.
+	// It is recorded, now or since before, and no worker starts the task again.
 	CompletionOutcome_COMPLETION_OUTCOME_RECORDED CompletionOutcome = 1
-	// The task has newer content, and is to be run with that.
+	// The task has newer content, and has to be run with that.
 	CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED CompletionOutcome = 2
-	// The manager expects no such task any more.
+	// No such task is expected any more.
 	CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK CompletionOutcome = 3
 	// The receipt does not prove that the manager gave this content to this worker.
 	// This says nothing of the task: it may exist or not. The worker says it no more.
@@ -84,7 +84,7 @@ func (CompletionOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{0}
 }
 
-// RegisterRequest says who comes to work.
+// RegisterRequest says which process wants to be a member.
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the worker is called; no two have the same name at the same time.
@@ -92,9 +92,11 @@ type RegisterRequest struct {
 	// A number other than 0 that no other process had, nor this one before it has
 	// lost a lease.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Where it serves Worker, as host:port.
+	// Where it serves Worker, as host:port, of at most 512 bytes. The host is one that
+	// the manager can reach, not 0.0.0.0 or [::].
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	// How long a lease it wants.
+	// How long a lease it wants: from a second to an hour, unless the manager was told
+	// otherwise.
 	Lease *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
 	// It wants to give away what it has, and nothing new.
 	Draining      bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
@@ -171,7 +173,12 @@ func (x *RegisterRequest) GetDraining() bool {
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The manager's current term: the worker accepts nothing of earlier ones.
-	Term          *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
+	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
+	// The lease that was granted: what was asked for, or more where this incarnation
+	// has asked for more before. A worker that is granted less goes by that, or leaves.
+	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// How long to wait between two heartbeats: a suggestion.
+	Heartbeat     *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -209,6 +216,20 @@ func (*RegisterResponse) Descriptor() ([]byte, []int) {
 func (x *RegisterResponse) GetTerm() *Term {
 	if x != nil {
 		return x.Term
+	}
+	return nil
+}
+
+func (x *RegisterResponse) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *RegisterResponse) GetHeartbeat() *durationpb.Duration {
+	if x != nil {
+		return x.Heartbeat
 	}
 	return nil
 }
@@ -282,10 +303,14 @@ type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The manager's current term: the worker accepts nothing of earlier ones.
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
+	// The lease, as in RegisterResponse.
+	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// How long to wait between two heartbeats: a suggestion.
+	Heartbeat *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	// Only in answer to a heartbeat that says draining: no other member can take
 	// tasks. The worker need not wait until its tasks have moved: it stops them, and
 	// leaves.
-	Alone         bool `protobuf:"varint,2,opt,name=alone,proto3" json:"alone,omitempty"`
+	Alone         bool `protobuf:"varint,4,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -327,6 +352,20 @@ func (x *HeartbeatResponse) GetTerm() *Term {
 	return nil
 }
 
+func (x *HeartbeatResponse) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetHeartbeat() *durationpb.Duration {
+	if x != nil {
+		return x.Heartbeat
+	}
+	return nil
+}
+
 func (x *HeartbeatResponse) GetAlone() bool {
 	if x != nil {
 		return x.Alone
@@ -339,8 +378,7 @@ type CompleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who says so.
 	Worker []byte `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// What was completed: at most 1,000 at once, else INVALID_ARGUMENT; a request
-	// of more than 256 KiB is RESOURCE_EXHAUSTED.
+	// What was completed: at most 1,000 at once, otherwise INVALID_ARGUMENT.
 	Completions   []*Completion `protobuf:"bytes,2,rep,name=completions,proto3" json:"completions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -395,7 +433,7 @@ type Completion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it is called.
 	Task []byte `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// The version of the content that it has worked on; 0: none.
+	// The version of the content that it has worked on until it was done; 0: none.
 	ContentVersion int64 `protobuf:"varint,2,opt,name=content_version,json=contentVersion,proto3" json:"content_version,omitempty"`
 	// The receipt that came with that content. Without it the completion is refused.
 	Receipt []byte `protobuf:"bytes,3,opt,name=receipt,proto3" json:"receipt,omitempty"`
@@ -611,16 +649,20 @@ const file_orchestrator_v1_manager_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12/\n" +
 	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x1a\n" +
-	"\bdraining\x18\x05 \x01(\bR\bdraining\"=\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\"\xa7\x01\n" +
 	"\x10RegisterResponse\x12)\n" +
-	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\"h\n" +
+	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12/\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x127\n" +
+	"\theartbeat\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\theartbeat\"h\n" +
 	"\x10HeartbeatRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\fR\x06worker\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x1a\n" +
-	"\bdraining\x18\x03 \x01(\bR\bdraining\"T\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\"\xbe\x01\n" +
 	"\x11HeartbeatResponse\x12)\n" +
-	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12\x14\n" +
-	"\x05alone\x18\x02 \x01(\bR\x05alone\"h\n" +
+	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12/\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x127\n" +
+	"\theartbeat\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\theartbeat\x12\x14\n" +
+	"\x05alone\x18\x04 \x01(\bR\x05alone\"h\n" +
 	"\x0fCompleteRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\fR\x06worker\x12=\n" +
 	"\vcompletions\x18\x02 \x03(\v2\x1b.orchestrator.v1.CompletionR\vcompletions\"\x97\x01\n" +
@@ -680,23 +722,27 @@ var file_orchestrator_v1_manager_proto_goTypes = []any{
 var file_orchestrator_v1_manager_proto_depIdxs = []int32{
 	10, // 0: orchestrator.v1.RegisterRequest.lease:type_name -> google.protobuf.Duration
 	11, // 1: orchestrator.v1.RegisterResponse.term:type_name -> orchestrator.v1.Term
-	11, // 2: orchestrator.v1.HeartbeatResponse.term:type_name -> orchestrator.v1.Term
-	6,  // 3: orchestrator.v1.CompleteRequest.completions:type_name -> orchestrator.v1.Completion
-	12, // 4: orchestrator.v1.Completion.failure:type_name -> orchestrator.v1.Failure
-	0,  // 5: orchestrator.v1.CompleteResponse.outcomes:type_name -> orchestrator.v1.CompletionOutcome
-	1,  // 6: orchestrator.v1.Manager.Register:input_type -> orchestrator.v1.RegisterRequest
-	3,  // 7: orchestrator.v1.Manager.Heartbeat:input_type -> orchestrator.v1.HeartbeatRequest
-	5,  // 8: orchestrator.v1.Manager.Complete:input_type -> orchestrator.v1.CompleteRequest
-	8,  // 9: orchestrator.v1.Manager.Leave:input_type -> orchestrator.v1.LeaveRequest
-	2,  // 10: orchestrator.v1.Manager.Register:output_type -> orchestrator.v1.RegisterResponse
-	4,  // 11: orchestrator.v1.Manager.Heartbeat:output_type -> orchestrator.v1.HeartbeatResponse
-	7,  // 12: orchestrator.v1.Manager.Complete:output_type -> orchestrator.v1.CompleteResponse
-	9,  // 13: orchestrator.v1.Manager.Leave:output_type -> orchestrator.v1.LeaveResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	10, // 2: orchestrator.v1.RegisterResponse.lease:type_name -> google.protobuf.Duration
+	10, // 3: orchestrator.v1.RegisterResponse.heartbeat:type_name -> google.protobuf.Duration
+	11, // 4: orchestrator.v1.HeartbeatResponse.term:type_name -> orchestrator.v1.Term
+	10, // 5: orchestrator.v1.HeartbeatResponse.lease:type_name -> google.protobuf.Duration
+	10, // 6: orchestrator.v1.HeartbeatResponse.heartbeat:type_name -> google.protobuf.Duration
+	6,  // 7: orchestrator.v1.CompleteRequest.completions:type_name -> orchestrator.v1.Completion
+	12, // 8: orchestrator.v1.Completion.failure:type_name -> orchestrator.v1.Failure
+	0,  // 9: orchestrator.v1.CompleteResponse.outcomes:type_name -> orchestrator.v1.CompletionOutcome
+	1,  // 10: orchestrator.v1.Manager.Register:input_type -> orchestrator.v1.RegisterRequest
+	3,  // 11: orchestrator.v1.Manager.Heartbeat:input_type -> orchestrator.v1.HeartbeatRequest
+	5,  // 12: orchestrator.v1.Manager.Complete:input_type -> orchestrator.v1.CompleteRequest
+	8,  // 13: orchestrator.v1.Manager.Leave:input_type -> orchestrator.v1.LeaveRequest
+	2,  // 14: orchestrator.v1.Manager.Register:output_type -> orchestrator.v1.RegisterResponse
+	4,  // 15: orchestrator.v1.Manager.Heartbeat:output_type -> orchestrator.v1.HeartbeatResponse
+	7,  // 16: orchestrator.v1.Manager.Complete:output_type -> orchestrator.v1.CompleteResponse
+	9,  // 17: orchestrator.v1.Manager.Leave:output_type -> orchestrator.v1.LeaveResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_orchestrator_v1_manager_proto_init() }

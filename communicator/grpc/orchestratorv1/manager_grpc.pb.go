@@ -29,35 +29,62 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Manager is what a manager serves: a worker comes to work, says that it is
-// still there, what it has completed, and when it goes.
+// Manager is what a manager serves: a worker registers, says that it is still
+// there, what it has completed, and when it leaves.
 //
 // A worker is a member from the moment its Register was received until it leaves,
 // or its lease has run out. The worker takes the lease to begin when it sent
 // the request that was acknowledged, the manager when it received it; so the worker
-// knows first. Until then nothing that it may run is started elsewhere. It stops
-// everything before the lease can have run out.
+// knows first. Until the lease has run out nothing that the worker may run is
+// started elsewhere.
+//
+// The worker stops everything before that. It keeps a margin of a tenth of the
+// lease: when nine tenths have passed since it sent the last request that was
+// acknowledged, everything has stopped. So it tells its tasks to stop earlier, by as
+// long as they may take, and ends its process if they take longer. Its clock must go
+// on while the machine sleeps. Then it refuses every change, takes another
+// incarnation and registers again, with no tasks. It may tell the manager with Leave
+// that the former incarnation has stopped, so that the tasks need not wait for the
+// rest of the lease.
+//
+// A heartbeat is due every twelfth of the lease. It may take a quarter of the lease,
+// and the next one does not wait for it: so a few that are lost, or slow, do no
+// harm. A manager that is away is asked again in the same way; one that was
+// restarted knows its members.
 //
 // With TLS, a worker speaks for the name in its certificate only: others are
-// answered with UNAUTHENTICATED or PERMISSION_DENIED.
+// answered with UNAUTHENTICATED or PERMISSION_DENIED. A request has at most 256 KiB,
+// or is answered with RESOURCE_EXHAUSTED, and a connection at most 8 calls at a time.
 type ManagerClient interface {
-	// Register makes a process a member. The manager calls its Report first, and
-	// answers with UNAVAILABLE where it cannot. To register again what is a member
-	// renews the lease.
+	// Register makes a process a member, or renews the lease of one that is. The
+	// manager calls the process first: Report without a term and, if that answer is
+	// longer than 4 KiB, Apply without changes. If it has no answer within 5 seconds,
+	// is calling that name already, or has called it in vain 12 times within a minute,
+	// Register is answered with UNAVAILABLE. A call that failed is answered after 5
+	// seconds, and in the same words whatever is at the address. So a worker serves
+	// before it registers, and gives Register more than 5 seconds.
 	//
-	// ALREADY_EXISTS: another process has the name, and its lease has not run out:
-	// to be tried again. FAILED_PRECONDITION: this incarnation was a member, and
-	// its lease has run out: to be tried again with another, once everything has
-	// stopped. INVALID_ARGUMENT: what is asked for cannot be.
+	// ALREADY_EXISTS: another process has the name, and its lease has not run out;
+	// try again. FAILED_PRECONDITION (MEMBERSHIP_OVER): the membership of this
+	// incarnation has ended; stop everything, and try again with another incarnation.
+	// INVALID_ARGUMENT: what is asked for cannot be, such as a lease of this length.
+	// After any of these, and after UNAUTHENTICATED, PERMISSION_DENIED and
+	// UNIMPLEMENTED, this call has not made the process a member. After any other
+	// failure it may have: the process holds its name until it leaves, or for a lease.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
-	// Heartbeat renews the lease. A manager that was restarted knows its members.
+	// Heartbeat renews the lease.
 	//
-	// NOT_FOUND: this incarnation is no member, or no more: its lease is gone.
-	// FAILED_PRECONDITION: it is one, but the manager has not been able to call it
-	// for too long, and does not renew its lease.
+	// NOT_FOUND: this incarnation is not a member, or no longer: its lease is gone, and
+	// the worker stops everything. FAILED_PRECONDITION (UNREACHABLE): it is one, but
+	// the manager has not been able to call it for too long, and does not renew its
+	// lease. After that, and after any other failure, the worker goes on by the lease
+	// that it has; to register again has the manager call it at once.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
-	// Complete says that tasks have done what they had to do, or have failed. It does not take a
-	// member: what a process has completed, its successor may say.
+	// Complete says that tasks have done what they had to do, or have failed for good. It
+	// does not take a member: what a process has completed, its successor may say. A completion that
+	// has no answer is told again, also after the worker has lost its lease, or the
+	// task was removed: it was done all the same. A worker also reports a completed
+	// task until it is removed.
 	Complete(ctx context.Context, in *CompleteRequest, opts ...grpc.CallOption) (*CompleteResponse, error)
 	// Leave ends a membership. The worker runs nothing any more, and nothing is
 	// added to it. To leave without being a member does no harm.
@@ -116,35 +143,62 @@ func (c *managerClient) Leave(ctx context.Context, in *LeaveRequest, opts ...grp
 // All implementations must embed UnimplementedManagerServer
 // for forward compatibility.
 //
-// Manager is what a manager serves: a worker comes to work, says that it is
-// still there, what it has completed, and when it goes.
+// Manager is what a manager serves: a worker registers, says that it is still
+// there, what it has completed, and when it leaves.
 //
 // A worker is a member from the moment its Register was received until it leaves,
 // or its lease has run out. The worker takes the lease to begin when it sent
 // the request that was acknowledged, the manager when it received it; so the worker
-// knows first. Until then nothing that it may run is started elsewhere. It stops
-// everything before the lease can have run out.
+// knows first. Until the lease has run out nothing that the worker may run is
+// started elsewhere.
+//
+// The worker stops everything before that. It keeps a margin of a tenth of the
+// lease: when nine tenths have passed since it sent the last request that was
+// acknowledged, everything has stopped. So it tells its tasks to stop earlier, by as
+// long as they may take, and ends its process if they take longer. Its clock must go
+// on while the machine sleeps. Then it refuses every change, takes another
+// incarnation and registers again, with no tasks. It may tell the manager with Leave
+// that the former incarnation has stopped, so that the tasks need not wait for the
+// rest of the lease.
+//
+// A heartbeat is due every twelfth of the lease. It may take a quarter of the lease,
+// and the next one does not wait for it: so a few that are lost, or slow, do no
+// harm. A manager that is away is asked again in the same way; one that was
+// restarted knows its members.
 //
 // With TLS, a worker speaks for the name in its certificate only: others are
-// answered with UNAUTHENTICATED or PERMISSION_DENIED.
+// answered with UNAUTHENTICATED or PERMISSION_DENIED. A request has at most 256 KiB,
+// or is answered with RESOURCE_EXHAUSTED, and a connection at most 8 calls at a time.
 type ManagerServer interface {
-	// Register makes a process a member. The manager calls its Report first, and
-	// answers with UNAVAILABLE where it cannot. To register again what is a member
-	// renews the lease.
+	// Register makes a process a member, or renews the lease of one that is. The
+	// manager calls the process first: Report without a term and, if that answer is
+	// longer than 4 KiB, Apply without changes. If it has no answer within 5 seconds,
+	// is calling that name already, or has called it in vain 12 times within a minute,
+	// Register is answered with UNAVAILABLE. A call that failed is answered after 5
+	// seconds, and in the same words whatever is at the address. So a worker serves
+	// before it registers, and gives Register more than 5 seconds.
 	//
-	// ALREADY_EXISTS: another process has the name, and its lease has not run out:
-	// to be tried again. FAILED_PRECONDITION: this incarnation was a member, and
-	// its lease has run out: to be tried again with another, once everything has
-	// stopped. INVALID_ARGUMENT: what is asked for cannot be.
+	// ALREADY_EXISTS: another process has the name, and its lease has not run out;
+	// try again. FAILED_PRECONDITION (MEMBERSHIP_OVER): the membership of this
+	// incarnation has ended; stop everything, and try again with another incarnation.
+	// INVALID_ARGUMENT: what is asked for cannot be, such as a lease of this length.
+	// After any of these, and after UNAUTHENTICATED, PERMISSION_DENIED and
+	// UNIMPLEMENTED, this call has not made the process a member. After any other
+	// failure it may have: the process holds its name until it leaves, or for a lease.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
-	// Heartbeat renews the lease. A manager that was restarted knows its members.
+	// Heartbeat renews the lease.
 	//
-	// NOT_FOUND: this incarnation is no member, or no more: its lease is gone.
-	// FAILED_PRECONDITION: it is one, but the manager has not been able to call it
-	// for too long, and does not renew its lease.
+	// NOT_FOUND: this incarnation is not a member, or no longer: its lease is gone, and
+	// the worker stops everything. FAILED_PRECONDITION (UNREACHABLE): it is one, but
+	// the manager has not been able to call it for too long, and does not renew its
+	// lease. After that, and after any other failure, the worker goes on by the lease
+	// that it has; to register again has the manager call it at once.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
-	// Complete says that tasks have done what they had to do, or have failed. It does not take a
-	// member: what a process has completed, its successor may say.
+	// Complete says that tasks have done what they had to do, or have failed for good. It
+	// does not take a member: what a process has completed, its successor may say. A completion that
+	// has no answer is told again, also after the worker has lost its lease, or the
+	// task was removed: it was done all the same. A worker also reports a completed
+	// task until it is removed.
 	Complete(context.Context, *CompleteRequest) (*CompleteResponse, error)
 	// Leave ends a membership. The worker runs nothing any more, and nothing is
 	// added to it. To leave without being a member does no harm.

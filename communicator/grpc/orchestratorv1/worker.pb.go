@@ -4,8 +4,51 @@
 // 	protoc        (unknown)
 // source: orchestrator/v1/worker.proto
 
-// The contract between a manager and its workers. Names of tasks and workers are
-// bytes, any bytes. Whoever does not know a field leaves it aside.
+// The contract between a manager and its workers, in these two files: all that a
+// worker in any language has to know.
+//
+// Names of tasks and workers are bytes, any bytes, from 1 to 1024 of them. A
+// receiver ignores the fields that it does not know.
+//
+// # Terms
+//
+// A worker remembers the highest term that it has seen, for as long as its process
+// lives: in a call that names its incarnation, and in an answer of its manager. It
+// compares each call and each change with that; Worker says how.
+//
+// A higher epoch in an answer says that the caller has a successor. No status says
+// so, ABORTED included, and no outcome without such a term. A Manager that leads
+// stops when two of its workers, by name, have answered with a higher epoch and
+// nothing else since. One alone may be wrong, or compromised. The manager then
+// treats that worker as one that it cannot call: it changes nothing there, stops
+// renewing the lease, and starts the tasks elsewhere when that has run out. Nothing
+// is unsafe until it stops, because a worker that follows a successor refuses its
+// changes.
+//
+// # Reasons
+//
+// FAILED_PRECONDITION carries a google.rpc.ErrorInfo of the domain
+// "orchestrator.v1" among its details. Its reason is INCARNATION from a worker,
+// whose calls name another incarnation; MEMBERSHIP_OVER from Register; UNREACHABLE
+// from Heartbeat. A receiver may go by the method alone, and a worker may leave the
+// details out.
+//
+// # Connections
+//
+// Clients ping a connection after 10 seconds without traffic, also while no call is
+// under way, and close it if 3 seconds pass without an answer. A worker's server must
+// allow that. The default of gRPC's C core does not: it allows a ping every 5
+// minutes, and closes the connection with too_many_pings. A manager's server allows
+// a ping every 5 seconds. Unless it was told otherwise, a manager reads answers of up
+// to 16 MiB; a request of its has hardly more than 1 MiB, as a task's content has no
+// more.
+//
+// With TLS, which is 1.3, both ends show a certificate. A URI among its subject
+// alternative names says whom it stands for: orchestrator://manager, or
+// orchestrator://worker/NAME. In NAME, each byte is escaped as %XX, in upper case,
+// but for letters, digits and -_.~$&+=:@. Every certificate is for clients and
+// servers both. DNS names and addresses in it mean nothing. Each end checks the role
+// of the other, and a manager the name of the worker.
 
 package orchestratorv1
 
@@ -41,8 +84,9 @@ const (
 	State_STATE_BACKOFF State = 4
 	// It was told to stop, and has not stopped yet.
 	State_STATE_STOPPING State = 5
-	// It has done what it had to do, and is kept until it is removed, so that
-	// nobody else starts it.
+	// It has done what its newest content asks for, and is kept until it is removed,
+	// so that no other worker starts it. Newer content makes it pending again: it is
+	// queued, starts or runs from then on.
 	State_STATE_COMPLETED State = 6
 	// It has failed as often as the worker tries it. It is kept until it is removed,
 	// so that no other worker starts it.
@@ -106,11 +150,16 @@ type Op int32
 const (
 	// Refused.
 	Op_OP_UNSPECIFIED Op = 0
-	// Runs a task. What runs already is given the content, where that is newer.
+	// Runs a task. One that is there is updated instead: newer content does what
+	// OP_UPDATE does, and anything else is done already. One that is being stopped is
+	// started again when it has stopped, or answered with OUTCOME_STOPPING.
 	Op_OP_ADD Op = 1
-	// Stops a task.
+	// Stops a task. One that is not there is done already.
 	Op_OP_REMOVE Op = 2
-	// Gives a task that is there newer content; nothing is started where it is not.
+	// Gives a task newer content: it is to work on that from now on, in place, also if
+	// it had completed with the content before. It is done when the worker has the
+	// content. Content that is not newer changes nothing, and is done already. A task
+	// that is not there, or is being stopped, is OUTCOME_REJECTED, and nothing starts.
 	Op_OP_UPDATE Op = 3
 )
 
@@ -163,11 +212,13 @@ type Outcome int32
 const (
 	// It may have been done, may still be, or not: the next report tells.
 	Outcome_OUTCOME_UNSPECIFIED Outcome = 0
-	// After an add the task is in the next report, after a remove it has stopped.
+	// After an add the task is in the next report, after a remove it has stopped and
+	// is not, after an update the worker has the content.
 	Outcome_OUTCOME_DONE Outcome = 1
 	// Not done, and it will not be: the worker has seen a higher epoch.
 	Outcome_OUTCOME_DEPOSED Outcome = 2
-	// Not done, and it will not be: the worker has seen a later term.
+	// Not done, and it will not be: the worker has seen a later term of this epoch, or
+	// any term, where the call has none.
 	Outcome_OUTCOME_STALE Outcome = 3
 	// Not done, and it will not be, for the reason that the message gives.
 	Outcome_OUTCOME_REJECTED Outcome = 4
@@ -283,7 +334,7 @@ type Version struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The incarnation of the worker that has made the report.
 	Incarnation uint64 `protobuf:"fixed64,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Rises whenever what a report says changes.
+	// Begins at 1, and rises whenever what a report says changes.
 	Counter       uint64 `protobuf:"varint,2,opt,name=counter,proto3" json:"counter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -405,7 +456,9 @@ type Task struct {
 	Name []byte `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Where it is in its life.
 	State State `protobuf:"varint,2,opt,name=state,proto3,enum=orchestrator.v1.State" json:"state,omitempty"`
-	// The version of the newest content that the worker has for it; 0: none.
+	// The version of the newest content that the worker has for it; 0: none. With
+	// STATE_COMPLETED, the version that was worked on until it was done, never one that
+	// came in the meantime: the manager records that this version is completed.
 	ContentVersion int64 `protobuf:"varint,3,opt,name=content_version,json=contentVersion,proto3" json:"content_version,omitempty"`
 	// The receipt that came with that content; empty: none.
 	Receipt []byte `protobuf:"bytes,4,opt,name=receipt,proto3" json:"receipt,omitempty"`
@@ -498,7 +551,8 @@ type ReportRequest struct {
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
 	// The incarnation of the worker that is asked.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The version of the last report that the caller has; absent: none.
+	// The version of the last report that the caller has; absent, or of another
+	// incarnation: none.
 	Known         *Version `protobuf:"bytes,3,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -562,8 +616,11 @@ type ReportResponse struct {
 	// has changed, and tasks is empty.
 	Version *Version `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Every task that the worker was told to run and that has not stopped, whatever
-	// its state, in the order in which they were added.
-	Tasks         []*Task `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// its state, in the order in which they were added. No task twice.
+	Tasks []*Task `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// The highest term that the worker has seen, if its epoch is higher than that of
+	// the call; otherwise absent.
+	Term          *Term `protobuf:"bytes,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -608,6 +665,13 @@ func (x *ReportResponse) GetVersion() *Version {
 func (x *ReportResponse) GetTasks() []*Task {
 	if x != nil {
 		return x.Tasks
+	}
+	return nil
+}
+
+func (x *ReportResponse) GetTerm() *Term {
+	if x != nil {
+		return x.Term
 	}
 	return nil
 }
@@ -698,10 +762,10 @@ func (x *Change) GetReceipt() []byte {
 	return nil
 }
 
-// ApplyRequest has a worker do something.
+// ApplyRequest tells a worker what to do.
 type ApplyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The manager's term; absent: that of nobody, which is refused once any was seen.
+	// The manager's term; absent: that of nobody.
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
 	// The incarnation of the worker that is meant.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -821,7 +885,10 @@ func (x *Result) GetMessage() string {
 type ApplyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As many as there were changes, in their order.
-	Results       []*Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	Results []*Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	// The highest term that the worker has seen, if its epoch is higher than that of
+	// the call; otherwise absent. It comes with OUTCOME_DEPOSED.
+	Term          *Term `protobuf:"bytes,2,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -863,6 +930,13 @@ func (x *ApplyResponse) GetResults() []*Result {
 	return nil
 }
 
+func (x *ApplyResponse) GetTerm() *Term {
+	if x != nil {
+		return x.Term
+	}
+	return nil
+}
+
 var File_orchestrator_v1_worker_proto protoreflect.FileDescriptor
 
 const file_orchestrator_v1_worker_proto_rawDesc = "" +
@@ -888,10 +962,11 @@ const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\rReportRequest\x12)\n" +
 	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12.\n" +
-	"\x05known\x18\x03 \x01(\v2\x18.orchestrator.v1.VersionR\x05known\"q\n" +
+	"\x05known\x18\x03 \x01(\v2\x18.orchestrator.v1.VersionR\x05known\"\x9c\x01\n" +
 	"\x0eReportResponse\x122\n" +
 	"\aversion\x18\x01 \x01(\v2\x18.orchestrator.v1.VersionR\aversion\x12+\n" +
-	"\x05tasks\x18\x02 \x03(\v2\x15.orchestrator.v1.TaskR\x05tasks\"\x9e\x01\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x15.orchestrator.v1.TaskR\x05tasks\x12)\n" +
+	"\x04term\x18\x03 \x01(\v2\x15.orchestrator.v1.TermR\x04term\"\x9e\x01\n" +
 	"\x06Change\x12#\n" +
 	"\x02op\x18\x01 \x01(\x0e2\x13.orchestrator.v1.OpR\x02op\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\fR\x04task\x12\x18\n" +
@@ -904,9 +979,10 @@ const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\achanges\x18\x03 \x03(\v2\x17.orchestrator.v1.ChangeR\achanges\"V\n" +
 	"\x06Result\x122\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x18.orchestrator.v1.OutcomeR\aoutcome\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"B\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"m\n" +
 	"\rApplyResponse\x121\n" +
-	"\aresults\x18\x01 \x03(\v2\x17.orchestrator.v1.ResultR\aresults*\xa5\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x17.orchestrator.v1.ResultR\aresults\x12)\n" +
+	"\x04term\x18\x02 \x01(\v2\x15.orchestrator.v1.TermR\x04term*\xa5\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTATE_QUEUED\x10\x01\x12\x12\n" +
@@ -971,20 +1047,22 @@ var file_orchestrator_v1_worker_proto_depIdxs = []int32{
 	4,  // 4: orchestrator.v1.ReportRequest.known:type_name -> orchestrator.v1.Version
 	4,  // 5: orchestrator.v1.ReportResponse.version:type_name -> orchestrator.v1.Version
 	6,  // 6: orchestrator.v1.ReportResponse.tasks:type_name -> orchestrator.v1.Task
-	1,  // 7: orchestrator.v1.Change.op:type_name -> orchestrator.v1.Op
-	3,  // 8: orchestrator.v1.ApplyRequest.term:type_name -> orchestrator.v1.Term
-	9,  // 9: orchestrator.v1.ApplyRequest.changes:type_name -> orchestrator.v1.Change
-	2,  // 10: orchestrator.v1.Result.outcome:type_name -> orchestrator.v1.Outcome
-	11, // 11: orchestrator.v1.ApplyResponse.results:type_name -> orchestrator.v1.Result
-	7,  // 12: orchestrator.v1.Worker.Report:input_type -> orchestrator.v1.ReportRequest
-	10, // 13: orchestrator.v1.Worker.Apply:input_type -> orchestrator.v1.ApplyRequest
-	8,  // 14: orchestrator.v1.Worker.Report:output_type -> orchestrator.v1.ReportResponse
-	12, // 15: orchestrator.v1.Worker.Apply:output_type -> orchestrator.v1.ApplyResponse
-	14, // [14:16] is the sub-list for method output_type
-	12, // [12:14] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	3,  // 7: orchestrator.v1.ReportResponse.term:type_name -> orchestrator.v1.Term
+	1,  // 8: orchestrator.v1.Change.op:type_name -> orchestrator.v1.Op
+	3,  // 9: orchestrator.v1.ApplyRequest.term:type_name -> orchestrator.v1.Term
+	9,  // 10: orchestrator.v1.ApplyRequest.changes:type_name -> orchestrator.v1.Change
+	2,  // 11: orchestrator.v1.Result.outcome:type_name -> orchestrator.v1.Outcome
+	11, // 12: orchestrator.v1.ApplyResponse.results:type_name -> orchestrator.v1.Result
+	3,  // 13: orchestrator.v1.ApplyResponse.term:type_name -> orchestrator.v1.Term
+	7,  // 14: orchestrator.v1.Worker.Report:input_type -> orchestrator.v1.ReportRequest
+	10, // 15: orchestrator.v1.Worker.Apply:input_type -> orchestrator.v1.ApplyRequest
+	8,  // 16: orchestrator.v1.Worker.Report:output_type -> orchestrator.v1.ReportResponse
+	12, // 17: orchestrator.v1.Worker.Apply:output_type -> orchestrator.v1.ApplyResponse
+	16, // [16:18] is the sub-list for method output_type
+	14, // [14:16] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_orchestrator_v1_worker_proto_init() }

@@ -4,8 +4,51 @@
 // - protoc             (unknown)
 // source: orchestrator/v1/worker.proto
 
-// The contract between a manager and its workers. Names of tasks and workers are
-// bytes, any bytes. Whoever does not know a field leaves it aside.
+// The contract between a manager and its workers, in these two files: all that a
+// worker in any language has to know.
+//
+// Names of tasks and workers are bytes, any bytes, from 1 to 1024 of them. A
+// receiver ignores the fields that it does not know.
+//
+// # Terms
+//
+// A worker remembers the highest term that it has seen, for as long as its process
+// lives: in a call that names its incarnation, and in an answer of its manager. It
+// compares each call and each change with that; Worker says how.
+//
+// A higher epoch in an answer says that the caller has a successor. No status says
+// so, ABORTED included, and no outcome without such a term. A Manager that leads
+// stops when two of its workers, by name, have answered with a higher epoch and
+// nothing else since. One alone may be wrong, or compromised. The manager then
+// treats that worker as one that it cannot call: it changes nothing there, stops
+// renewing the lease, and starts the tasks elsewhere when that has run out. Nothing
+// is unsafe until it stops, because a worker that follows a successor refuses its
+// changes.
+//
+// # Reasons
+//
+// FAILED_PRECONDITION carries a google.rpc.ErrorInfo of the domain
+// "orchestrator.v1" among its details. Its reason is INCARNATION from a worker,
+// whose calls name another incarnation; MEMBERSHIP_OVER from Register; UNREACHABLE
+// from Heartbeat. A receiver may go by the method alone, and a worker may leave the
+// details out.
+//
+// # Connections
+//
+// Clients ping a connection after 10 seconds without traffic, also while no call is
+// under way, and close it if 3 seconds pass without an answer. A worker's server must
+// allow that. The default of gRPC's C core does not: it allows a ping every 5
+// minutes, and closes the connection with too_many_pings. A manager's server allows
+// a ping every 5 seconds. Unless it was told otherwise, a manager reads answers of up
+// to 16 MiB; a request of its has hardly more than 1 MiB, as a task's content has no
+// more.
+//
+// With TLS, which is 1.3, both ends show a certificate. A URI among its subject
+// alternative names says whom it stands for: orchestrator://manager, or
+// orchestrator://worker/NAME. In NAME, each byte is escaped as %XX, in upper case,
+// but for letters, digits and -_.~$&+=:@. Every certificate is for clients and
+// servers both. DNS names and addresses in it mean nothing. Each end checks the role
+// of the other, and a manager the name of the worker.
 
 package orchestratorv1
 
@@ -30,23 +73,36 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Worker is what a worker serves: a manager asks it what it runs, and has it
-// start and stop tasks.
+// Worker is what a worker serves: a manager asks it what it runs, and tells it to
+// start and stop tasks. Calls may come at the same time, at most 64 of them on a
+// connection.
 //
 // Both calls name the process that they are meant for, by its incarnation. A
-// worker answers one that names another with FAILED_PRECONDITION, and does
-// nothing. Both carry the term of the manager; a worker remembers the highest
-// that it has seen. A call of a lower epoch than that is answered with
-// ABORTED: its manager has a successor.
+// worker answers one that names another with FAILED_PRECONDITION, does nothing, and
+// remembers nothing of it.
 //
-// With TLS, whoever has no manager's certificate is answered with
+// With TLS, a caller without a manager's certificate is answered with
 // UNAUTHENTICATED or PERMISSION_DENIED.
 type WorkerClient interface {
-	// Report says what the worker runs. The term may be absent: then nothing is
-	// remembered, and nobody is told of a successor.
+	// Report returns what the worker runs. If the worker has seen a higher epoch than
+	// the call's, the answer says so, and the rest of it does not count. A call without
+	// a term is answered in any case, and nothing of it is remembered.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
-	// Apply carries out changes side by side, begun in their order, and answers for
-	// each when it can answer for all. It answers before the deadline of the call.
+	// Apply carries out changes side by side, begun in their order. It answers for
+	// each, with OK, when it can answer for all, and before the deadline of the call in
+	// any case. A refusal is an outcome, never a status, but for those above.
+	//
+	// A worker compares the call's term with the highest that it has seen when a
+	// change takes effect. A lower epoch is OUTCOME_DEPOSED. The same epoch with a lower
+	// number is OUTCOME_STALE, and so is a call without a term once the worker has seen
+	// any. When a removed task has stopped, the worker compares the epoch once more:
+	// the stop may be a later manager's by then. A call without changes
+	// is answered without results, whatever its term: a manager makes one to see that
+	// a worker is there.
+	//
+	// A worker that has no lease refuses every change with OUTCOME_REJECTED: before
+	// its first Register was acknowledged, and from when its time is over until it has
+	// registered again.
 	Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*ApplyResponse, error)
 }
 
@@ -82,23 +138,36 @@ func (c *workerClient) Apply(ctx context.Context, in *ApplyRequest, opts ...grpc
 // All implementations must embed UnimplementedWorkerServer
 // for forward compatibility.
 //
-// Worker is what a worker serves: a manager asks it what it runs, and has it
-// start and stop tasks.
+// Worker is what a worker serves: a manager asks it what it runs, and tells it to
+// start and stop tasks. Calls may come at the same time, at most 64 of them on a
+// connection.
 //
 // Both calls name the process that they are meant for, by its incarnation. A
-// worker answers one that names another with FAILED_PRECONDITION, and does
-// nothing. Both carry the term of the manager; a worker remembers the highest
-// that it has seen. A call of a lower epoch than that is answered with
-// ABORTED: its manager has a successor.
+// worker answers one that names another with FAILED_PRECONDITION, does nothing, and
+// remembers nothing of it.
 //
-// With TLS, whoever has no manager's certificate is answered with
+// With TLS, a caller without a manager's certificate is answered with
 // UNAUTHENTICATED or PERMISSION_DENIED.
 type WorkerServer interface {
-	// Report says what the worker runs. The term may be absent: then nothing is
-	// remembered, and nobody is told of a successor.
+	// Report returns what the worker runs. If the worker has seen a higher epoch than
+	// the call's, the answer says so, and the rest of it does not count. A call without
+	// a term is answered in any case, and nothing of it is remembered.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
-	// Apply carries out changes side by side, begun in their order, and answers for
-	// each when it can answer for all. It answers before the deadline of the call.
+	// Apply carries out changes side by side, begun in their order. It answers for
+	// each, with OK, when it can answer for all, and before the deadline of the call in
+	// any case. A refusal is an outcome, never a status, but for those above.
+	//
+	// A worker compares the call's term with the highest that it has seen when a
+	// change takes effect. A lower epoch is OUTCOME_DEPOSED. The same epoch with a lower
+	// number is OUTCOME_STALE, and so is a call without a term once the worker has seen
+	// any. When a removed task has stopped, the worker compares the epoch once more:
+	// the stop may be a later manager's by then. A call without changes
+	// is answered without results, whatever its term: a manager makes one to see that
+	// a worker is there.
+	//
+	// A worker that has no lease refuses every change with OUTCOME_REJECTED: before
+	// its first Register was acknowledged, and from when its time is over until it has
+	// registered again.
 	Apply(context.Context, *ApplyRequest) (*ApplyResponse, error)
 	mustEmbedUnimplementedWorkerServer()
 }

@@ -43,33 +43,41 @@ type member struct {
 // startFleet starts a manager and n workers.
 func startFleet(t *testing.T, n int, s settings) *fleet {
 	t.Helper()
+	return startFleetOf(t, n, s, (*fleet).goWorker)
+}
+
+// startFleetOf starts a manager and n workers of a kind.
+func startFleetOf(t *testing.T, n int, s settings, kind func(f *fleet, m *member, listen string) *trial.Process) *fleet {
+	t.Helper()
 	free := trial.FreeAddrs(t, n+2)
 	address, desk, listen := free[0], free[1], free[2:]
 	f := &fleet{t: t, settings: s, dir: t.TempDir(), address: address, desk: newVisitor(desk), history: trial.NewHistory()}
-	path := filepath.Join(f.dir, "journal")
 	var err error
-	f.journal, err = trial.OpenJournal(path, "test")
+	f.journal, err = trial.OpenJournal(f.path(), "test")
 	require.NoError(t, err)
-	f.reader = trial.OpenReader(t, path)
+	f.reader = trial.OpenReader(t, f.path())
 
 	f.manager = &trial.Process{T: t, Role: managerRole, Journal: f.journal, Settings: managerSettings{
-		Journal: path, Store: filepath.Join(f.dir, "store"), Listen: f.address, Desk: desk, settings: s,
+		Journal: f.path(), Store: filepath.Join(f.dir, "store"), Listen: f.address, Desk: desk, settings: s,
 	}}
 	f.manager.Start()
 	for i, listen := range listen {
-		f.add(fmt.Sprintf("w%02d", i), path, listen)
+		m := &member{name: fmt.Sprintf("w%02d", i), up: f.proxy(f.address), down: f.proxy(listen)}
+		m.Process = kind(f, m, listen)
+		m.Start()
+		f.workers = append(f.workers, m)
 	}
 	return f
 }
 
-func (f *fleet) add(name, journal, listen string) {
-	m := &member{name: name, up: f.proxy(f.address), down: f.proxy(listen)}
-	m.Process = &trial.Process{T: f.t, Role: workerRole, Journal: f.journal, Settings: workerSettings{
-		Name: name, Journal: journal, Record: filepath.Join(f.dir, name),
+// path returns that of the journal.
+func (f *fleet) path() string { return filepath.Join(f.dir, "journal") }
+
+func (f *fleet) goWorker(m *member, listen string) *trial.Process {
+	return &trial.Process{T: f.t, Role: workerRole, Journal: f.journal, Settings: workerSettings{
+		Name: m.name, Journal: f.path(), Record: filepath.Join(f.dir, m.name),
 		Manager: m.up.Addr(), Listen: listen, Advertise: m.down.Addr(), settings: f.settings,
 	}}
-	m.Start()
-	f.workers = append(f.workers, m)
 }
 
 func (f *fleet) proxy(to string) *proxy.Proxy {

@@ -1,0 +1,113 @@
+package grpc
+
+// T13: which answers say that a leader has a successor.
+
+import (
+	"context"
+	"testing"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The calls are of epoch 5. No status and no outcome says by itself that there is a
+// successor.
+func TestT13_OnlyAHigherEpochInAnAnswerDeposes(t *testing.T) {
+	const deposed, outcome = true, orchestratorv1.Outcome_OUTCOME_DEPOSED
+	for name, x := range map[string]struct {
+		later *orchestratorv1.Term
+		want  bool
+	}{
+		"none":  {nil, !deposed},
+		"lower": {&orchestratorv1.Term{Epoch: 4, Number: 9}, !deposed},
+		"own":   {&orchestratorv1.Term{Epoch: 5, Number: 9}, !deposed},
+		"later": {&orchestratorv1.Term{Epoch: 6}, deposed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{
+				report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+					r := reportOf(1, "a")
+					r.Term = x.later
+					return r, nil
+				},
+				apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+					return refused(outcome, x.later), nil
+				},
+			}
+			c, w := impostor(t, f)
+			_, listed := c.List(inTerm(t, 1), w)
+			added := c.Add(inTerm(t, 1), w, "a")
+			if x.want == deposed {
+				require.ErrorIs(t, listed, orchestrator.ErrDeposed)
+				require.ErrorIs(t, added, orchestrator.ErrDeposed)
+				return
+			}
+			require.NoError(t, listed)
+			require.ErrorIs(t, added, orchestrator.ErrRejected)
+			require.NotErrorIs(t, added, orchestrator.ErrDeposed)
+		})
+	}
+
+	aborted := status.Error(codes.Aborted, "another leads")
+	f := &fake{
+		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return nil, aborted },
+		apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return nil, aborted
+		},
+	}
+	c, w := impostor(t, f)
+	_, listed := c.List(inTerm(t, 1), w)
+	for _, err := range []error{listed, c.Add(inTerm(t, 1), w, "a")} {
+		require.ErrorContains(t, err, "another leads")
+		require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err), "it may have been done or not")
+	}
+}
+
+// A worker that is not believed has failed to answer, and what it refuses is refused.
+func TestR5_AWorkerThatIsNotBelievedCannotBeCalled(t *testing.T) {
+	later := &orchestratorv1.Term{Epoch: 1 << 63}
+	f := &fake{
+		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+			return &orchestratorv1.ReportResponse{Term: later}, nil
+		},
+		apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return refused(orchestratorv1.Outcome_OUTCOME_DEPOSED, later), nil
+		},
+	}
+	c, w := impostor(t, f)
+	var told []error
+	c.settings.observe = func(_ Worker, err error) { told = append(told, err) }
+	c.settings.believe = func(who Worker, term orchestrator.Term) bool {
+		require.Equal(t, w, who)
+		require.Equal(t, orchestrator.Term{Epoch: 1 << 63}, term)
+		return false
+	}
+	_, err := c.List(inTerm(t, 1), w)
+	require.ErrorIs(t, err, errUnconfirmed)
+	require.NotErrorIs(t, err, orchestrator.ErrDeposed)
+	require.Len(t, told, 1)
+	require.ErrorIs(t, told[0], errUnconfirmed)
+	err = c.Add(inTerm(t, 1), w, "a")
+	require.ErrorIs(t, err, orchestrator.ErrRejected)
+	require.NotErrorIs(t, err, orchestrator.ErrDeposed)
+}
+
+// A later version may have other reasons for a status than those that are known.
+func TestR6_AnUnknownReasonSaysNothing(t *testing.T) {
+	for reason, want := range map[string]orchestratorv1.Outcome{
+		"":                orchestratorv1.Outcome_OUTCOME_REJECTED,
+		reasonIncarnation: orchestratorv1.Outcome_OUTCOME_REJECTED,
+		"BUSY":            orchestratorv1.Outcome_OUTCOME_UNSPECIFIED,
+	} {
+		f := &fake{apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return nil, explainedStatus(codes.FailedPrecondition, reason, "for some reason")
+		}}
+		c, w := impostor(t, f)
+		err := c.Add(inTerm(t, 1), w, "a")
+		require.ErrorContains(t, err, "for some reason")
+		require.Equal(t, want, outcomeOf(err), reason)
+	}
+}
