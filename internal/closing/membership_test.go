@@ -58,3 +58,14 @@ func TestMembership_Early(t *testing.T) {
 		})
 	}
 }
+
+// What runs on the last worker could not have moved.
+func TestMembership_NobodyElseCouldHaveTakenIt(t *testing.T) {
+	w := idle(t)
+	m := closing.NewMembership(w)
+	m.Drain()
+	require.NoError(t, w.Add(t.Context(), "a"))
+	require.Error(t, m.Early(t.Context(), closing.ErrDraining))
+	require.NoError(t, m.Early(t.Context(), closing.ErrAlone))
+	require.ErrorIs(t, closing.ErrAlone, closing.ErrDraining, "it does not come back")
+}
