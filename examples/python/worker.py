@@ -237,7 +237,7 @@ class Worker(worker_pb2_grpc.WorkerServicer):
                 with self.changed:
                     self.fence = max(self.fence, (response.term.epoch, response.term.number))
                     self.lease = min(self.lease, response.lease.ToNanoseconds() / 1e9)
-                    self.sent, self.alone = began, response.alone
+                    self.sent, self.alone = began, getattr(response, "alone", False)  # only heartbeats say so
             with self.changed:
                 self.changed.wait_for(lambda: self.lost, pause)
 

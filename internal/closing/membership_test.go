@@ -93,3 +93,14 @@ func TestW8_TheLastWorkerFinishesTheJobsThatRun(t *testing.T) {
 		require.NoError(t, w.Close(t.Context()))
 	})
 }
+
+// What runs on the last worker could not have moved.
+func TestMembership_NobodyElseCouldHaveTakenIt(t *testing.T) {
+	w := idle(t)
+	m := closing.NewMembership(w)
+	m.Drain()
+	require.NoError(t, w.Add(t.Context(), "a"))
+	require.Error(t, m.Early(t.Context(), closing.ErrDraining))
+	require.NoError(t, m.Early(t.Context(), closing.ErrAlone))
+	require.ErrorIs(t, closing.ErrAlone, closing.ErrDraining, "it does not come back")
+}
