@@ -125,7 +125,8 @@ func (p *Planner) emit() {
 }
 
 // tidy strikes out what was taken back, and makes a start of a move of which the
-// copy is kept after all.
+// copy is kept after all, or has moved already: a copy that was taken back and dropped
+// again is in two changes, or in one and among the drops.
 func (p *Planner) tidy() {
 	changes, out := p.changes, 0
 	for i := range changes {
@@ -133,9 +134,13 @@ func (p *Planner) tidy() {
 		if c.To == None {
 			continue
 		}
-		if c.From != None && p.flags[p.adds[i].position] != dropped {
-			c.From, c.Reason = None, Missing
-			p.plan.Moves--
+		if c.From != None {
+			if flag := &p.flags[p.adds[i].position]; *flag == dropped {
+				*flag = emitted
+			} else {
+				c.From, c.Reason = None, Missing
+				p.plan.Moves--
+			}
 		}
 		changes[out] = *c
 		out++

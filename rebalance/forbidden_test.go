@@ -23,6 +23,31 @@ func TestP3_WhatIsMissingGoesToTheWorkerThatMayTakeLittleElse(t *testing.T) {
 	require.Equal(t, 2, plan.Adds)
 }
 
+// A copy that was to move, was taken back and was dropped again moved twice on paper, and
+// another copy of its task was stopped in its place. With few moves it was missing then.
+func TestP4_ACopyThatIsDroppedAgainMovesOnce(t *testing.T) {
+	t.Parallel()
+	for maxMoves := noLimit; maxMoves < 12; maxMoves++ {
+		_, err := examine(&rebalance.Problem{
+			Want:   []int32{1, 0, 0, 3, 0, 0, 1, 2, 0, 0, 2, 1, 0, 2, 3, 2, 1, 1, 0, 1, 0, 3, 0, 0, 1, 0, 3, 0, 3, 1, 1, 3, 0, 1, 1, 1, 3, 1},
+			States: []rebalance.State{0, rebalance.Draining, 0, 0, 0, 0},
+			Held: [][]int32{
+				nil, nil, nil,
+				{11, 19, 28, 31, 3, 7, 10, 13, 14, 21, 24, 26, 29, 36},
+				{28, 31, 30, 33, 34, 37, 3, 14, 15, 21, 35, 0, 26, 36},
+				{17, 28, 31, 3, 6, 7, 10, 13, 14, 15, 16, 21, 26, 36},
+			},
+			Pinned: []int32{0, 0, 0, 10, 8, 11},
+			Forbidden: []rebalance.Pair{
+				{Task: 23, Worker: 3}, {Task: 27, Worker: 5}, {Task: 3, Worker: 0}, {Task: 10, Worker: 0}, {Task: 11, Worker: 0},
+				{Task: 14, Worker: 0}, {Task: 26, Worker: 0}, {Task: 35, Worker: 0},
+			},
+			MaxMoves: maxMoves,
+		}, new(rebalance.Planner))
+		require.NoError(t, err, "MaxMoves %d", maxMoves)
+	}
+}
+
 // Tasks 0 to 9 may run anywhere, 10 to 19 only on even workers, and worker 4 joins.
 func TestP3_AWorkerJoinsAPoolAndAnOpenHalf(t *testing.T) {
 	t.Parallel()
