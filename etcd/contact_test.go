@@ -53,18 +53,18 @@ func firstContacts(t *testing.T, c *clientv3.Client, opts ...etcd.Option) (once,
 	require.NoError(t, err)
 	r := newRegistry(t, c, opts...)
 	return map[string]func(context.Context) error{
-			"Election.Leader": func(ctx context.Context) error { _, err := e.Leader(ctx); return err },
-			"Membership.List": func(ctx context.Context) error { _, err := m.List(ctx); return err },
-			"Registry.Get":    func(ctx context.Context) error { _, err := r.Get(ctx, "a"); return err },
-		}, map[string]func(context.Context) error{
-			"Election.Run": func(ctx context.Context) error {
-				return e.Run(ctx, func(context.Context, *etcd.Leadership) error { return nil })
-			},
-			"Member.Run":       newMember(t, c, "a", opts...).Run,
-			"Membership.Watch": func(ctx context.Context) error { return m.Watch(ctx, func([]etcd.MemberState) {}) },
-			"Owners.Run":       o.Run,
-			"Registry.Watch":   func(ctx context.Context) error { return r.Watch(ctx, func([]etcd.ItemChange) {}) },
-		}
+		"Election.Leader": func(ctx context.Context) error { _, err := e.Leader(ctx); return err },
+		"Membership.List": func(ctx context.Context) error { _, err := m.List(ctx); return err },
+		"Registry.Get":    func(ctx context.Context) error { _, err := r.Get(ctx, "a"); return err },
+	}, map[string]func(context.Context) error{
+		"Election.Run": func(ctx context.Context) error {
+			return e.Run(ctx, func(context.Context, *etcd.Leadership) error { return nil })
+		},
+		"Member.Run":       newMember(t, c, "a", opts...).Run,
+		"Membership.Watch": func(ctx context.Context) error { return m.Watch(ctx, func([]etcd.MemberState) {}) },
+		"Owners.Run":       o.Run,
+		"Registry.Watch":   func(ctx context.Context) error { return r.Watch(ctx, func([]etcd.ItemChange) {}) },
+	}
 }
 
 // newMember returns a member with nothing to do.

@@ -39,8 +39,14 @@ func TestP4_ACopyThatIsDroppedAgainMovesOnce(t *testing.T) {
 			},
 			Pinned: []int32{0, 0, 0, 10, 8, 11},
 			Forbidden: []rebalance.Pair{
-				{Task: 23, Worker: 3}, {Task: 27, Worker: 5}, {Task: 3, Worker: 0}, {Task: 10, Worker: 0}, {Task: 11, Worker: 0},
-				{Task: 14, Worker: 0}, {Task: 26, Worker: 0}, {Task: 35, Worker: 0},
+				{Task: 23, Worker: 3},
+				{Task: 27, Worker: 5},
+				{Task: 3, Worker: 0},
+				{Task: 10, Worker: 0},
+				{Task: 11, Worker: 0},
+				{Task: 14, Worker: 0},
+				{Task: 26, Worker: 0},
+				{Task: 35, Worker: 0},
 			},
 			MaxMoves: maxMoves,
 		}, new(rebalance.Planner))
