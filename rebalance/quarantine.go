@@ -142,6 +142,10 @@ func (p *Planner) grow() (gains bool, extra int32) {
 	if !gains {
 		return false, extra
 	}
+	p.isSurplus = false
+	for t, target := range p.target {
+		p.isSurplus = p.isSurplus || p.onOpen(int32(t))+p.stays[t] > target
+	}
 	p.byLoad(p.quarantined)
 	slices.Reverse(p.quarantined) // those with the least first
 	p.offer(true, p.level)
@@ -260,14 +264,35 @@ func (p *Planner) takeOver(load, extra int32) {
 			givers = givers[1:]
 		}
 		for _, giver := range givers {
-			if p.load[giver] > load && p.room(w) > 0 {
-				p.take(giver, w, p.load[giver]-load, blocked)
+			if p.room(w) == 0 {
+				break
+			}
+			if p.load[giver] <= load {
+				continue
+			}
+			if most := p.load[giver] - load - p.surplusOn(giver); most > 0 {
+				p.take(giver, w, most, blocked)
 			}
 		}
 		if p.hasExtra(w) {
 			extra--
 		}
 	}
+}
+
+// surplusOn returns how many copies open worker w may lose because their tasks have
+// too many. If it also handed others to a quarantined worker, that one could end with
+// more.
+func (p *Planner) surplusOn(w int32) (n int32) {
+	if !p.isSurplus {
+		return 0
+	}
+	for k, t := range p.Held[w] {
+		if p.flags[p.offset[w]+int32(k)] == kept && p.onOpen(t)+p.stays[t] > p.target[t] {
+			n++
+		}
+	}
+	return n
 }
 
 // take moves up to most copies from an open worker to a quarantined one. Blocked

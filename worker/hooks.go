@@ -52,7 +52,8 @@ func hookOf[F any](c *config, option string, given any) F {
 // A task that runs, or has completed, is a job that must not be moved, since it would
 // begin again elsewhere: List and Report pin it, and a Remove that goes by an older
 // one is rejected. A job that waits for a slot, or after a failure for its next run,
-// can be moved, and so can a task that has called [Movable].
+// can be moved, and so can a task that has called [Movable]. Transports that do not
+// list by List or Report pin nothing: with package etcd a job that runs may move.
 //
 // f is called from many goroutines at once, without a lock held; it may call
 // the worker. [Worker.Close] does not wait for it. T must be the worker's.
@@ -73,7 +74,9 @@ func WithCompletion[T any](f func(task T)) Option {
 // pinned, until it is removed or given newer content. f is told, with what the last
 // run ended with, so that it can take the task off what is expected: removed before
 // that, it would begin again elsewhere. How f is called is said at [WithCompletion].
-// An update in place or a stop is no failure. T must be the worker's.
+// An update in place or a stop is no failure. For a task that has called [Movable] a
+// long run ends the row, as for [WithBackoff]. Attempts count on this worker alone: a
+// job that is moved between two of them, or ends the process, begins anew. T must be the worker's.
 //
 // Default: no limit: a task that fails is started again for ever. Out of range: n
 // below 1, a nil f, and the option without WithCompletion.

@@ -164,6 +164,9 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	}
 	e.err = err
 	e.restarts++
+	if e.run.movable && time.Since(e.run.began) >= w.cfg.backoff.longest {
+		e.attempts = 0 // it goes on for ever: a long run ends the row
+	}
 	e.attempts++
 	if w.cfg.attempts > 0 && e.attempts >= w.cfg.attempts {
 		w.enter(e, Failed)

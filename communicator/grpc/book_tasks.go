@@ -32,6 +32,11 @@ func (b *book) putOne(t *task) Item {
 	if failed := b.failed[t.Name]; failed != nil {
 		if failed.sum == t.sum {
 			next.Revision = failed.Revision
+			if failed.Settings != next.Settings {
+				changed := *failed
+				changed.Settings = next.Settings
+				set(b.failed, b.change.failed, t.Name, &changed)
+			}
 			return next.Item
 		}
 		set(b.failed, b.change.failed, t.Name, nil)

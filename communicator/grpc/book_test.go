@@ -400,6 +400,12 @@ func TestW8_WhatHasFailedIsNotRunAgain(t *testing.T) {
 	require.EqualValues(t, 1, b.put([]*task{item("a", "x")})[0].Revision)
 	require.False(t, b.changed(), "the same content stays failed")
 
+	other := item("a", "x")
+	other.Settings.Instances = 3
+	require.EqualValues(t, 3, b.put([]*task{other})[0].Settings.Instances)
+	require.EqualValues(t, 3, b.failed["a"].Settings.Instances, "they hold once it is tried again")
+	b.take()
+
 	require.ErrorIs(t, b.retry([]string{"a", "b"}), ErrNotFound)
 	require.False(t, b.changed(), "all or none")
 	require.NoError(t, b.retry([]string{"a", "a"}))

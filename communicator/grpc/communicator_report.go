@@ -75,7 +75,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 		return known, nil
 	}
 	s := &snapshot{version: reply.version, tasks: reply.tasks}
-	s.names, s.pinned = byCost(reply.tasks)
+	s.names, s.pinned = byCost(reply.tasks, l.settings.ended != nil)
 	for _, t := range s.tasks {
 		if t.State == worker.Completed || t.State == worker.Failed {
 			s.ended = append(s.ended, t)
@@ -125,12 +125,14 @@ var _ answer = (*reply)(nil)
 // byCost returns the names of tasks: first those that only wait, which lose nothing
 // if they have to move, then those that run, and at last those that must not be moved,
 // and how many these are: jobs that the worker pins, and what has ended, which would
-// run again. The order is else the worker's.
-func byCost(tasks []reportedTask) (names []string, pinned int) {
+// run again. If the ends are taken down before a term goes on, it would not: then it
+// is the first, so that no task that runs makes room for it. The order is else the
+// worker's.
+func byCost(tasks []reportedTask, takenDown bool) (names []string, pinned int) {
 	names = make([]string, 0, len(tasks))
 	for cost := range pinnedCost + 1 {
 		for i := range tasks {
-			if costOf(&tasks[i]) != cost {
+			if costOf(&tasks[i], takenDown) != cost {
 				continue
 			}
 			names = append(names, tasks[i].Name)
@@ -143,16 +145,19 @@ func byCost(tasks []reportedTask) (names []string, pinned int) {
 }
 
 // What it costs to move a task, from what waits to what must not be moved.
-const pinnedCost = 2
+const pinnedCost = 3
 
-func costOf(t *reportedTask) int {
+func costOf(t *reportedTask, takenDown bool) int {
+	ended := t.State == worker.Completed || t.State == worker.Failed
 	switch {
-	case t.Pinned, t.State == worker.Completed, t.State == worker.Failed:
+	case ended && takenDown:
+		return 0
+	case ended, t.Pinned:
 		return pinnedCost
 	case t.State == worker.Queued, t.State == worker.Backoff:
-		return 0
+		return 1
 	}
-	return 1
+	return 2
 }
 
 // check says why a report cannot be what the worker means to say.

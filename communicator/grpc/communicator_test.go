@@ -52,25 +52,40 @@ func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
 }
 
 // Where a worker has to give something up, what only waits goes, and not what runs;
-// and never what is pinned or has ended, which would run again.
+// and never what is pinned or has ended, which would run again. If ends are taken down
+// before, it would not: then what has ended is the first to go.
 func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
-	c, w := impostor(t, &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
-		response := reportOf(1, "completed", "runs", "waits", "fails", "failed", "stops", "job", "waits too")
-		for i, state := range []orchestratorv1.State{
-			orchestratorv1.State_STATE_COMPLETED, orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
-			orchestratorv1.State_STATE_BACKOFF, orchestratorv1.State_STATE_FAILED, orchestratorv1.State_STATE_STOPPING,
-			orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
-		} {
-			response.Tasks[i].State = state
-		}
-		response.Tasks[6].Pinned = true
-		return response, nil
-	}})
-	names, err := c.List(t.Context(), w)
-	require.NoError(t, err)
-	require.Equal(t, []string{"waits", "fails", "waits too", "runs", "stops", "completed", "failed", "job"}, names)
-	require.Equal(t, 3, c.links[w].last.Load().pinned)
-	require.Equal(t, "completed", c.Tasks(w)[0].Name, "as the worker has told")
+	takesDown := communicatorOption(func(s *communicatorSettings) {
+		s.ended = func(context.Context, Worker, []reportedTask) error { return nil }
+	})
+	for name, test := range map[string]struct {
+		opts   []CommunicatorOption
+		want   []string
+		pinned int
+	}{
+		"on its own":          {nil, []string{"waits", "fails", "waits too", "runs", "stops", "completed", "failed", "job"}, 3},
+		"ends are taken down": {[]CommunicatorOption{takesDown}, []string{"completed", "failed", "waits", "fails", "waits too", "runs", "stops", "job"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, w := impostor(t, &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+				response := reportOf(1, "completed", "runs", "waits", "fails", "failed", "stops", "job", "waits too")
+				for i, state := range []orchestratorv1.State{
+					orchestratorv1.State_STATE_COMPLETED, orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
+					orchestratorv1.State_STATE_BACKOFF, orchestratorv1.State_STATE_FAILED, orchestratorv1.State_STATE_STOPPING,
+					orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
+				} {
+					response.Tasks[i].State = state
+				}
+				response.Tasks[0].Pinned, response.Tasks[4].Pinned, response.Tasks[6].Pinned = true, true, true
+				return response, nil
+			}}, test.opts...)
+			names, err := c.List(t.Context(), w)
+			require.NoError(t, err)
+			require.Equal(t, test.want, names)
+			require.Equal(t, test.pinned, c.links[w].last.Load().pinned)
+			require.Equal(t, "completed", c.Tasks(w)[0].Name, "as the worker has told")
+		})
+	}
 }
 
 // again lists until that succeeds. Nobody waits: a worker that is not there fails

@@ -192,8 +192,8 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 	if err == nil {
 		err = answers.check()
 	}
-	l.observed(ctx, err)
 	if err != nil {
+		l.observed(ctx, err)
 		if !sent && outcomeOf(err) == orchestratorv1.Outcome_OUTCOME_UNSPECIFIED {
 			err = fmt.Errorf("%w: it was not reached: %w", orchestrator.ErrRejected, err)
 		}
@@ -201,12 +201,14 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 	}
 	later := answers.response.GetTerm()
 	successor := l.succeeded(ctx, orchestrator.Term{Epoch: later.GetEpoch(), Number: later.GetNumber()})
+	l.observed(ctx, successor)
 	errs := make([]error, len(changes))
 	for i, r := range answers.response.GetResults() {
 		errs[i] = errorOf(r)
-		// Without a higher epoch in the answer it is a refusal like any other.
+		// Without a higher epoch in the answer, or believed by no other worker, it is a
+		// refusal that counts against neither the task nor the worker.
 		if errors.Is(errs[i], orchestrator.ErrDeposed) && !errors.Is(successor, orchestrator.ErrDeposed) {
-			errs[i] = explained(orchestrator.ErrRejected, r.GetMessage())
+			errs[i] = explained(orchestrator.ErrStale, r.GetMessage())
 		}
 	}
 	return errs, nil

@@ -58,8 +58,9 @@ type Manager struct {
 
 	refused   refusals
 	successor witness
-	begun     atomic.Bool // Run was called
-	leading   atomic.Bool // terms are run
+	held      map[string][]Worker // by name: members whose leases ran out, and whose tasks are held; for tell
+	begun     atomic.Bool         // Run was called
+	leading   atomic.Bool         // terms are run
 }
 
 // ErrNotLeading says that the manager runs no terms: Run was not called yet, or
@@ -79,7 +80,7 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{settings: s, log: s.logger}
+	m := &Manager{settings: s, log: s.logger, held: make(map[string][]Worker)}
 	m.ledger, err = openLedger(store, s.rules)
 	if err != nil {
 		return nil, fmt.Errorf("new manager: %w", err)
@@ -121,15 +122,25 @@ func (m *Manager) tell(n news) {
 		m.check("task", t.Name, m.orch.AddTask(t.Name, orchestrator.WithTaskInstances(t.Instances), orchestrator.WithHandoff(t.Handoff)))
 	}
 	for _, w := range n.gone {
-		m.orch.RemoveWorker(w)
-		m.workers.Disconnect(w)
-		if m.ledger.left(w) {
+		left := m.ledger.left(w)
+		if !left && m.successor.is(w.Name) {
+			m.held[w.Name] = append(m.held[w.Name], w)
+			m.log.Error("a worker's lease has run out, and it names a higher epoch: its tasks are started nowhere until it is a member again",
+				"worker", w.Name, "incarnation", w.Incarnation)
+			continue
+		}
+		m.remove(w)
+		if left {
 			m.log.Info("a worker has left", "worker", w.Name, "incarnation", w.Incarnation)
 		} else {
 			m.log.Warn("a worker's lease has run out", "worker", w.Name, "incarnation", w.Incarnation)
 		}
 	}
 	for _, a := range n.came {
+		for _, w := range m.held[a.Name] {
+			m.remove(w) // it has another incarnation: what that one ran has stopped
+		}
+		delete(m.held, a.Name)
 		if a.moved {
 			m.connect(a.Worker, a.address)
 		}
@@ -147,6 +158,11 @@ func (m *Manager) tell(n news) {
 			m.log.Info("a worker is to end empty no longer", said...)
 		}
 	}
+}
+
+func (m *Manager) remove(w Worker) {
+	m.orch.RemoveWorker(w)
+	m.workers.Disconnect(w)
 }
 
 func (m *Manager) connect(w Worker, address string) {

@@ -66,19 +66,10 @@ var (
 // what listens in the manager's network. Nor does the caller learn that from the time:
 // whatever made a call fail, it is answered when probeTime is over.
 func (p *prober) probe(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
-	began := time.Now()
-	err := p.take(w.Name, began)
+	err := p.take(w.Name, time.Now())
 	if err == nil {
 		err = p.call(ctx, w, address, term)
-		p.release(w.Name, err)
-		if err != nil {
-			over := time.NewTimer(probeTime - time.Since(began))
-			defer over.Stop()
-			select {
-			case <-over.C:
-			case <-ctx.Done():
-			}
-		}
+		p.release(w.Name, err) // after the wait: else another Register would tell when the call ended
 	}
 	if err != nil {
 		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)
@@ -87,7 +78,7 @@ func (p *prober) probe(ctx context.Context, w Worker, address string, term *orch
 }
 
 // call makes the call once there is a slot, which is kept until nothing is left of
-// its connection.
+// its connection, and its answer is due.
 func (p *prober) call(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	select {
 	case p.slots <- struct{}{}:
@@ -95,7 +86,16 @@ func (p *prober) call(ctx context.Context, w Worker, address string, term *orche
 	case <-ctx.Done():
 		return fmt.Errorf("as many workers are called as may be at once: %w", context.Cause(ctx))
 	}
-	return p.ask(ctx, w, address, term)
+	over := time.NewTimer(probeTime)
+	defer over.Stop()
+	err := p.ask(ctx, w, address, term)
+	if err != nil {
+		select {
+		case <-over.C:
+		case <-ctx.Done():
+		}
+	}
+	return err
 }
 
 // take begins a call under a name, if there may be one.

@@ -1,6 +1,12 @@
 package grpc
 
 // What a manager makes of workers that have seen a higher epoch than its own.
+//
+// One alone may lie, or it may follow another manager, which runs from a copy of the
+// store, say. If it does, its lease here runs out, and it runs its tasks on. So these
+// stay held until it is a member again: were they started elsewhere, and did the other
+// manager do the same with the tasks of the workers here, all would run twice. A worker
+// that lies harms its own tasks.
 
 import (
 	"sync"
@@ -34,6 +40,13 @@ func (x *witness) drop(name string) {
 	if x.name == name {
 		x.name = ""
 	}
+}
+
+// is reports whether a worker is the witness.
+func (x *witness) is(name string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.name == name
 }
 
 // believe reports whether the manager has a successor, which a worker says.

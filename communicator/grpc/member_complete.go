@@ -23,20 +23,26 @@ type completion struct {
 	failure *orchestratorv1.Failure // nil: it has done what it had to
 }
 
+// overrides reports whether the manager has to hear of c also after another one of its
+// task: it is of newer content, or says that the task was done after all.
+func (c completion) overrides(other completion) bool {
+	return c.version > other.version || c.version == other.version && c.failure == nil && other.failure != nil
+}
+
 // completions is which are owed to the manager. It has no I/O.
 //
 // What was noted is owed until the manager has answered, also where the worker
 // has dropped the task since, for want of its lease or because it was removed:
 // it was done all the same.
 type completions struct {
-	owed     []completion     // no task twice
-	versions map[string]int64 // of the tasks owed
-	told     map[string]int64 // what was answered, of the tasks that the worker still has
+	owed   []completion          // no task twice
+	latest map[string]completion // of the tasks owed
+	told   map[string]completion // what was answered, of the tasks that the worker still has
 }
 
 // newCompletions returns what a predecessor owes that has left a record.
 func newCompletions(before []worker.Trace[string]) *completions {
-	c := &completions{versions: make(map[string]int64), told: make(map[string]int64)}
+	c := &completions{latest: make(map[string]completion), told: make(map[string]completion)}
 	for _, t := range before {
 		switch {
 		case t.Completed:
@@ -51,18 +57,18 @@ func newCompletions(before []worker.Trace[string]) *completions {
 
 // look takes in what the worker says of its tasks.
 func (c *completions) look(tasks []worker.TaskStatus[string]) {
-	still := make(map[string]int64, len(c.told))
+	still := make(map[string]completion, len(c.told))
 	for _, t := range tasks {
 		if t.State != worker.Completed && t.State != worker.Failed {
-			continue
-		}
-		if version, ok := c.told[t.Task]; ok && version == t.Version {
-			still[t.Task] = version
 			continue
 		}
 		done := completion{task: t.Task, version: t.Version, receipt: t.Receipt}
 		if t.State == worker.Failed {
 			done.failure = failureOf(t.Err, max(t.Attempts, 1), time.Time{}, longestFailure)
+		}
+		if told, ok := c.told[t.Task]; ok && told.version == t.Version && !done.overrides(told) {
+			still[t.Task] = told
+			continue
 		}
 		c.owe(done)
 	}
@@ -73,11 +79,11 @@ func (c *completions) owe(done completion) {
 	if checkName("task", done.task) != nil {
 		return // no manager has ever heard of it
 	}
-	version, ok := c.versions[done.task]
-	if ok && version >= done.version {
+	before, ok := c.latest[done.task]
+	if ok && !done.overrides(before) {
 		return
 	}
-	c.versions[done.task] = done.version
+	c.latest[done.task] = done
 	if !ok {
 		c.owed = append(c.owed, done)
 		return
@@ -121,8 +127,8 @@ func (c *completions) answered(batch []completion, outcomes []orchestratorv1.Com
 			rest = append(rest, now)
 			continue
 		}
-		delete(c.versions, done.task)
-		c.told[done.task] = done.version
+		delete(c.latest, done.task)
+		c.told[done.task] = done
 	}
 	c.owed = rest
 	return all

@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -82,7 +83,28 @@ func TestW3_CompletionsWhileOthersAreTold(t *testing.T) {
 	require.Len(t, c.batch(), 2)
 	require.True(t, c.answered(c.batch(), []orchestratorv1.CompletionOutcome{recorded, recorded}))
 	require.Empty(t, c.batch())
-	require.Empty(t, c.versions)
+	require.Empty(t, c.latest)
+}
+
+// A job that failed, and completed when it was given here again, is told as completed.
+func TestW8_ACompletionOverridesAFailure(t *testing.T) {
+	failed := completed("a", 1)
+	failed.State, failed.Err, failed.Attempts = worker.Failed, errors.New("no disk"), 3
+	c := newCompletions(nil)
+	c.look(statuses{failed})
+	require.NotNil(t, c.batch()[0].failure)
+	c.look(statuses{completed("a", 1)})
+	require.Nil(t, c.batch()[0].failure, "before it was told")
+	c.look(statuses{failed})
+	require.Nil(t, c.batch()[0].failure, "it was done")
+
+	c = newCompletions(nil)
+	c.look(statuses{failed})
+	require.True(t, c.answered(c.batch(), []orchestratorv1.CompletionOutcome{recorded}))
+	c.look(statuses{failed})
+	require.Empty(t, c.batch())
+	c.look(statuses{completed("a", 1)})
+	require.Len(t, c.batch(), 1, "after it was told")
 }
 
 // A manager that hangs does not keep the teller from looking: the lease may be
@@ -116,7 +138,7 @@ func TestW3_NothingIsRememberedOfTasksThatAreGone(t *testing.T) {
 	}
 	c.look(nil)
 	require.Empty(t, c.told)
-	require.Empty(t, c.versions)
+	require.Empty(t, c.latest)
 	require.Empty(t, c.owed)
 }
 

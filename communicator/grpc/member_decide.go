@@ -86,7 +86,7 @@ func heartbeatPatience(lease time.Duration) time.Duration { return lease / least
 // registerPatience is how long an attempt to register may take: the manager
 // calls the worker, and writes to disk.
 func registerPatience(lease time.Duration) time.Duration {
-	return max(lease/leastRenewal, 5*time.Second)
+	return max(lease/leastRenewal, probeTime+time.Second) // to hear why that failed
 }
 
 // pauseAfter returns how long to wait after so many failures in a row, from 1:

@@ -21,9 +21,10 @@
 // stops when two of its workers, by name, have answered with a higher epoch and
 // nothing else since. One alone may be wrong, or compromised. The manager then
 // treats that worker as one that it cannot call: it changes nothing there, stops
-// renewing the lease, and starts the tasks elsewhere when that has run out. Nothing
-// is unsafe until it stops, because a worker that follows a successor refuses its
-// changes.
+// renewing the lease, and starts the tasks nowhere, also after that has run out, until
+// the worker is a member again: it may follow the successor, and run them. Nothing is
+// unsafe until the manager stops, because a worker that follows a successor refuses
+// its changes.
 //
 // # Reasons
 //

@@ -67,7 +67,7 @@ func python(t *testing.T) (command []string) {
 func TestR1_WorkersInPython(t *testing.T) {
 	t.Parallel() // for the most part it waits
 	const tasks, jobs = 200, 60
-	s := settings{Lease: 3 * time.Second, Stop: 500 * time.Millisecond, Interval: 100 * time.Millisecond}
+	s := settings{Lease: 8 * time.Second, Stop: 500 * time.Millisecond, Interval: 100 * time.Millisecond}
 	command := python(t)
 	f := startFleetOf(t, 3, s, func(f *fleet, m *member, listen string) *trial.Process {
 		return &trial.Process{T: t, Journal: f.journal, Command: append(slices.Clip(command),
