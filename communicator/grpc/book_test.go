@@ -402,8 +402,8 @@ func TestW8_WhatHasFailedIsNotRunAgain(t *testing.T) {
 
 	other := item("a", "x")
 	other.Settings.Instances = 3
-	require.EqualValues(t, 3, b.put([]*task{other})[0].Settings.Instances)
-	require.EqualValues(t, 3, b.failed["a"].Settings.Instances, "they hold once it is tried again")
+	require.Equal(t, 3, b.put([]*task{other})[0].Settings.Instances)
+	require.Equal(t, 3, b.failed["a"].Settings.Instances, "they hold once it is tried again")
 	b.take()
 
 	require.ErrorIs(t, b.retry([]string{"a", "b"}), ErrNotFound)
