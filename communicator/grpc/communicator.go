@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -149,10 +150,10 @@ func (c *Communicator) link(w Worker) (*link, error) {
 // cannot be is an error, and so is one that has another incarnation by now.
 //
 // Tasks that have an older content than they should are given the newer, as much
-// as one message takes. A task of a [Manager] that has an older content, or has
-// completed, without a receipt of this manager is stopped instead: the worker was
-// not given it, or by a manager whose store is lost. If that fails it is logged, and
-// the next List tries again.
+// as one message takes. A task of a [Manager] without a receipt of this manager is
+// stopped instead, and not listed once it has: the worker was not given it, or by a
+// manager whose store is lost. If that fails it is logged, and the next List tries
+// again.
 func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	l, err := c.link(w)
 	if err != nil {
@@ -167,14 +168,20 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 			return nil, l.failed(err)
 		}
 	}
-	if err := c.update(ctx, l, s); err != nil {
+	stopped, err := c.update(ctx, l, s)
+	if err != nil {
 		if errors.Is(err, orchestrator.ErrDeposed) {
 			return nil, l.failed(err)
 		}
 		c.settings.logger.Warn("tasks not given their new content, to be tried again", "worker", w, "err", err)
 	}
 	orchestrator.Pin(ctx, s.pinned)
-	return s.names, nil
+	if len(stopped) == 0 {
+		return s.names, nil
+	}
+	// By the worker's own word they are gone. Listed, they would have copies elsewhere
+	// stopped. None of them is pinned, so those are still the last.
+	return slices.DeleteFunc(slices.Clone(s.names), func(task string) bool { return stopped[task] }), nil
 }
 
 // TaskState is what a worker has reported of a task.

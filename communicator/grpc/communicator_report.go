@@ -74,6 +74,11 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	case reply.version == known.version:
 		return known, nil
 	}
+	for i := range reply.tasks {
+		if t := &reply.tasks[i]; t.Pinned {
+			t.Pinned = l.settings.wasGiven(l.worker, t) // else it could keep what it made up
+		}
+	}
 	s := &snapshot{version: reply.version, tasks: reply.tasks}
 	s.names, s.pinned = byCost(reply.tasks, l.settings.ended != nil)
 	for _, t := range s.tasks {

@@ -17,18 +17,19 @@ import (
 // did not.
 type revised interface{ revision() int64 }
 
-// update gives tasks the content that they should have, as far as that fits into
-// one message, and takes at most half of the time that is left. Only a call that
+// update gives tasks the content that they should have, and stops those that the
+// worker was not given, as far as that fits into one message, and takes at most half
+// of the time that is left. It returns the tasks that have stopped. Only a call that
 // belongs to a term writes.
-func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) error {
+func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stopped map[string]bool, err error) {
 	if c.settings.contents == nil || termOf(ctx) == nil {
-		return nil
+		return nil, nil
 	}
 	stock, counted := c.settings.contents.(revised)
 	var now int64
 	if counted {
 		if now = stock.revision(); now == s.current.Load() {
-			return nil
+			return nil, nil
 		}
 	}
 	changes, err := c.outdated(l, s)
@@ -36,7 +37,7 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) error {
 		if err == nil && counted {
 			s.current.Store(now)
 		}
-		return err
+		return nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -50,31 +51,36 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) error {
 	}
 	answers, failed := l.apply(ctx, changes)
 	if failed != nil {
-		return failed
+		return nil, failed
 	}
 	for i, answer := range answers {
-		if answer != nil { // one will do
-			return fmt.Errorf("task %q: %w", changes[i].GetTask(), answer)
+		switch task := string(changes[i].GetTask()); {
+		case answer != nil: // one will do
+			err = fmt.Errorf("task %q: %w", task, answer)
+		case changes[i].GetOp() == orchestratorv1.Op_OP_REMOVE:
+			if stopped == nil {
+				stopped = make(map[string]bool)
+			}
+			stopped[task] = true
 		}
 	}
-	return err
+	return stopped, err
 }
 
 // outdated returns the changes for tasks whose content is older than it should be,
 // and what is wrong with those that cannot be sent. A worker that shows no receipt
-// for such a task gets no content of it, and no new receipt: it could have made the
-// task up. It is told to stop the task, and so where it says that it has completed
-// one, or failed; the next term gives the task to some worker again.
+// for a task gets no content of it: it could have made the task up. It is told to stop
+// the task, and the next term gives the task to some worker again.
 func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1.Change, err error) {
 	length := 0
 	for i := range s.tasks {
 		t := &s.tasks[i]
 		content, version, ok := c.settings.contents.Content(t.Name)
-		if !ok || version <= t.Version && t.State != worker.Completed && t.State != worker.Failed || t.State == worker.Stopping {
+		if !ok || t.State == worker.Stopping {
 			continue
 		}
 		change := &orchestratorv1.Change{Op: orchestratorv1.Op_OP_UPDATE, Task: []byte(t.Name)}
-		switch given := c.wasGiven(l.worker, t); {
+		switch given := c.settings.wasGiven(l.worker, t); {
 		case !given:
 			change.Op = orchestratorv1.Op_OP_REMOVE
 		case version <= t.Version:
@@ -97,6 +103,6 @@ func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1
 
 // wasGiven reports whether a worker shows that it was given the content that it
 // says it has.
-func (c *Communicator) wasGiven(w Worker, t *reportedTask) bool {
-	return c.settings.receipts == nil || c.settings.receipts.issued(t.receipt, w.Name, t.Name, t.Version)
+func (s *communicatorSettings) wasGiven(w Worker, t *reportedTask) bool {
+	return s.receipts == nil || s.receipts.issued(t.receipt, w.Name, t.Name, t.Version)
 }

@@ -3,6 +3,8 @@ package grpc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -88,6 +90,32 @@ func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
 		m.close()
 		require.Contains(t, o.logs.String(), `msg="a worker lists tasks that it was not given, and is told to stop them"`)
 	})
+}
+
+// Nor does it take them from the worker that runs them, whatever version it claims, and
+// though it pins them.
+func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
+	for _, version := range []int64{0, 1, math.MaxInt64} {
+		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
+			inOffice(t, func(t *testing.T, o *office) {
+				m := o.open(NewMemoryStore())
+				complete := worker.WithCompletion(func(string) {})
+				one, two := o.hire("one", complete), o.hire("two", complete)
+				require.NoError(t, one.register())
+				m.put("job a", "job b")
+				o.pass(time.Second, one)
+				before := one.Status()
+				require.Len(t, before, 2)
+				for _, s := range before {
+					require.NoError(t, two.AddWith(t.Context(), s.Task, worker.Grant{Content: []byte("content of " + s.Task), Version: version}))
+				}
+				require.NoError(t, two.register())
+				o.pass(3*time.Second, one, two)
+				require.Equal(t, before, one.Status())
+				require.Empty(t, two.Status())
+			})
+		})
+	}
 }
 
 // What a job fails with can be seen at the manager; after its attempts it is expected
