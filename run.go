@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -18,7 +20,8 @@ import (
 // It returns when ctx is done, with its cause, or when the leader is deposed,
 // with an error that wraps [ErrDeposed], after every call has ended that ends
 // with its context or by its deadline. Failures of terms are logged, those that stay
-// the same once a minute, and do not end it. every has to be positive.
+// the same once a minute, and do not end it. They are logged at Warn, but at Info the
+// first time if they are stops that workers rejected. every has to be positive.
 func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		return invalid("Run(every %v): must be above 0", every)
@@ -47,10 +50,25 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 		if err == nil {
 			failing = reminder{}
 		} else if omitted, due := failing.due(failuresOf[W, T](err), time.Now()); due {
-			o.cfg.logger.Warn("term had failures", withOmitted(omitted, "err", err)...)
+			level := slog.LevelWarn
+			if omitted == 0 && refusedStopsOnly[W, T](err) {
+				level = slog.LevelInfo
+			}
+			o.cfg.logger.Log(ctx, level, "term had failures", withOmitted(omitted, "err", err)...)
 		}
 		o.wait(ctx, ticker.C)
 	}
+}
+
+// refusedStopsOnly reports whether workers refused stops, and nothing else failed: jobs
+// began to run, or ended, after they were listed. It happens where jobs move, and the
+// next term sees it.
+func refusedStopsOnly[W, T comparable](err error) bool {
+	term, ok := errors.AsType[*TermError](err)
+	return ok && !slices.ContainsFunc(term.Failures, func(failure error) bool {
+		call, ok := errors.AsType[*CallError[W, T]](failure)
+		return !ok || call.Op != OpRemove || !errors.Is(call, ErrRejected)
+	})
 }
 
 // failuresOf is a key for what a term has failed in, and with whom: not how, since

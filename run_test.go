@@ -2,7 +2,10 @@ package orchestrator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
 // T14: when Run starts a term, and when it ends.
@@ -342,4 +346,49 @@ func TestT14_BeforeTasksAreLoadedRemovesNothing(t *testing.T) {
 		require.Empty(t, old.writes())
 		require.Equal(t, []int{3, 3, 3}, old.loads())
 	})
+}
+
+// A stop that a worker rejects is no warning the first time: a job may have begun to
+// run since it was listed. One that lasts is.
+func TestT14_ARejectedStopIsNoWarningAtFirst(t *testing.T) {
+	rejected := fmt.Errorf("%w: it runs", orchestrator.ErrRejected)
+	for name, c := range map[string]struct {
+		op    orchestrator.Op
+		err   error
+		level string
+	}{
+		"stop rejected":  {orchestrator.OpRemove, rejected, "INFO"},
+		"stop failed":    {orchestrator.OpRemove, errors.New("no"), "WARN"},
+		"start rejected": {orchestrator.OpAdd, rejected, "WARN"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cluster, err := memory.New[string, string](nil)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, cluster.Close(context.WithoutCancel(t.Context()))) }()
+				cluster.Start("w1")
+				if c.op == orchestrator.OpRemove {
+					require.NoError(t, cluster.Add(t.Context(), "w1", "surplus"))
+				}
+				cluster.Refuse(func(op orchestrator.Op, _, _ string) error {
+					if op == c.op {
+						return c.err
+					}
+					return nil
+				})
+				var log strings.Builder
+				o, err := orchestrator.New(cluster, orchestrator.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				require.NoError(t, err)
+				require.NoError(t, o.AddWorker("w1"))
+				require.NoError(t, o.UpdateTasks(nil))
+				if c.op == orchestrator.OpAdd {
+					require.NoError(t, o.AddTask("a"))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				defer cancel()
+				require.ErrorIs(t, o.Run(ctx, time.Minute), context.DeadlineExceeded)
+				require.Contains(t, log.String(), "level="+c.level+` msg="term had failures"`)
+			})
+		})
+	}
 }
