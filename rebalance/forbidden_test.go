@@ -54,6 +54,18 @@ func TestP4_ACopyThatIsDroppedAgainMovesOnce(t *testing.T) {
 	}
 }
 
+// A quarantined worker took a copy from one that then lost two more as surplus, and
+// ended with more than it.
+func TestP6_AQuarantinedWorkerTakesNothingFromOneThatLosesSurplus(t *testing.T) {
+	t.Parallel()
+	planned(t, &rebalance.Problem{
+		Want:   []int32{2, 1, 3, 1, 2, 4},
+		States: []rebalance.State{0, 0, 0, rebalance.Quarantined, 0, 0},
+		Held:   [][]int32{nil, {4}, {2, 3}, {4}, {0, 1}, {4, 3, 0, 5}},
+		Pinned: []int32{0, 0, 2, 0, 2, 0}, Gain: []int32{0, 0, 0, 2, 0, 0}, MaxMoves: noLimit,
+	})
+}
+
 // Tasks 0 to 9 may run anywhere, 10 to 19 only on even workers, and worker 4 joins.
 func TestP3_AWorkerJoinsAPoolAndAnOpenHalf(t *testing.T) {
 	t.Parallel()

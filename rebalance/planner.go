@@ -87,7 +87,6 @@ type Planner struct {
 	cursors     []cursor  // exchange: by worker
 	exchanged   int       // units that cost two adds
 	grabs       bool      // grabbed is not empty
-	isSurplus   bool      // before quarantined workers gain, some task has too many copies
 	loose       bool      // some change was taken back, or what it moves kept after all
 
 	has  [4]bool // which states there are

@@ -142,10 +142,6 @@ func (p *Planner) grow() (gains bool, extra int32) {
 	if !gains {
 		return false, extra
 	}
-	p.isSurplus = false
-	for t, target := range p.target {
-		p.isSurplus = p.isSurplus || p.onOpen(int32(t))+p.stays[t] > target
-	}
 	p.byLoad(p.quarantined)
 	slices.Reverse(p.quarantined) // those with the least first
 	p.offer(true, p.level)
@@ -250,6 +246,7 @@ func (p *Planner) takeOver(load, extra int32) {
 	givers := append(p.scratch[:0], p.open...)
 	p.scratch = givers
 	p.byLoad(givers)
+	surplus := p.surplus(givers)
 	for _, w := range p.quarantined {
 		most := p.level
 		if extra > 0 {
@@ -264,13 +261,11 @@ func (p *Planner) takeOver(load, extra int32) {
 			givers = givers[1:]
 		}
 		for _, giver := range givers {
-			if p.room(w) == 0 {
-				break
+			most := p.load[giver] - load
+			if surplus != nil {
+				most -= surplus[giver]
 			}
-			if p.load[giver] <= load {
-				continue
-			}
-			if most := p.load[giver] - load - p.surplusOn(giver); most > 0 {
+			if most > 0 && p.room(w) > 0 {
 				p.take(giver, w, most, blocked)
 			}
 		}
@@ -280,19 +275,28 @@ func (p *Planner) takeOver(load, extra int32) {
 	}
 }
 
-// surplusOn returns how many copies open worker w may lose because their tasks have
-// too many. If it also handed others to a quarantined worker, that one could end with
-// more.
-func (p *Planner) surplusOn(w int32) (n int32) {
-	if !p.isSurplus {
-		return 0
-	}
-	for k, t := range p.Held[w] {
-		if p.flags[p.offset[w]+int32(k)] == kept && p.onOpen(t)+p.stays[t] > p.target[t] {
-			n++
+// surplus returns, by worker, how many copies open workers may lose because their tasks
+// have too many; nil if no task has. If a worker also handed others to a quarantined
+// one, that one could end with more.
+func (p *Planner) surplus(workers []int32) (of []int32) {
+	tooMany := func(t int32) bool { return p.onOpen(t)+p.stays[t] > p.target[t] }
+	for t := range p.target {
+		if tooMany(int32(t)) {
+			of = make([]int32, len(p.States))
+			break
 		}
 	}
-	return n
+	if of == nil {
+		return nil
+	}
+	for _, w := range workers {
+		for k, t := range p.Held[w] {
+			if p.flags[p.offset[w]+int32(k)] == kept && tooMany(t) {
+				of[w]++
+			}
+		}
+	}
+	return of
 }
 
 // take moves up to most copies from an open worker to a quarantined one. Blocked
