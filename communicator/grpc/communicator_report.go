@@ -39,6 +39,7 @@ type snapshot struct {
 type reportedTask struct {
 	TaskState
 	receipt receipt
+	given   bool // the receipt is that of the manager, if there is one
 }
 
 func (t *reportedTask) conclusion() conclusion {
@@ -75,9 +76,9 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 		return known, nil
 	}
 	for i := range reply.tasks {
-		if t := &reply.tasks[i]; t.Pinned {
-			t.Pinned = l.settings.wasGiven(l.worker, t) // else it could keep what it made up
-		}
+		t := &reply.tasks[i]
+		t.given = t.given || l.settings.wasGiven(l.worker, t)
+		t.Pinned = t.Pinned && t.given // else it could keep what it made up
 	}
 	s := &snapshot{version: reply.version, tasks: reply.tasks}
 	s.names, s.pinned = byCost(reply.tasks, l.settings.ended != nil)
@@ -263,7 +264,13 @@ func (r *reply) decodeTask(data []byte) error {
 	if len(name) == 0 || len(name) > maxName {
 		return fmt.Errorf("a task whose name has %d bytes: must be from 1 to %d", len(name), maxName)
 	}
-	task.Name, task.Failure = r.name(name), failureFrom(failure)
+	task.Failure = failureFrom(failure)
+	if known := r.find(name); known != nil {
+		task.Name = known.Name
+		task.given = known.given && known.Version == task.Version && known.receipt == task.receipt
+	} else {
+		task.Name = string(name)
+	}
 	r.tasks = append(r.tasks, task)
 	return nil
 }
@@ -287,14 +294,15 @@ func failureFrom(m *orchestratorv1.Failure) *Failure {
 // behind them to be found in it.
 const lookAhead = 16
 
-// name returns a name, as it is kept already where it stands behind the one before.
-func (r *reply) name(name []byte) string {
+// find returns a task of the last report, if it stands there behind the one before;
+// else nil.
+func (r *reply) find(name []byte) *reportedTask {
 	ahead := r.known.tasks[r.after:]
 	for i := range ahead[:min(len(ahead), lookAhead)] {
 		if ahead[i].Name == string(name) {
 			r.after += i + 1
-			return ahead[i].Name
+			return &ahead[i]
 		}
 	}
-	return string(name)
+	return nil
 }

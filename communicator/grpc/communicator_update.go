@@ -80,8 +80,8 @@ func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1
 			continue
 		}
 		change := &orchestratorv1.Change{Op: orchestratorv1.Op_OP_UPDATE, Task: []byte(t.Name)}
-		switch given := c.settings.wasGiven(l.worker, t); {
-		case !given:
+		switch {
+		case !t.given:
 			change.Op = orchestratorv1.Op_OP_REMOVE
 		case version <= t.Version:
 			continue

@@ -69,7 +69,7 @@ func FuzzReport(f *testing.F) {
 			}
 			require.Equal(t, reportedTask{
 				TaskState{string(task.GetName()), state, task.GetContentVersion(), task.GetPinned(), failureFrom(task.GetFailure())},
-				receiptOf(task.GetReceipt()),
+				receiptOf(task.GetReceipt()), false,
 			}, r.tasks[i])
 		}
 	})
