@@ -157,8 +157,8 @@ func (b *book) hear(now time.Time, m *member, lease time.Duration) {
 	}
 }
 
-// alone reports whether no other member can take tasks: each is to end empty, or
-// there is none.
+// alone reports whether no other member can take tasks: there is none, or each is to
+// end empty.
 func (b *book) alone(now time.Time, name string) bool {
 	for other, kept := range b.members {
 		if other != name && !b.draining(kept) && !b.over(now, other) {

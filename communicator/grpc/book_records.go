@@ -43,6 +43,9 @@ type failedTask struct {
 	sum [sha256.Size]byte // of the content
 }
 
+// task returns the task as it was expected.
+func (f *failedTask) task() *task { return &task{Item: f.Item, sum: f.sum} }
+
 // membership is what is kept of a member. It is never changed.
 type membership struct {
 	Worker

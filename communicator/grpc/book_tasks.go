@@ -89,7 +89,7 @@ func (b *book) retry(names []string) error {
 	}
 	for _, name := range names {
 		if failed := b.failed[name]; failed != nil { // not named twice
-			t := &task{Item: failed.Item, sum: failed.sum}
+			t := failed.task()
 			t.Revision = b.nextRevision()
 			set(b.failed, b.change.failed, name, nil)
 			set(b.tasks, b.change.tasks, name, t)
@@ -132,7 +132,7 @@ func (b *book) conclude(now time.Time, worker string, e conclusion) verdict {
 		if e.failure != nil && failed.Revision == e.version {
 			return doneRecorded
 		}
-		t = &task{Item: failed.Item, sum: failed.sum}
+		t = failed.task()
 	}
 	switch {
 	case t == nil || t.Revision < e.version:

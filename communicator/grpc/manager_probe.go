@@ -34,7 +34,7 @@ const maxTries = 12
 
 // prober calls workers that want to be members. They are strangers before, and choose
 // the address, so it bounds what they can have it do: under one name it makes one call
-// at a time, whoever asks, and few that fail, and it reads little of each answer.
+// at a time, over all connections, and few that fail. It reads little of each answer.
 type prober struct {
 	settings *managerSettings
 	slots    chan struct{} // holds one for each call under way

@@ -25,8 +25,8 @@ import (
 //
 // Run fails with [orchestrator.ErrDeposed] if two workers have seen a later epoch,
 // which means that there is another manager. One worker may be compromised: it
-// counts as one that cannot be called, which only its own tasks feel. Run also fails
-// with what the store has failed with, since nobody is told what is not in the
+// counts as one that cannot be called, and its tasks stay held. Run also fails
+// with what the store has failed with, because a manager tells only what is in the
 // store, and with what serving on l has failed with.
 func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if absent(l) {

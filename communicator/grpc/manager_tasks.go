@@ -193,6 +193,10 @@ func (m *Manager) Members() []MemberState {
 	return members
 }
 
+// MemberCount returns how many workers are members. It costs less than
+// [Manager.Members].
+func (m *Manager) MemberCount() int { return m.ledger.catalog.memberCount() }
+
 // Tasks returns what a member has reported of its tasks in the last term: in
 // which state each is, and which content it has. It is nil where that was never
 // asked, or is no member.

@@ -19,14 +19,14 @@ type communicatorSettings struct {
 	contents Contents // nil: tasks have none
 	// observe is called after each call that was made to a worker, unless the
 	// caller gave it up: with nil where the worker gave an answer that can be used,
-	// whatever it was. nil: nobody is told.
+	// whatever it was. nil: it is not called.
 	observe func(w Worker, err error)
 	// believe reports whether this leader has a successor, as a worker says that has
 	// seen a later term. nil: every worker is believed.
 	believe func(w Worker, later orchestrator.Term) bool
 	// ended is called by List with the tasks that a worker reports as completed or
 	// failed, if there are any, before List returns. An error is one of List. nil:
-	// nobody is told.
+	// it is not called.
 	ended func(ctx context.Context, w Worker, tasks []reportedTask) error
 	// receipts is what contents are given with; nil: none are.
 	receipts receiptKey

@@ -548,7 +548,7 @@ func (x *Task) GetFailure() *Failure {
 // ReportRequest asks a worker what it runs.
 type ReportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The manager's term; absent: that of nobody.
+	// The manager's term; absent: the call belongs to none.
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
 	// The incarnation of the worker that is asked.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -766,7 +766,7 @@ func (x *Change) GetReceipt() []byte {
 // ApplyRequest tells a worker what to do.
 type ApplyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The manager's term; absent: that of nobody.
+	// The manager's term; absent: the call belongs to none.
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
 	// The incarnation of the worker that is meant.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
