@@ -151,8 +151,8 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// watchOthers calls alone where no other member can take tasks: each is to end
-// empty, or there is none.
+// watchOthers calls alone if no other member can take tasks: there is none, or each is
+// to end empty.
 func (s *session) watchOthers(ctx context.Context, alone func()) error {
 	others := &Membership{settings: s.m.settings.settings, client: s.m.client}
 	book := newMemberBook(others)

@@ -49,7 +49,7 @@ func (w *Worker[T]) Report(ctx context.Context, known uint64) (n uint64, tasks [
 	if known != w.log.count {
 		tasks = w.status()
 		for e := range w.order.all() {
-			e.movable = !w.pinned(e)
+			e.unpinned = !w.pinned(e)
 		}
 	}
 	return w.log.count, tasks, nil

@@ -132,7 +132,7 @@ func (w *Worker[T]) list() {
 	w.listed = make([]T, 0, len(w.tasks))
 	var pinned []T
 	for e := range w.order.all() {
-		if e.movable = !w.pinned(e); e.movable {
+		if e.unpinned = !w.pinned(e); e.unpinned {
 			w.listed = append(w.listed, e.name)
 		} else {
 			pinned = append(pinned, e.name)

@@ -261,7 +261,7 @@ func (w *Worker[T]) beginRemove(c caller, e *entry[T]) step {
 		return step{}
 	}
 	switch {
-	case e.movable && w.pinned(e):
+	case e.unpinned && w.pinned(e):
 		// The leader means to move what it saw waiting. One that lists it again sees it
 		// pinned, and a Remove of that term is meant.
 		return step{err: fmt.Errorf("%w: job %v is %v, which the last report did not say", orchestrator.ErrRejected, e.name, e.state)}

@@ -61,7 +61,7 @@ func (t tasks) Delete(ctx context.Context, id string, c api.Condition) error {
 	}
 }
 
-// meeting returns a task as it is, with its name alone if there is none, or an
+// meeting returns a task as it is, with its name alone if it does not exist, or an
 // error of the API's if it does not meet the condition.
 func (t tasks) meeting(ctx context.Context, id string, c api.Condition) (etcd.Item, error) {
 	item, err := t.Registry.Get(ctx, id)

@@ -59,8 +59,8 @@ func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
 // of an answer would not bring etcd back.
 func (a *api) health(w http.ResponseWriter, _ *http.Request) { ok(w) }
 
-// ready says whether what is behind the API answers just now, whoever leads: a
-// load balancer sends requests elsewhere for as long as it does not.
+// ready says whether what is behind the API answers just now. It does not matter
+// which process leads: a load balancer sends requests elsewhere for as long as it does not.
 func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
 	defer cancel()
