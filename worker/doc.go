@@ -38,6 +38,12 @@
 // where something does. Newer content leads from Completed and Failed back to the
 // queue.
 //
+// A task's content may change while it is here: [WithUpdate] and
+// [Worker.Update] say what comes of it. It never changes where the task runs.
+//
+// After a crash, the process that comes next can tell what ran and what had
+// completed, where both are given the same [WithRecord].
+//
 // # Jobs
 //
 // With [WithCompletion] a task may end: it is a job. A job that runs is not moved, as
@@ -52,12 +58,6 @@
 // for jobs that must be written in the transaction that causes them, for priorities,
 // schedules or a history of each run, use a queue such as River
 // (https://riverqueue.com).
-//
-// A task's content may change while it is here: [WithUpdate] and
-// [Worker.Update] say what comes of it. It never changes where the task runs.
-//
-// After a crash, the process that comes next can tell what ran and what had
-// completed, where both are given the same [WithRecord].
 //
 // # Leases
 //

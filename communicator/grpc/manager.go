@@ -38,9 +38,9 @@ import (
 // [Completion], for good: see [Manager.Put] for when it is run again. The first
 // instance that completes completes the task; the others are stopped.
 //
-// A job that runs is not moved. If its worker is drained it waits for the job, as
-// long as [Member.Run]'s stop may take. A job whose function fails is tried again
-// there; [Manager.Tasks] tells the error, how often, and when next. With
+// A job that runs is not moved. A worker that is drained waits for it, as long as the
+// context of [Member.Close] allows. A job whose function fails is tried again there;
+// [Manager.Tasks] tells the error, how often, and when next. With
 // worker.WithAttempts it fails for good after so many tries in a row: the manager
 // takes it off what is expected and keeps it in [Manager.Failed].
 //
