@@ -8,7 +8,7 @@ SCHEDULES ?= 100000
 help: ## say what there is, and what takes minutes rather than seconds
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## run the tests of all modules: four minutes, mostly of waiting
+test: ## run the tests of all modules: six minutes, mostly of waiting
 	go test work
 
 race: ## the same under the race detector: minutes

@@ -49,8 +49,8 @@
 // With [WithCompletion] a task may end: it is a job. A job that runs is not moved, as
 // it would begin again elsewhere: List pins it, a drain waits for it, and workers that
 // join take what still waits. A task that goes on for ever beside jobs, or that has
-// saved how far it has come, calls [Movable]. A job's failures can be read in [Worker.Status], and
-// [WithAttempts] bounds them.
+// saved how far it has come, calls [Movable]. A job's failures can be read in
+// [Worker.Status], and [WithAttempts] bounds them.
 //
 // This is right for jobs that run for seconds to hours, number thousands rather than
 // millions, are known by name, and may run once more after a crash: a backfill for

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -101,6 +102,11 @@ func manage(t *testing.T, opts ...ManagerOption) (m *Manager, address string) {
 		require.ErrorIs(t, <-done, errClosing)
 	})
 	return m, l.Addr().String()
+}
+
+// probedWithin has workers that register answer sooner than others have to.
+func probedWithin(d time.Duration) ManagerOption {
+	return managerOption(func(s *managerSettings) { s.probing = d })
 }
 
 // connect dials who at an address until the test ends.

@@ -103,7 +103,7 @@ func inside(field protowire.Number) []byte {
 // that is not read.
 func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 	var logs lockedBuffer
-	_, manager := manage(t, WithLogger(slog.New(slog.NewTextHandler(&logs, nil))))
+	_, manager := manage(t, probedWithin(time.Second), WithLogger(slog.New(slog.NewTextHandler(&logs, nil))))
 	conn := connect(t, manager, aManager)
 	register := func(ctx context.Context, w Worker, address string) error {
 		_, err := orchestratorv1.NewManagerClient(conn).Register(ctx, &orchestratorv1.RegisterRequest{

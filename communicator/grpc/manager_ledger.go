@@ -48,7 +48,7 @@ type commit struct {
 // to, or its store has failed.
 var ErrStopped = errors.New("the manager has stopped")
 
-// errGivenUp says that a worker does not wait for an answer any more.
+// errGivenUp says that the caller does not wait for an answer any more.
 var errGivenUp = errors.New("the call was given up")
 
 // openLedger reads what a store holds, and begins another epoch.
@@ -103,7 +103,7 @@ func (l *ledger) do(ctx context.Context, decide func(b *book, now time.Time) err
 		}
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("not known to be saved: %w", context.Cause(ctx))
+		return fmt.Errorf("not known to be saved: %w: %w", errGivenUp, context.Cause(ctx))
 	}
 }
 

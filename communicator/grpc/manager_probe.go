@@ -86,7 +86,7 @@ func (p *prober) call(ctx context.Context, w Worker, address string, term *orche
 	case <-ctx.Done():
 		return fmt.Errorf("as many workers are called as may be at once: %w", context.Cause(ctx))
 	}
-	over := time.NewTimer(probeTime)
+	over := time.NewTimer(p.settings.probing)
 	defer over.Stop()
 	err := p.ask(ctx, w, address, term)
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *prober) forget(now time.Time) {
 // another process would refuse just the same. That call has the term, because a worker
 // that has seen one may refuse what is of none.
 func (p *prober) ask(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, p.settings.probing)
 	defer cancel()
 	small := []grpc.DialOption{
 		grpc.WithReadBufferSize(4 << 10), grpc.WithWriteBufferSize(4 << 10),

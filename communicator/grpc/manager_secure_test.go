@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"testing"
+	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
@@ -15,7 +16,7 @@ import (
 // Whatever a worker says, it says under the name in its certificate.
 func TestR4_AWorkerSpeaksForItself(t *testing.T) {
 	ca := testca.New(t, "ours")
-	m, address := manage(t, with(t, ca.Manager(t)))
+	m, address := manage(t, with(t, ca.Manager(t)), probedWithin(time.Second))
 
 	dial := func(opts ...Option) orchestratorv1.ManagerClient {
 		conn, err := settingsOf(t, opts...).dial(address, party{role: roleManager})

@@ -20,6 +20,7 @@ type managerSettings struct {
 	rules
 	interval     time.Duration
 	orchestrator []orchestrator.Option
+	probing      time.Duration     // how long a worker that registers has to answer: probeTime but in tests
 	dialing      []grpc.DialOption // for tests, whose workers are elsewhere
 }
 
@@ -91,7 +92,7 @@ func newManagerSettings(store Store, opts []ManagerOption) (managerSettings, err
 	s := managerSettings{
 		settings: defaults(),
 		rules:    rules{leaseMin: time.Second, leaseMax: time.Hour, unreachable: 30 * time.Second},
-		interval: time.Second,
+		interval: time.Second, probing: probeTime,
 	}
 	for _, opt := range opts {
 		if opt == nil {
