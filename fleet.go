@@ -78,10 +78,6 @@ type worker[W, T comparable] struct {
 	// counts the terms for which that has been so.
 	late    bool
 	lateFor int
-	// missed is when a call last failed, or had had the whole timeout, if that was after
-	// its last answer. Then the worker is not late but silent; otherwise it may not
-	// have been asked.
-	missed time.Time
 	// runs holds the numbers of the tasks of its answer, once each, with the
 	// acknowledged writes since applied. It may share its memory with ids while
 	// acked is empty.
@@ -93,16 +89,12 @@ type worker[W, T comparable] struct {
 	maybe set
 	// stops holds the stops that did not succeed, as long as their task is listed.
 	// While stopPause holds, none that failed is tried again.
-	stops     map[int32]*stop
-	stopPause breaker.Pause
+	stops map[int32]*stop
 	// gain is how many tasks the worker may gain in the term limited, because it could
 	// not begin all that it was given in the term before.
 	gain    int32
 	limited uint64
 
-	err error // why it is silent
-	// failed is the text of the failure of its last List call; "" if it did not fail.
-	failed string
 	// since is the time of its last answer. Before the first answer it is when the
 	// worker was added, or, for an initial worker, the first term that had workers.
 	since time.Time
@@ -115,6 +107,15 @@ type worker[W, T comparable] struct {
 	duplicates int
 	acked      []Write[T] // the writes that runs has beyond it, oldest first; only ever appended to
 	ackedIDs   []int32    // the numbers of their tasks; nil once it is lost
+
+	// missed is when a call last failed, or had had the whole timeout, if that was after
+	// its last answer. Then the worker is not late but silent; otherwise it may not
+	// have been asked.
+	missed    time.Time
+	stopPause breaker.Pause
+	err       error // why it is silent
+	// failed is the text of the failure of its last List call; "" if it did not fail.
+	failed string
 }
 
 // noLimit as what a worker may gain lets the plan decide.

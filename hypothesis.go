@@ -164,9 +164,12 @@ func (s *supposition[W, T]) join(members []seat[W]) {
 // restore gives a worker what the last term left of it.
 func (s *supposition[W, T]) restore(w *worker[W, T], r *workerResult[W, T]) {
 	w.state, w.heard, w.initial, w.since = r.state, r.heard, r.initial, r.since
-	w.gain, w.limited = r.gain, r.limited
-	if !r.missed.IsZero() {
-		w.missed = s.now // it does not answer the next term
+	u := r.unsettled
+	if u != nil {
+		w.gain, w.limited = u.gain, u.limited
+		if !u.missed.IsZero() {
+			w.missed = s.now // it does not answer the next term
+		}
 	}
 	tasks := r.tasks()
 	if w.state == Lost {
@@ -182,7 +185,7 @@ func (s *supposition[W, T]) restore(w *worker[W, T], r *workerResult[W, T]) {
 	if len(r.acked) == 0 && !r.duplicates {
 		w.pins = int(r.pins)
 	}
-	if u := r.unsettled; u != nil {
+	if u != nil {
 		w.maybe, w.stops, w.stopPause = make(set), make(map[int32]*stop), u.stopPause
 		for _, task := range u.maybe {
 			w.maybe.add(s.number(task))

@@ -25,7 +25,7 @@ type lines[W, T comparable] struct {
 	// freed holds a token when a call has ended since it was last taken.
 	freed chan struct{}
 	// listings holds those with calls still in flight.
-	listings map[*listing[W, T]]struct{}
+	listings []*listing[W, T]
 	// deposed holds what a worker has said that knows a higher epoch, for which no
 	// term waited any more, until one hears of it.
 	deposed chan error
@@ -62,10 +62,9 @@ type lateFailure struct {
 
 func newLines[W, T comparable]() lines[W, T] {
 	return lines[W, T]{
-		byName:   make(map[W]*line[W, T]),
-		freed:    make(chan struct{}, 1),
-		listings: make(map[*listing[W, T]]struct{}),
-		deposed:  make(chan error, 1),
+		byName:  make(map[W]*line[W, T]),
+		freed:   make(chan struct{}, 1),
+		deposed: make(chan error, 1),
 	}
 }
 
@@ -175,7 +174,7 @@ func (l *lines[W, T]) stuck(now time.Time) int {
 // may be under way, is none of its business.
 func (l *lines[W, T]) end(cause error) {
 	l.mu.Lock()
-	for listing := range l.listings {
+	for _, listing := range l.listings {
 		if listing.closed {
 			listing.cancel(cause)
 		}

@@ -30,7 +30,7 @@ type answer[T comparable] struct {
 	began, took time.Duration
 	list        []T
 	pins, same  int32  // how many tasks at its end must not be moved, and at its start are unchanged
-	err         error  // errNoSlot until asked, unanswered until answered
+	err         error  // errNoSlot until answered; if it was asked, unanswered after that
 	why         string // how the call failed, for later terms; "" if that says nothing of the worker
 }
 
@@ -124,8 +124,15 @@ func (l *listing[W, T]) close() []answer[T] {
 	timeout := l.o.cfg.timeout
 	lasted := time.Since(l.began)
 	for i := range l.answers {
-		a := &l.answers[i]
-		if a.asked && a.err != nil && lasted-a.began >= timeout-timeout/sharedPart {
+		a, w := &l.answers[i], l.workers[i]
+		if !a.asked {
+			continue
+		}
+		w.asked = l.term
+		if errors.Is(a.err, errNoSlot) {
+			a.err = w.unanswered()
+		}
+		if a.err != nil && lasted-a.began >= timeout-timeout/sharedPart {
 			a.missed = true
 		}
 	}
@@ -138,6 +145,7 @@ func (l *listing[W, T]) begin(f *fleet[W, T]) {
 	lines.mu.Lock()
 	defer lines.mu.Unlock()
 	grace, slots, served := l.o.grace(), l.o.cfg.concurrency, false
+	l.awaited.order = make([]int, 0, len(l.workers))
 	for i, w := range l.workers {
 		a := &l.answers[i]
 		a.err = errNoSlot
@@ -167,7 +175,7 @@ func (l *listing[W, T]) begin(f *fleet[W, T]) {
 	for range min(slots, len(l.others.order)) {
 		l.start(&l.others, 0)
 	}
-	lines.listings[l] = struct{}{}
+	lines.listings = append(lines.listings, l)
 	l.finished()
 }
 
@@ -214,10 +222,11 @@ func (l *listing[W, T]) pull(q *callQueue, now time.Duration) (int, batch, bool)
 	}
 	w := l.workers[i]
 	l.o.lines.take(w.line, l.began.Add(l.batch.began+timeout))
-	// The result of an earlier call that arrived since the term began is stale.
-	w.line.late, w.line.missed = nil, nil
-	l.answers[i].asked, l.answers[i].began, l.answers[i].err = true, now, w.unanswered()
-	w.asked = l.term
+	if w.line.late != nil || w.line.missed != nil {
+		// The result of an earlier call that arrived since the term began is stale.
+		w.line.late, w.line.missed = nil, nil
+	}
+	l.answers[i].asked, l.answers[i].began = true, now
 	return i, l.batch, true
 }
 
@@ -311,7 +320,7 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 	if next, b, ok = l.pull(q, now); !ok {
 		l.active--
 	}
-	for other := range lines.listings {
+	for _, other := range lines.listings {
 		// A later term may be under way, in which the call took a slot.
 		if other != l && !other.closed && !ln.gone && other.began.Before(ln.deadline) {
 			other.others.slots++
@@ -339,7 +348,8 @@ func (l *listing[W, T]) finished() {
 		close(l.done)
 	}
 	if l.active == 0 {
-		delete(l.o.lines.listings, l)
+		lines := &l.o.lines
+		lines.listings = slices.DeleteFunc(lines.listings, func(other *listing[W, T]) bool { return other == l })
 		l.cancel(nil)
 		for _, release := range l.releases {
 			release()

@@ -307,21 +307,23 @@ type workerResult[W, T comparable] struct {
 	draining   bool
 	heard      bool
 	initial    bool
-	missed     time.Time
 	duplicates bool // list names some task twice
-	gain, pins int32
-	limited    uint64
+	pins       int32
 	since      time.Time
 	list       []T
 	acked      []Write[T]
 	unsettled  *unsettled // nil for most
 }
 
-// unsettled holds a worker's unconfirmed starts and failed stops.
+// unsettled is what a worker that answers, and does what it is told, does not have:
+// unconfirmed starts, failed stops, a limit, a call that failed.
 type unsettled struct {
 	maybe     []int32
 	stops     map[int32]stop
 	stopPause breaker.Pause
+	gain      int32
+	limited   uint64
+	missed    time.Time
 }
 
 func (r *result[W, T]) actual() []WorkerState[W, T] {

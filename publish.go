@@ -61,12 +61,14 @@ func (t *term[W, T]) results() []workerResult[W, T] {
 		r := &results[i]
 		*r = workerResult[W, T]{
 			name: w.name, serial: w.serial, state: w.state, draining: w.draining,
-			heard: w.heard, initial: w.initial, missed: w.missed, duplicates: w.duplicates > 0,
-			gain: w.gain, limited: w.limited, pins: int32(w.pins), since: w.since,
-			list: w.list, acked: w.acked,
+			heard: w.heard, initial: w.initial, duplicates: w.duplicates > 0, pins: int32(w.pins),
+			since: w.since, list: w.list, acked: w.acked,
 		}
-		if len(w.maybe) > 0 || len(w.stops) > 0 {
-			r.unsettled = &unsettled{maybe: w.maybe.sorted(), stops: make(map[int32]stop, len(w.stops)), stopPause: w.stopPause}
+		if len(w.maybe) > 0 || len(w.stops) > 0 || w.limited > t.id.Number || !w.missed.IsZero() {
+			r.unsettled = &unsettled{
+				maybe: w.maybe.sorted(), stops: make(map[int32]stop, len(w.stops)), stopPause: w.stopPause,
+				gain: w.gain, limited: w.limited, missed: w.missed,
+			}
 			for task, stop := range w.stops {
 				r.unsettled.stops[task] = *stop
 			}

@@ -21,7 +21,7 @@ import (
 // its tasks go elsewhere, when a whole lease has passed since the start.
 func TestR2_TheManagerIsRestarted(t *testing.T) {
 	const workers, tasks, short = 20, 100, 40
-	s := settings{Lease: 4 * time.Second, Stop: 300 * time.Millisecond, Interval: 200 * time.Millisecond}
+	s := settings{Lease: 8 * time.Second, Stop: 300 * time.Millisecond, Interval: 200 * time.Millisecond}
 	f := startFleet(t, workers, s)
 	f.put(forever, names("long", tasks)...)
 	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
