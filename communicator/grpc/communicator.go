@@ -150,10 +150,11 @@ func (c *Communicator) link(w Worker) (*link, error) {
 // cannot be is an error, and so is one that has another incarnation by now.
 //
 // Tasks that have an older content than they should are given the newer, as much
-// as one message takes. A task of a [Manager] without a receipt of this manager is
-// stopped instead, and not listed once it has: the worker was not given it, or by a
-// manager whose store is lost. If that fails it is logged, and the next List tries
-// again.
+// as one message takes. If that fails it is logged, and the next List tries again.
+// A task of a [Manager] without a receipt of this manager is stopped instead, and not
+// listed: the worker was not given it, or by a manager whose store is lost. While the
+// worker has not stopped all of them, List fails. Listed, they could have the copies
+// stopped that other workers were given.
 func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	l, err := c.link(w)
 	if err != nil {
@@ -170,7 +171,7 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	}
 	stopped, err := c.update(ctx, l, s)
 	if err != nil {
-		if errors.Is(err, orchestrator.ErrDeposed) {
+		if isAny(err, orchestrator.ErrDeposed, errNotGiven) {
 			return nil, l.failed(err)
 		}
 		c.settings.logger.Warn("tasks not given their new content, to be tried again", "worker", w, "err", err)

@@ -4,6 +4,7 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -17,10 +18,14 @@ import (
 // did not.
 type revised interface{ revision() int64 }
 
+// errNotGiven says that a worker runs on what it was not given.
+var errNotGiven = errors.New("it lists tasks that it was not given, and has not stopped them")
+
 // update gives tasks the content that they should have, and stops those that the
 // worker was not given, as far as that fits into one message, and takes at most half
-// of the time that is left. It returns the tasks that have stopped. Only a call that
-// belongs to a term writes.
+// of the time that is left. It returns the tasks that have stopped, or [errNotGiven]
+// if the worker has not stopped all that it should. Only a call that belongs to a
+// term writes.
 func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stopped map[string]bool, err error) {
 	if c.settings.contents == nil || termOf(ctx) == nil {
 		return nil, nil
@@ -32,8 +37,11 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 			return nil, nil
 		}
 	}
-	changes, err := c.outdated(l, s)
-	if len(changes) == 0 {
+	changes, notGiven, err := c.outdated(l, s)
+	switch {
+	case len(changes) == 0 && notGiven > 0: // it stops them, or says so
+		return nil, errors.Join(errNotGiven, err)
+	case len(changes) == 0:
 		if err == nil && counted {
 			s.current.Store(now)
 		}
@@ -50,7 +58,9 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 			"worker", l.worker, "first", legible(string(changes[madeUp].GetTask()), maxName))
 	}
 	answers, failed := l.apply(ctx, changes)
-	if failed != nil {
+	if failed != nil && notGiven > 0 {
+		return nil, errors.Join(errNotGiven, failed)
+	} else if failed != nil {
 		return nil, failed
 	}
 	for i, answer := range answers {
@@ -64,28 +74,32 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 			stopped[task] = true
 		}
 	}
+	if len(stopped) < notGiven {
+		return nil, errors.Join(errNotGiven, err)
+	}
 	return stopped, err
 }
 
 // outdated returns the changes for tasks whose content is older than it should be,
-// and what is wrong with those that cannot be sent. A worker that shows no receipt
-// for a task gets no content of it: it could have made the task up. It is told to stop
-// the task, and the next term gives the task to some worker again.
-func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1.Change, err error) {
-	length := 0
+// how many tasks the worker was not given, and what is wrong with those that cannot be
+// sent. A worker that shows no receipt for a task gets no content of it: it could have
+// made the task up. It is told to stop the task, and the next term gives the task to
+// some worker again.
+func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1.Change, notGiven int, err error) {
+	length, full := 0, false
 	for i := range s.tasks {
 		t := &s.tasks[i]
 		content, version, ok := c.settings.contents.Content(t.Name)
-		if !ok || t.State == worker.Stopping {
+		if ok && !t.given {
+			notGiven++
+		}
+		if !ok || full || t.State == worker.Stopping || t.given && version <= t.Version {
 			continue
 		}
 		change := &orchestratorv1.Change{Op: orchestratorv1.Op_OP_UPDATE, Task: []byte(t.Name)}
-		switch {
-		case !t.given:
+		if !t.given {
 			change.Op = orchestratorv1.Op_OP_REMOVE
-		case version <= t.Version:
-			continue
-		default:
+		} else {
 			change.Content, change.ContentVersion, change.Receipt = content, version, c.receipt(l.worker, t.Name, version)
 		}
 		if big := c.fits(change); big != nil {
@@ -93,12 +107,11 @@ func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1
 			continue
 		}
 		length += lengthOf(change)
-		if len(changes) > 0 && (length > c.limit || len(changes) == c.most) {
-			break
+		if full = len(changes) > 0 && (length > c.limit || len(changes) == c.most); !full {
+			changes = append(changes, change)
 		}
-		changes = append(changes, change)
 	}
-	return changes, err
+	return changes, notGiven, err
 }
 
 // wasGiven reports whether a worker shows that it was given the content that it

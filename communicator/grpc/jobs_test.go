@@ -118,6 +118,32 @@ func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 	}
 }
 
+// Nor does one that never stops them: it harms its own tasks alone.
+func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one, two := o.hire("one"), o.hire("two")
+		require.NoError(t, one.register())
+		m.put("a", "b")
+		o.pass(time.Second, one)
+		before := one.Status()
+		require.Len(t, before, 2)
+		two.keeps = make(chan struct{})
+		defer close(two.keeps)
+		for _, s := range before {
+			require.NoError(t, two.AddWith(t.Context(), s.Task, worker.Grant{Content: []byte("content of " + s.Task), Version: 1}))
+		}
+		require.NoError(t, two.register())
+		o.pass(30*time.Second, one, two)
+		require.Equal(t, before, one.Status())
+		m.put("c")
+		o.pass(5*time.Second, one, two)
+		require.Len(t, one.Status(), 3)
+		m.close()
+		require.Contains(t, o.logs.String(), `msg="a worker lists tasks that it was not given, and is told to stop them" worker=two`)
+	})
+}
+
 // What a job fails with can be seen at the manager; after its attempts it is expected
 // no more, also after a restart, until it is tried again on purpose.
 func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {

@@ -153,6 +153,7 @@ type hand struct {
 	name    string
 	address string
 	gate    *holding
+	keeps   chan struct{} // its tasks stop no earlier than this is closed; nil: they stop
 	manager orchestratorv1.ManagerClient
 	unserve func()
 }
@@ -192,6 +193,10 @@ func (h *hand) run(ctx context.Context, task string) error {
 		defer h.o.mu.Unlock()
 		h.o.runs[task] = slices.DeleteFunc(h.o.runs[task], func(at string) bool { return at == h.name })
 	}()
+	if h.keeps != nil {
+		<-h.keeps
+		return nil
+	}
 	if strings.HasPrefix(task, "job") {
 		<-ctx.Done()
 		return nil
