@@ -2,11 +2,16 @@ package worker
 
 // How transports learn that something has changed, and what they report.
 
-import "context"
+import (
+	"context"
+
+	"github.com/f8949c05/orchestrator"
+)
 
 // changeLog counts changes. It is guarded by Worker.mu.
 type changeLog struct {
 	count uint64
+	told  uint64        // the count as of the last List or Report of a leader
 	next  chan struct{} // closed with the next change; nil: nobody has asked
 }
 
@@ -48,9 +53,20 @@ func (w *Worker[T]) Report(ctx context.Context, known uint64) (n uint64, tasks [
 	}
 	if known != w.log.count {
 		tasks = w.status()
-		for e := range w.order.all() {
-			e.unpinned = !w.pinned(e)
-		}
 	}
+	w.tell(c)
 	return w.log.count, tasks, nil
+}
+
+// tell keeps what a call has seen unpinned, if its caller may write: a read without a
+// term, as for a dry run, must not change what the leader is known to have seen.
+func (w *Worker[T]) tell(c caller) {
+	leads := c.hasTerm || w.fence == (orchestrator.Term{})
+	if w.hooks.completed == nil || !leads || w.log.told == w.log.count {
+		return
+	}
+	w.log.told = w.log.count
+	for e := range w.order.all() {
+		e.unpinned = !w.pinned(e)
+	}
 }

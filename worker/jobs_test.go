@@ -87,6 +87,36 @@ func TestW8_AJobThatEndedSinceIsNotMoved(t *testing.T) {
 	})
 }
 
+// A read without a term, as for a dry run, does not count as what the leader saw.
+func TestW8_OthersThatReadDoNotUnpinAJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, func(ctx context.Context, task string) error {
+			if task == "a" {
+				return nil
+			}
+			<-ctx.Done()
+			return nil
+		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}))
+		term := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: 1})
+		require.Nil(t, w.Apply(term, add("a", "b")))
+		n, _, err := w.Report(term, 0)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, w.Remove(term, "a"))
+		synctest.Wait()
+		for _, ctx := range []context.Context{t.Context(), term} {
+			err := w.Remove(term, "b")
+			require.ErrorIs(t, err, orchestrator.ErrRejected)
+			require.ErrorContains(t, err, "job b is running, which the last report did not say")
+			_, _, err = w.Report(ctx, n)
+			require.NoError(t, err)
+			_, err = w.List(ctx)
+			require.NoError(t, err)
+		}
+		require.NoError(t, w.Remove(term, "b"))
+	})
+}
+
 // A task that says so can be moved, by the next List at the latest.
 func TestW8_ATaskThatSaysSoIsMovable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

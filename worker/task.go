@@ -24,7 +24,7 @@ type entry[T comparable] struct {
 	run      *run        // the present one; Starting, Running, Stopping
 	again    bool        // the present run was ended for another to begin at once
 	overdue  bool        // Stopping: a call has waited for it for as long as it could
-	unpinned bool        // the last List or Report did not pin it
+	unpinned bool        // the last List or Report of a leader did not pin it
 	failures int         // in a row, from which the pauses follow: a long run ends the row
 	attempts int         // that failed in a row with this content
 	timer    *time.Timer // Backoff: starts the next run

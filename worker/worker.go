@@ -123,6 +123,7 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 	if w.listed == nil {
 		w.list()
 	}
+	w.tell(c)
 	orchestrator.Pin(ctx, w.pins)
 	return w.listed, nil
 }
@@ -132,10 +133,10 @@ func (w *Worker[T]) list() {
 	w.listed = make([]T, 0, len(w.tasks))
 	var pinned []T
 	for e := range w.order.all() {
-		if e.unpinned = !w.pinned(e); e.unpinned {
-			w.listed = append(w.listed, e.name)
-		} else {
+		if w.pinned(e) {
 			pinned = append(pinned, e.name)
+		} else {
+			w.listed = append(w.listed, e.name)
 		}
 	}
 	w.listed, w.pins = append(w.listed, pinned...), len(pinned)
