@@ -547,6 +547,26 @@ func TestT9_StoppingCountsAgainstNoWorker(t *testing.T) {
 	})
 }
 
+// Nor does a refused start of a task that was removed meanwhile: the transport may
+// refuse it for that.
+func TestT9_ARemovedTaskCountsAgainstNoWorker(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		require.NoError(t, f.AddTask("t1", orchestrator.WithTaskInstances(2)))
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd && c.Worker == "w2" {
+				f.RemoveTask("t1")
+				return errRejected
+			}
+			return nil
+		})
+		f.anyTerm()
+		require.Equal(t, []string{"t1"}, f.RunsOn("w1"))
+		require.Empty(t, f.LastPlan().Paused)
+		require.Empty(t, f.quarantined())
+	})
+}
+
 // The log tells when a worker is quarantined and when it no longer is, that all moves
 // pause, that tasks fail everywhere, and that missing tasks wait for a worker that
 // never answered: each once, and then once a minute.

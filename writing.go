@@ -339,11 +339,12 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 			w.failed = append(w.failed, failure)
 		}
 	}
-	if write.Start && !unwanted && !fencedOff(err) {
+	blameless := unwanted || fencedOff(err)
+	if write.Start && !blameless {
 		w.unable[write.Change] = err
 	}
 	switch {
-	case write.Start && answer != handover.Stopping && !fencedOff(err):
+	case write.Start && answer != handover.Stopping && !blameless:
 		w.starts = append(w.starts, breaker.Start{
 			Pair: breaker.Pair{Task: c.Task, Worker: worker.serial},
 			Err:  err, TimedOut: timedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,

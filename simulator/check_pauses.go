@@ -131,7 +131,7 @@ func (r *review) learnStarts() {
 			r.l.succeeded(c.task, s)
 		case c.returned.Equal(at) && (errors.Is(c.err, orchestrator.ErrStopping) || errors.Is(c.err, orchestrator.ErrStale)):
 		case errors.Is(c.err, orchestrator.ErrRejected) && r.l.viewAt(at).tasks[c.task].Instances == 0:
-			// The task is expected no more, and a refusal may mean just that.
+			// The task is expected no more, and the refusal may mean just that.
 		case role == giveBack:
 			stranded = failure{r.stats.Term.Number, at}
 		default:
