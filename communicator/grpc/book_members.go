@@ -132,7 +132,7 @@ func (b *book) heartbeat(now time.Time, w Worker, draining bool) (changes bool, 
 	}
 	m := b.live[w.Name]
 	if lasted := m.failed.Sub(m.failing); !m.failing.IsZero() && lasted >= b.unreachable {
-		return false, fmt.Errorf("worker %q at %s %w: no call has been answered for %v; its lease is not renewed",
+		return false, fmt.Errorf("worker %q at %s %w: no call has succeeded for %v; its lease is not renewed",
 			w.Name, kept.address, errUnreachable, lasted.Round(time.Millisecond))
 	}
 	changes = kept.draining != draining

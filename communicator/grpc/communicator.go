@@ -153,8 +153,9 @@ func (c *Communicator) link(w Worker) (*link, error) {
 // as one message takes. If that fails it is logged, and the next List tries again.
 // A task of a [Manager] without a receipt of this manager is stopped instead, and not
 // listed: the worker was not given it, or by a manager whose store is lost. While the
-// worker has not stopped all of them, List fails. Listed, they could have the copies
-// stopped that other workers were given.
+// worker has not stopped all of them, List fails, and the worker counts as one that
+// cannot be called ([WithUnreachable]). Listed, they could have the copies stopped that
+// other workers were given.
 func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	l, err := c.link(w)
 	if err != nil {
@@ -170,6 +171,9 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 		}
 	}
 	stopped, err := c.update(ctx, l, s)
+	if defies := errors.Is(err, errNotGiven); termOf(ctx) != nil && l.defies.Swap(defies) != defies {
+		l.observed(ctx, nil)
+	}
 	if err != nil {
 		if isAny(err, orchestrator.ErrDeposed, errNotGiven) {
 			return nil, l.failed(err)

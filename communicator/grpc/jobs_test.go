@@ -121,7 +121,8 @@ func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 // Nor does one that never stops them: it harms its own tasks alone.
 func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
-		m := o.open(NewMemoryStore())
+		store := NewMemoryStore()
+		m := o.open(store)
 		one, two := o.hire("one"), o.hire("two")
 		require.NoError(t, one.register())
 		m.put("a", "b")
@@ -134,12 +135,22 @@ func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
 			require.NoError(t, two.AddWith(t.Context(), s.Task, worker.Grant{Content: []byte("content of " + s.Task), Version: 1}))
 		}
 		require.NoError(t, two.register())
-		o.pass(30*time.Second, one, two)
+		o.pass(15*time.Second, one, two)
 		require.Equal(t, before, one.Status())
 		m.put("c")
 		o.pass(5*time.Second, one, two)
 		require.Len(t, one.Status(), 3)
 		m.close()
+		m = o.open(store)
+		o.pass(15*time.Second, one, two)
+		m.put("d")
+		for range 45 {
+			_ = two.beat() // in vain, at last
+			o.pass(time.Second, one)
+		}
+		require.Len(t, one.Status(), 4, "what may run on the other one does not wait for it for ever")
+		m.close()
+		require.Contains(t, o.logs.String(), `msg="a worker's lease has run out" worker=two`)
 		require.Contains(t, o.logs.String(), `msg="a worker lists tasks that it was not given, and is told to stop them" worker=two`)
 	})
 }

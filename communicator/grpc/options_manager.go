@@ -78,7 +78,8 @@ func WithLeases(shortest, longest time.Duration) ManagerOption {
 // WithUnreachable sets for how long calls to a worker may fail, counted from the first
 // that did since one was answered, before its heartbeats are no longer
 // acknowledged: its lease then runs out, and its tasks go to workers that
-// can be called. The default is 30 seconds. It has to be positive, and at most 24h.
+// can be called. A worker that does not stop what it was not given counts as one that
+// cannot be called. The default is 30 seconds. It has to be positive, and at most 24h.
 func WithUnreachable(d time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) {
 		if d <= 0 || d > 24*time.Hour {

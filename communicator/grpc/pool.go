@@ -23,6 +23,7 @@ type link struct {
 	address  string
 	settings *communicatorSettings
 	last     atomic.Pointer[snapshot] // of the newest report; never nil
+	defies   atomic.Bool              // it has not stopped what it was not given
 
 	mu     sync.Mutex
 	conn   *grpc.ClientConn // nil: none was needed yet
@@ -103,6 +104,9 @@ func (l *link) observed(ctx context.Context, err error) {
 	}
 	if errors.Is(err, orchestrator.ErrDeposed) {
 		err = nil // it has answered that
+	}
+	if err == nil && l.defies.Load() {
+		err = errNotGiven // its lease is to end, as if it could not be called
 	}
 	l.settings.observe(l.worker, err)
 }
