@@ -397,7 +397,7 @@ func turmoil(f *fleet, r *rand.Rand) {
 			f.RemoveTask(fmt.Sprint("t", 1+r.IntN(20)))
 			f.expect(20 - r.IntN(3))
 		case 14: // the leader crashes, and another one takes over
-			f.wire = &wire{t: f.t, cluster: f.Cluster, inFlight: make(map[string]bool)}
+			f.wire = &wire{t: f.t, cluster: f.Cluster, inFlight: make(map[flight]bool)}
 			*f = *f.successor(orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
 		case 15: // a deploy, some time during the term
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(15_000))*time.Millisecond)

@@ -201,23 +201,30 @@ func (c call) String() string {
 }
 
 // wire is a Communicator that hands every call on to a cluster and takes note
-// of it. It fails the test where two calls for one worker overlap (C1).
+// of it. It fails the test where two calls of one leader for one worker overlap
+// (C1).
 type wire struct {
 	t       *testing.T
 	cluster *memory.Cluster[string, string]
 
 	mu       sync.Mutex
 	log      []*call
-	inFlight map[string]bool
+	inFlight map[flight]bool
 	most     int // calls in flight at the same time
 	tap      func(context.Context, call) error
+}
+
+// flight is where a leader has a call in flight.
+type flight struct {
+	epoch  uint64
+	worker string
 }
 
 func newWire(t *testing.T) *wire {
 	t.Helper()
 	c, err := memory.New[string, string](nil)
 	require.NoError(t, err)
-	w := &wire{t: t, cluster: c, inFlight: make(map[string]bool)}
+	w := &wire{t: t, cluster: c, inFlight: make(map[flight]bool)}
 	t.Cleanup(func() {
 		c.Heal()
 		w.quiet()
@@ -288,27 +295,27 @@ func (w *wire) mostInFlight() int {
 	return w.most
 }
 
-// begin notes calls to one worker that travel together.
-func (w *wire) begin(ctx context.Context, worker string, calls ...*call) (tap func(context.Context, call) error) {
+// begin notes calls to one worker that travel together. The caller says when
+// they have ended.
+func (w *wire) begin(ctx context.Context, worker string, calls ...*call) (tap func(context.Context, call) error, end func()) {
 	id, _ := orchestrator.TermFromContext(ctx)
+	way := flight{epoch: id.Epoch, worker: worker}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.inFlight[worker] {
+	if w.inFlight[way] {
 		w.t.Errorf("two calls at once for worker %s: %v", worker, calls[0])
 	}
-	w.inFlight[worker] = true
+	w.inFlight[way] = true
 	w.most = max(w.most, len(w.inFlight))
 	for _, c := range calls {
 		c.Worker, c.Term, c.Sent, c.Open = worker, id, time.Now(), true
 		w.log = append(w.log, c)
 	}
-	return w.tap
-}
-
-func (w *wire) end(worker string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.inFlight, worker)
+	return w.tap, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.inFlight, way)
+	}
 }
 
 func (w *wire) returned(c *call, err error) {
@@ -320,8 +327,8 @@ func (w *wire) returned(c *call, err error) {
 // hand notes one call and hands it on, unless the tap fails it.
 func (w *wire) hand(ctx context.Context, op orchestrator.Op, worker, task string, on func() error) (err error) {
 	c := &call{Op: op, Task: task}
-	tap := w.begin(ctx, worker, c)
-	defer w.end(worker)
+	tap, end := w.begin(ctx, worker, c)
+	defer end()
 	defer func() { w.returned(c, err) }()
 	if tap != nil {
 		if err := tap(ctx, *c); err != nil {
@@ -360,8 +367,8 @@ func (w *batchWire) Apply(ctx context.Context, worker string, writes []orchestra
 	for i, write := range writes {
 		calls[i] = &call{Op: write.Op, Task: write.Task}
 	}
-	tap := w.begin(ctx, worker, calls...)
-	defer w.end(worker)
+	tap, end := w.begin(ctx, worker, calls...)
+	defer end()
 	errs := make([]error, len(writes))
 	var on []orchestrator.Write[string]
 	var index []int

@@ -31,7 +31,7 @@ type boss struct {
 
 // leader adds a leader who knows what the others do.
 func (w *world) leader(args []string) {
-	l := &boss{wire: &wire{t: w.t, cluster: w.cluster, inFlight: make(map[string]bool)}}
+	l := &boss{wire: &wire{t: w.t, cluster: w.cluster, inFlight: make(map[flight]bool)}}
 	l.wire.intercept(w.before)
 	opts := []option{orchestrator.WithSeed(0), orchestrator.WithStats(func(s orchestrator.TermStats) { l.stats = append(l.stats, s) })}
 	for _, arg := range args {
