@@ -76,8 +76,11 @@ func (b *book) mayRegister(now time.Time, w Worker) error {
 		return fmt.Errorf("worker %q: %w", w.Name, errMembershipOver)
 	}
 	kept := b.members[w.Name]
-	if kept == nil || kept.Worker == w || b.over(now, w.Name) {
+	switch {
+	case kept == nil || b.over(now, w.Name):
 		return nil
+	case kept.Worker == w:
+		return b.mayRenew(kept)
 	}
 	return fmt.Errorf("%w: another process is worker %q, at %s, for another %v at least",
 		errNameTaken, w.Name, kept.address, b.live[w.Name].until.Sub(now).Round(time.Millisecond))
@@ -95,7 +98,9 @@ func (b *book) reached(asked membership) bool {
 }
 
 // register makes a worker a member, or renews its lease. It was called at its
-// address just now, and has answered; or it is reached there.
+// address just now, and has answered; or it is reached there. That call belongs to no
+// term, which a worker can tell, so it does not show that calls of a term get through:
+// see mayRenew.
 func (b *book) register(now time.Time, asked membership) error {
 	b.expireOne(now, asked.Name)
 	if err := b.mayRegister(now, asked.Worker); err != nil {
@@ -114,8 +119,18 @@ func (b *book) register(now time.Time, asked membership) error {
 		m = &member{heard: now} // not among the unheard
 		b.live[asked.Name] = m
 	}
-	m.failing, m.failed = time.Time{}, time.Time{}
 	b.hear(now, m, asked.lease)
+	return nil
+}
+
+// mayRenew returns an error if calls to a member have failed for so long that its lease
+// is not renewed. Only a call that gets through changes that.
+func (b *book) mayRenew(kept *membership) error {
+	m := b.live[kept.Name]
+	if lasted := m.failed.Sub(m.failing); !m.failing.IsZero() && lasted >= b.unreachable {
+		return fmt.Errorf("worker %q at %s %w: no call has succeeded for %v; its lease is not renewed",
+			kept.Name, kept.address, errUnreachable, lasted.Round(time.Millisecond))
+	}
 	return nil
 }
 
@@ -130,10 +145,8 @@ func (b *book) heartbeat(now time.Time, w Worker, draining bool) (changes bool, 
 		}
 		return false, err
 	}
-	m := b.live[w.Name]
-	if lasted := m.failed.Sub(m.failing); !m.failing.IsZero() && lasted >= b.unreachable {
-		return false, fmt.Errorf("worker %q at %s %w: no call has succeeded for %v; its lease is not renewed",
-			w.Name, kept.address, errUnreachable, lasted.Round(time.Millisecond))
+	if err := b.mayRenew(kept); err != nil {
+		return false, err
 	}
 	changes = kept.draining != draining
 	if changes {
@@ -141,7 +154,7 @@ func (b *book) heartbeat(now time.Time, w Worker, draining bool) (changes bool, 
 		next.draining = draining
 		set(b.members, b.change.members, w.Name, &next)
 	}
-	b.hear(now, m, kept.lease)
+	b.hear(now, b.live[w.Name], kept.lease)
 	return changes, nil
 }
 

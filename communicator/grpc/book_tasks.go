@@ -102,8 +102,8 @@ func (b *book) retry(names []string) error {
 type conclusion struct {
 	task    string
 	version int64
-	receipt receipt
 	failure *Failure // nil: it has completed
+	proven  bool     // the worker shows the receipt for this version
 }
 
 // verdict is what comes of a conclusion.
@@ -116,12 +116,12 @@ const (
 	doneRefused                       // the worker was not given that
 )
 
-// conclude says that a worker has done what a version of a task asked for, or has failed
-// to for good. The first instance that does so completes the task, or fails it; one
-// that completes after another has failed completes it too. The receipt is looked at
-// first: a refusal tells nothing of the task.
+// conclude records that a worker has done what a version of a task asked for, or has
+// failed for good. The first instance that does so completes the task, or fails it. One
+// that completes after another has failed completes it too. A refusal tells nothing of
+// the task.
 func (b *book) conclude(now time.Time, worker string, e conclusion) verdict {
-	if !b.key.issued(e.receipt, worker, e.task, e.version) {
+	if !e.proven {
 		return doneRefused
 	}
 	if done := b.done[e.task]; done != nil && done.Revision >= e.version {

@@ -45,7 +45,12 @@ func beat(b *book, now time.Time, w Worker, draining bool) error {
 // conclusion is what a worker says that was given a version of a task, and has completed
 // it.
 func (b *book) conclusion(worker, task string, version int64) conclusion {
-	return conclusion{task: task, version: version, receipt: b.key.issue(worker, task, version)}
+	return b.shown(worker, task, version, b.key.issue(worker, task, version))
+}
+
+// shown returns what a worker says that shows a receipt.
+func (b *book) shown(worker, task string, version int64, r receipt) conclusion {
+	return conclusion{task: task, version: version, proven: b.key.issued(r, worker, task, version)}
 }
 
 func item(name, content string) *task { return newTask(Item{Name: name, Content: []byte(content)}) }
@@ -212,13 +217,16 @@ func TestR2_WhoCannotBeCalledIsNotRenewed(t *testing.T) {
 	require.Empty(t, b.members, "it is waited out")
 }
 
-func TestR2_RegisteringProvesThatItCanBeCalled(t *testing.T) {
+func TestR2_RegisteringDoesNotProveThatCallsGetThrough(t *testing.T) {
 	b := testBook(newRecords())
 	register(t, b, 0, "a", 1)
 	b.called(at(0), Worker{"a", 1}, false)
-	b.called(at(unreachable), Worker{"a", 1}, false)
+	b.called(at(unreachable-1), Worker{"a", 1}, false)
 	register(t, b, 1, "a", 1)
-	require.NoError(t, beat(b, at(2), Worker{"a", 1}, false))
+	b.called(at(unreachable), Worker{"a", 1}, false)
+	require.ErrorIs(t, b.register(at(1), asks("a", 1)), errUnreachable)
+	b.called(at(2), Worker{"a", 1}, true)
+	register(t, b, 2, "a", 1)
 }
 
 func TestR2_WhatCannotBeIsNotRegistered(t *testing.T) {
@@ -364,17 +372,17 @@ func TestR5_OnlyWhoWasGivenATaskCompletesIt(t *testing.T) {
 	b.conclude(at(0), "w", b.conclusion("w", "b", 2))
 	b.take()
 	for _, e := range []conclusion{
-		{task: "a", version: 1},
-		b.conclusion("other", "a", 1),
-		{task: "a", version: 1, receipt: b.key.issue("w", "a", 2)},
-		{task: "a", version: 1, receipt: b.key.issue("w", "b", 1)},
-		{task: "b", version: 2},
-		{task: "b", version: 1},
-		{task: "b", version: 3}, // it has completed
-		{task: "a"},
-		{task: "a", version: 2},
-		{task: "nobody's", version: 1},
-		{task: "a", version: 1, receipt: newReceiptKey().issue("w", "a", 1)},
+		b.shown("w", "a", 1, receipt{}),
+		b.shown("w", "a", 1, b.key.issue("other", "a", 1)),
+		b.shown("w", "a", 1, b.key.issue("w", "a", 2)),
+		b.shown("w", "a", 1, b.key.issue("w", "b", 1)),
+		b.shown("w", "b", 2, receipt{}),
+		b.shown("w", "b", 1, receipt{}),
+		b.shown("w", "b", 3, receipt{}), // it has completed
+		b.shown("w", "a", 0, receipt{}),
+		b.shown("w", "a", 2, receipt{}),
+		b.shown("w", "nobody's", 1, receipt{}),
+		b.shown("w", "a", 1, newReceiptKey().issue("w", "a", 1)),
 	} {
 		require.Equal(t, doneRefused, b.conclude(at(0), "w", e), "%+v", e)
 		e.failure = &Failure{Attempts: 1}

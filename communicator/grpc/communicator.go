@@ -97,10 +97,19 @@ func (c *Communicator) Connect(w Worker, address string) error {
 	case before != nil && before.address == address:
 		return nil
 	case before != nil:
+		l.follow(before)
 		c.ending.Go(before.close)
 	}
 	c.links[w] = l
 	return nil
+}
+
+// believe makes the first report of a connected worker count by its receipts alone,
+// because the worker may run tasks of a manager before.
+func (c *Communicator) believe(w Worker) {
+	if l, err := c.link(w); err == nil {
+		l.assigned.known = false // it is not called yet
+	}
 }
 
 // Disconnect forgets a worker. Calls to it that are under way end, and what they

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/f8949c05/orchestrator"
@@ -35,15 +36,26 @@ type snapshot struct {
 	current atomic.Int64
 }
 
+// listed returns the names of the tasks.
+func (s *snapshot) listed() map[string]bool {
+	names := make(map[string]bool, len(s.tasks))
+	for i := range s.tasks {
+		names[s.tasks[i].Name] = true
+	}
+	return names
+}
+
 // reportedTask is a task in a report, and what the worker shows for it.
 type reportedTask struct {
 	TaskState
 	receipt receipt
-	given   bool // the receipt is that of the manager, if there is one
+	given   bool // the worker may list it, if there are receipts; see assigned
 }
 
-func (t *reportedTask) conclusion() conclusion {
-	e := conclusion{task: t.Name, version: t.Version, receipt: t.receipt}
+// conclusion returns what the worker of a name says of a task that has ended. It is not
+// called under a lock: the receipt takes microseconds.
+func (t *reportedTask) conclusion(key receiptKey, from string) conclusion {
+	e := conclusion{task: t.Name, version: t.Version, proven: key.issued(t.receipt, from, t.Name, t.Version)}
 	if t.State == worker.Failed {
 		e.failure = cmp.Or(t.Failure, &Failure{Err: "the worker does not say why"})
 	}
@@ -72,13 +84,15 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case reply.version == known.version:
+	case reply.version == known.version && (l.assigned == nil || !l.assigned.again(known.tasks)):
 		return known, nil
+	case reply.version == known.version:
+		reply.tasks = slices.Clone(known.tasks)
 	}
-	for i := range reply.tasks {
-		t := &reply.tasks[i]
-		t.given = t.given || l.settings.wasGiven(l.worker, t)
-		t.Pinned = t.Pinned && t.given // else it could keep what it made up
+	if l.assigned != nil {
+		l.assigned.examine(reply.tasks, known, func(t *reportedTask) bool {
+			return l.settings.receipts.issued(t.receipt, l.worker.Name, t.Name, t.Version)
+		})
 	}
 	s := &snapshot{version: reply.version, tasks: reply.tasks}
 	s.names, s.pinned = byCost(reply.tasks, l.settings.ended != nil)

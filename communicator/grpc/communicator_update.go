@@ -80,24 +80,33 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	return stopped, err
 }
 
+// maxForeign is how many tasks a worker may list that are not expected, and that it was
+// not given: a term interns and stops each of them.
+const maxForeign = 4096
+
 // outdated returns the changes for tasks whose content is older than it should be,
 // how many tasks the worker was not given, and what is wrong with those that cannot be
 // sent. A worker that shows no receipt for a task gets no content of it: it could have
 // made the task up. It is told to stop the task, and the next term gives the task to
 // some worker again.
 func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1.Change, notGiven int, err error) {
-	length, full := 0, false
+	length, full, foreign := 0, false, 0
 	for i := range s.tasks {
 		t := &s.tasks[i]
 		content, version, ok := c.settings.contents.Content(t.Name)
-		if ok && !t.given {
+		given := t.given || l.assigned == nil
+		switch {
+		case given:
+		case ok:
 			notGiven++
+		default:
+			foreign++
 		}
-		if !ok || full || t.State == worker.Stopping || t.given && version <= t.Version {
+		if !ok || full || t.State == worker.Stopping || given && version <= t.Version {
 			continue
 		}
 		change := &orchestratorv1.Change{Op: orchestratorv1.Op_OP_UPDATE, Task: []byte(t.Name)}
-		if !t.given {
+		if !given {
 			change.Op = orchestratorv1.Op_OP_REMOVE
 		} else {
 			change.Content, change.ContentVersion, change.Receipt = content, version, c.receipt(l.worker, t.Name, version)
@@ -111,11 +120,8 @@ func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1
 			changes = append(changes, change)
 		}
 	}
+	if foreign > maxForeign {
+		return nil, foreign, fmt.Errorf("it lists %d tasks that are not expected: at most %d", foreign, maxForeign)
+	}
 	return changes, notGiven, err
-}
-
-// wasGiven reports whether a worker shows that it was given the content that it
-// says it has.
-func (s *communicatorSettings) wasGiven(w Worker, t *reportedTask) bool {
-	return s.receipts == nil || s.receipts.issued(t.receipt, w.Name, t.Name, t.Version)
 }

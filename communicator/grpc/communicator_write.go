@@ -187,6 +187,9 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 		return nil, fmt.Errorf("%w: %w", &unsent{"the call ended before"}, context.Cause(ctx))
 	}
 	request := &orchestratorv1.ApplyRequest{Term: termOf(ctx), Incarnation: l.worker.Incarnation, Changes: changes}
+	if l.assigned != nil {
+		l.assigned.send(changes)
+	}
 	answers := verdicts{want: len(changes)}
 	sent, err := l.call(ctx, orchestratorv1.Worker_Apply_FullMethodName, request, &answers)
 	if err == nil {
@@ -205,13 +208,37 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 	errs := make([]error, len(changes))
 	for i, r := range answers.response.GetResults() {
 		errs[i] = errorOf(r)
-		// Without a higher epoch in the answer, or believed by no other worker, it is a
-		// refusal that counts against neither the task nor the worker.
 		if errors.Is(errs[i], orchestrator.ErrDeposed) && !errors.Is(successor, orchestrator.ErrDeposed) {
-			errs[i] = explained(orchestrator.ErrStale, r.GetMessage())
+			errs[i] = explained(orchestrator.ErrRejected, r.GetMessage()) // without a higher epoch, or not believed
 		}
 	}
+	if l.assigned != nil {
+		l.settle(changes, errs)
+	}
 	return errs, nil
+}
+
+// settle records the answers of a manager's worker, and replaces those that a worker that
+// keeps the contract does not give. They count against neither the task nor the worker,
+// so the term would repeat the write for ever.
+func (l *link) settle(changes []*orchestratorv1.Change, errs []error) {
+	var listed map[string]bool
+	for i, c := range changes {
+		stops := c.GetOp() == orchestratorv1.Op_OP_REMOVE
+		switch {
+		case errs[i] == nil && stops:
+			l.assigned.stop(string(c.GetTask()))
+		case errors.Is(errs[i], orchestrator.ErrStale): // only the manager writes, one term after the other
+			errs[i] = fmt.Errorf("%w: it says that the term is over: %v", orchestrator.ErrRejected, errs[i]) //nolint:errorlint // it is not to be ErrStale
+		case errors.Is(errs[i], orchestrator.ErrStopping) && !stops:
+			if listed == nil {
+				listed = l.last.Load().listed()
+			}
+			if !listed[string(c.GetTask())] {
+				errs[i] = fmt.Errorf("it says that it stops the task, which it does not list: %v", errs[i]) //nolint:errorlint // it is not to be ErrStopping
+			}
+		}
+	}
 }
 
 // verdicts is an ApplyResponse that is being read.

@@ -190,18 +190,18 @@ func (m *Manager) observe(w Worker, err error) {
 // that does it again. What is taken down has no content any more, so whatever the
 // term wants, it is not started.
 func (m *Manager) ended(ctx context.Context, w Worker, tasks []reportedTask) error {
-	var open []reportedTask
+	var open []conclusion
 	for _, t := range tasks {
 		if _, version, ok := m.ledger.catalog.Content(t.Name); ok && version == t.Version {
-			open = append(open, t)
+			open = append(open, t.conclusion(m.ledger.key, w.Name))
 		}
 	}
 	if len(open) == 0 {
 		return nil
 	}
 	return m.ledger.do(ctx, func(b *book, now time.Time) error {
-		for _, t := range open {
-			b.conclude(now, w.Name, t.conclusion())
+		for _, e := range open {
+			b.conclude(now, w.Name, e)
 		}
 		return nil
 	})

@@ -25,6 +25,8 @@ type ledger struct {
 	// ready is closed once no member is left that is known from before the start
 	// only.
 	ready chan struct{}
+	// key makes the receipts. It does not change.
+	key receiptKey
 	// broken is closed once the store has failed.
 	broken chan struct{}
 	// sooner holds a token when the book may want to be looked at earlier.
@@ -77,7 +79,7 @@ func openLedger(s Store, r rules) (*ledger, error) {
 	return &ledger{
 		store: s, epoch: b.epoch, catalog: newCatalog(kept), tell: func(news) {},
 		ready: make(chan struct{}), broken: make(chan struct{}), sooner: make(chan struct{}, 1),
-		book: b,
+		key: b.key, book: b,
 	}, nil
 }
 

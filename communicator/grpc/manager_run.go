@@ -57,6 +57,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	orchestratorv1.RegisterManagerServer(server, &counter{Manager: m, probes: newProber(&m.settings)})
 	for _, member := range m.ledger.catalog.members() {
 		m.connect(member.Worker, member.Address)
+		m.workers.believe(member.Worker)
 	}
 	m.ledger.start()
 	parts.Go(func() { m.ledger.expire(beyond) })

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,8 +36,9 @@ const (
 type counter struct {
 	orchestratorv1.UnimplementedManagerServer
 	*Manager
-	probes   *prober
-	refusals complaints
+	probes     *prober
+	refusals   complaints
+	completing sync.Map // names of workers with a Complete under way
 }
 
 var _ orchestratorv1.ManagerServer = (*counter)(nil)
@@ -122,6 +124,10 @@ func (c *counter) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (
 	return &orchestratorv1.LeaveResponse{}, nil
 }
 
+// errCompleting refuses a call of Complete while another one of the worker is under way:
+// what a call costs is bounded for a worker, whatever it does.
+var errCompleting = errors.New("another call of Complete for this worker is under way")
+
 // Complete takes tasks off what is expected.
 func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
 	w := Worker{Name: string(req.GetWorker())}
@@ -132,11 +138,23 @@ func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequ
 	if err == nil && len(req.GetCompletions()) > maxCompletions { // requestCodec has read one too many
 		err = fmt.Errorf("%w: too many completions at once: at most %d", orchestrator.ErrInvalid, maxCompletions)
 	}
+	if err == nil {
+		if _, busy := c.completing.LoadOrStore(w.Name, true); busy {
+			err = errCompleting
+		} else {
+			defer c.completing.Delete(w.Name)
+		}
+	}
 	outcomes := make([]orchestratorv1.CompletionOutcome, len(req.GetCompletions()))
 	if err == nil {
+		// Before the lock, for which the heartbeats of all workers wait.
+		all := make([]conclusion, len(req.GetCompletions()))
+		for i, done := range req.GetCompletions() {
+			all[i] = conclusionOf(c.ledger.key, w.Name, done)
+		}
 		err = c.ledger.do(ctx, func(b *book, now time.Time) error {
-			for i, done := range req.GetCompletions() {
-				outcomes[i] = answerTo(b.conclude(now, w.Name, conclusionOf(done)))
+			for i, e := range all {
+				outcomes[i] = answerTo(b.conclude(now, w.Name, e))
 			}
 			return nil
 		})
@@ -148,8 +166,10 @@ func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequ
 	return &orchestratorv1.CompleteResponse{Outcomes: outcomes}, nil
 }
 
-func conclusionOf(c *orchestratorv1.Completion) conclusion {
-	return conclusion{string(c.GetTask()), c.GetContentVersion(), receiptOf(c.GetReceipt()), failureFrom(c.GetFailure())}
+func conclusionOf(key receiptKey, worker string, c *orchestratorv1.Completion) conclusion {
+	e := conclusion{task: string(c.GetTask()), version: c.GetContentVersion(), failure: failureFrom(c.GetFailure())}
+	e.proven = key.issued(receiptOf(c.GetReceipt()), worker, e.task, e.version)
+	return e
 }
 
 func answerTo(v verdict) orchestratorv1.CompletionOutcome {
@@ -230,7 +250,7 @@ const unreachableAnswer = "the manager cannot call the worker at this address; t
 // codeOf returns the code for a cause; the proto says what each means.
 func codeOf(err error) codes.Code {
 	switch {
-	case errors.Is(err, errProbe), errors.Is(err, ErrStopped):
+	case errors.Is(err, errProbe), errors.Is(err, errCompleting), errors.Is(err, ErrStopped):
 		return codes.Unavailable
 	case errors.Is(err, orchestrator.ErrInvalid):
 		return codes.InvalidArgument

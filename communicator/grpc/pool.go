@@ -24,6 +24,7 @@ type link struct {
 	settings *communicatorSettings
 	last     atomic.Pointer[snapshot] // of the newest report; never nil
 	defies   atomic.Bool              // it has not stopped what it was not given
+	assigned *assigned                // nil if there are no receipts
 
 	mu     sync.Mutex
 	conn   *grpc.ClientConn // nil: none was needed yet
@@ -33,7 +34,17 @@ type link struct {
 func (c *Communicator) newLink(w Worker, address string) *link {
 	l := &link{worker: w, address: address, settings: &c.settings}
 	l.last.Store(&snapshot{})
+	if c.settings.receipts != nil {
+		l.assigned = &assigned{known: true}
+	}
 	return l
+}
+
+// follow takes over what is known of the same worker at another address.
+func (l *link) follow(before *link) {
+	l.last.Store(before.last.Load())
+	l.assigned = before.assigned
+	l.defies.Store(before.defies.Load())
 }
 
 // close ends the connection, and the calls on it.

@@ -1,12 +1,16 @@
 package grpc
 
-// Receipts (R5): what a worker shows to complete a task.
+// Receipts and assigned tasks (R5): what a worker shows to complete a task, and which tasks it
+// may list.
 
 import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"sync"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
 // receipt proves that a manager gave a version of a task's content to a worker. It
@@ -55,4 +59,97 @@ func (k receiptKey) issue(worker, task string, version int64) (r receipt) {
 func (k receiptKey) issued(r receipt, worker, task string, version int64) bool {
 	want := k.issue(worker, task, version)
 	return hmac.Equal(r[:], want[:])
+}
+
+// assigned decides which tasks a worker may list. A receipt shows that its name was given
+// a task at some time, not that the worker has the task still. So a task that it lists
+// was also in its last report, or a start of it was sent since, and no stop of it was
+// acknowledged.
+//
+// After a restart of the manager, the first report of a worker that was a member before
+// counts by its receipts alone.
+type assigned struct {
+	mu      sync.Mutex
+	known   bool            // a report has come, or the worker runs nothing yet
+	sent    map[string]bool // started, or given new content, since the last report
+	stopped map[string]bool // stopped since the last report, or listed all the same since
+}
+
+// send records that a start or new content is on its way.
+func (a *assigned) send(changes []*orchestratorv1.Change) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range changes {
+		if c.GetOp() == orchestratorv1.Op_OP_REMOVE {
+			continue
+		}
+		if a.sent == nil {
+			a.sent = make(map[string]bool)
+		}
+		a.sent[string(c.GetTask())] = true
+		if c.GetOp() == orchestratorv1.Op_OP_ADD {
+			delete(a.stopped, string(c.GetTask()))
+		}
+	}
+}
+
+// stop records that the worker acknowledged a stop.
+func (a *assigned) stop(task string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped == nil {
+		a.stopped = make(map[string]bool)
+	}
+	a.stopped[task] = true
+	delete(a.sent, task)
+}
+
+// examine sets which of the tasks of a report its worker was given, after the report
+// last. issued checks a task's receipt.
+func (a *assigned) examine(tasks []reportedTask, last *snapshot, issued func(*reportedTask) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var before map[string]bool // those that it was given of last, if needed
+	had := func(task string) bool {
+		if before == nil {
+			before = make(map[string]bool, len(last.tasks))
+			for i := range last.tasks {
+				before[last.tasks[i].Name] = last.tasks[i].given
+			}
+		}
+		return before[task]
+	}
+	var listed map[string]bool
+	for i := range tasks {
+		t := &tasks[i]
+		switch {
+		case a.stopped[t.Name]:
+			t.given = false
+			if listed == nil {
+				listed = make(map[string]bool)
+			}
+			listed[t.Name] = true
+		case !t.given:
+			t.given = (!a.known || a.sent[t.Name] || had(t.Name)) && issued(t)
+		}
+		t.Pinned = t.Pinned && t.given
+	}
+	a.known, a.sent, a.stopped = true, nil, listed
+}
+
+// again reports whether a report that has not changed lists a task that was stopped.
+func (a *assigned) again(tasks []reportedTask) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.stopped) == 0 {
+		a.sent = nil
+		return false
+	}
+	for i := range tasks {
+		if a.stopped[tasks[i].Name] {
+			return true
+		}
+	}
+	a.sent, a.stopped = nil, nil
+	return false
 }

@@ -101,10 +101,11 @@ func (s *service) results(errs []error) []*orchestratorv1.Result {
 	return list
 }
 
-// legible returns a text as UTF-8, and no more of it than so many bytes.
+// legible returns at most the first longest bytes of a text, as UTF-8. A shortened
+// text shares no memory with the long one.
 func legible(text string, longest int) string {
 	if len(text) > longest {
-		text = text[:longest]
+		text = strings.Clone(text[:longest])
 	}
 	return strings.ToValidUTF8(text, "")
 }
