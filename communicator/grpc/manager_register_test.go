@@ -70,7 +70,7 @@ func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
 		asks.Lease = durationpb.New(900 * time.Millisecond)
 		_, err := h.manager.Register(t.Context(), asks)
 		require.Equal(t, codes.InvalidArgument, code(err))
-		require.Equal(t, `worker "one" wants a lease of 900ms (its worker.WithLease): this manager grants from 1s to 1h0m0s (its WithLeases)`,
+		require.Equal(t, `worker "one" wants a lease of 900ms (its worker.WithLease): this manager grants from 1s to 1m0s (its WithLeases)`,
 			status.Convert(err).Message(), "and not once more that it is invalid")
 	})
 }

@@ -59,8 +59,8 @@ func WithOrchestrator(opts ...orchestrator.Option) ManagerOption {
 }
 
 // WithLeases sets how short and how long a lease may be that a worker asks for. A
-// worker that asks for another is refused. The default is from a second to an
-// hour; 0 < shortest <= longest <= 24h.
+// worker that asks for another is refused. The default is from a second to a
+// minute; 0 < shortest <= longest <= 24h.
 //
 // After a crash of a worker its tasks are started elsewhere when its lease has run
 // out, and after one of the manager its first term may wait as long for a worker
@@ -92,7 +92,7 @@ func WithUnreachable(d time.Duration) ManagerOption {
 func newManagerSettings(store Store, opts []ManagerOption) (managerSettings, error) {
 	s := managerSettings{
 		settings: defaults(),
-		rules:    rules{leaseMin: time.Second, leaseMax: time.Hour, unreachable: 30 * time.Second},
+		rules:    rules{leaseMin: time.Second, leaseMax: time.Minute, unreachable: 30 * time.Second},
 		interval: time.Second, probing: probeTime,
 	}
 	for _, opt := range opts {

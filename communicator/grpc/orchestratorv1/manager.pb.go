@@ -95,7 +95,7 @@ type RegisterRequest struct {
 	// Where it serves Worker, as host:port, of at most 512 bytes. The host is one that
 	// the manager can reach, not 0.0.0.0 or [::].
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	// How long a lease it wants: from a second to an hour, unless the manager was told
+	// How long a lease it wants: from a second to a minute, unless the manager was told
 	// otherwise.
 	Lease *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
 	// It wants to give away what it has, and nothing new.
