@@ -10,16 +10,16 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// Single calls to the Communicator, and what their errors mean.
+// Single calls to the Communicator, and the meaning of their errors.
 
-// errPanic is what a call has failed with that panicked.
+// errPanic is the error of a call that panicked.
 var errPanic = errors.New("the Communicator panicked")
 
-// errGoexit is what a call has failed with that ended its goroutine.
+// errGoexit is the error of a call that ended its goroutine.
 var errGoexit = errors.New("the Communicator ended its goroutine")
 
-// recovered turns a panic of the Communicator into the error of the call. It is
-// deferred by each call, and covers the methods of the error that it returns (T11).
+// recovered turns a panic of the Communicator into the error of the call. Each call
+// defers it, so that it also covers the methods of the returned error (T11).
 func (o *Orchestrator[W, T]) recovered(err *error, op Op, w W) {
 	if v := recover(); v != nil {
 		text := panicText(v)
@@ -30,27 +30,26 @@ func (o *Orchestrator[W, T]) recovered(err *error, op Op, w W) {
 }
 
 // panicText returns the text of a recovered value. Package fmt recovers a panic of
-// its Error or String, and then prints the new value: that may panic again.
+// the value's Error or String method and prints the new value, which may panic again.
 func panicText(v any) (text string) {
 	defer func() {
 		if recover() != nil {
-			text = fmt.Sprintf("a %T, and its text panics too", v)
+			text = fmt.Sprintf("a %T whose text panics too", v)
 		}
 	}()
 	return fmt.Sprint(v)
 }
 
-// classes are the errors that this module looks for in the error of a call or in
-// the cause of a context.
+// classes are the errors that this package looks for in the error of a call and in the
+// cause of a context.
 var classes = []error{ErrDeposed, ErrRejected, ErrStale, ErrStopping, ErrSilent, context.Canceled, context.DeadlineExceeded}
 
 // mostWrapped bounds how many errors an error may wrap.
 const mostWrapped = 10_000
 
-// examined returns err, after it has called what is called on err later: Error,
-// Unwrap, and Is for each of the classes. If one of these panics, so does examined.
-// An error that wraps itself would keep errors.Is from returning; examined returns
-// another error in its place.
+// examined returns err after calling the methods that are called on it later: Error,
+// Unwrap, and Is for each of the classes. If a method panics, so does examined. If err
+// wraps itself, errors.Is would not return, so examined returns another error instead.
 func examined(err error) error {
 	if err == nil {
 		return nil
@@ -65,7 +64,7 @@ func examined(err error) error {
 	return err
 }
 
-// wrapped adds to n the number of errors in the tree of err, and stops above
+// wrapped returns n plus the number of errors in the tree of err. It stops above
 // mostWrapped.
 func wrapped(err error, n int) int {
 	for err != nil && n <= mostWrapped {
@@ -102,8 +101,8 @@ func (o *Orchestrator[W, T]) callList(ctx context.Context, w W) (list []T, err e
 	return list, examined(err)
 }
 
-// callWrites makes the writes for one worker: one by Add or Remove, or any
-// number through an Applier. It returns an error, or nil, for each.
+// callWrites makes the writes for one worker: one by Add or Remove, or any number
+// through an Applier. It returns an error or nil for each write.
 func (o *Orchestrator[W, T]) callWrites(ctx context.Context, w W, writes []Write[T]) []error {
 	if o.applier != nil {
 		return o.callApply(ctx, w, writes)
@@ -144,8 +143,8 @@ func (o *Orchestrator[W, T]) callApply(ctx context.Context, w W, writes []Write[
 	return answers
 }
 
-// examinedWrite examines the answer to one of the writes of an Applier, so that a
-// panic is the answer to that write alone.
+// examinedWrite examines the answer to one write of an Applier, so that a panic fails
+// only that write.
 func (o *Orchestrator[W, T]) examinedWrite(answer error, op Op, w W) (err error) {
 	defer o.recovered(&err, op, w)
 	return examined(answer)
@@ -159,7 +158,7 @@ func repeat(err error, n int) []error {
 	return errs
 }
 
-// meaning returns what the error of a write says about it.
+// meaning classifies the error of a write.
 func meaning(err error) handover.Answer {
 	switch {
 	case err == nil:

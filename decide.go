@@ -9,10 +9,9 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// The second phase of a term: from what the leader knows to what it does next.
-// Everything here is a function of values.
+// The second phase of a term: the decision. Everything here is pure.
 
-// expectation is what was expected when the term began, by task number.
+// expectation holds the expected tasks as of the begin of the term, by number.
 type expectation struct {
 	instances []int32
 	handoffs  []Handoff
@@ -21,7 +20,7 @@ type expectation struct {
 	version   uint64
 }
 
-// snapshot brings e up to date. The table's lock is held.
+// snapshot brings e up to date. The caller holds the table's lock.
 func (t *taskTable[T]) snapshot(e *expectation) {
 	e.loaded = t.loaded
 	if e.version == t.version {
@@ -36,13 +35,13 @@ func (t *taskTable[T]) snapshot(e *expectation) {
 	}
 }
 
-// expected says whether any instance of a task is wanted.
+// expected reports whether any instance of a task is wanted.
 func (e *expectation) expected(task int32) bool {
 	return int(task) < len(e.instances) && e.instances[task] > 0
 }
 
-// grow makes room for n tasks. What was given a number since the term began is
-// not expected in this term.
+// grow makes room for n tasks. Tasks numbered since the term began are not expected in
+// this term.
 func (e *expectation) grow(n int) {
 	for len(e.instances) < n {
 		e.instances = append(e.instances, 0)
@@ -50,7 +49,7 @@ func (e *expectation) grow(n int) {
 	}
 }
 
-// decision is what a term is going to do.
+// decision is what a term will do.
 type decision struct {
 	changes    []change
 	waiting    []waiting
@@ -58,7 +57,7 @@ type decision struct {
 	adds       int
 	lowerBound int
 	missing    int // instances that no worker runs or holds
-	unplaced   int // those of them without a place
+	unplaced   int // missing instances without a place
 	held       int // instances on silent and late workers
 }
 
@@ -88,8 +87,8 @@ func (c *change) kind() ChangeKind {
 	return ChangeKind{Move, c.reason}
 }
 
-// waiting is an instance that has to wait; worker is an index into the fleet
-// or None.
+// waiting is one or more instances of a task without a place. worker is an index into
+// the fleet, or None.
 type waiting struct {
 	task      int32
 	instances int
@@ -97,18 +96,17 @@ type waiting struct {
 	worker    int32
 }
 
-// decider turns what is known into a decision. It keeps its memory from term
-// to term.
+// decider makes decisions. It reuses its memory from term to term.
 type decider[W, T comparable] struct {
 	planner  rebalance.Planner
 	problem  rebalance.Problem
 	index    []int32 // planner's worker → fleet's
 	frozen   bool    // some worker is silent or late
-	capped   []int32 // the instances wanted, if not all are for the planner to start
-	isCapped bool    // Want is capped
+	capped   []int32 // the wanted instances, less those that the planner must not start
+	isCapped bool    // problem.Want is capped
 	suspects suspects
 	leaving  []leaving        // surplus copies whose stop failed
-	again    []rebalance.Pair // those of them that are outside the plan, and stopped again
+	again    []rebalance.Pair // those of leaving that are outside the plan and stopped again
 	retries  []*worker[W, T]  // workers on which a failed stop may be tried again
 	stuck    []int32          // tasks that some worker failed to stop
 
@@ -120,17 +118,17 @@ type decider[W, T comparable] struct {
 	out      decision
 }
 
-// leaving is a surplus copy whose stop failed. pinned: it is among the last of its
-// worker's tasks. retry: its stop may be tried again.
+// leaving is a surplus copy whose stop failed. pinned: it is among the pinned tasks of
+// its worker. retry: its stop may be tried again.
 type leaving struct {
 	rebalance.Pair
 	pinned, retry bool
 }
 
-// decide plans a term. Beside the planner's time, which package rebalance states,
-// it takes O(workers + changes), O(failed starts · log(failed starts)), and
-// O(instances) for what silent workers hold, while an initial worker has not
-// answered, while a suspect runs somewhere, and while a failed stop is remembered.
+// decide plans a term. Beside the planner's time, which package rebalance states, it
+// takes O(workers + changes) and O(failed starts · log(failed starts)). It takes
+// O(instances) for the tasks of silent workers, and while an initial worker has not
+// answered, a suspect runs, or a failed stop is remembered.
 func (d *decider[W, T]) decide(f *fleet[W, T], b *breaker.Breakers, e *expectation, now breaker.Moment, cfg *config) decision {
 	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, b, e, now, cfg
 	d.out = decision{}
@@ -313,9 +311,9 @@ func (d *decider[W, T]) after() []int {
 	return after
 }
 
-// order decides the order of the two halves of each move, and which changes come
-// last or pause: what failed before comes last, and a stop that failed is not sent
-// while it pauses.
+// order decides the order of the two halves of each move, and which changes come last or
+// pause. Changes that failed before come last, and a stop that failed is not sent while
+// it pauses.
 func (d *decider[W, T]) order() {
 	d.stopThoseUnderWay()
 	alone := d.overlapping()
@@ -334,13 +332,13 @@ func (d *decider[W, T]) order() {
 		}
 	}
 	for _, w := range d.retries {
-		// If the plan has no use for the retry, it was its turn all the same.
+		// The task had its turn, even if the plan does not retry its stop.
 		w.stops[w.retry(d.now)].turn = d.now.Term
 	}
 }
 
-// stopThoseUnderWay makes a surplus stop go to the copy whose stop is under way, if
-// there is one: otherwise both copies would end.
+// stopThoseUnderWay directs a surplus stop to the copy whose stop is under way, if there
+// is one. Otherwise both copies would end.
 func (d *decider[W, T]) stopThoseUnderWay() {
 	for at, w := range d.fleet.workers {
 		if len(w.stops) == 0 || w.isFrozen() {
@@ -378,9 +376,9 @@ func (d *decider[W, T]) startsFirst(c *change) bool {
 	return h == StartThenStop
 }
 
-// overlapping returns the moving tasks that may run on more workers than they want
-// already, because a silent worker holds a copy, or may hold anything, or a surplus copy
-// stops in this term. To start such a task first would make it run on three workers.
+// overlapping returns the moving tasks that may already run on more workers than wanted:
+// a silent worker holds a copy, or may hold any task, or a surplus copy stops in this
+// term. Starting such a task first could make it run on three workers.
 func (d *decider[W, T]) overlapping() map[int32]bool {
 	var moving map[int32]bool
 	for i := range d.out.changes {

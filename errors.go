@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// The errors by which a [Communicator] says more than "unknown". They may be
-// wrapped.
+// The errors of a [Communicator] that mean more than "unknown". They may be wrapped.
 var (
 	// ErrRejected reports that a write was not done and will not be done.
 	ErrRejected = errors.New("rejected by the worker")
 
-	// ErrStale is the ErrRejected of a worker that has seen a later term than the
-	// write's (C7). It counts against neither the worker nor the task.
-	ErrStale = fmt.Errorf("%w: the write's term is over", ErrRejected)
+	// ErrStale reports that the worker has seen a later term than the write's (C7). It
+	// wraps ErrRejected and counts against neither the worker nor the task.
+	ErrStale = fmt.Errorf("%w: stale term", ErrRejected)
 
-	// ErrStopping reports that a stop is under way and takes longer than the call
-	// may. It is not a failure: the task stays in List until it has stopped.
+	// ErrStopping reports that a stop is under way and outlasts the call. It is not a
+	// failure: the task stays in List until it has stopped.
 	ErrStopping = errors.New("stop under way")
 
 	// ErrDeposed reports a higher epoch: another leader has taken over. It ends
@@ -26,11 +25,11 @@ var (
 	ErrDeposed = errors.New("deposed")
 )
 
-// The causes that a term itself adds.
+// The causes that a term adds.
 var (
 	// ErrSilent is the cause in a [CallError] for a worker that did not answer
 	// List in time, or could not be asked. The text may include the failure of the
-	// call before.
+	// previous call.
 	ErrSilent = errors.New("no answer in time")
 
 	// ErrSkipped is the cause in a [Change] that the term did not begin.
@@ -40,10 +39,9 @@ var (
 // The errors of the methods that change the expectations. They are wrapped with
 // the names involved.
 var (
-	// ErrInvalid reports an argument or an option that is out of its range. The
-	// text names it and its value; nothing was changed. A name is invalid if it
-	// cannot be compared, as a slice in an interface, or is not equal to itself,
-	// as NaN.
+	// ErrInvalid reports an argument or an option that is out of range. The text names
+	// it and its value; nothing was changed. A name is invalid if it cannot be
+	// compared, such as a slice in an interface, or does not equal itself, such as NaN.
 	ErrInvalid = errors.New("invalid")
 
 	// ErrUnknownWorker reports a worker that was not added.
@@ -84,8 +82,7 @@ func (e *CallError[W, T]) Error() string {
 func (e *CallError[W, T]) Unwrap() error { return e.Err }
 
 // TermError holds the failures of a term. [Orchestrator.NextTerm] returns it if
-// anything failed. The term did everything else that it could, and the next one
-// tries the rest again.
+// anything failed. The term carried out everything else, and the next one retries.
 type TermError struct {
 	// Term is the identity of the term.
 	Term Term

@@ -2,21 +2,22 @@ package orchestrator
 
 import "fmt"
 
-// Task is a piece of work, and how it is to be run.
+// Task is an expected task and its settings.
 type Task[T comparable] struct {
 	Name T
-	// Instances is on how many workers it is to run, each on a worker of its
-	// own; 0 means 1.
+	// Instances is the number of workers that run the task at the same time, one
+	// instance each; 0 means 1.
 	Instances int
-	// Handoff is how it moves; the zero value means as [WithHandoff] says.
+	// Handoff is the order of the two halves of a move. The zero value takes that of
+	// [WithHandoff].
 	Handoff Handoff
 }
 
-// Worker is a member of the fleet.
+// Worker is an expected worker and its settings.
 type Worker[W comparable] struct {
 	Name W
-	// Draining says that it is to end empty. A worker drains if this or
-	// [Orchestrator.DrainWorker] says so.
+	// Draining makes the worker's tasks move away. A worker drains if this is true or
+	// after [Orchestrator.DrainWorker].
 	Draining bool
 }
 
@@ -24,14 +25,14 @@ type Worker[W comparable] struct {
 type Handoff uint8
 
 const (
-	// HandoffDefault means as [WithHandoff] says.
+	// HandoffDefault takes the order that [WithHandoff] sets for all tasks.
 	HandoffDefault Handoff = iota
-	// StopThenStart starts a task at its new place only after its old place
-	// has acknowledged the stop. It never runs twice, and for a moment it does
-	// not run at all.
+	// StopThenStart starts a task on its new worker only after its old worker has
+	// acknowledged the stop. The task never runs twice. Between the two calls it does
+	// not run.
 	StopThenStart
-	// StartThenStop stops a task at its old place only after its new place has
-	// acknowledged the start. For a moment it runs twice.
+	// StartThenStop stops a task on its old worker only after its new worker has
+	// acknowledged the start. Between the two calls it runs twice.
 	StartThenStop
 )
 

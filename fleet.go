@@ -12,37 +12,35 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// What a leader knows of its workers, and how answers, silence and
-// acknowledged writes change that (T4, T5). Everything here is a function of
-// values: no calls, no locks, no clock.
+// The leader's view of its workers, and how answers, silence and acknowledged writes
+// change it (T4, T5). Everything here is pure: no calls, no locks, no clock.
 
-// fleet is all that a leader knows of the workers, in the order they were
-// added.
+// fleet is the leader's view of the workers, in the order in which they were added.
 type fleet[W, T comparable] struct {
 	workers []*worker[W, T]
 	version uint64 // of the member table that workers was made from
 
-	// started: there was a term with workers. Those that were in it are initial.
+	// started: there was a term with workers. The workers of the first such term are
+	// initial.
 	started bool
-	// massLossSince is when too many workers fell silent at once, and
-	// massLossEnded when enough answered again; zero where neither is so.
+	// massLossSince is when too many workers fell silent, and massLossEnded when enough
+	// answered again. They are zero without a mass loss.
 	massLossSince, massLossEnded time.Time
 
-	// flags holds what is remembered of tasks, by number.
+	// flags holds the flags of the tasks, by number.
 	flags []taskFlags
-	// stamps holds, by task number, in which round a task was last met.
+	// stamps holds the round in which each task was last visited, by number.
 	stamps []uint32
 	round  uint32
 }
 
-// taskFlags is what is remembered of a task beyond who runs it.
+// taskFlags is the state of a task beyond its workers.
 type taskFlags uint8
 
 const (
 	// taskSeen: some worker has listed it or acknowledged its start.
 	taskSeen taskFlags = 1 << iota
-	// taskLost: a worker that ran it was lost or removed since it was last
-	// started.
+	// taskLost: a worker that ran it was declared lost or removed since its last start.
 	taskLost
 	// taskSuspect: it is outside the plan of the term that is being decided.
 	taskSuspect
@@ -58,10 +56,10 @@ func (s set) add(task int32) { s[task] = struct{}{} }
 // sorted returns the members in order.
 func (s set) sorted() []int32 { return slices.Sorted(maps.Keys(s)) }
 
-// worker is what a leader knows of one worker.
+// worker is the leader's view of one worker.
 type worker[W, T comparable] struct {
-	// Most passes over all workers look at the first fields only, so they stand
-	// close together.
+	// Most passes over all workers read only the first fields, so these are close
+	// together.
 
 	name     W
 	serial   uint64
@@ -70,47 +68,47 @@ type worker[W, T comparable] struct {
 	draining bool
 	initial  bool
 	heard    bool
-	// awaited: a term waits for its answer. It answered in time last, or is new.
+	// awaited: a term waits for its answer. Its last answer was in time, or it is new.
 	awaited bool
-	// fresh: an answer that came after the last term went on serves this one.
+	// fresh: an answer that came too late for the last term serves this one.
 	fresh bool
-	// late: this term has no answer, and its call may still be under way. lateFor
-	// counts the terms for which that has been so.
+	// late: this term has no answer, and the call may still be under way. lateFor counts
+	// the consecutive terms of this kind.
 	late    bool
 	lateFor int
-	// runs holds the numbers of the tasks of its answer, once each, with the
-	// acknowledged writes since applied. It may share its memory with ids while
-	// acked is empty.
+	// runs holds the numbers of the tasks of its answer, once each, with the acknowledged
+	// writes since. While acked is empty it may share its memory with ids.
 	runs []int32
-	// pins is how many tasks at the end of list must not be moved (C8).
+	// pins is how many tasks at the end of list must not move (C8).
 	pins int
-	// maybe holds the starts sent since the last answer that were neither
-	// acknowledged nor certainly refused.
+	// maybe holds the starts sent since the last answer that were neither acknowledged
+	// nor certainly refused.
 	maybe set
-	// stops holds the stops that did not succeed, as long as their task is listed.
-	// While stopPause holds, none that failed is tried again.
+	// stops holds the stops that did not succeed, as long as their task is listed. While
+	// stopPause holds, none that failed is tried again.
 	stops map[int32]*stop
 	// gain is how many tasks the worker may gain in the term limited, because it could
-	// not begin all that it was given in the term before.
+	// not begin all its starts in the term before.
 	gain    int32
 	limited uint64
 
-	// since is the time of its last answer. Before the first answer it is when the
-	// worker was added, or, for an initial worker, the first term that had workers.
+	// since is the time of its last answer. Before the first answer it is the time at
+	// which the worker was added or, for an initial worker, of the first term with
+	// workers.
 	since time.Time
-	// asked is the number of the term that last asked it.
+	// asked is the number of the last term that called List of it.
 	asked uint64
-	took  time.Duration // by its last answer
+	took  time.Duration // of the call of its last answer
 
-	list       []T     // its last answer, not to be changed
+	list       []T     // its last answer; must not change
 	ids        []int32 // the numbers of list, one each
 	duplicates int
-	acked      []Write[T] // the writes that runs has beyond it, oldest first; only ever appended to
-	ackedIDs   []int32    // the numbers of their tasks; nil once it is lost
+	acked      []Write[T] // the writes acknowledged since list, oldest first; only appended to
+	ackedIDs   []int32    // the numbers of their tasks; nil once the worker is lost
 
-	// missed is when a call last failed, or had had the whole timeout, if that was after
-	// its last answer. Then the worker is not late but silent; otherwise it may not
-	// have been asked.
+	// missed is when a call last failed or used up its timeout, zero if an answer came
+	// after that. A worker that missed is silent, not late: a late one may not have
+	// been called.
 	missed    time.Time
 	stopPause breaker.Pause
 	err       error // why it is silent
@@ -118,7 +116,7 @@ type worker[W, T comparable] struct {
 	failed string
 }
 
-// noLimit as what a worker may gain lets the plan decide.
+// noLimit lets the plan decide how many tasks a worker gains.
 const noLimit = -1
 
 // stop is a stop that did not succeed.
@@ -127,9 +125,9 @@ type stop struct {
 	failures int
 	turn     uint64 // the term in which it was last tried, or could have been
 	err      error
-	// surplus: it was no part of a move.
+	// surplus: it was not part of a move.
 	surplus bool
-	// stopping: the latest answer was that the stop is under way; refused: that
+	// stopping: by the last answer, the stop is under way. refused: by the last answer,
 	// it will not happen.
 	stopping, refused bool
 }
@@ -161,8 +159,8 @@ func (w *worker[W, T]) stopFailed(task int32, surplus bool, err error, now break
 	}
 }
 
-// stopped records an acknowledged stop. If it failed before, stops work again, and
-// the others are tried immediately.
+// stopped records an acknowledged stop. If the stop had failed before, stops work again,
+// and the others are tried immediately.
 func (w *worker[W, T]) stopped(task int32) {
 	if s := w.stops[task]; s != nil && s.failures > 0 {
 		w.stops, w.stopPause = nil, breaker.Pause{}
@@ -170,9 +168,9 @@ func (w *worker[W, T]) stopped(task int32) {
 	delete(w.stops, task)
 }
 
-// retry returns the one task on the worker whose failed stop may be tried again in
-// this term, or None: they take turns. It is only one, because a stop that hangs blocks the others on its
-// worker, and the plan keeps a place for it elsewhere.
+// retry returns the task on the worker whose failed stop may be tried again in this term,
+// or None. The tasks take turns, one in a term, because a stop that hangs blocks the
+// others on its worker, and the plan keeps a place for its task elsewhere.
 func (w *worker[W, T]) retry(now breaker.Moment) int32 {
 	next := handover.None
 	if w.stopPause.Active(now) {
@@ -189,12 +187,12 @@ func (w *worker[W, T]) retry(now breaker.Moment) int32 {
 	return next
 }
 
-// applyAnswer records a worker's answer. Its first same names are those of the
-// answer before. id gives names their numbers.
+// applyAnswer records a worker's answer, whose first same names equal those of the
+// previous answer. id returns the number of a name.
 //
-// If all names are the same there is nothing to do. Otherwise it takes a step for
-// each name, and a look-up for each name that is not where it was: for all of them
-// if a worker answers in another order each time.
+// If all names are the same it takes no time. Otherwise it takes a step for each name,
+// and a look-up for each name at a new position: for all names if a worker answers in a
+// different order each time.
 func (f *fleet[W, T]) applyAnswer(w *worker[W, T], list []T, pins, same int, at time.Time, id func(T) int32) {
 	unchanged := w.heard && same == len(list) && same == len(w.list)
 	if !unchanged {
@@ -218,7 +216,8 @@ func (f *fleet[W, T]) applyAnswer(w *worker[W, T], list []T, pins, same int, at 
 	}
 }
 
-// deny records that a worker answered without the starts that may have happened.
+// deny records the starts that a worker's answer shows not to have happened, among those
+// that were unsure.
 func (f *fleet[W, T]) deny(w *worker[W, T], unsure set, b *breaker.Breakers, now breaker.Moment) {
 	if len(unsure) == 0 {
 		return
@@ -240,9 +239,9 @@ func (f *fleet[W, T]) stamp(tasks []int32) uint32 {
 	return round
 }
 
-// alike returns how many names two lists have in common, from their start. If they
-// are the very same slice (C2), it looks at none. If T is an interface type, a name
-// may be of a type that cannot be compared; then it returns 0, and applyAnswer fails.
+// alike returns the number of equal names at the start of two lists. If they are the same
+// slice (C2), it compares none. If T is an interface type, a name may be of a type that
+// cannot be compared; then it returns 0, and applyAnswer fails.
 func alike[T comparable](a, b []T) (n int) {
 	n = min(len(a), len(b))
 	if n == 0 || &a[0] == &b[0] {
@@ -261,10 +260,9 @@ func alike[T comparable](a, b []T) (n int) {
 	return n
 }
 
-// compare makes w.ids the numbers of list, of which the first n names are those
-// of the list that w answered before. It walks along both, so that only names
-// that differ are looked up: to look up a name costs twenty times as much as to
-// see that it is the same.
+// compare sets w.ids to the numbers of list, whose first n names equal those of w.list.
+// It walks along both lists, so that it looks up only names that differ: a look-up costs
+// twenty times as much as a comparison.
 func (f *fleet[W, T]) compare(w *worker[W, T], list []T, n int, id func(T) int32) {
 	old := w.list
 	ids := append(make([]int32, 0, len(list)), w.ids[:n]...)
@@ -289,7 +287,7 @@ func (f *fleet[W, T]) compare(w *worker[W, T], list []T, n int, id func(T) int32
 	}
 }
 
-// grow makes room for what is remembered of n tasks.
+// grow makes room for the flags and stamps of n tasks.
 func (f *fleet[W, T]) grow(n int) {
 	if n > len(f.flags) {
 		f.flags = append(f.flags, make([]taskFlags, n-len(f.flags))...)
@@ -297,8 +295,8 @@ func (f *fleet[W, T]) grow(n int) {
 	}
 }
 
-// distinct returns ids without repetitions, and how many there were. Without
-// any, it returns ids itself.
+// distinct returns ids without repetitions, and the number of repetitions. Without any,
+// it returns ids itself.
 func (f *fleet[W, T]) distinct(ids []int32) (once []int32, repeated int) {
 	round := f.nextRound()
 	for _, id := range ids {
@@ -330,9 +328,9 @@ func (f *fleet[W, T]) nextRound() uint32 {
 	return f.round
 }
 
-// unanswered is the error of a worker whose call is under way. It tells how the
-// call before failed, because a worker that refuses each call a moment later would
-// look slow otherwise. That failure is text only: errors.Is must not find it.
+// unanswered returns the error of a worker whose call is under way. It includes the
+// failure of the previous call, because a worker that refuses each call late would look
+// slow otherwise. That failure is text only, so that errors.Is does not find it.
 func (w *worker[W, T]) unanswered() error {
 	if w.failed == "" {
 		return ErrSilent
@@ -358,13 +356,13 @@ func (f *fleet[W, T]) applyNoAnswer(w *worker[W, T], missed bool, err error, now
 	}
 }
 
-// isDue reports whether a silent worker is lost if it misses this term too. Then the
-// term waits for its answer.
+// isDue reports whether a silent worker is declared lost if it misses this term too. The
+// term waits for the answer of such a worker.
 func (f *fleet[W, T]) isDue(w *worker[W, T], now time.Time, grace time.Duration) bool {
 	return w.state == Silent && now.Sub(w.since) >= grace && f.massLossSince.IsZero()
 }
 
-// markLost makes a worker hold nothing.
+// markLost declares a worker lost: it holds no task.
 func (f *fleet[W, T]) markLost(w *worker[W, T]) {
 	for _, id := range w.holds() {
 		f.flags[id] |= taskLost
@@ -377,16 +375,16 @@ func (f *fleet[W, T]) markLost(w *worker[W, T]) {
 // the leader's own network (T5). It returns the workers that it declared lost, and
 // whether a mass loss protects the others.
 //
-// A worker is lost when a call to it fails at the end of its grace period or later.
-// An earlier failure does not count: there may have been no term since, and the answer
+// A worker is declared lost when a call to it fails at the end of its grace period or
+// later. An earlier failure does not count: no term may have run since, and the answer
 // to the present one may be on its way.
 //
 // The protection outlasts the mass loss by a timeout:
 //
-//  1. The network is away for longer than the grace period, and comes back.
-//  2. A term asks all workers, and waits for those that answered in time last term.
-//  3. Half of the workers have answered when it goes on; the answers of the others
-//     are on their way. To declare these lost now would be wrong.
+//  1. The network fails for longer than the grace period, and returns.
+//  2. A term lists all workers, and waits for those that answered the last term in time.
+//  3. When the term continues, half of the workers have answered, and the answers of the
+//     others are on their way. Declaring these lost now would be wrong.
 func (f *fleet[W, T]) judge(now time.Time, cfg *config, grace time.Duration) (lost []*worker[W, T], massLoss bool) {
 	members, silent := 0, 0
 	for _, w := range f.workers {
@@ -422,8 +420,8 @@ func (f *fleet[W, T]) judge(now time.Time, cfg *config, grace time.Duration) (lo
 	return lost, false
 }
 
-// neverAnswered returns a worker that may hold anything: an initial one that has
-// not answered and is not lost.
+// neverAnswered returns a worker that may hold any task: an initial one that has not
+// answered and is not lost.
 func (f *fleet[W, T]) neverAnswered() *worker[W, T] {
 	for _, w := range f.workers {
 		if w.initial && !w.heard && w.state == Silent {
@@ -433,29 +431,28 @@ func (f *fleet[W, T]) neverAnswered() *worker[W, T] {
 	return nil
 }
 
-// didStart takes over an acknowledged start; settle makes it count.
+// didStart records an acknowledged start, which settle applies.
 func (f *fleet[W, T]) didStart(w *worker[W, T], id int32, name T) {
 	f.flags[id] = f.flags[id]&^taskLost | taskSeen
 	w.acked = append(w.acked, Write[T]{Op: OpAdd, Task: name})
 	w.ackedIDs = append(w.ackedIDs, id)
 }
 
-// didStop takes over an acknowledged stop; settle makes it count.
+// didStop records an acknowledged stop, which settle applies.
 func (w *worker[W, T]) didStop(id int32, name T) {
 	delete(w.maybe, id)
 	w.acked = append(w.acked, Write[T]{Op: OpRemove, Task: name})
 	w.ackedIDs = append(w.ackedIDs, id)
 }
 
-// settle applies the acknowledged writes of a term to what w runs: all at once,
-// so that a worker that loses most of what it has costs one pass, O(runs +
-// writes), not one for each.
+// settle applies the acknowledged writes of a term to w.runs in one pass, which takes
+// O(runs + writes).
 func (f *fleet[W, T]) settle(w *worker[W, T]) {
 	if len(w.ackedIDs) == 0 {
 		return
 	}
-	// The last write for a task decides. What stops is stamped with one round,
-	// what starts with the next.
+	// The last write for a task decides. Stops are stamped with one round, and starts
+	// with the next.
 	stops, starts := f.nextRound(), f.nextRound()
 	if starts < stops {
 		stops, starts = f.nextRound(), f.nextRound()
@@ -470,7 +467,7 @@ func (f *fleet[W, T]) settle(w *worker[W, T]) {
 	for _, id := range w.runs {
 		if f.stamps[id] != stops {
 			runs = append(runs, id)
-			f.stamps[id] = 0 // it is there: not to be appended again
+			f.stamps[id] = 0 // present, so that it is not appended again
 		}
 	}
 	for _, id := range w.ackedIDs {
@@ -505,7 +502,7 @@ func (f *fleet[W, T]) mark(mark func(task int32)) {
 	}
 }
 
-// bySerial returns the worker of a serial, or nil if it is gone.
+// bySerial returns the worker with a serial, or nil if it was removed.
 func (f *fleet[W, T]) bySerial(serial uint64) *worker[W, T] {
 	i, ok := slices.BinarySearchFunc(f.workers, serial, func(w *worker[W, T], s uint64) int {
 		return cmp.Compare(w.serial, s)
@@ -516,7 +513,7 @@ func (f *fleet[W, T]) bySerial(serial uint64) *worker[W, T] {
 	return f.workers[i]
 }
 
-// runsNothing reports whether the worker of a serial runs no task, or is gone.
+// runsNothing reports whether the worker with a serial runs no task or was removed.
 func (f *fleet[W, T]) runsNothing(serial uint64) bool {
 	w := f.bySerial(serial)
 	return w == nil || len(w.runs) == 0

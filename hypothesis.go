@@ -7,10 +7,10 @@ import (
 	"github.com/f8949c05/orchestrator/internal/breaker"
 )
 
-// What-if: the next term if something came true.
+// What-if planning.
 
-// Hypothesis is what [Orchestrator.Plan] supposes to happen before the next term.
-// The zero value supposes nothing. Slices are only read.
+// Hypothesis holds the events that [Orchestrator.Plan] assumes to happen before the next
+// term. The zero value assumes none. The slices are only read.
 type Hypothesis[W, T comparable] struct {
 	// Drain and Undrain name workers on which DrainWorker or UndrainWorker is called.
 	Drain, Undrain []W
@@ -19,7 +19,7 @@ type Hypothesis[W, T comparable] struct {
 	// Lose names workers that are declared lost, whatever the grace period and
 	// [WithMaxLoss] say.
 	Lose []W
-	// AddWorkers are added or redefined. New ones answer that they run nothing.
+	// AddWorkers are added or redefined. New ones answer without tasks.
 	AddWorkers []Worker[W]
 	// AddTasks are added or redefined, and RemoveTasks removed.
 	AddTasks    []Task[T]
@@ -28,14 +28,14 @@ type Hypothesis[W, T comparable] struct {
 
 // Plan returns what the next term would do if h came true, with outcome
 // [OutcomePlanned]. It calls no worker, changes nothing, and does not wait for a term
-// under way. It starts from the expectations as they are now, and from workers and
-// failures as the last term left them, judged at the time of the call. Workers that
-// were late, and those added since, count as answering; silent ones stay silent. Two calls without a change in
-// between return the same, until a pause or a grace period ends.
+// under way. It starts from the expectations as they are now, and from the workers and
+// failures as the last term left them, judged at the time of the call. Workers that were
+// late, and those added since, count as answering; silent ones stay silent. Without a
+// change in between, two calls return the same until a pause or a grace period ends.
 //
-// It returns [ErrNoTerm] before the first term, [ErrUnknownWorker] if h names a worker
-// that was not added, and [ErrInvalid] if h adds something invalid. It takes a look-up
-// for each task that a worker runs.
+// Plan returns [ErrNoTerm] before the first term, [ErrUnknownWorker] if h names a worker
+// that was not added, and [ErrInvalid] if a name or a task in h is invalid. It takes a
+// look-up for each task that a worker runs.
 func (o *Orchestrator[W, T]) Plan(h Hypothesis[W, T]) (Plan[W, T], error) {
 	last := o.last.Load()
 	if last == nil {
@@ -90,8 +90,7 @@ func (h *Hypothesis[W, T]) check() error {
 	return checkTasks(h.AddTasks)
 }
 
-// membersIf returns the members as h would make them. The caller holds the
-// orchestrator's mu.
+// membersIf returns the members if h came true. The caller holds the orchestrator's mu.
 func membersIf[W, T comparable](t *memberTable[W], h *Hypothesis[W, T]) ([]seat[W], error) {
 	seats := t.seats()
 	at := make(map[W]int, len(seats))
@@ -139,7 +138,7 @@ type supposition[W, T comparable] struct {
 	massLoss bool
 }
 
-// join makes the fleet from the members and what the last term left of them.
+// join makes the fleet from the members and their results of the last term.
 func (s *supposition[W, T]) join(members []seat[W]) {
 	results := make(map[uint64]*workerResult[W, T], len(s.last.workers))
 	for i := range s.last.workers {
@@ -150,7 +149,7 @@ func (s *supposition[W, T]) join(members []seat[W]) {
 		s.fleet.workers = append(s.fleet.workers, w)
 		r := results[m.serial]
 		if r == nil {
-			w.state, w.heard = Answering, true // it answers that it runs nothing
+			w.state, w.heard = Answering, true // it answers without tasks
 			continue
 		}
 		delete(results, m.serial)
@@ -161,7 +160,7 @@ func (s *supposition[W, T]) join(members []seat[W]) {
 	}
 }
 
-// restore gives a worker what the last term left of it.
+// restore sets a worker's state to that of the last term.
 func (s *supposition[W, T]) restore(w *worker[W, T], r *workerResult[W, T]) {
 	w.state, w.heard, w.initial, w.since = r.state, r.heard, r.initial, r.since
 	u := r.unsettled
@@ -199,7 +198,7 @@ func (s *supposition[W, T]) restore(w *worker[W, T], r *workerResult[W, T]) {
 // number returns the number here of a task of the last term.
 func (s *supposition[W, T]) number(task int32) int32 { return s.table.id(s.last.names[task]) }
 
-// lose records that tasks ran on a worker that is gone.
+// lose records that tasks ran on a worker that was removed or declared lost.
 func (s *supposition[W, T]) lose(tasks []T) {
 	for _, name := range tasks {
 		id := s.table.id(name)
@@ -214,7 +213,7 @@ func (s *supposition[W, T]) ran(task int32) {
 	s.fleet.flags[task] |= taskSeen
 }
 
-// apply makes h's losses and silences happen, and judges the silent workers.
+// apply applies h's losses and silences, and judges the silent workers.
 func (s *supposition[W, T]) apply(h *Hypothesis[W, T], cfg *config, grace time.Duration) {
 	f := &s.fleet
 	f.grow(len(s.table.defs))
@@ -265,7 +264,7 @@ func (s *supposition[W, T]) plan(o *Orchestrator[W, T]) Plan[W, T] {
 	s.fleet.grow(len(s.table.defs))
 	now := breaker.Moment{Term: t.id.Number, Time: s.now}
 	for _, w := range s.fleet.workers {
-		if w.state == Answering { // it answers that none of these was started
+		if w.state == Answering { // its answer shows that none of these was started
 			s.fleet.deny(w, w.maybe, b, now)
 			w.maybe = nil
 		}

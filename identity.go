@@ -6,16 +6,14 @@ import (
 	"log/slog"
 )
 
-// Term is the identity of a term: which leader, and which of its terms. It
-// travels in the context of every call that the term makes, so that a worker
-// can refuse a write that comes from a deposed leader or from a term that is
-// already over (see [Communicator], C7).
+// Term identifies a term by its leader's epoch and its number. It travels in the
+// context of every call that the term makes, so that a worker can refuse writes of
+// deposed leaders and past terms (see [Communicator], C7).
 //
 // Terms are ordered by epoch first, then by number. The zero Term is lower
 // than every term that an [Orchestrator] runs.
 type Term struct {
-	// Epoch identifies the leader; a later leader has a higher one. See
-	// [WithEpoch].
+	// Epoch identifies the leader; a later leader has a higher epoch. See [WithEpoch].
 	Epoch uint64 `json:"epoch"`
 	// Number counts the leader's terms, from 1.
 	Number uint64 `json:"number"`
@@ -34,15 +32,14 @@ func (t Term) LogValue() slog.Value {
 
 type termKey struct{}
 
-// ContextWithTerm returns a context that carries t. Transports call it on the
-// worker's side, with the identity that they brought over the wire.
+// ContextWithTerm returns a context that carries t. A transport calls it on the
+// worker's side with the term that came over the wire.
 func ContextWithTerm(ctx context.Context, t Term) context.Context {
 	return context.WithValue(ctx, termKey{}, t)
 }
 
-// TermFromContext returns the identity of the term that a call belongs to. It
-// reports false for a call that belongs to no term, such as those of
-// a term under [WithDryRun]; such a call may read, but must not raise a worker's
+// TermFromContext returns the term of a call. It reports false for a call without one,
+// such as those under [WithDryRun]. Such a call may read, but must not raise a worker's
 // fence.
 func TermFromContext(ctx context.Context) (Term, bool) {
 	t, ok := ctx.Value(termKey{}).(Term)

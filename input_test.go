@@ -294,7 +294,7 @@ func TestBadInput_ListedNamesThatCannotBeCompared(t *testing.T) {
 						require.Error(t, term())
 					}
 					for range 3 {
-						require.ErrorContains(t, term(), "its answer cannot be used")
+						require.ErrorContains(t, term(), "unusable answer")
 						require.Equal(t, orchestrator.Silent, o.LastActual()[1].State)
 					}
 					lists["w2"] = nil

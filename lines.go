@@ -9,53 +9,52 @@ import (
 	"time"
 )
 
-// The lines to the workers: at most one call at a time on each (C1), also
-// where a call has outlived its term.
+// The lines to the workers: each carries at most one call at a time (C1), even if a call
+// has outlived its term.
 
-// lines holds a line for each worker's name. Its mutex guards them and what is
-// counted in a term's calls; it is held for moments only.
+// lines holds a line for each worker's name. mu guards all fields, the lines and the
+// state of the listings. It is held briefly.
 type lines[W, T comparable] struct {
 	mu     sync.Mutex
 	byName map[W]*line[W, T]
-	// inFlight counts the lines that are busy, and tardy says that something came
-	// after its term had gone on which nobody has looked at yet: most terms need
-	// not go over all lines for either.
+	// inFlight counts the busy lines. tardy: some line has a late answer or failure
+	// that no term has taken. Both spare most terms a pass over all lines.
 	inFlight int
 	tardy    bool
-	// freed holds a token when a call has ended since it was last taken.
+	// freed holds a token if a call has ended since the token was last taken.
 	freed chan struct{}
-	// listings holds those with calls still in flight.
+	// listings holds the listings with calls in flight.
 	listings []*listing[W, T]
-	// deposed holds what a worker has said that knows a higher epoch, for which no
-	// term waited any more, until one hears of it.
+	// deposed holds the ErrDeposed of a call for which no term waited, until a term
+	// takes it.
 	deposed chan error
 }
 
-// line is the way to one worker. A worker that is removed and added again
-// under the same name, while a call is in flight, has the same line.
+// line is the way to one worker. A worker that is removed and added again under the same
+// name while a call is in flight keeps its line.
 type line[W, T comparable] struct {
 	name     W
 	gone     bool // its worker was removed
 	busy     bool
 	deadline time.Time // of the call in flight
-	// legacy holds, while the worker is gone and a call to it in flight, the starts
-	// that may have happened since its last answer, or may yet.
+	// legacy holds the starts since the worker's last answer that may have happened or
+	// may yet, while the worker is gone and a call to it is in flight.
 	legacy set
-	// late is an answer to List that came after its term had gone on.
+	// late is an answer to List that came too late for its term.
 	late *lateAnswer[T]
-	// missed is a call of List that failed after its term had gone on.
+	// missed is a call of List that failed too late for its term.
 	missed *lateFailure
 }
 
 type lateAnswer[T comparable] struct {
-	serial uint64 // of the worker that was asked
+	serial uint64 // of the worker that was called
 	answer answer[T]
 	at     time.Time
-	prompt bool // it took no longer than the term would have waited for it
+	prompt bool // the call took no longer than the term would have waited
 }
 
 type lateFailure struct {
-	serial uint64 // of the worker that was asked
+	serial uint64 // of the worker that was called
 	at     time.Time
 	why    string
 }
@@ -81,8 +80,8 @@ func (l *lines[W, T]) of(name W) *line[W, T] {
 	return ln
 }
 
-// forget drops the lines to workers that were removed; those with a call in
-// flight when it has ended, for which a new worker of that name has to wait.
+// forget drops the lines to removed workers. A line with a call in flight is dropped when
+// the call has ended; until then a new worker of the same name waits for it.
 func (l *lines[W, T]) forget(gone []*worker[W, T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,13 +110,13 @@ func (l *lines[W, T]) legacies() (tasks []int32) {
 	return tasks
 }
 
-// take marks the line busy until the call's deadline at least. l.mu is held.
+// take marks the line busy, until its deadline at least. The caller holds l.mu.
 func (l *lines[W, T]) take(ln *line[W, T], deadline time.Time) {
 	ln.busy, ln.deadline = true, deadline
 	l.inFlight++
 }
 
-// free marks the line idle. l.mu is held.
+// free marks the line idle. The caller holds l.mu.
 func (l *lines[W, T]) free(ln *line[W, T]) {
 	ln.busy = false
 	l.inFlight--
@@ -130,9 +129,9 @@ func (l *lines[W, T]) free(ln *line[W, T]) {
 	}
 }
 
-// tell takes in the error of a call for which no term waits any more, and whose
-// context was ctx: a leader that is told of a higher epoch is deposed, however late
-// it hears of it. One that has cut the call off for that has been told nothing.
+// tell records the error of a call for which no term waits any more. If it is ErrDeposed,
+// the leader is deposed, however late the error arrives. It is ignored if the leader
+// itself cancelled the call's context, ctx, with ErrDeposed.
 func (l *lines[W, T]) tell(ctx context.Context, failure *CallError[W, T]) {
 	if !errors.Is(failure.Err, ErrDeposed) || errors.Is(context.Cause(ctx), ErrDeposed) {
 		return
@@ -143,7 +142,7 @@ func (l *lines[W, T]) tell(ctx context.Context, failure *CallError[W, T]) {
 	}
 }
 
-// told returns what tell has taken in, once.
+// told returns the error that tell recorded, once.
 func (l *lines[W, T]) told() error {
 	select {
 	case err := <-l.deposed:
@@ -169,9 +168,9 @@ func (l *lines[W, T]) stuck(now time.Time) int {
 	return n
 }
 
-// end cancels the calls that linger, and returns when all that were in flight
-// have ended or have outlived their deadlines. A listing of another term, which
-// may be under way, is none of its business.
+// end cancels the calls left over from closed listings, and returns when every call that
+// was in flight has ended or outlived its deadline. It does not touch the listing of a
+// term under way.
 func (l *lines[W, T]) end(cause error) {
 	l.mu.Lock()
 	for _, listing := range l.listings {
@@ -210,15 +209,15 @@ func (l *lines[W, T]) end(cause error) {
 	}
 }
 
-// callTimeout is how long the context of a call lasts, for a timeout after
-// which nobody waits for it any more: a little less, so that a call that
-// honours its context has returned by then and is not taken for a stuck one.
+// callTimeout returns how long the context of a call lasts: a little less than the
+// timeout, so that a call that honours its context has returned by then and does not
+// count as stuck.
 func callTimeout(timeout time.Duration) time.Duration {
 	return timeout - timeout/10_000
 }
 
-// callContext returns the context that the calls of a term start from: the values
-// of ctx, not its end, and the term's identity, unless this is a dry run.
+// callContext returns the parent context of a term's calls: the values of ctx without
+// its cancellation, and the term unless this is a dry run.
 func (o *Orchestrator[W, T]) callContext(ctx context.Context, term Term) context.Context {
 	ctx = context.WithoutCancel(ctx)
 	if o.cfg.dryRun {

@@ -10,33 +10,34 @@ import (
 	"time"
 )
 
-// The first phase of a term: every worker is asked what it runs (T2, T3).
+// The first phase of a term: List calls to every worker (T2, T3).
 
-// errNoSlot is the error of a worker that was not asked.
-var errNoSlot = fmt.Errorf("%w: every call that the term may have in flight was taken", ErrSilent)
+// errNoSlot is the error of a worker without a slot for its call.
+var errNoSlot = fmt.Errorf("%w: no slot for its call, see WithConcurrency", ErrSilent)
 
-// errStuck is the error of a worker that cannot be asked.
+// errStuck is the error of a worker that receives no call.
 var errStuck = fmt.Errorf("%w: an earlier call has not returned", ErrSilent)
 
 // Calls that begin within this part of a timeout share a context. So a call has
 // at least the rest of the timeout.
 const sharedPart = 16
 
-// answer is a worker's answer to List, or the lack of one.
+// answer is a worker's answer to List, or its absence.
 type answer[T comparable] struct {
 	asked  bool
 	missed bool // the call failed, or had the whole timeout
-	// began is when its call began, after the listing did, and took how long it took.
+	// began is the time from the listing's begin to the call's; took is the call's
+	// duration.
 	began, took time.Duration
 	list        []T
-	pins, same  int32  // how many tasks at its end must not be moved, and at its start are unchanged
-	err         error  // errNoSlot until answered; if it was asked, unanswered after that
-	why         string // how the call failed, for later terms; "" if that says nothing of the worker
+	pins, same  int32  // how many tasks at the end of list must not move, and at its start are unchanged
+	err         error  // errNoSlot until the answer comes; close replaces it for a worker that was asked
+	why         string // how the call failed, for later terms; "" if the worker is not the cause
 }
 
-// listing is one round of List calls. Goroutines make the calls. Each takes the
-// next worker when it has an answer, until the listing is closed: then the term
-// goes on, and the calls in flight continue until their deadlines.
+// listing is one round of List calls. Goroutines make the calls. Each takes the next
+// worker when it has an answer, until the listing is closed. Then the term continues,
+// and the calls in flight run until their deadlines.
 type listing[W, T comparable] struct {
 	o       *Orchestrator[W, T]
 	term    uint64          // its number
@@ -54,7 +55,7 @@ type listing[W, T comparable] struct {
 	batch    batch
 	releases []context.CancelFunc // of all batches
 	pending  int                  // awaited workers without an answer
-	limit    time.Duration        // when the term goes on without the rest; 0 until half have answered
+	limit    time.Duration        // when the term continues without the rest; 0 until half have answered
 	active   int                  // goroutines
 	closed   bool
 	half     chan struct{} // closed when limit is set
@@ -62,28 +63,27 @@ type listing[W, T comparable] struct {
 	idle     chan struct{} // closed when active is 0
 }
 
-// callQueue holds the workers that some goroutines ask, one after the other.
+// callQueue holds the workers to list, in order.
 type callQueue struct {
 	order []int
 	next  int
-	slots int // how many more goroutines may ask
+	slots int // how many more goroutines may make calls
 }
 
-// batch is a context that calls share that begin shortly after each other.
+// batch is a context shared by calls that begin shortly after each other.
 type batch struct {
 	ctx   context.Context
 	began time.Duration
 }
 
-// list asks all workers for their tasks. It returns after one timeout at the
-// latest, and before if
+// list calls List of all workers. It returns after at most one timeout, and earlier if
 //
 //   - all workers that the term waits for have answered, or
 //   - half of them have, and four times as long has passed as that took, and at
 //     least a tenth of the timeout.
 //
-// It takes a step for each worker and each name, the names in parallel, and sorts
-// the workers if they were asked in different terms.
+// It takes a step for each worker and each name, the names in parallel, and sorts the
+// workers if their last calls were in different terms.
 func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term) (answers []answer[T], began time.Time) {
 	l := &listing[W, T]{
 		o: o, term: term.Number, workers: f.workers, began: time.Now(),
@@ -103,8 +103,8 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 		case <-l.done:
 		case <-timer.C:
 		case <-ctx.Done():
-			// The calls return immediately, or else by their deadline. If the term
-			// did not wait for them, the next one would find the workers busy.
+			// The calls return immediately, or by their deadline. If the term did not
+			// wait for them, the next one would find the workers busy.
 			l.cancel(causeOf(ctx))
 			timer.Reset(timeout - time.Since(l.began))
 			select {
@@ -116,7 +116,7 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 	}
 }
 
-// close lets the term go on with the answers so far.
+// close ends the listing and returns the answers so far.
 func (l *listing[W, T]) close() []answer[T] {
 	l.o.lines.mu.Lock()
 	defer l.o.lines.mu.Unlock()
@@ -139,7 +139,7 @@ func (l *listing[W, T]) close() []answer[T] {
 	return l.answers
 }
 
-// begin decides which workers to ask in which order, and begins to.
+// begin decides the order of the calls, and starts them.
 func (l *listing[W, T]) begin(f *fleet[W, T]) {
 	lines := &l.o.lines
 	lines.mu.Lock()
@@ -153,8 +153,8 @@ func (l *listing[W, T]) begin(f *fleet[W, T]) {
 		case w.fresh:
 			w.fresh, a.err, served = false, nil, true
 		case w.line.busy && l.began.Before(w.line.deadline):
-			// The call is a further failure only if it followed the last one: otherwise the
-			// leader has not asked for long, and the answer may be on its way.
+			// The call counts as another failure only if it followed the last failure.
+			// Otherwise no term ran for a long time, and the answer may be on its way.
 			a.err, a.missed = w.unanswered(), w.line.deadline.Sub(w.missed) <= 2*l.o.cfg.timeout
 			slots--
 		case w.line.busy:
@@ -171,7 +171,7 @@ func (l *listing[W, T]) begin(f *fleet[W, T]) {
 	l.pending = len(l.awaited.order)
 	l.ask(&l.awaited, l.o.cfg.concurrency)
 	l.ask(&l.others, slots)
-	// The term may go on before a goroutine has started the next one.
+	// The term may continue before a goroutine has started the next one.
 	for range min(slots, len(l.others.order)) {
 		l.start(&l.others, 0)
 	}
@@ -179,7 +179,7 @@ func (l *listing[W, T]) begin(f *fleet[W, T]) {
 	l.finished()
 }
 
-// ask begins to ask a queue. The workers that were asked longest ago come first.
+// ask starts the calls of a queue. The workers whose last call is oldest come first.
 func (l *listing[W, T]) ask(q *callQueue, slots int) {
 	askedLast := func(i, j int) int { return cmp.Compare(l.workers[i].asked, l.workers[j].asked) }
 	if !slices.IsSortedFunc(q.order, askedLast) {
@@ -189,12 +189,12 @@ func (l *listing[W, T]) ask(q *callQueue, slots int) {
 	l.start(q, 0)
 }
 
-// start starts one more goroutine that asks a queue, if there is a slot. The caller
-// holds lines.mu.
+// start starts one more goroutine for a queue, if there is a slot. The caller holds
+// lines.mu.
 //
-// Each goroutine starts the next one before its first call. While calls block they
-// are soon as many as there are slots; calls that return immediately are made by as
-// many as there are processors, which saves most of the waiting for lines.mu.
+// Each goroutine starts the next one before its first call. If calls block, there are
+// soon as many goroutines as slots. If they return immediately, there are as many as
+// processors, which saves most of the waiting for lines.mu.
 func (l *listing[W, T]) start(q *callQueue, now time.Duration) {
 	if q.slots <= 0 {
 		return
@@ -206,8 +206,8 @@ func (l *listing[W, T]) start(q *callQueue, now time.Duration) {
 	}
 }
 
-// pull returns the next worker of a queue to ask, and the context for it. The
-// caller holds lines.mu.
+// pull returns the next worker of a queue, and the context of its call. The caller holds
+// lines.mu.
 func (l *listing[W, T]) pull(q *callQueue, now time.Duration) (int, batch, bool) {
 	if l.closed || l.base.Err() != nil || q.next == len(q.order) {
 		return 0, batch{}, false
@@ -230,7 +230,7 @@ func (l *listing[W, T]) pull(q *callQueue, now time.Duration) (int, batch, bool)
 	return i, l.batch, true
 }
 
-// work asks worker i, and then the others of the queue.
+// work calls List of worker i, and then of the next workers of the queue.
 func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 	returned := false
 	started := l.answers[i].began
@@ -255,15 +255,15 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 		}
 		pins.n.Store(0)
 		list, err := l.o.callList(ctx, l.workers[i].name)
-		// The wall clock is read once, when the listing begins: reading only the
-		// monotonic clock takes half as long, which counts for small lists.
+		// Only the listing's begin reads the wall clock: reading the monotonic clock
+		// alone takes half as long, which matters for short lists.
 		now := time.Since(l.began)
 		why := l.why(err)
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", ErrSilent, err)
 		}
-		// Names are compared here, in parallel, and not by the term, one worker after
-		// the other. Only this answer replaces the answer before.
+		// The names are compared here, in parallel; the term would compare them one
+		// worker after the other. Only this answer replaces the previous one.
 		same := alike(list, l.workers[i].list)
 		a := answer[T]{
 			asked: true, began: started, took: now - started,
@@ -275,8 +275,7 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 	returned = true
 }
 
-// why is the text of a call's failure. A call that the leader has cancelled says
-// nothing of its worker.
+// why returns the text of a call's failure, or "" if the leader cancelled the call.
 func (l *listing[W, T]) why(err error) string {
 	if err == nil || l.base.Err() != nil {
 		return ""
@@ -284,7 +283,7 @@ func (l *listing[W, T]) why(err error) string {
 	return shorten(err.Error())
 }
 
-// finish records a worker's answer, and returns the next worker to ask.
+// finish records a worker's answer, and returns the next worker.
 func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Duration) (next int, b batch, ok bool) {
 	lines := &l.o.lines
 	lines.mu.Lock()
@@ -310,13 +309,13 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 		ln.missed = &lateFailure{serial: w.serial, at: l.began.Add(now), why: a.why}
 		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
 	default:
-		// The worker is fenced at this term, and gets no write before the next one:
+		// The worker is fenced at this term and gets no write before the next one, so
 		// its answer will still be true then.
 		lines.tardy = true
 		ln.late = &lateAnswer[T]{serial: w.serial, answer: a, at: l.began.Add(now), prompt: a.took <= max(l.limit, l.o.cfg.timeout/10)}
 	}
-	// The next worker is taken before the listing is closed: a term with few slots
-	// still asks its silent workers in turn.
+	// The next worker is taken before the listing is closed, so that a term with few
+	// slots still lists its silent workers in turn.
 	if next, b, ok = l.pull(q, now); !ok {
 		l.active--
 	}
@@ -358,9 +357,9 @@ func (l *listing[W, T]) finished() {
 	}
 }
 
-// takeLate returns, for each worker, the answer that came after its term had gone
-// on, and records the calls that failed then. It returns nil if there were none of
-// either, and otherwise takes O(workers).
+// takeLate returns, for each worker, the answer that came too late for its term, and
+// records the calls that failed too late. It returns nil if there were neither;
+// otherwise it takes O(workers).
 func (o *Orchestrator[W, T]) takeLate(workers []*worker[W, T]) []*lateAnswer[T] {
 	o.lines.mu.Lock()
 	defer o.lines.mu.Unlock()
@@ -390,12 +389,12 @@ func pinnedOf[T any](p *pins, list []T) int32 { return int32(min(p.n.Load(), int
 
 type pinKey struct{}
 
-// Pin says, within a call of List, that the last n tasks of the list that the call
-// returns must not be moved now: jobs that run to completion, completed or failed.
-// They count, and are moved neither for an even spread nor for a drain, which waits
-// for them. It counts if the call succeeds. A wrapper that passes the context on
-// passes this on too. n below 0 counts as 0, and n above the length of the list as
-// that length. Outside of a call of List, Pin does nothing.
+// Pin declares, within a call of List, that the last n tasks of the returned list must
+// not move now: jobs that run to completion, completed or failed. They count towards the
+// spread, but move neither for it nor for a drain, which waits for them. Pin takes
+// effect if the call succeeds. ctx is the context of the call, or one derived from it.
+// n below 0 counts as 0, and n above the length of the list as that length. Outside of
+// a call of List, Pin does nothing.
 func Pin(ctx context.Context, n int) {
 	if p, ok := ctx.Value(pinKey{}).(*pins); ok {
 		p.n.Store(int64(max(n, 0)))

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// What a term logs: news at once, and what goes on and on now and then.
+// The log of a term.
 
-// remindEvery is how often what has not changed is logged again.
+// remindEvery is the interval at which an unchanged condition is logged again.
 const remindEvery = time.Minute
 
-// reminder has what lasts logged when it begins, when it changes, and now and then.
-// It is zeroed when there is nothing any more.
+// reminder limits the log of a lasting condition: it is logged when it begins or
+// changes, then once a minute. The caller zeroes the reminder when the condition ends.
 type reminder struct {
 	what    string
 	at      time.Time
@@ -33,7 +33,7 @@ func (r *reminder) due(what string, now time.Time) (omitted int, due bool) {
 	return omitted, true
 }
 
-// withOmitted adds to what is logged how often it was not.
+// withOmitted adds the number of omitted lines to the attributes.
 func withOmitted(omitted int, args ...any) []any {
 	if omitted > 0 {
 		args = append(args, "omitted", omitted)
@@ -41,16 +41,16 @@ func withOmitted(omitted int, args ...any) []any {
 	return args
 }
 
-// log logs what happened, and nothing above Debug if nothing did. before and plan are
-// the last term's plan and this one's.
+// log logs the events of the term, at Debug if there were none. before and plan are the
+// plans of the last term and this one.
 func (t *term[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 	changes := plan.Changes
 	l := t.o.cfg.logger.With("epoch", t.id.Epoch, "term", t.id.Number)
 	for _, w := range t.silenced {
-		l.Warn("worker is silent", "worker", w.name, "err", w.err)
+		l.Warn("worker silent", "worker", w.name, "err", w.err)
 	}
 	for _, w := range t.lost {
-		l.Warn("worker is lost", "worker", w.name, "last_answer", w.since)
+		l.Warn("worker declared lost, tasks start elsewhere", "worker", w.name, "last_answer", w.since)
 	}
 	for _, w := range t.returned {
 		l.Info("worker answers again", "worker", w.name)
@@ -74,8 +74,7 @@ func (t *term[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 		"quarantined", s.Workers.Quarantined, "failures", len(t.failures), "took", s.Total)
 }
 
-// logQuarantines logs which workers are quarantined since the last term, and which no
-// longer are.
+// logQuarantines logs the quarantines that began or ended in this term.
 func (t *term[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]) {
 	was := make(map[W]bool)
 	for i := range before {
@@ -100,8 +99,7 @@ func (t *term[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]
 }
 
 // logFailing logs that all moves pause, that tasks fail on several workers, and that
-// missing tasks wait for a worker that never answered: when it begins, and then once a
-// minute.
+// missing tasks wait for a worker that never answered.
 func (t *term[W, T]) logFailing(l *slog.Logger, plan *Plan[W, T]) {
 	var suspect, moves *Pause[W, T]
 	suspects := 0
@@ -150,15 +148,15 @@ func (t *term[W, T]) logMassLoss(l *slog.Logger) {
 	omitted, due := r.due("mass loss", t.stats.Start)
 	switch {
 	case !due:
-	case t.o.cfg.grace == HoldUntilRemoved: // nobody would be given up anyway
+	case t.o.cfg.grace == HoldUntilRemoved: // none would be declared lost anyway
 		l.Warn("most workers silent, this leader may be cut off", withOmitted(omitted, args...)...)
 	default:
 		l.Error("most workers silent, none declared lost", withOmitted(omitted, args...)...)
 	}
 }
 
-// logStopping names a task that was stopping in the last term too, and still is. It
-// returns how many there are. A task that stops as it should takes no two terms.
+// logStopping logs a task whose stop was under way in the last term and still is, and
+// returns the number of such tasks. A healthy stop does not take two terms.
 func (t *term[W, T]) logStopping(l *slog.Logger, before, changes []Change[W, T]) (still int) {
 	type stop struct {
 		worker W

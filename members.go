@@ -2,13 +2,13 @@ package orchestrator
 
 import "slices"
 
-// The workers that are expected to be there.
+// The expected workers.
 
-// memberTable holds the workers in the order they were added. It is guarded by
-// the orchestrator's mu.
+// memberTable holds the workers in the order in which they were added. The
+// orchestrator's mu guards it.
 type memberTable[W comparable] struct {
-	list    []*member[W] // those removed lately among them
-	removed int          // how many those are
+	list    []*member[W] // includes removed ones until they are pruned
+	removed int          // the number of removed ones in list
 	byName  map[W]*member[W]
 	serial  uint64
 	version uint64
@@ -16,8 +16,8 @@ type memberTable[W comparable] struct {
 
 type member[W comparable] struct {
 	name W
-	// serial tells a worker from one of the same name that was removed before.
-	// It rises along the list.
+	// serial distinguishes the worker from removed ones of the same name. It rises
+	// along the list.
 	serial   uint64
 	draining bool // as it was added
 	drained  bool // by DrainWorker
@@ -42,8 +42,8 @@ func (t *memberTable[W]) set(name W, draining bool) bool {
 	return true
 }
 
-// remove removes a worker. The list is cleared of those removed when they are
-// half of it, so that to remove all, one by one, takes O(1) for each.
+// remove removes a worker. It prunes the list when half of its members are removed, so
+// that removing all of them one by one takes O(1) each.
 func (t *memberTable[W]) remove(name W) bool {
 	m := t.byName[name]
 	if m == nil {
@@ -74,7 +74,7 @@ func (t *memberTable[W]) seats() []seat[W] {
 	return seats
 }
 
-// replace makes workers the members. keep says whether a name is among them.
+// replace makes workers the members. keep reports whether a name is among them.
 func (t *memberTable[W]) replace(workers []Worker[W], keep func(W) bool) bool {
 	before := t.version
 	for _, m := range t.list {

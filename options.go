@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// What New and AddTask take, and the values that apply where an option is not
-// given.
+// The options of New, AddTask and AddWorker, and their defaults.
 
-// HoldUntilRemoved as a grace period means that a silent worker is never lost:
-// it holds what it had until it answers or is removed. It is the setting
-// where membership has leases, so that only the end of a lease frees tasks.
+// HoldUntilRemoved is a grace period that never ends: a silent worker keeps its tasks
+// until it answers or is removed. Use it if membership has leases, so that only the end
+// of a lease frees tasks.
 const HoldUntilRemoved time.Duration = math.MaxInt64
 
 const (
@@ -26,14 +25,14 @@ const (
 	defaultMaxPause    = time.Minute
 	unlimitedMoves     = -1
 
-	// settleAtMost bounds, in settle times, how long Run waits for quiet.
+	// settleAtMost bounds how long Run waits for changes to end, in settle times.
 	settleAtMost = 25
-	// massLossHold is how long a mass loss may keep workers from being lost.
+	// massLossHold bounds how long a mass loss keeps workers from being declared lost.
 	massLossHold = 5 * time.Minute
 )
 
-// Option is a setting of an [Orchestrator], made by one of the functions that
-// return one. Where an option is given twice, the later one counts.
+// Option is a setting of an [Orchestrator]. If an option is given twice, the later one
+// counts.
 type Option interface {
 	apply(*config) error
 }
@@ -99,10 +98,9 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 
-// WithLogger sets where the orchestrator logs. The default, and nil, discard
-// everything. A term in which nothing happens logs nothing above Debug. A term that
-// changes something logs a line at Info, and at Debug one for each change, with its
-// reason and outcome.
+// WithLogger sets the logger. The default, and nil, discard everything. A term without
+// changes or failures logs nothing above Debug. A term with changes logs one line at
+// Info, and at Debug one for each change with its reason and outcome.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(c *config) error {
 		if l == nil {
@@ -113,13 +111,12 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithCommunicatorTimeout sets how long a call to a worker may take. The
-// default is 10 s; it has to be positive, and at most an hour. A call's
-// context ends a ten-thousandth of it earlier, so that a call that honours its
-// context has returned by then.
+// WithCommunicatorTimeout sets how long a call to a worker may take. A call's context
+// ends a ten-thousandth earlier, so that a call that honours its context has returned
+// by then. The default is 10 s; it must be positive and at most an hour.
 //
-// The longest term lasts five times as long: listing takes one, changes begin
-// within one more, and what has begun takes at most three.
+// The longest term takes five timeouts: one for listing, one within which changes
+// begin, and three for the changes that have begun.
 func WithCommunicatorTimeout(d time.Duration) Option {
 	return option(func(c *config) error {
 		if d <= 0 || d > time.Hour {
@@ -130,10 +127,10 @@ func WithCommunicatorTimeout(d time.Duration) Option {
 	})
 }
 
-// WithStats sets a function that is called at the end of each term of
-// NextTerm, in its goroutine and before it returns. It may be given more than
-// once; every function is called, in the order given. The default is none; nil
-// is an error. f must not call NextTerm or Plan.
+// WithStats sets a function that NextTerm calls at the end of each term, in its
+// goroutine and before it returns. If WithStats is given more than once, every function
+// is called, in the order given. f must not call NextTerm. The default is none; nil is
+// invalid.
 func WithStats(f func(TermStats)) Option {
 	return option(func(c *config) error {
 		if f == nil {
@@ -144,9 +141,9 @@ func WithStats(f func(TermStats)) Option {
 	})
 }
 
-// WithConcurrency sets how many calls a term has in flight at most. Calls of List
-// for which the term does not wait have as many places again. The default is 1,024.
-// It must be at least 1.
+// WithConcurrency sets how many calls a term may have in flight. As many calls of List
+// again may be in flight for which the term does not wait. The default is 1,024; it
+// must be at least 1.
 func WithConcurrency(n int) Option {
 	return option(func(c *config) error {
 		if n < 1 {
@@ -157,13 +154,14 @@ func WithConcurrency(n int) Option {
 	})
 }
 
-// WithGracePeriod sets how long a worker may be silent, counted from its last
-// answer, before it is declared lost and its tasks start elsewhere. What declares it
-// lost is a call that fails after that time, or had its whole timeout by then: if there
-// was no term for long, the next one asks first. It should be longer than two terms are
-// apart, because otherwise a single missed answer is enough; Run logs a warning if it is
-// not. The default is three communicator timeouts, and under Run at least three ticks. 0
-// declares a silent worker lost in the same term. [HoldUntilRemoved] never does. It must
+// WithGracePeriod sets how long after its last answer a silent worker is declared lost
+// and its tasks start elsewhere. It is declared lost by a call that fails after that
+// time, or that had its whole timeout by then: if no term ran for a long time, the next
+// one asks first. The grace period should be at least two intervals between terms; otherwise
+// one missed answer suffices, and Run logs a warning.
+//
+// The default is three communicator timeouts, and under Run at least three ticks. 0
+// declares a silent worker lost in the same term, and [HoldUntilRemoved] never. It must
 // not be negative.
 func WithGracePeriod(d time.Duration) Option {
 	return option(func(c *config) error {
@@ -183,9 +181,9 @@ type HandoffOption interface {
 
 type handoffOption Handoff
 
-// WithHandoff sets the order of the two halves of a move: given to New, for
-// all tasks that do not say otherwise, given to AddTask, for that task. The
-// default is [StopThenStart]; [HandoffDefault] means the default.
+// WithHandoff sets the order of the two halves of a move: as an option of New for all
+// tasks without a handoff of their own, as an option of AddTask for that task. The
+// default, and [HandoffDefault], is [StopThenStart] for New and New's value for AddTask.
 func WithHandoff(h Handoff) HandoffOption { return handoffOption(h) }
 
 func (h handoffOption) apply(c *config) error {
@@ -207,11 +205,10 @@ func (h handoffOption) applyTask(c *taskConfig) error {
 	return nil
 }
 
-// WithMaxMoves limits how many healthy running instances a term moves, those
-// on draining workers first. Starting what is missing and stopping what is
-// surplus is never limited. The default is no limit; 0 means that nothing
-// healthy is moved, and draining workers keep what they have. It must not be
-// negative.
+// WithMaxMoves limits how many healthy running instances a term moves, those on
+// draining workers first. Starts of missing instances and stops of surplus ones are not
+// limited. The default is no limit. 0 moves no healthy instance, so draining workers
+// keep their tasks. It must not be negative.
 func WithMaxMoves(n int) Option {
 	return option(func(c *config) error {
 		if n < 0 {
@@ -222,13 +219,12 @@ func WithMaxMoves(n int) Option {
 	})
 }
 
-// WithMaxLoss sets the part of the workers beyond which silence is taken for a
-// failure of the leader's own network: while more than this fraction of three
-// or more workers not yet lost are silent, and for a timeout after that, none
-// becomes lost, for five minutes at most. The default is 0.5. 0 means that a single
-// silent worker counts, and 1 turns it off. It has to be between 0 and 1. With
-// [HoldUntilRemoved] none becomes lost anyway: then it only says when so many are
-// silent that this leader may be cut off.
+// WithMaxLoss sets the fraction of silent workers above which the leader's own network
+// is presumed to have failed. While more than this fraction of three or more workers
+// not yet lost are silent, and for one timeout after, none is declared lost, for at
+// most five minutes. The default is 0.5; 0 means any silent worker, and 1 disables the
+// check. It must be between 0 and 1. With [HoldUntilRemoved] it only reports that this
+// leader may be cut off.
 func WithMaxLoss(fraction float64) Option {
 	return option(func(c *config) error {
 		if !(fraction >= 0 && fraction <= 1) {
@@ -239,10 +235,10 @@ func WithMaxLoss(fraction float64) Option {
 	})
 }
 
-// WithSettle sets for how long it has to be quiet after a change of the
-// expectations before [Orchestrator.Run] starts a term for it; it waits for 25
-// times that at most. The default is 200 ms; 0 means at once. It must not be
-// negative, and is at most an hour.
+// WithSettle sets how long [Orchestrator.Run] waits after the last change of the
+// expectations before it starts a term for it. Run waits for at most 25 times as long
+// if changes keep coming. The default is 200 ms; 0 starts the term at once. It must be
+// between 0 and an hour.
 func WithSettle(d time.Duration) Option {
 	return option(func(c *config) error {
 		if d < 0 || d > time.Hour {
@@ -253,12 +249,12 @@ func WithSettle(d time.Duration) Option {
 	})
 }
 
-// WithEpoch sets the epoch that the terms carry. It has to be higher than that
-// of every leader before: an election provides one, such as the revision of
-// its key. The default, and 0, is the wall clock in milliseconds when New was
-// called, so that of two leaders the one started last wins. Such an epoch is far
-// above a revision: workers that have seen one have to be restarted before they
-// follow a leader that takes its epochs from an election.
+// WithEpoch sets the epoch that the terms carry. It must be higher than that of every
+// earlier leader. An election provides one, such as the revision of its key. The
+// default, and 0, is the wall clock in milliseconds at the call of New, so that of two
+// leaders the one started last wins. Such an epoch is far above a revision: workers
+// that have seen one must be restarted before they follow a leader that takes its
+// epochs from an election.
 func WithEpoch(e uint64) Option {
 	return option(func(c *config) error {
 		c.epoch = e
@@ -266,8 +262,8 @@ func WithEpoch(e uint64) Option {
 	})
 }
 
-// WithMaxPause bounds the pauses after failed starts and stops, which are counted in
-// terms, in time, so that a slow ticker does not make them last for hours. The
+// WithMaxPause bounds the pauses after failed starts and stops. They are counted in
+// terms; without a bound in time they would last for hours under a slow ticker. The
 // default is a minute. It must be above 0 and at most 24 h.
 func WithMaxPause(d time.Duration) Option {
 	return option(func(c *config) error {
@@ -279,10 +275,10 @@ func WithMaxPause(d time.Duration) Option {
 	})
 }
 
-// WithSeed sets which worker gets what could as well go to another one. Give it in
-// tests that compare plans. The default is drawn by New, so that many small groups
-// over the same workers do not all sit on those added first. 0 means the workers
-// added first.
+// WithSeed decides between workers that could equally well receive a task. Set it in
+// tests that compare plans. The default is a random number drawn by New, so that many
+// small groups over the same workers do not all run on the workers added first. 0
+// prefers the workers added first.
 func WithSeed(n uint64) Option {
 	return option(func(c *config) error {
 		c.seed = n
@@ -290,10 +286,9 @@ func WithSeed(n uint64) Option {
 	})
 }
 
-// WithDryRun makes each term list and plan, and write nothing: its changes have the
-// outcome [OutcomeDry]. Its calls carry no identity, so they fence no worker. Use it
-// to look before going live, or beside the leader that it is to replace. The default
-// is to write.
+// WithDryRun makes each term list and plan without writing: its changes have the outcome
+// [OutcomeDry]. Its calls carry no term, so they raise no worker's fence. Use it before
+// going live, or beside the leader that it will replace. The default is to write.
 func WithDryRun() Option {
 	return option(func(c *config) error {
 		c.dryRun = true
@@ -310,8 +305,8 @@ type taskOption func(*taskConfig) error
 
 func (f taskOption) applyTask(c *taskConfig) error { return f(c) }
 
-// WithTaskInstances sets on how many workers the task is to run, each on a
-// worker of its own. The default is 1, which is also the least.
+// WithTaskInstances sets how many instances of the task run, each on a different
+// worker. The default is 1; it must be at least 1.
 func WithTaskInstances(n int) TaskOption {
 	return taskOption(func(c *taskConfig) error {
 		if n < 1 || n > math.MaxInt32 {
@@ -330,8 +325,8 @@ type workerOption func(*workerConfig) error
 
 func (f workerOption) applyWorker(c *workerConfig) error { return f(c) }
 
-// WithWorkerDraining adds the worker as one that is to end empty, like
-// [Worker].Draining. The default is a worker open to tasks.
+// WithWorkerDraining adds the worker as draining, like [Worker].Draining. By default a
+// worker is open to tasks.
 func WithWorkerDraining() WorkerOption {
 	return workerOption(func(c *workerConfig) error {
 		c.draining = true

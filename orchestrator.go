@@ -11,43 +11,40 @@ import (
 	"github.com/f8949c05/orchestrator/internal/breaker"
 )
 
-// The Orchestrator, and the methods that change what is expected.
-
-// Orchestrator keeps the expected tasks running on the workers, as many
-// instances of each as it wants, evenly spread. W and T are the names of
-// workers and tasks, anything that can be compared.
+// Orchestrator keeps the expected tasks running on the workers, with the expected
+// number of instances of each, evenly spread. W and T are the types of the names of
+// workers and tasks.
 //
-// It does nothing by itself: the leader calls NextTerm on a ticker, or Run. All
-// methods may be called from many goroutines at once; terms run one after the
-// other, and every other method returns at once, also while a term is under
-// way.
+// The leader calls NextTerm on a ticker, or Run; nothing happens otherwise. All methods
+// are safe for concurrent use. Terms run one after the other. No other method waits for
+// a term.
 type Orchestrator[W, T comparable] struct {
 	comm    Communicator[W, T]
-	applier Applier[W, T] // nil where comm is none
+	applier Applier[W, T] // nil if comm does not implement it
 	cfg     config
 
 	// changed holds a token while there is a change that Run has not seen.
 	changed chan struct{}
 
-	// mu guards what is expected. It is held for moments only, never over a
-	// call to the outside.
+	// mu guards tasks and members. It is held briefly, and never during a call to the
+	// Communicator.
 	mu      sync.Mutex
 	tasks   taskTable[T]
 	members memberTable[W]
 
-	// turn holds a token while a term is under way; who put it there owns what
-	// follows.
+	// turn holds a token while a term is under way. The goroutine that put it there
+	// owns the fields up to decider.
 	turn       chan struct{}
 	number     uint64
 	fleet      fleet[W, T]
 	breakers   *breaker.Breakers
-	breakersOf uint64 // the version of expect that breakers last forgot gone tasks for
+	breakersOf uint64 // the version of expect for which breakers last forgot removed tasks
 	expect     expectation
 	decider    decider[W, T]
 
 	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
 
-	// When the log was last told of what lasts.
+	// When lasting conditions were last logged.
 	massLoss, stopping reminder
 	failing            struct{ moves, tasks, unheard reminder }
 
@@ -55,8 +52,8 @@ type Orchestrator[W, T comparable] struct {
 	last  atomic.Pointer[result[W, T]]
 }
 
-// New makes an orchestrator that reaches the workers through c. It returns
-// every problem with the options at once.
+// New returns an orchestrator that reaches the workers through c. The error joins all
+// problems with the options.
 func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W, T], error) {
 	if c == nil {
 		return nil, invalid("the Communicator is nil")
@@ -80,7 +77,7 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 	}, nil
 }
 
-// grace is how long a worker may be silent before it is lost (T4).
+// grace returns how long a worker may be silent before it is declared lost (T4).
 func (o *Orchestrator[W, T]) grace() time.Duration {
 	if o.cfg.grace >= 0 {
 		return o.cfg.grace
@@ -88,9 +85,9 @@ func (o *Orchestrator[W, T]) grace() time.Duration {
 	return defaultGrace * max(o.cfg.timeout, time.Duration(o.tick.Load()))
 }
 
-// AddTask makes a task expected, from the next term on. An existing name is
-// redefined: what opts do not say has its default again. A bad option is an
-// error, and changes nothing.
+// AddTask adds or redefines an expected task, from the next term on. Options that are
+// not given have their defaults, also for an existing name. If the name or an option is
+// invalid, AddTask returns an error that wraps [ErrInvalid] and changes nothing.
 func (o *Orchestrator[W, T]) AddTask(name T, opts ...TaskOption) error {
 	if err := checkName("task", name); err != nil {
 		return err
@@ -112,8 +109,8 @@ func (o *Orchestrator[W, T]) AddTask(name T, opts ...TaskOption) error {
 	return nil
 }
 
-// RemoveTask makes a task no longer expected: the next term stops it wherever
-// it runs. A name that is not expected, or that AddTask would refuse, is ignored.
+// RemoveTask removes an expected task: the next term stops all its instances. A name
+// that is unknown or invalid is ignored.
 func (o *Orchestrator[W, T]) RemoveTask(name T) {
 	if checkName("task", name) != nil {
 		return
@@ -124,21 +121,20 @@ func (o *Orchestrator[W, T]) RemoveTask(name T) {
 	o.signal(changed)
 }
 
-// expects reports whether a task is expected by now.
+// expects reports whether a task is expected at this moment.
 func (o *Orchestrator[W, T]) expects(task int32) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.tasks.defs[task].instances > 0
 }
 
-// UpdateTasks replaces all that is expected by tasks, or, where one of them is
-// invalid or named twice, returns an error and changes nothing. Nil means that
-// nothing is expected, and has the next term stop every task. The slice is
-// copied.
+// UpdateTasks replaces the expected tasks. If one is invalid or named twice, it returns
+// an error that wraps [ErrInvalid] and changes nothing. Nil makes the next term stop
+// every task. The slice is copied.
 //
-// Until AddTask or UpdateTasks was called once, no task counts as unexpected and
-// nothing is stopped. From the first call on everything else is: so load all
-// tasks at once with UpdateTasks, or before the first term.
+// Until the first call of AddTask or UpdateTasks, no task is unexpected and none is
+// stopped. After it every other task is unexpected, so load all tasks with one call of
+// UpdateTasks, or before the first term.
 func (o *Orchestrator[W, T]) UpdateTasks(tasks []Task[T]) error {
 	if err := checkTasks(tasks); err != nil {
 		return fmt.Errorf("update tasks: %w", err)
@@ -151,17 +147,18 @@ func (o *Orchestrator[W, T]) UpdateTasks(tasks []Task[T]) error {
 	return nil
 }
 
-// ListExpectedTasks returns the tasks that are expected, in an order that stays
-// the same from call to call. The slice is the caller's; Instances is never 0.
+// ListExpectedTasks returns the expected tasks, in the same order in each call. The
+// caller owns the slice. Instances is never 0.
 func (o *Orchestrator[W, T]) ListExpectedTasks() []Task[T] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.tasks.list()
 }
 
-// AddWorker adds a worker, which the next term asks what it runs and gives its
-// share of tasks. An existing name is redefined and keeps its state: what is
-// known of it, and whether DrainWorker was called.
+// AddWorker adds or redefines a worker. The next term lists a new worker and gives it
+// its share of tasks. An existing worker keeps its state, and drains on if DrainWorker
+// was called. If the name or an option is invalid, AddWorker returns an error that wraps
+// [ErrInvalid] and changes nothing.
 func (o *Orchestrator[W, T]) AddWorker(name W, opts ...WorkerOption) error {
 	if err := checkName("worker", name); err != nil {
 		return err
@@ -182,10 +179,9 @@ func (o *Orchestrator[W, T]) AddWorker(name W, opts ...WorkerOption) error {
 	return nil
 }
 
-// RemoveWorker says that a worker is stopped, or fenced off: it holds nothing
-// any more, and the next term starts its tasks elsewhere. To take a worker away
-// that still runs, drain it first. An unknown name, or one that AddWorker would
-// refuse, is ignored.
+// RemoveWorker asserts that a worker has stopped or is fenced off: its tasks have ended,
+// and the next term starts them elsewhere. To remove a worker that still runs, drain it
+// first; otherwise its tasks run twice. A name that is unknown or invalid is ignored.
 func (o *Orchestrator[W, T]) RemoveWorker(name W) {
 	if checkName("worker", name) != nil {
 		return
@@ -196,10 +192,10 @@ func (o *Orchestrator[W, T]) RemoveWorker(name W) {
 	o.signal(changed)
 }
 
-// UpdateWorkers replaces the set of workers by workers, or, where a name
-// appears twice, returns an error and changes nothing. Those that were there
-// keep their state, as with AddWorker; those left out are removed, which says
-// the same of them as RemoveWorker. The slice is copied.
+// UpdateWorkers replaces the workers. If a name is invalid or appears twice, it returns
+// an error that wraps [ErrInvalid] and changes nothing. Known workers keep their state,
+// as in AddWorker. Workers left out are removed, with the assertion of RemoveWorker.
+// The slice is copied.
 func (o *Orchestrator[W, T]) UpdateWorkers(workers []Worker[W]) error {
 	seen := make(map[W]int, len(workers))
 	for i, w := range workers {
@@ -218,15 +214,15 @@ func (o *Orchestrator[W, T]) UpdateWorkers(workers []Worker[W]) error {
 	return nil
 }
 
-// DrainWorker has a worker end with no tasks, while it keeps answering: its
-// tasks move away, and it gets no others. A task that no other worker can take
-// stays, and [Orchestrator.LastPlan] says so.
+// DrainWorker drains a worker: its tasks move away, and it receives none. A task that no
+// other worker can take stays, and [Orchestrator.LastPlan] gives the reason. DrainWorker
+// returns [ErrUnknownWorker] for a worker that was not added.
 func (o *Orchestrator[W, T]) DrainWorker(name W) error {
 	return o.setDrained(name, true)
 }
 
-// UndrainWorker takes back what DrainWorker said. A worker that was added as
-// draining drains on.
+// UndrainWorker undoes DrainWorker. A worker that was added as draining drains on. It
+// returns [ErrUnknownWorker] for a worker that was not added.
 func (o *Orchestrator[W, T]) UndrainWorker(name W) error {
 	return o.setDrained(name, false)
 }
@@ -250,22 +246,20 @@ func (o *Orchestrator[W, T]) setDrained(name W, drained bool) error {
 	return nil
 }
 
-// signal tells Run that the expectations changed.
+// signal notifies Run that the expectations changed.
 func (o *Orchestrator[W, T]) signal(changed bool) {
 	if !changed {
 		return
 	}
 	select {
 	case o.changed <- struct{}{}:
-	default: // it knows already
+	default: // already notified
 	}
 }
 
-// LastActual returns what the last term of NextTerm left behind: for each
-// worker what it answered, with the writes applied that it has acknowledged
-// since; silent and lost workers with their last answer. It is nil before the
-// first term, and otherwise the caller's to keep. It never blocks, also during
-// a term.
+// LastActual returns the workers as the last term of NextTerm left them: each with its
+// last answer and the writes that it has acknowledged since. It returns nil before the
+// first term. The caller owns the result. LastActual never blocks, even during a term.
 func (o *Orchestrator[W, T]) LastActual() []WorkerState[W, T] {
 	last := o.last.Load()
 	if last == nil {
@@ -274,10 +268,10 @@ func (o *Orchestrator[W, T]) LastActual() []WorkerState[W, T] {
 	return last.actual()
 }
 
-// LastPlan returns the last term of NextTerm: its statistics, and everything
-// that it changed or had to leave undone, with the reason and the outcome. It
-// is the zero Plan before the first term. It never blocks, also during a term;
-// its slices are shared and must not be changed.
+// LastPlan returns the plan of the last term of NextTerm: its statistics, and every
+// change and omission with its reason and outcome. It returns the zero Plan before the
+// first term. Its slices are shared and must not be changed. LastPlan never blocks, even
+// during a term.
 func (o *Orchestrator[W, T]) LastPlan() Plan[W, T] {
 	last := o.last.Load()
 	if last == nil {
@@ -286,20 +280,20 @@ func (o *Orchestrator[W, T]) LastPlan() Plan[W, T] {
 	return last.plan
 }
 
-// result is what a term leaves behind. It is not changed once it is published.
+// result is the outcome of a term. It does not change once it is published.
 type result[W, T comparable] struct {
 	plan     Plan[W, T]
 	number   uint64
 	workers  []workerResult[W, T]
 	breakers *breaker.Breakers // nil if they hold nothing
 	names    map[int32]T       // of the tasks in breakers, in unsettled and in ran
-	ran      []int32           // tasks that ran before, of those that the term changed or that wait
+	ran      []int32           // the tasks that ran before, among those that the term changed or that wait
 
 	massLossSince, massLossEnded time.Time // as in fleet
 }
 
-// workerResult is a worker's part of a result, in the form that costs nothing
-// to make: its answer, and the acknowledged writes since.
+// workerResult is a worker's part of a result, in a form that is cheap to make: its
+// answer, and the writes acknowledged since.
 type workerResult[W, T comparable] struct {
 	name       W
 	serial     uint64
@@ -307,7 +301,7 @@ type workerResult[W, T comparable] struct {
 	draining   bool
 	heard      bool
 	initial    bool
-	duplicates bool // list names some task twice
+	duplicates bool // list names a task twice
 	pins       int32
 	since      time.Time
 	list       []T
@@ -315,8 +309,8 @@ type workerResult[W, T comparable] struct {
 	unsettled  *unsettled // nil for most
 }
 
-// unsettled is what a worker that answers, and does what it is told, does not have:
-// unconfirmed starts, failed stops, a limit, a call that failed.
+// unsettled holds the state that few workers have: unconfirmed starts, failed stops, a
+// limit, a failed call.
 type unsettled struct {
 	maybe     []int32
 	stops     map[int32]stop

@@ -5,33 +5,31 @@ import (
 	"time"
 )
 
-// Plan lists what a term decided, with the outcomes once the term has ended. Each term
-// makes a new one, and never changes it afterwards; its slices are the
-// reader's to read, not to change. It marshals to JSON, and its String is a
-// table for people.
+// Plan is what a term decided, with the outcomes once the term has ended. It does not
+// change afterwards, and its readers must not change its slices. It marshals to JSON;
+// String returns a table.
 type Plan[W, T comparable] struct {
-	// Stats says how the term went in figures; its Term is the identity.
+	// Stats holds the figures of the term and its identity.
 	Stats TermStats `json:"stats"`
 	// Changes holds every start, stop and move, in a fixed order.
 	Changes []Change[W, T] `json:"changes"`
-	// Waiting holds every instance that is wanted but has no place on an
-	// answering worker, and every copy that a draining worker cannot hand on,
-	// each with the reason.
+	// Waiting holds every wanted instance without a place on an answering worker, and
+	// every copy that a draining worker cannot hand on, each with the reason.
 	Waiting []Waiting[W, T] `json:"waiting"`
-	// Paused holds what the term leaves alone because starts or stops failed:
-	// workers, tasks, a task on a worker, or all moves.
+	// Paused holds what the term leaves alone because starts or stops failed: workers,
+	// tasks, a task on a worker, or all moves.
 	Paused []Pause[W, T] `json:"paused"`
-	// Workers is what each worker ran when the term began and was to run when
-	// it is over, in the order they were added.
+	// Workers counts each worker's tasks before and after the plan, in the order in
+	// which the workers were added.
 	Workers []WorkerPlan[W] `json:"workers"`
 }
 
 // WorkerPlan is a worker's row in a [Plan].
 type WorkerPlan[W comparable] struct {
 	Name W `json:"name"`
-	// State is how the term saw the worker. Late: it answers, but had not done so
-	// when the term went on. Draining: it ends without tasks. Quarantined: it gets
-	// no tasks, because it failed to start some that other workers started.
+	// State is the worker's state in the term. Late: it answers, but too late for this
+	// term. Draining: its tasks move away. Quarantined: it receives no tasks, because
+	// it failed to start some that other workers started.
 	State       State `json:"state"`
 	Late        bool  `json:"late,omitempty"`
 	Draining    bool  `json:"draining,omitempty"`
@@ -45,18 +43,19 @@ type WorkerPlan[W comparable] struct {
 type Change[W, T comparable] struct {
 	Kind ChangeKind
 	Task T
-	// From is where it stops: the zero value in a start.
+	// From is the worker that stops the task. In a start it is the zero value.
 	From W
-	// To is where it starts: the zero value in a stop.
+	// To is the worker that starts the task. In a stop it is the zero value.
 	To W
-	// Outcome says how it ended.
+	// Outcome is how the change ended.
 	Outcome Outcome
-	// Err is why it did not succeed; nil where it did, or was only planned.
+	// Err is the cause if the change did not succeed. It is nil if the change succeeded
+	// or was only planned.
 	Err error
 }
 
-// MarshalJSON leaves out the end that a start or a stop does not have, and
-// writes Err as its text.
+// MarshalJSON omits the worker that a start or a stop does not have, and writes Err as
+// its text.
 func (c Change[W, T]) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Op      ChangeOp `json:"op"`
@@ -76,7 +75,7 @@ func (c Change[W, T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// ChangeKind is what a change does, and why.
+// ChangeKind is the operation and the reason of a change.
 type ChangeKind struct {
 	Op     ChangeOp
 	Reason Reason
@@ -88,24 +87,24 @@ func (k ChangeKind) String() string { return string(k.Op) + "/" + string(k.Reaso
 // MarshalText returns what String does.
 func (k ChangeKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// ChangeOp is what a change does.
+// ChangeOp is the operation of a change.
 type ChangeOp string
 
-// What a change does: Start has a To, Stop a From, and Move both.
+// The operations: Start has a To, Stop a From, and Move both.
 const (
 	Start ChangeOp = "start"
 	Stop  ChangeOp = "stop"
 	Move  ChangeOp = "move"
 )
 
-// Reason says why something changes or waits.
+// Reason is why a change is made or an instance waits.
 type Reason string
 
 // The reasons of changes.
 const (
 	// ReasonMissing starts an instance that no worker runs.
 	ReasonMissing Reason = "missing"
-	// ReasonLost starts an instance whose worker was lost or removed.
+	// ReasonLost starts an instance whose worker was declared lost or removed.
 	ReasonLost Reason = "lost"
 	// ReasonUnexpected stops a task that is not expected.
 	ReasonUnexpected Reason = "unexpected"
@@ -119,64 +118,62 @@ const (
 
 // The reasons of waiting.
 const (
-	// ReasonHeld: a silent or late worker, named, may still run the instance.
+	// ReasonHeld: the named worker is silent or late and may still run the instance.
 	ReasonHeld Reason = "held"
-	// ReasonUnheard: a worker, named, was never heard since this leader
-	// started, and may run anything.
+	// ReasonUnheard: the named worker has not answered since this leader started, and
+	// may run any task.
 	ReasonUnheard Reason = "unheard"
 	// ReasonNoWorker: no worker is open to new tasks.
 	ReasonNoWorker Reason = "no open worker"
 	// ReasonNoOtherWorker: every worker that could take the instance already
 	// runs one of the same task.
 	ReasonNoOtherWorker Reason = "no other worker"
-	// ReasonPaused: the workers that could take the instance failed to before, or
-	// its stop on the worker that is named failed.
+	// ReasonPaused: the workers that could take the instance failed to start it
+	// before, or its stop on the named worker failed.
 	ReasonPaused Reason = "paused"
-	// ReasonPinned: the draining worker that is named has pinned it; see [Pin].
+	// ReasonPinned: the named worker is draining and has pinned the task; see [Pin].
 	ReasonPinned Reason = "pinned"
-	// ReasonLate: the instance has its place on a worker, named, that had not
-	// answered when the term went on. It waits for the next term.
+	// ReasonLate: the instance has its place on the named worker, which had not
+	// answered when the term continued. It waits for the next term.
 	ReasonLate Reason = "late"
 )
 
-// Outcome says how a change ended.
+// Outcome is how a change ended.
 type Outcome string
 
 // The outcomes of changes.
 const (
-	// OutcomePlanned: not carried out, because [Orchestrator.Plan] writes
-	// nothing.
+	// OutcomePlanned: not carried out, because [Orchestrator.Plan] does not write.
 	OutcomePlanned Outcome = "planned"
 	// OutcomeDry: not carried out, because of [WithDryRun].
 	OutcomeDry Outcome = "dry"
 	// OutcomeDone: every call was acknowledged.
 	OutcomeDone Outcome = "done"
-	// OutcomeFailed: refused for certain. A task that had been stopped for it
-	// is missing.
+	// OutcomeFailed: certainly not done. A task that was stopped for it is missing.
 	OutcomeFailed Outcome = "failed"
-	// OutcomeReturned: a move whose task was stopped, could not be started at
-	// its new place, and runs again where it came from.
+	// OutcomeReturned: the task of a move was stopped, could not be started on its new
+	// worker, and runs again on its old one.
 	OutcomeReturned Outcome = "returned"
-	// OutcomeUnknown: a call's answer was lost or late; the next term looks.
+	// OutcomeUnknown: the answer to a call was lost or late; the next term checks.
 	OutcomeUnknown Outcome = "unknown"
-	// OutcomeStopping: the stop takes its time; a later term goes on with it.
+	// OutcomeStopping: the stop is under way and outlasts the term; a later term
+	// continues it.
 	OutcomeStopping Outcome = "stopping"
 	// OutcomeSkipped: not begun in this term.
 	OutcomeSkipped Outcome = "skipped"
 )
 
-// Waiting is an instance, or several of one task, without a place.
+// Waiting is one or more instances of a task without a place.
 type Waiting[W, T comparable] struct {
 	Task      T
 	Instances int
 	Reason    Reason
-	// Worker is the one that a held instance may run on, that a draining one
-	// stays on, or that was never heard; Named says whether there is one.
+	// Worker is the worker that the reason names. Named reports whether there is one.
 	Worker W
 	Named  bool
 }
 
-// MarshalJSON leaves out the worker where none is named.
+// MarshalJSON omits the worker if none is named.
 func (w Waiting[W, T]) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Task      T      `json:"task"`
@@ -190,41 +187,43 @@ func (w Waiting[W, T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// PauseKind is what a [Pause] holds for.
+// PauseKind is what a [Pause] applies to.
 type PauseKind string
 
 // The kinds of pauses.
 const (
-	// PauseWorker: the worker is quarantined. It keeps its tasks. When the pause is
-	// over it may gain one.
+	// PauseWorker: the worker is quarantined. It keeps its tasks. After the pause it
+	// may gain one.
 	PauseWorker PauseKind = "worker"
 	// PauseTask: the task failed to start on more than one worker, and no healthy
-	// task makes room for it. Worker is the one that failed last.
+	// task makes room for it. Worker is the one on which it failed last.
 	PauseTask PauseKind = "task"
 	// PauseStart: the task failed to start on the worker.
 	PauseStart PauseKind = "start"
 	// PauseStop: the task failed to stop on the worker.
 	PauseStop PauseKind = "stop"
 	// PauseMoves: a move left its task stopped, so starts may fail on every worker. No
-	// healthy instance moves, and when the pause is over, one alone.
+	// healthy instance moves, and after the pause only one.
 	PauseMoves PauseKind = "moves"
 )
 
-// Pause is something that terms leave alone for a while, because it failed.
+// Pause is a worker, a task or a kind of write that terms leave alone for a while,
+// because it failed.
 type Pause[W, T comparable] struct {
 	Kind PauseKind
-	// Worker and Task are zero if the kind has none.
+	// Worker and Task are the zero value if the kind has none.
 	Worker W
 	Task   T
 	// Until is the number of the first term that tries again.
 	Until uint64
-	// Failures counts those in a row.
+	// Failures counts the failures in a row.
 	Failures int
-	// Err is the latest failure.
+	// Err is the last failure.
 	Err error
 }
 
-// MarshalJSON leaves out what the kind does not have, and writes Err as its text.
+// MarshalJSON omits the worker or task that the kind does not have, and writes Err as its
+// text.
 func (p Pause[W, T]) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Kind     PauseKind `json:"kind"`
@@ -246,16 +245,16 @@ func (p Pause[W, T]) MarshalJSON() ([]byte, error) {
 func (p *Pause[W, T]) hasWorker() bool { return p.Kind != PauseMoves }
 func (p *Pause[W, T]) hasTask() bool   { return p.Kind != PauseMoves && p.Kind != PauseWorker }
 
-// State is how the orchestrator sees a worker.
+// State is a worker's state in a term.
 type State uint8
 
 // The states of a worker.
 const (
-	// Silent: did not answer the last List in time. It holds what it had.
+	// Silent: it did not answer the last List in time. It keeps its tasks.
 	Silent State = iota
-	// Answering: answered the last List.
+	// Answering: it answered the last List.
 	Answering
-	// Lost: silent for longer than the grace period. It holds nothing.
+	// Lost: it was silent for longer than the grace period. Its tasks start elsewhere.
 	Lost
 )
 
@@ -276,14 +275,14 @@ func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // WorkerState is a worker as the last term left it.
 type WorkerState[W, T comparable] struct {
 	Name W
-	// Tasks is its last answer, with the writes applied that it has acknowledged
-	// since; no task twice. A lost worker has none. The slice is a copy.
+	// Tasks is the worker's last answer with the writes that it has acknowledged since,
+	// each task once. It is empty for a lost worker. The slice is a copy.
 	Tasks []T
-	// LastTasks is what a lost worker had. It is nil for other workers.
+	// LastTasks holds the tasks that a lost worker had. It is nil for other workers.
 	LastTasks []T
 	State     State
-	// Draining says whether it is to end empty.
+	// Draining reports whether the worker drains.
 	Draining bool
-	// LastAnswer is when it last answered; zero if it never did.
+	// LastAnswer is the time of its last answer, zero if it never answered.
 	LastAnswer time.Time
 }

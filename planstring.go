@@ -13,9 +13,8 @@ import (
 // planShown bounds how many lines of each kind String writes.
 const planShown = 50
 
-// String returns the plan as a table: what changes and why, what waits and
-// why, what pauses, and what each worker has before and after. Of each it
-// shows the first fifty.
+// String returns the plan as tables: the changes, the waiting instances, the pauses and
+// the workers. Each table shows the first fifty rows.
 func (p Plan[W, T]) String() string {
 	var b strings.Builder
 	p.summary(&b)
@@ -108,8 +107,8 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// table writes an empty line, a heading, and a line for each of the first rows,
-// if there are any. Cells end with a tab.
+// table writes an empty line, a heading, and a line for each of the first rows. It
+// writes nothing if there are no rows. Cells end with a tab.
 func table[R any](b *strings.Builder, heading string, rows []R, line func(R) string) {
 	if len(rows) == 0 {
 		return
@@ -122,6 +121,6 @@ func table[R any](b *strings.Builder, heading string, rows []R, line func(R) str
 		lines = append(lines, fmt.Sprintf("… and %d more", more))
 	}
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n")) // a strings.Builder takes everything
+	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n")) // a strings.Builder returns no error
 	_ = w.Flush()
 }

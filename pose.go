@@ -7,10 +7,10 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// From what the leader knows to the planner's problem.
+// The planner's problem, made from the leader's view.
 
-// isFrozen reports whether a worker keeps exactly what it holds, because it has
-// not answered this term.
+// isFrozen reports whether a worker keeps exactly its tasks, because it has not answered
+// this term.
 func (w *worker[W, T]) isFrozen() bool { return w.state == Silent || w.late }
 
 // isOpen reports whether a worker may gain and lose tasks, quarantine aside.
@@ -18,8 +18,8 @@ func (w *worker[W, T]) isOpen() bool {
 	return w.state == Answering && !w.late && !w.draining
 }
 
-// pose states the planner's problem: the workers that are not lost, what each
-// holds, and what may go where.
+// pose makes the planner's problem: the workers that are not lost, the tasks of each,
+// and where tasks may go.
 func (d *decider[W, T]) pose() {
 	p := &d.problem
 	p.Want, p.MaxMoves = d.expect.instances, d.cfg.maxMoves
@@ -31,8 +31,8 @@ func (d *decider[W, T]) pose() {
 	d.findSuspects()
 	d.markStuck()
 	limits := d.limits()
-	// Ties between workers go to the first. Which one that is was drawn by New, so
-	// that many small groups over the same workers do not all sit on the same ones.
+	// Ties go to the first worker, which the seed decides, so that many small groups
+	// over the same workers do not all run on the same ones.
 	n := len(d.fleet.workers)
 	for k := range n {
 		i := (k + int(d.cfg.seed%uint64(n))) % n
@@ -93,8 +93,8 @@ func (d *decider[W, T]) markStuck() {
 	}
 }
 
-// limitMoves lets no healthy copy move after a move that left its task stopped,
-// and then one at a time (T9).
+// limitMoves lets no healthy copy move during the pause that follows a move that left its
+// task stopped, and one at a time after that (T9).
 func (d *decider[W, T]) limitMoves() {
 	moves := d.breakers.Moves()
 	switch {
@@ -106,13 +106,13 @@ func (d *decider[W, T]) limitMoves() {
 	}
 }
 
-// limits returns how many tasks each worker may gain, by its index in the fleet:
-// none while it is quarantined, one after that, and few if it could not begin all
-// that it was given in the last term. It returns nil if no worker is limited.
+// limits returns how many tasks each worker may gain, by its index in the fleet: none
+// during its quarantine's pause, one after the pause, and few if it could not begin all
+// its starts in the last term. It returns nil if no worker is limited.
 //
-// If all open workers are quarantined, none is, and nothing healthy moves. If the
-// pauses of some of them are over, these alone are open, and one task moves. If all
-// that are not quarantined are slow, none is limited for that.
+// If all open workers are quarantined and pause, none is limited, and no healthy task
+// moves. If the pauses of some have ended, only these are open, and one task moves. If
+// all workers that are not quarantined are slow, none is limited for that.
 func (d *decider[W, T]) limits() []int32 {
 	open, quarantined, slow, tries := 0, 0, 0, 0 // workers; tries: whose pause is over
 	var limits []int32
@@ -165,11 +165,10 @@ func (d *decider[W, T]) limits() []int32 {
 	return limits
 }
 
-// held returns what a worker holds, for the planner, which moves what comes first
-// and leaves the last pinned tasks where they are. The task whose failed stop is
-// tried again, and those that other workers failed to stop, come after the others.
-// Pinned are those that the worker reports so, those whose stop pauses, and the
-// suspects that it runs.
+// held returns the tasks of a worker for the planner, which moves the first ones and does
+// not move the last pinned ones. The task whose failed stop is tried again, and those
+// that other workers failed to stop, come after the others. Pinned are the tasks that
+// the worker reports as pinned, those whose stop pauses, and the suspects.
 func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (held []int32, pinned int32) {
 	if state == rebalance.Frozen {
 		return w.holds(), 0
@@ -206,11 +205,11 @@ func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (
 	return slices.Concat(held, late, pins), int32(len(pins))
 }
 
-// leave takes surplus copies whose stop failed, and may still happen, out of what
-// their workers hold: otherwise another copy would stop in their place, and then they
-// would stop too. They are also out in the terms in which they are tried again,
-// because otherwise a healthy task would move there and back. It takes a pass over all
-// instances if there are any.
+// leave removes surplus copies whose stop failed, and may still happen, from the tasks of
+// their workers. Otherwise another copy would stop in their place, and then they would
+// stop too. They are also removed in the terms in which their stop is tried again;
+// otherwise a healthy task would move there and back. If there are any, leave takes a
+// pass over all instances.
 func (d *decider[W, T]) leave() {
 	if len(d.leaving) == 0 {
 		return
@@ -233,7 +232,7 @@ func (d *decider[W, T]) leave() {
 	for _, x := range d.leaving {
 		pair := x.Pair
 		if copies[pair.Task] <= p.Want[pair.Task] || p.Want[pair.Task] == 0 {
-			continue // an unexpected one is listed as paused
+			continue // an unexpected task is listed as paused
 		}
 		copies[pair.Task]--
 		p.Held[pair.Worker] = slices.DeleteFunc(p.Held[pair.Worker], func(task int32) bool { return task == pair.Task })
@@ -247,13 +246,13 @@ func (d *decider[W, T]) leave() {
 	}
 }
 
-// othersFirst is for how many terms after its pause a quarantined worker is not tried
-// with a task that failed there, is suspect, or never ran and failed: otherwise it could
-// be one that fails anywhere each time.
+// othersFirst is the number of terms after its pause for which a quarantined worker is
+// not tried with tasks that failed there, are suspect, or failed and never ran. Otherwise
+// each trial could use a task that fails everywhere.
 const othersFirst = 8
 
-// forbid lists the tasks that pause on a worker, and those that a quarantined worker is
-// not tried with.
+// forbid lists the tasks that pause on a worker, and those with which a quarantined
+// worker is not tried.
 func (d *decider[W, T]) forbid() {
 	if d.breakers.Empty() {
 		return
@@ -294,8 +293,8 @@ func (d *decider[W, T]) forbid() {
 	}
 }
 
-// forbidUnderWay keeps tasks whose stop is under way for a timeout from being what
-// quarantined workers are tried with: the trial would last as long.
+// forbidUnderWay excludes tasks whose stop has been under way for a timeout from the
+// trials of quarantined workers: such a trial would last as long.
 func (d *decider[W, T]) forbidUnderWay(onTrial []int32) {
 	for _, w := range d.fleet.workers {
 		for task, s := range w.stops {
@@ -308,8 +307,8 @@ func (d *decider[W, T]) forbidUnderWay(onTrial []int32) {
 	}
 }
 
-// onTrial reports whether a quarantined worker, as the planner numbers it, is tried with
-// tasks that do not fail.
+// onTrial reports whether a quarantined worker, by the planner's number, is tried only
+// with tasks that do not fail.
 func (d *decider[W, T]) onTrial(at int32) bool {
 	if d.problem.States[at] != rebalance.Quarantined {
 		return false
@@ -318,8 +317,8 @@ func (d *decider[W, T]) onTrial(at int32) bool {
 	return ok && !q.Active(d.now) && d.now.Term < q.Until+othersFirst
 }
 
-// capWant wants no more of any task than is reported, because a worker that has not
-// answered yet may run the rest.
+// capWant limits the wanted instances of each task to the reported ones, because a worker
+// that has not answered yet may run the rest.
 func (d *decider[W, T]) capWant(silent *worker[W, T]) {
 	p := &d.problem
 	d.capped = slices.Grow(d.capped[:0], len(p.Want))[:len(p.Want)]

@@ -10,11 +10,11 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// The end of a term: what it leaves for its readers, and its log.
+// The end of a term: its result for the readers.
 
-// publish makes what LastPlan, LastActual and Plan start from, and completes the
-// statistics: O(workers + changes + waiting), and O(pauses · log(pauses)). No list
-// is copied.
+// publish returns the result of the term, from which LastPlan, LastActual and Plan
+// start, and completes the statistics. It takes O(workers + changes + waiting) and
+// O(pauses · log(pauses)). It copies no list.
 func (t *term[W, T]) publish(err error) *result[W, T] {
 	t.stats.Err = err
 	r := &result[W, T]{
@@ -30,7 +30,7 @@ func (t *term[W, T]) publish(err error) *result[W, T] {
 	case !t.cut:
 		t.countChanges()
 	case last != nil:
-		// It cannot say what is missing, and zero would be a false all-clear.
+		// What is missing is unknown, and zero would be a false all-clear.
 		t.stats.Instances, t.stats.Spread = last.plan.Stats.Instances, last.plan.Stats.Spread
 	default:
 		t.stats.Instances = InstanceStats{Wanted: t.expect.wanted, Missing: t.expect.wanted}
@@ -41,7 +41,7 @@ func (t *term[W, T]) publish(err error) *result[W, T] {
 	return r
 }
 
-// plan makes the Plan of the term.
+// plan returns the Plan of the term.
 func (t *term[W, T]) plan() Plan[W, T] {
 	return Plan[W, T]{
 		Stats:   t.stats,
@@ -52,7 +52,7 @@ func (t *term[W, T]) plan() Plan[W, T] {
 	}
 }
 
-// results makes the result of each worker, and counts them.
+// results returns the result of each worker, and counts the workers.
 func (t *term[W, T]) results() []workerResult[W, T] {
 	results := make([]workerResult[W, T], len(t.fleet.workers))
 	s := &t.stats
@@ -104,8 +104,8 @@ func (t *term[W, T]) results() []workerResult[W, T] {
 	return results
 }
 
-// keepNames records the names of the tasks that a result refers to by number. The
-// table may give these numbers to other tasks later.
+// keepNames records the names of the tasks to which a result refers by number, because
+// the table may give these numbers to other tasks later.
 func (t *term[W, T]) keepNames(r *result[W, T]) {
 	var tasks []int32
 	if r.breakers != nil {
@@ -156,7 +156,7 @@ func (t *term[W, T]) countChanges() {
 		switch {
 		case kind.Reason == ReasonUnexpected:
 			in.Unexpected++
-			if net == 0 { // it goes on, and is counted among the running
+			if net == 0 { // it still runs, and was counted as running
 				in.Running--
 			}
 		case kind.Op == Start && net > 0:
@@ -214,8 +214,7 @@ func (t *term[W, T]) waiting() []Waiting[W, T] {
 	return all
 }
 
-// paused lists the pauses that hold, and those of quarantined workers and of suspects
-// that are over.
+// paused lists the active pauses, and all those of quarantined workers and suspects.
 func (t *term[W, T]) paused() []Pause[W, T] {
 	all := []Pause[W, T]{}
 	var tasks []int32
@@ -275,7 +274,7 @@ func (t *term[W, T]) nameTasks(pauses []Pause[W, T], tasks []int32) {
 	}
 }
 
-// begun returns a row for each worker, with how much it holds now.
+// begun returns a row for each worker, with the number of tasks that it holds now.
 func (t *term[W, T]) begun() []WorkerPlan[W] {
 	rows := make([]WorkerPlan[W], len(t.fleet.workers))
 	for i, w := range t.fleet.workers {
@@ -288,9 +287,9 @@ func (t *term[W, T]) begun() []WorkerPlan[W] {
 	return rows
 }
 
-// ended completes the rows with what the term planned, and learned.
+// ended completes the rows with the planned changes and the quarantines.
 func (t *term[W, T]) ended() []WorkerPlan[W] {
-	if t.rows == nil { // it ended before it could decide
+	if t.rows == nil { // the term ended before it could decide
 		t.rows = t.begun()
 	}
 	for i := range t.decision.changes {
@@ -310,7 +309,7 @@ func (t *term[W, T]) ended() []WorkerPlan[W] {
 	return t.rows
 }
 
-// attrs leaves out the end that a start or a stop does not have.
+// attrs returns the attributes of the change for the log.
 func (c *Change[W, T]) attrs() []slog.Attr {
 	attrs := []slog.Attr{slog.Any("op", c.Kind.Op), slog.Any("reason", c.Kind.Reason), slog.Any("task", c.Task)}
 	if c.Kind.Op != Start {

@@ -12,16 +12,15 @@ import (
 
 // The ticker around NextTerm.
 
-// Run runs a term at once, then one every so often, and one whenever the
-// expectations have changed and then been quiet for a moment (see
-// [WithSettle]); a change during a term always leads to another one. Load the
-// tasks before, or all at once with UpdateTasks.
+// Run runs a term at once, then one every interval, and one when the expectations have
+// changed and settled ([WithSettle]). A change during a term always leads to another
+// term. Load the tasks before, or all at once with UpdateTasks.
 //
-// It returns when ctx is done, with its cause, or when the leader is deposed,
-// with an error that wraps [ErrDeposed], after every call has ended that ends
-// with its context or by its deadline. Failures of terms are logged, those that stay
-// the same once a minute, and do not end it. They are logged at Warn, but at Info the
-// first time if they are stops that workers rejected. every has to be positive.
+// Run returns the cause of ctx when ctx is done, or an error that wraps [ErrDeposed]
+// when the leader is deposed. It first waits until each call in flight has returned or
+// reached its deadline. Failures of terms do not end Run. They are logged at Warn,
+// unchanged ones once a minute. Failures that are only stops rejected by workers are
+// logged at Info the first time. every must be positive.
 func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error {
 	if every <= 0 {
 		return invalid("Run(every %v): must be above 0", every)
@@ -60,9 +59,9 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 	}
 }
 
-// refusedStopsOnly reports whether workers refused stops, and nothing else failed: jobs
-// began to run, or ended, after they were listed. It happens where jobs move, and the
-// next term sees it.
+// refusedStopsOnly reports whether the only failures are stops that workers refused:
+// jobs began to run, or ended, after they were listed. This is normal when jobs move,
+// and the next term corrects it.
 func refusedStopsOnly[W, T comparable](err error) bool {
 	term, ok := errors.AsType[*TermError](err)
 	return ok && !slices.ContainsFunc(term.Failures, func(failure error) bool {
@@ -71,8 +70,8 @@ func refusedStopsOnly[W, T comparable](err error) bool {
 	})
 }
 
-// failuresOf is a key for what a term has failed in, and with whom: not how, since
-// one cause is put into words in more than one way.
+// failuresOf returns a key of the failed calls of a term. It leaves out the causes,
+// because the text of one cause varies.
 func failuresOf[W, T comparable](err error) string {
 	term, ok := errors.AsType[*TermError](err)
 	if !ok {
@@ -89,7 +88,7 @@ func failuresOf[W, T comparable](err error) string {
 	return string(h.Sum(nil))
 }
 
-// seen takes note of all changes so far: the term that begins now knows them.
+// seen consumes the notice of all changes so far, which the next term includes.
 func (o *Orchestrator[W, T]) seen() {
 	select {
 	case <-o.changed:

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// How workers come and go in what a leader knows of them: functions of values,
-// like fleet.go.
+// Workers that join and leave the fleet: pure functions, like those of fleet.go.
 
 // seat is a member as a term sees it.
 type seat[W comparable] struct {
@@ -15,8 +14,8 @@ type seat[W comparable] struct {
 	draining bool
 }
 
-// part removes from the fleet who is no longer a member. Both seats and the
-// workers are in the order of their serials, which rise.
+// part removes the workers that are no longer members, and returns them. Seats and
+// workers are in ascending order of their serials.
 func (f *fleet[W, T]) part(seats []seat[W]) (gone []*worker[W, T]) {
 	var stay []*worker[W, T]
 	for _, w := range f.workers {
@@ -47,20 +46,20 @@ func (w *worker[W, T]) sinceAnswer() set {
 			delete(starts, id)
 		}
 	}
-	maps.Copy(starts, w.maybe) // an acknowledged stop has taken its task out of these
+	maps.Copy(starts, w.maybe) // an acknowledged stop removes its task from maybe
 	return starts
 }
 
-// join takes over who is a member, once those were parted with who are gone.
+// join adds the new members, after part has removed the others.
 //
-// Who comes in the place of one of the same name may hold what was started there
-// last:
+// A worker that takes the name of a removed one may run the tasks that were started on
+// that one last:
 //
-//  1. A term has begun, and asks w1.
-//  2. w1 is removed, since its process is gone, and added again, for a new one.
-//  3. The term goes on, and starts a task on w1: the new process gets it.
-//  4. The next term sees the removal. To forget the start with the w1 of step 1,
-//     and then to hear nothing of the other, would start the task elsewhere too.
+//  1. A term has begun and lists w1.
+//  2. w1 is removed, because its process is gone, and added again for a new process.
+//  3. The term starts a task on w1. The new process receives the call.
+//  4. The next term sees the removal. If it forgot the start together with the first
+//     w1, and the new process did not answer, the task would start elsewhere too.
 func (f *fleet[W, T]) join(seats []seat[W], gone []*worker[W, T], now time.Time, lineOf func(W) *line[W, T]) {
 	legacy := make(map[W]set, len(gone))
 	for _, w := range gone {

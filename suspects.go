@@ -11,17 +11,16 @@ import (
 
 // Suspects: tasks that failed to start on more than one worker (T9).
 //
-// Each try of a suspect goes to another worker. If the plan counted suspects, it
-// would make room for them, and move a healthy task out of the way for each try. So
-// the plan is made without the missing instances of suspects, these are started on
-// top of it, and the running ones stay. Once a suspect runs, the next term makes the
-// spread even.
+// Each try of a suspect goes to another worker. If the plan counted suspects, it would
+// make room for them, and move a healthy task away for each try. So the plan leaves out
+// the missing instances of suspects; they are started in addition, and the running ones
+// stay. Once a suspect runs, the next term makes the spread even.
 
-// suspects is what a term knows of them.
+// suspects holds the suspects of a term.
 type suspects struct {
 	all []suspect
 	of  map[int32]int // by task, into all
-	// on holds where they run, or may; holders holds these workers.
+	// on holds where suspects run or may run; holders holds these workers.
 	on      map[breaker.Pair]bool
 	holders map[uint64]bool
 	tried   map[int32]bool // places that are taken in this term
@@ -35,9 +34,9 @@ type suspect struct {
 	leaving []int32 // draining workers that run it, by index in the fleet
 }
 
-// findSuspects collects the suspects that miss an instance, or run on a draining
-// worker. A suspect of which enough run stays until its pause is over. It takes a
-// pass over all instances if there are suspects.
+// findSuspects collects the suspects that miss an instance or run on a draining worker. A
+// suspect that misses none is outside the plan until its pause ends. If there are
+// suspects, findSuspects takes a pass over all instances.
 func (d *decider[W, T]) findSuspects() {
 	s := &d.suspects
 	s.all, s.of, s.on, s.holders = s.all[:0], nil, nil, nil
@@ -86,10 +85,10 @@ func (d *decider[W, T]) findSuspects() {
 	s.all = kept
 }
 
-// findUnproven adds the tasks that never ran to the suspects, if at least half as
-// many failed to start in the last term: probably these fail too. The plan would
-// give a worker that joins new tasks that fail, term after term, in place of its
-// share of the others. It takes a pass over all tasks if starts failed.
+// findUnproven adds the tasks that never ran to the suspects, if at least half as many
+// tasks failed to start in the last term, because then they probably fail too. Otherwise
+// the plan would give a joining worker new tasks that fail, term after term, in place of
+// its share of the others. If starts failed, findUnproven takes a pass over all tasks.
 func (d *decider[W, T]) findUnproven() {
 	failed := d.breakers.FailedIn(d.now.Term - 1)
 	if failed == 0 {
@@ -111,7 +110,7 @@ func (d *decider[W, T]) findUnproven() {
 	}
 }
 
-// setAside makes the planner want no more of each suspect than there is.
+// setAside limits the wanted instances of each suspect to its copies.
 func (d *decider[W, T]) setAside() {
 	s, p := &d.suspects, &d.problem
 	if len(s.all) == 0 {
@@ -142,8 +141,8 @@ func (d *decider[W, T]) trySuspects() {
 	for i := range d.suspects.all {
 		x := &d.suspects.all[i]
 		if x.missing > 0 {
-			// While an instance is missing, its tries tell when it starts again. A
-			// running one is not risked.
+			// While an instance is missing, its tries show when the task starts again.
+			// A running one is not risked.
 			x.leaving = nil
 		}
 		d.startSuspect(x, places, &next)
@@ -203,10 +202,10 @@ func (d *decider[W, T]) try(x *suspect, from, to int32, reason Reason) {
 	})
 }
 
-// placeFor returns the worker, as the planner numbers it, for the next try of a
-// suspect, and marks that it is taken. It has no copy. If there is a choice, it is
-// not quarantined, not the one that failed last, and the one on which the suspect
-// failed least.
+// placeFor returns the worker, by the planner's number, for the next try of a suspect,
+// and marks it as taken. The worker has no copy of the suspect. placeFor prefers workers
+// that are not quarantined, then those other than the one that failed last, then those on
+// which the suspect failed least.
 func (d *decider[W, T]) placeFor(x *suspect, places []int32, next *int) int32 {
 	found, at := handover.None, 0
 	var best, failures int
@@ -238,9 +237,9 @@ func (d *decider[W, T]) placeFor(x *suspect, places []int32, next *int) int32 {
 	return found
 }
 
-// places returns the workers for suspects, as the planner numbers them: the open
-// ones, those first that have the least when the plan is carried out, and then the
-// quarantined ones that may gain a task and get none by the plan.
+// places returns the workers for suspects, by the planner's numbers: first the open ones,
+// in ascending order of their tasks after the plan, then the quarantined ones that may
+// gain a task and get none by the plan.
 func (d *decider[W, T]) places() (places []int32) {
 	after := d.after()
 	gains := make(map[int32]bool)

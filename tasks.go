@@ -6,18 +6,17 @@ import (
 	"reflect"
 )
 
-// The tasks: which are expected, and the dense numbers that stand for their
-// names inside.
+// The expected tasks, and the dense numbers that represent their names inside.
 
-// taskTable gives every task name that is expected or was listed a number, so
-// that a term handles integers. A number stays the same for as long as its
-// task is expected or anyone may refer to it; then sweep gives it back.
+// taskTable gives a number to every task name that is expected or was listed, so that a
+// term handles integers. A number is stable while its task is expected or referred to;
+// then sweep frees it.
 //
-// It is guarded by the orchestrator's mu.
+// The orchestrator's mu guards it.
 type taskTable[T comparable] struct {
 	ids  map[T]int32
 	defs []taskDef[T]
-	free []int32 // numbers that no name has, to be used again
+	free []int32 // numbers without a name
 
 	expected int  // how many definitions have instances
 	wanted   int  // the sum of their instances
@@ -36,12 +35,12 @@ func newTaskTable[T comparable]() taskTable[T] {
 	return taskTable[T]{ids: make(map[T]int32)}
 }
 
-// id returns the number of name, giving it one if it has none. It panics if name
-// cannot be compared, as every map does, or is not equal to itself: no map would
-// find it again, so that each term would add it once more.
+// id returns the number of name, a new one if it has none. It panics if name cannot be
+// compared, as a map does, or does not equal itself: no map would find it again, and
+// each term would add it once more.
 func (t *taskTable[T]) id(name T) int32 {
 	if name != name {
-		panic("a task name is not equal to itself") //nolint:forbidigo // takeIn recovers it
+		panic("a task name does not equal itself") //nolint:forbidigo // applyAnswer recovers it
 	}
 	if id, ok := t.ids[name]; ok {
 		return id
@@ -82,8 +81,8 @@ func (t *taskTable[T]) set(name T, n int32, h Handoff) bool {
 	return true
 }
 
-// replace makes tasks what is expected, and reports whether that changed
-// anything. O(tasks), with two look-ups for each.
+// replace makes tasks the expected ones, and reports whether that changed anything. It
+// takes two look-ups for each task.
 func (t *taskTable[T]) replace(tasks []Task[T]) bool {
 	before := t.version
 	stays := make([]bool, len(t.defs))
@@ -103,7 +102,7 @@ func (t *taskTable[T]) replace(tasks []Task[T]) bool {
 	return t.version != before
 }
 
-// list returns what is expected, by number.
+// list returns the expected tasks, by number.
 func (t *taskTable[T]) list() []Task[T] {
 	tasks := make([]Task[T], 0, t.expected)
 	for i := range t.defs {
@@ -114,9 +113,9 @@ func (t *taskTable[T]) list() []Task[T] {
 	return tasks
 }
 
-// sweep gives back the numbers of tasks that are neither expected nor marked
-// in inUse, where that is worth a pass over all of them: where most of those
-// unexpected are in use, such as before tasks are loaded, that is in every term.
+// sweep frees the numbers of tasks that are neither expected nor marked by inUse, if
+// there are many unexpected ones. While most of those are in use, such as before tasks
+// are loaded, it passes over all tasks in every term.
 func (t *taskTable[T]) sweep(inUse func(mark func(id int32))) (freed []int32) {
 	const worthwhile = 1024
 	live := len(t.defs) - len(t.free)
@@ -137,7 +136,7 @@ func (t *taskTable[T]) sweep(inUse func(mark func(id int32))) (freed []int32) {
 	return freed
 }
 
-// checkTasks returns the first thing wrong with a list for UpdateTasks.
+// checkTasks returns an error for the first invalid or repeated task.
 func checkTasks[T comparable](tasks []Task[T]) error {
 	seen := make(map[T]int, len(tasks))
 	for i, task := range tasks {
@@ -159,15 +158,15 @@ func checkTasks[T comparable](tasks []Task[T]) error {
 	return nil
 }
 
-// checkName refuses what cannot be compared, which an interface type may hold,
-// and what is not equal to itself, such as a NaN: it could be added, but never be
-// found again.
+// checkName refuses a name that cannot be compared, which an interface type may hold, and
+// one that does not equal itself, such as NaN, which could be added but never be found
+// again.
 func checkName[N comparable](what string, name N) error {
 	if v := reflect.ValueOf(name); v.IsValid() && !v.Comparable() {
 		return invalid("%s name %v is of type %T, which cannot be compared", what, name, name)
 	}
 	if name != name {
-		return invalid("%s name %v is not equal to itself", what, name)
+		return invalid("%s name %v does not equal itself", what, name)
 	}
 	return nil
 }

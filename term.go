@@ -13,27 +13,26 @@ import (
 
 // One term, from start to end: list, decide, write, publish.
 
-// NextTerm runs one term: it lists what every worker runs, plans the fewest
-// moves to what is expected, carries them out, and returns when that is done,
-// after five communicator timeouts at the latest. If another term is under
-// way it waits for its end first.
+// NextTerm runs one term: it lists every worker, plans the fewest moves to the expected
+// state and carries them out. It takes at most five communicator timeouts, after the end
+// of any term under way.
 //
-// It returns nil when nothing failed, and else a [*TermError] with every
-// failure; the term was a whole one nevertheless. Callers need not handle the
-// error: the next term retries. Changes that could not begin in time are not
-// failures; LastPlan lists them as skipped.
+// It returns nil if nothing failed, otherwise a [*TermError] with every failure. The
+// term is complete either way. Callers need not handle the error, because the next term
+// retries. Changes that could not begin in time are not failures; LastPlan reports them
+// as skipped.
 //
-// If ctx is done before the writes begin, nothing is written, and the cause is
-// returned. If it is done later, nothing new begins, what has begun is carried
-// through, so that nothing is left stopped half-way, and the cause is among the
-// failures. If the cause is [ErrDeposed], or a worker returns ErrDeposed, every call
-// is cancelled immediately. A call left over from an earlier term counts too: if it
-// returns ErrDeposed, the term under way stops.
+// If ctx is done before the writes begin, nothing is written and the error wraps the
+// cause. If it is done later, no change begins, those begun are carried through so that
+// no task is left stopped, and the cause is among the failures. If the cause is
+// [ErrDeposed], or a worker returns it, every call is cancelled immediately. A call left
+// over from an earlier term counts too: if it returns ErrDeposed, the term under way
+// stops.
 //
-// With [WithDryRun] it lists and plans, and writes nothing.
+// With [WithDryRun] it lists and plans without writing.
 func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	if err := o.takeTurn(ctx); err != nil {
-		return fmt.Errorf("wait for the term before: %w", err)
+		return fmt.Errorf("wait for the term under way: %w", err)
 	}
 	defer o.endTurn()
 	o.number++
@@ -59,23 +58,23 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 type term[W, T comparable] struct {
 	o        *Orchestrator[W, T]
 	id       Term
-	dry      bool // it decides, and writes nothing
+	dry      bool // the term does not write
 	fleet    *fleet[W, T]
 	breakers *breaker.Breakers
 	expect   *expectation
 	names    func(tasks []int32) []T
 	stats    TermStats
 	decision decision
-	rows     []WorkerPlan[W] // by worker, as it was when the plan was made
+	rows     []WorkerPlan[W] // by worker, as of the decision
 	writing  *writing[W, T]  // nil if nothing was written
 	failures []error
-	failed   map[uint64]bool // the workers that failed to start some task
-	cut      bool            // it ended before it could decide
+	failed   map[uint64]bool // the workers that failed to start a task
+	cut      bool            // the term ended before it could decide
 
 	silenced, returned, lost []*worker[W, T] // for the log
 }
 
-// now is the moment for which the term decides.
+// now returns the moment for which the term decides.
 func (t *term[W, T]) now() breaker.Moment {
 	return breaker.Moment{Term: t.id.Number, Time: time.Now()}
 }
@@ -124,9 +123,9 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 	return &TermError{Term: t.id, Failures: t.failures}
 }
 
-// begin records what is expected and which workers there are: O(workers) if
-// members changed or answers came late, with the names of these; O(tasks) if any
-// expectation changed.
+// begin updates the expected tasks, the workers and the late answers. It takes
+// O(workers) if members changed, O(tasks) if expectations changed, and O(workers + their
+// names) if answers came late.
 func (t *term[W, T]) begin() {
 	o, f := t.o, t.fleet
 	o.mu.Lock()
@@ -162,7 +161,7 @@ func (t *term[W, T]) begin() {
 	}
 }
 
-// forget drops what is known of workers that were removed.
+// forget drops the state of removed workers.
 func (o *Orchestrator[W, T]) forget(gone []*worker[W, T]) {
 	serials := make(map[uint64]bool, len(gone))
 	for _, w := range gone {
@@ -172,15 +171,15 @@ func (o *Orchestrator[W, T]) forget(gone []*worker[W, T]) {
 	o.breakers.ForgetWorkers(func(worker uint64) bool { return serials[worker] })
 }
 
-// numberOf gives a task's name its number.
+// numberOf returns the number of a task's name.
 func (o *Orchestrator[W, T]) numberOf(name T) int32 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.tasks.id(name)
 }
 
-// applyAnswers records the answers. It returns the error of a worker that knows a
-// later leader. cut: calls were cancelled, which says nothing of their workers.
+// applyAnswers records the answers. It returns the error of a worker that knows a later
+// leader. cut: calls were cancelled, so their workers did not fail.
 func (t *term[W, T]) applyAnswers(answers []answer[T], began time.Time, cut bool) (deposed error) {
 	for i := range answers {
 		a, w := &answers[i], t.fleet.workers[i]
@@ -208,8 +207,8 @@ func (t *term[W, T]) applyAnswers(answers []answer[T], began time.Time, cut bool
 	return deposed
 }
 
-// clearFailures forgets the failed starts that turn out to have happened: O(its
-// tasks) for each worker of which any failed.
+// clearFailures forgets the failed starts whose tasks turn out to run. It takes O(tasks)
+// for each worker that failed to start one.
 func (t *term[W, T]) clearFailures() {
 	if len(t.failed) == 0 {
 		return
@@ -228,12 +227,12 @@ func (t *term[W, T]) clearFailures() {
 	t.breakers.Happened(happened, t.now(), t.fleet.runsNothing)
 }
 
-// applyAnswer records one answer. An answer with a name that cannot be compared, or is not equal to
-// itself, counts as a failed call.
+// applyAnswer records one answer. An answer with a name that cannot be compared, or does
+// not equal itself, counts as a failed call.
 func (t *term[W, T]) applyAnswer(w *worker[W, T], a *answer[T], at time.Time) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("its answer cannot be used: %v", v)
+			err = fmt.Errorf("unusable answer: %v", v)
 			w.failed = err.Error()
 		}
 	}()
@@ -258,7 +257,7 @@ func (t *term[W, T]) applyNoAnswers(answers []answer[T]) {
 			continue
 		}
 		if a.missed && !t.o.isMember(w.name, w.serial) {
-			a.missed = false // it was removed since, and may have stopped
+			a.missed = false // it was removed meanwhile, and may have stopped
 		}
 		before := w.state
 		t.fleet.applyNoAnswer(w, a.missed, a.err, now, grace)
@@ -272,7 +271,7 @@ func (t *term[W, T]) applyNoAnswers(answers []answer[T]) {
 	}
 }
 
-// isMember reports whether the worker that was given a serial number was not removed.
+// isMember reports whether the worker with a serial number is still a member.
 func (o *Orchestrator[W, T]) isMember(name W, serial uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -292,8 +291,8 @@ func (t *term[W, T]) decide() {
 	t.rows = t.begun()
 }
 
-// write carries out what was decided, and learns from the outcome: O(workers), a
-// step for each write, and O(its tasks) for each worker written to.
+// write carries out the decision, and learns from the outcome. It takes O(workers), a
+// step for each write, and O(tasks) for each worker written to.
 func (t *term[W, T]) write(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return causeOf(ctx)
@@ -336,8 +335,8 @@ func (o *Orchestrator[W, T]) namesOf(tasks []int32) []T {
 	return names
 }
 
-// end frees the numbers of tasks that nothing refers to. It takes no time, or
-// O(tasks + instances) if many unexpected tasks are known.
+// end frees the numbers of tasks that nothing refers to. It takes O(tasks + instances)
+// if many unexpected tasks are known, and no time otherwise.
 func (t *term[W, T]) end() {
 	o := t.o
 	legacies := o.lines.legacies()

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// TermStats says about one term what a dashboard needs to know. [WithStats]
-// hands it over at the end of each term, and [Plan] carries it. It is a value:
-// the receiver may keep it.
+// TermStats holds the figures of one term. [WithStats] passes it on at the end of each
+// term, and [Plan] includes it. The receiver may keep it.
 type TermStats struct {
 	// Term is the identity of the term. For [Orchestrator.Plan] it is that of the
 	// next term.
 	Term Term `json:"term"`
-	// Start is when the term began.
+	// Start is the time at which the term began.
 	Start time.Time `json:"start"`
-	// Listing, Planning and Writing are how long each phase took, and Total
-	// the whole term. A phase that was not reached took zero.
+	// Listing, Planning and Writing are the durations of the phases, and Total that of
+	// the term. They are 0 for a phase that was not reached.
 	Listing  time.Duration `json:"listing_ns"`
 	Planning time.Duration `json:"planning_ns"`
 	Writing  time.Duration `json:"writing_ns"`
@@ -24,43 +23,41 @@ type TermStats struct {
 	Workers   WorkerStats   `json:"workers"`
 	Instances InstanceStats `json:"instances"`
 
-	// Changes counts what the term planned: every start, stop and move, by
-	// reason, whether it was carried out or not. It holds no zeros, and is nil
-	// in a quiet term.
+	// Changes counts the planned starts, stops and moves by reason, whether they were
+	// carried out or not. It holds no zeros, and is nil if nothing changes.
 	Changes map[ChangeKind]int `json:"changes,omitempty"`
-	// Outcomes counts the same by what came of them. It holds no zeros either.
+	// Outcomes counts the changes by outcome. It holds no zeros either.
 	Outcomes map[Outcome]int `json:"outcomes,omitempty"`
 	// Deferred counts the moves left to later terms, by [WithMaxMoves] or because all
 	// moves pause.
 	Deferred int `json:"deferred"`
-	// Adds is the number of starts planned, those that are part of a move
-	// included. LowerBound is what any plan to the same end would have needed
-	// at least (P8).
+	// Adds is the number of planned starts, including those of moves. LowerBound is the
+	// fewest starts with which any plan could reach the same spread (P8).
 	Adds       int `json:"adds"`
 	LowerBound int `json:"lower_bound"`
-	// Spread is the difference between the largest and the smallest number of
-	// tasks on an open worker when the term was over.
+	// Spread is the difference between the largest and the smallest number of tasks on
+	// an open worker at the end of the term.
 	Spread int `json:"spread"`
 
-	// List, Add and Remove count the calls by their result, and say how long
-	// they took. A write that travelled in an Apply is counted under Add or
-	// Remove; Apply counts the calls that carried them.
+	// List, Add and Remove count the calls by result and hold their durations. A write
+	// carried by an Apply counts under Add or Remove. Apply counts the calls that
+	// carried writes.
 	List   CallStats `json:"list"`
 	Add    CallStats `json:"add"`
 	Remove CallStats `json:"remove"`
 	Apply  CallStats `json:"apply"`
 
-	// MassLoss says that too many workers were silent at once, or had been within a
-	// timeout before, which keeps them from becoming lost; see [WithMaxLoss].
+	// MassLoss reports whether too many workers are silent, or were within the last
+	// timeout, so that none is declared lost; see [WithMaxLoss].
 	MassLoss bool `json:"mass_loss"`
-	// Cut says that the term ended before it had done what it could: its
-	// context was done, or its leader is deposed.
+	// Cut reports whether the term ended early, because its context was done or its
+	// leader is deposed.
 	Cut bool `json:"cut"`
-	// Err is what NextTerm returned.
+	// Err is the error that NextTerm returned.
 	Err error `json:"-"`
 }
 
-// MarshalJSON writes Err as its text under "err", absent where it is nil.
+// MarshalJSON writes Err as its text under "err", and omits it if it is nil.
 func (s TermStats) MarshalJSON() ([]byte, error) {
 	type plain TermStats
 	return json.Marshal(struct {
@@ -75,36 +72,35 @@ type WorkerStats struct {
 	Answering int `json:"answering"`
 	Silent    int `json:"silent"`
 	Lost      int `json:"lost"`
-	// Draining counts those asked to end empty, whatever their state.
+	// Draining counts the draining workers in any state.
 	Draining int `json:"draining"`
-	// Late counts those among the answering that had not answered when the term
-	// went on.
+	// Late counts the answering workers whose answer came too late for the term.
 	Late int `json:"late"`
-	// Quarantined counts those that get no tasks because they failed to start some.
+	// Quarantined counts the workers that receive no tasks because they failed to start
+	// some.
 	Quarantined int `json:"quarantined"`
-	// Stuck counts those with a call that has outlived its deadline and not
-	// returned. They get no further call until it does.
+	// Stuck counts the workers with a call that has not returned by its deadline. They
+	// receive no other call until it returns.
 	Stuck int `json:"stuck"`
 }
 
-// InstanceStats counts instances of tasks. A term that ended before it could
-// plan has those of the term before; where there was none, all is missing.
+// InstanceStats counts instances of tasks. A term that ended before it could plan has
+// the counts of the term before. If there was none, every instance is missing.
 type InstanceStats struct {
 	// Wanted is the sum of the expected tasks' instances.
 	Wanted int `json:"wanted"`
-	// Running counts the instances of expected tasks on answering workers that are
-	// not late, as the term left them.
+	// Running counts the instances of expected tasks on answering workers that are not
+	// late, at the end of the term.
 	Running int `json:"running"`
-	// Held counts those that silent and late workers hold.
+	// Held counts the instances that silent and late workers hold.
 	Held int `json:"held"`
-	// Missing counts what is wanted and neither running nor held: the sum,
-	// over the tasks, of what each lacks.
+	// Missing counts the wanted instances that are neither running nor held, summed
+	// over the tasks.
 	Missing int `json:"missing"`
-	// Unplaceable counts those of the wanted for which the term found no place;
-	// [Plan] says why.
+	// Unplaceable counts the wanted instances without a place; [Plan] has the reasons.
 	Unplaceable int `json:"unplaceable"`
-	// Unexpected counts the tasks listed by answering workers that nobody
-	// expects, and Duplicate the times a worker listed a task again.
+	// Unexpected counts the listed tasks of answering workers that are not expected.
+	// Duplicate counts how often a worker listed a task again.
 	Unexpected int `json:"unexpected"`
 	Duplicate  int `json:"duplicate"`
 }
@@ -118,8 +114,8 @@ type CallStats struct {
 	Timeout  int `json:"timeout"`  // no answer by the deadline
 	Failed   int `json:"failed"`   // any other error
 
-	// Seconds holds how long the calls took, each counted once. It is empty
-	// for the writes that an Apply carried.
+	// Seconds holds the durations of the calls. It is empty for writes carried by an
+	// Apply.
 	Seconds Durations `json:"seconds"`
 }
 
@@ -127,8 +123,8 @@ type CallStats struct {
 type Durations struct {
 	Count uint64        `json:"count"`
 	Sum   time.Duration `json:"sum_ns"`
-	// Buckets counts the durations up to each of [DurationBounds], and above
-	// the one before; longer ones are in Count only.
+	// Buckets[i] counts the durations up to bound i of [DurationBounds] and above the
+	// bound before. Longer ones are in Count only.
 	Buckets [16]uint64 `json:"buckets"`
 }
 

@@ -220,7 +220,7 @@ func TestT11_AnAnswerThatCannotBeUsedIsRemembered(t *testing.T) {
 		require.ErrorContains(t, o.NextTerm(t.Context()), "cannot be used")
 		c.slow = true
 		err = o.NextTerm(t.Context())
-		require.ErrorContains(t, err, "no answer in time, and the last call failed: its answer cannot be used")
+		require.ErrorContains(t, err, "no answer in time, and the last call failed: unusable answer")
 		time.Sleep(time.Second) // the call returns
 	})
 }

@@ -12,28 +12,27 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// The third phase of a term: the writes. What may be sent when is decided by
-// package handover; here are the goroutines, the contexts and the clock.
+// The third phase of a term: the writes. Package handover decides what may be sent;
+// goroutines, contexts and the clock are here.
 
-// writing carries out the changes of one term. One goroutine, the term's,
-// owns it; the calls run on goroutines of their own and come back through the
-// line's mutex.
+// writing carries out the changes of one term. The term's goroutine owns it. Each call
+// runs on a separate goroutine, which puts its result into landed under lines.mu.
 type writing[W, T comparable] struct {
 	o       *Orchestrator[W, T]
 	fleet   *fleet[W, T]
 	changes []change
 	names   []T // of the changes' tasks
 	machine *handover.Machine
-	ctx     context.Context // what calls start from
+	ctx     context.Context // the parent of all calls
 	abort   context.CancelCauseFunc
 
 	flights []*flight[T] // in the order of their deadlines; settled ones are dropped late
-	active  int          // those in flight and not expired
+	active  int          // the number of calls in flight that have not expired
 	landed  *landing[T]
 
 	errs   []error // by change: the first error
 	unable []error // by change: a failed start of a task that was still expected
-	net    []int8  // by change: starts less stops acknowledged
+	net    []int8  // by change: acknowledged starts less acknowledged stops
 	starts []breaker.Start
 	failed []error // every failure, as *CallError
 	calls  *TermStats
@@ -46,22 +45,21 @@ type flight[T comparable] struct {
 	writes   []Write[T]
 	started  time.Time
 	deadline time.Time
-	over     bool // the term has gone on: it returned, or its time is up
+	over     bool // the term no longer waits: it returned, or its time is up
 
-	// When it has landed:
+	// Set when the call has returned:
 	took time.Duration
 	errs []error
 }
 
-// landing is where calls arrive when they return, guarded by lines.mu.
+// landing holds the calls that have returned. lines.mu guards it.
 type landing[T comparable] struct {
 	flights []*flight[T]
 	signal  chan struct{}
-	closed  bool // the writes are over, and nobody collects any more
+	closed  bool // the writes have ended, so calls that return are late
 }
 
-// write carries out the changes, until all that could be done is done. It
-// returns why that was cut short, if it was.
+// write carries out the changes. If it is cut short, it returns the cause.
 func (w *writing[W, T]) write(ctx context.Context) error {
 	w.order()
 	start := time.Now()
@@ -90,8 +88,8 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 			w.machine.CloseBegin()
 		}
 		if errors.Is(w.cause, ErrDeposed) {
-			// Another leader writes now: whatever is in flight is cancelled, and
-			// nobody waits for it.
+			// Another leader writes now: the calls in flight are cancelled, and the
+			// term does not wait for them.
 			w.abort(w.cause)
 			w.machine.CloseBack()
 			w.abandon()
@@ -133,8 +131,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 	}
 }
 
-// order makes the machine. Workers that answered fast come first; what timed
-// out in the last term comes last.
+// order makes the machine. Workers whose last answer was fast come first.
 func (w *writing[W, T]) order() {
 	changes := make([]handover.Change, len(w.changes))
 	involved := make([]bool, len(w.fleet.workers))
@@ -161,7 +158,7 @@ func (w *writing[W, T]) order() {
 	w.landed = &landing[T]{signal: make(chan struct{}, 1)}
 }
 
-// send makes a call on a goroutine of its own.
+// send makes a call on a separate goroutine.
 func (w *writing[W, T]) send(call handover.Call) {
 	f := &flight[T]{call: call, started: time.Now(), writes: make([]Write[T], len(call.Writes))}
 	f.deadline = f.started.Add(w.o.cfg.timeout)
@@ -206,7 +203,7 @@ func (w *writing[W, T]) send(call handover.Call) {
 	}()
 }
 
-// collect takes in the calls that have returned.
+// collect processes the calls that have returned.
 func (w *writing[W, T]) collect() {
 	lines := &w.o.lines
 	lines.mu.Lock()
@@ -223,7 +220,7 @@ func (w *writing[W, T]) collect() {
 	}
 }
 
-// close has calls that return from now on be late.
+// close makes calls that return from now on late.
 func (w *writing[W, T]) close() {
 	lines := &w.o.lines
 	lines.mu.Lock()
@@ -234,8 +231,8 @@ func (w *writing[W, T]) close() {
 	}
 }
 
-// late takes in a call that has returned when its time was up, or the writes are
-// over.
+// late processes a call that returned after its deadline, or after the end of the
+// writes.
 func (w *writing[W, T]) late(worker W, f *flight[T]) {
 	for i, err := range f.errs {
 		write := f.writes[i]
@@ -254,14 +251,14 @@ func (w *writing[W, T]) oldest() *flight[T] {
 	return w.flights[0]
 }
 
-// expire goes on without the calls whose deadline has passed.
+// expire settles the calls whose deadline has passed.
 func (w *writing[W, T]) expire(now time.Time) {
 	for f := w.oldest(); f != nil && !now.Before(f.deadline); f = w.oldest() {
 		w.settle(f, repeat(ErrSilent, len(f.writes)), now.Sub(f.started), true)
 	}
 }
 
-// abandon goes on without any of the calls in flight.
+// abandon gives up all calls in flight.
 func (w *writing[W, T]) abandon() {
 	w.collect()
 	for f := w.oldest(); f != nil; f = w.oldest() {
@@ -328,8 +325,8 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 	if err != nil && w.errs[write.Change] == nil {
 		w.errs[write.Change] = err
 	}
-	// Nor is it a failure that a start was refused which nobody wants any more: a
-	// transport may know before the term does.
+	// A refused start of a task that is no longer expected is not a failure: a transport
+	// may learn of the removal before the term does.
 	unwanted := write.Start && answer == handover.Refused && !errors.Is(err, ErrDeposed) && !w.o.expects(c.Task)
 	if err != nil && answer != handover.Stopping && !unwanted {
 		failure := &CallError[W, T]{Op: f.writes[i].Op, Worker: worker.name, Task: name, Err: err}
@@ -358,9 +355,9 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 	}
 }
 
-// limitGains limits what a worker may gain in the next term to what it has started
-// in this one, and at least one, if it could not begin all. So a worker that starts
-// slowly does not keep its share of what is missing from the others.
+// limitGains limits the tasks that a worker may gain in the next term to the number that
+// it started in this one, and at least one, if it could not begin all its starts. So a
+// worker that starts slowly does not keep missing tasks from the others.
 func (w *writing[W, T]) limitGains() {
 	started := make(map[uint64]int32)
 	for _, s := range w.starts {
@@ -381,8 +378,8 @@ func (w *writing[W, T]) limitGains() {
 	}
 }
 
-// fencedOff reports whether a worker refused a write for the write's age. That is no
-// failure of the task or the worker.
+// fencedOff reports whether a worker refused a write because of its age. That is a
+// failure of neither the task nor the worker.
 func fencedOff(err error) bool { return errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed) }
 
 // outcomes returns how the writes ended, for the breakers.
@@ -410,7 +407,7 @@ func (f *fleet[W, T]) unsure(worker, task int32) {
 	w.maybe.add(task)
 }
 
-// outcome says what came of change i, and why it did not succeed.
+// outcome returns the outcome of change i, and the error if it did not succeed.
 func (w *writing[W, T]) outcome(i int) (Outcome, error) {
 	out, skip := w.machine.Outcome(i)
 	err := w.errs[i]

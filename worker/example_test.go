@@ -86,6 +86,6 @@ func ExampleWorker_Fence() {
 	deposed := orchestrator.ContextWithTerm(context.Background(), orchestrator.Term{Epoch: 6, Number: 99})
 	fmt.Println(w.Add(deposed, "orders"))
 	// Output:
-	// rejected by the worker: the write's term is over: the write is of term 11, the worker has seen 12
+	// rejected by the worker: stale term: the write is of term 11, the worker has seen 12
 	// deposed: the call is of epoch 6, the worker has seen 7
 }
