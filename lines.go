@@ -67,7 +67,7 @@ func newLines[W, T comparable]() lines[W, T] {
 	}
 }
 
-// of returns the line to a worker, a new one if there is none.
+// of returns the line to a worker, and makes it if necessary.
 func (l *lines[W, T]) of(name W) *line[W, T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()

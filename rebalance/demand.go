@@ -1,7 +1,7 @@
 package rebalance
 
-// How many copies of each task the open workers shall run, and who may not gain
-// one.
+// The number of copies of each task on the open workers, and the workers that may not
+// gain one.
 
 // forbidden sorts the forbidden pairs by worker, and counts for each task the
 // open workers that have no copy and may gain none. O(tasks + pairs), and a pass
@@ -33,7 +33,7 @@ func (p *Planner) forbidden() {
 	}
 }
 
-// places is how many open workers can hold a copy of t.
+// places returns how many open workers can hold a copy of t.
 func (p *Planner) places(t int32) int32 {
 	n := int32(len(p.open))
 	if len(p.Forbidden) > 0 {
@@ -42,7 +42,7 @@ func (p *Planner) places(t int32) int32 {
 	return n
 }
 
-// answering is how many copies of t run on workers that are not frozen, before
+// answering returns how many copies of t run on workers that are not frozen, before
 // demand.
 func (p *Planner) answering(t int32) int32 {
 	a := p.Want[t] - p.tasks[t].lack
@@ -55,9 +55,9 @@ func (p *Planner) answering(t int32) int32 {
 	return a
 }
 
-// targets decides how many copies of each task the workers that are not frozen
-// shall run: as many as are wanted beside the frozen ones, but none that is
-// wanted and answers is given up for one that is frozen (P4).
+// targets decides how many copies of each task the workers that are not frozen run: as
+// many as are wanted beside the frozen copies. A wanted copy that answers does not stop
+// because of a frozen one (P4).
 func (p *Planner) targets() {
 	p.target = p.Want
 	if !p.has[Frozen] {
@@ -72,7 +72,7 @@ func (p *Planner) targets() {
 	}
 }
 
-// demand decides how many copies of each task the open workers shall run.
+// demand decides how many copies of each task the open workers run.
 func (p *Planner) demand() {
 	p.need, p.isShort = p.Want, false
 	if !p.has[Frozen] && !p.staying && len(p.Forbidden) == 0 && int(p.most) <= len(p.open) {
@@ -82,7 +82,7 @@ func (p *Planner) demand() {
 	p.need = p.needed
 	if p.staying {
 		for t, stays := range p.stays {
-			p.need[t] = max(0, p.need[t]-stays) // the copies of what is unexpected count too
+			p.need[t] = max(0, p.need[t]-stays) // copies of unexpected tasks count too
 		}
 	}
 	places := int32(len(p.open))

@@ -4,16 +4,16 @@ import "slices"
 
 // The last steps: from drops and adds to changes, and which moves are made now.
 
-// leftover lists what has no place, and empties the draining workers but for
-// copies that have nowhere to go. O(tasks) if something is left, and a pass
-// over the lists of the draining workers.
+// leftover lists the copies without a place, and drops the copies on draining workers that
+// have another place. It takes O(tasks) if a copy is left, and a pass over the lists of
+// the draining workers.
 func (p *Planner) leftover() {
 	if p.isConstrained() {
 		p.plan.LowerBound = p.plainBound()
 	} else {
 		p.plan.LowerBound += p.exchanged
 	}
-	var left []int32 // by task: copies that wait where they drain; nil if all have a place
+	var left []int32 // by task: copies that stay on draining workers; nil if all have a place
 	if p.isShort {
 		left = p.unplaced()
 	}
@@ -22,8 +22,8 @@ func (p *Planner) leftover() {
 	}
 }
 
-// unplaced lists the copies without a place, but for those that run on draining
-// workers. It returns how many of each task do.
+// unplaced lists the copies without a place, except those that run on draining workers.
+// It returns the number of the latter by task.
 func (p *Planner) unplaced() []int32 {
 	left := sized(p.scratch, len(p.Want))
 	p.scratch = left
@@ -50,7 +50,7 @@ func (p *Planner) unplaced() []int32 {
 	return left
 }
 
-// drain drops what draining workers run, but for what is pinned or left of a task.
+// drain drops the copies on draining workers that are neither pinned nor left.
 func (p *Planner) drain(left []int32) {
 	for w, list := range p.Held {
 		if p.States[w] != Draining {
@@ -83,9 +83,9 @@ func (p *Planner) why(t int32) Why {
 	return NoOtherWorker
 }
 
-// emit pairs drops and adds of the same task into moves; what is left of drops
-// stops, and what is left of adds starts. Copies on draining workers, which
-// were dropped last, are paired first.
+// emit pairs drops and adds of the same task into moves. Other drops become stops, and
+// other adds starts. Copies on draining workers, which were dropped last, are paired
+// first.
 func (p *Planner) emit() {
 	if p.loose {
 		p.tidy()
@@ -124,9 +124,9 @@ func (p *Planner) emit() {
 	p.plan.Changes = p.changes
 }
 
-// tidy strikes out what was taken back, and makes a start of a move of which the
-// copy is kept after all, or has moved already: a copy that was taken back and dropped
-// again is in two changes, or in one and among the drops.
+// tidy removes cancelled changes, and makes a start of a move whose copy is kept or
+// already moved: a copy that was kept again and dropped again is in two changes, or in
+// one and among the drops.
 func (p *Planner) tidy() {
 	changes, out := p.changes, 0
 	for i := range changes {
@@ -148,7 +148,7 @@ func (p *Planner) tidy() {
 	p.changes = changes[:out]
 }
 
-// findStarts numbers the tasks of which a copy starts that is not moved.
+// findStarts numbers the tasks of which a copy starts without a move.
 func (p *Planner) findStarts() {
 	starts := p.starts.emptied(len(p.Want))
 	for _, c := range p.changes {
@@ -161,8 +161,8 @@ func (p *Planner) findStarts() {
 	p.latest = sized(p.latest, p.starts.count)
 }
 
-// pairUp makes each start a move from where a copy of the task was dropped, if one
-// was.
+// pairUp makes each start a move from a worker that drops a copy of the task, if there is
+// such a worker.
 func (p *Planner) pairUp() {
 	for i := range p.changes {
 		c := &p.changes[i]
@@ -184,21 +184,21 @@ func (p *Planner) pairUp() {
 	}
 }
 
-// postpone leaves all but MaxMoves of the moves to later calls. Moves off
-// draining workers come first. Of the others it chooses moves that do not make the
-// spread worse at the loads at that point. Copies listed in Late move last.
+// postpone leaves all but MaxMoves of the moves to later calls. Moves off draining
+// workers come first. Of the others it chooses moves that do not make the spread worse at
+// the loads at that point. Copies listed in Late move last.
 //
 // There is always a move to choose. Let l be the loads before the moves and f those
-// after. The sum over all moves of l(from) − l(to) is the sum over the workers
-// of l·(l − f), which is half of (Σl² − Σf² + Σ(l − f)²). Since no spread has
-// smaller squares than f, this is above zero while l differs from f; so some
-// move goes from a worker to one that has less. What is left after it is again
-// such a set of moves, one smaller. So repeated calls converge.
+// after. The sum over all moves of l(from) − l(to) is the sum over the workers of
+// l·(l − f), which is half of (Σl² − Σf² + Σ(l − f)²). Since no loads have a smaller sum
+// of squares than f, this is above zero while l differs from f. So some move goes from a
+// worker to one that has less. The moves that are left after it are again such a set, one
+// smaller. So repeated calls converge.
 func (p *Planner) postpone() {
 	if p.MaxMoves < 0 || p.plan.Moves <= p.MaxMoves {
 		return
 	}
-	// Now is what each worker has when no move is made.
+	// now holds the loads without any move.
 	now := p.load
 	for _, c := range p.plan.Changes {
 		if c.From != None && c.To != None {
@@ -210,7 +210,7 @@ func (p *Planner) postpone() {
 	chosen := sized(p.scratch, len(p.plan.Changes))
 	p.scratch = chosen
 	left := p.MaxMoves
-	// choose chooses the moves that pass, and reports whether there were any.
+	// choose chooses the moves for which passes is true, and reports whether there were any.
 	choose := func(late bool, pass func(c Change) bool) (some bool) {
 		for i, c := range p.plan.Changes {
 			if left == 0 || c.From == None || c.To == None || chosen[i] != 0 || !pass(c) {
@@ -235,8 +235,8 @@ func (p *Planner) postpone() {
 	}
 	for _, late := range []bool{false, true} {
 		choose(late, drains)
-		// First those that make the spread better: one that leaves it as it is may take
-		// the place of one from a fuller worker.
+		// First those that make the spread better: a move that leaves it as it is could
+		// displace a move from a fuller worker.
 		for again := true; again; {
 			again = choose(late, evens(2)) || choose(late, evens(1))
 		}
@@ -252,7 +252,7 @@ func (p *Planner) postpone() {
 		changes = append(changes, c)
 	}
 	p.plan.Changes = changes
-	// A plan to this end and the moves deferred lead to the whole end. What is missing
-	// starts whatever is deferred.
+	// A plan to these loads together with the deferred moves reaches the full plan's
+	// loads. Missing copies start in any case.
 	p.plan.LowerBound = max(p.plan.Adds-p.plan.Moves, p.plan.LowerBound-p.plan.Deferred)
 }

@@ -45,7 +45,7 @@ func (g *graph) init(p *Planner) {
 	g.forget(p)
 }
 
-// changed notes that the load of w is another.
+// changed records that the load of w changed.
 func (g *graph) changed(p *Planner, w int32) {
 	for i := range g.regions {
 		if r := &g.regions[i]; r.members.has(w) {
@@ -78,8 +78,8 @@ func (g *graph) worker(w, from int32) {
 	g.reached = append(g.reached, w)
 }
 
-// find reaches workers until it comes to one of target, or has reached all that
-// can be. It returns the first with the least load, if that is no more than most.
+// find reaches workers until it reaches one of target, or has reached all that it can. It
+// returns the first one with the least load, if that is at most most.
 func (g *graph) find(p *Planner, most int32) int32 {
 	for next, opened := 0, 0; ; opened++ {
 		for ; next < len(g.queue); next++ {
@@ -102,8 +102,7 @@ func (g *graph) find(p *Planner, most int32) int32 {
 	return best
 }
 
-// reach reaches the workers that may gain t, and returns one of target if there
-// is any.
+// reach reaches the workers that may gain t. It returns one of target, or None.
 func (g *graph) reach(p *Planner, t int32) int32 {
 	p.index.free(t, g.unreached, g.free)
 	for i, word := range g.free {
@@ -117,8 +116,8 @@ func (g *graph) reach(p *Planner, t int32) int32 {
 	return None
 }
 
-// expand meets the tasks that w has: those that it was to start first, since to
-// move them costs nothing.
+// expand visits the tasks of w. Planned starts come first, because moving them costs
+// nothing.
 func (g *graph) expand(p *Planner, w int32) {
 	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
 		if c := &p.changes[i-1]; c.To != None {

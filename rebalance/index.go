@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// Who cannot gain a copy of a task, by task: a step that needs this only for some
-// tasks makes an index of those.
+// The workers that cannot gain a copy of a task, for the tasks of one step.
 
-// index knows, for some tasks, which open workers cannot gain a copy: those
-// that have one, and those that may not.
+// index holds, for some tasks, the open workers that cannot gain a copy: those that have
+// one, and those that may not.
 type index struct {
 	tasks numbering
 
@@ -17,7 +16,7 @@ type index struct {
 	wide  int // words a task; 0: there are none
 	words set // by number
 
-	// Else a list for each task.
+	// Otherwise a list for each task.
 	start   []int32 // by number
 	length  []int32
 	workers []int32
@@ -60,7 +59,7 @@ func (x *index) build(p *Planner) {
 	}
 }
 
-// fill puts in what w cannot gain, except what it starts.
+// fill adds the tasks that w cannot gain, except those that it starts.
 func (x *index) fill(p *Planner, w int32) {
 	forbidden := p.forbid.row(w)
 	round := uint32(0)
@@ -77,14 +76,14 @@ func (x *index) fill(p *Planner, w int32) {
 		x.fillRest(p, w, flags, round)
 	}
 	for _, t := range forbidden {
-		if x.tasks.has(t) && p.marks[t] == round { // not there, and not put in before
+		if x.tasks.has(t) && p.marks[t] == round { // neither held nor added before
 			x.put(t, w)
 			p.marks[t] = 0
 		}
 	}
 }
 
-// fillBits puts in what w has kept of a list, where nothing is forbidden to it.
+// fillBits adds the kept tasks of a list, for a worker without forbidden tasks.
 func (x *index) fillBits(list []int32, flags []flag, w int32) {
 	ranks, words, wide := x.tasks.ranks, x.words[w/64:], x.wide
 	bit := uint64(1) << (w % 64)
@@ -99,8 +98,8 @@ func (x *index) fillBits(list []int32, flags []flag, w int32) {
 	}
 }
 
-// fillRest does so if something is, or if there are no bits. Round marks what is
-// forbidden.
+// fillRest adds the kept tasks of w's list if w has forbidden tasks, which round marks, or
+// if there are no bits.
 func (x *index) fillRest(p *Planner, w int32, flags []flag, round uint32) {
 	for k, t := range p.Held[w] {
 		if !x.tasks.has(t) || flags[k] == repeated {
@@ -109,7 +108,7 @@ func (x *index) fillRest(p *Planner, w int32, flags []flag, round uint32) {
 		if flags[k].runs() {
 			x.put(t, w)
 		}
-		if round != 0 { // to keep what is dropped after all is no gain: never forbidden
+		if round != 0 { // keeping a dropped copy is not a gain, so it is never forbidden
 			p.marks[t] = 0
 		}
 	}
@@ -121,7 +120,7 @@ func (x *index) row(t int32) set {
 	return x.words[at : at+x.wide]
 }
 
-// bit returns the place of a pair's bit in words, of which there are few enough.
+// bit returns the position of a pair's bit in words.
 func (x *index) bit(t, w int32) int32 { return x.tasks.of(t)*int32(x.wide*64) + w }
 
 // list returns the workers of a task, if there are no bits.
@@ -130,7 +129,7 @@ func (x *index) list(t int32) []int32 {
 	return x.workers[x.start[k] : x.start[k]+x.length[k]]
 }
 
-// free writes into a set which of some workers can gain a copy of t.
+// free sets into to those of workers that can gain a copy of t.
 func (x *index) free(t int32, workers, into set) {
 	if x.wide > 0 {
 		for i, blocked := range x.row(t) {

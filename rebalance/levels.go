@@ -7,12 +7,11 @@ import (
 
 // The number of copies that each worker ends with.
 
-// fill pours n copies into workers, as evenly as the least and the most that each
-// may have allow: each gets level, or what is nearest to it, and extra of those
-// that may have more get one more. If the workers take less than n in all, level
-// is n.
+// fill distributes n copies over workers as evenly as floors and ceilings allow: each
+// worker gets level, or its bound nearest to level, and extra of those below their
+// ceilings get one more. If the workers take less than n in all, level is n.
 //
-// It searches for the level by halving: O(workers · log n).
+// It finds the level by binary search, in O(workers · log n).
 func fill(floors, ceilings []int32, n int) (level, extra int32) {
 	poured := func(level int) int {
 		sum := 0
@@ -35,8 +34,8 @@ func fill(floors, ceilings []int32, n int) (level, extra int32) {
 	return int32(low), extra
 }
 
-// levels decides with how many copies each open worker ends, but for the extra
-// units. A worker with more pinned copies than the level keeps these.
+// levels decides with how many copies each open worker ends, without the extra units. A
+// worker with more pinned copies than the level keeps these.
 func (p *Planner) levels() {
 	p.level, p.extra = p.levelOf(p.wanted)
 	for _, w := range p.open {
@@ -62,8 +61,8 @@ func (p *Planner) levelOf(n int) (level, extra int32) {
 	return fill(p.floors, p.ceilings, n)
 }
 
-// extras gives the extra units out: first to those that would otherwise have
-// too many, and then in order.
+// extras assigns the extra units: first to workers that would otherwise have too many,
+// then in order.
 func (p *Planner) extras() {
 	left := p.extra
 	for _, above := range []bool{true, false} {
@@ -79,9 +78,9 @@ func (p *Planner) extras() {
 // takesExtra reports whether w may have an extra unit and has none.
 func (p *Planner) takesExtra(w int32) bool { return p.limit[w] == p.level }
 
-// bound computes the lower bound on adds, as far as it is known before they are
-// chosen: each copy that is missing needs one, and so does each that a worker
-// has too many. After relieve no choice of drops has fewer of these.
+// bound computes the lower bound on adds, as far as it is known before they are chosen:
+// each missing copy needs one, and so does each copy beyond a worker's limit. After
+// relieve no choice of drops needs fewer.
 func (p *Planner) bound() {
 	p.grown = len(p.changes)
 	p.plan.LowerBound = p.grown
@@ -93,19 +92,20 @@ func (p *Planner) bound() {
 	}
 }
 
-// isConstrained reports whether some worker may not take what it lacks, or not
-// give what it has. Then the exchange may fail, and the bound need not hold.
+// isConstrained reports whether some worker may be unable to take copies that it lacks,
+// or to give copies that it has. Then the exchange may fail, and the bound may be too
+// high.
 //
-// Pinned copies alone are no constraint if no task wants more than one copy: a
-// worker with too many has copies that are not pinned, and any other worker may
-// take any of them.
+// Pinned copies alone are not a constraint if no task wants more than one copy: a worker
+// with too many copies has some that are not pinned, and any other worker may take any of
+// them.
 func (p *Planner) isConstrained() bool {
 	return p.has[Quarantined] || p.Pinned != nil && p.most > 1 || len(p.Forbidden) > 0
 }
 
-// plainBound is the lower bound that holds whatever the constraints: a start
-// for each copy that a task gains, and one for each that an open worker lacks for
-// an even spread, if the spread ends even.
+// plainBound returns the lower bound that holds under any constraints: a start for each
+// copy that a task gains, and, if the spread ends even, one for each copy that an open
+// worker lacks for that.
 func (p *Planner) plainBound() int {
 	gained := p.missing
 	least, most := int32(math.MaxInt32), int32(0)

@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// Step 1 of the ordinary case: no task is wanted more than once, every worker is
-// open, and nothing is forbidden or pinned. Then a bit for each task says all that the
-// scan has to know: whether a copy of it was met. The bits of a million tasks fit
-// into the cache next to the processor, where their words do not. The plan is
-// the same as that of the general scan.
+// Step 1 of the ordinary case: no task is wanted more than once, every worker is open, and
+// nothing is forbidden or pinned. Then the scan needs one bit for each task: whether a
+// copy of it was met. The bits of a million tasks fit into the first-level cache, and
+// their words do not. The plan is the same as that of the general scan.
 
-// wantOnce prepares for that, and reports whether it is the case. O(tasks).
+// wantOnce reports whether this is the ordinary case, and prepares for it. O(tasks).
 func (p *Planner) wantOnce() bool {
 	if len(p.open) < len(p.States) || len(p.open) == 0 || len(p.Forbidden) > 0 || p.Pinned != nil {
 		return false
@@ -69,9 +68,9 @@ func (p *Planner) scanOnce() error {
 	return nil
 }
 
-// meet adds the tasks of a list to those met, and to those met again. It returns
-// where it stopped: at a number of no task, or at the end. Like tally it is not
-// inlined.
+// meet adds the tasks of a list to met, or to again if they are in met. It returns the
+// position at which it stopped: that of a number of no task, or the end. Like tally it is
+// not inlined.
 //
 //go:noinline
 func meet(met, again set, list []int32, tasks int) int {
@@ -94,8 +93,8 @@ func meet(met, again set, list []int32, tasks int) int {
 	return len(list)
 }
 
-// meetAgain looks closer at the tasks that were met again: it finds what is named
-// twice, drops what is expected nowhere, and collects the copies of the others.
+// meetAgain visits the tasks that were met again: it finds repeated names, drops copies
+// of unexpected tasks, and collects the copies of the others.
 func (p *Planner) meetAgain() {
 	o := &p.overs
 	o.tasks.number()
@@ -138,12 +137,12 @@ func (p *Planner) meetAgain() {
 		o.total += int(o.excess[number])
 	}
 	if o.total == 0 {
-		o.copies = o.copies[:0] // all were only named twice, or are dropped
+		o.copies = o.copies[:0] // all were repeated names, or are dropped
 	}
 	p.isOver = o.total > 0
 }
 
-// findAll returns the places of the tasks of a list that are in a set. It uses the
+// findAll returns the positions of the tasks of a list that are in a set. It reuses the
 // memory of places. Like tally it is not inlined.
 //
 //go:noinline
@@ -151,15 +150,14 @@ func findAll(tasks set, list, places []int32) []int32 {
 	places = slices.Grow(places[:0], len(list))[:len(list)]
 	n := 0
 	for k, t := range list {
-		// Without a branch on it, as nothing predicts which ones are where there are many.
+		// Without a branch, because it would be unpredictable.
 		places[n] = int32(k)
 		n += int(tasks[uint32(t)/64] >> (uint32(t) % 64) & 1)
 	}
 	return places[:n]
 }
 
-// gapsOnce lists what is missing, which is what was not met. O(tasks/64 +
-// missing).
+// gapsOnce lists the missing copies: the tasks that were not met. O(tasks/64 + missing).
 func (p *Planner) gapsOnce() {
 	for k, word := range p.met {
 		for missing := ^word; missing != 0; missing &= missing - 1 {

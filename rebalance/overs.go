@@ -1,25 +1,24 @@
 package rebalance
 
-// The copies, on open workers, of the tasks that have too many there. Those
-// tasks are numbered in order, so that what is kept of each is small and close
-// together where they are few.
+// The copies, on open workers, of the tasks that have too many there. Those tasks are
+// numbered in order, so that their data is small and close together if they are few.
 
 type overs struct {
-	total int // how many copies are too much
+	total int // the number of surplus copies
 	tasks numbering
 
 	// By number of a task.
-	excess []int32  // how many copies it has too many
+	excess []int32  // the number of its surplus copies
 	met    []uint32 // the round of the search that met it last; see link
 	head   []int32  // the latest of its copies, plus one; see link
 
 	copies []overCopy // by worker
-	links  []overLink // side by side with copies; see link
+	links  []overLink // parallel to copies; see link
 	first  []int32    // by worker: its first in copies; one more at the end
-	next   []int32    // by worker: trim: the first that was not looked at yet
+	next   []int32    // by worker: trim: the first that was not visited yet
 	linked bool
-	found  []int32 // once: the places of these tasks in one list, until the next
-	listed set     // once: by number: what one list has named so far
+	found  []int32 // once: the positions of these tasks in one list
+	listed set     // once: by number: the tasks that one list has named so far
 }
 
 // overCopy is small: there may be as many as copies in all.
@@ -27,16 +26,16 @@ type overCopy struct{ number, position int32 }
 
 type overLink struct {
 	worker int32
-	next   int32 // the one before of the same task, plus one
+	next   int32 // the previous copy of the same task, plus one
 }
 
-// reset forgets all.
+// reset empties o.
 func (o *overs) reset(tasks int) {
 	o.tasks.set, o.total = o.tasks.emptied(tasks), 0
 	o.excess = o.excess[:0]
 }
 
-// add notes that a task has n copies too many. Tasks are added in order.
+// add adds a task with n surplus copies. Tasks are added in order.
 func (o *overs) add(t, n int32) {
 	o.tasks.add(t)
 	o.excess = append(o.excess, n)
@@ -73,7 +72,7 @@ func (o *overs) on(w int32) []overCopy {
 	return o.copies[o.first[w]:o.first[w+1]]
 }
 
-// link lets the copies be found by task, for searches.
+// link links the copies of each task, for searches.
 func (o *overs) link() {
 	if o.linked || len(o.copies) == 0 {
 		return

@@ -39,7 +39,7 @@ func (p *Planner) pin() {
 		if again == 0 {
 			continue
 		}
-		for k, t := range list[:first] { // where a task is listed first
+		for k, t := range list[:first] { // the first position of a repeated task
 			if p.marks[t] == again && flags[k] == kept {
 				pinAt(k)
 			}
@@ -66,9 +66,8 @@ func (p *Planner) pin() {
 	}
 }
 
-// stopPinned drops the pinned copies that exceed the target even without all
-// others: on draining workers first, on open ones last, and on the fullest ones
-// of each state first.
+// stopPinned drops the pinned copies that exceed the target even if all others stop:
+// first on draining workers, last on open ones, and in each state first on the fullest.
 func (p *Planner) stopPinned() {
 	workers := p.scratch[:0]
 	for w, n := range p.fixed {

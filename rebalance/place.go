@@ -2,7 +2,7 @@ package rebalance
 
 import "slices"
 
-// Step 3: what is missing is placed.
+// Step 3: missing copies are placed.
 
 // pending is a task and how many of its copies are still to be placed.
 type pending struct{ task, copies int32 }
@@ -10,11 +10,11 @@ type pending struct{ task, copies int32 }
 // place starts missing copies on workers with room, if that costs one start a
 // copy.
 //
-// Each worker with room looks through what is pending and takes what it can.
-// A task is pending once, however many of its copies are: what the worker has to
-// pass over it has already, or has just taken, so that it costs no more than its
-// list and twice what it takes. What no worker with room can take is stuck, and
-// gets a search. O(copies on workers with room + starts), and the search.
+// Each worker with room passes over the pending tasks and takes those that it can. A task
+// is pending once, for any number of copies. The worker passes over tasks that it has or
+// has just taken, so the pass costs at most its list and twice what it takes. A copy that
+// no worker with room can take is stuck, and gets a search. O(copies on workers with room
+// + starts), and the search.
 func (p *Planner) place() {
 	if len(p.pending) == 0 {
 		return
@@ -30,15 +30,14 @@ func (p *Planner) place() {
 	}
 }
 
-// placeWide places tasks that lack a copy on so many of the workers with room
-// that it matters which: those that run on most of them, and those of which the
-// second and later copies are few beside the room that there is, but need one
-// worker each. Each goes to the workers with the most room. If they waited for
-// their turn, most workers would be full by then.
+// placeWide places the wide tasks: those that lack copies for more than half of the
+// workers with room, and those with several copies if the second and later copies of all
+// tasks are few beside the room. Each copy goes to the worker with the most room. If wide
+// tasks waited for their turn, most workers would be full by then.
 //
-// Each such task costs as much as there are workers with room. It needs half of
-// them, or there are no more of these tasks than twice the room that a worker has
-// on average: O(n + starts + room), with the pass over the lists.
+// A wide task costs as much as there are workers with room. It needs half of them, or
+// there are at most twice as many such tasks as a worker has room on average: O(n +
+// starts + room), with the pass over the lists.
 func (p *Planner) placeWide() {
 	takers, rooms, more := p.takers[:0], 0, 0
 	for _, w := range p.open {
@@ -74,8 +73,8 @@ func (p *Planner) placeWide() {
 	p.pending = slices.DeleteFunc(p.pending, func(x pending) bool { return x.copies == 0 })
 }
 
-// spread starts copies of a task on the workers with the most room among takers,
-// which are sorted by it, and stay so.
+// spread starts copies of a task on the workers with the most room among takers, which
+// are sorted by room and stay so.
 func (p *Planner) spread(x *pending) {
 	chosen, others := p.scratch[:0], p.others[:0]
 	for _, w := range p.takers {
@@ -90,7 +89,7 @@ func (p *Planner) spread(x *pending) {
 		}
 	}
 	p.scratch, p.others = chosen, others
-	// Both are sorted still.
+	// Both are still sorted.
 	takers := p.takers[:0]
 	for _, w := range chosen {
 		for len(others) > 0 && p.room(others[0]) >= p.room(w) {
@@ -101,8 +100,8 @@ func (p *Planner) spread(x *pending) {
 	p.takers = append(takers, others...)
 }
 
-// choosy returns the open workers, those to which the most tasks are forbidden
-// first, so that these get what they may take.
+// choosy returns the open workers. Those with the most forbidden tasks come first, so that
+// they get tasks that they may take.
 func (p *Planner) choosy() []int32 {
 	if len(p.Forbidden) == 0 {
 		return p.open
@@ -112,11 +111,10 @@ func (p *Planner) choosy() []int32 {
 	return p.order
 }
 
-// deal lets each of some workers with room take what is pending, in turns: the
-// first copies of every task, in order, then the second, and so on. From the
-// second turn on the order is another each time, so that no two workers end up
-// with the same tasks, and to lose both would lose those. Conflicts: a worker may
-// have to pass over a task.
+// deal lets workers with room take pending copies in turns: the first copies of every
+// task, in order, then the second ones, and so on. From the second turn on, each turn has
+// a different order. Otherwise two workers could end up with the same tasks, and losing
+// both would lose those. conflicts: a worker may have to pass over a task.
 func (p *Planner) deal(workers []int32, conflicts bool) {
 	p.dealt = append(p.dealt[:0], p.pending...)
 	p.left, p.again, p.turn = p.dealt, p.again[:0], 1
@@ -139,7 +137,7 @@ func (p *Planner) deal(workers []int32, conflicts bool) {
 	slices.SortFunc(p.pending, func(x, y pending) int { return int(x.task - y.task) })
 }
 
-// fillUp starts on w what it has room for.
+// fillUp starts pending copies on w until it is full.
 func (p *Planner) fillUp(w int32) {
 	blocked := p.block(w)
 	for {
@@ -151,13 +149,13 @@ func (p *Planner) fillUp(w int32) {
 	}
 }
 
-// takeTurn starts on w what it can take of what is left in this turn. What it
-// passes over stays, in order.
+// takeTurn starts on w the copies that it can take in this turn. Those that it passes over
+// stay, in order.
 func (p *Planner) takeTurn(w int32, blocked uint32) {
 	left, marks, room := p.left, p.marks, int(p.room(w))
 	taken := slices.Grow(p.taken[:0], room)[:room]
 	looked, n := sift(left, taken, marks, blocked)
-	// What was passed over moves up to the rest, not the rest down.
+	// The tasks that were passed over move up to the rest, because they are fewer.
 	copy(left[n:looked], left[:looked-n])
 	p.left, p.taken = left[n:], taken
 	p.gainAll(taken[:n], w)
@@ -168,15 +166,14 @@ func (p *Planner) takeTurn(w int32, blocked uint32) {
 	}
 }
 
-// sift parts what is left into what is not blocked, which goes to taken until
-// that is full, and what is passed over, which moves to the front. It blocks what
-// it takes. It returns how many it looked at, and how many of these it took. Like
-// tally it is not inlined.
+// sift moves tasks that are not blocked from left to taken until taken is full, and tasks
+// that it passes over to the front of left. It blocks the tasks that it takes. It returns
+// how many it visited, and how many of these it took. Like tally it is not inlined.
 //
 //go:noinline
 func sift(left, taken []pending, marks []uint32, blocked uint32) (looked, n int) {
 	for ; looked < len(left) && n < len(taken); looked++ {
-		// Without a branch on it, as nothing predicts whether the worker has the task.
+		// Without a branch, because it would be unpredictable.
 		x, free := left[looked], 1
 		if marks[x.task] == blocked {
 			free = 0
@@ -188,7 +185,7 @@ func sift(left, taken []pending, marks []uint32, blocked uint32) (looked, n int)
 	return looked, n
 }
 
-// nextTurn puts what there is more of behind what was passed over.
+// nextTurn appends the further copies to those that were passed over.
 func (p *Planner) nextTurn() {
 	p.turn++
 	left := append(p.spare[:0], p.left...)
@@ -204,8 +201,8 @@ func (p *Planner) nextTurn() {
 	p.left, p.again = left, p.again[:0]
 }
 
-// stride returns a step, of n at most, that visits each of n places once, far from
-// the last, and another for each turn.
+// stride returns a step of at most n that visits each of n positions once, each far from
+// the last. It differs from turn to turn.
 func stride(n, turn int) int {
 	step := max(1, n*turn/(turn+1)-turn)
 	for gcd(step, n) != 1 {
@@ -221,10 +218,10 @@ func gcd(a, b int) int {
 	return a
 }
 
-// unstick searches a place for each copy that no worker with room can take, in
-// rounds like those of relieve. A round looks for places for each task to be
-// started once, at w/64 each and as much again for each worker that it goes
-// through: O((starts + w) · w/64), after a pass over the lists.
+// unstick searches for a place for each copy that no worker with room can take, in rounds
+// like those of relieve. A round searches once for each task that starts, at w/64 each
+// and as much again for each worker on the way: O((starts + w) · w/64), after a pass over
+// the lists.
 func (p *Planner) unstick() {
 	p.index.begin(len(p.Want))
 	for _, x := range p.pending {

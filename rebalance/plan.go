@@ -2,21 +2,21 @@ package rebalance
 
 import "fmt"
 
-// What comes out: the plan.
+// The output: the plan.
 
-// Plan lists the changes to make. Its slices belong to the planner, and are valid
-// until its next call.
+// Plan lists the changes to make. The planner owns its slices. They are valid until its
+// next call.
 type Plan struct {
 	// Changes lists the starts and moves, and then the stops, in a fixed order.
 	Changes []Change
 	// Unplaced lists the wanted copies without a place, by task, and then the
 	// copies that wait on a draining worker.
 	Unplaced []Unplaced
-	// Adds is the number of changes that start a copy, and Moves the number of
-	// these that move one.
+	// Adds is the number of changes that start a copy, and Moves the number of these
+	// that move one.
 	Adds, Moves int
-	// LowerBound is how many starts any plan to the same end needs at least. If
-	// MaxMoves defers moves, the end is the one without them.
+	// LowerBound is the fewest starts with which any plan could reach the same loads. If
+	// MaxMoves defers moves, these are the loads without the deferred moves.
 	LowerBound int
 	// Deferred is the number of moves that MaxMoves left to later calls.
 	Deferred int
@@ -63,23 +63,23 @@ func (r Reason) String() string {
 // Unplaced is a number of copies of a task that have no place.
 type Unplaced struct {
 	Task, Copies int32
-	// Worker is the draining one that the copy stays on, or None.
+	// Worker is the draining worker on which the copy stays, or None.
 	Worker int32
 	Why    Why
 }
 
-// Why is why a copy has no place.
+// Why is the reason for which a copy has no place.
 type Why uint8
 
-// The reasons why a copy has no place.
+// The reasons for which a copy has no place.
 const (
 	// NoOpenWorker: no worker is open.
 	NoOpenWorker Why = iota
-	// NoOtherWorker: every open worker has a copy of the task already.
+	// NoOtherWorker: every open worker already has a copy of the task.
 	NoOtherWorker
-	// WhyForbidden: those without a copy may not be given one.
+	// WhyForbidden: the open workers without a copy may not gain one.
 	WhyForbidden
-	// WhyPinned: the copy is pinned to the draining worker that it stays on.
+	// WhyPinned: the copy is pinned to a draining worker.
 	WhyPinned
 )
 
@@ -89,9 +89,9 @@ func (w Why) String() string {
 	case NoOpenWorker:
 		return "no worker is open"
 	case NoOtherWorker:
-		return "every open worker has one already"
+		return "every open worker already has a copy"
 	case WhyForbidden:
-		return "the other workers may not have one"
+		return "the other workers may not gain a copy"
 	case WhyPinned:
 		return "pinned"
 	}

@@ -7,24 +7,23 @@ import (
 
 // The planner: its memory, and the order of its steps.
 
-// Planner makes plans. It keeps its memory from call to call, so that a call
-// on a problem of the same size allocates next to nothing, and one that finds
-// nothing to change nothing at all. The zero value is ready. It is not for
-// concurrent use.
+// Planner makes plans. It reuses its memory, so that a call on a problem of the same size
+// allocates very little, and nothing if there is nothing to change. The zero value is
+// ready to use. It is not safe for concurrent use.
 type Planner struct {
 	problem // of the call under way
 
 	// By task.
-	once    bool    // none is wanted more than once, and so on: see wantOnce
-	met     set     // once: those of which a copy was met, or none is wanted
-	tasks   []task  // else
+	once    bool    // no task is wanted more than once, and more: see wantOnce
+	met     set     // once: the tasks of which a copy was met, or none is wanted
+	tasks   []task  // otherwise
 	need    []int32 // copies that the open workers end with: Want, or needed
 	needed  []int32
-	target  []int32 // copies that all workers but the frozen ones end with: Want, or aimed
+	target  []int32 // copies that the workers that are not frozen end with: Want, or aimed
 	aimed   []int32
 	frozen  []int32 // copies on frozen workers; valid if there are any
-	drained []int32 // on draining workers, but for pinned ones; likewise
-	stays   []int32 // on quarantined workers, later only what these end with; pinned on draining ones
+	drained []int32 // copies on draining workers that are not pinned; valid if there are any
+	stays   []int32 // copies on quarantined workers, later those that they end with; pinned on draining ones
 	pinned  []int32 // pinned on open workers
 	barred  []int32 // open workers without a copy that may not gain one
 	marks   []uint32
@@ -33,41 +32,41 @@ type Planner struct {
 	// By worker. The positions of worker w's list start at offset[w].
 	offset  []int32
 	load    []int32 // copies, of expected tasks, as planned so far
-	before  []int32 // load at first, if it is needed
+	before  []int32 // the initial load, if it is needed
 	limit   []int32 // copies to end with
 	base    []int32 // limit without the extra unit that some have
 	fixed   []int32 // pinned copies
 	addHead []int32 // the latest change to it, plus one
 	open    []int32 // the open workers
 	forbid  rows    // the tasks forbidden on each
-	late    rows    // the tasks of which moves off each come last
+	late    rows    // the tasks whose moves off each come last
 
 	flags []flag // by position
 
-	drops   []drop   // every copy that was ever flagged dropped, but for moves
-	changes []Change // starts and moves; To is None in one that was taken back
-	adds    []add    // side by side with changes, as long as there are no stops
+	drops   []drop   // every copy that was ever flagged dropped, except those of moves
+	changes []Change // starts and moves; To is None in a cancelled one
+	adds    []add    // parallel to changes, as long as there are no stops
 
 	// Of the steps.
 	wanted      int   // the sum of need
 	least       int32 // the lowest of Want
 	most        int32 // the highest
-	missing     int   // how many copies the open workers lack, at first
-	grown       int   // how many the quarantined ones gain
+	missing     int   // how many copies the open workers lack initially
+	grown       int   // how many copies the quarantined workers gain
 	waiting     int   // pinned copies on draining workers
 	staying     bool  // stays is in use
-	isShort     bool  // some task has more to run than there are places for it
-	isOver      bool  // some task has more copies on open workers than they shall run
+	isShort     bool  // some task has fewer places than copies to run
+	isOver      bool  // some task has surplus copies on open workers
 	level       int32 // the load that every open worker ends with, or one more
 	extra       int32 // how many end with one more
 	overs       overs
 	index       index
 	search      search
 	graph       graph
-	pending     []pending // what has no place yet
+	pending     []pending // copies without a place
 	dealt       []pending // place: the same, in this turn
 	left        []pending // those of dealt without a place
-	again       []pending // what there is more of in the next turn
+	again       []pending // further copies, for the next turn
 	spare       []pending
 	turn        int
 	takers      []int32 // workers with room
@@ -75,19 +74,19 @@ type Planner struct {
 	order       []int32
 	scratch     []int32   // of one step, until the next
 	starts      numbering // emit: the tasks of which a copy starts that is not moved
-	latest      []int32   // emit: by number of these, the latest drop that is not part of a change yet, plus one
+	latest      []int32   // emit: by number in starts, the latest drop that is not part of a change yet, plus one
 	quarantined []int32   // quarantined workers
 	grabbed     set       // tasks of which an open worker hands a copy to a quarantined one
-	keeps       []int32   // by worker: what a quarantined one ends with at least, as far as known
-	floors      []int32   // levels: what each ends with at least
-	ceilings    []int32   // and at most
-	passed      []int32   // shed: places in the giver's list that were passed over
-	taken       []pending // place: what goes to one worker
-	handed      []int32   // shed: places of what goes to the taker
+	keeps       []int32   // by worker: the least that a quarantined one ends with, as far as known
+	floors      []int32   // levels: the least that each ends with
+	ceilings    []int32   // levels: the most that each ends with
+	passed      []int32   // shed: positions in the giver's list that were passed over
+	taken       []pending // place: the copies for one worker
+	handed      []int32   // shed: positions of the copies for the taker
 	cursors     []cursor  // exchange: by worker
 	exchanged   int       // units that cost two adds
 	grabs       bool      // grabbed is not empty
-	loose       bool      // some change was taken back, or what it moves kept after all
+	loose       bool      // some change was cancelled, or the copy that it moves was kept
 
 	has  [4]bool // which states there are
 	plan Plan
@@ -96,11 +95,11 @@ type Planner struct {
 // problem keeps the embedded Problem out of the Planner's documentation.
 type problem = Problem
 
-// task is what every step needs of a task, in one word.
+// task holds what every step reads of a task, in one word.
 type task struct {
 	seen int32 // the last worker whose list named it, plus one
-	// How many more copies open workers shall run than they do: of Want, and
-	// from demand on of need. What is too much is taken off by trim.
+	// How many copies the open workers lack: of Want, and from demand on of need. It is
+	// negative for a surplus, which trim removes.
 	lack int32
 }
 
@@ -111,42 +110,41 @@ const (
 	kept     flag = iota
 	pinned        // kept, and does not move
 	dropped       // to be stopped here
-	repeated      // named before in the same list: no copy at all
-	emitted       // dropped, and part of a change already
+	repeated      // named before in the same list: not a copy
+	emitted       // dropped, and part of a change
 )
 
 // runs reports whether the copy continues to run.
 func (f flag) runs() bool { return f <= pinned }
 
-// cursor is how far a list has been gone through, for the worker whose round of
-// marks it is.
+// cursor is the progress through a list, for the worker of a round of marks.
 type cursor struct {
 	round uint32
 	next  int32
-	add   int32 // how far the worker's starts have: the next of adds, plus one
-	first int32 // what is before it was dropped, whatever the worker
+	add   int32 // the progress through the worker's starts: the next of adds, plus one
+	first int32 // all copies before it were dropped, for any worker
 }
 
-// drop is a copy that was flagged dropped; it may have been kept again.
+// drop is a copy that was flagged dropped. It may have been kept again.
 type drop struct {
 	task, worker, position int32
-	next                   int32 // emit: the one before of the same task, plus one
+	next                   int32 // emit: the previous drop of the same task, plus one
 }
 
 // add holds the rest of a start or move.
 type add struct {
-	next     int32 // the one before to the same worker, plus one
-	position int32 // of a move: where the copy was dropped; that is not among the drops
+	next     int32 // the previous add to the same worker, plus one
+	position int32 // of a move: the position of the dropped copy, which is not among the drops
 }
 
-// Plan plans one problem. The plan's slices are valid until the next call. It
-// returns an error that wraps ErrInvalid if the problem contradicts itself.
+// Plan plans one problem. The plan's slices are valid until the next call. If the problem
+// is inconsistent, Plan returns an error that wraps ErrInvalid.
 func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	if err := pr.check(); err != nil {
 		return Plan{}, err
 	}
 	p.problem = *pr
-	defer func() { p.problem, p.need, p.target = problem{}, nil, nil }() // keep nothing of the caller's
+	defer func() { p.problem, p.need, p.target = problem{}, nil, nil }() // keep no reference to the caller's slices
 	if err := p.reset(); err != nil {
 		return Plan{}, err
 	}
@@ -170,7 +168,7 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	p.trim()
 	p.relieve()
 	p.bound()
-	p.changes = slices.Grow(p.changes, p.plan.LowerBound) // to append what it takes moves everything, again and again
+	p.changes = slices.Grow(p.changes, p.plan.LowerBound) // appending alone would copy the slice several times
 	p.adds = slices.Grow(p.adds, p.plan.LowerBound)
 	p.place()
 	p.shed()
@@ -221,7 +219,7 @@ func (p *Planner) reset() error {
 	return p.wants()
 }
 
-// wants begins with every task lacking all that is wanted of it.
+// wants makes every task lack all of its wanted copies.
 func (p *Planner) wants() error {
 	p.tasks = slices.Grow(p.tasks[:0], len(p.Want))[:len(p.Want)]
 	tasks := p.tasks
@@ -266,9 +264,9 @@ func (p *Planner) mark() uint32 {
 	return p.round
 }
 
-// block marks the tasks that worker w cannot gain: those that it has, and those
-// forbidden to it. A quarantined worker cannot gain what it loses either, and
-// neither can an open one that hands copies to quarantined ones.
+// block marks the tasks that worker w cannot gain: those that it has, and those forbidden
+// to it. A quarantined worker, and an open one that hands copies to quarantined ones,
+// cannot gain the tasks that they lose either.
 func (p *Planner) block(w int32) uint32 {
 	round, marks, list := p.mark(), p.marks, p.Held[w]
 	flags, last := p.flags[p.offset[w]:][:len(list)], pinned
@@ -303,7 +301,7 @@ func (p *Planner) gain(t, w int32) {
 	p.load[w]++
 }
 
-// gainAll adds a copy of each of some tasks to w.
+// gainAll adds one copy of each task to w.
 func (p *Planner) gainAll(tasks []pending, w int32) {
 	n, more := len(p.changes), len(tasks)
 	p.changes = slices.Grow(p.changes, more)[:n+more]
@@ -319,7 +317,7 @@ func (p *Planner) gainAll(tasks []pending, w int32) {
 	p.load[w] += int32(more)
 }
 
-// move moves the copies at some places of from's list.
+// move moves the copies at some positions of from's list.
 func (p *Planner) move(places []int32, from, to int32) {
 	n, more := len(p.changes), len(places)
 	p.changes = slices.Grow(p.changes, more)[:n+more]
@@ -340,7 +338,7 @@ func (p *Planner) move(places []int32, from, to int32) {
 	p.plan.Moves += more
 }
 
-// cancel takes back a start or move. What was dropped for it stays so.
+// cancel cancels a start or move. The copy dropped for it stays dropped.
 func (p *Planner) cancel(i int32) {
 	c := &p.changes[i]
 	p.load[c.To]--
@@ -360,5 +358,5 @@ func (p *Planner) lose(t, w, position int32) {
 	p.load[w]--
 }
 
-// room is how many more copies w shall take.
+// room returns how many more copies w takes; it is negative if w has too many.
 func (p *Planner) room(w int32) int32 { return p.limit[w] - p.load[w] }

@@ -5,17 +5,17 @@ import (
 	"fmt"
 )
 
-// What goes in: the problem, in dense integers.
+// The input: the problem, in dense integers.
 
-// State states how a worker may change.
+// State is how a worker may change.
 type State uint8
 
 // The states of a worker.
 const (
 	Open        State = iota // may gain, keep and lose
-	Draining                 // ends empty, as far as its tasks have somewhere to go
-	Frozen                   // holds exactly what it holds
-	Quarantined              // may keep or lose, and gain as much as Problem.Gain says
+	Draining                 // loses every copy that has another place
+	Frozen                   // keeps exactly its copies
+	Quarantined              // may keep or lose, and gain up to Problem.Gain
 )
 
 // String returns the state's name in lower case.
@@ -33,27 +33,27 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// NoLimit as [Problem.MaxMoves] lets every move be made.
+// NoLimit as [Problem.MaxMoves] does not limit the moves.
 const NoLimit = -1
 
-// None is in the place of a worker if there is no worker.
+// None is the number of no worker.
 const None int32 = -1
 
 // Pair is a task and a worker.
 type Pair struct{ Task, Worker int32 }
 
-// Problem states what is wanted and what runs. Tasks are the numbers from 0 to
-// len(Want)-1, workers those from 0 to len(States)-1. The planner neither changes
-// nor keeps its slices.
+// Problem holds the wanted and the running copies. Tasks are the numbers from 0 to
+// len(Want)-1, workers those from 0 to len(States)-1. The planner neither changes nor
+// keeps the slices.
 type Problem struct {
 	// Want is, by task, the number of instances wanted, each on a different
 	// worker. 0 means that the task is unexpected: all its copies stop, except
 	// those on frozen workers.
 	Want []int32
-	// States states, by worker, how it may change.
+	// States holds, by worker, how it may change.
 	States []State
-	// Held lists, by worker, the tasks that it runs. The planner prefers to move
-	// what comes first. A task listed twice counts once.
+	// Held lists, by worker, the tasks that it runs. The planner prefers to move the
+	// first ones. A task listed twice counts once.
 	Held [][]int32
 	// Pinned is, by worker, how many tasks at the end of Held[w] are pinned; nil
 	// means none. A pinned copy counts in the load and does not move, neither
@@ -65,33 +65,33 @@ type Problem struct {
 	// copies that no open worker has a place for. The planner ignores Gain for
 	// workers in other states.
 	Gain []int32
-	// Forbidden lists pairs of a task and a worker that may not gain it. A copy
-	// that is there already may stay. The order does not matter, and a pair may
-	// be listed twice.
+	// Forbidden lists pairs of a task and a worker that may not gain it. A copy that
+	// already runs there may stay. The order does not matter, and a pair may be listed
+	// twice.
 	Forbidden []Pair
-	// Late lists copies whose moves come last: under MaxMoves they use what the
-	// other moves left. Each pair is a task and the worker that runs it.
+	// Late lists copies whose moves come last: under MaxMoves they use the moves that
+	// the others leave. Each pair is a task and the worker that runs it.
 	Late []Pair
-	// MaxMoves is how many copies may move at most; 0 moves nothing, and a
-	// negative value, such as NoLimit, is no limit. Starts of missing copies and
-	// stops of surplus ones are never limited: a missing copy overfills a worker
-	// rather than wait for a move. Repeated calls converge.
+	// MaxMoves is how many copies may move; 0 moves none, and a negative value, such as
+	// NoLimit, is no limit. Starts of missing copies and stops of surplus ones are never
+	// limited: a missing copy overfills a worker instead of waiting for a move. Repeated
+	// calls converge.
 	MaxMoves int
 }
 
-// ErrInvalid reports a problem that contradicts itself. The text names the field,
-// the index and the value.
+// ErrInvalid reports an inconsistent problem. The text names the field, the index and the
+// value.
 var ErrInvalid = errors.New("invalid problem")
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 
-// check returns what is wrong with the problem, but for the tasks in Held,
-// which the scan looks at anyway.
+// check returns the first inconsistency of the problem. It does not check the tasks in
+// Held, because the scan visits them.
 func (pr *Problem) check() error {
 	if pr == nil {
-		return invalid("it is nil")
+		return invalid("nil")
 	}
 	if len(pr.Held) != len(pr.States) {
 		return invalid("Held is for %d workers, States for %d", len(pr.Held), len(pr.States))

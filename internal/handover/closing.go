@@ -1,27 +1,27 @@
 package handover
 
-// The end of what may be sent, in three steps, and what is dropped then.
+// The three deadlines of a term, and the changes that they drop.
 
-// CloseBegin says that no change may begin any more.
+// CloseBegin lets no further change begin.
 func (m *Machine) CloseBegin() {
 	m.noBegin = true
 	m.wakeAll()
 }
 
-// CloseSecond says that no second half of a move may be sent any more: a task
-// that was stopped for it is given back.
+// CloseSecond lets no further change begin and no second half of a move be sent. The
+// task of a stopped move is given back.
 func (m *Machine) CloseSecond() {
 	m.noBegin, m.noSecond = true, true
 	m.wakeAll()
 }
 
-// CloseBack says that nothing may be sent any more.
+// CloseBack lets no further write be sent.
 func (m *Machine) CloseBack() {
 	m.noBegin, m.noSecond, m.noBack = true, true, true
 	m.wakeAll()
 }
 
-// wakeAll has every queue looked at once more.
+// wakeAll drops the writes that may no longer be sent, and wakes all workers.
 func (m *Machine) wakeAll() {
 	for w := range m.workers {
 		for s := &m.workers[w]; !s.parked.empty(); {
@@ -33,8 +33,8 @@ func (m *Machine) wakeAll() {
 	}
 }
 
-// prune drops from a worker's queues what may not be sent any more: a worker
-// whose call is stuck would keep it until the end of the term.
+// prune drops from a worker's queues the changes that may no longer be sent. Otherwise a
+// worker with a stuck call would keep them until the end of the term.
 func (m *Machine) prune(w int32) {
 	s := &m.workers[w]
 	for range s.carry.len() {

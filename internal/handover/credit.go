@@ -1,8 +1,8 @@
 package handover
 
-// What receivers may take: their credit, and the moves that wait for it.
+// The credit of receivers, and the moves that wait for it.
 
-// undecided gives back the place that a move took at its receiver.
+// undecided frees the place that a move took at its receiver.
 func (m *Machine) undecided(w int32) {
 	m.workers[w].underway--
 	m.hunger(w)
@@ -18,7 +18,7 @@ func (m *Machine) failedMove(w int32) {
 	m.hunger(w)
 }
 
-// hunger has the moves parked at a receiver looked at again.
+// hunger queues a receiver whose parked moves may begin.
 func (m *Machine) hunger(w int32) {
 	s := &m.workers[w]
 	if !s.hungry && !s.parked.empty() {
@@ -27,10 +27,10 @@ func (m *Machine) hunger(w int32) {
 	}
 }
 
-// offer has one of the moves parked at receiver w begin, if w has credit for it
-// and the worker that its first write goes to is idle. Those of busy workers go
-// back to their queues on the way and reserve nothing: a slow source holds up
-// only its own moves. What may begin no more is dropped.
+// offer lets one of the moves parked at receiver w begin, if w has credit and the worker
+// of the move's first write is idle. On the way, moves of busy workers return to their
+// queues without reserving credit, so that a slow source delays only its own moves, and
+// moves that may no longer begin are dropped.
 func (m *Machine) offer(w int32) {
 	s := &m.workers[w]
 	for !s.parked.empty() {

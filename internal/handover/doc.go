@@ -1,33 +1,29 @@
-// Package handover decides, one step at a time, which write of a term may be
-// sent next. It is a pure state machine over integers: the caller asks for
-// calls with [Machine.Next], makes them however it likes, and reports how they
-// went with [Machine.Done]; clocks come in as the events [Machine.CloseBegin],
-// [Machine.CloseSecond] and [Machine.CloseBack].
+// Package handover decides which write of a term may be sent next. It is a pure state
+// machine over integers: the caller gets calls from [Machine.Next], makes them, and
+// reports the answers to [Machine.Done]. The events [Machine.CloseBegin],
+// [Machine.CloseSecond] and [Machine.CloseBack] stand for the clock.
 //
-// # What it guarantees
+// # Guarantees
 //
 //   - One call at a time to each worker.
-//   - The two halves of a move in the order that its handoff asks for. The
-//     second half is sent only after the first was acknowledged; a task that was
-//     stopped, and whose start was refused or not sent, is started again where
-//     it came from.
-//   - After a timeout nothing new begins on that worker; what has begun is
+//   - The two halves of a move in the order of its handoff. The second half is sent only
+//     after the first was acknowledged. If the start of a stopped task is refused or not
+//     sent, the task is given back: it is started again on its old worker.
+//   - After a timeout no change begins on that worker. Changes that have begun are
 //     carried through.
-//   - A receiver has at most one move under way for each start that it has
-//     acknowledged in this term, and one more: so a receiver that has proved
-//     nothing puts one healthy task at risk, and one that starts tasks slowly
-//     leaves few of them stopped and waiting. It is the slow start of TCP,
-//     applied to workers. A move that fails takes the whole credit back, and
-//     where there was none, bars the receiver for the rest of the term.
+//   - A receiver has at most one more move under way than it has acknowledged starts in
+//     this term, its credit. So an unproven receiver puts one healthy task at risk, and
+//     a slow one leaves few tasks stopped and waiting. This is the slow start of TCP (RFC
+//     5681), applied to workers. A failed move takes the whole credit away. If there was
+//     none, the receiver takes no more moves in this term.
 //
 // # Order
 //
-// A worker first gets what carries a begun move through, then stops and starts
-// that involve nobody else, then the first halves of moves. Workers take turns,
-// first come, first served, in an order that the caller gives: where it puts
-// workers that answer fast first, no receiver spends its first credit on a
-// source that is slow.
+// A worker first gets the second halves and give-backs of moves that have begun, then
+// stops and starts, then the first halves of moves. Workers take turns in the order that
+// the caller gives. If workers that answer fast come first, no receiver spends its first
+// credit on a slow source.
 //
-// Every step costs O(1); a move that finds its receiver without credit is
-// parked there, and looked at again when the receiver has some.
+// Every step costs O(1). A move whose receiver has no credit is parked there until the
+// receiver has some.
 package handover

@@ -4,33 +4,32 @@ import "fmt"
 
 // The inputs and outputs of the machine.
 
-// None stands for the end that a start or a stop does not have.
+// None is the From of a start and the To of a stop.
 const None int32 = -1
 
-// Change is a start (From is None), a stop (To is None) or a move.
+// Change is a start, a stop or a move. A start has no From, and a stop has no To.
 type Change struct {
 	Task       int32
 	From, To   int32
-	StartFirst bool // a move that starts at To before it stops at From
-	Last       bool // comes after those that are not
-	Paused     bool // is not begun
+	StartFirst bool // the move starts at To before it stops at From
+	Last       bool // begins after the changes without Last
+	Paused     bool // does not begin
 }
 
 // Write is one step of a change: start or stop its task on a worker.
 type Write struct {
 	Change int32 // index into the changes
-	Start  bool  // else stop
-	Back   bool  // gives the task back to where it came from
+	Start  bool  // start, otherwise stop
+	Back   bool  // gives the task back to its old worker
 }
 
-// Call is what may be sent to a worker now. Without batches it holds one
-// write.
+// Call holds the writes that may be sent to a worker now. Without batches it holds one.
 type Call struct {
 	Worker int32
 	Writes []Write
 }
 
-// Answer is what came of one write.
+// Answer is the result of one write.
 type Answer uint8
 
 // The answers.
@@ -41,7 +40,7 @@ const (
 	Unknown         // perhaps done
 )
 
-// Outcome is what came of a change.
+// Outcome is the result of a change.
 type Outcome uint8
 
 // The outcomes.
@@ -51,19 +50,19 @@ const (
 	OutFailed            // certainly refused, or cut off half-way
 	OutReturned          // stopped, not started, given back
 	OutUnknown           // a write has no certain answer
-	OutStopping          // the stop goes on
+	OutStopping          // the stop is under way
 	OutSkipped           // not begun
 	OutUnstarted         // stopped, and neither started nor given back
 )
 
-// Skip says why a change, or its second half, was not begun.
+// Skip is why a change, or its second half, was not begun.
 type Skip uint8
 
 // The reasons of skipping.
 const (
 	NotSkipped     Skip = iota
-	WindowClosed        // its time in this term was over
-	WorkerTimedOut      // a call to its worker timed out before
+	WindowClosed        // its time in this term had passed
+	WorkerTimedOut      // an earlier call to its worker timed out
 	ReceiverFailed      // its receiver failed another move
 	TermEnded           // the term was stopped
 	Paused              // it failed before, and pauses
@@ -75,7 +74,7 @@ func (s Skip) String() string {
 	case NotSkipped:
 		return "not skipped"
 	case WindowClosed:
-		return "the time for it was over"
+		return "its time in the term had passed"
 	case WorkerTimedOut:
 		return "an earlier call to the worker timed out"
 	case ReceiverFailed:

@@ -2,16 +2,16 @@ package handover
 
 import "fmt"
 
-// The machine: what has been sent, what may be sent next.
+// The state machine.
 
-// phase is how far a change has come.
+// phase is the progress of a change.
 type phase uint8
 
 const (
 	waiting phase = iota // nothing sent
 	first                // the first write is in flight
 	second               // the first was acknowledged; the second is queued or in flight
-	back                 // the task is to be given back; queued or in flight
+	back                 // the give-back is queued or in flight
 	over
 )
 
@@ -24,11 +24,11 @@ type change struct {
 
 func (c *change) isMove() bool { return c.From != None && c.To != None }
 
-// worker is one side of the writes.
+// worker is a worker as a source and as a receiver.
 type worker struct {
 	carry queue // changes whose second write or give-back goes here
-	// fresh holds the changes whose first write goes here, and last those of them
-	// that come after all others.
+	// fresh and last hold the changes whose first write goes here, without and with
+	// Change.Last.
 	fresh, last pending
 
 	busy     bool // a call is in flight, or has outlived its deadline
@@ -44,9 +44,9 @@ type worker struct {
 	barred   bool
 }
 
-// hasCredit reports whether one more move to here may begin. One that has not
-// acknowledged a start yet must be idle: if the call that it is busy with hangs, the
-// task of the move would be stopped for nothing.
+// hasCredit reports whether one more move to here may begin. A worker that has not
+// acknowledged a start yet must be idle: if its call hung, the task of the move would be
+// stopped in vain.
 func (w *worker) hasCredit() bool {
 	if w.credit == 0 && (w.busy || !w.fresh.alone.empty()) {
 		return false
@@ -62,7 +62,7 @@ type pending struct {
 
 func (p *pending) empty() bool { return p.alone.empty() && p.moves.empty() }
 
-// of returns where a change waits.
+// of returns the queue in which a change waits.
 func (w *worker) of(c *change) *pending {
 	if c.Last {
 		return &w.last
@@ -77,19 +77,19 @@ type Machine struct {
 	workers []worker
 	batch   bool
 
-	ready  queue // workers that are idle and may have something to send
-	hungry queue // receivers whose parked moves are to be looked at
-	later  queue // workers with nothing to send but what comes last
+	ready  queue // idle workers that may have a write to send
+	hungry queue // receivers whose parked moves may begin
+	later  queue // workers that have only changes with Last to send
 
-	// unsent counts the changes that wait or are queued, and inFlight those
-	// whose write was sent and not answered.
+	// unsent counts the changes that wait or are queued, and inFlight those whose write
+	// was sent and not answered.
 	unsent, inFlight          int
 	noBegin, noSecond, noBack bool
 }
 
-// New makes a machine for changes between the given number of workers. order
-// holds each worker once, those first that are to be served first. With batch,
-// a call carries all that its worker can be sent at that moment.
+// New returns a machine for changes between a number of workers. order holds each worker
+// that is involved once, those served first at the front. With batch, a call carries all
+// writes that its worker may be sent at that moment.
 //
 // The machine keeps no reference to changes and order.
 func New(changes []Change, workers int, order []int32, batch bool) *Machine {
@@ -102,8 +102,8 @@ func New(changes []Change, workers int, order []int32, batch bool) *Machine {
 	for i, c := range changes {
 		m.changes[i] = change{Change: c}
 	}
-	// Stops come before starts: a worker that is full may have to lose
-	// something before it can take anything.
+	// Stops come before starts: a full worker may have to stop a task before it can
+	// start another.
 	for _, stops := range []bool{true, false} {
 		for i, c := range changes {
 			switch {
@@ -121,7 +121,7 @@ func New(changes []Change, workers int, order []int32, batch bool) *Machine {
 	return m
 }
 
-// enqueue puts a change that has not begun where its first write goes.
+// enqueue queues a change that has not begun at the worker of its first write.
 func (m *Machine) enqueue(i int32) {
 	c := &m.changes[i]
 	switch {
@@ -136,7 +136,7 @@ func (m *Machine) enqueue(i int32) {
 	}
 }
 
-// target is the worker that the next write of change i goes to.
+// target returns the worker of the next write of change i.
 func (m *Machine) target(i int32) int32 {
 	c := &m.changes[i]
 	switch {
@@ -158,13 +158,13 @@ func (m *Machine) wake(w int32) {
 	}
 }
 
-// Next returns a call that may be made now, and false where there is none
-// until an answer arrives. The caller owns the call's slice.
+// Next returns a call that may be made now. It reports false if no call may be made until
+// an answer arrives. The caller owns the call's slice.
 func (m *Machine) Next() (Call, bool) {
 	for {
-		// Only when every idle worker has taken what it can are parked moves
-		// offered, one by one: then the one offered begins at once, and the
-		// receiver's credit is what it says.
+		// Parked moves are offered one by one, and only after every idle worker has
+		// taken its writes. Then an offered move begins immediately, so that the
+		// receiver's credit is accurate.
 		for m.ready.empty() {
 			if m.hungry.empty() {
 				return m.nextLast()
@@ -189,16 +189,16 @@ func (m *Machine) Next() (Call, bool) {
 	}
 }
 
-// nextLast returns a call with what comes last. It is made when nothing else can be
-// sent now: to wait until everything else has begun could be too late, because a
-// worker that hangs keeps what waits for it until its timeout.
+// nextLast returns a call with changes that come last. They are sent when no other write
+// can be sent now. Waiting until all others have begun could take too long, because a
+// worker that hangs delays its writes until its timeout.
 func (m *Machine) nextLast() (Call, bool) {
 	for !m.later.empty() {
 		w := m.later.pop()
 		s := &m.workers[w]
 		s.waits = false
 		if s.busy || s.underway > 0 {
-			continue // it comes back when it is idle, and no task that is stopped waits for it
+			continue // it returns here when it is idle and no stopped task waits for it
 		}
 		if writes := m.begin(w, &s.last, nil); len(writes) > 0 {
 			return m.send(w, writes), true
@@ -214,8 +214,7 @@ func (m *Machine) send(w int32, writes []Write) Call {
 	return Call{Worker: w, Writes: writes}
 }
 
-// take removes from w's queues what may be sent to it now: one write, or with
-// batches all of them.
+// take removes from w's queues the writes that may be sent now: one, or all with batches.
 func (m *Machine) take(w int32) []Write {
 	var writes []Write
 	s := &m.workers[w]
@@ -286,8 +285,8 @@ func (m *Machine) mayBeginMove(c *change) Skip {
 	return m.mayBegin(&m.workers[c.To])
 }
 
-// dropCarry ends a begun move whose next write may not be sent any more, and
-// reports whether it was one.
+// dropCarry ends a begun move whose next write may no longer be sent, and reports whether
+// it did.
 func (m *Machine) dropCarry(i int32) bool {
 	c := &m.changes[i]
 	if c.phase == back {
@@ -348,9 +347,9 @@ func (m *Machine) giveBack(i int32) {
 	m.follow(i, back)
 }
 
-// Done reports the answers to a call's writes, in their order. timedOut says
-// that the call had no answer by its deadline. The worker counts as idle again
-// unless stuck: then it is so after [Machine.Returned].
+// Done records the answers to a call's writes, in their order. timedOut: the call had no
+// answer by its deadline. stuck: the call has not returned, and the worker is busy until
+// [Machine.Returned].
 func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 	s := &m.workers[call.Worker]
 	s.busy = stuck
@@ -366,7 +365,7 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 	m.wake(call.Worker)
 }
 
-// Returned says that the stuck call of a worker has come back at last.
+// Returned records that the stuck call of a worker has returned.
 func (m *Machine) Returned(w int32) {
 	m.workers[w].busy = false
 	m.wake(w)
@@ -402,8 +401,8 @@ func (m *Machine) answer(write Write, a Answer) {
 		if a != Done {
 			m.failedMove(c.To)
 		}
-		// Only what is certain not to run at its new place may be given back:
-		// after any other answer it could end up running twice.
+		// A task may be given back only if its new worker certainly does not run it;
+		// otherwise it could run twice.
 		if a == Refused && !c.StartFirst {
 			m.giveBack(i)
 			return
@@ -431,11 +430,10 @@ func outcomeOf(a Answer) Outcome {
 	panic(fmt.Sprintf("handover: answer %d", a)) //nolint:forbidigo // an invariant is broken
 }
 
-// Over says that no write is in flight or will be sent any more.
+// Over reports whether no write is in flight and none will be sent.
 func (m *Machine) Over() bool { return m.unsent == 0 && m.inFlight == 0 }
 
-// Outcome returns what came of change i, and where it, or its second half, was
-// not begun, why.
+// Outcome returns the outcome of change i, and why it or its second half was not begun.
 func (m *Machine) Outcome(i int) (Outcome, Skip) {
 	c := &m.changes[i]
 	return c.outcome, c.skip
