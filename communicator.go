@@ -104,8 +104,31 @@ type Communicator[W, T comparable] interface {
 // succeeded. If it returns any other number of errors, the outcome of every write is
 // unknown. writes names each task at most once, and neither side changes it. The
 // contract of Communicator holds for Apply as well.
+//
+// A task that stops slowly should not delay the others: report each write with [Applied]
+// as soon as it is done.
 type Applier[W, T comparable] interface {
 	Apply(ctx context.Context, worker W, writes []Write[T]) []error
+}
+
+type appliedKey[T comparable] struct{}
+
+// Applied reports, within a call of [Applier].Apply, that a write is done, before Apply
+// returns. The orchestrator continues with it: a task that has stopped starts elsewhere
+// while another task still stops. ctx is the context of the call, or one derived from
+// it. A write that Applied reported counts as done, whatever Apply returns for it.
+// Applied ignores writes that the call does not carry, and does nothing outside of such
+// a call. It is safe for concurrent use.
+func Applied[T comparable](ctx context.Context, write Write[T]) {
+	if f, ok := ctx.Value(appliedKey[T]{}).(func(Write[T])); ok {
+		f(write)
+	}
+}
+
+// ContextWithApplied returns a context in which [Applied] calls f instead. f may be called
+// from many goroutines. Transports use it at both ends.
+func ContextWithApplied[T comparable](ctx context.Context, f func(Write[T])) context.Context {
+	return context.WithValue(ctx, appliedKey[T]{}, f)
 }
 
 // Write is one element of what an [Applier] applies.

@@ -217,7 +217,7 @@ func TestT11_AnAnswerThatCannotBeUsedIsRemembered(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, o.AddWorker("w1"))
 		require.NoError(t, o.AddWorker("w2"))
-		require.ErrorContains(t, o.NextTerm(t.Context()), "cannot be used")
+		require.ErrorContains(t, o.NextTerm(t.Context()), "unusable answer")
 		c.slow = true
 		err = o.NextTerm(t.Context())
 		require.ErrorContains(t, err, "no answer in time, and the last call failed: unusable answer")

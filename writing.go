@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/breaker"
@@ -45,7 +46,9 @@ type flight[T comparable] struct {
 	writes   []Write[T]
 	started  time.Time
 	deadline time.Time
-	over     bool // the term no longer waits: it returned, or its time is up
+	over     bool                    // the term no longer waits: it returned, or its time is up
+	applied  []bool                  // by write: it was done before the call returned; nil if none was
+	index    func() map[Write[T]]int // of writes
 
 	// Set when the call has returned:
 	took time.Duration
@@ -55,8 +58,23 @@ type flight[T comparable] struct {
 // landing holds the calls that have returned. lines.mu guards it.
 type landing[T comparable] struct {
 	flights []*flight[T]
+	applied []applied[T]
 	signal  chan struct{}
 	closed  bool // the writes have ended, so calls that return are late
+}
+
+// applied is a write that is done in a call that has not returned.
+type applied[T comparable] struct {
+	flight *flight[T]
+	write  int
+}
+
+// arrived signals that there is something to collect. The caller holds lines.mu.
+func (l *landing[T]) arrived() {
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
 }
 
 // write carries out the changes. If it is cut short, it returns the cause.
@@ -179,6 +197,16 @@ func (w *writing[W, T]) send(call handover.Call) {
 
 	ctx, cancel := context.WithDeadline(w.ctx, f.started.Add(callTimeout(w.o.cfg.timeout)))
 	landed := w.landed
+	if len(f.writes) > 1 {
+		f.index = sync.OnceValue(func() map[Write[T]]int {
+			index := make(map[Write[T]]int, len(f.writes))
+			for i, write := range f.writes {
+				index[write] = i
+			}
+			return index
+		})
+		ctx = ContextWithApplied(ctx, func(write Write[T]) { w.o.applied(landed, f, write) })
+	}
 	name, line := worker.name, worker.line
 	go func() {
 		defer cancel()
@@ -194,22 +222,43 @@ func (w *writing[W, T]) send(call handover.Call) {
 				return
 			}
 			landed.flights = append(landed.flights, f)
-			select {
-			case landed.signal <- struct{}{}:
-			default:
-			}
+			landed.arrived()
 		}()
 		errs = w.o.callWrites(ctx, name, f.writes)
 	}()
 }
 
-// collect processes the calls that have returned.
+// applied records a write that is done in a call that has not returned.
+func (o *Orchestrator[W, T]) applied(landed *landing[T], f *flight[T], write Write[T]) {
+	defer func() { _ = recover() }() // a name that cannot be compared is not in the call
+	i, ok := f.index()[write]
+	if !ok {
+		return
+	}
+	o.lines.mu.Lock()
+	defer o.lines.mu.Unlock()
+	landed.applied = append(landed.applied, applied[T]{f, i})
+	landed.arrived()
+}
+
+// collect processes the writes that are done, and the calls that have returned.
 func (w *writing[W, T]) collect() {
 	lines := &w.o.lines
 	lines.mu.Lock()
-	flights := w.landed.flights
-	w.landed.flights = nil
+	flights, early := w.landed.flights, w.landed.applied
+	w.landed.flights, w.landed.applied = nil, nil
 	lines.mu.Unlock()
+	for _, e := range early {
+		if f := e.flight; !f.over && !f.isApplied(e.write) {
+			if f.applied == nil {
+				f.applied = make([]bool, len(f.writes))
+			}
+			f.applied[e.write] = true
+			w.statsOf(f.writes[e.write].Op).count(nil, false)
+			w.learn(f, e.write, nil, handover.Done, false)
+			w.machine.Answered(f.call.Writes[e.write], handover.Done)
+		}
+	}
 	for _, f := range flights {
 		if f.over {
 			w.late(w.fleet.workers[f.call.Worker].name, f)
@@ -264,6 +313,9 @@ func (w *writing[W, T]) abandon() {
 	for f := w.oldest(); f != nil; f = w.oldest() {
 		f.over = true
 		for i, write := range f.call.Writes {
+			if f.isApplied(i) {
+				continue
+			}
 			w.errs[write.Change] = cmp.Or[error](w.errs[write.Change], w.cause)
 			if f.writes[i].Op == OpAdd {
 				w.fleet.unsure(f.call.Worker, w.changes[write.Change].Task)
@@ -277,10 +329,15 @@ func (w *writing[W, T]) settle(f *flight[T], errs []error, took time.Duration, s
 	f.over = true
 	w.active--
 	timedOut := stuck || took >= callTimeout(w.o.cfg.timeout)
-	answers := make([]handover.Answer, len(errs))
+	rest := handover.Call{Worker: f.call.Worker} // the writes that were not applied before
+	var answers []handover.Answer
 	for i, err := range errs {
+		if f.isApplied(i) {
+			continue
+		}
 		timedOut = timedOut || errors.Is(err, context.DeadlineExceeded)
-		answers[i] = meaning(err)
+		rest.Writes = append(rest.Writes, f.call.Writes[i])
+		answers = append(answers, meaning(err))
 	}
 	stats := w.statsOf(OpApply)
 	if w.o.applier == nil {
@@ -290,11 +347,16 @@ func (w *writing[W, T]) settle(f *flight[T], errs []error, took time.Duration, s
 	}
 	stats.Seconds.observe(took)
 	for i, err := range errs {
-		w.statsOf(f.writes[i].Op).count(err, timedOut)
-		w.learn(f, i, err, answers[i], timedOut)
+		if !f.isApplied(i) {
+			w.statsOf(f.writes[i].Op).count(err, timedOut)
+			w.learn(f, i, err, meaning(err), timedOut)
+		}
 	}
-	w.machine.Done(f.call, answers, timedOut, stuck)
+	w.machine.Done(rest, answers, timedOut, stuck)
 }
+
+// isApplied reports whether a write was done before its call returned.
+func (f *flight[T]) isApplied(write int) bool { return f.applied != nil && f.applied[write] }
 
 func (w *writing[W, T]) statsOf(op Op) *CallStats {
 	switch op {

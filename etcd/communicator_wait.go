@@ -36,6 +36,12 @@ func (b *batch) wait(ctx context.Context) {
 		if b.tasks = open; len(open) == 0 {
 			return
 		}
+		for i := range b.writes {
+			if p := &b.writes[i]; p.settled && p.err == nil && !p.reported {
+				p.reported = true
+				orchestrator.Applied(ctx, p.Write)
+			}
+		}
 		select {
 		case <-v.change:
 		case <-alarm:

@@ -67,6 +67,8 @@ type pending struct {
 	settled bool
 	err     error // the answer; counts when settled
 	taken   bool  // it was an Add, and was withdrawn
+
+	reported bool // as applied, before the others are settled
 }
 
 func (p *pending) settle(err error) { p.settled, p.err = true, err }

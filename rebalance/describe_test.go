@@ -88,7 +88,7 @@ the plan: 4 starts (at least 3), 1 of them moves, 0 moves deferred
   move task 0 from worker 0 to 1 (rebalance)
   start task 5 on worker 0 (missing)
   stop task 3 on worker 0 (unexpected)
-  task 5 stays on worker 2: every open worker has one already
+  task 5 stays on worker 2: every open worker already has a copy
 `, describe(&rebalance.Problem{
 		Want:      []int32{1, 1, 1, 0, 1, 4},
 		States:    []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Draining, rebalance.Frozen},

@@ -8,7 +8,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 )
@@ -105,7 +107,9 @@ func (w *Worker[T]) Remove(ctx context.Context, task T) error {
 
 // Apply carries out the writes side by side, begun in their order, and answers
 // for each as Add and Remove do, when it can answer for all: with nil if all
-// succeeded. A write that is neither is refused with ErrRejected.
+// succeeded. A write that is neither is refused with ErrRejected. If it has to wait,
+// it reports the writes that are done with [orchestrator.Applied], every hundredth of
+// the time that ctx leaves.
 func (w *Worker[T]) Apply(ctx context.Context, writes []orchestrator.Write[T]) []error {
 	requests := make([]request[T], len(writes))
 	for i, write := range writes {
@@ -136,6 +140,7 @@ func (w *Worker[T]) applyAll(ctx context.Context, requests []request[T]) []error
 		steps[i] = w.begin(ctx, &requests[i])
 	}
 	errs := make([]error, len(requests))
+	defer reporting(ctx, requests, steps)()
 	var restarts sync.WaitGroup
 	for i, s := range steps {
 		if s.again {
@@ -155,6 +160,40 @@ func (w *Worker[T]) applyAll(ctx context.Context, requests []request[T]) []error
 		}
 	}
 	return nil
+}
+
+// reporting reports the writes that are done while others are waited for, until the
+// caller calls end.
+func reporting[T comparable](ctx context.Context, requests []request[T], steps []step) (end func()) {
+	deadline, ok := ctx.Deadline()
+	if !ok || len(steps) < 2 || !slices.ContainsFunc(steps, func(s step) bool { return s.wait != nil }) {
+		return func() {}
+	}
+	every := max(time.Until(deadline)/100, time.Millisecond)
+	done := make(chan struct{})
+	var reporter sync.WaitGroup
+	reporter.Go(func() {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		reported := make([]bool, len(steps))
+		for {
+			select {
+			case <-ticker.C:
+			case <-done:
+				return
+			}
+			for i := range steps {
+				if !reported[i] && steps[i].succeeded() {
+					reported[i] = true
+					orchestrator.Applied(ctx, requests[i].Write)
+				}
+			}
+		}
+	})
+	return func() {
+		close(done)
+		reporter.Wait()
+	}
 }
 
 // request is a write, and what goes with it.
@@ -177,6 +216,19 @@ type step struct {
 	// late is the answer where ctx ends before the wait does.
 	late func(cause error) error
 	err  error
+}
+
+// succeeded reports whether the answer is known by now, and is nil.
+func (s *step) succeeded() bool {
+	if s.wait == nil {
+		return s.err == nil
+	}
+	select {
+	case <-s.wait:
+		return !s.again && (s.outcome == nil || s.outcome() == nil)
+	default:
+		return false
+	}
 }
 
 // begin applies a write if that is possible now. It never waits.

@@ -173,7 +173,12 @@ func leave[W, T comparable, R any](
 func travel[W, T comparable, R any](
 	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
 ) (result R, err error) {
-	ctx, arrive := c.depart(ctx, p)
+	outer := ctx
+	ctx, arrive := c.depart(orchestrator.ContextWithApplied(ctx, func(write orchestrator.Write[T]) {
+		if w.mode != answerless && !c.isGone(p) {
+			orchestrator.Applied(outer, write)
+		}
+	}), p)
 	defer arrive()
 	if err = w.pass(ctx); err == nil {
 		result, err = deliver(ctx, p)

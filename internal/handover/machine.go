@@ -365,6 +365,13 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 	m.wake(call.Worker)
 }
 
+// Answered records the answer to one write of a call whose other writes have none yet.
+// The worker stays busy. [Machine.Done] then takes the call without that write.
+func (m *Machine) Answered(write Write, a Answer) {
+	m.inFlight--
+	m.answer(write, a)
+}
+
 // Returned records that the stuck call of a worker has returned.
 func (m *Machine) Returned(w int32) {
 	m.workers[w].busy = false
