@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -124,13 +125,30 @@ func (n batchNear) Apply(ctx context.Context, name string, writes []orchestrator
 	for i, write := range writes {
 		calls[i] = &call{op: write.Op, task: write.Task}
 	}
+	inner := orchestrator.ContextWithApplied(ctx, func(write orchestrator.Write[string]) {
+		n.applied(ctx, name, calls[slices.Index(writes, write)], write)
+	})
 	return n.make(ctx, name, calls, func() []error {
-		errs := n.next.Apply(ctx, name, writes)
+		errs := n.next.Apply(inner, name, writes)
 		if errs == nil {
 			errs = make([]error, len(writes))
 		}
 		return errs
 	}, nil)
+}
+
+// applied hands on that a write is done before its call returns.
+func (n near) applied(ctx context.Context, name string, c *call, write orchestrator.Write[string]) {
+	w := n.l.w
+	w.mu.Lock()
+	index := w.workers[name].index
+	w.mu.Unlock()
+	nearLane(n.l.number, index).await()
+	w.mu.Lock()
+	c.returned = time.Now()
+	w.note(nearLane(n.l.number, index), "leader %d: %v %s %s is done, while others of its call are not", n.l.number, c.op, c.task, name)
+	w.mu.Unlock()
+	orchestrator.Applied(ctx, write)
 }
 
 // make makes calls that go together.
@@ -172,6 +190,9 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 		calls[0].tasks = *tasks
 	}
 	for i, c := range calls {
+		if !c.returned.IsZero() {
+			continue // done before
+		}
 		c.returned = time.Now()
 		c.cut = errors.Is(ctx.Err(), context.Canceled)
 		if len(errs) == len(calls) {

@@ -6,6 +6,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -98,8 +99,8 @@ func (w *Worker[T]) Update(ctx context.Context, task T, g Grant) error {
 //     ([WithLease]), or if the task is a job that has begun to run, or ended, since
 //     List or Report said that it could be moved ([WithCompletion]);
 //   - ErrStopping if ctx ended before the task had stopped, and from then on at
-//     once: nobody waits twice for a task that does not stop. It stays in List
-//     until it has.
+//     once, unless ctx was cancelled: nobody waits twice for a task that does not
+//     stop. It stays in List until it has.
 func (w *Worker[T]) Remove(ctx context.Context, task T) error {
 	r := request[T]{Write: orchestrator.Write[T]{Op: orchestrator.OpRemove, Task: task}}
 	return w.finish(ctx, &r, w.begin(ctx, &r))
@@ -356,9 +357,13 @@ func (w *Worker[T]) started(e *entry[T]) error {
 }
 
 // stopOverdue returns what is to be done where a call gives up waiting for a task
-// to stop: nobody waits for it again.
+// to stop: nobody waits for it again. A caller that was not interested to the end of
+// its time ([context.Canceled]) says nothing of the task.
 func (w *Worker[T]) stopOverdue(e *entry[T]) func(error) error {
-	return func(error) error {
+	return func(cause error) error {
+		if errors.Is(cause, context.Canceled) {
+			return stillStopping(e)
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !e.overdue {

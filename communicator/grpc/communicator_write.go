@@ -60,6 +60,7 @@ func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrato
 		b.add(change, &errs[i])
 	}
 	b.flush()
+	l.await(ctx, writes, errs)
 	failed := false
 	for i, err := range errs {
 		if err != nil {
@@ -71,6 +72,43 @@ func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrato
 		return nil
 	}
 	return errs
+}
+
+// await asks again for the stops for which an answer did not wait, and reports the writes
+// that are done meanwhile. If it fails, a stop is as it was: under way.
+func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], errs []error) {
+	reported := make([]bool, len(writes))
+	for ctx.Err() == nil {
+		var changes []*orchestratorv1.Change
+		var of []int
+		for i, write := range writes {
+			if errors.Is(errs[i], errPending) {
+				changes = append(changes, &orchestratorv1.Change{Op: orchestratorv1.Op_OP_REMOVE, Task: []byte(write.Task)})
+				of = append(of, i)
+			}
+		}
+		if len(changes) == 0 {
+			return
+		}
+		for i, write := range writes {
+			if errs[i] == nil && !reported[i] {
+				reported[i] = true
+				orchestrator.Applied(ctx, write)
+			}
+		}
+		answers, err := l.apply(ctx, changes)
+		if err != nil {
+			return
+		}
+		progress := false
+		for k, i := range of {
+			progress = progress || !errors.Is(answers[k], errPending)
+			errs[i] = answers[k]
+		}
+		if !progress {
+			return // a worker that keeps the contract has waited
+		}
+	}
 }
 
 // change returns what is sent for a write, or why nothing is.
@@ -208,6 +246,9 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 	errs := make([]error, len(changes))
 	for i, r := range answers.response.GetResults() {
 		errs[i] = errorOf(r)
+		if r.GetPending() && errors.Is(errs[i], orchestrator.ErrStopping) && changes[i].GetOp() == orchestratorv1.Op_OP_REMOVE {
+			errs[i] = errPending
+		}
 		if errors.Is(errs[i], orchestrator.ErrDeposed) && !errors.Is(successor, orchestrator.ErrDeposed) {
 			errs[i] = explained(orchestrator.ErrRejected, r.GetMessage()) // without a higher epoch, or not believed
 		}

@@ -193,7 +193,7 @@ func (h *hand) run(ctx context.Context, task string) error {
 		defer h.o.mu.Unlock()
 		h.o.runs[task] = slices.DeleteFunc(h.o.runs[task], func(at string) bool { return at == h.name })
 	}()
-	if h.keeps != nil {
+	if h.keeps != nil && !strings.HasPrefix(task, "prompt") {
 		<-h.keeps
 		return nil
 	}

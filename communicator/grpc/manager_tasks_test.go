@@ -211,3 +211,29 @@ func TestR1_TasksAreCheckedAtTheBorder(t *testing.T) {
 	require.NoError(t, m.Delete(ctx, "a", "b"))
 	require.NoError(t, m.Forget(ctx, "a"))
 }
+
+// A task that does not stop keeps none of its neighbours stopped: they start elsewhere
+// while its stop is under way, although one call carries all stops of their worker.
+func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.hire("one")
+		one.keeps = make(chan struct{})
+		require.NoError(t, one.register())
+		m.put("hangs", "prompt a", "prompt b", "prompt c", "prompt d")
+		o.pass(2*time.Second, one)
+		require.Len(t, o.where(), 5)
+		staff := append(o.staff("two", "three", "four", "five", "six"), one)
+		require.NoError(t, m.Drain(t.Context(), "one"))
+		o.pass(1200*time.Millisecond, staff...)
+		for task, at := range o.where() {
+			require.Equal(t, task == "hangs", at == "one", "%s runs on %q", task, at)
+		}
+		require.Len(t, o.where(), 5)
+		close(one.keeps)
+		o.pass(2*time.Second, staff...)
+		require.NotContains(t, o.spread(), "one")
+		require.Len(t, o.where(), 5)
+		m.close()
+	})
+}

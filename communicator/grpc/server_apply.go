@@ -4,8 +4,10 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -75,10 +77,60 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 		}
 		changes, places = append(changes, change), append(places, i)
 	}
-	for i, err := range s.worker.ApplyWith(ctx, changes) {
+	for i, err := range s.applyPromptly(ctx, changes) {
 		errs[places[i]] = err
 	}
 	return errs
+}
+
+// errPending is the answer to a stop for which the call did not wait to the end of its
+// time.
+var errPending = fmt.Errorf("%w, and other tasks do not wait for it", orchestrator.ErrStopping)
+
+// applyPromptly applies changes. As soon as some are done, and those that are not are
+// stops, it answers these with errPending: tasks that have stopped may start elsewhere
+// while others still stop.
+func (s *service) applyPromptly(ctx context.Context, changes []worker.Change[string]) []error {
+	starts := 0
+	for _, c := range changes {
+		if c.Op == orchestrator.OpAdd {
+			starts++
+		}
+	}
+	var open atomic.Int64 // starts that are not known to be done
+	open.Store(int64(starts))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{}, 1)
+	reporting := orchestrator.ContextWithApplied(ctx, func(write orchestrator.Write[string]) {
+		if write.Op == orchestrator.OpAdd {
+			open.Add(-1)
+		}
+		select {
+		case done <- struct{}{}:
+		default:
+		}
+	})
+	answers := make(chan []error, 1)
+	go func() { answers <- s.worker.ApplyWith(reporting, changes) }()
+	for {
+		select {
+		case errs := <-answers:
+			return errs
+		case <-done:
+		}
+		if open.Load() > 0 {
+			continue
+		}
+		cancel()
+		errs := <-answers
+		for i, err := range errs {
+			if errors.Is(err, orchestrator.ErrStopping) {
+				errs[i] = errPending
+			}
+		}
+		return errs
+	}
 }
 
 func grantOf(c *orchestratorv1.Change) worker.Grant {
@@ -92,7 +144,7 @@ func (s *service) results(errs []error) []*orchestratorv1.Result {
 	list := make([]*orchestratorv1.Result, len(errs))
 	for i, err := range errs {
 		m := &messages[i]
-		m.Outcome = outcomeOf(err)
+		m.Outcome, m.Pending = outcomeOf(err), errors.Is(err, errPending)
 		if err != nil {
 			m.Message = legible(err.Error(), longest)
 		}

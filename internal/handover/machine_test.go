@@ -3,6 +3,7 @@ package handover_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -358,8 +359,31 @@ func (m *model) event(progress bool) {
 		default:
 			m.m.CloseBack()
 		}
+	case n < 10 && len(m.flying) > 0:
+		m.answer(m.r.IntN(len(m.flying)))
 	case len(m.flying) > 0:
 		m.land(m.r.IntN(len(m.flying)))
+	}
+}
+
+// answer lets one of several writes of a call be done before the others.
+func (m *model) answer(k int) {
+	call := &m.flying[k]
+	if len(call.Writes) < 2 {
+		return
+	}
+	i := m.r.IntN(len(call.Writes))
+	w := call.Writes[i]
+	call.Writes = slices.Delete(slices.Clone(call.Writes), i, i+1)
+	m.done(call.Worker, w)
+	m.m.Answered(w, handover.Done)
+}
+
+// done records a write that was acknowledged.
+func (m *model) done(worker int32, w handover.Write) {
+	m.writes[w.Change] = append(m.writes[w.Change], w)
+	if w.Start {
+		m.acked[worker]++
 	}
 }
 
@@ -378,10 +402,7 @@ func (m *model) land(k int) {
 			}[m.r.IntN(8)]
 		}
 		if answers[i] == handover.Done {
-			m.writes[w.Change] = append(m.writes[w.Change], w)
-			if w.Start {
-				m.acked[call.Worker]++
-			}
+			m.done(call.Worker, w)
 		}
 		if answers[i] == handover.Refused && w.Start {
 			m.refused[w.Change] = true

@@ -833,7 +833,11 @@ type Result struct {
 	// What came of it.
 	Outcome Outcome `protobuf:"varint,1,opt,name=outcome,proto3,enum=orchestrator.v1.Outcome" json:"outcome,omitempty"`
 	// The reason for people to read, in UTF-8; empty where it was done.
-	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// The answer did not wait for a stop to end, because other changes of the call are
+	// done. It comes with OUTCOME_STOPPING, and the manager sends the stop again. A worker
+	// need not set it: then the answer to a call waits for all of its stops.
+	Pending       bool `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -880,6 +884,13 @@ func (x *Result) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *Result) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
 }
 
 // ApplyResponse answers for each change.
@@ -977,10 +988,11 @@ const file_orchestrator_v1_worker_proto_rawDesc = "" +
 	"\fApplyRequest\x12)\n" +
 	"\x04term\x18\x01 \x01(\v2\x15.orchestrator.v1.TermR\x04term\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x121\n" +
-	"\achanges\x18\x03 \x03(\v2\x17.orchestrator.v1.ChangeR\achanges\"V\n" +
+	"\achanges\x18\x03 \x03(\v2\x17.orchestrator.v1.ChangeR\achanges\"p\n" +
 	"\x06Result\x122\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x18.orchestrator.v1.OutcomeR\aoutcome\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"m\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x18\n" +
+	"\apending\x18\x03 \x01(\bR\apending\"m\n" +
 	"\rApplyResponse\x121\n" +
 	"\aresults\x18\x01 \x03(\v2\x17.orchestrator.v1.ResultR\aresults\x12)\n" +
 	"\x04term\x18\x02 \x01(\v2\x15.orchestrator.v1.TermR\x04term*\xa5\x01\n" +
