@@ -16,11 +16,11 @@ func TestJudge(t *testing.T) {
 	}{
 		{"as it is", [][]int32{{0, 1}, {1, 2}, {}}, outcome{2, 0}, ""},
 		{"one moved", [][]int32{{0}, {1, 2}, {1}}, outcome{1, 1}, ""},
-		{"all moved", [][]int32{{2}, {0}, {1}}, outcome{}, "task 1 is to run on 1 workers in place of 2"},
-		{"too many", [][]int32{{0, 1}, {1, 2}, {1}}, outcome{}, "task 1 is to run on 3 workers in place of 2"},
-		{"twice on one", [][]int32{{0, 1, 1}, {2}, {}}, outcome{}, "worker 0 is to run task 1 twice"},
-		{"no such task", [][]int32{{0, 3}, {1, 2}, {1}}, outcome{}, "worker 0 is to run task 3: there is no such task"},
-		{"no such worker", [][]int32{{0, 1}, {1, 2}}, outcome{}, "the plan is for 2 workers of 3"},
+		{"all moved", [][]int32{{2}, {0}, {1}}, outcome{}, "task 1 is on 1 workers, want 2"},
+		{"too many", [][]int32{{0, 1}, {1, 2}, {1}}, outcome{}, "task 1 is on 3 workers, want 2"},
+		{"twice on one", [][]int32{{0, 1, 1}, {2}, {}}, outcome{}, "worker 0 should run task 1 twice"},
+		{"no such task", [][]int32{{0, 3}, {1, 2}, {1}}, outcome{}, "worker 0 should run task 3, which does not exist"},
+		{"no such worker", [][]int32{{0, 1}, {1, 2}}, outcome{}, "the plan has 2 workers, want 3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o, err := judge(now, c.placed)
@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// No more copies than workers can be asked for.
+// A plan cannot have more copies of a task than there are workers.
 func TestJudge_MoreCopiesThanWorkers(t *testing.T) {
 	o, err := judge(fleet{want: []int32{3}, held: [][]int32{{0}, {}}}, [][]int32{{0}, {0}})
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestFleet_IsWholeAndEven(t *testing.T) {
 	}
 }
 
-// Events leave the fleet alone that they happen to.
+// Events do not modify the original fleet.
 func TestEvents(t *testing.T) {
 	s := size{1_000, 20, 2}
 	before := s.even()

@@ -9,12 +9,11 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// A cluster that costs as little as one can: its workers only hand out lists,
-// and write down what they are told.
+// A minimal cluster: its workers only return lists and record writes.
 
-// hand is what one worker hands out: in turn one of two copies of its list,
-// which have no memory in common, as what comes over a network has none; or
-// always the very same slice.
+// hand is one worker. It returns two copies of its list in turn, which share no
+// memory, as if they came over a network. If same is true, it always returns the
+// same slice.
 type hand struct {
 	copies [2][]string
 	turn   int
@@ -23,7 +22,7 @@ type hand struct {
 }
 
 // cluster is a Communicator. Its map does not change while a term runs, and no
-// worker gets two calls at once.
+// worker gets two calls at the same time.
 type cluster struct {
 	hands map[string]*hand
 	order []string
@@ -34,7 +33,7 @@ var _ orchestrator.Communicator[string, string] = (*cluster)(nil)
 
 func workerName(w int) string { return fmt.Sprintf("worker-%06d", w) }
 
-// names are those of the tasks.
+// names returns the names of the tasks.
 func (f fleet) names() []string {
 	names := make([]string, len(f.want))
 	for t := range names {
@@ -64,7 +63,7 @@ func (c *cluster) join(worker string) *hand {
 	return h
 }
 
-// set makes both copies anew, with memory of their own for every name.
+// set replaces both copies, with separate memory for every name.
 func (h *hand) set(tasks []string) {
 	for k := range h.copies {
 		h.copies[k] = make([]string, len(tasks))
@@ -74,7 +73,7 @@ func (h *hand) set(tasks []string) {
 	}
 }
 
-// copies returns what all workers hand out in one of their turns.
+// copies returns the lists that all workers return in one of their turns.
 func (c *cluster) copies(turn int) [][]string {
 	lists := make([][]string, len(c.order))
 	for i, worker := range c.order {
@@ -83,7 +82,7 @@ func (c *cluster) copies(turn int) [][]string {
 	return lists
 }
 
-// List hands out a list.
+// List returns one of the copies.
 func (c *cluster) List(_ context.Context, worker string) ([]string, error) {
 	h := c.hands[worker]
 	if !h.same {
@@ -92,22 +91,21 @@ func (c *cluster) List(_ context.Context, worker string) ([]string, error) {
 	return h.copies[h.turn], nil
 }
 
-// Add writes down that the task is to run.
+// Add records the write.
 func (c *cluster) Add(_ context.Context, worker, task string) error {
 	h := c.hands[worker]
 	h.told = append(h.told, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 	return nil
 }
 
-// Remove writes down that the task is to stop.
+// Remove records the write.
 func (c *cluster) Remove(_ context.Context, worker, task string) error {
 	h := c.hands[worker]
 	h.told = append(h.told, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 	return nil
 }
 
-// obey has the workers do what they were told, and returns how many writes
-// that were.
+// obey applies the recorded writes, and returns their number.
 func (c *cluster) obey() (writes int) {
 	for _, h := range c.hands {
 		if len(h.told) == 0 {
@@ -129,8 +127,8 @@ func (c *cluster) obey() (writes int) {
 	return writes
 }
 
-// lead returns an orchestrator that expects what the fleet wants, and has had a
-// few terms to get to know the cluster.
+// lead returns an orchestrator that expects the fleet's tasks and workers and has
+// run three terms.
 func lead(ctx context.Context, f fleet, c orchestrator.Communicator[string, string], names []string) (*orchestrator.Orchestrator[string, string], error) {
 	o, err := orchestrator.New(c)
 	if err != nil {
@@ -158,7 +156,7 @@ func lead(ctx context.Context, f fleet, c orchestrator.Communicator[string, stri
 	return o, nil
 }
 
-// quietTerm runs a term that finds nothing to do.
+// quietTerm runs a term, and fails if it changes anything.
 func quietTerm(ctx context.Context, o *orchestrator.Orchestrator[string, string]) error {
 	if err := o.NextTerm(ctx); err != nil {
 		return err

@@ -14,52 +14,51 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The library on a real etcd: a cold start, steady terms, contents that change,
-// a worker that joins and one that is lost, and what that costs in
-// transactions and bytes.
+// The library on a real etcd: a cold start, steady terms, changing contents, and
+// workers that join and are lost, with the number of transactions and bytes of each.
 
-// etcdConfig is what is measured on etcd, and how often.
+// etcdConfig selects what is measured on etcd, and how often.
 type etcdConfig struct {
 	size
 	lease    time.Duration // of the members and the leader
-	colds    int           // cold starts, each on a server of its own
+	colds    int           // cold starts, each on a separate server
 	steady   int           // steady terms
-	contents int           // contents that change
-	events   int           // how often they do, and a worker joins, and one is lost
+	contents int           // contents changed at a time
+	events   int           // how often contents change, a worker joins and a worker is lost
 }
 
-// etcdContent is how many bytes each task's content has.
+// etcdContent is the length of each task's content in bytes.
 const etcdContent = 100
 
-// enoughTerms is after how many terms everything has to be in place.
+// enoughTerms is the number of terms after which everything must run.
 const enoughTerms = 10
 
-// onEtcd is what was measured.
+// onEtcd holds the results.
 type onEtcd struct {
 	size
 	revision   string
 	start, end time.Time
 
-	put, steadyTook       samples // one write, alone, and in turn a steady term
+	put, steadyTook       samples // a single write, in turn with a steady term
 	cold, steady, changed []episode
 	joined, lost          []episode
-	largest               int // operations of the largest transaction of all
+	largest               int // operations of the largest transaction
 }
 
-// episode is one thing that happened, and what it took.
+// episode is the cost of one event.
 type episode struct {
-	before time.Duration // until the leader knew what there was to do
-	took   time.Duration // from then on, until everything was as it should be
+	before time.Duration // until the leader knew of the event
+	took   time.Duration // from then until everything had settled
 	starts int
 	traffic
 }
 
 func (e episode) whole() time.Duration { return e.before + e.took }
 
-// allRead is how many bytes the leader and the workers have read.
+// allRead returns the number of bytes that the leader and the workers have read.
 func (e episode) allRead() int { return e.read[leaders] + e.read[workers] }
 
-// requests is how many they have made besides those that begin a term.
+// requests returns the number of their requests except those that begin a term.
 func (e episode) requests() int {
 	n := 0
 	for _, s := range []side{leaders, workers} {
@@ -79,7 +78,7 @@ func measureEtcd(ctx context.Context, cfg config) (onEtcd, error) {
 	return r, nil
 }
 
-// play is a cold start and, if it goes on, what comes after.
+// play measures a cold start and, if goesOn is true, the other events.
 func (r *onEtcd) play(ctx context.Context, cfg config, goesOn bool) (err error) {
 	cfg.log("a cold start of %s on etcd", cfg.etcd.size)
 	s, err := startStage(ctx, cfg.etcd.lease)
@@ -107,7 +106,7 @@ func (r *onEtcd) play(ctx context.Context, cfg config, goesOn bool) (err error) 
 	if err != nil {
 		return err
 	}
-	for range cfg.etcd.steady { // in turn with the least that it could take
+	for range cfg.etcd.steady { // in turn with a single write, the lower bound
 		took, err := d.put(client)
 		if err != nil {
 			return err
@@ -121,31 +120,31 @@ func (r *onEtcd) play(ctx context.Context, cfg config, goesOn bool) (err error) 
 	for i := range cfg.etcd.events {
 		content := bytes.Repeat([]byte{byte(i + 1)}, etcdContent)
 		change := func() error { return d.change(cfg.etcd.contents, content) }
-		if err := perform("contents change", &r.changed, change); err != nil {
+		if err := perform("change contents", &r.changed, change); err != nil {
 			return err
 		}
-		if err := perform("one joins", &r.joined, d.join); err != nil {
+		if err := perform("join", &r.joined, d.join); err != nil {
 			return err
 		}
-		if err := perform("one is lost", &r.lost, d.lose); err != nil {
+		if err := perform("lose a worker", &r.lost, d.lose); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// director has things happen on a stage, one after the other.
+// director causes events on a stage, one after another.
 type director struct {
 	*stage
 	tasks   int
 	members int
-	updates int // contents that were changed
+	updates int // number of contents changed
 	*leadership
 	last episode
 }
 
-// coldStart has everybody start at once: the clock runs while the members join,
-// and while the leader is elected and loads the registry.
+// coldStart makes all members start at the same time. The clock includes the joins,
+// the election of the leader and the loading of the registry.
 func (d *director) coldStart(members int) error {
 	d.counter.take()
 	start := time.Now()
@@ -165,7 +164,7 @@ func (d *director) coldStart(members int) error {
 	return d.settle(start)
 }
 
-// join has one more join.
+// join makes one more member join.
 func (d *director) join() error {
 	d.counter.take()
 	start := time.Now()
@@ -176,8 +175,8 @@ func (d *director) join() error {
 	return d.settle(start)
 }
 
-// lose takes etcd away from the last that joined. Nothing is started elsewhere
-// before its lease has ended.
+// lose closes the etcd client of the member that joined last. Its tasks start
+// elsewhere only after its lease has ended.
 func (d *director) lose() error {
 	m := d.crew[len(d.crew)-1]
 	d.counter.take()
@@ -193,7 +192,7 @@ func (d *director) lose() error {
 	return nil
 }
 
-// change gives some tasks another content.
+// change gives some tasks other content.
 func (d *director) change(contents int, to []byte) error {
 	d.counter.take()
 	start := time.Now()
@@ -204,8 +203,8 @@ func (d *director) change(contents int, to []byte) error {
 	return d.settle(start)
 }
 
-// settle has terms run, from when the leader knows all members, until
-// everything runs where it is to and has its content, and notes what that took.
+// settle waits until the leader knows all members, and runs terms until all tasks
+// run with their contents. It records what that took.
 func (d *director) settle(start time.Time) error {
 	if err := d.told.wait(d.ctx, d.members); err != nil {
 		return err
@@ -227,7 +226,7 @@ func (d *director) settle(start time.Time) error {
 		return err
 	}
 	e.took = time.Since(start)
-	// What is written when nobody waits for it any more is part of it too.
+	// Include the writes that remain after everything runs.
 	if err := d.o.NextTerm(d.ctx); err != nil {
 		return err
 	}
@@ -242,7 +241,7 @@ func (d *director) put(client *clientv3.Client) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// term is a steady one.
+// term runs a steady term.
 func (d *director) term() error {
 	runtime.GC()
 	d.counter.take()
@@ -261,13 +260,13 @@ func (d *director) note(e episode) {
 
 // The part of the report about etcd, and its goals.
 
-// What the figures on etcd are held against.
+// The goals on etcd.
 const (
 	etcdColdGoal   = 10 * time.Second
 	etcdSteadyGoal = 50 * time.Millisecond
 	etcdOpsGoal    = 100
-	// In a steady term nothing changes but its number. The answer to that one
-	// write, and its event, take about a hundred bytes.
+	// In a steady term only the term's number is written. The answer to that write,
+	// and its event, take about a hundred bytes.
 	etcdReadGoal = 200
 )
 
@@ -279,7 +278,7 @@ func (r onEtcd) goals() []goal {
 	read, requests := medianOf(r.steady, episode.allRead), medianOf(r.steady, episode.requests)
 	return []goal{
 		{
-			partOnEtcd.goal + r.String() + ": a cold start, from nobody there until everything runs",
+			partOnEtcd.goal + r.String() + ": a cold start, from no members until everything runs",
 			seconds(cold), "under " + seconds(etcdColdGoal), cold < etcdColdGoal,
 		},
 		{
@@ -291,9 +290,9 @@ func (r onEtcd) goals() []goal {
 			grouped(r.largest), fmt.Sprintf("at most %d", etcdOpsGoal), r.largest <= etcdOpsGoal,
 		},
 		{
-			partOnEtcd.goal + "the same: read in a steady term, by all",
-			fmt.Sprintf("%s bytes, asked for by %d requests", grouped(read), requests),
-			fmt.Sprintf("its one write's answer and event: under %d bytes, by none", etcdReadGoal),
+			partOnEtcd.goal + "the same: bytes read in a steady term, all clients",
+			fmt.Sprintf("%s bytes, %d read requests", grouped(read), requests),
+			fmt.Sprintf("under %d bytes (the answer and event of one write), no read request", etcdReadGoal),
 			read < etcdReadGoal && requests == 0,
 		},
 	}
@@ -302,29 +301,29 @@ func (r onEtcd) goals() []goal {
 const etcdHead = `
 ## On etcd
 
-%s, one instance each, contents of %d bytes, on one embedded etcd, %s, that syncs every write to the disk, in a
-temporary folder. All in one process: the server, a leader, and the members, each with a client of its own.
-Measured at commit %s, %s, in %s. One write, alone, in turn with the steady terms, took %s ms; a steady term takes %s times as
-long, since it makes one.
+%s, one instance each, contents of %d bytes, on one embedded etcd, %s, which syncs every write to the disk, in a
+temporary folder. The server, a leader and the members share one process; each member has a separate client.
+Measured at commit %s, %s, in %s. A single write, in turn with the steady terms, took %s ms; a steady term, which makes one
+write, takes %s times as long.
 
 `
 
-// etcdFoot takes the numbers of cold starts, steady terms and events, and the
-// length of the lease.
+// etcdFoot takes the numbers of cold starts, steady terms and events, and the length
+// of the lease.
 const etcdFoot = `
-Medians of %d cold starts, each on a new server, %d steady terms, and %d times that contents change, one joins and one is
-lost.
+Medians of %d cold starts, each on a new server, of %d steady terms, and of %d rounds in which contents change, a worker joins
+and a worker is lost.
 
-- **Until it is known**: in a cold start, that all members have joined and that the leader, elected at the same time, has
-  loaded the registry; that contents are written; that the leader knows of a new member; and that the lease, of %s, has
-  ended of one that was cut off from etcd. It has stopped its tasks by then, by itself.
-- **Until all is done** goes on from there, in as many terms as it takes, one of which finds nothing to do: until each task has
-  been claimed and its function called, and contents have reached theirs. That no task runs twice is checked all the while.
-- **Transactions** of workers are claims, what is written when a task has started or stopped, and loads. One worker's wait for
-  each other, and each takes along what has come up since. An operation is a comparison, a read or a write, in any branch.
-- **Requests to read** are those that are no transactions: of registry and membership when somebody joins or is elected, and of one key
-  by each watch that has heard nothing for five seconds. Those make up what is read while a lease runs out.
-- **Bytes** are those of gRPC messages, watches included, keepalives of leases not.
+- **Until known**: in a cold start, until all members have joined and the leader, elected at the same time, has loaded the
+  registry. For contents, until they are written. For a worker that joins, until the leader knows of it. For a worker that is
+  cut off from etcd, until its lease of %s has ended; it has stopped its tasks before.
+- **Until done** is the time after that, in as many terms as needed, one of which finds nothing to do: until each task is
+  claimed and its function called, and new contents have reached their tasks. The benchmark fails if a task runs twice.
+- **Transactions of workers** are claims, records of started and stopped tasks, and loads. The transactions of one worker wait
+  for each other, and each includes what has accumulated. An operation is a comparison, a read or a write, in any branch.
+- **Read requests** are those outside transactions: of the registry and the membership after a join or an election, and of one
+  key by each watch without an event for five seconds. The latter make up the reads while a lease runs out.
+- **Bytes** are those of gRPC messages, including watches, without lease keepalives.
 `
 
 func (r onEtcd) write(b *strings.Builder, cfg etcdConfig) {
@@ -345,15 +344,15 @@ func (r onEtcd) write(b *strings.Builder, cfg etcdConfig) {
 	number := func(name string, f func(episode) int) {
 		row(name, func(of []episode) string { return grouped(medianOf(of, f)) })
 	}
-	duration("ms until it is known", func(e episode) time.Duration { return e.before })
-	duration("ms until all is done", func(e episode) time.Duration { return e.took })
+	duration("ms until known", func(e episode) time.Duration { return e.before })
+	duration("ms until done", func(e episode) time.Duration { return e.took })
 	number("starts", func(e episode) int { return e.starts })
 	number("terms, each begun by a transaction", func(e episode) int { return e.begun })
 	number("other transactions of the leader", func(e episode) int { return e.txns[leaders] })
 	number("transactions of the workers", func(e episode) int { return e.txns[workers] })
-	number("operations in the largest", func(e episode) int { return e.largest })
-	number("requests to read", func(e episode) int { return e.reads[leaders] + e.reads[workers] })
-	number("watches begun", func(e episode) int { return e.watches[leaders] + e.watches[workers] })
+	number("operations in the largest transaction", func(e episode) int { return e.largest })
+	number("read requests", func(e episode) int { return e.reads[leaders] + e.reads[workers] })
+	number("watches started", func(e episode) int { return e.watches[leaders] + e.watches[workers] })
 	number("bytes read by the leader", func(e episode) int { return e.read[leaders] })
 	number("bytes written by the leader", func(e episode) int { return e.written[leaders] })
 	number("bytes read by all workers", func(e episode) int { return e.read[workers] })
@@ -362,7 +361,7 @@ func (r onEtcd) write(b *strings.Builder, cfg etcdConfig) {
 	fmt.Fprintf(b, etcdFoot, cfg.colds, cfg.steady, cfg.events, cfg.lease)
 }
 
-// medianOf is the median of a figure of some episodes.
+// medianOf returns the median of a figure over episodes.
 func medianOf[E any, N int | time.Duration](of []E, figure func(E) N) N {
 	figures := make([]N, len(of))
 	for i, e := range of {

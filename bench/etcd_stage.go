@@ -1,7 +1,7 @@
 package main
 
-// A cluster on a real etcd, all in one process: the server, a leader, and
-// members that each have a client of their own.
+// A cluster on a real etcd in one process: the server, a leader, and members with
+// separate clients.
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // etcdPrefix is the default of package etcd.
 const etcdPrefix = "/work/"
 
-var errMeasured = errors.New("it has been measured")
+var errMeasured = errors.New("the measurement has ended")
 
 // stage is the cluster.
 type stage struct {
@@ -32,7 +32,7 @@ type stage struct {
 	terms   termLog
 	lease   time.Duration
 
-	ctx    context.Context // the stage's, for what goes on beside the measuring
+	ctx    context.Context // the parent of everything that runs beside the measurement
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 	crew   []*crew
@@ -40,8 +40,8 @@ type stage struct {
 	clients []*clientv3.Client
 }
 
-// startStage starts the server. It writes to a temporary folder, and syncs, as
-// it does for users.
+// startStage starts the server. It writes to a temporary folder, and syncs as in
+// production.
 func startStage(ctx context.Context, lease time.Duration) (*stage, error) {
 	server, err := embed.Start(ctx, embed.Config{})
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *stage) close() error {
 	s.cancel(errMeasured)
 	s.wg.Wait()
 	for _, client := range s.clients {
-		_ = client.Close() // some are closed already: of lost members, of former leaders
+		_ = client.Close() // clients of lost members and former leaders are closed already
 	}
 	return s.server.Close()
 }
@@ -78,8 +78,8 @@ func (s *stage) connect(of side) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// write gives tasks, the first ones, their contents, whether they are in the
-// registry or not.
+// write writes the contents of the first tasks, and adds them to the registry if
+// they are missing.
 func (s *stage) write(tasks int, content []byte) error {
 	client, err := s.connect(users)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *stage) write(tasks int, content []byte) error {
 
 func taskName(t int) string { return fmt.Sprintf("task-%08d", t) }
 
-// leadership is a leader that has been elected.
+// leadership is an elected leader.
 type leadership struct {
 	o       *orchestrator.Orchestrator[etcd.Worker, string]
 	told    *told
@@ -113,14 +113,14 @@ type leadership struct {
 	ended   chan struct{}
 }
 
-// resign makes the leader stop its terms and resign, and waits for that.
+// resign makes the leader stop its terms and resign, and waits for the resignation.
 func (l *leadership) resign() {
 	l.resigns(errMeasured)
 	<-l.ended
 }
 
-// lead campaigns, and returns once its orchestrator has loaded the registry and
-// the membership. serve then runs for as long as the leadership lasts.
+// lead campaigns, and returns once the orchestrator has loaded the registry and the
+// membership. serve runs during the leadership.
 func (s *stage) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd.Worker, string]) error) (*leadership, error) {
 	client, err := s.connect(leaders)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *stage) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd
 		defer func() { _ = client.Close() }() // its election has ended
 		err := election.Run(ctx, func(ctx context.Context, reign *etcd.Leadership) error {
 			if l.o != nil {
-				return errors.New("a leadership was lost and won again")
+				return errors.New("the leader lost and regained the election")
 			}
 			if err := l.load(ctx, client, reign, &s.terms); err != nil {
 				return err
@@ -192,14 +192,14 @@ func (l *leadership) load(ctx context.Context, client *clientv3.Client, reign *e
 	return nil
 }
 
-// crew is a member and the worker in it.
+// crew is a member and its worker.
 type crew struct {
 	client *clientv3.Client
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 }
 
-// hire has one more member join. It returns at once.
+// hire makes one more member join. It does not wait for the join.
 func (s *stage) hire() error {
 	name := fmt.Sprintf("worker-%03d", len(s.crew))
 	client, err := s.connect(workers)
@@ -237,10 +237,10 @@ func (s *stage) hire() error {
 	return nil
 }
 
-// crash takes etcd away from a member, which can do nothing about it.
+// crash disconnects a member from etcd for good.
 func (m *crew) crash() error { return m.client.Close() }
 
-// bury ends what is left of a member that has crashed.
+// bury ends the rest of a crashed member.
 func (m *crew) bury() {
 	m.cancel(errMeasured)
 	<-m.done
@@ -250,8 +250,8 @@ func (m *crew) bury() {
 type told struct {
 	etcd.Workers
 	mu      sync.Mutex
-	there   map[string]int64 // to the incarnation
-	changed chan struct{}    // closed, and replaced, at every change
+	there   map[string]int64 // the incarnation of each member, by name
+	changed chan struct{}    // closed and replaced at every change
 }
 
 func newTold(o etcd.Workers) *told {
@@ -304,7 +304,7 @@ func (t *told) wait(ctx context.Context, n int) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%d members in place of %d: %w", there, n, context.Cause(ctx))
+			return fmt.Errorf("%d members, want %d: %w", there, n, context.Cause(ctx))
 		}
 	}
 }

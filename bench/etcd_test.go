@@ -20,9 +20,9 @@ func TestOnEtcd(t *testing.T) {
 	cold := r.cold[0]
 	require.Equal(t, 20, cold.starts)
 	require.Equal(t, 2, cold.begun)
-	require.GreaterOrEqual(t, cold.txns[leaders], 2, "one assigns to each worker")
-	require.GreaterOrEqual(t, cold.txns[workers], 2, "one claims at each worker")
-	require.GreaterOrEqual(t, cold.watches[workers], 20, "of each task's content")
+	require.GreaterOrEqual(t, cold.txns[leaders], 2, "one assignment for each worker")
+	require.GreaterOrEqual(t, cold.txns[workers], 2, "one claim of each worker")
+	require.GreaterOrEqual(t, cold.watches[workers], 20, "one for each task's content")
 	require.Greater(t, cold.read[workers], 20*etcdContent, "contents were read")
 	require.Len(t, r.steady, 3)
 	for _, e := range r.steady {
@@ -68,14 +68,14 @@ func TestTraffic(t *testing.T) {
 	require.Equal(t, 1+2+1+2+1, got.largest)
 	require.Equal(t, [sides]int{leaders: 4, workers: 6}, got.written)
 	require.Equal(t, [sides]int{leaders: 40, workers: 60}, got.read)
-	require.Zero(t, c.take(), "taken is taken")
+	require.Zero(t, c.take(), "take resets the count")
 }
 
 func TestLedger_TwiceIsAnError(t *testing.T) {
 	var l ledger
 	l.init()
 	require.NoError(t, l.start("a", "x"))
-	require.ErrorContains(t, l.start("a", "y"), "a runs at x and at y")
+	require.ErrorContains(t, l.start("a", "y"), "a runs on x and on y")
 	l.stop("a", "x")
 	require.NoError(t, l.start("a", "y"))
 }
@@ -132,5 +132,5 @@ in turn
 `, twice)
 
 	_, err = partOnEtcd.splice("# Something else\n", "", nil)
-	require.ErrorContains(t, err, "no part says how it is measured")
+	require.ErrorContains(t, err, "the part \"How it is measured\" is missing")
 }

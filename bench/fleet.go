@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// The problems that every planner is given: fleets, and what happens to them.
+// The problems for all planners: fleets, and events that change them.
 
-// fleet is who runs what. Tasks and workers are numbered from 0.
+// fleet is an assignment of tasks to workers. Both are numbered from 0.
 type fleet struct {
-	want []int32   // by task, on how many workers it is to run
-	held [][]int32 // by worker, what it runs, in no order
+	want []int32   // by task, the number of workers that should run it
+	held [][]int32 // by worker, the tasks that it runs, in random order
 }
 
 func (f fleet) workers() int { return len(f.held) }
@@ -24,11 +24,11 @@ func (f fleet) pairs() (n int) {
 	return n
 }
 
-// size is a fleet's, before anything happens to it: how many instances run, on
-// how many workers, and how many of them are of the same task.
+// size is the size of a fleet before any event: the numbers of running instances, of
+// workers, and of copies of each task.
 type size struct{ instances, workers, copies int }
 
-// of returns a fleet with as many instances, so many of each task.
+// of returns a size with the same number of instances and another number of copies.
 func (s size) of(copies int) size { return size{s.instances, s.workers, copies} }
 
 func (s size) String() string {
@@ -39,7 +39,7 @@ func (s size) String() string {
 	return text
 }
 
-// thousands writes a round number shortly.
+// thousands formats a round number in short form.
 func thousands(n int) string {
 	switch {
 	case n >= 1_000_000 && n%1_000_000 == 0:
@@ -51,7 +51,7 @@ func thousands(n int) string {
 }
 
 // even returns a fleet in which every task has its copies and every worker its
-// share. Which tasks a worker runs, and in what order it lists them, is random.
+// share. Which tasks a worker runs, and in which order it lists them, is random.
 func (s size) even() fleet {
 	f := fleet{want: make([]int32, s.instances/s.copies), held: make([][]int32, s.workers)}
 	order := rand.New(rand.NewPCG(1, 1)).Perm(len(f.want))
@@ -69,15 +69,15 @@ func (s size) even() fleet {
 	return f
 }
 
-// event is something that happens to a fleet. It leaves the fleet alone and
-// returns another.
+// event is a change of a fleet. It returns another fleet and does not modify the
+// original.
 type event struct {
 	name string
 	to   func(fleet) fleet
 }
 
-// The events of the comparison. Workers come and go at the end of the row,
-// because jump hash knows no other way.
+// The events of the comparison. Workers join and leave at the end of the list,
+// because jump hash supports nothing else.
 var (
 	cold       = event{"cold", func(f fleet) fleet { return fleet{f.want, make([][]int32, f.workers())} }}
 	steady     = event{"steady", func(f fleet) fleet { return f }}
@@ -96,7 +96,7 @@ func (f fleet) joined(n int) fleet {
 
 func (f fleet) lost(n int) fleet { return fleet{f.want, f.held[:f.workers()-n]} }
 
-// gathered has the first worker run every task once, and the others none.
+// gathered makes the first worker run every task once, and the others none.
 func (f fleet) gathered() fleet {
 	seen := make([]bool, len(f.want))
 	all := make([]int32, 0, len(f.want))
@@ -113,9 +113,9 @@ func (f fleet) gathered() fleet {
 	return fleet{f.want, held}
 }
 
-// The hard cases: what a planner has to search for.
+// The hard cases, for which a planner must search.
 
-// hundredthOver adds one random copy too many for each hundredth task.
+// hundredthOver adds random copies, one for every hundredth task, which are surplus.
 func (f fleet) hundredthOver() fleet {
 	random := rand.New(rand.NewPCG(2, 2))
 	held := make([][]int32, f.workers())
@@ -129,7 +129,8 @@ func (f fleet) hundredthOver() fleet {
 	return fleet{f.want, held}
 }
 
-// scattered has as many random pairs of task and worker as are asked for.
+// scattered returns a fleet with the given number of random pairs of task and
+// worker.
 func (f fleet) scattered(pairs int) fleet {
 	random := rand.New(rand.NewPCG(3, 3))
 	held := make([][]int32, f.workers())
@@ -138,13 +139,13 @@ func (f fleet) scattered(pairs int) fleet {
 		held[w] = append(held[w], int32(random.IntN(len(f.want))))
 	}
 	for w := range held {
-		held[w] = slices.Clone(held[w]) // one after the other in memory, as those of an even fleet
+		held[w] = slices.Clone(held[w]) // contiguous in memory, as in an even fleet
 	}
 	return fleet{f.want, held}
 }
 
-// crowded wants each task on all workers but up to ten of a hundred, and has
-// four fifths of all pairs, at random.
+// crowded returns a fleet in which each task is wanted on 90% to 100% of the
+// workers, and four fifths of all pairs exist at random.
 func crowded(tasks, workers int) fleet {
 	random := rand.New(rand.NewPCG(4, 4))
 	f := fleet{make([]int32, tasks), make([][]int32, workers)}

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// The floor: what nobody who looks at every reported instance, compares every
-// reported name and calls every worker can do without.
+// The floor: the least work of a system that reads every reported instance, compares
+// every reported name and calls every worker.
 
-// scan passes once over what every worker runs, and marks for each task the
-// last worker met and how many there were: one word for each task.
+// scan passes once over the tasks of every worker. For each task it stores the last
+// worker and the number of copies in one word.
 type scan struct {
 	words []uint64
 	found fleet
@@ -31,8 +31,7 @@ func (s *scan) run() error {
 	return nil
 }
 
-// compare compares every name in one set of lists with the one in its place in
-// another.
+// compare compares every name with the name at the same place in the other lists.
 func compare(a, b [][]string) error {
 	for w := range a {
 		for i, name := range a[w] {
@@ -44,14 +43,14 @@ func compare(a, b [][]string) error {
 	return nil
 }
 
-// callsAtOnce is how many calls the orchestrator has in flight by default, and
-// callTimeout how long each may take.
+// callsAtOnce is the orchestrator's default limit of calls in flight, and
+// callTimeout the limit of each call.
 const (
 	callsAtOnce = 1024
 	callTimeout = 10 * time.Second
 )
 
-// fanOut makes so many calls that do nothing, each with a deadline of its own.
+// fanOut makes a number of calls that do nothing, each with its own deadline.
 func fanOut(calls int) error {
 	var next atomic.Int64
 	var group sync.WaitGroup

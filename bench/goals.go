@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// What the figures are held against. The goals were set before the code was
-// made fast, and do not move.
+// The goals. They were set before the code was optimized, and do not move.
 
-// networkGoal is how many times as long as the ideal a cold start over a slow
-// network may take, and how many times as long the moves of others may take
-// where one worker is slow.
+// networkGoal limits two ratios. One is the time of a cold start over a slow
+// network, divided by the ideal time. The other is the time of the other workers'
+// moves with one slow worker, divided by the time without.
 const networkGoal = 1.2
 
-// oldSteady is a steady term of the old library, at 20k × 200; see cited.
+// oldSteady is the time of a steady term of the old library at 20k × 200; see cited.
 const oldSteady = 4_700 * time.Millisecond
 
-// perChange is what a bulk change of several copies may cost beyond the scans.
+// perChange is the allowed cost of each change of a bulk change with several copies,
+// beyond the scans.
 const perChange = 150 * time.Nanosecond
 
-// goal is one of them, and what was measured.
+// goal is a goal and its measured value.
 type goal struct {
 	what     string
 	measured string
@@ -27,7 +27,7 @@ type goal struct {
 	met      bool
 }
 
-// atMost is a goal for the worst of several figures.
+// atMost returns a goal for the worst of several figures.
 func atMost(what, unit string, limit float64, figures ...figure) goal {
 	worst := worstOf(figures)
 	g := goal{what, decimal(worst.value) + " " + unit, fmt.Sprintf("at most %g %s", limit, unit), worst.value <= limit}
@@ -53,7 +53,7 @@ func worstOf(figures []figure) figure {
 	return worst
 }
 
-// goals are all of them, in order.
+// goals returns all goals in order.
 func (r results) goals() []goal {
 	var all []goal
 	all = append(all, r.planGoals()...)
@@ -71,7 +71,7 @@ func (r results) goals() []goal {
 	return append(all, reactionGoals(r.reactions)...)
 }
 
-// inScans is how many scans a plan takes.
+// inScans returns the time of a plan for each event, in scans.
 func (p plans) inScans(of ...event) (found []figure) {
 	for _, e := range of {
 		f := p.beside(e)
@@ -110,15 +110,16 @@ func (r results) planGoals() []goal {
 		faster("the same, cold, by the first plan of a new planner", first))
 }
 
-// faster is the goal for the lead over franz-go, given how our time compares.
+// faster returns the goal for the lead over franz-go. figures are our times divided
+// by franz-go's.
 func faster(what string, figures ...figure) goal {
 	least := worstOf(figures)
 	lead := 1 / least.value
 	return goal{what, fmt.Sprintf("%s × faster (%s)", decimal(lead), least.name), "at least 5 × faster", lead >= 5}
 }
 
-// lead is how many times as long as we the fastest variant of franz-go took,
-// planning only.
+// lead returns the time of franz-go's fastest variant, planning only, divided by
+// ours.
 func (p plans) lead(we string, e event) float64 {
 	took := p.of(we, e).took
 	return min(ratio(p.of(franzGoOne, e).took, took), ratio(p.of(franzGoMany, e).took, took))
@@ -160,9 +161,10 @@ func (r results) memoryGoals() []goal {
 	}
 }
 
-// heapGoal is the goal for the live heap; of names the fleet, if it is another one.
+// heapGoal returns the goal for the live heap. of names the fleet unless it is the
+// default.
 func heapGoal(of string, bytes float64) goal {
-	what := "live heap of the orchestrator for each instance, the names' own bytes not counted"
+	what := "live heap of the orchestrator per instance, without the bytes of names"
 	if of != "" {
 		what = of + ": " + what
 	}
@@ -176,7 +178,7 @@ func (r results) networkGoals() []goal {
 	n := r.network
 	return []goal{
 		atMost("a cold start over a slow network", "× the ideal", networkGoal, figure{"", float64(n.cold) / float64(n.ideal)}),
-		atMost("calls to one worker take a hundred times as long: until all moves of the others are done", "× the time where nobody is", networkGoal,
+		atMost("calls to one worker take 100 times as long: time until all moves of other workers are done", "× the time without a slow worker", networkGoal,
 			figure{"", float64(n.others) / float64(n.othersUndelayed)}),
 	}
 }

@@ -12,61 +12,61 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// The library over gRPC: a cold start, a worker that is lost, and steady terms of
-// fleets with more and more tasks, beside as many bare calls.
+// The library over gRPC: a cold start, a lost worker, and steady terms with growing
+// numbers of tasks, beside the same number of bare calls.
 
-// grpcConfig is what is measured over gRPC, and how often.
+// grpcConfig selects what is measured over gRPC, and how often.
 type grpcConfig struct {
-	size           // of cold starts, and of workers that are lost
+	size           // of cold starts and lost workers
 	others   []int // other numbers of tasks, for steady terms
 	lease    time.Duration
 	interval time.Duration // from term to term
 	colds    int           // cold starts
 	rounds   int           // of steady terms at size
-	fewer    int           // and of those with other numbers of tasks
-	lost     int           // workers that are lost
-	patience time.Duration // for any one thing to happen
+	fewer    int           // and of steady terms with other numbers of tasks
+	lost     int           // number of workers lost
+	patience time.Duration // time limit for one event
 }
 
-// contentBytes is how many bytes each task's content has.
+// contentBytes is the length of each task's content in bytes.
 const contentBytes = 100
 
-// slots is how many tasks a worker runs at a time: a tenth of what it has in the
-// largest fleet. The others wait in its list.
+// slots is the number of tasks that a worker runs at the same time, about an eighth
+// of its tasks in the largest fleet. The others wait in its queue.
 const slots = 128
 
-// overGRPC is what was measured.
+// overGRPC holds the results.
 type overGRPC struct {
 	size
 	revision   string
 	start, end time.Time
 	cold, lost []transition
-	steady     []steadyTerms // by size, then by others
+	steady     []steadyTerms // at size, then at the others
 }
 
-// transition is one thing that happened, and what it took.
+// transition is the cost of one event.
 type transition struct {
-	before       time.Duration // until a term knew of it
-	took         time.Duration // from then on, until everything ran
-	term         time.Duration // the longest term of those
+	before       time.Duration // until a term knew of the event
+	took         time.Duration // from then until everything ran
+	term         time.Duration // the longest term in that time
 	terms        int
 	starts       int
 	calls, books bytesSent
-	allocs       int // of everybody
+	allocs       int // in the whole process
 }
 
-// steadyTerms are terms in which nothing happens, at one number of tasks.
+// steadyTerms are terms without changes, at one number of tasks.
 type steadyTerms struct {
 	tasks, workers int
 	took, listing  samples
-	floor          samples // as many bare calls
-	cpu, floorCPU  samples // the processor's time, everybody's
+	floor          samples // the same number of bare calls
+	cpu, floorCPU  samples // CPU time of the process
 	bytes          []bytesSent
-	allocs         []int // of everybody
-	allocated      []int // bytes of that
+	allocs         []int // in the whole process
+	allocated      []int // bytes
 	floorAllocs    []int
-	meanwhile      []bytesSent // heartbeats, while that was counted
-	heartbeats     bytesSent   // in heard
+	meanwhile      []bytesSent // heartbeats while cpu and allocs were counted
+	heartbeats     bytesSent   // heartbeats during heard
 	heard          time.Duration
 	goroutines     int
 }
@@ -85,7 +85,7 @@ func measureGRPC(ctx context.Context, cfg config) (r overGRPC, err error) {
 	return r, nil
 }
 
-// play is a cold start and, if it goes on, what comes after.
+// play measures a cold start and, if goesOn is true, the other events.
 func (r *overGRPC) play(ctx context.Context, cfg config, goesOn bool) (err error) {
 	c := cfg.grpc
 	cfg.log("a cold start of %s over gRPC", c.size)
@@ -124,7 +124,7 @@ func (r *overGRPC) play(ctx context.Context, cfg config, goesOn bool) (err error
 		cfg.log("a worker is lost, over gRPC")
 		lost, err := p.loss()
 		if err != nil {
-			return fmt.Errorf("one is lost: %w", err)
+			return fmt.Errorf("lose a worker: %w", err)
 		}
 		r.lost = append(r.lost, lost)
 	}
@@ -136,7 +136,7 @@ func (r *overGRPC) play(ctx context.Context, cfg config, goesOn bool) (err error
 	return nil
 }
 
-// producer has things happen to a fleet, one after the other.
+// producer causes events in a fleet, one after another.
 type producer struct {
 	*fleetOverGRPC
 	cfg     grpcConfig
@@ -144,12 +144,12 @@ type producer struct {
 	tasks   int
 }
 
-// within bounds how long one thing may take.
+// within bounds the time of one event.
 func (p *producer) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(p.ctx, p.cfg.patience, fmt.Errorf("not done after %v", p.cfg.patience))
 }
 
-// counts is what was counted at one moment.
+// counts holds the counters at one moment.
 type counts struct {
 	terms           int
 	calls, books    bytesSent
@@ -157,7 +157,7 @@ type counts struct {
 	cpu             time.Duration
 }
 
-// cpuTime is what this process has had of the processors.
+// cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -172,8 +172,8 @@ func (p *producer) count() counts {
 	return counts{p.terms.len(), p.calls.read(), p.books.read(), m.Mallocs, m.TotalAlloc, cpuTime()}
 }
 
-// transition returns what has happened since then; known is the start of the
-// first term that knew what there was to do, and since that of the clock.
+// transition returns the cost of an event since then was counted. The clock began at
+// since. known is the start of the first term that knew of the event.
 func (p *producer) transition(then counts, since, known time.Time) transition {
 	t := transition{before: known.Sub(since), took: time.Since(known)}
 	now := p.count()
@@ -190,8 +190,8 @@ func (p *producer) transition(then counts, since, known time.Time) transition {
 	return t
 }
 
-// coldStart has everybody come at once, and when a term has heard all of them,
-// gives the manager all that there is to do.
+// coldStart makes all members join at the same time. When a term has heard them all,
+// it gives the manager all tasks.
 func (p *producer) coldStart() (transition, error) {
 	runtime.GC()
 	then, start := p.count(), time.Now()
@@ -212,7 +212,7 @@ func (p *producer) coldStart() (transition, error) {
 	return p.transition(then, start, known), nil
 }
 
-// heard waits for a term that has heard all members, and nobody else.
+// heard waits for a term that has heard exactly the present members.
 func (p *producer) heard(after int) (orchestrator.TermStats, error) {
 	ctx, cancel := p.within()
 	defer cancel()
@@ -225,7 +225,7 @@ func (p *producer) heard(after int) (orchestrator.TermStats, error) {
 	return s, nil
 }
 
-// loss has one member be lost. Nothing is started elsewhere before its lease has
+// loss cuts off one member. Its tasks start elsewhere only after its lease has
 // ended.
 func (p *producer) loss() (transition, error) {
 	then, start := p.count(), time.Now()
@@ -243,7 +243,7 @@ func (p *producer) loss() (transition, error) {
 	return p.transition(then, start, first.Start), nil
 }
 
-// resize gives the manager more tasks, or fewer, and returns when they run.
+// resize adds or deletes tasks, and returns when the rest runs.
 func (p *producer) resize(tasks int) error {
 	after := p.terms.len()
 	if err := p.expect(p.tasks, tasks); err != nil {
@@ -253,7 +253,7 @@ func (p *producer) resize(tasks int) error {
 	return p.settled(after)
 }
 
-// settled waits until everything runs, and a term has left it so.
+// settled waits until everything runs at the end of a term.
 func (p *producer) settled(after int) error {
 	ctx, cancel := p.within()
 	defer cancel()
@@ -267,14 +267,13 @@ func (p *producer) settled(after int) error {
 	return err
 }
 
-// steady measures terms in which nothing happens, and in the pauses between them,
-// right after each, the floor.
+// steady measures terms without changes and, in the pause after each, the floor.
 func (p *producer) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 	s := steadyTerms{tasks: p.tasks, workers: p.members}
 	ctx, cancel := context.WithTimeoutCause(p.ctx, p.cfg.patience+4*time.Duration(rounds)*p.cfg.interval,
-		errors.New("terms take too long to be measured"))
+		errors.New("the terms take too long"))
 	defer cancel()
-	if _, _, err := p.nextTerm(ctx); err != nil { // it hears what has come to run since the last
+	if _, _, err := p.nextTerm(ctx); err != nil { // lists the tasks that started since the last term
 		return s, err
 	}
 	began, beats := time.Now(), p.books.read()
@@ -292,7 +291,7 @@ func (p *producer) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 		took := time.Since(start)
 		bare := p.count()
 		if term.Err != nil || term.Adds > 0 || term.Workers.Answering != p.members {
-			return s, fmt.Errorf("term %d was not a steady one: %w", term.Term.Number, term.Err)
+			return s, fmt.Errorf("term %d was not steady: %w", term.Term.Number, term.Err)
 		}
 		s.took, s.listing, s.floor = append(s.took, term.Total), append(s.listing, term.Listing), append(s.floor, took)
 		s.cpu, s.floorCPU = append(s.cpu, after.cpu-before.cpu), append(s.floorCPU, bare.cpu-after.cpu)
@@ -307,8 +306,8 @@ func (p *producer) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 	return s, nil
 }
 
-// nextTerm returns the first term that begins from now on, when it has ended, and
-// what was counted before it.
+// nextTerm waits for the first term that begins from now on to end, and returns it
+// with the counters before it.
 func (p *producer) nextTerm(ctx context.Context) (before counts, term orchestrator.TermStats, err error) {
 	for {
 		before = p.count()
@@ -322,19 +321,17 @@ func (p *producer) nextTerm(ctx context.Context) (before counts, term orchestrat
 
 // The part of the report about gRPC, and its goals.
 
-// What the figures over gRPC are held against.
+// The goals over gRPC.
 const (
 	grpcSteadyGoal  = 150 * time.Millisecond
-	grpcPayloadGoal = 100 // bytes for each worker and term, both ways
-	grpcGrowthGoal  = 1.1 // of these, for a hundred times the tasks: numbers get longer
+	grpcPayloadGoal = 100 // bytes per worker and term, both directions
+	grpcGrowthGoal  = 1.1 // ratio of payloads at a hundred times the tasks, because numbers grow longer
 )
 
-// partOverGRPC is the part about gRPC, whose goals are told from the others by
-// what they begin with.
+// partOverGRPC is the part about gRPC. Its goals are identified by their prefix.
 var partOverGRPC = part{head: "## Over gRPC", goal: "over gRPC, "}
 
-// payload returns how many bytes of messages went to and from each worker in a
-// term.
+// payload returns the bytes of messages to and from each worker in a term.
 func (s steadyTerms) payload() float64 {
 	return s.each(func(i int) float64 { return float64(s.bytes[i].payload) / float64(s.workers) })
 }
@@ -365,10 +362,10 @@ func (r overGRPC) goals() []goal {
 			millis(took) + " ms", "under " + decimal(float64(grpcSteadyGoal.Milliseconds())) + " ms", took < grpcSteadyGoal,
 		},
 		{
-			partOverGRPC.goal + "the same: payload for each worker in a steady term, both ways",
+			partOverGRPC.goal + "the same: payload per worker in a steady term, both directions",
 			decimal(at.payload()) + " bytes", fmt.Sprintf("under %d bytes", grpcPayloadGoal), at.payload() < grpcPayloadGoal,
 		},
-		atMost(fmt.Sprintf("%sthat payload with %s tasks, beside %s", partOverGRPC.goal, thousands(most.tasks), thousands(least.tasks)),
+		atMost(fmt.Sprintf("%sthat payload with %s tasks, compared with %s", partOverGRPC.goal, thousands(most.tasks), thousands(least.tasks)),
 			"× the bytes", grpcGrowthGoal, figure{"", most.payload() / least.payload()}),
 	}
 }
@@ -376,29 +373,30 @@ func (r overGRPC) goals() []goal {
 const grpcHead = `
 ## Over gRPC
 
-%s, one instance each, contents of %d bytes, plaintext on loopback. All in one process: a manager, whose store is in memory, and members that
-each listen on a port of their own; so the two cores have both ends of every connection. Measured at commit %s, %s, in
+%s, one instance each, contents of %d bytes, plaintext on loopback. A manager with a store in memory and its members, each with
+its own port, share one process. So the two cores carry both ends of every connection. Measured at commit %s, %s, in
 %s.
 
 `
 
-// grpcFoot takes the numbers of cold starts, of workers that are lost, of terms with
-// size and with other numbers of tasks, the interval, the lease, and the slots.
+// grpcFoot takes the numbers of cold starts, of lost workers, of terms at size and
+// at other numbers of tasks, the lease, the interval, the number of calls at a time,
+// and the slots.
 const grpcFoot = `
-Medians of %d cold starts, each of a new manager, %d workers lost, and %d steady terms of that size, %d of the others.
+Medians of %d cold starts, each of a new manager, %d lost workers, and %d steady terms of that size, %d of the others.
 
-- **Until it is known**: in a cold start, that all members have come, at once, been called, and been heard in a term; terms are run meanwhile.
-  Where one is lost, that its lease, of %s, has ended, and a term has begun without it: its connections are gone, as if its process
-  had ended. **Until all runs** goes on from there. In a cold start it begins with one PutAll of all tasks.
-- **The calls** are those of the manager to its workers; **the books** the workers' calls to it: registrations and heartbeats.
-  Bytes are counted where connections are accepted, both ways together. Payload is messages, as a stats handler counts them, to which a test
-  holds it; the wire has headers, settings, acknowledgements and pings of HTTP/2 beside. The first call of a connection is longer on the wire.
-  While a lease runs out there are steady terms, which are in what is counted.
-- **Steady terms** are those that the manager runs by itself, %s apart, while heartbeats go on; so allocations are everybody's: of the manager,
-  of all workers, of heartbeats meanwhile.
-- **The bare calls** are one to each of as many other servers of gRPC with default options, in the same process, %d at a time as in a term. They
-  say nothing and are answered with nothing. They are made right after each term, in the pause before the next.
-- Each worker runs up to %d tasks at a time; what it has beyond that waits in its list.
+- **Until known**: in a cold start, until all members, which join at the same time, have been heard in a term; terms run during
+  that time. For a lost worker, until its lease of %s has ended and a term has begun without it; its connections are cut, as if its
+  process had ended. **Until all runs** is the time after that. In a cold start it begins with one PutAll of all tasks.
+- **Calls** are those of the manager to its workers. **Registrations and heartbeats** are the workers' calls to the manager.
+  Bytes are counted at the listeners, in both directions. Payload is the bytes of messages as a stats handler counts them, which a
+  test verifies. The wire adds headers, settings, acknowledgements and pings of HTTP/2; the first call of a connection takes more.
+  The steady terms that run while a lease runs out are included.
+- **Steady terms** are run by the manager, %s apart, while heartbeats continue. So allocations are those of the manager, of all
+  workers, and of the heartbeats in that time.
+- **Bare calls**: one to each of the same number of other gRPC servers with default options, in the same process, %d at a time as
+  in a term. Requests and answers are empty. They are made right after each term, in the pause before the next.
+- Each worker runs up to %d tasks at a time; the others wait in its queue.
 `
 
 func (r overGRPC) write(b *strings.Builder, cfg grpcConfig) {
@@ -420,18 +418,18 @@ func (r overGRPC) events() table {
 	number := func(name string, f func(transition) int) {
 		row(name, func(of []transition) string { return grouped(medianOf(of, f)) })
 	}
-	duration("ms until it is known", func(e transition) time.Duration { return e.before })
+	duration("ms until known", func(e transition) time.Duration { return e.before })
 	duration("ms until all runs", func(e transition) time.Duration { return e.took })
-	duration("ms the longest term of that", func(e transition) time.Duration { return e.term })
-	number("terms of that", func(e transition) int { return e.terms })
+	duration("ms of the longest term in that time", func(e transition) time.Duration { return e.term })
+	number("terms in that time", func(e transition) int { return e.terms })
 	number("starts", func(e transition) int { return e.starts })
-	number("calls and their answers, messages", func(e transition) int { return e.calls.messages })
-	number("the same, bytes of payload", func(e transition) int { return e.calls.payload })
-	number("the same, bytes on the wire", func(e transition) int { return e.calls.wire })
-	number("the books, messages", func(e transition) int { return e.books.messages })
-	number("the same, bytes of payload", func(e transition) int { return e.books.payload })
-	number("the same, bytes on the wire", func(e transition) int { return e.books.wire })
-	number("allocations of everybody", func(e transition) int { return e.allocs })
+	number("calls: messages", func(e transition) int { return e.calls.messages })
+	number("calls: bytes of payload", func(e transition) int { return e.calls.payload })
+	number("calls: bytes on the wire", func(e transition) int { return e.calls.wire })
+	number("registrations and heartbeats: messages", func(e transition) int { return e.books.messages })
+	number("registrations and heartbeats: bytes of payload", func(e transition) int { return e.books.payload })
+	number("registrations and heartbeats: bytes on the wire", func(e transition) int { return e.books.wire })
+	number("allocations, whole process", func(e transition) int { return e.allocs })
 	return t
 }
 
@@ -457,20 +455,20 @@ func (r overGRPC) terms() table {
 		})
 	}
 	row("ms", func(s steadyTerms) string { return millis(s.took.median()) })
-	row("ms of that until all lists are there", func(s steadyTerms) string { return millis(s.listing.median()) })
-	row("ms of the processors' time, everybody's", func(s steadyTerms) string { return millis(s.cpu.median()) })
-	row("ms as many bare calls", func(s steadyTerms) string { return millis(s.floor.median()) })
-	row("ms of the processors' time of that", func(s steadyTerms) string { return millis(s.floorCPU.median()) })
+	row("ms of that for the listing", func(s steadyTerms) string { return millis(s.listing.median()) })
+	row("ms of CPU time, whole process", func(s steadyTerms) string { return millis(s.cpu.median()) })
+	row("ms for the bare calls", func(s steadyTerms) string { return millis(s.floor.median()) })
+	row("ms of CPU time for the bare calls", func(s steadyTerms) string { return millis(s.floorCPU.median()) })
 	row("× the bare calls", func(s steadyTerms) string { return decimal(ratio(s.took, s.floor)) })
-	perWorker("bytes of payload for each worker", func(s steadyTerms, i int) int { return s.bytes[i].payload })
-	perWorker("bytes on the wire", func(s steadyTerms, i int) int { return s.bytes[i].wire })
-	perWorker("allocations of everybody, for each worker", func(s steadyTerms, i int) int { return s.allocs[i] })
-	perWorker("their bytes", func(s steadyTerms, i int) int { return s.allocated[i] })
+	perWorker("bytes of payload per worker", func(s steadyTerms, i int) int { return s.bytes[i].payload })
+	perWorker("bytes on the wire per worker", func(s steadyTerms, i int) int { return s.bytes[i].wire })
+	perWorker("allocations per worker, whole process", func(s steadyTerms, i int) int { return s.allocs[i] })
+	perWorker("bytes allocated per worker, whole process", func(s steadyTerms, i int) int { return s.allocated[i] })
 	perWorker("allocations of a bare call", func(s steadyTerms, i int) int { return s.floorAllocs[i] })
-	row("heartbeats of each worker, while time and allocations of everybody were counted", func(s steadyTerms) string {
+	row("heartbeats per worker while CPU time and allocations were counted", func(s steadyTerms) string {
 		return decimal(s.each(func(i int) float64 { return float64(s.meanwhile[i].messages) / 2 / float64(s.workers) }))
 	})
-	row("payload of heartbeats, bytes for each worker and second", func(s steadyTerms) string {
+	row("heartbeat payload, bytes per worker and second", func(s steadyTerms) string {
 		return decimal(float64(s.heartbeats.payload) / float64(s.workers) / s.heard.Seconds())
 	})
 	return t

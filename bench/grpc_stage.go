@@ -19,34 +19,34 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// A fleet over gRPC, all in one process: a manager, and members that each have a
-// port of their own, with real connections on loopback.
+// A fleet over gRPC in one process: a manager, and members with separate ports,
+// connected over loopback.
 
 // fleetOverGRPC is the manager and its members.
 type fleetOverGRPC struct {
 	manager  *managed.Manager
 	store    *managed.MemoryStore
-	address  string        // the manager's, also after a restart
+	address  string        // the manager's, kept over a restart
 	interval time.Duration // from term to term
 	lease    time.Duration
 	ledger   ledger
 	terms    termLog
-	calls    meter // of the manager to its workers
-	books    meter // of the workers to their manager: registrations and heartbeats
+	calls    meter // from the manager to its workers
+	books    meter // from the workers to the manager: registrations and heartbeats
 
-	ctx      context.Context // for what goes on beside the measuring
+	ctx      context.Context // the parent of everything that runs beside the measurement
 	cancel   context.CancelCauseFunc
-	retire   context.CancelCauseFunc // of the manager
+	retire   context.CancelCauseFunc // ends the manager
 	managing sync.WaitGroup
 	working  sync.WaitGroup
-	leave    context.CancelCauseFunc // of all members
-	present  context.Context         // while they are to be there
-	crew     int                     // how many were hired
-	exposed  []*exposed              // who can be lost, the next one last
+	leave    context.CancelCauseFunc // ends all members
+	present  context.Context         // the members' context
+	crew     int                     // number of members hired
+	exposed  []*exposed              // the members that can be cut off; the next one is the last
 }
 
-// exposed is a member that is reached, and reaches its manager, through what can
-// be taken away.
+// exposed holds the proxies of a member's connections, in both directions, so that
+// they can be cut.
 type exposed struct{ toManager, toWorker *proxy.Proxy }
 
 func startFleet(ctx context.Context, interval, lease time.Duration) (*fleetOverGRPC, error) {
@@ -58,7 +58,7 @@ func startFleet(ctx context.Context, interval, lease time.Duration) (*fleetOverG
 	return f, f.manage()
 }
 
-// manage starts a manager on the store, at the address of the one before.
+// manage starts a manager on the store, at the address of the previous one.
 func (f *fleetOverGRPC) manage() error {
 	manager, err := managed.NewManager(f.store,
 		managed.WithInterval(f.interval), managed.WithOrchestrator(orchestrator.WithStats(f.terms.note)))
@@ -80,25 +80,26 @@ func (f *fleetOverGRPC) manage() error {
 	return nil
 }
 
-// descriptors is how many a worker takes: a listener and both ends of two connections,
-// and the server of a bare call another listener and both ends of one.
+// descriptors is the number of file descriptors per worker. A worker takes a
+// listener and both ends of two connections. The server of its bare call takes a
+// listener and both ends of one connection.
 const descriptors = 5 + 3
 
-// enoughDescriptors says why there cannot be so many workers. Go has raised the
-// limit as far as it goes when the process began.
+// enoughDescriptors returns an error if the process cannot have that many workers.
+// The Go runtime has already raised the soft limit to the hard limit.
 func enoughDescriptors(workers int) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("how many files may be open: %w", err)
+		return fmt.Errorf("get the limit of open files: %w", err)
 	}
 	if need := uint64(descriptors*workers + 1000); limit.Cur < need {
-		return fmt.Errorf("%d workers take up to %d open files, and %d are allowed: raise the hard limit (ulimit -Hn)", workers, need, limit.Cur)
+		return fmt.Errorf("%d workers take up to %d open files, but the limit is %d: raise the hard limit (ulimit -Hn)", workers, need, limit.Cur)
 	}
 	return nil
 }
 
-// close ends the manager first: it would have others take over what each member
-// leaves behind.
+// close ends the manager first. Otherwise the manager would move the tasks of each
+// member that ends.
 func (f *fleetOverGRPC) close() error {
 	f.cancel(errMeasured)
 	f.managing.Wait()
@@ -111,8 +112,8 @@ func (f *fleetOverGRPC) close() error {
 	return errors.Join(errs...)
 }
 
-// hire has one more member come, and returns at once. At most slots of its tasks
-// run at a time.
+// hire makes one more member join, and does not wait for the join. At most slots of
+// its tasks run at the same time.
 func (f *fleetOverGRPC) hire(slots int, mayBeLost bool) error {
 	name := fmt.Sprintf("worker-%04d", f.crew)
 	f.crew++
@@ -157,19 +158,19 @@ func (f *fleetOverGRPC) hire(slots int, mayBeLost bool) error {
 	return nil
 }
 
-// lose has a member be cut off from its manager, as if its process had ended. It stops its
-// tasks by itself, before its lease does.
+// lose cuts a member off from its manager, as if its process had ended. The member
+// stops its tasks before its lease ends.
 func (f *fleetOverGRPC) lose() error {
 	last := len(f.exposed) - 1
 	if last < 0 {
-		return errors.New("nobody is left who can be lost")
+		return errors.New("no member left that can be cut off")
 	}
 	lost := f.exposed[last]
 	f.exposed = f.exposed[:last]
 	return errors.Join(lost.toManager.Close(), lost.toWorker.Close())
 }
 
-// expect has exactly the first so many tasks be expected.
+// expect changes the number of expected tasks from before to now.
 func (f *fleetOverGRPC) expect(before, now int) error {
 	if now < before {
 		gone := make([]string, 0, before-now)
@@ -186,17 +187,17 @@ func (f *fleetOverGRPC) expect(before, now int) error {
 	return err
 }
 
-// The floor of a term over gRPC: as many bare calls, over as many connections,
-// that say nothing and are answered with nothing.
+// The floor of a term over gRPC: the same number of bare calls over the same number
+// of connections, with empty requests and answers.
 
-// bareCalls are servers, and a connection to each.
+// bareCalls holds servers, and a connection to each.
 type bareCalls struct {
 	servers []*grpc.Server
 	conns   []*grpc.ClientConn
 	serving sync.WaitGroup
 }
 
-// emptyHandler answers a Report with nothing.
+// emptyHandler returns an empty answer to each Report.
 type emptyHandler struct {
 	orchestratorv1.UnimplementedWorkerServer
 }
@@ -205,7 +206,7 @@ func (emptyHandler) Report(context.Context, *orchestratorv1.ReportRequest) (*orc
 	return &orchestratorv1.ReportResponse{}, nil
 }
 
-// newBareCalls starts so many servers, and has called each once.
+// newBareCalls starts n servers and calls each once.
 func newBareCalls(ctx context.Context, n int) (*bareCalls, error) {
 	b := &bareCalls{}
 	for range n {
@@ -227,7 +228,7 @@ func (b *bareCalls) add() error {
 	server := grpc.NewServer()
 	orchestratorv1.RegisterWorkerServer(server, emptyHandler{})
 	b.servers = append(b.servers, server)
-	b.serving.Go(func() { _ = server.Serve(l) }) // a call tells if it has failed
+	b.serving.Go(func() { _ = server.Serve(l) }) // if it fails, so do the calls
 	conn, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -236,7 +237,7 @@ func (b *bareCalls) add() error {
 	return nil
 }
 
-// run makes one call on each connection, as many at once as a term does.
+// run makes one call on each connection, as many at the same time as a term does.
 func (b *bareCalls) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

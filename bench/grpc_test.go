@@ -28,10 +28,10 @@ func TestOverGRPC(t *testing.T) {
 	cold := r.cold[0]
 	require.GreaterOrEqual(t, cold.starts, 20)
 	require.Greater(t, cold.calls.payload, 20*contentBytes, "contents were sent")
-	require.GreaterOrEqual(t, cold.books.messages, 4, "two have registered, and were answered")
+	require.GreaterOrEqual(t, cold.books.messages, 4, "two registrations and their answers")
 	lost := r.lost[0]
-	require.Equal(t, 10, lost.starts, "what the lost one had is started elsewhere")
-	require.Greater(t, lost.before, time.Second, "a lease is waited for")
+	require.Equal(t, 10, lost.starts, "its tasks start elsewhere")
+	require.Greater(t, lost.before, time.Second, "the lease must end first")
 
 	require.Len(t, r.steady, 3)
 	require.Len(t, r.steady[0].took, 3)
@@ -39,7 +39,7 @@ func TestOverGRPC(t *testing.T) {
 		s := r.steady[i]
 		require.Equal(t, workers, s.workers)
 		messages := s.each(func(term int) float64 { return float64(s.bytes[term].messages) })
-		require.InDelta(t, 2*workers, messages, 0, "one call to each, and its answer")
+		require.InDelta(t, 2*workers, messages, 0, "one call and one answer for each worker")
 		require.Greater(t, s.each(func(term int) float64 { return float64(s.bytes[term].wire) })/float64(workers), s.payload())
 		require.Positive(t, s.floor.median())
 	}
@@ -51,7 +51,7 @@ func TestOverGRPC(t *testing.T) {
 	require.Len(t, r.goals(), 3)
 }
 
-// payloads counts what gRPC says of messages, as a client sees them.
+// payloads counts messages as a stats handler of a client sees them.
 type payloads struct{ bytes, messages atomic.Int64 }
 
 func (p *payloads) HandleRPC(_ context.Context, s stats.RPCStats) {
@@ -69,7 +69,7 @@ func (p *payloads) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Cont
 func (p *payloads) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (p *payloads) HandleConn(context.Context, stats.ConnStats)                       {}
 
-// echo answers changes with as many names as there were.
+// echo answers with as many names as the request has changes.
 type echo struct {
 	orchestratorv1.UnimplementedWorkerServer
 }
@@ -82,8 +82,8 @@ func (echo) Apply(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestra
 	return answer, nil
 }
 
-// Messages are counted as a stats handler does, on connections with many calls at
-// once, of which some take several frames, and some are empty or fail.
+// The meter counts messages as a stats handler does. Each connection has many
+// concurrent calls: some take several frames, some are empty, and some fail.
 func TestMeter_AgreesWithAStatsHandler(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestMeter_AgreesWithAStatsHandler(t *testing.T) {
 			client := orchestratorv1.NewWorkerClient(conn)
 			_, err := client.Apply(t.Context(), request)
 			if i%3 == 0 {
-				_, _ = client.Report(t.Context(), &orchestratorv1.ReportRequest{Incarnation: 1}) // an error is an answer too
+				_, _ = client.Report(t.Context(), &orchestratorv1.ReportRequest{Incarnation: 1}) // an error counts as an answer
 			}
 			ended <- err
 		}()
@@ -128,7 +128,7 @@ func TestMeter_AgreesWithAStatsHandler(t *testing.T) {
 	require.Greater(t, got.wire, got.payload)
 }
 
-// The frames are found however the bytes of a direction arrive.
+// The meter finds the frames in pieces of any size.
 func TestMeter_WhateverThePieces(t *testing.T) {
 	frame := func(kind, flags, stream byte, payload int) []byte {
 		return append([]byte{byte(payload >> 16), byte(payload >> 8), byte(payload), kind, flags, 0, 0, 0, stream}, make([]byte, payload)...)

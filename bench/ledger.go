@@ -10,16 +10,16 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// What the workers run, and what the terms report, recorded while they do it.
+// Records of running tasks and of the leader's terms.
 
 // ledger records which worker runs each task.
 type ledger struct {
 	mu      sync.Mutex
-	running map[string]string // task to worker
+	running map[string]string // the worker of each task
 	loads   map[string]int    // by worker
 	last    time.Time         // when the last task started
-	updated int               // contents that have reached a running task
-	changed chan struct{}     // closed, and replaced, at every change
+	updated int               // number of contents that have reached a running task
+	changed chan struct{}     // closed and replaced at every change
 }
 
 func (l *ledger) init() {
@@ -39,7 +39,7 @@ func (l *ledger) startAt(at time.Time, task, worker string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if other, ok := l.running[task]; ok {
-		return fmt.Errorf("%s runs at %s and at %s", task, other, worker)
+		return fmt.Errorf("%s runs on %s and on %s", task, other, worker)
 	}
 	l.running[task], l.last = worker, at
 	l.loads[worker]++
@@ -57,7 +57,7 @@ func (l *ledger) stop(task, worker string) {
 	}
 }
 
-// killed records that a worker's process has ended, and its tasks with it.
+// killed records that a worker's process and its tasks have ended.
 func (l *ledger) killed(worker string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +84,8 @@ func (l *ledger) update() {
 	l.note()
 }
 
-// until waits until reached is true, and returns when the last task started by
-// then. It calls reached with mu held.
+// until waits until reached returns true, and returns the time of the latest start.
+// It calls reached with mu held.
 func (l *ledger) until(ctx context.Context, what string, reached func() bool) (time.Time, error) {
 	for {
 		l.mu.Lock()
@@ -102,8 +102,8 @@ func (l *ledger) until(ctx context.Context, what string, reached func() bool) (t
 	}
 }
 
-// wait waits until that many tasks run, and that many contents have reached a
-// running task. It returns when the last task started.
+// wait waits until that many tasks run and that many contents have reached a running
+// task. It returns the time of the latest start.
 func (l *ledger) wait(ctx context.Context, tasks, updates int) (time.Time, error) {
 	return l.until(ctx, fmt.Sprintf("wait for %d tasks and %d updates", tasks, updates),
 		func() bool { return len(l.running) == tasks && l.updated >= updates })
@@ -119,7 +119,7 @@ func (l *ledger) waitFor(ctx context.Context, worker string, tasks int) (time.Ti
 type termLog struct {
 	mu      sync.Mutex
 	all     []orchestrator.TermStats
-	changed chan struct{} // closed, and replaced, at every term
+	changed chan struct{} // closed and replaced at every term
 }
 
 func (l *termLog) init() { l.changed = make(chan struct{}) }
@@ -132,7 +132,7 @@ func (l *termLog) note(s orchestrator.TermStats) {
 	l.changed = make(chan struct{})
 }
 
-// since returns all terms but the first n.
+// since returns all terms except the first n.
 func (l *termLog) since(n int) []orchestrator.TermStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,5 +172,5 @@ func (l *termLog) last() error {
 	if s.Err != nil {
 		failed = fmt.Sprintf(", %.300s", s.Err)
 	}
-	return fmt.Errorf("the last took %v and leaves %+v on %+v, spread %d%s", s.Total, s.Instances, s.Workers, s.Spread, failed)
+	return fmt.Errorf("the last term took %v and ended with %+v on %+v, spread %d%s", s.Total, s.Instances, s.Workers, s.Spread, failed)
 }

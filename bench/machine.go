@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Where and with what it was measured.
+// The machine and the versions measured.
 
-// machine is one line about the computer.
+// machine describes the computer in one line.
 func machine() string {
 	model := runtime.GOARCH
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -26,16 +26,16 @@ func machine() string {
 	return fmt.Sprintf("%s, GOMAXPROCS %d, %s/%s", model, runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH)
 }
 
-// others are the modules that this library is compared with, or runs on.
+// others are the modules that this library is compared with or runs on.
 var others = []string{"github.com/twmb/franz-go", "github.com/IBM/sarama", "github.com/dgryski/go-jump", etcdServer, grpcModule}
 
-// grpcModule is gRPC.
+// grpcModule is the module of gRPC.
 const grpcModule = "google.golang.org/grpc"
 
 // etcdServer is the module of the embedded server.
 const etcdServer = "go.etcd.io/etcd/server/v3"
 
-// versions are those of Go and of the others.
+// versions returns the versions of Go and of the other modules.
 func versions() []string {
 	found := []string{runtime.Version()}
 	for _, other := range others {
@@ -44,7 +44,7 @@ func versions() []string {
 	return found
 }
 
-// version is that of a module that is linked.
+// version returns the version of a linked module.
 func version(module string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
@@ -56,7 +56,7 @@ func version(module string) string {
 	return "unknown"
 }
 
-// revision is the commit of the tree that the command is run in.
+// revision returns the commit of the working tree.
 func revision(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {

@@ -1,17 +1,23 @@
-// Command bench measures this library beside others that decide who runs what,
-// and beside the floor below which nobody gets, all in one run and in turn.
+// Command bench measures this library beside other planners and assignment systems,
+// and beside a lower bound called the floor, in one run and in turn.
 //
 //	go run ./bench                      print the tables
 //	go run ./bench -write BENCHMARKS.md and write them to a file: make bench
-//	go run ./bench -quick               small fleets, few rounds: does it work?
-//	go run ./bench -etcd                the part on etcd alone; with -write it takes its place in the file
+//	go run ./bench -quick               small fleets and few rounds, to check that it works
+//	go run ./bench -etcd                only the part on etcd; -write replaces that part of the file
 //	go run ./bench -grpc                the same for the part over gRPC
 //	go run ./bench -largest             the same for the largest fleet
 //	go run ./bench -reaction all        the same for reaction time; or some of memory,gRPC,etcd
 //
-// How it measures is in measure.go, what it takes for the floor in floor.go,
-// who takes part in main.go, what it measures on etcd in etcd.go and over
-// gRPC in grpc.go, reaction times in reaction.go, and what the figures are held against in goals.go.
+// The files:
+//
+//	measure.go   the method of measuring
+//	floor.go     the floor
+//	main.go      the participants
+//	etcd.go      the measurements on etcd
+//	grpc.go      the measurements over gRPC
+//	reaction.go  the reaction time
+//	goals.go     the goals
 package main
 
 import (
@@ -27,14 +33,14 @@ import (
 )
 
 func main() {
-	guestMain() // it does not return in a worker process
+	guestMain() // does not return in a worker process
 	write := flag.String("write", "", "the `file` to write the tables to")
-	quick := flag.Bool("quick", false, "small fleets and few rounds: says whether it works, and nothing about speed")
+	quick := flag.Bool("quick", false, "small fleets and few rounds: checks that it works, and shows nothing about speed")
 	var only selection
-	flag.BoolVar(&only.etcd, "etcd", false, "measure on etcd alone, and write that part alone")
-	flag.BoolVar(&only.grpc, "grpc", false, "measure over gRPC alone, and write that part alone")
-	flag.BoolVar(&only.largest, "largest", false, "measure the largest fleet alone, and write that part alone")
-	flag.StringVar(&only.reaction, "reaction", "", "measure reaction time alone, over these `transports`: all, or some of memory,gRPC,etcd")
+	flag.BoolVar(&only.etcd, "etcd", false, "measure and write only the part on etcd")
+	flag.BoolVar(&only.grpc, "grpc", false, "measure and write only the part over gRPC")
+	flag.BoolVar(&only.largest, "largest", false, "measure and write only the part about the largest fleet")
+	flag.StringVar(&only.reaction, "reaction", "", "measure only reaction time, over these `transports`: all, or some of memory,gRPC,etcd")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -56,7 +62,7 @@ func run(ctx context.Context, quick bool, only selection, file string) error {
 		cfg = short()
 	}
 	if quick && file != "" {
-		return errors.New("-quick measures nothing worth keeping: it does not go with -write")
+		return errors.New("-quick cannot be combined with -write: its figures are not worth keeping")
 	}
 	switch only {
 	case selection{}:
@@ -69,7 +75,7 @@ func run(ctx context.Context, quick bool, only selection, file string) error {
 	case selection{reaction: only.reaction}:
 		return runReaction(ctx, cfg, only.reaction, file)
 	default:
-		return errors.New("-etcd, -grpc, -largest and -reaction each select one part: use one of them")
+		return errors.New("-etcd, -grpc, -largest and -reaction each select one part: use only one of them")
 	}
 	r, err := measure(ctx, cfg)
 	if err != nil {
@@ -83,19 +89,19 @@ func run(ctx context.Context, quick bool, only selection, file string) error {
 	return os.WriteFile(file, []byte(text), 0o644)
 }
 
-// config is what is measured, and how often.
+// config selects what is measured, and how often.
 type config struct {
 	quick   bool
 	plans   []size // for the comparison of planners, in order
-	copies  []int  // how many of each task, where it is not one
-	big     size   // that of the goals
-	small   size   // a tenth of it, for the growth
-	largest size   // of the goals for the largest fleet
-	old     size   // the largest that the old library was measured at
-	sarama  size   // the only one that sarama is measured at
+	copies  []int  // numbers of copies of each task, besides 1
+	big     size   // the size of the goals
+	small   size   // a tenth of big, for the growth
+	largest size   // the size of the goals for the largest fleet
+	old     size   // the largest size at which the old library was measured
+	sarama  size   // the only size at which sarama is measured
 
-	rounds        int // of everything but what follows
-	slowRounds    int // of the comparison of planners, where fleets are big
+	rounds        int // of everything except the following
+	slowRounds    int // of the comparison of planners for big fleets
 	termRounds    int
 	largestRounds int
 	network       bool // measure a term over a slow network
@@ -144,7 +150,7 @@ func full() config {
 	}
 }
 
-// short is the same in small, with every step but the test of the network,
+// short is full with small fleets and every step except the network measurement,
 // which is a test anyway.
 func short() config {
 	cfg := full()
@@ -171,7 +177,7 @@ func short() config {
 	return cfg
 }
 
-// fieldRounds is in how many rounds planners are compared at a size.
+// fieldRounds returns the number of rounds in which planners are compared at a size.
 func (cfg config) fieldRounds(s size) int {
 	if s.instances >= 1_000_000 {
 		return cfg.slowRounds
@@ -179,7 +185,7 @@ func (cfg config) fieldRounds(s size) int {
 	return cfg.rounds
 }
 
-// field is who takes part in the comparison of planners.
+// field returns the participants in the comparison of planners.
 func (cfg config) field() []planner {
 	return []planner{
 		ours(), oursAtFirst(),
@@ -191,7 +197,7 @@ func (cfg config) field() []planner {
 			switch {
 			case s != cfg.sarama:
 				return 0
-			case e.name == allOnOne.name: // half a minute
+			case e.name == allOnOne.name: // takes half a minute
 				return 1
 			}
 			return 3
@@ -199,19 +205,19 @@ func (cfg config) field() []planner {
 	}
 }
 
-// results is everything that was measured.
+// results holds all results.
 type results struct {
 	cfg        config
 	start, end time.Time
 	revision   string
-	plans      []plans // by cfg.plans
-	several    []plans // by cfg.copies and cfg.plans
+	plans      []plans // in the order of cfg.plans
+	several    []plans // in the order of cfg.copies and cfg.plans
 	terms      terms
 	largest    largest
 	hard       []hard
 	growth     growth
 	allocs     float64 // of a steady plan
-	heap       float64 // bytes for each instance
+	heap       float64 // bytes per instance
 	network    network
 	enlist     enlisting
 	etcd       onEtcd

@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	guestMain() // it does not return in a worker process
+	guestMain() // does not return in a worker process
 	goleak.VerifyTestMain(m)
 }

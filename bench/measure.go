@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// How everything here is measured: all that is compared runs in turn, round
-// after round, so that what else the machine does meets everyone alike, and each
-// round begins with another; the garbage of one is collected before the next.
-// What is held against the floor, and the floor, is warm: it runs once untimed
-// right before it is timed. Whoever comes behind a collection, or behind somebody
-// who leaves the caches full of something else, is up to five times slower than
-// he is alone, and a floor must not be that.
+// The method of measuring. Everything that is compared runs in turn, round after
+// round, so that other load of the machine affects all alike. Each round begins with
+// another entrant, and each turn with a garbage collection. The floor, and what is
+// compared with it, is warm: it runs once untimed right before the timed run.
+// Otherwise it could be up to five times slower, after a collection or with caches
+// full of other data, and a floor must be a minimum.
 
-// entrant is one of several that are measured side by side.
+// entrant is a participant in a race.
 type entrant struct {
 	name string
-	// rounds is in how many of the rounds it takes part; 0 is all of them.
+	// rounds is the number of rounds in which it takes part; 0 means all.
 	rounds int
-	// warm has it run once, untimed, right before it is timed.
+	// warm makes it run once, untimed, right before the timed run.
 	warm bool
-	// follows has it come right behind the entrant before it in every round.
+	// follows makes it run right after the previous entrant in every round.
 	follows bool
-	// run is what is timed. before and after may be nil.
+	// run is timed. before and after may be nil.
 	before, run, after func() error
 }
 
-// samples are the times that one entrant took, by round; 0 where it took no part.
+// samples are the times of one entrant by round; 0 if it did not take part.
 type samples []time.Duration
 
-// median returns the middle one, or the mean of the middle two; 0 if there are none.
+// median returns the middle sample, or the mean of the middle two. It ignores zeros,
+// and returns 0 without samples.
 func (s samples) median() time.Duration {
 	return middle(slices.DeleteFunc(slices.Clone(s), func(d time.Duration) bool { return d == 0 }))
 }
 
-// percentile returns the smallest sample that p percent of them do not exceed; 0
-// if there are none.
+// percentile returns the smallest sample that at least p percent of the samples do
+// not exceed, or 0 without samples.
 func (s samples) percentile(p int) time.Duration {
 	sorted := slices.Sorted(slices.Values(s))
 	if len(sorted) == 0 {
@@ -46,7 +46,7 @@ func (s samples) percentile(p int) time.Duration {
 	return sorted[max((len(sorted)*p+99)/100, 1)-1]
 }
 
-// each returns what a function makes of every sample.
+// each applies f to every sample except zeros.
 func (s samples) each(f func(time.Duration) time.Duration) samples {
 	made := make(samples, len(s))
 	for i, d := range s {
@@ -57,12 +57,12 @@ func (s samples) each(f func(time.Duration) time.Duration) samples {
 	return made
 }
 
-// less takes away from each sample what another took in the same round.
+// less subtracts the sample of the same round.
 func (s samples) less(other samples) samples {
 	return combine(s, other, func(a, b time.Duration) time.Duration { return a - b })
 }
 
-// together adds up what several took in the same round.
+// together adds the samples of the same round.
 func together(first samples, others ...samples) samples {
 	for _, other := range others {
 		first = combine(first, other, func(a, b time.Duration) time.Duration { return a + b })
@@ -80,9 +80,8 @@ func combine(s, other samples, f func(a, b time.Duration) time.Duration) samples
 	return made
 }
 
-// ratio returns how many times as long as b it took a: the median over the rounds
-// that both took part in, which is steadier than the ratio of the medians
-// where the machine has other things to do for a while.
+// ratio returns the median of a divided by b over the rounds in which both took
+// part. It is steadier than the ratio of the medians if other load comes and goes.
 func ratio(a, b samples) float64 {
 	var ratios []float64
 	for i := range min(len(a), len(b)) {
@@ -93,8 +92,8 @@ func ratio(a, b samples) float64 {
 	return middle(ratios)
 }
 
-// middle returns the middle of some numbers, or the mean of the middle two; 0 if
-// there are none. It changes their order.
+// middle returns the median of some numbers, which is the mean of the middle two if
+// their number is even, or 0 without numbers. It sorts them.
 func middle[N time.Duration | float64 | int](of []N) N {
 	if len(of) == 0 {
 		return 0
@@ -103,9 +102,9 @@ func middle[N time.Duration | float64 | int](of []N) N {
 	return (of[(len(of)-1)/2] + of[len(of)/2]) / 2
 }
 
-// race measures the entrants in turn, each round from another one on. Whoever
-// takes part in more than one round gets one before, which does not count, to
-// come by its memory.
+// race measures the entrants in turn, and begins each round with another one. An
+// entrant that takes part in more than one round gets an extra first turn, which
+// does not count, to allocate its memory.
 func race(rounds int, entrants []entrant) ([]samples, error) {
 	times := make([]samples, len(entrants))
 	for i := range times {
@@ -126,15 +125,15 @@ func race(rounds int, entrants []entrant) ([]samples, error) {
 				return nil, fmt.Errorf("%s: %w", e.name, err)
 			}
 			if round >= 0 {
-				times[i][round] = max(took, 1) // 0 is none
+				times[i][round] = max(took, 1) // 0 means that it did not take part
 			}
 		}
 	}
 	return times, nil
 }
 
-// order is who comes when: the entrants in a circle, from another one on each
-// round. It begins with nobody who has to follow another.
+// order returns the order of the entrants in a round: a circle that begins with
+// another entrant each round, but never with one that follows another.
 func order(entrants []entrant, round int) []int {
 	var free, circle []int
 	for i, e := range entrants {

@@ -14,13 +14,13 @@ func TestMedian(t *testing.T) {
 	require.Equal(t, time.Duration(3), samples{3}.median())
 	require.Equal(t, time.Duration(3), samples{9, 1, 3}.median())
 	require.Equal(t, time.Duration(4), samples{9, 1, 3, 5}.median())
-	require.Equal(t, time.Duration(3), samples{0, 9, 0, 1, 3}.median(), "0 is a round without")
+	require.Equal(t, time.Duration(3), samples{0, 9, 0, 1, 3}.median(), "0 means that it did not take part")
 	unsorted := samples{9, 1, 3}
 	unsorted.median()
 	require.Equal(t, samples{9, 1, 3}, unsorted)
 }
 
-// Only rounds that both took part in count.
+// Only rounds in which both took part count.
 func TestRatio(t *testing.T) {
 	require.InDelta(t, 2.0, ratio(samples{2, 100, 4, 30}, samples{1, 0, 2, 10}), 0)
 	require.Zero(t, ratio(samples{1, 0}, samples{0, 1}))
@@ -29,8 +29,8 @@ func TestRatio(t *testing.T) {
 	require.Equal(t, samples{0, 7}, samples{0, 6}.each(func(d time.Duration) time.Duration { return d + 1 }))
 }
 
-// Everyone takes part in every round, in turn, and the first does not count. Each
-// round begins with another.
+// The entrants run in turn in every round, and the first round does not count. Each
+// round begins with another entrant.
 func TestRace_InTurn(t *testing.T) {
 	var order string
 	noting := func(name string, rounds int) entrant {
@@ -51,7 +51,7 @@ func TestRace_InTurn(t *testing.T) {
 	}
 }
 
-// What is warm runs twice, and only the second time counts.
+// A warm entrant runs twice, and only the second time counts.
 func TestRace_Warm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order string
@@ -68,7 +68,7 @@ func TestRace_Warm(t *testing.T) {
 	})
 }
 
-// A round begins with another each time, but not with one that follows.
+// Each round begins with another entrant, but never with one that follows another.
 func TestOrder(t *testing.T) {
 	entrants := []entrant{{}, {}, {follows: true}, {}}
 	for round, want := range [][]int{{0, 1, 2, 3}, {1, 2, 3, 0}, {3, 0, 1, 2}, {0, 1, 2, 3}} {

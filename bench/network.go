@@ -12,18 +12,20 @@ import (
 	"time"
 )
 
-// A term over a slow network is measured where time is exact, in a
-// testing/synctest bubble. That takes a test, network_test.go, so its figures
-// are read off its output.
+// A term over a slow network is measured in a testing/synctest bubble, where time is
+// exact. That requires a test, network_test.go. Its figures are read from its
+// output.
 
-// networkJoin is how many workers join in the test.
+// networkJoin is the number of workers that join in the test.
 const networkJoin = 10
 
-// network is what the test says.
+// network holds the results of the test.
 type network struct {
-	cold, ideal             time.Duration // the first term of an empty cluster
-	calls                   int
-	others, othersUndelayed time.Duration // when the last move is done that does not involve the slow worker; where none is slow
+	cold, ideal time.Duration // the first term of an empty cluster
+	calls       int
+	// others is the time of the last move that does not involve the slow worker, and
+	// othersUndelayed that of the last move without a slow worker.
+	others, othersUndelayed time.Duration
 }
 
 const networkTest = "TestNetwork"
@@ -32,8 +34,8 @@ const networkTest = "TestNetwork"
 func measureNetwork(ctx context.Context) (network, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^"+networkTest, "github.com/f8949c05/orchestrator/bench")
 	cmd.Stderr = os.Stderr
-	// Where the test fails because a goal is missed, its figures are there all
-	// the same, and the report says so.
+	// If the test fails because a goal is missed, its output still has the figures,
+	// and the report shows the failure.
 	out, failed := cmd.Output()
 	n, err := readNetwork(out)
 	if err != nil {
@@ -88,7 +90,7 @@ func readNetwork(out []byte) (network, error) {
 		}
 	}
 	if found != attrHowMany {
-		return n, fmt.Errorf("the test said %d things in place of %d:\n%s", found, attrHowMany, out)
+		return n, fmt.Errorf("the test has %d attributes, want %d:\n%s", found, attrHowMany, out)
 	}
 	return n, nil
 }

@@ -19,10 +19,10 @@ const (
 	slowLatency = 100 * latency
 )
 
-// distant is a cluster at the end of a slow network, reached through Apply. It
-// notes when each call was answered.
+// distant is a cluster behind a slow network, with Apply. It records when each
+// task started.
 type distant struct {
-	mu     sync.Mutex // for moments, never while time passes
+	mu     sync.Mutex // never held while time passes
 	runs   map[string][]string
 	slow   string // the worker whose calls take a hundred times as long
 	calls  map[orchestrator.Op]int
@@ -95,7 +95,7 @@ func (d *distant) Apply(ctx context.Context, worker string, writes []orchestrato
 func (d *distant) Add(context.Context, string, string) error    { return errReadOnly }
 func (d *distant) Remove(context.Context, string, string) error { return errReadOnly }
 
-// forget starts the notes anew.
+// forget clears the records.
 func (d *distant) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +104,7 @@ func (d *distant) forget() {
 	d.began = time.Time{}
 }
 
-// coldTerm starts all tasks of a fleet of size s on its workers, and says how
+// coldTerm starts all tasks of a fleet of size s on its workers, and returns how
 // long that took.
 func coldTerm(t *testing.T, s size) (*distant, *orchestrator.Orchestrator[string, string], time.Duration) {
 	t.Helper()
@@ -128,13 +128,13 @@ func coldTerm(t *testing.T, s size) (*distant, *orchestrator.Orchestrator[string
 	return d, o, took
 }
 
-// ideal is how long so many calls take with no gap between them.
+// ideal returns the time of a number of calls without gaps between them.
 func ideal(calls int) time.Duration {
 	return time.Duration(calls) * latency / callsAtOnce
 }
 
-// A cold start takes one List and one Apply for each worker, and next to no
-// time besides.
+// A cold start makes one List and one Apply for each worker, and takes almost no
+// other time.
 func TestNetwork_ColdStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := size{100_000, 1_000, 1}
@@ -148,15 +148,15 @@ func TestNetwork_ColdStart(t *testing.T) {
 	})
 }
 
-// Who is slow.
+// The slow worker.
 const (
 	nobody = iota
 	aSource
 	aReceiver
 )
 
-// othersMoved has a few workers join a settled fleet, and returns how long after
-// the first write the last move was done that does not involve the slow worker.
+// othersMoved makes a few workers join a settled fleet. It returns the time from
+// the first write to the last move that does not involve the slow worker.
 func othersMoved(t *testing.T, who int) (took time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +176,7 @@ func othersMoved(t *testing.T, who int) (took time.Duration) {
 			d.slow = plan.Changes[0].To
 		}
 		start := time.Now()
-		if err := o.NextTerm(t.Context()); who != aReceiver { // a new worker that is late is a failure
+		if err := o.NextTerm(t.Context()); who != aReceiver { // a late new worker makes the term fail
 			require.NoError(t, err)
 		}
 		others := 0
@@ -189,17 +189,17 @@ func othersMoved(t *testing.T, who int) (took time.Duration) {
 			took = max(took, d.landed[c.Task].Sub(d.began))
 		}
 		require.Positive(t, others)
-		require.Less(t, time.Since(start), slowLatency, "the term waits for no late worker")
+		require.Less(t, time.Since(start), slowLatency, "the term does not wait for the slow worker")
 		time.Sleep(slowLatency) // its List ends
 	})
 	return took
 }
 
-// If calls to one worker take a hundred times as long, the moves of all others are
-// done as early as without it. The scheduler decides which move comes first, in a
-// bubble too, so that the times may differ by a call or two.
-func TestNetwork_NobodyWaitsForTheSlow(t *testing.T) {
-	undelayed := max(othersMoved(t, nobody), othersMoved(t, nobody)) // the later of two, for both
+// If calls to one worker take a hundred times as long, the moves of all other
+// workers are done as early as without it. The scheduler chooses the order of the
+// moves, even in a bubble, so the times may differ by a call or two.
+func TestNetwork_NoWorkerWaitsForTheSlowOne(t *testing.T) {
+	undelayed := max(othersMoved(t, nobody), othersMoved(t, nobody)) // the later of two runs, as below
 	others := max(othersMoved(t, aSource), othersMoved(t, aReceiver))
 	t.Attr(attrOthers, others.String())
 	t.Attr(attrUndelayed, undelayed.String())

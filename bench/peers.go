@@ -11,11 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The sticky balancers of two Kafka clients, called as their clients call them.
-// A task is a partition of a topic, a worker is a member of the group that
-// subscribes to every topic.
+// The sticky balancers of two Kafka clients, called as their clients call them. A
+// task is a partition of a topic. A worker is a member of a group that subscribes to
+// every topic.
 
-// manyTopics is how many topics the tasks are spread over where it is not one.
+// manyTopics is the number of topics in the variants with more than one.
 const manyTopics = 100
 
 // The variants of franz-go in which only planning is timed.
@@ -24,7 +24,7 @@ const (
 	franzGoMany = "franz-go, 100 topics"
 )
 
-// layout says which partition of which topic a task is.
+// layout maps tasks to partitions of topics.
 type layout struct {
 	topics []string
 	each   int32 // partitions of a topic
@@ -41,8 +41,7 @@ func newLayout(tasks, topics int) (layout, error) {
 	return l, nil
 }
 
-// owned returns tasks as partitions by topic, each topic's in order, as clients
-// hand them over.
+// owned returns tasks as sorted partitions by topic, as clients pass them.
 func (l layout) owned(tasks []int32) map[string][]int32 {
 	tasks = slices.Sorted(slices.Values(tasks))
 	byTopic := make(map[string][]int32)
@@ -53,7 +52,7 @@ func (l layout) owned(tasks []int32) map[string][]int32 {
 	return byTopic
 }
 
-// tasks is the way back: what members are to run, by the number in their name.
+// tasks is the inverse: it returns the tasks of each member in a plan.
 func (l layout) tasks(plan map[string]map[string][]int32, members []string) ([][]int32, error) {
 	numbers := make(map[string]int32, len(l.topics))
 	for i, topic := range l.topics {
@@ -74,7 +73,7 @@ func (l layout) tasks(plan map[string]map[string][]int32, members []string) ([][
 	return placed, nil
 }
 
-// memberNames are in order.
+// memberNames returns n names in order.
 func memberNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -85,8 +84,8 @@ func memberNames(n int) []string {
 
 const generation = 1
 
-// franzGo is the eager sticky balancer of franz-go. With codec, what is timed
-// includes that each member encodes what it owns, and that the leader parses it.
+// franzGo is the eager sticky balancer of franz-go. If codec is true, the time
+// includes the encoding of each member's partitions and the leader's parsing.
 func franzGo(name string, topics int, codec bool) planner {
 	prepare := func(now fleet, _ int) (attempt, error) {
 		l, err := newLayout(len(now.want), topics)
@@ -134,7 +133,7 @@ func franzGo(name string, topics int, codec bool) planner {
 	return planner{name: name, even: true, takes: always, prepare: prepare}
 }
 
-// balanced asks for a plan as the client does.
+// balanced computes a plan as the client does.
 func balanced(group kgo.GroupMemberBalancer, partitions map[string]int32) (*kgo.BalancePlan, error) {
 	fallible, ok := group.(kgo.GroupMemberBalancerOrError)
 	if !ok {
@@ -151,7 +150,8 @@ func balanced(group kgo.GroupMemberBalancer, partitions map[string]int32) (*kgo.
 	return plan, nil
 }
 
-// saramaSticky is the eager sticky strategy of sarama, where it is affordable.
+// saramaSticky is the eager sticky strategy of sarama, for the sizes that it can
+// handle.
 func saramaSticky(takes func(size, event) int) planner {
 	prepare := func(now fleet, _ int) (attempt, error) {
 		l, err := newLayout(len(now.want), 1)
@@ -188,21 +188,22 @@ func saramaSticky(takes func(size, event) int) planner {
 	return planner{name: "sarama sticky", even: true, takes: takes, prepare: prepare}
 }
 
-// Jump consistent hash: no memory, no balance to speak of, and workers that
-// come and go at the end of the row only. It is here for its speed.
+// Jump consistent hash. It has no memory and no balance, and workers join and leave
+// only at the end of the list. It is included for its speed.
 
 func jumpHash() planner {
 	return planner{
 		name: "jump hash",
 		takes: func(s size, e event) int {
-			// It has no notion of what runs where: cold and all on one are steady.
+			// It does not know which worker runs what, so cold and all on one equal
+			// steady.
 			if e.name == cold.name || e.name == allOnOne.name {
 				return 0
 			}
 			return always(s, e)
 		},
 		prepare: func(now fleet, before int) (attempt, error) {
-			// Its keys are numbers; to make them out of names is not counted.
+			// Its keys are numbers. The time to hash names is not included.
 			keys := make([]uint64, len(now.want))
 			for t := range keys {
 				keys[t] = scramble(uint64(t))

@@ -7,34 +7,36 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// This library's planner, and what every planner is to the comparison.
+// This library's planner, and the interface of every planner in the comparison.
 
-// planner is one of those that are compared.
+// planner is a participant in the comparison.
 type planner struct {
 	name string
-	// even says that it promises loads that differ by one at most.
+	// even: the planner promises loads that differ by at most one.
 	even bool
-	// warm says that it is timed right after an untimed plan of the same.
+	// warm: an untimed plan of the same problem precedes the timed one.
 	warm bool
-	// takes says in how many rounds it takes part at most; 0 is in none.
+	// takes returns the maximum number of rounds in which it takes part; 0 means
+	// none.
 	takes func(size, event) int
-	// prepare does what does not count: it brings the problem into the
-	// planner's own form. before is the number of workers that there were.
+	// prepare converts the problem to the planner's own form, untimed. before is the
+	// number of workers before the event.
 	prepare func(now fleet, before int) (attempt, error)
 }
 
 // attempt is a problem in a planner's own form.
 type attempt struct {
-	found fleet        // what the plan's moves are counted from
-	plan  func() error // is timed
-	// placed says what the plan has each worker run.
+	found fleet        // the moves of the plan are counted from it
+	plan  func() error // timed
+	// placed returns the tasks of each worker after the plan.
 	placed func() ([][]int32, error)
-	// changes says how many changes the plan has; nil where it does not say.
+	// changes returns the number of changes in the plan. It is nil if that is
+	// unknown.
 	changes func() int
 }
 
-// judge works out the last plan's outcome. Where the planner promised loads that
-// differ by one at most, it fails unless they do.
+// judge computes the outcome of the last plan. If the planner promised even loads,
+// judge fails unless they differ by at most one.
 func (a attempt) judge(even bool) (outcome, error) {
 	placed, err := a.placed()
 	if err != nil {
@@ -42,23 +44,23 @@ func (a attempt) judge(even bool) (outcome, error) {
 	}
 	o, err := judge(a.found, placed)
 	if err == nil && even && o.spread > 1 {
-		err = fmt.Errorf("promised to be even, and has a spread of %d", o.spread)
+		err = fmt.Errorf("promised even loads, but the spread is %d", o.spread)
 	}
 	return o, err
 }
 
-// us is what this library is called in tables; usAlone where nobody but the scan
-// takes turns with it.
+// us is the name of this library in tables. usAlone names its race against the scan
+// alone.
 const (
 	us        = "this library"
 	usAlone   = us + ", with the scan only"
 	usAtFirst = us + ", its first plan"
 )
 
-// always is to take part in every round.
+// always makes a planner take part in every round.
 func always(size, event) int { return math.MaxInt }
 
-// ours plans with one Planner over and over, as the orchestrator does.
+// ours reuses one Planner, as the orchestrator does.
 func ours() planner {
 	return planner{
 		name:    us,
@@ -69,8 +71,8 @@ func ours() planner {
 	}
 }
 
-// oursAtFirst plans a cold start with a new Planner each time, which has to come
-// by its memory: what the first term of a leader sees.
+// oursAtFirst plans a cold start with a new Planner each time, which must allocate
+// its memory. This is the first term of a leader.
 func oursAtFirst() planner {
 	return planner{
 		name: usAtFirst,
@@ -85,7 +87,8 @@ func oursAtFirst() planner {
 	}
 }
 
-// attempt is the fleet as a problem for one Planner, or for a new one each time.
+// attempt returns the fleet as a problem for one Planner, or for a new one each time
+// if anew is true.
 func (f fleet) attempt(anew bool) attempt {
 	pr := f.problem()
 	keeper, plan := new(rebalance.Planner), rebalance.Plan{}
@@ -100,7 +103,7 @@ func (f fleet) attempt(anew bool) attempt {
 		},
 		placed: func() ([][]int32, error) {
 			if plan.Adds != plan.LowerBound {
-				return nil, fmt.Errorf("%d starts, where %d would do", plan.Adds, plan.LowerBound)
+				return nil, fmt.Errorf("%d starts, want %d", plan.Adds, plan.LowerBound)
 			}
 			return f.after(plan), nil
 		},
@@ -108,14 +111,14 @@ func (f fleet) attempt(anew bool) attempt {
 	}
 }
 
-// problem is the fleet as the planner of this library takes it.
+// problem returns the fleet in the form of this library's planner.
 func (f fleet) problem() *rebalance.Problem {
 	return &rebalance.Problem{
 		Want: f.want, States: make([]rebalance.State, f.workers()), Held: f.held, MaxMoves: rebalance.NoLimit,
 	}
 }
 
-// after is what the workers run when the plan has been carried out.
+// after returns the tasks of each worker after the plan.
 func (f fleet) after(plan rebalance.Plan) [][]int32 {
 	gone, come := make([][]int32, f.workers()), make([][]int32, f.workers())
 	for _, c := range plan.Changes {
@@ -126,7 +129,7 @@ func (f fleet) after(plan rebalance.Plan) [][]int32 {
 			come[c.To] = append(come[c.To], c.Task)
 		}
 	}
-	stamps := make([]int32, len(f.want)) // the last worker that it has left or is listed by, plus one
+	stamps := make([]int32, len(f.want)) // by task, the last worker that gave it up or lists it, plus one
 	placed := make([][]int32, f.workers())
 	for w, list := range f.held {
 		for _, t := range gone[w] {
@@ -134,7 +137,7 @@ func (f fleet) after(plan rebalance.Plan) [][]int32 {
 		}
 		for _, t := range list {
 			if stamps[t] != int32(w+1) {
-				stamps[t] = int32(w + 1) // what is listed twice runs once
+				stamps[t] = int32(w + 1) // a task listed twice runs once
 				placed[w] = append(placed[w], t)
 			}
 		}
@@ -143,30 +146,30 @@ func (f fleet) after(plan rebalance.Plan) [][]int32 {
 	return placed
 }
 
-// What came of a plan, worked out from the plan alone: a planner that is fast
-// and wrong is not fast.
+// The outcome of a plan, computed from the plan alone, so that a fast but wrong
+// planner fails.
 
-// outcome is how good a plan is.
+// outcome is the quality of a plan.
 type outcome struct {
-	spread int // the largest load less the smallest
-	moves  int // copies that start on a worker that did not run them
+	spread int // the largest load minus the smallest
+	moves  int // copies that start on a worker that did not run them before
 }
 
-// worse returns, of two outcomes, the worse in either respect.
+// worse returns the worse value of each field.
 func (o outcome) worse(p outcome) outcome {
 	return outcome{max(o.spread, p.spread), max(o.moves, p.moves)}
 }
 
-// judge works out the outcome of a plan that leaves the workers of a fleet with
-// the tasks in placed. It fails where the plan is not whole: every task on as
-// many different workers as are wanted, or on all where there are fewer.
+// judge computes the outcome of a plan that leaves the workers of a fleet with the
+// tasks in placed. It fails unless every task is on as many different workers as
+// wanted, or on all workers if there are fewer.
 func judge(now fleet, placed [][]int32) (outcome, error) {
 	if len(placed) != now.workers() {
-		return outcome{}, fmt.Errorf("the plan is for %d workers of %d", len(placed), now.workers())
+		return outcome{}, fmt.Errorf("the plan has %d workers, want %d", len(placed), now.workers())
 	}
 	copies := make([]int32, len(now.want))
-	ran := make([]int32, len(now.want))  // the last worker that ran it, plus one
-	runs := make([]int32, len(now.want)) // the last worker that is to run it, plus one
+	ran := make([]int32, len(now.want))  // by task, the last worker that ran it, plus one
+	runs := make([]int32, len(now.want)) // by task, the last worker that should run it, plus one
 	least, most, moves := len(now.want)+1, 0, 0
 	for w, list := range placed {
 		stamp := int32(w + 1)
@@ -175,10 +178,10 @@ func judge(now fleet, placed [][]int32) (outcome, error) {
 		}
 		for _, t := range list {
 			if t < 0 || int(t) >= len(copies) {
-				return outcome{}, fmt.Errorf("worker %d is to run task %d: there is no such task", w, t)
+				return outcome{}, fmt.Errorf("worker %d should run task %d, which does not exist", w, t)
 			}
 			if runs[t] == stamp {
-				return outcome{}, fmt.Errorf("worker %d is to run task %d twice", w, t)
+				return outcome{}, fmt.Errorf("worker %d should run task %d twice", w, t)
 			}
 			runs[t] = stamp
 			copies[t]++
@@ -190,18 +193,18 @@ func judge(now fleet, placed [][]int32) (outcome, error) {
 	}
 	for t, n := range copies {
 		if want := min(int(now.want[t]), now.workers()); int(n) != want {
-			return outcome{}, fmt.Errorf("task %d is to run on %d workers in place of %d", t, n, want)
+			return outcome{}, fmt.Errorf("task %d is on %d workers, want %d", t, n, want)
 		}
 	}
 	return outcome{most - least, moves}, nil
 }
 
-// The hard cases: problems that have to be searched, not only passed over.
+// The hard cases, which need a search.
 
-// hardCase is one, with what a throw-away prototype of the same algorithm took
-// for it when the algorithm was chosen, in multiples of its scan of a million
-// pairs: that took it 8 to 10 ms, and the cases 15 to 20, 140 to 220 and 40 to
-// 46 ms; the multiples are the larger one of best by best and worst by worst.
+// hardCase is a hard case. prototype is the time of a prototype of the same
+// algorithm, in multiples of its scan of a million pairs. The scan took it 8 to 10
+// ms, and the cases 15 to 20, 140 to 220 and 40 to 46 ms. Each multiple is the
+// larger of two quotients: best time by best scan, and worst time by worst scan.
 type hardCase struct {
 	name      string
 	prototype float64
@@ -214,16 +217,16 @@ var hardCases = []hardCase{
 	{"wants near the number of workers", 5.0, func(s size) fleet { return crowded(s.instances/100, 100) }},
 }
 
-// hard is what came of one case.
+// hard is the result of one hard case.
 type hard struct {
 	hardCase
 	pairs, workers int
-	scan, ownScan  samples // of the even fleet; of the case itself
+	scan, ownScan  samples // scan: of the even fleet; ownScan: of the case itself
 	took           samples
 	outcome        outcome
 }
 
-// measureHard measures the hard cases that go with size s.
+// measureHard measures the hard cases at size s.
 func measureHard(cfg config, s size) ([]hard, error) {
 	var found []hard
 	even := s.even()

@@ -6,9 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What every planner takes for an answer is whole, and even where promised, for
-// every event that it takes part in; and the moves of those that move as little
-// as possible agree.
+// Every planner's plan is whole for every event in which it takes part, and even if
+// promised. Planners that move as little as possible agree on the number of moves.
 func TestPlanners_AreWholeAndEven(t *testing.T) {
 	s := size{1_000, 10, 1}
 	cfg := short()
@@ -27,7 +26,7 @@ func TestPlanners_AreWholeAndEven(t *testing.T) {
 				now := e.to(before)
 				a, err := c.prepare(now, before.workers())
 				require.NoError(t, err)
-				for range 2 { // it may be asked again
+				for range 2 { // a planner may be called again
 					require.NoError(t, a.plan())
 					placed, err := a.placed()
 					require.NoError(t, err)
@@ -37,7 +36,7 @@ func TestPlanners_AreWholeAndEven(t *testing.T) {
 						require.LessOrEqual(t, o.spread, 1)
 						require.Equal(t, least[e.name], o.moves)
 					} else {
-						require.Greater(t, o.spread, 1, "it is better than its word")
+						require.Greater(t, o.spread, 1, "better than promised")
 					}
 				}
 				require.Equal(t, s.even(), before)
@@ -62,7 +61,7 @@ func TestOurs_SeveralCopies(t *testing.T) {
 	}
 }
 
-// A task is the same partition on the way there and back.
+// The conversion of tasks to partitions is reversible.
 func TestLayout_ThereAndBack(t *testing.T) {
 	l, err := newLayout(1_000, manyTopics)
 	require.NoError(t, err)

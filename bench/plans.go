@@ -7,35 +7,36 @@ import (
 
 // The comparison of planners: every size, every event.
 
-// planned is what one planner did with one event.
+// planned is the result of one planner for one event.
 type planned struct {
 	took    samples
 	outcome outcome
-	changes int // starts, moves and stops; known beside the scan
+	changes int // starts, moves and stops; counted only in the race against the scan
 	tried   bool
 }
 
 // plans are the results for one size, by event.
 type plans struct {
 	size size
-	// floors is the race of this library against the scan alone. The
-	// scan is that of the fleet before anything happened.
+	// floors are the results of the race of this library against the scan alone. The
+	// scan is of the fleet before the event.
 	floors []floor
-	// results is the race of the whole field, by event and planner; empty where
-	// only this library can take part.
+	// results are those of the race of all planners, by event and planner. They are
+	// empty if only this library can take part.
 	planners []string
 	results  [][]planned
 }
 
-// floor is what this library did with one event, and the scan in turn with it.
+// floor is the result of this library for one event, and of the scan in turn with
+// it.
 type floor struct {
 	scan samples
 	planned
 }
 
-// comparePlanners measures this library against the scan at this size, and then
-// all that can take part against each other: so that nobody's garbage meets the
-// floor.
+// comparePlanners measures this library against the scan at this size, and then all
+// planners against each other. The races are separate, so that the garbage of other
+// planners does not affect the floor.
 func comparePlanners(ctx context.Context, cfg config, s size) (plans, error) {
 	p := plans{size: s}
 	before := s.even()
@@ -71,8 +72,8 @@ func comparePlanners(ctx context.Context, cfg config, s size) (plans, error) {
 	return p, nil
 }
 
-// measureFloor has this library plan for one event, in turn with the scan. The
-// plan is checked when the race is over: the check would leave garbage in it.
+// measureFloor measures this library for one event, in turn with the scan. It checks
+// the plan after the race, because the check leaves garbage.
 func measureFloor(cfg config, before fleet, e event) (floor, error) {
 	a := e.to(before).attempt(false)
 	times, err := race(cfg.rounds, []entrant{
@@ -86,7 +87,7 @@ func measureFloor(cfg config, before fleet, e event) (floor, error) {
 	return floor{times[0], planned{took: times[1], outcome: o, changes: a.changes(), tried: true}}, err
 }
 
-// compareAt has all planners plan for one event.
+// compareAt measures all planners for one event.
 func compareAt(cfg config, s size, before fleet, e event, field []planner) ([]planned, error) {
 	now := e.to(before)
 	results := make([]planned, len(field))
@@ -119,11 +120,11 @@ func compareAt(cfg config, s size, before fleet, e event, field []planner) ([]pl
 	return results, nil
 }
 
-// growth is how many times as long a larger fleet takes as a smaller one, by
+// growth holds the time for a larger fleet divided by that for a smaller one, by
 // event.
 type growth struct{ plan, scan []figure }
 
-// scanBeside returns what the scans grew by, measured beside that event.
+// scanBeside returns the growth of the scans measured with that event.
 func (g growth) scanBeside(event string) float64 {
 	for _, f := range g.scan {
 		if f.name == event {
@@ -133,8 +134,7 @@ func (g growth) scanBeside(event string) float64 {
 	return 0
 }
 
-// measureGrowth has this library plan for two sizes in turn, and has the scans of
-// both take turns with it.
+// measureGrowth plans for two sizes in turn, together with the scans of both.
 func measureGrowth(cfg config, small, big size) (growth, error) {
 	var g growth
 	few, many := small.even(), big.even()
@@ -155,7 +155,7 @@ func measureGrowth(cfg config, small, big size) (growth, error) {
 	return g, nil
 }
 
-// of returns what the planner of that name did with an event.
+// of returns the result of a planner for an event.
 func (p plans) of(name string, e event) planned {
 	for i, planner := range p.planners {
 		for k := range events {
@@ -167,7 +167,7 @@ func (p plans) of(name string, e event) planned {
 	return planned{}
 }
 
-// beside returns what this library did with an event beside the scan.
+// beside returns the result of this library for an event beside the scan.
 func (p plans) beside(e event) floor {
 	for i := range events {
 		if events[i].name == e.name {

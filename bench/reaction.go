@@ -15,9 +15,9 @@ import (
 )
 
 // Reaction time: how long a user waits after a change until the tasks run. The
-// leader runs terms by itself (Run), with the default settle time, so that the
-// time until a term begins counts too. The systems are in reaction_systems.go,
-// the worker processes in reaction_process.go.
+// leader uses Run with the default settle time, so the wait for the next term is
+// included. The systems are in reaction_systems.go, the worker processes in
+// reaction_process.go.
 
 // The goals for the 99th percentile.
 const (
@@ -35,13 +35,12 @@ const (
 // reactionConfig selects what is measured, and how often.
 type reactionConfig struct {
 	over     []transport
-	rounds   int           // of every event but restarts
+	rounds   int           // of every event except restarts
 	interval time.Duration // of Run
-	patience time.Duration // for any one thing to happen
+	patience time.Duration // time limit for one event
 }
 
-// transport is a system to measure: its size, with the worker that joins, and
-// its leases.
+// transport is a system to measure. Its size includes the worker that joins.
 type transport struct {
 	name string
 	size
@@ -53,12 +52,12 @@ type transport struct {
 
 // system is a cluster and a leader that runs terms.
 type system interface {
-	// observed returns the context that ends when the system fails, what the
-	// workers run, and the terms.
+	// observed returns the context that ends when the system fails, the running
+	// tasks, and the terms.
 	observed() (context.Context, *ledger, *termLog)
 	add(task string) error
 	remove(tasks []string) error
-	// join makes one more worker join, and returns when it set out.
+	// join makes one more worker join, and returns when it began to join.
 	join(worker string) (time.Time, error)
 	// kill kills a worker that has joined, and returns when its lease ends.
 	kill(worker string) (time.Time, error)
@@ -74,11 +73,11 @@ type reactions struct {
 	steady               samples // terms without a change, while tasks were added
 	added, joined, freed reaction
 	restarts             samples
-	late                 samples // timers, beyond their time
+	late                 samples // delays of timers beyond their time
 }
 
-// reaction is how long a kind of change takes until the tasks run, and how much
-// of that until the term begins that starts them.
+// reaction holds the times from a change until its tasks run, and until the term
+// begins that starts them.
 type reaction struct{ took, began samples }
 
 func measureReactions(ctx context.Context, cfg config) ([]reactions, error) {
@@ -126,23 +125,23 @@ func measureReaction(ctx context.Context, cfg config, t transport) (r reactions,
 	return r, nil
 }
 
-// observer changes a system, and measures how long that takes.
+// observer changes a system and measures the reaction times.
 type observer struct {
 	system
 	reactionConfig
 	ctx            context.Context
 	ledger         *ledger
 	terms          *termLog
-	tasks, workers int // that are there now
+	tasks, workers int // the present numbers
 }
 
-// within bounds how long one thing may take.
+// within bounds the time of one event.
 func (o *observer) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(o.ctx, o.patience, fmt.Errorf("not done after %v", o.patience))
 }
 
 // pause waits for a random time up to limit, so that changes come at any moment
-// between two terms. It records how late its timer fires.
+// between two terms. It records the delay of its timer.
 func (o *observer) pause(r *reactions, limit time.Duration) error {
 	start, d := time.Now(), rand.N(limit)
 	timer := time.NewTimer(d)
@@ -156,7 +155,7 @@ func (o *observer) pause(r *reactions, limit time.Duration) error {
 	}
 }
 
-// firstWhole waits for the first term, after the first n, that all workers answered
+// firstWhole waits for the first term after the first n that all workers answered
 // and that left all tasks running.
 func (o *observer) firstWhole(n int) (orchestrator.TermStats, error) {
 	ctx, cancel := o.within()
@@ -167,7 +166,7 @@ func (o *observer) firstWhole(n int) (orchestrator.TermStats, error) {
 	})
 }
 
-// whole waits for such a term, and until the workers run all tasks.
+// whole waits for such a term, and until all tasks run.
 func (o *observer) whole(n int) error {
 	if _, err := o.firstWhole(n); err != nil {
 		return err
@@ -183,8 +182,8 @@ func (o *observer) allRun() (time.Time, error) {
 	return o.ledger.wait(ctx, o.tasks, 0)
 }
 
-// reacted records a reaction: since when, and when the last task started. The term
-// that began it comes after the first n.
+// reacted records a reaction that lasted from since to ran. The term that began it
+// comes after the first n.
 func (o *observer) reacted(r *reaction, n int, since, ran time.Time) error {
 	ctx, cancel := o.within()
 	defer cancel()
@@ -193,7 +192,7 @@ func (o *observer) reacted(r *reaction, n int, since, ran time.Time) error {
 	return err
 }
 
-// adds adds tasks, one in each round, and removes them all in the end.
+// adds adds one task in each round, and removes all of them at the end.
 func (o *observer) adds(r *reactions) error {
 	runtime.GC()
 	before := o.terms.len()
@@ -284,13 +283,13 @@ func (o *observer) dies(r *reactions, name string) error {
 		return err
 	}
 	if ran.Before(ends) {
-		return fmt.Errorf("all its tasks ran elsewhere %v before its lease ended", ends.Sub(ran))
+		return fmt.Errorf("all tasks ran elsewhere %v before the lease ended", ends.Sub(ran))
 	}
 	return errors.Join(o.reacted(&r.freed, n, ends, ran), o.whole(n))
 }
 
-// restart returns how long it takes from the end of one leader's service until
-// the first whole term of the next has ended.
+// restart returns the time from the end of one leader until the end of the next
+// leader's first whole term.
 func (o *observer) restart(r *reactions) (time.Duration, error) {
 	if err := o.pause(r, o.interval/4); err != nil {
 		return 0, err
@@ -311,7 +310,7 @@ func runReaction(ctx context.Context, cfg config, over, file string) error {
 	wanted := strings.Split(over, ",")
 	if over != "all" {
 		if file != "" {
-			return errors.New("-write takes all transports: -reaction all")
+			return errors.New("-write needs all transports: -reaction all")
 		}
 		cfg.reaction.over = slices.DeleteFunc(slices.Clone(cfg.reaction.over), func(t transport) bool { return !slices.Contains(wanted, t.name) })
 		if len(cfg.reaction.over) != len(wanted) {

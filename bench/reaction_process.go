@@ -26,23 +26,23 @@ import (
 
 // The worker processes that join and are killed.
 
-// guest is a worker process, or the place for one.
+// guest is at most one worker process.
 type guest struct {
 	lease  time.Duration
 	ledger *ledger
 	fail   func(error)
 
 	spec   guestSpec
-	cmd    *exec.Cmd      // nil: none
-	stdin  io.WriteCloser // the process exits at its end
+	cmd    *exec.Cmd      // nil: no process
+	stdin  io.WriteCloser // the process exits when it is closed
 	ended  chan struct{}
 	killed chan struct{} // closed before the process is killed
 
 	mu      sync.Mutex
-	renewed time.Time // the last renewal of the lease that was answered
+	renewed time.Time // the last answered renewal of the lease
 }
 
-// guestSpec tells a worker process what to be.
+// guestSpec is the configuration of a worker process.
 type guestSpec struct {
 	Name    string
 	Lease   time.Duration
@@ -53,8 +53,8 @@ type guestSpec struct {
 // guestEnv makes this program a worker process. It holds a guestSpec as JSON.
 const guestEnv = "ORCHESTRATOR_BENCH_WORKER"
 
-// What a worker process reports on its standard output: a line each, of the
-// time in nanoseconds, the kind and, if there is one, the task.
+// A worker process reports lines on its standard output: the time in nanoseconds,
+// the kind and, if any, the task.
 const (
 	saysJoin    = "join"
 	saysRenewed = "renewed"
@@ -62,7 +62,7 @@ const (
 	saysStop    = "stop"
 )
 
-// join starts a process, and returns when it set out to join.
+// join starts a process, and returns when it began to join.
 func (g *guest) join(ctx context.Context, spec guestSpec) (time.Time, error) {
 	spec.Lease = g.lease
 	text, err := json.Marshal(spec)
@@ -109,14 +109,14 @@ func (g *guest) join(ctx context.Context, spec guestSpec) (time.Time, error) {
 	}
 }
 
-// follow records what the process reports, until it ends.
+// follow records the reports of the process until it ends.
 func (g *guest) follow(stdout io.Reader, joined chan<- time.Time) error {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		nanos, said, _ := strings.Cut(lines.Text(), " ")
 		n, err := strconv.ParseInt(nanos, 10, 64)
 		if err != nil {
-			return fmt.Errorf("it says %q: %w", lines.Text(), err)
+			return fmt.Errorf("bad report %q: %w", lines.Text(), err)
 		}
 		at := time.Unix(0, n)
 		switch kind, task, _ := strings.Cut(said, " "); kind {
@@ -137,8 +137,8 @@ func (g *guest) follow(stdout io.Reader, joined chan<- time.Time) error {
 	return lines.Err()
 }
 
-// kill sends SIGKILL, waits until the process has ended, and returns when it had
-// renewed its lease.
+// kill sends SIGKILL, waits until the process has ended, and returns when its lease
+// was last renewed.
 func (g *guest) kill() (time.Time, error) {
 	close(g.killed)
 	err := g.cmd.Process.Kill()
@@ -150,7 +150,7 @@ func (g *guest) kill() (time.Time, error) {
 	return g.renewed, errors.Join(err, ignoreClosed(g.stdin.Close()))
 }
 
-// ignoreClosed ignores that Wait has closed a pipe.
+// ignoreClosed returns nil if Wait has already closed the pipe.
 func ignoreClosed(err error) error {
 	if errors.Is(err, os.ErrClosed) {
 		return nil
@@ -158,7 +158,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// close kills the process that is there, if any.
+// close kills the process, if any.
 func (g *guest) close() error {
 	if g.cmd == nil {
 		return nil
@@ -167,8 +167,8 @@ func (g *guest) close() error {
 	return err
 }
 
-// guestMain is the main function of a worker process. It returns only if this is
-// none.
+// guestMain is the main function of a worker process. In any other process it
+// returns immediately.
 func guestMain() {
 	text, ok := os.LookupEnv(guestEnv)
 	if !ok {
@@ -197,7 +197,7 @@ func (r *reporter) say(kind, task string) {
 	fmt.Printf("%d %s %s\n", now, kind, task)
 }
 
-// run is a worker until the process is killed.
+// run runs a worker until the process is killed.
 func (spec guestSpec) run(ctx context.Context) error {
 	var r reporter
 	w, err := worker.New(func(ctx context.Context, task string) error {
@@ -240,7 +240,7 @@ type renewals struct{ *reporter }
 
 var _ stats.Handler = renewals{}
 
-// TagRPC keeps the method for HandleRPC.
+// TagRPC stores the method in the context for HandleRPC.
 func (r renewals) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	return context.WithValue(ctx, methodKey{}, info.FullMethodName)
 }

@@ -21,13 +21,13 @@ type inMemory struct {
 	interval time.Duration
 	ledger   ledger
 	terms    termLog
-	tasks    []orchestrator.Task[string] // that every leader begins with
+	tasks    []orchestrator.Task[string] // the initial tasks of every leader
 	workers  []orchestrator.Worker[string]
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	leader *orchestrator.Orchestrator[string, string]
-	end    context.CancelCauseFunc // of the leader
+	end    context.CancelCauseFunc // ends the leader
 	ended  sync.WaitGroup
 }
 
@@ -75,7 +75,7 @@ func (m *inMemory) join(worker string) (time.Time, error) {
 	return start, m.leader.AddWorker(worker)
 }
 
-// kill also removes the worker: in memory nothing else ends its membership.
+// kill also removes the worker, because in memory nothing else ends its membership.
 func (m *inMemory) kill(worker string) (time.Time, error) {
 	m.cluster.Kill(worker)
 	m.ledger.killed(worker)
@@ -112,7 +112,7 @@ func (m *inMemory) close() error {
 	return m.cluster.Close(context.WithoutCancel(m.ctx))
 }
 
-// onGRPC is a manager, and its members but the one that joins.
+// onGRPC is a manager and its members, except the guest.
 type onGRPC struct {
 	*fleetOverGRPC
 	guest guest
@@ -132,7 +132,7 @@ func startOnGRPC(ctx context.Context, t transport, interval time.Duration) (syst
 			return nil, errors.Join(err, s.close())
 		}
 	}
-	// The tasks come when all members are there: they would move otherwise.
+	// Add the tasks when all members have joined; otherwise tasks would move.
 	_, err = f.terms.wait(f.ctx, 0, func(s orchestrator.TermStats) bool { return s.Workers.Answering == t.workers-1 })
 	if err == nil {
 		err = f.expect(0, t.instances)
@@ -156,7 +156,7 @@ func (s *onGRPC) join(worker string) (time.Time, error) {
 	return s.guest.join(s.ctx, guestSpec{Name: worker, Manager: s.address})
 }
 
-// kill reads from the manager when the lease ends.
+// kill returns the end of the lease as the manager knows it.
 func (s *onGRPC) kill(worker string) (time.Time, error) {
 	if _, err := s.guest.kill(); err != nil {
 		return time.Time{}, err
@@ -166,7 +166,7 @@ func (s *onGRPC) kill(worker string) (time.Time, error) {
 			return m.Until, nil
 		}
 	}
-	return time.Time{}, errors.New("its lease had ended already")
+	return time.Time{}, errors.New("the lease had ended already")
 }
 
 func (s *onGRPC) retire() {
@@ -178,7 +178,7 @@ func (s *onGRPC) succeed() error { return s.manage() }
 
 func (s *onGRPC) close() error { return errors.Join(s.guest.close(), s.fleetOverGRPC.close()) }
 
-// onRealEtcd is an etcd, a leader, and the members but the one that joins.
+// onRealEtcd is an etcd, a leader, and the members except the guest.
 type onRealEtcd struct {
 	*stage
 	guest    guest
@@ -238,7 +238,7 @@ func (s *onRealEtcd) join(worker string) (time.Time, error) {
 	return s.guest.join(s.ctx, guestSpec{Name: worker, Etcd: s.server.Endpoints()})
 }
 
-// kill counts the lease from the last answer to a renewal that arrived.
+// kill computes the end of the lease from the last answer to a renewal.
 func (s *onRealEtcd) kill(string) (time.Time, error) {
 	renewed, err := s.guest.kill()
 	return renewed.Add(s.guest.lease), err

@@ -29,7 +29,7 @@ func TestReactions(t *testing.T) {
 				require.Positive(t, times[0])
 			}
 			require.NotEmpty(t, r.steady)
-			require.Less(t, r.freed.took[0], 10*time.Second, "the lease is not part of it")
+			require.Less(t, r.freed.took[0], 10*time.Second, "the lease is not included")
 
 			var b strings.Builder
 			writeReactions(&b, all, cfg.reaction)
@@ -39,7 +39,7 @@ func TestReactions(t *testing.T) {
 	}
 }
 
-// A worker process whose task starts on another worker is an error.
+// It is an error if a task of a worker process also starts on another worker.
 func TestGuest_RunsNothingTwice(t *testing.T) {
 	var l ledger
 	l.init()
@@ -47,12 +47,12 @@ func TestGuest_RunsNothingTwice(t *testing.T) {
 	failed := make(chan error, 1)
 	g := guest{ledger: &l, spec: guestSpec{Name: "w2"}, fail: func(err error) { failed <- err }}
 	require.NoError(t, g.follow(strings.NewReader("1 start b\n2 start a\n3 stop b\n"), nil))
-	require.ErrorContains(t, <-failed, "a runs at w1 and at w2")
+	require.ErrorContains(t, <-failed, "a runs on w1 and on w2")
 	require.Equal(t, map[string]int{"w1": 1}, l.loads)
 	require.ErrorContains(t, g.follow(strings.NewReader("panic: oops\n"), nil), "panic: oops")
 }
 
-// A worker process ends when its standard input does, however its parent ended.
+// A worker process ends with its standard input, however its parent ended.
 func TestGuest_EndsWithItsParent(t *testing.T) {
 	var l ledger
 	l.init()
@@ -75,7 +75,7 @@ func TestGuest_IsKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.start("a", "w1"))
 	require.NoError(t, g.close())
-	require.Empty(t, l.running, "its tasks have ended with it")
+	require.Empty(t, l.running, "its tasks ended with it")
 	require.NoError(t, g.close(), "twice")
 }
 

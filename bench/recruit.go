@@ -15,17 +15,18 @@ import (
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
-// Recruiting: what a call costs that recruits nobody, beside the plainest way to
+// Recruiting: the cost of a call that starts no job, beside the simplest way to
 // count and to draw.
 
-// enlistGoal is how long such a call may take.
+// enlistGoal is the limit for such a call.
 const enlistGoal = 15 * time.Nanosecond
 
-// enlisting is the times of so many calls, each on one core, and on all at once.
+// enlisting holds the times of a number of calls on one core, and of as many on each
+// core at the same time.
 type enlisting struct {
 	calls       int
 	enlist      [2]samples
-	plain       [2]samples // one atomic, and the runtime's generator
+	plain       [2]samples // one atomic counter, and the runtime's generator
 	allocations float64
 }
 
@@ -39,8 +40,8 @@ func measureEnlist(ctx context.Context, cfg config) (enlisting, error) {
 	if err != nil {
 		return e, err
 	}
-	job := recruit.JobFunc(func(context.Context) error { return errors.New("nobody was to be recruited") })
-	if err := r.Install("next to never", 1e-11, job); err != nil {
+	job := recruit.JobFunc(func(context.Context) error { return errors.New("no job should have started") })
+	if err := r.Install("almost never", 1e-11, job); err != nil {
 		return e, err
 	}
 	var n, drawn atomic.Uint64
@@ -63,7 +64,7 @@ func measureEnlist(ctx context.Context, cfg config) (enlisting, error) {
 	return e, nil
 }
 
-// entrant makes the calls on each of so many cores.
+// entrant makes the calls on each of a number of cores.
 func (e enlisting) entrant(name string, cores int, call func()) entrant {
 	return entrant{name: name, warm: true, run: func() error {
 		var wg sync.WaitGroup
@@ -79,7 +80,7 @@ func (e enlisting) entrant(name string, cores int, call func()) entrant {
 	}}
 }
 
-// each is how long one call took.
+// each returns the time of one call.
 func (e enlisting) each(s samples) string {
 	return fmt.Sprintf("%.1f ns", float64(s.median())/float64(e.calls))
 }
@@ -87,14 +88,14 @@ func (e enlisting) each(s samples) string {
 func (e enlisting) goals() []goal {
 	took := e.enlist[0].median()
 	return []goal{
-		{"a call of Enlist that recruits nobody, on one core", e.each(e.enlist[0]), "under " + enlistGoal.String(), took < enlistGoal*time.Duration(e.calls)},
+		{"a call of Enlist that starts no job, on one core", e.each(e.enlist[0]), "under " + enlistGoal.String(), took < enlistGoal*time.Duration(e.calls)},
 		{"the same: allocations", decimal(e.allocations), "none", e.allocations == 0},
 	}
 }
 
 func (e enlisting) write(b *strings.Builder) {
-	b.WriteString("\n## Recruiting\n\nA call that recruits nobody, through a function value, and the plainest way to do as much: one counter for all, and the\n" +
-		"runtime's generator. On all cores at once each makes as many calls.\n\n")
+	b.WriteString("\n## Recruiting\n\nA call that starts no job, through a function value, and the simplest equivalent: one shared counter and the\n" +
+		"runtime's generator. On all cores, each core makes the same number of calls at the same time.\n\n")
 	t := table{{"", "one core", "all cores"}}
 	t.row("Enlist", e.each(e.enlist[0]), e.each(e.enlist[1]))
 	t.row("one counter, the runtime's generator", e.each(e.plain[0]), e.each(e.plain[1]))

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// What is printed and written. The order is that of the reader's questions:
-// are the goals met, how does it compare, what is it made of.
+// The report, in the order of the reader's questions: are the goals met, how does it
+// compare, and what does it consist of.
 
 // notes is the part written by hand.
 //
 //go:embed notes.md
 var notes string
 
-// cited are the figures of software that cannot be had as a module any more.
+// cited are the figures of software that is no longer available as a module.
 const cited = `| tasks × workers |     cold |  steady | one joins | one lost |
 | --------------- | -------: | ------: | --------: | -------: |
 | 1k × 10         |     6 ms |   12 ms |     13 ms |     9 ms |
@@ -49,10 +49,10 @@ func (r results) writeHead(b *strings.Builder) {
 	b.WriteString("# Benchmarks\n\n")
 	b.WriteString("<!-- Written by `make bench`. The part written by hand is bench/notes.md. -->\n\n")
 	if r.cfg.quick {
-		b.WriteString("**A quick run: small fleets, few rounds. It shows that the command works; its figures say nothing.**\n\n")
+		b.WriteString("**A quick run: small fleets, few rounds. It shows that the command works; its figures mean nothing.**\n\n")
 	}
-	b.WriteString("Everything here was measured side by side in one run, in turn, and is a median. Times move from machine to\n" +
-		"machine and from hour to hour; the ratios are what counts.\n\n")
+	b.WriteString("All figures are medians, measured side by side and in turn in one run. Times differ between machines and\n" +
+		"hours; compare the ratios.\n\n")
 	var t table
 	t.row("", "")
 	t.row("command", "`make bench`, in "+r.end.Sub(r.start).Round(time.Second).String())
@@ -63,7 +63,7 @@ func (r results) writeHead(b *strings.Builder) {
 	b.WriteString(t.layout(false))
 }
 
-// countOfMet says how many goals are met.
+// countOfMet is the sentence about the number of goals met.
 const countOfMet = "%d of %d are met."
 
 func (g goal) verdict() string {
@@ -73,7 +73,7 @@ func (g goal) verdict() string {
 	return "**not met**"
 }
 
-// goalTable has a row for each goal.
+// goalTable returns a table with a row for each goal.
 func goalTable(goals []goal, verdict func(goal) string) table {
 	t := table{{"what", "measured", "goal", ""}}
 	for _, g := range goals {
@@ -96,11 +96,11 @@ func (r results) writeGoals(b *strings.Builder) {
 		verdict = func(goal) string { return "not judged" }
 	}
 	t := goalTable(goals, verdict)
-	fmt.Fprintf(b, "\n## Goals\n\n%s instances × workers unless it says otherwise; the scan and the rest of the floor are explained\n"+
+	fmt.Fprintf(b, "\n## Goals\n\n%s instances × workers, unless another size is given; the scan and the rest of the floor are explained\n"+
 		"[below](#how-it-is-measured). %s\n\n%s", r.cfg.big, count, t.layout(false))
 }
 
-// head is a row of events.
+// head returns a row of events.
 func head(first string) []string {
 	row := []string{first}
 	for _, e := range events {
@@ -111,7 +111,7 @@ func head(first string) []string {
 
 func (r results) writeComparison(b *strings.Builder) {
 	b.WriteString("\n## Planners\n\nOne instance of each task. Each cell: milliseconds · spread (the largest load less the smallest) ·\n" +
-		"moves (instances that start where they did not run). What is empty was not tried: see [below](#how-it-is-measured).\n")
+		"moves (instances that start where they did not run). An empty cell was not measured: see [below](#how-it-is-measured).\n")
 	for _, p := range slices.Backward(r.plans) { // the largest first
 		fmt.Fprintf(b, "\n### %s\n\n", p.size)
 		t := table{head("ms · spread · moves")}
@@ -135,13 +135,13 @@ func (r results) writeComparison(b *strings.Builder) {
 		b.WriteString(t.layout(true))
 		b.WriteString("\n" + p.multiples().layout(true))
 	}
-	b.WriteString("\n### The software that this library takes the place of\n\n" +
-		"go-orchestrator (`code.cloudfoundry.org/go-orchestrator`, `github.com/poy/go-orchestrator`) cannot be had as a\n" +
-		"module any more. These are the times of a whole term with a communicator that does nothing, measured\n" +
-		"earlier, on another two-core machine; so the ratio to them is rougher than the others here.\n\n" + cited)
+	b.WriteString("\n### The software that this library replaces\n\n" +
+		"go-orchestrator (`code.cloudfoundry.org/go-orchestrator`, `github.com/poy/go-orchestrator`) is no longer available\n" +
+		"as a module. These are the times of a whole term with a communicator that does nothing, measured\n" +
+		"earlier, on another two-core machine; so ratios to them are rougher than the others here.\n\n" + cited)
 }
 
-// String is the time in milliseconds, the spread and the moves.
+// String returns the time in milliseconds, the spread and the moves.
 func (d planned) String() string {
 	if !d.tried {
 		return ""
@@ -149,7 +149,7 @@ func (d planned) String() string {
 	return fmt.Sprintf("%s · %d · %s", millis(d.took.median()), d.outcome.spread, grouped(d.outcome.moves))
 }
 
-// took says whether a planner took part at all.
+// took reports whether a planner took part at all.
 func (p plans) took(planner int) bool {
 	for n := range events {
 		if p.results[n][planner].tried {
@@ -159,8 +159,9 @@ func (p plans) took(planner int) bool {
 	return false
 }
 
-// multiples says how long this library took in multiples of the scan, and
-// everyone else in multiples of this library, each within its own race.
+// multiples returns the time of this library divided by that of the scan, and the
+// times of the other planners divided by that of this library. Each ratio is within
+// one race.
 func (p plans) multiples() table {
 	t := table{head("times as long as")}
 	row := []string{usAlone + " / the scan"}
@@ -186,7 +187,7 @@ func (p plans) multiples() table {
 }
 
 func (r results) writeSeveral(b *strings.Builder) {
-	b.WriteString("\n## Several instances of each task\n\nNone of the others can do this. A change is a start, a stop or a move.\n")
+	b.WriteString("\n## Several instances of each task\n\nThe other planners do not support this. A change is a start, a stop or a move.\n")
 	for _, copies := range r.cfg.copies {
 		fmt.Fprintf(b, "\n### %d instances each\n\n", copies)
 		t := table{head("ms · spread · moves")}
@@ -213,7 +214,7 @@ func (r results) writeSeveral(b *strings.Builder) {
 func (r results) writeTerms(b *strings.Builder) {
 	x := r.terms
 	fmt.Fprintf(b, "\n## Whole terms\n\n%s, through the public API. Names are strings; a fresh list has no memory in common with the last one.\n"+
-		"The writes alone are as many calls that do nothing.\n\n", x.size)
+		"\"Its writes alone\" is the same number of calls that do nothing.\n\n", x.size)
 	t := table{{"", "ms"}}
 	t.row("the integer scan", millis(x.scan.median()))
 	t.row("every reported name compared with the last report", millis(x.compare.median()))
@@ -236,10 +237,10 @@ func (r results) writeTerms(b *strings.Builder) {
 const hardCasesHead = `
 ## Hard cases
 
-Problems that take a search, each about as large as %s: a random copy too many for every hundredth task; half as many
-random pairs again as there are tasks, one copy of each wanted; and tasks that are wanted on 90 to 100 of 100
-workers, with four fifths of all pairs there, at random. The prototype is the one that the algorithm was chosen with: it
-took 15 to 20, 140 to 220 and 40 to 46 ms on another machine, where the scan of 1M pairs took 8 to 10 ms.
+Problems that need a search, each about as large as %s: a random surplus copy for every hundredth task; 1.5 times as many random
+pairs as tasks, with one copy of each task wanted; and tasks that are wanted on 90 to 100 of 100 workers, with four fifths of all
+pairs present, at random. The prototype is the one with which the algorithm was chosen. It took 15 to 20, 140 to 220 and 40 to
+46 ms on another machine, where the scan of 1M pairs took 8 to 10 ms.
 
 `
 
@@ -264,8 +265,8 @@ func (r results) writeNetwork(b *strings.Builder) {
 	t.row("cold start, the whole term", n.cold.String())
 	t.row("ideal: one List and one Apply for each worker, no gap between calls", n.ideal.String())
 	t.row("calls made", grouped(n.calls))
-	t.row(fmt.Sprintf("%d workers join, the last move is done after the first write", networkJoin), n.othersUndelayed.String())
-	t.row("the same with one of them, or one source, at 2 s a call: the last move of the others", n.others.String())
+	t.row(fmt.Sprintf("%d workers join: time from the first write to the last move", networkJoin), n.othersUndelayed.String())
+	t.row("the same if one of them, or one source, takes 2 s a call: the last move of other workers", n.others.String())
 	b.WriteString(t.layout(true))
 }
 
@@ -273,15 +274,15 @@ func (r results) writeMethod(b *strings.Builder) {
 	fmt.Fprintf(b, method, r.cfg.rounds, r.cfg.slowRounds, r.cfg.termRounds, r.cfg.sarama)
 }
 
-// Tables in Markdown, that can be read before they are rendered too.
+// Markdown tables that are readable before they are rendered.
 
-// table is rows of cells; the first row is the head.
+// table holds rows of cells; the first row is the head.
 type table [][]string
 
 func (t *table) row(cells ...string) { *t = append(*t, cells) }
 
-// String lays the table out. All columns but the first are aligned to the right
-// if numbers says so.
+// layout formats the table. If numbers is true, all columns except the first are
+// right-aligned.
 func (t table) layout(numbers bool) string {
 	widths := make([]int, len(t[0]))
 	for _, row := range t {
@@ -316,7 +317,7 @@ func (t table) layout(numbers bool) string {
 	return b.String()
 }
 
-// decimal writes a number with as many decimals as tell something.
+// decimal formats a number with as many decimals as are meaningful.
 func decimal(x float64) string {
 	switch {
 	case x == float64(int64(x)):
@@ -329,7 +330,7 @@ func decimal(x float64) string {
 	return grouped(int(x + 0.5))
 }
 
-// millis writes a duration in milliseconds, with three digits that count.
+// millis formats a duration in milliseconds, with three significant digits.
 func millis(d time.Duration) string {
 	ms := float64(d) / float64(time.Millisecond)
 	switch {
@@ -343,7 +344,7 @@ func millis(d time.Duration) string {
 	return grouped(int(ms + 0.5))
 }
 
-// grouped writes a number with commas.
+// grouped formats a number with commas.
 func grouped(n int) string {
 	if n < 0 {
 		return "-" + grouped(-n)
@@ -354,42 +355,42 @@ func grouped(n int) string {
 	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
-// method is the part of the report that says how to read it. It takes the
-// numbers of rounds of plans, of planners where fleets are big, and of terms; and
-// the size at which sarama takes part.
+// method is the part of the report about the method. It takes the numbers of rounds
+// of plans, of planners for big fleets, and of terms, and the size at which sarama
+// takes part.
 const method = `
 ## How it is measured
 
-- **In turn.** All that is compared takes its turn, round after round, and each round begins with another, so that
-  whatever else the machine does meets everyone. A garbage collection comes before each turn. A first round, in which
-  everyone comes by their memory, does not count. Times are medians; a ratio is the median of what it was in each round
-  that both took part in, so it is not quite the quotient of two times.
-- **Warm, apart from others.** This library and its floor have races of their own, with nobody else in them, and each part
-  runs once untimed right before it is timed: the caches hold what it touches, and its memory is there. Otherwise the
-  floor pays for what came before it, and a ratio to it flatters. So it is for plans and the scan (%d rounds), the hard
-  cases, the growth, where both sizes take turns, and whole terms; a term in which something happens comes right behind
+- **In turn.** Everything that is compared runs in turn, round after round, and each round begins with another participant, so
+  that other load of the machine affects all alike. A garbage collection precedes each turn. A first round, in which
+  the participants allocate their memory, does not count. Times are medians. A ratio is the median of the ratios of the rounds
+  in which both took part, so it is not exactly the quotient of two times.
+- **Warm, apart from others.** This library and its floor have separate races, without other participants, and each part
+  runs once untimed right before it is timed. So the caches hold its data, and its memory is allocated. Otherwise the
+  floor would pay for what ran before it, and ratios to it would flatter. This applies to plans and the scan (%d rounds), the hard
+  cases, the growth, for which both sizes take turns, and whole terms; a term with an event comes right after
   an untimed steady one.
-- **Beside other planners** is another race, in the same run: %d rounds at 1M instances, and as many as above where
-  fleets are smaller. This library plans once untimed here too before it is timed. The others do not: they have no
-  memory to reuse. What it is without is the row *its first plan*.
+- **Beside other planners** is another race in the same run: %d rounds at 1M instances, and as many as above for
+  smaller fleets. This library plans once untimed here too. The others do not, because they have no
+  memory to reuse. The row *its first plan* shows this library without that memory.
 - **Inputs** are in each planner's own form before the clock starts; only planning is timed. Every plan is then
-  worked out and checked: each task on exactly as many different workers as are wanted, and loads that
-  differ by one at most where that is promised. A plan that fails ends the run.
-- **The integer scan** passes once over the tasks of every worker and marks, in one 64-bit word for each task, the last
-  worker and the number of copies. It is that of the fleet before the event, measured beside each event. Which
+  checked: each task must be on exactly as many different workers as wanted, and loads must
+  differ by at most one if that is promised. A plan that fails ends the run.
+- **The integer scan** passes once over the tasks of every worker and stores, in one 64-bit word for each task, the last
+  worker and the number of copies. It scans the fleet before the event, and is measured with each event. Which
   worker runs which task is random, as is the order in which it lists them.
-- **The comparison** passes over all names on one core; a term uses both.
-- **The fan-out** is up to 1,024 goroutines that make the calls between them: a context with a deadline, and its cancellation. A
-  term has one deadline for all its List calls, so that this part of the floor is more than it has to do.
+- **The comparison** passes over all names on one core; a term uses both cores.
+- **The fan-out** is up to 1,024 goroutines that share the calls: each call makes a context with a deadline and cancels it. A
+  term has one deadline for all its List calls, so this part of the floor does more than necessary.
 - **Whole terms** are measured in %d rounds.
-- **This library** plans over and over with one planner, as the orchestrator does; *its first plan* is that of a new
-  planner, which has to come by its memory. Reasons and the lower bound are part of every plan.
+- **This library** reuses one planner, as the orchestrator does; *its first plan* is that of a new
+  planner, which must allocate its memory. Reasons and the lower bound are part of every plan.
 - **franz-go**: ` + "`kgo.StickyBalancer`" + ` (eager), called as its client does: MemberBalancer prepares, BalanceOrError plans.
-  It has no memory to reuse. It decodes what members own while it plans; *encoded* also counts the members' encoding
+  It has no memory to reuse. It decodes the members' partitions while it plans; *encoded* also includes the members' encoding
   (JoinGroupMetadata) and the leader's parsing (MemberBalancer). A task is a partition of one topic, or of one of 100
-  that everyone subscribes to. It gives the partitions to single members, so it takes part for one instance.
+  topics to which all members subscribe. It gives each partition to one member, so it takes part with one instance.
 - **sarama**: NewBalanceStrategySticky, one topic, at %s only, in three rounds, and one for all on one:
   it takes minutes at the next size.
-- **Jump hash** knows no loads and remembers nothing: it is uneven. Workers leave at the end of the row, since it
-  knows no other way. To hash names into its keys is not counted.
+- **Jump hash** knows no loads and keeps no state, so it is uneven. Workers leave at the end of the list, because it
+  supports nothing else. Hashing names into its keys is not included.
 `

@@ -28,7 +28,7 @@ func TestTable(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	require.Equal(t, "0.54", decimal(0.5449))
-	require.Equal(t, "2.51", decimal(2.51), "a goal that is just missed does not look met")
+	require.Equal(t, "2.51", decimal(2.51), "a narrowly missed goal is not rounded to a met one")
 	require.Equal(t, "12.3", decimal(12.34))
 	require.Equal(t, "7,237", decimal(7236.6))
 	require.Equal(t, "3", decimal(3))
@@ -47,14 +47,14 @@ func TestReadNetwork(t *testing.T) {
 === ATTR  TestNetwork_ColdStart cold 320ms
     === ATTR  TestNetwork_ColdStart ideal 312.5ms
 === ATTR  TestNetwork_ColdStart calls 2000
-=== ATTR  TestNetwork_NobodyWaitsForTheSlow others 380ms
+=== ATTR  TestNetwork_NoWorkerWaitsForTheSlowOne others 380ms
 `
-	n, err := readNetwork([]byte(said + "=== ATTR  TestNetwork_NobodyWaitsForTheSlow others-undelayed 360ms\n"))
+	n, err := readNetwork([]byte(said + "=== ATTR  TestNetwork_NoWorkerWaitsForTheSlowOne others-undelayed 360ms\n"))
 	require.NoError(t, err)
 	ms := time.Millisecond
 	require.Equal(t, network{cold: 320 * ms, ideal: 312500 * time.Microsecond, calls: 2000, others: 380 * ms, othersUndelayed: 360 * ms}, n)
 	_, err = readNetwork([]byte(said))
-	require.ErrorContains(t, err, "4 things in place of 5")
+	require.ErrorContains(t, err, "4 attributes, want 5")
 	_, err = readNetwork([]byte(said + "=== ATTR  TestNetwork cold soon\n"))
 	require.ErrorContains(t, err, "cannot read")
 }

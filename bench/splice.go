@@ -1,7 +1,7 @@
 package main
 
-// A part that is measured alone takes its place in a file that was written as a
-// whole before.
+// A part that is measured alone replaces the same part of a file that was written
+// before.
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// part is one of those that can be measured alone.
+// part is a part of the report that can be measured alone.
 type part struct {
 	head string // its headline
-	goal string // what its goals begin with, by which they are told from the others
+	goal string // the prefix of its goals, which identifies them
 }
 
 func runEtcd(ctx context.Context, cfg config, file string) error {
@@ -38,7 +38,7 @@ func runGRPC(ctx context.Context, cfg config, file string) error {
 	return partOverGRPC.put(file, b.String(), r.goals())
 }
 
-// put prints what was measured, and writes it to a file if there is one.
+// put prints the results, and writes them to a file if there is one.
 func (p part) put(file, measured string, goals []goal) error {
 	fmt.Print(measured)
 	if file == "" {
@@ -56,14 +56,13 @@ func (p part) put(file, measured string, goals []goal) error {
 	return os.WriteFile(file, []byte(spliced), 0o644)
 }
 
-// splice replaces this part of a report, or puts it in, and its goals among the
-// others.
+// splice replaces or inserts this part in a report, and replaces its goals.
 func (p part) splice(text, measured string, goals []goal) (string, error) {
 	before, after, ok := cutPart(text, "\n"+p.head+"\n")
 	if !ok {
 		var tail string
 		if before, tail, ok = strings.Cut(text, "\n## How it is measured\n"); !ok {
-			return "", errors.New("no part says how it is measured")
+			return "", errors.New("the part \"How it is measured\" is missing")
 		}
 		after = text[len(text)-len(tail)-len("\n## How it is measured\n"):]
 	}
@@ -71,12 +70,12 @@ func (p part) splice(text, measured string, goals []goal) (string, error) {
 
 	before, after, ok = cutPart(text, "\n## Goals\n")
 	if !ok {
-		return "", errors.New("no part holds the goals")
+		return "", errors.New("the part \"Goals\" is missing")
 	}
 	return before + p.spliceGoals(text[len(before):len(text)-len(after)], goals) + after, nil
 }
 
-// cutPart returns what comes before a part, headed like this, and after it.
+// cutPart returns the text before and after the part with a headline.
 func cutPart(text, head string) (before, after string, ok bool) {
 	before, part, ok := strings.Cut(text, head)
 	if !ok {
@@ -90,8 +89,8 @@ func cutPart(text, head string) (before, after string, ok bool) {
 
 var countedMet = regexp.MustCompile(`\d+ of \d+ are met\.`)
 
-// spliceGoals replaces this part's goals in the one that lists all, and counts
-// anew.
+// spliceGoals replaces this part's goals in the part about goals, and updates the
+// count.
 func (p part) spliceGoals(part string, goals []goal) string {
 	var t table
 	var rest strings.Builder
@@ -112,7 +111,7 @@ func (p part) spliceGoals(part string, goals []goal) string {
 				cells[i] = strings.TrimSpace(cell)
 			}
 			if len(t) == 0 {
-				cells = append(cells, "") // the head's last cell is empty, and was trimmed
+				cells = append(cells, "") // the head's last cell is empty and was trimmed
 			}
 			take(cells...)
 		}

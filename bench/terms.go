@@ -13,22 +13,22 @@ import (
 	"github.com/f8949c05/orchestrator/rebalance"
 )
 
-// Whole terms through the public API, names and all, beside the floor.
+// Whole terms through the public API, with names, beside the floor.
 
 // terms are the times of whole terms and of their floor.
 type terms struct {
 	size                  size
 	scan, compare, fanOut samples
-	fresh, same           sequence // by how the lists come
+	fresh, same           sequence // fresh lists, or the same slices
 	small, old            size
 	smallFresh, oldFresh  samples // steady, at other sizes
 }
 
-// sequence is what one leader goes through.
+// sequence holds the times of one leader's terms.
 type sequence struct {
 	steady, joined, lost   samples
 	joinWrites, lostWrites int
-	joinCalls, lostCalls   samples // as many calls that do nothing as there were writes
+	joinCalls, lostCalls   samples // as many calls that do nothing as the term made writes
 }
 
 // leader is an orchestrator and its cluster.
@@ -43,7 +43,7 @@ func newLeader(ctx context.Context, f fleet, same bool) (leader, error) {
 	return leader{o, c}, err
 }
 
-// steady measures a term in which there is nothing to do, right after another.
+// steady measures a term without changes, right after another.
 func (l leader) steady(ctx context.Context, name string) entrant {
 	return entrant{
 		name:  name,
@@ -53,10 +53,9 @@ func (l leader) steady(ctx context.Context, name string) entrant {
 	}
 }
 
-// eventful measures a term after something has happened, right after a steady
-// one, and then has the workers do what they were told; and after it as many
-// calls as there were writes, whose number it leaves in writes. It follows what
-// happened before.
+// eventful measures a term after an event, which follows a steady term, and then
+// applies the writes. A second entrant makes as many calls that do nothing as there
+// were writes. The number is stored in writes.
 func (l leader) eventful(ctx context.Context, name string, happens func() error, writes *int) []entrant {
 	term := entrant{
 		name:    name,
@@ -71,7 +70,7 @@ func (l leader) eventful(ctx context.Context, name string, happens func() error,
 		after: func() error {
 			stats := l.LastPlan().Stats
 			if stats.Adds == 0 || stats.Adds != stats.LowerBound || stats.Spread > 1 {
-				return fmt.Errorf("%d starts where %d would do, spread %d", stats.Adds, stats.LowerBound, stats.Spread)
+				return fmt.Errorf("%d starts, want %d, spread %d", stats.Adds, stats.LowerBound, stats.Spread)
 			}
 			if *writes = l.cluster.obey(); *writes < stats.Adds {
 				return fmt.Errorf("%d writes for %d starts", *writes, stats.Adds)
@@ -82,11 +81,11 @@ func (l leader) eventful(ctx context.Context, name string, happens func() error,
 	return []entrant{term, {name: "its writes alone", warm: true, follows: true, run: func() error { return fanOut(*writes) }}}
 }
 
-// guestName is a worker that joins and is lost again.
+// guestName is the worker that joins and is lost again.
 const guestName = "guest"
 
-// sequence measures a steady term, one after a worker has joined, and one after
-// it was lost. It has as many entrants as into has places for their times.
+// sequence measures a steady term, one after a worker has joined, and one after it
+// was lost. entrants and into have the same length and order.
 func (l leader) sequence(ctx context.Context, lists string, s *sequence) (entrants []entrant, into []*samples) {
 	joins := func() error {
 		l.cluster.join(guestName)
@@ -151,8 +150,8 @@ func measureTerms(ctx context.Context, cfg config, s, small, old size) (terms, e
 	return t, nil
 }
 
-// largest is a fleet ten times as large as that of the other goals: a steady
-// term, its floor, and the live heap.
+// largest is a fleet ten times as large as that of the other goals. It holds a
+// steady term, its floor, and the live heap.
 type largest struct {
 	size
 	scan, compare, fanOut, steady samples
@@ -216,9 +215,9 @@ func (l largest) write(b *strings.Builder) {
 	t.into(b)
 }
 
-// Memory: what a steady plan allocates, and what an orchestrator keeps.
+// Memory: the allocations of a steady plan, and the live heap of an orchestrator.
 
-// planAllocations returns how often a steady plan of this size allocates.
+// planAllocations returns the number of allocations in a steady plan of this size.
 func planAllocations(s size) (float64, error) {
 	pr := s.even().problem()
 	var keeper rebalance.Planner
@@ -230,8 +229,8 @@ func planAllocations(s size) (float64, error) {
 	return n, failed
 }
 
-// lists is a Communicator whose slices the orchestrator alone keeps. The bytes
-// of the names belong to lists.
+// lists is a Communicator whose slices only the orchestrator keeps. The bytes of the
+// names belong to lists.
 type lists map[string][]string
 
 var _ orchestrator.Communicator[string, string] = lists{}
@@ -241,16 +240,16 @@ func (l lists) List(_ context.Context, worker string) ([]string, error) {
 	return slices.Clone(l[worker]), nil
 }
 
-var errReadOnly = errors.New("nothing was to be written")
+var errReadOnly = errors.New("no write expected")
 
-// Add is not called.
+// Add is never called.
 func (l lists) Add(context.Context, string, string) error { return errReadOnly }
 
-// Remove is not called.
+// Remove is never called.
 func (l lists) Remove(context.Context, string, string) error { return errReadOnly }
 
-// heapPerInstance returns how many bytes an orchestrator of this size keeps for
-// each instance, once it has had a few terms.
+// heapPerInstance returns the number of bytes that an orchestrator of this size
+// keeps per instance after a few terms.
 func heapPerInstance(ctx context.Context, s size) (float64, error) {
 	f := s.even()
 	c := make(lists, f.workers())
@@ -273,7 +272,7 @@ func heapPerInstance(ctx context.Context, s size) (float64, error) {
 	return float64(with-without) / float64(f.pairs()), nil
 }
 
-// heapWhileLed returns the live heap while there is an orchestrator.
+// heapWhileLed returns the live heap while an orchestrator exists.
 func heapWhileLed(ctx context.Context, f fleet, c lists, names []string) (int64, error) {
 	o, err := lead(ctx, f, c, names)
 	if err != nil {
@@ -284,9 +283,9 @@ func heapWhileLed(ctx context.Context, f fleet, c lists, names []string) (int64,
 	return with, nil
 }
 
-// liveHeap returns how many bytes are in use after a collection.
+// liveHeap returns the number of bytes in use after a collection.
 func liveHeap() int64 {
-	for range 3 { // finalizers, and what they let go
+	for range 3 { // three times, because of finalizers
 		runtime.GC()
 	}
 	var m runtime.MemStats

@@ -13,29 +13,29 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// What the clients of etcd send and receive, counted where the messages enter
-// and leave gRPC: transactions by kind, operations and bytes.
+// Traffic of etcd clients, counted at gRPC: transactions by kind, operations and
+// bytes.
 
-// side is whose clients are counted together.
+// side is a group of clients that are counted together.
 type side int
 
 const (
 	leaders side = iota
 	workers
-	users // who write the tasks
+	users // they write the tasks
 	sides
 )
 
-// traffic is what went over the connections for some time. Leases are kept
-// alive whatever else happens, so that their messages do not count.
+// traffic is the traffic of a period. Messages of leases are not counted, because
+// keepalives do not depend on events.
 type traffic struct {
 	begun   int        // transactions that begin a term
 	txns    [sides]int // other transactions, by side
-	reads   [sides]int // reads that are no transactions
+	reads   [sides]int // reads outside transactions
 	watches [sides]int // watches begun
 	largest int        // operations of the largest transaction
-	read    [sides]int // bytes of messages received, the frame of HTTP/2 not counted
-	written [sides]int // and sent
+	read    [sides]int // bytes of messages received, without HTTP/2 frames
+	written [sides]int // bytes of messages sent
 }
 
 // counter counts the traffic of many clients.
@@ -44,7 +44,7 @@ type counter struct {
 	count traffic
 }
 
-// take returns what was counted since it was called last.
+// take returns the traffic since the previous call.
 func (c *counter) take() traffic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +66,7 @@ type methodKey struct{}
 // leaseMethods is the prefix of the methods that grant, renew and revoke leases.
 const leaseMethods = "/etcdserverpb.Lease/"
 
-// TagRPC notes the method where the messages will find it.
+// TagRPC stores the method in the context for HandleRPC.
 func (h handler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	return context.WithValue(ctx, methodKey{}, info.FullMethodName)
 }
@@ -105,14 +105,14 @@ func (h handler) sent(message any) {
 	}
 }
 
-// TagConn has nothing to do.
+// TagConn does nothing.
 func (h handler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
-// HandleConn has nothing to do.
+// HandleConn does nothing.
 func (h handler) HandleConn(context.Context, stats.ConnStats) {}
 
-// operations counts everything in a transaction: comparisons, both branches,
-// and what is in transactions within.
+// operations counts the comparisons and the operations of both branches of a
+// transaction, including nested transactions.
 func operations(r *pb.TxnRequest) int {
 	n := len(r.Compare)
 	for _, branch := range [][]*pb.RequestOp{r.Success, r.Failure} {
@@ -132,13 +132,12 @@ func beginsTerm(r *pb.TxnRequest) bool {
 	return len(r.Success) > 0 && bytes.Equal(r.Success[0].GetRequestPut().GetKey(), []byte(etcdPrefix+"term"))
 }
 
-// What goes over connections, counted where they are accepted: each byte once,
-// whichever way it goes.
+// Traffic of connections, counted at the listeners, in both directions.
 
-// bytesSent is what went over connections for some time, both ways together.
+// bytesSent is the traffic of a period, both directions together.
 type bytesSent struct {
-	wire     int // all that TCP carries: headers, settings and pings of HTTP/2 too
-	payload  int // messages alone, as a stats handler of gRPC counts them
+	wire     int // all bytes over TCP, including headers, settings and pings of HTTP/2
+	payload  int // only messages, as a gRPC stats handler counts them
 	messages int
 }
 
@@ -146,11 +145,11 @@ func (b bytesSent) less(before bytesSent) bytesSent {
 	return bytesSent{b.wire - before.wire, b.payload - before.payload, b.messages - before.messages}
 }
 
-// meter counts what goes over the connections of some listeners. Each call on them
-// has to have one message each way at most.
+// meter counts the traffic over the connections of listeners. Each call must have at
+// most one message in each direction.
 type meter struct{ wire, payload, messages atomic.Int64 }
 
-// read returns what was counted so far.
+// read returns the traffic so far.
 func (m *meter) read() bytesSent {
 	return bytesSent{int(m.wire.Load()), int(m.payload.Load()), int(m.messages.Load())}
 }
@@ -174,7 +173,7 @@ func (l metered) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// meteredConn counts what is read and written.
+// meteredConn counts the bytes read and written.
 type meteredConn struct {
 	net.Conn
 	reading, writing sync.Mutex
@@ -191,32 +190,33 @@ func (c *meteredConn) Read(b []byte) (int, error) {
 
 func (c *meteredConn) Write(b []byte) (int, error) {
 	c.writing.Lock()
-	c.out.take(b) // before: whoever has read it finds it counted
+	c.out.take(b) // before the write, so that a reader finds them counted
 	c.writing.Unlock()
 	return c.Conn.Write(b)
 }
 
 const (
-	// clientPreface is how many bytes a client of HTTP/2 sends before its first frame.
+	// clientPreface is the number of bytes that an HTTP/2 client sends before its
+	// first frame.
 	clientPreface = 24
 	frameHeader   = 9
 	frameData     = 0
 	frameHeaders  = 1
 	endStream     = 1
-	// messagePrefix is how many bytes gRPC puts before a message.
+	// messagePrefix is the number of bytes that gRPC puts before a message.
 	messagePrefix = 5
 )
 
-// framing finds the frames of HTTP/2 in one direction of a connection.
+// framing finds the HTTP/2 frames in one direction of a connection.
 type framing struct {
 	meter  *meter
 	skip   int               // bytes up to the next frame
-	header [frameHeader]byte // of the next one, as far as it is there
+	header [frameHeader]byte // the part of the next header that has arrived
 	have   int
 	open   map[uint32]bool // the streams whose message has begun
 }
 
-// take counts the bytes that come next.
+// take counts the next bytes.
 func (f *framing) take(b []byte) {
 	f.meter.wire.Add(int64(len(b)))
 	for len(b) > 0 {
@@ -233,7 +233,7 @@ func (f *framing) take(b []byte) {
 	}
 }
 
-// frame counts one whose header is there.
+// frame counts a frame whose header has arrived.
 func (f *framing) frame() {
 	length := int(f.header[0])<<16 | int(f.header[1])<<8 | int(f.header[2])
 	kind, flags, stream := f.header[3], f.header[4], binary.BigEndian.Uint32(f.header[5:])

@@ -9,8 +9,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// A Func turns whatever calls a service has into a Communicator. Here the
-// "service" is a map of workers in the same process.
+// A Func turns the existing calls of a service into a Communicator. In this example
+// the service is a map of workers in the same process.
 func ExampleFunc() {
 	ctx := context.Background()
 	w, err := worker.New(func(ctx context.Context, _ string) error {

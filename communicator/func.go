@@ -9,14 +9,13 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Func is a Communicator made of functions, each of which has to keep the
-// contract of the method that it stands for; for the concurrency of the calls
-// and the ownership of slices see [orchestrator.Communicator]. The fields must
-// not be changed once it is in use.
+// Func is a Communicator made of functions. Each function must keep the contract of
+// its method; see [orchestrator.Communicator] for concurrency and the ownership of
+// slices. The fields must not be changed once the Func is in use.
 //
-// Where a function is nil, its method returns an error that says so; a write
-// is then certainly not done ([orchestrator.ErrRejected]). A Func without
-// AddFunc and RemoveFunc is enough for WithDryRun, which writes nothing.
+// If a function is nil, its method returns an error that names it. The error of a
+// write wraps [orchestrator.ErrRejected]: the write is certainly not done. A Func
+// without AddFunc and RemoveFunc suffices for WithDryRun, which writes nothing.
 type Func[W, T comparable] struct {
 	ListFunc   func(ctx context.Context, worker W) ([]T, error)
 	AddFunc    func(ctx context.Context, worker W, task T) error

@@ -1,7 +1,8 @@
 package simulator
 
-// What a leader may believe, by the contract alone and independently of the
-// orchestrator: which workers are silent or late, and what they hold.
+// What a leader may believe: which workers are silent or late, and which tasks they
+// may run. It follows from the contract alone, independently of the orchestrator's
+// code.
 
 import (
 	"errors"
@@ -12,61 +13,63 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// massLossHold is how long a mass loss keeps workers from being lost.
+// massLossHold is the longest time for which a mass loss prevents workers from being
+// declared lost.
 const massLossHold = 5 * time.Minute
 
-// belief is what a leader knows.
+// belief is what a leader may believe.
 type belief struct {
 	seats   map[string]*seat
-	parted  map[string]*seat // the last one of each name, also when it has no seat any more
+	parted  map[string]*seat // the last seat of each name, even if it has been removed
 	started bool             // there was a term with workers
-	// massSince is when the present mass loss began. massBegan and massEnded are when
-	// a mass loss was last found to begin, and to end; massEnded is zero during one.
+	// massSince is when the present mass loss began. massBegan and massEnded are
+	// when a mass loss was last found to begin and to end. massEnded is zero during
+	// a mass loss.
 	massSince, massBegan, massEnded time.Time
-	// guarded: a mass loss keeps workers from being lost, or has kept them for too long.
+	// guarded: a mass loss prevents workers from being declared lost, or did so
+	// until its time limit.
 	guarded bool
 }
 
-// seat is what a leader knows of a worker, from when that became a member until it
-// ceases to be.
+// seat is what a leader knows of a worker during one membership.
 type seat struct {
 	place
-	founder  bool // it was there in the first term that had workers
+	founder  bool // it was a member in the first term that had workers
 	heard    bool
 	since    time.Time // its last answer, or when it could first have answered
 	asked    time.Time // when the call of that answer was sent
 	answered uint64    // the term of that answer
 	state    orchestrator.State
-	// missed is when a call failed last, or had had nearly the whole timeout, if that was
-	// after its last answer. surely: the leader knew that when the answers were in.
-	// failed: this term's call of List failed. doubtful: its leader has cut off a call
-	// itself.
+	// missed is when a call last failed or had used nearly its whole timeout; zero
+	// if the worker has answered since. surely: the leader knew this when the
+	// answers were in. failed: this term's List call failed. doubtful: the leader
+	// itself has cancelled a call.
 	missed                   time.Time
 	surely, failed, doubtful bool
-	awaited                  bool // the next term waits for it: it answered in time, or is new
-	fresh                    bool // an answer that came after its term had gone on serves this one
-	late                     bool // it counts as answering, and has not answered this term
+	awaited                  bool // the next term waits for it, because it answered in time or is new
+	fresh                    bool // an answer that came after its term had continued serves this term
+	late                     bool // it counts as answering, but has not answered this term
 
-	told map[string]bool // its last answer, and what was acknowledged since
-	may  map[string]bool // what it may run
-	sent map[string]bool // what of that was sent since its last answer
-	ever map[string]bool // what it has listed or was sent since it became a member
+	told map[string]bool // its last answer, updated by acknowledged writes
+	may  map[string]bool // the tasks that it may run
+	sent map[string]bool // those of them sent since its last answer
+	ever map[string]bool // the tasks listed by it or sent to it since it became a member
 
-	overdue *call // an answer that the next term will take
+	overdue *call // a late answer, which the next term uses
 
-	quarantined bool               // so the last plan says
-	failures    map[string]failure // by task, since it last started anywhere
+	quarantined bool               // according to the last plan
+	failures    map[string]failure // by task, since the task last started anywhere
 	against     map[string]bool    // tasks that failed here and have started elsewhere since
 }
 
-// failure is a start that failed: of a task, on a worker.
+// failure is when a start last failed.
 type failure struct {
 	term uint64
 	at   time.Time
 }
 
-// begin records which workers are members, and the answers to List that came after
-// their term had gone on. busy reports whether a call to a worker is under way.
+// begin records the members, and the answers to List that came after their term had
+// continued. busy reports whether a call to a worker is under way.
 func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) bool) {
 	seats := make(map[string]*seat, len(v.seats))
 	for _, place := range v.seats {
@@ -93,9 +96,9 @@ func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) 
 	b.started = b.started || len(seats) > 0
 }
 
-// succeed returns a new seat in the place of an old one, if there was one. The new
-// worker may run what was last started there: it may have been there by then, or
-// the call may yet reach it.
+// succeed returns a new seat that replaces old, which may be nil. The new worker may
+// run the tasks last sent to the old one: it may have received those calls, or may
+// still receive them.
 func (b *belief) succeed(old *seat, at time.Time) *seat {
 	s := &seat{
 		founder: !b.started, since: at, awaited: true,
@@ -123,7 +126,7 @@ func (s *seat) hear(c *call) {
 }
 
 // acknowledge records the answer to a write for which its term has waited. A later
-// answer says nothing: whether the write happened is unknown until the worker's next
+// answer proves nothing: the outcome of its write is unknown until the worker's next
 // answer to List.
 func (s *seat) acknowledge(c *call) {
 	switch {
@@ -147,22 +150,22 @@ func (s *seat) stop(task string) {
 	delete(s.sent, task)
 }
 
-// frozen reports whether the worker has not answered this term, so that it keeps
-// what it may run.
+// frozen reports whether the worker has not answered this term, so that it keeps the
+// tasks that it may run.
 func (s *seat) frozen() bool { return s.state == orchestrator.Silent || s.late }
 
 // answers reports whether the worker has answered this term.
 func (s *seat) answers() bool { return s.state == orchestrator.Answering && !s.late }
 
-// certainlyNot reports whether an error means that nothing was done: of several
-// meanings the first counts.
+// certainlyNot reports whether an error means that nothing was done. If it has
+// several meanings, the first in the order of the contract counts.
 func certainlyNot(err error) bool {
 	return errors.Is(err, orchestrator.ErrRejected) && !errors.Is(err, orchestrator.ErrStopping) &&
 		!errors.Is(err, orchestrator.ErrDeposed) || errors.Is(err, orchestrator.ErrStale)
 }
 
-// holding counts the workers that may run a task and are not lost, but for one:
-// those frozen, and those that answer.
+// holding counts the workers other than but that may run a task and are not lost:
+// the frozen ones and the answering ones.
 func (b *belief) holding(task, but string) (frozen, answering int) {
 	for _, s := range b.seats {
 		switch {
@@ -176,7 +179,7 @@ func (b *belief) holding(task, but string) (frozen, answering int) {
 	return frozen, answering
 }
 
-// unheard returns a founder that may run anything.
+// unheard returns a founder that may run any task, or nil.
 func (b *belief) unheard() *seat {
 	for _, name := range b.names() {
 		if s := b.seats[name]; s.founder && !s.heard && s.state == orchestrator.Silent {
@@ -188,17 +191,17 @@ func (b *belief) unheard() *seat {
 
 func (b *belief) names() []string { return slices.Sorted(maps.Keys(b.seats)) }
 
-// mayLose returns why a worker must not be lost now, or "" if it may.
+// mayLose returns why a worker must not be declared lost now, or "" if it may be.
 func (b *belief) mayLose(s *seat, now time.Time, p *setup, mass bool) string {
 	switch {
 	case p.hold:
 		return "silent workers are held until they are removed"
 	case now.Sub(s.since) < p.Grace:
-		return "its grace period has not ended, it answered " + now.Sub(s.since).String() + " ago"
+		return "its grace period has not ended: it answered " + now.Sub(s.since).String() + " ago"
 	case s.missed.IsZero() || s.missed.Sub(s.since) < p.Grace:
 		return "no call to it has failed since its grace period ended"
 	case mass && p.Grace > 0 && now.Sub(b.massSince) < massLossHold:
-		return "too many are silent"
+		return "too many workers are silent"
 	}
 	return ""
 }
@@ -231,8 +234,8 @@ func (b *belief) massLoss(now time.Time, p *setup) bool {
 	return mass
 }
 
-// holdEnds returns when a mass loss keeps no worker from being lost any longer, as
-// far as is known now: after its time, or a timeout after it was over.
+// holdEnds returns when a mass loss ceases to prevent losses, as far as is known
+// now: at its time limit, or one timeout after it ended.
 func (b *belief) holdEnds(p *setup) time.Time {
 	end := b.massBegan
 	if p.Grace == 0 || end.IsZero() {
@@ -245,13 +248,13 @@ func (b *belief) holdEnds(p *setup) time.Time {
 	return end
 }
 
-// isDue reports whether the next term waits for a silent worker, because it can be
-// lost then.
+// isDue reports whether the next term waits for a silent worker, because the worker
+// can then be declared lost.
 func (b *belief) isDue(s *seat, now time.Time, p *setup) bool {
 	return s.state == orchestrator.Silent && !p.hold && now.Sub(s.since) >= p.Grace && !b.guarded
 }
 
-// mustLose reports whether a silent worker must be lost now.
+// mustLose reports whether a silent worker must be declared lost now.
 func (b *belief) mustLose(s *seat, now time.Time, p *setup) bool {
 	return s.state == orchestrator.Silent && s.failed && !p.hold &&
 		now.Sub(s.since) >= p.Grace && !now.Before(b.holdEnds(p))
@@ -282,13 +285,13 @@ func (r *review) judge() {
 }
 
 // missing returns the workers that have not answered this term. A call misses the
-// term if it fails, or has had 15 of 16 parts of its timeout.
+// term if it fails or has used 15/16 of its timeout.
 func (r *review) missing() []*seat {
 	for _, c := range r.l.calls {
 		s := r.seat(c)
 		waited := r.listed.Sub(c.sent)
 		own, stuck := c.term.Number == r.stats.Term.Number, c.underWay(r.began) && !r.began.Before(c.deadline)
-		if s == nil && stuck { // it keeps the successor of its worker from being asked
+		if s == nil && stuck { // it blocks calls to the successor of its worker
 			s = r.l.belief.seats[c.worker]
 		}
 		switch {
@@ -316,7 +319,7 @@ func (r *review) missing() []*seat {
 	return missing
 }
 
-// picture keeps what is known when the plan is made.
+// picture keeps the beliefs on which the plan is based.
 func (r *review) picture() {
 	for name, s := range r.l.belief.seats {
 		for task := range s.may {
@@ -339,7 +342,7 @@ func (r *review) picture() {
 	}
 }
 
-// know ends the time in which the leader did not know what a worker runs.
+// know ends the periods in which the leader did not know what a worker runs.
 func (r *review) know(s *seat) {
 	if s.state == orchestrator.Lost || !s.heard {
 		return
@@ -357,22 +360,22 @@ func (r *review) know(s *seat) {
 	}
 }
 
-// hasLeft reports whether a leader has heard by now that a worker is no member.
+// hasLeft reports whether the leader knows by now that a worker is no longer a
+// member.
 func (l *leader) hasLeft(s *seat) bool {
 	place := l.views[len(l.views)-1].place(s.name)
 	return place == nil || place.serial != s.serial
 }
 
-// checkStates adopts the states that the orchestrator gives the workers, and checks
-// that each is one that it may give. missing holds the workers that have not
-// answered.
+// checkStates adopts the workers' states from LastActual, and checks that each state
+// is allowed. missing holds the workers that have not answered.
 func (r *review) checkStates(missing []*seat) {
 	b := &r.l.belief
 	states := make(map[string]orchestrator.State)
 	for _, state := range r.l.o.LastActual() {
 		states[state.Name] = state.State
 		if b.seats[state.Name] == nil {
-			r.fail(Said, "LastActual names %s, which is no member", state.Name)
+			r.fail(Said, "LastActual names %s, which is not a member", state.Name)
 		}
 	}
 	for _, s := range missing {
@@ -415,36 +418,36 @@ func (r *review) checkStates(missing []*seat) {
 	}
 }
 
-// orphan records that what a worker may have run is not its own any more.
+// orphan records that the tasks of a worker may be started elsewhere.
 func (l *leader) orphan(s *seat) {
 	for task := range s.ever {
 		l.orphans[task] = true
 	}
 }
 
-// spell is a time in which a leader does not know what it could: since when, and
-// until it has heard.
+// spell is a period in which a leader may lack knowledge. It ends when the leader
+// learns the truth.
 type spell struct {
 	since, heard time.Time
-	serial       uint64 // of a worker that was removed
+	serial       uint64 // of a removed worker
 }
 
-// covers reports whether it was so at a moment.
+// covers reports whether the period contains a moment.
 func (s spell) covers(at time.Time) bool { return s.meets(at, at) }
 
-// meets reports whether it was so at any moment from one time to another.
+// meets reports whether the period contains any moment between from and to.
 func (s spell) meets(from, to time.Time) bool {
 	return !s.since.IsZero() && !s.since.After(to) && (s.heard.IsZero() || s.heard.After(from))
 }
 
-// spells are those of one kind, in the order of time.
+// spells are periods of one kind, in order of time.
 type spells []spell
 
 func (s spells) meet(from, to time.Time) bool {
 	return slices.ContainsFunc(s, func(one spell) bool { return one.meets(from, to) })
 }
 
-// end ends those that last, and of which it is so.
+// end ends the periods that last and for which so returns true.
 func (s spells) end(at time.Time, so func(spell) bool) {
 	for i := range s {
 		if s[i].covers(at) && so(s[i]) {

@@ -15,7 +15,7 @@ import (
 
 type comm = orchestrator.Communicator[string, string]
 
-// layer is a Communicator of which single methods can be broken.
+// layer is a Communicator with methods that can be replaced one by one.
 type layer struct {
 	comm
 	list        func(ctx context.Context, worker string) ([]string, error)
@@ -43,22 +43,22 @@ func (l layer) Remove(ctx context.Context, worker, task string) error {
 	return l.comm.Remove(ctx, worker, task)
 }
 
-// broken are Communicators that are broken on purpose, and which invariants
-// tell.
+// broken lists Communicators that are broken on purpose, with the invariants that
+// find each.
 var broken = []struct {
 	name string
 	make func(next comm) layer
 	want []simulator.Invariant
 }{
 	{
-		"Add says done, and did nothing",
+		"Add returns nil without an effect",
 		func(comm) layer {
 			return layer{add: func(context.Context, string, string) error { return nil }}
 		},
 		[]simulator.Invariant{simulator.Converged, simulator.Live},
 	},
 	{
-		"Remove says done, and did nothing",
+		"Remove returns nil without an effect",
 		func(comm) layer {
 			return layer{remove: func(context.Context, string, string) error { return nil }}
 		},
@@ -79,7 +79,7 @@ var broken = []struct {
 		[]simulator.Invariant{simulator.Wrapped},
 	},
 	{
-		"a failed Add is passed off as refused",
+		"a failed Add is reported as refused",
 		func(next comm) layer {
 			return layer{add: func(ctx context.Context, worker, task string) error {
 				err := next.Add(ctx, worker, task)
@@ -92,7 +92,7 @@ var broken = []struct {
 		[]simulator.Invariant{simulator.NeverTwice},
 	},
 	{
-		"a failed List is passed off as empty",
+		"a failed List is reported as empty",
 		func(next comm) layer {
 			return layer{list: func(ctx context.Context, worker string) ([]string, error) {
 				tasks, err := next.List(ctx, worker)
@@ -143,7 +143,7 @@ var broken = []struct {
 	},
 }
 
-// Each is found by an invariant that it breaks, and soon.
+// Each is found soon, by an invariant that it breaks.
 func TestRun_FindsBrokenCommunicators(t *testing.T) {
 	for _, b := range broken {
 		t.Run(b.name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package simulator
 
-// The end of a run: the faults end, and after a while everything must be as it
-// should.
+// The end of a run: the faults end, and the cluster must converge.
 
 import (
 	"slices"
@@ -11,16 +10,16 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// The end of a run is held to these.
+// Bounds at the end of a run.
 const (
 	longestPause        = 16 // terms
 	longestPauseOfMoves = 65
 	othersFirst         = 8 // terms after a worker's pause in which a task that failed there is not tried
-	settled             = 4 // terms after everything is over
+	settled             = 4 // terms after all consequences of faults
 )
 
-// settleDown ends the faults, those that do not end by themselves last, waits out
-// what they have caused, and checks that everything is restored.
+// settleDown ends the faults, the lasting ones last, waits until their consequences
+// have ended, and checks that the cluster converges.
 func (w *world) settleDown() {
 	last := w.stopFaults()
 	if last == nil || w.violated() {
@@ -33,12 +32,12 @@ func (w *world) settleDown() {
 		}
 		w.mu.Lock()
 		w.mended = true
-		w.note(worldLane, "what lasted has ended")
+		w.note(worldLane, "the lasting faults have ended")
 		w.mu.Unlock()
 		w.live(nil, w.aftermath())
 	}
 	t := calmTerms{w: w, l: last, tick: w.Timeout / 2, slack: 2}
-	t.next() // it may go by answers from before
+	t.next() // it may use earlier answers
 	for idle, most := 0, settled+t.extra(); t.spent < most && idle <= t.turns(); {
 		if t.next(); w.violated() {
 			return
@@ -60,23 +59,23 @@ func (w *world) settleDown() {
 		t.next()
 	}
 	if changes := last.o.LastPlan().Changes; len(changes) > 0 {
-		t.fail("everything was settled, and the next term planned %v %s from %q to %q",
+		t.fail("the cluster had converged, and the next term planned %v %s from %q to %q",
 			changes[0].Kind, changes[0].Task, changes[0].From, changes[0].To)
 	}
 	if err := last.o.LastPlan().Stats.Err; err != nil && !t.silent() {
-		t.fail("everything was settled, and the next term failed: %v", err)
+		t.fail("the cluster had converged, and the next term failed: %v", err)
 	}
 }
 
-// stopFaults makes the world calm, and returns the last leader, which from now
-// on runs a term whenever it is told to.
+// stopFaults ends all but the lasting faults, and returns the last leader. From now
+// on the simulator runs each of its terms.
 func (w *world) stopFaults() *leader {
 	w.mu.Lock()
 	w.calm = true
 	for _, m := range w.workers {
 		m.path, m.slow = up, 0
 	}
-	w.note(worldLane, "nothing goes wrong any more")
+	w.note(worldLane, "the faults that do not last have ended")
 	w.mu.Unlock()
 	d := throw(w.seed, "calm")
 	for _, name := range w.names {
@@ -115,8 +114,8 @@ func (w *world) stopFaults() *leader {
 	return next
 }
 
-// aftermath returns how long what is under way may last: calls, stops, news, and
-// leases.
+// aftermath returns how long consequences may last: calls, stops, changes on their
+// way to a leader, and leases.
 func (w *world) aftermath() time.Duration {
 	most := (longestLate+longestStop+1)*w.Timeout + w.lag
 	if w.leases() {
@@ -129,17 +128,18 @@ func (w *world) aftermath() time.Duration {
 type calmTerms struct {
 	w *world
 	l *leader
-	// spent counts those that changed something when nothing had to be waited
-	// for any more, and held and waited those before. unheard counts, by worker, those in
-	// a row in which it could answer and was not heard.
+	// spent counts the terms that changed something when there was nothing to wait
+	// for. held counts the terms with a worker still to be declared lost, and waited
+	// those with a pause. unheard counts, by worker, consecutive terms in which it
+	// could answer but was not heard.
 	spent, held, waited int
 	unheard             map[string]int
-	paused              bool // something paused when the last term was over
+	paused              bool // something paused after the last term
 	tick                time.Duration
-	slack               int // terms more that a worker may take to answer
+	slack               int // extra terms that a worker may take to answer
 }
 
-// next runs a term, some time after the one before.
+// next runs a term, tick after the previous one.
 func (t *calmTerms) next() {
 	w := t.w
 	if w.violated() {
@@ -167,18 +167,19 @@ func (t *calmTerms) next() {
 	}
 }
 
-// waits reports whether the term that has ended had something to wait for: a
-// worker, or the end of a pause.
+// waits reports whether the last term had to wait for a worker or for the end of a
+// pause.
 func (t *calmTerms) waits() bool { return t.waitsForWorkers() || t.pauses() }
 
-// waitsForWorkers reports whether some worker is to be asked first, or to be lost,
-// and waits for that, as far as it takes time. It may take no longer than it must.
+// waitsForWorkers reports whether some worker is still to be listed or to be
+// declared lost. It waits as long as the latter takes, and fails the run if either
+// takes too long.
 func (t *calmTerms) waitsForWorkers() bool {
 	w := t.w
-	inTurn := t.slack*w.rounds() + 2 + len(w.members)/w.Concurrency // as many silent ones are asked in a term
+	inTurn := t.slack*w.rounds() + 2 + len(w.members)/w.Concurrency // a term lists Concurrency silent workers
 	late := make(map[string]bool)
 	for _, row := range t.l.o.LastPlan().Workers {
-		late[row.Name] = row.Late && (w.mended || len(w.lasting) == 0) // while faults last, some are often late
+		late[row.Name] = row.Late && (w.mended || len(w.lasting) == 0) // otherwise some are often late
 	}
 	unheard, silent := make(map[string]int), ""
 	for _, state := range t.l.o.LastActual() {
@@ -186,7 +187,7 @@ func (t *calmTerms) waitsForWorkers() bool {
 		if alive && (late[state.Name] || state.State != orchestrator.Answering) {
 			unheard[state.Name] = t.unheard[state.Name] + 1
 			if n := unheard[state.Name]; n > inTurn {
-				t.fail("%s could answer for %d terms, and is not heard", state.Name, n)
+				t.fail("%s could answer for %d terms, and was not heard", state.Name, n)
 			}
 		}
 		if !alive && state.State == orchestrator.Silent {
@@ -199,7 +200,7 @@ func (t *calmTerms) waitsForWorkers() bool {
 	}
 	if silent != "" {
 		if t.held++; t.held > inTurn+2 {
-			t.fail("%s is gone, and still not lost", silent)
+			t.fail("%s has ended, and is still not declared lost", silent)
 		}
 		w.live(nil, t.untilLost())
 		return true
@@ -207,8 +208,8 @@ func (t *calmTerms) waitsForWorkers() bool {
 	return false
 }
 
-// untilLost returns how long it takes until the workers that are gone may be lost: until
-// the grace period of each is over, and a mass loss.
+// untilLost returns the time until the workers that have ended may be declared lost:
+// until their grace periods and any mass loss have ended.
 func (t *calmTerms) untilLost() time.Duration {
 	w := t.w
 	w.mu.Lock()
@@ -228,10 +229,11 @@ func (t *calmTerms) untilLost() time.Duration {
 	return time.Until(until)
 }
 
-// pauses reports whether anything pauses still, which ends after the longest pause,
-// since nothing fails; or did until now: what pauses may wait for a term
-// that has a multiple of its pause as its number, and a worker that was quarantined
-// gains one task in this term and its share in the next one.
+// pauses reports whether something pauses or did so in the previous term. All pauses
+// must end, because nothing fails any more. One more term may be needed after a
+// pause, because a paused task may wait for a term whose number is a multiple of its
+// pause. A quarantined worker also needs one: it gains one task in one term and its
+// share in the next.
 func (t *calmTerms) pauses() bool {
 	plan := t.l.o.LastPlan()
 	over := func(p orchestrator.Pause[string, string]) bool {
@@ -248,13 +250,13 @@ func (t *calmTerms) pauses() bool {
 	}
 	if t.waited++; t.waited > 4*longestPause {
 		p := paused[0]
-		t.fail("nothing fails, and for %d terms something pauses: %s of %q, %q until term %d", t.waited, p.Kind, p.Worker, p.Task, p.Until)
+		t.fail("nothing fails, and something has paused for %d terms: %s of %q, %q until term %d", t.waited, p.Kind, p.Worker, p.Task, p.Until)
 	}
 	return true
 }
 
-// turns returns in how many terms, at most, each stop that has failed is tried again: of
-// several on one worker, one in a term.
+// turns returns the maximum number of terms until each failed stop is tried again.
+// Of several on one worker, one is tried per term.
 func (t *calmTerms) turns() int {
 	stops := 0
 	for _, p := range t.l.o.LastPlan().Paused {
@@ -265,14 +267,14 @@ func (t *calmTerms) turns() int {
 	return stops
 }
 
-// toStop reports whether a pause is that of a stop that is still wanted: of several
-// on one worker, one is tried in a term.
+// toStop reports whether a pause is that of a stop that is still wanted. Of several
+// on one worker, one is tried per term.
 func (t *calmTerms) toStop(p orchestrator.Pause[string, string]) bool {
 	runs := t.w.cluster.Running(p.Task)
 	return p.Kind == orchestrator.PauseStop && slices.Contains(runs, p.Worker) && len(runs) > t.w.tasks[p.Task].Instances
 }
 
-// extra returns how many terms more it takes where moves are limited.
+// extra returns how many more terms it takes if moves are limited.
 func (t *calmTerms) extra() int {
 	if t.w.maxMoves < 0 {
 		return 0
@@ -290,12 +292,12 @@ func (t *calmTerms) fail(format string, args ...any) {
 	t.w.fail(t.l, t.l.o.LastPlan().Stats.Term, Converged, format, args...)
 }
 
-// silent reports whether a member is silent, or lost, because it is gone.
+// silent reports whether a member is silent or lost, because its process has ended.
 func (t *calmTerms) silent() bool {
 	return slices.ContainsFunc(t.w.members, func(name string) bool { return !t.w.workers[name].alive })
 }
 
-// check holds what really runs against what is wanted.
+// check compares what runs with what is wanted.
 func (t *calmTerms) check() {
 	w := t.w
 	if w.violated() {
@@ -328,10 +330,10 @@ func (t *calmTerms) check() {
 		for _, task := range w.cluster.RunsOn(name) {
 			def, expected := w.tasks[task]
 			if !expected {
-				t.fail("%s runs %s, which nobody expects", name, task)
+				t.fail("%s runs %s, which is not expected", name, task)
 			}
 			if m.alive && m.draining && def.Instances <= open && w.maxMoves != 0 {
-				t.fail("%s drains, and still runs %s, of which there are to be %d on %d open workers", name, task, def.Instances, open)
+				t.fail("%s drains, and still runs %s, of which %d are wanted on %d open workers", name, task, def.Instances, open)
 			}
 		}
 	}

@@ -1,7 +1,7 @@
 package simulator
 
-// Liveness while faults last: some workers and tasks stay sick, and what is
-// healthy must not suffer.
+// Liveness while faults last: some workers and tasks stay sick, and the healthy ones
+// must not suffer.
 
 import (
 	"fmt"
@@ -11,20 +11,19 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// In how many terms what is healthy converges while faults last, and what it may
-// lose then.
+// Bounds for healthy workers and tasks while faults last.
 const (
-	startsWithin    = 30 // terms until a healthy task runs that is missing
-	convergesWithin = 60 // terms until drains end and the spread is even
-	warmUp          = 20 // terms before those that are counted
-	steadyFor       = 30 // terms that are
-	longAtMost      = 20 // of these
-	movesAtMost     = 20 // of healthy tasks, in these
+	startsWithin    = 30 // terms until a missing healthy task runs
+	convergesWithin = 60 // terms until drains have ended and the spread is even
+	warmUp          = 20 // terms before the steady ones
+	steadyFor       = 30 // steady terms
+	longAtMost      = 20 // long terms among the steady ones
+	movesAtMost     = 20 // moves of healthy tasks in the steady terms
 	outageFor       = 40 // terms in which no start succeeds
 )
 
-// afflictForGood begins the faults that do not end by themselves, once: at most five
-// workers are sick, and a third of all; and a third of all tasks.
+// afflictForGood begins the lasting faults, once. At most five workers are sick, and
+// at most a third of the workers and of the tasks.
 func (w *world) afflictForGood() {
 	if w.afflicted || len(w.lasting) == 0 {
 		return
@@ -68,7 +67,8 @@ func (w *world) afflictForGood() {
 	}
 }
 
-// sick returns how many workers are sick at most: of a slow fleet all are slow.
+// sick returns the maximum number of sick workers. In a slow fleet all workers are
+// slow.
 func (w *world) sick() int {
 	if w.slow > 0 {
 		return len(w.names)
@@ -76,7 +76,8 @@ func (w *world) sick() int {
 	return min(w.Workers/3, 5)
 }
 
-// rounds returns how many terms it takes to ask all workers of a slow fleet.
+// rounds returns how many terms it takes to list all workers of a slow fleet, or 1
+// for other fleets.
 func (w *world) rounds() int {
 	if w.slow > 0 {
 		return 2 + w.Workers/w.Concurrency
@@ -84,7 +85,7 @@ func (w *world) rounds() int {
 	return 1
 }
 
-// sicken makes a worker fail until then. mu is held.
+// sicken makes a worker fail until then. The caller holds mu.
 func (w *world) sicken(kind Trouble, m *member, until time.Time, d *dice) {
 	switch kind {
 	case BrokenWorker:
@@ -98,15 +99,15 @@ func (w *world) sicken(kind Trouble, m *member, until time.Time, d *dice) {
 	}
 }
 
-// endurance is the part of a run in which the only faults are those that last.
+// endurance is the part of a run in which only lasting faults remain.
 type endurance struct {
 	calmTerms
 	terms   int
-	missing map[string]int // for how many terms each healthy task has been missing
+	missing map[string]int // for how many terms in a row each healthy task has been missing
 }
 
-// endure runs terms while faults last: what is healthy converges in so many terms,
-// and is then left alone.
+// endure runs terms while faults last. The healthy part must converge within a
+// number of terms, and must then be left alone.
 func (w *world) endure(l *leader) {
 	w.afflictForGood()
 	e := endurance{calmTerms: calmTerms{w: w, l: l, tick: w.Timeout / 10, slack: 10}, missing: make(map[string]int)}
@@ -116,7 +117,7 @@ func (w *world) endure(l *leader) {
 		e.outage()
 		return
 	case len(e.opens()) < 2:
-		return // what hangs on the only one is in the way of all others
+		return // a call that hangs on the only worker blocks all others
 	}
 	why := "there was no term"
 	for most := convergesWithin*w.rounds() + e.extra() + e.stops(); e.terms < most && why != ""; {
@@ -135,7 +136,7 @@ func (w *world) endure(l *leader) {
 	e.steady()
 }
 
-// term runs a term that counts, and false if the run is over.
+// term runs terms until one counts. It returns false if the run has ended.
 func (e *endurance) term() bool {
 	for {
 		if e.next(); e.w.violated() {
@@ -150,8 +151,8 @@ func (e *endurance) term() bool {
 	return !e.w.violated()
 }
 
-// change adds tasks, some of them sick if any are, at most a sixth of each kind, drains a
-// healthy worker, and lets one join.
+// change adds tasks, drains a healthy worker and lets a worker join. If sick kinds
+// of tasks last, it adds sick tasks of each kind, at most a sixth of all.
 func (e *endurance) change() {
 	w := e.w
 	d := throw(w.seed, "changes while faults last")
@@ -197,8 +198,9 @@ func (e *endurance) add(task string) {
 	e.w.define(orchestrator.Task[string]{Name: task, Instances: 1})
 }
 
-// stops returns how many terms more it takes where stops do not end: one stands for a
-// move until it is three timeouts old, which are 30 terms, and then the next one may.
+// stops returns how many more terms it takes if stops do not end. Such a stop
+// represents a move for three timeouts, or 30 terms, and only then may the next one
+// begin.
 func (e *endurance) stops() int {
 	stuck := 0
 	for task := range e.w.tasks {
@@ -222,7 +224,7 @@ func (e *endurance) healthy(task string) bool {
 	return !w.lasts(w.poison[task]) && !w.lasts(w.hanging[task]) && w.resists(task) == 0
 }
 
-// opens returns the healthy workers that may take tasks.
+// opens returns the open workers.
 func (e *endurance) opens() []*member {
 	var open []*member
 	for _, name := range e.w.members {
@@ -258,8 +260,9 @@ func (e *endurance) checkMissing() {
 	}
 }
 
-// unsettled returns which drain or which spread has not converged yet of what is
-// healthy. That nothing is missing is checked after each term.
+// unsettled describes a healthy drain or spread that has not converged yet, or
+// returns "". checkMissing runs after each term, so missing tasks are not checked
+// here.
 func (e *endurance) unsettled() string {
 	w := e.w
 	w.mu.Lock()
@@ -280,14 +283,14 @@ func (e *endurance) unsettled() string {
 		}
 	}
 	if len(open) == 2 && (slices.Contains(w.lasting, PoisonTask) || slices.Contains(w.lasting, HangingTask)) {
-		return "" // whether such a task is sick or its worker cannot be told: it runs on the other one
+		return "" // a sick task cannot be told from a sick worker: it runs on the other one
 	}
 	return e.uneven(open)
 }
 
-// uneven returns a healthy task that a move would bring from one healthy worker to
-// another that has two fewer. A surplus copy that cannot be stopped counts as one
-// that leaves.
+// uneven describes a healthy task that could move from one open worker to another
+// that runs two tasks fewer, or returns "". A surplus copy that cannot be stopped
+// does not count as running.
 func (e *endurance) uneven(open []*member) string {
 	runs := make(map[*member][]string)
 	leave := make(map[*member]int)
@@ -314,9 +317,9 @@ func (e *endurance) uneven(open []*member) string {
 	return ""
 }
 
-// steady runs terms in which a new task is all that changes: few of them are long,
-// and little that is healthy moves. Sick workers and tasks are tried again, less and
-// less often.
+// steady runs terms in which only new tasks change anything. Few of the terms may be
+// long, and few healthy tasks may move. Sick workers and tasks are tried again, less
+// and less often.
 func (e *endurance) steady() {
 	w := e.w
 	for e.terms < warmUp {
@@ -346,16 +349,15 @@ func (e *endurance) steady() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(e.opens()) < 3 || w.Concurrency < len(w.members) || w.maxPause < steadyFor*w.Timeout {
-		return // one call that hangs is in the way of all others, or is soon tried again
+		return // a hanging call blocks all others, or is soon tried again
 	}
 	w.report.Long, w.report.Churn = max(w.report.Long, long), max(w.report.Churn, moves)
 	if long > longAtMost || moves > movesAtMost {
-		w.fail(e.l, e.l.o.LastPlan().Stats.Term, Live, "of %d terms in which faults last %d were long, and %d healthy tasks moved", steadyFor, long, moves)
+		w.fail(e.l, e.l.o.LastPlan().Stats.Term, Live, "of %d terms while faults last, %d were long, and %d healthy tasks moved", steadyFor, long, moves)
 	}
 }
 
-// outage runs terms in which no start succeeds: next to nothing that runs may
-// stop.
+// outage runs terms in which no start succeeds. Almost no running task may stop.
 func (e *endurance) outage() {
 	w := e.w
 	running := func() (n int) {

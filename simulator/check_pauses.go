@@ -1,7 +1,7 @@
 package simulator
 
-// The review of failures: what is left alone after a start has failed, and that it
-// is a worker's own failure if the worker is quarantined (T9).
+// Checks of failures (T9): what is left alone after a failed start, and that a
+// worker is quarantined only for its own failures.
 
 import (
 	"errors"
@@ -12,24 +12,24 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// pauseKey is what a pause holds for.
+// pauseKey identifies the subject of a pause.
 type pauseKey struct {
 	kind         orchestrator.PauseKind
 	worker, task string
 }
 
-// pause is one that a plan has named, and since when.
+// pause is a pause named by a plan.
 type pause struct {
 	until uint64
 	since time.Time
-	void  bool // until the next plan names it again
+	void  bool // ignored until the next plan names it again
 }
 
-// checkPauses checks that the plan starts and moves nothing that pauses, learns how
-// its starts ended, and checks which workers are quarantined because of that.
+// checkPauses checks that the plan starts and moves nothing that pauses. It records
+// how the term's starts ended, and checks which workers are quarantined for it.
 func (r *review) checkPauses() {
 	if _, deposed := r.deposedAt(); r.cut() || deposed != "" {
-		return // the leader lets go of calls in flight, and has no next term
+		return // the leader cancels the calls in flight, and runs no further term
 	}
 	for i := range r.plan.Changes {
 		c := &r.plan.Changes[i]
@@ -45,15 +45,15 @@ func (r *review) checkPauses() {
 	r.learnPauses()
 }
 
-// active reports whether a pause holds that an earlier plan has named, and until
-// when. A pause ends when its terms are over, or after WithMaxPause.
+// active reports whether a pause named by an earlier plan still holds, and until
+// which term. A pause ends after its terms or after WithMaxPause.
 func (r *review) active(kind orchestrator.PauseKind, worker, task string) (until uint64, ok bool) {
 	p, ok := r.l.pauses[pauseKey{kind, worker, task}]
 	return p.until, ok && !p.void && r.stats.Term.Number < p.until && r.listed.Before(p.since.Add(r.w.maxPause))
 }
 
-// checkTry checks that a start is not one that pauses. If all open workers are
-// quarantined, none is.
+// checkTry checks that a start does not pause. Quarantines do not count if all open
+// workers are quarantined.
 func (r *review) checkTry(c *orchestrator.Change[string, string]) {
 	s := r.l.belief.seats[c.To]
 	f, failed := s.failures[c.Task]
@@ -78,9 +78,9 @@ func (r *review) checkTry(c *orchestrator.Change[string, string]) {
 	}
 }
 
-// checkMove checks that no healthy task moves in the term after one in which a task
-// could be started neither at its new place nor at its old one; and then one alone,
-// until some start succeeds.
+// checkMove checks moves after a term in which a task could be started neither at
+// its new place nor at its old one. No healthy task moves in the next term. After
+// that, one moves per term, until some start succeeds.
 func (r *review) checkMove(c *orchestrator.Change[string, string]) {
 	at := r.l.stranded
 	if at.term == 0 {
@@ -88,14 +88,14 @@ func (r *review) checkMove(c *orchestrator.Change[string, string]) {
 	}
 	r.moved++
 	if r.moved > 1 || r.stats.Term.Number == at.term+1 && r.listed.Before(at.at.Add(r.w.maxPause)) {
-		r.fail(Paused, "%s was to move, the %d. in this term, though in term %d a task could not be given back, and none has started since",
+		r.fail(Paused, "%s was to move (number %d in this term), though in term %d a task could not be given back and no start has succeeded since",
 			c.Task, r.moved, at.term)
 	}
 }
 
-// survey finds out, when the plan is made, which tasks are healthy: no start of them
-// has failed since the last that succeeded. And whether some open worker is not
-// quarantined.
+// survey determines at the time of the plan which tasks are healthy: no start of
+// theirs has failed since the last that succeeded. It also records whether some open
+// worker is not quarantined.
 func (r *review) survey() {
 	r.sound = make(map[string]bool)
 	for task := range r.view.tasks {
@@ -106,13 +106,12 @@ func (r *review) survey() {
 			r.sound[task] = false
 		}
 		_, quarantined := r.l.pauses[pauseKey{orchestrator.PauseWorker, name, ""}]
-		suspicious := len(s.against) > 0 // it may be quarantined since the answers are in
+		suspicious := len(s.against) > 0 // it may have been quarantined since the answers came in
 		r.someOpen = r.someOpen || s.answers() && !s.draining && !quarantined && !suspicious
 	}
 }
 
-// learnStarts records how the starts of this term ended, in the order in which they
-// did.
+// learnStarts records how the starts of this term ended, in that order.
 func (r *review) learnStarts() {
 	var adds []*call
 	for _, c := range r.own() {
@@ -131,11 +130,12 @@ func (r *review) learnStarts() {
 			r.l.succeeded(c.task, s)
 		case c.returned.Equal(at) && (errors.Is(c.err, orchestrator.ErrStopping) || errors.Is(c.err, orchestrator.ErrStale)):
 		case errors.Is(c.err, orchestrator.ErrRejected) && r.l.viewAt(at).tasks[c.task].Instances == 0:
-			// The task is expected no more, and the refusal may mean just that.
+			// The task is no longer expected, and the worker may have refused it for
+			// that reason.
 		case role == giveBack:
 			stranded = failure{r.stats.Term.Number, at}
 		default:
-			if role == firstHalf { // it runs where it was to move from
+			if role == firstHalf { // it runs at its place before the move
 				s.against[c.task] = true
 			}
 			s.failures[c.task] = failure{r.stats.Term.Number, at}
@@ -150,14 +150,15 @@ func (r *review) learnStarts() {
 	}
 }
 
-// succeeded records an acknowledged start. It clears the worker and the task.
+// succeeded records an acknowledged start. It clears the failures of the worker and
+// of the task.
 func (l *leader) succeeded(task string, s *seat) {
 	l.clear(s)
 	l.seenRunning(task, s)
 }
 
-// acquit ends what a task counts against workers if it has failed on more than half
-// of the open ones, or on eight.
+// acquit ignores a task's failures for quarantine if it has failed on more than half
+// of the open workers, or on eight.
 func (l *leader) acquit(task string) {
 	failed, open := 0, 0
 	for _, s := range l.belief.seats {
@@ -176,14 +177,14 @@ func (l *leader) acquit(task string) {
 	}
 }
 
-// clear ends what is held against a worker.
+// clear drops all failures counted against a worker.
 func (l *leader) clear(s *seat) {
 	clear(s.against)
 	delete(l.pauses, pauseKey{orchestrator.PauseWorker, s.name, ""})
 }
 
-// seenRunning records that a worker runs a task, so that the failures of the task on other
-// workers count against those, and its pauses end.
+// seenRunning records that a worker runs a task. The task's failures on other
+// workers then count against those workers, and its pauses end.
 func (l *leader) seenRunning(task string, s *seat) {
 	for name, other := range l.belief.seats {
 		if _, failed := other.failures[task]; failed && other != s {
@@ -211,7 +212,7 @@ func (r *review) learnListed() {
 	for s, tasks := range started {
 		r.l.clear(s)
 		r.l.stranded = failure{}
-		for _, task := range tasks { // does not count against it, even if another worker runs it too
+		for _, task := range tasks { // does not count against s, even if another worker runs it too
 			delete(s.failures, task)
 		}
 	}
@@ -222,9 +223,9 @@ func (r *review) learnListed() {
 	}
 }
 
-// checkQuarantine checks that workers that were not quarantined before are only if
-// they failed to start two tasks that run elsewhere or have started there since, or
-// one if they run nothing.
+// checkQuarantine checks that a worker is newly quarantined only if it failed to
+// start two tasks that run elsewhere or have started there since, or one if it runs
+// nothing.
 func (r *review) checkQuarantine() {
 	before := make(map[*seat]bool)
 	for _, s := range r.l.belief.seats {
@@ -249,14 +250,14 @@ func (r *review) checkQuarantine() {
 	}
 }
 
-// learnPauses records which pauses the plan names. A pause is as old as its latest
+// learnPauses records the pauses that the plan names. A pause begins with its latest
 // failure.
 func (r *review) learnPauses() {
 	pauses, named := make(map[pauseKey]pause), make(map[pauseKey]uint64)
 	for _, p := range r.plan.Paused {
 		key := pauseKey{p.Kind, p.Worker, p.Task}
 		if p.Kind == orchestrator.PauseTask {
-			key.worker = "" // that says which worker failed last
+			key.worker = "" // p.Worker is the worker that failed last
 		}
 		named[key], pauses[key] = p.Until, pause{until: p.Until, since: r.began}
 		if old, ok := r.l.pauses[key]; ok && old.until == p.Until {
@@ -277,15 +278,15 @@ func (r *review) learnPauses() {
 	r.l.pauses, r.l.named = pauses, named
 }
 
-// forgetPauses drops what concerns a worker that was removed, or tasks that are not
-// expected.
+// forgetPauses drops the pauses and failures of a worker that was removed, and of
+// tasks that are no longer expected.
 func (l *leader) forgetPauses(worker string, expected map[string]orchestrator.Task[string]) {
 	maps.DeleteFunc(l.pauses, func(key pauseKey, _ pause) bool {
 		_, ok := expected[key.task]
 		return key.worker == worker && worker != "" || key.task != "" && key.kind != orchestrator.PauseStop && !ok
 	})
 	if s := l.belief.seats[worker]; s != nil {
-		for task := range s.failures { // it may be suspect no longer
+		for task := range s.failures { // the task may no longer be suspect
 			if p, ok := l.pauses[pauseKey{orchestrator.PauseTask, "", task}]; ok {
 				p.void = true
 				l.pauses[pauseKey{orchestrator.PauseTask, "", task}] = p

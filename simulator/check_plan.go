@@ -1,8 +1,7 @@
 package simulator
 
-// The review of a plan: that its reasons are true, that it accounts for every
-// instance (P1, P7), that the error of the term names every failure (T11), and that
-// Plan foresees it.
+// Checks of a plan: its reasons are true, it accounts for every instance (P1, P7),
+// the term's error names every failure (T11), and Plan foresees it.
 
 import (
 	"cmp"
@@ -15,17 +14,17 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// checkPlan holds the plan against what the leader knew when it was made.
+// checkPlan compares the plan with what the leader knew when it was made.
 func (r *review) checkPlan() {
 	if r.cut() {
 		return
 	}
 	after := maps.Clone(r.running)
-	told := make(map[writeKey]bool) // what the plan says of copies that answering workers run
+	told := make(map[writeKey]bool) // copies on answering workers that the plan mentions
 	for i := range r.plan.Changes {
 		c := &r.plan.Changes[i]
 		if !r.reasonable(c) {
-			r.fail(Reasoned, "%v %s, from %q to %q: that is no reason for it", c.Kind, c.Task, c.From, c.To)
+			r.fail(Reasoned, "%v %s, from %q to %q: the reason is false", c.Kind, c.Task, c.From, c.To)
 		}
 		told[writeKey{c.Task, c.From}] = true
 		switch c.Kind.Op {
@@ -35,7 +34,7 @@ func (r *review) checkPlan() {
 			after[c.Task]--
 		}
 	}
-	waiting := make(map[string]int) // without a place on an answering worker
+	waiting := make(map[string]int) // instances without a place on an answering worker
 	for _, w := range r.plan.Waiting {
 		if s := r.l.belief.seats[w.Worker]; w.Named && s != nil && s.answers() {
 			told[writeKey{w.Task, w.Worker}] = true
@@ -60,11 +59,11 @@ func (r *review) checkPlan() {
 	for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
 		want := r.view.tasks[task].Instances
 		if after[task]+waiting[task] < want {
-			r.fail(Reasoned, "%s is wanted %d times; %d are to answer, %d are said to wait, and of the others nothing is said",
+			r.fail(Reasoned, "%s is wanted %d times; after the plan %d copies answer and %d wait, and the others are not mentioned",
 				task, want, after[task], waiting[task])
 		}
 		if most := max(want-r.held[task], min(want, r.running[task])); after[task] > most+staying[task] {
-			r.fail(Planned, "%s is wanted %d times, frozen workers may run %d, and %d are to answer", task, want, r.held[task], after[task])
+			r.fail(Planned, "%s is wanted %d times, frozen workers may run %d, and after the plan %d answer", task, want, r.held[task], after[task])
 		}
 	}
 	if r.plan.Stats.Deferred > 0 {
@@ -73,7 +72,7 @@ func (r *review) checkPlan() {
 	for _, name := range r.l.belief.names() {
 		for _, task := range slices.Sorted(maps.Keys(r.listing[name])) {
 			if r.l.belief.seats[name].draining && !told[writeKey{task, name}] {
-				r.fail(Reasoned, "%s drains, and the plan says nothing of %s, which it runs", name, task)
+				r.fail(Reasoned, "%s drains, and the plan does not mention %s, which it runs", name, task)
 			}
 		}
 	}
@@ -100,20 +99,20 @@ func (r *review) reasonable(c *orchestrator.Change[string, string]) bool {
 	return false
 }
 
-// callKey is what a CallError is about.
+// callKey identifies the call of a CallError.
 type callKey struct {
 	op orchestrator.Op
 	writeKey
 }
 
-// checkFailures holds the term's error against the calls that have failed. A
-// term that is deposed lets go of calls in flight, and says nothing of them.
+// checkFailures compares the term's error with the calls that failed. A term that is
+// deposed cancels the calls in flight and does not report them.
 func (r *review) checkFailures() {
 	if r.cut() || errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
 		return
 	}
 	want := make(map[callKey]error)
-	either := make(map[callKey]bool) // what is expected has changed in the very moment
+	either := make(map[callKey]bool) // the expectations changed at that very instant
 	for name, s := range r.l.belief.seats {
 		if s.state != orchestrator.Answering {
 			want[callKey{orchestrator.OpList, writeKey{"", name}}] = nil
@@ -131,7 +130,7 @@ func (r *review) checkFailures() {
 				v := r.l.viewAt(at)
 				_, expected := v.tasks[c.task]
 				if either[callKey{c.op, writeKey{c.task, c.worker}}] = v.at.Equal(at); v.at.Equal(at) || !expected {
-					continue // it is not wanted any longer
+					continue // no longer wanted
 				}
 			}
 		}
@@ -141,19 +140,20 @@ func (r *review) checkFailures() {
 	for _, f := range sortedKeys(want) {
 		switch err, ok := got[f]; {
 		case !ok:
-			r.fail(Told, "%v %s %s has failed, and the term's error does not say so: %v", f.op, f.task, f.worker, said(r.stats.Err))
+			r.fail(Told, "%v %s %s has failed, and the term's error omits it: %v", f.op, f.task, f.worker, said(r.stats.Err))
 		case want[f] != nil && !errors.Is(err, want[f]):
 			r.fail(Told, "%v %s %s has failed, %v; the term's error says: %v", f.op, f.task, f.worker, want[f], err)
 		}
 	}
 	for _, f := range sortedKeys(got) {
 		if _, ok := want[f]; !ok && !either[f] {
-			r.fail(Told, "the term's error says that %v %s %s has failed, and it has not", f.op, f.task, f.worker)
+			r.fail(Told, "the term's error has a failure of %v %s %s, which did not fail", f.op, f.task, f.worker)
 		}
 	}
 }
 
-// failures returns what the term's error holds, but for the end of its context.
+// failures returns the failed calls in the term's error. The error may also hold the
+// cause of the context.
 func (r *review) failures() map[callKey]error {
 	got := make(map[callKey]error)
 	var whole *orchestrator.TermError
@@ -166,11 +166,11 @@ func (r *review) failures() map[callKey]error {
 		case errors.As(err, &call):
 			got[callKey{call.Op, writeKey{call.Task, call.Worker}}] = call.Err
 		case i > 0 || r.l.cause == nil || !errors.Is(err, r.l.cause):
-			r.fail(Told, "the term's error holds what is no failed call: %v", err)
+			r.fail(Told, "the term's error holds something other than a failed call: %v", err)
 		}
 	}
 	if whole.Term != r.stats.Term {
-		r.fail(Told, "the term's error is that of %v", whole.Term)
+		r.fail(Told, "the term's error names %v", whole.Term)
 	}
 	return got
 }
@@ -186,16 +186,15 @@ func sortedKeys(all map[callKey]error) []callKey {
 	return keys
 }
 
-// foresight is a Plan, and what it was made from.
+// foresight is the result of Plan, and its inputs.
 type foresight struct {
 	plan    orchestrator.Plan[string, string]
-	view    time.Time           // when the latest change had arrived
+	view    time.Time           // when the latest change arrived
 	answers map[string][]string // by worker
 }
 
-// foresee calls Plan before a term, in those runs and for those terms that are
-// drawn: once with a hypothesis, and once without. The review of the term uses the
-// result.
+// foresee calls Plan before a drawn subset of terms, once with a hypothesis and once
+// without. The review of the term uses the result.
 func (l *leader) foresee() {
 	w := l.w
 	d := throw(w.seed, "plan", uint64(l.number), uint64(time.Since(w.began)))
@@ -244,7 +243,7 @@ func (l *leader) foresee() {
 	fail := func(format string, args ...any) { w.fail(l, f.plan.Stats.Term, Foreseen, format, args...) }
 	switch none := before.Number == 0; {
 	case after != before || took > 0:
-		fail("Plan took %v; LastPlan was that of %v before, and is that of %v", took, before, after)
+		fail("Plan took %v; LastPlan was of %v before, and of %v after", took, before, after)
 	case none && errors.Is(err, orchestrator.ErrNoTerm) && errors.Is(err2, orchestrator.ErrNoTerm):
 		return
 	case none || err != nil || err2 != nil:
@@ -260,8 +259,8 @@ func (l *leader) foresee() {
 	l.foreseen = f
 }
 
-// checkForeseen checks that the term has done what a Plan had said just before, if
-// all workers answered what the leader had known of them then.
+// checkForeseen checks that the term has done what Plan returned just before, if all
+// workers answered as the leader expected then.
 func (r *review) checkForeseen() {
 	f := r.l.foreseen
 	r.l.foreseen = nil
@@ -276,7 +275,7 @@ func (r *review) checkForeseen() {
 	}
 	for _, p := range r.l.pauses {
 		if r.listed.After(p.since.Add(r.w.maxPause)) {
-			return // it has ended, and perhaps in the meantime
+			return // the pause may have ended in the meantime
 		}
 	}
 	r.w.report.PlansKept++
@@ -284,15 +283,15 @@ func (r *review) checkForeseen() {
 	if !slices.EqualFunc(did, said, func(a, b orchestrator.Change[string, string]) bool {
 		return a.Kind.Op == b.Kind.Op && a.Task == b.Task && a.From == b.From && a.To == b.To
 	}) {
-		r.fail(Foreseen, "a Plan had %d changes, and the term after it %d, or others, with the same answers of all workers", len(said), len(did))
+		r.fail(Foreseen, "Plan had %d changes, and the term after it %d or other ones, though all workers answered the same", len(said), len(did))
 	}
 	if !slices.Equal(r.plan.Waiting, f.plan.Waiting) {
-		r.fail(Foreseen, "in a Plan %v waited, and in the term after it %v", f.plan.Waiting, r.plan.Waiting)
+		r.fail(Foreseen, "Plan had %v waiting, and the term after it %v", f.plan.Waiting, r.plan.Waiting)
 	}
 }
 
-// rehearse runs a term with WithDryRun beside a leader, before its first one, in
-// those runs that are drawn: it must write nothing, and fence no worker.
+// rehearse runs a term with WithDryRun before the leader's first term, in some of
+// the runs. It must write nothing and fence no worker.
 func (l *leader) rehearse(ctx context.Context) {
 	w := l.w
 	if d := throw(w.seed, "rehearsal", uint64(l.number)); !w.plans || !d.chance(0.2) {
@@ -325,7 +324,8 @@ func (l *leader) rehearse(ctx context.Context) {
 // dry is the Communicator of a rehearsal.
 type dry struct{ l *leader }
 
-// List takes its time, and gets lost if nothing gets through.
+// List takes the network's latency. It fails when ctx ends if the worker cannot be
+// reached.
 func (c dry) List(ctx context.Context, name string) ([]string, error) {
 	l, w := c.l, c.l.w
 	d := throw(w.seed, "peek", uint64(l.number), uint64(time.Since(w.began)))

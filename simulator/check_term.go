@@ -1,7 +1,7 @@
 package simulator
 
-// The review of a term: once it is over, what its leader was told and has sent
-// is gone through in order, and held against what it left behind.
+// The review of a term. When the term has ended, the leader's calls and their
+// answers are processed in order and compared with the term's results.
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// review is called at the end of each term, in its goroutine.
+// review checks a term. It is called at the end of each term, in its goroutine.
 func (l *leader) review(stats orchestrator.TermStats) {
 	w := l.w
 	w.mu.Lock()
@@ -42,7 +42,7 @@ func (l *leader) review(stats orchestrator.TermStats) {
 	w.judgeOverlaps()
 }
 
-// forget drops what no further review will ask for.
+// forget drops what no later review needs.
 func (l *leader) forget(before time.Time) {
 	for len(l.views) > 1 && !l.views[1].at.After(before) {
 		l.views = l.views[1:]
@@ -50,15 +50,15 @@ func (l *leader) forget(before time.Time) {
 	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.heard })
 }
 
-// event is a call that sets out, or that returns.
+// event is the sending or the return of a call.
 type event struct {
 	at   time.Time
 	back bool
 	call *call
 }
 
-// events returns what has happened, in order; what returns comes before what is
-// sent in the same instant.
+// events returns the events of the term in order. At the same instant, returns
+// precede sends.
 func (l *leader) events() []event {
 	var events []event
 	for _, c := range l.calls {
@@ -84,7 +84,7 @@ func (l *leader) events() []event {
 	return events
 }
 
-// review is that of one term.
+// review holds the data of one term's review.
 type review struct {
 	w                    *world
 	l                    *leader
@@ -95,30 +95,30 @@ type review struct {
 	events               []event
 	begun, judged        bool
 	unheard              *seat
-	reported, answering  map[string]int  // copies when the plan was made
+	reported, answering  map[string]int  // copies at the time of the plan
 	moving               map[string]bool // tasks with a write that was sent in time
-	deposed              *call           // which was told of a higher epoch
+	deposed              *call           // the call that reported a higher epoch
 
-	// Of this term's writes, those answered in time: what was stopped and
-	// started, and what was certainly not started. And what was to be started.
+	// Of this term's writes answered in time: the tasks stopped, started, and
+	// certainly not started. sent: the starts sent.
 	stopped, started, refused, sent map[writeKey]bool
 	timedOut                        map[string]time.Time // by worker
 
 	calls []*call // of this term; see own
-	// When the plan was made: what each answering worker had listed, how many of
-	// these and of the silent ones have each task, and the tasks of those that were
-	// lost in this term.
+	// At the time of the plan: the tasks listed by each answering worker; by task,
+	// the number of answering workers that list it and of silent ones that may run
+	// it; and the tasks of workers declared lost in this term.
 	listing       map[string]map[string]bool
 	running, held map[string]int
 	given         map[string]bool
 
-	awaited []*seat       // the workers that the listing waits for
-	limit   time.Duration // when the listing goes on without the rest; 0: not before the timeout
+	awaited []*seat       // the workers for which the listing waits
+	limit   time.Duration // when the listing continues without the rest; 0: only after the timeout
 
-	sound    map[string]bool // the tasks that are healthy
+	sound    map[string]bool // the healthy tasks
 	someOpen bool            // some open worker is not quarantined
-	moved    int             // healthy tasks that the plan moves
-	moves    []move          // those that have begun
+	moved    int             // number of healthy tasks that the plan moves
+	moves    []move          // the moves that have begun
 }
 
 // writeKey is a task and a worker.
@@ -134,7 +134,7 @@ func (r *review) fail(broken Invariant, format string, args ...any) {
 	r.w.fail(r.l, r.stats.Term, broken, format, args...)
 }
 
-// cut reports whether the term ended before it had planned anything.
+// cut reports whether the term ended before it had a plan.
 func (r *review) cut() bool {
 	var whole *orchestrator.TermError
 	return r.stats.Err != nil && !errors.As(r.stats.Err, &whole)
@@ -164,8 +164,8 @@ func (r *review) run() {
 	r.checkForeseen()
 	r.checkStops()
 	r.checkBudget()
-	// Calls that come back in this very instant, and what a leader may have
-	// besides, are beyond those in flight.
+	// There may be more goroutines than calls in flight: those of calls that return
+	// at this instant, and a few of each leader.
 	r.w.countGoroutines(r.l, r.stats.Term, len(r.w.names)+4*len(r.w.leaders))
 	r.checkGiveBacks()
 	r.checkFollowUps()
@@ -173,7 +173,7 @@ func (r *review) run() {
 	r.checkAborts()
 	r.checkPauses()
 	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
-		r.fail(Deposed, "%s has told of a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))
+		r.fail(Deposed, "%s reported a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))
 	}
 }
 
@@ -189,7 +189,7 @@ func (r *review) own() []*call {
 	return r.calls
 }
 
-// note writes down how the term went.
+// note adds the term's results to the transcript.
 func (r *review) note() {
 	if r.w.Transcript == nil {
 		return
@@ -268,7 +268,8 @@ func (r *review) take(e event) {
 		c.heard = true
 		s.missed = e.at
 		s.doubtful = s.doubtful || c.cut || r.l.cutOff(c.err)
-		// A term that is cut short cuts its calls off, which says nothing of a worker.
+		// A term that is cut short cancels its calls, which proves nothing about a
+		// worker.
 		if own && !e.at.After(r.listed) && !r.cut() {
 			s.missed, s.awaited, s.surely, s.failed = r.listed, false, true, true
 		}
@@ -295,10 +296,10 @@ func (r *review) answer(c *call) {
 	}
 }
 
-// inTime reports whether the term has waited for an answer to List. One that is cut
-// short waits no longer than it must, which cannot be seen from here.
+// inTime reports whether the term has used an answer to List. For a term that was
+// cut short, only LastActual shows it.
 func (r *review) inTime(c *call) bool {
-	if r.cut() || c.returned.Equal(r.listed) { // then either is right
+	if r.cut() || c.returned.Equal(r.listed) { // then both are right
 		for _, state := range r.l.o.LastActual() {
 			if state.Name == c.worker {
 				return state.LastAnswer.Equal(c.returned)
@@ -308,7 +309,8 @@ func (r *review) inTime(c *call) bool {
 	return !c.returned.After(r.listed)
 }
 
-// seat returns whom a call was meant for, unless that was removed since.
+// seat returns the seat of the worker that a call was meant for, or nil if the
+// worker has been removed.
 func (r *review) seat(c *call) *seat {
 	if s := r.l.belief.seats[c.worker]; s != nil && s.serial == c.serial {
 		return s
@@ -316,23 +318,23 @@ func (r *review) seat(c *call) *seat {
 	return nil
 }
 
-// hearDeposed records that a worker knows a higher epoch, however late it says so.
+// hearDeposed records a worker's report of a higher epoch, no matter how late it is.
 func (r *review) hearDeposed(c *call) {
 	if r.deposed == nil && errors.Is(c.err, orchestrator.ErrDeposed) {
 		r.deposed = c
 	}
 }
 
-// compare holds what the term left behind against what was said.
+// compare compares LastActual with what workers have listed and acknowledged.
 func (r *review) compare() {
 	actual := r.l.o.LastActual()
 	if len(actual) != len(r.l.belief.seats) {
-		r.fail(Said, "LastActual has %d workers, and there are %d", len(actual), len(r.l.belief.seats))
+		r.fail(Said, "LastActual has %d workers, want %d", len(actual), len(r.l.belief.seats))
 	}
 	for _, state := range actual {
 		s := r.l.belief.seats[state.Name]
 		if s == nil {
-			continue // said already
+			continue // reported already
 		}
 		said := slices.Sorted(maps.Keys(s.told))
 		if s.state == orchestrator.Lost {
@@ -340,14 +342,15 @@ func (r *review) compare() {
 		}
 		got := slices.Sorted(slices.Values(state.Tasks))
 		if !slices.Equal(said, got) {
-			r.fail(Said, "%s has said %v, and LastActual has %v", state.Name, said, got)
+			r.fail(Said, "%s has listed and acknowledged %v, and LastActual has %v", state.Name, said, got)
 		}
 	}
 }
 
-// checkListing checks that the term has gone on when it should: when all workers that
-// it waits for had answered, or, once half of them had, after four times as long as
-// that took and at least a tenth of the timeout (T3). It records that limit.
+// checkListing checks when the listing ended (T3). It must end when all awaited
+// workers have answered. Let half be the time until half of them have answered: the
+// listing ends at the latest after four times half, but not before a tenth of the
+// timeout. checkListing records that limit.
 func (r *review) checkListing() {
 	const never = time.Duration(math.MaxInt64)
 	took := make([]time.Duration, 0, len(r.awaited))
@@ -367,7 +370,7 @@ func (r *review) checkListing() {
 		}
 	}
 	if listed := r.listed.Sub(r.began); listed != due {
-		r.fail(Patient, "the listing took %v, want %v; the %d workers that it waits for took %v", listed, due, len(took), took)
+		r.fail(Patient, "the listing took %v, want %v; the %d workers that it awaits took %v", listed, due, len(took), took)
 	}
 }
 
@@ -381,8 +384,9 @@ func (r *review) lists(s *seat) *call {
 	return nil
 }
 
-// await finds out which workers this term is to wait for: those that answered in
-// time last, new ones, and silent ones that may be lost. If there are none of these, it waits for the others.
+// await determines the workers for which this term waits: those that answered in
+// time last, new ones, and silent ones that may be declared lost. Without any of
+// these, the term waits for the others.
 func (r *review) await() {
 	var others []*seat
 	served := false
@@ -402,42 +406,43 @@ func (r *review) await() {
 	}
 }
 
-// checkAborts checks that a deposed leader's term ends at once, and every call of
-// it with it; and that no call is cut off for any other reason.
+// checkAborts checks that the term of a deposed leader ends immediately with all its
+// calls, and that no call is cancelled for any other reason.
 func (r *review) checkAborts() {
 	at, why := r.deposedAt()
 	if why == "" {
 		for _, c := range r.own() {
 			if c.op != orchestrator.OpList && r.l.cutOff(c.err) {
-				r.fail(Cancelled, "%v %s %s was cut off after %v, and its leader was not deposed", c.op, c.task, c.worker, c.returned.Sub(c.sent))
+				r.fail(Cancelled, "%v %s %s was cancelled after %v, and its leader was not deposed", c.op, c.task, c.worker, c.returned.Sub(c.sent))
 			}
 		}
 		return
 	}
 	if at.Before(r.listed) {
-		return // its calls have gone by the time that it could know
+		return // the leader could not know before its calls had returned
 	}
 	if r.ended.After(at) {
-		r.fail(Deposed, "the term went on for %v after %s", r.ended.Sub(at), why)
+		r.fail(Deposed, "the term lasted %v longer after %s", r.ended.Sub(at), why)
 	}
 	for _, c := range r.own() {
 		if c.op != orchestrator.OpList && (c.returned.IsZero() || c.returned.After(at)) && !c.cancelled() {
-			r.fail(Deposed, "%v %s %s went on after %s", c.op, c.task, c.worker, why)
+			r.fail(Deposed, "%v %s %s was not cancelled after %s", c.op, c.task, c.worker, why)
 		}
 	}
 }
 
-// cutOff reports whether an error comes from the end of the leader's context. That of
-// a leader that has crashed is told from nothing else.
+// cutOff reports whether an error results from the end of the leader's context. For
+// a crashed leader, only context.Canceled counts, because its cause is also the
+// error of all its calls.
 func (l *leader) cutOff(err error) bool {
 	return errors.Is(err, context.Canceled) || l.cause != nil && !l.crashed && errors.Is(err, l.cause)
 }
 
-// deposedAt returns when the leader learned during the term that it is deposed,
-// and how.
+// deposedAt returns when the leader learned during the term that it is deposed, and
+// how.
 func (r *review) deposedAt() (at time.Time, why string) {
 	if d := r.deposed; d != nil {
-		at, why = d.returned, d.worker+" had told of a higher epoch"
+		at, why = d.returned, d.worker+" had reported a higher epoch"
 	}
 	l := r.l
 	if errors.Is(l.cause, orchestrator.ErrDeposed) && !l.ended.After(r.ended) && (why == "" || l.ended.Before(at)) {
@@ -447,7 +452,7 @@ func (r *review) deposedAt() (at time.Time, why string) {
 }
 
 // checkPrompt checks that the term began soon after the earliest change that the
-// term before did not know: once that was over, and a moment had passed.
+// previous term did not know: soon after both the change and the end of that term.
 func (r *review) checkPrompt() {
 	l := r.l
 	last := l.latest
@@ -464,19 +469,19 @@ func (r *review) checkPrompt() {
 			due = last.heard
 		}
 		if wait := r.began.Sub(due); wait > 26*settle {
-			r.fail(Prompt, "a change was heard of %v before the term, and nothing else was to wait for in the last %v of it", r.began.Sub(v.at), wait)
+			r.fail(Prompt, "a change arrived %v before the term, and for the last %v of it no term was under way", r.began.Sub(v.at), wait)
 		}
 		return
 	}
 }
 
-// runs has a leader use Run, and checks what that returns.
+// runs makes a leader use Run, and checks the result of Run.
 func (l *leader) runs(ctx context.Context) {
 	<-time.After(loopLane(l.number).after(0))
 	err := l.o.Run(ctx, whole(l.w.every))
 	if want := context.Cause(ctx); want != nil && !errors.Is(err, want) || want == nil && !errors.Is(err, orchestrator.ErrDeposed) {
 		l.w.mu.Lock()
 		defer l.w.mu.Unlock()
-		l.w.fail(l, orchestrator.Term{}, Prompt, "Run has returned %v, and its context has ended with %v", err, want)
+		l.w.fail(l, orchestrator.Term{}, Prompt, "Run returned %v, and its context ended with %v", err, want)
 	}
 }

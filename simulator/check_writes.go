@@ -1,7 +1,7 @@
 package simulator
 
-// The review of writes: each that is sent is held against the plan, and against
-// what others may run.
+// Checks of writes: each write is compared with the plan and with the tasks that
+// other workers may run.
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 // checkSent checks that a write was not sent too late.
 func (r *review) checkSent(c *call) {
 	if d := r.deposed; d != nil && (d.op == orchestrator.OpList || d.returned.Before(c.sent)) {
-		r.fail(Deposed, "%v %s %s was sent after %s had told of a higher epoch", c.op, c.task, c.worker, d.worker)
+		r.fail(Deposed, "%v %s %s was sent after %s had reported a higher epoch", c.op, c.task, c.worker, d.worker)
 	}
 	ended := r.l.cause != nil && r.began.Before(r.l.ended) && r.l.ended.Before(c.sent)
 	switch begun := r.moving[c.task]; {
@@ -27,24 +27,24 @@ func (r *review) checkSent(c *call) {
 		}
 		r.moving[c.task] = true
 	case errors.Is(r.l.cause, orchestrator.ErrDeposed), !begun:
-		r.fail(Cancelled, "%v %s %s was sent %v after its context had ended: %v", c.op, c.task, c.worker, c.sent.Sub(r.l.ended), r.l.cause)
+		r.fail(Cancelled, "%v %s %s was sent %v after the leader's context had ended: %v", c.op, c.task, c.worker, c.sent.Sub(r.l.ended), r.l.cause)
 	}
 }
 
-// checkStart holds a start that is sent against what others may run.
+// checkStart compares a start with the tasks that other workers may run.
 func (r *review) checkStart(c *call, s *seat) {
 	belief := &r.l.belief
 	task := r.view.tasks[c.task]
 	change, back := r.planned(c)
 	if change == nil {
-		r.fail(Planned, "%s was started on %s, and the plan has no such change", c.task, c.worker)
+		r.fail(Planned, "%s was started on %s, without such a change in the plan", c.task, c.worker)
 		return
 	}
 	if back && !r.stopped[writeKey{c.task, c.worker}] {
 		r.fail(Planned, "%s was given back to %s, where it had not been stopped", c.task, c.worker)
 	}
 	if s.may[c.task] {
-		return // it may be there anyway
+		return // the worker may run it already
 	}
 	silent, answering := belief.holding(c.task, c.worker)
 	limit, why := task.Instances, "wanted"
@@ -53,8 +53,8 @@ func (r *review) checkStart(c *call, s *seat) {
 	}
 	by := start{want: task.Instances, sent: c.sent}
 	if change.Kind.Op == orchestrator.Move {
-		// Where there are too many, or one more on a silent worker, those that
-		// answer may move all the same: that makes them no more.
+		// If more copies than wanted run, or a silent worker holds one, an answering
+		// copy may still move: the number of copies does not grow.
 		by.moved, by.from = r.reported[c.task], change.From
 		by.asked = belief.seats[change.From].asked
 		limit = max(limit, by.moved)
@@ -73,9 +73,9 @@ func (r *review) checkStart(c *call, s *seat) {
 	}
 }
 
-// first reports whether a task starts at its new place before it stops at its old
-// one: not if it runs more often than wanted already, because a frozen worker holds a
-// copy, or one stops in this term.
+// first reports whether a move of the task starts it at its new place before it
+// stops it at its old one. It does not if more copies run than wanted already,
+// because a frozen worker holds a copy or one is stopped in this term.
 func (r *review) first(task orchestrator.Task[string]) bool {
 	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.held[task.Name] == 0 && r.unheard == nil &&
 		!slices.ContainsFunc(r.plan.Changes, func(c orchestrator.Change[string, string]) bool {
@@ -83,8 +83,8 @@ func (r *review) first(task orchestrator.Task[string]) bool {
 		})
 }
 
-// yetToStop counts the copies of a task that are to be stopped once they have
-// been started elsewhere.
+// yetToStop counts the copies of a task that a move starts elsewhere before it stops
+// them.
 func (r *review) yetToStop(task string) int {
 	n := 0
 	for i := range r.plan.Changes {
@@ -96,8 +96,8 @@ func (r *review) yetToStop(task string) int {
 	return n
 }
 
-// planned returns the change that a start belongs to, and whether it gives back
-// what was stopped for it.
+// planned returns the change that a start belongs to, or nil. back reports whether
+// the start gives back a task that a move has stopped.
 func (r *review) planned(c *call) (change *orchestrator.Change[string, string], back bool) {
 	for i := range r.plan.Changes {
 		p := &r.plan.Changes[i]
@@ -114,7 +114,7 @@ func (r *review) planned(c *call) (change *orchestrator.Change[string, string], 
 	return change, back
 }
 
-// checkStop holds a stop that is sent against the plan.
+// checkStop compares a stop with the plan.
 func (r *review) checkStop(c *call) {
 	if until, ok := r.active(orchestrator.PauseStop, c.worker, c.task); ok {
 		r.fail(Paused, "%s was stopped on %s, where its stop pauses until term %d", c.task, c.worker, until)
@@ -122,11 +122,11 @@ func (r *review) checkStop(c *call) {
 	if r.stops(c) != nil {
 		return
 	}
-	r.fail(Planned, "%s was stopped on %s, and the plan has no such change", c.task, c.worker)
+	r.fail(Planned, "%s was stopped on %s, without such a change in the plan", c.task, c.worker)
 }
 
-// checkWaiting holds what the plan says of silent workers against what they may
-// run: each of them that is expected has to be named.
+// checkWaiting compares the plan's waiting entries of silent workers with the tasks
+// that these may run. Every such task that is expected must be named.
 func (r *review) checkWaiting() {
 	if r.cut() {
 		return
@@ -144,14 +144,14 @@ func (r *review) checkWaiting() {
 		}
 		for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
 			if key := (writeKey{task, name}); held[key] != s.may[task] {
-				r.fail(Held, "%s is silent or late, and may run %s: %v; the plan has it as held: %v", name, task, s.may[task], held[key])
+				r.fail(Held, "%s is silent or late, and may run %s: %v; the plan says held: %v", name, task, s.may[task], held[key])
 			}
 		}
 	}
 }
 
-// checkStops counts the stops that are no part of a move: those must leave
-// enough that answer.
+// checkStops counts the stops that are not part of a move. They must leave enough
+// answering copies.
 func (r *review) checkStops() {
 	stops := make(map[string]int)
 	for i := range r.plan.Changes {
@@ -162,7 +162,7 @@ func (r *review) checkStops() {
 	for _, task := range slices.Sorted(maps.Keys(stops)) {
 		answering, want := r.answering[task], r.view.tasks[task].Instances
 		if left := answering - stops[task]; left < min(want, answering) {
-			r.fail(Trimmed, "%s was answered by %d, of which %d were stopped; wanted: %d", task, answering, stops[task], want)
+			r.fail(Trimmed, "%s ran on %d answering workers, and was stopped on %d of them; wanted: %d", task, answering, stops[task], want)
 		}
 	}
 }
@@ -183,15 +183,15 @@ func (r *review) checkBudget() {
 	}
 }
 
-// move is one that has begun, with its first call.
+// move is a move that has begun, with its first call.
 type move struct {
 	change *orchestrator.Change[string, string]
 	first  *call
 }
 
-// checkReceiver checks a move that begins: until its receiver has acknowledged a start
-// in this term, no other move to it may have begun, unless the stop of that one
-// failed (T8).
+// checkReceiver checks the beginning of a move. No other move to the receiver may
+// have begun before the receiver acknowledged a start in this term, unless that
+// move's stop failed (T8).
 func (r *review) checkReceiver(c *call, change *orchestrator.Change[string, string]) {
 	for _, add := range r.own() {
 		if add.op == orchestrator.OpAdd && add.worker == change.To && !add.settled().After(c.sent) && !add.fails(add.settled()) {
@@ -202,15 +202,14 @@ func (r *review) checkReceiver(c *call, change *orchestrator.Change[string, stri
 	for _, m := range r.moves {
 		at := m.first.settled()
 		if m.change.To == change.To && (m.first.op == orchestrator.OpAdd && !stopUnderWay(m.first.err) || at.After(c.sent) || !m.first.fails(at)) {
-			r.fail(Ordered, "the move of %s to %s began when that of %s had, and %s has acknowledged no start in this term",
+			r.fail(Ordered, "the move of %s to %s began after that of %s, before %s had acknowledged a start in this term",
 				c.task, change.To, m.change.Task, change.To)
 		}
 	}
 	r.moves = append(r.moves, move{change, c})
 }
 
-// noteTimeouts finds out when each worker was first waited for in vain by a write
-// of this term.
+// noteTimeouts records when a write of this term to each worker first timed out.
 func (r *review) noteTimeouts() {
 	r.timedOut = make(map[string]time.Time)
 	for _, c := range r.l.calls {
@@ -232,23 +231,23 @@ func (r *review) noteTimeouts() {
 	}
 }
 
-// half is what a write is to its change.
+// half is the role of a write in its change.
 type half uint8
 
 const (
-	alone      half = iota // a start or a stop of its own
-	firstHalf              // of a move
-	secondHalf             // of a move
-	giveBack               // of what a move has stopped
+	alone      half = iota // a start or a stop that is not part of a move
+	firstHalf              // the first half of a move
+	secondHalf             // the second half of a move
+	giveBack               // the restart of a task that a move has stopped
 )
 
-// checkHalf holds a write against the change that it belongs to: the second half
-// of a move follows the acknowledged first, and nothing new begins on a worker
-// that was waited for in vain.
+// checkHalf checks a write's place in its change. The second half of a move must
+// follow the acknowledged first. No change may begin on a worker after a write to it
+// timed out.
 func (r *review) checkHalf(c *call) {
 	change, role := r.roleOf(c)
 	if change == nil {
-		return // which has failed already
+		return // reported already
 	}
 	if role == firstHalf {
 		r.checkReceiver(c, change)
@@ -263,7 +262,7 @@ func (r *review) checkHalf(c *call) {
 			r.fail(Ordered, "%v %s %s was sent, and no %v on %s was acknowledged before it", c.op, c.task, c.worker, op, other)
 		}
 	}
-	// What has stopped is not left so, and what runs twice neither.
+	// A stopped task must be started again, and a duplicate stopped.
 	if role == giveBack || role == secondHalf && first {
 		return
 	}
@@ -273,12 +272,13 @@ func (r *review) checkHalf(c *call) {
 	}
 	for _, name := range ends {
 		if at, ok := r.timedOut[name]; ok && at.Before(c.sent) {
-			r.fail(Ordered, "%v %s %s was sent %v after the term had waited for %s in vain", c.op, c.task, c.worker, c.sent.Sub(at), name)
+			r.fail(Ordered, "%v %s %s was sent %v after a write to %s had timed out", c.op, c.task, c.worker, c.sent.Sub(at), name)
 		}
 	}
 }
 
-// roleOf returns the change that a write belongs to, and what it is to that.
+// roleOf returns the change that a write belongs to, and the role of the write in
+// it.
 func (r *review) roleOf(c *call) (*orchestrator.Change[string, string], half) {
 	first := r.first(r.view.tasks[c.task])
 	if c.op == orchestrator.OpAdd {
@@ -303,7 +303,7 @@ func (r *review) roleOf(c *call) (*orchestrator.Change[string, string], half) {
 	return change, firstHalf
 }
 
-// stops returns the change that a stop belongs to.
+// stops returns the change that a stop belongs to, or nil.
 func (r *review) stops(c *call) *orchestrator.Change[string, string] {
 	for i := range r.plan.Changes {
 		if p := &r.plan.Changes[i]; p.Task == c.task && p.Kind.Op != orchestrator.Start && p.From == c.worker {
@@ -313,9 +313,9 @@ func (r *review) stops(c *call) *orchestrator.Change[string, string] {
 	return nil
 }
 
-// checkFollowUps looks at the moves that have started a task at its new place first:
-// it has to be stopped at its old one, unless that would have begun too late, or
-// another call there was in the way.
+// checkFollowUps checks the moves that have started a task at its new place first.
+// The task must be stopped at its old place, unless the stop would have begun too
+// late or another call to that worker was under way.
 func (r *review) checkFollowUps() {
 	_, deposed := r.deposedAt()
 	if inTime := r.ended.Before(r.listed.Add(2 * r.w.Timeout)); !inTime || deposed != "" {
@@ -329,13 +329,13 @@ func (r *review) checkFollowUps() {
 		if !slices.ContainsFunc(r.own(), func(c *call) bool {
 			return c.op == orchestrator.OpRemove && c.task == v.change.Task && c.worker == v.change.From
 		}) {
-			r.fail(Ordered, "%s was started on %s, and not stopped on %s, from where it was to move", v.change.Task, v.change.To, v.change.From)
+			r.fail(Ordered, "%s was started on %s, and not stopped on %s, its place before the move", v.change.Task, v.change.To, v.change.From)
 		}
 	}
 }
 
-// checkGiveBacks looks at the moves that have stopped a task and then could not
-// start it: it has to be given back, unless a third timeout was over by then, or
+// checkGiveBacks checks the moves that have stopped a task and then could not start
+// it. The task must be given back, unless three timeouts had passed by then or
 // another leader was elected.
 func (r *review) checkGiveBacks() {
 	inTime := r.ended.Before(r.listed.Add(3 * r.w.Timeout))

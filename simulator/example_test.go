@@ -9,8 +9,8 @@ import (
 	"github.com/f8949c05/orchestrator/simulator"
 )
 
-// counting is a layer of one's own: here it only counts. It is not an Applier,
-// so each write is a call of its own.
+// counting is a user's layer that counts List calls. It does not implement Applier,
+// so each write is a separate call.
 type counting struct {
 	orchestrator.Communicator[string, string]
 	lists *atomic.Int64
@@ -21,7 +21,7 @@ func (c counting) List(ctx context.Context, worker string) ([]string, error) {
 	return c.Communicator.List(ctx, worker)
 }
 
-// A test that runs a Communicator of one's own through a hundred runs.
+// A test that checks the user's Communicator in a hundred runs.
 func ExampleRun() {
 	_ = func(t *testing.T) {
 		var lists atomic.Int64

@@ -1,6 +1,6 @@
 package simulator
 
-// What can go wrong besides single calls, by name.
+// Faults other than those of single calls, by name.
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Trouble is something that happens in the world, or ceases to.
+// Trouble is a fault or a change in the world.
 type Trouble int
 
 // The troubles.
@@ -22,14 +22,14 @@ const (
 	Crash Trouble = iota
 	// RestartEmpty starts the process of a worker that has crashed.
 	RestartEmpty
-	// RestartWithTasks does so, and it runs again what it ran.
+	// RestartWithTasks does the same, and the process runs its former tasks again.
 	RestartWithTasks
-	// SelfFencing is a worker that stops everything since it could not renew
-	// its lease. It follows from LeaseCut and LeaseDeaf.
+	// SelfFencing is a worker that stops everything because it could not renew its
+	// lease. It follows from LeaseCut and LeaseDeaf.
 	SelfFencing
 	// LeaseCut cuts a worker off from the coordinator.
 	LeaseCut
-	// LeaseDeaf loses the coordinator's answers to it.
+	// LeaseDeaf loses the coordinator's answers to a worker.
 	LeaseDeaf
 	// Partition loses everything that leaders send to a worker.
 	Partition
@@ -39,9 +39,9 @@ const (
 	Isolation
 	// Slowness delays all calls to a worker.
 	Slowness
-	// SlowLists delays the calls of List to a worker, but not for a whole timeout.
+	// SlowLists delays List calls to a worker, by less than a timeout.
 	SlowLists
-	// Lies makes a worker leave tasks out of its List, or put some in.
+	// Lies makes a worker omit tasks from its List, or add some.
 	Lies
 	// BrokenWorker makes a worker refuse every start.
 	BrokenWorker
@@ -52,31 +52,30 @@ const (
 	// HangingTask makes every start of a task hang.
 	HangingTask
 	// StuckTask makes every stop of a task fail: the task ignores it, or the call
-	// hangs, or is refused.
+	// hangs or is refused.
 	StuckTask
 	// Outage makes all workers refuse every start.
 	Outage
-	// Deposition elects a new leader, while the one before goes on for a while.
+	// Deposition elects a new leader while the old one continues for a while.
 	Deposition
-	// LeaderCrash ends a leader at once; a new one comes some time later.
+	// LeaderCrash ends a leader immediately; its successor comes some time later.
 	LeaderCrash
-	// Deploy ends a leader's context; a new one comes some time later.
+	// Deploy ends a leader's context; its successor comes some time later.
 	Deploy
 	// Join adds a worker.
 	Join
 	// Leave removes a worker, immediately or after it was drained.
 	Leave
-	// Drain drains a worker, or takes that back.
+	// Drain drains or undrains a worker.
 	Drain
 	// NewTask adds a task.
 	NewTask
-	// DropTask removes one.
+	// DropTask removes a task.
 	DropTask
-	// Redefinition changes how many instances of a task are wanted, or how it
-	// is handed over.
+	// Redefinition changes the number of instances of a task, or its handoff.
 	Redefinition
 
-	troubles // how many there are
+	troubles // the number of troubles
 )
 
 // String returns the name of the constant.
@@ -92,7 +91,7 @@ func (t Trouble) String() string {
 	return fmt.Sprintf("Trouble(%d)", int(t))
 }
 
-// weight is how often a trouble is drawn, compared with others.
+// weight returns the relative frequency of a trouble.
 func (t Trouble) weight() float64 {
 	switch t {
 	case RestartEmpty, RestartWithTasks, SelfFencing:
@@ -107,7 +106,7 @@ func (t Trouble) weight() float64 {
 	return 1
 }
 
-// possible reports whether a trouble can be in a setup.
+// possible reports whether a trouble can happen in a setup.
 func (t Trouble) possible(p *setup) bool {
 	switch t {
 	case LeaseCut, LeaseDeaf:
@@ -118,7 +117,7 @@ func (t Trouble) possible(p *setup) bool {
 	return true
 }
 
-// weather makes something happen, and enters the next step into the agenda.
+// weather causes a random trouble, and schedules the next one.
 func (w *world) weather(step uint64) {
 	if w.calm {
 		return
@@ -139,7 +138,7 @@ func (w *world) weather(step uint64) {
 	}
 }
 
-// happen causes one trouble, if it can.
+// happen causes one trouble, if it is possible now.
 func (w *world) happen(kind Trouble, d *dice) {
 	m := w.workers[w.names[d.upTo(w.Workers+2)%len(w.names)]]
 	lasts := d.between(w.span/5, 2*w.span)
@@ -185,7 +184,7 @@ func (w *world) loseCoordinator(kind Trouble, m *member, lasts time.Duration, d 
 	w.agenda.in(lasts, func() { w.mend(m) })
 }
 
-// impair disturbs a worker, or the way to it, for a while.
+// impair disturbs a worker, or its connection to leaders, for a while.
 func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *dice) {
 	w.say(kind, "%s, for %v", m.name, lasts)
 	w.mu.Lock()
@@ -222,8 +221,7 @@ func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *dice) {
 	}
 }
 
-// crashSome crashes a worker, or one time in ten several, and most of them come
-// back.
+// crashSome crashes one worker, or several one time in ten. Most of them come back.
 func (w *world) crashSome(m *member, lasts time.Duration, d *dice) {
 	victims := []*member{m}
 	if d.chance(0.1) {
@@ -253,11 +251,11 @@ func (w *world) crashSome(m *member, lasts time.Duration, d *dice) {
 	}
 }
 
-// unseat does something to the leader.
+// unseat isolates, deposes, crashes or stops the leader.
 func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
 	l := w.leader()
 	if l.retired {
-		return // a successor is on its way
+		return // a successor is scheduled
 	}
 	w.say(kind, "leader %d", l.number)
 	switch kind {
@@ -272,7 +270,7 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
 		})
 		return
 	case Deposition:
-		// It may hear of it at once, later, or only from a worker.
+		// The leader learns of it immediately, later, or only from a worker.
 		w.agenda.in(d.between(0, among(d, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
 		if next := w.elect(); next != nil {
 			w.lead(next)
@@ -284,7 +282,7 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
 		w.mu.Unlock()
 		l.end(errCrashed)
 	default:
-		l.end(errors.New("a new version is deployed"))
+		l.end(errors.New("a new version is being deployed"))
 	}
 	w.agenda.in(d.between(0, among(d, period, w.Timeout, lasts)), func() {
 		if w.calm || w.leader() != l {
@@ -296,7 +294,7 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
 	})
 }
 
-// leader returns the latest one.
+// leader returns the latest leader.
 func (w *world) leader() *leader { return w.leaders[len(w.leaders)-1] }
 
 func (w *world) changeMembers(kind Trouble, m *member, lasts time.Duration, d *dice) {
@@ -331,7 +329,7 @@ func (w *world) changeMembers(kind Trouble, m *member, lasts time.Duration, d *d
 	}
 }
 
-// leave stops a worker, and takes it off the list of members.
+// leave stops a worker and removes it from the members.
 func (w *world) leave(m *member) {
 	if m.alive {
 		w.kill(m)
@@ -379,7 +377,7 @@ func (w *world) changeTasks(kind Trouble, lasts time.Duration, d *dice) {
 	}
 }
 
-// afflict makes a task fail to start, or to stop, until then. mu is held.
+// afflict makes starts or stops of a task fail until then. The caller holds mu.
 func (w *world) afflict(kind Trouble, task string, until time.Time, d *dice) {
 	switch kind {
 	case PoisonTask:
@@ -391,7 +389,7 @@ func (w *world) afflict(kind Trouble, task string, until time.Time, d *dice) {
 	}
 }
 
-// stuck is how a task resists being stopped, and until when.
+// stuck describes how a task resists being stopped, and until when.
 type stuck struct {
 	until time.Time
 	how   resistance
@@ -400,13 +398,13 @@ type stuck struct {
 type resistance uint8
 
 const (
-	stopIgnored resistance = 1 + iota // the task goes on
-	stopHangs                         // the call does not get through
+	stopIgnored resistance = 1 + iota // the task keeps running
+	stopHangs                         // the call is lost
 	stopRefused
 )
 
-// resists returns how a task resists being stopped now, 0 if it does not. mu is
-// held.
+// resists returns how a task resists being stopped now, 0 if it does not. The caller
+// holds mu.
 func (w *world) resists(task string) resistance {
 	if s := w.stuck[task]; w.lasts(s.until) {
 		return s.how
@@ -414,8 +412,8 @@ func (w *world) resists(task string) resistance {
 	return 0
 }
 
-// lasts reports whether a fault is on that lasts until then. Once the faults
-// that end have ended, only those that do not end are on. mu is held.
+// lasts reports whether a fault that ends at until is active. In a calm world only
+// lasting faults are. The caller holds mu.
 func (w *world) lasts(until time.Time) bool {
 	if w.calm {
 		return !w.mended && until.Equal(w.forever)
@@ -423,7 +421,7 @@ func (w *world) lasts(until time.Time) bool {
 	return time.Now().Before(until)
 }
 
-// newTask draws how a task is to be run.
+// newTask draws the instances and the handoff of a task.
 func (w *world) newTask(name string, d *dice) orchestrator.Task[string] {
 	task := orchestrator.Task[string]{Name: name, Instances: among(d, 1, 1, 1, 1, 2, 2, 3, 4)}
 	if w.overlaps {

@@ -1,7 +1,6 @@
 package simulator
 
-// Goroutines are counted in the whole process, so only where runs are made one
-// after the other.
+// Goroutines are counted in the whole process, so these runs must not be parallel.
 
 import (
 	"runtime"
@@ -18,7 +17,7 @@ func TestSimulate_Goroutines(t *testing.T) {
 	}
 }
 
-// census counts the goroutines that the orchestrator's own package has started.
+// census counts the goroutines started by the orchestrator's own package.
 func census() int {
 	stacks := make([]byte, 1<<16)
 	n := runtime.Stack(stacks, true)

@@ -1,6 +1,6 @@
 package simulator
 
-// Leaders: how they are elected, and how their time ends.
+// Leaders: their election, their knowledge, and their end.
 
 import (
 	"context"
@@ -14,65 +14,65 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// leader is one period of leading.
+// leader is one period of leadership.
 type leader struct {
 	w      *world
 	number int // counts from 1
 	epoch  uint64
 	o      *orchestrator.Orchestrator[string, string]
-	comm   orchestrator.Communicator[string, string] // as Wrap has returned it
+	comm   orchestrator.Communicator[string, string] // the result of Wrap
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when it has stopped
+	done   chan struct{} // closed when the leader has stopped
 
 	heard   time.Time // when the latest change reaches it, or has reached it
-	deposed time.Time // when another one was elected, if one was
-	retired bool      // it is to stop, or has
+	deposed time.Time // when its successor was elected; zero: not yet
+	retired bool      // it is about to stop, or has stopped
 
-	// What follows is guarded by w.mu.
+	// w.mu guards the fields below.
 
-	ended    time.Time // when its context was
+	ended    time.Time // when its context ended
 	cause    error
-	gone     bool // it has stopped, for good
-	paused   bool // it has stopped, to go on by hand
-	crashed  bool // nothing that it calls reaches anyone
-	isolated bool // the same, for a while
+	gone     bool // it has stopped for good
+	paused   bool // it has stopped, and its terms are run by hand
+	crashed  bool // its calls reach no worker
+	isolated bool // its calls reach no worker, for a while
 	serial   uint64
-	sessions map[string]int // which membership of a worker it knows
+	sessions map[string]int // the membership of each worker that it knows
 	views    []view
 	flights  map[string]*flight
 	calls    []*call
 	under    uint64 // the latest term that has called a worker
 	since    time.Time
-	seen     view // what that term goes by
+	seen     view // what that term expects
 	reviewed uint64
 	belief   belief
-	hidden   map[writeKey]spells  // what workers have lied about
-	invented map[writeKey]bool    // what they have made up
-	lost     map[string]spells    // workers that were given up
-	orphans  map[string]bool      // tasks that workers may have run which were given up or removed
-	bereft   map[string]time.Time // when it heard last, of each task, that a worker had left that may have run it
+	hidden   map[writeKey]spells  // what workers have left out of List
+	invented map[writeKey]bool    // what workers have added to List
+	lost     map[string]spells    // workers declared lost
+	orphans  map[string]bool      // tasks that lost or removed workers may have run
+	bereft   map[string]time.Time // by task, when it last learned that a worker had left that may have run the task
 	starts   map[startKey]start
-	pauses   map[pauseKey]pause  // of the last plan, but for those that have ended since
-	named    map[pauseKey]uint64 // all of the last plan, until which term
-	stranded failure             // when a task could last not be given back, and none has started since
+	pauses   map[pauseKey]pause  // of the last plan, except those that have ended since
+	named    map[pauseKey]uint64 // all pauses of the last plan, with the term in which each ends
+	stranded failure             // the last task that could not be given back; zero if a start has succeeded since
 	planning bool                // a Plan is under way
-	foreseen *foresight          // what the next term is to do
-	latest   spell               // from the beginning of the latest term to its end
+	foreseen *foresight          // what the next term should do
+	latest   spell               // the latest term, from its beginning to its end
 }
 
-// start is what a leader had in mind when it started a task on a worker.
+// start is the intent of a leader when it started a task on a worker.
 type start struct {
 	want  int // instances
-	moved int // where it moves one of these, how many copies there were before
+	moved int // if it moves one of these, how many copies there were before
 	from  string
-	first bool // it comes before the stop
-	// asked is when from was asked what it runs, before that was planned, and sent
-	// when it set out.
+	first bool // the start comes before the stop
+	// asked is when the List call that the plan is based on was sent to from. sent
+	// is when the start was sent.
 	asked, sent time.Time
-	bereft      time.Time // see leader, where it is no move
+	bereft      time.Time // see leader.bereft; not for moves
 }
 
-// lane tells leaders apart; that of none is 0.
+// lane returns the leader's number for its lanes, or 0 for nil.
 func (l *leader) lane() int {
 	if l == nil {
 		return 0
@@ -80,16 +80,16 @@ func (l *leader) lane() int {
 	return l.number
 }
 
-// must fails the run if what can only succeed has not.
+// must fails the run if a call that must succeed returns an error.
 func (l *leader) must(err error) {
 	if err != nil {
 		l.w.mu.Lock()
 		defer l.w.mu.Unlock()
-		l.w.fail(l, orchestrator.Term{}, Ended, "the orchestrator refuses what is in order: %v", err)
+		l.w.fail(l, orchestrator.Term{}, Ended, "the orchestrator refused a valid change: %v", err)
 	}
 }
 
-// elect makes a new leader, which loads everything before its first term.
+// elect makes a new leader with all expectations loaded.
 func (w *world) elect() *leader {
 	w.mu.Lock()
 	w.epoch += 1 + throw(w.seed, "epoch", w.epoch).state%3
@@ -111,7 +111,7 @@ func (w *world) elect() *leader {
 	if err != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.fail(l, orchestrator.Term{}, Ended, "New refuses options that are in order: %v", err)
+		w.fail(l, orchestrator.Term{}, Ended, "New refused valid options: %v", err)
 		return nil
 	}
 	l.o = o
@@ -151,7 +151,7 @@ func (w *world) elect() *leader {
 	return l
 }
 
-// options returns what leaders are set up with.
+// options returns the options of every leader.
 func (w *world) options() []orchestrator.Option {
 	opts := []orchestrator.Option{
 		orchestrator.WithCommunicatorTimeout(w.Timeout),
@@ -169,11 +169,11 @@ func (w *world) options() []orchestrator.Option {
 	return opts
 }
 
-// settle is how long Run waits for quiet: off the world's lane, so that no term
-// begins in the instant of a change.
+// settle is the value of WithSettle. It is off the world's lane, so that no term
+// begins at the instant of a change.
 const settle = 100*period + time.Duration(loopLanes)
 
-// lead makes a leader run terms, on its own goroutine.
+// lead makes a leader run terms in its own goroutine.
 func (w *world) lead(l *leader) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l.cancel = cancel
@@ -189,15 +189,15 @@ func (w *world) lead(l *leader) {
 		defer w.mu.Unlock()
 		l.gone = !l.paused
 		if ctx.Err() == nil && l == w.leader() {
-			w.fail(l, orchestrator.Term{}, Deposed, "it was told of a higher epoch than %d, and there is none", l.epoch)
+			w.fail(l, orchestrator.Term{}, Deposed, "a worker reported a higher epoch than %d, and there is none", l.epoch)
 		}
 		w.judgeOverlaps()
 		w.note(loopLane(l.number), "leader %d stops", l.number)
 	}()
 }
 
-// caught is deferred where a leader runs, and makes a panic a violation, which
-// names the seed.
+// caught turns a panic of the leader into a violation, which names the seed. It must
+// be deferred.
 func (l *leader) caught() {
 	v := recover()
 	if v == nil {
@@ -209,7 +209,7 @@ func (l *leader) caught() {
 	l.w.fail(l, orchestrator.Term{Epoch: l.epoch, Number: l.under}, Ended, "panic: %v\n%s", v, debug.Stack())
 }
 
-// loop runs one term after the other.
+// loop runs one term after another.
 func (l *leader) loop(ctx context.Context) {
 	l.rehearse(ctx)
 	for {
@@ -233,7 +233,7 @@ func (l *leader) end(cause error) {
 	l.stop(cause)
 }
 
-// pause stops its own terms.
+// pause stops the leader's own terms.
 func (l *leader) pause() {
 	l.w.mu.Lock()
 	l.paused = true
@@ -241,7 +241,7 @@ func (l *leader) pause() {
 	l.stop(errPaused)
 }
 
-// stop ends its context.
+// stop ends the leader's context.
 func (l *leader) stop(cause error) {
 	l.w.mu.Lock()
 	if l.cause == nil {
@@ -251,25 +251,25 @@ func (l *leader) stop(cause error) {
 	l.cancel(cause)
 }
 
-var errPaused = errors.New("from now on it runs terms by hand")
+var errPaused = errors.New("from now on the simulator runs the terms")
 
-// close lets go of what Wrap has made.
+// close closes the layer that Wrap returned.
 func (l *leader) close() {
 	if closer, ok := l.comm.(io.Closer); ok {
 		_ = closer.Close()
 	}
 }
 
-// view is what a leader has been told to expect, from a moment on.
+// view is what a leader expects, from a moment on.
 type view struct {
 	at    time.Time
 	seats []place
 	tasks map[string]orchestrator.Task[string]
-	// different says that something is not as it was before.
+	// different reports whether the change altered the expectations.
 	different bool
 }
 
-// place returns that of a worker, or nil where it is no member.
+// place returns a worker's place, or nil if it is not a member.
 func (v *view) place(name string) *place {
 	for i := range v.seats {
 		if v.seats[i].name == name {
@@ -279,14 +279,14 @@ func (v *view) place(name string) *place {
 	return nil
 }
 
-// place is a worker's place among the members.
+// place is a worker's membership as a leader knows it.
 type place struct {
 	name     string
 	serial   uint64
 	draining bool
 }
 
-// viewAt returns what the leader was to expect at a moment.
+// viewAt returns what the leader expected at a moment.
 func (l *leader) viewAt(at time.Time) view {
 	v := l.views[0]
 	for _, other := range l.views {
@@ -297,7 +297,7 @@ func (l *leader) viewAt(at time.Time) view {
 	return v
 }
 
-// parted returns when a worker lost its place, which it had in the last term.
+// parted returns when a worker that was a member in the last term was removed.
 func (l *leader) parted(s *seat) time.Time {
 	for _, v := range l.views {
 		if p := v.place(s.name); p == nil || p.serial != s.serial {
@@ -307,7 +307,7 @@ func (l *leader) parted(s *seat) time.Time {
 	return time.Time{}
 }
 
-// change is a change of what is expected.
+// change is a change of the expectations.
 type change struct {
 	worker             string
 	session            int // with joins
@@ -317,7 +317,7 @@ type change struct {
 	defines, undefines bool
 }
 
-// publish sends a change to all leaders, which arrives after the lag, in order.
+// publish sends a change to all leaders. It arrives after the lag, in order.
 func (w *world) publish(c change) {
 	for _, l := range w.leaders {
 		if l.retired {
@@ -333,7 +333,7 @@ func (w *world) publish(c change) {
 	}
 }
 
-// apply adopts a change.
+// apply records a change and passes it on to the orchestrator.
 func (l *leader) apply(c change) {
 	w := l.w
 	w.mu.Lock()
@@ -375,7 +375,7 @@ func (l *leader) apply(c change) {
 	l.hear(c)
 }
 
-// hear tells the orchestrator.
+// hear passes a change on to the orchestrator.
 func (l *leader) hear(c change) {
 	switch {
 	case c.joins:
@@ -393,7 +393,7 @@ func (l *leader) hear(c change) {
 	}
 }
 
-// String returns a change as the end of a sentence.
+// String returns the change in words.
 func (c change) String() string {
 	switch {
 	case c.joins:
@@ -403,9 +403,9 @@ func (c change) String() string {
 	case c.drains:
 		return c.worker + " drains"
 	case c.undrains:
-		return c.worker + " drains no more"
+		return c.worker + " no longer drains"
 	case c.defines:
 		return describe(c.task)
 	}
-	return c.task.Name + " is expected no more"
+	return c.task.Name + " is no longer expected"
 }

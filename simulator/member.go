@@ -1,6 +1,6 @@
 package simulator
 
-// Workers: their processes, their leases, and how they come and go.
+// Workers: their processes, their leases and their membership.
 
 import (
 	"context"
@@ -10,45 +10,46 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// link is the way between a worker and the coordinator.
+// link is the connection between two parties, such as a worker and the coordinator.
 type link uint8
 
 const (
 	up   link = iota
-	cut       // nothing gets through
-	deaf      // the coordinator's answers do not
+	cut       // no message arrives
+	deaf      // answers do not arrive
 )
 
-// member is a worker, there or not, and as the world knows it.
+// member is a worker, present or not, with its true state.
 type member struct {
 	name  string
 	index int
 
 	alive      bool
-	gen        int // of its process; each start is a new one
-	session    int // of its membership; each time it joins is a new one
+	gen        int // counts the worker's processes
+	session    int // counts its memberships
 	registered bool
 	draining   bool
-	seen       orchestrator.Term // the highest that reached this process
-	restoring  bool              // it starts what it remembers
+	seen       orchestrator.Term // the highest term that reached this process
+	restoring  bool              // it is starting the tasks in memory
 	joined     time.Time
 	crashed    time.Time
-	memory     []string   // what ran when it crashed
-	adds       []*arrival // writes under way at this process
-	back       bool       // it wants to rejoin as soon as it can
+	memory     []string   // the tasks that ran when it crashed
+	adds       []*arrival // the writes under way at this process
+	back       bool       // it rejoins as soon as it can
 
 	coordinator link
-	renewing    time.Time // since when it renews its lease, again and again
-	renewed     time.Time // the last time, if it no longer does
-	lease       int       // changes whenever an end that was foreseen is off
+	renewing    time.Time // when the present series of renewals began; zero if the lease is not renewed
+	renewed     time.Time // the last renewal, if the lease is no longer renewed
+	lease       int       // changes whenever a scheduled end of the lease becomes void
 
-	path link // between it and leaders
+	path link // to leaders
 	slow time.Duration
-	// Until when it lies in List, refuses starts, lets them hang, and is slow to list.
+	// Each lasts until the time given: lies in List, refused starts, starts that
+	// hang, slow lists.
 	lying, broken, hanging, slowLists time.Time
 
-	listing            time.Duration // how slow
-	pathEnds, slowEnds int           // count changes, so that an old end is known
+	listing            time.Duration // the delay of a slow List
+	pathEnds, slowEnds int           // count the changes, so that an outdated end is ignored
 }
 
 // lastRenewal returns when a worker's lease was last renewed.
@@ -63,7 +64,7 @@ func (w *world) lastRenewal(m *member) time.Time {
 // leases reports whether workers have leases.
 func (w *world) leases() bool { return w.Membership != Grace }
 
-// start starts a worker's process, which learns the current epoch first.
+// start starts a worker's process. The process first learns the current epoch.
 func (w *world) start(m *member) {
 	w.cluster.Start(m.name)
 	w.mu.Lock()
@@ -91,12 +92,12 @@ func (w *world) kill(m *member) {
 	m.memory = w.cluster.RunsOn(m.name)
 	slices.Sort(m.memory)
 	w.allStopped(m)
-	w.note(worldLane, "%s is gone, with %v", m.name, m.memory)
+	w.note(worldLane, "%s has ended, and ran %v", m.name, m.memory)
 	w.mu.Unlock()
 	w.cluster.Kill(m.name)
 }
 
-// join makes a worker a member, with a process that runs nothing.
+// join makes a worker a member. If it has no process, it starts one.
 func (w *world) join(m *member) {
 	if !m.alive {
 		w.start(m)
@@ -131,7 +132,7 @@ func (w *world) dismiss(m *member) {
 	w.publish(change{worker: m.name, leaves: true})
 }
 
-// sever cuts a worker off from the coordinator, so that its lease will end.
+// sever disconnects a worker from the coordinator, so that its lease will end.
 func (w *world) sever(m *member, how link) {
 	w.mu.Lock()
 	last := w.lastRenewal(m)
@@ -154,8 +155,8 @@ func (w *world) sever(m *member, how link) {
 	}
 }
 
-// expire has the coordinator end a worker's lease in time, unless something
-// happens to it before.
+// expire makes the coordinator end a worker's lease when it runs out, unless the
+// lease changes first.
 func (w *world) expire(m *member, renewed time.Time) {
 	lease := m.lease
 	w.agenda.in(time.Until(renewed)+w.lease, func() {
@@ -168,7 +169,7 @@ func (w *world) expire(m *member, renewed time.Time) {
 // fence stops everything on a worker, because its lease may end.
 func (w *world) fence(m *member) {
 	w.mu.Lock()
-	w.trouble(SelfFencing, "%s stops everything, for its lease may end", m.name)
+	w.trouble(SelfFencing, "%s stops everything, because its lease may end", m.name)
 	how := m.coordinator
 	w.mu.Unlock()
 	w.kill(m)
@@ -190,19 +191,19 @@ func (w *world) mend(m *member) {
 		m.renewing = time.Now()
 		m.lease++
 		w.mu.Unlock()
-	case m.alive: // unfenced: it has gone on all the time
+	case m.alive: // unfenced: it has kept running
 		w.cluster.Worker(m.name).Fence(orchestrator.Term{Epoch: w.epoch})
 		w.mu.Lock()
 		m.seen = later(m.seen, orchestrator.Term{Epoch: w.epoch})
 		w.mu.Unlock()
 		w.enlist(m)
 	case m.back:
-		w.dismiss(m) // it gives its old lease back
+		w.dismiss(m) // it revokes its old lease
 		w.join(m)
 	}
 }
 
-// crash ends a worker's process unforeseen.
+// crash ends a worker's process without notice.
 func (w *world) crash(m *member) {
 	w.kill(m)
 	if w.leases() && m.registered && m.coordinator != cut {
@@ -211,7 +212,7 @@ func (w *world) crash(m *member) {
 	}
 }
 
-// comeback starts the process of a worker again that has crashed.
+// comeback restarts the process of a crashed worker.
 func (w *world) comeback(m *member, d *dice) {
 	if m.alive {
 		return
@@ -231,19 +232,19 @@ func (w *world) comeback(m *member, d *dice) {
 		w.restore(m)
 	case w.leases() && d.chance(0.5):
 		w.mu.Lock()
-		w.trouble(RestartEmpty, "%s gives its lease back", m.name)
+		w.trouble(RestartEmpty, "%s revokes its lease", m.name)
 		w.mu.Unlock()
 		w.dismiss(m)
 		w.join(m)
 	default:
 		w.mu.Lock()
-		w.trouble(RestartEmpty, "%s keeps its place", m.name)
+		w.trouble(RestartEmpty, "%s keeps its membership", m.name)
 		w.mu.Unlock()
 		w.start(m)
 	}
 }
 
-// restore starts a process that runs again what the one before ran.
+// restore starts a process that runs its predecessor's tasks again.
 func (w *world) restore(m *member) {
 	tasks := m.memory
 	w.start(m)
@@ -253,7 +254,7 @@ func (w *world) restore(m *member) {
 	worker := w.cluster.Worker(m.name)
 	ctx := orchestrator.ContextWithTerm(context.Background(), m.seen)
 	for _, task := range tasks {
-		_ = worker.Add(ctx, task) // without any leader's order
+		_ = worker.Add(ctx, task) // not on a leader's order
 	}
 	w.mu.Lock()
 	m.restoring = false

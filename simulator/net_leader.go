@@ -1,7 +1,6 @@
 package simulator
 
-// The leader's side of the network: every call that a leader makes, and what
-// it is told in the end.
+// The leader's side of the network: every call that a leader makes, and its answer.
 
 import (
 	"context"
@@ -17,36 +16,36 @@ import (
 // errCrashed fails every call of a crashed leader.
 var errCrashed = errors.New("the leader has crashed")
 
-// call is a call as its leader sees it. Each write of an Apply is one of its
-// own.
+// call is a call as its leader sees it. Each write of an Apply is a separate call.
 type call struct {
 	term     orchestrator.Term
 	op       orchestrator.Op
 	worker   string
 	task     string // of a write
 	sent     time.Time
-	deadline time.Time // when its term goes on without it
+	deadline time.Time // when its term stops waiting for it
 	returned time.Time // zero: not yet
-	tasks    []string  // what List has answered
+	tasks    []string  // the answer to a List
 	err      error
-	serial   uint64 // of the member that it was meant for
-	heard    bool   // its answer has been taken into account
-	// limit is how long a List may take so that the next term waits for its worker.
+	serial   uint64 // of the member that it is meant for
+	heard    bool   // its answer has been processed
+	// limit is how long a List may take for the next term to wait for its worker.
 	limit time.Duration
 
-	// cancelled reports whether its context has ended. cut: its leader had ended it when
-	// the call returned.
+	// cancelled reports whether the call's context has ended. cut: the leader had
+	// cancelled it when the call returned.
 	cancelled func() bool
 	cut       bool
 }
 
-// underWay reports whether a call was sent before then, and had not returned.
+// underWay reports whether the call was sent before a moment and had not returned by
+// then.
 func (c *call) underWay(at time.Time) bool {
 	return c.sent.Before(at) && (c.returned.IsZero() || c.returned.After(at))
 }
 
-// settled returns when a term goes on after a call: when that is answered, or its
-// time has passed.
+// settled returns when the call's term continues: when the call is answered, or at
+// its deadline.
 func (c *call) settled() time.Time {
 	if c.returned.IsZero() || c.returned.After(c.deadline) {
 		return c.deadline
@@ -54,7 +53,8 @@ func (c *call) settled() time.Time {
 	return c.returned
 }
 
-// fails reports whether a call that was settled then has failed for its term.
+// fails reports whether the call counts as failed in its term. settled is the result
+// of [call.settled].
 func (c *call) fails(settled time.Time) bool { return !c.returned.Equal(settled) || c.err != nil }
 
 // stopUnderWay reports whether an error means that a stop is under way, which is not
@@ -63,24 +63,24 @@ func stopUnderWay(err error) bool {
 	return errors.Is(err, orchestrator.ErrStopping) && !errors.Is(err, orchestrator.ErrRejected)
 }
 
-// start names the start that a call makes.
+// start returns the key of the start that the call makes.
 func (c *call) start() startKey {
 	return startKey{c.term.Number, writeKey{c.task, c.worker}}
 }
 
-// flight is what is under way to one worker.
+// flight holds the calls under way to one worker.
 type flight struct {
 	calls []*call
 	sent  time.Time
 }
 
-// near is the Communicator that a leader uses.
+// near is the Communicator that a leader calls.
 type near struct {
 	l    *leader
 	next orchestrator.Communicator[string, string]
 }
 
-// batchNear is the same where the next layer is an Applier.
+// batchNear is a near whose next layer is an Applier.
 type batchNear struct {
 	near
 	next orchestrator.Applier[string, string]
@@ -137,7 +137,7 @@ func (n batchNear) Apply(ctx context.Context, name string, writes []orchestrator
 	}, nil)
 }
 
-// applied hands on that a write is done before its call returns.
+// applied records that a write is done before its call returns, and passes that on.
 func (n near) applied(ctx context.Context, name string, c *call, write orchestrator.Write[string]) {
 	w := n.l.w
 	w.mu.Lock()
@@ -146,19 +146,19 @@ func (n near) applied(ctx context.Context, name string, c *call, write orchestra
 	nearLane(n.l.number, index).await()
 	w.mu.Lock()
 	c.returned = time.Now()
-	w.note(nearLane(n.l.number, index), "leader %d: %v %s %s is done, while others of its call are not", n.l.number, c.op, c.task, name)
+	w.note(nearLane(n.l.number, index), "leader %d: %v %s %s is done, other writes of its call are not", n.l.number, c.op, c.task, name)
 	w.mu.Unlock()
 	orchestrator.Applied(ctx, write)
 }
 
-// make makes calls that go together.
+// make makes calls that travel together.
 func (n near) make(ctx context.Context, name string, calls []*call, do func() []error, tasks *[]string) []error {
 	w := n.l.w
 	term, _ := orchestrator.TermFromContext(ctx)
 	f := &flight{calls: calls, sent: time.Now()}
 	deadline := f.sent.Add(w.Timeout)
 	if d, ok := ctx.Deadline(); ok && calls[0].op == orchestrator.OpList {
-		deadline = d.Add(w.Timeout / 10_000) // before that its context ends
+		deadline = d.Add(w.Timeout / 10_000) // its context ends before that
 	}
 	for _, c := range calls {
 		c.term, c.worker, c.sent, c.deadline = term, name, f.sent, deadline
@@ -180,7 +180,7 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 		errs = n.guard(term, name, len(calls), do)
 	}
 	if time.Now().Equal(f.sent) {
-		<-time.After(1) // nothing is answered in the instant in which it is asked
+		<-time.After(1) // nothing is answered at the instant of the call
 	}
 	nearLane(n.l.number, m.index).await()
 
@@ -198,7 +198,7 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 		if len(errs) == len(calls) {
 			c.err = errs[i]
 		} else {
-			c.err = errors.New("an answer of another length than the question")
+			c.err = errors.New("the number of answers differs from the number of writes")
 		}
 		w.note(nearLane(n.l.number, m.index), "leader %d: %v %s %s, sent %v ago in term %d: %s %v",
 			n.l.number, c.op, c.task, name, c.returned.Sub(c.sent), term.Number, said(c.err), c.tasks)
@@ -207,17 +207,18 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 	return errs
 }
 
-// guard makes a call, and ends the run where the user's layer panics or ends the
-// goroutine, as a failing test does: the leader makes an error of it.
+// guard makes a call, and ends the run if the user's layer panics or ends the
+// goroutine, as a failing test does. Otherwise the orchestrator would turn the panic
+// into an error.
 func (n near) guard(term orchestrator.Term, name string, calls int, do func() []error) (errs []error) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		text := "it ended the goroutine of a call"
+		text := "a call ended its goroutine"
 		if v := recover(); v != nil {
-			text = fmt.Sprintf("it panicked: %v\n%s", v, debug.Stack())
+			text = fmt.Sprintf("a call panicked: %v\n%s", v, debug.Stack())
 		}
 		n.l.w.mu.Lock()
 		defer n.l.w.mu.Unlock()
@@ -230,12 +231,12 @@ func (n near) guard(term orchestrator.Term, name string, calls int, do func() []
 	return errs
 }
 
-// depart records outgoing calls, and checks that they may be made. The caller holds
+// depart records outgoing calls and checks that they are allowed. The caller holds
 // w.mu.
 func (l *leader) depart(f *flight, name string) {
 	w, term := l.w, f.calls[0].term
 	if other := l.flights[name]; other != nil {
-		w.fail(l, term, Bounded, "%v %s was called while a call of term %d was under way", f.calls[0].op, name, other.calls[0].term.Number)
+		w.fail(l, term, Bounded, "%v %s was sent while a call of term %d was under way", f.calls[0].op, name, other.calls[0].term.Number)
 	}
 	l.flights[name] = f
 	if l.planning {
@@ -250,7 +251,7 @@ func (l *leader) depart(f *flight, name string) {
 	}
 	p := l.seen.place(name)
 	if p == nil {
-		w.fail(l, term, Planned, "%v went to %s, which is no member", f.calls[0].op, name)
+		w.fail(l, term, Planned, "%v went to %s, which is not a member", f.calls[0].op, name)
 		return
 	}
 	for _, c := range f.calls {
@@ -265,7 +266,7 @@ func (l *leader) depart(f *flight, name string) {
 	lists := f.calls[0].op == orchestrator.OpList
 	flying := 0
 	for name, other := range l.flights {
-		// Those of earlier terms linger, until their deadlines.
+		// Calls of earlier terms may last until their deadlines.
 		c := other.calls[0]
 		list := c.op == orchestrator.OpList
 		if p := l.seen.place(name); p != nil && p.serial == c.serial && c.term == term && list == lists && time.Now().Before(c.deadline) {
@@ -277,8 +278,8 @@ func (l *leader) depart(f *flight, name string) {
 	}
 }
 
-// countGoroutines checks that leaders have no more goroutines than calls in flight,
-// and so many. mu is held.
+// countGoroutines checks that leaders have at most as many goroutines as calls in
+// flight, plus more. The caller holds mu.
 func (w *world) countGoroutines(l *leader, term orchestrator.Term, more int) {
 	if w.census == nil || w.violation != nil {
 		return
@@ -292,17 +293,18 @@ func (w *world) countGoroutines(l *leader, term orchestrator.Term, more int) {
 	}
 }
 
-// bound has every call reach only what its leader means, as a transport must: the
-// worker that has joined when the leader heard of it, and writes the process
-// that has answered its List. A later one of the same name is not meant: the
-// leader forgets what it knows of it when it hears that this one has left.
+// bound binds every call to its target, as a transport must: the worker that had
+// joined when the leader learned of it. A write is also bound to the process that
+// answered the leader's last List, so a later process of the same name does not
+// receive it. The leader forgets what it knows of a process when it learns that the
+// worker has left.
 type bound struct {
 	l    *leader
 	next orchestrator.Communicator[string, string]
 	gens map[string]int // by worker; guarded by l.w.mu
 }
 
-// address is what a call is bound to.
+// address is the target of a call.
 type address struct {
 	session int
 	gen     int // of the process
@@ -310,7 +312,7 @@ type address struct {
 
 type addressKey struct{}
 
-// batchBound is the same where the next layer is an Applier.
+// batchBound is a bound whose next layer is an Applier.
 type batchBound struct {
 	*bound
 	next orchestrator.Applier[string, string]
@@ -357,7 +359,7 @@ func (b batchBound) Apply(ctx context.Context, name string, writes []orchestrato
 	return b.next.Apply(b.to(ctx, name), name, writes)
 }
 
-// to addresses a write.
+// to returns a context that addresses a write.
 func (b *bound) to(ctx context.Context, name string) context.Context {
 	b.l.w.mu.Lock()
 	defer b.l.w.mu.Unlock()

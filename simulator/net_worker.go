@@ -1,7 +1,7 @@
 package simulator
 
-// The workers' side of the network: what reaches a worker, what it does, and
-// whether it may.
+// The workers' side of the network: the calls that reach a worker, their effects,
+// and whether the worker may accept them.
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/communicatortest"
 )
 
-// errOther is the answer to a write that is meant for an earlier process.
-var errOther = errors.New("this process is not the one that was asked")
+// errOther is the answer to a call that is meant for an earlier process.
+var errOther = errors.New("the call is meant for another process")
 
-// arrival is a call that has reached a worker, until it is answered.
+// arrival holds writes that have reached a worker, until they are answered.
 type arrival struct {
 	term   orchestrator.Term
 	writes []orchestrator.Write[string]
@@ -27,13 +27,13 @@ func (a *arrival) adds(task string) bool {
 	return slices.Contains(a.writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
-// side is the workers' side, one call at a time.
+// side delivers calls to the workers, one write at a time.
 type side struct{ w *world }
 
-// batchSide is the same as an Applier.
+// batchSide is a side that implements Applier.
 type batchSide struct{ side }
 
-// workersSide returns what the network hands calls on to.
+// workersSide returns the Communicator that the network passes calls to.
 func (w *world) workersSide() orchestrator.Communicator[string, string] {
 	if w.batch {
 		return batchSide{side{w}}
@@ -41,7 +41,7 @@ func (w *world) workersSide() orchestrator.Communicator[string, string] {
 	return side{w}
 }
 
-// arrive waits for the instant in which a call from a leader reaches a worker.
+// arrive waits for the instant at which a leader's call reaches a worker.
 func (s side) arrive(ctx context.Context, name string) (*member, orchestrator.Term, error) {
 	w := s.w
 	term, _ := orchestrator.TermFromContext(ctx)
@@ -54,7 +54,7 @@ func (s side) arrive(ctx context.Context, name string) (*member, orchestrator.Te
 	return m, term, farLane(l.lane(), m.index).awaitOr(ctx)
 }
 
-// is reports whether a call is meant for the process that it has reached.
+// is reports whether a call is meant for this process.
 func (m *member) is(ctx context.Context) bool {
 	to, ok := ctx.Value(addressKey{}).(address)
 	return !ok || to == address{m.session, m.gen}
@@ -85,7 +85,7 @@ func (s side) List(ctx context.Context, name string) ([]string, error) {
 	return tasks, err
 }
 
-// lie returns another list than the true one. mu is held.
+// lie returns a false list. The caller holds mu.
 func (w *world) lie(m *member, term orchestrator.Term, truth []string) (told []string) {
 	d := throw(w.seed, "lie", term.Epoch, term.Number, uint64(m.index))
 	l := w.byEpoch[term.Epoch]
@@ -111,7 +111,7 @@ func (w *world) lie(m *member, term orchestrator.Term, truth []string) (told []s
 		told = append(told, "nonsense")
 	}
 	w.report.Faults["lies told"]++
-	w.note(farLane(l.lane(), m.index), "%s runs %v, and says %v", m.name, truth, told)
+	w.note(farLane(l.lane(), m.index), "%s runs %v, and lists %v", m.name, truth, told)
 	return told
 }
 
@@ -145,8 +145,8 @@ func (s batchSide) Apply(ctx context.Context, name string, writes []orchestrator
 	})
 }
 
-// deliver hands those writes on that are not refused on the way, and checks
-// that the worker has not accepted what it must not.
+// deliver passes on the writes that are not refused on the way, and checks that the
+// worker has not accepted a write that it must refuse.
 func (s side) deliver(ctx context.Context, name string, writes []orchestrator.Write[string],
 	hand func([]orchestrator.Write[string]) []error,
 ) []error {
@@ -188,7 +188,7 @@ func (s side) deliver(ctx context.Context, name string, writes []orchestrator.Wr
 			w.report.Refused++
 		}
 		if !stale && term.Compare(before) < 0 && gen == m.gen && m.alive && !errors.Is(err, orchestrator.ErrRejected) {
-			w.fail(w.byEpoch[term.Epoch], term, Fenced, "%s has seen %v, and answered to %v %s of %v: %v",
+			w.fail(w.byEpoch[term.Epoch], term, Fenced, "%s has seen %v, and answered %v %s of %v: %v",
 				name, before, let[j].Op, let[j].Task, term, err)
 		}
 		w.note(farLane(w.byEpoch[term.Epoch].lane(), m.index), "  %s gets %v %s of term %d: %s",
@@ -197,7 +197,8 @@ func (s side) deliver(ctx context.Context, name string, writes []orchestrator.Wr
 	return errs
 }
 
-// refusal returns why a write never reaches the worker.Worker, or nil. mu is held.
+// refusal returns why a write never reaches the worker.Worker, or nil. The caller
+// holds mu.
 func (w *world) refusal(ctx context.Context, m *member, term orchestrator.Term, write orchestrator.Write[string]) error {
 	d := throw(w.seed, "refusal", term.Epoch, term.Number, uint64(m.index))
 	d.text(write.Task)
@@ -228,7 +229,7 @@ func (w *world) refusal(ctx context.Context, m *member, term orchestrator.Term, 
 	return nil
 }
 
-// decide returns what the network does to a call.
+// decide returns the fault that the network applies to a call.
 func (w *world) decide(c communicatortest.Call[string, string]) communicatortest.Fault {
 	fault := w.seeded(c)
 	w.mu.Lock()

@@ -1,6 +1,6 @@
 package simulator
 
-// The truth: what runs where, and what must never run where.
+// The truth: which tasks run where, and whether they may.
 
 import (
 	"context"
@@ -18,20 +18,21 @@ type run struct {
 	task   string
 	worker *member
 	began  time.Time
-	// leader is who has started it, and term in which term; nil where the worker
-	// did so by itself.
+	// leader is the leader that started the run, and term its term. leader is nil if
+	// the worker started the run without a leader's order.
 	leader *leader
 	term   orchestrator.Term
-	over   bool
-	// copies is how many there were when it began, with it, and with those that a
-	// worker may run again that has crashed.
+	// over: the run has ended.
+	over bool
+	// copies is the number of copies when the run began, including the run and the
+	// copies that crashed workers may run again.
 	copies int
-	// stray is when its worker was no member, until a leader has heard of the
-	// run.
+	// stray is the period in which the worker was not a member, until a leader knows
+	// of the run.
 	stray spell
 }
 
-// start returns what the leader had in belief.
+// start returns the leader's intent when it started the run.
 func (r *run) start() start {
 	if r.leader == nil {
 		return start{}
@@ -39,10 +40,10 @@ func (r *run) start() start {
 	return r.leader.starts[startKey{r.term.Number, writeKey{r.task, r.worker.name}}]
 }
 
-// errDown is returned by a task that was started too late.
-var errDown = errors.New("the worker is gone")
+// errDown is the result of a task that was started too late.
+var errDown = errors.New("the worker has ended")
 
-// runTask is what every task does.
+// runTask is the body of every task.
 func (w *world) runTask(ctx context.Context, name, task string) error {
 	r := w.started(name, task)
 	if r == nil {
@@ -79,7 +80,7 @@ func (w *world) runTask(ctx context.Context, name, task string) error {
 	return nil
 }
 
-// ignoresStop reports whether a run goes on though it was told to stop.
+// ignoresStop reports whether a run continues although it was told to stop.
 func (w *world) ignoresStop(r *run) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +93,8 @@ func (w *world) count(fault string) {
 	w.report.Faults[fault]++
 }
 
-// started records the start of a task, and checks that it may be.
+// started records the start of a task, and checks that it is allowed. It returns nil
+// if the worker's process has ended.
 func (w *world) started(name, task string) *run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,7 +116,7 @@ func (w *world) started(name, task string) *run {
 	}
 	w.note(farLane(0, m.index), "%s runs %s", name, task)
 	if by == nil && !m.restoring {
-		w.fail(nil, m.seen, Caused, "%s has started %s, and no write that it may accept has told it to: it has seen %v",
+		w.fail(nil, m.seen, Caused, "%s started %s without a write that it may accept: it has seen %v",
 			name, task, m.seen)
 		return r
 	}
@@ -138,8 +140,8 @@ func (w *world) started(name, task string) *run {
 	return r
 }
 
-// remembered counts the workers that have crashed and may run a task again. mu is
-// held.
+// remembered counts the crashed workers that may run a task again. The caller holds
+// mu.
 func (w *world) remembered(task string) int {
 	n := 0
 	for _, m := range w.workers {
@@ -158,10 +160,10 @@ func (w *world) stopped(r *run) {
 		return
 	}
 	w.end(r)
-	w.note(farLane(0, r.worker.index), "%s runs %s no more", r.worker.name, r.task)
+	w.note(farLane(0, r.worker.index), "%s no longer runs %s", r.worker.name, r.task)
 }
 
-// end removes a run. mu is held.
+// end removes a run. The caller holds mu.
 func (w *world) end(r *run) {
 	r.over = true
 	if w.stops[r.task] == nil {
@@ -171,7 +173,7 @@ func (w *world) end(r *run) {
 	w.running[r.task] = slices.DeleteFunc(w.running[r.task], func(other *run) bool { return other == r })
 }
 
-// allStopped records that a worker's process is gone. mu is held.
+// allStopped records that a worker's process has ended. The caller holds mu.
 func (w *world) allStopped(m *member) {
 	for _, runs := range w.running {
 		for _, r := range slices.Clone(runs) {
@@ -183,7 +185,8 @@ func (w *world) allStopped(m *member) {
 	m.adds = nil
 }
 
-// astray records that no leader knows any longer what a worker runs. mu is held.
+// astray records that no leader knows any longer what a worker runs. The caller
+// holds mu.
 func (w *world) astray(m *member) {
 	if !m.alive {
 		return
@@ -197,8 +200,8 @@ func (w *world) astray(m *member) {
 	}
 }
 
-// wanted returns how many instances of a task any leader may have in belief. mu is
-// held.
+// wanted returns the largest number of instances of a task that any leader may
+// expect. The caller holds mu.
 func (w *world) wanted(task string) int {
 	want := 0
 	for _, l := range w.leaders {
@@ -212,20 +215,20 @@ func (w *world) wanted(task string) int {
 	return want
 }
 
-// overlap is a start that made a task run more often than it wanted.
+// overlap is a start that made a task run more often than wanted.
 type overlap struct {
 	at    time.Time
 	task  string
-	runs  []*run // the last of them is the one that was started
+	runs  []*run // the started one is the last
 	want  int
 	again bool            // its worker has crashed, and runs it again
 	stops map[string]stop // by worker
-	// waits holds the terms under way at that moment: what they took for lost
-	// is known when they have ended.
+	// waits holds the terms under way at that moment. Which workers they declared
+	// lost is known when they have ended.
 	waits []underway
 }
 
-// stop is the latest end of a run, and how many there were before.
+// stop is the latest end of a run, and the number of copies before it.
 type stop struct {
 	at    time.Time
 	among int
@@ -236,8 +239,8 @@ type underway struct {
 	number uint64
 }
 
-// judgeOverlaps explains each overlap of which everything is known, or fails.
-// mu is held.
+// judgeOverlaps explains each overlap whose terms have ended, or fails the run. The
+// caller holds mu.
 func (w *world) judgeOverlaps() {
 	slices.SortStableFunc(w.pending, func(a, b *overlap) int {
 		if c := a.at.Compare(b.at); c != 0 {
@@ -259,9 +262,8 @@ func (w *world) judgeOverlaps() {
 	})
 }
 
-// explain finds the cause of an overlap: each run is left out that a leader had
-// reason not to know of, and the rest must not be more than was wanted. mu is
-// held.
+// explain finds the cause of an overlap. It leaves out each run of which a leader
+// could not know; at most as many as wanted may remain. The caller holds mu.
 func (w *world) explain(o *overlap) {
 	cause := Cause("")
 	left, untold := len(o.runs), 0
@@ -289,17 +291,17 @@ func (w *world) explain(o *overlap) {
 	}
 	switch {
 	case len(o.runs) <= want:
-		return // so many were wanted when it was sent
+		return // that many were wanted when the start was sent
 	case left <= want:
 	case o.again && !w.afresh(o):
 		cause = SurplusAgain
 	case left <= by.moved, left <= o.movedSince(), o.conserved(by, left):
 		cause = MovedSurplus
-	case o.halfWay(last), // one more than there were, until the stop that follows
-		by.first && o.conserved(by, left-1): // or that has come by itself meanwhile
+	case o.halfWay(last), // one more than before, until the stop that follows
+		by.first && o.conserved(by, left-1): // or until the old copy has ended on its own
 		cause = StartFirst
 	case by.from != "" && last.leader.invented[writeKey{o.task, by.from}]:
-		cause = LiedTo // it has moved what was never there
+		cause = LiedTo // it has moved a copy that was never there
 	case left-untold <= want:
 		cause = Untold
 	default:
@@ -307,35 +309,36 @@ func (w *world) explain(o *overlap) {
 		for i, r := range o.runs {
 			names[i] = r.worker.name
 		}
-		w.fail(last.leader, last.term, NeverTwice, "%s was started on %s %v after the start, and then ran on %v; wanted: %d",
+		w.fail(last.leader, last.term, NeverTwice, "%s was started on %s %v after the beginning of the run, and then ran on %v; wanted: %d",
 			o.task, last.worker.name, o.at.Sub(w.began), names, want)
 		return
 	}
 	w.report.Overlaps[cause]++
 }
 
-// halfWay reports whether a run is that of a move that is under way: it was started
-// before it is stopped where it comes from, and there it still runs.
+// halfWay reports whether a run belongs to a move under way that starts first: the
+// task still runs at its old place.
 func (o *overlap) halfWay(r *run) bool {
 	by := r.start()
 	return by.first && slices.ContainsFunc(o.runs, func(other *run) bool { return other.worker.name == by.from })
 }
 
-// untold reports whether a run was started by a leader in the place of one on a worker
-// that has left, when another leader had been elected that has started the task too:
-// it may have emptied that worker before. The first one could only know of that from
-// workers that have heard of the second, and those would have told it that it is
-// deposed; nor has the worker heard of that one on which it has started the task. Both
-// is checked elsewhere.
+// untold reports whether a deposed leader, which did not know that it was deposed,
+// started the run to replace a copy on a worker that has left. A later leader must
+// have started the task too, because it may have emptied that worker.
+//
+// The deposed leader could learn this only from workers that know the later leader,
+// and those would have reported that it is deposed. The run's worker does not know
+// the later leader either. Both facts are checked elsewhere.
 func (o *overlap) untold(r *run) bool {
 	l := r.leader
 	return l != nil && !l.deposed.IsZero() && r.start().bereft.After(l.deposed) &&
 		slices.ContainsFunc(o.runs, func(other *run) bool { return other.leader != nil && other.leader.epoch > l.epoch })
 }
 
-// movedSince returns how many copies there were, as far as a leader could know,
-// that has moved one of them since it was decided that the task is to run where it
-// started: such as when that start landed late, and had been counted.
+// movedSince returns how many copies there were when a leader moved one of them
+// after the last run's start was decided. For example, the start may have taken
+// effect late, when the leader had already counted it.
 func (o *overlap) movedSince() int {
 	most := 0
 	for _, r := range o.runs[:len(o.runs)-1] {
@@ -346,9 +349,9 @@ func (o *overlap) movedSince() int {
 	return most
 }
 
-// conserved reports whether there are no more copies than ran when the one stopped
-// that the last start has moved. Those count with them that were between their own
-// stop and start just then, and those that came back by themselves.
+// conserved reports whether no more copies run than did when the copy that the last
+// start moved was stopped. It adds the copies that were between their own stop and
+// start then, and those that came back without a leader's order.
 func (o *overlap) conserved(by start, left int) bool {
 	stopped, moves := o.stoppedFor(by)
 	if !moves {
@@ -363,14 +366,16 @@ func (o *overlap) conserved(by start, left int) bool {
 	return left <= copies
 }
 
-// stoppedFor returns the end of the run that a start has moved, if it has moved one
-// and that has stopped since its worker was asked: by the move, or by itself.
+// stoppedFor returns the end of the run that a start has moved. It returns false if
+// the start moves none, or if that run ended before the leader last listed its
+// worker.
 func (o *overlap) stoppedFor(by start) (stop, bool) {
 	end := o.stops[by.from]
 	return end, by.from != "" && end.at.After(by.asked)
 }
 
-// backSince counts the runs that workers have begun by themselves since then.
+// backSince counts the runs that workers have begun without a leader's order since
+// then.
 func (o *overlap) backSince(at time.Time) int {
 	n := 0
 	for _, r := range o.runs {
@@ -381,9 +386,10 @@ func (o *overlap) backSince(at time.Time) int {
 	return n
 }
 
-// since is when it was decided that the task is to run where it started: a start
-// may land late, and a worker that has crashed comes back when it likes. What
-// leaders have taken for lost since then they had reason to replace.
+// since returns when the last run's start was decided. A start is decided when it is
+// sent, because it may take effect late. If the worker restarted the task after a
+// crash, since returns the time of the crash. A leader may have replaced copies that
+// it took for lost since then.
 func (o *overlap) since() time.Time {
 	last := o.runs[len(o.runs)-1]
 	if o.again {
@@ -392,9 +398,9 @@ func (o *overlap) since() time.Time {
 	return last.start().sent
 }
 
-// afresh reports whether a leader has started a task elsewhere, since the worker
-// crashed that runs it again now, and was to know better: that made them too many,
-// with those that may come back.
+// afresh reports whether a leader that could know better has started the task
+// elsewhere since the crash of the worker that now runs it again. That start made
+// too many copies, including those that may come back.
 func (w *world) afresh(o *overlap) bool {
 	again := o.runs[len(o.runs)-1]
 	if w.unknown(again, o.since(), o.at) != "" {
@@ -410,7 +416,8 @@ func (w *world) afresh(o *overlap) bool {
 	return false
 }
 
-// unknown returns why leaders may not have known of a run, or "". mu is held.
+// unknown returns why leaders may not have known of a run, or "". The caller holds
+// mu.
 func (w *world) unknown(r *run, from, to time.Time) Cause {
 	for _, l := range w.leaders {
 		if l.hidden[writeKey{r.task, r.worker.name}].meet(from, to) {

@@ -1,6 +1,6 @@
 package simulator
 
-// What a run tells about itself.
+// The results of a run: its report and its violation.
 
 import (
 	"fmt"
@@ -12,59 +12,60 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Cause is why a task ran on more workers than it wanted, where that may be.
+// Cause explains why a task was allowed to run on more workers than wanted.
 type Cause string
 
 // The causes of overlaps.
 const (
-	// UnfencedLost: a worker counted as lost, or was removed, and went on.
+	// UnfencedLost: a worker was declared lost or removed, and kept running.
 	UnfencedLost Cause = "unfenced worker lost"
 	// StartFirst: a move under orchestrator.StartThenStop.
 	StartFirst Cause = "start then stop"
-	// MovedSurplus: there were more than wanted already, such as after fewer
-	// instances were wanted or a lost worker was back, and one of them moved.
+	// MovedSurplus: more copies than wanted ran already, and one of them moved. For
+	// example, fewer instances were wanted than before, or a lost worker came back.
 	MovedSurplus Cause = "surplus moved"
-	// SurplusAgain: a worker that has crashed runs again what it ran, and there
-	// were too many already.
+	// SurplusAgain: a restarted worker runs its tasks again, and more copies than
+	// wanted ran already.
 	SurplusAgain Cause = "surplus again"
-	// Untold: a leader that was deposed, and did not know that yet, started it on a
-	// worker that had not heard of its successor either, in the place of a copy whose
-	// worker had left.
+	// Untold: a deposed leader that did not yet know that it was deposed started the
+	// task. It did so on a worker that did not know the successor either, in place
+	// of a copy on a worker that had left.
 	Untold Cause = "deposed leader not told"
-	// LiedTo: a worker left the task out of its List, or put it in.
+	// LiedTo: a worker left the task out of its List, or added it.
 	LiedTo Cause = "lie in List"
 )
 
-// Report counts what happened in a run, or, after Add, in several.
+// Report counts the events of one run, or of several after Add.
 type Report struct {
 	Runs, Leaders, Terms int
-	// Calls counts List, Add and Remove, each write of an Apply on its own.
+	// Calls counts List, Add and Remove. Each write of an Apply counts as a call.
 	Calls int
-	// Plans counts the calls of Plan, and PlansKept those whose workers said the
-	// same again in the term that followed.
+	// Plans counts the calls of Plan. PlansKept counts those after which all workers
+	// answered the same, so that the next term could be compared.
 	Plans, PlansKept int
 	// Rehearsals counts the terms with orchestrator.WithDryRun.
 	Rehearsals int
-	// Faults counts what went wrong, by its name: a communicatortest.FaultKind
-	// for a single call, a [Trouble] for everything else.
+	// Faults counts the faults by name: a communicatortest.FaultKind for a single
+	// call, a [Trouble] for everything else.
 	Faults map[string]int
 	// Refused counts the writes that workers refused because of their fence.
 	Refused int
-	// Overlaps counts the starts of a task beyond what it wanted, by cause.
+	// Overlaps counts the starts of a task beyond the number wanted, by cause.
 	Overlaps map[Cause]int
 	// Virtual is the time that passed in the run.
 	Virtual time.Duration
 	// Longest is the longest term, in communicator timeouts.
 	Longest float64
-	// Settling is the largest number of terms that changed something after
-	// everything was over. Not counted are the terms in which a worker that could
-	// answer was still to be asked, one that was gone was not lost yet, something was
-	// avoided still because it had failed before, or a worker was tried out again.
+	// Settling is the largest number of terms that changed something after all
+	// faults had ended. Terms are not counted in which a worker that could answer
+	// was still to be listed, a worker that had gone was not lost yet, or a pause
+	// lasted.
 	Settling int
-	// While faults last: the most terms until what is healthy had converged, and
-	// those for which a healthy task was missing; then, in 30 terms, how many were
-	// long, and how many healthy instances moved; and how many stopped in an outage
-	// of all starts.
+	// While faults last: Enduring is the largest number of terms until the healthy
+	// part converged, and Starting the largest number for which a healthy task was
+	// missing. In the 30 terms after that, Long is the largest number of long terms,
+	// and Churn of healthy instances that moved. Outage is the largest number of
+	// instances that stopped in an outage of all starts.
 	Enduring, Starting, Long, Churn, Outage int
 }
 
@@ -72,7 +73,7 @@ func newReport() *Report {
 	return &Report{Faults: make(map[string]int), Overlaps: make(map[Cause]int)}
 }
 
-// Add adds what another report counts.
+// Add adds the counts of another report.
 func (r *Report) Add(other *Report) {
 	if r.Faults == nil {
 		r.Faults, r.Overlaps = make(map[string]int), make(map[Cause]int)
@@ -125,94 +126,96 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Invariant is something that holds at every moment of every run.
+// Invariant is a property that holds at every moment of every run.
 type Invariant string
 
-// The invariants, in the order in which the documentation lists them.
+// The invariants, in the order of the documentation.
 const (
 	// Fenced: a worker that has seen a term accepts no write of an earlier one.
 	Fenced Invariant = "fenced"
 	// Caused: a task starts on a worker only by a write that the worker may
 	// accept at that moment.
 	Caused Invariant = "caused"
-	// NeverTwice: no task runs on more workers than it wants, but for the
-	// reasons that are counted as a [Cause].
+	// NeverTwice: no task runs on more workers than wanted, unless there is a
+	// [Cause].
 	NeverTwice Invariant = "never twice"
-	// Held: nothing that a silent or never heard worker may hold is started
+	// Held: no task that a silent or never heard worker may run is started
 	// elsewhere.
 	Held Invariant = "held"
-	// Lost: no worker is lost before its time, nor during a mass loss, and each
-	// is when its time has come and it was asked.
+	// Lost: no worker is declared lost before its time or during a mass loss. Each
+	// silent worker is declared lost when its time has come and a List call to it
+	// has failed.
 	Lost Invariant = "lost"
-	// Trimmed: trimming leaves a task as many answering copies as are wanted.
+	// Trimmed: after surplus copies are stopped, as many answering copies remain as
+	// are wanted.
 	Trimmed Invariant = "trimmed"
-	// Planned: every write belongs to a change of the term's plan, and by the plan
-	// no more of a task answer in the end than are wanted.
+	// Planned: every write belongs to a change of the term's plan, and the plan
+	// leaves no more answering copies of a task than are wanted.
 	Planned Invariant = "planned"
-	// Reasoned: every change has a reason that is true, and of every instance that
-	// has no place, or not the one that it should, the plan says why.
+	// Reasoned: every change has a true reason. The plan gives a reason for every
+	// instance that has no place, or not the right one.
 	Reasoned Invariant = "reasoned"
-	// Foreseen: Plan writes nothing, carries the identity of no term, changes nothing
-	// that can be seen, and says what the next term does if all workers answer as
-	// before.
+	// Foreseen: Plan writes nothing, its calls carry no term, and it changes nothing
+	// visible. If all workers answer as before, the next term does what Plan
+	// returned.
 	Foreseen Invariant = "foreseen"
-	// Prompt: Run begins a term soon after each change, also after one during a term,
-	// and returns why it has ended.
+	// Prompt: Run begins a term soon after each change, including a change during a
+	// term, and returns the reason why it ended.
 	Prompt Invariant = "prompt"
 	// Budgeted: a plan has no more moves than the budget allows.
 	Budgeted Invariant = "budgeted"
-	// Ordered: the second half of a move follows the acknowledged first, what was
-	// stopped and cannot be started is given back, nothing new begins on a worker
-	// after a timeout, and one move alone on a worker that has not acknowledged any
-	// start in the term.
+	// Ordered: the second half of a move follows the acknowledged first. A task that
+	// was stopped and cannot be started is given back. No change begins on a worker
+	// after a write to it timed out. A worker that has acknowledged no start in the
+	// term gets one move at a time.
 	Ordered Invariant = "ordered"
-	// Paused: what failed is left alone for a while, in all plans; a worker is
-	// quarantined only if it failed to start tasks that have started elsewhere; and
-	// after a move that left its task stopped nothing healthy moves.
+	// Paused: every plan leaves a failed task or worker alone for a while. A worker
+	// is quarantined only if it failed to start tasks that have started elsewhere.
+	// After a move that left its task stopped, no healthy task moves.
 	Paused Invariant = "paused"
-	// Patient: a listing waits for the workers that answered in time the term before
-	// and for new ones, and not long for the slowest of these.
+	// Patient: a listing waits for the workers that answered in time in the previous
+	// term and for new ones, but not long for the slowest of them.
 	Patient Invariant = "patient"
-	// Told: the error of a term names each call that has failed, and no other.
+	// Told: the error of a term names each failed call, and no other.
 	Told Invariant = "told"
-	// Said: LastActual holds exactly what workers have said and acknowledged.
+	// Said: LastActual holds exactly what workers have listed and acknowledged.
 	Said Invariant = "said"
-	// Bounded: a term ends after five communicator timeouts, and has no more
-	// calls in flight than it may, nor more goroutines than these need.
+	// Bounded: a term ends within five communicator timeouts. It has no more calls
+	// in flight than allowed, and no more goroutines than these need.
 	Bounded Invariant = "bounded"
-	// Deposed: a leader that is told of a higher epoch ends its term at once.
+	// Deposed: a leader that learns of a higher epoch ends its term immediately.
 	Deposed Invariant = "deposed"
-	// Cancelled: a leader whose context has ended begins nothing more, and
-	// writes nothing at all where it had not begun to, or is deposed.
+	// Cancelled: a leader whose context has ended begins no change. It writes
+	// nothing at all if it had not begun to write, or is deposed.
 	Cancelled Invariant = "cancelled"
-	// Live: while faults last, what is healthy runs, drains and gets even, and is
-	// left alone.
+	// Live: while faults last, healthy tasks run, healthy workers drain and become
+	// even, and both are left alone.
 	Live Invariant = "live"
-	// Converged: once nothing fails, everything wanted runs, evenly, and nothing
+	// Converged: once nothing fails, all wanted tasks run, evenly, and nothing
 	// changes.
 	Converged Invariant = "converged"
 	// Wrapped: the layer of Settings.Wrap returns from every call.
 	Wrapped Invariant = "wrapped"
-	// Ended: once all is over no goroutine is left.
+	// Ended: no goroutine is left after the run.
 	Ended Invariant = "ended"
 )
 
-// Violation is the error of a run in which an invariant did not hold: the first
-// one, at which the run was ended.
+// Violation is the error of a run in which an invariant was broken. The first
+// violation ends the run.
 type Violation struct {
 	Seed uint64
 	// At is the virtual time since the run began.
 	At time.Duration
-	// Leader counts from 1, in the order in which they were elected; 0 where it
-	// was no leader's doing. Term is the term concerned, or the zero Term.
+	// Leader counts from 1 in the order of election; 0 means that no leader caused
+	// the violation. Term is the term concerned, or the zero Term.
 	Leader int
 	Term   orchestrator.Term
-	// Invariant is what did not hold, and Text what happened instead.
+	// Invariant is the broken invariant, and Text says what happened instead.
 	Invariant Invariant
 	Text      string
 }
 
-// Error names everything that the fields hold.
+// Error describes the violation in one line.
 func (v *Violation) Error() string {
 	who := ""
 	if v.Leader > 0 {

@@ -17,27 +17,26 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// Run makes one run, in a bubble of testing/synctest of its own, and reports on
-// it. Everything that happens follows from the seed and the settings: the same
-// again whenever it is called with the same, on whatever machine.
+// Run makes one run in its own bubble of testing/synctest, and reports on it. The
+// seed and the settings determine everything that happens, on any machine.
 //
-// The error is a [*Violation] where an invariant did not hold, after which the
-// run was ended; or wraps orchestrator.ErrInvalid and names every setting that
-// is out of range. Run uses t for the bubble, and never fails it. It may be
-// called from parallel tests, but not from within a bubble.
+// The error is a [*Violation] if an invariant was broken, which ends the run. Or it
+// wraps orchestrator.ErrInvalid and names every setting that is out of range. Run
+// uses t for the bubble and never fails it. It may be called from parallel tests,
+// but not inside a bubble.
 func Run(t *testing.T, seed uint64, s Settings) (report *Report, err error) {
 	t.Helper()
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	// A goroutine that spins in the bubble stops its time, and no timeout in it
-	// ever comes.
+	// A goroutine that spins in the bubble stops the bubble's time, so timeouts in
+	// it never fire.
 	slow := time.AfterFunc(time.Minute, func() {
-		t.Logf("seed %d has taken a minute of real time: does something spin, or wait for a mutex that is held over a call (C1)?", seed)
+		t.Logf("seed %d has taken a minute of real time; a goroutine may spin, or wait for a mutex held during a call (C1)", seed)
 	})
 	defer slow.Stop()
 	defer func() {
-		// What synctest says where goroutines are left that nothing wakes.
+		// synctest panics if goroutines remain that nothing can wake.
 		if v := recover(); v != nil {
 			err = &Violation{Seed: seed, Invariant: Ended, Text: fmt.Sprint(v)}
 		}
@@ -77,7 +76,7 @@ func simulate(p setup) (*Report, error) {
 	return w.report, nil
 }
 
-// close ends everything.
+// close ends the faults, the leaders and the cluster.
 func (w *world) close() {
 	w.mu.Lock()
 	w.calm, w.mended = true, true
@@ -89,7 +88,7 @@ func (w *world) close() {
 		}
 	}
 	w.faulty.Close()
-	<-time.After(longestStop * w.Timeout) // time stands still when this goroutine ends
+	<-time.After(longestStop * w.Timeout) // time stops when this goroutine ends
 	for _, l := range w.leaders {
 		l.close()
 	}
@@ -101,12 +100,12 @@ func (w *world) close() {
 	synctest.Wait()
 }
 
-// context is the one that everything in a run starts from.
+// context returns the parent of all contexts of a run.
 func (w *world) context() context.Context { return context.Background() }
 
 func (w *world) taskNames() []string { return slices.Sorted(maps.Keys(w.tasks)) }
 
-// print writes the transcript, in the order of time.
+// print writes the transcript, ordered by time.
 func (w *world) print() {
 	if w.Transcript == nil {
 		return
@@ -134,8 +133,8 @@ func (w *world) print() {
 	}
 }
 
-// world is one run. One goroutine, that of Run, works off the agenda and
-// changes what there is; leaders and calls have goroutines of their own.
+// world is one run. One goroutine, that of Run, processes the agenda and changes the
+// world. Leaders and calls have their own goroutines.
 type world struct {
 	setup
 	began   time.Time
@@ -144,29 +143,30 @@ type world struct {
 	seeded  func(communicatortest.Call[string, string]) communicatortest.Fault
 	agenda  agenda
 	over    chan struct{} // closed by the first violation
-	enough  chan struct{} // closed when there were as many terms as there are to be
+	enough  chan struct{} // closed when the run has had enough terms
 
-	// mu guards what follows. It is never held over a wait, nor over a call to
-	// the orchestrator or to the cluster.
+	// mu guards the fields below. It is never held during a wait or a call to the
+	// orchestrator or the cluster.
 	mu      sync.Mutex
-	calm    bool // no fault is on that ends by itself, and
-	mended  bool // none that does not
+	calm    bool // only lasting faults remain
+	mended  bool // lasting faults have ended too
 	workers map[string]*member
-	names   []string // of all workers, present or not
+	names   []string // of all workers, members or not
 	leaders []*leader
 	byEpoch map[uint64]*leader
 	epoch   uint64 // the coordinator's
-	number  uint64 // of the latest term that the coordinator has heard of
+	number  uint64 // the latest term that the coordinator knows
 	members []string
 	tasks   map[string]orchestrator.Task[string]
-	// Until when no worker can start a task, starts of it hang, and it cannot be
-	// stopped; and until when no worker can start anything.
+	// poison: no worker can start the task until then. hanging: starts of the task
+	// hang until then. stuck: the task cannot be stopped. outage: no worker can
+	// start anything until then. forever: the end of lasting faults.
 	poison, hanging map[string]time.Time
 	stuck           map[string]stuck
 	outage, forever time.Time
 
 	running   map[string][]*run          // by task
-	afflicted bool                       // the faults have begun that do not end by themselves
+	afflicted bool                       // the lasting faults have begun
 	stops     map[string]map[string]stop // by task and worker
 	pending   []*overlap
 	report    *Report
@@ -212,8 +212,8 @@ func (w *world) populate() {
 	}
 }
 
-// live works off the agenda until stop is closed, or for as long as it may
-// take, or until a violation. It returns in an instant of the world's.
+// live processes the agenda until stop is closed, most has passed, or an invariant
+// is broken. It returns at an instant of the world's lane, or on a violation.
 func (w *world) live(stop <-chan struct{}, most time.Duration) {
 	end := time.Now().Add(most)
 	for {
@@ -240,7 +240,7 @@ func (w *world) live(stop <-chan struct{}, most time.Duration) {
 	}
 }
 
-// violated reports whether the run is over because of a violation.
+// violated reports whether a violation has ended the run.
 func (w *world) violated() bool {
 	select {
 	case <-w.over:
@@ -250,8 +250,9 @@ func (w *world) violated() bool {
 	}
 }
 
-// fail ends the run. Of what is found in the same instant the same is kept in
-// every run, whichever came first. mu is held.
+// fail ends the run. If several violations are found at the same instant, the one
+// with the smallest text is kept, so that every run reports the same. The caller
+// holds mu.
 func (w *world) fail(l *leader, term orchestrator.Term, broken Invariant, format string, args ...any) {
 	v := &Violation{
 		Seed: w.seed, At: time.Since(w.began), Term: term, Invariant: broken, Text: fmt.Sprintf(format, args...),
@@ -276,7 +277,7 @@ type line struct {
 	text string
 }
 
-// note adds a line to the transcript. mu is held.
+// note adds a line to the transcript. The caller holds mu.
 func (w *world) note(who lane, format string, args ...any) {
 	if w.Transcript == nil || w.violation != nil {
 		return
@@ -284,7 +285,7 @@ func (w *world) note(who lane, format string, args ...any) {
 	w.script = append(w.script, line{time.Since(w.began), who, fmt.Sprintf(format, args...)})
 }
 
-// trouble records something that goes wrong. mu is held.
+// trouble records a fault. The caller holds mu.
 func (w *world) trouble(kind Trouble, format string, args ...any) {
 	w.report.Faults[kind.String()]++
 	w.note(worldLane, "%v: %s", kind, fmt.Sprintf(format, args...))

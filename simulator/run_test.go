@@ -13,7 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/simulator"
 )
 
-// Everything that a run may contain is in many of them.
+// Each kind of event occurs in many runs.
 func TestRun_EverythingHappens(t *testing.T) {
 	var total simulator.Report
 	for seed := range uint64(300) {
@@ -53,8 +53,8 @@ func TestRun_EverythingHappens(t *testing.T) {
 	require.Equal(t, 300, total.Runs)
 }
 
-// If workers fence themselves none is lost, and if none lies and nothing starts
-// first, nothing runs twice that did not before.
+// If workers fence themselves, none is declared lost. Without lies and moves that
+// start first, no task runs twice that did not before.
 func TestRun_NeverTwice(t *testing.T) {
 	for seed := range uint64(100) {
 		report, err := simulator.Run(t, seed, simulator.Settings{
@@ -67,7 +67,7 @@ func TestRun_NeverTwice(t *testing.T) {
 	}
 }
 
-// Settings that are fixed are not drawn.
+// Fixed settings are not drawn.
 func TestRun_Settings(t *testing.T) {
 	all := make([]simulator.Trouble, 0)
 	for kind := simulator.Crash; kind <= simulator.Redefinition; kind++ {
@@ -93,8 +93,8 @@ func TestRun_Settings(t *testing.T) {
 	}
 }
 
-// The same seed gives the same transcript, to the last byte, however many
-// processors there are.
+// The same seed gives the same transcript, byte for byte, on any number of
+// processors.
 func TestRun_IsRepeatable(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	transcript := func(seed uint64) string {
@@ -124,8 +124,9 @@ func TestRun_IsRepeatable(t *testing.T) {
 	}
 }
 
-// A deposed leader that nobody tells, since List fails every other time, starts
-// again what its successor has moved from a worker that has left.
+// A deposed leader does not learn of its deposition, because List fails every other
+// time. It starts tasks again that its successor has moved from a worker that has
+// left.
 func TestSimulate_Untold(t *testing.T) {
 	report, err := simulator.Run(t, 4779, simulator.Settings{
 		Membership: simulator.Leases, Workers: 4, Tasks: 3, Terms: 60,

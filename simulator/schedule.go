@@ -1,6 +1,7 @@
 package simulator
 
-// The agenda: what the world does, and when. One goroutine works it off.
+// The agenda: scheduled actions of the world, which one goroutine runs. Lanes and
+// random draws make runs repeatable.
 
 import (
 	"container/heap"
@@ -8,7 +9,7 @@ import (
 	"time"
 )
 
-// agenda is what is still to come.
+// agenda holds the scheduled actions.
 type agenda struct {
 	entries entries
 	added   uint64
@@ -16,18 +17,18 @@ type agenda struct {
 
 type agendaEntry struct {
 	at    time.Time
-	order uint64 // of those at the same time, what was entered first comes first
+	order uint64 // breaks ties: entries added earlier come first
 	do    func()
 }
 
-// in enters something that is to happen when d has passed.
+// in schedules an action after d, at the next instant of the world's lane.
 func (a *agenda) in(d time.Duration, do func()) {
 	a.added++
 	at := time.Now().Add(worldLane.after(max(d, period)))
 	heap.Push(&a.entries, agendaEntry{at: at, order: a.added, do: do})
 }
 
-// next returns how long it is until the next entry, and false if there is none.
+// next returns the time until the next action, and false if the agenda is empty.
 func (a *agenda) next() (time.Duration, bool) {
 	if len(a.entries) == 0 {
 		return 0, false
@@ -35,13 +36,13 @@ func (a *agenda) next() (time.Duration, bool) {
 	return time.Until(a.entries[0].at), true
 }
 
-// do does what comes next.
+// do runs the next action.
 func (a *agenda) do() {
 	e, _ := heap.Pop(&a.entries).(agendaEntry)
 	e.do()
 }
 
-// entries is a heap of them, the next one first.
+// entries is a heap ordered by time.
 type entries []agendaEntry
 
 func (e entries) Len() int { return len(e) }
@@ -55,14 +56,14 @@ func (e entries) Less(i, j int) bool {
 
 func (e entries) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
-// Push is for package heap.
+// Push implements heap.Interface.
 func (e *entries) Push(v any) {
 	if entry, ok := v.(agendaEntry); ok {
 		*e = append(*e, entry)
 	}
 }
 
-// Pop is for package heap.
+// Pop implements heap.Interface.
 func (e *entries) Pop() any {
 	last := len(*e) - 1
 	v := (*e)[last]
@@ -71,22 +72,24 @@ func (e *entries) Pop() any {
 	return v
 }
 
-// period is how many nanoseconds apart the instants of one actor are. All
-// timeouts are multiples of it, and it is far below the ten-thousandth of a
-// timeout by which a call's context ends before the term gives up on it.
+// period is the distance between the instants of one actor, in nanoseconds. All
+// timeouts are multiples of it. It is far below the ten-thousandth of a timeout by
+// which a call's context ends before its term cancels the call.
 const period = 1 << 15
 
-// lane is whose instants: those nanoseconds that leave it as the remainder.
+// lane identifies the instants of an actor: the times whose remainder modulo period
+// is the lane.
 type lane int
 
-// The lanes. There are at most maxWorkers names of workers; leaders share lanes
-// only with those long gone.
+// The lanes. There are at most maxWorkers names of workers. Leaders share lanes only
+// with leaders that ended long before.
 const (
 	maxWorkers = 256
 	leaderLoop = 16
-	// apart separates the instants in which answers reach a leader from those in
-	// which its terms begin: four times the time from the one to the other, when a
-	// listing goes on without the slowest workers, never ends on another answer.
+	// apart separates the instants at which answers reach a leader from those at
+	// which its terms begin. So the end of a listing that skips the slowest workers,
+	// at four times the time taken by half of them, never coincides with another
+	// answer.
 	apart = 4
 
 	worldLane lane = 0
@@ -94,7 +97,7 @@ const (
 	stopLanes      = loopLanes + leaderLoop*apart              // a worker whose task stops slowly
 	nearLanes      = (stopLanes + maxWorkers + apart) &^ 3     // answers reach a leader
 	farLanes       = nearLanes + leaderLoop*maxWorkers*apart   // calls reach a worker
-	_         lane = period - farLanes - leaderLoop*maxWorkers // there is room
+	_         lane = period - farLanes - leaderLoop*maxWorkers // compiles only if the lanes fit into a period
 )
 
 func loopLane(leader int) lane { return loopLanes + lane(leader%leaderLoop*apart) }
@@ -109,8 +112,8 @@ func farLane(leader, worker int) lane {
 	return farLanes + lane(leader%leaderLoop*maxWorkers+worker)
 }
 
-// after returns how long it is from now to the first instant of the lane that
-// comes d later, or after that.
+// after returns the time from now to the lane's first instant that is at least d
+// away.
 func (l lane) after(d time.Duration) time.Duration {
 	at := time.Now().Add(d).UnixNano()
 	return d + time.Duration((int64(l)-at%period+period)%period)
@@ -123,7 +126,7 @@ func (l lane) await() {
 	}
 }
 
-// awaitOr does the same, and returns early where ctx ends.
+// awaitOr does the same, but returns the cause of ctx when ctx ends.
 func (l lane) awaitOr(ctx context.Context) error {
 	d := l.after(0)
 	if d == 0 {
@@ -139,13 +142,12 @@ func (l lane) awaitOr(ctx context.Context) error {
 	}
 }
 
-// whole returns d as a multiple of the period, and so a tenth of a timeout as a
-// multiple of apart.
+// whole rounds d down to a multiple of ten periods, so that a tenth of a timeout is
+// a multiple of apart.
 func whole(d time.Duration) time.Duration { return d / (10 * period) * (10 * period) }
 
-// dice is a generator for one purpose. It is made anew for each: two draws for
-// different purposes have nothing to do with one another, so that a run that
-// leaves one of them out changes nothing else.
+// dice is a random generator for one purpose. Draws for different purposes are
+// independent, so leaving out one changes no other.
 type dice struct{ state uint64 }
 
 // throw returns the dice of a seed for a purpose.

@@ -1,6 +1,6 @@
 package simulator
 
-// What a user can fix, and what is drawn where he does not.
+// Settings that a user can fix. The seed determines the others.
 
 import (
 	"errors"
@@ -13,77 +13,78 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/communicatortest"
 )
 
-// Settings fix what a run is otherwise free to draw from its seed. The zero
-// value leaves everything to the seed.
+// Settings fixes values that a run otherwise draws from its seed. The zero value
+// leaves everything to the seed.
 type Settings struct {
-	// Terms is how many terms there are before the faults stop, at least. 0
-	// means 30.
+	// Terms is the minimum number of terms before the faults end. 0 means 30.
 	Terms int
-	// Workers and Tasks are how many there are at the beginning, at most 256 and
-	// 1,000. 0 means drawn: 1 to 10, and 0 to 40; now and then hundreds of both.
+	// Workers and Tasks are the initial numbers, at most 256 and 1,000. 0 means
+	// drawn: 1 to 10 workers and 0 to 40 tasks, or in one run of 150 up to 200 and
+	// 300.
 	Workers, Tasks int
 
-	// Membership is how workers come to be members, and cease to be.
+	// Membership determines how workers become members and cease to be.
 	Membership Membership
-	// Timeout is that of orchestrator.WithCommunicatorTimeout: 0 means drawn;
-	// at least a second, and rounded to a few microseconds.
+	// Timeout is the value of orchestrator.WithCommunicatorTimeout, from one second
+	// to one hour. It is rounded down to a multiple of about a third of a
+	// millisecond. 0 means drawn.
 	Timeout time.Duration
-	// Grace is that of orchestrator.WithGracePeriod where Membership is Grace:
+	// Grace is the value of orchestrator.WithGracePeriod, for Membership Grace only.
 	// 0 means drawn, NoGrace none.
 	Grace time.Duration
-	// Handoff is that of orchestrator.WithHandoff; tasks may still have their
+	// Handoff is the value of orchestrator.WithHandoff; tasks may still have their
 	// own. HandoffDefault means drawn.
 	Handoff orchestrator.Handoff
-	// MaxMoves is that of orchestrator.WithMaxMoves: 0 means drawn, Unlimited
-	// without limit, NoMoves none.
+	// MaxMoves is the value of orchestrator.WithMaxMoves. 0 means drawn, Unlimited
+	// no limit, NoMoves no moves.
 	MaxMoves int
-	// Concurrency is that of orchestrator.WithConcurrency; 0 means drawn.
+	// Concurrency is the value of orchestrator.WithConcurrency. 0 means drawn.
 	Concurrency int
 
-	// Network says what happens to single calls. Its seed and its latencies are
-	// drawn all the same. Nil means drawn.
+	// Network determines the faults of single calls. Its seed and its latencies are
+	// always drawn. Nil means drawn.
 	Network *communicatortest.Schedule
 	// Without lists the troubles that do not happen.
 	Without []Trouble
 
-	// Wrap puts a layer of the user's between a leader and the simulated
-	// network: it gets what stands for the workers, and returns what the leader
-	// gets. It is called once for each leader. Where the result is an io.Closer
-	// it is closed at the end of the run, when no leader uses it. Nil
-	// adds nothing.
+	// Wrap inserts the user's layer between a leader and the simulated network. It
+	// receives the Communicator that reaches the workers, and returns the one that
+	// the leader calls. It is called once for each leader. If the result is an
+	// io.Closer, it is closed at the end of the run, when no leader uses it. Nil
+	// adds no layer.
 	//
-	// What a layer is to hand on is in the documentation of the package.
+	// The package documentation says what a layer must pass on.
 	Wrap func(workers orchestrator.Communicator[string, string]) orchestrator.Communicator[string, string]
 
-	// Transcript gets everything that happened, a line each, when the run is
-	// over. Nil means none.
+	// Transcript receives everything that happened, one event a line, at the end of
+	// the run. Nil means no transcript.
 	Transcript io.Writer
 
-	// census counts the goroutines of all leaders, if it is not nil.
+	// census counts the goroutines of all leaders, unless it is nil.
 	census func() int
 }
 
-// The values of settings that would otherwise mean "drawn".
+// Values for fields whose zero value means "drawn".
 const (
 	NoGrace   = time.Duration(-1)
 	Unlimited = -1
 	NoMoves   = -2
 )
 
-// Membership is how workers come to be members, and cease to be.
+// Membership determines how workers become members and cease to be.
 type Membership uint8
 
 const (
-	// Drawn leaves it to the seed.
+	// Drawn leaves the choice to the seed.
 	Drawn Membership = iota
-	// Leases: workers have a lease each at a coordinator, and stop everything
-	// before it can have ended. Leaders hold what is silent until it is removed,
-	// as orchestrator.HoldUntilRemoved says. Here nothing runs twice, but for
-	// the causes that the documentation of the package names.
+	// Leases: each worker holds a lease at a coordinator, and stops everything
+	// before the lease can have ended. Leaders hold a silent worker's tasks until it
+	// is removed (orchestrator.HoldUntilRemoved). Nothing runs twice, except for the
+	// causes that the package documentation lists.
 	Leases
-	// Unfenced is Leases with workers that go on when their lease has ended.
+	// Unfenced is Leases with workers that keep running when their lease has ended.
 	Unfenced
-	// Grace: no worker has a lease, and workers are lost after a grace period.
+	// Grace: workers have no leases, and are declared lost after a grace period.
 	Grace
 )
 
@@ -96,7 +97,7 @@ func (m Membership) String() string {
 	return fmt.Sprintf("Membership(%d)", uint8(m))
 }
 
-// check returns everything that is wrong with the settings.
+// check returns all errors in the settings.
 func (s *Settings) check() error {
 	var errs []error
 	within := func(field string, value, least, most int) {
@@ -123,7 +124,7 @@ func (s *Settings) check() error {
 	return errors.Join(errs...)
 }
 
-// setup is what a run goes by: the settings, and what was drawn.
+// setup holds the settings and the drawn values of a run.
 type setup struct {
 	Settings
 	seed     uint64
@@ -131,36 +132,36 @@ type setup struct {
 	hold     bool // HoldUntilRemoved
 	maxMoves int  // negative: no limit
 	maxLoss  float64
-	batch    bool          // the workers' side is an Applier
+	batch    bool          // the workers' side implements Applier
 	run      bool          // leaders use Run
-	every    time.Duration // what Run is given
-	tick     time.Duration // from one term to the next; 0: one after the other
+	every    time.Duration // the argument of Run
+	tick     time.Duration // from one term to the next; 0: one right after the other
 	pace     time.Duration // from one trouble to the next, on average
-	span     time.Duration // how long a trouble lasts, on average
+	span     time.Duration // duration of a trouble, on average
 	lease    time.Duration
 	margin   time.Duration // by which a worker stops before its lease ends
-	lag      time.Duration // until a leader hears of a change
+	lag      time.Duration // until a change reaches a leader
 	knowing  bool          // the coordinator knows the term's number
 	odds     [troubles]float64
-	lasting  []Trouble     // those that do not end by themselves
-	slow     time.Duration // how long every List of a slow fleet takes; 0: it is none
+	lasting  []Trouble     // the faults that do not end on their own
+	slow     time.Duration // duration of every List in a slow fleet; 0: the fleet is not slow
 	network  communicatortest.Schedule
-	slowStop float64 // how often a task takes its time to stop
-	slowLoad float64 // how often one takes its time to be ready
+	slowStop float64 // probability that a task is slow to stop
+	slowLoad float64 // probability that a task is slow to be ready
 	overlaps bool    // tasks may have StartThenStop
-	honest   bool    // nobody lies
-	plans    bool    // leaders call Plan now and then
+	honest   bool    // no worker lies in List
+	plans    bool    // leaders sometimes call Plan
 	maxPause time.Duration
 	order    uint64 // WithSeed
 }
 
-// String describes a setup in a line.
+// String describes a setup in one line.
 func (p *setup) String() string {
 	return fmt.Sprintf("%v; timeout %v, grace %v, handoff %v, max moves %d, max loss %v, concurrency %d, Applier %v, Run %v, a term every %v",
 		p.Membership, p.Timeout, p.Grace, p.Handoff, p.maxMoves, p.maxLoss, p.Concurrency, p.batch, p.run, p.tick)
 }
 
-// draw fills in what the settings leave open.
+// draw returns a setup with every open setting drawn.
 func draw(seed uint64, s Settings) setup {
 	d := throw(seed, "setup")
 	p := setup{Settings: s, seed: seed, terms: s.Terms}
@@ -197,12 +198,12 @@ func draw(seed uint64, s Settings) setup {
 	p.faults(&d)
 	p.grow(&s)
 	p.endless()
-	rest := throw(seed, "peek") // on its own: it changes nothing in runs without
+	rest := throw(seed, "peek") // drawn separately, so that other draws stay the same
 	p.plans = rest.chance(0.3)
 	p.order = rest.next() % 5
 	p.maxPause = whole(among(&rest, time.Minute, time.Minute, rest.between(p.Timeout/4, 30*p.Timeout)))
 	p.every = max(p.tick, p.Timeout/20)
-	if rest = throw(seed, "lull"); rest.chance(0.5) { // only changes lead to a term soon
+	if rest = throw(seed, "lull"); rest.chance(0.5) { // a term soon begins only after a change
 		p.every = rest.between(5*p.Timeout, 15*p.Timeout)
 	}
 	return p
@@ -221,7 +222,7 @@ func orDrawn(fixed, drawn time.Duration) time.Duration {
 	return drawn
 }
 
-// time draws how fast everything goes.
+// time draws the durations.
 func (p *setup) time(d *dice) {
 	p.tick = among(d, 0, d.between(p.Timeout/10, p.Timeout), d.between(p.Timeout/2, 3*p.Timeout))
 	p.pace = max(p.tick, p.Timeout/8)
@@ -233,8 +234,8 @@ func (p *setup) time(d *dice) {
 	p.knowing = d.chance(0.5)
 }
 
-// faults draws what goes wrong how often. Most kinds are left out of most
-// runs: what happens all the time hides what happens rarely.
+// faults draws the odds of each fault. Most kinds are left out of most runs, because
+// frequent faults hide rare ones.
 func (p *setup) faults(d *dice) {
 	for i := range p.odds {
 		kind := Trouble(i)
@@ -270,7 +271,7 @@ func (p *setup) faults(d *dice) {
 	p.network = drawn
 }
 
-// endless draws which faults do not end by themselves.
+// endless draws the lasting faults.
 func (p *setup) endless() {
 	d := throw(p.seed, "lasting")
 	kinds := []Trouble{BrokenWorker, HangingWorker, SlowLists, PoisonTask, HangingTask, StuckTask}
@@ -283,15 +284,15 @@ func (p *setup) endless() {
 		p.lasting = slices.DeleteFunc(kinds, func(Trouble) bool { return !d.chance(0.35) })
 	}
 	p.lasting = slices.DeleteFunc(p.lasting, func(kind Trouble) bool {
-		// A worker that is slow is silent if the grace period is as short, and calls
-		// that hang are in the way of all others if there are few slots.
+		// A slow worker is silent if the grace period is equally short. Calls that
+		// hang block all others if there are few slots.
 		hangs := kind == HangingWorker || kind == HangingTask || kind == StuckTask
 		return slices.Contains(p.Without, kind) || kind == SlowLists && p.Grace < 2*p.Timeout || hangs && p.Concurrency < 5
 	})
 }
 
-// grow rarely draws a big fleet, with fewer terms, and half of these with few slots
-// for calls of List that take long, so that no term can ask all workers.
+// grow draws a big fleet in one run of 150, with fewer terms. Half of these fleets
+// have few slots and slow List calls, so that no term can list all workers.
 func (p *setup) grow(s *Settings) {
 	d := throw(p.seed, "fleet")
 	if s.Workers > 0 || s.Tasks > 0 || !d.chance(1.0/150) {
@@ -306,8 +307,8 @@ func (p *setup) grow(s *Settings) {
 	}
 }
 
-// How long the consequences of a fault last, in timeouts.
+// Durations of a fault's consequences, in timeouts.
 const (
-	longestLate = 3 // a call that is late or stuck
-	longestStop = 2 // a task that takes its time to stop, or to be ready
+	longestLate = 3 // a late or stuck call
+	longestStop = 2 // a task that is slow to stop or to be ready
 )

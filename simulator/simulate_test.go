@@ -17,18 +17,18 @@ import (
 	"github.com/f8949c05/orchestrator/simulator"
 )
 
-// How many runs TestSimulate makes, from which seed on, and how long they are.
-// `make simulate` makes 100,000.
+// The number of runs of TestSimulate, the first seed, and the length of a run. `make
+// simulate` makes 100,000 runs.
 var (
-	schedules = flag.Int("simulator.schedules", 200, "how many seeds to run")
-	firstSeed = flag.Uint64("simulator.seed", 1, "the first of them")
-	terms     = flag.Int("simulator.terms", 30, "how many terms there are in each before the faults stop")
+	schedules = flag.Int("simulator.schedules", 200, "number of seeds to run")
+	firstSeed = flag.Uint64("simulator.seed", 1, "first seed")
+	terms     = flag.Int("simulator.terms", 30, "number of terms of each run before the faults end")
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestSimulate makes many runs, which share the processors, and prints what
-// happened in them. A run that fails is printed with the command that repeats it.
+// TestSimulate makes many runs on all processors and prints a summary. For a failed
+// run it prints the command that repeats it.
 func TestSimulate(t *testing.T) {
 	var (
 		mu    sync.Mutex
@@ -48,7 +48,7 @@ func TestSimulate(t *testing.T) {
 					}
 					report, err := simulator.Run(t, *firstSeed+n, simulator.Settings{Terms: *terms})
 					if err != nil {
-						next.Store(uint64(*schedules)) // for the other shards too
+						next.Store(uint64(*schedules)) // stops the other shards too
 						require.Fail(t, err.Error(), "%s", story(t, *firstSeed+n))
 					}
 					sum.Add(report)
@@ -63,7 +63,7 @@ func TestSimulate(t *testing.T) {
 	t.Logf("\n%v%-28s %v, %.0f schedules a second", &total, "wall time", took.Round(time.Millisecond), float64(total.Runs)/took.Seconds())
 }
 
-// story returns how a run that has failed is repeated, and its last lines.
+// story returns the last lines of a failed run, and the command that repeats it.
 func story(t *testing.T, seed uint64) string {
 	var transcript bytes.Buffer
 	_, err := simulator.Run(t, seed, simulator.Settings{Terms: *terms, Transcript: &transcript})
@@ -77,20 +77,20 @@ func story(t *testing.T, seed uint64) string {
 		first, strings.Join(lines, "\n"), err, seed, *terms)
 }
 
-// Seeds that once failed, and why. A draw that is added changes what they draw.
+// Seeds that once failed, and why. A new draw changes what they draw.
 func TestSimulate_Regressions(t *testing.T) {
 	for _, seed := range []uint64{
-		178,  // a copy that counted as gone while its stop was paused, and was started elsewhere
-		183,  // a suspect whose only free worker was the one that had failed last
-		141,  // quarantined workers that gained nothing after their pause
-		1348, // a worker quarantined for a start that had happened
-		1036, // a suspect that was moved while it paused
-		1587, // a failed stop that nothing wanted any longer, and was to be tried first
-		1568, // a Plan that took a start with an unknown outcome for a copy
-		1603, // a healthy worker that was tried out with tasks that no worker can start
-		625,  // a worker that hangs, and moves to it that start first
-		672,  // a suspect whose only free workers are quarantined
-		787,  // a List that its own leader had cut off
+		178,  // a copy counted as gone while its stop was paused, and was started elsewhere
+		183,  // the only free worker for a suspect was the one that had failed last
+		141,  // quarantined workers gained nothing after their pause
+		1348, // a worker was quarantined for a start that had happened
+		1036, // a suspect was moved while it paused
+		1587, // a failed stop that was no longer wanted was to be tried first
+		1568, // Plan counted a start with an unknown outcome as a copy
+		1603, // a healthy worker was tried out with tasks that no worker can start
+		625,  // a worker hangs, and moves to it start first
+		672,  // the only free workers for a suspect are quarantined
+		787,  // a List was cancelled by its own leader
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)

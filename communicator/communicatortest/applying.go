@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds what concerns an Applier only: the way to make any check
-// through Apply, and the checks of several writes in one call.
+// Checks of an Applier: the way to make any check through Apply, and the checks of
+// several writes in one call.
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func (a viaApply[W, T]) one(ctx context.Context, worker W, write orchestrator.Wr
 	case 1:
 		return errs[0]
 	}
-	return fmt.Errorf("one write was answered with %d errors, want one for each write, or nil", len(errs))
+	return fmt.Errorf("one write was answered with %d errors, want 1, or nil", len(errs))
 }
 
 // apply applies writes to a worker, and returns exactly one answer for each.
@@ -54,7 +54,7 @@ func (k *kit[W, T]) apply(term orchestrator.Term, worker W, writes ...orchestrat
 	case errors.Is(ended, errEndless):
 		k.failf("Apply(%v, %v): %v", worker, writes, ended)
 	case !slices.Equal(given, writes):
-		k.failf("Apply(%v) was given %v and left %v behind, want its argument unchanged", worker, writes, given)
+		k.failf("Apply(%v) changed its argument from %v to %v, want it unchanged", worker, writes, given)
 	case errs == nil:
 		return make([]error, len(writes))
 	case len(errs) != len(writes):
@@ -83,14 +83,14 @@ func checkSeveralWrites[W, T comparable](k *kit[W, T]) {
 				k.failf("Apply(%v, %v) answered number %d with %q, want nil", worker, writes[i], j, err)
 			}
 		}
-		k.listed(worker, "Apply answered that all its writes are done", want[i]...)
+		k.listed(worker, "Apply answered nil for all its writes", want[i]...)
 	}
 }
 
-// checkMixedAnswers applies a write that is refused among others that are not.
+// checkMixedAnswers applies a refused write among others.
 func checkMixedAnswers[W, T comparable](k *kit[W, T]) {
 	if k.Refuse == nil {
-		k.Skipf("%s: Cluster.Refuse is nil, so no worker can be made to refuse a task", k.clause)
+		k.Skipf("%s: Cluster.Refuse is nil, needed to make a worker refuse a task", k.clause)
 	}
 	for bad, worker := range k.Workers[:2] {
 		k.undo(k.Refuse(worker, k.Tasks[bad]))
@@ -104,16 +104,16 @@ func checkMixedAnswers[W, T comparable](k *kit[W, T]) {
 				k.failf("Apply(%v, %v) answered number %d, which the worker refuses, with %v, want an error that wraps ErrRejected",
 					worker, writes, i, quote(err))
 			case i != bad && err != nil:
-				k.failf("Apply(%v, %v) answered number %d with %q, want nil: each write has an answer of its own, in their order",
+				k.failf("Apply(%v, %v) answered number %d with %q, want nil: each write has its own answer, in the order of the writes",
 					worker, writes, i, err)
 			}
 		}
-		k.listed(worker, "Apply does each write that it does not refuse",
+		k.listed(worker, "Apply does each write that is not refused",
 			slices.Concat(k.Tasks[:bad], k.Tasks[bad+1:])...)
 	}
 }
 
-// checkEachWriteFenced applies several writes of terms that are over.
+// checkEachWriteFenced applies several writes of earlier terms.
 func checkEachWriteFenced[W, T comparable](k *kit[W, T]) {
 	worker, absent, present, other := k.Workers[0], k.Tasks[0], k.Tasks[1], k.Tasks[2]
 	k.add(worker, present)

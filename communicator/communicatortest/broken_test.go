@@ -1,8 +1,7 @@
 package communicatortest
 
-// This file holds everything that can be broken in the reference on purpose,
-// and the proof that the kit finds each of these, and says which clause it
-// breaks.
+// Deliberate bugs of the reference, and the proof that the kit finds each and names
+// the clause that it breaks.
 
 import (
 	"regexp"
@@ -12,26 +11,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bug is one thing that a reference does wrong.
+// bug is a defect of a reference.
 type bug string
 
-// stopsSlowly is no bug: Remove answers with ErrStopping until the task has
+// stopsSlowly is not a bug: Remove answers with ErrStopping until the task has
 // stopped.
 const stopsSlowly bug = "stops slowly"
 
 const (
 	oneLockForAll        bug = "C1: one lock for all workers"
 	listSharesItsSlice   bug = "C2: List returns the slice that later writes change"
-	ignoresContext       bug = "C3: a write waits for its answer whatever its context says"
+	ignoresContext       bug = "C3: a write waits for its answer after its context has ended"
 	listIgnoresCut       bug = "C3: List waits for a worker that is cut off"
-	addTwiceFails        bug = "C4: to add what runs fails"
-	addTwiceListsTwice   bug = "C4: to add what runs adds it again"
-	removeTwiceFails     bug = "C4: to remove what does not run fails"
-	addAnswersEarly      bug = "C5: Add answers before the task is in List"
-	removeAnswersEarly   bug = "C5: Remove answers before the task is gone"
-	forgetsSecondWrite   bug = "C5: Apply does the first write only"
+	addTwiceFails        bug = "C4: adding a running task fails"
+	addTwiceListsTwice   bug = "C4: adding a running task adds it again"
+	removeTwiceFails     bug = "C4: removing a task that does not run fails"
+	addAnswersEarly      bug = "C5: Add returns before the task is in List"
+	removeAnswersEarly   bug = "C5: Remove returns before the task has stopped"
+	forgetsSecondWrite   bug = "C5: Apply does only the first write"
 	refusesYetAdds       bug = "C6: a refused task is added"
-	refusalIsUnknown     bug = "C6: a refusal is not told from a failure"
+	refusalIsUnknown     bug = "C6: a refusal is reported as a failure"
 	staleYetDone         bug = "C6: a stale write is refused and done"
 	timeoutIsRejection   bug = "C6: a write that timed out counts as rejected"
 	strangersAreEmpty    bug = "C6: a worker that does not exist runs nothing"
@@ -51,15 +50,14 @@ const (
 	equalIsRefused       bug = "C7: a second write of the same term is refused"
 	noTermListRefused    bug = "C7: a List without a term is refused"
 	noTermListResets     bug = "C7: a List without a term lowers the fence"
-	removeOutlivesLeader bug = "C7: a Remove that waited for the stop answers nil though a higher epoch came"
-	fencesFirstOnly      bug = "C7: Apply fences its first write only"
+	removeOutlivesLeader bug = "C7: a Remove that waited for the stop returns nil after a call of a higher epoch"
+	fencesFirstOnly      bug = "C7: Apply fences only its first write"
 	applyShort           bug = "C5: Apply answers with too few errors"
 	applyChangesWrites   bug = "C5: Apply changes its argument"
 )
 
-// TestFindsWhatIsBroken expects of each bug that the checks named find it, and
-// say so with the clause it breaks; all of them also through Apply, where they
-// exist there.
+// TestFindsWhatIsBroken expects the checks named to find each bug and to name the
+// broken clause. The variants through Apply must find it too, where they exist.
 func TestFindsWhatIsBroken(t *testing.T) {
 	finds := map[bug][]string{
 		oneLockForAll:        {"C1/OneWorkerHeld", "C1/OneWorkerCut"},
@@ -104,7 +102,7 @@ func TestFindsWhatIsBroken(t *testing.T) {
 			for _, name := range names {
 				for _, name := range []string{name, strings.TrimSuffix(name, "/Apply") + "/Apply"} {
 					failure := found[name].failure
-					require.NotEmpty(t, failure, "%s finds nothing", name)
+					require.NotEmpty(t, failure, "%s found nothing", name)
 					require.Regexp(t, "^"+regexp.QuoteMeta(name[:2])+": ", failure)
 					t.Logf("%s: %s", name, failure)
 				}

@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds what the kit needs to know of the implementation under test:
-// who is there, and by which switches its network can be disturbed.
+// The kit's view of the implementation under test: its workers and tasks, and the
+// switches that disturb its network.
 
 import (
 	"errors"
@@ -12,73 +12,72 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// defaultTimeout is Cluster.Timeout where that is zero.
+// defaultTimeout is the value of Cluster.Timeout if that is zero.
 const defaultTimeout = 5 * time.Second
 
-// Cluster is what a factory hands to the kit: a Communicator with at least two
-// workers behind it that run nothing yet, and, where the factory can, switches
-// that disturb the way to a worker. A check that needs a switch that is nil is
-// skipped, and says so. Without Hold nothing can be said about the most
-// important promise of all, that a write delayed past the next List never
-// lands.
+// Cluster is the result of a factory: a Communicator with at least two workers that
+// run nothing yet, and optional switches that disturb the network. A check that
+// needs a missing switch is skipped with a message. Without Hold, the kit cannot
+// check the most important promise: a write delayed past the next List never takes
+// effect.
 //
-// The kit makes its calls as the orchestrator does: for different workers at
-// once, for the same worker only one after the other; but where two leaders call
-// the same worker, the second does not wait for the first. It calls a switch from
-// the goroutine of the test, and undoes it exactly once, before the test's
-// earlier cleanup functions run.
+// The kit makes its calls as the orchestrator does: at the same time for different
+// workers, and one after another for the same worker. As an exception, the second of
+// two leaders that call the same worker does not wait for the first. The kit calls a
+// switch from the goroutine of the test, and undoes it exactly once, before the
+// test's earlier cleanup functions run.
 type Cluster[W, T comparable] struct {
-	// Communicator is what is checked. If it is an [orchestrator.Applier] too,
-	// every check is made a second time through Apply.
+	// Communicator is the implementation under test. If it is an
+	// [orchestrator.Applier] too, every check is repeated through Apply.
 	Communicator orchestrator.Communicator[W, T]
 
-	// Workers names at least two different workers. They are ready to be
-	// called, and run nothing.
+	// Workers names at least two different workers, which are ready to be called and
+	// run nothing.
 	Workers []W
 
-	// Tasks names at least three different tasks, each of which every worker
-	// can run, all at once, and stop within Timeout.
+	// Tasks names at least three different tasks. Every worker can run all of them
+	// at the same time, and stop each within Timeout.
 	Tasks []T
 
 	// Strangers names workers that do not exist. Optional.
 	Strangers []W
 
-	// Epoch is the lowest epoch that the kit uses; it goes up to Epoch+10. Set
-	// it where the workers have seen an epoch before the kit begins. 0 means 1.
+	// Epoch is the lowest epoch that the kit uses; the highest is Epoch+10. Set it
+	// if the workers have seen an epoch before. 0 means 1.
 	Epoch uint64
 
-	// Timeout is how long any call may reasonably take, and how long the kit
-	// waits, once the context of a call has ended, before it says that the call
-	// does not end. A twentieth of it is what a call is given to get as far as
-	// the place where Hold or Cut stops it. 0 means 5 s; negative is an error.
+	// Timeout is the longest reasonable duration of a call. It is also how long the
+	// kit waits for a call to return after its context has ended. A call gets a
+	// twentieth of it to reach the place where Hold or Cut stops it. 0 means 5 s;
+	// negative is an error.
 	Timeout time.Duration
 
-	// Hold holds back, from its return on, every Add, Remove and Apply on its
-	// way to worker; List still arrives and is answered, also after the caller
-	// of a held write has given up. The closer to the worker this happens, the
-	// more it proves; best is the very queue in which writes wait there.
+	// Hold holds back, once it has returned, every Add, Remove and Apply on its way
+	// to worker. List still arrives and is answered, even after the caller of a held
+	// write has stopped waiting. The check proves more the closer to the worker Hold
+	// works; best is the queue in which writes wait there.
 	//
-	// A held write outlives the context of its caller wherever the transport
-	// lets it. Release lets go of what is held, and returns once the worker has
-	// dealt with it. Optional.
+	// A held write should outlive the context of its caller if the transport allows
+	// it. Release delivers the held writes, and returns once the worker has
+	// processed them. Optional.
 	Hold func(worker W) (release func())
 
-	// Cut cuts worker off, from its return on: nothing gets through to it until
-	// heal is called. Whether calls then hang or fail is up to the transport.
-	// Optional.
+	// Cut cuts worker off, once it has returned: no call reaches the worker until
+	// heal is called. Calls may hang or fail, depending on the transport. Optional.
 	Cut func(worker W) (heal func())
 
-	// Linger makes task, which worker runs, take its time, from its return on: once
-	// it is told to stop it does not before end is called. Optional.
+	// Linger makes task slow to stop, once it has returned: when worker, which runs
+	// the task, is told to stop it, the task continues until end is called.
+	// Optional.
 	Linger func(worker W, task T) (end func())
 
-	// Refuse makes worker refuse, from its return on, to add task, in the way
-	// that the implementation reports with [orchestrator.ErrRejected]: no room,
-	// no such handler, no permission. Accept ends that. Optional.
+	// Refuse makes worker refuse to add task, once it has returned, for a reason
+	// that the implementation reports with [orchestrator.ErrRejected]: no room, no
+	// such handler, no permission. Accept ends this. Optional.
 	Refuse func(worker W, task T) (accept func())
 }
 
-// complete fills in the defaults, and reports everything that is wrong.
+// complete sets the defaults, and returns all errors.
 func (c *Cluster[W, T]) complete() error {
 	var errs []error
 	if c.Communicator == nil {
@@ -92,7 +91,7 @@ func (c *Cluster[W, T]) complete() error {
 	}
 	for _, w := range c.Strangers {
 		if slices.Contains(c.Workers, w) {
-			errs = append(errs, fmt.Errorf("Cluster.Strangers holds %v, which Cluster.Workers holds too", w))
+			errs = append(errs, fmt.Errorf("Cluster.Strangers contains %v, which is in Cluster.Workers too", w))
 		}
 	}
 	if c.Timeout < 0 {

@@ -1,11 +1,9 @@
-// Package communicatortest helps those who write an
-// [orchestrator.Communicator], and those who want to see what becomes of a
-// cluster when one misbehaves.
+// Package communicatortest helps to implement an [orchestrator.Communicator], and to
+// test how a cluster behaves when one fails.
 //
-// [Run] is a conformance kit: it checks an implementation against the contract,
-// clause by clause, from C1 to C7, in an ordinary test. [Checks] hands out the
-// same checks one by one, for those who want to run each in a bubble of
-// testing/synctest.
+// [Run] is a conformance kit. It checks an implementation against the contract,
+// clause by clause, from C1 to C7, in an ordinary test. [Checks] returns the same
+// checks one by one, for example to run each in a bubble of testing/synctest.
 //
 //	func TestConformance(t *testing.T) {
 //		communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[string, string] {
@@ -14,18 +12,17 @@
 //				Communicator: mytransport.New(srv.Addr()),
 //				Workers:      []string{"w1", "w2"},
 //				Tasks:        []string{"a", "b", "c"},
-//				Hold:         srv.HoldWrites, // optional, and worth it
+//				Hold:         srv.HoldWrites, // optional, but recommended
 //			}
 //		})
 //	}
 //
-// [Faulty] is a fault injector: it wraps a Communicator in a network that loses
-// requests and answers, delays them, delivers them after the caller has given
-// up, hangs, and falls apart into partitions. Which call meets which fault is a
-// pure function of the call, either one's own or the one that [Seeded] makes of
-// a seed, so that what a seed has broken once it breaks again, however the
-// goroutines of the two runs were interleaved.
+// [Faulty] is a fault injector. It wraps a Communicator in a network that loses
+// requests and answers, delays them, delivers them after the caller has stopped
+// waiting, hangs, and partitions. A function chooses the fault of each call: your
+// own function, or one that [Seeded] makes from a seed. The function of Seeded is
+// pure, so a failure can be repeated from its seed, however goroutines are
+// scheduled.
 //
-// The package uses nothing but the standard library and the package
-// orchestrator.
+// The package imports only the standard library and package orchestrator.
 package communicatortest

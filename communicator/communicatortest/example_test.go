@@ -1,6 +1,6 @@
 package communicatortest_test
 
-// This file holds the examples.
+// The examples.
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/communicatortest"
 )
 
-// single is a Communicator for a single worker, as small as one can be.
+// single is a minimal Communicator for a single worker.
 type single map[string]bool
 
 func (s single) List(context.Context, string) (tasks []string, err error) {
@@ -31,8 +31,8 @@ func (s single) Remove(_ context.Context, _, task string) error {
 	return nil
 }
 
-// A write whose answer is lost looks like one that failed, and was done all the
-// same. Which calls suffer that is scripted here.
+// A write whose answer is lost looks like a failed write but was done. The faults
+// are scripted.
 func Example() {
 	faulty := communicatortest.NewFaulty(single{}, func(c communicatortest.Call[string, string]) communicatortest.Fault {
 		if c.Op == orchestrator.OpAdd && c.Task == "a" {
@@ -51,7 +51,7 @@ func Example() {
 	// [a] <nil>
 }
 
-// What a seed decides is the same in every run, for every call.
+// The faults of a seed are the same in every run.
 func ExampleSeeded() {
 	decide, err := communicatortest.Seeded[string, string](communicatortest.Schedule{
 		Seed:      4,
@@ -81,8 +81,8 @@ func ExampleSeeded() {
 	// 7 LateLanding
 }
 
-// Run is called from an ordinary test, with a function that makes a fresh
-// cluster. Switches that a cluster does not have are left out.
+// Run is called from an ordinary test, with a function that makes a new cluster.
+// Switches that the cluster does not have are left out.
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestConformance(t *testing.T)
 		communicatortest.Run(t, func(*testing.T) communicatortest.Cluster[string, string] {

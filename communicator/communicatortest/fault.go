@@ -1,7 +1,6 @@
 package communicatortest
 
-// This file holds the vocabulary of faults: what can happen to a call, and what
-// its caller is then told.
+// Faults: what can happen to a call, and what its caller receives.
 
 import (
 	"context"
@@ -12,55 +11,55 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// ErrInjected is wrapped by the errors that [Faulty] makes up, save for those
-// of calls whose context ended, which are that context's cause.
+// ErrInjected is wrapped by the errors that [Faulty] makes up, except for those of
+// calls whose context ended: these return the context's cause.
 var ErrInjected = errors.New("injected fault")
 
-// FaultKind is what happens to a call.
+// FaultKind is the kind of a [Fault].
 type FaultKind uint8
 
-// The kinds of fault. A call that is handed on reaches the wrapped
-// Communicator, whatever becomes of its answer.
+// The kinds of fault. A call that is delivered reaches the wrapped Communicator,
+// even if its answer is lost.
 const (
-	// NoFault hands the call on, and its answer back.
+	// NoFault delivers the call and returns its answer.
 	NoFault FaultKind = iota
 
-	// Refusal does not hand the call on. The caller gets an error that wraps
+	// Refusal does not deliver the call. The caller receives an error that wraps
 	// orchestrator.ErrRejected.
 	Refusal
 
-	// Failure does not hand the call on. The caller gets an error that leaves
-	// open whether it happened.
+	// Failure does not deliver the call. The caller receives an error that leaves
+	// open whether the call took effect.
 	Failure
 
-	// FalseFailure hands the call on. The caller gets the same error as for
-	// Failure, also where it succeeded.
+	// FalseFailure delivers the call. The caller receives the same error as for
+	// Failure, even if the call succeeded.
 	FalseFailure
 
-	// LostRequest does not hand the call on. The caller waits until its context
+	// LostRequest does not deliver the call. The caller waits until its context
 	// ends.
 	LostRequest
 
-	// LostAnswer hands the call on. The caller waits until its context ends.
+	// LostAnswer delivers the call. The caller waits until its context ends.
 	LostAnswer
 
-	// LateAnswer hands the call on. The answer, which may well be a success, is
-	// given when Fault.Late has passed since the end of the caller's context:
-	// so the call breaks C3.
+	// LateAnswer delivers the call. The caller receives the answer, which may be a
+	// success, after Fault.Late has passed since the end of its context. This breaks
+	// C3.
 	LateAnswer
 
-	// LateLanding lets the caller wait until its context ends, and hands the
-	// call on when Fault.Late has passed since then: under a context of its
-	// own, but with the values of the caller's, the term among them. Whether it
-	// lands is then up to the worker's fence (C7).
+	// LateLanding makes the caller wait until its context ends, and delivers the
+	// call when Fault.Late has passed since then. The call has a separate context
+	// with the values of the caller's, such as the term. Whether the call takes
+	// effect depends on the worker's fence (C7).
 	LateLanding
 
-	// Stuck does not hand the call on, and does not return when its context
-	// ends, but when Fault.Late has passed since it was made, or never, if that
-	// is zero: so the call breaks C3.
+	// Stuck does not deliver the call, and ignores its context. The call returns
+	// when Fault.Late has passed since it was made, or never if Late is zero. This
+	// breaks C3.
 	Stuck
 
-	faultKinds // how many there are
+	faultKinds // the number of kinds
 )
 
 // String returns the name of the constant.
@@ -75,7 +74,7 @@ func (kind FaultKind) String() string {
 	return fmt.Sprintf("FaultKind(%d)", uint8(kind))
 }
 
-// delivered reports whether a call of this kind is handed on at once.
+// delivered reports whether a call of this kind is delivered without delay.
 func (kind FaultKind) delivered() bool {
 	switch kind {
 	case Refusal, Failure, LostRequest, LateLanding, Stuck:
@@ -84,7 +83,7 @@ func (kind FaultKind) delivered() bool {
 	return true
 }
 
-// waits reports whether the caller is left waiting until its context ends.
+// waits reports whether the caller waits until its context ends.
 func (kind FaultKind) waits() bool {
 	switch kind {
 	case LostRequest, LostAnswer, LateAnswer, LateLanding:
@@ -93,32 +92,32 @@ func (kind FaultKind) waits() bool {
 	return false
 }
 
-// Fault is what happens to one call. The zero Fault is none at all.
+// Fault is the fault of one call. The zero Fault means no fault.
 type Fault struct {
-	// Kind is what happens. Values without a name count as NoFault.
+	// Kind is the kind of fault. Values without a name count as NoFault.
 	Kind FaultKind
 
-	// Latency is how long the call takes to get to the worker, before anything
-	// else happens. Where the caller's context ends before, the call is not
-	// handed on, and the caller gets the context's cause; Stuck and LateLanding
-	// remain what they are. Not positive means at once.
+	// Latency is the time that the call takes to reach the worker, before the fault
+	// applies. If the caller's context ends first, the call is not delivered and
+	// returns the context's cause; Stuck and LateLanding keep their effects. Zero or
+	// negative means no delay.
 	Latency time.Duration
 
-	// Late is how late LateAnswer, LateLanding and Stuck are, as said there.
+	// Late is the delay of LateAnswer, LateLanding and Stuck; see there.
 	Late time.Duration
 
-	// Err is what the caller is told where the fault makes up the answer. nil
-	// means what is said at Kind, with an error that wraps ErrInjected.
+	// Err replaces the error that the caller receives if the fault makes up the
+	// answer. Nil means the error described at Kind, which wraps ErrInjected.
 	Err error
 }
 
-// none reports whether a call can be handed on as it is.
+// none reports whether a call can be delivered as it is.
 func (fault Fault) none() bool {
 	return fault.Latency <= 0 && (fault.Kind == NoFault || fault.Kind >= faultKinds)
 }
 
-// verdict returns what the caller is told in the end, or nil if that is what
-// the worker answered.
+// verdict returns the error that the fault makes up, or nil if the caller receives
+// the worker's answer.
 func (fault Fault) verdict(ctx context.Context) error {
 	switch {
 	case fault.Kind == NoFault, fault.Kind == LateAnswer, fault.Kind >= faultKinds:
@@ -133,14 +132,14 @@ func (fault Fault) verdict(ctx context.Context) error {
 	return fmt.Errorf("%w: %v", ErrInjected, fault.Kind)
 }
 
-// Call is a call that a fault is wanted for. Each write of an Apply is a call
-// of its own.
+// Call identifies a call for which a fault is chosen. Each write of an Apply is a
+// separate call.
 type Call[W, T comparable] struct {
-	// Term is the term the call belongs to, or zero if it belongs to none.
+	// Term is the term of the call, or zero if it has none.
 	Term orchestrator.Term
 	// Op is OpList, OpAdd or OpRemove.
 	Op     orchestrator.Op
 	Worker W
-	// Task is the zero value where Op is OpList.
+	// Task is the zero value if Op is OpList.
 	Task T
 }

@@ -1,7 +1,6 @@
 package communicatortest
 
-// This file holds the fault injector: how a call makes its way through a
-// network that does to it what was decided.
+// The fault injector: the way of a call through a faulty network.
 
 import (
 	"context"
@@ -12,13 +11,13 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Faulty is a network that does to each call what was decided for it, in front
-// of a Communicator that knows nothing of it. It is made by [NewFaulty], and
-// must be closed. Its methods may be called from many goroutines.
+// Faulty is a network in front of a Communicator that applies a chosen fault to each
+// call. Make it with [NewFaulty] and close it. Its methods may be called from many
+// goroutines.
 //
-// What it holds back it holds back with channels and timers alone, so that it
-// works in a bubble of testing/synctest. Where the decision is [NoFault], the
-// contract is kept as the wrapped Communicator keeps it.
+// Faulty delays calls with channels and timers alone, so it works in a bubble of
+// testing/synctest. Calls with [NoFault] keep the contract as the wrapped
+// Communicator does.
 type Faulty[W, T comparable] struct {
 	next   orchestrator.Communicator[W, T]
 	decide func(Call[W, T]) Fault
@@ -29,14 +28,13 @@ type Faulty[W, T comparable] struct {
 	landings sync.WaitGroup
 }
 
-// NewFaulty puts a network in front of next. What happens to a call is what
-// decide returns; nil means that nothing ever does. [Seeded] makes such a
-// function from a seed, and one's own can script a story.
+// NewFaulty puts a network in front of next. decide returns the fault of each call;
+// a nil decide means no faults. [Seeded] makes such a function from a seed. Your own
+// function can script a sequence of faults.
 //
-// decide is called once for each List, Add and Remove, and for each write of an
-// Apply, when that begins; from many goroutines, so that a network that is to
-// behave the same again must derive the fault from the Call alone. It must not
-// block.
+// decide is called at the beginning of each List, Add and Remove, and for each write
+// of an Apply. It is called from many goroutines and must not block. For repeatable
+// behaviour, it must derive the fault from the Call alone.
 func NewFaulty[W, T comparable](next orchestrator.Communicator[W, T], decide func(Call[W, T]) Fault) *Faulty[W, T] {
 	if decide == nil {
 		decide = func(Call[W, T]) Fault { return Fault{} }
@@ -49,11 +47,11 @@ func NewFaulty[W, T comparable](next orchestrator.Communicator[W, T], decide fun
 	}
 }
 
-// Communicator returns the Communicator on the near side of the network. It is
-// an [orchestrator.Applier] exactly if the wrapped one is. An Apply meets, for
-// each of its writes, the fault that the same write would meet alone: those
-// that are handed on go on together, after the longest Latency among them, and
-// the answers come back together, as late as the latest.
+// Communicator returns the Communicator that makes calls through the network. It is
+// an [orchestrator.Applier] if and only if the wrapped one is. Each write of an
+// Apply gets the fault that it would get alone. The delivered writes travel
+// together, after the longest Latency among them, and the answers return together,
+// as late as the latest.
 func (f *Faulty[W, T]) Communicator() orchestrator.Communicator[W, T] {
 	if next, ok := f.next.(orchestrator.Applier[W, T]); ok {
 		return faultyApplier[W, T]{faultyCalls[W, T]{f}, next}
@@ -61,19 +59,18 @@ func (f *Faulty[W, T]) Communicator() orchestrator.Communicator[W, T] {
 	return faultyCalls[W, T]{f}
 }
 
-// Heal ends all faults, for good: every call that waits returns, with the
-// answer that its fault was to give in the end, and new calls are handed on as
-// they are. Only what is to land late still does, in its own time. Calls after
-// the first do nothing.
+// Heal ends all faults for good. Every waiting call returns with the answer of its
+// fault, and new calls are delivered unchanged. Calls with LateLanding still arrive
+// late. A second Heal does nothing.
 func (f *Faulty[W, T]) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closeOnce(f.healed)
 }
 
-// Close heals the network, drops what has not landed, cancels what is landing,
-// and returns when that has returned. Calls after the first do nothing but wait
-// for the same. Calls made later are handed on as they are.
+// Close heals the network, drops the late calls that have not been delivered,
+// cancels those being delivered, and returns when they have returned. A second Close
+// only waits for the same. Later calls are delivered unchanged.
 func (f *Faulty[W, T]) Close() {
 	f.mu.Lock()
 	f.closeOnce(f.healed)
@@ -91,7 +88,7 @@ func (f *Faulty[W, T]) closeOnce(c chan struct{}) {
 	}
 }
 
-// fault decides what happens to a call.
+// fault returns the fault of a call.
 func (f *Faulty[W, T]) fault(ctx context.Context, op orchestrator.Op, worker W, task T) Fault {
 	select {
 	case <-f.healed:
@@ -102,18 +99,18 @@ func (f *Faulty[W, T]) fault(ctx context.Context, op orchestrator.Op, worker W, 
 	return f.decide(Call[W, T]{Term: term, Op: op, Worker: worker, Task: task})
 }
 
-// answer is what comes back from a worker.
+// answer is a worker's answer.
 type answer[T comparable] struct {
 	tasks []T
 	err   error
 }
 
-// handOn carries the calls with these indices over to the wrapped Communicator,
-// all together, and returns as many answers. It is called from several
-// goroutines, also when the call has long returned.
+// handOn delivers the calls with these indices to the wrapped Communicator together,
+// and returns one answer for each. It is called from several goroutines, even after
+// the caller's call has returned.
 type handOn[T comparable] func(ctx context.Context, calls []int) []answer[T]
 
-// carry takes calls that were made together through the network, each with its
+// carry sends calls that were made together through the network, each with its
 // fault, and returns their answers.
 func (f *Faulty[W, T]) carry(ctx context.Context, faults []Fault, hand handOn[T]) []answer[T] {
 	made := time.Now()
@@ -139,8 +136,8 @@ func (f *Faulty[W, T]) carry(ctx context.Context, faults []Fault, hand handOn[T]
 	return answers
 }
 
-// travel spends the latency. Calls whose context ends meanwhile are lost,
-// unless their fault is one that does not care.
+// travel waits for the latency. Calls whose context ends first are lost, except for
+// LateLanding and Stuck.
 func (f *Faulty[W, T]) travel(ctx context.Context, faults []Fault) {
 	var latency time.Duration
 	for _, fault := range faults {
@@ -156,8 +153,8 @@ func (f *Faulty[W, T]) travel(ctx context.Context, faults []Fault) {
 	}
 }
 
-// linger waits as long as the faults say after what can be handed on at once
-// has been, and sends off what is to land late.
+// linger waits as long as the faults require after the other calls have been
+// delivered, and schedules the late deliveries.
 func (f *Faulty[W, T]) linger(ctx context.Context, made time.Time, faults []Fault, hand handOn[T]) {
 	for _, fault := range faults {
 		if fault.Kind.waits() {
@@ -189,12 +186,12 @@ func (f *Faulty[W, T]) linger(ctx context.Context, made time.Time, faults []Faul
 	}
 }
 
-// pause waits for d, and reports whether the context lasted longer. Once the
-// network is healed it does not wait.
+// pause waits for d or until the network is healed. It returns false if the context
+// ended first.
 //
-// A context that ends in the very same instant ends first, always. To leave
-// that to select would give two runs of the same seed two outcomes: latencies
-// and deadlines are round numbers.
+// If the context ends at the same instant, it counts as ended first. A select would
+// choose at random, so two runs of one seed could differ: latencies and deadlines
+// are round numbers and often coincide.
 func (f *Faulty[W, T]) pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -215,8 +212,8 @@ func (f *Faulty[W, T]) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// land hands a call on when its caller has long given up. The context given
-// carries the call's term, and never ends.
+// land delivers a call after its caller has stopped waiting. ctx carries the call's
+// term and never ends.
 func (f *Faulty[W, T]) land(ctx context.Context, late time.Duration, hand func(context.Context)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

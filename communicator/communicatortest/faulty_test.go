@@ -1,7 +1,6 @@
 package communicatortest
 
-// This file holds the tests of what each fault does to a call, of healing and
-// of closing.
+// Tests of each fault's effect on a call, of healing and of closing.
 
 import (
 	"context"
@@ -15,7 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// always decides the same fault for every call but List.
+// always chooses the same fault for every call except List.
 func always(fault Fault) func(Call[string, string]) Fault {
 	return func(c Call[string, string]) Fault {
 		if c.Op == orchestrator.OpList {
@@ -30,7 +29,7 @@ func inTerm(t *testing.T, number uint64) context.Context {
 	return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: number})
 }
 
-// applier returns what is known to be an Applier.
+// applier asserts that a Communicator is an Applier.
 func applier(t *testing.T, c orchestrator.Communicator[string, string]) orchestrator.Applier[string, string] {
 	t.Helper()
 	a, ok := c.(orchestrator.Applier[string, string])
@@ -38,7 +37,7 @@ func applier(t *testing.T, c orchestrator.Communicator[string, string]) orchestr
 	return a
 }
 
-// plain hides everything but the Communicator.
+// plain hides every method that is not of Communicator.
 type plain struct {
 	orchestrator.Communicator[string, string]
 }
@@ -69,7 +68,7 @@ func TestIsAnApplierExactlyIfTheWrappedOneIs(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestFaults makes one Add with each fault, under a deadline of 10 s, alone and
+// TestFaults makes one Add with each fault, with a deadline of 10 s, alone and
 // through Apply.
 func TestFaults(t *testing.T) {
 	errScripted := errors.New("scripted")
@@ -77,7 +76,7 @@ func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		fault Fault
-		after time.Duration // until the caller has its answer
+		after time.Duration // until the caller has the answer
 		err   error
 		done  bool          // by then
 		lands time.Duration // after the call was made; 0 if never later
@@ -125,7 +124,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// lists reports whether worker w1 lists anything.
+// lists reports whether worker w1 lists any task.
 func lists(t *testing.T, c orchestrator.Communicator[string, string], number uint64) bool {
 	t.Helper()
 	tasks, err := c.List(inTerm(t, number), "w1")
@@ -183,7 +182,7 @@ func TestCauseOfTheContextIsReported(t *testing.T) {
 	})
 }
 
-// TestApplyMeetsTheFaultOfEachWrite sends one write of each fate in one call.
+// TestApplyMeetsTheFaultOfEachWrite makes one call with a write for each fault.
 func TestApplyMeetsTheFaultOfEachWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newReference("")
@@ -307,8 +306,7 @@ func TestCloseCancelsWhatIsLanding(t *testing.T) {
 	})
 }
 
-// TestTheKitSeesThroughFaults is the fault injector's own proof: what breaks
-// C3 is found to break C3.
+// TestTheKitSeesThroughFaults checks that the kit finds the faults that break C3.
 func TestTheKitSeesThroughFaults(t *testing.T) {
 	for _, kind := range []FaultKind{Stuck, LateAnswer} {
 		found := map[string]*recorder{}

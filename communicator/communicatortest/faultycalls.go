@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds the near side of the fault injector: the Communicator that
-// hands each call to the network, and the one that is an Applier too.
+// The caller's side of the fault injector: the Communicator, and the one that is
+// also an Applier.
 
 import (
 	"context"
@@ -13,7 +13,8 @@ import (
 // faultyCalls is the Communicator of a Faulty.
 type faultyCalls[W, T comparable] struct{ f *Faulty[W, T] }
 
-// faultyApplier is the same where the wrapped one is an Applier.
+// faultyApplier is the Communicator of a Faulty whose wrapped Communicator is an
+// Applier.
 type faultyApplier[W, T comparable] struct {
 	faultyCalls[W, T]
 	next orchestrator.Applier[W, T]

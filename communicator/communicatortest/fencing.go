@@ -1,6 +1,6 @@
 package communicatortest
 
-// This file holds the checks of C7: writes that belong to a term which is over.
+// The checks of C7: writes that belong to earlier terms.
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// checkLowerEpoch makes writes of a leader that was followed by another.
+// checkLowerEpoch makes writes of a leader that has a successor.
 func checkLowerEpoch[W, T comparable](k *kit[W, T]) {
 	worker := k.Workers[0]
 	k.add(worker, k.Tasks[1])
@@ -21,7 +21,8 @@ func checkLowerEpoch[W, T comparable](k *kit[W, T]) {
 	k.refused(past, worker, orchestrator.ErrDeposed, "List carried a higher epoch")
 	past.Number += 100
 	k.refused(past, worker, orchestrator.ErrDeposed, "List carried a higher epoch, whatever the term's number")
-	// A List of the past may be answered or not, but does not lower the fence.
+	// A List of an earlier term may be answered or not, but must not lower the
+	// fence.
 	_, _ = k.tryList(past, worker)
 	k.refused(past, worker, orchestrator.ErrDeposed, "a List of a lower epoch does not lower the fence")
 	k.add(worker, k.Tasks[0])
@@ -69,19 +70,18 @@ func checkEqualTerm[W, T comparable](k *kit[W, T]) {
 		k.remove(worker, k.Tasks[0])
 		k.remove(worker, k.Tasks[1])
 		k.listed(worker, "writes of an equal term are done")
-		k.nextEpoch() // whose number is lower
+		k.nextEpoch() // its number is lower
 	}
 }
 
-// checkWriteWithoutTerm makes writes that belong to no term.
+// checkWriteWithoutTerm makes writes without a term.
 func checkWriteWithoutTerm[W, T comparable](k *kit[W, T]) {
 	worker := k.Workers[0]
 	k.add(worker, k.Tasks[1])
 	k.refused(orchestrator.Term{}, worker, orchestrator.ErrStale, "a term was seen before")
 }
 
-// checkListWithoutTerm looks without belonging to a term, as
-// a term under WithDryRun does.
+// checkListWithoutTerm lists without a term, as WithDryRun does.
 func checkListWithoutTerm[W, T comparable](k *kit[W, T]) {
 	worker := k.Workers[0]
 	k.add(worker, k.Tasks[0])
@@ -100,8 +100,8 @@ func checkListWithoutTerm[W, T comparable](k *kit[W, T]) {
 	k.refused(past, worker, orchestrator.ErrStale, "a List without a term does not lower the fence")
 }
 
-// checkDelayedPastList holds back a write until a later term has looked, and
-// expects that it never lands.
+// checkDelayedPastList holds a write back until a later term has listed the worker.
+// The write must never take effect.
 func checkDelayedPastList[W, T comparable](k *kit[W, T]) {
 	worker, present, other := k.Workers[0], k.Tasks[1], k.Tasks[2]
 	k.add(worker, present)
@@ -113,13 +113,13 @@ func checkDelayedPastList[W, T comparable](k *kit[W, T]) {
 			k.ended(op, worker, k.Tasks[i], err, "whose deadline passed while it was held back")
 		}
 		advance()
-		k.during = ", also while writes are held back"
+		k.during = ", while writes are held back"
 		k.listed(worker, "a write that is held back is not done", present)
 		k.during = ""
 		release()
 		because := fmt.Sprintf("writes %s were delayed until after List %s, and must never land", in(past), in(k.term))
 		k.listed(worker, because, present)
-		// A write that follows pushes out whatever may still be in a queue.
+		// A following write flushes any queue.
 		k.add(worker, other)
 		k.listed(worker, because, present, other)
 		k.remove(worker, other)
@@ -127,9 +127,10 @@ func checkDelayedPastList[W, T comparable](k *kit[W, T]) {
 	}
 }
 
-// checkRemoveWaits has a Remove wait for its task to stop while the next leader
-// looks: the stop is the next one's, and the first must not take it for its own,
-// whether it is told so at once or when the task has stopped.
+// checkRemoveWaits makes a Remove wait for its task to stop while the next leader
+// lists the worker. The stop then belongs to the next leader. The first leader must
+// not take it for its own, whether Remove returns immediately or when the task has
+// stopped.
 func checkRemoveWaits[W, T comparable](k *kit[W, T]) {
 	worker, task := k.Workers[0], k.Tasks[0]
 	k.add(worker, task)
@@ -147,11 +148,11 @@ func checkRemoveWaits[W, T comparable](k *kit[W, T]) {
 	waits := true
 	select {
 	case <-arrival.C:
-	case <-answered: // that a stop is under way, say
+	case <-answered: // for example, with ErrStopping
 		waits = false
 	}
 	k.nextEpoch()
-	k.listed(worker, "a task that takes its time to stop is in List until it has stopped", task)
+	k.listed(worker, "a task that is slow to stop is in List until it has stopped", task)
 	call, because := callText(orchestrator.OpRemove, worker, task)+" "+in(past), "a call of a higher epoch came while it waited for the stop"
 	end()
 	if err := wait(); waits {
@@ -161,8 +162,8 @@ func checkRemoveWaits[W, T comparable](k *kit[W, T]) {
 	k.listed(worker, "the task has stopped")
 }
 
-// refused fails unless writes of the term are answered with an error that wraps
-// want, and are not done. The worker runs the second task, and no other.
+// refused fails unless writes of the term are answered with an error that wraps want
+// and are not done. The worker must run the second task, and no other.
 func (k *kit[W, T]) refused(term orchestrator.Term, worker W, want error, because string) {
 	k.Helper()
 	absent, present := k.Tasks[0], k.Tasks[1]
@@ -172,7 +173,7 @@ func (k *kit[W, T]) refused(term orchestrator.Term, worker W, want error, becaus
 		k.refusedWith(err, want, callText(op, worker, task)+" "+in(term), because)
 	}
 	if got := k.list(worker); !sameTasks(got, []T{present}) {
-		k.failf("Add(%v, %v) and Remove(%v, %v) %s were refused, and yet List returns %v, want %v: %s",
+		k.failf("Add(%v, %v) and Remove(%v, %v) %s were refused, but List returns %v, want %v: %s",
 			worker, absent, worker, present, in(term), got, []T{present}, because)
 	}
 }
@@ -192,7 +193,7 @@ func (k *kit[W, T]) refusedWith(err, want error, call, because string) {
 	}
 }
 
-// quote shows an error, or its absence, in a failure.
+// quote formats an error, or its absence, for a failure.
 func quote(err error) string {
 	if err == nil {
 		return "no error"

@@ -11,8 +11,8 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/communicatortest"
 )
 
-// FuzzSeeded makes schedules of any numbers: each is refused or followed, and
-// what follows from it lies within its bounds.
+// FuzzSeeded makes schedules of arbitrary numbers. Each must be refused, or its
+// faults must be within its bounds.
 func FuzzSeeded(f *testing.F) {
 	f.Add(uint64(1), 0.1, 0.2, 0.3, 0.4, int64(0), int64(0), int64(0), int64(0), uint64(0), uint64(1), uint64(1), "w", "t")
 	f.Add(uint64(1), 0.0, 0.0, 0.5, 0.5, int64(1), int64(math.MaxInt64), int64(5), int64(5), uint64(9), uint64(1), uint64(math.MaxUint64), "w", "")

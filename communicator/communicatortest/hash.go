@@ -1,13 +1,12 @@
 package communicatortest
 
-// This file holds the hash that turns a call into chance: the same in every
-// process, which hash/maphash is not.
+// The hash that derives random numbers from a call. Unlike hash/maphash, it is the
+// same in every process.
 
 import "fmt"
 
-// hash is a 64-bit FNV-1a over what is put in, and a splitmix64 generator that
-// starts from it. FNV alone does not do: its upper bits hardly depend on the
-// last bytes put in.
+// hash is a 64-bit FNV-1a of its input, and a splitmix64 generator that starts from
+// it. FNV alone does not suffice: its upper bits hardly depend on the last bytes.
 type hash struct{ state uint64 }
 
 // newHash returns a hash that begins with a seed.
@@ -17,7 +16,7 @@ func newHash(seed uint64) *hash {
 	return h
 }
 
-// number puts in a number.
+// number adds a number to the input.
 func (h *hash) number(n uint64) {
 	for range 8 {
 		h.octet(byte(n))
@@ -25,8 +24,8 @@ func (h *hash) number(n uint64) {
 	}
 }
 
-// name puts in what fmt prints for v, and its length, so that names that follow
-// one another do not run together.
+// name adds the text that fmt prints for v, and its length, so that consecutive
+// names do not run together.
 func (h *hash) name(v any) {
 	text := fmt.Append(nil, v)
 	for _, b := range text {

@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds the proof that the kit serves a transport over a real
-// network: a reference behind net/http.
+// The proof that the kit can test a transport over a real network: a reference
+// behind net/http.
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// request and response are what goes over the wire.
+// request and response are the messages on the wire.
 type request struct {
 	Op           string
 	Worker, Task string
@@ -32,7 +32,7 @@ type response struct {
 	Rejected, Stale, Deposed bool
 }
 
-// overHTTP is the caller's end.
+// overHTTP is the client.
 type overHTTP struct {
 	client *http.Client
 	url    string
@@ -86,7 +86,7 @@ func (c overHTTP) call(ctx context.Context, q request) ([]string, error) {
 	return a.Tasks, nil
 }
 
-// handler is the workers' end.
+// handler is the server.
 func handler(workers orchestrator.Communicator[string, string]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var q request
@@ -114,11 +114,11 @@ func handler(workers orchestrator.Communicator[string, string]) http.HandlerFunc
 			a.Stale = errors.Is(err, orchestrator.ErrStale)
 			a.Deposed = errors.Is(err, orchestrator.ErrDeposed)
 		}
-		_ = json.NewEncoder(w).Encode(a) // or the caller has given up
+		_ = json.NewEncoder(w).Encode(a) // an error means that the caller no longer waits
 	}
 }
 
-// newOverHTTP returns a cluster behind a server of its own.
+// newOverHTTP returns a cluster behind its own server.
 func newOverHTTP(t *testing.T, broken bug) Cluster[string, string] {
 	c := newReference(broken)
 	server := httptest.NewServer(handler(c.Communicator))

@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds what all checks are made of: calls that are bounded in time,
-// and expectations that fail in one sentence.
+// The building blocks of all checks: calls with a time limit, and expectations with
+// one-sentence failures.
 
 import (
 	"context"
@@ -14,17 +14,17 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// errEndless stands in for the answer of a call that never gave one.
+// errEndless replaces the answer of a call that does not return.
 var errEndless = errors.New("the call does not return although its context has ended (C3)")
 
 // kit is one check under way.
 type kit[W, T comparable] struct {
 	tb
 	Cluster[W, T]
-	applier orchestrator.Applier[W, T] // nil unless the check is made through it
+	applier orchestrator.Applier[W, T] // nil unless the check is made through Apply
 	clause  string
-	during  string            // what the cluster suffers meanwhile, for failures
-	term    orchestrator.Term // what calls carry unless they say otherwise
+	during  string            // the present disturbance of the cluster, for failures
+	term    orchestrator.Term // the term of calls, unless they name another
 }
 
 // failf ends the check with a sentence that begins with its clause.
@@ -33,51 +33,49 @@ func (k *kit[W, T]) failf(format string, args ...any) {
 	k.Fatalf("%s: %s%s", k.clause, fmt.Sprintf(format, args...), k.during)
 }
 
-// nextTerm goes on to the next term of the same leader.
+// nextTerm proceeds to the next term of the same leader.
 func (k *kit[W, T]) nextTerm() { k.term.Number++ }
 
-// nextEpoch goes on to the first term of the next leader.
+// nextEpoch proceeds to the first term of the next leader.
 func (k *kit[W, T]) nextEpoch() { k.term = orchestrator.Term{Epoch: k.term.Epoch + 1, Number: 1} }
 
-// hold holds back the writes to worker; without that switch the check is
-// skipped.
+// hold holds back the writes to worker, or skips the check if Hold is nil.
 func (k *kit[W, T]) hold(worker W) (release func()) {
 	k.Helper()
 	if k.Hold == nil {
-		k.Skipf("%s: Cluster.Hold is nil, so no write can be held back", k.clause)
+		k.Skipf("%s: Cluster.Hold is nil, needed to hold back a write", k.clause)
 	}
 	return k.undo(k.Hold(worker))
 }
 
-// cut cuts worker off until the check ends; without that switch the check is
-// skipped.
+// cut cuts worker off until the check ends, or skips the check if Cut is nil.
 func (k *kit[W, T]) cut(worker W) {
 	k.Helper()
 	if k.Cut == nil {
-		k.Skipf("%s: Cluster.Cut is nil, so no worker can be cut off", k.clause)
+		k.Skipf("%s: Cluster.Cut is nil, needed to cut a worker off", k.clause)
 	}
 	k.undo(k.Cut(worker))
 }
 
-// linger has task take its time to stop until the check ends; without that
-// switch the check is skipped.
+// linger makes task slow to stop until end is called or the check ends, or skips the
+// check if Linger is nil.
 func (k *kit[W, T]) linger(worker W, task T) (end func()) {
 	k.Helper()
 	if k.Linger == nil {
-		k.Skipf("%s: Cluster.Linger is nil, so no task takes its time to stop", k.clause)
+		k.Skipf("%s: Cluster.Linger is nil, needed to make a task slow to stop", k.clause)
 	}
 	return k.undo(k.Linger(worker, task))
 }
 
-// undo makes sure that a switch is undone, once, whatever becomes of the check.
+// undo makes sure that a switch is undone exactly once, however the check ends.
 func (k *kit[W, T]) undo(f func()) func() {
 	f = sync.OnceFunc(f)
 	k.Cleanup(f)
 	return f
 }
 
-// callContext returns a context for one call: with the identity, unless that is
-// zero, and with the deadline.
+// callContext returns a context for one call, with the deadline, and with the term
+// unless it is zero.
 func (k *kit[W, T]) callContext(term orchestrator.Term, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx := k.Context()
 	if term != (orchestrator.Term{}) {
@@ -86,14 +84,12 @@ func (k *kit[W, T]) callContext(term orchestrator.Term, timeout time.Duration) (
 	return context.WithTimeout(ctx, timeout)
 }
 
-// arrival is how long a call is given to get as far as the place where a switch
-// stops it.
+// arrival is the time that a call gets to reach the place where a switch stops it.
 func (k *kit[W, T]) arrival() time.Duration { return k.Timeout / 20 }
 
-// start makes a call in a goroutine of its own. The function it returns waits
-// for the answer, but no longer than the timeout after the context's end: then
-// the call's error is errEndless, and whatever else it returned must not be
-// looked at.
+// start makes a call in its own goroutine. wait returns the call's error. If the
+// call has not returned one timeout after its context has ended, wait returns
+// errEndless, and other results of the call must not be read.
 func (k *kit[W, T]) start(ctx context.Context, call func(context.Context) error) (wait func() error) {
 	answer := make(chan error, 1)
 	go func() { answer <- call(ctx) }()
@@ -149,8 +145,8 @@ func (k *kit[W, T]) tryFor(timeout time.Duration, term orchestrator.Term, op orc
 	return k.start(ctx, func(ctx context.Context) error { return k.write(ctx, op, worker, task) })()
 }
 
-// finish makes a write in the present term, and repeats it at intervals while
-// its answer is that a stop is under way.
+// finish makes a write in the present term, and repeats it at intervals while the
+// answer is ErrStopping.
 func (k *kit[W, T]) finish(op orchestrator.Op, worker W, task T) error {
 	const rounds = 100
 	tick := time.NewTicker(k.Timeout / rounds)
@@ -166,7 +162,7 @@ func (k *kit[W, T]) finish(op orchestrator.Op, worker W, task T) error {
 	return err
 }
 
-// list lists worker in the present term, and fails if that fails.
+// list lists worker in the present term, and fails the check on an error.
 func (k *kit[W, T]) list(worker W) []T {
 	k.Helper()
 	tasks, err := k.tryList(k.term, worker)
@@ -176,19 +172,20 @@ func (k *kit[W, T]) list(worker W) []T {
 	return tasks
 }
 
-// add makes worker run task in the present term, and fails if that fails.
+// add makes worker run task in the present term, and fails the check on an error.
 func (k *kit[W, T]) add(worker W, task T) {
 	k.Helper()
 	k.done(orchestrator.OpAdd, worker, task)
 }
 
-// remove makes worker stop task in the present term, and fails if that fails.
+// remove makes worker stop task in the present term, and fails the check on an
+// error.
 func (k *kit[W, T]) remove(worker W, task T) {
 	k.Helper()
 	k.done(orchestrator.OpRemove, worker, task)
 }
 
-// done makes a write in the present term, and fails if that fails.
+// done makes a write in the present term, and fails the check on an error.
 func (k *kit[W, T]) done(op orchestrator.Op, worker W, task T) {
 	k.Helper()
 	if err := k.finish(op, worker, task); err != nil {
@@ -204,8 +201,7 @@ func (k *kit[W, T]) listed(worker W, because string, want ...T) {
 	}
 }
 
-// sameTasks reports whether two lists hold the same tasks, want each of them
-// once.
+// sameTasks reports whether got contains each task of want once, and no other.
 func sameTasks[T comparable](got, want []T) bool {
 	if len(got) != len(want) {
 		return false
@@ -218,7 +214,7 @@ func sameTasks[T comparable](got, want []T) bool {
 	return true
 }
 
-// callText names a call in a failure.
+// callText formats a call for a failure.
 func callText[W, T comparable](op orchestrator.Op, worker W, task T) string {
 	if op == orchestrator.OpAdd {
 		return fmt.Sprintf("Add(%v, %v)", worker, task)
@@ -226,7 +222,7 @@ func callText[W, T comparable](op orchestrator.Op, worker W, task T) string {
 	return fmt.Sprintf("Remove(%v, %v)", worker, task)
 }
 
-// in names a term in a failure.
+// in formats a term for a failure.
 func in(term orchestrator.Term) string {
 	if term == (orchestrator.Term{}) {
 		return "without a term"

@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds the checks of C1 to C3: calls side by side, the slices that
-// List returns, and calls that end with their context.
+// The checks of C1 to C3: concurrent calls, the slices that List returns, and calls
+// that end with their context.
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// checkSideBySide works with all workers at once, and expects each to have what
-// it was given, and nothing else.
+// checkSideBySide uses all workers at the same time. Each must run exactly its own
+// tasks.
 func checkSideBySide[W, T comparable](k *kit[W, T]) {
 	work := func(worker W) error {
 		for i, task := range k.Tasks {
@@ -49,7 +49,7 @@ func checkSideBySide[W, T comparable](k *kit[W, T]) {
 	}
 }
 
-// checkOneWorkerHeld works with one worker while a write to another hangs.
+// checkOneWorkerHeld uses one worker while a write to another hangs.
 func checkOneWorkerHeld[W, T comparable](k *kit[W, T]) {
 	k.hold(k.Workers[0])
 	k.checkOthers(func(ctx context.Context) error {
@@ -57,7 +57,7 @@ func checkOneWorkerHeld[W, T comparable](k *kit[W, T]) {
 	})
 }
 
-// checkOneWorkerCut works with one worker while another is cut off.
+// checkOneWorkerCut uses one worker while another is cut off.
 func checkOneWorkerCut[W, T comparable](k *kit[W, T]) {
 	k.cut(k.Workers[0])
 	k.checkOthers(func(ctx context.Context) error {
@@ -69,16 +69,16 @@ func checkOneWorkerCut[W, T comparable](k *kit[W, T]) {
 	})
 }
 
-// checkOthers works with the second worker while a call to the first, which is
-// held or cut off, is under way. It begins at once and goes on for a while, so
-// that it has also been seen with the other call well on its way.
+// checkOthers uses the second worker while a call to the first, which is held or cut
+// off, is under way. It repeats this for the arrival time, so that the hanging call
+// has also reached the switch.
 func (k *kit[W, T]) checkOthers(call func(context.Context) error) {
 	ctx, cancel := context.WithCancel(orchestrator.ContextWithTerm(k.Context(), k.term))
 	defer cancel()
 	wait := k.start(ctx, call)
 
 	const rounds = 3
-	k.during = fmt.Sprintf(", also while a call for worker %v hangs", k.Workers[0])
+	k.during = fmt.Sprintf(", while a call for worker %v hangs", k.Workers[0])
 	tick := time.NewTicker(k.arrival() / rounds)
 	defer tick.Stop()
 	other := k.Workers[1]
@@ -95,7 +95,7 @@ func (k *kit[W, T]) checkOthers(call func(context.Context) error) {
 	}
 }
 
-// checkSnapshots keeps what List returned, and looks at it again after writes.
+// checkSnapshots keeps what List returned, and compares it after later writes.
 func checkSnapshots[W, T comparable](k *kit[W, T]) {
 	worker := k.Workers[0]
 	var kept, copies [][]T
@@ -122,7 +122,7 @@ func checkSnapshots[W, T comparable](k *kit[W, T]) {
 	for i := range kept {
 		if !slices.Equal(kept[i], copies[i]) {
 			k.failf("a slice that List(%v) returned as %v reads %v after later writes, "+
-				"want it unchanged: return a copy, or never change what was returned", worker, copies[i], kept[i])
+				"want it unchanged: return a copy, or never change a returned slice", worker, copies[i], kept[i])
 		}
 	}
 }
@@ -146,7 +146,7 @@ func checkContextDoneBefore[W, T comparable](k *kit[W, T]) {
 	}
 }
 
-// checkEndsWhileHeld lets the deadline of a write that is held back pass.
+// checkEndsWhileHeld lets the deadline of a held write pass.
 func checkEndsWhileHeld[W, T comparable](k *kit[W, T]) {
 	worker := k.Workers[0]
 	k.add(worker, k.Tasks[1])
@@ -179,8 +179,7 @@ func checkEndsWhileCut[W, T comparable](k *kit[W, T]) {
 	}
 }
 
-// ended fails if a write outlasted its context, or claims to be done and is
-// not.
+// ended fails if a write outlasted its context, or returned nil and is not done.
 func (k *kit[W, T]) ended(op orchestrator.Op, worker W, task T, err error, how string) {
 	k.Helper()
 	if errors.Is(err, errEndless) {

@@ -1,7 +1,6 @@
 package communicatortest
 
-// This file holds what all tests of the package share: a T whose failures can
-// be watched.
+// Common code of the tests: a T that records failures.
 
 import (
 	"context"
@@ -15,15 +14,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a tb that remembers how a check ended.
+// recorder is a tb that records how a check ended.
 type recorder struct {
 	ctx              context.Context
 	cleanups         []func()
 	failure, skipped string
 }
 
-// record makes a check in a goroutine of its own, since a failing check ends
-// its goroutine.
+// record makes a check in a separate goroutine, because a failing check ends its
+// goroutine.
 func record(ctx context.Context, check func(t tb)) *recorder {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &recorder{ctx: ctx}

@@ -1,6 +1,6 @@
 package communicatortest
 
-// This file holds the checks of C4 to C6: what the answer to a write means.
+// The checks of C4 to C6: the meaning of answers to writes.
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func checkIdempotent[W, T comparable](k *kit[W, T]) {
 	k.listed(worker, "a task removed again in the next term is gone")
 }
 
-// checkDoneMeansListed looks after each successful write.
+// checkDoneMeansListed lists the workers after each successful write.
 func checkDoneMeansListed[W, T comparable](k *kit[W, T]) {
 	worker := k.Workers[0]
 	for i, task := range k.Tasks {
@@ -41,15 +41,15 @@ func checkDoneMeansListed[W, T comparable](k *kit[W, T]) {
 	k.add(k.Workers[1], k.Tasks[0])
 	for i, task := range k.Tasks {
 		k.remove(worker, task)
-		k.listed(worker, "a task is not in List any more as soon as Remove returned nil", k.Tasks[i+1:]...)
+		k.listed(worker, "a task is no longer in List as soon as Remove returned nil", k.Tasks[i+1:]...)
 	}
 	k.listed(k.Workers[1], "a task is removed from one worker only", k.Tasks[0])
 	k.add(worker, k.Tasks[0])
 	k.listed(worker, "a task that was removed can be added again", k.Tasks[0])
 }
 
-// checkStaleIsNotDone makes writes of the previous term, and believes an
-// ErrRejected.
+// checkStaleIsNotDone makes writes of the previous term. If they return ErrRejected,
+// they must not be done.
 func checkStaleIsNotDone[W, T comparable](k *kit[W, T]) {
 	worker, absent, present := k.Workers[0], k.Tasks[0], k.Tasks[1]
 	k.add(worker, present)
@@ -64,7 +64,7 @@ func checkStaleIsNotDone[W, T comparable](k *kit[W, T]) {
 func checkRefusedIsNotDone[W, T comparable](k *kit[W, T]) {
 	worker, task := k.Workers[0], k.Tasks[0]
 	if k.Refuse == nil {
-		k.Skipf("%s: Cluster.Refuse is nil, so no worker can be made to refuse a task", k.clause)
+		k.Skipf("%s: Cluster.Refuse is nil, needed to make a worker refuse a task", k.clause)
 	}
 	accept := k.undo(k.Refuse(worker, task))
 	err := k.try(k.term, orchestrator.OpAdd, worker, task)
@@ -79,8 +79,8 @@ func checkRefusedIsNotDone[W, T comparable](k *kit[W, T]) {
 	k.listed(worker, "a task that was refused can be added once it is accepted", task)
 }
 
-// checkHeldIsNotRejected lets writes time out that are still on their way, and
-// believes an ErrRejected.
+// checkHeldIsNotRejected lets held writes time out. If they return ErrRejected, they
+// must not be done.
 func checkHeldIsNotRejected[W, T comparable](k *kit[W, T]) {
 	worker, absent, present := k.Workers[0], k.Tasks[0], k.Tasks[1]
 	k.add(worker, present)
@@ -92,14 +92,14 @@ func checkHeldIsNotRejected[W, T comparable](k *kit[W, T]) {
 	k.rejected(removed, orchestrator.OpRemove, worker, present)
 }
 
-// rejected fails if a write was answered with ErrRejected and yet was done.
+// rejected fails if a write was answered with ErrRejected but was done.
 func (k *kit[W, T]) rejected(err error, op orchestrator.Op, worker W, task T) {
 	k.Helper()
 	if !errors.Is(err, orchestrator.ErrRejected) {
 		return
 	}
 	if got := k.list(worker); slices.Contains(got, task) == (op == orchestrator.OpAdd) {
-		k.failf("%s failed with %q, which wraps ErrRejected, and yet was done, List returns %v: "+
+		k.failf("%s failed with %q, which wraps ErrRejected, but was done, List returns %v: "+
 			"an error that wraps ErrRejected means certainly not done", callText(op, worker, task), err, got)
 	}
 }
@@ -107,11 +107,11 @@ func (k *kit[W, T]) rejected(err error, op orchestrator.Op, worker W, task T) {
 // checkStrangers calls workers that do not exist.
 func checkStrangers[W, T comparable](k *kit[W, T]) {
 	if len(k.Strangers) == 0 {
-		k.Skipf("%s: Cluster.Strangers is empty, so no worker is known not to exist", k.clause)
+		k.Skipf("%s: Cluster.Strangers is empty, needed to call a worker that does not exist", k.clause)
 	}
 	for _, worker := range k.Strangers {
 		if tasks, err := k.tryList(k.term, worker); err == nil {
-			k.failf("List(%v) returned %v and no error, want an error: nobody knows what a worker runs that does not exist",
+			k.failf("List(%v) returned %v and no error, want an error: a worker that does not exist has no list",
 				worker, tasks)
 		}
 		for _, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {

@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds the implementation that the kit is tried on, which is correct
-// unless it was given a bug.
+// The reference implementation on which the kit is tested. It is correct unless it
+// has a bug.
 
 import (
 	"context"
@@ -21,7 +21,7 @@ type reference struct {
 	lock    chan struct{} // of oneLockForAll
 }
 
-// node is one worker, behind a network that can be disturbed.
+// node is one worker, behind a network with switches.
 type node struct {
 	mu       sync.Mutex
 	seen     orchestrator.Term
@@ -33,7 +33,7 @@ type node struct {
 	held     *gate
 }
 
-// gate holds writes back.
+// gate holds back writes.
 type gate struct {
 	open    chan struct{}
 	waiting sync.WaitGroup
@@ -159,7 +159,7 @@ func (r *reference) Remove(ctx context.Context, worker, task string) error {
 	return r.send(ctx, worker, []orchestrator.Write[string]{{Op: orchestrator.OpRemove, Task: task}})[0]
 }
 
-// referenceApplier makes a reference an Applier.
+// referenceApplier is a reference that is an Applier.
 type referenceApplier struct{ r *reference }
 
 func (a referenceApplier) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
@@ -179,8 +179,8 @@ func (a referenceApplier) Apply(ctx context.Context, worker string, writes []orc
 	return errs
 }
 
-// send carries writes to a worker, and waits for the answers as long as the
-// context allows.
+// send delivers writes to a worker, and waits for the answers until the context
+// ends.
 func (r *reference) send(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
 	answer := make(chan []error, 1)
 	n, ok := r.workers[worker]
@@ -235,8 +235,8 @@ func (r *reference) send(ctx context.Context, worker string, writes []orchestrat
 	}
 }
 
-// apply is what the worker does with writes; arrived is the fence as it was
-// when they came.
+// apply applies writes at the worker. arrived is the fence at the time of their
+// arrival.
 func (r *reference) apply(ctx context.Context, n *node, arrived orchestrator.Term, writes []orchestrator.Write[string]) []error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -253,7 +253,7 @@ func (r *reference) apply(ctx context.Context, n *node, arrived orchestrator.Ter
 		}
 		if err := r.await(ctx, n, w); err != nil {
 			errs[i] = err
-			continue // the stop is the later leader's
+			continue // the stop belongs to the later leader
 		}
 		if err := r.do(n, w); err != nil {
 			errs[i] = err
@@ -262,8 +262,9 @@ func (r *reference) apply(ctx context.Context, n *node, arrived orchestrator.Ter
 	return errs
 }
 
-// await waits until a task that is to stop may, as long as the call may wait, and
-// says whether its leader leads still. n.mu is held, but not meanwhile.
+// await waits until a stopping task may stop. It returns ErrStopping if the call's
+// context ends first, and the fence's error if a later term was seen. The caller
+// holds n.mu, which is released during the wait.
 func (r *reference) await(ctx context.Context, n *node, w orchestrator.Write[string]) error {
 	end := n.lingers[w.Task]
 	if w.Op != orchestrator.OpRemove || end == nil {
@@ -283,7 +284,7 @@ func (r *reference) await(ctx context.Context, n *node, w orchestrator.Write[str
 	return r.fence(ctx, n, n.seen)
 }
 
-// fence refuses a write of the past, and raises the fence.
+// fence refuses a write of an earlier term, and raises the fence.
 func (r *reference) fence(ctx context.Context, n *node, arrived orchestrator.Term) error {
 	term, ok := orchestrator.TermFromContext(ctx)
 	seen := n.seen
@@ -323,7 +324,7 @@ func (r *reference) compare(t, u orchestrator.Term) int {
 	return t.Compare(u)
 }
 
-// do does one write.
+// do applies one write.
 func (r *reference) do(n *node, w orchestrator.Write[string]) error {
 	at := slices.Index(n.tasks, w.Task)
 	switch {
@@ -357,7 +358,7 @@ func (r *reference) do(n *node, w orchestrator.Write[string]) error {
 	return nil
 }
 
-// stopLater stops a task in a moment, once.
+// stopLater stops a task once, after a delay.
 func (n *node) stopLater(task string) {
 	if n.stopping[task] {
 		return

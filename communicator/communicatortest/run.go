@@ -1,7 +1,6 @@
 package communicatortest
 
-// This file holds the kit's entrance: which checks there are, and how they
-// become tests.
+// The entry points of the kit: the list of checks, and how they become tests.
 
 import (
 	"context"
@@ -11,21 +10,20 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Run checks whether the Communicator that factory makes keeps the contract
-// written at [orchestrator.Communicator]. It runs one subtest per check, named
-// after the clause it belongs to, such as C7/LowerEpoch; where the Communicator
-// is an [orchestrator.Applier], each is followed by the same made through
-// Apply, such as C7/LowerEpoch/Apply.
+// Run checks whether the Communicator that factory makes keeps the contract of
+// [orchestrator.Communicator]. It runs one subtest per check, named after its
+// clause, such as C7/LowerEpoch. Each is repeated through Apply if the Communicator
+// is an [orchestrator.Applier], such as C7/LowerEpoch/Apply, and that subtest is
+// skipped otherwise.
 //
-// The factory is called at the beginning of each subtest, with that subtest's
-// t. It makes a fresh cluster, and cleans it up in t.Cleanup. It may call
-// t.Fatal and t.Skip.
+// The factory is called at the beginning of each subtest, with that subtest's t. It
+// makes a new cluster, and cleans it up in t.Cleanup. It may call t.Fatal and
+// t.Skip.
 //
-// Run returns when all checks have been made, one after the other. It never
-// sleeps to wait for something; a check without a failure takes a few calls,
-// those that hold or cut something a few twentieths of [Cluster].Timeout more.
-// A call that does not return although its context has ended makes its check
-// fail, and its goroutine is left behind.
+// Run makes the checks one after another and returns when all have ended. A
+// successful check takes a few calls; a check that holds or cuts calls takes a few
+// twentieths of [Cluster].Timeout more. A call that does not return although its
+// context has ended fails its check, and leaves its goroutine behind.
 func Run[W, T comparable](t *testing.T, factory func(t *testing.T) Cluster[W, T]) {
 	t.Helper()
 	for name, check := range Checks(factory) {
@@ -33,9 +31,9 @@ func Run[W, T comparable](t *testing.T, factory func(t *testing.T) Cluster[W, T]
 	}
 }
 
-// Checks returns the checks that [Run] makes, in its order, each with its name.
-// It is for tests that want to run each of them in their own way, for instance
-// in a bubble, where t.Run cannot be called and time costs nothing:
+// Checks returns the checks of [Run] by name, in order. Use it to run each check in
+// your own way, for example in a bubble of testing/synctest, where t.Run cannot be
+// called and waiting takes no time:
 //
 //	for name, check := range communicatortest.Checks(factory) {
 //		t.Run(name, func(t *testing.T) { synctest.Test(t, check) })
@@ -50,8 +48,8 @@ func Checks[W, T comparable](factory func(t *testing.T) Cluster[W, T]) iter.Seq2
 	}
 }
 
-// tb is what a check uses of a *testing.T, so that the kit's own tests can
-// watch a check fail.
+// tb is the part of *testing.T that checks use, so that the kit's own tests can
+// observe a failing check.
 type tb interface {
 	Helper()
 	Context() context.Context

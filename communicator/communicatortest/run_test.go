@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds the tests of the kit's entrance, and of what it accepts, skips
-// and refuses.
+// Tests of Run and Checks, and of the clusters that the kit accepts, skips and
+// refuses.
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// outcomes makes every check on clusters of their own, each in a bubble, and
-// returns how each ended, by name.
+// outcomes makes every check on its own cluster, each in a bubble, and returns how
+// each ended, by name.
 func outcomes(t *testing.T, factory func(*testing.T) Cluster[string, string]) map[string]*recorder {
 	t.Helper()
 	all := make(map[string]*recorder)
@@ -127,7 +127,7 @@ func TestRefusesAClusterThatRunsSomething(t *testing.T) {
 	}
 }
 
-// TestBoundsAnApplyThatNeverReturns covers the calls of several writes.
+// TestBoundsAnApplyThatNeverReturns covers calls with several writes.
 func TestBoundsAnApplyThatNeverReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})

@@ -1,6 +1,6 @@
 package communicatortest
 
-// This file holds the schedule of faults that follows from a seed.
+// The schedule of faults that follows from a seed.
 
 import (
 	"errors"
@@ -10,44 +10,43 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Schedule says how often a network misbehaves, and by which seed. Its zero
-// value is a network without faults. All probabilities lie in [0, 1].
+// Schedule sets the probabilities of faults, and the seed. The zero value is a
+// network without faults. All probabilities are between 0 and 1.
 type Schedule struct {
-	// Seed selects one of the possible fates. Any value will do.
+	// Seed selects one of the possible sequences of faults. Any value is valid.
 	Seed uint64
 
-	// List, Add and Remove say how often calls of each kind meet a fault.
+	// List, Add and Remove are the fault probabilities of each kind of call.
 	List, Add, Remove Rates
 
-	// MinLatency and MaxLatency bound Fault.Latency, which every call has, with
-	// or without another fault. 0 <= MinLatency <= MaxLatency.
+	// MinLatency and MaxLatency bound Fault.Latency, which applies to every call. 0
+	// <= MinLatency <= MaxLatency.
 	MinLatency, MaxLatency time.Duration
 
-	// MinLate and MaxLate bound Fault.Late. 0 <= MinLate <= MaxLate. While both
-	// are 0, what is late is so by the least possible, and what is stuck is so
-	// until [Faulty.Heal].
+	// MinLate and MaxLate bound Fault.Late. 0 <= MinLate <= MaxLate. If both are 0,
+	// late calls are delayed by the least possible time, and stuck calls until
+	// [Faulty.Heal].
 	MinLate, MaxLate time.Duration
 
-	// Partition is the probability that a worker is cut off for a span of
-	// terms: all its calls meet LostRequest. OneWay is the probability that
-	// only what it says is lost: all its calls meet LostAnswer. Their sum is at
-	// most 1. A request that is lost looks the same to its caller whether an
-	// answer could have got through or not, so there is no third kind.
+	// Partition is the probability that a worker is cut off for a span of terms: all
+	// its calls get LostRequest. OneWay is the probability that only its answers are
+	// lost: all its calls get LostAnswer. Their sum is at most 1. A third kind, in
+	// which only requests are lost, would look the same to the caller as Partition.
 	Partition, OneWay float64
 
-	// Span is how many terms of one leader a partition lasts. The spans of
-	// different workers begin in different terms; partitions that follow one
-	// another last longer. 0 means 3.
+	// Span is the duration of a partition in terms of one leader. The spans of
+	// different workers begin in different terms. Consecutive partitions last
+	// longer. 0 means 3.
 	Span uint64
 }
 
-// Rates are the probabilities of the faults of one kind of call. Their sum is
-// at most 1, and what it leaves is the probability of [NoFault].
+// Rates are the fault probabilities of one kind of call. Their sum is at most 1; the
+// rest is the probability of [NoFault].
 type Rates struct {
 	Refusal, Failure, FalseFailure, LostRequest, LostAnswer, LateAnswer, LateLanding, Stuck float64
 }
 
-// byKind returns the probabilities, each at its FaultKind.
+// byKind returns the probabilities, indexed by FaultKind.
 func (r Rates) byKind() [faultKinds]float64 {
 	return [faultKinds]float64{
 		Refusal: r.Refusal, Failure: r.Failure, FalseFailure: r.FalseFailure,
@@ -56,20 +55,19 @@ func (r Rates) byKind() [faultKinds]float64 {
 	}
 }
 
-// Seeded returns a function for [NewFaulty] that follows a schedule. What it
-// returns is a pure function of the schedule and the Call: of the seed, the
-// term's epoch and number, the operation, the worker and the task. It does not
-// depend on what was asked before, nor on the process, so that a seed that made
-// a test fail makes it fail again, and a call repeated within a term meets the
-// same fault again. Calls that belong to no term meet the same in all
-// eternity.
+// Seeded returns a function for [NewFaulty] that follows a schedule. The function is
+// pure: its result depends only on the schedule and the Call, not on earlier calls
+// or on the process. It uses the seed, the term's epoch and number, the operation,
+// the worker and the task. So a seed that made a test fail makes it fail again, and
+// a call repeated within a term gets the same fault again. A call without a term
+// always gets the same fault.
 //
-// Workers and tasks are told apart by what fmt prints for them with %v. So
-// names that print alike share their fate, and names that print a pointer have
-// another one in the next process.
+// Workers and tasks are distinguished by the text that fmt prints for them with %v.
+// So names with the same text get the same faults, and names that print a pointer
+// get other faults in another process.
 //
-// The error, if any, wraps orchestrator.ErrInvalid and names every field that
-// is out of range.
+// The error wraps orchestrator.ErrInvalid and names every field that is out of
+// range.
 func Seeded[W, T comparable](s Schedule) (func(Call[W, T]) Fault, error) {
 	if err := s.validate(); err != nil {
 		return nil, err
@@ -96,14 +94,14 @@ func Seeded[W, T comparable](s Schedule) (func(Call[W, T]) Fault, error) {
 	}, nil
 }
 
-// partition returns what a partition does to all calls to a worker in a term.
+// partition returns the effect of partitions on all calls to a worker in a term.
 func partition[W comparable](s Schedule, term orchestrator.Term, worker W) FaultKind {
 	if s.Partition == 0 && s.OneWay == 0 {
 		return NoFault
 	}
 	h := newHash(s.Seed)
 	h.name(worker)
-	offset := h.next() % s.Span // where the worker's spans begin
+	offset := h.next() % s.Span // the offset of the worker's spans
 	h.number(term.Epoch)
 	h.number((term.Number + offset) / s.Span)
 	return pick(h.draw(), [faultKinds]float64{LostRequest: s.Partition, LostAnswer: s.OneWay})
@@ -121,7 +119,7 @@ func (s Schedule) rates(op orchestrator.Op) Rates {
 	}
 }
 
-// pick returns the kind that a number in [0, 1) falls to.
+// pick returns the kind into whose range x, a number in [0, 1), falls.
 func pick(x float64, rates [faultKinds]float64) FaultKind {
 	for kind, rate := range rates {
 		if x < rate {
@@ -132,18 +130,18 @@ func pick(x float64, rates [faultKinds]float64) FaultKind {
 	return NoFault
 }
 
-// between returns the duration that lies between two as x lies in [0, 1).
+// between interpolates between two durations; x is in [0, 1).
 func between(x float64, least, most time.Duration) time.Duration {
 	return least + time.Duration(x*float64(most-least))
 }
 
-// validate reports everything that is out of range.
+// validate returns all errors in the schedule.
 func (s Schedule) validate() error {
 	var errs []error
 	probabilities := func(field string, ps ...float64) {
 		sum := 0.0
 		for _, p := range ps {
-			if !(p >= 0 && p <= 1) { // also if it is no number
+			if !(p >= 0 && p <= 1) { // also catches NaN
 				errs = append(errs, fmt.Errorf("%w: %s holds the probability %v, want 0 to 1", orchestrator.ErrInvalid, field, p))
 			}
 			sum += p

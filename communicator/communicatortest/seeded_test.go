@@ -1,7 +1,7 @@
 package communicatortest
 
-// This file holds the tests of the schedule: a pure function of seed and call,
-// as often as it says.
+// Tests of the schedule: a pure function of seed and call, with the frequencies that
+// it names.
 
 import (
 	"math"
@@ -14,7 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// stormy is a schedule with a bit of everything.
+// stormy is a schedule with every kind of fault.
 func stormy(seed uint64) Schedule {
 	rates := Rates{
 		Refusal: 0.05, Failure: 0.1, FalseFailure: 0.15, LostRequest: 0.02,
@@ -48,8 +48,8 @@ func seeded(t *testing.T, s Schedule) func(Call[string, int]) Fault {
 	return decide
 }
 
-// TestSeedsMeanTheSameForEver fails where a change of the hash would make old
-// seeds mean something else.
+// TestSeedsMeanTheSameForEver fails if a change of the hash changes the faults of
+// old seeds.
 func TestSeedsMeanTheSameForEver(t *testing.T) {
 	s := stormy(42)
 	s.Partition, s.OneWay = 0.1, 0.1
@@ -144,8 +144,8 @@ func TestEachOperationHasItsRates(t *testing.T) {
 	}
 }
 
-// TestPartitionsLastTheirSpan cuts workers off for whole spans, each worker for
-// all its calls, different workers at different times.
+// TestPartitionsLastTheirSpan cuts workers off for whole spans: all calls to a
+// worker, and different workers at different times.
 func TestPartitionsLastTheirSpan(t *testing.T) {
 	const span, spans = 5, 4000
 	decide := seeded(t, Schedule{Seed: 3, Partition: 0.2, OneWay: 0.1, Span: span})

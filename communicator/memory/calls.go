@@ -1,6 +1,6 @@
 package memory
 
-// The calls: what the network does to them, and what the worker answers.
+// Calls through the simulated network.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ var (
 	_ orchestrator.Applier[int, int]      = (*Cluster[int, int])(nil)
 )
 
-// List returns what worker.Worker's List does, if the network lets it.
+// List calls the worker's List, if the network delivers the call.
 func (c *Cluster[W, T]) List(ctx context.Context, name W) ([]T, error) {
 	return send(ctx, c, name, false, func(ctx context.Context, p *process[W, T]) ([]T, error) {
 		var none T
@@ -26,12 +26,12 @@ func (c *Cluster[W, T]) List(ctx context.Context, name W) ([]T, error) {
 	})
 }
 
-// Add does what worker.Worker's Add does, if the network lets it.
+// Add calls the worker's Add, if the network delivers the call.
 func (c *Cluster[W, T]) Add(ctx context.Context, name W, task T) error {
 	return c.write(ctx, name, orchestrator.Write[T]{Op: orchestrator.OpAdd, Task: task})
 }
 
-// Remove does what worker.Worker's Remove does, if the network lets it.
+// Remove calls the worker's Remove, if the network delivers the call.
 func (c *Cluster[W, T]) Remove(ctx context.Context, name W, task T) error {
 	return c.write(ctx, name, orchestrator.Write[T]{Op: orchestrator.OpRemove, Task: task})
 }
@@ -49,8 +49,8 @@ func (c *Cluster[W, T]) write(ctx context.Context, name W, write orchestrator.Wr
 	return err
 }
 
-// Apply does what worker.Worker's Apply does, if the network lets it; if not,
-// every write is answered with the same error.
+// Apply calls the worker's Apply, if the network delivers the call. Otherwise the
+// error is the same for every write.
 func (c *Cluster[W, T]) Apply(ctx context.Context, name W, writes []orchestrator.Write[T]) []error {
 	errs, err := send(ctx, c, name, true, func(ctx context.Context, p *process[W, T]) ([]error, error) {
 		return c.applyUnrefused(ctx, p, writes), nil
@@ -65,7 +65,7 @@ func (c *Cluster[W, T]) Apply(ctx context.Context, name W, writes []orchestrator
 	return errs
 }
 
-// applyUnrefused has the worker apply what is not refused in its stead.
+// applyUnrefused applies the writes that the Refuse function does not refuse.
 func (c *Cluster[W, T]) applyUnrefused(ctx context.Context, p *process[W, T], writes []orchestrator.Write[T]) []error {
 	errs := make([]error, len(writes))
 	var let []orchestrator.Write[T]
@@ -95,16 +95,16 @@ func (c *Cluster[W, T]) refused(op orchestrator.Op, name W, task T) error {
 	return f(op, name, task)
 }
 
-// Plain returns the Cluster as a Communicator that is not an Applier, so that
-// each write is a call of its own.
+// Plain returns the Cluster as a Communicator that is not an Applier, so that each
+// write is a separate call.
 func (c *Cluster[W, T]) Plain() orchestrator.Communicator[W, T] {
 	return struct {
 		orchestrator.Communicator[W, T]
 	}{c}
 }
 
-// send makes one call; deliver is what happens when it has arrived. It is no
-// method only because of R, and the same goes for what it calls.
+// send makes one call and runs deliver at the worker. It and its callees are not
+// methods because of the type parameter R.
 func send[W, T comparable, R any](
 	ctx context.Context, c *Cluster[W, T], name W, writes bool, deliver delivery[W, T, R],
 ) (R, error) {
@@ -122,11 +122,11 @@ func send[W, T comparable, R any](
 	return travel(ctx, c, p, w, deliver)
 }
 
-// delivery is what a call does at the process that it was sent to.
+// delivery is the effect of a call at its process.
 type delivery[W, T comparable, R any] func(ctx context.Context, p *process[W, T]) (R, error)
 
-// setOut addresses a call to the process that bears the name now, and says what
-// the way there is like.
+// setOut returns the process that has the name now, and the state of the network on
+// the way to it.
 func (c *Cluster[W, T]) setOut(name W, writes bool) (*process[W, T], way, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,12 +139,12 @@ func (c *Cluster[W, T]) setOut(name W, writes bool) (*process[W, T], way, error)
 	case w.mode == holding && !writes:
 		w = way{}
 	case w.mode == holding:
-		w.held.Add(1) // while release cannot be waiting yet
+		w.held.Add(1) // before release can wait
 	}
 	return p, w, nil
 }
 
-// leave makes a call that goes its way even when its caller has gone.
+// leave makes a call that is delivered even if its caller has stopped waiting.
 func leave[W, T comparable, R any](
 	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
 ) (result R, err error) {
@@ -168,8 +168,8 @@ func leave[W, T comparable, R any](
 	}
 }
 
-// travel makes the way there and back. It ends when ctx does, unless deliver
-// takes longer, or when the process is killed.
+// travel makes the way there and back. It ends when the process is killed or ctx
+// ends, unless deliver takes longer.
 func travel[W, T comparable, R any](
 	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
 ) (result R, err error) {
@@ -195,7 +195,7 @@ func travel[W, T comparable, R any](
 	return result, err
 }
 
-// pass waits as long as the way there takes.
+// pass waits for the duration of the way to the worker.
 func (w way) pass(ctx context.Context) error {
 	var arrival <-chan time.Time
 	var changed <-chan struct{}
@@ -219,8 +219,8 @@ func (w way) pass(ctx context.Context) error {
 	}
 }
 
-// depart returns a context for a call to p that ends also when p is killed, and
-// what has to be called when the call is over.
+// depart returns a context for a call to p, which also ends when p is killed, and a
+// function to call when the call has ended.
 func (c *Cluster[W, T]) depart(ctx context.Context, p *process[W, T]) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.mu.Lock()

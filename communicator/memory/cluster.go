@@ -12,19 +12,19 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// Cluster is a number of workers within this process, and the network between
-// them and the caller. It is an [orchestrator.Communicator] and an
-// [orchestrator.Applier]. See the package documentation.
+// Cluster holds workers within this process, and the network between them and the
+// caller. It is an [orchestrator.Communicator] and an [orchestrator.Applier]. See
+// the package documentation.
 //
 // Its methods may be called from any number of goroutines.
 type Cluster[W, T comparable] struct {
 	run  func(ctx context.Context, name W, task T) error
 	opts []worker.Option
-	// announce says that Ready is called on the tasks' behalf.
+	// announce: the cluster calls Ready on the tasks' behalf.
 	announce bool
 
-	// mu guards what follows, and all processes. It is never held over a call
-	// to the outside, nor over a wait.
+	// mu guards the fields below and all processes. It is never held during a call
+	// to user code or a wait.
 	mu     sync.Mutex
 	alive  map[W]*process[W, T]
 	dead   []*process[W, T] // killed; their tasks may not have returned yet
@@ -39,16 +39,15 @@ type process[W, T comparable] struct {
 	worker *worker.Worker[T]
 
 	gone  bool
-	calls map[*context.CancelCauseFunc]struct{} // under way; ended when it is killed
-	runs  map[T]uint64                          // what runs now, by the number of its start
+	calls map[*context.CancelCauseFunc]struct{} // calls under way, cancelled when the process is killed
+	runs  map[T]uint64                          // the tasks that run, with the numbers of their starts
 }
 
-// New returns a Cluster without workers. They will call run for each task, as
-// worker.New describes, and tell it their name. A nil run waits until its
-// context ends.
+// New returns a Cluster without workers. Its workers call run for each task, as
+// worker.New describes, with their name. A nil run waits until its context ends.
 //
-// The error names every worker option that is out of range and wraps
-// [orchestrator.ErrInvalid].
+// The error wraps [orchestrator.ErrInvalid] and names every worker option that is
+// out of range.
 func New[W, T comparable](run func(ctx context.Context, name W, task T) error, opts ...Option) (*Cluster[W, T], error) {
 	var cfg config
 	for _, opt := range opts {
@@ -62,8 +61,8 @@ func New[W, T comparable](run func(ctx context.Context, name W, task T) error, o
 	}
 	c := &Cluster[W, T]{
 		run: run,
-		// With readiness an Add answers when its task has been entered in the
-		// books, and not a moment before.
+		// With readiness, an Add returns only after the start of its task has been
+		// recorded.
 		opts:     append(cfg.worker, worker.WithReadiness()),
 		announce: !cfg.readiness,
 		alive:    make(map[W]*process[W, T]),
@@ -71,7 +70,7 @@ func New[W, T comparable](run func(ctx context.Context, name W, task T) error, o
 		truth:    truth[W, T]{tasks: make(map[T]*record[W])},
 	}
 	var nobody W
-	if _, err := c.newProcess(nobody); err != nil { // the options are the same for all
+	if _, err := c.newProcess(nobody); err != nil { // all workers have the same options
 		return nil, fmt.Errorf("new cluster: %w", err)
 	}
 	return c, nil
@@ -97,18 +96,18 @@ func (c *Cluster[W, T]) newProcess(name W) (*process[W, T], error) {
 	return p, err
 }
 
-// Start starts a process for each worker named: empty, under a new incarnation,
-// and with no term seen. One that is running is killed first. To have it know
-// the current term before anything reaches it, call Worker(name).Fence.
+// Start starts a process for each worker named. The process is empty, has a new
+// incarnation, and has seen no term. If the worker is running, it is killed first.
+// To make it know the current term before any call arrives, call Worker(name).Fence.
 func (c *Cluster[W, T]) Start(names ...W) {
 	c.Kill(names...)
 	for _, name := range names {
 		p, err := c.newProcess(name)
 		if err != nil {
-			continue // cannot be: New has tried the options
+			continue // impossible: New has checked the options
 		}
 		c.mu.Lock()
-		if c.alive[name] == nil { // two Starts at once: one of them is enough
+		if c.alive[name] == nil { // of two Starts at the same time, one suffices
 			c.alive[name] = p
 			c.truth.event(WorkerStarted, name, nil)
 		}
@@ -116,10 +115,10 @@ func (c *Cluster[W, T]) Start(names ...W) {
 	}
 }
 
-// Kill ends the process of each worker named, as a crash does. Calls that are
-// under way fail with [ErrDown]. The contexts of its tasks end, and none of them
-// counts as running any more, not even one that goes on regardless. A worker
-// that is not running stays as it is.
+// Kill ends the process of each worker named, as a crash does. Calls under way fail
+// with [ErrDown]. The contexts of its tasks end, and none of them counts as running
+// any longer, even if its function has not returned. Workers that are not running
+// are ignored.
 func (c *Cluster[W, T]) Kill(names ...W) {
 	for _, name := range names {
 		c.kill(name)
@@ -146,11 +145,11 @@ func (c *Cluster[W, T]) kill(name W) {
 	}
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = p.worker.Close(now) // it tells the tasks, and does not wait for them
+	_ = p.worker.Close(now) // tells the tasks to stop, without waiting for them
 }
 
-// Close kills all workers, and returns when the functions of their tasks have
-// returned, or, with an error, when ctx ends. The Cluster may be used again.
+// Close kills all workers. It returns nil when the functions of their tasks have
+// returned, or an error when ctx ends first. The Cluster may be used again.
 func (c *Cluster[W, T]) Close(ctx context.Context) error {
 	c.mu.Lock()
 	names := make([]W, 0, len(c.alive))
@@ -176,8 +175,8 @@ func (c *Cluster[W, T]) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Worker returns what runs under that name, or nil if nothing does: to read its
-// Status or to raise its fence. What is done through it passes by the network.
+// Worker returns the running worker of that name, or nil. Use it to read its Status
+// or raise its fence. Calls through it bypass the network.
 func (c *Cluster[W, T]) Worker(name W) *worker.Worker[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()

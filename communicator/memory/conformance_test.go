@@ -12,10 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// underTest hands a new cluster to the conformance kit, cut off by means of cut.
+// underTest returns a new cluster for the conformance kit. cut is the switch that
+// cuts a worker off.
 func underTest(plain bool, cut func(*cluster, ...string)) func(*testing.T) communicatortest.Cluster[string, string] {
 	return func(t *testing.T) communicatortest.Cluster[string, string] {
-		lingers := make(chan struct{}, 1) // holds one while tasks take their time to stop
+		lingers := make(chan struct{}, 1) // holds a value while tasks are slow to stop
 		c := start(t, func(ctx context.Context, _, _ string) error {
 			<-ctx.Done()
 			lingers <- struct{}{}
@@ -67,8 +68,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Large clusters are nothing special: in a bubble too, a task costs
-// microseconds.
+// A task costs microseconds even in a large cluster, and in a bubble.
 func TestCluster_Large(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers, tasks = 2_000, 20_000

@@ -1,49 +1,49 @@
-// Package memory is a cluster of workers within one process: for tests of what
-// is built on the orchestrator, for simulations, and for a first look.
+// Package memory is a cluster of workers within one process, for tests of code that
+// uses the orchestrator, for simulations, and for first steps.
 //
-// A [Cluster] is made of real workers, one worker.Worker for each name, between
-// which and the caller lies a network made of nothing: calls arrive at once,
-// until one of the switches disturbs them.
+// A [Cluster] consists of real workers, one worker.Worker for each name, and a
+// simulated network between them and the caller. Calls arrive immediately unless a
+// switch disturbs them.
 //
-//	cluster, err := memory.New[string, string](nil) // tasks that just wait
+//	cluster, err := memory.New[string, string](nil) // tasks that only wait
 //	cluster.Start("w1", "w2", "w3")
 //	o, err := orchestrator.New(cluster)
 //
 // # Processes
 //
-// [Cluster.Start] starts the process of a worker and [Cluster.Kill] ends it:
-// its tasks are gone, and it has forgotten everything.
+// [Cluster.Start] starts the process of a worker. [Cluster.Kill] ends it: its tasks
+// and all its state are lost.
 //
 // # The network
 //
-// For each worker one of these holds at a time, until the next or until
-// [Cluster.Heal]; it is the network's, so it stays when the worker is killed
-// and started.
+// Each worker has one switch setting at a time. It lasts until the next switch or
+// [Cluster.Heal]. The setting belongs to the network, so it survives the end and the
+// start of the worker's process.
 //
-//	             the call                      meets a worker that
-//	Cut          fails at once                 is never reached
-//	Hang         ends when its context does    is never reached
-//	Stick        ends on Heal, Kill or Start   is reached on Heal
-//	Slow         takes longer                  is reached later, if the caller waits
-//	Late         takes longer                  is reached later, in any case
-//	HoldWrites   hangs, if it writes           is reached on release, in any case
-//	LoseAnswers  ends when its context does    is reached at once
+//	             the call                      reaches the worker
+//	Cut          fails at once                 never
+//	Hang         ends when its context does    never
+//	Stick        ends on Heal, Kill or Start   on Heal
+//	Slow         takes longer                  later, if the caller still waits
+//	Late         takes longer                  later, in any case
+//	HoldWrites   hangs, if it writes           on release, in any case
+//	LoseAnswers  ends when its context does    at once
 //
-// A call meets the network as it is when it sets out. When the next switch is
-// thrown, what was stopped on its way to that worker arrives; what is slow
-// takes its time.
+// A call is subject to the setting at the time it is made. When the setting changes,
+// calls that were held on their way to that worker arrive. Slow and late calls still
+// take their time.
 //
-// # What really happens
+// # What runs
 //
-// [Cluster.Running], [Cluster.RunsOn], [Cluster.Counts] and [Cluster.Events]
-// tell what the tasks' functions really do, whatever workers say or callers
-// believe. When an Add has been answered without an error, its task's function has
-// been called, unless the task is in a queue (worker.WithSlots).
+// [Cluster.Running], [Cluster.RunsOn], [Cluster.Counts] and [Cluster.Events] report
+// what the tasks' functions do, independently of what workers report or callers
+// believe. When an Add has returned nil, the function of its task has been called,
+// unless the task is in a queue (worker.WithSlots).
 //
 // # Time
 //
-// All waiting is done on channels and timers, none with a lock held, so that
-// a Cluster works in a bubble of testing/synctest, where hours pass in no time
-// and synctest.Wait waits until everything has come to rest. A Cluster made in
-// a bubble stays there, and is closed before the bubble ends.
+// A Cluster waits only on channels and timers, and never while it holds a lock. So
+// it works in a bubble of testing/synctest, where hours pass in no time and
+// synctest.Wait waits until all goroutines are blocked. A Cluster made in a bubble
+// must stay there, and must be closed before the bubble ends.
 package memory

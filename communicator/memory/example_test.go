@@ -8,7 +8,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// A cluster of two workers, one of which crashes.
+// A cluster of two workers, of which one crashes.
 func Example() {
 	ctx := context.Background()
 	cluster, err := memory.New(func(ctx context.Context, worker, task string) error {
@@ -40,7 +40,7 @@ func Example() {
 	// <nil>
 }
 
-// A worker that is cut off goes on with its tasks: silent is not empty.
+// A worker that is cut off keeps running its tasks: silent is not empty.
 func ExampleCluster_Hang() {
 	ctx := context.Background()
 	cluster, err := memory.New[string, string](nil)

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// runJobs runs 24 jobs of 15 s over two workers with so many slots each, with another
-// worker joining every five seconds if they do. It returns how long that takes and how
-// often a job was started.
+// runJobs runs 24 jobs of 15 s on two workers with the given number of slots each.
+// If joins is true, another worker joins every five seconds. It returns the time
+// taken and the total number of starts.
 func runJobs(t *testing.T, slots int, joins bool) (took time.Duration, starts int64) {
 	t.Helper()
 	const jobs, length = 24, 15 * time.Second
@@ -68,7 +68,7 @@ func runJobs(t *testing.T, slots int, joins bool) (took time.Duration, starts in
 	return took, begun.Load()
 }
 
-// Workers that join take what waits, and no job that runs: nothing is begun twice.
+// Workers that join take waiting jobs, and no running job: no job is started twice.
 func TestW8_JobsFinishWhileWorkersJoin(t *testing.T) {
 	for _, slots := range []int{12, 4, 1} {
 		t.Run(fmt.Sprint(slots, " slots"), func(t *testing.T) {

@@ -22,8 +22,8 @@ type (
 	writes  = []orchestrator.Write[string]
 )
 
-// start returns a cluster of two workers, w1 and w2, that is closed when the
-// test ends.
+// start returns a cluster of two workers, w1 and w2, which is closed at the end of
+// the test.
 func start(t *testing.T, run func(context.Context, string, string) error, opts ...memory.Option) *cluster {
 	t.Helper()
 	c, err := memory.New(run, opts...)
@@ -113,7 +113,7 @@ func TestKill_ForgetsEverything(t *testing.T) {
 		c := start(t, func(ctx context.Context, _, _ string) error {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
-			<-time.After(time.Hour) // long after its process is gone
+			<-time.After(time.Hour) // long after the end of its process
 			return nil
 		})
 		require.NoError(t, c.Add(term(t.Context(), 3), "w1", "a"))
@@ -124,7 +124,7 @@ func TestKill_ForgetsEverything(t *testing.T) {
 		go func() { removed <- c.Remove(term(t.Context(), 3), "w1", "a") }()
 		<-time.After(time.Second)
 		c.Kill("w1", "w1", "w3")
-		require.ErrorIs(t, <-removed, memory.ErrDown, "a call under way fails at once")
+		require.ErrorIs(t, <-removed, memory.ErrDown, "a call under way fails immediately")
 		require.Equal(t, time.Second, time.Since(began))
 		require.ErrorIs(t, <-causes, worker.ErrRemoved)
 		require.ErrorIs(t, <-causes, worker.ErrClosed)
@@ -132,16 +132,16 @@ func TestKill_ForgetsEverything(t *testing.T) {
 		require.Nil(t, c.Worker("w1"))
 		_, err := c.List(t.Context(), "w1")
 		require.ErrorIs(t, err, memory.ErrDown)
-		require.NotErrorIs(t, c.Add(t.Context(), "w1", "a"), orchestrator.ErrRejected, "nobody can know")
+		require.NotErrorIs(t, c.Add(t.Context(), "w1", "a"), orchestrator.ErrRejected, "the outcome is unknown")
 		require.Equal(t, []error{memory.ErrDown}, []error{errors.Unwrap(c.Apply(t.Context(), "w1", writes{{}})[0])})
 
 		c.Start("w1")
 		require.NotEqual(t, incarnation, c.Worker("w1").Incarnation())
-		require.NoError(t, c.Add(t.Context(), "w1", "b"), "no term was seen")
+		require.NoError(t, c.Add(t.Context(), "w1", "b"), "the new process has seen no term")
 		c.Worker("w1").Fence(orchestrator.Term{Epoch: 5, Number: 3})
 		require.ErrorIs(t, c.Add(t.Context(), "w1", "a"), orchestrator.ErrStale)
 		c.Start("w1")
-		require.Empty(t, c.RunsOn("w1"), "to start what runs is to restart it")
+		require.Empty(t, c.RunsOn("w1"), "starting a running worker restarts it")
 		require.NoError(t, c.Close(t.Context()))
 
 		at := func(d time.Duration, kind memory.EventKind, name, task string) event {

@@ -9,7 +9,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// mode is what a call to a worker meets.
+// mode is a switch setting.
 type mode uint8
 
 const (
@@ -23,44 +23,43 @@ const (
 	answerless
 )
 
-// way is the way to one worker, and back. The zero way is healthy.
+// way is the state of the network between the caller and one worker. The zero way is
+// healthy.
 type way struct {
 	mode    mode
 	delay   time.Duration   // slow, late
 	changed chan struct{}   // closed by the next switch; nil if healthy
-	held    *sync.WaitGroup // holding: the writes held, until they have landed
+	held    *sync.WaitGroup // holding: done when the held writes have been answered
 }
 
-// Cut cuts the workers named off: calls fail at once with [ErrCut], and do not
-// reach them, while their tasks run on.
+// Cut cuts off the workers named. Calls fail immediately with [ErrCut] and do not
+// reach the workers. Their tasks keep running.
 func (c *Cluster[W, T]) Cut(names ...W) { c.set(way{mode: cut}, names) }
 
-// Hang has calls to the workers named wait until their contexts end. They do
-// not reach the worker, unless it is healed before.
+// Hang makes calls to the workers named wait until their contexts end. The calls do
+// not reach the worker, unless it is healed first.
 func (c *Cluster[W, T]) Hang(names ...W) { c.set(way{mode: hanging}, names) }
 
-// Stick has calls to the workers named wait and ignore their contexts, as no
-// Communicator should. They reach the worker when it is healed, then without a
-// deadline, and fail if it is killed.
+// Stick makes calls to the workers named wait and ignore their contexts, which no
+// Communicator should do. The calls reach the worker without a deadline when it is
+// healed, and fail if it is killed.
 func (c *Cluster[W, T]) Stick(names ...W) { c.set(way{mode: sticking}, names) }
 
-// Slow has calls reach the workers named d later, if their callers have not
-// given up by then.
+// Slow makes calls reach the workers named after d, if their callers still wait.
 func (c *Cluster[W, T]) Slow(d time.Duration, names ...W) { c.set(way{mode: slow, delay: d}, names) }
 
-// Late is as Slow, but a call reaches the worker even if its caller has given
-// up; it then has no deadline any more.
+// Late is like Slow, but a call reaches the worker even if its caller no longer
+// waits. It then has no deadline.
 func (c *Cluster[W, T]) Late(d time.Duration, names ...W) { c.set(way{mode: late, delay: d}, names) }
 
-// LoseAnswers has calls reach the workers named, which do what they are told,
-// while the callers hear nothing until their contexts end.
+// LoseAnswers makes calls reach the workers named and take effect, but their callers
+// wait until their contexts end.
 func (c *Cluster[W, T]) LoseAnswers(names ...W) { c.set(way{mode: answerless}, names) }
 
-// HoldWrites holds back every Add, Remove and Apply on its way to one worker,
-// while List still reaches it. release, or any other switch, lets them go, also
-// those whose callers have given up; release returns when the worker has
-// answered them, or was killed. It heals the worker only if no other switch
-// has been thrown since.
+// HoldWrites holds back every Add, Remove and Apply on its way to one worker; List
+// still reaches it. release, or any other switch, delivers the held calls, including
+// those whose callers no longer wait. release returns when the worker has answered
+// them or was killed. It heals the worker only if no other switch was set since.
 func (c *Cluster[W, T]) HoldWrites(name W) (release func()) {
 	held := new(sync.WaitGroup)
 	c.set(way{mode: holding, held: held}, []W{name})
@@ -75,8 +74,7 @@ func (c *Cluster[W, T]) HoldWrites(name W) (release func()) {
 	}
 }
 
-// Heal puts the network right again for the workers named, or for all if none
-// is.
+// Heal restores the network for the workers named, or for all if none are named.
 func (c *Cluster[W, T]) Heal(names ...W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +92,7 @@ func (c *Cluster[W, T]) Heal(names ...W) {
 	}
 }
 
-// set throws a switch.
+// set applies a switch setting.
 func (c *Cluster[W, T]) set(w way, names []W) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,11 +105,10 @@ func (c *Cluster[W, T]) set(w way, names []W) {
 	}
 }
 
-// Refuse has f asked before any List, Add or Remove that has reached a worker,
-// be it within an Apply or not, is carried out. Where f returns an error, that
-// is the worker's answer, and nothing is done. Task is the zero value for
-// OpList. f is called from many goroutines at once. A nil f, as at the
-// beginning, refuses nothing.
+// Refuse sets a function f to call before any List, Add or Remove that has reached a
+// worker, including those within an Apply. If f returns an error, it is the worker's
+// answer and nothing is done. The task is the zero value for OpList. f is called
+// from many goroutines at the same time. A nil f, the default, refuses nothing.
 func (c *Cluster[W, T]) Refuse(f func(op orchestrator.Op, name W, task T) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

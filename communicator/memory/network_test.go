@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// took runs f and says how long that took.
+// took runs f and returns how long it took.
 func took(f func()) time.Duration {
 	began := time.Now()
 	f()
 	return time.Since(began)
 }
 
-// listed returns what w1 lists when the network is healthy.
+// listed returns the tasks that w1 lists when the network is healthy.
 func listed(t *testing.T, c *cluster) []string {
 	t.Helper()
 	tasks, err := c.List(t.Context(), "w1")
@@ -37,7 +37,7 @@ func TestCut_FailsAtOnceWhileTasksRunOn(t *testing.T) {
 			err = c.Remove(t.Context(), "w1", "a")
 			require.ErrorIs(t, err, memory.ErrCut)
 			require.NotErrorIs(t, err, orchestrator.ErrRejected)
-			require.NoError(t, c.Add(t.Context(), "w2", "a"), "the others are not concerned")
+			require.NoError(t, c.Add(t.Context(), "w2", "a"), "other workers are not affected")
 		}))
 		require.Equal(t, []string{"w1", "w2"}, c.Running("a"))
 		c.Heal("w1")
@@ -57,7 +57,7 @@ func TestHang_EndsWithTheContext(t *testing.T) {
 		require.Equal(t, time.Second, took(func() {
 			require.NoError(t, c.Add(t.Context(), "w1", "b"))
 		}))
-		require.Equal(t, []string{"b"}, listed(t, c), "what was given up never arrived")
+		require.Equal(t, []string{"b"}, listed(t, c), "a call whose context ended never arrives")
 	})
 }
 
@@ -98,7 +98,7 @@ func TestLate_ArrivesAfterTheCallerGaveUp(t *testing.T) {
 		<-time.After(time.Second)
 		synctest.Wait()
 		require.Equal(t, []string{"a"}, c.RunsOn("w1"))
-		require.NoError(t, c.Remove(t.Context(), "w1", "a"), "who waits gets his answer")
+		require.NoError(t, c.Remove(t.Context(), "w1", "a"), "a waiting caller gets the answer")
 	})
 }
 
@@ -134,7 +134,7 @@ func TestHoldWrites_LetsListsThrough(t *testing.T) {
 		c.Cut("w1")
 		release()
 		_, err := c.List(t.Context(), "w1")
-		require.ErrorIs(t, err, memory.ErrCut, "another switch was thrown since")
+		require.ErrorIs(t, err, memory.ErrCut, "another switch was set since")
 	})
 }
 

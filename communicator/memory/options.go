@@ -18,18 +18,17 @@ type config struct {
 	worker    []worker.Option
 }
 
-// WithWorkerOptions has every worker made with the options given, in addition
-// to those of an earlier WithWorkerOptions. [New] returns what is wrong with
-// them. A function given to worker.WithCompletion is called for the tasks of
-// every worker.
+// WithWorkerOptions adds options for every worker, after those of earlier uses.
+// [New] returns their errors. A function given to worker.WithCompletion is called
+// for the tasks of every worker.
 //
 // Default: none.
 func WithWorkerOptions(opts ...worker.Option) Option {
 	return optionFunc(func(c *config) { c.worker = append(c.worker, opts...) })
 }
 
-// WithReadiness leaves it to the function that runs the tasks to call
-// worker.Ready. Until then the Add that started a task does not answer.
+// WithReadiness makes the function that runs the tasks responsible for calling
+// worker.Ready. The Add that started a task does not return before.
 //
 // Default: a task is ready once it runs.
 func WithReadiness() Option {

@@ -1,7 +1,7 @@
 package memory
 
-// What really happens: the books that are kept where the tasks' functions are
-// called, so that they hold whatever workers and callers say.
+// The record of what runs. It is kept at the calls of the tasks' functions, so it
+// does not depend on what workers report or callers believe.
 
 import (
 	"cmp"
@@ -11,26 +11,28 @@ import (
 	"time"
 )
 
-// Event is something that happened in a Cluster.
+// Event is an event in a Cluster.
 type Event[W, T comparable] struct {
 	Time   time.Time
 	Kind   EventKind
 	Worker W
-	// Task is the zero value where Kind is WorkerStarted or WorkerKilled.
+	// Task is the zero value if Kind is WorkerStarted or WorkerKilled.
 	Task T
 }
 
-// EventKind is what happened in an [Event].
+// EventKind is the kind of an [Event].
 type EventKind uint8
 
 const (
-	// WorkerStarted is a Start.
+	// WorkerStarted is the start of a worker's process.
 	WorkerStarted EventKind = iota + 1
-	// WorkerKilled is a Kill; a TaskStopped follows for each task that ran.
+	// WorkerKilled is the end of a worker's process. A TaskStopped follows for each
+	// task that ran.
 	WorkerKilled
-	// TaskStarted is when the function of a task was called.
+	// TaskStarted is the call of a task's function.
 	TaskStarted
-	// TaskStopped is when it returned, panicked, or its worker was killed.
+	// TaskStopped is the return or panic of a task's function, or the end of its
+	// worker's process.
 	TaskStopped
 )
 
@@ -49,29 +51,29 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("event(%d)", uint8(k))
 }
 
-// Counts is what has happened to one task so far.
+// Counts holds the numbers of one task so far.
 type Counts struct {
-	// Starts and Stops count the events of these kinds. Their difference is on
-	// how many workers the task runs now.
+	// Starts and Stops count the events of these kinds. Their difference is the
+	// number of workers on which the task runs now.
 	Starts, Stops int
-	// Most is on how many workers it has ever run at the same time.
+	// Most is the largest number of workers on which the task ran at the same time.
 	Most int
 }
 
-// truth is the books. The Cluster's lock guards them.
+// truth is the record of what runs. The Cluster's lock guards it.
 type truth[W, T comparable] struct {
 	tasks  map[T]*record[W]
 	events []Event[W, T]
 	starts uint64 // of all tasks
 }
 
-// record is the page of one task.
+// record holds the runs of one task.
 type record[W comparable] struct {
 	running []W // in the order of their starts
 	counts  Counts
 }
 
-// event notes what happened just now; task is nil where there is none.
+// event records an event that happens now. task is nil if the event has none.
 func (t *truth[W, T]) event(kind EventKind, name W, task *T) {
 	e := Event[W, T]{Time: time.Now(), Kind: kind, Worker: name}
 	if task != nil {
@@ -104,7 +106,7 @@ func (t *truth[W, T]) stopped(p *process[W, T], task T) {
 	t.event(TaskStopped, p.name, &task)
 }
 
-// killed stops everything that p runs, in the order in which it was started.
+// killed records the end of everything that p runs, in the order of the starts.
 func (t *truth[W, T]) killed(p *process[W, T]) {
 	t.event(WorkerKilled, p.name, nil)
 	for _, task := range p.running() {
@@ -112,15 +114,15 @@ func (t *truth[W, T]) killed(p *process[W, T]) {
 	}
 }
 
-// running returns what p runs, in the order in which it was started.
+// running returns the tasks that p runs, in the order of their starts.
 func (p *process[W, T]) running() []T {
 	return slices.SortedFunc(maps.Keys(p.runs), func(a, b T) int {
 		return cmp.Compare(p.runs[a], p.runs[b])
 	})
 }
 
-// started takes note that p is about to run task. It reports false if it must
-// not, since p was killed.
+// started records that p is about to run task. It returns false if p was killed and
+// must not run it.
 func (c *Cluster[W, T]) started(p *process[W, T], task T) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,8 +133,8 @@ func (c *Cluster[W, T]) started(p *process[W, T], task T) bool {
 	return true
 }
 
-// stopped takes note that p runs task no more. What p ran when it was killed is
-// in the books as stopped already.
+// stopped records that p no longer runs task. If p was killed, that is recorded
+// already.
 func (c *Cluster[W, T]) stopped(p *process[W, T], task T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,9 +143,9 @@ func (c *Cluster[W, T]) stopped(p *process[W, T], task T) {
 	}
 }
 
-// Running returns the workers on which task runs now, that is, has its function
-// called and not yet returned, in the order in which they started it. The slice
-// is the caller's.
+// Running returns the workers on which task runs now, in the order in which they
+// started it. A task runs from the call of its function to its return. The slice is
+// the caller's.
 func (c *Cluster[W, T]) Running(task T) []W {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,8 +155,8 @@ func (c *Cluster[W, T]) Running(task T) []W {
 	return nil
 }
 
-// RunsOn returns the tasks that run on a worker now, in the order in which they
-// were started. The slice is the caller's.
+// RunsOn returns the tasks that run on a worker now, in the order of their starts.
+// The slice is the caller's.
 func (c *Cluster[W, T]) RunsOn(name W) []T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +166,7 @@ func (c *Cluster[W, T]) RunsOn(name W) []T {
 	return nil
 }
 
-// Counts returns what has happened to task so far.
+// Counts returns the numbers of a task so far.
 func (c *Cluster[W, T]) Counts(task T) Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,8 +176,7 @@ func (c *Cluster[W, T]) Counts(task T) Counts {
 	return Counts{}
 }
 
-// Events returns all that has happened so far, in its order. The slice is the
-// caller's.
+// Events returns all events so far, in order. The slice is the caller's.
 func (c *Cluster[W, T]) Events() []Event[W, T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzCluster: a description is refused, or it is one JSON value with a plan.
+// FuzzCluster: a description is refused, or it is one JSON value and has a plan.
 func FuzzCluster(f *testing.F) {
 	f.Add(string(sample))
 	f.Add(`{"tasks": [{"name": "a", "instances": 3}], "workers": [{"name": "w1", "tasks": ["a", "a", "b"]}]}`)

@@ -1,12 +1,13 @@
-// Dryrun shows what an orchestrator would do, and why, without doing it: for a
-// cluster described in a file, as it is, and once a worker is taken out of it.
+// Dryrun shows what an orchestrator would do, and why, without doing it. It prints
+// two plans for a cluster described in a file: one for the cluster as it is, and one
+// for the loss of a worker.
 //
 //	go run ./examples/dryrun
 //	go run ./examples/dryrun -cluster cluster.json -without w2
 //
-// WithDryRun makes a term that writes nothing, so one plain function that lists is
-// all the Communicator that it needs. Plan then answers what the next term would do
-// if something happened, without a call.
+// A term under WithDryRun writes nothing, so its Communicator needs only one
+// function, for List. Plan then returns what the next term would do under a
+// hypothesis, without a call.
 package main
 
 import (
@@ -27,7 +28,7 @@ import (
 //go:embed cluster.json
 var sample []byte
 
-// cluster is what the file holds.
+// cluster is the content of the file.
 type cluster struct {
 	Tasks []struct {
 		Name      string `json:"name"`
@@ -43,7 +44,7 @@ type workerEntry struct {
 
 func main() {
 	file := flag.String("cluster", "", "the `file` that describes the cluster, in place of the sample")
-	without := flag.String("without", "", "the `worker` to take out, in place of the first")
+	without := flag.String("without", "", "the `worker` to lose, in place of the first")
 	flag.Parse()
 	if err := run(context.Background(), os.Stdout, *file, *without); err != nil {
 		fmt.Fprintln(os.Stderr, "dryrun:", err)
@@ -86,7 +87,7 @@ func read(file string) (cluster, error) {
 		return c, fmt.Errorf("%s: %w", file, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return c, fmt.Errorf("%s: there is more after the cluster", file)
+		return c, fmt.Errorf("%s: unexpected data after the cluster", file)
 	}
 	if len(c.Workers) == 0 {
 		return c, fmt.Errorf("%s: no workers", file)
@@ -94,7 +95,7 @@ func read(file string) (cluster, error) {
 	return c, nil
 }
 
-// look returns an orchestrator that has run one term on c, and written nothing.
+// look returns an orchestrator that has run one dry-run term on c.
 func look(ctx context.Context, c cluster) (*orchestrator.Orchestrator[string, string], error) {
 	runs := make(map[string][]string)
 	var workers []orchestrator.Worker[string]

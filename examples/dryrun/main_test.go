@@ -26,7 +26,7 @@ func TestSample(t *testing.T) {
 	}
 	require.Regexp(t, `(?m)^start +reports +- +w[23] +missing +planned$`, less)
 	require.Len(t, changes(less), 5)
-	require.Regexp(t, `metrics +1 +- +no other worker`, less, "it is to run on three workers, and there are two")
+	require.Regexp(t, `metrics +1 +- +no other worker`, less, "wanted on three workers, and there are two")
 }
 
 func TestAnotherWorkerOfAnotherFile(t *testing.T) {
@@ -41,7 +41,7 @@ func TestAnotherWorkerOfAnotherFile(t *testing.T) {
 	require.Regexp(t, `(?m)^start +a +- +w1 +lost +planned$`, less)
 }
 
-// plans returns the two plans that are printed.
+// plans returns the two printed plans.
 func plans(t *testing.T, file, without string) (asIs, less string) {
 	var out strings.Builder
 	require.NoError(t, run(t.Context(), &out, file, without))
@@ -51,7 +51,7 @@ func plans(t *testing.T, file, without string) (asIs, less string) {
 	return asIs, less
 }
 
-// changes returns the rows of a plan that say what changes.
+// changes returns the rows of a plan that describe changes.
 func changes(plan string) []string {
 	return regexp.MustCompile(`(?m)^(start|stop|move) .*$`).FindAllString(plan, -1)
 }
@@ -59,8 +59,8 @@ func changes(plan string) []string {
 func TestBadInput(t *testing.T) {
 	for content, want := range map[string]string{
 		`{`:                                             "cluster.json: unexpected EOF",
-		`{"workers": [{"name": "w1"}]} {}`:              "cluster.json: there is more after the cluster",
-		`{"workers": [{"name": "w1"}]} x`:               "cluster.json: there is more after the cluster",
+		`{"workers": [{"name": "w1"}]} {}`:              "cluster.json: unexpected data after the cluster",
+		`{"workers": [{"name": "w1"}]} x`:               "cluster.json: unexpected data after the cluster",
 		`{"tasks": [], "workers": []}`:                  "cluster.json: no workers",
 		`{"workers": [{"name": "w1", "task": []}]}`:     `cluster.json: json: unknown field "task"`,
 		`{"workers": [{"name": "w1"}, {"name": "w1"}]}`: "worker w1 is given twice",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A worker whose tasks wait. README.md says how to run it."""
+"""A worker whose tasks wait. See README.md for how to run it."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ def main():
     parser.add_argument("--manager", required=True, help="host:port of the manager")
     parser.add_argument("--name", required=True)
     parser.add_argument("--listen", required=True, help="host:port to serve at")
-    parser.add_argument("--advertise", help="host:port at which the manager calls, if another")
+    parser.add_argument("--advertise", help="host:port at which the manager calls, if different")
     parser.add_argument("--lease", type=float, default=10, help="seconds")
     parser.add_argument("--stop", type=float, default=1, help="seconds that tasks have to stop")
     parser.add_argument("--journal", default="/dev/stdout", help="file to which each start and end is written")
@@ -33,7 +33,7 @@ def main():
         os.write(journal, (json.dumps(event) + "\n").encode())
 
     def work(name, content, version, end):
-        """Waits for as long as the content says, such as 1.5s, or until it has to end."""
+        """Waits for the time in the content, such as 1.5s, or until it must stop."""
         write("start", name, version)
         try:
             stopped = end.wait(None if content.startswith(b"forever") else float(content[:-1]))

@@ -22,38 +22,39 @@ log = logging.getLogger("worker")
 
 
 def now():
-    """Returns seconds of a clock that goes on while the machine sleeps."""
+    """Returns the seconds of a clock that includes the time in which the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Task:
-    """A task that the worker was told to run. The worker's lock guards it."""
+    """A task of the worker. The worker's lock guards it."""
 
     def __init__(self, change):
         self.name = change.task
         self.newest = change  # with the content, its version and receipt
         self.state = worker_pb2.STATE_STARTING
-        self.end = threading.Event()  # set: the run under way has to end
-        self.pinned = False  # in the last report
+        self.end = threading.Event()  # set: the present run must end
+        self.pinned = False  # according to the last report
 
 
 class Worker(worker_pb2_grpc.WorkerServicer):
-    """Runs work(name, content, version, end) for each task, in a thread. The function returns soon
-    after end is set, and True if the task has completed. A task whose content is_job is not moved while it runs."""
+    """Runs work(name, content, version, end) for each task, in a thread. The function must return soon
+    after end is set. It returns True if the task has completed. A task for whose content is_job returns True is not
+    moved while it runs."""
 
     def __init__(self, manager, name, address, lease, stop, work, is_job):
         self.name, self.address, self.lease, self.stop = name.encode(), address, lease, stop
         self.work, self.is_job = work, is_job
         self.manager = manager_pb2_grpc.ManagerStub(grpc.insecure_channel(manager, CLIENT))
         self.draining = False  # set by a signal: leave once every task has moved
-        self.changed = threading.Condition()  # its lock guards what follows
+        self.changed = threading.Condition()  # its lock guards the attributes below
         self.counter = 1  # of the report
         self.incarnation = secrets.randbits(63) | 1
         self.fence = (0, 0)  # the highest term seen
-        self.tasks = {}  # by name, in the order in which they were added
-        self.owed = {}  # completions that have no answer, by task
+        self.tasks = {}  # by name, in the order of the adds
+        self.owed = {}  # unanswered completions, by task
         self.sent = None  # when the last acknowledged request was sent; None: no lease
-        self.lost = self.alone = False  # everything has to stop; no other worker can take it
+        self.lost = self.alone = False  # lost: all tasks must stop; alone: no other worker can take them
 
     def Report(self, request, context):
         with self.changed:
@@ -74,7 +75,7 @@ class Worker(worker_pb2_grpc.WorkerServicer):
             self.admit(request, context)
             results = [self.change(request, change) for change in request.changes]
             for i, task in enumerate(results):
-                if isinstance(task, Task):  # it is being stopped
+                if isinstance(task, Task):  # it is stopping
                     while self.tasks.get(task.name) is task and now() < until:
                         self.changed.wait(until - now())
                     if self.tasks.get(task.name) is task:
@@ -84,20 +85,20 @@ class Worker(worker_pb2_grpc.WorkerServicer):
             return worker_pb2.ApplyResponse(results=results, term=self.later(request))
 
     def admit(self, request, context):
-        """Refuses a call for another incarnation, and remembers the term of one for this."""
+        """Refuses a call for another incarnation; otherwise records its term."""
         if request.incarnation != self.incarnation:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"this is incarnation {self.incarnation}")
         if request.HasField("term"):
             self.fence = max(self.fence, (request.term.epoch, request.term.number))
 
     def later(self, request):
-        """Returns the highest term seen, if it is of a higher epoch than that of a call."""
+        """Returns the highest term seen, if its epoch is higher than that of a call."""
         if request.HasField("term") and self.fence[0] > request.term.epoch:
             return worker_pb2.Term(epoch=self.fence[0], number=self.fence[1])
         return None
 
     def change(self, request, change):
-        """Begins a change. Returns its result, or the task that has to stop first."""
+        """Begins a change. Returns its result, or the task that must stop first."""
         task, version = self.tasks.get(change.task), change.content_version
         if self.later(request):
             return result("DEPOSED")
@@ -125,7 +126,7 @@ class Worker(worker_pb2_grpc.WorkerServicer):
             return result("STOPPING" if change.op == worker_pb2.OP_ADD else "REJECTED", "it is being stopped")
         elif version > task.newest.content_version:
             task.newest = change
-            task.end.set()  # what runs begins again with the new content
+            task.end.set()  # the task is run again with the new content
             if task.state == worker_pb2.STATE_COMPLETED:
                 self.start(task)
             self.touch()
@@ -141,7 +142,7 @@ class Worker(worker_pb2_grpc.WorkerServicer):
         threading.Thread(target=self.runs, args=(task,), daemon=True).start()
 
     def end(self, task):
-        """Tells a task to stop. Returns whether there is anything to wait for."""
+        """Tells a task to stop. Returns whether it is still to stop."""
         self.touch()
         if task.state == worker_pb2.STATE_COMPLETED:
             del self.tasks[task.name]
@@ -151,7 +152,7 @@ class Worker(worker_pb2_grpc.WorkerServicer):
         return True
 
     def runs(self, task):
-        """A task's thread: one run after the other, until it has completed or has to stop."""
+        """A task's thread: one run after another, until it has completed or must stop."""
         while True:
             with self.changed:
                 if task.state == worker_pb2.STATE_STOPPING:
@@ -163,11 +164,11 @@ class Worker(worker_pb2_grpc.WorkerServicer):
                 self.touch()
             try:
                 done = self.work(task.name, given.content, given.content_version, task.end)
-            except Exception:  # it must not end the worker
+            except Exception:  # a failing task must not end the worker
                 log.exception("task %r failed", task.name)
                 done = False
             with self.changed:
-                if done:  # with this content, whatever has come since
+                if done:  # with this content, even if newer content has arrived
                     self.owed[task.name] = manager_pb2.Completion(
                         task=task.name, content_version=given.content_version, receipt=given.receipt)
                     self.touch()
@@ -181,24 +182,24 @@ class Worker(worker_pb2_grpc.WorkerServicer):
             task.end.wait(1)
 
     def holds(self):
-        """Returns whether there is a lease, and tasks need not stop yet."""
+        """Returns whether the lease is valid, so that tasks need not stop yet."""
         return not self.lost and self.sent is not None and now() < self.sent + self.lease * 0.9 - self.stop
 
     def guard(self):
-        """Stops everything before the lease can have ended, or else ends the process."""
+        """Stops everything before the lease can have ended; otherwise ends the process."""
         while True:
             with self.changed:
                 if self.sent is not None and not self.holds():
                     self.give_up("not acknowledged in time")
                 if self.lost and self.tasks and now() >= self.gone:
-                    os._exit(3)  # what has not stopped ends with the process
+                    os._exit(3)  # the remaining tasks end with the process
                 self.changed.wait(0.02)
 
     def give_up(self, why):
         if not self.lost:
             log.warning("stopping everything: %s", why)
             self.lost = True
-            # Also if the manager has ended the lease already, tasks have this long to stop.
+            # Tasks have this time to stop, even if the manager has already ended the lease.
             self.gone = min(now() + self.stop, (self.sent or now()) + self.lease * 0.9)
             for task in list(self.tasks.values()):
                 self.end(task)
@@ -214,7 +215,7 @@ class Worker(worker_pb2_grpc.WorkerServicer):
             worker=self.name, incarnation=self.incarnation, draining=self.draining), timeout=self.lease / 4)
 
     def membership(self):
-        """Is a member until the lease is lost, or everything has moved."""
+        """Is a member until the lease is lost, or all tasks have moved."""
         call, shown = self.register, False
         while not self.lost and not (self.draining and (self.alone or not self.tasks)):
             began, pause = now(), min(0.2, self.lease / 12)
@@ -227,7 +228,7 @@ class Worker(worker_pb2_grpc.WorkerServicer):
                     sys.exit(error.details())
                 if code == grpc.StatusCode.NOT_FOUND or registering and code == grpc.StatusCode.FAILED_PRECONDITION:
                     break
-                shown = False  # a manager that was away, or cannot call, is shown where the worker is
+                shown = False  # the manager may have restarted or lost the address: register again
                 call = self.register if self.sent is None or not registering else self.beat
             else:
                 if not shown and call == self.register:
@@ -237,12 +238,12 @@ class Worker(worker_pb2_grpc.WorkerServicer):
                 with self.changed:
                     self.fence = max(self.fence, (response.term.epoch, response.term.number))
                     self.lease = min(self.lease, response.lease.ToNanoseconds() / 1e9)
-                    self.sent, self.alone = began, getattr(response, "alone", False)  # only heartbeats say so
+                    self.sent, self.alone = began, getattr(response, "alone", False)  # only heartbeats have this field
             with self.changed:
                 self.changed.wait_for(lambda: self.lost, pause)
 
     def tell(self):
-        """Tells the manager what has completed, until it has answered."""
+        """Reports completed tasks to the manager until it answers."""
         while True:
             with self.changed:
                 self.changed.wait_for(lambda: self.owed)
@@ -256,12 +257,12 @@ class Worker(worker_pb2_grpc.WorkerServicer):
                 time.sleep(0.2)
             with self.changed:
                 for said, outcome in zip(told, outcomes):
-                    if outcome and self.owed[said.task] is said:  # else it is told again
+                    if outcome and self.owed[said.task] is said:  # otherwise it is reported again
                         del self.owed[said.task]
                 self.changed.notify_all()
 
     def run(self, listen):
-        """Serves, and is one member after the other until draining is set and everything has moved."""
+        """Serves, and joins again and again until draining is set and all tasks have moved."""
         server = grpc.server(futures.ThreadPoolExecutor(64), options=SERVER)
         worker_pb2_grpc.add_WorkerServicer_to_server(self, server)
         server.add_insecure_port(listen)

@@ -1,4 +1,4 @@
-// The Communicator: how the leader reaches a worker. handler.go is its other end.
+// The Communicator: how the leader calls a worker. handler.go is the server.
 
 package main
 
@@ -16,8 +16,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// What both sides agree on. Any other status means that nobody knows what
-// happened, which is always a safe thing to say.
+// The protocol of both sides. Any other status means that the outcome is unknown,
+// which is always a safe answer.
 const (
 	epochHeader  = "Orchestrator-Epoch"
 	numberHeader = "Orchestrator-Term"
@@ -29,8 +29,8 @@ const (
 	maxMessage     = 1 << 20 // bytes
 )
 
-// member is a worker. The last element of its URL is new for every process: a
-// call for one that is gone never reaches another that was given its port.
+// member is a worker. The last element of its URL is different for every process, so
+// a call for an ended process never reaches another process on the same port.
 type member struct{ Name, URL string }
 
 func (m member) String() string { return m.Name }
@@ -71,7 +71,7 @@ func (c communicator) call(ctx context.Context, m member, method string, in, out
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, err) // never sent, so certainly not done
 	} else if err != nil {
-		return err // perhaps done
+		return err // may be done
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, maxMessage))

@@ -18,8 +18,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// What a user would write for a transport of their own: real workers behind
-// the real handler, with switches where writes arrive.
+// The test that a user would write for a new transport: real workers behind the real
+// handler, with switches at the arrival of writes.
 func TestCommunicatorKeepsItsContract(t *testing.T) {
 	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[member, endpoint] {
 		w1, w2 := newRemote(t, "w1"), newRemote(t, "w2")
@@ -83,7 +83,7 @@ func newRemote(t *testing.T, name string) *remote {
 		r.mu.Unlock()
 		if off != nil {
 			<-off
-			return // and closes the connection: nothing got through
+			return // closes the connection: the call did not get through
 		}
 		handler.ServeHTTP(w, req)
 	}))
@@ -109,7 +109,7 @@ func (r *remote) Remove(ctx context.Context, e endpoint) error {
 	return r.write(ctx, func(ctx context.Context) error { return r.runner.Remove(ctx, e) })
 }
 
-// write lets a held write land, though its caller may have given up long ago.
+// write delivers a held write even if its caller no longer waits.
 func (r *remote) write(ctx context.Context, call func(context.Context) error) error {
 	r.mu.Lock()
 	held := r.held
@@ -162,7 +162,7 @@ func (r *remote) refuse(e endpoint) (accept func()) {
 	return func() { set(false) }
 }
 
-// linger has a task take its time to stop.
+// linger makes a task slow to stop.
 func (r *remote) linger(e endpoint) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,7 +171,7 @@ func (r *remote) linger(e endpoint) (end func()) {
 	return func() { close(lingers) }
 }
 
-// Every error of the contract arrives as what it was, with its text.
+// Every error of the contract arrives unchanged, with its text.
 func TestErrorsTravel(t *testing.T) {
 	for _, want := range []error{
 		orchestrator.ErrRejected, orchestrator.ErrStale, orchestrator.ErrStopping, orchestrator.ErrDeposed,
@@ -191,7 +191,8 @@ func TestErrorsTravel(t *testing.T) {
 	}
 }
 
-// What nobody can know is not taken for a refusal, and the other way round.
+// An unknown outcome is not reported as a refusal, and a refusal not as an unknown
+// outcome.
 func TestUnknownIsNotRejected(t *testing.T) {
 	answer := make(chan http.HandlerFunc, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (<-answer)(w, r) }))
@@ -200,7 +201,7 @@ func TestUnknownIsNotRejected(t *testing.T) {
 
 	for name, h := range map[string]http.HandlerFunc{
 		"a failure":           func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
-		"somebody else":       http.NotFound,
+		"another server":      http.NotFound,
 		"no answer":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"half an answer":      func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`[{"Name":"a"`)) },
 		"an answer too long":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxMessage+1)) },
@@ -213,16 +214,16 @@ func TestUnknownIsNotRejected(t *testing.T) {
 	}
 
 	srv.Close()
-	c = newCommunicator(t) // one that has no connection left from before
-	require.ErrorIs(t, c.Add(t.Context(), m, endpoint{}), orchestrator.ErrRejected, "nobody listens: it was never sent")
+	c = newCommunicator(t) // without connections from before
+	require.ErrorIs(t, c.Add(t.Context(), m, endpoint{}), orchestrator.ErrRejected, "no listener, so never sent")
 }
 
 func TestHandlerRefusesWhatItCannotRead(t *testing.T) {
 	srv := httptest.NewServer(newHandler("/w1/1", failing{errors.New("must not be called")}))
 	defer srv.Close()
 	for name, change := range map[string]func(*http.Request){
-		"an epoch that is no number": func(r *http.Request) { r.Header.Set(epochHeader, "x") },
-		"an epoch without a number":  func(r *http.Request) { r.Header.Set(epochHeader, "1") },
+		"an epoch that is not a number": func(r *http.Request) { r.Header.Set(epochHeader, "x") },
+		"an epoch without a number":     func(r *http.Request) { r.Header.Set(epochHeader, "1") },
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/w1/1/add", strings.NewReader("{}"))
 		require.NoError(t, err)
@@ -247,7 +248,7 @@ func status(t *testing.T, req *http.Request) int {
 	return resp.StatusCode
 }
 
-// failing is a worker that answers everything with the same error.
+// failing is a worker that answers every call with the same error.
 type failing struct{ err error }
 
 func (f failing) List(context.Context) ([]endpoint, error) { return nil, f.err }

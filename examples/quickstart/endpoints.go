@@ -1,5 +1,5 @@
-// The tasks: which endpoints are watched, the ones made up for the story or
-// those of a file.
+// The tasks: the endpoints to watch, either those of the demonstration or those of a
+// file.
 
 package main
 
@@ -17,17 +17,17 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// endpoint is a task. Any comparable value can be one, so this one says all that
-// a worker needs to know.
+// endpoint is a task. Any comparable value can be a task; this one contains all that
+// a worker needs.
 type endpoint struct{ Name, URL string }
 
 func (e endpoint) String() string { return e.Name }
 
-// task is an endpoint and on how many workers it is to run.
+// task is an endpoint and its number of instances.
 type task = orchestrator.Task[endpoint]
 
-// The story's endpoints, how many workers probe each, and those that come and
-// go towards its end.
+// The endpoints of the demonstration, the number of workers that probe each, and the
+// endpoints added and removed at its end.
 const (
 	storyNames = "api auth blog cart cdn chat docs faq feed geo home jobs " +
 		"login mail maps news pay push search shop stock tax video wiki"
@@ -36,7 +36,7 @@ const (
 	storyInstances = 2
 )
 
-// storyTasks makes tasks of names, served below base.
+// storyTasks returns tasks for names, with URLs below base.
 func storyTasks(base, names string) []task {
 	var tasks []task
 	for name := range strings.FieldsSeq(names) {
@@ -45,8 +45,8 @@ func storyTasks(base, names string) []task {
 	return tasks
 }
 
-// readTasks reads a CSV file with the columns name, url and instances. A first
-// line that says just that is skipped.
+// readTasks reads a CSV file with the columns name, url and instances. A first line
+// with just these names is skipped.
 func readTasks(file string) ([]task, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -55,7 +55,7 @@ func readTasks(file string) ([]task, error) {
 	defer func() { _ = f.Close() }()
 
 	r := csv.NewReader(f)
-	r.FieldsPerRecord = -1 // checked here, to say it in these words
+	r.FieldsPerRecord = -1 // parseTask checks the number of fields, with a clearer error
 	r.TrimLeadingSpace = true
 	var tasks []task
 	lines := make(map[string]int)
@@ -70,7 +70,7 @@ func readTasks(file string) ([]task, error) {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		if first {
-			row[0] = strings.TrimPrefix(row[0], "\ufeff") // as spreadsheets write it
+			row[0] = strings.TrimPrefix(row[0], "\ufeff") // written by spreadsheet programs
 			if strings.EqualFold(strings.Join(row, ","), "name,url,instances") {
 				continue
 			}
@@ -81,7 +81,7 @@ func readTasks(file string) ([]task, error) {
 			return nil, fmt.Errorf("%s:%d: %w", file, line, err)
 		}
 		if before, ok := lines[t.Name.Name]; ok {
-			return nil, fmt.Errorf("%s:%d: the name %q is on line %d already", file, line, t.Name.Name, before)
+			return nil, fmt.Errorf("%s:%d: the name %q is already on line %d", file, line, t.Name.Name, before)
 		}
 		lines[t.Name.Name] = line
 		tasks = append(tasks, t)

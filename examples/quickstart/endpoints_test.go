@@ -36,7 +36,7 @@ func TestReadTasksSaysFileLineAndReason(t *testing.T) {
 		"a,http://a/,2147483648\n":         `:1: the instances are "2147483648": want at most 2147483647`,
 		"a,http://a/,0\n":                  `:1: the instances are "0": want a whole number, at least 1`,
 		"a,http://a/,1\nb,http://b/,-3\n":  `:2: the instances are "-3": want a whole number, at least 1`,
-		"a,http://a/,1\na,http://b/,1\n":   `:2: the name "a" is on line 1 already`,
+		"a,http://a/,1\na,http://b/,1\n":   `:2: the name "a" is already on line 1`,
 		"a,http://a/,1\n\"b,http://b/,1\n": `:2: extraneous or missing " in quoted-field`,
 		"a,http://a/,1\nb\",http://b/,1\n": `:2: bare " in non-quoted-field`,
 	} {

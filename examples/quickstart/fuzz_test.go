@@ -21,11 +21,11 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Everything here that reads what others wrote: the file of endpoints, a
-// worker's answers, a leader's requests.
+// Fuzz tests of all input from outside: the file of endpoints, a worker's answers,
+// and a leader's requests.
 
-// FuzzReadTasks: what is accepted is what an orchestrator takes, and reads the
-// same when it is written out and read again.
+// FuzzReadTasks: an orchestrator accepts the tasks of every accepted file, and they
+// stay the same when written and read again.
 func FuzzReadTasks(f *testing.F) {
 	f.Add("name,url,instances\napi,http://localhost/api,2\n")
 	f.Add("\ufeffapi , https://a.example/?q=1 ,1\r\n\r\n\"a \"\"b\"\"\",http://[::1]:80/,3")
@@ -65,8 +65,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// FuzzAnswer: a nil error means 200 and, from List, a whole list; what a status
-// means does not depend on what is written below it.
+// FuzzAnswer: a nil error means status 200 and, from List, a whole list. The meaning
+// of a status does not depend on the body.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, []byte(`[{"Name":"a","URL":"http://a"}]`))
 	f.Add(200, []byte(`[{"Name":"a"}] and more`))
@@ -77,7 +77,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(500, []byte("{}"))
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		if status < 200 || status > 999 {
-			return // no final answer
+			return // not a final answer
 		}
 		c := communicator{client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
@@ -100,7 +100,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// recorder is a runner that takes note of what reaches it.
+// recorder is a runner that records its calls.
 type recorder struct {
 	calls int
 	term  orchestrator.Term
@@ -129,8 +129,7 @@ func (r *recorder) Remove(ctx context.Context, e endpoint) error {
 	return nil
 }
 
-// FuzzRequest: a request is handed on, as a whole and of the term that it says
-// it is of, or it is refused.
+// FuzzRequest: a request is either delivered whole and with its term, or refused.
 func FuzzRequest(f *testing.F) {
 	f.Add("add", "1", "2", []byte(`{"Name":"a","URL":"http://a"}`))
 	f.Add("list", "", "", []byte("null"))
@@ -139,7 +138,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, epoch, number string, body []byte) {
 		for _, r := range method + epoch + number {
 			if r <= ' ' || r > '~' {
-				return // no such request gets this far
+				return // such a request never arrives
 			}
 		}
 		if strings.ContainsAny(method, "/?#%") {
@@ -169,7 +168,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// zero returns the zero that is left of a number of zeros only.
+// zero returns "0" if number has only zeros.
 func zero(number string) string {
 	if strings.Trim(number, "0") == "" {
 		return "0"

@@ -1,4 +1,4 @@
-// The other end of the Communicator: a worker's HTTP handler.
+// The server side of the Communicator: a worker's HTTP handler.
 
 package main
 
@@ -13,17 +13,16 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// runner is what a worker.Worker does for its transport.
+// runner is the part of worker.Worker that a transport calls.
 type runner interface {
 	List(ctx context.Context) ([]endpoint, error)
 	Add(ctx context.Context, e endpoint) error
 	Remove(ctx context.Context, e endpoint) error
 }
 
-// newHandler answers the calls of a communicator below path. What makes the
-// contract hold is the worker's doing; all that is left to do here is to hand it
-// the call's context, which ends when the leader stops waiting, with the term in
-// it, and to hand back what it says.
+// newHandler serves the calls of a communicator below path. The worker keeps the
+// contract. The handler only passes it the call's context, which carries the term
+// and ends when the leader stops waiting, and returns its answer.
 func newHandler(path string, tasks runner) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+path+"/list", handle(func(ctx context.Context, _ endpoint) (any, error) {
@@ -54,12 +53,12 @@ func handle(call func(context.Context, endpoint) (any, error)) http.HandlerFunc 
 			http.Error(w, err.Error(), statusOf(err))
 			return
 		}
-		_ = json.NewEncoder(w).Encode(out) // the leader is gone: it will ask again
+		_ = json.NewEncoder(w).Encode(out) // on an error the leader has gone, and will call again
 	}
 }
 
-// decode reads a body to its end, which is what net/http waits for before it
-// looks out for a caller that has gone away.
+// decode reads a body to its end. net/http notices that a client has gone only after
+// that.
 func decode(body io.Reader, e *endpoint) error {
 	text, err := io.ReadAll(body)
 	if err != nil {
@@ -68,8 +67,7 @@ func decode(body io.Reader, e *endpoint) error {
 	return json.Unmarshal(text, e)
 }
 
-// withTerm returns the request's context with the term that it carries. A
-// request without one is none of a term's.
+// withTerm returns the request's context with the request's term, if it has one.
 func withTerm(r *http.Request) (context.Context, error) {
 	if r.Header.Get(epochHeader) == "" {
 		return r.Context(), nil

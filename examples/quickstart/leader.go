@@ -1,4 +1,4 @@
-// The leader: NextTerm on a ticker, and how one knows that a fleet has settled.
+// The leader: it calls NextTerm on a ticker, and checks when a fleet has settled.
 
 package main
 
@@ -25,13 +25,12 @@ const (
 	ownProbes    = time.Second
 	probeTimeout = 2 * time.Second
 	startTimeout = 10 * time.Second
-	// patience is how long the fleet may take to settle before the story ends
-	// badly.
+	// patience is the longest time for the fleet to settle before the program fails.
 	patience = 20 * time.Second
 	forever  = time.Duration(math.MaxInt64)
 )
 
-// leader keeps a fleet of worker processes, and knows all about it.
+// leader runs a fleet of worker processes.
 type leader struct {
 	*orchestrator.Orchestrator[member, endpoint]
 
@@ -41,24 +40,24 @@ type leader struct {
 	every  time.Duration // how often a worker probes an endpoint
 	start  func(ctx context.Context, name string) (*process, error)
 
-	fleet   map[string]*process // by name: those not stopped
-	gone    []string            // endpoints that nobody is to probe any more
+	fleet   map[string]*process // the processes not stopped, by name
+	gone    []string            // endpoints that are no longer probed
 	changed time.Time           // when a term last changed anything
-	phases  []phase             // the last is the one under way
+	phases  []phase             // the last one is under way
 }
 
-// phase is what happened in one part of the story.
+// phase counts the changes in one chapter.
 type phase struct {
 	title                string
 	terms                int
 	starts, stops, moves int // planned
-	undone               int // of these, those that did not succeed at once
-	adds, fewest         int // starts, those in moves included, and the fewest possible
+	undone               int // changes that did not succeed in their term
+	adds, fewest         int // starts including those in moves, and the fewest possible
 	longest              gap
 }
 
-// term runs a term, and takes note of it. That calls fail is part of the story;
-// the next term tries again.
+// term runs a term and records it. Failed calls are expected, and the next term
+// retries.
 func (l *leader) term(ctx context.Context) error {
 	err := l.NextTerm(ctx)
 	_, whole := errors.AsType[*orchestrator.TermError](err)
@@ -98,8 +97,8 @@ func (p *phase) add(plan orchestrator.Plan[member, endpoint]) {
 	}
 }
 
-// until runs terms on the ticker: for at least that long, and until nothing is
-// left to wait for.
+// until runs terms on the ticker, for at least the time least and until waitingFor
+// returns nil.
 func (l *leader) until(ctx context.Context, least time.Duration, waitingFor func() error) error {
 	began := time.Now()
 	for {
@@ -121,8 +120,8 @@ func (l *leader) until(ctx context.Context, least time.Duration, waitingFor func
 	}
 }
 
-// settled returns what is left to wait for: until every endpoint runs on as
-// many workers as it should, evenly, and each of these has probed it since the
+// settled returns what is left to wait for. It returns nil when every endpoint runs
+// on the right number of workers, evenly, and each of these has probed it since the
 // last change.
 func (l *leader) settled() error {
 	runs := make(map[endpoint][]string)
@@ -153,13 +152,13 @@ func (l *leader) settled() error {
 		delete(runs, t.Name)
 	}
 	if len(runs) > 0 {
-		return fmt.Errorf("%d endpoints run that nobody expects", len(runs))
+		return fmt.Errorf("%d endpoints run that are not expected", len(runs))
 	}
 	if spread := l.LastPlan().Stats.Spread; spread > 1 {
 		return fmt.Errorf("the loads differ by %d", spread)
 	}
 	for _, name := range l.gone {
-		// A probe may have been on its way when it was called off.
+		// A probe may have been under way when the endpoint was removed.
 		if l.ledger.strayedSince(l.changed.Add(termEvery), name) {
 			return fmt.Errorf("%s is still probed", name)
 		}
@@ -185,8 +184,8 @@ func (l *leader) join(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// dismiss takes a worker out of the fleet for which that is safe: it is dead, or
-// has been drained.
+// dismiss removes a worker that has certainly stopped its tasks: it is dead or
+// drained.
 func (l *leader) dismiss(name, because string) {
 	l.RemoveWorker(l.fleet[name].member)
 	l.fleet[name].stop()
@@ -194,7 +193,7 @@ func (l *leader) dismiss(name, because string) {
 	l.view.say(name + " " + because)
 }
 
-// close stops all that is left of the fleet.
+// close stops the rest of the fleet.
 func (l *leader) close() {
 	l.tick.Stop()
 	for _, name := range slices.Sorted(maps.Keys(l.fleet)) {
@@ -205,8 +204,8 @@ func (l *leader) close() {
 	}
 }
 
-// newLeader makes a leader without a fleet. Where the endpoints are the user's
-// own, they are probed less often, and nobody but the workers can tell of it.
+// newLeader returns a leader without a fleet. The user's own endpoints are probed
+// less often, and only the workers report their probes.
 func newLeader(own bool, stderr io.Writer, opts ...orchestrator.Option) (*leader, error) {
 	l := &leader{
 		ledger: newLedger(),

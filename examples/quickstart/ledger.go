@@ -1,5 +1,5 @@
-// The ledger: which endpoint was probed by whom, when last, and how long it went
-// without.
+// The ledger: which worker probed each endpoint and when, and the longest time
+// without a probe.
 
 package main
 
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ledger is written by whoever hears of probes: the target server, or, for
-// endpoints that are not ours, the workers' reports.
+// ledger records probes, as reported by the target server or, for the user's own
+// endpoints, by the workers.
 type ledger struct {
 	mu     sync.Mutex
 	expect map[string]*record // by endpoint
@@ -19,13 +19,13 @@ type ledger struct {
 	probes map[string]tally // by worker
 }
 
-// record is about an endpoint that is to be probed.
+// record is the record of an endpoint that should be probed.
 type record struct {
 	last time.Time            // the last probe, or when the endpoint became expected
 	by   map[string]time.Time // the last probe by each worker
 }
 
-// gap is a time during which an endpoint went unprobed.
+// gap is a time in which an endpoint was not probed.
 type gap struct {
 	endpoint string
 	length   time.Duration
@@ -45,7 +45,7 @@ func longer(a, b gap) gap {
 	return a
 }
 
-// tally counts the probes that a worker has made.
+// tally counts the probes of a worker.
 type tally struct {
 	done, failed int
 	lastFailure  string // which endpoint, and why
@@ -59,7 +59,7 @@ func newLedger() *ledger {
 	}
 }
 
-// begin says that these endpoints are to be probed from now on.
+// begin records that these endpoints should be probed from now on.
 func (l *ledger) begin(tasks []task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,14 +68,14 @@ func (l *ledger) begin(tasks []task) {
 	}
 }
 
-// end says that an endpoint is not to be probed any more.
+// end records that an endpoint should no longer be probed.
 func (l *ledger) end(endpoint string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.expect, endpoint)
 }
 
-// probed notes down a probe.
+// probed records a probe.
 func (l *ledger) probed(endpoint, worker string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +89,7 @@ func (l *ledger) probed(endpoint, worker string, at time.Time) {
 	r.by[worker] = at
 }
 
-// reported counts what a worker tells of a probe.
+// reported counts a worker's report of a probe.
 func (l *ledger) reported(worker string, r report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,14 +102,14 @@ func (l *ledger) reported(worker string, r report) {
 	l.probes[worker] = t
 }
 
-// tally returns what a worker has reported.
+// tally returns a worker's reports.
 func (l *ledger) tally(worker string) tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.probes[worker]
 }
 
-// longest returns the longest gap of the phase, with those that have not ended.
+// longest returns the longest gap of the phase, including open gaps.
 func (l *ledger) longest() gap {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,14 +119,14 @@ func (l *ledger) longest() gap {
 	return l.worst
 }
 
-// turn begins a new phase. A gap that is open belongs to both.
+// turn begins a new phase. An open gap counts in both phases.
 func (l *ledger) turn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.worst = gap{}
 }
 
-// probedSince tells whether a worker has probed an endpoint after a moment.
+// probedSince reports whether a worker has probed an endpoint since a moment.
 func (l *ledger) probedSince(moment time.Time, endpoint, worker string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,15 +134,15 @@ func (l *ledger) probedSince(moment time.Time, endpoint, worker string) bool {
 	return ok && r.by[worker].After(moment)
 }
 
-// strayedSince tells whether anyone has probed an endpoint after a moment though
-// nobody should.
+// strayedSince reports whether an endpoint that should not be probed was probed
+// since a moment.
 func (l *ledger) strayedSince(moment time.Time, endpoint string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.strays[endpoint].After(moment)
 }
 
-// widen is called with the lock held.
+// widen updates the longest gap. The caller holds mu.
 func (l *ledger) widen(endpoint string, length time.Duration) {
 	l.worst = longer(l.worst, gap{endpoint, length})
 }

@@ -19,18 +19,18 @@ func TestLedgerMeasuresTheLongestGap(t *testing.T) {
 		l.probed("b", "w2", time.Now())
 		time.Sleep(3 * time.Second)
 		l.probed("b", "w1", time.Now())
-		require.Equal(t, 3*time.Second, l.longest().length, "b's, which has ended, and a's, which has not, are as long")
+		require.Equal(t, 3*time.Second, l.longest().length, "the ended gap of b and the open gap of a have the same length")
 		time.Sleep(time.Second)
-		require.Equal(t, gap{"a", 4 * time.Second}, l.longest(), "it has not ended, and counts")
+		require.Equal(t, gap{"a", 4 * time.Second}, l.longest(), "an open gap counts")
 
 		l.turn()
 		time.Sleep(time.Second)
 		l.probed("a", "w1", time.Now())
-		require.Equal(t, "5.00 s (a)", l.longest().String(), "it began in the phase before, and counts in both")
+		require.Equal(t, "5.00 s (a)", l.longest().String(), "a gap that began in the previous phase counts in both")
 	})
 }
 
-func TestLedgerKnowsWhoHasProbedWhat(t *testing.T) {
+func TestLedgerRecordsProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger()
 		l.begin(storyTasks("http://target", "a"))
@@ -43,7 +43,7 @@ func TestLedgerKnowsWhoHasProbedWhat(t *testing.T) {
 		require.False(t, l.probedSince(began, "b", "w1"))
 
 		l.end("a")
-		require.False(t, l.strayedSince(began, "a"), "it was expected then")
+		require.False(t, l.strayedSince(began, "a"), "the endpoint was expected then")
 		time.Sleep(time.Second)
 		l.probed("a", "w1", time.Now())
 		require.True(t, l.strayedSince(began, "a"))

@@ -1,22 +1,21 @@
-// Quickstart watches HTTP endpoints with a fleet of real processes, and shows
-// what an orchestrator does for them while one of them is killed, one joins, one
-// is drained, and endpoints come and go.
+// Quickstart watches HTTP endpoints with a fleet of worker processes. It shows what
+// an orchestrator does while one worker is killed, one joins, one is drained, and
+// endpoints are added and removed.
 //
 //	go run ./examples/quickstart
 //
-// Each endpoint is a task with two instances, so two workers probe it. Every
-// worker is a process of its own, listening on a loopback port; the leader
-// reaches it through a Communicator written right here.
+// Each endpoint is a task with two instances, so two workers probe it. Every worker
+// is a separate process with its own loopback port. The leader calls it through a
+// Communicator over net/http, which is part of this example.
 //
-// The lessons, in the order to read them: communicator.go and handler.go, how to
-// put a transport of your own under an orchestrator; leader.go, how to lead with
-// NextTerm on a ticker; prober.go, what a worker is made of. The tests show that
-// the Communicator keeps its contract, with communicatortest.Run.
+// Read the files in this order. communicator.go and handler.go show how to write
+// your own transport. leader.go calls NextTerm on a ticker. prober.go is a worker.
+// The tests check the Communicator with communicatortest.Run.
 //
 //	-tasks FILE     watch your own endpoints: a CSV file of name,url,instances
 //	-workers N      begin with that many workers (4)
-//	-duration D     how long the story takes, unless the fleet needs longer (30s)
-//	-metrics ADDR   serve /metrics there, and go on until interrupted
+//	-duration D     the minimum duration (30s)
+//	-metrics ADDR   serve /metrics there, and continue until interrupted
 package main
 
 import (
@@ -49,7 +48,7 @@ func main() {
 		err = run(ctx, s, os.Stdout, os.Stderr)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		os.Exit(130) // interrupted, as shells say it
+		os.Exit(130) // the exit code of an interrupted program
 	}
 	stop()
 	exit(err)
@@ -63,7 +62,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// workerMain is main in a worker process.
+// workerMain is the main function of a worker process.
 func workerMain(spec string) error {
 	name, every, _ := strings.Cut(spec, " ")
 	d, err := time.ParseDuration(every)
@@ -73,9 +72,9 @@ func workerMain(spec string) error {
 	return runWorker(name, d, os.Stdin, os.Stdout)
 }
 
-// settings is what the user has asked for.
+// settings holds the flags.
 type settings struct {
-	tasks   []task // nil: the story's own
+	tasks   []task // nil: the endpoints of the demonstration
 	workers int
 	lasts   time.Duration
 	metrics string
@@ -87,8 +86,8 @@ func parse(args []string) (settings, error) {
 	flags := flag.NewFlagSet("quickstart", flag.ExitOnError)
 	flags.StringVar(&file, "tasks", "", "watch the endpoints of this `file`: lines of name,url,instances")
 	flags.IntVar(&s.workers, "workers", 4, "begin with `n` workers, from 3 to 100")
-	flags.DurationVar(&s.lasts, "duration", 30*time.Second, "how long the story takes, unless the fleet needs longer")
-	flags.StringVar(&s.metrics, "metrics", "", "serve /metrics at this `address`, and go on until interrupted")
+	flags.DurationVar(&s.lasts, "duration", 30*time.Second, "the minimum duration; it takes longer if the fleet does")
+	flags.StringVar(&s.metrics, "metrics", "", "serve /metrics at this `address`, and continue until interrupted")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -96,7 +95,7 @@ func parse(args []string) (settings, error) {
 	case flags.NArg() > 0:
 		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case s.workers < 3 || s.workers > 100:
-		return s, fmt.Errorf("-workers is %d: want 3 to 100, since one is killed, one is drained, and each endpoint needs two", s.workers)
+		return s, fmt.Errorf("-workers is %d: want 3 to 100, because one is killed, one is drained, and each endpoint needs two", s.workers)
 	case s.lasts < 0:
 		return s, fmt.Errorf("-duration is %v: must not be negative", s.lasts)
 	case file == "":
@@ -108,14 +107,14 @@ func parse(args []string) (settings, error) {
 	}
 	for _, t := range tasks {
 		if t.Instances >= s.workers {
-			return s, fmt.Errorf("-tasks: %v wants %d instances: with -workers %d there are only %d at times", t.Name, t.Instances, s.workers, s.workers-1)
+			return s, fmt.Errorf("-tasks: %v wants %d instances, but with -workers %d there are sometimes only %d workers", t.Name, t.Instances, s.workers, s.workers-1)
 		}
 	}
 	s.tasks = tasks
 	return s, nil
 }
 
-// run tells the story, and leaves nothing behind.
+// run runs the demonstration, and ends all its processes.
 func run(ctx context.Context, s settings, stdout *os.File, stderr io.Writer) (err error) {
 	began := time.Now()
 	reg := prometheus.NewRegistry()
@@ -150,14 +149,14 @@ func run(ctx context.Context, s settings, stdout *os.File, stderr io.Writer) (er
 		return err
 	}
 	l.view = &plain{out: stdout, began: began}
-	l.view.chapter("the fleet and " + pages.url + "/metrics go on until interrupted")
+	l.view.chapter("the fleet and " + pages.url + "/metrics continue until interrupted")
 	if err := l.until(ctx, forever, l.settled); ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// show tells the story in a view, which it closes whatever happens.
+// show runs the demonstration in a view, which it always closes.
 func (l *leader) show(ctx context.Context, s settings, base string, v view, pages *server) error {
 	defer v.close()
 	l.view = v

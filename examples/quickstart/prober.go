@@ -1,5 +1,4 @@
-// A worker process: it probes the endpoints that it is told to, for as long as
-// the leader lives.
+// A worker process: it probes its endpoints as long as the leader lives.
 
 package main
 
@@ -18,22 +17,21 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// agent names the worker to the endpoints that it probes, as "agent/w1".
+// agent identifies the worker to the endpoints, as "agent/w1".
 const agent = "orchestrator-quickstart"
 
-// report is what a worker process tells the leader, a line each on its standard
-// output: first where it listens, and then every probe.
+// report is a line on a worker's standard output: first the URL at which it listens,
+// and then every probe.
 type report struct {
 	URL      string `json:"url,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"`
 	Error    string `json:"error,omitempty"`
 }
 
-// runWorker is the whole life of a worker process. It ends when stdin does: the
-// kernel closes the pipe when the leader is gone, however it went, so no worker
-// is ever left behind.
+// runWorker runs a worker process until stdin ends. The kernel closes that pipe when
+// the leader ends, however it ends, so no worker is left behind.
 func runWorker(name string, every time.Duration, stdin io.Reader, stdout io.Writer) error {
-	signal.Ignore(os.Interrupt) // Ctrl-C reaches the workers too; the leader decides
+	signal.Ignore(os.Interrupt) // Ctrl-C also reaches the workers, but the leader decides
 
 	p := &prober{
 		name:  name,
@@ -63,7 +61,7 @@ func runWorker(name string, every time.Duration, stdin io.Reader, stdout io.Writ
 	return errors.Join(srv.stop(), w.Close(ctx))
 }
 
-// prober is what the tasks of one worker share.
+// prober is the shared state of a worker's tasks.
 type prober struct {
 	name   string
 	every  time.Duration
@@ -73,7 +71,7 @@ type prober struct {
 	out *json.Encoder
 }
 
-// run is a task: it probes its endpoint until it is told to stop.
+// run is a task: it probes its endpoint until it is stopped.
 func (p *prober) run(ctx context.Context, e endpoint) error {
 	tick := time.NewTicker(p.every)
 	defer tick.Stop()

@@ -1,4 +1,4 @@
-// A worker process as the leader sees it: started, listened to, killed, stopped.
+// A worker process as the leader sees it.
 
 package main
 
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// workerEnv makes this program a worker: it holds the worker's name and how
-// often it probes.
+// workerEnv makes this program a worker. It holds the worker's name and its probe
+// interval.
 const workerEnv = "ORCHESTRATOR_QUICKSTART_WORKER"
 
 // process is a worker process.
@@ -22,12 +22,11 @@ type process struct {
 	member member
 	cmd    *exec.Cmd
 	end    context.CancelFunc
-	ended  chan struct{} // closed when the process is gone and all it said was heard
+	ended  chan struct{} // closed when the process has ended and all its reports are handled
 }
 
-// startProcess starts this very program once more, as a worker, and returns when
-// it listens. heard is called with each of its reports, in order, from one
-// goroutine.
+// startProcess starts this program as a worker, and returns when it listens. heard
+// is called with each of its reports, in order, from one goroutine.
 func startProcess(ctx context.Context, name string, every time.Duration, stderr io.Writer, heard func(worker string, r report)) (*process, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -43,7 +42,7 @@ func startProcess(ctx context.Context, name string, every time.Duration, stderr 
 		end()
 		return nil, err
 	}
-	// It is asked to end by the end of its input; if it does not, it is killed.
+	// Closing its input makes the process end. If it does not end, it is killed.
 	cmd.Cancel = stdin.Close
 	cmd.WaitDelay = 2 * probeTimeout
 	if err := cmd.Start(); err != nil {
@@ -67,7 +66,7 @@ func startProcess(ctx context.Context, name string, every time.Duration, stderr 
 			}
 			heard(name, r)
 		}
-		_ = cmd.Wait() // a worker that was killed did not succeed, and should not have
+		_ = cmd.Wait() // a killed worker returns an error
 	}()
 	select {
 	case u := <-url:
@@ -76,7 +75,7 @@ func startProcess(ctx context.Context, name string, every time.Duration, stderr 
 	case <-p.ended:
 		err = fmt.Errorf("worker %s ended before it listened: %v", name, cmd.ProcessState)
 	case <-time.After(startTimeout):
-		err = fmt.Errorf("worker %s does not listen after %v", name, startTimeout)
+		err = fmt.Errorf("worker %s did not listen within %v", name, startTimeout)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -84,14 +83,14 @@ func startProcess(ctx context.Context, name string, every time.Duration, stderr 
 	return nil, err
 }
 
-// kill ends the process as kill -9 does. It returns when it is gone.
+// kill ends the process as kill -9 does, and returns when it has ended.
 func (p *process) kill() error {
 	err := p.cmd.Process.Kill()
 	p.stop()
 	return err
 }
 
-// stop asks the process to end. It returns when it is gone.
+// stop makes the process end, and returns when it has ended.
 func (p *process) stop() {
 	p.end()
 	<-p.ended

@@ -22,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asProgram makes the test binary the program itself, as workerEnv makes it a
+// asProgram makes the test binary run the program, as workerEnv makes it run a
 // worker.
 const asProgram = "ORCHESTRATOR_QUICKSTART_TEST"
 
@@ -38,13 +38,13 @@ func TestTheStory(t *testing.T) {
 	p := start(t, "-duration", "0s")
 	out := p.wait(t, 0)
 
-	// What happened, chapter by chapter. 24 endpoints with two instances make 12
-	// for each of four workers.
+	// The changes of each chapter. 24 endpoints with two instances make 12 for each
+	// of four workers.
 	chapters := chaptersOf(t, out)
 	require.Len(t, chapters, 6, out)
 	for title, want := range map[string]counts{
 		"an even start":                {starts: 48},
-		"w2 is killed (SIGKILL)":       {starts: 12}, // and moves, where the others run too much alike
+		"w2 is killed (SIGKILL)":       {starts: 12}, // and perhaps moves
 		"w5 joins":                     {moves: 12},
 		"w1 is drained, then stopped":  {moves: 12},
 		"3 endpoints added, 2 removed": {starts: 6, stops: 4},
@@ -56,18 +56,18 @@ func TestTheStory(t *testing.T) {
 		if want.moves > 0 {
 			require.Equal(t, want.moves, got.moves, title)
 		}
-		require.Equal(t, got.fewest, got.adds, "%s: a term made more moves than it had to", title)
+		require.Equal(t, got.fewest, got.adds, "%s: more starts than necessary", title)
 		require.Positive(t, got.longest, title)
-		require.Less(t, got.longest, gracePeriod, "%s: nobody has stood in", title)
+		require.Less(t, got.longest, gracePeriod, "%s: no other worker probed in time", title)
 	}
 
-	// What it came to: who is left, and who runs what.
+	// The result: the remaining workers and their tasks.
 	workers := workersOf(t, out)
 	require.Len(t, workers, 3, out)
 	runs := make(map[string]int)
 	for _, name := range []string{"w3", "w4", "w5"} {
 		require.Contains(t, workers, name)
-		require.InDelta(t, 50.0/3, len(workers[name]), 1, "%s has not got its fair share", name)
+		require.InDelta(t, 50.0/3, len(workers[name]), 1, "the share of %s is not even", name)
 		for _, e := range workers[name] {
 			runs[e]++
 		}
@@ -81,7 +81,7 @@ func TestTheStory(t *testing.T) {
 	require.Empty(t, runs)
 }
 
-func TestEndpointsOfOnesOwn(t *testing.T) {
+func TestTheUsersEndpoints(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	agents := make(map[string]map[string]bool) // by path
@@ -104,7 +104,7 @@ func TestEndpointsOfOnesOwn(t *testing.T) {
 	url := p.until(t, regexp.MustCompile(`(http://\S+/metrics)`))
 	p.until(t, regexp.MustCompile(`4/4 +w1 is drained`))
 	require.Contains(t, get(t, url), `orchestrator_workers{state="answering"} 3`)
-	p.until(t, regexp.MustCompile(`go on until interrupted`))
+	p.until(t, regexp.MustCompile(`continue until interrupted`))
 	require.Contains(t, get(t, url), `orchestrator_instances{state="running"} 5`)
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	out := p.wait(t, 0)
@@ -130,8 +130,8 @@ func TestInterruptedInTheMiddle(t *testing.T) {
 	p.wait(t, 130)
 }
 
-// Nothing is left behind, whatever becomes of the leader: wait returns when the
-// last process that has the leader's standard error is gone.
+// No process remains if the leader is killed: wait returns when the last process
+// that has the leader's standard error has ended.
 func TestWorkersDieWithTheLeader(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -168,8 +168,8 @@ func start(t *testing.T, args ...string) *program {
 	return p
 }
 
-// until reads the program's output to the first line that matches, and returns
-// what its last group does.
+// until reads the program's output to the first line that matches, and returns the
+// match of the last group.
 func (p *program) until(t *testing.T, pattern *regexp.Regexp) string {
 	for {
 		line, err := p.stdout.ReadString('\n')
@@ -183,11 +183,11 @@ func (p *program) until(t *testing.T, pattern *regexp.Regexp) string {
 	}
 }
 
-// wait returns all that the program has said, once nothing is left of it.
+// wait returns the whole output, once all processes have ended.
 func (p *program) wait(t *testing.T, code int) string {
 	_, err := io.Copy(io.Discard, p.stdout)
 	require.NoError(t, err)
-	_ = p.cmd.Wait() // the code says it all
+	_ = p.cmd.Wait() // the exit code is checked below
 	require.Equal(t, code, p.cmd.ProcessState.ExitCode(), "%s%s", &p.seen, &p.stderr)
 	return p.seen.String()
 }

@@ -1,5 +1,5 @@
-// The view for terminals: a live table, a row a worker, and the last changes
-// below it.
+// The view for terminals: a live table with a row for each worker, and the last
+// changes below it.
 
 package main
 
@@ -13,9 +13,9 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Control sequences that every terminal of the last decades knows. The story is
-// shown on the alternate screen, so that what was there comes back, and without
-// wrapping, so that a long line is cut at the terminal's edge, wherever that is.
+// Control sequences that all common terminals support. The view uses the alternate
+// screen, so that the previous content is restored. It disables wrapping, so that
+// long lines are cut at the terminal's edge.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -32,12 +32,12 @@ const (
 )
 
 const (
-	taskColumn = 52 // how wide the tasks of a worker are shown
-	tailLines  = 6  // how many of the last changes are shown
-	maxWorkers = 8  // how many workers are shown
+	taskColumn = 52 // width of a worker's tasks
+	tailLines  = 6  // number of changes shown
+	maxWorkers = 8  // number of workers shown
 )
 
-// screen shows the story in place.
+// screen is a view that updates in place.
 type screen struct {
 	out      io.Writer
 	began    time.Time
@@ -73,7 +73,7 @@ func (s *screen) term(f frame) {
 	s.draw()
 }
 
-// draw writes the whole screen in one go, so that it never flickers.
+// draw writes the whole screen at once to avoid flicker.
 func (s *screen) draw() {
 	var b strings.Builder
 	line := func(format string, args ...any) {
@@ -91,7 +91,7 @@ func (s *screen) draw() {
 			break
 		}
 		if w.State == orchestrator.Lost {
-			w.Tasks = nil // what it ran last is not there any more
+			w.Tasks = nil // its last tasks no longer run there
 		}
 		rows := wrap(names(w.Tasks), taskColumn, 2)
 		line(" %-7v %s  %4d  %s", w.Name, state(w), len(w.Tasks), rows[0])
@@ -135,8 +135,8 @@ func names(tasks []endpoint) []string {
 	return all
 }
 
-// wrap breaks words into at least one and at most so many lines, and counts
-// those that are left over.
+// wrap breaks words into one or more lines, but at most lines, and counts the
+// remaining words.
 func wrap(words []string, width, lines int) []string {
 	out := []string{""}
 	for i, word := range words {

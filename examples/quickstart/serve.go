@@ -1,4 +1,4 @@
-// An HTTP server: the workers, the target server and the metrics are one each.
+// An HTTP server, used by the workers, the target and the metrics.
 
 package main
 
@@ -8,12 +8,11 @@ import (
 	"net/http"
 )
 
-// loopback is an address on this machine only, with a port that the kernel
-// chooses.
+// loopback is an address on this machine, with a port that the kernel chooses.
 const loopback = "127.0.0.1:0"
 
 type server struct {
-	url  string // without a slash at its end
+	url  string // without a trailing slash
 	srv  *http.Server
 	done chan error
 }

@@ -1,4 +1,4 @@
-// The story: what happens to the fleet, in five chapters, and what came of it.
+// The demonstration in five chapters, and its summary.
 
 package main
 
@@ -11,16 +11,17 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// chapter is a part of the story: something happens, and the fleet is given time
-// to settle. In some there is something left to do then.
+// chapter is a part of the demonstration: an event, and the time that the fleet
+// takes to settle. then, if not nil, runs after the fleet has settled.
 type chapter struct {
 	title  string
 	happen func(ctx context.Context) error
 	then   func()
 }
 
-// chapters returns the story. Its endpoints are served below base. With endpoints of
-// the user's own there is no last chapter: none of them are ours to take away.
+// chapters returns all chapters. The endpoints of the demonstration are served below
+// base. With the user's own endpoints there is no last chapter, because it would
+// remove some.
 func (l *leader) chapters(s settings, base string) []chapter {
 	var names []string
 	for i := range s.workers {
@@ -43,14 +44,14 @@ func (l *leader) chapters(s settings, base string) []chapter {
 	}, {
 		title:  killed + " is killed (SIGKILL)",
 		happen: func(context.Context) error { return l.fleet[killed].kill() },
-		then:   func() { l.dismiss(killed, "is dead for certain, and taken out of the fleet") },
+		then:   func() { l.dismiss(killed, "has certainly ended, and is removed from the fleet") },
 	}, {
 		title:  joining + " joins",
 		happen: func(ctx context.Context) error { return l.join(ctx, joining) },
 	}, {
 		title:  drained + " is drained, then stopped",
 		happen: func(context.Context) error { return l.DrainWorker(l.fleet[drained].member) },
-		then:   func() { l.dismiss(drained, "has nothing left to do, and is stopped") },
+		then:   func() { l.dismiss(drained, "has no tasks left, and is stopped") },
 	}}
 	if s.tasks != nil {
 		return all
@@ -69,7 +70,7 @@ func (l *leader) chapters(s settings, base string) []chapter {
 	})
 }
 
-// expect makes tasks expected, in addition to those that are.
+// expect adds tasks to the expected ones.
 func (l *leader) expect(tasks []task) error {
 	l.ledger.begin(tasks)
 	for _, t := range tasks {
@@ -80,12 +81,12 @@ func (l *leader) expect(tasks []task) error {
 	return nil
 }
 
-// tell runs the story. Each chapter gets its share of the time, and longer where
-// the fleet needs it.
+// tell runs all chapters. Each chapter gets its share of the time, or more if the
+// fleet needs more.
 func (l *leader) tell(ctx context.Context, s settings, base string) error {
 	all := l.chapters(s, base)
 	share := s.lasts / time.Duration(len(all))
-	l.view.say(fmt.Sprintf("a term every %v; a call may take %v; who is silent for %v is lost", termEvery, callTimeout, gracePeriod))
+	l.view.say(fmt.Sprintf("a term every %v; call timeout %v; a worker silent for %v is lost", termEvery, callTimeout, gracePeriod))
 	for i, c := range all {
 		began := time.Now()
 		l.phases = append(l.phases, phase{title: c.title})
@@ -112,7 +113,7 @@ func (l *leader) tell(ctx context.Context, s settings, base string) error {
 	return nil
 }
 
-// settle is until the fleet has settled, and says so when it has.
+// settle waits until the fleet has settled, and reports it.
 func (l *leader) settle(ctx context.Context, least time.Duration) error {
 	began, said := time.Now(), false
 	return l.until(ctx, least, func() error {
@@ -126,7 +127,7 @@ func (l *leader) settle(ctx context.Context, least time.Duration) error {
 	})
 }
 
-// summary says what came of it all.
+// summary returns the summary of the run.
 func (l *leader) summary(took time.Duration) string {
 	var b strings.Builder
 	total := phase{title: "in all"}
@@ -147,13 +148,13 @@ func (l *leader) summary(took time.Duration) string {
 		fmt.Fprintf(&b, "  %-28s%7d%6d%6d%6d%8d  %v\n", p.title, p.starts, p.stops, p.moves, p.adds, p.fewest, p.longest)
 	}
 	fmt.Fprintf(&b, `
-  adds      starts, those that are half of a move included
-  fewest    the least that any plan to the same end would have needed
-  unprobed  the longest that any endpoint went without a probe; each of its
+  adds      starts, including those that are part of a move
+  fewest    the fewest starts that any plan needs for the same result
+  unprobed  the longest time without a probe of an endpoint; each of its
             workers probes it every %v
 `, l.every)
 	if total.undone > 0 {
-		fmt.Fprintf(&b, "\n  %d changes did not succeed at once, and were made again.\n", total.undone)
+		fmt.Fprintf(&b, "\n  %d changes did not succeed in their term, and were retried.\n", total.undone)
 	}
 
 	fmt.Fprintf(&b, "\n  %-7s%5s%8s%8s  %s\n", "worker", "load", "probes", "failed", "endpoints")

@@ -1,5 +1,4 @@
-// The target server: it stands for the endpoints of the story, and knows best
-// who has probed them, and when.
+// The target server of the demonstration's endpoints. It records every probe.
 
 package main
 
@@ -9,8 +8,8 @@ import (
 	"time"
 )
 
-// newTarget answers at every path, and tells probed of each request that a
-// worker makes.
+// newTarget returns a handler for every path. It calls probed for each request of a
+// worker.
 func newTarget(probed func(endpoint, worker string, at time.Time)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if worker, ok := strings.CutPrefix(r.UserAgent(), agent+"/"); ok {

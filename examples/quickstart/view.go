@@ -1,5 +1,5 @@
-// What the user sees while the story goes on: a view, and the plain one for
-// pipes and files. screen.go is the one for terminals.
+// The views of the demonstration: the interface, and the plain view for pipes and
+// files. screen.go is the view for terminals.
 
 package main
 
@@ -15,16 +15,16 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// view shows the story. Its methods are called from one goroutine.
+// view shows the demonstration. Its methods are called from one goroutine.
 type view interface {
-	chapter(title string) // what happens next
+	chapter(title string) // begins a chapter
 	say(line string)
-	term(f frame) // after each term
-	close()       // gives the terminal back
+	term(f frame) // called after each term
+	close()       // restores the terminal
 }
 
-// newView returns the view that suits a file. A device that draws no pictures
-// says so in TERM.
+// newView returns the view for a file: a screen for a terminal, unless TERM says
+// that it is dumb.
 func newView(out *os.File, began time.Time) view {
 	info, err := out.Stat()
 	if err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb" {
@@ -33,14 +33,14 @@ func newView(out *os.File, began time.Time) view {
 	return &plain{out: out, began: began}
 }
 
-// frame is how things stand after a term.
+// frame is the state after a term.
 type frame struct {
 	plan    orchestrator.Plan[member, endpoint]
 	actual  []orchestrator.WorkerState[member, endpoint]
 	longest gap // since the chapter began
 }
 
-// plain shows the story as lines, each with the seconds since it began.
+// plain writes lines, each with the seconds since the beginning.
 type plain struct {
 	out      io.Writer
 	began    time.Time
@@ -63,7 +63,8 @@ func (p *plain) term(f frame) {
 
 func (p *plain) close() {}
 
-// print does not look for errors: who has closed the pipe wants no more lines.
+// print ignores errors, because a reader that has closed the pipe needs no more
+// lines.
 func (p *plain) print(line string) { _, _ = io.WriteString(p.out, line+"\n") }
 
 func stamp(began time.Time) string {
@@ -85,7 +86,7 @@ func loads(actual []orchestrator.WorkerState[member, endpoint]) string {
 	return strings.Join(all, "  ")
 }
 
-// narrator puts into words what is different after a term.
+// narrator describes the differences after a term.
 type narrator struct {
 	states map[string]orchestrator.State
 }
@@ -112,7 +113,7 @@ func (n *narrator) tell(f frame) []string {
 	return append(lines, changes(f.plan.Changes)...)
 }
 
-// changes puts together the changes of a kind that have both ends in common.
+// changes groups changes of the same kind with the same ends.
 func changes(all []orchestrator.Change[member, endpoint]) []string {
 	tasks := make(map[string][]string)
 	var heads []string

@@ -17,7 +17,7 @@ type (
 	workerState = orchestrator.WorkerState[member, endpoint]
 )
 
-// frames are the terms in which w2 falls silent and is lost.
+// frames are the terms in which w2 becomes silent and lost.
 func frames() []frame {
 	w1, w2 := member{Name: "w1"}, member{Name: "w2"}
 	a, b := endpoint{Name: "a"}, endpoint{Name: "b"}
@@ -95,5 +95,5 @@ func TestWrap(t *testing.T) {
 	require.Equal(t, []string{""}, wrap(nil, 9, 2))
 	require.Equal(t, []string{"one two", "three", "four five"}, wrap(words, 9, 5))
 	require.Equal(t, []string{"one two", "three +2"}, wrap(words, 9, 2))
-	require.Equal(t, []string{"one", "two", "three", "four", "five"}, wrap(words, 1, 5), "a word too long stands alone")
+	require.Equal(t, []string{"one", "two", "three", "four", "five"}, wrap(words, 1, 5), "a word that is too long gets its own line")
 }

@@ -1,56 +1,56 @@
 package main
 
-// A hash whose fields expire. Redis 7.0 cannot do that by itself, so beside the
-// hash there is a sorted set with the deadline of each field.
+// A hash whose fields expire. Redis 7.0 has no such feature, so a sorted set beside
+// the hash holds the deadline of each field.
 //
-// # What can go wrong, and does in many a version of this
+// # Common errors
 //
-// Written as commands one after the other, with the time of whoever writes:
+// The following goes wrong if each operation is a sequence of commands and uses the
+// client's clock:
 //
-//  1. A writer puts the value, and is gone before it puts the deadline: a field
-//     that nobody ever collects.
-//  2. A reader finds the value, which expired long ago but was not collected.
-//  3. A collector finds that a field has expired. A writer writes it again. The
-//     collector deletes it: a live field is lost.
-//  4. Two collectors find the same fields. One deletes them, a writer writes one
-//     again, the other deletes that.
-//  5. The clock of one is ahead of the other's: what the one has just written,
-//     the other takes for expired.
+//  1. A writer stores the value, and crashes before it stores the deadline. The
+//     field is never collected.
+//  2. A reader finds a value that has expired but was not collected.
+//  3. A collector finds that a field has expired. A writer writes the field again.
+//     The collector deletes it: a live field is lost.
+//  4. Two collectors find the same fields. One deletes them, a writer writes one of
+//     them again, and the other collector deletes that.
+//  5. The clock of one client is ahead of another's. The first takes a field for
+//     expired that the other has just written.
 //
-// # What is done about it
+// # Solution
 //
-// Each operation is one script. Redis runs one script at a time, from its first
-// line to its last, whatever becomes of who has sent it, and takes the time by
-// its own clock. So nothing comes between: against 1, 3 and 4 there are no two
-// commands of which somebody could be gone, or come, in the middle. A command
-// that arrives in part is not run at all. A log that Redis is started again from
-// has all of a script, or nothing. Against 2, a read looks at the deadline; against
-// 5, there is one clock. (A replica that takes over brings its own: deadlines are
-// then off by as much as the two differ.)
+// Each operation is one script. Redis runs one script at a time from beginning to
+// end, even if its sender has crashed, and the script uses the clock of Redis. This
+// solves 1, 3 and 4, because no client can crash or interfere between two commands.
+// A command that arrives in part is not run. After a restart, the log of Redis
+// contains all of a script or nothing. Against 2, a read checks the deadline.
+// Against 5, there is only one clock. (A replica that takes over has another clock,
+// so deadlines are off by the difference.)
 //
-// What is left is a script that fails in its middle, since Redis does not undo
-// what it has done until then; a key of ours that is of another type would do it.
-// So within a script the order is that of 1 turned round: the deadline is put
-// first and taken away last. What can be left then is a deadline without a
-// value, which a read takes for absent, and which is collected like any other.
+// A script may still fail in the middle, for example if one of its keys has another
+// type, and Redis does not undo its first half. So a script stores the deadline
+// first and deletes it last, the reverse of 1. A failure can then leave a deadline
+// without a value. Reads treat such a field as absent, and it is collected like any
+// other.
 //
 // Two scripts in either order:
 //
-//	read, write       the read finds what was there before, if that has not expired
-//	write, read       it finds what was written
-//	collect, write    what was expired goes, what is written stays
-//	write, collect    the deadline is a new one: the collector does not find the field
-//	collect, read     the field is absent, which it was for the reader before
+//	read, write       the read returns the former value, if it has not expired
+//	write, read       the read returns the written value
+//	collect, write    the expired value is deleted, the written one stays
+//	write, collect    the deadline is new, so the field is not collected
+//	collect, read     the field is absent, as it was for readers before
 //	read, collect     likewise
-//	collect, collect  the second finds others, or none
-//	write, write      the last one counts, value and deadline together
+//	collect, collect  the second deletes other fields, or none
+//	write, write      the last value and deadline count
 //
-// Who gets no answer does not know whether its script was run. To collect once more
-// does no harm. To write once more may undo what another has written since, so the
-// client does not (see options): the one who asked decides.
+// A client without an answer does not know whether its script was run. Repeating a
+// collect does no harm. Repeating a write may overwrite a later value, so the client
+// does not retry (see options); its caller decides.
 //
-// Redis has to keep what it is given: where it evicts keys for want of memory, it may
-// take the deadlines away and leave the values.
+// Redis must keep all keys: if it evicts keys to free memory, it may delete the
+// deadlines and keep the values.
 
 import (
 	"context"
@@ -60,20 +60,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// cache is the hash. Its methods may be called from any goroutine, in any number
-// of processes.
+// cache is the hash. Its methods may be called from any goroutine, in any number of
+// processes.
 type cache struct {
 	rdb  *redis.Client
 	keys []string // the values, the deadlines
 }
 
-// newCache returns the cache of that name. The braces put both keys into one slot
-// of a cluster.
+// newCache returns the cache of that name. The braces place both keys in one slot of
+// a cluster.
 func newCache(rdb *redis.Client, name string) *cache {
 	return &cache{rdb: rdb, keys: []string{"{" + name + "}:values", "{" + name + "}:deadlines"}}
 }
 
-// now is what each script begins with: the time in milliseconds.
+// now is the beginning of each script: the time in milliseconds.
 const now = `
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -103,11 +103,11 @@ return #fields`)
 return redis.call('ZCOUNT', KEYS[2], '-inf', string.format('%.0f', now))`)
 )
 
-// stamp is when something happened by the clock of Redis, and the deadline of the
-// field then, both in milliseconds since the Unix epoch.
+// stamp holds the time of an operation by the clock of Redis, and the field's
+// deadline then, both in milliseconds since the Unix epoch.
 type stamp struct{ now, deadline int64 }
 
-// write puts a field, to expire after ttl, which is at least a millisecond.
+// write stores a field that expires after ttl, which is at least a millisecond.
 func (c *cache) write(ctx context.Context, field, value string, ttl time.Duration) (stamp, error) {
 	if ttl < time.Millisecond {
 		return stamp{}, fmt.Errorf("write field %q: ttl %v: must be at least 1ms", field, ttl)
@@ -119,7 +119,7 @@ func (c *cache) write(ctx context.Context, field, value string, ttl time.Duratio
 	return stamp{now: answer[0], deadline: answer[1]}, nil
 }
 
-// read returns a field that has not expired; nil: there is none.
+// read returns a field that has not expired, or nil if the field is absent.
 func (c *cache) read(ctx context.Context, field string) (*string, stamp, error) {
 	answer, err := readScript.Run(ctx, c.rdb, c.keys, field).Slice()
 	if err != nil || len(answer) != 3 {
@@ -136,7 +136,7 @@ func (c *cache) read(ctx context.Context, field string) (*string, stamp, error) 
 	return nil, stamp{at, deadline}, nil
 }
 
-// collect takes away at most n expired fields, and returns how many it did.
+// collect deletes at most n expired fields, and returns their number.
 func (c *cache) collect(ctx context.Context, n int) (int, error) {
 	collected, err := collectScript.Run(ctx, c.rdb, c.keys, n).Int()
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *cache) collect(ctx context.Context, n int) (int, error) {
 	return collected, nil
 }
 
-// expired counts the fields that have expired and are still there.
+// expired counts the fields that have expired and still exist.
 func (c *cache) expired(ctx context.Context) (int, error) {
 	n, err := expiredScript.Run(ctx, c.rdb, c.keys).Int()
 	if err != nil {

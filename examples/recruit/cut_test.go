@@ -1,7 +1,7 @@
 package main
 
-// Who is in the middle of something, and is gone: after each single byte that
-// could be sent.
+// Clients that crash during an operation, after each single byte that they could
+// have sent.
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wrongScript counts what may never be, as of one moment: fields without a
-// deadline or the other way round, items in both sets or in none, and items in
-// the archive that are not finished.
+// wrongScript counts broken invariants at one moment: fields without a deadline or
+// the reverse, items in both sets or in none, and archived items that are not
+// finished.
 var wrongScript = redis.NewScript(`
 local wrong = 0
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -44,7 +44,7 @@ func TestS6_CutOffAnywhereLeavesNothingThatIsNeverCollected(t *testing.T) {
 	rdb := oneShot(t, dial)
 	for name, op := range map[string]func(ctx context.Context, c *cache, q *queue) error{
 		"write": func(ctx context.Context, c *cache, _ *queue) error {
-			_, err := c.write(ctx, "new", "v", time.Hour) // which nothing waits for
+			_, err := c.write(ctx, "new", "v", time.Hour) // a new field
 			return err
 		},
 		"rewrite": func(ctx context.Context, c *cache, _ *queue) error {
@@ -61,7 +61,7 @@ func TestS6_CutOffAnywhereLeavesNothingThatIsNeverCollected(t *testing.T) {
 			whole := false
 			cuts := 0
 			for ; !whole; cuts++ {
-				require.Less(t, cuts, 5000, "it is never done")
+				require.Less(t, cuts, 5000, "the operation never completes")
 				c, q := newCache(rdb, fmt.Sprint(name, cuts)), newQueue(rdb, fmt.Sprint(name, cuts))
 				furnish(t, c, q)
 
@@ -78,14 +78,14 @@ func TestS6_CutOffAnywhereLeavesNothingThatIsNeverCollected(t *testing.T) {
 				require.Zero(t, n, "after %d bytes", cuts)
 				tidyUp(t, c, q)
 			}
-			t.Logf("gone after each of %d bytes, and whole with %d", cuts-1, cuts-1)
-			require.Greater(t, cuts, 50, "it was not cut")
+			t.Logf("cut off after each of %d bytes, and complete with %d", cuts-1, cuts-1)
+			require.Greater(t, cuts, 50, "the operation was not cut off")
 		})
 	}
 }
 
-// furnish makes fields of which two have expired, and items in every state: 1
-// open, 2 finished and 3 archived.
+// furnish makes fields, of which two have expired, and items in every state: 1 open,
+// 2 finished and 3 archived.
 func furnish(t *testing.T, c *cache, q *queue) {
 	t.Helper()
 	ctx := t.Context()
@@ -110,7 +110,7 @@ func furnish(t *testing.T, c *cache, q *queue) {
 	awaitExpired(t, c, 2)
 }
 
-// tidyUp does what the next recruits do, and sees that it is all.
+// tidyUp does the work of the next recruits, and checks that nothing is left.
 func tidyUp(t *testing.T, c *cache, q *queue) {
 	t.Helper()
 	ctx := t.Context()
@@ -125,7 +125,7 @@ func tidyUp(t *testing.T, c *cache, q *queue) {
 
 	require.NoError(t, q.archive(ctx, 10))
 	for _, id := range c.rdb.SMembers(ctx, q.pending).Val() {
-		require.Equal(t, open, c.rdb.Get(ctx, q.item+id).Val(), "item %s is finished, and not archived", id)
+		require.Equal(t, open, c.rdb.Get(ctx, q.item+id).Val(), "item %s is finished but not archived", id)
 	}
 	n, err := wrong(ctx, c, q)
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func tidyUp(t *testing.T, c *cache, q *queue) {
 	require.NoError(t, c.rdb.FlushDB(ctx).Err())
 }
 
-// awaitExpired asks until so many fields have expired by the clock of Redis.
+// awaitExpired waits until n fields have expired by the clock of Redis.
 func awaitExpired(t *testing.T, c *cache, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -147,7 +147,7 @@ func TestS6_AReopenedItemIsNotArchived(t *testing.T) {
 	ctx := t.Context()
 	q, id := withFinished(t, rdb)
 
-	// Between what the mover has read and its EXEC, somebody opens the item again.
+	// Another client reopens the item between the mover's read and its EXEC.
 	mover := *q
 	mover.rdb = oneShot(t, dialOf(rdb))
 	mover.rdb.AddHook(beforeExec(func() {
@@ -155,11 +155,11 @@ func TestS6_AReopenedItemIsNotArchived(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, found)
 	}))
-	require.NoError(t, mover.archive(ctx, slice), "nobody's failure")
+	require.NoError(t, mover.archive(ctx, slice), "not an error")
 	require.Equal(t, []string{id}, rdb.SMembers(ctx, q.pending).Val())
 	require.Empty(t, rdb.SMembers(ctx, q.archived).Val())
 
-	// And one that is archived goes back.
+	// An archived item that is reopened moves back.
 	_, err := q.finish(ctx, id)
 	require.NoError(t, err)
 	require.NoError(t, q.archive(ctx, slice))
@@ -171,7 +171,7 @@ func TestS6_AReopenedItemIsNotArchived(t *testing.T) {
 	require.Empty(t, rdb.SMembers(ctx, q.archived).Val())
 }
 
-// withFinished returns a queue with one item, which is finished.
+// withFinished returns a queue with one finished item.
 func withFinished(t *testing.T, rdb *redis.Client) (*queue, string) {
 	t.Helper()
 	q := newQueue(rdb, "q")
@@ -215,8 +215,8 @@ func TestS6_WhatDoesNotExistIsLeftAlone(t *testing.T) {
 	require.Zero(t, rdb.DBSize(ctx).Val())
 }
 
-// A script that an error ends in its middle, as a key of another type makes it do,
-// leaves a deadline without a value, never a value without a deadline.
+// A script that fails in the middle, because a key has another type, leaves a
+// deadline without a value, but never a value without a deadline.
 func TestS6_AScriptThatFailsInItsMiddle(t *testing.T) {
 	rdb := oneShot(t, startRedis(t))
 	c := newCache(rdb, "c")
@@ -240,13 +240,13 @@ func TestS6_AScriptThatFailsInItsMiddle(t *testing.T) {
 	require.Zero(t, rdb.DBSize(ctx).Val())
 }
 
-// What has no answer is not done once more: meanwhile somebody else may have gone
-// on from it.
+// A client does not retry an operation without an answer, because another client may
+// have built on its effect.
 func TestS6_AnAnswerThatIsLost(t *testing.T) {
 	rdb := oneShot(t, startRedis(t))
 	ctx := t.Context()
 	c := newCache(rdb, "c")
-	_, err := c.write(ctx, "f", "before", time.Hour) // and Redis knows the script
+	_, err := c.write(ctx, "f", "before", time.Hour) // this loads the script into Redis
 	require.NoError(t, err)
 	o := options("")
 	lost := false
@@ -268,7 +268,8 @@ func TestS6_AnAnswerThatIsLost(t *testing.T) {
 	require.Error(t, failed)
 }
 
-// deafConn is a connection that breaks when a script was run, before the answer has arrived: once.
+// deafConn is a connection that breaks once, after a script was run and before its
+// answer arrives.
 type deafConn struct {
 	net.Conn
 	meddle func()

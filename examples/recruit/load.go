@@ -1,7 +1,8 @@
 package main
 
-// Clients that ask both services the same, one right after the other, and in turns
-// which of them first: what the machine does besides then happens to both.
+// Clients that send the same requests to both services, one right after the other,
+// in alternating order, so that other load of the machine affects both services
+// alike.
 
 import (
 	"context"
@@ -16,19 +17,19 @@ import (
 
 const (
 	clients = 8
-	fields  = 5000 // that values are written to, and read from
+	fields  = 5000 // number of fields that are written and read
 )
 
-// results is what came of it.
+// results holds the measurements.
 type results struct {
 	names     [2]string
 	requests  int // to each
 	latencies [2][]time.Duration
 	samples   []sample
-	cut       bool // somebody ended it before its time was up
+	cut       bool // interrupted before the end
 }
 
-// sample is how many fields were there that had expired.
+// sample counts the expired fields that still existed at a moment.
 type sample struct {
 	at      time.Duration
 	expired [2]int
@@ -36,7 +37,7 @@ type sample struct {
 
 func (s sample) second() int { return int(s.at.Round(time.Second) / time.Second) }
 
-// load asks until ctx ends. An answer that is an error is the end of it.
+// load sends requests until ctx ends. It stops at the first error.
 func load(ctx context.Context, rate int, sides ...*side) (*results, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
 	defer transport.CloseIdleConnections()
@@ -69,7 +70,7 @@ func load(ctx context.Context, rate int, sides ...*side) (*results, error) {
 	return r, nil
 }
 
-// watch takes a sample each second until ctx ends, and one then.
+// watch takes a sample each second, and a last one when ctx ends.
 func (r *results) watch(ctx context.Context, sides []*side) error {
 	began := time.Now()
 	tick := time.NewTicker(time.Second)
@@ -92,8 +93,8 @@ func (r *results) watch(ctx context.Context, sides []*side) error {
 	return nil
 }
 
-// add puts a sample in the place of one of the same second: when the time is up, it
-// may also be time for one more.
+// add adds a sample, or replaces one of the same second: the last sample may come
+// right after a regular one.
 func (r *results) add(s sample) {
 	if n := len(r.samples); n > 0 && r.samples[n-1].second() == s.second() {
 		r.samples = r.samples[:n-1]
@@ -101,12 +102,12 @@ func (r *results) add(s sample) {
 	r.samples = append(r.samples, s)
 }
 
-// client is one of those who ask.
+// client sends requests to all services.
 type client struct {
 	http      *http.Client
 	sides     []*side
 	latencies [2][]time.Duration
-	items     [2][]string // that it has added
+	items     [2][]string // the items that it has added
 }
 
 func (c *client) load(ctx context.Context, every time.Duration) error {
@@ -122,7 +123,8 @@ func (c *client) load(ctx context.Context, every time.Duration) error {
 		for i := range c.sides {
 			i = (i + n) % len(c.sides)
 			began := time.Now()
-			// What has begun is carried through, so that both have got the same.
+			// A request under way is completed, so that both services receive the
+			// same requests.
 			if err := ask(context.WithoutCancel(ctx), i); err != nil {
 				return fmt.Errorf("ask the service %q: %w", c.sides[i].name, err)
 			}
@@ -131,8 +133,8 @@ func (c *client) load(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// choose draws what to ask: half of it reads, three tenths write, a tenth adds
-// items, and a tenth finishes them, of which some are opened again.
+// choose draws a request: 50% reads, 30% writes, 10% new items, and 10% that finish
+// items or, one in ten of these, reopen them.
 func (c *client) choose() func(ctx context.Context, i int) error {
 	field := fmt.Sprintf("/cache/%d", rand.IntN(fields))
 	ttl := 500 + rand.IntN(2500) // milliseconds
@@ -160,7 +162,7 @@ func (c *client) choose() func(ctx context.Context, i int) error {
 	}
 }
 
-// ask asks the i-th service, and reads the whole answer.
+// ask sends a request to the i-th service, and reads the whole answer.
 func (c *client) ask(ctx context.Context, i int, method, path string) (string, error) {
 	var body io.Reader
 	if method == http.MethodPut {

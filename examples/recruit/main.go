@@ -1,19 +1,22 @@
-// Recruit is a small web service on Redis whose garbage is collected by whoever
-// has answered a request: no daemon, no cron job, no leader.
+// Recruit is a small web service on Redis that collects its garbage after requests,
+// without a daemon, a cron job or a leader.
 //
 //	go run ./examples/recruit
 //
 // It serves the same handlers twice, on the same Redis: once with recruiting and
-// once without. Clients ask both the same, side by side, and at the end it is shown
-// how much was left lying about, and what recruiting cost those who asked.
+// once without. Clients send the same requests to both, side by side. At the end it
+// prints how much garbage was left and how recruiting affected the latencies.
 //
-// The lessons, in the order to read them: cache.go, a hash whose fields expire,
-// right without anybody collecting; queue.go, a transaction that two may run at
-// once and that may be cut off anywhere; service.go, the five lines that recruit.
+// Read the files in this order:
 //
-//	-redis ADDR   a Redis of your own, in place of a stand-in in this process
-//	-for D        how long it takes (15s)
-//	-rate N       requests a second, to each of the two (300)
+//	cache.go    a hash whose fields expire, correct even if no garbage is collected
+//	queue.go    a transaction that several processes may run at the same time, and
+//	            that may be cut off at any point
+//	service.go  the five lines for recruiting
+//
+//	-redis ADDR   your own Redis, in place of a stand-in in this process
+//	-for D        the duration (15s)
+//	-rate N       requests a second, to each service (300)
 package main
 
 import (
@@ -41,7 +44,7 @@ func main() {
 	}
 }
 
-// settings is what the user has asked for.
+// settings holds the flags.
 type settings struct {
 	redis string // "": a stand-in
 	lasts time.Duration
@@ -52,7 +55,7 @@ func parse(args []string) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("recruit", flag.ExitOnError)
 	flags.StringVar(&s.redis, "redis", "", "use the Redis at this `address`, in place of a stand-in in this process")
-	flags.DurationVar(&s.lasts, "for", 15*time.Second, "how long it takes")
+	flags.DurationVar(&s.lasts, "for", 15*time.Second, "the duration")
 	flags.IntVar(&s.rate, "rate", 300, "requests a second, to each of the two services")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -68,12 +71,12 @@ func parse(args []string) (settings, error) {
 	return s, nil
 }
 
-// errTimeIsUp is how a run ends that nobody has interrupted.
+// errTimeIsUp ends a run that was not interrupted.
 var errTimeIsUp = errors.New("the time is up")
 
-// run loads both services, and reports. It takes away what it has written, also
-// where ctx ends before the time is up; what there is to tell then is told, and
-// after how long.
+// run loads both services and reports the results. It removes its keys from Redis,
+// even if ctx ends early. It then reports the results so far and the time that they
+// took.
 func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	st, err := openStore(ctx, s.redis)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestS6_TheProgramCollectsAndReports(t *testing.T) {
 	require.NotEmpty(t, rows, "the chart")
 	require.NotContains(t, text, "cut short")
 	last := rows[len(rows)-1]
-	require.Less(t, atoi(t, last[1]), atoi(t, last[2]), "recruits have collected less than nobody has")
+	require.Less(t, atoi(t, last[1]), atoi(t, last[2]), "recruits left more garbage than there is without recruiting")
 	require.Regexp(t, `(?m)^ +with +[\d.]+m?s +[\d.]+m?s$`, text, "latencies")
 	require.Regexp(t, `(?m)^ +without +[\d.]+m?s +[\d.]+m?s$`, text, "latencies")
 }
@@ -57,11 +57,11 @@ func TestAnInterruptEndsItEarly(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, run(ctx, settings{lasts: time.Hour, rate: 50}, &out))
 	require.Less(t, time.Since(began), time.Minute)
-	require.Contains(t, out.String(), "latency", "what there is to tell is told")
-	require.Regexp(t, `(?m)^cut short after [\d.]+m?s$`, out.String(), "and that it is not all")
+	require.Contains(t, out.String(), "latency", "the results so far are reported")
+	require.Regexp(t, `(?m)^cut short after [\d.]+m?s$`, out.String(), "the report says that it was cut short")
 }
 
-// impatient keeps what is printed, and interrupts a moment after the first of it.
+// impatient records the output, and interrupts shortly after its beginning.
 type impatient struct {
 	strings.Builder
 	interrupt func()
@@ -89,13 +89,14 @@ func TestNoSecondHasTwoRows(t *testing.T) {
 	require.Equal(t, []string{"1s 0", "2s 1", "3s 3", "4s 5"}, got, text.String())
 }
 
-// A Redis that takes connections, and is silent, keeps nobody beyond his context.
-func TestS6_ASilentRedisKeepsNobody(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // and nobody accepts
+// A call to a Redis that accepts connections but does not answer ends with its
+// context.
+func TestS6_ASilentRedisBlocksNoCallBeyondItsContext(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts a connection
 	require.NoError(t, err)
 	defer func() { require.NoError(t, silent.Close()) }()
 	o := options(silent.Addr().String())
-	o.ReadTimeout = 20 * time.Second // for whoever has no deadline
+	o.ReadTimeout = 20 * time.Second // for calls without a deadline
 	rdb := redis.NewClient(o)
 	defer func() { require.NoError(t, rdb.Close()) }()
 
@@ -109,7 +110,7 @@ func TestS6_ASilentRedisKeepsNobody(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-func TestNothingIsLeftOnSomebodysRedis(t *testing.T) {
+func TestCloseDeletesOnlyItsOwnKeys(t *testing.T) {
 	rdb := oneShot(t, startRedis(t))
 	require.NoError(t, rdb.Set(t.Context(), "somebody's", "value", 0).Err())
 	st := &store{rdb: oneShot(t, dialOf(rdb)), prefix: "recruit-mine:", end: func() {}}
@@ -209,6 +210,6 @@ func TestPercentiles(t *testing.T) {
 
 func TestBars(t *testing.T) {
 	require.Equal(t, "    0 "+strings.Repeat(" ", chartWidth), bar(0, 9))
-	require.Equal(t, "    1 #"+strings.Repeat(" ", chartWidth-1), bar(1, 10_000), "something is not nothing")
+	require.Equal(t, "    1 #"+strings.Repeat(" ", chartWidth-1), bar(1, 10_000), "a small value has a bar")
 	require.Equal(t, "10000 "+strings.Repeat("#", chartWidth), bar(10_000, 10_000))
 }

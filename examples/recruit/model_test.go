@@ -1,8 +1,8 @@
 package main
 
-// Everything at once on a real Redis, compared with a model at the end. Each script
-// says at which millisecond, by the clock of Redis, it ran; that puts what all
-// goroutines have done into an order, but for what falls into the same one.
+// Concurrent operations on a real Redis, compared with a model at the end. Each
+// script returns the millisecond at which it ran by the clock of Redis. That orders
+// the operations of all goroutines, except those within the same millisecond.
 
 import (
 	"context"
@@ -29,26 +29,27 @@ const (
 	modelFields = 300
 )
 
-// event is a write of a field, or a read.
+// event is a write or a read of a field.
 type event struct {
 	field string
 	at    stamp
-	value string // "": a read that found nothing
+	value string // "": the read found nothing
 	read  bool
 }
 
-// state is what a field may be: a value until a deadline; the zero state: nothing.
+// state is a possible state of a field: a value and its deadline. The zero state
+// means that the field is absent.
 type state struct {
 	value    string
 	deadline int64
 }
 
-// hand is one of the goroutines, and what it knows to be true of the items that it
-// alone finishes and opens again.
+// hand is one of the goroutines. Only this goroutine finishes and reopens its items,
+// so it knows their states.
 type hand struct {
 	cache     *cache
 	queue     *queue
-	dying     *cache // on connections that are cut
+	dying     *cache // its connections are cut
 	cut       *cutter
 	recruiter *recruit.Recruiter
 	random    *rand.Rand
@@ -124,7 +125,7 @@ func TestS6_AHundredReadWriteAndCollect(t *testing.T) {
 		live, absent, len(events), len(items), jobs[0].Name, jobs[0].Recruited, jobs[1].Name, jobs[1].Recruited)
 }
 
-// step is what a goroutine does once. An error is one that should not be.
+// step performs one operation. It returns only unexpected errors.
 func (h *hand) step(ctx context.Context) error {
 	h.recruiter.Enlist(ctx)
 	switch chosen := h.random.IntN(100); {
@@ -132,12 +133,12 @@ func (h *hand) step(ctx context.Context) error {
 		return h.readField(ctx)
 	case chosen < 70:
 		return h.writeField(ctx)
-	case chosen < 75: // a collector that is gone in the middle
+	case chosen < 75: // a collector that is cut off
 		h.cut.left.Store(h.random.Int64N(400))
 		_, _ = h.dying.collect(ctx, slice)
 		return nil
 	case chosen < 76:
-		if h.random.IntN(20) > 0 { // it takes long, and everybody waits
+		if h.random.IntN(20) > 0 { // seldom, because the check is slow and blocks Redis
 			return nil
 		}
 		if n, err := wrong(ctx, h.cache, h.queue); err != nil || n != 0 {
@@ -189,7 +190,7 @@ func (h *hand) changeItem(ctx context.Context, id string, finish bool) error {
 	return err
 }
 
-// found is the state that a read has seen.
+// found returns the state that a read has seen.
 func (e event) found() state {
 	if e.value == "" {
 		return state{}
@@ -197,8 +198,8 @@ func (e event) found() state {
 	return state{e.value, e.at.deadline}
 }
 
-// gather puts what all have done together: the events of each field by time, and
-// the state of each item.
+// gather merges the records of all goroutines: the events of each field in order of
+// time, and the state of each item.
 func gather(hands []*hand) (map[string][]event, map[string]string) {
 	events, items := make(map[string][]event), make(map[string]string)
 	for _, h := range hands {
@@ -213,9 +214,10 @@ func gather(hands []*hand) (map[string][]event, map[string]string) {
 	return events, items
 }
 
-// possible returns what a field may be in the millisecond at: what one of those
-// who wrote it in the last millisecond before has written, or one of those who
-// wrote it in this one; or nothing, where that has expired by now.
+// possible returns the possible states of a field in the millisecond at. These are
+// the values written in that millisecond, and those written in the last earlier
+// millisecond with a write. The zero state is possible if one of them has expired
+// or there is no earlier write.
 func possible(events []event, at int64) []state {
 	var before, during []state
 	var last int64
@@ -249,8 +251,8 @@ func settle(before, during []state, at int64) []state {
 	return may
 }
 
-// checkCache compares all that is in Redis with the model, twice: right now, and
-// when everything has expired and was collected.
+// checkCache compares the content of Redis with the model twice: immediately, and
+// when everything has expired and been collected.
 func checkCache(t *testing.T, c *cache, events map[string][]event) {
 	t.Helper()
 	ctx := t.Context()
@@ -273,11 +275,11 @@ func checkCache(t *testing.T, c *cache, events map[string][]event) {
 		there[field] = state{values.Val()[field], int64(z.Score)}
 		until = max(until, int64(z.Score))
 	}
-	require.Len(t, values.Val(), len(there), "values and deadlines are not of the same fields")
+	require.Len(t, values.Val(), len(there), "values and deadlines have different fields")
 	for field, of := range events {
 		got := there[field]
 		if got.deadline <= at {
-			got = state{} // expired, and not collected yet
+			got = state{} // expired but not collected yet
 		}
 		require.Contains(t, possible(of, at), got, "field %s at the end", field)
 	}
@@ -289,8 +291,7 @@ func checkCache(t *testing.T, c *cache, events map[string][]event) {
 	require.GreaterOrEqual(t, c.rdb.Time(ctx).Val().UnixMilli(), until, "collected before its time")
 }
 
-// checkQueue sees that the sets are what the model says, once recruits had the
-// time.
+// checkQueue checks that the sets agree with the model after enough recruits.
 func checkQueue(t *testing.T, c *cache, q *queue, items map[string]string) {
 	t.Helper()
 	ctx := t.Context()

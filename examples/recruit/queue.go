@@ -1,32 +1,31 @@
 package main
 
-// Items that are worked on, and once finished are moved to an archive. An item is
-// a member of one of two sets, pending and archived, and has a key of its own
-// with its state, open or finished.
+// Items of work, which move to an archive when they are finished. An item is a
+// member of one of two sets, pending and archived. A separate key holds its state,
+// open or finished.
 //
-// What always holds: an item is in exactly one of the sets, and one that is
-// archived is finished. What holds sooner or later: one that is finished is
-// archived.
+// An item is always in exactly one of the sets, and an archived item is always
+// finished. A finished item is archived eventually.
 //
-// To archive takes more than one step, since what is moved depends on what was
-// read: WATCH the items, read them, and EXEC only if nobody has touched them.
+// Archiving takes more than one step, because the items to move depend on what was
+// read: WATCH the items, read them, and EXEC only if none has changed.
 //
-//  1. A mover picks items, watches their keys, and finds some finished.
-//  2. Somebody opens one of them again: its key changes.
-//  3. The mover's EXEC does nothing, and the next recruit looks again. Had the
-//     mover been first, to open it again would have moved it back, as it always
-//     does both.
+//  1. A mover picks items, watches their keys, and finds that some are finished.
+//  2. Another client reopens one of them: its key changes.
+//  3. The mover's EXEC does nothing, and the next recruit tries again. If the mover
+//     had been first, the reopening would have moved the item back, because it
+//     always does both.
 //
-// Two movers of one item: a move does not touch the item's key, so both EXEC; the
-// second SMOVE finds nothing to move, and does nothing. Between the choice of
-// items and WATCH anything may happen: what counts is read after that. And who
-// finishes an item while a mover looks at it only has that mover give up, or
-// miss it this time.
+// Two movers may take the same item. A move does not change the item's key, so both
+// EXEC succeed, and the second SMOVE does nothing. Changes between the choice of
+// items and WATCH do no harm, because only the later read counts. If an item is
+// finished while a mover looks at it, the mover's EXEC fails, or the item waits for
+// a later mover.
 //
-// A mover that is gone before its EXEC has arrived in full has done nothing, since
-// Redis drops what was queued, and the watch, with the connection; afterwards
-// everything is done. The other operations are a single command or a transaction
-// without conditions, for which the same holds.
+// A mover that crashes before its EXEC has arrived in full has changed nothing,
+// because Redis drops the queued commands and the watch with the connection. After
+// that, the move is complete. The other operations are a single command or an
+// unconditional transaction, for which the same holds.
 
 import (
 	"context"
@@ -41,12 +40,12 @@ const (
 	finished = "finished"
 )
 
-// queue is the items. Its methods may be called from any goroutine, in any number
+// queue holds the items. Its methods may be called from any goroutine, in any number
 // of processes.
 type queue struct {
 	rdb               *redis.Client
 	pending, archived string // sets of ids
-	item              string // what the keys of items begin with
+	item              string // the prefix of the items' keys
 	last              string // the last id
 }
 
@@ -55,8 +54,8 @@ func newQueue(rdb *redis.Client, name string) *queue {
 	return &queue{rdb: rdb, pending: name + "pending", archived: name + "archived", item: name + "item:", last: name + "last"}
 }
 
-// add makes a new item, which is open. Its id is not used again, also where add
-// fails.
+// add makes a new open item and returns its id. An id is never used again, even if
+// add fails.
 func (q *queue) add(ctx context.Context) (string, error) {
 	n, err := q.rdb.Incr(ctx, q.last).Result()
 	if err != nil {
@@ -74,8 +73,7 @@ func (q *queue) add(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// finish notes down that an item is finished. One that does not exist it leaves
-// alone, and reports so.
+// finish marks an item as finished. It returns false if the item does not exist.
 func (q *queue) finish(ctx context.Context, id string) (bool, error) {
 	err := q.rdb.SetArgs(ctx, q.item+id, finished, redis.SetArgs{Mode: "XX"}).Err()
 	if errors.Is(err, redis.Nil) {
@@ -87,8 +85,8 @@ func (q *queue) finish(ctx context.Context, id string) (bool, error) {
 	return true, nil
 }
 
-// reopen makes an item open again, wherever it is. One that does not exist it
-// leaves alone, and reports so.
+// reopen marks an item as open and moves it to the pending set. It returns false if
+// the item does not exist.
 func (q *queue) reopen(ctx context.Context, id string) (bool, error) {
 	_, err := q.rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
 		tx.SetArgs(ctx, q.item+id, open, redis.SetArgs{Mode: "XX"})
@@ -104,8 +102,8 @@ func (q *queue) reopen(ctx context.Context, id string) (bool, error) {
 	return true, nil
 }
 
-// archive looks at n pending items, by chance, and moves those that are finished.
-// Where somebody changes one of them meanwhile it moves none.
+// archive picks up to n random pending items and moves those that are finished. If
+// another client changes one of them in the meantime, it moves none and returns nil.
 func (q *queue) archive(ctx context.Context, n int) error {
 	ids, err := q.rdb.SRandMemberN(ctx, q.pending, int64(n)).Result()
 	if err != nil {

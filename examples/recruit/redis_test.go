@@ -1,7 +1,7 @@
 package main
 
-// What the tests run against: a real Redis where there is one, else the stand-in;
-// and a connection that is cut after so many bytes.
+// The Redis of the tests, which is a real one if available, otherwise the stand-in,
+// and a connection that is cut after a number of bytes.
 
 import (
 	"context"
@@ -22,15 +22,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// startRedis starts a redis-server of the test's own, which nobody else can reach,
-// and returns how to dial it. Where there is none on the PATH it is the stand-in,
-// and the test says so.
+// startRedis starts a private redis-server for the test, and returns a function to
+// dial it. If there is none on the PATH, it uses the stand-in, and logs that.
 func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error)) {
 	t.Helper()
 	var d net.Dialer
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
-		t.Log("there is no redis-server on the PATH: this is the embedded stand-in, not Redis")
+		t.Log("no redis-server on the PATH: using the embedded stand-in")
 		standIn := miniredis.RunT(t)
 		return func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "tcp", standIn.Addr()) }
 	}
@@ -41,7 +40,7 @@ func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error))
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // when the test ends
 	cmd.WaitDelay = 10 * time.Second
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Wait() }) // it ends by a signal
+	t.Cleanup(func() { _ = cmd.Wait() }) // a signal ends it
 
 	dial = func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", socket) }
 	require.Eventually(t, func() bool {
@@ -55,7 +54,7 @@ func startRedis(t *testing.T) (dial func(ctx context.Context) (net.Conn, error))
 	return dial
 }
 
-// oneShot returns a client as the service has it, which tries everything once.
+// oneShot returns a client with the options of the service, which never retries.
 func oneShot(t *testing.T, dial func(ctx context.Context) (net.Conn, error)) *redis.Client {
 	t.Helper()
 	o := options("")
@@ -69,8 +68,8 @@ func oneShot(t *testing.T, dial func(ctx context.Context) (net.Conn, error)) *re
 
 var errCut = errors.New("cut")
 
-// cutter makes connections that share an allowance of bytes to send. The one that
-// uses it up sends what it may, and is closed: as if its process were gone there.
+// cutter makes connections that share a number of bytes to send. The connection that
+// exceeds it sends the allowed part and is closed, as if its process had crashed.
 type cutter struct {
 	dial func(ctx context.Context) (net.Conn, error)
 	left atomic.Int64

@@ -1,6 +1,6 @@
 package main
 
-// What is printed at the end.
+// The report printed at the end.
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
-const chartWidth = 30 // of a bar, in characters
+const chartWidth = 30 // length of the longest bar, in characters
 
 func (r *results) print(out io.Writer, jobs []recruit.JobStats) error {
 	var b strings.Builder
@@ -28,7 +28,8 @@ func (r *results) print(out io.Writer, jobs []recruit.JobStats) error {
 	return err
 }
 
-// printRecruits holds the recruits of each job against what its rate says.
+// printRecruits compares the recruits of each job with the number expected from its
+// rate.
 func (r *results) printRecruits(b *strings.Builder, jobs []recruit.JobStats) {
 	fmt.Fprintf(b, "recruits   %-8s %5s  %9s  %14s  %9s  %6s  %7s  %s\n", "job", "rate", "recruited", "expected", "dismissed", "failed", "overdue", "mean")
 	for _, j := range jobs {
@@ -56,7 +57,7 @@ func (r *results) printChart(b *strings.Builder) {
 }
 
 func bar(n, most int) string {
-	length := (n*chartWidth + most - 1) / most // something is not nothing
+	length := (n*chartWidth + most - 1) / most // rounded up, so that only 0 has no bar
 	return fmt.Sprintf("%5d %-*s", n, chartWidth, strings.Repeat("#", length))
 }
 
@@ -67,7 +68,8 @@ func (r *results) printLatencies(b *strings.Builder) {
 	}
 }
 
-// percentile returns the least latency that p of 100 do not exceed; of none, 0.
+// percentile returns the smallest latency that at least p percent of all do not
+// exceed, or 0 without latencies.
 func percentile(of []time.Duration, p int) time.Duration {
 	if len(of) == 0 {
 		return 0

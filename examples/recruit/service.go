@@ -1,6 +1,6 @@
 package main
 
-// The web service: a cache and a queue by HTTP, with recruiting or without.
+// The web service: a cache and a queue over HTTP, with or without recruiting.
 
 import (
 	"context"
@@ -14,25 +14,25 @@ import (
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
-// A recruit does so much, and so often. What has to be collected comes in at
-// the rate of the writes, which are three of ten requests; so a tenth of the
-// requests, five fields each, has time to catch up.
+// slice is the number of fields or items per recruit. Garbage grows at the rate of
+// the writes, which are 30% of the requests. So recruits for a tenth of the
+// requests, with five fields each, can keep up.
 const (
 	slice       = 5
 	expireRate  = 0.1
 	archiveRate = 0.1
 )
 
-// side is one of the two services, with keys of its own.
+// side is one of the two services, with separate keys.
 type side struct {
 	name      string
 	cache     *cache
 	queue     *queue
-	recruiter *recruit.Recruiter // without jobs: nobody is recruited
+	recruiter *recruit.Recruiter // without jobs, no request recruits
 
 	url    string
 	server *http.Server
-	served chan struct{} // closed when it has ended
+	served chan struct{} // closed when the server has ended
 }
 
 func newSide(st *store, name string) (*side, error) {
@@ -60,7 +60,7 @@ func newSide(st *store, name string) (*side, error) {
 	return s, nil
 }
 
-// recruit is all that it takes.
+// recruit installs the jobs.
 func (s *side) recruit() error {
 	return errors.Join(
 		s.recruiter.Install("expire", expireRate, recruit.JobFunc(func(ctx context.Context) error {
@@ -72,7 +72,7 @@ func (s *side) recruit() error {
 		})))
 }
 
-// close ends what the service has begun, recruits included.
+// close ends the server and its recruits.
 func (s *side) close() {
 	_ = s.server.Close()
 	<-s.served

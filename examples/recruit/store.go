@@ -1,6 +1,6 @@
 package main
 
-// The Redis: one that is given, or a stand-in in this process.
+// The Redis: the user's own, or a stand-in in this process.
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// store is a Redis, and the part of its keys that is ours.
+// store is a Redis, and the prefix of this program's keys.
 type store struct {
 	rdb    *redis.Client
 	name   string
 	prefix string // of every name
-	end    func() // of the stand-in
+	end    func() // ends the stand-in
 }
 
-// openStore opens the Redis at addr; "": a stand-in. Names begin with a prefix of
-// its own, so that on somebody's Redis nothing else is touched.
+// openStore opens the Redis at addr, or a stand-in if addr is empty. All keys have a
+// unique prefix, so no other keys of the user's Redis are touched.
 func openStore(ctx context.Context, addr string) (*store, error) {
 	st := &store{name: "redis at " + addr, prefix: "recruit-" + rand.Text() + ":", end: func() {}}
 	if addr == "" {
@@ -42,16 +42,16 @@ func openStore(ctx context.Context, addr string) (*store, error) {
 func options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr: addr,
-		// Without this the client ignores the deadline of a context, and a recruit
-		// would be left behind whenever Redis is slow.
+		// Without this the client ignores the deadline of a context, and recruits
+		// would be abandoned whenever Redis is slow.
 		ContextTimeoutEnabled: true,
-		// What has no answer may have been done, and somebody may have gone on from
-		// there: a client that tries again by itself would do it over.
+		// An operation without an answer may have been done, and others may have
+		// built on it, so a retry by the client could repeat it wrongly.
 		MaxRetries: -1,
 	}
 }
 
-// close takes away every key of ours.
+// close removes this program's keys and closes the connection.
 func (st *store) close(ctx context.Context) error {
 	defer st.end()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -1,5 +1,5 @@
-// Ticker is the least there is to an orchestrator: NextTerm on a ticker, on a
-// cluster in memory in place of a network.
+// Ticker is a minimal use of an orchestrator: it calls NextTerm on a ticker, with an
+// in-memory cluster in place of a network.
 //
 //	go run ./examples/ticker
 package main
@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	cluster, err1 := memory.New[string, string](nil) // its tasks just wait
+	cluster, err1 := memory.New[string, string](nil) // its tasks only wait
 	o, err2 := orchestrator.New(cluster)
 	if err := errors.Join(err1, err2); err != nil {
 		fmt.Println(err)
@@ -23,7 +23,7 @@ func main() {
 	}
 	for _, worker := range []string{"alice", "bob", "carol"} {
 		cluster.Start(worker)
-		_ = o.AddWorker(worker) // only an option can be wrong
+		_ = o.AddWorker(worker) // fails only for invalid options
 	}
 	for _, task := range []string{"mail", "news", "shop"} {
 		_ = o.AddTask(task, orchestrator.WithTaskInstances(2))
@@ -32,7 +32,7 @@ func main() {
 	for term := range 3 {
 		<-tick.C
 		if err := o.NextTerm(context.Background()); err != nil {
-			fmt.Println(err) // the next term tries again
+			fmt.Println(err) // the next term retries
 		}
 		for _, worker := range o.LastActual() {
 			fmt.Printf("term %d: %-5s is %v and runs %v\n", term+1, worker.Name, worker.State, worker.Tasks)

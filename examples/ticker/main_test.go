@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asProgram makes the test binary the program itself.
+// asProgram makes the test binary run the program.
 const asProgram = "ORCHESTRATOR_TICKER_TEST"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestTicker(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	// Six instances on three workers, and on two as soon as alice is drained.
+	// Six instances on three workers, and on two after alice is drained.
 	row := regexp.MustCompile(`^term (\d): (\w+) +is answering and runs \[(.*)\]$`)
 	var loads []string
 	for line := range strings.Lines(string(out)) {
