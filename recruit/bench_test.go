@@ -1,7 +1,7 @@
 package recruit_test
 
-// What a call costs. That of a caller who is dismissed is the one that counts:
-// it is made on every hit of a cache.
+// The cost of a call of Enlist. The cost of a dismissed call matters most, because
+// such a call is made on every cache hit.
 
 import (
 	"math/rand/v2"
@@ -14,7 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
-// rare is a recruiter with n jobs that are next to never drawn.
+// rare returns a recruiter with n jobs that are almost never drawn.
 func rare(b *testing.B, n int, opts ...recruit.Option) *recruit.Recruiter {
 	b.Helper()
 	r, err := recruit.New(opts...)
@@ -55,8 +55,8 @@ func BenchmarkEnlist_DismissedParallel(b *testing.B) {
 	})
 }
 
-// What Enlist would cost with the runtime's generator, and a counter that all
-// share: to be compared with the two above in the same run.
+// The cost of Enlist with the runtime's generator and one shared counter, for
+// comparison with the two benchmarks above in the same run.
 func BenchmarkEnlist_Rejected(b *testing.B) {
 	var n atomic.Uint64
 	draw := func() bool { n.Add(1); return rand.Uint64()>>24 < 1099 }

@@ -1,20 +1,21 @@
 package recruit
 
-// How often a job is complained of in the log.
+// The limit on log lines per job.
 
 import (
 	"log/slog"
 	"time"
 )
 
-// complaints lets one line through in each second: how fast a log grows is not for
-// a job that is broken to say.
+// complaints allows one log line per second, so that a broken job does not flood the
+// log.
 type complaints struct {
 	next    time.Time
-	omitted int // since the last one
+	omitted int // since the last line
 }
 
-// take says whether one may be logged now, and how many were not.
+// take reports whether a line may be logged now, and how many were omitted before
+// it.
 func (c *complaints) take(now time.Time) (omitted int, tell bool) {
 	if now.Before(c.next) {
 		c.omitted++

@@ -1,6 +1,6 @@
-// Package recruit has small side jobs done by whoever has a moment to spare:
-// garbage collection, expiry, compaction, all that nobody should own all the
-// time. It needs no daemon, no cron job and no leader.
+// Package recruit runs small side jobs in goroutines that have time to spare:
+// garbage collection, expiry, compaction, and other work that needs no permanent
+// owner. It needs no daemon, no cron job and no leader.
 //
 //	r, err := recruit.New(recruit.WithLogger(logger))
 //	…
@@ -10,66 +10,69 @@
 //	…
 //	r.Enlist(ctx) // on a cache hit, on an empty queue, between two tasks
 //
-// Each call of [Recruiter.Enlist] draws once. Mostly it draws nothing, and the
-// caller is dismissed within nanoseconds; one time in a hundred, here, it does a
-// small slice of the job. The more there is to do in a service, the more often
-// it is called, and the more hands there are to clean up.
+// Each call of [Recruiter.Enlist] draws once. Usually it draws no job, and returns
+// within nanoseconds: the caller is dismissed. In this example, one call in a
+// hundred draws the job and runs a small part of it. A busier service has more to
+// clean up, but also calls Enlist more often.
 //
-// A web server need not call it: [Recruiter.Middleware] does, off the path of the
-// response. Nor need a worker of this module: worker.WithSpareTime does, while a
-// slot is free.
+// A web server need not call Enlist: [Recruiter.Middleware] does so, without
+// delaying the response. A worker of this module need not either:
+// worker.WithSpareTime calls it while a slot is free.
 //
 // # How to write a job
 //
-// A job that is safe here does a little, and can be done by two at once, or be
-// cut off anywhere:
+// A job must be small, and must be safe if it runs twice at the same time or is cut
+// off at any point:
 //
-//   - it takes a few items at a time, and ends with its context. In that time it
-//     keeps its caller;
-//   - what it takes it takes in one step (a transaction, a script, a compare and
-//     swap), so that another that runs at the same time, in whatever process,
-//     finds other work or none;
-//   - what it leaves behind where it stops, the next one finds.
+//   - It processes a few items at a time, and returns when its context is done.
+//     Until then it keeps its caller waiting.
+//   - It claims items in one atomic step: a transaction, a script, a compare and
+//     swap. So a run at the same time, in this process or another, finds other items
+//     or none.
+//   - The next run finds whatever a stopped run leaves behind.
 //
-// How fast it gets on is the rate, times what one call does, times how often
-// Enlist is called. That has to be more than what comes in: examples/recruit does
-// the sum for a hash on Redis whose fields expire, and shows it.
+// The throughput of a job is its rate, times the items per run, times the calls of
+// Enlist per second. It must exceed the rate at which new items arrive. The program
+// in examples/recruit calculates and demonstrates this for a hash on Redis whose
+// fields expire.
 //
-// So a rate belongs to an occasion. 1000 requests a second at a rate of 0.01 are ten
-// recruits a second; a worker's spare time, once a second at the most, would at the
-// same rate be one in a hundred seconds. There the rates should add up to 1 or
-// nearly so, and a recruiter of its own is better than to share a web server's.
+// So a rate depends on where Enlist is called. With 1000 requests a second, a rate
+// of 0.01 means ten runs a second. In the spare time of a worker, which calls at
+// most once a second, the same rate means at most one run in a hundred seconds.
+// There, use a separate recruiter, not shared with a web server, with rates that add
+// up to almost 1.
 //
-// # What is promised
+// # Guarantees
 //
-// S1. [Recruiter.Install] takes rates above 0 and up to 1, rounded down to a
-// multiple of 2⁻⁴⁰, and their sum is at most 1. What is out of range is an error
-// that names the job and the value, and changes nothing.
+// S1. [Recruiter.Install] accepts rates above 0 and up to 1, and rounds them down to
+// a multiple of 2⁻⁴⁰. The sum of all rates is at most 1. An invalid argument changes
+// nothing, and the error names the job and the value.
 //
-// S2. Enlist draws once: at most one job is recruited, with the probability of
-// its rate; else the caller is dismissed. A call that recruits nobody takes some
-// ten nanoseconds, allocates nothing, takes no lock, and counts on one of several
-// shards for each core, on which two cores that call at the same time rarely
-// meet. Jobs may be installed and uninstalled while others enlist.
+// S2. Enlist draws once. It recruits at most one job, with the probability of the
+// job's rate; otherwise the caller is dismissed. A call that recruits no job takes
+// about ten nanoseconds, allocates nothing and takes no lock. It counts on one of
+// several shards per core, so that two cores rarely write to the same shard. Jobs
+// may be installed and uninstalled during calls of Enlist.
 //
 // S3. A recruited job has a budget ([WithBudget]), and keeps its caller no longer
-// than that. One that does not return by then is left behind, and is not
-// recruited again until it has returned. Its error or panic is logged and
-// counted, is never a failure of the caller's, and is not retried: the next
-// recruit tries. At most so many run at once ([WithLimit]). [Recruiter.Close] waits
-// for them, and where they do not return it names them.
+// than that. A job that has not returned by then is left behind: its caller
+// continues, and the job is not recruited again until it has returned. Errors and
+// panics are logged and counted. They never become failures of the caller, and are
+// not retried, except that a later call may draw the job again. The number of runs
+// at the same time is limited ([WithLimit]). [Recruiter.Close] waits for all runs,
+// and names those that do not return.
 //
-// S4. [Recruiter.Jobs] and [Recruiter.Dismissed] count what comes of it, [WithLogger]
-// logs it, where it is bad at most once a second for each job, and package stats
-// shows it to Prometheus.
+// S4. [Recruiter.Jobs] and [Recruiter.Dismissed] count the results. [WithLogger]
+// logs them, each kind of failure at most once a second per job. Package stats
+// exports them to Prometheus.
 //
-// S5. There is no state but these counts, no lock is held over a call, and no
-// process asks another. What chance is drawn from can be chosen ([WithSource],
+// S5. The only state is these counts. No lock is held during a call of a job, and
+// processes do not communicate. The random source can be chosen ([WithSource],
 // [WithSeed]).
 //
-// # What is not
+// # Limits
 //
-// That a job runs soon, or at all: where nobody calls Enlist, nothing is done. So
-// nothing may be wrong where a job is late: a read has to know for itself that
-// what it has found is over, whether that was collected or not.
+// A job may run late or never: if no goroutine calls Enlist, no job runs. So
+// correctness must not depend on a job. For example, a read must check whether an
+// item has expired, whether or not the item has been collected.
 package recruit

@@ -1,7 +1,7 @@
 package recruit
 
-// The draw, seen from inside: ten million of them would be ten million recruits
-// through Enlist.
+// White-box tests of the draw. Through Enlist, ten million draws would be ten
+// million runs.
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fixed makes the default generators begin at fixed places, and draws from each
-// in turn: which of them a goroutine has is not up to the test.
+// fixed seeds the default generators with fixed values, and draws from each in turn,
+// because a test cannot choose the generator of a goroutine.
 func fixed(r *Recruiter) func() *job {
 	seeds := rand.NewPCG(1, 0)
 	for i := range r.calls.shards {
@@ -30,13 +30,13 @@ func fixed(r *Recruiter) func() *job {
 	}
 }
 
-// seeded draws as by WithSeed.
+// seeded draws as with WithSeed.
 func seeded(r *Recruiter) func() *job {
 	r.cfg.source = rand.NewPCG(1, 0)
 	return r.draw
 }
 
-// rated returns a recruiter with a job for each rate, the i-th of name i.
+// rated returns a recruiter with one job per rate, named by its index.
 func rated(t testing.TB, rates []float64) *Recruiter {
 	t.Helper()
 	r, err := New()
@@ -47,8 +47,7 @@ func rated(t testing.TB, rates []float64) *Recruiter {
 	return r
 }
 
-// count draws, notes down in each job how often it came, and returns how often
-// none did.
+// count draws, counts the draws of each job, and returns how many drew no job.
 func count(draw func() *job) (nobody int) {
 	for range draws {
 		if j := draw(); j != nil {
@@ -60,7 +59,7 @@ func count(draw func() *job) (nobody int) {
 	return nobody
 }
 
-// checkShare says whether a count is within five standard deviations.
+// checkShare requires that a count is within five standard deviations.
 func checkShare(t *testing.T, what string, p float64, n, got int) {
 	t.Helper()
 	mean := p * float64(n)
@@ -99,17 +98,17 @@ func TestS2_SharesOfTenMillionDraws(t *testing.T) {
 				checkShare(t, j.name, rateOf(j.units), draws, int(j.stats.Recruited))
 				sum += rateOf(j.units)
 			}
-			checkShare(t, "nobody", 1-sum, draws, nobody)
+			checkShare(t, "none", 1-sum, draws, nobody)
 			if sum == 1 {
-				require.Zero(t, nobody, "with rates that add up to 1 everybody is recruited")
+				require.Zero(t, nobody, "with rates that add up to 1 every call draws a job")
 			}
 		})
 	}
 }
 
-// At a rate of a billionth ten million draws say little: it is mostly never. So
-// 900 such jobs, and draws that are all among the lowest 2⁻²⁰ of the numbers, of
-// which those jobs have 94%.
+// At a rate of one in a billion, ten million draws rarely hit. So this test installs
+// 900 such jobs and draws only from the lowest 2⁻²⁰ of the numbers, of which the
+// jobs cover 94%.
 func TestS2_SharesAtABillionth(t *testing.T) {
 	rates := make([]float64, 900)
 	for i := range rates {
@@ -124,11 +123,11 @@ func TestS2_SharesAtABillionth(t *testing.T) {
 		checkShare(t, j.name, rateOf(j.units)*whole/low, draws, int(j.stats.Recruited))
 		sum += rateOf(j.units)
 	}
-	checkShare(t, "nobody", 1-sum*whole/low, draws, nobody)
+	checkShare(t, "none", 1-sum*whole/low, draws, nobody)
 }
 
-// Exact, where the shares are a matter of chance: each number has the job whose
-// stretch it is in, and no stretch is longer or shorter than the rate.
+// Unlike the tests of shares, this test is exact: each number has the job whose
+// range it is in, and each range is as long as the rate.
 func TestS2_EachNumberHasItsJob(t *testing.T) {
 	rates := []float64{0.25, rateOf(1), 0.01, rateOf(2), 1e-9, 0.5}
 	r := rated(t, rates)
@@ -145,8 +144,8 @@ func TestS2_EachNumberHasItsJob(t *testing.T) {
 	require.Nil(t, r.table.Load().pick(whole-1))
 }
 
-// The bits of the default generators: each is set half of the time, in each of
-// them, and from one of them to the next.
+// In each default generator every bit is set half of the time, and changes half of
+// the time.
 func TestS2_BitsOfTheDefaultGenerator(t *testing.T) {
 	r := rated(t, []float64{0.5})
 	fixed(r)
@@ -177,11 +176,10 @@ func TestS2_TwoRecruitersDrawDifferently(t *testing.T) {
 			same++
 		}
 	}
-	require.Less(t, same, 200, "of 1000 draws of one in sixteen")
+	require.Less(t, same, 200, "of 1000 draws with a chance of one in sixteen")
 }
 
-// The generators of one recruiter, which all take the same steps, begin far from each
-// other.
+// The generators of one recruiter take the same steps, but start far apart.
 func TestS2_NoTwoShardsDrawTheSame(t *testing.T) {
 	c := newCounter()
 	drawn := make(map[uint64]int)
@@ -195,7 +193,7 @@ func TestS2_NoTwoShardsDrawTheSame(t *testing.T) {
 	}
 }
 
-// Nor do two goroutines that have the same one.
+// Two goroutines on the same shard draw different numbers.
 func TestS2_NoTwoGoroutinesDrawTheSame(t *testing.T) {
 	c := newCounter()
 	var numbers [4][10_000]uint64
@@ -239,16 +237,16 @@ func TestS2_EveryCallIsCounted(t *testing.T) {
 			used++
 		}
 	}
-	require.Greater(t, used, 1, "twenty goroutines, and all on one shard")
+	require.Greater(t, used, 1, "twenty goroutines used one shard")
 }
 
-// Between the first look and the lock, others may have been faster.
-func TestS3_WhoBeginsLooksAgain(t *testing.T) {
+// Between turnedAway and begin, another run may begin.
+func TestS3_BeginChecksAgain(t *testing.T) {
 	r := rated(t, []float64{0.5, 0.5})
 	r.cfg.limit = 1
 	jobs := r.table.Load().jobs
 	begin := func(j *job) (*run, string) {
-		require.Empty(t, r.turnedAway(t.Context(), j)) // before the others came
+		require.Empty(t, r.turnedAway(t.Context(), j)) // no reason yet
 		return r.begin(j)
 	}
 	first, reason := begin(jobs[0])
@@ -261,7 +259,7 @@ func TestS3_WhoBeginsLooksAgain(t *testing.T) {
 	_, reason = r.begin(jobs[0])
 	require.Equal(t, reasonBehind, reason)
 	second, reason := begin(jobs[1])
-	require.Empty(t, reason, "one that was left behind does not count any more")
+	require.Empty(t, reason, "a run left behind does not count towards the limit")
 
 	r.end(t.Context(), first, result{})
 	r.end(t.Context(), second, result{})
@@ -271,7 +269,7 @@ func TestS3_WhoBeginsLooksAgain(t *testing.T) {
 	require.EqualValues(t, 2, r.begun)
 }
 
-func TestS2_ACallThatRecruitsNobodyAllocatesNothing(t *testing.T) {
+func TestS2_ADismissedCallAllocatesNothing(t *testing.T) {
 	r := rated(t, []float64{1e-9})
 	require.Zero(t, testing.AllocsPerRun(1000, func() { r.Enlist(t.Context()) }))
 
@@ -283,5 +281,5 @@ func TestS2_ACallThatRecruitsNobodyAllocatesNothing(t *testing.T) {
 
 	behind := rated(t, []float64{1})
 	behind.table.Load().jobs[0].behind.Store(1)
-	require.Zero(t, testing.AllocsPerRun(1000, func() { behind.Enlist(t.Context()) }), "with one left behind")
+	require.Zero(t, testing.AllocsPerRun(1000, func() { behind.Enlist(t.Context()) }), "with a run left behind")
 }

@@ -2,6 +2,6 @@
 
 package recruit
 
-// draws is fewer where each takes ten times as long: one goroutine draws, in
-// which there is no race to find.
+// draws is lower under the race detector, which makes a draw ten times slower. Only one
+// goroutine draws, so there is no race to find.
 const draws = 1_000_000

@@ -2,5 +2,5 @@
 
 package recruit
 
-// draws is how often the tests of shares draw.
+// draws is the number of draws in the tests of shares.
 const draws = 10_000_000

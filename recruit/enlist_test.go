@@ -1,6 +1,6 @@
 package recruit_test
 
-// What becomes of a recruit, and of its caller.
+// The outcome of a call, for the caller and in the counts and logs.
 
 import (
 	"bytes"
@@ -78,13 +78,13 @@ func TestS2_InstallAndUninstallWhileOthersEnlist(t *testing.T) {
 						t.Error(err)
 					}
 					if len(r.Jobs()) < 2 || !r.Uninstall(name) {
-						t.Error(name, "is not there")
+						t.Error(name, "is not installed")
 					}
 				}
 			})
 		}
 		wg.Wait()
-		require.EqualValues(t, callers*calls, r.Dismissed()+ran.Load(), "every call is one or the other")
+		require.EqualValues(t, callers*calls, r.Dismissed()+ran.Load(), "every call is either dismissed or a run")
 		require.Len(t, r.Jobs(), 1)
 	})
 }
@@ -137,7 +137,7 @@ func TestS4_LogLines(t *testing.T) {
 		r.Enlist(t.Context()) // draws nothing: no line
 		require.Equal(t, `level=DEBUG msg="job done" job=x took=0s
 level=WARN msg="job left behind" job=x took=50ms
-level=DEBUG msg="caller dismissed" job=x reason="one that was left behind has not returned"
+level=DEBUG msg="caller dismissed" job=x reason="run left behind"
 level=INFO msg="job left behind returned" job=x took=50ms
 level=WARN msg="job left behind" job=x took=50ms
 level=WARN msg="job left behind failed" job=x took=50ms err=boom
@@ -175,7 +175,7 @@ func TestS5_TheSameSeedTheSameDraws(t *testing.T) {
 	})
 }
 
-// The option is no generator: whoever is given it has one.
+// An option is not a generator: each recruiter gets its own.
 func TestS5_OneSeedForTwoRecruiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seed := recruit.WithSeed(7)
@@ -192,7 +192,7 @@ func TestS5_OneSeedForTwoRecruiters(t *testing.T) {
 	})
 }
 
-// numbers gives them one after the other. It is not safe for many goroutines.
+// numbers returns its elements in order. It is not safe for concurrent use.
 type numbers []uint64
 
 func (n *numbers) Uint64() uint64 {
@@ -201,7 +201,7 @@ func (n *numbers) Uint64() uint64 {
 	return v
 }
 
-func TestS5_ASourceOfOnesOwn(t *testing.T) {
+func TestS5_WithSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		half := uint64(1) << 63
 		r, err := recruit.New(recruit.WithSource(&numbers{0, half - 1, half, half + 1<<24 - 1, half + 1<<24, 1<<64 - 1}))
@@ -217,7 +217,7 @@ func TestS5_ASourceOfOnesOwn(t *testing.T) {
 	})
 }
 
-func TestS5_ASourceIsAskedByOneAtATime(t *testing.T) {
+func TestS5_ASourceIsCalledByOneGoroutineAtATime(t *testing.T) {
 	source := make(numbers, 1000)
 	r, err := recruit.New(recruit.WithSource(&source))
 	require.NoError(t, err)
@@ -225,7 +225,7 @@ func TestS5_ASourceIsAskedByOneAtATime(t *testing.T) {
 	for range 10 {
 		wg.Go(func() {
 			for range 100 {
-				r.Enlist(t.Context()) // draws one each, whether there are jobs or not
+				r.Enlist(t.Context()) // draws one number, even without jobs
 			}
 		})
 	}
@@ -233,7 +233,7 @@ func TestS5_ASourceIsAskedByOneAtATime(t *testing.T) {
 	require.Empty(t, source)
 }
 
-// newLog returns a logger, and what it has written, without times.
+// newLog returns a logger and its output, without times.
 func newLog() (*slog.Logger, *bytes.Buffer) {
 	var text bytes.Buffer
 	return slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{

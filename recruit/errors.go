@@ -1,23 +1,22 @@
 package recruit
 
-// What New and Install refuse, and what jobs end with.
+// The errors of New, of Install and of jobs.
 
 import "errors"
 
 var (
-	// ErrInvalid is wrapped by what [New] and [Recruiter.Install] return for an
-	// argument that is out of range. The error names the job, or the option, and
-	// the value.
+	// ErrInvalid is wrapped by the errors of [New] and [Recruiter.Install] for an
+	// invalid argument. The error names the job or the option, and the value.
 	ErrInvalid = errors.New("invalid")
 
-	// ErrClosed is wrapped by what [Recruiter.Install] returns after
+	// ErrClosed is wrapped by the error of [Recruiter.Install] after
 	// [Recruiter.Close].
 	ErrClosed = errors.New("recruiter closed")
 
-	// ErrBudget is the cause with which the context of a job ends when its budget
-	// is up.
-	ErrBudget = errors.New("the budget is up")
+	// ErrBudget is the cause with which the context of a job ends shortly before its
+	// budget is used up.
+	ErrBudget = errors.New("budget used up")
 
-	// errGoexit is the failure of a job that left by runtime.Goexit.
-	errGoexit = errors.New("left by runtime.Goexit")
+	// errGoexit is the failure of a job that called runtime.Goexit.
+	errGoexit = errors.New("job called runtime.Goexit")
 )

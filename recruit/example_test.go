@@ -9,10 +9,10 @@ import (
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
-// Every call of a cache is an occasion to clean it up.
+// A cache calls Enlist on each hit to clean itself up.
 func Example() {
 	ctx := context.Background()
-	r, err := recruit.New(recruit.WithSeed(1)) // a seed, for the example to be repeatable
+	r, err := recruit.New(recruit.WithSeed(1)) // a seed makes the output repeatable
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -37,7 +37,7 @@ func Example() {
 	// expire: 14 recruits, 30 left to expire
 }
 
-// A web server enlists when it has answered.
+// A web server enlists when it has answered a request.
 func ExampleRecruiter_Middleware() {
 	r, err := recruit.New()
 	if err != nil {
@@ -46,7 +46,7 @@ func ExampleRecruiter_Middleware() {
 	}
 	compacted := make(chan struct{})
 	err = r.Install("compact", 1, recruit.JobFunc(func(context.Context) error {
-		close(compacted) // there is one request
+		close(compacted) // runs once, because there is one request
 		return nil
 	}))
 	if err != nil {
@@ -60,9 +60,9 @@ func ExampleRecruiter_Middleware() {
 		return
 	}
 	_ = res.Body.Close()
-	<-compacted // soon after the answer: Close would drop a job that has not begun
+	<-compacted // Close would drop a job that has not begun
 	server.Close()
-	_ = r.Close(context.Background()) // waits for what runs
+	_ = r.Close(context.Background()) // waits for runs
 	fmt.Println(res.Status, "and compacted")
 	// Output:
 	// 404 Not Found and compacted

@@ -1,6 +1,6 @@
 package recruit
 
-// What is recruited for, and what is counted of it.
+// Jobs and their counts.
 
 import (
 	"context"
@@ -8,35 +8,36 @@ import (
 	"time"
 )
 
-// Job is a small piece of work that whoever has a moment to spare does a slice
-// of.
+// Job is work of which each run does a small part.
 //
 // # Concurrency
 //
-// Do is called from any number of goroutines at once, in this process and in
-// others: there is no leader. Two calls must do no harm to each other.
+// Do is called from any number of goroutines at the same time, in this process and
+// in others. There is no leader. Concurrent calls must not harm each other.
 //
 // # Blocking
 //
-// Its context ends shortly before the budget is up ([WithBudget]), and when the
-// caller's does. Do should return then. One that does not is left behind, and
-// its job is not recruited again until it has returned; so whoever blocks for
-// ever turns off the own job, and costs a goroutine for each call that had begun
+// The context ends shortly before the budget is used up ([WithBudget]), or when the
+// caller's context ends. Do should then return. If it does not, it is left behind,
+// and its job is not recruited again until it has returned. So a Do that blocks
+// forever disables its own job, and costs one goroutine for each run that had begun
 // by then.
 //
 // # Errors
 //
-// An error, or a panic, is logged and counted. Nobody tries again: the next
-// recruit does. So what a call leaves half done, the next has to find.
+// An error or a panic is logged and counted. It is not retried, except that a later
+// call may draw the job again. So each run must find the work that an earlier run
+// left half done.
 //
-// A Do whose context has ended, and which leaves the rest to the next recruit,
-// has not failed: it should return nil. The context's error is for one that got
-// nothing done for want of time, as where a store does not answer.
+// A Do that stops because its context has ended, and leaves the rest to the next
+// run, has not failed and should return nil. It should return the context's error
+// only if it has done nothing for lack of time, for example because a store does not
+// answer.
 type Job interface {
 	Do(ctx context.Context) error
 }
 
-// JobFunc makes a function a [Job].
+// JobFunc adapts a function to [Job].
 type JobFunc func(ctx context.Context) error
 
 var _ Job = JobFunc(nil)
@@ -44,50 +45,51 @@ var _ Job = JobFunc(nil)
 // Do implements [Job].
 func (f JobFunc) Do(ctx context.Context) error { return f(ctx) }
 
-// JobStats is what a job has come to since it was installed. Its figures belong
-// to one moment, but for Dismissed, which may be some calls ahead.
+// JobStats are the counts of a job since it was installed. They are consistent with
+// each other, except that Dismissed may be a few calls ahead.
 type JobStats struct {
 	Name string
-	// Rate is the one given. The job is drawn with that probability, rounded down
-	// to a multiple of 2⁻⁴⁰.
+	// Rate is the rate given to Install. The job is drawn with that probability,
+	// rounded down to a multiple of 2⁻⁴⁰.
 	Rate float64
 
-	// Recruited counts the runs that began, and Dismissed the callers who drew
-	// the job when it was not to be had: one left behind had not returned, the
-	// limit was reached, or the caller's context had ended.
+	// Recruited counts the runs that have begun. Dismissed counts the callers that
+	// drew the job but could not run it. The reasons are a run left behind that has
+	// not returned, the limit, the end of the caller's context, and Close.
 	Recruited, Dismissed uint64
-	// Failed counts the runs that returned an error or panicked, Panicked those
-	// of them that panicked, or left by runtime.Goexit.
+	// Failed counts the runs that returned an error, panicked or called
+	// runtime.Goexit. Panicked counts those that panicked or called runtime.Goexit.
 	Failed, Panicked uint64
-	// Overdue counts the runs that were left behind, whatever came of them.
+	// Overdue counts the runs that were left behind, whatever their result.
 	Overdue uint64
 
-	// Running and Behind are the runs under way: those that somebody waits for,
-	// and those that were left behind.
+	// Running counts the runs under way that have a waiting caller, Behind those
+	// left behind.
 	Running, Behind int
-	// Spent is how long the runs took that have returned.
+	// Spent is the total duration of the runs that have returned.
 	Spent time.Duration
 }
 
 // job is an installed Job.
 type job struct {
 	name  string
-	rate  float64 // as given, to be shown
-	units uint64  // of the rate, to draw by
+	rate  float64 // as given, for display
+	units uint64  // the rate in units, for drawing
 	do    Job
 
 	dismissed counter
-	behind    atomic.Int32 // changed under Recruiter.mu; read by who draws the job
+	behind    atomic.Int32 // written with Recruiter.mu held; read without it before a run begins
 
-	stats JobStats // guarded by Recruiter.mu; but for what stands above
+	// Guarded by Recruiter.mu. Name, Rate, Dismissed and Behind are unused: their
+	// values are in the fields above.
+	stats JobStats
 
-	// What is logged of runs that failed, and of those that were left behind: apart,
-	// for what a job fails with is not to be hidden by its being late, nor that it
-	// blocks by what it failed with before.
+	// failing limits the log lines for failed runs, late those for runs left behind.
+	// They are separate, so that lines of one kind do not hide the other.
 	failing, late complaints // guarded by Recruiter.mu
 }
 
-// snapshot returns what there is to say of the job. Recruiter.mu is held.
+// snapshot returns the counts of the job. The caller holds Recruiter.mu.
 func (j *job) snapshot() JobStats {
 	s := j.stats
 	s.Name, s.Rate = j.name, j.rate

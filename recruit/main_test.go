@@ -1,7 +1,7 @@
 package recruit_test
 
-// What the tests of the contract share. Time is fake: whatever enlists does so in
-// a bubble, where a busy machine makes no job late.
+// Helpers of the tests of the contract. Tests that enlist run in a synctest bubble,
+// so that a busy machine does not delay a job.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// always is a recruiter with one job, x, that every call draws.
+// always returns a recruiter with one job, x, which every call draws.
 func always(t testing.TB, do recruit.JobFunc, opts ...recruit.Option) *recruit.Recruiter {
 	t.Helper()
 	r, err := recruit.New(opts...)

@@ -1,34 +1,32 @@
 package recruit
 
-// For web servers: whoever has answered a request has a moment to spare.
+// For web servers: a goroutine that has answered a request has time to spare.
 
 import (
 	"context"
 	"net/http"
 )
 
-// Middleware returns a handler that calls next, and then enlists, off the path of
-// the response: whoever waits for that, or for the next one on the same
-// connection, does not wait for a job.
+// Middleware returns a handler that calls next and then enlists. A job does not
+// delay the response, nor the next request on the same connection.
 //
-// The draw is made when next has returned, and takes nanoseconds. Where it draws
-// a job, that begins on a goroutine of its own when the server has ended the
-// request's context, which is when the outermost handler has returned too. It
-// gets the request's values, not its end. Nobody enlists where next panics. A job
-// that was drawn and has not begun by then is dropped by [Recruiter.Close], and
-// counted as dismissed.
+// The draw takes nanoseconds and is made when next has returned. A job that is drawn
+// runs in a separate goroutine after the server has ended the request's context,
+// when the outermost handler has returned as well. The job's context has the values
+// of the request's context but does not end with it. net/http writes the end of the
+// response after that, without a signal, so the job may run at the same time.
 //
-// It panics where next is nil, as net/http does for a nil handler, or where the
-// Recruiter is not one that New made.
+// If next panics, there is no draw. If Close is called before a drawn job has begun,
+// the job is dropped and counted as dismissed.
 //
-// net/http writes the end of a response after that, and tells nobody when it
-// has, so the two may happen at the same time.
+// Middleware panics if next is nil, as net/http does for a nil handler, or if the
+// Recruiter was not created by New.
 func (r *Recruiter) Middleware(next http.Handler) http.Handler {
 	if f, ok := next.(http.HandlerFunc); next == nil || ok && f == nil {
-		panic("recruit: Middleware of a nil handler") //nolint:forbidigo // at once, and not at each request
+		panic("recruit: Middleware of a nil handler") //nolint:forbidigo // now, and not at each request
 	}
 	if r == nil || r.idle == nil {
-		panic("recruit: Middleware of a Recruiter that New has not made") //nolint:forbidigo // at once, and not at each request
+		panic("recruit: Middleware of a Recruiter not created by New") //nolint:forbidigo // now, and not at each request
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		next.ServeHTTP(w, req)
@@ -38,8 +36,8 @@ func (r *Recruiter) Middleware(next http.Handler) http.Handler {
 	})
 }
 
-// enlistAfter recruits for j when ctx has ended; at once where it never does, as
-// in a test without a server.
+// enlistAfter recruits j when ctx has ended. If ctx never ends, as in a test without
+// a server, it recruits j immediately.
 func (r *Recruiter) enlistAfter(ctx context.Context, j *job) {
 	lasting := context.WithoutCancel(ctx)
 	if ctx.Done() == nil {

@@ -1,6 +1,6 @@
 package recruit_test
 
-// The middleware, under servers of net/http: real connections, and no sleeps.
+// The middleware in servers of net/http, with real connections and without sleeps.
 
 import (
 	"context"
@@ -15,22 +15,22 @@ import (
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
-// Two requests on one connection are answered while the job that the first has
-// drawn has not even begun to return.
-func TestS3_NobodyWaitsForTheMiddleware(t *testing.T) {
+// Two requests on one connection are answered while the job drawn by the first still
+// runs.
+func TestS3_TheMiddlewareDelaysNoResponse(t *testing.T) {
 	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			type key struct{}
 			began, let := make(chan error, 2), make(chan struct{})
 			r := always(t, func(ctx context.Context) error {
 				if ctx.Value(key{}) != "value" {
-					t.Error("the request's values are not there")
+					t.Error("the job's context lacks the request's value")
 				}
-				began <- ctx.Err() // the request's end is not the job's
+				began <- ctx.Err() // nil: the end of the request does not end the job
 				<-let
 				return nil
 			})
-			outer := make(chan struct{}, 2) // the handlers around it have returned
+			outer := make(chan struct{}, 2) // the outer handler is about to return
 			inner := r.Middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "answer")
 			}))
@@ -55,12 +55,12 @@ func TestS3_NobodyWaitsForTheMiddleware(t *testing.T) {
 				body, err := io.ReadAll(res.Body)
 				require.NoError(t, err)
 				require.Equal(t, "answer", string(body))
-				require.EqualValues(t, len("answer"), res.ContentLength, "nothing was flushed early for it")
+				require.EqualValues(t, len("answer"), res.ContentLength, "the response was not flushed early")
 				<-outer
 			}
 			get()
 			require.NoError(t, <-began)
-			get() // with the first job still at it
+			get() // while the first job runs
 			close(let)
 			require.NoError(t, r.Close(t.Context()))
 		})
@@ -73,7 +73,7 @@ func TestS2_TheMiddlewareDrawsOncePerRequest(t *testing.T) {
 	h := r.Middleware(http.NotFoundHandler())
 	serve := func() *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil)) // a context that never ends
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil)) // its context never ends
 		return w
 	}
 	require.Equal(t, http.StatusNotFound, serve().Code)
@@ -86,7 +86,7 @@ func TestS2_TheMiddlewareDrawsOncePerRequest(t *testing.T) {
 	require.EqualValues(t, 10, r.Dismissed())
 }
 
-// A counter of Prometheus that falls is taken for one that began anew.
+// Prometheus takes a counter that falls for one that was reset.
 func TestS4_DismissedNeverFalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := always(t, nothing)
@@ -96,7 +96,7 @@ func TestS4_DismissedNeverFalls(t *testing.T) {
 		for range 5 {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 		}
-		before := r.Dismissed() // of those who have drawn the job
+		before := r.Dismissed() // includes calls that have drawn the job
 		end()
 		synctest.Wait()
 		require.EqualValues(t, 5, job(t, r).Recruited)
@@ -106,21 +106,21 @@ func TestS4_DismissedNeverFalls(t *testing.T) {
 		for range 5 {
 			require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()))
 		}
-		require.EqualValues(t, 5, r.Dismissed(), "nobody twice")
+		require.EqualValues(t, 5, r.Dismissed(), "each call counts once")
 	})
 }
 
-func TestAMiddlewareOfNothing(t *testing.T) {
+func TestMiddlewareOfNil(t *testing.T) {
 	r := always(t, nothing)
 	for _, next := range []http.Handler{nil, http.HandlerFunc(nil)} {
 		require.PanicsWithValue(t, "recruit: Middleware of a nil handler", func() { r.Middleware(next) })
 	}
 	for _, r := range []*recruit.Recruiter{nil, {}} {
-		require.PanicsWithValue(t, "recruit: Middleware of a Recruiter that New has not made", func() { r.Middleware(http.NotFoundHandler()) })
+		require.PanicsWithValue(t, "recruit: Middleware of a Recruiter not created by New", func() { r.Middleware(http.NotFoundHandler()) })
 	}
 }
 
-func TestS3_NobodyEnlistsWhereTheHandlerPanics(t *testing.T) {
+func TestS3_NoDrawIfTheHandlerPanics(t *testing.T) {
 	r := always(t, nothing)
 	h := r.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Option changes how [New] sets up a Recruiter.
+// Option configures a Recruiter; see [New].
 type Option interface {
 	apply(*config)
 }
@@ -18,12 +18,12 @@ type optionFunc func(*config)
 
 func (f optionFunc) apply(c *config) { f(c) }
 
-// config is what the options add up to.
+// config collects the options.
 type config struct {
 	logger   *slog.Logger
 	budget   time.Duration
-	limit    int         // 0: none
-	source   rand.Source // nil: the calls are counted, and draw, by themselves
+	limit    int         // 0: no limit
+	source   rand.Source // nil: the counter of calls generates the numbers
 	problems []error
 }
 
@@ -47,18 +47,17 @@ func (c *config) invalid(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...))
 }
 
-// WithLogger has the recruiter log what becomes of recruits: a panic with its
-// stack at Error; a job that failed, or was left behind, at Warn; one that came
-// back after that at Info; one that was done, and a caller who drew a job that
-// is not to be had, at Debug. Nothing is logged for a caller who draws no job.
+// WithLogger sets the logger. A panic is logged with its stack at Error. A failed
+// job and one that is left behind are logged at Warn, and the return of such a job
+// at Info. A job that is done, and a caller that is dismissed although it drew a
+// job, are logged at Debug. Callers that draw no job are not logged.
 //
-// Of each job, at most one line in a second says that it failed or panicked, and
-// at most one that it was left behind; omitted is how many like it there were
-// since the one before. The counts ([Recruiter.Jobs]) are of all.
+// Failures and panics together are logged at most once a second per job, and so are
+// jobs left behind. The key omitted counts the lines omitted since the previous one.
+// [Recruiter.Jobs] counts all.
 //
-// The keys are job, took, err, omitted, reason and stack.
-//
-// Default: nil, which means that nothing is logged.
+// The keys are job, took, err, omitted, reason and stack. The default is nil, which
+// means that nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		if l == nil {
@@ -68,12 +67,12 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithBudget sets how long a recruit may keep its caller. The deadline of the
-// job's context is a tenth of that earlier, but at most 5 ms: a job that ends
-// when its context does is back in time, and one that ignores it is told from
-// that.
+// WithBudget sets how long a job may keep its caller waiting. The deadline of the
+// job's context is earlier by a tenth of d, but at most by 5 ms. So a job that
+// returns when its context is done returns within the budget, and is not left
+// behind.
 //
-// Default: 50 ms. Range: d > 0.
+// The default is 50 ms. d must be positive.
 func WithBudget(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		if d <= 0 {
@@ -83,11 +82,11 @@ func WithBudget(d time.Duration) Option {
 	})
 }
 
-// WithLimit lets at most n recruits run at once, of all jobs together. Who draws
-// a job beyond that is dismissed. One that was left behind does not count any
-// more: it keeps its own job from being recruited, and no other.
+// WithLimit limits the number of runs at the same time to n, over all jobs. A caller
+// that draws a job beyond the limit is dismissed. A run left behind no longer
+// counts. It blocks only its own job from being recruited.
 //
-// Default: 64. 0 means no limit. Range: n >= 0.
+// The default is 64; 0 means no limit. n must not be negative.
 func WithLimit(n int) Option {
 	return optionFunc(func(c *config) {
 		if n < 0 {
@@ -97,13 +96,13 @@ func WithLimit(n int) Option {
 	})
 }
 
-// WithSource draws from s, one number for each call of Enlist: for tests, and for
-// draws of a better quality. Of a number the upper 40 bits count. s need not be
-// safe for many goroutines, but is one recruiter's alone; all callers wait for the
-// same lock then, which the default does not need.
+// WithSource draws one number from s for each call of Enlist, for tests or for
+// better random numbers. Only the upper 40 bits of a number count. s need not be
+// safe for concurrent use, but must not be shared between recruiters. Unlike the
+// default, all callers then wait for one lock.
 //
-// Default: generators that start at random, one for each of the goroutines that
-// run at the same time or so, without a lock. A nil s is out of range.
+// By default, goroutines use several generators with random seeds, without a lock. s
+// must not be nil.
 func WithSource(s rand.Source) Option {
 	return optionFunc(func(c *config) {
 		if s == nil {
@@ -113,14 +112,13 @@ func WithSource(s rand.Source) Option {
 	})
 }
 
-// WithSeed is WithSource with a generator that begins at seed: the same seed
-// gives the same draws, in the order in which Enlist is called.
-//
-// Default: as WithSource. Every value is in range.
+// WithSeed is WithSource with a generator seeded with seed. The same seed gives the
+// same draws, in the order of the calls of Enlist. Every value is valid. The default
+// is that of WithSource.
 func WithSeed(seed uint64) Option {
-	// A generator for each recruiter that the option is given to.
+	// Create the generator in the option, so that recruiters do not share it.
 	return optionFunc(func(c *config) { c.source = rand.NewPCG(seed, 0) })
 }
 
-// reserve is what of the budget is left when the job's context ends.
+// reserve returns how long before the end of the budget the job's context ends.
 func (c *config) reserve() time.Duration { return min(c.budget/10, 5*time.Millisecond) }

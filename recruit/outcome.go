@@ -1,24 +1,24 @@
 package recruit
 
-// What Enlist says of a call.
+// The result of Enlist.
 
 import "fmt"
 
-// Outcome is what became of a call of Enlist. It is there to be looked at, not to
-// be acted upon: whatever it is, the caller's own work is as it was.
+// Outcome is the result of a call of Enlist. It is for information only: the
+// caller's own work does not depend on it.
 type Outcome uint8
 
 // The outcomes of a call.
 const (
-	Dismissed Outcome = iota // no job was drawn, or the one drawn is not to be had
-	Done                     // a job was done
-	Failed                   // it returned an error, or panicked
-	Overdue                  // it was left behind
+	Dismissed Outcome = iota // no job ran: none was drawn, or the one drawn could not run
+	Done                     // a job ran and returned nil
+	Failed                   // a job returned an error, panicked or called runtime.Goexit
+	Overdue                  // a job was left behind
 )
 
 var outcomes = [...]string{Dismissed: "dismissed", Done: "done", Failed: "failed", Overdue: "overdue"}
 
-// String returns the outcome in one word.
+// String returns the name of the outcome in lower case.
 func (o Outcome) String() string {
 	if int(o) >= len(outcomes) {
 		return fmt.Sprintf("Outcome(%d)", uint8(o))
@@ -26,5 +26,5 @@ func (o Outcome) String() string {
 	return outcomes[o]
 }
 
-// MarshalText returns what String does.
+// MarshalText returns the result of String.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }

@@ -1,7 +1,6 @@
 package recruit
 
-// The Recruiter: its jobs, and the draw. What follows for who draws one is in
-// run.go.
+// The Recruiter: its jobs and the draw. The runs of jobs are in run.go.
 
 import (
 	"context"
@@ -14,36 +13,37 @@ import (
 	"sync/atomic"
 )
 
-// Recruiter hands out small jobs, by chance, to whoever calls Enlist. See the
-// package documentation. Its methods may be called from any goroutine. New makes
-// one; the zero value is of no use, and most of its methods panic.
+// Recruiter draws jobs at random for the callers of Enlist. See the package
+// documentation. Its methods may be called from any goroutine. Create a Recruiter
+// with New; most methods of the zero value panic.
 type Recruiter struct {
-	// What Enlist reads when it recruits nobody. Nothing here is written but by
-	// Install, Uninstall and Close.
+	// These fields are read by a call of Enlist that draws no job. Such a call
+	// writes only calls; Install, Uninstall and Close write table.
 	cfg   config
-	table atomic.Pointer[table] // what is drawn from
-	calls counter               // one for each draw
+	table atomic.Pointer[table] // for the draw; empty after Close
+	calls counter               // one count per draw
 
-	sourceMu sync.Mutex // guards cfg.source, where there is one
+	sourceMu sync.Mutex // guards cfg.source, if there is one
 
-	_ [128]byte // what is above shares no line with what recruits write
+	_ [128]byte // keeps the fields above off the cache lines that runs write
 
-	running atomic.Int64 // recruits that somebody waits for; changed under mu
+	running atomic.Int64 // runs with a waiting caller; written with mu held
 
-	// mu guards what follows, and the counts of every job. It is never held over
-	// a call to the outside, nor over a wait.
+	// mu guards the fields below and the counts of every job. It is not held during
+	// calls of a job or of the logger, nor while waiting.
 	mu        sync.Mutex
-	installed *table // what Jobs tells of; table is the same until Close
+	installed *table // for Jobs; the same as table until Close
 	closed    bool
-	begun     uint64         // runs of all jobs there ever were
-	told      uint64         // the most that Dismissed has returned
-	active    map[string]int // those not yet over, by job, whether somebody waits or not; none is 0
-	idle      chan struct{}  // closed when closed and nothing is active
+	begun     uint64         // runs of all jobs, ever
+	told      uint64         // the highest result of Dismissed
+	active    map[string]int // runs under way by job, those left behind included; no zeros
+	idle      chan struct{}  // closed when closed is set and active is empty
 }
 
-// New returns a Recruiter without jobs. It has no goroutine of its own.
+// New returns a Recruiter without jobs. A Recruiter has no goroutine except those of
+// runs.
 //
-// The error names every option that is out of range, and wraps ErrInvalid.
+// The error names every invalid option and wraps ErrInvalid.
 func New(opts ...Option) (*Recruiter, error) {
 	cfg := newConfig(opts)
 	if len(cfg.problems) > 0 {
@@ -57,13 +57,13 @@ func New(opts ...Option) (*Recruiter, error) {
 	return r, nil
 }
 
-// Install adds a job: from now on a call of Enlist draws it with a probability
-// of rate, rounded down to a multiple of 2⁻⁴⁰.
+// Install adds a job. From now on each call of Enlist draws the job with probability
+// rate, rounded down to a multiple of 2⁻⁴⁰.
 //
-// The error says which job and which value, and wraps ErrInvalid: where name is
-// empty or installed already, where rate is not a number, not above 0, above 1
-// or below 2⁻⁴⁰, where the rates of all jobs would add up to more than 1, and where
-// job is nil; or it wraps ErrClosed. Nothing has changed then.
+// The error names the job and the rate, and then nothing has changed. It wraps
+// ErrClosed after Close. It wraps ErrInvalid if name is empty or already installed,
+// or if j is nil. It also does if rate is NaN, above 1 or below 2⁻⁴⁰, or if the
+// rates of all jobs would add up to more than 1.
 func (r *Recruiter) Install(name string, rate float64, j Job) error {
 	if err := r.install(name, rate, j); err != nil {
 		return fmt.Errorf("install job %q at rate %v: %w", name, rate, err)
@@ -73,7 +73,7 @@ func (r *Recruiter) Install(name string, rate float64, j Job) error {
 
 func (r *Recruiter) install(name string, rate float64, do Job) error {
 	if r == nil || r.idle == nil {
-		return fmt.Errorf("%w: the Recruiter is not one that New made", ErrInvalid)
+		return fmt.Errorf("%w: the Recruiter was not created by New", ErrInvalid)
 	}
 	if name == "" {
 		return fmt.Errorf("%w: the name is empty", ErrInvalid)
@@ -98,7 +98,7 @@ func (r *Recruiter) install(name string, rate float64, do Job) error {
 	return nil
 }
 
-// set replaces the jobs that are installed. The lock is held.
+// set replaces the installed jobs. The caller holds mu.
 func (r *Recruiter) set(t *table) {
 	r.installed = t
 	if !r.closed {
@@ -106,9 +106,8 @@ func (r *Recruiter) set(t *table) {
 	}
 }
 
-// Uninstall takes a job away, and reports whether there was one of this name.
-// Runs that have begun go on. Installed again it is another job, with counts of
-// its own.
+// Uninstall removes the job with this name, and reports whether there was one. Runs
+// that have begun continue. A job that is installed again starts with new counts.
 func (r *Recruiter) Uninstall(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,16 +119,15 @@ func (r *Recruiter) Uninstall(name string) bool {
 	return true
 }
 
-// Enlist draws once. Mostly it draws no job: then the caller is dismissed, within
-// nanoseconds. Else it does a slice of the job, and returns when that has
-// returned, or when the budget is up ([WithBudget]), or very soon after ctx has
-// ended, whichever comes first. What becomes of the job is never a failure of
-// the caller's.
+// Enlist draws once. Usually it draws no job and returns Dismissed within
+// nanoseconds. Otherwise it runs the job and returns when the job has returned, or
+// when the budget is used up ([WithBudget]). If ctx ends first, it waits for the job
+// for at most another 5 ms. A failure of the job is not a failure of the caller.
 //
-// The job's context has the values of ctx, and ends with it: where the caller's
-// context ends before there is time for a job, as that of an HTTP request does,
-// hand over [context.WithoutCancel]. A ctx that has ended is seen only where a
-// job was drawn; the caller is dismissed then.
+// The job's context has the values of ctx and ends with ctx. If ctx may end too
+// early for a job, like that of an HTTP request, pass [context.WithoutCancel](ctx).
+// Enlist checks whether ctx has ended only if it has drawn a job, and then returns
+// Dismissed.
 func (r *Recruiter) Enlist(ctx context.Context) Outcome {
 	j := r.draw()
 	if j == nil {
@@ -138,8 +136,7 @@ func (r *Recruiter) Enlist(ctx context.Context) Outcome {
 	return r.recruit(ctx, j)
 }
 
-// draw counts a call, and returns the job that chance has chosen for it; nil:
-// none.
+// draw counts a call, and returns the job drawn, or nil.
 func (r *Recruiter) draw() *job {
 	n := r.calls.draw()
 	if r.cfg.source != nil {
@@ -154,8 +151,8 @@ func (r *Recruiter) fromSource() uint64 {
 	return r.cfg.source.Uint64()
 }
 
-// Jobs returns what became of each job, in the order they were installed; also
-// after Close. The slice is the caller's.
+// Jobs returns the counts of each job, in the order of installation, also after
+// Close. The caller owns the slice.
 func (r *Recruiter) Jobs() []JobStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,22 +164,21 @@ func (r *Recruiter) Jobs() []JobStats {
 	return out
 }
 
-// Dismissed returns how many callers did nothing: mostly because they drew no
-// job; of those who drew one, [JobStats] tells too. It never falls: one whose job
-// is about to begin may be counted, and the next one who is dismissed is not then.
+// Dismissed returns how many callers ran no job. Most of them drew none; [JobStats]
+// counts the others. The result never falls. A caller whose job is about to begin
+// may be counted as dismissed; a later dismissal then makes up for it.
 func (r *Recruiter) Dismissed() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = max(r.told, r.calls.sum()-r.begun) // who began had been counted
+	r.told = max(r.told, r.calls.sum()-r.begun) // each run has been counted as a call before
 	return r.told
 }
 
-// Close has no job recruited any more, and waits until every run has returned, and
-// is counted and logged, those that were left behind too. Enlist goes on
-// dismissing, and Jobs telling of the jobs: their counts are final when Close has
-// returned nil, but for Dismissed. Where ctx ends first, the error says how many
-// runs of which jobs have not returned, and wraps the context's cause; Close may
-// be called again.
+// Close stops recruiting, and waits until every run has returned and is counted and
+// logged, including those left behind. Enlist then returns Dismissed. Jobs still
+// returns the jobs; after Close has returned nil, their counts are final, except
+// Dismissed. If ctx ends first, the error counts the runs that have not returned, by
+// job, and wraps the cause of ctx. Close may be called again.
 func (r *Recruiter) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if !r.closed {
@@ -194,7 +190,7 @@ func (r *Recruiter) Close(ctx context.Context) error {
 	select {
 	case <-r.idle:
 		return nil
-	default: // nothing left wins over a context that has ended
+	default: // if both are done, success counts
 	}
 	select {
 	case <-r.idle:
@@ -202,14 +198,14 @@ func (r *Recruiter) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if len(r.active) == 0 { // in this very moment
+		if len(r.active) == 0 { // the last run ended in the meantime
 			return nil
 		}
-		return fmt.Errorf("close recruiter: runs that have not returned: %s: %w", r.listActive(), context.Cause(ctx))
+		return fmt.Errorf("close recruiter: runs have not returned: %s: %w", r.listActive(), context.Cause(ctx))
 	}
 }
 
-// listActive names the jobs that run, and says how often. The lock is held.
+// listActive lists the active runs by job, with their number. The caller holds mu.
 func (r *Recruiter) listActive() string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(r.active)) {
@@ -218,8 +214,8 @@ func (r *Recruiter) listActive() string {
 	return strings.Join(list, ", ")
 }
 
-// settle lets Close return once nothing runs. The lock is held, and what brought
-// it about is done once.
+// settle closes idle, for which Close waits, if nothing runs. The caller holds mu.
+// The condition becomes true only once.
 func (r *Recruiter) settle() {
 	if r.closed && len(r.active) == 0 {
 		close(r.idle)

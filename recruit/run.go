@@ -1,7 +1,7 @@
 package recruit
 
-// A recruit: what follows for a caller who drew a job. The job runs on a
-// goroutine of its own, so that the caller can leave it behind.
+// The runs of jobs. A job runs in a separate goroutine, so that its caller can leave
+// it behind.
 
 import (
 	"context"
@@ -15,25 +15,25 @@ import (
 type run struct {
 	job   *job
 	began time.Time
-	// ended is closed when the job has returned and that is counted.
+	// ended is closed when the job has returned and is counted.
 	ended chan struct{}
 
-	outcome Outcome // of a run that has ended
+	outcome Outcome // once ended is closed
 
-	// Guarded by Recruiter.mu until it is over, and the same from then on.
-	left bool // nobody waits for it any more
-	told bool // and that is logged
-	over bool // it has returned
+	// Guarded by Recruiter.mu until over is set, and constant from then on.
+	left bool // the caller has left the run behind
+	told bool // and this was logged
+	over bool // the job has returned
 }
 
-// result is how a call of Do ended.
+// result is the result of a call of Do.
 type result struct {
 	err    error
-	abrupt bool   // by a panic, or by runtime.Goexit
+	abrupt bool   // the job panicked or called runtime.Goexit
 	stack  []byte // of a panic
 }
 
-// recruit does a slice of j, unless that cannot be now.
+// recruit runs j, unless a reason prevents that.
 func (r *Recruiter) recruit(ctx context.Context, j *job) Outcome {
 	if reason := r.turnedAway(ctx, j); reason != "" {
 		return r.dismiss(ctx, j, reason)
@@ -50,17 +50,17 @@ func (r *Recruiter) recruit(ctx context.Context, j *job) Outcome {
 	return r.await(ctx, u)
 }
 
-// The reasons for which a caller who drew a job is dismissed.
+// The reasons to dismiss a caller that drew a job.
 const (
-	reasonBehind = "one that was left behind has not returned"
-	reasonLimit  = "the limit is reached"
-	reasonEnded  = "the caller's context has ended"
-	reasonClosed = "the recruiter is closed"
+	reasonBehind = "run left behind"
+	reasonLimit  = "limit reached"
+	reasonEnded  = "caller's context ended"
+	reasonClosed = "recruiter closed"
 )
 
-// turnedAway says why nobody is recruited; "": somebody may be. It takes no lock
-// and writes nothing, so that a job that blocks for ever, or a limit that is
-// reached all the time, costs the callers as little as no job at all.
+// turnedAway returns the reason to dismiss a caller of j, or "" if j can run. It
+// takes no lock and writes nothing. So a job that blocks forever, or a limit that is
+// always reached, costs callers no more than no job.
 func (r *Recruiter) turnedAway(ctx context.Context, j *job) string {
 	switch {
 	case j.behind.Load() > 0:
@@ -85,8 +85,8 @@ func (r *Recruiter) dismiss(ctx context.Context, j *job, reason string) Outcome 
 	return Dismissed
 }
 
-// begin notes down a run, unless somebody was faster: what turnedAway saw may
-// have changed by now.
+// begin records a new run of j, or returns the reason to dismiss the caller. It
+// repeats the checks of turnedAway with mu held, because the state may have changed.
 func (r *Recruiter) begin(j *job) (*run, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,20 +106,20 @@ func (r *Recruiter) begin(j *job) (*run, string) {
 	return &run{job: j, began: time.Now(), ended: make(chan struct{})}, ""
 }
 
-// do is the whole of a run. The end is dealt with in a deferred function, since
-// that runs whatever the job does: return, panic, or leave by runtime.Goexit.
+// do runs a job in a separate goroutine. A deferred function handles the end,
+// because it runs whether the job returns, panics or calls runtime.Goexit.
 func (r *Recruiter) do(ctx context.Context, u *run) {
 	res := result{err: errGoexit, abrupt: true}
 	defer func() {
 		if v := recover(); v != nil {
-			res.err, res.stack = panicError(v), debug.Stack() // which still stands
+			res.err, res.stack = panicError(v), debug.Stack() // the stack is still intact
 		}
 		r.end(ctx, u, res)
 	}()
 	res = result{err: u.job.do.Do(ctx)}
 }
 
-// panicError makes an error of what a job panicked with.
+// panicError turns the value of a panic into an error.
 func panicError(v any) error {
 	if err, ok := v.(error); ok {
 		return fmt.Errorf("panic: %w", err)
@@ -127,7 +127,7 @@ func panicError(v any) error {
 	return fmt.Errorf("panic: %v", v)
 }
 
-// end counts a run that has returned, and logs it.
+// end counts and logs a run that has returned.
 func (r *Recruiter) end(ctx context.Context, u *run, res result) {
 	now := time.Now()
 	omitted, tell := r.conclude(u, res, now)
@@ -135,7 +135,7 @@ func (r *Recruiter) end(ctx context.Context, u *run, res result) {
 	if tell {
 		r.logEnd(ctx, u, res, now.Sub(u.began), omitted)
 	}
-	r.gone(u) // last: after Close nothing is logged
+	r.gone(u) // last, so that nothing is logged after Close has returned
 }
 
 func (r *Recruiter) logEnd(ctx context.Context, u *run, res result, took time.Duration, omitted int) {
@@ -163,8 +163,8 @@ func (r *Recruiter) logEnd(ctx context.Context, u *run, res result, took time.Du
 	r.cfg.logger.LogAttrs(ctx, level, message, attrs...)
 }
 
-// conclude counts a run that has returned. It reports whether that is to be
-// logged, and how many like it were not.
+// conclude counts a run that has returned. It reports whether to log the run, and
+// how many lines were omitted before it.
 func (r *Recruiter) conclude(u *run, res result, now time.Time) (omitted int, tell bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,14 +181,15 @@ func (r *Recruiter) conclude(u *run, res result, now time.Time) (omitted int, te
 		r.running.Add(-1)
 	}
 	if res.err == nil {
-		return 0, !u.left || u.told // that it is back is for who was told that it is late
+		return 0, !u.left || u.told // log the return only if the delay was logged
 	}
 	u.outcome = Failed
 	s.Failed++
 	return u.job.failing.take(now)
 }
 
-// gone lets Close return where this was the last run.
+// gone removes a run from the active ones, which lets Close return after the last
+// run.
 func (r *Recruiter) gone(u *run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,9 +199,9 @@ func (r *Recruiter) gone(u *run) {
 	r.settle()
 }
 
-// await returns when the run has ended, or the budget is up. A caller whose
-// context has ended waits a moment longer, so that a job that ends with it is
-// not left behind.
+// await waits until the run has ended or its budget is used up. If the caller's
+// context ends, it waits at most for the reserve, so that a job that returns with
+// its context is not left behind.
 func (r *Recruiter) await(ctx context.Context, u *run) Outcome {
 	timer := time.NewTimer(r.cfg.budget)
 	defer timer.Stop()
@@ -218,23 +219,23 @@ func (r *Recruiter) await(ctx context.Context, u *run) Outcome {
 	}
 }
 
-// leave goes on without the job, unless it has returned in this very moment.
+// leave leaves the run behind, unless it has just returned.
 func (r *Recruiter) leave(ctx context.Context, u *run) Outcome {
 	now := time.Now()
 	omitted, left := r.abandon(u, now)
 	if !left {
 		return u.outcome
 	}
-	if u.told { // which nobody else changes
+	if u.told { // set by abandon, and never changed again
 		attrs := []slog.Attr{slog.String("job", u.job.name), slog.Duration("took", now.Sub(u.began))}
 		r.cfg.logger.LogAttrs(ctx, slog.LevelWarn, "job left behind", appendOmitted(attrs, omitted)...)
 	}
 	return Overdue
 }
 
-// abandon notes down that nobody waits for the run any more, and frees its place
-// for another. It reports whether there was anything to wait for, and how many
-// runs left behind before were not logged, where this one is to be.
+// abandon marks the run as left behind, and frees its place under the limit. left is
+// false if the run has returned. If the line may be logged now, abandon sets u.told
+// and returns how many lines were omitted before it.
 func (r *Recruiter) abandon(u *run, now time.Time) (omitted int, left bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

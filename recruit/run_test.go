@@ -1,6 +1,6 @@
 package recruit_test
 
-// A job that is run: within its budget, or left behind.
+// Runs of jobs: within the budget, or left behind.
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func TestS3_TheBudgetIsTheDeadline(t *testing.T) {
 				require.Equal(t, "value", ctx.Value(key{}))
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), recruit.ErrBudget)
-				return nil // has done what could be done in the time
+				return nil // the job has done what it could in the time
 			}, opts...)
 			require.Equal(t, recruit.Done, r.Enlist(ctx))
 			require.Equal(t, deadline, time.Since(began))
@@ -48,8 +48,7 @@ func TestS3_TheBudgetIsTheDeadline(t *testing.T) {
 	}
 }
 
-// What a job has begun with its context ends when the job has returned, not when
-// its budget is up.
+// A job's context ends when the job has returned, not when its budget is used up.
 func TestS3_TheContextEndsWithTheJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -72,29 +71,29 @@ func TestS3_AJobThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 
 		began := time.Now()
 		require.Equal(t, recruit.Overdue, r.Enlist(ctx))
-		require.Equal(t, budget, time.Since(began), "the caller waits for the budget, and no longer")
+		require.Equal(t, budget, time.Since(began), "the caller waits for the budget")
 		require.Equal(t, recruit.JobStats{Name: "x", Rate: 1, Recruited: 1, Overdue: 1, Behind: 1}, job(t, r))
 
 		for range 100 {
-			require.Equal(t, recruit.Dismissed, r.Enlist(ctx), "it is not recruited again")
+			require.Equal(t, recruit.Dismissed, r.Enlist(ctx), "the job is not recruited again")
 		}
-		require.Equal(t, budget, time.Since(began), "and costs nobody a moment")
+		require.Equal(t, budget, time.Since(began), "later callers do not wait")
 
 		time.Sleep(time.Hour)
 		let <- struct{}{}
 		synctest.Wait()
 		require.Equal(t, recruit.JobStats{
 			Name: "x", Rate: 1, Recruited: 1, Dismissed: 100, Overdue: 1, Failed: 1, Spent: time.Hour + budget,
-		}, job(t, r), "what came of it in the end is counted")
+		}, job(t, r), "the result of the run is counted")
 
 		close(let)
-		require.Equal(t, recruit.Failed, r.Enlist(ctx), "now it is recruited again")
+		require.Equal(t, recruit.Failed, r.Enlist(ctx), "the job is recruited again")
 		require.EqualValues(t, 100, r.Dismissed())
 	})
 }
 
-// Callers that had begun when the first was left behind are left behind too;
-// the job comes back when the last of them has.
+// Runs that had begun before the first was left behind are left behind too. The job
+// is recruited again when all of them have returned.
 func TestS3_UntilAllThatWereLeftBehindHaveReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -118,7 +117,7 @@ func TestS3_UntilAllThatWereLeftBehindHaveReturned(t *testing.T) {
 	})
 }
 
-func TestS3_OneThatBlocksTakesNothingFromTheOthers(t *testing.T) {
+func TestS3_ABlockedJobDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
 		r, err := recruit.New(recruit.WithLimit(1), recruit.WithSeed(3))
@@ -129,7 +128,7 @@ func TestS3_OneThatBlocksTakesNothingFromTheOthers(t *testing.T) {
 		for range 1000 {
 			r.Enlist(t.Context())
 		}
-		require.Equal(t, budget, time.Since(began), "one caller in a thousand has lost a moment")
+		require.Equal(t, budget, time.Since(began), "one caller in a thousand has waited")
 		jobs := r.Jobs()
 		require.EqualValues(t, 1, jobs[0].Recruited)
 		require.InDelta(t, 500, jobs[1].Recruited, 5*16)
@@ -156,7 +155,7 @@ func TestS3_ErrorsAndPanicsAreCountedAndLogged(t *testing.T) {
 			`level=ERROR msg="job panicked" job=x took=0s err="panic: boom" stack=`,
 		}},
 		"goexit": {func(context.Context) error { runtime.Goexit(); return nil }, 1, []string{
-			`level=WARN msg="job failed" job=x took=0s err="left by runtime.Goexit"`,
+			`level=WARN msg="job failed" job=x took=0s err="job called runtime.Goexit"`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +164,7 @@ func TestS3_ErrorsAndPanicsAreCountedAndLogged(t *testing.T) {
 				runs := 0
 				r := always(t, func(ctx context.Context) error { runs++; return c.do(ctx) }, recruit.WithLogger(log))
 				require.Equal(t, recruit.Failed, r.Enlist(t.Context()))
-				require.Equal(t, 1, runs, "nobody tries again")
+				require.Equal(t, 1, runs, "no retry")
 				synctest.Wait()
 				lines := strings.Split(strings.TrimSpace(text.String()), "\n")
 				require.Len(t, lines, len(c.logs))
@@ -173,10 +172,10 @@ func TestS3_ErrorsAndPanicsAreCountedAndLogged(t *testing.T) {
 					require.Contains(t, lines[i], want)
 				}
 				if strings.HasPrefix(name, "panic") {
-					require.Contains(t, lines[0], "run_test.go", "the stack of who panicked")
+					require.Contains(t, lines[0], "run_test.go", "the stack of the panic")
 				}
 
-				require.Equal(t, recruit.Failed, r.Enlist(t.Context()), "the next recruit tries")
+				require.Equal(t, recruit.Failed, r.Enlist(t.Context()), "the next call runs the job again")
 				require.Equal(t, recruit.JobStats{Name: "x", Rate: 1, Recruited: 2, Failed: 2, Panicked: 2 * c.panicked}, job(t, r))
 				require.NoError(t, r.Close(t.Context()))
 			})
@@ -184,9 +183,9 @@ func TestS3_ErrorsAndPanicsAreCountedAndLogged(t *testing.T) {
 	}
 }
 
-func TestS3_ACallerThatGoesTakesAMomentAtMost(t *testing.T) {
+func TestS3_ACallerWhoseContextEndsWaitsBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// A job that ends with its context is in time.
+		// A job that ends with its context is not left behind.
 		r := always(t, func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(time.Millisecond)
@@ -198,10 +197,11 @@ func TestS3_ACallerThatGoesTakesAMomentAtMost(t *testing.T) {
 		require.Equal(t, recruit.Failed, r.Enlist(ctx))
 		require.Equal(t, 21*time.Millisecond, time.Since(began))
 
-		require.Equal(t, recruit.Dismissed, r.Enlist(ctx), "it has gone already")
+		require.Equal(t, recruit.Dismissed, r.Enlist(ctx), "ctx has ended")
 		require.EqualValues(t, 1, job(t, r).Dismissed)
 
-		// One that ignores it is left behind, long before the budget is up.
+		// A job that ignores its context is left behind long before the budget
+		// is used up.
 		let := make(chan struct{})
 		r = always(t, func(context.Context) error { <-let; return nil })
 		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -212,7 +212,7 @@ func TestS3_ACallerThatGoesTakesAMomentAtMost(t *testing.T) {
 		let <- struct{}{}
 		synctest.Wait()
 
-		// Near the end of the budget, that is the earlier.
+		// Near the end of the budget, the budget ends the wait.
 		ctx, cancel = context.WithTimeout(t.Context(), 48*time.Millisecond)
 		defer cancel()
 		began = time.Now()
@@ -231,13 +231,13 @@ func TestS3_CloseWaitsForWhatRuns(t *testing.T) {
 
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("no patience"))
 		defer cancel()
-		require.EqualError(t, r.Close(ctx), `close recruiter: runs that have not returned: 1 of "x": no patience`)
+		require.EqualError(t, r.Close(ctx), `close recruiter: runs have not returned: 1 of "x": no patience`)
 		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()))
 		require.ErrorIs(t, r.Install("y", 0.5, recruit.JobFunc(nothing)), recruit.ErrClosed)
 
 		close(let)
 		require.NoError(t, r.Close(t.Context()))
-		require.NoError(t, r.Close(ctx), "nothing left wins over a context that has ended")
+		require.NoError(t, r.Close(ctx), "if both are done, success counts")
 	})
 }
 
@@ -252,22 +252,22 @@ func TestS3_CloseNamesWhatRuns(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() { r.Enlist(t.Context()) })
-			synctest.Wait() // it has drawn
+			synctest.Wait() // the call has drawn
 		}
 		wg.Wait()
-		require.True(t, r.Uninstall("slow"), "which ends none of its runs")
+		require.True(t, r.Uninstall("slow"), "its runs continue")
 		require.NoError(t, r.Install("other", 0.125, recruit.JobFunc(nothing)))
 
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("no patience"))
-		require.EqualError(t, r.Close(ctx), `close recruiter: runs that have not returned: 2 of "slow", 1 of "stuck": no patience`)
+		require.EqualError(t, r.Close(ctx), `close recruiter: runs have not returned: 2 of "slow", 1 of "stuck": no patience`)
 		close(let)
 		require.NoError(t, r.Close(t.Context()))
 	})
 }
 
-// At the end of a program one wants to know what came of it all.
-func TestS4_JobsAreToldOfAfterClose(t *testing.T) {
+// A program can print the results at its end.
+func TestS4_JobsAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
 		r := always(t, func(context.Context) error { <-let; return nil })
@@ -275,21 +275,21 @@ func TestS4_JobsAreToldOfAfterClose(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.Error(t, r.Close(ended))
-		require.Equal(t, recruit.JobStats{Name: "x", Rate: 1, Recruited: 1, Overdue: 1, Behind: 1}, job(t, r), "it is seen what blocks")
+		require.Equal(t, recruit.JobStats{Name: "x", Rate: 1, Recruited: 1, Overdue: 1, Behind: 1}, job(t, r), "the job that blocks is visible")
 		close(let)
 		require.NoError(t, r.Close(t.Context()))
 		final := recruit.JobStats{Name: "x", Rate: 1, Recruited: 1, Overdue: 1, Spent: budget}
 		require.Equal(t, final, job(t, r))
-		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()), "nobody is recruited for it")
+		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()), "no call draws it")
 		require.Equal(t, final, job(t, r))
-		require.True(t, r.Uninstall("x"), "that one can still do")
+		require.True(t, r.Uninstall("x"), "Uninstall works after Close")
 		require.Empty(t, r.Jobs())
 		require.Equal(t, recruit.Dismissed, r.Enlist(t.Context()))
 	})
 }
 
-// A job that is broken does not say how fast a log grows.
-func TestS4_OneComplaintASecond(t *testing.T) {
+// A broken job does not flood the log.
+func TestS4_OneLogLineASecond(t *testing.T) {
 	boom := errors.New("boom")
 	for name, c := range map[string]struct {
 		do   recruit.JobFunc
@@ -319,9 +319,9 @@ func TestS4_OneComplaintASecond(t *testing.T) {
 	}
 }
 
-// What a job fails with is not hidden by its being late each time, nor is one that
-// blocks by the failures of others.
-func TestS4_LateOnesAreComplainedOfApart(t *testing.T) {
+// Log lines for failures do not suppress those for runs left behind, nor the
+// reverse.
+func TestS4_LateRunsAreLoggedSeparately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, text := newLog()
 		r := always(t, func(context.Context) error { time.Sleep(100 * time.Millisecond); return errors.New("boom") }, recruit.WithLogger(log))
@@ -341,8 +341,8 @@ level=WARN msg="job left behind failed" job=x took=100ms err=boom omitted=9
 	})
 }
 
-// That one is back is for who was told that it was late.
-func TestS4_WhoIsBack(t *testing.T) {
+// The return of a run is logged only if the log said that the run was left behind.
+func TestS4_TheReturnIsLoggedIfTheDelayWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, text := newLog()
 		r := always(t, func(context.Context) error { time.Sleep(2 * budget); return nil }, recruit.WithLogger(log))
@@ -389,7 +389,7 @@ func TestS3_CloseWhileOthersEnlist(t *testing.T) {
 		}
 		time.Sleep(2 * time.Millisecond)
 		require.NoError(t, r.Close(t.Context()))
-		require.Zero(t, running.Load(), "one runs, and Close has returned")
+		require.Zero(t, running.Load(), "Close returned while a run was active")
 		wg.Wait()
 		require.Zero(t, running.Load())
 	})

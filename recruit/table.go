@@ -1,7 +1,7 @@
 package recruit
 
-// Which job a number draws. A table never changes: who installs a job makes
-// another one.
+// The mapping from numbers to jobs. A table is immutable: Install and Uninstall
+// replace it.
 
 import (
 	"fmt"
@@ -10,21 +10,21 @@ import (
 	"sort"
 )
 
-// Chances are counted in units of 2⁻⁴⁰, so that sums of them are exact.
+// Probabilities are counted in units of 2⁻⁴⁰, so that their sums are exact.
 const (
 	unitBits = 40
-	whole    = 1 << unitBits // a chance of one
+	whole    = 1 << unitBits // probability 1
 )
 
-// table has each job at a stretch of the numbers from 0 to whole, as long as its
+// table assigns to each job a range of the numbers from 0 to whole, as long as its
 // rate.
 type table struct {
-	jobs []*job   // in the order they were installed
-	ends []uint64 // where the stretch of each ends and the next one's begins
-	sum  uint64   // the end of the last; 0: no job
+	jobs []*job   // in the order of installation
+	ends []uint64 // the end of each job's range, which is the start of the next
+	sum  uint64   // the end of the last range; 0: no jobs
 }
 
-// pick returns the job at n, a number below whole, or nil where there is none.
+// pick returns the job for n, which must be below whole, or nil if n draws no job.
 func (t *table) pick(n uint64) *job {
 	if n >= t.sum {
 		return nil
@@ -32,32 +32,32 @@ func (t *table) pick(n uint64) *job {
 	return t.at(n)
 }
 
-// at is pick for a number below sum: apart, so that a caller who draws no job
-// pays for a comparison only.
+// at is pick for n below sum. It is a separate function, so that a draw of no job
+// costs only a comparison.
 func (t *table) at(n uint64) *job {
 	return t.jobs[sort.Search(len(t.ends), func(i int) bool { return n < t.ends[i] })]
 }
 
-// find returns where the job of this name is; -1: nowhere.
+// find returns the index of the job with this name, or -1.
 func (t *table) find(name string) int {
 	return slices.IndexFunc(t.jobs, func(j *job) bool { return j.name == name })
 }
 
-// with returns a table that has j too, or an error that says why it cannot be.
+// with returns a table with j added, or an error if j cannot be added.
 func (t *table) with(j *job) (*table, error) {
 	if i := t.find(j.name); i >= 0 {
-		return nil, fmt.Errorf("%w: a job of this name is installed already, at rate %v", ErrInvalid, t.jobs[i].rate)
+		return nil, fmt.Errorf("%w: the name is already installed, at rate %v", ErrInvalid, t.jobs[i].rate)
 	}
 	if left := whole - t.sum; j.units > left {
-		// Twelve digits do not show what rounding has left over, and are off by less
-		// than a unit: what is shown can be installed.
-		return nil, fmt.Errorf("%w: the rates of all jobs must add up to at most 1, and only %.12g of it is left",
+		// Twelve digits hide what rounding has left over, and are off by less than a
+		// unit, so a job with the rate shown can be installed.
+		return nil, fmt.Errorf("%w: the rates of all jobs must add up to at most 1, and only %.12g is left",
 			ErrInvalid, rateOf(left))
 	}
 	return tableOf(append(slices.Clip(t.jobs), j)), nil
 }
 
-// without returns a table that lacks the i-th job.
+// without returns a table without the job at index i.
 func (t *table) without(i int) *table {
 	return tableOf(slices.Concat(t.jobs[:i], t.jobs[i+1:]))
 }
@@ -71,8 +71,8 @@ func tableOf(jobs []*job) *table {
 	return t
 }
 
-// unitsOf rounds a rate down to whole units: to the nearest, a hundred times
-// 0.01 would be more than 1.
+// unitsOf rounds a rate down to whole units. Rounded to the nearest unit, a hundred
+// times 0.01 would exceed 1.
 func unitsOf(rate float64) (uint64, error) {
 	switch {
 	case math.IsNaN(rate):
@@ -80,7 +80,7 @@ func unitsOf(rate float64) (uint64, error) {
 	case rate <= 0 || rate > 1:
 		return 0, fmt.Errorf("%w: the rate must be above 0 and at most 1", ErrInvalid)
 	}
-	units := uint64(rate * whole) // exact but for the fraction that is cut off
+	units := uint64(rate * whole) // exact, apart from the fraction cut off
 	if units == 0 {
 		return 0, fmt.Errorf("%w: the rate must be at least 2⁻⁴⁰ (%v)", ErrInvalid, rateOf(1))
 	}

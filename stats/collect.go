@@ -1,5 +1,4 @@
-// What the collector shows: every metric's name, labels and help, and the
-// values of one moment.
+// The metrics of the collector: names, labels, help texts and values.
 
 package stats
 
@@ -30,22 +29,22 @@ func newDescs(constLabels prometheus.Labels) descs {
 	d.terms = desc("terms_total", "Terms that ended, by result.", "result")
 	d.phases = desc("term_duration_seconds", "How long the phases of a term took.", "phase")
 	d.changes = desc("changes_total", "Starts, stops and moves of instances that terms planned, by reason.", "op", "reason")
-	d.outcomes = desc("change_outcomes_total", "What came of the changes that terms planned.", "outcome")
+	d.outcomes = desc("change_outcomes_total", "Outcomes of the changes that terms planned.", "outcome")
 	d.excess = desc("moves_excess_total", "Starts that terms planned beyond the fewest possible, those in moves included.")
 	d.calls = desc("calls_total", "Calls to workers, by result; a write in an apply counts as its own op.", "op", "result")
 	d.durations = desc("call_duration_seconds", "How long calls to workers took.", "op")
 
 	d.workers = desc("workers", "Workers in the last term, by state.", "state")
-	d.draining = desc("draining_workers", "Workers asked to end empty, whatever their state.")
-	d.late = desc("late_workers", "Workers that had not answered when the term went on, and are not silent.")
+	d.draining = desc("draining_workers", "Workers that are draining, whatever their state.")
+	d.late = desc("late_workers", "Workers that are not silent, but had not answered when the listing phase ended.")
 	d.quarantined = desc("quarantined_workers", "Workers that get no tasks because they failed to start some that others started.")
 	d.stuck = desc("stuck_calls", "Calls to workers that outlived their deadline and have not returned.")
 	d.instances = desc("instances", "Instances of tasks in the last term, by state; the states overlap.", "state")
-	d.spread = desc("load_spread", "Most tasks on an open worker less fewest, as the last term left them.")
-	d.deferred = desc("deferred_moves", "Moves that the last term left to later ones.")
-	d.massLoss = desc("mass_loss", "Whether silent workers are kept because too many are silent at once.")
+	d.spread = desc("load_spread", "Difference between the most and the fewest tasks on workers that can get tasks, after the last term.")
+	d.deferred = desc("deferred_moves", "Moves that the last term left to later terms.")
+	d.massLoss = desc("mass_loss", "Whether no silent worker is declared lost because too many are silent.")
 	d.lastEnd = desc("last_term_timestamp_seconds", "When the last term ended, in seconds since the Unix epoch.")
-	d.lastTook = desc("last_term_duration_seconds", "How long the last term took in all.")
+	d.lastTook = desc("last_term_duration_seconds", "Duration of the whole last term.")
 	d.epoch = desc("term_epoch", "Epoch of the last term: which leader ran it.")
 	d.number = desc("term_number", "Number of the last term within its epoch.")
 	return d
@@ -58,8 +57,8 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. All that one scrape shows belongs
-// to the same terms.
+// Collect implements [prometheus.Collector]. All values of one scrape include the
+// same terms.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range c.metrics() {
 		ch <- m

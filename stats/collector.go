@@ -1,5 +1,5 @@
-// What the collector adds up: its options, registering it, and taking in a
-// term. What it shows of that is in collect.go.
+// The state of the collector: its options, its registration and the observation of
+// terms. The metrics are in collect.go.
 
 package stats
 
@@ -15,12 +15,12 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Collector adds up what terms report, for Prometheus to collect. Make one with
-// [NewCollector] or [Register]; its methods may be called from any goroutine.
+// Collector accumulates the statistics of terms for Prometheus. Create one with
+// [NewCollector] or [Register]. Its methods may be called from any goroutine.
 type Collector struct {
 	descs descs
 
-	mu        sync.Mutex // guards everything below
+	mu        sync.Mutex // guards the fields below
 	terms     map[string]uint64
 	phases    map[string]histogram
 	changes   map[orchestrator.ChangeKind]uint64
@@ -29,19 +29,18 @@ type Collector struct {
 	durations map[orchestrator.Op]histogram
 	excess    uint64
 	last      orchestrator.TermStats
-	seen      bool // whether last is a term
+	seen      bool // last is valid
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// call is a series of orchestrator_calls_total.
+// call identifies a series of orchestrator_calls_total.
 type call struct {
 	op     orchestrator.Op
 	result string
 }
 
-// Option changes what [NewCollector], [Register], and their like for recruiting,
-// make.
+// Option configures the collectors of this package.
 type Option interface{ apply(*options) }
 
 type options struct{ constLabels prometheus.Labels }
@@ -50,10 +49,11 @@ type optionFunc func(*options)
 
 func (f optionFunc) apply(o *options) { f(o) }
 
-// WithConstLabels gives every metric these labels, to tell two orchestrators, or
-// two recruiters, in one process apart. Default: none. A name that Prometheus does
-// not take (today one that is empty, begins with __ or is not UTF-8), or is one of
-// the metrics' own, is reported by registering.
+// WithConstLabels adds these labels to every metric, so that one process can have
+// several orchestrators, recruiters, workers or managers. By default there are no
+// such labels. Registration fails for a label name that the metrics use, or that
+// Prometheus rejects. At present it rejects names that are empty, begin with __ or
+// are not UTF-8.
 func WithConstLabels(labels prometheus.Labels) Option {
 	labels = maps.Clone(labels)
 	return optionFunc(func(o *options) { o.constLabels = labels })
@@ -69,8 +69,8 @@ func optionsOf(opts []Option) options {
 	return o
 }
 
-// NewCollector returns a collector that has seen no term. It is registered by
-// the caller, who may prefer [Register].
+// NewCollector returns a collector that has observed no term. The caller must
+// register it; [Register] does both.
 func NewCollector(opts ...Option) *Collector {
 	o := optionsOf(opts)
 	c := &Collector{
@@ -82,8 +82,8 @@ func NewCollector(opts ...Option) *Collector {
 		calls:     make(map[call]uint64),
 		durations: make(map[orchestrator.Op]histogram),
 	}
-	// Every series is there from the start: rate() misses the first event of
-	// one that appears with it.
+	// Create every series now, because rate() misses the first event of a series
+	// that appears with that event.
 	for _, kind := range []orchestrator.ChangeKind{
 		{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing},
 		{Op: orchestrator.Start, Reason: orchestrator.ReasonLost},
@@ -106,8 +106,8 @@ func NewCollector(opts ...Option) *Collector {
 	return c
 }
 
-// Register makes a collector and registers it with reg. Where an equal one is
-// registered already, that one is returned, and goes on counting.
+// Register creates a collector and registers it with reg. If an equal collector is
+// already registered, Register returns that one, and its counts continue.
 func Register(reg prometheus.Registerer, opts ...Option) (*Collector, error) {
 	c := NewCollector(opts...)
 	err := reg.Register(c)
@@ -122,8 +122,8 @@ func Register(reg prometheus.Registerer, opts ...Option) (*Collector, error) {
 	return nil, fmt.Errorf("stats: register: %w", err)
 }
 
-// Observe takes in a term. It is what [orchestrator.WithStats] wants, and never
-// waits for a scrape to be read.
+// Observe records a term. Pass it to [orchestrator.WithStats]. It does not wait
+// until a scrape has been sent.
 func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,10 +145,10 @@ func (c *Collector) Observe(term orchestrator.TermStats) {
 	c.addCalls(orchestrator.OpApply, &term.Apply)
 
 	c.last, c.seen = term, true
-	c.last.Changes, c.last.Outcomes, c.last.Err = nil, nil, nil // counted; keep nothing of the caller's alive
+	c.last.Changes, c.last.Outcomes, c.last.Err = nil, nil, nil // counted above; do not retain them
 }
 
-// addPhase leaves out a phase that the term did not reach.
+// addPhase records the duration of a phase, or nothing if the term did not reach it.
 func (c *Collector) addPhase(phase string, took time.Duration) {
 	if took > 0 {
 		h := c.phases[phase]

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// busy is a term in which everything happened.
+// busy returns a term in which every figure is set.
 func busy() orchestrator.TermStats {
 	return orchestrator.TermStats{
 		Term:      orchestrator.Term{Epoch: 1_760_000_000_123, Number: 7},
@@ -81,7 +81,7 @@ orchestrator_changes_total{op="start",reason="lost"} 12
 orchestrator_changes_total{op="start",reason="missing"} 0
 orchestrator_changes_total{op="stop",reason="surplus"} 0
 orchestrator_changes_total{op="stop",reason="unexpected"} 0
-# HELP orchestrator_change_outcomes_total What came of the changes that terms planned.
+# HELP orchestrator_change_outcomes_total Outcomes of the changes that terms planned.
 # TYPE orchestrator_change_outcomes_total counter
 orchestrator_change_outcomes_total{outcome="done"} 28
 orchestrator_change_outcomes_total{outcome="failed"} 0
@@ -123,7 +123,7 @@ orchestrator_calls_total{op="remove",result="timeout"} 0
 orchestrator_workers{state="answering"} 12
 orchestrator_workers{state="lost"} 0
 orchestrator_workers{state="silent"} 0
-# HELP orchestrator_mass_loss Whether silent workers are kept because too many are silent at once.
+# HELP orchestrator_mass_loss Whether no silent worker is declared lost because too many are silent.
 # TYPE orchestrator_mass_loss gauge
 orchestrator_mass_loss 0
 # HELP orchestrator_last_term_timestamp_seconds When the last term ended, in seconds since the Unix epoch.
@@ -149,10 +149,10 @@ func TestGaugesShowEveryFigureOfATerm(t *testing.T) {
 orchestrator_workers{state="answering"} 10
 orchestrator_workers{state="lost"} 1
 orchestrator_workers{state="silent"} 2
-# HELP orchestrator_draining_workers Workers asked to end empty, whatever their state.
+# HELP orchestrator_draining_workers Workers that are draining, whatever their state.
 # TYPE orchestrator_draining_workers gauge
 orchestrator_draining_workers 3
-# HELP orchestrator_late_workers Workers that had not answered when the term went on, and are not silent.
+# HELP orchestrator_late_workers Workers that are not silent, but had not answered when the listing phase ended.
 # TYPE orchestrator_late_workers gauge
 orchestrator_late_workers 6
 # HELP orchestrator_quarantined_workers Workers that get no tasks because they failed to start some that others started.
@@ -170,16 +170,16 @@ orchestrator_instances{state="running"} 50
 orchestrator_instances{state="unexpected"} 7
 orchestrator_instances{state="unplaceable"} 1
 orchestrator_instances{state="wanted"} 60
-# HELP orchestrator_load_spread Most tasks on an open worker less fewest, as the last term left them.
+# HELP orchestrator_load_spread Difference between the most and the fewest tasks on workers that can get tasks, after the last term.
 # TYPE orchestrator_load_spread gauge
 orchestrator_load_spread 1
-# HELP orchestrator_deferred_moves Moves that the last term left to later ones.
+# HELP orchestrator_deferred_moves Moves that the last term left to later terms.
 # TYPE orchestrator_deferred_moves gauge
 orchestrator_deferred_moves 11
-# HELP orchestrator_mass_loss Whether silent workers are kept because too many are silent at once.
+# HELP orchestrator_mass_loss Whether no silent worker is declared lost because too many are silent.
 # TYPE orchestrator_mass_loss gauge
 orchestrator_mass_loss 1
-# HELP orchestrator_last_term_duration_seconds How long the last term took in all.
+# HELP orchestrator_last_term_duration_seconds Duration of the whole last term.
 # TYPE orchestrator_last_term_duration_seconds gauge
 orchestrator_last_term_duration_seconds 20.5
 `
@@ -189,7 +189,7 @@ orchestrator_last_term_duration_seconds 20.5
 func TestHistogramsAreCumulativeAndKeepWhatIsAboveTheLastBucket(t *testing.T) {
 	c := stats.NewCollector()
 	c.Observe(busy())
-	c.Observe(orchestrator.TermStats{Listing: time.Millisecond}) // went no further
+	c.Observe(orchestrator.TermStats{Listing: time.Millisecond}) // the other phases were not reached
 
 	var want strings.Builder
 	histogram := func(name, label string, sum, count string, buckets [16]int) {
@@ -258,7 +258,7 @@ func TestPromlintIsClean(t *testing.T) {
 	require.Empty(t, problems)
 }
 
-// A scrape is one moment: no term is half in it.
+// The values of a scrape belong together: no term is partly included.
 func TestScrapesDuringTermsAreConsistent(t *testing.T) {
 	const terms = 500
 	reg := prometheus.NewPedanticRegistry()
@@ -292,7 +292,7 @@ func TestScrapesDuringTermsAreConsistent(t *testing.T) {
 	wg.Wait()
 }
 
-// names returns the metrics in a text in Prometheus' format.
+// names returns the names of the metrics in text, which is in Prometheus' format.
 func names(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {

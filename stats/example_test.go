@@ -14,7 +14,8 @@ import (
 	"github.com/f8949c05/orchestrator/stats"
 )
 
-// An orchestrator hands each term to a collector, which a registry serves.
+// An orchestrator passes the statistics of each term to a collector, which a
+// registry serves.
 func Example() {
 	ctx := context.Background()
 	reg := prometheus.NewRegistry()

@@ -1,4 +1,4 @@
-// A histogram in the buckets of orchestrator.DurationBounds.
+// A histogram with the buckets of orchestrator.DurationBounds.
 
 package stats
 
@@ -10,9 +10,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// histogram is orchestrator.Durations over the life of a process: its sum is in
-// seconds, because calls side by side can take more of them than a
-// time.Duration holds.
+// histogram is orchestrator.Durations over the life of a process. Its sum is in
+// seconds as a float, because concurrent calls together can exceed a time.Duration.
 type histogram struct {
 	count   uint64
 	sum     float64
@@ -38,7 +37,7 @@ func (h *histogram) add(d *orchestrator.Durations) {
 	}
 }
 
-// metric adds the buckets up, as Prometheus has them.
+// metric returns the histogram for Prometheus, with cumulative buckets.
 func (h histogram) metric(desc *prometheus.Desc, label string) prometheus.Metric {
 	cumulative := make(map[float64]uint64, len(h.buckets))
 	var n uint64

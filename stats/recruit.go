@@ -1,5 +1,5 @@
-// The metrics of recruiting. They are read from a Recruiter when Prometheus asks,
-// so nothing is counted twice, and a call of Enlist pays for none of it.
+// The metrics of recruiting. Each scrape reads them from the Recruiter, so there is
+// no second count, and calls of Enlist do not become slower.
 
 package stats
 
@@ -15,9 +15,9 @@ import (
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
-// RecruitCollector shows what a recruiter's jobs have come to. Make one with
-// [NewRecruitCollector] or [RegisterRecruiter]; its methods may be called from
-// any goroutine.
+// RecruitCollector exports the counts of a recruiter's jobs. Create one with
+// [NewRecruitCollector] or [RegisterRecruiter]. Its methods may be called from any
+// goroutine.
 type RecruitCollector struct {
 	recruiter *recruit.Recruiter
 	jobs      []jobMetric
@@ -26,18 +26,18 @@ type RecruitCollector struct {
 
 var _ prometheus.Collector = (*RecruitCollector)(nil)
 
-// jobMetric is a metric that each job has.
+// jobMetric is a metric with one value per job.
 type jobMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	of   func(*recruit.JobStats) float64
 }
 
-// NewRecruitCollector returns a collector for r. It is registered by the caller,
-// who may prefer [RegisterRecruiter]. It panics where r is nil.
+// NewRecruitCollector returns a collector for r. The caller must register it;
+// [RegisterRecruiter] does both. NewRecruitCollector panics if r is nil.
 func NewRecruitCollector(r *recruit.Recruiter, opts ...Option) *RecruitCollector {
 	if r == nil {
-		panic("stats: NewRecruitCollector of a nil Recruiter") //nolint:forbidigo // at once, and not at each scrape
+		panic("stats: NewRecruitCollector of a nil Recruiter") //nolint:forbidigo // now, and not at each scrape
 	}
 	o := optionsOf(opts)
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -51,25 +51,24 @@ func NewRecruitCollector(r *recruit.Recruiter, opts ...Option) *RecruitCollector
 	}
 	return &RecruitCollector{
 		recruiter: r,
-		dismissed: desc("dismissed_total", "Calls that recruited nobody."),
+		dismissed: desc("dismissed_total", "Calls that ran no job."),
 		jobs: []jobMetric{
-			counter("recruited_total", "Recruits, by job.", func(j *recruit.JobStats) float64 { return float64(j.Recruited) }),
-			counter("dismissed_total", "Calls that drew the job when it was not to be had.", func(j *recruit.JobStats) float64 { return float64(j.Dismissed) }),
-			counter("failed_total", "Recruits that returned an error or panicked.", func(j *recruit.JobStats) float64 { return float64(j.Failed) }),
-			counter("panicked_total", "Recruits that panicked.", func(j *recruit.JobStats) float64 { return float64(j.Panicked) }),
-			counter("overdue_total", "Recruits that were left behind, for their budget was up or their caller had gone.", func(j *recruit.JobStats) float64 { return float64(j.Overdue) }),
-			counter("seconds_total", "How long recruits took that have returned.", func(j *recruit.JobStats) float64 { return j.Spent.Seconds() }),
+			counter("recruited_total", "Runs of the job.", func(j *recruit.JobStats) float64 { return float64(j.Recruited) }),
+			counter("dismissed_total", "Calls that drew the job but could not run it.", func(j *recruit.JobStats) float64 { return float64(j.Dismissed) }),
+			counter("failed_total", "Runs that returned an error or panicked.", func(j *recruit.JobStats) float64 { return float64(j.Failed) }),
+			counter("panicked_total", "Runs that panicked.", func(j *recruit.JobStats) float64 { return float64(j.Panicked) }),
+			counter("overdue_total", "Runs that were left behind because their budget was used up or their caller's context had ended.", func(j *recruit.JobStats) float64 { return float64(j.Overdue) }),
+			counter("seconds_total", "Total duration of the runs that have returned.", func(j *recruit.JobStats) float64 { return j.Spent.Seconds() }),
 			gauge("rate", "Probability with which a call draws the job.", func(j *recruit.JobStats) float64 { return j.Rate }),
-			gauge("running", "Recruits that somebody waits for.", func(j *recruit.JobStats) float64 { return float64(j.Running) }),
-			gauge("left_behind", "Recruits that were left behind and have not returned.", func(j *recruit.JobStats) float64 { return float64(j.Behind) }),
+			gauge("running", "Runs with a waiting caller.", func(j *recruit.JobStats) float64 { return float64(j.Running) }),
+			gauge("left_behind", "Runs that were left behind and have not returned.", func(j *recruit.JobStats) float64 { return float64(j.Behind) }),
 		},
 	}
 }
 
-// RegisterRecruiter makes a collector for r and registers it with reg. Two
-// recruiters in one process are told apart by [WithConstLabels]; a second one
-// with the same labels is an error, and so is the same one again. A nil reg or r
-// is an error too.
+// RegisterRecruiter creates a collector for r and registers it with reg. Use
+// [WithConstLabels] for two recruiters in one process. It is an error if the labels
+// are already in use, even by a collector for r, or if reg or r is nil.
 func RegisterRecruiter(reg prometheus.Registerer, r *recruit.Recruiter, opts ...Option) (*RecruitCollector, error) {
 	const doing = "stats: register recruiter"
 	switch {
@@ -81,7 +80,7 @@ func RegisterRecruiter(reg prometheus.Registerer, r *recruit.Recruiter, opts ...
 	c := NewRecruitCollector(r, opts...)
 	err := reg.Register(c)
 	if _, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		return nil, fmt.Errorf("%s: there is one with these labels, WithConstLabels tells two apart: %w", doing, err)
+		return nil, fmt.Errorf("%s: labels already in use, add WithConstLabels: %w", doing, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
@@ -97,8 +96,8 @@ func (c *RecruitCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector]. The series of a job end when it is
-// uninstalled, not when the recruiter is closed.
+// Collect implements [prometheus.Collector]. The series of a job end when the job is
+// uninstalled, but not when the recruiter is closed.
 func (c *RecruitCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.dismissed, prometheus.CounterValue, float64(c.recruiter.Dismissed()))
 	for _, job := range c.recruiter.Jobs() {
@@ -108,8 +107,8 @@ func (c *RecruitCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// labelOf returns the name as Prometheus takes it: in UTF-8, and none twice. What
-// begins with a quote is quoted as well, so that it is no other name's quotation.
+// labelOf returns a name as a label: valid UTF-8, and unique. A name that begins
+// with a quotation mark is quoted too, so that it differs from every quoted name.
 func labelOf(name string) string {
 	if utf8.ValidString(name) && !strings.HasPrefix(name, `"`) {
 		return name

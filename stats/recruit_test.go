@@ -17,7 +17,7 @@ import (
 	"github.com/f8949c05/orchestrator/stats"
 )
 
-// draws gives the numbers one after the other, of 2⁶⁴ in quarters.
+// draws returns its elements in order, in quarters of 2⁶⁴.
 type draws []uint64
 
 func (d *draws) Uint64() uint64 {
@@ -38,36 +38,36 @@ func TestS4_EveryFigureOfARecruiter(t *testing.T) {
 		require.NoError(t, r.Install("fails", 0.25, recruit.JobFunc(func(context.Context) error { return errors.New("boom") })))
 		require.NoError(t, r.Install("blocks", 0.25, recruit.JobFunc(func(context.Context) error { <-let; panic("boom") })))
 		c := stats.NewRecruitCollector(r)
-		require.Equal(t, 1+3*9, testutil.CollectAndCount(c), "all of it is there from the start")
+		require.Equal(t, 1+3*9, testutil.CollectAndCount(c), "every series exists from the start")
 		for range 8 {
 			r.Enlist(t.Context())
 		}
 
 		const want = `
-# HELP recruit_dismissed_total Calls that recruited nobody.
+# HELP recruit_dismissed_total Calls that ran no job.
 # TYPE recruit_dismissed_total counter
 recruit_dismissed_total 2
-# HELP recruit_job_dismissed_total Calls that drew the job when it was not to be had.
+# HELP recruit_job_dismissed_total Calls that drew the job but could not run it.
 # TYPE recruit_job_dismissed_total counter
 recruit_job_dismissed_total{name="blocks"} 1
 recruit_job_dismissed_total{name="fails"} 0
 recruit_job_dismissed_total{name="works"} 0
-# HELP recruit_job_failed_total Recruits that returned an error or panicked.
+# HELP recruit_job_failed_total Runs that returned an error or panicked.
 # TYPE recruit_job_failed_total counter
 recruit_job_failed_total{name="blocks"} 0
 recruit_job_failed_total{name="fails"} 2
 recruit_job_failed_total{name="works"} 0
-# HELP recruit_job_left_behind Recruits that were left behind and have not returned.
+# HELP recruit_job_left_behind Runs that were left behind and have not returned.
 # TYPE recruit_job_left_behind gauge
 recruit_job_left_behind{name="blocks"} 1
 recruit_job_left_behind{name="fails"} 0
 recruit_job_left_behind{name="works"} 0
-# HELP recruit_job_overdue_total Recruits that were left behind, for their budget was up or their caller had gone.
+# HELP recruit_job_overdue_total Runs that were left behind because their budget was used up or their caller's context had ended.
 # TYPE recruit_job_overdue_total counter
 recruit_job_overdue_total{name="blocks"} 1
 recruit_job_overdue_total{name="fails"} 0
 recruit_job_overdue_total{name="works"} 0
-# HELP recruit_job_panicked_total Recruits that panicked.
+# HELP recruit_job_panicked_total Runs that panicked.
 # TYPE recruit_job_panicked_total counter
 recruit_job_panicked_total{name="blocks"} 0
 recruit_job_panicked_total{name="fails"} 0
@@ -77,17 +77,17 @@ recruit_job_panicked_total{name="works"} 0
 recruit_job_rate{name="blocks"} 0.25
 recruit_job_rate{name="fails"} 0.25
 recruit_job_rate{name="works"} 0.25
-# HELP recruit_job_recruited_total Recruits, by job.
+# HELP recruit_job_recruited_total Runs of the job.
 # TYPE recruit_job_recruited_total counter
 recruit_job_recruited_total{name="blocks"} 1
 recruit_job_recruited_total{name="fails"} 2
 recruit_job_recruited_total{name="works"} 3
-# HELP recruit_job_running Recruits that somebody waits for.
+# HELP recruit_job_running Runs with a waiting caller.
 # TYPE recruit_job_running gauge
 recruit_job_running{name="blocks"} 0
 recruit_job_running{name="fails"} 0
 recruit_job_running{name="works"} 0
-# HELP recruit_job_seconds_total How long recruits took that have returned.
+# HELP recruit_job_seconds_total Total duration of the runs that have returned.
 # TYPE recruit_job_seconds_total counter
 recruit_job_seconds_total{name="blocks"} 0
 recruit_job_seconds_total{name="fails"} 0
@@ -98,12 +98,12 @@ recruit_job_seconds_total{name="works"} 0.03
 		close(let)
 		synctest.Wait()
 		const after = `
-# HELP recruit_job_left_behind Recruits that were left behind and have not returned.
+# HELP recruit_job_left_behind Runs that were left behind and have not returned.
 # TYPE recruit_job_left_behind gauge
 recruit_job_left_behind{name="blocks"} 0
 recruit_job_left_behind{name="fails"} 0
 recruit_job_left_behind{name="works"} 0
-# HELP recruit_job_panicked_total Recruits that panicked.
+# HELP recruit_job_panicked_total Runs that panicked.
 # TYPE recruit_job_panicked_total counter
 recruit_job_panicked_total{name="blocks"} 1
 recruit_job_panicked_total{name="fails"} 0
@@ -113,7 +113,7 @@ recruit_job_panicked_total{name="works"} 0
 		require.True(t, r.Uninstall("fails"))
 		require.Equal(t, 1+2*9, testutil.CollectAndCount(c))
 		require.NoError(t, r.Close(t.Context()))
-		require.Equal(t, 1+2*9, testutil.CollectAndCount(c), "the last counts stay to be read")
+		require.Equal(t, 1+2*9, testutil.CollectAndCount(c), "the last counts can still be read")
 	})
 }
 
@@ -157,7 +157,7 @@ func TestS4_TwoRecruitersInOneProcess(t *testing.T) {
 	_, err = stats.RegisterRecruiter(reg, r, stats.WithConstLabels(prometheus.Labels{"service": "mail"}))
 	var already prometheus.AlreadyRegisteredError
 	require.ErrorAs(t, err, &already)
-	require.ErrorContains(t, err, "stats: register recruiter: there is one with these labels, WithConstLabels tells two apart: ")
+	require.ErrorContains(t, err, "stats: register recruiter: labels already in use, add WithConstLabels: ")
 	_, err = stats.RegisterRecruiter(reg, r, stats.WithConstLabels(prometheus.Labels{"name": "x"}))
 	require.ErrorContains(t, err, "stats: register recruiter: ")
 	require.NotContains(t, err.Error(), "WithConstLabels")

@@ -22,12 +22,12 @@ func TestRegisterTwiceGivesTheSameCollector(t *testing.T) {
 
 			second, err := stats.Register(reg)
 			require.NoError(t, err)
-			require.Same(t, first, second, "and so it counts on")
+			require.Same(t, first, second, "the counts continue")
 
 			require.True(t, reg.Unregister(second))
 			third, err := stats.Register(reg)
 			require.NoError(t, err)
-			require.NotSame(t, first, third, "once taken off, the next begins at zero")
+			require.NotSame(t, first, third, "after Unregister, counts start at zero")
 		})
 	}
 }

@@ -1,5 +1,5 @@
-// The metrics of a worker and of a manager. They are read when Prometheus asks, so
-// nothing is counted twice.
+// The metrics of a worker and of a manager. Each scrape reads them from their
+// source, so there is no second count.
 
 package stats
 
@@ -12,21 +12,20 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// RegisterWorker shows how a worker's lease is doing, whatever transport keeps it,
-// and registers that with reg. It returns what it has registered, for
-// [prometheus.Registerer.Unregister]. Two workers in one process are told apart by
-// [WithConstLabels]. A second one with the same labels, a nil reg and a nil w are
-// errors.
+// RegisterWorker registers with reg a collector for the lease of w, which works with
+// any transport. It returns the collector, for [prometheus.Registerer.Unregister].
+// Use [WithConstLabels] for two workers in one process. It is an error if the labels
+// are already in use, or if reg or w is nil.
 func RegisterWorker[T comparable](reg prometheus.Registerer, w *worker.Worker[T], opts ...Option) (prometheus.Collector, error) {
 	const doing = "stats: register worker"
 	if w == nil {
 		return nil, errors.New(doing + ": the Worker is nil")
 	}
 	f := figures{constLabels: optionsOf(opts).constLabels}
-	left := f.gauge("worker_lease_left_seconds", "How long the worker goes on without a keepalive; 0 without a lease.")
+	left := f.gauge("worker_lease_left_seconds", "How long the worker runs its tasks without a further keepalive; 0 without a lease.")
 	sent := f.counter("worker_keepalives_sent_total", "Requests for the worker's lease.")
 	acknowledged := f.counter("worker_keepalives_acknowledged_total", "Requests for the worker's lease that were acknowledged.")
-	rejoins := f.counter("worker_rejoins_total", "Times the worker has begun anew, after its lease was lost.")
+	rejoins := f.counter("worker_rejoins_total", "Rejoins of the worker, such as after a lost lease.")
 	f.collect = func(emit emitter) {
 		s := w.LeaseStats()
 		emit(left, s.Left.Seconds())
@@ -37,27 +36,27 @@ func RegisterWorker[T comparable](reg prometheus.Registerer, w *worker.Worker[T]
 	return f.register(reg, doing)
 }
 
-// Manager is what [RegisterManager] asks. The Manager of package
-// communicator/grpc is one.
+// Manager is the source of the metrics of [RegisterManager]. The Manager of package
+// communicator/grpc implements it.
 //
 // # Concurrency
 //
-// Its methods are called with each scrape, from any goroutine.
+// Each scrape calls both methods, from any goroutine.
 //
 // # Ownership
 //
-// The map is the caller's.
+// The caller owns the map.
 type Manager interface {
 	// MemberCount returns how many workers are members.
 	MemberCount() int
-	// RefusedCalls returns how many calls of workers were refused so far, by cause.
+	// RefusedCalls returns how many calls of workers have been refused, by cause.
 	RefusedCalls() map[string]uint64
 }
 
-// RegisterManager shows how many members a manager has, and which calls of workers
-// it refuses, and registers that with reg. It returns what it has registered. Two
-// managers in one process are told apart by [WithConstLabels]. A second one with
-// the same labels, a nil reg and a nil m are errors.
+// RegisterManager registers with reg a collector for the members of m and for the
+// calls of workers that m refused. It returns the collector. Use [WithConstLabels]
+// for two managers in one process. It is an error if the labels are already in use,
+// or if reg or m is nil.
 func RegisterManager(reg prometheus.Registerer, m Manager, opts ...Option) (prometheus.Collector, error) {
 	const doing = "stats: register manager"
 	if m == nil {
@@ -75,14 +74,14 @@ func RegisterManager(reg prometheus.Registerer, m Manager, opts ...Option) (prom
 	return f.register(reg, doing)
 }
 
-// figures is a collector of what is read when Prometheus asks.
+// figures is a collector whose values are read at each scrape.
 type figures struct {
 	constLabels prometheus.Labels
 	all         []figure
 	collect     func(emitter)
 }
 
-// emitter hands out the value of a figure.
+// emitter sends the value of a figure.
 type emitter func(f figure, v float64, labels ...string)
 
 type figure struct {
@@ -124,7 +123,7 @@ func (f *figures) register(reg prometheus.Registerer, doing string) (prometheus.
 	}
 	err := reg.Register(f)
 	if _, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		return nil, fmt.Errorf("%s: there is one with these labels, WithConstLabels tells two apart: %w", doing, err)
+		return nil, fmt.Errorf("%s: labels already in use, add WithConstLabels: %w", doing, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)

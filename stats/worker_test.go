@@ -32,7 +32,7 @@ func TestW5_EveryFigureOfAWorkersLease(t *testing.T) {
 		require.NoError(t, err)
 		for _, f := range families {
 			if f.GetName() == "orchestrator_worker_lease_left_seconds" {
-				require.InDelta(t, 10, f.GetMetric()[0].GetGauge().GetValue(), 0.5, "the lease's clock goes on outside of the bubble")
+				require.InDelta(t, 10, f.GetMetric()[0].GetGauge().GetValue(), 0.5, "the lease also reads a real clock, outside the bubble")
 			}
 		}
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
@@ -42,14 +42,14 @@ orchestrator_worker_keepalives_acknowledged_total 1
 # HELP orchestrator_worker_keepalives_sent_total Requests for the worker's lease.
 # TYPE orchestrator_worker_keepalives_sent_total counter
 orchestrator_worker_keepalives_sent_total 2
-# HELP orchestrator_worker_rejoins_total Times the worker has begun anew, after its lease was lost.
+# HELP orchestrator_worker_rejoins_total Rejoins of the worker, such as after a lost lease.
 # TYPE orchestrator_worker_rejoins_total counter
 orchestrator_worker_rejoins_total 1
 `), "orchestrator_worker_keepalives_acknowledged_total", "orchestrator_worker_keepalives_sent_total", "orchestrator_worker_rejoins_total"))
 		require.Len(t, families, 4)
 
 		_, err = stats.RegisterWorker(registry, w)
-		require.ErrorContains(t, err, "WithConstLabels tells two apart")
+		require.ErrorContains(t, err, "labels already in use")
 		require.True(t, registry.Unregister(collector))
 		both := prometheus.NewPedanticRegistry()
 		for _, name := range []string{"a", "b"} {
@@ -89,5 +89,5 @@ orchestrator_manager_refused_calls_total{cause="NotFound"} 2
 	_, err = stats.RegisterManager(nil, manager{})
 	require.ErrorContains(t, err, "Registerer is nil")
 	_, err = stats.RegisterManager(registry, manager{})
-	require.ErrorContains(t, err, "WithConstLabels tells two apart")
+	require.ErrorContains(t, err, "labels already in use")
 }

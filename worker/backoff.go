@@ -1,6 +1,6 @@
 package worker
 
-// How long to wait before a task is started again.
+// The pauses between restarts.
 
 import "time"
 
@@ -9,9 +9,8 @@ type backoff struct {
 	first, longest time.Duration
 }
 
-// pause returns how long to wait after so many failures in a row, at least
-// one. jitter, in [0, 1), is how much of the half that is left to chance is
-// taken off.
+// pause returns the pause after failures in a row, of which there is at least one.
+// jitter, in [0, 1), shortens the pause by up to half.
 func (b backoff) pause(failures int, jitter float64) time.Duration {
 	d := b.first
 	for range failures - 1 {

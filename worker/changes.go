@@ -1,6 +1,6 @@
 package worker
 
-// How transports learn that something has changed, and what they report.
+// How transports learn of changes, and what they report.
 
 import (
 	"context"
@@ -8,14 +8,14 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// changeLog counts changes. It is guarded by Worker.mu.
+// changeLog counts changes. Worker.mu guards it.
 type changeLog struct {
 	count uint64
-	told  uint64        // the count as of the last List or Report of a leader
-	next  chan struct{} // closed with the next change; nil: nobody has asked
+	told  uint64        // count at the last List or Report of a leader
+	next  chan struct{} // closed with the next change; nil: not requested
 }
 
-// changed takes note of a change of what Status tells. The lock is held.
+// changed records a change of what Status returns. The caller holds mu.
 func (w *Worker[T]) changed() {
 	w.log.count++
 	if w.log.next != nil {
@@ -24,10 +24,10 @@ func (w *Worker[T]) changed() {
 	}
 }
 
-// Changes returns how often what [Worker.Status] tells has changed: a task has
-// come or gone, has entered another state, has newer content or another token.
-// next is closed with the next change. n is at least 1, never falls, and counts
-// on through a [Worker.Rejoin].
+// Changes returns how often the result of [Worker.Status] has changed: a task was
+// added or has gone, has entered another state, or has newer content or another
+// token. next is closed with the next change. n is at least 1, never falls, and is
+// kept across a [Worker.Rejoin].
 func (w *Worker[T]) Changes() (n uint64, next <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,10 +37,9 @@ func (w *Worker[T]) Changes() (n uint64, next <-chan struct{}) {
 	return w.log.count, w.log.next
 }
 
-// Report is List, Status and Changes in one step. known is the n of a report
-// that the caller has, 0 if none: where nothing has changed since, tasks is nil,
-// and nothing is copied. It fails as [Worker.List] does. The slice is the
-// caller's.
+// Report combines List, Status and Changes in one step. known is the n of an earlier
+// report, or 0. If nothing has changed since that report, tasks is nil and nothing
+// is copied. Report fails as [Worker.List] does. The caller owns the slice.
 func (w *Worker[T]) Report(ctx context.Context, known uint64) (n uint64, tasks []TaskStatus[T], err error) {
 	c := callerOf(ctx)
 	if c.ended != nil {
@@ -58,8 +57,9 @@ func (w *Worker[T]) Report(ctx context.Context, known uint64) (n uint64, tasks [
 	return w.log.count, tasks, nil
 }
 
-// tell keeps what a call has seen unpinned, if its caller may write: a read without a
-// term, as for a dry run, must not change what the leader is known to have seen.
+// tell records which tasks the leader has now seen unpinned. Once the worker has
+// seen a term, a read without one, such as that of a dry run, is not the leader's
+// and is not recorded. The caller holds mu.
 func (w *Worker[T]) tell(c caller) {
 	leads := c.hasTerm || w.fence == (orchestrator.Term{})
 	if w.hooks.completed == nil || !leads || w.log.told == w.log.count {

@@ -12,22 +12,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rises fails unless something has changed since the report n; it returns the
-// next.
+// rises requires a change since n, and returns the new n and the next channel.
 func rises(t *testing.T, w *worker.Worker[string], n uint64, next <-chan struct{}, why string) (uint64, <-chan struct{}) {
 	t.Helper()
 	synctest.Wait()
 	select {
 	case <-next:
 	default:
-		require.Fail(t, "nobody was told", why)
+		require.Fail(t, "next is not closed", why)
 	}
 	now, next := w.Changes()
 	require.Greater(t, now, n, why)
 	return now, next
 }
 
-func TestW2_ChangesAreTold(t *testing.T) {
+func TestW2_ChangesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan error)
 		w := newWorker(t, func(ctx context.Context, _ string) error {
@@ -40,45 +39,45 @@ func TestW2_ChangesAreTold(t *testing.T) {
 			}
 		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}), worker.WithBackoff(time.Minute, time.Hour))
 		n, next := w.Changes()
-		require.NotZero(t, n, "0 is what nobody has seen")
+		require.NotZero(t, n, "0 means no report")
 
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
-		n, next = rises(t, w, n, next, "it runs")
+		n, next = rises(t, w, n, next, "a runs")
 		require.NoError(t, w.Add(t.Context(), "b"))
-		n, next = rises(t, w, n, next, "another is queued")
+		n, next = rises(t, w, n, next, "b is queued")
 		update(t, w, "two", 2)
 		n, next = rises(t, w, n, next, "newer content")
 		<-time.After(time.Second)
-		n, next = rises(t, w, n, next, "it runs anew")
+		n, next = rises(t, w, n, next, "a is restarted")
 		end <- context.DeadlineExceeded
-		n, next = rises(t, w, n, next, "it has failed")
+		n, next = rises(t, w, n, next, "a has failed")
 		<-time.After(time.Minute)
-		n, next = rises(t, w, n, next, "the pause is over")
+		n, next = rises(t, w, n, next, "the pause has ended")
 		end <- nil
-		n, next = rises(t, w, n, next, "it has completed")
+		n, next = rises(t, w, n, next, "a has completed")
 
 		update(t, w, "two", 2)
 		require.NoError(t, w.Add(t.Context(), "a"))
 		require.NoError(t, w.Remove(t.Context(), "c"))
 		synctest.Wait()
 		same, also := w.Changes()
-		require.Equal(t, n, same, "nothing of this changes anything")
+		require.Equal(t, n, same, "none of these calls changes anything")
 		require.Equal(t, next, also)
 
 		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "b"), orchestrator.ErrStopping)
-		n, next = rises(t, w, n, next, "it stops")
+		n, next = rises(t, w, n, next, "b is stopping")
 		<-time.After(time.Second)
-		n, next = rises(t, w, n, next, "it has stopped")
+		n, next = rises(t, w, n, next, "b has stopped")
 		require.NoError(t, w.Remove(t.Context(), "a"))
-		n, next = rises(t, w, n, next, "what had completed is gone")
+		n, next = rises(t, w, n, next, "the completed a is gone")
 		require.NoError(t, w.Add(t.Context(), "a"))
-		n, next = rises(t, w, n, next, "it runs")
+		n, next = rises(t, w, n, next, "a runs")
 		require.NoError(t, w.Rejoin(t.Context()))
-		rises(t, w, n, next, "it rejoined")
+		rises(t, w, n, next, "the worker has rejoined")
 	})
 }
 
-func TestW2_ReportIsAllInOneStep(t *testing.T) {
+func TestW2_ReportIsOneStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorker(t, until)
 		n, tasks, err := w.Report(t.Context(), 0)
@@ -98,7 +97,7 @@ func TestW2_ReportIsAllInOneStep(t *testing.T) {
 		require.Equal(t, after, same)
 		require.Nil(t, tasks)
 		require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "b"), orchestrator.ErrStale, "a report raises the fence")
-		require.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = w.Report(ctx, after) }), "however many tasks there are")
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = w.Report(ctx, after) }), "without changes, Report allocates nothing")
 
 		_, _, err = w.Report(term(t.Context(), 4, 9), after)
 		require.ErrorIs(t, err, orchestrator.ErrDeposed)
@@ -129,7 +128,7 @@ func TestW4_CallsForAnotherIncarnationAreRefused(t *testing.T) {
 			require.ErrorIs(t, err, orchestrator.ErrRejected)
 		}
 		require.Equal(t, []string{"a"}, list(t, w))
-		require.NoError(t, w.Add(here(), "b"), "nothing was learned from their term")
+		require.NoError(t, w.Add(here(), "b"), "the refused calls did not raise the fence")
 
 		before := here()
 		require.NoError(t, w.Rejoin(t.Context()))
@@ -138,7 +137,7 @@ func TestW4_CallsForAnotherIncarnationAreRefused(t *testing.T) {
 	})
 }
 
-func TestW4_WhatWaitsIsRefusedOnceTheWorkerIsAnother(t *testing.T) {
+func TestW4_AWaitingAddIsRefusedAfterARejoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		w := newWorker(t, stubborn(5*time.Second, &runs))
@@ -153,13 +152,13 @@ func TestW4_WhatWaitsIsRefusedOnceTheWorkerIsAnother(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, w.Rejoin(t.Context()))
 		require.ErrorIs(t, <-added, orchestrator.ErrRejected)
-		require.NoError(t, <-removed, "it has stopped")
+		require.NoError(t, <-removed, "the task has stopped")
 		require.Equal(t, 1, runs)
 	})
 }
 
-func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
-	t.Run("in its turn", func(t *testing.T) {
+func TestW7_ACompletedTaskRunsAgainWithNewerContent(t *testing.T) {
+	t.Run("after the queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var d diary
 			var told []string
@@ -173,7 +172,7 @@ func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
 			}, worker.WithSlots(1), worker.WithReadiness(), worker.WithCompletion(func(task string) { told = append(told, task) }))
 			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 			ctx := within(t, time.Second)
-			require.ErrorIs(t, w.Add(ctx, "b"), context.DeadlineExceeded, "it is never ready")
+			require.ErrorIs(t, w.Add(ctx, "b"), context.DeadlineExceeded, "b is never ready")
 			d.read()
 			require.NoError(t, w.AddWith(t.Context(), "a", grant("two", 2)))
 			require.Equal(t, "a:queued b:starting ", states(w))
@@ -183,7 +182,7 @@ func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
 			require.Equal(t, []string{"a", "a"}, told)
 		})
 	})
-	t.Run("what it was not told of", func(t *testing.T) {
+	t.Run("an update cut off by the end of the run", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var d diary
 			end := make(chan error)
@@ -195,18 +194,18 @@ func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
 			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 			synctest.Wait()
 			update(t, w, "two", 2)
-			require.ElementsMatch(t, []string{"does one", "a is told two@2"}, d.read())
-			end <- nil // and the update is under way
-			require.Equal(t, []string{"a was not: the task's function has returned", "does two"}, d.read())
+			require.ElementsMatch(t, []string{"does one", "a update two@2 begins"}, d.read())
+			end <- nil // while the update is under way
+			require.Equal(t, []string{"a update cut off: the task's function has returned", "does two"}, d.read())
 			update(t, w, "three", 3)
 			<-time.After(3 * time.Second)
-			require.Equal(t, []string{"a is told three@3", "a was"}, d.read())
+			require.Equal(t, []string{"a update three@3 begins", "a update done"}, d.read())
 			end <- nil
 			require.Equal(t, []string{"completed"}, d.read())
 			require.Equal(t, int64(3), w.Status()[0].Version)
 		})
 	})
-	t.Run("what it could not be told of before it was ready", func(t *testing.T) {
+	t.Run("an update before the task was ready", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var d diary
 			end := make(chan error)
@@ -224,7 +223,7 @@ func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
 			require.Equal(t, []string{"completed"}, d.read())
 		})
 	})
-	t.Run("and is to be ready again", func(t *testing.T) {
+	t.Run("must become ready again", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorker(t, func(ctx context.Context, _ string) error {
 				<-time.After(time.Second)
@@ -240,7 +239,7 @@ func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
 			}
 		})
 	})
-	t.Run("with nothing to live down", func(t *testing.T) {
+	t.Run("without earlier failures", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			runs := 0
 			w := newWorker(t, func(_ context.Context, _ string) error {
@@ -258,7 +257,7 @@ func TestW7_WhatHasCompletedWithOlderContentRunsAgain(t *testing.T) {
 			require.NoError(t, w.Status()[0].Err)
 			require.Equal(t, 6, w.Status()[0].Restarts)
 			pass(2 * time.Second)
-			require.Greater(t, runs, 7, "the pause after its first failure is the shortest again")
+			require.Greater(t, runs, 7, "the pauses start over with the shortest")
 		})
 	})
 }

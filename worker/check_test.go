@@ -1,6 +1,6 @@
 package worker_test
 
-// W5: what a task is told that asks whether its worker still has the lease.
+// W5: Check reports whether the worker still has its lease.
 
 import (
 	"context"
@@ -31,14 +31,14 @@ func TestW5_CheckReadsTheClock(t *testing.T) {
 		<-time.After(1)
 		synctest.Wait()
 		require.ErrorIs(t, worker.Check(ctx), worker.ErrLeaseLost)
-		require.NoError(t, worker.Check(unended), "it may still write while it stops")
+		require.NoError(t, worker.Check(unended), "a stopping task may still write")
 		<-time.After(toStop - 1)
 		require.NoError(t, worker.Check(unended))
 		<-time.After(1)
 		require.ErrorIs(t, worker.Check(unended), worker.ErrLeaseLost)
 		require.NoError(t, w.Rejoin(t.Context()))
 		w.Sending()()
-		require.ErrorIs(t, worker.Check(unended), worker.ErrLeaseLost, "another lease is not its own")
+		require.ErrorIs(t, worker.Check(unended), worker.ErrLeaseLost, "the next lease does not cover a task of the last")
 	})
 }
 
@@ -62,7 +62,7 @@ func TestW5_CheckAfterGiveUp(t *testing.T) {
 	})
 }
 
-func TestW5_CheckTellsTheCause(t *testing.T) {
+func TestW5_CheckReturnsTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		contexts := make(chan context.Context, 1)
 		w := leased(t, func(ctx context.Context, _ string) error {
@@ -75,6 +75,6 @@ func TestW5_CheckTellsTheCause(t *testing.T) {
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.ErrorIs(t, worker.Check(ctx), worker.ErrRemoved)
 		require.NoError(t, worker.Check(context.WithoutCancel(ctx)), "the lease holds")
-		require.NoError(t, worker.Check(t.Context()), "no task's")
+		require.NoError(t, worker.Check(t.Context()), "not a task's context")
 	})
 }

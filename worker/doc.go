@@ -1,9 +1,9 @@
-// Package worker is the worker's side of the orchestrator: it runs tasks, and
-// answers List, Add and Remove for whatever transport brings the calls.
+// Package worker runs the tasks that an orchestrator assigns to a process. It
+// answers List, Add and Remove for any transport.
 //
-// A [Worker] runs one function per task. Tasks are long-lived: a function that
-// returns or panics is started again, with growing pauses, until the task is
-// removed. It has to do one thing in return: end when its context does.
+// A [Worker] calls one function per task. Tasks are long-lived: a function that
+// returns or panics is called again after a pause that grows with each failure,
+// until the task is removed. The function must return when its context is done.
 //
 //	w, err := worker.New(func(ctx context.Context, task string) error {
 //		return poll(ctx, task)
@@ -11,20 +11,23 @@
 //
 // # Transports
 //
-// A transport brings each call to the method of the same name, with a context
-// that carries the identity of the call's term (see
-// [orchestrator.ContextWithTerm]) and ends when the caller stops waiting. The
-// Worker does the rest of what a [orchestrator.Communicator] promises: it is
-// idempotent, says truthfully what was done and what was not, and is fenced
-// against writes of terms that are over.
+// A transport passes each call to the method of the same name. The call's context
+// carries the term (see [orchestrator.ContextWithTerm]) and ends when the caller
+// stops waiting. The Worker fulfils the rest of the contract of
+// [orchestrator.Communicator]: its methods are idempotent, their results are
+// accurate, and writes of past terms are refused.
 //
-// What the transport itself has to do: give the calls of a later process of
-// the same name to that process only, by means of [Worker.Incarnation] and
-// [ContextWithIncarnation]; raise the fence with [Worker.Fence] to the current
-// term, where it can learn that, before the first call gets through; and, where
-// the worker has a lease, keep that alive as described below. Where tasks have
-// content or owners have tokens, it calls AddWith, ApplyWith and Update in place
-// of Add and Apply; where it reports what changed, Report and Changes.
+// A transport must itself
+//
+//   - deliver the calls for one process to that process only, not to a predecessor
+//     or successor of the same name, with [Worker.Incarnation] and
+//     [ContextWithIncarnation];
+//   - raise the fence to the current term with [Worker.Fence] before it delivers the
+//     first call, if it can learn that term;
+//   - keep the lease alive as described below, if the worker has one;
+//   - call AddWith, ApplyWith and Update instead of Add and Apply if tasks have
+//     content or tokens;
+//   - call Report and Changes if it reports changes.
 //
 // # The life of a task
 //
@@ -32,90 +35,90 @@
 //	                       ▲           │
 //	                       └─ Backoff ◄┴──────► Failed
 //
-// Queued is only seen with [WithSlots], Starting only with [WithReadiness],
-// Completed only with [WithCompletion], Failed only with [WithAttempts]. From each
-// state a Remove leads out of the list: at once where nothing runs, through Stopping
-// where something does. Newer content leads from Completed and Failed back to the
-// queue.
+// Queued is visible only with [WithSlots], Starting only with [WithReadiness],
+// Completed only with [WithCompletion] and Failed only with [WithAttempts]. Remove
+// takes a task out of the list from any state: immediately if its function does not
+// run, otherwise through Stopping. Newer content returns a Completed or Failed task
+// to the queue.
 //
-// A task's content may change while it is here: [WithUpdate] and
-// [Worker.Update] say what comes of it. It never changes where the task runs.
+// The content of a task may change while the worker has the task; see [WithUpdate]
+// and [Worker.Update]. The change does not move the task.
 //
-// After a crash, the process that comes next can tell what ran and what had
-// completed, where both are given the same [WithRecord].
+// After a crash, the next process can tell which tasks ran and which had completed,
+// if both processes use the same [WithRecord].
 //
 // # Jobs
 //
-// With [WithCompletion] a task may end: it is a job. A job that runs is not moved, as
-// it would begin again elsewhere: List pins it, a drain waits for it, and workers that
-// join take what still waits. A task that goes on for ever beside jobs, or that has
-// saved how far it has come, calls [Movable]. A job's failures can be read in
-// [Worker.Status], and [WithAttempts] bounds them.
+// With [WithCompletion] a task may end; such a task is called a job. A running job
+// is not moved, because it would start from the beginning elsewhere: List pins it, a
+// drain waits for it, and a joining worker gets jobs that still wait. [Movable]
+// exempts a task that runs forever beside jobs, or a job that has saved its
+// progress. [Worker.Status] shows the failures of a job, and [WithAttempts] limits
+// them.
 //
-// This is right for jobs that run for seconds to hours, number thousands rather than
-// millions, are known by name, and may run once more after a crash: a backfill for
-// each tenant, a report for each shard, a file to be indexed. For many short jobs,
-// for jobs that must be written in the transaction that causes them, for priorities,
-// schedules or a history of each run, use a queue such as River
-// (https://riverqueue.com).
+// Jobs suit work that takes seconds to hours, counts in thousands rather than
+// millions, has known names and may run again after a crash: a backfill per tenant,
+// a report per shard, a file to index. Use a queue such as River
+// (https://riverqueue.com) for many short jobs, or for jobs written in the
+// transaction that causes them. Use one also for priorities, schedules or a history
+// of runs.
 //
 // # Leases
 //
-// A worker that is cut off goes on running what it runs, and sooner or later
-// somebody gives it up and starts that elsewhere. For no task to run twice then,
-// both sides need to count: the coordinator grants a lease and starts nothing
-// elsewhere before it has ended; the worker stops everything before it can have
-// ended, by [WithLease]. The transport
+// A worker that is cut off keeps running its tasks, and eventually it is declared
+// lost and its tasks are started elsewhere. A lease prevents a task from running
+// twice. The coordinator grants the lease, and starts no task of the worker
+// elsewhere before the lease has ended. The worker stops all its tasks before the
+// lease can have ended ([WithLease]). The transport
 //
-//   - asks for a lease of the length that [Worker.Lease] says, and renews it
-//     several times in that length; it calls [Worker.Sending] right before each
-//     request, and what that returns once it is acknowledged;
-//   - calls [Worker.GiveUp] as soon as it hears that the lease is gone;
-//   - once [Worker.Fenced] is closed renews nothing any more, calls
-//     [Worker.Rejoin], which waits until everything has stopped, gives back what
-//     may be left of the lease, and begins anew.
+//   - requests a lease of the length [Worker.Lease] and renews it several times
+//     within that length; it calls [Worker.Sending] right before each request, and
+//     calls the returned function when the request is acknowledged;
+//   - calls [Worker.GiveUp] as soon as it learns that the lease is gone;
+//   - once [Worker.Fenced] is closed, stops renewing and calls [Worker.Rejoin],
+//     which waits until everything has stopped; then it revokes the rest of the
+//     lease and requests a new one.
 //
-// # What is promised
+// # Guarantees
 //
-// With a lease: no task runs here once the lease can have ended, provided that
+// With a lease, no task runs on the worker once the lease can have ended, provided
+// that
 //
-//   - the process gets to run: whatever delays it, at the moment in which tasks
-//     are told to stop or the last resort is called, is shorter than the margin,
-//     together with
-//   - the difference between the clocks: while one lease lasts, those of worker
-//     and coordinator do not drift apart by more than is left of the margin; and
-//   - tasks keep their part: their functions, with everything they have begun,
-//     return within the time they are given to stop, or the function given to
-//     [WithLastResort] ends the process.
+//   - the process is scheduled: any delay when tasks are told to stop, or when the
+//     last resort is called, is shorter than the margin;
+//   - clocks agree: over the length of one lease, the clocks of worker and
+//     coordinator drift apart by less than the rest of the margin; and
+//   - tasks stop: their functions, and everything that these have started, end
+//     within the time they are given, or the function given to [WithLastResort] ends
+//     the process.
 //
-// What no clock can prevent is a pause in the wrong place:
+// No clock can prevent a write after a pause at the wrong point:
 //
-//  1. A task looks at the clock: the lease holds. It is about to write.
-//  2. The process is stopped, the machine suspended, the virtual machine moved.
+//  1. A task reads the clock: the lease holds. The task is about to write.
+//  2. The process is stopped, the machine is suspended, or the virtual machine is
+//     migrated.
 //  3. The lease ends. Another worker starts the task, and writes.
-//  4. The process goes on where it was, and writes.
+//  4. The process resumes, and writes.
 //
-// While it is paused nothing runs, but at 4 something does, until the worker has
-// noticed. How long that takes depends on what paused it. A process that was
-// stopped and continued finds its timers overdue, at once. A machine that was
-// suspended is noticed within a twentieth of the lease. In a virtual machine
-// whose clocks stood still as well, nothing in it knows, until the transport
-// hears from the coordinator that the lease is gone. In all but the last case
-// [Check] tells at once, as it reads the clock when it is called, so a task that
-// calls it before each write does at most one write too late; it cannot close
-// the gap between 1 and 4.
+// During the pause nothing runs. After step 4 tasks run until the worker has noticed
+// the pause. How soon it does so depends on the cause. A process that was stopped
+// and continued finds its timers overdue immediately. A suspended machine is noticed
+// within a twentieth of the lease. A virtual machine with stopped clocks does not
+// notice until the transport learns from the coordinator that the lease is gone.
+// Except in that last case, [Check] reports the loss immediately, because it reads
+// the clock. A task that calls Check before each write makes at most one late write.
+// Check cannot close the gap between steps 1 and 4.
 //
-// Tokens do. [Token] gives a number that rises with each new owner of a task,
-// where the transport has such (etcd does). A store that is handed the token
-// with each write, remembers the highest it has seen for a task in that scope,
-// and refuses what comes with a lower one, in the same step in which it would
-// write, takes nothing from a former owner once the new one has been there,
-// whatever was paused where. So a new owner goes to the store, if only to leave
-// its token, before it reads what it builds upon. It promises nothing about what
-// happened before the new owner was there, about reads, nor about stores that
-// are not asked: a mail that was sent at 4 was sent twice.
+// Tokens can. [Token] returns a number that rises with each new owner of a task, if
+// the transport provides tokens (package etcd does). A store receives the token with
+// each write and remembers the highest token per task and scope. It refuses a lower
+// token in the same atomic step as the write. Such a store accepts no write of a
+// former owner after a write of the new owner, whatever was paused. So a new owner
+// should write to the store, if only its token, before it reads the state it
+// continues from. Tokens do not cover writes before the new owner's first, reads, or
+// systems that do not check the token: a mail sent at step 4 is sent twice.
 //
-// Without a lease nothing of this is promised: a worker that nobody hears from
-// runs on, and whoever gives it up runs its tasks twice until they can talk
-// again.
+// Without a lease there is no such guarantee. A worker that is cut off keeps
+// running, and its tasks run twice from the time it is declared lost until the
+// connection returns.
 package worker

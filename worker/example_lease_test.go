@@ -10,7 +10,7 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// store takes what comes with the highest token it has seen, or a higher one.
+// store refuses a token lower than the highest it has seen for a key.
 type store struct {
 	mu      sync.Mutex
 	highest map[string]uint64
@@ -22,15 +22,15 @@ func (s *store) write(ctx context.Context, key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if scope != s.scope || token < s.highest[key] {
-		return errors.New("somebody else owns it by now")
+		return errors.New("another worker owns the task")
 	}
-	s.highest[key] = token // in the same step in which it writes
+	s.highest[key] = token // in the same step as the write
 	return nil
 }
 
-// What was paused at a bad moment is held off by whoever is written to.
+// The store refuses a write of a former owner, whatever was paused.
 func ExampleToken() {
-	s := &store{highest: map[string]uint64{"orders": 8}, scope: 3} // the owner with token 8 has been here
+	s := &store{highest: map[string]uint64{"orders": 8}, scope: 3} // token 8 has written
 	done := make(chan struct{})
 	w, err := worker.New(func(ctx context.Context, task string) error {
 		defer close(done)
@@ -49,12 +49,12 @@ func ExampleToken() {
 	<-done
 	fmt.Println(err)
 	// Output:
-	// somebody else owns it by now
+	// another worker owns the task
 	// <nil>
 }
 
-// A transport keeps the lease alive as long as that works, and begins anew when
-// it does not.
+// A transport renews the lease while the coordinator allows it. When the lease is
+// gone, it stops all tasks and starts over.
 func ExampleWorker_Rejoin() {
 	ctx := context.Background()
 	w, err := worker.New(func(ctx context.Context, _ string) error {
@@ -67,7 +67,7 @@ func ExampleWorker_Rejoin() {
 		return
 	}
 	requests := 0
-	request := func() error { // to the coordinator, for a lease of length w.Lease()
+	request := func() error { // asks the coordinator for a lease of length w.Lease()
 		if requests++; requests > 2 {
 			return errors.New("unknown lease")
 		}
@@ -75,7 +75,7 @@ func ExampleWorker_Rejoin() {
 	}
 
 renewing:
-	for { // every second or so
+	for { // in practice, about once a second
 		select {
 		case <-w.Fenced():
 			break renewing
@@ -97,5 +97,5 @@ renewing:
 	fmt.Println(w.Add(ctx, "orders"))
 	// Output:
 	// stopped: the lease is lost: unknown lease
-	// rejected by the worker: the worker's lease was not acknowledged yet
+	// rejected by the worker: the worker's lease is not acknowledged yet
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// A worker runs one function for each task, until it is told to stop.
+// A worker runs one function per task until the task is removed.
 func Example() {
 	ctx := context.Background()
 	w, err := worker.New(func(ctx context.Context, task string) error {
@@ -38,7 +38,7 @@ func Example() {
 	// <nil>
 }
 
-// With slots, the tasks that find no room wait for it in the order they came.
+// With slots, tasks beyond the limit wait in the order in which they were added.
 func ExampleWithSlots() {
 	ctx := context.Background()
 	w, err := worker.New(func(ctx context.Context, _ string) error {
@@ -68,8 +68,8 @@ func ExampleWithSlots() {
 	// <nil>
 }
 
-// A transport hands each call's term to the worker, which then refuses the
-// writes of terms that are over.
+// A transport passes the term of each call to the worker, which refuses writes of
+// past terms.
 func ExampleWorker_Fence() {
 	w, err := worker.New(func(ctx context.Context, _ string) error {
 		<-ctx.Done()
@@ -79,7 +79,7 @@ func ExampleWorker_Fence() {
 		fmt.Println(err)
 		return
 	}
-	w.Fence(orchestrator.Term{Epoch: 7, Number: 12}) // learned when it registered
+	w.Fence(orchestrator.Term{Epoch: 7, Number: 12}) // learned at registration
 
 	late := orchestrator.ContextWithTerm(context.Background(), orchestrator.Term{Epoch: 7, Number: 11})
 	fmt.Println(w.Add(late, "orders"))

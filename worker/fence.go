@@ -1,7 +1,7 @@
 package worker
 
-// Which calls are refused: because a later term was seen (C7), or because the
-// worker is another than they were meant for (W4), or has no lease (W5).
+// The refusal of calls: because a later term was seen (C7), because the call is for
+// another incarnation (W4), or because the worker has no lease (W5).
 
 import (
 	"context"
@@ -10,48 +10,47 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Fence makes the worker behave as if a call of the term t had come: writes of
-// lower terms, and of none, are refused from now on. A transport calls it when
-// it has learned the current term, for instance when it registers and before
-// it lets any call through, since a worker that has just begun knows of no term
-// and would trust the first that comes. A t that is not higher than what was
-// seen changes nothing.
+// Fence raises the fence to t, as a call of term t would: the worker then refuses
+// writes of lower terms and writes without a term. A transport calls Fence when it
+// has learned the current term, for example when it registers, before it delivers
+// any call. A new worker knows no term, and would otherwise accept the first term
+// that arrives. If t is not higher than the fence, Fence does nothing.
 func (w *Worker[T]) Fence(t orchestrator.Term) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.raise(t)
 }
 
-// Seen returns the highest term that a call, or Fence, has brought: with it a
-// transport tells the leader of an earlier epoch that it has a successor. It is the
-// zero Term if there was none.
+// Seen returns the highest term of any call or Fence, or the zero Term if there was
+// none. With Seen a transport tells the leader of an earlier epoch that it has a
+// successor.
 func (w *Worker[T]) Seen() orchestrator.Term {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.fence
 }
 
-// raise raises the fence to t, if that is higher. The lock is held.
+// raise raises the fence to t if t is higher. The caller holds mu.
 func (w *Worker[T]) raise(t orchestrator.Term) {
 	if t.Compare(w.fence) > 0 {
 		w.fence = t
 	}
 }
 
-// ContextWithIncarnation returns a context for calls of a [Worker] that are
-// meant for the incarnation n alone. A transport calls it with what it brought
-// over the wire. Where the worker has another, List fails and writes are
-// refused, both with [ErrIncarnation], and nothing is learned from the call's
-// term. That is looked at in the same step in which the call takes effect, so
-// nothing gets through that a [Worker.Rejoin] has overtaken.
+// ContextWithIncarnation returns a context for calls of a [Worker] that are meant
+// only for incarnation n. A transport calls it with the number that came with the
+// call. If the worker has another incarnation, List and writes fail with
+// [ErrIncarnation], and the call's term does not raise the fence. The check is part
+// of the step in which the call takes effect, so a [Worker.Rejoin] cannot come
+// between them.
 func ContextWithIncarnation(ctx context.Context, n uint64) context.Context {
 	return context.WithValue(ctx, incarnationKey{}, n)
 }
 
 type incarnationKey struct{}
 
-// admitRead raises the fence to the term of a call, if it has one, and says
-// whether the call may read. The lock is held.
+// admitRead raises the fence to the term of a call, if the call has one, and returns
+// an error if the call must not read. The caller holds mu.
 func (w *Worker[T]) admitRead(c caller) error {
 	if c.hasIncarnation && c.incarnation != w.tenure.incarnation {
 		return fmt.Errorf("%w: %d, the worker is %d", ErrIncarnation, c.incarnation, w.tenure.incarnation)
@@ -59,7 +58,7 @@ func (w *Worker[T]) admitRead(c caller) error {
 	return w.admitTerm(c)
 }
 
-// admitTerm is admitRead for a call that was admitted before.
+// admitTerm is admitRead without the check of the incarnation.
 func (w *Worker[T]) admitTerm(c caller) error {
 	if !c.hasTerm {
 		return nil
@@ -72,30 +71,30 @@ func (w *Worker[T]) admitTerm(c caller) error {
 	return nil
 }
 
-// admitWrite raises the fence to the term of a call, if it has one, and says
-// whether a write of that call may be applied now. The lock is held, and must
-// be held on until the write has been applied. came is the tenure in which the
-// write came; it is noted there where that is now.
+// admitWrite raises the fence to the term of a call, if the call has one. It returns
+// an error if a write of that call must not be applied now. The caller holds mu
+// until the write has been applied. *came is the tenure in which the write arrived;
+// admitWrite sets it if it is nil.
 func (w *Worker[T]) admitWrite(c caller, came **tenure) error {
 	if err := w.admitRead(c); err != nil {
 		return err
 	}
 	switch {
 	case !c.hasTerm && w.fence != (orchestrator.Term{}):
-		return fmt.Errorf("%w: the write is of no term, the worker has seen term %d of epoch %d",
+		return fmt.Errorf("%w: the write has no term, the worker has seen term %d of epoch %d",
 			orchestrator.ErrStale, w.fence.Number, w.fence.Epoch)
 	case c.hasTerm && c.term.Number < w.fence.Number:
 		return fmt.Errorf("%w: the write is of term %d, the worker has seen %d",
 			orchestrator.ErrStale, c.term.Number, w.fence.Number)
 	case c.ended != nil:
-		return fmt.Errorf("%w: the call ended before the write could be applied: %w",
+		return fmt.Errorf("%w: the context ended before the write was applied: %w",
 			orchestrator.ErrRejected, c.ended)
 	}
 	if *came == nil {
 		*came = w.tenure
 	}
 	if *came != w.tenure {
-		return fmt.Errorf("%w: the worker has rejoined since the write came", orchestrator.ErrRejected)
+		return fmt.Errorf("%w: the worker has rejoined since the write arrived", orchestrator.ErrRejected)
 	}
 	if err := w.holds(); err != nil {
 		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
@@ -103,14 +102,14 @@ func (w *Worker[T]) admitWrite(c caller, came **tenure) error {
 	return nil
 }
 
-// caller is what a call's context says about it. It is read before the lock is
-// taken: a context may be of anyone's making.
+// caller is the information about a call in its context. It is read before mu is
+// locked, because a context may run foreign code.
 type caller struct {
 	term           orchestrator.Term
 	hasTerm        bool
 	incarnation    uint64
 	hasIncarnation bool
-	ended          error // why the context has ended, if it has
+	ended          error // the cause, if the context has ended
 }
 
 func callerOf(ctx context.Context) caller {

@@ -18,7 +18,7 @@ func term(ctx context.Context, epoch, number uint64) context.Context {
 
 func TestC7_LowerWritesAreRefused(t *testing.T) {
 	w := newWorker(t, until)
-	require.NoError(t, w.Add(t.Context(), "a"), "no term was seen")
+	require.NoError(t, w.Add(t.Context(), "a"), "the worker has seen no term")
 	require.NoError(t, w.Add(term(t.Context(), 5, 3), "b"))
 
 	for name, c := range map[string]struct {
@@ -43,7 +43,7 @@ func TestC7_LowerWritesAreRefused(t *testing.T) {
 	}
 
 	require.NoError(t, w.Remove(term(t.Context(), 5, 3), "a"), "the same term")
-	require.NoError(t, w.Remove(term(t.Context(), 6, 1), "b"), "a later leader's first")
+	require.NoError(t, w.Remove(term(t.Context(), 6, 1), "b"), "the first term of a later leader")
 	require.ErrorIs(t, w.Add(term(t.Context(), 5, 4), "a"), orchestrator.ErrDeposed)
 }
 
@@ -57,11 +57,11 @@ func TestC7_ListRaisesTheFence(t *testing.T) {
 	require.Equal(t, orchestrator.Term{Epoch: 5, Number: 3}, w.Seen())
 
 	_, err = w.List(term(t.Context(), 5, 1))
-	require.NoError(t, err, "a lower term of the leader may read")
+	require.NoError(t, err, "a call with a lower term of the same leader may read")
 	require.Equal(t, orchestrator.Term{Epoch: 5, Number: 3}, w.Seen())
 	_, err = w.List(t.Context())
-	require.NoError(t, err, "and so may no term")
-	require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "a"), orchestrator.ErrStale, "neither lowers the fence")
+	require.NoError(t, err, "a call without a term may read")
+	require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "a"), orchestrator.ErrStale, "reads do not lower the fence")
 
 	_, err = w.List(term(t.Context(), 4, 9))
 	require.ErrorIs(t, err, orchestrator.ErrDeposed)
@@ -121,14 +121,14 @@ func TestC7_AnAddThatWasAppliedStaysDone(t *testing.T) {
 		synctest.Wait()
 		_, err := w.List(term(t.Context(), 5, 4))
 		require.NoError(t, err)
-		require.NoError(t, <-answer, "only its answer waited")
+		require.NoError(t, <-answer, "the Add was applied before the later List")
 	})
 }
 
 func TestW4_FenceBeforeTheFirstCall(t *testing.T) {
 	w := newWorker(t, until)
 	w.Fence(orchestrator.Term{})
-	require.NoError(t, w.Add(t.Context(), "a"), "the zero term is none")
+	require.NoError(t, w.Add(t.Context(), "a"), "the zero term does not raise the fence")
 	w.Fence(orchestrator.Term{Epoch: 5, Number: 3})
 	w.Fence(orchestrator.Term{Epoch: 4, Number: 9})
 	require.ErrorIs(t, w.Add(t.Context(), "b"), orchestrator.ErrStale)
@@ -146,8 +146,8 @@ func TestW4_IncarnationIsNewEveryTime(t *testing.T) {
 	}
 }
 
-// A stop that two leaders wait for is the later one's: the first must not start
-// the task elsewhere.
+// If two leaders wait for the same stop, it belongs to the later one: the first must
+// not start the task elsewhere.
 func TestC7_AStopUnderWayIsTheLaterLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorker(t, stubborn(time.Minute, new(int)))

@@ -13,8 +13,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// FuzzWorker sends calls read out of bytes, with terms and without, one after
-// the other, and knows beforehand what each is answered: the tasks stop at once.
+// FuzzWorker decodes a sequence of calls, with and without terms, and compares each
+// result with a model. The model is exact, because the tasks stop immediately.
 func FuzzWorker(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{2, 0, 0, 1, 0, 0x21, 1, 0x21, 9, 2, 0, 3, 0, 1})
@@ -85,7 +85,7 @@ func FuzzWorker(f *testing.F) {
 
 const fuzzTasks = 8
 
-// sheet is what a worker should be like.
+// sheet is the model of a worker.
 type sheet struct {
 	t      *testing.T
 	w      *worker.Worker[int]
@@ -93,11 +93,11 @@ type sheet struct {
 	tasks  []int
 	closed bool
 
-	refusing bool // for want of a lease
+	refusing bool // because the lease is lost or not acknowledged
 }
 
-// context returns a call's context: the bits say of which term it is, if it is
-// of one, and whether it has ended.
+// context returns the context of a call. The bits decide whether it has a term,
+// which one, and whether it has ended.
 func (m *sheet) context(bits int) context.Context {
 	ctx := m.t.Context()
 	if term, ok := termOf(bits); ok {
@@ -123,7 +123,7 @@ func (m *sheet) raise(term orchestrator.Term) {
 	}
 }
 
-// write returns what a write should be answered, and what that changes.
+// write applies a write to the model, and returns the expected result.
 func (m *sheet) write(bits int, write orchestrator.Write[int]) error {
 	term, has := termOf(bits)
 	if has {
@@ -154,7 +154,7 @@ func (m *sheet) answers(got, want error) {
 	require.Equal(m.t, errors.Is(want, orchestrator.ErrStale), errors.Is(got, orchestrator.ErrStale))
 }
 
-// apply has the writes of an Apply name each task once, as a leader does.
+// apply sends an Apply that names each task at most once, as a leader does.
 func (m *sheet) apply(ctx context.Context, bits, first, count int) {
 	var writes []orchestrator.Write[int]
 	var want []error

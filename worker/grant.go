@@ -1,54 +1,54 @@
 package worker
 
-// What a task is given to run with, and what its context tells.
+// What an owner gives a task to run with, and what the task's context carries.
 
 import "context"
 
-// Grant is what an owner gets with its task. Nobody changes the bytes any more:
-// they are not copied.
+// Grant is what a worker receives with a task. Content is not copied: neither side
+// may change the bytes.
 type Grant struct {
-	// Content is what the task is to work on.
+	// Content is the input of the task.
 	Content []byte
-	// Version tells older content from newer; 0: there is none yet.
+	// Version rises with each new content; 0: no content yet.
 	Version int64
-	// Token rises with each new owner of the task, for stores that refuse what
-	// comes with an older one than they have seen; 0: none. Scope says among
-	// which tokens it rises: those of different scopes cannot be compared.
+	// Token rises with each new owner of the task, so that a store can refuse a
+	// token lower than it has seen; 0: none. Tokens of different scopes cannot be
+	// compared.
 	Token, Scope uint64
-	// Receipt proves to the side that gave the task, which made it, that this worker
-	// was given this content. It belongs to Version.
+	// Receipt belongs to Version. The side that assigned the task made it, and
+	// accepts it as proof that this worker was given this content.
 	Receipt string
 }
 
 // Content returns the content of the task whose function was given ctx, and its
-// version: those it was started with, or, in the function given to
-// [WithUpdate], the new ones. Nobody may change the bytes. It returns nil and 0
-// where there are none.
+// version: those at the start of the run, or the new ones in the function given to
+// [WithUpdate]. The caller must not change the bytes. Content returns nil and 0 if
+// there is no content.
 func Content(ctx context.Context) (content []byte, version int64) {
 	in, _ := insightOf(ctx)
 	return in.grant.Content, in.grant.Version
 }
 
-// Token returns a number that rises with each new owner of the task whose
-// function was given ctx, and the scope in which it does; 0 and 0 where there
-// is none. See the package documentation for what it is good for.
+// Token returns a number that rises with each new owner of the task whose function
+// was given ctx, and the scope in which it rises. It returns 0 and 0 if there is
+// none. The package documentation describes the use of tokens.
 func Token(ctx context.Context) (token, scope uint64) {
 	in, _ := insightOf(ctx)
 	return in.grant.Token, in.grant.Scope
 }
 
-// Check says whether the task whose function was given ctx may go on, reading
-// the clock now: a process that was paused learns of it by its first Check,
-// though nothing in it had the time yet to end any context. It returns the
-// cause of ctx where that has ended, [ErrLeaseLost] where the lease can have,
-// and else nil. With a context that is no task's it returns the cause alone.
+// Check returns an error if the task whose function was given ctx must not continue:
+// the cause of ctx if ctx has ended, or [ErrLeaseLost] if the lease can have ended.
+// With a context that is not a task's, it returns only the cause. Check reads the
+// clock, so after a pause of the process it reports a lost lease before the context
+// has ended.
 //
-// A task that is being stopped may ask Check(context.WithoutCancel(ctx)) whether
-// it may still write: that returns nil until only the margin of the lease is
-// left (see [WithLease]).
+// A task that is being stopped may call Check(context.WithoutCancel(ctx)) to learn
+// whether it may still write. The result is nil until only the margin of the lease
+// is left (see [WithLease]).
 //
-// A nil answer is about the moment of the call. What is done afterwards can
-// still be late; only a token protects from that.
+// A nil result holds at the time of the call. A later write can still be too late;
+// only a token protects against that.
 func Check(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -59,7 +59,7 @@ func Check(ctx context.Context) error {
 	return nil
 }
 
-// insight is what a task's context knows.
+// insight is the worker's value in a task's context.
 type insight struct {
 	grant  Grant
 	tenure *tenure

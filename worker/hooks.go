@@ -1,6 +1,6 @@
 package worker
 
-// The options that take functions of the user's, for which T must be the
+// The options that take functions or a record of the user. Their T must be the
 // worker's.
 
 import (
@@ -8,7 +8,7 @@ import (
 	"reflect"
 )
 
-// hooks are the user's functions; nil: not given.
+// hooks are the user's functions and record; nil: not given.
 type hooks[T comparable] struct {
 	completed func(task T)
 	failed    func(task T, err error)
@@ -18,7 +18,7 @@ type hooks[T comparable] struct {
 	record    Record[T]
 }
 
-// hooksOf finds them in c, and notes down those that are another worker's.
+// hooksOf returns the hooks in c, and records an error for each of another type.
 func hooksOf[T comparable](c *config) hooks[T] {
 	return hooks[T]{
 		completed: hookOf[func(T)](c, "WithCompletion", c.completion),
@@ -38,28 +38,29 @@ func hookOf[F any](c *config, option string, given any) F {
 	return f
 }
 
-// WithCompletion lets tasks complete: one whose function returns nil, though
-// its context has not ended, has done all it had to do. It is not started
-// again, gives back its slot, and stays in List, so that nobody else starts
-// it, until it is removed or given newer content (see [Worker.Update]), which is
-// something to do again. f is told, so that it can see to the removal where
-// the expectations are kept. To report is all that the worker does: a task that
-// completes in the moment in which it is removed counts as stopped, and may
-// run again elsewhere; and by the time f is called it may have newer content
-// already, and run again. Where content changes, f looks at [Worker.Status], and
-// sees to the removal only of a task that is Completed, with that Version.
+// WithCompletion lets tasks complete. A task whose function returns nil before its
+// context has ended is done. It is not started again, and releases its slot. It
+// stays in List, so that no other worker starts it, until it is removed or gets
+// newer content (see [Worker.Update]).
 //
-// A task that runs, or has completed, is a job that must not be moved, since it would
-// begin again elsewhere: List and Report pin it, and a Remove that goes by an older
-// one is rejected. A job that waits for a slot, or after a failure for its next run,
-// can be moved, and so can a task that has called [Movable]. Transports that do not
-// list by List or Report pin nothing: with package etcd a job that runs may move.
+// f is called with each completed task, so that it can remove the task from the
+// expected tasks. The worker itself removes nothing. A task that completes while it
+// is being removed counts as stopped and may run again elsewhere. When f is called,
+// the task may already have newer content and run again. If content changes, f
+// should check [Worker.Status], and remove the task only if it is Completed with
+// that Version.
 //
-// f is called from many goroutines at once, without a lock held; it may call
-// the worker. [Worker.Close] does not wait for it. T must be the worker's.
+// A job that runs or has completed must not be moved, because it would start from
+// the beginning elsewhere. List and Report pin it, and a Remove based on an older
+// answer is rejected. A job that waits for a slot or for a restart can be moved, and
+// so can a task that has called [Movable]. Transports that use neither List nor
+// Report pin nothing: with package etcd a running job may move.
 //
-// Default: a function that returns nil is started again like any other. A nil
-// f is out of range.
+// f is called without locks, from many goroutines at the same time; it may call the
+// worker. [Worker.Close] does not wait for f. T must be the worker's.
+//
+// By default a function that returns nil is started again like any other. f must not
+// be nil.
 func WithCompletion[T any](f func(task T)) Option {
 	return optionFunc(func(c *config) {
 		if f == nil {
@@ -69,39 +70,42 @@ func WithCompletion[T any](f func(task T)) Option {
 	})
 }
 
-// WithAttempts lets jobs fail: after n runs in a row that failed with the same
-// content, a task is not started again. It gives back its slot, and stays in List,
-// pinned, until it is removed or given newer content. f is told, with what the last
-// run ended with, so that it can take the task off what is expected: removed before
-// that, it would begin again elsewhere. How f is called is said at [WithCompletion].
-// An update in place or a stop is no failure. For a task that has called [Movable] a
-// long run ends the row, as for [WithBackoff]. Attempts count on this worker alone: a
-// job that is moved between two of them, or ends the process, begins anew. T must be the worker's.
+// WithAttempts lets jobs fail. After n failed runs in a row with the same content, a
+// task is not started again. It releases its slot and stays in List, pinned, until
+// it is removed or given newer content. f is called as described at
+// [WithCompletion], with the error of the last run, so that it can remove the task
+// from the expected tasks. A task that is removed from the worker while it is still
+// expected starts from the beginning elsewhere.
 //
-// Default: no limit: a task that fails is started again for ever. Out of range: n
-// below 1, a nil f, and the option without WithCompletion.
+// An update in place and a stop are not failures. For a task that has called
+// [Movable], a run of at least the longest pause resets the count (see
+// [WithBackoff]). Attempts count on this worker only: the count starts again for a
+// job that is moved between two attempts or that ends the process. T must be the
+// worker's.
+//
+// By default there is no limit, and a task that fails is started again forever. n
+// must be at least 1 and f must not be nil. The option requires WithCompletion.
 func WithAttempts[T any](n int, f func(task T, err error)) Option {
 	return optionFunc(func(c *config) {
 		if n < 1 || f == nil {
-			c.invalid("WithAttempts(%d, nil is %t): must be at least 1, and a function", n, f == nil)
+			c.invalid("WithAttempts(%d, f), f nil: %t: n must be at least 1, and f a function", n, f == nil)
 		}
 		c.attempts, c.failure = n, f
 	})
 }
 
-// WithLastResort has f called with the tasks that have not stopped when only
-// the margin of the lease is left (see [WithLease]), in the order of List: soon
-// somebody else may run them. f is called at most once for each loss of the
-// lease, and not at all where everything has stopped in time. What it can do is
-// end the process, and so most do. Where it returns, the tasks stay in List, and
-// [Worker.Rejoin] and [Worker.Close] wait for them.
+// WithLastResort sets a function f to call when only the margin of the lease is left
+// (see [WithLease]). f gets the tasks that have not stopped, in the order of List.
+// Another worker may run them soon, so f typically ends the process. f is called at
+// most once per lost lease, and never if everything has stopped in time. If f
+// returns, the tasks stay in List, and [Worker.Rejoin] and [Worker.Close] wait for
+// them.
 //
-// f is called without a lock held, and before the worker logs anything about it:
-// where f ends the process, it is f that says why. A panic in it is not
-// recovered. T must be the worker's.
+// f is called without locks, before the worker logs the event: if f ends the
+// process, f must log why. Its panics are not recovered. T must be the worker's.
 //
-// Default: that it happened is logged, and nothing else. A nil f is out of range,
-// and so is the option without WithLease.
+// By default the event is only logged. f must not be nil. The option requires
+// WithLease.
 func WithLastResort[T any](f func(tasks []T)) Option {
 	return optionFunc(func(c *config) {
 		if f == nil {
@@ -111,24 +115,23 @@ func WithLastResort[T any](f func(tasks []T)) Option {
 	})
 }
 
-// WithUpdate has f called when the content of a task that runs has changed,
-// with a context that tells the new content (see [Content]) and ends when that
-// of the task's function does, with the same cause. f is called once the task
-// is ready where [WithReadiness] is set; where it is not, perhaps before the
-// task's function has done anything.
+// WithUpdate sets a function f to call when the content of a running task changes.
+// The context of f carries the new content (see [Content]) and ends with that of the
+// task's function, with the same cause. With [WithReadiness] f is called once the
+// task is ready. Without it f may be called before the task's function has done
+// anything.
 //
-// For one task f is never called twice at the same time, nor with older content
-// after newer; of updates that come while it is called, it gets the last. For
-// different tasks it is called at the same time. No lock is held. It must return
-// soon after its context has ended: it is part of the run, and the task has not
-// stopped, nor is it restarted, until it has. Where it returns an error, or
+// For the same task, calls of f never overlap, and older content never follows
+// newer. Of several updates during a call, only the last is delivered. For different
+// tasks f is called at the same time. f is called without locks.
+//
+// f must return soon after its context has ended. It is part of the run: until f has
+// returned, the task has not stopped and is not restarted. If f returns an error or
 // panics, the task is restarted in place with the new content, as without the
 // option.
 //
-// T must be the worker's.
-//
-// Default: a task whose content has changed is restarted in place. A nil f is
-// out of range.
+// T must be the worker's. By default a task whose content has changed is restarted
+// in place. f must not be nil.
 func WithUpdate[T any](f func(ctx context.Context, task T) error) Option {
 	return optionFunc(func(c *config) {
 		if f == nil {
@@ -138,15 +141,16 @@ func WithUpdate[T any](f func(ctx context.Context, task T) error) Option {
 	})
 }
 
-// WithAccept has f asked before a task that is not here is accepted: where it
-// returns an error, or panics, the Add is refused with an error that wraps that
-// and [orchestrator.ErrRejected]. The content is that of the Add.
+// WithAccept sets a function f to call before the worker accepts a new task. content
+// is that of the Add. If f returns an error or panics, Add fails with an error that
+// wraps f's error and [orchestrator.ErrRejected].
 //
-// f is called from many goroutines at once, without a lock held, and the Add
-// waits for it; of one Apply, in the order of its writes. Its ctx is that of the
-// call: f has to return soon after it has ended. T must be the worker's.
+// f is called without locks, from many goroutines at the same time, and Add waits
+// for it. For the writes of one Apply, f is called in their order. ctx is the
+// context of the call: f must return soon after ctx has ended. T must be the
+// worker's.
 //
-// Default: every task is accepted. A nil f is out of range.
+// By default every task is accepted. f must not be nil.
 func WithAccept[T any](f func(ctx context.Context, task T, content []byte) error) Option {
 	return optionFunc(func(c *config) {
 		if f == nil {

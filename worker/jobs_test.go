@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pins returns the pinned ones among what a worker runs, and checks that they are
-// the last of its List.
+// pins returns the pinned tasks of a worker, and checks that they are the last of
+// its List.
 func pins(t *testing.T, w *worker.Worker[string]) (pinned []string) {
 	t.Helper()
 	_, tasks, err := w.Report(t.Context(), 0)
@@ -29,7 +29,7 @@ func pins(t *testing.T, w *worker.Worker[string]) (pinned []string) {
 	return pinned
 }
 
-// A job that runs must not be moved, nor one that has ended; one that waits may be.
+// A job that runs or has ended must not be moved. A job that waits may be moved.
 func TestW8_AJobThatRunsIsPinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan error)
@@ -42,14 +42,14 @@ func TestW8_AJobThatRunsIsPinned(t *testing.T) {
 			}
 		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}), worker.WithBackoff(time.Minute, time.Minute))
 		require.Nil(t, w.Apply(t.Context(), add("a", "b", "c")))
-		require.Equal(t, []string{"b", "c", "a"}, list(t, w), "what can be moved comes first")
+		require.Equal(t, []string{"b", "c", "a"}, list(t, w), "movable tasks come first")
 		require.Equal(t, []string{"a"}, pins(t, w))
 
 		end <- nil
 		synctest.Wait()
 		require.Equal(t, "a:completed b:running c:queued ", states(w))
 		err := w.Remove(t.Context(), "b")
-		require.ErrorIs(t, err, orchestrator.ErrRejected, "it ran no job when it was listed last")
+		require.ErrorIs(t, err, orchestrator.ErrRejected, "b did not run at the last List")
 		require.ErrorContains(t, err, "job b is running")
 		require.Equal(t, []string{"a", "b"}, pins(t, w))
 
@@ -58,17 +58,17 @@ func TestW8_AJobThatRunsIsPinned(t *testing.T) {
 		require.Equal(t, []string{"a"}, pins(t, w), "b waits for its next run")
 		require.NoError(t, w.Remove(t.Context(), "c"))
 		<-time.After(time.Minute)
-		require.ErrorIs(t, w.Remove(t.Context(), "b"), orchestrator.ErrRejected, "it has begun")
+		require.ErrorIs(t, w.Remove(t.Context(), "b"), orchestrator.ErrRejected, "b has begun")
 		require.Equal(t, []string{"a", "b"}, pins(t, w))
-		require.NoError(t, w.Remove(t.Context(), "b"), "the leader knows that it runs")
+		require.NoError(t, w.Remove(t.Context(), "b"), "the leader has seen that b runs")
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.Empty(t, list(t, w))
 	})
 }
 
-// A job that has ended since it was listed as waiting is not removed as such: what it
-// has done would be done again.
-func TestW8_AJobThatEndedSinceIsNotMoved(t *testing.T) {
+// A job that has ended since a List showed it waiting is not removed, because it
+// would run again elsewhere.
+func TestW8_AJobThatHasEndedSinceIsNotMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan error)
 		w := newWorker(t, func(_ context.Context, task string) error {
@@ -87,8 +87,8 @@ func TestW8_AJobThatEndedSinceIsNotMoved(t *testing.T) {
 	})
 }
 
-// A read without a term, as for a dry run, does not count as what the leader saw.
-func TestW8_OthersThatReadDoNotUnpinAJob(t *testing.T) {
+// A read without a term, such as that of a dry run, is not recorded as the leader's.
+func TestW8_ReadsWithoutATermDoNotUnpinAJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorker(t, func(ctx context.Context, task string) error {
 			if task == "a" {
@@ -107,7 +107,7 @@ func TestW8_OthersThatReadDoNotUnpinAJob(t *testing.T) {
 		for _, ctx := range []context.Context{t.Context(), term} {
 			err := w.Remove(term, "b")
 			require.ErrorIs(t, err, orchestrator.ErrRejected)
-			require.ErrorContains(t, err, "job b is running, which the last report did not say")
+			require.ErrorContains(t, err, "job b is running, but was movable in the last report")
 			_, _, err = w.Report(ctx, n)
 			require.NoError(t, err)
 			_, err = w.List(ctx)
@@ -117,8 +117,8 @@ func TestW8_OthersThatReadDoNotUnpinAJob(t *testing.T) {
 	})
 }
 
-// A task that says so can be moved, by the next List at the latest.
-func TestW8_ATaskThatSaysSoIsMovable(t *testing.T) {
+// A task that calls Movable is unpinned in the next List.
+func TestW8_ATaskThatCallsMovableIsMovable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		saved := make(chan struct{})
 		w := newWorker(t, func(ctx context.Context, _ string) error {
@@ -140,22 +140,22 @@ func TestW8_ATaskThatSaysSoIsMovable(t *testing.T) {
 	})
 }
 
-// Tasks that go on are moved as before.
-func TestW8_WhatRunsOnIsNotPinned(t *testing.T) {
+// Without WithCompletion no task is pinned.
+func TestW8_WithoutCompletionNothingIsPinned(t *testing.T) {
 	w := newWorker(t, until)
 	require.Nil(t, w.Apply(t.Context(), add("a", "b")))
 	require.Empty(t, pins(t, w))
 	require.NoError(t, w.Remove(t.Context(), "a"))
 }
 
-// A job fails for good after as many failures in a row as it may have.
+// A job fails for good after the allowed number of failures in a row.
 func TestW8_AJobFailsForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		noDisk := errors.New("no disk")
 		var fixed atomic.Bool
 		failed := make(chan string, 10)
 		w := newWorker(t, func(context.Context, string) error {
-			<-time.After(time.Hour) // much longer than the longest pause
+			<-time.After(time.Hour) // longer than the longest pause
 			if fixed.Load() {
 				return nil
 			}
@@ -182,20 +182,20 @@ func TestW8_AJobFailsForGood(t *testing.T) {
 		require.Equal(t, 3, s.Attempts)
 		require.Equal(t, noDisk, s.Err)
 		require.Zero(t, s.Next)
-		require.Equal(t, "a:failed b:running ", states(w), "its slot is free")
+		require.Equal(t, "a:failed b:running ", states(w), "the failed job has released its slot")
 		require.Equal(t, []string{"a", "b"}, pins(t, w))
 
 		fixed.Store(true)
-		require.NoError(t, w.Add(t.Context(), "a"), "nothing is new")
+		require.NoError(t, w.Add(t.Context(), "a"), "the content is not newer")
 		require.Equal(t, worker.Failed, w.Status()[0].State)
 		require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Content: []byte("two"), Version: 2}))
 		<-time.After(3 * time.Hour)
-		require.Equal(t, "a:completed b:completed ", states(w), "with other content it is something else")
+		require.Equal(t, "a:completed b:completed ", states(w), "newer content is run")
 		require.Empty(t, failed)
 	})
 }
 
-// An error whose Error panics takes no worker down.
+// An error whose Error method panics does not crash the worker.
 func TestW3_AnErrorThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorker(t, func(context.Context, string) error { return (*treacherous)(nil) },

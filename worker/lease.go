@@ -1,6 +1,6 @@
 package worker
 
-// Self-fencing (W5): what a transport says of the lease, and what follows.
+// Self-fencing (W5): the calls of a transport about the lease, and their effects.
 
 import (
 	"context"
@@ -11,21 +11,22 @@ import (
 	"github.com/f8949c05/orchestrator/internal/lease"
 )
 
-// Lease returns the length given to [WithLease]: what a transport asks its
-// coordinator for. 0 means that the worker has none.
+// Lease returns the length given to [WithLease], which a transport requests from its
+// coordinator. 0 means that the worker has no lease.
 func (w *Worker[T]) Lease() time.Duration { return w.cfg.lease }
 
-// Sending takes the time: a transport calls it right before it sends a request
-// that asks for the lease, or renews it, and calls the function that it returns
-// once that was acknowledged. The lease then lasts from the call of Sending,
-// however late the acknowledgement came. An acknowledgement is of no use once
-// the lease was lost, and none for another tenure: that of a request sent
-// before a Rejoin says nothing about the lease after it.
+// Sending records the current time. A transport calls it right before it sends a
+// request for the lease or for its renewal. It calls the returned function when that
+// request is acknowledged. The lease then lasts from the call of Sending, however
+// late the acknowledgement arrives. An acknowledgement has no effect once the lease
+// is lost. The acknowledgement of a request sent before a Rejoin has no effect on
+// the lease after it.
 //
-// From the first acknowledgement on the worker accepts tasks. The function may
-// be called at any time, again, or never; without WithLease it does nothing.
+// From the first acknowledgement on, the worker accepts tasks. The returned function
+// may be called at any time, repeatedly, or never. Without WithLease it only counts
+// (see [LeaseStats]).
 func (w *Worker[T]) Sending() (acknowledged func()) {
-	sent := lease.Now() // first: what is earlier is safe
+	sent := lease.Now() // before waiting for the lock: an earlier time is safe
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leases.Sent++
@@ -41,20 +42,20 @@ func (w *Worker[T]) Sending() (acknowledged func()) {
 	}
 }
 
-// LeaseStats tells how a worker's lease is doing, for monitoring.
+// LeaseStats describes the state of a worker's lease, for monitoring.
 type LeaseStats struct {
-	// Left is how long the worker goes on without a further acknowledgement before it
-	// stops its tasks; 0: it has no lease, or has lost it.
+	// Left is how long the worker runs its tasks without a further acknowledgement.
+	// It is 0 if the worker has no lease or has lost it.
 	Left time.Duration
-	// Sent counts the requests that asked for the lease or renewed it, Acknowledged
-	// those that were acknowledged. The rest are under way, or were missed.
+	// Sent counts the requests for the lease and for its renewal, Acknowledged those
+	// that were acknowledged. The others are under way or have failed.
 	Sent, Acknowledged uint64
-	// Rejoins counts how often the worker has begun anew; see [Worker.Rejoin].
+	// Rejoins counts the calls of [Worker.Rejoin] that began a new incarnation.
 	Rejoins uint64
 }
 
-// LeaseStats returns the figures of the lease; all are 0 without [WithLease] and a
-// transport that asks for one.
+// LeaseStats returns the figures of the lease. Left is 0 without [WithLease]; the
+// others are 0 unless a transport requests leases or rejoins.
 func (w *Worker[T]) LeaseStats() LeaseStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,12 +66,13 @@ func (w *Worker[T]) LeaseStats() LeaseStats {
 	return s
 }
 
-// renew takes note of an acknowledgement. The lock is held.
+// renew records an acknowledgement. The caller holds mu.
 func (w *Worker[T]) renew(t *tenure, sent lease.Instant) {
 	if t.leave == nil {
 		return
 	}
-	// What is being stopped may have that much longer.
+	// Do so after the loss of the lease as well: tasks that are stopping get more
+	// time.
 	t.leave.Extend(sent)
 	t.gone.Extend(sent)
 	if t == w.tenure && !t.begun {
@@ -79,21 +81,21 @@ func (w *Worker[T]) renew(t *tenure, sent lease.Instant) {
 	}
 }
 
-// Fenced returns a channel that is closed once the worker has begun to stop
-// everything for want of its lease. A transport then keeps nothing of the lease
-// alive, and calls Rejoin. After that Fenced returns another channel.
+// Fenced returns a channel that is closed once the worker has begun to stop all
+// tasks because its lease was lost. The transport must then stop renewing the lease,
+// and call Rejoin. After Rejoin, Fenced returns another channel.
 func (w *Worker[T]) Fenced() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tenure.fenced
 }
 
-// GiveUp says that the lease is gone, though the clock would not have it so: the
-// coordinator has forgotten it, or is another one. All tasks end at once, with
-// a cause that wraps ErrLeaseLost and cause, and have as long to stop as they
-// always have. It does nothing while the worker is fenced.
+// GiveUp reports that the lease is gone before its time, because the coordinator has
+// forgotten it or was replaced. All tasks end immediately, with a cause that wraps
+// ErrLeaseLost and cause, and have the usual time to stop. GiveUp does nothing if
+// the worker is already fenced or has stopped.
 //
-// Without WithLease it does the same, but for the last resort.
+// Without WithLease it does the same, but calls no last resort.
 func (w *Worker[T]) GiveUp(cause error) {
 	if cause != nil {
 		cause = fmt.Errorf("%w: %w", ErrLeaseLost, cause)
@@ -106,7 +108,7 @@ func (w *Worker[T]) GiveUp(cause error) {
 	news()
 }
 
-// giveUp is GiveUp with the lock held; what it returns is to be called without.
+// giveUp is GiveUp with mu held. The caller calls news after it has released mu.
 func (w *Worker[T]) giveUp(t *tenure, cause error) (news func()) {
 	if isClosed(t.fenced) || isClosed(t.stopped) {
 		return func() {}
@@ -114,37 +116,37 @@ func (w *Worker[T]) giveUp(t *tenure, cause error) (news func()) {
 	if t.leave != nil {
 		t.resort = lease.NewDeadline(min(w.cfg.stop, t.gone.Left()))
 		t.resort.Extend(lease.Now())
-		t.gone.End() // Check is to know
+		t.gone.End() // for Check
 		t.leave.End()
 	}
 	return w.leave(t, cause)
 }
 
-// leave tells everything to stop, for want of the lease. The lock is held; what
-// is returned is to be called without it.
+// leave tells all tasks to stop because the lease is lost. The caller holds mu, and
+// calls news after it has released mu.
 func (w *Worker[T]) leave(t *tenure, cause error) (news func()) {
 	if isClosed(t.fenced) || isClosed(t.stopped) {
 		return func() {}
 	}
-	close(t.fenced) // first: nothing is started in the slots that become free
+	close(t.fenced) // before the stops, so that no task starts in a freed slot
 	tasks := len(w.tasks)
 	w.stopEach(cause)
 	w.settleIfEmpty()
 	return func() {
-		w.cfg.logger.Warn("lease lost, stopping everything", slog.Int("tasks", tasks), slog.Any("err", cause))
+		w.cfg.logger.Warn("lease lost, stopping all tasks", slog.Int("tasks", tasks), slog.Any("err", cause))
 	}
 }
 
-// guard sees to it that nothing of a tenure outlives its lease. It ends with
-// the tenure.
+// guard stops the tasks of a tenure before its lease ends. It returns when the
+// tenure has ended.
 func (w *Worker[T]) guard(t *tenure) {
 	<-t.leave.Done()
 	w.mu.Lock()
 	news := w.leave(t, ErrLeaseLost)
 	resort := t.resort
 	w.mu.Unlock()
-	go news()     // a log that hangs must not hold up what follows
-	resort.Left() // the machine may have slept through both
+	go news()     // a logger that blocks must not delay the last resort
+	resort.Left() // checks the clock: the machine may have been suspended past both deadlines
 	select {
 	case <-t.stopped:
 	case <-resort.Done():
@@ -152,7 +154,7 @@ func (w *Worker[T]) guard(t *tenure) {
 	}
 }
 
-// lastResort hands what has not stopped to the user.
+// lastResort calls the user's function with the tasks that have not stopped.
 func (w *Worker[T]) lastResort(t *tenure) {
 	w.mu.Lock()
 	left := make([]T, 0, len(w.tasks))
@@ -166,23 +168,23 @@ func (w *Worker[T]) lastResort(t *tenure) {
 		return
 	}
 	if w.hooks.resort != nil {
-		w.hooks.resort(left) // before anything that may hang
+		w.hooks.resort(left) // before the log, which may block
 	}
-	w.cfg.logger.Error("tasks have not stopped, and the lease ends", slog.Any("tasks", left))
+	w.cfg.logger.Error("tasks not stopped, lease about to end", slog.Any("tasks", left))
 }
 
-// Rejoin waits until everything has stopped, and then lets the worker begin
-// anew: empty, under a new Incarnation, and with WithLease accepting tasks again
-// once the first Sending after it was acknowledged. A worker that was not
-// fenced is, as if by GiveUp(nil). The terms that were seen are not forgotten.
+// Rejoin waits until all tasks have stopped, and then starts over with no tasks and
+// a new Incarnation. With WithLease the worker accepts tasks again once a Sending
+// after Rejoin has been acknowledged. If the worker is not fenced, Rejoin fences it
+// as GiveUp(nil) does. The worker keeps the fence against earlier terms.
 //
-// What asks for the former lease has to be at rest before: a call of Sending
-// after Rejoin is taken to be about the next one.
+// The transport must stop requesting the former lease before Rejoin, because a call
+// of Sending after Rejoin belongs to the next lease.
 //
-// A write that began before does not take effect after it. Rejoin returns an
-// error where ctx ends before everything has stopped, which counts what has
-// not and wraps the context's cause, after which it may be called again; and
-// one that wraps ErrClosed where the worker is closed.
+// A write that began before Rejoin does not take effect after it. If ctx ends before
+// all tasks have stopped, the error counts the remaining tasks and wraps the cause
+// of ctx; Rejoin may then be called again. If the worker is closed, the error wraps
+// ErrClosed.
 func (w *Worker[T]) Rejoin(ctx context.Context) error {
 	w.mu.Lock()
 	t, news := w.tenure, func() {}
@@ -199,7 +201,7 @@ func (w *Worker[T]) Rejoin(ctx context.Context) error {
 	switch {
 	case w.closed:
 		return fmt.Errorf("rejoin: %w", ErrClosed)
-	case w.tenure == t: // else another Rejoin was faster
+	case w.tenure == t: // otherwise a concurrent Rejoin was faster
 		w.tenure = w.newTenure()
 		w.leases.Rejoins++
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// FuzzLease sends what a transport with leases and content sends, read out of
-// bytes, one after the other, and knows beforehand what each is answered. The
-// lease is long: it is lost when the transport says so.
+// FuzzLease decodes a sequence of calls of a transport with leases and content, and
+// compares each result with a model. The lease is long, so that it is lost only by
+// GiveUp.
 func FuzzLease(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{3, 0, 2, 4, 0, 0, 2, 5, 8, 8, 1, 6, 0, 0, 0, 7, 8})
@@ -46,7 +46,7 @@ func FuzzLease(f *testing.F) {
 			case 7:
 				l.rejoin()
 			case 8:
-				// The one asked for last, in this life or the one before.
+				// The last request, of this incarnation or an earlier one.
 				l.acknowledged()
 				if l.current && !l.fenced {
 					l.refusing = false
@@ -63,15 +63,15 @@ func FuzzLease(f *testing.F) {
 	})
 }
 
-// ledger is a sheet of a worker with a lease.
+// ledger is the model of a worker with a lease.
 type ledger struct {
 	sheet
 	running      [fuzzTasks]atomic.Int32
-	versions     [fuzzTasks]int64 // of those that are here
+	versions     [fuzzTasks]int64 // of the tasks that the worker has
 	incarnation  uint64
 	fenced       bool
 	acknowledged func()
-	current      bool // acknowledged is of this life
+	current      bool // acknowledged belongs to this incarnation
 }
 
 func newLedger(t *testing.T, setup int) *ledger {
@@ -101,10 +101,10 @@ func newLedger(t *testing.T, setup int) *ledger {
 	return l
 }
 
-// seen says that whoever is told a version is not told that of another task.
+// seen fails the test if a task has got the content of another.
 func (l *ledger) seen(ctx context.Context, task int) {
 	if content, version := worker.Content(ctx); version > 0 && content[0] != byte(task) {
-		l.t.Errorf("task %d is told the content of %d", task, content[0])
+		l.t.Errorf("task %d has the content of %d", task, content[0])
 	}
 }
 
@@ -153,8 +153,8 @@ func (l *ledger) rejoin() {
 	l.refusing, l.fenced, l.current = true, false, false
 }
 
-// matches says that the worker is as it should be, as far as that can be known:
-// once it is fenced, what has stopped already is a matter of chance.
+// matches compares the worker with the model. Once the worker is fenced, it is
+// random which tasks have stopped already.
 func (l *ledger) matches() {
 	require.Equal(l.t, l.fenced, isClosed(l.w.Fenced()))
 	if l.fenced {

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// coordinator grants one lease after another to one worker, over a line that
-// delays and loses, and knows when each ends. The scope of a task's token is the
-// number of the lease under which it was started.
+// coordinator grants one lease after another to one worker, over a connection that
+// delays and drops messages. It knows when each lease ends. The scope of a task's
+// token is the number of the lease under which the task was started.
 type coordinator struct {
 	t *testing.T
 	w *worker.Worker[string]
@@ -25,9 +25,9 @@ type coordinator struct {
 	mu      sync.Mutex
 	random  *rand.Rand
 	ends    map[uint64]time.Time // by number
-	lease   uint64               // the present one's number
+	lease   uint64               // the number of the present lease
 	running map[string]int
-	told    map[string]int64  // the version that a task was told last, since its run began
+	told    map[string]int64  // the last version given to the present run of a task
 	tokens  map[string]uint64 // the token of the run
 }
 
@@ -39,12 +39,12 @@ func (c *coordinator) number(n int) int {
 	return c.random.IntN(n)
 }
 
-// within returns some time below d.
+// within waits for a random time below d.
 func (c *coordinator) within(d time.Duration) <-chan time.Time {
 	return time.After(time.Duration(c.number(int(d))))
 }
 
-// renew is one request to renew the lease, if it is not lost on its way.
+// renew sends one request to renew the lease, which may be dropped.
 func (c *coordinator) renew(lease uint64, acknowledged func()) {
 	<-c.within(4 * time.Second)
 	if c.chance(4) {
@@ -63,8 +63,8 @@ func (c *coordinator) renew(lease uint64, acknowledged func()) {
 	}
 }
 
-// keep renews a lease until ctx ends, with silences that now and then are too
-// long.
+// keep renews a lease until ctx ends, with occasional pauses that are longer than
+// the lease allows.
 func (c *coordinator) keep(ctx context.Context, lease uint64) {
 	for ctx.Err() == nil {
 		go c.renew(lease, c.w.Sending())
@@ -79,7 +79,7 @@ func (c *coordinator) keep(ctx context.Context, lease uint64) {
 	}
 }
 
-// holds fails the test unless the lease has the margin left, at least.
+// holds fails the test unless at least the margin of the lease is left.
 func (c *coordinator) holds(ctx context.Context, what string) {
 	_, lease := worker.Token(ctx)
 	c.mu.Lock()
@@ -129,10 +129,10 @@ func (c *coordinator) update(ctx context.Context, task string) error {
 	token, _ := worker.Token(ctx)
 	c.mu.Lock()
 	if c.running[task+" told"]++; c.running[task+" told"] > 1 {
-		c.t.Errorf("%s is told twice at once", task)
+		c.t.Errorf("%s gets two updates at the same time", task)
 	}
 	if token == c.tokens[task] && version <= c.told[task] {
-		c.t.Errorf("%s is told version %d after %d", task, version, c.told[task])
+		c.t.Errorf("%s gets version %d after %d", task, version, c.told[task])
 	}
 	c.tokens[task], c.told[task] = token, version
 	c.mu.Unlock()
@@ -153,8 +153,8 @@ func (c *coordinator) update(ctx context.Context, task string) error {
 	return nil
 }
 
-// calm waits until everything has been told what it is to be told, and sees
-// that it was.
+// calm waits until no update is under way, and checks that each task runs with its
+// newest content and token.
 func (c *coordinator) calm() {
 	<-time.After(10 * time.Second)
 	synctest.Wait()
@@ -168,8 +168,8 @@ func (c *coordinator) calm() {
 	}
 }
 
-// Whatever is lost or late between the worker and whoever grants its lease,
-// nothing runs when the lease may end; and the last update of a task gets there.
+// Whatever messages between the worker and the coordinator are lost or late, no task
+// runs when the lease may have ended. The last update of a task is delivered.
 func TestW5_W7_NothingOutlivesItsLease(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,12 +208,12 @@ func TestW5_W7_NothingOutlivesItsLease(t *testing.T) {
 				require.Empty(t, list(t, c.w))
 			}
 			require.NoError(t, c.w.Close(t.Context()))
-			<-time.After(time.Minute) // what is on its way gets there
+			<-time.After(time.Minute) // messages under way arrive
 		})
 	}
 }
 
-// step is one thing that a leader, or chance, may do.
+// step makes one random step of a leader or of the environment.
 func (c *coordinator) step(version *int64) {
 	*version++
 	task := fmt.Sprint("t", c.number(4))

@@ -1,6 +1,6 @@
 package worker_test
 
-// W5: tasks end before the lease can, and what counts as an acknowledgement.
+// W5: tasks end before the lease can, and which acknowledgements count.
 
 import (
 	"context"
@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A lease of 20 s has a margin of 2 s. With 3 s to stop in, tasks are told 15 s
-// after the last renewal that counts, and the last resort comes after 18 s.
+// A lease of 20 s has a margin of 2 s. With 3 s to stop, tasks are told to stop 15 s
+// after the sending of the last acknowledged renewal, and the last resort is called
+// after 18 s.
 const (
 	length = 20 * time.Second
 	toStop = 3 * time.Second
@@ -24,7 +25,7 @@ const (
 	resort = 18 * time.Second
 )
 
-// leased returns a worker whose lease was acknowledged now.
+// leased returns a worker whose lease has just been acknowledged.
 func leased(t *testing.T, run func(context.Context, string) error, opts ...worker.Option) *worker.Worker[string] {
 	t.Helper()
 	w := newWorker(t, run, append(opts, worker.WithLease(length, toStop))...)
@@ -32,7 +33,7 @@ func leased(t *testing.T, run func(context.Context, string) error, opts ...worke
 	return w
 }
 
-// fenced reports whether the worker says that it stops everything.
+// fenced reports whether the worker has begun to stop all tasks.
 func fenced(w *worker.Worker[string]) bool { return isClosed(w.Fenced()) }
 
 func TestW5_TasksEndBeforeTheLeaseCan(t *testing.T) {
@@ -44,7 +45,7 @@ func TestW5_TasksEndBeforeTheLeaseCan(t *testing.T) {
 			<-ctx.Done()
 			ended, cause = time.Since(began), context.Cause(ctx)
 			return nil
-		}, worker.WithLastResort(func([]string) { t.Error("everything stops in time") }))
+		}, worker.WithLastResort(func([]string) { t.Error("all tasks stop in time") }))
 		require.Equal(t, length, w.Lease())
 		require.NoError(t, w.Add(t.Context(), "a"))
 
@@ -65,13 +66,13 @@ func TestW5_ALateAcknowledgementCountsFromWhenItWasSent(t *testing.T) {
 		<-time.After(4 * time.Second)
 		late := w.Sending()
 		<-time.After(3 * time.Second)
-		w.Sending() // never acknowledged
+		w.Sending() // this request is never acknowledged
 		<-time.After(3 * time.Second)
 		late()
 		<-w.Fenced()
 		require.Equal(t, 4*time.Second+told, time.Since(began))
 		late()
-		require.True(t, fenced(w), "nothing revives it")
+		require.True(t, fenced(w), "a late acknowledgement does not restore the lease")
 	})
 }
 
@@ -110,7 +111,7 @@ func TestW5_NothingIsAcceptedWithoutTheLease(t *testing.T) {
 		acknowledged()
 		require.NoError(t, w.Add(t.Context(), "a"))
 		<-w.Fenced()
-		require.Equal(t, []string{"a"}, list(t, w), "it takes a second to stop")
+		require.Equal(t, []string{"a"}, list(t, w), "a takes a second to stop")
 		refused(worker.ErrLeaseLost)
 		<-time.After(time.Minute)
 		refused(worker.ErrLeaseLost)
@@ -118,7 +119,7 @@ func TestW5_NothingIsAcceptedWithoutTheLease(t *testing.T) {
 	})
 }
 
-func TestW5_TheLastResortIsToldOnceWhatHasNotStopped(t *testing.T) {
+func TestW5_TheLastResortIsCalledOnceWithRunningTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var calls [][]string
@@ -145,7 +146,7 @@ func TestW5_TheLastResortIsToldOnceWhatHasNotStopped(t *testing.T) {
 		require.Equal(t, told+time.Minute, time.Since(began))
 		require.Empty(t, list(t, w))
 
-		// A second loss is told again.
+		// The last resort is called again after a second loss.
 		w.Sending()()
 		require.NoError(t, w.Add(t.Context(), "slow"))
 		<-time.After(time.Minute)
@@ -155,7 +156,7 @@ func TestW5_TheLastResortIsToldOnceWhatHasNotStopped(t *testing.T) {
 	})
 }
 
-func TestW5_GiveUpStopsAtOnce(t *testing.T) {
+func TestW5_GiveUpStopsImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left []string
 		var at time.Time
@@ -180,7 +181,7 @@ func TestW5_GiveUpStopsAtOnce(t *testing.T) {
 		require.Equal(t, 10*time.Second, time.Since(began))
 		synctest.Wait()
 		require.Equal(t, []string{"a"}, left)
-		require.Equal(t, toStop, at.Sub(began), "as long as tasks have to stop")
+		require.Equal(t, toStop, at.Sub(began), "tasks have their usual time to stop")
 	})
 }
 
@@ -198,8 +199,8 @@ func TestW5_GiveUpLateLeavesNoMoreThanTheLease(t *testing.T) {
 	})
 }
 
-// Neither takes away what tasks have to stop in.
-func TestW5_WhatComesAfterTheLossChangesNothing(t *testing.T) {
+// Calls after the loss do not shorten the time that tasks have to stop.
+func TestW5_CallsAfterTheLossChangeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var at time.Duration
@@ -215,9 +216,9 @@ func TestW5_WhatComesAfterTheLossChangesNothing(t *testing.T) {
 	})
 }
 
-// What was acknowledged after the loss is no reason to go on, but one to be less
-// hasty.
-func TestW5_ALateAcknowledgementPutsOffTheLastResort(t *testing.T) {
+// An acknowledgement after the loss does not restore the lease, but delays the last
+// resort.
+func TestW5_ALateAcknowledgementDelaysTheLastResort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var at time.Duration
@@ -250,17 +251,17 @@ func TestW5_GiveUpWhileAddsWait(t *testing.T) {
 		require.Equal(t, "starting:starting stopping:stopping queued:queued ", states(w))
 
 		w.GiveUp(nil)
-		require.ErrorIs(t, <-answers, orchestrator.ErrStopping, "it was starting")
-		require.Equal(t, "starting:stopping stopping:stopping ", states(w), "the queue is empty at once")
-		require.ErrorIs(t, <-answers, orchestrator.ErrRejected, "it waited for the stop")
+		require.ErrorIs(t, <-answers, orchestrator.ErrStopping, "the task was starting")
+		require.Equal(t, "starting:stopping stopping:stopping ", states(w), "the queue is emptied immediately")
+		require.ErrorIs(t, <-answers, orchestrator.ErrRejected, "the Add waited for the stop")
 		require.NoError(t, w.Rejoin(t.Context()))
 		require.Empty(t, list(t, w))
 	})
 }
 
-// Whoever looks at the very moment finds the lease over, whether the worker has
-// got round to telling its tasks or not.
-func TestW5_TheMomentItself(t *testing.T) {
+// When the lease ends, calls already find it lost, even if the worker has not told
+// its tasks to stop yet.
+func TestW5_CallsAtTheEndOfTheLease(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
@@ -274,7 +275,7 @@ func TestW5_TheMomentItself(t *testing.T) {
 			})
 			require.NoError(t, w.Add(t.Context(), "a"))
 			<-time.After(told - time.Second)
-			require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Version: 1}), "to start it again in a second")
+			require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Version: 1}), "restarts the task after a second")
 			<-time.After(time.Second)
 			require.ErrorIs(t, w.Add(t.Context(), "b"), worker.ErrLeaseLost)
 			require.NoError(t, w.Rejoin(t.Context()))
@@ -282,7 +283,7 @@ func TestW5_TheMomentItself(t *testing.T) {
 	}
 }
 
-func TestW5_NothingStartsWhenTheLeaseIsOver(t *testing.T) {
+func TestW5_NothingStartsAfterTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		w := leased(t, starts(&at, func(context.Context) error { return errors.New("no") }),
@@ -302,8 +303,8 @@ func TestW5_ALeaseTooShortIsAnErrorOfNew(t *testing.T) {
 	}{
 		"zero":       {0, 0, "WithLease(0s, 0s)"},
 		"negative":   {time.Second, -1, "WithLease(1s, -1ns)"},
-		"no time":    {time.Second, time.Second, "needs a lease of 1.539s"},
-		"barely not": {2*time.Second - 20, 1300 * time.Millisecond, "needs a lease of 2s"},
+		"no time":    {time.Second, time.Second, "use a lease of at least 1.539s"},
+		"barely not": {2*time.Second - 20, 1300 * time.Millisecond, "use a lease of at least 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := worker.New(until, worker.WithLease(c.d, c.stop))

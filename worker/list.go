@@ -1,23 +1,23 @@
 package worker
 
-// A doubly linked list, for orders from whose middle things are taken out.
-// container/list would do, but for its values of type any.
+// A doubly linked list from which any element can be removed. Unlike container/list,
+// it is typed.
 
 import "iter"
 
-// chain is a list of values in the order they were pushed. The zero chain is
-// empty.
+// chain is a list of values in the order in which they were pushed. The zero chain
+// is empty.
 type chain[V any] struct {
 	first, last *link[V]
 }
 
-// link is a value's place in a chain.
+// link is an element of a chain.
 type link[V any] struct {
 	value      V
 	prev, next *link[V]
 }
 
-// push puts v at the end, and returns its place.
+// push appends v and returns its link.
 func (c *chain[V]) push(v V) *link[V] {
 	l := &link[V]{value: v, prev: c.last}
 	if c.last == nil {
@@ -29,7 +29,7 @@ func (c *chain[V]) push(v V) *link[V] {
 	return l
 }
 
-// remove takes l, which must be in the chain, out of it.
+// remove removes l, which must be in the chain.
 func (c *chain[V]) remove(l *link[V]) {
 	if l.prev == nil {
 		c.first = l.next
@@ -43,7 +43,7 @@ func (c *chain[V]) remove(l *link[V]) {
 	}
 }
 
-// all goes through the values in order; the one at hand may be removed.
+// all iterates over the values in order. The current value may be removed.
 func (c *chain[V]) all() iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for l := c.first; l != nil; {

@@ -11,7 +11,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Option changes how [New] sets up a Worker.
+// Option configures a Worker; see [New].
 type Option interface {
 	apply(*config)
 }
@@ -20,12 +20,12 @@ type optionFunc func(*config)
 
 func (f optionFunc) apply(c *config) { f(c) }
 
-// config is what the options of a worker add up to.
+// config collects the options of a worker.
 type config struct {
 	slots     int           // 0: no limit
 	attempts  int           // 0: no limit
 	lease     time.Duration // 0: none
-	stop      time.Duration // what of the lease tasks have to stop in
+	stop      time.Duration // the part of the lease that tasks have to stop
 	readiness bool
 	backoff   backoff
 	spare     spareTime
@@ -33,7 +33,7 @@ type config struct {
 	logger    *slog.Logger
 	problems  []error
 
-	// Functions of the user's, whose types depend on the worker's; nil: none.
+	// Functions of the user, whose types depend on the worker's; nil: none.
 	completion any // func(T)
 	failure    any // func(T, error)
 	resort     any // func([]T)
@@ -62,17 +62,16 @@ func (c *config) invalid(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...))
 }
 
-// WithSlots lets at most n tasks run at once. The others wait for a slot, first
-// in, first out; they are in List, and Add answers for them without an error
-// as soon as they are in the queue.
+// WithSlots limits the number of tasks that run at the same time to n. The other
+// tasks wait for a slot in the order in which they were added. They are in List, and
+// Add returns nil as soon as they are queued.
 //
-// A task holds its slot from its first start until it has stopped or
-// completed, also between two restarts: what was accepted first stays ahead of
-// what came later, and a task that failed once does not start over behind
-// tasks that may never end. So a task that always fails occupies a slot until
-// it is removed.
+// A task holds its slot from its first start until it has stopped, completed or
+// failed for good, also between restarts. So a task that failed once does not queue
+// again behind tasks that may never end. A task that always fails holds its slot
+// until it is removed.
 //
-// Default: 0, which means no limit. Range: n >= 0.
+// The default is 0, which means no limit. n must not be negative.
 func WithSlots(n int) Option {
 	return optionFunc(func(c *config) {
 		if n < 0 {
@@ -82,26 +81,25 @@ func WithSlots(n int) Option {
 	})
 }
 
-// WithReadiness makes Add answer only once the task has called [Ready], so that
-// a handover that starts a task here before it stops it elsewhere has no gap.
-// A task that waits for a slot is answered for at once, as without it.
+// WithReadiness makes Add wait until the task has called [Ready]. Then a handover
+// that starts a task here before it stops it elsewhere leaves no gap. If the task
+// waits for a slot, Add returns immediately, as it does without the option.
 //
-// Where the Add's context ends first, the task goes on starting: it is in List,
-// and a further Add waits for it again. A task that fails before it is ready
-// is restarted like any other.
+// If the context of Add ends first, the task keeps starting: it is in List, and
+// another Add waits for it again. A task that fails before it is ready is restarted
+// like any other.
 //
-// Default: a task counts as running as soon as it was started.
+// By default a task counts as running as soon as it is started.
 func WithReadiness() Option {
 	return optionFunc(func(c *config) { c.readiness = true })
 }
 
-// WithBackoff sets the pauses before a task that returned or panicked is
-// started again. They double from first to longest, and each is shortened by a
-// random part of up to a half, so that tasks that failed together do not come
-// back together. A run that lasted for at least longest starts the sequence
-// over.
+// WithBackoff sets the pauses before a task that returned or panicked is started
+// again. The pause doubles with each failure, from first to longest. Each pause is
+// shortened by a random part of up to half, so that tasks that failed together do
+// not restart together. A run of at least longest starts the sequence over.
 //
-// Default: 100 ms and 1 minute. Range: 0 < first <= longest.
+// The default is 100 ms and 1 minute. first must be positive and at most longest.
 func WithBackoff(first, longest time.Duration) Option {
 	return optionFunc(func(c *config) {
 		if first <= 0 || longest < first {
@@ -111,19 +109,19 @@ func WithBackoff(first, longest time.Duration) Option {
 	})
 }
 
-// WithSeed makes the random part of the pauses between restarts repeatable.
-//
-// Default: a random seed. Every value is in range.
+// WithSeed makes the random part of the pauses between restarts repeatable. Every
+// value is valid. The default is a random seed.
 func WithSeed(seed uint64) Option {
 	return optionFunc(func(c *config) { c.seed = seed })
 }
 
-// WithLogger has the worker log what its tasks do wrong: a restart, an
-// update that a task did not take and the loss of the lease at Warn, a panic with
-// its stack and tasks that outlive the lease at Error; what ends as it should at
-// Debug. The keys are task, tasks, err, pause and stack.
+// WithLogger sets the logger. It gets restarts, failed updates, tasks that do not
+// stop, failed saves of the record and the loss of the lease at Warn. It gets panics
+// with their stack, failed jobs and tasks that outlive the lease at Error, and
+// normal ends at Debug. The keys are task, tasks, err, pause, attempts, since and
+// stack.
 //
-// Default: nil, which means that nothing is logged.
+// The default is nil, which means that nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		if l == nil {
@@ -133,38 +131,36 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithLease says that the worker holds its tasks by a lease of length d, which a
-// transport obtains and renews (see [Worker.Sending]), and that its tasks need
-// stop to come to an end. The worker then stops everything before the lease can
-// have ended. With a margin of a tenth of d it counts, from the moment in which
-// the last renewal that was acknowledged was sent,
+// WithLease makes the worker hold its tasks under a lease of length d, which a
+// transport obtains and renews (see [Worker.Sending]). stop is the time that tasks
+// need to stop. The worker stops everything before the lease can have ended. Counted
+// from the sending of the last acknowledged renewal, and with a margin of d/10, it
 //
-//   - d - margin - stop until the contexts of all tasks end, with the cause
+//   - ends the contexts of all tasks after d - margin - stop, with the cause
 //     [ErrLeaseLost];
-//   - d - margin until what has not stopped is handed to [WithLastResort].
+//   - hands the tasks that have not stopped to [WithLastResort] after d - margin.
 //
-// It accepts no task before the lease was first acknowledged, nor after it was
-// lost, until [Worker.Rejoin]. The package documentation says what that
-// promises and what not.
+// The worker accepts no task before the first acknowledgement, nor between the loss
+// of the lease and [Worker.Rejoin]. The package documentation states the guarantees
+// and their limits.
 //
-// Default: no lease; a worker that nobody hears from runs on. Range: d > 0,
-// stop >= 0, and d - margin - stop, which is what there is to renew the lease
-// in, at least d/4.
+// By default there is no lease, and a worker that is cut off keeps running its
+// tasks. d must be positive and stop must not be negative. d - margin - stop, the
+// time left for renewals, must be at least d/4.
 func WithLease(d, stop time.Duration) Option {
 	return optionFunc(func(c *config) {
 		switch {
 		case d <= 0 || stop < 0:
-			c.invalid("WithLease(%v, %v): must be positive, and stop not negative", d, stop)
+			c.invalid("WithLease(%v, %v): the lease must be positive, and stop not negative", d, stop)
 		case d-margin(d)-stop < d/4:
-			c.invalid("WithLease(%v, %v): leaves %v to renew the lease in, must be at least a quarter of it: needs a lease of %v",
+			c.invalid("WithLease(%v, %v): leaves %v for renewals, must be at least a quarter of the lease: use a lease of at least %v",
 				d, stop, d-margin(d)-stop, leastLease(stop))
 		}
 		c.lease, c.stop = d, stop
 	})
 }
 
-// leastLease returns a lease, in whole milliseconds, that leaves enough to
-// renew it in.
+// leastLease returns the shortest valid lease for stop, in whole milliseconds.
 func leastLease(stop time.Duration) time.Duration {
 	exact := (stop*20 + 12) / 13 // d - d/10 - d/4 is 13/20 of d
 	return (exact + time.Millisecond - 1).Truncate(time.Millisecond)

@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// whims are tasks that do whatever comes to mind, and tell of it.
+// whims are tasks that behave at random, and record their runs.
 type whims struct {
 	runs    map[string]*atomic.Int32
 	running atomic.Int32
-	most    atomic.Int32 // slots ever in use
+	most    atomic.Int32 // the most slots used at the same time
 	twice   atomic.Bool  // a task ran twice at the same time
 }
 
@@ -56,10 +56,10 @@ func (w *whims) run(ctx context.Context, task string) error {
 	return nil
 }
 
-// Whatever is called in whatever order, under whatever deadline, an answer is
-// true: nil means done, ErrStopping and ErrRejected of an Add mean that it will
-// not be done; and no task ever runs twice.
-func TestW1_AnswersAreTrue(t *testing.T) {
+// Whatever the order and the deadlines of the calls, their results are accurate: nil
+// means done, and ErrStopping or ErrRejected of an Add means that the task will not
+// start. No task runs twice at the same time.
+func TestW1_ResultsAreAccurate(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
@@ -76,7 +76,7 @@ func TestW1_AnswersAreTrue(t *testing.T) {
 			}
 			w := newWorker(t, whims.run, opts...)
 
-			refused := map[string]bool{} // not in List once everything has come to rest
+			refused := map[string]bool{} // tasks that must not be in List at the end
 			for range 200 {
 				task := tasks[random.IntN(len(tasks))]
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(3000)-200)*time.Millisecond)
@@ -109,7 +109,7 @@ func TestW1_AnswersAreTrue(t *testing.T) {
 				}
 				cancel()
 				if random.IntN(10) == 0 {
-					<-time.After(5 * time.Second) // every stop ends within 3
+					<-time.After(5 * time.Second) // every stop ends within 3 s
 					for task := range refused {
 						require.NotContains(t, list(t, w), task)
 						require.Zero(t, whims.runs[task].Load())
@@ -124,8 +124,8 @@ func TestW1_AnswersAreTrue(t *testing.T) {
 	}
 }
 
-// The same from many goroutines at once, where only so much can be said.
-func TestW1_CallsAtOnce(t *testing.T) {
+// Calls from many goroutines at the same time, with weaker checks.
+func TestW1_ConcurrentCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whims := &whims{runs: map[string]*atomic.Int32{"a": new(atomic.Int32), "b": new(atomic.Int32)}}
 		w := newWorker(t, whims.run, worker.WithSlots(1), worker.WithBackoff(time.Second, time.Second))

@@ -1,7 +1,7 @@
 package worker
 
-// The local record (W6): what ran and what completed, kept past the end of the
-// process, for the one after it to report.
+// The local record (W6): which tasks ran and which had completed, kept for the next
+// process to report.
 
 import (
 	"context"
@@ -10,69 +10,68 @@ import (
 	"slices"
 )
 
-// Trace is what a worker has written down about one of its tasks.
+// Trace is the record of one task.
 type Trace[T comparable] struct {
 	Task T
-	// Completed says that it had completed (see WithCompletion), Failed that it had
-	// failed (see WithAttempts); else it ran, or was to.
+	// Completed: the task had completed (see WithCompletion). Failed: the task had
+	// failed (see WithAttempts). Otherwise the task ran or was to run.
 	Completed, Failed bool
-	// Err is what its last run failed with, and Attempts how many had in a row. They
-	// are empty unless it had failed.
+	// Err is the error of the last run, Attempts the number of failed runs in a row.
+	// Both are empty unless the task had failed.
 	Err      string
 	Attempts int
-	// Version is that of its content; Token, Scope and Receipt are what came with
-	// it. See Grant.
+	// Version is that of the task's content. Token, Scope and Receipt are those of
+	// its grant; see Grant.
 	Version      int64
 	Token, Scope uint64
 	Receipt      string
 }
 
-// Record is where a worker writes down what it has. Package boltrecord, a module
-// of its own, keeps it in a file.
+// Record stores which tasks a worker has. Package boltrecord, a separate module,
+// stores it in a file.
 //
 // # Concurrency
 //
-// The worker makes one call at a time: Load in New, then Save from a goroutine
-// of its own, and at last Remove.
+// The worker makes one call at a time: Load in New, then Save from a separate
+// goroutine, and finally Remove.
 //
 // # Ownership
 //
-// Neither side changes a slice that it has given to the other.
+// Neither side changes a slice that it has passed to the other.
 //
 // # Blocking
 //
-// No task and no call of the worker waits for Save. What changes meanwhile is
-// saved after it, in one call. Close waits for Save and Remove as long as its
-// context allows.
+// No task and no method of the worker except Close waits for Save. Changes during a
+// Save are saved after it, in one call. Close waits for Save and Remove as long as
+// its context allows.
 //
 // # Errors
 //
-// One of Load is one of New. One of Save is logged at Warn; what it was about is
-// saved again with the next change. One of Remove is one of Close.
+// New returns the error of Load. An error of Save is logged at Warn, and its changes
+// are saved again with the next change. Close returns the error of Remove.
 type Record[T comparable] interface {
-	// Load returns what was saved and not removed, in any order.
+	// Load returns the traces that were saved and not removed, in any order.
 	Load() ([]Trace[T], error)
-	// Save adds traces, or puts them in place of those of the same tasks, and
-	// takes away those of the tasks that are gone: all of it or nothing. No task
-	// is in both, and one that is gone may never have been saved.
+	// Save adds or replaces traces, and deletes those of the tasks in gone. It does
+	// all of this or nothing. No task is in both slices. A task in gone may never
+	// have been saved.
 	Save(traces []Trace[T], gone []T) error
-	// Remove leaves nothing behind: the worker has come to a good end. No call
-	// comes after one that succeeded.
+	// Remove deletes the whole record, because the worker was closed properly. After
+	// a successful Remove no method is called.
 	Remove() error
 }
 
-// WithRecord has the worker write down what it has as that changes, so that
-// after a crash the worker made next with the same record can tell
-// ([Worker.Before]). [Worker.Close] removes the record once everything has
-// stopped: a transport reports what has completed before that, after [Worker.Stop].
-// What could not be reported by then, and what Before has told, is not in any
-// record after it.
+// WithRecord makes the worker record its tasks whenever they change. After a crash,
+// a new worker with the same record can return them ([Worker.Before]).
+// [Worker.Close] removes the record once all tasks have stopped. So a transport must
+// report completed tasks between [Worker.Stop] and Close. No later record contains
+// what was not reported by then, or what Before has returned.
 //
-// The record is for reports. It is written in the background, so what changed
-// in the last moments before a crash may be missing, and nothing about who may
-// run what can be concluded from it. T must be the worker's.
+// The record is for reports only. It is written in the background, so the last
+// changes before a crash may be missing. Do not use it to decide which worker may
+// run a task. T must be the worker's.
 //
-// Default: none. A nil r is out of range.
+// By default there is no record. r must not be nil.
 func WithRecord[T comparable](r Record[T]) Option {
 	return optionFunc(func(c *config) {
 		if r == nil {
@@ -82,26 +81,26 @@ func WithRecord[T comparable](r Record[T]) Option {
 	})
 }
 
-// Before returns what the record held when the worker was made: what its
-// predecessor ran and had completed when it ended, unless it was closed; what
-// had completed or failed comes first. It is empty without [WithRecord]. The slice is the
-// caller's.
+// Before returns the record as it was when the worker was created: the tasks that
+// the previous process ran or had completed when it ended, unless it closed its
+// worker. Tasks that had completed or failed come first. Before returns an empty
+// slice without [WithRecord]. The caller owns the slice.
 func (w *Worker[T]) Before() []Trace[T] { return slices.Clone(w.scribe.before) }
 
-// scribe keeps a record up to date.
+// scribe keeps the record up to date.
 type scribe[T comparable] struct {
-	record Record[T] // nil: there is none
+	record Record[T] // nil: none
 	before []Trace[T]
 
 	// Guarded by Worker.mu.
-	changed map[T]struct{} // tasks whose traces are not as they should be
-	saving  chan struct{}  // closed when the goroutine that saves ends; nil: there is none
+	changed map[T]struct{} // tasks whose saved traces are outdated
+	saving  chan struct{}  // closed when the goroutine that saves ends; nil: none runs
 	removed bool
 }
 
-// newScribe reads what a predecessor has left. That stays in the record until
-// there is something else to write down, so that a process that ends at once
-// does not take it along.
+// newScribe loads the record of the previous process. Its traces stay in the record
+// until the first Save, so that they survive a process that ends soon after its
+// start.
 func newScribe[T comparable](r Record[T]) (scribe[T], error) {
 	s := scribe[T]{record: r, changed: make(map[T]struct{})}
 	if r == nil {
@@ -109,7 +108,7 @@ func newScribe[T comparable](r Record[T]) (scribe[T], error) {
 	}
 	before, err := r.Load()
 	if err != nil {
-		return s, fmt.Errorf("load the record: %w", err)
+		return s, fmt.Errorf("load record: %w", err)
 	}
 	s.before = slices.Clone(before)
 	slices.SortStableFunc(s.before, func(a, b Trace[T]) int { return rank(a) - rank(b) })
@@ -126,7 +125,7 @@ func rank[T comparable](t Trace[T]) int {
 	return 1
 }
 
-// note says that a task has changed. The lock is held.
+// note marks a task as changed. The caller holds mu.
 func (w *Worker[T]) note(task T) {
 	s := &w.scribe
 	if s.record == nil {
@@ -139,8 +138,7 @@ func (w *Worker[T]) note(task T) {
 	}
 }
 
-// save writes down what has changed, until nothing has. It is the whole of a
-// goroutine.
+// save saves changes until none are left, in a separate goroutine.
 func (w *Worker[T]) save() {
 	for {
 		traces, gone, done := w.toSave()
@@ -148,7 +146,7 @@ func (w *Worker[T]) save() {
 			return
 		}
 		if err := w.saveThese(traces, gone); err != nil {
-			w.cfg.logger.Warn("the record could not be saved", slog.Any("err", err))
+			w.cfg.logger.Warn("record not saved", slog.Any("err", err))
 			w.saveLater(traces, gone)
 			return
 		}
@@ -187,7 +185,7 @@ func (w *Worker[T]) toSave() (traces []Trace[T], gone []T, done bool) {
 	return traces, gone, false
 }
 
-// saveThese calls the user's record, which must not take the worker down.
+// saveThese calls the user's record and turns a panic into an error.
 func (w *Worker[T]) saveThese(traces []Trace[T], gone []T) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -197,7 +195,8 @@ func (w *Worker[T]) saveThese(traces []Trace[T], gone []T) (err error) {
 	return w.scribe.record.Save(traces, gone)
 }
 
-// saveLater gives up until something changes.
+// saveLater marks the tasks as changed again, and ends the goroutine until the next
+// change.
 func (w *Worker[T]) saveLater(traces []Trace[T], gone []T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,8 +211,8 @@ func (w *Worker[T]) saveLater(traces []Trace[T], gone []T) {
 	s.saving = nil
 }
 
-// removeRecord takes the record away, once nothing is left to be saved. The
-// worker is closed and empty.
+// removeRecord removes the record once no save is under way. The worker is closed
+// and has no tasks.
 func (w *Worker[T]) removeRecord(ctx context.Context) error {
 	w.mu.Lock()
 	s := &w.scribe
@@ -226,7 +225,7 @@ func (w *Worker[T]) removeRecord(ctx context.Context) error {
 		select {
 		case <-saving:
 		case <-ctx.Done():
-			return fmt.Errorf("the record is being saved: %w", context.Cause(ctx))
+			return fmt.Errorf("save record: %w", context.Cause(ctx))
 		}
 	}
 	w.mu.Lock()
@@ -239,7 +238,7 @@ func (w *Worker[T]) removeRecord(ctx context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		s.removed = false
-		return fmt.Errorf("remove the record: %w", err)
+		return fmt.Errorf("remove record: %w", err)
 	}
 	return nil
 }

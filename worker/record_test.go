@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// paper is a record in memory. It takes a second to save.
+// paper is a record in memory. Each Save takes a second.
 type paper struct {
 	mu     sync.Mutex
 	traces map[string]worker.Trace[string]
 	saves  int
 	busy   bool
-	torn   bool  // removed
-	fail   error // of all calls
+	torn   bool  // Remove was called
+	fail   error // the result of all calls
 	panics bool
 }
 
@@ -81,7 +81,7 @@ func (p *paper) Remove() error {
 	return p.fail
 }
 
-// read returns what is written down once the ink is dry.
+// read returns the record when no Save is under way.
 func (p *paper) read() map[string]worker.Trace[string] {
 	<-time.After(5 * time.Second)
 	synctest.Wait()
@@ -103,14 +103,14 @@ func TestW6_TheRecordFollows(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, w.AddWith(t.Context(), "long", grant("one", 1)))
 		require.Nil(t, w.Apply(t.Context(), add("short", "other", "queued")))
-		require.Equal(t, began, time.Now(), "nobody waits for it")
+		require.Equal(t, began, time.Now(), "no call waits for Save")
 		require.Equal(t, map[string]worker.Trace[string]{
 			"long":   {Task: "long", Version: 1, Token: 7, Scope: 3},
 			"short":  {Task: "short", Completed: true},
 			"other":  {Task: "other"},
 			"queued": {Task: "queued"},
 		}, p.read())
-		require.LessOrEqual(t, p.saves, 3, "what changes at once is saved at once")
+		require.LessOrEqual(t, p.saves, 3, "changes at the same time are saved in one call")
 
 		require.NoError(t, w.Update(t.Context(), "long", worker.Grant{Content: []byte("two"), Version: 2}))
 		require.NoError(t, w.Remove(t.Context(), "other"))
@@ -123,26 +123,26 @@ func TestW6_TheRecordFollows(t *testing.T) {
 		}, p.read())
 
 		require.NoError(t, w.Rejoin(t.Context()))
-		require.Empty(t, p.read(), "what was stopped for want of a lease has stopped")
+		require.Empty(t, p.read(), "tasks stopped after the loss of the lease are gone")
 		require.False(t, p.torn)
 	})
 }
 
-func TestW6_TheNextLifeTells(t *testing.T) {
+func TestW6_TheNextProcessReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ran := worker.Trace[string]{Task: "ran", Version: 4, Token: 2}
 		over := worker.Trace[string]{Task: "over", Completed: true}
 		p := newPaper(ran, over)
 		w, err := worker.New(until, worker.WithRecord(p))
 		require.NoError(t, err)
-		require.Equal(t, []worker.Trace[string]{over, ran}, w.Before(), "what completed comes first")
+		require.Equal(t, []worker.Trace[string]{over, ran}, w.Before(), "completed tasks come first")
 		require.Empty(t, list(t, w))
-		require.Len(t, p.read(), 2, "nothing has happened since")
+		require.Len(t, p.read(), 2, "the record is unchanged")
 
 		require.NoError(t, w.Add(t.Context(), "new"))
 		require.Equal(t, map[string]worker.Trace[string]{"new": {Task: "new"}}, p.read())
 		w.Before()[0].Task = "changed"
-		require.Equal(t, "over", w.Before()[0].Task, "it is the caller's")
+		require.Equal(t, "over", w.Before()[0].Task, "the caller owns the slice")
 		require.NoError(t, w.Close(t.Context()))
 		require.True(t, p.torn)
 		require.Len(t, w.Before(), 2)
@@ -156,11 +156,11 @@ func TestW6_CloseRemovesTheRecord(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, w.Add(t.Context(), "a"))
 		require.Error(t, w.Close(within(t, 2*time.Second)))
-		require.False(t, p.torn, "it has not stopped")
+		require.False(t, p.torn, "the task has not stopped")
 		require.Contains(t, p.read(), "a")
 
 		require.Error(t, w.Close(within(t, 3500*time.Millisecond)))
-		require.False(t, p.torn, "it is being saved")
+		require.False(t, p.torn, "Save is under way")
 		p.mu.Lock()
 		p.fail = errors.New("no")
 		p.mu.Unlock()
@@ -203,12 +203,12 @@ func TestW6_ARecordThatFailsStopsNothing(t *testing.T) {
 				spoil(p, true)
 				require.NoError(t, w.Add(t.Context(), "a"))
 				require.NoError(t, w.Remove(t.Context(), "b"))
-				require.Equal(t, []string{"b"}, slices.Collect(maps.Keys(p.read())), "as it was")
-				require.Contains(t, log.String(), "the record could not be saved")
+				require.Equal(t, []string{"b"}, slices.Collect(maps.Keys(p.read())), "the record is unchanged")
+				require.Contains(t, log.String(), "record not saved")
 				require.Contains(t, log.String(), "out of ink")
 				spoil(p, false)
 				require.NoError(t, w.Add(t.Context(), "c"))
-				require.ElementsMatch(t, []string{"a", "c"}, slices.Collect(maps.Keys(p.read())), "it catches up")
+				require.ElementsMatch(t, []string{"a", "c"}, slices.Collect(maps.Keys(p.read())), "the next Save includes the earlier changes")
 			})
 		})
 	}

@@ -1,6 +1,7 @@
 package worker_test
 
-// W4, W5: a worker that begins anew after its lease, and one that is closed without it.
+// W4, W5: a worker that rejoins after the loss of its lease, and one closed without
+// a lease.
 
 import (
 	"context"
@@ -29,10 +30,10 @@ func TestW4_RejoinIsANewWorker(t *testing.T) {
 		require.Empty(t, list(t, w))
 
 		old()
-		require.ErrorIs(t, w.Add(term(t.Context(), 5, 3), "a"), orchestrator.ErrRejected, "that was for the lease before")
+		require.ErrorIs(t, w.Add(term(t.Context(), 5, 3), "a"), orchestrator.ErrRejected, "the acknowledgement was for the former lease")
 		began := time.Now()
 		w.Sending()()
-		require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "a"), orchestrator.ErrStale, "terms are not forgotten")
+		require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "a"), orchestrator.ErrStale, "Rejoin keeps the fence")
 		require.NoError(t, w.Add(term(t.Context(), 5, 3), "a"))
 		old()
 		<-w.Fenced()
@@ -41,11 +42,11 @@ func TestW4_RejoinIsANewWorker(t *testing.T) {
 	})
 }
 
-// An Add that waits for a stop must not be let into the next life of the worker.
+// An Add that waits for a stop must not take effect after a Rejoin.
 func TestW4_AWriteDoesNotOutliveItsIncarnation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// Run often: the Add and Rejoin wait for the same stop, and either may
-		// be the first to get on.
+		// Run this often: the Add and Rejoin wait for the same stop, and either may
+		// be the first to continue.
 		for range 50 {
 			w := leased(t, stubborn(time.Second, new(int)))
 			require.NoError(t, w.Add(t.Context(), "a"))
@@ -61,12 +62,12 @@ func TestW4_AWriteDoesNotOutliveItsIncarnation(t *testing.T) {
 	})
 }
 
-func TestW4_AnAcknowledgementIsOfItsTime(t *testing.T) {
+func TestW4_AnAcknowledgementBelongsToItsLease(t *testing.T) {
 	w := newWorker(t, until, worker.WithLease(length, toStop))
 	old := w.Sending()
 	require.NoError(t, w.Rejoin(t.Context()))
 	old()
-	require.ErrorIs(t, w.Add(t.Context(), "a"), orchestrator.ErrRejected, "the first that comes after Rejoin is not the first that counts")
+	require.ErrorIs(t, w.Add(t.Context(), "a"), orchestrator.ErrRejected, "an acknowledgement of a request before Rejoin does not count")
 	w.Sending()()
 	require.NoError(t, w.Add(t.Context(), "a"))
 }
@@ -127,7 +128,7 @@ func TestW5_CloseWhileFenced(t *testing.T) {
 	})
 }
 
-func TestW5_CloseDoesNotForgetTheLease(t *testing.T) {
+func TestW5_CloseKeepsTheLastResort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var at time.Duration
@@ -135,15 +136,15 @@ func TestW5_CloseDoesNotForgetTheLease(t *testing.T) {
 		require.NoError(t, w.Add(t.Context(), "a"))
 		require.NoError(t, w.Close(t.Context()))
 		synctest.Wait()
-		require.Equal(t, resort, at, "nobody renewed it, and the task went on")
+		require.Equal(t, resort, at, "the lease was not renewed, and the task kept running")
 
 		w = leased(t, until)
 		require.NoError(t, w.Add(t.Context(), "a"))
 		require.NoError(t, w.Close(t.Context()))
 		<-time.After(time.Hour)
-		require.False(t, fenced(w), "there was nothing left to stop")
+		require.False(t, fenced(w), "no task was left to stop")
 		require.ErrorIs(t, w.Add(t.Context(), "a"), worker.ErrClosed)
-		require.NoError(t, w.Remove(t.Context(), "a"), "it goes on answering")
+		require.NoError(t, w.Remove(t.Context(), "a"), "a closed worker still answers")
 		w.GiveUp(nil)
 		w.Sending()()
 		require.False(t, fenced(w))

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// starts returns a run function that notes when it was called, in seconds since
-// now, and then does what f says.
+// starts returns a run function that records the times of its calls, relative to
+// now, and then calls f.
 func starts(at *[]time.Duration, f func(ctx context.Context) error) func(context.Context, string) error {
 	began := time.Now()
 	return func(ctx context.Context, _ string) error {
@@ -24,7 +24,7 @@ func starts(at *[]time.Duration, f func(ctx context.Context) error) func(context
 	}
 }
 
-// pauses returns what lies between the starts.
+// pauses returns the pauses between the starts.
 func pauses(at []time.Duration) []time.Duration {
 	var between []time.Duration
 	for i := range at[1:] {
@@ -103,17 +103,17 @@ func TestW3_NothingATaskDoesBringsTheWorkerDown(t *testing.T) {
 				status := w.Status()[0]
 				require.Equal(t, len(at), status.Restarts)
 				require.ErrorContains(t, status.Err, c.text)
-				require.Contains(t, log.String(), "level=WARN msg=\"task ended, to be started again\" task=a err=")
+				require.Contains(t, log.String(), "level=WARN msg=\"task ended, will be restarted\" task=a err=")
 				if name == "panic" {
 					require.Contains(t, log.String(), "level=ERROR msg=\"task panicked\" task=a")
-					require.Contains(t, log.String(), "restart_test.go", "the stack")
+					require.Contains(t, log.String(), "restart_test.go", "the stack of the panic")
 				}
 			})
 		})
 	}
 }
 
-func TestW3_WhatARunLeftBehindEndsWithIt(t *testing.T) {
+func TestW3_TheContextEndsWithTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left error
 		w := newWorker(t, func(ctx context.Context, _ string) error {
@@ -162,7 +162,7 @@ func TestW3_CompletedStaysUntilRemoved(t *testing.T) {
 		require.Equal(t, []string{"a"}, told)
 		require.Equal(t, 2, runs)
 		require.Equal(t, "a:completed ", states(w))
-		require.NoError(t, w.Add(t.Context(), "a"), "it is in List, so this is done")
+		require.NoError(t, w.Add(t.Context(), "a"), "the task is in List")
 		require.Equal(t, 2, runs)
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.Empty(t, list(t, w))
@@ -180,7 +180,7 @@ func TestW3_CompletionMayCallTheWorkerAndMayPanic(t *testing.T) {
 				}
 				_ = w.Remove(t.Context(), task)
 			}))
-		require.NoError(t, w.Add(t.Context(), "panic"), "completed is as good as ready")
+		require.NoError(t, w.Add(t.Context(), "panic"), "Add returns nil for a completed task")
 		_ = w.Add(t.Context(), "a")
 		synctest.Wait()
 		require.Equal(t, "panic:completed ", states(w))
@@ -189,7 +189,7 @@ func TestW3_CompletionMayCallTheWorkerAndMayPanic(t *testing.T) {
 
 func TestW3_StoppedIsNotCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorker(t, until, worker.WithCompletion(func(string) { t.Error("it was stopped") }))
+		w := newWorker(t, until, worker.WithCompletion(func(string) { t.Error("a stopped task must not complete") }))
 		require.NoError(t, w.Add(t.Context(), "a"))
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		synctest.Wait()

@@ -1,6 +1,6 @@
 package worker
 
-// What runs outside the lock: a task's function, and what follows when it ends.
+// The code that runs without mu: a task's function, and the step after its end.
 
 import (
 	"context"
@@ -12,29 +12,28 @@ import (
 
 // run is one call of a task's function.
 type run struct {
-	ctx    context.Context // the function's, from which those of updates derive
+	ctx    context.Context // of the function; the contexts of updates derive from it
 	cancel context.CancelCauseFunc
 	began  time.Time
 
 	// Guarded by Worker.mu.
-	version  int64         // of the content that the function, or WithUpdate's, was given last
+	version  int64         // of the content last given to the function, or to WithUpdate's
 	over     bool          // the function has returned
 	movable  bool          // the function has called Movable
-	cut      bool          // while an update was under way
-	updating chan struct{} // closed when no update is under way any more; nil: none is
+	cut      bool          // the function returned while an update was under way
+	updating chan struct{} // closed when no update is under way; nil: none is
 }
 
-// Ready says that the task whose function was given ctx is ready: the Add that
-// started it may answer (see [WithReadiness]). It does nothing when called
-// again, without that option, with another context, or after the function has
-// returned.
+// Ready marks the task whose function was given ctx as ready, so that the Add that
+// started it returns (see [WithReadiness]). Ready has no effect when called again,
+// without that option, with another context, or after the function has returned.
 func Ready(ctx context.Context) {
 	if in, ok := insightOf(ctx); ok && in.ready != nil {
 		in.ready()
 	}
 }
 
-// ready takes note of a Ready by one run of e, unless it has ended since.
+// ready marks e as ready, unless the run r of e has ended.
 func (w *Worker[T]) ready(e *entry[T], r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,10 +44,10 @@ func (w *Worker[T]) ready(e *entry[T], r *run) {
 	}
 }
 
-// Movable says that the task whose function was given ctx may be moved although its
-// worker lets tasks complete (see [WithCompletion]): it goes on for ever, or it has
-// saved how far it has come. It holds for this run. It does nothing when called again,
-// without that option, or with another context.
+// Movable allows the task whose function was given ctx to be moved although it runs
+// (see [WithCompletion]): it runs forever, or has saved its progress. Movable
+// applies to the present run. It has no effect when called again, without that
+// option, or with another context.
 func Movable(ctx context.Context) {
 	if in, ok := insightOf(ctx); ok && in.unpin != nil {
 		in.unpin()
@@ -65,13 +64,12 @@ func (w *Worker[T]) unpin(r *run) {
 	}
 }
 
-// attempt is one run of a task, and the whole of a goroutine. There is none
-// while a task waits, be it for a slot or for a restart.
+// attempt is one run of a task, in a separate goroutine. A task that waits for a
+// slot or for a restart has no goroutine.
 //
-// The end is dealt with in a deferred function, since that runs whatever the
-// task's function does: return, panic, or leave by runtime.Goexit. The price is
-// that the goroutine may be on its way out already, so that a restart needs a
-// new one.
+// A deferred function handles the end, because it runs whether the task's function
+// returns, panics or calls runtime.Goexit. The goroutine may be exiting by then, so
+// a restart needs a new one.
 func (w *Worker[T]) attempt(e *entry[T], r *run) {
 	err := errGoexit
 	defer func() {
@@ -85,8 +83,8 @@ func (w *Worker[T]) attempt(e *entry[T], r *run) {
 	err = w.run(r.ctx, e.name)
 }
 
-// panicked makes an error of what a function panicked with, and logs the stack.
-// It is called while the stack still stands.
+// panicked turns the value of a panic into an error, and logs the stack. It must be
+// called from the deferred function that recovers, while the stack is intact.
 func (w *Worker[T]) panicked(task T, v any) error {
 	err, ok := v.(error)
 	if ok {
@@ -99,29 +97,30 @@ func (w *Worker[T]) panicked(task T, v any) error {
 	return err
 }
 
-// ended decides what follows a run.
+// ended handles the end of a run: it takes the next step, logs it and calls the
+// hooks.
 func (w *Worker[T]) ended(e *entry[T], err error) {
 	err = readable(err)
 	switch state, pause := w.conclude(e, err); state {
 	case Stopping:
 		w.cfg.logger.Debug("task stopped", slog.Any("task", e.name), slog.Any("err", err))
 	case Starting:
-		w.cfg.logger.Debug("task started again with its update", slog.Any("task", e.name), slog.Any("err", err))
+		w.cfg.logger.Debug("task restarted with its update", slog.Any("task", e.name), slog.Any("err", err))
 	case Completed:
 		w.cfg.logger.Debug("task completed", slog.Any("task", e.name))
 		w.call(e.name, func() { w.hooks.completed(e.name) })
 	case Failed:
-		w.cfg.logger.Error("job failed, and is not run again", slog.Any("task", e.name),
+		w.cfg.logger.Error("job failed for good", slog.Any("task", e.name),
 			slog.Any("err", err), slog.Int("attempts", w.cfg.attempts))
 		w.call(e.name, func() { w.hooks.failed(e.name, err) })
 	default:
-		w.cfg.logger.Warn("task ended, to be started again", slog.Any("task", e.name),
+		w.cfg.logger.Warn("task ended, will be restarted", slog.Any("task", e.name),
 			slog.Any("err", err), slog.Duration("pause", pause))
 	}
 }
 
-// readable returns err, or an error in its place if its Error panics, as that of a
-// nil pointer may: its text is read with the lock held.
+// readable returns err, or a replacement if err.Error panics, for example on a nil
+// pointer. The text is later read with mu held.
 func readable(err error) (safe error) {
 	if err == nil {
 		return nil
@@ -135,9 +134,9 @@ func readable(err error) (safe error) {
 	return err
 }
 
-// conclude takes the step that follows a run, and returns what it was: Stopping
-// for a task that was to stop and has, Starting for one whose next run was to
-// begin at once, Completed, Failed, or Backoff with the pause.
+// conclude takes the step after a run, and returns it: Stopping if the task was told
+// to stop, Starting if its next run begins immediately, Completed, Failed, or
+// Backoff with the pause.
 func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +164,7 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	e.err = err
 	e.restarts++
 	if e.run.movable && time.Since(e.run.began) >= w.cfg.backoff.longest {
-		e.attempts = 0 // it goes on for ever: a long run ends the row
+		e.attempts = 0 // a long run of a movable task resets the count
 	}
 	e.attempts++
 	if w.cfg.attempts > 0 && e.attempts >= w.cfg.attempts {
@@ -187,19 +186,19 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	return Backoff, pause
 }
 
-// tookAll reports whether what the function has done, it has done with the newest
-// content: not so where it returned before an update that it was told of had.
+// tookAll reports whether the function has worked with the newest content. It has
+// not if it returned before an update under way had ended.
 func (r *run) tookAll(g Grant) bool { return !r.cut && r.version >= g.Version }
 
-// restart ends the pause before a task's next run.
+// restart ends the pause before a task's next run. It checks the state, because
 //
-//  1. The timer fires; this function waits for the lock.
-//  2. Remove holds it: the task is dropped, and perhaps a new entry of the same
-//     name accepted.
-//  3. This function gets the lock: e is no longer in Backoff, and nothing must
-//     start.
+//  1. the timer fires, and restart waits for mu;
+//  2. a Remove, which holds mu, drops the task, and an Add may accept a new entry of
+//     the same name;
+//  3. restart locks mu: e is no longer in Backoff, and nothing may start.
 //
-// Where an update has ended the pause instead, e may be in a later one.
+// It checks the number of restarts, because an update may have ended this pause, and
+// e may be in a later one.
 func (w *Worker[T]) restart(e *entry[T], restarts int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,7 +207,7 @@ func (w *Worker[T]) restart(e *entry[T], restarts int) {
 	}
 }
 
-// call calls a function of the user's, which must not take the worker down either.
+// call calls a function of the user and recovers its panics.
 func (w *Worker[T]) call(task T, f func()) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -17,18 +17,18 @@ func TestW2_SlotsAreFilledFirstInFirstOut(t *testing.T) {
 		w := newWorker(t, until, worker.WithSlots(2))
 		require.Nil(t, w.Apply(t.Context(), add("a", "b", "c", "d", "e")))
 		require.Equal(t, "a:running b:running c:queued d:queued e:queued ", states(w))
-		require.Equal(t, []string{"a", "b", "c", "d", "e"}, list(t, w), "what waits is in List")
+		require.Equal(t, []string{"a", "b", "c", "d", "e"}, list(t, w), "queued tasks are in List")
 
 		require.NoError(t, w.Remove(t.Context(), "c"))
 		require.NoError(t, w.Remove(t.Context(), "b"))
 		require.Equal(t, "a:running d:running e:queued ", states(w))
 		require.NoError(t, w.Add(t.Context(), "b"))
 		require.NoError(t, w.Remove(t.Context(), "a"))
-		require.Equal(t, "d:running e:running b:queued ", states(w), "who comes back starts at the end")
+		require.Equal(t, "d:running e:running b:queued ", states(w), "a task that is added again queues at the end")
 	})
 }
 
-func TestW2_RemoveOfWhatWaitsIsImmediate(t *testing.T) {
+func TestW2_RemoveOfAQueuedTaskIsImmediate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		w := newWorker(t, stubborn(time.Hour, &runs), worker.WithSlots(1))
@@ -84,7 +84,7 @@ func TestW2_CompletedFreesItsSlot(t *testing.T) {
 	})
 }
 
-func TestW2_QueuedIsAnsweredForBeforeItIsReady(t *testing.T) {
+func TestW2_AddOfAQueuedTaskDoesNotWaitForReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorker(t, func(ctx context.Context, task string) error {
 			if task == "a" {
@@ -100,7 +100,7 @@ func TestW2_QueuedIsAnsweredForBeforeItIsReady(t *testing.T) {
 	})
 }
 
-func TestW2_StatusTellsSinceWhenAndHowOften(t *testing.T) {
+func TestW2_StatusHasSinceAndRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		no := errors.New("no")

@@ -1,6 +1,6 @@
 package worker
 
-// Spare time: what the worker does while it has nothing better to do.
+// Spare time: the worker calls a function while a slot is free.
 
 import (
 	"context"
@@ -10,25 +10,26 @@ import (
 	"time"
 )
 
-// WithSpareTime has f called when a slot is free and no task waits for one: at
-// most once in every, from one goroutine, which is not that of any task. It is
-// the moment for side jobs that nobody owns, as those of package recruit:
+// WithSpareTime sets a function f to call while a slot is free, which means that no
+// task waits for one. f is called at most once per interval every, from one
+// goroutine that runs no task. It is meant for side jobs that have no owner, such as
+// those of package recruit:
 //
 //	worker.WithSpareTime(time.Second, func(ctx context.Context) { r.Enlist(ctx) })
 //
-// That draws at most once a second: at a rate of 0.01, which suits a web server, a
-// job would come at best once in a hundred seconds. Rates here should add up to 1
-// or nearly so, in a recruiter that no web server draws from too.
+// This example draws at most once a second. At a rate of 0.01, which suits a web
+// server, a job would run at most once in a hundred seconds. So use a separate
+// recruiter, not shared with a web server, with rates that add up to almost 1.
 //
-// No task waits for f, and f for none: one that comes while f is called starts
-// at once. Nor is f called while the worker may accept no task for want of its
-// lease. A worker without [WithSlots] always has a slot free.
+// f and tasks do not wait for each other: a task that is added during a call of f
+// starts immediately. f is not called while the worker may accept no task for lack
+// of a lease. A worker without [WithSlots] always has a free slot.
 //
-// f's context ends with [Worker.Close], with the cause [ErrClosed]; Close waits
-// until f has returned, for a second at most. A panic in f is logged, and f is called again.
+// [Worker.Close] ends the context of f with the cause [ErrClosed], and waits at most
+// one second until f has returned. A panic in f is logged, and f is called again.
 //
-// Default: nothing is called, and there is no such goroutine; where there is one,
-// only Close ends it. Range: every > 0; a nil f is out of range.
+// By default there is no such function and no such goroutine. The goroutine ends
+// only with Close. every must be positive and f must not be nil.
 func WithSpareTime(every time.Duration, f func(ctx context.Context)) Option {
 	return optionFunc(func(c *config) {
 		if every <= 0 {
@@ -41,19 +42,19 @@ func WithSpareTime(every time.Duration, f func(ctx context.Context)) Option {
 	})
 }
 
-// spareTime is what WithSpareTime was given; the zero value: nothing.
+// spareTime holds the arguments of WithSpareTime; zero: none.
 type spareTime struct {
 	every time.Duration
 	f     func(ctx context.Context)
 }
 
-// idler is the goroutine that calls it.
+// idler controls the goroutine that calls the function of WithSpareTime.
 type idler struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it has ended
 }
 
-// newIdler starts the goroutine, if there is anything to call.
+// newIdler starts the goroutine, if there is a function to call.
 func (w *Worker[T]) newIdler() *idler {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	i := &idler{cancel: cancel, done: make(chan struct{})}
@@ -82,21 +83,21 @@ func (w *Worker[T]) idle(ctx context.Context) {
 		if w.hasTime() {
 			w.passTime(ctx)
 		}
-		// From one call's beginning to the next one's. A ticker would count from when
-		// the first was due, and call twice in a row after one that took long.
+		// Count from the beginning of this call. A ticker keeps its own schedule,
+		// and would call f twice in a row after a long call.
 		due.Reset(w.cfg.spare.every - time.Since(began))
 	}
 }
 
-// hasTime reports whether a task that came now would start at once. None waits for
-// a slot that is free.
+// hasTime reports whether a task that is added now would start immediately. If so,
+// no task waits for a slot.
 func (w *Worker[T]) hasTime() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.closed && w.holds() == nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots)
 }
 
-// passTime calls the user's function, which must not take the worker down.
+// passTime calls the user's function and recovers its panics.
 func (w *Worker[T]) passTime(ctx context.Context) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -107,16 +108,16 @@ func (w *Worker[T]) passTime(ctx context.Context) {
 	w.cfg.spare.f(ctx)
 }
 
-// sparePatience is how long the goroutine may take to end. Whoever closes the
-// worker may hold a lease until then, without a task to hold it for.
+// sparePatience limits how long Close waits for the goroutine to end. The caller of
+// Close may keep a lease alive until then, although no task needs it.
 const sparePatience = time.Second
 
-// end waits until the goroutine has ended, which was told to.
+// end waits until the goroutine has ended. The caller has cancelled its context.
 func (i *idler) end(ctx context.Context) error {
 	select {
 	case <-i.done:
 		return nil
-	default: // over wins over a context that has ended
+	default: // if both are done, success counts
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, sparePatience, errBusy)
 	defer cancel()
@@ -128,5 +129,5 @@ func (i *idler) end(ctx context.Context) error {
 	}
 }
 
-// errBusy is why it is waited for no longer.
-var errBusy = fmt.Errorf("it was given %v", sparePatience)
+// errBusy is the cause if the function has not returned within sparePatience.
+var errBusy = fmt.Errorf("timed out after %v", sparePatience)

@@ -15,8 +15,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// counting returns an option that counts the calls of spare time, one a second,
-// and where it does so.
+// counting returns an option that counts the calls of spare time, at most one a
+// second, and a pointer to the count.
 func counting() (worker.Option, *int) {
 	n := new(int)
 	return worker.WithSpareTime(time.Second, func(context.Context) { *n++ }), n
@@ -37,7 +37,7 @@ func TestS2_AWorkerEnlistsWhileASlotIsFree(t *testing.T) {
 		w := newWorker(t, until, worker.WithSlots(2),
 			worker.WithSpareTime(time.Second, func(ctx context.Context) { r.Enlist(ctx) }))
 		pass(3 * time.Second)
-		require.EqualValues(t, 3, recruited(), "once a second with nothing to do")
+		require.EqualValues(t, 3, recruited(), "once a second without tasks")
 
 		require.Nil(t, w.Apply(t.Context(), add("a")))
 		pass(3 * time.Second)
@@ -49,7 +49,7 @@ func TestS2_AWorkerEnlistsWhileASlotIsFree(t *testing.T) {
 
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		pass(time.Minute)
-		require.EqualValues(t, 6, recruited(), "c has it")
+		require.EqualValues(t, 6, recruited(), "c holds the slot")
 		require.NoError(t, w.Remove(t.Context(), "b"))
 		pass(time.Second)
 		require.EqualValues(t, 7, recruited())
@@ -71,13 +71,13 @@ func TestS2_NoSpareTimeWithoutTheLease(t *testing.T) {
 		option, calls := counting()
 		w := newWorker(t, until, worker.WithLease(10*time.Second, time.Second), option)
 		pass(5 * time.Second)
-		require.Zero(t, *calls, "the lease has not begun")
+		require.Zero(t, *calls, "the lease is not acknowledged yet")
 		w.Sending()()
 		pass(3 * time.Second)
 		require.Equal(t, 3, *calls)
 		w.GiveUp(errors.New("gone"))
 		pass(3 * time.Second)
-		require.Equal(t, 3, *calls, "it is lost")
+		require.Equal(t, 3, *calls, "the lease is lost")
 		require.NoError(t, w.Rejoin(t.Context()))
 		w.Sending()()
 		pass(3 * time.Second)
@@ -85,7 +85,7 @@ func TestS2_NoSpareTimeWithoutTheLease(t *testing.T) {
 	})
 }
 
-// Neither waits for the other.
+// Tasks and calls of spare time do not wait for each other.
 func TestS3_NoTaskWaitsForSpareTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
@@ -103,14 +103,14 @@ func TestS3_NoTaskWaitsForSpareTime(t *testing.T) {
 		require.Zero(t, time.Since(began))
 
 		pass(10 * time.Second)
-		require.Equal(t, 1, calls, "never two at once")
+		require.Equal(t, 1, calls, "calls do not overlap")
 		close(let)
 		pass(2500 * time.Millisecond)
-		require.Equal(t, 4, calls, "one that was due meanwhile, and those since")
+		require.Equal(t, 4, calls, "one call that was due during the first, and those after it")
 	})
 }
 
-// However long a call takes, the next ones keep their distance.
+// The interval counts from the beginning of a call, however long the call takes.
 func TestS2_SpareTimeAtMostOnceInEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -159,9 +159,9 @@ func TestS3_CloseEndsSpareTime(t *testing.T) {
 	})
 }
 
-// What may run only under a lease has ended by then: nobody is kept from giving it
-// back by what does not need it.
-func TestS3_CloseWaitsForSpareTimeForAMomentOnly(t *testing.T) {
+// All tasks have ended by then, so a function that needs no lease delays the end of
+// the lease by a second at most.
+func TestS3_CloseWaitsForSpareTimeForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
 		p := newPaper()
@@ -171,11 +171,11 @@ func TestS3_CloseWaitsForSpareTimeForAMomentOnly(t *testing.T) {
 		require.NoError(t, w.Add(t.Context(), "a"))
 		pass(2 * time.Second)
 		began := time.Now()
-		const text = "close worker: the function of WithSpareTime has not returned: it was given 1s"
+		const text = "close worker: the function of WithSpareTime has not returned: timed out after 1s"
 		require.EqualError(t, w.Close(t.Context()), text)
-		require.Equal(t, (10+1+1)*time.Second, time.Since(began), "the task, the record, and a second")
-		require.True(t, p.torn, "it leaves no record")
-		require.EqualError(t, w.Close(t.Context()), text, "again")
+		require.Equal(t, (10+1+1)*time.Second, time.Since(began), "the task, the record, and one second for the function")
+		require.True(t, p.torn, "the record is removed")
+		require.EqualError(t, w.Close(t.Context()), text, "Close may be called again")
 		close(let)
 		require.NoError(t, w.Close(t.Context()))
 	})

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// completing completes the task called short, and runs the others until they are told
-// to stop, which takes them a second.
+// completing completes the task called short, and runs the others until their
+// context ends, after which they take a second to stop.
 func completing(ctx context.Context, task string) error {
 	if task == "short" {
 		return nil
@@ -48,7 +48,7 @@ func TestW6_StopKeepsWhatHasCompleted(t *testing.T) {
 		require.False(t, p.torn)
 
 		require.NoError(t, w.Update(t.Context(), "short", worker.Grant{Version: 5}))
-		require.NoError(t, w.Stop(t.Context()), "nothing is run once more")
+		require.NoError(t, w.Stop(t.Context()), "no task is run again")
 		require.NoError(t, w.Close(t.Context()))
 		require.Empty(t, list(t, w))
 		require.True(t, p.torn)
@@ -56,11 +56,11 @@ func TestW6_StopKeepsWhatHasCompleted(t *testing.T) {
 	})
 }
 
-// A lease that is lost between the two halves leaves nothing behind.
+// A lease lost between Stop and Close ends no run, because none is left.
 func TestW5_TheLeaseIsLostAfterStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := leased(t, completing, worker.WithCompletion(func(string) {}),
-			worker.WithLastResort(func([]string) { t.Error("everything has stopped") }))
+			worker.WithLastResort(func([]string) { t.Error("all tasks have stopped") }))
 		require.Nil(t, w.Apply(t.Context(), add("short", "a")))
 		synctest.Wait()
 		require.NoError(t, w.Stop(t.Context()))
@@ -76,7 +76,7 @@ func TestW5_TheFiguresOfALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		figures := func(w *worker.Worker[string]) worker.LeaseStats {
 			s := w.LeaseStats()
-			s.Left = s.Left.Round(time.Second) // the lease's clock goes on outside of the bubble
+			s.Left = s.Left.Round(time.Second) // the lease also reads a real clock, outside the bubble
 			return s
 		}
 		without := newWorker(t, until)
@@ -89,13 +89,13 @@ func TestW5_TheFiguresOfALease(t *testing.T) {
 		pass(2 * time.Second)
 		acknowledged()
 		acknowledged()
-		require.Equal(t, worker.LeaseStats{Left: told - 2*time.Second, Sent: 1, Acknowledged: 1}, figures(w), "from when it was sent")
-		w.Sending() // and no answer comes
+		require.Equal(t, worker.LeaseStats{Left: told - 2*time.Second, Sent: 1, Acknowledged: 1}, figures(w), "the lease counts from the sending")
+		w.Sending() // this request is never acknowledged
 		w.Sending()()
 		require.Equal(t, worker.LeaseStats{Left: told, Sent: 3, Acknowledged: 2}, figures(w))
 
 		pass(told)
-		require.Equal(t, worker.LeaseStats{Sent: 3, Acknowledged: 2}, figures(w), "it is lost")
+		require.Equal(t, worker.LeaseStats{Sent: 3, Acknowledged: 2}, figures(w), "the lease is lost")
 		require.NoError(t, w.Rejoin(t.Context()))
 		require.Equal(t, worker.LeaseStats{Sent: 3, Acknowledged: 2, Rejoins: 1}, figures(w))
 		w.Sending()()

@@ -1,50 +1,49 @@
 package worker
 
-// The states of a task and the steps between them. Everything here is called
-// with the lock held and returns without waiting; what has to happen outside
-// the lock is in run.go.
+// The states of a task and the steps between them. The functions here are called
+// with mu held, and do not wait. Those that run without mu are in run.go.
 
 import (
 	"context"
 	"time"
 )
 
-// entry is a task that the worker has accepted, until it has stopped.
+// entry is a task that the worker has accepted and that has not stopped.
 type entry[T comparable] struct {
 	name     T
 	state    State // 0: dropped
 	since    time.Time
 	restarts int
-	err      error // what the run before this one ended with
+	err      error // the result of the previous run
 
 	place *link[*entry[T]] // in Worker.order
 	turn  *link[*entry[T]] // in Worker.queue; nil unless Queued
 
 	grant    Grant       // the newest
-	run      *run        // the present one; Starting, Running, Stopping
-	again    bool        // the present run was ended for another to begin at once
-	overdue  bool        // Stopping: a call has waited for it for as long as it could
-	unpinned bool        // the last List or Report of a leader did not pin it
-	failures int         // in a row, from which the pauses follow: a long run ends the row
-	attempts int         // that failed in a row with this content
+	run      *run        // the present run; for Starting, Running and Stopping
+	again    bool        // the present run was ended so that another begins immediately
+	overdue  bool        // Stopping: the context of a call that waited for it has ended
+	unpinned bool        // not pinned in the leader's last List or Report
+	failures int         // failed runs in a row, for the pauses; reset by a long run
+	attempts int         // failed runs in a row with this content
 	timer    *time.Timer // Backoff: starts the next run
-	next     time.Time   // Backoff: when that is
+	next     time.Time   // Backoff: when the next run starts
 
-	settled chan struct{} // WithReadiness: closed when an Add has no more to wait for; else nil
+	settled chan struct{} // WithReadiness: closed when Adds need not wait; otherwise nil
 	gone    chan struct{} // closed when dropped
 }
 
-// enter has a task be in a state.
+// enter sets the state of a task.
 func (w *Worker[T]) enter(e *entry[T], s State) {
 	e.state, e.since = s, time.Now()
 	if w.hooks.completed != nil {
-		w.listed = nil // its order follows from the states
+		w.listed = nil // its order depends on the states
 	}
 	w.changed()
 }
 
-// pinned reports whether a task is a job that must not be moved: it would begin
-// again elsewhere.
+// pinned reports whether a task is a job that must not be moved, because it would
+// start from the beginning elsewhere.
 func (w *Worker[T]) pinned(e *entry[T]) bool {
 	if w.hooks.completed == nil {
 		return false
@@ -58,7 +57,7 @@ func (w *Worker[T]) pinned(e *entry[T]) bool {
 	return false
 }
 
-// settle lets the Adds that wait for the task to be ready go on.
+// settle releases the Adds that wait until the task is ready.
 func (e *entry[T]) settle() {
 	if e.settled == nil {
 		return
@@ -79,7 +78,7 @@ func (e *entry[T]) holdsSlot() bool {
 	return false
 }
 
-// accept takes a task in, and starts it where there is a slot.
+// accept adds a task to the queue, and starts it if a slot is free.
 func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
 	e := &entry[T]{name: task, grant: g, gone: make(chan struct{})}
 	if w.cfg.readiness {
@@ -95,7 +94,7 @@ func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
 	return e
 }
 
-// fillSlots starts those that wait longest, as long as there are slots.
+// fillSlots starts queued tasks, oldest first, while slots are free.
 func (w *Worker[T]) fillSlots() {
 	for w.queue.first != nil && (w.cfg.slots == 0 || w.busy < w.cfg.slots) && !w.closed && w.holds() == nil {
 		e := w.queue.first.value
@@ -106,7 +105,7 @@ func (w *Worker[T]) fillSlots() {
 	}
 }
 
-// freeSlot gives back the slot of a task, for the next to start.
+// freeSlot releases the slot of a task, and starts the next task.
 func (w *Worker[T]) freeSlot() {
 	w.busy--
 	w.fillSlots()
@@ -131,15 +130,15 @@ func (w *Worker[T]) start(e *entry[T]) {
 	go w.attempt(e, r)
 }
 
-// startAgain begins the next run of a task that holds a slot, unless the lease
-// is over: it is about to be stopped then.
+// startAgain begins the next run of a task that holds a slot. If the lease is lost
+// it does nothing, because the task is about to be stopped.
 func (w *Worker[T]) startAgain(e *entry[T]) {
 	if w.holds() == nil {
 		w.start(e)
 	}
 }
 
-// stopEach makes every task leave.
+// stopEach stops every task that is not stopping yet.
 func (w *Worker[T]) stopEach(cause error) {
 	for e := range w.order.all() {
 		if e.state != Stopping {
@@ -148,8 +147,8 @@ func (w *Worker[T]) stopEach(cause error) {
 	}
 }
 
-// stop makes a task that is not stopping yet leave: at once where nothing runs,
-// else as soon as its run has returned.
+// stop removes a task that is not stopping yet: immediately if its function does not
+// run, otherwise as soon as the function has returned.
 func (w *Worker[T]) stop(e *entry[T], cause error) {
 	switch e.state {
 	case Starting, Running:
@@ -161,11 +160,11 @@ func (w *Worker[T]) stop(e *entry[T], cause error) {
 	}
 }
 
-// drop forgets a task of which nothing runs any more.
+// drop removes a task whose function does not run.
 func (w *Worker[T]) drop(e *entry[T]) {
 	held := e.holdsSlot()
 	if e.timer != nil {
-		e.timer.Stop() // one that has fired already finds the task dropped
+		e.timer.Stop() // if it has fired already, restart finds the task dropped
 	}
 	if e.turn != nil {
 		w.queue.remove(e.turn)

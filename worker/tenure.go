@@ -1,7 +1,7 @@
 package worker
 
-// A worker's tenure: by which lease it runs what it runs, and what is known of
-// that. What changes it is in lease.go.
+// A worker's tenure: its incarnation and the state of its lease. The changes are
+// made in lease.go.
 
 import (
 	"context"
@@ -13,19 +13,20 @@ import (
 	"github.com/f8949c05/orchestrator/internal/lease"
 )
 
-// tenure is the time from New, or Rejoin, until everything was stopped for want
-// of the lease. What is not said to be guarded never changes.
+// tenure is the period from New or Rejoin until all tasks have stopped because the
+// lease was lost or the worker was closed. Fields not marked as guarded never
+// change.
 type tenure struct {
 	incarnation uint64
-	// leave is when tasks are told to stop, gone when only the margin is left.
+	// leave is when tasks are told to stop, gone is when only the margin is left.
 	// Both are nil in a worker without a lease.
 	leave, gone *lease.Deadline
-	fenced      chan struct{} // closed when everything was told to stop
-	stopped     chan struct{} // closed once fenced, or closed, and empty
+	fenced      chan struct{} // closed when all tasks were told to stop for lack of a lease
+	stopped     chan struct{} // closed when fenced, or the worker closed, and no task is left
 
 	// Guarded by Worker.mu.
-	begun  bool            // the lease was acknowledged once
-	resort *lease.Deadline // when the last resort's turn has come; nil: never
+	begun  bool            // the lease has been acknowledged
+	resort *lease.Deadline // when to call the last resort; nil: never
 }
 
 func (w *Worker[T]) newTenure() *tenure {
@@ -42,8 +43,8 @@ func (w *Worker[T]) newTenure() *tenure {
 	return t
 }
 
-// margin is what is left of a lease when nothing may run any more: clocks that
-// do not go at the same speed, and a last resort that needs a moment.
+// margin returns the part of a lease of length d in which no task may run. It covers
+// clocks that run at different speeds, and the run time of the last resort.
 func margin(d time.Duration) time.Duration { return d / 10 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -55,13 +56,13 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// lost says, by the clock as it is now, why a run of this tenure may not go on.
-// It needs no lock.
+// lost returns ErrLeaseLost if a run of this tenure must not continue. It reads the
+// clock, and needs no lock.
 func (t *tenure) lost() error {
 	d := t.leave
 	fenced := isClosed(t.fenced)
 	if fenced {
-		d = t.gone // what is being stopped has until then
+		d = t.gone // stopping tasks may run until then
 	}
 	if d == nil && fenced || d != nil && d.Left() <= 0 {
 		return ErrLeaseLost
@@ -69,12 +70,12 @@ func (t *tenure) lost() error {
 	return nil
 }
 
-// holds says why nothing may be written or started now for want of the lease;
-// nil: it may. The lock is held.
+// holds returns an error if the state of the lease forbids writes and starts now.
+// The caller holds mu.
 func (w *Worker[T]) holds() error {
 	t := w.tenure
 	switch {
-	case w.closed: // nothing is started in any case, and nothing else needs a lease
+	case w.closed: // nothing starts in any case, and Remove needs no lease
 		return nil
 	case isClosed(t.fenced):
 		return ErrLeaseLost
@@ -82,18 +83,18 @@ func (w *Worker[T]) holds() error {
 		return nil
 	case !t.begun:
 		return errNoLease
-	case t.leave.Left() <= 0: // and the guard is about to see to it
+	case t.leave.Left() <= 0: // the guard has not fenced the worker yet
 		return ErrLeaseLost
 	}
 	return nil
 }
 
-// empty waits until t has ended and nothing is left of it.
+// empty waits until t is fenced or the worker closed, and no task is left.
 func (w *Worker[T]) empty(ctx context.Context, t *tenure) error {
 	select {
 	case <-t.stopped:
 		return nil
-	default: // nothing left wins over a context that has ended
+	default: // if both are done, success counts
 	}
 	select {
 	case <-t.stopped:
@@ -105,15 +106,15 @@ func (w *Worker[T]) empty(ctx context.Context, t *tenure) error {
 	}
 }
 
-// settleIfEmpty lets Close and Rejoin return once nothing is left. The lock is
-// held.
+// settleIfEmpty closes t.stopped, for which Close and Rejoin wait, if no task is
+// left. The caller holds mu.
 func (w *Worker[T]) settleIfEmpty() {
 	t := w.tenure
 	if isClosed(t.stopped) || len(w.tasks) > 0 || !w.closed && !isClosed(t.fenced) {
 		return
 	}
 	close(t.stopped)
-	if t.leave != nil { // no timer and no goroutine stays behind
+	if t.leave != nil { // leave no timer and no goroutine behind
 		t.leave.End()
 		t.gone.End()
 		t.resort.End()

@@ -1,15 +1,14 @@
 package worker
 
-// What follows when a task's content, or its token, changes while it is here
-// (W7).
+// Changes of the content or the token of a task that the worker has (W7).
 
 import (
 	"context"
 	"log/slog"
 )
 
-// take has a task go on with what is newer in g. The lock is held, the lease
-// holds, and the task is not stopping.
+// take updates a task with the newer parts of g. The caller holds mu, the worker
+// holds its lease, and the task is not stopping.
 func (w *Worker[T]) take(e *entry[T], g Grant) {
 	old := e.grant
 	content := g.Version > old.Version
@@ -30,10 +29,10 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	case content && (e.state == Completed || e.state == Failed):
 		w.runOnceMore(e)
 	case e.state == Backoff:
-		e.timer.Stop() // one that has fired already finds the task running
+		e.timer.Stop() // if it has fired already, restart finds the task running
 		e.failures = 0
 		w.start(e)
-	case e.state != Starting && e.state != Running: // it starts with it, or never
+	case e.state != Starting && e.state != Running: // a later run, if any, gets the new grant
 	case owner, w.hooks.update == nil:
 		w.runAnew(e)
 	default:
@@ -41,7 +40,7 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 	}
 }
 
-// runOnceMore puts a job that has completed, or failed, at the end of the queue.
+// runOnceMore queues a job that has completed or failed.
 func (w *Worker[T]) runOnceMore(e *entry[T]) {
 	if e.settled != nil {
 		e.settled = make(chan struct{})
@@ -53,16 +52,15 @@ func (w *Worker[T]) runOnceMore(e *entry[T]) {
 	w.fillSlots()
 }
 
-// runAnew ends the present run of a task, which conclude then follows up with
-// another.
+// runAnew ends the present run of a task. conclude then begins another.
 func (w *Worker[T]) runAnew(e *entry[T]) {
 	e.again = true
 	e.run.cancel(ErrUpdated)
 }
 
-// inform hands a task that runs its newest content, unless it has it. Only one
-// update of a task is under way at a time; what comes meanwhile waits for its
-// end, and the last of it counts. The lock is held.
+// inform passes the newest content to a running task, unless the task has it. A task
+// gets one update at a time. Later ones wait, and the last one counts. The caller
+// holds mu.
 func (w *Worker[T]) inform(e *entry[T]) {
 	r := e.run
 	if r.updating == nil && e.goesOn() && r.version < e.grant.Version {
@@ -71,8 +69,8 @@ func (w *Worker[T]) inform(e *entry[T]) {
 	}
 }
 
-// goesOn reports whether the present run of a task is neither over nor meant to
-// end, so that it is worth an update.
+// goesOn reports whether the present run of a task has not ended and is not meant to
+// end, so that it can take an update.
 func (e *entry[T]) goesOn() bool {
 	return e.state == Running && !e.again && !e.run.over
 }
@@ -82,8 +80,8 @@ func (w *Worker[T]) beginUpdate(e *entry[T], r *run) {
 	go w.update(insight{grant: e.grant, tenure: w.tenure}.into(r.ctx), e, r)
 }
 
-// update is one call of the user's function, and the whole of a goroutine, for
-// the reasons given at attempt.
+// update is one call of WithUpdate's function, in a separate goroutine. As in
+// attempt, a deferred function handles the end.
 func (w *Worker[T]) update(ctx context.Context, e *entry[T], r *run) {
 	err := errGoexit
 	defer func() {
@@ -91,19 +89,19 @@ func (w *Worker[T]) update(ctx context.Context, e *entry[T], r *run) {
 			err = w.panicked(e.name, v)
 		}
 		if w.updated(e, r, err) {
-			w.cfg.logger.Warn("task did not take its update, to be started again with it",
+			w.cfg.logger.Warn("update failed, task will be restarted with it",
 				slog.Any("task", e.name), slog.Any("err", err))
 		}
 	}()
 	err = w.hooks.update(ctx, e.name)
 }
 
-// updated takes the step that follows an update, and reports whether the task
-// is run anew because it failed.
+// updated takes the step after an update. It reports whether the task is restarted
+// because the update failed.
 func (w *Worker[T]) updated(e *entry[T], r *run, err error) (anew bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	goesOn := e.goesOn() // and e.run is r, which waits for this
+	goesOn := e.goesOn() // if so, e.run is r, because r waits for its update to end
 	if goesOn && err == nil && r.version < e.grant.Version {
 		w.beginUpdate(e, r)
 		return false
@@ -117,9 +115,9 @@ func (w *Worker[T]) updated(e *entry[T], r *run, err error) (anew bool) {
 	return false
 }
 
-// awaitUpdate returns when nothing of a run whose function has returned goes on
-// any more: an update is the task's doing too, and must not overlap with its
-// next run, here or elsewhere.
+// awaitUpdate waits until no update is under way for a run whose function has
+// returned. An update is part of the run, and must not overlap with the task's next
+// run, on this worker or another.
 func (w *Worker[T]) awaitUpdate(r *run) {
 	w.mu.Lock()
 	r.over = true

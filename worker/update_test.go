@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// diary is what happened to tasks, in order.
+// diary records what happens to tasks, in order.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -32,7 +32,7 @@ func (d *diary) note(format string, args ...any) {
 	d.lines = append(d.lines, fmt.Sprintf(format, args...))
 }
 
-// read returns what was written since it was read last.
+// read returns the entries since the last read.
 func (d *diary) read() []string {
 	synctest.Wait()
 	d.mu.Lock()
@@ -42,7 +42,7 @@ func (d *diary) read() []string {
 	return lines
 }
 
-// run is a task that tells what it works on, and takes a second to stop.
+// run is a task that records its content, and takes a second to stop.
 func (d *diary) run(ctx context.Context, task string) error {
 	content, version := worker.Content(ctx)
 	token, scope := worker.Token(ctx)
@@ -53,15 +53,15 @@ func (d *diary) run(ctx context.Context, task string) error {
 	return nil
 }
 
-// update takes two seconds to tell a task.
+// update takes two seconds to apply an update to a task.
 func (d *diary) update(ctx context.Context, task string) error {
 	content, version := worker.Content(ctx)
-	d.note("%s is told %s@%d", task, content, version)
+	d.note("%s update %s@%d begins", task, content, version)
 	select {
 	case <-ctx.Done():
-		d.note("%s was not: %v", task, context.Cause(ctx))
+		d.note("%s update cut off: %v", task, context.Cause(ctx))
 	case <-time.After(2 * time.Second):
-		d.note("%s was", task)
+		d.note("%s update done", task)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func grant(content string, version int64) worker.Grant {
 	return worker.Grant{Content: []byte(content), Version: version, Token: 7, Scope: 3}
 }
 
-// update updates the task a.
+// update updates task a.
 func update(t *testing.T, w *worker.Worker[string], content string, version int64) {
 	t.Helper()
 	require.NoError(t, w.Update(t.Context(), "a", worker.Grant{Content: []byte(content), Version: version}))
@@ -111,7 +111,7 @@ func TestW7_RestartsInPlace(t *testing.T) {
 		require.Equal(t, []string{"a ends: the task was updated", "a runs two@2 token 7/3"}, d.read(),
 			"without a pause, and without its slot going to another")
 		require.Equal(t, "a:running waits:queued ", states(w))
-		require.Same(t, &before[0], &list(t, w)[0], "nothing moved")
+		require.Same(t, &before[0], &list(t, w)[0], "the list is unchanged")
 		status := w.Status()[0]
 		require.Equal(t, 1, status.Restarts)
 		require.ErrorIs(t, status.Err, worker.ErrUpdated)
@@ -127,33 +127,33 @@ func TestW7_RestartsInPlace(t *testing.T) {
 		update(t, w, "five", 5)
 		update(t, w, "four", 4)
 		<-time.After(time.Second)
-		require.Equal(t, []string{"a ends: the task was updated", "a runs five@5 token 7/3"}, d.read(), "the last one counts")
+		require.Equal(t, []string{"a ends: the task was updated", "a runs five@5 token 7/3"}, d.read(), "the last update counts")
 	})
 }
 
-func TestW7_TheHandlerIsToldInPlace(t *testing.T) {
+func TestW7_TheHandlerIsCalledInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		w := newWorker(t, d.run, worker.WithUpdate(d.update))
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 		d.read()
 		update(t, w, "two", 2)
-		require.Equal(t, []string{"a is told two@2"}, d.read())
+		require.Equal(t, []string{"a update two@2 begins"}, d.read())
 		update(t, w, "three", 3)
 		update(t, w, "four", 4)
 		update(t, w, "two", 2)
-		require.Empty(t, d.read(), "one at a time")
+		require.Empty(t, d.read(), "updates do not overlap")
 		<-time.After(2 * time.Second)
-		require.Equal(t, []string{"a was", "a is told four@4"}, d.read(), "and then the last")
+		require.Equal(t, []string{"a update done", "a update four@4 begins"}, d.read(), "the last update follows")
 		<-time.After(2 * time.Second)
-		require.Equal(t, []string{"a was"}, d.read())
+		require.Equal(t, []string{"a update done"}, d.read())
 		require.Zero(t, w.Status()[0].Restarts)
 
 		update(t, w, "five", 5)
 		<-time.After(time.Second)
 		d.read()
 		require.NoError(t, w.Remove(t.Context(), "a"))
-		require.Equal(t, []string{"a was not: the task was removed", "a ends: the task was removed"}, d.read())
+		require.Equal(t, []string{"a update cut off: the task was removed", "a ends: the task was removed"}, d.read())
 	})
 }
 
@@ -174,7 +174,7 @@ func TestW7_AHandlerThatFailsMeansARestart(t *testing.T) {
 				update(t, w, "two", 2)
 				<-time.After(time.Second)
 				require.Equal(t, []string{"a ends: the task was updated", "a runs two@2 token 7/3"}, d.read())
-				require.Contains(t, log.String(), "task did not take its update")
+				require.Contains(t, log.String(), "update failed, task will be restarted with it")
 				update(t, w, "three", 3)
 				<-time.After(time.Second)
 				require.Equal(t, []string{"a ends: the task was updated", "a runs three@3 token 7/3"}, d.read())
@@ -183,27 +183,27 @@ func TestW7_AHandlerThatFailsMeansARestart(t *testing.T) {
 	}
 }
 
-// What is about to be restarted is told nothing any more: its next run is.
-func TestW7_WhatEndsForAnUpdateIsToldNothing(t *testing.T) {
+// A task that is about to be restarted gets no update: its next run starts with the
+// content.
+func TestW7_ARunThatEndsForAnUpdateGetsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		w := newWorker(t, d.run, worker.WithUpdate(func(ctx context.Context, task string) error {
 			_, version := worker.Content(ctx)
-			d.note("%s is told %d", task, version)
+			d.note("%s update %d begins", task, version)
 			return errors.New("no")
 		}))
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 		d.read()
 		update(t, w, "two", 2)
-		require.Equal(t, []string{"a is told 2"}, d.read())
+		require.Equal(t, []string{"a update 2 begins"}, d.read())
 		update(t, w, "three", 3)
 		<-time.After(time.Second)
 		require.Equal(t, []string{"a ends: the task was updated", "a runs three@3 token 7/3"}, d.read())
 	})
 }
 
-// So is what has failed by itself, and an update that it takes with it is no
-// reason to spare it the pause.
+// A run that fails during an update has failed, and is restarted after a pause.
 func TestW7_AFailureDuringAnUpdateIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
@@ -213,7 +213,7 @@ func TestW7_AFailureDuringAnUpdateIsAFailure(t *testing.T) {
 			return errors.New("on its own")
 		}, worker.WithBackoff(time.Hour, time.Hour), worker.WithUpdate(func(ctx context.Context, task string) error {
 			_, version := worker.Content(ctx)
-			d.note("%s is told %d", task, version)
+			d.note("%s update %d begins", task, version)
 			<-ctx.Done()
 			<-time.After(2 * time.Second)
 			return context.Cause(ctx)
@@ -224,14 +224,14 @@ func TestW7_AFailureDuringAnUpdateIsAFailure(t *testing.T) {
 		<-time.After(2 * time.Second)
 		update(t, w, "three", 3)
 		<-time.After(time.Minute)
-		require.Equal(t, []string{"a is told 2"}, d.read())
+		require.Equal(t, []string{"a update 2 begins"}, d.read())
 		require.Equal(t, "a:backoff ", states(w))
 		require.ErrorContains(t, w.Status()[0].Err, "on its own")
 	})
 }
 
-// An update that hangs does not hold up the end of its task's context; but
-// while it goes on, something of the task runs.
+// An update that does not return delays neither the end of its task's context nor
+// that of the function. The task has not stopped until the update has returned.
 func TestW7_AHandlerThatHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(t *testing.T, w *worker.Worker[string])
@@ -259,7 +259,7 @@ func TestW7_AHandlerThatHangs(t *testing.T) {
 				var cause error
 				w := leased(t, func(ctx context.Context, _ string) error {
 					if told.Load() {
-						t.Error("the update of the run before goes on")
+						t.Error("the update of the previous run is still under way")
 					}
 					<-ctx.Done()
 					return nil
@@ -329,9 +329,9 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			synctest.Wait()
 			update(t, w, "two", 2)
 			update(t, w, "three", 3)
-			require.Empty(t, d.read(), "it is not ready yet")
+			require.Empty(t, d.read(), "the task is not ready yet")
 			<-time.After(3 * time.Second)
-			require.ElementsMatch(t, []string{"a runs one@1 token 7/3", "a is told three@3"}, d.read())
+			require.ElementsMatch(t, []string{"a runs one@1 token 7/3", "a update three@3 begins"}, d.read())
 			require.NoError(t, <-answer)
 		})
 	})
@@ -350,9 +350,9 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			require.Equal(t, []string{"bad"}, d.read())
 			require.Equal(t, "a:backoff ", states(w))
 			update(t, w, "still bad", 2)
-			require.Equal(t, []string{"still bad"}, d.read(), "at once: what failed is not what runs now")
+			require.Equal(t, []string{"still bad"}, d.read(), "immediately, because the content is new")
 			<-time.After(time.Hour)
-			require.Equal(t, []string{"still bad"}, d.read(), "after the first pause, and not the second")
+			require.Equal(t, []string{"still bad"}, d.read(), "after the shortest pause")
 			update(t, w, "good", 3)
 			require.Equal(t, []string{"good"}, d.read())
 			<-time.After(24 * time.Hour)
@@ -367,7 +367,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
 			require.ErrorIs(t, w.Update(t.Context(), "a", worker.Grant{Content: []byte("two"), Version: 2}), orchestrator.ErrRejected)
 			d.read()
-			// What is added again comes with what it is added with.
+			// A task that is added again gets the content of the new Add.
 			require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Content: []byte("zero"), Version: 1, Token: 9}))
 			require.Equal(t, []string{"a ends: the task was removed", "a runs zero@1 token 9/0"}, d.read())
 		})
@@ -382,10 +382,10 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			update(t, w, "one", 1)
 			require.NoError(t, w.AddWith(t.Context(), "a", worker.Grant{Token: 9, Scope: 3}))
 			synctest.Wait()
-			require.Equal(t, 1, runs, "what it has done is done")
+			require.Equal(t, 1, runs, "a completed task is not run again")
 			update(t, w, "two", 2)
 			synctest.Wait()
-			require.Equal(t, 2, runs, "newer content is something to do again")
+			require.Equal(t, 2, runs, "newer content is run")
 			require.Equal(t, "a:completed ", states(w))
 			status := w.Status()[0]
 			require.Equal(t, int64(2), status.Version)
@@ -404,7 +404,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 			update(t, w, "three", 3)
 			require.NoError(t, w.Remove(t.Context(), "a"))
 			<-time.After(time.Hour)
-			require.Equal(t, []string{"a ends: the task was updated"}, d.read(), "a Remove is the end of it")
+			require.Equal(t, []string{"a ends: the task was updated"}, d.read(), "after a Remove the task is not restarted")
 			require.Empty(t, list(t, w))
 		})
 	})
@@ -413,7 +413,7 @@ func TestW7_UpdateInEachState(t *testing.T) {
 func TestW7_CompletionIsNotMistakenForAnUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
-		w := newWorker(t, d.run, worker.WithCompletion(func(string) { t.Error("its context had ended") }))
+		w := newWorker(t, d.run, worker.WithCompletion(func(string) { t.Error("a task whose context has ended does not complete") }))
 		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
 		update(t, w, "two", 2)
 		<-time.After(time.Minute)
@@ -434,7 +434,7 @@ func TestW7_UpdatesAreFencedLikeAnyWrite(t *testing.T) {
 	require.Equal(t, int64(1), w.Status()[0].Version)
 }
 
-func TestW5_AnotherOwnersTokenMeansAnotherRun(t *testing.T) {
+func TestW5_AnotherOwnersTokenRestartsTheTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d diary
 		w := newWorker(t, d.run, worker.WithUpdate(d.update))
@@ -446,8 +446,8 @@ func TestW5_AnotherOwnersTokenMeansAnotherRun(t *testing.T) {
 		require.Equal(t, []string{"a runs @0 token 7/3"}, with(7, 3))
 		require.Empty(t, with(7, 3))
 		require.Empty(t, with(6, 3))
-		require.Empty(t, with(0, 0), "none replaces none")
+		require.Empty(t, with(0, 0), "no token changes nothing")
 		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 8/3"}, with(8, 3))
-		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 1/4"}, with(1, 4), "of another scope")
+		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 1/4"}, with(1, 4), "a token of another scope")
 	})
 }

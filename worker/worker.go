@@ -1,7 +1,7 @@
 package worker
 
-// The Worker: its state, how it is made and closed, and what it lists. Writes
-// are in writes.go, the states of a task in task.go, what runs in run.go.
+// The Worker: its state, how it is created and closed, and its list. Writes are in
+// writes.go, the states of a task in task.go, and the runs of a task in run.go.
 
 import (
 	"context"
@@ -13,47 +13,46 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Worker runs tasks, one function each. See the package documentation.
+// Worker runs tasks, one function call each. See the package documentation.
 //
-// Its methods may be called from any number of goroutines. Add and Remove cost
-// the same however many tasks there are.
+// Its methods may be called from any number of goroutines. The cost of Add and
+// Remove does not depend on the number of tasks.
 type Worker[T comparable] struct {
 	run   func(ctx context.Context, task T) error
 	hooks hooks[T]
 	cfg   config
 	idler *idler
 
-	// mu guards what follows, and every entry. It is never held over a call to
-	// the outside, nor over a wait.
+	// mu guards the fields below and every entry. It is not held while a function of
+	// the user, the logger or the record is called, nor while waiting.
 	mu     sync.Mutex
-	fence  orchestrator.Term // the highest seen; zero: none
+	fence  orchestrator.Term // the highest term seen; zero: none
 	scribe scribe[T]
 	tenure *tenure
 	leases LeaseStats // Left is unused
 	tasks  map[T]*entry[T]
-	order  chain[*entry[T]] // all of tasks, in the order they were added
-	queue  chain[*entry[T]] // those that wait for a slot
-	busy   int              // slots held
-	listed []T              // what List returns; nil: to be made anew
-	pins   int              // how many at the end of listed are pinned
-	log    changeLog        // how often anything of this has changed
+	order  chain[*entry[T]] // all tasks, in the order in which they were added
+	queue  chain[*entry[T]] // the tasks that wait for a slot
+	busy   int              // slots in use
+	listed []T              // the result of List; nil: to be rebuilt
+	pins   int              // how many tasks at the end of listed are pinned
+	log    changeLog        // counts the changes of what Status returns
 	closed bool
 	random *rand.Rand
 }
 
-// New returns a Worker that calls run for each task that it is told to run.
+// New returns a Worker that calls run for each task that is added.
 //
-// run is called in a goroutine of its own, for one task never twice at the same
-// time, and should go on until its context ends: what it returns, or panics
-// with, is a failure, after which it is started again (see [WithBackoff] and
-// [WithCompletion]). It must return soon after its context has ended, as the
-// task counts as running until it has. context.Cause then says why, with one of
-// the errors of this package. A panic in a goroutine that run itself has
-// started is beyond the worker's reach, as everywhere in Go.
+// run is called in a separate goroutine, and never twice at the same time for the
+// same task. It should run until its context ends. If it returns or panics earlier,
+// that is a failure, and it is called again (see [WithBackoff] and
+// [WithCompletion]). It must return soon after its context has ended, because the
+// task counts as running until then. context.Cause returns the reason, one of the
+// errors of this package. The worker cannot recover a panic in a goroutine that run
+// has started.
 //
-// The error names every option that is out of range and wraps
-// [orchestrator.ErrInvalid], or says why the record given to [WithRecord] cannot
-// be loaded.
+// The error names every invalid option and wraps [orchestrator.ErrInvalid], or it
+// says why the record given to [WithRecord] cannot be loaded.
 func New[T comparable](run func(ctx context.Context, task T) error, opts ...Option) (*Worker[T], error) {
 	cfg := newConfig(opts)
 	if run == nil {
@@ -87,28 +86,27 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 	return w, nil
 }
 
-// Incarnation returns a random number, from 1 to 2⁶³-1, that is new for every
-// Worker, and after every [Worker.Rejoin]. A transport announces it with the
-// worker's name, has every call carry it, and refuses those that carry another:
-// they were meant for a predecessor of the same name, about which this worker
-// can say nothing.
+// Incarnation returns a random number from 1 to 2⁶³-1 that is new for every Worker,
+// and after every [Worker.Rejoin]. A transport announces it with the worker's name,
+// sends it with every call, and refuses calls with another number. Such calls are
+// meant for another process of the same name, about which this worker knows nothing.
 func (w *Worker[T]) Incarnation() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tenure.incarnation
 }
 
-// List returns every task that the worker was told to run and that has not
-// stopped, whatever its state, in the order they were added. While nothing
-// changes it returns the very same slice, which nobody may change.
+// List returns every task that was added and has not stopped, in any state, in the
+// order in which they were added. While nothing changes List returns the same slice.
+// The caller must not change it.
 //
-// With [WithCompletion] the jobs that run, have completed or have failed come
-// last, and List pins them ([orchestrator.Pin]): they are not to be moved.
+// With [WithCompletion] the jobs that run, have completed or have failed come last,
+// and List pins them ([orchestrator.Pin]): they must not be moved.
 //
-// It raises the fence to the call's term. A call of a lower epoch than was seen
-// gets [orchestrator.ErrDeposed], so that its leader learns of it; one of a
-// lower term of the same epoch, or of none, may read. List fails besides only
-// where ctx has ended, and where the call is meant for another incarnation
+// List raises the fence to the call's term. A call with a lower epoch than the
+// worker has seen gets [orchestrator.ErrDeposed], which tells its leader to stop. A
+// call with a lower term of the same epoch, or with no term, may read. List also
+// fails if ctx has ended, or if the call is meant for another incarnation
 // ([ContextWithIncarnation]).
 func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 	c := callerOf(ctx)
@@ -128,7 +126,7 @@ func (w *Worker[T]) List(ctx context.Context) ([]T, error) {
 	return w.listed, nil
 }
 
-// list makes the list anew. The lock is held.
+// list rebuilds w.listed. The caller holds mu.
 func (w *Worker[T]) list() {
 	w.listed = make([]T, 0, len(w.tasks))
 	var pinned []T
@@ -142,13 +140,14 @@ func (w *Worker[T]) list() {
 	w.listed, w.pins = append(w.listed, pinned...), len(pinned)
 }
 
-// Stop is the first half of [Worker.Close]: it ends all tasks with the cause
-// [ErrClosed], and returns when their functions have. What has completed or failed stays in
-// List and in the record ([WithRecord]) until Close, so that a transport can report
-// it in between. From then on Add is refused with [orchestrator.ErrRejected].
+// Stop is the first half of [Worker.Close]. It ends all tasks with the cause
+// [ErrClosed], and returns when their functions have returned. Completed and failed
+// jobs stay in List and in the record ([WithRecord]) until Close, so that a
+// transport can report them first. After Stop has begun, Add fails with
+// [orchestrator.ErrRejected].
 //
-// Where ctx ends first the error counts the tasks that have not stopped, and wraps
-// the context's cause; Stop may be called again to wait on.
+// If ctx ends first, the error counts the tasks that have not stopped and wraps the
+// cause of ctx. Stop may then be called again to continue waiting.
 func (w *Worker[T]) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
@@ -161,9 +160,9 @@ func (w *Worker[T]) Stop(ctx context.Context) error {
 	w.settleIfEmpty()
 	w.mu.Unlock()
 	for {
-		_, changed := w.Changes() // first: what changes after it is looked at again
+		_, changed := w.Changes() // before the check, so that no change is missed
 		w.mu.Lock()
-		left := w.busy // nothing starts any more
+		left := w.busy // falls only: no task starts after closed is set
 		w.mu.Unlock()
 		if left == 0 {
 			return nil
@@ -176,25 +175,24 @@ func (w *Worker[T]) Stop(ctx context.Context) error {
 	}
 }
 
-// Close ends all tasks with the cause [ErrClosed], and returns when they have
-// stopped, the record is removed, if there is one ([WithRecord]), and the function
-// of [WithSpareTime] has returned. From then on Add is refused with
-// [orchestrator.ErrRejected]; List and Remove go on answering. A lease is to be
-// kept until Close has returned: where it is lost before, the last resort has its
-// turn all the same.
+// Close ends all tasks with the cause [ErrClosed]. It returns when the tasks have
+// stopped, the record ([WithRecord]) is removed and the function of [WithSpareTime]
+// has returned. After Close has begun, Add fails with [orchestrator.ErrRejected];
+// List and Remove still answer. Keep the lease alive until Close has returned: if it
+// is lost earlier, the last resort is still called.
 //
-// Where ctx ends first the error counts the tasks that have not stopped, and
-// wraps the context's cause. The function of WithSpareTime, which is no task and
-// needs no lease, is waited for a second at most once the rest is done, and the
-// error says that it has not returned. Close may be called again to wait on, or to
-// try again where the record could not be removed.
+// If ctx ends first, the error counts the tasks that have not stopped and wraps the
+// cause of ctx. The function of WithSpareTime is not a task and needs no lease.
+// Close waits for it last, for at most one second, and the error says if it has not
+// returned. Close may be called again to continue waiting, or to try again to remove
+// the record.
 func (w *Worker[T]) Close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
 	w.idler.cancel(ErrClosed)
 	w.stopEach(ErrClosed)
 	w.settleIfEmpty()
-	t := w.tenure // the last
+	t := w.tenure // the last: Rejoin creates none after closed is set
 	w.mu.Unlock()
 	err := w.empty(ctx, t)
 	if err == nil {

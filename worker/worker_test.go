@@ -19,13 +19,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// until is the plainest task: it runs until it is told to stop.
+// until is the simplest task: it runs until its context ends.
 func until(ctx context.Context, _ string) error {
 	<-ctx.Done()
 	return nil
 }
 
-// newWorker returns a worker that is closed when the test ends.
+// newWorker returns a worker that is closed at the end of the test.
 func newWorker(t *testing.T, run func(context.Context, string) error, opts ...worker.Option) *worker.Worker[string] {
 	t.Helper()
 	w, err := worker.New(run, opts...)
@@ -64,8 +64,8 @@ func add(tasks ...string) []orchestrator.Write[string] {
 	return writes
 }
 
-// stubborn runs until it is told to stop, and then takes d to do so. It counts
-// its runs in *runs, which is safe to read when the bubble is idle.
+// stubborn runs until its context ends, and then takes d to stop. It counts its runs
+// in *runs, which may be read while the bubble is idle.
 func stubborn(d time.Duration, runs *int) func(context.Context, string) error {
 	return func(ctx context.Context, _ string) error {
 		*runs++
@@ -116,19 +116,19 @@ func TestW1_RemoveThatTakesLongerIsStopping(t *testing.T) {
 		err := w.Remove(within(t, time.Second), "a")
 		require.ErrorIs(t, err, orchestrator.ErrStopping)
 		require.NotErrorIs(t, err, orchestrator.ErrRejected)
-		require.Equal(t, []string{"a"}, list(t, w), "it has not stopped")
+		require.Equal(t, []string{"a"}, list(t, w), "the task has not stopped")
 		require.Equal(t, "a:stopping ", states(w))
 
 		<-time.After(3 * time.Second)
 		require.ErrorIs(t, w.Remove(within(t, time.Millisecond), "a"), orchestrator.ErrStopping)
 		<-time.After(2 * time.Second)
-		require.Empty(t, list(t, w), "it has, without another call")
+		require.Empty(t, list(t, w), "the task has stopped without another call")
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.Equal(t, 1, runs)
 	})
 }
 
-func TestW1_AddOfWhatStopsWaitsAndStartsItAgain(t *testing.T) {
+func TestW1_AddOfAStoppingTaskWaitsAndStartsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		w := newWorker(t, stubborn(5*time.Second, &runs))
@@ -145,7 +145,7 @@ func TestW1_AddOfWhatStopsWaitsAndStartsItAgain(t *testing.T) {
 	})
 }
 
-func TestW1_AddThatGaveUpWaitingStartsNothing(t *testing.T) {
+func TestW1_AnAddThatTimedOutStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		w := newWorker(t, stubborn(5*time.Second, &runs))
@@ -158,9 +158,9 @@ func TestW1_AddThatGaveUpWaitingStartsNothing(t *testing.T) {
 	})
 }
 
-// A leader that waited in each term for a task that does not stop could do nothing
-// else: it is waited for once, and who looks after the worker is told.
-func TestW1_NobodyWaitsTwiceForATaskThatDoesNotStop(t *testing.T) {
+// A leader that waited in each term for a task that does not stop could make no
+// other call. So only the first Remove waits, and the worker logs the task.
+func TestW1_OnlyTheFirstRemoveWaitsForATaskThatDoesNotStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		var log bytes.Buffer
@@ -170,7 +170,7 @@ func TestW1_NobodyWaitsTwiceForATaskThatDoesNotStop(t *testing.T) {
 		began := time.Now()
 		for range 3 {
 			require.ErrorIs(t, w.Remove(within(t, 10*time.Second), "a"), orchestrator.ErrStopping)
-			require.Equal(t, 10*time.Second, time.Since(began), "the first time only")
+			require.Equal(t, 10*time.Second, time.Since(began), "only the first Remove waits")
 		}
 		require.Equal(t, 1, strings.Count(log.String(), `level=WARN msg="task does not stop" task=a`), log.String())
 
@@ -180,7 +180,7 @@ func TestW1_NobodyWaitsTwiceForATaskThatDoesNotStop(t *testing.T) {
 		synctest.Wait()
 		began = time.Now()
 		require.ErrorIs(t, w.Remove(within(t, time.Second), "a"), orchestrator.ErrStopping)
-		require.Equal(t, time.Second, time.Since(began), "it is another run")
+		require.Equal(t, time.Second, time.Since(began), "Remove waits for another run")
 		<-time.After(time.Minute)
 	})
 }
@@ -202,7 +202,7 @@ func TestW1_CallThatEndedBeforehandWritesNothing(t *testing.T) {
 	require.ErrorIs(t, err, why)
 }
 
-func TestW1_ReadinessHoldsTheAnswer(t *testing.T) {
+func TestW1_AddWaitsForReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorker(t, func(ctx context.Context, _ string) error {
 			<-time.After(2 * time.Second)
@@ -214,7 +214,7 @@ func TestW1_ReadinessHoldsTheAnswer(t *testing.T) {
 
 		err := w.Add(within(t, time.Second), "a")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, orchestrator.ErrRejected, "it may still become ready")
+		require.NotErrorIs(t, err, orchestrator.ErrRejected, "the task may still become ready")
 		require.NotErrorIs(t, err, orchestrator.ErrStopping)
 		require.Equal(t, []string{"a"}, list(t, w))
 		require.Equal(t, "a:starting ", states(w))
@@ -238,7 +238,7 @@ func TestW1_ReadinessAfterAFailure(t *testing.T) {
 				first = ctx
 				return errors.New("not yet")
 			case 2:
-				worker.Ready(first) // too late: that run is over
+				worker.Ready(first) // too late: that run has ended
 				<-time.After(time.Second)
 				worker.Ready(ctx)
 			}
@@ -261,7 +261,7 @@ func TestW1_RemoveWhileStartingAnswersTheAdd(t *testing.T) {
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.ErrorIs(t, <-answer, orchestrator.ErrStopping)
 
-		// Between two runs there is nothing to stop.
+		// Between two runs no function runs that must stop.
 		w = newWorker(t, func(context.Context, string) error { return nil }, worker.WithReadiness())
 		go func() { answer <- w.Add(t.Context(), "a") }()
 		synctest.Wait()
@@ -303,7 +303,7 @@ func TestW1_ApplyIsSideBySide(t *testing.T) {
 		require.NoError(t, errs[3])
 		require.ErrorIs(t, errs[4], orchestrator.ErrRejected)
 		require.NoError(t, errs[5])
-		require.Equal(t, []string{"4s", "5s", "1s"}, list(t, w), "1s did not wait for the others")
+		require.Equal(t, []string{"4s", "5s", "1s"}, list(t, w), "the second start of 1s did not wait for the others")
 	})
 }
 
@@ -320,7 +320,7 @@ func TestC2_SameSliceWhileNothingChanged(t *testing.T) {
 	require.NoError(t, w.Remove(t.Context(), "a"))
 	require.NoError(t, w.Add(t.Context(), "d"))
 	require.Equal(t, []string{"c", "b", "d"}, list(t, w))
-	require.Equal(t, []string{"c", "a", "b"}, before, "what was handed out is not touched")
+	require.Equal(t, []string{"c", "a", "b"}, before, "a returned slice is not changed")
 }
 
 func TestC4_Idempotent(t *testing.T) {
@@ -373,7 +373,7 @@ func TestClose(t *testing.T) {
 
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.NoError(t, w.Close(ended), "there is nothing to wait for")
+		require.NoError(t, w.Close(ended), "no task is left")
 	})
 }
 

@@ -1,8 +1,8 @@
 package worker
 
-// Add, Remove, Apply, Update, and those With content. Each write has two halves:
-// begin applies it, at once and under the lock; finish waits for what has to
-// follow, without it.
+// Add, Remove, Apply, Update, and the variants with content. Each write has two
+// halves: begin applies it immediately, with mu held; finish waits for the rest,
+// without mu.
 
 import (
 	"context"
@@ -16,59 +16,60 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Add runs task. It answers with nil once the task was started, or is ready
-// where [WithReadiness] is set, or is in the queue where [WithSlots] is set and
-// no slot is free; and for a task that is any of this already. The task goes on
-// when ctx ends. A task that has not stopped yet since it was removed is
-// started again once it has.
+// Add runs task. It returns nil once the task has started, or is ready
+// ([WithReadiness]), or is queued because no slot is free ([WithSlots]). It also
+// returns nil if the task is in such a state already. The task keeps running after
+// ctx has ended. If an earlier stop of the task is under way, the task is started
+// after it.
 //
 // Errors:
 //
 //   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7;
-//   - ErrRejected if the worker is closed, has no lease or has rejoined since
-//     ([WithLease]), or does not accept the task ([WithAccept]); if ctx had ended
-//     beforehand; or if the task was told to stop while it was starting and has
+//   - ErrRejected if the worker is closed, has no lease ([WithLease]), has rejoined
+//     in the meantime, or does not accept the task ([WithAccept]); if ctx had ended
+//     before the call; or if the task was told to stop while starting, and has
 //     stopped;
-//   - ErrStopping if ctx ended before an earlier stop of the task had, after
-//     which this call does not start it; or if it was told to stop while it was
-//     starting and has not stopped;
-//   - any other if ctx ended before the task was ready: it goes on starting.
+//   - ErrStopping if ctx ended before an earlier stop of the task had finished, in
+//     which case this call does not start the task; or if the task was told to stop
+//     while starting, and has not stopped;
+//   - any other error if ctx ended before the task was ready, in which case the task
+//     keeps starting.
 func (w *Worker[T]) Add(ctx context.Context, task T) error {
 	return w.AddWith(ctx, task, Grant{})
 }
 
-// AddWith is Add for a task that comes with content, or a token, or both. Where
-// the task is there already, a higher version is an Update, as in
-// [Worker.Update]; and a token that is another owner's (a higher one, or one of
-// another scope) has the task run anew under it, in place, as its context would
-// go on telling the old one. No token never replaces one.
+// AddWith is Add for a task with content, a token, or both. If the worker has the
+// task already, a higher version is an update as in [Worker.Update]. A token of
+// another owner is a higher token, or one of another scope. It restarts the task in
+// place, because the task's context would still return the old token. A token is
+// never replaced by none.
 func (w *Worker[T]) AddWith(ctx context.Context, task T, g Grant) error {
 	r := request[T]{Write: orchestrator.Write[T]{Op: orchestrator.OpAdd, Task: task}, grant: g}
 	return w.finish(ctx, &r, w.begin(ctx, &r))
 }
 
-// Update gives a task the content of g, with its receipt, where its version is higher
-// than that of the content it has; else it does nothing. The token of g counts as in
-// [Worker.AddWith]. It answers with nil as soon as the
-// content is noted, and does not wait for the task. What comes of it:
+// Update gives a task the content and receipt of g if their version is higher than
+// that of the task's content; otherwise it ignores them. The token of g counts as in
+// [Worker.AddWith]. Update returns nil as soon as the content is recorded, and does
+// not wait for the task. The effect depends on the task's state:
 //
-//   - a task that runs is told by the function given to [WithUpdate], or is
-//     restarted in place where there is none: its context ends with the cause
-//     ErrUpdated, and its next run begins as soon as it has returned, without a
-//     pause and in the same slot;
-//   - one that is starting is restarted in place too; with WithUpdate it is told
-//     once it is ready;
-//   - one that waits for a slot starts with it when it has one;
-//   - one that waits to be restarted is started at once, as what failed is not
-//     what runs now;
-//   - one that has completed with older content is run again, as soon as it has
-//     a slot: what it has done is not what there is to do now.
+//   - A running task gets the content through the function given to [WithUpdate].
+//     Without the option it is restarted in place: its context ends with the cause
+//     ErrUpdated. Its next run begins as soon as the function has returned, without
+//     a pause and in the same slot.
+//   - A starting task is restarted in place too; with WithUpdate, it gets the
+//     content once it is ready.
+//   - A queued task starts with the content when it gets a slot.
+//   - A task that waits for a restart is started immediately, because the content
+//     that failed has been replaced.
+//   - A task that has completed or failed with older content is queued and run
+//     again, because the new content is not done yet.
 //
-// Of updates that come faster than they are taken, the last counts.
+// If updates arrive faster than they are applied, the last one counts.
 //
-// Errors: ErrDeposed and ErrStale as in [orchestrator.Communicator], C7;
-// ErrRejected if the task is unknown or is being stopped, if the worker has no
-// lease, or if ctx had ended beforehand.
+// Errors: ErrDeposed and ErrStale as in [orchestrator.Communicator], C7; ErrRejected
+// if the task is unknown or stopping, if the worker has no lease, or if ctx had
+// ended before the call.
 func (w *Worker[T]) Update(ctx context.Context, task T, g Grant) error {
 	c := callerOf(ctx)
 	w.mu.Lock()
@@ -79,38 +80,39 @@ func (w *Worker[T]) Update(ctx context.Context, task T, g Grant) error {
 	e := w.tasks[task]
 	switch {
 	case e == nil:
-		return fmt.Errorf("%w: task %v is not here", orchestrator.ErrRejected, task)
+		return fmt.Errorf("%w: unknown task %v", orchestrator.ErrRejected, task)
 	case e.state == Stopping:
-		return fmt.Errorf("%w: task %v is being stopped", orchestrator.ErrRejected, task)
+		return fmt.Errorf("%w: task %v is stopping", orchestrator.ErrRejected, task)
 	}
 	w.take(e, g)
 	return nil
 }
 
-// Remove ends the task's context with the cause [ErrRemoved], and answers with
-// nil when its function has returned and the task is out of List; or at once for
-// a task of which nothing runs, or that is unknown.
+// Remove ends the task's context with the cause [ErrRemoved]. It returns nil when
+// the task's function has returned and the task is no longer in List. It returns
+// immediately if the task is unknown or its function does not run.
 //
 // Errors:
 //
-//   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7; ErrDeposed
-//     also if a call of a higher epoch came before the task had stopped;
-//   - ErrRejected if ctx had ended beforehand, if the worker has no lease
-//     ([WithLease]), or if the task is a job that has begun to run, or ended, since
-//     List or Report said that it could be moved ([WithCompletion]);
-//   - ErrStopping if ctx ended before the task had stopped, and from then on at
-//     once, unless ctx was cancelled: nobody waits twice for a task that does not
-//     stop. It stays in List until it has.
+//   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7; ErrDeposed also
+//     if a call with a higher epoch arrived before the task had stopped;
+//   - ErrRejected if ctx had ended before the call or the worker has no lease
+//     ([WithLease]), or if the task is a job that was movable in the last List or
+//     Report, but has begun to run or ended since ([WithCompletion]);
+//   - ErrStopping if ctx ended before the task had stopped. From then on Remove
+//     returns ErrStopping immediately, so that no leader waits twice for a task that
+//     does not stop. This does not hold if ctx was cancelled before its deadline. The
+//     task stays in List until it has stopped.
 func (w *Worker[T]) Remove(ctx context.Context, task T) error {
 	r := request[T]{Write: orchestrator.Write[T]{Op: orchestrator.OpRemove, Task: task}}
 	return w.finish(ctx, &r, w.begin(ctx, &r))
 }
 
-// Apply carries out the writes side by side, begun in their order, and answers
-// for each as Add and Remove do, when it can answer for all: with nil if all
-// succeeded. A write that is neither is refused with ErrRejected. If it has to wait,
-// it reports the writes that are done with [orchestrator.Applied], every hundredth of
-// the time that ctx leaves.
+// Apply begins the writes in order, waits for them together, and returns once all
+// have ended. It returns nil if all succeeded, otherwise one result per write, as
+// Add and Remove return it. A write that is neither fails with ErrRejected. While Apply
+// waits, it reports the writes that are done with [orchestrator.Applied], every hundredth
+// of the time until ctx ends.
 func (w *Worker[T]) Apply(ctx context.Context, writes []orchestrator.Write[T]) []error {
 	requests := make([]request[T], len(writes))
 	for i, write := range writes {
@@ -119,14 +121,14 @@ func (w *Worker[T]) Apply(ctx context.Context, writes []orchestrator.Write[T]) [
 	return w.applyAll(ctx, requests)
 }
 
-// Change is a write, and what the task is given where it is an Add.
+// Change is a write, with the grant for the task if it is an Add.
 type Change[T comparable] struct {
 	orchestrator.Write[T]
 	Grant Grant
 }
 
-// ApplyWith is Apply for tasks that come with content, or a token, or both: an
-// Add among the changes does what [Worker.AddWith] does.
+// ApplyWith is Apply for tasks with content, tokens, or both: an Add does what
+// [Worker.AddWith] does.
 func (w *Worker[T]) ApplyWith(ctx context.Context, changes []Change[T]) []error {
 	requests := make([]request[T], len(changes))
 	for i, change := range changes {
@@ -145,7 +147,7 @@ func (w *Worker[T]) applyAll(ctx context.Context, requests []request[T]) []error
 	var restarts sync.WaitGroup
 	for i, s := range steps {
 		if s.again {
-			// It has something left to begin, for which the others do not wait.
+			// Begin this write again after its wait, without delaying the others.
 			restarts.Go(func() { errs[i] = w.finish(ctx, &requests[i], s) })
 		}
 	}
@@ -163,8 +165,8 @@ func (w *Worker[T]) applyAll(ctx context.Context, requests []request[T]) []error
 	return nil
 }
 
-// reporting reports the writes that are done while others are waited for, until the
-// caller calls end.
+// reporting reports the writes that are done while others wait, until the caller calls
+// end.
 func reporting[T comparable](ctx context.Context, requests []request[T], steps []step) (end func()) {
 	deadline, ok := ctx.Deadline()
 	if !ok || len(steps) < 2 || !slices.ContainsFunc(steps, func(s step) bool { return s.wait != nil }) {
@@ -197,24 +199,25 @@ func reporting[T comparable](ctx context.Context, requests []request[T], steps [
 	}
 }
 
-// request is a write, and what goes with it.
+// request is a write with its grant and its progress.
 type request[T comparable] struct {
 	orchestrator.Write[T]
 	grant Grant
-	// tenure is the one in which the write came; nil: it has not been looked at.
+	// tenure is the worker's tenure when the write arrived; nil: not yet
+	// checked.
 	tenure *tenure
-	// accepted: WithAccept's function was asked, and had nothing against it.
+	// accepted: the function of WithAccept has accepted the task.
 	accepted bool
 }
 
-// step is how far a write has come: answered with err, or waiting.
+// step is the progress of a write: answered with err, or waiting.
 type step struct {
 	wait <-chan struct{} // nil: answered
 	// again: the write was not applied, and is tried again after the wait.
 	again bool
-	// outcome is the answer after the wait; nil: success.
+	// outcome returns the answer after the wait; nil: success.
 	outcome func() error
-	// late is the answer where ctx ends before the wait does.
+	// late returns the answer if ctx ends before the wait.
 	late func(cause error) error
 	err  error
 }
@@ -234,15 +237,15 @@ func (s *step) succeeded() bool {
 
 // begin applies a write if that is possible now. It never waits.
 //
-// To refuse and to apply is one step under the lock, which is what makes the
-// fence tight:
+// The check and the write are one step with mu held, so that no write passes the
+// fence late:
 //
-//  1. A write of term 5 is on its way; it may have waited anywhere.
-//  2. A List of term 6 takes the lock, raises the fence, reads.
-//  3. The write takes the lock and finds the higher fence: refused. Or it took
-//     the lock before 2, and the List has seen its effect.
+//  1. A write of term 5 is delayed on its way.
+//  2. A List of term 6 locks mu, raises the fence and reads.
+//  3. The write locks mu, finds the higher fence and is refused. If it had locked mu
+//     before step 2, the List would have seen its effect.
 //
-// The user's say in what is accepted comes before that, and without the lock.
+// The function of WithAccept is called before that, without mu.
 func (w *Worker[T]) begin(ctx context.Context, r *request[T]) step {
 	s, ask := w.apply(ctx, r)
 	if ask {
@@ -255,7 +258,8 @@ func (w *Worker[T]) begin(ctx context.Context, r *request[T]) step {
 	return s
 }
 
-// apply is begin, unless the user is to be asked first.
+// apply is begin without the call of WithAccept's function. ask reports that the
+// caller must call that function first.
 func (w *Worker[T]) apply(ctx context.Context, r *request[T]) (s step, ask bool) {
 	c := callerOf(ctx)
 	w.mu.Lock()
@@ -284,15 +288,15 @@ func (w *Worker[T]) beginAdd(r *request[T], e *entry[T]) step {
 	case e == nil:
 		e = w.accept(task, r.grant)
 	case e.state == Stopping:
-		// Nothing is noted down for later: the start is made by this very call,
-		// after the wait, and only by an attempt that is admitted anew. So
+		// Do not record the start for later. This call makes the start itself after
+		// the wait, and only if an admission check then succeeds. So this sequence
 		//
 		//  1. Add finds the task stopping, and waits;
-		//  2. its context ends, and it answers ErrStopping;
+		//  2. its context ends, and Add returns ErrStopping;
 		//  3. the task stops
 		//
-		// starts nothing at 3, nor does a List of a later term at 2 let the Add
-		// through.
+		// starts nothing at step 3. If a List of a later term arrives at step 2, the
+		// Add is refused.
 		return step{wait: e.gone, again: true, late: w.stopOverdue(e)}
 	default:
 		w.take(e, r.grant)
@@ -315,32 +319,35 @@ func (w *Worker[T]) beginRemove(c caller, e *entry[T]) step {
 	}
 	switch {
 	case e.unpinned && w.pinned(e):
-		// The leader means to move what it saw waiting. One that lists it again sees it
-		// pinned, and a Remove of that term is meant.
-		return step{err: fmt.Errorf("%w: job %v is %v, which the last report did not say", orchestrator.ErrRejected, e.name, e.state)}
+		// The leader wants to move a job that it saw waiting. After another List
+		// the leader sees the job pinned; a Remove of that term is deliberate.
+		return step{err: fmt.Errorf("%w: job %v is %v, but was movable in the last report", orchestrator.ErrRejected, e.name, e.state)}
 	case e.state != Stopping:
 		w.stop(e, ErrRemoved)
 	case e.overdue:
-		// A leader that waited anew in each term could do nothing else meanwhile.
+		// A leader that waited again in each term could make no other call to this
+		// worker.
 		return step{err: stillStopping(e)}
 	}
-	// Whoever waits for this entry does not care whether another of the same
-	// name has been added by the time he looks.
+	// The caller waits for this entry. Another entry of the same name may exist by
+	// the time it stops waiting.
 	return step{wait: e.gone, late: w.stopOverdue(e), outcome: func() error { return w.stopped(c) }}
 }
 
-// stopped answers a Remove that has waited for its task to stop. A leader that
-// was deposed meanwhile must not take the stop for its own:
+// stopped answers a Remove that has waited for its task to stop. A leader that was
+// deposed during the wait must get ErrDeposed:
 //
-//  1. The leader of epoch 5 removes a task, which takes its time to stop.
-//  2. The leader of epoch 6 lists the worker: the task is there still. It removes
-//     it too, to move it to w2.
-//  3. The task has stopped. Were both told so, the first leader could start it
-//     on w3, which the second has not reached yet.
+//  1. The leader of epoch 5 removes a task, which is slow to stop.
+//  2. The leader of epoch 6 lists the worker, and sees the task. It removes the task
+//     as well, to move it to w2.
+//  3. The task has stopped. If both Removes returned nil, the first leader could
+//     start the task on w3, which the second leader has not reached yet.
 func (w *Worker[T]) stopped(c caller) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.admitTerm(c) // it has stopped, whatever incarnation it is by now
+	// Do not check the incarnation: the task has stopped, even if a Rejoin came
+	// between.
+	return w.admitTerm(c)
 }
 
 // started answers an Add that has waited for e to become ready.
@@ -349,16 +356,16 @@ func (w *Worker[T]) started(e *entry[T]) error {
 	defer w.mu.Unlock()
 	switch e.state {
 	case Stopping:
-		return fmt.Errorf("%w: task %v was told to stop while it was starting", orchestrator.ErrStopping, e.name)
+		return fmt.Errorf("%w: task %v was told to stop while starting", orchestrator.ErrStopping, e.name)
 	case 0:
-		return fmt.Errorf("%w: task %v was told to stop while it was starting", orchestrator.ErrRejected, e.name)
+		return fmt.Errorf("%w: task %v was told to stop while starting", orchestrator.ErrRejected, e.name)
 	}
 	return nil
 }
 
-// stopOverdue returns what is to be done where a call gives up waiting for a task
-// to stop: nobody waits for it again. A caller that was not interested to the end of
-// its time ([context.Canceled]) says nothing of the task.
+// stopOverdue returns a function for a call that stops waiting for e to stop. It
+// marks e as overdue, so that no later Remove waits for e. It does not mark e if the
+// caller cancelled the call ([context.Canceled]).
 func (w *Worker[T]) stopOverdue(e *entry[T]) func(error) error {
 	return func(cause error) error {
 		if errors.Is(cause, context.Canceled) {
@@ -378,14 +385,14 @@ func stillStopping[T comparable](e *entry[T]) error {
 	return fmt.Errorf("%w: task %v has not stopped yet", orchestrator.ErrStopping, e.name)
 }
 
-// finish waits until a write is done, or ctx ends, and answers for it.
+// finish waits until a write is done or ctx ends, and returns its result.
 func (w *Worker[T]) finish(ctx context.Context, r *request[T], s step) error {
 	for s.wait != nil {
 		select {
 		case <-s.wait:
 		case <-ctx.Done():
 			select {
-			case <-s.wait: // done wins where both are
+			case <-s.wait: // if both are done, the write counts
 			default:
 				return s.late(context.Cause(ctx))
 			}

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awake reads a clock that goes on while the machine is suspended. A sandbox
-// may forbid to read it; one that does so now and then makes leases end early,
-// never late.
+// awake reads a clock that also runs while the machine is suspended. If a sandbox
+// forbids the call, awake reads the wall clock. If the call fails only at times,
+// Elapsed is too large, so that leases end early, or it falls back to Go's clock.
 func awake() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

@@ -4,5 +4,5 @@ package lease
 
 import "time"
 
-// awake reads a clock that goes on while the machine is suspended.
+// awake reads a clock that also runs while the machine is suspended.
 func awake() time.Duration { return wall() }

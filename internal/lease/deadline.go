@@ -1,36 +1,36 @@
 package lease
 
-// Deadlines that are put off by what a coordinator acknowledges.
+// Deadlines that acknowledgements of a coordinator extend.
 
 import (
 	"sync"
 	"time"
 )
 
-// Deadline passes a fixed time after the latest moment given to Extend. Once it
-// has passed, nothing puts it off any more. Its methods may be called from any
-// number of goroutines.
+// Deadline passes a fixed time after the latest Instant given to Extend. A Deadline
+// that has passed cannot be extended. Its methods may be called from any number of
+// goroutines.
 type Deadline struct {
 	length time.Duration
 	done   chan struct{}
 
-	mu    sync.Mutex // guards what follows, and that done is closed once
+	mu    sync.Mutex // guards the fields below and the closing of done
 	from  Instant
 	begun bool
 	over  bool
 	timer *time.Timer
 }
 
-// NewDeadline returns a Deadline that passes length after what Extend is given.
-// Until its first Extend it does not run.
+// NewDeadline returns a Deadline that passes length after the Instant given to
+// Extend. It does not run before the first Extend.
 func NewDeadline(length time.Duration) *Deadline {
 	return &Deadline{length: length, done: make(chan struct{})}
 }
 
-// Extend has the Deadline pass its length after sent, if that is later than it
-// would. A lease is extended by when its keepalive was sent, however late the
-// acknowledgement came: the coordinator counts from somewhere in between. It
-// does nothing once the Deadline has passed by the clock, noticed or not.
+// Extend moves the Deadline to its length after sent, if that is later. sent must be
+// the time at which the keepalive was sent, however late the acknowledgement
+// arrived, because the coordinator counts from a time between the two. Extend does
+// nothing if the Deadline has passed by the clock, even if Done is still open.
 func (d *Deadline) Extend(sent Instant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,27 +43,28 @@ func (d *Deadline) Extend(sent Instant) {
 	}
 }
 
-// Left returns how much time is left, by the clock as it is now: 0 once the
-// Deadline has passed, and from then on; its length before the first Extend.
+// Left reads the clock and returns the time left: the length before the first
+// Extend, and 0 from the moment at which the Deadline has passed.
 func (d *Deadline) Left() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.left()
 }
 
-// Done returns a channel that is closed when the Deadline has passed. Where it
-// passed while the machine was suspended, that is found out within a twentieth
-// of its length, or by whoever calls Left first.
+// Done returns a channel that is closed when the Deadline has passed. If the
+// Deadline passes while the machine is suspended, the next call of Left or Extend
+// closes the channel. Without such a call, it is closed within a twentieth of the
+// length after the machine resumes.
 func (d *Deadline) Done() <-chan struct{} { return d.done }
 
-// End has the Deadline pass now. It leaves no timer and no goroutine behind.
+// End makes the Deadline pass now. It leaves no timer and no goroutine behind.
 func (d *Deadline) End() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.end()
 }
 
-// check looks at the clock again, since a timer stands still with the machine.
+// check reads the clock again, because timers stop while the machine is suspended.
 func (d *Deadline) check() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -76,7 +77,7 @@ func (d *Deadline) pause(left time.Duration) time.Duration {
 	return min(left, max(d.length/20, time.Millisecond))
 }
 
-// left is Left with the lock held.
+// left is Left with mu held.
 func (d *Deadline) left() time.Duration {
 	switch {
 	case d.over:

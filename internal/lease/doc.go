@@ -1,4 +1,4 @@
-// Package lease tells when a lease can have ended at whoever granted it. Its
-// clock goes on while the machine is suspended, where the operating system has
-// one that does.
+// Package lease tells a lease holder when its lease can have ended at the
+// coordinator that granted it. Its clock also runs while the machine is suspended,
+// if the operating system has such a clock.
 package lease

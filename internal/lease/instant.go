@@ -1,29 +1,29 @@
 package lease
 
-// Moments, and how much time has passed since.
+// Points in time, and the time elapsed since.
 
 import "time"
 
-// Instant is a moment, read from two clocks. The zero Instant is none.
+// Instant is a point in time, read from two clocks. The zero Instant is not a time.
 type Instant struct {
 	mono time.Time
-	boot time.Duration // of the clock that goes on in a suspended machine
+	boot time.Duration // from the clock that also runs in a suspended machine
 }
 
-// Now returns the present moment.
+// Now returns the current time.
 func Now() Instant {
 	return Instant{mono: time.Now(), boot: awake()}
 }
 
-// Elapsed returns how much time has passed since i, at least.
+// Elapsed returns the time that has passed since i, as far as two clocks can tell.
 //
-// It is the larger of what two clocks say. Go's own stands still while the
-// machine is suspended; the other does not: on Linux it is CLOCK_BOOTTIME,
-// elsewhere the wall clock, which may be set back meanwhile. In a bubble of
-// testing/synctest Go's own is fake and the other is not: a bubble in which
-// less fake than real time has passed sees the real one.
+// It is the larger of the times on two clocks. Go's monotonic clock stops while the
+// machine is suspended. The other clock does not: on Linux it is CLOCK_BOOTTIME,
+// elsewhere the wall clock, which may be set back. In a bubble of testing/synctest,
+// Go's clock is fake and the other is real, so Elapsed returns the real time if that
+// is longer.
 //
-// Neither goes on in a virtual machine that its host has paused.
+// Neither clock runs in a virtual machine that its host has paused.
 func (i Instant) Elapsed() time.Duration {
 	return max(time.Since(i.mono), awake()-i.boot)
 }

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// over reports whether d has said that it has passed.
+// over reports whether Done of d is closed.
 func over(d *lease.Deadline) bool {
 	select {
 	case <-d.Done():
@@ -22,10 +22,10 @@ func over(d *lease.Deadline) bool {
 	}
 }
 
-func TestW5_ADeadlineCountsFromWhatItWasGiven(t *testing.T) {
+func TestW5_ADeadlineCountsFromTheSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := lease.NewDeadline(10 * time.Second)
-		require.Equal(t, 10*time.Second, d.Left(), "it does not run yet")
+		require.Equal(t, 10*time.Second, d.Left(), "the deadline does not run yet")
 		<-time.After(time.Hour)
 		require.False(t, over(d))
 
@@ -38,19 +38,19 @@ func TestW5_ADeadlineCountsFromWhatItWasGiven(t *testing.T) {
 		d.Extend(later)
 		require.Equal(t, 8*time.Second, d.Left())
 		d.Extend(sent)
-		require.Equal(t, 8*time.Second, d.Left(), "an acknowledgement that was overtaken")
+		require.Equal(t, 8*time.Second, d.Left(), "an older acknowledgement arrives late")
 
 		began := time.Now()
 		<-d.Done()
 		require.Equal(t, 8*time.Second, time.Since(began))
 		require.Zero(t, d.Left())
 		d.Extend(lease.Now())
-		require.Zero(t, d.Left(), "over is over")
+		require.Zero(t, d.Left(), "a deadline that has passed is not extended")
 		require.True(t, over(d))
 	})
 }
 
-func TestW5_ADeadlineThatIsOverWhenItBegins(t *testing.T) {
+func TestW5_ADeadlineThatHasPassedWhenItBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := lease.Now()
 		<-time.After(2 * time.Second)
@@ -81,11 +81,12 @@ func TestW5_EndIsForGood(t *testing.T) {
 	})
 }
 
-// The timer is late, as after a pause: whoever looks first notices.
+// If the timer is late, as after a pause, the first call that reads the clock closes
+// Done.
 func TestW5_TheClockCountsAndNotTheTimer(t *testing.T) {
 	d := lease.NewDeadline(20 * time.Millisecond)
 	sent := lease.Now()
-	for sent.Elapsed() < 20*time.Millisecond { //nolint:revive // to wait would let the timer run
+	for sent.Elapsed() < 20*time.Millisecond { //nolint:revive // a sleep would let the timer run
 	}
 	d.Extend(sent)
 	require.Zero(t, d.Left())
@@ -100,7 +101,7 @@ func TestW5_ADeadlineOnARealClock(t *testing.T) {
 	require.GreaterOrEqual(t, sent.Elapsed(), 50*time.Millisecond)
 }
 
-func TestW5_ElapsedGoesOn(t *testing.T) {
+func TestW5_ElapsedNeverFalls(t *testing.T) {
 	i := lease.Now()
 	last := i.Elapsed()
 	require.GreaterOrEqual(t, last, time.Duration(0))

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// suspend has what i counts look as if the machine had been suspended for d
-// since: one clock went on, the other did not.
+// suspend returns i as if the machine had been suspended for d since: only one clock
+// has run.
 func suspend(i Instant, d time.Duration) Instant {
 	i.boot -= d
 	return i
@@ -37,14 +37,14 @@ func TestW5_AResumeIsNoticed(t *testing.T) {
 		d.mu.Unlock()
 		resumed := time.Now()
 		<-d.Done()
-		require.LessOrEqual(t, time.Since(resumed), time.Second, "a twentieth")
+		require.LessOrEqual(t, time.Since(resumed), time.Second, "a twentieth of the length")
 		d.Extend(Now())
 		require.Zero(t, d.Left())
 	})
 }
 
-// An answer that was on its way when the machine was suspended must not revive
-// what ended meanwhile.
+// An acknowledgement that arrives after a suspension must not extend a deadline that
+// passed during it.
 func TestW5_AnExtensionAfterAResumeComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewDeadline(20 * time.Second)

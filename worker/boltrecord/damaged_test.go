@@ -1,6 +1,6 @@
 package boltrecord_test
 
-// Files that were cut short, and files that were written over.
+// Truncated and overwritten files.
 
 import (
 	"errors"
@@ -20,8 +20,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// full makes a file of several hundred KiB in two transactions, and returns what
-// each of them left: where the head that the second wrote is lost, bbolt goes
+// full writes a file of several hundred KiB in two transactions, and returns the
+// traces after each. If the meta page of the second transaction is lost, bbolt falls
 // back to the first, as after a crash.
 func full(t *testing.T, path string) (before, after []worker.Trace[string]) {
 	t.Helper()
@@ -42,11 +42,11 @@ func full(t *testing.T, path string) (before, after []worker.Trace[string]) {
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error { used = tx.Size(); return nil }))
 	require.NoError(t, db.Close())
 	require.Greater(t, used, int64(300<<10))
-	require.NoError(t, os.Truncate(path, used)) // what is above was never used
+	require.NoError(t, os.Truncate(path, used)) // cut off the unused rest
 	return before, after
 }
 
-// read does what a process does that starts.
+// read opens and loads a file as a new process does.
 func read(path string) ([]worker.Trace[string], error) {
 	s, err := boltrecord.Open(path)
 	if err != nil {
@@ -59,9 +59,9 @@ func read(path string) ([]worker.Trace[string], error) {
 	return got, err
 }
 
-// isDamaged reports which of the two errors that there are for such a file this
-// is. It requires that the error says where, and that whoever tries again is told
-// the same.
+// isDamaged reports whether err wraps ErrDamaged; otherwise it requires ErrForeign.
+// It requires that the error names the path, and that the next attempt fails in the
+// same way.
 func isDamaged(t *testing.T, path string, err error) bool {
 	t.Helper()
 	want := boltrecord.ErrDamaged
@@ -83,15 +83,15 @@ func TestW6_AFileThatWasCutShort(t *testing.T) {
 	got, err := read(path)
 	require.NoError(t, err)
 	require.True(t, reflect.DeepEqual(content, got))
-	for size := (info.Size() - 1) &^ 511; size > 0; size -= 512 { // empty it is a new one
+	for size := (info.Size() - 1) &^ 511; size > 0; size -= 512 { // an empty file is a new one
 		require.NoError(t, os.Truncate(path, size))
 		_, err := read(path)
 		if !isDamaged(t, path, err) {
-			require.Less(t, size, int64(2*os.Getpagesize()), "enough to tell whose it is")
+			require.Less(t, size, int64(2*os.Getpagesize()), "the file is long enough to be recognized")
 		}
 		after, err := os.Stat(path)
 		require.NoError(t, err)
-		require.Equal(t, size, after.Size(), "it is left as it was")
+		require.Equal(t, size, after.Size(), "the file is unchanged")
 	}
 }
 
@@ -100,7 +100,7 @@ func TestW6_AFileThatIsCutShortWhileItIsOpen(t *testing.T) {
 		func(s *boltrecord.Record) error { _, err := s.Load(); return err },
 		func(s *boltrecord.Record) error {
 			return s.Save([]worker.Trace[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil)
-		}, // reads what is mapped, and gone
+		}, // reads a part of the mapping that the file no longer has
 	} {
 		path := filepath.Join(t.TempDir(), "cut.db")
 		full(t, path)
@@ -145,8 +145,8 @@ func TestW6_AFileWithAPageWrittenOver(t *testing.T) {
 	require.Greater(t, damaged, len(original)/size/4)
 }
 
-// Not all of this can be found, but none of it may end the process, or keep the
-// file locked.
+// Some of this damage cannot be found, but none of it may end the process or keep
+// the file locked.
 func TestW6_AFileWithBytesWrittenOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "over.db")
 	full(t, path)
@@ -160,7 +160,7 @@ func TestW6_AFileWithBytesWrittenOver(t *testing.T) {
 		for range 1 + random.IntN(8) {
 			at := random.IntN(len(original)/page) * page
 			if random.IntN(2) == 0 {
-				at += random.IntN(64) // where it hurts
+				at += random.IntN(64) // the header of the page
 			} else {
 				at += random.IntN(page)
 			}
@@ -175,12 +175,12 @@ func TestW6_AFileWithBytesWrittenOver(t *testing.T) {
 		if _, err := s.Load(); err != nil {
 			require.ErrorIs(t, err, boltrecord.ErrDamaged, "seed %d", seed)
 		}
-		_ = s.Save([]worker.Trace[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil) // the list of free pages may have it write anywhere
+		_ = s.Save([]worker.Trace[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil) // a damaged list of free pages may direct it to any page
 		require.NoError(t, s.Close())
 	}
 }
 
-func TestW6_AFileThatIsTooShortIsAnother(t *testing.T) {
+func TestW6_AFileThatIsTooShortIsForeign(t *testing.T) {
 	for _, size := range []int{1, 100, 4095, 4096, 5000, 8191, 8192, 20_000} {
 		path := filepath.Join(t.TempDir(), "short")
 		content := make([]byte, size)

@@ -1,7 +1,6 @@
 package boltrecord
 
-// The file, as bbolt has it: what keeps one that is damaged from ending the
-// process.
+// Access to the bbolt file. A damaged file must not end the process.
 
 import (
 	"bytes"
@@ -15,17 +14,17 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// database is a bbolt database whose file may hold anything. One call at a time.
+// database is a bbolt database whose file may be damaged. Calls must not overlap.
 type database struct {
 	file    *os.File
 	db      *bbolt.DB
-	damaged error // bbolt is called no more
-	stuck   bool  // nor to close the file
+	damaged error // not nil: bbolt is not called again, except to close the file
+	stuck   bool  // a call of bbolt panicked: not even to close the file
 }
 
 func openDatabase(path string) (*database, error) {
-	// First what does not look at the list of free pages: of a bbolt that panics
-	// while it opens a file, nobody can take back the mapping.
+	// First open the file read-only, which skips the list of free pages. If
+	// bbolt panics while it opens a file, the mapping of the file cannot be undone.
 	look := &database{}
 	err := look.open(path, true)
 	if err == nil {
@@ -34,14 +33,14 @@ func openDatabase(path string) (*database, error) {
 	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrInUse) {
 		return nil, err
 	}
-	d := &database{} // whatever else it was, there may be no file yet
+	d := &database{} // on any other error try again: there may be no file yet
 	if err := d.open(path, false); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-// open leaves nothing open where it fails.
+// open opens the file. On an error it leaves nothing open.
 func (d *database) open(path string, readOnly bool) error {
 	options := &bbolt.Options{
 		ReadOnly: readOnly,
@@ -63,15 +62,15 @@ func (d *database) open(path string, readOnly bool) error {
 		return errors.Join(err, d.close())
 	case errors.Is(err, berrors.ErrTimeout):
 		return ErrInUse
-	default: // what the system did not refuse, bbolt did: there are errors of it that have no name
+	default: // bbolt refused the file, not the system; some of its errors are not exported
 		return fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 }
 
-// guard has f use bbolt. What makes no sense to bbolt it panics about, and what is
-// not there any more of a file that is mapped is a fault, which without
-// SetPanicOnFault ends the process. (It counts for this goroutine only, which is why
-// tx.Check, which starts another, is of no use here.)
+// guard calls f, which uses bbolt, and turns a panic into ErrDamaged. bbolt panics
+// on invalid data. Reading a part of the mapping that the file no longer has is a
+// fault, which ends the process without SetPanicOnFault. SetPanicOnFault applies to
+// this goroutine only. So tx.Check, which starts another goroutine, cannot be used.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -82,7 +81,7 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// call has f use bbolt, unless it was found that it cannot.
+// call calls f, which uses bbolt, unless the file is known to be damaged.
 func (d *database) call(f func() error) error {
 	if d.damaged != nil {
 		return d.damaged
@@ -99,7 +98,8 @@ func (d *database) call(f func() error) error {
 	return err
 }
 
-// view has f read. Its panics end before bbolt, which can be closed then.
+// view calls f in a read-only transaction. It recovers panics of f inside the
+// transaction, so that bbolt can still be closed.
 func (d *database) view(f func(tx *bbolt.Tx) error) error {
 	return d.call(func() error {
 		return d.db.View(func(tx *bbolt.Tx) error {
@@ -112,10 +112,10 @@ func (d *database) update(f func(tx *bbolt.Tx) error) error {
 	return d.call(func() error { return d.db.Update(f) })
 }
 
-// claim makes the bucket in a file that holds nothing yet, and reads one that
-// holds something to its end: better that a start fails than something later. It
-// takes as long as the Load that follows, some 50 ms for 100,000 entries of 200
-// bytes, and writes nothing, so that what is damaged stays as it was found.
+// claim creates the bucket in an empty file. It reads an existing bucket to its end,
+// so that damage is found when the worker starts and not later. It takes as long as
+// the Load that follows, about 50 ms for 100,000 entries of 200 bytes. It writes
+// nothing to a file with a bucket, so a damaged file stays as it is.
 func (d *database) claim() error {
 	fresh := false
 	err := d.view(func(tx *bbolt.Tx) error {
@@ -130,14 +130,14 @@ func (d *database) claim() error {
 	}
 	return d.update(func(tx *bbolt.Tx) error {
 		if name, _ := tx.Cursor().First(); name != nil {
-			return fmt.Errorf("%w: it holds %q", ErrForeign, name)
+			return fmt.Errorf("%w: found bucket %q", ErrForeign, name)
 		}
 		_, err := tx.CreateBucket(bucket)
 		return err
 	})
 }
 
-// pair is what stands in the file under a key.
+// pair is a key in the file with its value.
 type pair struct{ key, value []byte }
 
 // load returns everything in the file, in the order of keys.
@@ -149,23 +149,23 @@ func (d *database) load() (pairs []pair, err error) {
 	return pairs, err
 }
 
-// length finds a file that was cut short. bbolt writes all that a head speaks of
-// before the head.
+// length finds a truncated file. bbolt writes all pages of a transaction before the
+// meta page that refers to them.
 func (d *database) length(tx *bbolt.Tx) error {
 	info, err := d.file.Stat()
 	if err != nil {
 		return err
 	}
 	if info.Size() < tx.Size() {
-		return fmt.Errorf("%w: it was cut short, from at least %d bytes to %d", ErrDamaged, tx.Size(), info.Size())
+		return fmt.Errorf("%w: truncated from at least %d bytes to %d", ErrDamaged, tx.Size(), info.Size())
 	}
 	return nil
 }
 
-// pages finds a page that says it is longer than it can be: to free it would take
-// bbolt for ever, and all memory.
+// pages finds a page with an impossible length. bbolt would need endless time and
+// all memory to free it.
 func (d *database) pages(tx *bbolt.Tx) error {
-	id := 2 // after the two heads
+	id := 2 // after the two meta pages
 	for {
 		page, err := tx.Page(id)
 		if err != nil {
@@ -185,7 +185,8 @@ func (d *database) pages(tx *bbolt.Tx) error {
 	return nil
 }
 
-// read also finds what bbolt does not look at: it has no sums over its pages.
+// read returns all entries in the order of keys. It makes checks that bbolt does not
+// make, because bbolt has no checksums on its pages.
 func (d *database) read(tx *bbolt.Tx) (pairs []pair, err error) {
 	if err := d.length(tx); err != nil {
 		return nil, err
@@ -198,23 +199,25 @@ func (d *database) read(tx *bbolt.Tx) (pairs []pair, err error) {
 	err = tx.Bucket(bucket).ForEach(func(key, value []byte) error {
 		left -= int64(len(key)) + int64(len(value))
 		switch {
-		case left < 0: // before memory is taken for it, or a circle of pages is followed for ever
+		case left < 0:
+			// Stop before a wrong length fills the memory, or a cycle of pages is
+			// followed forever.
 			return fmt.Errorf("%w: an entry is longer than the file", ErrDamaged)
 		case value == nil:
-			return fmt.Errorf("%w: there is a bucket among the entries", ErrDamaged)
+			return fmt.Errorf("%w: found a bucket among the entries", ErrDamaged)
 		case last != nil && bytes.Compare(last, key) >= 0:
-			return fmt.Errorf("%w: the keys are not in order", ErrDamaged)
+			return fmt.Errorf("%w: keys out of order", ErrDamaged)
 		}
-		last = bytes.Clone(key) // what bbolt gives lasts as long as the transaction
+		last = bytes.Clone(key) // bbolt's slice is valid only during the transaction
 		pairs = append(pairs, pair{last, bytes.Clone(value)})
 		return nil
 	})
 	return pairs, err
 }
 
-// close closes the file, and frees its lock. A bbolt that has panicked may hold
-// locks of its own, for which its Close would wait for ever; without that the
-// file stays mapped until the process ends.
+// close closes the file and frees its lock. After a panic, bbolt may hold internal
+// locks for which its Close would wait forever. In that case close does not call it,
+// and the file stays mapped until the process ends.
 func (d *database) close() error {
 	if d.stuck {
 		return errors.Join(unlock(d.file), d.file.Close())

@@ -1,5 +1,5 @@
-// Package boltrecord keeps what a worker has in a small file, so that the
-// process after a crash can tell what ran and what had completed.
+// Package boltrecord stores a worker's record in a small file. After a crash, the
+// next process reads from it which tasks ran and which had completed.
 //
 //	record, err := boltrecord.Open("/var/lib/service/worker.db")
 //	…
@@ -9,10 +9,10 @@
 //		log.Info("ran before the crash", "task", trace.Task, "completed", trace.Completed)
 //	}
 //
-// The file is a bbolt database with one bucket; its keys are the names of tasks
-// and its values JSON. It is for workers whose tasks are strings, as etcd's are.
-// One that is damaged is an error, [ErrDamaged]: delete it.
+// The file is a bbolt database with one bucket. Its keys are the names of tasks and
+// its values are JSON. The package supports workers whose tasks are strings, as in
+// package etcd. A damaged file is an error, [ErrDamaged]: delete it.
 //
-// The package is a module of its own, so that bbolt is linked, and required,
-// only by those who use it.
+// The package is a separate module, so that only programs that use it require and
+// link bbolt.
 package boltrecord

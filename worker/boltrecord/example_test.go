@@ -11,8 +11,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker/boltrecord"
 )
 
-// A process crashes that has completed one task and runs another. The one after
-// it is told of both.
+// A process has completed one task and runs another when it crashes. The next
+// process reports both.
 func Example() {
 	folder, err := os.MkdirTemp("", "boltrecord-")
 	if err != nil {
@@ -29,7 +29,7 @@ func Example() {
 	// serve, completed: false
 }
 
-// crash leaves behind what a worker saves that crashes.
+// crash leaves a record as a crashed worker does.
 func crash(path string) error {
 	record, err := boltrecord.Open(path)
 	if err != nil {
@@ -54,5 +54,5 @@ func report(path string) error {
 	for _, trace := range w.Before() {
 		fmt.Printf("%s, completed: %v\n", trace.Task, trace.Completed)
 	}
-	return w.Close(context.Background()) // which removes the file, since nothing is left to tell
+	return w.Close(context.Background()) // removes the file, because no task is left to report
 }

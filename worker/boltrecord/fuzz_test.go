@@ -9,8 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// FuzzTrace writes down a task of any name, and reads it again; and reads what
-// nobody has written.
+// FuzzTrace encodes and decodes a task with any name, and decodes arbitrary values.
 func FuzzTrace(f *testing.F) {
 	f.Add("", false, int64(0), uint64(0), uint64(0), []byte("{}"))
 	f.Add("=#/\xff", true, int64(-1), uint64(1<<63), uint64(3), []byte(`{"name":"YQ==","version":1e9}`))

@@ -1,6 +1,6 @@
 package boltrecord
 
-// The Record, and how traces are laid out in its file.
+// The Record, and the layout of traces in its file.
 
 import (
 	"bytes"
@@ -16,50 +16,50 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// What Open returns, wrapped with the path.
+// The errors that Open wraps, together with the path.
 var (
-	// ErrInUse says that another process, or another Record of this one, has
+	// ErrInUse reports that another process, or another Record of this process, has
 	// the file open.
 	ErrInUse = errors.New("in use by another worker")
 
-	// ErrForeign says that the file is no record, or that of a later version of
-	// this package, or so little of one that nobody can tell. It was not changed.
+	// ErrForeign reports that the file is not a record, is a record of a later
+	// version of this package, or is too short to tell. Open did not change the
+	// file.
 	ErrForeign = errors.New("not a record of this version")
 
-	// ErrDamaged says that the file is a record of which part is lost: it was cut
-	// short, as by a copy to a disk that was full, or written over. Load and Save
-	// return it too, where an entry cannot be read or that happened while the file
-	// was open; Close and Remove work as ever then. Delete the file: it is only
-	// for reports, and decides nothing.
+	// ErrDamaged reports that a part of the record is lost, because the file was
+	// truncated or overwritten. Load and Save return it too, if an entry cannot be
+	// read or the file was damaged while open; Close and Remove still work. Delete
+	// the file: it is only for reports.
 	//
-	// Not all damage can be seen: there are no sums over the contents.
+	// Not all damage can be found, because the contents have no checksums.
 	ErrDamaged = errors.New("the file is damaged: delete it, it is only for reports")
 )
 
-// bucket holds the traces. What it holds stands in its name, so that a later
-// layout gets another.
+// bucket holds the traces. Its name contains the version of the layout, so that a
+// later layout gets another bucket.
 var bucket = []byte("orchestrator worker 1")
 
-// lockWait is how long Open waits for a process that is on its way out.
+// lockWait is how long Open waits for another process to close the file.
 const lockWait = time.Second
 
-// Record is a [worker.Record] in a file. Its methods may be called from any
-// number of goroutines.
+// Record is a [worker.Record] in a file. Its methods may be called from any number
+// of goroutines.
 type Record struct {
 	path string
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	db     *database
 	closed bool
 }
 
 var _ worker.Record[string] = (*Record)(nil)
 
-// Open opens the record at path, or makes it, readable for its owner only. The
-// folder must be there. It waits a second for a process that still has the file
-// open, and fails then with an error that wraps [ErrInUse]; a file that is
-// something else is one that wraps [ErrForeign], and one that cannot be read to its
-// end is one that wraps [ErrDamaged].
+// Open opens the record at path. It creates a missing file, readable and writable
+// only by its owner, but no directory. If another process still has the file open,
+// Open waits up to a second, and then fails with an error that wraps [ErrInUse]. If
+// the file is not a record, the error wraps [ErrForeign]. If the file cannot be read
+// to its end, the error wraps [ErrDamaged].
 func Open(path string) (*Record, error) {
 	r, err := open(path)
 	if err != nil {
@@ -74,7 +74,8 @@ func open(path string) (*Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Who had it before may have removed it while this waited for the lock.
+		// The previous owner may have removed the file while Open waited for its
+		// lock.
 		if !isAt(d.file, path) {
 			if err := d.close(); err != nil {
 				return nil, err
@@ -86,10 +87,10 @@ func open(path string) (*Record, error) {
 		}
 		return &Record{path: path, db: d}, nil
 	}
-	return nil, fmt.Errorf("%w: it is removed again and again", ErrInUse)
+	return nil, fmt.Errorf("%w: the file was removed repeatedly while opening", ErrInUse)
 }
 
-// isAt reports whether the file that is open is the one at path.
+// isAt reports whether file is the file at path.
 func isAt(file *os.File, path string) bool {
 	opened, err := file.Stat()
 	if err != nil {
@@ -99,9 +100,9 @@ func isAt(file *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, there)
 }
 
-// entry is what stands in the file for a task.
+// entry is the value that is stored for a task.
 type entry struct {
-	Name      []byte `json:"name,omitempty"` // where the key is not it
+	Name      []byte `json:"name,omitempty"` // only if the key does not contain the name
 	Completed bool   `json:"completed,omitempty"`
 	Failed    bool   `json:"failed,omitempty"`
 	Err       []byte `json:"err,omitempty"`
@@ -109,11 +110,11 @@ type entry struct {
 	Version   int64  `json:"version,omitempty"`
 	Token     uint64 `json:"token,omitempty"`
 	Scope     uint64 `json:"scope,omitempty"`
-	Receipt   []byte `json:"receipt,omitempty"` // bytes, as it need not be UTF-8
+	Receipt   []byte `json:"receipt,omitempty"` // bytes, because it need not be UTF-8
 }
 
-// keyOf returns a task's key, and reports whether that tells its name: a key may
-// not be empty, nor as long as a name may be.
+// keyOf returns the key of a task. tells reports whether the key contains the name.
+// Keys of bbolt must not be empty, and names may be longer than a key can be.
 func keyOf(task string) (key []byte, tells bool) {
 	if len(task) < bbolt.MaxKeySize {
 		return []byte("=" + task), true
@@ -147,7 +148,7 @@ func traceOf(key, value []byte) (worker.Trace[string], error) {
 	}, nil
 }
 
-// Load returns what was saved. It is for the worker to call.
+// Load returns the saved traces. The worker calls it.
 func (r *Record) Load() (traces []worker.Trace[string], err error) {
 	err = r.do("load", func(d *database) error {
 		pairs, err := d.load()
@@ -166,8 +167,8 @@ func (r *Record) Load() (traces []worker.Trace[string], err error) {
 	return traces, err
 }
 
-// Save writes traces, and takes out those of tasks that are gone, in one
-// transaction that is on the disk when it returns. It is for the worker to call.
+// Save writes traces and deletes those of the tasks in gone, in one transaction,
+// which is on disk when Save returns. The worker calls it.
 func (r *Record) Save(traces []worker.Trace[string], gone []string) error {
 	return r.do("save", func(d *database) error {
 		return d.update(func(tx *bbolt.Tx) error {
@@ -192,16 +193,16 @@ func (r *Record) Save(traces []worker.Trace[string], gone []string) error {
 	})
 }
 
-// Remove deletes the file and closes the record. It is for the worker to call.
-// After Close it does nothing but return an error, as the file may be another's.
+// Remove deletes the file and closes the record. The worker calls it. After Close it
+// only returns an error, because another process may own the file by then.
 func (r *Record) Remove() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return fmt.Errorf("remove record %s: %w", r.path, os.ErrClosed)
 	}
-	// First while it is locked, so that it is nobody else's. Where a file that is
-	// open cannot be removed, a moment later.
+	// Remove the file while it is locked, so that no other process has opened it. If
+	// the system cannot remove an open file, try again after closing it.
 	err := os.Remove(r.path)
 	if closing := r.close(); closing != nil {
 		return closing
@@ -215,9 +216,9 @@ func (r *Record) Remove() error {
 	return nil
 }
 
-// Close closes the file and leaves it where it is, for the next to read. A
-// worker that was closed without an error has done more already; Close is for
-// where that did not come to an end. It may be called again.
+// Close closes the file and keeps it for the next process. A worker that was closed
+// without an error has already removed the file. Call Close if closing the worker
+// failed or did not finish. Close may be called again.
 func (r *Record) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +236,7 @@ func (r *Record) close() error {
 	return nil
 }
 
-// do keeps the file open while f uses it.
+// do calls f with the database, and keeps the file open during the call.
 func (r *Record) do(what string, f func(d *database) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,7 @@ func open(t *testing.T, path string) *boltrecord.Record {
 	return r
 }
 
-// again opens what r has written, as the next process would.
+// again closes r and opens its file again, as the next process would.
 func again(t *testing.T, r *boltrecord.Record, path string) *boltrecord.Record {
 	t.Helper()
 	require.NoError(t, r.Close())
@@ -39,7 +39,7 @@ func load(t *testing.T, r *boltrecord.Record) []worker.Trace[string] {
 	return traces
 }
 
-func TestW6_WhatIsSavedIsThereForTheNext(t *testing.T) {
+func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worker.db")
 	r := open(t, path)
 	require.Empty(t, load(t, r))
@@ -130,8 +130,7 @@ func run(ctx context.Context, task string) error {
 	return nil
 }
 
-// The file of a worker that never got round to closing is what its process
-// would have left behind.
+// A worker that is never closed leaves the same file as a crashed process.
 func TestW6_AfterACrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worker.db")
 	completed := make(chan struct{})
@@ -157,7 +156,7 @@ func TestW6_AfterACrash(t *testing.T) {
 	require.ErrorIs(t, w.Close(t.Context()), os.ErrClosed)
 }
 
-// watched says when something was saved.
+// watched reports each Save.
 type watched struct {
 	*boltrecord.Record
 	saved chan struct{}
@@ -168,8 +167,8 @@ func (w *watched) Save(traces []worker.Trace[string], gone []string) error {
 	return w.Record.Save(traces, gone)
 }
 
-// One who waits for the lock of a file that is then removed must not go on with
-// what nobody will find.
+// An Open that waits for the lock of a file must not use that file after it was
+// removed, because no other process would find it.
 func TestW6_ARecordThatIsRemovedWhileTheNextWaits(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "worker.db")

@@ -2,7 +2,7 @@
 
 package boltrecord
 
-// How a file is unlocked elsewhere: when it is closed, mapped or not.
+// On systems without flock, closing a file unlocks it, even if it is still mapped.
 
 import "os"
 
