@@ -50,7 +50,11 @@ func (t *term[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 		l.Warn("worker silent", "worker", w.name, "err", w.err)
 	}
 	for _, w := range t.lost {
-		l.Warn("worker declared lost, tasks start elsewhere", "worker", w.name, "last_answer", w.since)
+		args := []any{"worker", w.name}
+		if w.heard {
+			args = append(args, "last_answer", w.since)
+		}
+		l.Warn("worker declared lost, tasks start elsewhere", args...)
 	}
 	for _, w := range t.returned {
 		l.Info("worker answers again", "worker", w.name)

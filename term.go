@@ -32,7 +32,7 @@ import (
 // With [WithDryRun] it lists and plans without writing.
 func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	if err := o.takeTurn(ctx); err != nil {
-		return fmt.Errorf("wait for the term under way: %w", err)
+		return fmt.Errorf("no term was run: %w", err)
 	}
 	defer o.endTurn()
 	o.number++
@@ -146,6 +146,7 @@ func (t *term[W, T]) begin() {
 		o.forget(gone) // before a new worker of the same name joins
 		f.join(seats, gone, t.stats.Start, o.lines.of)
 	}
+	o.breakers.ForgetQuarantines(t.now())
 	t.failed = o.breakers.FailedWorkers()
 	for i, late := range o.takeLate(f.workers) {
 		if late == nil {

@@ -21,6 +21,9 @@ type Breakers struct {
 	tasks   map[int32]*task
 	workers map[uint64]*worker
 	moves   Pause
+	// outage holds the workers that failed to start tasks since the last term in which
+	// a start was acknowledged.
+	outage map[uint64]struct{}
 }
 
 // task is what is known of a task since its last acknowledged start.
@@ -66,14 +69,16 @@ type Fleet struct {
 
 // New returns breakers that hold nothing. No pause lasts longer than longest.
 func New(longest time.Duration) *Breakers {
-	return &Breakers{longest: longest, tasks: make(map[int32]*task), workers: make(map[uint64]*worker)}
+	return &Breakers{
+		longest: longest, tasks: make(map[int32]*task), workers: make(map[uint64]*worker), outage: make(map[uint64]struct{}),
+	}
 }
 
 // Clone returns a copy that shares nothing with b, in which number gives each task
 // its number.
 func (b *Breakers) Clone(number func(task int32) int32) *Breakers {
 	c := New(b.longest)
-	c.moves = b.moves
+	c.moves, c.outage = b.moves, maps.Clone(b.outage)
 	for id, t := range b.tasks {
 		copied := *t
 		copied.on = make(map[uint64]*Pause, len(t.on))
@@ -111,6 +116,7 @@ type Writes struct {
 // Learn records how the writes of a term ended.
 func (b *Breakers) Learn(now Moment, writes Writes, fleet Fleet) {
 	started := false
+	b.endOutage(writes.Starts, fleet.Open)
 	for _, s := range writes.Starts {
 		switch {
 		case s.Err == nil:
@@ -137,6 +143,33 @@ func (b *Breakers) Learn(now Moment, writes Writes, fleet Fleet) {
 	case started:
 		b.moves = Pause{}
 	}
+}
+
+// endOutage excuses the failures of an outage when a start is acknowledged again: if more
+// than half of the open workers failed to start tasks in the terms since the last one,
+// these failures count against none of them.
+func (b *Breakers) endOutage(starts []Start, open int) {
+	if len(starts) == 0 {
+		return
+	}
+	if !slices.ContainsFunc(starts, func(s Start) bool { return s.Err == nil && !s.Back }) {
+		for _, s := range starts {
+			if s.Err != nil && !s.Back {
+				b.outage[s.Worker] = struct{}{}
+			}
+		}
+		return
+	}
+	if 2*len(b.outage) > max(open, 2) {
+		for _, t := range b.tasks {
+			for serial, p := range t.on {
+				if _, ok := b.outage[serial]; ok {
+					p.excused = true
+				}
+			}
+		}
+	}
+	clear(b.outage)
 }
 
 func (b *Breakers) failed(s Start, now Moment, fleet Fleet) {
@@ -247,7 +280,7 @@ func (b *Breakers) succeeded(p Pair, now Moment, empty func(worker uint64) bool)
 	}
 	delete(b.tasks, p.Task)
 	for serial, pause := range t.on {
-		if serial != p.Worker {
+		if serial != p.Worker && !pause.excused {
 			b.accuse(serial, p.Task, pause.Err, now, empty)
 		}
 	}
@@ -419,9 +452,18 @@ func (b *Breakers) Tasks() iter.Seq[int32] {
 	}
 }
 
+// ForgetQuarantines ends the quarantines whose pause ended long ago: no start was tried
+// there since, and a fleet in which nothing starts would keep them for ever.
+func (b *Breakers) ForgetQuarantines(now Moment) {
+	maps.DeleteFunc(b.workers, func(_ uint64, w *worker) bool {
+		return w.pause.Failures > 0 && now.Term > w.pause.Until+forgotten
+	})
+}
+
 // ForgetWorkers drops what is held against workers that are gone.
 func (b *Breakers) ForgetWorkers(gone func(worker uint64) bool) {
 	maps.DeleteFunc(b.workers, func(serial uint64, _ *worker) bool { return gone(serial) })
+	maps.DeleteFunc(b.outage, func(serial uint64, _ struct{}) bool { return gone(serial) })
 	for id, t := range b.tasks {
 		maps.DeleteFunc(t.on, func(serial uint64, _ *Pause) bool { return gone(serial) })
 		if len(t.on) == 0 {

@@ -390,6 +390,38 @@ func TestWorker_AStartClearsIt(t *testing.T) {
 	require.Empty(t, l.quarantined(1), "it counts from its last start")
 }
 
+// An outage quarantines none of the workers that had it.
+func TestWorker_AnOutageQuarantinesNone(t *testing.T) {
+	l := newLeader(5)
+	for range 4 {
+		l.learn(refused(1, 1), refused(2, 2), refused(3, 3), refused(4, 1), refused(5, 2))
+		l.skip(20)
+	}
+	l.learn(started(1, 4), started(2, 5), started(3, 4), started(4, 5), started(5, 5))
+	require.Empty(t, l.quarantined(1, 2, 3, 4, 5))
+	require.True(t, l.Empty())
+
+	// If half of them are well, the others are to blame.
+	l.learn(refused(1, 1), refused(2, 2), refused(3, 1), refused(4, 2))
+	l.skip(2)
+	l.learn(started(1, 4), started(2, 5), started(3, 4), started(4, 5))
+	require.Equal(t, []uint64{1, 2}, l.quarantined(1, 2, 3, 4, 5))
+}
+
+// A quarantine in which no start is tried does not last for ever.
+func TestWorker_AnOldQuarantineEnds(t *testing.T) {
+	l := newLeader(2)
+	l.learn(refused(5, 1), started(5, 2))
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
+	l.skip(60)
+	l.ForgetQuarantines(l.now)
+	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
+	l.skip(10)
+	l.ForgetQuarantines(l.now)
+	require.Empty(t, l.quarantined(1, 2))
+	require.True(t, l.Empty())
+}
+
 // A start whose answer was lost, and that is listed, is a start.
 func TestWorker_SucceededAfterAll(t *testing.T) {
 	l := newLeader(2)

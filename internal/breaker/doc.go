@@ -20,7 +20,11 @@
 // task is enough if the worker runs nothing. So a task that no worker can start
 // quarantines no worker, and a worker that can start nothing makes no task suspect for
 // long. After its pause a quarantined worker may gain one task; if that fails, the
-// pause is longer.
+// pause is longer. A quarantine in which no start is tried for 64 terms after its pause
+// ends.
+//
+// Failures of an outage count against no worker: more than half of the open workers
+// failed to start tasks since the last term with an acknowledged start.
 //
 // # Moves
 //

@@ -30,6 +30,8 @@ type Pause struct {
 	Until uint64
 	By    time.Time
 	from  uint64
+	// excused: the failure counts against no worker.
+	excused bool
 	// Err is the latest failure.
 	Err error
 }
@@ -51,6 +53,7 @@ func (p *Pause) fail(now Moment, longest time.Duration, err error, most uint64) 
 		return
 	}
 	p.Failures++
+	p.excused = false
 	p.hold(now, longest, min(1<<min(p.Failures-1, 16), most))
 }
 
