@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -156,7 +157,15 @@ func (w *worker[W, T]) stopFailed(task int32, surplus bool, err error, now break
 		s.failures++
 		s.turn = now.Term
 		w.stopPause.Fail(now, cfg.maxPause, err)
+		if isTimeout(err) {
+			w.stopPause.Align(now)
+		}
 	}
+}
+
+// isTimeout reports whether a call used up its time.
+func isTimeout(err error) bool {
+	return errors.Is(err, ErrSilent) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // stopped records an acknowledged stop. If the stop had failed before, stops work again,

@@ -417,14 +417,23 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 	}
 }
 
-// limitGains limits the tasks that a worker may gain in the next term to the number that
-// it started in this one, and at least one, if it could not begin all its starts. So a
-// worker that starts slowly does not keep missing tasks from the others.
+// limitGains limits the tasks that a worker may gain in the next term: to the number that
+// it started in this one, and at least one, if it could not begin all its starts, and to
+// none if several starts failed and none succeeded. So a worker that starts slowly does
+// not keep missing tasks from the others, and healthy tasks do not take the place of
+// tasks that failed.
 func (w *writing[W, T]) limitGains() {
-	started := make(map[uint64]int32)
+	started, failed := make(map[uint64]int32), make(map[uint64]int32)
 	for _, s := range w.starts {
 		if s.Err == nil {
 			started[s.Worker]++
+		} else if !s.Back {
+			failed[s.Worker]++
+		}
+	}
+	for serial, n := range failed {
+		if worker := w.fleet.bySerial(serial); n > 1 && started[serial] == 0 && worker != nil {
+			worker.gain, worker.limited = 0, w.o.number+1
 		}
 	}
 	for i := range w.changes {

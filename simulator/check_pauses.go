@@ -52,6 +52,13 @@ func (r *review) active(kind orchestrator.PauseKind, worker, task string) (until
 	return p.until, ok && !p.void && r.stats.Term.Number < p.until && r.listed.Before(p.since.Add(r.w.maxPause))
 }
 
+// isQuarantined reports whether a worker is still quarantined. A quarantine ends if no
+// start is tried for 64 terms after its pause.
+func (r *review) isQuarantined(worker string) bool {
+	p, ok := r.l.pauses[pauseKey{orchestrator.PauseWorker, worker, ""}]
+	return ok && r.stats.Term.Number <= p.until+64
+}
+
 // checkTry checks that a start does not pause. Quarantines do not count if all open
 // workers are quarantined.
 func (r *review) checkTry(c *orchestrator.Change[string, string]) {
@@ -61,7 +68,7 @@ func (r *review) checkTry(c *orchestrator.Change[string, string]) {
 	if failed && !suspect && f.term+1 == r.stats.Term.Number && r.listed.Before(f.at.Add(r.w.maxPause)) {
 		r.fail(Paused, "%s was to start on %s, where it failed in the term before", c.Task, c.To)
 	}
-	if _, quarantined := r.l.pauses[pauseKey{orchestrator.PauseWorker, c.To, ""}]; quarantined && r.someOpen {
+	if r.isQuarantined(c.To) && r.someOpen {
 		for i := range r.plan.Changes {
 			if other := &r.plan.Changes[i]; other.Kind.Op != orchestrator.Stop && other.To == c.To && other.Task != c.Task {
 				r.fail(Paused, "%s and %s were to start on %s, which is quarantined", c.Task, other.Task, c.To)
@@ -105,9 +112,8 @@ func (r *review) survey() {
 		for task := range s.failures {
 			r.sound[task] = false
 		}
-		_, quarantined := r.l.pauses[pauseKey{orchestrator.PauseWorker, name, ""}]
 		suspicious := len(s.against) > 0 // it may have been quarantined since the answers came in
-		r.someOpen = r.someOpen || s.answers() && !s.draining && !quarantined && !suspicious
+		r.someOpen = r.someOpen || s.answers() && !s.draining && !r.isQuarantined(name) && !suspicious
 	}
 }
 

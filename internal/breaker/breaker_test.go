@@ -237,6 +237,29 @@ func TestTask_OldFailuresAreForgotten(t *testing.T) {
 // Time
 
 // A pause ends by its time too, but holds for a term whatever the time is.
+// Pauses after timeouts end in shared terms.
+func TestPause_Align(t *testing.T) {
+	var ends []uint64
+	for term := range uint64(40) {
+		var p breaker.Pause
+		now := breaker.Moment{Term: 100 + term}
+		for range 5 {
+			p.Fail(now, time.Hour, errRefused)
+			now.Term++
+		}
+		now.Term--
+		p.Align(now)
+		require.GreaterOrEqual(t, p.Until, now.Term+9)
+		require.LessOrEqual(t, p.Until, now.Term+24)
+		ends = append(ends, p.Until)
+	}
+	require.Equal(t, []uint64{128, 144, 160}, slices.Compact(ends))
+	var short breaker.Pause
+	short.Fail(breaker.Moment{Term: 3}, time.Hour, errRefused)
+	short.Align(breaker.Moment{Term: 3})
+	require.EqualValues(t, 5, short.Until)
+}
+
 func TestPause_EndsByItsTime(t *testing.T) {
 	for every, want := range map[time.Duration][]int{
 		time.Minute:      {1, 2, 4, 8, 16, 16},

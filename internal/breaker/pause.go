@@ -73,6 +73,15 @@ func (p *Pause) restart(now Moment, longest time.Duration) {
 	}
 }
 
+// Align makes a pause that has just begun end in a term whose number is a multiple of its
+// length, after half of its length at least. Tries that take a whole timeout then share
+// one long term.
+func (p *Pause) Align(now Moment) {
+	if length := terms(p.Failures); length > 1 {
+		p.Until = (now.Term + length/2 + length) / length * length
+	}
+}
+
 // align makes the pause end in a term whose number is a multiple of its length.
 func (p *Pause) align(now Moment, longest time.Duration, step int, most uint64) {
 	length := min(terms(step), most)
