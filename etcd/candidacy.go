@@ -1,7 +1,5 @@
 package etcd
 
-// One candidacy: a lease, a key under it, and waiting for those before it.
-
 import (
 	"context"
 	"errors"
@@ -14,32 +12,32 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// candidacy is one candidacy, from its lease to its end.
+// candidacy is one candidacy: a lease, a key under it, and the wait for older
+// candidates.
 //
-// It does by itself what concurrency.Election does, on the same keys. That ends a
-// campaign whose context is done by a write without a deadline, which never
-// returns where etcd is away; gives up where a watch was compacted; needs a
-// Session, which keeps the lease alive of its own accord (see held); and does
-// not compare the own key when it finds itself first.
+// It replaces concurrency.Election, on the same keys, for four reasons. That type
+// ends a cancelled campaign by a write without a deadline, which never returns if
+// etcd is away. It fails if a watch was compacted. It needs a Session, which keeps
+// the lease alive on its own (see held). It does not compare its own key when it
+// finds itself first.
 type candidacy struct {
 	client   *clientv3.Client
 	log      *slog.Logger
 	held     *held
 	deadline *lease.Deadline
 	key      string
-	leaders  string // what the candidates' keys begin with
+	leaders  string // prefix of all candidates' keys
 	prefix   string
-	format   string // the key that says that the prefix is ours
+	format   string // key that marks the prefix as ours
 	name     string
 
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 }
 
-// begin gets a lease, and has it kept alive for as long as the candidacy lasts:
-// that long lives the context that it returns, which ends with the reason. It
-// outlives ctx: a leader that is told to stop still leads until it has brought to
-// an end what it has begun.
+// begin gets a lease and keeps it alive for the whole candidacy. The context that it
+// returns lives as long, and ends with the reason. It outlives ctx, because a leader
+// that is told to stop still leads until it has completed its work.
 func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, error) {
 	deadline := lease.NewDeadline(e.lease - e.lease/10)
 	sending := func() func() {
@@ -62,13 +60,13 @@ func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, erro
 	c.wg.Go(func() {
 		select {
 		case <-deadline.Done():
-			cancel(fmt.Errorf("%w: etcd has acknowledged no keepalive for %v", orchestrator.ErrDeposed, e.lease-e.lease/10))
+			cancel(fmt.Errorf("%w: no keepalive acknowledged for %v", orchestrator.ErrDeposed, e.lease-e.lease/10))
 		case <-ctx.Done():
 		}
 	})
 	c.wg.Go(func() {
-		// This ends with ctx, which the deadline ends: nothing keeps alive what we
-		// have given up.
+		// keep ends with ctx, which the deadline ends. So no lease is kept alive
+		// after the candidacy has ended.
 		if err := held.keep(ctx); ctx.Err() == nil {
 			cancel(fmt.Errorf("%w: %w", orchestrator.ErrDeposed, err))
 		}
@@ -76,8 +74,8 @@ func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, erro
 	return c, ctx, nil
 }
 
-// end stops keeping the lease alive, then gives it back, and the key with it, so
-// that the next candidate need not wait for its end.
+// end stops keeping the lease alive, then revokes it and deletes the key with it.
+// The next candidate need not wait until the lease expires.
 func (c *candidacy) end(ctx context.Context, owed *debt) {
 	c.cancel(errOver)
 	c.wg.Wait()
@@ -85,17 +83,17 @@ func (c *candidacy) end(ctx context.Context, owed *debt) {
 	owed.end(ctx, c.held)
 }
 
-// errOver is the cause that a candidacy ends with when it has run its course.
+// errOver is the cause of a candidacy that ended normally.
 var errOver = errors.New("resigned")
 
-// rival is a candidate that was there, as of a revision.
+// rival is another candidate, as of a revision.
 type rival struct {
 	key string
 	rev int64
 }
 
-// campaign returns when the key is the oldest, with the revision at which it was
-// created. Failures of etcd are retried for as long as ctx lives.
+// campaign returns the create revision of the key when the key is the oldest. It
+// retries failures of etcd until ctx ends.
 func (c *candidacy) campaign(ctx context.Context) (epoch int64, err error) {
 	pause := shortest
 	for {
@@ -111,9 +109,9 @@ func (c *candidacy) campaign(ctx context.Context) (epoch int64, err error) {
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
 		case errors.Is(err, errNotOurs):
-			return 0, err // whoever stands again makes it ours
+			return 0, err // the next candidacy marks the prefix again
 		case err != nil:
-			c.log.Debug("campaign goes on after a failure", "candidate", c.name, "err", err)
+			c.log.Debug("campaign step failed, retrying", "candidate", c.name, "err", err)
 			if err := wait(ctx, pause); err != nil {
 				return 0, err
 			}
@@ -122,11 +120,11 @@ func (c *candidacy) campaign(ctx context.Context) (epoch int64, err error) {
 	}
 }
 
-// look puts the key where it is not there yet, and returns the candidate just
-// before it, or nil where there is none: then it leads, since whoever comes
-// later has a younger key.
+// look puts the key if it does not exist, and returns the candidate just before it.
+// Without such a candidate, look returns nil and this one leads, because every later
+// key is younger.
 func (c *candidacy) look(ctx context.Context) (before *rival, epoch int64, err error) {
-	// A put whose answer was lost is found here by the next attempt: nobody else
+	// The next attempt finds a put whose answer was lost, because no other candidate
 	// has a key with this lease.
 	resp, err := c.client.Txn(ctx).If(absent(c.key), present(c.format)).
 		Then(clientv3.OpPut(c.key, c.name, clientv3.WithLease(c.held.id))).
@@ -152,7 +150,7 @@ func (c *candidacy) look(ctx context.Context) (before *rival, epoch int64, err e
 	case err != nil:
 		return nil, 0, err
 	case !guarded.Succeeded:
-		return nil, 0, errors.New("the candidate's key was deleted")
+		return nil, 0, errors.New("candidate's key was deleted")
 	}
 	if kvs := found(guarded.Responses[0]); len(kvs) > 0 {
 		return &rival{string(kvs[0].Key), guarded.Header.Revision}, epoch, nil
@@ -160,8 +158,8 @@ func (c *candidacy) look(ctx context.Context) (before *rival, epoch int64, err e
 	return nil, epoch, nil
 }
 
-// gone returns when the rival's key is deleted, or with an error when that can
-// no longer be told.
+// gone returns nil when the rival's key has been deleted, or an error if the watch
+// fails.
 func (c *candidacy) gone(ctx context.Context, before *rival) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -174,5 +172,5 @@ func (c *candidacy) gone(ctx context.Context, before *rival) error {
 			return nil
 		}
 	}
-	return errors.New("the watch of the candidate before has ended")
+	return errors.New("watch of the previous candidate ended")
 }

@@ -1,7 +1,5 @@
 package etcd
 
-// The client of etcd: how to set it up for what this package does with it.
-
 import (
 	"time"
 
@@ -12,19 +10,18 @@ import (
 )
 
 // ClientConfig returns settings for [clientv3.New] that suit leaders and workers.
-// They differ from the client's own in three ways, which decide how long it
-// takes to go on after a failure:
+// They differ from the client's defaults in three ways, two of which shorten the
+// recovery from a failure:
 //
-//   - A connection that was lost is tried again every second at the latest. The
-//     client's own pauses grow to two minutes, so that an etcd that was away for one
-//     is found again long after it is back.
-//   - A connection that says nothing for 10 s is probed, and given up 3 s later.
-//     Without that, one whose other end has silently gone is kept for a quarter of an
-//     hour, though other endpoints would answer.
-//   - The client does not log; what matters of its errors reaches the callers.
+//   - A lost connection is retried at least once a second. By default the pauses
+//     grow to two minutes, so the client would find a recovered etcd much later.
+//   - A connection that is silent for 10 s is probed, and closed 3 s later if the
+//     probe has no answer. Without probes, a connection whose peer has vanished is
+//     kept for a quarter of an hour, even if other endpoints would answer.
+//   - The client does not log, because its relevant errors reach the callers.
 //
-// Dialing takes 5 s at most. Everything may be changed, and TLS, Username and
-// Password added. Any client will do: none of this is needed for safety.
+// Dialing takes at most 5 s. Callers may change every setting, and add TLS, Username
+// and Password. None of the settings is needed for safety, so any client will do.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	again := backoff.DefaultConfig
 	again.BaseDelay = 100 * time.Millisecond

@@ -21,10 +21,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Close does not wait for a name that nobody wants any more.
+// Close does not wait for a taken name.
 func TestW6_CloseWhileJoining(t *testing.T) {
 	s := newStage(t)
-	first := s.hire(s.client, "first", 5*time.Second) // has set up the prefix
+	first := s.hire(s.client, "first", 5*time.Second) // marks the prefix
 	first.joined()
 	other, err := s.client.Grant(t.Context(), 60)
 	require.NoError(t, err)
@@ -38,17 +38,17 @@ func TestW6_CloseWhileJoining(t *testing.T) {
 	a := s.man("a", w, m)
 	line, err := bufio.NewReader(log).ReadString('\n')
 	require.NoError(t, err)
-	require.Contains(t, line, "name taken", "it has its lease, and knows that")
-	require.NoError(t, log.Close()) // nobody listens any more
+	require.Contains(t, line, "name taken", "a has its lease and waits for the name")
+	require.NoError(t, log.Close()) // later lines are dropped
 	require.NoError(t, a.member.Close(within(t, soon)))
 	<-a.done
 	require.NoError(t, a.err)
 	leases, err := s.client.Leases(t.Context())
 	require.NoError(t, err)
-	require.Len(t, leases.Leases, 2, "its lease is given back")
+	require.Len(t, leases.Leases, 2, "the lease of a must be revoked")
 }
 
-// A lease that is lost while the member drains stops what has not moved.
+// A lease that is lost while the member drains stops the tasks that have not moved.
 func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
 	s := newStage(t)
 	s.staffed()
@@ -66,7 +66,7 @@ func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
 	require.NoError(t, a.result())
 }
 
-// So does the end of Run's context, and whoever deletes the member's key.
+// The end of Run's context and the deletion of the member's key stop them too.
 func TestW6_ItEndsWhileItDrains(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*stage, *crew)
@@ -91,12 +91,12 @@ func TestW6_ItEndsWhileItDrains(t *testing.T) {
 			err := receive(t, closed)
 			require.ErrorContains(t, err, "stopped before everything had moved")
 			require.ErrorIs(t, err, c.want)
-			require.Equal(t, err, a.member.Close(t.Context()), "again")
+			require.Equal(t, err, a.member.Close(t.Context()), "a repeated Close")
 		})
 	}
 }
 
-// Where Run has ended before, Close says what became of the tasks all the same.
+// If Run has ended before, Close still reports the tasks that were stopped.
 func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 	s := newStage(t)
 	a, b := s.hire(s.client, "a", 5*time.Second), s.hire(s.client, "b", 5*time.Second)
@@ -106,11 +106,11 @@ func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 	a.quit()
 	b.quit()
 	require.ErrorIs(t, a.member.Close(t.Context()), errOver)
-	require.NoError(t, b.member.Close(t.Context()), "it had none")
+	require.NoError(t, b.member.Close(t.Context()), "b had no tasks")
 }
 
-// All has moved; that the rest takes its time is no reason to say that it has not.
-func TestW6_CloseSaysNothingOfASlowEnd(t *testing.T) {
+// A slow end after all tasks have moved is not an error.
+func TestW6_ASlowEndIsNotAnError(t *testing.T) {
 	s := newStage(t)
 	s.staffed()
 	ending, rest := make(chan struct{}), make(chan struct{})
@@ -136,14 +136,14 @@ func TestW6_CloseSaysNothingOfASlowEnd(t *testing.T) {
 	require.NoError(t, a.result())
 }
 
-// A task that does not stop keeps the member, and the log says so.
+// A task that does not stop keeps the member, which logs so.
 func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	s := newStage(t)
 	s.staffed()
 	stop := make(chan struct{})
 	w, err := worker.New(func(context.Context, string) error { <-stop; return nil }, worker.WithLease(60*time.Second, time.Second))
 	require.NoError(t, err)
-	log := &lookout{text: `level=WARN msg="Close waits no longer, what is left is stopped" worker=a tasks=1 first=t`, seen: make(chan struct{})}
+	log := &lookout{text: `level=WARN msg="drain cut short, stopping remaining tasks" worker=a tasks=1 first=t`, seen: make(chan struct{})}
 	m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	require.NoError(t, err)
 	a := s.man("a", w, m)
@@ -162,7 +162,7 @@ func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	require.NoError(t, a.result())
 }
 
-// What is no task does not keep it from leaving.
+// Spare time that does not end does not keep the member from leaving.
 func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
 	s := newStage(t)
 	hangs, let := make(chan struct{}), make(chan struct{})
@@ -177,19 +177,19 @@ func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
 	require.False(t, s.there("/work/members/a"))
 }
 
-// Where no other worker can take the tasks of the one that leaves, it does not wait:
-// leases here last longer than this test would.
+// A worker whose tasks no other worker can take leaves immediately. The leases here
+// last longer than the test.
 func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 	for name, others := range map[string]func(*stage, government) <-chan error{
-		"there is no other": func(*stage, government) <-chan error { return nil },
-		"the other leaves too": func(s *stage, _ government) <-chan error {
+		"no other worker": func(*stage, government) <-chan error { return nil },
+		"the other worker leaves too": func(s *stage, _ government) <-chan error {
 			b := s.hire(s.client, "b", 60*time.Second)
-			s.ledger.wait(s, "they share", func(l *ledger) bool { return l.on("b") == 2 })
+			s.ledger.wait(s, "a and b share the tasks", func(l *ledger) bool { return l.on("b") == 2 })
 			closed := make(chan error, 1)
 			go func() { closed <- b.member.Close(within(s, soon)) }()
 			return closed
 		},
-		"the other was drained by name": func(s *stage, g government) <-chan error {
+		"the other worker was drained by name": func(s *stage, g government) <-chan error {
 			s.hire(s.client, "b", 60*time.Second).joined()
 			require.NoError(s, g.registry.Drain(s.Context(), "b"))
 			return nil
@@ -198,7 +198,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			g := s.govern("l1")
-			log := &lookout{text: `level=INFO msg="no other worker can take the tasks, what is left is stopped" worker=a tasks=`, seen: make(chan struct{})}
+			log := &lookout{text: `level=INFO msg="no other worker can take tasks, stopping the rest" worker=a tasks=`, seen: make(chan struct{})}
 			w, err := worker.New(func(ctx context.Context, task string) error {
 				s.ledger.start(task, "a/")
 				defer s.ledger.stop(task)
@@ -231,7 +231,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 type lookout struct {
 	text string
 	once sync.Once
-	seen chan struct{} // closed when it was there
+	seen chan struct{} // closed when the text was logged
 }
 
 func (l *lookout) Write(line []byte) (int, error) {
@@ -241,20 +241,20 @@ func (l *lookout) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// draining waits until a member says that it is to end empty.
+// draining waits until a member drains.
 func (s *stage) draining() {
 	s.Helper()
 	membership, err := etcd.NewMembership(s.client)
 	require.NoError(s, err)
-	s.eventually("one drains", func() bool {
+	s.eventually("a member drains", func() bool {
 		members, err := membership.List(s.Context())
 		require.NoError(s, err)
 		return slices.ContainsFunc(members, func(m etcd.MemberState) bool { return m.Draining })
 	})
 }
 
-// The watch of a task's content is opened when the line is cut: nobody answers, and
-// the member comes to its end all the same.
+// The membership ends while the watch of a content is being opened and never
+// answered.
 func TestW6_ItEndsWhileAWatchIsOpened(t *testing.T) {
 	s := newStage(t)
 	opening, release := make(chan struct{}), make(chan struct{})
@@ -262,7 +262,7 @@ func TestW6_ItEndsWhileAWatchIsOpened(t *testing.T) {
 	cfg := clientConfig(s.server.Endpoint())
 	cfg.DialOptions = append(cfg.DialOptions, grpc.WithStreamInterceptor(
 		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			// The first is that of what the member itself follows.
+			// The first stream is the member's own.
 			if method == "/etcdserverpb.Watch/Watch" && streams.Add(1) == 2 {
 				close(opening)
 				select {

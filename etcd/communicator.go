@@ -1,7 +1,6 @@
 package etcd
 
-// The Communicator: how a leader reaches the workers through etcd. What it is
-// made of, and List; the writes are in communicator_write.go.
+// The Communicator's state, and List. The writes are in communicator_write.go.
 
 import (
 	"context"
@@ -17,31 +16,30 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Communicator reaches the workers by writing to etcd what they are to run, and
-// by watching what they make of it. It belongs to one leadership, which has one
-// of them, for one Orchestrator: with the leadership it ends, and every call then
-// fails with [orchestrator.ErrDeposed]. It is an [orchestrator.Applier] too, and
-// the contract is that of [orchestrator.Communicator], all of it.
+// Communicator carries the leader's calls to the workers through etcd. It writes the
+// assignments, and watches the claims and refusals of the workers. It implements the
+// whole contract of [orchestrator.Communicator], and [orchestrator.Applier]. A
+// Communicator belongs to one leadership and serves one Orchestrator. After the end
+// of the leadership, every call fails with [orchestrator.ErrDeposed].
 //
-// The first call of a term writes the term's number, which every write of the
-// term compares together with the leader's key: so nothing that was delayed past
-// its term lands. List answers from a copy that is at least as new as that
-// write.
+// The first call of a term writes the term's number. Every later write of the term
+// compares that write and the leader's key, so no write that is delayed past its
+// term lands. List answers from a copy that is at least as new as that write.
 //
-// Give the Orchestrator the leadership's epoch with [orchestrator.WithEpoch],
-// [orchestrator.HoldUntilRemoved] as its grace period, since only the end of a
-// worker's lease tells that its tasks have stopped, and let [Membership.Feed]
-// add and remove the workers.
+// The Orchestrator must use the leadership's epoch ([orchestrator.WithEpoch]). Its
+// grace period should be [orchestrator.HoldUntilRemoved], since only the end of a
+// worker's lease proves that its tasks have stopped. Let [Membership.Feed] add and
+// remove the workers.
 type Communicator struct {
 	client *clientv3.Client
 	layout keys.Layout
 	log    *slog.Logger
-	guard  clientv3.Cmp // that the leader leads
+	guard  clientv3.Cmp // holds while the leader leads
 	copied *mirror.Mirror
 	board  *board
 	fences fences
-	// patience is for how long a worker may leave an assignment unclaimed: the
-	// longest time that any call was given, in nanoseconds.
+	// patience is how long a worker may leave an assignment unclaimed, in
+	// nanoseconds: the longest timeout of any call so far.
 	patience atomic.Int64
 }
 
@@ -50,12 +48,11 @@ var (
 	_ orchestrator.Applier[Worker, string]      = (*Communicator)(nil)
 )
 
-// NewCommunicator returns the Communicator of a leadership, once it has read
-// what there is. Its options are WithPrefix, which has to be that of the
-// election, and WithLogger.
+// NewCommunicator returns the Communicator of a leadership when it has read the
+// current state. Its options are WithPrefix, which must match the election's, and
+// WithLogger.
 //
-// It fails where an option is out of range, where ctx ends or where the
-// leadership does.
+// It fails if an option is invalid, or if ctx or the leadership ends first.
 func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership, opts ...Option) (*Communicator, error) {
 	s, err := newSettings(opts)
 	if err != nil {
@@ -72,14 +69,14 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 		guard:  guard,
 		board:  newBoard(s.layout, string(guard.KeyBytes()), int64(l.Epoch())),
 	}
-	// From active/ to refused/: all that is needed, but for the term's number, and no
-	// contents.
+	// The range from active/ to refused/ holds all that is needed except the term's
+	// number, and no contents.
 	c.copied = mirror.New(client, mirror.Options{
 		From: s.layout.ActivePrefix(), End: s.layout.RegistryPrefix(), Keep: c.board.kept, Logger: s.logger,
 	})
 	l.Go(func(ctx context.Context) error {
 		err := c.copied.Run(ctx, c.board.apply)
-		c.board.end(fmt.Errorf("%w: the leadership has ended: %w", orchestrator.ErrDeposed, err))
+		c.board.end(fmt.Errorf("%w: leadership has ended: %w", orchestrator.ErrDeposed, err))
 		return err
 	})
 	if err := c.copied.Reached(ctx, 1); err != nil {
@@ -91,13 +88,13 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 	return c, nil
 }
 
-// List returns what worker was told to run and has not certainly stopped:
-// everything that is assigned to it or that it has claimed. What it has left
-// unclaimed for longer than a call may take is withdrawn first.
+// List returns the tasks that worker was told to run and may not have stopped: those
+// assigned to it and those that it has claimed. It first withdraws assignments that
+// have been unclaimed for longer than a call may take.
 //
-// In a term it answers from the copy, and with the very same slice while
-// nothing has changed; without one it reads from etcd. A worker that is not a
-// member, or not any more, is an error.
+// With a term in ctx, List answers from the copy, and returns the very same slice
+// while nothing has changed. Without a term it reads from etcd. It fails if the
+// worker is not a member.
 func (c *Communicator) List(ctx context.Context, worker Worker) ([]string, error) {
 	term, ok := orchestrator.TermFromContext(ctx)
 	if !ok {
@@ -117,7 +114,7 @@ func (c *Communicator) List(ctx context.Context, worker Worker) ([]string, error
 	return c.board.list(worker)
 }
 
-// read is List without a term: it fences nobody, and sees what there is.
+// read is List without a term. It raises no fence.
 func (c *Communicator) read(ctx context.Context, worker Worker) ([]string, error) {
 	resp, err := c.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(c.layout.Member(worker.Name)), "=", worker.Incarnation)).
@@ -143,11 +140,11 @@ func (c *Communicator) read(ctx context.Context, worker Worker) ([]string, error
 	return slices.Compact(tasks), nil
 }
 
-// defaultPatience is how long a worker may leave an assignment unclaimed where
-// no call had a deadline.
+// defaultPatience is how long a worker may leave an assignment unclaimed if no call
+// had a deadline.
 const defaultPatience = 10 * time.Second
 
-// reached waits until the board shows what etcd held at a revision.
+// reached waits until the board includes the given revision.
 func (c *Communicator) reached(ctx context.Context, rev int64) error {
 	err := c.copied.Reached(ctx, rev)
 	if over := c.board.ended(); over != nil {
@@ -156,7 +153,7 @@ func (c *Communicator) reached(ctx context.Context, rev int64) error {
 	return err
 }
 
-// learnPatience takes a communicator timeout from a call's deadline.
+// learnPatience raises patience to the remaining time of a call.
 func (c *Communicator) learnPatience(ctx context.Context) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -170,7 +167,7 @@ func (c *Communicator) learnPatience(ctx context.Context) {
 	}
 }
 
-// wait returns for how long a worker may leave an assignment unclaimed.
+// wait returns how long a worker may leave an assignment unclaimed.
 func (c *Communicator) wait() time.Duration {
 	if known := c.patience.Load(); known > 0 {
 		return time.Duration(known)
@@ -178,9 +175,9 @@ func (c *Communicator) wait() time.Duration {
 	return defaultPatience
 }
 
-// gone is what is answered for a worker that is no member, or is another
-// process than the one that was meant. Nothing can be done to it any more, and
-// what it ran has stopped: its lease is over.
+// gone returns the error for a worker that is not a member, or is another
+// incarnation than the call's. The lease of the incarnation that was meant has
+// ended, so its tasks have stopped.
 func gone(w Worker) error {
-	return fmt.Errorf("%w: worker %s of incarnation %d is no member", orchestrator.ErrRejected, w.Name, w.Incarnation)
+	return fmt.Errorf("%w: worker %s of incarnation %d is not a member", orchestrator.ErrRejected, w.Name, w.Incarnation)
 }

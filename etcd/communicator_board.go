@@ -1,7 +1,7 @@
 package etcd
 
-// What the communicator knows: the members, and what is assigned, claimed and
-// refused, as the mirror delivered it. No call to etcd is made here.
+// The communicator's copy of the members, assignments, claims and refusals, as the
+// mirror delivers them. This file makes no calls to etcd.
 
 import (
 	"fmt"
@@ -14,54 +14,54 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 )
 
-// board is the state of all workers. One goroutine, the mirror's, writes it.
+// board is the state of all workers. Only the mirror's goroutine writes it.
 type board struct {
 	layout keys.Layout
-	leader string // the key of the leadership that the board belongs to
+	leader string // the leader's key
 	epoch  int64  // its create revision
 
-	// mu guards what follows, and every slot. It is never held over a call to
-	// the outside, nor over a wait.
+	// mu guards the fields below, and every slot. It is never held during an
+	// external call or a wait.
 	mu    sync.Mutex
 	slots map[string]*slot
-	led   bool  // the leader's key is there
-	over  error // why nothing further is delivered, or must be believed; nil: it goes on
+	led   bool  // the leader's key exists
+	over  error // why the board is no longer valid; nil: valid
 }
 
-// slot is what is known of one worker's name.
+// slot is the state of one worker's name.
 type slot struct {
-	member int64 // create revision of the member's key; 0: no member
-	lease  int64 // of the member
-	rev    int64 // of the last change here
+	member int64 // create revision of the member's key; 0: not a member
+	lease  int64 // the member's
+	rev    int64 // of the last change in this slot
 	spots  map[string]spot
-	listed []string      // what List returns; nil: to be made anew
+	listed []string      // result of List; nil: not computed yet
 	change chan struct{} // closed at the next change
 }
 
-// spot is what is known of one task at one worker.
+// spot is the state of one task at one worker.
 type spot struct {
 	assigned int64     // mod revision of the assigned key; 0: absent
-	since    time.Time // when that revision was seen first
+	since    time.Time // when that revision was first seen
 	claim    int64     // create revision of the active key; 0: absent
-	starting bool      // what is claimed has not been started yet
-	refused  int64     // the mod revision of the assigned key that the last refusal was about
+	starting bool      // claimed, but not started yet
+	refused  int64     // the mod revision of the assigned key that was refused last
 	reason   string    // of that refusal
 }
 
-// held reports whether the task may be running there, or may yet be started.
+// held reports whether the task may be running there, or may still be started.
 func (s spot) held() bool { return s.assigned != 0 || s.claim != 0 }
 
 func newBoard(layout keys.Layout, leader string, epoch int64) *board {
 	return &board{layout: layout, leader: leader, epoch: epoch, slots: make(map[string]*slot)}
 }
 
-// kept says whose values the board needs of the mirror.
+// kept reports whether the board needs the value of a key.
 func (b *board) kept(key string) bool {
 	kind, _, _, _ := b.layout.Parse(key)
 	return kind == keys.Member || kind == keys.Active || kind == keys.Refused
 }
 
-// apply takes in what the mirror delivers.
+// apply applies changes from the mirror.
 func (b *board) apply(at mirror.At, changes []mirror.Change) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *board) apply(at mirror.At, changes []mirror.Change) {
 		s.take(kind, task, c.New)
 	}
 	if !b.led {
-		b.stop(fmt.Errorf("%w: the leader's key is gone", orchestrator.ErrDeposed))
+		b.stop(fmt.Errorf("%w: leader's key is gone", orchestrator.ErrDeposed))
 	}
 	for s := range changed {
 		s.rev = at.Revision
@@ -97,7 +97,7 @@ func (b *board) apply(at mirror.At, changes []mirror.Change) {
 	}
 }
 
-// take changes the spot of a task to what a key says now.
+// take updates the spot of a task from the new value of a key.
 func (s *slot) take(kind keys.Kind, task string, kv *mirror.KV) {
 	spot := s.spots[task]
 	held := spot.held()
@@ -126,8 +126,8 @@ func (s *slot) take(kind keys.Kind, task string, kv *mirror.KV) {
 	}
 }
 
-// slot returns the slot of a worker's name. Slots are never given up: there are
-// as many as names were ever seen while this leader leads.
+// slot returns the slot of a worker's name. Slots are never deleted, so there is one
+// for every name seen during this leadership.
 func (b *board) slot(worker string) *slot {
 	s := b.slots[worker]
 	if s == nil {
@@ -142,14 +142,14 @@ func (s *slot) wake() {
 	s.change = make(chan struct{})
 }
 
-// end notes why nothing further will be delivered.
+// end invalidates the board.
 func (b *board) end(cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stop(cause)
 }
 
-// stop is end with the lock held. The first cause counts.
+// stop invalidates the board. Only the first cause counts. The caller holds mu.
 func (b *board) stop(cause error) {
 	if b.over != nil {
 		return
@@ -160,23 +160,23 @@ func (b *board) stop(cause error) {
 	}
 }
 
-// ended returns why nothing that the board says must be believed any more.
+// ended returns why the board is no longer valid, or nil.
 func (b *board) ended() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.over
 }
 
-// view is what a call sees of its worker.
+// view is a call's view of its worker.
 type view struct {
 	member int64
 	lease  int64
 	rev    int64
-	spots  map[string]spot // of the tasks asked for
-	change <-chan struct{} // closed when it has changed
+	spots  map[string]spot // of the requested tasks
+	change <-chan struct{} // closed at the next change
 }
 
-// look returns what is known of a worker and of some tasks there.
+// look returns the state of a worker and of the given tasks.
 func (b *board) look(worker string, tasks []string) (view, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,8 +191,8 @@ func (b *board) look(worker string, tasks []string) (view, error) {
 	return v, nil
 }
 
-// list returns what a worker holds, sorted, and the very same slice while that
-// does not change.
+// list returns the tasks that a worker holds, sorted. It returns the very same slice
+// while they do not change.
 func (b *board) list(w Worker) ([]string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,8 +215,8 @@ func (b *board) list(w Worker) ([]string, error) {
 	return s.listed, nil
 }
 
-// unclaimed returns the tasks that were assigned to a worker longer ago than
-// that and have not been claimed, with their revisions.
+// unclaimed returns the unclaimed tasks that were assigned to a worker before the
+// given time, with the revisions of their assignments.
 func (b *board) unclaimed(worker string, before time.Time) map[string]int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

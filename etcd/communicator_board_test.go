@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// boardStory is a board, and what the mirror tells it.
+// boardStory is a board with the changes that a mirror delivers.
 type boardStory struct {
 	*board
 	t   *testing.T
@@ -25,7 +25,7 @@ func newBoardStory(t *testing.T) *boardStory {
 	return &boardStory{board: newBoard(layout, layout.Leader(1), 1), t: t, rev: 1, kvs: map[string]*mirror.KV{}}
 }
 
-// put makes a change that puts a key; its value counts where the board wants it.
+// put returns a change that puts a key, with the value if the board keeps it.
 func (b *boardStory) put(key, value string) mirror.Change {
 	b.rev++
 	old := b.kvs[key]
@@ -51,7 +51,7 @@ func (b *boardStory) tell(changes ...mirror.Change) {
 	b.apply(mirror.At{Cluster: 1, Revision: b.rev}, changes)
 }
 
-// join has a worker join, and the leader be there.
+// join makes the leader's key exist and a worker join.
 func (b *boardStory) join(name string) Worker {
 	b.tell(mirror.Change{Key: b.leader, New: &mirror.KV{Key: b.leader, Create: 1, Mod: 1}})
 	b.tell(b.put(b.layout.Member(name), `{"lease":7}`))
@@ -76,14 +76,14 @@ func TestE5_BoardListsWhatIsAssignedAndWhatIsClaimed(t *testing.T) {
 	require.Equal(t, unsafe.SliceData(same), unsafe.SliceData(list()), "the very same slice while nothing changes (C2)")
 
 	b.tell(b.del(b.layout.Assigned("w", "b")), b.del(b.layout.Assigned("w", "a/1")))
-	require.Equal(t, []string{"b"}, list(), "it is stopping")
+	require.Equal(t, []string{"b"}, list(), "b is stopping")
 	require.Equal(t, []string{"a/1", "b"}, same)
 	b.tell(b.del(b.layout.Active("w", "b")))
 	require.Empty(t, list())
 
 	b.tell(b.del(b.layout.Member("w")), b.put(b.layout.Member("w"), `{"lease":8}`))
 	_, err := b.list(w)
-	require.ErrorIs(t, err, orchestrator.ErrRejected, "it is another one now")
+	require.ErrorIs(t, err, orchestrator.ErrRejected, "another incarnation")
 }
 
 func TestE5_BoardShowsEachStep(t *testing.T) {

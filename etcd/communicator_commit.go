@@ -1,7 +1,5 @@
 package etcd
 
-// The transactions of a batch.
-
 import (
 	"context"
 	"fmt"
@@ -10,9 +8,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// commit makes the writes that are not settled, in as few transactions as they
-// fit into. An error is the answer to those that were not made: where one
-// transaction fails, those that would have followed are not tried.
+// commit makes the writes that are not settled, in as few transactions as possible.
+// If a transaction fails, commit does not try the following ones. The error is then
+// the result of all writes that were not made.
 func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
 	v, err := b.c.board.look(b.worker.Name, nil)
 	if err != nil {
@@ -21,7 +19,7 @@ func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
 	value := encode(assignment{Epoch: term.Epoch, Term: term.Number, Member: b.worker.Incarnation})
 	g := b.c.guards(b.rev, b.worker)
 	var ops []clientv3.Op
-	var of []*pending // the write that each of them makes
+	var of []*pending // the write of each operation
 	size := g.size()
 	for i := range b.writes {
 		p := &b.writes[i]
@@ -40,7 +38,7 @@ func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
 	return b.transact(ctx, g, ops, of)
 }
 
-// operation returns what makes a write: a Remove also reads what is claimed.
+// operation returns the operation of a write. A Remove also reads the claim.
 func (b *batch) operation(w orchestrator.Write[string], value string, lease clientv3.LeaseID) clientv3.Op {
 	key := b.c.layout.Assigned(b.worker.Name, w.Task)
 	if w.Op == orchestrator.OpAdd {
@@ -50,7 +48,7 @@ func (b *batch) operation(w orchestrator.Write[string], value string, lease clie
 	return clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpDelete(key), claim}, nil)
 }
 
-// transact makes some writes, and notes what it found.
+// transact makes the writes and records the claims that it found.
 func (b *batch) transact(ctx context.Context, g guards, ops []clientv3.Op, of []*pending) error {
 	resp, err := b.c.client.Txn(ctx).If(g.compare...).Then(ops...).Else(g.read...).Commit()
 	switch {
@@ -76,10 +74,11 @@ func (b *batch) transact(ctx context.Context, g guards, ops []clientv3.Op, of []
 		}
 		p.found = kv.CreateRevision
 		if found[0].GetResponseDeleteRange().GetDeleted() == 0 {
-			// An earlier Remove has told it to stop, perhaps one whose answer was lost, or
-			// another leader's. Whether that was waited for is not known here; this one is
-			// not, so as not to hold up each term: the move waits for the next, no longer.
-			p.settle(fmt.Errorf("%w: task %s has not stopped yet", orchestrator.ErrStopping, p.Task))
+			// An earlier Remove has deleted the assignment, perhaps one whose answer
+			// was lost, or another leader's. That Remove may have waited for the
+			// stop already. This one does not wait, so that the task delays no term
+			// more than once. The move waits for the next term.
+			p.settle(fmt.Errorf("%w: task %s has not stopped", orchestrator.ErrStopping, p.Task))
 		}
 	}
 	return nil

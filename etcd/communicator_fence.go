@@ -1,7 +1,7 @@
 package etcd
 
-// The fence of a term: the write that every term begins with, and by which
-// every other write of it is compared.
+// The fence of a term: the write with which a term begins, and which every later
+// write of the term compares.
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// fences keeps the fence of the present term.
+// fences holds the fence of the current term.
 type fences struct {
 	mu      sync.Mutex
 	present *fence // nil before the first term
@@ -28,20 +28,20 @@ type fence struct {
 	err  error         // why the attempt failed
 }
 
-// admit says whether a call of that term still has a say. The lock is held.
+// admit returns an error if the call's term is over. The caller holds mu.
 func (f *fences) admit(term orchestrator.Term) error {
 	if f.present == nil || term.Compare(f.present.term) >= 0 {
 		return nil
 	}
 	seen := f.present.term
 	if term.Epoch < seen.Epoch {
-		return fmt.Errorf("%w: the call is of epoch %d, one of %d came before", orchestrator.ErrDeposed, term.Epoch, seen.Epoch)
+		return fmt.Errorf("%w: epoch %d is lower than %d", orchestrator.ErrDeposed, term.Epoch, seen.Epoch)
 	}
-	return fmt.Errorf("%w: the call is of term %d, one of %d came before", orchestrator.ErrStale, term.Number, seen.Number)
+	return fmt.Errorf("%w: term %d is lower than %d", orchestrator.ErrStale, term.Number, seen.Number)
 }
 
-// enter returns the attempt to begin a term that is under way or has succeeded,
-// and whether the caller has to make it.
+// enter returns the attempt to begin a term that is under way or has succeeded. If
+// mine is true, the attempt is new and the caller must make it.
 func (f *fences) enter(term orchestrator.Term) (attempt *fence, mine bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,14 +64,14 @@ func (a *fence) failed() bool {
 	}
 }
 
-// begin returns the revision of the write that began a term. The first call of
-// the term makes that write, the others wait for it; where it fails, the next
-// makes it again. An attempt that failed may land all the same, after one that
-// succeeded: then the writes of this term are refused, like those of any that
-// is over, and the next term begins anew.
+// begin returns the revision of the write that began a term. The first call of the
+// term makes that write, and the others wait for it. If it fails, the next call
+// makes it again. A failed attempt may still land after a later one that succeeded.
+// The writes of this term are then refused like those of an earlier term, and the
+// next term begins normally.
 func (c *Communicator) begin(ctx context.Context, term orchestrator.Term) (int64, error) {
 	if err := c.board.ended(); err != nil {
-		return 0, err // whatever the number: who was deposed has to hear of that
+		return 0, err // first, because a deposed leader must get ErrDeposed, whatever the term
 	}
 	for {
 		attempt, mine, err := c.fences.enter(term)
@@ -94,26 +94,27 @@ func (c *Communicator) begin(ctx context.Context, term orchestrator.Term) (int64
 	}
 }
 
-// writeTerm writes the term's number, which makes whatever of an earlier term
-// is still on its way come too late.
+// writeTerm writes the term's number. Writes of earlier terms that are still in
+// flight fail from then on.
 func (c *Communicator) writeTerm(ctx context.Context, term orchestrator.Term) (int64, error) {
 	number := strconv.FormatUint(term.Number, 10)
 	resp, err := c.client.Txn(ctx).
 		If(c.guard).
-		// The second is in the range of the copy, which knows by it how far it is.
+		// The mirror watches the second key, and learns from it that it has reached
+		// this revision.
 		Then(clientv3.OpPut(c.layout.Term(), number), clientv3.OpPut(c.layout.Begun(), number)).
 		Commit()
 	if err != nil {
 		return 0, fmt.Errorf("begin term %d: %w", term.Number, err)
 	}
 	if !resp.Succeeded {
-		return 0, fmt.Errorf("begin term %d: %w: the leader's key is gone", term.Number, orchestrator.ErrDeposed)
+		return 0, fmt.Errorf("begin term %d: %w: leader's key is gone", term.Number, orchestrator.ErrDeposed)
 	}
 	return resp.Header.Revision, nil
 }
 
-// guards are what every write of a term compares, and what tells which of them
-// did not hold.
+// guards holds the comparisons of every write in a term, and the reads that reveal
+// which of them failed.
 type guards struct {
 	compare []clientv3.Cmp
 	read    []clientv3.Op
@@ -122,7 +123,7 @@ type guards struct {
 	worker              Worker
 }
 
-// guards returns those of a write to a worker in the term that began at rev.
+// guards returns the guards of a write to w in the term that began at rev.
 func (c *Communicator) guards(rev int64, w Worker) guards {
 	member := c.layout.Member(w.Name)
 	return guards{
@@ -140,12 +141,12 @@ func (c *Communicator) guards(rev int64, w Worker) guards {
 	}
 }
 
-// size returns how many operations the guards of a transaction count for.
+// size returns the number of operations that the guards count for.
 func (g guards) size() int { return len(g.compare) + len(g.read) }
 
-// broken says which guard did not hold, by what the transaction read instead of
-// writing: the worst first, since a leader that was deposed is told so whatever
-// else there is.
+// broken returns the error of the guard that failed, from the reads of the
+// transaction. It checks the leader first, because a deposed leader must learn that
+// in any case.
 func (g guards) broken(resp *clientv3.TxnResponse) error {
 	if len(resp.Responses) != len(g.read) {
 		return errShape
@@ -158,9 +159,9 @@ func (g guards) broken(resp *clientv3.TxnResponse) error {
 	}
 	switch leader, term, member := kvs[0], kvs[1], kvs[2]; {
 	case leader == nil || leader.CreateRevision != g.epoch:
-		return fmt.Errorf("%w: the leader's key is gone", orchestrator.ErrDeposed)
+		return fmt.Errorf("%w: leader's key is gone", orchestrator.ErrDeposed)
 	case term == nil || term.ModRevision != g.term:
-		return fmt.Errorf("%w: a later one has begun", orchestrator.ErrStale)
+		return fmt.Errorf("%w: a later term has begun", orchestrator.ErrStale)
 	case member == nil || member.CreateRevision != g.member:
 		return gone(g.worker)
 	}

@@ -8,24 +8,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Remove goes by the claim that its transaction found, and by a state that is
-// no older than what that changed.
+// A Remove waits for the claim that its transaction found, and for a state that
+// includes its own change.
 func TestE5_RemoveWaitsForTheClaimThatItFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		made, found, seen int64
 		spot              spot
 		done              bool
 	}{
-		"nothing was there":                     {made: 9, seen: 3, done: true},
-		"nothing was claimed":                   {made: 9, seen: 9, done: true},
-		"the end of the assignment is not seen": {made: 9, seen: 5, spot: spot{assigned: 5}},
-		"the end of a claim is not seen":        {made: 9, seen: 7, spot: spot{claim: 7}},
-		"the claim is not seen yet":             {made: 9, found: 7, seen: 3},
-		"nor is the assignment":                 {made: 9, found: 7, seen: 5, spot: spot{assigned: 5}},
-		"the claim is there":                    {made: 9, found: 7, seen: 9, spot: spot{claim: 7}},
-		"the claim is gone":                     {made: 9, found: 7, seen: 11, done: true},
-		"it is gone, and claimed once more":     {made: 9, found: 7, seen: 15, spot: spot{assigned: 14, claim: 15}, done: true},
-		"it is gone, and assigned once more":    {made: 9, found: 7, seen: 14, spot: spot{assigned: 14}, done: true},
+		"nothing was there":                         {made: 9, seen: 3, done: true},
+		"nothing was claimed":                       {made: 9, seen: 9, done: true},
+		"the end of the assignment is not seen yet": {made: 9, seen: 5, spot: spot{assigned: 5}},
+		"the end of a claim is not seen yet":        {made: 9, seen: 7, spot: spot{claim: 7}},
+		"the claim is not seen yet":                 {made: 9, found: 7, seen: 3},
+		"the claim is not seen, the assignment is":  {made: 9, found: 7, seen: 5, spot: spot{assigned: 5}},
+		"the claim is there":                        {made: 9, found: 7, seen: 9, spot: spot{claim: 7}},
+		"the claim is gone":                         {made: 9, found: 7, seen: 11, done: true},
+		"the claim is gone, and claimed again":      {made: 9, found: 7, seen: 15, spot: spot{assigned: 14, claim: 15}, done: true},
+		"the claim is gone, and assigned again":     {made: 9, found: 7, seen: 14, spot: spot{assigned: 14}, done: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			done, err := after(orchestrator.OpRemove, c.made, c.found, c.seen, c.spot)
@@ -35,7 +35,7 @@ func TestE5_RemoveWaitsForTheClaimThatItFound(t *testing.T) {
 	}
 }
 
-// An Add goes by a state that shows it.
+// An Add waits for a state that includes it.
 func TestE5_AddWaitsForTheWorker(t *testing.T) {
 	for name, c := range map[string]struct {
 		seen int64
@@ -43,15 +43,15 @@ func TestE5_AddWaitsForTheWorker(t *testing.T) {
 		done bool
 		want error
 	}{
-		"not seen yet":                {seen: 8, spot: spot{}},
-		"not seen yet, refused once":  {seen: 8, spot: spot{refused: 3, reason: "full"}},
-		"not claimed yet":             {seen: 9, spot: spot{assigned: 9}},
-		"claimed":                     {seen: 10, spot: spot{assigned: 9, claim: 10, starting: true}},
-		"started":                     {seen: 11, spot: spot{assigned: 9, claim: 10}, done: true},
-		"it was running all the time": {seen: 9, spot: spot{assigned: 9, claim: 4}, done: true},
-		"refused":                     {seen: 11, spot: spot{refused: 9, reason: "full"}, done: true, want: orchestrator.ErrRejected},
-		"withdrawn, or gone":          {seen: 11, spot: spot{refused: 3, reason: "full"}, done: true, want: orchestrator.ErrRejected},
-		"taken away again":            {seen: 11, spot: spot{claim: 10}, done: true, want: orchestrator.ErrStopping},
+		"not seen yet":               {seen: 8, spot: spot{}},
+		"not seen yet, refused once": {seen: 8, spot: spot{refused: 3, reason: "full"}},
+		"not claimed yet":            {seen: 9, spot: spot{assigned: 9}},
+		"claimed":                    {seen: 10, spot: spot{assigned: 9, claim: 10, starting: true}},
+		"started":                    {seen: 11, spot: spot{assigned: 9, claim: 10}, done: true},
+		"running already":            {seen: 9, spot: spot{assigned: 9, claim: 4}, done: true},
+		"refused":                    {seen: 11, spot: spot{refused: 9, reason: "full"}, done: true, want: orchestrator.ErrRejected},
+		"withdrawn, or gone":         {seen: 11, spot: spot{refused: 3, reason: "full"}, done: true, want: orchestrator.ErrRejected},
+		"taken away again":           {seen: 11, spot: spot{claim: 10}, done: true, want: orchestrator.ErrStopping},
 	} {
 		t.Run(name, func(t *testing.T) {
 			done, err := after(orchestrator.OpAdd, 9, 0, c.seen, c.spot)
@@ -64,7 +64,7 @@ func TestE5_AddWaitsForTheWorker(t *testing.T) {
 	}
 }
 
-func TestE5_WhatAWriteIsToldWhenItsTimeIsUp(t *testing.T) {
+func TestE5_ResultsAtTheDeadline(t *testing.T) {
 	require.ErrorIs(t, late(orchestrator.OpRemove, "t", context.DeadlineExceeded), orchestrator.ErrStopping)
 	err := late(orchestrator.OpAdd, "t", context.DeadlineExceeded)
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -15,7 +15,7 @@ func TestE5_AddRunsAndRemoveStops(t *testing.T) {
 	require.Empty(t, l.list(1, w))
 	require.NoError(t, l.add(1, w, "t1"))
 	require.Equal(t, []string{"t1"}, l.list(1, w))
-	s.ledger.wait(t, "t1 runs", func(l *ledger) bool { return len(l.running) == 1 }) // started, not yet scheduled perhaps
+	s.ledger.wait(t, "t1 runs", func(l *ledger) bool { return len(l.running) == 1 }) // it was started, but may not be scheduled yet
 	require.NoError(t, l.add(1, w, "t1"))
 	require.NoError(t, l.remove(1, w, "t1"))
 	require.Empty(t, l.list(1, w))

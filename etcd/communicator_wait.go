@@ -1,7 +1,7 @@
 package etcd
 
-// What follows the writes of a batch: waiting for what the worker makes of them,
-// and taking back what it does not claim.
+// Waiting for the results of a batch, and withdrawing what the worker does not
+// claim.
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// wait settles each write as soon as the board tells how.
+// wait settles each write as soon as the board shows its result.
 func (b *batch) wait(ctx context.Context) {
 	alarm, stop := b.alarm(ctx)
 	defer stop()
@@ -21,7 +21,7 @@ func (b *batch) wait(ctx context.Context) {
 			b.settleRest(err)
 			return
 		}
-		open := b.tasks[:0] // only these are looked up next time
+		open := b.tasks[:0] // the tasks to look up next time
 		for i := range b.writes {
 			p := &b.writes[i]
 			if p.settled {
@@ -54,8 +54,8 @@ func (b *batch) wait(ctx context.Context) {
 	}
 }
 
-// alarm returns when it is time to withdraw what was not claimed: when a fifth of
-// the time that is left, or a second, is left.
+// alarm returns a timer for the withdrawal of unclaimed assignments. It fires one
+// second before the deadline, or after four fifths of the time if that is later.
 func (b *batch) alarm(ctx context.Context) (<-chan time.Time, func()) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -66,8 +66,7 @@ func (b *batch) alarm(ctx context.Context) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// giveUp withdraws the assignments that were not claimed. The board will tell
-// of those that this took back.
+// giveUp withdraws the unclaimed assignments. The board will show the withdrawals.
 func (b *batch) giveUp(ctx context.Context) {
 	v, err := b.c.board.look(b.worker.Name, b.tasks)
 	if err != nil {
@@ -90,7 +89,7 @@ func (b *batch) giveUp(ctx context.Context) {
 	}
 }
 
-// late answers for what is not settled when the call ends.
+// late settles the remaining writes when the call ends.
 func (b *batch) late(cause error) {
 	for i := range b.writes {
 		switch p := &b.writes[i]; {

@@ -1,8 +1,8 @@
 package etcd
 
-// Withdrawing: an assignment that its worker has not claimed is taken back, so
-// that the task can go elsewhere. The claim and the withdrawal compare what the
-// other writes, so that only one of them happens.
+// Withdrawing: an assignment that its worker has not claimed is deleted, so that the
+// task can go to another worker. Claim and withdrawal compare each other's key, so
+// only one of them succeeds.
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// withdraw takes back the assignments of a worker that have not been claimed,
-// given with their revisions, and returns those that it took back, sorted. An error
-// ends it, and is only logged: whoever sees the assignments next tries again.
+// withdraw deletes assignments of a worker that have not been claimed, given with
+// their revisions. It returns the tasks withdrawn, sorted. An error ends it and is
+// only logged: a later List withdraws the others.
 func (c *Communicator) withdraw(ctx context.Context, rev int64, worker Worker, late map[string]int64) (withdrawn []string) {
 	g := c.guards(rev, worker)
 	tasks := slices.Sorted(maps.Keys(late))
@@ -48,8 +48,8 @@ func (c *Communicator) withdraw(ctx context.Context, rev int64, worker Worker, l
 	return withdrawn
 }
 
-// withdrawal is what withdraws one assignment, if it is still the same and still
-// not claimed.
+// withdrawal returns the operation that withdraws one assignment if it is unchanged
+// and unclaimed.
 func (c *Communicator) withdrawal(worker, task string, late map[string]int64) clientv3.Op {
 	assigned, active := c.layout.Assigned(worker, task), c.layout.Active(worker, task)
 	return clientv3.OpTxn([]clientv3.Cmp{
@@ -58,9 +58,9 @@ func (c *Communicator) withdrawal(worker, task string, late map[string]int64) cl
 	}, []clientv3.Op{clientv3.OpDelete(assigned)}, nil)
 }
 
-// tidy withdraws what a worker has left unclaimed, and returns when the board
-// shows it. What could not be withdrawn is listed: the worker may still claim
-// it.
+// tidy withdraws unclaimed assignments of a worker, and returns when the board shows
+// it. List still includes those that could not be withdrawn, because the worker may
+// still claim them.
 func (c *Communicator) tidy(ctx context.Context, rev int64, worker Worker, late map[string]int64) {
 	withdrawn := c.withdraw(ctx, rev, worker, late)
 	for {

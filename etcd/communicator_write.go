@@ -1,8 +1,7 @@
 package etcd
 
-// Add, Remove and Apply: the calls, up to what can be answered without a write.
-// The writes are in communicator_commit.go, the waits for what the worker makes
-// of them in communicator_wait.go, and what an outcome means in
+// Add, Remove and Apply, up to results that need no write. The writes are in
+// communicator_commit.go, the waits in communicator_wait.go, and the results in
 // communicator_outcome.go.
 
 import (
@@ -12,20 +11,19 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Add assigns task to worker, and returns when the worker has claimed and
-// started it. Where the worker has not claimed it shortly before ctx ends, the
-// assignment is withdrawn: Add then fails with [orchestrator.ErrRejected], as it
-// does where the worker refuses, with the reason that the worker gave. A task
-// that was claimed and has not started when ctx ends goes on starting; the
-// error then leaves open what becomes of it.
+// Add assigns task to worker, and returns when the worker has claimed and started
+// it. If the worker has not claimed it shortly before ctx ends, Add withdraws the
+// assignment and fails with [orchestrator.ErrRejected]. If the worker refuses the
+// task, Add fails with ErrRejected and the worker's reason. If the task was claimed
+// but has not started when ctx ends, the start continues and the result is unknown.
 func (c *Communicator) Add(ctx context.Context, worker Worker, task string) error {
 	return c.one(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
-// Remove takes the assignment of task away from worker, and returns when the
-// task has stopped there; with [orchestrator.ErrStopping] where ctx ends before,
-// and from then on at once for as long as it has not stopped, so that a task that
-// does not stop holds up one term, and not each.
+// Remove deletes the assignment of task, and returns when the task has stopped on
+// worker. If ctx ends first, Remove fails with [orchestrator.ErrStopping]. Further
+// calls then fail with it immediately until the task has stopped, so that the task
+// delays only one term.
 func (c *Communicator) Remove(ctx context.Context, worker Worker, task string) error {
 	return c.one(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }
@@ -37,7 +35,7 @@ func (c *Communicator) one(ctx context.Context, worker Worker, write orchestrato
 	return nil
 }
 
-// Apply makes several writes, as many as fit in one transaction, and waits for
+// Apply makes several writes, with as many in one transaction as fit, and waits for
 // all of them together.
 func (c *Communicator) Apply(ctx context.Context, worker Worker, writes []orchestrator.Write[string]) []error {
 	b := c.newBatch(worker, writes)
@@ -50,11 +48,11 @@ func (c *Communicator) Apply(ctx context.Context, worker Worker, writes []orches
 	return nil
 }
 
-// batch is one call of Apply under way.
+// batch is one call of Apply in progress.
 type batch struct {
 	c      *Communicator
 	worker Worker
-	tasks  []string // of the writes that are not settled, when there is something to look up
+	tasks  []string // to look up on the board: those of the writes that are not settled
 	writes []pending
 	rev    int64 // of the term's fence
 }
@@ -62,13 +60,13 @@ type batch struct {
 // pending is one write of a batch.
 type pending struct {
 	orchestrator.Write[string]
-	made    int64 // the revision at which it was made; 0: not yet
-	found   int64 // the claim that it found then, if it was a Remove
+	made    int64 // the revision at which it was made; 0: not made yet
+	found   int64 // the claim that a Remove found then
 	settled bool
-	err     error // the answer; counts when settled
-	taken   bool  // it was an Add, and was withdrawn
+	err     error // the result; valid when settled
+	taken   bool  // an Add that was withdrawn
 
-	reported bool // as applied, before the others are settled
+	reported bool // with orchestrator.Applied
 }
 
 func (p *pending) settle(err error) { p.settled, p.err = true, err }
@@ -89,7 +87,7 @@ func (b *batch) errors() []error {
 	return errs
 }
 
-// settleRest gives the same answer to all that have none yet.
+// settleRest gives all unsettled writes the same result.
 func (b *batch) settleRest(err error) {
 	for i := range b.writes {
 		if !b.writes[i].settled {
@@ -98,15 +96,15 @@ func (b *batch) settleRest(err error) {
 	}
 }
 
-// run makes the writes and waits for them.
+// run makes the writes and waits for their results.
 func (b *batch) run(ctx context.Context) {
 	if err := context.Cause(ctx); err != nil {
-		b.settleRest(fmt.Errorf("%w: the call had ended before: %w", orchestrator.ErrRejected, err))
+		b.settleRest(fmt.Errorf("%w: context ended before the call: %w", orchestrator.ErrRejected, err))
 		return
 	}
 	term, ok := orchestrator.TermFromContext(ctx)
 	if !ok {
-		b.settleRest(fmt.Errorf("%w: the write is of no term", orchestrator.ErrStale))
+		b.settleRest(fmt.Errorf("%w: write without a term", orchestrator.ErrStale))
 		return
 	}
 	b.c.learnPatience(ctx)
@@ -123,7 +121,7 @@ func (b *batch) run(ctx context.Context) {
 		return
 	}
 	if err := b.commit(ctx, term); err != nil {
-		// What earlier transactions made is made, and has its own answers.
+		// Writes of earlier transactions were made, and get their own results.
 		for i := range b.writes {
 			if p := &b.writes[i]; !p.settled && p.made == 0 {
 				p.settle(err)
@@ -133,7 +131,8 @@ func (b *batch) run(ctx context.Context) {
 	b.wait(ctx)
 }
 
-// before settles what the board tells to need no write.
+// before settles the writes that need no transaction, and reports whether these are
+// all.
 func (b *batch) before() (all bool) {
 	v, err := b.c.board.look(b.worker.Name, b.tasks)
 	if err == nil && v.member != b.worker.Incarnation {

@@ -1,8 +1,7 @@
 package etcd_test
 
-// C1 to C7 by the kit that every Communicator is checked with, on real members:
-// once with one leader whose orchestrators follow one another, once with a leader
-// of its own for each epoch.
+// The conformance kit for clauses C1 to C7 on real members: once with one leader for
+// successive orchestrators, once with a new leader for each epoch.
 
 import (
 	"context"
@@ -40,7 +39,7 @@ func TestC_LeadersFollowOneAnother(t *testing.T) {
 	})
 }
 
-// cluster is two members behind proxies, and a communicator whose writes pass a
+// cluster returns two members behind proxies, and a communicator whose writes pass a
 // gate.
 func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.Worker, string]) communicatortest.Cluster[etcd.Worker, string] {
 	s.Helper()
@@ -67,7 +66,7 @@ func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.W
 	return cluster
 }
 
-// pickiness is what workers refuse.
+// pickiness holds the tasks that workers refuse.
 type pickiness struct {
 	mu   sync.Mutex
 	list [][2]string
@@ -94,14 +93,14 @@ func (p *pickiness) accept(worker, task string) error {
 	return nil
 }
 
-// gate holds back transactions on their way to etcd. What is held outlives the
-// context of its caller, as it would in a queue on the way.
+// gate holds back transactions on their way to etcd. A held transaction outlives the
+// context of its caller, like one in a queue.
 type gate struct {
 	clientv3.KV
 	mu   sync.Mutex
 	held map[string]chan struct{} // by prefix; closed on release
-	late sync.WaitGroup           // transactions made after their callers have gone
-	// arrived gets a value for each transaction that is held back.
+	late sync.WaitGroup           // transactions that outlive their callers
+	// arrived receives a value for each transaction that is held back.
 	arrived chan struct{}
 }
 
@@ -112,15 +111,14 @@ func (s *stage) gated() (*clientv3.Client, *gate) {
 	return c, gateBefore(c)
 }
 
-// gateBefore has the transactions of a client pass a gate.
+// gateBefore makes the transactions of a client pass a gate.
 func gateBefore(c *clientv3.Client) *gate {
 	g := &gate{KV: c.KV, held: map[string]chan struct{}{}, arrived: make(chan struct{}, 1000)}
 	c.KV = g
 	return g
 }
 
-// hold holds back what writes below a prefix. Release returns when all of that
-// was made.
+// hold holds back writes below a prefix. release returns when all of them were made.
 func (g *gate) hold(prefix string) (release func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,7 +133,7 @@ func (g *gate) hold(prefix string) (release func()) {
 	}
 }
 
-// closedFor returns what to wait for before the operations are made, or nil.
+// closedFor returns the channel to wait for before making the operations, or nil.
 func (g *gate) closedFor(ops []clientv3.Op) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,7 +162,7 @@ func (g *gate) Txn(ctx context.Context) clientv3.Txn {
 	return &gatedTxn{gate: g, ctx: ctx}
 }
 
-// gatedTxn is a transaction that may be made later than its caller waits.
+// gatedTxn is a transaction that may be made after its caller has returned.
 type gatedTxn struct {
 	gate                *gate
 	ctx                 context.Context
@@ -203,8 +201,7 @@ func (t *gatedTxn) Commit() (*clientv3.TxnResponse, error) {
 	}
 }
 
-// succession is a communicator that has a new leader elected for each epoch
-// that is higher than those before.
+// succession is a communicator that elects a new leader for each higher epoch.
 type succession struct {
 	stage   *stage
 	client  *clientv3.Client
@@ -213,8 +210,8 @@ type succession struct {
 	highest uint64
 }
 
-// of returns the communicator of a call, and the call's context as that leader
-// would have made it.
+// of returns the communicator of a call, and the call's context with the epoch of
+// its leader.
 func (x *succession) of(ctx context.Context) (context.Context, *etcd.Communicator) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

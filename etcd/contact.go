@@ -1,7 +1,5 @@
 package etcd
 
-// The first contact with etcd: whether it answers, and whose the prefix is.
-
 import (
 	"context"
 	"errors"
@@ -16,17 +14,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// contact remembers that the first contact has succeeded. The zero contact has
-// not been made.
+// contact records whether the first contact with etcd has succeeded. A first contact
+// verifies that etcd answers and that the prefix is ours.
 type contact struct{ made atomic.Bool }
 
-// enter makes the contact unless it was made. Several calls may make it at once,
-// which does no harm.
+// enter makes the first contact unless it has succeeded before. Concurrent calls may
+// each make the contact, which is harmless.
 func (c *contact) enter(ctx context.Context, s *settings, client *clientv3.Client) error {
 	return c.makeBy(ctx, s.enter, client)
 }
 
-// await is enter for a call that goes on until ctx ends.
+// await is enter for a call that retries until ctx ends.
 func (c *contact) await(ctx context.Context, s *settings, client *clientv3.Client) error {
 	return c.makeBy(ctx, s.await, client)
 }
@@ -42,11 +40,11 @@ func (c *contact) makeBy(ctx context.Context, enter func(context.Context, *clien
 	return nil
 }
 
-// complainEvery is the pause between two warnings that etcd does not answer.
+// complainEvery is the interval between two warnings that etcd does not answer.
 const complainEvery = time.Minute
 
-// await makes the first contact. Where etcd does not answer it tries again until
-// ctx ends, and then returns ctx's cause.
+// await makes the first contact. If etcd does not answer, await retries until ctx
+// ends and returns the cause of ctx.
 func (s *settings) await(ctx context.Context, c *clientv3.Client) error {
 	var said time.Time
 	for pause := shortest; ; pause = min(2*pause, longest) {
@@ -61,7 +59,7 @@ func (s *settings) await(ctx context.Context, c *clientv3.Client) error {
 			return err
 		case said.IsZero() || time.Since(said) >= complainEvery:
 			said = time.Now()
-			s.logger.Warn("etcd does not answer, to be tried again", "err", err)
+			s.logger.Warn("etcd does not answer, retrying", "err", err)
 		}
 		if err := wait(ctx, pause); err != nil {
 			return err
@@ -69,14 +67,13 @@ func (s *settings) await(ctx context.Context, c *clientv3.Client) error {
 	}
 }
 
-// enter makes the first contact: it finds out whether etcd answers, and whether
-// the prefix is ours, which it becomes where it holds nothing. An error that may
-// pass is tried again until the dial timeout is over; the result then wraps
-// ErrUnreachable.
+// enter makes the first contact: it checks that etcd answers and that the prefix is
+// ours. An empty prefix becomes ours. enter retries transient errors until the dial
+// timeout; the result then wraps ErrUnreachable.
 func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	var why error // what etcd has answered last
+	var why error // the last error that etcd returned
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		format, err := s.format(limited, c)
 		switch {
@@ -103,9 +100,8 @@ func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
 	return fmt.Errorf("%w: %v: %w", ErrUnreachable, c.Endpoints(), limit)
 }
 
-// permanent reports whether etcd has answered with an error that comes again
-// however often it is asked: it does not know the user, or denies a right; or the
-// client was closed.
+// permanent reports whether retries cannot help: etcd does not know the user or
+// denies a right, or the client was closed.
 func permanent(err error) bool {
 	code := status.Code(err)
 	if known, ok := errors.AsType[rpctypes.EtcdError](err); ok {
@@ -113,14 +109,14 @@ func permanent(err error) bool {
 	}
 	switch code {
 	case codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition, codes.Unimplemented, codes.Canceled:
-		// The client gets another token, after a restart of etcd for example.
+		// The client gets a new token, such as after a restart of etcd.
 		return !isAny(err, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision)
 	}
 	return false
 }
 
-// ours returns an error unless the value of the format key says that the prefix is
-// ours; nil: there is no such key, and there are others.
+// ours returns an error unless format, the value of the format key, marks the prefix
+// as ours. nil means that the prefix contains keys, but no format key.
 func (s *settings) ours(format []byte) error {
 	switch {
 	case format == nil:
@@ -131,11 +127,12 @@ func (s *settings) ours(format []byte) error {
 	return nil
 }
 
-// format returns what the prefix says that it is, which is said to be ours where
-// it holds nothing; nil where it holds keys and does not say.
+// format returns the value of the format key. If the prefix is empty, format first
+// marks it as ours. If the prefix contains other keys only, format returns nil.
 //
-// Three steps, most often one: to compare that a prefix is empty has etcd read
-// every key and every value in it, while all others wait.
+// It takes three requests instead of one transaction, and usually returns after the
+// first. A comparison that the prefix is empty makes etcd read every key and value
+// in it, while all other requests wait.
 func (s *settings) format(ctx context.Context, c *clientv3.Client) ([]byte, error) {
 	key := s.layout.Format()
 	got, err := c.Get(ctx, key)
@@ -153,10 +150,10 @@ func (s *settings) format(ctx context.Context, c *clientv3.Client) ([]byte, erro
 		return nil, err
 	}
 	if first(looked.Responses[1]) != nil {
-		return first(looked.Responses[0]).GetValue(), nil // somebody came in between, or it is not ours
+		return first(looked.Responses[0]).GetValue(), nil // set by another process in between, or nil
 	}
 	made, err := c.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(s.prefix), "=", 0).WithPrefix()). // no key of it is there
+		If(clientv3.Compare(clientv3.CreateRevision(s.prefix), "=", 0).WithPrefix()). // the prefix is empty
 		Then(clientv3.OpPut(key, keys.Format)).
 		Else(clientv3.OpGet(key)).
 		Commit()
@@ -169,8 +166,9 @@ func (s *settings) format(ctx context.Context, c *clientv3.Client) ([]byte, erro
 	return first(made.Responses[0]).GetValue(), nil
 }
 
-// errNotOurs says that the prefix, which was ours at the first contact, is not any
-// more: etcd is another one, and holds nothing there. Who puts the first key under
-// a prefix compares that it is ours: a key on one that is not would make it look like
-// somebody else's, for all who come later.
-var errNotOurs = errors.New("the prefix is not set up")
+// errNotOurs reports that the prefix, which was ours at the first contact, is no
+// longer marked: another etcd without keys has replaced the last. A transaction that
+// puts the first key of its kind compares that the prefix is marked. Without that
+// check the key would make the prefix look like another program's to all later
+// processes.
+var errNotOurs = errors.New("prefix is not set up")

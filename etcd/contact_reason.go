@@ -1,7 +1,5 @@
 package etcd
 
-// Why there is no connection to etcd, in words that say what to change.
-
 import (
 	"context"
 	"crypto/tls"
@@ -18,18 +16,18 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// reason asks once more, without waiting for a connection, and returns why there is
-// none; nil where that is not known. The calls of etcd's client wait for one, and
-// say only that their time is up.
+// reason makes one more request, without waiting for a connection, and returns the
+// error of that request. It returns nil if the reason is unknown. The calls of
+// etcd's client wait for a connection, and report only a timeout.
 //
-// gRPC's text tells of a certificate that the client refuses. It does not tell of
-// one that the server misses, nor that only one end speaks TLS: the server then
-// closes the connection, and what it said may be lost with that. So the
-// endpoints are asked what they speak.
+// gRPC's text mentions a certificate that the client rejects. It does not mention a
+// client certificate that the server requires, or that only one end speaks TLS. In
+// these cases the server closes the connection, and its alert may be lost. So reason
+// asks the endpoints what they speak.
 func (s *settings) reason(ctx context.Context, c *clientv3.Client) error {
 	conn := c.ActiveConnection()
 	if conn == nil {
-		return nil // a client that was made of something else
+		return nil // a client without a real connection
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(s.timeout, time.Second))
 	defer cancel()
@@ -47,34 +45,34 @@ func (s *settings) reason(ctx context.Context, c *clientv3.Client) error {
 	return errors.New(text)
 }
 
-// security is what a server asks of a connection.
+// security is the kind of connection that a server requires.
 type security int
 
 const (
 	securityUnknown security = iota
 	plaintext
 	serverTLS
-	mutualTLS // it asks for the client's certificate
+	mutualTLS // TLS with a client certificate
 )
 
-// mismatch returns what is wrong with a client's connection to a server, given
-// gRPC's text; empty: the text says it, or it is not known.
+// mismatch returns advice on a client's connection to a server, given gRPC's text.
+// It returns "" if the text is sufficient or the problem unknown.
 func mismatch(text string, server security) string {
-	// So gRPC says that a client which speaks TLS has not agreed with the server.
+	// gRPC's text if a client that speaks TLS could not agree with the server.
 	refused := strings.Contains(text, "authentication handshake failed")
 	switch {
 	case server == plaintext && refused:
-		return "speaks plaintext, and the client TLS: see its Config.TLS and the scheme of its endpoints"
+		return "speaks plaintext but the client TLS: check the client's Config.TLS and the scheme of its endpoints"
 	case server == serverTLS && !refused:
-		return "speaks TLS, and the client plaintext: see its Config.TLS and the scheme of its endpoints"
+		return "speaks TLS but the client plaintext: check the client's Config.TLS and the scheme of its endpoints"
 	case server == mutualTLS && !refused:
-		return "speaks TLS and asks for a client certificate: see the client's Config.TLS and the scheme of its endpoints"
+		return "speaks TLS and requires a client certificate: check the client's Config.TLS and the scheme of its endpoints"
 	}
 	return ""
 }
 
-// askSecurity finds out what an endpoint speaks, without a secret and without
-// trust: it only begins a conversation, in plaintext and in TLS.
+// askSecurity finds out what an endpoint speaks. It only begins a handshake, in
+// plaintext and in TLS, so it reveals no secret and needs no trust.
 func askSecurity(ctx context.Context, endpoint string) security {
 	_, address, found := strings.Cut(endpoint, "://")
 	if !found {
@@ -82,7 +80,7 @@ func askSecurity(ctx context.Context, endpoint string) security {
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return securityUnknown // a unix socket, or something else without TLS
+		return securityUnknown // not host:port, such as a unix socket
 	}
 	if answersPlaintext(ctx, address) {
 		return plaintext
@@ -91,18 +89,18 @@ func askSecurity(ctx context.Context, endpoint string) security {
 	if err != nil {
 		return securityUnknown
 	}
-	defer func() { _ = conn.Close() }() // nothing was sent that matters
+	defer func() { _ = conn.Close() }() // no data was sent
 	found = false
 	client := tls.Client(conn, &tls.Config{
 		ServerName: host, NextProtos: []string{"h2"},
-		InsecureSkipVerify: true, //nolint:gosec // only to ask what it speaks: nothing is sent
+		InsecureSkipVerify: true, //nolint:gosec // a probe only: no data is sent
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			found = true
 			return &tls.Certificate{}, nil
 		},
 	})
 	switch err := client.HandshakeContext(ctx); {
-	case found: // under TLS 1.2 the handshake then fails
+	case found: // the handshake fails then under TLS 1.2
 		return mutualTLS
 	case err == nil:
 		return serverTLS
@@ -110,24 +108,24 @@ func askSecurity(ctx context.Context, endpoint string) security {
 	return securityUnknown
 }
 
-// answersPlaintext reports whether a server answers the first words of HTTP/2.
+// answersPlaintext reports whether a server answers the HTTP/2 preface in plaintext.
 func answersPlaintext(ctx context.Context, address string) bool {
 	conn, err := dialTCP(ctx, address)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = conn.Close() }() // nothing was sent that matters
+	defer func() { _ = conn.Close() }() // no data was sent
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	if _, err := io.WriteString(conn, preface); err != nil {
 		return false
 	}
-	header := make([]byte, 9) // of a frame; a server begins with its settings
+	header := make([]byte, 9) // of the first frame, which must be SETTINGS
 	_, err = io.ReadFull(conn, header)
 	return err == nil && header[0] == 0 && header[3] == 4
 }
 
-// dialTCP connects for no longer than ctx, and for half a second at most, so that a
-// server that says nothing leaves time for the next question.
+// dialTCP connects until ctx ends, for at most half a second, so that a silent
+// server leaves time for the next probe.
 func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second/2)
 	defer cancel()

@@ -1,6 +1,6 @@
 package etcd_test
 
-// What goes wrong at the first contact, and what a server may ask for.
+// Failures of the first contact, TLS and users.
 
 import (
 	"context"
@@ -37,8 +37,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// firstContacts are the calls that may be the first: those that ask once, and those
-// that go on until their context ends.
+// firstContacts returns the calls that may make the first contact: those that ask
+// once, and those that retry until their context ends.
 func firstContacts(t *testing.T, c *clientv3.Client, opts ...etcd.Option) (once, goOn map[string]func(context.Context) error) {
 	t.Helper()
 	var electionOpts []etcd.ElectionOption
@@ -67,7 +67,7 @@ func firstContacts(t *testing.T, c *clientv3.Client, opts ...etcd.Option) (once,
 	}
 }
 
-// newMember returns a member with nothing to do.
+// newMember returns a member without tasks.
 func newMember(t *testing.T, c *clientv3.Client, name string, opts ...etcd.Option) *etcd.Member {
 	t.Helper()
 	w, err := worker.New(func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }, worker.WithLease(2*time.Second, 100*time.Millisecond))
@@ -82,10 +82,10 @@ func newMember(t *testing.T, c *clientv3.Client, name string, opts ...etcd.Optio
 }
 
 func TestE1_UnreachableEndpointsAreNamed(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, but never answers
 	require.NoError(t, err)
 	defer silent.Close()
-	for name, endpoint := range map[string]string{"nobody there": nowhere(t), "silence": silent.Addr().String()} {
+	for name, endpoint := range map[string]string{"no listener": nowhere(t), "silence": silent.Addr().String()} {
 		c := newClient(t, clientConfig(endpoint))
 		once, _ := firstContacts(t, c, etcd.WithDialTimeout(100*time.Millisecond))
 		for call, first := range once {
@@ -110,8 +110,8 @@ func TestE1_UnreachableSaysWhy(t *testing.T) {
 	require.ErrorContains(t, err, "connection refused")
 }
 
-// An answer that may pass is asked for again until the dial timeout is over, and is
-// no reason to call etcd unreachable before.
+// A transient error is retried until the dial timeout ends, and only then makes etcd
+// unreachable.
 func TestE1_AnErrorThatMayPassIsTriedAgain(t *testing.T) {
 	fake := &busyKV{}
 	fake.left.Store(3)
@@ -124,7 +124,7 @@ func TestE1_AnErrorThatMayPassIsTriedAgain(t *testing.T) {
 	t.Cleanup(func() { server.Stop(); require.NoError(t, <-serving) })
 	c := newClient(t, clientConfig(l.Addr().String()))
 	_, err = newRegistry(t, c).Get(t.Context(), "a")
-	require.ErrorIs(t, err, etcd.ErrForeignPrefix, "that is what it says then")
+	require.ErrorIs(t, err, etcd.ErrForeignPrefix, "the later answer counts")
 
 	fake.left.Store(math.MaxInt64)
 	_, err = newRegistry(t, c, etcd.WithDialTimeout(300*time.Millisecond)).Get(t.Context(), "a")
@@ -132,10 +132,10 @@ func TestE1_AnErrorThatMayPassIsTriedAgain(t *testing.T) {
 	require.ErrorContains(t, err, "too many requests")
 }
 
-// busyKV is an etcd that cannot answer at first.
+// busyKV is an etcd that fails at first.
 type busyKV struct {
 	etcdserverpb.UnimplementedKVServer
-	left atomic.Int64 // how often
+	left atomic.Int64 // failures left
 }
 
 func (b *busyKV) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserverpb.RangeResponse, error) {
@@ -145,8 +145,8 @@ func (b *busyKV) Range(context.Context, *etcdserverpb.RangeRequest) (*etcdserver
 	return &etcdserverpb.RangeResponse{Header: &etcdserverpb.ResponseHeader{}, Kvs: []*mvccpb.KeyValue{{Value: []byte("theirs")}}, Count: 1}, nil
 }
 
-// An etcd that comes up after its clients, or is just restarting when they start,
-// ends none of them; and not each try is logged.
+// An etcd that starts after its clients, or restarts while they start, ends none of
+// them. Not every attempt is logged.
 func TestE8_AnEtcdThatStartsLater(t *testing.T) {
 	for name, earlier := range map[string]func(*testing.T, string) (address string){
 		"for the first time": func(t *testing.T, _ string) string { return nowhere(t) },
@@ -170,11 +170,11 @@ func TestE8_AnEtcdThatStartsLater(t *testing.T) {
 			for _, first := range goOn {
 				go func() { ended <- first(ctx) }()
 			}
-			const warning = `level=WARN msg="etcd does not answer, to be tried again"`
+			const warning = `level=WARN msg="etcd does not answer, retrying"`
 			require.Eventually(t, func() bool { return log.count(warning) == len(goOn) }, soon, time.Millisecond)
-			<-time.After(300 * time.Millisecond) // many tries
+			<-time.After(300 * time.Millisecond) // many attempts
 			require.Empty(t, ended)
-			require.Equal(t, len(goOn), log.count(warning), "each says so once")
+			require.Equal(t, len(goOn), log.count(warning), "each call warns once")
 
 			s := startServer(t, embed.Config{Dir: dir, Listen: address})
 			other := newClient(t, clientConfig(s.Endpoint()))
@@ -182,7 +182,7 @@ func TestE8_AnEtcdThatStartsLater(t *testing.T) {
 				got, err := other.Get(t.Context(), "/work/members/a")
 				return err == nil && len(got.Kvs) == 1
 			}, soon, 10*time.Millisecond)
-			require.NoError(t, receive(t, ended), "it was elected, and led")
+			require.NoError(t, receive(t, ended), "the candidate was elected, and lead returned nil")
 			require.Eventually(t, func() bool { return log.count(`level=INFO msg="etcd answers"`) == len(goOn) }, soon, time.Millisecond)
 			stop(errEnough)
 			for range len(goOn) - 1 {
@@ -192,7 +192,7 @@ func TestE8_AnEtcdThatStartsLater(t *testing.T) {
 	}
 }
 
-// countingLog counts what is logged.
+// countingLog counts texts in a log.
 type countingLog struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -250,7 +250,7 @@ func TestE1_ForeignPrefix(t *testing.T) {
 	require.Equal(t, "x", string(item.Content))
 	resp, err := c.Get(t.Context(), "/theirs/", clientv3.WithPrefix())
 	require.NoError(t, err)
-	require.Len(t, resp.Kvs, 1, "nothing was written there")
+	require.Len(t, resp.Kvs, 1, "nothing must be written")
 }
 
 func TestE1_BadOptions(t *testing.T) {
@@ -258,7 +258,7 @@ func TestE1_BadOptions(t *testing.T) {
 	_, err := etcd.NewElection(c, "", etcd.WithPrefix("work"), etcd.WithDialTimeout(0), etcd.WithLeaseDuration(1500*time.Millisecond), nil)
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
 	for _, part := range []string{"candidate", `"work"`, "WithDialTimeout(0s)", "WithLeaseDuration", "1.5s", "nil"} {
-		require.ErrorContains(t, err, part) // all at once
+		require.ErrorContains(t, err, part) // all errors are joined
 	}
 	for _, construct := range []func(...etcd.Option) error{
 		func(o ...etcd.Option) error { _, err := etcd.NewRegistry(c, o...); return err },
@@ -280,11 +280,10 @@ func TestE2_LeaseShorterThanEtcdGrants(t *testing.T) {
 	require.ErrorContains(t, err, "asked for 1s, granted 2s")
 	leases, err := c.Leases(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, leases.Leases, "what was granted is given back")
+	require.Empty(t, leases.Leases, "the lease must be revoked")
 }
 
-// certificates makes an authority, and a certificate and key that it has signed,
-// for a server on this machine or for a client.
+// authority signs certificates for servers and clients on this machine.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -320,7 +319,7 @@ func (a *authority) write(name, kind string, der []byte) string {
 	return path
 }
 
-// sign returns the files of a certificate and its key.
+// sign creates a certificate and its key, and returns their files.
 func (a *authority) sign(name string) (certFile, keyFile string) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -365,7 +364,7 @@ func TestE1_TLS(t *testing.T) {
 	open := startServer(t, embed.Config{})
 	oneWay := startServer(t, embed.Config{TLS: &embed.TLS{CertFile: certFile, KeyFile: keyFile}})
 	trusted := &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{clientCert}}
-	mutual := hostPort(s) + " speaks TLS and asks for a client certificate"
+	mutual := hostPort(s) + " speaks TLS and requires a client certificate"
 	for name, x := range map[string]struct {
 		endpoint string
 		cfg      *tls.Config
@@ -375,10 +374,10 @@ func TestE1_TLS(t *testing.T) {
 		"a stranger's certificate":           {s.Endpoint(), &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{strangerCert}}, mutual},
 		"an authority that is not trusted":   {s.Endpoint(), &tls.Config{RootCAs: stranger.pool, Certificates: []tls.Certificate{clientCert}}, "certificate signed by unknown authority"},
 		"plaintext to mutual TLS":            {hostPort(s), nil, mutual},
-		"plaintext to TLS":                   {hostPort(oneWay), nil, hostPort(oneWay) + " speaks TLS, and the client plaintext"},
-		"TLS to plaintext":                   {hostPort(open), trusted, hostPort(open) + " speaks plaintext, and the client TLS"},
-		"TLS by the scheme of the endpoint":  {"https://" + hostPort(open), nil, hostPort(open) + " speaks plaintext, and the client TLS"},
-		"plaintext by the endpoint's scheme": {"http://" + hostPort(oneWay), trusted, hostPort(oneWay) + " speaks TLS, and the client plaintext"},
+		"plaintext to TLS":                   {hostPort(oneWay), nil, hostPort(oneWay) + " speaks TLS but the client plaintext"},
+		"TLS to plaintext":                   {hostPort(open), trusted, hostPort(open) + " speaks plaintext but the client TLS"},
+		"TLS by the scheme of the endpoint":  {"https://" + hostPort(open), nil, hostPort(open) + " speaks plaintext but the client TLS"},
+		"plaintext by the endpoint's scheme": {"http://" + hostPort(oneWay), trusted, hostPort(oneWay) + " speaks TLS but the client plaintext"},
 	} {
 		cfg := clientConfig(x.endpoint)
 		cfg.TLS = x.cfg
@@ -412,7 +411,7 @@ func TestE1_UserAndPassword(t *testing.T) {
 	cfg.Username, cfg.Password = "app", "wrong"
 	_, err := clientv3.New(cfg)
 	require.ErrorContains(t, err, "authentication failed")
-	once, goOn := firstContacts(t, root) // as nobody
+	once, goOn := firstContacts(t, root) // without a user
 	maps.Copy(once, goOn)
 	for call, first := range once {
 		err := first(ctx)
@@ -420,10 +419,10 @@ func TestE1_UserAndPassword(t *testing.T) {
 		require.NotErrorIs(t, err, etcd.ErrUnreachable, call)
 	}
 
-	// The right to the prefix is all that is needed.
+	// The user needs only the right to the prefix.
 	cfg.Password = "password"
 	c := newClient(t, cfg)
-	k := stand(t, c, "a", etcd.WithLeaseDuration(10*time.Second)) // etcd's cores are busy with passwords
+	k := stand(t, c, "a", etcd.WithLeaseDuration(10*time.Second)) // etcd is slow when it checks passwords
 	l := k.elected()
 	r := newRegistry(t, c)
 	h := watch(t, r)

@@ -1,8 +1,5 @@
 package etcd
 
-// Drains: which workers are to end empty, by name, whether they are members or
-// not.
-
 import (
 	"context"
 	"fmt"
@@ -10,8 +7,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Drain has the worker of that name end with no tasks, and get none, until
-// Undrain: whoever leads, and whenever it joins. It need not be a member.
+// Drain drains the worker of that name: its tasks move away and it gets no others,
+// until Undrain. A drain outlives changes of the leader and of the membership. The
+// worker need not be a member.
 func (r *Registry) Drain(ctx context.Context, worker string) error {
 	if err := checkName("worker", worker); err != nil {
 		return err
@@ -22,7 +20,7 @@ func (r *Registry) Drain(ctx context.Context, worker string) error {
 	return nil
 }
 
-// Undrain takes back what Drain said. A worker that nobody drained is no error.
+// Undrain ends a drain. A worker that is not drained is not an error.
 func (r *Registry) Undrain(ctx context.Context, worker string) error {
 	if err := checkName("worker", worker); err != nil {
 		return err
@@ -33,8 +31,8 @@ func (r *Registry) Undrain(ctx context.Context, worker string) error {
 	return nil
 }
 
-// Draining returns the names of the workers that are to end empty by Drain, in
-// the order of their keys.
+// Draining returns the names of the workers that were drained with Drain, in the
+// order of their keys.
 func (r *Registry) Draining(ctx context.Context) ([]string, error) {
 	resp, err := r.commit(ctx, nil,
 		[]clientv3.Op{clientv3.OpGet(r.layout.DrainsPrefix(), clientv3.WithPrefix(), clientv3.WithKeysOnly())})

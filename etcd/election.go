@@ -1,7 +1,5 @@
 package etcd
 
-// The election: which of several candidates leads.
-
 import (
 	"context"
 	"errors"
@@ -13,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ElectionOption is for [NewElection]. Every [Option] is one.
+// ElectionOption is an option of [NewElection]. Every [Option] is one.
 type ElectionOption interface {
 	applyElection(*electionSettings)
 }
@@ -27,10 +25,10 @@ type electionOption func(*electionSettings)
 
 func (f electionOption) applyElection(s *electionSettings) { f(s) }
 
-// WithLeaseDuration sets for how long a leader that nobody hears of goes on to
-// be the leader. The default is 10 s. It has to be whole seconds; etcd grants
-// none that is shorter than one and a half of its election timeouts, rounded up,
-// 2 s with its defaults, and [Election.Run] then fails with [ErrLeaseTooShort].
+// WithLeaseDuration sets how long a leader without contact to etcd remains the
+// leader. The default is 10 s. It must be whole seconds. etcd grants no lease
+// shorter than 1.5 election timeouts, rounded up, which is 2 s with its defaults.
+// With a shorter lease [Election.Run] fails with [ErrLeaseTooShort].
 func WithLeaseDuration(d time.Duration) ElectionOption {
 	return electionOption(func(s *electionSettings) {
 		if err := checkLease(d); err != nil {
@@ -40,12 +38,12 @@ func WithLeaseDuration(d time.Duration) ElectionOption {
 	})
 }
 
-// Election is a candidate. Its keys are those of etcd's own election
-// (concurrency.Election, etcdctl elect), so that both can take part in one and
-// any tool can see who leads: each candidate has a key under leader/, named by
-// its lease, and the one whose key is the oldest leads.
+// Election is a candidate in an election. Each candidate has a key under leader/,
+// named by its lease, and the candidate with the oldest key leads. These are the
+// keys of etcd's own election (concurrency.Election, etcdctl elect). So candidates
+// of both kinds can compete, and any tool can show the leader.
 //
-// Any number of elections may run on one client.
+// Many elections may share one client.
 type Election struct {
 	electionSettings
 	client *clientv3.Client
@@ -53,8 +51,8 @@ type Election struct {
 	first  contact
 }
 
-// NewElection returns a candidate of that name, which others get to see, and
-// which need not be unique. It does not talk to etcd yet.
+// NewElection returns a candidate. The name is visible to other processes and need
+// not be unique. NewElection does not contact etcd.
 func NewElection(c *clientv3.Client, name string, opts ...ElectionOption) (*Election, error) {
 	s := electionSettings{settings: defaults(), lease: 10 * time.Second}
 	for _, opt := range opts {
@@ -73,20 +71,21 @@ func NewElection(c *clientv3.Client, name string, opts ...ElectionOption) (*Elec
 	return &Election{electionSettings: s, client: c, name: name}, nil
 }
 
-// Leader is who leads.
+// Leader identifies a leader.
 type Leader struct {
 	Name  string
 	Epoch uint64 // rises with each leader
 }
 
-// Leader asks etcd who leads. [ErrNoLeader] where nobody does.
+// Leader reads the current leader from etcd. It returns [ErrNoLeader] if there is
+// none.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err := e.first.enter(ctx, &e.settings, e.client); err != nil {
-		return Leader{}, fmt.Errorf("who leads: %w", err)
+		return Leader{}, fmt.Errorf("read leader: %w", err)
 	}
 	resp, err := e.client.Get(ctx, e.layout.Leaders(), clientv3.WithFirstCreate()...)
 	if err != nil {
-		return Leader{}, fmt.Errorf("who leads: %w", err)
+		return Leader{}, fmt.Errorf("read leader: %w", err)
 	}
 	if len(resp.Kvs) == 0 {
 		return Leader{}, ErrNoLeader
@@ -94,24 +93,27 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{string(resp.Kvs[0].Value), uint64(resp.Kvs[0].CreateRevision)}, nil
 }
 
-// Run waits until this candidate is elected, calls lead, and resigns when lead
-// has returned; the next candidate then leads within milliseconds.
+// Run waits until this candidate is elected, calls lead, and resigns when lead has
+// returned. The next candidate then leads within milliseconds.
 //
-// The context given to lead ends as soon as the leadership is lost, with a cause
-// that wraps [orchestrator.ErrDeposed]: when the lease can have ended, counted
-// from when the last keepalive that etcd acknowledged was sent, less a tenth of
-// it, by a clock that goes on while the machine is suspended; when the key is
-// gone; when the cluster is another one. It ends with the cause of ctx when that
-// ends; until lead has returned this candidate leads on then, so that what was
-// begun is carried through. lead has to return in either case: until it does nothing
-// else happens here, though others may lead. What a leader writes is guarded by [Leadership.Guard], which no
-// clock can fool.
+// The context of lead ends as soon as the leadership is lost, with a cause that
+// wraps [orchestrator.ErrDeposed]: when the lease may have expired, when the
+// leader's key is gone, or when the cluster is another one. The lease counts from
+// the send time of the last acknowledged keepalive, less a tenth of the lease. Its
+// clock runs while the machine is suspended.
 //
-// Run returns what lead returned, with ErrDeposed as the exception: that, and a
-// leadership that was lost, lead to another campaign, and so does etcd being
-// away, also at the start. It returns the cause of ctx when that ends,
-// [ErrForeignPrefix], [ErrLeaseTooShort], and what etcd has against the client's
-// user at the first contact.
+// The context of lead also ends with the cause of ctx. The candidate then remains
+// leader until lead returns, so that lead can complete its work.
+//
+// lead must return when its context ends. Until it does, Run does nothing else,
+// though another candidate may lead. A leader guards its writes with
+// [Leadership.Guard], which does not depend on any clock.
+//
+// Run returns the result of lead, unless that is ErrDeposed. After ErrDeposed, a
+// lost leadership or a failure of etcd, also at the start, Run campaigns again. It
+// returns the cause of ctx when ctx ends. It also returns [ErrForeignPrefix],
+// [ErrLeaseTooShort], and an error of etcd at the first contact that rejects the
+// client's user.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
 	pause, owed := shortest, debt{}
 	for {
@@ -123,11 +125,11 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Le
 		case errors.Is(err, orchestrator.ErrDeposed) && led:
 			e.logger.Warn("deposed", "candidate", e.name, "err", err)
 		case errors.Is(err, orchestrator.ErrDeposed):
-			e.logger.Warn("candidacy lost, to be renewed", "candidate", e.name, "err", err)
+			e.logger.Warn("candidacy lost, retrying", "candidate", e.name, "err", err)
 		case led, !e.first.made.Load(), errors.Is(err, ErrLeaseTooShort), errors.Is(err, ErrForeignPrefix):
 			return err
 		default:
-			e.logger.Warn("could not stand for election", "candidate", e.name, "err", err)
+			e.logger.Warn("campaign failed, retrying", "candidate", e.name, "err", err)
 		}
 		if time.Since(began) > longest {
 			pause = shortest
@@ -139,16 +141,17 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Le
 	}
 }
 
-// shortest is the first pause after a failure; each further one doubles it, up
-// to longest.
+// shortest is the first pause after a failure. Each further failure doubles the
+// pause, up to longest.
 const (
 	shortest = 50 * time.Millisecond
 	longest  = time.Second
 )
 
-// stand takes part in one election, and reports whether it came to lead.
+// stand takes part in one election, and reports whether this candidate was elected.
 func (e *Election) stand(ctx context.Context, owed *debt, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
-	// Every time, because another cluster knows nothing of the prefix.
+	// Check the prefix every time, because another cluster may have replaced the
+	// last.
 	if err := e.await(ctx, e.client); err != nil {
 		return false, fmt.Errorf("run for leader: %w", err)
 	}
@@ -170,7 +173,7 @@ func (e *Election) stand(ctx context.Context, owed *debt, lead func(ctx context.
 	return true, newLeadership(alive, c, epoch).run(both, lead)
 }
 
-// wait waits for about d.
+// wait waits between d/2 and 3d/2. It returns the cause of ctx if ctx ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	if !sleep(ctx, d/2+rand.N(d)) {
 		return context.Cause(ctx)

@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-func TestE2_OneLeadsAndSaysWho(t *testing.T) {
+func TestE2_OneLeads(t *testing.T) {
 	c := startEtcd(t)
 	e, err := etcd.NewElection(c, "watcher")
 	require.NoError(t, err)
@@ -29,8 +29,8 @@ func TestE2_OneLeadsAndSaysWho(t *testing.T) {
 	twoCandidates(t, c)
 	select {
 	case <-b.leads:
-		require.FailNow(t, "two lead")
-	case <-time.After(50 * time.Millisecond): // it would take one
+		require.FailNow(t, "two leaders")
+	case <-time.After(50 * time.Millisecond): // an election takes about 1 ms
 	}
 	leader, err := e.Leader(t.Context())
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestE2_OneLeadsAndSaysWho(t *testing.T) {
 	over := receive(t, a.over)
 	require.ErrorIs(t, over.cause, errEnough)
 	second := b.elected()
-	require.True(t, b.since.After(over.at), "one at a time")
+	require.True(t, b.since.After(over.at), "two leaders at the same time")
 	require.Greater(t, second.Epoch(), first.Epoch())
 	leader, err = e.Leader(t.Context())
 	require.NoError(t, err)
@@ -58,17 +58,17 @@ func TestE2_ResigningHandsOverAtOnce(t *testing.T) {
 	for range 20 {
 		twoCandidates(t, watched)
 		began := time.Now()
-		one.resign <- orchestrator.ErrDeposed // resigns, and stands again
+		one.resign <- orchestrator.ErrDeposed // resigns and campaigns again
 		other.elected()
 		took = append(took, time.Since(began))
 		one, other = other, one
 	}
 	slices.Sort(took)
 	t.Logf("handing over: median %v, at most %v", took[10], took[19])
-	require.Less(t, took[10], time.Second, "a lease lasts a minute")
+	require.Less(t, took[10], time.Second, "the lease is a minute")
 }
 
-// twoCandidates waits until there are two.
+// twoCandidates waits until there are two candidates.
 func twoCandidates(t *testing.T, c *clientv3.Client) {
 	t.Helper()
 	ctx := within(t, soon)
@@ -92,10 +92,10 @@ func TestE2_RunReturnsWhatLeadReturns(t *testing.T) {
 		require.Equal(t, want, receive(t, k.result))
 		resp, err := c.Get(t.Context(), "/work/leader/", clientv3.WithPrefix())
 		require.NoError(t, err)
-		require.Empty(t, resp.Kvs, "it has resigned")
+		require.Empty(t, resp.Kvs, "the key must be deleted")
 		leases, err := c.Leases(t.Context())
 		require.NoError(t, err)
-		require.Empty(t, leases.Leases, "and keeps nothing")
+		require.Empty(t, leases.Leases, "the lease must be revoked")
 	}
 }
 
@@ -109,7 +109,7 @@ func TestE2_WhatRunsBesideEndsWithTheLeadership(t *testing.T) {
 		beside <- context.Cause(ctx)
 		return context.Cause(ctx)
 	})
-	l.Go(func(context.Context) error { return nil }) // ends nothing
+	l.Go(func(context.Context) error { return nil }) // does not end the leadership
 	require.Empty(t, k.over)
 	l.Go(func(context.Context) error { return errEnough })
 	require.ErrorIs(t, receive(t, k.over).cause, errEnough)
@@ -120,17 +120,17 @@ func TestE2_WhatRunsBesideEndsWithTheLeadership(t *testing.T) {
 		called = true
 		return context.Cause(ctx)
 	})
-	require.True(t, called, "with a context that has ended")
+	require.True(t, called, "Go must call f with an ended context")
 
 	k = stand(t, c, "b")
 	k.elected().Go(func(context.Context) error { return fmt.Errorf("heard of another: %w", orchestrator.ErrDeposed) })
 	require.ErrorIs(t, receive(t, k.over).cause, orchestrator.ErrDeposed)
-	k.elected() // and again
+	k.elected() // elected again
 }
 
-// TestE2_CutOffLeaderStopsInTime cuts a leader off in each direction: it stops by
-// its own clock, before etcd can have given the leadership away, and counts from
-// when the last keepalive was sent that it knows to have arrived.
+// TestE2_CutOffLeaderStopsInTime cuts a leader off in each direction. It stops by
+// its own clock, counted from the last acknowledged keepalive, before etcd can elect
+// another leader.
 func TestE2_CutOffLeaderStopsInTime(t *testing.T) {
 	const length = 2 * time.Second
 	for name, direction := range map[string]proxy.Direction{"both": proxy.Both, "to etcd": proxy.Up, "from etcd": proxy.Down} {
@@ -150,15 +150,15 @@ func TestE2_CutOffLeaderStopsInTime(t *testing.T) {
 			took := over.at.Sub(cut)
 			t.Logf("stopped after %v", took)
 			require.ErrorIs(t, over.cause, orchestrator.ErrDeposed)
-			// Sent up to a sixth before the cut.
+			// The last keepalive was sent up to a sixth of the lease before the cut.
 			require.Greater(t, took, length*9/10-length/6-100*time.Millisecond)
 			require.Less(t, took, length*9/10+200*time.Millisecond)
 			l := next.elected()
-			require.True(t, next.since.After(over.at), "one at a time")
+			require.True(t, next.since.After(over.at), "two leaders at the same time")
 
 			p.Heal()
 			next.resign <- nil
-			require.Greater(t, leader.elected().Epoch(), l.Epoch(), "it stood again")
+			require.Greater(t, leader.elected().Epoch(), l.Epoch(), "it must campaign again")
 		})
 	}
 }
@@ -217,7 +217,7 @@ func TestE2_AnotherClusterDeposes(t *testing.T) {
 	k.elected()
 	resp, err := c.Get(t.Context(), "/work/format")
 	require.NoError(t, err)
-	require.Len(t, resp.Kvs, 1, "the new cluster's prefix is taken")
+	require.Len(t, resp.Kvs, 1, "the prefix must be marked in the new cluster")
 }
 
 func TestE2_LeadershipOutlivesARestartOfEtcd(t *testing.T) {
@@ -234,8 +234,8 @@ func TestE2_LeadershipOutlivesARestartOfEtcd(t *testing.T) {
 	require.Empty(t, k.over)
 }
 
-// TestE2_StopsWhereEtcdIsAway: a process has to be able to end.
-func TestE2_StopsWhereEtcdIsAway(t *testing.T) {
+// Run returns when its context ends, even if etcd is away.
+func TestE2_StopsWhileEtcdIsAway(t *testing.T) {
 	s := startServer(t, embed.Config{})
 	c, p := startProxy(t, s)
 	leader := stand(t, c, "leader", etcd.WithLeaseDuration(30*time.Second))
@@ -249,7 +249,7 @@ func TestE2_StopsWhereEtcdIsAway(t *testing.T) {
 	require.ErrorIs(t, receive(t, waiting.result), errEnough)
 }
 
-// TestE2_SharesItsKeysWithEtcdsOwnElection: other tools can take part.
+// Tools that use etcd's own election can take part.
 func TestE2_SharesItsKeysWithEtcdsOwnElection(t *testing.T) {
 	c := startEtcd(t)
 	ours := stand(t, c, "ours")

@@ -1,7 +1,6 @@
 package etcd
 
-// What the methods of this package fail with. Each is wrapped with the names
-// involved.
+// Errors of this package's methods. Each is wrapped with the names involved.
 
 import (
 	"errors"
@@ -11,40 +10,41 @@ import (
 )
 
 var (
-	// ErrUnreachable says that no endpoint answered in time, or only with errors that
-	// may pass. The text names them, and says why where that is known: the connection
-	// was refused, a certificate is not trusted or missing, only one end speaks TLS.
+	// ErrUnreachable reports that no endpoint answered in time, or only with
+	// transient errors. The text names the endpoints and, if known, the reason: the
+	// connection was refused, a certificate is missing or not trusted, or only one
+	// end speaks TLS.
 	ErrUnreachable = errors.New("etcd does not answer")
 
-	// ErrForeignPrefix says that the prefix holds what this package has not
-	// written, or what another version of it has.
-	ErrForeignPrefix = errors.New("the prefix is used by something else")
+	// ErrForeignPrefix reports that the prefix is used by another program, or by
+	// another version of this package.
+	ErrForeignPrefix = errors.New("prefix used by another program or version")
 
-	// ErrExists says that there is a task of this name.
-	ErrExists = errors.New("there is a task of this name")
+	// ErrExists reports that a task of this name exists already.
+	ErrExists = errors.New("task exists already")
 
-	// ErrNotFound says that there is no task of this name.
+	// ErrNotFound reports that there is no task of this name.
 	ErrNotFound = errors.New("no task of this name")
 
 	// ErrChanged reports that a task is no longer as it was read.
 	ErrChanged = errors.New("the task has changed")
 
-	// ErrTooLarge says that a content is larger than [MaxContent], or than an etcd
-	// takes that was given a lower --max-request-bytes than its default.
+	// ErrTooLarge reports that a content is larger than [MaxContent], or than an
+	// etcd with a reduced --max-request-bytes accepts.
 	ErrTooLarge = errors.New("content too large")
 
-	// ErrLeaseTooShort says that etcd grants no lease as short as the one asked
-	// for. The text says what it grants.
+	// ErrLeaseTooShort reports that etcd does not grant a lease as short as
+	// requested. The text includes the duration that it grants.
 	ErrLeaseTooShort = errors.New("etcd grants no lease that short")
 
-	// ErrNameTaken says that another worker of this name is a member.
-	ErrNameTaken = errors.New("the name is taken")
+	// ErrNameTaken reports that another worker of this name is a member.
+	ErrNameTaken = errors.New("name is taken")
 
-	// ErrClusterChanged says that the endpoints lead to another etcd cluster than
-	// before, or to an older state of it, so that what was agreed there counts for
-	// nothing. It wraps orchestrator.ErrDeposed: a leader stops.
+	// ErrClusterChanged reports that the endpoints lead to another etcd cluster than
+	// before, or to an older state of it. Nothing that was agreed on the old one is
+	// valid there. It wraps orchestrator.ErrDeposed, so a leader stops.
 	ErrClusterChanged = fmt.Errorf("another etcd cluster, or an older state of it: %w", orchestrator.ErrDeposed)
 
-	// ErrNoLeader says that nobody leads just now.
-	ErrNoLeader = errors.New("nobody leads")
+	// ErrNoLeader reports that there is no leader at present.
+	ErrNoLeader = errors.New("no leader")
 )

@@ -15,8 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// lead is a candidate. Elected, it loads the tasks, follows the members, and
-// runs terms.
+// lead runs a candidate. When elected, it loads the tasks and members, and runs
+// terms.
 func lead(ctx context.Context, client *clientv3.Client, name string) error {
 	election, err1 := etcd.NewElection(client, name)
 	registry, err2 := etcd.NewRegistry(client)
@@ -42,8 +42,8 @@ func lead(ctx context.Context, client *clientv3.Client, name string) error {
 	})
 }
 
-// work is a worker: it joins, runs what it is given, and has stopped it before
-// its lease can have ended.
+// work runs a worker. It joins, runs its tasks, and stops them before its lease can
+// expire.
 func work(ctx context.Context, client *clientv3.Client, name string, run func(ctx context.Context, task string) error) error {
 	w, err := worker.New(run,
 		worker.WithLease(10*time.Second, 3*time.Second),
@@ -58,8 +58,8 @@ func work(ctx context.Context, client *clientv3.Client, name string, run func(ct
 	return member.Run(ctx)
 }
 
-// A leader and a worker, in processes of their own as a rule, and someone who
-// says what there is to do.
+// A leader and a worker, which are usually separate processes, and a client that
+// changes tasks.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

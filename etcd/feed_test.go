@@ -18,11 +18,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// told is what a leader's orchestrator was told.
+// told records the calls of an orchestrator's methods.
 type told struct {
 	mu      sync.Mutex
 	tasks   map[string]int
-	workers map[etcd.Worker]bool // whether it drains
+	workers map[etcd.Worker]bool // value: draining
 	calls   []string
 	fail    error
 	changed chan struct{}
@@ -105,7 +105,7 @@ func (o *told) until(t *testing.T, enough func() bool) {
 	}
 }
 
-// join makes a member, as a worker does, and returns its Worker and its lease.
+// join adds a member's key, and returns its Worker and its lease.
 func join(t *testing.T, c *clientv3.Client, name, value string) (etcd.Worker, clientv3.LeaseID) {
 	t.Helper()
 	lease, err := c.Grant(t.Context(), 60)
@@ -131,7 +131,7 @@ func TestE3_FeedLoadsBeforeItReturns(t *testing.T) {
 	require.NoError(t, r.Feed(t.Context(), l, o))
 	o.mu.Lock()
 	require.Equal(t, want, o.tasks)
-	require.Equal(t, []string{"tasks 1500"}, o.calls, "all at once: what it is not told of is unexpected")
+	require.Equal(t, []string{"tasks 1500"}, o.calls, "one call, because unknown tasks are unexpected")
 	o.mu.Unlock()
 
 	require.NoError(t, r.Delete(t.Context(), "task/7"))
@@ -144,12 +144,12 @@ func TestE3_FeedLoadsBeforeItReturns(t *testing.T) {
 	require.NoError(t, receive(t, k.result))
 	_, err = r.Create(t.Context(), etcd.Item{Name: "afterwards"})
 	require.NoError(t, err)
-	require.Error(t, r.Feed(t.Context(), l, o), "the leadership is over")
+	require.Error(t, r.Feed(t.Context(), l, o), "the leadership has ended")
 	require.Len(t, o.calls, 3)
 }
 
-// TestE3_FeedKnowsWhatWasWrittenBeforeTheElection elects again and again while
-// others write: whatever was there when the leader was elected, it is told of.
+// TestE3_FeedKnowsWhatWasWrittenBeforeTheElection elects repeatedly during writes.
+// Each leader must know every task that was written before its election.
 func TestE3_FeedKnowsWhatWasWrittenBeforeTheElection(t *testing.T) {
 	c := startEtcd(t)
 	r := newRegistry(t, c)
@@ -214,7 +214,7 @@ func TestE4_FeedFollowsTheMembers(t *testing.T) {
 	r := newRegistry(t, c)
 	m, err := etcd.NewMembership(c)
 	require.NoError(t, err)
-	_, err = r.Draining(t.Context()) // the first contact, so that the prefix is ours
+	_, err = r.Draining(t.Context()) // the first contact, which marks the prefix
 	require.NoError(t, err)
 	a, leaseOfA := join(t, c, "a", `{}`)
 	b, _ := join(t, c, "b", `{"draining":true}`)
@@ -238,7 +238,7 @@ func TestE4_FeedFollowsTheMembers(t *testing.T) {
 	require.NoError(t, err)
 	o.until(t, func() bool { return o.workers[d] })
 
-	// Another one of the same name is another worker, however quick it was.
+	// A new member of the same name is another worker, however fast it joined.
 	_, err = c.Revoke(t.Context(), leaseOfA)
 	require.NoError(t, err)
 	again, _ := join(t, c, "a", `{}`)
@@ -251,8 +251,7 @@ func TestE4_FeedFollowsTheMembers(t *testing.T) {
 	o.until(t, func() bool { return o.workers[again] })
 }
 
-// TestE4_ATermFollowsAJoin: with a real orchestrator, that a worker joins or
-// leaves starts a term.
+// A worker that joins or leaves starts a term of a real orchestrator.
 func TestE4_ATermFollowsAJoin(t *testing.T) {
 	c := startEtcd(t)
 	r := newRegistry(t, c)
@@ -284,7 +283,7 @@ func TestE4_ATermFollowsAJoin(t *testing.T) {
 	require.Empty(t, names())
 }
 
-// deaf is a communicator with workers that answer nothing.
+// deaf is a communicator whose workers never answer.
 type deaf struct{}
 
 var errDeaf = errors.New("deaf")

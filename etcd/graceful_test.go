@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A leader that is told to stop in the middle of a move carries that through,
-// for longer than its lease, and only then resigns.
+// A leader that is told to stop in the middle of a move completes the move, even
+// longer than its lease, and then resigns.
 func TestT6_ALeaderThatIsToldToStopStrandsNothing(t *testing.T) {
 	s := newStage(t)
 	release := make(chan struct{})
@@ -65,14 +65,14 @@ func TestT6_ALeaderThatIsToldToStopStrandsNothing(t *testing.T) {
 	require.Empty(t, result)
 	close(release)
 	require.ErrorIs(t, receive(t, result), errOver)
-	require.True(t, s.there("/work/active/b/t"), "the second half of the move was made")
+	require.True(t, s.there("/work/active/b/t"), "the move must be completed")
 	_, err = election.Leader(t.Context())
 	require.ErrorIs(t, err, etcd.ErrNoLeader)
 }
 
 // TestE2_AnEmptyClusterBecomesOurs replaces etcd by an empty one at the same
-// address. Whoever comes there first, a worker, a candidate or the registry, the
-// prefix is not taken for somebody else's.
+// address. A worker, a candidate and the registry each mark the prefix again,
+// whichever comes first.
 func TestE2_AnEmptyClusterBecomesOurs(t *testing.T) {
 	first := startServer(t, embed.Config{})
 	c := newClient(t, clientConfig(first.Endpoint()))

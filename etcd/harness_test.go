@@ -1,7 +1,7 @@
 package etcd_test
 
-// What the tests of this package share: a real server, clients of it, directly
-// and through a proxy.
+// Shared helpers: a real server, and clients that reach it directly or through a
+// proxy.
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// startServer starts a server that is quick, and forgets on a power cut.
+// startServer starts a server with short ticks and without fsync.
 func startServer(t testing.TB, cfg embed.Config) *embed.Server {
 	t.Helper()
 	cfg.NoFsync = true
@@ -37,8 +37,8 @@ func startServer(t testing.TB, cfg embed.Config) *embed.Server {
 	return s
 }
 
-// clientConfig is that of a client which notices soon what happens to its
-// connection, and tries again soon.
+// clientConfig returns the configuration of a client that detects connection losses
+// fast and reconnects fast.
 func clientConfig(endpoint string) clientv3.Config {
 	return clientv3.Config{
 		Endpoints: []string{endpoint}, Logger: zap.NewNop(),
@@ -58,7 +58,7 @@ func newClient(t testing.TB, cfg clientv3.Config) *clientv3.Client {
 	return c
 }
 
-// startEtcd returns a client of a server of its own.
+// startEtcd starts a server and returns a client.
 func startEtcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	return newClient(t, clientConfig(startServer(t, embed.Config{}).Endpoint()))
@@ -69,7 +69,8 @@ func hostPort(s *embed.Server) string {
 	return addr
 }
 
-// startProxy returns a client of the server, and the proxy that it goes through.
+// startProxy returns a client that reaches the server through a proxy, and the
+// proxy.
 func startProxy(t testing.TB, s *embed.Server) (*clientv3.Client, *proxy.Proxy) {
 	t.Helper()
 	p, err := proxy.New(hostPort(s))
@@ -78,7 +79,7 @@ func startProxy(t testing.TB, s *embed.Server) (*clientv3.Client, *proxy.Proxy) 
 	return newClient(t, clientConfig(p.Addr())), p
 }
 
-// nowhere is an address that nobody listens on.
+// nowhere returns an address without a listener.
 func nowhere(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,33 +95,34 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// soon is how long what takes milliseconds may take on a busy machine.
+// soon is the time limit for events that usually take milliseconds, on a busy
+// machine.
 const soon = 20 * time.Second
 
-// receive returns the next value of c, which has to come soon.
+// receive returns the next value of c, and fails the test if none comes soon.
 func receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
 	case <-time.After(soon):
-		require.FailNow(t, "nothing came")
+		require.FailNow(t, "no value received")
 		panic("unreachable")
 	}
 }
 
 var errEnough = errors.New("enough")
 
-// candidate is an election that runs, and leads until it is told to stop.
+// candidate is a running election that leads until it is told to stop.
 type candidate struct {
 	t      testing.TB
 	e      *etcd.Election
-	leads  chan reign  // each period of leading
-	since  time.Time   // when that began which elected returned last
-	over   chan ending // its end, as the leading function saw it
-	resign chan error  // what lead is to return
+	leads  chan reign  // each leadership
+	since  time.Time   // begin of the leadership that elected returned last
+	over   chan ending // end of each leadership, as lead saw it
+	resign chan error  // the next result of lead
 	stop   context.CancelCauseFunc
-	result chan error // what Run returned
+	result chan error // the result of Run
 }
 
 type reign struct {
@@ -166,7 +168,7 @@ func (k *candidate) lead(ctx context.Context, l *etcd.Leadership) error {
 	}
 }
 
-// elected waits until the candidate leads.
+// elected waits until the candidate leads, and returns the leadership.
 func (k *candidate) elected() *etcd.Leadership {
 	k.t.Helper()
 	led := receive(k.t, k.leads)

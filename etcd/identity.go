@@ -1,7 +1,5 @@
 package etcd
 
-// Who a worker is.
-
 import (
 	"errors"
 	"fmt"
@@ -10,24 +8,24 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 )
 
-// Worker is a worker as an orchestrator knows it: a name, and which of those
-// that had it. A worker that joins again, under the same name, is another
-// Worker, so that no call meant for the one before can reach it.
+// Worker identifies one membership of a named worker. A worker that rejoins under
+// the same name is another Worker, so no call meant for an earlier membership
+// reaches it.
 type Worker struct {
 	Name string
-	// Incarnation rises with each worker that joins: it is the revision at which
-	// its membership began.
+	// Incarnation is the revision at which the membership began. It rises with each
+	// worker that joins.
 	Incarnation int64
 }
 
 // String returns the name.
 func (w Worker) String() string { return w.Name }
 
-// MarshalText returns the name, which is also how a Worker is shown in JSON.
+// MarshalText returns the name. JSON shows a Worker by it too.
 func (w Worker) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
 
-// maxName is how long a name may be. Escaped it is up to three times as long,
-// and a key may hold two.
+// maxName is the maximum length of a name in bytes. Escaping may triple it, and a
+// key may contain two names.
 const maxName = 1024
 
 func checkName(what, name string) error {
@@ -40,7 +38,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// ended translates what a mirror ended with.
+// ended translates the error of a mirror.
 func ended(err error) error {
 	if errors.Is(err, mirror.ErrCluster) {
 		return fmt.Errorf("%w (%w)", ErrClusterChanged, err)

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A lease is kept alive over one stream, for which a client with a password logs
-// in once, until an answer does not come in time; then over another.
+// Keepalives share one stream, because a client with a password logs in for each
+// stream. A timeout makes the next keepalive open another stream.
 func TestW5_KeepalivesShareAStream(t *testing.T) {
 	s, err := embed.Start(t.Context(), embed.Config{NoFsync: true, Tick: 10 * time.Millisecond})
 	require.NoError(t, err)

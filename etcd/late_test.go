@@ -1,6 +1,6 @@
 package etcd_test
 
-// Writes that arrive once more, or late, after things have changed.
+// Writes that arrive twice, or late, after the state has changed.
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type tapedTxn struct {
 	success, otherwise []clientv3.Op
 }
 
-// taped returns a client whose transactions are recorded.
+// taped returns a client that records its transactions.
 func (s *stage) taped() (*clientv3.Client, *tape) {
 	s.Helper()
 	c := s.connect()
@@ -57,14 +57,14 @@ func (r *tape) commit(ctx context.Context, t *tapedTxn) (*clientv3.TxnResponse, 
 	return r.KV.Txn(ctx).If(t.ifs...).Then(t.success...).Else(t.otherwise...).Commit()
 }
 
-// length returns how many transactions there are.
+// length returns the number of recorded transactions.
 func (r *tape) length() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.txns)
 }
 
-// replay makes the first n transactions once more.
+// replay makes the first n transactions again.
 func (s *stage) replay(r *tape, n int) {
 	s.Helper()
 	r.mu.Lock()
@@ -76,7 +76,7 @@ func (s *stage) replay(r *tape, n int) {
 	}
 }
 
-// held returns what is assigned and claimed, with the revisions that matter.
+// held returns the keys of members, assignments and claims with their revisions.
 func (s *stage) held() map[string][2]int64 {
 	s.Helper()
 	held := map[string][2]int64{}
@@ -86,7 +86,7 @@ func (s *stage) held() map[string][2]int64 {
 		for _, kv := range resp.Kvs {
 			revs := [2]int64{kv.CreateRevision, kv.ModRevision}
 			if prefix == "/work/active/" {
-				revs[1] = 0 // that it was started is written as often as one likes
+				revs[1] = 0 // a claim may be confirmed repeatedly
 			}
 			held[string(kv.Key)] = revs
 		}
@@ -94,8 +94,8 @@ func (s *stage) held() map[string][2]int64 {
 	return held
 }
 
-// Whatever a member or a leader has written may arrive once more, when the
-// same task runs again under another claim: it changes nothing.
+// Writes of a member or a leader that arrive again, when the same task runs under
+// another claim, change nothing.
 func TestE5_LateWritesChangeNothing(t *testing.T) {
 	s := newStage(t)
 	client, members := s.taped()
@@ -117,7 +117,7 @@ func TestE5_LateWritesChangeNothing(t *testing.T) {
 	require.Equal(t, before, s.held())
 
 	require.Equal(t, []string{"t", "u"}, l.list(2, w))
-	// But for the write of a term's number, which only ever refuses more.
+	// The exception is the write of a term's number, which only refuses more writes.
 	s.replay(leaders, past)
 	require.Equal(t, before, s.held())
 	require.ErrorIs(t, l.add(2, w, "v"), orchestrator.ErrStale)
@@ -126,8 +126,8 @@ func TestE5_LateWritesChangeNothing(t *testing.T) {
 	require.Equal(t, 2, s.ledger.started("t"))
 }
 
-// A write for a worker does not reach its successor of the same name, though it
-// was on its way already.
+// A write for a worker that is already in flight does not reach its successor of the
+// same name.
 func TestE5_WritesAreForOneIncarnation(t *testing.T) {
 	s := newStage(t)
 	a := s.hire(s.client, "a", 5*time.Second)
@@ -157,8 +157,7 @@ func TestE5_WritesAreForOneIncarnation(t *testing.T) {
 	require.Equal(t, []string{"t"}, l.list(1, successor))
 }
 
-// A withdrawal that arrives when the task was claimed after all takes nothing
-// back.
+// A withdrawal that arrives after the claim withdraws nothing.
 func TestE5_WithdrawalsAndClaimsExcludeEachOther(t *testing.T) {
 	s := newStage(t)
 	worker, claims := s.gated()
@@ -182,8 +181,8 @@ func TestE5_WithdrawalsAndClaimsExcludeEachOther(t *testing.T) {
 	require.Equal(t, 1, s.ledger.started("t"))
 }
 
-// operations counts all of a transaction: comparisons and both branches, those
-// of the transactions within it too.
+// operations returns the number of operations in a transaction: comparisons and both
+// branches, including nested transactions.
 func operations(ifs []clientv3.Cmp, branches ...[]clientv3.Op) int {
 	n := len(ifs)
 	for _, op := range slices.Concat(branches...) {
@@ -228,6 +227,6 @@ func TestE6_TransactionsStayBelowAHundred(t *testing.T) {
 			largest = max(largest, operations(txn.ifs, txn.success, txn.otherwise))
 		}
 		require.Less(t, largest, 100)
-		require.Greater(t, largest, 80, "and they are used")
+		require.Greater(t, largest, 80, "transactions must be filled")
 	}
 }

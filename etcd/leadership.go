@@ -1,7 +1,5 @@
 package etcd
 
-// A leadership: what one has while one leads.
-
 import (
 	"context"
 	"fmt"
@@ -12,17 +10,17 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Leadership is one period of leading. It is handed to the function given to
-// [Election.Run], and over when that has returned. Its methods may be called
-// from many goroutines at once.
+// Leadership is one period of leadership. [Election.Run] passes it to its function,
+// and it ends when that function returns. Its methods may be called from many
+// goroutines at the same time.
 type Leadership struct {
 	c     *candidacy
 	epoch int64
 
-	ctx    context.Context // the leadership's, for Go: it is one period, as ctx is
+	ctx    context.Context // for Go; ends with the leadership
 	cancel context.CancelCauseFunc
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	wg   sync.WaitGroup
 	over bool
 }
@@ -33,36 +31,35 @@ func newLeadership(ctx context.Context, c *candidacy, epoch int64) *Leadership {
 	return l
 }
 
-// Epoch returns what tells this leadership from those before, which are lower:
-// the revision at which its key was created. It is what orchestrator.WithEpoch
-// wants.
+// Epoch returns the create revision of the leader's key, which is higher than the
+// epoch of every earlier leadership. Pass it to orchestrator.WithEpoch.
 func (l *Leadership) Epoch() uint64 { return uint64(l.epoch) }
 
-// under refuses what is used under another prefix than that of the election: its
-// writes would be guarded by nothing, and it would know of other tasks or workers.
+// under returns an error if prefix is not the election's. Under another prefix,
+// writes would not be guarded, and tasks and workers would differ.
 func (l *Leadership) under(prefix string) error {
 	if prefix != l.c.prefix {
-		return fmt.Errorf("%w: its prefix is %q, the election's is %q", orchestrator.ErrInvalid, prefix, l.c.prefix)
+		return fmt.Errorf("%w: prefix is %q, the election's is %q", orchestrator.ErrInvalid, prefix, l.c.prefix)
 	}
 	return nil
 }
 
-// Guard returns what every transaction of a leader has to compare: that its key
-// is there, and the one that it was elected by. One that does so writes nothing
-// once the leadership is over, however late it arrives.
+// Guard returns a comparison that holds while the leader's key exists and is the one
+// that was elected. Every transaction of a leader must include it. A transaction
+// that does writes nothing after the end of the leadership, however late it arrives.
 func (l *Leadership) Guard() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(l.c.key), "=", l.epoch)
 }
 
-// Go calls f in a goroutine of its own, with a context that ends with the
-// leadership, however it ends; f has to return then, and Election.Run waits for
-// it. An error of f ends the leadership, with it as the cause; nil does not.
+// Go calls f in a new goroutine, with a context that ends with the leadership. f
+// must return then, and Election.Run waits for it. An error of f ends the leadership
+// and becomes its cause; nil does not.
 //
-// Once the leadership is over, Go calls f itself, with a context that has ended:
-// whoever waits for something that f does hears of it from f in any case.
+// After the end of the leadership, Go calls f directly, with a context that has
+// ended. So f can always notify callers that wait for its result.
 func (l *Leadership) Go(f func(ctx context.Context) error) {
 	if !l.begin(f) {
-		_ = f(l.ctx) // it has nothing to say any more
+		_ = f(l.ctx) // the leadership has already ended
 	}
 }
 
@@ -80,8 +77,8 @@ func (l *Leadership) begin(f func(ctx context.Context) error) bool {
 	return true
 }
 
-// run calls lead and returns when all of it has ended, with why it did. ctx ends
-// when lead is to return, and with the leadership.
+// run calls lead, waits for all goroutines of the leadership, and returns the reason
+// for its end. ctx ends when lead must return, and with the leadership.
 func (l *Leadership) run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -89,7 +86,7 @@ func (l *Leadership) run(ctx context.Context, lead func(ctx context.Context, l *
 	l.Go(l.watch)
 	err := lead(ctx, l)
 	if cause := context.Cause(l.ctx); cause != nil {
-		err = cause // lead returned because of it
+		err = cause // lead returned because of the cause
 	}
 	l.cancel(errOver)
 	l.mu.Lock()
@@ -99,7 +96,8 @@ func (l *Leadership) run(ctx context.Context, lead func(ctx context.Context, l *
 	return err
 }
 
-// watch ends the leadership when its key is not what it was.
+// watch ends the leadership when its key is deleted or replaced, or the cluster
+// changes.
 func (l *Leadership) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -111,9 +109,9 @@ func (l *Leadership) watch(ctx context.Context) error {
 		}
 		switch {
 		case at.Cluster != l.c.held.cluster:
-			cancel(fmt.Errorf("%w: it was %x and is %x", ErrClusterChanged, l.c.held.cluster, at.Cluster))
+			cancel(fmt.Errorf("%w: cluster id was %x, is %x", ErrClusterChanged, l.c.held.cluster, at.Cluster))
 		case !there:
-			cancel(fmt.Errorf("%w: the leader's key is gone", orchestrator.ErrDeposed))
+			cancel(fmt.Errorf("%w: leader's key is gone", orchestrator.ErrDeposed))
 		}
 	})
 	return err

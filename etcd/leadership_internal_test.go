@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever runs beside a leader may be the first to notice that etcd is another
-// one. That deposes, so that the candidate stands again.
+// Any goroutine of a leadership may be the first to detect another cluster. That
+// deposes the leader, so that the candidate campaigns again.
 func TestE2_AnyPartMayNoticeAnotherCluster(t *testing.T) {
 	l := newLeadership(t.Context(), &candidacy{}, 1)
 	l.Go(func(context.Context) error { return fmt.Errorf("watch: %w", mirror.ErrCluster) })

@@ -1,7 +1,5 @@
 package etcd
 
-// Leases: granted, kept alive, and given back.
-
 import (
 	"context"
 	"errors"
@@ -15,29 +13,31 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// errLeaseGone says that etcd has ended a lease, or that somebody has revoked it.
-var errLeaseGone = errors.New("the lease is gone")
+// errLeaseGone reports that a lease expired or was revoked.
+var errLeaseGone = errors.New("lease is gone")
 
 // held is a lease at etcd.
 //
-// It is kept alive by requests on a stream of its own, each answered before the
-// next. The client's own KeepAlive, and with it concurrency.Session, is not used: it
-// does not tell when it sent what was acknowledged, which is what its holder has to
-// count from, and it goes on by itself, in a goroutine that knows nothing of
-// whether its holder has given up. Nor is KeepAliveOnce, which opens a stream for
-// each request: a client with a password logs in for each. A lease that outlives its holder's decision keeps the tasks of one that
-// has stopped from being started elsewhere.
+// It is kept alive by requests on a separate stream, each answered before the next.
+// The client's KeepAlive, and with it concurrency.Session, is not used for two
+// reasons. It does not reveal when it sent the acknowledged request, from which the
+// holder must count. And its goroutine continues even if the holder has stopped; a
+// lease that outlives the holder's decision keeps its tasks from starting elsewhere.
+// KeepAliveOnce is not used because it opens a stream for each request, and a client
+// with a password logs in for each stream.
 type held struct {
 	client *clientv3.Client
 	log    *slog.Logger
 	id     clientv3.LeaseID
 	length time.Duration
-	// cluster is the id of the cluster that granted it. No other knows it.
+	// cluster is the id of the cluster that granted the lease. Other clusters do not
+	// know the lease.
 	cluster uint64
 	sending func() (acknowledged func())
 }
 
-// checkLease refuses what etcd cannot grant: its leases last whole seconds.
+// checkLease returns an error unless d is a positive number of whole seconds, as
+// etcd requires.
 func checkLease(d time.Duration) error {
 	if d < time.Second || d%time.Second != 0 {
 		return fmt.Errorf("%w: a lease of %v: must be whole seconds, at least 1s", orchestrator.ErrInvalid, d)
@@ -45,15 +45,16 @@ func checkLease(d time.Duration) error {
 	return nil
 }
 
-// grant gets a lease of exactly that length. sending is called before each
-// request that puts off its end, and what it returns when that was acknowledged.
+// grant gets a lease of exactly that length. It calls sending before each request
+// that extends the lease, and the returned function when that request was
+// acknowledged.
 func grant(ctx context.Context, c *clientv3.Client, log *slog.Logger, length time.Duration, sending func() (acknowledged func())) (*held, error) {
 	if err := checkLease(length); err != nil {
 		return nil, err
 	}
-	// A lease that is shorter than its holder believes would end too early. One
-	// that is longer would be safe, but all that its holder has would stand still
-	// for longer than the user has asked for: better he knows.
+	// A lease shorter than its holder believes would expire too early. A longer
+	// lease would be safe, but after a crash the holder's tasks would wait longer
+	// than configured. So both are errors.
 	acknowledged := sending()
 	resp, err := c.Grant(ctx, int64(length/time.Second))
 	if err != nil {
@@ -68,13 +69,12 @@ func grant(ctx context.Context, c *clientv3.Client, log *slog.Logger, length tim
 	return h, nil
 }
 
-// keep keeps the lease alive until ctx ends, and returns its cause; or an error
-// that wraps errLeaseGone or ErrClusterChanged, as soon as etcd says so. It is
-// for the holder to see that nothing was acknowledged for too long, and to end
-// ctx.
+// keep keeps the lease alive until ctx ends, and returns its cause. It returns an
+// error that wraps errLeaseGone or ErrClusterChanged as soon as etcd reports one.
+// The holder must watch for a lack of acknowledgements, and end ctx.
 func (h *held) keep(ctx context.Context) error {
-	// Six chances before the end; each is given up when the next is due, so that
-	// one answer that is lost does not hold up the others.
+	// Six attempts fit into the lease. Each is cancelled when the next is due, so
+	// that one lost answer does not block the others.
 	every := h.length / 6
 	beats := keepalives{lease: clientv3.RetryLeaseClient(h.client), id: int64(h.id)}
 	defer beats.close()
@@ -98,10 +98,10 @@ func (h *held) keep(ctx context.Context) error {
 			return err
 		case err != nil:
 			failing = true
-			h.log.Warn("a keepalive was not acknowledged", "lease", fmt.Sprintf("%x", h.id), "err", err)
+			h.log.Warn("keepalive not acknowledged", "lease", fmt.Sprintf("%x", h.id), "err", err)
 		case failing:
 			failing = false
-			h.log.Info("keepalives are acknowledged again", "lease", fmt.Sprintf("%x", h.id))
+			h.log.Info("keepalives acknowledged again", "lease", fmt.Sprintf("%x", h.id))
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (h *held) once(ctx context.Context, beats *keepalives, timeout time.Duratio
 	case err != nil:
 		return err
 	case resp.Header.GetClusterId() != h.cluster:
-		return fmt.Errorf("%w: it was %x and is %x", ErrClusterChanged, h.cluster, resp.Header.GetClusterId())
+		return fmt.Errorf("%w: cluster id was %x, is %x", ErrClusterChanged, h.cluster, resp.Header.GetClusterId())
 	case resp.TTL <= 0:
 		return fmt.Errorf("%w: %x", errLeaseGone, h.id)
 	}
@@ -121,13 +121,13 @@ func (h *held) once(ctx context.Context, beats *keepalives, timeout time.Duratio
 	return nil
 }
 
-// keepalives is the stream that the requests of one lease go by. It is opened
-// when there is none, and given up with a request that has no answer in time.
+// keepalives is the stream for the keepalive requests of one lease. It is opened on
+// demand, and closed when a request has no answer in time.
 type keepalives struct {
 	lease  etcdserverpb.LeaseClient
 	id     int64
-	stream etcdserverpb.Lease_LeaseKeepAliveClient // nil: none
-	end    context.CancelFunc                      // ends it
+	stream etcdserverpb.Lease_LeaseKeepAliveClient // nil: not open
+	end    context.CancelFunc                      // cancels the stream
 }
 
 func (k *keepalives) once(ctx context.Context, timeout time.Duration) (resp *etcdserverpb.LeaseKeepAliveResponse, err error) {
@@ -145,8 +145,7 @@ func (k *keepalives) once(ctx context.Context, timeout time.Duration) (resp *etc
 	if err == nil {
 		resp, err = k.stream.Recv()
 	}
-	// Where the answer came together with the end of its time, it counts, but the
-	// stream has ended.
+	// An answer that arrives just at the timeout counts, but its stream has ended.
 	if inTime := overdue.Stop(); err != nil || !inTime {
 		k.close()
 	}
@@ -163,9 +162,9 @@ func (k *keepalives) close() {
 	k.stream, k.end = nil, nil
 }
 
-// revoke gives the lease back, and with it every key under it. It also tries
-// where ctx has ended, for no longer than the lease can last. It reports whether
-// the lease is gone; where it is not it ends by itself.
+// revoke revokes the lease, which deletes every key under it. It also tries if ctx
+// has ended, for at most the length of the lease or two seconds. It reports whether
+// the lease is gone; otherwise the lease will expire.
 func (h *held) revoke(ctx context.Context) (gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.length, 2*time.Second))
 	defer cancel()
@@ -173,22 +172,19 @@ func (h *held) revoke(ctx context.Context) (gone bool) {
 	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return true
 	}
-	h.log.Warn("a lease was not given back, and ends by itself", "lease", fmt.Sprintf("%x", h.id), "err", err)
+	h.log.Warn("lease not revoked, will expire", "lease", fmt.Sprintf("%x", h.id), "err", err)
 	return false
 }
 
-// debt is the lease that could not be given back last, if any. It belongs to
-// somebody who holds one lease after the other, and has stopped all that ran
-// under it.
+// debt is the last lease that could not be revoked, if any. Its owner holds one
+// lease after another and has stopped everything that ran under this one.
 //
-// An etcd that was away for longer than a lease gives every lease its whole
-// length again when it is back. Whoever has meanwhile stopped, and wants to come
-// back, would wait for his own past self.
+// After an outage longer than a lease, etcd extends every lease by its full length.
+// A returning owner would wait for its own previous lease.
 type debt struct{ held *held }
 
-// pay gives back what is owed, now that etcd answers, and reports whether nothing
-// is any more. Who does not wait for that may come to owe another one, and forgets
-// this.
+// pay revokes the lease that is owed, and reports whether none is left. A caller
+// that ignores false may come to owe another lease, which replaces this one.
 func (d *debt) pay(ctx context.Context) bool {
 	if d.held != nil && d.held.revoke(ctx) {
 		d.held = nil
@@ -196,7 +192,7 @@ func (d *debt) pay(ctx context.Context) bool {
 	return d.held == nil
 }
 
-// end gives a lease back, or owes it.
+// end revokes a lease, or records it as owed.
 func (d *debt) end(ctx context.Context, h *held) {
 	if !h.revoke(ctx) {
 		d.held = h

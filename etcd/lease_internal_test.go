@@ -1,7 +1,5 @@
 package etcd
 
-// Leases, from within: when what was sent is stamped.
-
 import (
 	"context"
 	"errors"
@@ -17,7 +15,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// startDelayed returns a client that everything reaches late.
+// startDelayed returns a client whose answers are delayed.
 func startDelayed(t *testing.T, by time.Duration) (*clientv3.Client, *proxy.Proxy) {
 	t.Helper()
 	s, err := embed.Start(t.Context(), embed.Config{NoFsync: true, Tick: 10 * time.Millisecond})
@@ -35,8 +33,8 @@ func startDelayed(t *testing.T, by time.Duration) (*clientv3.Client, *proxy.Prox
 	return c, p
 }
 
-// TestW5_LeaseCountsFromWhenItWasSent: between the stamp and the acknowledgement
-// lies all the time that the answer took.
+// TestW5_LeaseCountsFromWhenItWasSent checks that the stamp is taken before a
+// keepalive is sent, so the whole round trip lies between stamp and acknowledgement.
 func TestW5_LeaseCountsFromWhenItWasSent(t *testing.T) {
 	const late = 200 * time.Millisecond
 	c, _ := startDelayed(t, late)
@@ -63,8 +61,8 @@ func TestW5_LeaseCountsFromWhenItWasSent(t *testing.T) {
 	require.ErrorContains(t, err, "not found")
 }
 
-// TestW5_LostAnswersPutNothingOff: a keepalive that arrives, and whose answer
-// does not, is not counted.
+// TestW5_LostAnswersPutNothingOff checks that a keepalive without an answer does not
+// count.
 func TestW5_LostAnswersPutNothingOff(t *testing.T) {
 	c, p := startDelayed(t, 0)
 	sent, acknowledged := make(chan struct{}, 100), make(chan struct{}, 100)
@@ -80,7 +78,7 @@ func TestW5_LostAnswersPutNothingOff(t *testing.T) {
 	kept := make(chan error, 1)
 	go func() { kept <- h.keep(ctx) }()
 	for range 3 {
-		<-sent // it goes on trying
+		<-sent // it keeps trying
 	}
 	stop()
 	require.ErrorIs(t, <-kept, context.Canceled)

@@ -12,11 +12,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A member that leaves keeps its lease for a task that is slow to stop. Where the
-// lease is gone all the same, the task has no more time than it always has then.
+// A leaving member keeps its lease for a task that stops slowly. If the lease is
+// lost anyway, the usual margin applies to the task.
 func TestW5_ALeaseThatIsGoneWhileLeaving(t *testing.T) {
 	s := newStage(t)
-	s.twice = true // the last resort of this test does not end the process
+	s.twice = true // the last resort of this test does not exit
 	release, resort := make(chan struct{}), make(chan struct{})
 	h := s.hireTo(s.client, "a", 60*time.Second, func(ctx context.Context, _ string) error {
 		<-ctx.Done()
@@ -27,7 +27,7 @@ func TestW5_ALeaseThatIsGoneWhileLeaving(t *testing.T) {
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.NoError(t, l.add(1, w, "t"))
 	h.cancel(errOver)
-	s.eventually("it stops", func() bool {
+	s.eventually("t is stopping", func() bool {
 		status := h.worker.Status()
 		return len(status) == 1 && status[0].State == worker.Stopping
 	})
@@ -39,8 +39,8 @@ func TestW5_ALeaseThatIsGoneWhileLeaving(t *testing.T) {
 	close(release)
 }
 
-// The name of a dead worker is taken for as long as its lease lasts, and for its
-// whole length once more where etcd was started anew meanwhile.
+// A dead worker's name is taken until its lease expires, and for the full length
+// again after a restart of etcd.
 func TestE4_ANameIsWaitedForThroughARestartOfEtcd(t *testing.T) {
 	dir := t.TempDir()
 	first := startServer(t, embed.Config{Dir: dir})

@@ -1,7 +1,7 @@
 package etcd_test
 
-// A member whose writes get lost, whose answers get lost, and whose writes land
-// twice, the second time late.
+// A member whose requests or answers are lost, or whose writes land twice, the
+// second time late.
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// lossy mistreats the transactions of a client.
+// lossy makes transactions of a client fail at random.
 type lossy struct {
 	clientv3.KV
 	mu     sync.Mutex
@@ -25,12 +25,12 @@ type lossy struct {
 	on     bool
 	late   sync.WaitGroup
 	lost   map[string]int
-	script []string // what becomes of the next transactions, whatever the dice say
+	script []string // fates of the next transactions; replaces the random ones
 }
 
-var errLost = errors.New("lost on the way")
+var errLost = errors.New("lost in transit")
 
-// fate decides what becomes of a transaction.
+// fate returns the fate of the next transaction.
 func (k *lossy) fate() (fate string, delay time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,9 +97,9 @@ func (t *lossyTxn) Commit() (*clientv3.TxnResponse, error) {
 	return commit(t.ctx)
 }
 
-// Whatever becomes of a member's writes and their answers, what runs is claimed,
-// nothing runs twice, and when it is over what is assigned runs, and nothing
-// else is claimed.
+// A member's writes and answers get lost, late or doubled. Every running task is
+// claimed, none runs twice, and finally exactly the assigned tasks are claimed and
+// run.
 func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
 	s := newStage(t)
 	client := s.connect()
@@ -126,13 +126,13 @@ func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
 	}
 	k.set(false)
 	t.Log(k.lost)
-	// What is stopping has stopped, what is unclaimed is claimed.
+	// Wait until stopping tasks have stopped and assigned tasks are claimed.
 	term, errs := uint64(41), []error(nil)
 	writes := []orchestrator.Write[string]{{Op: orchestrator.OpAdd, Task: "0"}, {Op: orchestrator.OpAdd, Task: "1"}}
 	for i := 2; i < tasks; i++ {
 		writes = append(writes, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: fmt.Sprint(i)})
 	}
-	s.eventually("it comes to rest", func() bool {
+	s.eventually("all writes succeed", func() bool {
 		ctx, cancel := l.term(term, soon)
 		defer cancel()
 		term++
@@ -140,7 +140,7 @@ func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
 		return errs == nil
 	})
 	require.Equal(t, []string{"0", "1"}, l.list(term, w))
-	s.ledger.wait(t, "what is assigned runs", func(l *ledger) bool { return len(l.running) == 2 })
+	s.ledger.wait(t, "the assigned tasks run", func(l *ledger) bool { return len(l.running) == 2 })
 	require.Contains(t, s.ledger.snapshot(), "0")
 	resp, err := s.client.Get(t.Context(), "/work/active/a/", clientv3.WithPrefix())
 	require.NoError(t, err)
@@ -148,12 +148,12 @@ func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
 	running := s.ledger.snapshot()
 	for _, kv := range resp.Kvs {
 		by := running[string(kv.Key[len("/work/active/a/"):])]
-		require.Equal(t, fmt.Sprintf("a/%d", kv.CreateRevision), by, "the token is the claim's")
+		require.Equal(t, fmt.Sprintf("a/%d", kv.CreateRevision), by, "the token must be the claim's revision")
 	}
 }
 
-// Where a batch needs several transactions and one fails, those before it have
-// their own answers.
+// If one of several transactions of a batch fails, the writes of earlier ones get
+// their own results.
 func TestE5_PartOfABatch(t *testing.T) {
 	s := newStage(t)
 	w := s.hire(s.connect(), "a", 10*time.Second).joined()
@@ -183,5 +183,5 @@ func TestE5_PartOfABatch(t *testing.T) {
 		require.ErrorIs(t, err, errLost)
 	}
 	require.Len(t, l.list(2, w), done)
-	s.ledger.wait(t, "they run", func(l *ledger) bool { return len(l.running) == done })
+	s.ledger.wait(t, "the claimed tasks run", func(l *ledger) bool { return len(l.running) == done })
 }

@@ -1,8 +1,6 @@
 package etcd
 
-// The Member: a worker's membership in the cluster, from joining to leaving.
 // One membership is in member_session.go.
-
 import (
 	"context"
 	"errors"
@@ -17,19 +15,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Member makes a [worker.Worker] a member of the cluster: it joins under a name
-// and a lease, claims what the leader assigns, has the worker run it with the
-// content from the registry, and hands on what becomes of that (W7).
+// Member makes a [worker.Worker] a member of the cluster. It joins under a name and
+// a lease. It claims the tasks that the leader assigns, and runs them on the worker
+// with the content from the registry. It passes changes of the content on to the
+// worker (W7).
 //
-// A task runs from the moment it was claimed, in one transaction that compares
-// the assignment and the membership, until its claim was deleted, which happens
-// after it has stopped. Where the lease can have ended, the worker stops
-// everything by itself, before it does (W5); the member then gives the lease
-// back, and joins again as another incarnation.
+// A claim is one transaction that compares the assignment and the membership. A task
+// starts only after its claim was made, and the claim is deleted only after the task
+// has stopped. If keepalives fail, the worker stops all tasks on its own before the
+// lease can expire (W5). The member then revokes the lease, and joins again as
+// another incarnation.
 //
-// What is promised, and what only tokens promise, is written at
-// [worker.WithLease]. A task's token is the revision of its claim, its scope the
-// id of the etcd cluster.
+// [worker.WithLease] documents what is guaranteed, and what only tokens guarantee. A
+// task's token is the revision of its claim, and its scope is the id of the etcd
+// cluster.
 type Member struct {
 	client   *clientv3.Client
 	name     string
@@ -39,17 +38,17 @@ type Member struct {
 
 	closing *closing.Closing
 
-	// Run's:
+	// Used by Run only:
 	owed  debt
-	early error // why the membership that ended last stopped tasks that had not moved; nil: it did not
+	early error // why the last membership stopped tasks that had not moved; nil: it stopped none
 }
 
-// NewMember returns a Member for w, which has to have a lease
-// ([worker.WithLease]) of whole seconds. The Member commands w from then on:
-// nobody else adds to it, removes from it or closes it.
+// NewMember returns a Member for w, which must have a lease ([worker.WithLease]) of
+// whole seconds. From then on only the Member may add tasks to w, remove them or
+// close w.
 //
-// The name is the worker's in the cluster, and no two may have it at the same
-// time. Errors wrap [orchestrator.ErrInvalid].
+// The name identifies the worker in the cluster, and only one member may have it at
+// a time. Errors wrap [orchestrator.ErrInvalid].
 func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], opts ...MemberOption) (*Member, error) {
 	if w == nil {
 		return nil, fmt.Errorf("new member: %w: the worker is nil", orchestrator.ErrInvalid)
@@ -65,20 +64,19 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 	return m, nil
 }
 
-// Run joins and serves, and does so again whenever the membership is lost, until
-// ctx ends or [Member.Close] has ended it. Then it stops all tasks, keeping the
-// lease until they have stopped, gives the lease back, closes the worker and
-// returns: ctx's cause, or nil after Close. It is called once.
+// Run joins the cluster and serves, and does so again whenever the membership is
+// lost, until ctx ends or [Member.Close] ends it. Run then closes the worker, and
+// keeps the lease until all tasks have stopped. It revokes the lease, and returns
+// the cause of ctx, or nil after Close. It may be called once.
 //
-// Where the name is taken it waits for as long as the lease of its holder can
-// last, and then fails with [ErrNameTaken]: a predecessor of this worker is gone by
-// then. It fails too with [ErrForeignPrefix], with [ErrLeaseTooShort], and where
-// etcd refuses the client's user before the worker was a member. Every other error
-// of etcd is logged and tried again for as long as ctx lives, also at the start:
-// etcd may come up after its workers.
+// If the name is taken, Run waits for as long as the lease of the other member can
+// last, because that may be a dead predecessor. Then it fails with [ErrNameTaken].
+// It also fails with [ErrForeignPrefix], with [ErrLeaseTooShort], and if etcd
+// rejects the client's user before the worker was a member. Run logs every other
+// error of etcd and retries until ctx ends. So etcd may start after its workers.
 func (m *Member) Run(ctx context.Context) error {
 	if !m.closing.Begin() {
-		return fmt.Errorf("%w: Member.Run is called once, and not after Close", orchestrator.ErrInvalid)
+		return fmt.Errorf("%w: Member.Run may be called once, and not after Close", orchestrator.ErrInvalid)
 	}
 	defer func() { m.closing.Finish(m.early) }()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -94,34 +92,35 @@ func (m *Member) Run(ctx context.Context) error {
 	waiting.Go(func() {
 		select {
 		case <-m.closing.Drain():
-			noMore(closing.ErrDraining) // who has not joined has nothing to be drained of
+			noMore(closing.ErrDraining) // a worker that has not joined has no tasks to move
 		case <-ctx.Done():
 		}
 	})
 	err := m.run(ctx, joining)
 	cancel(err)
 	waiting.Wait()
-	m.stopAll(ctx) // whatever it was
+	m.stopAll(ctx) // whatever err is
 	if errors.Is(err, closing.ErrLeaving) || errors.Is(err, closing.ErrDraining) {
 		return nil
 	}
 	return err
 }
 
-// stopAll closes the worker. Tasks that do not stop are waited for: the lease is
-// kept for them, or the last resort takes them.
+// stopAll closes the worker. It waits for tasks that do not stop: the lease is kept
+// for them, or the last resort ends them.
 func (m *Member) stopAll(ctx context.Context) {
 	if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
 		m.log.Error("worker not closed", "worker", m.name, "err", err)
 	}
 }
 
-// run is Run, but for how it begins and ends. It joins for as long as joining
-// lives, which ends with ctx.
+// run joins and serves until joining ends or a permanent error occurs. joining ends
+// with ctx.
 func (m *Member) run(ctx, joining context.Context) error {
-	pause, ever := time.Duration(0), false // whether it has been a member
+	pause, ever := time.Duration(0), false // ever: has been a member
 	for {
-		// Every time, because another cluster knows nothing of the prefix.
+		// Check the prefix every time, because another cluster may have replaced the
+		// last.
 		joined, err := false, m.settings.await(joining, m.client)
 		if err == nil {
 			joined, err = m.serve(ctx, joining)
@@ -133,7 +132,7 @@ func (m *Member) run(ctx, joining context.Context) error {
 		case !ever && permanent(err), isAny(err, ErrNameTaken, ErrLeaseTooShort, ErrForeignPrefix, worker.ErrClosed):
 			return fmt.Errorf("member %s: %w", m.name, err)
 		}
-		m.early = nil // nobody was closing it
+		m.early = nil // the member was not closing
 		m.log.Warn("membership lost, joining again", "worker", m.name, "err", err)
 		if joined {
 			pause = 0
@@ -145,20 +144,20 @@ func (m *Member) run(ctx, joining context.Context) error {
 	}
 }
 
-// Close has the member drained: it claims nothing more, asks the leader to move
-// what it has, and waits until nothing is left, or ctx ends. Then it stops what
-// is left, leaves, and returns when Run has.
+// Close drains the member: it claims no more tasks, asks the leader to move its
+// tasks, and waits until none is left, or ctx ends. Then it stops the remaining
+// tasks, leaves, and returns when Run has.
 //
-// The last worker does not wait: where every other member drains too, or there is
-// none, no worker can take the tasks. Close then stops them at once, says so at
-// Info, and returns nil.
+// The last worker does not wait: if it is the only member, or every other member
+// drains too, no worker can take its tasks. Close then finishes the pinned tasks
+// that run, stops the others, logs so at Info, and returns nil.
 //
-// An error says that tasks were stopped here before they had moved, and wraps why:
-// ctx's cause, that of Run's context, or [worker.ErrLeaseLost]. What was stopped
-// for want of an earlier lease does not count.
+// An error means that tasks were stopped here before they had moved. It wraps the
+// reason: the cause of ctx, the cause of Run's context, or [worker.ErrLeaseLost].
+// Tasks that an earlier lost lease stopped do not count.
 //
-// Further calls wait for the same, and are told the same. A member whose Run was
-// not called yet is closed at once, and its Run fails.
+// Further calls wait for the same end and return the same result. If Run was not
+// called yet, Close closes the worker immediately, and Run fails.
 func (m *Member) Close(ctx context.Context) error {
 	if err := m.closing.Close(ctx, m.worker.Close); err != nil {
 		return fmt.Errorf("close member %s: %w", m.name, err)

@@ -1,9 +1,9 @@
 package etcd
 
-// Reading and following the content of the tasks that a member has claimed (W7):
-// each is read after the claim, and followed by a watch of its own from the
-// revision of that read on, so that nothing between the two is lost, and so that
-// nobody hears of the tasks of others.
+// Reading and following the content of the tasks that a member has claimed (W7).
+// Each content is read after the claim, then followed by a separate watch from the
+// revision of that read, so that no change is missed. A member receives no contents
+// of other tasks.
 
 import (
 	"context"
@@ -17,31 +17,31 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// content is what a task is about, as of some revision.
+// content is the content of a task as of some revision.
 type content struct {
 	value   []byte
-	version int64 // 0: there is none
-	as      int64 // the revision as of which this is the content
+	version int64 // 0: no content
+	as      int64 // the revision as of which it was read
 }
 
-// contents reads what the tasks of a worker are about, and hands it what that
-// becomes.
+// contents reads the contents of a worker's tasks, and passes their changes to the
+// worker.
 type contents struct {
 	client  *clientv3.Client
 	layout  keys.Layout
 	cluster uint64
 	log     *slog.Logger
 	update  func(ctx context.Context, task string, g worker.Grant) error
-	attempt time.Duration // for how long a read is waited for at first
+	attempt time.Duration // timeout of the first attempt at a read
 	line    *line
 
-	membership context.Context // that all this is for
+	membership context.Context // ends with the membership
 	watcher    clientv3.Watcher
-	close      func() // ends all watches; may be called again
+	close      func() // closes all watches; may be called repeatedly
 }
 
-// newContents returns the contents of one membership, which lasts as long as ctx;
-// then they are to be closed. A read is first waited for as long as attempt.
+// newContents returns the contents of a membership, which ends with ctx. The caller
+// closes them then. attempt is the timeout of the first attempt at a read.
 func newContents(ctx context.Context, client *clientv3.Client, id identity, log *slog.Logger,
 	update func(ctx context.Context, task string, g worker.Grant) error, attempt time.Duration,
 ) *contents {
@@ -52,15 +52,15 @@ func newContents(ctx context.Context, client *clientv3.Client, id identity, log 
 	}
 	c.close = sync.OnceFunc(func() {
 		if err := c.watcher.Close(); err != nil {
-			log.Debug("watches of contents not closed as they should", "err", err)
+			log.Debug("closing the content watches failed", "err", err)
 		}
 	})
 	return c
 }
 
-// read returns the content of a task, no older than the call. It tries until ctx
-// ends, and each time for longer than the last that had no answer in time:
-// however slow the line is, one of them gets it.
+// read returns the content of a task, no older than the call. It retries until ctx
+// ends, and doubles the timeout after each attempt that exceeds it. So it succeeds
+// even on a slow connection.
 func (c *contents) read(ctx context.Context, task string) (content, error) {
 	patience := c.attempt
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -71,7 +71,7 @@ func (c *contents) read(ctx context.Context, task string) (content, error) {
 		if ctx.Err() != nil {
 			return content{}, context.Cause(ctx)
 		}
-		c.log.Warn("content has no answer, to be read again", "task", task, "err", err)
+		c.log.Warn("content not read, retrying", "task", task, "err", err)
 		if errors.Is(err, context.DeadlineExceeded) {
 			patience *= 2
 		}
@@ -81,7 +81,7 @@ func (c *contents) read(ctx context.Context, task string) (content, error) {
 	}
 }
 
-// try reads a content once, when it is its turn.
+// try reads a content once, after waiting for its turn.
 func (c *contents) try(ctx context.Context, task string, patience time.Duration) (content, error) {
 	leave, err := c.line.enter(ctx)
 	if err != nil {
@@ -94,13 +94,13 @@ func (c *contents) try(ctx context.Context, task string, patience time.Duration)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			c.line.learn(lineBytes) // it is large, or the line is slow, which comes to the same
+			c.line.learn(lineBytes) // the content is large or the connection slow
 		}
-		return content{}, ctx.Err() // whatever form it has
+		return content{}, ctx.Err() // err may be a gRPC status instead
 	case err != nil:
 		return content{}, err
 	case resp.Header.ClusterId != c.cluster:
-		return content{}, ErrClusterChanged // which ends the membership, too
+		return content{}, ErrClusterChanged // it ends the membership, too
 	}
 	got := content{as: resp.Header.Revision}
 	for _, kv := range resp.Kvs {
@@ -110,8 +110,8 @@ func (c *contents) try(ctx context.Context, task string, patience time.Duration)
 	return got, nil
 }
 
-// notNil returns a content that there is, which may be empty. That is not the same
-// as none.
+// notNil returns the value as a non-nil slice, because nil means that there is no
+// content, and an empty content is not the same.
 func notNil(value []byte) []byte {
 	if value == nil {
 		return []byte{}
@@ -119,8 +119,7 @@ func notNil(value []byte) []byte {
 	return value
 }
 
-// follow hands on every content of a task that is newer than what it was, until
-// ctx ends.
+// follow passes every content newer than was to the worker, until ctx ends.
 func (c *contents) follow(ctx context.Context, task string, was content) {
 	from, pause := was.as+1, time.Duration(0)
 	for {
@@ -132,7 +131,7 @@ func (c *contents) follow(ctx context.Context, task string, was content) {
 		if !sleep(ctx, pause) {
 			return
 		}
-		c.log.Debug("content read again", "task", task, "err", err)
+		c.log.Debug("content watch ended, reading again", "task", task, "err", err)
 		now, err := c.read(ctx, task)
 		if err != nil {
 			return
@@ -144,14 +143,14 @@ func (c *contents) follow(ctx context.Context, task string, was content) {
 	}
 }
 
-// watch hands on what comes from a revision on, until that fails. It returns the
-// revision to go on from.
+// watch passes on changes from a revision until it fails. It returns the revision
+// from which to continue.
 //
-// The watches have a stream of their own. On that of the member's other watches,
-// which the client resumes one by one after a cut, thousands of these would leave it
-// deaf for its assignments. And when the membership ends, the stream is closed as
-// a whole: to cancel thousands of watches at once has the client send, and the
-// server answer, until neither reads any more.
+// The content watches share a separate stream. The client resumes the watches of a
+// stream one by one after a disconnect. Thousands of them on the member's other
+// stream would delay its assignments. When the membership ends, the whole stream is
+// closed, because cancelling thousands of watches at the same time makes client and
+// server send until neither reads.
 func (c *contents) watch(ctx context.Context, task string, from int64) (int64, error) {
 	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(context.WithoutCancel(ctx)))
 	defer cancel()
@@ -180,8 +179,8 @@ func (c *contents) watch(ctx context.Context, task string, from int64) (int64, e
 	}
 }
 
-// hand gives the worker a content, again and again while it does not know the
-// task: it may be about to be told of it.
+// hand passes a content to the worker. It retries while the worker does not know the
+// task, because the task may be about to be added.
 func (c *contents) hand(ctx context.Context, task string, value []byte, version int64) {
 	value = notNil(value)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -190,14 +189,14 @@ func (c *contents) hand(ctx context.Context, task string, value []byte, version 
 			c.log.Info("content updated", "task", task, "version", version)
 			return
 		}
-		c.log.Debug("content not taken yet", "task", task, "version", version, "err", err)
+		c.log.Debug("content not updated yet", "task", task, "version", version, "err", err)
 		if !sleep(ctx, pause) {
 			return
 		}
 	}
 }
 
-// sleep waits, and reports whether ctx still lives.
+// sleep waits for d, and reports whether ctx is still alive.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,12 +12,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stream is a watcher that notes in which state its watches are when it is closed.
+// stream is a watcher that records whether its watches have ended when it is closed.
 type stream struct {
 	mu     sync.Mutex
-	begun  chan struct{} // one for each watch
+	begun  chan struct{} // receives a value for each watch
 	open   []context.Context
-	ended  int // watches that had ended by then
+	ended  int // watches that had ended before Close
 	closed chan struct{}
 }
 
@@ -43,8 +43,8 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// When a membership ends, with tens of thousands of tasks perhaps, the stream of
-// their watches is closed before any of them is cancelled.
+// When a membership ends, the stream of its content watches is closed before any of
+// them is cancelled, because there may be tens of thousands.
 func TestW7_WatchesEndWithTheirStream(t *testing.T) {
 	const tasks = 100
 	layout, err := keys.New("/work/")
@@ -65,7 +65,7 @@ func TestW7_WatchesEndWithTheirStream(t *testing.T) {
 	<-s.closed
 	require.Zero(t, s.ended)
 
-	// One task that leaves ends its own watch only.
+	// A single task that leaves ends only its own watch.
 	c = newContents(t.Context(), &clientv3.Client{}, identity{layout: layout}, slog.New(slog.DiscardHandler), nil, 0)
 	s = &stream{begun: make(chan struct{}, 1), closed: make(chan struct{})}
 	c.watcher = s
@@ -77,7 +77,7 @@ func TestW7_WatchesEndWithTheirStream(t *testing.T) {
 	require.Error(t, s.open[0].Err())
 	select {
 	case <-s.closed:
-		require.Fail(t, "the others' watches have ended")
+		require.Fail(t, "the stream was closed for all tasks")
 	default:
 	}
 	c.close()

@@ -1,9 +1,7 @@
 package etcd
 
-// The desk of a member: what is going on for each task of one membership. It
-// takes events in, from the watch, the worker and the writer, and carries out
-// what the seats ask for.
-
+// The state of each task of one membership. Events come from the watch, the worker
+// and the writer; the seats decide, and the desk carries out.
 import (
 	"context"
 	"log/slog"
@@ -15,43 +13,42 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// desk runs the tasks of one membership. Everything it starts ends with ctx.
+// desk runs the tasks of one membership. All that it starts ends with ctx.
 type desk struct {
 	id      identity
 	worker  *worker.Worker[string]
 	writer  *writer
 	reader  reader
 	log     *slog.Logger
-	ctx     context.Context // the membership's: a desk lives for one
-	running sync.WaitGroup  // the goroutines begun here
+	ctx     context.Context // the membership's
+	running sync.WaitGroup  // goroutines started by the desk
 
-	// mu guards what follows. It is never held over a call to the outside, nor
-	// over a wait.
+	// mu guards the fields below. It is never held during an external call or a
+	// wait.
 	mu      sync.Mutex
 	jobs    map[string]*job
-	claims  int
-	closing error         // why nothing more is claimed; nil: the member is open
-	empty   chan struct{} // closed when it closes and nothing is left
+	claims  int           // tasks that are claimed
+	closing error         // why no more tasks are claimed; nil: not closing
+	empty   chan struct{} // closed when the desk is closing and has no jobs
 }
 
 // reader reads the contents of tasks.
 type reader interface {
-	// read returns the content of a task, no older than the call. It fails only
-	// where ctx ends.
+	// read returns the content of a task, no older than the call. It fails only if
+	// ctx ends.
 	read(ctx context.Context, task string) (content, error)
-	// follow hands the worker every content that is newer than what was read,
-	// until ctx ends.
+	// follow passes every content newer than was to the worker, until ctx ends.
 	follow(ctx context.Context, task string, was content)
 }
 
-// job is a task at the desk.
+// job is a task of the desk.
 type job struct {
 	seat
-	hurry context.CancelFunc // ends the call that starts it
-	quit  context.CancelFunc // ends what follows its content
+	hurry context.CancelFunc // cancels the call that starts the task
+	quit  context.CancelFunc // stops following the task's content
 }
 
-// watched takes in what the watch of the member's assignments delivers.
+// watched applies changes of the member's assignments.
 func (d *desk) watched(_ mirror.At, changes []mirror.Change) {
 	for _, c := range changes {
 		kind, _, task, _ := d.id.layout.Parse(c.Key)
@@ -68,7 +65,7 @@ func (d *desk) watched(_ mirror.At, changes []mirror.Change) {
 	}
 }
 
-// answered takes in that the writer has made an entry.
+// answered applies the result of an entry that the writer has written.
 func (d *desk) answered(e entry, g gain) {
 	if e.reason != nil {
 		d.log.Info("task refused", "worker", d.id.name, "task", e.task, "reason", e.reason)
@@ -89,7 +86,8 @@ func (d *desk) answered(e entry, g gain) {
 	})
 }
 
-// event puts something into a task's seat, and does what follows.
+// event applies an event to the job of a task, and carries out the actions that
+// result.
 func (d *desk) event(task string, happened func(*job)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +104,7 @@ func (d *desk) event(task string, happened func(*job)) {
 	d.settle()
 }
 
-// do carries out what a seat asks for. The lock is held, nothing waits.
+// do carries out the job's next action without waiting. The caller holds mu.
 func (d *desk) do(task string, j *job) {
 	switch a := j.next(d.closing); a {
 	case nothing:
@@ -125,7 +123,7 @@ func (d *desk) do(task string, j *job) {
 	}
 }
 
-// start has the worker start a task that was claimed, once its content is here.
+// start reads the content of a claimed task and starts the task on the worker.
 func (d *desk) start(task string, j *job) {
 	ctx, hurry := context.WithCancel(d.ctx)
 	follow, quit := context.WithCancel(d.ctx)
@@ -141,36 +139,36 @@ func (d *desk) start(task string, j *job) {
 			})
 		}
 		if err == nil {
-			d.log.Info("task taken", "worker", d.id.name, "task", task)
+			d.log.Info("task started", "worker", d.id.name, "task", task)
 		}
 		d.event(task, func(j *job) { j.answered(err) })
 	})
 }
 
-// stop has the worker stop a task, and comes back when it has: or when the
-// membership ends, which stops everything too.
+// stop stops a task on the worker. It returns when the task has stopped, or when the
+// membership ends, which stops all tasks too.
 func (d *desk) stop(task string) {
 	for d.ctx.Err() == nil {
 		err := d.worker.Remove(d.ctx, task)
 		if err == nil {
-			d.log.Info("task given up", "worker", d.id.name, "task", task)
+			d.log.Info("task stopped", "worker", d.id.name, "task", task)
 			d.event(task, func(j *job) { j.ended() })
 			return
 		}
-		d.log.Debug("task does not stop", "worker", d.id.name, "task", task, "err", err)
+		d.log.Debug("task has not stopped, retrying", "worker", d.id.name, "task", task, "err", err)
 		sleep(d.ctx, 100*time.Millisecond)
 	}
 }
 
-// load returns how many tasks are claimed.
+// load returns the number of claimed tasks.
 func (d *desk) load() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.claims
 }
 
-// close has the desk claim nothing more. The channel is closed when nothing is
-// left.
+// close makes the desk claim no more tasks. The channel that it returns is closed
+// when no job is left.
 func (d *desk) close(reason error) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +177,7 @@ func (d *desk) close(reason error) <-chan struct{} {
 	return d.empty
 }
 
-// settle notes when a desk that closes has nothing left.
+// settle closes empty if the desk is closing and has no jobs. The caller holds mu.
 func (d *desk) settle() {
 	if d.closing == nil || len(d.jobs) > 0 {
 		return

@@ -1,9 +1,9 @@
 package etcd
 
-// The writes of a member, as parts of a transaction that compares the member's
-// own key. Each is one operation about one task, which does nothing where things
-// have changed, and which can be made again until etcd has answered: no answer
-// means perhaps made, and the second attempt finds out.
+// The writes of a member, as parts of a transaction that compares the member's own
+// key. Each is one operation for one task, and has no effect if its comparisons
+// fail. A write without an answer may have been applied. It is repeated until etcd
+// has answered, and the repeated write detects whether the first was applied.
 
 import (
 	"errors"
@@ -15,31 +15,31 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 )
 
-// entry is one write of a member about one task.
+// entry is one write of a member for one task.
 type entry struct {
 	kind   action // doClaim, doRefuse, doConfirm or doLeave
 	task   string
 	basis  int64
 	claim  int64
-	reason error // why the assignment is deleted; nil: nothing is said about it
+	reason error // why the assignment is refused; nil: no refusal is written
 }
 
-// identity is what the keys of a member are written with.
+// identity holds what a member needs to write its keys.
 type identity struct {
 	layout      keys.Layout
 	name        string
-	incarnation string // of the worker
+	incarnation string // the worker's
 	lease       clientv3.LeaseID
 	member      int64 // create revision of the member's key
 	cluster     uint64
 }
 
-// there compares that this membership still stands.
+// there compares that this membership still exists.
 func (id identity) there() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(id.layout.Member(id.name)), "=", id.member)
 }
 
-// operation returns what makes an entry.
+// operation returns the operation that writes an entry.
 func (id identity) operation(e entry) clientv3.Op {
 	assigned, active := id.layout.Assigned(id.name, e.task), id.layout.Active(id.name, e.task)
 	asAssigned := clientv3.Compare(clientv3.ModRevision(assigned), "=", e.basis)
@@ -56,9 +56,9 @@ func (id identity) operation(e entry) clientv3.Op {
 	}
 	switch e.kind {
 	case doClaim:
-		// The content is not read here. Of many claims at once it could be so much
-		// that no answer comes in time, and a claim that has no answer holds up all
-		// that the member has to write.
+		// Do not read the content here. With many claims in one transaction, the
+		// contents could delay the answer past its timeout. A claim without an
+		// answer blocks all other writes of the member.
 		return clientv3.OpTxn([]clientv3.Cmp{asAssigned, asClaimed}, []clientv3.Op{put}, []clientv3.Op{clientv3.OpGet(active)})
 	case doConfirm:
 		return clientv3.OpTxn([]clientv3.Cmp{asClaimed}, []clientv3.Op{put}, nil)
@@ -72,16 +72,15 @@ func (id identity) operation(e entry) clientv3.Op {
 	return clientv3.OpTxn(nil, []clientv3.Op{leave, decline()}, nil)
 }
 
-// gain is what came of a claim: either it was made, or blocked by what is
-// claimed under the name, or neither, since the assignment is another one by
-// now.
+// gain is the outcome of a claim. The claim was made, or it is blocked by a claim
+// under the same name. If neither is set, the assignment has changed.
 type gain struct {
 	claim   int64
 	blocked error
 }
 
-// gained tells what came of a claim. One that finds a claim of this membership
-// there was made by an earlier attempt that had no answer.
+// gained returns the outcome of a claim. A claim of this membership that it finds
+// was made by an earlier attempt whose answer was lost.
 func (id identity) gained(rev int64, resp *pb.TxnResponse) (gain, error) {
 	if len(resp.GetResponses()) != 1 {
 		return gain{}, errShape
@@ -95,10 +94,10 @@ func (id identity) gained(rev int64, resp *pb.TxnResponse) (gain, error) {
 	case decode[claim](kv.Value).Incarnation == id.incarnation:
 		return gain{claim: kv.CreateRevision}, nil
 	}
-	return gain{blocked: errors.New("another worker of this name has claimed it")}, nil
+	return gain{blocked: errors.New("claimed by another worker of this name")}, nil
 }
 
-// first returns the key that a read found, or nil.
+// first returns the first key of a read, or nil.
 func first(r *pb.ResponseOp) *mvccpb.KeyValue {
 	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
 		return kvs[0]

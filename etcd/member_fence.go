@@ -1,8 +1,7 @@
 package etcd
 
-// Members that take no assignments from etcd, but from a leader directly: what
-// keeps the leaders before it from commanding them, and how they drain.
-
+// Members that take no assignments from etcd, but from a leader directly: how they
+// are fenced against earlier leaders, and how they drain.
 import (
 	"context"
 	"fmt"
@@ -11,53 +10,52 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// WithoutAssignments has the member join, keep its lease, fence itself and join
-// again, and no more: it takes no assignments from etcd. They come by another
-// transport, straight from whoever leads, such as communicator/grpc, whose Server
-// serves the same worker.
+// WithoutAssignments limits the member to its membership: it joins, keeps its lease,
+// fences itself and rejoins, but takes no assignments from etcd. The leader sends
+// them over another transport, such as communicator/grpc, whose Server serves the
+// same worker.
 //
-// What keeps leaders apart is then no longer a transaction that compares the
-// leader's key, but the worker's fence: whoever is elected uses
-// [Leadership.Epoch] as the epoch (orchestrator.WithEpoch), and a worker refuses
-// what is of a lower one than it has heard of. That this is enough takes four
-// things, of which the member sees to the first two:
+// Leaders are then fenced by the worker, not by a transaction on the leader's key.
+// The leader uses [Leadership.Epoch] as its epoch (orchestrator.WithEpoch), and a
+// worker refuses epochs below the highest it has seen. This is safe under four
+// conditions, of which the member ensures the first two:
 //
-//   - Who has just joined has heard of nobody. So the member raises the fence to the
-//     epoch of who leads (worker.Worker.Fence) before it joins, and joins only
-//     where the same still leads, in one transaction: nothing of any leader before
-//     is ever accepted by somebody that the present one hears of only now.
-//   - Whoever joins again is another incarnation ([MemberState.Process]), and calls
-//     are for one incarnation.
-//   - Who joined before a leader was elected is known to it at its first term, if
-//     that comes after a [Membership.Watch], begun after the election, has told it
-//     of everybody. Until such a worker has answered, which raises its fence,
-//     an orchestrator starts nothing that it may be running.
-//   - orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved): silence proves
-//     nothing. Who is a member no more has stopped everything (W5), and is removed.
+//   - Before it joins, the member raises the worker's fence to the current leader's
+//     epoch (worker.Worker.Fence). It joins in a transaction that requires the same
+//     leader. So a worker that a leader has just discovered accepts nothing from
+//     earlier leaders.
+//   - Each rejoin has a new incarnation ([MemberState.Process]), and each call is
+//     for one incarnation.
+//   - The leader's first term comes after a [Membership.Watch], begun after the
+//     election, has delivered all members. Until a worker that joined earlier has
+//     answered, which raises its fence, the orchestrator starts nothing that it may
+//     be running.
+//   - The grace period is orchestrator.HoldUntilRemoved. A worker that is no longer
+//     a member has stopped everything (W5) and is removed.
 //
-// Not promised is what rests on transactions and revisions of single tasks: there are no tokens
-// (worker.Token), [Owners] knows nothing, and no load is written. And where etcd is replaced by
-// one that counts lower revisions, workers refuse its leaders, whose epochs are
-// lower, until their processes are restarted.
+// What depends on transactions and revisions of single tasks is missing: tokens
+// (worker.Token), [Owners] and loads. If etcd is replaced by a cluster with lower
+// revisions, workers refuse its leaders until their processes restart.
 func WithoutAssignments() MemberOption {
 	return memberOption(func(s *memberSettings) { s.unassigned = true })
 }
 
-// reign is who leads as of some revision: an epoch, above all before and below
-// all to come, and what compares that it is still so.
+// reign is the present leader as of a revision: an epoch above all earlier and below
+// all later ones, and a comparison that holds until the leader changes.
 type reign struct {
 	epoch     uint64
 	unchanged clientv3.Cmp
 }
 
-// reigning reads who leads. Where nobody does, the revision stands for a leader:
-// those before were elected earlier, and all to come are elected later.
+// reigning reads the present leader. Without a leader, the revision serves as the
+// epoch: earlier leaders were elected before it, and later ones will be elected
+// after it.
 func (a *admission) reigning(ctx context.Context) (reign, error) {
 	prefix := a.id.layout.Leaders()
 	resp, err := a.m.client.Get(ctx, prefix, clientv3.WithFirstCreate()...)
 	switch {
 	case err != nil:
-		return reign{}, fmt.Errorf("who leads: %w", err)
+		return reign{}, fmt.Errorf("read leader: %w", err)
 	case resp.Header.ClusterId != a.id.cluster:
 		return reign{}, ErrClusterChanged
 	case len(resp.Kvs) == 0:
@@ -69,9 +67,9 @@ func (a *admission) reigning(ctx context.Context) (reign, error) {
 	return reign{uint64(leader.CreateRevision), still}, nil
 }
 
-// fence has the worker refuse what is of earlier leaders, and returns what the
-// transaction that joins has to compare for that to hold; nothing where
-// assignments come from etcd.
+// fence makes the worker refuse calls of earlier leaders. It returns comparisons
+// that the joining transaction must include. It returns none if assignments come
+// from etcd.
 func (a *admission) fence(ctx context.Context) ([]clientv3.Cmp, error) {
 	if !a.m.settings.unassigned {
 		return nil, nil
@@ -84,8 +82,7 @@ func (a *admission) fence(ctx context.Context) ([]clientv3.Cmp, error) {
 	return []clientv3.Cmp{r.unchanged}, nil
 }
 
-// idle returns a channel that is closed once all the tasks of the worker have
-// moved.
+// idle returns a channel that is closed once all tasks of the worker have moved.
 func (s *session) idle() <-chan struct{} {
 	empty := make(chan struct{})
 	s.part(func(ctx context.Context) error {

@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// direct starts a member without assignments, whose name is a.
+// direct starts a member a without assignments.
 func (s *stage) direct(c *clientv3.Client, lease time.Duration, opts ...etcd.MemberOption) *crew {
 	s.Helper()
 	const name = "a"
@@ -34,14 +34,14 @@ func (s *stage) direct(c *clientv3.Client, lease time.Duration, opts ...etcd.Mem
 	return s.man(name, w, m)
 }
 
-// of returns the context of a call of a leader.
+// of returns the context of a call by the leader of an epoch.
 func (s *stage) of(epoch uint64) context.Context {
 	return orchestrator.ContextWithTerm(s.Context(), orchestrator.Term{Epoch: epoch, Number: 1})
 }
 
-// Nothing of a leader before the one that leads when a worker joins is ever
-// accepted by it, though none of them has ever called it.
-func TestE2_WhoJoinsIsFencedAgainstEarlierLeaders(t *testing.T) {
+// A worker that joins refuses calls of earlier leaders, even if no leader has ever
+// called it.
+func TestE2_AJoiningWorkerIsFencedAgainstEarlierLeaders(t *testing.T) {
 	s := newStage(t)
 	first := s.elect(s.connect(), "l1", 5*time.Second)
 	before := first.leader.Epoch()
@@ -50,13 +50,13 @@ func TestE2_WhoJoinsIsFencedAgainstEarlierLeaders(t *testing.T) {
 	a := s.direct(s.client, 5*time.Second)
 	a.joined()
 	require.ErrorIs(t, a.worker.Add(s.of(before), "t"), orchestrator.ErrDeposed)
-	require.ErrorIs(t, a.worker.Add(t.Context(), "t"), orchestrator.ErrRejected, "and nothing of nobody")
+	require.ErrorIs(t, a.worker.Add(t.Context(), "t"), orchestrator.ErrRejected, "a call without a term")
 	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
 }
 
-// Where nobody leads when a worker joins, all who led before are refused, and
-// whoever is elected then is not.
-func TestE2_WhoJoinsWhenNobodyLeads(t *testing.T) {
+// A worker that joins without a leader refuses all earlier leaders, and accepts the
+// next.
+func TestE2_AWorkerJoinsWithoutALeader(t *testing.T) {
 	s := newStage(t)
 	first := s.elect(s.connect(), "l1", 5*time.Second)
 	before := first.leader.Epoch()
@@ -68,8 +68,8 @@ func TestE2_WhoJoinsWhenNobodyLeads(t *testing.T) {
 	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
 }
 
-// meddling does something right before the first transaction that is made after
-// somebody has asked who leads.
+// meddling calls meddle just before the first transaction after a read of the
+// leader.
 type meddling struct {
 	clientv3.KV
 	meddle func()
@@ -99,8 +99,8 @@ func (k *meddling) Txn(ctx context.Context) clientv3.Txn {
 	return k.KV.Txn(ctx)
 }
 
-// Another leader is elected between the moment in which a worker asks who leads
-// and the one in which it joins: it is fenced against the one that it has heard of.
+// The leader changes between the worker's read of the leader and its join. The
+// worker is fenced against the leader that it has read.
 func TestE2_TheLeaderChangesWhileAWorkerJoins(t *testing.T) {
 	for name, ruled := range map[string]bool{"from one to another": true, "from none to one": false} {
 		t.Run(name, func(t *testing.T) {
@@ -127,8 +127,8 @@ func TestE2_TheLeaderChangesWhileAWorkerJoins(t *testing.T) {
 	}
 }
 
-// The membership tells what a leader needs to call a worker; what is assigned in
-// etcd is left alone.
+// The membership contains what a leader needs to call the worker. The worker ignores
+// assignments in etcd.
 func TestE4_AMemberWithoutAssignments(t *testing.T) {
 	s := newStage(t)
 	a := s.direct(s.client, 5*time.Second)
@@ -151,8 +151,8 @@ func TestE4_AMemberWithoutAssignments(t *testing.T) {
 	require.False(t, s.there("/work/workers/a"))
 }
 
-// Cut off from etcd it stops everything before its lease can have ended, though
-// whoever gives it tasks may still reach it, and joins again as another.
+// A member that is cut off from etcd stops everything before its lease can expire,
+// though the leader may still reach it. It rejoins as another incarnation.
 func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
@@ -161,12 +161,12 @@ func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
 	process := a.worker.Incarnation()
 	epoch := s.elect(s.connect(), "l", 5*time.Second).leader.Epoch()
 	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
-	s.ledger.wait(t, "it runs", func(l *ledger) bool { return len(l.running) == 1 })
+	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
 	cable.Cut(proxy.Both)
-	s.ledger.wait(t, "it has stopped", func(l *ledger) bool { return len(l.running) == 0 })
-	require.True(t, s.there("/work/members/a"), "in time")
+	s.ledger.wait(t, "t has stopped", func(l *ledger) bool { return len(l.running) == 0 })
+	require.True(t, s.there("/work/members/a"), "t must stop before the lease expires")
 	require.ErrorIs(t, a.worker.Add(s.of(epoch), "t"), orchestrator.ErrRejected)
-	s.eventually("its lease has ended", func() bool { return !s.there("/work/members/a") })
+	s.eventually("the lease expires", func() bool { return !s.there("/work/members/a") })
 	cable.Heal()
 	second := a.joined()
 	require.Greater(t, second.Incarnation, first.Incarnation)
@@ -179,7 +179,7 @@ func TestW6_AMemberWithoutAssignmentsIsDrained(t *testing.T) {
 	s.staffed()
 	joined := &lookout{text: "msg=joined", seen: make(chan struct{})}
 	a := s.direct(s.client, 5*time.Second, etcd.WithLogger(slog.New(slog.NewTextHandler(joined, nil))))
-	receive(t, joined.seen) // its key may be there before it knows
+	receive(t, joined.seen) // the key may exist before the member knows
 	for _, task := range []string{"t", "u"} {
 		require.NoError(t, a.worker.Add(s.of(1<<40), task))
 	}
@@ -187,7 +187,7 @@ func TestW6_AMemberWithoutAssignmentsIsDrained(t *testing.T) {
 	go func() { closed <- a.member.Close(within(t, soon)) }()
 	s.draining()
 	require.NoError(t, a.worker.Remove(s.of(1<<40), "t"))
-	require.True(t, s.there("/work/members/a"), "there is another")
+	require.True(t, s.there("/work/members/a"), "u has not moved")
 	require.Empty(t, closed)
 	require.NoError(t, a.worker.Remove(s.of(1<<40), "u"))
 	require.NoError(t, receive(t, closed))

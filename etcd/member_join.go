@@ -1,7 +1,5 @@
 package etcd
 
-// Joining under a name, which may be taken.
-
 import (
 	"context"
 	"errors"
@@ -13,24 +11,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// errOwing says that an earlier lease of the member could not be given back yet.
-var errOwing = errors.New("an earlier lease was not given back")
+// errOwing reports that an earlier lease of the member has not been revoked yet.
+var errOwing = errors.New("earlier lease not revoked yet")
 
-// admission is the attempt to join under a name.
+// admission is an attempt to join under a name, which may be taken.
 type admission struct {
 	*session
-	since time.Time     // when the name was found taken first; zero: it was not
-	limit time.Duration // for how long whoever has it can hold it if he is dead
-	term  uint64        // of etcd's own leader, for which that holds
+	since time.Time     // when the name was first found taken; zero: never
+	limit time.Duration // how long after since a dead member can hold the name
+	term  uint64        // the raft term of etcd in which limit is valid
 }
 
-// expiryDelay is how much later than it could a lease is ended at most: etcd
-// looks every half second, and takes its time with many.
+// expiryDelay bounds how late etcd deletes an expired lease. It checks every half
+// second, and takes longer with many leases.
 const expiryDelay = 2 * time.Second
 
-// try puts the member's key, or waits for some time for the one that is there to
-// go. It reports whether the member was admitted; without an error, it is to be
-// called again.
+// try puts the member's key, or waits for a limited time for the present key to go.
+// It reports whether the member was admitted. If it returns false and no error, the
+// caller calls try again.
 func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 	fenced, err := a.fence(ctx)
 	if err != nil {
@@ -57,36 +55,36 @@ func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 	}
 	kv := first(resp.Responses[0])
 	if kv == nil && len(fenced) > 0 {
-		return false, nil // another leads by now
+		return false, nil // the leader has changed since fence
 	}
 	if kv == nil {
 		return false, errShape
 	}
 	if clientv3.LeaseID(kv.Lease) == a.id.lease {
-		a.id.member = kv.CreateRevision // by an earlier attempt, which had no answer
+		a.id.member = kv.CreateRevision // put by an earlier attempt whose answer was lost
 		return true, nil
 	}
 	return false, a.wait(ctx, kv, resp.Header)
 }
 
-// wait waits until the name is free, or until it is certain that whoever has it
-// lives.
+// wait waits until the name is free, or until the member that has the name must be
+// alive. It returns ErrNameTaken in that case.
 func (a *admission) wait(ctx context.Context, taken *mvccpb.KeyValue, as *etcdserverpb.ResponseHeader) error {
-	// Another leader of etcd, as after its restart, gives every lease its whole
-	// length again, those of the dead too.
+	// A new leader of etcd, such as after a restart, extends every lease by its full
+	// length, including those of dead members.
 	if a.since.IsZero() || a.term != as.RaftTerm {
 		ttl, err := a.m.client.TimeToLive(ctx, clientv3.LeaseID(taken.Lease))
 		if err != nil {
-			return fmt.Errorf("how long is the name taken: %w", err)
+			return fmt.Errorf("read lease of the name's holder: %w", err)
 		}
-		// Not what is left of it: it may have been renewed since.
+		// Use the full TTL, because the lease may have been renewed.
 		a.limit = time.Duration(max(ttl.GrantedTTL, 0))*time.Second + expiryDelay
 		a.since, a.term = time.Now(), as.RaftTerm
 		a.m.log.Info("name taken, waiting for the lease to end", "worker", a.id.name, "limit", a.limit)
 	}
 	left := a.limit - time.Since(a.since)
 	if left <= 0 {
-		return fmt.Errorf("%w: worker %s is a member since revision %d", ErrNameTaken, a.id.name, taken.CreateRevision)
+		return fmt.Errorf("%w: worker %s has been a member since revision %d", ErrNameTaken, a.id.name, taken.CreateRevision)
 	}
 	limited, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), left)
 	defer cancel()

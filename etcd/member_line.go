@@ -1,29 +1,27 @@
 package etcd
 
-// How many contents a member reads at a time.
-
 import (
 	"context"
 	"sync/atomic"
 )
 
-// line bounds how much is on its way to a member at once, whatever it reads:
-// what keeps its lease alive, and what it writes, is answered over the same
-// connection. How large a content is shows only when it is here: a line goes by
-// the largest of late.
+// line limits the volume of contents that a member reads at a time. Keepalives and
+// writes share the connection, so unlimited reads could delay them past the lease.
+// The size of a content is unknown before it arrives, so a line assumes the largest
+// recent size.
 type line struct {
-	room  chan struct{} // holds a token for each part of lineBytes that is taken
-	turn  chan struct{} // held by whoever takes parts, so that they do not share the last ones
-	parts atomic.Int64  // how many parts the next read takes
+	room  chan struct{} // holds one token for each part in use
+	turn  chan struct{} // held while taking parts, so that two calls cannot block each other
+	parts atomic.Int64  // number of parts of the next read
 }
 
 const (
-	// lineBytes is how much may be on its way.
+	// lineBytes is the total size of all parts.
 	lineBytes = 2 << 20
-	// lineParts is how many reads may be, however small.
+	// lineParts is the number of parts, and so the maximum number of reads.
 	lineParts = 64
-	// mostParts is what a read takes of which nothing is known, and at most: two
-	// of them fit.
+	// mostParts is the maximum number of parts of a read, and the number if no size
+	// is known. Two such reads fit.
 	mostParts = lineParts / 2
 )
 
@@ -33,8 +31,8 @@ func newLine() *line {
 	return l
 }
 
-// enter waits until one more content may be read, in the order of the calls.
-// What it returns is called once, when the read is over.
+// enter waits until another content may be read, in the order of the calls. The
+// caller calls leave once, after the read.
 func (l *line) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case l.turn <- struct{}{}:
@@ -59,8 +57,8 @@ func (l *line) enter(ctx context.Context) (leave func(), err error) {
 	return leave, nil
 }
 
-// learn takes in how large a content was. A large one counts at once, and is
-// forgotten slowly.
+// learn records the size of a content. A larger size counts immediately; a smaller
+// one reduces the number of parts by one.
 func (l *line) learn(size int) {
 	parts := int64(min(1+size*lineParts/lineBytes, mostParts))
 	for {

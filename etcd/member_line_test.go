@@ -15,8 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// readers has n reads wait at a line, and returns what ends one of those that
-// have entered, with its size.
+// readers starts n reads. leave ends one of those that have entered, with its size.
 func readers(t *testing.T, l *line, n int) (entered func() int, leave func(size int)) {
 	leaves := make(chan func(), n)
 	for range n {
@@ -29,13 +28,13 @@ func readers(t *testing.T, l *line, n int) (entered func() int, leave func(size 
 	return func() int { synctest.Wait(); return len(leaves) }, func(size int) { (<-leaves)(); l.learn(size) }
 }
 
-// TestE5_LineHoldsSoMuch: few large contents at a time, many small ones.
+// A line admits few large contents or many small ones.
 func TestE5_LineHoldsSoMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine()
 		const all = 1000
 		entered, leave := readers(t, l, all)
-		require.Equal(t, 2, entered(), "nothing is known")
+		require.Equal(t, 2, entered(), "no size is known")
 		left := 0
 		for ; entered() < lineParts; left++ {
 			leave(100)
@@ -47,7 +46,7 @@ func TestE5_LineHoldsSoMuch(t *testing.T) {
 			leave(1 << 20)
 			left++
 		}
-		require.LessOrEqual(t, entered(), 2, "a large one counts at once")
+		require.LessOrEqual(t, entered(), 2, "a large content counts immediately")
 		for ; left < all; left++ {
 			entered()
 			leave(1 << 20)
@@ -64,7 +63,7 @@ func TestE5_LineIsLeft(t *testing.T) {
 		require.Equal(t, 2, entered())
 		ctx, cancel := context.WithCancelCause(t.Context())
 		over := make(chan error)
-		for range 2 { // one waits for room, one for its turn
+		for range 2 { // one waits for room, the other for its turn
 			go func() {
 				_, err := l.enter(ctx)
 				over <- err
@@ -81,7 +80,7 @@ func TestE5_LineIsLeft(t *testing.T) {
 	})
 }
 
-// slowKV is an etcd that answers everything after some time.
+// slowKV is an etcd that delays each answer.
 type slowKV struct {
 	clientv3.KV
 	takes    time.Duration
@@ -125,9 +124,8 @@ func (t *slowTxn) Commit() (*clientv3.TxnResponse, error) {
 	return t.loggedTxn.Commit()
 }
 
-// TestE5_AttemptsAreGivenTheTimeThatTheyNeed: what takes longer than was thought
-// is not tried for ever.
-func TestE5_AttemptsAreGivenTheTimeThatTheyNeed(t *testing.T) {
+// Timeouts double until an attempt succeeds.
+func TestE5_TimeoutsGrowUntilAnAttemptSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		layout, err := keys.New("/work/")
 		require.NoError(t, err)
@@ -137,7 +135,7 @@ func TestE5_AttemptsAreGivenTheTimeThatTheyNeed(t *testing.T) {
 		got, err := c.read(t.Context(), "t")
 		require.NoError(t, err)
 		require.Equal(t, content{value: []byte{}, version: 7, as: 9}, got)
-		require.Equal(t, 5, kv.attempts, "of 1, 2, 4, 8 and 16 seconds")
+		require.Equal(t, 5, kv.attempts, "timeouts of 1, 2, 4, 8 and 16 seconds")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		kv.takes = time.Hour
 		time.AfterFunc(time.Minute, func() { cancel(errRefused) })
@@ -153,8 +151,7 @@ func TestE5_AttemptsAreGivenTheTimeThatTheyNeed(t *testing.T) {
 	})
 }
 
-// TestE5_RefusalsAreForgotten: the oldest of too many, and those of what is
-// claimed.
+// The oldest refusals beyond the limit are deleted, and those of claimed tasks.
 func TestE5_RefusalsAreForgotten(t *testing.T) {
 	var r refusals
 	refuse := func(task string) entry { return entry{kind: doRefuse, task: task, reason: errRefused} }
@@ -166,7 +163,7 @@ func TestE5_RefusalsAreForgotten(t *testing.T) {
 	require.Equal(t, 1, r.cost(claim("3")))
 	require.Equal(t, 1, r.cost(refuse("3")))
 	require.Empty(t, r.note([]entry{claim("other"), refuse("0"), {kind: doRefuse, task: "foreign"}, {kind: doLeave, task: "5"}}))
-	require.Equal(t, []string{"1", "2"}, r.note([]entry{refuse("x"), {kind: doLeave, task: "y", reason: errRefused}}), "0 was refused again")
+	require.Equal(t, []string{"1", "2"}, r.note([]entry{refuse("x"), {kind: doLeave, task: "y", reason: errRefused}}), "0 was refused again, so it is not the oldest")
 	require.Equal(t, []string{"3"}, r.note([]entry{refuse("z"), claim("3")}))
 	require.Equal(t, []string{"4"}, r.note([]entry{refuse("a")}))
 	require.Len(t, r.tasks, keptRefusals)

@@ -1,14 +1,12 @@
 package etcd
 
-// The options of NewMember.
-
 import (
 	"fmt"
 	"maps"
 	"time"
 )
 
-// MemberOption is for [NewMember]. Every [Option] is one.
+// MemberOption is an option of [NewMember]. Every [Option] is one.
 type MemberOption interface {
 	applyMember(*memberSettings)
 }
@@ -16,7 +14,7 @@ type MemberOption interface {
 type memberSettings struct {
 	settings
 	attributes map[string]string
-	unassigned bool // it takes no assignments
+	unassigned bool // takes no assignments from etcd
 }
 
 type memberOption func(*memberSettings)
@@ -25,15 +23,15 @@ func (f memberOption) applyMember(s *memberSettings) { f(s) }
 
 func (f option) applyMember(s *memberSettings) { f(&s.settings) }
 
-// WithAttributes says something about the worker to whoever reads the
-// membership: where it runs, which version it is. Nothing in this package goes by
-// it. The map is copied. Default: nothing is said.
+// WithAttributes adds attributes to the worker's membership, such as its location or
+// version, for readers of the membership. This package does not use them. The map is
+// copied. By default there are no attributes.
 func WithAttributes(attributes map[string]string) MemberOption {
 	return memberOption(func(s *memberSettings) { s.attributes = maps.Clone(attributes) })
 }
 
-// newMemberSettings reports everything that is wrong with what a member is made
-// of.
+// newMemberSettings applies the options. It reports all invalid arguments and
+// options, joined.
 func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (memberSettings, error) {
 	s := memberSettings{settings: defaults()}
 	for _, opt := range opts {
@@ -47,7 +45,7 @@ func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (m
 		s.problems = append(s.problems, err)
 	}
 	if lease == 0 {
-		s.invalid("the worker has no lease: make it with worker.WithLease")
+		s.invalid("worker has no lease: use worker.WithLease")
 	} else if err := checkLease(lease); err != nil {
 		s.problems = append(s.problems, fmt.Errorf("worker.WithLease: %w", err))
 	}

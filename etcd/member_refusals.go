@@ -1,24 +1,21 @@
 package etcd
 
-// Which refusals of a member are at etcd.
-
 import "slices"
 
-// keptRefusals is how many refusals a member leaves at etcd. Each is for the
-// call of the leader that is waiting for it, and for people: a leader that falls
-// behind by more is told that nobody has claimed the task, which is refused all
-// the same.
+// keptRefusals is the maximum number of refusals that a member keeps at etcd. Each
+// is for the leader's call that waits for it, and for human readers. If a leader
+// misses one, its call reports the task as unclaimed, which is also a refusal.
 const keptRefusals = 128
 
-// refusals are the tasks that a membership has refused, the oldest first, and
-// not claimed since. The zero value is that of one that has refused nothing, as
-// every membership begins: what an earlier one has refused ended with its lease.
+// refusals holds the tasks that a membership has refused and not claimed since, the
+// oldest first. The zero value is empty. A membership begins with it, because the
+// refusals of earlier ones ended with their leases.
 type refusals struct{ tasks []string }
 
-// refuses reports whether an entry leaves a refusal.
+// refuses reports whether an entry writes a refusal.
 func (e entry) refuses() bool { return e.reason != nil && (e.kind == doRefuse || e.kind == doLeave) }
 
-// cost returns how many deletions an entry can make necessary.
+// cost returns the number of deletions that an entry may need.
 func (r *refusals) cost(e entry) int {
 	if e.refuses() || e.kind == doClaim && slices.Contains(r.tasks, e.task) {
 		return 1
@@ -26,9 +23,9 @@ func (r *refusals) cost(e entry) int {
 	return 0
 }
 
-// note takes in entries, no two of which are of the same task, and returns the
-// tasks whose refusals are to be deleted with them: those that are claimed, and
-// the oldest of too many. None of them is refused by one of the entries.
+// note records entries, no two of which concern the same task. It returns the tasks
+// whose refusals must be deleted with them: those that are claimed, and the oldest
+// beyond keptRefusals. The result contains no task that one of the entries refuses.
 func (r *refusals) note(entries []entry) (gone []string) {
 	for _, e := range entries {
 		if !e.refuses() && e.kind != doClaim {

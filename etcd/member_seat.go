@@ -1,66 +1,64 @@
 package etcd
 
-// What a member does about one task: a step machine without I/O. What happens is
-// put into the seat by the methods named after it, and next then says what is
-// to be done.
+// What a member does about one task: a step machine without I/O. The caller reports
+// events by the methods of seat, and calls next for the resulting action.
 
-// phase is how far a member is with a task.
+// phase is the progress of a member with a task.
 type phase uint8
 
 const (
-	idle     phase = iota // nothing is claimed
+	idle     phase = iota // no claim
 	claiming              // the claim is being written
-	blocked               // it cannot be
+	blocked               // the claim cannot be made
 	refusing              // the assignment is being deleted unclaimed
-	claimed               // nothing has been done about the claim yet
-	starting              // the worker has been told to start the task
-	started               // it has answered
-	running               // it has the task
-	stopping              // it has been told to stop the task
-	stopped               // it has, or never had it
+	claimed               // the claim was made, the task not started
+	starting              // the worker is starting the task
+	started               // the worker has answered
+	running               // the worker has the task
+	stopping              // the worker is stopping the task
+	stopped               // the worker does not have the task
 	leaving               // the claim is being deleted
 )
 
-// action is what next asks for. Where it has an outcome, that is put into the
-// seat when it is known.
+// action is a result of next. If it has an outcome, the caller reports it to the
+// seat.
 type action uint8
 
 const (
 	nothing   action = iota
-	doClaim          // write a claim on the assignment of seat.basis
-	doRefuse         // delete that assignment, for the reason of seat.failure
-	doStart          // have the worker start the task
-	doHurry          // end that call: its outcome does not matter any more
-	doConfirm        // write that the task was started; it has no outcome
-	doStop           // have the worker stop the task
+	doClaim          // write a claim for the assignment seat.basis
+	doRefuse         // delete that assignment, with seat.failure as the reason
+	doStart          // start the task on the worker
+	doHurry          // cancel that call: its outcome no longer matters
+	doConfirm        // write that the task was started; has no outcome
+	doStop           // stop the task on the worker
 	doLeave          // delete the claim; with seat.failure, the assignment too
 )
 
-// seat is what a member knows of one task. The zero seat is that of a task it
-// never heard of.
+// seat is the member's state of one task. The zero seat is that of an unknown task.
 type seat struct {
 	phase    phase
-	assigned int64 // mod revision of the assignment, as the watch showed it last; 0: none
-	foreign  bool  // that was made for another membership
-	basis    int64 // the assignment that was claimed, or deleted, last
+	assigned int64 // mod revision of the assignment, as last seen; 0: none
+	foreign  bool  // the assignment is for another membership
+	basis    int64 // the assignment last claimed or deleted
 	claim    int64 // create revision of the claim; 0: none
-	hurried  bool  // doHurry was asked for
-	failure  error // why the task is not taken
+	hurried  bool  // doHurry was returned
+	failure  error // why the task is refused
 }
 
 func (s *seat) assign(mod int64, foreign bool) { s.assigned, s.foreign = mod, foreign }
 
-// made says that a claim is there.
+// made reports that the claim was made.
 func (s *seat) made(claim int64) { s.phase, s.claim = claimed, claim }
 
-// missed says that the assignment of basis is gone, and that nothing is claimed.
+// missed reports that the assignment of basis is gone, and that there is no claim.
 func (s *seat) missed() { s.phase, s.failure = idle, nil }
 
-// refused says that the claim cannot be made.
+// refused reports that the claim cannot be made.
 func (s *seat) refused(reason error) { s.phase, s.failure = blocked, reason }
 
-// answered says what came of doStart. Where that was hurried, an error is no
-// failure of the worker's.
+// answered reports the outcome of doStart. After doHurry, an error is not a failure
+// of the worker.
 func (s *seat) answered(err error) {
 	s.phase = started
 	if !s.hurried {
@@ -68,17 +66,17 @@ func (s *seat) answered(err error) {
 	}
 }
 
-// ended says that the worker does not have the task.
+// ended reports that the worker does not have the task.
 func (s *seat) ended() { s.phase = stopped }
 
-// left says that nothing is claimed any more.
+// left reports that the claim was deleted.
 func (s *seat) left() { s.phase, s.claim, s.hurried, s.failure = idle, 0, false, nil }
 
-// forgotten reports whether nothing is left to remember.
+// forgotten reports whether the seat can be deleted.
 func (s *seat) forgotten() bool { return s.phase == idle && s.assigned == 0 }
 
-// next takes the step that is due, and returns what has to be done for it. A
-// member that closes claims nothing more, for that reason.
+// next advances the seat and returns the action that is due. closing is the reason
+// not to claim more tasks; nil means that the member is not closing.
 func (s *seat) next(closing error) action {
 	wanted := s.assigned != 0 && !s.foreign
 	switch s.phase {
@@ -95,8 +93,8 @@ func (s *seat) next(closing error) action {
 		s.phase = leaving
 		return doLeave
 	case starting:
-		// To stop it now would be a mistake: the worker may not have heard of it
-		// yet, and start it after it has said that nothing runs.
+		// Do not stop the task yet: the start may still be on its way, and take
+		// effect after the worker has answered that nothing runs.
 		if !wanted && !s.hurried {
 			s.hurried = true
 			return doHurry
@@ -106,7 +104,7 @@ func (s *seat) next(closing error) action {
 			s.phase = running
 			return doConfirm
 		}
-		// Whatever came of the start: this makes certain.
+		// Stop the task whatever the outcome of the start, to be certain.
 		s.phase = stopping
 		return doStop
 	case running:
@@ -117,18 +115,18 @@ func (s *seat) next(closing error) action {
 	case stopped:
 		s.phase = leaving
 		if !wanted {
-			s.failure = nil // nobody asks any more
+			s.failure = nil // the assignment is gone, so no one reads a refusal
 		}
 		if s.failure != nil {
-			s.basis = s.assigned // which is deleted with the claim
+			s.basis = s.assigned // this assignment is deleted with the claim
 		}
 		return doLeave
 	}
 	return nothing
 }
 
-// take is next where nothing is under way. An assignment that was dealt with is
-// not taken up again, though the watch may still show it.
+// take is next for phase idle. It ignores an assignment that was dealt with, even if
+// the watch still shows it.
 func (s *seat) take(closing error) action {
 	if s.assigned == 0 || s.assigned == s.basis {
 		return nothing

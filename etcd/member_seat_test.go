@@ -10,7 +10,7 @@ import (
 
 var errRefused = errors.New("no room")
 
-// TestE5_SeatStory goes through the life of a task at a member.
+// TestE5_SeatStory follows a task through its life at a member.
 func TestE5_SeatStory(t *testing.T) {
 	var s seat
 	s.assign(5, false)
@@ -21,24 +21,24 @@ func TestE5_SeatStory(t *testing.T) {
 	s.answered(nil)
 	require.Equal(t, doConfirm, s.next(nil))
 	s.assign(9, false)
-	require.Equal(t, nothing, s.next(nil), "assigned again, and still wanted")
+	require.Equal(t, nothing, s.next(nil), "assigned again, and still running")
 	s.assign(0, false)
 	require.Equal(t, doStop, s.next(nil))
 	s.assign(12, false)
-	require.Equal(t, nothing, s.next(nil), "it is stopped before it is started again")
+	require.Equal(t, nothing, s.next(nil), "the stop must complete before the next start")
 	s.ended()
 	require.Equal(t, doLeave, s.next(nil))
 	s.left()
 	require.Equal(t, doClaim, s.next(nil))
 	require.EqualValues(t, 12, s.basis)
 	s.missed()
-	require.Equal(t, nothing, s.next(nil), "it is gone, though the watch does not know yet")
+	require.Equal(t, nothing, s.next(nil), "the assignment is gone, but the watch still shows it")
 	s.assign(0, false)
 	require.Equal(t, nothing, s.next(nil))
 	require.True(t, s.forgotten())
 }
 
-// TestE5_SeatRefuses goes through what is not taken.
+// TestE5_SeatRefuses covers the assignments that are refused.
 func TestE5_SeatRefuses(t *testing.T) {
 	t.Run("by the worker", func(t *testing.T) {
 		var s seat
@@ -47,7 +47,7 @@ func TestE5_SeatRefuses(t *testing.T) {
 		s.made(6)
 		require.Equal(t, doStart, s.next(nil))
 		s.answered(errRefused)
-		require.Equal(t, doStop, s.next(nil), "to be certain")
+		require.Equal(t, doStop, s.next(nil), "stopped to be certain")
 		s.ended()
 		require.Equal(t, doLeave, s.next(nil))
 		require.Equal(t, errRefused, s.failure)
@@ -61,7 +61,7 @@ func TestE5_SeatRefuses(t *testing.T) {
 		require.Equal(t, doRefuse, s.next(nil))
 		require.NoError(t, s.failure)
 	})
-	t.Run("while it closes", func(t *testing.T) {
+	t.Run("while closing", func(t *testing.T) {
 		var s seat
 		s.assign(5, false)
 		require.Equal(t, doRefuse, s.next(closing.ErrDraining))
@@ -75,7 +75,7 @@ func TestE5_SeatRefuses(t *testing.T) {
 		require.Equal(t, doRefuse, s.next(nil))
 		require.Equal(t, errRefused, s.failure)
 	})
-	t.Run("not any more while it starts", func(t *testing.T) {
+	t.Run("unassigned during the start", func(t *testing.T) {
 		var s seat
 		s.assign(5, false)
 		s.next(nil)
@@ -83,13 +83,13 @@ func TestE5_SeatRefuses(t *testing.T) {
 		s.next(nil)
 		s.assign(0, false)
 		require.Equal(t, doHurry, s.next(nil))
-		require.Equal(t, nothing, s.next(nil), "once is enough")
+		require.Equal(t, nothing, s.next(nil), "doHurry must be returned once")
 		s.assign(9, false)
 		s.answered(errRefused)
 		require.Equal(t, doStop, s.next(nil))
 		s.ended()
 		require.Equal(t, doLeave, s.next(nil))
-		require.NoError(t, s.failure, "it was hurried: nobody is to blame")
+		require.NoError(t, s.failure, "a hurried start is not a failure")
 		s.left()
 		require.Equal(t, doClaim, s.next(nil))
 	})

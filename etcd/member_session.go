@@ -1,7 +1,5 @@
 package etcd
 
-// One membership: from a lease to the end of it.
-
 import (
 	"context"
 	"errors"
@@ -16,28 +14,28 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// session is one membership under way.
+// session is one membership in progress, from its lease to its end.
 type session struct {
 	m    *Member
 	held *held
 	id   identity
 	desk *desk
-	// closeContents ends the watches of contents; nil without a desk.
+	// closeContents closes the watches of contents; nil without a desk.
 	closeContents func()
-	joined        bool // it has been a member
+	joined        bool // has been a member
 	end           *closing.Membership
 
-	ctx    context.Context // the membership's, with what ended it as its cause
+	ctx    context.Context // ends with the membership; the cause is the reason
 	cancel context.CancelCauseFunc
 	parts  sync.WaitGroup
 }
 
-// serve is one membership. When it returns, nothing of it is left: no task, no
-// goroutine, and no lease if etcd could be told. It reports whether the member
-// had joined, and why the membership ended.
+// serve is one membership. When it returns, the membership has no task and no
+// goroutine left, and no lease if etcd could be reached. serve reports whether the
+// member had joined, and why the membership ended.
 func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
 	if !m.owed.pay(joining) {
-		return false, errOwing // the name is taken, by this member
+		return false, errOwing // this member's earlier lease still holds the name
 	}
 	limited, cancel := context.WithTimeout(joining, m.worker.Lease())
 	held, err := grant(limited, m.client, m.log, m.worker.Lease(), m.worker.Sending)
@@ -46,7 +44,7 @@ func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
 		return false, err
 	}
 	s := &session{m: m, held: held, end: closing.NewMembership(m.worker)}
-	// The membership outlives ctx until everything has stopped.
+	// The membership outlives ctx until all tasks have stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.part(held.keep)
 	s.part(s.end.Fence)
@@ -58,16 +56,17 @@ func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
 	return s.joined, s.stop(ctx, err)
 }
 
-// part runs a part of the membership, which ends as a whole when one fails.
+// part runs a part of the membership in a goroutine. An error of one part ends the
+// whole membership.
 func (s *session) part(f func(context.Context) error) {
 	s.parts.Go(func() {
 		if err := f(s.ctx); err != nil {
-			s.cancel(err) // only the first counts
+			s.cancel(err) // only the first cause counts
 		}
 	})
 }
 
-// join puts the member's key, as soon as nobody else has it.
+// join puts the member's key as soon as no other member has the name.
 func (s *session) join(ctx context.Context) error {
 	s.id = identity{
 		layout: s.m.settings.layout, name: s.m.name, incarnation: strconv.FormatUint(s.m.worker.Incarnation(), 10),
@@ -86,13 +85,13 @@ func (s *session) join(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			s.m.log.Warn("not joined, to be tried again", "worker", s.m.name, "err", err)
+			s.m.log.Warn("not joined, retrying", "worker", s.m.name, "err", err)
 			sleep(ctx, pause)
 		}
 	}
 }
 
-// value is what the member's key says.
+// value returns the value of the member's key.
 func (s *session) value(draining bool) string {
 	return encode(memberValue{
 		Incarnation: s.id.incarnation, Lease: int64(s.id.lease), Draining: draining,
@@ -100,8 +99,8 @@ func (s *session) value(draining bool) string {
 	})
 }
 
-// run serves until ctx ends, the member was drained, or the membership is lost.
-// It returns which.
+// run serves until ctx ends, the member was drained, or the membership is lost. It
+// returns the reason.
 func (s *session) run(ctx context.Context) error {
 	m := s.m
 	m.log.Info("joined", "worker", m.name, "incarnation", s.id.member)
@@ -151,8 +150,8 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// watchOthers calls alone if no other member can take tasks: there is none, or each is
-// to end empty.
+// watchOthers calls alone if no other member can take tasks: the member is the only
+// one, or each other one drains.
 func (s *session) watchOthers(ctx context.Context, alone func()) error {
 	others := &Membership{settings: s.m.settings.settings, client: s.m.client}
 	book := newMemberBook(others)
@@ -165,7 +164,7 @@ func (s *session) watchOthers(ctx context.Context, alone func()) error {
 	}))
 }
 
-// work takes assignments, and does what they ask for.
+// work starts to watch the assignments and to carry them out.
 func (s *session) work(w *writer) {
 	m := s.m
 	contents := newContents(s.ctx, m.client, s.id, m.log, m.worker.Update, s.held.length)
@@ -181,7 +180,7 @@ func (s *session) work(w *writer) {
 	s.part(s.mirror(from, end, true, s.desk.watched))
 }
 
-// mirror returns a part that follows a range of keys.
+// mirror returns a part that follows the range of keys [from, end).
 func (s *session) mirror(from, end string, values bool, apply func(mirror.At, []mirror.Change)) func(context.Context) error {
 	m := mirror.New(s.m.client, mirror.Options{
 		From: from, End: end, Logger: s.m.log,
@@ -190,25 +189,26 @@ func (s *session) mirror(from, end string, values bool, apply func(mirror.At, []
 	return func(ctx context.Context) error { return ended(m.Run(ctx, apply)) }
 }
 
-// evicted ends the membership when its key is not what it was: somebody has
-// deleted it, and the leader believes that the worker has gone.
+// evicted ends the membership if the member's key was deleted or replaced. The
+// leader then believes that the worker has left.
 func (s *session) evicted(_ mirror.At, changes []mirror.Change) {
 	for _, c := range changes {
 		if c.New == nil || c.New.Create != s.id.member {
-			s.cancel(fmt.Errorf("%w: its key was deleted", errEvicted))
+			s.cancel(fmt.Errorf("%w: member's key was deleted", errEvicted))
 		}
 	}
 }
 
-// stop ends the membership: everything stops, under the lease for as long as
-// that holds; then it is given back. It returns the cause, and what keeps the
-// worker from joining again.
+// stop ends the membership. It stops all tasks, under the lease for as long as the
+// lease lasts, and then revokes the lease. It returns the cause, joined with an
+// error that keeps the worker from joining again.
 func (s *session) stop(ctx context.Context, cause error) error {
 	m := s.m
-	// A worker that will not come back is closed, one that will is emptied.
+	// A worker that will not rejoin is closed; another is emptied.
 	last := ctx.Err() != nil || isAny(cause, closing.ErrDraining, ErrNameTaken)
 	if last {
-		// What still stops may have less time than it thinks: the lease may go.
+		// If the lease is lost during Close, tell the worker, which then has less
+		// time to stop its tasks.
 		defer context.AfterFunc(s.ctx, func() { m.worker.GiveUp(context.Cause(s.ctx)) })()
 		m.stopAll(ctx)
 	} else {
@@ -217,7 +217,7 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	s.cancel(cause)
 	s.parts.Wait()
 	if s.desk != nil {
-		s.closeContents() // first: one whose watch is being opened waits for etcd, and for nothing else
+		s.closeContents() // first: a goroutine that opens a watch waits only for etcd or this call
 		s.desk.running.Wait()
 	}
 	if !last {

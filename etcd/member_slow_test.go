@@ -1,7 +1,6 @@
 package etcd_test
 
-// A member behind a slow line: contents take long, and hold up nothing but
-// themselves.
+// A member behind a slow connection: slow contents delay nothing else.
 
 import (
 	"context"
@@ -20,7 +19,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// heavy puts contents of a MiB, and returns the writes that add their tasks.
+// heavy puts contents of a MiB each, and returns the writes that add their tasks.
 func (s *stage) heavy(tasks int) (adds []orchestrator.Write[string]) {
 	s.Helper()
 	for i := range tasks {
@@ -31,7 +30,7 @@ func (s *stage) heavy(tasks int) (adds []orchestrator.Write[string]) {
 	return adds
 }
 
-// claimed returns how many tasks have been claimed.
+// claimed returns the number of claimed tasks.
 func (s *stage) claimed() int64 {
 	s.Helper()
 	resp, err := s.client.Get(s.Context(), "/work/active/", clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -39,8 +38,8 @@ func (s *stage) claimed() int64 {
 	return resp.Count
 }
 
-// The contents of the tasks that are claimed together take several times as long
-// as an attempt at a write may take.
+// Reading the contents of the claimed tasks takes several times the timeout of a
+// write.
 func TestE5_ClaimsOverASlowLine(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
@@ -53,16 +52,16 @@ func TestE5_ClaimsOverASlowLine(t *testing.T) {
 	ctx, cancel := l.term(1, soon)
 	defer cancel()
 	require.Nil(t, l.comm.Apply(ctx, w, adds))
-	require.Equal(t, w, a.joined(), "the same membership")
+	require.Equal(t, w, a.joined(), "the membership must last")
 	s.ledger.wait(t, "all run", func(l *ledger) bool { return len(l.running) == len(adds) })
 	for _, add := range adds {
 		require.Equal(t, 1, s.ledger.started(add.Task))
 	}
 }
 
-// While contents are still on their way, what concerns other tasks goes on, and
-// what waits for its content can be taken away again.
-func TestE5_SlowContentsHoldUpNobody(t *testing.T) {
+// While contents are being read, other tasks progress, and a task that waits for its
+// content can be removed.
+func TestE5_SlowContentsDelayNoOtherTask(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
 	a := s.hire(client, "a", 20*time.Second)
@@ -70,9 +69,9 @@ func TestE5_SlowContentsHoldUpNobody(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	require.NoError(t, l.add(1, w, "light"))
-	s.ledger.wait(t, "it runs", func(l *ledger) bool { return len(l.running) == 1 })
+	s.ledger.wait(t, "light runs", func(l *ledger) bool { return len(l.running) == 1 })
 	adds := s.heavy(8)
-	cable.Throttle(proxy.Down, 256<<10) // 4 s for each, and 8 times that for all
+	cable.Throttle(proxy.Down, 256<<10) // 4 s for each content, 32 s for all
 	ctx, cancel := l.term(1, 2*soon)
 	over := make(chan []error, 1)
 	go func() { over <- l.comm.Apply(ctx, w, adds) }()
@@ -80,14 +79,14 @@ func TestE5_SlowContentsHoldUpNobody(t *testing.T) {
 	for _, task := range []string{"light", "heavy7", "heavy6"} {
 		require.NoError(t, l.remove(1, w, task), task)
 	}
-	require.Equal(t, w, a.joined(), "the same membership")
-	require.Empty(t, over, "the others are still on their way")
+	require.Equal(t, w, a.joined(), "the membership must last")
+	require.Empty(t, over, "the other contents are still being read")
 	cancel()
 	receive(t, over)
 }
 
-// reads are those of contents: they fail as often as they are told to, and
-// something happens after each that does not.
+// reads intercepts reads of contents: the first ones fail, and after is called after
+// each successful one.
 type reads struct {
 	clientv3.KV
 	fail  atomic.Int32
@@ -106,8 +105,8 @@ func (r *reads) Get(ctx context.Context, key string, opts ...clientv3.OpOption) 
 	return resp, err
 }
 
-// A content is read until there is an answer, and what it becomes before it is
-// watched is not lost.
+// A content is read until the read succeeds. A change between the read and the watch
+// is not lost.
 func TestW7_NothingIsLostBetweenReadAndWatch(t *testing.T) {
 	s := newStage(t)
 	client := s.connect()
@@ -119,13 +118,13 @@ func TestW7_NothingIsLostBetweenReadAndWatch(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "it has the last content", func(l *ledger) bool { return l.content["t"] == "two" })
+	s.ledger.wait(t, "t has the last content", func(l *ledger) bool { return l.content["t"] == "two" })
 	require.Equal(t, 1, s.ledger.started("t"))
 	require.Negative(t, k.fail.Load())
 }
 
-// The watches of contents are not in the way of the others: they have a stream
-// of their own.
+// Content watches use a separate stream, so that they do not delay the other
+// watches.
 func TestW7_ContentsAreWatchedOnAStreamOfTheirOwn(t *testing.T) {
 	s := newStage(t)
 	var watches atomic.Int32
@@ -144,13 +143,13 @@ func TestW7_ContentsAreWatchedOnAStreamOfTheirOwn(t *testing.T) {
 		task := fmt.Sprint(i)
 		require.NoError(t, l.add(1, w, task))
 		s.put(task, "new")
-		s.ledger.wait(t, "it is followed", func(l *ledger) bool { return l.content[task] == "new" })
+		s.ledger.wait(t, "the content is updated", func(l *ledger) bool { return l.content[task] == "new" })
 	}
 	require.EqualValues(t, 2, watches.Load())
 }
 
-// However much a worker refuses, a fixed number of refusals is kept, the last
-// ones; every leader is told why; and what is claimed has not been refused.
+// A worker keeps a fixed number of refusals, the last ones. Each leader gets the
+// reason, and a claimed task has no refusal.
 func TestE5_RefusalsAreBounded(t *testing.T) {
 	s := newStage(t)
 	var open atomic.Bool
@@ -186,7 +185,7 @@ func TestE5_RefusalsAreBounded(t *testing.T) {
 	}
 	require.EqualValues(t, kept, refused())
 	require.True(t, s.there("/work/refused/a/"+last))
-	require.ErrorContains(t, l.add(1, w, last), "no room", "once more")
+	require.ErrorContains(t, l.add(1, w, last), "no room", "refused again")
 	require.EqualValues(t, kept, refused())
 	open.Store(true)
 	require.NoError(t, l.add(1, w, last))

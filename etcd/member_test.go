@@ -1,7 +1,6 @@
 package etcd_test
 
-// The Member from its user's side: content that changes, draining, leaving, and
-// what it does not take.
+// The Member as its users see it: content updates, draining, leaving and refusals.
 
 import (
 	"context"
@@ -18,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withTold has a worker take updates in place, and note them in the ledger.
+// withTold makes a worker accept updates in place and record them in the ledger.
 func (s *stage) withTold() worker.Option {
 	return worker.WithUpdate(func(ctx context.Context, task string) error {
 		content, _ := worker.Content(ctx)
@@ -39,18 +38,18 @@ func TestW7_UpdateReachesTheRunningTask(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	s.put("t", "one")
-	s.put("other", "nobody runs it")
+	s.put("other", "no worker runs it")
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "it has its content", func(l *ledger) bool { return l.content["t"] == "one" })
+	s.ledger.wait(t, "t has its content", func(l *ledger) bool { return l.content["t"] == "one" })
 	for _, content := range []string{"two", "", "three\x00\xff"} {
 		s.put("t", content)
-		s.ledger.wait(t, "it is updated", func(l *ledger) bool { return l.content["t"] == content })
+		s.ledger.wait(t, "t is updated", func(l *ledger) bool { return l.content["t"] == content })
 	}
-	require.Equal(t, 1, s.ledger.started("t"), "in place")
+	require.Equal(t, 1, s.ledger.started("t"), "updates in place")
 	require.NotContains(t, s.ledger.content, "other")
 }
 
-// Without a function for updates the task is restarted in place.
+// Without an update function, the task is restarted on the same worker.
 func TestW7_UpdateRestartsInPlace(t *testing.T) {
 	s := newStage(t)
 	w := s.hire(s.client, "a", 5*time.Second).joined()
@@ -58,15 +57,14 @@ func TestW7_UpdateRestartsInPlace(t *testing.T) {
 	l.list(1, w)
 	s.put("t", "one")
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "it runs", func(l *ledger) bool { return l.content["t"] == "one" })
+	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.content["t"] == "one" })
 	s.put("t", "two")
-	s.ledger.wait(t, "it is restarted", func(l *ledger) bool { return l.content["t"] == "two" })
+	s.ledger.wait(t, "t is restarted", func(l *ledger) bool { return l.content["t"] == "two" })
 	require.Equal(t, 2, s.ledger.started("t"))
 	require.Equal(t, []string{"t"}, l.list(2, w))
 }
 
-// Content that changes while the task is claimed and started is never lost,
-// whenever that is.
+// A change of the content during the claim and the start of its task is never lost.
 func TestW7_NothingIsLostBetweenClaimAndWatch(t *testing.T) {
 	s := newStage(t)
 	w := s.hire(s.client, "a", 5*time.Second, s.withTold()).joined()
@@ -74,7 +72,7 @@ func TestW7_NothingIsLostBetweenClaimAndWatch(t *testing.T) {
 	l.list(1, w)
 	const tasks = 40
 	written := make(chan error, 1)
-	go func() { // as fast as it goes, while the tasks are added
+	go func() { // write while the tasks are added
 		for round := range 5 {
 			for i := range tasks {
 				_, err := s.client.Put(t.Context(), fmt.Sprint("/work/registry/", i), fmt.Sprint(round))
@@ -104,8 +102,8 @@ func TestW7_NothingIsLostBetweenClaimAndWatch(t *testing.T) {
 	})
 }
 
-// The history that a watch would go on from is compacted while the worker is cut
-// off: the content is read afresh.
+// A compaction during a disconnect removes the history that the watch needs. The
+// content is read again.
 func TestW7_UpdateSurvivesACutAndACompaction(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
@@ -114,7 +112,7 @@ func TestW7_UpdateSurvivesACutAndACompaction(t *testing.T) {
 	l.list(1, w)
 	s.put("t", "one")
 	require.NoError(t, l.add(1, w, "t"))
-	s.ledger.wait(t, "it runs", func(l *ledger) bool { return l.content["t"] == "one" })
+	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.content["t"] == "one" })
 	cable.Cut(proxy.Both)
 	s.put("t", "two")
 	resp, err := s.client.Put(t.Context(), "/elsewhere", "")
@@ -123,17 +121,17 @@ func TestW7_UpdateSurvivesACutAndACompaction(t *testing.T) {
 	require.NoError(t, err)
 	cable.Reset()
 	cable.Heal()
-	s.ledger.wait(t, "it is updated", func(l *ledger) bool { return l.content["t"] == "two" })
+	s.ledger.wait(t, "t is updated", func(l *ledger) bool { return l.content["t"] == "two" })
 	require.Equal(t, 1, s.ledger.started("t"))
 }
 
-// government is a leader with everything that a user gives it.
+// government is a complete leader as a user would run it.
 type government struct {
 	registry *etcd.Registry
 	stop     func() error
 }
 
-// govern has a leader run terms over the registry and the membership.
+// govern runs a leader over the registry and the membership.
 func (s *stage) govern(name string) government {
 	s.Helper()
 	client := s.connect()
@@ -168,7 +166,7 @@ func (s *stage) govern(name string) government {
 	return government{registry: registry, stop: stop}
 }
 
-// on counts what runs by worker.
+// on returns the number of tasks that run on a worker.
 func (l *ledger) on(worker string) int {
 	n := 0
 	for _, by := range l.running {
@@ -187,14 +185,14 @@ func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
 		require.NoError(t, err)
 	}
-	s.ledger.wait(t, "a has them all", func(l *ledger) bool { return l.on("a") == 6 })
+	s.ledger.wait(t, "a runs all tasks", func(l *ledger) bool { return l.on("a") == 6 })
 	s.hire(s.connect(), "b", 5*time.Second)
-	s.ledger.wait(t, "they share", func(l *ledger) bool { return l.on("a") == 3 && l.on("b") == 3 })
+	s.ledger.wait(t, "a and b share the tasks", func(l *ledger) bool { return l.on("a") == 3 && l.on("b") == 3 })
 	require.NoError(t, a.member.Close(within(t, soon)))
 	require.NoError(t, a.result())
-	s.ledger.wait(t, "b has them all", func(l *ledger) bool { return l.on("a") == 0 && l.on("b") == 6 })
+	s.ledger.wait(t, "b runs all tasks", func(l *ledger) bool { return l.on("a") == 0 && l.on("b") == 6 })
 	require.False(t, s.there("/work/members/a"))
-	require.NoError(t, a.member.Close(within(t, soon)), "again")
+	require.NoError(t, a.member.Close(within(t, soon)), "a repeated Close")
 }
 
 func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
@@ -211,8 +209,7 @@ func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
 	}
 }
 
-// A worker that refuses a task does not keep it from running elsewhere, within
-// two terms.
+// A task that one worker refuses runs on another within two terms.
 func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 	s := newStage(t)
 	l := s.elect(s.connect(), "l1", 5*time.Second)
@@ -234,13 +231,13 @@ func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 		if err == nil {
 			break
 		}
-		require.Less(t, term, 2, "it does not run after two terms: %v", err)
+		require.Less(t, term, 2, "not running after two terms: %v", err)
 	}
-	s.ledger.wait(t, "b has it", func(l *ledger) bool { return l.on("b") == 1 })
+	s.ledger.wait(t, "b runs it", func(l *ledger) bool { return l.on("b") == 1 })
 }
 
-// etcd is away for longer than the lease: everything stops, and runs again when
-// it is back, by itself.
+// During an outage of etcd that is longer than the lease, everything stops. It runs
+// again after the outage without help.
 func TestE8_EtcdAway(t *testing.T) {
 	s := newStage(t)
 	g := s.govern("l1")
@@ -295,11 +292,11 @@ func TestMember_BadInput(t *testing.T) {
 	m, err := etcd.NewMember(newClient(t, clientConfig(nowhere(t))), "a", fine, etcd.WithDialTimeout(20*time.Millisecond))
 	require.NoError(t, err)
 	require.ErrorIs(t, m.Run(within(t, 100*time.Millisecond)), context.DeadlineExceeded)
-	require.ErrorIs(t, m.Run(t.Context()), orchestrator.ErrInvalid, "once is enough")
+	require.ErrorIs(t, m.Run(t.Context()), orchestrator.ErrInvalid, "a second Run")
 	require.NoError(t, m.Close(t.Context()))
 }
 
-// What the protocol writes can be read with etcdctl.
+// The values of the protocol are readable with etcdctl.
 func TestE1_WhatTheProtocolWrites(t *testing.T) {
 	s := newStage(t)
 	w := s.hire(s.client, "a b", 5*time.Second).joinedAs("a%20b")

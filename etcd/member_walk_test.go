@@ -1,6 +1,6 @@
 package etcd
 
-// A random walk through everything that can happen to one task at a member.
+// A random walk through the events of one task at a member.
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestE5_SeatWalk: nothing runs unclaimed, no claim ends before its task, and
-// once the trouble is over the task runs if and only if it is assigned.
+// TestE5_SeatWalk checks that only a claimed task runs, and that no claim ends
+// before its task. In the end, the task runs if and only if it is assigned.
 func TestE5_SeatWalk(t *testing.T) {
 	for seed := range uint64(3000) {
 		w := &seatWorld{T: t, random: rand.New(rand.NewPCG(seed, 1)), trouble: true}
@@ -28,8 +28,8 @@ func TestE5_SeatWalk(t *testing.T) {
 	}
 }
 
-// seatWorld is one task at one member: the keys in etcd, what the watch has not
-// delivered, what is being written, and the worker.
+// seatWorld is one task at one member: the keys in etcd, undelivered watch events,
+// pending writes, and the worker.
 type seatWorld struct {
 	*testing.T
 	random   *rand.Rand
@@ -37,12 +37,12 @@ type seatWorld struct {
 	rev      int64
 	assigned int64
 	active   int64
-	watch    []int64 // values of assigned, to be delivered
+	watch    []int64 // undelivered values of assigned
 	todo     []entry
-	starting bool // the worker was told so, and has not answered
+	starting bool // the worker is starting the task
 	stopping bool
 	has      bool // the worker has the task
-	trouble  bool // things go wrong, and the leader changes its mind
+	trouble  bool // inject faults and change assignments
 	log      []string
 }
 
@@ -51,14 +51,14 @@ func (w *seatWorld) assign(to int64) {
 	w.watch = append(w.watch, to)
 }
 
-// step has one thing happen, or nothing.
+// step makes one random event happen, or none.
 func (w *seatWorld) step() {
 	switch n := w.random.IntN(5); {
 	case n == 0 && w.trouble:
 		w.lead()
 	case n == 1 && len(w.watch) > 0:
 		if w.trouble && w.random.IntN(3) == 0 {
-			w.watch = w.watch[len(w.watch)-1:] // one that was resumed tells the last only
+			w.watch = w.watch[len(w.watch)-1:] // a resumed watch may deliver only the last value
 		}
 		w.happened(func(s *seat) { s.assign(w.watch[0], false) })
 		w.watch = w.watch[1:]
@@ -75,11 +75,11 @@ func (w *seatWorld) step() {
 		w.stopping, w.has = false, false
 		w.happened((*seat).ended)
 	}
-	require.True(w, !w.has || w.active != 0, "what runs is claimed: %v", w.log)
+	require.True(w, !w.has || w.active != 0, "unclaimed task runs: %v", w.log)
 }
 
-// lead is what a leader does: it assigns, again perhaps, and takes away. That a
-// good one does not assign what has not stopped yet, a member need not trust.
+// lead assigns the task, perhaps repeatedly, or deletes the assignment. It does not
+// wait for a stop, because a member need not trust the leader to do so.
 func (w *seatWorld) lead() {
 	if w.assigned != 0 && w.random.IntN(2) == 0 {
 		w.assign(0)
@@ -89,8 +89,8 @@ func (w *seatWorld) lead() {
 	w.assign(w.rev)
 }
 
-// write makes the first of what is to be written, as identity.operation has it.
-// Sometimes there is no answer, and it is made again.
+// write makes the first pending write like identity.operation. Sometimes the answer
+// is lost, and the write is made again.
 func (w *seatWorld) write() {
 	e := w.todo[0]
 	switch {
@@ -98,7 +98,7 @@ func (w *seatWorld) write() {
 		w.rev++
 		w.active = w.rev
 	case e.kind == doLeave && w.active == e.claim:
-		require.False(w, w.has, "a claim ends after its task: %v", w.log)
+		require.False(w, w.has, "claim ended before its task: %v", w.log)
 		w.active = 0
 	}
 	if (e.kind == doRefuse || e.kind == doLeave && e.reason != nil) && w.assigned == e.basis {
@@ -121,17 +121,17 @@ func (w *seatWorld) write() {
 	})
 }
 
-// happened puts something into the seat, and does what follows.
+// happened reports an event to the seat and carries out the resulting action.
 func (w *seatWorld) happened(event func(*seat)) {
 	event(&w.seat)
 	a := w.seat.next(nil)
 	w.log = append(w.log, fmt.Sprintf("%d %+v", a, w.seat))
 	switch a {
 	case doStart:
-		require.Equal(w, w.active, w.seat.claim, "what is started is claimed: %v", w.log)
+		require.Equal(w, w.active, w.seat.claim, "unclaimed task started: %v", w.log)
 		w.starting = true
 	case doStop:
-		require.False(w, w.starting, "the worker may not have heard of it yet: %v", w.log)
+		require.False(w, w.starting, "stopped while the start is in flight: %v", w.log)
 		w.stopping = true
 	case doClaim, doRefuse, doConfirm, doLeave:
 		w.todo = append(w.todo, entry{kind: a, basis: w.seat.basis, claim: w.seat.claim, reason: w.seat.failure})

@@ -1,7 +1,7 @@
 package etcd
 
-// The writer of a member: one transaction after the other, each with whatever
-// has accumulated, and each repeated until etcd has answered.
+// One transaction at a time, each with all entries that have accumulated, and each
+// repeated until etcd has answered.
 
 import (
 	"context"
@@ -15,18 +15,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// errEvicted says that the member's key is not what it was, or its lease is
-// gone.
-var errEvicted = errors.New("the membership is gone")
+// errEvicted reports that the member's key was deleted or replaced, or that its
+// lease is gone.
+var errEvicted = errors.New("membership is gone")
 
 // writer makes the writes of one membership.
 type writer struct {
 	client  *clientv3.Client
 	id      identity
 	log     *slog.Logger
-	attempt time.Duration // how long the first attempt at a transaction may take
-	// answer is called with each entry that was made, and for a claim with what
-	// came of it. load returns how many tasks are claimed.
+	attempt time.Duration // timeout of the first attempt at a transaction
+	// answer is called with each entry that was written, and the outcome of a claim.
+	// load returns the number of claimed tasks.
 	answer func(entry, gain)
 	load   func() int
 
@@ -34,11 +34,11 @@ type writer struct {
 	queue  []entry
 	signal chan struct{} // capacity 1
 
-	written  int // the load that was written last; -1: none
+	written  int // the last load written; -1: none
 	refusals refusals
 }
 
-// add puts an entry into the queue. It does not wait.
+// add appends an entry to the queue. It does not wait.
 func (w *writer) add(e entry) {
 	w.mu.Lock()
 	w.queue = append(w.queue, e)
@@ -53,14 +53,14 @@ func (w *writer) wake() {
 	}
 }
 
-// run makes the writes until ctx ends, whose cause it returns, or the
-// membership is gone.
+// run writes entries until ctx ends, and returns its cause, or until the membership
+// is gone.
 func (w *writer) run(ctx context.Context) error {
 	for {
 		entries, ops := w.take()
-		// What it will be once these are made: written behind them, the load would
-		// be a transaction of its own. A claim that comes to nothing has it put
-		// right by the next.
+		// Write the load as it will be after these entries, because writing it later
+		// would take another transaction. If a claim fails, the next transaction
+		// corrects the load.
 		load := w.load() + change(entries)
 		if load != w.written {
 			ops = append(ops, clientv3.OpPut(w.id.layout.Load(w.id.name), fmt.Sprintf("%06d", load), clientv3.WithLease(w.id.lease)))
@@ -91,7 +91,7 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// change returns by how much entries change the load, if all are made.
+// change returns the change of the load if all entries succeed.
 func change(entries []entry) (n int) {
 	for _, e := range entries {
 		switch e.kind {
@@ -104,12 +104,12 @@ func change(entries []entry) (n int) {
 	return n
 }
 
-// take takes as many entries out of the queue as one transaction holds, no two
-// of the same task, with their operations.
+// take removes from the queue as many entries as fit into one transaction, no two
+// for the same task. It returns them with their operations.
 func (w *writer) take() (entries []entry, ops []clientv3.Op) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	size := 2 // the comparison, and the load
+	size := 2 // the comparison and the load
 	tasks := make(map[string]bool)
 	var rest []entry
 	for i, e := range w.queue {
@@ -129,8 +129,8 @@ func (w *writer) take() (entries []entry, ops []clientv3.Op) {
 	return entries, ops
 }
 
-// forget returns what deletes the refusals that are not to be kept any more,
-// once the entries are made.
+// forget returns the operations that delete the refusals that are obsolete once the
+// entries are written.
 func (w *writer) forget(entries []entry) (ops []clientv3.Op) {
 	for _, task := range w.refusals.note(entries) {
 		ops = append(ops, clientv3.OpDelete(w.id.layout.Refused(w.id.name, task)))
@@ -138,9 +138,8 @@ func (w *writer) forget(entries []entry) (ops []clientv3.Op) {
 	return ops
 }
 
-// commit makes a transaction, and repeats it until it was answered. Where none
-// came in time it waits longer the next time, so that a line on which even this
-// takes long does not keep it from ever being answered.
+// commit makes a transaction and repeats it until etcd has answered. After a timeout
+// it doubles the next one, so that it succeeds even on a slow connection.
 func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnResponse, error) {
 	patience := w.attempt
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, w.attempt) {
@@ -160,7 +159,7 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 		if errors.Is(err, context.DeadlineExceeded) {
 			patience *= 2
 		}
-		w.log.Warn("write has no answer, to be made again", "worker", w.id.name, "err", err)
+		w.log.Warn("write not answered, retrying", "worker", w.id.name, "err", err)
 		if !sleep(ctx, pause) {
 			return nil, context.Cause(ctx)
 		}
@@ -172,7 +171,7 @@ func (w *writer) try(ctx context.Context, ops []clientv3.Op, patience time.Durat
 	defer cancel()
 	resp, err := w.client.Txn(ctx).If(w.id.there()).Then(ops...).Commit()
 	if err != nil && ctx.Err() != nil {
-		err = ctx.Err() // whatever form it has
+		err = ctx.Err() // err may be a gRPC status instead
 	}
 	return resp, err
 }

@@ -14,8 +14,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// TestE6_LoadTravelsAlong: the load is written together with what changes it, and
-// alone only where that came to nothing.
+// The load is written in the transaction that changes it, and alone only after a
+// failed claim.
 func TestE6_LoadTravelsAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		layout, err := keys.New("/work/")
@@ -59,8 +59,8 @@ func TestE6_LoadTravelsAlong(t *testing.T) {
 	})
 }
 
-// txnLog is an etcd that carries nothing out, and notes of each transaction
-// what it is made of.
+// txnLog is an etcd that records the operations of each transaction without making
+// them.
 type txnLog struct {
 	clientv3.KV
 	txns []string
@@ -77,7 +77,7 @@ func (t *loggedTxn) If(...clientv3.Cmp) clientv3.Txn      { return t }
 func (t *loggedTxn) Then(ops ...clientv3.Op) clientv3.Txn { t.ops = ops; return t }
 func (t *loggedTxn) Else(...clientv3.Op) clientv3.Txn     { return t }
 
-// Commit says that everything was done; reads have found nothing.
+// Commit reports success for every operation, and empty reads.
 func (t *loggedTxn) Commit() (*clientv3.TxnResponse, error) {
 	resp := &clientv3.TxnResponse{Header: &pb.ResponseHeader{Revision: int64(len(t.log.txns)) + 1}, Succeeded: true}
 	var parts []string

@@ -1,7 +1,5 @@
 package etcd
 
-// The membership: which workers there are.
-
 import (
 	"context"
 	"encoding/json"
@@ -17,20 +15,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// MemberState is a worker that is a member.
+// MemberState describes a worker that is a member.
 type MemberState struct {
 	Worker
-	// Draining says that it is to end empty: because it asked for that, or because
-	// somebody drained its name.
+	// Draining reports whether the worker drains, because it asked for it or because
+	// its name was drained ([Registry.Drain]).
 	Draining   bool
-	Attributes map[string]string // what it says of itself; nobody changes it
-	// Process is the worker.Worker.Incarnation of its process as of this
-	// membership: what transports go by that call it directly. 0: it has not said.
+	Attributes map[string]string // set with WithAttributes; read-only
+	// Process is the worker.Worker.Incarnation of the worker's process in this
+	// membership, which transports use that call the worker directly. 0 means
+	// unknown.
 	Process uint64
 }
 
-// MarshalJSON makes an object of it. Its Worker's MarshalText, which is promoted,
-// would make a name of it.
+// MarshalJSON returns a JSON object. Without it, the promoted MarshalText of Worker
+// would reduce the state to a name.
 func (m MemberState) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Name        string            `json:"name"`
@@ -50,19 +49,20 @@ type memberValue struct {
 	Cluster     uint64            `json:"cluster,omitempty"`
 }
 
-// Membership tells who is a member. A worker is one by a key under a lease that
-// it keeps alive: once the lease has ended, so has everything that the worker
-// had, and with the margin that it leaves it has stopped by then.
+// Membership lists the members. A worker is a member by a key under a lease that it
+// keeps alive. When the lease expires, the worker's assignments and claims expire
+// with it. The worker has stopped its tasks by then, because it stops them earlier
+// by a margin.
 //
-// A Membership may be used from many goroutines at once.
+// A Membership may be used from many goroutines at the same time.
 type Membership struct {
 	settings
 	client *clientv3.Client
 	first  contact
 }
 
-// NewMembership returns the membership under the prefix. It does not talk to
-// etcd yet: the first call of a method does.
+// NewMembership returns the membership under the prefix. It does not contact etcd;
+// the first call of a method does.
 func NewMembership(c *clientv3.Client, opts ...Option) (*Membership, error) {
 	s, err := newSettings(opts)
 	if err != nil {
@@ -71,7 +71,7 @@ func NewMembership(c *clientv3.Client, opts ...Option) (*Membership, error) {
 	return &Membership{settings: s, client: c}, nil
 }
 
-// List returns the members as they are now, sorted by name.
+// List returns the current members, sorted by name.
 func (m *Membership) List(ctx context.Context) ([]MemberState, error) {
 	if err := m.first.enter(ctx, &m.settings, m.client); err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
@@ -101,10 +101,10 @@ func (m *Membership) List(ctx context.Context) ([]MemberState, error) {
 	return members, nil
 }
 
-// Watch calls f with the members there are, sorted by name, now and whenever
-// they change; it is called at least once, from one goroutine, and owns the
-// slice. It returns ctx's cause, [ErrForeignPrefix], or what etcd has against the
-// client's user at the first contact, and lives through everything else.
+// Watch calls f with the current members, sorted by name, and again after each
+// change. It calls f at least once, from one goroutine, and f owns the slice. Watch
+// returns the cause of ctx, [ErrForeignPrefix], or an error of etcd at the first
+// contact that rejects the client's user. It survives all other errors.
 func (m *Membership) Watch(ctx context.Context, f func([]MemberState)) error {
 	if err := m.first.await(ctx, &m.settings, m.client); err != nil {
 		return fmt.Errorf("watch members: %w", err)
@@ -125,7 +125,7 @@ func (m *Membership) Watch(ctx context.Context, f func([]MemberState)) error {
 	}
 }
 
-// Workers is what an orchestrator is told of the members, by its own methods.
+// Workers is the part of an orchestrator that receives the members.
 type Workers interface {
 	UpdateWorkers(workers []orchestrator.Worker[Worker]) error
 	AddWorker(name Worker, opts ...orchestrator.WorkerOption) error
@@ -134,15 +134,14 @@ type Workers interface {
 
 var _ Workers = (*orchestrator.Orchestrator[Worker, string])(nil)
 
-// Feed tells o of all members, and goes on to tell it, within milliseconds, of
-// every one that joins, leaves or is drained, for as long as the leadership
-// lasts. When it returns, o has been told of everything that was written before
-// the leader was elected, and may run its first term. It fails where ctx or the
-// leadership ends before.
+// Feed reports all members to o, and then, within milliseconds, each member that
+// joins, leaves or is drained, for as long as the leadership lasts. When Feed
+// returns, o knows everything that was written before the leader was elected, and
+// may run its first term. Feed fails if ctx or the leadership ends first.
 //
-// The orchestrator should be made with orchestrator.WithGracePeriod of
+// The orchestrator should use orchestrator.WithGracePeriod with
 // orchestrator.HoldUntilRemoved: a worker that does not answer may run its tasks
-// for as long as its lease lives, and is removed when that has ended.
+// until its lease expires, and is removed then.
 func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers) error {
 	if err := l.under(m.prefix); err != nil {
 		return fmt.Errorf("feed workers: %w", err)
@@ -170,8 +169,8 @@ func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers) error {
 	return nil
 }
 
-// mirror copies drains/ to members/. Between them lie the candidates, which are
-// few and never change while they are there.
+// mirror copies the range from drains/ to members/. The keys in between are the
+// candidates', which are few and change only when a candidate comes or goes.
 func (m *Membership) mirror() *mirror.Mirror {
 	return mirror.New(m.client, mirror.Options{
 		From:   m.layout.DrainsPrefix(),
@@ -184,7 +183,7 @@ func (m *Membership) read(worker string, create int64, value []byte) MemberState
 	state := MemberState{Worker: Worker{Name: worker, Incarnation: create}}
 	var v memberValue
 	if err := json.Unmarshal(value, &v); err != nil {
-		m.logger.Warn("a member that cannot be read counts as one without attributes", "worker", worker, "err", err)
+		m.logger.Warn("member value unreadable, attributes ignored", "worker", worker, "err", err)
 		return state
 	}
 	state.Draining, state.Attributes = v.Draining, v.Attributes
@@ -198,10 +197,10 @@ func sortMembers(members []MemberState) {
 	slices.SortFunc(members, func(a, b MemberState) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// memberBook is what is known of the members and the drains.
+// memberBook holds the known members and drains.
 type memberBook struct {
 	membership *Membership
-	members    map[string]MemberState // Draining is what the member itself says
+	members    map[string]MemberState // Draining as the member itself reported it
 	drains     map[string]bool
 	begun      bool
 }
@@ -210,8 +209,9 @@ func newMemberBook(m *Membership) *memberBook {
 	return &memberBook{membership: m, members: make(map[string]MemberState), drains: make(map[string]bool)}
 }
 
-// apply takes changes of keys, and returns which members are gone, and which
-// came or changed. One that was replaced by another of its name is among both.
+// apply applies changes of keys, and returns the members that left, and those that
+// joined or changed. A member that was replaced by another of the same name is in
+// both.
 func (b *memberBook) apply(changes []mirror.Change) (gone []Worker, came []MemberState) {
 	touched := make(map[string]bool)
 	var order []string
@@ -260,7 +260,7 @@ func (b *memberBook) list() []MemberState {
 	return members
 }
 
-// tell tells o what changes mean.
+// tell passes changes on to o. The first call passes all members on.
 func (b *memberBook) tell(o Workers, changes []mirror.Change) error {
 	gone, came := b.apply(changes)
 	if !b.begun {
@@ -273,7 +273,7 @@ func (b *memberBook) tell(o Workers, changes []mirror.Change) error {
 	}
 	for _, w := range gone {
 		o.RemoveWorker(w)
-		b.membership.logger.Info("a worker left", "worker", w.Name, "incarnation", w.Incarnation)
+		b.membership.logger.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
 	}
 	for _, member := range came {
 		var opts []orchestrator.WorkerOption
@@ -283,7 +283,7 @@ func (b *memberBook) tell(o Workers, changes []mirror.Change) error {
 		if err := o.AddWorker(member.Worker, opts...); err != nil {
 			return err
 		}
-		b.membership.logger.Info("a worker joined or changed", "worker", member.Name, "incarnation", member.Incarnation, "draining", member.Draining)
+		b.membership.logger.Info("worker joined or changed", "worker", member.Name, "incarnation", member.Incarnation, "draining", member.Draining)
 	}
 	return nil
 }

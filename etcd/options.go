@@ -1,7 +1,5 @@
 package etcd
 
-// The options of the constructors.
-
 import (
 	"errors"
 	"fmt"
@@ -12,14 +10,14 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 )
 
-// Option is for every constructor of this package.
+// Option is an option of every constructor of this package.
 type Option interface {
 	ElectionOption
 	MemberOption
 	apply(*settings)
 }
 
-// settings is what the options add up to that are for every constructor.
+// settings holds the options that all constructors share.
 type settings struct {
 	prefix   string
 	layout   keys.Layout
@@ -44,7 +42,7 @@ func defaults() settings {
 	return settings{prefix: "/work/", logger: slog.New(slog.DiscardHandler), timeout: 5 * time.Second}
 }
 
-// finish returns all that is wrong with the options.
+// finish returns all errors of the options, joined.
 func (s *settings) finish() error {
 	var err error
 	if s.layout, err = keys.New(s.prefix); err != nil {
@@ -62,15 +60,15 @@ type option func(*settings)
 func (f option) apply(s *settings)                 { f(s) }
 func (f option) applyElection(s *electionSettings) { f(&s.settings) }
 
-// WithPrefix sets what all keys begin with. The default is /work/. It has to be
-// printable, to end in a slash, and to be nobody else's: all that share a
-// prefix work together.
+// WithPrefix sets the prefix of all keys. The default is /work/. It must be
+// printable, end in a slash and be used by nothing else. All processes that share a
+// prefix form one system.
 func WithPrefix(prefix string) Option {
 	return option(func(s *settings) { s.prefix = prefix })
 }
 
-// WithLogger sets where to log. The default, and nil, discard everything. What
-// goes as it should is logged at Debug and Info.
+// WithLogger sets the logger. The default, and nil, discard everything. Normal
+// operation is logged at Debug and Info.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(s *settings) {
 		if l == nil {
@@ -81,12 +79,12 @@ func WithLogger(l *slog.Logger) Option {
 }
 
 // WithDialTimeout sets how long the first contact with etcd may take. A call that
-// asks once, such as [Registry.Get], fails with [ErrUnreachable] after that. A call
-// that goes on until its context ends, such as [Member.Run], tries again and logs
-// why. The default is 5 s; at least a millisecond. To find out why there was no
-// answer takes as long again at most, and no more than a second.
-// After the first contact, every call waits for etcd for as long as its context
-// lives.
+// asks once, such as [Registry.Get], then fails with [ErrUnreachable]. A call that
+// continues until its context ends, such as [Member.Run], retries and logs the
+// reason. The default is 5 s, the minimum 1 ms. Finding the reason for a missing
+// answer may take as long again, up to one second.
+//
+// After the first contact, every call waits for etcd until its context ends.
 func WithDialTimeout(d time.Duration) Option {
 	return option(func(s *settings) {
 		if d < time.Millisecond {

@@ -1,7 +1,5 @@
 package etcd
 
-// Owners: who runs a task, for clients.
-
 import (
 	"context"
 	"errors"
@@ -16,18 +14,19 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Owner is a worker that has claimed a task. It runs it, is about to, or is
-// stopping it.
+// Owner is a worker that has claimed a task. The worker runs the task, is about to
+// start it, or is stopping it.
 type Owner struct {
 	Worker string
-	Token  uint64 // rises with each new owner of the task: the revision of the claim
+	Token  uint64 // the revision of the claim; rises with each new owner of the task
 }
 
-// Owners tells who runs what, from a local copy that one watch keeps up to date.
-// It is as old as etcd's news take to come; who must not act on old news compares
-// tokens.
+// Owners reports which workers run which tasks, from a local copy that one watch
+// keeps up to date. The copy lags behind etcd by the delivery time of the watch. A
+// caller that must not act on stale data compares tokens.
 //
-// Its methods may be called from many goroutines at once; only one may be in Run.
+// Its methods may be called from many goroutines at the same time, but only one
+// goroutine may be in Run.
 type Owners struct {
 	settings
 	client *clientv3.Client
@@ -39,7 +38,7 @@ type Owners struct {
 	watchers map[*ownerWatch]struct{}
 }
 
-// NewOwners returns a copy that is empty until Run has filled it.
+// NewOwners returns an empty copy, which Run fills.
 func NewOwners(c *clientv3.Client, opts ...Option) (*Owners, error) {
 	s, err := newSettings(opts)
 	if err != nil {
@@ -51,9 +50,9 @@ func NewOwners(c *clientv3.Client, opts ...Option) (*Owners, error) {
 	}, nil
 }
 
-// Run keeps the copy up to date. It returns ctx's cause, [ErrForeignPrefix], or what
-// etcd has against the client's user at the first contact, and lives through
-// everything else; what is known when it returns stays.
+// Run keeps the copy up to date. It returns the cause of ctx, [ErrForeignPrefix], or
+// an error of etcd at the first contact that rejects the client's user. It survives
+// all other errors. The copy remains readable after Run.
 func (o *Owners) Run(ctx context.Context) error {
 	if err := o.await(ctx, o.client); err != nil {
 		return fmt.Errorf("owners: %w", err)
@@ -71,29 +70,30 @@ func (o *Owners) Run(ctx context.Context) error {
 	}
 }
 
-// Loaded is closed once Run has read everything for the first time.
+// Loaded returns a channel that is closed once Run has read all claims for the first
+// time.
 func (o *Owners) Loaded() <-chan struct{} { return o.loaded }
 
-// Of returns who has a task, sorted by worker; nobody before Loaded. It never
-// blocks. The slice must not be changed.
+// Of returns the owners of a task, sorted by worker, and none before Loaded. It
+// never blocks. The caller must not change the slice.
 func (o *Owners) Of(task string) []Owner {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.byTask[task]
 }
 
-// All returns who has what: all tasks that somebody has. The map is the
-// caller's, its slices must not be changed.
+// All returns the owners of every claimed task. The map belongs to the caller, who
+// must not change its slices.
 func (o *Owners) All() map[string][]Owner {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.byTask)
 }
 
-// Watch calls f with every task that somebody has, and then with each whose
-// owners have changed, until ctx ends, and returns its cause. While f runs,
-// changes add up: a task that changes several times comes once, as it is then.
-// f is called from the goroutine of the caller, and must not change the slice.
+// Watch calls f with every claimed task, then with each task whose owners have
+// changed, until ctx ends, and returns the cause of ctx. Changes during a call of f
+// are merged: a task that changes several times is reported once, with its latest
+// owners. f is called from the caller's goroutine, and must not change the slice.
 func (o *Owners) Watch(ctx context.Context, f func(task string, owners []Owner)) error {
 	w := &ownerWatch{dirty: make(map[string]struct{}), wake: make(chan struct{}, 1)}
 	o.mu.Lock()
@@ -126,8 +126,8 @@ func (o *Owners) Watch(ctx context.Context, f func(task string, owners []Owner))
 	}
 }
 
-// ownerWatch is a call of Watch: what it has not been told yet. It is guarded by
-// the lock of its Owners.
+// ownerWatch holds the changes that a call of Watch has not reported yet. The mutex
+// of Owners guards it.
 type ownerWatch struct {
 	dirty map[string]struct{}
 	wake  chan struct{}
@@ -137,7 +137,7 @@ func (w *ownerWatch) mark(task string) {
 	w.dirty[task] = struct{}{}
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is awake already
+	default: // a wake-up is pending
 	}
 }
 

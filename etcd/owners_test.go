@@ -44,9 +44,9 @@ type news struct {
 	owners []etcd.Owner
 }
 
-func TestE7_WhoRunsThis(t *testing.T) {
+func TestE7_OwnersOfATask(t *testing.T) {
 	c := startEtcd(t)
-	// The first contact, so that the prefix is ours.
+	// The first contact marks the prefix.
 	_, err := newRegistry(t, c).Draining(t.Context())
 	require.NoError(t, err)
 	b := claim(t, c, "b", "t%2F1")
@@ -79,7 +79,7 @@ func TestE7_WhoRunsThis(t *testing.T) {
 	require.ErrorIs(t, receive(t, result), errEnough)
 }
 
-// TestE7_SlowWatcherHearsTheLatest: while it is busy, changes add up.
+// Changes during a call of the watcher are merged.
 func TestE7_SlowWatcherHearsTheLatest(t *testing.T) {
 	c := startEtcd(t)
 	_, err := newRegistry(t, c).Draining(t.Context())
@@ -123,7 +123,7 @@ func TestE7_SlowWatcherHearsTheLatest(t *testing.T) {
 	}()
 	receive(t, quick)
 	close(free)
-	receive(t, heard) // what it was busy with
+	receive(t, heard) // the change that the watcher was busy with
 	require.Equal(t, news{"t", []etcd.Owner{last}}, receive(t, heard))
 	require.Empty(t, heard)
 	stop()

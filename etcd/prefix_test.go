@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What works for a leader has to be under the prefix that it was elected under: a
-// registry of another one would tell it of no tasks, and it would stop all that run.
+// All parts of a leader must use the prefix of its election. A registry under
+// another prefix would report no tasks, and the leader would stop all running ones.
 func TestE1_OnePrefixForAllOfALeader(t *testing.T) {
 	c := startEtcd(t)
 	l := stand(t, c, "l", etcd.WithLeaseDuration(10*time.Second)).elected()

@@ -1,7 +1,7 @@
 package etcd
 
-// The values that the communicator and the members exchange. They are JSON, to
-// be read with etcdctl.
+// Values that the communicator and the members exchange. They are JSON, readable
+// with etcdctl.
 
 import (
 	"encoding/json"
@@ -12,36 +12,36 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// maxOps is how many operations a transaction may have, its comparisons and
-// both its branches counted together, so that it stays below a hundred.
+// maxOps is the maximum number of operations in a transaction. Comparisons and both
+// branches count, which keeps a transaction below 100 operations.
 const maxOps = 99
 
-// assignment is the value of an assigned key: who wants it, and of whom: the
-// create revision of the member's key. One of another membership than the
-// reader's is stale.
+// assignment is the value of an assigned key: the term that wrote it, and the create
+// revision of the member's key. A reader ignores an assignment to another membership
+// as stale.
 type assignment struct {
 	Epoch  uint64 `json:"epoch"`
 	Term   uint64 `json:"term"`
 	Member int64  `json:"member"`
 }
 
-// claim is the value of an active key: who has it. The claim's token is not in
-// it, being the key's create revision.
+// claim is the value of an active key: the worker that owns the task. The claim's
+// token is not stored in it, because the token is the key's create revision.
 type claim struct {
 	Incarnation string `json:"incarnation"`
-	// Starting says that the worker has not answered yet whether it runs.
+	// Starting: the worker has not reported yet whether the task runs.
 	Starting bool `json:"starting,omitempty"`
 }
 
-// refusal is the value of a refused key: why the worker did not take an
-// assignment, and which: the mod revision of its key.
+// refusal is the value of a refused key: the reason of the worker, and the mod
+// revision of the assignment's key.
 type refusal struct {
 	Reason   string `json:"reason"`
 	Assigned int64  `json:"assigned"`
 }
 
-// reasonBytes bounds what is written of a reason, which may be an error of
-// anyone's making.
+// reasonBytes limits the stored length of a reason, which may be the error of any
+// function.
 const reasonBytes = 1000
 
 func newRefusal(reason error, assigned int64) refusal {
@@ -54,12 +54,12 @@ func newRefusal(reason error, assigned int64) refusal {
 
 // encode returns the JSON of one of the values above.
 func encode[V assignment | claim | refusal | memberValue](v V) string {
-	b, _ := json.Marshal(v) // numbers, texts and flags never fail to
+	b, _ := json.Marshal(v) // numbers, strings and booleans never fail
 	return string(b)
 }
 
-// decode reads one of the values above. What cannot be read was written by
-// somebody else; it is taken for the zero value, so that the key still counts.
+// decode reads one of the values above. A value that cannot be read was not written
+// by this package. It counts as the zero value, so that its key is not ignored.
 func decode[V assignment | claim | refusal | memberValue](b []byte) (v V) {
 	if err := json.Unmarshal(b, &v); err != nil {
 		return *new(V)
@@ -67,11 +67,10 @@ func decode[V assignment | claim | refusal | memberValue](b []byte) (v V) {
 	return v
 }
 
-// errShape says that etcd answered a transaction with something else than was
-// asked for.
-var errShape = errors.New("etcd answered another transaction than it was given")
+// errShape reports that etcd's answer does not fit the transaction that was sent.
+var errShape = errors.New("etcd's answer does not match the transaction")
 
-// count returns how many operations an operation counts for.
+// count returns the number of operations in op, nested ones included.
 func count(op clientv3.Op) int {
 	if !op.IsTxn() {
 		return 1

@@ -1,7 +1,7 @@
 package etcd_test
 
-// The protocol when something goes wrong: workers that are slow, cut off,
-// restarted or picky, writes that come late, answers that do not come.
+// The protocol under faults: workers that are slow, cut off, restarted or refuse
+// tasks, late writes and lost answers.
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A worker that does not claim in time loses the assignment, and runs nothing
-// when it is back.
+// A worker that does not claim in time loses the assignment, and does not start the
+// task later.
 func TestE5_AddWithdrawsWhatIsNotClaimed(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
@@ -39,8 +39,8 @@ func TestE5_AddWithdrawsWhatIsNotClaimed(t *testing.T) {
 	require.Zero(t, s.ledger.started("t"))
 }
 
-// What a leader leaves behind unclaimed is listed by the next, and withdrawn
-// when it has been there for as long as a call may take.
+// The next leader lists unclaimed assignments of its predecessor, and withdraws them
+// after the time that a call may take.
 func TestE5_ListWithdrawsWhatIsNotClaimed(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
@@ -52,7 +52,7 @@ func TestE5_ListWithdrawsWhatIsNotClaimed(t *testing.T) {
 	ctx, cancel := l.term(1, soon)
 	added := make(chan error, 1)
 	go func() { added <- l.comm.Add(ctx, w, "t") }()
-	s.eventually("it is assigned", func() bool { return s.there("/work/assigned/a/t") })
+	s.eventually("t is assigned", func() bool { return s.there("/work/assigned/a/t") })
 	cancel()
 	err := receive(t, added)
 	require.ErrorIs(t, err, context.Canceled)
@@ -69,13 +69,13 @@ func TestE5_ListWithdrawsWhatIsNotClaimed(t *testing.T) {
 	}
 	require.Equal(t, []string{"t"}, listed(1))
 	term := uint64(1)
-	s.eventually("it is withdrawn", func() bool { term++; return len(listed(term)) == 0 })
+	s.eventually("t is withdrawn", func() bool { term++; return len(listed(term)) == 0 })
 	cable.Heal()
 	require.NoError(t, next.add(term, w, "u"))
 	require.Zero(t, s.ledger.started("t"))
 }
 
-// An assignment that was made for another membership is deleted, and not taken.
+// An assignment for another membership is deleted without a claim.
 func TestE5_StaleAssignmentIsNotTaken(t *testing.T) {
 	s := newStage(t)
 	_, err := s.client.Put(t.Context(), "/work/format", "orchestrator 1")
@@ -84,14 +84,14 @@ func TestE5_StaleAssignmentIsNotTaken(t *testing.T) {
 	require.NoError(t, err)
 	a := s.hire(s.client, "a", 5*time.Second)
 	w := a.joined()
-	s.eventually("it is gone", func() bool { return !s.there("/work/assigned/a/t") })
+	s.eventually("the assignment is deleted", func() bool { return !s.there("/work/assigned/a/t") })
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.Empty(t, l.list(1, w))
 	require.NoError(t, l.add(1, w, "u"))
 	require.Zero(t, s.ledger.started("t"))
 }
 
-// A worker that is gone is nobody: calls for it do not reach its successor.
+// Calls for a worker that has left do not reach its successor.
 func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
@@ -106,10 +106,10 @@ func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	ctx, cancel := l.term(1, 300*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, l.comm.Remove(ctx, w, "t"), orchestrator.ErrStopping)
-	require.Equal(t, []string{"t"}, l.list(2, w), "it is held")
+	require.Equal(t, []string{"t"}, l.list(2, w), "the task is held")
 	successor := s.hire(s.connect(), "a", 2*time.Second)
-	require.ErrorIs(t, l.remove(2, w, "t"), orchestrator.ErrStopping, "at once: it was told before")
-	s.eventually("its lease has ended, and all that it had has stopped", func() bool {
+	require.ErrorIs(t, l.remove(2, w, "t"), orchestrator.ErrStopping, "immediately, because of the earlier Remove")
+	s.eventually("the lease has ended, so its tasks have stopped", func() bool {
 		return errors.Is(l.remove(2, w, "t"), orchestrator.ErrRejected)
 	})
 	require.NoError(t, l.add(2, b, "t"))
@@ -129,8 +129,8 @@ func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	cable.Heal()
 }
 
-// A leader is paused in the middle of its writes while another takes over: none
-// of its later writes lands.
+// A leader is paused in the middle of its writes while another is elected. None of
+// its later writes lands.
 func TestE2_PausedLeaderWritesNothing(t *testing.T) {
 	s := newStage(t)
 	w := s.hire(s.client, "a", 5*time.Second).joined()
@@ -148,7 +148,7 @@ func TestE2_PausedLeaderWritesNothing(t *testing.T) {
 	defer cancel()
 	go func() { errs <- l.comm.Apply(ctx, w, writes) }()
 	receive(t, gate.arrived)
-	// Its lease ends, as it would while it is paused; it is not told.
+	// Its lease ends, as during a pause; the leader does not learn of it.
 	_, err := s.client.Delete(t.Context(), "/work/leader/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	next := s.elect(s.connect(), "l2", 5*time.Second)
@@ -167,8 +167,7 @@ func TestE2_PausedLeaderWritesNothing(t *testing.T) {
 	}
 }
 
-// A claim reaches etcd and its answer does not come back: the task runs exactly
-// once.
+// A claim reaches etcd but its answer is lost: the task runs exactly once.
 func TestE5_ClaimWithoutAnAnswer(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
@@ -185,7 +184,7 @@ func TestE5_ClaimWithoutAnAnswer(t *testing.T) {
 	receive(t, gate.arrived)
 	cable.Cut(proxy.Down)
 	go release()
-	s.eventually("it is claimed", func() bool { return s.there("/work/active/a/t") })
+	s.eventually("t is claimed", func() bool { return s.there("/work/active/a/t") })
 	require.Zero(t, s.ledger.started("t"))
 	cable.Reset() // the answer is lost
 	cable.Heal()
@@ -197,8 +196,7 @@ func TestE5_ClaimWithoutAnAnswer(t *testing.T) {
 	require.Empty(t, s.ledger.snapshot())
 }
 
-// Of two workers with one name the second is refused, once the first has had
-// the time to be dead.
+// Of two workers with one name, the second is refused once the first must be alive.
 func TestE4_NameTaken(t *testing.T) {
 	s := newStage(t)
 	first := s.hire(s.client, "a", 2*time.Second)
@@ -210,8 +208,8 @@ func TestE4_NameTaken(t *testing.T) {
 	require.Equal(t, w, first.joined())
 }
 
-// A worker that is cut off for longer than its lease stops everything, and is
-// another one when it is back.
+// A worker that is cut off for longer than its lease stops everything, and rejoins
+// as another incarnation.
 func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
@@ -223,7 +221,7 @@ func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
 	cable.Cut(proxy.Both)
 	s.ledger.wait(t, "t has stopped", func(l *ledger) bool { return len(l.running) == 0 })
-	require.True(t, s.there("/work/active/a/t"), "it stopped before the lease had ended")
+	require.True(t, s.there("/work/active/a/t"), "t must stop before the lease expires")
 	s.eventually("the lease ends", func() bool { return !s.there("/work/members/a") })
 	require.False(t, s.there("/work/active/a/t"))
 	cable.Heal()
@@ -233,7 +231,7 @@ func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.starts["t"] == 2 })
 }
 
-// Somebody deletes the member's key: the worker stops, and joins again.
+// A member whose key is deleted stops its tasks and rejoins.
 func TestE4_EvictedByHand(t *testing.T) {
 	s := newStage(t)
 	a := s.hire(s.client, "a", 5*time.Second)
@@ -245,10 +243,10 @@ func TestE4_EvictedByHand(t *testing.T) {
 	require.NoError(t, err)
 	s.ledger.wait(t, "t has stopped", func(l *ledger) bool { return len(l.running) == 0 })
 	require.NotEqual(t, w, a.joined())
-	require.False(t, s.there("/work/active/a/t"), "the old lease was given back")
+	require.False(t, s.there("/work/active/a/t"), "the old lease must be revoked")
 }
 
-// A task that gets ready slowly is claimed, and the Add waits for it.
+// Add waits until a claimed task is ready.
 func TestE5_AddWaitsForReadiness(t *testing.T) {
 	s := newStage(t)
 	ready := make(chan struct{})
@@ -271,8 +269,8 @@ func TestE5_AddWaitsForReadiness(t *testing.T) {
 	err := l.comm.Add(ctx, w, "t")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, orchestrator.ErrRejected)
-	require.Equal(t, []string{"t"}, l.list(2, w), "it goes on starting")
-	// One that is not ready can be taken away.
+	require.Equal(t, []string{"t"}, l.list(2, w), "the start continues")
+	// A task that is not ready can be removed.
 	require.NoError(t, l.remove(2, w, "t"))
 	require.Empty(t, s.ledger.snapshot())
 
@@ -283,14 +281,14 @@ func TestE5_AddWaitsForReadiness(t *testing.T) {
 	s.ledger.wait(t, "t starts", func(l *ledger) bool { return len(l.running) == 1 })
 	select {
 	case err := <-added:
-		require.Fail(t, "it is not ready yet", "%v", err)
+		require.Fail(t, "Add returned before the task was ready", "%v", err)
 	default:
 	}
 	close(ready)
 	require.NoError(t, receive(t, added))
 }
 
-// What a worker refuses comes back with its reason.
+// A refusal contains the worker's reason.
 func TestE5_RefusedWithItsReason(t *testing.T) {
 	s := newStage(t)
 	a := s.hire(s.client, "a", 5*time.Second, worker.WithAccept(func(_ context.Context, task string, content []byte) error {

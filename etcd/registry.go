@@ -1,8 +1,5 @@
 package etcd
 
-// The registry: which tasks there are, what is in them, and which workers are
-// to end empty.
-
 import (
 	"bytes"
 	"context"
@@ -18,13 +15,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// MaxContent is how many bytes the content of a task may have: a mebibyte.
+// MaxContent is the maximum size of a task's content in bytes: one mebibyte.
 const MaxContent = 1 << 20
 
-// Settings says how a task is to run. The zero value is one instance, handed
-// over as the orchestrator does by default.
+// Settings configures how a task runs. The zero value is one instance with the
+// orchestrator's default handoff.
 type Settings struct {
-	Instances int // 0 means 1; what is read is at least 1
+	Instances int // 0 means 1; at least 1 when read
 	Handoff   orchestrator.Handoff
 }
 
@@ -33,30 +30,30 @@ type Item struct {
 	Name     string // 1 to 1024 bytes, any
 	Content  []byte // 0 to MaxContent bytes, any
 	Settings Settings
-	// Revision is that of the last change of the content; 0: there is no such
-	// task. Create and Put ignore it.
+	// Revision is the revision of the content's last change; 0 if the task does not
+	// exist. Create and Put ignore it.
 	Revision int64
-	// SettingsRevision is that of the last change of the settings; 0: they are
-	// the default, and not stored. Create and Put ignore it.
+	// SettingsRevision is the revision of the settings' last change; 0 if they are
+	// the default, which is not stored. Create and Put ignore it.
 	SettingsRevision int64
 }
 
-// Registry holds the tasks. Each is a key under registry/ with the content as
-// it was given, and, where its settings are not the default, a key under tasks/.
-// All of it survives a restart of whoever uses it and of etcd.
+// Registry stores the tasks. Each task is a key under registry/ with its content,
+// unchanged. If its settings are not the default, there is also a key under tasks/.
+// Both survive restarts of etcd and its clients.
 //
-// A write whose context ends, or whose connection breaks, may have been done or
-// not, as with every database.
+// As with every database, a write whose context ends or whose connection breaks may
+// or may not have been applied.
 //
-// A Registry may be used from many goroutines at once.
+// A Registry may be used from many goroutines at the same time.
 type Registry struct {
 	settings
 	client *clientv3.Client
 	first  contact
 }
 
-// NewRegistry returns the registry under the prefix. It does not talk to etcd
-// yet: the first call of a method does, and may fail with [ErrUnreachable] or
+// NewRegistry returns the registry under the prefix. It does not contact etcd; the
+// first call of a method does, and may fail with [ErrUnreachable] or
 // [ErrForeignPrefix].
 func NewRegistry(c *clientv3.Client, opts ...Option) (*Registry, error) {
 	s, err := newSettings(opts)
@@ -66,8 +63,8 @@ func NewRegistry(c *clientv3.Client, opts ...Option) (*Registry, error) {
 	return &Registry{settings: s, client: c}, nil
 }
 
-// Create adds a task, and returns it with its revisions. It returns [ErrExists]
-// if there is one of this name, which stays as it is, or [ErrTooLarge].
+// Create adds a task and returns it with its revisions. It returns [ErrExists], and
+// changes nothing, if there is a task of this name, or [ErrTooLarge].
 func (r *Registry) Create(ctx context.Context, item Item) (Item, error) {
 	stored, err := r.CompareAndSwap(ctx, Item{Name: item.Name}, item)
 	if errors.Is(err, ErrChanged) {
@@ -76,17 +73,18 @@ func (r *Registry) Create(ctx context.Context, item Item) (Item, error) {
 	return stored, err
 }
 
-// Put sets a task's content and settings, whether there is one of this name or
-// not, and reports whether there was none. [ErrTooLarge]. A change that another
-// process makes between a read and a Put is lost: use [Registry.CompareAndSwap]
-// to keep part of what was read.
+// Put sets the content and settings of a task, or adds the task. created reports
+// whether it was added. Put returns [ErrTooLarge] if the content is too large. It
+// overwrites any change since the last read; use [Registry.CompareAndSwap] to detect
+// one.
 func (r *Registry) Put(ctx context.Context, item Item) (stored Item, created bool, err error) {
 	ops, err := r.puts(Item{}, item)
 	if err != nil {
 		return Item{}, false, fmt.Errorf("put task %q: %w", item.Name, err)
 	}
-	// The read comes first, so it sees what was there. A comparison with the same
-	// writes in both branches would send the content twice.
+	// The read comes first in the transaction, so it sees the state before the
+	// writes. A comparison with the writes in both branches would send the content
+	// twice.
 	before := clientv3.OpGet(r.layout.Registry(item.Name), clientv3.WithKeysOnly())
 	resp, err := r.commit(ctx, nil, append([]clientv3.Op{before}, ops...))
 	if err != nil {
@@ -95,18 +93,19 @@ func (r *Registry) Put(ctx context.Context, item Item) (stored Item, created boo
 	return item.storedOver(Item{}, resp.Header.Revision), len(found(resp.Responses[0])) == 0, nil
 }
 
-// CompareAndSwap replaces old, a task as it was read or written last, by item,
-// which has the same name, and returns item with its revisions. An old without a
-// Revision says that there is no such task.
+// CompareAndSwap replaces old, a task as last read or written, by item of the same
+// name. It returns item with its revisions. An old without a Revision stands for a
+// task that does not exist.
 //
-// It writes only what differs: if the content is the same, Revision stays, and
-// the workers that run the task are not told.
+// It writes only the difference. If the content is the same, Revision stays, and the
+// workers that run the task are not notified.
 //
-// It returns [ErrChanged], and writes nothing, if the task's content or settings
-// have been written since, or the task was added or deleted; or [ErrTooLarge].
+// It returns [ErrChanged], and writes nothing, if the content or settings have been
+// written since, or if the task was added or deleted. It returns [ErrTooLarge] if
+// the content is too large.
 func (r *Registry) CompareAndSwap(ctx context.Context, old, item Item) (Item, error) {
 	if old.Name != item.Name {
-		return Item{}, fmt.Errorf("store task %q: %w: it cannot replace task %q", item.Name, orchestrator.ErrInvalid, old.Name)
+		return Item{}, fmt.Errorf("store task %q: %w: cannot replace task %q", item.Name, orchestrator.ErrInvalid, old.Name)
 	}
 	ops, err := r.puts(old, item)
 	if err != nil {
@@ -122,9 +121,9 @@ func (r *Registry) CompareAndSwap(ctx context.Context, old, item Item) (Item, er
 	return item.storedOver(old, resp.Header.Revision), nil
 }
 
-// CompareAndDelete removes old, a task as it was read or written last. It returns
-// [ErrChanged], and removes nothing, if the task's content or settings have been
-// written since, or the task was deleted.
+// CompareAndDelete deletes old, a task as last read or written. It returns
+// [ErrChanged], and deletes nothing, if the content or settings have been written
+// since, or if the task was deleted.
 func (r *Registry) CompareAndDelete(ctx context.Context, old Item) error {
 	if err := checkName("task", old.Name); err != nil {
 		return err
@@ -139,7 +138,8 @@ func (r *Registry) CompareAndDelete(ctx context.Context, old Item) error {
 	return nil
 }
 
-// Configure sets a task's settings and leaves its content alone. [ErrNotFound].
+// Configure sets the settings of a task and keeps its content. It returns
+// [ErrNotFound] if there is no such task.
 func (r *Registry) Configure(ctx context.Context, name string, s Settings) error {
 	if err := checkName("task", name); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (r *Registry) Configure(ctx context.Context, name string, s Settings) error
 	return nil
 }
 
-// Delete removes a task. [ErrNotFound].
+// Delete deletes a task. It returns [ErrNotFound] if there is no such task.
 func (r *Registry) Delete(ctx context.Context, name string) error {
 	if err := checkName("task", name); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (r *Registry) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// Get returns a task. [ErrNotFound].
+// Get returns a task. It returns [ErrNotFound] if there is no such task.
 func (r *Registry) Get(ctx context.Context, name string) (Item, error) {
 	if err := checkName("task", name); err != nil {
 		return Item{}, err
@@ -194,13 +194,13 @@ func (r *Registry) Get(ctx context.Context, name string) (Item, error) {
 	return item, nil
 }
 
-// MaxList is the most that one call of List returns.
+// MaxList is the maximum limit of List.
 const MaxList = 1000
 
-// List returns up to limit tasks, those after the name given, in the order of
-// their keys, which is always the same; from the first with an empty name.
-// Fewer than limit are the last ones. All of one call are as of one moment. limit
-// is from 1 to MaxList; mind that each may have a mebibyte.
+// List returns up to limit tasks after the given name, or from the first if it is
+// empty. They are in the order of their keys, which never changes. Fewer than limit
+// tasks means that there are no more. All tasks of one call are as of one revision.
+// limit must be from 1 to MaxList; each task may have a mebibyte of content.
 func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, error) {
 	if limit < 1 || limit > MaxList {
 		return nil, fmt.Errorf("list tasks: %w: limit %d: must be from 1 to %d", orchestrator.ErrInvalid, limit, MaxList)
@@ -213,7 +213,7 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
 	var items []Item
-	var rev int64 // of the first page; 0: now
+	var rev int64 // of the first page; 0: not read yet
 	index := make(map[string]int)
 	for more := true; more && len(items) < limit; {
 		page, err := r.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(r.layout.RegistryPrefix())),
@@ -227,7 +227,8 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 		more = page.More
 		for _, kv := range page.Kvs {
 			from = string(kv.Key) + "\x00"
-			// What is no name was put there by somebody else.
+			// Skip keys that are not valid names; another program has put them
+			// there.
 			if _, _, name, ok := r.layout.Parse(string(kv.Key)); ok {
 				index[name] = len(items)
 				items = append(items, Item{Name: name, Content: kv.Value, Settings: Settings{}.whole(), Revision: kv.ModRevision})
@@ -252,7 +253,7 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 	return items, nil
 }
 
-// puts returns the operations that store an item in place of old.
+// puts returns the operations that replace old by item.
 func (r *Registry) puts(old, item Item) ([]clientv3.Op, error) {
 	if err := checkName("task", item.Name); err != nil {
 		return nil, err
@@ -278,8 +279,8 @@ func (r *Registry) deletes(name string) []clientv3.Op {
 	return []clientv3.Op{clientv3.OpDelete(r.layout.Registry(name)), clientv3.OpDelete(r.layout.Tasks(name))}
 }
 
-// unchanged returns the comparisons that hold while a task is as it was read. A
-// key that is not there has the revision 0. Settings without a task do not count.
+// unchanged returns comparisons that hold while a task is as it was read. A missing
+// key has the revision 0. Settings without a task are ignored.
 func (r *Registry) unchanged(old Item) []clientv3.Cmp {
 	key := r.layout.Registry(old.Name)
 	if old.Revision == 0 {
@@ -291,18 +292,18 @@ func (r *Registry) unchanged(old Item) []clientv3.Cmp {
 	}
 }
 
-// sameContent reports whether old is a task that has the item's content.
+// sameContent reports whether old exists and has the item's content.
 func (i Item) sameContent(old Item) bool {
 	return old.Revision != 0 && bytes.Equal(i.Content, old.Content)
 }
 
-// sameSettings reports whether old is a task that has the item's settings.
+// sameSettings reports whether old exists and has the item's settings.
 func (i Item) sameSettings(old Item) bool {
 	return old.Revision != 0 && i.Settings.whole() == old.Settings.whole()
 }
 
-// storedOver returns the item as it is read after a transaction of the revision
-// has stored it in place of old.
+// storedOver returns the item as it can be read after a transaction at the revision
+// has replaced old by it.
 func (i Item) storedOver(old Item, revision int64) Item {
 	i.Settings = i.Settings.whole()
 	if !i.sameContent(old) {
@@ -335,19 +336,19 @@ func (r *Registry) putSettings(name string, s Settings) (clientv3.Op, error) {
 	return clientv3.OpPut(r.layout.Tasks(name), string(value)), nil
 }
 
-// readSettings returns the settings in a value, and the default where somebody
-// has written something else there.
+// readSettings returns the settings in a value, or the default if the value cannot
+// be read.
 func (r *Registry) readSettings(name string, value []byte) Settings {
 	var s Settings
 	if err := json.Unmarshal(value, &s); err != nil {
-		r.logger.Warn("settings that cannot be read count as the default", "task", name, "err", err)
+		r.logger.Warn("settings unreadable, using the default", "task", name, "err", err)
 		return Settings{}.whole()
 	}
 	return s
 }
 
-// commit makes a transaction on a prefix that is ours. Where it has ceased to be,
-// which is so where etcd has become another one, it makes it so again.
+// commit makes a transaction under a prefix that is marked as ours. If etcd was
+// replaced by another one, commit marks the prefix again.
 func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for {
 		if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
@@ -372,7 +373,7 @@ func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then []client
 	}
 }
 
-// whole returns the settings as they are read.
+// whole returns the settings as they are when read.
 func (s Settings) whole() Settings {
 	s.Instances = max(s.Instances, 1)
 	return s

@@ -40,7 +40,7 @@ func TestE3_CreatePutGetConfigureDelete(t *testing.T) {
 	require.ErrorContains(t, err, `"a/b"`)
 	got, err = r.Get(ctx, "a/b")
 	require.NoError(t, err)
-	require.Equal(t, created, got, "it stays as it was")
+	require.Equal(t, created, got, "the task must not change")
 
 	stored, isNew, err := r.Put(ctx, etcd.Item{Name: "a/b", Content: []byte("two")})
 	require.NoError(t, err)
@@ -67,10 +67,10 @@ func TestE3_CreatePutGetConfigureDelete(t *testing.T) {
 	require.ErrorIs(t, err, etcd.ErrNotFound)
 	resp, err := c.Get(ctx, "/work/tasks/", clientv3.WithPrefix())
 	require.NoError(t, err)
-	require.Empty(t, resp.Kvs, "the settings are gone too")
+	require.Empty(t, resp.Kvs, "the settings must be deleted too")
 }
 
-// Each writer sees all that it did not mean to change, whoever wrote it before.
+// A writer detects every change since its read.
 func TestE3_CompareAndSwap(t *testing.T) {
 	r := newRegistry(t, startEtcd(t))
 	ctx := t.Context()
@@ -83,7 +83,7 @@ func TestE3_CompareAndSwap(t *testing.T) {
 	require.ErrorIs(t, err, etcd.ErrChanged)
 	require.ErrorContains(t, err, `"a"`)
 
-	// Each change of what was stored last succeeds, and is what is read.
+	// Each change of the last stored item succeeds, and can be read.
 	last := created
 	for name, change := range []func(*etcd.Item){
 		func(*etcd.Item) {},
@@ -101,7 +101,7 @@ func TestE3_CompareAndSwap(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, string(item.Content), string(got.Content), name)
 		require.Equal(t, max(item.Settings.Instances, 1), got.Settings.Instances, name)
-		require.Equal(t, string(last.Content) == string(item.Content), last.Revision == stored.Revision, "%d: a change of settings is none of content", name)
+		require.Equal(t, string(last.Content) == string(item.Content), last.Revision == stored.Revision, "%d: a change of settings must not change the content's revision", name)
 		got.Content = stored.Content // nil and empty are the same
 		require.Equal(t, stored, got, name)
 		listed, err := r.List(ctx, "", 1)
@@ -110,13 +110,13 @@ func TestE3_CompareAndSwap(t *testing.T) {
 		last = stored
 	}
 
-	// Whatever has been written since, it is seen.
+	// Every write since the read is detected.
 	for name, write := range map[string]func() error{
 		"content":          func() error { _, _, err := r.Put(ctx, etcd.Item{Name: "a", Content: []byte("x")}); return err },
 		"settings":         func() error { return r.Configure(ctx, "a", etcd.Settings{Instances: 5}) },
 		"default settings": func() error { return r.Configure(ctx, "a", etcd.Settings{}) },
 		"deleted":          func() error { return r.Delete(ctx, "a") },
-		"deleted, and there again": func() error {
+		"deleted and created again": func() error {
 			require.NoError(t, r.Delete(ctx, "a"))
 			_, err := r.Create(ctx, etcd.Item{Name: "a", Content: []byte("x"), Settings: etcd.Settings{Instances: 5}})
 			return err
@@ -167,7 +167,7 @@ func TestE1_ReadableWithEtcdctl(t *testing.T) {
 	}, lines)
 }
 
-// anything is a set of items whose names and contents are as odd as they may be.
+// anything returns items with unusual names and contents.
 func anything() []etcd.Item {
 	random := rand.NewChaCha8([32]byte{1})
 	some := func(n int) []byte {
@@ -275,8 +275,8 @@ func TestE3_ListIsInPages(t *testing.T) {
 	}
 }
 
-// A key that is not of our making hides nothing that comes after it.
-func TestE3_ListPassesOverWhatIsNoTask(t *testing.T) {
+// A foreign key does not hide the tasks after it.
+func TestE3_ListSkipsForeignKeys(t *testing.T) {
 	c := startEtcd(t)
 	r := newRegistry(t, c)
 	for i := range 6 {
@@ -294,7 +294,7 @@ func TestE3_ListPassesOverWhatIsNoTask(t *testing.T) {
 	}
 }
 
-// TestE3_TheLargestContent is written in every way there is, with settings.
+// TestE3_TheLargestContent writes the largest content with settings, by each method.
 func TestE3_TheLargestContent(t *testing.T) {
 	r := newRegistry(t, startEtcd(t))
 	largest := func(b byte) etcd.Item {
@@ -364,14 +364,14 @@ func TestE3_SettingsInJSON(t *testing.T) {
 		`{"handoff":"any way you like"}`: {Instances: 7},
 		`two`:                            {Instances: 7},
 	} {
-		got := etcd.Settings{Instances: 7} // stays where reading fails
+		got := etcd.Settings{Instances: 7} // unchanged if reading fails
 		err := json.Unmarshal([]byte(text), &got)
 		require.Equal(t, want, got, text)
 		require.Equal(t, want.Instances == 7, err != nil, text)
 	}
 }
 
-// heard is the registry as told by Watch.
+// heard is the state of the registry according to Watch.
 type heard struct {
 	mu    sync.Mutex
 	items map[string]etcd.ItemChange
@@ -407,7 +407,7 @@ func (h *heard) hear(changes []etcd.ItemChange) {
 	}
 }
 
-// until waits until what was heard satisfies enough.
+// until waits until the state satisfies enough.
 func (h *heard) until(t *testing.T, enough func(map[string]etcd.ItemChange) bool) {
 	t.Helper()
 	for {
@@ -437,7 +437,7 @@ func TestE3_Watch(t *testing.T) {
 	require.NoError(t, r.Configure(t.Context(), "a", etcd.Settings{}))
 	h.until(t, func(m map[string]etcd.ItemChange) bool { return m["a"].Settings == etcd.Settings{Instances: 1} })
 
-	// What others write is taken for what it can be.
+	// Values that other programs write are ignored if they are invalid.
 	_, err = c.Put(t.Context(), "/work/tasks/a", "nonsense")
 	require.NoError(t, err)
 	_, err = c.Put(t.Context(), "/work/tasks/alone", `{"instances":5}`)
@@ -447,7 +447,8 @@ func TestE3_Watch(t *testing.T) {
 	require.NotContains(t, h.items, "alone")
 }
 
-// TestE6_RegistryBurst: 10,000 updates, no event lost, shown by comparing states.
+// TestE6_RegistryBurst makes 10,000 updates and compares the final states, so that a
+// lost event would show.
 func TestE6_RegistryBurst(t *testing.T) {
 	s := startServer(t, embed.Config{})
 	r := newRegistry(t, newClient(t, clientConfig(s.Endpoint())))

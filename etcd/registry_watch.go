@@ -1,8 +1,5 @@
 package etcd
 
-// Following the registry: for whoever wants to know, and for a leader's
-// orchestrator.
-
 import (
 	"context"
 	"errors"
@@ -14,24 +11,23 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ItemChange is what became of one task.
+// ItemChange is a change of one task.
 type ItemChange struct {
 	Name string
-	// Revision is that of the last change of the content; 0: there is no such
-	// task any more.
+	// Revision is the revision of the content's last change; 0 if the task was
+	// deleted.
 	Revision int64
 	Settings Settings
 }
 
-// Watch calls f with every task there is, and then with each that changes, in
-// the order of the changes; several changes of one task may come as one. The
-// first call comes even if there is none. f is called from one goroutine, and
-// owns the slice. Contents are not handed out, because together they may be
-// large: Get returns one.
+// Watch calls f with all tasks, then with each change in order. Several changes of
+// one task may be reported as one. The first call comes even if there is no task. f
+// is called from one goroutine, and owns the slice. Contents are not included,
+// because together they may be large; Get returns them.
 //
-// It returns ctx's cause, [ErrForeignPrefix], or what etcd has against the client's
-// user at the first contact. It lives through everything else: where etcd was away,
-// or is another cluster, f hears the difference.
+// Watch returns the cause of ctx, [ErrForeignPrefix], or an error of etcd at the
+// first contact that rejects the client's user. It survives all other errors. After
+// an outage, or if etcd was replaced, f receives the difference.
 func (r *Registry) Watch(ctx context.Context, f func([]ItemChange)) error {
 	if err := r.first.await(ctx, &r.settings, r.client); err != nil {
 		return fmt.Errorf("watch registry: %w", err)
@@ -51,7 +47,7 @@ func (r *Registry) Watch(ctx context.Context, f func([]ItemChange)) error {
 	}
 }
 
-// Tasks is what an orchestrator is told of the tasks, by its own methods.
+// Tasks is the part of an orchestrator that receives the tasks.
 type Tasks interface {
 	UpdateTasks(tasks []orchestrator.Task[string]) error
 	AddTask(name string, opts ...orchestrator.TaskOption) error
@@ -60,10 +56,10 @@ type Tasks interface {
 
 var _ Tasks = (*orchestrator.Orchestrator[Worker, string])(nil)
 
-// Feed tells o of all tasks there are, and goes on to tell it of every change
-// for as long as the leadership lasts. When it returns, o has been told of
-// everything that was written before the leader was elected, and may run its
-// first term. It fails where ctx or the leadership ends before.
+// Feed reports all tasks to o, and then every change for as long as the leadership
+// lasts. When Feed returns, o knows everything that was written before the leader
+// was elected, and may run its first term. Feed fails if ctx or the leadership ends
+// first.
 func (r *Registry) Feed(ctx context.Context, l *Leadership, o Tasks) error {
 	if err := l.under(r.prefix); err != nil {
 		return fmt.Errorf("feed tasks: %w", err)
@@ -91,8 +87,8 @@ func (r *Registry) Feed(ctx context.Context, l *Leadership, o Tasks) error {
 	return nil
 }
 
-// mirror copies registry/ and tasks/, between which there is nothing else, by
-// one watch, so that a task never is without its settings.
+// mirror copies registry/ and tasks/, which are adjacent, by one watch, so that a
+// task is never seen without its settings.
 func (r *Registry) mirror() *mirror.Mirror {
 	return mirror.New(r.client, mirror.Options{
 		From: r.layout.RegistryPrefix(),
@@ -105,8 +101,8 @@ func (r *Registry) mirror() *mirror.Mirror {
 	})
 }
 
-// itemBook is what is known of the tasks. A task is there if its content is; a
-// key of settings alone is none.
+// itemBook holds the known tasks. A task exists if its content does; settings alone
+// are ignored.
 type itemBook struct {
 	registry *Registry
 	items    map[string]*ItemChange
@@ -117,7 +113,7 @@ func newItemBook(r *Registry) *itemBook {
 	return &itemBook{registry: r, items: make(map[string]*ItemChange)}
 }
 
-// apply takes changes of keys and returns what they mean for tasks.
+// apply applies changes of keys and returns the resulting changes of tasks.
 func (b *itemBook) apply(changes []mirror.Change) []ItemChange {
 	var order []string
 	before := make(map[string]ItemChange)
@@ -163,8 +159,8 @@ func (b *itemBook) apply(changes []mirror.Change) []ItemChange {
 	return items
 }
 
-// tell tells o what changes mean. The first are all that there is, which it has
-// to hear at once: what it was not told of is unexpected.
+// tell passes changes on to o. The first call passes all tasks on together, because
+// o stops every task that it does not know.
 func (b *itemBook) tell(o Tasks, changes []mirror.Change) error {
 	items := b.apply(changes)
 	if !b.begun {

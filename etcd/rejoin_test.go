@@ -12,10 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A worker that was cut off for longer than its lease finds, when it rejoins, an
-// assignment that was made for what it was before: it deletes that, and does not
-// take it.
-func TestE5_StaleAssignmentFoundByOneThatRejoins(t *testing.T) {
+// A worker that rejoins after a disconnect deletes an assignment that was made for
+// its previous membership, without claiming it.
+func TestE5_StaleAssignmentAfterARejoin(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
 	a := s.hire(client, "a", 2*time.Second)
@@ -25,8 +24,8 @@ func TestE5_StaleAssignmentFoundByOneThatRejoins(t *testing.T) {
 	require.NoError(t, l.add(1, before, "t"))
 
 	cable.Cut(proxy.Both)
-	s.eventually("its lease has ended", func() bool { return !s.there("/work/members/a") })
-	// As the lease takes its assignments with it, it takes another hand to leave one.
+	s.eventually("the lease expires", func() bool { return !s.there("/work/members/a") })
+	// The lease has deleted the assignments, so the test puts a stale one.
 	_, err := s.client.Put(t.Context(), "/work/assigned/a/t",
 		fmt.Sprintf(`{"epoch":%d,"term":1,"member":%d}`, l.leader.Epoch(), before.Incarnation))
 	require.NoError(t, err)
@@ -34,19 +33,19 @@ func TestE5_StaleAssignmentFoundByOneThatRejoins(t *testing.T) {
 
 	after := a.joined()
 	require.Greater(t, after.Incarnation, before.Incarnation)
-	s.eventually("it is gone", func() bool { return !s.there("/work/assigned/a/t") })
+	s.eventually("the assignment is deleted", func() bool { return !s.there("/work/assigned/a/t") })
 	require.Empty(t, l.list(2, after))
 	require.NoError(t, l.add(2, after, "u"))
-	require.Equal(t, 1, s.ledger.started("t"), "before the cut only")
+	require.Equal(t, 1, s.ledger.started("t"), "t must start only before the cut")
 }
 
-// The last word about etcd is not that it is away.
+// The log reports when etcd is back.
 func TestE8_AnEtcdThatIsBackIsNoted(t *testing.T) {
 	s := newStage(t)
 	line, cable := s.behind()
 	joined := &lookout{text: "msg=joined", seen: make(chan struct{})}
-	failed := &lookout{text: `level=WARN msg="a keepalive was not acknowledged"`, seen: make(chan struct{})}
-	again := &lookout{text: `level=INFO msg="keepalives are acknowledged again"`, seen: make(chan struct{})}
+	failed := &lookout{text: `level=WARN msg="keepalive not acknowledged"`, seen: make(chan struct{})}
+	again := &lookout{text: `level=INFO msg="keepalives acknowledged again"`, seen: make(chan struct{})}
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(joined, failed, again), nil))
 	s.direct(line, 6*time.Second, etcd.WithLogger(log))
 	receive(t, joined.seen)
@@ -54,7 +53,7 @@ func TestE8_AnEtcdThatIsBackIsNoted(t *testing.T) {
 	receive(t, failed.seen)
 	select {
 	case <-again.seen:
-		require.Fail(t, "it was cut off all along")
+		require.Fail(t, "no keepalive was acknowledged yet")
 	default:
 	}
 	cable.Heal()

@@ -1,7 +1,5 @@
 package etcd
 
-// Settings as JSON, to be read and written with etcdctl.
-
 import (
 	"encoding/json"
 	"fmt"
@@ -9,14 +7,14 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// settingsJSON has a field for whatever is not the default.
+// settingsJSON is the JSON form of Settings, without the default values.
 type settingsJSON struct {
 	Instances int    `json:"instances,omitempty"`
 	Handoff   string `json:"handoff,omitempty"`
 }
 
-// MarshalJSON returns an object with what is not the default, such as
-// {"instances":2,"handoff":"start then stop"}.
+// MarshalJSON returns an object with the settings that differ from the default, such
+// as {"instances":2,"handoff":"start then stop"}.
 func (s Settings) MarshalJSON() ([]byte, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -28,8 +26,8 @@ func (s Settings) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON reads such an object. Fields that it does not know are left
-// aside, Instances is at least 1; where it fails, s stays as it is.
+// UnmarshalJSON reads such an object. It ignores unknown fields and sets Instances
+// to at least 1. If it fails, s is unchanged.
 func (s *Settings) UnmarshalJSON(data []byte) error {
 	var j settingsJSON
 	if err := json.Unmarshal(data, &j); err != nil {

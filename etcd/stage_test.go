@@ -1,7 +1,7 @@
 package etcd_test
 
-// What the tests of the protocol are made of: a server, leaders and members on
-// it, some of them behind a proxy, and a ledger of what runs where.
+// Shared helpers of the protocol tests: a server with leaders and members, some
+// behind a proxy, and a ledger of the running tasks.
 
 import (
 	"context"
@@ -21,13 +21,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stage is a server and what runs on it.
+// stage is a server with its leaders and members.
 type stage struct {
 	*testing.T
 	server *embed.Server
 	client *clientv3.Client // for the test itself
 	ledger *ledger
-	twice  bool // the test itself has tasks run twice
+	twice  bool // the test runs tasks twice on purpose
 }
 
 func newStage(t *testing.T) *stage {
@@ -43,25 +43,25 @@ func newStage(t *testing.T) *stage {
 	return st
 }
 
-// connect returns a client of its own.
+// connect returns a new client.
 func (s *stage) connect() *clientv3.Client {
 	s.Helper()
 	return newClient(s, clientConfig(s.server.Endpoint()))
 }
 
-// behind returns a client behind a proxy.
+// behind returns a client behind a proxy, and the proxy.
 func (s *stage) behind() (*clientv3.Client, *proxy.Proxy) {
 	s.Helper()
 	return startProxy(s, s.server)
 }
 
-// eventually waits for something that etcd shows.
+// eventually waits until f returns true.
 func (s *stage) eventually(what string, f func() bool) {
 	s.Helper()
 	require.Eventually(s, f, soon, 2*time.Millisecond, what)
 }
 
-// there reports whether there is such a key.
+// there reports whether a key exists.
 func (s *stage) there(key string) bool {
 	s.Helper()
 	resp, err := s.client.Get(s.Context(), key)
@@ -69,7 +69,7 @@ func (s *stage) there(key string) bool {
 	return len(resp.Kvs) > 0
 }
 
-// ledger notes what runs where.
+// ledger records which tasks run where.
 type ledger struct {
 	mu      sync.Mutex
 	running map[string]string // task to worker and token
@@ -123,7 +123,7 @@ func (l *ledger) snapshot() map[string]string {
 	return maps.Clone(l.running)
 }
 
-// wait returns when the ledger says so.
+// wait waits until f returns true for the ledger.
 func (l *ledger) wait(t testing.TB, what string, f func(*ledger) bool) {
 	t.Helper()
 	timer := time.NewTimer(soon)
@@ -138,7 +138,7 @@ func (l *ledger) wait(t testing.TB, what string, f func(*ledger) bool) {
 		select {
 		case <-change:
 		case <-timer.C:
-			require.Fail(t, "it did not happen: "+what)
+			require.Fail(t, "timeout waiting for: "+what)
 		}
 	}
 }
@@ -151,10 +151,10 @@ type crew struct {
 	member *etcd.Member
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	err    error // what Run returned, once done is closed
+	err    error // result of Run; valid when done is closed
 }
 
-// result waits for the end of Run, and returns what it returned.
+// result waits for the end of Run, and returns its result.
 func (h *crew) result() error {
 	h.stage.Helper()
 	receive(h.stage, h.done)
@@ -163,7 +163,7 @@ func (h *crew) result() error {
 
 var errOver = errors.New("the test is over")
 
-// hire starts a member whose tasks enter the ledger.
+// hire starts a member whose tasks are recorded in the ledger.
 func (s *stage) hire(c *clientv3.Client, name string, lease time.Duration, opts ...worker.Option) *crew {
 	s.Helper()
 	return s.hireTo(c, name, lease, func(ctx context.Context, task string) error {
@@ -186,13 +186,13 @@ func (s *stage) hireTo(c *clientv3.Client, name string, lease time.Duration, run
 	return s.man(name, w, m)
 }
 
-// staffed has another worker be there, so that who leaves is not alone.
+// staffed adds another worker, so that a leaving worker is not the last.
 func (s *stage) staffed() {
 	s.Helper()
 	s.hire(s.client, "other", 60*time.Second).joined()
 }
 
-// man runs a member until the test is over.
+// man runs a member until the end of the test.
 func (s *stage) man(name string, w *worker.Worker[string], m *etcd.Member) *crew {
 	h := &crew{stage: s, name: name, worker: w, member: m, done: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.Context()))
@@ -205,19 +205,19 @@ func (s *stage) man(name string, w *worker.Worker[string], m *etcd.Member) *crew
 	return h
 }
 
-// quit ends the member's Run and waits for that.
+// quit ends the member's Run and waits for its end.
 func (h *crew) quit() {
 	h.cancel(errOver)
 	<-h.done
 }
 
-// joined returns who the member is, once it is one.
+// joined waits until the member has joined, and returns its Worker.
 func (h *crew) joined() etcd.Worker {
 	h.stage.Helper()
 	return h.joinedAs(h.name)
 }
 
-// joinedAs is joined for a name that has another form in keys.
+// joinedAs is joined for a name that is escaped in keys.
 func (h *crew) joinedAs(segment string) etcd.Worker {
 	h.stage.Helper()
 	var w etcd.Worker
@@ -232,7 +232,7 @@ func (h *crew) joinedAs(segment string) etcd.Worker {
 	return w
 }
 
-// leading is a candidate that was elected, and the communicator it made.
+// leading is an elected candidate with its communicator.
 type leading struct {
 	stage  *stage
 	leader *etcd.Leadership
@@ -241,7 +241,8 @@ type leading struct {
 	done   chan struct{}
 }
 
-// elect has a new candidate elected, which takes for as long as another leads.
+// elect runs a new candidate until it is elected, which requires the end of any
+// other leadership.
 func (s *stage) elect(c *clientv3.Client, name string, lease time.Duration) *leading {
 	s.Helper()
 	e, err := etcd.NewElection(c, name, etcd.WithLeaseDuration(lease))
@@ -258,7 +259,7 @@ func (s *stage) elect(c *clientv3.Client, name string, lease time.Duration) *lea
 			l.comm, err = etcd.NewCommunicator(ctx, c, leader)
 			ready <- err
 			<-ctx.Done()
-			return errOver // and no second campaign
+			return errOver // not ErrDeposed, so no second campaign
 		})
 	}()
 	s.Cleanup(l.resign)

@@ -1,6 +1,6 @@
-// Package embed runs a real etcd server, one node, in the process: for tests,
-// for examples, and for whoever wants no second program to operate.
+// Package embed runs a real etcd server with one node in the process. It is for
+// tests, for examples, and for users who do not want to operate a second program.
 //
-// It is a package of its own because it links some sixty modules. Who only
-// talks to etcd imports package etcd, and links none of them.
+// It is a separate package because it links some sixty modules. Programs that only
+// connect to etcd import package etcd, which links none of them.
 package embed

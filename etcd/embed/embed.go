@@ -1,7 +1,5 @@
 package embed
 
-// The server: its settings, how it starts and how it is closed.
-
 import (
 	"context"
 	"crypto/rand"
@@ -21,71 +19,69 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Config says how a server is to run. The zero Config is a server for tests: on
-// a port of its own, with a folder that is gone when it is closed.
+// Config configures a server. The zero Config is a server for tests, on a free port
+// and with a temporary folder.
 type Config struct {
-	// Dir is the data folder, made with mode 0700 where it is not there. A server
-	// started again on the same folder has everything that the last one had
-	// acknowledged. It must be able to hold a unix socket. Two servers never share
-	// one: see ErrFolderInUse. Empty: a temporary folder, which Close removes.
+	// Dir is the data folder; Start creates it with mode 0700. A server that is
+	// restarted on the same folder has everything that was acknowledged before. The
+	// file system must support unix sockets. Two servers cannot share a folder, see
+	// ErrFolderInUse. Empty: a temporary folder, which Close removes.
 	Dir string
 
-	// Listen is the address that clients connect to, as host:port. Empty:
-	// 127.0.0.1:0, a port that the kernel chooses. Nothing but TLS and etcd's own
-	// users guards an address that others can reach. etcd's peer listener is a unix
-	// socket in a folder that only this user can enter.
+	// Listen is the address for clients, as host:port. Empty: 127.0.0.1:0, a port
+	// that the kernel chooses. Only TLS and etcd's own users protect an address that
+	// other machines can reach. etcd's peer listener is a unix socket in a folder
+	// that no other user can enter.
 	Listen string
 
-	// TLS has clients connect by TLS. Nil: in the clear.
+	// TLS makes clients connect by TLS. Nil: unencrypted.
 	TLS *TLS
 
-	// Tick is the heartbeat; an election takes ten of them, and the shortest
-	// lease that is granted lasts fifteen, rounded up to whole seconds. 0: 100 ms,
-	// etcd's default. From 1 ms to 1 s.
+	// Tick is the heartbeat interval. An election takes ten ticks, and the shortest
+	// lease lasts fifteen, rounded up to whole seconds. 0: 100 ms, etcd's default.
+	// It must be from 1 ms to 1 s.
 	Tick time.Duration
 
-	// NoFsync acknowledges writes before they are on the disk. It is for tests: a
-	// machine that loses power then loses what it has acknowledged.
+	// NoFsync acknowledges writes before they are on disk. It is for tests: a
+	// machine that loses power may lose acknowledged writes.
 	NoFsync bool
 
-	// Compaction is how much of the history is kept, for watches to be resumed
-	// from. 0: ten minutes, and what is older takes no space for long. At least a
-	// second.
+	// Compaction is how much of the history is kept, so that watches can resume. 0:
+	// ten minutes. Older history is removed. It must be at least a second.
 	Compaction time.Duration
 
-	// Logger gets what etcd logs at its levels of warning and above, until Close.
-	// Nil: nothing is logged.
+	// Logger receives etcd's logs at level warning and above, until Close. Nil:
+	// nothing is logged.
 	Logger *slog.Logger
 }
 
-// TLS is the server's side of TLS, as files in PEM. They are read at every
-// handshake, so that certificates can be replaced while the server runs.
+// TLS configures the server's side of TLS. The files are in PEM, and are read at
+// every handshake, so that certificates can be replaced while the server runs.
 type TLS struct {
 	CertFile, KeyFile string
-	// ClientCAFile has clients show a certificate that one of its authorities has
-	// signed. Empty: any client may connect.
+	// ClientCAFile makes clients show a certificate that one of these authorities
+	// has signed. Empty: any client may connect.
 	ClientCAFile string
 }
 
-// Server is a running server. Its methods may be called from many goroutines at
-// once.
+// Server is a running server. Its methods may be called from many goroutines at the
+// same time.
 type Server struct {
 	endpoint string
 	etcd     *embed.Etcd
 	cut      func()
-	lock     *fileutil.LockedFile // of the data folder
-	dirs     []string             // which Close removes
+	lock     *fileutil.LockedFile // locks the data folder
+	dirs     []string             // removed by Close
 	failed   chan error
-	watching sync.WaitGroup // etcd's errors
+	watching sync.WaitGroup // for etcd's errors
 
 	close sync.Once
 	err   error
 }
 
-// Start starts a server and returns when it serves. It fails where ctx is done
-// before; what comes of the start then is stopped as soon as it can be. Where
-// another server has the data folder open, it waits 3 s for that to end, and
-// fails with [ErrFolderInUse].
+// Start starts a server and returns when it serves. It fails if ctx is done first; a
+// server that still comes up is then stopped. If another server uses the data
+// folder, Start waits 3 s for its end, and then fails with [ErrFolderInUse].
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := start(ctx, cfg)
 	if err != nil {
@@ -118,7 +114,7 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: peers}}
 
-	// StartEtcd knows no context, and takes as long as the data is large.
+	// StartEtcd takes no context, and its duration grows with the data.
 	type outcome struct {
 		etcd *embed.Etcd
 		err  error
@@ -156,7 +152,7 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	case err := <-s.failed:
 		return nil, errors.Join(err, s.Close())
 	case <-s.etcd.Server.StopNotify():
-		return nil, errors.Join(errors.New("the server stopped before it was ready"), s.Close())
+		return nil, errors.Join(errors.New("server stopped before it was ready"), s.Close())
 	case <-ctx.Done():
 		return nil, errors.Join(context.Cause(ctx), s.Close())
 	}
@@ -167,32 +163,32 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// etcd is the server's configuration in etcd's words.
+// etcd returns the configuration in etcd's own type.
 func (cfg Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:0"
 	}
 	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
-		return nil, fmt.Errorf("invalid Listen %q: has to be host:port: %w", cfg.Listen, err)
+		return nil, fmt.Errorf("invalid Listen %q: must be host:port: %w", cfg.Listen, err)
 	}
 	if cfg.Tick == 0 {
 		cfg.Tick = 100 * time.Millisecond
 	}
 	if cfg.Tick < time.Millisecond || cfg.Tick > time.Second {
-		return nil, fmt.Errorf("invalid Tick %v: has to be from 1ms to 1s", cfg.Tick)
+		return nil, fmt.Errorf("invalid Tick %v: must be from 1ms to 1s", cfg.Tick)
 	}
 	if cfg.Compaction == 0 {
 		cfg.Compaction = 10 * time.Minute
 	}
 	if cfg.Compaction < time.Second {
-		return nil, fmt.Errorf("invalid Compaction %v: has to be at least 1s", cfg.Compaction)
+		return nil, fmt.Errorf("invalid Compaction %v: must be at least 1s", cfg.Compaction)
 	}
 
 	c := embed.NewConfig()
 	c.Dir = cfg.Dir
 	c.ListenClientUrls = []url.URL{{Scheme: "http", Host: cfg.Listen}}
 	if cfg.TLS != nil {
-		// etcd ends the process where it cannot read them.
+		// etcd exits the process if it cannot read these files.
 		if _, err := tls.LoadX509KeyPair(cfg.TLS.CertFile, cfg.TLS.KeyFile); err != nil {
 			return nil, fmt.Errorf("TLS certificate: %w", err)
 		}
@@ -202,19 +198,19 @@ func (cfg Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
 		c.ClientTLSInfo.ClientCertAuth = cfg.TLS.ClientCAFile != ""
 	}
 	c.AdvertiseClientUrls = c.ListenClientUrls
-	// One node has no peers, but etcd needs an address to tell them.
+	// A single node has no peers, but etcd needs an address to advertise.
 	c.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
-	// The cluster's id is a hash of all this: without a token of its own, a server
-	// with an empty folder would pass for the one before. One that has data
-	// keeps its id.
+	// The cluster's id is a hash of this configuration. Without a random token, a
+	// server with an empty folder would look like its predecessor. A server with
+	// data keeps its id.
 	c.InitialClusterToken = rand.Text()
 	c.TickMs = uint(cfg.Tick.Milliseconds())
 	c.ElectionMs = 10 * c.TickMs
 	c.UnsafeNoFsync = cfg.NoFsync
-	// Once it is full, etcd takes nothing more until somebody compacts, defragments
-	// and disarms it: a mebibyte that changes every second fills etcd's own 2 GiB in
-	// half an hour.
+	// A full etcd accepts no writes until an operator compacts, defragments and
+	// disarms it. A mebibyte that changes every second fills etcd's default of 2 GiB
+	// in half an hour.
 	c.QuotaBackendBytes = 8 << 30
 	c.AutoCompactionMode = embed.CompactorModePeriodic
 	c.AutoCompactionRetention = cfg.Compaction.String()
@@ -224,29 +220,28 @@ func (cfg Config) etcd(g *servers, fail func(error)) (*embed.Config, error) {
 	return c, nil
 }
 
-// Endpoint returns the URL that clients connect to.
+// Endpoint returns the URL for clients.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Endpoints returns the same, in the form that a client's configuration takes.
+// Endpoints returns Endpoint as a list, for a client's configuration.
 func (s *Server) Endpoints() []string { return []string{s.endpoint} }
 
-// Err yields why a server that runs has failed, once. It yields nothing while all is
-// well, and nothing when Close is called. It is never closed.
+// Err returns a channel that yields the error of a running server that has failed,
+// once. It yields nothing after Close, and is never closed.
 //
-// If etcd cannot go on, because the disk is full or fails, it must not take part in
-// anything any more. Then the process ends with exit code 1, a second after it has said
-// so on stderr and here.
+// If the disk is full or fails, etcd must stop. The process then exits with code 1,
+// one second after the error appeared on stderr and on this channel.
 func (s *Server) Err() <-chan error { return s.failed }
 
 func (s *Server) fail(err error) {
 	select {
 	case s.failed <- err:
-	default: // one is enough
+	default: // the first error counts
 	}
 }
 
-// Close stops the server at once: clients see their connections break. Calling
-// it again waits for the first call and returns the same.
+// Close stops the server immediately; clients lose their connections. Further calls
+// wait for the first and return the same result.
 func (s *Server) Close() error {
 	s.close.Do(func() {
 		s.cut()
@@ -257,12 +252,12 @@ func (s *Server) Close() error {
 	return s.err
 }
 
-// servers are the gRPC servers within etcd. Closing etcd waits, for as long as a
-// request may take, for streams to end; watches and lease streams do not, while
-// their clients live. So they are cut off first, as they would be if the
-// machine were gone, which clients have to stand anyway.
+// servers holds the gRPC servers inside etcd. Closing etcd waits for streams as long
+// as a request may take, and watches and lease streams do not end before their
+// clients. So stop cuts them off first, as the loss of the machine would, which
+// clients must survive anyway.
 type servers struct {
-	closing atomic.Bool // etcd is being closed on purpose
+	closing atomic.Bool // Close was called
 
 	mu   sync.Mutex
 	list []*grpc.Server
@@ -284,7 +279,7 @@ func (g *servers) stop() {
 	}
 }
 
-// endpoint is the URL for an address that is listened on.
+// endpoint returns the URL of a listening address.
 func endpoint(scheme string, addr net.Addr) (string, error) {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {

@@ -70,7 +70,7 @@ func TestEmbed_CloseDoesNotWaitForClients(t *testing.T) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(3 * time.Second): // etcd alone takes five and more
+	case <-time.After(3 * time.Second): // etcd's own Close takes five seconds or more
 		require.Fail(t, "Close waits for a watch")
 	}
 }
@@ -115,8 +115,7 @@ func TestEmbed_BadConfig(t *testing.T) {
 	}
 }
 
-// TestEmbed_CloseIsNoError has a log that takes errors only: an ordinary life of a
-// server leaves nothing in it.
+// The normal life of a server logs no errors.
 func TestEmbed_CloseIsNoError(t *testing.T) {
 	var errors strings.Builder
 	logger := slog.New(slog.NewTextHandler(&errors, &slog.HandlerOptions{Level: slog.LevelError}))

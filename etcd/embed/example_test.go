@@ -10,8 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A server for a test: on a port that the kernel chooses, with a folder that is
-// gone when it is closed.
+// A server for a test, on a free port and with a temporary folder.
 func Example() {
 	if err := putAndGet(); err != nil {
 		fmt.Println(err)

@@ -1,7 +1,5 @@
 package embed
 
-// The data folder: one server at a time.
-
 import (
 	"context"
 	"errors"
@@ -15,20 +13,19 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 )
 
-// ErrFolderInUse says that another server has the data folder open. The text
-// names it.
-var ErrFolderInUse = errors.New("another server has the data folder open")
+// ErrFolderInUse reports that another server uses the data folder. The text contains
+// its path.
+var ErrFolderInUse = errors.New("data folder in use by another server")
 
 const (
-	folderPatience = 3 * time.Second // for a server that is about to end
+	folderPatience = 3 * time.Second // wait for a server that is stopping
 	folderPause    = 50 * time.Millisecond
 )
 
-// takeFolder makes the folder where it is not there, and locks it until the file
-// that it returns is closed. Where another server has it open, it waits a little
-// for that to end.
+// takeFolder creates the folder if necessary, and locks it until the returned file
+// is closed. If another server uses it, takeFolder waits for folderPatience.
 //
-// etcd has a lock too, but waits for it without an end.
+// etcd has its own lock, but waits for it without limit.
 func takeFolder(ctx context.Context, dir string) (*fileutil.LockedFile, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -53,14 +50,14 @@ func takeFolder(ctx context.Context, dir string) (*fileutil.LockedFile, error) {
 }
 
 func tryFolder(dir string) (*fileutil.LockedFile, error) {
-	// A file of this package's own is held from here on, so that of two servers
-	// that start at once, on a folder that is empty yet, one is refused.
+	// Take a separate lock first. If two servers start at the same time on an empty
+	// folder, it refuses one.
 	lock, err := fileutil.TryLockFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fileutil.ErrLocked) {
 		return nil, ErrFolderInUse
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock the data folder: %w", err)
+		return nil, fmt.Errorf("lock data folder: %w", err)
 	}
 	if serving(dir) {
 		return nil, errors.Join(ErrFolderInUse, lock.Close())
@@ -68,9 +65,8 @@ func tryFolder(dir string) (*fileutil.LockedFile, error) {
 	return lock, nil
 }
 
-// serving reports whether an etcd has the folder open that knows nothing of our
-// lock, as the one of etcd's own program. Whatever else is wrong with its files
-// is for etcd to say.
+// serving reports whether another etcd without our lock has opened the folder, such
+// as etcd's own binary. Other problems with its files are left to etcd.
 func serving(dir string) bool {
 	file := filepath.Join(dir, "member", "snap", "db")
 	if _, err := os.Stat(file); err != nil {
@@ -84,35 +80,35 @@ func serving(dir string) bool {
 	return false
 }
 
-// longestSocket is how long the path of a unix socket may be, on every system.
+// longestSocket is the maximum length of a unix socket's path on every system.
 const longestSocket = 103
 
-// peerSocket returns a path for the socket that etcd hears other servers on, in a
-// folder that no other user can enter: in the data folder, or, if the path would be
-// too long, in a temporary one.
+// peerSocket returns a path for etcd's peer socket, in a folder that no other user
+// can enter. The folder is in the data folder, or a temporary one if the path would
+// be too long.
 func (s *Server) peerSocket(dir string) (string, error) {
 	folder, err := filepath.Abs(filepath.Join(dir, "peer"))
 	if err != nil {
-		return "", fmt.Errorf("find the data folder: %w", err)
+		return "", fmt.Errorf("find data folder: %w", err)
 	}
 	path := filepath.Join(folder, "socket")
 	if len(path) > longestSocket {
 		if folder, err = os.MkdirTemp("", "etcd-"); err != nil {
-			return "", fmt.Errorf("make a folder for the peer socket: %w", err)
+			return "", fmt.Errorf("create folder of peer socket: %w", err)
 		}
 		s.dirs = append(s.dirs, folder)
 		return filepath.Join(folder, "socket"), nil
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return "", fmt.Errorf("make a folder for the peer socket: %w", err)
+		return "", fmt.Errorf("create folder of peer socket: %w", err)
 	}
-	if err := os.Chmod(folder, 0o700); err != nil { // it may have been there
-		return "", fmt.Errorf("guard the folder of the peer socket: %w", err)
+	if err := os.Chmod(folder, 0o700); err != nil { // the folder may have existed
+		return "", fmt.Errorf("restrict folder of peer socket: %w", err)
 	}
 	return path, nil
 }
 
-// leaveFolder gives the folder up, and removes those that were temporary.
+// leaveFolder unlocks the data folder, and removes temporary folders.
 func (s *Server) leaveFolder() error {
 	var err error
 	if s.lock != nil {

@@ -1,6 +1,6 @@
 package embed_test
 
-// One data folder, and more than one server that wants it.
+// One data folder, and two servers.
 
 import (
 	"context"
@@ -26,14 +26,13 @@ func TestEmbed_FolderInUse(t *testing.T) {
 
 	began := time.Now()
 	_, err = embed.Start(t.Context(), embed.Config{Dir: dir})
-	require.ErrorIs(t, err, embed.ErrFolderInUse, "without a deadline too")
+	require.ErrorIs(t, err, embed.ErrFolderInUse, "without a deadline")
 	require.ErrorContains(t, err, dir)
 	require.Less(t, time.Since(began), 5*time.Second)
 	require.NoError(t, first.Close())
 }
 
-// TestEmbed_FolderOfOneThatEnds has the next server wait for the last one, which
-// is about to end.
+// The next server waits for a server that is stopping.
 func TestEmbed_FolderOfOneThatEnds(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, embed.Config{Dir: dir, NoFsync: true})
@@ -43,8 +42,8 @@ func TestEmbed_FolderOfOneThatEnds(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// TestEmbed_FolderOfAnEtcdByItself has the folder open that knows nothing of this
-// package: it has only bbolt's lock.
+// The folder is opened by a process that has only bbolt's lock, such as etcd's own
+// binary.
 func TestEmbed_FolderOfAnEtcdByItself(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, start(t, embed.Config{Dir: dir, NoFsync: true}).Close())

@@ -21,11 +21,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// fullDisk names the data folder of a process that fills its disk.
+// fullDisk is the environment variable that names the data folder of the process
+// that fills its disk.
 const fullDisk = "EMBED_TEST_FULL_DISK"
 
-// A server whose disk is full says so, on stderr and on Err, and ends its process.
-// Nothing that it has acknowledged is lost.
+// A server whose disk is full reports it on stderr and on Err, and ends its process.
+// No acknowledged write is lost.
 func TestE2_AFullDiskEndsTheProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFillsTheDisk$")
@@ -35,9 +36,9 @@ func TestE2_AFullDiskEndsTheProcess(t *testing.T) {
 	err := c.Run()
 	require.Error(t, err)
 	require.Equal(t, 1, c.ProcessState.ExitCode(), "%v\n%s%s", err, &stdout, &stderr)
-	require.Contains(t, stderr.String(), "etcd cannot go on")
-	require.Contains(t, stderr.String(), "the process ends")
-	require.Contains(t, stdout.String(), "Err: etcd cannot go on")
+	require.Contains(t, stderr.String(), "etcd cannot continue")
+	require.Contains(t, stderr.String(), "the process exits")
+	require.Contains(t, stdout.String(), "Err: etcd cannot continue")
 
 	got, err := client(t, start(t, embed.Config{Dir: dir})).Get(t.Context(), "k", clientv3.WithPrefix())
 	require.NoError(t, err)
@@ -46,13 +47,13 @@ func TestE2_AFullDiskEndsTheProcess(t *testing.T) {
 	require.GreaterOrEqual(t, len(got.Kvs), acknowledged)
 }
 
-// TestFillsTheDisk is the process of the test above.
+// TestFillsTheDisk is the child process of the test above.
 func TestFillsTheDisk(t *testing.T) {
 	dir := os.Getenv(fullDisk)
 	if dir == "" {
-		t.Skip("it ends its process")
+		t.Skip("runs only as a child process")
 	}
-	signal.Ignore(syscall.SIGXFSZ) // a write beyond the limit fails then
+	signal.Ignore(syscall.SIGXFSZ) // so that a write beyond the limit fails
 	s, err := embed.Start(t.Context(), embed.Config{Dir: dir})
 	require.NoError(t, err)
 	go func() { fmt.Println("Err:", <-s.Err()) }()

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// listening returns the local addresses, in the kernel's words, on which this process
-// waits for TCP connections.
+// listening returns the local addresses on which this process listens for TCP, in
+// the kernel's notation.
 func listening(t *testing.T) (addresses []string) {
 	t.Helper()
 	own := make(map[string]bool)
 	files, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip("this system does not tell")
+		t.Skip("no /proc on this system")
 	}
 	for _, f := range files {
 		target, _ := os.Readlink(filepath.Join("/proc/self/fd", f.Name()))
@@ -62,13 +62,13 @@ func TestE2_ListensOnTheClientPortAlone(t *testing.T) {
 // Another user can neither enter the folder of the peer socket nor connect to it.
 func TestE2_ThePeerSocketIsPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "peer"), 0o777)) // it was made wider
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "peer"), 0o777)) // with wider permissions
 	require.NoError(t, os.Chmod(dir, 0o755))
 	start(t, embed.Config{Dir: dir})
 	info, err := os.Stat(filepath.Join(dir, "peer"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	c, err := net.Dial("unix", filepath.Join(dir, "peer", "socket"))
-	require.NoError(t, err, "it is there, for this user")
+	require.NoError(t, err, "this user can connect")
 	require.NoError(t, c.Close())
 }

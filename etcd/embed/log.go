@@ -1,7 +1,5 @@
 package embed
 
-// etcd's log, which speaks zap, on the user's slog.
-
 import (
 	"context"
 	"fmt"
@@ -14,10 +12,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// zapLogger returns what etcd is to log to, until it is closed on purpose: it
-// reports that its listeners are closed then as errors. At zap's level Fatal it ends
-// the process, as etcd expects: a server that could not save must not answer that it
-// has.
+// zapLogger returns a zap logger for etcd that writes to l. It drops records after
+// Close, because etcd then reports its closed listeners as errors. At level Fatal it
+// ends the process, as etcd expects: a server that could not save must not
+// acknowledge a write.
 func zapLogger(l *slog.Logger, closing *atomic.Bool, fail func(error)) *zap.Logger {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)
@@ -25,7 +23,7 @@ func zapLogger(l *slog.Logger, closing *atomic.Bool, fail func(error)) *zap.Logg
 	return zap.New(core{l, closing}, zap.WithFatalHook(fatal{fail}))
 }
 
-// fatal is what happens when etcd cannot go on.
+// fatal handles records of level Fatal.
 type fatal struct{ fail func(error) }
 
 // OnWrite implements zapcore.CheckWriteHook.
@@ -34,14 +32,14 @@ func (f fatal) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
 	for _, field := range fields {
 		field.AddTo(m)
 	}
-	err := fmt.Errorf("etcd cannot go on: %s %v", e.Message, m.Fields)
-	fmt.Fprintf(os.Stderr, "%v; the process ends\n", err)
+	err := fmt.Errorf("etcd cannot continue: %s %v", e.Message, m.Fields)
+	fmt.Fprintf(os.Stderr, "%v; the process exits\n", err)
 	f.fail(err)
 	<-time.After(lastWords)
 	zapcore.WriteThenFatal.OnWrite(e, fields)
 }
 
-// lastWords is how long the process has to tell others why it ends.
+// lastWords is the time between the error and the end of the process.
 const lastWords = time.Second
 
 type core struct {

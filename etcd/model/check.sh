@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks the model with spin, and prints of each variant what was found in how
-# many states. Fails where a verdict is not the expected one.
+# Checks each variant of the model with spin, and prints the number of states and
+# the verdict. Fails if a verdict is not the expected one.
 #
 #   etcd/model/check.sh           every variant
-#   FAULTS=3 etcd/model/check.sh  three faults, in place of two, before the task must settle
+#   FAULTS=3 etcd/model/check.sh  three faults, instead of two, before the task must settle
 set -euo pipefail
 model=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/handover.pml
 work=$(mktemp -d)
@@ -42,15 +42,15 @@ check() {
 
 safe() { check holds "$1" "$2" "-DSAFETY -O2" "-m300000 -w22"; }
 
-# Few faults make short counterexamples; -E, because a leader that has no fault
-# left to spend may wait for ever here.
+# Few faults make short counterexamples. -E ignores invalid end states, because a
+# leader without faults left may wait forever.
 broken() { check 'runs twice' "without $1" "-D$2 -DFAULTS=$3" "-DSAFETY -O0" "-E -m300000 -w20"; }
 
 settles() { check "$1" "$2" "-DLIVENESS -DFAULTS=$3 ${4-}" "-DNFAIR=3 -O2" "-a -f -m300000 -w20"; }
 
 echo "never in two places:"
-safe "whatever fails, however often" ""
-safe "the leaders without their key in full, two faults" "-DIN_FULL -DFAULTS=2"
+safe "any number of faults" ""
+safe "leaders without their key in full, two faults" "-DIN_FULL -DFAULTS=2"
 broken "the leader's guard" NO_LEADER_GUARD 1
 broken "the term's fence" NO_TERM_FENCE 1
 broken "the claim" NO_CLAIM 1
@@ -61,8 +61,8 @@ broken "the worker's lease on assigned" NO_ASSIGNED_LEASE 1
 broken "a pause for the worker after an unknown outcome (T7)" NO_CAUTION 3
 broken "doubt in a withdrawal whose put had no answer" NO_DOUBT 1
 
-echo "in the end, running once:"
+echo "finally running once:"
 settles holds "after ${FAULTS:-2} faults" "${FAULTS:-2}"
-settles 'never settles' "without withdrawing what nobody claims, after one fault" 1 -DNO_WITHDRAWAL
+settles 'never settles' "without withdrawing unclaimed tasks, after one fault" 1 -DNO_WITHDRAWAL
 
 exit $wrong

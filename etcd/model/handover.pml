@@ -1,27 +1,26 @@
 /*
  * Two leaders, two workers, one task: lease, epoch and handover on etcd, as
- * DESIGN.md says it in E2, E4, E5 and W5, with what T4, T7 and T8 say a leader
- * makes of it. README.md says what stands for what; check.sh runs it.
+ * specified by E2, E4, E5 and W5 in DESIGN.md, with the leader's behaviour from
+ * T4, T7 and T8. README.md maps the names to the design; check.sh runs the model.
  *
- * A transaction is one step. A revision is a number that is only ever compared
- * with the one that a key has now, and no key has the same one twice: so
- * whoever remembers one needs a single bit, whether it is still that of the
- * key, and whatever a transaction in flight compares may be forgotten, with
- * the transaction, once it can no longer hold. Nothing here counts upwards: no
- * run is too long to be looked at.
+ * A transaction is one step. A revision is compared only with the present one of
+ * its key, and a key never has the same revision twice. So a process that
+ * remembers a revision needs a single bit: whether it is still the key's. A
+ * transaction in flight is forgotten once its comparison can no longer hold.
+ * Nothing counts upwards, so runs of any length are checked.
  *
- *	-DNO_LEADER_GUARD      no transaction of a leader compares the leader's key
+ *	-DNO_LEADER_GUARD      transactions of a leader do not compare the leader's key
  *	-DNO_TERM_FENCE        nor the revision of `term`
- *	-DNO_CLAIM             workers start what they see assigned, and put `active` uncompared
- *	-DNO_GUARDED_DELETE    `active` is deleted whoever put it
+ *	-DNO_CLAIM             workers start what is assigned, and put `active` uncompared
+ *	-DNO_GUARDED_DELETE    `active` is deleted without a comparison
  *	-DNO_SELF_FENCING      a lease can end while its worker's task runs
- *	-DNO_ASSIGNED_LISTED   List is `active` alone
+ *	-DNO_ASSIGNED_LISTED   List returns `active` alone
  *	-DNO_ASSIGNED_LEASE    `assigned` outlives the worker's lease
- *	-DNO_CAUTION           after an unknown outcome the worker gets further writes in the same term (T7)
- *	-DNO_WITHDRAWAL        what nobody claims stays assigned
+ *	-DNO_CAUTION           after an unknown outcome, the worker gets further writes in the same term (T7)
+ *	-DNO_WITHDRAWAL        unclaimed tasks stay assigned
  *
- *	-DFAULTS=n             at most so many faults; without, any number
- *	-DLIVENESS             only what the leader must do, and `settles` to check
+ *	-DFAULTS=n             at most n faults; without it, any number
+ *	-DLIVENESS             only the leader's mandatory steps, and `settles` to check
  */
 
 #ifdef FAULTS
@@ -33,69 +32,69 @@ byte faults;
 #define FAULT     skip
 #endif
 
-/* ---- What etcd holds. */
+/* ---- The keys in etcd. */
 
 #define NOBODY 2
-#define DEAD   3                /* whose process has ended, and whose lease has not */
-byte key = NOBODY;              /* leader: whose it is */
+#define DEAD   3                /* the process has ended, its lease has not */
+byte key = NOBODY;              /* the leader's key: its owner */
 bool member[2];                 /* members/<worker>, and with it the worker's lease */
 bool assigned[2], claimed[2];    /* assigned/<worker>/<task>, active/<worker>/<task> */
 
-/* ---- What is remembered of revisions: whether they are still the key's. */
+/* ---- Remembered revisions: whether they are still the key's. */
 
-bool current[2];                /* a leader's, of term */
-bool seen[2];                   /* a worker's, of its assigned */
+bool current[2];                /* by leader: its revision of term */
+bool seen[2];                   /* by worker: its revision of assigned */
 #define OUT    0
 #define IN     1
 #define OLD    2
-byte view[4];                   /* a leader's, of a worker's member: none, this one, one that is gone */
+byte view[4];                   /* by leader and worker: member unknown, current, gone */
 #define VIEW(w)   view[2*l+(w)]
 
-/* ---- What a leader remembers, and where it is in its term. */
+/* ---- What a leader remembers, and its phase in the term. */
 
-#define NONE      0             /* what it takes a worker to hold, T4 */
+#define NONE      0             /* what the leader assumes of a worker (T4) */
 #define HAS       1
 #define UNHEARD   2
 byte mem[4];
 #define MEM(w)    mem[2*l+(w)]
-byte heard[2];                  /* who answered in this term, and with whom nothing has gone wrong since */
-byte asked[2];                  /* whom it has still to list, as bits */
-bool young[2];                  /* no term yet that had workers */
-#define WAITS     0             /* for the key to be free */
-#define BEGINS    1             /* a term */
+byte heard[2];                  /* workers that answered in this term without an unknown outcome since, as bits */
+byte asked[2];                  /* workers still to list, as bits */
+bool young[2];                  /* has had no term with workers yet */
+#define WAITS     0             /* until the key is free */
+#define BEGINS    1             /* begins a term */
 #define LISTS     2
 #define WRITES    3
 #define ADDED     4             /* worker 0; 5: worker 1 */
 #define REMOVED   6             /* worker 0; 7: worker 1 */
-#define GOES_ON   8             /* without its key, not knowing it */
+#define GOES_ON   8             /* has lost its key without knowing it */
 byte phase[2];
 #ifdef LIVENESS
-byte avoid[2];                  /* T9: who refused last, plus one */
+byte avoid[2];                  /* T9: the worker that refused last, plus one */
 #endif
 #define PHASE     phase[l]
 
-/* ---- What is in flight, and may land, or be lost, at any time from now on. */
+/* ---- Transactions in flight. Each may land or be lost at any later time. */
 
 byte air;
-#define PUT(w)    (1 << (w))    /* assigned, by a leader */
+#define PUT(w)    (1 << (w))    /* a leader puts assigned */
 #define DEL(w)    (4 << (w))
 #define WDR(w)    (16 << (w))   /* a withdrawal: delete assigned if active is absent */
 #define TERM      64
 byte back;
-#define CLAIM(w)  (1 << (w))    /* active, by a worker */
+#define CLAIM(w)  (1 << (w))    /* a worker puts active */
 #define END(w)    (4 << (w))    /* delete active */
 
-/* ---- What the world sees. */
+/* ---- The workers. */
 
-#define GONE      0             /* no process, or fenced and empty: may join once its old key is gone */
+#define GONE      0             /* no process, or fenced and empty: joins once its old key is gone */
 #define IDLE      1
-#define SEEN      2             /* has seen assigned, and accepts it */
+#define SEEN      2             /* has seen assigned and accepts it */
 #define CLAIMED   3
 #define RUNNING   4
-#define FENCING   5             /* its deadline has come, what runs is being stopped */
+#define FENCING   5             /* past its deadline, stopping its task */
 byte at[2];
-bool runs[2];                    /* the task's function runs there */
-bool hung[2];                   /* accepts nothing any more, and keeps its lease alive */
+bool runs[2];                    /* the task's function runs */
+bool hung[2];                   /* accepts nothing, but keeps its lease alive */
 
 /* ---- The transactions. */
 
@@ -152,8 +151,8 @@ inline term() {
 #endif
 }
 
-/* Whatever a leader does without its key, each of its transactions fails, and
- * it changes nothing: this is one state here, until it has understood. */
+/* Every transaction of a leader without its key fails and changes nothing. So
+ * such a leader is a single state here, until it knows. */
 inline depose() {
 #ifndef NO_LEADER_GUARD
 	air = 0;
@@ -228,7 +227,7 @@ inline list(w) {
 	:: VIEW(w) == OUT && member[w] -> VIEW(w) = IN; MEM(w) = (young[l] -> UNHEARD : NONE)
 	:: VIEW(w) == OUT && !member[w]
 	:: VIEW(w) == OLD -> VIEW(w) = OUT; MEM(w) = NONE
-	:: VIEW(w) != OUT && MAY -> FAULT            /* silent, and holds what it held */
+	:: VIEW(w) != OUT && MAY -> FAULT            /* silent: the assumption stays */
 	:: VIEW(w) == IN && !OVERDUE(w) ->
 		heard[l] = heard[l] | (1 << (w));
 		MEM(w) = (LISTED(w) -> HAS : NONE)
@@ -250,7 +249,7 @@ inline list(w) {
 	fi
 }
 
-/* Where it is a former term's, the write fails, and its term is over. */
+/* If a later term has begun, the write fails and the term ends. */
 inline add(w) {
 	if
 	:: !MINE -> next()
@@ -272,7 +271,7 @@ inline remove(w) {
 	fi
 }
 
-/* Until it is claimed, or refused, or time is over. */
+/* Until the task is claimed or refused, or the time is over. */
 inline added(w) {
 	if
 	:: claimed[w] -> MEM(w) = HAS
@@ -296,7 +295,7 @@ inline giveup(w) {
 	fi
 }
 
-/* Until it has stopped, or time is over. */
+/* Until the task has stopped, or the time is over. */
 inline removed(w) {
 	if
 	:: !claimed[w] -> MEM(w) = NONE
@@ -314,15 +313,15 @@ proctype Leader(bit l)
 		VIEW(1) = member[1]; MEM(1) = (member[1] -> UNHEARD : NONE)
 		}
 
-	/* The term's write; without an answer, the term fails as a whole. */
+	/* The write of the term. Without an answer, the whole term fails. */
 	:: atomic { PHASE == BEGINS && HELD(l) -> term(); current[l] = true; asked[l] = 3; PHASE = LISTS }
 	:: atomic { PHASE == BEGINS && HELD(l) && MAY -> FAULT; air = air | TERM }
 
-	/* Answers come in whatever order. */
+	/* Answers arrive in any order. */
 	:: atomic { PHASE == LISTS && asked[l] & 1 -> list(0) }
 	:: atomic { PHASE == LISTS && asked[l] & 2 -> list(1) }
 
-	/* One change after the other: what is missing, what is too much, a move. */
+	/* One change at a time: a missing task, a surplus one, a move. */
 	:: atomic { PHASE == WRITES && NEITHER && OPEN(0) -> add(0) }
 	:: atomic { PHASE == WRITES && NEITHER && OPEN(1) -> add(1) }
 	:: atomic { PHASE == WRITES && BOTH && HEARD(0) -> remove(0) }
@@ -336,7 +335,7 @@ proctype Leader(bit l)
 	:: atomic { PHASE == REMOVED+0 && (!claimed[0] || MAY) -> removed(0) }
 	:: atomic { PHASE == REMOVED+1 && (!claimed[1] || MAY) -> removed(1) }
 
-	:: atomic { PHASE != WAITS && key != l -> scrub(l, WAITS) }      /* it has understood */
+	:: atomic { PHASE != WAITS && key != l -> scrub(l, WAITS) }      /* it learns of the loss */
 	:: atomic { PHASE != WAITS && MAY -> FAULT; crash() }
 	od
 }
@@ -378,9 +377,9 @@ proctype Worker(bit w)
 		fi
 		}
 
-	:: atomic { at[w] == IDLE && assigned[w] && !claimed[w] && !hung[w] && MAY -> FAULT; del(w) } /* it refuses */
+	:: atomic { at[w] == IDLE && assigned[w] && !claimed[w] && !hung[w] && MAY -> FAULT; del(w) } /* refuses */
 
-	/* What may happen to it: a crash, its lease not renewed in time, a hang. */
+	/* Faults: a crash, a lease not renewed in time, a hang. */
 	:: atomic { at[w] != GONE && MAY -> FAULT; at[w] = GONE; runs[w] = false; hung[w] = false; seen[w] = false }
 	:: atomic { at[w] == RUNNING && MAY -> FAULT; at[w] = FENCING }
 	:: atomic { at[w] == FENCING -> runs[w] = false; at[w] = GONE; hung[w] = false; seen[w] = false }
@@ -390,7 +389,7 @@ proctype Worker(bit w)
 	od
 }
 
-/* ---- What time does. */
+/* ---- The passing of time. */
 
 #ifdef NO_SELF_FENCING
 #define OVER(w)   (member[w] && (at[w] == GONE || at[w] == FENCING))

@@ -1,6 +1,6 @@
 package proof_test
 
-// etcd goes away for longer than every lease, and comes back.
+// An outage of etcd that is longer than every lease.
 
 import (
 	"testing"
@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestE8_EtcdGoesAway kills etcd for three leases, or for a minute where all
-// rounds are run: every task stops before its lease can have ended; and when etcd is
-// back, everything runs again without anybody's help.
+// TestE8_EtcdGoesAway kills etcd for three leases, or for a minute with all rounds.
+// Every task stops before its lease can expire. When etcd is back, all tasks run
+// again without help.
 func TestE8_EtcdGoesAway(t *testing.T) {
 	const tasks = 60
 	s := usual
@@ -22,17 +22,17 @@ func TestE8_EtcdGoesAway(t *testing.T) {
 	c.etcd.Kill()
 	killed := time.Now()
 	c.wait("every task has stopped", s.Lease, func() bool { return len(c.look()) == 0 })
-	t.Logf("everything had stopped %v after etcd was killed, of a lease of %v",
+	t.Logf("all tasks stopped %v after etcd was killed, lease %v",
 		time.Since(killed).Round(time.Millisecond), s.Lease)
 	for _, n := range c.nodes {
-		require.True(t, n.Alive(), "%s had time to stop its tasks\n%s", n.name, c.logs())
+		require.True(t, n.Alive(), "%s should have stopped its tasks in time\n%s", n.name, c.logs())
 	}
 	away := time.Duration(*rounds) * 300 * time.Millisecond
 	c.pass(max(away, 3*s.Lease) - time.Since(killed))
 	require.Empty(t, c.look())
 
 	c.etcd.Start()
-	back := c.wait("everything runs again", 5*s.Lease, func() bool { return c.settled(tasks) })
-	t.Logf("everything ran again %v after etcd was started", back.Round(time.Millisecond))
+	back := c.wait("all tasks run again", 5*s.Lease, func() bool { return c.settled(tasks) })
+	t.Logf("all tasks ran again %v after etcd was started", back.Round(time.Millisecond))
 	require.Empty(t, c.history.Overlaps())
 }

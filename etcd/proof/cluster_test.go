@@ -1,7 +1,5 @@
 package proof_test
 
-// The cluster: the processes, and what is done to them.
-
 import (
 	"fmt"
 	"path/filepath"
@@ -18,10 +16,10 @@ import (
 	"github.com/f8949c05/orchestrator/internal/trial"
 )
 
-// cluster is an etcd, nodes, and what they have written down.
+// cluster is an etcd and nodes, with the journal of their events.
 type cluster struct {
 	t        *testing.T
-	settings nodeSettings // of every node, but for its name and endpoints
+	settings nodeSettings // of every node, except name and endpoints
 	etcd     *trial.Process
 	endpoint string
 	nodes    []*node
@@ -31,18 +29,18 @@ type cluster struct {
 	reader   *trial.Reader
 	events   []trial.Event
 	history  *trial.History
-	epoch    uint64 // of the last leader seen in the journal
+	epoch    uint64 // of the last leader in the journal
 	leader   string
 }
 
-// node is one process, or its successors of the same name.
+// node is a process and its restarts under the same name.
 type node struct {
 	*trial.Process
 	name, only     string
 	leader, worker *proxy.Proxy
 }
 
-// startCluster starts an etcd and n nodes, with so many tasks to run.
+// startCluster starts an etcd, n nodes and the given number of tasks.
 func startCluster(t *testing.T, n, tasks int, s nodeSettings) *cluster {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +67,7 @@ func startCluster(t *testing.T, n, tasks int, s nodeSettings) *cluster {
 	return c
 }
 
-// add starts a further node, which may be only a candidate or only a worker.
+// add starts another node. only restricts it to a candidate or a worker.
 func (c *cluster) add(name, only string) {
 	n := &node{name: name, only: only, leader: c.proxy(), worker: c.proxy()}
 	s := c.settings
@@ -87,7 +85,7 @@ func (c *cluster) proxy() *proxy.Proxy {
 	return p
 }
 
-// look reads the journal, and says where each task runs.
+// look reads new events of the journal, and returns the nodes of each running task.
 func (c *cluster) look() map[string][]string {
 	c.t.Helper()
 	events := c.reader.Next()
@@ -101,8 +99,8 @@ func (c *cluster) look() map[string][]string {
 	return c.history.Running()
 }
 
-// settled reports whether each of n tasks, and nothing else, runs once, evenly over
-// the nodes that are there.
+// settled reports whether each of the tasks, and no other, runs once, evenly spread
+// over the living nodes.
 func (c *cluster) settled(tasks int) bool {
 	c.look()
 	var nodes []string
@@ -114,7 +112,7 @@ func (c *cluster) settled(tasks int) bool {
 	return c.history.IsEven(tasks, nodes)
 }
 
-// wait waits until cond holds, and fails the test where that takes too long.
+// wait waits until cond holds, and fails the test after the given time.
 func (c *cluster) wait(what string, within time.Duration, cond func() bool) time.Duration {
 	c.t.Helper()
 	begin := time.Now()
@@ -129,7 +127,7 @@ func (c *cluster) wait(what string, within time.Duration, cond func() bool) time
 	return time.Since(begin)
 }
 
-// leading returns the node that said last that it leads.
+// leading returns the node that became leader last.
 func (c *cluster) leading() *node {
 	c.look()
 	return c.node(c.leader)
@@ -141,7 +139,7 @@ func (c *cluster) node(name string) *node {
 	return c.nodes[i]
 }
 
-// logs are the last lines that each process has printed.
+// logs returns the last output of each process.
 func (c *cluster) logs() string {
 	var b strings.Builder
 	for _, n := range c.nodes {

@@ -1,7 +1,7 @@
 package proof_test
 
-// A leader that is stopped in the middle of its writes, and goes on when another
-// leads.
+// A leader that is stopped in the middle of its writes, and continues under another
+// leader.
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 	"github.com/f8949c05/orchestrator/internal/proxy"
 )
 
-// TestE2_ADeposedLeaderWritesNothing stops a leader with SIGSTOP while what it
-// writes is on its way, lets that arrive when another one leads, and then continues
-// the first. Neither what was on its way nor what it does then leaves anything in
-// etcd: its history shows no assignment of the first leader after its key was gone.
+// TestE2_ADeposedLeaderWritesNothing stops a leader with SIGSTOP while its writes
+// are in flight. It delivers them when another node leads, and then continues the
+// first leader. Neither these writes nor later ones reach etcd: its history shows no
+// assignment of the first leader after its key was deleted.
 func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 	tasks := 30
 	s := usual
-	s.Lease, s.Interval = 2*time.Second, time.Minute // terms only where something changes
+	s.Lease, s.Interval = 2*time.Second, time.Minute // terms only after changes
 	c := startCluster(t, 0, tasks, s)
 	for i := range 3 {
 		c.add(fmt.Sprint("w", i), onlyWorker)
@@ -45,7 +45,7 @@ func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 			tasks++
 		}
 		c.wait("a term", s.Lease, func() bool { return c.termRevision() > term })
-		// Now what it assigns is under way.
+		// Now the assignments are in flight.
 		c.pass(s.Lease / 16)
 		leader.leader.Cut(proxy.Up)
 		leader.Pause()
@@ -62,7 +62,7 @@ func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 		require.Empty(t, c.assignedAfter(epoch))
 		require.True(t, leader.Alive())
 	}
-	require.Positive(t, held, "nothing was ever under way")
+	require.Positive(t, held, "no write was ever in flight")
 }
 
 func (c *cluster) termRevision() int64 {
@@ -72,8 +72,8 @@ func (c *cluster) termRevision() int64 {
 	return resp.Kvs[0].ModRevision
 }
 
-// assignedAfter returns the assignments of a leader that were written when its key
-// was gone.
+// assignedAfter returns the assignments of a leader that were written after its key
+// was deleted.
 func (c *cluster) assignedAfter(leader uint64) []string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
@@ -98,6 +98,6 @@ func (c *cluster) assignedAfter(leader uint64) []string {
 			}
 		}
 	}
-	require.NoError(c.t, ctx.Err(), "the history did not come")
+	require.NoError(c.t, ctx.Err(), "the history did not arrive")
 	return late
 }

@@ -1,10 +1,9 @@
-// Package proof holds no code, only tests: they run real processes, each a
-// candidate for leadership and a worker, on a real etcd, and then kill them,
-// stop them, and cut them off. Whatever runs a task writes down when it starts
-// and stops; what was written is then held against the promise that no task
-// ever runs in two places.
+// Package proof contains only tests. They run real processes on a real etcd, each a
+// candidate and a worker, and kill them, stop them and cut them off. Each task
+// records its starts and stops in a journal. The journal is then checked: no task
+// may ever run in two places.
 //
 //	go test ./etcd/proof -proof.rounds=200 -v
 //
-// Without the flag a tenth of the rounds is run.
+// Without the flag, a tenth of these rounds is run.
 package proof

@@ -1,7 +1,7 @@
 package proof_test
 
-// The leader dies, or leaves: how long until another leads, and what that does
-// to tasks that run well.
+// The leader dies or leaves: the time until another leads, and the effect on healthy
+// tasks.
 
 import (
 	"flag"
@@ -24,10 +24,10 @@ var usual = nodeSettings{
 	Interval: 200 * time.Millisecond,
 }
 
-// TestE2_AnotherLeads kills the leader with SIGKILL, again and again, while one
-// of the workers is stopped for half of its lease: another node leads within the lease and a
-// second, and no task of a process that goes on is started, stopped or moved
-// until the dead one's lease has ended and its tasks are.
+// TestE2_AnotherLeads kills the leader with SIGKILL repeatedly, while one worker is
+// stopped for half of its lease. Another node leads within the lease and a second.
+// No task of a living process is started, stopped or moved until the dead process's
+// lease has ended and its tasks run elsewhere.
 func TestE2_AnotherLeads(t *testing.T) {
 	c := startCluster(t, 5, tasks, usual)
 	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
@@ -44,7 +44,7 @@ func TestE2_AnotherLeads(t *testing.T) {
 		asleep.Resume()
 		c.wait("another leads", usual.Lease+time.Second-time.Since(killed), func() bool { c.look(); return c.epoch > epoch })
 		took = append(took, time.Since(killed))
-		c.wait("what the dead one ran runs elsewhere", 2*usual.Lease, func() bool { return c.settled(tasks) })
+		c.wait("the tasks of the dead node run elsewhere", 2*usual.Lease, func() bool { return c.settled(tasks) })
 		for task, where := range c.look() {
 			if before[task][0] != leader.name {
 				require.Equal(t, before[task], where, "task %s was healthy", task)
@@ -58,7 +58,7 @@ func TestE2_AnotherLeads(t *testing.T) {
 	report(t, "SIGKILL to the next leader", took)
 }
 
-// TestE2_ResigningHandsOver has the leader leave as it should.
+// TestE2_ResigningHandsOver lets the leader leave with SIGTERM.
 func TestE2_ResigningHandsOver(t *testing.T) {
 	c := startCluster(t, 3, 30, usual)
 	c.wait("all tasks run", time.Minute, func() bool { return c.settled(30) })
@@ -79,8 +79,7 @@ func TestE2_ResigningHandsOver(t *testing.T) {
 	require.Less(t, slices.Max(took), 200*time.Millisecond)
 }
 
-// unharmed checks that what ran before, on others than the one node, is still
-// the very same run.
+// unharmed checks that each earlier run on a node other than dead still lasts.
 func (c *cluster) unharmed(before map[string][]string, dead string) {
 	c.t.Helper()
 	runs := map[string]int{}
@@ -96,7 +95,7 @@ func (c *cluster) unharmed(before map[string][]string, dead string) {
 	}
 }
 
-// quiet returns when nothing was started for that long.
+// quiet waits until no task has started for that long.
 func (c *cluster) quiet(d time.Duration) {
 	c.t.Helper()
 	last, since := len(c.history.Runs()), time.Now()
@@ -109,7 +108,7 @@ func (c *cluster) quiet(d time.Duration) {
 	})
 }
 
-// report prints what was measured.
+// report logs the median and the maximum.
 func report(t *testing.T, what string, took []time.Duration) {
 	t.Helper()
 	slices.Sort(took)

@@ -1,7 +1,5 @@
 package proof_test
 
-// Faults in rows, and no task ever runs in two places.
-
 import (
 	"flag"
 	"math/rand/v2"
@@ -13,10 +11,10 @@ import (
 	"github.com/f8949c05/orchestrator/internal/proxy"
 )
 
-var seed = flag.Uint64("proof.seed", 1, "what the faults are drawn from")
+var seed = flag.Uint64("proof.seed", 1, "the `seed` of the random faults")
 
-// TestE5_NeverTwice goes through rounds of faults. After each every task has to
-// run again, once, and evenly.
+// TestE5_NeverTwice injects rounds of faults. After each round every task must run
+// again, once and evenly spread. No task may ever run in two places.
 func TestE5_NeverTwice(t *testing.T) {
 	const tasks = 40
 	s := usual
@@ -50,14 +48,14 @@ func TestE5_NeverTwice(t *testing.T) {
 			c.pass(time.Duration(random.Int64N(int64(2 * s.Lease))))
 			c.etcd.Start()
 		}},
-		{"the leader is cut off, and what it writes arrives late", func(*node) {
+		{"the leader is cut off, and its writes arrive late", func(*node) {
 			n := c.leading()
 			n.leader.Delay(proxy.Up, s.Lease+s.Lease/2)
-			c.busy() // so that it has something to write
+			c.busy() // so that the leader has something to write
 			c.pass(2 * s.Lease)
 			n.leader.Heal()
 		}},
-		{"the leader gets no answers, and goes on writing", func(*node) {
+		{"the leader gets no answers, but continues to write", func(*node) {
 			n := c.leading()
 			n.leader.Cut(proxy.Down)
 			c.busy()
@@ -73,7 +71,7 @@ func TestE5_NeverTwice(t *testing.T) {
 			leader.leader.Heal()
 		}},
 	}
-	var order []int // each once, then each again in another order
+	var order []int // a permutation of the faults, then another
 	for round := range *rounds {
 		if len(order) == 0 {
 			order = random.Perm(len(faults))
@@ -86,11 +84,10 @@ func TestE5_NeverTwice(t *testing.T) {
 		c.wait("all tasks run again", 10*s.Lease, func() bool { return c.settled(tasks) })
 		require.Empty(t, c.history.Overlaps(), "round %d: %s: %s", round, victim.name, fault.name)
 	}
-	t.Logf("%d rounds, %d runs of %d tasks, never two of one at once", *rounds, len(c.history.Runs()), tasks)
+	t.Logf("%d rounds, %d runs of %d tasks, never two of the same task at once", *rounds, len(c.history.Runs()), tasks)
 }
 
-// restart starts the nodes again that have ended: with their last resort, where
-// they could not stop in time.
+// restart restarts the nodes that have ended by their last resort.
 func (c *cluster) restart() {
 	for _, n := range c.nodes {
 		if !n.Alive() {
@@ -99,13 +96,13 @@ func (c *cluster) restart() {
 	}
 }
 
-// pass lets time pass, in which the processes go on.
+// pass waits while the processes run.
 func (c *cluster) pass(d time.Duration) {
 	<-time.After(d)
 }
 
-// busy gives the leader something to write: somebody leaves the cluster, by a
-// drain, and comes back.
+// busy gives the leader something to write: it drains a worker and undrains it
+// again.
 func (c *cluster) busy() {
 	c.t.Helper()
 	name := c.nodes[len(c.nodes)-1].name

@@ -1,7 +1,7 @@
 package proof_test
 
-// A node: a process that is a candidate for leadership and a worker. It is this
-// test's binary, started again.
+// A node: a process that is a candidate and a worker, started from this test's
+// binary.
 
 import (
 	"context"
@@ -23,17 +23,17 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// nodeSettings is what a node is told when it starts.
+// nodeSettings configures a node.
 type nodeSettings struct {
 	Name     string
-	Leader   string // endpoints, apart from each other so that each can be cut
+	Leader   string // endpoints; separate, so that each can be cut off
 	Worker   string
 	Journal  string
 	Store    string
 	Lease    time.Duration
 	Stop     time.Duration
 	Interval time.Duration
-	// Only has a node be only a candidate, or only a worker.
+	// Only restricts the node to a candidate or to a worker.
 	Only string
 }
 
@@ -47,10 +47,10 @@ const (
 	serverRole = "etcd"
 )
 
-// The kinds of event that are this package's own.
+// Additional kinds of event.
 const (
-	leads      = "leads" // this process leads
-	checked    = "check" // what worker.Check said, where it changed
+	leads      = "leads" // this process became leader
+	checked    = "check" // result of worker.Check after a pause
 	lastResort = "last resort"
 )
 
@@ -58,8 +58,8 @@ func TestMain(m *testing.M) {
 	trial.Main(m, map[string]func(string) error{nodeRole: runNode, serverRole: runServer})
 }
 
-// runNode is the whole of a node's process. SIGTERM lets it leave as a good
-// citizen does: it resigns, and stays until its tasks have moved.
+// runNode is the main function of a node's process. On SIGTERM the node resigns,
+// drains and leaves.
 func runNode(text string) error {
 	var s nodeSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -103,7 +103,7 @@ func runNode(text string) error {
 	select {
 	case err = <-errs:
 	case <-signals:
-		resign() // so that another leads while the tasks of this one move
+		resign() // so that another node leads while the tasks move
 		leaving, cancel := context.WithTimeout(ctx, 2*s.Lease)
 		defer cancel()
 		err = member.Close(leaving)
@@ -121,7 +121,7 @@ func dial(endpoint string) (*clientv3.Client, error) {
 	return c, nil
 }
 
-// lead is the leader's side.
+// lead runs the leader's side.
 func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *trial.Journal, logger *slog.Logger) error {
 	registry, err := etcd.NewRegistry(c)
 	if err != nil {
@@ -161,7 +161,7 @@ func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *trial.Jour
 	})
 }
 
-// newMember is the worker's side.
+// newMember returns the worker's side.
 func newMember(c *clientv3.Client, s nodeSettings, j *trial.Journal, logger *slog.Logger) (*etcd.Member, error) {
 	w, err := worker.New(
 		func(ctx context.Context, task string) error { return work(ctx, task, s, j) },
@@ -169,7 +169,7 @@ func newMember(c *clientv3.Client, s nodeSettings, j *trial.Journal, logger *slo
 		worker.WithLogger(logger),
 		worker.WithLastResort(func(tasks []string) {
 			_ = j.Write(trial.Event{Kind: lastResort, Text: fmt.Sprint(tasks)})
-			<-time.After(50 * time.Millisecond) // for the tasks to do what they should not
+			<-time.After(50 * time.Millisecond) // gives the tasks time to misbehave
 			os.Exit(3)
 		}))
 	if err != nil {
@@ -178,9 +178,9 @@ func newMember(c *clientv3.Client, s nodeSettings, j *trial.Journal, logger *slo
 	return etcd.NewMember(c, s.Name, w, etcd.WithLogger(logger))
 }
 
-// work is what every task does: it writes to the store again and again. A task
-// that finds that it has slept for longer than the lease asks worker.Check, and
-// goes on all the same, as careless ones do.
+// work is the function of every task. It writes to the store every 20 ms. A task
+// that was paused for longer than the lease calls worker.Check and continues
+// regardless, like a careless task.
 func work(ctx context.Context, task string, s nodeSettings, j *trial.Journal) error {
 	token, _ := worker.Token(ctx)
 	if err := j.Write(trial.Event{Kind: trial.Started, Task: task, Token: token}); err != nil {

@@ -1,7 +1,7 @@
 package proof_test
 
-// Processes that are stopped past their lease, and continued: what no clock can
-// prevent, and what tokens are for.
+// Processes that are stopped past their lease and continued. No clock can prevent
+// overlaps then; tokens protect the store.
 
 import (
 	"slices"
@@ -13,8 +13,8 @@ import (
 	"github.com/f8949c05/orchestrator/internal/trial"
 )
 
-// TestW5_StoppedPastItsLease stops a worker with SIGSTOP for longer than its
-// lease, and continues it when others run its tasks.
+// TestW5_StoppedPastItsLease stops a worker with SIGSTOP for longer than its lease,
+// and continues it when other workers run its tasks.
 func TestW5_StoppedPastItsLease(t *testing.T) {
 	const tasks = 20
 	s := usual
@@ -34,19 +34,19 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 		c.wait("its tasks run elsewhere", 4*s.Lease, func() bool {
 			running := c.look()
 			for _, task := range mine {
-				// The stopped process has not said that it stopped anything.
+				// The stopped process has not recorded any stop.
 				if len(running[task]) != 2 {
 					return false
 				}
 			}
 			return true
 		})
-		// Each new owner writes before the old one wakes up.
+		// Each new owner writes before the old process continues.
 		c.wait("the new owners have written", 4*s.Lease, func() bool { return succeeded(store, mine, pid) })
 		writes, _ := store.writes()
 		at := trial.Now()
 		victim.Resume()
-		<-victim.Exited() // by its last resort
+		<-victim.Exited() // it ends by its last resort
 		c.look()
 		resort, n := c.awoke(pid, at)
 		resorts = append(resorts, resort)
@@ -61,10 +61,10 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 		c.wait("the node is back", 10*s.Lease, func() bool { return c.settled(tasks) })
 	}
 	report(t, "SIGCONT to the last resort", resorts)
-	require.Positive(t, checks, "no task has asked worker.Check after it was continued")
-	t.Logf("%d first calls of worker.Check after SIGCONT, each told of the loss", checks)
+	require.Positive(t, checks, "no task called worker.Check after SIGCONT")
+	t.Logf("%d first calls of worker.Check after SIGCONT, each reported the loss", checks)
 	if len(twice) > 0 {
-		report(t, "tasks that went on after SIGCONT, beside their new owner", twice)
+		report(t, "tasks that continued after SIGCONT, beside their new owner", twice)
 	}
 	for _, o := range c.history.Overlaps() {
 		require.True(t, c.history.WasPaused(o.A.PID) || c.history.WasPaused(o.B.PID), "%v", o)
@@ -82,8 +82,8 @@ func tasksOf(running map[string][]string, node string) []string {
 	return tasks
 }
 
-// succeeded reports whether each of the tasks has been written with a token that
-// is newer than every one that a process has used.
+// succeeded reports whether each of the tasks has been written with a newer token
+// than the process old has used.
 func succeeded(s *store, tasks []string, old int) bool {
 	writes, _ := s.writes()
 	last := map[string]uint64{} // of the old owner
@@ -99,15 +99,15 @@ func succeeded(s *store, tasks []string, old int) bool {
 	return !slices.ContainsFunc(tasks, func(task string) bool { return !newer[task] })
 }
 
-// takenFrom returns what the store has taken from a process, but for the first
-// so many writes.
+// takenFrom returns the writes that the store has accepted from a process, without
+// the first ones.
 func takenFrom(s *store, first, pid int) []write {
 	writes, _ := s.writes()
 	return slices.DeleteFunc(writes[first:], func(w write) bool { return w.pid != pid })
 }
 
-// awoke returns how long after at the process called its last resort, and checks
-// that whatever its tasks asked of worker.Check before was told the loss.
+// awoke returns how long after at the process called its last resort. It checks that
+// each call of worker.Check since at reported the loss.
 func (c *cluster) awoke(pid int, at int64) (resort time.Duration, checks int) {
 	c.t.Helper()
 	for _, e := range c.events {
@@ -118,10 +118,10 @@ func (c *cluster) awoke(pid int, at int64) (resort time.Duration, checks int) {
 		case lastResort:
 			resort = time.Duration(e.At - at)
 		case checked:
-			require.NotEmpty(c.t, e.Text, "task %s: worker.Check says that the lease holds", e.Task)
+			require.NotEmpty(c.t, e.Text, "task %s: worker.Check reported a valid lease", e.Task)
 			checks++
 		}
 	}
-	require.Positive(c.t, resort, "%d has not called its last resort\n%s", pid, c.logs())
+	require.Positive(c.t, resort, "process %d has not called its last resort\n%s", pid, c.logs())
 	return resort, checks
 }

@@ -1,6 +1,6 @@
 package proof_test
 
-// The etcd of the cluster, a process of its own, so that it can be killed.
+// The etcd of the cluster, in a separate process so that it can be killed.
 
 import (
 	"context"
@@ -15,8 +15,8 @@ type serverSettings struct {
 	Listen string
 }
 
-// runServer is the whole of etcd's process: it serves until it is killed. What it
-// has acknowledged is on the disk, as etcd does it by itself.
+// runServer is the main function of etcd's process. It serves until it is killed.
+// Acknowledged writes are on disk, as by etcd's default.
 func runServer(text string) error {
 	var s serverSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {

@@ -1,7 +1,7 @@
 package proof_test
 
-// A store that checks tokens, as one that tasks write to should: it takes no
-// write with an older token than it has seen for the task.
+// A store that checks tokens, as a real one should: it refuses a write with a lower
+// token than the highest it has seen for the task.
 
 import (
 	"bufio"
@@ -17,7 +17,7 @@ import (
 	"github.com/f8949c05/orchestrator/internal/trial"
 )
 
-// write is one that the store took.
+// write is a write that the store has accepted.
 type write struct {
 	at    int64
 	task  string
@@ -109,14 +109,14 @@ func (s *store) take(w write) bool {
 	return true
 }
 
-// writes returns what was taken so far, and how many writes were refused.
+// writes returns the accepted writes, and the number of refused ones.
 func (s *store) writes() ([]write, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]write(nil), s.taken...), s.refused
 }
 
-// storeClient is a task's side.
+// storeClient is a task's connection to the store.
 type storeClient struct {
 	conn    net.Conn
 	answers *bufio.Scanner

@@ -1,6 +1,6 @@
 package main
 
-// How this process gets into an etcd that asks who it is.
+// Access to an etcd with TLS and users.
 
 import (
 	"crypto/tls"
@@ -18,28 +18,28 @@ import (
 	"github.com/f8949c05/orchestrator/etcd"
 )
 
-// passwordEnv is where the password for etcd is looked for, so that it does not
-// show in the list of processes.
+// passwordEnv is the environment variable with the password for etcd. A flag would
+// show the password in the process list.
 const passwordEnv = "ALLOCATOR_ETCD_PASSWORD"
 
-// access is what an etcd may ask for.
+// access holds the credentials for an etcd.
 type access struct {
-	ca, cert, key string // files in PEM
+	ca, cert, key string // PEM files
 	user          string
 	passwordFile  string
-	inClear       bool // the password may go unencrypted to other machines
+	inClear       bool // allow sending the password unencrypted to other machines
 }
 
 func (a *access) flags(f *flag.FlagSet) {
-	f.StringVar(&a.ca, "etcd-ca", "", "a `file` with the authorities that etcd's certificate is from (default: the system's)")
-	f.StringVar(&a.cert, "etcd-cert", "", "a `file` with the certificate to show to etcd")
-	f.StringVar(&a.key, "etcd-key", "", "a `file` with its key")
-	f.StringVar(&a.user, "etcd-user", "", "the user to be at etcd")
-	f.StringVar(&a.passwordFile, "etcd-password-file", "", "a `file` with its password (default: $"+passwordEnv+")")
-	f.BoolVar(&a.inClear, "etcd-password-in-clear", false, "send the password unencrypted, by http, to other machines too")
+	f.StringVar(&a.ca, "etcd-ca", "", "the PEM `file` with the authorities of etcd's certificate (default: the system's)")
+	f.StringVar(&a.cert, "etcd-cert", "", "the PEM `file` with the client certificate for etcd")
+	f.StringVar(&a.key, "etcd-key", "", "the PEM `file` with the key of the client certificate")
+	f.StringVar(&a.user, "etcd-user", "", "the etcd `user`")
+	f.StringVar(&a.passwordFile, "etcd-password-file", "", "the `file` with the user's password (default: $"+passwordEnv+")")
+	f.BoolVar(&a.inClear, "etcd-password-in-clear", false, "allow sending the password unencrypted, by http, to other machines")
 }
 
-// config returns how to reach etcd.
+// config returns the configuration of etcd's client.
 func (a access) config(endpoints []string) (clientv3.Config, error) {
 	c := etcd.ClientConfig(endpoints...)
 	var err error
@@ -48,14 +48,14 @@ func (a access) config(endpoints []string) (clientv3.Config, error) {
 	}
 	for _, endpoint := range endpoints {
 		if c.TLS != nil && strings.HasPrefix(strings.ToLower(endpoint), "http://") {
-			return c, fmt.Errorf("-etcd: %s is in the clear, but there is a certificate: it has to be https", endpoint)
+			return c, fmt.Errorf("-etcd: %s is unencrypted, but a certificate is given: use https", endpoint)
 		}
 	}
 	if a.user == "" {
 		return c, nil
 	}
 	if open := unencrypted(endpoints, c.TLS != nil); open != "" && !a.inClear {
-		return c, fmt.Errorf("-etcd-user: the password would go to %s unencrypted: use https, or -etcd-password-in-clear if that network is yours alone", open)
+		return c, fmt.Errorf("-etcd-user: the password would go to %s unencrypted: use https, or -etcd-password-in-clear if you trust the network", open)
 	}
 	c.Username = a.user
 	c.Password, err = a.password()
@@ -63,8 +63,8 @@ func (a access) config(endpoints []string) (clientv3.Config, error) {
 }
 
 // unencrypted returns the first endpoint on another machine to which etcd's client
-// would send a password unencrypted; none if it would not. The client encrypts to
-// all endpoints or to none, as the scheme of the first one says.
+// would send a password unencrypted, or "". The client encrypts either all
+// connections or none, depending on the scheme of the first endpoint.
 func unencrypted(endpoints []string, certificate bool) string {
 	scheme, _, found := strings.Cut(strings.ToLower(endpoints[0]), "://")
 	if found && scheme == "https" || certificate && scheme != "http" {
@@ -86,8 +86,8 @@ func hostOf(endpoint string) string {
 	return endpoint
 }
 
-// isLoopback reports whether a host and port are this machine's, and reachable
-// from this machine alone.
+// isLoopback reports whether the address is a loopback address, reachable from this
+// machine only.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -97,8 +97,8 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// tls returns nil where nothing is asked for: an address with https then goes
-// by the system's authorities.
+// tls returns nil if no files are given. The system's authorities then apply to
+// https.
 func (a access) tls() (*tls.Config, error) {
 	if a.ca == "" && a.cert == "" && a.key == "" {
 		return nil, nil
@@ -115,7 +115,7 @@ func (a access) tls() (*tls.Config, error) {
 		}
 	}
 	if (a.cert == "") != (a.key == "") {
-		return nil, errors.New("-etcd-cert and -etcd-key: one is of no use without the other")
+		return nil, errors.New("-etcd-cert and -etcd-key: both are required")
 	}
 	if a.cert != "" {
 		pair := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -125,7 +125,7 @@ func (a access) tls() (*tls.Config, error) {
 		if _, err := pair(nil); err != nil {
 			return nil, fmt.Errorf("-etcd-cert: %w", err)
 		}
-		c.GetClientCertificate = pair // read at each connection: files are replaced before they expire
+		c.GetClientCertificate = pair // read at each connection, because the files may be renewed
 	}
 	return c, nil
 }
@@ -140,7 +140,7 @@ func (a access) password() (string, error) {
 		password = strings.TrimRight(string(text), "\r\n")
 	}
 	if password == "" {
-		return "", errors.New("-etcd-user: there is no password in $" + passwordEnv + " nor in -etcd-password-file")
+		return "", errors.New("-etcd-user: no password in $" + passwordEnv + " or -etcd-password-file")
 	}
 	return password, nil
 }

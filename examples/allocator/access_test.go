@@ -1,6 +1,6 @@
 package main
 
-// An etcd that asks who comes: TLS on both sides, users and passwords.
+// An etcd with TLS on both sides, users and passwords.
 
 import (
 	"crypto/ecdsa"
@@ -24,8 +24,8 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/embed"
 )
 
-// certificate makes a certificate that is its own authority, for a server on
-// this machine and for a client, and returns its files.
+// certificate creates a self-signed certificate for a server on this machine and for
+// a client, and returns its files.
 func certificate(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -50,8 +50,8 @@ func certificate(t *testing.T, name string) (cert, key string) {
 	return write(name+".pem", "CERTIFICATE", signed), write(name+".key", "EC PRIVATE KEY", encoded)
 }
 
-// users has the server ask for a password, and know one user, who may do what
-// he likes under /work/.
+// users enables passwords on the server, with one user who may do everything under
+// /work/.
 func users(t *testing.T, config clientv3.Config, user, password string) {
 	t.Helper()
 	root, err := clientv3.New(config)
@@ -87,7 +87,7 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 	require.NoError(t, err)
 	users(t, config, "app", "pass word")
 
-	const slow = "60s" // etcd checks a password at each keepalive, which takes a core some time
+	const slow = "60s" // etcd checks a password at each keepalive, which is slow
 	known := []string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert, "-etcd-cert", cert, "-etcd-key", key, "-lease", slow}
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("pass word\n"), 0o600))
@@ -102,12 +102,12 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "wrong")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong"), 0o600))
 	refuses(t, map[string]refusal{
-		"no user":           {known, "permission denied"}, // but the one that the certificate names
+		"no user":           {known, "permission denied"}, // the certificate names another user
 		"a wrong password":  {append(known, "-etcd-user", "app", "-etcd-password-file", wrong), "authentication failed"},
 		"another authority": {append(known, "-etcd-user", "app", "-etcd-ca", cert), server.Endpoint()},
 	})
 	persists(t, map[string]refusal{
-		"no certificate": {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert}, server.Endpoint() + " speaks TLS and asks for a client certificate"},
+		"no certificate": {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert}, server.Endpoint() + " speaks TLS and requires a client certificate"},
 	})
 	for _, p := range []*process{b, a} {
 		p.signal(syscall.SIGTERM)
@@ -119,8 +119,8 @@ func TestAccess_BadInput(t *testing.T) {
 	cert, key := certificate(t, "client")
 	const https = "https://127.0.0.1:1"
 	for name, step := range map[string]refusal{
-		"no etcd to join":   {[]string{"-etcd-user", "app"}, "-etcd does not say which"},
-		"in the clear":      {[]string{"-etcd", "http://127.0.0.1:1", "-etcd-ca", cert}, "has to be https"},
+		"no etcd to join":   {[]string{"-etcd-user", "app"}, "-etcd is missing"},
+		"in the clear":      {[]string{"-etcd", "http://127.0.0.1:1", "-etcd-ca", cert}, "use https"},
 		"no key":            {[]string{"-etcd", https, "-etcd-cert", cert}, "-etcd-key"},
 		"a key for another": {[]string{"-etcd", https, "-etcd-cert", key, "-etcd-key", key}, "-etcd-cert"},
 		"no authority":      {[]string{"-etcd", https, "-etcd-ca", key}, "no certificate"},
@@ -172,7 +172,7 @@ func TestAccess_PasswordsGoUnencryptedToLoopbackAlone(t *testing.T) {
 			require.Equal(t, "pass word", config.Password)
 		}
 	}
-	// An address without a scheme is encrypted to where there is a certificate.
+	// An address without a scheme is encrypted if there is a certificate.
 	config, err := access{user: "app", ca: cert}.config([]string{"etcd.example:1"})
 	require.NoError(t, err)
 	require.Equal(t, "pass word", config.Password)

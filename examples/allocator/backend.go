@@ -1,6 +1,6 @@
 package main
 
-// What the API asks for, answered by etcd.
+// The API's interfaces, implemented with etcd.
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
 
-// tasks is the registry.
+// tasks implements api.Tasks with the registry.
 type tasks struct{ *etcd.Registry }
 
 func (t tasks) Create(ctx context.Context, item api.Item) (api.Item, error) {
@@ -23,8 +23,8 @@ func (t tasks) Create(ctx context.Context, item api.Item) (api.Item, error) {
 	return shown(stored), known(err)
 }
 
-// Put tries again as often as others change the item between its read and its
-// write, which ctx bounds. It keeps the settings that the API does not know.
+// Put retries until ctx ends if another write comes between its read and its write.
+// It keeps the settings that the API does not expose.
 func (t tasks) Put(ctx context.Context, id string, c api.Change) (api.Item, bool, error) {
 	for {
 		before, err := t.meeting(ctx, id, c.If)
@@ -61,8 +61,8 @@ func (t tasks) Delete(ctx context.Context, id string, c api.Condition) error {
 	}
 }
 
-// meeting returns a task as it is, with its name alone if it does not exist, or an
-// error of the API's if it does not meet the condition.
+// meeting returns the current task, or only its name and ErrNotFound if it does not
+// exist. It returns api.ErrChanged if the task does not meet the condition.
 func (t tasks) meeting(ctx context.Context, id string, c api.Condition) (etcd.Item, error) {
 	item, err := t.Registry.Get(ctx, id)
 	if err != nil && !errors.Is(err, etcd.ErrNotFound) {
@@ -95,8 +95,8 @@ func shown(item etcd.Item) api.Item {
 	}
 }
 
-// version tells the states of a task apart. A settings revision of 0 is that of the
-// default settings, so to be equal means to be the same.
+// version returns a string that differs between any two states of a task. A settings
+// revision of 0 means the default settings, so equal strings mean equal states.
 func version(item etcd.Item) string {
 	if item.Revision == 0 {
 		return ""
@@ -104,10 +104,10 @@ func version(item etcd.Item) string {
 	return fmt.Sprintf("%d-%d", item.Revision, item.SettingsRevision)
 }
 
-// known says an error in the API's words, if it has any.
+// known translates an error to the API's, if there is one.
 func known(err error) error {
 	switch {
-	case errors.Is(err, etcd.ErrNotFound), errors.Is(err, orchestrator.ErrInvalid): // no task can have such a name
+	case errors.Is(err, etcd.ErrNotFound), errors.Is(err, orchestrator.ErrInvalid): // no task has an invalid name
 		return api.ErrNotFound
 	case errors.Is(err, etcd.ErrExists):
 		return api.ErrExists
@@ -118,7 +118,7 @@ func known(err error) error {
 	}
 }
 
-// cluster is who does the work.
+// cluster implements api.Cluster.
 type cluster struct{ *node }
 
 func (c cluster) Owners(id string) []string {

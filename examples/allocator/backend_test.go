@@ -1,6 +1,6 @@
 package main
 
-// What the API asks for, of a real etcd.
+// The backend on a real etcd.
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 	require.True(t, created)
 	require.Equal(t, api.Item{ID: "a", Content: []byte("x"), Instances: 1, Version: first.Version}, first)
 
-	// What the API does not know stays, and counts for the version.
+	// Settings that the API does not expose stay, and change the version.
 	require.NoError(t, b.Configure(ctx, "a", etcd.Settings{Handoff: orchestrator.StartThenStop}))
 	_, _, err = b.Put(ctx, "a", api.Change{Instances: 3, If: is(first.Version)})
 	require.Equal(t, api.ErrChanged, err)
@@ -73,7 +73,7 @@ func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 }
 
 // One client sets the content and another the instances at the same time. Neither
-// is lost.
+// change is lost.
 func TestBackend_PutsBesideEachOtherLoseNothing(t *testing.T) {
 	b := newTasks(t)
 	for i := range 100 {
@@ -96,7 +96,7 @@ func TestBackend_PutsBesideEachOtherLoseNothing(t *testing.T) {
 	}
 }
 
-// Of many changes of the same version, one succeeds.
+// One of many concurrent changes of the same version succeeds.
 func TestBackend_OneOfManyChangesAVersion(t *testing.T) {
 	b := newTasks(t)
 	item, _, err := b.Put(t.Context(), "a", api.Change{Content: []byte("x")})

@@ -1,6 +1,6 @@
 package main
 
-// The log: one line for everything that a person wants to know.
+// The log for human readers, one line for each event.
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 	"github.com/f8949c05/orchestrator/etcd"
 )
 
-// journal writes lines, each of them whole.
+// journal writes lines. Each line is one write.
 type journal struct {
 	name string
 	mu   sync.Mutex
@@ -36,9 +36,8 @@ func (j *journal) say(format string, args ...any) {
 	_, _ = io.WriteString(j.w, line)
 }
 
-// word shows an id or a name, which may be any text: as it is where it reads as
-// one word, and quoted otherwise, so that none passes for a line of this log, or
-// for another part of one.
+// word returns an id or a name for a line of the log. It quotes any text that is not
+// a plain word, so that no text can imitate a line of the log or a part of one.
 func word(s string) string {
 	quoted := strconv.Quote(s)
 	if s == "" || quoted != `"`+s+`"` || strings.Contains(s, " ") {
@@ -47,7 +46,7 @@ func word(s string) string {
 	return s
 }
 
-// brief shows the beginning of a content.
+// brief returns the beginning of a content, quoted.
 func brief(content []byte) string {
 	const most = 40
 	if len(content) <= most {
@@ -56,7 +55,7 @@ func brief(content []byte) string {
 	return fmt.Sprintf("%q … (%d bytes)", content[:most], len(content))
 }
 
-// tellMembers says who joins and leaves.
+// tellMembers logs members that join, drain and leave.
 func (n *node) tellMembers(ctx context.Context) error {
 	known := map[etcd.Worker]etcd.MemberState{}
 	return n.membership.Watch(ctx, func(members []etcd.MemberState) {
@@ -67,11 +66,11 @@ func (n *node) tellMembers(ctx context.Context) error {
 		for _, w := range slices.SortedFunc(maps.Keys(known), older) {
 			switch _, there := now[w]; {
 			case !there && known[w].Draining:
-				n.journal.say("%s left, as it had said", word(w.Name))
+				n.journal.say("%s left after draining", word(w.Name))
 			case !there && w.Name == n.name && n.leaving.Load():
-				// It says so itself.
+				// This process logs its own end.
 			case !there:
-				n.journal.say("%s left: its lease has ended", word(w.Name))
+				n.journal.say("%s left: lease expired", word(w.Name))
 			}
 		}
 		for _, m := range members {
@@ -80,7 +79,7 @@ func (n *node) tellMembers(ctx context.Context) error {
 			case !there:
 				n.journal.say("%s joined", word(m.Name))
 			case m.Draining && !before.Draining:
-				n.journal.say("%s is to end empty", word(m.Name))
+				n.journal.say("%s is draining", word(m.Name))
 			}
 		}
 		known = now
@@ -89,24 +88,24 @@ func (n *node) tellMembers(ctx context.Context) error {
 
 func older(a, b etcd.Worker) int { return cmp.Compare(a.Incarnation, b.Incarnation) }
 
-// tellName says why this process takes its time to join, where another has its
-// name: that is its predecessor, which was killed, or a mistake.
+// tellName logs why this process cannot join yet if another process has its name.
+// That process is a killed predecessor, or the name is used twice by mistake.
 func (n *node) tellName(ctx context.Context) {
 	members, err := n.membership.List(ctx)
 	if err != nil {
-		return // the member meets the same, and says so
+		return // the member gets the same error and logs it
 	}
 	if slices.ContainsFunc(members, func(m etcd.MemberState) bool { return m.Name == n.name }) {
-		n.journal.say("waits: another process has the name %s, until its lease has ended", word(n.name))
+		n.journal.say("waiting: another process has the name %s until its lease expires", word(n.name))
 	}
 }
 
-// tellLeader says who leads, as soon as that changes. It watches only what etcd
-// has let it read: closing etcd's client (3.7.3) hangs where a watch has been
-// refused that very moment.
+// tellLeader logs the leader after each change. It starts a watch only after a
+// successful read, because closing etcd's client (3.7.3) hangs if a watch is refused
+// at the same moment.
 func (n *node) tellLeader(ctx context.Context) error {
 	var changed clientv3.WatchChan
-	tick := time.NewTimer(0) // then each lease, for what the watch misses
+	tick := time.NewTimer(0) // then every lease, in case the watch misses a change
 	defer tick.Stop()
 	var last uint64
 	for {
@@ -117,7 +116,7 @@ func (n *node) tellLeader(ctx context.Context) error {
 			n.leader.Store(&leader.Name)
 			last = leader.Epoch
 		case errors.Is(err, etcd.ErrNoLeader) && last != 0:
-			n.journal.say("nobody leads")
+			n.journal.say("no leader")
 			n.leader.Store(nil)
 			last = 0
 		}

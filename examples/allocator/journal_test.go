@@ -1,6 +1,6 @@
 package main
 
-// What the log makes of texts that others choose.
+// Texts from clients in the log.
 
 import (
 	"strings"

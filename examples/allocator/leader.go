@@ -1,7 +1,5 @@
 package main
 
-// What a process does while it leads.
-
 import (
 	"context"
 	"fmt"
@@ -19,9 +17,8 @@ func (n *node) newElection() (*etcd.Election, error) {
 	return etcd.NewElection(n.client, n.name, opts...)
 }
 
-// lead loads what is expected and who is there, and runs terms for as long as
-// ctx lives. What is remembered of an earlier leadership counts for nothing:
-// everything here is new each time.
+// lead loads the tasks and the members, and runs terms until ctx ends. Everything
+// here is created for one leadership, because state of an earlier one is invalid.
 func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 	comm, err := etcd.NewCommunicator(ctx, n.client, l, n.options...)
 	if err != nil {
@@ -34,7 +31,7 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 	var o *orchestrator.Orchestrator[etcd.Worker, string]
 	o, err = orchestrator.New(comm,
 		orchestrator.WithEpoch(l.Epoch()),
-		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved), // only the end of a lease frees tasks
+		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved), // a task is free only when its worker's lease ends
 		orchestrator.WithCommunicatorTimeout(n.lease/2),
 		orchestrator.WithLogger(n.logger),
 		orchestrator.WithStats(collector.Observe),
@@ -58,7 +55,7 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 	return o.Run(ctx, n.interval)
 }
 
-// tell says what a term has changed, and why.
+// tell logs the changes of a term, with reasons.
 func (n *node) tell(p orchestrator.Plan[etcd.Worker, string]) {
 	for _, c := range p.Changes {
 		where := ""

@@ -1,7 +1,6 @@
 package main
 
-// Leaving, and who hears of it, with a lease so long that nobody can be waiting
-// for its end.
+// Leaving, with a lease so long that no process can be waiting for its end.
 
 import (
 	"net/http"
@@ -13,7 +12,7 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/embed"
 )
 
-func TestLeave_NobodyWaitsForNobody(t *testing.T) {
+func TestLeave_WaitsForNoLease(t *testing.T) {
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
@@ -31,22 +30,22 @@ func TestLeave_NobodyWaitsForNobody(t *testing.T) {
 	}
 	a.shares(1, 1, 1, 1)
 
-	// One leaves, and all that stay say at once who leads now.
+	// One process leaves, and the others report the new leader immediately.
 	a.signal(syscall.SIGTERM)
 	require.NoError(t, a.ended())
-	require.Zero(t, a.count("nobody stays"), a.text())
+	require.Zero(t, a.count("no other process stays"), a.text())
 	for _, p := range fleet {
-		p.line("a left, as it had said")
+		p.line("a left after draining")
 		require.Eventually(t, func() bool { return p.count(" leads, epoch") > 1 }, patience, interval/20, p.name)
 	}
 
-	// All that are left are told to leave: what would wait for two leases, ends.
+	// The remaining processes leave at the same time. None waits for two leases.
 	for _, p := range fleet {
 		p.signal(syscall.SIGTERM)
 	}
 	for _, p := range fleet {
 		require.NoError(t, p.ended())
-		require.Zero(t, p.count("nowhere to go"))
-		require.Zero(t, p.count(" "+p.name+" left: "), "it gives its lease back")
+		require.Zero(t, p.count("could not move"))
+		require.Zero(t, p.count(" "+p.name+" left: "), "the lease must be revoked")
 	}
 }

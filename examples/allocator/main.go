@@ -1,15 +1,15 @@
-// Allocator spreads work over a fleet of equal processes: each may lead, each
-// does its share, none of them matters.
+// Allocator spreads work over a fleet of equal processes. Each process may lead, and
+// each runs a share of the work. No process is indispensable.
 //
-//	go run ./examples/allocator                              # on an etcd of its own
-//	go run ./examples/allocator -etcd http://127.0.0.1:2379  # one more, on the same
+//	go run ./examples/allocator                              # with an embedded etcd
+//	go run ./examples/allocator -etcd http://127.0.0.1:2379  # another process on the same etcd
 //
-// Work is added, changed and removed through HTTP, at any of them. README.md
-// walks through it.
+// Work is added, changed and removed through the HTTP API of any process. README.md
+// has a walk-through.
 //
-// The lessons: leader.go, how a process leads while it is elected; worker.go, how
-// it runs tasks and fences itself; node.go, how both are put together and how to
-// leave so that nobody notices.
+// Read leader.go for the leader, worker.go for running tasks with a lease, and
+// node.go for putting both together and for leaving without disturbing the other
+// processes.
 package main
 
 import (
@@ -42,21 +42,21 @@ func main() {
 	}
 }
 
-// tokenEnv is where the API's bearer token is looked for, so that it does not
-// show in the list of processes.
+// tokenEnv is the environment variable with the API's bearer token. A flag would
+// show the token in the process list.
 const tokenEnv = "ALLOCATOR_TOKEN"
 
-// settings is what the user has asked for.
+// settings holds the parsed flags.
 type settings struct {
 	listen   string
-	etcd     []string // nil: one of its own
+	etcd     []string // nil: embedded
 	access   access
 	embed    string
 	data     string
 	name     string
 	prefix   string
 	token    string
-	hosts    []string // by which the API may be called without a token
+	hosts    []string // accepted in Host without a token
 	lease    time.Duration
 	interval time.Duration
 }
@@ -64,17 +64,17 @@ type settings struct {
 func parse(args []string) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("allocator", flag.ContinueOnError)
-	f.StringVar(&s.listen, "listen", "127.0.0.1:0", "where to serve the API; port 0 is chosen by the kernel, and printed")
-	endpoints := f.String("etcd", "", "the etcd to join: `URLs`, separated by commas (default: one of its own)")
+	f.StringVar(&s.listen, "listen", "127.0.0.1:0", "the `address` of the API; with port 0 the kernel chooses a port, which is printed")
+	endpoints := f.String("etcd", "", "the etcd to join: `URLs`, separated by commas (default: an embedded one)")
 	s.access.flags(f)
-	f.StringVar(&s.embed, "embed", "127.0.0.1:2379", "where an etcd of its own listens")
-	f.StringVar(&s.data, "data", "", "the `folder` of an etcd of its own (default: in the user's cache)")
-	f.StringVar(&s.name, "name", "", "the name among the workers, no two alike (default: host-process)")
-	f.StringVar(&s.prefix, "prefix", "/work/", "what all keys in etcd begin with")
-	f.DurationVar(&s.lease, "lease", 10*time.Second, "how long after its end a process is missed; whole seconds")
-	f.DurationVar(&s.interval, "interval", time.Second, "how often the leader looks, besides whenever something changes")
-	hosts := f.String("hosts", "", "the `names`, separated by commas, by which the API may be called without a token, besides localhost")
-	tokenFile := f.String("token-file", "", "a `file` with the API's bearer token (default: $"+tokenEnv+", or none)")
+	f.StringVar(&s.embed, "embed", "127.0.0.1:2379", "the `address` of the embedded etcd")
+	f.StringVar(&s.data, "data", "", "the data `folder` of the embedded etcd (default: in the user's cache)")
+	f.StringVar(&s.name, "name", "", "the unique `name` of the worker (default: host and process id)")
+	f.StringVar(&s.prefix, "prefix", "/work/", "the `prefix` of all keys in etcd")
+	f.DurationVar(&s.lease, "lease", 10*time.Second, "how long after a crash the process's work starts elsewhere; whole seconds")
+	f.DurationVar(&s.interval, "interval", time.Second, "the interval between terms without changes")
+	hosts := f.String("hosts", "", "`names`, separated by commas, that the API accepts as Host without a token, besides loopback")
+	tokenFile := f.String("token-file", "", "the `file` with the API's bearer token (default: $"+tokenEnv+", or none)")
 	if err := f.Parse(args); err != nil {
 		return settings{}, err
 	}
@@ -91,30 +91,30 @@ func parse(args []string) (settings, error) {
 	return s, s.complete(*tokenFile)
 }
 
-// choose takes in which etcd it is to be: one to join, or one of its own.
+// choose selects the etcd to join, or the embedded one.
 func (s *settings) choose(endpoints string, f *flag.FlagSet) error {
 	if endpoints == "" {
 		if s.access != (access{}) {
-			return errors.New("-etcd-…: these say how to join an etcd, and -etcd does not say which")
+			return errors.New("-etcd-… flags: -etcd is missing")
 		}
 		return nil
 	}
 	s.etcd = strings.Split(endpoints, ",")
 	for _, endpoint := range s.etcd {
 		if _, _, err := net.SplitHostPort(hostOf(endpoint)); err != nil {
-			return fmt.Errorf("-etcd %s: want a URL such as http://127.0.0.1:2379: %w", endpoint, err)
+			return fmt.Errorf("-etcd %s: must be a URL such as http://127.0.0.1:2379: %w", endpoint, err)
 		}
 	}
 	var err error
 	f.Visit(func(given *flag.Flag) {
 		if given.Name == "embed" || given.Name == "data" {
-			err = fmt.Errorf("-%s is for an etcd of its own, and -etcd joins another", given.Name)
+			err = fmt.Errorf("-%s configures the embedded etcd, but -etcd joins another", given.Name)
 		}
 	})
 	return err
 }
 
-// hostNames returns the names in a list, as the API compares them.
+// hostNames returns the names of a comma-separated list in lower case.
 func hostNames(list string) ([]string, error) {
 	if list == "" {
 		return nil, nil
@@ -123,19 +123,19 @@ func hostNames(list string) ([]string, error) {
 	for _, name := range names {
 		_, notIP := netip.ParseAddr(name)
 		if name == "" || notIP != nil && strings.ContainsAny(name, ":/*[] ") {
-			return nil, fmt.Errorf("-hosts: %q is not a name or an IP address, without a port", name)
+			return nil, fmt.Errorf("-hosts: %q is not a name or IP address without a port", name)
 		}
 	}
 	return names, nil
 }
 
-// complete fills in what nobody has said.
+// complete validates the settings and fills in defaults.
 func (s *settings) complete(tokenFile string) error {
 	if s.interval <= 0 {
 		return fmt.Errorf("-interval %v: must be more than 0", s.interval)
 	}
 	if s.lease < 2*time.Second || s.lease%time.Second != 0 {
-		return fmt.Errorf("-lease %v: must be whole seconds, and 2s at least", s.lease)
+		return fmt.Errorf("-lease %v: must be whole seconds, at least 2s", s.lease)
 	}
 	if s.name == "" {
 		host, err := os.Hostname()

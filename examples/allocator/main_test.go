@@ -1,7 +1,7 @@
 package main
 
-// The walk-through of README.md, and what it leaves out, with real processes on a
-// real etcd: this test's binary, started again.
+// The walk-through of README.md and more, with real processes on a real etcd. The
+// processes run this test binary.
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runEnv) != "" {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(4) // the test is gone
+			os.Exit(4) // the test process has ended
 		}()
 		main()
 		os.Exit(0)
@@ -42,17 +42,17 @@ func TestMain(m *testing.M) {
 const (
 	lease    = 2 * time.Second // the shortest that etcd grants
 	interval = time.Second
-	// patience is for what happens at once, on a machine that has much to do.
+	// patience is the time limit for immediate events on a busy machine.
 	patience = 20 * time.Second
 )
 
-// work is an item as the API shows it.
+// work is an item in the API's answers.
 type work struct {
 	ID, Content string
 	Workers     []string
 }
 
-// workers is the API's answer to who there is.
+// workers is the answer of GET /workers.
 type workers struct {
 	Workers []struct {
 		Name  string
@@ -90,23 +90,23 @@ func TestWalkThrough(t *testing.T) {
 	b := start(t, "b", "-etcd", endpoint)
 	c := start(t, "c", "-etcd", endpoint)
 	b.shares(2, 1, 1)
-	require.LessOrEqual(t, a.count("stopped ")+b.count("stopped "), 3, "two moves, or three where one came after the other")
+	require.LessOrEqual(t, a.count("stopped ")+b.count("stopped "), 3, "two moves, or three if b and c joined in different terms")
 
-	// One leaves as it should: its share is handed on.
+	// One process leaves with SIGTERM: its share moves.
 	c.signal(syscall.SIGTERM)
 	c.line("left")
 	require.NoError(t, c.ended())
-	a.line("c left, as it had said")
+	a.line("c left after draining")
 	a.shares(2, 2)
 
-	// New content reaches the task where it runs.
+	// New content reaches the running task.
 	changed := b.runs()[0]
 	stopped := b.count("stopped ")
 	require.Equal(t, http.StatusOK, a.ask("PUT", "/work/"+changed, "changed", nil))
 	require.Contains(t, b.line("updated "+changed), `"changed"`)
 	require.Equal(t, stopped, b.count("stopped "))
 
-	// One of each is deleted, and stops.
+	// One item of each process is deleted, and stops.
 	for _, p := range []*process{a, b} {
 		id := p.runs()[0]
 		if id == changed {
@@ -119,21 +119,21 @@ func TestWalkThrough(t *testing.T) {
 	}
 	a.shares(1, 1)
 
-	// One is killed: within its lease and a term everything runs again.
+	// One process is killed: everything runs again within its lease and a term.
 	b.signal(syscall.SIGKILL)
 	killed := time.Now()
 	require.Error(t, b.ended())
-	a.line(`: "changed"`) // which it starts with there
+	a.line(`: "changed"`) // the content of the task that starts on a
 	t.Logf("started elsewhere %v after the kill", time.Since(killed).Round(time.Millisecond))
-	require.Less(t, time.Since(killed), lease+interval+time.Second, "a second for etcd's clock and a slow machine")
-	a.line("b left: its lease has ended")
+	require.Less(t, time.Since(killed), lease+interval+time.Second, "one second more for etcd's clock and a slow machine")
+	a.line("b left: lease expired")
 	a.shares(2)
 
 	a.signal(syscall.SIGTERM)
 	require.NoError(t, a.ended())
 }
 
-// Nobody notices that the leader is gone but by what it ran.
+// The death of the leader affects only its own tasks.
 func TestLeaderKilled(t *testing.T) {
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestLeaderKilled(t *testing.T) {
 	require.Less(t, time.Since(killed), lease+interval+time.Second)
 	var moved int
 	for _, p := range fleet {
-		require.Zero(t, p.count("stopped "), "nothing healthy was touched")
+		require.Zero(t, p.count("stopped "), "a healthy task was stopped")
 		for _, id := range lost {
 			moved += p.count("started " + id)
 		}
@@ -186,7 +186,7 @@ func TestRestart_NothingIsLost(t *testing.T) {
 
 	second := start(t, "a", "-embed", "127.0.0.1:0", "-data", folder)
 	second.shares(1)
-	second.line(`started "a/ü\n": assigned here`) // in one line
+	second.line(`started "a/ü\n": assigned here`) // on one line
 	var got struct {
 		ID, Encoding string
 		Content      []byte
@@ -203,20 +203,20 @@ func TestBadInput(t *testing.T) {
 	defer server.Close()
 	start(t, "a", "-etcd", server.Endpoint()).line("a joined")
 	refuses(t, map[string]refusal{
-		"a name that is taken":        {[]string{"-name", "a", "-etcd", server.Endpoint()}, "the name is taken"},
-		"and what it waits for":       {[]string{"-name", "a", "-etcd", server.Endpoint()}, "waits: another process has the name a"},
-		"a lease that is too short":   {[]string{"-lease", "1s"}, "-lease 1s"},
-		"an etcd that is no URL":      {[]string{"-etcd", "nonsense"}, "-etcd nonsense"},
-		"two kinds of etcd":           {[]string{"-etcd", server.Endpoint(), "-data", folder}, "-data is for"},
-		"a prefix that is not one":    {[]string{"-prefix", "work", "-etcd", server.Endpoint()}, "WithPrefix"},
-		"an address that is in use":   {[]string{"-embed", strings.TrimPrefix(server.Endpoint(), "http://"), "-data", t.TempDir()}, "-etcd joins"},
-		"a folder that is in use":     {[]string{"-embed", "127.0.0.1:0", "-data", folder}, folder},
-		"an argument that is no flag": {[]string{"please"}, "please"},
-		"a host with a port":          {[]string{"-hosts", "allocator.example,x:80"}, "-hosts: \"x:80\""},
-		"an empty token":              {[]string{"-token-file", os.DevNull}, "is empty"},
+		"a taken name":               {[]string{"-name", "a", "-etcd", server.Endpoint()}, "name is taken"},
+		"waiting for a taken name":   {[]string{"-name", "a", "-etcd", server.Endpoint()}, "waiting: another process has the name a"},
+		"too short a lease":          {[]string{"-lease", "1s"}, "-lease 1s"},
+		"an etcd that is not a URL":  {[]string{"-etcd", "nonsense"}, "-etcd nonsense"},
+		"both kinds of etcd":         {[]string{"-etcd", server.Endpoint(), "-data", folder}, "-data configures"},
+		"an invalid prefix":          {[]string{"-prefix", "work", "-etcd", server.Endpoint()}, "WithPrefix"},
+		"an address in use":          {[]string{"-embed", strings.TrimPrefix(server.Endpoint(), "http://"), "-data", t.TempDir()}, "use -etcd to join"},
+		"a folder in use":            {[]string{"-embed", "127.0.0.1:0", "-data", folder}, folder},
+		"an argument without a flag": {[]string{"please"}, "please"},
+		"a host with a port":         {[]string{"-hosts", "allocator.example,x:80"}, "-hosts: \"x:80\""},
+		"an empty token":             {[]string{"-token-file", os.DevNull}, "is empty"},
 	})
 	persists(t, map[string]refusal{
-		"an etcd that is not there": {[]string{"-etcd", "http://127.0.0.1:1"}, "etcd does not answer: [http://127.0.0.1:1]"},
+		"an unreachable etcd": {[]string{"-etcd", "http://127.0.0.1:1"}, "etcd does not answer: [http://127.0.0.1:1]"},
 	})
 }
 
@@ -234,13 +234,13 @@ func TestToken_IsAskedFor(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.ask("GET", "/metrics", "", nil))
 }
 
-// Without a token, a process that others reach says so, and answers by the names
-// that it was given.
+// Without a token, a process that is reachable from other machines logs a warning,
+// and accepts only its configured host names.
 func TestNoToken_OthersAreKeptOut(t *testing.T) {
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
-	const warning = "API reachable by others without a token"
+	const warning = "API reachable from other machines without a token"
 	open := start(t, "a", "-etcd", server.Endpoint(), "-listen", "0.0.0.0:0", "-hosts", "Allocator.example,10.1.2.3")
 	open.line(warning)
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(open.address, "http://"))
@@ -266,10 +266,10 @@ func TestNoToken_OthersAreKeptOut(t *testing.T) {
 		p.line("c joined")
 		require.Zero(t, p.count(warning))
 	}
-	start(t, "d", "-embed", "0.0.0.0:0", "-data", t.TempDir()).line("etcd reachable by others without a password")
+	start(t, "d", "-embed", "0.0.0.0:0", "-data", t.TempDir()).line("etcd reachable from other machines without a password")
 }
 
-// An etcd that goes away ends nothing by itself, and whoever asks hears of it.
+// An outage of etcd does not end the process; requests fail with 503.
 func TestAway_IsSaid(t *testing.T) {
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
@@ -284,7 +284,7 @@ func TestAway_IsSaid(t *testing.T) {
 	require.Equal(t, http.StatusOK, p.ask("GET", "/healthz", "", nil))
 }
 
-// held returns what etcd holds under a prefix.
+// held returns the keys and values in etcd under a prefix.
 func held(t *testing.T, c *clientv3.Client, prefix string) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -298,8 +298,8 @@ func held(t *testing.T, c *clientv3.Client, prefix string) map[string]string {
 	return all
 }
 
-// shares waits until that is how many tasks the workers run, largest first,
-// every task once.
+// shares waits until the workers run the wanted numbers of tasks, largest first, and
+// each task once.
 func (p *process) shares(want ...int) {
 	p.t.Helper()
 	var seen workers
@@ -314,7 +314,7 @@ func (p *process) shares(want ...int) {
 			got = append(got, len(w.Tasks))
 			for _, task := range w.Tasks {
 				if tasks[task] {
-					p.t.Errorf("%s is in two places: %+v", task, seen)
+					p.t.Errorf("%s runs twice: %+v", task, seen)
 				}
 				tasks[task] = true
 			}
@@ -324,7 +324,7 @@ func (p *process) shares(want ...int) {
 	}, func() string { return fmt.Sprintf("shares: want %v, seen %+v", want, seen) })
 }
 
-// runs returns what the API says that the process runs.
+// runs returns the tasks of the process, as the API reports them.
 func (p *process) runs() []string {
 	p.t.Helper()
 	var now workers

@@ -1,6 +1,6 @@
 package main
 
-// How much memory clients can make a process take.
+// The memory that clients can make a process use.
 
 import (
 	"bufio"
@@ -28,14 +28,14 @@ func TestMemory_IsBounded(t *testing.T) {
 		items   = 14 // together more than a page
 		readers = 40
 		bodies  = 1500
-		most    = 320 << 20 // 64 MiB for requests, 30 for connections, 14 for the items that run here, and once more as garbage
+		most    = 320 << 20 // 64 MiB for requests, 30 for connections, 14 for the running items, and as much garbage
 	)
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
-	p := start(t, "a", "-etcd", server.Endpoint(), "-lease", "60s") // this is not about leases on a busy machine
+	p := start(t, "a", "-etcd", server.Endpoint(), "-lease", "60s") // so that leases hold on a busy machine
 	for i := range items {
-		content := strings.Repeat("\x01", api.MaxContent) // JSON says each byte in six
+		content := strings.Repeat("\x01", api.MaxContent) // JSON needs six bytes for each
 		require.Equal(t, http.StatusCreated, p.ask("PUT", fmt.Sprintf("/work/%d", i), content, nil))
 	}
 	p.shares(items)
@@ -49,7 +49,8 @@ func TestMemory_IsBounded(t *testing.T) {
 			return nil, err
 		}
 		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\n", head, address)
-		// What this machine keeps for a connection is not the process's memory.
+		// Small buffers, because the kernel's memory for a connection is not the
+		// process's.
 		return conn, errors.Join(err, conn.SetReadBuffer(4<<10), conn.SetWriteBuffer(64<<10))
 	}
 	for range readers {
@@ -87,14 +88,14 @@ func TestMemory_IsBounded(t *testing.T) {
 	}
 	sending.Wait()
 	after := p.memory()
-	t.Logf("%d MiB, at most %d while %d clients read nothing and %d sent too slowly, of whom so many got: %v",
+	t.Logf("%d MiB, at most %d while %d clients read nothing and %d sent too slowly, statuses of the latter: %v",
 		before>>20, after>>20, readers, bodies, statuses)
 	require.Positive(t, statuses[http.StatusRequestTimeout])
 	require.Less(t, after, most)
 }
 
-// memory returns how much memory the process has had at most. What it gives back
-// to the system still counts.
+// memory returns the peak memory of the process. Memory that was returned to the
+// system still counts.
 func (p *process) memory() int {
 	p.t.Helper()
 	var text string

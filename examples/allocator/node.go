@@ -1,7 +1,5 @@
 package main
 
-// A process: what it is made of, in which order it comes up, and how it leaves.
-
 import (
 	"context"
 	"errors"
@@ -27,7 +25,7 @@ import (
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
 
-// node is a process of the fleet.
+// node is one process of the fleet.
 type node struct {
 	settings
 	journal *journal
@@ -36,9 +34,9 @@ type node struct {
 	options []etcd.Option
 	client  *clientv3.Client
 	metrics *prometheus.Registry
-	failed  <-chan error // of an etcd of its own; nil without
+	failed  <-chan error // of the embedded etcd; nil without one
 
-	leader    atomic.Pointer[string]    // the name; nil if none is known to lead
+	leader    atomic.Pointer[string]    // the leader's name; nil if no leader is known
 	shortages atomic.Pointer[shortages] // nil unless this process leads
 
 	registry   *etcd.Registry
@@ -48,13 +46,13 @@ type node struct {
 	member     *etcd.Member
 }
 
-// maxConnections bounds the memory of clients that only connect: some 30 KB each.
-// More of them wait until one of these is closed.
+// maxConnections limits the memory of idle clients, about 30 KB each. Further
+// connections wait until one of these is closed.
 const maxConnections = 1000
 
-// run is the whole of a process. It leaves when ctx ends: what it runs is moved
-// to others first. again is called then, so that a second signal ends it at
-// once.
+// run runs the process until ctx ends or a part fails. When ctx ends, run first
+// moves the tasks to other processes. It calls again at the beginning, so that a
+// second signal ends the process immediately.
 func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err error) {
 	n := &node{settings: s, journal: newJournal(log, s.name), metrics: prometheus.NewRegistry()}
 	n.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -64,13 +62,13 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 	if n.etcd == nil {
 		server, err := embed.Start(ctx, embed.Config{Dir: s.data, Listen: s.embed})
 		if err != nil {
-			return fmt.Errorf("start an etcd at %s (-etcd joins one that runs): %w", s.embed, err)
+			return fmt.Errorf("start etcd at %s (use -etcd to join a running one): %w", s.embed, err)
 		}
 		defer func() { err = errors.Join(err, server.Close()) }()
 		n.etcd, n.failed = server.Endpoints(), server.Err()
-		n.journal.say("etcd serves at %s, its data is in %s", server.Endpoint(), s.data)
+		n.journal.say("etcd serves at %s, data in %s", server.Endpoint(), s.data)
 		if !isLoopback(s.embed) {
-			n.logger.Warn("etcd reachable by others without a password", "embed", s.embed)
+			n.logger.Warn("etcd reachable from other machines without a password", "embed", s.embed)
 		}
 	}
 	config, err := s.access.config(n.etcd)
@@ -89,7 +87,7 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 		return fmt.Errorf("-listen: %w", err)
 	}
 	if s.token == "" && !isLoopback(listener.Addr().String()) {
-		n.logger.Warn("API reachable by others without a token", "listen", listener.Addr())
+		n.logger.Warn("API reachable from other machines without a token", "listen", listener.Addr())
 	}
 	if _, err := fmt.Fprintf(out, "http://%s\n", listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close())
@@ -136,7 +134,7 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener) e
 	parts.Go(func() error {
 		err := n.election.Run(leading, n.lead)
 		if leading.Err() != nil && work.Err() == nil {
-			return nil // resigned, and the rest goes on for a while
+			return nil // resigned; the other parts continue
 		}
 		return err
 	})
@@ -152,7 +150,7 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener) e
 			again()
 			n.leave(work, resign, server)
 		case err := <-n.failed:
-			return fmt.Errorf("the etcd in this process: %w", err)
+			return fmt.Errorf("embedded etcd: %w", err)
 		case <-work.Done():
 		}
 		end()
@@ -160,33 +158,32 @@ func (n *node) serve(ctx context.Context, again func(), listener net.Listener) e
 	})
 	err := parts.Wait()
 	if ctx.Err() != nil && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, context.Canceled)) {
-		return nil // it was told to leave, and did
+		return nil // the process left as requested
 	}
 	return err
 }
 
-// leave hands on what this process has: the leadership first, so that whoever
-// gets it can move the tasks. It takes two leases at most. Where nobody stays,
-// because this is the last process, or because all were told to leave, there is
-// nobody to hand on to: what is left is stopped at once.
+// leave resigns first, so that the next leader can move the tasks, and then drains
+// this process. It takes at most two leases. If no other process stays, leave stops
+// the remaining tasks immediately.
 func (n *node) leave(ctx context.Context, resign func(), server *http.Server) {
 	n.leaving.Store(true)
-	n.journal.say("leaves: hands on what runs here")
+	n.journal.say("leaving: its tasks move to other processes")
 	resign()
 	limited, cancel := context.WithTimeout(ctx, 2*n.lease)
 	defer cancel()
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		// Until limited ends: an etcd that does not answer is waited for that long.
+		// Watch ends with limited, even if etcd does not answer.
 		_ = n.membership.Watch(limited, func(members []etcd.MemberState) {
 			if !slices.ContainsFunc(members, n.takesOver) && limited.Err() == nil {
-				n.journal.say("nobody stays to hand on to")
+				n.journal.say("no other process stays, stopping the tasks")
 				cancel()
 			}
 		})
 	})
 	if err := n.member.Close(limited); errors.Is(err, context.DeadlineExceeded) {
-		n.journal.say("leaves with tasks that had nowhere to go")
+		n.journal.say("stopped tasks that could not move")
 	}
 	_ = server.Shutdown(limited)
 	cancel()
@@ -194,12 +191,11 @@ func (n *node) leave(ctx context.Context, resign func(), server *http.Server) {
 	n.journal.say("left")
 }
 
-// takesOver reports whether a member is another than this one, and stays.
+// takesOver reports whether a member is another process that stays.
 func (n *node) takesOver(m etcd.MemberState) bool { return m.Name != n.name && !m.Draining }
 
-// die is for tasks that do not stop in time: what cannot be stopped ends with
-// the process.
+// die is the last resort for tasks that do not stop in time: it ends the process.
 func (n *node) die(tasks []string) {
-	n.journal.say("ends at once: %d tasks have not stopped in time, and the lease is about to end", len(tasks))
+	n.journal.say("exiting: %d tasks have not stopped, and the lease is about to expire", len(tasks))
 	os.Exit(3)
 }

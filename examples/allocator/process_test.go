@@ -1,6 +1,6 @@
 package main
 
-// A process of the fleet, as a test sees it: what it prints, and how it ends.
+// A process of the fleet in tests: its output and its end.
 
 import (
 	"bufio"
@@ -24,11 +24,11 @@ type process struct {
 	client  *http.Client
 	address string // of its API
 	token   string
-	done    chan struct{} // closed when it has ended, with err
+	done    chan struct{} // closed when the process has ended and err is set
 	err     error
 
 	mu      sync.Mutex
-	lines   []string // of its log
+	lines   []string // of the log
 	printed string   // on its standard output
 }
 
@@ -45,7 +45,7 @@ func start(t *testing.T, name string, args ...string) *process {
 	return p
 }
 
-// launch starts a process, which is gone when the test is over.
+// launch starts a process, which is killed at the end of the test.
 func launch(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	args = append([]string{"-name", name, "-lease", lease.String(), "-interval", interval.String()}, args...)
@@ -56,7 +56,7 @@ func launch(t *testing.T, name string, args ...string) *process {
 		client: &http.Client{Transport: transport, Timeout: patience},
 	}
 	p.cmd.Env = append(os.Environ(), runEnv+"=1")
-	stdin, err := p.cmd.StdinPipe() // held open for as long as this process lives
+	stdin, err := p.cmd.StdinPipe() // open until this process ends
 	require.NoError(t, err)
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func launch(t *testing.T, name string, args ...string) *process {
 		_ = stdin.Close()
 		transport.CloseIdleConnections()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", name, p.text())
+			t.Logf("log of %s:\n%s", name, p.text())
 		}
 	})
 	return p
@@ -95,19 +95,19 @@ func (p *process) signal(s os.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
-// ended waits for the end, and returns what exec makes of it.
+// ended waits for the end of the process, and returns the error of Wait.
 func (p *process) ended() error {
 	p.t.Helper()
 	select {
 	case <-p.done:
 		return p.err
 	case <-time.After(patience):
-		p.t.Fatalf("%s goes on", p.name)
+		p.t.Fatalf("%s has not ended", p.name)
 		return nil
 	}
 }
 
-// line waits for a line that holds a text, and returns it from there on.
+// line waits for a line that contains text, and returns the line from there on.
 func (p *process) line(text string) string {
 	p.t.Helper()
 	var found string
@@ -119,11 +119,11 @@ func (p *process) line(text string) string {
 			}
 		}
 		return false
-	}, func() string { return p.name + " never said: " + text })
+	}, func() string { return p.name + " never logged: " + text })
 	return found
 }
 
-// count returns how many of its lines hold a text so far.
+// count returns the number of lines that contain text so far.
 func (p *process) count(text string) int {
 	n := 0
 	for line := range strings.Lines(p.text()) {
@@ -140,7 +140,7 @@ func (p *process) text() string {
 	return strings.Join(p.lines, "\n")
 }
 
-// until asks again and again, since what is waited for happens elsewhere.
+// until polls holds until it returns true.
 func (p *process) until(holds func() bool, otherwise func() string) {
 	p.t.Helper()
 	again := time.NewTicker(20 * time.Millisecond)
@@ -155,13 +155,13 @@ func (p *process) until(holds func() bool, otherwise func() string) {
 	}
 }
 
-// refusal is what a process is started with, and what it says before it ends.
+// refusal is a process's arguments, and a text that it must log.
 type refusal struct {
 	args []string
 	says string
 }
 
-// persists starts processes that say something, and go on until they are told to leave.
+// persists starts processes that log a text and continue until SIGTERM.
 func persists(t *testing.T, all map[string]refusal) {
 	t.Helper()
 	for name, r := range all {
@@ -169,7 +169,7 @@ func persists(t *testing.T, all map[string]refusal) {
 		p.line(r.says)
 		select {
 		case <-p.done:
-			require.Fail(t, "it has ended", name)
+			require.Fail(t, "process has ended", name)
 		default:
 		}
 		p.signal(syscall.SIGTERM)
@@ -177,8 +177,8 @@ func persists(t *testing.T, all map[string]refusal) {
 	}
 }
 
-// refuses starts processes, all at once because some take seconds, that end by
-// themselves.
+// refuses starts processes that end with an error. They run at the same time,
+// because some take seconds.
 func refuses(t *testing.T, all map[string]refusal) {
 	t.Helper()
 	started := make(map[string]*process, len(all))

@@ -1,6 +1,6 @@
 package main
 
-// Why tasks have fewer workers than they want, as far as this process knows.
+// Why tasks have fewer workers than requested, as far as this process knows.
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
 
-// The reasons that are not a plan's.
+// Reasons in addition to those of a plan.
 const (
-	reasonNoLeader  = "no leader"       // no process leads, so nothing is started
-	reasonAskLeader = "ask the leader"  // only the leader plans, and it is another process
-	reasonNoTerm    = "not yet planned" // no term has ended since the task wants so many
-	reasonStart     = "start "          // and its outcome
+	reasonNoLeader  = "no leader"       // no process leads, so no task is started
+	reasonAskLeader = "ask the leader"  // only the leader has a plan; it is another process
+	reasonNoTerm    = "not yet planned" // no term has ended since the task or its number of instances changed
+	reasonStart     = "start "          // followed by the outcome
 )
 
-// shortages is what a leader's last term says of each task that it could not give
-// all its workers. It does not change.
+// shortages holds the missing instances of each task after the leader's last term,
+// with reasons. It is immutable.
 type shortages struct{ byTask map[string][]api.Waiting }
 
 func newShortages(p orchestrator.Plan[etcd.Worker, string]) *shortages {
@@ -27,7 +27,7 @@ func newShortages(p orchestrator.Plan[etcd.Worker, string]) *shortages {
 	failures := map[string]string{}
 	for _, pause := range p.Paused {
 		if pause.Task != "" {
-			failures[pause.Task] = fmt.Sprintf("%s, tried again in term %d: %v", pause.Worker.Name, pause.Until, pause.Err)
+			failures[pause.Task] = fmt.Sprintf("%s, retry in term %d: %v", pause.Worker.Name, pause.Until, pause.Err)
 		}
 	}
 	for _, w := range p.Waiting {

@@ -1,7 +1,6 @@
 package main
 
-// Why items have fewer workers than they want: what a plan says of it, and what
-// each process of a fleet tells.
+// Reasons for missing workers: from a plan, and as each process reports them.
 
 import (
 	"errors"
@@ -41,7 +40,7 @@ func TestShortages_OfAPlan(t *testing.T) {
 	})
 	require.Equal(t, map[string][]api.Waiting{
 		"held":    {{Instances: 1, Reason: "held", Worker: "a"}},
-		"paused":  {{Instances: 2, Reason: "paused", Detail: "b, tried again in term 17: no space left"}},
+		"paused":  {{Instances: 2, Reason: "paused", Detail: "b, retry in term 17: no space left"}},
 		"two":     {{Instances: 1, Reason: "late", Worker: "a"}, {Instances: 1, Reason: "no other worker"}},
 		"failed":  {{Instances: 1, Reason: "start failed", Worker: "b", Detail: "no space left"}},
 		"skipped": {{Instances: 1, Reason: "start skipped", Worker: "b"}},
@@ -59,7 +58,7 @@ func TestShortages_AreToldByEachProcess(t *testing.T) {
 			got.Waiting = nil
 			require.Equal(t, http.StatusOK, p.ask("GET", "/work/x", "", &got))
 			return len(got.Waiting) == len(want) && (len(want) == 0 || got.Waiting[0] == want[0])
-		}, func() string { return p.name + " does not say so" })
+		}, func() string { return p.name + " does not report it" })
 	}
 	a := start(t, "a", "-etcd", server.Endpoint())
 	a.line("a leads")
@@ -70,7 +69,7 @@ func TestShortages_AreToldByEachProcess(t *testing.T) {
 	tells(a, api.Waiting{Instances: 1, Reason: "no other worker"})
 	tells(b, api.Waiting{Instances: 1, Reason: "ask the leader", Worker: "a"})
 
-	// One that leads no longer does not go by what its last term has said.
+	// A former leader does not use the plan of its last term.
 	client, err := clientv3.New(etcd.ClientConfig(server.Endpoints()...))
 	require.NoError(t, err)
 	defer client.Close()

@@ -1,7 +1,5 @@
 package main
 
-// The worker: what a task does here, and what is said of it.
-
 import (
 	"context"
 	"errors"
@@ -27,27 +25,27 @@ func (n *node) newMember() (*etcd.Member, error) {
 	return etcd.NewMember(n.client, n.name, w, opts...)
 }
 
-// work runs a task. A real one would poll, consume or serve; whatever it writes
-// to a store goes with the token, which the store compares with the highest it
-// has seen. This one only says that it runs.
+// work is the function of every task. A real one would poll, consume or serve, and
+// send the token with each write to a store. The store would compare the token with
+// the highest it has seen. This one only logs.
 func (n *node) work(ctx context.Context, task string) error {
 	content, version := worker.Content(ctx)
 	token, _ := worker.Token(ctx)
-	n.journal.say("started %s: assigned here, token %d, content of revision %d: %s", word(task), token, version, brief(content))
+	n.journal.say("started %s: assigned here, token %d, content revision %d: %s", word(task), token, version, brief(content))
 	<-ctx.Done()
 	n.journal.say("stopped %s: %s", word(task), why(context.Cause(ctx)))
 	return context.Cause(ctx)
 }
 
-// why says what has ended a task, to a person.
+// why returns the reason for the end of a task as text.
 func why(cause error) string {
 	switch {
 	case errors.Is(cause, worker.ErrRemoved):
-		return "the leader took it away, and says why"
+		return "removed by the leader, whose log has the reason"
 	case errors.Is(cause, worker.ErrClosed):
-		return "this process leaves"
+		return "this process is leaving"
 	case errors.Is(cause, worker.ErrLeaseLost):
-		return "the lease may end, and others may start it: " + cause.Error()
+		return "the lease may expire, and other processes may start the task: " + cause.Error()
 	default:
 		return cause.Error()
 	}
@@ -55,6 +53,6 @@ func why(cause error) string {
 
 func (n *node) update(ctx context.Context, task string) error {
 	content, version := worker.Content(ctx)
-	n.journal.say("updated %s: its content is now of revision %d: %s", word(task), version, brief(content))
+	n.journal.say("updated %s: content revision %d: %s", word(task), version, brief(content))
 	return nil
 }

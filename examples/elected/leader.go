@@ -1,8 +1,7 @@
 package main
 
-// A candidate: it waits to be elected, and leads until it is deposed. The
-// election, the tasks and the members are in etcd; what it has workers do, it
-// tells them itself.
+// A candidate: it waits to be elected, and leads until it is deposed. The election,
+// the tasks and the members are in etcd. The leader calls its workers directly.
 
 import (
 	"context"
@@ -30,9 +29,9 @@ func stand(ctx context.Context, client *clientv3.Client, name string) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = comm.Close() }() // it never fails
-		// The epoch is what workers know their leader by: see etcd.WithoutAssignments
-		// for what it, and HoldUntilRemoved, are needed for.
+		defer func() { _ = comm.Close() }() // Close never fails
+		// Workers fence leaders by their epoch. etcd.WithoutAssignments explains why
+		// the epoch and HoldUntilRemoved are needed.
 		o, err := orchestrator.New(comm, orchestrator.WithEpoch(l.Epoch()),
 			orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
 		if err != nil {
@@ -50,9 +49,8 @@ func stand(ctx context.Context, client *clientv3.Client, name string) error {
 
 type leader = orchestrator.Orchestrator[grpc.Worker, string]
 
-// follow tells comm and o who is a member for as long as the leadership lasts. It
-// returns when they have been told of all who were there when it began, which
-// is after the election.
+// follow reports the members to comm and o for as long as the leadership lasts. It
+// returns when both know all members as of its call, which is after the election.
 func follow(ctx context.Context, l *etcd.Leadership, members *etcd.Membership, comm *grpc.Communicator, o *leader) error {
 	told := make(chan struct{})
 	tell := sync.OnceFunc(func() { close(told) })
@@ -80,7 +78,7 @@ func follow(ctx context.Context, l *etcd.Leadership, members *etcd.Membership, c
 				failed = err
 				cancel(err)
 			}
-			for w := range gone { // the orchestrator knows: they are not called any more
+			for w := range gone { // UpdateWorkers came first, so they are no longer called
 				comm.Disconnect(w)
 			}
 			tell()
@@ -98,14 +96,15 @@ func follow(ctx context.Context, l *etcd.Leadership, members *etcd.Membership, c
 	}
 }
 
-// contents are what the tasks are to work on, in memory.
+// contents holds the contents of the tasks in memory.
 type contents struct {
 	registry *etcd.Registry
 	mu       sync.Mutex
 	items    map[string]etcd.Item
 }
 
-// Content is for the Communicator. Revisions rise, also over deletions.
+// Content implements the Communicator's source of contents. Revisions rise, even
+// across deletions.
 func (c *contents) Content(task string) ([]byte, int64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +123,7 @@ func (c *contents) load(ctx context.Context, task string) (bool, error) {
 			c.mu.Unlock()
 			return true, nil
 		case errors.Is(err, etcd.ErrNotFound):
-			return false, nil // that it is gone is told next
+			return false, nil // RemoveTask follows
 		}
 		select {
 		case <-ctx.Done():
@@ -134,7 +133,7 @@ func (c *contents) load(ctx context.Context, task string) (bool, error) {
 	}
 }
 
-// tasks tells an orchestrator of tasks once their contents are here.
+// tasks reports tasks to an orchestrator once their contents are loaded.
 type tasks struct {
 	ctx      context.Context // the leadership's
 	contents *contents

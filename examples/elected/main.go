@@ -1,13 +1,14 @@
-// Elected shows a leader that is elected in etcd, and tells its workers over gRPC
-// what to run, so that etcd is not in the path of each assignment.
+// Elected shows a leader that is elected in etcd but sends assignments to its
+// workers over gRPC. So etcd is not in the path of each assignment.
 //
 //	go run ./examples/elected
 //
-// It starts an etcd, two candidates and three workers, the latter as processes of
-// their own, tells what happens to them, and ends. README.md says what to look at.
+// It starts an etcd, two candidates and three workers, each candidate and worker as
+// a process, injects faults, prints what happens, and ends. README.md explains the
+// output.
 //
-// The lessons: leader.go, what a leader follows in etcd, and what it does over gRPC;
-// worker.go, a member that takes no assignments from etcd.
+// Read leader.go for the leader's use of etcd and gRPC, and worker.go for a member
+// that takes no assignments from etcd.
 package main
 
 import (
@@ -25,25 +26,25 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// lease is for how long a leader, or a worker, that nobody hears of is waited
-// for: short, so that the story is.
+// lease is the lease of the leader and of each worker. It is short to keep the run
+// short.
 const lease = 2 * time.Second
 
 func main() {
-	flag.Parse() // there are none, but for -h
+	flag.Parse() // only -h exists
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var err error
 	switch args := flag.Args(); len(args) {
 	case 0:
-		// An interrupted story ends as any other: its etcd leaves no folder behind.
+		// Interrupted or not, tell closes etcd, which removes its folder.
 		interruptible, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		err = tell(interruptible, os.Stdout)
 		if interruptible.Err() != nil && ctx.Err() == nil {
-			os.Exit(130) // interrupted, as shells say it
+			os.Exit(130) // the shell convention for SIGINT
 		}
 		stop()
-	case 3: // a process of the story: what it is, its name, where etcd is
+	case 3: // a child process: role, name, etcd's endpoint
 		err = play(ctx, args[0], args[1], args[2])
 	default:
 		err = fmt.Errorf("unexpected argument %q", args[0])
@@ -54,11 +55,11 @@ func main() {
 	}
 }
 
-// play is a candidate or a worker.
+// play runs a child process, a candidate or a worker.
 func play(ctx context.Context, role, name, endpoint string) error {
 	stop, cancel := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer cancel()
-	go func() { // whoever tells the story has ended
+	go func() { // exits when the parent process ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
@@ -66,17 +67,17 @@ func play(ctx context.Context, role, name, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }() // the process ends
+	defer func() { _ = client.Close() }() // the process is about to end
 	switch role {
 	case "candidate":
 		return stand(stop, client, name)
 	case "worker":
 		return work(ctx, stop, client, name)
 	}
-	return fmt.Errorf("%q: there is no such role", role)
+	return fmt.Errorf("unknown role %q", role)
 }
 
-// say prints one line, in one piece: all processes share their output.
+// say prints a line in one write, because all processes share their output.
 func say(words ...string) {
 	_, _ = io.WriteString(os.Stdout, strings.Join(words, " ")+"\n")
 }

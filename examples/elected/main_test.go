@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The processes of the story are this one again.
+// The child processes run this test binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && (os.Args[1] == "candidate" || os.Args[1] == "worker") {
 		main()

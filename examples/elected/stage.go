@@ -1,7 +1,5 @@
 package main
 
-// The processes of the story, and what they say.
-
 import (
 	"bufio"
 	"context"
@@ -14,13 +12,13 @@ import (
 	"time"
 )
 
-// stage has processes that all say what they do to one pipe, so that what was
-// said first is read first.
+// stage runs the processes. All of them write to one pipe, so that their lines are
+// read in the order in which they were written.
 type stage struct {
 	out       io.Writer
 	endpoint  string
 	began     time.Time
-	pipe      *os.File // what the processes write to
+	pipe      *os.File // the output of the processes
 	lines     chan string
 	exits     chan exit
 	processes map[string]*exec.Cmd
@@ -32,7 +30,7 @@ type stage struct {
 	contents map[string]string
 	gone     map[string]bool
 	starts   int
-	wrong    error // what must not happen has happened
+	wrong    error // the first violation
 }
 
 // exit is the end of a process.
@@ -56,7 +54,7 @@ func newStage(out io.Writer, endpoint string) (*stage, error) {
 		for in := bufio.NewScanner(r); in.Scan(); {
 			s.lines <- in.Text()
 		}
-		_ = r.Close() // nobody writes any more
+		_ = r.Close() // all writers have closed the pipe
 	})
 	return s, nil
 }
@@ -91,10 +89,11 @@ func (s *stage) start(role, name string) error {
 }
 
 func (s *stage) signal(name string, how os.Signal) {
-	_ = s.processes[name].Process.Signal(how) // if it has ended, until finds out
+	_ = s.processes[name].Process.Signal(how) // if the process has ended, until detects it
 }
 
-// until listens until something holds, or something is wrong.
+// until reads lines until holds returns true. It returns an error if a process
+// fails, a task runs twice or ctx ends.
 func (s *stage) until(ctx context.Context, what string, holds func() bool) error {
 	for !holds() {
 		select {
@@ -125,7 +124,7 @@ func (s *stage) hear(line string) {
 	case does == "runs" && len(words) == 4:
 		task := words[2]
 		if other, ok := s.running[task]; ok {
-			s.wrong = fmt.Errorf("%s is started on %s while it runs on %s", task, name, other)
+			s.wrong = fmt.Errorf("%s started on %s while running on %s", task, name, other)
 		}
 		s.running[task], s.contents[task] = name, words[3]
 		s.starts++
@@ -134,13 +133,13 @@ func (s *stage) hear(line string) {
 	}
 }
 
-// ended takes in that a process has ended, and with it all that it ran. One that was
-// not killed ends well.
+// ended records the end of a process and of its tasks. Only a killed process may
+// fail.
 func (s *stage) ended(e exit) {
 	if code := s.processes[e.name].ProcessState.ExitCode(); code > 0 {
 		s.wrong = fmt.Errorf("%s: %w", e.name, e.err)
 	}
-	for len(s.lines) > 0 { // what it has said before
+	for len(s.lines) > 0 { // earlier lines of the process
 		s.hear(<-s.lines)
 	}
 	s.gone[e.name] = true
@@ -151,10 +150,10 @@ func (s *stage) ended(e exit) {
 	}
 }
 
-// close ends the processes that are left: they end with their input.
+// close ends the remaining processes, which exit when their input is closed.
 func (s *stage) close() {
 	for _, stdin := range s.inputs {
-		_ = stdin.Close() // that of one which has ended is closed
+		_ = stdin.Close() // may be closed already
 	}
 	_ = s.pipe.Close()
 	for range s.lines {

@@ -1,6 +1,6 @@
 package main
 
-// The story: who is started, stopped and killed, and what has to come of it.
+// The steps of the example, and their expected results.
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func tell(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 
-	s.title("The leader is killed; a task is changed. Nobody else notices")
+	s.title("The leader is killed and a task is changed: no other task restarts")
 	starts := s.starts
 	s.signal("c1", syscall.SIGKILL)
 	if err := put("task1", "two"); err != nil {
@@ -74,7 +74,7 @@ func tell(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	if s.starts != starts+1 {
-		return fmt.Errorf("%d tasks were started, where one was changed", s.starts-starts)
+		return fmt.Errorf("%d tasks started after one change", s.starts-starts)
 	}
 
 	s.title("w1 leaves: its tasks move first")
@@ -110,7 +110,7 @@ func tell(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// spread waits until each of six tasks runs, on those workers.
+// spread waits until the workers run the wanted numbers of tasks.
 func (s *stage) spread(ctx context.Context, want string) error {
 	return s.until(ctx, want, func() bool {
 		loads := make(map[string]int)

@@ -1,7 +1,6 @@
 package main
 
-// A worker: a member in etcd, where it keeps its lease, that is told over gRPC
-// what to run.
+// A worker: a member with a lease in etcd, which receives its assignments over gRPC.
 
 import (
 	"context"
@@ -17,10 +16,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// addressKey is the attribute under which a worker says where it is called.
+// addressKey is the membership attribute with the worker's address.
 const addressKey = "address"
 
-// work is a worker until stop ends; then it leaves as soon as its tasks have moved.
+// work runs a worker. When stop ends, the worker drains and leaves.
 func work(ctx, stop context.Context, client *clientv3.Client, name string) error {
 	w, err := worker.New(func(ctx context.Context, task string) error {
 		content, _ := worker.Content(ctx)
@@ -45,17 +44,17 @@ func work(ctx, stop context.Context, client *clientv3.Client, name string) error
 	serving, unserve := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
 	defer parts.Wait()
-	defer unserve() // last: while it leaves, it is still called
+	defer unserve() // last, because a leaving worker still receives calls
 	parts.Go(func() {
 		if err := server.Serve(serving, listener); serving.Err() == nil {
-			say(name, "does not serve:", err.Error())
+			say(name, "cannot serve:", err.Error())
 		}
 	})
 	left := make(chan error, 1)
 	stays := context.AfterFunc(stop, func() {
 		draining, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		left <- member.Close(draining) // an error says that tasks were stopped before they had moved
+		left <- member.Close(draining) // fails if tasks were stopped before they had moved
 	})
 	err = member.Run(ctx)
 	if !stays() {

@@ -1,7 +1,5 @@
 package closing
 
-// The end of a member as whoever closes it sees it, however many memberships it has.
-
 import (
 	"context"
 	"errors"
@@ -9,11 +7,11 @@ import (
 	"sync"
 )
 
-// ErrEarly says that a member left before it was drained.
+// ErrEarly reports that a member left before it was drained.
 var ErrEarly = errors.New("stopped before everything had moved")
 
-// Closing is the end of one member, which runs once. Its methods may be called
-// from any number of goroutines.
+// Closing coordinates the end of one member, which runs once and may have several
+// memberships in turn. Its methods may be called from many goroutines.
 type Closing struct {
 	drain, leave, finished chan struct{}
 	late                   func()
@@ -21,27 +19,27 @@ type Closing struct {
 	mu      sync.Mutex
 	state   state
 	drains  bool  // drain is closed
-	hurried error // why leave is closed, or is about to be; nil: it is not
-	early   error // why it left before it was drained, once finished is closed
+	hurried error // the reason to leave; set just before leave is closed
+	early   error // why the member left before it was drained; set when finished is closed
 }
 
 type state uint8
 
 const (
-	idle   state = iota // it may run
-	run                 // it does, or did
-	unused              // it was closed before, and never will
+	idle   state = iota // not run and not closed
+	run                 // running, or has run
+	unused              // closed before it ran; it never runs
 )
 
-// New returns that of a member that has not run yet. late is called, once at most,
-// where the context of a Close ends before the member has run, and before the member
-// is told to leave.
+// New returns the Closing of a member that has not run yet. late is called if the
+// context of a Close ends before the run does. It is called at most once, just
+// before the member is told to leave.
 func New(late func()) *Closing {
 	return &Closing{drain: make(chan struct{}), leave: make(chan struct{}), finished: make(chan struct{}), late: late}
 }
 
-// Begin reports whether the member may run: it may once, if it was not closed
-// before. Where it may, Finish is to be called when it has run.
+// Begin reports whether the member may run. It may run once, and not after Close. If
+// Begin returns true, the caller must call Finish after the run.
 func (c *Closing) Begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,8 +50,8 @@ func (c *Closing) Begin() bool {
 	return true
 }
 
-// Finish says that the member has run. early says why it had to stop something
-// that had not moved; nil: it had not.
+// Finish records that the member has run. early says why it stopped tasks that had
+// not moved; nil means that it stopped none.
 func (c *Closing) Finish(early error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,24 +59,24 @@ func (c *Closing) Finish(early error) {
 	close(c.finished)
 }
 
-// Drain returns a channel that is closed when the member is to be drained.
+// Drain returns a channel that is closed when the member must drain.
 func (c *Closing) Drain() <-chan struct{} { return c.drain }
 
-// Leave returns a channel that is closed when it is to leave, drained or not.
+// Leave returns a channel that is closed when the member must leave, drained or not.
 func (c *Closing) Leave() <-chan struct{} { return c.leave }
 
-// Hurried returns why it is to leave at once: the cause of the context that some
-// Close was called with. It is nil until Leave's channel is about to be closed.
+// Hurried returns the reason to leave immediately: the cause of the context of a
+// Close. It is nil until just before Leave's channel is closed.
 func (c *Closing) Hurried() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.hurried
 }
 
-// Close has the member drained until ctx ends, and then leave, and returns when it
-// has run: with [ErrEarly], wrapped with what Finish was told, where it was not
-// drained, and with the same whenever it is called again. One that has not run
-// never will, and is closed by stop.
+// Close drains the member until ctx ends, then tells it to leave, and returns when
+// it has run. If the member was not drained, the error wraps [ErrEarly] and the
+// argument of Finish. Further calls return the same result. A member that has not
+// run is closed with stop instead, and never runs.
 func (c *Closing) Close(ctx context.Context, stop func(context.Context) error) error {
 	if !c.begin() {
 		return stop(ctx)
@@ -87,7 +85,7 @@ func (c *Closing) Close(ctx context.Context, stop func(context.Context) error) e
 	case <-c.finished:
 	case <-ctx.Done():
 		select {
-		case <-c.finished: // that wins over a context that has ended
+		case <-c.finished: // the result takes precedence over an ended context
 		default:
 			c.hurry(context.Cause(ctx))
 			<-c.finished
@@ -101,7 +99,8 @@ func (c *Closing) Close(ctx context.Context, stop func(context.Context) error) e
 	return nil
 }
 
-// begin has the member be drained, and reports whether it has begun to run.
+// begin closes the drain channel of a running member, and reports whether the member
+// has begun to run.
 func (c *Closing) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +114,7 @@ func (c *Closing) begin() bool {
 	return c.state == run
 }
 
-// hurry has the member leave.
+// hurry tells the member to leave. Only the first cause counts.
 func (c *Closing) hurry(cause error) {
 	c.mu.Lock()
 	first := c.hurried == nil

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func never(context.Context) error { return errors.New("it has run") }
+func never(context.Context) error { return errors.New("stop was called for a running member") }
 
 func TestClose_ReturnsOnceTheMemberIsDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := closing.New(func() { t.Error("it was not late") })
+		c := closing.New(func() { t.Error("late was called in time") })
 		require.True(t, c.Begin())
-		require.False(t, c.Begin(), "once")
+		require.False(t, c.Begin(), "a second run")
 		go func() {
 			<-c.Drain()
 			<-time.After(time.Second)
@@ -26,20 +26,20 @@ func TestClose_ReturnsOnceTheMemberIsDrained(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, c.Close(t.Context(), never))
 		require.Equal(t, time.Second, time.Since(began))
-		require.NoError(t, c.Close(t.Context(), never), "as often as one likes")
+		require.NoError(t, c.Close(t.Context(), never), "a repeated Close")
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.NoError(t, c.Close(ended, never))
 		select {
 		case <-c.Leave():
-			require.Fail(t, "it was drained, and did not have to leave")
+			require.Fail(t, "a drained member was told to leave")
 		default:
 		}
 	})
 }
 
-// What a member does after everything has moved is not early, however long it takes.
-func TestClose_SaysNothingWhereOnlyTheRestWasSlow(t *testing.T) {
+// What a member does after all tasks have moved is not early, however long it takes.
+func TestClose_SucceedsIfOnlyTheEndWasSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := closing.New(func() {})
 		require.True(t, c.Begin())
@@ -56,8 +56,8 @@ func TestClose_SaysNothingWhereOnlyTheRestWasSlow(t *testing.T) {
 	})
 }
 
-// Nobody had to be impatient for a member to lose what it had.
-func TestClose_SaysThatTheMemberEndedByItself(t *testing.T) {
+// A member can lose its tasks without an impatient Close.
+func TestClose_ReportsThatTheMemberEndedEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := closing.New(func() {})
 		require.True(t, c.Begin())
@@ -75,7 +75,7 @@ func TestClose_SaysThatTheMemberEndedByItself(t *testing.T) {
 	})
 }
 
-func TestClose_SaysToEverybodyThatTheMemberLeftEarly(t *testing.T) {
+func TestClose_ReturnsTheSameErrorToAllCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lates := 0
 		c := closing.New(func() { lates++ })
@@ -96,8 +96,8 @@ func TestClose_SaysToEverybodyThatTheMemberLeftEarly(t *testing.T) {
 		require.ErrorIs(t, err, enough)
 		require.Equal(t, time.Minute+time.Second, time.Since(began))
 		require.Equal(t, 1, lates)
-		require.Equal(t, err, <-second, "who had more patience")
-		require.Equal(t, err, c.Close(t.Context(), never), "and who comes later")
+		require.Equal(t, err, <-second, "a Close with more time")
+		require.Equal(t, err, c.Close(t.Context(), never), "a later Close")
 	})
 }
 
@@ -105,6 +105,6 @@ func TestClose_OfOneThatHasNotRun(t *testing.T) {
 	c := closing.New(func() {})
 	failure := errors.New("not yet")
 	require.ErrorIs(t, c.Close(t.Context(), func(context.Context) error { return failure }), failure)
-	require.NoError(t, c.Close(t.Context(), func(context.Context) error { return nil }), "it may be tried again")
+	require.NoError(t, c.Close(t.Context(), func(context.Context) error { return nil }), "a retry")
 	require.False(t, c.Begin())
 }

@@ -1,4 +1,3 @@
-// Package closing is how a member of a cluster comes to its end, whatever the
-// cluster is kept together by: it is drained, as long as whoever closes it has
-// patience, and leaves at once after that.
+// Package closing closes a member of a cluster, independent of the transport. The
+// member is drained until the context of Close ends, and then leaves immediately.
 package closing

@@ -8,12 +8,12 @@ import (
 	"github.com/f8949c05/orchestrator/internal/closing"
 )
 
-// A member that cannot be drained is closed by somebody with no patience.
+// The member cannot be drained, and the context of Close has already ended.
 func Example() {
 	c := closing.New(func() {})
 	fmt.Println("may run:", c.Begin())
 	go func() {
-		<-c.Drain() // the member asks for its tasks to be moved, and nobody does so
+		<-c.Drain() // the member asks the leader to move its tasks, in vain
 		<-c.Leave()
 		c.Finish(c.Hurried())
 	}()

@@ -1,8 +1,5 @@
 package closing
 
-// How one membership of a member ends: with everything moved, or with what it had
-// stopped here.
-
 import (
 	"context"
 	"errors"
@@ -13,28 +10,28 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// What a membership ends with.
+// Reasons for the end of a membership.
 var (
-	// ErrDraining says that a member that closes has nothing left to do, and takes
-	// nothing.
-	ErrDraining = errors.New("the worker is being drained")
-	// ErrAlone says that no other worker can take the tasks of a member that closes.
-	// It wraps ErrDraining: the member does not come back.
+	// ErrDraining ends the membership of a closing member that has no tasks left, or
+	// has not joined yet. It is also the reason why a closing member refuses tasks.
+	ErrDraining = errors.New("worker is draining")
+	// ErrAlone reports that no other worker can take the tasks of a closing member.
+	// It wraps ErrDraining: the member does not rejoin.
 	ErrAlone = fmt.Errorf("%w: no other worker can take its tasks", ErrDraining)
-	// ErrLeaving says that Close will not wait any longer.
-	ErrLeaving = errors.New("Close waits no longer")
-	// ErrFenced says that the worker has begun to stop everything, for want of its
-	// lease.
-	ErrFenced = errors.New("the lease can have ended")
+	// ErrLeaving reports that the context of Close has ended.
+	ErrLeaving = errors.New("drain cut short")
+	// ErrFenced reports that the worker has begun to stop all tasks because its
+	// lease may have expired.
+	ErrFenced = errors.New("lease may have expired")
 )
 
-// Late returns what [New] takes: a warning that says what is left of a worker's tasks,
-// so that a log tells what is waited for if they do not stop.
+// Late returns a callback for [New] that logs the remaining tasks of w as a warning.
+// The log then names a task that Close waits for, if it does not stop.
 func Late(logger *slog.Logger, name string, w *worker.Worker[string]) func() {
 	return func() {
-		tasks, _ := w.List(context.Background()) // which fails for calls of others only
+		tasks, _ := w.List(context.Background()) // a call without a term cannot fail
 		if len(tasks) > 0 {
-			logger.Warn("Close waits no longer, what is left is stopped", "worker", name, "tasks", len(tasks), "first", tasks[0])
+			logger.Warn("drain cut short, stopping remaining tasks", "worker", name, "tasks", len(tasks), "first", tasks[0])
 		}
 	}
 }
@@ -42,17 +39,17 @@ func Late(logger *slog.Logger, name string, w *worker.Worker[string]) func() {
 // Membership is one membership of a worker.
 type Membership struct {
 	worker   *worker.Worker[string]
-	fenced   <-chan struct{} // the worker's, as of this membership
+	fenced   <-chan struct{} // from worker.Fenced when the membership began
 	draining bool
 }
 
-// NewMembership returns the one that a worker is about to begin.
+// NewMembership returns the membership that w is about to begin.
 func NewMembership(w *worker.Worker[string]) *Membership {
 	return &Membership{worker: w, fenced: w.Fenced()}
 }
 
-// Fence returns [ErrFenced] once the worker stops everything for want of its
-// lease, and nil where ctx ends before.
+// Fence waits until the worker stops all tasks because of its lease, and returns
+// [ErrFenced]. It returns nil if ctx ends first.
 func (m *Membership) Fence(ctx context.Context) error {
 	select {
 	case <-m.fenced:
@@ -62,11 +59,13 @@ func (m *Membership) Fence(ctx context.Context) error {
 	}
 }
 
-// Drain says that the worker is to end empty. It is called from where Early is.
+// Drain records that the member drains. It must be called from the same goroutine as
+// Early.
 func (m *Membership) Drain() { m.draining = true }
 
-// Alone is for a worker whose tasks no other can take. It waits for the jobs that run
-// now, logs what is left, and reports whether it did: not if ctx ended before.
+// Alone handles a draining worker whose tasks no other worker can take. It waits
+// until the pinned tasks that run now have ended, logs what is left, and returns
+// true. It returns false if ctx ends first.
 func (m *Membership) Alone(ctx context.Context, logger *slog.Logger, name string) bool {
 	runs := func(t worker.TaskStatus[string]) bool {
 		return t.Pinned && (t.State == worker.Starting || t.State == worker.Running)
@@ -76,7 +75,7 @@ func (m *Membership) Alone(ctx context.Context, logger *slog.Logger, name string
 		jobs[t.Task] = runs(t)
 	}
 	for {
-		_, changed := m.worker.Changes() // first: what changes after it is looked at again
+		_, changed := m.worker.Changes() // before Status, so that no change is missed
 		left := m.worker.Status()
 		if slices.ContainsFunc(left, func(t worker.TaskStatus[string]) bool { return jobs[t.Task] && runs(t) }) {
 			select {
@@ -87,19 +86,19 @@ func (m *Membership) Alone(ctx context.Context, logger *slog.Logger, name string
 			}
 		}
 		if len(left) > 0 {
-			logger.Info("no other worker can take the tasks, what is left is stopped", "worker", name, "tasks", len(left), "first", left[0].Task)
+			logger.Info("no other worker can take tasks, stopping the rest", "worker", name, "tasks", len(left), "first", left[0].Task)
 		}
 		return true
 	}
 }
 
-// Emptied waits until all the tasks of the worker have moved, and reports whether
-// they have.
+// Emptied waits until the worker has no tasks. It reports whether they have moved,
+// which is false if ctx ended or the lease was lost.
 func (m *Membership) Emptied(ctx context.Context) bool {
 	for {
-		_, changed := m.worker.Changes() // first: what changes after it is looked at again
+		_, changed := m.worker.Changes() // before Status, so that no change is missed
 		if len(m.worker.Status()) == 0 {
-			return !m.lost() // it may have stopped them for that
+			return !m.lost() // a lost lease stops tasks too
 		}
 		select {
 		case <-changed:
@@ -109,9 +108,10 @@ func (m *Membership) Emptied(ctx context.Context) bool {
 	}
 }
 
-// Early says, at the end of the membership and of what it has ended with, why
-// tasks are stopped here that have not moved; nil: none is, as what has completed
-// is not, or no other worker could have taken them. ctx is the member's.
+// Early explains why tasks are stopped here that have not moved. err ended the
+// membership, and ctx is the member's. Early returns nil if no such task is left, or
+// if no other worker could have taken the tasks. Completed and failed tasks do not
+// count.
 func (m *Membership) Early(ctx context.Context, err error) error {
 	if errors.Is(err, ErrAlone) {
 		return nil
@@ -129,7 +129,8 @@ func (m *Membership) Early(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", worker.ErrLeaseLost, err)
 }
 
-// lost reports whether the worker stops everything for want of its lease, or has.
+// lost reports whether the worker stops, or has stopped, all tasks because of its
+// lease.
 func (m *Membership) lost() bool {
 	select {
 	case <-m.fenced:

@@ -1,7 +1,5 @@
 package closing_test
 
-// How one membership ends: with everything moved, or not.
-
 import (
 	"context"
 	"errors"
@@ -23,13 +21,13 @@ func idle(t *testing.T) *worker.Worker[string] {
 	return w
 }
 
-// A worker that has stopped everything for want of its lease is empty, and nothing has moved.
+// A worker that has lost its lease is empty, but its tasks have not moved.
 func TestMembership_WhatWasStoppedHasNotMoved(t *testing.T) {
 	w := idle(t)
 	m := closing.NewMembership(w)
 	require.NoError(t, w.Add(t.Context(), "a"))
 	w.GiveUp(nil)
-	require.NoError(t, w.Rejoin(t.Context())) // all has stopped
+	require.NoError(t, w.Rejoin(t.Context())) // all tasks have stopped
 	require.False(t, m.Emptied(t.Context()))
 }
 
@@ -40,9 +38,9 @@ func TestMembership_Early(t *testing.T) {
 		ends   error
 		early  bool
 	}{
-		"all had moved, and then the lease was lost": {true, closing.ErrDraining, false},
-		"nobody was closing it":                      {false, lost, false},
-		"the lease was lost while it drained":        {true, lost, true},
+		"the lease was lost after all tasks had moved": {true, closing.ErrDraining, false},
+		"not closing":                         {false, lost, false},
+		"the lease was lost while it drained": {true, lost, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := idle(t)
@@ -62,7 +60,7 @@ func TestMembership_Early(t *testing.T) {
 	}
 }
 
-// The last worker waits for the jobs that it runs, and for no other.
+// The last worker waits only for the jobs that run.
 func TestW8_TheLastWorkerFinishesTheJobsThatRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, err := worker.New(func(ctx context.Context, task string) error {
@@ -94,13 +92,13 @@ func TestW8_TheLastWorkerFinishesTheJobsThatRun(t *testing.T) {
 	})
 }
 
-// What runs on the last worker could not have moved.
-func TestMembership_NobodyElseCouldHaveTakenIt(t *testing.T) {
+// The tasks of the last worker could not have moved.
+func TestMembership_TheLastWorkerIsNotEarly(t *testing.T) {
 	w := idle(t)
 	m := closing.NewMembership(w)
 	m.Drain()
 	require.NoError(t, w.Add(t.Context(), "a"))
 	require.Error(t, m.Early(t.Context(), closing.ErrDraining))
 	require.NoError(t, m.Early(t.Context(), closing.ErrAlone))
-	require.ErrorIs(t, closing.ErrAlone, closing.ErrDraining, "it does not come back")
+	require.ErrorIs(t, closing.ErrAlone, closing.ErrDraining, "ErrAlone must wrap ErrDraining")
 }

@@ -1,4 +1,4 @@
-// Package proxy is a TCP proxy for tests: between a client and a server, it
-// delays, throttles, cuts, closes halves, and lets one direction through, for all
-// connections or for one.
+// Package proxy is a TCP proxy for tests. Between a client and a server, it delays,
+// throttles, cuts and resets connections, or closes one half. Each fault applies to
+// one connection or all, and most apply to one direction or both.
 package proxy

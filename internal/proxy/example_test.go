@@ -8,7 +8,7 @@ import (
 	"github.com/f8949c05/orchestrator/internal/proxy"
 )
 
-// What a client sends while the cable is pulled arrives when it is back.
+// Data that a client sends during a cut arrives when the connection heals.
 func Example() {
 	if err := cutAndHeal(); err != nil {
 		fmt.Println(err)

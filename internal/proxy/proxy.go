@@ -1,7 +1,5 @@
 package proxy
 
-// The proxy, and its connections.
-
 import (
 	"errors"
 	"fmt"
@@ -17,28 +15,28 @@ type Direction int
 
 // The directions, seen from the client.
 const (
-	Up   Direction = 1 << iota // from the client to the server
-	Down                       // from the server to the client
+	Up   Direction = 1 << iota // client to server
+	Down                       // server to client
 	Both = Up | Down
 )
 
-// Proxy forwards the connections that it accepts to one server. Its methods may
-// be called from many goroutines at once.
+// Proxy forwards each connection that it accepts to one server. Its methods may be
+// called from many goroutines at the same time.
 type Proxy struct {
 	listener net.Listener
 	target   string
 
 	wg     sync.WaitGroup
 	mu     sync.Mutex
-	valves valves // what new connections begin with
+	valves valves // settings of new connections
 	conns  []*Conn
 	refuse bool
 	closed bool
-	news   chan struct{} // closed, and replaced, when a connection was made
+	news   chan struct{} // closed and replaced at each connection
 }
 
-// New returns a proxy on a port of its own of 127.0.0.1, for the server at
-// target, a host:port. The server has to be there only when a client connects.
+// New returns a proxy on a free port of 127.0.0.1 for the server at target, a
+// host:port. The server need not listen before a client connects.
 func New(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,17 +47,17 @@ func New(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr returns the host:port that clients connect to.
+// Addr returns the proxy's host:port, to which clients connect.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut holds back everything that is on its way in the directions, from now on,
-// on all connections and on those still to come. As with a cable that is pulled,
-// nobody is told: connections stay open, and are accepted.
+// Cut holds back all data in the given directions, on present and future
+// connections, until Heal. Like a pulled cable, it is invisible to both ends:
+// connections stay open, and new ones are accepted.
 func (p *Proxy) Cut(d Direction) {
 	p.each(func(v *valves) { v.set(d, func(s *setting) { s.cut = true }) })
 }
 
-// Heal lets everything through again, what was held back first.
+// Heal removes all faults. Data that was held back is delivered first.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	p.refuse = false
@@ -67,20 +65,19 @@ func (p *Proxy) Heal() {
 	p.each(func(v *valves) { v.set(Both, func(s *setting) { *s = setting{} }) })
 }
 
-// Delay has everything in the directions arrive that much later, in the order
-// in which it was sent.
+// Delay delays all data in the given directions by this duration, and keeps its
+// order.
 func (p *Proxy) Delay(d Direction, by time.Duration) {
 	p.each(func(v *valves) { v.set(d, func(s *setting) { s.delay = by }) })
 }
 
-// Throttle has no more than so many bytes a second through in the directions, on
-// each connection.
+// Throttle limits each connection to rate bytes a second in the given directions.
 func (p *Proxy) Throttle(d Direction, rate int) {
 	p.each(func(v *valves) { v.set(d, func(s *setting) { s.rate = rate }) })
 }
 
-// Refuse resets all connections and those still to come, as a machine does on
-// which nobody listens, until Heal.
+// Refuse resets present and future connections until Heal, as a machine does for a
+// port without a listener.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	p.refuse = true
@@ -88,28 +85,28 @@ func (p *Proxy) Refuse() {
 	p.Reset()
 }
 
-// Reset resets all connections that there are.
+// Reset resets all present connections.
 func (p *Proxy) Reset() {
 	for _, c := range p.Conns() {
 		c.Reset()
 	}
 }
 
-// Conns returns the connections that are open, the oldest first.
+// Conns returns the open connections, the oldest first.
 func (p *Proxy) Conns() []*Conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.conns)
 }
 
-// Connected is closed at the next connection.
+// Connected returns a channel that is closed at the next connection.
 func (p *Proxy) Connected() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.news
 }
 
-// Close stops listening, resets all connections and waits for their end.
+// Close stops listening, resets all connections and waits until they have ended.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -123,7 +120,7 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-// each changes the valves of what is there and of what will come.
+// each changes the valves of present and future connections.
 func (p *Proxy) each(change func(*valves)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,22 +180,22 @@ type Conn struct {
 	valves         valves
 }
 
-// Cut does what [Proxy.Cut] does, to this connection.
+// Cut is [Proxy.Cut] for this connection.
 func (c *Conn) Cut(d Direction) { c.valves.set(d, func(s *setting) { s.cut = true }) }
 
-// Heal does what [Proxy.Heal] does, to this connection.
+// Heal is [Proxy.Heal] for this connection.
 func (c *Conn) Heal() { c.valves.set(Both, func(s *setting) { *s = setting{} }) }
 
-// Delay does what [Proxy.Delay] does, to this connection.
+// Delay is [Proxy.Delay] for this connection.
 func (c *Conn) Delay(d Direction, by time.Duration) {
 	c.valves.set(d, func(s *setting) { s.delay = by })
 }
 
-// CloseHalf ends one direction, as a side does that has nothing more to say: what
-// has not gone through is lost. The other direction goes on.
+// CloseHalf closes the given directions. Data in transit is lost. The other
+// direction stays open.
 func (c *Conn) CloseHalf(d Direction) { c.valves.set(d, func(s *setting) { s.half = true }) }
 
-// Reset breaks the connection: both sides see it at once.
+// Reset resets both sides of the connection.
 func (c *Conn) Reset() {
 	reset(c.client)
 	reset(c.server)
@@ -218,14 +215,14 @@ func (c *Conn) run() {
 	_ = c.server.Close()
 }
 
-// chunk is what was read at once.
+// chunk is the data of one Read, and its time.
 type chunk struct {
 	data []byte
 	read time.Time
 }
 
-// pipe carries one direction. Reading goes on while writing waits, so that a
-// delay does not become a limit on what is under way.
+// pipe forwards one direction. It continues to read while a write waits, so that a
+// delay does not limit the data in transit.
 func (c *Conn) pipe(to, from net.Conn, v *valve) {
 	chunks := make(chan chunk, 4096)
 	go func() {
@@ -254,7 +251,7 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 		select {
 		case <-changed:
 		case next, ok := <-chunks:
-			if !closed && !v.wait(next.read) { // it was closed while that waited
+			if !closed && !v.wait(next.read) { // closed during the wait
 				closeWrite(to)
 				closed = true
 			}
@@ -264,7 +261,7 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 				return
 			case !ok:
 				return
-			case closed: // empty the channel, so that the reader ends
+			case closed: // drain the channel, so that the reader ends
 			default:
 				v.pace(len(next.data))
 				if _, err := to.Write(next.data); err != nil {
@@ -275,7 +272,7 @@ func (c *Conn) pipe(to, from net.Conn, v *valve) {
 	}
 }
 
-// reset closes with a reset in place of a goodbye.
+// reset closes c with a TCP reset instead of a FIN.
 func reset(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that returns each line as it comes.
+// echo starts a server that returns each line, and returns its address.
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -82,7 +82,7 @@ func start(t *testing.T) *proxy.Proxy {
 	return p
 }
 
-func TestProxy_CutTellsNobodyAndLosesNothing(t *testing.T) {
+func TestProxy_CutIsInvisibleAndLosesNothing(t *testing.T) {
 	for _, d := range []proxy.Direction{proxy.Up, proxy.Down, proxy.Both} {
 		p := start(t)
 		before := dial(t, p)
@@ -168,7 +168,7 @@ func TestProxy_HalfCloseLeavesTheOtherHalf(t *testing.T) {
 	c.say("2") // the other half is open
 }
 
-// What is on its way when a half is closed is lost, and the end is told all the same.
+// Closing a half loses the data in transit, and still signals the end.
 func TestProxy_HalfCloseWhileSomethingIsOnItsWay(t *testing.T) {
 	p := start(t)
 	c := dial(t, p)

@@ -1,7 +1,5 @@
 package proxy
 
-// What lets data through, one for each direction of a connection.
-
 import (
 	"sync"
 	"time"
@@ -12,13 +10,13 @@ type setting struct {
 	half  bool
 	over  bool
 	delay time.Duration
-	rate  int // bytes a second; 0: no limit
+	rate  int // bytes a second; 0: unlimited
 }
 
 type valve struct {
 	mu      sync.Mutex
 	setting setting
-	changed chan struct{} // closed, and replaced, at every change
+	changed chan struct{} // closed and replaced at each change
 }
 
 func newValve(s setting) *valve { return &valve{setting: s, changed: make(chan struct{})} }
@@ -34,13 +32,13 @@ func (v *valve) set(change func(*setting)) {
 	defer v.mu.Unlock()
 	over := v.setting.over
 	change(&v.setting)
-	v.setting.over = v.setting.over || over // nothing mends a connection that broke
+	v.setting.over = v.setting.over || over // a broken connection stays broken
 	close(v.changed)
 	v.changed = make(chan struct{})
 }
 
-// wait returns true once what was read at that time may go on, and false where
-// the direction is closed.
+// wait returns true when data read at that time may be written, and false if the
+// direction is closed.
 func (v *valve) wait(read time.Time) bool {
 	for {
 		s, changed := v.now()
@@ -64,7 +62,7 @@ func (v *valve) wait(read time.Time) bool {
 	}
 }
 
-// pace waits for as long as so many bytes take, at the rate that is set now.
+// pace waits for the time that so many bytes take at the current rate.
 func (v *valve) pace(bytes int) {
 	began := time.Now()
 	for {
@@ -85,7 +83,7 @@ func (v *valve) pace(bytes int) {
 	}
 }
 
-// valves are the two of a connection.
+// valves are the two directions of a connection.
 type valves struct{ up, down *valve }
 
 func newValves() valves { return valves{newValve(setting{}), newValve(setting{})} }

@@ -1,5 +1,5 @@
-// Package trial puts real processes on trial, for tests: it starts this test's
-// binary again as whatever is to be tested, kills it, stops it, and continues it;
-// each process writes down what it runs, in one journal; and what was written is
-// then held against the promise that no task ever runs in two places.
+// Package trial tests with real processes. It starts the test's own binary again in
+// another role, and kills, stops and continues it. Each process writes what it runs
+// to one shared journal. The journal is then checked for tasks that ran in two
+// places at once.
 package trial

@@ -1,7 +1,5 @@
 package trial
 
-// What a journal says of tasks that ran in two places.
-
 import (
 	"cmp"
 	"fmt"
@@ -9,23 +7,23 @@ import (
 	"slices"
 )
 
-// Run is one run of a task, in one process.
+// Run is one run of a task in one process.
 type Run struct {
 	Task     string
 	Token    uint64
 	Node     string
 	PID      int
-	From, To int64 // To is EndOfTime while it lasts
+	From, To int64 // To is EndOfTime until the run ends
 }
 
-// EndOfTime is when a run ends that lasts.
+// EndOfTime is the end of a run that has not ended.
 const EndOfTime = 1<<63 - 1
 
-// History is what a journal comes to so far.
+// History holds the runs and pauses that a journal has recorded so far.
 type History struct {
 	runs []*Run
 	open map[runKey]*Run
-	// pauses of each process; the last may last.
+	// pauses by process; the last pause may not have ended.
 	pauses map[int][]Span
 }
 
@@ -34,23 +32,23 @@ type runKey struct {
 	task string
 }
 
-// Span is a stretch of time.
+// Span is a time span [From, To), in nanoseconds as Now returns them.
 type Span struct{ From, To int64 }
 
-// NewHistory returns one in which nothing has happened.
+// NewHistory returns an empty history.
 func NewHistory() *History {
 	return &History{open: map[runKey]*Run{}, pauses: map[int][]Span{}}
 }
 
-// Add takes events in, in the order of the journal. It fails where one process runs
-// a task twice.
+// Add adds events in the order of the journal. It fails if a process starts a task
+// that it already runs, or stops one that it does not run.
 func (h *History) Add(events ...Event) error {
 	for _, e := range events {
 		k := runKey{e.PID, e.Task}
 		switch e.Kind {
 		case Started:
 			if h.open[k] != nil {
-				return fmt.Errorf("%s (%d) runs task %s twice at once", e.Node, e.PID, e.Task)
+				return fmt.Errorf("%s (%d) starts task %s, which already runs", e.Node, e.PID, e.Task)
 			}
 			r := &Run{e.Task, e.Token, e.Node, e.PID, e.At, EndOfTime}
 			h.open[k] = r
@@ -79,10 +77,10 @@ func (h *History) Add(events ...Event) error {
 	return nil
 }
 
-// Runs returns every run so far, in the order in which they began.
+// Runs returns every run so far, in the order of their starts.
 func (h *History) Runs() []*Run { return h.runs }
 
-// Running returns on which nodes each task runs now.
+// Running returns the nodes that run each task now.
 func (h *History) Running() map[string][]string {
 	where := map[string][]string{}
 	for _, r := range h.open {
@@ -91,8 +89,8 @@ func (h *History) Running() map[string][]string {
 	return where
 }
 
-// IsEven reports whether each of n tasks, and nothing else, runs now, once, evenly
-// over nodes.
+// IsEven reports whether the given number of tasks runs now, each exactly once,
+// spread over nodes with loads that differ by one at most.
 func (h *History) IsEven(tasks int, nodes []string) bool {
 	running := h.Running()
 	if len(running) != tasks {
@@ -115,7 +113,7 @@ func (h *History) IsEven(tasks int, nodes []string) bool {
 // WasPaused reports whether a process was ever stopped by a signal.
 func (h *History) WasPaused(pid int) bool { return len(h.pauses[pid]) > 0 }
 
-// Overlap is a time in which two processes ran a task.
+// Overlap is a time span in which two processes ran the same task.
 type Overlap struct {
 	Span
 	A, B *Run
@@ -126,8 +124,8 @@ func (o Overlap) String() string {
 		o.A.Task, o.A.Node, o.A.PID, o.A.Token, o.B.Node, o.B.PID, o.B.Token, ms(o.To-o.From))
 }
 
-// Overlaps returns every time in which a task ran twice. A process that is
-// stopped by a signal runs nothing.
+// Overlaps returns every time span in which a task ran twice, sorted by start. A
+// process that is stopped by a signal runs nothing.
 func (h *History) Overlaps() []Overlap {
 	var all []Overlap
 	byTask := map[string][]*Run{}
@@ -151,7 +149,7 @@ func (h *History) Overlaps() []Overlap {
 	return all
 }
 
-// awake returns the times of a run in which its process was not stopped.
+// awake returns the parts of a run in which its process was not stopped.
 func (h *History) awake(r *Run) []Span {
 	spans := []Span{{r.From, r.To}}
 	for _, p := range h.pauses[r.PID] {

@@ -22,7 +22,7 @@ func TestHistory_FindsWhatRunsTwice(t *testing.T) {
 		"both":                {events{at(1, 1, trial.Started), at(4, 2, trial.Started), at(6, 1, trial.Stopped)}, spans{{4, 6}}},
 		"for ever":            {events{at(1, 1, trial.Started), at(4, 2, trial.Started)}, spans{{4, trial.EndOfTime}}},
 		"dead":                {events{at(1, 1, trial.Started), at(4, 1, trial.Died), at(4, 2, trial.Started)}, nil},
-		"paused meanwhile": {events{
+		"paused during the overlap": {events{
 			at(1, 1, trial.Started), at(2, 1, trial.Paused), at(3, 2, trial.Started), at(7, 2, trial.Stopped), at(8, 1, trial.Resumed),
 		}, nil},
 		"resumed too early": {events{
@@ -61,11 +61,11 @@ func TestHistory_IsEven(t *testing.T) {
 	run(1, "a")
 	run(1, "b")
 	require.True(t, h.IsEven(2, []string{"n1"}))
-	require.False(t, h.IsEven(2, []string{"n1", "n2"}), "two and none")
-	require.False(t, h.IsEven(3, []string{"n1"}), "one is missing")
+	require.False(t, h.IsEven(2, []string{"n1", "n2"}), "n2 runs nothing")
+	require.False(t, h.IsEven(3, []string{"n1"}), "a task is missing")
 	run(2, "c")
 	require.True(t, h.IsEven(3, []string{"n1", "n2"}))
-	require.False(t, h.IsEven(3, []string{"n1"}), "one runs elsewhere")
+	require.False(t, h.IsEven(3, []string{"n1"}), "a task runs on another node")
 	run(2, "a")
-	require.False(t, h.IsEven(3, []string{"n1", "n2"}), "one runs twice")
+	require.False(t, h.IsEven(3, []string{"n1", "n2"}), "a task runs twice")
 }

@@ -1,7 +1,5 @@
 package trial
 
-// The journal: what every process writes down, one line an event, in one file.
-
 import (
 	"bytes"
 	"encoding/json"
@@ -14,46 +12,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event is one of the journal. Of a kind that concerns no task, Task is empty.
+// Event is one line of the journal.
 type Event struct {
-	At    int64  `json:"at"` // as Now returns it
+	At    int64  `json:"at"` // as returned by Now
 	Node  string `json:"node"`
 	PID   int    `json:"pid"`
 	Kind  string `json:"kind"`
-	Task  string `json:"task,omitempty"`
+	Task  string `json:"task,omitempty"` // empty if the kind concerns no task
 	Token uint64 `json:"token,omitempty"`
 	Text  string `json:"text,omitempty"`
 }
 
-// The kinds of event from which a [History] is made. Tests have others of their
-// own.
+// The kinds of event that a [History] uses. Tests may write other kinds.
 const (
 	Started = "start"   // a task's function began
-	Stopped = "stop"    // it is about to return
-	Died    = "died"    // the process is gone, as its parent saw it
+	Stopped = "stop"    // a task's function is about to return
+	Died    = "died"    // the process has ended; written by its parent
 	Paused  = "paused"  // SIGSTOP was sent, and the process has stopped
-	Resumed = "resumed" // before SIGCONT is sent
+	Resumed = "resumed" // SIGCONT is about to be sent
 )
 
-// Now reads a clock, in nanoseconds, that all processes of the machine share, and
-// that goes on while they are stopped.
+// Now reads CLOCK_BOOTTIME, in nanoseconds. All processes of the machine share this
+// clock, and it does not stop while a process or the machine is suspended.
 func Now() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err) //nolint:forbidigo // there is none on this machine: nothing here can be tested
+		panic(err) //nolint:forbidigo // without the clock no test of this package can run
 	}
 	return ts.Nano()
 }
 
-// Journal appends events to the file that all processes share. A line is one
-// write, so lines of several processes, or goroutines, never mix.
+// Journal appends events to a file that all processes share. Each line is one write,
+// so lines of different processes or goroutines never mix.
 type Journal struct {
 	file *os.File
 	node string
 }
 
-// OpenJournal opens the journal at path, or makes it, for what node has to say.
-// It is open for as long as the process lives.
+// OpenJournal opens or creates the journal at path, for events of node. It stays
+// open until the process ends.
 func OpenJournal(path, node string) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -62,8 +59,8 @@ func OpenJournal(path, node string) (*Journal, error) {
 	return &Journal{f, node}, nil
 }
 
-// Write stamps an event, with this process and the present moment where it names
-// no others, and appends it.
+// Write appends an event with the journal's node. PID and At default to this process
+// and the current time.
 func (j *Journal) Write(e Event) error {
 	e.Node = j.node
 	if e.PID == 0 {
@@ -86,7 +83,7 @@ func (j *Journal) Write(e Event) error {
 type Reader struct {
 	t    testing.TB
 	file *os.File
-	rest []byte // of a line that was not whole yet
+	rest []byte // an incomplete line
 }
 
 // OpenReader opens the journal at path until the test ends.
@@ -100,7 +97,7 @@ func OpenReader(t testing.TB, path string) *Reader {
 	return &Reader{t: t, file: f}
 }
 
-// Next returns what was written since the last call.
+// Next returns the events written since the last call.
 func (r *Reader) Next() []Event {
 	r.t.Helper()
 	text, err := io.ReadAll(r.file)

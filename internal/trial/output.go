@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Output keeps the end of what is written to it. The zero value is empty.
+// Output keeps the last 8 KiB written to it. The zero value is empty.
 type Output struct {
 	mu   sync.Mutex
 	text []byte
@@ -13,7 +13,7 @@ type Output struct {
 
 const keptOutput = 8 << 10
 
-// Write takes more. It never fails.
+// Write appends p. It never fails.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -24,7 +24,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Tail returns the end.
+// Tail returns the text that is kept.
 func (o *Output) Tail() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,7 +1,5 @@
 package trial
 
-// Processes: this test's binary, started again as something else.
-
 import (
 	"encoding/json"
 	"fmt"
@@ -17,8 +15,9 @@ import (
 	"testing"
 )
 
-// Main is TestMain: it runs the tests; or, in a process that a [Process] has
-// started with one of these roles, that role, with the settings as JSON.
+// Main is the body of TestMain. It runs the tests. In a process that a [Process]
+// started with one of these roles, it runs the role instead, with the settings as
+// JSON.
 func Main(m *testing.M, roles map[string]func(settings string) error) {
 	for role, main := range roles {
 		settings, ok := os.LookupEnv(prefix + role)
@@ -27,7 +26,7 @@ func Main(m *testing.M, roles map[string]func(settings string) error) {
 		}
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
-			exit(4) // the test is gone
+			exit(4) // the test process has ended
 		}()
 		if err := main(settings); err != nil {
 			fmt.Fprintln(os.Stderr, role, err)
@@ -41,25 +40,24 @@ func Main(m *testing.M, roles map[string]func(settings string) error) {
 const prefix = "ORCHESTRATOR_TRIAL_"
 
 func exit(code int) {
-	os.Exit(code) //nolint:forbidigo // the process is this package's
+	os.Exit(code) //nolint:forbidigo // this package owns the process
 }
 
-// Process is one process, or the one that was started last in its place: this test's
-// binary, or a command of any kind. Its methods are for the test's goroutine, but
-// those of Output.
+// Process is a process of a test: the test's own binary, or any command. It can be
+// started again after its end. Only Output may be used outside the test's goroutine.
 type Process struct {
 	T        testing.TB
-	Command  []string // with its arguments; nil: this test's binary, in the role
-	Role     string   // of Main's
-	Settings any      // for the role
-	Journal  *Journal // nil: its end is not written down
+	Command  []string // with arguments; nil: the test's own binary in the role
+	Role     string   // a role of Main
+	Settings any      // passed to the role as JSON
+	Journal  *Journal // records the end of the process; nil: not recorded
 	Output   Output
 
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
 
-// Start starts the process. It is killed when the test ends, at the latest.
+// Start starts the process. It is killed at the end of the test at the latest.
 func (p *Process) Start() {
 	p.T.Helper()
 	cmd, err := p.command()
@@ -67,8 +65,8 @@ func (p *Process) Start() {
 		p.T.Fatalf("start %s: %v", p.Role, err)
 	}
 	cmd.Stdout, cmd.Stderr = &p.Output, &p.Output
-	// It ends when this end of its standard input does: when the test is over,
-	// however that ends.
+	// The process ends when its standard input does, so it ends with the test,
+	// however the test ends.
 	lifeline, err := cmd.StdinPipe()
 	if err != nil {
 		p.T.Fatalf("start %s: %v", p.Role, err)
@@ -79,7 +77,7 @@ func (p *Process) Start() {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // how it ended is no news: most are killed
+		_ = cmd.Wait() // most processes are killed, so an error is expected
 		if p.Journal != nil {
 			_ = p.Journal.Write(Event{Kind: Died, PID: cmd.Process.Pid, Text: cmd.ProcessState.String()})
 		}
@@ -109,13 +107,13 @@ func (p *Process) command() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// PID returns the process's number.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Exited is closed when the process is gone, and the journal says so.
+// Exited is closed when the process has ended and the journal records its end.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Alive reports whether the process is there still.
+// Alive reports whether the process has not ended.
 func (p *Process) Alive() bool {
 	select {
 	case <-p.exited:
@@ -125,29 +123,29 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Kill is SIGKILL. It returns when the process is gone.
+// Kill sends SIGKILL and returns when the process has ended.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 }
 
-// Leave is SIGTERM. It returns at once.
+// Leave sends SIGTERM and returns immediately.
 func (p *Process) Leave() {
 	p.T.Helper()
 	p.signal(syscall.SIGTERM)
 }
 
-// Pause stops the process with SIGSTOP, and returns once it has stopped.
+// Pause sends SIGSTOP and returns when the process has stopped.
 func (p *Process) Pause() {
 	p.T.Helper()
 	p.signal(syscall.SIGSTOP)
 	for !p.isStopped() {
-		runtime.Gosched() // it takes the kernel some microseconds
+		runtime.Gosched() // the kernel needs some microseconds
 	}
 	p.write(Event{Kind: Paused, PID: p.PID()})
 }
 
-// Resume lets a stopped process go on.
+// Resume continues a stopped process.
 func (p *Process) Resume() {
 	p.T.Helper()
 	p.write(Event{Kind: Resumed, PID: p.PID()})
@@ -168,8 +166,8 @@ func (p *Process) write(e Event) {
 	}
 }
 
-// isStopped reads the state of the process from the kernel: all its threads
-// have to have stopped.
+// isStopped reads the state of the process from /proc: each of its threads must have
+// stopped.
 func (p *Process) isStopped() bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
 	if err != nil {
@@ -180,7 +178,7 @@ func (p *Process) isStopped() bool {
 		if err != nil {
 			return false
 		}
-		_, rest, ok := strings.Cut(string(stat), ") ") // after the name, which may hold anything
+		_, rest, ok := strings.Cut(string(stat), ") ") // after the name, which may contain any character
 		if !ok || rest[0] != 'T' {
 			return false
 		}
@@ -188,10 +186,10 @@ func (p *Process) isStopped() bool {
 	return len(threads) > 0
 }
 
-// FreeAddrs returns n addresses of this machine that nobody listens at, for
-// processes that come back to them when they are started again. They are of a host
-// of their own in 127.0.0.0/8, so that nobody else is given one of these ports
-// meanwhile: connections begin at 127.0.0.1.
+// FreeAddrs returns n free addresses of this machine, for processes that listen on
+// the same address again after a restart. They share a random host in 127.0.0.0/8.
+// Outgoing connections use 127.0.0.1, so the kernel gives none of them one of these
+// ports.
 func FreeAddrs(t testing.TB, n int) []string {
 	t.Helper()
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
@@ -201,7 +199,7 @@ func FreeAddrs(t testing.TB, n int) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = l.Close() }() // at the end, or else it is chosen again
+		defer func() { _ = l.Close() }() // at the end; otherwise the port could be chosen twice
 		addrs[i] = l.Addr().String()
 	}
 	return addrs

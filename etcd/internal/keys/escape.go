@@ -1,7 +1,5 @@
 package keys
 
-// How any string becomes one segment of a key, and back.
-
 import (
 	"errors"
 	"fmt"
@@ -10,8 +8,8 @@ import (
 
 const hex = "0123456789ABCDEF"
 
-// plain reports whether c stands for itself: what is common in names and means
-// nothing to a shell or to etcdctl.
+// plain reports whether c needs no escape: it is common in names, and has no meaning
+// to a shell or to etcdctl.
 func plain(c byte) bool {
 	switch {
 	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
@@ -20,10 +18,10 @@ func plain(c byte) bool {
 	return strings.IndexByte("-_.:@+=,", c) >= 0
 }
 
-// Escape returns name as one segment of a key: letters, digits and -_.:@+=, as
-// they are, every other byte as % and two hexadecimal digits. Different names
-// have different segments. The empty name's segment is empty: whoever takes
-// names refuses it.
+// Escape returns name as one segment of a key. Letters, digits and -_.:@+=, stay;
+// every other byte becomes % and two hexadecimal digits. Different names have
+// different segments. The empty name has an empty segment, so callers must reject
+// it.
 func Escape(name string) string {
 	escapes := 0
 	for i := range len(name) {
@@ -45,11 +43,11 @@ func Escape(name string) string {
 	return string(segment)
 }
 
-// Unescape returns the name whose segment this is. What Escape does not return
-// for any name but the empty one is an error, so that no name has two keys.
+// Unescape returns the name of a segment. It fails for the empty segment, and for
+// every segment that Escape does not return, so that no name has two keys.
 func Unescape(segment string) (string, error) {
 	if segment == "" {
-		return "", errors.New("an empty name")
+		return "", errors.New("empty name")
 	}
 	if strings.IndexByte(segment, '%') < 0 {
 		for i := range len(segment) {
@@ -64,7 +62,7 @@ func Unescape(segment string) (string, error) {
 		c := segment[i]
 		if c == '%' {
 			if i+2 >= len(segment) {
-				return "", fmt.Errorf("%q ends within an escape", segment)
+				return "", fmt.Errorf("%q ends inside an escape", segment)
 			}
 			high, low := strings.IndexByte(hex, segment[i+1]), strings.IndexByte(hex, segment[i+2])
 			if high < 0 || low < 0 || plain(byte(high<<4|low)) {

@@ -1,7 +1,5 @@
 package keys
 
-// The keys under a prefix: made from names, and taken apart.
-
 import (
 	"errors"
 	"fmt"
@@ -12,10 +10,10 @@ import (
 // Format is the value of the format key.
 const Format = "orchestrator 1"
 
-// Kind says what a key stands for.
+// Kind is the kind of a key.
 type Kind int
 
-// The kinds of keys, in no order.
+// The kinds of keys.
 const (
 	Unknown Kind = iota
 	FormatKey
@@ -35,35 +33,36 @@ const (
 // Layout is the layout under one prefix. The zero Layout is not usable.
 type Layout struct{ prefix string }
 
-// New returns the layout under prefix, which has to be printable UTF-8, end in
-// a slash and be more than that.
+// New returns the layout under prefix. The prefix must be printable UTF-8 without
+// spaces, end in a slash and contain more than slashes.
 func New(prefix string) (Layout, error) {
 	switch {
 	case !strings.HasSuffix(prefix, "/"):
-		return Layout{}, fmt.Errorf("prefix %q: has to end in a slash", prefix)
+		return Layout{}, fmt.Errorf("prefix %q: must end in a slash", prefix)
 	case strings.Trim(prefix, "/") == "":
-		return Layout{}, fmt.Errorf("prefix %q: has to be more than slashes", prefix)
+		return Layout{}, fmt.Errorf("prefix %q: must contain more than slashes", prefix)
 	case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return Layout{}, fmt.Errorf("prefix %q: has to be printable UTF-8 without spaces", prefix)
+		return Layout{}, fmt.Errorf("prefix %q: must be printable UTF-8 without spaces", prefix)
 	}
 	return Layout{prefix}, nil
 }
 
-// Prefix returns what all keys begin with.
+// Prefix returns the prefix of all keys.
 func (l Layout) Prefix() string { return l.prefix }
 
-// Format returns the key that says what the prefix is used by.
+// Format returns the key that identifies the user of the prefix.
 func (l Layout) Format() string { return l.prefix + "format" }
 
 // Term returns the key of the term's number.
 func (l Layout) Term() string { return l.prefix + "term" }
 
-// Begun returns the key of the same number, among those that a leader watches.
-// Term is beyond the registry, whose contents he is not to be sent.
+// Begun returns a second key for the term's number, in the range that a leader
+// watches. Term is not in that range, because it lies beyond the registry, whose
+// contents the leader must not receive.
 func (l Layout) Begun() string { return l.prefix + "begun" }
 
-// Leader returns the key of the candidate with this lease, as etcd's own
-// election names it: the lease in hexadecimal.
+// Leader returns the key of the candidate with this lease. Like etcd's own election,
+// it contains the lease in hexadecimal.
 func (l Layout) Leader(lease int64) string { return fmt.Sprintf("%s%x", l.Leaders(), lease) }
 
 // Registry returns the key of a task's content.
@@ -72,63 +71,62 @@ func (l Layout) Registry(task string) string { return l.RegistryPrefix() + Escap
 // Tasks returns the key of a task's settings.
 func (l Layout) Tasks(task string) string { return l.TasksPrefix() + Escape(task) }
 
-// Member returns the key that a worker is a member by.
+// Member returns the key of a worker's membership.
 func (l Layout) Member(worker string) string { return l.MembersPrefix() + Escape(worker) }
 
 // Load returns the key of a worker's load.
 func (l Layout) Load(worker string) string { return l.LoadPrefix() + Escape(worker) }
 
-// Drain returns the key that has a worker end empty.
+// Drain returns the key of a worker's drain.
 func (l Layout) Drain(worker string) string { return l.DrainsPrefix() + Escape(worker) }
 
-// Assigned returns the key by which a leader wants a task on a worker.
+// Assigned returns the key of the assignment of a task to a worker.
 func (l Layout) Assigned(worker, task string) string { return l.AssignedOf(worker) + Escape(task) }
 
-// Active returns the key by which a worker claims a task.
+// Active returns the key of a worker's claim of a task.
 func (l Layout) Active(worker, task string) string { return l.ActiveOf(worker) + Escape(task) }
 
-// Refused returns the key that says why a worker did not take a task.
+// Refused returns the key of a worker's refusal of a task.
 func (l Layout) Refused(worker, task string) string { return l.RefusedOf(worker) + Escape(task) }
 
-// AssignedOf returns what the keys of all that is wanted on a worker begin with.
+// AssignedOf returns the prefix of a worker's assignments.
 func (l Layout) AssignedOf(worker string) string { return l.AssignedPrefix() + Escape(worker) + "/" }
 
-// ActiveOf returns what the keys of all that a worker has claimed begin with.
+// ActiveOf returns the prefix of a worker's claims.
 func (l Layout) ActiveOf(worker string) string { return l.ActivePrefix() + Escape(worker) + "/" }
 
-// RefusedOf returns what the keys of all that a worker refused begin with.
+// RefusedOf returns the prefix of a worker's refusals.
 func (l Layout) RefusedOf(worker string) string { return l.RefusedPrefix() + Escape(worker) + "/" }
 
-// Leaders returns what the candidates' keys begin with.
+// Leaders returns the prefix of the candidates' keys.
 func (l Layout) Leaders() string { return l.prefix + "leader/" }
 
-// RegistryPrefix returns what the keys of contents begin with.
+// RegistryPrefix returns the prefix of all contents.
 func (l Layout) RegistryPrefix() string { return l.prefix + "registry/" }
 
-// TasksPrefix returns what the keys of settings begin with.
+// TasksPrefix returns the prefix of all settings.
 func (l Layout) TasksPrefix() string { return l.prefix + "tasks/" }
 
-// MembersPrefix returns what the members' keys begin with.
+// MembersPrefix returns the prefix of all memberships.
 func (l Layout) MembersPrefix() string { return l.prefix + "members/" }
 
-// LoadPrefix returns what the keys of loads begin with.
+// LoadPrefix returns the prefix of all loads.
 func (l Layout) LoadPrefix() string { return l.prefix + "workers/" }
 
-// AssignedPrefix returns what the keys of all that is wanted begin with.
+// AssignedPrefix returns the prefix of all assignments.
 func (l Layout) AssignedPrefix() string { return l.prefix + "assigned/" }
 
-// ActivePrefix returns what the keys of all claims begin with.
+// ActivePrefix returns the prefix of all claims.
 func (l Layout) ActivePrefix() string { return l.prefix + "active/" }
 
-// RefusedPrefix returns what the keys of all refusals begin with.
+// RefusedPrefix returns the prefix of all refusals.
 func (l Layout) RefusedPrefix() string { return l.prefix + "refused/" }
 
-// DrainsPrefix returns what the keys of drains begin with.
+// DrainsPrefix returns the prefix of all drains.
 func (l Layout) DrainsPrefix() string { return l.prefix + "drains/" }
 
-// Parse says what key stands for, and gives back the names in it. It reports
-// false, with Unknown, for a key that no method of the layout returns. A
-// leader's key has no names.
+// Parse returns the kind of a key and the names in it. It returns Unknown and false
+// for a key that no method of the layout returns. A leader's key contains no names.
 func (l Layout) Parse(key string) (kind Kind, worker, task string, ok bool) {
 	rest, ok := strings.CutPrefix(key, l.prefix)
 	if !ok {
@@ -189,7 +187,7 @@ func (l Layout) Parse(key string) (kind Kind, worker, task string, ok bool) {
 func unescapeTwo(s string) (worker, task string, err error) {
 	first, second, ok := strings.Cut(s, "/")
 	if !ok {
-		return "", "", errors.New("one name where there have to be two")
+		return "", "", errors.New("one name instead of two")
 	}
 	if worker, err = Unescape(first); err != nil {
 		return "", "", err

@@ -71,8 +71,8 @@ func TestE1_Prefixes(t *testing.T) {
 	}
 }
 
-// FuzzNames holds that every pair of names survives its key, as one segment
-// each that a terminal can show.
+// FuzzNames checks that each pair of names survives the way into a key and back, and
+// that each becomes one printable segment.
 func FuzzNames(f *testing.F) {
 	f.Add("a", "b")
 	f.Add("a/b", "%2F")
@@ -98,7 +98,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// FuzzParse holds that no two keys mean the same.
+// FuzzParse checks that no two keys have the same meaning.
 func FuzzParse(f *testing.F) {
 	f.Add("registry/a%2Fb")
 	f.Add("registry/%2f")
@@ -116,7 +116,7 @@ func FuzzParse(f *testing.F) {
 			keys.Member: l.Member(worker), keys.Load: l.Load(worker), keys.Drain: l.Drain(worker),
 			keys.Assigned: l.Assigned(worker, task), keys.Active: l.Active(worker, task), keys.Refused: l.Refused(worker, task),
 		}
-		if kind != keys.Leader { // its number is nobody's name
+		if kind != keys.Leader { // a leader's key contains no names
 			require.Equal(t, key, again[kind])
 		}
 	})

@@ -1,4 +1,4 @@
-// Package mirror keeps a local copy of a range of keys, from one read and one
-// watch, and never loses a change on the way: where the watch cannot go on, it
-// reads again and hands out the difference.
+// Package mirror keeps a local copy of a range of keys, with one read and one watch.
+// It never misses a change: if the watch fails, it reads again and reports the
+// difference.
 package mirror

@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The first call tells of all that is there, each later one of what has changed.
+// The first call reports all keys, each later call the changes.
 func Example() {
 	if err := watchColours(); err != nil {
 		fmt.Println(err)
@@ -43,7 +43,7 @@ func watchColours() (err error) {
 		for _, c := range changes {
 			fmt.Printf("%q is now %q\n", valueOf(c.Old), valueOf(c.New))
 			if c.Old != nil {
-				cancel() // Run ends with it
+				cancel() // ends Run
 			} else if _, err := client.Put(ctx, c.Key, "green"); err != nil {
 				fmt.Println(err)
 			}

@@ -1,7 +1,5 @@
 package mirror
 
-// The copy, and how it is kept: a read, then a watch, then a read where that ended.
-
 import (
 	"context"
 	"errors"
@@ -15,52 +13,52 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ErrCluster says that etcd is not the one that it was: another cluster answers
-// at its endpoints, or the same one was set back to an older state. Revisions
-// and leases from before mean nothing there.
+// ErrCluster reports that another cluster answers at the endpoints of etcd, or that
+// the cluster was reset to an older state. Earlier revisions and leases are invalid
+// there.
 var ErrCluster = errors.New("another etcd cluster, or an older state of it")
 
-// KV is a key as it stood at some revision. Nobody changes it.
+// KV is a key as of some revision. It is immutable.
 type KV struct {
 	Key         string
-	Value       []byte // nil where Options.Keep declined it
+	Value       []byte // nil if Options.Keep returned false
 	Create, Mod int64
 	Lease       int64
 }
 
-// Change is what became of one key. Of several changes between two calls of
-// apply, only the last counts: a key that was deleted and made again changes
-// from Old to New, with another Create.
+// Change is the change of one key. Several changes of a key between two calls of
+// apply are merged into one, from the first Old to the last New. So a key that was
+// deleted and created again changes from Old to New with another Create.
 type Change struct {
 	Key      string
 	Old, New *KV // nil: absent
 }
 
-// Options says what of a range is copied.
+// Options configures a Mirror.
 type Options struct {
-	// From and End are the range, End excluded. See [Prefix].
+	// From and End delimit the range; End is excluded. See [Prefix].
 	From, End string
 
-	// Keep says whose values are wanted. Others are not read, though a watch
-	// brings them, and not kept. Nil: all are.
+	// Keep reports whether the value of a key is needed. Other values are neither
+	// read nor kept, though a watch transfers them. Nil keeps all values.
 	Keep func(key string) bool
 
-	// Logger hears of reads that had to be repeated. Nil: nobody does.
+	// Logger logs repeated reads at Debug. Nil logs nothing.
 	Logger *slog.Logger
 }
 
 // Prefix returns the range of all keys that begin with p.
 func Prefix(p string) (from, end string) { return p, clientv3.GetPrefixRangeEnd(p) }
 
-// At says as of when a state holds.
+// At identifies the state after a revision.
 type At struct {
 	Cluster  uint64 // the cluster's id
 	Revision int64
 }
 
-// Mirror is the copy. Run fills it; Reached may be called from anywhere. What it
-// holds is handed to apply and not kept for anyone else to see: who needs the
-// state builds it, in the form that he needs it in.
+// Mirror is the copy of a range. Run fills it, and Reached may be called from any
+// goroutine. The copy is private: apply receives the changes, and builds from them
+// whatever form the caller needs.
 type Mirror struct {
 	client *clientv3.Client
 	opts   Options
@@ -68,7 +66,7 @@ type Mirror struct {
 
 	cluster uint64 // 0 until the first read of a Run
 	state   map[string]*KV
-	stateOf uint64 // the cluster that state is of; 0: its revisions mean nothing
+	stateOf uint64 // the cluster of state; 0: its revisions are invalid
 	reached progress
 }
 
@@ -85,21 +83,20 @@ func New(c *clientv3.Client, o Options) *Mirror {
 	return m
 }
 
-// quietFor is how long nothing may come before the mirror looks whether it is
-// still the same cluster that has nothing to say. A watch that is resumed on
-// another one with lower revisions is silent for ever.
+// quietFor is how long the watch may be silent before the mirror checks that the
+// cluster is the same. A watch that is resumed on another cluster with lower
+// revisions stays silent forever.
 const quietFor = 5 * time.Second
 
 // Run reads the range and follows it. It calls apply, always from the same
-// goroutine, first with everything there is, which may be nothing, then with
-// what changes, in the order of revisions, whole revisions at a time; a call
-// without changes only says how far it is. Errors of etcd are retried for as
-// long as ctx lives.
+// goroutine, first with all keys, which may be none, then with the changes in the
+// order of revisions. No call splits a revision. A call without changes only reports
+// progress. Run retries errors of etcd until ctx ends.
 //
-// It returns ctx's cause, or an error that wraps ErrCluster. A Mirror may be run
-// again after that, by one goroutine at a time: the first call of apply is then
-// the difference from what the last Run left, and where the cluster is another
-// one, every key that is there counts as changed.
+// It returns the cause of ctx, or an error that wraps ErrCluster. A Mirror may be
+// run again after that, by one goroutine at a time. The first call of apply then
+// reports the difference from the end of the last Run. If the cluster is another
+// one, every existing key counts as changed.
 func (m *Mirror) Run(ctx context.Context, apply func(At, []Change)) error {
 	m.cluster = 0
 	m.reached.begin()
@@ -118,7 +115,7 @@ func (m *Mirror) Run(ctx context.Context, apply func(At, []Change)) error {
 		if progressed {
 			backoff = 0
 		}
-		m.log.Debug("read again after a watch ended", "range", m.opts.From, "err", err)
+		m.log.Debug("watch ended, reading again", "range", m.opts.From, "err", err)
 		backoff = min(max(2*backoff, 20*time.Millisecond), 2*time.Second)
 		if err := pause(ctx, backoff); err != nil {
 			m.reached.end(err)
@@ -127,7 +124,7 @@ func (m *Mirror) Run(ctx context.Context, apply func(At, []Change)) error {
 	}
 }
 
-// follow reads once and watches until that fails.
+// follow reads the range once, then watches it until the watch fails.
 func (m *Mirror) follow(ctx context.Context, apply func(At, []Change)) (progressed bool, err error) {
 	next, rev, err := m.read(ctx)
 	if err != nil {
@@ -146,7 +143,7 @@ func (m *Mirror) apply(rev int64, changes []Change, apply func(At, []Change)) {
 	m.reached.advance(rev)
 }
 
-// difference replaces the state and returns what that changes.
+// difference replaces the state and returns the changes.
 func (m *Mirror) difference(next map[string]*KV) []Change {
 	var changes []Change
 	for key, kv := range next {
@@ -164,13 +161,13 @@ func (m *Mirror) difference(next map[string]*KV) []Change {
 	return changes
 }
 
-// watch hands out what happens after rev until the watch ends.
+// watch passes on the changes after rev until the watch ends.
 func (m *Mirror) watch(ctx context.Context, rev int64, apply func(At, []Change)) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	responses := m.client.Watch(ctx, m.opts.From,
 		clientv3.WithRange(m.opts.End), clientv3.WithRev(rev+1), clientv3.WithProgressNotify(),
-		clientv3.WithFragment()) // a thousand revisions of a megabyte each do not fit into one message
+		clientv3.WithFragment()) // one message cannot hold a thousand revisions of a megabyte
 	quiet := time.NewTimer(quietFor)
 	defer quiet.Stop()
 	for {
@@ -199,8 +196,8 @@ func (m *Mirror) watch(ctx context.Context, rev int64, apply func(At, []Change))
 	}
 }
 
-// take puts events into the state and returns what they change, and up to which
-// revision. Several events of one key become one change.
+// take applies events to the state. It returns the changes, one for each key, and
+// the last revision.
 func (m *Mirror) take(events []*clientv3.Event) (changes []Change, rev int64) {
 	at := make(map[string]int, len(events))
 	for _, ev := range events {
@@ -231,25 +228,24 @@ func (m *Mirror) kv(key string, value []byte, create, mod, lease int64) *KV {
 	return &KV{Key: key, Value: value, Create: create, Mod: mod, Lease: lease}
 }
 
-// check notes the cluster's id, and objects to another one.
+// check returns an error if the cluster id has changed. It records the first id.
 func (m *Mirror) check(cluster uint64) error {
 	if m.cluster == 0 {
 		m.cluster = cluster
 	}
 	if m.cluster != cluster {
-		return fmt.Errorf("%w: it was %x and is %x", ErrCluster, m.cluster, cluster)
+		return fmt.Errorf("%w: cluster id was %x, is %x", ErrCluster, m.cluster, cluster)
 	}
 	return nil
 }
 
-// probe asks whether this is still the cluster that is watched, no older than
-// it was.
+// probe checks that the cluster is still the same and not in an older state.
 func (m *Mirror) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quietFor)
 	defer cancel()
 	resp, err := m.client.Get(ctx, m.opts.From, clientv3.WithKeysOnly())
 	if err != nil {
-		return nil // the watch itself will tell, or the next probe
+		return nil // left to the watch or the next probe
 	}
 	if err := m.check(resp.Header.ClusterId); err != nil {
 		return err
@@ -260,7 +256,7 @@ func (m *Mirror) probe(ctx context.Context) error {
 	return nil
 }
 
-// pause waits for about d.
+// pause waits between d/2 and 3d/2. It returns the cause of ctx if ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d/2 + rand.N(d))
 	defer timer.Stop()

@@ -49,7 +49,7 @@ func client(t *testing.T, endpoint string) *clientv3.Client {
 	return c
 }
 
-// copied is a copy kept up to date by nothing but the changes of a mirror.
+// copied is a copy that is built from a mirror's changes alone.
 type copied struct {
 	t   *testing.T
 	m   *mirror.Mirror
@@ -62,7 +62,7 @@ type copied struct {
 	again atomic.Int32 // how often the mirror read again
 }
 
-// Handle counts what the mirror logs: that it reads again.
+// Handle counts repeated reads, which are all that the mirror logs.
 func (c *copied) Handle(context.Context, slog.Record) error {
 	c.again.Add(1)
 	return nil
@@ -104,7 +104,7 @@ func (c *copied) apply(at mirror.At, changes []mirror.Change) {
 	for _, ch := range changes {
 		have, ok := c.state[ch.Key]
 		if ch.Old == nil == ok || (ok && have != shown(ch.Old)) {
-			c.t.Errorf("%s: was %q, and the change says %v", ch.Key, have, ch.Old)
+			c.t.Errorf("%s: was %q, but the change has Old %v", ch.Key, have, ch.Old)
 		}
 		if ch.New == nil {
 			delete(c.state, ch.Key)
@@ -118,9 +118,9 @@ func shown(kv *mirror.KV) string {
 	return fmt.Sprintf("%s %d %d %x", kv.Value, kv.Create, kv.Mod, kv.Lease)
 }
 
-// equals waits until the copy has reached what etcd holds now, and compares. It
-// writes a key to wait for: the last change may be a delete, which leaves no
-// revision to be read.
+// equals waits until the copy includes the present state of etcd, and compares them.
+// It writes a key to wait for, because a final delete would leave no revision to
+// read.
 func (c *copied) equals(direct *clientv3.Client) {
 	c.t.Helper()
 	last := put(c.t, direct, "/a/~last", "")
@@ -191,8 +191,8 @@ func TestE6_ValuesThatAreNotKept(t *testing.T) {
 	require.Equal(t, byte('d'), got.state["/a/d"][0])
 }
 
-// burst makes 10,000 updates of 2,500 keys, by writers that stop for nothing:
-// half of them alone, the others fifty in a transaction.
+// burst makes 10,000 updates of 2,500 keys by concurrent writers, half of them
+// alone, the others fifty in a transaction.
 func burst(t *testing.T, c *clientv3.Client) {
 	t.Helper()
 	const writers = 10
@@ -229,10 +229,10 @@ func TestE6_Burst(t *testing.T) {
 	got := follow(t, c)
 	burst(t, c)
 	got.equals(c)
-	require.Zero(t, got.again.Load(), "one read and one watch were enough")
+	require.Zero(t, got.again.Load(), "repeated reads")
 }
 
-// TestE6_BurstThroughCutsAndCompactions: all of it at once.
+// Connection losses and compactions during a burst.
 func TestE6_BurstThroughCutsAndCompactions(t *testing.T) {
 	s := server(t, embed.Config{})
 	direct := client(t, s.Endpoint())
@@ -271,7 +271,7 @@ func TestE6_BurstThroughCutsAndCompactions(t *testing.T) {
 	t.Logf("read again %d times", got.again.Load())
 }
 
-// cutOff returns a client of the server behind a proxy.
+// cutOff returns a client that reaches the server through a proxy.
 func cutOff(t *testing.T, s *embed.Server) (*clientv3.Client, *proxy.Proxy) {
 	t.Helper()
 	p, err := proxy.New(s.Endpoint()[len("http://"):])
@@ -331,7 +331,7 @@ func TestE6_CompactedInTheMiddle(t *testing.T) {
 		got.equals(direct)
 		require.NoError(t, got.m.Reached(t.Context(), put(t, direct, "/a/goes", "1")))
 	}
-	require.EqualValues(t, 10, got.again.Load(), "each time the watch was compacted")
+	require.EqualValues(t, 10, got.again.Load(), "one repeated read per compaction")
 }
 
 func TestE6_AnotherClusterIsSaid(t *testing.T) {

@@ -1,16 +1,14 @@
 package mirror
 
-// How far a mirror is, and waiting for that.
-
 import (
 	"context"
 	"sync"
 )
 
-// Reached waits until everything up to rev has been applied. rev is the revision
-// of a write within the range, or one that etcd was at before Run began: others
-// may take until the next write to the range. It returns ctx's cause, or, where
-// Run ended before, that of Run.
+// Reached waits until everything up to rev has been applied. rev must be the
+// revision of a write within the range, or one that etcd had reached before Run
+// began; any other may wait until the next write to the range. Reached returns the
+// cause of ctx, or the error of Run if Run ended first.
 func (m *Mirror) Reached(ctx context.Context, rev int64) error {
 	for {
 		reached, changed, err := m.reached.now()
@@ -32,7 +30,7 @@ type progress struct {
 	mu      sync.Mutex
 	rev     int64
 	err     error
-	changed chan struct{} // closed, and replaced, at every change
+	changed chan struct{} // closed and replaced at each change
 }
 
 func (p *progress) now() (rev int64, changed <-chan struct{}, err error) {

@@ -1,7 +1,5 @@
 package mirror
 
-// The read of a whole range, as of one revision.
-
 import (
 	"context"
 
@@ -9,13 +7,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// pageSize is how many keys one request asks for: some hundred kilobytes, a few
-// milliseconds.
+// pageSize is the number of keys per request: some hundred kilobytes, which take
+// etcd a few milliseconds.
 const pageSize = 1000
 
-// read returns what the range held at one revision, and that revision. The first
-// page is read linearizably, so that the state is no older than this call; the
-// others at the revision of the first.
+// read returns the range as of one revision, and that revision. It reads the first
+// page linearizably, so that the state is no older than the call, and the others at
+// the revision of the first.
 func (m *Mirror) read(ctx context.Context) (state map[string]*KV, rev int64, err error) {
 	state = make(map[string]*KV, len(m.state))
 	from := m.opts.From
@@ -43,8 +41,8 @@ func (m *Mirror) read(ctx context.Context) (state map[string]*KV, rev int64, err
 	}
 }
 
-// readValues reads the values that are wanted of a page, a run of neighbours at
-// a time.
+// readValues reads the needed values of a page, one request for each run of adjacent
+// keys.
 func (m *Mirror) readValues(ctx context.Context, page []*mvccpb.KeyValue, rev int64, state map[string]*KV) error {
 	for i := 0; i < len(page); i++ {
 		if !m.opts.Keep(string(page[i].Key)) {

@@ -1,6 +1,6 @@
 package api
 
-// Answers: JSON, and problem details (RFC 9457) for what went wrong.
+// Answers: JSON, and problem details (RFC 9457) for errors.
 
 import (
 	"bufio"
@@ -27,27 +27,28 @@ func (a *api) problem(w http.ResponseWriter, r *http.Request, status int, detail
 	a.end(r, out)
 }
 
-// failed answers for what is behind the API.
+// failed answers with the problem for an error of Tasks, of Cluster or of the
+// limits.
 func (a *api) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(err, ErrNotFound):
 		a.problem(w, r, http.StatusNotFound, "there is no work of this id")
 	case errors.Is(err, ErrChanged):
-		a.problem(w, r, http.StatusPreconditionFailed, "the item is not as If-Match or If-None-Match wants it")
+		a.problem(w, r, http.StatusPreconditionFailed, "the item does not match If-Match or If-None-Match")
 	case errors.Is(err, ErrTooLarge):
-		a.problem(w, r, http.StatusRequestEntityTooLarge, "the store takes no content of this size")
+		a.problem(w, r, http.StatusRequestEntityTooLarge, "the store accepts no content of this size")
 	case errors.Is(r.Context().Err(), context.Canceled):
 		a.Logger.Debug("client gone", "path", r.URL.Path, "err", err)
 	case errors.Is(err, errBusy):
 		a.Logger.Warn("request refused, no memory left", "method", r.Method, "path", r.URL.Path)
-		a.unavailable(w, r, "other requests hold all the memory that there is for them; nothing was changed")
+		a.unavailable(w, r, "other requests hold all the memory; nothing was changed")
 	default:
 		a.Logger.Warn("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
-		detail := "the store cannot do this just now, and the log here says why"
+		detail := "the store failed, and the log of this process has the reason"
 		if errors.Is(err, context.DeadlineExceeded) {
 			detail = "the store does not answer"
 		}
-		a.unavailable(w, r, detail+"; if this was to change something, it may have happened or not")
+		a.unavailable(w, r, detail+"; a change may or may not have been made")
 	}
 }
 
@@ -56,11 +57,11 @@ func (a *api) unavailable(w http.ResponseWriter, r *http.Request, detail string)
 	a.problem(w, r, http.StatusServiceUnavailable, detail)
 }
 
-// answer is JSON that is written while it is made, so that it is never in memory
-// as a whole. Its errors stay until it is flushed.
+// answer writes JSON as it is generated, so that it is never in memory as a whole.
+// Errors surface at the flush.
 type answer struct{ *bufio.Writer }
 
-// begin sends the head of an answer.
+// begin sends the header of an answer.
 func begin(w http.ResponseWriter, status int, contentType string) answer {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
@@ -72,7 +73,7 @@ func begin(w http.ResponseWriter, status int, contentType string) answer {
 
 func (a *api) end(r *http.Request, out answer) {
 	if err := out.Flush(); err != nil {
-		a.Logger.Debug("answer not taken", "path", r.URL.Path, "err", err)
+		a.Logger.Debug("answer not sent", "path", r.URL.Path, "err", err)
 	}
 }
 
@@ -80,8 +81,7 @@ func (o answer) text(s string) { _, _ = o.WriteString(s) }
 
 func (o answer) json(v any) { _, _ = o.Write(encode(v)) }
 
-// item writes an item, and after it the fields of rest, of which there is one at
-// least.
+// item writes an item, followed by the fields of rest, which must have at least one.
 func (o answer) item(item Item, rest any) {
 	o.text(`{"id":`)
 	o.json(item.ID)
@@ -98,8 +98,8 @@ func (o answer) item(item Item, rest any) {
 	_, _ = o.Write(encode(rest)[1:])
 }
 
-// escape writes the inside of a JSON string, piece by piece, because it may be six
-// times as long as the text.
+// escape writes the inside of a JSON string in pieces, because it may be six times
+// as long as the text.
 func (o answer) escape(text []byte) {
 	const most = 4 << 10
 	for len(text) > 0 {
@@ -118,12 +118,11 @@ func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // texts, numbers and lists of them never fail to
+	_ = e.Encode(v) // strings, numbers and lists of them never fail
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// show writes an item with the workers that run it and, if they are too few, with
-// the reasons.
+// show writes an item with its workers and, if they are too few, the reasons.
 func (a *api) show(out answer, item Item) {
 	rest := struct {
 		Instances int       `json:"instances"`

@@ -1,7 +1,5 @@
 package api
 
-// What the API is made of, and what it needs.
-
 import (
 	"context"
 	"errors"
@@ -12,139 +10,140 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// The answers of Tasks that are not failures.
+// Errors of Tasks that are not failures.
 var (
-	// ErrExists reports that there is an item of this id.
-	ErrExists = errors.New("there is an item of this id")
+	// ErrExists reports that an item of this id exists already.
+	ErrExists = errors.New("item exists already")
 	// ErrNotFound reports that there is no item of this id.
 	ErrNotFound = errors.New("no item of this id")
 	// ErrChanged reports that the item's version does not meet the condition.
-	ErrChanged = errors.New("the item is of another version")
-	// ErrTooLarge reports that the store takes no item of this size, though it
-	// has no more than MaxContent.
-	ErrTooLarge = errors.New("the item is too large")
+	ErrChanged = errors.New("item has another version")
+	// ErrTooLarge reports that the store accepts no item of this size, though its
+	// content is within MaxContent.
+	ErrTooLarge = errors.New("item too large")
 )
 
-// MaxContent is how many bytes a content may have.
+// MaxContent is the maximum size of a content in bytes.
 const MaxContent = 1 << 20
 
-// MaxID is how many bytes an id may have. It may be any text but a single slash,
-// which no address leads to, and one dot or two, which clients take out of an
-// address.
+// MaxID is the maximum length of an id in bytes. An id may be any text with three
+// exceptions: a single slash, which no URL path can express, and one or two dots,
+// which clients remove from URL paths.
 const MaxID = 1024
 
 // Item is a task.
 type Item struct {
 	ID        string
 	Content   []byte
-	Instances int // on how many workers it is to run, at least 1
-	// Version changes with the content and with the settings, also with those that
-	// the API does not know. It consists of digits, letters and hyphens, and is not
+	Instances int // the number of workers to run the item, at least 1
+	// Version changes with the content and the settings, including settings that the
+	// API does not expose. It consists of digits, letters and hyphens, and is not
 	// empty. Create ignores it.
 	Version string
 }
 
-// Change says what a Put changes of an item.
+// Change describes the change that a Put makes to an item.
 type Change struct {
-	Content   []byte // nil: stays as it is
-	Instances int    // 0: stays as it is; 1 if the item is new
+	Content   []byte // nil: unchanged
+	Instances int    // 0: unchanged, or 1 if the item is new
 	If        Condition
 }
 
-// Condition reports whether a write may be done to an item of the version given;
-// to none, if that is empty. It holds for the very version that the write
+// Condition reports whether a write may be applied to an item of the given version,
+// or if there is no item, to "". It is evaluated for the version that the write
 // replaces. A nil Condition always holds.
 type Condition func(version string) bool
 
-// Holds reports whether the condition holds.
+// Holds reports whether c holds for version.
 func (c Condition) Holds(version string) bool { return c == nil || c(version) }
 
-// Tasks is where the tasks are kept.
+// Tasks stores the tasks.
 //
 // # Concurrency
 //
-// All methods are called from many goroutines at once.
+// All methods are called from many goroutines at the same time.
 //
 // # Errors
 //
-// [ErrExists], [ErrNotFound], [ErrChanged] and [ErrTooLarge] if their text is
-// true; anything else says that it could not be done now.
+// [ErrExists], [ErrNotFound], [ErrChanged] and [ErrTooLarge] have the meaning that
+// they document. Any other error means that the store failed.
 type Tasks interface {
-	// Create adds an item whose id is new, and returns it with its version.
+	// Create adds an item with a new id, and returns it with its version.
 	Create(ctx context.Context, item Item) (Item, error)
-	// Put changes an item, or adds it, and returns it as it is then. Whatever the
-	// change does not name stays as it is, also if others change it at the same
-	// time. It returns ErrNotFound if there is no such item and the change has no
-	// content, and ErrChanged if the condition does not hold.
+	// Put changes an item, or adds it, and returns the stored item. Fields that the
+	// change does not set stay, even if other calls change the item at the same
+	// time. Put returns ErrNotFound if the item does not exist and the change has no
+	// content. It returns ErrChanged if the condition does not hold.
 	Put(ctx context.Context, id string, c Change) (stored Item, created bool, err error)
 	Get(ctx context.Context, id string) (Item, error)
-	// List returns up to limit items, those after the id given, in an order that
-	// is always the same.
+	// List returns up to limit items after the given id, in an order that never
+	// changes.
 	List(ctx context.Context, after string, limit int) ([]Item, error)
-	// Delete removes an item. It returns ErrChanged if the condition does not hold.
+	// Delete deletes an item. It returns ErrChanged if the condition does not hold.
 	Delete(ctx context.Context, id string, c Condition) error
 }
 
-// Worker is a worker and what it runs.
+// Worker is a worker and its tasks.
 type Worker struct {
 	Name  string
 	State string   // ready or draining
 	Tasks []string // sorted
 }
 
-// Waiting says why instances of a task run nowhere.
+// Waiting is a reason why instances of a task do not run.
 type Waiting struct {
 	Instances int    `json:"instances"`
 	Reason    string `json:"reason"`
-	Worker    string `json:"worker,omitempty"` // the worker that the reason is about, or the one to ask
+	Worker    string `json:"worker,omitempty"` // the worker that the reason concerns, or the leader to ask
 	Detail    string `json:"detail,omitempty"` // the latest failure
 }
 
-// Cluster is who does the work. Its methods are called from many goroutines at
-// once.
+// Cluster reports the workers and the leader. Its methods are called from many
+// goroutines at the same time.
 type Cluster interface {
 	// Owners returns the names of the workers that run a task, sorted.
 	Owners(id string) []string
-	// Waiting says why so many instances of a task are missing. It does not block.
+	// Waiting returns the reasons for the given number of missing instances of a
+	// task. It does not block.
 	Waiting(id string, missing int) []Waiting
 	// Workers returns all workers, sorted by name.
 	Workers(ctx context.Context) ([]Worker, error)
-	// Leader returns who leads; no name if none does.
+	// Leader returns the leader; without a leader the name is empty.
 	Leader(ctx context.Context) (name string, epoch uint64, err error)
 }
 
-// Config is what a handler is made of.
+// Config configures a handler.
 type Config struct {
 	Tasks   Tasks
 	Cluster Cluster
-	// Metrics answers /metrics.
+	// Metrics serves /metrics.
 	Metrics http.Handler
-	// Token is the bearer token that clients must show, for all but /healthz and
-	// /readyz. Empty: none, and only requests to a loopback address or to one of
-	// Hosts are answered.
+	// Token is the bearer token that clients must send, except for /healthz and
+	// /readyz. Empty: no token is needed, but Host must be a loopback address or one
+	// of Hosts.
 	Token string
-	// Hosts are the names, or IP addresses, in lower case and without a port, by
-	// which clients may call the API without a token, besides those of loopback.
-	// They keep out web pages that have their own name resolve to this machine.
+	// Hosts are names or IP addresses, in lower case and without a port, that are
+	// accepted as Host without a token, in addition to loopback. They keep out web
+	// pages whose own name resolves to this machine.
 	Hosts []string
-	// Limits bounds the time and the memory of requests.
+	// Limits limits the time and memory of requests.
 	Limits Limits
-	// Logger gets what clients are not told. Nil: nothing is logged.
+	// Logger receives the details that clients do not get. Nil: nothing is logged.
 	Logger *slog.Logger
 }
 
-// Limits is how long a client may take, and how much memory all of them together.
-// Zero: the default, which is said at each.
+// Limits limits how long a client may take, and how much memory all requests may
+// hold together. Zero means the default given for each field.
 type Limits struct {
-	Header time.Duration // to send a request's head: 5 s
-	Body   time.Duration // to send all of a request: 30 s
-	Answer time.Duration // to take the answer: 60 s
-	// Stall is how long a client may take to send any part of a content, or to take
+	Header time.Duration // to send the header of a request: 5 s
+	Body   time.Duration // to send the whole request: 30 s
+	Answer time.Duration // to read the answer: 60 s
+	// Stall is how long a client may take to send any part of a content, or to read
 	// the next 16 KiB of an answer: 10 s.
 	Stall time.Duration
-	// Memory is how many bytes requests may hold together, one half for contents
-	// that clients send, one half for what is read to answer them: 64 MiB, and at
-	// least 32 MiB. A request for which there is no room within 3 s is a 503.
+	// Memory is the number of bytes that all requests may hold together, one half
+	// for contents from clients, one half for data read from the store: 64 MiB, at
+	// least 32 MiB. A request that gets no memory within 3 s is answered with 503.
 	Memory int64
 }
 
@@ -165,18 +164,18 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// How long a request may wait for the store, or for room. A caller that asks
-// whether the store answers has little time itself.
+// Timeouts of a request for the store, or for memory. A readiness probe is expected
+// to be fast, so its timeout is shorter.
 const (
 	patience      = 3 * time.Second
 	readyPatience = time.Second
 )
 
-// api is the handlers' common ground.
+// api holds the state that the handlers share.
 type api struct {
 	Config
-	received *semaphore.Weighted // bytes of contents that clients send
-	read     *semaphore.Weighted // bytes of what is read to answer them
+	received *semaphore.Weighted // bytes of contents from clients
+	read     *semaphore.Weighted // bytes of data read from the store
 }
 
 // New returns the handler of the API.
@@ -200,7 +199,7 @@ func New(c Config) http.Handler {
 	return a.guard(mux)
 }
 
-// NewServer returns a server of the API that cuts slow clients off.
+// NewServer returns a server of the API that disconnects slow clients.
 func NewServer(c Config) *http.Server {
 	l := c.Limits.withDefaults()
 	return &http.Server{
@@ -213,13 +212,13 @@ func NewServer(c Config) *http.Server {
 	}
 }
 
-// methods is what there is at one path.
+// methods are the routes of one path.
 type methods map[string]route
 
-// route is a handler, and the query parameters that it knows.
+// route is a handler and its query parameters.
 type route struct {
 	handle http.HandlerFunc
-	params []string // nil: it is not asked which
+	params []string // nil: parameters are not checked
 }
 
 func (a *api) routes() map[string]methods {

@@ -1,6 +1,6 @@
 package api_test
 
-// What the file does not say: the bytes, the pages, and clients that are slow.
+// What openapi.yaml does not cover: bytes, pages, conditions and slow clients.
 
 import (
 	"bufio"
@@ -24,7 +24,7 @@ import (
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
 
-// item is what clients make of an answer.
+// item is an item in the API's answers.
 type item struct {
 	ID, Content, Encoding string
 	Instances             int
@@ -65,7 +65,7 @@ func TestWork_ContentSurvivesByteForByte(t *testing.T) {
 		_, body = s.ask(t, "GET", answer.Header.Get("Location"), "")
 		require.Equal(t, content, string(decode[item](t, body).bytes(t)))
 	}
-	require.Len(t, s.tasks.items, 7, "every id is new")
+	require.Len(t, s.tasks.items, 7, "each POST must create a new id")
 }
 
 func TestWork_IDsMayBeAnyText(t *testing.T) {
@@ -93,7 +93,7 @@ func TestWork_PostTakesInstances(t *testing.T) {
 	}
 }
 
-// A PUT changes what it names, and nothing else.
+// A PUT changes only what it names.
 func TestWork_PutChangesWhatItNames(t *testing.T) {
 	s := newStage(t, stage{})
 	for _, step := range []struct {
@@ -126,11 +126,11 @@ func TestWork_ConditionsAreOfTheVersion(t *testing.T) {
 	posted, body := s.ask(t, "POST", "/work", "x")
 	require.Equal(t, tag(s.ask(t, "GET", posted.Header.Get("Location"), "")), tag(posted, body))
 
-	require.Equal(t, 412, status(s.ask(t, "PUT", "/work/a", "x", "If-Match", "*")), "there is none")
+	require.Equal(t, 412, status(s.ask(t, "PUT", "/work/a", "x", "If-Match", "*")), "the item does not exist")
 	first := tag(s.ask(t, "PUT", "/work/a", "one", "If-None-Match", "*"))
 	require.Regexp(t, `^"[^"]+"$`, first)
 	require.Equal(t, first, tag(s.ask(t, "GET", "/work/a", "")))
-	require.Equal(t, 412, status(s.ask(t, "PUT", "/work/a", "two", "If-None-Match", "*")), "there is one")
+	require.Equal(t, 412, status(s.ask(t, "PUT", "/work/a", "two", "If-None-Match", "*")), "the item exists")
 	second := tag(s.ask(t, "PUT", "/work/a?instances=2", "", "If-Match", `"other", `+first))
 	require.NotEqual(t, first, second, "a setting has changed")
 	for _, match := range []string{first, "", strings.Trim(second, `"`), "W/" + second} {
@@ -140,10 +140,10 @@ func TestWork_ConditionsAreOfTheVersion(t *testing.T) {
 	require.Equal(t, "one", string(s.tasks.items["a"].Content))
 	third := tag(s.ask(t, "PUT", "/work/a", "two", "If-Match", `"other"`, "If-Match", second))
 	require.Equal(t, 204, status(s.ask(t, "DELETE", "/work/a", "", "If-Match", third)))
-	require.Equal(t, 412, status(s.ask(t, "DELETE", "/work/a", "", "If-Match", third)), "it is gone")
+	require.Equal(t, 412, status(s.ask(t, "DELETE", "/work/a", "", "If-Match", third)), "the item was deleted")
 }
 
-// A web page whose name resolves to this machine sends that name.
+// A web page whose name resolves to this machine sends that name as Host.
 func TestGuard_AnswersToItsOwnNames(t *testing.T) {
 	s := newStage(t, stage{})
 	for host, own := range map[string]bool{
@@ -222,7 +222,7 @@ func TestProblems_AreRFC9457(t *testing.T) {
 	require.JSONEq(t, `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "there is no work of this id"}`, body)
 }
 
-// serve has a real server answer, with limits as short as a test wants them.
+// serve starts a real server with the given limits.
 func serve(t *testing.T, l api.Limits) (address string, s *standing) {
 	t.Helper()
 	s = newStage(t, stage{limits: l})
@@ -243,7 +243,7 @@ func serve(t *testing.T, l api.Limits) (address string, s *standing) {
 	t.Cleanup(func() {
 		require.NoError(t, server.Close())
 		require.ErrorIs(t, <-done, http.ErrServerClosed)
-		open.Wait() // a connection lingers for half a second after an answer that came early
+		open.Wait() // a connection lingers for half a second after an early answer
 	})
 	return listener.Addr().String(), s
 }
@@ -268,7 +268,7 @@ func TestServer_GivesUpSlowClients(t *testing.T) {
 			answers := bufio.NewReader(conn)
 			answer, err := http.ReadResponse(answers, nil)
 			if step.status == 0 {
-				require.Error(t, err, "the connection is closed without an answer")
+				require.Error(t, err, "an answer on a connection that must be closed")
 				return
 			}
 			require.NoError(t, err)
@@ -276,7 +276,7 @@ func TestServer_GivesUpSlowClients(t *testing.T) {
 			_, err = io.ReadAll(answer.Body)
 			require.NoError(t, err)
 			_, err = answers.ReadByte()
-			require.Error(t, err, "and the connection is closed")
+			require.Error(t, err, "the connection must be closed")
 		})
 	}
 	require.Empty(t, s.tasks.items)

@@ -1,6 +1,6 @@
 package api_test
 
-// A store that says nothing: how long a client waits to hear of it.
+// A store that does not answer: how long a client waits for an error.
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
 
-// silent is Tasks and Cluster that answer nothing until the caller gives up.
+// silent implements Tasks and Cluster without ever answering; each call waits for
+// its context.
 type silent struct{}
 
 func never(ctx context.Context) error {

@@ -1,7 +1,5 @@
 package api
 
-// The handlers of /workers, /healthz, /readyz and /metrics.
-
 import (
 	"context"
 	"net/http"
@@ -26,7 +24,7 @@ func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
 	for _, worker := range workers {
 		tasks += len(worker.Tasks)
 	}
-	keep(int64(tasks) * 16) // a string without its text, which others hold
+	keep(int64(tasks) * 16) // a string header; the text is held elsewhere
 
 	out := begin(w, http.StatusOK, "application/json")
 	out.text(`{"workers":[`)
@@ -55,17 +53,17 @@ func (a *api) listWorkers(w http.ResponseWriter, r *http.Request) {
 	a.end(r, out)
 }
 
-// health says that the process serves, whatever etcd does: to restart it for want
-// of an answer would not bring etcd back.
+// health answers that the process serves, even if etcd does not answer, because
+// restarting the process would not bring etcd back.
 func (a *api) health(w http.ResponseWriter, _ *http.Request) { ok(w) }
 
-// ready says whether what is behind the API answers just now. It does not matter
-// which process leads: a load balancer sends requests elsewhere for as long as it does not.
+// ready reports whether the store answers, so that a load balancer can avoid this
+// process otherwise. Any leader will do.
 func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyPatience)
 	defer cancel()
 	if _, _, err := a.Cluster.Leader(ctx); err != nil {
-		a.Logger.Debug("not ready", "err", err) // said again at each request that needs it
+		a.Logger.Debug("not ready", "err", err) // each request that needs the store logs a warning
 		a.unavailable(w, r, "the store does not answer")
 		return
 	}

@@ -1,3 +1,3 @@
-// Package api is the HTTP API of the allocator: tasks, who runs them, who leads.
-// openapi.yaml says the same for programs; a test holds the two together.
+// Package api is the HTTP API of the allocator: tasks, their workers and the leader.
+// openapi.yaml describes it for programs, and a test compares both.
 package api

@@ -1,7 +1,5 @@
 package api
 
-// What every request must pass before it is looked at.
-
 import (
 	"crypto/sha256"
 	"crypto/subtle"
@@ -14,25 +12,25 @@ import (
 	"strings"
 )
 
-// guard keeps out web pages of other origins, requests by names that are not
-// this process's, and clients without the token.
+// guard rejects web pages of other origins, requests with a foreign Host, and
+// clients without the token.
 func (a *api) guard(next http.Handler) http.Handler {
 	inside := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz" // they tell nothing, and probes have no token
+		open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz" // they reveal nothing, and probes have no token
 		switch {
 		case !open && a.Token != "" && !a.known(r):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="allocator"`)
-			a.problem(w, r, http.StatusUnauthorized, "this needs the bearer token")
+			a.problem(w, r, http.StatusUnauthorized, "the bearer token is required")
 		case !open && a.Token == "" && !a.local(r.Host):
 			a.problem(w, r, http.StatusMisdirectedRequest,
-				"without a token, only requests to a loopback address, or to a name that the process was started with, are answered")
+				"without a token, Host must be a loopback address or a name that the process was started with")
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.problem(w, r, http.StatusForbidden, "web pages of another origin may not do this")
+		a.problem(w, r, http.StatusForbidden, "requests from web pages of another origin are not allowed")
 	}))
 	protected := origin.Handler(inside)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,8 +38,8 @@ func (a *api) guard(next http.Handler) http.Handler {
 	})
 }
 
-// known compares in a time that tells nothing: the sums are of one length,
-// whatever was sent.
+// known reports whether the request has the token. It compares hashes of equal
+// length in constant time, so that the time reveals nothing.
 func (a *api) known(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -51,9 +49,9 @@ func (a *api) known(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 }
 
-// local reports whether a Host is loopback's, or one of Hosts. A web page that
-// has its own name resolve to this machine (DNS rebinding) sends that name, and
-// counts as of the same origin.
+// local reports whether host is a loopback address or one of Hosts. A web page whose
+// own name resolves to this machine (DNS rebinding) sends that name as Host, and
+// would count as the same origin.
 func (a *api) local(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -65,8 +63,8 @@ func (a *api) local(host string) bool {
 	return host == "localhost" || slices.Contains(a.Hosts, strings.Trim(host, "[]"))
 }
 
-// choose answers HEAD as GET, and a method that is not there with those that
-// are.
+// choose dispatches by method. It serves HEAD as GET, and answers an unknown method
+// with the allowed ones.
 func (a *api) choose(path string, m methods) http.Handler {
 	var allowed []string
 	for method := range m {
@@ -84,7 +82,7 @@ func (a *api) choose(path string, m methods) http.Handler {
 		route, ok := m[method]
 		if !ok {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			a.problem(w, r, http.StatusMethodNotAllowed, path+" knows "+strings.Join(allowed, ", "))
+			a.problem(w, r, http.StatusMethodNotAllowed, path+" allows "+strings.Join(allowed, ", "))
 			return
 		}
 		if wrong := route.wrong(r.URL.RawQuery); wrong != "" {
@@ -95,22 +93,22 @@ func (a *api) choose(path string, m methods) http.Handler {
 	})
 }
 
-// wrong says what is wrong with a query: a parameter that is misspelled would
-// otherwise change something else than was meant.
+// wrong returns what is wrong with a query, or "". A misspelled parameter is an
+// error, because ignoring it could change the wrong thing.
 func (p route) wrong(query string) string {
 	if p.params == nil {
 		return ""
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return "the query cannot be read: " + err.Error()
+		return "invalid query: " + err.Error()
 	}
 	for name, all := range values {
 		switch {
 		case !slices.Contains(p.params, name) && len(p.params) == 0:
-			return fmt.Sprintf("unknown parameter %q: there are none here", name)
+			return fmt.Sprintf("unknown parameter %q: none are allowed", name)
 		case !slices.Contains(p.params, name):
-			return fmt.Sprintf("unknown parameter %q: want %s", name, strings.Join(p.params, ", "))
+			return fmt.Sprintf("unknown parameter %q: allowed are %s", name, strings.Join(p.params, ", "))
 		case len(all) > 1:
 			return fmt.Sprintf("%s is given %d times", name, len(all))
 		}

@@ -1,7 +1,7 @@
 package api_test
 
-// The file and the handlers say the same: every path, method and status of the
-// file is answered here for real, and every answer is what the file says.
+// openapi.yaml and the handlers agree: every path, method and status in the file is
+// produced by a handler, and every answer conforms to the file.
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contract checks answers against the file, and remembers what it has seen.
+// contract checks answers against the file, and records the statuses seen.
 type contract struct {
 	t      *testing.T
 	doc    *openapi3.T
@@ -38,7 +38,7 @@ func newContract(t *testing.T) *contract {
 	return &contract{t: t, doc: doc, router: router, seen: map[string]bool{}}
 }
 
-// check holds an answer against the file.
+// check validates an answer against the file.
 func (c *contract) check(r *http.Request, answer *http.Response, body []byte) {
 	c.t.Helper()
 	route, params, err := c.router.FindRoute(r)
@@ -54,7 +54,7 @@ func (c *contract) check(r *http.Request, answer *http.Response, body []byte) {
 	c.seen[r.Method+" "+route.Path+" "+answer.Status[:3]] = true
 }
 
-// declared returns everything that the file says there is.
+// declared returns every method, path and status in the file.
 func (c *contract) declared() []string {
 	var all []string
 	for path, item := range c.doc.Paths.Map() {
@@ -88,7 +88,8 @@ func TestOpenAPI_SaysWhatTheHandlersAnswer(t *testing.T) {
 	require.Equal(t, c.declared(), slices.Sorted(maps.Keys(c.seen)))
 }
 
-// Methods that the file does not know are refused, with those that it does.
+// Methods that the file does not declare are refused with 405 and the list of those
+// that it does.
 func TestOpenAPI_MethodsAreThoseOfTheFile(t *testing.T) {
 	c := newContract(t)
 	s := newStage(t, stage{})

@@ -1,7 +1,7 @@
 package api
 
-// Room and time: how much memory requests hold together, and how long a client
-// may take for its part.
+// Limits: how much memory all requests hold together, and how long a client may
+// take.
 
 import (
 	"context"
@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// What a request holds of Limits.Memory. gRPC has a message twice for a short
-// time: as it is on the wire, and as what it says.
+// Reservations of a request in Limits.Memory. gRPC holds a message twice for a short
+// time, encoded and decoded.
 const (
-	contentRoom = 2 << 20  // to read an item; afterwards it holds its content alone
-	storeRoom   = 4 << 20  // to read an item, and to send another one
+	contentRoom = 2 << 20  // to read an item; only its content is held afterwards
+	storeRoom   = 4 << 20  // to read an item and to send another
 	workersRoom = 16 << 20 // to collect the names of a hundred thousand tasks
-	metricsRoom = 2 << 20  // to compress
+	metricsRoom = 2 << 20  // for compression
 )
 
-// errBusy reports that other requests hold all the memory there is.
-var errBusy = errors.New("no room for the request")
+// errBusy reports that other requests hold all the memory.
+var errBusy = errors.New("no memory left for the request")
 
-// take waits for room. It returns a function that gives back all but the bytes
-// that it is called with.
+// take waits for room. It returns a function that releases all but the given number
+// of bytes.
 func take(ctx context.Context, from *semaphore.Weighted, room int64) (keep func(bytes int64), err error) {
 	if from.Acquire(ctx, room) != nil {
 		return nil, errBusy
@@ -42,9 +42,9 @@ func take(ctx context.Context, from *semaphore.Weighted, room int64) (keep func(
 	}, nil
 }
 
-// within calls f with a limited time, and with room for what it reads. It returns
-// a function that gives the room back, as that of take does; if it fails, none is
-// held.
+// within calls f with a timeout and with room for what it reads. It returns a
+// function that releases the room, like that of take. If within fails, it holds no
+// room.
 func (a *api) within(r *http.Request, room int64, f func(context.Context) error) (keep func(bytes int64), err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
@@ -58,26 +58,25 @@ func (a *api) within(r *http.Request, room int64, f func(context.Context) error)
 	return keep, nil
 }
 
-// receive reads the content of a request, which is nil if it has no bytes, or
-// answers what is wrong with it. It holds room for the content until free is
-// called.
+// receive reads the content of a request, or answers with a problem. The content is
+// nil if it is empty. receive holds room for the content until free is called.
 func (a *api) receive(w http.ResponseWriter, r *http.Request) (content []byte, free func(), ok bool) {
 	refuse := func(status int, detail string) ([]byte, func(), bool) {
-		w.Header().Set("Connection", "close") // what comes of the content is not read
+		w.Header().Set("Connection", "close") // the rest of the content is not read
 		a.problem(w, r, status, detail)
 		return nil, nil, false
 	}
-	tooLarge := fmt.Sprintf("content has at most %d bytes", MaxContent)
+	tooLarge := fmt.Sprintf("content may have at most %d bytes", MaxContent)
 	size := r.ContentLength
 	switch coding := r.Header.Get("Content-Encoding"); {
 	case coding != "" && !strings.EqualFold(coding, "identity"):
-		return refuse(http.StatusUnsupportedMediaType, "content is taken as it is: send it without Content-Encoding")
+		return refuse(http.StatusUnsupportedMediaType, "Content-Encoding is not supported")
 	case size > MaxContent:
 		return refuse(http.StatusRequestEntityTooLarge, tooLarge)
 	case size == 0:
 		return nil, func() {}, true
 	case size < 0:
-		size = MaxContent + 1 // one more than there may be
+		size = MaxContent + 1 // one more than allowed
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	keep, err := take(ctx, a.received, size)
@@ -106,7 +105,7 @@ func (a *api) receive(w http.ResponseWriter, r *http.Request) (content []byte, f
 	}
 }
 
-// readAll reads a body until it ends or into is full.
+// readAll reads a body until it ends or buffer into is full.
 func (a *api) readAll(w http.ResponseWriter, r *http.Request, into []byte) ([]byte, error) {
 	control := http.NewResponseController(w)
 	end := time.Now().Add(a.Limits.Body)
@@ -114,8 +113,9 @@ func (a *api) readAll(w http.ResponseWriter, r *http.Request, into []byte) ([]by
 		if n == len(into) {
 			return into, nil
 		}
-		// Before each read: at the end of the body, the server takes the deadline away.
-		_ = control.SetReadDeadline(earlier(time.Now().Add(a.Limits.Stall), end)) // a recorder has none
+		// Set the deadline before each read, because the server removes it at the end
+		// of the body.
+		_ = control.SetReadDeadline(earlier(time.Now().Add(a.Limits.Stall), end)) // a test recorder has no deadline
 		m, err := r.Body.Read(into[n:])
 		n += m
 		switch {
@@ -129,24 +129,24 @@ func (a *api) readAll(w http.ResponseWriter, r *http.Request, into []byte) ([]by
 	}
 }
 
-// pacedWriter is an answer to a client that is cut off when it stalls.
+// pacedWriter disconnects a client that stalls.
 type pacedWriter struct {
 	http.ResponseWriter
 	limits Limits
 	end    time.Time // of the whole answer; zero until it begins
 }
 
-// piece is how much of an answer has one deadline.
+// piece is the number of bytes that share a deadline.
 const piece = 16 << 10
 
-// Write writes piece by piece, each with a deadline of its own.
+// Write writes p in pieces, each with its own deadline.
 func (w *pacedWriter) Write(p []byte) (written int, err error) {
 	if w.end.IsZero() {
 		w.end = time.Now().Add(w.limits.Answer)
 	}
 	control := http.NewResponseController(w.ResponseWriter)
 	for {
-		_ = control.SetWriteDeadline(earlier(time.Now().Add(w.limits.Stall), w.end)) // a recorder has none
+		_ = control.SetWriteDeadline(earlier(time.Now().Add(w.limits.Stall), w.end)) // a test recorder has no deadline
 		n, err := w.ResponseWriter.Write(p[:min(len(p), piece)])
 		written, p = written+n, p[n:]
 		if err != nil || len(p) == 0 {
@@ -155,7 +155,7 @@ func (w *pacedWriter) Write(p []byte) (written int, err error) {
 	}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func earlier(a, b time.Time) time.Time {

@@ -1,7 +1,7 @@
 package api_test
 
-// Clients that are slow, or do not read at all: how long they are waited for, and
-// what they keep from others. Connections are in memory, and time is a bubble's.
+// Slow clients: how long the server waits for them, and how they affect others. The
+// connections are in memory, and time is that of a synctest bubble.
 
 import (
 	"bufio"
@@ -20,11 +20,11 @@ import (
 	"github.com/f8949c05/orchestrator/examples/allocator/api"
 )
 
-// pipes is a listener whose connections are in memory.
+// pipes is a listener with connections in memory.
 type pipes struct {
 	conns  chan net.Conn
 	ended  chan struct{}
-	closed chan struct{} // a value for each connection that the server has closed
+	closed chan struct{} // receives a value for each closed connection
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -40,7 +40,7 @@ func (p *pipes) Close() error { close(p.ended); return nil }
 
 func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// dial connects, and sends the beginning of a request.
+// dial connects and sends the beginning of a request.
 func (p *pipes) dial(t *testing.T, request string) net.Conn {
 	t.Helper()
 	client, server := net.Pipe()
@@ -50,7 +50,7 @@ func (p *pipes) dial(t *testing.T, request string) net.Conn {
 	return client
 }
 
-// status reads an answer, and returns its status.
+// status reads an answer and returns its status.
 func status(t *testing.T, from net.Conn) int {
 	t.Helper()
 	defer from.Close()
@@ -61,7 +61,8 @@ func status(t *testing.T, from net.Conn) int {
 	return answer.StatusCode
 }
 
-// serveInBubble serves 8 items of a mebibyte, each byte of which JSON says in six.
+// serveInBubble serves 8 items of a mebibyte, of which JSON needs six bytes for each
+// byte.
 func serveInBubble(t *testing.T, test func(t *testing.T, p *pipes)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +90,7 @@ const getOne = "GET /work/1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n
 func TestSlow_ReadersAreCutOff(t *testing.T) {
 	for name, client := range map[string]struct {
 		every time.Duration // between two reads
-		cut   time.Duration // 0: it gets everything
+		cut   time.Duration // 0: gets the whole answer
 	}{
 		"reads nothing":   {time.Hour, 10 * time.Second},
 		"reads too late":  {11 * time.Second, 10 * time.Second},
@@ -160,8 +161,8 @@ func TestSlow_BodiesAreCutOff(t *testing.T) {
 	}
 }
 
-// Slow clients hold the room until they are cut off. Other requests are refused
-// within seconds, and those that need no room are answered.
+// Slow clients hold memory until they are cut off. Other requests are refused within
+// seconds, and requests that need no memory are answered.
 func TestSlow_RoomIsBounded(t *testing.T) {
 	for name, step := range map[string]struct {
 		slow, next string
@@ -173,7 +174,7 @@ func TestSlow_RoomIsBounded(t *testing.T) {
 			"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\nx",
 			"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 201,
 		},
-		"bodies that do not say how long": {
+		"bodies of unknown length": {
 			"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
 			"PUT /work/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 201,
 		},

@@ -1,7 +1,7 @@
 package api_test
 
-// What the tests of the handlers play on: tasks in memory, workers made up, and
-// the stories that lead to every answer there is.
+// The test doubles of the handlers: tasks in memory, fixed workers, and requests
+// that lead to every possible answer.
 
 import (
 	"cmp"
@@ -25,11 +25,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// stage says what a handler stands on.
+// stage configures a handler.
 type stage struct {
 	token string
-	down  bool // nothing behind the API answers
-	most  int  // how large an item the store takes; 0: any
+	down  bool // Tasks and Cluster fail
+	most  int  // maximum content of the store; 0: unlimited
 	items []api.Item
 
 	limits api.Limits
@@ -61,8 +61,8 @@ func newStage(t *testing.T, s stage) *standing {
 	return &standing{tasks: tasks, config: c, handler: api.New(c)}
 }
 
-// ask sends a request with headers, names and values in turn, and returns the answer
-// and its body.
+// ask sends a request with headers, given as names and values in turn. It returns
+// the answer and its body.
 func (s *standing) ask(t *testing.T, method, target, body string, header ...string) (*http.Response, string) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -78,7 +78,7 @@ func (s *standing) ask(t *testing.T, method, target, body string, header ...stri
 
 var errDown = errors.New("down")
 
-// memory is Tasks.
+// memory implements Tasks.
 type memory struct {
 	down   bool
 	most   int
@@ -186,7 +186,8 @@ func (m *memory) Delete(_ context.Context, id string, c api.Condition) error {
 	return nil
 }
 
-// fleet is Cluster: a runs everything whose id begins with a, b stands by.
+// fleet implements Cluster: worker a runs each task whose id begins with a, worker b
+// is idle.
 type fleet struct{ down bool }
 
 func (fleet) Owners(id string) []string {
@@ -214,11 +215,11 @@ func (f fleet) Leader(context.Context) (string, uint64, error) {
 	return "b", 7, nil
 }
 
-// call is a request, and the status that it leads to.
+// call is a request and its expected status.
 type call struct {
 	method, target, body string
 	header               [2]string
-	slow                 bool // the content never comes
+	slow                 bool // the content never arrives
 	status               int
 }
 
@@ -227,7 +228,7 @@ func (c call) request() *http.Request {
 	if c.slow {
 		body = late{}
 	}
-	r := httptest.NewRequest(c.method, c.target, body) //nolint:noctx // the test that sends it has its own
+	r := httptest.NewRequest(c.method, c.target, body) //nolint:noctx // the test that sends it has a context
 	switch c.header[0] {
 	case "":
 	case "Host":
@@ -238,7 +239,7 @@ func (c call) request() *http.Request {
 	return r
 }
 
-// late is a content that takes too long.
+// late is a content that exceeds its deadline.
 type late struct{}
 
 func (late) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
@@ -252,13 +253,13 @@ var (
 	big     = strings.Repeat("x", api.MaxContent+1)
 )
 
-// stories lead to every status of every operation.
+// stories cover every status of every operation.
 var stories = []struct {
 	name  string
 	stage stage
 	calls []call
 }{
-	{"all is well", stage{items: []api.Item{
+	{"no failures", stage{items: []api.Item{
 		{ID: "a1", Content: []byte("text"), Instances: 1}, {ID: "b/ü", Content: []byte{0xff, 0}, Instances: 2},
 	}}, []call{
 		{method: "GET", target: "/work", status: 200},
@@ -316,12 +317,12 @@ var stories = []struct {
 		{method: "GET", target: "/readyz", status: 200},
 		{method: "GET", target: "/metrics", status: 200},
 	}},
-	{"the store takes less than the API", stage{most: 3}, []call{
+	{"a store with a lower limit than the API", stage{most: 3}, []call{
 		{method: "POST", target: "/work", body: "four", status: 413},
 		{method: "PUT", target: "/work/a", body: "four", status: 413},
 		{method: "PUT", target: "/work/a", body: "one", status: 201},
 	}},
-	{"nothing behind it answers", stage{down: true}, []call{
+	{"the store fails", stage{down: true}, []call{
 		{method: "GET", target: "/work", status: 503},
 		{method: "POST", target: "/work", status: 503},
 		{method: "GET", target: "/work/a", status: 503},
@@ -331,7 +332,7 @@ var stories = []struct {
 		{method: "GET", target: "/readyz", status: 503},
 		{method: "GET", target: "/healthz", status: 200},
 	}},
-	{"nobody knows the token", stage{token: "secret"}, []call{
+	{"with a token", stage{token: "secret"}, []call{
 		{method: "GET", target: "/work", status: 401},
 		{method: "POST", target: "/work", status: 401},
 		{method: "GET", target: "/work/a", status: 401},

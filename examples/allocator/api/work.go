@@ -1,7 +1,5 @@
 package api
 
-// The handlers of /work.
-
 import (
 	"context"
 	"crypto/rand"
@@ -13,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// A page ends with whichever is reached first.
+// A page ends at the first of these limits.
 const (
 	pageItems = 100
 	pageBytes = 4 << 20
-	batch     = 4 // read with one call, and so at most 4 MiB more than a page
+	batch     = 4 // items read by one call, so a page may exceed pageBytes by 4 MiB
 )
 
 const maxInstances = 1000
 
-// listWork writes a page while it reads it, so that it holds one batch at a time.
-// If the store fails after the first batch, the page ends there.
+// listWork writes a page while it reads it, so it holds only one batch at a time. If
+// the store fails after the first batch, the page ends there.
 func (a *api) listWork(w http.ResponseWriter, r *http.Request) {
 	after := r.URL.Query().Get("after")
 	items, free, err := a.some(r, after)
@@ -65,7 +63,7 @@ func (a *api) listWork(w http.ResponseWriter, r *http.Request) {
 	a.end(r, out)
 }
 
-// some reads a batch. It holds room for it until free is called.
+// some reads a batch. It holds room for the batch until free is called.
 func (a *api) some(r *http.Request, after string) (items []Item, free func(), err error) {
 	keep, err := a.within(r, batch*contentRoom, func(ctx context.Context) (err error) {
 		items, err = a.Tasks.List(ctx, after, batch)
@@ -127,11 +125,11 @@ func (a *api) postWork(w http.ResponseWriter, r *http.Request) {
 func (a *api) putWork(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	if len(id) > MaxID || !utf8.ValidString(id) {
-		a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("an id is UTF-8 of at most %d bytes", MaxID))
+		a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("an id must be UTF-8 of at most %d bytes", MaxID))
 		return
 	}
 	if id == "." || id == ".." {
-		a.problem(w, r, http.StatusBadRequest, "an id is neither . nor .., which clients take out of an address")
+		a.problem(w, r, http.StatusBadRequest, "an id must not be . or .., which clients remove from URL paths")
 		return
 	}
 	instances, ok := a.instances(w, r)
@@ -144,7 +142,7 @@ func (a *api) putWork(w http.ResponseWriter, r *http.Request) {
 	}
 	defer free()
 	if content == nil && instances == 0 {
-		a.problem(w, r, http.StatusBadRequest, "nothing to change: there is no content, and no setting such as ?instances=3")
+		a.problem(w, r, http.StatusBadRequest, "nothing to change: content or a setting such as ?instances=3 is required")
 		return
 	}
 	var item Item
@@ -190,8 +188,8 @@ func (a *api) stored(w http.ResponseWriter, r *http.Request, item Item, created 
 	a.end(r, out)
 }
 
-// instances returns the setting, 0 if the client does not name it, or answers what
-// is wrong with it.
+// instances returns the setting, or 0 if the client does not set it. If it is
+// invalid, instances answers with a problem.
 func (a *api) instances(w http.ResponseWriter, r *http.Request) (n int, ok bool) {
 	query := r.URL.Query()
 	if !query.Has("instances") {
@@ -200,7 +198,7 @@ func (a *api) instances(w http.ResponseWriter, r *http.Request) (n int, ok bool)
 	text := query.Get("instances")
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > maxInstances {
-		a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: a number from 1 to %d", text, maxInstances))
+		a.problem(w, r, http.StatusBadRequest, fmt.Sprintf("instances=%q: must be a number from 1 to %d", text, maxInstances))
 		return 0, false
 	}
 	return n, true
@@ -209,7 +207,8 @@ func (a *api) instances(w http.ResponseWriter, r *http.Request) (n int, ok bool)
 // etag returns the entity tag of a version.
 func etag(version string) string { return `"` + version + `"` }
 
-// condition returns what If-Match and If-None-Match ask for; nil if there are none.
+// condition returns the condition of If-Match and If-None-Match, or nil without
+// them.
 func condition(h http.Header) Condition {
 	match, none := h.Values("If-Match"), h.Values("If-None-Match")
 	if len(match) == 0 && len(none) == 0 {
@@ -220,8 +219,8 @@ func condition(h http.Header) Condition {
 	}
 }
 
-// lists reports whether an item of the version is there, and one of the entity
-// tags is its own, or is the star, which is every item's.
+// lists reports whether an item of the version exists and one of the entity tags is
+// its own or a star, which matches every item.
 func lists(values []string, version string) bool {
 	for _, value := range values {
 		for tag := range strings.SplitSeq(value, ",") {
