@@ -1,6 +1,7 @@
 package grpc
 
-// What is nil, empty or too long, and how constructors and methods say so.
+// Arguments that are nil, empty or too long, and the errors of constructors and
+// methods.
 
 import (
 	"context"
@@ -28,7 +29,7 @@ func TestR2_NilStores(t *testing.T) {
 	}
 }
 
-// A nil listener is an error, and nothing has begun.
+// A nil listener is an error, and nothing begins.
 func TestR2_NilListeners(t *testing.T) {
 	idle := func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }
 	w, err := worker.New(idle, worker.WithLease(10*time.Second, time.Second))
@@ -53,7 +54,7 @@ func TestR2_NilListeners(t *testing.T) {
 	cancel(errClosing)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.ErrorIs(t, manager.Run(ctx, l), errClosing, "it was not called yet")
+	require.ErrorIs(t, manager.Run(ctx, l), errClosing, "the failed call does not count")
 	require.NoError(t, member.Close(t.Context()))
 }
 
@@ -69,27 +70,27 @@ func TestR2_NewManagerNamesEveryOption(t *testing.T) {
 func TestR3_FilesWithoutNames(t *testing.T) {
 	files := testca.New(t, "ours").Manager(t)
 	for says, names := range map[string][3]string{
-		"the certificate": {"", files.Key, files.CA},
-		"the key":         {files.Cert, "", files.CA},
-		"the authorities": {files.Cert, files.Key, ""},
+		"certificate": {"", files.Key, files.CA},
+		"key":         {files.Cert, "", files.CA},
+		"authorities": {files.Cert, files.Key, ""},
 	} {
 		_, err := LoadCredentials(names[0], names[1], names[2])
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)
-		require.EqualError(t, err, "load credentials: invalid: the file of "+says+" has no name")
+		require.EqualError(t, err, "load credentials: invalid: file name of "+says+" is empty")
 	}
 	_, err := LoadCredentials("", "", "")
-	require.Equal(t, 3, strings.Count(err.Error(), "has no name"), "%v", err)
+	require.Equal(t, 3, strings.Count(err.Error(), "is empty"), "%v", err)
 }
 
-// The path stands beside the certificate that is in it.
+// The error names the file of the certificate.
 func TestR3_TheFileOfACertificateThatIsNotForClients(t *testing.T) {
 	files := testca.New(t, "ours").Manager(t, testca.Usage(x509.ExtKeyUsageServerAuth))
 	_, err := NewManager(NewMemoryStore(), with(t, files))
 	require.EqualError(t, err, "new manager: invalid: WithCredentials: certificate not accepted: in "+files.Cert+
-		", that of a manager is not for clients: its extended key usage has no clientAuth")
+		", certificate of a manager is not for clients: its extended key usage has no clientAuth")
 }
 
-// Names that are too long are not printed whole.
+// Names that are too long are truncated in errors.
 func TestR4_NamesThatAreTooLong(t *testing.T) {
 	long := strings.Repeat("n", 1<<20)
 	m, err := NewManager(NewMemoryStore())

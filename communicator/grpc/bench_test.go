@@ -1,7 +1,6 @@
 package grpc
 
-// What a steady term costs on the wire: a List of every worker, nothing of which
-// has changed.
+// The cost of a steady term on the wire: a List of every worker, without changes.
 
 import (
 	"context"
@@ -21,7 +20,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// meter counts the bytes of what is sent and received.
+// meter counts the bytes that are sent and received.
 type meter struct {
 	payload, wire atomic.Int64
 }
@@ -45,7 +44,7 @@ func (m *meter) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// sweep lists every worker, so many at once.
+// sweep lists every worker, atOnce of them at the same time.
 func sweep(b *testing.B, c *Communicator, workers []Worker, atOnce int) {
 	var wg sync.WaitGroup
 	var next atomic.Int64
@@ -134,14 +133,14 @@ func BenchmarkSteadyList(b *testing.B) {
 	}
 }
 
-// speakingTLS is the option to speak TLS with these files.
+// speakingTLS returns the option to use TLS with these files.
 func speakingTLS(b *testing.B, files testca.Files) Option {
 	c, err := LoadCredentials(files.Cert, files.Key, files.CA)
 	require.NoError(b, err)
 	return WithCredentials(c)
 }
 
-// cpu is what this process has used of it.
+// cpu returns the processor time that this process has used.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -1,6 +1,6 @@
 package grpc
 
-// The book: what a manager decides, event by event. It is pure: no clock, no
+// The book: the decisions of a manager, event by event. It is pure: no clock, no
 // lock, no I/O. Members are in book_members.go, tasks in book_tasks.go.
 
 import (
@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Why the book refuses what it is asked for. Each is wrapped with the names
+// Errors with which the book refuses an event. Each is wrapped with the names
 // involved.
 var (
-	errNameTaken      = errors.New("the name is taken")
-	errMembershipOver = errors.New("this incarnation's membership has ended")
-	errNotMember      = errors.New("no member")
+	errNameTaken      = errors.New("name is taken")
+	errMembershipOver = errors.New("membership of this incarnation has ended")
+	errNotMember      = errors.New("not a member")
 	errUnreachable    = errors.New("cannot be called")
-	errLeft           = errors.New("it has left")
+	errLeft           = errors.New("worker has left")
 )
 
-// rules are what a book goes by.
+// rules are the settings of a book.
 type rules struct {
 	leaseMin, leaseMax time.Duration
 	// unreachable is how long calls to a member may fail before its lease is no
@@ -26,31 +26,31 @@ type rules struct {
 	unreachable time.Duration
 }
 
-// book is everything that a manager knows. Its methods are the events that can
-// happen; each leaves behind what has to be on disk before anybody is told of
-// it, for take to collect. now never runs back by more than the moment that
-// lies between two goroutines that read the clock.
+// book is the complete state of a manager. Its methods are the possible events. Each
+// event adds the changes that must be stored to change, for take to collect. The
+// argument now may run back only by the small difference between two goroutines that
+// read the clock.
 type book struct {
 	rules
-	records         // as decided, which may be ahead of the disk
-	change  records // since take
+	records         // as decided, may be ahead of the store
+	change  records // since the last take
 
 	started bool
 	live    map[string]*member // one for each of records.members
-	unheard int                // how many of those have not been heard since the start
+	unheard int                // number of those not heard since the start
 	ended   ended
 }
 
-// member is what is known of a member that is not on disk.
+// member is the state of a member that is not stored.
 type member struct {
-	heard   time.Time // zero: not since the start
-	until   time.Time // when its lease has run out; zero: before the start
-	failing time.Time // the first call that failed since one was answered; zero: none
-	failed  time.Time // the last one that did
+	heard   time.Time // last heartbeat or registration; zero: none since the start
+	until   time.Time // when the lease expires; zero: before the start
+	failing time.Time // first failed call since the last answered one; zero: none
+	failed  time.Time // last failed call
 }
 
-// newBook returns the book of a manager that was started with what is on disk,
-// in an epoch of its own.
+// newBook returns the book of a manager that starts with the stored records, in the
+// next epoch.
 func newBook(r rules, kept records) *book {
 	b := &book{
 		rules: r, records: kept.clone(), change: newRecords(),
@@ -65,17 +65,17 @@ func newBook(r rules, kept records) *book {
 	return b
 }
 
-// changed reports whether there is something to be taken.
+// changed reports whether there are changes to take.
 func (b *book) changed() bool { return !b.change.empty() }
 
-// take returns what has changed since it was called last.
+// take returns the changes since the last call.
 func (b *book) take() records {
 	taken := b.change
 	b.change = newRecords()
 	return taken
 }
 
-// set notes a value, or with the zero value that there is none any more.
+// set sets a value in the book and in the change. The zero value deletes it.
 func set[V comparable](kept, change map[string]V, name string, v V) {
 	change[name] = v
 	applyTo(kept, map[string]V{name: v})

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// history plays events against a book and the disk under it, and watches them
-// with the eyes of those who are promised something: the workers, which go by
-// their own clocks, and an orchestrator, which is told of what is on disk only.
+// history plays events against a book and its store. It checks the guarantees from
+// the point of view of the workers, which use their own clocks, and of an
+// orchestrator, which learns only what is stored.
 type history struct {
 	t    *testing.T
 	now  time.Duration
@@ -23,23 +23,23 @@ type history struct {
 		members map[string]Worker
 		tasks   map[string]bool
 	}
-	pending   []func()                  // answers that wait for the disk
-	completed map[string]map[int64]bool // on disk, ever
-	revisions map[int64]string          // that were told, and of what
+	pending   []func()                  // answers that wait for a save
+	completed map[string]map[int64]bool // ever stored
+	revisions map[int64]string          // versions that were returned, with their content
 	highest   int64
 	epoch     uint64
 	started   time.Duration
 }
 
-// process is a worker's.
+// process is a worker's process.
 type process struct {
 	lease time.Duration
-	until time.Duration // when its lease has run out, as it counts itself
-	heard time.Duration // by the manager that runs; -1: not yet
+	until time.Duration // when its lease expires, by its own clock
+	heard time.Duration // when the running manager last heard it; -1: not yet
 	left  bool
 }
 
-// play has each byte, with the one after it, be an event.
+// play makes an event of each byte and the one after it.
 func play(t *testing.T, events []byte) {
 	h := &history{
 		t: t, disk: newRecords(), processes: make(map[Worker]*process),
@@ -56,7 +56,7 @@ func play(t *testing.T, events []byte) {
 
 func (h *history) at() time.Time { return at(h.now) }
 
-// restart is a manager that was killed, with what it had not saved.
+// restart kills the manager, which loses what it has not saved, and starts the next.
 func (h *history) restart() {
 	h.pending = nil
 	read := newRecords()
@@ -82,7 +82,7 @@ func (h *history) restart() {
 	h.epoch = h.disk.epoch
 }
 
-// save writes down what has changed; then everybody is told.
+// save stores the changes, and then passes them on.
 func (h *history) save() {
 	change := h.book.take()
 	n := h.disk.news(&change)
@@ -100,7 +100,7 @@ func (h *history) save() {
 	for _, w := range n.gone {
 		require.Equal(h.t, w, h.told.members[w.Name])
 		p := h.processes[w]
-		require.True(h.t, p.left || h.now >= p.until, "%v is taken for gone, and its lease lasts until %v, now %v", w, p.until, h.now)
+		require.True(h.t, p.left || h.now >= p.until, "%v was removed, but its lease lasts until %v, now %v", w, p.until, h.now)
 		delete(h.told.members, w.Name)
 	}
 	for _, a := range n.came {
@@ -121,7 +121,7 @@ func (h *history) save() {
 	}
 }
 
-// event is anything that can happen.
+// event plays one of the possible events.
 func (h *history) event(what, how byte) {
 	w := Worker{fmt.Sprint("w", how%3), uint64(how/3%4) + 1}
 	p := h.processes[w]
@@ -138,7 +138,7 @@ func (h *history) event(what, how byte) {
 		h.now += time.Millisecond
 		h.book.expire(h.at())
 	case 3:
-		if p.until > 0 || p.left { // it has been acknowledged: a worker goes on with heartbeats
+		if p.until > 0 || p.left { // acknowledged: the worker continues with heartbeats
 			return
 		}
 		err := h.book.register(h.at(), membership{Worker: w, address: "192.0.2.1:7000", lease: p.lease})
@@ -155,7 +155,7 @@ func (h *history) event(what, how byte) {
 		}
 	case 7:
 		p.left = true
-		p.until = max(p.until, 1) // nor does it register again
+		p.until = max(p.until, 1) // it does not register again either
 		h.book.leave(w)
 	case 8:
 		content := fmt.Sprint(how / 4 % 3)
@@ -184,7 +184,7 @@ func (h *history) event(what, how byte) {
 	}
 }
 
-// tell is the answer to a put.
+// tell checks the answer to a put.
 func (h *history) tell(name, content string, revision int64) {
 	says := name + "=" + content
 	if before, ok := h.revisions[revision]; ok {
@@ -216,7 +216,7 @@ func (h *history) conclude(w Worker, name string, version int64, fails bool) {
 	}
 }
 
-// check holds the book against the rules.
+// check compares the book with the rules.
 func (h *history) check() {
 	b := h.book
 	require.Len(h.t, b.live, len(b.members))
@@ -225,7 +225,7 @@ func (h *history) check() {
 		live := b.live[name]
 		require.NotNil(h.t, live)
 		require.Equal(h.t, name, m.Name)
-		require.False(h.t, b.ended.has(m.Worker), "%v is a member, and has ended", m.Worker)
+		require.False(h.t, b.ended.has(m.Worker), "%v is a member, but has ended", m.Worker)
 		if live.heard.IsZero() {
 			unheard++
 			require.Equal(h.t, at(h.started).Add(m.lease), live.until)
@@ -236,7 +236,7 @@ func (h *history) check() {
 		m := b.members[w.Name]
 		member := m != nil && m.Worker == w
 		if !p.left && h.now < p.until {
-			require.True(h.t, member, "%v counts on its lease until %v, now %v", w, p.until, h.now)
+			require.True(h.t, member, "%v relies on its lease until %v, now %v", w, p.until, h.now)
 		}
 		if p.heard >= 0 && !p.left && h.now < p.heard+p.lease {
 			require.True(h.t, member, "%v was heard at %v, now %v", w, p.heard, h.now)
@@ -246,11 +246,11 @@ func (h *history) check() {
 		require.NotContains(h.t, b.done, name, "completed, and expected")
 		require.NotContains(h.t, b.failed, name, "failed, and expected")
 	}
-	// What is on disk, and what is yet to be, make the book.
+	// The stored records and the unsaved changes add up to the book.
 	kept := h.disk.clone()
 	kept.apply(&b.change)
 	require.Equal(h.t, b.records, kept)
-	// The orchestrator knows what is on disk.
+	// The orchestrator knows what is stored.
 	require.Len(h.t, h.told.members, len(h.disk.members))
 	for name, m := range h.disk.members {
 		require.Equal(h.t, m.Worker, h.told.members[name])

@@ -1,6 +1,6 @@
 package grpc
 
-// The book's members: who is one, and until when.
+// The book's members and their leases.
 
 import (
 	"fmt"
@@ -11,11 +11,11 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// maxAddress is longer than any name of a host.
+// maxAddress is longer than any host name with a port.
 const maxAddress = 512
 
-// check returns what is wrong with a membership that a worker asks for, whatever
-// the book says.
+// check returns an error if a requested membership is invalid, whatever the state of
+// the book.
 func (r *membership) check(by rules) error {
 	if err := r.Worker.check(); err != nil {
 		return err
@@ -24,7 +24,7 @@ func (r *membership) check(by rules) error {
 		return fmt.Errorf("worker %q: %w", r.Name, err)
 	}
 	if r.lease < by.leaseMin || r.lease > by.leaseMax {
-		return fmt.Errorf("%w: worker %q wants a lease of %v (its worker.WithLease): this manager grants from %v to %v (its WithLeases)",
+		return fmt.Errorf("%w: worker %q wants a lease of %v (worker.WithLease): the manager grants %v to %v (WithLeases)",
 			orchestrator.ErrInvalid, r.Name, r.lease, by.leaseMin, by.leaseMax)
 	}
 	return nil
@@ -40,27 +40,27 @@ func (w Worker) check() error {
 	return nil
 }
 
-// checkAddress refuses what cannot be called.
+// checkAddress returns an error for an address that cannot be called.
 func checkAddress(address string) error {
 	if len(address) > maxAddress {
-		return fmt.Errorf("%w: an address of %d bytes: at most %d", orchestrator.ErrInvalid, len(address), maxAddress)
+		return fmt.Errorf("%w: address of %d bytes: at most %d", orchestrator.ErrInvalid, len(address), maxAddress)
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%w: address %q is not host:port: %w", orchestrator.ErrInvalid, address, err)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("%w: address %q: the port must be a number from 1 to 65535", orchestrator.ErrInvalid, address)
+		return fmt.Errorf("%w: address %q: port must be a number from 1 to 65535", orchestrator.ErrInvalid, address)
 	}
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
-		return fmt.Errorf("%w: address %q says where to listen, not where the worker can be called", orchestrator.ErrInvalid, address)
+		return fmt.Errorf("%w: address %q is for listening, the worker cannot be called at it", orchestrator.ErrInvalid, address)
 	}
 	return nil
 }
 
-// start says that the manager can be heard from now on: whom it knows from
-// before has one whole lease to be heard. Who was a member when the one before
-// ended has sent its last heartbeat before that.
+// start records that workers can reach the manager from now on. Each stored member
+// gets one whole lease from now, because it may have sent its last heartbeat just
+// before the previous manager ended.
 func (b *book) start(now time.Time) {
 	b.started = true
 	for name, m := range b.live {
@@ -70,7 +70,8 @@ func (b *book) start(now time.Time) {
 	}
 }
 
-// mayRegister returns why a registration would be refused just now.
+// mayRegister returns the error with which a registration would be refused now, or
+// nil.
 func (b *book) mayRegister(now time.Time, w Worker) error {
 	if b.ended.has(w) {
 		return fmt.Errorf("worker %q: %w", w.Name, errMembershipOver)
@@ -82,12 +83,12 @@ func (b *book) mayRegister(now time.Time, w Worker) error {
 	case kept.Worker == w:
 		return b.mayRenew(kept)
 	}
-	return fmt.Errorf("%w: another process is worker %q, at %s, for another %v at least",
+	return fmt.Errorf("%w: another process is worker %q, at %s, for at least another %v",
 		errNameTaken, w.Name, kept.address, b.live[w.Name].until.Sub(now).Round(time.Millisecond))
 }
 
-// reached reports whether a worker is a member at the address that it gives, has
-// been heard, and answers calls.
+// reached reports whether a worker is a member at the given address, has been heard
+// since the start, and answers calls.
 func (b *book) reached(asked membership) bool {
 	kept := b.members[asked.Name]
 	if kept == nil || kept.Worker != asked.Worker || kept.address != asked.address {
@@ -97,10 +98,10 @@ func (b *book) reached(asked membership) bool {
 	return !m.heard.IsZero() && m.failing.IsZero()
 }
 
-// register makes a worker a member, or renews its lease. It was called at its
-// address just now, and has answered; or it is reached there. That call belongs to no
-// term, which a worker can tell, so it does not show that calls of a term get through:
-// see mayRenew.
+// register makes a worker a member, or renews its lease. The caller has just called
+// the worker at its address, or reached reports true. That call belongs to no term, which
+// a worker can tell, so it does not show that the calls of terms get through: see
+// mayRenew.
 func (b *book) register(now time.Time, asked membership) error {
 	b.expireOne(now, asked.Name)
 	if err := b.mayRegister(now, asked.Worker); err != nil {
@@ -108,7 +109,7 @@ func (b *book) register(now time.Time, asked membership) error {
 	}
 	kept := b.members[asked.Name]
 	if kept != nil {
-		// A process that asks for another lease than before may go by either.
+		// A process that asks for a different lease may act on either one.
 		asked.lease = max(asked.lease, kept.lease)
 	}
 	if kept == nil || *kept != asked {
@@ -116,7 +117,7 @@ func (b *book) register(now time.Time, asked membership) error {
 	}
 	m := b.live[asked.Name]
 	if m == nil {
-		m = &member{heard: now} // not among the unheard
+		m = &member{heard: now} // never counted in unheard
 		b.live[asked.Name] = m
 	}
 	b.hear(now, m, asked.lease)
@@ -134,8 +135,8 @@ func (b *book) mayRenew(kept *membership) error {
 	return nil
 }
 
-// heartbeat renews the lease of a member. It reports whether it says anything
-// that has to be on disk.
+// heartbeat renews the lease of a member. It reports whether it changes anything
+// that is stored.
 func (b *book) heartbeat(now time.Time, w Worker, draining bool) (changes bool, err error) {
 	kept := b.members[w.Name]
 	if kept == nil || kept.Worker != w || b.over(now, w.Name) {
@@ -170,8 +171,8 @@ func (b *book) hear(now time.Time, m *member, lease time.Duration) {
 	}
 }
 
-// alone reports whether no other member can take tasks: there is none, or each is to
-// end empty.
+// alone reports whether every other member drains. It is true if there is no other
+// member.
 func (b *book) alone(now time.Time, name string) bool {
 	for other, kept := range b.members {
 		if other != name && !b.draining(kept) && !b.over(now, other) {
@@ -181,7 +182,7 @@ func (b *book) alone(now time.Time, name string) bool {
 	return true
 }
 
-// leave ends a membership, if it is one: the worker runs nothing any more.
+// leave ends a membership, if there is one. The worker runs no tasks any more.
 func (b *book) leave(w Worker) {
 	b.ended.add(w, true)
 	if kept := b.members[w.Name]; kept != nil && kept.Worker == w {
@@ -189,8 +190,8 @@ func (b *book) leave(w Worker) {
 	}
 }
 
-// expire ends the memberships whose leases have run out, and returns when to
-// look again at the latest; zero: when somebody has registered.
+// expire ends the memberships whose leases have expired, and returns the earliest
+// end of the others. Zero means that no lease can expire before a worker registers.
 func (b *book) expire(now time.Time) (next time.Time) {
 	for _, name := range sorted(b.members) {
 		if b.expireOne(now, name) {
@@ -211,7 +212,7 @@ func (b *book) expireOne(now time.Time, name string) bool {
 	return true
 }
 
-// over reports whether the lease of a name's member has run out.
+// over reports whether the lease of the member with this name has expired.
 func (b *book) over(now time.Time, name string) bool {
 	m := b.live[name]
 	return m != nil && !m.until.IsZero() && !now.Before(m.until)
@@ -226,7 +227,7 @@ func (b *book) end(kept *membership) {
 	set(b.members, b.change.members, kept.Name, nil)
 }
 
-// called says whether a call to a worker was answered, whatever the answer.
+// called records whether a worker has answered a call, with whatever answer.
 func (b *book) called(now time.Time, w Worker, answered bool) {
 	kept := b.members[w.Name]
 	if kept == nil || kept.Worker != w {
@@ -243,13 +244,13 @@ func (b *book) called(now time.Time, w Worker, answered bool) {
 	m.failed = now
 }
 
-// endedKept is how many incarnations are remembered after their membership.
+// endedKept is the number of ended incarnations that are remembered.
 const endedKept = 10_000
 
-// ended are the incarnations whose memberships have ended, the latest of them:
-// what they may still have sent must not make members of them.
+// ended holds the incarnations whose memberships ended last. A late Register of such
+// an incarnation must not make it a member again.
 type ended struct {
-	known map[Worker]bool // whether it has left by itself
+	known map[Worker]bool // whether the worker has called Leave
 	ring  []Worker
 	next  int // in ring
 }

@@ -1,6 +1,6 @@
 package grpc
 
-// What a manager must not forget: the part of its book that is on disk.
+// The stored part of the book.
 
 import (
 	"crypto/sha256"
@@ -11,12 +11,12 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// records are what is kept of each name. As a change, they hold what is
-// different afterwards, with nil, or false, for what is gone.
+// records are the stored values by name. As a change, they hold the new values, with
+// nil or false for deleted ones.
 type records struct {
-	epoch    uint64     // of the manager's run; 0 in a change: as it was
-	revision int64      // the highest that a content was given; 0 in a change: as it was
-	key      receiptKey // nil in a change: as it was
+	epoch    uint64     // of the running manager; 0 in a change: unchanged
+	revision int64      // highest version of any content; 0 in a change: unchanged
+	key      receiptKey // nil in a change: unchanged
 
 	tasks   map[string]*task
 	done    map[string]*finished
@@ -25,33 +25,33 @@ type records struct {
 	drains  map[string]bool
 }
 
-// task is an expected one. It is never changed.
+// task is an expected task. It is immutable.
 type task struct {
 	Item
 	sum [sha256.Size]byte // of the content
 }
 
-// finished is never changed.
+// finished is a completion. It is immutable.
 type finished struct {
 	Completion
 	sum [sha256.Size]byte // of the content
 }
 
-// failedTask is never changed.
+// failedTask is a task that has failed for good. It is immutable.
 type failedTask struct {
 	FailedTask
 	sum [sha256.Size]byte // of the content
 }
 
-// task returns the task as it was expected.
+// task returns the task as it was before it failed.
 func (f *failedTask) task() *task { return &task{Item: f.Item, sum: f.sum} }
 
-// membership is what is kept of a member. It is never changed.
+// membership is the stored part of a member. It is immutable.
 type membership struct {
 	Worker
 	address  string
 	lease    time.Duration
-	draining bool // as it says itself
+	draining bool // by its own request
 }
 
 func newRecords() records {
@@ -72,12 +72,12 @@ func (r *records) clone() records {
 	return c
 }
 
-// empty reports whether records are a change of nothing.
+// empty reports whether a change changes nothing.
 func (r *records) empty() bool {
 	return r.epoch == 0 && r.revision == 0 && r.key == nil && len(r.tasks)+len(r.done)+len(r.failed)+len(r.members)+len(r.drains) == 0
 }
 
-// apply makes a change.
+// apply applies a change.
 func (r *records) apply(change *records) {
 	if change.epoch != 0 {
 		r.epoch = change.epoch
@@ -95,7 +95,7 @@ func (r *records) apply(change *records) {
 	applyTo(r.drains, change.drains)
 }
 
-// applyTo lets go of what has become the zero value.
+// applyTo sets the changed values, and deletes those that are zero.
 func applyTo[V comparable](to, change map[string]V) {
 	var gone V
 	for name, v := range change {
@@ -107,11 +107,11 @@ func applyTo[V comparable](to, change map[string]V) {
 	}
 }
 
-// draining reports whether a member is to end empty.
+// draining reports whether a member drains, by its own request or by Drain.
 func (r *records) draining(m *membership) bool { return m.draining || r.drains[m.Name] }
 
-// news is what an orchestrator, and who calls the workers, are to be told of a
-// change: in the order of the fields, each sorted by name.
+// news is the part of a change that the orchestrator and the communicator must
+// learn, in the order of the fields. Each list is sorted by name.
 type news struct {
 	unexpected []string
 	expected   []orchestrator.Task[string]
@@ -119,16 +119,16 @@ type news struct {
 	came       []arrival
 }
 
-// arrival is a member that came, or is not what it was.
+// arrival is a member that is new or has changed.
 type arrival struct {
 	Worker
 	draining bool
 	address  string
 	moved    bool // the address is new
-	turned   bool // it is no new one, and draining is not what it was
+	turned   bool // draining has changed, of a member that is not new
 }
 
-// news returns what a change means for who knows the records as they are.
+// news returns the news of a change to r. r itself is not changed.
 func (r *records) news(change *records) news {
 	var n news
 	for _, name := range sorted(change.tasks) {
@@ -167,7 +167,7 @@ func (r *records) news(change *records) news {
 	return n
 }
 
-// changed returns what a name has after a change.
+// changed returns the value of a name after a change.
 func changed[V any](kept, change map[string]V, name string) V {
 	if v, ok := change[name]; ok {
 		return v

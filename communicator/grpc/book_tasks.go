@@ -1,16 +1,15 @@
 package grpc
 
-// The book's tasks: what is expected, what is completed, and whose name is
-// drained.
+// The book's tasks: expected, completed and failed ones, and the drained names.
 
 import (
 	"fmt"
 	"time"
 )
 
-// put makes tasks expected, and returns them as they are in the book. What is
-// already there with this content keeps its version, and what is already
-// completed with it stays so.
+// put makes tasks expected, and returns them as stored. A task that exists with the
+// same content keeps its version, and one that was completed or has failed with the
+// same content stays so.
 func (b *book) put(tasks []*task) []Item {
 	stored := make([]Item, len(tasks))
 	for i, t := range tasks {
@@ -60,8 +59,8 @@ func (b *book) nextRevision() int64 {
 	return b.revision
 }
 
-// remove makes tasks no longer expected, and forgets those that have failed: all of
-// them or, if one is neither, none.
+// remove deletes tasks that are expected or have failed. If one is neither, it
+// deletes none.
 func (b *book) remove(names []string) error {
 	for _, name := range names {
 		if b.tasks[name] == nil && b.failed[name] == nil {
@@ -78,9 +77,9 @@ func (b *book) remove(names []string) error {
 	return nil
 }
 
-// retry makes tasks that have failed expected again: all of them or, if one has
-// not, none. Each has a new revision, so that what is still told of the old one
-// does not count.
+// retry makes failed tasks expected again. If one has not failed, it changes none.
+// Each task gets a new version, so that late conclusions of the old one do not
+// count.
 func (b *book) retry(names []string) error {
 	for _, name := range names {
 		if b.failed[name] == nil {
@@ -88,7 +87,7 @@ func (b *book) retry(names []string) error {
 		}
 	}
 	for _, name := range names {
-		if failed := b.failed[name]; failed != nil { // not named twice
+		if failed := b.failed[name]; failed != nil { // nil if the name is given twice
 			t := failed.task()
 			t.Revision = b.nextRevision()
 			set(b.failed, b.change.failed, name, nil)
@@ -98,7 +97,7 @@ func (b *book) retry(names []string) error {
 	return nil
 }
 
-// conclusion is what a worker says of a task that came to its end there.
+// conclusion is a worker's report that a task has completed or failed.
 type conclusion struct {
 	task    string
 	version int64
@@ -106,20 +105,20 @@ type conclusion struct {
 	proven  bool     // the worker shows the receipt for this version
 }
 
-// verdict is what comes of a conclusion.
+// verdict is the book's answer to a conclusion.
 type verdict uint8
 
 const (
-	doneRecorded   verdict = iota + 1 // it is in the book, now or since before
-	doneSuperseded                    // there is newer content
-	doneUnknown                       // the task is expected no more
-	doneRefused                       // the worker was not given that
+	doneRecorded   verdict = iota + 1 // it is recorded, now or already before
+	doneSuperseded                    // the task has newer content
+	doneUnknown                       // the task is no longer expected
+	doneRefused                       // the worker was not given this content
 )
 
-// conclude records that a worker has done what a version of a task asked for, or has
-// failed for good. The first instance that does so completes the task, or fails it. One
-// that completes after another has failed completes it too. A refusal tells nothing of
-// the task.
+// conclude records that a worker has completed a version of a task, or has failed
+// for good. The first instance that does so completes or fails the task. An instance
+// that completes after another has failed completes the task nevertheless. A refusal
+// reveals nothing about the task.
 func (b *book) conclude(now time.Time, worker string, e conclusion) verdict {
 	if !e.proven {
 		return doneRefused
@@ -161,7 +160,7 @@ func (b *book) conclude(now time.Time, worker string, e conclusion) verdict {
 	return doneRecorded
 }
 
-// forget takes completions out of the book.
+// forget deletes completions.
 func (b *book) forget(names []string) {
 	for _, name := range names {
 		if b.done[name] != nil {
@@ -170,8 +169,7 @@ func (b *book) forget(names []string) {
 	}
 }
 
-// drain has the worker of a name end empty, or no longer, whether it is a
-// member or not.
+// drain drains or undrains the worker of a name, whether or not it is a member.
 func (b *book) drain(name string, drained bool) {
 	if b.drains[name] != drained {
 		set(b.drains, b.change.drains, name, drained)

@@ -15,7 +15,7 @@ const (
 	unreachable = 30 * time.Second
 )
 
-// at returns a moment.
+// at returns a time after the start of the test.
 func at(d time.Duration) time.Time { return time.Unix(1_000_000, 0).Add(d) }
 
 func testBook(kept records) *book {
@@ -42,8 +42,8 @@ func beat(b *book, now time.Time, w Worker, draining bool) error {
 	return err
 }
 
-// conclusion is what a worker says that was given a version of a task, and has completed
-// it.
+// conclusion returns the report of a worker that was given a version of a task and
+// has completed it.
 func (b *book) conclusion(worker, task string, version int64) conclusion {
 	return b.shown(worker, task, version, b.key.issue(worker, task, version))
 }
@@ -62,16 +62,16 @@ func TestR2_AMemberUntilItsLeaseHasRunOut(t *testing.T) {
 	require.Equal(t, aLease, b.take().members["a"].lease)
 
 	require.NoError(t, beat(b, at(aLease-1), w, false))
-	require.False(t, b.changed(), "a renewal is not written down")
-	require.Equal(t, at(2*aLease-1), b.expire(at(2*aLease-2)), "when to look again")
+	require.False(t, b.changed(), "a renewal is not stored")
+	require.Equal(t, at(2*aLease-1), b.expire(at(2*aLease-2)), "when the next lease expires")
 	require.Contains(t, b.members, "a")
-	require.ErrorIs(t, beat(b, at(2*aLease-1), w, false), errNotMember, "it has run out, though nobody has looked yet")
+	require.ErrorIs(t, beat(b, at(2*aLease-1), w, false), errNotMember, "the lease has expired, even if expire was not called yet")
 
 	require.Zero(t, b.expire(at(2*aLease-1)))
 	require.Empty(t, b.members)
 	require.Nil(t, b.take().members["a"])
 	require.ErrorIs(t, beat(b, at(2*aLease), w, false), errNotMember)
-	require.ErrorIs(t, b.register(at(2*aLease), asks("a", 1)), errMembershipOver, "what has ended begins again as another")
+	require.ErrorIs(t, b.register(at(2*aLease), asks("a", 1)), errMembershipOver, "an ended incarnation cannot register again")
 	register(t, b, 2*aLease, "a", 2)
 }
 
@@ -86,11 +86,11 @@ func TestW6_AloneWhereNoOtherMemberCanTakeTasks(t *testing.T) {
 	b.drain("b", false)
 	require.False(t, b.alone(at(0), "a"))
 	require.NoError(t, beat(b, at(1), Worker{"b", 2}, true))
-	require.True(t, b.alone(at(1), "a"), "it drains itself")
+	require.True(t, b.alone(at(1), "a"), "drains by its own request")
 	require.NoError(t, beat(b, at(1), Worker{"b", 2}, false))
 	require.NoError(t, beat(b, at(aLease/2), Worker{"a", 1}, false))
 	require.False(t, b.alone(at(aLease), "a"))
-	require.True(t, b.alone(at(aLease+1), "a"), "its lease has run out, though nobody has looked yet")
+	require.True(t, b.alone(at(aLease+1), "a"), "its lease has expired, even if expire was not called yet")
 }
 
 func TestR2_ANameIsTakenWhileTheLeaseLasts(t *testing.T) {
@@ -104,7 +104,7 @@ func TestR2_ANameIsTakenWhileTheLeaseLasts(t *testing.T) {
 	require.ErrorIs(t, beat(b, at(1), Worker{"a", 2}, false), errNotMember)
 	register(t, b, 0, "b", 2)
 
-	register(t, b, aLease, "a", 2) // nobody had looked
+	register(t, b, aLease, "a", 2) // expire was not called
 	require.Equal(t, Worker{"a", 2}, b.members["a"].Worker)
 	require.ErrorIs(t, b.register(at(aLease), asks("a", 1)), errMembershipOver)
 	require.ErrorIs(t, beat(b, at(aLease), Worker{"a", 1}, false), errNotMember)
@@ -132,14 +132,14 @@ func TestR2_Leaving(t *testing.T) {
 	register(t, b, 0, "a", 1)
 	b.leave(Worker{"a", 2})
 	b.leave(Worker{"nobody", 1})
-	require.Contains(t, b.members, "a", "another incarnation says nothing about this one")
+	require.Contains(t, b.members, "a", "another incarnation cannot leave for this one")
 	b.take()
 	b.leave(Worker{"a", 1})
 	require.Empty(t, b.members)
 	require.True(t, b.changed())
 	b.leave(Worker{"a", 1})
 	require.ErrorIs(t, b.register(at(1), asks("a", 1)), errMembershipOver)
-	require.ErrorIs(t, b.register(at(1), asks("nobody", 1)), errMembershipOver, "a Register that its own Leave has overtaken")
+	require.ErrorIs(t, b.register(at(1), asks("nobody", 1)), errMembershipOver, "a Register that arrives after the Leave")
 	register(t, b, 1, "a", 3)
 }
 
@@ -166,7 +166,7 @@ func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
 	long.lease = 3 * aLease
 	require.NoError(t, before.register(at(0), long))
 
-	// An hour later, and nobody can hear anything before start.
+	// The next manager starts an hour later. No lease expires before start.
 	b := newBook(before.rules, before.records)
 	require.Equal(t, before.epoch+1, b.epoch)
 	require.Equal(t, b.epoch, b.take().epoch)
@@ -185,11 +185,11 @@ func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
 	b.expire(at(time.Hour + aLease))
 	require.Equal(t, 1, b.unheard, "b is gone, a is heard")
 	require.NotContains(t, b.members, "b")
-	require.NoError(t, b.register(at(time.Hour+2*aLease), long), "it may say so by registering too")
+	require.NoError(t, b.register(at(time.Hour+2*aLease), long), "a Register counts as well as a heartbeat")
 	require.Zero(t, b.unheard)
 }
 
-func TestR2_WhoCannotBeCalledIsNotRenewed(t *testing.T) {
+func TestR2_AnUnreachableMemberIsNotRenewed(t *testing.T) {
 	b := testBook(newRecords())
 	w := Worker{"a", 1}
 	register(t, b, 0, "a", 1)
@@ -197,7 +197,7 @@ func TestR2_WhoCannotBeCalledIsNotRenewed(t *testing.T) {
 	for d := time.Second; d < unreachable; d += time.Second {
 		require.NoError(t, beat(b, at(d), w, false))
 	}
-	require.NoError(t, beat(b, at(unreachable+time.Second), w, false), "one call that failed is no proof")
+	require.NoError(t, beat(b, at(unreachable+time.Second), w, false), "one failed call is not enough")
 	b.called(at(unreachable+time.Second-1), w, false)
 	require.NoError(t, beat(b, at(unreachable+time.Second), w, false))
 	b.called(at(unreachable+time.Second), Worker{"a", 2}, false)
@@ -214,7 +214,7 @@ func TestR2_WhoCannotBeCalledIsNotRenewed(t *testing.T) {
 	b.called(at(2*unreachable+3*time.Second), w, false)
 	require.ErrorIs(t, beat(b, at(unreachable+4*time.Second), w, false), errUnreachable)
 	b.expire(at(unreachable + 2*time.Second + aLease))
-	require.Empty(t, b.members, "it is waited out")
+	require.Empty(t, b.members, "its lease has expired")
 }
 
 func TestR2_RegisteringDoesNotProveThatCallsGetThrough(t *testing.T) {
@@ -229,7 +229,7 @@ func TestR2_RegisteringDoesNotProveThatCallsGetThrough(t *testing.T) {
 	register(t, b, 2, "a", 1)
 }
 
-func TestR2_WhatCannotBeIsNotRegistered(t *testing.T) {
+func TestR2_InvalidRegistrationsAreRefused(t *testing.T) {
 	by := rules{leaseMin: time.Second, leaseMax: time.Minute}
 	fine := asks("a", 1)
 	require.NoError(t, fine.check(by))
@@ -237,11 +237,11 @@ func TestR2_WhatCannotBeIsNotRegistered(t *testing.T) {
 		"without a name":         func(r *membership) { r.Name = "" },
 		"1025 bytes":             func(r *membership) { r.Name = strings.Repeat("n", 1025) },
 		"without an incarnation": func(r *membership) { r.Incarnation = 0 },
-		"from 1s to 1m0s":        func(r *membership) { r.lease = time.Minute + 1 },
+		"grants 1s to 1m0s":      func(r *membership) { r.lease = time.Minute + 1 },
 		"999.999999ms":           func(r *membership) { r.lease = time.Second - 1 },
 		"not host:port":          func(r *membership) { r.address = "localhost" },
-		"not where":              func(r *membership) { r.address = ":80" },
-		"says where to listen":   func(r *membership) { r.address = "[::]:80" },
+		"for listening":          func(r *membership) { r.address = ":80" },
+		"is for listening":       func(r *membership) { r.address = "[::]:80" },
 		"0.0.0.0:80":             func(r *membership) { r.address = "0.0.0.0:80" },
 		"from 1 to 65535":        func(r *membership) { r.address = "localhost:0" },
 		`"localhost:http"`:       func(r *membership) { r.address = "localhost:http" },
@@ -282,14 +282,14 @@ func TestR1_VersionsRise(t *testing.T) {
 	require.EqualValues(t, 2, put("b", ""))
 	require.EqualValues(t, 3, put("a", "y"))
 	require.EqualValues(t, 3, b.take().revision)
-	require.EqualValues(t, 3, put("a", "y"), "the same content is no newer one")
+	require.EqualValues(t, 3, put("a", "y"), "the same content keeps its version")
 	require.False(t, b.changed())
 
 	require.NoError(t, b.remove([]string{"a"}))
-	require.EqualValues(t, 4, put("a", "y"), "a task that was deleted is another one")
+	require.EqualValues(t, 4, put("a", "y"), "a deleted task gets a new version")
 	require.NoError(t, b.remove([]string{"a", "b"}))
 	after := testBook(b.records)
-	require.EqualValues(t, 5, after.put([]*task{item("a", "y")})[0].Revision, "though none of version 4 is on disk")
+	require.EqualValues(t, 5, after.put([]*task{item("a", "y")})[0].Revision, "even if version 4 is not stored")
 }
 
 func TestR1_SettingsChangeNoContent(t *testing.T) {
@@ -352,7 +352,7 @@ func TestR1_WhatIsCompletedIsNotRunAgain(t *testing.T) {
 	require.Empty(t, b.tasks)
 
 	require.EqualValues(t, 2, b.put([]*task{item("a", "y")})[0].Revision)
-	require.Empty(t, b.done, "with another content it is")
+	require.Empty(t, b.done, "new content is to be completed again")
 	require.Equal(t, doneSuperseded, b.conclude(at(0), "w", b.conclusion("w", "a", 1)))
 	require.Equal(t, doneRecorded, b.conclude(at(0), "w", b.conclusion("w", "a", 2)))
 	b.take()
@@ -361,12 +361,12 @@ func TestR1_WhatIsCompletedIsNotRunAgain(t *testing.T) {
 	b.forget([]string{"a"})
 	require.False(t, b.changed())
 	require.Equal(t, doneUnknown, b.conclude(at(0), "w", b.conclusion("w", "a", 2)))
-	require.EqualValues(t, 3, b.put([]*task{item("a", "y")})[0].Revision, "and once the completion is forgotten")
+	require.EqualValues(t, 3, b.put([]*task{item("a", "y")})[0].Revision, "a forgotten completion allows another run")
 }
 
-// A completion counts from a worker of the name that was given this version only, and
-// a refusal is the same whether there is such a task or not.
-func TestR5_OnlyWhoWasGivenATaskCompletesIt(t *testing.T) {
+// A completion counts only from a worker whose name was given this version. A
+// refusal is the same whether or not the task exists.
+func TestR5_OnlyAWorkerThatWasGivenATaskCompletesIt(t *testing.T) {
 	b := testBook(newRecords())
 	b.put([]*task{item("a", "x"), item("b", "x")})
 	b.conclude(at(0), "w", b.conclusion("w", "b", 2))
@@ -392,7 +392,7 @@ func TestR5_OnlyWhoWasGivenATaskCompletesIt(t *testing.T) {
 	require.Equal(t, doneRecorded, b.conclude(at(0), "w", b.conclusion("w", "a", 1)))
 }
 
-// A job that has failed is expected no more, until it is tried again on purpose.
+// A failed job is not expected until Retry or a Put with new content.
 func TestW8_WhatHasFailedIsNotRunAgain(t *testing.T) {
 	b := testBook(newRecords())
 	b.put([]*task{item("a", "x"), item("b", "x")})
@@ -404,14 +404,14 @@ func TestW8_WhatHasFailedIsNotRunAgain(t *testing.T) {
 	b.take()
 	want := FailedTask{Item: Item{Name: "a", Content: []byte("x"), Settings: Settings{Instances: 1}, Revision: 1}, Worker: "w", At: at(5).UTC(), Err: "no disk", Attempts: 3}
 	require.Equal(t, want, b.failed["a"].FailedTask)
-	require.Equal(t, doneRecorded, b.conclude(at(6), "w", failed), "it is told again")
+	require.Equal(t, doneRecorded, b.conclude(at(6), "w", failed), "the same report again")
 	require.EqualValues(t, 1, b.put([]*task{item("a", "x")})[0].Revision)
 	require.False(t, b.changed(), "the same content stays failed")
 
 	other := item("a", "x")
 	other.Settings.Instances = 3
 	require.Equal(t, 3, b.put([]*task{other})[0].Settings.Instances)
-	require.Equal(t, 3, b.failed["a"].Settings.Instances, "they hold once it is tried again")
+	require.Equal(t, 3, b.failed["a"].Settings.Instances, "the settings apply after a retry")
 	b.take()
 
 	require.ErrorIs(t, b.retry([]string{"a", "b"}), ErrNotFound)
@@ -419,18 +419,18 @@ func TestW8_WhatHasFailedIsNotRunAgain(t *testing.T) {
 	require.NoError(t, b.retry([]string{"a", "a"}))
 	require.EqualValues(t, 3, b.tasks["a"].Revision)
 	require.Empty(t, b.failed)
-	require.Equal(t, doneSuperseded, b.conclude(at(6), "w", failed), "of before")
+	require.Equal(t, doneSuperseded, b.conclude(at(6), "w", failed), "a report of the earlier version")
 
 	failed = b.conclusion("w", "a", 3)
 	failed.failure = &Failure{Attempts: 1}
 	b.conclude(at(7), "w", failed)
 	require.EqualValues(t, 4, b.put([]*task{item("a", "y")})[0].Revision)
-	require.Empty(t, b.failed, "with other content it is something else")
+	require.Empty(t, b.failed, "new content makes it expected again")
 
 	failed = b.conclusion("w", "a", 4)
 	failed.failure = &Failure{Attempts: 1}
 	b.conclude(at(8), "w", failed)
-	require.Equal(t, doneRecorded, b.conclude(at(9), "v", b.conclusion("v", "a", 4)), "another instance has done it")
+	require.Equal(t, doneRecorded, b.conclude(at(9), "v", b.conclusion("v", "a", 4)), "another instance has completed it")
 	require.Contains(t, b.done, "a")
 	require.Empty(t, b.failed)
 	require.Equal(t, doneRecorded, b.conclude(at(9), "w", failed), "too late")
@@ -438,7 +438,7 @@ func TestW8_WhatHasFailedIsNotRunAgain(t *testing.T) {
 	failed = b.conclusion("w", "b", 2)
 	failed.failure = &Failure{Attempts: 1}
 	b.conclude(at(9), "w", failed)
-	require.NoError(t, b.remove([]string{"b"}), "it is forgotten")
+	require.NoError(t, b.remove([]string{"b"}), "a failed task can be removed")
 	require.ErrorIs(t, b.remove([]string{"b"}), ErrNotFound)
 }
 

@@ -1,9 +1,9 @@
 package grpc
 
-// The codecs for the messages of workers. Protobuf makes a structure of each empty
-// part of a message, and so of every two bytes: what a worker sends is looked at
-// before, so that it takes no more memory than a few times its length, whatever it
-// is.
+// The codecs for messages from workers. Protobuf allocates a structure for each
+// empty submessage, that is, for every two bytes. So these codecs inspect a message
+// before they decode it, and any message takes at most a few times its length in
+// memory.
 
 import (
 	"errors"
@@ -17,25 +17,25 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// answer is what a worker answers. Every call to a worker is made with one.
+// answer is the response type of every call to a worker.
 type answer interface {
-	// decode reads a message, of which it keeps nothing.
+	// decode reads a message. It does not retain data.
 	decode(data []byte) error
 }
 
-// answerCodec writes requests as gRPC does, and has answers read themselves.
+// answerCodec encodes requests as gRPC does, and lets answers decode themselves.
 type answerCodec struct{}
 
 var _ encoding.CodecV2 = answerCodec{}
 
-// Name is that of gRPC's own, which it does not differ from on the wire.
+// Name returns the name of gRPC's own codec, because the encoding is the same.
 func (answerCodec) Name() string { return "proto" }
 
-// Marshal writes a message.
+// Marshal encodes a message.
 func (answerCodec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(proto.Message)
 	if !ok {
-		return nil, fmt.Errorf("a %T is no message", v)
+		return nil, fmt.Errorf("%T is not a message", v)
 	}
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -44,28 +44,28 @@ func (answerCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 }
 
-// Unmarshal reads an answer. It keeps nothing of data.
+// Unmarshal decodes an answer. It does not retain data.
 func (answerCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	a, ok := v.(answer)
 	if !ok {
-		return fmt.Errorf("a %T is no answer", v)
+		return fmt.Errorf("%T is not an answer", v)
 	}
 	all := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer all.Free()
 	return a.decode(all.ReadOnlyData())
 }
 
-// requestCodec is what a manager reads requests with: it makes nothing of more
-// completions than one too many, which the manager then refuses.
+// requestCodec decodes a manager's requests. Of too many completions it decodes only
+// one more than allowed, and the manager then refuses the request.
 type requestCodec struct{ answerCodec }
 
 var _ encoding.CodecV2 = requestCodec{}
 
-// Unmarshal reads a request. It keeps nothing of data.
+// Unmarshal decodes a request. It does not retain data.
 func (requestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
-		return fmt.Errorf("a %T is no message", v)
+		return fmt.Errorf("%T is not a message", v)
 	}
 	all := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer all.Free()
@@ -80,8 +80,8 @@ func (requestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(content, m)
 }
 
-// first returns a message with the first most of the messages that it holds in a
-// field. If those are all, it returns data itself.
+// first returns a message that keeps only the first most submessages of a field. If
+// there are no more than that, it returns data itself.
 func first(data []byte, id protowire.Number, most int) ([]byte, error) {
 	n, err := count(data, id)
 	if err != nil || n <= most {
@@ -104,26 +104,26 @@ func first(data []byte, id protowire.Number, most int) ([]byte, error) {
 	return kept, nil
 }
 
-// field is one field of a message.
+// field is a field of a message.
 type field struct {
 	id     protowire.Number
 	kind   protowire.Type
-	bytes  []byte // of BytesType
-	number uint64 // of VarintType and Fixed64Type
+	bytes  []byte // for BytesType
+	number uint64 // for VarintType and Fixed64Type
 }
 
 func (f field) is(id protowire.Number, kind protowire.Type) bool { return f.id == id && f.kind == kind }
 
 var errMalformed = errors.New("not a message")
 
-// fields goes through a message.
+// fields calls yield for each field of a message.
 func fields(data []byte, yield func(field) error) error {
 	for len(data) > 0 {
 		id, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
 			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
 		}
-		if !id.IsValid() { // which ConsumeTag lets through, and protobuf does not
+		if !id.IsValid() { // accepted by ConsumeTag, but not by protobuf
 			return fmt.Errorf("%w: field %d", errMalformed, id)
 		}
 		data = data[n:]
@@ -149,7 +149,7 @@ func fields(data []byte, yield func(field) error) error {
 	return nil
 }
 
-// count returns how many messages a message holds in a field.
+// count returns the number of submessages in a field of a message.
 func count(data []byte, id protowire.Number) (n int, err error) {
 	err = fields(data, func(f field) error {
 		if f.is(id, protowire.BytesType) {

@@ -1,8 +1,8 @@
 package grpc
 
-// The Communicator: whom it knows, and List. The writes are in
-// communicator_write.go, updates of contents in communicator_update.go, what
-// errors mean in communicator_errors.go.
+// The Communicator: its connections, and List. The writes are in
+// communicator_write.go, updates of contents in communicator_update.go, the meaning
+// of errors in communicator_errors.go.
 
 import (
 	"context"
@@ -16,35 +16,36 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// Communicator reaches workers by calling them. It is an [orchestrator.Applier]
-// too, and the contract is that of [orchestrator.Communicator], all of it, for
-// workers that keep theirs, as [Server] does.
+// Communicator calls workers. It is also an [orchestrator.Applier]. It meets the
+// whole contract of [orchestrator.Communicator], with workers that meet theirs, as
+// [Server] does.
 //
-// It knows the workers that it was told of by Connect, and has a connection to
-// each, made when it is used first. A worker that cannot be reached is not waited
-// for, and is tried again with each call.
+// It knows the workers for which Connect was called. The connection to a worker is
+// made when it is first used. If a worker cannot be reached, a call fails without
+// waiting, and the next call tries again.
 //
-// A List of a worker of which nothing has changed costs some dozens of bytes,
-// however much it runs, and returns the very same slice.
+// A List of a worker without changes costs some dozens of bytes, whatever the number
+// of its tasks, and returns the very same slice.
 //
-// A worker that has seen a higher epoch is believed: one such answer is
-// [orchestrator.ErrDeposed]. A [Manager] asks for a second worker.
+// A worker that names a higher epoch is believed: one such answer is
+// [orchestrator.ErrDeposed]. A [Manager] requires a second worker.
 //
-// An error of List, Add, Remove or Apply says where the worker was called, and what
-// came of it. Which call of which worker that was, its caller says: an orchestrator
-// does ([orchestrator.CallError]).
+// An error of List, Add, Remove or Apply states the worker's address and the cause.
+// The caller adds the call and the worker's name, as an orchestrator does
+// ([orchestrator.CallError]).
 //
-// Its methods may be called from any number of goroutines.
+// The methods may be called from any number of goroutines.
 type Communicator struct {
 	settings communicatorSettings
-	// limit is how many bytes of changes go into a message, and most how many.
+	// limit is the number of bytes of changes in a message, most the number of changes.
 	limit, most int
 
 	mu     sync.Mutex
 	links  map[Worker]*link
 	closed bool
-	// ending are links that are being closed: gRPC takes seconds for that where the
-	// worker does not read. It is added to under mu, and while closed is false.
+	// ending counts the links that are being closed. gRPC takes seconds to close a
+	// connection if the worker does not read. Add is called only while mu is held
+	// and closed is false.
 	ending sync.WaitGroup
 }
 
@@ -53,7 +54,7 @@ var (
 	_ orchestrator.Applier[Worker, string]      = (*Communicator)(nil)
 )
 
-// NewCommunicator returns a Communicator that knows nobody yet. Errors wrap
+// NewCommunicator returns a Communicator without workers. Errors wrap
 // [orchestrator.ErrInvalid].
 func NewCommunicator(opts ...CommunicatorOption) (*Communicator, error) {
 	s, err := newCommunicatorSettings(opts)
@@ -72,14 +73,13 @@ func newCommunicator(s communicatorSettings) *Communicator {
 	}
 }
 
-// Connect says where a worker is: a host:port. It does not connect before there
-// is something to say. A worker that has another address than it had is connected
-// anew. Errors wrap [orchestrator.ErrInvalid], or say that the Communicator is
-// closed.
+// Connect sets the address of a worker, as host:port. The connection is made by the
+// first call. A new address replaces the old one and its connection. Errors wrap
+// [orchestrator.ErrInvalid], or report that the Communicator is closed.
 func (c *Communicator) Connect(w Worker, address string) error {
 	err := checkName("worker", w.Name)
 	if w.Incarnation == 0 {
-		err = errors.Join(err, fmt.Errorf("%w: an incarnation of 0", orchestrator.ErrInvalid))
+		err = errors.Join(err, fmt.Errorf("%w: incarnation is 0", orchestrator.ErrInvalid))
 	}
 	if address == "" {
 		err = errors.Join(err, fmt.Errorf("%w: no address", orchestrator.ErrInvalid))
@@ -105,16 +105,16 @@ func (c *Communicator) Connect(w Worker, address string) error {
 }
 
 // believe makes the first report of a connected worker count by its receipts alone,
-// because the worker may run tasks of a manager before.
+// because the worker may run tasks of an earlier manager. It is called before the first
+// call to the worker.
 func (c *Communicator) believe(w Worker) {
 	if l, err := c.link(w); err == nil {
-		l.assigned.known = false // it is not called yet
+		l.assigned.known = false
 	}
 }
 
-// Disconnect forgets a worker. Calls to it that are under way end, and what they
-// wanted may have been done or not; they are not waited for. To forget one that is
-// not known does no harm.
+// Disconnect forgets a worker. It ends calls under way without waiting for them;
+// their changes may or may not have been made. An unknown worker is not an error.
 func (c *Communicator) Disconnect(w Worker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,10 +124,9 @@ func (c *Communicator) Disconnect(w Worker) {
 	}
 }
 
-// Close forgets all workers, and lets nobody be connected any more. It returns
-// when nothing is left of the connections, those of workers that were disconnected
-// included: within some five seconds where a worker does not read. It always
-// returns nil.
+// Close forgets all workers, and makes later calls of Connect fail. It returns when
+// all connections are closed, including those of disconnected workers. That takes
+// about five seconds if a worker does not read. It always returns nil.
 func (c *Communicator) Close() error {
 	c.mu.Lock()
 	for _, l := range c.links {
@@ -140,7 +139,7 @@ func (c *Communicator) Close() error {
 	return nil
 }
 
-// link returns what is known of a worker.
+// link returns the link to a worker.
 func (c *Communicator) link(w Worker) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,18 +152,20 @@ func (c *Communicator) link(w Worker) (*link, error) {
 	return nil, errStranger
 }
 
-// List returns what worker was told to run and has not stopped, first what waits
-// to run, as that costs least to move, and last, pinned, the jobs that the worker
-// pins. While nothing changes it returns the very same slice. A worker that answers with what
-// cannot be is an error, and so is one that has another incarnation by now.
+// List returns the tasks that a worker was told to run and has not stopped. Waiting
+// tasks come first, because they cost least to move, and the jobs that the worker
+// pins come last. While nothing changes, List returns the very same slice. An
+// impossible answer is an error, and so is an answer of another incarnation.
 //
-// Tasks that have an older content than they should are given the newer, as much
-// as one message takes. If that fails it is logged, and the next List tries again.
-// A task of a [Manager] without a receipt of this manager is stopped instead, and not
-// listed: the worker was not given it, or by a manager whose store is lost. While the
-// worker has not stopped all of them, List fails, and the worker counts as one that
-// cannot be called ([WithUnreachable]). Listed, they could have the copies stopped that
-// other workers were given.
+// List gives tasks with outdated content the newer one, as far as one message
+// allows. If that fails, List logs it, and the next List tries again.
+//
+// If the worker lists a task of a [Manager] without a receipt of that manager, List
+// stops the task and does not return it. The worker was not given the task, or was
+// given it by a manager whose store is lost. While the worker has not stopped all
+// such tasks, List fails, and the worker counts as one that cannot be called
+// ([WithUnreachable]). Otherwise these tasks could make the orchestrator stop the
+// copies on other workers, which were given them.
 func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	l, err := c.link(w)
 	if err != nil {
@@ -187,44 +188,46 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 		if isAny(err, orchestrator.ErrDeposed, errNotGiven) {
 			return nil, l.failed(err)
 		}
-		c.settings.logger.Warn("tasks not given their new content, to be tried again", "worker", w, "err", err)
+		c.settings.logger.Warn("new content not delivered, will retry", "worker", w, "err", err)
 	}
 	orchestrator.Pin(ctx, s.pinned)
 	if len(stopped) == 0 {
 		return s.names, nil
 	}
-	// By the worker's own word they are gone. Listed, they would have copies elsewhere
-	// stopped. None of them is pinned, so those are still the last.
+	// The worker confirms that these tasks have stopped. Listed, they would stop the
+	// copies elsewhere. None of them is pinned, so the pinned tasks are still the last.
 	return slices.DeleteFunc(slices.Clone(s.names), func(task string) bool { return stopped[task] }), nil
 }
 
-// TaskState is what a worker has reported of a task.
+// TaskState is the state of a task as its worker reported it.
 type TaskState struct {
-	// Name is what it is called.
+	// Name is the name of the task.
 	Name string
-	// State is where it is in its life; 0: the worker did not tell.
+	// State is the state of the task; 0: the worker did not report it.
 	State worker.State
-	// Version is that of the newest content that the worker has for it; 0: none.
+	// Version is the version of the newest content that the worker has for the task;
+	// 0: none.
 	Version int64
-	// Pinned says that it is a job that must not be moved.
+	// Pinned reports whether the task is a job that must not be moved.
 	Pinned bool
-	// Failure is how its last run ended, if that failed; else nil. It is not changed.
+	// Failure describes the failure of the last run; nil if it did not fail. It must
+	// not be changed.
 	Failure *Failure
 }
 
-// Failure says how the last runs of a task ended.
+// Failure describes the last failed runs of a task.
 type Failure struct {
-	// Err is what the last one failed with: at most 512 bytes.
+	// Err is the error of the last run, at most 512 bytes.
 	Err string
-	// Attempts is how many failed in a row with this content.
+	// Attempts is the number of failures in a row with this content.
 	Attempts int
-	// Next is when the next one begins, by the worker's wall clock. It is zero if
-	// one runs, or none is to come.
+	// Next is when the next run begins, by the worker's wall clock. It is zero if a
+	// run is under way or none follows.
 	Next time.Time
 }
 
-// Tasks returns what a worker has reported when it was listed last; nil if it
-// never was, or is not known. The slice is the caller's.
+// Tasks returns the tasks of the last List of a worker; nil if there was none or the
+// worker is unknown. The caller owns the slice.
 func (c *Communicator) Tasks(w Worker) []TaskState {
 	l, err := c.link(w)
 	if err != nil {

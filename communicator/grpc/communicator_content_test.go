@@ -1,6 +1,6 @@
 package grpc
 
-// R1: the contents that tasks are given, and what is not sent again.
+// R1: the contents of tasks, and what is not sent again.
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// library is contents of tasks.
+// library is a set of contents.
 type library struct {
 	mu      sync.Mutex
 	entries map[string]volume
@@ -46,15 +46,15 @@ func TestR1_TasksAreGivenTheirContent(t *testing.T) {
 	c, w := connected(t, s, WithContents(b))
 	require.Nil(t, c.Apply(inTerm(t, 1), w, adds("a", "b", "slow")))
 	err := c.Add(inTerm(t, 1), w, "nobody's")
-	require.ErrorIs(t, err, orchestrator.ErrStale, "nobody is to blame")
+	require.ErrorIs(t, err, orchestrator.ErrStale, "counts against neither task nor worker")
 	require.ErrorIs(t, err, orchestrator.ErrRejected)
-	require.ErrorContains(t, err, "at "+s.addr+": not sent: nobody expects the task any more")
+	require.ErrorContains(t, err, "at "+s.addr+": not sent: task is no longer expected")
 
 	end := s.tasks.lingers("slow")
 	defer end()
 	require.Error(t, c.Remove(within(inTerm(t, 1), t, time.Second/4), w, "slow"), "it has not stopped yet")
 	versions := func(ctx context.Context) (all []int64) {
-		for range 2 { // what a List has changed is in the next report
+		for range 2 { // the next report contains the changes of a List
 			_, err := c.List(ctx, w)
 			require.NoError(t, err)
 		}
@@ -66,8 +66,8 @@ func TestR1_TasksAreGivenTheirContent(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 3}, versions(inTerm(t, 1)))
 	b.put("a", "newer", 7)
 	b.put("slow", "newer", 8)
-	require.Equal(t, []int64{1, 2, 3}, versions(t.Context()), "who is of no term writes nothing")
-	require.Equal(t, []int64{7, 2, 3}, versions(inTerm(t, 2)), "and what is being stopped is done with")
+	require.Equal(t, []int64{1, 2, 3}, versions(t.Context()), "a call without a term writes nothing")
+	require.Equal(t, []int64{7, 2, 3}, versions(inTerm(t, 2)), "a stopping task gets no content")
 }
 
 func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
@@ -89,7 +89,7 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 		},
 	}
 	c, w := impostor(t, f, WithContents(b))
-	c.limit = 1 // which nothing fits into, so that each message has one
+	c.limit = 1 // one change per message
 	answer = status.Error(codes.Internal, "not now")
 	for range 2 {
 		tasks, err := c.List(inTerm(t, 3), w)
@@ -105,7 +105,7 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 		require.Equal(t, orchestratorv1.Op_OP_UPDATE, r.GetChanges()[0].GetOp())
 		require.Equal(t, "one", string(r.GetChanges()[0].GetContent()))
 	}
-	answer = status.Error(codes.Aborted, "another one leads")
+	answer = status.Error(codes.Aborted, "another leader")
 	_, err := c.List(inTerm(t, 3), w)
 	require.NoError(t, err, "the next List tries again")
 	later = &orchestratorv1.Term{Epoch: 6, Number: 1}
@@ -113,7 +113,8 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 	require.ErrorIs(t, err, orchestrator.ErrDeposed)
 }
 
-// A worker that is slow to take its contents leaves time for its answer to be of use.
+// A worker that is slow to take its contents leaves time for its answer to be
+// useful.
 func TestR1_UpdatesTakeHalfOfTheTime(t *testing.T) {
 	left := make(chan time.Duration, 1)
 	f := &fake{
@@ -145,15 +146,15 @@ func TestR1_NothingIsSentOfWhatIsKnown(t *testing.T) {
 		require.NoError(t, err)
 		return len(f.applied())
 	}
-	require.Zero(t, list(t.Context()), "who is of no term writes nothing")
+	require.Zero(t, list(t.Context()), "a call without a term writes nothing")
 	require.Equal(t, 1, list(inTerm(t, 1)))
 	there.Tasks[0].ContentVersion = 1
 	require.Equal(t, 1, list(inTerm(t, 2)))
 	there.Tasks[0].ContentVersion = 2
-	require.Equal(t, 1, list(inTerm(t, 2)), "nor of what is newer than the book")
+	require.Equal(t, 1, list(inTerm(t, 2)), "content newer than the manager's is not replaced")
 }
 
-// counted is a library that says when nothing was put, and how often it was asked.
+// counted is a library with a revision counter. It counts its look-ups.
 type counted struct {
 	library
 	put   int64
@@ -183,7 +184,7 @@ func TestR1_NothingIsLookedUpWhereNothingHasChanged(t *testing.T) {
 		before, requests := b.asked.Load(), len(f.applied())
 		_, err := c.List(inTerm(t, 1), w)
 		require.NoError(t, err)
-		if report.Tasks != nil { // from now on it is known
+		if report.Tasks != nil { // from now on it is the known report
 			report = &orchestratorv1.ReportResponse{Version: report.GetVersion()}
 		}
 		return b.asked.Load() - before, len(f.applied()) - requests
@@ -200,11 +201,11 @@ func TestR1_NothingIsLookedUpWhereNothingHasChanged(t *testing.T) {
 	b.put = 2
 	answer = status.Error(codes.Internal, "not now")
 	expect(2, 1, "there is another content")
-	expect(2, 1, "which the worker has not been given")
+	expect(2, 1, "the worker has not received it")
 	answer = nil
-	expect(2, 1, "nor has it said that it has it")
+	expect(2, 1, "the worker has not confirmed it")
 	report = reportOf(2, "a", "b")
 	report.Tasks[0].ContentVersion, report.Tasks[1].ContentVersion = 1, 2
-	expect(2, 0, "the list is another")
+	expect(2, 0, "the list has changed")
 	expect(0, 0, "nothing has changed since")
 }

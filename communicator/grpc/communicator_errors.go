@@ -1,6 +1,6 @@
 package grpc
 
-// What the failure of a call says about what it was to do.
+// What the error of a call means for its effect.
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 )
 
 var (
-	errStranger = errors.New("it is not connected: it was never, or its lease is over")
-	errClosed   = errors.New("the communicator is closed")
+	errStranger = errors.New("not connected: never was, or lease expired")
+	errClosed   = errors.New("communicator is closed")
 )
 
-// meaningOf returns what the error of a call means, where it has one. Only those
-// errors wrap ErrRejected after which nothing was done, whatever was asked for.
+// meaningOf returns the meaning of a call's error. The result wraps ErrRejected only
+// if nothing was done, whatever the call.
 func meaningOf(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -36,33 +36,32 @@ func meaningOf(ctx context.Context, err error) error {
 	case codes.DeadlineExceeded: // the worker's clock is ahead
 		return fmt.Errorf("%w: %s", context.DeadlineExceeded, s.Message())
 	case codes.Unimplemented:
-		return fmt.Errorf("%w: it serves something else: %s", orchestrator.ErrRejected, s.Message())
-	case codes.Unauthenticated, codes.PermissionDenied: // decided before anything is read
+		return fmt.Errorf("%w: not a worker of this protocol: %s", orchestrator.ErrRejected, s.Message())
+	case codes.Unauthenticated, codes.PermissionDenied: // decided before the request is read
 		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, readable(err))
 	case codes.ResourceExhausted:
-		return fmt.Errorf("a message is larger than WithMaxMessage allows, here or there: %s", s.Message())
+		return fmt.Errorf("message exceeds WithMaxMessage at one end: %s", s.Message())
 	}
 	return readable(err)
 }
 
-// errUnconfirmed is the error of a call whose worker alone names a higher epoch.
-var errUnconfirmed = errors.New("no other worker says so")
+// errUnconfirmed is wrapped if one worker alone names a higher epoch.
+var errUnconfirmed = errors.New("no other worker confirms it")
 
-// succeeded returns an error if a worker's answer names a term of a later epoch than
-// that of the call: one that wraps ErrDeposed if the worker is believed.
+// succeeded returns an error if a worker's answer names a higher epoch than that of
+// the call. The error wraps ErrDeposed if the worker is believed.
 func (l *link) succeeded(ctx context.Context, later orchestrator.Term) error {
 	own, ok := orchestrator.TermFromContext(ctx)
 	if !ok || later.Epoch <= own.Epoch {
 		return nil
 	}
 	if l.settings.believe == nil || l.settings.believe(l.worker, later) {
-		return fmt.Errorf("%w: the call is of epoch %d, the worker has seen %d", orchestrator.ErrDeposed, own.Epoch, later.Epoch)
+		return fmt.Errorf("%w: epoch %d is lower than %d", orchestrator.ErrDeposed, own.Epoch, later.Epoch)
 	}
-	return fmt.Errorf("the call is of epoch %d, the worker says it has seen %d, and %w", own.Epoch, later.Epoch, errUnconfirmed)
+	return fmt.Errorf("worker names epoch %d, higher than %d, but %w", later.Epoch, own.Epoch, errUnconfirmed)
 }
 
-// readable returns an error that reads without gRPC's words about itself, and
-// wraps what err does.
+// readable returns an error without gRPC's prefix that wraps err.
 func readable(err error) error { return &plainError{err} }
 
 type plainError struct{ err error }
@@ -74,9 +73,9 @@ func (e *plainError) Error() string {
 
 func (e *plainError) Unwrap() error { return e.err }
 
-// unsent is the error of a write that was not sent for a reason that lies neither
-// with its task nor with its worker. It says it is ErrStale: that is the ErrRejected
-// for which an orchestrator blames nobody.
+// unsent is the error of a write that was not sent, for a reason that lies neither
+// with its task nor with its worker. It matches ErrStale, the kind of ErrRejected
+// that an orchestrator counts against neither.
 type unsent struct{ reason string }
 
 func (e *unsent) Error() string { return "not sent: " + e.reason }

@@ -1,7 +1,7 @@
 package grpc
 
-// How a report is asked for and read. It is read by hand, so names that stand in the
-// last report too, in the same order, take no memory.
+// How reports are requested and read. They are decoded by hand, so that names that
+// are in the last report too, in the same order, take no new memory.
 
 import (
 	"cmp"
@@ -17,22 +17,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// version is how old a report is.
+// version is the version of a report.
 type version struct{ incarnation, counter uint64 }
 
-// snapshot is a report as it is kept. Nobody changes it any more, but for what is
-// found out about it.
+// snapshot is a report as it is kept. Only current changes later.
 type snapshot struct {
 	version version
 	tasks   []reportedTask
-	names   []string // of the tasks, those first that cost least to move
+	names   []string // of the tasks, the cheapest to move first
 
-	pinned int // how many at the end of names are not to be moved
+	pinned int // number of names at the end that must not be moved
 
-	ended []reportedTask // those of tasks that have completed or failed
+	ended []reportedTask // the tasks that have completed or failed
 
-	// current is the revision of the contents as of which no task lacked any; 0:
-	// that is not known.
+	// current is the revision of the contents at which no task lacked its newest
+	// content; 0: unknown.
 	current atomic.Int64
 }
 
@@ -45,11 +44,12 @@ func (s *snapshot) listed() map[string]bool {
 	return names
 }
 
-// reportedTask is a task in a report, and what the worker shows for it.
+// reportedTask is a task in a report, with the receipt that the worker presents for
+// it.
 type reportedTask struct {
 	TaskState
 	receipt receipt
-	given   bool // the worker may list it, if there are receipts; see assigned
+	given   bool // the worker may list the task, if the communicator has receipts; see assigned
 }
 
 // conclusion returns what the worker of a name says of a task that has ended. It is not
@@ -57,12 +57,12 @@ type reportedTask struct {
 func (t *reportedTask) conclusion(key receiptKey, from string) conclusion {
 	e := conclusion{task: t.Name, version: t.Version, proven: key.issued(t.receipt, from, t.Name, t.Version)}
 	if t.State == worker.Failed {
-		e.failure = cmp.Or(t.Failure, &Failure{Err: "the worker does not say why"})
+		e.failure = cmp.Or(t.Failure, &Failure{Err: "no reason reported"})
 	}
 	return e
 }
 
-// report asks the worker what it runs.
+// report requests the worker's tasks.
 func (l *link) report(ctx context.Context) (*snapshot, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -105,7 +105,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	return s, nil
 }
 
-// remember keeps the newest report: of two calls at once, the second may be
+// remember keeps the newest report. Of two concurrent calls, the later may be
 // answered first.
 func (l *link) remember(s *snapshot) {
 	for {
@@ -116,7 +116,7 @@ func (l *link) remember(s *snapshot) {
 	}
 }
 
-// termOf returns the term of a call, nil if it is of none.
+// termOf returns the term of a call; nil if it has none.
 func termOf(ctx context.Context) *orchestratorv1.Term {
 	t, ok := orchestrator.TermFromContext(ctx)
 	if !ok {
@@ -125,15 +125,15 @@ func termOf(ctx context.Context) *orchestratorv1.Term {
 	return &orchestratorv1.Term{Epoch: t.Epoch, Number: t.Number}
 }
 
-// leastTask is how many bytes of the longest message there are for a task, so that
-// what is kept of many short ones is bounded too.
+// leastTask bounds the number of tasks: a report has at most one task for so many
+// bytes of the largest message. So the memory for many short tasks is bounded too.
 const leastTask = 32
 
-// reply is a ReportResponse that is being read.
+// reply is a ReportResponse that is being decoded.
 type reply struct {
-	known *snapshot // whose names are used again
-	most  int       // tasks
-	after int       // the name of known that was used last: its place, and one
+	known *snapshot // whose names are reused
+	most  int       // number of tasks
+	after int       // index in known after the last reused name
 
 	version version
 	tasks   []reportedTask
@@ -142,12 +142,12 @@ type reply struct {
 
 var _ answer = (*reply)(nil)
 
-// byCost returns the names of tasks: first those that only wait, which lose nothing
-// if they have to move, then those that run, and at last those that must not be moved,
-// and how many these are: jobs that the worker pins, and what has ended, which would
-// run again. If the ends are taken down before a term goes on, it would not: then it
-// is the first, so that no task that runs makes room for it. The order is else the
-// worker's.
+// byCost returns the names of tasks, the cheapest to move first, and the number of
+// pinned ones at the end. Waiting tasks come first, because a move costs them
+// nothing, then running ones. Pinned at the end are the jobs that the worker pins,
+// and ended tasks, which would run again elsewhere. If ended tasks are recorded
+// before the term continues, they come first instead, so that no running task makes
+// room for them. Within each group the order is the worker's.
 func byCost(tasks []reportedTask, takenDown bool) (names []string, pinned int) {
 	names = make([]string, 0, len(tasks))
 	for cost := range pinnedCost + 1 {
@@ -164,7 +164,8 @@ func byCost(tasks []reportedTask, takenDown bool) (names []string, pinned int) {
 	return names, pinned
 }
 
-// What it costs to move a task, from what waits to what must not be moved.
+// pinnedCost is the cost of moving a task that must not be moved. All other costs
+// are lower.
 const pinnedCost = 3
 
 func costOf(t *reportedTask, takenDown bool) int {
@@ -180,32 +181,32 @@ func costOf(t *reportedTask, takenDown bool) int {
 	return 2
 }
 
-// check says why a report cannot be what the worker means to say.
+// check returns an error if a report is impossible.
 func (r *reply) check(from Worker) error {
 	switch {
 	case r.version.incarnation != from.Incarnation || r.version.counter == 0:
-		return fmt.Errorf("its report is of version %d.%d, want %d.1 or later", r.version.incarnation, r.version.counter, from.Incarnation)
+		return fmt.Errorf("report has version %d.%d, want %d.1 or later", r.version.incarnation, r.version.counter, from.Incarnation)
 	case r.version == r.known.version && len(r.tasks) > 0:
-		return fmt.Errorf("its report is of a version that is known, and lists %d tasks", len(r.tasks))
+		return fmt.Errorf("report has the known version, but lists %d tasks", len(r.tasks))
 	}
 	seen := make(map[string]struct{}, len(r.tasks))
 	for _, t := range r.tasks {
 		seen[t.Name] = struct{}{}
 	}
 	if twice := len(r.tasks) - len(seen); twice > 0 {
-		return fmt.Errorf("its report lists %d tasks twice", twice)
+		return fmt.Errorf("report lists %d tasks twice", twice)
 	}
 	return nil
 }
 
-// decode reads a report.
+// decode decodes a report.
 func (r *reply) decode(data []byte) error {
 	n, err := count(data, 2)
 	if err != nil {
 		return err
 	}
 	if n > r.most {
-		return fmt.Errorf("a report of %d tasks: at most %d, which is WithMaxMessage/%d", n, r.most, leastTask)
+		return fmt.Errorf("report has %d tasks: at most %d, which is WithMaxMessage/%d", n, r.most, leastTask)
 	}
 	r.tasks = make([]reportedTask, 0, n)
 	return fields(data, func(f field) error {
@@ -276,7 +277,7 @@ func (r *reply) decodeTask(data []byte) error {
 		return err
 	}
 	if len(name) == 0 || len(name) > maxName {
-		return fmt.Errorf("a task whose name has %d bytes: must be from 1 to %d", len(name), maxName)
+		return fmt.Errorf("task name of %d bytes: must be from 1 to %d", len(name), maxName)
 	}
 	task.Failure = failureFrom(failure)
 	if known := r.find(name); known != nil {
@@ -289,10 +290,10 @@ func (r *reply) decodeTask(data []byte) error {
 	return nil
 }
 
-// longestFailure is how many bytes are kept of what a task failed with.
+// longestFailure is how many bytes of a task's error are kept.
 const longestFailure = 512
 
-// failureFrom returns what a worker says of a failure; nil if it says nothing.
+// failureFrom returns a reported failure; nil without one.
 func failureFrom(m *orchestratorv1.Failure) *Failure {
 	if m == nil {
 		return nil
@@ -304,12 +305,12 @@ func failureFrom(m *orchestratorv1.Failure) *Failure {
 	return f
 }
 
-// lookAhead is how many tasks in a row may be gone since the last report for the names
-// behind them to be found in it.
+// lookAhead is how many tasks in a row may have disappeared since the last report
+// before find misses the names behind them.
 const lookAhead = 16
 
-// find returns a task of the last report, if it stands there behind the one before;
-// else nil.
+// find returns the task of that name in the last report, if it comes there at most
+// lookAhead tasks after the previous one; otherwise nil.
 func (r *reply) find(name []byte) *reportedTask {
 	ahead := r.known.tasks[r.after:]
 	for i := range ahead[:min(len(ahead), lookAhead)] {

@@ -1,6 +1,6 @@
 package grpc
 
-// Reports: what is kept of them from one to the next.
+// Reports: what is kept from one to the next.
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Names take memory once, and not with each report that tells of a change.
+// Names take memory once, not again with each changed report.
 func TestR1_KnownNamesTakeNoMemory(t *testing.T) {
 	names := make([]string, 10_000)
 	for i := range names {
@@ -43,7 +43,7 @@ func TestR1_KnownNamesTakeNoMemory(t *testing.T) {
 	}
 }
 
-// Of two calls at once the second may be answered first.
+// Of two concurrent calls the second may be answered first.
 func TestR1_TheNewestReportIsKept(t *testing.T) {
 	var l link
 	l.last.Store(&snapshot{})

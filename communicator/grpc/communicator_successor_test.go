@@ -1,6 +1,6 @@
 package grpc
 
-// T13: which answers say that a leader has a successor.
+// T13: the answers that tell a leader of its successor.
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The calls are of epoch 5. No status and no outcome says by itself that there is a
-// successor.
+// The calls have epoch 5. Neither a status nor an outcome alone proves that there is
+// a successor.
 func TestT13_OnlyAHigherEpochInAnAnswerDeposes(t *testing.T) {
 	const deposed, outcome = true, orchestratorv1.Outcome_OUTCOME_DEPOSED
 	for name, x := range map[string]struct {
@@ -66,7 +66,8 @@ func TestT13_OnlyAHigherEpochInAnAnswerDeposes(t *testing.T) {
 	}
 }
 
-// A worker that is not believed has failed to answer, and what it refuses is refused.
+// If a worker is not believed, its call has failed, and its refusals are plain
+// rejections.
 func TestR5_AWorkerThatIsNotBelievedCannotBeCalled(t *testing.T) {
 	later := &orchestratorv1.Term{Epoch: 1 << 63}
 	f := &fake{
@@ -95,7 +96,7 @@ func TestR5_AWorkerThatIsNotBelievedCannotBeCalled(t *testing.T) {
 	require.NotErrorIs(t, err, orchestrator.ErrDeposed)
 }
 
-// A later version may have other reasons for a status than those that are known.
+// A later version may have reasons for a status that this one does not know.
 func TestR6_AnUnknownReasonSaysNothing(t *testing.T) {
 	for reason, want := range map[string]orchestratorv1.Outcome{
 		"":                orchestratorv1.Outcome_OUTCOME_REJECTED,

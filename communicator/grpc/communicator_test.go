@@ -51,9 +51,9 @@ func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
 	require.Equal(t, third, fourth)
 }
 
-// Where a worker has to give something up, what only waits goes, and not what runs;
-// and never what is pinned or has ended, which would run again. If ends are taken down
-// before, it would not: then what has ended is the first to go.
+// If a worker must give up tasks, waiting ones go first, before running ones. Pinned
+// and ended tasks never go, because they would run again. If ended tasks are
+// recorded, they would not, so they go first.
 func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
 	takesDown := communicatorOption(func(s *communicatorSettings) {
 		s.ended = func(context.Context, Worker, []reportedTask) error { return nil }
@@ -63,8 +63,8 @@ func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
 		want   []string
 		pinned int
 	}{
-		"on its own":          {nil, []string{"waits", "fails", "waits too", "runs", "stops", "completed", "failed", "job"}, 3},
-		"ends are taken down": {[]CommunicatorOption{takesDown}, []string{"completed", "failed", "waits", "fails", "waits too", "runs", "stops", "job"}, 1},
+		"ends not recorded": {nil, []string{"waits", "fails", "waits too", "runs", "stops", "completed", "failed", "job"}, 3},
+		"ends recorded":     {[]CommunicatorOption{takesDown}, []string{"completed", "failed", "waits", "fails", "waits too", "runs", "stops", "job"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, w := impostor(t, &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
@@ -83,13 +83,13 @@ func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, test.want, names)
 			require.Equal(t, test.pinned, c.links[w].last.Load().pinned)
-			require.Equal(t, "completed", c.Tasks(w)[0].Name, "as the worker has told")
+			require.Equal(t, "completed", c.Tasks(w)[0].Name, "in the worker's order")
 		})
 	}
 }
 
-// again lists until that succeeds. Nobody waits: a worker that is not there fails
-// at once.
+// again lists until a List succeeds. No call waits: without a worker it fails
+// immediately.
 func again(t *testing.T, c *Communicator, w Worker) []string {
 	t.Helper()
 	ctx := within(t.Context(), t, 10*time.Second)
@@ -107,7 +107,7 @@ func TestR1_AWorkerThatIsBackIsReachedAtOnce(t *testing.T) {
 	c, w := connected(t, s)
 	require.NoError(t, c.Add(t.Context(), w, "a"))
 	s.stop()
-	for range 20 { // far into any pauses
+	for range 20 { // long enough for any backoff to grow
 		_, err := c.List(t.Context(), w)
 		require.Error(t, err)
 	}
@@ -118,7 +118,7 @@ func TestR1_AWorkerThatIsBackIsReachedAtOnce(t *testing.T) {
 	require.Equal(t, []string{"a"}, tasks)
 }
 
-func TestR1_BrokenConnectionsAreMadeAnew(t *testing.T) {
+func TestR1_BrokenConnectionsAreReplaced(t *testing.T) {
 	s := hire(t)
 	p := behind(t, s.addr)
 	c := communicator(t)
@@ -164,15 +164,15 @@ func TestR1_RubbishIsAnErrorOfTheCallAlone(t *testing.T) {
 	other := reportOf(3, "a")
 	other.Version.Incarnation = 2
 	for want, rubbish := range map[string]*orchestratorv1.ReportResponse{
-		"want 1.1":                   {},
-		"version 2.3":                other,
-		"version 1.0":                reportOf(0, "a"),
-		"version that is known":      reportOf(2, "a"),
-		"lists 2 tasks twice":        reportOf(3, "a", "b", "a", "b"),
-		"name has 0 bytes":           reportOf(3, "a", ""),
-		"name has 1025 bytes":        reportOf(3, strings.Repeat("x", 1025)),
-		"at most 65536":              reportOf(3, several(70_000)...),
-		"larger than WithMaxMessage": long,
+		"want 1.1":               {},
+		"version 2.3":            other,
+		"version 1.0":            reportOf(0, "a"),
+		"has the known version":  reportOf(2, "a"),
+		"lists 2 tasks twice":    reportOf(3, "a", "b", "a", "b"),
+		"name of 0 bytes":        reportOf(3, "a", ""),
+		"name of 1025 bytes":     reportOf(3, strings.Repeat("x", 1025)),
+		"at most 65536":          reportOf(3, several(70_000)...),
+		"exceeds WithMaxMessage": long,
 	} {
 		t.Run(want, func(t *testing.T) {
 			report = rubbish
@@ -205,7 +205,7 @@ func TestR1_RubbishIsAnErrorOfTheCallAlone(t *testing.T) {
 	require.Less(t, len(errs[1].Error()), 1000)
 }
 
-func TestR1_WhoCannotBeCalledIsTold(t *testing.T) {
+func TestR1_FailedCallsAreObserved(t *testing.T) {
 	type news struct {
 		w   Worker
 		err error
@@ -222,25 +222,25 @@ func TestR1_WhoCannotBeCalledIsTold(t *testing.T) {
 	s.worker.Fence(orchestrator.Term{Epoch: 9})
 	_, err = c.List(inTerm(t, 1), w)
 	require.ErrorIs(t, err, orchestrator.ErrDeposed)
-	require.Equal(t, []news{{w, nil}, {w, nil}, {w, nil}}, told, "it answers, whatever it answers")
+	require.Equal(t, []news{{w, nil}, {w, nil}, {w, nil}}, told, "every answer counts")
 
 	told = nil
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = c.List(canceled, w)
 	require.Error(t, err)
-	require.Empty(t, told, "nobody has called it")
+	require.Empty(t, told, "no call was made")
 	require.NoError(t, s.worker.Rejoin(t.Context()))
 	_, err = c.List(t.Context(), w)
 	require.Error(t, err)
 	s.stop()
 	require.Error(t, c.Remove(t.Context(), w, "a"))
 	require.Len(t, told, 2)
-	require.Error(t, told[0].err, "another answers in its place")
+	require.Error(t, told[0].err, "another process answers at the address")
 	require.Error(t, told[1].err)
 }
 
-func TestR4_WhoMayNotCommandDoesNothing(t *testing.T) {
+func TestR4_AnUnauthorizedCallerChangesNothing(t *testing.T) {
 	ca := testca.New(t, "ours")
 	s := hire(t, with(t, ca.Worker(t, "w")))
 	c, w := connected(t, s, with(t, ca.Worker(t, "another")))
@@ -263,7 +263,7 @@ func TestR1_ConnectAndDisconnect(t *testing.T) {
 	introduce(t, c, w, s.addr)
 	same, err := c.link(w)
 	require.NoError(t, err)
-	require.Same(t, l, same, "to say the same again changes nothing")
+	require.Same(t, l, same, "the same address again changes nothing")
 	p := behind(t, s.addr)
 	introduce(t, c, w, p.Addr())
 	_, err = c.List(t.Context(), w)

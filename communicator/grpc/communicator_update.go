@@ -1,6 +1,6 @@
 package grpc
 
-// Newer content for what runs already.
+// Updates of the contents of running tasks.
 
 import (
 	"context"
@@ -13,19 +13,18 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// revised is [Contents] that count: a number that rises, from 1, with each content
-// that any task is given. Nobody has to look up each task of each list where it
-// did not.
+// revised is implemented by [Contents] with a counter, which begins at 1 and rises
+// with each new content of any task. If the counter has not changed, List need not
+// look up every task.
 type revised interface{ revision() int64 }
 
-// errNotGiven says that a worker runs on what it was not given.
-var errNotGiven = errors.New("it lists tasks that it was not given, and has not stopped them")
+// errNotGiven reports that a worker runs tasks that it was not given.
+var errNotGiven = errors.New("worker has not stopped tasks that it was not given")
 
-// update gives tasks the content that they should have, and stops those that the
-// worker was not given, as far as that fits into one message, and takes at most half
-// of the time that is left. It returns the tasks that have stopped, or [errNotGiven]
-// if the worker has not stopped all that it should. Only a call that belongs to a
-// term writes.
+// update gives tasks their newest content, and stops those that the worker was not
+// given, as far as one message allows. It takes at most half of the remaining time.
+// It returns the tasks that have stopped, or [errNotGiven] if the worker has not
+// stopped every task that it should. It writes only if the call belongs to a term.
 func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stopped map[string]bool, err error) {
 	if c.settings.contents == nil || termOf(ctx) == nil {
 		return nil, nil
@@ -39,7 +38,7 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	}
 	changes, notGiven, err := c.outdated(l, s)
 	switch {
-	case len(changes) == 0 && notGiven > 0: // it stops them, or says so
+	case len(changes) == 0 && notGiven > 0: // they are stopping, or cannot be sent
 		return nil, errors.Join(errNotGiven, err)
 	case len(changes) == 0:
 		if err == nil && counted {
@@ -54,7 +53,7 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	}
 	madeUp := slices.IndexFunc(changes, func(c *orchestratorv1.Change) bool { return c.Op == orchestratorv1.Op_OP_REMOVE })
 	if madeUp >= 0 {
-		c.settings.logger.Warn("a worker lists tasks that it was not given, and is told to stop them",
+		c.settings.logger.Warn("worker lists tasks it was not given, stopping them",
 			"worker", l.worker, "first", legible(string(changes[madeUp].GetTask()), maxName))
 	}
 	answers, failed := l.apply(ctx, changes)
@@ -65,7 +64,7 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	}
 	for i, answer := range answers {
 		switch task := string(changes[i].GetTask()); {
-		case answer != nil: // one will do
+		case answer != nil: // keep one error
 			err = fmt.Errorf("task %q: %w", task, answer)
 		case changes[i].GetOp() == orchestratorv1.Op_OP_REMOVE:
 			if stopped == nil {
@@ -80,15 +79,15 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	return stopped, err
 }
 
-// maxForeign is how many tasks a worker may list that are not expected, and that it was
-// not given: a term interns and stops each of them.
+// maxForeign is how many tasks a worker may list that are neither expected nor assigned
+// to it: a term interns and stops each of them.
 const maxForeign = 4096
 
-// outdated returns the changes for tasks whose content is older than it should be,
-// how many tasks the worker was not given, and what is wrong with those that cannot be
-// sent. A worker that shows no receipt for a task gets no content of it: it could have
-// made the task up. It is told to stop the task, and the next term gives the task to
-// some worker again.
+// outdated returns the changes for tasks with outdated content, the number of tasks
+// that the worker was not given, and an error for those that cannot be sent. A task
+// that is not assigned to the worker gets no content, because the worker may have
+// invented it. The worker is told to stop the task, and the next term gives the task to
+// a worker again.
 func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1.Change, notGiven int, err error) {
 	length, full, foreign := 0, false, 0
 	for i := range s.tasks {

@@ -1,6 +1,6 @@
 package grpc
 
-// Add, Remove and Apply: messages of changes, and the answers to them.
+// Add, Remove and Apply: messages with changes, and their answers.
 
 import (
 	"context"
@@ -13,15 +13,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Add has worker run task, with its content where there are [Contents]. A task
-// that has none there any more is not sent: the error wraps
-// [orchestrator.ErrStale], as nobody is to blame.
+// Add makes worker w run task, with its content if there are [Contents]. If these no
+// longer have the task, it is not sent, and the error wraps [orchestrator.ErrStale],
+// which counts against neither task nor worker.
 func (c *Communicator) Add(ctx context.Context, w Worker, task string) error {
 	return c.one(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
-// Remove has worker stop task, and returns when it has stopped; or with
-// [orchestrator.ErrStopping], shortly before ctx ends.
+// Remove stops task on worker w and returns when it has stopped, or with
+// [orchestrator.ErrStopping] shortly before ctx ends.
 func (c *Communicator) Remove(ctx context.Context, w Worker, task string) error {
 	return c.one(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }
@@ -34,10 +34,11 @@ func (c *Communicator) one(ctx context.Context, w Worker, write orchestrator.Wri
 	return errs[0]
 }
 
-// Apply carries out writes for one worker, side by side. What does not fit into one
-// message well below the limit ([WithMaxMessage]) is sent in several, one after
-// the other; after one that was not answered, or when ctx has ended, nothing more is
-// sent, and what was not wraps [orchestrator.ErrStale], as nobody is to blame.
+// Apply carries out the writes of one worker concurrently. Writes that do not fit
+// into one message well below the limit ([WithMaxMessage]) are sent in several, one
+// after the other. After a message without an answer, or when ctx has ended, nothing
+// more is sent. The errors of unsent writes wrap [orchestrator.ErrStale], which
+// counts against neither task nor worker.
 func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrator.Write[string]) []error {
 	errs := make([]error, len(writes))
 	l, err := c.link(w)
@@ -75,7 +76,7 @@ func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrato
 }
 
 // await asks again for the stops for which an answer did not wait, and reports the writes
-// that are done meanwhile. If it fails, a stop is as it was: under way.
+// that are done in the meantime. If it fails, the stops stay under way.
 func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], errs []error) {
 	reported := make([]bool, len(writes))
 	for ctx.Err() == nil {
@@ -111,7 +112,7 @@ func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], e
 	}
 }
 
-// change returns what is sent for a write, or why nothing is.
+// change returns the change to send for a write, or an error if it must not be sent.
 func (c *Communicator) change(w Worker, write orchestrator.Write[string]) (*orchestratorv1.Change, error) {
 	if err := checkName("task", write.Task); err != nil {
 		return nil, fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
@@ -131,14 +132,14 @@ func (c *Communicator) change(w Worker, write orchestrator.Write[string]) (*orch
 	}
 	content, version, ok := c.settings.contents.Content(write.Task)
 	if !ok {
-		return nil, &unsent{"nobody expects the task any more"}
+		return nil, &unsent{"task is no longer expected"}
 	}
 	change.Content, change.ContentVersion, change.Receipt = content, version, c.receipt(w, write.Task, version)
 	return change, c.fits(change)
 }
 
-// receipt returns what proves that a worker was given a content; nil if nothing
-// does.
+// receipt returns the receipt for a content of a worker; nil if there are no
+// receipts.
 func (c *Communicator) receipt(w Worker, task string, version int64) []byte {
 	if c.settings.receipts == nil {
 		return nil
@@ -147,38 +148,37 @@ func (c *Communicator) receipt(w Worker, task string, version int64) []byte {
 	return r[:]
 }
 
-// fits says why a change cannot be sent at all.
+// fits returns an error if a change is too long for any message.
 func (c *Communicator) fits(change *orchestratorv1.Change) error {
 	if size := lengthOf(change) + overhead; size > c.settings.maxMessage {
-		return fmt.Errorf("%w: with its content it takes a message of %d bytes, and WithMaxMessage allows %d",
+		return fmt.Errorf("%w: message with its content has %d bytes: WithMaxMessage allows %d",
 			orchestrator.ErrRejected, size, c.settings.maxMessage)
 	}
 	return nil
 }
 
-// overhead is what a message takes beside its changes.
+// overhead is the length of a message without its changes.
 const overhead = 64
 
-// lengthOf returns how many bytes a change takes in a message.
+// lengthOf returns the number of bytes of a change in a message.
 func lengthOf(change *orchestratorv1.Change) int {
 	return protowire.SizeTag(3) + protowire.SizeBytes(proto.Size(change))
 }
 
-// batch is changes on their way into messages.
+// batch collects changes into messages.
 type batch struct {
-	limit, most int // of a message: bytes, changes
-	// send makes a call. Its second result says that there was no answer, or one for
-	// all changes.
+	limit, most int // of a message: number of bytes and of changes
+	// send makes a call. The second result is an error that holds for all changes.
 	send func([]*orchestratorv1.Change) ([]error, error)
 
-	changes []*orchestratorv1.Change // of the message at hand
-	errs    []*error                 // where their answers go
+	changes []*orchestratorv1.Change // of the current message
+	errs    []*error                 // where to store their results
 	length  int                      // bytes of changes
-	over    error                    // nothing more is sent
+	over    error                    // why nothing more is sent; nil: it is
 }
 
-// add takes a change in, and sends what there is where it does not fit in beside
-// that. Its answer goes to err, when flush has returned.
+// add adds a change to the current message, and sends that message first if the
+// change does not fit. The result is stored in err, at the latest by flush.
 func (b *batch) add(change *orchestratorv1.Change, err *error) {
 	n := lengthOf(change)
 	if len(b.changes) > 0 && (b.length+n > b.limit || len(b.changes) == b.most) {
@@ -187,7 +187,7 @@ func (b *batch) add(change *orchestratorv1.Change, err *error) {
 	b.changes, b.errs, b.length = append(b.changes, change), append(b.errs, err), b.length+n
 }
 
-// flush sends what there is.
+// flush sends the current message.
 func (b *batch) flush() {
 	if len(b.changes) == 0 {
 		return
@@ -207,8 +207,8 @@ func (b *batch) flush() {
 	b.changes, b.errs, b.length = b.changes[:0], b.errs[:0], 0
 }
 
-// following returns the error of what is not sent because a message before it has
-// failed.
+// following returns the error of changes that are not sent, because of err for an
+// earlier message.
 func following(err error) error {
 	switch outcomeOf(err) {
 	case orchestratorv1.Outcome_OUTCOME_DONE:
@@ -216,13 +216,13 @@ func following(err error) error {
 	case orchestratorv1.Outcome_OUTCOME_DEPOSED:
 		return err
 	}
-	return &unsent{fmt.Sprintf("an earlier message failed: %v", err)}
+	return &unsent{fmt.Sprintf("earlier message failed: %v", err)}
 }
 
-// apply makes one call. It returns an error for each change, or one for all.
+// apply makes one call. It returns an error for each change, or one for all of them.
 func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]error, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%w: %w", &unsent{"the call ended before"}, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w", &unsent{"call ended before"}, context.Cause(ctx))
 	}
 	request := &orchestratorv1.ApplyRequest{Term: termOf(ctx), Incarnation: l.worker.Incarnation, Changes: changes}
 	if l.assigned != nil {
@@ -236,7 +236,7 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 	if err != nil {
 		l.observed(ctx, err)
 		if !sent && outcomeOf(err) == orchestratorv1.Outcome_OUTCOME_UNSPECIFIED {
-			err = fmt.Errorf("%w: it was not reached: %w", orchestrator.ErrRejected, err)
+			err = fmt.Errorf("%w: worker not reached: %w", orchestrator.ErrRejected, err)
 		}
 		return nil, err
 	}
@@ -259,9 +259,9 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 	return errs, nil
 }
 
-// settle records the answers of a manager's worker, and replaces those that a worker that
-// keeps the contract does not give. They count against neither the task nor the worker,
-// so the term would repeat the write for ever.
+// settle records the results of a manager's worker. It replaces results that a worker
+// which keeps the contract does not return: they count against neither the task nor the
+// worker, so the orchestrator would repeat the write for ever.
 func (l *link) settle(changes []*orchestratorv1.Change, errs []error) {
 	var listed map[string]bool
 	for i, c := range changes {
@@ -270,29 +270,29 @@ func (l *link) settle(changes []*orchestratorv1.Change, errs []error) {
 		case errs[i] == nil && stops:
 			l.assigned.stop(string(c.GetTask()))
 		case errors.Is(errs[i], orchestrator.ErrStale): // only the manager writes, one term after the other
-			errs[i] = fmt.Errorf("%w: it says that the term is over: %v", orchestrator.ErrRejected, errs[i]) //nolint:errorlint // it is not to be ErrStale
+			errs[i] = fmt.Errorf("%w: the worker says that the term has ended: %v", orchestrator.ErrRejected, errs[i]) //nolint:errorlint // it must not be ErrStale
 		case errors.Is(errs[i], orchestrator.ErrStopping) && !stops:
 			if listed == nil {
 				listed = l.last.Load().listed()
 			}
 			if !listed[string(c.GetTask())] {
-				errs[i] = fmt.Errorf("it says that it stops the task, which it does not list: %v", errs[i]) //nolint:errorlint // it is not to be ErrStopping
+				errs[i] = fmt.Errorf("the worker says that it stops the task, which it does not list: %v", errs[i]) //nolint:errorlint // it must not be ErrStopping
 			}
 		}
 	}
 }
 
-// verdicts is an ApplyResponse that is being read.
+// verdicts is an ApplyResponse that is being decoded.
 type verdicts struct {
-	want int // as many as there were changes
+	want int // number of changes sent
 
 	got      int
-	response orchestratorv1.ApplyResponse // where got is what is wanted
+	response orchestratorv1.ApplyResponse // set if got == want
 }
 
 var _ answer = (*verdicts)(nil)
 
-// decode counts before it reads.
+// decode counts the results before it decodes them.
 func (v *verdicts) decode(data []byte) (err error) {
 	if v.got, err = count(data, 1); err != nil || v.got != v.want {
 		return err
@@ -300,10 +300,10 @@ func (v *verdicts) decode(data []byte) (err error) {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, &v.response)
 }
 
-// check says why verdicts cannot be on the changes that there were.
+// check returns an error if the number of results is wrong.
 func (v *verdicts) check() error {
 	if v.got != v.want {
-		return fmt.Errorf("it has answered %d of %d changes", v.got, v.want)
+		return fmt.Errorf("worker answered %d of %d changes", v.got, v.want)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 package grpc
 
-// What a message does, and what is known of it where it has no answer.
+// The effect of a message, and what is known without its answer.
 
 import (
 	"context"
@@ -99,7 +99,7 @@ func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
 	ctx := within(inTerm(t, 1), t, time.Minute)
 	errs := c.Apply(ctx, w, adds("a", "b"))
 	_, listed := c.List(ctx, w)
-	require.Less(t, time.Since(start), 10*time.Second, "nobody waits for who is not there")
+	require.Less(t, time.Since(start), 10*time.Second, "an unreachable worker is not waited for")
 	for _, err := range errs {
 		require.ErrorIs(t, err, orchestrator.ErrRejected)
 		require.NotErrorIs(t, err, orchestrator.ErrStale)
@@ -148,8 +148,9 @@ func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// What is not sent since a message before it took all the time was refused by nobody.
-func TestR1_WhatIsNotSentForWantOfTime(t *testing.T) {
+// If an earlier message took all the time, the unsent changes count against no
+// worker.
+func TestR1_ChangesThatAreNotSentInTime(t *testing.T) {
 	atTheLastMoment := communicatorOption(func(s *communicatorSettings) {
 		s.dialing = append(s.dialing, grpc.WithChainUnaryInterceptor(func(
 			ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -161,11 +162,11 @@ func TestR1_WhatIsNotSentForWantOfTime(t *testing.T) {
 	})
 	f := &fake{}
 	c, w := impostor(t, f, atTheLastMoment)
-	c.limit = 1 // which nothing fits into, so that each message has one
+	c.limit = 1 // one change per message
 	errs := c.Apply(within(inTerm(t, 1), t, time.Second), w, adds("a", "b"))
 	require.Len(t, errs, 2)
 	require.NoError(t, errs[0])
 	require.Len(t, f.applied(), 1)
-	require.ErrorIs(t, errs[1], orchestrator.ErrStale, "nobody is to blame")
+	require.ErrorIs(t, errs[1], orchestrator.ErrStale, "counts against neither task nor worker")
 	require.ErrorIs(t, errs[1], context.DeadlineExceeded)
 }

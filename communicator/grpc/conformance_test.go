@@ -1,7 +1,6 @@
 package grpc
 
-// C1 to C7 by the kit that every Communicator is checked with, over real
-// connections.
+// C1 to C7 with the conformance tests for every Communicator, over real connections.
 
 import (
 	"testing"
@@ -47,8 +46,8 @@ func TestC_OverTLSThroughAProxy(t *testing.T) {
 	})
 }
 
-// cluster is two workers and a Communicator: with a proxy before each that delays,
-// or without; with TLS, or without.
+// cluster returns two workers and a Communicator, with or without a delaying proxy
+// before each worker, with or without TLS.
 func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest.Cluster[Worker, string] {
 	var ours []CommunicatorOption
 	if ca != nil {
@@ -84,8 +83,8 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 		introduce(t, c, w, address)
 		all.Workers = append(all.Workers, w)
 	}
-	// One that nobody knows, one that is another process by now, and one that is
-	// not where it is said to be.
+	// Three unreachable workers: an unknown one, an earlier incarnation, and one at a
+	// wrong address.
 	former, away := all.Workers[0], Worker{"away", 1}
 	former.Incarnation++
 	introduce(t, c, former, sites["w1"].addr)

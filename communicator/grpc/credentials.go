@@ -1,6 +1,6 @@
 package grpc
 
-// Certificates: the files that they come from, read anew for each handshake.
+// Certificates, and the files that they are read from at each handshake.
 
 import (
 	"bytes"
@@ -19,19 +19,20 @@ import (
 )
 
 // Credentials are the certificate and key of a process, and the authorities whose
-// certificates it accepts, as files. They are read at each handshake, so that
-// files that were replaced are used without a restart. While what is in them
-// does not make a whole, such as a new certificate beside the old key, the last
-// that did is used; that is logged.
+// certificates it accepts. All three are files, which are read at each handshake, so
+// replaced files are used without a restart. While the files are incomplete or do
+// not match, such as a new certificate beside the old key, the last matching set is
+// used, and the problem is logged.
 //
-// A connection outlives the files that it was made with, for the hour or so
-// that connections last, but never the certificates: it ends when one of them does.
+// A connection may outlive the files that it was made with, for the hour or so that
+// connections last. It never outlives the certificates: it ends when one of them
+// expires.
 //
-// A [Manager], a [Member] and a [Server] log at Info until when the certificate is
-// valid that they start with. Once less than a tenth of its time is left, whoever uses
-// it warns, and again each day, until the files are replaced: a Manager looks in each
-// term, a Member with each heartbeat, and everybody at handshakes. Those who share
-// Credentials warn together, once. [Credentials.ValidUntil] is for a metric.
+// When a [Manager], a [Member] or a [Server] starts, it logs at Info until when its
+// certificate is valid. Once less than a tenth of the lifetime is left, it warns,
+// and again each day, until the files are replaced. A Manager checks in each term, a
+// Member with each heartbeat, and all of them at handshakes. Users of the same
+// Credentials share one warning. [Credentials.ValidUntil] is for a metric.
 //
 // Credentials are safe for concurrent use.
 type Credentials struct {
@@ -39,7 +40,7 @@ type Credentials struct {
 	identities    func(*x509.Certificate) []string
 
 	last    atomic.Pointer[material]
-	problem atomic.Pointer[string] // of the last time that the files were read; nil: none
+	problem atomic.Pointer[string] // when the files were last read; nil: none
 }
 
 // CredentialsOption is for [LoadCredentials].
@@ -51,33 +52,39 @@ type credentialsOption func(*Credentials)
 
 func (f credentialsOption) applyCredentials(c *Credentials) { f(c) }
 
-// WithIdentities sets whom a certificate stands for: a function that returns
-// URIs, each [ManagerURI] or made by [WorkerURI]; others are left aside. It is
-// for certificates that say so in other words, such as SPIFFE's. It is called
-// with certificates whose chain was verified, and with this end's own, from several
-// goroutines, and may not change them. The default are the URIs among the certificate's subject
-// alternative names.
+// WithIdentities sets the function that returns the identities of a certificate, as
+// URIs: [ManagerURI], or made by [WorkerURI]. Other URIs are ignored. It is for
+// certificates with identities of another form, such as SPIFFE. The function is
+// called with certificates whose chain was verified, and with this end's own
+// certificate, from several goroutines. It must not change them. The default returns
+// the URIs among the certificate's subject alternative names.
 func WithIdentities(f func(*x509.Certificate) []string) CredentialsOption {
 	return credentialsOption(func(c *Credentials) { c.identities = f })
 }
 
-// LoadCredentials reads three PEM files: a certificate, with whatever lies
-// between it and the authority after it; its private key; and the authorities
-// that certificates of others have to be signed by, the same for managers and
+// LoadCredentials reads three PEM files. cert is a certificate, followed by any
+// intermediate certificates. key is its private key. ca contains the authorities
+// that must have signed the certificates of others, the same for managers and
 // workers.
 //
-// It says what is wrong with them: with files that do not make a whole, with an
-// authority that may not sign certificates, and, wrapping [ErrCertificate], with a
-// certificate that nobody could accept who goes by the same authorities: it has
-// expired or is not valid yet, is signed by none of them, stands for no manager and
-// no worker, or is neither for servers nor for clients. [NewManager] and [NewMember]
-// look besides whether it is that of a manager, or of the worker of that name, and for
-// servers and clients both; [NewCommunicator] and [NewServer] do not. An authority that
-// has expired is none that counts, but no error: it may stay until every file does
-// without it. What others go by can only be found out by meeting them.
+// It returns an error if the files do not match, or if an authority is not allowed
+// to sign certificates. The error wraps [ErrCertificate] if no peer with the same
+// authorities could accept the certificate:
 //
-// Files that replace these later are used if they make a whole, and are not looked
-// at further: no process that runs ends for want of better ones.
+//   - it has expired, or is not valid yet
+//   - no authority has signed it
+//   - it identifies no manager and no worker
+//   - it is neither for servers nor for clients
+//
+// An expired authority is ignored, not an error, so it may stay until all files are
+// replaced. The authorities of peers are not known before a handshake.
+//
+// [NewManager] and [NewMember] also check that the certificate is a manager's, or
+// that of the worker of that name, and that it is for servers and clients both.
+// [NewCommunicator] and [NewServer] do not.
+//
+// Files that replace these later are used if they match, and are not checked
+// further, so that bad files do not end a running process.
 func LoadCredentials(cert, key, ca string, opts ...CredentialsOption) (*Credentials, error) {
 	c, err := readCredentials(cert, key, ca, opts)
 	if err != nil {
@@ -89,7 +96,7 @@ func LoadCredentials(cert, key, ca string, opts ...CredentialsOption) (*Credenti
 	return c, nil
 }
 
-// readCredentials takes what makes a whole.
+// readCredentials reads matching files, without checkOwn.
 func readCredentials(cert, key, ca string, opts []CredentialsOption) (*Credentials, error) {
 	c := &Credentials{cert: cert, key: key, ca: ca, identities: alternativeNames}
 	for _, opt := range opts {
@@ -112,43 +119,43 @@ func readCredentials(cert, key, ca string, opts []CredentialsOption) (*Credentia
 	return c, nil
 }
 
-// material is what stood in the files.
+// material is the content of the files.
 type material struct {
 	files       [3][]byte
 	certificate tls.Certificate
 	issuers     []*x509.Certificate
-	authorities *x509.CertPool // the same
-	until       time.Time      // when the certificate ends
-	due         atomic.Int64   // when to warn that it does, in nanoseconds of Unix time
+	authorities *x509.CertPool // pool of issuers
+	until       time.Time      // when the certificate expires
+	due         atomic.Int64   // when to warn of that, in nanoseconds of Unix time
 }
 
-// current returns what is in the files now, or what was the last time that it
-// made a whole, and warns where that ends soon.
+// current returns the content of the files, or the last matching content if they do
+// not match now. It warns if the certificate expires soon.
 func (c *Credentials) current(logger *slog.Logger) *material {
 	m := c.renewed(logger)
 	c.last.Load().warn(logger, c.cert)
 	return m
 }
 
-// renewed is current, but for the warning.
+// renewed is current without the warning.
 func (c *Credentials) renewed(logger *slog.Logger) *material {
 	last := c.last.Load()
 	m, err := c.load(last)
 	if err != nil {
 		text := err.Error()
 		if before := c.problem.Swap(&text); before == nil || *before != text {
-			logger.Warn("certificates could not be loaded; the ones from before are used", "err", err)
+			logger.Warn("certificates not loaded, keeping previous ones", "err", err)
 		}
 		return last
 	}
 	c.problem.Store(nil)
 	if m != last && c.last.CompareAndSwap(last, m) {
-		logger.Info("certificates were replaced", "valid_until", m.until.Format(time.RFC3339))
+		logger.Info("certificates replaced", "valid_until", m.until.Format(time.RFC3339))
 	}
 	return m
 }
 
-// load returns last if the files are as they were then.
+// load reads the files. It returns last if they have not changed.
 func (c *Credentials) load(last *material) (*material, error) {
 	files, err := c.read()
 	if err != nil {
@@ -157,14 +164,14 @@ func (c *Credentials) load(last *material) (*material, error) {
 	if last != nil && same(files, last.files) {
 		return last, nil
 	}
-	// What is new may be half of one file and half of another, and look well: it
-	// has to be there twice.
+	// A read during a replacement may return parts of different files that look valid.
+	// So new content must be read twice.
 	again, err := c.read()
 	if err != nil {
 		return nil, err
 	}
 	if !same(files, again) {
-		return nil, errors.New("load credentials: the files are being replaced")
+		return nil, errors.New("load credentials: files are being replaced")
 	}
 	m := material{files: files}
 	if m.certificate, err = tls.X509KeyPair(m.files[0], m.files[1]); err != nil {
@@ -181,14 +188,14 @@ func (c *Credentials) load(last *material) (*material, error) {
 	return &m, nil
 }
 
-// named says which files have no names.
+// named returns an error if a file name is empty.
 func (c *Credentials) named() error {
 	var problems []error
 	for _, file := range []struct{ of, name string }{
-		{"the certificate", c.cert}, {"the key", c.key}, {"the authorities", c.ca},
+		{"certificate", c.cert}, {"key", c.key}, {"authorities", c.ca},
 	} {
 		if file.name == "" {
-			problems = append(problems, fmt.Errorf("%w: the file of %s has no name", orchestrator.ErrInvalid, file.of))
+			problems = append(problems, fmt.Errorf("%w: file name of %s is empty", orchestrator.ErrInvalid, file.of))
 		}
 	}
 	return errors.Join(problems...)
@@ -207,17 +214,18 @@ func same(a, b [3][]byte) bool {
 	return bytes.Equal(a[0], b[0]) && bytes.Equal(a[1], b[1]) && bytes.Equal(a[2], b[2])
 }
 
-// maxFile is how large a file may be: enough for every authority of the web.
+// maxFile is the maximum size of a file in bytes: enough for every authority of the
+// web.
 const maxFile = 1 << 20
 
-// readBounded reads at once, so that what it reads is of one moment, as far as the
-// file system grants that.
+// readBounded reads a file with one call, so that the content is consistent as far
+// as the file system guarantees it.
 func readBounded(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // was only read
+	defer func() { _ = f.Close() }() // opened for reading only
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -236,8 +244,9 @@ func readBounded(name string) ([]byte, error) {
 	return content[:n], nil
 }
 
-// parseAuthorities is stricter than x509.CertPool, which leaves aside what it
-// cannot read: half a file would then be fewer authorities.
+// parseAuthorities parses all certificates of a PEM file. It is stricter than
+// x509.CertPool, which skips what it cannot read: a truncated file would then
+// contain fewer authorities.
 func parseAuthorities(content []byte) (authorities []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block
@@ -245,7 +254,7 @@ func parseAuthorities(content []byte) (authorities []*x509.Certificate, err erro
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("a %s, where only certificates belong", block.Type)
+			return nil, fmt.Errorf("contains a %s, only certificates are allowed", block.Type)
 		}
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -254,7 +263,7 @@ func parseAuthorities(content []byte) (authorities []*x509.Certificate, err erro
 		authorities = append(authorities, certificate)
 	}
 	if bytes.Contains(content, []byte("-----BEGIN")) {
-		return nil, errors.New("the last certificate is incomplete")
+		return nil, errors.New("last certificate is incomplete")
 	}
 	if len(authorities) == 0 {
 		return nil, errors.New("no certificate")

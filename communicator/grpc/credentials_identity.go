@@ -1,6 +1,6 @@
 package grpc
 
-// Whom a certificate stands for.
+// The identities in a certificate.
 
 import (
 	"crypto/x509"
@@ -11,29 +11,29 @@ import (
 )
 
 // ManagerURI is the URI among a certificate's subject alternative names that
-// makes it a manager's.
+// identifies a manager.
 const ManagerURI = "orchestrator://manager"
 
 const workerPrefix = "orchestrator://worker/"
 
 // WorkerURI returns the URI among a certificate's subject alternative names that
-// makes it that of the worker of a name. What may not stand in a URI, a slash
-// included, is escaped: any name has one. Other ways to write the same are not
+// identifies the worker of a name. Bytes that are not allowed in a URI, and slashes,
+// are escaped, so every name has a URI. Other spellings of the same URI are not
 // accepted.
 func WorkerURI(name string) string { return workerPrefix + url.PathEscape(name) }
 
-// role is what a peer may do.
+// role determines what a peer may do.
 type role uint8
 
 const (
-	roleManager role = iota + 1 // command workers
-	roleWorker                  // speak for the worker of its name
+	roleManager role = iota + 1 // commands workers
+	roleWorker                  // acts as the worker of its name
 )
 
-// party is who is at one end of a connection.
+// party is the identity of one end of a connection.
 type party struct {
 	role role
-	name string // a worker's
+	name string // of a worker
 }
 
 func (p party) String() string {
@@ -43,18 +43,18 @@ func (p party) String() string {
 	return fmt.Sprintf("worker %q", clip(p.name))
 }
 
-// alternativeNames is the default of WithIdentities: the URIs as they are written in
-// the certificate. Those in its field URIs have gone through net/url, which takes
-// ORCHESTRATOR://manager for orchestrator://manager.
+// alternativeNames is the default of WithIdentities. It returns the URIs as spelled
+// in the certificate. The URIs field of x509.Certificate has passed through net/url,
+// which treats ORCHESTRATOR://manager as orchestrator://manager.
 func alternativeNames(certificate *x509.Certificate) (uris []string) {
-	const uri = 6 // the kind of a name
+	const uri = 6 // the tag of a URI among the names
 	for _, extension := range certificate.Extensions {
 		if !extension.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17}) {
 			continue
 		}
 		var names []asn1.RawValue
 		if _, err := asn1.Unmarshal(extension.Value, &names); err != nil {
-			return nil // crypto/x509 has refused it
+			return nil // crypto/x509 has refused such a certificate
 		}
 		for _, name := range names {
 			if name.Class == asn1.ClassContextSpecific && name.Tag == uri {
@@ -65,7 +65,8 @@ func alternativeNames(certificate *x509.Certificate) (uris []string) {
 	return uris
 }
 
-// partiesOf leaves aside what is no identity of this package, to the letter.
+// partiesOf returns the identities among the URIs. It ignores every other URI and
+// every other spelling.
 func partiesOf(uris []string) []party {
 	var parties []party
 	for _, uri := range uris {
@@ -85,7 +86,7 @@ func partiesOf(uris []string) []party {
 	return parties
 }
 
-// describe lists parties for people to read.
+// describe returns a readable list of identities.
 func describe(parties []party) string {
 	const most = 5
 	texts := make([]string, 0, most+1)
@@ -99,7 +100,7 @@ func describe(parties []party) string {
 	return strings.Join(texts, ", ")
 }
 
-// clip keeps what others say short: it stands in errors and logs.
+// clip shortens text from a peer for errors and logs.
 func clip(s string) string {
 	const most = 200
 	if len(s) <= most {

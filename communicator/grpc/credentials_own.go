@@ -1,7 +1,7 @@
 package grpc
 
-// Whether a process's own certificate can be of use to it: what would otherwise be
-// found out by others, at the first call.
+// Checks of a process's own certificate. Without them, peers would find the problem
+// at the first call.
 
 import (
 	"crypto/x509"
@@ -13,12 +13,12 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// checkOwn says why nobody would accept what was loaded, who goes by the same
-// authorities, or why nobody could be accepted by it.
+// checkOwn returns an error if no peer with the same authorities could accept the
+// certificate, or if the authorities can accept no certificate.
 func (c *Credentials) checkOwn(m *material, now time.Time) error {
 	for _, a := range m.issuers {
 		if !maySign(a) {
-			return fmt.Errorf("load credentials: authorities in %s: that of %s is no authority: it may not sign certificates", c.ca, subject(a))
+			return fmt.Errorf("load credentials: authorities in %s: certificate of %s is no authority: it may not sign certificates", c.ca, subject(a))
 		}
 	}
 	chain, err := parseAll(m.certificate.Certificate)
@@ -31,8 +31,8 @@ func (c *Credentials) checkOwn(m *material, now time.Time) error {
 	return nil
 }
 
-// acceptable verifies a chain for clients or for servers: who only calls, or only
-// serves, needs no more.
+// acceptable verifies a chain for clients or for servers. One of the two suffices
+// for a process that only calls or only serves.
 func (c *Credentials) acceptable(m *material, chain []*x509.Certificate, now time.Time) error {
 	_, _, err := c.verify(m, chain, x509.ExtKeyUsageClientAuth, now)
 	invalid, ok := errors.AsType[x509.CertificateInvalidError](err)
@@ -45,12 +45,13 @@ func (c *Credentials) acceptable(m *material, chain []*x509.Certificate, now tim
 	return nil
 }
 
-// suits says why credentials are of no use to who is to serve and to call as a
-// party. It leaves aside what changes with time: files are replaced.
+// suits returns an error if the credentials cannot identify a process that both
+// serves and calls as a party. It does not check validity periods, because files are
+// replaced.
 func (c *Credentials) suits(want party) error {
 	leaf := c.last.Load().certificate.Leaf
 	if parties := partiesOf(c.identities(leaf)); !slices.Contains(parties, want) {
-		return fmt.Errorf("%w: WithCredentials: %w: that in %s is of %s, not of %s",
+		return fmt.Errorf("%w: WithCredentials: %w: %s identifies %s, not %s",
 			orchestrator.ErrInvalid, ErrCertificate, c.cert, describe(parties), want)
 	}
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
@@ -61,14 +62,14 @@ func (c *Credentials) suits(want party) error {
 	return nil
 }
 
-// allows reports whether a certificate by itself is for a usage.
+// allows reports whether a certificate, regardless of its issuers, is for a usage.
 func allows(certificate *x509.Certificate, usage x509.ExtKeyUsage) bool {
 	usages := certificate.ExtKeyUsage
 	return len(usages)+len(certificate.UnknownExtKeyUsage) == 0 ||
 		slices.Contains(usages, usage) || slices.Contains(usages, x509.ExtKeyUsageAny)
 }
 
-// maySign reports whether crypto/x509 accepts what a certificate has signed.
+// maySign reports whether crypto/x509 accepts certificates that this one has signed.
 func maySign(c *x509.Certificate) bool {
 	switch {
 	case c.Version == 3 && !c.BasicConstraintsValid, c.BasicConstraintsValid && !c.IsCA:

@@ -22,7 +22,7 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// journal keeps what is logged.
+// journal records what is logged.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -62,9 +62,9 @@ func TestR3_LoadCredentialsSaysWhatIsWrong(t *testing.T) {
 		"no authorities":       {good.Cert, good.Key, filepath.Join(t.TempDir(), "none"), "none: no such file"},
 		"another's key":        {good.Cert, other.Key, good.CA, "private key does not match public key"},
 		"files mixed up":       {good.Key, good.Cert, good.CA, good.Key},
-		"a key for authority":  {good.Cert, good.Key, good.Key, "where only certificates belong"},
+		"a key for authority":  {good.Cert, good.Key, good.Key, "only certificates are allowed"},
 		"an empty authority":   {good.Cert, good.Key, file(nil), "no certificate"},
-		"half the authorities": {good.Cert, good.Key, file(two[:len(two)-100]), "the last certificate is incomplete"},
+		"half the authorities": {good.Cert, good.Key, file(two[:len(two)-100]), "last certificate is incomplete"},
 		"no such certificate":  {good.Cert, good.Key, file(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("?")})), "authorities in"},
 		"too large":            {good.Cert, good.Key, file(make([]byte, maxFile+1)), "more than 1048576 bytes"},
 	} {
@@ -82,7 +82,8 @@ func TestR3_LoadCredentialsSaysWhatIsWrong(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What nobody could accept is found out by who loads it, not by the other ends later.
+// A certificate that no peer could accept is an error of LoadCredentials, not of a
+// later call.
 func TestR3_OwnCertificatesOfNoUse(t *testing.T) {
 	ours, other := testca.New(t, "ours"), testca.New(t, "another's")
 	accepting := func(files testca.Files, authorities ...[]byte) testca.Files {
@@ -96,22 +97,22 @@ func TestR3_OwnCertificatesOfNoUse(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		files testca.Files
-		says  string // "" where it is of use
+		says  string // "": the certificate is accepted
 	}{
-		"expired":                     {ours.Worker(t, "w1", testca.Expired()), `worker "w1" has expired at 20`},
+		"expired":                     {ours.Worker(t, "w1", testca.Expired()), `worker "w1" expired at 20`},
 		"not valid yet":               {ours.Worker(t, "w1", testca.NotYet()), `worker "w1" is not valid before 20`},
-		"stands for nobody":           {ours.Issue(t, []string{"https://example.com/w1"}), "stands for no manager and no worker"},
+		"no identity":                 {ours.Issue(t, []string{"https://example.com/w1"}), "identifies no manager and no worker"},
 		"for code":                    {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageCodeSigning)), `worker "w1" is not for clients`},
 		"for code, once more":         {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageCodeSigning)), `worker "w1" is not for servers`},
-		"another authority":           {accepting(other.Worker(t, "w1"), ours.PEM()), `worker "w1" is signed by "CN=another's", which is no authority accepted here`},
-		"a leaf for authority":        {accepting(ours.Worker(t, "w1"), leaf), `that of worker "w2" is no authority`},
-		"a leaf beside an authority":  {accepting(ours.Worker(t, "w1"), ours.PEM(), leaf), `that of worker "w2" is no authority`},
+		"another authority":           {accepting(other.Worker(t, "w1"), ours.PEM()), `worker "w1" is signed by "CN=another's", not by an accepted authority`},
+		"a leaf for authority":        {accepting(ours.Worker(t, "w1"), leaf), `certificate of worker "w2" is no authority`},
+		"a leaf beside an authority":  {accepting(ours.Worker(t, "w1"), ours.PEM(), leaf), `certificate of worker "w2" is no authority`},
 		"for servers only":            {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageServerAuth)), ""},
 		"for clients only":            {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageClientAuth)), ""},
 		"for everything":              {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageAny)), ""},
 		"one of several authorities":  {accepting(ours.Worker(t, "w1"), other.PEM(), ours.PEM()), ""},
 		"beside one that has expired": {accepting(ours.Worker(t, "w1"), testca.New(t, "former", gone).PEM(), ours.PEM()), ""},
-		"by one that has expired":     {testca.New(t, "former", gone).Worker(t, "w1"), `"CN=former" has expired at 20`},
+		"by one that has expired":     {testca.New(t, "former", gone).Worker(t, "w1"), `"CN=former" expired at 20`},
 		"several parties":             {ours.Issue(t, []string{WorkerURI("w1"), WorkerURI("w2"), ManagerURI}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,8 +128,8 @@ func TestR3_OwnCertificatesOfNoUse(t *testing.T) {
 	}
 }
 
-// Who serves and calls as somebody needs the certificate of that one, for both.
-func TestR3_CertificatesOfSomebodyElse(t *testing.T) {
+// A process needs a certificate for its own identity, for clients and servers both.
+func TestR3_CertificatesOfAnotherIdentity(t *testing.T) {
 	ca := testca.New(t, "ours")
 	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(10*time.Second, time.Second))
 	require.NoError(t, err)
@@ -144,18 +145,18 @@ func TestR3_CertificatesOfSomebodyElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		make  func(Option) error
 		files testca.Files
-		says  string // "" where all is well
+		says  string // "": no error
 	}{
 		"a manager":                  {manager, ca.Manager(t), ""},
-		"a manager that is a worker": {manager, ca.Worker(t, "w1"), `is of worker "w1", not of a manager`},
+		"a manager that is a worker": {manager, ca.Worker(t, "w1"), `identifies worker "w1", not a manager`},
 		"a manager that only serves": {manager, ca.Manager(t, testca.Usage(x509.ExtKeyUsageServerAuth)), "a manager is not for clients"},
 		"a manager that only calls":  {manager, ca.Manager(t, testca.Usage(x509.ExtKeyUsageClientAuth)), "a manager is not for servers"},
 		"a worker":                   {member, ca.Worker(t, "w1"), ""},
 		"a worker, among others":     {member, ca.Issue(t, []string{ManagerURI, WorkerURI("w0"), WorkerURI("w1")}), ""},
 		"a worker for anything":      {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageAny)), ""},
-		"a worker for whatever":      {member, ca.Worker(t, "w1", testca.Usage()), ""},
-		"a worker of another name":   {member, ca.Worker(t, "w2"), `is of worker "w2", not of worker "w1"`},
-		"a worker that is a manager": {member, ca.Manager(t), `is of a manager, not of worker "w1"`},
+		"a worker, no usages":        {member, ca.Worker(t, "w1", testca.Usage()), ""},
+		"a worker of another name":   {member, ca.Worker(t, "w2"), `identifies worker "w2", not worker "w1"`},
+		"a worker that is a manager": {member, ca.Manager(t), `identifies a manager, not worker "w1"`},
 		"a worker that only calls":   {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageClientAuth)), "is not for servers"},
 		"a worker that answers only": {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageServerAuth)), "is not for clients"},
 	} {
@@ -173,8 +174,8 @@ func TestR3_CertificatesOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// New files are used for the next connection, at both ends; those that there are
-// live on.
+// New files are used for the next connection, at both ends. Existing connections
+// continue.
 func TestR3_FilesReplaced(t *testing.T) {
 	ca := testca.New(t, "ours")
 	server, client := ca.Manager(t), ca.Worker(t, "w1")
@@ -190,16 +191,15 @@ func TestR3_FilesReplaced(t *testing.T) {
 	require.NoError(t, heartbeat(t, after, "w2"))
 	require.Equal(t, codes.PermissionDenied, status.Code(heartbeat(t, after, "w1")))
 
-	require.Zero(t, log.count("certificates were replaced"))
+	require.Zero(t, log.count("certificates replaced"))
 	ca.Renew(t, server, []string{WorkerURI("m")})
-	require.ErrorContains(t, heartbeat(t, connect(t, address, aManager, clientOption), "w2"), `it is that of worker "m"`)
+	require.ErrorContains(t, heartbeat(t, connect(t, address, aManager, clientOption), "w2"), `it identifies worker "m"`)
 	require.NoError(t, heartbeat(t, connect(t, address, party{role: roleWorker, name: "m"}, clientOption), "w2"))
 	require.NoError(t, heartbeat(t, before, "w1"), "a connection from before")
-	require.Equal(t, 1, log.count("certificates were replaced"))
+	require.Equal(t, 1, log.count("certificates replaced"))
 }
 
-// While files are half replaced, the whole that was there before is used; that is
-// said once.
+// While files are partly replaced, the previous set is used. That is logged once.
 func TestR3_FilesHalfReplaced(t *testing.T) {
 	ca := testca.New(t, "ours")
 	server, next := ca.Manager(t), ca.Manager(t)
@@ -220,19 +220,19 @@ func TestR3_FilesHalfReplaced(t *testing.T) {
 	replace(server.Cert, next.Cert)
 	works()
 	works()
-	require.Equal(t, 1, log.count("certificates could not be loaded"))
+	require.Equal(t, 1, log.count("certificates not loaded"))
 	require.NoError(t, os.Remove(server.CA))
 	works()
-	require.Equal(t, 2, log.count("certificates could not be loaded"), "that is another reason")
+	require.Equal(t, 2, log.count("certificates not loaded"), "a different error")
 	replace(server.CA, next.CA)
 	replace(server.Key, next.Key)
 	works()
-	require.Equal(t, 1, log.count("certificates were replaced"))
+	require.Equal(t, 1, log.count("certificates replaced"))
 }
 
-// One authority follows another without a moment at which anybody is turned away:
-// first both are accepted everywhere, then certificates are replaced, then the old
-// authority is withdrawn.
+// One authority replaces another, and no process is refused at any time. First both
+// are accepted everywhere, then certificates are replaced, then the old authority is
+// withdrawn.
 func TestR3_AuthorityReplaced(t *testing.T) {
 	first, second := testca.New(t, "first"), testca.New(t, "second")
 	server, client, left := first.Manager(t), first.Worker(t, "w1"), first.Worker(t, "w1")
@@ -267,11 +267,11 @@ func TestR3_AuthorityReplaced(t *testing.T) {
 	works()
 	err := heartbeat(t, connect(t, address, aManager, leftOption), "w1")
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
-	require.ErrorContains(t, err, `is signed by "CN=first", which is no authority accepted here`)
+	require.ErrorContains(t, err, `is signed by "CN=first", not by an accepted authority`)
 }
 
-// A certificate that says something about itself that nobody knows, but must, is
-// refused; and whatever is refused, nobody is asked whom it stands for.
+// A certificate with an unknown critical extension is refused. The identities of a
+// refused certificate are not read.
 func TestR3_IdentitiesOfVerifiedCertificatesOnly(t *testing.T) {
 	ca := testca.New(t, "ours")
 	asked := func(*x509.Certificate) []string {
@@ -284,7 +284,7 @@ func TestR3_IdentitiesOfVerifiedCertificatesOnly(t *testing.T) {
 	require.ErrorIs(t, heartbeat(t, connect(t, address, aManager, withAny(t, files)), "w1"), ErrCertificate)
 }
 
-// Handshakes may load files while others do, and while they are replaced.
+// Concurrent handshakes may load the files, also while they are replaced.
 func TestR3_FilesReplacedAmidHandshakes(t *testing.T) {
 	ca := testca.New(t, "ours")
 	files := ca.Worker(t, "w1")

@@ -1,6 +1,6 @@
 package grpc
 
-// The TLS handshake, for both ends.
+// The TLS handshake, at both ends.
 
 import (
 	"context"
@@ -16,18 +16,19 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// security is what a handshake found out about the other end of a connection. A
-// server keeps what is wrong with a client's certificate, and tells it at the
-// first call: a client that is turned away during the handshake never learns why.
+// security is the result of a handshake. A server does not fail a handshake because
+// of the client's certificate. It stores the problem and returns it at the first
+// call, because a client that is rejected during the handshake never learns the
+// reason.
 type security struct {
 	credentials.CommonAuthInfo
 	plaintext  bool
-	parties    []party // whom its certificate stands for
-	refusal    error   // what is wrong with it
+	parties    []party // identities of the peer's certificate
+	refusal    error   // problem of the peer's certificate
 	complaints *complaints
 }
 
-// AuthType says what kind of security this is.
+// AuthType returns "tls" or "plaintext".
 func (s *security) AuthType() string {
 	if s.plaintext {
 		return "plaintext"
@@ -35,8 +36,8 @@ func (s *security) AuthType() string {
 	return "tls"
 }
 
-// tlsConfig is what both ends have in common. Sessions are never resumed, since
-// that would bring back what was found of a certificate at another time.
+// tlsConfig returns the configuration for both ends. Sessions are never resumed,
+// because that would reuse the result of an earlier certificate check.
 func tlsConfig(m *material) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -46,13 +47,13 @@ func tlsConfig(m *material) *tls.Config {
 	}
 }
 
-// overTLS are the credentials of one server, or of one client's connections.
+// overTLS are the TLS credentials of one server, or of one client's connections.
 type overTLS struct {
 	*Credentials
 	complaints *complaints
-	serves     role     // a server's: it admits connections of this role; 0: of all
-	want       party    // a client's
-	failure    *failure // a client's
+	serves     role     // of a server: the role of the peers that it admits; 0: all
+	want       party    // of a client
+	failure    *failure // of a client
 }
 
 func (t *overTLS) Info() credentials.ProtocolInfo {
@@ -61,11 +62,11 @@ func (t *overTLS) Info() credentials.ProtocolInfo {
 
 func (t *overTLS) Clone() credentials.TransportCredentials { return t }
 
-func (t *overTLS) OverrideServerName(string) error { return nil } // names mean nothing here
+func (t *overTLS) OverrideServerName(string) error { return nil } // DNS names are ignored
 
-// ServerHandshake makes a connection with whoever speaks TLS. No authorities are
-// named to the client, since it would then show no certificate in place of one
-// of another authority, and could not be told so.
+// ServerHandshake accepts any TLS client. It names no authorities to the client.
+// Otherwise a client with a certificate of another authority would present none, and
+// could not be told the reason.
 func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	m := t.current(t.complaints.logger)
 	config := tlsConfig(m)
@@ -78,7 +79,7 @@ func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	}
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol != "h2" {
-		err := errors.New("it does not ask for HTTP/2 (ALPN h2)")
+		err := errors.New("peer does not request HTTP/2 (ALPN h2)")
 		t.complaints.log(raw, err)
 		return nil, nil, err
 	}
@@ -93,7 +94,7 @@ func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		return conn, found, nil
 	}
 	if t.serves != 0 && !slices.ContainsFunc(found.parties, func(p party) bool { return p.role == t.serves }) {
-		return conn, found, nil // its calls are refused, and it is pending until its time is up
+		return conn, found, nil // its calls are refused, and it stays pending until its time is up
 	}
 	if err := admit(raw, found.parties, until); err != nil {
 		t.complaints.log(raw, err)
@@ -102,31 +103,31 @@ func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	return conn, found, nil
 }
 
-// alertNoTLS tells a client in TLS's words that it has to use TLS: the alert that
-// the version of the protocol is not supported.
+// alertNoTLS is a TLS alert, protocol_version. It tells a plaintext client that TLS
+// is required.
 const alertNoTLS = "\x15\x03\x01\x00\x02\x02\x46"
 
 func serverProblem(raw net.Conn, err error) error {
 	if header, ok := errors.AsType[tls.RecordHeaderError](err); ok && header.Conn != nil {
 		_, _ = io.WriteString(raw, alertNoTLS) // the connection is closed in any case
 		if header.RecordHeader == [5]byte([]byte("PRI *")) {
-			return errors.New("it speaks plaintext, where TLS is spoken: it lacks WithCredentials")
+			return errors.New("peer uses plaintext instead of TLS: it lacks WithCredentials")
 		}
-		return fmt.Errorf("it does not speak TLS: %w", err)
+		return fmt.Errorf("peer does not use TLS: %w", err)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
-		return fmt.Errorf("TLS handshake: the other end refuses this one, and its log says why: %w", err)
+		return fmt.Errorf("TLS handshake: refused by peer, see its log: %w", err)
 	}
 	return fmt.Errorf("TLS handshake: %w", err)
 }
 
-// ClientHandshake makes a connection with t.want only.
+// ClientHandshake accepts only the server t.want.
 func (t *overTLS) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	m := t.current(t.complaints.logger)
 	config := tlsConfig(m)
 	config.Certificates = nil
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.certificate, nil }
-	config.InsecureSkipVerify = true // that looks for a DNS name; the chain is verified here:
+	config.InsecureSkipVerify = true // crypto/tls would check a DNS name; VerifyConnection verifies the chain
 	var until time.Time
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		var err error
@@ -136,14 +137,14 @@ func (t *overTLS) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-			err = fmt.Errorf("%s does not speak TLS: %w", raw.RemoteAddr(), err)
+			err = fmt.Errorf("%s does not use TLS: %w", raw.RemoteAddr(), err)
 		}
 		return nil, nil, t.failure.remember(err)
 	}
 	if conn.ConnectionState().NegotiatedProtocol != "h2" {
-		return nil, nil, t.failure.remember(fmt.Errorf("%s does not speak HTTP/2 (ALPN h2)", raw.RemoteAddr()))
+		return nil, nil, t.failure.remember(fmt.Errorf("%s does not use HTTP/2 (ALPN h2)", raw.RemoteAddr()))
 	}
-	// What has expired is not read from any more.
+	// Nothing is read after a certificate has expired.
 	if err := raw.SetReadDeadline(until); err != nil {
 		return nil, nil, t.failure.remember(err)
 	}

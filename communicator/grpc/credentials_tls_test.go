@@ -14,7 +14,7 @@ import (
 
 var aManager = party{role: roleManager}
 
-// A client whose certificate is no good hears from the server what is wrong with it.
+// The server tells a client what is wrong with its certificate.
 func TestR3_ClientCertificateRefused(t *testing.T) {
 	ours, other := testca.New(t, "ours"), testca.New(t, "another's")
 	address := serve(t, probed{}, with(t, ours.Manager(t)))
@@ -27,14 +27,14 @@ func TestR3_ClientCertificateRefused(t *testing.T) {
 		code  codes.Code
 		says  string
 	}{
-		"another authority":     {otherCA(other.Worker(t, "w1")), codes.Unauthenticated, `worker "w1" is signed by "CN=another's", which is no authority accepted here`},
-		"expired":               {ours.Worker(t, "w1", testca.Expired()), codes.Unauthenticated, `worker "w1" has expired at 20`},
+		"another authority":     {otherCA(other.Worker(t, "w1")), codes.Unauthenticated, `worker "w1" is signed by "CN=another's", not by an accepted authority`},
+		"expired":               {ours.Worker(t, "w1", testca.Expired()), codes.Unauthenticated, `worker "w1" expired at 20`},
 		"not yet valid":         {ours.Worker(t, "w1", testca.NotYet()), codes.Unauthenticated, `worker "w1" is not valid before 20`},
 		"for servers only":      {ours.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageServerAuth)), codes.Unauthenticated, `worker "w1" is not for clients`},
-		"stands for nobody":     {ours.Issue(t, []string{"https://example.com/w1"}), codes.Unauthenticated, "stands for no manager and no worker"},
-		"another worker's":      {ours.Worker(t, "w2"), codes.PermissionDenied, `only worker "w1" may say this, and it is that of worker "w2"`},
-		"a manager's":           {ours.Manager(t), codes.PermissionDenied, "it is that of a manager"},
-		"a name like another's": {ours.Worker(t, "w1/"), codes.PermissionDenied, `it is that of worker "w1/"`},
+		"no identity":           {ours.Issue(t, []string{"https://example.com/w1"}), codes.Unauthenticated, "identifies no manager and no worker"},
+		"another worker's":      {ours.Worker(t, "w2"), codes.PermissionDenied, `only worker "w1" may call this, and it identifies worker "w2"`},
+		"a manager's":           {ours.Manager(t), codes.PermissionDenied, "it identifies a manager"},
+		"a name like another's": {ours.Worker(t, "w1/"), codes.PermissionDenied, `it identifies worker "w1/"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := heartbeat(t, connect(t, address, aManager, withAny(t, c.files)), "w1")
@@ -46,8 +46,8 @@ func TestR3_ClientCertificateRefused(t *testing.T) {
 	require.NoError(t, heartbeat(t, connect(t, address, aManager, with(t, ours.Worker(t, "w1"))), "w1"))
 }
 
-// A server that a client does not accept says who has refused whom, as TLS's own
-// words for it are the same either way.
+// If a client refuses a server, the server's error says which end refused. TLS uses
+// the same words for both directions.
 func TestR3_RefusedByTheClient(t *testing.T) {
 	ours, other := testca.New(t, "ours"), testca.New(t, "another's")
 	log := &journal{}
@@ -55,11 +55,11 @@ func TestR3_RefusedByTheClient(t *testing.T) {
 	err := heartbeat(t, connect(t, address, aManager, with(t, ours.Worker(t, "w1"))), "w1")
 	require.ErrorIs(t, err, ErrCertificate)
 	require.Eventually(t, func() bool {
-		return log.count("the other end refuses this one") > 0
+		return log.count("refused by peer") > 0
 	}, 10*time.Second, time.Millisecond)
 }
 
-// A client says what is wrong with the certificate of a server.
+// A client's error states what is wrong with the server's certificate.
 func TestR3_ServerCertificateRefused(t *testing.T) {
 	ours, other := testca.New(t, "ours"), testca.New(t, "another's")
 	client := with(t, ours.Worker(t, "w1"))
@@ -68,12 +68,12 @@ func TestR3_ServerCertificateRefused(t *testing.T) {
 		cause any // for errors.As
 		says  string
 	}{
-		"another authority": {other.Manager(t), new(x509.UnknownAuthorityError), `a manager is signed by "CN=another's", which is no authority accepted here`},
-		"expired":           {ours.Manager(t, testca.Expired()), new(x509.CertificateInvalidError), "a manager has expired at 20"},
+		"another authority": {other.Manager(t), new(x509.UnknownAuthorityError), `a manager is signed by "CN=another's", not by an accepted authority`},
+		"expired":           {ours.Manager(t, testca.Expired()), new(x509.CertificateInvalidError), "a manager expired at 20"},
 		"not yet valid":     {ours.Manager(t, testca.NotYet()), new(x509.CertificateInvalidError), "a manager is not valid before 20"},
 		"for clients only":  {ours.Manager(t, testca.Usage(x509.ExtKeyUsageClientAuth)), new(x509.CertificateInvalidError), "a manager is not for servers"},
-		"a worker's":        {ours.Worker(t, "w1"), nil, `it is that of worker "w1", where a manager was called`},
-		"stands for nobody": {ours.Issue(t, nil), nil, "stands for no manager and no worker"},
+		"a worker's":        {ours.Worker(t, "w1"), nil, `it identifies worker "w1", but the call is for a manager`},
+		"no identity":       {ours.Issue(t, nil), nil, "identifies no manager and no worker"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := connect(t, serve(t, probed{}, withAny(t, c.files)), aManager, client)

@@ -1,6 +1,6 @@
 package grpc
 
-// For how long a process's own certificate is valid, and the warning that it ends.
+// The validity of a process's own certificate, and the warning before it expires.
 
 import (
 	"context"
@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// warnEvery is how long a warning that was not heeded is not repeated.
+// warnEvery is the interval between two warnings.
 const warnEvery = 24 * time.Hour
 
-// ValidUntil returns when the certificate ends that is in the files: itself, or
-// before that what it is signed by, of the authorities that are in the files. It
-// is made for a metric. It reads the files, as a handshake does; where they do not
-// make a whole, it tells of the last that did.
+// ValidUntil returns when the certificate in the files expires, or its chain to the
+// authorities in the files, if that is earlier. It is for a metric. It reads the
+// files, as a handshake does. If they do not match, it returns the time of the last
+// matching set.
 func (c *Credentials) ValidUntil() time.Time {
 	last := c.last.Load()
 	if m, err := c.load(last); err == nil {
@@ -24,8 +24,8 @@ func (c *Credentials) ValidUntil() time.Time {
 	return last.until
 }
 
-// setValidity finds out until when a certificate is valid, and when to warn that it
-// ends. Where no authority accepts it, it counts by itself.
+// setValidity determines until when the certificate is valid, and when to warn. If
+// no authority accepts the certificate, its own validity counts.
 func (m *material) setValidity(now time.Time) {
 	leaf, between := m.certificate.Leaf, x509.NewCertPool()
 	if chain, err := parseAll(m.certificate.Certificate); err == nil {
@@ -46,32 +46,32 @@ func (m *material) setValidity(now time.Time) {
 	m.due.Store(m.until.Add(-leaf.NotAfter.Sub(leaf.NotBefore) / 10).UnixNano())
 }
 
-// announce says which certificate a process begins with.
+// announce logs the certificate with which a process starts.
 func (c *Credentials) announce(logger *slog.Logger) {
-	logger.Info("the certificate in use", "file", c.cert, "valid_until", c.last.Load().until.Format(time.RFC3339))
+	logger.Info("certificate in use", "file", c.cert, "valid_until", c.last.Load().until.Format(time.RFC3339))
 	c.watch(logger)
 }
 
-// watch warns where the certificate is about to end. It costs next to nothing where
-// there is nothing to say, and is called wherever something happens anyway.
+// watch warns if the certificate expires soon. It costs next to nothing otherwise,
+// and is called at regular events.
 func (c *Credentials) watch(logger *slog.Logger) {
 	if c == nil || !c.last.Load().ends(logger) {
 		return
 	}
-	c.current(logger) // it may have been replaced; if not, that warns
+	c.current(logger) // warns unless the files were replaced
 }
 
-// ends reports whether there is something to warn of, and somebody who listens.
+// ends reports whether a warning is due and would be logged.
 func (m *material) ends(logger *slog.Logger) bool {
 	return time.Now().UnixNano() >= m.due.Load() && logger.Enabled(context.Background(), slog.LevelWarn)
 }
 
-// warn warns, once, and again after a day.
+// warn logs a warning, at most once a day.
 func (m *material) warn(logger *slog.Logger, file string) {
 	due := m.due.Load()
 	if !m.ends(logger) || !m.due.CompareAndSwap(due, time.Now().Add(warnEvery).UnixNano()) {
 		return
 	}
-	logger.Warn("the certificate ends: its files have to be replaced", "file", file,
+	logger.Warn("certificate expires soon, replace its files", "file", file,
 		"valid_until", m.until.Format(time.RFC3339), "left", time.Until(m.until).Round(time.Second))
 }

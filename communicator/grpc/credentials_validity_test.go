@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	shown   = `level=INFO msg="the certificate in use"`
-	ending  = `level=WARN msg="the certificate ends: its files have to be replaced"`
-	renewal = `level=INFO msg="certificates were replaced"`
+	shown   = `level=INFO msg="certificate in use"`
+	ending  = `level=WARN msg="certificate expires soon, replace its files"`
+	renewal = `level=INFO msg="certificates replaced"`
 )
 
-// days has a certificate last for so many days from now.
+// days makes a certificate that is valid for n more days.
 func days(n int) testca.Option { return lasting(time.Duration(n) * 24 * time.Hour) }
 
 func lasting(d time.Duration) testca.Option {
@@ -33,8 +33,8 @@ func loaded(t *testing.T, files testca.Files) *Credentials {
 	return c
 }
 
-// A certificate ends with what it is signed by, if not before; that can be asked for
-// at any time, and is that of the files as they are now.
+// A certificate expires at the latest with its issuer. ValidUntil reads the current
+// files.
 func TestR3_ValidUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -46,17 +46,17 @@ func TestR3_ValidUntil(t *testing.T) {
 		require.True(t, c.ValidUntil().Equal(now.AddDate(0, 0, 20)), c.ValidUntil())
 
 		require.NoError(t, os.Remove(files.Key))
-		require.True(t, c.ValidUntil().Equal(now.AddDate(0, 0, 30)), "what is used: %v", c.ValidUntil())
+		require.True(t, c.ValidUntil().Equal(now.AddDate(0, 0, 30)), "the files in use: %v", c.ValidUntil())
 		other := long.Worker(t, "w", days(30))
 		require.NoError(t, os.WriteFile(other.CA, short.PEM(), 0o600))
 		untrusted, err := readCredentials(other.Cert, other.Key, other.CA, nil)
 		require.NoError(t, err)
-		require.True(t, untrusted.ValidUntil().Equal(now.AddDate(0, 0, 30)), "by itself")
+		require.True(t, untrusted.ValidUntil().Equal(now.AddDate(0, 0, 30)), "its own validity")
 	})
 }
 
-// Who warns does so when a tenth is left, once a day, and until the files are
-// replaced; where nobody listens, nobody was warned.
+// The warning comes when a tenth is left, once a day, until the files are replaced.
+// If warnings are not logged, none counts as given.
 func TestR3_WarnsBeforeACertificateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := testca.New(t, "ours", days(1000))
@@ -89,7 +89,7 @@ func TestR3_WarnsBeforeACertificateEnds(t *testing.T) {
 		watch()
 		require.Equal(t, 2, log.count(ending))
 
-		// What cannot be used replaces nothing.
+		// Files that do not match replace nothing.
 		key, err := os.ReadFile(files.Key)
 		require.NoError(t, err)
 		require.NoError(t, os.Remove(files.Key))
@@ -97,7 +97,7 @@ func TestR3_WarnsBeforeACertificateEnds(t *testing.T) {
 		watch()
 		require.Equal(t, 3, log.count(ending))
 		require.NoError(t, os.WriteFile(files.Key, key, 0o600))
-		pass(2 * day) // it has ended
+		pass(2 * day) // it has expired
 		watch()
 		require.Equal(t, 4, log.count(ending))
 
@@ -108,12 +108,12 @@ func TestR3_WarnsBeforeACertificateEnds(t *testing.T) {
 		require.Equal(t, 4, log.count(ending))
 		pass(8 * day)
 		watch()
-		require.Equal(t, 5, log.count(ending), "the next one ends too")
+		require.Equal(t, 5, log.count(ending), "the next one expires too")
 	})
 }
 
-// Nobody is warned of a certificate that was replaced in time, though no handshake
-// has come upon the new one yet.
+// There is no warning of a certificate that was replaced in time, even if no
+// handshake has read the new one yet.
 func TestR3_DoesNotWarnOfACertificateThatWasReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := testca.New(t, "ours", days(1000))
@@ -129,8 +129,8 @@ func TestR3_DoesNotWarnOfACertificateThatWasReplaced(t *testing.T) {
 	})
 }
 
-// A member says until when its certificate is valid, and warns by its heartbeats: a
-// connection may last until the end.
+// A member logs until when its certificate is valid, and checks with each heartbeat,
+// because a connection may last until the end.
 func TestR3_AMemberWarnsBeforeItsCertificateEnds(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		ca := testca.New(o.T, "ours", days(1000))
@@ -145,7 +145,7 @@ func TestR3_AMemberWarnsBeforeItsCertificateEnds(t *testing.T) {
 	})
 }
 
-// So does a manager, in its terms, whoever is there.
+// A manager checks in each term, with or without members.
 func TestR3_AManagerWarnsBeforeItsCertificateEnds(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		ca := testca.New(t, "ours", days(1000))
@@ -162,7 +162,7 @@ func TestR3_AManagerWarnsBeforeItsCertificateEnds(t *testing.T) {
 	})
 }
 
-// One that begins with what ends soon says so at once.
+// A certificate that expires soon is logged at the start.
 func TestR3_WarnsAtTheStart(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		ca := testca.New(t, "ours", days(1000))

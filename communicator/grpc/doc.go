@@ -1,114 +1,119 @@
-// Package grpc carries assignments over gRPC, straight from one manager to its
-// workers: for teams that have a single manager, or want no store in the path of
-// every assignment.
+// Package grpc carries assignments over gRPC, directly from one manager to its
+// workers. It is for teams that have a single manager, or want no store in the path
+// of every assignment.
 //
-// A [Manager] knows which tasks there are, which workers, and runs the terms. A
-// [Member] makes a [worker.Worker] one of its workers: it registers, is a member for
-// as long as its lease lasts, does what it is told, and says what is completed.
-// Below both, and of use without them, are a [Communicator], which calls workers, and
-// a [Server], which answers for one; so they go with membership of any other kind,
-// such as that of package etcd.
+// A [Manager] keeps the tasks and the members, and runs the terms. A [Member] makes
+// a [worker.Worker] a member of a manager: it registers, renews its lease, carries
+// out the manager's calls and reports completed tasks. Both are built on a
+// [Communicator], which calls workers, and a [Server], which serves one worker.
+// These two also work with any other membership, such as that of package etcd.
 //
 // # Members and leases
 //
-// A worker comes to work: it registers, once the manager has called it at the
-// address that it gives, and is a member until it leaves or its lease has run out. It
-// renews the lease by heartbeats. The worker counts from when it sent what was
-// acknowledged, the manager from when it received it, so the worker knows first; it
-// stops everything before the lease can have run out (see package worker), and
-// comes back as another incarnation. Until the lease is over, nothing that a
-// worker may run is started elsewhere, however long it is silent.
+// A worker registers with the manager. The manager first calls the worker at the
+// address that it gives. The worker is then a member until it leaves or its lease
+// expires, and renews the lease by heartbeats. The worker measures the lease from
+// when it sent the acknowledged request, the manager from when it received that
+// request. So the lease expires at the worker first. The worker stops all its tasks
+// before the lease can expire (see package worker), and rejoins as another
+// incarnation. Until the lease has expired, nothing that the worker may run is
+// started elsewhere, however long the worker is silent.
 //
-// Members, tasks and completions are in a [Store] before anybody is told of them. A
-// manager that is started again on the same store goes on: workers reach it by
-// their next heartbeat, what runs is not restarted, what is completed not run again. It
-// runs no term before each member that it knows has been heard, or one whole lease
-// of it has passed.
+// Members, tasks and completions are in a [Store] before the manager acts on them. A
+// manager that is restarted on the same store continues: workers reach it with their
+// next heartbeat, running tasks are not restarted, and completed tasks are not run
+// again. The manager runs no term until it has heard from each known member, or one
+// whole lease of that member has passed.
 //
-// A manager that is away for too long has every worker stop. It may be, from its last
-// answers until it serves again, for
+// If the manager is away for too long, every worker stops. The longest time from the
+// manager's last answers until it serves again is
 //
 //	d - d/10 - stop - d/6 - 1.2s
 //
-// with leases made by worker.WithLease(d, stop): without the margin that a worker
-// keeps, the time in which its tasks stop, two heartbeats, which are d/12 apart, as
-// the last one may have come just before and the next may come just too early, and the
-// longest pause between two attempts to connect. That is 5.1 seconds of a lease of
-// 10, and 19.8 of one of 30, with a second to stop. Where its machine does not even
-// refuse connections, an attempt takes another second. Choose leases for how long it
-// takes to start a manager again, wherever that may be.
+// with leases made by worker.WithLease(d, stop). Subtracted are the margin that a
+// worker keeps, the time that its tasks need to stop, two heartbeats, and the
+// longest pause between two attempts to connect. Heartbeats are d/12 apart; two
+// count, because the last one may have come just before the outage and the next one
+// just too early. That is 5.1 seconds for a lease of 10 seconds, and 19.8 for one of
+// 30, with one second to stop. If the manager's machine does not even refuse
+// connections, each attempt takes another second. Choose the lease by how long a
+// restart of the manager takes, on any machine.
 //
-// A worker that can reach its manager but cannot be called by it does no good: after
-// [WithUnreachable] its lease is no longer renewed.
+// A worker that can reach its manager but cannot be called by it is of no use. After
+// [WithUnreachable], its lease is no longer renewed.
 //
-// # What is promised
+// # Guarantees
 //
-// No task runs on more workers at once than it is to (or, with StartThenStop, than
-// its moves ask for), whatever crashes, is cut off, is slow or comes late, for
-// workers that keep what package worker promises with a lease. There are no tokens: a
-// store that is to refuse a former owner needs package etcd. A task that runs to
-// completion completes at least once; it is noted once for each version of its
-// content. For which jobs that is right, and for which a queue is, package worker says.
+// No task runs on more workers at the same time than it has instances (or, with
+// StartThenStop, than its moves allow), whatever crashes, is cut off, is slow or
+// arrives late. The condition is that workers keep what package worker promises with
+// a lease. There are no tokens: a store that must refuse a former owner needs
+// package etcd. A task that runs to completion completes at least once, and its
+// completion is recorded once for each version of its content. Package worker
+// describes which jobs suit this, and which need a queue.
 //
 // # What a compromised worker can do
 //
-// With TLS, a process that has the key of one worker's certificate hurts that worker's
-// tasks. It completes only what the manager gave to its name: each content comes with
-// a receipt, which no other worker can make. It learns no content of other tasks, and
-// nothing of what listens in the manager's network. What it takes of the manager's
-// memory, connections and calls is bounded, and other workers admit no calls of it.
-// It can lie about what it runs: a task that it claims counts as running there, within
-// its even share, until an operator removes it or revokes its certificate.
+// With TLS, a process that has the key of one worker's certificate harms only that
+// worker's tasks. It can complete only what the manager gave to its name: each
+// content comes with a receipt that no other worker can make. It learns neither the
+// content of other tasks, nor what listens in the manager's network. The memory,
+// connections and calls that it can take from the manager are bounded, and other
+// workers refuse its calls. It can lie about its tasks: a task that it claims counts
+// as running there, within its even share, until an operator removes the worker or
+// withdraws its certificate.
 //
 // # The contract
 //
-// The files proto/orchestrator/v1/*.proto are the contract between the two, with
-// all that has to be known to write a worker in another language; examples/python is
-// one in Python. Package orchestratorv1 is generated from them. A change that would break what was
-// released is found by buf in CI.
+// The files proto/orchestrator/v1/*.proto are the contract between manager and
+// worker. They contain everything needed to write a worker in another language;
+// examples/python is one in Python. Package orchestratorv1 is generated from them.
+// In CI, buf rejects changes that break a released version.
 //
 // # Calls
 //
-// Report asks what a worker runs. It carries the version of the last report that
-// the caller has: the worker's incarnation, which no other process has, and a
-// number that rises with each change. Where that is still the newest, the answer
-// is the version alone. So a term in which nothing has changed costs some dozens
-// of bytes for each worker, however much it runs, and a worker that was restarted
-// never matches by accident.
+// Report returns a worker's tasks. The request carries the version of the caller's
+// last report: the worker's incarnation, which is unique to a process, and a counter
+// that rises with each change. If that version is still the newest, the answer is
+// the version alone. So a term without changes costs some dozens of bytes for each
+// worker, whatever the number of its tasks. A restarted worker never matches an old
+// version by accident.
 //
-// Apply carries any number of changes, tasks with their contents included, and has
-// an answer for each. A worker gives it a little before the call's deadline, a
-// tenth of its time but at most 100 ms: what is not done by then is answered for
-// as being stopped, or as under way, and no answer is lost for the slowest of them.
+// Apply carries any number of changes, including tasks with their contents, and
+// returns a result for each. The worker answers shortly before the deadline of the
+// call, by a tenth of the time left but at most 100 ms. A change that is not done by
+// then is answered as stopping or as unknown, so the slowest change costs no other
+// change its answer.
 //
-// Each call names the process that it is meant for, and the term that it is of.
-// The worker looks at both in the step in which a change takes effect: nothing gets
-// through that was meant for a former process of the name, or was overtaken by a
-// later term, wherever it may have waited.
+// Each call names the incarnation that it is meant for and the term that it belongs
+// to. The worker checks both in the step in which a change takes effect. So a call
+// that was meant for a former process of that name, or was overtaken by a later
+// term, changes nothing, wherever it was delayed.
 //
-// # What an error says
+// # Errors
 //
-// Where a worker cannot be reached, certainly nothing was done, and the error says so
-// ([orchestrator.ErrRejected]); where a call was made and the answer is missing,
-// nobody knows, and the next List tells. Nobody is waited for who cannot be
-// reached, and no pauses are made: who is back is reached by the next call.
+// If a worker cannot be reached, nothing was done, and the error says so
+// ([orchestrator.ErrRejected]). If a call was sent and its answer is missing, the
+// result is unknown until the next List. A worker that cannot be reached is not
+// waited for, and there is no backoff: the next call reaches a worker that is back.
 //
 // # Security
 //
 // Without options, everything stays on loopback: a server does not listen elsewhere,
-// and a client does not talk to elsewhere, wherever its address leads
-// ([ErrPlaintext]). [WithCredentials] has both ends of every connection speak TLS 1.3
-// and show a certificate; [WithPlaintext] is for networks that are safe by
-// themselves.
+// and a client does not connect elsewhere, whatever its address resolves to
+// ([ErrPlaintext]). With [WithCredentials], both ends of every connection use TLS
+// 1.3 and present a certificate. [WithPlaintext] is for networks that are secured by
+// other means.
 //
-// A certificate says by a URI among its subject alternative names whom it stands for:
+// A URI among a certificate's subject alternative names states its identity:
 // [ManagerURI], which is orchestrator://manager, or [WorkerURI], which is
-// orchestrator://worker/NAME; it may have several, and [WithIdentities] reads other
-// words. Only a manager commands workers; a worker speaks for its own name only; a
-// client talks to whom it meant to call only. DNS names mean nothing, so that
-// workers may have any address. All certificates, those of managers and workers, are
-// signed by the same authorities, and are for servers and clients both. With openssl 3,
-// an authority, a manager, and a worker called worker-1:
+// orchestrator://worker/NAME. A certificate may have several, and [WithIdentities]
+// reads other forms. Only a manager commands workers, a worker acts only under its
+// own name, and a client talks only to the identity that it called. DNS names are
+// ignored, so workers may have any address. All certificates, of managers and
+// workers, are signed by the same authorities, and are for servers and clients both.
+// With openssl 3, the commands for an authority, a manager, and a worker named
+// worker-1 are:
 //
 //	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
 //	  -subj "/CN=our authority" -keyout ca.key -out ca.pem
@@ -123,38 +128,37 @@
 //	  -addext extendedKeyUsage=serverAuth,clientAuth \
 //	  -addext subjectAltName=URI:orchestrator://worker/worker-1
 //
-// The files are read at each handshake: certificates that are replaced are used
-// without a restart. An authority is replaced in three steps: a file with both for
-// everybody, new certificates for everybody, a file with the new one only. There are
-// no lists of what was revoked: make certificates that last for days, and replace them.
-// Until when a process's own is valid is logged at Info when a [Manager] or a [Member]
-// starts, and when files were replaced. Once less than a tenth of that is left there is
-// a warning, and one each day, until they are replaced; [Credentials.ValidUntil] says
-// it to a metric.
-// A connection ends when a certificate that it was made with does, and within some 70
-// minutes in any case, so that a withdrawn authority is not trusted for longer; calls do
-// not notice.
+// The files are read at each handshake, so replaced certificates are used without a
+// restart. An authority is replaced in three steps: give every process a file with
+// both authorities, give every process a new certificate, give every process a file
+// with the new authority only. There are no revocation lists: use certificates that
+// last for days, and replace them.
 //
-// A certificate that is not accepted is an error that wraps [ErrCertificate] at the
-// client, and says whose certificate it is and what is wrong with it; the server logs
-// it.
+// A [Manager] and a [Member] log at Info until when their certificate is valid, at
+// the start and when the files were replaced. Once less than a tenth of its lifetime
+// is left, they warn, and again each day, until the files are replaced.
+// [Credentials.ValidUntil] is for a metric. A connection ends when one of its
+// certificates expires, and after about 70 minutes in any case, so that a withdrawn
+// authority is not trusted for longer. Calls are not interrupted by this.
 //
-// # Bounds
+// If a certificate is not accepted, the client's error wraps [ErrCertificate] and
+// states whose certificate it is and what is wrong with it. The server logs it.
 //
-// What a manager and a worker say to each other in a call of the manager's is bounded by
-// [WithMaxMessage], and the memory that a worker's answer takes by a few times that. What
-// a worker asks of its manager is bounded by 256 KiB, whatever that option says. Names
-// have from 1 to 1024 bytes, whichever. What a worker answers that cannot be is an error
-// of that call alone.
+// # Limits
 //
-// Of who wants to be a member, a manager does not believe much. It makes one call at a
-// time to see who a name is, and 256 for all names; each takes five seconds at most, and
-// of the answer 4 KiB are read. A second Register under a name that is just being called
-// is answered with UNAVAILABLE.
+// [WithMaxMessage] bounds the messages of the manager's calls to a worker; an answer
+// takes a small multiple of that in memory. A worker's request to its manager is
+// bounded by 256 KiB, whatever that option says. Names have 1 to 1024 arbitrary
+// bytes. An impossible answer of a worker is an error of that call only.
 //
-// A server has some 17,000 connections at most, of which a thousand may not have shown yet
-// who they are; they have five seconds. If there are more, those who say nothing make
-// way: a flood of them does not keep others out. On a connection to a worker there are
-// 64 calls at a time, on one to a manager 8. A peer that is dead, or does not read, is
-// found within 13 seconds.
+// A manager does not trust unregistered clients. To verify a registration, it makes
+// one call at a time for each name, and 256 for all names. Each call takes at most
+// five seconds, and at most 4 KiB of its answer are read. A second Register under a
+// name that is being called is answered with UNAVAILABLE.
+//
+// A server has at most about 17,000 connections. About a thousand of them may be
+// unauthenticated, for five seconds each. When there are more, the silent ones are
+// closed, so a flood of silent connections does not keep others out. A connection to
+// a worker has at most 64 calls at the same time, one to a manager at most 8. A peer
+// that is dead or does not read is detected within 13 seconds.
 package grpc

@@ -11,9 +11,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// A manager and a worker, in processes of their own as a rule. The manager's store
-// would be a file (see package boltstore), and both would be given
-// WithCredentials.
+// A manager and a worker, which are usually separate processes. The manager's store
+// would be a file (see package boltstore), and both would use WithCredentials.
 func ExampleManager() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -36,7 +35,7 @@ func ExampleManager() {
 	w, err := worker.New(func(ctx context.Context, task string) error {
 		content, _ := worker.Content(ctx)
 		works <- fmt.Sprintf("%s: %s", task, content)
-		<-ctx.Done() // until the task is to stop
+		<-ctx.Done() // until the task is stopped
 		return nil
 	}, worker.WithLease(10*time.Second, time.Second))
 	if err != nil {

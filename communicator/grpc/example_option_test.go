@@ -11,8 +11,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// A program that is a manager and a worker gives both what is for every
-// constructor. A slice of one kind of option is none of another: it is copied.
+// A program with both a manager and a worker gives them the same options. A slice of
+// Option must be copied into a slice of the constructor's own option type.
 func ExampleOption() {
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	common := []grpc.Option{grpc.WithLogger(quiet), grpc.WithMaxMessage(4 << 20)}
@@ -33,7 +33,7 @@ func ExampleOption() {
 		fmt.Println(err)
 		return
 	}
-	defer func() { _ = w.Close(context.Background()) }() // it runs nothing
+	defer func() { _ = w.Close(context.Background()) }() // it has no tasks
 	if _, err := grpc.NewMember("manager.example.com:7000", "worker-1", w, ofMember...); err != nil {
 		fmt.Println(err)
 		return

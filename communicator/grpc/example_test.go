@@ -11,13 +11,13 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// A leader that knows its workers by other means than a Manager, such as a list in
-// a file: each worker serves what it runs, and the leader calls it.
+// A leader that knows its workers by other means than a Manager, such as a list in a
+// file. Each worker serves its calls, and the leader makes them.
 func Example_withoutAManager() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 
-	// On the worker's machine.
+	// On the worker's machine:
 	work := func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }
 	w, err := worker.New(work)
 	if err != nil {
@@ -34,7 +34,7 @@ func Example_withoutAManager() {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, l) }()
 
-	// On the leader's.
+	// On the leader's machine:
 	comm, err := grpc.NewCommunicator()
 	if err != nil {
 		panic(err)
@@ -63,9 +63,9 @@ func Example_withoutAManager() {
 	}
 
 	stop()
-	fmt.Println("the server ends:", <-served)
+	fmt.Println("server ended:", <-served)
 	_ = w.Close(context.Background())
 	// Output:
 	// w1 runs [inbox outbox]
-	// the server ends: context canceled
+	// server ended: context canceled
 }

@@ -1,6 +1,6 @@
 package grpc
 
-// A worker that answers whatever a test wants it to.
+// A worker with scripted answers.
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fake is a worker of incarnation 1. What it is not told to answer, it does as an
-// idle one that does what it is told.
+// fake is a worker of incarnation 1. Calls without a scripted answer get that of an
+// idle worker that carries out every change.
 type fake struct {
 	orchestratorv1.UnimplementedWorkerServer
 	report func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error)
@@ -40,7 +40,7 @@ func (f *fake) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orch
 	return done(len(r.GetChanges())), nil
 }
 
-// applied returns the requests of all Applies, in their order.
+// applied returns all Apply requests, in order.
 func (f *fake) applied() []*orchestratorv1.ApplyRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,12 +55,12 @@ func done(n int) *orchestratorv1.ApplyResponse {
 	return response
 }
 
-// refused answers for one change.
+// refused returns a response for one change.
 func refused(outcome orchestratorv1.Outcome, later *orchestratorv1.Term) *orchestratorv1.ApplyResponse {
 	return &orchestratorv1.ApplyResponse{Results: []*orchestratorv1.Result{{Outcome: outcome}}, Term: later}
 }
 
-// reportOf is a report of tasks by a fake.
+// reportOf returns a report of tasks by a fake.
 func reportOf(counter uint64, names ...string) *orchestratorv1.ReportResponse {
 	response := &orchestratorv1.ReportResponse{Version: &orchestratorv1.Version{Incarnation: 1, Counter: counter}}
 	for _, name := range names {
@@ -69,7 +69,7 @@ func reportOf(counter uint64, names ...string) *orchestratorv1.ReportResponse {
 	return response
 }
 
-// impostor is the fake as a worker, and a Communicator that knows it.
+// impostor serves the fake as a worker, and returns a Communicator that knows it.
 func impostor(t testing.TB, f *fake, opts ...CommunicatorOption) (*Communicator, Worker) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -24,21 +24,21 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// R5: a manager in a process of its own, and a worker with a valid certificate that
-// sends it as much as it can.
+// R5: a manager in a separate process, and a worker with a valid certificate that
+// sends the manager as much as it can.
 
-// part names the variable that says what a process of this test is, and with which
-// files and address.
+// part is the environment variable with the role, the files and the address of a
+// process of this test.
 const part = "ORCHESTRATOR_TEST_FLOOD"
 
 const floodLasts = 5 * time.Second
 
-// TestR5_PartOfTheFlood is the whole of the other processes: the manager, which prints
-// its address and ends with its standard input, and the attacker.
+// TestR5_PartOfTheFlood is the main function of the other processes: the manager,
+// which prints its address and ends with its standard input, and the attacker.
 func TestR5_PartOfTheFlood(t *testing.T) {
 	said := strings.Split(os.Getenv(part), "\n")
 	if len(said) < 4 {
-		t.Skip("it is a process of TestR5_AFloodTakesLittleMemory")
+		t.Skip("runs as a process of TestR5_AFloodTakesLittleMemory only")
 	}
 	own := with(t, testca.Files{Cert: said[0], Key: said[1], CA: said[2]})
 	if address := said[3]; address != "" {
@@ -51,7 +51,7 @@ func TestR5_PartOfTheFlood(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// partOf returns another process of the test, to be started.
+// partOf returns another process of the test, not started yet.
 func partOf(t *testing.T, files testca.Files, address string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "-test.run=^TestR5_PartOfTheFlood$")
@@ -59,7 +59,7 @@ func partOf(t *testing.T, files testca.Files, address string) *exec.Cmd {
 	return cmd
 }
 
-// attack sends as much as it can over more connections than it gets.
+// attack sends as much as possible over more connections than it gets.
 func attack(t *testing.T, address string, own Option) {
 	t.Helper()
 	const connections = 150
@@ -80,28 +80,28 @@ func attack(t *testing.T, address string, own Option) {
 	attackers.Wait()
 }
 
-// raw is a request as it is sent.
+// raw is an encoded request.
 type raw []byte
 
-// rawCodec sends requests as they are, and leaves answers aside.
+// rawCodec sends encoded requests unchanged, and ignores answers.
 type rawCodec struct{ answerCodec }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	r, ok := v.(raw)
 	if !ok {
-		return nil, fmt.Errorf("a %T is no request as it is", v)
+		return nil, fmt.Errorf("%T is not an encoded request", v)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(r)}, nil
 }
 
 func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
-// residentMemory returns how many bytes of memory a process has.
+// residentMemory returns the resident memory of a process in bytes.
 func residentMemory(t *testing.T, pid int) (bytes uint64) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Skip("there is no /proc here")
+		t.Skip("no /proc on this system")
 	}
 	_, after, ok := strings.Cut(string(text), "VmRSS:")
 	require.True(t, ok)
@@ -158,5 +158,5 @@ func TestR5_AFloodTakesLittleMemory(t *testing.T) {
 	t.Logf("memory of the manager: %d MiB before, %d MiB at most; %d heartbeats, median %v, longest %v",
 		before>>20, peak>>20, len(beats), beats[len(beats)/2], beats[len(beats)-1])
 	require.Less(t, peak, uint64(most))
-	require.Less(t, beats[len(beats)*19/20], time.Second, "the others wait for the processor")
+	require.Less(t, beats[len(beats)*19/20], time.Second, "the slowest wait for the processor")
 }

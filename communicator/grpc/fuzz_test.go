@@ -1,6 +1,7 @@
 package grpc
 
-// Whatever arrives in place of a message: an error, or what protobuf itself reads.
+// Arbitrary bytes in place of a message are an error, or decode to what protobuf
+// decodes.
 
 import (
 	"bytes"
@@ -26,7 +27,7 @@ func marshaled(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// FuzzReport reads reports by hand, and compares with what protobuf reads.
+// FuzzReport compares the hand-written decoding of reports with protobuf's.
 func FuzzReport(f *testing.F) {
 	whole := reportOf(7, "a", "b/c", "\xff", strings.Repeat("x", 1024))
 	whole.Tasks[1].ContentVersion, whole.Tasks[2].State = -1, 99
@@ -41,7 +42,7 @@ func FuzzReport(f *testing.F) {
 	f.Add([]byte("\x0a\x02\x10\x01\x0a\x09\x09\x01\x00\x00\x00\x00\x00\x00\x00")) // a version in two parts
 	f.Add([]byte("\x12\x03\x0a\x01a\x13\x14\x1b\x1c"))                            // groups
 	f.Add([]byte("\x12\x7f"))
-	f.Add([]byte("\x80\x80\x80\x80\x10\x00"))                  // field 1<<29, one more than there are
+	f.Add([]byte("\x80\x80\x80\x80\x10\x00"))                  // field 1<<29, one above the highest
 	f.Add([]byte("\x12\x09\x0a\x01a\x80\x80\x80\x80\x10\x00")) // the same in a task
 	const most = 100
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -82,8 +83,8 @@ func reportedTasks(names ...string) (tasks []reportedTask) {
 	return tasks
 }
 
-// FuzzRequest has a manager read whatever a worker may send it: that takes little
-// more memory than the message has bytes, and what parses has an answer. Register,
+// FuzzRequest makes a manager decode arbitrary requests. They must take little more
+// memory than the message, and every valid request must have an answer. Register,
 // which would call the worker, is only checked.
 func FuzzRequest(f *testing.F) {
 	f.Add(uint8(0), marshaled(f, registering("w1", 1, "127.0.0.1:7000")))
@@ -126,7 +127,7 @@ func FuzzRequest(f *testing.F) {
 			}
 		case *orchestratorv1.HeartbeatRequest:
 			_, err = c.Heartbeat(ctx, r)
-			require.Error(t, err, "it is no member")
+			require.Error(t, err, "not a member")
 		case *orchestratorv1.LeaveRequest:
 			_, _ = c.Leave(ctx, r)
 		case *orchestratorv1.CompleteRequest:
@@ -142,7 +143,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzApply applies whatever parses: each change has an answer that is true.
+// FuzzApply applies arbitrary valid requests: each change has a true result.
 func FuzzApply(f *testing.F) {
 	f.Add(marshaled(f, &orchestratorv1.ApplyRequest{
 		Term: &orchestratorv1.Term{Epoch: 5, Number: 3},
@@ -184,7 +185,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzResult takes whatever parses for the answer to a change.
+// FuzzResult decodes arbitrary results of a change.
 func FuzzResult(f *testing.F) {
 	f.Add(int32(4), "rejected by the worker: no room")
 	f.Add(int32(99), strings.Repeat("\xff", 4096))

@@ -1,6 +1,6 @@
 package grpc
 
-// Who may do what: decided before a message is read.
+// The authorization of calls, before a message is read.
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// authorize is called when the headers of a call are there, and nothing else yet. Of
-// workers it can only see that they are some: the name is in the message.
+// authorize is called when only the headers of a call have arrived. It checks the
+// role of the caller. The name of a worker is in the message, and is checked later.
 func authorize(ctx context.Context, info *tap.Info) (context.Context, error) {
 	switch info.FullMethodName {
 	case orchestratorv1.Worker_Report_FullMethodName,
@@ -25,40 +25,39 @@ func authorize(ctx context.Context, info *tap.Info) (context.Context, error) {
 		orchestratorv1.Manager_Heartbeat_FullMethodName,
 		orchestratorv1.Manager_Complete_FullMethodName,
 		orchestratorv1.Manager_Leave_FullMethodName:
-		return ctx, allow(ctx, "a manager's books are written by workers", func(p party) bool { return p.role == roleWorker })
+		return ctx, allow(ctx, "only workers may call this", func(p party) bool { return p.role == roleWorker })
 	}
 	return ctx, allow(ctx, "", func(party) bool { return true })
 }
 
-// mayCommand returns a status error where who made a call is no manager.
+// mayCommand returns a status error if the caller is not a manager.
 func mayCommand(ctx context.Context) error {
-	return allow(ctx, "only a manager commands workers", func(p party) bool { return p.role == roleManager })
+	return allow(ctx, "only a manager may call this", func(p party) bool { return p.role == roleManager })
 }
 
-// maySpeakFor returns a status error where who made a call is not the worker of
-// that name.
+// maySpeakFor returns a status error if the caller is not the worker of that name.
 func maySpeakFor(ctx context.Context, name string) error {
 	want := party{role: roleWorker, name: name}
-	return allow(ctx, "only "+want.String()+" may say this", func(p party) bool { return p == want })
+	return allow(ctx, "only "+want.String()+" may call this", func(p party) bool { return p == want })
 }
 
-// allow returns a status error where who made a call is nobody of whom ok is true.
-// Without TLS everybody is.
+// allow returns a status error unless ok is true for one of the caller's identities.
+// Without TLS every call is allowed.
 func allow(ctx context.Context, rule string, ok func(party) bool) error {
 	from, _ := peer.FromContext(ctx)
 	if from == nil {
-		return status.Error(codes.Unauthenticated, "a call from nowhere")
+		return status.Error(codes.Unauthenticated, "call without a peer")
 	}
 	found, known := from.AuthInfo.(*security)
 	switch {
 	case !known:
-		return status.Error(codes.Unauthenticated, "a call over a connection of another kind")
+		return status.Error(codes.Unauthenticated, "connection has no known credentials")
 	case found.plaintext:
 		return nil
 	case found.refusal != nil:
 		return status.Error(codes.Unauthenticated, found.refusal.Error())
 	case !slices.ContainsFunc(found.parties, ok):
-		err := status.Errorf(codes.PermissionDenied, "%v: %s, and it is that of %s", ErrCertificate, rule, describe(found.parties))
+		err := status.Errorf(codes.PermissionDenied, "%v: %s, and it identifies %s", ErrCertificate, rule, describe(found.parties))
 		found.complaints.logAddr(from.Addr, err)
 		return err
 	}

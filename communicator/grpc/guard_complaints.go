@@ -1,6 +1,6 @@
 package grpc
 
-// What is logged of those who are turned away.
+// The log of refused connections and calls.
 
 import (
 	"errors"
@@ -11,28 +11,29 @@ import (
 	"time"
 )
 
-// complaints logs who was turned away and why, at most once a second: how fast a
-// log grows is not for strangers to say.
+// complaints logs refusals and their reasons, at most once a second, so that
+// strangers cannot make the log grow quickly.
 type complaints struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
 	next    time.Time
-	omitted int // since the last one
+	omitted int // since the last logged one
 }
 
 func (c *complaints) log(conn net.Conn, err error) { c.logAddr(conn.RemoteAddr(), err) }
 
 func (c *complaints) logAddr(from net.Addr, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
-		return // who comes and goes, as load balancers do
+		return // the peer closed the connection, as load balancers do
 	}
 	if omitted, ok := c.take(time.Now()); ok {
-		c.logger.Warn("a connection was refused", "peer", from.String(), "err", err, "omitted", omitted)
+		c.logger.Warn("connection refused", "peer", from.String(), "err", err, "omitted", omitted)
 	}
 }
 
-// take says whether one may be logged now, and how many were not.
+// take reports whether a refusal may be logged now, and how many were omitted since
+// the last one.
 func (c *complaints) take(now time.Time) (omitted int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

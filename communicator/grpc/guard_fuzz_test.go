@@ -15,8 +15,8 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// FuzzServerConn says anything to a server, from the start and after what HTTP/2 wants
-// to hear first; the server lives, and serves others.
+// FuzzServerConn sends arbitrary bytes to a server, with and without the HTTP/2
+// preface. The server must survive and serve other clients.
 func FuzzServerConn(f *testing.F) {
 	f.Add([]byte{}, false)
 	f.Add([]byte(preface), false)
@@ -69,12 +69,12 @@ func FuzzServerConn(f *testing.F) {
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			_, _ = io.Copy(io.Discard, stranger) // whatever it is
+			_, _ = io.Copy(io.Discard, stranger) // ignore the server's bytes
 		}()
 		if greeted {
 			_, _ = io.WriteString(stranger, preface+emptySettings)
 		}
-		_, _ = stranger.Write(said) // the server may have heard enough
+		_, _ = stranger.Write(said) // the server may have closed the connection
 		if err := heartbeat(t, conn, "w1"); err != nil {
 			t.Fatal(err)
 		}
@@ -92,8 +92,8 @@ func (b *frameBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzIdentities reads URIs of any kind: what is read of one that stands for a worker
-// is what is written for that name, and any name can be written.
+// FuzzIdentities parses arbitrary URIs. A URI that identifies a worker must be the
+// one written for its name, and every name must have a URI.
 func FuzzIdentities(f *testing.F) {
 	for _, uri := range []string{"", ManagerURI, WorkerURI("w1"), WorkerURI("a/b%\x00\xff"), workerPrefix, workerPrefix + "%zz", workerPrefix + "%77"} {
 		f.Add(uri)
@@ -107,19 +107,19 @@ func FuzzIdentities(f *testing.F) {
 				continue
 			}
 			if uri != WorkerURI(p.name) {
-				t.Fatalf("%q stands for %v, for which is written %q", uri, p, WorkerURI(p.name))
+				t.Fatalf("%q identifies %v, whose URI is %q", uri, p, WorkerURI(p.name))
 			}
 		}
 		if checkName("worker", uri) != nil {
 			return
 		}
 		if got := partiesOf([]string{WorkerURI(uri)}); len(got) != 1 || got[0] != (party{roleWorker, uri}) {
-			t.Fatalf("name %q stands for %v", uri, got)
+			t.Fatalf("name %q identifies %v", uri, got)
 		}
 	})
 }
 
-// FuzzAuthorities reads files of any kind.
+// FuzzAuthorities parses arbitrary files.
 func FuzzAuthorities(f *testing.F) {
 	pem := testca.New(f, "ours").PEM()
 	f.Add(pem)

@@ -1,6 +1,7 @@
 package grpc
 
-// The gate: how many connections there are at a time, and who has to make way.
+// The gate: the limits on connections, and which connections are closed when they
+// are exceeded.
 
 import (
 	"container/list"
@@ -14,39 +15,40 @@ import (
 )
 
 const (
-	// maxPending is how many connections may be on the way to be accepted, or may
-	// have been refused and be about to hear it.
+	// maxPending is the number of pending connections: not accepted yet, or refused
+	// and about to be told.
 	maxPending = 1024
-	// patience is how long one of those may keep us waiting for its next words,
-	// when others wait behind it; firstPatience, for its first, which are sent
-	// together with the last step of connecting.
+	// patience is how long a pending connection may keep the server waiting for its
+	// next bytes while others wait behind it. firstPatience is the limit for its
+	// first bytes, which a client sends together with the last step of connecting.
 	patience, firstPatience = 250 * time.Millisecond, 50 * time.Millisecond
-	// maxAdmitted is how many connections there may be beside those, and maxOfOne how
-	// many for each name in one certificate. Without TLS that limit does not hold.
+	// maxAdmitted is the number of connections besides the pending ones, and
+	// maxOfOne their number for each name in one certificate. maxOfOne does not
+	// apply without TLS.
 	maxAdmitted = 16384
 	maxOfOne    = 64
-	// writeTimeout is how long a peer may not read what it is told.
+	// writeTimeout is how long a peer may leave sent data unread.
 	writeTimeout = keepaliveTime
 )
 
-// gate is a listener whose connections are few until they are admitted: when too
-// many say nothing, who has said nothing for the longest makes way. Those that
-// were admitted never do. So a flood of connections costs a bounded amount,
-// and those who know what to say get through.
+// gate is a listener that limits its connections. A connection is pending until it
+// is admitted. When there are too many pending ones, the gate closes the first that
+// has been silent for too long. It never closes an admitted connection. So a flood
+// of connections has a bounded cost, and clients that do send data get through.
 //
 // Accept is called by one goroutine at a time.
 type gate struct {
 	net.Listener
 	complaints *complaints
-	freed      chan struct{} // of capacity 1: a pending connection is none any more
+	freed      chan struct{} // capacity 1: a connection is no longer pending
 	closed     chan struct{}
 	closing    sync.Once
 	began      time.Time
 
-	mu       sync.Mutex // guards the following, and is held for moments
-	pending  *list.List // of *guarded, in the order in which they came
+	mu       sync.Mutex // guards the fields below; held briefly
+	pending  *list.List // of *guarded, in order of arrival
 	admitted int
-	of       map[string]int // the admitted ones with TLS, by the names in their certificate
+	of       map[string]int // number of admitted connections with TLS, by the names in their certificate
 }
 
 func newGate(l net.Listener, c *complaints) *gate {
@@ -67,7 +69,7 @@ func (g *gate) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if err := g.makeRoom(); err != nil {
-		_ = conn.Close() // which nobody has seen
+		_ = conn.Close() // was never handed out
 		return nil, err
 	}
 	c := &guarded{Conn: conn, gate: g, end: time.Now().Add(handshakeTimeout)}
@@ -82,7 +84,8 @@ func (g *gate) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close also ends what is pending: a server that stops waits for every handshake.
+// Close also closes pending connections, because a server that stops waits for every
+// handshake.
 func (g *gate) Close() error {
 	g.mu.Lock()
 	g.closing.Do(func() { close(g.closed) })
@@ -92,12 +95,12 @@ func (g *gate) Close() error {
 	}
 	g.mu.Unlock()
 	for _, c := range pending {
-		_ = c.Close() // it is gone in any case
+		_ = c.Close() // an error changes nothing
 	}
 	return g.Listener.Close()
 }
 
-// inOrder yields what is pending, while the lock is held.
+// inOrder yields the pending connections in order of arrival. The caller holds mu.
 func (g *gate) inOrder() iter.Seq[*guarded] {
 	return func(yield func(*guarded) bool) {
 		for at := g.pending.Front(); at != nil; at = at.Next() {
@@ -114,8 +117,8 @@ func (g *gate) makeRoom() error {
 		slow, wait := g.slow()
 		switch {
 		case slow != nil:
-			g.complaints.log(slow, errors.New("it says nothing, and others wait"))
-			_ = slow.Close() // it is gone in any case
+			g.complaints.log(slow, errors.New("peer is silent while others wait"))
+			_ = slow.Close() // an error changes nothing
 			continue
 		case wait == 0:
 			return nil
@@ -132,8 +135,9 @@ func (g *gate) makeRoom() error {
 	}
 }
 
-// slow returns, where there is no room, a pending connection that has kept us
-// waiting for too long; if there is none, how long it takes until there may be.
+// slow returns nil and 0 if there is room. Otherwise it returns a pending connection
+// that has been silent for too long, or nil and how long to wait until one may have
+// been.
 func (g *gate) slow() (slow *guarded, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,9 +157,9 @@ func (g *gate) slow() (slow *guarded, wait time.Duration) {
 	return nil, wait
 }
 
-// admit makes a pending connection of some parties one that counts, until its
-// certificate ends; the zero time is never. It does nothing to a connection that came
-// through no gate.
+// admit makes a pending connection of these identities an admitted one, until its
+// certificate expires; the zero time means never. It does nothing to a connection
+// without a gate.
 func admit(conn net.Conn, whose []party, until time.Time) error {
 	c, ok := conn.(*guarded)
 	if !ok {
@@ -168,11 +172,11 @@ func admit(conn net.Conn, whose []party, until time.Time) error {
 		return net.ErrClosed
 	}
 	if g.admitted >= maxAdmitted {
-		return errors.New("there are too many connections")
+		return errors.New("too many connections")
 	}
 	names := fmt.Sprintf("%q", whose)
 	if len(whose) > 0 && g.of[names] >= maxOfOne*len(whose) {
-		return fmt.Errorf("there are too many connections of %s", describe(whose))
+		return fmt.Errorf("too many connections of %s", describe(whose))
 	}
 	g.leave(c)
 	g.admitted++
@@ -182,7 +186,7 @@ func admit(conn net.Conn, whose []party, until time.Time) error {
 	return nil
 }
 
-// leave has a connection be pending no more.
+// leave removes a connection from the pending ones. The caller holds mu.
 func (g *gate) leave(c *guarded) {
 	g.pending.Remove(c.place)
 	c.place = nil
@@ -192,21 +196,21 @@ func (g *gate) leave(c *guarded) {
 	}
 }
 
-// guarded is a connection that came through a gate.
+// guarded is a connection from a gate.
 type guarded struct {
 	net.Conn
 	gate     *gate
-	end      time.Time // read and changed by who shakes hands; the zero time is never
+	end      time.Time // used by the goroutine of the handshake only, then constant; zero: never
 	admitted atomic.Bool
-	heard    atomic.Bool   // it has said something
-	silent   atomic.Int64  // since when a pending one is waited for, from gate.began; 0: it is not
-	place    *list.Element // among the pending; nil: it is none; guarded by gate.mu
-	names    string        // in the certificate of an admitted one; guarded by gate.mu
+	heard    atomic.Bool   // it has sent data
+	silent   atomic.Int64  // since when a read of a pending one waits, from gate.began; 0: none waits
+	place    *list.Element // among the pending; nil: not pending; guarded by gate.mu
+	names    string        // in the certificate, once admitted; guarded by gate.mu
 	closing  sync.Once
 }
 
-// patience returns how much longer a pending connection may be waited for, and
-// whether it is.
+// patience returns how much longer a pending connection may be silent, and whether a
+// read waits for it at all.
 func (c *guarded) patience(now time.Duration) (left time.Duration, waiting bool) {
 	since := time.Duration(c.silent.Load())
 	if c.heard.Load() {
@@ -228,9 +232,9 @@ func (c *guarded) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write ends the connection if the peer does not read for too long: what is there
-// for it takes memory. gRPC leaves that to who reads from it, who goes on for as
-// long as the peer says something.
+// Write closes the connection if the peer does not read for too long, because its
+// unread data takes memory. gRPC closes such a connection only if the peer sends
+// nothing either.
 func (c *guarded) Write(b []byte) (int, error) {
 	deadline := time.Now().Add(writeTimeout)
 	if !c.end.IsZero() && c.end.Before(deadline) {
@@ -241,13 +245,13 @@ func (c *guarded) Write(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Write(b)
 	if err != nil {
-		_ = c.Close() // err says why
+		_ = c.Close() // err is the reason
 	}
 	return n, err
 }
 
 // SetDeadline is called when the handshake begins, and with the zero time when it
-// is over. A connection never outlives its end.
+// has ended. The deadline is never after the connection's end.
 func (c *guarded) SetDeadline(t time.Time) error {
 	if t.IsZero() || (!c.end.IsZero() && c.end.Before(t)) {
 		t = c.end

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pipes is a listener on memory.
+// pipes is an in-memory listener.
 type pipes struct{ conns chan net.Conn }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -36,7 +36,7 @@ func (p *pipes) connect() net.Conn {
 	return client
 }
 
-// shaking accepts what comes, and admits whoever says a word.
+// shaking accepts connections, and admits each that sends a byte.
 func shaking(g *gate, refused chan<- error) {
 	for {
 		conn, err := g.Accept()
@@ -45,7 +45,7 @@ func shaking(g *gate, refused chan<- error) {
 			return
 		}
 		go func() {
-			_ = conn.SetDeadline(time.Now().Add(handshakeTimeout)) // as a server of gRPC does
+			_ = conn.SetDeadline(time.Now().Add(handshakeTimeout)) // as a gRPC server does
 			_, err := io.ReadFull(conn, make([]byte, 1))
 			if err == nil {
 				err = admit(conn, nil, time.Time{})
@@ -55,13 +55,13 @@ func shaking(g *gate, refused chan<- error) {
 				return
 			}
 			_ = conn.SetDeadline(time.Time{})
-			_, _ = io.Copy(conn, conn) // until the peer goes
+			_, _ = io.Copy(conn, conn) // until the peer closes
 			_ = conn.Close()
 		}()
 	}
 }
 
-// counts returns how many connections are pending and admitted.
+// counts returns the numbers of pending and admitted connections.
 func (g *gate) counts() (pending, admitted int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,7 +76,8 @@ func echo(t *testing.T, conn net.Conn) {
 	require.NoError(t, err)
 }
 
-// Ten thousand who say nothing cannot keep out who does, nor disturb who is in.
+// Ten thousand silent connections neither keep out a client that sends data, nor
+// disturb an admitted one.
 func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 10_000
@@ -124,8 +125,8 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 	})
 }
 
-// A gate that is full of those who say something waits for one to be done, and is
-// closed at any time.
+// If the gate is full of connections that have sent data, it waits for one to end,
+// and can be closed at any time.
 func TestR3_GateClosesWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn, maxPending+10)}
@@ -135,7 +136,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 			clients = append(clients, p.connect())
 			conn, err := g.Accept()
 			require.NoError(t, err)
-			accepted = append(accepted, conn) // nobody reads: we are what is slow
+			accepted = append(accepted, conn) // the server does not read, so the peers are not to blame
 		}
 		next := make(chan error)
 		accept := func() {
@@ -152,7 +153,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 		require.NoError(t, <-next)
 		clients = append(clients, p.connect())
 
-		conn, err := g.Accept() // in its place
+		conn, err := g.Accept() // takes the freed place
 		require.NoError(t, err)
 		clients = append(clients, p.connect())
 		go accept()
@@ -165,7 +166,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 	})
 }
 
-// There are never more connections than there may be, whoever they are.
+// The number of connections is limited, whatever their identity.
 func TestR3_TooManyConnections(t *testing.T) {
 	p := &pipes{conns: make(chan net.Conn, 1)}
 	g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
@@ -183,8 +184,8 @@ func TestR3_TooManyConnections(t *testing.T) {
 	require.ErrorIs(t, admit(conn, nil, time.Time{}), net.ErrClosed)
 }
 
-// A peer that does not read what it is told is given up.
-func TestR3_WhoDoesNotReadIsGivenUp(t *testing.T) {
+// A peer that does not read is disconnected.
+func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn, 1)}
 		g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
@@ -203,7 +204,7 @@ func TestR3_WhoDoesNotReadIsGivenUp(t *testing.T) {
 	})
 }
 
-// A log does not grow as fast as strangers like.
+// Strangers cannot make the log grow quickly.
 func TestR3_ComplaintsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log journal
@@ -212,11 +213,11 @@ func TestR3_ComplaintsAreFew(t *testing.T) {
 			c.logAddr(elsewhere{}, errors.New("no good"))
 			time.Sleep(time.Millisecond)
 		}
-		require.Equal(t, 10, log.count("a connection was refused"))
+		require.Equal(t, 10, log.count("connection refused"))
 		require.Equal(t, 9, log.count("omitted=999"))
 		c.logAddr(elsewhere{}, io.EOF)
 		time.Sleep(time.Second)
 		c.logAddr(elsewhere{}, io.EOF)
-		require.Equal(t, 10, log.count("a connection was refused"))
+		require.Equal(t, 10, log.count("connection refused"))
 	})
 }

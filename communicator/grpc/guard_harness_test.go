@@ -1,6 +1,6 @@
 package grpc
 
-// Servers that say who was let through, for the tests of who is.
+// Servers that report which calls were admitted.
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// probed serves both services, with the checks that every implementation makes.
+// probed serves both services, with the checks of the real implementations.
 type probed struct {
 	orchestratorv1.UnimplementedManagerServer
 	orchestratorv1.UnimplementedWorkerServer
@@ -45,7 +45,7 @@ func (probed) Leave(ctx context.Context, r *orchestratorv1.LeaveRequest) (*orche
 	return &orchestratorv1.LeaveResponse{}, maySpeakFor(ctx, string(r.GetWorker()))
 }
 
-// settingsOf are those of a process that was given these options.
+// settingsOf returns the settings for some options.
 func settingsOf(t *testing.T, opts ...Option) *settings {
 	t.Helper()
 	s, err := newSettings(opts)
@@ -53,7 +53,7 @@ func settingsOf(t *testing.T, opts ...Option) *settings {
 	return &s
 }
 
-// with has a process use files.
+// with returns the option to use files.
 func with(t *testing.T, files testca.Files, opts ...CredentialsOption) Option {
 	t.Helper()
 	c, err := LoadCredentials(files.Cert, files.Key, files.CA, opts...)
@@ -61,7 +61,7 @@ func with(t *testing.T, files testca.Files, opts ...CredentialsOption) Option {
 	return WithCredentials(c)
 }
 
-// withAny is with for files that no process could begin with.
+// withAny is like with, for files that LoadCredentials would refuse.
 func withAny(t *testing.T, files testca.Files, opts ...CredentialsOption) Option {
 	t.Helper()
 	c, err := readCredentials(files.Cert, files.Key, files.CA, opts)
@@ -69,7 +69,7 @@ func withAny(t *testing.T, files testca.Files, opts ...CredentialsOption) Option
 	return WithCredentials(c)
 }
 
-// serve serves p on loopback until the test ends, and returns where.
+// serve serves p on loopback until the test ends, and returns the address.
 func serve(t *testing.T, p probed, opts ...Option) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func serve(t *testing.T, p probed, opts ...Option) string {
 	return l.Addr().String()
 }
 
-// manage runs a manager until the test is over, and returns where it listens.
+// manage runs a manager until the test ends, and returns its address.
 func manage(t *testing.T, opts ...ManagerOption) (m *Manager, address string) {
 	t.Helper()
 	m, err := NewManager(NewMemoryStore(), opts...)
@@ -104,12 +104,12 @@ func manage(t *testing.T, opts ...ManagerOption) (m *Manager, address string) {
 	return m, l.Addr().String()
 }
 
-// probedWithin has workers that register answer sooner than others have to.
+// probedWithin shortens the time that registering workers have to answer.
 func probedWithin(d time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) { s.probing = d })
 }
 
-// connect dials who at an address until the test ends.
+// connect dials an identity at an address until the test ends.
 func connect(t *testing.T, address string, who party, opts ...Option) *grpc.ClientConn {
 	t.Helper()
 	conn, err := settingsOf(t, opts...).dial(address, who)
@@ -118,7 +118,7 @@ func connect(t *testing.T, address string, who party, opts ...Option) *grpc.Clie
 	return conn
 }
 
-// heartbeat says that a worker is there.
+// heartbeat sends a heartbeat for a worker.
 func heartbeat(t *testing.T, conn *grpc.ClientConn, name string) error {
 	t.Helper()
 	_, err := orchestratorv1.NewManagerClient(conn).Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte(name)})

@@ -16,7 +16,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// calls are all that there are, made for a worker of a name.
+// calls returns all calls of both services, made for a worker of that name.
 func calls(name string) map[string]func(context.Context, *grpc.ClientConn) error {
 	id := []byte(name)
 	return map[string]func(context.Context, *grpc.ClientConn) error{
@@ -47,28 +47,28 @@ func calls(name string) map[string]func(context.Context, *grpc.ClientConn) error
 	}
 }
 
-// Who may make which call, for each certificate that there can be.
-func TestR4_WhoMayDoWhat(t *testing.T) {
+// Every call with every kind of certificate.
+func TestR4_Authorization(t *testing.T) {
 	ca := testca.New(t, "ours")
 	address := serve(t, probed{}, with(t, ca.Issue(t, []string{ManagerURI, WorkerURI("server")})))
 	commands := map[string]bool{"Report": true, "Apply": true}
 	for name, c := range map[string]struct {
 		files         testca.Files
-		speaks        bool // for worker w1
+		speaks        bool // may act as worker w1
 		mayBeCommands bool
 	}{
-		"the worker":       {ca.Worker(t, "w1"), true, false},
-		"another worker":   {ca.Worker(t, "w2"), false, false},
-		"a prefix":         {ca.Worker(t, "w"), false, false},
-		"escaped in vain":  {ca.Issue(t, []string{"orchestrator://worker/%771", WorkerURI("w9")}), false, false},
-		"in other letters": {ca.Worker(t, "W1"), false, false},
-		"in capitals":      {ca.Issue(t, []string{"ORCHESTRATOR://manager", "ORCHESTRATOR://worker/w1", WorkerURI("w9")}), false, false},
-		"with a fragment":  {ca.Issue(t, []string{ManagerURI + "#", WorkerURI("w1") + "#", WorkerURI("w9")}), false, false},
-		"with a query":     {ca.Issue(t, []string{ManagerURI + "?", WorkerURI("w1") + "?", WorkerURI("w9")}), false, false},
-		"a manager":        {ca.Manager(t), false, true},
-		"one of several":   {ca.Issue(t, []string{WorkerURI("w0"), WorkerURI("w1")}), true, false},
-		"both":             {ca.Issue(t, []string{WorkerURI("w1"), ManagerURI}), true, true},
-		"a manager below":  {ca.Issue(t, []string{ManagerURI + "/x", WorkerURI("w9")}), false, false},
+		"the worker":         {ca.Worker(t, "w1"), true, false},
+		"another worker":     {ca.Worker(t, "w2"), false, false},
+		"a prefix":           {ca.Worker(t, "w"), false, false},
+		"escaped in vain":    {ca.Issue(t, []string{"orchestrator://worker/%771", WorkerURI("w9")}), false, false},
+		"in upper case":      {ca.Worker(t, "W1"), false, false},
+		"scheme in capitals": {ca.Issue(t, []string{"ORCHESTRATOR://manager", "ORCHESTRATOR://worker/w1", WorkerURI("w9")}), false, false},
+		"with a fragment":    {ca.Issue(t, []string{ManagerURI + "#", WorkerURI("w1") + "#", WorkerURI("w9")}), false, false},
+		"with a query":       {ca.Issue(t, []string{ManagerURI + "?", WorkerURI("w1") + "?", WorkerURI("w9")}), false, false},
+		"a manager":          {ca.Manager(t), false, true},
+		"one of several":     {ca.Issue(t, []string{WorkerURI("w0"), WorkerURI("w1")}), true, false},
+		"both":               {ca.Issue(t, []string{WorkerURI("w1"), ManagerURI}), true, true},
+		"a manager below":    {ca.Issue(t, []string{ManagerURI + "/x", WorkerURI("w9")}), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := connect(t, address, aManager, with(t, c.files))
@@ -89,7 +89,7 @@ func TestR4_WhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// Any bytes may be in a name, and stand in a certificate.
+// Names may contain any bytes, also in a certificate.
 func TestR4_NamesOfAnyBytes(t *testing.T) {
 	ca := testca.New(t, "ours")
 	for _, name := range []string{"a/b", "a b", "%77", "..", ".", "é", "\xff\xfe", "a\x00b", "?q#f", strings.Repeat("ä", maxName/2)} {
@@ -101,7 +101,7 @@ func TestR4_NamesOfAnyBytes(t *testing.T) {
 	}
 }
 
-// Other words in certificates can be given a meaning.
+// Identities may have another form.
 func TestR4_IdentitiesInOtherWords(t *testing.T) {
 	ca := testca.New(t, "ours")
 	spiffe := WithIdentities(func(c *x509.Certificate) []string {
@@ -123,9 +123,8 @@ func TestR4_IdentitiesInOtherWords(t *testing.T) {
 	require.Equal(t, codes.PermissionDenied, status.Code(calls("w1")["Apply"](t.Context(), conn)))
 }
 
-// A call that came some other way than through a handshake of this package is
-// nobody's.
-func TestR4_NobodyMayDoNothing(t *testing.T) {
+// A call that did not pass a handshake of this package is refused.
+func TestR4_CallsWithoutCredentialsAreRefused(t *testing.T) {
 	for name, ctx := range map[string]context.Context{
 		"no peer":      t.Context(),
 		"another kind": peer.NewContext(t.Context(), &peer.Peer{Addr: elsewhere{}}),
@@ -135,7 +134,7 @@ func TestR4_NobodyMayDoNothing(t *testing.T) {
 	}
 }
 
-// What is refused is refused before its message is read.
+// A call is refused before its message is read.
 func TestR4_RefusedBeforeItIsRead(t *testing.T) {
 	ca := testca.New(t, "ours")
 	address := serve(t, probed{}, with(t, ca.Worker(t, "w1")))
@@ -144,5 +143,5 @@ func TestR4_RefusedBeforeItIsRead(t *testing.T) {
 	conn := connect(t, address, party{role: roleWorker, name: "w1"}, withAny(t, files))
 	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, orchestratorv1.Worker_Apply_FullMethodName)
 	require.NoError(t, err)
-	require.Equal(t, codes.Unauthenticated, status.Code(stream.RecvMsg(&orchestratorv1.ApplyResponse{})), "nothing was sent, and yet it is answered")
+	require.Equal(t, codes.Unauthenticated, status.Code(stream.RecvMsg(&orchestratorv1.ApplyResponse{})), "answered before any message was sent")
 }

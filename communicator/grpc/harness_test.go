@@ -1,7 +1,7 @@
 package grpc
 
-// What the tests of calls share: workers that are served on loopback, and what
-// disturbs the way to them.
+// Shared by the tests of calls: workers that are served on loopback, and faults
+// between them and the caller.
 
 import (
 	"context"
@@ -20,13 +20,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// site is a worker, and where it is served.
+// site is a worker and its server.
 type site struct {
 	worker *worker.Worker[string]
 	gate   *holding
 	tasks  *pickiness
 	addr   string
-	stop   func() // serving
+	stop   func() // stops the server
 }
 
 func (s *site) as(name string) Worker { return Worker{name, s.worker.Incarnation()} }
@@ -43,7 +43,7 @@ func hire(t testing.TB, opts ...Option) *site {
 	return s
 }
 
-// listen serves a worker at an address until stop is called, or the test ends.
+// listen serves a worker at an address until stop is called or the test ends.
 func listen(t testing.TB, s *site, address string, opts ...Option) (addr string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -62,7 +62,7 @@ func listen(t testing.TB, s *site, address string, opts ...Option) (addr string,
 	return l.Addr().String(), stop
 }
 
-// behind returns a proxy before an address.
+// behind returns a proxy for an address.
 func behind(t testing.TB, address string) *proxy.Proxy {
 	t.Helper()
 	p, err := proxy.New(address)
@@ -79,7 +79,7 @@ func communicator(t testing.TB, opts ...CommunicatorOption) *Communicator {
 	return c
 }
 
-// connected returns a Communicator that knows one worker, w.
+// connected returns a Communicator with one worker, w.
 func connected(t testing.TB, s *site, opts ...CommunicatorOption) (*Communicator, Worker) {
 	t.Helper()
 	c := communicator(t, opts...)
@@ -93,7 +93,7 @@ func introduce(t testing.TB, c *Communicator, w Worker, address string) {
 	require.NoError(t, c.Connect(w, address))
 }
 
-// inTerm returns the context of a call of a term of epoch 5.
+// inTerm returns the context of a call in a term of epoch 5.
 func inTerm(t testing.TB, number uint64) context.Context {
 	return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 5, Number: number})
 }
@@ -104,8 +104,8 @@ func within(ctx context.Context, t testing.TB, d time.Duration) context.Context 
 	return ctx
 }
 
-// pickiness is the tasks of a worker: which are refused, and which take their time
-// to stop.
+// pickiness configures a worker's tasks: which are refused, and which take long to
+// stop.
 type pickiness struct {
 	mu      sync.Mutex
 	refused []string
@@ -159,7 +159,7 @@ func (p *pickiness) accept(_ context.Context, task string, _ []byte) error {
 	return nil
 }
 
-// holding holds calls back that have come to a worker. What is held outlives its
+// holding delays calls that have arrived at a worker. A delayed call outlives its
 // caller, as it would in a queue.
 type holding struct {
 	mu   sync.Mutex
@@ -186,7 +186,8 @@ func (g *holding) pass(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return handle(ctx, req)
 }
 
-// hold closes a gate. Its release returns once what was held was dealt with.
+// hold closes a gate. release opens it, and returns when the delayed calls have been
+// processed.
 func (g *holding) hold(gate *chan struct{}) (release func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,6 +1,6 @@
 package grpc
 
-// Hostile workers: answers that are small on the wire and large once they are read.
+// Hostile workers: answers that are small on the wire and large when decoded.
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// verbatim is a codec that leaves everything as it is.
+// verbatim is a codec that changes nothing.
 type verbatim struct{}
 
 func (verbatim) Name() string                         { return "proto" }
@@ -31,7 +31,7 @@ func (verbatim) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(content)}, nil
 }
 
-// serveAnswer answers every call, whatever it is, with the same bytes.
+// serveAnswer answers every call with the same bytes.
 func serveAnswer(t *testing.T, answer []byte) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,27 +51,28 @@ func serveAnswer(t *testing.T, answer []byte) (address string) {
 	return l.Addr().String()
 }
 
-// filled is the longest message, of nothing but empty parts in a field.
+// filled returns a message of maximum length that consists of empty submessages of
+// one field.
 func filled(field byte, begin ...byte) []byte {
 	return append(begin, bytes.Repeat([]byte{field<<3 | 2, 0}, (16*mebi-len(begin))/2)...)
 }
 
-// whileAnswered bounds what an answer of 16 MiB may cost: it is there on both sides
-// and on its way, and whole and in parts.
+// whileAnswered bounds the memory for an answer of 16 MiB. The answer exists at both
+// ends and in transit, as a whole and in parts.
 const whileAnswered = 160 * mebi
 
-// A worker that answers a change with millions of results is an error of that
-// change, and costs no more than its message does.
+// Millions of results for one change are an error of that change, and take no more
+// memory than the message.
 func TestR3_AnAnswerOfMillionsOfResults(t *testing.T) {
 	good, liar := hire(t), Worker{"liar", 1}
 	for name, c := range map[string]struct {
 		answer []byte
-		says   string // "" where it is an answer
+		says   string // "": a valid answer
 	}{
-		"of results":               {filled(1), "it has answered 8388608 of 1 changes"},
-		"of what nobody knows":     {filled(9), "it has answered 0 of 1 changes"},
+		"of results":               {filled(1), "worker answered 8388608 of 1 changes"},
+		"of unknown fields":        {filled(9), "worker answered 0 of 1 changes"},
 		"of that, and of a result": {filled(9, 0x0a, 0x02, 0x08, byte(orchestratorv1.Outcome_OUTCOME_DONE)), ""},
-		"of a result within which": {inside(1), "the worker leaves open"},
+		"of a result within which": {inside(1), "outcome unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			comm := communicator(t)
@@ -93,14 +94,13 @@ func TestR3_AnAnswerOfMillionsOfResults(t *testing.T) {
 	}
 }
 
-// inside is one part that is nearly as long as a message may be, of nothing but empty
-// parts that nobody knows.
+// inside returns one submessage of nearly maximum length, which consists of empty
+// unknown fields.
 func inside(field protowire.Number) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), filled(9)[:15*mebi])
 }
 
-// Whoever wants to be a member has to report as a worker does. What is too long for
-// that is not read.
+// A registering worker must report as a worker does. A longer answer is not read.
 func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 	var logs lockedBuffer
 	_, manager := manage(t, probedWithin(time.Second), WithLogger(slog.New(slog.NewTextHandler(&logs, nil))))
@@ -118,12 +118,12 @@ func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 	another.Version.Incarnation = 2
 	for name, c := range map[string]struct {
 		answer []byte
-		says   string // "" where it is taken for a worker
+		says   string // "": accepted as a worker
 	}{
 		"millions":                {filled(2, marshaled(t, own)...), "received message larger than max"},
-		"nothing":                 {nil, "its report is of version 0.0, want 1.1 or later"},
+		"nothing":                 {nil, "report has version 0.0, want 1.1 or later"},
 		"no message":              {[]byte("HTTP/1.1 200 OK"), errMalformed.Error()},
-		"that of another process": {marshaled(t, another), "its report is of version 2.1, want 1.1 or later"},
+		"that of another process": {marshaled(t, another), "report has version 2.1, want 1.1 or later"},
 		"its own":                 {marshaled(t, own), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,8 +135,8 @@ func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 					return
 				}
 				require.Equal(t, codes.Unavailable, status.Code(err))
-				require.Equal(t, unreachableAnswer, status.Convert(err).Message(), "whatever is there")
-				require.Contains(t, logs.String(), `worker \"liar\" at `+address+": the manager cannot call it: ")
+				require.Equal(t, unreachableAnswer, status.Convert(err).Message(), "the same for every server")
+				require.Contains(t, logs.String(), `worker \"liar\" at `+address+": manager cannot call worker: ")
 				require.Contains(t, logs.String(), c.says)
 			})
 		})

@@ -1,7 +1,7 @@
 package grpc
 
-// What the tests of hostile peers share: somebody healthy who is served meanwhile,
-// and how much memory there was at most.
+// Shared by the tests of hostile peers: a healthy client that is served during an
+// attack, and the peak of memory.
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 
 const mebi = 1 << 20
 
-// meanwhile runs an attack, while somebody healthy calls all the time, over a
-// connection from before and over new ones, and is served
-// each time. The memory in use may grow by so many bytes.
+// meanwhile runs an attack while a healthy client calls all the time, over an
+// earlier connection and over new ones. Every call must succeed. The memory in use
+// may grow by at most most bytes.
 func meanwhile(t *testing.T, most uint64, call func(context.Context) error, anew func(context.Context) error, attack func()) {
 	t.Helper()
 	require.NoError(t, call(t.Context()), "before")
@@ -37,7 +37,7 @@ func meanwhile(t *testing.T, most uint64, call func(context.Context) error, anew
 		for ended := false; !ended; n++ {
 			select {
 			case <-done:
-				ended = true // once more, since the damage may be done by now
+				ended = true // call once more after the attack
 			case <-every.C:
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -56,7 +56,7 @@ func meanwhile(t *testing.T, most uint64, call func(context.Context) error, anew
 	func() {
 		defer stop()
 		defer wg.Wait()
-		defer close(done) // also when the attack fails the test
+		defer close(done) // even if the attack fails the test
 		attack()
 	}()
 	grown := max(*peak, before) - before
@@ -64,7 +64,7 @@ func meanwhile(t *testing.T, most uint64, call func(context.Context) error, anew
 	require.Less(t, grown, most)
 }
 
-// inUse returns what the heap and the stacks take.
+// inUse returns the memory of the heap and the stacks.
 func inUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -72,7 +72,7 @@ func inUse() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// watchMemory keeps the highest of many looks, until it is stopped.
+// watchMemory samples the memory in use and keeps the peak, until stop is called.
 func watchMemory() (peak *uint64, stop func()) {
 	peak, done := new(uint64), make(chan struct{})
 	var wg sync.WaitGroup
@@ -96,7 +96,7 @@ func watchMemory() (peak *uint64, stop func()) {
 	}
 }
 
-// healthy returns the calls of a worker w1 that is what it says.
+// healthy returns the calls of a well-behaved worker w1.
 func healthy(t *testing.T, address string, opts ...Option) (call, anew func(context.Context) error) {
 	t.Helper()
 	beat := func(ctx context.Context, conn *grpc.ClientConn) error {
@@ -112,7 +112,7 @@ func healthy(t *testing.T, address string, opts ...Option) (call, anew func(cont
 				return err
 			}
 			err = beat(ctx, conn)
-			_ = conn.Close() // its only error is that it is closed
+			_ = conn.Close() // fails only if closed already
 			return err
 		}
 }

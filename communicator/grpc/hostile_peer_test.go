@@ -1,6 +1,6 @@
 package grpc
 
-// Hostile peers: those who have a certificate, or need none, and then misbehave.
+// Hostile peers that have a certificate, or need none.
 
 import (
 	"bytes"
@@ -21,13 +21,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	_ "google.golang.org/grpc/encoding/gzip" // registered for the whole process, as any package may do
+	_ "google.golang.org/grpc/encoding/gzip" // registered for the whole process, as any package might
 	"google.golang.org/grpc/status"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// requestHeaders are those of a call, in the words of HTTP/2.
+// requestHeaders returns the HTTP/2 headers of a call.
 func requestHeaders(method string, more ...string) []byte {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
@@ -38,7 +38,7 @@ func requestHeaders(method string, more ...string) []byte {
 	return block.Bytes()
 }
 
-// reporting is a worker that reports what it likes.
+// reporting is a worker with a scripted report.
 type reporting struct {
 	orchestratorv1.UnimplementedWorkerServer
 	names func(yield func(name string))
@@ -52,7 +52,7 @@ func (r reporting) Report(_ context.Context, request *orchestratorv1.ReportReque
 	return response, nil
 }
 
-// serveLiar serves a worker that keeps to no limits, on loopback.
+// serveLiar serves a worker without limits, on loopback.
 func serveLiar(t *testing.T, w orchestratorv1.WorkerServer) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,16 +68,16 @@ func serveLiar(t *testing.T, w orchestratorv1.WorkerServer) (address string) {
 	return l.Addr().String()
 }
 
-// A worker that lists a million names is listed, or not, as its message is long
-// enough; others are listed meanwhile.
+// A worker with a million names is listed if its message is short enough. Other
+// workers are listed in the meantime.
 func TestR3_AMillionNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		n      int
 		format string
-		says   string // "" where it is listed
+		says   string // "": it is listed
 	}{
-		"in a message too long": {1_000_000, "a-name-of-thirty-two-bytes-%05x", "a message is larger than WithMaxMessage allows"},
-		"in one that is not":    {1_000_000, "%x", "a report of 1000000 tasks: at most 524288"},
+		"in a message too long": {1_000_000, "a-name-of-thirty-two-bytes-%05x", "message exceeds WithMaxMessage"},
+		"in one that is not":    {1_000_000, "%x", "report has 1000000 tasks: at most 524288"},
 		"half as many":          {500_000, "%x", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestR3_AMillionNames(t *testing.T) {
 				_, err := comm.List(ctx, good.as("w1"))
 				return err
 			}
-			meanwhile(t, 512*mebi, list, list, func() { // what the liar itself takes is in that
+			meanwhile(t, 512*mebi, list, list, func() { // includes the memory of the hostile worker
 				names, err := comm.List(t.Context(), liar)
 				if c.says != "" {
 					require.ErrorContains(t, err, c.says)
@@ -107,8 +107,8 @@ func TestR3_AMillionNames(t *testing.T) {
 	}
 }
 
-// A message above the limit is refused by who receives it, and by who would send it,
-// with an error that says so; the connection is not harmed.
+// A message above the limit is refused by the receiver, and by a sender with that
+// limit. The error says so, and the connection survives.
 func TestR3_MessagesAboveTheLimit(t *testing.T) {
 	const most = 2 * mebi
 	small := WithMaxMessage(most)
@@ -133,8 +133,8 @@ func TestR3_MessagesAboveTheLimit(t *testing.T) {
 	})
 }
 
-// What is small because it is compressed is refused when it turns out to be large,
-// before it is.
+// A compressed message is refused as soon as its decompressed length exceeds the
+// limit.
 func TestR3_CompressedBombs(t *testing.T) {
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
@@ -184,7 +184,7 @@ func TestR3_CompressedBombs(t *testing.T) {
 	})
 }
 
-// A client that never reads what it is told is disconnected, whatever it sends.
+// A client that never reads is disconnected, whatever it sends.
 func TestR3_SlowReadingClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCable()
@@ -214,7 +214,7 @@ func TestR3_SlowReadingClient(t *testing.T) {
 		}
 		began := time.Now()
 		var wg sync.WaitGroup
-		wg.Go(func() { // it stays alive all the time
+		wg.Go(func() { // keeps the connection alive
 			for f.WritePing(true, [8]byte{}) == nil {
 				time.Sleep(time.Second)
 			}
@@ -223,7 +223,7 @@ func TestR3_SlowReadingClient(t *testing.T) {
 		_, admitted := g.counts()
 		require.Equal(t, 1, admitted)
 		grown := max(inUse(), before) - before
-		require.Less(t, grown, uint64(8*12*2*mebi), "each answer, once or twice")
+		require.Less(t, grown, uint64(8*12*2*mebi), "at most twice each answer")
 		wg.Wait()
 		require.LessOrEqual(t, time.Since(began), writeTimeout+2*time.Second)
 		_, admitted = g.counts()
@@ -234,8 +234,7 @@ func TestR3_SlowReadingClient(t *testing.T) {
 	})
 }
 
-// A worker that never reads what it is told holds up calls of its own only, and those
-// until their deadline.
+// A worker that never reads delays only calls to itself, until their deadlines.
 func TestR3_SlowReadingWorker(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -251,7 +250,7 @@ func TestR3_SlowReadingWorker(t *testing.T) {
 				f := http2.NewFramer(conn, nil)
 				_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 				_ = f.WriteWindowUpdate(0, 1<<31-1-65535)
-				<-ended // and never a Read
+				<-ended // without a Read
 				_ = conn.Close()
 			})
 		}

@@ -1,6 +1,6 @@
 package grpc
 
-// Hostile strangers: whoever can reach a port, and has no certificate.
+// Hostile strangers, which can reach a port and have no certificate.
 
 import (
 	"crypto/tls"
@@ -21,7 +21,8 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// strangers connects n times at once, and returns when each has done what it does.
+// strangers makes n concurrent connections, and returns when do has returned for
+// each.
 func strangers(t *testing.T, address string, n int, do func(net.Conn)) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -33,13 +34,13 @@ func strangers(t *testing.T, address string, n int, do func(net.Conn)) {
 				return
 			}
 			do(conn)
-			_ = conn.Close() // the server has closed it before, or not
+			_ = conn.Close() // the server may have closed it
 		})
 	}
 	wg.Wait()
 }
 
-// drain reads until a server closes, which it has to.
+// drain reads until the server closes the connection, as it must.
 func drain(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(4 * handshakeTimeout)); err != nil {
@@ -60,11 +61,11 @@ func TestR3_RandomBytes(t *testing.T) {
 				for i := range random {
 					random[i] = byte(rand.Uint32())
 				}
-				_, _ = conn.Write(random) // the server has heard enough at some point
+				_, _ = conn.Write(random) // fails when the server has closed the connection
 				drain(t, conn)
 			})
 		})
-		require.NotZero(t, log.count("a connection was refused"))
+		require.NotZero(t, log.count("connection refused"))
 	})
 }
 
@@ -74,15 +75,15 @@ func TestR3_HTTP1(t *testing.T) {
 		request := []byte("GET / HTTP/1.1\r\nHost: manager\r\n" + strings.Repeat("X-Filler: x\r\n", 10_000))
 		meanwhile(t, 64*mebi, call, anew, func() {
 			strangers(t, address, 200, func(conn net.Conn) {
-				_, _ = conn.Write(request) // the server has heard enough at some point
+				_, _ = conn.Write(request) // fails when the server has closed the connection
 				drain(t, conn)
 			})
 		})
-		require.NotZero(t, log.count("a connection was refused"))
+		require.NotZero(t, log.count("connection refused"))
 	})
 }
 
-// each runs a test with a server that speaks TLS and one that does not.
+// each runs a test with a TLS server and with a plaintext server.
 func each(t *testing.T, test func(t *testing.T, address string, log *journal, opts ...Option)) {
 	t.Run("plaintext", func(t *testing.T) {
 		var log journal
@@ -95,7 +96,7 @@ func each(t *testing.T, test func(t *testing.T, address string, log *journal, op
 	})
 }
 
-// Ten thousand connect and say nothing, or as good as nothing.
+// Ten thousand connections that are silent or nearly so.
 func TestR3_HalfOpenConnections(t *testing.T) {
 	const n = 10_000
 	for name, c := range map[string]struct {
@@ -118,13 +119,13 @@ func TestR3_HalfOpenConnections(t *testing.T) {
 						for range n / 20 {
 							conn, err := net.DialTimeout("tcp", address, 30*time.Second)
 							if errors.Is(err, syscall.EMFILE) {
-								return // as many as this process may have
+								return // the limit of this process
 							}
 							if err != nil {
 								t.Error(err)
 								return
 							}
-							_, _ = io.WriteString(conn, c.says) // it may be closed already
+							_, _ = io.WriteString(conn, c.says) // may be closed already
 							conns <- conn
 						}
 					})
@@ -141,14 +142,14 @@ func TestR3_HalfOpenConnections(t *testing.T) {
 	}
 }
 
-// secured are the options of a manager and of worker w1.
+// secured returns the options of a manager and of worker w1.
 func secured(t *testing.T) (server, client []Option) {
 	t.Helper()
 	ca := testca.New(t, "ours")
 	return []Option{with(t, ca.Manager(t))}, []Option{with(t, ca.Worker(t, "w1"))}
 }
 
-// Who says one letter at a time is not listened to for long.
+// A client that sends one byte at a time is disconnected soon.
 func TestR3_Slowloris(t *testing.T) {
 	server, client := secured(t)
 	address := serve(t, probed{}, server...)
@@ -161,7 +162,7 @@ func TestR3_Slowloris(t *testing.T) {
 			defer every.Stop()
 			for _, letter := range []byte(hello) {
 				if _, err := conn.Write([]byte{letter}); err != nil {
-					return // the server has had enough
+					return // the server has closed the connection
 				}
 				<-every.C
 			}
@@ -171,8 +172,8 @@ func TestR3_Slowloris(t *testing.T) {
 	})
 }
 
-// Floods of what HTTP/2 knows: from a stranger without a certificate, and, where
-// there is no TLS, from one who is let in.
+// Floods of HTTP/2 frames: from a client without a certificate and, without TLS,
+// from an admitted one.
 func TestR3_HTTP2Floods(t *testing.T) {
 	apply := orchestratorv1.Worker_Apply_FullMethodName
 	for name, flood := range map[string]func(f *http2.Framer, i uint32) error{
@@ -218,7 +219,7 @@ func TestR3_HTTP2Floods(t *testing.T) {
 						if _, err := io.WriteString(conn, preface); err != nil {
 							t.Error(err)
 						}
-						f := http2.NewFramer(conn, nil) // nothing is ever read
+						f := http2.NewFramer(conn, nil) // never reads
 						err := f.WriteSettings()
 						for i := uint32(0); err == nil && i < 100_000; i++ {
 							err = flood(f, i)

@@ -1,6 +1,6 @@
 package grpc
 
-// Who a worker is.
+// The identity of a worker.
 
 import (
 	"fmt"
@@ -8,30 +8,31 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Worker is a worker as an orchestrator knows it: a name, and which process of
-// those that had it. A worker that was restarted, or has lost its lease, is
-// another Worker, so that no call meant for the one before can reach it.
+// Worker identifies one incarnation of a named worker. A worker that was restarted,
+// or has lost its lease, is another Worker, so no call meant for the previous
+// incarnation reaches it.
 type Worker struct {
 	Name string
-	// Incarnation is the process's own number; see worker.Worker.Incarnation.
+	// Incarnation is unique to the process and its lease; see
+	// worker.Worker.Incarnation.
 	Incarnation uint64
 }
 
 // String returns the name.
 func (w Worker) String() string { return w.Name }
 
-// MarshalText returns the name, which is also how a Worker is shown in JSON.
+// MarshalText returns the name, which also represents a Worker in JSON.
 func (w Worker) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
 
-// maxName is how long the name of a worker or a task may be.
+// maxName is the maximum length of the name of a worker or a task, in bytes.
 const maxName = 1024
 
 func checkName(what, name string) error {
 	if name == "" {
-		return fmt.Errorf("%w: a %s without a name", orchestrator.ErrInvalid, what)
+		return fmt.Errorf("%w: %s without a name", orchestrator.ErrInvalid, what)
 	}
 	if len(name) > maxName {
-		return fmt.Errorf("%w: a %s name of %d bytes: at most %d", orchestrator.ErrInvalid, what, len(name), maxName)
+		return fmt.Errorf("%w: %s name of %d bytes: at most %d", orchestrator.ErrInvalid, what, len(name), maxName)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// completeAs says for a worker that tasks have completed.
+// completeAs sends completions in the name of a worker.
 func (h *hand) completeAs(name string, completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
 	h.o.t.Helper()
 	resp, err := h.manager.Complete(h.o.t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte(name), Completions: completions})
@@ -22,8 +22,8 @@ func (h *hand) completeAs(name string, completions ...*orchestratorv1.Completion
 	return resp.GetOutcomes()
 }
 
-// A worker that was given nothing completes nothing, whatever versions it tries, and
-// is told the same of every one of them; also after a restart of the manager.
+// A worker that was given no task completes none, whatever version it tries, and
+// gets the same answer each time. This also holds after a restart of the manager.
 func TestR5_AStrangerCompletesNothing(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := NewMemoryStore()
@@ -56,20 +56,20 @@ func TestR5_AStrangerCompletesNothing(t *testing.T) {
 		try(next)
 		require.Equal(t, []orchestratorv1.CompletionOutcome{recorded}, one.completeAs("one", &orchestratorv1.Completion{
 			Task: []byte("a"), ContentVersion: given[0].Version, Receipt: []byte(given[0].Receipt),
-		}), "it was given that by the manager before")
+		}), "given by the previous manager")
 		next.close()
-		require.Contains(t, o.logs.String(), `level=WARN msg="a completion is refused: the worker was not given this content" worker=mallory task=a`)
+		require.Contains(t, o.logs.String(), `level=WARN msg="completion refused, worker was not given this content" worker=mallory task=a`)
 	})
 }
 
 // A worker that lists tasks that it was not given gets neither their contents nor
-// receipts for them: it is told to stop them.
+// receipts. It is told to stop them.
 func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		complete := worker.WithCompletion(func(string) {})
 		one, two := o.hire("one", complete), o.hire("two", complete, worker.WithUpdate(func(_ context.Context, task string) error {
-			t.Errorf("it was given the content of %s", task)
+			t.Errorf("worker was given the content of %s", task)
 			return nil
 		}))
 		require.NoError(t, one.register())
@@ -84,16 +84,16 @@ func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
 		for _, s := range append(one.Status(), two.Status()...) {
 			item, err := m.Get(s.Task)
 			require.NoError(t, err)
-			require.Equal(t, item.Revision, s.Version, "%s was stopped, and is run by who was given it", s.Task)
+			require.Equal(t, item.Revision, s.Version, "%s was stopped, and runs on the worker that was given it", s.Task)
 		}
 		require.Len(t, o.where(), 2)
 		m.close()
-		require.Contains(t, o.logs.String(), `msg="a worker lists tasks that it was not given, and is told to stop them"`)
+		require.Contains(t, o.logs.String(), `msg="worker lists tasks it was not given, stopping them"`)
 	})
 }
 
-// Nor does it take them from the worker that runs them, whatever version it claims, and
-// though it pins them.
+// Such a worker does not make the workers that run these tasks stop them, whatever
+// version it claims, and even if it pins them.
 func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 	for _, version := range []int64{0, 1, math.MaxInt64} {
 		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 	}
 }
 
-// Nor does one that never stops them: it harms its own tasks alone.
+// A worker that never stops such tasks harms only its own tasks.
 func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := NewMemoryStore()
@@ -145,18 +145,18 @@ func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
 		o.pass(15*time.Second, one, two)
 		m.put("d")
 		for range 45 {
-			_ = two.beat() // in vain, at last
+			_ = two.beat() // refused in the end
 			o.pass(time.Second, one)
 		}
-		require.Len(t, one.Status(), 4, "what may run on the other one does not wait for it for ever")
+		require.Len(t, one.Status(), 4, "tasks held for the other worker are released in the end")
 		m.close()
-		require.Contains(t, o.logs.String(), `msg="a worker's lease has run out" worker=two`)
-		require.Contains(t, o.logs.String(), `msg="a worker lists tasks that it was not given, and is told to stop them" worker=two`)
+		require.Contains(t, o.logs.String(), `msg="worker's lease expired" worker=two`)
+		require.Contains(t, o.logs.String(), `msg="worker lists tasks it was not given, stopping them" worker=two`)
 	})
 }
 
-// What a job fails with can be seen at the manager; after its attempts it is expected
-// no more, also after a restart, until it is tried again on purpose.
+// The manager shows the error of a failing job. After its attempts the job is no
+// longer expected, even after a restart, until Retry.
 func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := NewMemoryStore()
@@ -188,14 +188,14 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 		items, err := m.Items("", 10)
 		require.NoError(t, err)
 		require.Len(t, items, 1)
-		require.Len(t, one.Status(), 1, "it is off the worker")
+		require.Len(t, one.Status(), 1, "removed from the worker")
 
 		m.close()
 		next := o.open(store)
 		require.NoError(t, one.beat())
 		next.put("short")
 		o.pass(time.Minute, one)
-		require.Equal(t, 3, o.starts(), "what has failed is not run again")
+		require.Equal(t, 3, o.starts(), "a failed job does not run again")
 		again, err := next.Failed("", 10)
 		require.NoError(t, err)
 		require.Equal(t, failed, again)
@@ -212,7 +212,7 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 	})
 }
 
-// A worker that comes takes no job that runs.
+// A new worker gets no running job.
 func TestW8_ARunningJobStaysWhereItIs(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
@@ -227,7 +227,7 @@ func TestW8_ARunningJobStaysWhereItIs(t *testing.T) {
 		o.pass(3*time.Second, one, two)
 		require.Len(t, one.Status(), 2)
 		require.Len(t, two.Status(), 2)
-		require.Equal(t, running, one.Status()[0], "only what waited has moved")
+		require.Equal(t, running, one.Status()[0], "only waiting jobs have moved")
 		require.NoError(t, m.Drain(t.Context(), "one"))
 		o.pass(3*time.Second, one, two)
 		require.Len(t, one.Status(), 1)

@@ -17,10 +17,10 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// R5: what one worker may take of a manager's memory and connections.
+// R5: the memory and the connections that one worker may take from a manager.
 
-// emptyCompletions is a request of a worker that has completed as many tasks without
-// names as fit into a message.
+// emptyCompletions returns a request with as many empty completions as fit into a
+// message.
 func emptyCompletions(worker string) []byte {
 	const completions = 2
 	request := protowire.AppendBytes(protowire.AppendTag(nil, completions, protowire.BytesType), nil)
@@ -30,7 +30,7 @@ func emptyCompletions(worker string) []byte {
 	return protowire.AppendString(protowire.AppendTag(request, 1, protowire.BytesType), worker)
 }
 
-// Protobuf makes some hundred bytes of each two.
+// Protobuf would allocate some hundred bytes for every two of the message.
 func TestR5_EmptyCompletionsTakeLittleMemory(t *testing.T) {
 	data := mem.BufferSlice{mem.SliceBuffer(emptyCompletions("w1"))}
 	var before, after runtime.MemStats
@@ -41,8 +41,8 @@ func TestR5_EmptyCompletionsTakeLittleMemory(t *testing.T) {
 		require.NoError(t, requestCodec{}.Unmarshal(data, &req))
 	}
 	runtime.ReadMemStats(&after)
-	require.Equal(t, "w1", string(req.GetWorker()), "it comes after the completions")
-	require.Len(t, req.GetCompletions(), maxCompletions+1, "one more than the manager takes")
+	require.Equal(t, "w1", string(req.GetWorker()), "a field after the completions")
+	require.Len(t, req.GetCompletions(), maxCompletions+1, "one more than the manager accepts")
 	require.Less(t, (after.TotalAlloc-before.TotalAlloc)/rounds, uint64(maxRequest))
 }
 
@@ -60,7 +60,7 @@ func TestR5_CompletionsAreReadWhole(t *testing.T) {
 	require.Error(t, requestCodec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x12")}, &got))
 }
 
-// One party has its share of the connections, and leaves the others theirs.
+// One identity gets its share of the connections, and the others keep theirs.
 func TestR5_OnePartyTakesFewConnections(t *testing.T) {
 	p := &pipes{conns: make(chan net.Conn, 1)}
 	g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
@@ -83,7 +83,7 @@ func TestR5_OnePartyTakesFewConnections(t *testing.T) {
 	require.NoError(t, refused.Close())
 	for range 2 * maxOfOne {
 		conn, err := enter(w1, w2)
-		require.NoError(t, err, "the certificate of both has a place for each name")
+		require.NoError(t, err, "a certificate with two names has places for both")
 		all = append(all, conn)
 	}
 	refused, err = enter(w1, w2)
@@ -102,7 +102,8 @@ func TestR5_OnePartyTakesFewConnections(t *testing.T) {
 	require.Empty(t, g.of)
 }
 
-// A worker cannot fill the places of another worker's server, where managers come.
+// A worker cannot occupy the connections of another worker's server that managers
+// need.
 func TestR5_AWorkersServerAdmitsManagersOnly(t *testing.T) {
 	ca := testca.New(t, "ours")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

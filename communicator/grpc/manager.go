@@ -1,8 +1,8 @@
 package grpc
 
-// The Manager, and what it tells its orchestrator. How it runs is in
-// manager_run.go, what it serves in manager_service.go, what its user asks of it
-// in manager_tasks.go.
+// The Manager, and its calls to its orchestrator. manager_run.go runs it,
+// manager_service.go serves the workers, manager_tasks.go has the methods for its
+// user.
 
 import (
 	"context"
@@ -15,40 +15,41 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Manager keeps the tasks and the members, and has the members run the tasks.
+// Manager keeps the tasks and the members, and makes the members run the tasks.
 //
-// Workers come to it ([Member] does that) and stay members by heartbeats. What is
-// to run is said with Put and Delete; terms of an
-// [orchestrator.Orchestrator] see to it that it does. Everything that must not be
-// forgotten is in a [Store] before anybody hears of it: tasks, completions,
-// members, drains. All of it is in memory too, contents included.
+// Workers register with the manager ([Member] does that) and stay members by
+// heartbeats. Put and Delete set the expected tasks, and the terms of an
+// [orchestrator.Orchestrator] carry them out. Everything that must survive a restart
+// is in a [Store] before the manager acts on it: tasks, completions, failed tasks,
+// members, drains. All of it is in memory as well, including contents.
 //
-// # What a restart does
+// # Restart
 //
-// Workers need not notice that a manager was restarted: they go on, and their
-// next heartbeat reaches it. Until each member that it knows from before has been
-// heard, or that one's lease has certainly run out, it runs no term, so that
-// nothing is started elsewhere that one of them still runs. Its epoch is higher
-// than that of the one before, which workers refuse from then on.
+// Workers continue while a manager restarts, and reach it with their next heartbeat.
+// The manager runs no term until it has heard from each member from before, or the
+// lease of that member has certainly expired. So nothing is started elsewhere that
+// such a member still runs. The epoch is higher than that of the previous manager,
+// whose calls workers refuse from then on.
 //
 // # Completion
 //
-// A task completes where its function returns nil, if its worker was made with
-// worker.WithCompletion. The manager then takes it off what is expected, and notes a
-// [Completion], for good: see [Manager.Put] for when it is run again. The first
-// instance that completes completes the task; the others are stopped.
+// A task completes when its function returns nil, if its worker was made with
+// worker.WithCompletion. The manager then removes the task from the expected ones
+// and keeps a [Completion]; [Manager.Put] describes when the task runs again. The
+// first instance to complete completes the task, and the others are stopped.
 //
-// A job that runs is not moved. A worker that is drained waits for it, as long as the
-// context of [Member.Close] allows. A job whose function fails is tried again there;
-// [Manager.Tasks] tells the error, how often, and when next. With
-// worker.WithAttempts it fails for good after so many tries in a row: the manager
-// takes it off what is expected and keeps it in [Manager.Failed].
+// A running job is not moved. A worker that is drained waits for it, as long as the
+// context of [Member.Close] allows. A job whose function fails is retried on the
+// same worker; [Manager.Tasks] reports the error, the number of attempts, and the
+// time of the next one. With worker.WithAttempts, a job fails for good after that
+// many failures in a row: the manager removes it from the expected tasks and keeps
+// it in [Manager.Failed].
 //
 // # Concurrency
 //
-// The methods may be called from any number of goroutines, before, during and,
-// those that only read, after Run. Slices are copied at the border but for
-// contents, which nobody may change.
+// The methods may be called from any number of goroutines, before and during Run;
+// those that only read, also after Run. Slices are copied, except for contents,
+// which must not be changed.
 type Manager struct {
 	settings managerSettings
 	log      *slog.Logger
@@ -58,23 +59,23 @@ type Manager struct {
 
 	refused   refusals
 	successor witness
-	held      map[string][]Worker // by name: members whose leases ran out, and whose tasks are held; for tell
+	held      map[string][]Worker // by name: members with expired leases whose tasks are held; used by tell only
 	begun     atomic.Bool         // Run was called
-	leading   atomic.Bool         // terms are run
+	leading   atomic.Bool         // terms run
 }
 
-// ErrNotLeading says that the manager runs no terms: Run was not called yet, or
-// waits for workers that are known from before, or has returned.
-var ErrNotLeading = errors.New("no terms are run")
+// ErrNotLeading reports that the manager runs no terms: Run was not called yet,
+// waits for members from before the restart, or has returned.
+var ErrNotLeading = errors.New("manager runs no terms")
 
-// NewManager returns a manager with everything that store holds, in the next
-// epoch, which is in the store when it returns. In a store that holds nothing
-// epochs and versions begin from the wall clock, so that workers that outlive a
-// manager and its store follow the next one, unless the clock was set back. The store is the caller's to close, once
-// Run has returned, and until then nobody else's to use.
+// NewManager returns a manager with the contents of store, in the next epoch. The
+// epoch is stored when NewManager returns. In an empty store, epochs and versions
+// begin from the wall clock. So workers that outlive both a manager and its store
+// follow the next manager, unless the clock was set back. The caller closes the
+// store after Run has returned, and must not use it before.
 //
 // The error names every option that is out of range and wraps
-// [orchestrator.ErrInvalid], or says why the store cannot be read or written.
+// [orchestrator.ErrInvalid], or states why the store cannot be read or written.
 func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 	s, err := newManagerSettings(store, opts)
 	if err != nil {
@@ -103,7 +104,7 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 	return m, nil
 }
 
-// feed tells the orchestrator what is known from before.
+// feed gives the orchestrator the stored tasks and members.
 func (m *Manager) feed() error {
 	var workers []orchestrator.Worker[Worker]
 	for _, member := range m.ledger.catalog.members() {
@@ -112,8 +113,9 @@ func (m *Manager) feed() error {
 	return errors.Join(m.orch.UpdateTasks(m.ledger.catalog.expected()), m.orch.UpdateWorkers(workers))
 }
 
-// tell tells what was saved. A member that has gone is not called any more only
-// after the orchestrator knows, or else it would be silent for a term.
+// tell passes saved changes on to the orchestrator and the communicator. It removes
+// a former member from the orchestrator before it disconnects it; otherwise the
+// worker would be silent for a term.
 func (m *Manager) tell(n news) {
 	for _, name := range n.unexpected {
 		m.orch.RemoveTask(name)
@@ -125,20 +127,20 @@ func (m *Manager) tell(n news) {
 		left := m.ledger.left(w)
 		if !left && m.successor.is(w.Name) {
 			m.held[w.Name] = append(m.held[w.Name], w)
-			m.log.Error("a worker's lease has run out, and it names a higher epoch: its tasks are started nowhere until it is a member again",
+			m.log.Error("lease expired and worker names higher epoch, tasks held",
 				"worker", w.Name, "incarnation", w.Incarnation)
 			continue
 		}
 		m.remove(w)
 		if left {
-			m.log.Info("a worker has left", "worker", w.Name, "incarnation", w.Incarnation)
+			m.log.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
 		} else {
-			m.log.Warn("a worker's lease has run out", "worker", w.Name, "incarnation", w.Incarnation)
+			m.log.Warn("worker's lease expired", "worker", w.Name, "incarnation", w.Incarnation)
 		}
 	}
 	for _, a := range n.came {
 		for _, w := range m.held[a.Name] {
-			m.remove(w) // it has another incarnation: what that one ran has stopped
+			m.remove(w) // its new incarnation proves that the tasks of w have stopped
 		}
 		delete(m.held, a.Name)
 		if a.moved {
@@ -149,13 +151,13 @@ func (m *Manager) tell(n news) {
 			opts = append(opts, orchestrator.WithWorkerDraining())
 		}
 		m.check("worker", a.Name, m.orch.AddWorker(a.Worker, opts...))
-		switch said := []any{"worker", a.Name, "incarnation", a.Incarnation, "address", a.address, "draining", a.draining}; {
+		switch attrs := []any{"worker", a.Name, "incarnation", a.Incarnation, "address", a.address, "draining", a.draining}; {
 		case a.moved:
-			m.log.Info("a worker is a member", said...)
+			m.log.Info("worker is a member", attrs...)
 		case a.turned && a.draining:
-			m.log.Info("a worker is to end empty", said...)
+			m.log.Info("worker draining", attrs...)
 		case a.turned:
-			m.log.Info("a worker is to end empty no longer", said...)
+			m.log.Info("worker undrained", attrs...)
 		}
 	}
 }
@@ -169,14 +171,15 @@ func (m *Manager) connect(w Worker, address string) {
 	m.check("worker", w.Name, m.workers.Connect(w, address))
 }
 
-// check logs what cannot be, as everything was checked before it was written down.
+// check logs an error that cannot occur, because everything was checked before it
+// was stored.
 func (m *Manager) check(kind, name string, err error) {
 	if err != nil {
-		m.log.Error("not taken by the orchestrator", kind, name, "err", err)
+		m.log.Error("refused by orchestrator", kind, name, "err", err)
 	}
 }
 
-// observe is told of each call to a worker.
+// observe processes the result of each call to a worker.
 func (m *Manager) observe(w Worker, err error) {
 	if err == nil {
 		m.successor.drop(w.Name)
@@ -184,11 +187,11 @@ func (m *Manager) observe(w Worker, err error) {
 	m.ledger.called(w, err == nil)
 }
 
-// ended takes down what a worker has reported as completed or failed in a term,
-// before the term goes on. The worker says so itself too, and may not get through: then
-// the term would take the task for one that runs, and could move it to a worker
-// that does it again. What is taken down has no content any more, so whatever the
-// term wants, it is not started.
+// ended records the tasks that a worker has reported as completed or failed, before
+// the term continues. The worker also sends them with Complete, but that call may
+// fail. The term would then treat the task as running, and could move it to a worker
+// that runs it again. A recorded task no longer has content, so no term can start
+// it.
 func (m *Manager) ended(ctx context.Context, w Worker, tasks []reportedTask) error {
 	var open []conclusion
 	for _, t := range tasks {

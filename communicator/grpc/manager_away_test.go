@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// For as long as the package documentation says, a manager may be away, and nobody
-// loses a lease for it; whenever it goes.
+// A manager may be away for as long as the package documentation says, at any time,
+// and no worker loses its lease.
 func TestR2_AManagerMayBeAwayForSoLong(t *testing.T) {
 	const away = lease - lease/10 - stopping - 2*lease/12 - 1200*time.Millisecond
 	inOffice(t, func(t *testing.T, o *office) {

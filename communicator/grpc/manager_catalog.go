@@ -1,6 +1,6 @@
 package grpc
 
-// The catalog: what is on disk, for everybody to read.
+// The catalog: a readable copy of what is stored.
 
 import (
 	"fmt"
@@ -11,11 +11,12 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// catalog answers from memory, and knows nothing that a crash could take back.
+// catalog answers from memory, and contains only what is stored, so that no crash
+// can undo it.
 type catalog struct {
-	mu                  sync.RWMutex // guards what follows
+	mu                  sync.RWMutex // guards the fields below
 	kept                records
-	tasks, done, failed index // of those kept
+	tasks, done, failed index // of the names in kept
 }
 
 var (
@@ -27,7 +28,7 @@ func newCatalog(kept records) catalog {
 	return catalog{kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done), failed: newIndex(kept.failed)}
 }
 
-// apply takes in what was saved, and returns what is to be told of it.
+// apply applies a saved change, and returns what to pass on.
 func (c *catalog) apply(change *records) news {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +40,7 @@ func (c *catalog) apply(change *records) news {
 	return n
 }
 
-// Content returns what a task is to work on.
+// Content returns the content of a task.
 func (c *catalog) Content(name string) (content []byte, version int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -50,7 +51,7 @@ func (c *catalog) Content(name string) (content []byte, version int64, ok bool) 
 	return t.Content, t.Revision, true
 }
 
-// revision is the highest that a content was given.
+// revision returns the highest version of any content.
 func (c *catalog) revision() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -78,7 +79,7 @@ func (c *catalog) completion(name string) (Completion, error) {
 }
 
 func (c *catalog) items(after string, limit int) []Item {
-	c.mu.Lock() // the index is put in order
+	c.mu.Lock() // page sorts the index
 	defer c.mu.Unlock()
 	return page(&c.tasks, c.kept.tasks, after, limit, func(t *task) Item { return t.Item })
 }
@@ -95,8 +96,7 @@ func (c *catalog) failures(after string, limit int) []FailedTask {
 	return page(&c.failed, c.kept.failed, after, limit, func(f *failedTask) FailedTask { return f.FailedTask })
 }
 
-// members returns the members, sorted by name. Heard, Until and Failing are left
-// out.
+// members returns the members, sorted by name, without Heard, Until and Failing.
 func (c *catalog) members() []MemberState {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -124,12 +124,12 @@ func (c *catalog) expected() []orchestrator.Task[string] {
 	return nothing.news(&c.kept).expected
 }
 
-// index has names in their order. What comes and goes is noted, and put in its
-// place when the order is asked for: so to put many costs little. Nothing is noted
-// of what has come and gone meanwhile, as nobody may ever ask.
+// index holds the keys of a map in order. Changes are only recorded, and merged when
+// the order is needed, so that many puts cost little. A name that was added and
+// removed in between leaves no trace, because the order may never be needed.
 type index struct {
 	names   []string
-	touched map[string]bool // in names, or kept, but not in both
+	touched map[string]bool // in either names or the map, but not in both
 }
 
 func newIndex[V any](kept map[string]V) index {
@@ -147,7 +147,7 @@ func touch[V any](x *index, kept, change map[string]V) {
 	}
 }
 
-// settle puts what has come and gone in its place.
+// settle merges the recorded changes into the order.
 func settle[V any](x *index, kept map[string]V) {
 	if len(x.touched) == 0 {
 		return
@@ -172,8 +172,7 @@ func settle[V any](x *index, kept map[string]V) {
 	clear(x.touched)
 }
 
-// page returns up to limit of what is kept, from the first name after the one
-// given.
+// page returns up to limit entries of kept whose names come after the given one.
 func page[V, R any](x *index, kept map[string]V, after string, limit int, show func(V) R) []R {
 	settle(x, kept)
 	from, found := slices.BinarySearchFunc(x.names, after, strings.Compare)

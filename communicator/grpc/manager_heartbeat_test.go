@@ -1,6 +1,6 @@
 package grpc
 
-// R2: heartbeats that come late.
+// R2: heartbeats that arrive late.
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A worker that drains gives up what it has said before. That may be dealt with all
-// the same, and after what says that it drains.
-func TestR2_AHeartbeatThatWasGivenUpSaysNothing(t *testing.T) {
+// A draining worker cancels its earlier heartbeats. A cancelled heartbeat may still
+// arrive, even after one that drains.
+func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		one := o.staff("one")[0]
@@ -29,7 +29,7 @@ func TestR2_AHeartbeatThatWasGivenUpSaysNothing(t *testing.T) {
 		require.Equal(t, codes.Canceled, code(beat(before, false)))
 		synctest.Wait()
 		require.True(t, m.Members()[0].Draining)
-		require.NotContains(t, o.logs.String(), "level=WARN", "nobody is refused anything")
+		require.NotContains(t, o.logs.String(), "level=WARN", "no call is refused")
 		require.NoError(t, beat(local(t), false))
 		require.False(t, m.Members()[0].Draining)
 	})

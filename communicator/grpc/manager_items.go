@@ -1,6 +1,6 @@
 package grpc
 
-// What a manager is told, and tells: tasks, completions and members, as values.
+// The values of a manager's methods: tasks, completions and members.
 
 import (
 	"encoding/json"
@@ -12,41 +12,41 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// MaxContent is how many bytes the content of a task may have: a mebibyte.
+// MaxContent is the maximum length of a task's content in bytes: 1 MiB.
 const MaxContent = 1 << 20
 
-// MaxList is the most that one call of Items or Completed returns.
+// MaxList is the maximum length of a list that Items, Completed or Failed returns.
 const MaxList = 1000
 
-// ErrNotFound says that no task of this name is expected or, of
-// [Manager.Completion], completed.
+// ErrNotFound reports that no task of this name is expected, completed or failed,
+// depending on the method.
 var ErrNotFound = errors.New("no task of this name")
 
-// Settings says how a task is to run. The zero value is one instance, handed
-// over as the orchestrator does by default.
+// Settings states how a task runs. The zero value is one instance, with the
+// orchestrator's default handoff.
 type Settings struct {
-	Instances int // 0 means 1; what is read is at least 1
+	Instances int // 0 means 1; at least 1 when returned
 	Handoff   orchestrator.Handoff
 }
 
-// Item is a task that is expected.
+// Item is an expected task.
 type Item struct {
-	Name     string // 1 to 1024 bytes, any
-	Content  []byte // 0 to MaxContent bytes, any
+	Name     string // 1 to 1024 arbitrary bytes
+	Content  []byte // 0 to MaxContent arbitrary bytes
 	Settings Settings
-	// Revision is the version of the content: higher than that of every content,
-	// of whatever task, before. Those who write leave it 0.
+	// Revision is the version of the content, higher than that of every earlier content
+	// of any task. It must be 0 in Put.
 	Revision int64
 }
 
-// Completion says that a task has done what it had to do.
+// Completion reports that a task has completed.
 type Completion struct {
 	Task string
-	// Revision is that of the content that was worked on.
+	// Revision is the version of the completed content.
 	Revision int64
-	// Worker is who said so first.
+	// Worker is the worker that reported the completion first.
 	Worker string
-	// At is when, by the manager's wall clock.
+	// At is the time of the report, by the manager's wall clock.
 	At time.Time
 }
 
@@ -54,38 +54,39 @@ type Completion struct {
 // worker.WithAttempts). It is not expected.
 type FailedTask struct {
 	Item
-	// Worker is where it failed, at At by the manager's wall clock, after so many
-	// Attempts in a row. Err is what the last one failed with, at most 512 bytes.
+	// Worker is the worker on which the task failed, after Attempts in a row. At is
+	// the time of the report, by the manager's wall clock. Err is the error of the
+	// last attempt, at most 512 bytes.
 	Worker   string
 	At       time.Time
 	Err      string
 	Attempts int
 }
 
-// MemberState is a worker that is a member.
+// MemberState is the state of a member.
 type MemberState struct {
 	Worker
-	// Address is where it is called.
+	// Address is the address at which the manager calls the worker.
 	Address string
-	// Lease is how long it stays a member without a heartbeat.
+	// Lease is how long the worker stays a member without a heartbeat.
 	Lease time.Duration
-	// Draining says that it is to end empty: because it asked for that, or because
-	// somebody drained its name.
+	// Draining reports whether the worker is drained, by its own request or by
+	// [Manager.Drain].
 	Draining bool
-	// Heard is when it registered or sent its last heartbeat. It is zero where the
-	// manager knows it from before it was started only, and has not heard it
-	// since; as long as there is such a member, no term is run.
+	// Heard is the time of the registration or of the last heartbeat. It is zero if
+	// the member is known only from before the manager's start. As long as there is
+	// such a member, no term runs.
 	Heard time.Time
-	// Until is when its membership ends unless it is heard before. It is zero
-	// before Run.
+	// Until is when the membership ends without another heartbeat. It is zero before
+	// Run.
 	Until time.Time
-	// Failing is since when no call to it has been answered; zero where the last
-	// one was.
+	// Failing is the time of the first failed call since the last answered one; zero
+	// if the last call was answered.
 	Failing time.Time
 }
 
-// MarshalJSON makes an object of it, with the lease as text and without times that
-// are zero. Its Worker's MarshalText, which is promoted, would make a name of it.
+// MarshalJSON returns a JSON object, with the lease as text and without zero times.
+// Without this method, the promoted MarshalText of Worker would reduce it to a name.
 func (m MemberState) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Name        string    `json:"name"`
@@ -99,7 +100,7 @@ func (m MemberState) MarshalJSON() ([]byte, error) {
 	}{m.Name, m.Incarnation, m.Address, m.Lease.String(), m.Draining, m.Heard, m.Until, m.Failing})
 }
 
-// whole returns the settings as they are read.
+// whole returns the settings with their defaults.
 func (s Settings) whole() Settings {
 	s.Instances = max(s.Instances, 1)
 	return s
@@ -120,10 +121,10 @@ func (i Item) check() error {
 		return err
 	}
 	if len(i.Content) > MaxContent {
-		return fmt.Errorf("%w: a content of %d bytes: at most %d", orchestrator.ErrInvalid, len(i.Content), MaxContent)
+		return fmt.Errorf("%w: content of %d bytes: at most %d", orchestrator.ErrInvalid, len(i.Content), MaxContent)
 	}
 	if i.Revision != 0 {
-		return fmt.Errorf("%w: Revision is %d: must be 0, it is given by the manager", orchestrator.ErrInvalid, i.Revision)
+		return fmt.Errorf("%w: Revision is %d: must be 0, the manager sets it", orchestrator.ErrInvalid, i.Revision)
 	}
 	return i.Settings.check()
 }

@@ -1,6 +1,6 @@
 package grpc
 
-// What others see of a manager's books.
+// The JSON form of a manager's values.
 
 import (
 	"encoding/json"

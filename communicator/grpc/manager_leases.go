@@ -1,38 +1,38 @@
 package grpc
 
-// The ledger's leases: who is heard, who can be called, and whose time is over.
+// The ledger's leases: heartbeats, failing calls, and expiry.
 
 import (
 	"context"
 	"time"
 )
 
-// start says that workers can be heard from now on.
+// start records that workers can reach the manager from now on.
 func (l *ledger) start() {
-	_ = l.look(func(b *book, now time.Time) error { // closed: then nobody is heard
+	_ = l.look(func(b *book, now time.Time) error { // fails only if closed: no worker is served then
 		b.start(now)
 		return nil
 	})
 }
 
-// called says whether a call to a worker was answered.
+// called records whether a call to a worker was answered.
 func (l *ledger) called(w Worker, answered bool) {
-	_ = l.look(func(b *book, now time.Time) error { // closed: then it does not matter
+	_ = l.look(func(b *book, now time.Time) error { // fails only if closed: leases no longer matter then
 		b.called(now, w, answered)
 		return nil
 	})
 }
 
-// alone reports whether no other member than a worker can take tasks.
+// alone reports whether no member other than w can take tasks.
 func (l *ledger) alone(w Worker) (alone bool) {
-	_ = l.look(func(b *book, now time.Time) error { // closed: then it is not known
+	_ = l.look(func(b *book, now time.Time) error { // fails only if closed: alone is false then
 		alone = b.alone(now, w.Name)
 		return nil
 	})
 	return alone
 }
 
-// expire ends memberships whose leases have run out, until ctx ends.
+// expire ends memberships whose leases have expired, until ctx is done.
 func (l *ledger) expire(ctx context.Context) {
 	for {
 		var next time.Time
@@ -46,8 +46,8 @@ func (l *ledger) expire(ctx context.Context) {
 	}
 }
 
-// pause returns when it is time, or may be, with true, or when ctx has ended. The
-// zero time is never.
+// pause returns true at the given time, or earlier if there is a new lease, and
+// false when ctx is done. The zero time means never.
 func (l *ledger) pause(ctx context.Context, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -64,22 +64,22 @@ func (l *ledger) pause(ctx context.Context, until time.Time) bool {
 	return true
 }
 
-// hurry has the leases be looked at again: there is a new one.
+// hurry makes expire look at the leases again, because there is a new one.
 func (l *ledger) hurry() {
 	select {
 	case l.sooner <- struct{}{}:
-	default: // it is going to be
+	default: // a token is there already
 	}
 }
 
-// left reports whether a worker that is no member any more has left by itself.
+// left reports whether a former member has called Leave.
 func (l *ledger) left(w Worker) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.book.ended.left(w)
 }
 
-// complete adds to members what only the book knows.
+// complete sets the fields of members that only the book knows.
 func (l *ledger) complete(members []MemberState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,6 @@
 package grpc
 
-// The ledger: the book, with a lock, a clock and a disk.
+// The ledger: the book with a lock, a clock and a store.
 
 import (
 	"context"
@@ -10,58 +10,58 @@ import (
 	"time"
 )
 
-// ledger has events decided one after the other, saves what they change, and only
-// then tells the orchestrator and answers. What comes together while something
-// is being saved is saved in one go after it.
+// ledger applies events to the book one after the other. It saves what they change,
+// and only then informs the orchestrator and answers. Changes made during a save are
+// saved together after it.
 //
-// An error of the store closes it: from then on nothing is decided.
+// An error of the store closes the ledger: every later event fails.
 type ledger struct {
 	store   Store
 	epoch   uint64
 	catalog catalog
-	// tell is called by one goroutine at a time, in order, once what it tells is
-	// on disk and in the catalog.
+	// tell passes on saved changes. It is called by one goroutine at a time, in
+	// order, after the changes are in the store and in the catalog.
 	tell func(news)
-	// ready is closed once no member is left that is known from before the start
-	// only.
+	// ready is closed when every member from before the start has been heard or has
+	// ended.
 	ready chan struct{}
 	// key makes the receipts. It does not change.
 	key receiptKey
-	// broken is closed once the store has failed.
+	// broken is closed when the store has failed.
 	broken chan struct{}
-	// sooner holds a token when the book may want to be looked at earlier.
+	// sooner holds a token when expire may have to look at the leases earlier.
 	sooner chan struct{}
 
-	mu     sync.Mutex // guards what follows, and is held for moments
+	mu     sync.Mutex // guards the fields below; held briefly
 	book   *book
-	busy   bool    // there is a goroutine that saves
-	next   *commit // what is to be saved; nil: nothing
-	saving *commit // what is being saved; nil: nothing
-	closed error   // why nothing is decided any more; nil: it is
+	busy   bool    // a goroutine is saving
+	next   *commit // to be saved next; nil: nothing
+	saving *commit // being saved; nil: nothing
+	closed error   // why events fail; nil: the ledger is open
 }
 
-// commit is what is saved together.
+// commit is a set of changes that are saved together.
 type commit struct {
-	done chan struct{} // closed once it is saved, and everybody was told
-	err  error         // why it was not
+	done chan struct{} // closed when the changes are saved and passed on
+	err  error         // why they are not saved
 }
 
-// ErrStopped says that the manager runs no more: its Run has returned or is about
-// to, or its store has failed.
-var ErrStopped = errors.New("the manager has stopped")
+// ErrStopped reports that the manager no longer runs: its Run has returned or is
+// about to, or its store has failed.
+var ErrStopped = errors.New("manager has stopped")
 
-// errGivenUp says that the caller does not wait for an answer any more.
-var errGivenUp = errors.New("the call was given up")
+// errGivenUp reports that the caller has cancelled the call.
+var errGivenUp = errors.New("call cancelled")
 
-// openLedger reads what a store holds, and begins another epoch.
+// openLedger reads a store and begins the next epoch.
 func openLedger(s Store, r rules) (*ledger, error) {
 	kept, err := load(s)
 	if err != nil {
 		return nil, err
 	}
 	if kept.epoch == 0 {
-		// Workers may have outlived a store that was lost: they follow only a higher
-		// epoch, and take lower versions of contents for older.
+		// Workers may have outlived a lost store. They accept only higher epochs and
+		// higher content versions than those they have seen.
 		now := time.Now()
 		kept.epoch, kept.revision = uint64(now.UnixMilli()), now.UnixMicro()
 	}
@@ -83,9 +83,8 @@ func openLedger(s Store, r rules) (*ledger, error) {
 	}, nil
 }
 
-// do has something decided, and returns what decide does once everything that
-// was decided so far is on disk, and everybody was told. Where ctx ends before, what
-// was decided stands, unless the store fails.
+// do calls decide and returns its error, once every decision so far is saved and
+// passed on. If ctx ends first, the decision stands, unless the store fails.
 func (l *ledger) do(ctx context.Context, decide func(b *book, now time.Time) error) error {
 	l.mu.Lock()
 	if l.closed != nil {
@@ -105,12 +104,11 @@ func (l *ledger) do(ctx context.Context, decide func(b *book, now time.Time) err
 		}
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("not known to be saved: %w: %w", errGivenUp, context.Cause(ctx))
+		return fmt.Errorf("may not be saved: %w: %w", errGivenUp, context.Cause(ctx))
 	}
 }
 
-// look has something read that nobody else is told of, and that changes nothing
-// on disk.
+// look calls read and returns its error without waiting for a save.
 func (l *ledger) look(read func(b *book, now time.Time) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,16 +120,13 @@ func (l *ledger) look(read func(b *book, now time.Time) error) error {
 	return err
 }
 
-// heartbeat renews a lease. It waits for the disk only where it has something to
-// write down itself: a disk that is slow for a while costs nobody his lease. One that
-// was given up says nothing any more: what its worker has said since may be that it
-// drains.
-//
-// It returns the lease.
+// heartbeat renews a lease and returns its length. It waits for the store only if it
+// changes stored state, so a slow disk does not expire leases. A cancelled heartbeat
+// is dropped, because a later one, such as one that drains, may have been applied.
 func (l *ledger) heartbeat(ctx context.Context, w Worker, draining bool) (lease time.Duration, err error) {
 	var changes bool
 	beat := func(b *book, now time.Time) (err error) {
-		if ctx.Err() != nil { // a later one may have been dealt with before
+		if ctx.Err() != nil { // a later heartbeat may have been applied
 			return fmt.Errorf("worker %q: %w: %w", w.Name, errGivenUp, context.Cause(ctx))
 		}
 		if changes, err = b.heartbeat(now, w, draining); err == nil {
@@ -145,8 +140,8 @@ func (l *ledger) heartbeat(ctx context.Context, w Worker, draining bool) (lease 
 	return lease, l.do(ctx, func(*book, time.Time) error { return nil })
 }
 
-// settle sees to it that what has changed is saved, and returns what has to be
-// waited for until that is so; nil: nothing. The lock is held.
+// settle starts a save if the book has changed, and returns the commit to wait for;
+// nil: everything is saved. The caller holds mu.
 func (l *ledger) settle() *commit {
 	if l.book.started && l.book.unheard == 0 && !isClosed(l.ready) {
 		close(l.ready)
@@ -164,7 +159,7 @@ func (l *ledger) settle() *commit {
 	return l.saving
 }
 
-// save saves commits until there is none. It is the whole of a goroutine.
+// save saves commits until none is left. It is the body of a goroutine.
 func (l *ledger) save() {
 	for {
 		b, change := l.begin()
@@ -181,7 +176,7 @@ func (l *ledger) save() {
 	}
 }
 
-// begin takes the next commit, if there is one.
+// begin returns the next commit and its changes, or nil.
 func (l *ledger) begin() (*commit, records) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,7 +188,8 @@ func (l *ledger) begin() (*commit, records) {
 	return l.saving, l.book.take()
 }
 
-// fail closes the ledger for want of a disk, and answers everybody who waits.
+// fail closes the ledger after an error of the store, and answers every waiting
+// call.
 func (l *ledger) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,11 +204,10 @@ func (l *ledger) fail(err error) {
 		}
 	}
 	l.saving, l.next = nil, nil
-	l.book.take() // which nobody will ever hear of
+	l.book.take() // drop unsaved changes
 }
 
-// close lets nothing be decided any more, and returns when everything that was is
-// saved.
+// close makes later events fail, and returns when all earlier changes are saved.
 func (l *ledger) close() {
 	l.mu.Lock()
 	if l.closed == nil {

@@ -16,12 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowStore is a store whose Save waits to be let through, once told to.
+// slowStore is a store whose Save waits after hold was called.
 type slowStore struct {
 	*MemoryStore
 
 	mu    sync.Mutex
-	gate  chan error // nil: let through
+	gate  chan error // nil: Save does not wait
 	saves []map[string][]byte
 }
 
@@ -38,7 +38,7 @@ func (s *slowStore) Save(changes map[string][]byte) error {
 	return s.MemoryStore.Save(changes)
 }
 
-// hold has each Save wait for what is sent.
+// hold makes each Save wait for a value from gate.
 func (s *slowStore) hold() (gate chan error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *ledger) put(ctx context.Context, items ...*task) error {
 	})
 }
 
-func TestR2_NobodyIsToldWhatIsNotOnDisk(t *testing.T) {
+func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
 		l := testLedger(t, s)
@@ -100,7 +100,7 @@ func TestR2_NobodyIsToldWhatIsNotOnDisk(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, told, 1)
 		require.NoError(t, <-answers)
-		require.Empty(t, answers, "what is refused may follow from what is not on disk yet")
+		require.Empty(t, answers, "a refusal may depend on unsaved changes")
 		content, _, ok := l.catalog.Content("a")
 		require.True(t, ok)
 		require.Equal(t, "x", string(content))
@@ -161,7 +161,7 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 			draining <- err
 		}()
 		synctest.Wait()
-		require.Empty(t, draining, "this one says something new")
+		require.Empty(t, draining, "this heartbeat changes stored state")
 		gate <- nil
 		gate <- nil
 		require.NoError(t, <-draining)
@@ -221,7 +221,7 @@ func TestR2_ClosingWaitsForTheDisk(t *testing.T) {
 		require.ErrorIs(t, l.put(t.Context(), item("b", "")), ErrStopped)
 		gate <- nil
 		<-closed
-		require.Len(t, l.catalog.items("", 10), 1, "it was done all the same")
+		require.Len(t, l.catalog.items("", 10), 1, "the change was made nevertheless")
 		l.close()
 	})
 }
@@ -287,7 +287,7 @@ func TestR1_PagesAreInOrderWhateverHappened(t *testing.T) {
 	}
 }
 
-// Names that come and go, each of them once, and pages that nobody asks for.
+// Names are added and removed, each once, and no page is requested.
 func TestR1_NothingIsRememberedOfWhatHasComeAndGone(t *testing.T) {
 	c := newCatalog(newRecords())
 	apply := func(of func(change *records)) {

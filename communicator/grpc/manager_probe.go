@@ -1,6 +1,6 @@
 package grpc
 
-// How a manager calls who wants to be a member, and what all those calls may take.
+// How a manager calls a worker that registers, and the limits of these calls.
 
 import (
 	"context"
@@ -17,24 +17,26 @@ import (
 )
 
 const (
-	// probeTime is how long a worker that registers has to answer.
+	// probeTime is the time that a registering worker has to answer.
 	probeTime = 5 * time.Second
-	// maxProbes is how many workers are called at once: enough for those that never
-	// answer not to hold up a fleet that comes together.
+	// maxProbes is the number of these calls at the same time. It is large enough
+	// that workers that never answer do not hold up a fleet that registers at once.
 	maxProbes = 256
-	// maxIntroduction is how many bytes of an answer are read: who registers has
-	// nothing to list, as a rule.
+	// maxIntroduction is how many bytes of an answer are read. A registering worker
+	// usually has nothing to list.
 	maxIntroduction = 4 << 10
-	// introductionWindow is what may be on its way unread; HTTP/2 knows no less.
+	// introductionWindow is the flow-control window of such a connection, the
+	// smallest that HTTP/2 allows.
 	introductionWindow = 64 << 10
 )
 
-// maxTries is how many calls that fail a name has in a minute.
+// maxTries is the number of failed calls that a name may have within a minute.
 const maxTries = 12
 
-// prober calls workers that want to be members. They are strangers before, and choose
-// the address, so it bounds what they can have it do: under one name it makes one call
-// at a time, over all connections, and few that fail. It reads little of each answer.
+// prober calls workers that register. An unregistered worker is not trusted, and
+// chooses the address that the manager calls. So the prober makes one call at a time
+// under each name, over all connections, and few that fail. It reads little of each
+// answer.
 type prober struct {
 	settings *managerSettings
 	slots    chan struct{} // holds one for each call under way
@@ -43,11 +45,11 @@ type prober struct {
 	names map[string]*tries
 }
 
-// tries is what is known of the calls under a name.
+// tries is the state of the calls under one name.
 type tries struct {
-	busy   bool      // one is under way, or is to be
-	failed int       // since then
-	since  time.Time // the first of those
+	busy   bool      // a call is under way or waits for a slot
+	failed int       // failed calls since then
+	since  time.Time // when the minute began
 }
 
 func newProber(s *managerSettings) *prober {
@@ -55,21 +57,22 @@ func newProber(s *managerSettings) *prober {
 }
 
 var (
-	errProbe   = errors.New("the manager cannot call it")
-	errProbed  = errors.New("it is called already, for another Register under this name")
-	errTooMany = fmt.Errorf("%d calls under this name have failed within a minute", maxTries)
+	errProbe   = errors.New("manager cannot call worker")
+	errProbed  = errors.New("another Register under this name is under way")
+	errTooMany = fmt.Errorf("%d calls under this name failed within a minute", maxTries)
 )
 
-// probe calls a worker at an address, and returns why that is not known to be its.
+// probe calls a worker at an address, with the manager's term. It returns an error
+// unless the worker that registers has answered there.
 //
-// The term is the manager's. The reason is for the manager's log, not for the caller, which could learn from it
-// what listens in the manager's network. Nor does the caller learn that from the time:
-// whatever made a call fail, it is answered when probeTime is over.
+// The error of a call is for the manager's log only, because the worker could learn
+// from it what listens in the manager's network. The time reveals nothing either:
+// every failed call is answered after probeTime, whatever the reason.
 func (p *prober) probe(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	err := p.take(w.Name, time.Now())
 	if err == nil {
 		err = p.call(ctx, w, address, term)
-		p.release(w.Name, err) // after the wait: else another Register would tell when the call ended
+		p.release(w.Name, err) // after the wait, or another Register would reveal when the call ended
 	}
 	if err != nil {
 		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)
@@ -77,14 +80,14 @@ func (p *prober) probe(ctx context.Context, w Worker, address string, term *orch
 	return nil
 }
 
-// call makes the call once there is a slot, which is kept until nothing is left of
-// its connection, and its answer is due.
+// call makes the call when a slot is free. It keeps the slot until the connection is
+// closed and the answer is due.
 func (p *prober) call(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		return fmt.Errorf("as many workers are called as may be at once: %w", context.Cause(ctx))
+		return fmt.Errorf("too many registrations under way: %w", context.Cause(ctx))
 	}
 	over := time.NewTimer(p.settings.probing)
 	defer over.Stop()
@@ -98,7 +101,7 @@ func (p *prober) call(ctx context.Context, w Worker, address string, term *orche
 	return err
 }
 
-// take begins a call under a name, if there may be one.
+// take begins a call under a name, or returns why it must not.
 func (p *prober) take(name string, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,8 +139,8 @@ func (p *prober) release(name string, err error) {
 
 func (t *tries) over(now time.Time) bool { return now.Sub(t.since) >= time.Minute }
 
-// forget lets go of names that have not been tried for a minute, so that what is kept
-// is bounded by what can be tried in two.
+// forget deletes names that have had no call for a minute, so that memory is bounded
+// by the number of calls in two minutes.
 func (p *prober) forget(now time.Time) {
 	if len(p.names) < 2*maxProbes {
 		return
@@ -149,9 +152,10 @@ func (p *prober) forget(now time.Time) {
 	}
 }
 
-// ask asks for a report. If that is too long to be read, it applies no changes, which
-// another process would refuse just the same. That call has the term, because a worker
-// that has seen one may refuse what is of none.
+// ask requests a report. If the report is too long to be read, ask applies no
+// changes instead, which another process would refuse as well. The second call
+// carries the term, because a worker that has seen a term may refuse a call without
+// one.
 func (p *prober) ask(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.settings.probing)
 	defer cancel()
@@ -163,7 +167,7 @@ func (p *prober) ask(ctx context.Context, w Worker, address string, term *orches
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing is on it any more
+	defer func() { _ = conn.Close() }() // no call is left on it
 	invoke := func(method string, request proto.Message, reply answer) error {
 		return conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(answerCodec{}), grpc.MaxCallRecvMsgSize(maxIntroduction))
 	}
@@ -171,7 +175,7 @@ func (p *prober) ask(ctx context.Context, w Worker, address string, term *orches
 	report := reply{known: &snapshot{}, most: maxIntroduction}
 	err = invoke(orchestratorv1.Worker_Report_FullMethodName, &orchestratorv1.ReportRequest{Incarnation: w.Incarnation}, &report)
 	if err == nil {
-		return report.check(w) // whatever may serve there
+		return report.check(w) // another kind of server may have answered
 	}
 	if status.Code(err) == codes.ResourceExhausted {
 		var none verdicts

@@ -1,6 +1,6 @@
 package grpc
 
-// R3: what those who want to be members can have the manager do.
+// R3: the calls that registering workers can cause a manager to make.
 
 import (
 	"context"
@@ -23,10 +23,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// deaf is a worker that takes calls and answers none. It counts those under way.
+// deaf is a worker that accepts calls and answers none. It counts the calls under
+// way.
 type deaf struct {
 	orchestratorv1.UnimplementedWorkerServer
-	came chan struct{} // gets one for each call
+	came chan struct{} // receives a value for each call
 
 	mu        sync.Mutex
 	now, most int
@@ -42,8 +43,8 @@ func (d *deaf) Report(ctx context.Context, _ *orchestratorv1.ReportRequest) (*or
 	return nil, ctx.Err()
 }
 
-// count takes in calls that come, and returns how many are under way, and were at
-// most.
+// count waits for calls to arrive, and returns how many are under way now, and the
+// maximum so far.
 func (d *deaf) count(come int) (now, most int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -52,7 +53,7 @@ func (d *deaf) count(come int) (now, most int) {
 	return d.now, d.most
 }
 
-// serveDeaf serves it on a listener, until the test ends.
+// serveDeaf serves a deaf worker on a listener until the test ends.
 func serveDeaf(t *testing.T, d *deaf, l net.Listener, opts ...Option) {
 	t.Helper()
 	server, accepting, err := settingsOf(t, opts...).newServer(l, 0, grpc.WaitForHandlers(true))
@@ -72,8 +73,8 @@ func registering(name string, incarnation uint64, address string) *orchestratorv
 	}
 }
 
-// One worker, over as many connections as it likes, and as whichever process, has the
-// manager make one call at a time. Others are called meanwhile.
+// One worker, over any number of connections and incarnations, causes one call of
+// the manager at a time. Other workers are called in the meantime.
 func TestR3_AWorkerHasTheManagerMakeOneCallAtATime(t *testing.T) {
 	for name, secure := range map[string]bool{"plaintext": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -122,9 +123,9 @@ func TestR3_AWorkerHasTheManagerMakeOneCallAtATime(t *testing.T) {
 	}
 }
 
-// However many names come together that never answer, so many are called at once. The
-// others wait, and each has its turn.
-func TestR3_CallsOfThoseWhoRegisterAreBounded(t *testing.T) {
+// If many names register that never answer, the manager makes at most maxProbes
+// calls at the same time. The others wait for their turn.
+func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		d := newDeaf()
@@ -169,8 +170,8 @@ func TestR3_CallsOfThoseWhoRegisterAreBounded(t *testing.T) {
 	})
 }
 
-// Who waits for a call and gives up leaves nothing behind.
-func TestR3_WhoGivesUpWaitingForACallMayComeBack(t *testing.T) {
+// A worker that cancels while it waits for its call leaves nothing behind.
+func TestR3_ACancelledRegisterLeavesNothingBehind(t *testing.T) {
 	p := newProber(&managerSettings{})
 	for range maxProbes {
 		p.slots <- struct{}{}
@@ -187,13 +188,13 @@ func TestR3_WhoGivesUpWaitingForACallMayComeBack(t *testing.T) {
 	for range maxTries - 2 {
 		require.ErrorIs(t, p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1", nil), context.Canceled)
 	}
-	require.ErrorIs(t, p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1", nil), errTooMany, "nor as many as it likes")
-	require.ErrorIs(t, p.probe(ctx, Worker{"w2", 1}, "127.0.0.1:1", nil), context.Canceled, "others may go on")
+	require.ErrorIs(t, p.probe(ctx, Worker{"w1", 1}, "127.0.0.1:1", nil), errTooMany, "the number of calls is limited")
+	require.ErrorIs(t, p.probe(ctx, Worker{"w2", 1}, "127.0.0.1:1", nil), context.Canceled, "other names are not affected")
 }
 
-// The call for a Register that was lost on its way ends with that, and is not in the
-// way of the next.
-func TestR2_WhoseRegisterWasLostIsLetInByTheNext(t *testing.T) {
+// The call for a lost Register ends with that Register, and does not block the next
+// one.
+func TestR2_ALostRegisterDoesNotBlockTheNext(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		one := o.hire("one")
@@ -219,7 +220,7 @@ func TestR2_WhoseRegisterWasLostIsLetInByTheNext(t *testing.T) {
 	})
 }
 
-// counting counts what is written to the connections that it accepts.
+// counting counts the bytes written to accepted connections.
 type counting struct {
 	net.Listener
 	written *atomic.Int64
@@ -244,7 +245,7 @@ func (c *countingConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A long answer to the manager's call stays where it is.
+// The manager reads little of a long answer.
 func TestR3_LittleOfALongAnswerIsTakenIn(t *testing.T) {
 	_, manager := manage(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -268,8 +269,8 @@ func TestR3_LittleOfALongAnswerIsTakenIn(t *testing.T) {
 	require.Less(t, written.Load(), int64(2*introductionWindow+8<<10), "of %d", len(answer))
 }
 
-// A worker that keeps the proto to the letter, and has a long list, is called in a way
-// that it does not refuse.
+// A worker that follows the proto file literally, and has a long list, does not
+// refuse the manager's call.
 func TestR1_AWorkerThatSawATermRegistersWithALongList(t *testing.T) {
 	f := &fake{
 		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
@@ -281,7 +282,7 @@ func TestR1_AWorkerThatSawATermRegistersWithALongList(t *testing.T) {
 		},
 		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
 			if r.GetTerm() == nil {
-				return nil, status.Error(codes.Aborted, "a term was seen")
+				return nil, status.Error(codes.Aborted, "the worker has seen a term")
 			}
 			return done(len(r.GetChanges())), nil
 		},
@@ -293,13 +294,14 @@ func TestR1_AWorkerThatSawATermRegistersWithALongList(t *testing.T) {
 	_, err = orchestratorv1.NewManagerClient(connect(t, manager, aManager)).Register(t.Context(), registering(w.Name, w.Incarnation, l.address))
 	require.NoError(t, err)
 	require.NotEmpty(t, f.applied())
-	probe := f.applied()[0] // what follows is of terms
+	probe := f.applied()[0] // later calls belong to terms
 	require.Empty(t, probe.GetChanges())
 	require.Equal(t, m.ledger.epoch, probe.GetTerm().GetEpoch())
 }
 
-// A worker with a long list is known all the same, and so is another process.
-func TestR2_WhoHasALongListRegisters(t *testing.T) {
+// A worker with a long list can be identified nevertheless, and so can another
+// process.
+func TestR2_AWorkerWithALongListRegisters(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		one := o.hire("one")

@@ -1,6 +1,6 @@
 package grpc
 
-// R2: who registers, and who is not let in.
+// R2: registrations that are accepted, and those that are refused.
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-func TestR2_WhoRegistersGetsItsShare(t *testing.T) {
+func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		m.put("a", "b", "c", "d")
@@ -61,7 +61,6 @@ func TestR2_ANameThatIsTaken(t *testing.T) {
 	})
 }
 
-// A wrong address, a firewall, another process: it shows at once, at both ends.
 func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		o.open(NewMemoryStore())
@@ -70,12 +69,14 @@ func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
 		asks.Lease = durationpb.New(900 * time.Millisecond)
 		_, err := h.manager.Register(t.Context(), asks)
 		require.Equal(t, codes.InvalidArgument, code(err))
-		require.Equal(t, `worker "one" wants a lease of 900ms (its worker.WithLease): this manager grants from 1s to 1m0s (its WithLeases)`,
-			status.Convert(err).Message(), "and not once more that it is invalid")
+		require.Equal(t, `worker "one" wants a lease of 900ms (worker.WithLease): the manager grants 1s to 1m0s (WithLeases)`,
+			status.Convert(err).Message(), "without the text of ErrInvalid")
 	})
 }
 
-func TestR2_WhoCannotBeCalledDoesNotRegister(t *testing.T) {
+// A wrong address, a firewall or another process is reported immediately, at both
+// ends.
+func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := NewMemoryStore()
 		m := o.open(store)
@@ -85,13 +86,13 @@ func TestR2_WhoCannotBeCalledDoesNotRegister(t *testing.T) {
 		_, err := one.manager.Register(t.Context(), asks)
 		require.Equal(t, codes.Unavailable, code(err))
 		require.Equal(t, unreachableAnswer, status.Convert(err).Message())
-		require.Contains(t, o.logs.String(), "nobody is at elsewhere.test:7000")
+		require.Contains(t, o.logs.String(), "no listener at elsewhere.test:7000")
 
 		two := o.hire("two")
 		asks.Address = two.address
 		_, err = one.manager.Register(t.Context(), asks)
 		require.Equal(t, codes.Unavailable, code(err))
-		require.Equal(t, unreachableAnswer, status.Convert(err).Message(), "whatever is there")
+		require.Equal(t, unreachableAnswer, status.Convert(err).Message(), "the same for every server")
 		require.Contains(t, o.logs.String(), "two.test:7000")
 		require.Contains(t, o.logs.String(), worker.ErrIncarnation.Error())
 		require.Empty(t, m.Members())
@@ -99,7 +100,7 @@ func TestR2_WhoCannotBeCalledDoesNotRegister(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, values, "member/one")
 
-		// One that does not answer holds up nobody else.
+		// A worker that does not answer delays no other.
 		release := one.gate.hold(&one.gate.all)
 		registered := make(chan error, 1)
 		begun := time.Now()
@@ -114,13 +115,14 @@ func TestR2_WhoCannotBeCalledDoesNotRegister(t *testing.T) {
 		release()
 		require.NoError(t, one.register())
 		synctest.Wait()
-		require.Contains(t, o.logs.String(), "nobody is at elsewhere.test:7000")
+		require.Contains(t, o.logs.String(), "no listener at elsewhere.test:7000")
 	})
 }
 
-// A call may take so long that its answer comes too late for a short lease. The
-// worker asks again, and would find it so each time.
-func TestR2_WhoRegistersAgainIsAnsweredAtOnce(t *testing.T) {
+// The manager's call may take so long that its answer comes too late for a short
+// lease. Without an immediate answer to the next Register, this would repeat
+// forever.
+func TestR2_ASecondRegisterIsAnsweredImmediately(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		o.open(NewMemoryStore())
 		one := o.staff("one")[0]
@@ -133,13 +135,13 @@ func TestR2_WhoRegistersAgainIsAnsweredAtOnce(t *testing.T) {
 		moved := one.asks()
 		moved.Address = "elsewhere.test:7000"
 		_, err := one.manager.Register(t.Context(), moved)
-		require.Equal(t, codes.Unavailable, code(err), "it was never called there")
-		o.pass(unreachable/2, one) // and the calls of terms have failed
+		require.Equal(t, codes.Unavailable, code(err), "the new address was never called")
+		o.pass(unreachable/2, one) // the calls of the terms have failed
 		require.Equal(t, codes.Unavailable, code(one.register()))
 	})
 }
 
-func TestR2_WhoCannotBeCalledAnyMoreIsWaitedOut(t *testing.T) {
+func TestR2_AnUnreachableMemberExpires(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
 		m.put("a", "b")
@@ -152,13 +154,13 @@ func TestR2_WhoCannotBeCalledAnyMoreIsWaitedOut(t *testing.T) {
 		err := staff[1].beat()
 		require.Equal(t, codes.FailedPrecondition, code(err))
 		require.ErrorContains(t, err, "cannot be called")
-		require.NoError(t, staff[1].Close(t.Context())) // it fences itself
+		require.NoError(t, staff[1].Close(t.Context())) // it stops before its lease expires
 		o.pass(aLease, staff[0])
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
 	})
 }
 
-func TestR2_WhoCanBeCalledAgainGoesOn(t *testing.T) {
+func TestR2_AMemberThatIsReachableAgainContinues(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
 		m.put("a", "b")
@@ -185,7 +187,7 @@ func TestR1_AnswersTellTheLeaseAndWhenToBeat(t *testing.T) {
 		for _, asks := range []*orchestratorv1.RegisterRequest{one.asks(), shorter} {
 			registered, err := one.manager.Register(t.Context(), asks)
 			require.NoError(t, err)
-			require.Equal(t, aLease, registered.GetLease().AsDuration(), "the longest that it has asked for")
+			require.Equal(t, aLease, registered.GetLease().AsDuration(), "the longest requested lease")
 			require.Equal(t, aLease/12, registered.GetHeartbeat().AsDuration())
 		}
 		beaten, err := one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation()})

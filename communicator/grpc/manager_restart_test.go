@@ -1,7 +1,7 @@
 package grpc_test
 
-// A manager that is restarted, over real connections, with a store in a file and
-// real members.
+// A manager that is restarted, with real connections, a store in a file, and real
+// members.
 
 import (
 	"context"
@@ -23,12 +23,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// journal is what tasks say of themselves.
+// journal records what tasks report.
 type journal struct {
 	mu      sync.Mutex
 	started map[string]int
 	running map[string]int
-	twice   []string // that ran twice at a time
+	twice   []string // tasks that ran twice at the same time
 }
 
 func (j *journal) run(ctx context.Context, task string) error {
@@ -50,7 +50,7 @@ func (j *journal) run(ctx context.Context, task string) error {
 	return context.Cause(ctx)
 }
 
-// sum returns how many tasks run, and how often any was started.
+// sum returns the number of running tasks, and of all starts.
 func (j *journal) sum() (running, started int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -63,14 +63,14 @@ func (j *journal) sum() (running, started int) {
 	return running, started
 }
 
-// managing is a manager that runs.
+// managing is a running manager.
 type managing struct {
 	*grpc.Manager
 	terms atomic.Int64
 	stop  func()
 }
 
-// manage runs a manager at address with the store at path.
+// manage runs a manager at an address with the store at path.
 func manage(t *testing.T, address, path string) (m *managing, at string) {
 	t.Helper()
 	store, err := boltstore.Open(path)
@@ -96,7 +96,7 @@ func manage(t *testing.T, address, path string) (m *managing, at string) {
 	return m, l.Addr().String()
 }
 
-// join has a worker be a member until the test ends.
+// join makes a worker a member until the test ends.
 func join(t *testing.T, manager, name string, j *journal) {
 	t.Helper()
 	w, err := worker.New(j.run, worker.WithLease(20*time.Second, time.Second), worker.WithCompletion(func(string) {}))
@@ -108,7 +108,7 @@ func join(t *testing.T, manager, name string, j *journal) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- member.Run(ctx, l) }()
-	over := errors.New("the test is over")
+	over := errors.New("test is over")
 	t.Cleanup(func() {
 		cancel(over)
 		require.ErrorIs(t, <-done, over)
@@ -120,8 +120,8 @@ func eventually(t *testing.T, f func() bool) {
 	require.Eventually(t, f, time.Minute, 5*time.Millisecond)
 }
 
-// With 20 workers, of which one is late: what runs goes on, what is completed is
-// not run again, and nothing of the late one is started elsewhere.
+// There are 20 workers, one of which is late. Running tasks continue, completed ones
+// do not run again, and no task of the late worker is started elsewhere.
 func TestR2_ARestartedManagerDisturbsNothing(t *testing.T) {
 	const workers, long, short = 20, 100, 40
 	path := filepath.Join(t.TempDir(), "manager.db")
@@ -187,7 +187,7 @@ func TestR2_ARestartedManagerDisturbsNothing(t *testing.T) {
 	eventually(t, func() bool { return second.terms.Load() >= settled })
 	running, started = j.sum()
 	require.Equal(t, long+1, running)
-	require.Equal(t, before+1, started, "nothing but what is new")
+	require.Equal(t, before+1, started, "only the new task was started")
 	require.Equal(t, short, completed(second))
 	require.Empty(t, j.twice)
 }

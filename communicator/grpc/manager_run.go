@@ -1,6 +1,6 @@
 package grpc
 
-// How a manager runs: it serves, waits for whom it knows, and leads.
+// Manager.Run: serve workers, wait for the known members, and run terms.
 
 import (
 	"context"
@@ -14,39 +14,39 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Run serves workers on l, which it closes, and runs terms, until ctx ends. It
-// returns ctx's cause, once the calls and moves that a term has begun are carried
-// through, everything is saved, and nothing of it is left but the store, which is
-// the caller's to close. It is called once.
+// Run serves workers on l, which it closes, and runs terms until ctx is done. It
+// then returns the cause of ctx, after it has finished the calls and moves of the
+// last term, saved everything and ended every goroutine. The caller closes the
+// store. Run may be called once.
 //
-// No term is run before each member that is known from before has been heard
-// again, or one of its leases has passed. Who is waited for, and until when, is
-// logged, and can be seen in [Manager.Members].
+// Run runs no term until it has heard from each member from before the restart, or
+// one lease of that member has passed. The awaited members and the latest time are
+// logged, and [Manager.Members] shows them.
 //
 // Run fails with [orchestrator.ErrDeposed] if two workers have seen a later epoch,
-// which means that there is another manager. One worker may be compromised: it
-// counts as one that cannot be called, and its tasks stay held. Run also fails
-// with what the store has failed with, because a manager tells only what is in the
-// store, and with what serving on l has failed with.
+// which means that there is another manager. One worker alone may be compromised: it
+// counts as one that cannot be called, and its tasks stay held. Run also returns an
+// error of the store, because a manager acts only on what is stored, and an error of
+// serving on l.
 func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if absent(l) {
 		return fmt.Errorf("%w: Manager.Run: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
-	defer func() { _ = l.Close() }() // the server has closed it, if there was one
+	defer func() { _ = l.Close() }() // closed already if there was a server
 	if !m.begun.CompareAndSwap(false, true) {
-		return fmt.Errorf("%w: Manager.Run is called once", orchestrator.ErrInvalid)
+		return fmt.Errorf("%w: Manager.Run was called before", orchestrator.ErrInvalid)
 	}
 
 	leading, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	// What goes on until the last term has ended.
+	// beyond outlives leading until the last term has ended.
 	beyond, quit := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
 	defer func() {
 		quit()
 		parts.Wait()
 		m.ledger.close()
-		_ = m.workers.Close() // it never fails
+		_ = m.workers.Close() // never fails
 	}()
 	server, accepting, err := m.settings.newServer(l, roleWorker, grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(m.refused.count),
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.ForceServerCodecV2(requestCodec{}),
@@ -84,7 +84,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("run manager: %w", err)
 }
 
-// lead runs terms, as soon as it may.
+// lead runs terms once the known members have been heard or have expired.
 func (m *Manager) lead(ctx context.Context) error {
 	m.announce()
 	select {
@@ -94,7 +94,8 @@ func (m *Manager) lead(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// That the last lease has run out is decided; the term has to know it too.
+	// The expiry of the last lease is decided, but the orchestrator may not know it
+	// yet.
 	if err := m.ledger.do(ctx, func(*book, time.Time) error { return nil }); err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (m *Manager) lead(ctx context.Context) error {
 	return m.orch.Run(ctx, m.settings.interval)
 }
 
-// announce logs who is waited for.
+// announce logs the members that the first term waits for.
 func (m *Manager) announce() {
 	const shown = 20
 	var names []string
@@ -122,7 +123,7 @@ func (m *Manager) announce() {
 		}
 	}
 	if waiting > 0 {
-		m.log.Info("waiting for the members from before, no term is run until they are heard or their leases have run out",
+		m.log.Info("no terms until known members answer or their leases expire",
 			"workers", waiting, "first", names, "until", latest)
 	}
 }

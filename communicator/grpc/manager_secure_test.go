@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Whatever a worker says, it says under the name in its certificate.
+// A worker can act only under the name in its certificate.
 func TestR4_AWorkerSpeaksForItself(t *testing.T) {
 	ca := testca.New(t, "ours")
 	m, address := manage(t, with(t, ca.Manager(t)), probedWithin(time.Second))
@@ -48,7 +48,7 @@ func TestR4_AWorkerSpeaksForItself(t *testing.T) {
 		require.Equal(t, codes.PermissionDenied, code(err))
 	}
 
-	// Nor does anybody else answer at its address.
+	// A worker with another certificate cannot answer at its address.
 	impostor := hire(t, with(t, ca.Worker(t, "w2")))
 	err := all(client, "w1", impostor)[0]
 	require.Equal(t, codes.Unavailable, code(err))

@@ -1,6 +1,6 @@
 package grpc
 
-// What a manager serves: the calls of its workers.
+// The gRPC service of a manager: the calls of its workers.
 
 import (
 	"context"
@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// maxRequest is how many bytes a worker may send at once, and maxCalls how many
-	// calls it may have under way on a connection.
+	// maxRequest is the largest request of a worker in bytes, and maxCalls the
+	// number of its calls at the same time on one connection.
 	maxRequest = 256 << 10
 	maxCalls   = 8
-	// maxCompletions is how many tasks a worker may complete at once.
+	// maxCompletions is the number of tasks that one call may complete.
 	maxCompletions = 1000
-	// longestRefusal is how many bytes of a reason are told.
+	// longestRefusal is the longest text of a refusal in bytes.
 	longestRefusal = 4096
 )
 
-// counter is where workers come to.
+// counter implements the Manager gRPC service.
 type counter struct {
 	orchestratorv1.UnimplementedManagerServer
 	*Manager
@@ -43,10 +43,10 @@ type counter struct {
 
 var _ orchestratorv1.ManagerServer = (*counter)(nil)
 
-// Register makes a worker a member: called, written down, told, answered, in this
-// order. One that is a member is not called again where calls to it get through:
-// one that asks again, since the answer came too late to build upon, has the
-// next at once.
+// Register makes a worker a member. The manager calls the worker, saves the
+// membership, informs the orchestrator, and answers, in this order. A member that
+// can be reached is not called again: if an answer came too late to count, the next
+// one follows at once.
 func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
 	asked := membership{
 		Worker:  Worker{string(req.GetWorker()), req.GetIncarnation()},
@@ -58,7 +58,7 @@ func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequ
 	if err := asked.check(c.settings.rules); err != nil {
 		return nil, c.refuse(ctx, "register", asked.Worker, err)
 	}
-	// Who would be refused is not called.
+	// Do not call a worker that would be refused.
 	var reached bool
 	err := c.ledger.look(func(b *book, now time.Time) error {
 		reached = b.reached(asked)
@@ -124,19 +124,19 @@ func (c *counter) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (
 	return &orchestratorv1.LeaveResponse{}, nil
 }
 
-// errCompleting refuses a call of Complete while another one of the worker is under way:
-// what a call costs is bounded for a worker, whatever it does.
+// errCompleting refuses a call of Complete while another one of the worker is under way,
+// so that the cost is bounded for each worker.
 var errCompleting = errors.New("another call of Complete for this worker is under way")
 
-// Complete takes tasks off what is expected.
+// Complete removes completed and failed tasks from the expected ones.
 func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
 	w := Worker{Name: string(req.GetWorker())}
 	if err := maySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
 	err := checkName("worker", w.Name)
-	if err == nil && len(req.GetCompletions()) > maxCompletions { // requestCodec has read one too many
-		err = fmt.Errorf("%w: too many completions at once: at most %d", orchestrator.ErrInvalid, maxCompletions)
+	if err == nil && len(req.GetCompletions()) > maxCompletions { // requestCodec reads at most one more
+		err = fmt.Errorf("%w: too many completions in one call: at most %d", orchestrator.ErrInvalid, maxCompletions)
 	}
 	if err == nil {
 		if _, busy := c.completing.LoadOrStore(w.Name, true); busy {
@@ -186,8 +186,8 @@ func answerTo(v verdict) orchestratorv1.CompletionOutcome {
 	return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED
 }
 
-// logRefused logs the first of the completions that were refused, at Warn once a
-// second at most.
+// logRefused logs the first of the refused completions, at Warn at most once a
+// second.
 func (c *counter) logRefused(worker string, all []*orchestratorv1.Completion, outcomes []orchestratorv1.CompletionOutcome) {
 	first := slices.Index(outcomes, orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED)
 	if first < 0 {
@@ -198,41 +198,41 @@ func (c *counter) logRefused(worker string, all []*orchestratorv1.Completion, ou
 	if ok {
 		level = slog.LevelWarn
 	}
-	c.log.Log(context.Background(), level, "a completion is refused: the worker was not given this content",
+	c.log.Log(context.Background(), level, "completion refused, worker was not given this content",
 		"worker", worker, "task", legible(string(all[first].GetTask()), maxName), "version", all[first].GetContentVersion(),
 		"in the call", len(all), "omitted", omitted)
 }
 
-// term is one that has begun at least, so that a worker accepts nothing of any
-// manager before.
+// term returns a term that has at least begun, so that the worker accepts nothing
+// from earlier managers.
 func (c *counter) term() *orchestratorv1.Term {
 	return &orchestratorv1.Term{Epoch: c.ledger.epoch, Number: c.orch.LastPlan().Stats.Term.Number}
 }
 
-// refuse logs why a worker does not get what it asks for, at Warn once a second at
-// most, and returns it as a status.
+// refuse logs why a worker's call is refused, at Warn at most once a second, and
+// returns the error as a status.
 func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) error {
 	code := codeOf(err)
 	level, omitted := slog.LevelDebug, 0
-	if !errors.Is(err, errLeft) && !errors.Is(err, errGivenUp) { // whose words have overtaken each other
+	if !errors.Is(err, errLeft) && !errors.Is(err, errGivenUp) { // these are only late, so log them at Debug
 		var ok bool
 		if omitted, ok = c.refusals.take(time.Now()); ok {
 			level = slog.LevelWarn
 		}
 	}
-	c.log.Log(ctx, level, "a worker is refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
+	c.log.Log(ctx, level, "worker's call refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
 		"code", code, "err", err, "omitted", omitted)
 	text := err.Error()
 	if errors.Is(err, errProbe) && !errors.Is(err, errProbed) && !errors.Is(err, errTooMany) {
 		text = unreachableAnswer
 	}
-	if code == codes.InvalidArgument { // which says so
+	if code == codes.InvalidArgument { // the code says the same
 		text = strings.TrimPrefix(text, orchestrator.ErrInvalid.Error()+": ")
 	}
 	return explainedStatus(code, reasonFor(err), legible(text, longestRefusal))
 }
 
-// reasonFor returns the reason for a cause that shares its code with another.
+// reasonFor returns the reason of an error that shares its code with another.
 func reasonFor(err error) string {
 	switch {
 	case errors.Is(err, errMembershipOver):
@@ -243,11 +243,11 @@ func reasonFor(err error) string {
 	return ""
 }
 
-// unreachableAnswer is the same for every address that does not lead back to the
-// worker that registers.
-const unreachableAnswer = "the manager cannot call the worker at this address; the manager's log says why"
+// unreachableAnswer is the same for every address at which the worker that registers
+// does not answer.
+const unreachableAnswer = "manager cannot call the worker at this address; see the manager's log"
 
-// codeOf returns the code for a cause; the proto says what each means.
+// codeOf returns the code of an error; the proto file defines what each code means.
 func codeOf(err error) codes.Code {
 	switch {
 	case errors.Is(err, errProbe), errors.Is(err, errCompleting), errors.Is(err, ErrStopped):
@@ -266,10 +266,10 @@ func codeOf(err error) codes.Code {
 	return codes.Internal
 }
 
-// refusals counts the calls that were refused, by code.
+// refusals counts refused calls by code.
 type refusals [codes.Unauthenticated + 1]atomic.Uint64
 
-// count is an interceptor of a server.
+// count is a server interceptor.
 func (r *refusals) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	resp, err := handle(ctx, req)
 	if code := status.Code(err); int(code) < len(r) {
@@ -278,11 +278,11 @@ func (r *refusals) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	return resp, err
 }
 
-// RefusedCalls returns how many calls of workers were refused since the manager was
-// made, by cause: the name of a gRPC code, such as AlreadyExists for a name that is
-// taken. The proto says what each means. Every cause is there from the start. A call
-// that its worker gave up does not count, and neither does one that was turned away
-// for its certificate before it was read. The map is the caller's.
+// RefusedCalls returns how many calls of workers were refused since NewManager, by
+// the name of the gRPC code, such as AlreadyExists for a name in use. The proto file
+// defines what each code means. Every code is present from the start. Calls
+// cancelled by the worker do not count, and neither do calls that were refused for
+// the certificate before they were read. The caller owns the map.
 func (m *Manager) RefusedCalls() map[string]uint64 {
 	refused := make(map[string]uint64)
 	for _, code := range []codes.Code{

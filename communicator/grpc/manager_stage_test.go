@@ -1,7 +1,7 @@
 package grpc
 
-// What the tests of the Manager are made of: a bubble with a network in it,
-// managers, and workers whose membership is a matter of the test.
+// Shared by the tests of the Manager: a network in a synctest bubble, managers, and
+// workers whose calls to the manager are made by the test.
 
 import (
 	"context"
@@ -26,16 +26,16 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// office is a network in a bubble, and what runs on it.
+// office is a network in a bubble, with everything that runs on it.
 type office struct {
 	t    *testing.T
-	logs strings.Builder // of the managers; to be read when they have ended, or rest
+	logs strings.Builder // of the managers; read it only when they are idle or have ended
 	mu   sync.Mutex
 	at   map[string]net.Listener
-	bend func(address string, line net.Conn) net.Conn // nil: lines are straight
-	runs map[string][]string                          // by task: where it runs
-	ever map[string][]string                          // by task: where it has ever been started
-	ails error                                        // what tasks that complete at once fail with in place of that; nil: nothing
+	bend func(address string, line net.Conn) net.Conn // wraps connections; nil: it does not
+	runs map[string][]string                          // by task: the workers that run it
+	ever map[string][]string                          // by task: the workers that have ever started it
+	ails error                                        // error of the tasks that would complete immediately; nil: they complete
 }
 
 const managerAt = "manager.test:7000"
@@ -64,7 +64,7 @@ func (o *office) dial(ctx context.Context, address string) (net.Conn, error) {
 	bend := o.bend
 	o.mu.Unlock()
 	if l == nil {
-		return nil, fmt.Errorf("nobody is at %s", address)
+		return nil, fmt.Errorf("no listener at %s", address)
 	}
 	line, err := l.Dial(ctx)
 	if err == nil && bend != nil {
@@ -73,8 +73,8 @@ func (o *office) dial(ctx context.Context, address string) (net.Conn, error) {
 	return line, err
 }
 
-// stuck is a line on which nothing can be written from a moment on, as where nobody
-// reads at its other end.
+// stuck is a connection on which writes block from some time on, because the peer
+// does not read.
 type stuck struct {
 	net.Conn
 	from, closed chan struct{}
@@ -98,7 +98,7 @@ func (s *stuck) Close() error {
 
 func (o *office) dialing() grpc.DialOption { return grpc.WithContextDialer(o.dial) }
 
-// shift is a manager that runs.
+// shift is a running manager.
 type shift struct {
 	*Manager
 	o    *office
@@ -108,7 +108,7 @@ type shift struct {
 
 var errClosing = errors.New("closing time")
 
-// open starts a manager with a store. It is closed at the end of the test.
+// open starts a manager with a store. It is closed when the test ends.
 func (o *office) open(store Store, opts ...ManagerOption) *shift {
 	o.t.Helper()
 	m, err := NewManager(store, append([]ManagerOption{WithLogger(slog.New(slog.NewTextHandler(&o.logs, nil))), managerOption(func(s *managerSettings) {
@@ -124,20 +124,21 @@ func (o *office) open(store Store, opts ...ManagerOption) *shift {
 	return s
 }
 
-// close ends a manager as it should end.
+// close ends a manager, and requires that it ends without an error.
 func (s *shift) close() {
 	s.o.t.Helper()
 	s.stop(errClosing)
 	require.ErrorIs(s.o.t, <-s.done, errClosing)
 }
 
-// receipt is what the manager gives a version of a task to a worker with.
+// receipt returns the receipt for a version of a task that the manager gives to a
+// worker.
 func (s *shift) receipt(worker, task string, version int64) []byte {
 	r := s.ledger.catalog.kept.key.issue(worker, task, version)
 	return r[:]
 }
 
-// put has tasks be expected.
+// put makes tasks expected.
 func (s *shift) put(names ...string) {
 	s.o.t.Helper()
 	for _, name := range names {
@@ -146,19 +147,19 @@ func (s *shift) put(names ...string) {
 	}
 }
 
-// hand is a worker that is served, and does at the manager what the test does.
+// hand is a worker with a server. The test makes its calls to the manager.
 type hand struct {
 	*worker.Worker[string]
 	o       *office
 	name    string
 	address string
 	gate    *holding
-	keeps   chan struct{} // its tasks stop no earlier than this is closed; nil: they stop
+	keeps   chan struct{} // its tasks do not stop before this is closed; nil: they stop
 	manager orchestratorv1.ManagerClient
 	unserve func()
 }
 
-// hire serves a worker at the address that has its name.
+// hire serves a worker at an address with its name.
 func (o *office) hire(name string, opts ...worker.Option) *hand {
 	o.t.Helper()
 	h := &hand{o: o, name: name, address: name + ".test:7000", gate: &holding{}}
@@ -177,8 +178,8 @@ func (o *office) hire(name string, opts ...worker.Option) *hand {
 	return h
 }
 
-// run is what its tasks do: those named short complete at once, those named job run on
-// as jobs, and the others can be moved.
+// run runs a task. Tasks named short complete immediately, those named job run as
+// jobs, and the others can be moved.
 func (h *hand) run(ctx context.Context, task string) error {
 	content, _ := worker.Content(ctx)
 	if want := "content of " + task; string(content) != want {
@@ -211,7 +212,7 @@ func (h *hand) run(ctx context.Context, task string) error {
 	return h.o.ails
 }
 
-// fail has tasks that would complete at once fail in place of that.
+// fail makes tasks that would complete immediately fail instead.
 func (o *office) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -241,7 +242,7 @@ func (h *hand) serve() {
 
 func (h *hand) as() Worker { return Worker{h.name, h.Incarnation()} }
 
-// asks is what it registers with.
+// asks returns its registration request.
 func (h *hand) asks() *orchestratorv1.RegisterRequest {
 	return &orchestratorv1.RegisterRequest{
 		Worker: []byte(h.name), Incarnation: h.Incarnation(), Address: h.address, Lease: durationpb.New(aLease),
@@ -263,7 +264,7 @@ func (h *hand) leave() error {
 	return err
 }
 
-// staff are hands that register, and beat for as long as time passes.
+// staff returns registered workers, which send heartbeats in pass.
 func (o *office) staff(names ...string) []*hand {
 	o.t.Helper()
 	var staff []*hand
@@ -275,7 +276,7 @@ func (o *office) staff(names ...string) []*hand {
 	return staff
 }
 
-// pass lets time pass, while some hands beat.
+// pass waits for a duration, while some workers send heartbeats.
 func (o *office) pass(d time.Duration, beating ...*hand) {
 	o.t.Helper()
 	for end := time.Now().Add(d); ; {
@@ -291,7 +292,7 @@ func (o *office) pass(d time.Duration, beating ...*hand) {
 	}
 }
 
-// where returns where each task runs that runs anywhere.
+// where returns the workers of each running task.
 func (o *office) where() map[string]string {
 	synctest.Wait()
 	o.mu.Lock()
@@ -305,7 +306,7 @@ func (o *office) where() map[string]string {
 	return where
 }
 
-// starts returns how often tasks were started.
+// starts returns the number of starts of all tasks.
 func (o *office) starts() int {
 	synctest.Wait()
 	o.mu.Lock()
@@ -317,7 +318,7 @@ func (o *office) starts() int {
 	return n
 }
 
-// spread returns how many tasks run on each.
+// spread returns the number of tasks on each worker.
 func (o *office) spread() map[string]int {
 	spread := make(map[string]int)
 	for at := range maps.Values(o.where()) {

@@ -13,7 +13,7 @@ func TestR2_AManagerCountsItsMembersAndWhatItRefuses(t *testing.T) {
 		m := o.open(NewMemoryStore())
 		require.Zero(t, m.MemberCount())
 		none := m.RefusedCalls()
-		require.Contains(t, none, "ResourceExhausted", "every cause is there from the start")
+		require.Contains(t, none, "ResourceExhausted", "every code is present from the start")
 		for cause, n := range none {
 			require.Zero(t, n, cause)
 		}

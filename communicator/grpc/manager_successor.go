@@ -1,12 +1,13 @@
 package grpc
 
-// What a manager makes of workers that have seen a higher epoch than its own.
+// How a manager treats workers that have seen a higher epoch than its own.
 //
-// One alone may lie, or it may follow another manager, which runs from a copy of the
-// store, say. If it does, its lease here runs out, and it runs its tasks on. So these
-// stay held until it is a member again: were they started elsewhere, and did the other
-// manager do the same with the tasks of the workers here, all would run twice. A worker
-// that lies harms its own tasks.
+// One such worker alone may lie. Or it follows another manager, which runs from a
+// copy of the store, for example. Its lease here then expires, but it keeps running
+// its tasks. So these tasks stay held until the worker is a member again. If they
+// were started elsewhere, and the other manager did the same with the tasks of the
+// workers here, all of them would run twice. A lying worker only harms its own
+// tasks.
 
 import (
 	"sync"
@@ -14,15 +15,15 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// witness is the worker that names a higher epoch. One alone may be compromised, and
-// must not end a manager for all (R5), so it takes a second.
+// witness is the worker that names a higher epoch. One worker alone may be
+// compromised, and must not end the manager (R5), so a second one is required.
 type witness struct {
 	mu   sync.Mutex
-	name string // empty: there is none
+	name string // empty: no worker
 }
 
-// add records that a worker names a higher epoch. first is true if no other worker
-// has since that worker last answered otherwise, confirmed if another one has.
+// add records that a worker names a higher epoch. first reports whether the worker
+// becomes the witness, confirmed whether another worker is the witness already.
 func (x *witness) add(name string) (first, confirmed bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -33,7 +34,7 @@ func (x *witness) add(name string) (first, confirmed bool) {
 	return false, x.name != name
 }
 
-// drop forgets a worker that has answered otherwise.
+// drop forgets a worker that has answered without a higher epoch.
 func (x *witness) drop(name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -49,7 +50,8 @@ func (x *witness) is(name string) bool {
 	return x.name == name
 }
 
-// believe reports whether the manager has a successor, which a worker says.
+// believe reports whether a higher epoch that a worker names is confirmed by another
+// worker. If so, the manager has a successor.
 func (m *Manager) believe(w Worker, later orchestrator.Term) bool {
 	first, confirmed := m.successor.add(w.Name)
 	if first {

@@ -1,6 +1,6 @@
 package grpc
 
-// What a manager's user says and asks: tasks, completions, drains, members.
+// The methods for a manager's user: tasks, completions, drains, members.
 
 import (
 	"bytes"
@@ -11,24 +11,22 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Put has a task be expected, or gives it other content or settings, and returns
-// it with its version. When it returns, that is in the store, and the next term,
-// which is run at once, goes by it.
+// Put adds or updates a task and returns it with its version. When Put returns, the
+// task is stored, and the next term, which runs at once, uses it.
 //
-// Content that differs from what the task has gets a version of its own. It reaches
-// workers that run the task, in place, without a move (see worker.WithUpdate). To
-// put what is there already changes nothing, and restarts nothing.
+// New content gets a new version. Workers that run the task receive it in place,
+// without a move (see worker.WithUpdate). Putting an identical task changes nothing
+// and restarts nothing.
 //
-// A task that has been completed with this very content is done: it is not run
-// again, is not expected ([Manager.Get]), and stays among what is
-// [Manager.Completed]; what Put returns then is no error, and has the version that was
-// completed. [Manager.Completion] tells whether that is so. The same holds for one
-// that has failed ([Manager.Failed], [Manager.Retry]). So a program that puts
-// all it knows at each start has nothing done twice. Other content is something else
-// to be done; to have the same done once more, call [Manager.Forget] before.
+// A task that was completed with the same content is not run again: it is not
+// expected ([Manager.Get]) and stays in [Manager.Completed]. Put then returns the
+// completed version and no error; [Manager.Completion] tells the cases apart. The
+// same holds for a task that has failed ([Manager.Failed], [Manager.Retry]). So a
+// program may put all its tasks at each start. To run the same content again, call
+// [Manager.Forget] first.
 //
-// Errors wrap [orchestrator.ErrInvalid] where the item cannot be, and nothing was
-// changed; or [ErrStopped]. Where ctx ends before, it may have been done or not.
+// Errors wrap [orchestrator.ErrInvalid] if the item is invalid, and nothing was
+// changed, or [ErrStopped]. If ctx ends first, the task may or may not be stored.
 func (m *Manager) Put(ctx context.Context, item Item) (Item, error) {
 	stored, err := m.put(ctx, []Item{item})
 	if err != nil {
@@ -37,9 +35,9 @@ func (m *Manager) Put(ctx context.Context, item Item) (Item, error) {
 	return stored[0], nil
 }
 
-// PutAll puts many at once, as if each was given to Put: all of them, or, where one
-// is invalid or named twice, none. It returns them in their order. It is what to
-// use for more than a few: each call writes to the disk once.
+// PutAll puts many tasks as Put does, and returns them in the same order. If one is
+// invalid or named twice, it puts none. Prefer it to many calls of Put: each call
+// writes to the disk once.
 func (m *Manager) PutAll(ctx context.Context, items []Item) ([]Item, error) {
 	stored, err := m.put(ctx, items)
 	if err != nil {
@@ -69,9 +67,9 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 	return stored, err
 }
 
-// Delete has tasks be expected no longer, and forgets those that have failed: all
-// of them, or, where one is neither ([ErrNotFound]), none. The next term, which is run at once, stops them. Where
-// ctx ends before, it may have been done or not.
+// Delete removes tasks that are expected or have failed. If one is neither
+// ([ErrNotFound]), it removes none. The next term, which runs at once, stops them.
+// If ctx ends first, the tasks may or may not be removed.
 func (m *Manager) Delete(ctx context.Context, names ...string) error {
 	err := m.ledger.do(ctx, func(b *book, _ time.Time) error { return b.remove(names) })
 	if err != nil {
@@ -80,7 +78,7 @@ func (m *Manager) Delete(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// Get returns a task that is expected. [ErrNotFound].
+// Get returns an expected task, or [ErrNotFound].
 func (m *Manager) Get(name string) (Item, error) {
 	item, err := m.ledger.catalog.item(name)
 	if err != nil {
@@ -89,10 +87,10 @@ func (m *Manager) Get(name string) (Item, error) {
 	return item, nil
 }
 
-// Items returns up to limit of the tasks that are expected, those after the name
-// given, sorted by name; from the first with an empty name. Fewer than limit are
-// the last ones. All of one call are as of one moment. limit is from 1 to
-// [MaxList], or the error wraps [orchestrator.ErrInvalid].
+// Items returns up to limit expected tasks whose names come after the given one,
+// sorted by name. An empty name starts at the first task. Fewer than limit means
+// that no more follow. The result of one call is a consistent snapshot. limit is
+// from 1 to [MaxList], otherwise the error wraps [orchestrator.ErrInvalid].
 func (m *Manager) Items(after string, limit int) ([]Item, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
@@ -100,8 +98,8 @@ func (m *Manager) Items(after string, limit int) ([]Item, error) {
 	return m.ledger.catalog.items(after, limit), nil
 }
 
-// Completed returns up to limit of the completions that were not forgotten, those
-// of tasks after the name given, as [Manager.Items] does.
+// Completed returns up to limit completions that were not forgotten, of tasks after
+// the given name, as [Manager.Items] does.
 func (m *Manager) Completed(after string, limit int) ([]Completion, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list completions: %w", err)
@@ -109,8 +107,9 @@ func (m *Manager) Completed(after string, limit int) ([]Completion, error) {
 	return m.ledger.catalog.completions(after, limit), nil
 }
 
-// Completion returns that of a task, unless it was forgotten, or the task was put with
-// other content since. [ErrNotFound].
+// Completion returns the completion of a task. It returns [ErrNotFound] if the task
+// has not completed, its completion was forgotten, or it was put with other content
+// since.
 func (m *Manager) Completion(name string) (Completion, error) {
 	done, err := m.ledger.catalog.completion(name)
 	if err != nil {
@@ -119,9 +118,9 @@ func (m *Manager) Completion(name string) (Completion, error) {
 	return done, nil
 }
 
-// Failed returns up to limit of the tasks that have failed, those after the name
-// given, as [Manager.Items] does. Such a task is not expected and does not run
-// until [Manager.Retry] or a Put with other content; [Manager.Delete] forgets it.
+// Failed returns up to limit failed tasks after the given name, as [Manager.Items]
+// does. A failed task is not expected and does not run until [Manager.Retry] or a
+// Put with other content; [Manager.Delete] removes it.
 func (m *Manager) Failed(after string, limit int) ([]FailedTask, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list failed tasks: %w", err)
@@ -129,9 +128,9 @@ func (m *Manager) Failed(after string, limit int) ([]FailedTask, error) {
 	return m.ledger.catalog.failures(after, limit), nil
 }
 
-// Retry has tasks that have failed run again, with the content that they had: all
-// of them, or, if one has not failed ([ErrNotFound]), none. The next term, which is
-// run at once, starts them. If ctx ends first, it may have been done or not.
+// Retry makes failed tasks run again with the same content. If one has not failed
+// ([ErrNotFound]), it retries none. The next term, which runs at once, starts them.
+// If ctx ends first, the tasks may or may not be retried.
 func (m *Manager) Retry(ctx context.Context, names ...string) error {
 	if err := m.ledger.do(ctx, func(b *book, _ time.Time) error { return b.retry(names) }); err != nil {
 		return fmt.Errorf("retry tasks: %w", err)
@@ -146,9 +145,10 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// Forget takes the completions of tasks off the store, where they stay otherwise:
-// once they are dealt with, or to have the same done again. A task without one is no
-// error. Where ctx ends before, it may have been done or not.
+// Forget deletes the completions of tasks from the store, where they otherwise stay.
+// Call it when they have been processed, or before the same content is to run again.
+// A task without a completion is not an error. If ctx ends first, the completions
+// may or may not be deleted.
 func (m *Manager) Forget(ctx context.Context, names ...string) error {
 	err := m.ledger.do(ctx, func(b *book, _ time.Time) error {
 		b.forget(names)
@@ -160,14 +160,15 @@ func (m *Manager) Forget(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// Drain has the worker of that name end with no tasks, and get none, until
-// Undrain: whenever it joins, and also after a restart. It need not be a member.
+// Drain moves all tasks away from the worker of that name and gives it none until
+// Undrain. This also holds whenever the worker joins, and after a restart of the
+// manager. The worker need not be a member.
 func (m *Manager) Drain(ctx context.Context, worker string) error {
 	return m.drain(ctx, "drain", worker, true)
 }
 
-// Undrain takes back what Drain said. A worker that nobody drained is no error, and
-// one that asked to be drained itself drains on.
+// Undrain reverses Drain. A worker that was not drained is not an error. A worker
+// that asked to be drained itself stays draining.
 func (m *Manager) Undrain(ctx context.Context, worker string) error {
 	return m.drain(ctx, "undrain", worker, false)
 }
@@ -197,9 +198,9 @@ func (m *Manager) Members() []MemberState {
 // [Manager.Members].
 func (m *Manager) MemberCount() int { return m.ledger.catalog.memberCount() }
 
-// Tasks returns what a member has reported of its tasks in the last term: in
-// which state each is, and which content it has. It is nil where that was never
-// asked, or is no member.
+// Tasks returns the tasks that a member reported in the last term, with the state
+// and the content version of each. It returns nil if the worker was never listed or
+// is not a member.
 func (m *Manager) Tasks(w Worker) []TaskState { return m.workers.Tasks(w) }
 
 // Plan returns what the next term would do if h came true. It calls no worker; see
@@ -212,10 +213,10 @@ func (m *Manager) Plan(h orchestrator.Hypothesis[Worker, string]) (orchestrator.
 	return m.orch.Plan(h)
 }
 
-// LastPlan returns what the last term did, and why; the zero value before the
+// LastPlan returns what the last term did, with reasons; the zero value before the
 // first. See [orchestrator.Orchestrator.LastPlan].
 func (m *Manager) LastPlan() orchestrator.Plan[Worker, string] { return m.orch.LastPlan() }
 
-// LastActual returns what the last term has left behind; nil before the first.
-// See [orchestrator.Orchestrator.LastActual].
+// LastActual returns the state after the last term; nil before the first. See
+// [orchestrator.Orchestrator.LastActual].
 func (m *Manager) LastActual() []orchestrator.WorkerState[Worker, string] { return m.orch.LastActual() }

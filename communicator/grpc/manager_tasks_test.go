@@ -1,6 +1,6 @@
 package grpc
 
-// The tasks that a manager expects.
+// The tasks of a manager.
 
 import (
 	"context"
@@ -57,14 +57,14 @@ func TestR1_Completion(t *testing.T) {
 		o.pass(time.Second)
 		tasks, err := one.List(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []string{"long"}, tasks, "it is off the worker")
+		require.Equal(t, []string{"long"}, tasks, "removed from the worker")
 
 		m.close()
 		next := o.open(store)
 		next.put("short")
 		require.NoError(t, one.beat())
 		o.pass(time.Second)
-		require.Equal(t, 2, o.starts(), "what is completed is not run again")
+		require.Equal(t, 2, o.starts(), "a completed task does not run again")
 		single, err = next.Completion("short")
 		require.NoError(t, err)
 		require.Equal(t, done[0], single)
@@ -77,8 +77,8 @@ func TestR1_Completion(t *testing.T) {
 	})
 }
 
-// A worker whose words do not get through, and which can be called: what it has
-// completed is not moved to another, which would do it again.
+// A worker cannot reach the manager, but the manager can call it. Its completed
+// tasks are not moved to another worker, which would run them again.
 func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
@@ -91,7 +91,7 @@ func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
 		for range 6 {
 			<-completed
 		}
-		// Two gets through, so one has three more than it, as the next term sees it.
+		// Worker two reaches the manager, so the next term sees three more tasks on one.
 		req := &orchestratorv1.CompleteRequest{Worker: []byte("two")}
 		for _, s := range two.Status() {
 			req.Completions = append(req.Completions, &orchestratorv1.Completion{Task: []byte(s.Task), ContentVersion: s.Version, Receipt: []byte(s.Receipt)})
@@ -111,7 +111,7 @@ func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
 	})
 }
 
-func TestW7_NewContentReachesWhoRunsTheTask(t *testing.T) {
+func TestW7_NewContentReachesTheRunningTask(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		m.put("a")
@@ -132,7 +132,7 @@ func TestW7_NewContentReachesWhoRunsTheTask(t *testing.T) {
 	})
 }
 
-func TestR1_WhatCannotBeIsRefused(t *testing.T) {
+func TestR1_InvalidArgumentsAreRefused(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		o.open(NewMemoryStore(), WithLeases(time.Second, time.Minute))
 		one := o.hire("one")
@@ -140,7 +140,7 @@ func TestR1_WhatCannotBeIsRefused(t *testing.T) {
 		asks.Lease = nil
 		_, err := one.manager.Register(t.Context(), asks)
 		require.Equal(t, codes.InvalidArgument, code(err))
-		require.ErrorContains(t, err, "from 1s to 1m0s")
+		require.ErrorContains(t, err, "grants 1s to 1m0s")
 		_, err = one.manager.Register(t.Context(), &orchestratorv1.RegisterRequest{})
 		require.Equal(t, codes.InvalidArgument, code(err))
 		_, err = one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one")})

@@ -1,6 +1,6 @@
 package grpc
 
-// R2: a manager, its members, and how both end.
+// R2: a manager and its members, and how both end.
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
 		before := o.where()
-		staff[1].unserve() // silent
+		staff[1].unserve() // makes it silent
 		o.pass(aLease-2*time.Second, staff[0])
 		require.Equal(t, before, o.where())
 		require.Equal(t, 2, o.starts(), "silent is not empty")
@@ -42,8 +42,8 @@ func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
 	})
 }
 
-// gRPC takes five seconds to close a connection on which nobody reads.
-func TestR2_WhoIsGoneAndDoesNotReadHoldsUpNobody(t *testing.T) {
+// gRPC takes five seconds to close a connection if the peer does not read.
+func TestR2_AnExpiredWorkerThatDoesNotReadDelaysNoOther(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		from := make(chan struct{})
 		o.bend = func(address string, line net.Conn) net.Conn {
@@ -59,20 +59,20 @@ func TestR2_WhoIsGoneAndDoesNotReadHoldsUpNobody(t *testing.T) {
 		close(from)
 		o.pass(aLease-time.Millisecond, staff[1])
 		require.Len(t, m.Members(), 2)
-		o.pass(time.Millisecond, staff[1]) // and the lease of one is over
+		o.pass(time.Millisecond, staff[1]) // the lease of one has expired
 		begun := time.Now()
 		m.put("c")
 		require.Equal(t, begun, time.Now())
 		require.Len(t, m.Members(), 1)
 		o.pass(20*time.Second, staff[1])
 		for task, at := range o.where() {
-			require.Contains(t, at, "two", task) // one has no lease, and stops nothing
+			require.Contains(t, at, "two", task) // worker one stops nothing although its lease has expired
 		}
 		m.close()
 	})
 }
 
-func TestR2_WhoLeavesIsGoneAtOnce(t *testing.T) {
+func TestR2_AWorkerThatLeavesIsRemovedImmediately(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		m.put("a", "b")
@@ -83,7 +83,7 @@ func TestR2_WhoLeavesIsGoneAtOnce(t *testing.T) {
 		require.NoError(t, staff[1].leave(), "again")
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
-		require.Equal(t, codes.NotFound, code(staff[1].beat()), "its last heartbeat may come after that")
+		require.Equal(t, codes.NotFound, code(staff[1].beat()), "a heartbeat may arrive after the Leave")
 		require.NotContains(t, o.logs.String(), "level=WARN")
 		require.Equal(t, codes.FailedPrecondition, code(staff[1].register()))
 		next := o.hire("two")
@@ -100,7 +100,7 @@ func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
 		m.put("a", "b", "c", "d")
 		staff := o.staff("one", "two")
 		o.pass(time.Second)
-		require.NoError(t, m.Delete(t.Context(), "d")) // which its last term may not get to see
+		require.NoError(t, m.Delete(t.Context(), "d")) // its last term may not see this
 		m.close()
 		before := o.where()
 
@@ -113,7 +113,7 @@ func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
 		next.put("e")
 		o.pass(aLease/2, staff[0])
 		require.Equal(t, before, o.where())
-		require.Zero(t, next.LastPlan(), "no term was run")
+		require.Zero(t, next.LastPlan(), "no term has run")
 		require.NoError(t, staff[1].beat())
 		o.pass(time.Second)
 		require.NotZero(t, next.LastPlan().Stats.Term)
@@ -126,12 +126,12 @@ func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
 		require.Equal(t, 5, o.starts())
 		_, err = next.Plan(orchestrator.Hypothesis[Worker, string]{})
 		require.NoError(t, err)
-		require.Contains(t, o.logs.String(), "waiting for the members from before")
+		require.Contains(t, o.logs.String(), "no terms until known members answer")
 		require.Contains(t, o.logs.String(), "[one two]")
 	})
 }
 
-func TestR2_AfterARestartOneWhoNeverComesBackIsWaitedOut(t *testing.T) {
+func TestR2_AfterARestartAMissingMemberExpires(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := NewMemoryStore()
 		m := o.open(store)
@@ -150,9 +150,10 @@ func TestR2_AfterARestartOneWhoNeverComesBackIsWaitedOut(t *testing.T) {
 	})
 }
 
-// The first term waits until the orchestrator knows that a lease has run out, however
-// slow the disk is: it would do nothing for want of whom it cannot list.
-func TestR2_AfterARestartTheFirstTermKnowsWhoIsGone(t *testing.T) {
+// The first term waits until the orchestrator knows that a lease has expired,
+// however slow the store is. Otherwise it would do nothing because of a worker that
+// it cannot list.
+func TestR2_AfterARestartTheFirstTermKnowsExpiredMembers(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
 		m := o.open(store)
@@ -176,7 +177,7 @@ func TestR2_AfterARestartTheFirstTermKnowsWhoIsGone(t *testing.T) {
 		release()
 		synctest.Wait()
 		require.Equal(t, uint64(1), m.LastPlan().Stats.Term.Number)
-		require.Equal(t, map[string]int{"stays": 2}, o.spread(), "by the first term")
+		require.Equal(t, map[string]int{"stays": 2}, o.spread(), "done by the first term")
 	})
 }
 
@@ -200,9 +201,9 @@ func TestR2_DrainedByNameOrByItself(t *testing.T) {
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
 		require.ErrorIs(t, m.Drain(t.Context(), ""), orchestrator.ErrInvalid)
 		said := func(text string) int { return strings.Count(o.logs.String(), text) }
-		require.Equal(t, 2, said(`"a worker is a member"`), "each once")
-		require.Equal(t, 1, said(`"a worker is to end empty" worker=two`))
-		require.Equal(t, 1, said(`"a worker is to end empty no longer" worker=one`))
+		require.Equal(t, 2, said(`"worker is a member"`), "each once")
+		require.Equal(t, 1, said(`"worker draining" worker=two`))
+		require.Equal(t, 1, said(`"worker undrained" worker=one`))
 	})
 }
 
@@ -216,7 +217,7 @@ func TestR2_RunEnds(t *testing.T) {
 		err := m.Run(t.Context(), o.listen("unused"))
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)
 		m.close()
-		require.Equal(t, map[string]string{"a": "one"}, o.where(), "what runs goes on")
+		require.Equal(t, map[string]string{"a": "one"}, o.where(), "running tasks continue")
 		require.Equal(t, codes.Unavailable, code(one.beat()))
 		_, err = m.Put(t.Context(), Item{Name: "b"})
 		require.ErrorIs(t, err, ErrStopped)
@@ -228,8 +229,8 @@ func TestR2_RunEnds(t *testing.T) {
 	})
 }
 
-// What a term has begun is carried through: here a start that waits for its
-// worker, which holds its lease meanwhile.
+// A term finishes what it has begun. Here that is a start that waits for its worker,
+// which keeps its lease in the meantime.
 func TestT6_WhatATermHasBegunIsCarriedThrough(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
@@ -271,7 +272,7 @@ func TestR3_NoPlaintextOffLoopbackUnlessAskedFor(t *testing.T) {
 	require.ErrorIs(t, l.Close(), net.ErrClosed)
 }
 
-// The store is the caller's to close once Run has returned, however soon that was.
+// The caller may close the store as soon as Run has returned.
 func TestR2_NothingIsTakenAfterARunThatCouldNotServe(t *testing.T) {
 	store := NewMemoryStore()
 	m, err := NewManager(store)
@@ -312,7 +313,7 @@ func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
 		o.pass(time.Second, staff...)
 		later := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: m.ledger.epoch + 1, Number: 1})
 		for _, w := range staff {
-			require.Empty(t, m.done, "one alone may be wrong")
+			require.Empty(t, m.done, "one worker alone may be wrong")
 			_, err := w.List(later)
 			require.NoError(t, err)
 			o.pass(2 * time.Second)
@@ -321,8 +322,8 @@ func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
 	})
 }
 
-// What one worker says of a later epoch costs it its own tasks, and no other worker's.
-// They are held until it is a member again.
+// If one worker names a later epoch, only its own tasks are affected. They are held
+// until it is a member again.
 func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
@@ -337,13 +338,13 @@ func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
 		err := liar.beat()
 		require.Equal(t, codes.FailedPrecondition, code(err))
 		require.Equal(t, "UNREACHABLE", reasonOf(err))
-		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread(), "until its lease has run out")
+		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread(), "before its lease expires")
 		o.pass(aLease, good...)
 		require.Empty(t, m.done)
-		require.Equal(t, 6, o.starts(), "it may follow another manager, and run its two tasks still")
+		require.Equal(t, 6, o.starts(), "it may follow another manager, and still run its two tasks")
 		m.put("g", "h")
 		o.pass(time.Second, good...)
-		require.Equal(t, 8, o.starts(), "the others go on")
+		require.Equal(t, 8, o.starts(), "the others continue")
 
 		liar.unserve()
 		back := o.hire("liar")
@@ -351,7 +352,7 @@ func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
 		o.pass(2*time.Second, good[0], good[1], back)
 		good[0].Fence(orchestrator.Term{Epoch: math.MaxUint64})
 		o.pass(2*time.Second, good[1], back)
-		require.Empty(t, m.done, "it is alone again")
+		require.Empty(t, m.done, "it is the only witness again")
 		require.Contains(t, o.logs.String(), `msg="worker names a higher epoch, not called until another worker does" worker=liar`)
 	})
 }
@@ -363,10 +364,10 @@ func TestR5_AHigherEpochTakesTwoWorkersThatStandByIt(t *testing.T) {
 		return fmt.Sprint(first, confirmed)
 	}
 	require.Equal(t, "true false", says("a"))
-	require.Equal(t, "false false", says("a"), "of whatever incarnation")
+	require.Equal(t, "false false", says("a"), "the same name does not count twice")
 	x.drop("b")
 	x.drop("a")
-	require.Equal(t, "true false", says("b"), "the other one has answered otherwise since")
+	require.Equal(t, "true false", says("b"), "the first worker has answered without a higher epoch since")
 	require.Equal(t, "false true", says("a"))
 }
 

@@ -1,7 +1,7 @@
 package grpc
 
-// The Member: a worker's membership at its manager, from registering to leaving.
-// One membership is in member_session.go.
+// The Member: the membership of a worker, from Run to Close. A single session, from
+// registering to leaving, is in member_session.go.
 
 import (
 	"context"
@@ -19,18 +19,17 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Member makes a [worker.Worker] a member of a manager's: it serves the
-// manager's calls, registers under a name and a lease, keeps that alive, and
-// tells what the worker has completed.
+// Member makes a [worker.Worker] a member of a manager. It serves the manager's
+// calls, registers under a name with a lease, renews the lease, and reports
+// completed tasks.
 //
-// Where the lease can have ended, the worker stops everything by itself, before
-// it does (W5). The member then leaves, and registers again as another
-// incarnation, to which nothing gets through that was meant for the one before.
-// A manager that was restarted knows its members: they go on as if nothing had
-// been, and stop nothing.
+// If the lease is not renewed, the worker stops all its tasks before the lease can
+// have expired (W5). The member then leaves, and registers again as another
+// incarnation, which no call meant for the previous one can reach. A restarted
+// manager knows its members: they continue and stop nothing.
 //
-// What is promised, and what no clock can promise, is written at
-// [worker.WithLease]. Tasks have no tokens: those take etcd.
+// [worker.WithLease] describes what is guaranteed, and what no clock can guarantee.
+// Tasks have no tokens; package etcd provides them.
 type Member struct {
 	manager  string
 	name     string
@@ -40,24 +39,25 @@ type Member struct {
 
 	closing *closing.Closing
 
-	// Run's:
-	address string // where the worker is called
+	// Set by Run:
+	address string // at which the manager calls the worker
 	conn    *grpc.ClientConn
 	client  orchestratorv1.ManagerClient
 	teller  *teller
-	owed    uint64 // the incarnation that may be a member still, and has stopped everything; 0: none
-	early   error  // why the membership that ended last stopped tasks that had not moved; nil: it did not
-	// halt stops all tasks, tells what has completed, and closes the worker: once.
+	owed    uint64 // a stopped incarnation that may still be a member; 0: none
+	early   error  // why the last session stopped tasks that had not moved; nil: it did not
+	// halt stops all tasks, reports completions and closes the worker. Only the
+	// first call has an effect.
 	halt func(ctx context.Context)
 }
 
-// NewMember returns a Member for w, which has to have a lease
-// ([worker.WithLease]) that the manager grants. The Member commands w from then
-// on: nobody else adds to it, removes from it or closes it.
+// NewMember returns a Member for w, which must have a lease ([worker.WithLease])
+// that the manager grants. From then on, only the Member may add tasks to w, remove
+// tasks from w, and close w.
 //
-// managerAddress is the manager's host:port. The name is the worker's at the
-// manager, and no two may have it at the same time; with TLS, it is that of its
-// certificate. Errors wrap [orchestrator.ErrInvalid].
+// managerAddress is the manager's host:port. name is the worker's name at the
+// manager. No two workers may have the same name at the same time. With TLS, it must
+// be the name in the certificate. Errors wrap [orchestrator.ErrInvalid].
 func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...MemberOption) (*Member, error) {
 	if w == nil {
 		return nil, fmt.Errorf("new member: %w: the worker is nil", orchestrator.ErrInvalid)
@@ -73,30 +73,30 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 	return m, nil
 }
 
-// Run serves on l, which it closes, registers, and does so again whenever the
-// membership is lost, until ctx ends or [Member.Close] has ended it. Then it stops
-// all tasks, keeping the lease until they have stopped, leaves, closes the worker
-// and returns: ctx's cause, or nil after Close. It is called once.
+// Run serves on l, which it closes, and registers, again whenever the membership is
+// lost, until ctx is done or [Member.Close] has drained the member. It then stops
+// all tasks, keeps the lease until they have stopped, leaves, and closes the worker.
+// It returns the cause of ctx, or nil after Close. It may be called once.
 //
-// It goes on answering the manager's calls until the manager knows that the worker
-// has left. What has completed is told before that, for a second at most, and only
-// then is the record ([worker.WithRecord]) removed. A manager that is away just then
-// never hears of it: those tasks are done again.
+// Run answers the manager's calls until the manager knows that the worker has left.
+// Before leaving, it reports completed tasks, for at most a second, and then removes
+// the record ([worker.WithRecord]). If the manager is away during that time, it
+// never learns of them, and these tasks run again.
 //
-// A manager that is away, or has something against this worker, is asked again
-// for as long as ctx lives, with growing pauses of up to a second; each reason is
-// logged once. So it is where the name is taken: its holder's lease may run out.
-// Run fails where asking again cannot help: with an error that wraps
-// [orchestrator.ErrInvalid] where the manager refuses what is asked for, such as a
-// lease of that length, and where the address to be called at is unknown
-// ([WithAdvertise]); and with what serving on l has failed with.
+// If the manager is away or refuses the worker, Run tries again as long as ctx
+// lives, with growing pauses of up to a second. It logs each reason once. A name in
+// use is such a reason, because the lease of its holder may expire. Run fails if
+// another attempt cannot help. The error wraps [orchestrator.ErrInvalid] if the
+// manager rejects the request, such as the length of the lease, or if the worker's
+// own address is unknown ([WithAdvertise]). Run also fails with an error of serving
+// on l.
 func (m *Member) Run(ctx context.Context, l net.Listener) error {
 	if absent(l) {
 		return fmt.Errorf("%w: Member.Run: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
-	defer func() { _ = l.Close() }() // serving has closed it, if it has begun
+	defer func() { _ = l.Close() }() // closed already if serving has begun
 	if !m.closing.Begin() {
-		return fmt.Errorf("%w: Member.Run is called once, and not after Close", orchestrator.ErrInvalid)
+		return fmt.Errorf("%w: Member.Run was called before, or after Close", orchestrator.ErrInvalid)
 	}
 	defer func() { m.closing.Finish(m.early) }()
 	err := m.open(ctx, l)
@@ -109,8 +109,8 @@ func (m *Member) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// open is Run, but for the guards around it: it connects to the manager, and
-// sees to all that ends with the Member.
+// open is Run without its guards. It connects to the manager, and starts and ends
+// every part of the Member.
 func (m *Member) open(ctx context.Context, l net.Listener) error {
 	closeWorker := func(ctx context.Context) {
 		if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
@@ -127,7 +127,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 		closeWorker(ctx)
 		return err
 	}
-	defer func() { _ = conn.Close() }() // it fails only where it is closed
+	defer func() { _ = conn.Close() }() // fails only if it is closed already
 	m.address, m.conn, m.client = address, conn, orchestratorv1.NewManagerClient(conn)
 	m.teller = &teller{
 		worker: m.worker, name: m.name, log: m.log,
@@ -136,7 +136,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	beyond := context.WithoutCancel(ctx) // what goes on until everything has stopped
+	beyond := context.WithoutCancel(ctx) // lives until everything has stopped
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	serving, unserve := context.WithCancel(beyond)
@@ -161,13 +161,13 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	var once sync.Once
 	m.halt = func(ctx context.Context) {
 		once.Do(func() {
-			// Tasks that do not stop are waited for: the lease is kept for them, or the
-			// last resort takes them.
+			// Wait for tasks that do not stop: the lease is kept for them, or the last
+			// resort ends them.
 			if err := m.worker.Stop(context.WithoutCancel(ctx)); err != nil {
 				m.log.Error("tasks not stopped", "worker", m.name, "err", err)
 			}
-			// The manager gets what answers are due, first of all that the last task has
-			// stopped which it moves, before it hears that the worker is gone.
+			// The manager must get the answers under way before Leave, such as the one that
+			// the last task that it moves has stopped.
 			server.settle()
 			untell()
 			told.Wait()
@@ -180,21 +180,21 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	waiting.Go(func() {
 		select {
 		case <-m.closing.Drain():
-			noMore(closing.ErrDraining) // who has not registered has nothing to be drained of
+			noMore(closing.ErrDraining) // a worker that is not registered has no tasks to move
 		case <-ctx.Done():
 		}
 	})
 	err = m.run(ctx, joining)
 	cancel(err)
-	m.halt(ctx) // whatever it was
-	// The manager knows by now, and does not call: nothing finds the listener closed.
+	m.halt(ctx) // if no session has done so
+	// The manager knows and no longer calls, so no call finds the listener closed.
 	unserve()
 	served.Wait()
 	return err
 }
 
-// run is one membership after the other. It registers for as long as joining
-// lives, which ends with ctx.
+// run runs one session after the other. It registers as long as joining lives, which
+// ends with ctx.
 func (m *Member) run(ctx, joining context.Context) error {
 	for failures := 1; ; failures++ {
 		registered, err := m.stay(ctx, joining)
@@ -204,7 +204,7 @@ func (m *Member) run(ctx, joining context.Context) error {
 		case isAny(err, orchestrator.ErrInvalid, worker.ErrClosed):
 			return err
 		}
-		m.early = nil // nobody was closing it
+		m.early = nil // counts only for the session that ends the Member
 		m.log.Warn("membership lost, registering again", "worker", m.name, "err", err)
 		if registered {
 			failures = 1
@@ -213,21 +213,21 @@ func (m *Member) run(ctx, joining context.Context) error {
 	}
 }
 
-// Close has the member drained: it asks the manager to move what it has, and
-// waits until nothing is left, or ctx ends. Then it stops what is left, leaves,
-// and returns when Run has.
+// Close drains the member: it asks the manager to move its tasks, and waits until
+// none is left or ctx ends. It then stops the remaining tasks, leaves, and returns
+// when Run has returned.
 //
-// The last worker does not wait: where every other member drains too, or there is
-// none, no worker can take the tasks, and the manager says so. Close then stops them
-// at once, says so at Info, and returns nil.
+// The last worker does not wait. If there is no other member, or all others drain
+// too, no worker can take the tasks, and the manager's answers say so. Close then
+// stops them immediately, logs that at Info, and returns nil.
 //
-// An error says that tasks were stopped here before they had moved, and wraps why:
-// ctx's cause, that of Run's context, or [worker.ErrLeaseLost]. What was stopped
-// for want of an earlier lease does not count, and neither does what has completed,
-// though a manager that is away may have it done again (see Run).
+// An error means that tasks were stopped here before they had moved. It wraps the
+// cause: that of ctx, that of Run's context, or [worker.ErrLeaseLost]. Tasks that
+// were stopped because an earlier lease was lost do not count. Neither do completed
+// tasks, although they may run again if the manager is away (see Run).
 //
-// Further calls wait for the same, and are told the same. A member whose Run was
-// not called yet is closed at once, and its Run fails.
+// Further calls wait for the same end and return the same result. If Run was not
+// called yet, Close closes the member immediately, and Run fails.
 func (m *Member) Close(ctx context.Context) error {
 	if err := m.closing.Close(ctx, m.worker.Close); err != nil {
 		return fmt.Errorf("close member %s: %w", m.name, err)

@@ -1,6 +1,6 @@
 package grpc
 
-// What a worker has completed, told to its manager until that has answered.
+// How a member reports completed tasks, until the manager has answered.
 
 import (
 	"context"
@@ -15,32 +15,33 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// completion is a task that has done what it had to do with a content, or failed.
+// completion is a task that has completed a version of its content, or has failed.
 type completion struct {
 	task    string
 	version int64
 	receipt string
-	failure *orchestratorv1.Failure // nil: it has done what it had to
+	failure *orchestratorv1.Failure // nil: completed
 }
 
-// overrides reports whether the manager has to hear of c also after another one of its
-// task: it is of newer content, or says that the task was done after all.
+// overrides reports whether the manager must learn of c after another completion of
+// the same task: c is of newer content, or reports success after a failure.
 func (c completion) overrides(other completion) bool {
 	return c.version > other.version || c.version == other.version && c.failure == nil && other.failure != nil
 }
 
-// completions is which are owed to the manager. It has no I/O.
+// completions holds the completions that the manager must still learn. It does no
+// I/O.
 //
-// What was noted is owed until the manager has answered, also where the worker
-// has dropped the task since, for want of its lease or because it was removed:
-// it was done all the same.
+// A recorded completion is owed until the manager has answered. This holds even if
+// the worker has dropped the task since, because the lease was lost or the task was
+// removed: the work was done.
 type completions struct {
-	owed   []completion          // no task twice
-	latest map[string]completion // of the tasks owed
-	told   map[string]completion // what was answered, of the tasks that the worker still has
+	owed   []completion          // each task once
+	latest map[string]completion // the entries of owed, by task
+	told   map[string]completion // answered, of the tasks that the worker still has
 }
 
-// newCompletions returns what a predecessor owes that has left a record.
+// newCompletions returns the completions in the record of a predecessor.
 func newCompletions(before []worker.Trace[string]) *completions {
 	c := &completions{latest: make(map[string]completion), told: make(map[string]completion)}
 	for _, t := range before {
@@ -55,7 +56,7 @@ func newCompletions(before []worker.Trace[string]) *completions {
 	return c
 }
 
-// look takes in what the worker says of its tasks.
+// look records the completions in the worker's status.
 func (c *completions) look(tasks []worker.TaskStatus[string]) {
 	still := make(map[string]completion, len(c.told))
 	for _, t := range tasks {
@@ -77,7 +78,7 @@ func (c *completions) look(tasks []worker.TaskStatus[string]) {
 
 func (c *completions) owe(done completion) {
 	if checkName("task", done.task) != nil {
-		return // no manager has ever heard of it
+		return // no manager can have such a task
 	}
 	before, ok := c.latest[done.task]
 	if ok && !done.overrides(before) {
@@ -95,17 +96,17 @@ func (c *completions) owe(done completion) {
 	}
 }
 
-// How much is told in one call: far less than any message may have.
+// The limits of one call, far below those of a message.
 const (
 	mostCompletions     = maxCompletions
 	mostCompletionBytes = 128 << 10
 )
 
-// batch returns what is to be told next. It is the caller's.
+// batch returns the completions to report next. The caller owns the slice.
 func (c *completions) batch() []completion {
 	size := 0
 	for i, done := range c.owed {
-		size += len(done.task) + len(done.receipt) + len(done.failure.GetError()) + 32 // what else is in the message
+		size += len(done.task) + len(done.receipt) + len(done.failure.GetError()) + 32 // for the rest of the message
 		if i == mostCompletions || i > 0 && size > mostCompletionBytes {
 			return slices.Clone(c.owed[:i])
 		}
@@ -113,9 +114,9 @@ func (c *completions) batch() []completion {
 	return slices.Clone(c.owed)
 }
 
-// answered takes in the answers to a batch, the one returned last, since when more
-// may have come to be owed. It reports whether all were answers; what was not
-// answered is told again, after the others.
+// answered processes the answers to the batch that was returned last. More
+// completions may have been added since. It reports whether every completion has an
+// answer; those without one are reported again, after the others.
 func (c *completions) answered(batch []completion, outcomes []orchestratorv1.CompletionOutcome) (all bool) {
 	rest := make([]completion, 0, len(c.owed))
 	rest = append(rest, c.owed[len(batch):]...)
@@ -123,7 +124,7 @@ func (c *completions) answered(batch []completion, outcomes []orchestratorv1.Com
 	for i, done := range batch {
 		answer := i < len(outcomes) && outcomes[i] != orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED
 		all = all && answer
-		if now := c.owed[i]; !answer || now != done { // what it completed since is yet to be told
+		if now := c.owed[i]; !answer || now != done { // a newer completion of the task is still owed
 			rest = append(rest, now)
 			continue
 		}
@@ -134,7 +135,7 @@ func (c *completions) answered(batch []completion, outcomes []orchestratorv1.Com
 	return all
 }
 
-// teller tells a manager what a worker has completed.
+// teller reports a worker's completions to its manager.
 type teller struct {
 	worker  *worker.Worker[string]
 	name    string
@@ -144,17 +145,17 @@ type teller struct {
 	said    novelties
 }
 
-// tellPatience is how long a manager may take to answer.
+// tellPatience is how long the manager may take to answer.
 const tellPatience = 5 * time.Second
 
-// lookEvery is the pause between two looks at a worker on which much happens.
+// lookEvery is the pause between two looks at a busy worker.
 const lookEvery = 50 * time.Millisecond
 
-// run tells until ctx ends.
+// run reports completions until ctx ends.
 func (t *teller) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
-		_, changed := t.worker.Changes() // first: what changes after it is looked at again
+		_, changed := t.worker.Changes() // before Status, so that no later change is missed
 		t.owed.look(t.worker.Status())
 		pause := lookEvery
 		switch err := t.tell(ctx); {
@@ -171,7 +172,7 @@ func (t *teller) run(ctx context.Context) {
 			failures++
 			pause = 0
 			if ctx.Err() == nil && t.said.news(err) {
-				t.log.Warn("completions not told, to be tried again", "worker", t.name, "err", err)
+				t.log.Warn("completions not reported, will retry", "worker", t.name, "err", err)
 			}
 			paused, cancel := context.WithTimeout(ctx, pauseAfter(failures, rand.Float64()))
 			t.watch(paused)
@@ -181,11 +182,11 @@ func (t *teller) run(ctx context.Context) {
 	}
 }
 
-// watch goes on looking at the worker until ctx ends: what completes while the
-// manager does not answer is dropped with the lease, if that is lost meanwhile.
+// watch records completions until ctx ends. While the manager does not answer, the
+// worker may lose its lease and drop completed tasks.
 func (t *teller) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		_, changed := t.worker.Changes() // first: what changes after it is looked at again
+		_, changed := t.worker.Changes() // before Status, so that no later change is missed
 		t.owed.look(t.worker.Status())
 		select {
 		case <-changed:
@@ -195,7 +196,7 @@ func (t *teller) watch(ctx context.Context) {
 	}
 }
 
-// tell tells one batch, if anything is owed.
+// tell reports one batch, if any completion is owed.
 func (t *teller) tell(ctx context.Context) error {
 	batch := t.owed.batch()
 	if len(batch) == 0 {
@@ -209,7 +210,7 @@ func (t *teller) tell(ctx context.Context) error {
 	}
 	var resp *orchestratorv1.CompleteResponse
 	var err error
-	answered, over := context.WithCancel(context.WithoutCancel(ctx)) // until the call has returned
+	answered, over := context.WithCancel(context.WithoutCancel(ctx)) // lives until the call has returned
 	go func() {
 		defer over()
 		ctx, cancel := context.WithTimeout(ctx, tellPatience)
@@ -224,31 +225,31 @@ func (t *teller) tell(ctx context.Context) error {
 		if i < len(batch) {
 			level := slog.LevelDebug
 			if outcome == orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED {
-				level = slog.LevelWarn // it is done again
+				level = slog.LevelWarn // the task will run again
 			}
 			t.log.Log(ctx, level, "completion answered", "worker", t.name, "task", batch[i].task, "version", batch[i].version, "outcome", outcome)
 		}
 	}
 	if !t.owed.answered(batch, resp.GetOutcomes()) {
-		return fmt.Errorf("complete: not all of %d completions have an answer", len(batch))
+		return fmt.Errorf("complete: some of %d completions have no answer", len(batch))
 	}
 	return nil
 }
 
-// finish tells what is still owed, once more and for a moment only.
+// finish reports the remaining completions, for at most a second.
 func (t *teller) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for len(t.owed.owed) > 0 {
 		if err := t.tell(ctx); err != nil {
-			t.log.Warn("completions not told, and perhaps done again elsewhere", "worker", t.name,
+			t.log.Warn("completions not reported, tasks may run again", "worker", t.name,
 				"tasks", len(t.owed.owed), "err", err)
 			return
 		}
 	}
 }
 
-// pauseFor waits, but not longer than ctx.
+// pauseFor waits for d, but not longer than ctx lives.
 func pauseFor(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

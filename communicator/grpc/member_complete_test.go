@@ -29,8 +29,8 @@ func running(task string) worker.TaskStatus[string] {
 
 type statuses = []worker.TaskStatus[string]
 
-// Every completion is told until it was answered, and then no more.
-func TestW3_ACompletionIsToldUntilItIsAnswered(t *testing.T) {
+// Every completion is reported until it is answered, and not again after that.
+func TestW3_ACompletionIsReportedUntilItIsAnswered(t *testing.T) {
 	c := newCompletions(nil)
 	c.look(statuses{completed("a", 1), running("b"), completed("c", 3)})
 	want := []completion{{task: "a", version: 1}, {task: "c", version: 3}}
@@ -40,14 +40,14 @@ func TestW3_ACompletionIsToldUntilItIsAnswered(t *testing.T) {
 	require.Equal(t, []completion{{task: "a", version: 1}}, c.batch())
 	c.look(statuses{completed("a", 1), running("b"), completed("c", 3)})
 	require.Equal(t, []completion{{task: "a", version: 1}}, c.batch())
-	require.False(t, c.answered(c.batch(), nil), "an answer too short")
+	require.False(t, c.answered(c.batch(), nil), "too few outcomes")
 	require.True(t, c.answered(c.batch(), []orchestratorv1.CompletionOutcome{unknown}))
 	require.Empty(t, c.batch())
 	c.look(statuses{completed("a", 1), running("b"), completed("c", 3)})
-	require.Empty(t, c.batch(), "all of this was answered")
+	require.Empty(t, c.batch(), "everything was answered")
 }
 
-// What was done is told, also where the worker does not have the task any more.
+// A completion is reported even if the worker no longer has the task.
 func TestW3_ACompletionOutlivesItsTask(t *testing.T) {
 	c := newCompletions(nil)
 	c.look(statuses{completed("a", 1)})
@@ -55,7 +55,7 @@ func TestW3_ACompletionOutlivesItsTask(t *testing.T) {
 	require.Equal(t, []completion{{task: "a", version: 1}}, c.batch())
 }
 
-// A task that is given newer content completes again.
+// A task that gets newer content completes again.
 func TestW3_NewerContentIsAnotherCompletion(t *testing.T) {
 	c := newCompletions(nil)
 	c.look(statuses{completed("a", 1), completed("b", 1)})
@@ -69,9 +69,9 @@ func TestW3_NewerContentIsAnotherCompletion(t *testing.T) {
 	require.Equal(t, []completion{{task: "a", version: 9}}, c.batch())
 }
 
-// What completes while a batch is on its way is told by the next, also where it is
-// of a task of that batch.
-func TestW3_CompletionsWhileOthersAreTold(t *testing.T) {
+// A completion during a call is reported by the next call, even if it is of a task
+// in the current batch.
+func TestW3_CompletionsWhileOthersAreReported(t *testing.T) {
 	c := newCompletions(nil)
 	c.look(statuses{completed("a", 1), completed("b", 1)})
 	batch := c.batch()
@@ -86,7 +86,8 @@ func TestW3_CompletionsWhileOthersAreTold(t *testing.T) {
 	require.Empty(t, c.latest)
 }
 
-// A job that failed, and completed when it was given here again, is told as completed.
+// A job that failed, and completed when the worker got it again, is reported as
+// completed.
 func TestW8_ACompletionOverridesAFailure(t *testing.T) {
 	failed := completed("a", 1)
 	failed.State, failed.Err, failed.Attempts = worker.Failed, errors.New("no disk"), 3
@@ -94,9 +95,9 @@ func TestW8_ACompletionOverridesAFailure(t *testing.T) {
 	c.look(statuses{failed})
 	require.NotNil(t, c.batch()[0].failure)
 	c.look(statuses{completed("a", 1)})
-	require.Nil(t, c.batch()[0].failure, "before it was told")
+	require.Nil(t, c.batch()[0].failure, "before the failure was reported")
 	c.look(statuses{failed})
-	require.Nil(t, c.batch()[0].failure, "it was done")
+	require.Nil(t, c.batch()[0].failure, "the task has completed")
 
 	c = newCompletions(nil)
 	c.look(statuses{failed})
@@ -104,12 +105,12 @@ func TestW8_ACompletionOverridesAFailure(t *testing.T) {
 	c.look(statuses{failed})
 	require.Empty(t, c.batch())
 	c.look(statuses{completed("a", 1)})
-	require.Len(t, c.batch(), 1, "after it was told")
+	require.Len(t, c.batch(), 1, "after the failure was reported")
 }
 
-// A manager that hangs does not keep the teller from looking: the lease may be
-// lost before there is an answer, and what had completed with it.
-func TestW3_WhatCompletesWhileTheManagerHangsIsTold(t *testing.T) {
+// A manager that does not answer does not keep the worker from being watched.
+// Otherwise the lease, and with it completed tasks, could be lost before the answer.
+func TestW3_CompletionsWhileTheManagerHangsAreReported(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire(worker.WithCompletion(func(string) {}))
 		o.after(2 * time.Second)
@@ -129,7 +130,8 @@ func TestW3_WhatCompletesWhileTheManagerHangsIsTold(t *testing.T) {
 	})
 }
 
-// What was answered is forgotten with the task: nothing grows with time.
+// Answered completions are forgotten with their tasks, so memory does not grow with
+// time.
 func TestW3_NothingIsRememberedOfTasksThatAreGone(t *testing.T) {
 	c := newCompletions(nil)
 	for i := range 100 {
@@ -142,7 +144,7 @@ func TestW3_NothingIsRememberedOfTasksThatAreGone(t *testing.T) {
 	require.Empty(t, c.owed)
 }
 
-// A predecessor's completions are told too; what it ran is nobody's business.
+// The completions of a predecessor are reported, but not its other tasks.
 func TestW6_WhatAPredecessorHasCompleted(t *testing.T) {
 	c := newCompletions([]worker.Trace[string]{
 		{Task: "a", Completed: true, Version: 4}, {Task: "b"}, {Task: strings.Repeat("x", maxName+1), Completed: true},
@@ -150,7 +152,7 @@ func TestW6_WhatAPredecessorHasCompleted(t *testing.T) {
 	require.Equal(t, []completion{{task: "a", version: 4}}, c.batch())
 }
 
-// Batches have bounds, and all of them together are everything.
+// Batches are bounded, and together contain every completion.
 func TestW3_CompletionsGoInBoundedBatches(t *testing.T) {
 	long := strings.Repeat("x", maxName-10)
 	for _, name := range []string{"", long} {

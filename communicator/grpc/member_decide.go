@@ -1,7 +1,7 @@
 package grpc
 
-// What a member decides, as functions of values: how long it waits, and what
-// follows from an answer.
+// The decisions of a member as pure functions: how long to wait, and what follows
+// from an answer.
 
 import (
 	"errors"
@@ -15,20 +15,20 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// How a membership ends, or is not reached.
+// Errors that end a membership, or keep it from beginning.
 var (
-	// errEnded: the manager has ended the membership.
-	errEnded = errors.New("the manager has ended the membership")
-	// errLate: an acknowledgement is too old to build upon.
-	errLate = errors.New("the answer has taken too long")
+	// errEnded reports that the manager has ended the membership.
+	errEnded = errors.New("manager has ended the membership")
+	// errLate reports an acknowledgement that came too late to rely on.
+	errLate = errors.New("answer took too long")
 )
 
-// judgeRegister returns whether a manager may have made this process a member,
-// though it has not said so, and what the attempt came to. An error that
-// wraps errEnded takes another incarnation, one that wraps ErrInvalid is final,
-// and any other is to be tried again.
+// judgeRegister evaluates the result of Register. perhaps reports whether the
+// manager may have registered this process. If verdict wraps errEnded, another
+// incarnation is needed. If it wraps ErrInvalid, it is final. Any other error calls
+// for another attempt.
 func judgeRegister(err error) (perhaps bool, verdict error) {
-	if errors.Is(err, ErrPlaintext) { // nothing was sent, and nothing will be
+	if errors.Is(err, ErrPlaintext) { // no attempt can ever send anything
 		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, readable(err))
 	}
 	switch code := status.Code(err); code {
@@ -48,8 +48,8 @@ func judgeRegister(err error) (perhaps bool, verdict error) {
 	}
 }
 
-// judgeHeartbeat returns what a heartbeat came to: nil, an error that wraps
-// errEnded, or any other after which the next may do better.
+// judgeHeartbeat evaluates the result of Heartbeat: nil, an error that wraps
+// errEnded, or another error, after which the next heartbeat may succeed.
 func judgeHeartbeat(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
@@ -60,20 +60,20 @@ func judgeHeartbeat(err error) error {
 	return readable(err)
 }
 
-// grants returns an error if a manager grants less than the lease that a worker goes
-// by. A manager that does not say grants what it was asked for.
+// grants returns an error if a manager grants a shorter lease than the worker's. A
+// manager that states no lease grants the requested one.
 func grants(granted *durationpb.Duration, lease time.Duration) error {
 	if granted != nil && granted.AsDuration() < lease {
-		return fmt.Errorf("%w: the manager grants a lease of %v, and worker.WithLease says %v",
+		return fmt.Errorf("%w: manager grants a lease of %v: worker.WithLease is %v",
 			orchestrator.ErrInvalid, granted.AsDuration(), lease)
 	}
 	return nil
 }
 
-// The heartbeats of a lease. The least that a worker has to renew it in is a
-// quarter of it (see worker.WithLease), and three are sent in that. Each may take
-// as long, so that a slow line is no reason to lose a lease, and does not hold
-// up the next, so that one that is lost is none either.
+// The heartbeats of a lease. A worker has at least a quarter of its lease to renew
+// it (see worker.WithLease), and sends three heartbeats in that time. Each may take
+// as long as that quarter, and the next does not wait for it. So neither a slow
+// connection nor a lost heartbeat loses the lease.
 const (
 	leastRenewal = 4 // parts of a lease
 	beatsInThat  = 3
@@ -83,16 +83,15 @@ func heartbeatEvery(lease time.Duration) time.Duration { return lease / leastRen
 
 func heartbeatPatience(lease time.Duration) time.Duration { return lease / leastRenewal }
 
-// registerPatience is how long an attempt to register may take: the manager
-// calls the worker, and writes to disk.
+// registerPatience returns how long an attempt to register may take. The manager
+// calls the worker, and writes to its store.
 func registerPatience(lease time.Duration) time.Duration {
-	return max(lease/leastRenewal, probeTime+time.Second) // to hear why that failed
+	return max(lease/leastRenewal, probeTime+time.Second) // long enough to get the reason of a failed call
 }
 
-// pauseAfter returns how long to wait after so many failures in a row, from 1:
-// twice as long each time, from 50 ms to a second, less a random part of up to a
-// half, so that those that failed together do not come back together. random is
-// from [0, 1).
+// pauseAfter returns how long to wait after so many failures in a row, from 1. The
+// pause doubles from 50 ms up to a second, less a random part of up to a half, so
+// that workers that failed together do not retry together. random is from [0, 1).
 func pauseAfter(failures int, random float64) time.Duration {
 	const first, longest = 50 * time.Millisecond, time.Second
 	d := longest
@@ -102,15 +101,16 @@ func pauseAfter(failures int, random float64) time.Duration {
 	return d - time.Duration(random*float64(d)/2)
 }
 
-// novelties tells what was not said before, since it was last cleared. The zero
-// value has heard nothing.
+// novelties filters errors that were not seen since it was last cleared. The zero
+// value has seen none.
 type novelties struct{ seen map[string]bool }
 
-// mostNovelties bounds what is remembered, and so what is said.
+// mostNovelties bounds the errors that are remembered, and so the errors that are
+// logged.
 const mostNovelties = 32
 
-// news reports whether an error is worth telling: what differs in numbers only,
-// as ports and durations do, is the same.
+// news reports whether an error is new. Errors that differ only in digits, such as
+// ports and durations, are the same.
 func (n *novelties) news(err error) bool {
 	text := strings.Map(func(r rune) rune {
 		if '0' <= r && r <= '9' {
@@ -128,8 +128,7 @@ func (n *novelties) news(err error) bool {
 	return true
 }
 
-// clear forgets everything, which is news again, and reports whether there was
-// anything.
+// clear forgets all errors, and reports whether there were any.
 func (n *novelties) clear() bool {
 	some := len(n.seen) > 0
 	clear(n.seen)

@@ -66,8 +66,8 @@ func TestR2_OnlyNotFoundEndsAMembership(t *testing.T) {
 	}
 }
 
-// What a manager answers is told as it has put it, whatever it is.
-func TestR2_AnswersAreToldInPlainWords(t *testing.T) {
+// The error contains the manager's text without gRPC's prefix, for every code.
+func TestR2_ErrorsOmitThePrefixOfGRPC(t *testing.T) {
 	for answer := codes.Canceled; answer <= codes.Unauthenticated; answer++ {
 		err := status.Error(answer, "for a reason")
 		_, verdict := judgeRegister(err)
@@ -82,13 +82,13 @@ func TestR2_AnswersAreToldInPlainWords(t *testing.T) {
 	require.NotContains(t, verdict.Error(), "rpc error")
 }
 
-// Whatever a worker leaves to renew its lease in, several heartbeats are answered
-// or given up in that.
+// However much of its lease a worker leaves for renewal, several heartbeats are
+// answered or time out in that part.
 func TestW5_SeveralHeartbeatsFitIn(t *testing.T) {
 	for _, lease := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 		require.LessOrEqual(t, 3*heartbeatEvery(lease), lease/4)
 		require.LessOrEqual(t, heartbeatPatience(lease), lease/4)
-		require.LessOrEqual(t, heartbeatPatience(lease), beatsInThat*heartbeatEvery(lease)+beatsInThat, "no more are on their way")
+		require.LessOrEqual(t, heartbeatPatience(lease), beatsInThat*heartbeatEvery(lease)+beatsInThat, "no more heartbeats are under way")
 	}
 }
 

@@ -1,6 +1,6 @@
 package grpc
 
-// How a member comes to its end.
+// How a member ends.
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 )
 
 // A worker that is told to end keeps its lease until its tasks have stopped, and
-// leaves then.
-func TestW6_ThatIsToldToEndLeavesWhenEverythingHasStopped(t *testing.T) {
+// then leaves.
+func TestW6_AWorkerLeavesWhenEverythingHasStopped(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
 		s.tasks.stop = time.Minute // far longer than the lease
@@ -43,7 +43,8 @@ func TestW6_ThatIsToldToEndLeavesWhenEverythingHasStopped(t *testing.T) {
 	})
 }
 
-// What is no task does not keep it from leaving.
+// A function for spare time that does not return does not keep the worker from
+// leaving.
 func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		let := make(chan struct{})
@@ -68,7 +69,7 @@ func TestW6_CloseHasTheMemberDrained(t *testing.T) {
 		o.heard()
 		closed := s.close(o.Context())
 		o.after(0)
-		require.Len(o, o.heard(callDraining), 1, "at once")
+		require.Len(o, o.heard(callDraining), 1, "immediately")
 		o.after(10 * lease)
 		require.Empty(o, o.heard(callHeartbeat, callLeave))
 		s.remove("a")
@@ -82,8 +83,8 @@ func TestW6_CloseHasTheMemberDrained(t *testing.T) {
 	})
 }
 
-// Heartbeats that wait for the manager come to it in any order, and the last one
-// would have it that the member does not drain.
+// Delayed heartbeats reach the manager in any order. An earlier one without draining
+// must not arrive last.
 func TestW6_NoHeartbeatTakesBackThatItDrains(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -105,11 +106,11 @@ func TestW6_NoHeartbeatTakesBackThatItDrains(t *testing.T) {
 		require.Len(o, o.heard(callDraining), 1)
 		s.remove("a")
 		require.NoError(o, <-closed)
-		require.Zero(o, o.said("was not acknowledged"))
+		require.Zero(o, o.said("not acknowledged"))
 	})
 }
 
-// Where no other worker can take its tasks, it does not wait.
+// If no other worker can take its tasks, the member does not wait.
 func TestW6_TheLastMemberLeavesAtOnce(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -117,7 +118,7 @@ func TestW6_TheLastMemberLeavesAtOnce(t *testing.T) {
 		s.add("a", "b")
 		closed := s.close(o.Context())
 		o.after(lease / 2)
-		require.Equal(o, 2, s.tasks.count(), "the manager has not said so")
+		require.Equal(o, 2, s.tasks.count(), "the manager has not answered so yet")
 		o.set(func(c *clerk) { c.alone = true })
 		o.after(heartbeatEvery(lease))
 		require.NoError(o, <-closed)
@@ -130,9 +131,8 @@ func TestW6_TheLastMemberLeavesAtOnce(t *testing.T) {
 	})
 }
 
-// A manager that calls while the worker leaves gets an answer, as long as it does not
-// know that the worker has left; and one that waits for a task to stop gets its
-// answer before it hears that.
+// The manager's calls are answered until the manager knows that the worker has left.
+// A call that waits for a task to stop gets its answer before that.
 func TestW6_ItAnswersUntilTheManagerKnowsThatItHasLeft(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -166,11 +166,11 @@ func TestW6_ItAnswersUntilTheManagerKnowsThatItHasLeft(t *testing.T) {
 		require.Len(o, o.heard(callLeave), 1)
 		require.NoError(o, reported)
 		_, err = s.wire.Dial(o.Context())
-		require.ErrorIs(o, err, net.ErrClosed, "it serves no more")
+		require.ErrorIs(o, err, net.ErrClosed, "it no longer serves")
 	})
 }
 
-// notes is a record that says when it is removed.
+// notes is a record that reports its removal.
 type notes struct{ removed func() }
 
 func (notes) Load() ([]worker.Trace[string], error) { return nil, nil }
@@ -179,8 +179,8 @@ func (notes) Save([]worker.Trace[string], []string) error { return nil }
 
 func (n notes) Remove() error { n.removed(); return nil }
 
-// What has completed while the manager could not be told is in the record until it is.
-func TestW6_LateCompletionsAreToldBeforeTheRecordGoes(t *testing.T) {
+// Completions stay in the record until the manager has answered.
+func TestW6_LateCompletionsAreReportedBeforeTheRecordIsRemoved(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		const removed = "removed"
 		s := o.hire(worker.WithCompletion(func(string) {}),
@@ -190,7 +190,7 @@ func TestW6_LateCompletionsAreToldBeforeTheRecordGoes(t *testing.T) {
 		o.do(func(_ context.Context, kind string) error {
 			switch {
 			case kind == callComplete && s.tasks.count() > 0:
-				return status.Error(codes.Unavailable, "not before the very end")
+				return status.Error(codes.Unavailable, "not before the end")
 			case kind != callHeartbeat:
 				order <- kind
 			}
@@ -200,7 +200,7 @@ func TestW6_LateCompletionsAreToldBeforeTheRecordGoes(t *testing.T) {
 		s.tasks.stop = time.Second
 		s.cancel(errOver)
 		o.after(time.Second / 2)
-		require.Empty(o, order, "a task has not stopped")
+		require.Empty(o, order, "a task has not stopped yet")
 		o.after(10 * time.Second)
 		require.True(o, s.ended())
 		for _, want := range []string{callComplete, removed, callLeave} {
@@ -228,7 +228,7 @@ func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
 	})
 }
 
-// What has completed waits to be removed, and is not stopped.
+// Completed tasks wait to be removed; they do not count as stopped.
 func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
 	for name, tasks := range map[string][]string{"all": {"short"}, "not all": {"short", "long"}} {
 		t.Run(name, func(t *testing.T) {
@@ -252,8 +252,8 @@ func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
 	}
 }
 
-// A task that does not stop keeps the member, and the log says so: once, whoever
-// closes it how often, and whatever else has ended by then.
+// A task that does not stop keeps the member. The log says so once, however often
+// Close is called, and whatever else has ended by then.
 func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	for name, earlier := range map[string]func(*staff){
 		"Close alone":         func(*staff) {},
@@ -284,7 +284,7 @@ func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	}
 }
 
-// Who has not registered has nothing to be drained of, nor to leave.
+// A worker that has not registered has nothing to drain, and does not leave.
 func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		o.shut()
@@ -293,12 +293,12 @@ func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
 		require.NoError(o, s.member.Close(o.Context()))
 		require.True(o, s.ended())
 		require.NoError(o, s.err)
-		require.Zero(o, o.said("msg=left"), "it never was a member")
+		require.Zero(o, o.said("left manager"), "it never was a member")
 	})
 }
 
-// All has moved in time; that the manager takes its time with the rest is no reason
-// to say that it has not.
+// If all tasks have moved in time, a slow answer of the manager to Leave is not an
+// error.
 func TestW6_CloseSaysNothingOfASlowLeave(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -323,7 +323,7 @@ func TestW6_CloseSaysNothingOfASlowLeave(t *testing.T) {
 	})
 }
 
-// Whatever stops tasks while it drains: they have not moved.
+// If the end of Run's context stops tasks during a drain, they have not moved.
 func TestW6_RunsContextEndsWhileItDrains(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -339,7 +339,7 @@ func TestW6_RunsContextEndsWhileItDrains(t *testing.T) {
 	})
 }
 
-// Close says what became of the tasks also where Run has ended before it.
+// Close reports tasks that had not moved even if Run has already returned.
 func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 	for _, tasks := range [][]string{nil, {"a", "b"}} {
 		inBureau(t, func(o *bureau) {
@@ -359,8 +359,8 @@ func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 	}
 }
 
-// What was lost before Close was called is not its concern: nothing is left that
-// could move.
+// A lease that was lost before Close does not count, because no task is left to
+// move.
 func TestW6_CloseAfterTheLeaseWasLost(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -374,7 +374,7 @@ func TestW6_CloseAfterTheLeaseWasLost(t *testing.T) {
 	})
 }
 
-// The manager has ended the membership while its member drains.
+// The manager ends the membership during a drain.
 func TestW6_ItIsForgottenWhileItDrains(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -389,10 +389,9 @@ func TestW6_ItIsForgottenWhileItDrains(t *testing.T) {
 	})
 }
 
-// While it drains, the manager goes away for good: the tasks stop with the lease,
-// and that is the end, of which Close tells.
-// Nothing is waited for once the manager has said that the membership is over.
-func TestW5_ToldThatItIsOverItStopsAtOnce(t *testing.T) {
+// Tasks stop immediately once the manager has answered that the membership has
+// ended.
+func TestW5_AnEndedMembershipStopsTasksImmediately(t *testing.T) {
 	for name, kind := range map[string]string{"at work": callHeartbeat, "draining": callDraining} {
 		t.Run(name, func(t *testing.T) {
 			inBureau(t, func(o *bureau) {
@@ -435,6 +434,8 @@ func TestW5_ToldThatItIsOverItStopsAtOnce(t *testing.T) {
 	}
 }
 
+// The manager goes away for good during a drain. The tasks stop with the lease, Run
+// ends, and Close reports it.
 func TestW6_TheManagerGoesAwayWhileItDrains(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()

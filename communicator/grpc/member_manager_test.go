@@ -1,6 +1,6 @@
 package grpc
 
-// Members at a real manager, in a bubble.
+// Members with a real manager, in a synctest bubble.
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// fellow is a member at an office, whose line to the manager can be cut.
+// fellow is a member at an office. Its connection to the manager can be cut.
 type fellow struct {
 	*hand
 	member *Member
@@ -27,15 +27,15 @@ type fellow struct {
 	err    error // what Run returned, once done is closed
 }
 
-// employ starts a member that is served at the address that has its name, or at
-// another where that is taken.
+// employ starts a member that is served at an address with its name, or at another
+// address if that is in use.
 func (o *office) employ(name, at string, opts ...worker.Option) *fellow {
 	o.t.Helper()
 	f := &fellow{hand: &hand{o: o, name: name, address: at + ".test:7000"}, line: &line{}, done: make(chan struct{})}
 	run := func(ctx context.Context, task string) error {
 		o.mu.Lock()
 		if twice := o.runs[task]; len(twice) > 0 {
-			o.t.Errorf("%s is started on %s while it runs on %v", task, name, twice)
+			o.t.Errorf("%s starts on %s while it runs on %v", task, name, twice)
 		}
 		o.mu.Unlock()
 		return f.run(ctx, task)
@@ -66,8 +66,8 @@ func (o *office) employ(name, at string, opts ...worker.Option) *fellow {
 	return f
 }
 
-// line is a way that can be cut, as a cable is: nobody is told, and what was on
-// its way arrives when it is whole again. The zero line is whole.
+// line is a network path that can be cut like a cable: neither end is notified, and
+// data in transit arrives when the line is whole again. The zero line is whole.
 type line struct {
 	mu    sync.Mutex
 	whole chan struct{} // closed when it is whole again; nil: it is
@@ -90,7 +90,7 @@ func (l *line) heal() {
 	}
 }
 
-// over returns a connection that goes over the line.
+// over returns a connection over the line.
 func (l *line) over(conn net.Conn) net.Conn {
 	if conn == nil {
 		return nil
@@ -134,7 +134,7 @@ func (c *overLine) Close() error {
 	return c.Conn.Close()
 }
 
-// after lets time pass.
+// after waits for a duration.
 func (o *office) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -147,8 +147,8 @@ func names(prefix string, n int) (all []string) {
 	return all
 }
 
-// A manager is restarted again and again: nothing is restarted, nobody registers
-// anew, and it goes on with what it has.
+// A manager is restarted repeatedly. No task is restarted, no member registers
+// again, and completed work continues.
 func TestR2_MembersOutliveTheirManager(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := NewMemoryStore()
@@ -179,8 +179,9 @@ func TestR2_MembersOutliveTheirManager(t *testing.T) {
 	})
 }
 
-// Cut off from its manager, which can still call it, a worker has stopped
-// everything before that is started elsewhere. It comes back when the line does.
+// A worker is cut off from its manager, which can still call it. All its tasks have
+// stopped before they are started elsewhere. The worker comes back when the line is
+// whole again.
 func TestW5_AMemberIsCutOffFromItsManager(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
@@ -202,7 +203,7 @@ func TestW5_AMemberIsCutOffFromItsManager(t *testing.T) {
 	})
 }
 
-// A cut that is shorter than the lease is none.
+// A cut that is shorter than the lease has no effect.
 func TestW5_AShortCutStopsNothing(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
@@ -220,7 +221,7 @@ func TestW5_AShortCutStopsNothing(t *testing.T) {
 	})
 }
 
-// Of two processes of one name the second waits, until the first has gone.
+// Of two processes with the same name, the second waits until the first has left.
 func TestR2_TwoMembersOfOneName(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
@@ -239,15 +240,15 @@ func TestR2_TwoMembersOfOneName(t *testing.T) {
 	})
 }
 
-// What a process leaves behind that ends without a word is taken over when its
-// lease has run out, by another of its name too.
+// The tasks of a process that ends without leaving are taken over when its lease has
+// expired, also by another process of its name.
 func TestR2_ASuccessorOfOneThatDied(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		first := o.employ("a", "a")
 		m.put(names("t", 3)...)
 		o.after(5 * time.Second)
-		first.line.cut() // and nothing of what it says from now on arrives in time
+		first.line.cut() // nothing that it sends from now on arrives in time
 		second := o.employ("a", "other")
 		o.after(lease / 2)
 		require.Empty(t, second.Status())
@@ -275,8 +276,8 @@ func TestW6_AMemberIsDrained(t *testing.T) {
 	})
 }
 
-// Those that leave together, and one beside which only such are left that were
-// drained by name, have nobody to hand on to, and do not wait.
+// Members that leave together do not wait, because no other member can take their
+// tasks. The same holds if the only others are drained by name.
 func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
@@ -307,8 +308,8 @@ func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {
 	})
 }
 
-// What runs to completion is done once and in the books, whatever becomes of the
-// manager meanwhile.
+// Each task completes once and is recorded, whatever happens to the manager in the
+// meantime.
 func TestW3_TasksComplete(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		store := NewMemoryStore()
@@ -332,7 +333,7 @@ func TestW3_TasksComplete(t *testing.T) {
 		for _, member := range m.Members() {
 			left += len(m.Tasks(member.Worker))
 		}
-		require.Equal(t, 1, left, "the long one: those that have completed were taken off")
+		require.Equal(t, 1, left, "the long task only: completed ones were removed")
 		m.close()
 	})
 }

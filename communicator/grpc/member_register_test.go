@@ -1,6 +1,6 @@
 package grpc
 
-// R2: a member that registers, with managers that forget, restart, refuse and answer late.
+// R2: registration with managers that forget, restart, refuse and answer late.
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// A manager that does not get through to the worker renews nothing (R2). The
-// worker goes on trying, and has stopped in time where it is of no use.
+// A manager that cannot call the worker does not renew its lease (R2). The worker
+// keeps trying, and stops its tasks in time if that fails.
 func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -34,7 +34,7 @@ func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
 		o.after(lease / 2)
 		o.do(nil)
 		o.after(lease)
-		require.Equal(o, 1, s.tasks.starts, "it was in time")
+		require.Equal(o, 1, s.tasks.starts, "the lease was renewed in time")
 		require.Equal(o, 1, s.tasks.count())
 		require.Equal(o, 1, o.said("no route"))
 		o.do(deaf)
@@ -46,8 +46,7 @@ func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
 	})
 }
 
-// Whatever call a manager has something against, its words are in the log, and gRPC's
-// are not.
+// For every refused call, the manager's text is logged without gRPC's prefix.
 func TestR2_WhatAManagerRefusesIsLoggedInPlainWords(t *testing.T) {
 	for _, kind := range []string{callRegister, callHeartbeat, callComplete, callLeave} {
 		for answer := codes.Canceled; answer <= codes.Unauthenticated; answer++ {
@@ -68,7 +67,7 @@ func TestR2_WhatAManagerRefusesIsLoggedInPlainWords(t *testing.T) {
 				o.after(time.Second)
 				require.True(o, s.ended())
 				told := o.log.String() + fmt.Sprint(s.err)
-				if answer != codes.Canceled || kind != callHeartbeat { // as where it was given up
+				if answer != codes.Canceled || kind != callHeartbeat { // as if the member had cancelled it
 					require.Contains(o, told, answer.String()+": for a reason", kind)
 				}
 				require.NotContains(o, told, "rpc error", kind)
@@ -77,8 +76,8 @@ func TestR2_WhatAManagerRefusesIsLoggedInPlainWords(t *testing.T) {
 	}
 }
 
-// The answer to a Register is lost. The same incarnation asks again: it has never
-// had a lease that it knew of.
+// The answer to a Register is lost. The same incarnation registers again, because it
+// has never known of a lease.
 func TestR2_AnAnswerToRegisterIsLost(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		var n atomic.Int64
@@ -102,8 +101,8 @@ func TestR2_AnAnswerToRegisterIsLost(t *testing.T) {
 	})
 }
 
-// An answer that came so late that nothing is left of the lease is no reason to
-// lose it: the worker asks again.
+// The answer comes so late that nothing is left of the lease. The worker registers
+// again instead of losing it.
 func TestR2_AnAnswerToRegisterComesLate(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		var n atomic.Int64
@@ -124,8 +123,8 @@ func TestR2_AnAnswerToRegisterComesLate(t *testing.T) {
 	})
 }
 
-// The lease of a Register whose answer was lost has run out since: the manager
-// wants to see another incarnation.
+// The answer to a Register was lost, and its lease has expired since. The manager
+// requires another incarnation.
 func TestR2_AnIncarnationThatEndedUnheard(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		o.shut()
@@ -141,23 +140,23 @@ func TestR2_AnIncarnationThatEndedUnheard(t *testing.T) {
 	})
 }
 
-// The name is taken for as long as a lease lasts: the worker waits, and says so
+// The name is in use for as long as a lease lasts. The worker waits, and logs it
 // once.
 func TestR2_TheNameIsTaken(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		o.set(func(c *clerk) { c.member, c.ends = 77, time.Now().Add(time.Minute) })
 		s := o.hire()
 		o.after(time.Minute - time.Second)
-		require.Equal(o, 1, o.said("the name is taken"))
+		require.Equal(o, 1, o.said("name is taken"))
 		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "a"), orchestrator.ErrRejected)
 		o.after(2100 * time.Millisecond)
 		s.add("a")
-		require.Empty(o, o.heard(callLeave), "it was no member: there is nothing to leave")
+		require.Empty(o, o.heard(callLeave), "it was not a member, so it does not leave")
 	})
 }
 
-// What is refused for good ends Run.
-func TestR2_ARegistrationThatCannotBe(t *testing.T) {
+// A refusal that no other attempt can change ends Run.
+func TestR2_AnInvalidRegistrationEndsRun(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		o.do(func(context.Context, string) error {
 			return status.Error(codes.InvalidArgument, "a lease of 12s: must be at most 1s")
@@ -171,7 +170,7 @@ func TestR2_ARegistrationThatCannotBe(t *testing.T) {
 	})
 }
 
-// What may change is tried again, however long it takes.
+// A refusal that may change is tried again without limit.
 func TestR4_WhatIsForbiddenIsTriedAgain(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		o.do(func(context.Context, string) error { return status.Error(codes.PermissionDenied, "not your name") })
@@ -185,7 +184,7 @@ func TestR4_WhatIsForbiddenIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A worker goes by the lease that it was made with, so a shorter one is of no use.
+// A worker uses the lease that it was made with, so it cannot use a shorter one.
 func TestW5_AShorterLeaseIsNotTaken(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		o.set(func(c *clerk) { c.grants = durationpb.New(lease - 1) })
@@ -204,7 +203,7 @@ func TestW5_AShorterLeaseIsNotTaken(t *testing.T) {
 		require.Equal(o, 1, s.tasks.starts)
 		o.set(func(c *clerk) { c.grants = durationpb.New(lease - 1) })
 		o.after(lease)
-		require.Zero(o, s.tasks.count(), "it counts on nothing that is not acknowledged")
+		require.Zero(o, s.tasks.count(), "it runs nothing without an acknowledged lease")
 		require.Positive(o, o.said("grants a lease"))
 	})
 }

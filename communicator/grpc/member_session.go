@@ -1,6 +1,6 @@
 package grpc
 
-// One membership: from registering to leaving.
+// One session of a member: from registering to leaving.
 
 import (
 	"context"
@@ -18,26 +18,26 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// session is one membership under way.
+// session is one membership of a worker.
 type session struct {
 	m           *Member
 	incarnation uint64
-	perhaps     bool // the manager may have it as a member
-	joined      bool // it has said so
+	perhaps     bool // the manager may have registered it
+	joined      bool // the manager has confirmed that
 	end         *closing.Membership
 	alone       func() // called when the manager says that no other member can take tasks
 
-	ctx    context.Context // the membership's, with what ended it as its cause
+	ctx    context.Context // of the membership; its cause is why the membership ended
 	cancel context.CancelCauseFunc
 	parts  sync.WaitGroup
 }
 
-// stay is one membership. When it returns, nothing of it is left: no task, no
-// goroutine, and no lease if the manager could be told. It reports whether the
-// worker had registered, and why the membership ended.
+// stay runs one session. When it returns, nothing of the session is left: no task,
+// no goroutine, and no lease if the manager could be reached. It reports whether the
+// worker had registered, and why the session ended.
 func (m *Member) stay(ctx, joining context.Context) (registered bool, err error) {
 	s := &session{m: m, incarnation: m.worker.Incarnation(), end: closing.NewMembership(m.worker)}
-	// The membership outlives ctx until everything has stopped.
+	// The session outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.part(s.end.Fence)
 	if err = s.register(joining); err == nil {
@@ -48,17 +48,18 @@ func (m *Member) stay(ctx, joining context.Context) (registered bool, err error)
 	return s.joined, s.stop(ctx, err)
 }
 
-// part runs a part of the membership, which ends as a whole when one fails.
+// part runs a part of the session in a goroutine. If one part fails, the session
+// ends.
 func (s *session) part(f func(context.Context) error) {
 	s.parts.Go(func() {
 		if err := f(s.ctx); err != nil {
-			s.cancel(err) // only the first counts
+			s.cancel(err) // only the first error counts
 		}
 	})
 }
 
-// register asks to be a member until the manager has said so, or that there is
-// no use in asking.
+// register tries to register until the manager confirms it, or another attempt
+// cannot help.
 func (s *session) register(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -76,10 +77,10 @@ func (s *session) register(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case said.news(err):
-			s.m.log.Warn("not registered, to be tried again", "worker", s.m.name, "manager", s.m.manager, "err", err)
+			s.m.log.Warn("registration failed, will retry", "worker", s.m.name, "manager", s.m.manager, "err", err)
 		}
 		if errors.Is(err, errLate) {
-			continue // it is a member: to ask again is answered at once
+			continue // the worker is a member, so the next answer comes immediately
 		}
 		pauseFor(ctx, pauseAfter(failures, rand.Float64()))
 	}
@@ -106,8 +107,8 @@ func (s *session) tryRegister(ctx context.Context) error {
 		return fmt.Errorf("register: %w", err)
 	}
 	s.m.fence(resp.GetTerm())
-	// From the first acknowledgement on the clock runs: one that leaves no time to
-	// renew the lease would only lose it.
+	// The first acknowledgement starts the lease. If the answer took so long that no
+	// time is left to renew the lease, the worker would only lose it.
 	if took := time.Since(sent); took > heartbeatPatience(lease) {
 		return fmt.Errorf("register: %w: %v", errLate, took)
 	}
@@ -115,16 +116,16 @@ func (s *session) tryRegister(ctx context.Context) error {
 	return nil
 }
 
-// fence has the worker refuse what is older than a term. It comes before the
-// acknowledgement with which the worker begins to accept anything.
+// fence makes the worker refuse calls of earlier terms. It must come before the
+// acknowledgement with which the worker begins to accept calls.
 func (m *Member) fence(t *orchestratorv1.Term) {
 	if t != nil {
 		m.worker.Fence(orchestrator.Term{Epoch: t.GetEpoch(), Number: t.GetNumber()})
 	}
 }
 
-// run keeps the membership until ctx ends, the member was drained, or the
-// membership is lost. It returns which.
+// run keeps the membership until ctx ends, the member is drained, or the membership
+// is lost. It returns the reason.
 func (s *session) run(ctx context.Context) error {
 	drain, empty, alone, free := s.m.closing.Drain(), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.alone = sync.OnceFunc(func() { close(alone) })
@@ -161,25 +162,25 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// beat sends heartbeats until ctx ends, or the manager says that it knows of no
-// such member.
+// beat sends heartbeats until ctx ends, or the manager answers that the worker is
+// not a member.
 func (s *session) beat(ctx context.Context) error {
 	lease := s.m.worker.Lease()
 	ticker := time.NewTicker(heartbeatEvery(lease))
 	defer ticker.Stop()
 	var flying sync.WaitGroup
 	defer flying.Wait()
-	ctx, over := context.WithCancel(ctx) // what is on its way ends with beat
+	ctx, over := context.WithCancel(ctx) // calls under way end with beat
 	defer over()
 	room := make(chan struct{}, beatsInThat)
 	results := make(chan error, beatsInThat)
 	drain, draining := s.m.closing.Drain(), false
-	// What says that it does not drain ends when it does, so as not to come after
-	// what says that it does: the manager would give it tasks again.
+	// When draining begins, earlier heartbeats are cancelled. If one without draining
+	// arrived late, the manager would give the worker tasks again.
 	from, overtaken := context.WithCancel(ctx)
 	defer overtaken()
 	var said novelties
-	failing := false // the last answer was none
+	failing := false // the last heartbeat failed
 	for {
 		select {
 		case <-ctx.Done():
@@ -192,13 +193,13 @@ func (s *session) beat(ctx context.Context) error {
 			case err == nil:
 				failing = false
 				if said.clear() {
-					s.m.log.Info("heartbeats are acknowledged again", "worker", s.m.name)
+					s.m.log.Info("heartbeats acknowledged again", "worker", s.m.name)
 				}
 				continue
 			}
 			failing = true
 			if ctx.Err() == nil && status.Code(err) != codes.Canceled && said.news(err) {
-				s.m.log.Warn("a heartbeat was not acknowledged", "worker", s.m.name, "err", err)
+				s.m.log.Warn("heartbeat not acknowledged", "worker", s.m.name, "err", err)
 			}
 			continue
 		case <-drain:
@@ -206,15 +207,15 @@ func (s *session) beat(ctx context.Context) error {
 			drain, draining, from = nil, true, ctx
 		case <-ticker.C:
 			s.m.settings.credentials.watch(s.m.log)
-			if failing { // a manager that is back is not to be found out by chance
+			if failing { // the manager may be back: do not wait for the backoff
 				s.m.conn.ResetConnectBackoff()
 			}
 		}
 		select {
 		case room <- struct{}{}:
-			from, draining := from, draining // as they are now
+			from, draining := from, draining // the current values
 			flying.Go(func() { results <- s.beatOnce(from, draining, heartbeatPatience(lease)) })
-		default: // as many as there may be are on their way
+		default: // beatsInThat heartbeats are under way
 		}
 	}
 }
@@ -240,15 +241,15 @@ func (s *session) beatOnce(ctx context.Context, draining bool, patience time.Dur
 	return nil
 }
 
-// stop ends the membership: everything stops, under the lease for as long as
-// that holds; then it is given back. It returns the cause, and what keeps the
+// stop ends the session. It stops all tasks, under the lease as long as that holds,
+// and then leaves. It returns the cause, joined with an error that prevents the
 // worker from registering again.
 func (s *session) stop(ctx context.Context, cause error) error {
 	m := s.m
-	// A worker that will not come back is closed, one that will is emptied.
+	// If the worker will not register again, close it; otherwise only stop its tasks.
 	last := ctx.Err() != nil || isAny(cause, closing.ErrDraining, orchestrator.ErrInvalid)
 	if last {
-		// What still stops may have less time than it thinks: the lease may go.
+		// If the lease is lost meanwhile, the tasks have less time to stop.
 		unwatch := context.AfterFunc(s.ctx, func() { m.worker.GiveUp(context.Cause(s.ctx)) })
 		m.halt(ctx)
 		unwatch()
@@ -256,7 +257,7 @@ func (s *session) stop(ctx context.Context, cause error) error {
 		m.worker.GiveUp(cause)
 	}
 	s.cancel(cause)
-	s.parts.Wait() // what has asked for the lease is at rest
+	s.parts.Wait() // no call for the lease is under way
 	if !last {
 		if err := m.worker.Rejoin(ctx); err != nil {
 			cause = errors.Join(cause, err)
@@ -268,14 +269,14 @@ func (s *session) stop(ctx context.Context, cause error) error {
 		m.payDebt(context.WithoutCancel(ctx))
 	}
 	if s.joined {
-		m.log.Info("left", "worker", m.name, "incarnation", s.incarnation, "reason", cause)
+		m.log.Info("left manager", "worker", m.name, "incarnation", s.incarnation, "reason", cause)
 	}
 	return cause
 }
 
-// payDebt tells the manager that an incarnation has left, in which nothing runs
-// any more. Where that fails its lease runs out, and whoever comes under this
-// name waits for it.
+// payDebt tells the manager that an incarnation without tasks has left. If that
+// fails, its lease must expire, and the next incarnation under this name waits for
+// that.
 func (m *Member) payDebt(ctx context.Context) {
 	if m.owed == 0 || ctx.Err() != nil {
 		return
@@ -284,7 +285,7 @@ func (m *Member) payDebt(ctx context.Context) {
 	defer cancel()
 	_, err := m.client.Leave(ctx, &orchestratorv1.LeaveRequest{Worker: []byte(m.name), Incarnation: m.owed})
 	if err != nil {
-		m.log.Debug("not told that it has left", "worker", m.name, "incarnation", m.owed, "err", readable(err))
+		m.log.Debug("manager not told of leaving", "worker", m.name, "incarnation", m.owed, "err", readable(err))
 		return
 	}
 	m.owed = 0

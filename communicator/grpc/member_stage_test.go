@@ -1,7 +1,7 @@
 package grpc
 
-// What the tests of the Member are made of: a bubble with a network in it, a
-// manager that keeps its book and does nothing else, and a member.
+// Shared by the tests of the Member: a network in a synctest bubble, a manager that
+// only keeps leases, and a member.
 
 import (
 	"context"
@@ -27,9 +27,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-var errOver = errors.New("the test is over")
+var errOver = errors.New("test is over")
 
-// calls are the calls that a manager gets, as texts.
+// The kinds of calls that a manager gets.
 const (
 	callRegister  = "register"
 	callHeartbeat = "heartbeat"
@@ -38,7 +38,7 @@ const (
 	callLeave     = "leave"
 )
 
-// clerk is a manager that keeps leases by the book.
+// clerk is a manager that only keeps leases.
 type clerk struct {
 	orchestratorv1.UnimplementedManagerServer
 
@@ -47,12 +47,12 @@ type clerk struct {
 	member  uint64 // 0: none
 	ends    time.Time
 	lease   time.Duration
-	grants  *durationpb.Duration // as it says; nil: nothing
+	grants  *durationpb.Duration // granted lease in its answers; nil: none
 	ended   map[uint64]bool
 	calls   []call
-	instead func(ctx context.Context, kind string) error // what is done in place of an answer, or before it; nil: nothing
+	instead func(ctx context.Context, kind string) error // called instead of an answer or before it; nil: not called
 	outcome orchestratorv1.CompletionOutcome
-	alone   bool // it says so to whoever drains
+	alone   bool // it answers so to draining members
 }
 
 type call struct {
@@ -66,7 +66,7 @@ func newClerk() *clerk {
 	return &clerk{term: &orchestratorv1.Term{Epoch: 3, Number: 1}, ended: make(map[uint64]bool), outcome: recorded}
 }
 
-// enter notes a call, and says what is done in place of the answer.
+// enter records a call, and returns the error to answer with.
 func (c *clerk) enter(ctx context.Context, kind string, incarnation uint64, tasks ...string) error {
 	c.mu.Lock()
 	c.calls = append(c.calls, call{kind, incarnation, tasks, time.Now()})
@@ -90,9 +90,9 @@ func (c *clerk) Register(ctx context.Context, req *orchestratorv1.RegisterReques
 	defer c.mu.Unlock()
 	switch {
 	case c.ended[req.GetIncarnation()]:
-		return nil, status.Error(codes.FailedPrecondition, "that is over")
+		return nil, status.Error(codes.FailedPrecondition, "membership has ended")
 	case c.member != 0 && c.member != req.GetIncarnation():
-		return nil, status.Error(codes.AlreadyExists, "the name is taken")
+		return nil, status.Error(codes.AlreadyExists, "name is taken")
 	}
 	c.lease = req.GetLease().AsDuration()
 	c.member, c.ends = req.GetIncarnation(), received.Add(c.lease)
@@ -144,28 +144,28 @@ func (c *clerk) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*o
 	return &orchestratorv1.LeaveResponse{}, nil
 }
 
-// do has f done in place of each answer from now on; nil: nothing. Where f
-// returns nil, the answer follows.
+// do calls f before each answer from now on; nil: nothing is called. If f returns an
+// error, that is the answer.
 func (c *clerk) do(f func(ctx context.Context, kind string) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.instead = f
 }
 
-// set changes what the clerk goes by.
+// set changes the clerk's fields.
 func (c *clerk) set(f func(*clerk)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(c)
 }
 
-// silent is what an unplugged manager does: nothing, for as long as anyone waits.
+// silent behaves as an unplugged manager: it returns only when ctx ends.
 func silent(ctx context.Context, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// heard returns the calls of some kinds, and forgets all.
+// heard returns the calls of some kinds, and forgets all calls.
 func (c *clerk) heard(kinds ...string) (calls []call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,25 +178,25 @@ func (c *clerk) heard(kinds ...string) (calls []call) {
 	return calls
 }
 
-// registered returns who is a member, and when its lease ends.
+// registered returns the member, and when its lease ends.
 func (c *clerk) registered() (incarnation uint64, ends time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.member, c.ends
 }
 
-// bureau is a bubble's network with a clerk in it, who may be out.
+// bureau is a network in a bubble with a clerk, which may be disconnected.
 type bureau struct {
 	*testing.T
 	*clerk
 	mu       sync.Mutex
-	listener *wire // nil: nobody is there
+	listener *wire // nil: no manager listens
 	server   *grpc.Server
 	log      strings.Builder
-	option   Option // of the members; nil: none
+	option   Option // of the members; nil: no option
 }
 
-// inBureau runs a test in a bubble; the clerk is in.
+// inBureau runs a test in a bubble with a connected clerk.
 func inBureau(t *testing.T, f func(*bureau)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -216,7 +216,7 @@ func (o *bureau) open() {
 	go func() { _ = server.Serve(listener) }()
 }
 
-// shut ends all connections, as the end of a process does.
+// shut closes all connections, as the end of a process does.
 func (o *bureau) shut() {
 	o.mu.Lock()
 	server := o.server
@@ -232,38 +232,38 @@ func (o *bureau) dial(ctx context.Context, _ string) (net.Conn, error) {
 	l := o.listener
 	o.mu.Unlock()
 	if l == nil {
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("no listener")
 	}
 	return l.Dial(ctx)
 }
 
-// Write takes in the member's log.
+// Write appends to the member's log.
 func (o *bureau) Write(line []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.log.Write(line)
 }
 
-// said returns how often the member has logged something.
+// said returns how many lines of the member's log contain text.
 func (o *bureau) said(text string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return strings.Count(o.log.String(), text)
 }
 
-// staff is a member at work.
+// staff is a running member.
 type staff struct {
 	*bureau
 	worker *worker.Worker[string]
 	member *Member
-	wire   *wire // at which it is called
+	wire   *wire // its listener
 	tasks  *bench
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	err    error // what Run returned, once done is closed
 }
 
-// bench is what runs, and when the last of it stopped.
+// bench holds the running tasks, and when the last of them stopped.
 type bench struct {
 	mu      sync.Mutex
 	now     map[string]bool
@@ -299,7 +299,7 @@ func (r *bench) count() int {
 
 const (
 	lease    = 12 * time.Second
-	stopping = 2 * time.Second // leaves 8.8 s to renew it in
+	stopping = 2 * time.Second // leaves 8.8 s to renew the lease
 )
 
 // hire starts a member with a lease of 12 s.
@@ -334,20 +334,20 @@ func (o *bureau) hire(opts ...worker.Option) *staff {
 	return s
 }
 
-// after lets time pass.
+// after waits for a duration.
 func (o *bureau) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// close closes the member, and returns what that will come to.
+// close closes the member, and returns a channel for the result.
 func (s *staff) close(ctx context.Context) <-chan error {
 	closed := make(chan error, 1)
 	go func() { closed <- s.member.Close(ctx) }()
 	return closed
 }
 
-// add adds a task as a manager of a term would.
+// add adds tasks as a manager does in a term.
 func (s *staff) add(tasks ...string) {
 	s.Helper()
 	for _, task := range tasks {

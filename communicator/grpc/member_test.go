@@ -1,6 +1,6 @@
 package grpc
 
-// R2, W3, W5, W6: a member beside a manager that comes, goes, and is cut off.
+// R2, W3, W5, W6: a member with a manager that starts, ends, and is cut off.
 
 import (
 	"context"
@@ -36,8 +36,8 @@ func TestR2_AMemberRegistersAndRenewsItsLease(t *testing.T) {
 	})
 }
 
-// Nothing of the manager before gets through once a worker has registered: also
-// where that is the first that it hears of any manager.
+// Once a worker has registered, it accepts nothing from earlier managers, even if it
+// has had no contact with any manager before.
 func TestC7_RegisteringRaisesTheFence(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -47,7 +47,7 @@ func TestC7_RegisteringRaisesTheFence(t *testing.T) {
 		s.add("a")
 		o.set(func(c *clerk) { c.term = &orchestratorv1.Term{Epoch: 4} })
 		o.after(lease / 4)
-		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "b"), orchestrator.ErrDeposed, "by a heartbeat")
+		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "b"), orchestrator.ErrDeposed, "raised by a heartbeat")
 	})
 }
 
@@ -56,16 +56,16 @@ func TestR2_AManagerThatComesLate(t *testing.T) {
 		o.shut()
 		s := o.hire()
 		o.after(5 * time.Minute)
-		require.Equal(o, 1, o.said("nobody listens"), "not each attempt is logged")
+		require.Equal(o, 1, o.said("no listener"), "only the first attempt is logged")
 		o.open()
-		o.after(2100 * time.Millisecond) // a second of ours, and one of the connection's
+		o.after(2100 * time.Millisecond) // one second of the member's pause, and one of the connection's
 		require.Len(o, o.heard(callRegister), 1)
 		s.add("a")
 	})
 }
 
-// A manager that restarts and knows its members: nothing stops, and nobody
-// registers again.
+// A restarted manager knows its members: no task stops, and no member registers
+// again.
 func TestR2_AManagerThatRestarts(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -84,7 +84,7 @@ func TestR2_AManagerThatRestarts(t *testing.T) {
 	})
 }
 
-// One that does not know them any more has them begin anew, at once.
+// If the manager no longer knows its members, they register again immediately.
 func TestR2_AManagerThatHasForgotten(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -102,13 +102,14 @@ func TestR2_AManagerThatHasForgotten(t *testing.T) {
 	})
 }
 
-// A manager that answers no more, though connections stand: the tasks have stopped
-// before it may start them elsewhere, and the worker comes back as another.
+// The manager no longer answers, but the connections stay open. The tasks have
+// stopped before the manager may start them elsewhere, and the worker comes back as
+// another incarnation.
 func TestW5_CutOffTasksStopBeforeTheLeaseEnds(t *testing.T) {
 	for _, cut := range []func(*bureau) (heal func()){
 		func(o *bureau) func() { o.do(silent); return func() { o.do(nil) } },
 		func(o *bureau) func() { o.shut(); return o.open },
-		func(o *bureau) func() { // answers are lost, requests are not: it renews the lease
+		func(o *bureau) func() { // only the answers are lost, so the manager renews the lease
 			o.do(func(ctx context.Context, kind string) error {
 				if kind == callHeartbeat {
 					o.set(func(c *clerk) { c.ends = time.Now().Add(c.lease) })
@@ -131,20 +132,20 @@ func TestW5_CutOffTasksStopBeforeTheLeaseEnds(t *testing.T) {
 			require.True(o, s.tasks.stopped.Before(ends.Add(-lease/10)), "%v, the lease ends %v", s.tasks.stopped, ends)
 			o.heard()
 			heal()
-			o.after(8 * time.Second) // a Register that has no answer has to be given up first
+			o.after(8 * time.Second) // a Register without an answer must time out first
 			after, _ := o.registered()
 			require.NotZero(o, after)
 			require.NotEqual(o, before, after)
 			require.Equal(o, after, s.worker.Incarnation())
 			left := o.heard(callLeave)
-			require.NotEmpty(o, left, "its successor need not wait")
+			require.NotEmpty(o, left, "the next incarnation need not wait")
 			require.Equal(o, before, left[len(left)-1].incarnation)
 			s.add("a")
 		})
 	}
 }
 
-// Two of three answers are lost: no reason to lose a lease.
+// Losing two of three answers does not lose the lease.
 func TestW5_SomeHeartbeatsAreLost(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -164,7 +165,7 @@ func TestW5_SomeHeartbeatsAreLost(t *testing.T) {
 	})
 }
 
-// A line on which every answer takes long, but for which the lease leaves room.
+// Every answer takes long, but the lease leaves enough time.
 func TestW5_ASlowLineLosesNoLease(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -180,7 +181,7 @@ func TestW5_ASlowLineLosesNoLease(t *testing.T) {
 	})
 }
 
-func TestR2_WhatAMemberCannotBeMadeOf(t *testing.T) {
+func TestR2_InvalidMembersAreRefused(t *testing.T) {
 	run := func(context.Context, string) error { return nil }
 	leased, err := worker.New(run, worker.WithLease(lease, stopping))
 	require.NoError(t, err)
@@ -188,7 +189,7 @@ func TestR2_WhatAMemberCannotBeMadeOf(t *testing.T) {
 	require.NoError(t, err)
 	_, err = NewMember("manager", "", unleased, nil, WithAdvertise(":80"), WithAdvertise("0.0.0.0:80"), WithAdvertise("h:x"))
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	for _, what := range []string{"the manager: ", "without a name", "no lease", "is nil", `":80"`, `"0.0.0.0:80"`, `"h:x"`} {
+	for _, what := range []string{"manager: ", "without a name", "no lease", "is nil", `":80"`, `"0.0.0.0:80"`, `"h:x"`} {
 		require.ErrorContains(t, err, what)
 	}
 	_, err = NewMember("manager:1", "w", nil)
@@ -202,7 +203,7 @@ func TestR2_WhatAMemberCannotBeMadeOf(t *testing.T) {
 	require.ErrorContains(t, err, "WithAdvertise")
 }
 
-func TestW3_CompletionsAreTold(t *testing.T) {
+func TestW3_CompletionsAreReported(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		o.set(func(c *clerk) { c.outcome = notTold })
 		s := o.hire(worker.WithCompletion(func(string) {}))
@@ -213,7 +214,7 @@ func TestW3_CompletionsAreTold(t *testing.T) {
 		o.after(time.Minute)
 		tries := o.heard(callComplete)
 		require.Greater(o, len(tries), 30, "until it is answered")
-		require.Less(o, len(tries), 130, "and not all the time")
+		require.Less(o, len(tries), 130, "with pauses")
 		require.ElementsMatch(o, []string{"short1@5", "short2@6"}, tries[len(tries)-1].tasks)
 		o.set(func(c *clerk) { c.outcome = recorded })
 		o.after(2 * time.Second)
@@ -229,8 +230,8 @@ func TestW3_CompletionsAreTold(t *testing.T) {
 	})
 }
 
-// What was completed without an answer is told once the manager is back, though
-// the lease, and the task with it, are long gone.
+// A completion without an answer is reported when the manager is back, even long
+// after the lease and the task are lost.
 func TestW3_CompletionsOutliveTheLease(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire(worker.WithCompletion(func(string) {}))
@@ -247,9 +248,9 @@ func TestW3_CompletionsOutliveTheLease(t *testing.T) {
 	})
 }
 
-// The end does not take completions along: they are told before the worker
-// leaves, whereupon its tasks are started elsewhere.
-func TestW6_CompletionsAreToldBeforeLeaving(t *testing.T) {
+// Completions are reported before the worker leaves, because its tasks are then
+// started elsewhere.
+func TestW6_CompletionsAreReportedBeforeLeaving(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire(worker.WithCompletion(func(string) {}))
 		o.after(time.Second)
@@ -275,7 +276,7 @@ func TestW6_CompletionsAreToldBeforeLeaving(t *testing.T) {
 	})
 }
 
-// The last word about a manager is not that it is away.
+// The log also says when the manager is back.
 func TestR2_AManagerThatIsBackIsNoted(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		s := o.hire()
@@ -283,22 +284,22 @@ func TestR2_AManagerThatIsBackIsNoted(t *testing.T) {
 		for outages := 1; outages <= 2; outages++ {
 			o.shut()
 			o.after(3 * time.Second)
-			require.Equal(o, outages, o.said("was not acknowledged"))
+			require.Equal(o, outages, o.said("not acknowledged"))
 			require.Equal(o, outages-1, o.said("acknowledged again"))
 			o.open()
 			o.after(5 * time.Second)
-			require.Equal(o, outages, o.said(`level=INFO msg="heartbeats are acknowledged again" worker=w`))
+			require.Equal(o, outages, o.said(`level=INFO msg="heartbeats acknowledged again" worker=w`))
 		}
 		require.Zero(o, o.said("membership lost"))
 		s.cancel(errOver)
 		require.True(o, s.ended())
-		require.Equal(o, 1, o.said("msg=left worker=w incarnation="))
-		require.Equal(o, 1, o.said(`reason="the test is over"`))
+		require.Equal(o, 1, o.said(`msg="left manager" worker=w incarnation=`))
+		require.Equal(o, 1, o.said(`reason="test is over"`))
 	})
 }
 
-// A manager that is back is found by the next heartbeat but one, however long the
-// pauses between attempts to reach it have grown.
+// A manager that is back is reached by the next heartbeat but one, however long the
+// pauses of the connection have grown.
 func TestR2_AManagerThatIsBackIsFoundAtOnce(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		const short = 6 * time.Second
@@ -317,9 +318,9 @@ func TestR2_AManagerThatIsBackIsFoundAtOnce(t *testing.T) {
 	})
 }
 
-// A predecessor's completions are told before, and whether or not, this process
-// is a member.
-func TestW6_APredecessorsCompletionsAreTold(t *testing.T) {
+// A predecessor's completions are reported before this process is a member, and even
+// if it never becomes one.
+func TestW6_APredecessorsCompletionsAreReported(t *testing.T) {
 	inBureau(t, func(o *bureau) {
 		o.set(func(c *clerk) { c.member, c.ends = 77, time.Now().Add(time.Hour) })
 		o.hire(worker.WithRecord[string](record{{Task: "x", Completed: true, Version: 9}, {Task: "y"}}))
@@ -330,7 +331,7 @@ func TestW6_APredecessorsCompletionsAreTold(t *testing.T) {
 	})
 }
 
-// record is what a predecessor has left.
+// record is the record of a predecessor.
 type record []worker.Trace[string]
 
 func (r record) Load() ([]worker.Trace[string], error)       { return r, nil }

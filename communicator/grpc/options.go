@@ -1,6 +1,6 @@
 package grpc
 
-// The options that are for every constructor.
+// The options for every constructor.
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Option is for every constructor of this package. One may be given to several of
-// them, each by itself; a slice has to be copied into one of what the constructor
-// takes.
+// Option is for every constructor of this package. The same Option may be given to
+// several of them. A []Option must be copied into a slice of the type that the
+// constructor takes.
 type Option interface {
 	CommunicatorOption
 	ManagerOption
@@ -21,11 +21,11 @@ type Option interface {
 	apply(*settings)
 }
 
-// settings is what the options add up to that are for every constructor.
+// settings holds the options for every constructor.
 type settings struct {
 	logger      *slog.Logger
 	credentials *Credentials // nil: plaintext
-	plaintext   bool         // also off loopback
+	plaintext   bool         // allowed off loopback
 	maxMessage  int          // bytes
 	problems    []error
 }
@@ -46,15 +46,15 @@ func defaults() settings {
 	return settings{logger: slog.New(slog.DiscardHandler), maxMessage: 16 << 20}
 }
 
-// finish returns all that is wrong with the options.
+// finish returns all problems with the options.
 func (s *settings) finish() error { return errors.Join(s.problems...) }
 
 func (s *settings) invalid(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...))
 }
 
-// absent reports whether an argument is nil, or an interface around a nil pointer, as
-// what a constructor returns whose error was not looked at.
+// absent reports whether an argument is nil, or an interface around a nil pointer,
+// such as the result of a constructor whose error was ignored.
 func absent(v any) bool {
 	if v == nil {
 		return true
@@ -63,7 +63,8 @@ func absent(v any) bool {
 	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// identify says as whom this end serves and calls.
+// identify records a problem if the credentials do not suit the identity under which
+// this end serves and calls.
 func (s *settings) identify(as party) {
 	if s.credentials == nil {
 		return
@@ -80,8 +81,8 @@ func (f option) applyCommunicator(s *communicatorSettings) { f(&s.settings) }
 func (f option) applyManager(s *managerSettings)           { f(&s.settings) }
 func (f option) applyMember(s *memberSettings)             { f(&s.settings) }
 
-// WithLogger sets where to log. The default, and nil, discard everything. What
-// goes as it should is logged at Debug and Info.
+// WithLogger sets the logger. The default, and nil, discard everything. Normal
+// operation is logged at Debug and Info.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(s *settings) {
 		if l == nil {
@@ -91,10 +92,10 @@ func WithLogger(l *slog.Logger) Option {
 	})
 }
 
-// WithMaxMessage sets how many bytes a message may have, in both directions; those
-// with which workers call their manager have at most 256 KiB whatever it says. The
-// default is 16 MiB, which is room for a worker with some 350,000 tasks of a manager's
-// whose names have 32 bytes; from 2 MiB, which is room for any content, to 1 GiB.
+// WithMaxMessage sets the largest message in bytes, in both directions. A worker's
+// requests to its manager are limited to 256 KiB regardless. The default is 16 MiB,
+// enough for a manager's worker with some 350,000 tasks whose names have 32 bytes.
+// The range is from 2 MiB, enough for any content, to 1 GiB.
 func WithMaxMessage(bytes int) Option {
 	return option(func(s *settings) {
 		if bytes < 2<<20 || bytes > 1<<30 {
@@ -104,8 +105,8 @@ func WithMaxMessage(bytes int) Option {
 	})
 }
 
-// WithCredentials has every connection be made with TLS, and both of its ends
-// show a certificate. The default is plaintext, on loopback only.
+// WithCredentials makes every connection use TLS with certificates at both ends. The
+// default is plaintext, on loopback only.
 func WithCredentials(c *Credentials) Option {
 	return option(func(s *settings) {
 		if c == nil {
@@ -115,10 +116,10 @@ func WithCredentials(c *Credentials) Option {
 	})
 }
 
-// WithPlaintext allows connections without TLS that leave the machine: whoever
-// can reach a port may then command workers, and speak for any of them. It is
-// for networks that encrypt and authenticate by themselves. The default is that
-// plaintext is for loopback only.
+// WithPlaintext allows connections without TLS that leave the machine. Any process
+// that can reach a port can then command workers, and act as any of them. It is for
+// networks that encrypt and authenticate by other means. By default, plaintext is
+// limited to loopback.
 func WithPlaintext() Option {
 	return option(func(s *settings) { s.plaintext = true })
 }

@@ -17,39 +17,40 @@ type CommunicatorOption interface {
 type communicatorSettings struct {
 	settings
 	contents Contents // nil: tasks have none
-	// observe is called after each call that was made to a worker, unless the
-	// caller gave it up: with nil where the worker gave an answer that can be used,
-	// whatever it was. nil: it is not called.
+	// observe is called after each call to a worker, unless the caller cancelled
+	// that call. err is nil if the worker gave a usable answer. nil: observe is not
+	// called.
 	observe func(w Worker, err error)
-	// believe reports whether this leader has a successor, as a worker says that has
-	// seen a later term. nil: every worker is believed.
+	// believe reports whether this leader has a successor, because a worker says
+	// that it has seen a later term. nil: every worker is believed.
 	believe func(w Worker, later orchestrator.Term) bool
-	// ended is called by List with the tasks that a worker reports as completed or
-	// failed, if there are any, before List returns. An error is one of List. nil:
+	// ended is called by List, before it returns, with the tasks that a worker
+	// reports as completed or failed, if there are any. List returns its error. nil:
 	// it is not called.
 	ended func(ctx context.Context, w Worker, tasks []reportedTask) error
-	// receipts is what contents are given with; nil: none are.
+	// receipts makes the receipts of contents; nil: contents have no receipts.
 	receipts receiptKey
-	dialing  []grpc.DialOption // for tests, which watch what is sent
+	dialing  []grpc.DialOption // for tests that watch the traffic
 }
 
-// Contents tells what tasks are to work on.
+// Contents provides the contents of tasks.
 //
 // # Concurrency
 //
-// It is called from many goroutines at once.
+// Content is called from many goroutines at the same time.
 //
 // # Ownership
 //
-// Nobody changes the bytes.
+// Neither side changes the bytes.
 //
 // # Blocking
 //
-// It is called for each task of each List, and answers from memory.
+// Content is called for each task of each List, and must answer from memory.
 type Contents interface {
-	// Content returns the content of a task, and its version, which is higher than
-	// that of any content the task had before, also before it was deleted and put
-	// again. ok is false for a task that nobody expects any more: it is not started.
+	// Content returns the content of a task and its version. The version is higher
+	// than that of every earlier content of the task, including those from before it
+	// was deleted and put again. ok is false for a task that is no longer expected;
+	// such a task is not started.
 	Content(task string) (content []byte, version int64, ok bool)
 }
 
@@ -57,9 +58,9 @@ type communicatorOption func(*communicatorSettings)
 
 func (f communicatorOption) applyCommunicator(s *communicatorSettings) { f(s) }
 
-// WithContents has every task be started with its content; and where a worker
-// lists a task with an older one, it is given the newer, within the same List. The
-// default is that tasks have none.
+// WithContents makes every task start with its content. If a worker lists a task
+// with an older content, the same List gives it the newer one. By default tasks have
+// no content.
 func WithContents(c Contents) CommunicatorOption {
 	return communicatorOption(func(s *communicatorSettings) {
 		if c == nil {

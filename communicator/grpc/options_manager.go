@@ -20,26 +20,26 @@ type managerSettings struct {
 	rules
 	interval     time.Duration
 	orchestrator []orchestrator.Option
-	probing      time.Duration     // how long a worker that registers has to answer: probeTime but in tests
-	dialing      []grpc.DialOption // for tests, whose workers are elsewhere
+	probing      time.Duration     // time to answer for a worker that registers; probeTime except in tests
+	dialing      []grpc.DialOption // for tests with their own networks
 }
 
 type managerOption func(*managerSettings)
 
 func (f managerOption) applyManager(s *managerSettings) { f(s) }
 
-// WithInterval sets how often a term is run where nothing happens; after a
-// change one is run at once, or when the one under way is over. The default is a
-// second. It has to be positive, and at most an hour.
+// WithInterval sets the time between two terms if nothing happens. After a change, a
+// term runs at once, or when the one under way has ended. The default is one second.
+// It must be positive, and at most an hour.
 //
-// A term is over once its calls have been answered. A task that does not stop when
-// it is told to keeps one term, and no further ones, for as long as a call may
-// take, ten seconds by default, and what is put, deleted or drained meanwhile, on
-// other workers too, waits for the next: give [WithOrchestrator] a shorter
-// orchestrator.WithCommunicatorTimeout where that is too long.
+// A term ends when its calls have been answered. A task that does not stop when told
+// to prolongs one term by up to the timeout of a call, ten seconds by default, and
+// no later term. Everything put, deleted or drained in the meantime, on other
+// workers too, waits for the next term. If that is too long, give [WithOrchestrator]
+// a shorter orchestrator.WithCommunicatorTimeout.
 //
-// It is also how often workers are called, so that one that cannot be is found
-// out (see [WithUnreachable]), and that contents reach tasks that run.
+// The interval is also how often workers are called, which finds unreachable ones
+// (see [WithUnreachable]) and gives running tasks their new contents.
 func WithInterval(every time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) {
 		if every <= 0 || every > time.Hour {
@@ -49,23 +49,23 @@ func WithInterval(every time.Duration) ManagerOption {
 	})
 }
 
-// WithOrchestrator sets options of the manager's orchestrator. Its epoch, which is
-// kept in the store, and its grace period, which is
-// [orchestrator.HoldUntilRemoved], are the manager's to set: what is given here
-// for those does not count. Its logger is the manager's, unless one is given
-// here. It may be given more than once. The default is none.
+// WithOrchestrator sets options of the manager's orchestrator. The manager itself
+// sets the epoch, which is kept in the store, and the grace period, which is
+// [orchestrator.HoldUntilRemoved]; these two options are ignored here. The logger is
+// the manager's unless one is given here. WithOrchestrator may be used more than
+// once. The default is no option.
 func WithOrchestrator(opts ...orchestrator.Option) ManagerOption {
 	return managerOption(func(s *managerSettings) { s.orchestrator = append(s.orchestrator, opts...) })
 }
 
-// WithLeases sets how short and how long a lease may be that a worker asks for. A
-// worker that asks for another is refused. The default is from a second to a
-// minute; 0 < shortest <= longest <= 24h.
+// WithLeases sets the shortest and the longest lease that a worker may ask for. A
+// worker that asks for any other is refused. The default is one second to one minute;
+// 0 < shortest <= longest <= 24h.
 //
-// After a crash of a worker its tasks are started elsewhere when its lease has run
-// out, and after one of the manager its first term may wait as long for a worker
-// that does not come back. How long it may be away without any worker's noticing
-// is in the package documentation.
+// After a worker has crashed, its tasks are started elsewhere when its lease
+// expires. After a crash of the manager, its first term may wait as long for a
+// worker that does not come back. The package documentation states how long a
+// manager may be away unnoticed by its workers.
 func WithLeases(shortest, longest time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) {
 		if shortest <= 0 || longest < shortest || longest > 24*time.Hour {
@@ -75,11 +75,11 @@ func WithLeases(shortest, longest time.Duration) ManagerOption {
 	})
 }
 
-// WithUnreachable sets for how long calls to a worker may fail, counted from the first
-// that did since one was answered, before its heartbeats are no longer
-// acknowledged: its lease then runs out, and its tasks go to workers that
-// can be called. A worker that does not stop what it was not given counts as one that
-// cannot be called. The default is 30 seconds. It has to be positive, and at most 24h.
+// WithUnreachable sets how long calls to a worker may fail, from the first failure
+// since its last answer, until its heartbeats are no longer acknowledged. Its lease
+// then expires, and its tasks go to workers that can be called. A worker that does
+// not stop tasks that it was not given counts as one that cannot be called. The
+// default is 30 seconds. It must be positive, and at most 24h.
 func WithUnreachable(d time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) {
 		if d <= 0 || d > 24*time.Hour {
@@ -106,7 +106,7 @@ func newManagerSettings(store Store, opts []ManagerOption) (managerSettings, err
 	if absent(store) {
 		s.invalid("the Store is nil")
 	}
-	// Only an orchestrator knows what it takes: this one is not used.
+	// Only orchestrator.New checks its options; the result is not used.
 	if _, err := orchestrator.New[Worker, string](&Communicator{}, s.orchestrator...); err != nil {
 		s.problems = append(s.problems, fmt.Errorf("WithOrchestrator: %w", err))
 	}

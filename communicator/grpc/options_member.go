@@ -18,16 +18,16 @@ type MemberOption interface {
 type memberSettings struct {
 	settings
 	advertise string            // empty: the listener's address
-	dialing   []grpc.DialOption // for tests, which have networks of their own
+	dialing   []grpc.DialOption // for tests with their own networks
 }
 
 type memberOption func(*memberSettings)
 
 func (f memberOption) applyMember(s *memberSettings) { f(s) }
 
-// WithAdvertise sets the address at which the manager calls the worker, as
-// host:port. It is needed where that is not the listener's: where the worker
-// listens on every address, or behind something that translates them.
+// WithAdvertise sets the address, as host:port, at which the manager calls the
+// worker. It is needed if that is not the listener's address, because the worker
+// listens on every address or is behind an address translation.
 //
 // Default: the listener's address.
 func WithAdvertise(address string) MemberOption {
@@ -39,8 +39,8 @@ func WithAdvertise(address string) MemberOption {
 	})
 }
 
-// newMemberSettings reports everything that is wrong with what a member is made
-// of.
+// newMemberSettings returns the settings of a member, and every problem with its
+// arguments.
 func newMemberSettings(manager, name string, lease time.Duration, opts []MemberOption) (memberSettings, error) {
 	s := memberSettings{settings: defaults()}
 	for _, opt := range opts {
@@ -51,7 +51,7 @@ func newMemberSettings(manager, name string, lease time.Duration, opts []MemberO
 		opt.applyMember(&s)
 	}
 	if err := checkAddress(manager); err != nil {
-		s.problems = append(s.problems, fmt.Errorf("the manager: %w", err))
+		s.problems = append(s.problems, fmt.Errorf("manager: %w", err))
 	}
 	if err := checkName("worker", name); err != nil {
 		s.problems = append(s.problems, err)
@@ -59,19 +59,19 @@ func newMemberSettings(manager, name string, lease time.Duration, opts []MemberO
 		s.identify(party{role: roleWorker, name: name})
 	}
 	if lease == 0 {
-		s.invalid("the worker has no lease: make it with worker.WithLease")
+		s.invalid("worker has no lease: use worker.WithLease")
 	}
 	return s, s.finish()
 }
 
-// advertised returns the address at which a worker can be called that listens on
-// own, and was told to name another where given is not empty.
+// advertised returns the address at which a worker that listens on own can be
+// called: given, unless it is empty.
 func advertised(own net.Addr, given string) (string, error) {
 	if given != "" {
 		return given, nil
 	}
 	if err := checkAddress(own.String()); err != nil {
-		return "", fmt.Errorf("the listener's address: %w: say another with WithAdvertise", err)
+		return "", fmt.Errorf("listener's address: %w: set another with WithAdvertise", err)
 	}
 	return own.String(), nil
 }

@@ -1,7 +1,6 @@
 package grpc
 
-// What an error says, as an outcome or as the reason of a status, and the other way
-// round.
+// The conversion between errors and the outcomes and reasons on the wire.
 
 import (
 	"errors"
@@ -15,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// kinds are the errors that say something, and their outcomes.
+// kinds maps errors to outcomes.
 var kinds = [...]struct {
 	err     error
 	outcome orchestratorv1.Outcome
@@ -26,14 +25,14 @@ var kinds = [...]struct {
 	{orchestrator.ErrStopping, orchestratorv1.Outcome_OUTCOME_STOPPING},
 }
 
-// outcomeOf returns what an error of a change says: of several that it wraps, the
-// first counts.
+// outcomeOf returns the outcome of an error. If the error wraps several of kinds,
+// the first in the order of wrapping counts.
 func outcomeOf(err error) orchestratorv1.Outcome {
 	if err == nil {
 		return orchestratorv1.Outcome_OUTCOME_DONE
 	}
 	for _, k := range kinds {
-		if err == k.err { //nolint:errorlint // what it wraps comes below, in its order
+		if err == k.err { //nolint:errorlint // wrapped errors follow below, in their order
 			return k.outcome
 		}
 	}
@@ -55,7 +54,7 @@ func outcomeOf(err error) orchestratorv1.Outcome {
 	return orchestratorv1.Outcome_OUTCOME_UNSPECIFIED
 }
 
-// errorOf returns what a result says; nil: it was done.
+// errorOf returns the error of a result; nil if it was done.
 func errorOf(r *orchestratorv1.Result) error {
 	if r.GetOutcome() == orchestratorv1.Outcome_OUTCOME_DONE {
 		return nil
@@ -65,11 +64,11 @@ func errorOf(r *orchestratorv1.Result) error {
 			return explained(k.err, r.GetMessage())
 		}
 	}
-	return errors.New("the worker leaves open what became of it: " + legible(r.GetMessage(), longestMessage))
+	return errors.New("outcome unknown: " + legible(r.GetMessage(), longestMessage))
 }
 
-// explained returns an error that wraps kind, for a reason that may begin with
-// what kind says.
+// explained returns an error that wraps kind, with a reason. It drops the text of
+// kind from the beginning of the reason.
 func explained(kind error, reason string) error {
 	reason = strings.TrimPrefix(legible(reason, longestMessage), kind.Error())
 	reason = strings.TrimPrefix(reason, ": ")
@@ -79,7 +78,7 @@ func explained(kind error, reason string) error {
 	return fmt.Errorf("%w: %s", kind, reason)
 }
 
-// The reasons of statuses, for programs to read. The proto says what each means.
+// The machine-readable reasons of statuses. The proto file defines what each means.
 const (
 	reasonDomain         = "orchestrator.v1"
 	reasonIncarnation    = "INCARNATION"
@@ -87,20 +86,21 @@ const (
 	reasonUnreachable    = "UNREACHABLE"
 )
 
-// explainedStatus returns the error of a call, with a reason unless that is empty.
+// explainedStatus returns a status error, with a reason unless that is empty.
 func explainedStatus(code codes.Code, reason, text string) error {
 	plain := status.New(code, text)
 	if reason == "" {
 		return plain.Err()
 	}
 	s, err := plain.WithDetails(&errdetails.ErrorInfo{Domain: reasonDomain, Reason: reason})
-	if err != nil { // of codes.OK alone
+	if err != nil { // only for codes.OK
 		return plain.Err()
 	}
 	return s.Err()
 }
 
-// reasonOf returns the reason of a call's error; empty: it has none of ours.
+// reasonOf returns the reason of a call's error, or "" if it has none of this
+// protocol.
 func reasonOf(err error) string {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == reasonDomain {
@@ -110,8 +110,8 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// otherReason reports whether a call's error has a reason other than the one given,
-// as the statuses of a later version may.
+// otherReason reports whether a call's error has a reason other than the given one.
+// The statuses of a later version may have.
 func otherReason(err error, reason string) bool {
 	given := reasonOf(err)
 	return given != "" && given != reason

@@ -1,7 +1,6 @@
 package grpc
 
-// One worker, as a Communicator knows it: the connection, the calls that are made
-// on it, and what was reported last.
+// The connection to one worker.
 
 import (
 	"context"
@@ -17,17 +16,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// link is a worker and the way to it.
+// link is a worker with its connection and its last report.
 type link struct {
 	worker   Worker
 	address  string
 	settings *communicatorSettings
-	last     atomic.Pointer[snapshot] // of the newest report; never nil
-	defies   atomic.Bool              // it has not stopped what it was not given
+	last     atomic.Pointer[snapshot] // the newest report; never nil
+	defies   atomic.Bool              // the worker has not stopped tasks that it was not given
 	assigned *assigned                // nil if there are no receipts
 
 	mu     sync.Mutex
-	conn   *grpc.ClientConn // nil: none was needed yet
+	conn   *grpc.ClientConn // nil: not needed yet
 	closed bool
 }
 
@@ -40,27 +39,27 @@ func (c *Communicator) newLink(w Worker, address string) *link {
 	return l
 }
 
-// follow takes over what is known of the same worker at another address.
+// follow adopts the state of the same worker's link to another address.
 func (l *link) follow(before *link) {
 	l.last.Store(before.last.Load())
 	l.assigned = before.assigned
 	l.defies.Store(before.defies.Load())
 }
 
-// close ends the connection, and the calls on it.
+// close closes the connection, and ends the calls on it.
 func (l *link) close() {
 	l.mu.Lock()
 	conn := l.conn
 	l.conn, l.closed = nil, true
 	l.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // what else could be done
+		_ = conn.Close() // an error changes nothing
 	}
 }
 
 // connection returns a connection on which a call either gets through or fails
-// at once. One that could not be made is not kept: gRPC would pause before it tries
-// again, and have every call fail meanwhile, though the worker may be back.
+// immediately. A connection that has failed is replaced. gRPC would pause before it
+// retries, and fail every call until then, even if the worker is back.
 func (l *link) connection() (*grpc.ClientConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,24 +70,24 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 		if l.conn.GetState() != connectivity.TransientFailure {
 			return l.conn, nil
 		}
-		_ = l.conn.Close() // there is nothing on it
+		_ = l.conn.Close() // no call is on it
 		l.conn = nil
 	}
-	// Small, as there are many, and little is said on most.
+	// A small buffer, because there are many connections with little traffic.
 	opts := append([]grpc.DialOption{grpc.WithReadBufferSize(4 << 10)}, l.settings.dialing...)
 	conn, err := l.settings.dial(l.address, party{role: roleWorker, name: l.worker.Name}, opts...)
 	l.conn = conn
 	return conn, err
 }
 
-// call makes a call. sent is false where certainly nothing of it has reached the
+// call makes a call. sent is false if certainly nothing of it has reached the
 // worker.
 func (l *link) call(ctx context.Context, method string, request proto.Message, reply answer) (sent bool, err error) {
 	conn, err := l.connection()
 	if err != nil {
 		return false, err
 	}
-	// It is set when a call was given to a transport.
+	// gRPC sets to when it hands the call to a transport.
 	var to peer.Peer
 	err = conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(answerCodec{}), grpc.Peer(&to))
 	sent = to.Addr != nil
@@ -98,29 +97,29 @@ func (l *link) call(ctx context.Context, method string, request proto.Message, r
 	return sent, meaningOf(ctx, err)
 }
 
-// drop gives up a connection that could not be made.
+// drop closes a connection that could not be established.
 func (l *link) drop(conn *grpc.ClientConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn == conn {
 		l.conn = nil
-		_ = conn.Close() // there is nothing on it
+		_ = conn.Close() // no call is on it
 	}
 }
 
-// observed tells who wants to know whether the worker can be called.
+// observed reports to the observer whether the worker can be called.
 func (l *link) observed(ctx context.Context, err error) {
 	if l.settings.observe == nil || errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
 	if errors.Is(err, orchestrator.ErrDeposed) {
-		err = nil // it has answered that
+		err = nil // an answer of the worker
 	}
 	if err == nil && l.defies.Load() {
-		err = errNotGiven // its lease is to end, as if it could not be called
+		err = errNotGiven // lets the lease expire, as if the worker could not be called
 	}
 	l.settings.observe(l.worker, err)
 }
 
-// failed says where a call has failed.
+// failed adds the worker's address to an error.
 func (l *link) failed(err error) error { return fmt.Errorf("at %s: %w", l.address, err) }

@@ -1,7 +1,7 @@
 package grpc
 
-// Receipts and assigned tasks (R5): what a worker shows to complete a task, and which tasks it
-// may list.
+// Receipts and assigned tasks (R5): what a worker presents to complete a task, and which
+// tasks it may list.
 
 import (
 	"crypto/hmac"
@@ -14,12 +14,12 @@ import (
 )
 
 // receipt proves that a manager gave a version of a task's content to a worker. It
-// goes by the worker's name: a process may complete what its predecessor of that
-// name was given.
+// is bound to the worker's name, not to the incarnation: a process may complete what
+// its predecessor of the same name was given.
 type receipt [16]byte
 
-// receiptOf returns a receipt as a worker shows it; the zero value, which proves
-// nothing, if it has another length.
+// receiptOf returns a receipt as presented by a worker. If the length is wrong, it
+// returns the zero value, which proves nothing.
 func receiptOf[B []byte | string](shown B) (r receipt) {
 	if len(shown) == len(r) {
 		copy(r[:], shown)
@@ -27,22 +27,22 @@ func receiptOf[B []byte | string](shown B) (r receipt) {
 	return r
 }
 
-// receiptKey makes and checks receipts. It is kept in the manager's store, so
-// that receipts outlive the manager, and is never sent or logged.
+// receiptKey makes and checks receipts. It is kept in the manager's store, so that
+// receipts outlive the manager. It is never sent or logged.
 type receiptKey []byte
 
-// receiptKeyLength is that of the sum: more adds nothing.
+// receiptKeyLength is the length of the hash; a longer key adds nothing.
 const receiptKeyLength = sha256.Size
 
 func newReceiptKey() receiptKey {
 	key := make(receiptKey, receiptKeyLength)
-	_, _ = rand.Read(key) // it never fails
+	_, _ = rand.Read(key) // never fails
 	return key
 }
 
-// issue returns the receipt for what a worker is given: an HMAC (RFC 2104), cut to
-// 16 bytes. The lengths of the names stand before them, so that no two questions
-// have one answer.
+// issue returns the receipt for a content given to a worker: an HMAC (RFC 2104), cut
+// to 16 bytes. The length of the worker's name comes first, so that no two inputs
+// are encoded alike.
 func (k receiptKey) issue(worker, task string, version int64) (r receipt) {
 	sum := hmac.New(sha256.New, k)
 	text := make([]byte, 0, 256)
@@ -55,7 +55,7 @@ func (k receiptKey) issue(worker, task string, version int64) (r receipt) {
 	return r
 }
 
-// issued reports whether a receipt is the one for what a worker says it was given.
+// issued reports whether r is the receipt for this worker, task and version.
 func (k receiptKey) issued(r receipt, worker, task string, version int64) bool {
 	want := k.issue(worker, task, version)
 	return hmac.Equal(r[:], want[:])

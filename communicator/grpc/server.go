@@ -1,7 +1,7 @@
 package grpc
 
-// The worker's side: how its service is served. What it answers is in
-// server_report.go and server_apply.go.
+// The Server: how a worker's service is served. Its methods are in server_report.go
+// and server_apply.go.
 
 import (
 	"context"
@@ -19,13 +19,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Server serves orchestrator.v1.Worker for a [worker.Worker]: it hands over what a
-// [Communicator] asks of it. It neither registers the worker anywhere nor keeps
-// a lease alive: that does a Member, which has a Server of its own.
+// Server serves orchestrator.v1.Worker for a [worker.Worker]: it carries out the
+// calls of a [Communicator]. It neither registers the worker nor keeps a lease
+// alive; a [Member] does, with a Server of its own.
 type Server struct {
 	worker   *worker.Worker[string]
 	settings settings
-	serving  []grpc.ServerOption // for tests, which hold calls back
+	serving  []grpc.ServerOption // for tests that delay calls
 	calls    underWay
 }
 
@@ -41,13 +41,13 @@ func NewServer(w *worker.Worker[string], opts ...Option) (*Server, error) {
 	return &Server{worker: w, settings: s}, nil
 }
 
-// graceful is how long calls under way may take once a server is to end.
+// graceful is how long calls under way may take when a server ends.
 const graceful = 2 * time.Second
 
-// Serve answers calls on l, which it closes, until ctx ends. Calls that are under
-// way then may take two seconds longer; what is cut off gets no answer, but has an
-// end, before Serve returns. It returns ctx's cause, or why it cannot serve. It
-// may be called for several listeners at once.
+// Serve answers calls on l, which it closes, until ctx is done. Calls under way then
+// may take two more seconds. Calls that are cut off get no answer, but have ended
+// when Serve returns. It returns the cause of ctx, or the error of serving. It may
+// be called for several listeners at the same time.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if absent(l) {
 		return fmt.Errorf("%w: Server.Serve: the net.Listener is nil", orchestrator.ErrInvalid)
@@ -73,8 +73,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// settle waits until no call is under way, as long as those may take that are when a
-// server is to end. The server goes on serving.
+// settle waits until no call is under way, for at most the time that a server grants
+// when it ends. The server continues to serve.
 func (s *Server) settle() {
 	timer := time.NewTimer(graceful)
 	defer timer.Stop()
@@ -84,14 +84,14 @@ func (s *Server) settle() {
 	}
 }
 
-// underWay counts the calls that a server has not answered.
+// underWay counts the calls that a server has not answered yet.
 type underWay struct {
 	mu    sync.Mutex
 	n     int
-	ended chan struct{} // closed when n is 0 the next time; nil: nothing waits for that
+	ended chan struct{} // closed when n next becomes 0; nil: nothing waits
 }
 
-// count is an interceptor.
+// count is an interceptor that counts a call.
 func (u *underWay) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	u.mu.Lock()
 	u.n++
@@ -123,21 +123,22 @@ func (u *underWay) none() <-chan struct{} {
 	return ended
 }
 
-// stop ends a server, and waits for the calls under way as long as it may take.
+// stop stops a server, and waits for the calls under way for at most graceful.
 func stop(server *grpc.Server) {
 	timer := time.AfterFunc(graceful, server.Stop)
 	defer timer.Stop()
 	server.GracefulStop()
 }
 
-// service is what a worker answers.
+// service implements the Worker gRPC service.
 type service struct {
 	orchestratorv1.UnimplementedWorkerServer
 	worker     *worker.Worker[string]
 	maxMessage int
 }
 
-// callContext returns the context in which a call is made of the worker.
+// callContext returns the context for a call of the worker's methods, with the term
+// and the incarnation.
 func callContext(ctx context.Context, term *orchestratorv1.Term, incarnation uint64) context.Context {
 	ctx = worker.ContextWithIncarnation(ctx, incarnation)
 	if term == nil {
@@ -146,7 +147,7 @@ func callContext(ctx context.Context, term *orchestratorv1.Term, incarnation uin
 	return orchestrator.ContextWithTerm(ctx, orchestrator.Term{Epoch: term.GetEpoch(), Number: term.GetNumber()})
 }
 
-// refusal returns the status for a call that was refused as a whole.
+// refusal returns the status of a call that is refused as a whole.
 func refusal(err error) error {
 	if errors.Is(err, worker.ErrIncarnation) {
 		return explainedStatus(codes.FailedPrecondition, reasonIncarnation, err.Error())
@@ -154,8 +155,9 @@ func refusal(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// laterThan returns the highest term that the worker has seen, if its epoch is higher
-// than that of a call; nil otherwise, and if the call has no term.
+// laterThan returns the highest term that the worker has seen, if its epoch is
+// higher than that of the call. Otherwise, and if the call has no term, it returns
+// nil.
 func (s *service) laterThan(called *orchestratorv1.Term) *orchestratorv1.Term {
 	seen := s.worker.Seen()
 	if called == nil || seen.Epoch <= called.GetEpoch() {

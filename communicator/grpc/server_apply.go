@@ -1,6 +1,6 @@
 package grpc
 
-// What a worker does when it is told to.
+// How a worker carries out changes.
 
 import (
 	"context"
@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// A call is answered so long before its deadline, a tenth of what it has but at
-	// most this: so each change has its own answer, in place of none for all.
+	// longestLead is how long before its deadline a call is answered: a tenth of its
+	// time, but at most this. So each change has a result, and no answer is lost.
 	longestLead = 100 * time.Millisecond
-	// A call without a deadline has this one.
+	// longestApply is the timeout of a call without a deadline.
 	longestApply = time.Minute
-	// longestMessage is how many bytes the reason may have for which a change was
-	// not made, where there is room for that.
+	// longestMessage is how many bytes a result's error message may have, if there
+	// is room for that.
 	longestMessage = 512
 )
 
-// Apply carries out changes, and answers for each.
+// Apply carries out changes, and returns a result for each.
 func (s *service) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
 	if err := mayCommand(ctx); err != nil {
 		return nil, err
 	}
 	if own := s.worker.Incarnation(); own != r.GetIncarnation() {
-		return nil, refusal(fmt.Errorf("%w: %d, the worker is %d", worker.ErrIncarnation, r.GetIncarnation(), own))
+		return nil, refusal(fmt.Errorf("%w: %d, the worker's is %d", worker.ErrIncarnation, r.GetIncarnation(), own))
 	}
 	ctx, cancel := early(ctx)
 	defer cancel()
@@ -40,7 +40,7 @@ func (s *service) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*o
 	return &orchestratorv1.ApplyResponse{Results: s.results(errs), Term: s.laterThan(r.GetTerm())}, nil
 }
 
-// early returns a context that ends while there is still time to answer.
+// early returns a context that ends early enough to answer the call in time.
 func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -49,12 +49,12 @@ func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/10, longestLead)))
 }
 
-// apply makes the changes, begun in their order, but for updates: those wait for
-// nothing, and come first.
+// apply carries out the changes, begun in their order. Updates come first, because
+// they do not wait.
 func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []error {
 	errs := make([]error, len(all))
 	changes := make([]worker.Change[string], 0, len(all))
-	places := make([]int, 0, len(all)) // of changes, in all
+	places := make([]int, 0, len(all)) // indexes of changes in all
 	for i, c := range all {
 		task := string(c.GetTask())
 		if err := checkName("task", task); err != nil {
@@ -72,7 +72,7 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 		case orchestratorv1.Op_OP_REMOVE:
 			change.Op = orchestrator.OpRemove
 		default:
-			errs[i] = fmt.Errorf("%w: the worker does not know how to %v", orchestrator.ErrRejected, c.GetOp())
+			errs[i] = fmt.Errorf("%w: worker does not support %v", orchestrator.ErrRejected, c.GetOp())
 			continue
 		}
 		changes, places = append(changes, change), append(places, i)
@@ -137,7 +137,7 @@ func grantOf(c *orchestratorv1.Change) worker.Grant {
 	return worker.Grant{Content: c.GetContent(), Version: c.GetContentVersion(), Receipt: string(c.GetReceipt())}
 }
 
-// results puts answers into messages, which have to fit into one.
+// results converts errors to results, which must fit into one message.
 func (s *service) results(errs []error) []*orchestratorv1.Result {
 	longest := min(longestMessage, s.maxMessage/2/max(len(errs), 1))
 	messages := make([]orchestratorv1.Result, len(errs))
@@ -153,8 +153,8 @@ func (s *service) results(errs []error) []*orchestratorv1.Result {
 	return list
 }
 
-// legible returns at most the first longest bytes of a text, as UTF-8. A shortened
-// text shares no memory with the long one.
+// legible returns a text as valid UTF-8 of at most longest bytes. A shortened text shares
+// no memory with the long one.
 func legible(text string, longest int) string {
 	if len(text) > longest {
 		text = strings.Clone(text[:longest])

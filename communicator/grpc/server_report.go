@@ -1,6 +1,6 @@
 package grpc
 
-// What a worker reports.
+// How a worker reports its tasks.
 
 import (
 	"context"
@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Report says what the worker runs, or that it is what the caller knows.
+// Report returns the worker's tasks, or only the version if the caller knows it. If
+// the worker has seen a higher epoch than the call's, Report returns only that term.
 func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
 	if err := mayCommand(ctx); err != nil {
 		return nil, err
@@ -36,8 +37,8 @@ func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (
 	}, nil
 }
 
-// reported puts tasks into messages: all in one piece of memory, their names and
-// receipts in another. What tasks failed with takes at most so many bytes in all.
+// reported converts tasks to messages, all in one allocation, with their names and
+// receipts in another. The errors of failed tasks take at most room bytes in all.
 func reported(tasks []worker.TaskStatus[string], room int) []*orchestratorv1.Task {
 	if len(tasks) == 0 {
 		return nil
@@ -71,7 +72,7 @@ func reported(tasks []worker.TaskStatus[string], room int) []*orchestratorv1.Tas
 	return list
 }
 
-// failureOf returns what is told of a task whose last run failed; nil if none did.
+// failureOf returns the message for a failed task; nil if its last run did not fail.
 func failureOf(err error, attempts int, next time.Time, longest int) *orchestratorv1.Failure {
 	if attempts == 0 || err == nil {
 		return nil

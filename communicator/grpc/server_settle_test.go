@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever is about to leave waits for the calls under way, as long as they may take.
+// Before a worker leaves, it waits for the calls under way, for at most graceful.
 func TestW6_AServerSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{}
@@ -27,7 +27,7 @@ func TestW6_AServerSettles(t *testing.T) {
 			s.settle()
 			return time.Since(began)
 		}
-		require.Zero(t, settles(), "there are no calls")
+		require.Zero(t, settles(), "no calls are under way")
 		call(time.Second)
 		call(time.Second / 2)
 		require.Equal(t, time.Second, settles())

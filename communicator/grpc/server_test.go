@@ -19,12 +19,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// local is the context of a call that a manager has made.
+// local returns the context of a call from a manager.
 func local(t testing.TB) context.Context {
 	return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: &security{plaintext: true}})
 }
 
-// direct is a worker's service without a network, and the worker.
+// direct returns a worker's service without a network, and the worker.
 func direct(t testing.TB) (*service, *site) {
 	t.Helper()
 	s := hire(t)
@@ -41,7 +41,7 @@ const (
 	opUpdate = orchestratorv1.Op_OP_UPDATE
 )
 
-// outcomes applies changes, and returns what came of each.
+// outcomes applies changes, and returns their outcomes.
 func outcomes(ctx context.Context, t testing.TB, s *service, changes ...*orchestratorv1.Change) []string {
 	t.Helper()
 	response, err := s.Apply(ctx, &orchestratorv1.ApplyRequest{
@@ -74,12 +74,12 @@ func TestR1_AReportOfWhatIsKnownIsItsVersionAlone(t *testing.T) {
 	require.Empty(t, second.GetTasks())
 	require.Less(t, proto.Size(second), 20)
 	ctx := local(t)
-	require.Less(t, testing.AllocsPerRun(100, func() { _, _ = s.Report(ctx, request) }), 20.0, "not one for each task")
+	require.Less(t, testing.AllocsPerRun(100, func() { _, _ = s.Report(ctx, request) }), 20.0, "not one per task")
 
 	request.Known.Incarnation++
 	third, err := s.Report(local(t), request)
 	require.NoError(t, err)
-	require.Len(t, third.GetTasks(), 1000, "what another process has reported is not known")
+	require.Len(t, third.GetTasks(), 1000, "the report of another process is not known")
 }
 
 func TestR1_WhatIsMeantForAnotherProcessIsRefused(t *testing.T) {
@@ -94,13 +94,13 @@ func TestR1_WhatIsMeantForAnotherProcessIsRefused(t *testing.T) {
 	})
 	require.Equal(t, codes.FailedPrecondition, status.Code(err))
 	require.Equal(t, "INCARNATION", reasonOf(err))
-	require.Equal(t, []string{"DONE"}, outcomes(local(t), t, s, change(opAdd, "b", "", 0)), "nor was its term taken notice of")
+	require.Equal(t, []string{"DONE"}, outcomes(local(t), t, s, change(opAdd, "b", "", 0)), "the refused call's term is not remembered")
 	tasks, err := s.worker.List(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"b"}, tasks)
 }
 
-func TestR1_AnEarlierManagerIsToldSo(t *testing.T) {
+func TestR1_AnEarlierManagerIsDeposed(t *testing.T) {
 	s, _ := direct(t)
 	s.worker.Fence(orchestrator.Term{Epoch: 6, Number: 1})
 	report := func(term *orchestratorv1.Term) *orchestratorv1.ReportResponse {
@@ -115,16 +115,16 @@ func TestR1_AnEarlierManagerIsToldSo(t *testing.T) {
 	request := &orchestratorv1.ApplyRequest{Term: &orchestratorv1.Term{Epoch: 5, Number: 9}, Incarnation: s.worker.Incarnation()}
 	answer, err := s.Apply(local(t), request)
 	require.NoError(t, err)
-	require.True(t, proto.Equal(&orchestratorv1.ApplyResponse{Term: seen}, answer), "also where there is no change")
+	require.True(t, proto.Equal(&orchestratorv1.ApplyResponse{Term: seen}, answer), "even without a change")
 
 	for _, term := range []*orchestratorv1.Term{nil, {Epoch: 6}, {Epoch: 6, Number: 1}} {
 		response := report(term)
-		require.NotZero(t, response.GetVersion().GetCounter(), "who is of no term may read, and who is of this epoch")
+		require.NotZero(t, response.GetVersion().GetCounter(), "calls without a term, or of this epoch, may read")
 		require.Nil(t, response.GetTerm())
 	}
 }
 
-// The status is OK whatever becomes of the changes, and also where there are none.
+// The status is OK whatever the outcomes of the changes, and also without changes.
 func TestR1_ChangesOfNoTermAreRefusedOnceAnyWasSeen(t *testing.T) {
 	s, _ := direct(t)
 	apply := func(changes ...*orchestratorv1.Change) *orchestratorv1.ApplyResponse {
@@ -159,7 +159,7 @@ func TestR1_EachChangeHasItsAnswerBeforeTheDeadline(t *testing.T) {
 	ctx := within(local(t), t, time.Second)
 	require.Equal(t, []string{"STOPPING", "DONE", "DONE", "REJECTED", "STOPPING"}, outcomes(ctx, t, s,
 		change(opRemove, "slow", "", 0), change(opRemove, "b", "", 0), change(opAdd, "c", "", 0), change(opAdd, "no", "", 0), change(opAdd, "slow", "", 0)))
-	require.NoError(t, ctx.Err(), "there is time to send it")
+	require.NoError(t, ctx.Err(), "time is left to send the answer")
 }
 
 func TestR1_ContentComesWithItsTask(t *testing.T) {
@@ -185,7 +185,7 @@ func TestR1_ContentComesWithItsTask(t *testing.T) {
 	require.Equal(t, []string{"a: one@1", "a: two@2", "a: three@3"}, got)
 }
 
-func TestR1_WhatCannotBeIsRefusedByItself(t *testing.T) {
+func TestR1_AnInvalidChangeIsRefusedAlone(t *testing.T) {
 	s, _ := direct(t)
 	require.Equal(t, []string{"REJECTED", "REJECTED", "REJECTED", "REJECTED", "DONE"}, outcomes(local(t), t, s,
 		change(opAdd, "", "", 0), change(opUpdate, strings.Repeat("x", 1025), "", 0),
@@ -246,7 +246,7 @@ func TestR1_AServerEndsWithItsContextGracefully(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); s.stop() }()
 	end()
-	require.NoError(t, <-removed, "the call that was under way has its answer")
+	require.NoError(t, <-removed, "the call under way was answered")
 	<-stopped
 	_, err := c.List(t.Context(), w)
 	require.Error(t, err)

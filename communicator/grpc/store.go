@@ -1,6 +1,6 @@
 package grpc
 
-// Where a manager keeps what it must not forget.
+// The Store of a manager.
 
 import (
 	"fmt"
@@ -8,20 +8,19 @@ import (
 	"sync"
 )
 
-// Store keeps what a manager must not forget: tasks with their contents,
-// completions, members with the lengths of their leases, drains, and in which
-// epoch of managers it is. To the store these are keys and values, any bytes; no
-// key is longer than 1100 bytes, no value is empty or much longer than
-// [MaxContent].
+// Store keeps what must survive a manager: tasks with their contents, completions,
+// failed tasks, members with their leases, drains, and the epoch. To the store these
+// are keys and values of arbitrary bytes. No key is longer than 1100 bytes; no value
+// is empty or much longer than [MaxContent].
 //
-// Package boltstore keeps them in a file, [NewMemoryStore] as long as the process
-// lives.
+// Package boltstore keeps them in a file, [NewMemoryStore] keeps them in memory.
 //
 // # Concurrency
 //
 // A manager makes one call at a time: Load in [NewManager], then Save. No two
-// managers may use the same store at once: one that could read while another
-// writes has to see to that itself, as boltstore does by locking its file.
+// managers may use the same store at the same time. A store that could be read by
+// one process while another writes must prevent that itself, as boltstore does by
+// locking its file.
 //
 // # Ownership
 //
@@ -29,18 +28,19 @@ import (
 //
 // # Blocking
 //
-// A manager waits for Save with whatever changes what is kept, but not with
-// heartbeats, and saves in one call what has come together meanwhile.
+// A manager waits for Save before it answers a call that changes stored data; plain
+// heartbeats do not wait. One call of Save carries all changes that were made during
+// the previous one.
 //
 // # Errors
 //
-// An error of Save ends the manager, as it then no longer knows what is kept.
+// An error of Save ends the manager, because it no longer knows what is stored.
 type Store interface {
 	// Load returns everything that was saved.
 	Load() (map[string][]byte, error)
-	// Save sets the keys in changes to their values, and takes out those whose
-	// value is nil: all of it, or nothing of it if it fails. When it returns without an error, a
-	// crash of the process, or of the machine, takes none of it back.
+	// Save sets the keys in changes to their values, and deletes those whose value
+	// is nil. It makes all changes or, if it fails, none. Once it has returned
+	// without an error, no crash of the process or the machine undoes them.
 	Save(changes map[string][]byte) error
 }
 
@@ -52,16 +52,16 @@ type MemoryStore struct {
 
 var _ Store = (*MemoryStore)(nil)
 
-// NewMemoryStore returns a store for managers that need not survive: for tests,
-// and for where somebody else knows the tasks and puts them again at each start.
-// A manager made with the same MemoryStore later in the same process goes on
-// where the one before ended.
+// NewMemoryStore returns a store for managers that need not survive their process:
+// for tests, and for programs that put all tasks again at each start. A later
+// manager with the same MemoryStore in the same process continues where the previous
+// one ended.
 //
-// What it cannot promise after the process ended: tasks, completions and drains are
-// gone, so everything may be run again. Members are gone too, so the next
-// manager waits for none of them: a task that is put again may be started
-// while a worker of before runs it still, until that one has heard from the new
-// manager that it is no member, or its lease has run out.
+// After the process has ended, tasks, completions and drains are lost, so everything
+// may run again. Members are lost too, so the next manager waits for none of them.
+// It may start a task that a worker from before still runs. That worker stops when
+// it learns from the new manager that it is not a member, or before its lease
+// expires.
 func NewMemoryStore() *MemoryStore {
 	return &MemoryStore{values: make(map[string][]byte)}
 }
@@ -87,7 +87,7 @@ func (s *MemoryStore) Save(changes map[string][]byte) error {
 	return nil
 }
 
-// load returns what a store holds.
+// load returns the contents of a store.
 func load(s Store) (records, error) {
 	values, err := s.Load()
 	if err != nil {

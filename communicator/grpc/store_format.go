@@ -1,6 +1,6 @@
 package grpc
 
-// How records are laid out in a Store. Keys tell the kind and the name,
+// The format of records in a Store. A key consists of a kind and a name:
 //
 //	task/NAME       its settings as JSON, a line break, its content
 //	done/NAME       a completion as JSON
@@ -8,11 +8,11 @@ package grpc
 //	member/NAME     a membership as JSON
 //	drain/NAME      {}
 //	epoch           of the manager that runs, or ran last
-//	revision        the highest that a content was given
-//	key             32 random bytes that receipts are made with: a secret
+//	revision        the highest version of any content
+//	key             32 random bytes, the secret that receipts are made with
 //
-// names are as they are. What is added to the JSON later is left aside by
-// managers that do not know it.
+// Names are not escaped. Managers ignore JSON fields that they do not know, so later
+// versions may add some.
 
 import (
 	"bytes"
@@ -68,7 +68,7 @@ type membershipJSON struct {
 	Draining    bool          `json:"draining,omitempty"`
 }
 
-// encode returns the keys and values of a change, for a Store.
+// encode returns the keys and values of a change.
 func (r *records) encode() map[string][]byte {
 	values := make(map[string][]byte, 3+len(r.tasks)+len(r.done)+len(r.failed)+len(r.members)+len(r.drains))
 	if r.epoch != 0 {
@@ -123,12 +123,12 @@ func withContent(head any, content []byte) []byte {
 func encodeJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) //nolint:forbidigo // a struct of numbers, strings and bytes: there is nothing to go wrong
+		panic(err) //nolint:forbidigo // cannot fail for a struct of numbers, strings and bytes
 	}
 	return b
 }
 
-// decode reads one key into records.
+// decode decodes one key and its value.
 func (r *records) decode(key string, value []byte) (err error) {
 	kind, name, named := strings.Cut(key, "/")
 	if named {
@@ -163,7 +163,7 @@ func (r *records) decode(key string, value []byte) (err error) {
 	return err
 }
 
-var errNotOurs = errors.New("no key of a manager's, or of a later version's")
+var errNotOurs = errors.New("not a key of a manager, or of a later version")
 
 func decodeTask(name string, value []byte) (*task, error) {
 	var j taskJSON
@@ -192,7 +192,7 @@ func decodeFailed(name string, value []byte) (*failedTask, error) {
 func decodeHead(value []byte, j any) (content []byte, err error) {
 	head, content, ok := bytes.Cut(value, []byte("\n"))
 	if !ok {
-		return nil, errors.New("without a content")
+		return nil, errors.New("no content")
 	}
 	return content, json.Unmarshal(head, j)
 }
@@ -205,7 +205,7 @@ func (j taskJSON) task(name string, content []byte) (*task, error) {
 	return newTask(Item{Name: name, Content: content, Settings: s.whole(), Revision: j.Revision}), nil
 }
 
-// newTask returns a task that has the item's content for its own.
+// newTask returns a task for an item. The task owns the item's content.
 func newTask(i Item) *task { return &task{Item: i, sum: sha256.Sum256(i.Content)} }
 
 func decodeCompletion(name string, value []byte) (*finished, error) {
@@ -216,7 +216,7 @@ func decodeCompletion(name string, value []byte) (*finished, error) {
 	d := &finished{Completion: Completion{Task: name, Revision: j.Revision, Worker: string(j.Worker), At: j.At.UTC()}}
 	sum, err := hex.DecodeString(j.Content)
 	if err != nil || len(sum) != len(d.sum) {
-		return nil, fmt.Errorf("content %q is no SHA-256", j.Content)
+		return nil, fmt.Errorf("content %q is not a SHA-256", j.Content)
 	}
 	copy(d.sum[:], sum)
 	return d, nil
@@ -229,7 +229,7 @@ func decodeMembership(name string, value []byte) (*membership, error) {
 	}
 	m := &membership{Worker: Worker{name, j.Incarnation}, address: j.Address, lease: j.Lease, draining: j.Draining}
 	if m.lease <= 0 {
-		return nil, fmt.Errorf("a lease of %v", m.lease)
+		return nil, fmt.Errorf("lease is %v", m.lease)
 	}
 	return m, m.Worker.check()
 }

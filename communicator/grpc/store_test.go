@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// someRecords has one of each.
+// someRecords returns records of every kind.
 func someRecords() records {
 	r := newRecords()
 	r.epoch, r.revision = 7, 9
@@ -26,7 +26,7 @@ func someRecords() records {
 	return r
 }
 
-// The layout is a contract with the managers of later versions.
+// The format is a contract with later versions of the manager.
 func TestR2_HowItIsLaidOut(t *testing.T) {
 	r := someRecords()
 	values := r.encode()
@@ -95,7 +95,7 @@ func TestR2_WhatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-// Workers may have outlived a store that was lost.
+// Workers may have outlived a lost store.
 func TestR2_AnEmptyStoreBeginsAboveThoseBefore(t *testing.T) {
 	s := NewMemoryStore()
 	l, err := openLedger(s, rules{})
@@ -109,7 +109,7 @@ func TestR2_AnEmptyStoreBeginsAboveThoseBefore(t *testing.T) {
 
 	next, err := openLedger(s, rules{})
 	require.NoError(t, err)
-	require.Equal(t, l.epoch+1, next.epoch, "and goes on from there")
+	require.Equal(t, l.epoch+1, next.epoch, "rises from there")
 	second, err := load(s)
 	require.NoError(t, err)
 	require.Equal(t, first.revision, second.revision)

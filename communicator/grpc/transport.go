@@ -1,6 +1,6 @@
 package grpc
 
-// Connections: how servers listen and clients dial, and what bounds them.
+// Connections: how servers listen and clients dial, and their limits.
 
 import (
 	"context"
@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// handshakeTimeout bounds how long a connection may take to be one. Whoever
-	// is refused is disconnected when it is over.
+	// handshakeTimeout is the time to establish a connection. A refused client is
+	// disconnected when it is over.
 	handshakeTimeout = 5 * time.Second
-	// connectTimeout bounds how long a client tries to reach a machine, before it
-	// tries again: in a network that is back, that finds it sooner.
+	// connectTimeout is the time of one attempt to connect to a machine. A short one
+	// finds a network that has recovered sooner.
 	connectTimeout = time.Second
-	// A peer that says nothing is asked, and is dead without an answer.
+	// A silent peer is pinged, and is dead if it does not answer.
 	keepaliveTime, keepaliveTimeout = 10 * time.Second, 3 * time.Second
-	// Connections do not last: with a new one, whoever is at its other end has to
-	// show a certificate again. Calls under way have a while to end.
+	// Connections are renewed regularly, so that peers must present their
+	// certificates again. Calls under way get connectionAgeGrace to end.
 	connectionAge, connectionAgeGrace = time.Hour, time.Minute
-	// A worker is called a few times at once, and calls no more often.
+	// A worker has few calls at the same time, in either direction.
 	maxStreams = 64
-	// Headers are few and short here.
+	// Headers are few and short in this protocol.
 	maxHeaders = 16 << 10
-	// What may be on its way unread: of a call, and of a connection. They do not
-	// grow with what a peer sends.
+	// The flow-control windows of a call and of a connection. They are static, so
+	// they do not grow with what a peer sends.
 	callWindow, connectionWindow = 1 << 20, 4 << 20
 )
 
-// newServer returns a server for a listener, and the listener that it has to be
-// given in place of that one. With TLS it admits connections of a role, or of all if
-// that is 0. opts come after its own.
+// newServer returns a server for a listener, and the listener to serve in its place.
+// With TLS it admits connections of one role, or of all if serves is 0. opts come
+// after its own options.
 func (s *settings) newServer(l net.Listener, serves role, opts ...grpc.ServerOption) (*grpc.Server, net.Listener, error) {
 	if s.credentials == nil && !s.plaintext && !isLocal(l.Addr()) {
 		return nil, nil, fmt.Errorf("serve on %s: %w", l.Addr(), ErrPlaintext)
@@ -71,10 +71,10 @@ func (s *settings) newServer(l net.Listener, serves role, opts ...grpc.ServerOpt
 	return grpc.NewServer(append(own, opts...)...), newGate(l, c), nil
 }
 
-// dial returns a connection to an address, at whose other end has to be who. It
-// connects when it is used first, and then again whenever it is lost. opts come
-// after its own. What a call on it returns wraps ErrCertificate or ErrPlaintext
-// where that is why it failed, beside having a status.
+// dial returns a connection to an address, at which a peer of the given identity
+// must serve. It connects at the first use, and again whenever the connection is
+// lost. opts come after its own options. An error of a call is a status, and also
+// wraps ErrCertificate or ErrPlaintext if that is the cause.
 func (s *settings) dial(address string, who party, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	again := backoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second

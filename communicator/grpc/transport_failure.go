@@ -1,7 +1,7 @@
 package grpc
 
-// Why a call failed: what gRPC puts into words only, as an error that can be told
-// from others.
+// The cause of a failed connection. gRPC reports it as text only; here it becomes an
+// error that programs can test for.
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// failure is why a client's last handshake failed.
+// failure holds the error of a client's last handshake.
 type failure struct {
 	last atomic.Pointer[error]
 }
@@ -26,9 +26,9 @@ func (f *failure) remember(err error) error {
 
 func (f *failure) forget() { f.last.Store(nil) }
 
-// explain is an interceptor. gRPC answers Unavailable to calls on a connection that
-// cannot be made; the text is of the attempt that was the last one then.
-// Only if it is that of the handshake remembered has the call failed of that.
+// explain is an interceptor. If a connection cannot be made, gRPC returns
+// Unavailable, with the text of its last attempt. Only if that text quotes the
+// remembered handshake error is that error the cause.
 func (f *failure) explain(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	if err == nil {
@@ -36,7 +36,7 @@ func (f *failure) explain(ctx context.Context, method string, req, reply any, co
 	}
 	s := status.Convert(err)
 	switch s.Code() {
-	case codes.Unauthenticated, codes.PermissionDenied: // so says the other end
+	case codes.Unauthenticated, codes.PermissionDenied: // the peer does not accept the certificate
 		return &callError{status: s, cause: ErrCertificate}
 	case codes.Unavailable, codes.DeadlineExceeded:
 		if last := f.last.Load(); last != nil && quotes(s.Message(), *last) {
@@ -46,13 +46,13 @@ func (f *failure) explain(ctx context.Context, method string, req, reply any, co
 	return err
 }
 
-// quotes says whether gRPC's text tells of an error, as it does in quotes.
+// quotes reports whether gRPC's text contains an error, as it does in quotes.
 func quotes(text string, err error) bool {
 	quoted := strconv.Quote(err.Error())
 	return strings.Contains(text, quoted[1:len(quoted)-1])
 }
 
-// callError is the status of a call, and what lies behind it.
+// callError is the status of a call with its cause.
 type callError struct {
 	status *status.Status
 	cause  error
@@ -62,5 +62,5 @@ func (e *callError) Error() string { return e.status.Err().Error() }
 
 func (e *callError) Unwrap() error { return e.cause }
 
-// GRPCStatus is for status.FromError.
+// GRPCStatus returns the status, for status.FromError.
 func (e *callError) GRPCStatus() *status.Status { return e.status }

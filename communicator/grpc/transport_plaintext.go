@@ -1,6 +1,6 @@
 package grpc
 
-// Connections without TLS, and where they may lead.
+// Connections without TLS, and their limits.
 
 import (
 	"context"
@@ -14,17 +14,17 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// ErrPlaintext says that plaintext would have left the machine: a server was to
-// listen, or a connection led, off loopback, with neither [WithCredentials] nor
-// [WithPlaintext]. Nothing was sent.
-var ErrPlaintext = errors.New("plaintext off loopback: it takes WithCredentials, or WithPlaintext on a network that is safe by itself")
+// ErrPlaintext reports that plaintext would have left the machine: a server was to
+// listen off loopback, or a connection led off loopback, with neither
+// [WithCredentials] nor [WithPlaintext]. Nothing was sent.
+var ErrPlaintext = errors.New("plaintext off loopback: use WithCredentials, or WithPlaintext on a network that is secured by other means")
 
-// plainly are the credentials of one server, or of one client's connections,
-// without TLS.
+// plainly are the credentials without TLS of one server, or of one client's
+// connections.
 type plainly struct {
-	anywhere   bool // also off loopback
+	anywhere   bool // allowed off loopback
 	complaints *complaints
-	failure    *failure // a client's
+	failure    *failure // of a client
 }
 
 func (p *plainly) Info() credentials.ProtocolInfo {
@@ -35,11 +35,11 @@ func (p *plainly) Clone() credentials.TransportCredentials { return p }
 
 func (p *plainly) OverrideServerName(string) error { return nil }
 
-// preface is what every connection of HTTP/2 begins with.
+// preface begins every HTTP/2 connection.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// ServerHandshake waits for the client's first words, so that nothing is spent on
-// who says nothing, or speaks something else.
+// ServerHandshake waits for the client's first bytes, so that a client that is
+// silent or uses another protocol costs nothing.
 func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	first := make([]byte, len(preface))
 	n, err := io.ReadAtLeast(raw, first, 1)
@@ -53,10 +53,10 @@ func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		return nil, nil, err
 	case string(first) == preface:
 	case n > 2 && first[0] == 22 && first[1] == 3: // a TLS handshake
-		_, _ = io.WriteString(raw, emptySettings) // which says that no TLS is spoken here
-		err = errors.New("it speaks TLS, where plaintext is spoken: this end lacks WithCredentials")
+		_, _ = io.WriteString(raw, emptySettings) // tells the client that this end uses no TLS
+		err = errors.New("peer uses TLS instead of plaintext: this end lacks WithCredentials")
 	default:
-		err = fmt.Errorf("it does not speak gRPC: it begins with %q", first)
+		err = fmt.Errorf("peer does not use gRPC: its first bytes are %q", first)
 	}
 	if err == nil {
 		err = admit(raw, nil, time.Time{})
@@ -71,10 +71,10 @@ func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	}, nil
 }
 
-// emptySettings is what an HTTP/2 server's first words may be.
+// emptySettings is an empty SETTINGS frame, the valid beginning of an HTTP/2 server.
 const emptySettings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
-// replayed is a connection from which something was read already.
+// replayed is a connection whose first bytes were already read.
 type replayed struct {
 	net.Conn
 	rest []byte
@@ -89,7 +89,8 @@ func (r *replayed) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// ClientHandshake looks where the connection leads, whatever the address was.
+// ClientHandshake checks the actual remote address of the connection, whatever
+// address was dialed.
 func (p *plainly) ClientHandshake(_ context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	if !p.anywhere && !isLocal(raw.RemoteAddr()) {
 		return nil, nil, p.failure.remember(fmt.Errorf("connect to %s: %w", raw.RemoteAddr(), ErrPlaintext))
@@ -101,12 +102,12 @@ func (p *plainly) ClientHandshake(_ context.Context, _ string, raw net.Conn) (ne
 	}, nil
 }
 
-// listening is a client's connection that hears from the first words whether the
-// server wants TLS.
+// listening is a client's connection that detects a TLS alert in the server's first
+// bytes.
 type listening struct {
 	net.Conn
 	failure *failure
-	heard   bool // by the only goroutine that reads
+	heard   bool // used only by the one goroutine that reads
 }
 
 func (l *listening) Read(b []byte) (int, error) {
@@ -116,13 +117,13 @@ func (l *listening) Read(b []byte) (int, error) {
 	}
 	l.heard = true
 	if n > 1 && b[0] == 21 && b[1] == 3 { // a TLS alert
-		return 0, l.failure.remember(fmt.Errorf("%s speaks TLS, where plaintext was spoken: this end lacks WithCredentials", l.RemoteAddr()))
+		return 0, l.failure.remember(fmt.Errorf("%s uses TLS instead of plaintext: this end lacks WithCredentials", l.RemoteAddr()))
 	}
 	return n, err
 }
 
-// isLocal says whether an address is on this machine. What is none of a network
-// is so by its kind; whatever is unknown is not.
+// isLocal reports whether an address is on this machine. Kinds of addresses that are
+// always local count as such; unknown ones do not.
 func isLocal(addr net.Addr) bool {
 	switch addr.Network() {
 	case "unix", "pipe", "bufconn":

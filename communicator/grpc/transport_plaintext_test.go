@@ -13,7 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 )
 
-// elsewhere is a listener, or a connection, that says that it is off loopback.
+// elsewhere is a listener or connection with an address off loopback.
 type elsewhere struct{}
 
 func (elsewhere) Network() string { return "tcp" }
@@ -65,7 +65,7 @@ func TestR3_PlaintextServesOnLoopbackOnly(t *testing.T) {
 	}
 }
 
-// Where the connection leads decides, not what the address is called.
+// The actual remote address decides, not the name that was dialed.
 func TestR3_PlaintextDialsOnLoopbackOnly(t *testing.T) {
 	address := serve(t, probed{})
 	written := make(chan []byte, 100)
@@ -88,17 +88,17 @@ func TestR3_PlaintextDialsOnLoopbackOnly(t *testing.T) {
 	require.NoError(t, conn.Close())
 }
 
-// Where one end speaks TLS and the other does not, the error says which.
+// If only one end uses TLS, the error states which.
 func TestR3_PlaintextMeetsTLS(t *testing.T) {
 	ca := testca.New(t, "ours")
 
 	err := heartbeat(t, connect(t, serve(t, probed{}, with(t, ca.Manager(t))), aManager), "w1")
 	require.Equal(t, codes.Unavailable, status.Code(err))
-	require.ErrorContains(t, err, "speaks TLS, where plaintext was spoken: this end lacks WithCredentials")
+	require.ErrorContains(t, err, "uses TLS instead of plaintext: this end lacks WithCredentials")
 
 	err = heartbeat(t, connect(t, serve(t, probed{}), aManager, with(t, ca.Worker(t, "w1"))), "w1")
 	require.Equal(t, codes.Unavailable, status.Code(err))
-	require.ErrorContains(t, err, "does not speak TLS")
+	require.ErrorContains(t, err, "does not use TLS")
 }
 
 func TestR3_WhatIsLocal(t *testing.T) {

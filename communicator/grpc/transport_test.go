@@ -20,7 +20,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// cable is a network between one server and its clients that can be pulled.
+// cable is a network between one server and its clients that can be unplugged.
 type cable struct {
 	*bufconn.Listener
 	once   sync.Once
@@ -38,8 +38,8 @@ func (c *cable) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return &plug{Conn: conn, cable: c, closed: make(chan struct{})}, err
 }
 
-// plug is a client's end: once the cable was pulled, nothing arrives, and nobody
-// is told.
+// plug is a client's end. Once the cable is unplugged, nothing arrives, and neither
+// end is notified.
 type plug struct {
 	net.Conn
 	cable  *cable
@@ -67,7 +67,7 @@ func (p *plug) Write(b []byte) (int, error) {
 	}
 }
 
-func (p *plug) Close() error { // the server does not hear of it either
+func (p *plug) Close() error { // the server is not notified either
 	p.once.Do(func() { close(p.closed) })
 	select {
 	case <-p.cable.pulled:
@@ -77,8 +77,8 @@ func (p *plug) Close() error { // the server does not hear of it either
 	}
 }
 
-// over serves p over a cable, and returns a connection to it, and how many
-// connections the server has admitted.
+// over serves p over a cable. It returns a connection, and a function that counts
+// the server's admitted connections.
 func over(t *testing.T, c *cable, who party, server, client []Option) (conn *grpc.ClientConn, admitted func() int, stop func()) {
 	t.Helper()
 	s, l, err := settingsOf(t, server...).newServer(c, 0)
@@ -97,19 +97,18 @@ func over(t *testing.T, c *cable, who party, server, client []Option) (conn *grp
 			require.NoError(t, conn.Close())
 			s.Stop()
 			if err := <-done; err != nil {
-				require.ErrorContains(t, err, "closed", "where the test has closed the listener")
+				require.ErrorContains(t, err, "closed", "if the test has closed the listener")
 			}
 		}
 }
 
-// A peer that is dead is found within 13 s by both ends, though nothing is asked
-// of it.
+// Both ends detect a dead peer within 13 s, even without calls.
 func TestR3_DeadPeersAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCable()
 		conn, admitted, stop := over(t, c, aManager, nil, nil)
 		require.NoError(t, heartbeat(t, conn, "w1"))
-		time.Sleep(time.Hour / 2) // nothing is said: the pings keep it
+		time.Sleep(time.Hour / 2) // no calls: the pings keep the connection
 		require.Equal(t, connectivity.Ready, conn.GetState())
 		require.Equal(t, 1, admitted())
 
@@ -122,7 +121,7 @@ func TestR3_DeadPeersAreFound(t *testing.T) {
 	})
 }
 
-// A connection ends with the certificate that it was made with, at both ends.
+// A connection ends when one of its certificates expires, at both ends.
 func TestR3_ConnectionsEndWithTheirCertificates(t *testing.T) {
 	for name, ofServer := range map[string]bool{"client's": false, "server's": true} {
 		t.Run(name, func(t *testing.T) {
@@ -149,19 +148,19 @@ func TestR3_ConnectionsEndWithTheirCertificates(t *testing.T) {
 
 				err := heartbeat(t, conn, "w1")
 				require.ErrorIs(t, err, ErrCertificate)
-				require.ErrorContains(t, err, "has expired at")
+				require.ErrorContains(t, err, "expired at")
 				ca.Renew(t, server, []string{ManagerURI})
 				ca.Renew(t, client, []string{WorkerURI("w1")})
-				time.Sleep(10 * time.Second) // until whoever was refused is disconnected
-				require.NoError(t, heartbeat(t, conn, "w1"), "with new ones")
+				time.Sleep(10 * time.Second) // until the refused connections are closed
+				require.NoError(t, heartbeat(t, conn, "w1"), "with new certificates")
 				stop()
 			})
 		})
 	}
 }
 
-// A certificate whose authority was withdrawn is used for as long as a connection
-// lasts, and no longer. Calls do not notice when theirs is replaced.
+// A certificate of a withdrawn authority is accepted only as long as its connection
+// lasts. Calls are not interrupted when their connection is replaced.
 func TestR3_ConnectionsDoNotLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := testca.New(t, "first"), testca.New(t, "second")
@@ -172,7 +171,7 @@ func TestR3_ConnectionsDoNotLast(t *testing.T) {
 			require.NoError(t, heartbeat(t, conn, "w1"))
 			time.Sleep(time.Minute)
 		}
-		require.NoError(t, heartbeat(t, conn, "w1")) // the last one may have ended in this very minute
+		require.NoError(t, heartbeat(t, conn, "w1")) // the last connection may have ended within this minute
 		second.Renew(t, server, []string{ManagerURI})
 		require.NoError(t, os.WriteFile(client.CA, second.PEM(), 0o600))
 		require.NoError(t, heartbeat(t, conn, "w1"), "a connection from before")
@@ -182,7 +181,7 @@ func TestR3_ConnectionsDoNotLast(t *testing.T) {
 	})
 }
 
-// Why a call fails is not looked for in a handshake of another time.
+// The failure of an earlier handshake is not the cause of a later error.
 func TestR3_AnOldFailureIsNotBlamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := testca.New(t, "ours")
@@ -192,10 +191,10 @@ func TestR3_AnOldFailureIsNotBlamed(t *testing.T) {
 		require.ErrorIs(t, err, ErrCertificate)
 		require.Equal(t, codes.Unavailable, status.Code(err))
 		time.Sleep(time.Minute)
-		require.ErrorIs(t, heartbeat(t, conn, "w1"), ErrCertificate, "it has failed again and again")
+		require.ErrorIs(t, heartbeat(t, conn, "w1"), ErrCertificate, "every handshake has failed")
 
 		require.NoError(t, c.Close())
-		time.Sleep(5 * time.Second) // until it has tried again, and nobody is there
+		time.Sleep(5 * time.Second) // until it has tried again, without a server
 		err = heartbeat(t, conn, "w1")
 		require.Equal(t, codes.Unavailable, status.Code(err))
 		require.NotErrorIs(t, err, ErrCertificate)
@@ -204,7 +203,7 @@ func TestR3_AnOldFailureIsNotBlamed(t *testing.T) {
 	})
 }
 
-// Whoever has connected and says nothing does not hold up a server that stops.
+// A silent connection does not delay a server that stops.
 func TestR3_StoppingWaitsForNoHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCable()

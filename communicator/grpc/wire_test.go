@@ -1,6 +1,6 @@
 package grpc
 
-// A network in memory, for bubbles.
+// An in-memory network for synctest bubbles.
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// wire is a listener whose connections are pipes. gRPC's own, bufconn, makes timers
-// for each connection that are due at once: with the race detector, Go 1.26 now and
-// then crashes where it runs such timers in a bubble.
+// wire is a listener whose connections are pipes. gRPC's bufconn creates timers that
+// are due immediately for each connection. Go 1.26 with the race detector sometimes
+// crashes when it runs such timers in a bubble.
 type wire struct {
 	calls  chan net.Conn
 	closed chan struct{}
@@ -22,7 +22,7 @@ func newWire() *wire {
 	return &wire{calls: make(chan net.Conn), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
 
-// Dial returns a connection, once it is accepted.
+// Dial returns a connection when it has been accepted.
 func (w *wire) Dial(ctx context.Context) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {

@@ -1,5 +1,5 @@
-// Certificates for one run. They are made here because the example needs no
-// set-up; where they come from elsewhere, all that matters is the URI in them.
+// Certificates for one run. They are made here so that the example needs no set-up.
+// For certificates from elsewhere, all that matters is the URI in them.
 
 package main
 
@@ -19,11 +19,11 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 )
 
-// managerName is what the manager's files are called.
+// managerName is the name of the manager's files.
 const managerName = "manager"
 
-// certify makes an authority, which signs a certificate for the manager and one for
-// each worker. Its key is forgotten: it will sign no others.
+// certify creates an authority, which signs a certificate for the manager and one
+// for each worker. The authority's key is not kept, so it signs no others.
 func certify(f folder, workers ...string) error {
 	key, err := newKey()
 	if err != nil {
@@ -50,7 +50,7 @@ func certify(f folder, workers ...string) error {
 	return nil
 }
 
-// sign makes a certificate that stands for who has the URI, and its key.
+// sign creates a key and a certificate with the URI as its identity.
 func sign(f folder, name, uri string, authority *x509.Certificate, by *ecdsa.PrivateKey) error {
 	key, err := newKey()
 	if err != nil {
@@ -94,7 +94,7 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// credentials returns those of the manager or of a worker.
+// credentials returns the credentials of the manager or of a worker.
 func credentials(f folder, name string) (*grpc.Credentials, error) {
 	return grpc.LoadCredentials(f.certificate(name), f.key(name), f.authority())
 }

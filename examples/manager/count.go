@@ -1,5 +1,5 @@
-// Counting: a task that ends. It reads a file once, and has its result on the
-// disk before it says that it is done.
+// Counting: a task that ends. It reads a file once, and has its result on the disk
+// before it completes.
 
 package main
 
@@ -17,24 +17,25 @@ import (
 	"unicode"
 )
 
-// result is what came of counting a file.
+// result is the result of counting a file.
 type result struct {
 	Task    string `json:"task"`
-	Version int64  `json:"version"` // of the task's content: a newer one is to be counted again
+	Version int64  `json:"version"` // of the task's content; a newer one is counted again
 	Worker  string `json:"worker"`
 	Words   int    `json:"words"`
 	Problem string `json:"problem,omitempty"` // why there is no count
 }
 
-// count counts a file's words, and records how many there are. A file that cannot
-// be read has that for a result: it would not be readable the next time.
+// count counts the words of a file and records the result. If the file cannot be
+// read, the error is the result, because the file would not be readable the next
+// time either.
 func count(ctx context.Context, file string, rate int, r result, to *results) error {
 	if to.has(r) {
-		return nil // counted before a crash that nobody heard of
+		return nil // counted before a crash, but the manager was not told
 	}
 	words, err := countFile(ctx, file, rate)
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // not nil: it is not completed, and runs again
+		return context.Cause(ctx) // not nil, so the task has not completed and runs again
 	}
 	r.Words = words
 	if err != nil {
@@ -52,7 +53,7 @@ func countFile(ctx context.Context, path string, rate int) (int, error) {
 	return words, errors.Join(err, file.Close())
 }
 
-// countWords counts what stands between spaces, as wc -w does.
+// countWords counts the words between spaces, as wc -w does.
 func countWords(from io.Reader) (int, error) {
 	words, inWord := 0, false
 	for in := bufio.NewReader(from); ; {
@@ -72,8 +73,8 @@ func countWords(from io.Reader) (int, error) {
 	}
 }
 
-// slowly returns a reader of so many bytes a second that there is something to
-// watch, until ctx ends; 0: as fast as can be.
+// slowly returns a reader that is limited to rate bytes a second, so that there is
+// something to watch, and that fails when ctx ends. A rate of 0 means no limit.
 func slowly(ctx context.Context, from io.Reader, rate int) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		if ctx.Err() != nil {
@@ -94,7 +95,7 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// pause waits, and reports whether ctx let it.
+// pause waits for d. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -106,15 +107,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// results is what a worker has counted, in its own file. Its methods may be
+// results is the record of a worker's results, in its own file. The methods may be
 // called from many goroutines.
 type results struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	journal *journal[result]
 	known   map[subject]bool
 }
 
-// subject is what is counted once.
+// subject identifies what is counted once.
 type subject struct {
 	task    string
 	version int64
@@ -151,9 +152,9 @@ func (r *results) record(one result) error {
 
 func (r *results) close() error { return r.journal.close() }
 
-// gather puts together what all workers have counted: of each task the newest
-// result. A task may have been counted more than once, where its worker crashed
-// before it could say so; then the results have to agree.
+// gather returns the newest result of each task from the records of all workers. A
+// task was counted twice if its worker crashed before it could report the
+// completion. The results must then agree.
 func gather(pattern string) (map[string]result, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
@@ -172,7 +173,7 @@ func gather(pattern string) (map[string]result, error) {
 			case !again || other.Version < r.Version:
 				all[r.Task] = r
 			case other.Version == r.Version && (other.Words != r.Words || other.Problem != r.Problem):
-				return nil, fmt.Errorf("%s: %d words say %s and %d say %s: was the file changed meanwhile?",
+				return nil, fmt.Errorf("%s: %d words by %s, but %d by %s: was the file changed?",
 					r.Task, other.Words, other.Worker, r.Words, r.Worker)
 			}
 		}

@@ -1,5 +1,5 @@
-// The fleet: worker processes that come and go, what the manager knows of them,
-// and how to wait for it.
+// The fleet: worker processes that come and go, what the manager knows of them, and
+// how to wait for it.
 
 package main
 
@@ -19,7 +19,7 @@ import (
 
 const (
 	lookEvery = 50 * time.Millisecond
-	// patience is how long anything may take that is waited for.
+	// patience limits how long to wait for anything.
 	patience = 30 * time.Second
 )
 
@@ -29,7 +29,7 @@ type fleet struct {
 	folder    folder
 	view      *view
 	stderr    io.Writer
-	processes map[string]*process // by name: those that have not left
+	processes map[string]*process // by name; without those that have left
 }
 
 // join starts worker processes, and returns when they are members.
@@ -47,19 +47,19 @@ func (f *fleet) join(ctx context.Context, names ...string) error {
 		members := f.members()
 		for _, name := range names {
 			if !slices.Contains(members, name) {
-				return fmt.Errorf("%s is no member", name)
+				return fmt.Errorf("%s is not a member", name)
 			}
 		}
 		return nil
 	})
 	if err == nil {
-		f.view.say("at work: %s", strings.Join(ids, ", "))
+		f.view.say("joined: %s", strings.Join(ids, ", "))
 	}
 	return err
 }
 
-// leave tells worker processes to leave, and returns when they have: what they ran
-// is elsewhere then.
+// leave tells worker processes to leave, and returns when they have left and their
+// tasks have moved.
 func (f *fleet) leave(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if err := f.processes[name].leave(); err != nil {
@@ -73,7 +73,7 @@ func (f *fleet) leave(ctx context.Context, names ...string) error {
 				return errors.Join(fmt.Errorf("%s has not left", name), err)
 			}
 			if slices.Contains(members, name) {
-				return fmt.Errorf("%s is a member still", name)
+				return fmt.Errorf("%s is still a member", name)
 			}
 		}
 		return nil
@@ -85,11 +85,11 @@ func (f *fleet) leave(ctx context.Context, names ...string) error {
 		f.processes[name].stop()
 		delete(f.processes, name)
 	}
-	f.view.say("gone: %s", strings.Join(names, ", "))
+	f.view.say("left: %s", strings.Join(names, ", "))
 	return nil
 }
 
-// completed returns all that has been completed.
+// completed returns all completions.
 func (f *fleet) completed() ([]grpc.Completion, error) {
 	var all []grpc.Completion
 	for after := ""; ; after = all[len(all)-1].Task {
@@ -109,8 +109,9 @@ func (f *fleet) members() []string {
 	return names
 }
 
-// even returns what each worker has, once it is n tasks in all, each at one worker,
-// and none of those who are there has more than one more than another.
+// even returns the tasks of each worker. It fails unless there are n tasks in all,
+// each at one worker, spread over all workers of the fleet, with loads that differ
+// by at most one.
 func (f *fleet) even(n int) (map[string][]string, error) {
 	runs := make(map[string][]string)
 	seen := make(map[string]bool)
@@ -121,39 +122,39 @@ func (f *fleet) even(n int) (map[string][]string, error) {
 		runs[w.Name.Name] = w.Tasks
 		for _, t := range w.Tasks {
 			if seen[t] {
-				return nil, fmt.Errorf("%s is at two workers", t)
+				return nil, fmt.Errorf("%s is on two workers", t)
 			}
 			seen[t] = true
 		}
 	}
 	if here, want := slices.Sorted(maps.Keys(runs)), slices.Sorted(maps.Keys(f.processes)); !slices.Equal(here, want) {
-		return nil, fmt.Errorf("the manager knows %v: want %v", here, want)
+		return nil, fmt.Errorf("manager knows %v: want %v", here, want)
 	}
 	if len(seen) != n {
-		return nil, fmt.Errorf("%d tasks are at workers: want %d", len(seen), n)
+		return nil, fmt.Errorf("%d tasks are on workers: want %d", len(seen), n)
 	}
 	least, most := n, 0
 	for _, tasks := range runs {
 		least, most = min(least, len(tasks)), max(most, len(tasks))
 	}
 	if most-least > 1 {
-		return nil, fmt.Errorf("the loads differ by %d", most-least)
+		return nil, fmt.Errorf("loads differ by %d", most-least)
 	}
 	return runs, nil
 }
 
-// until looks again and again, until nothing is left to wait for. It fails where
-// one of the processes does.
+// until calls waitingFor repeatedly until it returns nil. It fails if the manager or
+// a worker process fails, or after patience.
 func (f *fleet) until(ctx context.Context, waitingFor func() error) error {
 	return f.watch(ctx, patience, waitingFor)
 }
 
-// pass lets time pass, and watches the fleet meanwhile.
+// pass waits for a duration, and fails if the manager or a worker process fails.
 func (f *fleet) pass(ctx context.Context, d time.Duration) error {
 	over := time.Now().Add(d)
 	return f.watch(ctx, d+patience, func() error {
 		if time.Now().Before(over) {
-			return errors.New("time passes")
+			return errors.New("waiting")
 		}
 		return nil
 	})
@@ -182,7 +183,7 @@ func (f *fleet) watch(ctx context.Context, limit time.Duration, waitingFor func(
 	}
 }
 
-// stop ends what is left of the fleet.
+// stop stops the remaining processes.
 func (f *fleet) stop() {
 	for _, p := range f.processes {
 		p.end()

@@ -1,6 +1,6 @@
-// Following: a task that never ends by itself. It reads what is added to a file,
-// as tail -f does, and writes down how far it got, so that whoever follows the
-// file next goes on from there.
+// Following: a task that ends only when it is stopped. It reads lines that are added
+// to a file, as tail -f does, and records its position, so that the next worker
+// continues from there.
 
 package main
 
@@ -17,15 +17,15 @@ import (
 
 const (
 	pollEvery = 50 * time.Millisecond
-	maxBatch  = 1000 // lines written down at once
+	maxBatch  = 1000 // lines recorded together
 )
 
-// followed is a line that was followed. The last one is also where to go on: what
-// came of the lines and how far one got are written in one step, so that no crash
-// can come between.
+// followed is the record of a line. The last record is also the position to continue
+// from. The result and the position are written in one step, so that no crash can
+// separate them.
 type followed struct {
 	Line   int    `json:"line"` // from 1
-	End    int64  `json:"end"`  // where the next one begins
+	End    int64  `json:"end"`  // offset of the next line
 	Worker string `json:"worker"`
 }
 
@@ -49,7 +49,7 @@ func follow(ctx context.Context, path, to, by string) (err error) {
 		return err
 	}
 
-	var line []byte // as far as it was written
+	var line []byte // the part of it that was read
 	for in := bufio.NewReader(file); ; {
 		var batch []followed
 		for len(batch) < maxBatch {
@@ -66,8 +66,8 @@ func follow(ctx context.Context, path, to, by string) (err error) {
 			line = line[:0]
 		}
 		if len(batch) > 0 {
-			// The last thing before a write: may this still be done here? A process that
-			// was suspended learns of it in this place first.
+			// Check, just before the write, that the task may still run here. A process
+			// that was suspended learns here first that it may not.
 			if err := worker.Check(ctx); err != nil {
 				return err
 			}

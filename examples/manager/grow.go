@@ -1,5 +1,5 @@
-// The growing files: they stand for whatever goes on without end, and know best
-// how many lines there were to follow.
+// The growing files. They represent an endless source of data, and count their
+// lines.
 
 package main
 
@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// growth is files that grow.
+// growth is a set of growing files.
 type growth struct {
 	files []*growing
-	stop  func() error // returns when they grow no more; may be called again
+	stop  func() error // returns when they no longer grow; may be called again
 }
 
-// growing is a file that grows.
+// growing is a growing file.
 type growing struct {
 	name  string
 	file  *os.File
 	lines int
 }
 
-// startGrowth makes empty files and adds lines to each of them, until it is
-// stopped.
+// startGrowth creates empty files and adds lines to each of them until stop is
+// called.
 func startGrowth(f folder, names []string, every time.Duration) (*growth, error) {
 	g := &growth{}
 	for _, name := range names {

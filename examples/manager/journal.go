@@ -1,5 +1,5 @@
-// A journal: entries in a file, a line of JSON each, on the disk when append has
-// returned. The results and the lines that were followed are kept so.
+// A journal: entries in a file, one line of JSON each, which are on the disk when
+// append has returned. It holds the results and the records of followed lines.
 
 package main
 
@@ -15,11 +15,11 @@ import (
 // journal is a file that one process at a time appends to.
 type journal[E any] struct {
 	file *os.File
-	size int64 // of what is whole
+	size int64 // of the complete entries
 }
 
-// openJournal opens a journal, or makes it, and returns what it holds. Half an
-// entry at its end, which a crash has left, is cut off.
+// openJournal opens or creates a journal, and returns its entries. It removes an
+// incomplete entry at the end, which a crash has left.
 func openJournal[E any](path string) (*journal[E], []E, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -67,8 +67,8 @@ func (j *journal[E]) append(entries ...E) error {
 
 func (j *journal[E]) close() error { return j.file.Close() }
 
-// readEntries returns the entries of a journal, whoever appends to it meanwhile,
-// and how many bytes they take.
+// readEntries returns the complete entries of a journal, and their length in bytes.
+// Another process may append to the journal at the same time.
 func readEntries[E any](path string) ([]E, int64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func readEntries[E any](path string) ([]E, int64, error) {
 	return entries, int64(len(text)), nil
 }
 
-// syncFolder has it on the disk that a file is there.
+// syncFolder writes the folder's list of files to the disk.
 func syncFolder(path string) error {
 	folder, err := os.Open(path)
 	if err != nil {

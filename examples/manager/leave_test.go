@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The last workers have nobody to hand on to: they end with code 0, and long before
-// leaveTime is up.
+// The last workers have no other worker for their tasks. They end with code 0, long
+// before leaveTime has passed.
 func TestScaledToZero(t *testing.T) {
 	t.Parallel()
 	f := folder(filepath.Join(t.TempDir(), "data"))

@@ -1,22 +1,21 @@
-// Manager gives real work to a fleet of real processes: first tasks that end, then
+// Manager gives real work to a fleet of worker processes: first tasks that end, then
 // tasks that do not.
 //
 //	go run ./examples/manager
 //
-// It starts a manager, which is this process, and three workers, which are
-// processes of their own and reach it over gRPC with mutual TLS. They count the
-// words of files, one task a file, two tasks at a time, each to its end. Then they
-// follow files that grow, as tail -f does, while one of them leaves and another
-// joins. No file is followed by two at once, and no line is lost; what came of it
-// is shown at the end.
+// This process is the manager. It starts three workers as separate processes, which
+// connect to it over gRPC with mutual TLS. They count the words of files, one file
+// per task, two tasks at a time. Then they follow files that grow, as tail -f does,
+// while one worker leaves and another joins. No file is followed by two workers at
+// the same time, and no line is lost. A summary at the end shows this.
 //
-// The lessons: manager.go, how to run a manager; worker.go, how to run a worker and
-// how it leaves; count.go and follow.go, how to write a task so that it may be
-// stopped, moved and run again at any time.
+// The lessons: manager.go shows how to run a manager, and worker.go how to run a
+// worker and how it leaves. count.go and follow.go show how to write tasks that may
+// be stopped, moved and run again at any time.
 //
-//	-dir FOLDER     count the words of its text files (this project's documents)
-//	-duration D     how long it takes, unless the fleet needs longer (25s)
-//	-data FOLDER    keep everything there (a temporary one, removed at the end)
+//	-dir FOLDER     count the words of its text files (default: this project's documents)
+//	-duration D     minimum duration of the run (default: 25s)
+//	-data FOLDER    keep all files there (default: a temporary folder, removed at the end)
 package main
 
 import (
@@ -42,7 +41,7 @@ func main() {
 		err = run(ctx, s, os.Stdout, os.Stderr)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		os.Exit(130) // interrupted, as shells say it
+		os.Exit(130) // the exit code of shells for an interrupt
 	}
 	stop()
 	exit(err)
@@ -56,7 +55,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// settings is what the user has asked for.
+// settings are the command-line settings.
 type settings struct {
 	documents []document
 	lasts     time.Duration
@@ -68,8 +67,8 @@ func parse(args []string) (settings, error) {
 	var dir string
 	flags := flag.NewFlagSet("manager", flag.ExitOnError)
 	flags.StringVar(&dir, "dir", "", "count the words of the text files in this `folder` and below (default: this project's documents)")
-	flags.DurationVar(&s.lasts, "duration", 25*time.Second, "how long it takes, unless the fleet needs longer")
-	flags.StringVar(&s.data, "data", "", "keep everything in this `folder`, which must be new (default: a temporary one, removed at the end)")
+	flags.DurationVar(&s.lasts, "duration", 25*time.Second, "minimum duration of the run")
+	flags.StringVar(&s.data, "data", "", "keep all files in this `folder`, which must not exist (default: a temporary one, removed at the end)")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -84,7 +83,7 @@ func parse(args []string) (settings, error) {
 	return s, err
 }
 
-// run tells the story, and leaves nothing behind but what was asked for.
+// run plays the story. It removes all its files unless the user wants to keep them.
 func run(ctx context.Context, s settings, stdout, stderr io.Writer) (err error) {
 	began := time.Now()
 	if s.data == "" {

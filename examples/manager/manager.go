@@ -1,4 +1,4 @@
-// The manager: what it is made of, and how it is run.
+// The manager: its parts, and how it runs.
 
 package main
 
@@ -20,23 +20,23 @@ const (
 	// loopback is an address on this machine only, with a port that the kernel
 	// chooses.
 	loopback  = "127.0.0.1:0"
-	termEvery = time.Second // and one soon after every change
+	termEvery = time.Second // a change leads to a term sooner
 )
 
 type plan = orchestrator.Plan[grpc.Worker, string]
 
-// manager is a manager that runs.
+// manager is a running manager.
 type manager struct {
 	*grpc.Manager
 	address string
 	store   *boltstore.Store
 	end     context.CancelFunc
-	ended   chan struct{} // closed when it runs no more, with err
+	ended   chan struct{} // closed when Run has returned, after err is set
 	err     error
 }
 
-// startManager runs a manager until it is stopped. After each term told
-// is called with what it has planned, and what came of that. ctx is for the start.
+// startManager runs a manager until stop. It calls told with the plan of each term,
+// after the term. ctx is for the start only.
 func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writer) (*manager, error) {
 	own, err := credentials(f, managerName)
 	if err != nil {
@@ -69,17 +69,17 @@ func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writ
 	return m, nil
 }
 
-// failed returns why it runs no more, or nil where it does.
+// failed returns an error if the manager no longer runs.
 func (m *manager) failed() error {
 	select {
 	case <-m.ended:
-		return fmt.Errorf("the manager has ended: %w", m.err)
+		return fmt.Errorf("manager has ended: %w", m.err)
 	default:
 		return nil
 	}
 }
 
-// stop returns when nothing of it is left.
+// stop stops the manager, and returns when it has ended and its store is closed.
 func (m *manager) stop() error {
 	m.end()
 	<-m.ended

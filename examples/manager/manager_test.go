@@ -20,9 +20,9 @@ func TestTheStory(t *testing.T) {
 	f := folder(filepath.Join(t.TempDir(), "data"))
 	p := start(t, root, "-duration", "8s", "-data", string(f))
 	out := p.wait(t, 0)
-	require.Empty(t, p.stderr.String(), "nothing went wrong that anybody had to be told of")
+	require.Empty(t, p.stderr.String(), "no warnings")
 
-	// The words, as counted here by other means, of the same files.
+	// The words of the same files, counted independently.
 	documents := make(map[string]int)
 	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".md" {
@@ -34,30 +34,30 @@ func TestTheStory(t *testing.T) {
 	}))
 	requireCounts(t, out, f, documents)
 
-	// Who has what, and why.
+	// Which worker has which tasks, and why.
 	chapters := chaptersOf(t, out)
-	require.Regexp(t, `\ds  at work: w1 \(process \d+\), w2 \(process \d+\), w3 \(process \d+\)\n`, chapters[0])
-	require.GreaterOrEqual(t, changed(t, chapters[1], `start on w[123] \(missing\)`), len(documents), "each was given to somebody")
+	require.Regexp(t, `\ds  joined: w1 \(process \d+\), w2 \(process \d+\), w3 \(process \d+\)\n`, chapters[0])
+	require.GreaterOrEqual(t, changed(t, chapters[1], `start on w[123] \(missing\)`), len(documents), "each file was given to a worker")
 	require.Equal(t, 6, changed(t, chapters[2], `start on w[123] \(missing\)`))
-	require.Equal(t, 2, changed(t, chapters[3], `move  w2 → w[13] \(drain\)`), "what it had, and nothing else")
+	require.Equal(t, 2, changed(t, chapters[3], `move  w2 → w[13] \(drain\)`), "its tasks, and no others")
 	require.Equal(t, 2, changed(t, chapters[3], `move .*`))
-	require.Regexp(t, `w1: (\w+ \w+), and for a slot waits \w+; w3: (\w+ \w+), and for a slot waits \w+\n`, chapters[3])
-	require.Contains(t, chapters[3], "gone: w2\n")
+	require.Regexp(t, `w1: (\w+ \w+), waiting for a slot: \w+; w3: (\w+ \w+), waiting for a slot: \w+\n`, chapters[3])
+	require.Contains(t, chapters[3], "left: w2\n")
 	require.Equal(t, 2, changed(t, chapters[4], `move  w[13] → w4 \(rebalance\)`), "its share, and nothing else")
 	require.Equal(t, 2, changed(t, chapters[4], `move .*`))
 	require.Regexp(t, `w1: \w+ \w+; w3: \w+ \w+; w4: \w+ \w+\n`, chapters[4])
-	require.Contains(t, chapters[5], "gone: w1, w3, w4\n")
+	require.Contains(t, chapters[5], "left: w1, w3, w4\n")
 
 	requireFollowedOnce(t, out, f, moves(t, chapters[3]+chapters[4]))
 
-	// What is left: the books, and no record of a worker that has left.
+	// The store is left, but no record of a worker that has left.
 	require.FileExists(t, f.state())
 	for _, w := range storyWorkers() {
 		require.NoFileExists(t, f.record(w))
 	}
 }
 
-func TestAFolderOfOnesOwn(t *testing.T) {
+func TestAnotherFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	documents := make(map[string]int)
@@ -81,8 +81,8 @@ func TestInterruptedInTheMiddle(t *testing.T) {
 	p.wait(t, 130)
 }
 
-// Nothing is left behind, whatever becomes of the manager: wait returns when the
-// last process that has its standard error is gone.
+// No process is left, however the manager ends: wait returns when the last process
+// with its standard error has ended.
 func TestWorkersEndWithTheManager(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
@@ -112,8 +112,8 @@ func TestBadInputIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-// requireCounts compares what the workers have recorded, and what was shown of it,
-// with what there is to count.
+// requireCounts compares the workers' records and the summary with the actual
+// counts.
 func requireCounts(t *testing.T, out string, f folder, documents map[string]int) {
 	t.Helper()
 	recorded, err := gather(f.results("*"))
@@ -138,9 +138,9 @@ func requireCounts(t *testing.T, out string, f folder, documents map[string]int)
 	require.Regexp(t, fmt.Sprintf(`(?m)^  %d files +%d  w1 \d+, w2 \d+, w3 \d+$`, len(documents), total), out)
 }
 
-// requireFollowedOnce says that each line of each file was followed once; and that
-// who followed it changed only where it was moved: two at once, who both read
-// what is added, would both have counted it.
+// requireFollowedOnce requires that each line of each file was followed once, and
+// that the follower changed only when the task was moved. Two followers at the same
+// time would both have recorded the added lines.
 func requireFollowedOnce(t *testing.T, out string, f folder, moves map[string][]string) {
 	t.Helper()
 	for _, name := range storyFiles() {
@@ -161,7 +161,7 @@ func requireFollowedOnce(t *testing.T, out string, f folder, moves map[string][]
 
 		want := slices.Clone(owners[:1])
 		for _, to := range moves[name] {
-			if slices.Contains(owners[1:], to) { // else it had no slot for it, and has followed nothing
+			if slices.Contains(owners[1:], to) { // otherwise it had no free slot, and followed nothing
 				want = append(want, to)
 			}
 		}
@@ -170,8 +170,8 @@ func requireFollowedOnce(t *testing.T, out string, f folder, moves map[string][]
 	}
 }
 
-// chaptersOf returns what was said before the first chapter, and in each, the
-// end included.
+// chaptersOf returns the output before the first chapter, and that of each chapter,
+// including the last.
 func chaptersOf(t *testing.T, out string) []string {
 	t.Helper()
 	chapters := strings.Split(out, "\n\n")
@@ -182,7 +182,7 @@ func chaptersOf(t *testing.T, out string) []string {
 	return chapters[:6]
 }
 
-// changed counts the tasks that were changed in a certain way.
+// changed counts the tasks with a kind of change.
 func changed(t *testing.T, chapter, way string) int {
 	t.Helper()
 	n := 0
@@ -198,7 +198,7 @@ func changed(t *testing.T, chapter, way string) int {
 	return n
 }
 
-// moves returns where each task was moved to, in order.
+// moves returns the workers that each task was moved to, in order.
 func moves(t *testing.T, said string) map[string][]string {
 	t.Helper()
 	to := make(map[string][]string)

@@ -60,7 +60,7 @@ func TestAFileIsCountedOnce(t *testing.T) {
 	require.NoError(t, count(t.Context(), file, 0, one, to))
 	require.NoError(t, to.close())
 
-	// Its process ends here, before anybody has heard of it; the next one is
+	// The process ends here, before it has reported the completion. The next one is
 	// given the task again.
 	require.NoError(t, os.Remove(file))
 	to, err = openResults(path)
@@ -75,7 +75,7 @@ func TestAFileIsCountedOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
 	require.Equal(t, result{Task: "count/a.txt", Version: 7, Worker: "w1", Words: 3}, entries[0])
-	require.Contains(t, entries[1].Problem, "a.txt", "what cannot be read has that for a result")
+	require.Contains(t, entries[1].Problem, "a.txt", "a read error is the result")
 }
 
 func TestACountThatWasCutOffLeavesNoResult(t *testing.T) {
@@ -99,7 +99,7 @@ func TestGatherTakesWhatSaysTheSameOnce(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "w1.jsonl", `{"task":"count/a","version":1,"worker":"w1","words":3}
 {"task":"count/b","version":2,"worker":"w1","words":4}
-{"task":"count/c","ver`) // it was killed in the middle
+{"task":"count/c","ver`) // the worker was killed during a write
 	write(t, dir, "w2.jsonl", `{"task":"count/a","version":1,"worker":"w2","words":3}
 {"task":"count/b","version":3,"worker":"w2","words":5}
 `)
@@ -112,7 +112,7 @@ func TestGatherTakesWhatSaysTheSameOnce(t *testing.T) {
 
 	write(t, dir, "w3.jsonl", `{"task":"count/a","version":1,"worker":"w3","words":2}`+"\n")
 	_, err = gather(filepath.Join(dir, "*.jsonl"))
-	require.EqualError(t, err, "count/a: 3 words say w1 and 2 say w3: was the file changed meanwhile?")
+	require.EqualError(t, err, "count/a: 3 words by w1, but 2 by w3: was the file changed?")
 }
 
 func TestAJournalForgetsHalfAnEntryAndNothingElse(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAJournalForgetsHalfAnEntryAndNothingElse(t *testing.T) {
 	a, b, c := followed{1, 10, "w1"}, followed{2, 20, "w1"}, followed{3, 30, "w2"}
 	require.NoError(t, j.append(a, b))
 	require.NoError(t, j.close())
-	require.Error(t, j.append(c), "it is closed")
+	require.Error(t, j.append(c), "closed already")
 
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestAJournalForgetsHalfAnEntryAndNothingElse(t *testing.T) {
 	require.ErrorContains(t, err, path+":2:")
 }
 
-func TestWhoFollowsNextGoesOnWhereTheOtherStopped(t *testing.T) {
+func TestTheNextFollowerContinuesWhereTheLastStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := folder(t.TempDir())
@@ -158,12 +158,12 @@ func TestWhoFollowsNextGoesOnWhereTheOtherStopped(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, moved)
 			require.ErrorIs(t, follow(ctx, f.log("a"), f.followed("a"), worker), moved)
 			cancel()
-			time.Sleep(time.Second) // nobody follows it
+			time.Sleep(time.Second) // without a follower
 		}
 		require.NoError(t, g.stop())
 		require.NoError(t, g.stop(), "again")
 
-		// One that was not written to its end waits for the rest.
+		// An incomplete line waits for its rest.
 		n := g.files[0].lines
 		require.Greater(t, n, 1100)
 		log, err := os.OpenFile(f.log("a"), os.O_APPEND|os.O_WRONLY, 0)
@@ -211,7 +211,7 @@ func TestTheSummaryComplainsOfWhatIsWrong(t *testing.T) {
 		files: []tally{{name: "east", lines: 4, by: map[string]int{"w1": 2, "w2": 2}, lost: 1, twice: 1}},
 	}
 	var out strings.Builder
-	require.EqualError(t, s.write(&out), "b.md: no such file\neast: 1 lines were lost, 1 followed more than once")
+	require.EqualError(t, s.write(&out), "b.md: no such file\neast: 1 lines lost, 1 followed more than once")
 	require.Equal(t, `
                                                words  counted by
   a.md                                             3  w1
@@ -228,7 +228,7 @@ func TestDocumentsAreTheTextFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "b.txt", "b")
-	write(t, dir, "a", strings.Repeat("ö", 300)) // byte 512 is in the middle of one
+	write(t, dir, "a", strings.Repeat("ö", 300)) // byte 512 is within a character
 	write(t, dir, "sub/deep/c.go", "package c")
 	write(t, dir, "empty", "")
 	write(t, dir, ".hidden", "no")
@@ -257,10 +257,10 @@ func TestDocumentsAreTheTextFiles(t *testing.T) {
 	_, err = documents(t.TempDir())
 	require.ErrorContains(t, err, "-dir: no text files in ")
 	_, err = documents("")
-	require.ErrorContains(t, err, "examples/manager is not the root of the orchestrator's repository, whose documents are counted by default: go there, or name a folder with -dir")
+	require.ErrorContains(t, err, "examples/manager is not the root of the orchestrator's repository, whose documents are counted by default: go there, or give a folder with -dir")
 }
 
-func TestContentsThatCannotBeDoneAreRefused(t *testing.T) {
+func TestInvalidContentsAreRefused(t *testing.T) {
 	t.Parallel()
 	item, err := content{File: "/a", Rate: 5}.item("count/a")
 	require.NoError(t, err)
@@ -269,12 +269,12 @@ func TestContentsThatCannotBeDoneAreRefused(t *testing.T) {
 	require.JSONEq(t, `{"file":"/a","rate":5}`, string(text))
 	require.NoError(t, accept(t.Context(), "count/a", text))
 	require.NoError(t, accept(t.Context(), "follow/a", text))
-	require.EqualError(t, accept(t.Context(), "a", text), "a task is called count/… or follow/…")
+	require.EqualError(t, accept(t.Context(), "a", text), "task name must begin with count/ or follow/")
 	require.EqualError(t, accept(t.Context(), "count/a", []byte(`{}`)), `content "{}": no file`)
 	require.ErrorContains(t, accept(t.Context(), "count/a", nil), `content ""`)
 }
 
-// write makes a file, and what folders it takes.
+// write creates a file and its folders.
 func write(t *testing.T, dir, name, text string) string {
 	path := filepath.Join(dir, name)
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))

@@ -1,4 +1,4 @@
-// A worker process as the example sees it: started, told to leave, stopped.
+// A worker process as its parent sees it: started, told to leave, stopped.
 
 package main
 
@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// workerEnv makes this program a worker: it holds a spec.
+// workerEnv is the environment variable that makes this program a worker. It holds a
+// spec.
 const workerEnv = "ORCHESTRATOR_MANAGER_WORKER"
 
 // process is a worker process.
@@ -20,12 +21,12 @@ type process struct {
 	spec    spec
 	cmd     *exec.Cmd
 	end     context.CancelFunc
-	leaving bool          // it was told to
-	ended   chan struct{} // closed when the process is gone, with err
+	leaving bool          // it was told to leave
+	ended   chan struct{} // closed when the process has ended, after err is set
 	err     error
 }
 
-// startProcess starts this very program once more, as a worker.
+// startProcess starts this program again, as a worker.
 func startProcess(ctx context.Context, s spec, stderr io.Writer) (*process, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -44,7 +45,7 @@ func startProcess(ctx context.Context, s spec, stderr io.Writer) (*process, erro
 		end()
 		return nil, err
 	}
-	// It is asked to end by the end of its input; if it does not, it is killed.
+	// Closing its input asks the process to end; if it does not, it is killed.
 	cmd.Cancel = stdin.Close
 	cmd.WaitDelay = stopTime + time.Second
 	if err := cmd.Start(); err != nil {
@@ -59,13 +60,14 @@ func startProcess(ctx context.Context, s spec, stderr io.Writer) (*process, erro
 	return p, nil
 }
 
-// leave tells the process to hand on what it runs, and to end then.
+// leave tells the process to leave: to move its tasks to other workers, and then to
+// end.
 func (p *process) leave() error {
 	p.leaving = true
 	return p.cmd.Process.Signal(syscall.SIGTERM)
 }
 
-// state reports whether the process has ended, and what it failed with.
+// state reports whether the process has ended, and its error.
 func (p *process) state() (ended bool, err error) {
 	select {
 	case <-p.ended:
@@ -75,7 +77,7 @@ func (p *process) state() (ended bool, err error) {
 	}
 }
 
-// stop ends the process. It returns when it is gone.
+// stop ends the process, and returns when it has ended.
 func (p *process) stop() {
 	p.end()
 	<-p.ended

@@ -1,6 +1,6 @@
 package main
 
-// The example, run as a process.
+// The example as a process.
 
 import (
 	"bufio"
@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asProgram makes the test binary the program itself, as workerEnv makes it a
-// worker.
+// asProgram is the environment variable that makes the test binary the program, as
+// workerEnv makes it a worker.
 const asProgram = "ORCHESTRATOR_MANAGER_TEST"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ type program struct {
 	stderr bytes.Buffer
 }
 
-// start starts the example in a folder.
+// start starts the program in a folder.
 func start(t *testing.T, dir string, args ...string) *program {
 	t.Helper()
 	executable, err := os.Executable()
@@ -64,12 +64,12 @@ func (p *program) until(t *testing.T, pattern *regexp.Regexp) {
 	}
 }
 
-// wait returns all that the program has said, once nothing is left of it.
+// wait waits until no process of the program is left, and returns its output.
 func (p *program) wait(t *testing.T, code int) string {
 	t.Helper()
 	_, err := io.Copy(io.Discard, p.stdout)
 	require.NoError(t, err)
-	_ = p.cmd.Wait() // the code says it all
+	_ = p.cmd.Wait() // the exit code is checked next
 	require.Equal(t, code, p.cmd.ProcessState.ExitCode(), "%s%s", &p.seen, &p.stderr)
 	return p.seen.String()
 }

@@ -1,5 +1,4 @@
-// The story: what the fleet is given to do, and what happens to it, in four
-// chapters.
+// The story: the tasks of the fleet, and the events, in four chapters.
 
 package main
 
@@ -19,24 +18,25 @@ import (
 
 const growEvery = 50 * time.Millisecond
 
-// storyWorkers returns who is in the story. The second one leaves, and the last one joins.
+// storyWorkers returns the names of the workers. The second one leaves, and the last
+// one joins.
 func storyWorkers() []string { return []string{"w1", "w2", "w3", "w4"} }
 
-// storyFiles returns the names of the files that grow.
+// storyFiles returns the names of the growing files.
 func storyFiles() []string { return []string{"east", "inner", "north", "outer", "south", "west"} }
 
-// story is what it takes to tell it.
+// story is the state of the story.
 type story struct {
 	*fleet
 	documents []document
-	share     time.Duration // that each chapter gets at least
+	share     time.Duration // minimum duration of a chapter
 	growth    *growth
 }
 
-// tell runs the story. Each chapter takes longer where the fleet needs it.
+// tell plays the story. A chapter takes longer if the fleet needs more time.
 func (s *story) tell(ctx context.Context) error {
 	workers := storyWorkers()
-	s.view.say("the manager is process %d, at %s; its books are in %s", os.Getpid(), s.manager.address, s.folder.state())
+	s.view.say("manager is process %d, at %s; its store is %s", os.Getpid(), s.manager.address, s.folder.state())
 	if err := s.join(ctx, workers[:3]...); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *story) tell(ctx context.Context) error {
 		happen: func() error { return s.putGrowing(ctx) },
 		done:   s.following(),
 	}, {
-		title:  fmt.Sprintf("%s is told to leave (SIGTERM): it hands on what it has", workers[1]),
+		title:  fmt.Sprintf("%s is told to leave (SIGTERM), and its tasks move", workers[1]),
 		happen: func() error { return s.leave(ctx, workers[1]) },
 		done:   s.following(),
 	}, {
@@ -77,7 +77,7 @@ func (s *story) tell(ctx context.Context) error {
 	return s.finish(ctx)
 }
 
-// close ends what is left.
+// close stops the remaining processes and the growing files.
 func (s *story) close() error {
 	s.stop()
 	if s.growth == nil {
@@ -86,8 +86,8 @@ func (s *story) close() error {
 	return s.growth.stop()
 }
 
-// putDocuments has the documents counted, at a rate at which that takes most of the
-// chapter.
+// putDocuments makes the workers count the documents, at a rate that takes most of
+// the chapter.
 func (s *story) putDocuments(ctx context.Context) error {
 	var largest, total int64
 	for _, d := range s.documents {
@@ -109,8 +109,8 @@ func (s *story) putDocuments(ctx context.Context) error {
 	return err
 }
 
-// counting returns what says why not all documents are counted, and tells of those
-// that are.
+// counting returns a function that shows new results, and fails until all documents
+// are counted.
 func (s *story) counting() func() error {
 	told := make(map[string]bool)
 	next := time.Now()
@@ -140,7 +140,7 @@ func (s *story) counting() func() error {
 	}
 }
 
-// putGrowing makes files that grow, and has them followed.
+// putGrowing starts the growing files, and makes the workers follow them.
 func (s *story) putGrowing(ctx context.Context) (err error) {
 	if s.growth, err = startGrowth(s.folder, storyFiles(), growEvery); err != nil {
 		return err
@@ -157,10 +157,11 @@ func (s *story) putGrowing(ctx context.Context) (err error) {
 	return err
 }
 
-// following returns what says why not all growing files are followed, evenly and by
-// who is there, each from where it was left.
+// following returns a function that shows which worker follows which file. It fails
+// until the files are spread evenly over the present workers, and each worker
+// follows as many of its files as it has slots for.
 func (s *story) following() func() error {
-	var before map[string]map[string]int // by file and worker, when it was called first
+	var before map[string]map[string]int // by file and worker, at the first call
 	return func() error {
 		lines, err := s.lines()
 		if err != nil {
@@ -188,7 +189,7 @@ func (s *story) following() func() error {
 			}
 			load := worker + ": " + strings.Join(follows, " ")
 			if len(waits) > 0 {
-				load += ", and for a slot waits " + strings.Join(waits, " ")
+				load += ", waiting for a slot: " + strings.Join(waits, " ")
 			}
 			loads = append(loads, load)
 		}
@@ -197,7 +198,7 @@ func (s *story) following() func() error {
 	}
 }
 
-// lines counts the lines that were followed, by file and worker.
+// lines returns the number of followed lines, by file and worker.
 func (s *story) lines() (map[string]map[string]int, error) {
 	counts := make(map[string]map[string]int)
 	for _, name := range storyFiles() {
@@ -213,10 +214,10 @@ func (s *story) lines() (map[string]map[string]int, error) {
 	return counts, nil
 }
 
-// finish lets the fleet do what is left, sends it home, and shows what came of it
-// all.
+// finish waits until all lines are followed, makes all workers leave, and shows the
+// summary.
 func (s *story) finish(ctx context.Context) error {
-	s.view.chapter("the files grow no more, and everybody leaves")
+	s.view.chapter("the files stop growing, and all workers leave")
 	if err := s.growth.stop(); err != nil {
 		return err
 	}
@@ -240,7 +241,7 @@ func (s *story) finish(ctx context.Context) error {
 	return sum.write(s.view.out)
 }
 
-// caughtUp says which file was not followed to its end.
+// caughtUp fails if a file has lines that were not followed.
 func (s *story) caughtUp() error {
 	lines, err := s.lines()
 	if err != nil {

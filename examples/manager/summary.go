@@ -1,4 +1,4 @@
-// The end: what was counted and what was followed, as the workers have recorded it.
+// The summary: what was counted and followed, according to the workers' records.
 
 package main
 
@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// maxRows is how many files are shown.
+// maxRows is the number of counted files that are shown.
 const maxRows = 12
 
-// summary is what came of it all.
+// summary is the result of the run.
 type summary struct {
 	words []result // by name
 	files []tally
 }
 
-// tally is what came of following a file.
+// tally is the result of following a file.
 type tally struct {
 	name  string
-	lines int // that there were
+	lines int // in the file
 	by    map[string]int
-	lost  int // followed by nobody
-	twice int // followed more than once
+	lost  int // lines that were not followed
+	twice int // lines that were followed more than once
 }
 
-// summarize reads what the workers have recorded.
+// summarize reads the workers' records.
 func summarize(f folder, documents []document, files []*growing) (*summary, error) {
 	counted, err := gather(f.results("*"))
 	if err != nil {
@@ -39,7 +39,7 @@ func summarize(f folder, documents []document, files []*growing) (*summary, erro
 	for _, d := range documents {
 		r, ok := counted[kindCount+d.name]
 		if !ok {
-			return nil, fmt.Errorf("%s was completed, and nobody has recorded a result", d.name)
+			return nil, fmt.Errorf("%s has completed, but no result is recorded", d.name)
 		}
 		s.words = append(s.words, r)
 	}
@@ -72,7 +72,8 @@ func tallyOf(name string, lines int, entries []followed) tally {
 	return t
 }
 
-// write shows it, and returns what is not as it should be.
+// write writes the summary, and returns an error if any line was lost or followed
+// twice, or any file could not be counted.
 func (s *summary) write(out io.Writer) error {
 	var b strings.Builder
 	total, by, wrong := 0, make(map[string]int), []error(nil)
@@ -97,7 +98,7 @@ func (s *summary) write(out io.Writer) error {
 	for _, t := range s.files {
 		fmt.Fprintf(&b, "  %-12s%8d%8d%8d  %s\n", t.name, t.lines, t.lost, t.twice, shares(t.by))
 		if t.lost+t.twice > 0 {
-			wrong = append(wrong, fmt.Errorf("%s: %d lines were lost, %d followed more than once", t.name, t.lost, t.twice))
+			wrong = append(wrong, fmt.Errorf("%s: %d lines lost, %d followed more than once", t.name, t.lost, t.twice))
 		}
 	}
 	if _, err := io.WriteString(out, b.String()); err != nil {
@@ -114,7 +115,8 @@ func shares(by map[string]int) string {
 	return strings.Join(all, ", ")
 }
 
-// ending returns a text, or as much of its end as fits.
+// ending returns the last most characters of a text, with an ellipsis if it is
+// longer.
 func ending(text string, most int) string {
 	runes := []rune(text)
 	if len(runes) <= most {

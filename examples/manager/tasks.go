@@ -1,5 +1,4 @@
-// The tasks: what they are called, what a worker has to know to do them, and
-// which files there are to count.
+// The tasks: their names and contents, and the files to count.
 
 package main
 
@@ -21,21 +20,21 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 )
 
-// The two kinds of tasks; each task's name begins with its kind.
+// The two kinds of tasks. The name of a task begins with its kind.
 const (
 	kindCount  = "count/"
 	kindFollow = "follow/"
 )
 
-// content is what a worker has to know of a task, besides its name. It travels
-// with the task.
+// content is the content of a task: everything that a worker must know besides the
+// name.
 type content struct {
 	File string `json:"file"`
-	Rate int    `json:"rate,omitempty"` // of counting: bytes a second; 0: as fast as can be
-	To   string `json:"to,omitempty"`   // of following: where to write down how far one got
+	Rate int    `json:"rate,omitempty"` // for counting, in bytes a second; 0: no limit
+	To   string `json:"to,omitempty"`   // for following: the file of the followed lines
 }
 
-// item returns a task, for a manager.
+// item returns the task for the manager.
 func (c content) item(name string) (grpc.Item, error) {
 	text, err := json.Marshal(c)
 	return grpc.Item{Name: name, Content: text}, err
@@ -54,14 +53,14 @@ func decodeContent(text []byte) (content, error) {
 
 // document is a file to count.
 type document struct {
-	name string // below its folder, with slashes
+	name string // relative to the folder, with slashes
 	path string
 	size int64
 }
 
-// documents returns the text files of a folder and of those in it, by name;
-// what is hidden is left out. Where no folder is given, it is this project's own
-// documents.
+// documents returns the text files in a folder and its subfolders, without hidden
+// ones, sorted by name. The default folder is this project's repository, of which it
+// returns the Markdown files.
 func documents(folder string) ([]document, error) {
 	accept := isText
 	if folder == "" {
@@ -93,7 +92,7 @@ func documents(folder string) ([]document, error) {
 			return nil
 		}
 		if !utf8.ValidString(p) {
-			return fmt.Errorf("%q: its name is not UTF-8, which is what contents and results are written in here", file)
+			return fmt.Errorf("%q: file name is not UTF-8, as the JSON of contents and results requires", file)
 		}
 		info, err := d.Info()
 		if err != nil {
@@ -115,7 +114,8 @@ func documents(folder string) ([]document, error) {
 	return all, nil
 }
 
-// inRepository says whether this is where the project's documents are.
+// inRepository returns an error if the current folder is not the root of this
+// project's repository.
 func inRepository() error {
 	text, err := os.ReadFile("go.mod")
 	if err == nil && bytes.HasPrefix(text, []byte("module github.com/f8949c05/orchestrator\n")) {
@@ -123,11 +123,11 @@ func inRepository() error {
 	}
 	folder, err := os.Getwd()
 	return errors.Join(fmt.Errorf("%s is not the root of the orchestrator's repository, whose documents are counted by default: "+
-		"go there, or name a folder with -dir", folder), err)
+		"go there, or give a folder with -dir", folder), err)
 }
 
-// isText reports whether a file begins like text. One that cannot be read is for a
-// worker to complain about.
+// isText reports whether a file begins like text. It returns true for a file that
+// cannot be read, so that a worker reports the error.
 func isText(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -137,7 +137,7 @@ func isText(path string) bool {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(file, head)
 	head = head[:n]
-	if err == nil { // there is more, and a character may have been cut in two
+	if err == nil { // the file is longer, and its last character here may be incomplete
 		for i := 1; i < utf8.UTFMax && !utf8.Valid(head); i++ {
 			head = head[:n-i]
 		}

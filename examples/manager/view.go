@@ -1,4 +1,4 @@
-// What the user sees while it goes on: lines, each with the seconds since it began.
+// The output while the story runs: lines, each with the seconds since the start.
 
 package main
 
@@ -16,10 +16,10 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 )
 
-// width is how many characters of names stand on a line.
+// width is the maximum length of a list of names on one line.
 const width = 88
 
-// view shows what happens, to whoever tells it: the story, and the manager's terms.
+// view prints events, both of the story and of the manager's terms.
 type view struct {
 	mu    sync.Mutex // guards out
 	out   io.Writer
@@ -30,14 +30,14 @@ func (v *view) chapter(title string) { v.print("\n" + v.stamp() + title) }
 
 func (v *view) say(format string, args ...any) { v.print(v.stamp() + fmt.Sprintf(format, args...)) }
 
-// term tells what has changed in a term, and why.
+// term prints the changes of a term, with their reasons.
 func (v *view) term(p plan) {
 	for _, line := range changes(p.Changes) {
 		v.say("%s", line)
 	}
 }
 
-// print does not look for errors: who has closed the pipe wants no more lines.
+// print ignores errors: if the reader has closed the pipe, it wants no more lines.
 func (v *view) print(line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -46,8 +46,8 @@ func (v *view) print(line string) {
 
 func (v *view) stamp() string { return fmt.Sprintf("%6.1fs  ", time.Since(v.began).Seconds()) }
 
-// changes puts together the changes of a kind that have both ends in common. That
-// what has completed is taken off its worker goes without saying.
+// changes groups the changes of the same kind between the same workers. It omits
+// stops of completed tasks.
 func changes(all []orchestrator.Change[grpc.Worker, string]) []string {
 	tasks := make(map[string][]string)
 	var heads []string
@@ -85,18 +85,18 @@ func headline(c orchestrator.Change[grpc.Worker, string]) string {
 	case c.Outcome == orchestrator.OutcomeDone:
 		return head
 	case errors.Is(c.Err, orchestrator.ErrStale):
-		return head + ", overtaken: it has completed" // nothing else is taken back here
+		return head + ", skipped: task has completed" // the only cause here
 	}
 	return head + fmt.Sprintf(", %s: %v", c.Outcome, c.Err)
 }
 
-// short is a task's name without its kind.
+// short returns the name of a task without its kind.
 func short(task string) string {
 	_, name, _ := strings.Cut(task, "/")
 	return name
 }
 
-// brief lists names on one line, as many as it holds.
+// brief returns as many names as fit on one line, and the number of the others.
 func brief(names []string) string {
 	var b strings.Builder
 	for i, name := range names {

@@ -40,8 +40,8 @@ func TestTheViewTellsWhatChangesAndWhy(t *testing.T) {
 		require.Equal(t, `
    0.0s  1/1  w2 leaves
    1.5s  move  w2 → w1 (drain): a
-   1.5s  move  w2 → w1 (drain), overtaken: it has completed: h
    1.5s  move  w2 → w1 (drain), returned: no room: b
+   1.5s  move  w2 → w1 (drain), skipped: task has completed: h
    1.5s  start on w2 (missing): e f/g
    1.5s  stop  on w1 (unexpected), failed: gone: d
 `, out.String())
@@ -56,7 +56,7 @@ func TestNamesThatDoNotFitAreCounted(t *testing.T) {
 	require.Equal(t, long+" +2", brief([]string{long, "two", "three"}))
 }
 
-func TestCertificatesSayWhoTheirOwnerIs(t *testing.T) {
+func TestCertificatesCanBeLoaded(t *testing.T) {
 	t.Parallel()
 	f := folder(t.TempDir())
 	require.NoError(t, f.make())

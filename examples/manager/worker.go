@@ -1,5 +1,5 @@
-// A worker process: it does what the manager gives it, two tasks at a time, until
-// it is told to leave.
+// A worker process: it runs the manager's tasks, two at a time, until it is told to
+// leave.
 
 package main
 
@@ -23,30 +23,32 @@ import (
 )
 
 const (
-	slots = 2 // tasks that a worker runs at once; the others wait, first in, first out
-	// lease is how long a worker that is not heard may still run what it had. It
-	// stops everything before that, and gives tasks stopTime to come to an end.
+	slots = 2 // tasks that a worker runs at the same time; the others wait, first in, first out
+	// lease is how long the manager waits for a silent worker before it starts the
+	// worker's tasks elsewhere. The worker stops all tasks before that, and gives
+	// each stopTime to end.
 	lease    = 10 * time.Second
 	stopTime = 2 * time.Second
-	// leaveTime is how long a worker that leaves waits until all it has has moved.
+	// leaveTime is how long a leaving worker waits until its tasks have moved.
 	leaveTime = 20 * time.Second
 )
 
-// spec is what a worker process is told.
+// spec is the configuration of a worker process.
 type spec struct {
 	Name    string
-	Manager string // its address
+	Manager string // the manager's address
 	Folder  folder
 }
 
-// errAlone ends a worker whose manager is gone.
-var errAlone = errors.New("the manager's process is gone")
+// errAlone ends a worker when the process that started it is gone.
+var errAlone = errors.New("manager process is gone")
 
-// workerMain is main in a worker process. SIGTERM has it leave: what it runs is
-// moved to others first. It ends at once when stdin does: the kernel closes the
-// pipe when the example is gone, however it went, so that no worker is left behind.
+// workerMain is main in a worker process. On SIGTERM the worker leaves: its tasks
+// move to other workers first. The process ends immediately when stdin ends. The
+// kernel closes that pipe when the parent process is gone, even if it was killed, so
+// no worker process is left over.
 func workerMain(text string, stdin io.Reader, stderr io.Writer) error {
-	signal.Ignore(os.Interrupt) // Ctrl-C reaches the workers too; the example decides
+	signal.Ignore(os.Interrupt) // Ctrl-C reaches the workers too, but their parent decides
 	leave, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	var s spec
@@ -65,8 +67,7 @@ func workerMain(text string, stdin io.Reader, stderr io.Writer) error {
 	return err
 }
 
-// runWorker is the life of a worker: until ctx ends, or until it was told to leave
-// and has.
+// runWorker runs a worker until ctx ends, or until it is told to leave and has left.
 func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Writer) (err error) {
 	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("process", s.Name)
 	record, err := boltrecord.Open(s.Folder.record(s.Name))
@@ -83,11 +84,11 @@ func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Wri
 	w, err := worker.New(t.run,
 		worker.WithSlots(slots),
 		worker.WithAccept(accept),
-		worker.WithCompletion(func(string) {}), // the member tells the manager
+		worker.WithCompletion(func(string) {}), // the member reports completions
 		worker.WithRecord(record),
 		worker.WithLease(lease, stopTime),
 		worker.WithLastResort(func(tasks []string) {
-			logger.Error("ends at once: the lease is about to end, and not all has stopped", "tasks", tasks)
+			logger.Error("exiting, lease expires before tasks have stopped", "tasks", tasks)
 			os.Exit(3)
 		}),
 		worker.WithLogger(logger),
@@ -119,22 +120,23 @@ func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Wri
 	return errors.Join(member.Close(limited), <-ran)
 }
 
-// tasks is what the tasks of a worker share.
+// tasks is the state that a worker's tasks share.
 type tasks struct {
 	name    string // the worker's
 	results *results
 }
 
-// accept refuses what cannot be run, so that the manager hears why at once.
+// accept refuses tasks that cannot be run, so that the manager learns the reason
+// immediately.
 func accept(_ context.Context, task string, text []byte) error {
 	if !strings.HasPrefix(task, kindCount) && !strings.HasPrefix(task, kindFollow) {
-		return fmt.Errorf("a task is called %s… or %s…", kindCount, kindFollow)
+		return fmt.Errorf("task name must begin with %s or %s", kindCount, kindFollow)
 	}
 	_, err := decodeContent(text)
 	return err
 }
 
-// run is a task.
+// run runs a task.
 func (t *tasks) run(ctx context.Context, task string) error {
 	text, version := worker.Content(ctx)
 	c, err := decodeContent(text)
@@ -142,7 +144,7 @@ func (t *tasks) run(ctx context.Context, task string) error {
 		return err
 	}
 	if strings.HasPrefix(task, kindFollow) {
-		worker.Movable(ctx) // it goes on from where the file ends
+		worker.Movable(ctx) // following continues where its record ends
 		return follow(ctx, c.File, c.To, t.name)
 	}
 	return count(ctx, c.File, c.Rate, result{Task: task, Version: version, Worker: t.name}, t.results)

@@ -1,6 +1,6 @@
 package boltstore_test
 
-// Files that were cut short, and files that were written over.
+// Files that were cut short or overwritten.
 
 import (
 	"errors"
@@ -19,9 +19,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// full makes a file of several hundred KiB in two transactions, and returns what
-// each of them left: where the head that the second wrote is lost, bbolt goes
-// back to the first, as after a crash.
+// full creates a file of several hundred KiB with two transactions, and returns the
+// contents after each. If the meta page of the second is lost, bbolt returns to the
+// first, as after a crash.
 func full(t *testing.T, path string) (before, after map[string][]byte) {
 	t.Helper()
 	s := open(t, path)
@@ -44,11 +44,11 @@ func full(t *testing.T, path string) (before, after map[string][]byte) {
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error { used = tx.Size(); return nil }))
 	require.NoError(t, db.Close())
 	require.Greater(t, used, int64(300<<10))
-	require.NoError(t, os.Truncate(path, used)) // what is above was never used
+	require.NoError(t, os.Truncate(path, used)) // the pages behind were never used
 	return before, after
 }
 
-// read does what a process does that starts.
+// read opens and loads a store, as a starting process does.
 func read(path string) (map[string][]byte, error) {
 	s, err := boltstore.Open(path)
 	if err != nil {
@@ -61,9 +61,8 @@ func read(path string) (map[string][]byte, error) {
 	return got, err
 }
 
-// isDamaged reports which of the two errors that there are for such a file this
-// is. It requires that the error says where, and that whoever tries again is told
-// the same.
+// isDamaged reports whether err is ErrDamaged; otherwise it must be ErrForeign. The
+// error must contain the path, and a second attempt must return the same error.
 func isDamaged(t *testing.T, path string, err error) bool {
 	t.Helper()
 	want := boltstore.ErrDamaged
@@ -85,22 +84,22 @@ func TestR2_AFileThatWasCutShort(t *testing.T) {
 	got, err := read(path)
 	require.NoError(t, err)
 	require.True(t, reflect.DeepEqual(content, got))
-	for size := (info.Size() - 1) &^ 511; size > 0; size -= 512 { // empty it is a new one
+	for size := (info.Size() - 1) &^ 511; size > 0; size -= 512 { // an empty file is a new store
 		require.NoError(t, os.Truncate(path, size))
 		_, err := read(path)
 		if !isDamaged(t, path, err) {
-			require.Less(t, size, int64(2*os.Getpagesize()), "enough to tell whose it is")
+			require.Less(t, size, int64(2*os.Getpagesize()), "enough bytes to identify the file")
 		}
 		after, err := os.Stat(path)
 		require.NoError(t, err)
-		require.Equal(t, size, after.Size(), "it is left as it was")
+		require.Equal(t, size, after.Size(), "the file is unchanged")
 	}
 }
 
 func TestR2_AFileThatIsCutShortWhileItIsOpen(t *testing.T) {
 	for _, use := range []func(s *boltstore.Store) error{
 		func(s *boltstore.Store) error { _, err := s.Load(); return err },
-		func(s *boltstore.Store) error { return s.Save(map[string][]byte{"task/0150": []byte("-")}) }, // reads what is mapped, and gone
+		func(s *boltstore.Store) error { return s.Save(map[string][]byte{"task/0150": []byte("-")}) }, // reads a mapped page that no longer exists
 	} {
 		path := filepath.Join(t.TempDir(), "cut.db")
 		full(t, path)
@@ -142,8 +141,8 @@ func TestR2_AFileWithAPageWrittenOver(t *testing.T) {
 	require.Greater(t, damaged, len(original)/size/4)
 }
 
-// Not all of this can be found, but none of it may end the process, or keep the
-// file locked.
+// Not all of this damage can be detected, but it must neither end the process nor
+// leave the file locked.
 func TestR2_AFileWithBytesWrittenOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "over.db")
 	full(t, path)
@@ -157,7 +156,7 @@ func TestR2_AFileWithBytesWrittenOver(t *testing.T) {
 		for range 1 + random.IntN(8) {
 			at := random.IntN(len(original)/page) * page
 			if random.IntN(2) == 0 {
-				at += random.IntN(64) // where it hurts
+				at += random.IntN(64) // within the header of a page
 			} else {
 				at += random.IntN(page)
 			}
@@ -172,7 +171,7 @@ func TestR2_AFileWithBytesWrittenOver(t *testing.T) {
 		if _, err := s.Load(); err != nil {
 			require.ErrorIs(t, err, boltstore.ErrDamaged, "seed %d", seed)
 		}
-		_ = s.Save(map[string][]byte{"task/0150": []byte("-")}) // the list of free pages may have it write anywhere
+		_ = s.Save(map[string][]byte{"task/0150": []byte("-")}) // a damaged list of free pages may make it write anywhere
 		require.NoError(t, s.Close())
 	}
 }

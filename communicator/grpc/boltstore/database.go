@@ -1,7 +1,6 @@
 package boltstore
 
-// The file, as bbolt has it: what keeps one that is damaged from ending the
-// process.
+// The bbolt database, guarded so that a damaged file does not end the process.
 
 import (
 	"bytes"
@@ -15,17 +14,18 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// database is a bbolt database whose file may hold anything. One call at a time.
+// database is a bbolt database whose file may contain anything. Calls must not
+// overlap.
 type database struct {
 	file    *os.File
 	db      *bbolt.DB
-	damaged error // bbolt is called no more
-	stuck   bool  // nor to close the file
+	damaged error // if set, bbolt is not called any more
+	stuck   bool  // bbolt panicked and cannot close the file
 }
 
 func openDatabase(path string) (*database, error) {
-	// First what does not look at the list of free pages: of a bbolt that panics
-	// while it opens a file, nobody can take back the mapping.
+	// First open the file read-only, without its list of free pages. If bbolt panics
+	// while it opens a file, the file stays mapped.
 	look := &database{}
 	err := look.open(path, true)
 	if err == nil {
@@ -34,14 +34,14 @@ func openDatabase(path string) (*database, error) {
 	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrInUse) {
 		return nil, err
 	}
-	d := &database{} // whatever else it was, there may be no file yet
+	d := &database{} // after any other error too: the file may not exist yet
 	if err := d.open(path, false); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-// open leaves nothing open where it fails.
+// open opens the file. After an error nothing is left open.
 func (d *database) open(path string, readOnly bool) error {
 	options := &bbolt.Options{
 		ReadOnly: readOnly,
@@ -63,15 +63,15 @@ func (d *database) open(path string, readOnly bool) error {
 		return errors.Join(err, d.close())
 	case errors.Is(err, berrors.ErrTimeout):
 		return ErrInUse
-	default: // what the system did not refuse, bbolt did: there are errors of it that have no name
+	default: // an error of bbolt, not of the system; some have no exported name
 		return fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 }
 
-// guard has f use bbolt. What makes no sense to bbolt it panics about, and what is
-// not there any more of a file that is mapped is a fault, which without
-// SetPanicOnFault ends the process. (It counts for this goroutine only, which is why
-// tx.Check, which starts another, is of no use here.)
+// guard calls f, which uses bbolt, and turns panics into errors. bbolt panics on
+// invalid data. If a mapped file has become shorter, an access is a fault, which
+// would end the process without SetPanicOnFault. That setting holds for this
+// goroutine only, so tx.Check, which starts another, cannot be used here.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -82,13 +82,13 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// call has f use bbolt, unless it was found that it cannot.
+// call calls f, which uses bbolt, unless damage was found before.
 func (d *database) call(f func() error) error {
 	if d.damaged != nil {
 		return d.damaged
 	}
 	err := guard(func() error {
-		d.stuck = true // unless f returns
+		d.stuck = true // until f has returned
 		err := f()
 		d.stuck = false
 		return err
@@ -99,7 +99,8 @@ func (d *database) call(f func() error) error {
 	return err
 }
 
-// view has f read. Its panics end before bbolt, which can be closed then.
+// view calls f in a read transaction. A panic of f is recovered before it reaches
+// bbolt, which can then still be closed.
 func (d *database) view(f func(tx *bbolt.Tx) error) error {
 	return d.call(func() error {
 		return d.db.View(func(tx *bbolt.Tx) error {
@@ -112,10 +113,10 @@ func (d *database) update(f func(tx *bbolt.Tx) error) error {
 	return d.call(func() error { return d.db.Update(f) })
 }
 
-// claim makes the bucket in a file that holds nothing yet, and reads one that
-// holds something to its end: better that a start fails than something later. It
-// takes as long as the Load that follows, some 50 ms for 100,000 entries of 200
-// bytes, and writes nothing, so that what is damaged stays as it was found.
+// claim creates the bucket in an empty file. Otherwise it reads the whole bucket,
+// because a start should fail rather than a later operation. That takes as long as
+// the Load that follows, about 50 ms for 100,000 entries of 200 bytes. It writes
+// nothing, so a damaged file stays as it was found.
 func (d *database) claim() error {
 	fresh := false
 	err := d.view(func(tx *bbolt.Tx) error {
@@ -130,17 +131,17 @@ func (d *database) claim() error {
 	}
 	return d.update(func(tx *bbolt.Tx) error {
 		if name, _ := tx.Cursor().First(); name != nil {
-			return fmt.Errorf("%w: it holds %q", ErrForeign, name)
+			return fmt.Errorf("%w: file contains %q", ErrForeign, name)
 		}
 		_, err := tx.CreateBucket(bucket)
 		return err
 	})
 }
 
-// pair is what stands in the file under a key.
+// pair is a key with its value.
 type pair struct{ key, value []byte }
 
-// load returns everything in the file, in the order of keys.
+// load returns all entries, in the order of their keys.
 func (d *database) load() (pairs []pair, err error) {
 	err = d.view(func(tx *bbolt.Tx) (err error) {
 		pairs, err = d.read(tx)
@@ -149,23 +150,23 @@ func (d *database) load() (pairs []pair, err error) {
 	return pairs, err
 }
 
-// length finds a file that was cut short. bbolt writes all that a head speaks of
-// before the head.
+// length detects a file that was cut short. bbolt writes everything that a meta page
+// refers to before the meta page itself.
 func (d *database) length(tx *bbolt.Tx) error {
 	info, err := d.file.Stat()
 	if err != nil {
 		return err
 	}
 	if info.Size() < tx.Size() {
-		return fmt.Errorf("%w: it was cut short, from at least %d bytes to %d", ErrDamaged, tx.Size(), info.Size())
+		return fmt.Errorf("%w: cut short from at least %d bytes to %d", ErrDamaged, tx.Size(), info.Size())
 	}
 	return nil
 }
 
-// pages finds a page that says it is longer than it can be: to free it would take
-// bbolt for ever, and all memory.
+// pages detects a page that claims to be longer than the file allows. To free such a
+// page, bbolt would run forever and take all memory.
 func (d *database) pages(tx *bbolt.Tx) error {
-	id := 2 // after the two heads
+	id := 2 // after the two meta pages
 	for {
 		page, err := tx.Page(id)
 		if err != nil {
@@ -180,12 +181,13 @@ func (d *database) pages(tx *bbolt.Tx) error {
 		}
 	}
 	if int64(id)*int64(d.db.Info().PageSize) != tx.Size() {
-		return fmt.Errorf("%w: a page is longer than the file", ErrDamaged)
+		return fmt.Errorf("%w: page is longer than the file", ErrDamaged)
 	}
 	return nil
 }
 
-// read also finds what bbolt does not look at: it has no sums over its pages.
+// read returns all entries. It also detects damage that bbolt does not, because
+// bbolt has no checksums over its data pages.
 func (d *database) read(tx *bbolt.Tx) (pairs []pair, err error) {
 	if err := d.length(tx); err != nil {
 		return nil, err
@@ -198,23 +200,23 @@ func (d *database) read(tx *bbolt.Tx) (pairs []pair, err error) {
 	err = tx.Bucket(bucket).ForEach(func(key, value []byte) error {
 		left -= int64(len(key)) + int64(len(value))
 		switch {
-		case left < 0: // before memory is taken for it, or a circle of pages is followed for ever
-			return fmt.Errorf("%w: an entry is longer than the file", ErrDamaged)
+		case left < 0: // before memory is allocated for it, or a cycle of pages is followed forever
+			return fmt.Errorf("%w: entry is longer than the file", ErrDamaged)
 		case value == nil:
-			return fmt.Errorf("%w: there is a bucket among the entries", ErrDamaged)
+			return fmt.Errorf("%w: bucket among the entries", ErrDamaged)
 		case last != nil && bytes.Compare(last, key) >= 0:
-			return fmt.Errorf("%w: the keys are not in order", ErrDamaged)
+			return fmt.Errorf("%w: keys are not in order", ErrDamaged)
 		}
-		last = bytes.Clone(key) // what bbolt gives lasts as long as the transaction
+		last = bytes.Clone(key) // bbolt's slices are valid only during the transaction
 		pairs = append(pairs, pair{last, bytes.Clone(value)})
 		return nil
 	})
 	return pairs, err
 }
 
-// close closes the file, and frees its lock. A bbolt that has panicked may hold
-// locks of its own, for which its Close would wait for ever; without that the
-// file stays mapped until the process ends.
+// close closes the file, and releases its lock. A bbolt that has panicked may hold
+// locks for which its Close would wait forever. Then only the file is closed, and
+// stays mapped until the process ends.
 func (d *database) close() error {
 	if d.stuck {
 		return errors.Join(unlock(d.file), d.file.Close())

@@ -1,6 +1,5 @@
-// Package boltstore keeps what a manager must not forget in a file: a manager
-// that was restarted, or killed, knows its tasks, what is completed, and its
-// members.
+// Package boltstore keeps the data of a manager in a file. A manager that was
+// restarted or killed still has its tasks, completions and members.
 //
 //	store, err := boltstore.Open("/var/lib/service/manager.db")
 //	…
@@ -9,17 +8,17 @@
 //	…
 //	err = m.Run(ctx, listener)
 //
-// The file is a bbolt database with one bucket, whose keys begin with the kind
-// and end with the name: task/, done/, member/ and drain/. It is as large as
-// the contents and somewhat larger, and is held in memory as well. To copy it,
-// stop the manager. One that is damaged is an error, [ErrDamaged], which says what to
-// do; an empty file is a new store.
+// The file is a bbolt database with one bucket. Its keys are task/NAME, done/NAME,
+// failed/NAME, member/NAME, drain/NAME, epoch, revision and key; the value of key is
+// a secret. The file is somewhat larger than the contents, which are also held in
+// memory. To copy the file, stop the manager. A damaged file is an error,
+// [ErrDamaged], whose documentation describes the recovery. An empty file is a new
+// store.
 //
-// One that is replaced by an older copy has the manager's epoch run back: workers
-// that have followed a later one refuse it, and its Run ends with
+// If the file is replaced by an older copy, the manager's epoch runs back. Workers
+// that have followed a later epoch refuse the manager, and its Run ends with
 // orchestrator.ErrDeposed when two of them have. Each start takes the next epoch, so
-// start the manager as often again as it was started since the copy was made.
+// start the manager as many times as it was started since the copy was made.
 //
-// The package is in a folder of its own, so that bbolt is linked only by
-// managers that use it.
+// The package is separate so that only managers that use it link bbolt.
 package boltstore

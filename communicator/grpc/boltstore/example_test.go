@@ -10,8 +10,8 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
 )
 
-// manage does something with the manager whose store is at path, as one process
-// after the other would.
+// manage calls do with a manager whose store is at path. Each call acts as a
+// separate process.
 func manage(path string, do func(*grpc.Manager) error) error {
 	store, err := boltstore.Open(path)
 	if err != nil {
@@ -22,10 +22,10 @@ func manage(path string, do func(*grpc.Manager) error) error {
 	if err != nil {
 		return err
 	}
-	return do(m) // a manager that has workers: m.Run(ctx, listener)
+	return do(m) // with workers: m.Run(ctx, listener)
 }
 
-// What one manager was told, the next knows.
+// A manager knows the tasks of its predecessor.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

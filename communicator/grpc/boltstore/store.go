@@ -15,41 +15,41 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// What Open returns, wrapped with the path.
+// Errors of Open, which are wrapped with the path.
 var (
-	// ErrInUse says that another process, or another Store of this one, has the
-	// file open.
+	// ErrInUse reports that another process, or another Store in this process, has
+	// the file open.
 	ErrInUse = errors.New("in use by another manager")
 
-	// ErrForeign says that the file is no store, or that of a later version of
-	// this package, or so little of one that nobody can tell. It was not changed.
+	// ErrForeign reports that the file is not a store, or belongs to a later version
+	// of this package, or is too short to tell. The file was not changed.
 	ErrForeign = errors.New("not a store of this version")
 
-	// ErrDamaged says that the file is a store of which part is lost: it was cut
-	// short, as by a copy to a disk that was full, or written over. Load and Save
-	// return it too where that happened while the file was open; all that is left
-	// then is to close the Store. Put a copy back, with the manager stopped; the
-	// package's documentation says what an older one means.
+	// ErrDamaged reports that part of the store is lost: the file was cut short, for
+	// example by a copy to a full disk, or overwritten. Load and Save also return it
+	// if the damage happens while the file is open; the only useful method is then
+	// Close. Restore a copy while the manager is stopped; the package documentation
+	// describes the effect of an older one.
 	//
-	// Where there is no copy, move the file away, and the manager begins with an
-	// empty one, as with [grpc.NewMemoryStore]: tasks, completions and drains are
-	// gone, so what is put again may be run again; and members are, so that it may
-	// be started while a worker of before runs it still, until that one has heard
-	// from the new manager or its lease has run out.
+	// If there is no copy, move the file away. The manager then begins with an empty
+	// store, as with [grpc.NewMemoryStore]. Tasks, completions and drains are lost,
+	// so tasks that are put again may run again. Members are lost too. A worker from
+	// before may still run such a task until it hears from the new manager, or its
+	// lease expires.
 	//
-	// Not all damage can be seen: there are no sums over the contents.
-	ErrDamaged = errors.New("the file is damaged: put a copy back")
+	// Not all damage is detected, because the contents have no checksums.
+	ErrDamaged = errors.New("file is damaged: restore a copy")
 )
 
-// bucket holds everything. What it holds stands in its name, so that a later
-// layout gets another.
+// bucket holds all keys. Its name contains the version of the layout, so that a
+// later layout gets another bucket.
 var bucket = []byte("orchestrator manager 1")
 
-// lockWait is how long Open waits for a process that is on its way out.
+// lockWait is how long Open waits for a process that is about to exit.
 const lockWait = time.Second
 
-// Store is a [grpc.Store] in a file. Its methods may be called from any number
-// of goroutines.
+// Store is a [grpc.Store] in a file. Its methods may be called from any number of
+// goroutines.
 type Store struct {
 	path string
 
@@ -59,13 +59,13 @@ type Store struct {
 
 var _ grpc.Store = (*Store)(nil)
 
-// Open opens the store at path, or makes it, readable for its owner only. The
-// folder must be there, on a file system that can lock files. It waits a second
-// for a process that still has the file open, and fails then with an error that
-// wraps [ErrInUse]; a file that is something else is one that wraps [ErrForeign],
-// and one that cannot be read to its end is one that wraps [ErrDamaged].
+// Open opens the store at path, or creates it, readable for its owner only. The
+// folder must exist, on a file system that can lock files. Open waits one second for
+// another process that has the file open, then returns an error that wraps
+// [ErrInUse]. The error wraps [ErrForeign] if the file is something else, and
+// [ErrDamaged] if it cannot be read completely.
 //
-// Whoever opens a store closes it: after the manager's Run has returned.
+// The caller closes the store after the manager's Run has returned.
 func Open(path string) (*Store, error) {
 	db, err := open(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func open(path string) (*database, error) {
 	return d, nil
 }
 
-// Load returns everything that was saved. It is for the manager to call.
+// Load returns everything that was saved. Only the manager calls it.
 func (s *Store) Load() (values map[string][]byte, err error) {
 	err = s.do("load", func(d *database) error {
 		pairs, err := d.load()
@@ -98,13 +98,13 @@ func (s *Store) Load() (values map[string][]byte, err error) {
 	return values, err
 }
 
-// Save makes changes in one transaction, which is on the disk when it returns.
-// It is for the manager to call.
+// Save makes the changes in one transaction, which is on the disk when Save returns.
+// Only the manager calls it.
 func (s *Store) Save(changes map[string][]byte) error {
 	return s.do("save", func(d *database) error {
 		return d.update(func(tx *bbolt.Tx) error {
 			b := tx.Bucket(bucket)
-			for _, key := range slices.Sorted(maps.Keys(changes)) { // in their order pages fill up best
+			for _, key := range slices.Sorted(maps.Keys(changes)) { // sorted keys fill pages best
 				var err error
 				if value := changes[key]; value != nil {
 					err = b.Put([]byte(key), value)
@@ -120,8 +120,7 @@ func (s *Store) Save(changes map[string][]byte) error {
 	})
 }
 
-// Close closes the file, for the next to open, once no other call is under way.
-// It may be called again.
+// Close waits for a call under way and closes the file. It may be called again.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +135,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// do keeps the file open while f uses it.
+// do calls f while the file is open.
 func (s *Store) do(what string, f func(d *database) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

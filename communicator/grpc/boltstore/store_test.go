@@ -20,7 +20,7 @@ func open(t *testing.T, path string) *boltstore.Store {
 	return s
 }
 
-// again opens what s has written, as the next process would.
+// again reopens the file that s has written, as the next process does.
 func again(t *testing.T, s *boltstore.Store, path string) *boltstore.Store {
 	t.Helper()
 	require.NoError(t, s.Close())

@@ -2,7 +2,7 @@
 
 package boltstore
 
-// How a file is unlocked elsewhere: when it is closed, mapped or not.
+// On other systems, closing a file unlocks it, even if it is mapped.
 
 import "os"
 

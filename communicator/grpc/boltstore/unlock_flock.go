@@ -2,7 +2,7 @@
 
 package boltstore
 
-// How a file is unlocked where bbolt locks it by flock.
+// Unlocking on systems on which bbolt uses flock.
 
 import (
 	"fmt"
@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// unlock frees the lock of a file that stays mapped: a mapping keeps it.
+// unlock releases the lock of a file that stays mapped. Closing is not enough,
+// because a mapping keeps the lock.
 func unlock(f *os.File) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN); err != nil {
 		return fmt.Errorf("unlock: %w", err)

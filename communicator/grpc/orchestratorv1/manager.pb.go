@@ -22,20 +22,20 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// CompletionOutcome is what came of a completion.
+// CompletionOutcome is the result of a completion.
 type CompletionOutcome int32
 
 const (
-	// Not told: to be tried again.
+	// No result: report it again.
 	CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED CompletionOutcome = 0
-	// It is recorded, now or since before, and no worker starts the task again.
+	// It is recorded, now or already before, and no worker starts the task again.
 	CompletionOutcome_COMPLETION_OUTCOME_RECORDED CompletionOutcome = 1
-	// The task has newer content, and has to be run with that.
+	// The task has newer content, and must run with that.
 	CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED CompletionOutcome = 2
-	// No such task is expected any more.
+	// The task is no longer expected.
 	CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK CompletionOutcome = 3
 	// The receipt does not prove that the manager gave this content to this worker.
-	// This says nothing of the task: it may exist or not. The worker says it no more.
+	// The task may exist or not. The worker does not report the completion again.
 	CompletionOutcome_COMPLETION_OUTCOME_REFUSED CompletionOutcome = 4
 )
 
@@ -84,21 +84,21 @@ func (CompletionOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_orchestrator_v1_manager_proto_rawDescGZIP(), []int{0}
 }
 
-// RegisterRequest says which process wants to be a member.
+// RegisterRequest identifies the process that registers.
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the worker is called; no two have the same name at the same time.
+	// The name of the worker. No two workers have the same name at the same time.
 	Worker []byte `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// A number other than 0 that no other process had, nor this one before it has
-	// lost a lease.
+	// A number other than 0 that no other process has had. After a lost lease, the
+	// process takes another one.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Where it serves Worker, as host:port, of at most 512 bytes. The host is one that
-	// the manager can reach, not 0.0.0.0 or [::].
+	// The address at which it serves Worker, as host:port of at most 512 bytes. The
+	// manager must be able to reach the host, so it is not 0.0.0.0 or [::].
 	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	// How long a lease it wants: from a second to a minute, unless the manager was told
+	// The requested lease: from a second to a minute, unless the manager is configured
 	// otherwise.
 	Lease *durationpb.Duration `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
-	// It wants to give away what it has, and nothing new.
+	// The worker wants its tasks moved away, and no new ones.
 	Draining      bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -169,15 +169,16 @@ func (x *RegisterRequest) GetDraining() bool {
 	return false
 }
 
-// RegisterResponse says that a worker is a member.
+// RegisterResponse confirms that the worker is a member.
 type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The manager's current term: the worker accepts nothing of earlier ones.
+	// The manager's current term. The worker accepts nothing from earlier terms.
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
-	// The lease that was granted: what was asked for, or more where this incarnation
-	// has asked for more before. A worker that is granted less goes by that, or leaves.
+	// The granted lease: the requested one, or a longer one if this incarnation
+	// requested that before. A worker that is granted less uses the granted lease, or
+	// leaves.
 	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// How long to wait between two heartbeats: a suggestion.
+	// The suggested interval between two heartbeats.
 	Heartbeat     *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -234,14 +235,14 @@ func (x *RegisterResponse) GetHeartbeat() *durationpb.Duration {
 	return nil
 }
 
-// HeartbeatRequest says that a worker is there.
+// HeartbeatRequest identifies a worker that is alive.
 type HeartbeatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is called.
+	// The name of the worker.
 	Worker []byte `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// Which of those that had the name.
+	// The incarnation of the worker.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// It wants to give away what it has, and nothing new.
+	// The worker wants its tasks moved away, and no new ones.
 	Draining      bool `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -298,18 +299,17 @@ func (x *HeartbeatRequest) GetDraining() bool {
 	return false
 }
 
-// HeartbeatResponse says that the lease was renewed.
+// HeartbeatResponse confirms that the lease was renewed.
 type HeartbeatResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The manager's current term: the worker accepts nothing of earlier ones.
+	// The manager's current term. The worker accepts nothing from earlier terms.
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
 	// The lease, as in RegisterResponse.
 	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// How long to wait between two heartbeats: a suggestion.
+	// The suggested interval between two heartbeats.
 	Heartbeat *durationpb.Duration `protobuf:"bytes,3,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
-	// Only in answer to a heartbeat that says draining: no other member can take
-	// tasks. The worker need not wait until its tasks have moved: it stops them, and
-	// leaves.
+	// Set only if the request has draining set: no other member can take tasks. The
+	// worker need not wait until its tasks have moved; it stops them and leaves.
 	Alone         bool `protobuf:"varint,4,opt,name=alone,proto3" json:"alone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -373,12 +373,12 @@ func (x *HeartbeatResponse) GetAlone() bool {
 	return false
 }
 
-// CompleteRequest says what was completed.
+// CompleteRequest reports completions.
 type CompleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who says so.
+	// The name of the worker.
 	Worker []byte `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// What was completed: at most 1,000 at once, otherwise INVALID_ARGUMENT.
+	// The completions, at most 1,000. With more, the answer is INVALID_ARGUMENT.
 	Completions   []*Completion `protobuf:"bytes,2,rep,name=completions,proto3" json:"completions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -428,16 +428,16 @@ func (x *CompleteRequest) GetCompletions() []*Completion {
 	return nil
 }
 
-// Completion is a task that has done what it had to do, or has failed.
+// Completion is a task that has completed, or has failed for good.
 type Completion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is called.
+	// The name of the task.
 	Task []byte `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// The version of the content that it has worked on until it was done; 0: none.
+	// The version of the completed content; 0: none.
 	ContentVersion int64 `protobuf:"varint,2,opt,name=content_version,json=contentVersion,proto3" json:"content_version,omitempty"`
 	// The receipt that came with that content. Without it the completion is refused.
 	Receipt []byte `protobuf:"bytes,3,opt,name=receipt,proto3" json:"receipt,omitempty"`
-	// Present if the task has failed for good, in place of completed.
+	// Present if the task has failed for good instead.
 	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -501,10 +501,10 @@ func (x *Completion) GetFailure() *Failure {
 	return nil
 }
 
-// CompleteResponse answers for each completion.
+// CompleteResponse has a result for each completion.
 type CompleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As many as there were completions, in their order.
+	// As many as there are completions, in the same order.
 	Outcomes      []CompletionOutcome `protobuf:"varint,1,rep,packed,name=outcomes,proto3,enum=orchestrator.v1.CompletionOutcome" json:"outcomes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -547,12 +547,12 @@ func (x *CompleteResponse) GetOutcomes() []CompletionOutcome {
 	return nil
 }
 
-// LeaveRequest says who goes.
+// LeaveRequest identifies the worker that leaves.
 type LeaveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is called.
+	// The name of the worker.
 	Worker []byte `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// Which of those that had the name.
+	// The incarnation of the worker.
 	Incarnation   uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -602,7 +602,7 @@ func (x *LeaveRequest) GetIncarnation() uint64 {
 	return 0
 }
 
-// LeaveResponse says that the worker is no member any more.
+// LeaveResponse confirms that the worker is no longer a member.
 type LeaveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

@@ -29,65 +29,66 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Manager is what a manager serves: a worker registers, says that it is still
-// there, what it has completed, and when it leaves.
+// Manager is the service of a manager. A worker registers, sends heartbeats, reports
+// completed tasks, and leaves.
 //
-// A worker is a member from the moment its Register was received until it leaves,
-// or its lease has run out. The worker takes the lease to begin when it sent
-// the request that was acknowledged, the manager when it received it; so the worker
-// knows first. Until the lease has run out nothing that the worker may run is
-// started elsewhere.
+// A worker is a member from when the manager has received its Register until it
+// leaves or its lease expires. The worker measures the lease from when it sent the
+// acknowledged request, the manager from when it received that request. So the lease
+// expires at the worker first. Until the lease has expired, nothing that the worker
+// may run is started elsewhere.
 //
-// The worker stops everything before that. It keeps a margin of a tenth of the
-// lease: when nine tenths have passed since it sent the last request that was
-// acknowledged, everything has stopped. So it tells its tasks to stop earlier, by as
-// long as they may take, and ends its process if they take longer. Its clock must go
-// on while the machine sleeps. Then it refuses every change, takes another
-// incarnation and registers again, with no tasks. It may tell the manager with Leave
-// that the former incarnation has stopped, so that the tasks need not wait for the
-// rest of the lease.
+// The worker stops all its tasks before that, and keeps a margin of a tenth of the
+// lease. When nine tenths have passed since it sent the last acknowledged request,
+// all its tasks must have stopped. So it tells its tasks to stop earlier, by the
+// time that they may need, and ends its process if they take longer. Its clock must
+// continue while the machine sleeps. After that it refuses every change, takes
+// another incarnation, and registers again without tasks. It may call Leave for the
+// former incarnation, so that its tasks need not wait for the rest of the lease.
 //
 // A heartbeat is due every twelfth of the lease. It may take a quarter of the lease,
-// and the next one does not wait for it: so a few that are lost, or slow, do no
-// harm. A manager that is away is asked again in the same way; one that was
-// restarted knows its members.
+// and the next one does not wait for it, so a few lost or slow heartbeats do no
+// harm. If the manager is away, heartbeats continue in the same way; a restarted
+// manager knows its members.
 //
-// With TLS, a worker speaks for the name in its certificate only: others are
-// answered with UNAUTHENTICATED or PERMISSION_DENIED. A request has at most 256 KiB,
-// or is answered with RESOURCE_EXHAUSTED, and a connection at most 8 calls at a time.
+// With TLS, a worker acts only under the name in its certificate; otherwise the
+// answer is UNAUTHENTICATED or PERMISSION_DENIED. A request has at most 256 KiB,
+// otherwise the answer is RESOURCE_EXHAUSTED. A connection has at most 8 calls at
+// the same time.
 type ManagerClient interface {
-	// Register makes a process a member, or renews the lease of one that is. The
-	// manager calls the process first: Report without a term and, if that answer is
-	// longer than 4 KiB, Apply without changes. If it has no answer within 5 seconds,
-	// is calling that name already, or has called it in vain 12 times within a minute,
-	// Register is answered with UNAVAILABLE. A call that failed is answered after 5
-	// seconds, and in the same words whatever is at the address. So a worker serves
-	// before it registers, and gives Register more than 5 seconds.
+	// Register makes a process a member, or renews the lease of a member. The manager
+	// first calls the process: Report without a term and, if that answer is longer
+	// than 4 KiB, Apply without changes. The answer to Register is UNAVAILABLE if the
+	// process does not answer that call within 5 seconds. It is also UNAVAILABLE if
+	// another Register under the name is under way, or if 12 calls under the name have
+	// failed within a minute. A failed call is answered after 5 seconds, with the same
+	// text whatever is at the address. So a worker must serve before it registers, and
+	// give Register more than 5 seconds.
 	//
-	// ALREADY_EXISTS: another process has the name, and its lease has not run out;
-	// try again. FAILED_PRECONDITION (MEMBERSHIP_OVER): the membership of this
-	// incarnation has ended; stop everything, and try again with another incarnation.
-	// INVALID_ARGUMENT: what is asked for cannot be, such as a lease of this length.
-	// After any of these, and after UNAUTHENTICATED, PERMISSION_DENIED and
-	// UNIMPLEMENTED, this call has not made the process a member. After any other
-	// failure it may have: the process holds its name until it leaves, or for a lease.
+	// ALREADY_EXISTS: another process has the name, and its lease has not expired; try
+	// again. FAILED_PRECONDITION (MEMBERSHIP_OVER): the membership of this incarnation
+	// has ended; stop all tasks, and try again with another incarnation.
+	// INVALID_ARGUMENT: the request is invalid, such as the length of the lease. After
+	// any of these, and after UNAUTHENTICATED, PERMISSION_DENIED and UNIMPLEMENTED,
+	// this call has not made the process a member. After any other failure it may
+	// have: the process then holds its name until it leaves or its lease expires.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
 	// Heartbeat renews the lease.
 	//
-	// NOT_FOUND: this incarnation is not a member, or no longer: its lease is gone, and
-	// the worker stops everything. FAILED_PRECONDITION (UNREACHABLE): it is one, but
-	// the manager has not been able to call it for too long, and does not renew its
-	// lease. After that, and after any other failure, the worker goes on by the lease
-	// that it has; to register again has the manager call it at once.
+	// NOT_FOUND: this incarnation is not a member, or no longer; the worker stops all
+	// its tasks. FAILED_PRECONDITION (UNREACHABLE): it is a member, but the manager's
+	// calls to it have failed for too long, and its lease is not renewed. After that,
+	// and after any other failure, the worker continues under the lease that it has. A
+	// Register makes the manager call the worker immediately.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
-	// Complete says that tasks have done what they had to do, or have failed for good. It
-	// does not take a member: what a process has completed, its successor may say. A completion that
-	// has no answer is told again, also after the worker has lost its lease, or the
-	// task was removed: it was done all the same. A worker also reports a completed
-	// task until it is removed.
+	// Complete reports tasks that have completed or have failed for good. The caller
+	// need not be a member: a process may report what its predecessor of the same name
+	// has completed. A completion without an answer is reported again, even after the
+	// worker has lost its lease or the task was removed, because the work was done. A
+	// worker also lists a completed task in its reports until it is removed.
 	Complete(ctx context.Context, in *CompleteRequest, opts ...grpc.CallOption) (*CompleteResponse, error)
-	// Leave ends a membership. The worker runs nothing any more, and nothing is
-	// added to it. To leave without being a member does no harm.
+	// Leave ends a membership. The worker runs no tasks any more, and none is added to
+	// it. Leaving without being a member is not an error.
 	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
 }
 
@@ -143,65 +144,66 @@ func (c *managerClient) Leave(ctx context.Context, in *LeaveRequest, opts ...grp
 // All implementations must embed UnimplementedManagerServer
 // for forward compatibility.
 //
-// Manager is what a manager serves: a worker registers, says that it is still
-// there, what it has completed, and when it leaves.
+// Manager is the service of a manager. A worker registers, sends heartbeats, reports
+// completed tasks, and leaves.
 //
-// A worker is a member from the moment its Register was received until it leaves,
-// or its lease has run out. The worker takes the lease to begin when it sent
-// the request that was acknowledged, the manager when it received it; so the worker
-// knows first. Until the lease has run out nothing that the worker may run is
-// started elsewhere.
+// A worker is a member from when the manager has received its Register until it
+// leaves or its lease expires. The worker measures the lease from when it sent the
+// acknowledged request, the manager from when it received that request. So the lease
+// expires at the worker first. Until the lease has expired, nothing that the worker
+// may run is started elsewhere.
 //
-// The worker stops everything before that. It keeps a margin of a tenth of the
-// lease: when nine tenths have passed since it sent the last request that was
-// acknowledged, everything has stopped. So it tells its tasks to stop earlier, by as
-// long as they may take, and ends its process if they take longer. Its clock must go
-// on while the machine sleeps. Then it refuses every change, takes another
-// incarnation and registers again, with no tasks. It may tell the manager with Leave
-// that the former incarnation has stopped, so that the tasks need not wait for the
-// rest of the lease.
+// The worker stops all its tasks before that, and keeps a margin of a tenth of the
+// lease. When nine tenths have passed since it sent the last acknowledged request,
+// all its tasks must have stopped. So it tells its tasks to stop earlier, by the
+// time that they may need, and ends its process if they take longer. Its clock must
+// continue while the machine sleeps. After that it refuses every change, takes
+// another incarnation, and registers again without tasks. It may call Leave for the
+// former incarnation, so that its tasks need not wait for the rest of the lease.
 //
 // A heartbeat is due every twelfth of the lease. It may take a quarter of the lease,
-// and the next one does not wait for it: so a few that are lost, or slow, do no
-// harm. A manager that is away is asked again in the same way; one that was
-// restarted knows its members.
+// and the next one does not wait for it, so a few lost or slow heartbeats do no
+// harm. If the manager is away, heartbeats continue in the same way; a restarted
+// manager knows its members.
 //
-// With TLS, a worker speaks for the name in its certificate only: others are
-// answered with UNAUTHENTICATED or PERMISSION_DENIED. A request has at most 256 KiB,
-// or is answered with RESOURCE_EXHAUSTED, and a connection at most 8 calls at a time.
+// With TLS, a worker acts only under the name in its certificate; otherwise the
+// answer is UNAUTHENTICATED or PERMISSION_DENIED. A request has at most 256 KiB,
+// otherwise the answer is RESOURCE_EXHAUSTED. A connection has at most 8 calls at
+// the same time.
 type ManagerServer interface {
-	// Register makes a process a member, or renews the lease of one that is. The
-	// manager calls the process first: Report without a term and, if that answer is
-	// longer than 4 KiB, Apply without changes. If it has no answer within 5 seconds,
-	// is calling that name already, or has called it in vain 12 times within a minute,
-	// Register is answered with UNAVAILABLE. A call that failed is answered after 5
-	// seconds, and in the same words whatever is at the address. So a worker serves
-	// before it registers, and gives Register more than 5 seconds.
+	// Register makes a process a member, or renews the lease of a member. The manager
+	// first calls the process: Report without a term and, if that answer is longer
+	// than 4 KiB, Apply without changes. The answer to Register is UNAVAILABLE if the
+	// process does not answer that call within 5 seconds. It is also UNAVAILABLE if
+	// another Register under the name is under way, or if 12 calls under the name have
+	// failed within a minute. A failed call is answered after 5 seconds, with the same
+	// text whatever is at the address. So a worker must serve before it registers, and
+	// give Register more than 5 seconds.
 	//
-	// ALREADY_EXISTS: another process has the name, and its lease has not run out;
-	// try again. FAILED_PRECONDITION (MEMBERSHIP_OVER): the membership of this
-	// incarnation has ended; stop everything, and try again with another incarnation.
-	// INVALID_ARGUMENT: what is asked for cannot be, such as a lease of this length.
-	// After any of these, and after UNAUTHENTICATED, PERMISSION_DENIED and
-	// UNIMPLEMENTED, this call has not made the process a member. After any other
-	// failure it may have: the process holds its name until it leaves, or for a lease.
+	// ALREADY_EXISTS: another process has the name, and its lease has not expired; try
+	// again. FAILED_PRECONDITION (MEMBERSHIP_OVER): the membership of this incarnation
+	// has ended; stop all tasks, and try again with another incarnation.
+	// INVALID_ARGUMENT: the request is invalid, such as the length of the lease. After
+	// any of these, and after UNAUTHENTICATED, PERMISSION_DENIED and UNIMPLEMENTED,
+	// this call has not made the process a member. After any other failure it may
+	// have: the process then holds its name until it leaves or its lease expires.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
 	// Heartbeat renews the lease.
 	//
-	// NOT_FOUND: this incarnation is not a member, or no longer: its lease is gone, and
-	// the worker stops everything. FAILED_PRECONDITION (UNREACHABLE): it is one, but
-	// the manager has not been able to call it for too long, and does not renew its
-	// lease. After that, and after any other failure, the worker goes on by the lease
-	// that it has; to register again has the manager call it at once.
+	// NOT_FOUND: this incarnation is not a member, or no longer; the worker stops all
+	// its tasks. FAILED_PRECONDITION (UNREACHABLE): it is a member, but the manager's
+	// calls to it have failed for too long, and its lease is not renewed. After that,
+	// and after any other failure, the worker continues under the lease that it has. A
+	// Register makes the manager call the worker immediately.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
-	// Complete says that tasks have done what they had to do, or have failed for good. It
-	// does not take a member: what a process has completed, its successor may say. A completion that
-	// has no answer is told again, also after the worker has lost its lease, or the
-	// task was removed: it was done all the same. A worker also reports a completed
-	// task until it is removed.
+	// Complete reports tasks that have completed or have failed for good. The caller
+	// need not be a member: a process may report what its predecessor of the same name
+	// has completed. A completion without an answer is reported again, even after the
+	// worker has lost its lease or the task was removed, because the work was done. A
+	// worker also lists a completed task in its reports until it is removed.
 	Complete(context.Context, *CompleteRequest) (*CompleteResponse, error)
-	// Leave ends a membership. The worker runs nothing any more, and nothing is
-	// added to it. To leave without being a member does no harm.
+	// Leave ends a membership. The worker runs no tasks any more, and none is added to
+	// it. Leaving without being a member is not an error.
 	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
 	mustEmbedUnimplementedManagerServer()
 }

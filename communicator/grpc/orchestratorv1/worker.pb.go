@@ -4,52 +4,55 @@
 // 	protoc        (unknown)
 // source: orchestrator/v1/worker.proto
 
-// The contract between a manager and its workers, in these two files: all that a
-// worker in any language has to know.
+// The contract between a manager and its workers. These two files contain everything
+// that a worker in any language must know.
 //
-// Names of tasks and workers are bytes, any bytes, from 1 to 1024 of them. A
-// receiver ignores the fields that it does not know.
+// Names of tasks and workers have 1 to 1024 arbitrary bytes. A receiver ignores
+// unknown fields.
 //
 // # Terms
 //
-// A worker remembers the highest term that it has seen, for as long as its process
-// lives: in a call that names its incarnation, and in an answer of its manager. It
-// compares each call and each change with that; Worker says how.
+// As long as its process lives, a worker remembers the highest term that it has
+// seen: in a call that names its incarnation, or in an answer of its manager. It
+// compares each call and each change with that term, as described for the Worker
+// service.
 //
-// A higher epoch in an answer says that the caller has a successor. No status says
-// so, ABORTED included, and no outcome without such a term. A Manager that leads
-// stops when two of its workers, by name, have answered with a higher epoch and
-// nothing else since. One alone may be wrong, or compromised. The manager then
-// treats that worker as one that it cannot call: it changes nothing there, stops
-// renewing the lease, and starts the tasks nowhere, also after that has run out, until
-// the worker is a member again: it may follow the successor, and run them. Nothing is
-// unsafe until the manager stops, because a worker that follows a successor refuses
-// its changes.
+// A higher epoch in an answer means that the caller has a successor. No status means
+// that, not even ABORTED, and no outcome without such a term. A leading manager
+// stops when the latest answers of two workers, with different names, contain a
+// higher epoch.
+//
+// One worker alone may be wrong, or compromised. The manager then treats that worker
+// as one that it cannot call. It changes nothing there and stops renewing the lease.
+// Even after the lease has expired, it starts the tasks nowhere until the worker is
+// a member again, because the worker may follow the successor and run them. Until
+// the manager stops, nothing is unsafe, because a worker that follows a successor
+// refuses the manager's changes.
 //
 // # Reasons
 //
-// FAILED_PRECONDITION carries a google.rpc.ErrorInfo of the domain
-// "orchestrator.v1" among its details. Its reason is INCARNATION from a worker,
-// whose calls name another incarnation; MEMBERSHIP_OVER from Register; UNREACHABLE
-// from Heartbeat. A receiver may go by the method alone, and a worker may leave the
-// details out.
+// FAILED_PRECONDITION has a google.rpc.ErrorInfo of the domain "orchestrator.v1"
+// among its details. Its reason is INCARNATION from a worker whose incarnation
+// differs from that of the call, MEMBERSHIP_OVER from Register, and UNREACHABLE from
+// Heartbeat. A receiver may rely on the method alone, and a worker may omit the
+// details.
 //
 // # Connections
 //
-// Clients ping a connection after 10 seconds without traffic, also while no call is
-// under way, and close it if 3 seconds pass without an answer. A worker's server must
-// allow that. The default of gRPC's C core does not: it allows a ping every 5
+// Clients ping a connection after 10 seconds without traffic, even without a call
+// under way, and close it if 3 seconds pass without an answer. A worker's server
+// must allow that. The default of gRPC's C core does not: it allows a ping every 5
 // minutes, and closes the connection with too_many_pings. A manager's server allows
-// a ping every 5 seconds. Unless it was told otherwise, a manager reads answers of up
-// to 16 MiB; a request of its has hardly more than 1 MiB, as a task's content has no
-// more.
+// a ping every 5 seconds. Unless configured otherwise, a manager reads answers of up
+// to 16 MiB. Its requests are hardly longer than 1 MiB, the maximum length of a
+// task's content.
 //
-// With TLS, which is 1.3, both ends show a certificate. A URI among its subject
-// alternative names says whom it stands for: orchestrator://manager, or
+// With TLS, which must be 1.3, both ends present a certificate. A URI among its
+// subject alternative names is the identity: orchestrator://manager, or
 // orchestrator://worker/NAME. In NAME, each byte is escaped as %XX, in upper case,
-// but for letters, digits and -_.~$&+=:@. Every certificate is for clients and
-// servers both. DNS names and addresses in it mean nothing. Each end checks the role
-// of the other, and a manager the name of the worker.
+// except for letters, digits and -_.~$&+=:@. Every certificate is for both clients
+// and servers. DNS names and addresses in it are ignored. Each end checks the role
+// of the other, and a manager also checks the name of the worker.
 
 package orchestratorv1
 
@@ -69,28 +72,27 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// State is where a task is in its life.
+// State is the state of a task.
 type State int32
 
 const (
-	// Not told.
+	// Not reported.
 	State_STATE_UNSPECIFIED State = 0
-	// It waits for a slot.
+	// The task waits for a slot.
 	State_STATE_QUEUED State = 1
-	// It runs, and is not ready yet.
+	// The task runs, but is not ready yet.
 	State_STATE_STARTING State = 2
-	// It runs.
+	// The task runs.
 	State_STATE_RUNNING State = 3
-	// It has failed, and will be started again after a pause.
+	// The task has failed, and will be started again after a pause.
 	State_STATE_BACKOFF State = 4
-	// It was told to stop, and has not stopped yet.
+	// The task was told to stop, and has not stopped yet.
 	State_STATE_STOPPING State = 5
-	// It has done what its newest content asks for, and is kept until it is removed,
-	// so that no other worker starts it. Newer content makes it pending again: it is
-	// queued, starts or runs from then on.
+	// The task has completed its newest content. It is kept until it is removed, so
+	// that no other worker starts it. Newer content queues, starts or runs it again.
 	State_STATE_COMPLETED State = 6
-	// It has failed as often as the worker tries it. It is kept until it is removed,
-	// so that no other worker starts it.
+	// The task has failed as often as the worker tries it. It is kept until it is
+	// removed, so that no other worker starts it.
 	State_STATE_FAILED State = 7
 )
 
@@ -145,22 +147,23 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{0}
 }
 
-// Op is what a change does.
+// Op is the kind of a change.
 type Op int32
 
 const (
 	// Refused.
 	Op_OP_UNSPECIFIED Op = 0
-	// Runs a task. One that is there is updated instead: newer content does what
-	// OP_UPDATE does, and anything else is done already. One that is being stopped is
-	// started again when it has stopped, or answered with OUTCOME_STOPPING.
+	// Runs a task. An existing task is updated instead: newer content has the effect
+	// of OP_UPDATE, otherwise the change is done already. A task that is stopping is
+	// started again when it has stopped, or the outcome is OUTCOME_STOPPING.
 	Op_OP_ADD Op = 1
-	// Stops a task. One that is not there is done already.
+	// Stops a task. For an unknown task the change is done already.
 	Op_OP_REMOVE Op = 2
-	// Gives a task newer content: it is to work on that from now on, in place, also if
-	// it had completed with the content before. It is done when the worker has the
-	// content. Content that is not newer changes nothing, and is done already. A task
-	// that is not there, or is being stopped, is OUTCOME_REJECTED, and nothing starts.
+	// Gives a task newer content, to work on from now on, in place, even if it has
+	// completed the previous content. The change is done when the worker has the
+	// content. Content that is not newer changes nothing, and is done already. For a
+	// task that is unknown or stopping, the outcome is OUTCOME_REJECTED, and nothing
+	// starts.
 	Op_OP_UPDATE Op = 3
 )
 
@@ -207,23 +210,24 @@ func (Op) EnumDescriptor() ([]byte, []int) {
 	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{1}
 }
 
-// Outcome is what came of a change.
+// Outcome is the outcome of a change.
 type Outcome int32
 
 const (
-	// It may have been done, may still be, or not: the next report tells.
+	// Unknown: the change may be done, may still be done later, or not. The next
+	// report tells.
 	Outcome_OUTCOME_UNSPECIFIED Outcome = 0
-	// After an add the task is in the next report, after a remove it has stopped and
-	// is not, after an update the worker has the content.
+	// Done. After an add, the task is in the next report. After a remove, the task has
+	// stopped and is not. After an update, the worker has the content.
 	Outcome_OUTCOME_DONE Outcome = 1
-	// Not done, and it will not be: the worker has seen a higher epoch.
+	// Not done, and will not be: the worker has seen a higher epoch.
 	Outcome_OUTCOME_DEPOSED Outcome = 2
-	// Not done, and it will not be: the worker has seen a later term of this epoch, or
-	// any term, where the call has none.
+	// Not done, and will not be: the worker has seen a later term of this epoch, or
+	// the call has no term and the worker has seen one.
 	Outcome_OUTCOME_STALE Outcome = 3
-	// Not done, and it will not be, for the reason that the message gives.
+	// Not done, and will not be, for the reason in the message.
 	Outcome_OUTCOME_REJECTED Outcome = 4
-	// The task is being stopped, and is still in the report.
+	// The task is stopping, and is still in the report.
 	Outcome_OUTCOME_STOPPING Outcome = 5
 )
 
@@ -274,11 +278,11 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_orchestrator_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
-// Term says when a manager acts: in the how-manieth of its terms, and in the
-// how-manieth epoch of managers. Terms are compared by epoch, then by number.
+// Term identifies a term by its number within an epoch; each run of a manager is a
+// new epoch. Terms are compared by epoch, then by number.
 type Term struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Higher than that of every manager before.
+	// Higher than that of every earlier manager.
 	Epoch uint64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Rises within an epoch, from 1.
 	Number        uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
@@ -330,12 +334,12 @@ func (x *Term) GetNumber() uint64 {
 	return 0
 }
 
-// Version says how old a report is. Two reports of the same version say the same.
+// Version identifies a report. Two reports with the same version are equal.
 type Version struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The incarnation of the worker that has made the report.
+	// The incarnation of the worker that made the report.
 	Incarnation uint64 `protobuf:"fixed64,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Begins at 1, and rises whenever what a report says changes.
+	// Begins at 1, and rises with each change of the report.
 	Counter       uint64 `protobuf:"varint,2,opt,name=counter,proto3" json:"counter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -385,15 +389,15 @@ func (x *Version) GetCounter() uint64 {
 	return 0
 }
 
-// Failure says how the last runs of a task ended.
+// Failure describes the last failed runs of a task.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the last one failed with, for people to read: at most 512 bytes.
+	// The error of the last run, for people to read: at most 512 bytes.
 	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	// How many failed in a row.
+	// The number of failed runs in a row.
 	Attempts uint32 `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	// When the next one begins, by the worker's wall clock; absent: none does, or one
-	// runs.
+	// When the next run begins, by the worker's wall clock. Absent if a run is under
+	// way or none follows.
 	Next          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -450,24 +454,25 @@ func (x *Failure) GetNext() *timestamppb.Timestamp {
 	return nil
 }
 
-// Task is one of the tasks of a worker.
+// Task is a task of a worker.
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is called.
+	// The name of the task.
 	Name []byte `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Where it is in its life.
+	// The state of the task.
 	State State `protobuf:"varint,2,opt,name=state,proto3,enum=orchestrator.v1.State" json:"state,omitempty"`
-	// The version of the newest content that the worker has for it; 0: none. With
-	// STATE_COMPLETED, the version that was worked on until it was done, never one that
-	// came in the meantime: the manager records that this version is completed.
+	// The version of the newest content that the worker has for the task; 0: none.
+	// With STATE_COMPLETED it is the version that has completed, never one that
+	// arrived in the meantime: the manager records this version as completed.
 	ContentVersion int64 `protobuf:"varint,3,opt,name=content_version,json=contentVersion,proto3" json:"content_version,omitempty"`
 	// The receipt that came with that content; empty: none.
 	Receipt []byte `protobuf:"bytes,4,opt,name=receipt,proto3" json:"receipt,omitempty"`
-	// It is a job that runs, has completed or has failed: it would begin again
-	// elsewhere, and the manager moves it nowhere. If a report did not pin a task, the
-	// worker rejects an OP_REMOVE of it once it is such a job, until a later report.
+	// The task is a job that runs, has completed or has failed. It would begin again
+	// elsewhere, so the manager does not move it. If the last report did not pin the
+	// task, the worker rejects an OP_REMOVE once the task has become such a job, until
+	// its next report.
 	Pinned bool `protobuf:"varint,5,opt,name=pinned,proto3" json:"pinned,omitempty"`
-	// Present if its last run with this content failed.
+	// Present if the last run with this content failed.
 	Failure       *Failure `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -545,14 +550,14 @@ func (x *Task) GetFailure() *Failure {
 	return nil
 }
 
-// ReportRequest asks a worker what it runs.
+// ReportRequest requests the tasks of a worker.
 type ReportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The manager's term; absent: the call belongs to none.
+	// The manager's term. Absent if the call belongs to no term.
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
-	// The incarnation of the worker that is asked.
+	// The incarnation of the worker that is called.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The version of the last report that the caller has; absent, or of another
+	// The version of the last report that the caller has. Absent, or of another
 	// incarnation: none.
 	Known         *Version `protobuf:"bytes,3,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -610,14 +615,14 @@ func (x *ReportRequest) GetKnown() *Version {
 	return nil
 }
 
-// ReportResponse says what a worker runs.
+// ReportResponse contains the tasks of a worker.
 type ReportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The version of this report. If it is the one that the caller knows, nothing
-	// has changed, and tasks is empty.
+	// The version of this report. If the caller knows it, nothing has changed, and
+	// tasks is empty.
 	Version *Version `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
-	// Every task that the worker was told to run and that has not stopped, whatever
-	// its state, in the order in which they were added. No task twice.
+	// Every task that the worker was told to run and that has not stopped, in any
+	// state, in the order in which they were added. No task twice.
 	Tasks []*Task `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// The highest term that the worker has seen, if its epoch is higher than that of
 	// the call; otherwise absent.
@@ -677,22 +682,22 @@ func (x *ReportResponse) GetTerm() *Term {
 	return nil
 }
 
-// Change is one thing to be done. Repeating it does no harm.
+// Change is a change of one task. It may be repeated without harm.
 type Change struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is to be done.
+	// The kind of the change.
 	Op Op `protobuf:"varint,1,opt,name=op,proto3,enum=orchestrator.v1.Op" json:"op,omitempty"`
-	// The task that it is to be done to.
+	// The name of the task.
 	Task []byte `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	// What the task is to work on; with OP_REMOVE without a meaning.
+	// The content of the task. Ignored with OP_REMOVE.
 	Content []byte `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
-	// Tells older content from newer; 0: there is none. With OP_REMOVE without a
-	// meaning.
+	// The version of the content, which is higher for newer content; 0: no content.
+	// Ignored with OP_REMOVE.
 	ContentVersion int64 `protobuf:"varint,4,opt,name=content_version,json=contentVersion,proto3" json:"content_version,omitempty"`
 	// Proves that the manager gave this content to this worker. The worker keeps it
-	// with the content, and past its own end if it keeps a record. It shows the receipt
-	// in its reports and with a completion, byte for byte as it came. At most 64 bytes;
-	// empty: none.
+	// with the content, and beyond its own end if it keeps a record. It presents the
+	// receipt unchanged in its reports and with a completion. At most 64 bytes; empty:
+	// none.
 	Receipt       []byte `protobuf:"bytes,5,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -763,14 +768,14 @@ func (x *Change) GetReceipt() []byte {
 	return nil
 }
 
-// ApplyRequest tells a worker what to do.
+// ApplyRequest contains changes for a worker.
 type ApplyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The manager's term; absent: the call belongs to none.
+	// The manager's term. Absent if the call belongs to no term.
 	Term *Term `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
-	// The incarnation of the worker that is meant.
+	// The incarnation of the worker that is called.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// No task twice.
+	// The changes. No task twice.
 	Changes       []*Change `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -827,12 +832,12 @@ func (x *ApplyRequest) GetChanges() []*Change {
 	return nil
 }
 
-// Result is the answer to one change.
+// Result is the result of one change.
 type Result struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What came of it.
+	// The outcome of the change.
 	Outcome Outcome `protobuf:"varint,1,opt,name=outcome,proto3,enum=orchestrator.v1.Outcome" json:"outcome,omitempty"`
-	// The reason for people to read, in UTF-8; empty where it was done.
+	// The reason for people to read, in UTF-8; empty if the change is done.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// The answer did not wait for a stop to end, because other changes of the call are
 	// done. It comes with OUTCOME_STOPPING, and the manager sends the stop again. A worker
@@ -893,10 +898,10 @@ func (x *Result) GetPending() bool {
 	return false
 }
 
-// ApplyResponse answers for each change.
+// ApplyResponse has a result for each change.
 type ApplyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As many as there were changes, in their order.
+	// As many as there are changes, in the same order.
 	Results []*Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	// The highest term that the worker has seen, if its epoch is higher than that of
 	// the call; otherwise absent. It comes with OUTCOME_DEPOSED.

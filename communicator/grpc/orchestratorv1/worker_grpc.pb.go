@@ -4,52 +4,55 @@
 // - protoc             (unknown)
 // source: orchestrator/v1/worker.proto
 
-// The contract between a manager and its workers, in these two files: all that a
-// worker in any language has to know.
+// The contract between a manager and its workers. These two files contain everything
+// that a worker in any language must know.
 //
-// Names of tasks and workers are bytes, any bytes, from 1 to 1024 of them. A
-// receiver ignores the fields that it does not know.
+// Names of tasks and workers have 1 to 1024 arbitrary bytes. A receiver ignores
+// unknown fields.
 //
 // # Terms
 //
-// A worker remembers the highest term that it has seen, for as long as its process
-// lives: in a call that names its incarnation, and in an answer of its manager. It
-// compares each call and each change with that; Worker says how.
+// As long as its process lives, a worker remembers the highest term that it has
+// seen: in a call that names its incarnation, or in an answer of its manager. It
+// compares each call and each change with that term, as described for the Worker
+// service.
 //
-// A higher epoch in an answer says that the caller has a successor. No status says
-// so, ABORTED included, and no outcome without such a term. A Manager that leads
-// stops when two of its workers, by name, have answered with a higher epoch and
-// nothing else since. One alone may be wrong, or compromised. The manager then
-// treats that worker as one that it cannot call: it changes nothing there, stops
-// renewing the lease, and starts the tasks nowhere, also after that has run out, until
-// the worker is a member again: it may follow the successor, and run them. Nothing is
-// unsafe until the manager stops, because a worker that follows a successor refuses
-// its changes.
+// A higher epoch in an answer means that the caller has a successor. No status means
+// that, not even ABORTED, and no outcome without such a term. A leading manager
+// stops when the latest answers of two workers, with different names, contain a
+// higher epoch.
+//
+// One worker alone may be wrong, or compromised. The manager then treats that worker
+// as one that it cannot call. It changes nothing there and stops renewing the lease.
+// Even after the lease has expired, it starts the tasks nowhere until the worker is
+// a member again, because the worker may follow the successor and run them. Until
+// the manager stops, nothing is unsafe, because a worker that follows a successor
+// refuses the manager's changes.
 //
 // # Reasons
 //
-// FAILED_PRECONDITION carries a google.rpc.ErrorInfo of the domain
-// "orchestrator.v1" among its details. Its reason is INCARNATION from a worker,
-// whose calls name another incarnation; MEMBERSHIP_OVER from Register; UNREACHABLE
-// from Heartbeat. A receiver may go by the method alone, and a worker may leave the
-// details out.
+// FAILED_PRECONDITION has a google.rpc.ErrorInfo of the domain "orchestrator.v1"
+// among its details. Its reason is INCARNATION from a worker whose incarnation
+// differs from that of the call, MEMBERSHIP_OVER from Register, and UNREACHABLE from
+// Heartbeat. A receiver may rely on the method alone, and a worker may omit the
+// details.
 //
 // # Connections
 //
-// Clients ping a connection after 10 seconds without traffic, also while no call is
-// under way, and close it if 3 seconds pass without an answer. A worker's server must
-// allow that. The default of gRPC's C core does not: it allows a ping every 5
+// Clients ping a connection after 10 seconds without traffic, even without a call
+// under way, and close it if 3 seconds pass without an answer. A worker's server
+// must allow that. The default of gRPC's C core does not: it allows a ping every 5
 // minutes, and closes the connection with too_many_pings. A manager's server allows
-// a ping every 5 seconds. Unless it was told otherwise, a manager reads answers of up
-// to 16 MiB; a request of its has hardly more than 1 MiB, as a task's content has no
-// more.
+// a ping every 5 seconds. Unless configured otherwise, a manager reads answers of up
+// to 16 MiB. Its requests are hardly longer than 1 MiB, the maximum length of a
+// task's content.
 //
-// With TLS, which is 1.3, both ends show a certificate. A URI among its subject
-// alternative names says whom it stands for: orchestrator://manager, or
+// With TLS, which must be 1.3, both ends present a certificate. A URI among its
+// subject alternative names is the identity: orchestrator://manager, or
 // orchestrator://worker/NAME. In NAME, each byte is escaped as %XX, in upper case,
-// but for letters, digits and -_.~$&+=:@. Every certificate is for clients and
-// servers both. DNS names and addresses in it mean nothing. Each end checks the role
-// of the other, and a manager the name of the worker.
+// except for letters, digits and -_.~$&+=:@. Every certificate is for both clients
+// and servers. DNS names and addresses in it are ignored. Each end checks the role
+// of the other, and a manager also checks the name of the worker.
 
 package orchestratorv1
 
@@ -74,35 +77,37 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Worker is what a worker serves: a manager asks it what it runs, and tells it to
-// start and stop tasks. Calls may come at the same time, at most 64 of them on a
-// connection.
+// Worker is the service of a worker. A manager requests reports, and starts and
+// stops tasks. Calls may be concurrent, at most 64 on a connection.
 //
-// Both calls name the process that they are meant for, by its incarnation. A
-// worker answers one that names another with FAILED_PRECONDITION, does nothing, and
-// remembers nothing of it.
+// Each call names the process that it is meant for by its incarnation. If that is
+// another incarnation, the worker answers FAILED_PRECONDITION, does nothing, and
+// remembers nothing of the call.
 //
-// With TLS, a caller without a manager's certificate is answered with
-// UNAUTHENTICATED or PERMISSION_DENIED.
+// With TLS, a caller without a manager's certificate gets UNAUTHENTICATED or
+// PERMISSION_DENIED.
 type WorkerClient interface {
-	// Report returns what the worker runs. If the worker has seen a higher epoch than
-	// the call's, the answer says so, and the rest of it does not count. A call without
-	// a term is answered in any case, and nothing of it is remembered.
+	// Report returns the tasks of the worker. If the worker has seen a higher epoch
+	// than the call's, the answer contains that term, and the rest of the answer does
+	// not count. A call without a term is always answered, and the worker remembers
+	// nothing of it.
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
-	// Apply carries out changes side by side, begun in their order. It answers for
-	// each, with OK, when it can answer for all, and before the deadline of the call in
-	// any case. A refusal is an outcome, never a status, but for those above.
+	// Apply carries out changes concurrently, begun in their order. It returns a
+	// result for each, with OK, as soon as all results are known, and in any case
+	// before the deadline of the call. A refused change has an outcome; the only error
+	// statuses are those above.
 	//
-	// A worker compares the call's term with the highest that it has seen when a
-	// change takes effect. A lower epoch is OUTCOME_DEPOSED. The same epoch with a lower
-	// number is OUTCOME_STALE, and so is a call without a term once the worker has seen
-	// any. When a removed task has stopped, the worker compares the epoch once more:
-	// the stop may be a later manager's by then. A call without changes
-	// is answered without results, whatever its term: a manager makes one to see that
-	// a worker is there.
+	// When a change takes effect, the worker compares the call's term with the highest
+	// that it has seen. If the call's epoch is lower, the outcome is OUTCOME_DEPOSED.
+	// If the epoch is the same and the number lower, it is OUTCOME_STALE. A call
+	// without a term is also OUTCOME_STALE once the worker has seen a term. When a
+	// removed task has stopped, the worker compares the epoch again, because the stop
+	// may belong to a later manager by then. A call without changes is answered
+	// without results, whatever its term; a manager uses it to check that a worker is
+	// there.
 	//
-	// A worker that has no lease refuses every change with OUTCOME_REJECTED: before
-	// its first Register was acknowledged, and from when its time is over until it has
+	// A worker without a lease refuses every change with OUTCOME_REJECTED: before its
+	// first Register was acknowledged, and from when it must have stopped until it has
 	// registered again.
 	Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*ApplyResponse, error)
 }
@@ -139,35 +144,37 @@ func (c *workerClient) Apply(ctx context.Context, in *ApplyRequest, opts ...grpc
 // All implementations must embed UnimplementedWorkerServer
 // for forward compatibility.
 //
-// Worker is what a worker serves: a manager asks it what it runs, and tells it to
-// start and stop tasks. Calls may come at the same time, at most 64 of them on a
-// connection.
+// Worker is the service of a worker. A manager requests reports, and starts and
+// stops tasks. Calls may be concurrent, at most 64 on a connection.
 //
-// Both calls name the process that they are meant for, by its incarnation. A
-// worker answers one that names another with FAILED_PRECONDITION, does nothing, and
-// remembers nothing of it.
+// Each call names the process that it is meant for by its incarnation. If that is
+// another incarnation, the worker answers FAILED_PRECONDITION, does nothing, and
+// remembers nothing of the call.
 //
-// With TLS, a caller without a manager's certificate is answered with
-// UNAUTHENTICATED or PERMISSION_DENIED.
+// With TLS, a caller without a manager's certificate gets UNAUTHENTICATED or
+// PERMISSION_DENIED.
 type WorkerServer interface {
-	// Report returns what the worker runs. If the worker has seen a higher epoch than
-	// the call's, the answer says so, and the rest of it does not count. A call without
-	// a term is answered in any case, and nothing of it is remembered.
+	// Report returns the tasks of the worker. If the worker has seen a higher epoch
+	// than the call's, the answer contains that term, and the rest of the answer does
+	// not count. A call without a term is always answered, and the worker remembers
+	// nothing of it.
 	Report(context.Context, *ReportRequest) (*ReportResponse, error)
-	// Apply carries out changes side by side, begun in their order. It answers for
-	// each, with OK, when it can answer for all, and before the deadline of the call in
-	// any case. A refusal is an outcome, never a status, but for those above.
+	// Apply carries out changes concurrently, begun in their order. It returns a
+	// result for each, with OK, as soon as all results are known, and in any case
+	// before the deadline of the call. A refused change has an outcome; the only error
+	// statuses are those above.
 	//
-	// A worker compares the call's term with the highest that it has seen when a
-	// change takes effect. A lower epoch is OUTCOME_DEPOSED. The same epoch with a lower
-	// number is OUTCOME_STALE, and so is a call without a term once the worker has seen
-	// any. When a removed task has stopped, the worker compares the epoch once more:
-	// the stop may be a later manager's by then. A call without changes
-	// is answered without results, whatever its term: a manager makes one to see that
-	// a worker is there.
+	// When a change takes effect, the worker compares the call's term with the highest
+	// that it has seen. If the call's epoch is lower, the outcome is OUTCOME_DEPOSED.
+	// If the epoch is the same and the number lower, it is OUTCOME_STALE. A call
+	// without a term is also OUTCOME_STALE once the worker has seen a term. When a
+	// removed task has stopped, the worker compares the epoch again, because the stop
+	// may belong to a later manager by then. A call without changes is answered
+	// without results, whatever its term; a manager uses it to check that a worker is
+	// there.
 	//
-	// A worker that has no lease refuses every change with OUTCOME_REJECTED: before
-	// its first Register was acknowledged, and from when its time is over until it has
+	// A worker without a lease refuses every change with OUTCOME_REJECTED: before its
+	// first Register was acknowledged, and from when it must have stopped until it has
 	// registered again.
 	Apply(context.Context, *ApplyRequest) (*ApplyResponse, error)
 	mustEmbedUnimplementedWorkerServer()

@@ -1,12 +1,12 @@
-// Package proof holds no code, only tests: they run a manager, with its store in
-// a file, and workers, each a process of its own, and then kill them, stop them,
-// and cut the lines between them. Whatever runs a task writes down when it starts
-// and stops, and the manager what it has recorded; what was written is then held
-// against what was promised: that no task ever runs in two places, that none is
-// lost, and that none is recorded twice.
+// Package proof contains only tests. They run a manager, with its store in a file,
+// and workers, each as a separate process. Then they kill and suspend the processes,
+// and cut the connections between them. Each task records when it starts and stops,
+// and the manager's process records the completions. The tests compare these records
+// with the guarantees: no task ever runs in two places, none is lost, and none is
+// recorded twice.
 //
 //	go test ./communicator/grpc/proof -proof.rounds=100 -v
 //
-// Without the flag a tenth of the rounds is run. With -proof.seed other faults
-// are drawn.
+// Without the flag a tenth of these rounds runs. The flag -proof.seed selects other
+// faults.
 package proof

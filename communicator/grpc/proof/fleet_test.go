@@ -1,7 +1,6 @@
 package proof_test
 
-// The fleet: the processes, the lines between them, and what they have written
-// down.
+// The fleet: the processes, the connections between them, and their journal.
 
 import (
 	"fmt"
@@ -32,7 +31,7 @@ type fleet struct {
 	history  *trial.History
 }
 
-// member is one worker's process, or its successors of the same name.
+// member is a worker's process, followed by its successors of the same name.
 type member struct {
 	*trial.Process
 	name string
@@ -46,7 +45,7 @@ func startFleet(t *testing.T, n int, s settings) *fleet {
 	return startFleetOf(t, n, s, (*fleet).goWorker)
 }
 
-// startFleetOf starts a manager and n workers of a kind.
+// startFleetOf starts a manager and n workers. kind starts a worker's process.
 func startFleetOf(t *testing.T, n int, s settings, kind func(f *fleet, m *member, listen string) *trial.Process) *fleet {
 	t.Helper()
 	free := trial.FreeAddrs(t, n+2)
@@ -70,7 +69,7 @@ func startFleetOf(t *testing.T, n int, s settings, kind func(f *fleet, m *member
 	return f
 }
 
-// path returns that of the journal.
+// path returns the path of the journal.
 func (f *fleet) path() string { return filepath.Join(f.dir, "journal") }
 
 func (f *fleet) goWorker(m *member, listen string) *trial.Process {
@@ -87,7 +86,7 @@ func (f *fleet) proxy(to string) *proxy.Proxy {
 	return p
 }
 
-// put has the manager expect tasks, all with one content.
+// put makes tasks expected, all with the same content.
 func (f *fleet) put(content string, names ...string) {
 	f.t.Helper()
 	var items []grpc.Item
@@ -97,7 +96,7 @@ func (f *fleet) put(content string, names ...string) {
 	f.wait("the manager takes tasks", time.Minute, func() bool { return f.desk.put(items) })
 }
 
-// names returns n names, which begin with a prefix.
+// names returns n names with a prefix.
 func names(prefix string, n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -106,7 +105,7 @@ func names(prefix string, n int) []string {
 	return names
 }
 
-// look reads the journal, and says where each task runs.
+// look reads the journal, and returns where each task runs.
 func (f *fleet) look() map[string][]string {
 	f.t.Helper()
 	events := f.reader.Next()
@@ -115,8 +114,8 @@ func (f *fleet) look() map[string][]string {
 	return f.history.Running()
 }
 
-// settled reports whether each of n tasks, and nothing else, runs once, evenly over
-// the workers that are there.
+// settled reports whether exactly so many tasks run, each once, spread evenly over
+// the present workers.
 func (f *fleet) settled(tasks int) bool {
 	f.look()
 	var there []string
@@ -128,7 +127,7 @@ func (f *fleet) settled(tasks int) bool {
 	return f.history.IsEven(tasks, there)
 }
 
-// of returns the runs that a node has under way, by task.
+// of returns the current runs on a node, by task.
 func (f *fleet) of(node string) map[string]*trial.Run {
 	f.look()
 	runs := map[string]*trial.Run{}
@@ -140,8 +139,8 @@ func (f *fleet) of(node string) map[string]*trial.Run {
 	return runs
 }
 
-// elsewhere reports whether the tasks of these runs all run, and none on that
-// node.
+// elsewhere reports whether all tasks of these runs are running, none of them on
+// that node.
 func (f *fleet) elsewhere(runs map[string]*trial.Run, node string) bool {
 	running := f.look()
 	for task := range runs {
@@ -152,13 +151,13 @@ func (f *fleet) elsewhere(runs map[string]*trial.Run, node string) bool {
 	return true
 }
 
-// lasting returns all runs that are under way.
+// lasting returns all current runs.
 func (f *fleet) lasting() []*trial.Run {
 	f.look()
 	return slices.DeleteFunc(slices.Clone(f.history.Runs()), func(r *trial.Run) bool { return r.To != trial.EndOfTime })
 }
 
-// startedIn returns the runs that began in a stretch of time.
+// startedIn returns the runs that began in an interval.
 func (f *fleet) startedIn(from, to int64) []trial.Run {
 	f.look()
 	var runs []trial.Run
@@ -170,7 +169,7 @@ func (f *fleet) startedIn(from, to int64) []trial.Run {
 	return runs
 }
 
-// first returns the first event of a kind since a moment; nil where there is none.
+// first returns the first event of a kind since a time, or nil.
 func (f *fleet) first(kind string, since int64) *trial.Event {
 	f.look()
 	for i := range f.events {
@@ -181,14 +180,14 @@ func (f *fleet) first(kind string, since int64) *trial.Event {
 	return nil
 }
 
-// await waits for the first event of a kind since a moment.
+// await waits for the first event of a kind since a time.
 func (f *fleet) await(kind string, since int64, within time.Duration) trial.Event {
 	f.t.Helper()
 	f.wait(kind, within, func() bool { return f.first(kind, since) != nil })
 	return *f.first(kind, since)
 }
 
-// wait waits until cond holds, and fails the test where that takes too long.
+// wait waits until cond returns true, and fails the test if that takes too long.
 func (f *fleet) wait(what string, within time.Duration, cond func() bool) {
 	f.t.Helper()
 	begin := time.Now()
@@ -202,16 +201,16 @@ func (f *fleet) wait(what string, within time.Duration, cond func() bool) {
 	}
 }
 
-// pass lets time pass, in which the processes go on.
+// pass waits while the processes continue.
 func (f *fleet) pass(d time.Duration) { <-time.After(d) }
 
-// until waits until that much has passed since a moment.
+// until waits until a duration has passed since a time.
 func (f *fleet) until(since int64, d time.Duration) {
 	f.pass(d - time.Duration(trial.Now()-since))
 }
 
-// restart starts the workers again that have ended: with their last resort,
-// where they could not stop in time.
+// restart starts the workers again that have ended by their last resort, because
+// they could not stop in time.
 func (f *fleet) restart() {
 	for _, m := range f.workers {
 		if !m.Alive() {
@@ -220,7 +219,7 @@ func (f *fleet) restart() {
 	}
 }
 
-// logs are the last lines that each process has printed.
+// logs returns the last lines of each process's output.
 func (f *fleet) logs() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "--- manager\n%s\n", f.manager.Output.Tail())
@@ -230,7 +229,7 @@ func (f *fleet) logs() string {
 	return b.String()
 }
 
-// report prints what was measured.
+// report logs the measured durations.
 func report(t *testing.T, what string, took []time.Duration) {
 	t.Helper()
 	if len(took) == 0 {

@@ -1,6 +1,6 @@
 package proof_test
 
-// What the journal says of completions.
+// The journal's events about completions.
 
 import (
 	"encoding/json"
@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// judge holds the whole journal against what is promised of tasks that complete:
-// it fails the test where judgement finds anything.
+// judge checks the completions in the journal, and fails the test if judgement
+// returns an error.
 func (f *fleet) judge() verdict {
 	f.t.Helper()
 	f.look()
@@ -22,15 +22,15 @@ func (f *fleet) judge() verdict {
 	return v
 }
 
-// verdict is what a journal says of completions.
+// verdict is the summary of the completions in a journal.
 type verdict struct {
-	recorded map[string]string // by task: what was saved
+	recorded map[string]string // by task: the saved completion
 	again    int               // starts of a task after its completion was recorded
 }
 
-// judgement fails where a completion was recorded that no task has reached, or
-// twice for one version, or was changed or lost afterwards, from one manager to
-// the next.
+// judgement checks that each recorded completion belongs to a task that has
+// completed, and was recorded once for each version. It must not have been changed
+// or lost later, from one manager to the next.
 func judgement(events []trial.Event) (verdict, error) {
 	v := verdict{recorded: map[string]string{}}
 	type work struct {
@@ -38,7 +38,7 @@ func judgement(events []trial.Event) (verdict, error) {
 		version uint64
 	}
 	done := map[work]bool{}
-	seen := map[string]string{} // by the manager that starts
+	seen := map[string]string{} // by the starting manager
 	for _, e := range events {
 		switch e.Kind {
 		case trial.Started:
@@ -55,7 +55,7 @@ func judgement(events []trial.Event) (verdict, error) {
 			before, known := v.recorded[e.Task]
 			switch {
 			case !done[work{e.Task, c.Revision}]:
-				return v, fmt.Errorf("task %s is recorded as completed, in version %d, and never was", e.Task, c.Revision)
+				return v, fmt.Errorf("task %s is recorded as completed in version %d, but has not completed", e.Task, c.Revision)
 			case known && e.Kind == recorded:
 				return v, fmt.Errorf("task %s is recorded twice: %s, then %s", e.Task, before, e.Text)
 			case known && before != e.Text:
@@ -66,10 +66,10 @@ func judgement(events []trial.Event) (verdict, error) {
 				seen[e.Task] = e.Text
 			}
 		case forgotten:
-			return v, fmt.Errorf("the completion of task %s was taken out", e.Task)
+			return v, fmt.Errorf("completion of task %s was deleted", e.Task)
 		case serves:
 			if len(seen) != len(v.recorded) {
-				return v, fmt.Errorf("a manager has found %d completions of %d", len(seen), len(v.recorded))
+				return v, fmt.Errorf("a manager found %d of %d completions", len(seen), len(v.recorded))
 			}
 			seen = map[string]string{}
 		}
@@ -77,7 +77,7 @@ func judgement(events []trial.Event) (verdict, error) {
 	return v, nil
 }
 
-// runsOf counts the runs of each task whose name begins with a prefix.
+// runsOf counts the runs of each task with a prefix.
 func (f *fleet) runsOf(prefix string) map[string]int {
 	f.look()
 	n := map[string]int{}
@@ -95,22 +95,22 @@ func TestJudgement_FindsWhatIsWrong(t *testing.T) {
 	}
 	const seven, other, eight = `{"revision":7,"worker":"a"}`, `{"revision":7,"worker":"b"}`, `{"revision":8}`
 	for name, c := range map[string]struct {
-		wrong  string // empty: nothing is
+		wrong  string // part of the error; empty: no error
 		events []trial.Event
 	}{
-		"as it should be": {"", []trial.Event{
+		"correct": {"", []trial.Event{
 			at(serves, "", ""), at(did, "x", ""), at(recorded, "x", seven), at(found, "x", seven), at(serves, "", ""),
 		}},
 		"found first":   {"", []trial.Event{at(did, "x", ""), at(found, "x", seven), at(serves, "", "")}},
-		"never done":    {"never was", []trial.Event{at(recorded, "x", seven)}},
-		"other version": {"never was", []trial.Event{at(did, "x", ""), at(recorded, "x", eight)}},
+		"never done":    {"has not completed", []trial.Event{at(recorded, "x", seven)}},
+		"other version": {"has not completed", []trial.Event{at(did, "x", ""), at(recorded, "x", eight)}},
 		"twice":         {"twice", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(recorded, "x", seven)}},
 		"found, and recorded": {"twice", []trial.Event{
 			at(did, "x", ""), at(found, "x", seven), at(serves, "", ""), at(recorded, "x", other),
 		}},
 		"changed": {"is now", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(found, "x", other)}},
-		"lost":    {"0 completions of 1", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(serves, "", "")}},
-		"gone":    {"taken out", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(forgotten, "x", "")}},
+		"lost":    {"0 of 1 completions", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(serves, "", "")}},
+		"gone":    {"was deleted", []trial.Event{at(did, "x", ""), at(recorded, "x", seven), at(forgotten, "x", "")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := judgement(c.events)

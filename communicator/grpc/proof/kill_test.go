@@ -1,6 +1,6 @@
 package proof_test
 
-// Managers and workers are killed at random, while tasks complete.
+// Managers and workers are killed at random while tasks complete.
 
 import (
 	"fmt"
@@ -12,13 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestW3_CompletedAtLeastOnceRecordedOnce has 500 tasks done, that take from some
-// milliseconds to some hundred, while the manager and workers are killed with
-// SIGKILL and started again. Each is done at least once, and all are recorded, none
-// twice: so say the journal, in which every change of the store is, and the store
-// as each manager finds it.
+// TestW3_CompletedAtLeastOnceRecordedOnce runs 500 tasks that take from a few to
+// some hundred milliseconds. Meanwhile the manager and workers are killed with
+// SIGKILL and started again. Each task completes at least once, and each completion
+// is recorded exactly once. The journal, which contains every change of the store,
+// and the store as each manager finds it prove this.
 func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
-	t.Parallel() // for the most part it waits
+	t.Parallel() // it mostly waits
 	const tasks = 500
 	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond, Slots: 4}
 	f := startFleet(t, 6, s)
@@ -65,7 +65,7 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 		return ok && len(s.Expected) == 0
 	})
 	f.wait("nothing runs any more", time.Minute, func() bool { return len(f.look()) == 0 })
-	require.Positive(t, underWay, "nothing was under way when somebody was killed")
+	require.Positive(t, underWay, "no task was running at any kill")
 
 	last, ok := f.desk.ask()
 	require.True(t, ok)
@@ -76,6 +76,6 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 		require.Contains(t, v.recorded, c.Task)
 	}
 	require.Empty(t, f.history.Overlaps())
-	t.Logf("%d rounds, %d managers and %d workers killed: %d tasks done %d times in %d runs, recorded %d times; %d starts of what was recorded",
+	t.Logf("%d rounds, %d managers and %d workers killed: %d tasks completed %d times in %d runs, recorded %d times; %d starts after a recorded completion",
 		rounds, managers, workers, tasks, f.count(did), len(f.history.Runs()), f.count(recorded), v.again)
 }

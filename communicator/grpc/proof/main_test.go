@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	rounds = flag.Int("proof.rounds", 10, "how many `rounds` of faults the longest test goes through")
-	seed   = flag.Uint64("proof.seed", 1, "what the faults are drawn from")
+	rounds = flag.Int("proof.rounds", 10, "number of `rounds` of faults in the longest test")
+	seed   = flag.Uint64("proof.seed", 1, "seed of the random faults")
 )
 
 const (
@@ -21,14 +21,14 @@ func TestMain(m *testing.M) {
 	trial.Main(m, map[string]func(string) error{managerRole: runManager, workerRole: runWorker})
 }
 
-// The kinds of event that are this package's own.
+// The kinds of events of this package.
 const (
-	serves     = "serves"      // a manager can be heard from now on
-	leads      = "leads"       // it has run its first term
-	found      = "found"       // a completion was in the store when it started
+	serves     = "serves"      // a manager can be reached from now on
+	leads      = "leads"       // a manager has run its first term
+	found      = "found"       // a starting manager found a completion in the store
 	recorded   = "recorded"    // a completion was saved
-	forgotten  = "forgotten"   // it was taken out
-	did        = "did"         // a task has done all it had to
-	checked    = "check"       // what worker.Check said, after a pause
+	forgotten  = "forgotten"   // a completion was deleted
+	did        = "did"         // a task has completed
+	checked    = "check"       // the result of worker.Check after a pause
 	lastResort = "last resort" // a worker's process ends itself
 )

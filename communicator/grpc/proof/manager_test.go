@@ -1,6 +1,6 @@
 package proof_test
 
-// The manager's process, and what the test asks of it.
+// The manager's process, and the test's requests to it.
 
 import (
 	"bytes"
@@ -24,16 +24,16 @@ import (
 	"github.com/f8949c05/orchestrator/internal/trial"
 )
 
-// managerSettings is what a manager is told when it starts.
+// managerSettings is the configuration of a manager's process.
 type managerSettings struct {
 	Journal string
 	Store   string // a file
 	Listen  string // for workers
-	Desk    string // where the test comes to
+	Desk    string // address of the desk
 	settings
 }
 
-// runManager is the whole of a manager's process.
+// runManager is the main function of a manager's process.
 func runManager(text string) (err error) {
 	var s managerSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -84,15 +84,15 @@ func runManager(text string) (err error) {
 	return nil
 }
 
-// witnessed is a store that has every completion put into the journal: once it
-// is saved, and when a manager that starts finds it there. One that was saved in the
-// moment of a kill may be missing in the journal, until it is found.
+// witnessed is a store that records every completion in the journal: when it is
+// saved, and when a starting manager finds it. If a process is killed just after a
+// save, the completion may be missing in the journal until it is found.
 type witnessed struct {
 	grpc.Store
 	journal *trial.Journal
 }
 
-// doneKey is what keys of completions begin with, as boltstore documents it.
+// doneKey is the prefix of the keys of completions, as documented by boltstore.
 const doneKey = "done/"
 
 func (s *witnessed) Load() (map[string][]byte, error) {
@@ -127,13 +127,14 @@ func (s *witnessed) note(kind string, values map[string][]byte) error {
 	return nil
 }
 
-// desk is where the test comes to with tasks, and asks for what there is.
+// desk is an HTTP server through which the test puts tasks and requests the
+// manager's state.
 type desk struct {
 	*grpc.Manager
 	leading atomic.Bool
 }
 
-// state is what the desk tells.
+// state is the answer of the desk.
 type state struct {
 	Expected  []string
 	Completed []grpc.Completion
@@ -182,7 +183,7 @@ func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(s)
 }
 
-// visitor goes to a desk, which may be closed.
+// visitor is a client of a desk. The desk may be closed.
 type visitor struct {
 	http http.Client
 	url  string
@@ -195,7 +196,7 @@ func newVisitor(address string) *visitor {
 	}
 }
 
-// put reports whether the manager has taken the items.
+// put reports whether the manager has accepted the items.
 func (v *visitor) put(items []grpc.Item) bool {
 	text, err := json.Marshal(items)
 	if err != nil {
@@ -209,7 +210,7 @@ func (v *visitor) put(items []grpc.Item) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// ask returns how things are; false where nobody answers.
+// ask returns the manager's state, and whether the desk has answered.
 func (v *visitor) ask() (state, bool) {
 	resp, err := v.http.Get(v.url)
 	if err != nil {

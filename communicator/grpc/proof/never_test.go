@@ -1,7 +1,7 @@
 package proof_test
 
-// Lines are cut and processes stopped, in rows, and no task ever runs in two
-// places.
+// Connections are cut and processes suspended in many rounds, and no task ever runs
+// in two places.
 
 import (
 	"math/rand/v2"
@@ -13,21 +13,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fault is done to a worker, or to the manager, until it is undone.
+// fault affects a worker or the manager until it is undone.
 type fault struct {
 	name  string
 	do    func(*member)
-	undo  func(*member) // nil: its lines are healed
+	undo  func(*member) // nil: heal its connections
 	loses loss
 }
 
-// loss says what becomes of the worker's lease.
+// loss is the effect of a fault on the worker's lease.
 type loss int
 
 const (
-	keeps      loss = iota // perhaps: the fault lasts for a lease and a half
-	loses                  // from when it is cut: its tasks are started elsewhere before that is undone
-	losesLater             // the same, once the manager has found out that it cannot call it
+	keeps      loss = iota // the lease may be kept: the fault lasts for a lease and a half
+	loses                  // the lease is lost: the tasks are started elsewhere before the fault is undone
+	losesLater             // the same, once the manager has found that it cannot call the worker
 )
 
 func (f *fleet) faults() []fault {
@@ -60,7 +60,7 @@ func (f *fleet) faults() []fault {
 			m.up.Delay(proxy.Both, f.settings.Lease)
 		}, loses: loses},
 		{name: "a worker's answers come just in time, and then it is cut off", do: func(m *member) {
-			// Who counted from the answer, and not from the question, would stop too late.
+			// A worker that measured the lease from the answer would stop too late.
 			m.up.Delay(proxy.Down, f.settings.Lease*9/40)
 			f.pass(f.settings.Lease / 2)
 			m.up.Cut(proxy.Up)
@@ -81,11 +81,11 @@ func (f *fleet) faults() []fault {
 	}
 }
 
-// TestW5_NeverTwice goes through rounds of faults, each of which befalls one worker,
-// that has stopped what it ran before the manager starts that elsewhere. After
-// each every task has to run again, once, and evenly.
+// TestW5_NeverTwice runs rounds of faults, each of which affects one worker. The
+// worker must have stopped its tasks before the manager starts them elsewhere. After
+// each round every task must run again, once, and spread evenly.
 func TestW5_NeverTwice(t *testing.T) {
-	t.Parallel() // for the most part it waits
+	t.Parallel() // it mostly waits
 	const tasks = 40
 	s := settings{Lease: 1500 * time.Millisecond, Stop: 100 * time.Millisecond, Interval: 100 * time.Millisecond}
 	f := startFleet(t, 4, s)
@@ -94,7 +94,7 @@ func TestW5_NeverTwice(t *testing.T) {
 
 	random := rand.New(rand.NewPCG(*seed, 0))
 	faults := f.faults()
-	var order []int // each once, then each again in another order
+	var order []int // each fault once, then each again in another order
 	var toStop, toMove []time.Duration
 	for round := range *rounds {
 		if len(order) == 0 {
@@ -127,10 +127,10 @@ func TestW5_NeverTwice(t *testing.T) {
 		f.wait("all tasks run again", 10*s.Lease, func() bool { return f.settled(tasks) })
 		require.Empty(t, f.history.Overlaps(), "round %d: %s: %s\n%s", round, victim.name, fault.name, f.logs())
 	}
-	t.Logf("%d rounds, %d runs of %d tasks, never two of one at once; %d last resorts",
+	t.Logf("%d rounds, %d runs of %d tasks, none twice at the same time; %d last resorts",
 		*rounds, len(f.history.Runs()), tasks, f.count(lastResort))
 	report(t, "a worker cut off to its tasks stopped, of a lease of "+s.Lease.String(), toStop)
-	report(t, "a worker cut off to its tasks all run elsewhere", toMove)
+	report(t, "from cutting off a worker until all its tasks run elsewhere", toMove)
 }
 
 // count counts the events of a kind.

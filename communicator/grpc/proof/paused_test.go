@@ -1,7 +1,7 @@
 package proof_test
 
-// Workers that are stopped past their lease, and continued: what no clock can
-// prevent.
+// Workers that are suspended past their lease and resumed: no clock can prevent a
+// second run.
 
 import (
 	"testing"
@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestW5_StoppedPastItsLease stops a worker with SIGSTOP for longer than its
-// lease, and continues it when others run its tasks. Package worker says what is
-// promised then: not that nothing runs twice, but that the worker notices at once,
-// as its timers are overdue, stops everything or ends by its last resort; and that
-// worker.Check tells a task so before anything else does. Nothing else may run
+// TestW5_StoppedPastItsLease suspends a worker with SIGSTOP for longer than its
+// lease, and resumes it when others run its tasks. Package worker does not promise
+// then that no task runs twice. It promises that the worker notices immediately,
+// because its timers are overdue, and stops all tasks or ends by its last resort.
+// worker.Check must tell a task before any other effect. No other task may run
 // twice.
 func TestW5_StoppedPastItsLease(t *testing.T) {
-	t.Parallel() // for the most part it waits
+	t.Parallel() // it mostly waits
 	const tasks = 20
 	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond}
 	f := startFleet(t, 3, s)
@@ -33,7 +33,7 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 		f.wait("its tasks run elsewhere too", 4*s.Lease, func() bool {
 			running := f.look()
 			for task := range its {
-				if len(running[task]) != 2 { // the one that stands still has not said that it stopped
+				if len(running[task]) != 2 { // the suspended worker has not recorded a stop
 					return false
 				}
 			}
@@ -64,11 +64,11 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 	told := 0
 	for _, e := range f.events {
 		if e.Kind == checked {
-			require.NotEmpty(t, e.Text, "task %s on %s: worker.Check says that the lease holds", e.Task, e.Node)
+			require.NotEmpty(t, e.Text, "task %s on %s: worker.Check returns nil", e.Task, e.Node)
 			told++
 		}
 	}
-	require.Positive(t, told, "no task has asked worker.Check after it was continued")
-	report(t, "SIGCONT to a task's end, beside its new owner", ended)
-	t.Logf("%d first calls of worker.Check after SIGCONT, each told of the loss; %d last resorts", told, f.count(lastResort))
+	require.Positive(t, told, "no task has called worker.Check after it was resumed")
+	report(t, "from SIGCONT to the end of a task that also runs elsewhere", ended)
+	t.Logf("%d first calls of worker.Check after SIGCONT, each with an error; %d last resorts", told, f.count(lastResort))
 }

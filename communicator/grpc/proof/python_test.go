@@ -1,7 +1,8 @@
 package proof_test
 
-// Workers in Python (examples/python), which were written from the proto alone. go test
-// does not see that those files change: run these with -count=1.
+// Workers in Python (examples/python), which were written from the proto files
+// alone. go test does not notice changes of those files: run these tests with
+// -count=1.
 
 import (
 	"context"
@@ -28,9 +29,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// python returns how to start a worker, but for what it is told: with code generated
-// from the proto just now. Without the packages that this takes the test is skipped,
-// but in CI, where it fails.
+// python returns the command that starts a worker, with code generated from the
+// proto files. Without the required packages the test is skipped, except in CI,
+// where it fails.
 func python(t *testing.T) (command []string) {
 	t.Helper()
 	proto, err := filepath.Abs("../proto")
@@ -38,9 +39,9 @@ func python(t *testing.T) (command []string) {
 	program, err := filepath.Abs("../../../examples/python/main.py")
 	require.NoError(t, err)
 	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
-		t.Skip("this module is alone: the worker is in the repository's examples/python")
+		t.Skip("examples/python is not here: only the module is present")
 	}
-	// Debian's packages are for Debian's Python, which need not come first.
+	// Debian's packages need Debian's Python, which may not be the first on the PATH.
 	const interpreter = "/usr/bin/python3"
 	plugin, err := exec.LookPath("grpc_python_plugin")
 	if err == nil {
@@ -61,11 +62,11 @@ func python(t *testing.T) (command []string) {
 	return []string{"env", "PYTHONPATH=" + generated, "PYTHONDONTWRITEBYTECODE=1", interpreter, program, "--lifeline"}
 }
 
-// TestR1_WorkersInPython goes through what a fleet goes through: a restart of the
-// manager, workers that are killed or cut off, tasks that complete meanwhile, content
-// that changes, and a worker that leaves.
+// TestR1_WorkersInPython runs the life of a fleet: a restart of the manager, workers
+// that are killed or cut off, tasks that complete in the meantime, content that
+// changes, and a worker that leaves.
 func TestR1_WorkersInPython(t *testing.T) {
-	t.Parallel() // for the most part it waits
+	t.Parallel() // it mostly waits
 	const tasks, jobs = 200, 60
 	s := settings{Lease: 8 * time.Second, Stop: 500 * time.Millisecond, Interval: 100 * time.Millisecond}
 	command := python(t)
@@ -74,7 +75,7 @@ func TestR1_WorkersInPython(t *testing.T) {
 			"--manager", m.up.Addr(), "--name", m.name, "--listen", listen, "--advertise", m.down.Addr(),
 			"--lease", fmt.Sprint(s.Lease.Seconds()), "--stop", fmt.Sprint(s.Stop.Seconds()), "--journal", f.path())}
 	})
-	// A third of these is more than a manager reads of a worker that registers.
+	// A third of these names is more than a manager reads from a registering worker.
 	long := names(strings.Repeat("long", 20), tasks)
 	f.put(forever, long...)
 	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
@@ -119,7 +120,7 @@ func TestR1_WorkersInPython(t *testing.T) {
 		require.Equal(t, 1, n, "%s", task)
 	}
 
-	// What runs is given newer content where it runs, and completes with that.
+	// A running task gets newer content in place, and completes with that.
 	f.put("60s", "later")
 	f.wait("it runs", time.Minute, func() bool { return len(f.look()) == tasks+1 })
 	where := f.look()["later"]
@@ -145,11 +146,11 @@ func TestR1_WorkersInPython(t *testing.T) {
 	require.Empty(t, f.history.Overlaps())
 }
 
-// script is a manager that does what a test says.
+// script is a manager with scripted answers.
 type script struct {
 	orchestratorv1.UnimplementedManagerServer
 	registers chan *orchestratorv1.RegisterRequest
-	granted   chan *orchestratorv1.RegisterResponse // nil: it is refused
+	granted   chan *orchestratorv1.RegisterResponse // nil: the registration is refused
 	beats     chan error                            // the answers to heartbeats
 	completed chan string
 }
@@ -188,7 +189,8 @@ func (s *script) Leave(context.Context, *orchestratorv1.LeaveRequest) (*orchestr
 	return &orchestratorv1.LeaveResponse{}, nil
 }
 
-// TestR1_AWorkerInPythonKeepsTheProto makes the calls of which the proto says most.
+// TestR1_AWorkerInPythonKeepsTheProto makes the calls that the proto files specify
+// in most detail.
 func TestR1_AWorkerInPythonKeepsTheProto(t *testing.T) {
 	t.Parallel()
 	command := python(t)
@@ -250,7 +252,7 @@ func TestR1_AWorkerInPythonKeepsTheProto(t *testing.T) {
 		}
 		return strings.Join(tasks, ", ")
 	}
-	reports := func(want string) { // at last
+	reports := func(want string) { // in the end
 		t.Helper()
 		for known = nil; report(term(5, 3)) != want; known = nil {
 			require.NoError(t, t.Context().Err())
@@ -261,7 +263,7 @@ func TestR1_AWorkerInPythonKeepsTheProto(t *testing.T) {
 	manager.granted <- &orchestratorv1.RegisterResponse{
 		Term: term(5, 3), Lease: req.GetLease(), Heartbeat: durationpb.New(time.Millisecond),
 	}
-	for range 3 { // as often as the manager suggests, not each 12th of an hour
+	for range 3 { // at the interval that the manager suggests, not a 12th of an hour
 		manager.beats <- nil
 	}
 	require.Equal(t, "STALE", apply(nil, change(add, "a", "forever", 1)))
@@ -280,7 +282,7 @@ func TestR1_AWorkerInPythonKeepsTheProto(t *testing.T) {
 	reports("a@1 RUNNING, job@2 COMPLETED")
 	require.Empty(t, report(term(5, 3)), "nothing has changed since")
 	require.Equal(t, "DONE DONE", apply(term(5, 3), change(update, "job", "0.01s", 2), change(add, "job", "0.01s", 1)))
-	require.Empty(t, report(term(5, 3)), "nothing of that is newer")
+	require.Empty(t, report(term(5, 3)), "neither content is newer")
 	require.Equal(t, "DONE", apply(term(5, 3), change(update, "job", "forever", 7)))
 	require.Regexp(t, "job@7 (STARTING|RUNNING)", report(term(5, 3)), "newer content makes it pending again")
 	reports("a@1 RUNNING, job@7 RUNNING")
@@ -302,7 +304,7 @@ func TestR1_AWorkerInPythonKeepsTheProto(t *testing.T) {
 	} {
 		require.Equal(t, codes.FailedPrecondition, status.Code(call()))
 	}
-	require.Equal(t, "DONE", apply(term(5, 4), change(remove, "b", "", 0)), "nor was that term remembered")
+	require.Equal(t, "DONE", apply(term(5, 4), change(remove, "b", "", 0)), "that term is not remembered")
 
 	require.Equal(t, "DONE", apply(term(5, 4), change(add, "c", "forever", 1)))
 	manager.beats <- status.Error(codes.NotFound, "no such member")

@@ -1,7 +1,7 @@
 package proof_test
 
-// The manager is killed and started again, and one of twenty workers cannot
-// reach it at first.
+// The manager is killed and started again, and one of twenty workers cannot reach it
+// at first.
 
 import (
 	"fmt"
@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestR2_TheManagerIsRestarted kills the manager with SIGKILL, again and again,
-// and cuts one worker's lines in the same moment: all come back by themselves,
-// nothing that runs is started again, what was completed meanwhile is recorded and not
-// done twice, and nothing at all is started before the late one was heard. In every
-// other round that is within its lease, and it keeps what it had; in the others
-// its tasks go elsewhere, when a whole lease has passed since the start.
+// TestR2_TheManagerIsRestarted kills the manager repeatedly with SIGKILL, and cuts
+// one worker's connections at the same time. All workers come back, no running task
+// is started again, completions in the meantime are recorded and not repeated, and
+// nothing is started before the late worker is heard. In every other round that
+// happens within its lease, and it keeps its tasks. In the others its tasks go
+// elsewhere when a whole lease has passed since the start.
 func TestR2_TheManagerIsRestarted(t *testing.T) {
 	const workers, tasks, short = 20, 100, 40
 	s := settings{Lease: 8 * time.Second, Stop: 300 * time.Millisecond, Interval: 200 * time.Millisecond}
@@ -27,7 +27,7 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
 
 	var toLead, toMove []time.Duration
-	lost := map[string]bool{} // what a late one had done that came back too late
+	lost := map[string]bool{} // tasks that ran on a late worker when it lost its lease
 	for round := range max(2, *rounds/5) {
 		late := f.workers[round%workers]
 		inTime := round%2 == 0
@@ -67,7 +67,7 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 			}
 			late.up.Heal()
 			late.down.Heal()
-			// What it could not tell in time is done once more.
+			// A completion that it could not report in time is repeated.
 			for _, r := range f.history.Runs() {
 				lost[r.Task] = lost[r.Task] || r.PID == late.PID()
 			}
@@ -83,11 +83,11 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 	for task, n := range f.runsOf("short") {
 		require.True(t, n == 1 || lost[task], "task %s was run %d times", task, n)
 	}
-	report(t, "the late one's lines healed to the first term", toLead)
+	report(t, "from healing the late worker's connections to the first term", toLead)
 	report(t, "a restarted manager serves to the late one's tasks all run elsewhere, of a lease of "+s.Lease.String(), toMove)
 }
 
-// recorded counts the completions that the manager has.
+// recorded returns the number of the manager's completions.
 func (f *fleet) recorded() int {
 	s, _ := f.desk.ask()
 	return len(s.Completed)

@@ -1,6 +1,6 @@
 package proof_test
 
-// A worker's process, and what its tasks do.
+// A worker's process and its tasks.
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/f8949c05/orchestrator/worker/boltrecord"
 )
 
-// settings are those of all processes of a fleet.
+// settings are common to all processes of a fleet.
 type settings struct {
 	Lease    time.Duration
 	Stop     time.Duration
@@ -27,7 +27,7 @@ type settings struct {
 	Slots    int // of each worker; 0: no limit
 }
 
-// workerSettings is what a worker is told when it starts.
+// workerSettings is the configuration of a worker's process.
 type workerSettings struct {
 	Name      string
 	Journal   string
@@ -38,8 +38,8 @@ type workerSettings struct {
 	settings
 }
 
-// runWorker is the whole of a worker's process. SIGTERM lets it leave as a good
-// citizen does: it stays until its tasks have moved.
+// runWorker is the main function of a worker's process. On SIGTERM it leaves: it
+// stays until its tasks have moved.
 func runWorker(text string) error {
 	var s workerSettings
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -64,7 +64,7 @@ func runWorker(text string) error {
 		worker.WithLogger(logger),
 		worker.WithLastResort(func(tasks []string) {
 			_ = j.Write(trial.Event{Kind: lastResort, Text: fmt.Sprint(tasks)})
-			<-time.After(50 * time.Millisecond) // for the tasks to do what they should not
+			<-time.After(50 * time.Millisecond) // time for tasks that wrongly continue
 			os.Exit(3)
 		}))
 	if err != nil {
@@ -88,12 +88,12 @@ func runWorker(text string) error {
 	return member.Run(ctx, l)
 }
 
-// forever is the content of a task that runs until it is stopped. Any other is
-// how long it takes to do.
+// forever is the content of a task that runs until it is stopped. Any other content
+// is the duration of the task.
 const forever = "forever"
 
-// work is what every task does: it writes down when it begins and when it ends.
-// One that finds that it has slept for longer than the lease asks worker.Check.
+// work is the function of every task. It records when it begins and when it ends. If
+// it finds that it was suspended for longer than the lease, it calls worker.Check.
 func work(ctx context.Context, task string, lease time.Duration, j *trial.Journal) error {
 	content, version := worker.Content(ctx)
 	e := trial.Event{Task: task, Token: uint64(version)}

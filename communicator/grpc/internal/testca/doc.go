@@ -1,3 +1,3 @@
-// Package testca makes authorities and certificates for tests, as files, the way
-// that processes are given them.
+// Package testca makes certificate authorities and certificates for tests, as files,
+// in the form in which processes get them.
 package testca

@@ -1,6 +1,6 @@
 package testca
 
-// Authorities, the certificates that they sign, and the files of both.
+// Authorities, the certificates that they sign, and their files.
 
 import (
 	"crypto/ecdsa"
@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// CA is an authority. It is safe for concurrent use.
+// CA is a certificate authority. It is safe for concurrent use.
 type CA struct {
 	Certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// New returns an authority that is valid for a day on either side of now.
+// New returns an authority that is valid from a day ago until tomorrow.
 func New(t testing.TB, name string, opts ...Option) *CA {
 	t.Helper()
 	key := newKey(t)
@@ -47,48 +47,49 @@ func New(t testing.TB, name string, opts ...Option) *CA {
 	return &CA{Certificate: certificate, key: key}
 }
 
-// PEM returns the authority's certificate as it stands in a file.
+// PEM returns the authority's certificate in PEM format.
 func (ca *CA) PEM() []byte { return encode("CERTIFICATE", ca.Certificate.Raw) }
 
-// Files are the three files that a process is given.
+// Files are the paths of the three files of a process.
 type Files struct{ Cert, Key, CA string }
 
-// Option says what is unlike the usual in a certificate.
+// Option changes a certificate.
 type Option func(*x509.Certificate)
 
-// Expired has a certificate end an hour ago.
+// Expired makes a certificate that expired an hour ago.
 func Expired() Option {
 	return func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }
 }
 
-// NotYet has a certificate begin in an hour.
+// NotYet makes a certificate that becomes valid in an hour.
 func NotYet() Option {
 	return func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }
 }
 
-// Until sets when a certificate ends.
+// Until sets when a certificate expires.
 func Until(end time.Time) Option {
 	return func(c *x509.Certificate) { c.NotAfter = end }
 }
 
-// Usage sets what a certificate is for, in place of both servers and clients.
+// Usage sets the extended key usages of a certificate. The default is servers and
+// clients both.
 func Usage(usage ...x509.ExtKeyUsage) Option {
 	return func(c *x509.Certificate) { c.ExtKeyUsage = usage }
 }
 
-// Manager returns the files of a manager.
+// Manager returns new files of a manager.
 func (ca *CA) Manager(t testing.TB, opts ...Option) Files {
 	t.Helper()
 	return ca.Issue(t, []string{"orchestrator://manager"}, opts...)
 }
 
-// Worker returns the files of the worker of a name.
+// Worker returns new files of the worker with this name.
 func (ca *CA) Worker(t testing.TB, name string, opts ...Option) Files {
 	t.Helper()
 	return ca.Issue(t, []string{"orchestrator://worker/" + url.PathEscape(name)}, opts...)
 }
 
-// Issue returns the files of a process with these URIs in its certificate.
+// Issue returns new files of a process with these URIs in its certificate.
 func (ca *CA) Issue(t testing.TB, uris []string, opts ...Option) Files {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,7 +102,7 @@ func (ca *CA) Issue(t testing.TB, uris []string, opts ...Option) Files {
 	return files
 }
 
-// Renew replaces the files of a process.
+// Renew overwrites the files of a process with a new key and certificate.
 func (ca *CA) Renew(t testing.TB, files Files, uris []string, opts ...Option) {
 	t.Helper()
 	key := newKey(t)
@@ -113,8 +114,8 @@ func (ca *CA) Renew(t testing.TB, files Files, uris []string, opts ...Option) {
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	// Not as template.URIs, because net/url would write them in its own way.
-	const uri = 6 // the kind of a name
+	// Not in template.URIs, because net/url would change their spelling.
+	const uri = 6 // the tag of a URI among the names
 	names := make([]asn1.RawValue, len(uris))
 	for i, name := range uris {
 		names[i] = asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: uri, Bytes: []byte(name)}
