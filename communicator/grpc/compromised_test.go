@@ -194,7 +194,7 @@ func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 				require.Len(t, o.where(), 12, "its own three run elsewhere too, since its lease has run out")
 				require.Equal(t, before+3, o.starts(), "none of the others was disturbed")
 				m.close()
-				require.Contains(t, o.logs.String(), "it lists tasks that it was not given")
+				require.Contains(t, o.logs.String(), "worker has not stopped tasks that it was not given")
 			})
 		})
 	}
