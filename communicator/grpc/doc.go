@@ -59,9 +59,15 @@
 // content comes with a receipt that no other worker can make. It learns neither the
 // content of other tasks, nor what listens in the manager's network. The memory,
 // connections and calls that it can take from the manager are bounded, and other
-// workers refuse its calls. It can lie about its tasks: a task that it claims counts
-// as running there, within its even share, until an operator removes the worker or
-// withdraws its certificate.
+// workers refuse its calls.
+//
+// It can lie about its own tasks: a task that it was given counts as running there until
+// the manager moves the task or the worker's lease ends. If it lists tasks that it was not
+// given, or that it has given back, its lease ends, and no copy elsewhere stops. There is
+// one gap: the first report after a restart of the manager counts by its receipts, so it
+// may then claim every task that it was ever given with the present content. A worker that
+// names a higher epoch and leaves has its tasks held until it returns or the manager is
+// restarted. To end its access, replace the certificate authority.
 //
 // # The contract
 //
