@@ -46,12 +46,15 @@ func (o *office) betray(by *hand) *traitor {
 		refusal: func(orchestratorv1.Op) orchestratorv1.Outcome { return orchestratorv1.Outcome_OUTCOME_DONE },
 	}
 	x.listed = x.honest
-	x.fake.report, x.fake.apply = x.answer, x.change
+	x.report, x.apply = x.answer, x.change
 	server, accepting, err := settingsOf(o.t).newServer(o.listen("mallory.test:7000"), 0, grpc.WaitForHandlers(true))
 	require.NoError(o.t, err)
 	orchestratorv1.RegisterWorkerServer(server, x.fake)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(accepting) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(accepting)
+	}()
 	o.t.Cleanup(func() {
 		server.Stop()
 		<-done
@@ -210,7 +213,7 @@ func TestR5_AnUnchangedReportKeepsNothingThatWasStopped(t *testing.T) {
 		x.pass(2 * time.Second)
 		require.Len(t, x.given, 2)
 		x.now(func() {
-			x.fake.report = func(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+			x.report = func(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
 				if known := r.GetKnown(); known != nil {
 					return &orchestratorv1.ReportResponse{Version: known}, nil
 				}
