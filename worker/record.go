@@ -174,7 +174,7 @@ func (w *Worker[T]) toSave() (traces []Trace[T], gone []T, done bool) {
 				Receipt:   e.grant.Receipt,
 			}
 			if t.Failed {
-				t.Err, t.Attempts = e.err.Error(), e.attempts
+				t.Err, t.Attempts = e.text, e.attempts
 			}
 			traces = append(traces, t)
 		} else {

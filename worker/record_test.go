@@ -220,3 +220,25 @@ func TestW6_ARecordOfOtherTasks(t *testing.T) {
 	_, err = worker.New(until, worker.WithRecord[string](nil))
 	require.ErrorContains(t, err, "WithRecord(nil)")
 }
+
+// The text of a task's error is read without the worker's lock.
+func TestW6_AnErrorThatAsksTheWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPaper()
+		var w *worker.Worker[string]
+		w = newWorker(t, func(context.Context, string) error {
+			return curious{func() { _, _ = w.List(t.Context()) }}
+		}, worker.WithRecord(p), worker.WithCompletion(func(string) {}), worker.WithAttempts(1, func(string, error) {}))
+		require.NoError(t, w.Add(t.Context(), "a"))
+		synctest.Wait()
+		require.Equal(t, map[string]worker.Trace[string]{"a": {Task: "a", Failed: true, Err: "asked", Attempts: 1}}, p.read())
+	})
+}
+
+// curious is an error that does something when it is read.
+type curious struct{ ask func() }
+
+func (c curious) Error() string {
+	c.ask()
+	return "asked"
+}

@@ -100,8 +100,8 @@ func (w *Worker[T]) panicked(task T, v any) error {
 // ended handles the end of a run: it takes the next step, logs it and calls the
 // hooks.
 func (w *Worker[T]) ended(e *entry[T], err error) {
-	err = readable(err)
-	switch state, pause := w.conclude(e, err); state {
+	text, err := readable(err)
+	switch state, pause := w.conclude(e, err, text); state {
 	case Stopping:
 		w.cfg.logger.Debug("task stopped", slog.Any("task", e.name), slog.Any("err", err))
 	case Starting:
@@ -119,25 +119,25 @@ func (w *Worker[T]) ended(e *entry[T], err error) {
 	}
 }
 
-// readable returns err, or a replacement if err.Error panics, for example on a nil
-// pointer. The text is later read with mu held.
-func readable(err error) (safe error) {
+// readable returns the text of err, and err itself or a replacement if err.Error panics, for example
+// on a nil pointer. It is called without mu, because the method is the user's.
+func readable(err error) (text string, safe error) {
 	if err == nil {
-		return nil
+		return "", nil
 	}
 	defer func() {
 		if v := recover(); v != nil {
 			safe = fmt.Errorf("a %T, whose Error panics: %v", err, v)
+			text = safe.Error()
 		}
 	}()
-	_ = err.Error()
-	return err
+	return err.Error(), err
 }
 
 // conclude takes the step after a run, and returns it: Stopping if the task was told
 // to stop, Starting if its next run begins immediately, Completed, Failed, or
 // Backoff with the pause.
-func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
+func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -161,7 +161,7 @@ func (w *Worker[T]) conclude(e *entry[T], err error) (State, time.Duration) {
 	if err == nil {
 		err = ErrReturned
 	}
-	e.err = err
+	e.err, e.text = err, text
 	e.restarts++
 	if e.run.movable && time.Since(e.run.began) >= w.cfg.backoff.longest {
 		e.attempts = 0 // a long run of a movable task resets the count

@@ -14,7 +14,8 @@ type entry[T comparable] struct {
 	state    State // 0: dropped
 	since    time.Time
 	restarts int
-	err      error // the result of the previous run
+	err      error  // the result of the previous run
+	text     string // of err, if the run failed
 
 	place *link[*entry[T]] // in Worker.order
 	turn  *link[*entry[T]] // in Worker.queue; nil unless Queued

@@ -78,7 +78,7 @@ func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrato
 // await asks again for the stops for which an answer did not wait, and reports the writes
 // that are done in the meantime. If it fails, the stops stay under way.
 func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], errs []error) {
-	reported := make([]bool, len(writes))
+	var reported []bool
 	for ctx.Err() == nil {
 		var changes []*orchestratorv1.Change
 		var of []int
@@ -90,6 +90,9 @@ func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], e
 		}
 		if len(changes) == 0 {
 			return
+		}
+		if reported == nil {
+			reported = make([]bool, len(writes))
 		}
 		for i, write := range writes {
 			if errs[i] == nil && !reported[i] {

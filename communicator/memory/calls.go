@@ -173,12 +173,10 @@ func leave[W, T comparable, R any](
 func travel[W, T comparable, R any](
 	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
 ) (result R, err error) {
-	outer := ctx
-	ctx, arrive := c.depart(orchestrator.ContextWithApplied(ctx, func(write orchestrator.Write[T]) {
-		if w.mode != answerless && !c.isGone(p) {
-			orchestrator.Applied(outer, write)
-		}
-	}), p)
+	if w.mode == answerless {
+		ctx = orchestrator.ContextWithApplied(ctx, func(orchestrator.Write[T]) {})
+	}
+	ctx, arrive := c.depart(ctx, p)
 	defer arrive()
 	if err = w.pass(ctx); err == nil {
 		result, err = deliver(ctx, p)
