@@ -5,6 +5,7 @@ package grpc
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -244,36 +245,57 @@ func (b *book) called(now time.Time, w Worker, answered bool) {
 	m.failed = now
 }
 
-// endedKept is the number of ended incarnations that are remembered.
-const endedKept = 10_000
+// The bounds of ended: names, and incarnations of each. So one name cannot displace
+// the incarnations of another (R5).
+const (
+	endedNames = 10_000
+	endedEach  = 16
+)
 
 // ended holds the incarnations whose memberships ended last. A late Register of such
 // an incarnation must not make it a member again.
 type ended struct {
-	known map[Worker]bool // whether the worker has called Leave
-	ring  []Worker
-	next  int // in ring
+	of   map[string][]endedOne // by name, oldest first
+	ring []string              // the names
+	next int                   // in ring
 }
 
-func newEnded() ended { return ended{known: make(map[Worker]bool)} }
-
-func (e *ended) has(w Worker) bool {
-	_, ok := e.known[w]
-	return ok
+// endedOne is an incarnation whose membership has ended.
+type endedOne struct {
+	incarnation uint64
+	left        bool // it has called Leave
 }
 
-func (e *ended) left(w Worker) bool { return e.known[w] }
+func newEnded() ended { return ended{of: make(map[string][]endedOne)} }
+
+func (e *ended) find(w Worker) *endedOne {
+	all := e.of[w.Name]
+	if i := slices.IndexFunc(all, func(one endedOne) bool { return one.incarnation == w.Incarnation }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+func (e *ended) has(w Worker) bool { return e.find(w) != nil }
+
+func (e *ended) left(w Worker) bool {
+	one := e.find(w)
+	return one != nil && one.left
+}
 
 func (e *ended) add(w Worker, left bool) {
 	if e.has(w) {
 		return
 	}
-	e.known[w] = left
-	if len(e.ring) < endedKept {
-		e.ring = append(e.ring, w)
-		return
+	all := append(e.of[w.Name], endedOne{w.Incarnation, left})
+	e.of[w.Name] = all[max(0, len(all)-endedEach):]
+	switch {
+	case len(all) > 1: // the name is in the ring
+	case len(e.ring) < endedNames:
+		e.ring = append(e.ring, w.Name)
+	default:
+		delete(e.of, e.ring[e.next])
+		e.ring[e.next] = w.Name
+		e.next = (e.next + 1) % endedNames
 	}
-	delete(e.known, e.ring[e.next])
-	e.ring[e.next] = w
-	e.next = (e.next + 1) % endedKept
 }

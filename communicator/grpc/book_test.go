@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -145,17 +146,25 @@ func TestR2_Leaving(t *testing.T) {
 
 func TestR2_EndedIncarnationsAreRememberedWithABound(t *testing.T) {
 	b := testBook(newRecords())
-	for i := range uint64(endedKept) {
+	b.leave(Worker{"other", 1})
+	for i := range uint64(endedEach) {
 		b.leave(Worker{"a", i + 1})
 		b.leave(Worker{"a", i + 1})
 	}
 	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 1}), errMembershipOver)
-	b.leave(Worker{"b", 1})
+	for i := range uint64(2 * endedNames) {
+		b.leave(Worker{"a", 100 + i})
+	}
 	require.NoError(t, b.mayRegister(at(0), Worker{"a", 1}))
-	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 2}), errMembershipOver)
-	require.ErrorIs(t, b.mayRegister(at(0), Worker{"b", 1}), errMembershipOver)
-	require.Len(t, b.ended.known, endedKept)
-	require.Len(t, b.ended.ring, endedKept)
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{"a", 100 + 2*endedNames - 1}), errMembershipOver)
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{"other", 1}), errMembershipOver, "which a displaces not")
+	for i := range 2 * endedNames {
+		b.leave(Worker{fmt.Sprint("w", i), 1})
+	}
+	require.NoError(t, b.mayRegister(at(0), Worker{"other", 1}))
+	require.ErrorIs(t, b.mayRegister(at(0), Worker{fmt.Sprint("w", 2*endedNames-1), 1}), errMembershipOver)
+	require.Len(t, b.ended.of, endedNames)
+	require.Len(t, b.ended.ring, endedNames)
 }
 
 func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
