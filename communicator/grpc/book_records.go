@@ -117,6 +117,7 @@ type news struct {
 	expected   []orchestrator.Task[string]
 	gone       []Worker
 	came       []arrival
+	failed     []FailedTask
 }
 
 // arrival is a member that is new or has changed.
@@ -139,6 +140,11 @@ func (r *records) news(change *records) news {
 			n.expected = append(n.expected, orchestrator.Task[string]{
 				Name: name, Instances: t.Settings.Instances, Handoff: t.Settings.Handoff,
 			})
+		}
+	}
+	for _, name := range sorted(change.failed) {
+		if f := change.failed[name]; f != nil && r.failed[name] == nil {
+			n.failed = append(n.failed, f.FailedTask)
 		}
 	}
 	touched := make(map[string]bool)

@@ -190,6 +190,9 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 		require.Len(t, items, 1)
 		require.Len(t, one.Status(), 1, "removed from the worker")
 
+		require.Contains(t, o.logs.String(),
+			`msg="jobs failed for good, not run again" jobs=1 first=short worker=one attempts=2 err="no disk"`)
+
 		m.close()
 		next := o.open(store)
 		require.NoError(t, one.beat())

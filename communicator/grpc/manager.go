@@ -123,6 +123,11 @@ func (m *Manager) tell(n news) {
 	for _, t := range n.expected {
 		m.check("task", t.Name, m.orch.AddTask(t.Name, orchestrator.WithTaskInstances(t.Instances), orchestrator.WithHandoff(t.Handoff)))
 	}
+	if len(n.failed) > 0 {
+		first := &n.failed[0]
+		m.log.Warn("jobs failed for good, not run again", "jobs", len(n.failed), "first", first.Name,
+			"worker", first.Worker, "attempts", first.Attempts, "err", first.Err)
+	}
 	for _, w := range n.gone {
 		left := m.ledger.left(w)
 		if !left && m.successor.is(w.Name) {
