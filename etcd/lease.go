@@ -80,7 +80,7 @@ func (h *held) keep(ctx context.Context) error {
 	defer beats.close()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	failing := false
+	var failing time.Time // the last warning; zero if the last keepalive was acknowledged
 	for {
 		select {
 		case <-ctx.Done():
@@ -97,10 +97,12 @@ func (h *held) keep(ctx context.Context) error {
 		case errors.Is(err, errLeaseGone), errors.Is(err, ErrClusterChanged):
 			return err
 		case err != nil:
-			failing = true
-			h.log.Warn("keepalive not acknowledged", "lease", fmt.Sprintf("%x", h.id), "err", err)
-		case failing:
-			failing = false
+			if time.Since(failing) >= complainEvery {
+				failing = time.Now()
+				h.log.Warn("keepalive not acknowledged", "lease", fmt.Sprintf("%x", h.id), "err", err)
+			}
+		case !failing.IsZero():
+			failing = time.Time{}
 			h.log.Info("keepalives acknowledged again", "lease", fmt.Sprintf("%x", h.id))
 		}
 	}

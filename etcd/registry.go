@@ -45,6 +45,9 @@ type Item struct {
 // As with every database, a write whose context ends or whose connection breaks may
 // or may not have been applied.
 //
+// While etcd is away, a call waits until its context ends, except the first one. Give
+// the context a deadline.
+//
 // A Registry may be used from many goroutines at the same time.
 type Registry struct {
 	settings
