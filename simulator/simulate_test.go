@@ -80,17 +80,18 @@ func story(t *testing.T, seed uint64) string {
 // Seeds that once failed, and why. A new draw changes what they draw.
 func TestSimulate_Regressions(t *testing.T) {
 	for _, seed := range []uint64{
-		178,  // a copy counted as gone while its stop was paused, and was started elsewhere
-		183,  // the only free worker for a suspect was the one that had failed last
-		141,  // quarantined workers gained nothing after their pause
-		1348, // a worker was quarantined for a start that had happened
-		1036, // a suspect was moved while it paused
-		1587, // a failed stop that was no longer wanted was to be tried first
-		1568, // Plan counted a start with an unknown outcome as a copy
-		1603, // a healthy worker was tried out with tasks that no worker can start
-		625,  // a worker hangs, and moves to it start first
-		672,  // the only free workers for a suspect are quarantined
-		787,  // a List was cancelled by its own leader
+		178,    // a copy counted as gone while its stop was paused, and was started elsewhere
+		183,    // the only free worker for a suspect was the one that had failed last
+		141,    // quarantined workers gained nothing after their pause
+		1348,   // a worker was quarantined for a start that had happened
+		1036,   // a suspect was moved while it paused
+		1587,   // a failed stop that was no longer wanted was to be tried first
+		1568,   // Plan counted a start with an unknown outcome as a copy
+		1603,   // a healthy worker was tried out with tasks that no worker can start
+		625,    // a worker hangs, and moves to it start first
+		672,    // the only free workers for a suspect are quarantined
+		787,    // a List was cancelled by its own leader
+		506560, // the retries of stops that hang made most terms long
 	} {
 		_, err := simulator.Run(t, seed, simulator.Settings{})
 		require.NoError(t, err)
