@@ -9,10 +9,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
-// This file holds what cannot be seen from outside: what is kept, and what
-// happens between two steps of one term.
+// White-box tests: the memory of a leader, and events between two steps of a term. The
+// tests of the clauses are in folder test.
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // workers is a Communicator whose workers run what they are told, and answer
 // List after a while, with what they ran when it began.

@@ -1,0 +1,472 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator"
+)
+
+// What earlier libraries of this kind did well, as a table, and where they
+// failed, a test for each.
+
+// recorder returns a Communicator that does what it is told, at once, to lists.
+func recorder[W, T comparable](lists map[W][]T) orchestrator.Communicator[W, T] {
+	var mu sync.Mutex
+	return communicator.Func[W, T]{
+		ListFunc: func(_ context.Context, w W) ([]T, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(lists[w]), nil
+		},
+		AddFunc: func(_ context.Context, w W, t T) error {
+			mu.Lock()
+			defer mu.Unlock()
+			lists[w] = append(lists[w], t)
+			return nil
+		},
+		RemoveFunc: func(_ context.Context, w W, t T) error {
+			mu.Lock()
+			defer mu.Unlock()
+			lists[w] = slices.DeleteFunc(lists[w], func(x T) bool { return x == t })
+			return nil
+		},
+	}
+}
+
+// run has a worker run tasks that no leader asked for.
+func (f *fleet) run(worker, tasks string) {
+	f.t.Helper()
+	for task := range strings.FieldsSeq(tasks) {
+		require.NoError(f.t, f.Cluster.Add(f.t.Context(), worker, task))
+	}
+}
+
+// Three workers, w1 to w3, some of which run something already, and one term.
+func TestBehaviour(t *testing.T) {
+	two := orchestrator.WithTaskInstances(2)
+	for _, c := range []struct {
+		name    string
+		runs    [3]string
+		prepare func(*fleet)
+		adds    int
+		removes []string // exactly these, or, where they end in *, so many
+		loads   []int
+	}{
+		{
+			name: "tasks are split evenly",
+			adds: 3, loads: []int{1, 1, 1},
+		},
+		{
+			name: "a worker and a task may be added twice",
+			prepare: func(f *fleet) {
+				_ = f.AddWorker("w1")
+				_ = f.AddTask("t1")
+			},
+			adds: 3, loads: []int{1, 1, 1},
+		},
+		{
+			name: "what runs is not replaced",
+			runs: [3]string{"t2"},
+			adds: 2, loads: []int{1, 1, 1},
+		},
+		{
+			name: "an unexpected task is removed",
+			runs: [3]string{"extra"},
+			adds: 3, removes: []string{"remove extra w1"}, loads: []int{1, 1, 1},
+		},
+		{
+			name: "one of two copies is trimmed, and what is missing started",
+			runs: [3]string{"t1", "t1"},
+			adds: 2, removes: []string{"remove t1 *"}, loads: []int{1, 1, 1},
+		},
+		{
+			name:    "a worker removed: the others share its task",
+			runs:    [3]string{"t1", "t2", "t3"},
+			prepare: func(f *fleet) { f.RemoveWorker("w2") },
+			adds:    1, loads: []int{-1, 1, -1},
+		},
+		{
+			name: "workers updated: the others share its task",
+			runs: [3]string{"t1", "t2", "t3"},
+			prepare: func(f *fleet) {
+				_ = f.UpdateWorkers([]member{{Name: "w1"}, {Name: "w3"}})
+			},
+			adds: 1, loads: []int{-1, 1, -1},
+		},
+		{
+			name: "an empty worker gets one of two",
+			runs: [3]string{"t1 t2", "", "t3"},
+			adds: 1, removes: []string{"remove * w1"}, loads: []int{1, 1, 1},
+		},
+		{
+			name:    "four on three: nothing moves",
+			runs:    [3]string{"t1 t4", "t2", "t3"},
+			prepare: func(f *fleet) { _ = f.AddTask("t4") },
+			loads:   []int{2, 1, 1},
+		},
+		{
+			name:    "a task removed is stopped, and nothing else moves",
+			runs:    [3]string{"t1", "t2", "t3"},
+			prepare: func(f *fleet) { f.RemoveTask("t2") },
+			removes: []string{"remove t2 w2"}, loads: []int{1, 0, 1},
+		},
+		{
+			name: "tasks updated: the one left out is stopped",
+			runs: [3]string{"t1", "t2", "t3"},
+			prepare: func(f *fleet) {
+				_ = f.UpdateTasks([]task{{Name: "t1", Instances: 1}, {Name: "t3", Instances: 1}})
+			},
+			removes: []string{"remove t2 w2"}, loads: []int{1, 0, 1},
+		},
+		{
+			name: "no tasks at all: everything is stopped",
+			runs: [3]string{"t1", "t2", "t3"},
+			prepare: func(f *fleet) {
+				_ = f.UpdateTasks(nil)
+			},
+			removes: []string{"remove t1 w1", "remove t2 w2", "remove t3 w3"}, loads: []int{0, 0, 0},
+		},
+		{
+			name: "three instances go to three workers",
+			prepare: func(f *fleet) {
+				_ = f.UpdateTasks([]task{{Name: "multi", Instances: 3}})
+			},
+			adds: 3, loads: []int{1, 1, 1},
+		},
+		{
+			name: "more instances are added without touching those that run",
+			runs: [3]string{"a b c d e f g"},
+			prepare: func(f *fleet) {
+				_ = f.UpdateTasks(nil)
+				for name := range strings.FieldsSeq("a b c d e f g") {
+					_ = f.AddTask(name, orchestrator.WithTaskInstances(3))
+				}
+			},
+			adds: 14, loads: []int{7, 7, 7},
+		},
+		{
+			name: "a stale task is removed wherever it runs",
+			runs: [3]string{"a b", "a b"},
+			prepare: func(f *fleet) {
+				_ = f.UpdateTasks(nil)
+				_ = f.AddTask("a", two)
+			},
+			removes: []string{"remove b w1", "remove b w2"}, loads: []int{1, 1, 0},
+		},
+		{
+			name: "one copy of three is too many",
+			runs: [3]string{"a", "a", "a"},
+			prepare: func(f *fleet) {
+				_ = f.UpdateTasks(nil)
+				_ = f.AddTask("a", two)
+			},
+			removes: []string{"remove a *"}, loads: []int{-1, -1, -1},
+		},
+		{
+			name: "two instances of three tasks: two on each",
+			prepare: func(f *fleet) {
+				for _, name := range names("t", 3) {
+					_ = f.AddTask(name, two)
+				}
+			},
+			adds: 6, loads: []int{2, 2, 2},
+		},
+		{
+			name: "more instances than workers: one on each",
+			prepare: func(f *fleet) {
+				_ = f.UpdateTasks([]task{{Name: "multi", Instances: 5}})
+			},
+			adds: 3, loads: []int{1, 1, 1},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 3)
+				f.expect(3)
+				for i, tasks := range c.runs {
+					f.run(f.workers[i], tasks)
+				}
+				if c.prepare != nil {
+					c.prepare(f)
+				}
+				f.term()
+
+				require.Len(t, f.sent(orchestrator.OpAdd), c.adds)
+				removes := texts(f.sent(orchestrator.OpRemove))
+				require.Len(t, removes, len(c.removes))
+				for _, want := range c.removes {
+					require.Condition(t, func() bool {
+						return slices.ContainsFunc(removes, func(got string) bool { return matches(want, got) })
+					}, "%s is not among %v", want, removes)
+				}
+				for i, want := range c.loads {
+					if want >= 0 {
+						require.Equal(t, want, f.loads()[i], "on %s", f.workers[i])
+					}
+				}
+				f.forget()
+				f.term()
+				require.Empty(t, f.writes(), "the next term has nothing to do")
+			})
+		})
+	}
+}
+
+// matches tells whether text is pattern, with one word for each *.
+func matches(pattern, text string) bool {
+	p, s := strings.Fields(pattern), strings.Fields(text)
+	return len(p) == len(s) && !slices.ContainsFunc(p, func(word string) bool {
+		i := slices.Index(p, word)
+		return word != "*" && word != s[i]
+	})
+}
+
+// A worker that cannot be listed gets nothing, and the others share the tasks:
+// at once where silence means loss, as it did in earlier libraries; else once it
+// is lost, since it may run any of them.
+func TestBehaviour_ListFails(t *testing.T) {
+	for name, fail := range map[string]func(*fleet){
+		"with an error": func(f *fleet) {
+			f.Refuse(func(op orchestrator.Op, worker, _ string) error {
+				if op == orchestrator.OpList && worker == "w2" {
+					return errors.New("some error")
+				}
+				return nil
+			})
+		},
+		"until its context ends": func(f *fleet) { f.Hang("w2") },
+		"for ever":               func(f *fleet) { f.Stick("w2") },
+	} {
+		t.Run(name+", and silent is lost", func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 3, orchestrator.WithGracePeriod(0))
+				fail(f)
+				f.expect(3)
+				f.failingTerm()
+				time.Sleep(timeout) // until the call has failed
+				f.failingTerm()
+				require.Equal(t, []int{2, 0, 1}, byLoad(f.loads()))
+				require.Zero(t, f.loads()[1])
+			})
+		})
+		t.Run(name+", and silent is not empty", func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 3)
+				fail(f)
+				f.expect(3)
+				began := time.Now()
+				for time.Since(began) < 3*timeout {
+					f.failingTerm()
+					if time.Since(began) < 3*timeout {
+						require.Equal(t, []int{0, 0, 0}, f.loads(), "w2 may run anything")
+					}
+					time.Sleep(time.Second)
+				}
+				f.failingTerm()
+				time.Sleep(time.Second)
+				f.failingTerm() // the last call began before the grace period ended
+				require.Zero(t, f.loads()[1])
+				f.requireAllRun()
+			})
+		})
+	}
+}
+
+// byLoad puts the higher of the first and the last load first.
+func byLoad(loads []int) []int {
+	if loads[0] < loads[2] {
+		loads[0], loads[2] = loads[2], loads[0]
+	}
+	return loads
+}
+
+// What fails to be added or removed is an error of the term.
+func TestBehaviour_WritesFail(t *testing.T) {
+	for _, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
+		t.Run(op.String(), func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 1)
+				f.run("w1", "stale")
+				f.expect(1)
+				f.Refuse(func(o orchestrator.Op, _, _ string) error {
+					if o == op {
+						return errBoom
+					}
+					return nil
+				})
+				require.ErrorIs(t, f.NextTerm(t.Context()), errBoom)
+			})
+		})
+	}
+}
+
+func TestBehaviour_StatsCountWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stats orchestrator.TermStats
+		f := newFleet(t, 2, orchestrator.WithStats(func(s orchestrator.TermStats) { stats = s }))
+		f.term()
+		require.Equal(t, orchestrator.WorkerStats{Answering: 2}, stats.Workers)
+		require.Equal(t, f.LastPlan().Stats, stats)
+	})
+}
+
+// A worker joins: one term, as few moves as there can be, and then no call but
+// List. Earlier libraries took up to 120 terms and ten times as many moves, or
+// left the new worker empty for ever.
+func TestBaseline_AWorkerJoins(t *testing.T) {
+	for _, c := range []struct{ tasks, workers, moves int }{
+		{100, 4, 20},
+		{1000, 10, 90},
+		{100, 10, 9},
+		{101, 4, 20},
+	} {
+		t.Run(fmt.Sprintf("%d on %d", c.tasks, c.workers), func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, c.workers)
+				f.expect(c.tasks)
+				f.term()
+				require.LessOrEqual(t, spread(f.loads()), 1, "even in one term")
+				f.join("new")
+
+				f.forget()
+				f.term()
+				require.LessOrEqual(t, spread(f.loads()), 1)
+				require.Len(t, f.moves(), c.moves)
+				require.Len(t, f.sent(orchestrator.OpAdd), c.moves)
+				require.Len(t, f.sent(orchestrator.OpRemove), c.moves)
+				require.Equal(t, c.moves, f.LastPlan().Stats.Adds)
+				require.Equal(t, c.moves, f.LastPlan().Stats.LowerBound)
+
+				f.forget()
+				f.term()
+				require.Empty(t, f.writes())
+				require.Len(t, f.lists(), c.workers+1)
+				f.requireAllRun()
+				f.requireNeverTwice()
+			})
+		})
+	}
+}
+
+// Uneven for ever, 17 to 21, was what 101 tasks on 4 workers came to when a
+// fifth joined. Here any start is even after one term.
+func TestBaseline_EvenFromAnyStart(t *testing.T) {
+	for _, n := range []int{1, 2, 5, 19, 99, 100, 101, 102, 103} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 5)
+				f.expect(n)
+				for i, name := range names("t", n) { // piled up on the first ones
+					f.run(f.workers[(i*i)%5%3], name)
+				}
+				f.term()
+				require.LessOrEqual(t, spread(f.loads()), 1)
+				f.requireSettled()
+			})
+		})
+	}
+}
+
+// One missed List: nothing is written, neither then nor afterwards. It used to
+// cost 84 calls.
+func TestBaseline_OneMissedList(t *testing.T) {
+	for name, miss := range map[string]func(*fleet){
+		"cut off":  func(f *fleet) { f.Cut("w2") },
+		"too late": func(f *fleet) { f.Hang("w2"); f.term(); f.waitOutCalls() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 4)
+				f.expect(100)
+				f.term()
+				miss(f)
+				f.forget()
+				require.Len(t, f.failingTerm(), 1)
+				f.Heal()
+				_ = f.NextTerm(t.Context()) // does not wait for it
+				synctest.Wait()
+				for range 5 {
+					f.term()
+				}
+				require.Empty(t, f.writes())
+				f.requireAllRun()
+			})
+		})
+	}
+}
+
+// One worker hangs on every Add: at most one timeout a term. Of what it did not take
+// one task is tried there again, and runs elsewhere in the term after that, as the
+// others do in the next. It used to cost 25 timeouts in a row.
+func TestBaseline_OneWorkerHangsOnAdd(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.intercept(func(ctx context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd && c.Worker == "w2" {
+				return hang(ctx)
+			}
+			return nil
+		})
+		f.expect(100)
+		took, err := f.timedTerm()
+		require.Error(t, err)
+		require.InDelta(t, timeout, took, float64(timeout/1000), "one timeout")
+		require.Equal(t, []int{25, 0, 25, 25}, f.loads(), "nobody else is held up")
+
+		_ = f.NextTerm(t.Context())
+		require.LessOrEqual(t, f.missing(), 1)
+		took, err = f.timedTerm()
+		require.NoError(t, err)
+		require.Zero(t, took)
+		f.requireAllRun()
+		for range 20 {
+			took, _ = f.timedTerm()
+			require.LessOrEqual(t, took, timeout)
+		}
+	})
+}
+
+// The same, and it ignores its context: no call is left to it to hold up the
+// term, and what it may have is held until it is lost.
+func TestBaseline_OneWorkerHangsOnAddForEver(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd && c.Worker == "w2" {
+				f.Stick("w2")
+			}
+			return nil
+		})
+		f.expect(100)
+		took, err := f.timedTerm()
+		require.Error(t, err)
+		require.Equal(t, timeout, took)
+		tried := len(f.addsTo("w2"))
+
+		took, err = f.timedTerm()
+		require.ErrorIs(t, err, orchestrator.ErrSilent)
+		require.Zero(t, took)
+		running := 0
+		for _, n := range f.loads() {
+			running += n
+		}
+		require.Equal(t, 100-tried, running, "all but what was on its way to w2")
+		require.Equal(t, tried, f.LastPlan().Stats.Instances.Held)
+		require.Equal(t, 1, f.LastPlan().Stats.Workers.Stuck)
+
+		time.Sleep(3 * timeout)
+		f.failingTerm()
+		f.requireAllRun()
+	})
+}

@@ -1,0 +1,234 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// T1 and T12: what is expected, and what can be read.
+
+// changeEverything calls each method that changes what is expected.
+func (f *fleet) changeEverything() {
+	f.t.Helper()
+	require.NoError(f.t, f.AddTask("new"))
+	f.RemoveTask("t1")
+	require.NoError(f.t, f.UpdateTasks(append(f.ListExpectedTasks(), task{Name: "newer"})))
+	require.NoError(f.t, f.AddWorker("w3"))
+	f.RemoveWorker("w3")
+	require.NoError(f.t, f.UpdateWorkers([]member{{Name: "w1"}, {Name: "w2"}}))
+	require.NoError(f.t, f.DrainWorker("w1"))
+	require.NoError(f.t, f.UndrainWorker("w1"))
+}
+
+// T1
+
+func TestT1_ChangesDoNotWaitForATerm(t *testing.T) {
+	for name, blocked := range map[string]orchestrator.Op{
+		"that lists": orchestrator.OpList, "that starts": orchestrator.OpAdd, "that stops": orchestrator.OpRemove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				f.expect(2)
+				f.term()
+				require.NoError(t, f.UpdateTasks([]task{{Name: "other"}}))
+				f.intercept(func(ctx context.Context, c call) error {
+					if c.Op == blocked {
+						return hang(ctx)
+					}
+					return nil
+				})
+				done := make(chan error, 1)
+				go func() { done <- f.NextTerm(t.Context()) }()
+				synctest.Wait()
+				require.Zero(t, took(func() {
+					f.changeEverything()
+					f.ListExpectedTasks()
+					f.LastActual()
+					f.LastPlan()
+				}))
+				require.Empty(t, done, "the term is still under way")
+				require.Error(t, <-done)
+			})
+		})
+	}
+}
+
+func TestT1_ChangesTakeEffectInTheNextTerm(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*fleet) error
+		first  []int // the loads after the term during which it was made
+		second []int // and after the next one
+	}{
+		{"AddTask", func(f *fleet) error { return f.AddTask("t5") }, []int{2, 2}, []int{3, 2}},
+		{"RemoveTask", func(f *fleet) error { f.RemoveTask("t1"); return nil }, []int{2, 2}, []int{2, 1}},
+		{"UpdateTasks", func(f *fleet) error { return f.UpdateTasks(nil) }, []int{2, 2}, []int{0, 0}},
+		{"DrainWorker", func(f *fleet) error { return f.DrainWorker("w1") }, []int{2, 2}, []int{4, 0}},
+		{"AddWorker", func(f *fleet) error { f.join("w3"); return nil }, []int{2, 2, 0}, []int{2, 1, 1}},
+		{"RemoveWorker", func(f *fleet) error { f.RemoveWorker("w1"); f.Kill("w1"); return nil }, []int{2, 0}, []int{4, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				f.expect(4)
+				f.term()
+				f.Slow(time.Second/2, "w2")
+				done := make(chan error, 1)
+				go func() { done <- f.NextTerm(t.Context()) }()
+				synctest.Wait()
+				require.NoError(t, test.change(f))
+				require.NoError(t, <-done)
+				require.Empty(t, f.LastPlan().Changes)
+				require.Equal(t, test.first, descending(f.loads()))
+				f.term()
+				require.Equal(t, test.second, descending(f.loads()))
+			})
+		})
+	}
+}
+
+// descending returns loads, the largest first.
+func descending(loads []int) []int {
+	slices.Sort(loads)
+	slices.Reverse(loads)
+	return loads
+}
+
+func TestT1_SlicesAreCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 0)
+		f.Start("w1", "w2")
+		f.workers = []string{"w1", "w2"}
+		tasks := []task{{Name: "a"}, {Name: "b"}}
+		members := []member{{Name: "w1"}, {Name: "w2"}}
+		require.NoError(t, f.UpdateTasks(tasks))
+		require.NoError(t, f.UpdateWorkers(members))
+		tasks[0].Name, tasks[1].Instances = "changed", 7
+		members[0].Name, members[1].Draining = "changed", true
+		f.ListExpectedTasks()[0].Name = "changed"
+		f.term()
+		f.term()
+		require.Equal(t, []int{1, 1}, f.loads())
+		require.ElementsMatch(t, []task{{Name: "a", Instances: 1}, {Name: "b", Instances: 1}}, f.ListExpectedTasks())
+
+		actual := f.LastActual()
+		before := actual[0].Tasks[0]
+		actual[0].Tasks[0], actual[0].Name = "changed", "changed"
+		require.Equal(t, []string{before}, f.LastActual()[0].Tasks)
+		f.term()
+		require.Empty(t, f.LastPlan().Changes)
+	})
+}
+
+func TestT1_RedefinedWorkerKeepsItsState(t *testing.T) {
+	for name, redefine := range map[string]func(*fleet) error{
+		"AddWorker":     func(f *fleet) error { return f.AddWorker("w1", orchestrator.WithWorkerDraining()) },
+		"UpdateWorkers": func(f *fleet) error { return f.UpdateWorkers([]member{{Name: "w2"}, {Name: "w1", Draining: true}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				f.expect(4)
+				f.term()
+				f.Cut("w1")
+				f.silentTerm("w1")
+				f.forget()
+				require.NoError(t, redefine(f))
+				f.silentTerm("w1")
+				require.Empty(t, f.writes(), "it still holds what it held")
+				require.True(t, f.state("w1").Draining)
+
+				require.NoError(t, f.DrainWorker("w2"))
+				require.NoError(t, redefine(f))
+				f.silentTerm("w1")
+				require.True(t, f.state("w2").Draining, "what DrainWorker said is not taken back by it")
+				require.NoError(t, f.UndrainWorker("w2"))
+				require.NoError(t, f.UndrainWorker("w1"))
+				f.silentTerm("w1")
+				require.False(t, f.state("w2").Draining)
+				require.True(t, f.state("w1").Draining, "as it was added")
+			})
+		})
+	}
+}
+
+func TestT1_RedefinedTaskHasItsDefaultsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		require.NoError(t, f.AddTask("a", orchestrator.WithTaskInstances(2), orchestrator.WithHandoff(orchestrator.StartThenStop)))
+		require.Equal(t, []task{{Name: "a", Instances: 2, Handoff: orchestrator.StartThenStop}}, f.ListExpectedTasks())
+		require.NoError(t, f.AddTask("a"))
+		require.Equal(t, []task{{Name: "a", Instances: 1}}, f.ListExpectedTasks())
+	})
+}
+
+// T12
+
+func TestT12_NothingBeforeTheFirstTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		require.Nil(t, f.LastActual())
+		require.Zero(t, f.LastPlan())
+		f.term()
+		require.Len(t, f.LastActual(), 2)
+	})
+}
+
+func TestT12_LastActualIsWhatTheTermLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.expect(4)
+		f.term()
+		require.ElementsMatch(t, names("t", 4), f.state("w1").Tasks, "acknowledged starts are there")
+
+		f.join("w2")
+		f.RemoveTask("t1")
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Worker == "w2" && c.Op == orchestrator.OpAdd && c.Task == "poison" {
+				return errors.New("connection reset")
+			}
+			return nil
+		})
+		require.NoError(t, f.AddTask("poison"))
+		_ = f.NextTerm(t.Context())
+		for _, w := range f.workers {
+			require.ElementsMatch(t, f.RunsOn(w), f.state(w).Tasks)
+			require.Equal(t, orchestrator.Answering, f.state(w).State)
+			require.Equal(t, time.Now(), f.state(w).LastAnswer)
+		}
+		require.NotContains(t, f.state("w1").Tasks, "t1", "acknowledged stops are not")
+	})
+}
+
+func TestT12_ReadsTheTermBeforeDuringATerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(2)
+		f.term()
+		f.expect(4)
+		f.intercept(slowWrites(time.Second))
+		done := make(chan error, 1)
+		go func() { done <- f.NextTerm(t.Context()) }()
+		time.Sleep(500 * time.Millisecond)
+		require.Zero(t, took(func() {
+			require.EqualValues(t, 1, f.LastPlan().Stats.Term.Number)
+			require.Len(t, f.state("w1").Tasks, 1)
+		}))
+		require.NoError(t, <-done)
+		require.EqualValues(t, 2, f.LastPlan().Stats.Term.Number)
+		require.Len(t, f.state("w1").Tasks, 2)
+	})
+}
+
+// T15
+
+// Bad input

@@ -1,0 +1,412 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// T8: the two halves of a move, and how much is risked on a receiver.
+
+var (
+	errBoom     = errors.New("boom")
+	errRejected = fmt.Errorf("no room: %w", orchestrator.ErrRejected)
+)
+
+// slowly has every write take d, so that what waits for what can be seen.
+func slowly(f *fleet, d time.Duration) {
+	f.intercept(func(_ context.Context, c call) error {
+		if c.Op != orchestrator.OpList {
+			time.Sleep(d)
+		}
+		return nil
+	})
+}
+
+// oneMove starts a fleet of one worker with two tasks, and has another worker
+// join: one task is to move from w1 to w2.
+func oneMove(t *testing.T, start func(*testing.T, int, ...option) *fleet, opts ...option) *fleet {
+	t.Helper()
+	f := start(t, 1, opts...)
+	f.expect(2)
+	f.term()
+	f.join("w2")
+	f.forget()
+	return f
+}
+
+func TestT8_StopThenStart(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := oneMove(t, start)
+		slowly(f, 2*time.Second)
+		f.term()
+
+		require.Len(t, f.writes(), 2)
+		stop, begin := f.sent(orchestrator.OpRemove)[0], f.sent(orchestrator.OpAdd)[0]
+		require.Equal(t, "w1", stop.Worker)
+		require.Equal(t, "add "+stop.Task+" w2", begin.String())
+		require.Equal(t, stop.Sent.Add(2*time.Second), begin.Sent, "as soon as the stop was acknowledged, and no earlier")
+		f.requireNeverTwice()
+		f.requireSettled()
+	})
+}
+
+func TestT8_StartThenStop(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := oneMove(t, start, orchestrator.WithHandoff(orchestrator.StartThenStop))
+		slowly(f, 2*time.Second)
+		f.term()
+
+		require.Len(t, f.writes(), 2)
+		stop, begin := f.sent(orchestrator.OpRemove)[0], f.sent(orchestrator.OpAdd)[0]
+		require.Equal(t, "w2", begin.Worker)
+		require.Equal(t, "remove "+begin.Task+" w1", stop.String())
+		require.Equal(t, begin.Sent.Add(2*time.Second), stop.Sent, "as soon as the start was acknowledged, and no earlier")
+		require.Equal(t, 2, f.Counts(begin.Task).Most)
+		f.requireSettled()
+	})
+}
+
+// The order is that of the task, else that of all tasks, else stop then start.
+func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
+	const (
+		unset         = orchestrator.HandoffDefault
+		stopThenStart = orchestrator.StopThenStart
+		startThenStop = orchestrator.StartThenStop
+	)
+	for _, c := range []struct{ all, task, want orchestrator.Handoff }{
+		{unset, unset, stopThenStart},
+		{unset, stopThenStart, stopThenStart},
+		{unset, startThenStop, startThenStop},
+		{stopThenStart, unset, stopThenStart},
+		{stopThenStart, startThenStop, startThenStop},
+		{startThenStop, unset, startThenStop},
+		{startThenStop, stopThenStart, stopThenStart},
+	} {
+		first := orchestrator.OpRemove
+		if c.want == startThenStop {
+			first = orchestrator.OpAdd
+		}
+		t.Run(fmt.Sprint("all ", c.all, ", task ", c.task), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 1, orchestrator.WithHandoff(c.all))
+				f.expect(2, orchestrator.WithHandoff(c.task))
+				f.term()
+				f.join("w2")
+				f.forget()
+				f.term()
+				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
+				require.Len(t, writes, 2)
+				require.Equal(t, first, writes[0].Op)
+			})
+		})
+		t.Run(fmt.Sprint("all ", c.all, ", task updated to ", c.task), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 1, orchestrator.WithHandoff(c.all))
+				f.expect(2)
+				f.term()
+				require.NoError(t, f.UpdateTasks([]task{{Name: "t1", Handoff: c.task}, {Name: "t2", Handoff: c.task}}))
+				f.join("w2")
+				f.forget()
+				f.term()
+				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
+				require.Len(t, writes, 2)
+				require.Equal(t, first, writes[0].Op)
+			})
+		})
+	}
+}
+
+// A surplus copy is stopped at once, whatever else the term has to wait for.
+func TestT8_TrimmingNeverWaits(t *testing.T) {
+	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
+		t.Run(handoff.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 3, orchestrator.WithHandoff(handoff))
+				f.expect(3)
+				for _, w := range []string{"w1", "w2", "w3"} { // everything runs everywhere
+					for _, task := range names("t", 3) {
+						require.NoError(t, f.Cluster.Add(t.Context(), w, task))
+					}
+				}
+				require.NoError(t, f.AddTask("new", orchestrator.WithTaskInstances(3)))
+				slowly(f, 3*time.Second)
+				began := time.Now()
+				f.term()
+
+				trims := f.sent(orchestrator.OpRemove)
+				require.Len(t, trims, 6)
+				first := make(map[string]call)
+				for _, c := range trims {
+					if _, ok := first[c.Worker]; !ok {
+						first[c.Worker] = c
+					}
+				}
+				for w, c := range first {
+					require.Equal(t, began, c.Sent, "the first on %s", w)
+				}
+				f.intercept(nil)
+				f.requireSettled()
+			})
+		})
+	}
+}
+
+// A worker joins that rejects everything: one healthy task is stopped for it,
+// and that one runs again where it came from in the same term.
+func TestT8_JoiningWorkerRejectsEverything(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(100)
+		f.term()
+		f.join("w5")
+		f.failAdds(errRejected, "w5")
+		f.forget()
+		require.Len(t, f.failingTerm(), 1)
+
+		stops := f.sent(orchestrator.OpRemove)
+		require.Len(t, stops, 1)
+		task, from := stops[0].Task, stops[0].Worker
+		require.Equal(t, []string{
+			"remove " + task + " " + from,
+			"add " + task + " w5",
+			"add " + task + " " + from,
+		}, f.writes())
+		require.Equal(t, map[orchestrator.Outcome]int{
+			orchestrator.OutcomeReturned: 1,
+			orchestrator.OutcomeSkipped:  19,
+		}, f.outcomes())
+		for _, c := range f.moves() {
+			if c.Outcome == orchestrator.OutcomeSkipped {
+				require.ErrorIs(t, c.Err, orchestrator.ErrSkipped)
+			}
+		}
+		require.Equal(t, []int{25, 25, 25, 25, 0}, f.loads())
+		f.requireSettled() // w5 is left alone now
+	})
+}
+
+// As many workers as there are join, and all of them reject everything.
+func TestT8_EachJoiningWorkerRisksOneTask(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(100)
+		f.term()
+		f.join("w5", "w6", "w7", "w8")
+		f.failAdds(errRejected, "w5", "w6", "w7", "w8")
+		f.forget()
+		f.failingTerm()
+		require.Len(t, f.sent(orchestrator.OpRemove), 4)
+		require.Equal(t, []int{25, 25, 25, 25, 0, 0, 0, 0}, f.loads())
+	})
+}
+
+// A worker joins that never answers an Add: one task is at risk, nobody knows
+// where it is, and the next term looks.
+func TestT8_JoiningWorkerHangsOnAdd(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(100)
+		f.term()
+		f.join("w5")
+		f.intercept(func(ctx context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd && c.Worker == "w5" {
+				return hang(ctx)
+			}
+			return nil
+		})
+		f.forget()
+		took, err := f.timedTerm()
+		require.Len(t, failures(t, err), 1)
+		require.InDelta(t, timeout, took, float64(timeout/1000), "one timeout")
+		require.Len(t, f.sent(orchestrator.OpRemove), 1)
+		require.Equal(t, 1, f.LastPlan().Stats.Instances.Missing)
+
+		took, err = f.timedTerm()
+		require.NoError(t, err)
+		require.Zero(t, took)
+		require.Equal(t, []int{25, 25, 25, 25, 0}, f.loads())
+		f.requireNeverTwice()
+	})
+}
+
+// One move at a time until the receiver has acknowledged a start; then all of
+// its share, in the same term.
+func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(100)
+		f.term()
+		f.join("w5")
+		slowly(f, 100*time.Millisecond)
+		f.forget()
+		f.term()
+		require.Equal(t, []int{20, 20, 20, 20, 20}, f.loads())
+
+		adds := f.sent(orchestrator.OpAdd)
+		proven := adds[0].Sent.Add(adds[0].Took)
+		early := f.calls(func(c call) bool { return c.Op == orchestrator.OpRemove && c.Sent.Before(proven) })
+		require.Len(t, early, 1, "stopped before w5 had acknowledged a start")
+		f.requireNeverTwice()
+	})
+}
+
+// An Add that starts something missing proves its receiver too.
+func TestT8_AnyStartProvesAReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(8)
+		f.term()
+		f.join("w3")
+		require.NoError(t, f.AddTask("new"))
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpRemove {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		f.forget()
+		f.term()
+		stops := f.sent(orchestrator.OpRemove)
+		require.Len(t, stops, 2)
+		require.Equal(t, stops[0].Sent, stops[1].Sent, "two at once, since w3 has started the new task")
+		require.Equal(t, []int{3, 3, 3}, f.loads())
+	})
+}
+
+// An Add times out, and lands when its task has long been started elsewhere:
+// the worker refuses it.
+func TestT8_LateWriteIsRefused(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := oneMove(t, start)
+		release := f.HoldWrites("w2")
+		f.failingTerm()
+		move := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+
+		f.term() // it looks, does not find it, and starts it elsewhere
+		require.Equal(t, []string{"w1"}, f.Running(move.Task))
+		release()
+		synctest.Wait()
+		require.Equal(t, []string{"w1"}, f.Running(move.Task), "the late Add was refused")
+		require.Equal(t, 1, f.Counts(move.Task).Most)
+	})
+}
+
+// A Remove that lands late does not stop what a later term has decided to keep.
+func TestT8_LateStopIsRefused(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 1)
+		f.expect(2)
+		f.term()
+		f.RemoveTask("t2")
+		release := f.HoldWrites("w1")
+		f.failingTerm()
+
+		require.NoError(t, f.AddTask("t2"))
+		f.term() // it looks, and finds it
+		require.Empty(t, f.LastPlan().Changes)
+		release()
+		synctest.Wait()
+		require.Equal(t, []string{"w1"}, f.Running("t2"), "the late Remove was refused")
+		require.Equal(t, 0, f.Counts("t2").Stops)
+	})
+}
+
+// Whatever happens to the network and to the workers, in whatever order: where
+// silent is never taken for lost, no task ever runs twice, and once everything
+// is well again, everything runs.
+func TestT8_NeverTwiceWhateverHappens(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 4, orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
+				f.expect(20)
+				turmoil(f, rand.New(rand.NewPCG(seed, 8)))
+				f.requireNeverTwice()
+
+				f.Refuse(nil)
+				f.Heal()
+				synctest.Wait()
+				for range 70 { // the longest backoff, and a few more
+					_ = f.NextTerm(t.Context())
+					time.Sleep(time.Second)
+				}
+				f.requireSettled()
+				f.requireNeverTwice()
+			})
+		})
+	}
+}
+
+// turmoil runs terms while things go wrong.
+func turmoil(f *fleet, r *rand.Rand) {
+	var mu sync.Mutex // refusals come from many goroutines
+	dice := rand.New(rand.NewPCG(r.Uint64(), 1))
+	odds := r.IntN(3)
+	f.Refuse(func(op orchestrator.Op, _, _ string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if op == orchestrator.OpList || dice.IntN(10) >= odds {
+			return nil
+		}
+		return []error{errRejected, errBoom, orchestrator.ErrStopping}[dice.IntN(3)]
+	})
+	for range 40 {
+		w := f.workers[r.IntN(len(f.workers))]
+		ctx, cancel := f.t.Context(), context.CancelFunc(func() {})
+		switch r.IntN(16) {
+		case 0:
+			f.Hang(w)
+		case 1:
+			f.Cut(w)
+		case 2:
+			f.LoseAnswers(w)
+		case 3:
+			f.HoldWrites(w)
+		case 4:
+			f.Slow(time.Duration(r.IntN(15))*time.Second, w)
+		case 5:
+			f.Late(time.Duration(r.IntN(15))*time.Second, w)
+		case 6, 7:
+			f.Heal(w)
+		case 8:
+			_ = f.DrainWorker(w)
+		case 9:
+			_ = f.UndrainWorker(w)
+		case 10: // it crashes, and is back at once, empty
+			f.Start(w)
+		case 11: // it is replaced
+			f.RemoveWorker(w)
+			f.Kill(w)
+			f.join(w)
+		case 12:
+			if len(f.workers) < 7 {
+				f.join(fmt.Sprint("w", len(f.workers)+1))
+			}
+		case 13:
+			f.RemoveTask(fmt.Sprint("t", 1+r.IntN(20)))
+			f.expect(20 - r.IntN(3))
+		case 14: // the leader crashes, and another one takes over
+			f.wire = &wire{t: f.t, cluster: f.Cluster, inFlight: make(map[flight]bool)}
+			*f = *f.successor(orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
+		case 15: // a deploy, some time during the term
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(15_000))*time.Millisecond)
+		}
+		_ = f.NextTerm(ctx)
+		cancel()
+		time.Sleep(time.Duration(r.IntN(10_000)) * time.Millisecond)
+	}
+	for _, w := range f.workers {
+		_ = f.UndrainWorker(w)
+	}
+}

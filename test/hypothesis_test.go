@@ -1,0 +1,562 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Plan: what the next term would do if something came true.
+
+type hypothesis = orchestrator.Hypothesis[string, string]
+
+// plan returns the Plan of a hypothesis.
+func (f *fleet) plan(h hypothesis) plan {
+	f.t.Helper()
+	p, err := f.Plan(h)
+	require.NoError(f.t, err)
+	return p
+}
+
+// stripped returns changes without their outcomes.
+func stripped(changes []change) []change {
+	plain := make([]change, len(changes))
+	for i, c := range changes {
+		plain[i] = change{Kind: c.Kind, Task: c.Task, From: c.From, To: c.To}
+	}
+	return plain
+}
+
+// whatIf is a situation, what is supposed then, and how it comes true. Each part may
+// be nil.
+type whatIf struct {
+	prepare  func(*fleet)
+	suppose  hypothesis
+	comeTrue func(*fleet)
+	opts     []option
+}
+
+var whatIfs = map[string]whatIf{
+	// The zero hypothesis: the next term as things stand.
+	"nothing changes": {},
+	"a worker was added": {
+		prepare: func(f *fleet) { f.join("w5") },
+	},
+	"a worker was removed": {
+		prepare: func(f *fleet) { f.Kill("w1"); f.RemoveWorker("w1") },
+	},
+	"a worker was replaced": {
+		prepare: func(f *fleet) { f.RemoveWorker("w1"); f.join("w1") },
+	},
+	"a worker drains": {
+		prepare: func(f *fleet) { _ = f.DrainWorker("w2") },
+	},
+	"tasks came and went": {
+		prepare: func(f *fleet) {
+			f.RemoveTask("t1")
+			_ = f.AddTask("t2", orchestrator.WithTaskInstances(3))
+			_ = f.AddTask("new")
+		},
+	},
+	"a worker is silent": {
+		prepare: func(f *fleet) { f.Cut("w2"); f.anyTerm(); f.RemoveTask("t1"); _ = f.AddTask("new") },
+	},
+	"a worker has been silent for long": {
+		prepare: func(f *fleet) {
+			f.Cut("w2")
+			f.anyTerm()
+			f.anyTerm()
+			synctest.Wait() // its call has failed
+			time.Sleep(time.Hour)
+		},
+	},
+	"a worker is lost": {
+		prepare: func(f *fleet) { f.Cut("w2"); time.Sleep(time.Hour); f.anyTerm(); f.join("w5") },
+	},
+	"most workers are silent": {
+		prepare: func(f *fleet) { f.Cut("w1", "w2", "w3"); time.Sleep(time.Hour); f.anyTerm() },
+	},
+	"most workers are silent for longer than a mass loss may last": {
+		prepare: func(f *fleet) {
+			f.Cut("w1", "w2", "w3")
+			f.anyTerm()
+			time.Sleep(time.Hour)
+			f.anyTerm() // in which their answers may still be on their way
+			synctest.Wait()
+		},
+	},
+	"a mass loss ends": {
+		prepare: func(f *fleet) {
+			f.Cut("w1", "w2", "w3")
+			f.anyTerm()
+			time.Sleep(time.Minute)
+			f.Heal("w1", "w2")
+			for range 3 {
+				f.anyTerm()
+				synctest.Wait() // for answers that the term did not wait for
+				time.Sleep(time.Second)
+			}
+		},
+	},
+	"a worker was late": {
+		prepare: func(f *fleet) {
+			f.Slow(5*time.Second, "w2")
+			f.anyTerm()
+			f.RemoveTask("t1")
+			_ = f.DrainWorker("w1")
+			f.Slow(0, "w2")
+			time.Sleep(timeout)
+		},
+	},
+	"an initial worker has not answered": {
+		prepare: func(f *fleet) { *f = *f.successor(); f.Cut("w2"); f.anyTerm(); f.expect(30) },
+	},
+	"a start may have happened on a silent worker": {
+		prepare: func(f *fleet) {
+			f.intercept(on(orchestrator.OpAdd, "w2", "", func(context.Context) error { return errBoom }))
+			f.expect(30)
+			f.anyTerm()
+			f.Cut("w2")
+			f.anyTerm()
+			time.Sleep(time.Second)
+		},
+	},
+	"a start pauses": {
+		prepare: func(f *fleet) { f.failAdds(errRejected, "w2"); f.expect(30); f.anyTerm() },
+	},
+	"a worker is quarantined": {
+		prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.expect(30) },
+		opts:    []option{orchestrator.WithMaxMoves(0)},
+	},
+	"a worker awaits its trial": {
+		prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.anyTerm() },
+	},
+	"a task is suspect": {
+		prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm() },
+	},
+	"a suspect has its turn": {
+		prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm(); f.anyTerm() },
+	},
+	"all moves pause": {
+		prepare: func(f *fleet) { f.failAdds(errRejected); f.join("w5"); f.anyTerm() },
+	},
+	"a stop pauses": {
+		prepare: func(f *fleet) {
+			f.intercept(on(orchestrator.OpRemove, "", "", func(context.Context) error { return errBoom }))
+			_ = f.DrainWorker("w1")
+			f.anyTerm()
+		},
+	},
+	"a stop is under way": {
+		prepare: func(f *fleet) {
+			f.intercept(on(orchestrator.OpRemove, "", "", func(context.Context) error { return orchestrator.ErrStopping }))
+			_ = f.DrainWorker("w1")
+			f.anyTerm()
+			time.Sleep(time.Minute)
+			f.anyTerm()
+		},
+		opts: []option{orchestrator.WithMaxMoves(2)},
+	},
+	"moves are limited": {
+		prepare: func(f *fleet) { f.join("w5"); _ = f.DrainWorker("w1"); f.anyTerm() },
+		opts:    []option{orchestrator.WithMaxMoves(2)},
+	},
+	"ties are drawn": {
+		prepare: func(f *fleet) { f.expect(21); f.join("w5", "w6") },
+		opts:    []option{orchestrator.WithSeed(7)},
+	},
+
+	// What h supposes.
+	"drain": {
+		suppose:  hypothesis{Drain: []string{"w2", "w3"}},
+		comeTrue: func(f *fleet) { _ = f.DrainWorker("w2"); _ = f.DrainWorker("w3") },
+	},
+	"drain all": {
+		suppose:  hypothesis{Drain: names("w", 4)},
+		comeTrue: func(f *fleet) { _ = f.UpdateWorkers(draining(f.workers)) },
+	},
+	"undrain": {
+		prepare:  func(f *fleet) { _ = f.DrainWorker("w2"); f.anyTerm() },
+		suppose:  hypothesis{Undrain: []string{"w2"}},
+		comeTrue: func(f *fleet) { _ = f.UndrainWorker("w2") },
+	},
+	"undrain one that was added draining": {
+		prepare:  func(f *fleet) { _ = f.AddWorker("w2", orchestrator.WithWorkerDraining()); f.anyTerm() },
+		suppose:  hypothesis{Undrain: []string{"w2"}},
+		comeTrue: func(f *fleet) { _ = f.UndrainWorker("w2") },
+	},
+	"silence": {
+		prepare:  func(f *fleet) { f.expect(30) },
+		suppose:  hypothesis{Silence: []string{"w2"}},
+		comeTrue: func(f *fleet) { f.Cut("w2") },
+	},
+	"silence without a grace period": {
+		prepare:  func(f *fleet) { f.expect(30) },
+		suppose:  hypothesis{Silence: []string{"w2"}},
+		comeTrue: func(f *fleet) { f.Cut("w2") },
+		opts:     []option{orchestrator.WithGracePeriod(0)},
+	},
+	"silence of most workers": {
+		suppose:  hypothesis{Silence: []string{"w1", "w2", "w3"}, AddTasks: []task{{Name: "new"}}},
+		comeTrue: func(f *fleet) { f.Cut("w1", "w2", "w3"); _ = f.AddTask("new") },
+	},
+	"lose": {
+		suppose:  hypothesis{Lose: []string{"w2"}},
+		comeTrue: func(f *fleet) { f.Kill("w2"); f.RemoveWorker("w2") },
+	},
+	"lose most workers": {
+		suppose:  hypothesis{Lose: []string{"w1", "w2", "w3"}},
+		comeTrue: func(f *fleet) { f.Kill("w1", "w2", "w3"); _ = f.UpdateWorkers([]member{{Name: "w4"}}) },
+	},
+	"lose a silent worker": {
+		prepare:  func(f *fleet) { f.Cut("w2"); f.anyTerm() },
+		suppose:  hypothesis{Lose: []string{"w2"}},
+		comeTrue: func(f *fleet) { f.RemoveWorker("w2") },
+		opts:     []option{hold},
+	},
+	"add workers": {
+		suppose: hypothesis{AddWorkers: []member{{Name: "w5"}, {Name: "w6"}, {Name: "w1", Draining: true}}},
+		comeTrue: func(f *fleet) {
+			f.join("w5", "w6")
+			_ = f.AddWorker("w1", orchestrator.WithWorkerDraining())
+		},
+	},
+	"add a worker that is draining, and drain another one": {
+		suppose:  hypothesis{AddWorkers: []member{{Name: "w5", Draining: true}, {Name: "w6"}}, Drain: []string{"w1"}},
+		comeTrue: func(f *fleet) { f.join("w5", "w6"); _ = f.DrainWorker("w5"); _ = f.DrainWorker("w1") },
+	},
+	"add and remove tasks": {
+		suppose: hypothesis{
+			AddTasks:    []task{{Name: "new"}, {Name: "t2", Instances: 3}, {Name: "t3", Handoff: orchestrator.StartThenStop}},
+			RemoveTasks: []string{"t1", "t4", "never added"},
+			Drain:       []string{"w1"},
+		},
+		comeTrue: func(f *fleet) {
+			f.RemoveTask("t1")
+			f.RemoveTask("t4")
+			_ = f.AddTask("new")
+			_ = f.AddTask("t2", orchestrator.WithTaskInstances(3))
+			_ = f.AddTask("t3", orchestrator.WithHandoff(orchestrator.StartThenStop))
+			_ = f.DrainWorker("w1")
+		},
+	},
+	"remove a suspect": {
+		prepare:  func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm() },
+		suppose:  hypothesis{RemoveTasks: []string{"poison"}, AddWorkers: []member{{Name: "w5"}}},
+		comeTrue: func(f *fleet) { f.RemoveTask("poison"); f.join("w5") },
+	},
+	"remove all": {
+		suppose:  hypothesis{RemoveTasks: names("t", 18)},
+		comeTrue: func(f *fleet) { _ = f.UpdateTasks(nil) },
+	},
+}
+
+// draining returns workers that drain.
+func draining(names []string) (all []member) {
+	for _, name := range names {
+		all = append(all, member{Name: name, Draining: true})
+	}
+	return all
+}
+
+// If the hypothesis comes true, the next term does what Plan said.
+func TestPlan_AgreesWithTheNextTerm(t *testing.T) {
+	for name, w := range whatIfs {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 4, w.opts...)
+				f.expect(18)
+				f.term()
+				if w.prepare != nil {
+					w.prepare(f)
+				}
+				p := f.plan(w.suppose)
+				require.Equal(t, p.Changes, f.plan(w.suppose).Changes, "the same again")
+				if w.comeTrue != nil {
+					w.comeTrue(f)
+				}
+				f.anyTerm()
+				done := f.LastPlan()
+				require.Equal(t, stripped(done.Changes), stripped(p.Changes))
+				require.Equal(t, done.Waiting, p.Waiting)
+				require.Equal(t, done.Stats.Term, p.Stats.Term)
+				require.Equal(t, done.Stats.Changes, p.Stats.Changes)
+				require.Equal(t, done.Stats.Adds, p.Stats.Adds)
+				require.Equal(t, done.Stats.LowerBound, p.Stats.LowerBound)
+				require.Equal(t, done.Stats.Deferred, p.Stats.Deferred)
+				require.Equal(t, done.Stats.MassLoss, p.Stats.MassLoss)
+				require.Equal(t, done.Stats.Instances.Wanted, p.Stats.Instances.Wanted)
+				require.Equal(t, done.Stats.Instances.Held, p.Stats.Instances.Held)
+				require.Equal(t, done.Stats.Instances.Unplaceable, p.Stats.Instances.Unplaceable)
+				rows := make(map[string]orchestrator.WorkerPlan[string])
+				for _, row := range p.Workers {
+					rows[row.Name] = row
+				}
+				for _, row := range done.Workers {
+					planned := rows[row.Name]
+					row.Quarantined, planned.Quarantined = false, false // learned in the term
+					require.Equal(t, row, planned)
+				}
+			})
+		})
+	}
+}
+
+// Nothing comes true by asking: no worker is called, and what can be read stays.
+func TestPlan_ChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reported := 0
+		f := newFleet(t, 3, orchestrator.WithStats(func(orchestrator.TermStats) { reported++ }))
+		f.expect(9)
+		_, err := f.Plan(hypothesis{})
+		require.ErrorIs(t, err, orchestrator.ErrNoTerm)
+		require.Nil(t, f.LastActual())
+		require.Zero(t, f.LastPlan())
+		f.term()
+
+		f.refusePoison()
+		require.NoError(t, f.AddTask("poison"))
+		f.anyTerm()
+		f.anyTerm()
+		actual, last, tasks := f.LastActual(), f.LastPlan(), f.ListExpectedTasks()
+		f.forget()
+		for name, w := range whatIfs {
+			if w.prepare == nil || name == "undrain" || name == "undrain one that was added draining" {
+				p := f.plan(hypothesis{AddWorkers: append(slices.Clone(w.suppose.AddWorkers), member{Name: "w4"})})
+				require.NotEmpty(t, p.Changes)
+				h := w.suppose
+				h.AddWorkers = append(slices.Clone(h.AddWorkers), member{Name: "w4"})
+				f.plan(h)
+			}
+		}
+		require.Equal(t, actual, f.LastActual())
+		require.Equal(t, last, f.LastPlan())
+		require.Equal(t, tasks, f.ListExpectedTasks())
+		require.Equal(t, 3, reported)
+		require.Empty(t, f.writes())
+		require.Empty(t, f.lists())
+
+		f.term()
+		require.Equal(t, last.Stats.Term.Number+1, f.termNumber(), "a Plan is no term")
+		require.Empty(t, f.LastPlan().Changes)
+	})
+}
+
+// Plan does not wait for a term under way, and starts from the one before.
+func TestPlan_DoesNotWaitForATerm(t *testing.T) {
+	for _, blocked := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd} {
+		t.Run(blocked.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 2)
+				f.expect(2)
+				f.term()
+				f.expect(4)
+				before := f.plan(hypothesis{})
+				f.intercept(on(blocked, "", "", hang))
+				done := make(chan error, 1)
+				go func() { done <- f.NextTerm(t.Context()) }()
+				synctest.Wait()
+				calls := len(f.calls(func(call) bool { return true }))
+				var p plan
+				require.Zero(t, took(func() { p = f.plan(hypothesis{}) }))
+				require.Empty(t, done, "the term is under way")
+				require.Equal(t, before.Changes, p.Changes)
+				require.Len(t, f.calls(func(call) bool { return true }), calls)
+				require.Error(t, <-done)
+			})
+		})
+	}
+}
+
+// Plans and terms at the same time, for the race detector.
+func TestPlan_DuringTerms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4)
+		f.expect(20)
+		f.term()
+		f.failAdds(errBoom, "w3")
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for k := range 25 {
+					_, err := f.Plan(hypothesis{
+						Lose: []string{"w1"}, Silence: []string{"w2"}, AddTasks: []task{{Name: fmt.Sprint(i, k)}},
+					})
+					if err != nil {
+						t.Error(err)
+					}
+					_ = f.AddTask(fmt.Sprint("more", i, k))
+				}
+			})
+		}
+		for range 25 {
+			f.anyTerm()
+		}
+		wg.Wait()
+		f.Refuse(nil)
+		f.untilTerm(40, func() bool { return f.missing() == 0 })
+		f.requireAllRun()
+	})
+}
+
+// Numbers of tasks are given to others once nothing refers to them. The last term's
+// plan refers to names.
+func TestPlan_AfterTasksWereReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.refusePoison()
+		require.NoError(t, f.UpdateTasks([]task{{Name: "a"}, {Name: "b"}, {Name: "poison"}}))
+		f.anyTerm()
+		f.anyTerm()
+		require.Len(t, f.paused(orchestrator.PauseTask), 1)
+		require.NoError(t, f.UpdateTasks([]task{{Name: "c"}, {Name: "poison"}, {Name: "d"}, {Name: "e"}}))
+		p := f.plan(hypothesis{})
+		starts, stops := make(map[string]int), make(map[string]int)
+		for _, c := range p.Changes {
+			if c.Kind.Op == orchestrator.Stop {
+				stops[c.Task]++
+			} else {
+				starts[c.Task]++
+			}
+		}
+		require.Equal(t, map[string]int{"a": 1, "b": 1}, stops)
+		require.Equal(t, map[string]int{"c": 1, "d": 1, "e": 1}, starts)
+		require.Len(t, p.Paused, 1)
+		require.Equal(t, "poison", p.Paused[0].Task)
+	})
+}
+
+// What is held against tasks and workers that went goes in the next term, not by a
+// Plan.
+func TestPlan_ForgetsNothing(t *testing.T) {
+	for name, test := range map[string]struct{ goes, returns func(*fleet) }{
+		"a task": {
+			func(f *fleet) { f.RemoveTask("poison") },
+			func(f *fleet) { _ = f.AddTask("poison") },
+		},
+		"a worker": {
+			func(f *fleet) { f.RemoveWorker("w1") },
+			nil, // another worker of its name has a clean record
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 1)
+				f.refusePoison()
+				f.expect(1)
+				require.NoError(t, f.AddTask("poison"))
+				f.failingTerm()
+				held := f.LastPlan().Paused
+				require.Len(t, held, 1)
+				test.goes(f)
+				require.Empty(t, f.plan(hypothesis{}).Paused)
+				require.Equal(t, held, f.LastPlan().Paused)
+				if test.returns != nil {
+					test.returns(f)
+					require.Equal(t, held, f.plan(hypothesis{}).Paused)
+				}
+			})
+		})
+	}
+}
+
+func TestPlan_Errors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(2)
+		f.term()
+		for name, h := range map[string]hypothesis{
+			"drain":   {Drain: []string{"w1", "w9"}},
+			"undrain": {Undrain: []string{"w9"}},
+			"silence": {Silence: []string{"w9"}},
+			"lose":    {Lose: []string{"w9"}},
+		} {
+			_, err := f.Plan(h)
+			require.ErrorIs(t, err, orchestrator.ErrUnknownWorker, name)
+			require.ErrorContains(t, err, "w9", name)
+			h.AddWorkers = []member{{Name: "w9"}}
+			_, err = f.Plan(h)
+			require.NoError(t, err, "%s a worker that is added", name)
+		}
+		for name, h := range map[string]hypothesis{
+			"instances": {AddTasks: []task{{Name: "a", Instances: -1}}},
+			"handoff":   {AddTasks: []task{{Name: "a", Handoff: 9}}},
+			"twice":     {AddTasks: []task{{Name: "a"}, {Name: "a"}}},
+		} {
+			_, err := f.Plan(h)
+			require.ErrorIs(t, err, orchestrator.ErrInvalid, name)
+		}
+	})
+}
+
+// A name that cannot be compared is invalid, in every field.
+func TestPlan_InvalidNames(t *testing.T) {
+	type hypothesis = orchestrator.Hypothesis[any, any]
+	o, err := orchestrator.New(recorder[any, any](nil))
+	require.NoError(t, err)
+	require.NoError(t, o.NextTerm(t.Context()))
+	bad := any([]int{1})
+	for name, h := range map[string]hypothesis{
+		"Drain":       {Drain: []any{bad}},
+		"Undrain":     {Undrain: []any{bad}},
+		"Silence":     {Silence: []any{bad}},
+		"Lose":        {Lose: []any{bad}},
+		"AddWorkers":  {AddWorkers: []orchestrator.Worker[any]{{Name: bad}}},
+		"AddTasks":    {AddTasks: []orchestrator.Task[any]{{Name: bad}}},
+		"RemoveTasks": {RemoveTasks: []any{bad}},
+	} {
+		_, err := o.Plan(h)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid, name)
+	}
+}
+
+// Until tasks are loaded nothing is stopped, nor planned to be.
+func TestPlan_BeforeTasksAreLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.run("w1", "a")
+		f.term()
+		require.Empty(t, f.plan(hypothesis{}).Changes)
+		p := f.plan(hypothesis{AddTasks: []task{{Name: "b"}}})
+		require.Len(t, p.Changes, 2, "AddTask says that the tasks are loaded")
+		require.Empty(t, f.plan(hypothesis{}).Changes)
+	})
+}
+
+func TestPlan_JSONOfAHypothesis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, orchestrator.WithEpoch(7))
+		f.expect(2)
+		f.term()
+		p := f.plan(hypothesis{Drain: []string{"w1"}})
+		text, err := json.Marshal(p)
+		require.NoError(t, err)
+		var got struct {
+			Stats struct {
+				Term     orchestrator.Term `json:"term"`
+				Outcomes map[string]int    `json:"outcomes"`
+			} `json:"stats"`
+			Changes json.RawMessage `json:"changes"`
+			Paused  json.RawMessage `json:"paused"`
+			Workers json.RawMessage `json:"workers"`
+		}
+		require.NoError(t, json.Unmarshal(text, &got))
+		require.Equal(t, orchestrator.Term{Epoch: 7, Number: 2}, got.Stats.Term)
+		require.Equal(t, map[string]int{"planned": 1}, got.Stats.Outcomes)
+		require.JSONEq(t, `[{"op": "move", "reason": "drain", "task": "t1", "from": "w1", "to": "w2", "outcome": "planned"}]`, string(got.Changes))
+		require.JSONEq(t, `[]`, string(got.Paused))
+		require.JSONEq(t, `[
+			{"name": "w1", "state": "answering", "draining": true, "before": 1, "after": 0},
+			{"name": "w2", "state": "answering", "before": 1, "after": 2}
+		]`, string(got.Workers))
+	})
+}

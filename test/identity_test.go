@@ -1,0 +1,204 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// T13: the identity that calls carry.
+
+// identities is a tap that notes with which identity each call was made.
+type identities struct {
+	mu    sync.Mutex
+	calls map[string]orchestrator.Term // of those that carry one
+	bare  []string                     // those that do not
+}
+
+func (i *identities) tap(ctx context.Context, c call) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if id, ok := orchestrator.TermFromContext(ctx); ok {
+		i.calls[c.String()] = id
+	} else {
+		i.bare = append(i.bare, c.String())
+	}
+	return nil
+}
+
+func (f *fleet) noteIdentities() *identities {
+	i := &identities{calls: make(map[string]orchestrator.Term)}
+	f.intercept(i.tap)
+	return i
+}
+
+// Every call of a term carries it: List, Add and Remove, one by one or in an
+// Apply.
+func TestT13_EveryCallCarriesTheTerm(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 1, orchestrator.WithEpoch(7))
+		f.expect(2)
+		first := f.noteIdentities()
+		f.term()
+		one := orchestrator.Term{Epoch: 7, Number: 1}
+		require.Equal(t, map[string]orchestrator.Term{"list w1": one, "add t1 w1": one, "add t2 w1": one}, first.calls)
+		require.Empty(t, first.bare)
+		require.Equal(t, one, f.LastPlan().Stats.Term)
+
+		f.join("w2")
+		second := f.noteIdentities()
+		f.term()
+		require.Len(t, second.calls, 4, "two lists, and the halves of a move")
+		for c, id := range second.calls {
+			require.Equal(t, orchestrator.Term{Epoch: 7, Number: 2}, id, c)
+		}
+		require.Empty(t, second.bare)
+	})
+}
+
+// Every call has a deadline, and what the caller's context carries.
+func TestT13_EveryCallHasADeadlineAndTheCallersValues(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		type key struct{}
+		f := start(t, 1)
+		f.expect(2)
+		seen := make(chan bool, 10)
+		f.intercept(func(ctx context.Context, _ call) error {
+			deadline, ok := ctx.Deadline()
+			seen <- ok && time.Until(deadline) <= timeout && ctx.Value(key{}) == "value"
+			return nil
+		})
+		require.NoError(t, f.NextTerm(context.WithValue(t.Context(), key{}, "value")))
+		require.Len(t, seen, 3)
+		for range 3 {
+			require.True(t, <-seen)
+		}
+	})
+}
+
+// Numbers rise with every term, also one that was cut short.
+func TestT13_NumbersRise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		f.expect(1)
+		var last uint64
+		for i := range 10 {
+			ctx, cancel := context.WithCancel(t.Context())
+			ids := f.noteIdentities()
+			if i%3 == 1 {
+				f.intercept(func(ctx context.Context, c call) error { cancel(); return ids.tap(ctx, c) })
+			}
+			_ = f.NextTerm(ctx)
+			cancel()
+			require.Greater(t, ids.calls["list w1"].Number, last)
+			last = ids.calls["list w1"].Number
+		}
+	})
+}
+
+func TestT13_Epoch(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts []option
+		want func(now time.Time) uint64
+	}{
+		"by default the wall clock when New was called": {
+			nil, func(now time.Time) uint64 { return uint64(now.UnixMilli()) },
+		},
+		"zero means the default": {
+			[]option{orchestrator.WithEpoch(0)}, func(now time.Time) uint64 { return uint64(now.UnixMilli()) },
+		},
+		"as given": {
+			[]option{orchestrator.WithEpoch(5)}, func(time.Time) uint64 { return 5 },
+		},
+		"the largest": {
+			[]option{orchestrator.WithEpoch(1<<64 - 1)}, func(time.Time) uint64 { return 1<<64 - 1 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(12345 * time.Millisecond)
+				made := time.Now()
+				f := newFleet(t, 1, c.opts...)
+				time.Sleep(time.Hour)
+				ids := f.noteIdentities()
+				f.term()
+				require.Equal(t, c.want(made), ids.calls["list w1"].Epoch)
+			})
+		})
+	}
+}
+
+// Of two plain leaders the one started last wins, and the other one hears of it.
+func TestT13_TheLeaderStartedLastWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := newFleet(t, 2)
+		old.expect(4)
+		old.term()
+		young := old.successor()
+		young.term()
+		require.NoError(t, old.AddTask("late"))
+		require.ErrorIs(t, old.NextTerm(t.Context()), orchestrator.ErrDeposed)
+		require.Empty(t, young.Running("late"))
+		young.requireSettled()
+	})
+}
+
+// The calls of a dry run carry no identity, and fence nothing. A Plan makes none.
+func TestT13_DryRunCarriesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := newFleet(t, 2)
+		old.expect(4)
+		old.term()
+		young := old.successor(orchestrator.WithDryRun())
+		ids := young.noteIdentities()
+		young.term()
+		_, err := young.Plan(orchestrator.Hypothesis[string, string]{})
+		require.NoError(t, err)
+		require.Empty(t, ids.calls)
+		require.ElementsMatch(t, []string{"list w1", "list w2"}, ids.bare)
+
+		old.intercept(nil)
+		old.expect(6)
+		old.term() // it still leads
+		old.requireSettled()
+	})
+}
+
+func TestT13_TermCompare(t *testing.T) {
+	term := func(epoch, number uint64) orchestrator.Term { return orchestrator.Term{Epoch: epoch, Number: number} }
+	ordered := []orchestrator.Term{{}, term(0, 1), term(1, 0), term(1, 9), term(2, 1), term(1<<63, 0)}
+	for i, a := range ordered {
+		for j, b := range ordered {
+			switch {
+			case i < j:
+				require.Equal(t, -1, a.Compare(b))
+			case i > j:
+				require.Equal(t, 1, a.Compare(b))
+			default:
+				require.Zero(t, a.Compare(b))
+			}
+		}
+	}
+}
+
+func TestT13_TermInAContext(t *testing.T) {
+	_, ok := orchestrator.TermFromContext(t.Context())
+	require.False(t, ok)
+	ctx := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: 2})
+	ctx = orchestrator.ContextWithTerm(ctx, orchestrator.Term{Epoch: 3, Number: 4})
+	id, ok := orchestrator.TermFromContext(ctx)
+	require.True(t, ok)
+	require.Equal(t, orchestrator.Term{Epoch: 3, Number: 4}, id)
+
+	var buf bytes.Buffer
+	slog.New(slog.NewTextHandler(&buf, nil)).Info("x", "term", id)
+	require.Contains(t, buf.String(), "term.epoch=3 term.number=4")
+}

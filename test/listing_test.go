@@ -1,0 +1,332 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// T2 and T3: whom a term asks, in which order, and for how long it waits.
+
+func TestT2_AllWorkersAreAskedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 100)
+		f.Slow(time.Second, f.workers...)
+		d, err := f.timedTerm()
+		require.NoError(t, err)
+		require.Equal(t, time.Second, d)
+		require.Equal(t, 100, f.mostInFlight())
+		require.Equal(t, 100, f.LastPlan().Stats.Workers.Answering)
+	})
+}
+
+func TestT2_NoMoreCallsInFlightThanAllowed(t *testing.T) {
+	for _, n := range []int{1, 2, 7, 30} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 30, orchestrator.WithConcurrency(n))
+				f.expect(30)
+				f.Slow(time.Millisecond, f.workers...)
+				waves := (30 + n - 1) / n
+
+				d, err := f.timedTerm()
+				require.NoError(t, err)
+				require.Equal(t, n, f.mostInFlight())
+				require.Equal(t, time.Duration(waves)*time.Millisecond, f.LastPlan().Stats.Listing)
+				require.Equal(t, time.Duration(2*waves)*time.Millisecond, d, "an Add for each worker after its List")
+			})
+		})
+	}
+}
+
+func TestT2_InTheOrderInWhichTheyWereAskedLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4, orchestrator.WithConcurrency(1))
+		f.term()
+		require.Equal(t, []string{"list w1", "list w2", "list w3", "list w4"}, texts(f.lists()),
+			"equals in the order in which they were added")
+
+		// The calls to w1 and w2 take all the time that there is.
+		f.Slow(timeout/2+time.Second, "w1", "w2")
+		f.forget()
+		require.NoError(t, f.NextTerm(t.Context()), "late is not silent")
+		require.Equal(t, []string{"list w1", "list w2"}, texts(f.lists()))
+
+		time.Sleep(timeout)
+		f.Heal()
+		f.forget()
+		f.term()
+		require.Equal(t, []string{"list w3", "list w4", "list w1"}, texts(f.lists()), "w2 has answered in the meantime")
+	})
+}
+
+// Calls that a term does not wait for have as many slots as the others.
+func TestT2_SlotsOfCallsThatAreNotAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 9, orchestrator.WithConcurrency(2), hold)
+		f.term()
+		f.Hang("w7", "w8", "w9")
+		for _, silent := range []int{0, 2, 3} { // in the first of these terms there is no slot for w9
+			_ = f.NextTerm(t.Context())
+			require.Equal(t, silent, f.LastPlan().Stats.Workers.Silent)
+			time.Sleep(timeout)
+		}
+		f.Slow(100*time.Millisecond, f.workers[:6]...)
+		f.forget()
+		d, err := f.timedTerm()
+		require.Len(t, failures(t, err), 3)
+		require.Equal(t, 300*time.Millisecond, d, "six Lists, two at a time")
+		require.Equal(t, 4, f.mostInFlight())
+
+		f.forget()
+		d, err = f.timedTerm()
+		require.Len(t, failures(t, err), 3)
+		require.Equal(t, 300*time.Millisecond, d)
+		require.Equal(t, 4, f.mostInFlight(), "two that hang keep the third from being asked")
+		require.Len(t, f.lists(), 6)
+	})
+}
+
+// With one healthy worker, six silent ones and n calls at a time, a term asks
+// at least n of the silent ones beside the healthy one: those it asked longest ago.
+func TestT2_ThenThoseAskedLongestAgo(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 7, orchestrator.WithConcurrency(n), hold)
+				silent := f.workers[1:]
+				f.Cut(silent...)
+				askedIn := make(map[string]int)
+				for term := 1; term <= 20; term++ {
+					f.forget()
+					require.Error(t, f.NextTerm(t.Context()))
+					synctest.Wait()
+					asked := make(map[string]bool)
+					for _, c := range f.lists() {
+						asked[c.Worker] = true
+					}
+					require.True(t, asked["w1"])
+					require.Greater(t, len(asked), min(n, 6))
+					for _, w := range silent {
+						for _, other := range silent {
+							if asked[w] && !asked[other] {
+								require.LessOrEqual(t, askedIn[w], askedIn[other], "term %d asked %s rather than %s", term, w, other)
+							}
+						}
+					}
+					for w := range asked {
+						askedIn[w] = term
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestT2_EveryAnswerInTimeCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const last = timeout - 2*time.Millisecond
+		f := newFleet(t, 5)
+		for i, d := range []time.Duration{last, 3 * time.Second, 0, 7 * time.Second, time.Nanosecond} {
+			f.Slow(d, f.workers[i])
+		}
+		d, err := f.timedTerm()
+		require.NoError(t, err)
+		require.Equal(t, last, d)
+		require.Equal(t, 5, f.LastPlan().Stats.Workers.Answering)
+		require.Equal(t, 5, f.LastPlan().Stats.List.Done)
+	})
+}
+
+// Each call has a timeout of its own, of which up to a sixteenth may have passed
+// when it begins. The end of the listing cancels no call.
+func TestT2_EachCallHasItsOwnDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 40, orchestrator.WithConcurrency(2))
+		var mu sync.Mutex
+		deadlines := make(map[time.Time]bool)
+		f.intercept(func(ctx context.Context, _ call) error {
+			deadline, ok := ctx.Deadline()
+			if left := time.Until(deadline); !ok || left > timeout || left < timeout-timeout/16-timeout/1000 {
+				t.Errorf("a call began with %v", left)
+			}
+			mu.Lock()
+			deadlines[deadline] = true
+			mu.Unlock()
+			time.Sleep(600 * time.Millisecond)
+			return ctx.Err()
+		})
+		d, err := f.timedTerm() // no call had the whole timeout
+		require.Len(t, failures(t, err), 8, "of those that it never heard")
+		require.Equal(t, timeout, d)
+		require.Len(t, f.lists(), 34)
+		synctest.Wait()
+		mu.Lock()
+		require.Len(t, deadlines, 9, "two waves each share one")
+		mu.Unlock()
+		time.Sleep(time.Second)
+		require.Empty(t, f.calls(func(c call) bool { return c.Open || c.Err != nil }), "none was cancelled")
+		f.forget()
+		f.term()
+		require.NotContains(t, texts(f.lists()), "list w33", "it has answered in the meantime")
+		require.Equal(t, orchestrator.Answering, f.state("w33").State)
+	})
+}
+
+// A worker whose call could not begin, or was given less than the timeout, is not
+// lost for that.
+func TestT2_OnlyAWholeTimeoutIsAMiss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 8, orchestrator.WithConcurrency(2), orchestrator.WithGracePeriod(0))
+		f.term()
+		f.Hang("w6", "w7", "w8")
+		began := time.Now()
+		require.Error(t, f.NextTerm(t.Context()), "without a grace period no worker is late")
+		require.Equal(t, orchestrator.Silent, f.state("w6").State)
+		require.Equal(t, orchestrator.Silent, f.state("w8").State, "there was no slot for it")
+		time.Sleep(time.Second)
+		for {
+			asked := time.Since(began)
+			require.Error(t, f.NextTerm(t.Context()))
+			if asked >= timeout {
+				break
+			}
+			require.Equal(t, 3, f.LastPlan().Stats.Workers.Silent)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, orchestrator.Lost, f.state("w6").State)
+		require.Equal(t, orchestrator.Lost, f.state("w7").State)
+		require.Equal(t, orchestrator.Silent, f.state("w8").State, "its call began two seconds later")
+		time.Sleep(2 * time.Second)
+		require.Error(t, f.NextTerm(t.Context()))
+		require.Equal(t, orchestrator.Lost, f.state("w8").State)
+	})
+}
+
+// A fleet that is slow as a whole loses no worker.
+func TestT2_ASlowFleetIsWaitedFor(t *testing.T) {
+	for _, workers := range []int{1, 2, 5} {
+		t.Run(fmt.Sprint(workers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, workers)
+				f.expect(2 * workers)
+				f.Slow(9*time.Second, f.workers...)
+				for range 5 {
+					f.forget()
+					f.term()
+					require.Equal(t, 9*time.Second, f.LastPlan().Stats.Listing)
+					require.Len(t, f.lists(), workers)
+				}
+				f.Heal()
+				f.requireSettled()
+			})
+		})
+	}
+}
+
+// If all workers are silent, a term waits for them.
+func TestT3_ListingTakesOneTimeoutInAll(t *testing.T) {
+	for _, workers := range []int{1, 2, 128, 1280} {
+		for _, how := range []string{"hang", "stick"} {
+			t.Run(fmt.Sprintf("%d workers %s", workers, how), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet(t, workers)
+					f.expect(10)
+					if how == "hang" {
+						f.Hang(f.workers...)
+					} else {
+						f.Stick(f.workers...)
+					}
+					for term := range 4 {
+						d, err := f.timedTerm()
+						require.Len(t, failures(t, err), workers)
+						require.LessOrEqual(t, d, timeout)
+						if how == "stick" && term*1024 >= workers {
+							require.Zero(t, d, "no worker can be asked")
+						} else {
+							require.Greater(t, d, timeout-timeout/1000)
+						}
+					}
+					require.Empty(t, f.writes())
+				})
+			})
+		}
+	}
+}
+
+func TestT3_TwoWorkersThatNeverReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 6, orchestrator.WithConcurrency(2), hold)
+		f.expect(12)
+		f.term()
+
+		f.Stick("w5", "w6") // ignores its context
+		f.Slow(time.Second, "w1", "w2", "w3", "w4")
+		require.NoError(t, f.AddTask("new"))
+		d, err := f.timedTerm()
+		require.NoError(t, err, "they are late")
+		require.Equal(t, 9*time.Second, d, "four times the two seconds in which half answered, and the write")
+		require.Len(t, f.Running("new"), 1)
+		time.Sleep(timeout)
+
+		f.forget()
+		for range 1000 {
+			d, err = f.timedTerm()
+			require.Len(t, failures(t, err), 2)
+			require.Equal(t, 2*time.Second, d, "four Lists, two at a time: no slot is taken for ever")
+		}
+		stuck := goroutines()
+		require.Equal(t, 2, f.LastPlan().Stats.Workers.Stuck)
+		require.Empty(t, f.calls(func(c call) bool { return c.Worker == "w5" || c.Worker == "w6" }),
+			"no further call until that one returns")
+
+		f.Heal()
+		require.Equal(t, stuck-2, goroutines(), "two goroutines were stuck, not two thousand")
+		f.term()
+		require.Zero(t, f.LastPlan().Stats.Workers.Stuck)
+		require.Equal(t, orchestrator.Answering, f.state("w5").State)
+	})
+}
+
+func TestT3_StuckWriteKeepsTheWorkerFromFurtherCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.term()
+		unstick := make(chan struct{})
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd && c.Worker == "w1" {
+				<-unstick
+				return errors.New("at last")
+			}
+			return nil
+		})
+		f.expect(3)
+		d, err := f.timedTerm()
+		require.Len(t, failures(t, err), 1)
+		require.Equal(t, timeout, d)
+		for range 100 {
+			f.forget()
+			d, err = f.timedTerm()
+			require.ErrorIs(t, err, orchestrator.ErrSilent)
+			require.Zero(t, d)
+			require.Equal(t, []string{"list w2", "list w3"}, slices.Sorted(slices.Values(texts(f.lists()))))
+			require.Equal(t, 1, f.LastPlan().Stats.Workers.Stuck)
+		}
+		close(unstick)
+		synctest.Wait()
+		f.intercept(nil)
+		f.Slow(time.Millisecond, "w2", "w3")
+		f.term()
+		require.Zero(t, f.LastPlan().Stats.Workers.Stuck)
+		require.Equal(t, orchestrator.Answering, f.state("w1").State)
+	})
+}

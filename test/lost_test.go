@@ -1,0 +1,259 @@
+package test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// T4: who is lost, when, and what that frees.
+
+func TestT4_LostAfterTheGracePeriod(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		grace time.Duration
+		opts  []option
+	}{
+		{"by default after three timeouts", grace, nil},
+		{"of which the length can be set", 6 * time.Second, []option{orchestrator.WithCommunicatorTimeout(2 * time.Second)}},
+		{"or the period itself", time.Minute, []option{orchestrator.WithGracePeriod(time.Minute)}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 3, test.opts...)
+				f.expect(6)
+				f.term()
+				answered := time.Now()
+				onW1 := f.RunsOn("w1")
+				f.Cut("w1")
+
+				f.forget()
+				time.Sleep(test.grace - 1)
+				f.silentTerm("w1")
+				require.Equal(t, orchestrator.Silent, f.state("w1").State)
+				require.Empty(t, f.writes())
+
+				time.Sleep(time.Nanosecond)
+				f.silentTerm("w1")
+				s := f.state("w1")
+				require.Equal(t, orchestrator.Lost, s.State)
+				require.Equal(t, answered, s.LastAnswer)
+				require.Empty(t, s.Tasks, "it runs nothing any more")
+				require.ElementsMatch(t, onW1, s.LastTasks)
+				for _, name := range onW1 {
+					require.Len(t, f.Running(name), 2, "on w1, where nobody sees it, and elsewhere")
+					require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}, f.changesOf(name)[0].Kind)
+				}
+				require.Len(t, f.writes(), 2)
+				require.Equal(t, 1, f.LastPlan().Stats.Workers.Lost)
+				f.forget()
+				f.silentTerm("w1")
+				require.Empty(t, f.writes())
+				require.ElementsMatch(t, onW1, f.state("w1").LastTasks)
+			})
+		})
+	}
+}
+
+func TestT4_GraceOfTheUnheardCountsFromTheFirstTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(3)
+		time.Sleep(time.Hour)
+		f.Cut("w1")
+		f.silentTerm("w1")
+		time.Sleep(grace - 1)
+		f.silentTerm("w1")
+		require.Empty(t, f.writes())
+		time.Sleep(time.Nanosecond)
+		f.silentTerm("w1")
+		require.Equal(t, orchestrator.Lost, f.state("w1").State)
+		require.Len(t, f.writes(), 3)
+	})
+}
+
+// A worker that was given up and is there again: what others run by now stops
+// on one side, and nothing runs twice for long.
+func TestT4_LostWorkerReturns(t *testing.T) {
+	for name, returns := range map[string]func(f *fleet, w string){
+		"with what it had": func(*fleet, string) {},
+		"empty":            func(f *fleet, w string) { f.Start(w) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 3)
+				f.expect(2)
+				f.term()
+				f.term() // in which it lists what it will list again
+				lost := f.Running("t1")[0]
+				f.Cut(lost)
+				time.Sleep(grace)
+				f.silentTerm(lost)
+				require.Equal(t, orchestrator.Lost, f.state(lost).State)
+				require.Len(t, f.Running("t1"), 2)
+
+				f.Heal()
+				returns(f, lost)
+				_ = f.NextTerm(t.Context())
+				synctest.Wait()
+				f.term()
+				require.Equal(t, orchestrator.Answering, f.state(lost).State)
+				f.requireSettled()
+				require.ElementsMatch(t, f.RunsOn(lost), f.state(lost).Tasks)
+			})
+		})
+	}
+}
+
+// The grace period counts from an answer that came late, also if that came after the
+// call's deadline.
+func TestT4_LateOnceIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(9)
+		f.term()
+		f.Stick("w1")
+		f.term()
+		time.Sleep(timeout)
+		f.Heal()
+		synctest.Wait() // w1 answers
+		answered := time.Now()
+
+		time.Sleep(grace - 1)
+		f.term()
+		require.Equal(t, answered, f.state("w1").LastAnswer)
+		f.Cut("w1")
+		f.anyTerm() // which does not wait for it
+		synctest.Wait()
+		f.silentTerm("w1")
+		require.Equal(t, orchestrator.Silent, f.state("w1").State)
+		time.Sleep(time.Nanosecond)
+		f.silentTerm("w1")
+		require.Equal(t, orchestrator.Lost, f.state("w1").State)
+	})
+}
+
+func TestT4_HoldUntilRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3, hold)
+		f.expect(6)
+		f.term()
+		onW1 := f.RunsOn("w1")
+		f.Cut("w1")
+		f.forget()
+		for range 10 {
+			time.Sleep(365 * 24 * time.Hour)
+			f.silentTerm("w1")
+		}
+		require.Empty(t, f.writes())
+		require.Equal(t, orchestrator.Silent, f.state("w1").State)
+		for _, w := range f.waitingFor(orchestrator.ReasonHeld) {
+			require.Equal(t, "w1", w.Worker)
+			require.Contains(t, onW1, w.Task)
+		}
+		require.Len(t, f.waitingFor(orchestrator.ReasonHeld), 2)
+
+		f.Kill("w1")
+		f.RemoveWorker("w1")
+		f.term()
+		f.requireSettled()
+	})
+}
+
+func TestT4_GraceZeroLosesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4, orchestrator.WithGracePeriod(0))
+		f.expect(12)
+		f.term()
+		f.Cut("w1", "w2", "w3") // no mass loss either
+		f.silentTerm("w1", "w2", "w3")
+		stats := f.LastPlan().Stats
+		require.Equal(t, 3, stats.Workers.Lost)
+		require.False(t, stats.MassLoss)
+		require.Equal(t, 12, f.loads()[3])
+
+		g := f.successor(orchestrator.WithGracePeriod(0)) // nor is anybody waited for that was never heard
+		require.NoError(t, g.AddTask("new"))
+		g.silentTerm("w1", "w2", "w3")
+		require.Equal(t, []string{"w4"}, g.Running("new"))
+	})
+}
+
+// As many workers as there may be calls begin to hang. The others are healthy,
+// and for a while nobody asks them: that is no silence of theirs.
+func TestT4_WhoWasNotAskedIsNotLost(t *testing.T) {
+	for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
+		t.Run(every.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 40, orchestrator.WithConcurrency(4))
+				f.expect(80)
+				f.term()
+				f.Hang("w1", "w2", "w3", "w4")
+				for range 40 {
+					time.Sleep(every)
+					_ = f.NextTerm(t.Context())
+					synctest.Wait()
+					for _, w := range f.LastActual()[4:] {
+						require.NotEqual(t, orchestrator.Lost, w.State, w.Name)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A call that the leader cancels at the end of Run says nothing of its worker.
+func TestT4_ACancelledCallLosesNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4)
+		f.expect(8)
+		f.term()
+		runFor := func(d, list time.Duration) {
+			f.intercept(on(orchestrator.OpList, "w4", "", func(ctx context.Context) error { return pass(ctx, list) }))
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			require.ErrorIs(t, f.Run(ctx, time.Second), context.DeadlineExceeded)
+		}
+		runFor(1500*time.Millisecond, 5*time.Second)
+		time.Sleep(time.Minute)
+		runFor(500*time.Millisecond, 5*time.Millisecond)
+		require.NotEqual(t, orchestrator.Lost, f.state("w4").State)
+		f.requireNeverTwice()
+	})
+}
+
+// One call fails, and then there is no term for longer than the grace period. When the
+// leader goes on, the worker answers a moment after the others: it is not lost.
+func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
+	for name, c := range map[string]struct{ gap, late time.Duration }{
+		"a little longer than the grace period": {grace - time.Second, 50 * time.Millisecond},
+		"an hour":                               {time.Hour, 50 * time.Millisecond},
+		"an hour, and a slow answer":            {time.Hour, timeout / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, 4)
+				f.expect(8)
+				f.term()
+				time.Sleep(time.Second)
+				f.Cut("w4")
+				f.anyTerm()
+				f.Heal()
+				time.Sleep(c.gap)
+				f.Slow(c.late, "w4")
+				for range 10 {
+					f.anyTerm()
+					require.NotEqual(t, orchestrator.Lost, f.state("w4").State)
+					time.Sleep(time.Second)
+				}
+				require.Equal(t, orchestrator.Answering, f.state("w4").State)
+				f.requireNeverTwice()
+			})
+		})
+	}
+}

@@ -1,0 +1,609 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// T9: workers that fail to start tasks. suspects_test.go holds the tests of tasks
+// that fail to start.
+
+type pause = orchestrator.Pause[string, string]
+
+// paused returns the pauses of a kind, by the last term.
+func (f *fleet) paused(kind orchestrator.PauseKind) (found []pause) {
+	for _, p := range f.LastPlan().Paused {
+		if p.Kind == kind {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// quarantined returns the quarantined workers, by the last term.
+func (f *fleet) quarantined() (found []string) {
+	for _, p := range f.paused(orchestrator.PauseWorker) {
+		found = append(found, p.Worker)
+	}
+	return found
+}
+
+// termNumber returns the number of the last term.
+func (f *fleet) termNumber() uint64 { return f.LastPlan().Stats.Term.Number }
+
+// addsTo returns the Adds to a worker since the last forget.
+func (f *fleet) addsTo(worker string) []call {
+	return f.calls(func(c call) bool { return c.Op == orchestrator.OpAdd && c.Worker == worker })
+}
+
+// anyTerm runs a term, whatever fails in it.
+func (f *fleet) anyTerm() {
+	f.forget()
+	_ = f.NextTerm(f.t.Context())
+}
+
+func TestT9_OneOfFourWorkersStartsNothing(t *testing.T) {
+	for name, err := range map[string]error{"rejects": errRejected, "fails": errBoom} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 4)
+				f.failAdds(err, "w3")
+				f.expect(100)
+				f.failingTerm()
+				require.Empty(t, f.quarantined(), "no other worker has started its tasks yet")
+				f.anyTerm()
+				if name == "rejects" { // otherwise one task is not given back: it may have started
+					f.requireAllRun()
+				}
+				require.Equal(t, []string{"w3"}, f.quarantined())
+				require.Equal(t, 1, f.LastPlan().Stats.Workers.Quarantined)
+				require.Empty(t, f.paused(orchestrator.PauseTask), "no task is to blame")
+				f.anyTerm()
+				f.requireAllRun()
+				require.Zero(t, f.loads()[2])
+				require.LessOrEqual(t, spread([]int{f.loads()[0], f.loads()[1], f.loads()[3]}), 1)
+			})
+		})
+	}
+	t.Run("hangs", func(t *testing.T) {
+		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+			f := start(t, 4)
+			f.HoldWrites("w3")
+			f.expect(100)
+			for range 3 {
+				f.anyTerm()
+			}
+			f.requireAllRun()
+		})
+	})
+}
+
+// However long it lasts: every task runs at the end of every term, and the worker
+// is tried with one task after 1, 2, 4, 8 and then 16 terms.
+func TestT9_ABrokenWorkerDoesLittleHarm(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.failAdds(errRejected, "w3")
+		f.expect(100)
+		f.failingTerm()
+		f.anyTerm()
+		f.anyTerm() // the others are even
+		last := f.termNumber() - 1
+		var waits []uint64
+		for range 99 {
+			f.forget()
+			err := f.NextTerm(t.Context())
+			f.requireAllRun()
+			if tried := f.addsTo("w3"); len(tried) > 0 {
+				require.Len(t, tried, 1)
+				require.Len(t, f.LastPlan().Changes, 1)
+				require.Equal(t, orchestrator.OutcomeReturned, f.LastPlan().Changes[0].Outcome)
+				require.Error(t, err)
+				waits = append(waits, f.termNumber()-last-1)
+				last = f.termNumber()
+			} else {
+				require.NoError(t, err)
+				require.Empty(t, f.writes())
+			}
+		}
+		require.Equal(t, []uint64{1, 2, 4, 8, 16, 16, 16, 16}, waits)
+		require.Equal(t, []string{"w3"}, f.quarantined())
+		f.requireNeverTwice()
+	})
+}
+
+// A worker that hangs on Add costs one timeout for each trial.
+func TestT9_AWorkerThatHangsMakesFewTermsLong(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.HoldWrites("w3")
+		f.expect(40)
+		var long int
+		for range 40 {
+			took, _ := f.timedTerm()
+			if took > 0 {
+				require.LessOrEqual(t, took, timeout)
+				long++
+			}
+		}
+		require.LessOrEqual(t, long, 2+5, "until it is quarantined, and the trials")
+		f.requireNeverTwice()
+	})
+}
+
+// A worker that runs tasks and fails to start those of another one keeps what it
+// has, and gets no more.
+func TestT9_AQuarantinedWorkerKeepsItsTasks(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(40)
+		f.term()
+		kept := f.RunsOn("w2")
+		f.failAdds(errRejected, "w2")
+		f.Kill("w1")
+		f.RemoveWorker("w1")
+		f.workers = f.workers[1:]
+		f.failingTerm()
+		f.anyTerm()
+		f.requireAllRun()
+		require.Equal(t, []string{"w2"}, f.quarantined())
+		p := f.paused(orchestrator.PauseWorker)[0]
+		require.Equal(t, f.termNumber()+2, p.Until)
+		require.Equal(t, 1, p.Failures)
+		require.ErrorIs(t, p.Err, orchestrator.ErrRejected)
+		require.True(t, f.LastPlan().Workers[0].Quarantined)
+		for range 30 {
+			f.anyTerm()
+			require.Equal(t, kept, f.RunsOn("w2"))
+			require.LessOrEqual(t, len(f.addsTo("w2")), 1, "a trial is one task")
+			f.requireAllRun()
+		}
+		require.Equal(t, []string{"w2"}, f.quarantined(), "its tasks of before speak for nothing")
+	})
+}
+
+// quarantine makes a worker of f run nothing, and be quarantined.
+func (f *fleet) quarantine(worker string) {
+	f.t.Helper()
+	f.failAdds(errRejected, worker)
+	for range 5 {
+		if len(f.quarantined()) > 0 {
+			break
+		}
+		f.anyTerm()
+	}
+	require.Equal(f.t, []string{worker}, f.quarantined())
+}
+
+// It may lose what is expected no longer.
+func TestT9_AQuarantinedWorkerMayLoseTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(12)
+		f.term()
+		f.failAdds(errRejected, "w1")
+		f.Kill("w2")
+		f.RemoveWorker("w2")
+		f.failingTerm()
+		f.anyTerm()
+		require.Equal(t, []string{"w1"}, f.quarantined())
+		gone := f.RunsOn("w1")[0]
+		f.RemoveTask(gone)
+		f.anyTerm()
+		require.Contains(t, f.writes(), "remove "+gone+" w1")
+		require.Equal(t, []string{"w1"}, f.quarantined())
+	})
+}
+
+// After its pause it gets one task, and then its share.
+func TestT9_ATrialAndThenItsShare(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 4)
+		f.expect(100)
+		f.quarantine("w3")
+		f.Refuse(nil) // it is repaired
+		f.anyTerm()
+		require.Empty(t, f.addsTo("w3"), "its pause")
+
+		f.forget()
+		f.term()
+		require.Len(t, f.addsTo("w3"), 1, "the trial")
+		trial := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}, trial.Kind)
+		require.Equal(t, "w3", trial.To)
+		require.Empty(t, f.LastPlan().Paused)
+
+		f.forget()
+		f.term()
+		require.Len(t, f.addsTo("w3"), 24, "its share")
+		require.Equal(t, []int{25, 25, 25, 25}, f.loads())
+		f.requireNeverTwice()
+		f.requireSettled()
+	})
+}
+
+// Where something is missing, that is the trial, and nothing healthy moves.
+func TestT9_ATrialWithAMissingTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(9)
+		f.quarantine("w3")
+		f.anyTerm()
+		f.Refuse(nil)
+		for _, name := range names("new", 4) {
+			require.NoError(t, f.AddTask(name))
+		}
+		f.forget()
+		f.term()
+		require.Len(t, f.addsTo("w3"), 1)
+		require.Empty(t, f.sent(orchestrator.OpRemove))
+		f.requireAllRun()
+	})
+}
+
+// So is an instance that has no place elsewhere.
+func TestT9_ATrialWithATaskWithoutAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(6)
+		f.quarantine("w3")
+		f.expect(4, orchestrator.WithTaskInstances(3))
+		f.anyTerm()
+		require.Equal(t, 4, f.LastPlan().Stats.Instances.Unplaceable)
+		f.Refuse(nil)
+		f.forget()
+		f.term()
+		require.Len(t, f.addsTo("w3"), 1)
+		require.Empty(t, f.sent(orchestrator.OpRemove))
+		require.Equal(t, 3, f.LastPlan().Stats.Instances.Unplaceable)
+		f.term()
+		f.requireSettled()
+	})
+}
+
+// There is no trial with a healthy task if the spread is no better for it.
+func TestT9_NoTrialForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(9)
+		f.term()
+		f.failAdds(errRejected, "w2")
+		f.Kill("w3")
+		f.RemoveWorker("w3")
+		f.failingTerm()
+		f.anyTerm()
+		require.Equal(t, []string{"w2"}, f.quarantined())
+		for _, task := range f.RunsOn("w1")[:2] {
+			f.RemoveTask(task)
+		}
+		f.term()
+		require.Equal(t, []int{4, 3, 0}, f.loads())
+		f.forget()
+		for range 30 {
+			f.term()
+		}
+		require.Empty(t, f.writes())
+		require.Equal(t, []string{"w2"}, f.quarantined())
+	})
+}
+
+// Each of several quarantined workers is tried with a task of its own.
+func TestT9_EachHasItsTrial(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 5)
+		f.failAdds(errRejected, "w1", "w2", "w3")
+		f.expect(20)
+		for range 4 {
+			f.anyTerm()
+		}
+		require.Equal(t, []string{"w1", "w2", "w3"}, f.quarantined())
+		f.requireAllRun()
+		tried := make(map[string]int)
+		for range 16 {
+			f.anyTerm()
+			for _, w := range []string{"w1", "w2", "w3"} {
+				require.LessOrEqual(t, len(f.addsTo(w)), 1)
+				tried[w] += len(f.addsTo(w))
+			}
+			f.requireAllRun()
+		}
+		for _, w := range []string{"w1", "w2", "w3"} {
+			require.GreaterOrEqual(t, tried[w], 2, w)
+		}
+		require.Empty(t, f.paused(orchestrator.PauseTask))
+	})
+}
+
+// A worker that refuses one task, and starts others, is not quarantined.
+func TestT9_OneTaskIsNotEnough(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		f.expect(10)
+		f.refuseOne("w1", 2)
+		require.Len(t, f.failingTerm(), 1)
+		require.Len(t, f.paused(orchestrator.PauseStart), 1)
+		for range 5 {
+			f.term()
+			require.Empty(t, f.quarantined())
+			f.requireAllRun()
+		}
+		require.Equal(t, []int{5, 5}, f.loads())
+	})
+}
+
+// What counts against a worker stays when the task that it failed to start is
+// expected no longer.
+func TestT9_RemovedTasksStillCountAgainstTheirWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(12)
+		failed := f.refusedTasks("w2")
+		f.quarantine("w2")
+		for task := range failed {
+			f.RemoveTask(task)
+		}
+		f.Refuse(nil)
+		f.term()
+		require.Equal(t, []string{"w2"}, f.quarantined())
+		f.term()
+		require.Len(t, f.RunsOn("w2"), 1, "the trial")
+		f.term()
+		require.LessOrEqual(t, spread(f.loads()), 1)
+	})
+}
+
+// refusedTasks returns the set of tasks that a worker is asked to start, which
+// grows as that happens.
+func (f *fleet) refusedTasks(worker string) map[string]bool {
+	tasks := make(map[string]bool)
+	f.intercept(func(_ context.Context, c call) error {
+		if c.Op == orchestrator.OpAdd && c.Worker == worker {
+			tasks[c.Task] = true
+		}
+		return nil
+	})
+	return tasks
+}
+
+// If all open workers would be quarantined, none is: what is missing starts where
+// it can.
+func TestT9_TheLastOpenWorkerGetsWhatIsMissing(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		f.expect(8)
+		f.quarantine("w2")
+		f.Refuse(nil)
+		f.Kill("w1")
+		f.RemoveWorker("w1")
+		f.term()
+		require.Len(t, f.RunsOn("w2"), 8)
+		f.term()
+		require.Empty(t, f.LastPlan().Paused)
+	})
+}
+
+// Nothing healthy moves then while the pause holds, and one task alone after it. So
+// a drain goes on once the workers that are to take its tasks are repaired.
+func TestT9_ADrainOntoQuarantinedWorkers(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		t.Run(fmt.Sprint(n, " replaced"), func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, n)
+				f.expect(12)
+				f.term()
+				old, fresh := f.workers, names("new", n)
+				f.join(fresh...)
+				for _, name := range old {
+					require.NoError(t, f.DrainWorker(name))
+				}
+				f.failAdds(errRejected, fresh...)
+				for len(f.quarantined()) < n {
+					f.failingTerm()
+				}
+				tries := 0
+				for range 40 {
+					f.anyTerm()
+					f.requireAllRun()
+					require.LessOrEqual(t, len(f.moves()), 1)
+					tries += len(f.moves())
+				}
+				require.Positive(t, tries)
+				require.LessOrEqual(t, tries, 6*n)
+
+				f.Refuse(nil)
+				f.untilTerm(16+2*n, func() bool { return spread(f.loads()[n:]) == 0 && f.loads()[0] == 0 })
+				for i, load := range f.loads() {
+					require.Equal(t, []int{0, 12 / n}[i/n], load)
+				}
+				f.requireNeverTwice()
+				f.requireSettled()
+			})
+		})
+	}
+}
+
+// Where every start was refused for a long time, everything runs soon after that is
+// over.
+func TestT9_AfterEveryWorkerRefusedEverything(t *testing.T) {
+	for _, tasks := range []int{1, 4, 40} {
+		t.Run(fmt.Sprint(tasks, " tasks"), func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 3)
+				f.failAdds(errRejected)
+				f.expect(tasks)
+				for range 100 {
+					f.anyTerm()
+				}
+				require.Empty(t, f.quarantined())
+				f.Refuse(nil)
+				for range 20 {
+					f.anyTerm()
+				}
+				f.requireAllRun()
+			})
+		})
+	}
+}
+
+// Moves whose give-back fails count against no worker. No healthy task moves for 1,
+// 2, 4, … terms, and then one alone.
+func TestT9_AFailedGiveBackPausesAllMoves(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 3)
+		f.expect(30)
+		f.term()
+		f.join("w4")
+		f.failAdds(errRejected)
+		f.failingTerm()
+		last := f.termNumber()
+		p := f.paused(orchestrator.PauseMoves)
+		require.Len(t, p, 1)
+		require.Equal(t, pause{Kind: orchestrator.PauseMoves, Until: last + 2, Failures: 1, Err: p[0].Err}, p[0])
+		require.ErrorIs(t, p[0].Err, orchestrator.ErrRejected)
+		var waits []uint64
+		for range 40 {
+			f.anyTerm()
+			require.Empty(t, f.quarantined())
+			require.LessOrEqual(t, len(f.moves()), 1)
+			if len(f.moves()) == 1 {
+				waits = append(waits, f.termNumber()-last-1)
+				last = f.termNumber()
+			}
+		}
+		require.Equal(t, []uint64{1, 2, 4, 8, 16}, waits)
+
+		f.Refuse(nil)
+		f.untilTerm(20, func() bool { return f.missing() == 0 && spread(f.loads()) <= 1 })
+		require.Empty(t, f.paused(orchestrator.PauseMoves))
+		f.requireAllRun()
+		f.requireNeverTwice()
+	})
+}
+
+// A worker that is removed and added again starts with a clean record.
+func TestT9_ANewWorkerOfTheSameNameIsInnocent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(8)
+		f.quarantine("w2")
+		f.Refuse(nil)
+		f.RemoveWorker("w2")
+		f.join("w2")
+		f.term()
+		require.Empty(t, f.LastPlan().Paused)
+		require.Equal(t, []int{4, 4}, f.loads())
+	})
+}
+
+// Silence ends no quarantine.
+func TestT9_SilenceDoesNotForgive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.expect(9)
+		f.quarantine("w3")
+		f.Cut("w3")
+		f.failingTerm()
+		require.Equal(t, []string{"w3"}, f.quarantined())
+		f.Heal()
+		f.anyTerm()
+		require.LessOrEqual(t, len(f.addsTo("w3")), 1, "a trial")
+		require.Equal(t, []string{"w3"}, f.quarantined())
+		f.requireAllRun()
+	})
+}
+
+// To be fenced off counts against no worker.
+func TestT9_FencedOffCountsAgainstNoWorker(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 3)
+		f.expect(9)
+		f.failAdds(fmt.Errorf("seen a later one: %w", orchestrator.ErrStale), "w2")
+		for range 3 {
+			require.ErrorIs(t, f.NextTerm(t.Context()), orchestrator.ErrStale)
+			require.Empty(t, f.LastPlan().Paused)
+			f.forget()
+		}
+		f.Refuse(nil)
+		f.term()
+		require.Equal(t, []int{3, 3, 3}, f.loads())
+		f.requireNeverTwice()
+	})
+}
+
+// Nor does a start that waits for a stop.
+func TestT9_StoppingCountsAgainstNoWorker(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		f.expect(4)
+		f.failAdds(orchestrator.ErrStopping, "w2")
+		require.NoError(t, f.NextTerm(t.Context()))
+		require.Empty(t, f.LastPlan().Paused)
+	})
+}
+
+// Nor does a refused start of a task that was removed meanwhile: the transport may
+// refuse it for that.
+func TestT9_ARemovedTaskCountsAgainstNoWorker(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		require.NoError(t, f.AddTask("t1", orchestrator.WithTaskInstances(2)))
+		f.intercept(func(_ context.Context, c call) error {
+			if c.Op == orchestrator.OpAdd && c.Worker == "w2" {
+				f.RemoveTask("t1")
+				return errRejected
+			}
+			return nil
+		})
+		f.anyTerm()
+		require.Equal(t, []string{"t1"}, f.RunsOn("w1"))
+		require.Empty(t, f.LastPlan().Paused)
+		require.Empty(t, f.quarantined())
+	})
+}
+
+// The log tells when a worker is quarantined and when it no longer is, that all moves
+// pause, that tasks fail everywhere, and that missing tasks wait for a worker that
+// never answered: each once, and then once a minute.
+func TestT9_TheLogSaysWhatPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l logs
+		f := newFleet(t, 4, orchestrator.WithLogger(l.logger()))
+		f.failAdds(errRejected, "w3")
+		f.expect(40)
+		for range 3 {
+			f.anyTerm()
+		}
+		require.Len(t, l.lines("worker quarantined", `"level":"WARN"`, `"worker":"w3"`), 1)
+		f.Refuse(nil)
+		f.untilTerm(20, func() bool { return len(f.quarantined()) == 0 })
+		require.Len(t, l.lines("worker no longer quarantined", `"level":"INFO"`, `"worker":"w3"`), 1)
+
+		f.refusePoison()
+		require.NoError(t, f.AddTask("poison"))
+		for range 10 {
+			f.anyTerm()
+		}
+		require.Len(t, l.lines("tasks fail on several workers", `"level":"WARN"`, `"task":"poison"`), 1)
+		f.RemoveTask("poison")
+
+		f.failAdds(errBoom, "w1", "w2", "w3", "w4")
+		require.NoError(t, f.DrainWorker("w1"))
+		for range 5 {
+			f.anyTerm()
+		}
+		require.Len(t, l.lines("starts fail, moves paused", `"level":"WARN"`), 1)
+
+		next := f.successor(orchestrator.WithLogger(l.logger()), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
+		next.Cut("w2")
+		for range 3 {
+			_ = next.NextTerm(t.Context())
+		}
+		require.Len(t, l.lines("worker never answered, missing tasks wait", `"level":"WARN"`, `"worker":"w2"`), 1)
+	})
+}
