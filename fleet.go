@@ -64,7 +64,7 @@ type worker[W, T comparable] struct {
 
 	name     W
 	serial   uint64
-	line     *line[W, T]
+	slot     *callSlot[W, T]
 	state    State
 	draining bool
 	initial  bool

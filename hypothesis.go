@@ -91,21 +91,21 @@ func (h *Hypothesis[W, T]) check() error {
 }
 
 // membersIf returns the members if h came true. The caller holds the orchestrator's mu.
-func membersIf[W, T comparable](t *memberTable[W], h *Hypothesis[W, T]) ([]seat[W], error) {
-	seats := t.seats()
-	at := make(map[W]int, len(seats))
-	for i, s := range seats {
+func membersIf[W, T comparable](t *memberTable[W], h *Hypothesis[W, T]) ([]memberView[W], error) {
+	views := t.views()
+	at := make(map[W]int, len(views))
+	for i, s := range views {
 		at[s.name] = i
 	}
 	for _, w := range h.AddWorkers {
 		i, known := at[w.Name]
 		if !known {
-			i = len(seats)
+			i = len(views)
 			at[w.Name] = i
-			seats = append(seats, seat[W]{name: w.Name, serial: t.serial + uint64(i) + 1})
+			views = append(views, memberView[W]{name: w.Name, serial: t.serial + uint64(i) + 1})
 		}
 		m := t.byName[w.Name]
-		seats[i].draining = w.Draining || m != nil && m.drained
+		views[i].draining = w.Draining || m != nil && m.drained
 	}
 	for _, names := range [][]W{h.Drain, h.Undrain, h.Silence, h.Lose} {
 		for _, name := range names {
@@ -115,16 +115,16 @@ func membersIf[W, T comparable](t *memberTable[W], h *Hypothesis[W, T]) ([]seat[
 		}
 	}
 	for _, name := range h.Drain {
-		seats[at[name]].draining = true
+		views[at[name]].draining = true
 	}
 	for _, name := range h.Undrain {
 		m := t.byName[name]
-		seats[at[name]].draining = m != nil && m.draining
+		views[at[name]].draining = m != nil && m.draining
 	}
 	for _, w := range h.AddWorkers {
-		seats[at[w.Name]].draining = seats[at[w.Name]].draining || w.Draining
+		views[at[w.Name]].draining = views[at[w.Name]].draining || w.Draining
 	}
-	return seats, nil
+	return views, nil
 }
 
 // supposition is a simulated term. It numbers the tasks itself, because the
@@ -139,7 +139,7 @@ type supposition[W, T comparable] struct {
 }
 
 // join makes the fleet from the members and their results of the last term.
-func (s *supposition[W, T]) join(members []seat[W]) {
+func (s *supposition[W, T]) join(members []memberView[W]) {
 	results := make(map[uint64]*workerResult[W, T], len(s.last.workers))
 	for i := range s.last.workers {
 		results[s.last.workers[i].serial] = &s.last.workers[i]

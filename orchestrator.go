@@ -48,8 +48,8 @@ type Orchestrator[W, T comparable] struct {
 	massLoss, stopping reminder
 	failing            struct{ moves, tasks, unheard reminder }
 
-	lines lines[W, T]
-	last  atomic.Pointer[result[W, T]]
+	inflight inflight[W, T]
+	last     atomic.Pointer[result[W, T]]
 }
 
 // New returns an orchestrator that reaches the workers through c. The error joins all
@@ -64,14 +64,14 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 	}
 	applier, _ := c.(Applier[W, T])
 	return &Orchestrator[W, T]{
-		comm:    c,
-		applier: applier,
-		cfg:     cfg,
-		changed: make(chan struct{}, 1),
-		tasks:   newTaskTable[T](),
-		members: memberTable[W]{byName: make(map[W]*member[W])},
-		turn:    make(chan struct{}, 1),
-		lines:   newLines[W, T](),
+		comm:     c,
+		applier:  applier,
+		cfg:      cfg,
+		changed:  make(chan struct{}, 1),
+		tasks:    newTaskTable[T](),
+		members:  memberTable[W]{byName: make(map[W]*member[W])},
+		turn:     make(chan struct{}, 1),
+		inflight: newInflight[W, T](),
 
 		breakers: breaker.New(cfg.maxPause),
 	}, nil

@@ -40,10 +40,10 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 		switch {
 		case ctx.Err() != nil:
 			err = causeOf(ctx)
-			o.lines.end(err)
+			o.inflight.end(err)
 			return err
 		case errors.Is(err, ErrDeposed):
-			o.lines.end(err)
+			o.inflight.end(err)
 			return err
 		}
 		if err == nil {

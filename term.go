@@ -94,7 +94,7 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 	t.stats.Listing = listed.Sub(t.stats.Start)
 	cause := t.applyAnswers(answers, began, ctx.Err() != nil)
 	if cause == nil {
-		cause = t.o.lines.told()
+		cause = t.o.inflight.told()
 	}
 	if cause == nil && ctx.Err() != nil {
 		cause = causeOf(ctx)
@@ -130,11 +130,11 @@ func (t *term[W, T]) begin() {
 	o, f := t.o, t.fleet
 	o.mu.Lock()
 	o.tasks.snapshot(&o.expect)
-	var seats []seat[W]
+	var views []memberView[W]
 	changed := f.version != o.members.version
 	if changed {
 		f.version = o.members.version
-		seats = o.members.seats()
+		views = o.members.views()
 	}
 	o.mu.Unlock()
 	if o.breakersOf != o.expect.version {
@@ -142,9 +142,9 @@ func (t *term[W, T]) begin() {
 		o.breakers.ForgetTasks(func(task int32) bool { return !o.expect.expected(task) })
 	}
 	if changed {
-		gone := f.part(seats)
+		gone := f.part(views)
 		o.forget(gone) // before a new worker of the same name joins
-		f.join(seats, gone, t.stats.Start, o.lines.of)
+		f.join(views, gone, t.stats.Start, o.inflight.of)
 	}
 	o.breakers.ForgetQuarantines(t.now())
 	t.failed = o.breakers.FailedWorkers()
@@ -168,7 +168,7 @@ func (o *Orchestrator[W, T]) forget(gone []*worker[W, T]) {
 	for _, w := range gone {
 		serials[w.serial] = true
 	}
-	o.lines.forget(gone)
+	o.inflight.forget(gone)
 	o.breakers.ForgetWorkers(func(worker uint64) bool { return serials[worker] })
 }
 
@@ -340,7 +340,7 @@ func (o *Orchestrator[W, T]) namesOf(tasks []int32) []T {
 // if many unexpected tasks are known, and no time otherwise.
 func (t *term[W, T]) end() {
 	o := t.o
-	legacies := o.lines.legacies()
+	legacies := o.inflight.legacies()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	freed := o.tasks.sweep(func(mark func(int32)) {

@@ -172,7 +172,8 @@ func reporting[T comparable](ctx context.Context, requests []request[T], steps [
 	if !ok || len(steps) < 2 || !slices.ContainsFunc(steps, func(s step) bool { return s.wait != nil }) {
 		return func() {}
 	}
-	every := max(time.Until(deadline)/100, time.Millisecond)
+	// Package simulator lets each party act at nanoseconds of its own, with this period.
+	every := max(time.Until(deadline)/100, time.Millisecond).Truncate(1 << 15)
 	done := make(chan struct{})
 	var reporter sync.WaitGroup
 	reporter.Go(func() {

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// The lines to the workers: each carries at most one call at a time (C1), even if a call
-// has outlived its term.
+// The calls in flight: at most one to each worker (C1), even if a call has outlived its
+// term.
 
-// lines holds a line for each worker's name. mu guards all fields, the lines and the
+// inflight holds a slot for each worker's name. mu guards all fields, the slots and the
 // state of the listings. It is held briefly.
-type lines[W, T comparable] struct {
+type inflight[W, T comparable] struct {
 	mu     sync.Mutex
-	byName map[W]*line[W, T]
-	// inFlight counts the busy lines. tardy: some line has a late answer or failure
-	// that no term has taken. Both spare most terms a pass over all lines.
+	byName map[W]*callSlot[W, T]
+	// inFlight counts the busy slots. tardy: some slot has a late answer or failure
+	// that no term has taken. Both spare most terms a pass over all slots.
 	inFlight int
 	tardy    bool
 	// freed holds a token if a call has ended since the token was last taken.
@@ -30,9 +30,9 @@ type lines[W, T comparable] struct {
 	deposed chan error
 }
 
-// line is the way to one worker. A worker that is removed and added again under the same
-// name while a call is in flight keeps its line.
-type line[W, T comparable] struct {
+// callSlot admits one call at a time to a worker. A worker that is removed and added again
+// under the same name while a call is in flight keeps its slot.
+type callSlot[W, T comparable] struct {
 	name     W
 	gone     bool // its worker was removed
 	busy     bool
@@ -59,69 +59,69 @@ type lateFailure struct {
 	why    string
 }
 
-func newLines[W, T comparable]() lines[W, T] {
-	return lines[W, T]{
-		byName:  make(map[W]*line[W, T]),
+func newInflight[W, T comparable]() inflight[W, T] {
+	return inflight[W, T]{
+		byName:  make(map[W]*callSlot[W, T]),
 		freed:   make(chan struct{}, 1),
 		deposed: make(chan error, 1),
 	}
 }
 
-// of returns the line to a worker, and makes it if necessary.
-func (l *lines[W, T]) of(name W) *line[W, T] {
+// of returns the slot of a worker, and makes it if necessary.
+func (l *inflight[W, T]) of(name W) *callSlot[W, T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ln := l.byName[name]
-	if ln == nil {
-		ln = &line[W, T]{name: name}
-		l.byName[name] = ln
+	slot := l.byName[name]
+	if slot == nil {
+		slot = &callSlot[W, T]{name: name}
+		l.byName[name] = slot
 	}
-	ln.gone = false
-	return ln
+	slot.gone = false
+	return slot
 }
 
-// forget drops the lines to removed workers. A line with a call in flight is dropped when
+// forget drops the slots of removed workers. A slot with a call in flight is dropped when
 // the call has ended; until then a new worker of the same name waits for it.
-func (l *lines[W, T]) forget(gone []*worker[W, T]) {
+func (l *inflight[W, T]) forget(gone []*worker[W, T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range gone {
-		ln := l.byName[w.name]
-		if ln == nil {
+		slot := l.byName[w.name]
+		if slot == nil {
 			continue
 		}
-		ln.gone, ln.legacy = true, w.maybe
-		if !ln.busy {
+		slot.gone, slot.legacy = true, w.maybe
+		if !slot.busy {
 			delete(l.byName, w.name)
 		}
 	}
 }
 
 // legacies returns the numbers of all tasks in a legacy.
-func (l *lines[W, T]) legacies() (tasks []int32) {
+func (l *inflight[W, T]) legacies() (tasks []int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.inFlight == 0 {
 		return nil
 	}
-	for _, ln := range l.byName {
-		tasks = slices.AppendSeq(tasks, maps.Keys(ln.legacy))
+	for _, slot := range l.byName {
+		tasks = slices.AppendSeq(tasks, maps.Keys(slot.legacy))
 	}
 	return tasks
 }
 
-// take marks the line busy, until its deadline at least. The caller holds l.mu.
-func (l *lines[W, T]) take(ln *line[W, T], deadline time.Time) {
-	ln.busy, ln.deadline = true, deadline
+// take marks the slot busy, until its deadline at least. The caller holds l.mu.
+func (l *inflight[W, T]) take(slot *callSlot[W, T], deadline time.Time) {
+	slot.busy, slot.deadline = true, deadline
 	l.inFlight++
 }
 
-// free marks the line idle. The caller holds l.mu.
-func (l *lines[W, T]) free(ln *line[W, T]) {
-	ln.busy = false
+// free marks the slot idle. The caller holds l.mu.
+func (l *inflight[W, T]) free(slot *callSlot[W, T]) {
+	slot.busy = false
 	l.inFlight--
-	if ln.gone {
-		delete(l.byName, ln.name)
+	if slot.gone {
+		delete(l.byName, slot.name)
 	}
 	select {
 	case l.freed <- struct{}{}:
@@ -132,7 +132,7 @@ func (l *lines[W, T]) free(ln *line[W, T]) {
 // tell records the error of a call for which no term waits any more. If it is ErrDeposed,
 // the leader is deposed, however late the error arrives. It is ignored if the leader
 // itself cancelled the call's context, ctx, with ErrDeposed.
-func (l *lines[W, T]) tell(ctx context.Context, failure *CallError[W, T]) {
+func (l *inflight[W, T]) tell(ctx context.Context, failure *CallError[W, T]) {
 	if !errors.Is(failure.Err, ErrDeposed) || errors.Is(context.Cause(ctx), ErrDeposed) {
 		return
 	}
@@ -143,7 +143,7 @@ func (l *lines[W, T]) tell(ctx context.Context, failure *CallError[W, T]) {
 }
 
 // told returns the error that tell recorded, once.
-func (l *lines[W, T]) told() error {
+func (l *inflight[W, T]) told() error {
 	select {
 	case err := <-l.deposed:
 		return err
@@ -153,15 +153,15 @@ func (l *lines[W, T]) told() error {
 }
 
 // stuck counts the calls that have outlived their deadline.
-func (l *lines[W, T]) stuck(now time.Time) int {
+func (l *inflight[W, T]) stuck(now time.Time) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.inFlight == 0 {
 		return 0
 	}
 	n := 0
-	for _, ln := range l.byName {
-		if ln.busy && !now.Before(ln.deadline) {
+	for _, slot := range l.byName {
+		if slot.busy && !now.Before(slot.deadline) {
 			n++
 		}
 	}
@@ -171,17 +171,17 @@ func (l *lines[W, T]) stuck(now time.Time) int {
 // end cancels the calls left over from closed listings, and returns when every call that
 // was in flight has ended or outlived its deadline. It does not touch the listing of a
 // term under way.
-func (l *lines[W, T]) end(cause error) {
+func (l *inflight[W, T]) end(cause error) {
 	l.mu.Lock()
 	for _, listing := range l.listings {
 		if listing.closed {
 			listing.cancel(cause)
 		}
 	}
-	waitFor := make(map[*line[W, T]]time.Time)
-	for _, ln := range l.byName {
-		if ln.busy {
-			waitFor[ln] = ln.deadline
+	waitFor := make(map[*callSlot[W, T]]time.Time)
+	for _, slot := range l.byName {
+		if slot.busy {
+			waitFor[slot] = slot.deadline
 		}
 	}
 	l.mu.Unlock()
@@ -189,9 +189,9 @@ func (l *lines[W, T]) end(cause error) {
 		var last time.Time
 		now := time.Now()
 		l.mu.Lock()
-		for ln, deadline := range waitFor {
-			if !ln.busy || ln.deadline != deadline || !now.Before(deadline) {
-				delete(waitFor, ln)
+		for slot, deadline := range waitFor {
+			if !slot.busy || slot.deadline != deadline || !now.Before(deadline) {
+				delete(waitFor, slot)
 			} else if last.Before(deadline) {
 				last = deadline
 			}

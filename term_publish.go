@@ -25,7 +25,7 @@ func (t *term[W, T]) publish(err error) *result[W, T] {
 		r.breakers = t.breakers.Clone(func(task int32) int32 { return task })
 	}
 	t.keepNames(r)
-	t.stats.Workers.Stuck = t.o.lines.stuck(time.Now())
+	t.stats.Workers.Stuck = t.o.inflight.stuck(time.Now())
 	switch last := t.o.last.Load(); {
 	case !t.cut:
 		t.countChanges()

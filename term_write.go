@@ -17,7 +17,7 @@ import (
 // goroutines, contexts and the clock are here.
 
 // writing carries out the changes of one term. The term's goroutine owns it. Each call
-// runs on a separate goroutine, which puts its result into landed under lines.mu.
+// runs on a separate goroutine, which puts its result into landed under inflight.mu.
 type writing[W, T comparable] struct {
 	o       *Orchestrator[W, T]
 	fleet   *fleet[W, T]
@@ -55,7 +55,7 @@ type flight[T comparable] struct {
 	errs []error
 }
 
-// landing holds the calls that have returned. lines.mu guards it.
+// landing holds the calls that have returned. inflight.mu guards it.
 type landing[T comparable] struct {
 	flights []*flight[T]
 	applied []applied[T]
@@ -69,7 +69,7 @@ type applied[T comparable] struct {
 	write  int
 }
 
-// arrived signals that there is something to collect. The caller holds lines.mu.
+// arrived signals that there is something to collect. The caller holds inflight.mu.
 func (l *landing[T]) arrived() {
 	select {
 	case l.signal <- struct{}{}:
@@ -98,7 +98,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 	defer timer.Stop()
 	defer w.close()
 	for {
-		if err := w.o.lines.told(); err != nil {
+		if err := w.o.inflight.told(); err != nil {
 			w.cause = err
 		}
 		if w.cause == nil && ctx.Err() != nil {
@@ -142,7 +142,7 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 				gates[0].close()
 				gates = gates[1:]
 			}
-		case w.cause = <-w.o.lines.deposed:
+		case w.cause = <-w.o.inflight.deposed:
 		case <-cut:
 			cut = nil // seen above
 		}
@@ -190,10 +190,10 @@ func (w *writing[W, T]) send(call handover.Call) {
 	w.active++
 	worker := w.fleet.workers[call.Worker]
 
-	lines := &w.o.lines
-	lines.mu.Lock()
-	lines.take(worker.line, f.deadline)
-	lines.mu.Unlock()
+	calls := &w.o.inflight
+	calls.mu.Lock()
+	calls.take(worker.slot, f.deadline)
+	calls.mu.Unlock()
 
 	ctx, cancel := context.WithDeadline(w.ctx, f.started.Add(callTimeout(w.o.cfg.timeout)))
 	landed := w.landed
@@ -207,15 +207,15 @@ func (w *writing[W, T]) send(call handover.Call) {
 		})
 		ctx = ContextWithApplied(ctx, func(write Write[T]) { w.o.applied(landed, f, write) })
 	}
-	name, line := worker.name, worker.line
+	name, slot := worker.name, worker.slot
 	go func() {
 		defer cancel()
 		errs := repeat(errGoexit, len(f.writes))
 		defer func() {
 			took := time.Since(f.started)
-			lines.mu.Lock()
-			defer lines.mu.Unlock()
-			lines.free(line)
+			calls.mu.Lock()
+			defer calls.mu.Unlock()
+			calls.free(slot)
 			f.errs, f.took = errs, took
 			if landed.closed {
 				w.late(name, f)
@@ -235,19 +235,19 @@ func (o *Orchestrator[W, T]) applied(landed *landing[T], f *flight[T], write Wri
 	if !ok {
 		return
 	}
-	o.lines.mu.Lock()
-	defer o.lines.mu.Unlock()
+	o.inflight.mu.Lock()
+	defer o.inflight.mu.Unlock()
 	landed.applied = append(landed.applied, applied[T]{f, i})
 	landed.arrived()
 }
 
 // collect processes the writes that are done, and the calls that have returned.
 func (w *writing[W, T]) collect() {
-	lines := &w.o.lines
-	lines.mu.Lock()
+	calls := &w.o.inflight
+	calls.mu.Lock()
 	flights, early := w.landed.flights, w.landed.applied
 	w.landed.flights, w.landed.applied = nil, nil
-	lines.mu.Unlock()
+	calls.mu.Unlock()
 	for _, e := range early {
 		if f := e.flight; !f.over && !f.isApplied(e.write) {
 			if f.applied == nil {
@@ -271,9 +271,9 @@ func (w *writing[W, T]) collect() {
 
 // close makes calls that return from now on late.
 func (w *writing[W, T]) close() {
-	lines := &w.o.lines
-	lines.mu.Lock()
-	defer lines.mu.Unlock()
+	calls := &w.o.inflight
+	calls.mu.Lock()
+	defer calls.mu.Unlock()
 	w.landed.closed = true
 	for _, f := range w.landed.flights {
 		w.late(w.fleet.workers[f.call.Worker].name, f)
@@ -285,7 +285,7 @@ func (w *writing[W, T]) close() {
 func (w *writing[W, T]) late(worker W, f *flight[T]) {
 	for i, err := range f.errs {
 		write := f.writes[i]
-		w.o.lines.tell(w.ctx, &CallError[W, T]{Op: write.Op, Worker: worker, Task: write.Task, Err: err})
+		w.o.inflight.tell(w.ctx, &CallError[W, T]{Op: write.Op, Worker: worker, Task: write.Task, Err: err})
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 
 // The first phase of a term: List calls to every worker (T2, T3).
 
-// errNoSlot is the error of a worker without a slot for its call.
-var errNoSlot = fmt.Errorf("%w: no slot for its call, see WithConcurrency", ErrSilent)
+// errNotCalled is the error of a worker whose call could not begin.
+var errNotCalled = fmt.Errorf("%w: too many calls in flight, see WithConcurrency", ErrSilent)
 
 // errStuck is the error of a worker that receives no call.
 var errStuck = fmt.Errorf("%w: an earlier call has not returned", ErrSilent)
@@ -31,7 +31,7 @@ type answer[T comparable] struct {
 	began, took time.Duration
 	list        []T
 	pins, same  int32  // how many tasks at the end of list must not move, and at its start are unchanged
-	err         error  // errNoSlot until the answer comes; close replaces it for a worker that was asked
+	err         error  // errNotCalled until the answer comes; close replaces it for a worker that was asked
 	why         string // how the call failed, for later terms; "" if the worker is not the cause
 }
 
@@ -50,7 +50,7 @@ type listing[W, T comparable] struct {
 	// The term waits for the workers in awaited, and not for those in others.
 	awaited, others callQueue
 
-	// o.lines.mu guards what follows.
+	// o.inflight.mu guards what follows.
 
 	batch    batch
 	releases []context.CancelFunc // of all batches
@@ -67,7 +67,7 @@ type listing[W, T comparable] struct {
 type callQueue struct {
 	order []int
 	next  int
-	slots int // how many more goroutines may make calls
+	spare int // how many more goroutines may make calls
 }
 
 // batch is a context shared by calls that begin shortly after each other.
@@ -118,8 +118,8 @@ func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term
 
 // close ends the listing and returns the answers so far.
 func (l *listing[W, T]) close() []answer[T] {
-	l.o.lines.mu.Lock()
-	defer l.o.lines.mu.Unlock()
+	l.o.inflight.mu.Lock()
+	defer l.o.inflight.mu.Unlock()
 	l.closed = true
 	timeout := l.o.cfg.timeout
 	lasted := time.Since(l.began)
@@ -129,7 +129,7 @@ func (l *listing[W, T]) close() []answer[T] {
 			continue
 		}
 		w.asked = l.term
-		if errors.Is(a.err, errNoSlot) {
+		if errors.Is(a.err, errNotCalled) {
 			a.err = w.unanswered()
 		}
 		if a.err != nil && lasted-a.began >= timeout-timeout/sharedPart {
@@ -141,23 +141,23 @@ func (l *listing[W, T]) close() []answer[T] {
 
 // begin decides the order of the calls, and starts them.
 func (l *listing[W, T]) begin(f *fleet[W, T]) {
-	lines := &l.o.lines
-	lines.mu.Lock()
-	defer lines.mu.Unlock()
-	grace, slots, served := l.o.grace(), l.o.cfg.concurrency, false
+	calls := &l.o.inflight
+	calls.mu.Lock()
+	defer calls.mu.Unlock()
+	grace, spare, served := l.o.grace(), l.o.cfg.concurrency, false
 	l.awaited.order = make([]int, 0, len(l.workers))
 	for i, w := range l.workers {
 		a := &l.answers[i]
-		a.err = errNoSlot
+		a.err = errNotCalled
 		switch {
 		case w.fresh:
 			w.fresh, a.err, served = false, nil, true
-		case w.line.busy && l.began.Before(w.line.deadline):
+		case w.slot.busy && l.began.Before(w.slot.deadline):
 			// The call counts as another failure only if it followed the last failure.
 			// Otherwise no term ran for a long time, and the answer may be on its way.
-			a.err, a.missed = w.unanswered(), w.line.deadline.Sub(w.missed) <= 2*l.o.cfg.timeout
-			slots--
-		case w.line.busy:
+			a.err, a.missed = w.unanswered(), w.slot.deadline.Sub(w.missed) <= 2*l.o.cfg.timeout
+			spare--
+		case w.slot.busy:
 			a.err, a.missed = errStuck, true
 		case w.awaited || f.isDue(w, l.began, grace):
 			l.awaited.order = append(l.awaited.order, i)
@@ -170,44 +170,44 @@ func (l *listing[W, T]) begin(f *fleet[W, T]) {
 	}
 	l.pending = len(l.awaited.order)
 	l.ask(&l.awaited, l.o.cfg.concurrency)
-	l.ask(&l.others, slots)
+	l.ask(&l.others, spare)
 	// The term may continue before a goroutine has started the next one.
-	for range min(slots, len(l.others.order)) {
+	for range min(spare, len(l.others.order)) {
 		l.start(&l.others, 0)
 	}
-	lines.listings = append(lines.listings, l)
+	calls.listings = append(calls.listings, l)
 	l.finished()
 }
 
 // ask starts the calls of a queue. The workers whose last call is oldest come first.
-func (l *listing[W, T]) ask(q *callQueue, slots int) {
+func (l *listing[W, T]) ask(q *callQueue, spare int) {
 	askedLast := func(i, j int) int { return cmp.Compare(l.workers[i].asked, l.workers[j].asked) }
 	if !slices.IsSortedFunc(q.order, askedLast) {
 		slices.SortStableFunc(q.order, askedLast)
 	}
-	q.slots = slots
+	q.spare = spare
 	l.start(q, 0)
 }
 
-// start starts one more goroutine for a queue, if there is a slot. The caller holds
-// lines.mu.
+// start starts one more goroutine for a queue, unless there are as many as may be. The caller holds
+// inflight.mu.
 //
 // Each goroutine starts the next one before its first call. If calls block, there are
-// soon as many goroutines as slots. If they return immediately, there are as many as
-// processors, which saves most of the waiting for lines.mu.
+// soon as many goroutines as may be. If they return immediately, there are as many as
+// processors, which saves most of the waiting for inflight.mu.
 func (l *listing[W, T]) start(q *callQueue, now time.Duration) {
-	if q.slots <= 0 {
+	if q.spare <= 0 {
 		return
 	}
 	if i, b, ok := l.pull(q, now); ok {
-		q.slots--
+		q.spare--
 		l.active++
 		go l.work(q, i, b)
 	}
 }
 
 // pull returns the next worker of a queue, and the context of its call. The caller holds
-// lines.mu.
+// inflight.mu.
 func (l *listing[W, T]) pull(q *callQueue, now time.Duration) (int, batch, bool) {
 	if l.closed || l.base.Err() != nil || q.next == len(q.order) {
 		return 0, batch{}, false
@@ -221,10 +221,10 @@ func (l *listing[W, T]) pull(q *callQueue, now time.Duration) (int, batch, bool)
 		l.batch = batch{ctx: ctx, began: now}
 	}
 	w := l.workers[i]
-	l.o.lines.take(w.line, l.began.Add(l.batch.began+timeout))
-	if w.line.late != nil || w.line.missed != nil {
+	l.o.inflight.take(w.slot, l.began.Add(l.batch.began+timeout))
+	if w.slot.late != nil || w.slot.missed != nil {
 		// The result of an earlier call that arrived since the term began is stale.
-		w.line.late, w.line.missed = nil, nil
+		w.slot.late, w.slot.missed = nil, nil
 	}
 	l.answers[i].asked, l.answers[i].began = true, now
 	return i, l.batch, true
@@ -244,9 +244,9 @@ func (l *listing[W, T]) work(q *callQueue, i int, b batch) {
 			go l.work(q, next, b)
 		}
 	}()
-	l.o.lines.mu.Lock()
+	l.o.inflight.mu.Lock()
 	l.start(q, started)
-	l.o.lines.mu.Unlock()
+	l.o.inflight.mu.Unlock()
 	var pins pins
 	ctx, of := context.WithValue(b.ctx, pinKey{}, &pins), b.ctx
 	for ok := true; ok; {
@@ -285,11 +285,11 @@ func (l *listing[W, T]) why(err error) string {
 
 // finish records a worker's answer, and returns the next worker.
 func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Duration) (next int, b batch, ok bool) {
-	lines := &l.o.lines
-	lines.mu.Lock()
-	defer lines.mu.Unlock()
-	ln, w := l.workers[i].line, l.workers[i]
-	lines.free(ln)
+	calls := &l.o.inflight
+	calls.mu.Lock()
+	defer calls.mu.Unlock()
+	slot, w := l.workers[i].slot, l.workers[i]
+	calls.free(slot)
 	switch {
 	case !l.closed:
 		a.missed = a.err != nil
@@ -303,26 +303,26 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 			l.cancel(a.err)
 		}
 	case a.err != nil && l.base.Err() != nil: // the leader cancelled it
-		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
+		calls.tell(l.base, &CallError[W, T]{Op: OpList, Worker: slot.name, Err: a.err})
 	case a.err != nil:
-		lines.tardy = true
-		ln.missed = &lateFailure{serial: w.serial, at: l.began.Add(now), why: a.why}
-		lines.tell(l.base, &CallError[W, T]{Op: OpList, Worker: ln.name, Err: a.err})
+		calls.tardy = true
+		slot.missed = &lateFailure{serial: w.serial, at: l.began.Add(now), why: a.why}
+		calls.tell(l.base, &CallError[W, T]{Op: OpList, Worker: slot.name, Err: a.err})
 	default:
 		// The worker is fenced at this term and gets no write before the next one, so
 		// its answer will still be true then.
-		lines.tardy = true
-		ln.late = &lateAnswer[T]{serial: w.serial, answer: a, at: l.began.Add(now), prompt: a.took <= max(l.limit, l.o.cfg.timeout/10)}
+		calls.tardy = true
+		slot.late = &lateAnswer[T]{serial: w.serial, answer: a, at: l.began.Add(now), prompt: a.took <= max(l.limit, l.o.cfg.timeout/10)}
 	}
 	// The next worker is taken before the listing is closed, so that a term with few
-	// slots still lists its silent workers in turn.
+	// calls in flight still lists its silent workers in turn.
 	if next, b, ok = l.pull(q, now); !ok {
 		l.active--
 	}
-	for _, other := range lines.listings {
-		// A later term may be under way, in which the call took a slot.
-		if other != l && !other.closed && !ln.gone && other.began.Before(ln.deadline) {
-			other.others.slots++
+	for _, other := range calls.listings {
+		// A later term may be under way, in which the call counted.
+		if other != l && !other.closed && !slot.gone && other.began.Before(slot.deadline) {
+			other.others.spare++
 			other.start(&other.others, time.Since(other.began))
 		}
 	}
@@ -331,7 +331,7 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 }
 
 // halfAnswered sets the limit when half of the awaited workers have answered. The
-// caller holds lines.mu.
+// caller holds inflight.mu.
 func (l *listing[W, T]) halfAnswered(now time.Duration) {
 	if l.limit == 0 && l.pending <= len(l.awaited.order)/2 {
 		l.limit = max(4*now, l.o.cfg.timeout/10)
@@ -340,15 +340,15 @@ func (l *listing[W, T]) halfAnswered(now time.Duration) {
 }
 
 // finished closes the listing when the term waits for no more answers, and
-// releases it when no call is in flight. The caller holds lines.mu.
+// releases it when no call is in flight. The caller holds inflight.mu.
 func (l *listing[W, T]) finished() {
 	if l.pending == 0 && !l.closed {
 		l.closed = true
 		close(l.done)
 	}
 	if l.active == 0 {
-		lines := &l.o.lines
-		lines.listings = slices.DeleteFunc(lines.listings, func(other *listing[W, T]) bool { return other == l })
+		calls := &l.o.inflight
+		calls.listings = slices.DeleteFunc(calls.listings, func(other *listing[W, T]) bool { return other == l })
 		l.cancel(nil)
 		for _, release := range l.releases {
 			release()
@@ -361,22 +361,22 @@ func (l *listing[W, T]) finished() {
 // records the calls that failed too late. It returns nil if there were neither;
 // otherwise it takes O(workers).
 func (o *Orchestrator[W, T]) takeLate(workers []*worker[W, T]) []*lateAnswer[T] {
-	o.lines.mu.Lock()
-	defer o.lines.mu.Unlock()
-	if !o.lines.tardy {
+	o.inflight.mu.Lock()
+	defer o.inflight.mu.Unlock()
+	if !o.inflight.tardy {
 		return nil
 	}
-	o.lines.tardy = false
+	o.inflight.tardy = false
 	late := make([]*lateAnswer[T], len(workers))
 	for i, w := range workers {
-		if l := w.line.late; l != nil && l.serial == w.serial {
+		if l := w.slot.late; l != nil && l.serial == w.serial {
 			late[i] = l
 		}
-		if m := w.line.missed; m != nil && m.serial == w.serial {
+		if m := w.slot.missed; m != nil && m.serial == w.serial {
 			w.missed = m.at
 			w.failed = cmp.Or(m.why, w.failed)
 		}
-		w.line.late, w.line.missed = nil, nil
+		w.slot.late, w.slot.missed = nil, nil
 	}
 	return late
 }
