@@ -37,10 +37,10 @@ func (m *Machine) wakeAll() {
 // worker with a stuck call would keep them until the end of the term.
 func (m *Machine) prune(w int32) {
 	s := &m.workers[w]
-	for range s.carry.len() {
-		i := s.carry.pop()
-		if !m.dropCarry(i) {
-			s.carry.push(i)
+	for range s.continuing.len() {
+		i := s.continuing.pop()
+		if !m.dropContinuing(i) {
+			s.continuing.push(i)
 		}
 	}
 	why := m.mayBegin(s)
@@ -48,8 +48,8 @@ func (m *Machine) prune(w int32) {
 		return
 	}
 	for _, p := range []*pending{&s.fresh, &s.last} {
-		for !p.alone.empty() {
-			m.drop(p.alone.pop(), why)
+		for !p.single.empty() {
+			m.drop(p.single.pop(), why)
 		}
 		for !p.moves.empty() {
 			m.drop(p.moves.pop(), why)

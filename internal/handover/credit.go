@@ -5,25 +5,25 @@ package handover
 // undecided frees the place that a move took at its receiver.
 func (m *Machine) undecided(w int32) {
 	m.workers[w].underway--
-	m.hunger(w)
+	m.markCreditable(w)
 	m.wake(w)
 }
 
 func (m *Machine) failedMove(w int32) {
 	s := &m.workers[w]
 	if s.credit == 0 {
-		s.barred = true
+		s.blocked = true
 	}
 	s.credit = 0
-	m.hunger(w)
+	m.markCreditable(w)
 }
 
-// hunger queues a receiver whose parked moves may begin.
-func (m *Machine) hunger(w int32) {
+// markCreditable queues a receiver whose parked moves may begin.
+func (m *Machine) markCreditable(w int32) {
 	s := &m.workers[w]
-	if !s.hungry && !s.parked.empty() {
-		s.hungry = true
-		m.hungry.push(w)
+	if !s.creditable && !s.parked.empty() {
+		s.creditable = true
+		m.creditable.push(w)
 	}
 }
 
@@ -48,7 +48,7 @@ func (m *Machine) offer(w int32) {
 		m.workers[at].of(&m.changes[i]).moves.push(i)
 		if !m.workers[at].busy {
 			m.wake(at)
-			m.hunger(w)
+			m.markCreditable(w)
 			return
 		}
 	}

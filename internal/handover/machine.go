@@ -26,29 +26,29 @@ func (c *change) isMove() bool { return c.From != None && c.To != None }
 
 // worker is a worker as a source and as a receiver.
 type worker struct {
-	carry queue // changes whose second write or give-back goes here
+	continuing queue // changes whose second write or give-back goes here
 	// fresh and last hold the changes whose first write goes here, without and with
 	// Change.Last.
 	fresh, last pending
 
-	busy     bool // a call is in flight, or has outlived its deadline
-	listed   bool // in Machine.ready
-	waits    bool // in Machine.later
-	hungry   bool // in Machine.hungry
-	timedOut bool
+	busy       bool // a call is in flight, or has outlived its deadline
+	listed     bool // in Machine.ready
+	waits      bool // in Machine.later
+	creditable bool // in Machine.creditable
+	timedOut   bool
 
 	// As a receiver:
 	parked   queue // moves that wait for credit
 	underway int   // moves to here that have begun and are not decided
 	credit   int   // starts acknowledged since the last failed move
-	barred   bool
+	blocked  bool
 }
 
 // hasCredit reports whether one more move to here may begin. A worker that has not
 // acknowledged a start yet must be idle: if its call hung, the task of the move would be
 // stopped in vain.
 func (w *worker) hasCredit() bool {
-	if w.credit == 0 && (w.busy || !w.fresh.alone.empty()) {
+	if w.credit == 0 && (w.busy || !w.fresh.single.empty()) {
 		return false
 	}
 	return w.underway <= w.credit
@@ -56,11 +56,11 @@ func (w *worker) hasCredit() bool {
 
 // pending holds changes that have not begun.
 type pending struct {
-	alone queue // stops and starts
-	moves queue
+	single queue // stops and starts
+	moves  queue
 }
 
-func (p *pending) empty() bool { return p.alone.empty() && p.moves.empty() }
+func (p *pending) empty() bool { return p.single.empty() && p.moves.empty() }
 
 // of returns the queue in which a change waits.
 func (w *worker) of(c *change) *pending {
@@ -77,9 +77,9 @@ type Machine struct {
 	workers []worker
 	batch   bool
 
-	ready  queue // idle workers that may have a write to send
-	hungry queue // receivers whose parked moves may begin
-	later  queue // workers that have only changes with Last to send
+	ready      queue // idle workers that may have a write to send
+	creditable queue // receivers whose parked moves may begin
+	later      queue // workers that have only changes with Last to send
 
 	// unsent counts the changes that wait or are queued, and inFlight those whose write
 	// was sent and not answered.
@@ -128,9 +128,9 @@ func (m *Machine) enqueue(i int32) {
 	case c.From == None && c.To == None:
 		panic(fmt.Sprintf("handover: change %d has no end", i)) //nolint:forbidigo // an invariant is broken
 	case c.From == None:
-		m.workers[c.To].of(c).alone.push(i)
+		m.workers[c.To].of(c).single.push(i)
 	case c.To == None:
-		m.workers[c.From].of(c).alone.push(i)
+		m.workers[c.From].of(c).single.push(i)
 	default:
 		m.workers[m.target(i)].of(c).moves.push(i)
 	}
@@ -166,11 +166,11 @@ func (m *Machine) Next() (Call, bool) {
 		// taken its writes. Then an offered move begins immediately, so that the
 		// receiver's credit is accurate.
 		for m.ready.empty() {
-			if m.hungry.empty() {
+			if m.creditable.empty() {
 				return m.nextLast()
 			}
-			w := m.hungry.pop()
-			m.workers[w].hungry = false
+			w := m.creditable.pop()
+			m.workers[w].creditable = false
 			m.offer(w)
 		}
 		w := m.ready.pop()
@@ -220,9 +220,9 @@ func (m *Machine) take(w int32) []Write {
 	s := &m.workers[w]
 	full := func() bool { return !m.batch && len(writes) > 0 }
 
-	for !full() && !s.carry.empty() {
-		i := s.carry.pop()
-		if m.dropCarry(i) {
+	for !full() && !s.continuing.empty() {
+		i := s.continuing.pop()
+		if m.dropContinuing(i) {
 			continue
 		}
 		c := &m.changes[i]
@@ -235,8 +235,8 @@ func (m *Machine) take(w int32) []Write {
 func (m *Machine) begin(w int32, p *pending, writes []Write) []Write {
 	s := &m.workers[w]
 	full := func() bool { return !m.batch && len(writes) > 0 }
-	for !full() && !p.alone.empty() {
-		i := p.alone.pop()
+	for !full() && !p.single.empty() {
+		i := p.single.pop()
 		if why := m.mayBegin(s); why != NotSkipped {
 			m.drop(i, why)
 			continue
@@ -279,15 +279,15 @@ func (m *Machine) mayBeginMove(c *change) Skip {
 	if why := m.mayBegin(&m.workers[c.From]); why != NotSkipped {
 		return why
 	}
-	if m.workers[c.To].barred {
+	if m.workers[c.To].blocked {
 		return ReceiverFailed
 	}
 	return m.mayBegin(&m.workers[c.To])
 }
 
-// dropCarry ends a begun move whose next write may no longer be sent, and reports whether
-// it did.
-func (m *Machine) dropCarry(i int32) bool {
+// dropContinuing ends a begun move whose next write may no longer be sent, and reports
+// whether it did.
+func (m *Machine) dropContinuing(i int32) bool {
 	c := &m.changes[i]
 	if c.phase == back {
 		if m.noBack {
@@ -335,7 +335,7 @@ func (m *Machine) follow(i int32, p phase) {
 	m.changes[i].phase = p
 	m.unsent++
 	w := m.target(i)
-	m.workers[w].carry.push(i)
+	m.workers[w].continuing.push(i)
 	m.wake(w)
 }
 
@@ -361,7 +361,7 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 	for k, write := range call.Writes {
 		m.answer(write, answers[k])
 	}
-	m.hunger(call.Worker)
+	m.markCreditable(call.Worker)
 	m.wake(call.Worker)
 }
 
@@ -387,7 +387,7 @@ func (m *Machine) answer(write Write, a Answer) {
 			w = c.From
 		}
 		m.workers[w].credit++
-		m.hunger(w)
+		m.markCreditable(w)
 	}
 	switch {
 	case write.Back:
