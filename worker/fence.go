@@ -52,8 +52,8 @@ type incarnationKey struct{}
 // admitRead raises the fence to the term of a call, if the call has one, and returns
 // an error if the call must not read. The caller holds mu.
 func (w *Worker[T]) admitRead(c caller) error {
-	if c.hasIncarnation && c.incarnation != w.tenure.incarnation {
-		return fmt.Errorf("%w: %d, the worker is %d", ErrIncarnation, c.incarnation, w.tenure.incarnation)
+	if c.hasIncarnation && c.incarnation != w.leasePeriod.incarnation {
+		return fmt.Errorf("%w: %d, the worker is %d", ErrIncarnation, c.incarnation, w.leasePeriod.incarnation)
 	}
 	return w.admitTerm(c)
 }
@@ -73,9 +73,9 @@ func (w *Worker[T]) admitTerm(c caller) error {
 
 // admitWrite raises the fence to the term of a call, if the call has one. It returns
 // an error if a write of that call must not be applied now. The caller holds mu
-// until the write has been applied. *came is the tenure in which the write arrived;
+// until the write has been applied. *came is the lease period in which the write arrived;
 // admitWrite sets it if it is nil.
-func (w *Worker[T]) admitWrite(c caller, came **tenure) error {
+func (w *Worker[T]) admitWrite(c caller, came **leasePeriod) error {
 	if err := w.admitRead(c); err != nil {
 		return err
 	}
@@ -91,9 +91,9 @@ func (w *Worker[T]) admitWrite(c caller, came **tenure) error {
 			orchestrator.ErrRejected, c.ended)
 	}
 	if *came == nil {
-		*came = w.tenure
+		*came = w.leasePeriod
 	}
-	if *came != w.tenure {
+	if *came != w.leasePeriod {
 		return fmt.Errorf("%w: the worker has rejoined since the write arrived", orchestrator.ErrRejected)
 	}
 	if err := w.holds(); err != nil {

@@ -54,17 +54,17 @@ func Check(ctx context.Context) error {
 		return err
 	}
 	if in, ok := insightOf(ctx); ok {
-		return in.tenure.lost()
+		return in.leasePeriod.lost()
 	}
 	return nil
 }
 
 // insight is the worker's value in a task's context.
 type insight struct {
-	grant  Grant
-	tenure *tenure
-	ready  func() // nil without WithReadiness
-	unpin  func() // nil without WithCompletion
+	grant       Grant
+	leasePeriod *leasePeriod
+	ready       func() // nil without WithReadiness
+	unpin       func() // nil without WithCompletion
 }
 
 type insightKey struct{}

@@ -30,7 +30,7 @@ func (w *Worker[T]) Sending() (acknowledged func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leases.Sent++
-	t, first := w.tenure, true
+	t, first := w.leasePeriod, true
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -60,14 +60,14 @@ func (w *Worker[T]) LeaseStats() LeaseStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.leases
-	if t := w.tenure; t.begun && !isClosed(t.fenced) && !isClosed(t.stopped) {
+	if t := w.leasePeriod; t.begun && !isClosed(t.fenced) && !isClosed(t.stopped) {
 		s.Left = max(t.leave.Left(), 0)
 	}
 	return s
 }
 
 // renew records an acknowledgement. The caller holds mu.
-func (w *Worker[T]) renew(t *tenure, sent lease.Instant) {
+func (w *Worker[T]) renew(t *leasePeriod, sent lease.Instant) {
 	if t.leave == nil {
 		return
 	}
@@ -75,7 +75,7 @@ func (w *Worker[T]) renew(t *tenure, sent lease.Instant) {
 	// time.
 	t.leave.Extend(sent)
 	t.gone.Extend(sent)
-	if t == w.tenure && !t.begun {
+	if t == w.leasePeriod && !t.begun {
 		t.begun = true
 		go w.guard(t)
 	}
@@ -87,7 +87,7 @@ func (w *Worker[T]) renew(t *tenure, sent lease.Instant) {
 func (w *Worker[T]) Fenced() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.tenure.fenced
+	return w.leasePeriod.fenced
 }
 
 // GiveUp reports that the lease is gone before its time, because the coordinator has
@@ -103,13 +103,13 @@ func (w *Worker[T]) GiveUp(cause error) {
 		cause = ErrLeaseLost
 	}
 	w.mu.Lock()
-	news := w.giveUp(w.tenure, cause)
+	news := w.giveUp(w.leasePeriod, cause)
 	w.mu.Unlock()
 	news()
 }
 
 // giveUp is GiveUp with mu held. The caller calls news after it has released mu.
-func (w *Worker[T]) giveUp(t *tenure, cause error) (news func()) {
+func (w *Worker[T]) giveUp(t *leasePeriod, cause error) (news func()) {
 	if isClosed(t.fenced) || isClosed(t.stopped) {
 		return func() {}
 	}
@@ -124,7 +124,7 @@ func (w *Worker[T]) giveUp(t *tenure, cause error) (news func()) {
 
 // leave tells all tasks to stop because the lease is lost. The caller holds mu, and
 // calls news after it has released mu.
-func (w *Worker[T]) leave(t *tenure, cause error) (news func()) {
+func (w *Worker[T]) leave(t *leasePeriod, cause error) (news func()) {
 	if isClosed(t.fenced) || isClosed(t.stopped) {
 		return func() {}
 	}
@@ -137,9 +137,9 @@ func (w *Worker[T]) leave(t *tenure, cause error) (news func()) {
 	}
 }
 
-// guard stops the tasks of a tenure before its lease ends. It returns when the
-// tenure has ended.
-func (w *Worker[T]) guard(t *tenure) {
+// guard stops the tasks of a lease period before its lease ends. It returns when the
+// lease period has ended.
+func (w *Worker[T]) guard(t *leasePeriod) {
 	<-t.leave.Done()
 	w.mu.Lock()
 	news := w.leave(t, ErrLeaseLost)
@@ -155,10 +155,10 @@ func (w *Worker[T]) guard(t *tenure) {
 }
 
 // lastResort calls the user's function with the tasks that have not stopped.
-func (w *Worker[T]) lastResort(t *tenure) {
+func (w *Worker[T]) lastResort(t *leasePeriod) {
 	w.mu.Lock()
 	left := make([]T, 0, len(w.tasks))
-	if t == w.tenure {
+	if t == w.leasePeriod {
 		for e := range w.order.all() {
 			left = append(left, e.name)
 		}
@@ -187,7 +187,7 @@ func (w *Worker[T]) lastResort(t *tenure) {
 // ErrClosed.
 func (w *Worker[T]) Rejoin(ctx context.Context) error {
 	w.mu.Lock()
-	t, news := w.tenure, func() {}
+	t, news := w.leasePeriod, func() {}
 	if !w.closed {
 		news = w.giveUp(t, ErrLeaseLost)
 	}
@@ -201,8 +201,8 @@ func (w *Worker[T]) Rejoin(ctx context.Context) error {
 	switch {
 	case w.closed:
 		return fmt.Errorf("rejoin: %w", ErrClosed)
-	case w.tenure == t: // otherwise a concurrent Rejoin was faster
-		w.tenure = w.newTenure()
+	case w.leasePeriod == t: // otherwise a concurrent Rejoin was faster
+		w.leasePeriod = w.newLeasePeriod()
 		w.leases.Rejoins++
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// Trace is the record of one task.
-type Trace[T comparable] struct {
+// Previous is the record of one task of an earlier process.
+type Previous[T comparable] struct {
 	Task T
 	// Completed: the task had completed (see WithCompletion). Failed: the task had
 	// failed (see WithAttempts). Otherwise the task ran or was to run.
@@ -51,11 +51,11 @@ type Trace[T comparable] struct {
 // are saved again with the next change. Close returns the error of Remove.
 type Record[T comparable] interface {
 	// Load returns the traces that were saved and not removed, in any order.
-	Load() ([]Trace[T], error)
+	Load() ([]Previous[T], error)
 	// Save adds or replaces traces, and deletes those of the tasks in gone. It does
 	// all of this or nothing. No task is in both slices. A task in gone may never
 	// have been saved.
-	Save(traces []Trace[T], gone []T) error
+	Save(traces []Previous[T], gone []T) error
 	// Remove deletes the whole record, because the worker was closed properly. After
 	// a successful Remove no method is called.
 	Remove() error
@@ -85,12 +85,12 @@ func WithRecord[T comparable](r Record[T]) Option {
 // the previous process ran or had completed when it ended, unless it closed its
 // worker. Tasks that had completed or failed come first. Before returns an empty
 // slice without [WithRecord]. The caller owns the slice.
-func (w *Worker[T]) Before() []Trace[T] { return slices.Clone(w.scribe.before) }
+func (w *Worker[T]) Before() []Previous[T] { return slices.Clone(w.scribe.before) }
 
 // scribe keeps the record up to date.
 type scribe[T comparable] struct {
 	record Record[T] // nil: none
-	before []Trace[T]
+	before []Previous[T]
 
 	// Guarded by Worker.mu.
 	changed map[T]struct{} // tasks whose saved traces are outdated
@@ -111,14 +111,14 @@ func newScribe[T comparable](r Record[T]) (scribe[T], error) {
 		return s, fmt.Errorf("load record: %w", err)
 	}
 	s.before = slices.Clone(before)
-	slices.SortStableFunc(s.before, func(a, b Trace[T]) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(s.before, func(a, b Previous[T]) int { return rank(a) - rank(b) })
 	for _, t := range s.before {
 		s.changed[t.Task] = struct{}{}
 	}
 	return s, nil
 }
 
-func rank[T comparable](t Trace[T]) int {
+func rank[T comparable](t Previous[T]) int {
 	if t.Completed || t.Failed {
 		return 0
 	}
@@ -153,7 +153,7 @@ func (w *Worker[T]) save() {
 	}
 }
 
-func (w *Worker[T]) toSave() (traces []Trace[T], gone []T, done bool) {
+func (w *Worker[T]) toSave() (traces []Previous[T], gone []T, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := &w.scribe
@@ -164,7 +164,7 @@ func (w *Worker[T]) toSave() (traces []Trace[T], gone []T, done bool) {
 	}
 	for task := range s.changed {
 		if e := w.tasks[task]; e != nil {
-			t := Trace[T]{
+			t := Previous[T]{
 				Task:      task,
 				Completed: e.state == Completed,
 				Failed:    e.state == Failed,
@@ -186,7 +186,7 @@ func (w *Worker[T]) toSave() (traces []Trace[T], gone []T, done bool) {
 }
 
 // saveThese calls the user's record and turns a panic into an error.
-func (w *Worker[T]) saveThese(traces []Trace[T], gone []T) (err error) {
+func (w *Worker[T]) saveThese(traces []Previous[T], gone []T) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)
@@ -197,7 +197,7 @@ func (w *Worker[T]) saveThese(traces []Trace[T], gone []T) (err error) {
 
 // saveLater marks the tasks as changed again, and ends the goroutine until the next
 // change.
-func (w *Worker[T]) saveLater(traces []Trace[T], gone []T) {
+func (w *Worker[T]) saveLater(traces []Previous[T], gone []T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := &w.scribe

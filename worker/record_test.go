@@ -19,7 +19,7 @@ import (
 // paper is a record in memory. Each Save takes a second.
 type paper struct {
 	mu     sync.Mutex
-	traces map[string]worker.Trace[string]
+	traces map[string]worker.Previous[string]
 	saves  int
 	busy   bool
 	torn   bool  // Remove was called
@@ -27,21 +27,21 @@ type paper struct {
 	panics bool
 }
 
-func newPaper(traces ...worker.Trace[string]) *paper {
-	p := &paper{traces: map[string]worker.Trace[string]{}}
+func newPaper(traces ...worker.Previous[string]) *paper {
+	p := &paper{traces: map[string]worker.Previous[string]{}}
 	for _, t := range traces {
 		p.traces[t.Task] = t
 	}
 	return p
 }
 
-func (p *paper) Load() ([]worker.Trace[string], error) {
+func (p *paper) Load() ([]worker.Previous[string], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Values(p.traces)), p.fail
 }
 
-func (p *paper) Save(traces []worker.Trace[string], gone []string) error {
+func (p *paper) Save(traces []worker.Previous[string], gone []string) error {
 	p.mu.Lock()
 	if p.torn || p.busy {
 		panic("a call too many")
@@ -82,7 +82,7 @@ func (p *paper) Remove() error {
 }
 
 // read returns the record when no Save is under way.
-func (p *paper) read() map[string]worker.Trace[string] {
+func (p *paper) read() map[string]worker.Previous[string] {
 	<-time.After(5 * time.Second)
 	synctest.Wait()
 	p.mu.Lock()
@@ -104,7 +104,7 @@ func TestW6_TheRecordFollows(t *testing.T) {
 		require.NoError(t, w.AddWith(t.Context(), "long", grant("one", 1)))
 		require.Nil(t, w.Apply(t.Context(), add("short", "other", "queued")))
 		require.Equal(t, began, time.Now(), "no call waits for Save")
-		require.Equal(t, map[string]worker.Trace[string]{
+		require.Equal(t, map[string]worker.Previous[string]{
 			"long":   {Task: "long", Version: 1, Token: 7, Scope: 3},
 			"short":  {Task: "short", Completed: true},
 			"other":  {Task: "other"},
@@ -117,7 +117,7 @@ func TestW6_TheRecordFollows(t *testing.T) {
 		require.NoError(t, w.Remove(t.Context(), "queued"))
 		require.NoError(t, w.Remove(t.Context(), "short"))
 		require.NoError(t, w.Add(t.Context(), "other"))
-		require.Equal(t, map[string]worker.Trace[string]{
+		require.Equal(t, map[string]worker.Previous[string]{
 			"long":  {Task: "long", Version: 2, Token: 7, Scope: 3},
 			"other": {Task: "other"},
 		}, p.read())
@@ -130,17 +130,17 @@ func TestW6_TheRecordFollows(t *testing.T) {
 
 func TestW6_TheNextProcessReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ran := worker.Trace[string]{Task: "ran", Version: 4, Token: 2}
-		over := worker.Trace[string]{Task: "over", Completed: true}
+		ran := worker.Previous[string]{Task: "ran", Version: 4, Token: 2}
+		over := worker.Previous[string]{Task: "over", Completed: true}
 		p := newPaper(ran, over)
 		w, err := worker.New(until, worker.WithRecord(p))
 		require.NoError(t, err)
-		require.Equal(t, []worker.Trace[string]{over, ran}, w.Before(), "completed tasks come first")
+		require.Equal(t, []worker.Previous[string]{over, ran}, w.Before(), "completed tasks come first")
 		require.Empty(t, list(t, w))
 		require.Len(t, p.read(), 2, "the record is unchanged")
 
 		require.NoError(t, w.Add(t.Context(), "new"))
-		require.Equal(t, map[string]worker.Trace[string]{"new": {Task: "new"}}, p.read())
+		require.Equal(t, map[string]worker.Previous[string]{"new": {Task: "new"}}, p.read())
 		w.Before()[0].Task = "changed"
 		require.Equal(t, "over", w.Before()[0].Task, "the caller owns the slice")
 		require.NoError(t, w.Close(t.Context()))
@@ -231,7 +231,7 @@ func TestW6_AnErrorThatAsksTheWorker(t *testing.T) {
 		}, worker.WithRecord(p), worker.WithCompletion(func(string) {}), worker.WithAttempts(1, func(string, error) {}))
 		require.NoError(t, w.Add(t.Context(), "a"))
 		synctest.Wait()
-		require.Equal(t, map[string]worker.Trace[string]{"a": {Task: "a", Failed: true, Err: "asked", Attempts: 1}}, p.read())
+		require.Equal(t, map[string]worker.Previous[string]{"a": {Task: "a", Failed: true, Err: "asked", Attempts: 1}}, p.read())
 	})
 }
 

@@ -77,7 +77,7 @@ func (e *entry[T]) goesOn() bool {
 
 func (w *Worker[T]) beginUpdate(e *entry[T], r *run) {
 	r.version = e.grant.Version
-	go w.update(insight{grant: e.grant, tenure: w.tenure}.into(r.ctx), e, r)
+	go w.update(insight{grant: e.grant, leasePeriod: w.leasePeriod}.into(r.ctx), e, r)
 }
 
 // update is one call of WithUpdate's function, in a separate goroutine. As in

@@ -25,20 +25,20 @@ type Worker[T comparable] struct {
 
 	// mu guards the fields below and every entry. It is not held while a function of
 	// the user, the logger or the record is called, nor while waiting.
-	mu     sync.Mutex
-	fence  orchestrator.Term // the highest term seen; zero: none
-	scribe scribe[T]
-	tenure *tenure
-	leases LeaseStats // Left is unused
-	tasks  map[T]*entry[T]
-	order  chain[*entry[T]] // all tasks, in the order in which they were added
-	queue  chain[*entry[T]] // the tasks that wait for a slot
-	busy   int              // slots in use
-	listed []T              // the result of List; nil: to be rebuilt
-	pins   int              // how many tasks at the end of listed are pinned
-	log    changeLog        // counts the changes of what Status returns
-	closed bool
-	random *rand.Rand
+	mu          sync.Mutex
+	fence       orchestrator.Term // the highest term seen; zero: none
+	scribe      scribe[T]
+	leasePeriod *leasePeriod
+	leases      LeaseStats // Left is unused
+	tasks       map[T]*entry[T]
+	order       chain[*entry[T]] // all tasks, in the order in which they were added
+	queue       chain[*entry[T]] // the tasks that wait for a slot
+	busy        int              // slots in use
+	listed      []T              // the result of List; nil: to be rebuilt
+	pins        int              // how many tasks at the end of listed are pinned
+	log         changeLog        // counts the changes of what Status returns
+	closed      bool
+	random      *rand.Rand
 }
 
 // New returns a Worker that calls run for each task that is added.
@@ -81,7 +81,7 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 		log:    changeLog{count: 1},
 		random: rand.New(rand.NewPCG(cfg.seed, 0)),
 	}
-	w.tenure = w.newTenure()
+	w.leasePeriod = w.newLeasePeriod()
 	w.idler = w.newIdler()
 	return w, nil
 }
@@ -93,7 +93,7 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 func (w *Worker[T]) Incarnation() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.tenure.incarnation
+	return w.leasePeriod.incarnation
 }
 
 // List returns every task that was added and has not stopped, in any state, in the
@@ -192,7 +192,7 @@ func (w *Worker[T]) Close(ctx context.Context) error {
 	w.idler.cancel(ErrClosed)
 	w.stopEach(ErrClosed)
 	w.settleIfEmpty()
-	t := w.tenure // the last: Rejoin creates none after closed is set
+	t := w.leasePeriod // the last: Rejoin creates none after closed is set
 	w.mu.Unlock()
 	err := w.empty(ctx, t)
 	if err == nil {

@@ -74,7 +74,7 @@ func (w *Worker[T]) Update(ctx context.Context, task T, g Grant) error {
 	c := callerOf(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.admitWrite(c, new(*tenure)); err != nil {
+	if err := w.admitWrite(c, new(*leasePeriod)); err != nil {
 		return err
 	}
 	e := w.tasks[task]
@@ -204,9 +204,9 @@ func reporting[T comparable](ctx context.Context, requests []request[T], steps [
 type request[T comparable] struct {
 	orchestrator.Write[T]
 	grant Grant
-	// tenure is the worker's tenure when the write arrived; nil: not yet
+	// leasePeriod is the worker's lease period when the write arrived; nil: not yet
 	// checked.
-	tenure *tenure
+	leasePeriod *leasePeriod
 	// accepted: the function of WithAccept has accepted the task.
 	accepted bool
 }
@@ -265,7 +265,7 @@ func (w *Worker[T]) apply(ctx context.Context, r *request[T]) (s step, ask bool)
 	c := callerOf(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.admitWrite(c, &r.tenure); err != nil {
+	if err := w.admitWrite(c, &r.leasePeriod); err != nil {
 		return step{err: err}, false
 	}
 	e := w.tasks[r.Task]

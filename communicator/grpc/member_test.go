@@ -332,8 +332,8 @@ func TestW6_APredecessorsCompletionsAreReported(t *testing.T) {
 }
 
 // record is the record of a predecessor.
-type record []worker.Trace[string]
+type record []worker.Previous[string]
 
-func (r record) Load() ([]worker.Trace[string], error)       { return r, nil }
-func (r record) Save([]worker.Trace[string], []string) error { return nil }
-func (r record) Remove() error                               { return nil }
+func (r record) Load() ([]worker.Previous[string], error)       { return r, nil }
+func (r record) Save([]worker.Previous[string], []string) error { return nil }
+func (r record) Remove() error                                  { return nil }

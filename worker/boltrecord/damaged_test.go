@@ -23,11 +23,11 @@ import (
 // full writes a file of several hundred KiB in two transactions, and returns the
 // traces after each. If the meta page of the second transaction is lost, bbolt falls
 // back to the first, as after a crash.
-func full(t *testing.T, path string) (before, after []worker.Trace[string]) {
+func full(t *testing.T, path string) (before, after []worker.Previous[string]) {
 	t.Helper()
 	s := open(t, path)
 	for i := range 1000 {
-		before = append(before, worker.Trace[string]{Task: fmt.Sprintf("%0200d", i), Version: int64(i)})
+		before = append(before, worker.Previous[string]{Task: fmt.Sprintf("%0200d", i), Version: int64(i)})
 	}
 	require.NoError(t, s.Save(before, nil))
 	after = slices.Clone(before)
@@ -47,7 +47,7 @@ func full(t *testing.T, path string) (before, after []worker.Trace[string]) {
 }
 
 // read opens and loads a file as a new process does.
-func read(path string) ([]worker.Trace[string], error) {
+func read(path string) ([]worker.Previous[string], error) {
 	s, err := boltrecord.Open(path)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func TestW6_AFileThatIsCutShortWhileItIsOpen(t *testing.T) {
 	for _, use := range []func(s *boltrecord.Record) error{
 		func(s *boltrecord.Record) error { _, err := s.Load(); return err },
 		func(s *boltrecord.Record) error {
-			return s.Save([]worker.Trace[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil)
+			return s.Save([]worker.Previous[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil)
 		}, // reads a part of the mapping that the file no longer has
 	} {
 		path := filepath.Join(t.TempDir(), "cut.db")
@@ -107,7 +107,7 @@ func TestW6_AFileThatIsCutShortWhileItIsOpen(t *testing.T) {
 		s := open(t, path)
 		require.NoError(t, os.Truncate(path, int64(4*os.Getpagesize())))
 		require.ErrorIs(t, use(s), boltrecord.ErrDamaged)
-		require.ErrorIs(t, s.Save([]worker.Trace[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil), boltrecord.ErrDamaged)
+		require.ErrorIs(t, s.Save([]worker.Previous[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil), boltrecord.ErrDamaged)
 		_, err := s.Load()
 		require.ErrorIs(t, err, boltrecord.ErrDamaged)
 		require.ErrorContains(t, err, path)
@@ -175,7 +175,7 @@ func TestW6_AFileWithBytesWrittenOver(t *testing.T) {
 		if _, err := s.Load(); err != nil {
 			require.ErrorIs(t, err, boltrecord.ErrDamaged, "seed %d", seed)
 		}
-		_ = s.Save([]worker.Trace[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil) // a damaged list of free pages may direct it to any page
+		_ = s.Save([]worker.Previous[string]{{Task: strings.Repeat("0", 197) + "150"}}, nil) // a damaged list of free pages may direct it to any page
 		require.NoError(t, s.Close())
 	}
 }

@@ -35,7 +35,7 @@ func crash(path string) error {
 	if err != nil {
 		return err
 	}
-	err = record.Save([]worker.Trace[string]{{Task: "count", Completed: true}, {Task: "serve"}}, nil)
+	err = record.Save([]worker.Previous[string]{{Task: "count", Completed: true}, {Task: "serve"}}, nil)
 	return errors.Join(err, record.Close())
 }
 

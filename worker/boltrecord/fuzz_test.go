@@ -15,7 +15,7 @@ func FuzzTrace(f *testing.F) {
 	f.Add("=#/\xff", true, int64(-1), uint64(1<<63), uint64(3), []byte(`{"name":"YQ==","version":1e9}`))
 	f.Add(strings.Repeat("n", bbolt.MaxKeySize), false, int64(5), uint64(0), uint64(0), []byte("null"))
 	f.Fuzz(func(t *testing.T, name string, completed bool, version int64, token, scope uint64, other []byte) {
-		trace := worker.Trace[string]{Task: name, Completed: completed, Version: version, Token: token, Scope: scope, Receipt: string(other)}
+		trace := worker.Previous[string]{Task: name, Completed: completed, Version: version, Token: token, Scope: scope, Receipt: string(other)}
 		key, value, err := entryOf(trace)
 		require.NoError(t, err)
 		require.NotEmpty(t, key)

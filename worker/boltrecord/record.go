@@ -122,7 +122,7 @@ func keyOf(task string) (key []byte, tells bool) {
 	return fmt.Appendf(nil, "#%x", sha256.Sum256([]byte(task))), false
 }
 
-func entryOf(t worker.Trace[string]) (key, value []byte, err error) {
+func entryOf(t worker.Previous[string]) (key, value []byte, err error) {
 	e := entry{
 		Completed: t.Completed, Failed: t.Failed, Err: []byte(t.Err), Attempts: t.Attempts, Version: t.Version, Token: t.Token, Scope: t.Scope, Receipt: []byte(t.Receipt),
 	}
@@ -134,22 +134,22 @@ func entryOf(t worker.Trace[string]) (key, value []byte, err error) {
 	return key, value, err
 }
 
-func traceOf(key, value []byte) (worker.Trace[string], error) {
+func traceOf(key, value []byte) (worker.Previous[string], error) {
 	var e entry
 	if err := json.Unmarshal(value, &e); err != nil {
-		return worker.Trace[string]{}, fmt.Errorf("key %q: %w", key, err)
+		return worker.Previous[string]{}, fmt.Errorf("key %q: %w", key, err)
 	}
 	if name, ok := bytes.CutPrefix(key, []byte("=")); ok {
 		e.Name = name
 	}
-	return worker.Trace[string]{
+	return worker.Previous[string]{
 		Task: string(e.Name), Completed: e.Completed, Failed: e.Failed, Err: string(e.Err), Attempts: e.Attempts, Version: e.Version, Token: e.Token, Scope: e.Scope,
 		Receipt: string(e.Receipt),
 	}, nil
 }
 
 // Load returns the saved traces. The worker calls it.
-func (r *Record) Load() (traces []worker.Trace[string], err error) {
+func (r *Record) Load() (traces []worker.Previous[string], err error) {
 	err = r.do("load", func(d *database) error {
 		pairs, err := d.load()
 		if err != nil {
@@ -169,7 +169,7 @@ func (r *Record) Load() (traces []worker.Trace[string], err error) {
 
 // Save writes traces and deletes those of the tasks in gone, in one transaction,
 // which is on disk when Save returns. The worker calls it.
-func (r *Record) Save(traces []worker.Trace[string], gone []string) error {
+func (r *Record) Save(traces []worker.Previous[string], gone []string) error {
 	return r.do("save", func(d *database) error {
 		return d.update(func(tx *bbolt.Tx) error {
 			b := tx.Bucket(bucket)

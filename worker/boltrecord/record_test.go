@@ -32,7 +32,7 @@ func again(t *testing.T, r *boltrecord.Record, path string) *boltrecord.Record {
 	return open(t, path)
 }
 
-func load(t *testing.T, r *boltrecord.Record) []worker.Trace[string] {
+func load(t *testing.T, r *boltrecord.Record) []worker.Previous[string] {
 	t.Helper()
 	traces, err := r.Load()
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	traces := []worker.Trace[string]{
+	traces := []worker.Previous[string]{
 		{Task: ""},
 		{Task: "a/b\n=#ü", Completed: true, Version: -3},
 		{Task: "\xff\x00", Version: 1 << 62, Token: 1<<64 - 1, Scope: 5, Receipt: "\xff\x00"},
@@ -59,10 +59,10 @@ func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 	r = again(t, r, path)
 	require.ElementsMatch(t, traces, load(t, r))
 
-	changed := worker.Trace[string]{Task: "", Completed: true}
-	require.NoError(t, r.Save([]worker.Trace[string]{changed}, []string{traces[1].Task, traces[5].Task}))
+	changed := worker.Previous[string]{Task: "", Completed: true}
+	require.NoError(t, r.Save([]worker.Previous[string]{changed}, []string{traces[1].Task, traces[5].Task}))
 	r = again(t, r, path)
-	require.ElementsMatch(t, []worker.Trace[string]{changed, traces[2], traces[3], traces[4]}, load(t, r))
+	require.ElementsMatch(t, []worker.Previous[string]{changed, traces[2], traces[3], traces[4]}, load(t, r))
 
 	require.NoError(t, r.Remove())
 	require.NoFileExists(t, path)
@@ -142,8 +142,8 @@ func TestW6_AfterACrash(t *testing.T) {
 	require.NoError(t, w.AddWith(t.Context(), "long", worker.Grant{Version: 5, Token: 7, Scope: 3}))
 	require.NoError(t, w.Add(t.Context(), "short"))
 	<-completed
-	want := []worker.Trace[string]{{Task: "short", Completed: true}, {Task: "long", Version: 5, Token: 7, Scope: 3}}
-	for !slices.ContainsFunc(load(t, first), func(t worker.Trace[string]) bool { return t.Completed }) {
+	want := []worker.Previous[string]{{Task: "short", Completed: true}, {Task: "long", Version: 5, Token: 7, Scope: 3}}
+	for !slices.ContainsFunc(load(t, first), func(t worker.Previous[string]) bool { return t.Completed }) {
 		<-watched.saved
 	}
 	crash := again(t, first, path)
@@ -162,7 +162,7 @@ type watched struct {
 	saved chan struct{}
 }
 
-func (w *watched) Save(traces []worker.Trace[string], gone []string) error {
+func (w *watched) Save(traces []worker.Previous[string], gone []string) error {
 	defer func() { w.saved <- struct{}{} }()
 	return w.Record.Save(traces, gone)
 }
@@ -184,7 +184,7 @@ func TestW6_ARecordThatIsRemovedWhileTheNextWaits(t *testing.T) {
 		require.NoError(t, r.Remove())
 		next := <-opened
 		require.NotNil(t, next)
-		require.NoError(t, next.Save([]worker.Trace[string]{{Task: "a"}}, nil))
+		require.NoError(t, next.Save([]worker.Previous[string]{{Task: "a"}}, nil))
 		require.Len(t, load(t, again(t, next, path)), 1)
 	}
 }

@@ -1,6 +1,6 @@
 package worker
 
-// A worker's tenure: its incarnation and the state of its lease. The changes are
+// A worker's lease period: its incarnation and the state of its lease. The changes are
 // made in lease.go.
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/f8949c05/orchestrator/internal/lease"
 )
 
-// tenure is the period from New or Rejoin until all tasks have stopped because the
+// leasePeriod is the period from New or Rejoin until all tasks have stopped because the
 // lease was lost or the worker was closed. Fields not marked as guarded never
 // change.
-type tenure struct {
+type leasePeriod struct {
 	incarnation uint64
 	// leave is when tasks are told to stop, gone is when only the margin is left.
 	// Both are nil in a worker without a lease.
@@ -29,8 +29,8 @@ type tenure struct {
 	resort *lease.Deadline // when to call the last resort; nil: never
 }
 
-func (w *Worker[T]) newTenure() *tenure {
-	t := &tenure{
+func (w *Worker[T]) newLeasePeriod() *leasePeriod {
+	t := &leasePeriod{
 		incarnation: 1 + rand.Uint64N(math.MaxInt64), // never 0, and fits any database
 		fenced:      make(chan struct{}),
 		stopped:     make(chan struct{}),
@@ -56,9 +56,9 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// lost returns ErrLeaseLost if a run of this tenure must not continue. It reads the
+// lost returns ErrLeaseLost if a run of this lease period must not continue. It reads the
 // clock, and needs no lock.
-func (t *tenure) lost() error {
+func (t *leasePeriod) lost() error {
 	d := t.leave
 	fenced := isClosed(t.fenced)
 	if fenced {
@@ -73,7 +73,7 @@ func (t *tenure) lost() error {
 // holds returns an error if the state of the lease forbids writes and starts now.
 // The caller holds mu.
 func (w *Worker[T]) holds() error {
-	t := w.tenure
+	t := w.leasePeriod
 	switch {
 	case w.closed: // nothing starts in any case, and Remove needs no lease
 		return nil
@@ -90,7 +90,7 @@ func (w *Worker[T]) holds() error {
 }
 
 // empty waits until t is fenced or the worker closed, and no task is left.
-func (w *Worker[T]) empty(ctx context.Context, t *tenure) error {
+func (w *Worker[T]) empty(ctx context.Context, t *leasePeriod) error {
 	select {
 	case <-t.stopped:
 		return nil
@@ -109,7 +109,7 @@ func (w *Worker[T]) empty(ctx context.Context, t *tenure) error {
 // settleIfEmpty closes t.stopped, for which Close and Rejoin wait, if no task is
 // left. The caller holds mu.
 func (w *Worker[T]) settleIfEmpty() {
-	t := w.tenure
+	t := w.leasePeriod
 	if isClosed(t.stopped) || len(w.tasks) > 0 || !w.closed && !isClosed(t.fenced) {
 		return
 	}
