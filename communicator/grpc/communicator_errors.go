@@ -68,7 +68,7 @@ type plainError struct{ err error }
 
 func (e *plainError) Error() string {
 	s := status.Convert(e.err)
-	return fmt.Sprintf("%v: %s", s.Code(), legible(s.Message(), longestMessage))
+	return fmt.Sprintf("%v: %s", s.Code(), truncateUTF8(s.Message(), longestMessage))
 }
 
 func (e *plainError) Unwrap() error { return e.err }

@@ -298,7 +298,7 @@ func failureFrom(m *orchestratorv1.Failure) *Failure {
 	if m == nil {
 		return nil
 	}
-	f := &Failure{Err: legible(m.GetError(), longestFailure), Attempts: int(m.GetAttempts())}
+	f := &Failure{Err: truncateUTF8(m.GetError(), longestFailure), Attempts: int(m.GetAttempts())}
 	if m.GetNext().IsValid() {
 		f.Next = m.GetNext().AsTime()
 	}

@@ -54,7 +54,7 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	madeUp := slices.IndexFunc(changes, func(c *orchestratorv1.Change) bool { return c.Op == orchestratorv1.Op_OP_REMOVE })
 	if madeUp >= 0 {
 		c.settings.logger.Warn("worker lists tasks it was not given, stopping them",
-			"worker", l.worker, "first", legible(string(changes[madeUp].GetTask()), maxName))
+			"worker", l.worker, "first", truncateUTF8(string(changes[madeUp].GetTask()), maxName))
 	}
 	answers, failed := l.apply(ctx, changes)
 	if failed != nil && notGiven > 0 {

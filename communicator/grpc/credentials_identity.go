@@ -30,13 +30,13 @@ const (
 	roleWorker                  // acts as the worker of its name
 )
 
-// party is the identity of one end of a connection.
-type party struct {
+// principal is the identity of one end of a connection.
+type principal struct {
 	role role
 	name string // of a worker
 }
 
-func (p party) String() string {
+func (p principal) String() string {
 	if p.role == roleManager {
 		return "a manager"
 	}
@@ -65,13 +65,13 @@ func alternativeNames(certificate *x509.Certificate) (uris []string) {
 	return uris
 }
 
-// partiesOf returns the identities among the URIs. It ignores every other URI and
+// principalsOf returns the identities among the URIs. It ignores every other URI and
 // every other spelling.
-func partiesOf(uris []string) []party {
-	var parties []party
+func principalsOf(uris []string) []principal {
+	var principals []principal
 	for _, uri := range uris {
 		if uri == ManagerURI {
-			parties = append(parties, party{role: roleManager})
+			principals = append(principals, principal{role: roleManager})
 			continue
 		}
 		escaped, ok := strings.CutPrefix(uri, workerPrefix)
@@ -80,19 +80,19 @@ func partiesOf(uris []string) []party {
 		}
 		name, err := url.PathUnescape(escaped)
 		if err == nil && WorkerURI(name) == uri && checkName("worker", name) == nil {
-			parties = append(parties, party{role: roleWorker, name: name})
+			principals = append(principals, principal{role: roleWorker, name: name})
 		}
 	}
-	return parties
+	return principals
 }
 
 // describe returns a readable list of identities.
-func describe(parties []party) string {
+func describe(principals []principal) string {
 	const most = 5
 	texts := make([]string, 0, most+1)
-	for i, p := range parties {
+	for i, p := range principals {
 		if i == most {
-			texts = append(texts, fmt.Sprintf("%d others", len(parties)-most))
+			texts = append(texts, fmt.Sprintf("%d others", len(principals)-most))
 			break
 		}
 		texts = append(texts, p.String())

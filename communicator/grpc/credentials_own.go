@@ -46,13 +46,13 @@ func (c *Credentials) acceptable(m *material, chain []*x509.Certificate, now tim
 }
 
 // suits returns an error if the credentials cannot identify a process that both
-// serves and calls as a party. It does not check validity periods, because files are
+// serves and calls as a principal. It does not check validity periods, because files are
 // replaced.
-func (c *Credentials) suits(want party) error {
+func (c *Credentials) suits(want principal) error {
 	leaf := c.last.Load().certificate.Leaf
-	if parties := partiesOf(c.identities(leaf)); !slices.Contains(parties, want) {
+	if principals := principalsOf(c.identities(leaf)); !slices.Contains(principals, want) {
 		return fmt.Errorf("%w: WithCredentials: %w: %s identifies %s, not %s",
-			orchestrator.ErrInvalid, ErrCertificate, c.cert, describe(parties), want)
+			orchestrator.ErrInvalid, ErrCertificate, c.cert, describe(principals), want)
 	}
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		if !allows(leaf, usage) {

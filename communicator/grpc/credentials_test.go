@@ -113,7 +113,7 @@ func TestR3_OwnCertificatesOfNoUse(t *testing.T) {
 		"one of several authorities":  {accepting(ours.Worker(t, "w1"), other.PEM(), ours.PEM()), ""},
 		"beside one that has expired": {accepting(ours.Worker(t, "w1"), testca.New(t, "former", gone).PEM(), ours.PEM()), ""},
 		"by one that has expired":     {testca.New(t, "former", gone).Worker(t, "w1"), `"CN=former" expired at 20`},
-		"several parties":             {ours.Issue(t, []string{WorkerURI("w1"), WorkerURI("w2"), ManagerURI}), ""},
+		"several principals":          {ours.Issue(t, []string{WorkerURI("w1"), WorkerURI("w2"), ManagerURI}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := LoadCredentials(c.files.Cert, c.files.Key, c.files.CA)
@@ -194,7 +194,7 @@ func TestR3_FilesReplaced(t *testing.T) {
 	require.Zero(t, log.count("certificates replaced"))
 	ca.Renew(t, server, []string{WorkerURI("m")})
 	require.ErrorContains(t, heartbeat(t, connect(t, address, aManager, clientOption), "w2"), `it identifies worker "m"`)
-	require.NoError(t, heartbeat(t, connect(t, address, party{role: roleWorker, name: "m"}, clientOption), "w2"))
+	require.NoError(t, heartbeat(t, connect(t, address, principal{role: roleWorker, name: "m"}, clientOption), "w2"))
 	require.NoError(t, heartbeat(t, before, "w1"), "a connection from before")
 	require.Equal(t, 1, log.count("certificates replaced"))
 }

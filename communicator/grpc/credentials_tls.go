@@ -23,9 +23,9 @@ import (
 type security struct {
 	credentials.CommonAuthInfo
 	plaintext  bool
-	parties    []party // identities of the peer's certificate
-	refusal    error   // problem of the peer's certificate
-	complaints *complaints
+	principals []principal // identities of the peer's certificate
+	refusal    error       // problem of the peer's certificate
+	limited    *logLimiter
 }
 
 // AuthType returns "tls" or "plaintext".
@@ -50,10 +50,10 @@ func tlsConfig(m *material) *tls.Config {
 // overTLS are the TLS credentials of one server, or of one client's connections.
 type overTLS struct {
 	*Credentials
-	complaints *complaints
-	serves     role     // of a server: the role of the peers that it admits; 0: all
-	want       party    // of a client
-	failure    *failure // of a client
+	limited *logLimiter
+	serves  role      // of a server: the role of the peers that it admits; 0: all
+	want    principal // of a client
+	failure *failure  // of a client
 }
 
 func (t *overTLS) Info() credentials.ProtocolInfo {
@@ -68,36 +68,36 @@ func (t *overTLS) OverrideServerName(string) error { return nil } // DNS names a
 // Otherwise a client with a certificate of another authority would present none, and
 // could not be told the reason.
 func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	m := t.current(t.complaints.logger)
+	m := t.current(t.limited.logger)
 	config := tlsConfig(m)
 	config.ClientAuth = tls.RequestClientCert
 	conn := tls.Server(raw, config)
 	if err := conn.Handshake(); err != nil {
 		err = serverProblem(raw, err)
-		t.complaints.log(raw, err)
+		t.limited.log(raw, err)
 		return nil, nil, err
 	}
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol != "h2" {
 		err := errors.New("peer does not request HTTP/2 (ALPN h2)")
-		t.complaints.log(raw, err)
+		t.limited.log(raw, err)
 		return nil, nil, err
 	}
 	found := &security{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-		complaints:     t.complaints,
+		limited:        t.limited,
 	}
 	var until time.Time
-	found.parties, until, found.refusal = t.verify(m, state.PeerCertificates, x509.ExtKeyUsageClientAuth, time.Now())
+	found.principals, until, found.refusal = t.verify(m, state.PeerCertificates, x509.ExtKeyUsageClientAuth, time.Now())
 	if found.refusal != nil {
-		t.complaints.log(raw, found.refusal)
+		t.limited.log(raw, found.refusal)
 		return conn, found, nil
 	}
-	if t.serves != 0 && !slices.ContainsFunc(found.parties, func(p party) bool { return p.role == t.serves }) {
+	if t.serves != 0 && !slices.ContainsFunc(found.principals, func(p principal) bool { return p.role == t.serves }) {
 		return conn, found, nil // its calls are refused, and it stays pending until its time is up
 	}
-	if err := admit(raw, found.parties, until); err != nil {
-		t.complaints.log(raw, err)
+	if err := admit(raw, found.principals, until); err != nil {
+		t.limited.log(raw, err)
 		return nil, nil, err
 	}
 	return conn, found, nil
@@ -123,7 +123,7 @@ func serverProblem(raw net.Conn, err error) error {
 
 // ClientHandshake accepts only the server t.want.
 func (t *overTLS) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	m := t.current(t.complaints.logger)
+	m := t.current(t.limited.logger)
 	config := tlsConfig(m)
 	config.Certificates = nil
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.certificate, nil }

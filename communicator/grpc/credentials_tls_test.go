@@ -12,7 +12,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 )
 
-var aManager = party{role: roleManager}
+var aManager = principal{role: roleManager}
 
 // The server tells a client what is wrong with its certificate.
 func TestR3_ClientCertificateRefused(t *testing.T) {

@@ -19,7 +19,7 @@ var ErrCertificate = errors.New("certificate not accepted")
 
 // verify returns the identities of a certificate chain, and when the chain expires.
 // It is the chain of a handshake, whose sender has proved that it has the key.
-func (c *Credentials) verify(m *material, chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) ([]party, time.Time, error) {
+func (c *Credentials) verify(m *material, chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) ([]principal, time.Time, error) {
 	if len(chain) == 0 {
 		return nil, time.Time{}, fmt.Errorf("%w: none presented", ErrCertificate)
 	}
@@ -36,22 +36,22 @@ func (c *Credentials) verify(m *material, chain []*x509.Certificate, usage x509.
 	if err != nil {
 		return nil, time.Time{}, &certificateError{text: why(leaf, usage, now, err), cause: err}
 	}
-	parties := partiesOf(c.identities(leaf))
-	if len(parties) == 0 {
+	principals := principalsOf(c.identities(leaf))
+	if len(principals) == 0 {
 		return nil, time.Time{}, fmt.Errorf("%w: certificate of %s identifies no manager and no worker: it has no URI like %s or %s",
 			ErrCertificate, subject(leaf), ManagerURI, WorkerURI("NAME"))
 	}
-	return parties, end(chains), nil
+	return principals, end(chains), nil
 }
 
-// verifyServer returns when a chain that identifies a party expires.
-func (c *Credentials) verifyServer(m *material, chain []*x509.Certificate, want party, now time.Time) (time.Time, error) {
-	parties, until, err := c.verify(m, chain, x509.ExtKeyUsageServerAuth, now)
+// verifyServer returns when a chain that identifies a principal expires.
+func (c *Credentials) verifyServer(m *material, chain []*x509.Certificate, want principal, now time.Time) (time.Time, error) {
+	principals, until, err := c.verify(m, chain, x509.ExtKeyUsageServerAuth, now)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !slices.Contains(parties, want) {
-		return time.Time{}, fmt.Errorf("%w: it identifies %s, but the call is for %s", ErrCertificate, describe(parties), want)
+	if !slices.Contains(principals, want) {
+		return time.Time{}, fmt.Errorf("%w: it identifies %s, but the call is for %s", ErrCertificate, describe(principals), want)
 	}
 	return until, nil
 }
@@ -106,8 +106,8 @@ func notFor(certificate *x509.Certificate, usage x509.ExtKeyUsage) string {
 // subject returns a name by which people recognize a certificate; nothing in it was
 // verified.
 func subject(certificate *x509.Certificate) string {
-	if parties := partiesOf(alternativeNames(certificate)); len(parties) > 0 {
-		return describe(parties)
+	if principals := principalsOf(alternativeNames(certificate)); len(principals) > 0 {
+		return describe(principals)
 	}
 	return fmt.Sprintf("%q", clip(certificate.Subject.String()))
 }

@@ -101,7 +101,7 @@ func FuzzRequest(f *testing.F) {
 	require.NoError(f, err)
 	_, err = m.Put(f.Context(), Item{Name: "a"})
 	require.NoError(f, err)
-	c := &counter{Manager: m}
+	c := &managerServer{Manager: m}
 	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
 		if len(data) > maxRequest {
 			return

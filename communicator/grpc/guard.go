@@ -25,25 +25,25 @@ func authorize(ctx context.Context, info *tap.Info) (context.Context, error) {
 		orchestratorv1.Manager_Heartbeat_FullMethodName,
 		orchestratorv1.Manager_Complete_FullMethodName,
 		orchestratorv1.Manager_Leave_FullMethodName:
-		return ctx, allow(ctx, "only workers may call this", func(p party) bool { return p.role == roleWorker })
+		return ctx, allow(ctx, "only workers may call this", func(p principal) bool { return p.role == roleWorker })
 	}
-	return ctx, allow(ctx, "", func(party) bool { return true })
+	return ctx, allow(ctx, "", func(principal) bool { return true })
 }
 
 // mayCommand returns a status error if the caller is not a manager.
 func mayCommand(ctx context.Context) error {
-	return allow(ctx, "only a manager may call this", func(p party) bool { return p.role == roleManager })
+	return allow(ctx, "only a manager may call this", func(p principal) bool { return p.role == roleManager })
 }
 
 // maySpeakFor returns a status error if the caller is not the worker of that name.
 func maySpeakFor(ctx context.Context, name string) error {
-	want := party{role: roleWorker, name: name}
-	return allow(ctx, "only "+want.String()+" may call this", func(p party) bool { return p == want })
+	want := principal{role: roleWorker, name: name}
+	return allow(ctx, "only "+want.String()+" may call this", func(p principal) bool { return p == want })
 }
 
 // allow returns a status error unless ok is true for one of the caller's identities.
 // Without TLS every call is allowed.
-func allow(ctx context.Context, rule string, ok func(party) bool) error {
+func allow(ctx context.Context, rule string, ok func(principal) bool) error {
 	from, _ := peer.FromContext(ctx)
 	if from == nil {
 		return status.Error(codes.Unauthenticated, "call without a peer")
@@ -56,9 +56,9 @@ func allow(ctx context.Context, rule string, ok func(party) bool) error {
 		return nil
 	case found.refusal != nil:
 		return status.Error(codes.Unauthenticated, found.refusal.Error())
-	case !slices.ContainsFunc(found.parties, ok):
-		err := status.Errorf(codes.PermissionDenied, "%v: %s, and it identifies %s", ErrCertificate, rule, describe(found.parties))
-		found.complaints.logAddr(from.Addr, err)
+	case !slices.ContainsFunc(found.principals, ok):
+		err := status.Errorf(codes.PermissionDenied, "%v: %s, and it identifies %s", ErrCertificate, rule, describe(found.principals))
+		found.limited.logAddr(from.Addr, err)
 		return err
 	}
 	return nil

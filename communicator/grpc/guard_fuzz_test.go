@@ -99,7 +99,7 @@ func FuzzIdentities(f *testing.F) {
 		f.Add(uri)
 	}
 	f.Fuzz(func(t *testing.T, uri string) {
-		for _, p := range partiesOf([]string{uri}) {
+		for _, p := range principalsOf([]string{uri}) {
 			if p.role == roleManager {
 				if uri != ManagerURI {
 					t.Fatalf("%q is a manager", uri)
@@ -113,7 +113,7 @@ func FuzzIdentities(f *testing.F) {
 		if checkName("worker", uri) != nil {
 			return
 		}
-		if got := partiesOf([]string{WorkerURI(uri)}); len(got) != 1 || got[0] != (party{roleWorker, uri}) {
+		if got := principalsOf([]string{WorkerURI(uri)}); len(got) != 1 || got[0] != (principal{roleWorker, uri}) {
 			t.Fatalf("name %q identifies %v", uri, got)
 		}
 	})

@@ -110,7 +110,7 @@ func probedWithin(d time.Duration) ManagerOption {
 }
 
 // connect dials an identity at an address until the test ends.
-func connect(t *testing.T, address string, who party, opts ...Option) *grpc.ClientConn {
+func connect(t *testing.T, address string, who principal, opts ...Option) *grpc.ClientConn {
 	t.Helper()
 	conn, err := settingsOf(t, opts...).dial(address, who)
 	require.NoError(t, err)

@@ -94,7 +94,7 @@ func TestR4_NamesOfAnyBytes(t *testing.T) {
 	ca := testca.New(t, "ours")
 	for _, name := range []string{"a/b", "a b", "%77", "..", ".", "é", "\xff\xfe", "a\x00b", "?q#f", strings.Repeat("ä", maxName/2)} {
 		address := serve(t, probed{}, with(t, ca.Worker(t, name)))
-		conn := connect(t, address, party{role: roleWorker, name: name}, with(t, ca.Issue(t, []string{ManagerURI, WorkerURI(name)})))
+		conn := connect(t, address, principal{role: roleWorker, name: name}, with(t, ca.Issue(t, []string{ManagerURI, WorkerURI(name)})))
 		for call, do := range calls(name) {
 			require.NoError(t, do(t.Context(), conn), "%s for %q", call, name)
 		}
@@ -140,7 +140,7 @@ func TestR4_RefusedBeforeItIsRead(t *testing.T) {
 	address := serve(t, probed{}, with(t, ca.Worker(t, "w1")))
 	files := testca.New(t, "another's").Manager(t)
 	files.CA = ca.Manager(t).CA
-	conn := connect(t, address, party{role: roleWorker, name: "w1"}, withAny(t, files))
+	conn := connect(t, address, principal{role: roleWorker, name: "w1"}, withAny(t, files))
 	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, orchestratorv1.Worker_Apply_FullMethodName)
 	require.NoError(t, err)
 	require.Equal(t, codes.Unauthenticated, status.Code(stream.RecvMsg(&orchestratorv1.ApplyResponse{})), "answered before any message was sent")

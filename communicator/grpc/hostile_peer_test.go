@@ -197,7 +197,7 @@ func TestR3_SlowReadingClient(t *testing.T) {
 		}})
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(l) }()
-		g, ok := l.(*gate)
+		g, ok := l.(*connLimiter)
 		require.True(t, ok)
 
 		conn, err := c.DialContext(t.Context())

@@ -63,15 +63,15 @@ func TestR5_CompletionsAreReadWhole(t *testing.T) {
 // One identity gets its share of the connections, and the others keep theirs.
 func TestR5_OnePartyTakesFewConnections(t *testing.T) {
 	p := &pipes{conns: make(chan net.Conn, 1)}
-	g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
-	enter := func(whose ...party) (net.Conn, error) {
+	g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
+	enter := func(whose ...principal) (net.Conn, error) {
 		client := p.connect()
 		t.Cleanup(func() { _ = client.Close() })
 		conn, err := g.Accept()
 		require.NoError(t, err)
 		return conn, admit(conn, whose, time.Time{})
 	}
-	w1, w2 := party{roleWorker, "w1"}, party{roleWorker, "w2"}
+	w1, w2 := principal{roleWorker, "w1"}, principal{roleWorker, "w2"}
 	var all []net.Conn
 	for range maxOfOne {
 		conn, err := enter(w1)
@@ -113,9 +113,9 @@ func TestR5_AWorkersServerAdmitsManagersOnly(t *testing.T) {
 	orchestratorv1.RegisterWorkerServer(server, probed{})
 	go func() { _ = server.Serve(accepting) }()
 	t.Cleanup(server.Stop)
-	g, ok := accepting.(*gate)
+	g, ok := accepting.(*connLimiter)
 	require.True(t, ok)
-	target := party{roleWorker, "w1"}
+	target := principal{roleWorker, "w1"}
 	intruder := connect(t, l.Addr().String(), target, with(t, ca.Worker(t, "w2")))
 	_, err = orchestratorv1.NewWorkerClient(intruder).Apply(t.Context(), &orchestratorv1.ApplyRequest{})
 	require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)

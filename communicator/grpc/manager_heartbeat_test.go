@@ -18,7 +18,7 @@ func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		one := o.staff("one")[0]
-		c := &counter{Manager: m.Manager}
+		c := &managerServer{Manager: m.Manager}
 		beat := func(ctx context.Context, draining bool) error {
 			_, err := c.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation(), Draining: draining})
 			return err

@@ -54,7 +54,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("run manager: %w", err)
 	}
-	orchestratorv1.RegisterManagerServer(server, &counter{Manager: m, probes: newProber(&m.settings)})
+	orchestratorv1.RegisterManagerServer(server, &managerServer{Manager: m, probes: newDialback(&m.settings)})
 	for _, member := range m.ledger.catalog.members() {
 		m.connect(member.Worker, member.Address)
 		m.workers.believe(member.Worker)

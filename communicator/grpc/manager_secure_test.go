@@ -19,7 +19,7 @@ func TestR4_AWorkerSpeaksForItself(t *testing.T) {
 	m, address := manage(t, with(t, ca.Manager(t)), probedWithin(time.Second))
 
 	dial := func(opts ...Option) orchestratorv1.ManagerClient {
-		conn, err := settingsOf(t, opts...).dial(address, party{role: roleManager})
+		conn, err := settingsOf(t, opts...).dial(address, principal{role: roleManager})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
 		return orchestratorv1.NewManagerClient(conn)

@@ -32,22 +32,22 @@ const (
 	longestRefusal = 4096
 )
 
-// counter implements the Manager gRPC service.
-type counter struct {
+// managerServer implements the Manager gRPC service.
+type managerServer struct {
 	orchestratorv1.UnimplementedManagerServer
 	*Manager
-	probes     *prober
-	refusals   complaints
+	probes     *dialback
+	refusals   logLimiter
 	completing sync.Map // names of workers with a Complete under way
 }
 
-var _ orchestratorv1.ManagerServer = (*counter)(nil)
+var _ orchestratorv1.ManagerServer = (*managerServer)(nil)
 
 // Register makes a worker a member. The manager calls the worker, saves the
 // membership, informs the orchestrator, and answers, in this order. A member that
 // can be reached is not called again: if an answer came too late to count, the next
 // one follows at once.
-func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
+func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
 	asked := membership{
 		Worker:  Worker{string(req.GetWorker()), req.GetIncarnation()},
 		address: req.GetAddress(), lease: req.GetLease().AsDuration(), draining: req.GetDraining(),
@@ -86,7 +86,7 @@ func (c *counter) Register(ctx context.Context, req *orchestratorv1.RegisterRequ
 }
 
 // Heartbeat renews a lease.
-func (c *counter) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
+func (c *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
 	w := Worker{string(req.GetWorker()), req.GetIncarnation()}
 	if err := maySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (c *counter) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRe
 }
 
 // Leave ends a membership.
-func (c *counter) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
+func (c *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
 	w := Worker{string(req.GetWorker()), req.GetIncarnation()}
 	if err := maySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (c *counter) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (
 var errCompleting = errors.New("another call of Complete for this worker is under way")
 
 // Complete removes completed and failed tasks from the expected ones.
-func (c *counter) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
+func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
 	w := Worker{Name: string(req.GetWorker())}
 	if err := maySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func answerTo(v verdict) orchestratorv1.CompletionOutcome {
 
 // logRefused logs the first of the refused completions, at Warn at most once a
 // second.
-func (c *counter) logRefused(worker string, all []*orchestratorv1.Completion, outcomes []orchestratorv1.CompletionOutcome) {
+func (c *managerServer) logRefused(worker string, all []*orchestratorv1.Completion, outcomes []orchestratorv1.CompletionOutcome) {
 	first := slices.Index(outcomes, orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED)
 	if first < 0 {
 		return
@@ -199,19 +199,19 @@ func (c *counter) logRefused(worker string, all []*orchestratorv1.Completion, ou
 		level = slog.LevelWarn
 	}
 	c.log.Log(context.Background(), level, "completion refused, worker was not given this content",
-		"worker", worker, "task", legible(string(all[first].GetTask()), maxName), "version", all[first].GetContentVersion(),
+		"worker", worker, "task", truncateUTF8(string(all[first].GetTask()), maxName), "version", all[first].GetContentVersion(),
 		"in the call", len(all), "omitted", omitted)
 }
 
 // term returns a term that has at least begun, so that the worker accepts nothing
 // from earlier managers.
-func (c *counter) term() *orchestratorv1.Term {
+func (c *managerServer) term() *orchestratorv1.Term {
 	return &orchestratorv1.Term{Epoch: c.ledger.epoch, Number: c.orch.LastPlan().Stats.Term.Number}
 }
 
 // refuse logs why a worker's call is refused, at Warn at most once a second, and
 // returns the error as a status.
-func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) error {
+func (c *managerServer) refuse(ctx context.Context, what string, w Worker, err error) error {
 	code := codeOf(err)
 	level, omitted := slog.LevelDebug, 0
 	if !errors.Is(err, errLeft) && !errors.Is(err, errGivenUp) { // these are only late, so log them at Debug
@@ -229,7 +229,7 @@ func (c *counter) refuse(ctx context.Context, what string, w Worker, err error) 
 	if code == codes.InvalidArgument { // the code says the same
 		text = strings.TrimPrefix(text, orchestrator.ErrInvalid.Error()+": ")
 	}
-	return explainedStatus(code, reasonFor(err), legible(text, longestRefusal))
+	return explainedStatus(code, reasonFor(err), truncateUTF8(text, longestRefusal))
 }
 
 // reasonFor returns the reason of an error that shares its code with another.

@@ -166,7 +166,7 @@ func (o *office) hire(name string, opts ...worker.Option) *hand {
 	w, err := worker.New(h.run, opts...)
 	require.NoError(o.t, err)
 	h.Worker = w
-	conn, err := settingsOf(o.t).dial(managerAt, party{role: roleManager}, o.dialing())
+	conn, err := settingsOf(o.t).dial(managerAt, principal{role: roleManager}, o.dialing())
 	require.NoError(o.t, err)
 	h.manager = orchestratorv1.NewManagerClient(conn)
 	h.serve()

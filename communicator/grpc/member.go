@@ -40,12 +40,12 @@ type Member struct {
 	closing *closing.Closing
 
 	// Set by Run:
-	address string // at which the manager calls the worker
-	conn    *grpc.ClientConn
-	client  orchestratorv1.ManagerClient
-	teller  *teller
-	owed    uint64 // a stopped incarnation that may still be a member; 0: none
-	early   error  // why the last session stopped tasks that had not moved; nil: it did not
+	address  string // at which the manager calls the worker
+	conn     *grpc.ClientConn
+	client   orchestratorv1.ManagerClient
+	reporter *completionReporter
+	owed     uint64 // a stopped incarnation that may still be a member; 0: none
+	early    error  // why the last session stopped tasks that had not moved; nil: it did not
 	// halt stops all tasks, reports completions and closes the worker. Only the
 	// first call has an effect.
 	halt func(ctx context.Context)
@@ -122,14 +122,14 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 		closeWorker(ctx)
 		return err
 	}
-	conn, err := m.settings.dial(m.manager, party{role: roleManager}, m.settings.dialing...)
+	conn, err := m.settings.dial(m.manager, principal{role: roleManager}, m.settings.dialing...)
 	if err != nil {
 		closeWorker(ctx)
 		return err
 	}
 	defer func() { _ = conn.Close() }() // fails only if it is closed already
 	m.address, m.conn, m.client = address, conn, orchestratorv1.NewManagerClient(conn)
-	m.teller = &teller{
+	m.reporter = &completionReporter{
 		worker: m.worker, name: m.name, log: m.log,
 		owed: newCompletions(m.worker.Before()), manager: m.client,
 	}
@@ -157,7 +157,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	})
 	telling, untell := context.WithCancel(beyond)
 	var told sync.WaitGroup
-	told.Go(func() { m.teller.run(telling) })
+	told.Go(func() { m.reporter.run(telling) })
 	var once sync.Once
 	m.halt = func(ctx context.Context) {
 		once.Do(func() {
@@ -171,8 +171,8 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 			server.settle()
 			untell()
 			told.Wait()
-			m.teller.owed.look(m.worker.Status()) // before they are dropped
-			m.teller.finish(ctx)
+			m.reporter.owed.look(m.worker.Status()) // before they are dropped
+			m.reporter.finish(ctx)
 			closeWorker(ctx)
 		})
 	}

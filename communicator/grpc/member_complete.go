@@ -135,14 +135,14 @@ func (c *completions) answered(batch []completion, outcomes []orchestratorv1.Com
 	return all
 }
 
-// teller reports a worker's completions to its manager.
-type teller struct {
+// completionReporter reports a worker's completions to its manager.
+type completionReporter struct {
 	worker  *worker.Worker[string]
 	name    string
 	log     *slog.Logger
 	owed    *completions
 	manager orchestratorv1.ManagerClient
-	said    novelties
+	said    seenErrors
 }
 
 // tellPatience is how long the manager may take to answer.
@@ -152,7 +152,7 @@ const tellPatience = 5 * time.Second
 const lookEvery = 50 * time.Millisecond
 
 // run reports completions until ctx ends.
-func (t *teller) run(ctx context.Context) {
+func (t *completionReporter) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		_, changed := t.worker.Changes() // before Status, so that no later change is missed
@@ -184,7 +184,7 @@ func (t *teller) run(ctx context.Context) {
 
 // watch records completions until ctx ends. While the manager does not answer, the
 // worker may lose its lease and drop completed tasks.
-func (t *teller) watch(ctx context.Context) {
+func (t *completionReporter) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		_, changed := t.worker.Changes() // before Status, so that no later change is missed
 		t.owed.look(t.worker.Status())
@@ -197,7 +197,7 @@ func (t *teller) watch(ctx context.Context) {
 }
 
 // tell reports one batch, if any completion is owed.
-func (t *teller) tell(ctx context.Context) error {
+func (t *completionReporter) tell(ctx context.Context) error {
 	batch := t.owed.batch()
 	if len(batch) == 0 {
 		return nil
@@ -237,7 +237,7 @@ func (t *teller) tell(ctx context.Context) error {
 }
 
 // finish reports the remaining completions, for at most a second.
-func (t *teller) finish(ctx context.Context) {
+func (t *completionReporter) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for len(t.owed.owed) > 0 {

@@ -101,9 +101,9 @@ func pauseAfter(failures int, random float64) time.Duration {
 	return d - time.Duration(random*float64(d)/2)
 }
 
-// novelties filters errors that were not seen since it was last cleared. The zero
+// seenErrors filters errors that were not seen since it was last cleared. The zero
 // value has seen none.
-type novelties struct{ seen map[string]bool }
+type seenErrors struct{ seen map[string]bool }
 
 // mostNovelties bounds the errors that are remembered, and so the errors that are
 // logged.
@@ -111,7 +111,7 @@ const mostNovelties = 32
 
 // news reports whether an error is new. Errors that differ only in digits, such as
 // ports and durations, are the same.
-func (n *novelties) news(err error) bool {
+func (n *seenErrors) news(err error) bool {
 	text := strings.Map(func(r rune) rune {
 		if '0' <= r && r <= '9' {
 			return -1
@@ -129,7 +129,7 @@ func (n *novelties) news(err error) bool {
 }
 
 // clear forgets all errors, and reports whether there were any.
-func (n *novelties) clear() bool {
+func (n *seenErrors) clear() bool {
 	some := len(n.seen) > 0
 	clear(n.seen)
 	return some

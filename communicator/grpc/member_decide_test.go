@@ -93,7 +93,7 @@ func TestW5_SeveralHeartbeatsFitIn(t *testing.T) {
 }
 
 func TestR2_EachErrorIsNewsOnce(t *testing.T) {
-	var n novelties
+	var n seenErrors
 	require.True(t, n.news(errors.New("dial 10.0.0.1:41234: refused")))
 	require.False(t, n.news(errors.New("dial 10.0.0.1:41235: refused")))
 	require.True(t, n.news(errors.New("no such host")))

@@ -64,7 +64,7 @@ func (s *session) register(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
-	var said novelties
+	var said seenErrors
 	for failures := 1; ; failures++ {
 		s.m.payDebt(ctx)
 		err := s.tryRegister(ctx)
@@ -179,7 +179,7 @@ func (s *session) beat(ctx context.Context) error {
 	// arrived late, the manager would give the worker tasks again.
 	from, overtaken := context.WithCancel(ctx)
 	defer overtaken()
-	var said novelties
+	var said seenErrors
 	failing := false // the last heartbeat failed
 	for {
 		select {

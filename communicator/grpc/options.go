@@ -65,7 +65,7 @@ func absent(v any) bool {
 
 // identify records a problem if the credentials do not suit the identity under which
 // this end serves and calls.
-func (s *settings) identify(as party) {
+func (s *settings) identify(as principal) {
 	if s.credentials == nil {
 		return
 	}

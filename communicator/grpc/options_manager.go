@@ -102,7 +102,7 @@ func newManagerSettings(store Store, opts []ManagerOption) (managerSettings, err
 		}
 		opt.applyManager(&s)
 	}
-	s.identify(party{role: roleManager})
+	s.identify(principal{role: roleManager})
 	if absent(store) {
 		s.invalid("the Store is nil")
 	}

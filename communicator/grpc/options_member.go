@@ -56,7 +56,7 @@ func newMemberSettings(manager, name string, lease time.Duration, opts []MemberO
 	if err := checkName("worker", name); err != nil {
 		s.problems = append(s.problems, err)
 	} else {
-		s.identify(party{role: roleWorker, name: name})
+		s.identify(principal{role: roleWorker, name: name})
 	}
 	if lease == 0 {
 		s.invalid("worker has no lease: use worker.WithLease")

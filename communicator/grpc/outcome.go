@@ -64,13 +64,13 @@ func errorOf(r *orchestratorv1.Result) error {
 			return explained(k.err, r.GetMessage())
 		}
 	}
-	return errors.New("outcome unknown: " + legible(r.GetMessage(), longestMessage))
+	return errors.New("outcome unknown: " + truncateUTF8(r.GetMessage(), longestMessage))
 }
 
 // explained returns an error that wraps kind, with a reason. It drops the text of
 // kind from the beginning of the reason.
 func explained(kind error, reason string) error {
-	reason = strings.TrimPrefix(legible(reason, longestMessage), kind.Error())
+	reason = strings.TrimPrefix(truncateUTF8(reason, longestMessage), kind.Error())
 	reason = strings.TrimPrefix(reason, ": ")
 	if reason == "" {
 		return kind

@@ -75,7 +75,7 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 	}
 	// A small buffer, because there are many connections with little traffic.
 	opts := append([]grpc.DialOption{grpc.WithReadBufferSize(4 << 10)}, l.settings.dialing...)
-	conn, err := l.settings.dial(l.address, party{role: roleWorker, name: l.worker.Name}, opts...)
+	conn, err := l.settings.dial(l.address, principal{role: roleWorker, name: l.worker.Name}, opts...)
 	l.conn = conn
 	return conn, err
 }

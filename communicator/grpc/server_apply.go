@@ -146,16 +146,16 @@ func (s *service) results(errs []error) []*orchestratorv1.Result {
 		m := &messages[i]
 		m.Outcome, m.Pending = outcomeOf(err), errors.Is(err, errPending)
 		if err != nil {
-			m.Message = legible(err.Error(), longest)
+			m.Message = truncateUTF8(err.Error(), longest)
 		}
 		list[i] = m
 	}
 	return list
 }
 
-// legible returns a text as valid UTF-8 of at most longest bytes. A shortened text shares
+// truncateUTF8 returns a text as valid UTF-8 of at most longest bytes. A shortened text shares
 // no memory with the long one.
-func legible(text string, longest int) string {
+func truncateUTF8(text string, longest int) string {
 	if len(text) > longest {
 		text = strings.Clone(text[:longest])
 	}

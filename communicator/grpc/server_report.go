@@ -77,7 +77,7 @@ func failureOf(err error, attempts int, next time.Time, longest int) *orchestrat
 	if attempts == 0 || err == nil {
 		return nil
 	}
-	f := &orchestratorv1.Failure{Error: legible(err.Error(), longest), Attempts: uint32(attempts)}
+	f := &orchestratorv1.Failure{Error: truncateUTF8(err.Error(), longest), Attempts: uint32(attempts)}
 	if !next.IsZero() {
 		f.Next = timestamppb.New(next)
 	}

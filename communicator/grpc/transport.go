@@ -41,7 +41,7 @@ func (s *settings) newServer(l net.Listener, serves role, opts ...grpc.ServerOpt
 	if s.credentials == nil && !s.plaintext && !isLocal(l.Addr()) {
 		return nil, nil, fmt.Errorf("serve on %s: %w", l.Addr(), ErrPlaintext)
 	}
-	c := &complaints{logger: s.logger}
+	c := &logLimiter{logger: s.logger}
 	own := []grpc.ServerOption{
 		grpc.InTapHandle(authorize),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -64,18 +64,18 @@ func (s *settings) newServer(l net.Listener, serves role, opts ...grpc.ServerOpt
 	}
 	if s.credentials != nil {
 		s.credentials.announce(s.logger)
-		own = append(own, grpc.Creds(&overTLS{Credentials: s.credentials, complaints: c, serves: serves}))
+		own = append(own, grpc.Creds(&overTLS{Credentials: s.credentials, limited: c, serves: serves}))
 	} else {
-		own = append(own, grpc.Creds(&plainly{complaints: c}))
+		own = append(own, grpc.Creds(&plainly{limited: c}))
 	}
-	return grpc.NewServer(append(own, opts...)...), newGate(l, c), nil
+	return grpc.NewServer(append(own, opts...)...), newConnLimiter(l, c), nil
 }
 
 // dial returns a connection to an address, at which a peer of the given identity
 // must serve. It connects at the first use, and again whenever the connection is
 // lost. opts come after its own options. An error of a call is a status, and also
 // wraps ErrCertificate or ErrPlaintext if that is the cause.
-func (s *settings) dial(address string, who party, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+func (s *settings) dial(address string, who principal, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	again := backoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second
 	dialer := net.Dialer{Timeout: connectTimeout}
@@ -98,11 +98,11 @@ func (s *settings) dial(address string, who party, opts ...grpc.DialOption) (*gr
 			PermitWithoutStream: true,
 		}),
 	}
-	c := &complaints{logger: s.logger}
+	c := &logLimiter{logger: s.logger}
 	if s.credentials != nil {
-		own = append(own, grpc.WithTransportCredentials(&overTLS{Credentials: s.credentials, complaints: c, want: who, failure: f}))
+		own = append(own, grpc.WithTransportCredentials(&overTLS{Credentials: s.credentials, limited: c, want: who, failure: f}))
 	} else {
-		own = append(own, grpc.WithTransportCredentials(&plainly{anywhere: s.plaintext, complaints: c, failure: f}))
+		own = append(own, grpc.WithTransportCredentials(&plainly{anywhere: s.plaintext, limited: c, failure: f}))
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address, append(own, opts...)...)
 	if err != nil {

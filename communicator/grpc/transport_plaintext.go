@@ -22,9 +22,9 @@ var ErrPlaintext = errors.New("plaintext off loopback: use WithCredentials, or W
 // plainly are the credentials without TLS of one server, or of one client's
 // connections.
 type plainly struct {
-	anywhere   bool // allowed off loopback
-	complaints *complaints
-	failure    *failure // of a client
+	anywhere bool // allowed off loopback
+	limited  *logLimiter
+	failure  *failure // of a client
 }
 
 func (p *plainly) Info() credentials.ProtocolInfo {
@@ -62,7 +62,7 @@ func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		err = admit(raw, nil, time.Time{})
 	}
 	if err != nil {
-		p.complaints.log(raw, err)
+		p.limited.log(raw, err)
 		return nil, nil, err
 	}
 	return &replayed{Conn: raw, rest: first}, &security{

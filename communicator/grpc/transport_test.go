@@ -79,7 +79,7 @@ func (p *plug) Close() error { // the server is not notified either
 
 // over serves p over a cable. It returns a connection, and a function that counts
 // the server's admitted connections.
-func over(t *testing.T, c *cable, who party, server, client []Option) (conn *grpc.ClientConn, admitted func() int, stop func()) {
+func over(t *testing.T, c *cable, who principal, server, client []Option) (conn *grpc.ClientConn, admitted func() int, stop func()) {
 	t.Helper()
 	s, l, err := settingsOf(t, server...).newServer(c, 0)
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func over(t *testing.T, c *cable, who party, server, client []Option) (conn *grp
 	go func() { done <- s.Serve(l) }()
 	conn, err = settingsOf(t, client...).dial("bufconn", who, grpc.WithContextDialer(c.dial))
 	require.NoError(t, err)
-	g, ok := l.(*gate)
+	g, ok := l.(*connLimiter)
 	require.True(t, ok)
 	return conn, func() int {
 			_, n := g.counts()

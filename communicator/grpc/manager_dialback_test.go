@@ -172,7 +172,7 @@ func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
 
 // A worker that cancels while it waits for its call leaves nothing behind.
 func TestR3_ACancelledRegisterLeavesNothingBehind(t *testing.T) {
-	p := newProber(&managerSettings{})
+	p := newDialback(&managerSettings{})
 	for range maxProbes {
 		p.slots <- struct{}{}
 	}

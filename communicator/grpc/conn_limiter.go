@@ -31,19 +31,19 @@ const (
 	writeTimeout = keepaliveTime
 )
 
-// gate is a listener that limits its connections. A connection is pending until it
+// connLimiter is a listener that limits its connections. A connection is pending until it
 // is admitted. When there are too many pending ones, the gate closes the first that
 // has been silent for too long. It never closes an admitted connection. So a flood
 // of connections has a bounded cost, and clients that do send data get through.
 //
 // Accept is called by one goroutine at a time.
-type gate struct {
+type connLimiter struct {
 	net.Listener
-	complaints *complaints
-	freed      chan struct{} // capacity 1: a connection is no longer pending
-	closed     chan struct{}
-	closing    sync.Once
-	began      time.Time
+	limited *logLimiter
+	freed   chan struct{} // capacity 1: a connection is no longer pending
+	closed  chan struct{}
+	closing sync.Once
+	began   time.Time
 
 	mu       sync.Mutex // guards the fields below; held briefly
 	pending  *list.List // of *guarded, in order of arrival
@@ -51,19 +51,19 @@ type gate struct {
 	of       map[string]int // number of admitted connections with TLS, by the names in their certificate
 }
 
-func newGate(l net.Listener, c *complaints) *gate {
-	return &gate{
-		Listener:   l,
-		complaints: c,
-		freed:      make(chan struct{}, 1),
-		closed:     make(chan struct{}),
-		began:      time.Now(),
-		pending:    list.New(),
-		of:         make(map[string]int),
+func newConnLimiter(l net.Listener, c *logLimiter) *connLimiter {
+	return &connLimiter{
+		Listener: l,
+		limited:  c,
+		freed:    make(chan struct{}, 1),
+		closed:   make(chan struct{}),
+		began:    time.Now(),
+		pending:  list.New(),
+		of:       make(map[string]int),
 	}
 }
 
-func (g *gate) Accept() (net.Conn, error) {
+func (g *connLimiter) Accept() (net.Conn, error) {
 	conn, err := g.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (g *gate) Accept() (net.Conn, error) {
 
 // Close also closes pending connections, because a server that stops waits for every
 // handshake.
-func (g *gate) Close() error {
+func (g *connLimiter) Close() error {
 	g.mu.Lock()
 	g.closing.Do(func() { close(g.closed) })
 	pending := make([]*guarded, 0, g.pending.Len())
@@ -101,7 +101,7 @@ func (g *gate) Close() error {
 }
 
 // inOrder yields the pending connections in order of arrival. The caller holds mu.
-func (g *gate) inOrder() iter.Seq[*guarded] {
+func (g *connLimiter) inOrder() iter.Seq[*guarded] {
 	return func(yield func(*guarded) bool) {
 		for at := g.pending.Front(); at != nil; at = at.Next() {
 			if c, ok := at.Value.(*guarded); !ok || !yield(c) {
@@ -112,12 +112,12 @@ func (g *gate) inOrder() iter.Seq[*guarded] {
 }
 
 // makeRoom returns when one more connection may be pending.
-func (g *gate) makeRoom() error {
+func (g *connLimiter) makeRoom() error {
 	for {
 		slow, wait := g.slow()
 		switch {
 		case slow != nil:
-			g.complaints.log(slow, errors.New("peer is silent while others wait"))
+			g.limited.log(slow, errors.New("peer is silent while others wait"))
 			_ = slow.Close() // an error changes nothing
 			continue
 		case wait == 0:
@@ -138,7 +138,7 @@ func (g *gate) makeRoom() error {
 // slow returns nil and 0 if there is room. Otherwise it returns a pending connection
 // that has been silent for too long, or nil and how long to wait until one may have
 // been.
-func (g *gate) slow() (slow *guarded, wait time.Duration) {
+func (g *connLimiter) slow() (slow *guarded, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.pending.Len() < maxPending {
@@ -160,7 +160,7 @@ func (g *gate) slow() (slow *guarded, wait time.Duration) {
 // admit makes a pending connection of these identities an admitted one, until its
 // certificate expires; the zero time means never. It does nothing to a connection
 // without a gate.
-func admit(conn net.Conn, whose []party, until time.Time) error {
+func admit(conn net.Conn, whose []principal, until time.Time) error {
 	c, ok := conn.(*guarded)
 	if !ok {
 		return nil
@@ -187,7 +187,7 @@ func admit(conn net.Conn, whose []party, until time.Time) error {
 }
 
 // leave removes a connection from the pending ones. The caller holds mu.
-func (g *gate) leave(c *guarded) {
+func (g *connLimiter) leave(c *guarded) {
 	g.pending.Remove(c.place)
 	c.place = nil
 	select {
@@ -199,7 +199,7 @@ func (g *gate) leave(c *guarded) {
 // guarded is a connection from a gate.
 type guarded struct {
 	net.Conn
-	gate     *gate
+	gate     *connLimiter
 	end      time.Time // used by the goroutine of the handshake only, then constant; zero: never
 	admitted atomic.Bool
 	heard    atomic.Bool   // it has sent data

@@ -33,11 +33,11 @@ const (
 // maxTries is the number of failed calls that a name may have within a minute.
 const maxTries = 12
 
-// prober calls workers that register. An unregistered worker is not trusted, and
-// chooses the address that the manager calls. So the prober makes one call at a time
+// dialback calls workers that register. An unregistered worker is not trusted, and
+// chooses the address that the manager calls. So the dialback makes one call at a time
 // under each name, over all connections, and few that fail. It reads little of each
 // answer.
-type prober struct {
+type dialback struct {
 	settings *managerSettings
 	slots    chan struct{} // holds one for each call under way
 
@@ -52,8 +52,8 @@ type tries struct {
 	since  time.Time // when the minute began
 }
 
-func newProber(s *managerSettings) *prober {
-	return &prober{settings: s, slots: make(chan struct{}, maxProbes), names: make(map[string]*tries)}
+func newDialback(s *managerSettings) *dialback {
+	return &dialback{settings: s, slots: make(chan struct{}, maxProbes), names: make(map[string]*tries)}
 }
 
 var (
@@ -68,7 +68,7 @@ var (
 // The error of a call is for the manager's log only, because the worker could learn
 // from it what listens in the manager's network. The time reveals nothing either:
 // every failed call is answered after probeTime, whatever the reason.
-func (p *prober) probe(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
+func (p *dialback) probe(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	err := p.take(w.Name, time.Now())
 	if err == nil {
 		err = p.call(ctx, w, address, term)
@@ -82,7 +82,7 @@ func (p *prober) probe(ctx context.Context, w Worker, address string, term *orch
 
 // call makes the call when a slot is free. It keeps the slot until the connection is
 // closed and the answer is due.
-func (p *prober) call(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
+func (p *dialback) call(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
@@ -102,7 +102,7 @@ func (p *prober) call(ctx context.Context, w Worker, address string, term *orche
 }
 
 // take begins a call under a name, or returns why it must not.
-func (p *prober) take(name string, now time.Time) error {
+func (p *dialback) take(name string, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.names[name]
@@ -125,7 +125,7 @@ func (p *prober) take(name string, now time.Time) error {
 }
 
 // release ends a call.
-func (p *prober) release(name string, err error) {
+func (p *dialback) release(name string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.names[name]
@@ -141,7 +141,7 @@ func (t *tries) over(now time.Time) bool { return now.Sub(t.since) >= time.Minut
 
 // forget deletes names that have had no call for a minute, so that memory is bounded
 // by the number of calls in two minutes.
-func (p *prober) forget(now time.Time) {
+func (p *dialback) forget(now time.Time) {
 	if len(p.names) < 2*maxProbes {
 		return
 	}
@@ -156,14 +156,14 @@ func (p *prober) forget(now time.Time) {
 // changes instead, which another process would refuse as well. The second call
 // carries the term, because a worker that has seen a term may refuse a call without
 // one.
-func (p *prober) ask(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
+func (p *dialback) ask(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
 	ctx, cancel := context.WithTimeout(ctx, p.settings.probing)
 	defer cancel()
 	small := []grpc.DialOption{
 		grpc.WithReadBufferSize(4 << 10), grpc.WithWriteBufferSize(4 << 10),
 		grpc.WithStaticStreamWindowSize(introductionWindow), grpc.WithStaticConnWindowSize(introductionWindow),
 	}
-	conn, err := p.settings.dial(address, party{role: roleWorker, name: w.Name}, append(small, p.settings.dialing...)...)
+	conn, err := p.settings.dial(address, principal{role: roleWorker, name: w.Name}, append(small, p.settings.dialing...)...)
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// complaints logs refusals and their reasons, at most once a second, so that
+// logLimiter logs refusals and their reasons, at most once a second, so that
 // strangers cannot make the log grow quickly.
-type complaints struct {
+type logLimiter struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
@@ -21,9 +21,9 @@ type complaints struct {
 	omitted int // since the last logged one
 }
 
-func (c *complaints) log(conn net.Conn, err error) { c.logAddr(conn.RemoteAddr(), err) }
+func (c *logLimiter) log(conn net.Conn, err error) { c.logAddr(conn.RemoteAddr(), err) }
 
-func (c *complaints) logAddr(from net.Addr, err error) {
+func (c *logLimiter) logAddr(from net.Addr, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return // the peer closed the connection, as load balancers do
 	}
@@ -34,7 +34,7 @@ func (c *complaints) logAddr(from net.Addr, err error) {
 
 // take reports whether a refusal may be logged now, and how many were omitted since
 // the last one.
-func (c *complaints) take(now time.Time) (omitted int, ok bool) {
+func (c *logLimiter) take(now time.Time) (omitted int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Before(c.next) {

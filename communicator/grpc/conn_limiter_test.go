@@ -37,7 +37,7 @@ func (p *pipes) connect() net.Conn {
 }
 
 // shaking accepts connections, and admits each that sends a byte.
-func shaking(g *gate, refused chan<- error) {
+func shaking(g *connLimiter, refused chan<- error) {
 	for {
 		conn, err := g.Accept()
 		if err != nil {
@@ -62,7 +62,7 @@ func shaking(g *gate, refused chan<- error) {
 }
 
 // counts returns the numbers of pending and admitted connections.
-func (g *gate) counts() (pending, admitted int) {
+func (g *connLimiter) counts() (pending, admitted int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.pending.Len(), g.admitted
@@ -82,7 +82,7 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 10_000
 		p := &pipes{conns: make(chan net.Conn, flood+10)}
-		g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
 		refused := make(chan error, flood)
 		go shaking(g, refused)
 
@@ -130,7 +130,7 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 func TestR3_GateClosesWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn, maxPending+10)}
-		g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
 		var accepted, clients []net.Conn
 		for range maxPending {
 			clients = append(clients, p.connect())
@@ -169,7 +169,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 // The number of connections is limited, whatever their identity.
 func TestR3_TooManyConnections(t *testing.T) {
 	p := &pipes{conns: make(chan net.Conn, 1)}
-	g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+	g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
 	g.admitted = maxAdmitted
 	client := p.connect()
 	defer client.Close()
@@ -188,7 +188,7 @@ func TestR3_TooManyConnections(t *testing.T) {
 func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn, 1)}
-		g := newGate(p, &complaints{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
 		client := p.connect()
 		conn, err := g.Accept()
 		require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 func TestR3_ComplaintsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log journal
-		c := &complaints{logger: settingsOf(t, log.option()).logger}
+		c := &logLimiter{logger: settingsOf(t, log.option()).logger}
 		for range 10_000 {
 			c.logAddr(elsewhere{}, errors.New("no good"))
 			time.Sleep(time.Millisecond)
