@@ -3,7 +3,7 @@
 // for the loss of a worker.
 //
 //	go run ./examples/dryrun
-//	go run ./examples/dryrun -cluster cluster.json -without w2
+//	go run ./examples/dryrun -without w2 cluster.json
 //
 // A term under WithDryRun writes nothing, so its Communicator needs only one
 // function, for List. Plan then returns what the next term would do under a
@@ -43,10 +43,17 @@ type workerEntry struct {
 }
 
 func main() {
-	file := flag.String("cluster", "", "the `file` that describes the cluster, in place of the sample")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: dryrun [-without WORKER] [FILE]\n\nFILE describes the cluster; without it, a sample is used.")
+		flag.PrintDefaults()
+	}
 	without := flag.String("without", "", "the `worker` to lose, in place of the first")
 	flag.Parse()
-	if err := run(context.Background(), os.Stdout, *file, *without); err != nil {
+	if flag.NArg() > 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := run(context.Background(), os.Stdout, flag.Arg(0), *without); err != nil {
 		fmt.Fprintln(os.Stderr, "dryrun:", err)
 		os.Exit(1)
 	}
