@@ -31,13 +31,13 @@ import (
 // worker's lease proves that its tasks have stopped. Let [Membership.Feed] add and
 // remove the workers.
 type Communicator struct {
-	client *clientv3.Client
-	layout keys.Layout
-	log    *slog.Logger
-	guard  clientv3.Cmp // holds while the leader leads
-	copied *mirror.Mirror
-	board  *board
-	fences fences
+	client          *clientv3.Client
+	layout          keys.Layout
+	log             *slog.Logger
+	guard           clientv3.Cmp // holds while the leader leads
+	copied          *mirror.Mirror
+	assignmentCache *assignmentCache
+	fences          fences
 	// patience is how long a worker may leave an assignment unclaimed, in
 	// nanoseconds: the longest timeout of any call so far.
 	patience atomic.Int64
@@ -63,26 +63,26 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 	}
 	guard := l.Guard()
 	c := &Communicator{
-		client: client,
-		layout: s.layout,
-		log:    s.logger,
-		guard:  guard,
-		board:  newBoard(s.layout, string(guard.KeyBytes()), int64(l.Epoch())),
+		client:          client,
+		layout:          s.layout,
+		log:             s.logger,
+		guard:           guard,
+		assignmentCache: newAssignmentCache(s.layout, string(guard.KeyBytes()), int64(l.Epoch())),
 	}
 	// The range from active/ to refused/ holds all that is needed except the term's
 	// number, and no contents.
 	c.copied = mirror.New(client, mirror.Options{
-		From: s.layout.ActivePrefix(), End: s.layout.RegistryPrefix(), Keep: c.board.kept, Logger: s.logger,
+		From: s.layout.ActivePrefix(), End: s.layout.RegistryPrefix(), Keep: c.assignmentCache.kept, Logger: s.logger,
 	})
 	l.Go(func(ctx context.Context) error {
-		err := c.copied.Run(ctx, c.board.apply)
-		c.board.end(fmt.Errorf("%w: leadership has ended: %w", orchestrator.ErrDeposed, err))
+		err := c.copied.Run(ctx, c.assignmentCache.apply)
+		c.assignmentCache.end(fmt.Errorf("%w: leadership has ended: %w", orchestrator.ErrDeposed, err))
 		return err
 	})
 	if err := c.copied.Reached(ctx, 1); err != nil {
 		return nil, fmt.Errorf("new communicator: %w", err)
 	}
-	if err := c.board.ended(); err != nil {
+	if err := c.assignmentCache.ended(); err != nil {
 		return nil, fmt.Errorf("new communicator: %w", err)
 	}
 	return c, nil
@@ -108,10 +108,10 @@ func (c *Communicator) List(ctx context.Context, worker Worker) ([]string, error
 	if err := c.reached(ctx, rev); err != nil {
 		return nil, fmt.Errorf("list %s: %w", worker.Name, err)
 	}
-	if late := c.board.unclaimed(worker.Name, time.Now().Add(-c.wait())); len(late) > 0 {
+	if late := c.assignmentCache.unclaimed(worker.Name, time.Now().Add(-c.wait())); len(late) > 0 {
 		c.tidy(ctx, rev, worker, late)
 	}
-	return c.board.list(worker)
+	return c.assignmentCache.list(worker)
 }
 
 // read is List without a term. It raises no fence.
@@ -144,10 +144,10 @@ func (c *Communicator) read(ctx context.Context, worker Worker) ([]string, error
 // had a deadline.
 const defaultPatience = 10 * time.Second
 
-// reached waits until the board includes the given revision.
+// reached waits until the cache includes the given revision.
 func (c *Communicator) reached(ctx context.Context, rev int64) error {
 	err := c.copied.Reached(ctx, rev)
-	if over := c.board.ended(); over != nil {
+	if over := c.assignmentCache.ended(); over != nil {
 		return over
 	}
 	return err

@@ -12,7 +12,7 @@ import (
 // If a transaction fails, commit does not try the following ones. The error is then
 // the result of all writes that were not made.
 func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
-	v, err := b.c.board.look(b.worker.Name, nil)
+	v, err := b.c.assignmentCache.look(b.worker.Name, nil)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (a *fence) failed() bool {
 // The writes of this term are then refused like those of an earlier term, and the
 // next term begins normally.
 func (c *Communicator) begin(ctx context.Context, term orchestrator.Term) (int64, error) {
-	if err := c.board.ended(); err != nil {
+	if err := c.assignmentCache.ended(); err != nil {
 		return 0, err // first, because a deposed leader must get ErrDeposed, whatever the term
 	}
 	for {
@@ -133,11 +133,11 @@ func (c *Communicator) guards(rev int64, w Worker) guards {
 			clientv3.Compare(clientv3.CreateRevision(member), "=", w.Incarnation),
 		},
 		read: []clientv3.Op{
-			clientv3.OpGet(c.board.leader, clientv3.WithKeysOnly()),
+			clientv3.OpGet(c.assignmentCache.leader, clientv3.WithKeysOnly()),
 			clientv3.OpGet(c.layout.Term(), clientv3.WithKeysOnly()),
 			clientv3.OpGet(member, clientv3.WithKeysOnly()),
 		},
-		epoch: c.board.epoch, term: rev, member: w.Incarnation, worker: w,
+		epoch: c.assignmentCache.epoch, term: rev, member: w.Incarnation, worker: w,
 	}
 }
 

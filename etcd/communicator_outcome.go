@@ -17,7 +17,7 @@ import (
 //
 // A write that seems to be done already is made again, because only a write proves
 // that the leader still leads.
-func before(op orchestrator.Op, s spot) (settled bool, err error) {
+func before(op orchestrator.Op, s taskState) (settled bool, err error) {
 	switch {
 	case op == orchestrator.OpRemove:
 		return false, nil
@@ -36,7 +36,7 @@ func before(op orchestrator.Op, s spot) (settled bool, err error) {
 // A state older than the write may miss a claim made just before, and may show an
 // assignment deleted just before. A Remove waits for both, so that its result is
 // true and List agrees.
-func after(op orchestrator.Op, made, found, seen int64, s spot) (settled bool, err error) {
+func after(op orchestrator.Op, made, found, seen int64, s taskState) (settled bool, err error) {
 	if op == orchestrator.OpRemove {
 		// An assignment or claim made after the write is not the one to remove.
 		return seen >= found && (s.assigned == 0 || s.assigned > made) && (s.claim == 0 || s.claim > made), nil

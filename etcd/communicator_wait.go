@@ -11,12 +11,12 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// wait settles each write as soon as the board shows its result.
+// wait settles each write as soon as the cache shows its result.
 func (b *batch) wait(ctx context.Context) {
 	alarm, stop := b.alarm(ctx)
 	defer stop()
 	for {
-		v, err := b.c.board.look(b.worker.Name, b.tasks)
+		v, err := b.c.assignmentCache.look(b.worker.Name, b.tasks)
 		if err != nil {
 			b.settleRest(err)
 			return
@@ -27,7 +27,7 @@ func (b *batch) wait(ctx context.Context) {
 			if p.settled {
 				continue
 			}
-			if done, err := after(p.Op, p.made, p.found, v.rev, v.spots[p.Task]); done {
+			if done, err := after(p.Op, p.made, p.found, v.rev, v.states[p.Task]); done {
 				p.settle(err)
 			} else {
 				open = append(open, p.Task)
@@ -66,15 +66,15 @@ func (b *batch) alarm(ctx context.Context) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// giveUp withdraws the unclaimed assignments. The board will show the withdrawals.
+// giveUp withdraws the unclaimed assignments. The assignmentCache will show the withdrawals.
 func (b *batch) giveUp(ctx context.Context) {
-	v, err := b.c.board.look(b.worker.Name, b.tasks)
+	v, err := b.c.assignmentCache.look(b.worker.Name, b.tasks)
 	if err != nil {
 		return
 	}
 	late := make(map[string]int64)
 	for i := range b.writes {
-		if p := &b.writes[i]; !p.settled && p.Op == orchestrator.OpAdd && v.spots[p.Task].claim == 0 {
+		if p := &b.writes[i]; !p.settled && p.Op == orchestrator.OpAdd && v.states[p.Task].claim == 0 {
 			late[p.Task] = p.made
 		}
 	}

@@ -58,15 +58,15 @@ func (c *Communicator) withdrawal(worker, task string, late map[string]int64) cl
 	}, []clientv3.Op{clientv3.OpDelete(assigned)}, nil)
 }
 
-// tidy withdraws unclaimed assignments of a worker, and returns when the board shows
+// tidy withdraws unclaimed assignments of a worker, and returns when the cache shows
 // it. List still includes those that could not be withdrawn, because the worker may
 // still claim them.
 func (c *Communicator) tidy(ctx context.Context, rev int64, worker Worker, late map[string]int64) {
 	withdrawn := c.withdraw(ctx, rev, worker, late)
 	for {
-		v, err := c.board.look(worker.Name, withdrawn)
+		v, err := c.assignmentCache.look(worker.Name, withdrawn)
 		if err != nil || !slices.ContainsFunc(withdrawn, func(task string) bool {
-			return v.spots[task].assigned == late[task]
+			return v.states[task].assigned == late[task]
 		}) {
 			return
 		}

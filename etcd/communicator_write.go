@@ -52,7 +52,7 @@ func (c *Communicator) Apply(ctx context.Context, worker Worker, writes []orches
 type batch struct {
 	c      *Communicator
 	worker Worker
-	tasks  []string // to look up on the board: those of the writes that are not settled
+	tasks  []string // to look up on the cache: those of the writes that are not settled
 	writes []pending
 	rev    int64 // of the term's fence
 }
@@ -134,7 +134,7 @@ func (b *batch) run(ctx context.Context) {
 // before settles the writes that need no transaction, and reports whether these are
 // all.
 func (b *batch) before() (all bool) {
-	v, err := b.c.board.look(b.worker.Name, b.tasks)
+	v, err := b.c.assignmentCache.look(b.worker.Name, b.tasks)
 	if err == nil && v.member != b.worker.Incarnation {
 		err = gone(b.worker)
 	}
@@ -145,7 +145,7 @@ func (b *batch) before() (all bool) {
 	all = true
 	for i := range b.writes {
 		p := &b.writes[i]
-		if done, err := before(p.Op, v.spots[p.Task]); done {
+		if done, err := before(p.Op, v.states[p.Task]); done {
 			p.settle(err)
 		}
 		all = all && p.settled

@@ -14,22 +14,22 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// contact records whether the first contact with etcd has succeeded. A first contact
+// preflight records whether the first contact with etcd has succeeded. A first contact
 // verifies that etcd answers and that the prefix is ours.
-type contact struct{ made atomic.Bool }
+type preflight struct{ made atomic.Bool }
 
 // enter makes the first contact unless it has succeeded before. Concurrent calls may
 // each make the contact, which is harmless.
-func (c *contact) enter(ctx context.Context, s *settings, client *clientv3.Client) error {
+func (c *preflight) enter(ctx context.Context, s *settings, client *clientv3.Client) error {
 	return c.makeBy(ctx, s.enter, client)
 }
 
 // await is enter for a call that retries until ctx ends.
-func (c *contact) await(ctx context.Context, s *settings, client *clientv3.Client) error {
+func (c *preflight) await(ctx context.Context, s *settings, client *clientv3.Client) error {
 	return c.makeBy(ctx, s.await, client)
 }
 
-func (c *contact) makeBy(ctx context.Context, enter func(context.Context, *clientv3.Client) error, client *clientv3.Client) error {
+func (c *preflight) makeBy(ctx context.Context, enter func(context.Context, *clientv3.Client) error, client *clientv3.Client) error {
 	if c.made.Load() {
 		return nil
 	}

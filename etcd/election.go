@@ -48,7 +48,7 @@ type Election struct {
 	electionSettings
 	client *clientv3.Client
 	name   string
-	first  contact
+	first  preflight
 }
 
 // NewElection returns a candidate. The name is visible to other processes and need
@@ -115,7 +115,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // [ErrLeaseTooShort], and an error of etcd at the first contact that rejects the
 // client's user.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
-	pause, owed := shortest, debt{}
+	pause, owed := shortest, unrevokedLease{}
 	for {
 		began := time.Now()
 		led, err := e.stand(ctx, &owed, lead)
@@ -125,7 +125,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Le
 		case errors.Is(err, orchestrator.ErrDeposed) && led:
 			e.logger.Warn("deposed", "candidate", e.name, "err", err)
 		case errors.Is(err, orchestrator.ErrDeposed):
-			e.logger.Warn("candidacy lost, retrying", "candidate", e.name, "err", err)
+			e.logger.Warn("campaign lost, retrying", "candidate", e.name, "err", err)
 		case led, !e.first.made.Load(), errors.Is(err, ErrLeaseTooShort), errors.Is(err, ErrForeignPrefix):
 			return err
 		default:
@@ -149,7 +149,7 @@ const (
 )
 
 // stand takes part in one election, and reports whether this candidate was elected.
-func (e *Election) stand(ctx context.Context, owed *debt, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
+func (e *Election) stand(ctx context.Context, owed *unrevokedLease, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
 	// Check the prefix every time, because another cluster may have replaced the
 	// last.
 	if err := e.await(ctx, e.client); err != nil {
@@ -165,7 +165,7 @@ func (e *Election) stand(ctx context.Context, owed *debt, lead func(ctx context.
 	both, cancel := context.WithCancelCause(alive)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
-	epoch, err := c.campaign(both)
+	epoch, err := c.run(both)
 	if err != nil {
 		return false, fmt.Errorf("campaign: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // and it ends when that function returns. Its methods may be called from many
 // goroutines at the same time.
 type Leadership struct {
-	c     *candidacy
+	c     *campaign
 	epoch int64
 
 	ctx    context.Context // for Go; ends with the leadership
@@ -25,7 +25,7 @@ type Leadership struct {
 	over bool
 }
 
-func newLeadership(ctx context.Context, c *candidacy, epoch int64) *Leadership {
+func newLeadership(ctx context.Context, c *campaign, epoch int64) *Leadership {
 	l := &Leadership{c: c, epoch: epoch}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	return l

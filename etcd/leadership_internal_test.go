@@ -13,7 +13,7 @@ import (
 // Any goroutine of a leadership may be the first to detect another cluster. That
 // deposes the leader, so that the candidate campaigns again.
 func TestE2_AnyPartMayNoticeAnotherCluster(t *testing.T) {
-	l := newLeadership(t.Context(), &candidacy{}, 1)
+	l := newLeadership(t.Context(), &campaign{}, 1)
 	l.Go(func(context.Context) error { return fmt.Errorf("watch: %w", mirror.ErrCluster) })
 	<-l.ctx.Done()
 	require.ErrorIs(t, context.Cause(l.ctx), orchestrator.ErrDeposed)

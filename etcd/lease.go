@@ -178,16 +178,16 @@ func (h *held) revoke(ctx context.Context) (gone bool) {
 	return false
 }
 
-// debt is the last lease that could not be revoked, if any. Its owner holds one
+// unrevokedLease is the last lease that could not be revoked, if any. Its owner holds one
 // lease after another and has stopped everything that ran under this one.
 //
 // After an outage longer than a lease, etcd extends every lease by its full length.
 // A returning owner would wait for its own previous lease.
-type debt struct{ held *held }
+type unrevokedLease struct{ held *held }
 
 // pay revokes the lease that is owed, and reports whether none is left. A caller
 // that ignores false may come to owe another lease, which replaces this one.
-func (d *debt) pay(ctx context.Context) bool {
+func (d *unrevokedLease) pay(ctx context.Context) bool {
 	if d.held != nil && d.held.revoke(ctx) {
 		d.held = nil
 	}
@@ -195,7 +195,7 @@ func (d *debt) pay(ctx context.Context) bool {
 }
 
 // end revokes a lease, or records it as owed.
-func (d *debt) end(ctx context.Context, h *held) {
+func (d *unrevokedLease) end(ctx context.Context, h *held) {
 	if !h.revoke(ctx) {
 		d.held = h
 	}

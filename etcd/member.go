@@ -39,7 +39,7 @@ type Member struct {
 	closing *closing.Closing
 
 	// Used by Run only:
-	owed  debt
+	owed  unrevokedLease
 	early error // why the last membership stopped tasks that had not moved; nil: it stopped none
 }
 

@@ -72,29 +72,29 @@ func (id identity) operation(e entry) clientv3.Op {
 	return clientv3.OpTxn(nil, []clientv3.Op{leave, decline()}, nil)
 }
 
-// gain is the outcome of a claim. The claim was made, or it is blocked by a claim
+// claimResult is the outcome of a claim. The claim was made, or it is blocked by a claim
 // under the same name. If neither is set, the assignment has changed.
-type gain struct {
+type claimResult struct {
 	claim   int64
 	blocked error
 }
 
 // gained returns the outcome of a claim. A claim of this membership that it finds
 // was made by an earlier attempt whose answer was lost.
-func (id identity) gained(rev int64, resp *pb.TxnResponse) (gain, error) {
+func (id identity) gained(rev int64, resp *pb.TxnResponse) (claimResult, error) {
 	if len(resp.GetResponses()) != 1 {
-		return gain{}, errShape
+		return claimResult{}, errShape
 	}
 	if resp.Succeeded {
-		return gain{claim: rev}, nil
+		return claimResult{claim: rev}, nil
 	}
 	switch kv := first(resp.Responses[0]); {
 	case kv == nil:
-		return gain{}, nil
+		return claimResult{}, nil
 	case decode[claim](kv.Value).Incarnation == id.incarnation:
-		return gain{claim: kv.CreateRevision}, nil
+		return claimResult{claim: kv.CreateRevision}, nil
 	}
-	return gain{blocked: errors.New("claimed by another worker of this name")}, nil
+	return claimResult{blocked: errors.New("claimed by another worker of this name")}, nil
 }
 
 // first returns the first key of a read, or nil.

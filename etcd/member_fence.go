@@ -40,9 +40,9 @@ func WithoutAssignments() MemberOption {
 	return memberOption(func(s *memberSettings) { s.unassigned = true })
 }
 
-// reign is the present leader as of a revision: an epoch above all earlier and below
+// leaderGuard is the present leader as of a revision: an epoch above all earlier and below
 // all later ones, and a comparison that holds until the leader changes.
-type reign struct {
+type leaderGuard struct {
 	epoch     uint64
 	unchanged clientv3.Cmp
 }
@@ -50,27 +50,27 @@ type reign struct {
 // reigning reads the present leader. Without a leader, the revision serves as the
 // epoch: earlier leaders were elected before it, and later ones will be elected
 // after it.
-func (a *admission) reigning(ctx context.Context) (reign, error) {
+func (a *joinAttempt) reigning(ctx context.Context) (leaderGuard, error) {
 	prefix := a.id.layout.Leaders()
 	resp, err := a.m.client.Get(ctx, prefix, clientv3.WithFirstCreate()...)
 	switch {
 	case err != nil:
-		return reign{}, fmt.Errorf("read leader: %w", err)
+		return leaderGuard{}, fmt.Errorf("read leader: %w", err)
 	case resp.Header.ClusterId != a.id.cluster:
-		return reign{}, ErrClusterChanged
+		return leaderGuard{}, ErrClusterChanged
 	case len(resp.Kvs) == 0:
 		nobody := clientv3.Compare(clientv3.CreateRevision(prefix), "=", 0).WithPrefix()
-		return reign{uint64(resp.Header.Revision), nobody}, nil
+		return leaderGuard{uint64(resp.Header.Revision), nobody}, nil
 	}
 	leader := resp.Kvs[0]
 	still := clientv3.Compare(clientv3.CreateRevision(string(leader.Key)), "=", leader.CreateRevision)
-	return reign{uint64(leader.CreateRevision), still}, nil
+	return leaderGuard{uint64(leader.CreateRevision), still}, nil
 }
 
 // fence makes the worker refuse calls of earlier leaders. It returns comparisons
 // that the joining transaction must include. It returns none if assignments come
 // from etcd.
-func (a *admission) fence(ctx context.Context) ([]clientv3.Cmp, error) {
+func (a *joinAttempt) fence(ctx context.Context) ([]clientv3.Cmp, error) {
 	if !a.m.settings.unassigned {
 		return nil, nil
 	}

@@ -14,8 +14,8 @@ import (
 // errOwing reports that an earlier lease of the member has not been revoked yet.
 var errOwing = errors.New("earlier lease not revoked yet")
 
-// admission is an attempt to join under a name, which may be taken.
-type admission struct {
+// joinAttempt is an attempt to join under a name, which may be taken.
+type joinAttempt struct {
 	*session
 	since time.Time     // when the name was first found taken; zero: never
 	limit time.Duration // how long after since a dead member can hold the name
@@ -29,7 +29,7 @@ const expiryDelay = 2 * time.Second
 // try puts the member's key, or waits for a limited time for the present key to go.
 // It reports whether the member was admitted. If it returns false and no error, the
 // caller calls try again.
-func (a *admission) try(ctx context.Context) (admitted bool, err error) {
+func (a *joinAttempt) try(ctx context.Context) (admitted bool, err error) {
 	fenced, err := a.fence(ctx)
 	if err != nil {
 		return false, fmt.Errorf("join: %w", err)
@@ -69,7 +69,7 @@ func (a *admission) try(ctx context.Context) (admitted bool, err error) {
 
 // wait waits until the name is free, or until the member that has the name must be
 // alive. It returns ErrNameTaken in that case.
-func (a *admission) wait(ctx context.Context, taken *mvccpb.KeyValue, as *etcdserverpb.ResponseHeader) error {
+func (a *joinAttempt) wait(ctx context.Context, taken *mvccpb.KeyValue, as *etcdserverpb.ResponseHeader) error {
 	// A new leader of etcd, such as after a restart, extends every lease by its full
 	// length, including those of dead members.
 	if a.since.IsZero() || a.term != as.RaftTerm {

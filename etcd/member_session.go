@@ -16,11 +16,11 @@ import (
 
 // session is one membership in progress, from its lease to its end.
 type session struct {
-	m    *Member
-	held *held
-	id   identity
-	desk *desk
-	// closeContents closes the watches of contents; nil without a desk.
+	m          *Member
+	held       *held
+	id         identity
+	taskRunner *taskRunner
+	// closeContents closes the watches of contents; nil without a taskRunner.
 	closeContents func()
 	joined        bool // has been a member
 	end           *closing.Membership
@@ -75,7 +75,7 @@ func (s *session) join(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
-	a := admission{session: s}
+	a := joinAttempt{session: s}
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		admitted, err := a.try(ctx)
 		if admitted || permanent(err) || isAny(err, ErrNameTaken, ErrClusterChanged, errNotOurs) {
@@ -111,7 +111,7 @@ func (s *session) run(ctx context.Context) error {
 	emptied := s.idle
 	if !m.settings.unassigned {
 		s.work(w)
-		emptied = func() <-chan struct{} { return s.desk.close(closing.ErrDraining) }
+		emptied = func() <-chan struct{} { return s.taskRunner.close(closing.ErrDraining) }
 	}
 	key := s.id.layout.Member(m.name)
 	s.part(s.mirror(key, key+"\x00", false, s.evicted))
@@ -169,15 +169,15 @@ func (s *session) work(w *writer) {
 	m := s.m
 	contents := newContents(s.ctx, m.client, s.id, m.log, m.worker.Update, s.held.length)
 	s.closeContents = contents.close
-	s.desk = &desk{
+	s.taskRunner = &taskRunner{
 		id: s.id, worker: m.worker, writer: w, log: m.log, ctx: s.ctx,
 		reader: contents,
-		jobs:   make(map[string]*job), empty: make(chan struct{}),
+		tasks:  make(map[string]*runningTask), empty: make(chan struct{}),
 	}
-	w.answer, w.load = s.desk.answered, s.desk.load
+	w.answer, w.load = s.taskRunner.answered, s.taskRunner.load
 	s.part(w.run)
 	from, end := mirror.Prefix(s.id.layout.AssignedOf(m.name))
-	s.part(s.mirror(from, end, true, s.desk.watched))
+	s.part(s.mirror(from, end, true, s.taskRunner.watched))
 }
 
 // mirror returns a part that follows the range of keys [from, end).
@@ -216,9 +216,9 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	}
 	s.cancel(cause)
 	s.parts.Wait()
-	if s.desk != nil {
+	if s.taskRunner != nil {
 		s.closeContents() // first: a goroutine that opens a watch waits only for etcd or this call
-		s.desk.running.Wait()
+		s.taskRunner.started.Wait()
 	}
 	if !last {
 		if err := m.worker.Rejoin(ctx); err != nil {

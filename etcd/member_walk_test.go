@@ -32,18 +32,18 @@ func TestE5_SeatWalk(t *testing.T) {
 // pending writes, and the worker.
 type seatWorld struct {
 	*testing.T
-	random   *rand.Rand
-	seat     seat
-	rev      int64
-	assigned int64
-	active   int64
-	watch    []int64 // undelivered values of assigned
-	todo     []entry
-	starting bool // the worker is starting the task
-	stopping bool
-	has      bool // the worker has the task
-	trouble  bool // inject faults and change assignments
-	log      []string
+	random     *rand.Rand
+	claimState claimState
+	rev        int64
+	assigned   int64
+	active     int64
+	watch      []int64 // undelivered values of assigned
+	todo       []entry
+	starting   bool // the worker is starting the task
+	stopping   bool
+	has        bool // the worker has the task
+	trouble    bool // inject faults and change assignments
+	log        []string
 }
 
 func (w *seatWorld) assign(to int64) {
@@ -60,7 +60,7 @@ func (w *seatWorld) step() {
 		if w.trouble && w.random.IntN(3) == 0 {
 			w.watch = w.watch[len(w.watch)-1:] // a resumed watch may deliver only the last value
 		}
-		w.happened(func(s *seat) { s.assign(w.watch[0], false) })
+		w.happened(func(s *claimState) { s.assign(w.watch[0], false) })
 		w.watch = w.watch[1:]
 	case n == 2 && len(w.todo) > 0:
 		w.write()
@@ -70,10 +70,10 @@ func (w *seatWorld) step() {
 		if w.has = !w.trouble || w.random.IntN(2) == 0; !w.has {
 			err = errRefused
 		}
-		w.happened(func(s *seat) { s.answered(err) })
+		w.happened(func(s *claimState) { s.answered(err) })
 	case n == 4 && w.stopping:
 		w.stopping, w.has = false, false
-		w.happened((*seat).ended)
+		w.happened((*claimState).ended)
 	}
 	require.True(w, !w.has || w.active != 0, "unclaimed task runs: %v", w.log)
 }
@@ -109,7 +109,7 @@ func (w *seatWorld) write() {
 		return
 	}
 	w.todo = w.todo[1:]
-	w.happened(func(s *seat) {
+	w.happened(func(s *claimState) {
 		switch {
 		case e.kind == doClaim && active != 0:
 			s.made(active)
@@ -121,19 +121,19 @@ func (w *seatWorld) write() {
 	})
 }
 
-// happened reports an event to the seat and carries out the resulting action.
-func (w *seatWorld) happened(event func(*seat)) {
-	event(&w.seat)
-	a := w.seat.next(nil)
-	w.log = append(w.log, fmt.Sprintf("%d %+v", a, w.seat))
+// happened reports an event to the claimState and carries out the resulting action.
+func (w *seatWorld) happened(event func(*claimState)) {
+	event(&w.claimState)
+	a := w.claimState.next(nil)
+	w.log = append(w.log, fmt.Sprintf("%d %+v", a, w.claimState))
 	switch a {
 	case doStart:
-		require.Equal(w, w.active, w.seat.claim, "unclaimed task started: %v", w.log)
+		require.Equal(w, w.active, w.claimState.claim, "unclaimed task started: %v", w.log)
 		w.starting = true
 	case doStop:
 		require.False(w, w.starting, "stopped while the start is in flight: %v", w.log)
 		w.stopping = true
 	case doClaim, doRefuse, doConfirm, doLeave:
-		w.todo = append(w.todo, entry{kind: a, basis: w.seat.basis, claim: w.seat.claim, reason: w.seat.failure})
+		w.todo = append(w.todo, entry{kind: a, basis: w.claimState.basis, claim: w.claimState.claim, reason: w.claimState.failure})
 	}
 }

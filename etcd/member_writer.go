@@ -27,7 +27,7 @@ type writer struct {
 	attempt time.Duration // timeout of the first attempt at a transaction
 	// answer is called with each entry that was written, and the outcome of a claim.
 	// load returns the number of claimed tasks.
-	answer func(entry, gain)
+	answer func(entry, claimResult)
 	load   func() int
 
 	mu     sync.Mutex
@@ -80,7 +80,7 @@ func (w *writer) run(ctx context.Context) error {
 		}
 		w.written = load
 		for i, e := range entries {
-			var g gain
+			var g claimResult
 			if e.kind == doClaim {
 				if g, err = w.id.gained(resp.Header.Revision, resp.Responses[i].GetResponseTxn()); err != nil {
 					return err

@@ -27,7 +27,7 @@ func TestE6_LoadTravelsAlong(t *testing.T) {
 			log: defaults().logger, attempt: time.Minute, signal: make(chan struct{}, 1), written: -1,
 			load: func() int { return load },
 		}
-		w.answer = func(e entry, _ gain) {
+		w.answer = func(e entry, _ claimResult) {
 			switch {
 			case e.kind == doClaim && e.task != "lost":
 				load++

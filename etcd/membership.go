@@ -58,7 +58,7 @@ type memberValue struct {
 type Membership struct {
 	settings
 	client *clientv3.Client
-	first  contact
+	first  preflight
 }
 
 // NewMembership returns the membership under the prefix. It does not contact etcd;
@@ -197,22 +197,22 @@ func sortMembers(members []MemberState) {
 	slices.SortFunc(members, func(a, b MemberState) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// memberBook holds the known members and drains.
-type memberBook struct {
+// memberCache holds the known members and drains.
+type memberCache struct {
 	membership *Membership
 	members    map[string]MemberState // Draining as the member itself reported it
 	drains     map[string]bool
 	begun      bool
 }
 
-func newMemberBook(m *Membership) *memberBook {
-	return &memberBook{membership: m, members: make(map[string]MemberState), drains: make(map[string]bool)}
+func newMemberBook(m *Membership) *memberCache {
+	return &memberCache{membership: m, members: make(map[string]MemberState), drains: make(map[string]bool)}
 }
 
 // apply applies changes of keys, and returns the members that left, and those that
 // joined or changed. A member that was replaced by another of the same name is in
 // both.
-func (b *memberBook) apply(changes []mirror.Change) (gone []Worker, came []MemberState) {
+func (b *memberCache) apply(changes []mirror.Change) (gone []Worker, came []MemberState) {
 	touched := make(map[string]bool)
 	var order []string
 	for _, ch := range changes {
@@ -246,12 +246,12 @@ func (b *memberBook) apply(changes []mirror.Change) (gone []Worker, came []Membe
 	return gone, came
 }
 
-func (b *memberBook) shown(m MemberState) MemberState {
+func (b *memberCache) shown(m MemberState) MemberState {
 	m.Draining = m.Draining || b.drains[m.Name]
 	return m
 }
 
-func (b *memberBook) list() []MemberState {
+func (b *memberCache) list() []MemberState {
 	members := make([]MemberState, 0, len(b.members))
 	for _, member := range b.members {
 		members = append(members, b.shown(member))
@@ -261,7 +261,7 @@ func (b *memberBook) list() []MemberState {
 }
 
 // tell passes changes on to o. The first call passes all members on.
-func (b *memberBook) tell(o Workers, changes []mirror.Change) error {
+func (b *memberCache) tell(o Workers, changes []mirror.Change) error {
 	gone, came := b.apply(changes)
 	if !b.begun {
 		b.begun = true

@@ -52,7 +52,7 @@ type Item struct {
 type Registry struct {
 	settings
 	client *clientv3.Client
-	first  contact
+	first  preflight
 }
 
 // NewRegistry returns the registry under the prefix. It does not contact etcd; the

@@ -101,20 +101,20 @@ func (r *Registry) mirror() *mirror.Mirror {
 	})
 }
 
-// itemBook holds the known tasks. A task exists if its content does; settings alone
+// registryCache holds the known tasks. A task exists if its content does; settings alone
 // are ignored.
-type itemBook struct {
+type registryCache struct {
 	registry *Registry
 	items    map[string]*ItemChange
 	begun    bool
 }
 
-func newItemBook(r *Registry) *itemBook {
-	return &itemBook{registry: r, items: make(map[string]*ItemChange)}
+func newItemBook(r *Registry) *registryCache {
+	return &registryCache{registry: r, items: make(map[string]*ItemChange)}
 }
 
 // apply applies changes of keys and returns the resulting changes of tasks.
-func (b *itemBook) apply(changes []mirror.Change) []ItemChange {
+func (b *registryCache) apply(changes []mirror.Change) []ItemChange {
 	var order []string
 	before := make(map[string]ItemChange)
 	for _, ch := range changes {
@@ -161,7 +161,7 @@ func (b *itemBook) apply(changes []mirror.Change) []ItemChange {
 
 // tell passes changes on to o. The first call passes all tasks on together, because
 // o stops every task that it does not know.
-func (b *itemBook) tell(o Tasks, changes []mirror.Change) error {
+func (b *registryCache) tell(o Tasks, changes []mirror.Change) error {
 	items := b.apply(changes)
 	if !b.begun {
 		b.begun = true

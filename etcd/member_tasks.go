@@ -1,7 +1,7 @@
 package etcd
 
 // The state of each task of one membership. Events come from the watch, the worker
-// and the writer; the seats decide, and the desk carries out.
+// and the writer; claimState decides, and taskRunner carries out.
 import (
 	"context"
 	"log/slog"
@@ -13,23 +13,23 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// desk runs the tasks of one membership. All that it starts ends with ctx.
-type desk struct {
+// taskRunner runs the tasks of one membership. All that it starts ends with ctx.
+type taskRunner struct {
 	id      identity
 	worker  *worker.Worker[string]
 	writer  *writer
 	reader  reader
 	log     *slog.Logger
 	ctx     context.Context // the membership's
-	running sync.WaitGroup  // goroutines started by the desk
+	started sync.WaitGroup  // its goroutines
 
 	// mu guards the fields below. It is never held during an external call or a
 	// wait.
 	mu      sync.Mutex
-	jobs    map[string]*job
+	tasks   map[string]*runningTask
 	claims  int           // tasks that are claimed
 	closing error         // why no more tasks are claimed; nil: not closing
-	empty   chan struct{} // closed when the desk is closing and has no jobs
+	empty   chan struct{} // closed when the taskRunner is closing and has no tasks
 }
 
 // reader reads the contents of tasks.
@@ -41,21 +41,21 @@ type reader interface {
 	follow(ctx context.Context, task string, was content)
 }
 
-// job is a task of the desk.
-type job struct {
-	seat
+// runningTask is the state of one task.
+type runningTask struct {
+	claimState
 	hurry context.CancelFunc // cancels the call that starts the task
 	quit  context.CancelFunc // stops following the task's content
 }
 
 // watched applies changes of the member's assignments.
-func (d *desk) watched(_ mirror.At, changes []mirror.Change) {
+func (d *taskRunner) watched(_ mirror.At, changes []mirror.Change) {
 	for _, c := range changes {
 		kind, _, task, _ := d.id.layout.Parse(c.Key)
 		if kind != keys.Assigned {
 			continue
 		}
-		d.event(task, func(j *job) {
+		d.event(task, func(j *runningTask) {
 			if c.New == nil {
 				j.assign(0, false)
 			} else {
@@ -66,11 +66,11 @@ func (d *desk) watched(_ mirror.At, changes []mirror.Change) {
 }
 
 // answered applies the result of an entry that the writer has written.
-func (d *desk) answered(e entry, g gain) {
+func (d *taskRunner) answered(e entry, g claimResult) {
 	if e.reason != nil {
 		d.log.Info("task refused", "worker", d.id.name, "task", e.task, "reason", e.reason)
 	}
-	d.event(e.task, func(j *job) {
+	d.event(e.task, func(j *runningTask) {
 		switch {
 		case e.kind == doClaim && g.claim != 0:
 			j.made(g.claim)
@@ -86,26 +86,26 @@ func (d *desk) answered(e entry, g gain) {
 	})
 }
 
-// event applies an event to the job of a task, and carries out the actions that
+// event applies an event to a task, and carries out the actions that
 // result.
-func (d *desk) event(task string, happened func(*job)) {
+func (d *taskRunner) event(task string, happened func(*runningTask)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	j := d.jobs[task]
+	j := d.tasks[task]
 	if j == nil {
-		j = &job{}
-		d.jobs[task] = j
+		j = &runningTask{}
+		d.tasks[task] = j
 	}
 	happened(j)
 	d.do(task, j)
 	if j.forgotten() {
-		delete(d.jobs, task)
+		delete(d.tasks, task)
 	}
 	d.settle()
 }
 
-// do carries out the job's next action without waiting. The caller holds mu.
-func (d *desk) do(task string, j *job) {
+// do carries out the task's next action without waiting. The caller holds mu.
+func (d *taskRunner) do(task string, j *runningTask) {
 	switch a := j.next(d.closing); a {
 	case nothing:
 	case doHurry:
@@ -114,7 +114,7 @@ func (d *desk) do(task string, j *job) {
 		d.start(task, j)
 	case doStop:
 		j.quit()
-		d.running.Go(func() { d.stop(task) })
+		d.started.Go(func() { d.stop(task) })
 	default:
 		if a == doLeave && j.quit != nil {
 			j.quit()
@@ -124,16 +124,16 @@ func (d *desk) do(task string, j *job) {
 }
 
 // start reads the content of a claimed task and starts the task on the worker.
-func (d *desk) start(task string, j *job) {
+func (d *taskRunner) start(task string, j *runningTask) {
 	ctx, hurry := context.WithCancel(d.ctx)
 	follow, quit := context.WithCancel(d.ctx)
 	j.hurry, j.quit = hurry, quit
 	token := uint64(j.claim)
-	d.running.Go(func() {
+	d.started.Go(func() {
 		defer hurry()
 		c, err := d.reader.read(ctx, task)
 		if err == nil {
-			d.running.Go(func() { d.reader.follow(follow, task, c) })
+			d.started.Go(func() { d.reader.follow(follow, task, c) })
 			err = d.worker.AddWith(ctx, task, worker.Grant{
 				Content: c.value, Version: c.version, Token: token, Scope: d.id.cluster,
 			})
@@ -141,18 +141,18 @@ func (d *desk) start(task string, j *job) {
 		if err == nil {
 			d.log.Info("task started", "worker", d.id.name, "task", task)
 		}
-		d.event(task, func(j *job) { j.answered(err) })
+		d.event(task, func(j *runningTask) { j.answered(err) })
 	})
 }
 
 // stop stops a task on the worker. It returns when the task has stopped, or when the
 // membership ends, which stops all tasks too.
-func (d *desk) stop(task string) {
+func (d *taskRunner) stop(task string) {
 	for d.ctx.Err() == nil {
 		err := d.worker.Remove(d.ctx, task)
 		if err == nil {
 			d.log.Info("task stopped", "worker", d.id.name, "task", task)
-			d.event(task, func(j *job) { j.ended() })
+			d.event(task, func(j *runningTask) { j.ended() })
 			return
 		}
 		d.log.Debug("task has not stopped, retrying", "worker", d.id.name, "task", task, "err", err)
@@ -161,15 +161,15 @@ func (d *desk) stop(task string) {
 }
 
 // load returns the number of claimed tasks.
-func (d *desk) load() int {
+func (d *taskRunner) load() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.claims
 }
 
-// close makes the desk claim no more tasks. The channel that it returns is closed
-// when no job is left.
-func (d *desk) close(reason error) <-chan struct{} {
+// close makes the taskRunner claim no more tasks. The channel that it returns is closed
+// when no task is left.
+func (d *taskRunner) close(reason error) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closing = reason
@@ -177,9 +177,9 @@ func (d *desk) close(reason error) <-chan struct{} {
 	return d.empty
 }
 
-// settle closes empty if the desk is closing and has no jobs. The caller holds mu.
-func (d *desk) settle() {
-	if d.closing == nil || len(d.jobs) > 0 {
+// settle closes empty if the taskRunner is closing and has no tasks. The caller holds mu.
+func (d *taskRunner) settle() {
+	if d.closing == nil || len(d.tasks) > 0 {
 		return
 	}
 	select {

@@ -11,22 +11,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// boardStory is a board with the changes that a mirror delivers.
-type boardStory struct {
-	*board
+// cacheStory is an assignmentCache with the changes that a mirror delivers.
+type cacheStory struct {
+	*assignmentCache
 	t   *testing.T
 	rev int64
 	kvs map[string]*mirror.KV
 }
 
-func newBoardStory(t *testing.T) *boardStory {
+func newBoardStory(t *testing.T) *cacheStory {
 	layout, err := keys.New("/work/")
 	require.NoError(t, err)
-	return &boardStory{board: newBoard(layout, layout.Leader(1), 1), t: t, rev: 1, kvs: map[string]*mirror.KV{}}
+	return &cacheStory{assignmentCache: newAssignmentCache(layout, layout.Leader(1), 1), t: t, rev: 1, kvs: map[string]*mirror.KV{}}
 }
 
-// put returns a change that puts a key, with the value if the board keeps it.
-func (b *boardStory) put(key, value string) mirror.Change {
+// put returns a change that puts a key, with the value if the cache keeps it.
+func (b *cacheStory) put(key, value string) mirror.Change {
 	b.rev++
 	old := b.kvs[key]
 	kv := &mirror.KV{Key: key, Create: b.rev, Mod: b.rev}
@@ -40,19 +40,19 @@ func (b *boardStory) put(key, value string) mirror.Change {
 	return mirror.Change{Key: key, Old: old, New: kv}
 }
 
-func (b *boardStory) del(key string) mirror.Change {
+func (b *cacheStory) del(key string) mirror.Change {
 	b.rev++
 	old := b.kvs[key]
 	delete(b.kvs, key)
 	return mirror.Change{Key: key, Old: old}
 }
 
-func (b *boardStory) tell(changes ...mirror.Change) {
+func (b *cacheStory) tell(changes ...mirror.Change) {
 	b.apply(mirror.At{Cluster: 1, Revision: b.rev}, changes)
 }
 
 // join makes the leader's key exist and a worker join.
-func (b *boardStory) join(name string) Worker {
+func (b *cacheStory) join(name string) Worker {
 	b.tell(mirror.Change{Key: b.leader, New: &mirror.KV{Key: b.leader, Create: 1, Mod: 1}})
 	b.tell(b.put(b.layout.Member(name), `{"lease":7}`))
 	return Worker{Name: name, Incarnation: b.rev}
@@ -89,12 +89,12 @@ func TestE5_BoardListsWhatIsAssignedAndWhatIsClaimed(t *testing.T) {
 func TestE5_BoardShowsEachStep(t *testing.T) {
 	b := newBoardStory(t)
 	b.join("w")
-	look := func() spot {
+	look := func() taskState {
 		v, err := b.look("w", []string{"t"})
 		require.NoError(t, err)
 		require.EqualValues(t, 7, v.lease)
 		require.Equal(t, b.rev, v.rev)
-		return v.spots["t"]
+		return v.states["t"]
 	}
 	v, err := b.look("w", nil)
 	require.NoError(t, err)
@@ -113,13 +113,13 @@ func TestE5_BoardShowsEachStep(t *testing.T) {
 	require.Equal(t, claim, look().claim)
 	require.False(t, look().starting)
 	b.tell(b.del(b.layout.Active("w", "t")), b.del(b.layout.Assigned("w", "t")), b.put(b.layout.Refused("w", "t"), `{"reason":"full","assigned":3}`))
-	require.Equal(t, spot{refused: 3, reason: "full"}, look())
+	require.Equal(t, taskState{refused: 3, reason: "full"}, look())
 }
 
 func TestE2_BoardEndsWithTheLeadersKey(t *testing.T) {
-	for name, change := range map[string]func(b *boardStory) mirror.Change{
-		"deleted": func(b *boardStory) mirror.Change { return mirror.Change{Key: b.leader} },
-		"made again": func(b *boardStory) mirror.Change {
+	for name, change := range map[string]func(b *cacheStory) mirror.Change{
+		"deleted": func(b *cacheStory) mirror.Change { return mirror.Change{Key: b.leader} },
+		"made again": func(b *cacheStory) mirror.Change {
 			return mirror.Change{Key: b.leader, New: &mirror.KV{Key: b.leader, Create: 99, Mod: 99}}
 		},
 	} {

@@ -12,7 +12,7 @@ var errRefused = errors.New("no room")
 
 // TestE5_SeatStory follows a task through its life at a member.
 func TestE5_SeatStory(t *testing.T) {
-	var s seat
+	var s claimState
 	s.assign(5, false)
 	require.Equal(t, doClaim, s.next(nil))
 	require.Equal(t, nothing, s.next(nil), "one claim at a time")
@@ -41,7 +41,7 @@ func TestE5_SeatStory(t *testing.T) {
 // TestE5_SeatRefuses covers the assignments that are refused.
 func TestE5_SeatRefuses(t *testing.T) {
 	t.Run("by the worker", func(t *testing.T) {
-		var s seat
+		var s claimState
 		s.assign(5, false)
 		require.Equal(t, doClaim, s.next(nil))
 		s.made(6)
@@ -56,19 +56,19 @@ func TestE5_SeatRefuses(t *testing.T) {
 		require.Equal(t, nothing, s.next(nil))
 	})
 	t.Run("of another membership", func(t *testing.T) {
-		var s seat
+		var s claimState
 		s.assign(5, true)
 		require.Equal(t, doRefuse, s.next(nil))
 		require.NoError(t, s.failure)
 	})
 	t.Run("while closing", func(t *testing.T) {
-		var s seat
+		var s claimState
 		s.assign(5, false)
 		require.Equal(t, doRefuse, s.next(closing.ErrDraining))
 		require.Equal(t, closing.ErrDraining, s.failure)
 	})
 	t.Run("claimed by another", func(t *testing.T) {
-		var s seat
+		var s claimState
 		s.assign(5, false)
 		require.Equal(t, doClaim, s.next(nil))
 		s.refused(errRefused)
@@ -76,7 +76,7 @@ func TestE5_SeatRefuses(t *testing.T) {
 		require.Equal(t, errRefused, s.failure)
 	})
 	t.Run("unassigned during the start", func(t *testing.T) {
-		var s seat
+		var s claimState
 		s.assign(5, false)
 		s.next(nil)
 		s.made(6)

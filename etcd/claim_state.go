@@ -1,7 +1,7 @@
 package etcd
 
 // What a member does about one task: a step machine without I/O. The caller reports
-// events by the methods of seat, and calls next for the resulting action.
+// events by the methods of claimState, and calls next for the resulting action.
 
 // phase is the progress of a member with a task.
 type phase uint8
@@ -21,22 +21,22 @@ const (
 )
 
 // action is a result of next. If it has an outcome, the caller reports it to the
-// seat.
+// claimState.
 type action uint8
 
 const (
 	nothing   action = iota
-	doClaim          // write a claim for the assignment seat.basis
-	doRefuse         // delete that assignment, with seat.failure as the reason
+	doClaim          // write a claim for the assignment claimState.basis
+	doRefuse         // delete that assignment, with claimState.failure as the reason
 	doStart          // start the task on the worker
 	doHurry          // cancel that call: its outcome no longer matters
 	doConfirm        // write that the task was started; has no outcome
 	doStop           // stop the task on the worker
-	doLeave          // delete the claim; with seat.failure, the assignment too
+	doLeave          // delete the claim; with claimState.failure, the assignment too
 )
 
-// seat is the member's state of one task. The zero seat is that of an unknown task.
-type seat struct {
+// claimState is the member's state of one task. The zero claimState is that of an unknown task.
+type claimState struct {
 	phase    phase
 	assigned int64 // mod revision of the assignment, as last seen; 0: none
 	foreign  bool  // the assignment is for another membership
@@ -46,20 +46,20 @@ type seat struct {
 	failure  error // why the task is refused
 }
 
-func (s *seat) assign(mod int64, foreign bool) { s.assigned, s.foreign = mod, foreign }
+func (s *claimState) assign(mod int64, foreign bool) { s.assigned, s.foreign = mod, foreign }
 
 // made reports that the claim was made.
-func (s *seat) made(claim int64) { s.phase, s.claim = claimed, claim }
+func (s *claimState) made(claim int64) { s.phase, s.claim = claimed, claim }
 
 // missed reports that the assignment of basis is gone, and that there is no claim.
-func (s *seat) missed() { s.phase, s.failure = idle, nil }
+func (s *claimState) missed() { s.phase, s.failure = idle, nil }
 
 // refused reports that the claim cannot be made.
-func (s *seat) refused(reason error) { s.phase, s.failure = blocked, reason }
+func (s *claimState) refused(reason error) { s.phase, s.failure = blocked, reason }
 
 // answered reports the outcome of doStart. After doHurry, an error is not a failure
 // of the worker.
-func (s *seat) answered(err error) {
+func (s *claimState) answered(err error) {
 	s.phase = started
 	if !s.hurried {
 		s.failure = err
@@ -67,17 +67,17 @@ func (s *seat) answered(err error) {
 }
 
 // ended reports that the worker does not have the task.
-func (s *seat) ended() { s.phase = stopped }
+func (s *claimState) ended() { s.phase = stopped }
 
 // left reports that the claim was deleted.
-func (s *seat) left() { s.phase, s.claim, s.hurried, s.failure = idle, 0, false, nil }
+func (s *claimState) left() { s.phase, s.claim, s.hurried, s.failure = idle, 0, false, nil }
 
-// forgotten reports whether the seat can be deleted.
-func (s *seat) forgotten() bool { return s.phase == idle && s.assigned == 0 }
+// forgotten reports whether the claimState can be deleted.
+func (s *claimState) forgotten() bool { return s.phase == idle && s.assigned == 0 }
 
-// next advances the seat and returns the action that is due. closing is the reason
+// next advances the claimState and returns the action that is due. closing is the reason
 // not to claim more tasks; nil means that the member is not closing.
-func (s *seat) next(closing error) action {
+func (s *claimState) next(closing error) action {
 	wanted := s.assigned != 0 && !s.foreign
 	switch s.phase {
 	case idle:
@@ -127,7 +127,7 @@ func (s *seat) next(closing error) action {
 
 // take is next for phase idle. It ignores an assignment that was dealt with, even if
 // the watch still shows it.
-func (s *seat) take(closing error) action {
+func (s *claimState) take(closing error) action {
 	if s.assigned == 0 || s.assigned == s.basis {
 		return nothing
 	}

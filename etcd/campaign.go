@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// candidacy is one candidacy: a lease, a key under it, and the wait for older
+// campaign is one campaign: a lease, a key under it, and the wait for older
 // candidates.
 //
 // It replaces concurrency.Election, on the same keys, for four reasons. That type
@@ -20,7 +20,7 @@ import (
 // etcd is away. It fails if a watch was compacted. It needs a Session, which keeps
 // the lease alive on its own (see held). It does not compare its own key when it
 // finds itself first.
-type candidacy struct {
+type campaign struct {
 	client   *clientv3.Client
 	log      *slog.Logger
 	held     *held
@@ -35,10 +35,10 @@ type candidacy struct {
 	wg     sync.WaitGroup
 }
 
-// begin gets a lease and keeps it alive for the whole candidacy. The context that it
+// begin gets a lease and keeps it alive for the whole campaign. The context that it
 // returns lives as long, and ends with the reason. It outlives ctx, because a leader
 // that is told to stop still leads until it has completed its work.
-func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, error) {
+func (e *Election) begin(ctx context.Context) (*campaign, context.Context, error) {
 	deadline := lease.NewDeadline(e.lease - e.lease/10)
 	sending := func() func() {
 		sent := lease.Now()
@@ -52,7 +52,7 @@ func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, erro
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	c := &candidacy{
+	c := &campaign{
 		client: e.client, log: e.logger, held: held, deadline: deadline,
 		key: e.layout.Leader(int64(held.id)), leaders: e.layout.Leaders(), prefix: e.prefix, format: e.layout.Format(), name: e.name,
 		cancel: cancel,
@@ -66,7 +66,7 @@ func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, erro
 	})
 	c.wg.Go(func() {
 		// keep ends with ctx, which the deadline ends. So no lease is kept alive
-		// after the candidacy has ended.
+		// after the campaign has ended.
 		if err := held.keep(ctx); ctx.Err() == nil {
 			cancel(fmt.Errorf("%w: %w", orchestrator.ErrDeposed, err))
 		}
@@ -76,14 +76,14 @@ func (e *Election) begin(ctx context.Context) (*candidacy, context.Context, erro
 
 // end stops keeping the lease alive, then revokes it and deletes the key with it.
 // The next candidate need not wait until the lease expires.
-func (c *candidacy) end(ctx context.Context, owed *debt) {
+func (c *campaign) end(ctx context.Context, owed *unrevokedLease) {
 	c.cancel(errOver)
 	c.wg.Wait()
 	c.deadline.End()
 	owed.end(ctx, c.held)
 }
 
-// errOver is the cause of a candidacy that ended normally.
+// errOver is the cause of a campaign that ended normally.
 var errOver = errors.New("resigned")
 
 // rival is another candidate, as of a revision.
@@ -92,9 +92,9 @@ type rival struct {
 	rev int64
 }
 
-// campaign returns the create revision of the key when the key is the oldest. It
+// run returns the create revision of the key when the key is the oldest. It
 // retries failures of etcd until ctx ends.
-func (c *candidacy) campaign(ctx context.Context) (epoch int64, err error) {
+func (c *campaign) run(ctx context.Context) (epoch int64, err error) {
 	pause := shortest
 	for {
 		before, epoch, err := c.look(ctx)
@@ -109,7 +109,7 @@ func (c *candidacy) campaign(ctx context.Context) (epoch int64, err error) {
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
 		case errors.Is(err, errNotOurs):
-			return 0, err // the next candidacy marks the prefix again
+			return 0, err // the next campaign marks the prefix again
 		case err != nil:
 			c.log.Debug("campaign step failed, retrying", "candidate", c.name, "err", err)
 			if err := wait(ctx, pause); err != nil {
@@ -123,7 +123,7 @@ func (c *candidacy) campaign(ctx context.Context) (epoch int64, err error) {
 // look puts the key if it does not exist, and returns the candidate just before it.
 // Without such a candidate, look returns nil and this one leads, because every later
 // key is younger.
-func (c *candidacy) look(ctx context.Context) (before *rival, epoch int64, err error) {
+func (c *campaign) look(ctx context.Context) (before *rival, epoch int64, err error) {
 	// The next attempt finds a put whose answer was lost, because no other candidate
 	// has a key with this lease.
 	resp, err := c.client.Txn(ctx).If(absent(c.key), present(c.format)).
@@ -160,7 +160,7 @@ func (c *candidacy) look(ctx context.Context) (before *rival, epoch int64, err e
 
 // gone returns nil when the rival's key has been deleted, or an error if the watch
 // fails.
-func (c *candidacy) gone(ctx context.Context, before *rival) error {
+func (c *campaign) gone(ctx context.Context, before *rival) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	watch := c.client.Watch(ctx, before.key, clientv3.WithRev(before.rev+1), clientv3.WithFilterPut())
