@@ -19,9 +19,9 @@ const massLossHold = 5 * time.Minute
 
 // belief is what a leader may believe.
 type belief struct {
-	seats   map[string]*seat
-	parted  map[string]*seat // the last seat of each name, even if it has been removed
-	started bool             // there was a term with workers
+	seats   map[string]*workerBelief
+	parted  map[string]*workerBelief // the last workerBelief of each name, even if it has been removed
+	started bool                     // there was a term with workers
 	// massSince is when the present mass loss began. massBegan and massEnded are
 	// when a mass loss was last found to begin and to end. massEnded is zero during
 	// a mass loss.
@@ -31,8 +31,8 @@ type belief struct {
 	guarded bool
 }
 
-// seat is what a leader knows of a worker during one membership.
-type seat struct {
+// workerBelief is what a leader knows of a worker during one membership.
+type workerBelief struct {
 	place
 	founder  bool // it was a member in the first term that had workers
 	heard    bool
@@ -71,7 +71,7 @@ type failure struct {
 // begin records the members, and the answers to List that came after their term had
 // continued. busy reports whether a call to a worker is under way.
 func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) bool) {
-	seats := make(map[string]*seat, len(v.seats))
+	seats := make(map[string]*workerBelief, len(v.seats))
 	for _, place := range v.seats {
 		s := b.seats[place.name]
 		if s == nil && busy(place.name) {
@@ -89,18 +89,18 @@ func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) 
 		s.overdue = nil
 	}
 	if b.parted == nil {
-		b.parted = make(map[string]*seat)
+		b.parted = make(map[string]*workerBelief)
 	}
 	maps.Copy(b.parted, b.seats)
 	b.seats = seats
 	b.started = b.started || len(seats) > 0
 }
 
-// succeed returns a new seat that replaces old, which may be nil. The new worker may
+// succeed returns a new workerBelief that replaces old, which may be nil. The new worker may
 // run the tasks last sent to the old one: it may have received those calls, or may
 // still receive them.
-func (b *belief) succeed(old *seat, at time.Time) *seat {
-	s := &seat{
+func (b *belief) succeed(old *workerBelief, at time.Time) *workerBelief {
+	s := &workerBelief{
 		founder: !b.started, since: at, awaited: true,
 		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
 		ever: make(map[string]bool), failures: make(map[string]failure), against: make(map[string]bool),
@@ -113,7 +113,7 @@ func (b *belief) succeed(old *seat, at time.Time) *seat {
 }
 
 // hear records an answer to List.
-func (s *seat) hear(c *call) {
+func (s *workerBelief) hear(c *call) {
 	c.heard = true
 	s.missed, s.failed, s.surely, s.doubtful, s.late, s.awaited = time.Time{}, false, false, false, false, true
 	s.heard, s.asked, s.since, s.answered, s.state = true, c.sent, c.returned, c.term.Number, orchestrator.Answering
@@ -128,7 +128,7 @@ func (s *seat) hear(c *call) {
 // acknowledge records the answer to a write for which its term has waited. A later
 // answer proves nothing: the outcome of its write is unknown until the worker's next
 // answer to List.
-func (s *seat) acknowledge(c *call) {
+func (s *workerBelief) acknowledge(c *call) {
 	switch {
 	case c.err == nil && c.op == orchestrator.OpAdd:
 		s.start(c.task)
@@ -142,20 +142,20 @@ func (s *seat) acknowledge(c *call) {
 }
 
 // start records that the worker may run a task.
-func (s *seat) start(task string) { s.may[task], s.sent[task], s.ever[task] = true, true, true }
+func (s *workerBelief) start(task string) { s.may[task], s.sent[task], s.ever[task] = true, true, true }
 
 // stop records that the worker does not run a task.
-func (s *seat) stop(task string) {
+func (s *workerBelief) stop(task string) {
 	delete(s.may, task)
 	delete(s.sent, task)
 }
 
 // frozen reports whether the worker has not answered this term, so that it keeps the
 // tasks that it may run.
-func (s *seat) frozen() bool { return s.state == orchestrator.Silent || s.late }
+func (s *workerBelief) frozen() bool { return s.state == orchestrator.Silent || s.late }
 
 // answers reports whether the worker has answered this term.
-func (s *seat) answers() bool { return s.state == orchestrator.Answering && !s.late }
+func (s *workerBelief) answers() bool { return s.state == orchestrator.Answering && !s.late }
 
 // certainlyNot reports whether an error means that nothing was done. If it has
 // several meanings, the first in the order of the contract counts.
@@ -180,7 +180,7 @@ func (b *belief) holding(task, but string) (frozen, answering int) {
 }
 
 // unheard returns a founder that may run any task, or nil.
-func (b *belief) unheard() *seat {
+func (b *belief) unheard() *workerBelief {
 	for _, name := range b.names() {
 		if s := b.seats[name]; s.founder && !s.heard && s.state == orchestrator.Silent {
 			return s
@@ -192,7 +192,7 @@ func (b *belief) unheard() *seat {
 func (b *belief) names() []string { return slices.Sorted(maps.Keys(b.seats)) }
 
 // mayLose returns why a worker must not be declared lost now, or "" if it may be.
-func (b *belief) mayLose(s *seat, now time.Time, p *setup, mass bool) string {
+func (b *belief) mayLose(s *workerBelief, now time.Time, p *setup, mass bool) string {
 	switch {
 	case p.hold:
 		return "silent workers are held until they are removed"
@@ -250,12 +250,12 @@ func (b *belief) holdEnds(p *setup) time.Time {
 
 // isDue reports whether the next term waits for a silent worker, because the worker
 // can then be declared lost.
-func (b *belief) isDue(s *seat, now time.Time, p *setup) bool {
+func (b *belief) isDue(s *workerBelief, now time.Time, p *setup) bool {
 	return s.state == orchestrator.Silent && !p.hold && now.Sub(s.since) >= p.Grace && !b.guarded
 }
 
 // mustLose reports whether a silent worker must be declared lost now.
-func (b *belief) mustLose(s *seat, now time.Time, p *setup) bool {
+func (b *belief) mustLose(s *workerBelief, now time.Time, p *setup) bool {
 	return s.state == orchestrator.Silent && s.failed && !p.hold &&
 		now.Sub(s.since) >= p.Grace && !now.Before(b.holdEnds(p))
 }
@@ -286,9 +286,9 @@ func (r *review) judge() {
 
 // missing returns the workers that have not answered this term. A call misses the
 // term if it fails or has used 15/16 of its timeout.
-func (r *review) missing() []*seat {
+func (r *review) missing() []*workerBelief {
 	for _, c := range r.l.calls {
-		s := r.seat(c)
+		s := r.workerBelief(c)
 		waited := r.listed.Sub(c.sent)
 		own, stuck := c.term.Number == r.stats.Term.Number, c.underWay(r.began) && !r.began.Before(c.deadline)
 		if s == nil && stuck { // it blocks calls to the successor of its worker
@@ -310,7 +310,7 @@ func (r *review) missing() []*seat {
 			s.missed = r.listed
 		}
 	}
-	var missing []*seat
+	var missing []*workerBelief
 	for _, s := range r.l.belief.seats {
 		if !s.fresh && (!s.heard || s.answered != r.stats.Term.Number) {
 			missing = append(missing, s)
@@ -343,13 +343,13 @@ func (r *review) picture() {
 }
 
 // know ends the periods in which the leader did not know what a worker runs.
-func (r *review) know(s *seat) {
+func (r *review) know(s *workerBelief) {
 	if s.state == orchestrator.Lost || !s.heard {
 		return
 	}
-	r.l.lost[s.name].end(r.listed, func(since spell) bool { return since.serial != s.serial })
+	r.l.lost[s.name].end(r.listed, func(since span) bool { return since.serial != s.serial })
 	for task := range s.told {
-		r.l.hidden[writeKey{task, s.name}].end(r.listed, func(h spell) bool { return h.since.Before(s.since) })
+		r.l.hidden[writeKey{task, s.name}].end(r.listed, func(h span) bool { return h.since.Before(s.since) })
 		for _, run := range r.w.running[task] {
 			m := run.worker
 			again := m.registered && m.joined.Before(s.since) && r.l.epoch == r.w.epoch
@@ -362,14 +362,14 @@ func (r *review) know(s *seat) {
 
 // hasLeft reports whether the leader knows by now that a worker is no longer a
 // member.
-func (l *leader) hasLeft(s *seat) bool {
+func (l *leader) hasLeft(s *workerBelief) bool {
 	place := l.views[len(l.views)-1].place(s.name)
 	return place == nil || place.serial != s.serial
 }
 
 // checkStates adopts the workers' states from LastActual, and checks that each state
 // is allowed. missing holds the workers that have not answered.
-func (r *review) checkStates(missing []*seat) {
+func (r *review) checkStates(missing []*workerBelief) {
 	b := &r.l.belief
 	states := make(map[string]orchestrator.State)
 	for _, state := range r.l.o.LastActual() {
@@ -411,7 +411,7 @@ func (r *review) checkStates(missing []*seat) {
 			}
 			r.l.orphan(s)
 			s.state, s.may = orchestrator.Lost, make(map[string]bool)
-			r.l.lost[s.name] = append(r.l.lost[s.name], spell{since: r.listed})
+			r.l.lost[s.name] = append(r.l.lost[s.name], span{since: r.listed})
 		default:
 			r.fail(Said, "%s is %v, and LastActual says %v", s.name, s.state, state)
 		}
@@ -419,36 +419,36 @@ func (r *review) checkStates(missing []*seat) {
 }
 
 // orphan records that the tasks of a worker may be started elsewhere.
-func (l *leader) orphan(s *seat) {
+func (l *leader) orphan(s *workerBelief) {
 	for task := range s.ever {
 		l.orphans[task] = true
 	}
 }
 
-// spell is a period in which a leader may lack knowledge. It ends when the leader
+// span is a period in which a leader may lack knowledge. It ends when the leader
 // learns the truth.
-type spell struct {
+type span struct {
 	since, heard time.Time
 	serial       uint64 // of a removed worker
 }
 
 // covers reports whether the period contains a moment.
-func (s spell) covers(at time.Time) bool { return s.meets(at, at) }
+func (s span) covers(at time.Time) bool { return s.meets(at, at) }
 
 // meets reports whether the period contains any moment between from and to.
-func (s spell) meets(from, to time.Time) bool {
+func (s span) meets(from, to time.Time) bool {
 	return !s.since.IsZero() && !s.since.After(to) && (s.heard.IsZero() || s.heard.After(from))
 }
 
-// spells are periods of one kind, in order of time.
-type spells []spell
+// spans are periods of one kind, in order of time.
+type spans []span
 
-func (s spells) meet(from, to time.Time) bool {
-	return slices.ContainsFunc(s, func(one spell) bool { return one.meets(from, to) })
+func (s spans) meet(from, to time.Time) bool {
+	return slices.ContainsFunc(s, func(one span) bool { return one.meets(from, to) })
 }
 
 // end ends the periods that last and for which so returns true.
-func (s spells) end(at time.Time, so func(spell) bool) {
+func (s spans) end(at time.Time, so func(span) bool) {
 	for i := range s {
 		if s[i].covers(at) && so(s[i]) {
 			s[i].heard = at

@@ -86,7 +86,7 @@ func (w *world) rounds() int {
 }
 
 // sicken makes a worker fail until then. The caller holds mu.
-func (w *world) sicken(kind Trouble, m *member, until time.Time, d *dice) {
+func (w *world) sicken(kind Trouble, m *member, until time.Time, d *random) {
 	switch kind {
 	case BrokenWorker:
 		m.broken = until

@@ -121,14 +121,14 @@ func (r *review) survey() {
 func (r *review) learnStarts() {
 	var adds []*call
 	for _, c := range r.own() {
-		if c.op == orchestrator.OpAdd && r.seat(c) != nil {
+		if c.op == orchestrator.OpAdd && r.workerBelief(c) != nil {
 			adds = append(adds, c)
 		}
 	}
 	slices.SortStableFunc(adds, func(a, b *call) int { return a.settled().Compare(b.settled()) })
 	stranded, started := failure{}, false
 	for _, c := range adds {
-		at, s := c.settled(), r.seat(c)
+		at, s := c.settled(), r.workerBelief(c)
 		_, role := r.roleOf(c)
 		switch {
 		case !c.fails(at):
@@ -158,7 +158,7 @@ func (r *review) learnStarts() {
 
 // succeeded records an acknowledged start. It clears the failures of the worker and
 // of the task.
-func (l *leader) succeeded(task string, s *seat) {
+func (l *leader) succeeded(task string, s *workerBelief) {
 	l.clear(s)
 	l.seenRunning(task, s)
 }
@@ -184,14 +184,14 @@ func (l *leader) acquit(task string) {
 }
 
 // clear drops all failures counted against a worker.
-func (l *leader) clear(s *seat) {
+func (l *leader) clear(s *workerBelief) {
 	clear(s.against)
 	delete(l.pauses, pauseKey{orchestrator.PauseWorker, s.name, ""})
 }
 
 // seenRunning records that a worker runs a task. The task's failures on other
 // workers then count against those workers, and its pauses end.
-func (l *leader) seenRunning(task string, s *seat) {
+func (l *leader) seenRunning(task string, s *workerBelief) {
 	for name, other := range l.belief.seats {
 		if _, failed := other.failures[task]; failed && other != s {
 			other.against[task] = true
@@ -204,7 +204,7 @@ func (l *leader) seenRunning(task string, s *seat) {
 
 // learnListed records that workers list tasks that they had failed to start.
 func (r *review) learnListed() {
-	started := make(map[*seat][]string)
+	started := make(map[*workerBelief][]string)
 	for _, s := range r.l.belief.seats {
 		if !s.answers() {
 			continue
@@ -233,7 +233,7 @@ func (r *review) learnListed() {
 // start two tasks that run elsewhere or have started there since, or one if it runs
 // nothing.
 func (r *review) checkQuarantine() {
-	before := make(map[*seat]bool)
+	before := make(map[*workerBelief]bool)
 	for _, s := range r.l.belief.seats {
 		before[s], s.quarantined = s.quarantined, false
 	}

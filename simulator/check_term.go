@@ -94,7 +94,7 @@ type review struct {
 	plan                 orchestrator.Plan[string, string]
 	events               []event
 	begun, judged        bool
-	unheard              *seat
+	unheard              *workerBelief
 	reported, answering  map[string]int  // copies at the time of the plan
 	moving               map[string]bool // tasks with a write that was sent in time
 	deposed              *call           // the call that reported a higher epoch
@@ -112,8 +112,8 @@ type review struct {
 	running, held map[string]int
 	given         map[string]bool
 
-	awaited []*seat       // the workers for which the listing waits
-	limit   time.Duration // when the listing continues without the rest; 0: only after the timeout
+	awaited []*workerBelief // the workers for which the listing waits
+	limit   time.Duration   // when the listing continues without the rest; 0: only after the timeout
 
 	sound    map[string]bool // the healthy tasks
 	someOpen bool            // some open worker is not quarantined
@@ -239,7 +239,7 @@ func (r *review) take(e event) {
 	if e.back {
 		r.hearDeposed(c)
 	}
-	s := r.seat(c)
+	s := r.workerBelief(c)
 	if s == nil { // its worker was removed
 		c.heard = e.back
 		return
@@ -309,9 +309,9 @@ func (r *review) inTime(c *call) bool {
 	return !c.returned.After(r.listed)
 }
 
-// seat returns the seat of the worker that a call was meant for, or nil if the
+// workerBelief returns the workerBelief of the worker that a call was meant for, or nil if the
 // worker has been removed.
-func (r *review) seat(c *call) *seat {
+func (r *review) workerBelief(c *call) *workerBelief {
 	if s := r.l.belief.seats[c.worker]; s != nil && s.serial == c.serial {
 		return s
 	}
@@ -375,9 +375,9 @@ func (r *review) checkListing() {
 }
 
 // lists returns this term's call of List to a worker, or nil.
-func (r *review) lists(s *seat) *call {
+func (r *review) lists(s *workerBelief) *call {
 	for _, c := range r.own() {
-		if c.op == orchestrator.OpList && r.seat(c) == s {
+		if c.op == orchestrator.OpList && r.workerBelief(c) == s {
 			return c
 		}
 	}
@@ -388,7 +388,7 @@ func (r *review) lists(s *seat) *call {
 // time last, new ones, and silent ones that may be declared lost. Without any of
 // these, the term waits for the others.
 func (r *review) await() {
-	var others []*seat
+	var others []*workerBelief
 	served := false
 	for _, s := range r.l.belief.seats {
 		switch {
@@ -456,7 +456,7 @@ func (r *review) deposedAt() (at time.Time, why string) {
 func (r *review) checkPrompt() {
 	l := r.l
 	last := l.latest
-	l.latest = spell{since: r.began, heard: r.ended}
+	l.latest = span{since: r.began, heard: r.ended}
 	if !r.w.run || last.since.IsZero() || l.paused {
 		return
 	}

@@ -32,7 +32,7 @@ func (r *review) checkSent(c *call) {
 }
 
 // checkStart compares a start with the tasks that other workers may run.
-func (r *review) checkStart(c *call, s *seat) {
+func (r *review) checkStart(c *call, s *workerBelief) {
 	belief := &r.l.belief
 	task := r.view.tasks[c.task]
 	change, back := r.planned(c)

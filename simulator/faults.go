@@ -117,13 +117,13 @@ func (t Trouble) possible(p *setup) bool {
 	return true
 }
 
-// weather causes a random trouble, and schedules the next one.
-func (w *world) weather(step uint64) {
+// inject causes a random trouble, and schedules the next one.
+func (w *world) inject(step uint64) {
 	if w.calm {
 		return
 	}
 	d := throw(w.seed, "weather", step)
-	w.agenda.in(d.between(w.pace/5, 2*w.pace), func() { w.weather(step + 1) })
+	w.schedule.in(d.between(w.pace/5, 2*w.pace), func() { w.inject(step + 1) })
 	total := 0.0
 	for _, weight := range w.odds {
 		total += weight
@@ -139,7 +139,7 @@ func (w *world) weather(step uint64) {
 }
 
 // happen causes one trouble, if it is possible now.
-func (w *world) happen(kind Trouble, d *dice) {
+func (w *world) happen(kind Trouble, d *random) {
 	m := w.workers[w.names[d.upTo(w.Workers+2)%len(w.names)]]
 	lasts := d.between(w.span/5, 2*w.span)
 	switch kind {
@@ -170,7 +170,7 @@ func (w *world) say(kind Trouble, format string, args ...any) {
 	w.trouble(kind, format, args...)
 }
 
-func (w *world) loseCoordinator(kind Trouble, m *member, lasts time.Duration, d *dice) {
+func (w *world) loseCoordinator(kind Trouble, m *member, lasts time.Duration, d *random) {
 	if m.coordinator != up || !m.alive || !m.registered {
 		return
 	}
@@ -181,11 +181,11 @@ func (w *world) loseCoordinator(kind Trouble, m *member, lasts time.Duration, d 
 	lasts = d.between(lasts/2, lasts+w.lease)
 	w.say(kind, "%s, for %v", m.name, lasts)
 	w.sever(m, how)
-	w.agenda.in(lasts, func() { w.mend(m) })
+	w.schedule.in(lasts, func() { w.mend(m) })
 }
 
 // impair disturbs a worker, or its connection to leaders, for a while.
-func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *dice) {
+func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *random) {
 	w.say(kind, "%s, for %v", m.name, lasts)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -197,7 +197,7 @@ func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *dice) {
 		m.slow = d.between(w.Timeout/20, w.Timeout*3/2)
 		m.slowEnds++
 		this := m.slowEnds
-		w.agenda.in(lasts, func() {
+		w.schedule.in(lasts, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if m.slowEnds == this {
@@ -211,7 +211,7 @@ func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *dice) {
 		}
 		m.pathEnds++
 		this := m.pathEnds
-		w.agenda.in(lasts, func() {
+		w.schedule.in(lasts, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if m.pathEnds == this {
@@ -222,7 +222,7 @@ func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *dice) {
 }
 
 // crashSome crashes one worker, or several one time in ten. Most of them come back.
-func (w *world) crashSome(m *member, lasts time.Duration, d *dice) {
+func (w *world) crashSome(m *member, lasts time.Duration, d *random) {
 	victims := []*member{m}
 	if d.chance(0.1) {
 		victims = victims[:0]
@@ -242,7 +242,7 @@ func (w *world) crashSome(m *member, lasts time.Duration, d *dice) {
 		if d.chance(0.85) {
 			rest := d.between(0, among(d, period, w.Timeout/2, lasts, 2*w.lease))
 			fate := throw(w.seed, "comeback", uint64(time.Since(w.began)), uint64(m.index))
-			w.agenda.in(rest, func() {
+			w.schedule.in(rest, func() {
 				if !w.calm {
 					w.comeback(m, &fate)
 				}
@@ -252,7 +252,7 @@ func (w *world) crashSome(m *member, lasts time.Duration, d *dice) {
 }
 
 // unseat isolates, deposes, crashes or stops the leader.
-func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
+func (w *world) unseat(kind Trouble, lasts time.Duration, d *random) {
 	l := w.leader()
 	if l.retired {
 		return // a successor is scheduled
@@ -263,7 +263,7 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
 		w.mu.Lock()
 		l.isolated = true
 		w.mu.Unlock()
-		w.agenda.in(lasts, func() {
+		w.schedule.in(lasts, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			l.isolated = false
@@ -271,7 +271,7 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
 		return
 	case Deposition:
 		// The leader learns of it immediately, later, or only from a worker.
-		w.agenda.in(d.between(0, among(d, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
+		w.schedule.in(d.between(0, among(d, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
 		if next := w.elect(); next != nil {
 			w.lead(next)
 		}
@@ -284,7 +284,7 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
 	default:
 		l.end(errors.New("a new version is being deployed"))
 	}
-	w.agenda.in(d.between(0, among(d, period, w.Timeout, lasts)), func() {
+	w.schedule.in(d.between(0, among(d, period, w.Timeout, lasts)), func() {
 		if w.calm || w.leader() != l {
 			return
 		}
@@ -297,7 +297,7 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *dice) {
 // leader returns the latest leader.
 func (w *world) leader() *leader { return w.leaders[len(w.leaders)-1] }
 
-func (w *world) changeMembers(kind Trouble, m *member, lasts time.Duration, d *dice) {
+func (w *world) changeMembers(kind Trouble, m *member, lasts time.Duration, d *random) {
 	switch kind {
 	case Join:
 		if m.registered || m.coordinator != up {
@@ -315,7 +315,7 @@ func (w *world) changeMembers(kind Trouble, m *member, lasts time.Duration, d *d
 			return
 		}
 		w.drain(m, true)
-		w.agenda.in(lasts, func() {
+		w.schedule.in(lasts, func() {
 			if !w.calm {
 				w.leave(m)
 			}
@@ -346,7 +346,7 @@ func (w *world) drain(m *member, yes bool) {
 	w.publish(change{worker: m.name, drains: yes, undrains: !yes})
 }
 
-func (w *world) changeTasks(kind Trouble, lasts time.Duration, d *dice) {
+func (w *world) changeTasks(kind Trouble, lasts time.Duration, d *random) {
 	names := slices.Sorted(maps.Keys(w.tasks))
 	if kind == NewTask {
 		task := w.newTask(fmt.Sprint("t", d.oneTo(w.Tasks+5)), d)
@@ -378,7 +378,7 @@ func (w *world) changeTasks(kind Trouble, lasts time.Duration, d *dice) {
 }
 
 // afflict makes starts or stops of a task fail until then. The caller holds mu.
-func (w *world) afflict(kind Trouble, task string, until time.Time, d *dice) {
+func (w *world) afflict(kind Trouble, task string, until time.Time, d *random) {
 	switch kind {
 	case PoisonTask:
 		w.poison[task] = until
@@ -422,7 +422,7 @@ func (w *world) lasts(until time.Time) bool {
 }
 
 // newTask draws the instances and the handoff of a task.
-func (w *world) newTask(name string, d *dice) orchestrator.Task[string] {
+func (w *world) newTask(name string, d *random) orchestrator.Task[string] {
 	task := orchestrator.Task[string]{Name: name, Instances: among(d, 1, 1, 1, 1, 2, 2, 3, 4)}
 	if w.overlaps {
 		task.Handoff = among(d, orchestrator.HandoffDefault, orchestrator.StopThenStart, orchestrator.StartThenStop)

@@ -46,9 +46,9 @@ type leader struct {
 	seen     view // what that term expects
 	reviewed uint64
 	belief   belief
-	hidden   map[writeKey]spells  // what workers have left out of List
+	hidden   map[writeKey]spans   // what workers have left out of List
 	invented map[writeKey]bool    // what workers have added to List
-	lost     map[string]spells    // workers declared lost
+	lost     map[string]spans     // workers declared lost
 	orphans  map[string]bool      // tasks that lost or removed workers may have run
 	bereft   map[string]time.Time // by task, when it last learned that a worker had left that may have run the task
 	starts   map[startKey]start
@@ -57,7 +57,7 @@ type leader struct {
 	stranded failure             // the last task that could not be given back; zero if a start has succeeded since
 	planning bool                // a Plan is under way
 	foreseen *foresight          // what the next term should do
-	latest   spell               // the latest term, from its beginning to its end
+	latest   span                // the latest term, from its beginning to its end
 }
 
 // start is the intent of a leader when it started a task on a worker.
@@ -98,11 +98,11 @@ func (w *world) elect() *leader {
 		w: w, number: len(w.leaders) + 1, epoch: w.epoch,
 		done:  make(chan struct{}),
 		heard: time.Now(), flights: make(map[string]*flight),
-		hidden: make(map[writeKey]spells), invented: make(map[writeKey]bool), lost: make(map[string]spells),
+		hidden: make(map[writeKey]spans), invented: make(map[writeKey]bool), lost: make(map[string]spans),
 		orphans: make(map[string]bool), bereft: make(map[string]time.Time),
 		starts: make(map[startKey]start), sessions: make(map[string]int),
 	}
-	l.belief.seats = make(map[string]*seat)
+	l.belief.seats = make(map[string]*workerBelief)
 	l.comm = newBound(l, w.faulty.Communicator())
 	if w.Wrap != nil {
 		l.comm = w.Wrap(l.comm)
@@ -298,7 +298,7 @@ func (l *leader) viewAt(at time.Time) view {
 }
 
 // parted returns when a worker that was a member in the last term was removed.
-func (l *leader) parted(s *seat) time.Time {
+func (l *leader) parted(s *workerBelief) time.Time {
 	for _, v := range l.views {
 		if p := v.place(s.name); p == nil || p.serial != s.serial {
 			return v.at
@@ -329,7 +329,7 @@ func (w *world) publish(c change) {
 			at = l.heard
 		}
 		l.heard = at
-		w.agenda.in(time.Until(at), func() { l.apply(c) })
+		w.schedule.in(time.Until(at), func() { l.apply(c) })
 	}
 }
 
@@ -355,7 +355,7 @@ func (l *leader) apply(c change) {
 		was := v.seats[at]
 		v.seats = slices.Delete(v.seats, at, at+1)
 		if w.workers[c.worker].alive {
-			l.lost[c.worker] = append(l.lost[c.worker], spell{since: v.at, serial: was.serial})
+			l.lost[c.worker] = append(l.lost[c.worker], span{since: v.at, serial: was.serial})
 		}
 	case (c.drains || c.undrains) && at >= 0:
 		v.different = v.seats[at].draining != c.drains

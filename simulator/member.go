@@ -144,7 +144,7 @@ func (w *world) sever(m *member, how link) {
 	w.mu.Unlock()
 	lease := m.lease
 	if w.Membership == Leases {
-		w.agenda.in(time.Until(last)+w.lease-w.margin, func() {
+		w.schedule.in(time.Until(last)+w.lease-w.margin, func() {
 			if m.lease == lease && m.alive {
 				w.fence(m)
 			}
@@ -159,7 +159,7 @@ func (w *world) sever(m *member, how link) {
 // lease changes first.
 func (w *world) expire(m *member, renewed time.Time) {
 	lease := m.lease
-	w.agenda.in(time.Until(renewed)+w.lease, func() {
+	w.schedule.in(time.Until(renewed)+w.lease, func() {
 		if m.lease == lease {
 			w.dismiss(m)
 		}
@@ -213,7 +213,7 @@ func (w *world) crash(m *member) {
 }
 
 // comeback restarts the process of a crashed worker.
-func (w *world) comeback(m *member, d *dice) {
+func (w *world) comeback(m *member, d *random) {
 	if m.alive {
 		return
 	}

@@ -74,28 +74,28 @@ type flight struct {
 	sent  time.Time
 }
 
-// near is the Communicator that a leader calls.
-type near struct {
+// leaderNet is the Communicator that a leader calls.
+type leaderNet struct {
 	l    *leader
 	next orchestrator.Communicator[string, string]
 }
 
-// batchNear is a near whose next layer is an Applier.
-type batchNear struct {
-	near
+// batchLeaderNet is a leaderNet whose next layer is an Applier.
+type batchLeaderNet struct {
+	leaderNet
 	next orchestrator.Applier[string, string]
 }
 
 func newNear(l *leader, next orchestrator.Communicator[string, string]) orchestrator.Communicator[string, string] {
-	n := near{l, next}
+	n := leaderNet{l, next}
 	if applier, ok := next.(orchestrator.Applier[string, string]); ok {
-		return batchNear{n, applier}
+		return batchLeaderNet{n, applier}
 	}
 	return n
 }
 
 // List implements orchestrator.Communicator.
-func (n near) List(ctx context.Context, name string) ([]string, error) {
+func (n leaderNet) List(ctx context.Context, name string) ([]string, error) {
 	var tasks []string
 	errs := n.make(ctx, name, []*call{{op: orchestrator.OpList}}, func() []error {
 		var err error
@@ -106,21 +106,21 @@ func (n near) List(ctx context.Context, name string) ([]string, error) {
 }
 
 // Add implements orchestrator.Communicator.
-func (n near) Add(ctx context.Context, name, task string) error {
+func (n leaderNet) Add(ctx context.Context, name, task string) error {
 	return n.make(ctx, name, []*call{{op: orchestrator.OpAdd, task: task}}, func() []error {
 		return []error{n.next.Add(ctx, name, task)}
 	}, nil)[0]
 }
 
 // Remove implements orchestrator.Communicator.
-func (n near) Remove(ctx context.Context, name, task string) error {
+func (n leaderNet) Remove(ctx context.Context, name, task string) error {
 	return n.make(ctx, name, []*call{{op: orchestrator.OpRemove, task: task}}, func() []error {
 		return []error{n.next.Remove(ctx, name, task)}
 	}, nil)[0]
 }
 
 // Apply implements orchestrator.Applier.
-func (n batchNear) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
+func (n batchLeaderNet) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
 	calls := make([]*call, len(writes))
 	for i, write := range writes {
 		calls[i] = &call{op: write.Op, task: write.Task}
@@ -138,7 +138,7 @@ func (n batchNear) Apply(ctx context.Context, name string, writes []orchestrator
 }
 
 // applied records that a write is done before its call returns, and passes that on.
-func (n near) applied(ctx context.Context, name string, c *call, write orchestrator.Write[string]) {
+func (n leaderNet) applied(ctx context.Context, name string, c *call, write orchestrator.Write[string]) {
 	w := n.l.w
 	w.mu.Lock()
 	index := w.workers[name].index
@@ -152,7 +152,7 @@ func (n near) applied(ctx context.Context, name string, c *call, write orchestra
 }
 
 // make makes calls that travel together.
-func (n near) make(ctx context.Context, name string, calls []*call, do func() []error, tasks *[]string) []error {
+func (n leaderNet) make(ctx context.Context, name string, calls []*call, do func() []error, tasks *[]string) []error {
 	w := n.l.w
 	term, _ := orchestrator.TermFromContext(ctx)
 	f := &flight{calls: calls, sent: time.Now()}
@@ -210,7 +210,7 @@ func (n near) make(ctx context.Context, name string, calls []*call, do func() []
 // guard makes a call, and ends the run if the user's layer panics or ends the
 // goroutine, as a failing test does. Otherwise the orchestrator would turn the panic
 // into an error.
-func (n near) guard(term orchestrator.Term, name string, calls int, do func() []error) (errs []error) {
+func (n leaderNet) guard(term orchestrator.Term, name string, calls int, do func() []error) (errs []error) {
 	returned := false
 	defer func() {
 		if returned {

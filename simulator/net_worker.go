@@ -27,22 +27,22 @@ func (a *arrival) adds(task string) bool {
 	return slices.Contains(a.writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
-// side delivers calls to the workers, one write at a time.
-type side struct{ w *world }
+// workerNet delivers calls to the workers, one write at a time.
+type workerNet struct{ w *world }
 
-// batchSide is a side that implements Applier.
-type batchSide struct{ side }
+// batchWorkerNet is a workerNet that implements Applier.
+type batchWorkerNet struct{ workerNet }
 
 // workersSide returns the Communicator that the network passes calls to.
 func (w *world) workersSide() orchestrator.Communicator[string, string] {
 	if w.batch {
-		return batchSide{side{w}}
+		return batchWorkerNet{workerNet{w}}
 	}
-	return side{w}
+	return workerNet{w}
 }
 
 // arrive waits for the instant at which a leader's call reaches a worker.
-func (s side) arrive(ctx context.Context, name string) (*member, orchestrator.Term, error) {
+func (s workerNet) arrive(ctx context.Context, name string) (*member, orchestrator.Term, error) {
 	w := s.w
 	term, _ := orchestrator.TermFromContext(ctx)
 	w.mu.Lock()
@@ -61,7 +61,7 @@ func (m *member) is(ctx context.Context) bool {
 }
 
 // List implements orchestrator.Communicator.
-func (s side) List(ctx context.Context, name string) ([]string, error) {
+func (s workerNet) List(ctx context.Context, name string) ([]string, error) {
 	w := s.w
 	m, term, err := s.arrive(ctx, name)
 	if err != nil {
@@ -97,7 +97,7 @@ func (w *world) lie(m *member, term orchestrator.Term, truth []string) (told []s
 			told = append(told, task, task)
 		case l != nil:
 			key := writeKey{task, m.name}
-			l.hidden[key] = append(l.hidden[key], spell{since: time.Now()})
+			l.hidden[key] = append(l.hidden[key], span{since: time.Now()})
 		}
 	}
 	if d.chance(0.3) {
@@ -116,16 +116,16 @@ func (w *world) lie(m *member, term orchestrator.Term, truth []string) (told []s
 }
 
 // Add implements orchestrator.Communicator.
-func (s side) Add(ctx context.Context, name, task string) error {
+func (s workerNet) Add(ctx context.Context, name, task string) error {
 	return s.write(ctx, name, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
 // Remove implements orchestrator.Communicator.
-func (s side) Remove(ctx context.Context, name, task string) error {
+func (s workerNet) Remove(ctx context.Context, name, task string) error {
 	return s.write(ctx, name, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }
 
-func (s side) write(ctx context.Context, name string, write orchestrator.Write[string]) error {
+func (s workerNet) write(ctx context.Context, name string, write orchestrator.Write[string]) error {
 	return s.deliver(ctx, name, []orchestrator.Write[string]{write}, func([]orchestrator.Write[string]) []error {
 		if write.Op == orchestrator.OpAdd {
 			return []error{s.w.cluster.Add(ctx, name, write.Task)}
@@ -135,7 +135,7 @@ func (s side) write(ctx context.Context, name string, write orchestrator.Write[s
 }
 
 // Apply implements orchestrator.Applier.
-func (s batchSide) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
+func (s batchWorkerNet) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
 	return s.deliver(ctx, name, writes, func(writes []orchestrator.Write[string]) []error {
 		errs := s.w.cluster.Apply(ctx, name, writes)
 		if errs == nil {
@@ -147,7 +147,7 @@ func (s batchSide) Apply(ctx context.Context, name string, writes []orchestrator
 
 // deliver passes on the writes that are not refused on the way, and checks that the
 // worker has not accepted a write that it must refuse.
-func (s side) deliver(ctx context.Context, name string, writes []orchestrator.Write[string],
+func (s workerNet) deliver(ctx context.Context, name string, writes []orchestrator.Write[string],
 	hand func([]orchestrator.Write[string]) []error,
 ) []error {
 	w := s.w

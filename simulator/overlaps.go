@@ -29,7 +29,7 @@ type run struct {
 	copies int
 	// stray is the period in which the worker was not a member, until a leader knows
 	// of the run.
-	stray spell
+	stray span
 }
 
 // start returns the leader's intent when it started the run.
@@ -194,7 +194,7 @@ func (w *world) astray(m *member) {
 	for _, runs := range w.running {
 		for _, r := range runs {
 			if r.worker == m {
-				r.stray = spell{since: time.Now()}
+				r.stray = span{since: time.Now()}
 			}
 		}
 	}

@@ -57,11 +57,11 @@ func simulate(p setup) (*Report, error) {
 	if first := w.elect(); first != nil {
 		w.lead(first)
 	}
-	w.agenda.in(w.pace, func() { w.weather(1) })
+	w.schedule.in(w.pace, func() { w.inject(1) })
 	if d := throw(w.seed, "begin"); w.slow > 0 {
 		w.afflictForGood()
 	} else if d.chance(0.5) {
-		w.agenda.in(d.between(0, time.Duration(w.terms)*w.pace), w.afflictForGood)
+		w.schedule.in(d.between(0, time.Duration(w.terms)*w.pace), w.afflictForGood)
 	}
 	w.live(w.enough, 1000*time.Hour)
 	if !w.violated() {
@@ -133,17 +133,17 @@ func (w *world) print() {
 	}
 }
 
-// world is one run. One goroutine, that of Run, processes the agenda and changes the
+// world is one run. One goroutine, that of Run, processes the schedule and changes the
 // world. Leaders and calls have their own goroutines.
 type world struct {
 	setup
-	began   time.Time
-	cluster *memory.Cluster[string, string]
-	faulty  *communicatortest.Faulty[string, string]
-	seeded  func(communicatortest.Call[string, string]) communicatortest.Fault
-	agenda  agenda
-	over    chan struct{} // closed by the first violation
-	enough  chan struct{} // closed when the run has had enough terms
+	began    time.Time
+	cluster  *memory.Cluster[string, string]
+	faulty   *communicatortest.Faulty[string, string]
+	seeded   func(communicatortest.Call[string, string]) communicatortest.Fault
+	schedule schedule
+	over     chan struct{} // closed by the first violation
+	enough   chan struct{} // closed when the run has had enough terms
 
 	// mu guards the fields below. It is never held during a wait or a call to the
 	// orchestrator or the cluster.
@@ -212,13 +212,13 @@ func (w *world) populate() {
 	}
 }
 
-// live processes the agenda until stop is closed, most has passed, or an invariant
+// live processes the schedule until stop is closed, most has passed, or an invariant
 // is broken. It returns at an instant of the world's lane, or on a violation.
 func (w *world) live(stop <-chan struct{}, most time.Duration) {
 	end := time.Now().Add(most)
 	for {
 		wait := time.Until(end)
-		next, some := w.agenda.next()
+		next, some := w.schedule.next()
 		if some = some && next <= wait; some {
 			wait = next
 		}
@@ -228,7 +228,7 @@ func (w *world) live(stop <-chan struct{}, most time.Duration) {
 			if !some {
 				return
 			}
-			w.agenda.do()
+			w.schedule.do()
 		case <-stop:
 			timer.Stop()
 			worldLane.await()

@@ -1,6 +1,6 @@
 package simulator
 
-// The agenda: scheduled actions of the world, which one goroutine runs. Lanes and
+// The schedule: scheduled actions of the world, which one goroutine runs. Lanes and
 // random draws make runs repeatable.
 
 import (
@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// agenda holds the scheduled actions.
-type agenda struct {
+// schedule holds the scheduled actions.
+type schedule struct {
 	entries entries
 	added   uint64
 }
 
-type agendaEntry struct {
+type scheduledAction struct {
 	at    time.Time
 	order uint64 // breaks ties: entries added earlier come first
 	do    func()
 }
 
 // in schedules an action after d, at the next instant of the world's lane.
-func (a *agenda) in(d time.Duration, do func()) {
+func (a *schedule) in(d time.Duration, do func()) {
 	a.added++
 	at := time.Now().Add(worldLane.after(max(d, period)))
-	heap.Push(&a.entries, agendaEntry{at: at, order: a.added, do: do})
+	heap.Push(&a.entries, scheduledAction{at: at, order: a.added, do: do})
 }
 
-// next returns the time until the next action, and false if the agenda is empty.
-func (a *agenda) next() (time.Duration, bool) {
+// next returns the time until the next action, and false if the schedule is empty.
+func (a *schedule) next() (time.Duration, bool) {
 	if len(a.entries) == 0 {
 		return 0, false
 	}
@@ -37,13 +37,13 @@ func (a *agenda) next() (time.Duration, bool) {
 }
 
 // do runs the next action.
-func (a *agenda) do() {
-	e, _ := heap.Pop(&a.entries).(agendaEntry)
+func (a *schedule) do() {
+	e, _ := heap.Pop(&a.entries).(scheduledAction)
 	e.do()
 }
 
 // entries is a heap ordered by time.
-type entries []agendaEntry
+type entries []scheduledAction
 
 func (e entries) Len() int { return len(e) }
 
@@ -58,7 +58,7 @@ func (e entries) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
 // Push implements heap.Interface.
 func (e *entries) Push(v any) {
-	if entry, ok := v.(agendaEntry); ok {
+	if entry, ok := v.(scheduledAction); ok {
 		*e = append(*e, entry)
 	}
 }
@@ -67,7 +67,7 @@ func (e *entries) Push(v any) {
 func (e *entries) Pop() any {
 	last := len(*e) - 1
 	v := (*e)[last]
-	(*e)[last] = agendaEntry{}
+	(*e)[last] = scheduledAction{}
 	*e = (*e)[:last]
 	return v
 }
@@ -146,13 +146,13 @@ func (l lane) awaitOr(ctx context.Context) error {
 // a multiple of apart.
 func whole(d time.Duration) time.Duration { return d / (10 * period) * (10 * period) }
 
-// dice is a random generator for one purpose. Draws for different purposes are
+// random is a random generator for one purpose. Draws for different purposes are
 // independent, so leaving out one changes no other.
-type dice struct{ state uint64 }
+type random struct{ state uint64 }
 
-// throw returns the dice of a seed for a purpose.
-func throw(seed uint64, purpose string, numbers ...uint64) dice {
-	d := dice{seed}
+// throw returns the generator of a seed for a purpose.
+func throw(seed uint64, purpose string, numbers ...uint64) random {
+	d := random{seed}
 	d.next()
 	d.text(purpose)
 	for _, n := range numbers {
@@ -163,7 +163,7 @@ func throw(seed uint64, purpose string, numbers ...uint64) dice {
 }
 
 // text mixes in a name.
-func (d *dice) text(s string) {
+func (d *random) text(s string) {
 	const prime = 0x100000001b3
 	h := uint64(0xcbf29ce484222325)
 	for i := range len(s) {
@@ -174,7 +174,7 @@ func (d *dice) text(s string) {
 }
 
 // next returns 64 random bits, by splitmix64.
-func (d *dice) next() uint64 {
+func (d *random) next() uint64 {
 	d.state += 0x9e3779b97f4a7c15
 	z := d.state
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -185,21 +185,21 @@ func (d *dice) next() uint64 {
 }
 
 // upTo returns a number from 0 to n-1.
-func (d *dice) upTo(n int) int { return int(d.next() % uint64(n)) }
+func (d *random) upTo(n int) int { return int(d.next() % uint64(n)) }
 
 // oneTo returns a number from 1 to n.
-func (d *dice) oneTo(n int) int { return 1 + d.upTo(n) }
+func (d *random) oneTo(n int) int { return 1 + d.upTo(n) }
 
 // unit returns a number in [0, 1).
-func (d *dice) unit() float64 { return float64(d.next()>>11) / (1 << 53) }
+func (d *random) unit() float64 { return float64(d.next()>>11) / (1 << 53) }
 
 // chance is true with probability p.
-func (d *dice) chance(p float64) bool { return d.unit() < p }
+func (d *random) chance(p float64) bool { return d.unit() < p }
 
 // between returns a duration from least up to most.
-func (d *dice) between(least, most time.Duration) time.Duration {
+func (d *random) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(d.unit()*float64(most-least))
 }
 
 // among returns one of the choices.
-func among[V any](d *dice, choices ...V) V { return choices[d.upTo(len(choices))] }
+func among[V any](d *random, choices ...V) V { return choices[d.upTo(len(choices))] }

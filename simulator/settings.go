@@ -223,7 +223,7 @@ func orDrawn(fixed, drawn time.Duration) time.Duration {
 }
 
 // time draws the durations.
-func (p *setup) time(d *dice) {
+func (p *setup) time(d *random) {
 	p.tick = among(d, 0, d.between(p.Timeout/10, p.Timeout), d.between(p.Timeout/2, 3*p.Timeout))
 	p.pace = max(p.tick, p.Timeout/8)
 	p.pace = d.between(p.pace/3, 2*p.pace)
@@ -236,7 +236,7 @@ func (p *setup) time(d *dice) {
 
 // faults draws the odds of each fault. Most kinds are left out of most runs, because
 // frequent faults hide rare ones.
-func (p *setup) faults(d *dice) {
+func (p *setup) faults(d *random) {
 	for i := range p.odds {
 		kind := Trouble(i)
 		weight := kind.weight() * among(d, 0.0, 0.3, 1, 1, 3)
