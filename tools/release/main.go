@@ -236,7 +236,7 @@ func (r *rehearsal) try(m *mod) error {
 		return fmt.Errorf("go.mod is not tidy; it should say:\n%s", after)
 	}
 
-	out, err := r.goCmd(m.src, "list", "-f", `{{if ne .Name "main"}}{{.ImportPath}}{{end}}`, "./...")
+	out, err := r.goCmd(m.src, "list", "-f", `{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}`, "./...")
 	if err != nil {
 		return err
 	}
