@@ -44,7 +44,7 @@ type workerEntry struct {
 
 func main() {
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: dryrun [-without WORKER] [FILE]\n\nFILE describes the cluster; without it, a sample is used.")
+		_, _ = fmt.Fprintln(flag.CommandLine.Output(), "usage: dryrun [-without WORKER] [FILE]\n\nFILE describes the cluster; without it, a sample is used.")
 		flag.PrintDefaults()
 	}
 	without := flag.String("without", "", "the `worker` to lose, in place of the first")
