@@ -65,3 +65,68 @@ func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
 		require.NoError(t, c.Close(context.WithoutCancel(t.Context())))
 	})
 }
+
+// A start that hangs keeps the moves to its worker from beginning, also if other starts
+// of the same call are done: their tasks could not start before the call has returned.
+func TestT8_EarlyStartsGiveNoCreditBeforeTheirCallReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		stopped := 0
+		c, err := memory.New(func(ctx context.Context, worker, _ string) error {
+			<-ctx.Done()
+			if worker == "a" {
+				mu.Lock()
+				stopped++
+				mu.Unlock()
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		c.Start("a")
+		o, err := orchestrator.New(&hangingStart{c}, orchestrator.WithSeed(0))
+		require.NoError(t, err)
+		require.NoError(t, o.AddWorker("a"))
+		for i := range 40 {
+			require.NoError(t, o.AddTask(fmt.Sprint("t", i)))
+		}
+		require.NoError(t, o.NextTerm(t.Context()))
+		c.Start("b")
+		require.NoError(t, o.AddWorker("b"))
+		for i := range 9 {
+			require.NoError(t, o.AddTask(fmt.Sprint("new", i)))
+		}
+		require.NoError(t, o.AddTask("hangs"))
+		require.Error(t, o.NextTerm(t.Context()))
+		mu.Lock()
+		require.Zero(t, stopped)
+		mu.Unlock()
+		require.NoError(t, c.Close(context.WithoutCancel(t.Context())))
+	})
+}
+
+// hangingStart is a Communicator on which the start of one task hangs, while those of
+// its call are done and reported.
+type hangingStart struct {
+	*memory.Cluster[string, string]
+}
+
+func (h *hangingStart) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	errs := make([]error, len(writes))
+	hangs := -1
+	for i, write := range writes {
+		if write.Op == orchestrator.OpAdd && write.Task == "hangs" {
+			hangs = i
+			continue
+		}
+		if one := h.Cluster.Apply(ctx, worker, []orchestrator.Write[string]{write}); one != nil {
+			errs[i] = one[0]
+		} else {
+			orchestrator.Applied(ctx, write)
+		}
+	}
+	if hangs >= 0 {
+		<-ctx.Done()
+		errs[hangs] = context.Cause(ctx)
+	}
+	return errs
+}

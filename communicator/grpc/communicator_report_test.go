@@ -5,6 +5,7 @@ package grpc
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,7 @@ func TestR1_KnownNamesTakeNoMemory(t *testing.T) {
 
 // Of two concurrent calls the second may be answered first.
 func TestR1_TheNewestReportIsKept(t *testing.T) {
-	var l link
+	l := link{last: new(atomic.Pointer[snapshot])}
 	l.last.Store(&snapshot{})
 	newest := &snapshot{version: version{7, 3}}
 	l.remember(&snapshot{version: version{7, 1}})

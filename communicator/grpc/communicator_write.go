@@ -106,7 +106,10 @@ func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], e
 		}
 		progress := false
 		for k, i := range of {
-			progress = progress || !errors.Is(answers[k], errPending)
+			if errors.Is(answers[k], errPending) || errors.Is(answers[k], orchestrator.ErrRejected) {
+				continue // it was asked too late; the stop stays under way
+			}
+			progress = true
 			errs[i] = answers[k]
 		}
 		if !progress {

@@ -21,9 +21,9 @@ type link struct {
 	worker   Worker
 	address  string
 	settings *communicatorSettings
-	last     atomic.Pointer[snapshot] // the newest report; never nil
-	defies   atomic.Bool              // the worker has not stopped tasks that it was not given
-	assigned *assigned                // nil if there are no receipts
+	last     *atomic.Pointer[snapshot] // the newest report; never nil
+	defies   atomic.Bool               // the worker has not stopped tasks that it was not given
+	assigned *assigned                 // nil if there are no receipts
 
 	mu     sync.Mutex
 	conn   *grpc.ClientConn // nil: not needed yet
@@ -31,7 +31,7 @@ type link struct {
 }
 
 func (c *Communicator) newLink(w Worker, address string) *link {
-	l := &link{worker: w, address: address, settings: &c.settings}
+	l := &link{worker: w, address: address, settings: &c.settings, last: new(atomic.Pointer[snapshot])}
 	l.last.Store(&snapshot{})
 	if c.settings.receipts != nil {
 		l.assigned = &assigned{known: true}
@@ -41,8 +41,7 @@ func (c *Communicator) newLink(w Worker, address string) *link {
 
 // follow adopts the state of the same worker's link to another address.
 func (l *link) follow(before *link) {
-	l.last.Store(before.last.Load())
-	l.assigned = before.assigned
+	l.last, l.assigned = before.last, before.assigned
 	l.defies.Store(before.defies.Load())
 }
 

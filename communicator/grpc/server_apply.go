@@ -87,6 +87,9 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 // time.
 var errPending = fmt.Errorf("%w, and other tasks do not wait for it", orchestrator.ErrStopping)
 
+// errGoexit is the result of changes whose goroutine a function of the user ended.
+var errGoexit = errors.New("a function of the worker ended its goroutine")
+
 // applyPromptly applies changes. As soon as some are done, and those that are not are
 // stops, it answers these with errPending: tasks that have stopped may start elsewhere
 // while others still stop.
@@ -112,7 +115,14 @@ func (s *service) applyPromptly(ctx context.Context, changes []worker.Change[str
 		}
 	})
 	answers := make(chan []error, 1)
-	go func() { answers <- s.worker.ApplyWith(reporting, changes) }()
+	go func() {
+		errs := make([]error, len(changes)) // if a function of the user ends the goroutine
+		for i := range errs {
+			errs[i] = errGoexit
+		}
+		defer func() { answers <- errs }()
+		errs = s.worker.ApplyWith(reporting, changes)
+	}()
 	for {
 		select {
 		case errs := <-answers:

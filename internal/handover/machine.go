@@ -41,6 +41,7 @@ type worker struct {
 	parked   queue // moves that wait for credit
 	underway int   // moves to here that have begun and are not decided
 	credit   int   // starts acknowledged since the last failed move
+	early    int   // those that the call in flight acknowledged; they add to credit when it has returned
 	blocked  bool
 }
 
@@ -353,6 +354,7 @@ func (m *Machine) giveBack(i int32) {
 func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 	s := &m.workers[call.Worker]
 	s.busy = stuck
+	s.credit, s.early = s.credit+s.early, 0
 	m.inFlight -= len(call.Writes)
 	if timedOut {
 		s.timedOut = true
@@ -367,9 +369,20 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 
 // Answered records the answer to one write of a call whose other writes have none yet.
 // The worker stays busy. [Machine.Done] then takes the call without that write.
+//
+// A start that it acknowledges adds to the worker's credit only when the call has
+// returned: until then no second half of a move could be sent there.
 func (m *Machine) Answered(write Write, a Answer) {
 	m.inFlight--
 	m.answer(write, a)
+	if write.Start && a == Done {
+		w := m.changes[write.Change].To
+		if write.Back {
+			w = m.changes[write.Change].From
+		}
+		m.workers[w].credit--
+		m.workers[w].early++
+	}
 }
 
 // Returned records that the stuck call of a worker has returned.
