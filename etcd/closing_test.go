@@ -190,8 +190,8 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 			return closed
 		},
 		"the other worker was drained by name": func(s *stage, g government) <-chan error {
-			s.hire(s.client, "b", 60*time.Second).joined()
 			require.NoError(s, g.registry.Drain(s.Context(), "b"))
+			s.hire(s.client, "b", 60*time.Second).joined()
 			return nil
 		},
 	} {
