@@ -170,3 +170,40 @@ func TestR1_ChangesThatAreNotSentInTime(t *testing.T) {
 	require.ErrorIs(t, errs[1], orchestrator.ErrStale, "counts against neither task nor worker")
 	require.ErrorIs(t, errs[1], context.DeadlineExceeded)
 }
+
+// A stop for which the first answer did not wait is asked for again. A worker that was
+// asked too late to try says nothing about it: the stop stays under way.
+func TestC6_AStopUnderWayStaysSoWhenTheNextCallComesTooLate(t *testing.T) {
+	pending := &orchestratorv1.ApplyResponse{Results: []*orchestratorv1.Result{
+		{Outcome: orchestratorv1.Outcome_OUTCOME_STOPPING, Pending: true},
+	}}
+	for name, x := range map[string]struct {
+		second *orchestratorv1.ApplyResponse
+		err    error
+		want   error
+	}{
+		"too late":  {second: refused(orchestratorv1.Outcome_OUTCOME_REJECTED, nil), want: orchestrator.ErrStopping},
+		"no answer": {err: status.Error(codes.Unavailable, "gone"), want: orchestrator.ErrStopping},
+		"pending":   {second: pending, want: orchestrator.ErrStopping},
+		"done":      {second: done(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			f.apply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+				if len(f.applied()) == 1 {
+					return pending, nil
+				}
+				return x.second, x.err
+			}
+			c, w := impostor(t, f)
+			err := c.Remove(t.Context(), w, "t")
+			require.Len(t, f.applied(), 2)
+			if x.want == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, x.want)
+			require.NotErrorIs(t, err, orchestrator.ErrRejected)
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -265,4 +266,15 @@ func TestR1_StatesAreTheSameNumbers(t *testing.T) {
 		require.Equal(t, "STATE_"+strings.ToUpper(state.String()), orchestratorv1.State(state).String())
 	}
 	require.Len(t, orchestratorv1.State_name, int(worker.Failed)+1)
+}
+
+// A call whose goroutine a function of the user ends is answered: with errors whose
+// outcome is unknown.
+func TestC6_AFunctionThatCallsGoexitIsAnswered(t *testing.T) {
+	w, err := worker.New(func(context.Context, string) error { return nil },
+		worker.WithAccept(func(context.Context, string, []byte) error { runtime.Goexit(); return nil }))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
+	s := &service{worker: w, maxMessage: 2 << 20}
+	require.Equal(t, []string{"UNSPECIFIED"}, outcomes(local(t), t, s, change(opAdd, "t", "", 0)))
 }
