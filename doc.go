@@ -52,7 +52,10 @@
 //     It keeps its tasks. After pauses of 1, 2, 4, 8 and then 16 terms it may gain one
 //     task, preferably one that also runs elsewhere, until it starts one. While more
 //     than half of the open workers, or eight of them, fail to start a task, its
-//     failures count against no worker.
+//     failures count against no worker, and after an outage of starts neither do those
+//     of the outage. A quarantine without a trial ends 64 terms after its pause.
+//   - A worker that fails several starts in a term, and starts no task, gets none in the
+//     next term.
 //   - When starts fail everywhere, healthy tasks stop moving. An outage stops at most
 //     one task for each receiver in its first term, and then one after each pause of
 //     all moves: 1, 2, 4, … and then 64 terms, at most a minute.

@@ -129,8 +129,8 @@ func WithCommunicatorTimeout(d time.Duration) Option {
 
 // WithStats sets a function that NextTerm calls at the end of each term, in its
 // goroutine and before it returns. If WithStats is given more than once, every function
-// is called, in the order given. f must not call NextTerm. By default there is none; nil
-// is invalid.
+// is called, in the order given. f must not call NextTerm. By default no function is
+// called. f must not be nil.
 func WithStats(f func(TermStats)) Option {
 	return option(func(c *config) error {
 		if f == nil {

@@ -78,7 +78,7 @@ func (p *Pause) restart(now Moment, longest time.Duration) {
 // one long term.
 func (p *Pause) Align(now Moment) {
 	if length := terms(p.Failures); length > 1 {
-		p.Until = (now.Term + length/2 + length) / length * length
+		p.Until = next(now.Term+length/2, length)
 	}
 }
 
@@ -86,9 +86,12 @@ func (p *Pause) Align(now Moment) {
 func (p *Pause) align(now Moment, longest time.Duration, step int, most uint64) {
 	length := min(terms(step), most)
 	p.from = now.Term
-	p.Until = (now.Term/length + 1) * length
+	p.Until = next(now.Term, length)
 	p.By = now.Time.Add(longest)
 }
+
+// next returns the first multiple of length after a term.
+func next(term, length uint64) uint64 { return (term/length + 1) * length }
 
 // terms returns the number of terms of a step.
 func terms(step int) uint64 {

@@ -361,7 +361,7 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 		m.prune(call.Worker)
 	}
 	for k, write := range call.Writes {
-		m.answer(write, answers[k])
+		m.answer(write, answers[k], false)
 	}
 	m.markCreditable(call.Worker)
 	m.wake(call.Worker)
@@ -374,15 +374,7 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 // returned: until then no second half of a move could be sent there.
 func (m *Machine) Answered(write Write, a Answer) {
 	m.inFlight--
-	m.answer(write, a)
-	if write.Start && a == Done {
-		w := m.changes[write.Change].To
-		if write.Back {
-			w = m.changes[write.Change].From
-		}
-		m.workers[w].credit--
-		m.workers[w].early++
-	}
+	m.answer(write, a, true)
 }
 
 // Returned records that the stuck call of a worker has returned.
@@ -391,7 +383,8 @@ func (m *Machine) Returned(w int32) {
 	m.wake(w)
 }
 
-func (m *Machine) answer(write Write, a Answer) {
+// answer records the answer to a write. early: its call has not returned.
+func (m *Machine) answer(write Write, a Answer, early bool) {
 	i := write.Change
 	c := &m.changes[i]
 	if write.Start && a == Done {
@@ -399,8 +392,12 @@ func (m *Machine) answer(write Write, a Answer) {
 		if write.Back {
 			w = c.From
 		}
-		m.workers[w].credit++
-		m.markCreditable(w)
+		if early {
+			m.workers[w].early++
+		} else {
+			m.workers[w].credit++
+			m.markCreditable(w)
+		}
 	}
 	switch {
 	case write.Back:
