@@ -13,7 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	managed "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -47,7 +47,7 @@ type fleetOverGRPC struct {
 
 // exposed holds the proxies of a member's connections, in both directions, so that
 // they can be cut.
-type exposed struct{ toManager, toWorker *proxy.Proxy }
+type exposed struct{ toManager, toWorker *netfault.Proxy }
 
 func startFleet(ctx context.Context, interval, lease time.Duration) (*fleetOverGRPC, error) {
 	f := &fleetOverGRPC{store: managed.NewMemoryStore(), address: "127.0.0.1:0", interval: interval, lease: lease}
@@ -124,11 +124,11 @@ func (f *fleetOverGRPC) hire(slots int, mayBeLost bool) error {
 	manager, own := f.address, l.Addr().String()
 	if mayBeLost {
 		e := &exposed{}
-		e.toManager, err = proxy.New(manager)
+		e.toManager, err = netfault.New(manager)
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
-		e.toWorker, err = proxy.New(own)
+		e.toWorker, err = netfault.New(own)
 		if err != nil {
 			return errors.Join(err, l.Close(), e.toManager.Close())
 		}

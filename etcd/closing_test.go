@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -59,7 +59,7 @@ func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- a.member.Close(within(t, soon)) }()
 	s.draining()
-	cable.Cut(proxy.Both)
+	cable.Cut(netfault.Both)
 	err := receive(t, closed)
 	require.ErrorContains(t, err, "close member a: stopped before everything had moved")
 	require.ErrorIs(t, err, worker.ErrLeaseLost)

@@ -14,7 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/communicatortest"
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -59,7 +59,7 @@ func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.W
 			return picky.accept(name, task)
 		}))
 		cluster.Workers = append(cluster.Workers, h.joined())
-		cuts[name] = func() func() { p.Cut(proxy.Both); return p.Heal }
+		cuts[name] = func() func() { p.Cut(netfault.Both); return p.Heal }
 	}
 	cluster.Cut = func(w etcd.Worker) func() { return cuts[w.Name]() }
 	cluster.Communicator = comm()

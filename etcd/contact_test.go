@@ -27,7 +27,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -213,7 +213,7 @@ func (l *countingLog) count(text string) int {
 func TestE1_FirstContactIsMadeAgain(t *testing.T) {
 	c, p := startProxy(t, startServer(t, embed.Config{}))
 	r := newRegistry(t, c, etcd.WithDialTimeout(200*time.Millisecond))
-	p.Cut(proxy.Both)
+	p.Cut(netfault.Both)
 	_, err := r.Get(t.Context(), "a")
 	require.ErrorIs(t, err, etcd.ErrUnreachable)
 	p.Heal()

@@ -60,7 +60,7 @@
 //     of its key. Nothing meant for a predecessor of the same name reaches it.
 //
 // The folder model contains an exhaustively checked model of this protocol. It finds
-// a task that runs twice as soon as one of these rules is left out. The folder proof
+// a task that runs twice as soon as one of these rules is left out. The folder e2e
 // contains tests that kill, stop and cut off real processes.
 //
 // If the leader sends assignments directly to the workers, over communicator/grpc,

@@ -10,7 +10,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -133,7 +133,7 @@ func TestE2_WhatRunsBesideEndsWithTheLeadership(t *testing.T) {
 // another leader.
 func TestE2_CutOffLeaderStopsInTime(t *testing.T) {
 	const length = 2 * time.Second
-	for name, direction := range map[string]proxy.Direction{"both": proxy.Both, "to etcd": proxy.Up, "from etcd": proxy.Down} {
+	for name, direction := range map[string]netfault.Direction{"both": netfault.Both, "to etcd": netfault.Up, "from etcd": netfault.Down} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, embed.Config{})
@@ -242,7 +242,7 @@ func TestE2_StopsWhileEtcdIsAway(t *testing.T) {
 	leader.elected()
 	waiting := stand(t, c, "waiting", etcd.WithLeaseDuration(30*time.Second))
 	twoCandidates(t, newClient(t, clientConfig(s.Endpoint())))
-	p.Cut(proxy.Both)
+	p.Cut(netfault.Both)
 	leader.stop(errEnough)
 	waiting.stop(errEnough)
 	require.ErrorIs(t, receive(t, leader.result), errEnough)

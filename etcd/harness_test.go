@@ -13,7 +13,7 @@ import (
 
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
@@ -71,9 +71,9 @@ func hostPort(s *embed.Server) string {
 
 // startProxy returns a client that reaches the server through a proxy, and the
 // proxy.
-func startProxy(t testing.TB, s *embed.Server) (*clientv3.Client, *proxy.Proxy) {
+func startProxy(t testing.TB, s *embed.Server) (*clientv3.Client, *netfault.Proxy) {
 	t.Helper()
-	p, err := proxy.New(hostPort(s))
+	p, err := netfault.New(hostPort(s))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return newClient(t, clientConfig(p.Addr())), p

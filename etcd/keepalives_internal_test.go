@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -22,7 +22,7 @@ func TestW5_KeepalivesShareAStream(t *testing.T) {
 	s, err := embed.Start(t.Context(), embed.Config{NoFsync: true, Tick: 10 * time.Millisecond})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	p, err := proxy.New(strings.TrimPrefix(s.Endpoint(), "http://"))
+	p, err := netfault.New(strings.TrimPrefix(s.Endpoint(), "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	var streams atomic.Int64
@@ -51,7 +51,7 @@ func TestW5_KeepalivesShareAStream(t *testing.T) {
 	}
 	require.EqualValues(t, 1, streams.Load())
 
-	p.Cut(proxy.Down)
+	p.Cut(netfault.Down)
 	<-time.After(h.length / 2)
 	p.Heal()
 	for len(acknowledged) > 0 {

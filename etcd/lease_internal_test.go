@@ -9,19 +9,19 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
 
 // startDelayed returns a client whose answers are delayed.
-func startDelayed(t *testing.T, by time.Duration) (*clientv3.Client, *proxy.Proxy) {
+func startDelayed(t *testing.T, by time.Duration) (*clientv3.Client, *netfault.Proxy) {
 	t.Helper()
 	s, err := embed.Start(t.Context(), embed.Config{NoFsync: true, Tick: 10 * time.Millisecond})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	p, err := proxy.New(strings.TrimPrefix(s.Endpoint(), "http://"))
+	p, err := netfault.New(strings.TrimPrefix(s.Endpoint(), "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{p.Addr()}, Logger: zap.NewNop()})
@@ -29,7 +29,7 @@ func startDelayed(t *testing.T, by time.Duration) (*clientv3.Client, *proxy.Prox
 	t.Cleanup(func() { c.Close() })
 	_, err = c.Get(t.Context(), "connected")
 	require.NoError(t, err)
-	p.Delay(proxy.Down, by)
+	p.Delay(netfault.Down, by)
 	return c, p
 }
 
@@ -73,7 +73,7 @@ func TestW5_LostAnswersPutNothingOff(t *testing.T) {
 	require.NoError(t, err)
 	<-sent
 	<-acknowledged
-	p.Cut(proxy.Down)
+	p.Cut(netfault.Down)
 	ctx, stop := context.WithCancel(t.Context())
 	kept := make(chan error, 1)
 	go func() { kept <- h.keep(ctx) }()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -162,7 +162,7 @@ func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
 	epoch := s.elect(s.connect(), "l", 5*time.Second).leader.Epoch()
 	require.NoError(t, a.worker.Add(s.of(epoch), "t"))
 	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
-	cable.Cut(proxy.Both)
+	cable.Cut(netfault.Both)
 	s.ledger.wait(t, "t has stopped", func(l *ledger) bool { return len(l.running) == 0 })
 	require.True(t, s.there("/work/members/a"), "t must stop before the lease expires")
 	require.ErrorIs(t, a.worker.Add(s.of(epoch), "t"), orchestrator.ErrRejected)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -48,7 +48,7 @@ func TestE5_ClaimsOverASlowLine(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	adds := s.heavy(14)
-	cable.Throttle(proxy.Down, 4<<20)
+	cable.Throttle(netfault.Down, 4<<20)
 	ctx, cancel := l.term(1, soon)
 	defer cancel()
 	require.Nil(t, l.comm.Apply(ctx, w, adds))
@@ -71,7 +71,7 @@ func TestE5_SlowContentsDelayNoOtherTask(t *testing.T) {
 	require.NoError(t, l.add(1, w, "light"))
 	s.ledger.wait(t, "light runs", func(l *ledger) bool { return len(l.running) == 1 })
 	adds := s.heavy(8)
-	cable.Throttle(proxy.Down, 256<<10) // 4 s for each content, 32 s for all
+	cable.Throttle(netfault.Down, 256<<10) // 4 s for each content, 32 s for all
 	ctx, cancel := l.term(1, 2*soon)
 	over := make(chan []error, 1)
 	go func() { over <- l.comm.Apply(ctx, w, adds) }()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 )
@@ -113,7 +113,7 @@ func TestW7_UpdateSurvivesACutAndACompaction(t *testing.T) {
 	s.put("t", "one")
 	require.NoError(t, l.add(1, w, "t"))
 	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.content["t"] == "one" })
-	cable.Cut(proxy.Both)
+	cable.Cut(netfault.Both)
 	s.put("t", "two")
 	resp, err := s.client.Put(t.Context(), "/elsewhere", "")
 	require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 func TestE8_EtcdAway(t *testing.T) {
 	s := newStage(t)
 	g := s.govern("l1")
-	cut := make([]*proxy.Proxy, 0, 2)
+	cut := make([]*netfault.Proxy, 0, 2)
 	for _, name := range []string{"a", "b"} {
 		client, cable := s.behind()
 		s.hire(client, name, 2*time.Second)

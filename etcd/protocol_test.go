@@ -11,7 +11,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,7 +26,7 @@ func TestE5_AddWithdrawsWhatIsNotClaimed(t *testing.T) {
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
-	cable.Cut(proxy.Both)
+	cable.Cut(netfault.Both)
 	ctx, cancel := l.term(1, 500*time.Millisecond)
 	defer cancel()
 	err := l.comm.Add(ctx, w, "t")
@@ -48,7 +48,7 @@ func TestE5_ListWithdrawsWhatIsNotClaimed(t *testing.T) {
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
-	cable.Cut(proxy.Both)
+	cable.Cut(netfault.Both)
 	ctx, cancel := l.term(1, soon)
 	added := make(chan error, 1)
 	go func() { added <- l.comm.Add(ctx, w, "t") }()
@@ -101,7 +101,7 @@ func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	require.NoError(t, l.add(1, w, "t"))
-	cable.Cut(proxy.Both) // as if the machine were gone
+	cable.Cut(netfault.Both) // as if the machine were gone
 
 	ctx, cancel := l.term(1, 300*time.Millisecond)
 	defer cancel()
@@ -182,7 +182,7 @@ func TestE5_ClaimWithoutAnAnswer(t *testing.T) {
 	added := make(chan error, 1)
 	go func() { added <- l.comm.Add(ctx, w, "t") }()
 	receive(t, gate.arrived)
-	cable.Cut(proxy.Down)
+	cable.Cut(netfault.Down)
 	go release()
 	s.eventually("t is claimed", func() bool { return s.there("/work/active/a/t") })
 	require.Zero(t, s.ledger.started("t"))
@@ -219,7 +219,7 @@ func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 	l.list(1, w)
 	require.NoError(t, l.add(1, w, "t"))
 	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
-	cable.Cut(proxy.Both)
+	cable.Cut(netfault.Both)
 	s.ledger.wait(t, "t has stopped", func(l *ledger) bool { return len(l.running) == 0 })
 	require.True(t, s.there("/work/active/a/t"), "t must stop before the lease expires")
 	s.eventually("the lease ends", func() bool { return !s.there("/work/members/a") })

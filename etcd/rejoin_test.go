@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,7 +23,7 @@ func TestE5_StaleAssignmentAfterARejoin(t *testing.T) {
 	l.list(1, before)
 	require.NoError(t, l.add(1, before, "t"))
 
-	cable.Cut(proxy.Both)
+	cable.Cut(netfault.Both)
 	s.eventually("the lease expires", func() bool { return !s.there("/work/members/a") })
 	// The lease has deleted the assignments, so the test puts a stale one.
 	_, err := s.client.Put(t.Context(), "/work/assigned/a/t",
@@ -49,7 +49,7 @@ func TestE8_AnEtcdThatIsBackIsNoted(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(joined, failed, again), nil))
 	s.direct(line, 6*time.Second, etcd.WithLogger(log))
 	receive(t, joined.seen)
-	cable.Cut(proxy.Both)
+	cable.Cut(netfault.Both)
 	receive(t, failed.seen)
 	select {
 	case <-again.seen:

@@ -15,7 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -50,7 +50,7 @@ func (s *stage) connect() *clientv3.Client {
 }
 
 // behind returns a client behind a proxy, and the proxy.
-func (s *stage) behind() (*clientv3.Client, *proxy.Proxy) {
+func (s *stage) behind() (*clientv3.Client, *netfault.Proxy) {
 	s.Helper()
 	return startProxy(s, s.server)
 }

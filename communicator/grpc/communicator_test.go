@@ -12,7 +12,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 )
@@ -125,10 +125,10 @@ func TestR1_BrokenConnectionsAreReplaced(t *testing.T) {
 	w := s.as("w")
 	introduce(t, c, w, p.Addr())
 	require.NoError(t, c.Add(t.Context(), w, "a"))
-	for name, harm := range map[string]func(*proxy.Conn){
-		"half closed by us":   func(c *proxy.Conn) { c.CloseHalf(proxy.Up) },
-		"half closed by them": func(c *proxy.Conn) { c.CloseHalf(proxy.Down) },
-		"reset":               func(c *proxy.Conn) { c.Reset() },
+	for name, harm := range map[string]func(*netfault.Conn){
+		"half closed by us":   func(c *netfault.Conn) { c.CloseHalf(netfault.Up) },
+		"half closed by them": func(c *netfault.Conn) { c.CloseHalf(netfault.Down) },
+		"reset":               func(c *netfault.Conn) { c.Reset() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, conn := range p.Conns() {

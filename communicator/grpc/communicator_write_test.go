@@ -13,7 +13,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -132,7 +132,7 @@ func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
 	introduce(t, c, w, p.Addr())
 	_, err := c.List(t.Context(), w)
 	require.NoError(t, err)
-	p.Cut(proxy.Down)
+	p.Cut(netfault.Down)
 	added := make(chan error, 1)
 	go func() { added <- c.Add(inTerm(t, 1), w, "a") }()
 	for n, next := s.worker.Changes(); n < 2; n, next = s.worker.Changes() {
@@ -143,7 +143,7 @@ func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err))
 
-	p.Cut(proxy.Both)
+	p.Cut(netfault.Both)
 	err = c.Add(within(inTerm(t, 1), t, time.Second/4), w, "b")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

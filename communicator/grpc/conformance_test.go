@@ -8,7 +8,7 @@ import (
 
 	"github.com/f8949c05/orchestrator/communicator/communicatortest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 )
 
 func TestC_Direct(t *testing.T) {
@@ -74,9 +74,9 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 		cuts[name] = func() func() { return s.gate.hold(&s.gate.all) }
 		if delay != nil {
 			p := behind(t, address)
-			p.Delay(proxy.Both, *delay)
+			p.Delay(netfault.Both, *delay)
 			address = p.Addr()
-			cuts[name] = func() func() { p.Cut(proxy.Both); return p.Heal }
+			cuts[name] = func() func() { p.Cut(netfault.Both); return p.Heal }
 		}
 		sites[name] = s
 		w := s.as(name)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -63,9 +63,9 @@ func listen(t testing.TB, s *site, address string, opts ...Option) (addr string,
 }
 
 // behind returns a proxy for an address.
-func behind(t testing.TB, address string) *proxy.Proxy {
+func behind(t testing.TB, address string) *netfault.Proxy {
 	t.Helper()
-	p, err := proxy.New(address)
+	p, err := netfault.New(address)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return p

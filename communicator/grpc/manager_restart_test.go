@@ -18,7 +18,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 )
@@ -127,12 +127,12 @@ func TestR2_ARestartedManagerDisturbsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "manager.db")
 	first, at := manage(t, "127.0.0.1:0", path)
 	j := &journal{started: make(map[string]int), running: make(map[string]int)}
-	var late *proxy.Proxy
+	var late *netfault.Proxy
 	for i := range workers {
 		to := at
 		if i == 7 {
 			var err error
-			late, err = proxy.New(at)
+			late, err = netfault.New(at)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, late.Close()) })
 			to = late.Addr()

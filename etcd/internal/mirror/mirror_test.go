@@ -13,7 +13,7 @@ import (
 
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	"github.com/f8949c05/orchestrator/internal/proxy"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -272,9 +272,9 @@ func TestE6_BurstThroughCutsAndCompactions(t *testing.T) {
 }
 
 // cutOff returns a client that reaches the server through a proxy.
-func cutOff(t *testing.T, s *embed.Server) (*clientv3.Client, *proxy.Proxy) {
+func cutOff(t *testing.T, s *embed.Server) (*clientv3.Client, *netfault.Proxy) {
 	t.Helper()
-	p, err := proxy.New(s.Endpoint()[len("http://"):])
+	p, err := netfault.New(s.Endpoint()[len("http://"):])
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return client(t, p.Addr()), p
@@ -293,7 +293,7 @@ func TestE6_CutInTheMiddle(t *testing.T) {
 		case 1:
 			p.Refuse()
 		case 2:
-			p.Cut(proxy.Down)
+			p.Cut(netfault.Down)
 		}
 		for j := range 20 {
 			put(t, direct, fmt.Sprintf("/a/%d", (i+j)%25), fmt.Sprint(i, j))

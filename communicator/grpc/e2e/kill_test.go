@@ -1,0 +1,81 @@
+package e2e_test
+
+// Managers and workers are killed at random while tasks complete.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/stretchr/testify/require"
+)
+
+// TestW3_CompletedAtLeastOnceRecordedOnce runs 500 tasks that take from a few to
+// some hundred milliseconds. Meanwhile the manager and workers are killed with
+// SIGKILL and started again. Each task completes at least once, and each completion
+// is recorded exactly once. The journal, which contains every change of the store,
+// and the store as each manager finds it prove this.
+func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
+	t.Parallel() // it mostly waits
+	const tasks = 500
+	s := settings{Lease: 1500 * time.Millisecond, Stop: 200 * time.Millisecond, Interval: 100 * time.Millisecond, Slots: 4}
+	f := startFleet(t, 6, s)
+	random := rand.New(rand.NewPCG(*seed, 1))
+	upTo := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
+
+	rounds := max(4, *rounds/5)
+	put, managers, workers, underWay := 0, 0, 0, 0
+	for round := range rounds {
+		var items []grpc.Item
+		for put < tasks*(round+1)/rounds {
+			takes := 2*time.Millisecond + upTo(400*time.Millisecond)
+			items = append(items, grpc.Item{Name: fmt.Sprintf("t%03d", put), Content: []byte(takes.String())})
+			put++
+		}
+		f.wait("the manager takes tasks", time.Minute, func() bool { return f.desk.put(items) })
+		f.wait("some are done", time.Minute, func() bool {
+			f.look()
+			return f.count(did) > tasks*round/rounds
+		})
+		f.pass(upTo(s.Lease / 2))
+		kill := 1 + random.IntN(3) // the manager, workers, or both
+		if kill&1 != 0 {
+			f.manager.Kill()
+			managers++
+		}
+		if kill&2 != 0 {
+			for _, i := range random.Perm(len(f.workers))[:1+random.IntN(3)] {
+				f.workers[i].Kill()
+				workers++
+			}
+		}
+		if len(f.look()) > 0 {
+			underWay++
+		}
+		f.pass(upTo(s.Lease))
+		if kill&1 != 0 {
+			f.manager.Start()
+		}
+		f.restart()
+	}
+	f.wait("nothing is expected any more", time.Minute, func() bool {
+		s, ok := f.desk.ask()
+		return ok && len(s.Expected) == 0
+	})
+	f.wait("nothing runs any more", time.Minute, func() bool { return len(f.look()) == 0 })
+	require.Positive(t, underWay, "no task was running at any kill")
+
+	last, ok := f.desk.ask()
+	require.True(t, ok)
+	require.Len(t, last.Completed, tasks)
+	v := f.judge()
+	require.Len(t, v.recorded, tasks)
+	for _, c := range last.Completed {
+		require.Contains(t, v.recorded, c.Task)
+	}
+	require.Empty(t, f.history.Overlaps())
+	t.Logf("%d rounds, %d managers and %d workers killed: %d tasks completed %d times in %d runs, recorded %d times; %d starts after a recorded completion",
+		rounds, managers, workers, tasks, f.count(did), len(f.history.Runs()), f.count(recorded), v.again)
+}

@@ -1,0 +1,223 @@
+package e2e_test
+
+// The manager's process, and the test's requests to it.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
+	"github.com/f8949c05/orchestrator/internal/proctest"
+)
+
+// managerSettings is the configuration of a manager's process.
+type managerSettings struct {
+	Journal string
+	Store   string // a file
+	Listen  string // for workers
+	Desk    string // address of the desk
+	settings
+}
+
+// runManager is the main function of a manager's process.
+func runManager(text string) (err error) {
+	var s managerSettings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	j, err := proctest.OpenJournal(s.Journal, managerRole)
+	if err != nil {
+		return err
+	}
+	store, err := boltstore.Open(s.Store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	d := &desk{}
+	m, err := grpc.NewManager(&witnessed{store, j},
+		grpc.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
+		grpc.WithInterval(s.Interval),
+		grpc.WithUnreachable(s.Lease/2),
+		grpc.WithOrchestrator(
+			orchestrator.WithCommunicatorTimeout(s.Lease/2),
+			orchestrator.WithStats(func(t orchestrator.TermStats) {
+				if d.leading.CompareAndSwap(false, true) {
+					_ = j.Write(proctest.Event{Kind: leads, Token: t.Term.Epoch})
+				}
+			})))
+	if err != nil {
+		return err
+	}
+	d.Manager = m
+	asked, err := net.Listen("tcp", s.Desk)
+	if err != nil {
+		return err
+	}
+	go func() { _ = http.Serve(asked, d) }()
+	called, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := j.Write(proctest.Event{Kind: serves}); err != nil {
+		return err
+	}
+	if err := m.Run(ctx, called); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// witnessed is a store that records every completion in the journal: when it is
+// saved, and when a starting manager finds it. If a process is killed just after a
+// save, the completion may be missing in the journal until it is found.
+type witnessed struct {
+	grpc.Store
+	journal *proctest.Journal
+}
+
+// doneKey is the prefix of the keys of completions, as documented by boltstore.
+const doneKey = "done/"
+
+func (s *witnessed) Load() (map[string][]byte, error) {
+	values, err := s.Store.Load()
+	if err != nil {
+		return nil, err
+	}
+	return values, s.note(found, values)
+}
+
+func (s *witnessed) Save(changes map[string][]byte) error {
+	if err := s.Store.Save(changes); err != nil {
+		return err
+	}
+	return s.note(recorded, changes)
+}
+
+func (s *witnessed) note(kind string, values map[string][]byte) error {
+	for key, value := range values {
+		task, ok := strings.CutPrefix(key, doneKey)
+		if !ok {
+			continue
+		}
+		e := proctest.Event{Kind: kind, Task: task, Text: string(value)}
+		if value == nil {
+			e.Kind = forgotten
+		}
+		if err := s.journal.Write(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// desk is an HTTP server through which the test puts tasks and requests the
+// manager's state.
+type desk struct {
+	*grpc.Manager
+	leading atomic.Bool
+}
+
+// state is the answer of the desk.
+type state struct {
+	Expected  []string
+	Completed []grpc.Completion
+}
+
+func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := d.serve(w, r); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
+	if r.Method == http.MethodPost {
+		var items []grpc.Item
+		if err := json.NewDecoder(r.Body).Decode(&items); err != nil {
+			return err
+		}
+		_, err := d.PutAll(r.Context(), items)
+		return err
+	}
+	var s state
+	for after := ""; ; {
+		items, err := d.Items(after, grpc.MaxList)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			after = item.Name
+			s.Expected = append(s.Expected, item.Name)
+		}
+		if len(items) < grpc.MaxList {
+			break
+		}
+	}
+	for after := ""; ; {
+		done, err := d.Completed(after, grpc.MaxList)
+		if err != nil {
+			return err
+		}
+		s.Completed = append(s.Completed, done...)
+		if len(done) < grpc.MaxList {
+			break
+		}
+		after = done[len(done)-1].Task
+	}
+	return json.NewEncoder(w).Encode(s)
+}
+
+// visitor is a client of a desk. The desk may be closed.
+type visitor struct {
+	http http.Client
+	url  string
+}
+
+func newVisitor(address string) *visitor {
+	return &visitor{
+		http: http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
+		url:  "http://" + address,
+	}
+}
+
+// put reports whether the manager has accepted the items.
+func (v *visitor) put(items []grpc.Item) bool {
+	text, err := json.Marshal(items)
+	if err != nil {
+		return false
+	}
+	resp, err := v.http.Post(v.url, "application/json", bytes.NewReader(text))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode == http.StatusOK
+}
+
+// ask returns the manager's state, and whether the desk has answered.
+func (v *visitor) ask() (state, bool) {
+	resp, err := v.http.Get(v.url)
+	if err != nil {
+		return state{}, false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var s state
+	err = json.NewDecoder(resp.Body).Decode(&s)
+	return s, err == nil && resp.StatusCode == http.StatusOK
+}

@@ -1,0 +1,206 @@
+package proctest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Main is the body of TestMain. It runs the tests. In a process that a [Process]
+// started with one of these roles, it runs the role instead, with the settings as
+// JSON.
+func Main(m *testing.M, roles map[string]func(settings string) error) {
+	for role, main := range roles {
+		settings, ok := os.LookupEnv(prefix + role)
+		if !ok {
+			continue
+		}
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			exit(4) // the test process has ended
+		}()
+		if err := main(settings); err != nil {
+			fmt.Fprintln(os.Stderr, role, err)
+			exit(1)
+		}
+		exit(0)
+	}
+	exit(m.Run())
+}
+
+const prefix = "ORCHESTRATOR_TRIAL_"
+
+func exit(code int) {
+	os.Exit(code) //nolint:forbidigo // this package owns the process
+}
+
+// Process is a process of a test: the test's own binary, or any command. It can be
+// started again after its end. Only Output may be used outside the test's goroutine.
+type Process struct {
+	T        testing.TB
+	Command  []string // with arguments; nil: the test's own binary in the role
+	Role     string   // a role of Main
+	Settings any      // passed to the role as JSON
+	Journal  *Journal // records the end of the process; nil: not recorded
+	Output   Output
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Start starts the process. It is killed at the end of the test at the latest.
+func (p *Process) Start() {
+	p.T.Helper()
+	cmd, err := p.command()
+	if err != nil {
+		p.T.Fatalf("start %s: %v", p.Role, err)
+	}
+	cmd.Stdout, cmd.Stderr = &p.Output, &p.Output
+	// The process ends when its standard input does, so it ends with the test,
+	// however the test ends.
+	lifeline, err := cmd.StdinPipe()
+	if err != nil {
+		p.T.Fatalf("start %s: %v", p.Role, err)
+	}
+	if err := cmd.Start(); err != nil {
+		p.T.Fatalf("start %s: %v", p.Role, err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait() // most processes are killed, so an error is expected
+		if p.Journal != nil {
+			_ = p.Journal.Write(Event{Kind: Died, PID: cmd.Process.Pid, Text: cmd.ProcessState.String()})
+		}
+	}()
+	p.cmd, p.exited = cmd, exited
+	p.T.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-exited
+		_ = lifeline.Close()
+	})
+}
+
+func (p *Process) command() (*exec.Cmd, error) {
+	if p.Command != nil {
+		return exec.Command(p.Command[0], p.Command[1:]...), nil
+	}
+	text, err := json.Marshal(p.Settings)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), prefix+p.Role+"="+string(text))
+	return cmd, nil
+}
+
+// PID returns the process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Exited is closed when the process has ended and the journal records its end.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Alive reports whether the process has not ended.
+func (p *Process) Alive() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill sends SIGKILL and returns when the process has ended.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+// Leave sends SIGTERM and returns immediately.
+func (p *Process) Leave() {
+	p.T.Helper()
+	p.signal(syscall.SIGTERM)
+}
+
+// Pause sends SIGSTOP and returns when the process has stopped.
+func (p *Process) Pause() {
+	p.T.Helper()
+	p.signal(syscall.SIGSTOP)
+	for !p.isStopped() {
+		runtime.Gosched() // the kernel needs some microseconds
+	}
+	p.write(Event{Kind: Paused, PID: p.PID()})
+}
+
+// Resume continues a stopped process.
+func (p *Process) Resume() {
+	p.T.Helper()
+	p.write(Event{Kind: Resumed, PID: p.PID()})
+	p.signal(syscall.SIGCONT)
+}
+
+func (p *Process) signal(s syscall.Signal) {
+	p.T.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.T.Fatalf("send %v to %s: %v", s, p.Role, err)
+	}
+}
+
+func (p *Process) write(e Event) {
+	p.T.Helper()
+	if err := p.Journal.Write(e); err != nil {
+		p.T.Fatal(err)
+	}
+}
+
+// isStopped reads the state of the process from /proc: each of its threads must have
+// stopped.
+func (p *Process) isStopped() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			return false
+		}
+		_, rest, ok := strings.Cut(string(stat), ") ") // after the name, which may contain any character
+		if !ok || rest[0] != 'T' {
+			return false
+		}
+	}
+	return len(threads) > 0
+}
+
+// FreeAddrs returns n free addresses of this machine, for processes that listen on
+// the same address again after a restart. They share a random host in 127.0.0.0/8.
+// Outgoing connections use 127.0.0.1, so the kernel gives none of them one of these
+// ports.
+func FreeAddrs(t testing.TB, n int) []string {
+	t.Helper()
+	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	addrs := make([]string, n)
+	for i := range addrs {
+		l, err := net.Listen("tcp", host+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }() // at the end; otherwise the port could be chosen twice
+		addrs[i] = l.Addr().String()
+	}
+	return addrs
+}
