@@ -213,10 +213,10 @@ func TestR3_HTTP2Floods(t *testing.T) {
 						if len(opts) > 0 {
 							conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 						}
-						if err := conn.SetWriteDeadline(time.Now().Add(time.Second / 2)); err != nil {
-							t.Error(err)
-						}
 						if _, err := io.WriteString(conn, preface); err != nil {
+							return // the server has closed the connection
+						}
+						if err := conn.SetWriteDeadline(time.Now().Add(time.Second / 2)); err != nil {
 							t.Error(err)
 						}
 						f := http2.NewFramer(conn, nil) // never reads
