@@ -27,7 +27,7 @@ type Previous[T comparable] struct {
 	Receipt      string
 }
 
-// Record stores which tasks a worker has. Package boltrecord, a separate module,
+// Record stores which tasks a worker has. Package boltfile, a separate module,
 // stores it in a file.
 //
 // # Concurrency

@@ -12,7 +12,7 @@ import (
 )
 
 // A manager and a worker, which are usually separate processes. The manager's store
-// would be a file (see package boltstore), and both would use WithCredentials.
+// would be a file (see package boltfile), and both would use WithCredentials.
 func ExampleManager() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

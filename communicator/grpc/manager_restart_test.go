@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
-	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -73,7 +73,7 @@ type managing struct {
 // manage runs a manager at an address with the store at path.
 func manage(t *testing.T, address, path string) (m *managing, at string) {
 	t.Helper()
-	store, err := boltstore.Open(path)
+	store, err := boltfile.OpenStore(path)
 	require.NoError(t, err)
 	m = &managing{}
 	m.Manager, err = grpc.NewManager(store,

@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/f8949c05/orchestrator v0.0.0
+	github.com/f8949c05/orchestrator/boltfile v0.0.0
 	github.com/f8949c05/orchestrator/communicator/grpc v0.0.0
-	github.com/f8949c05/orchestrator/worker/boltrecord v0.0.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 )

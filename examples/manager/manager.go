@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
-	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
 )
 
 const (
@@ -29,7 +29,7 @@ type plan = orchestrator.Plan[grpc.Worker, string]
 type manager struct {
 	*grpc.Manager
 	address string
-	store   *boltstore.Store
+	store   *boltfile.Store
 	end     context.CancelFunc
 	ended   chan struct{} // closed when Run has returned, after err is set
 	err     error
@@ -42,7 +42,7 @@ func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writ
 	if err != nil {
 		return nil, err
 	}
-	store, err := boltstore.Open(f.state())
+	store, err := boltfile.OpenStore(f.state())
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/f8949c05/orchestrator/worker/boltrecord"
 )
 
 const (
@@ -70,7 +70,7 @@ func workerMain(text string, stdin io.Reader, stderr io.Writer) error {
 // runWorker runs a worker until ctx ends, or until it is told to leave and has left.
 func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Writer) (err error) {
 	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("process", s.Name)
-	record, err := boltrecord.Open(s.Folder.record(s.Name))
+	record, err := boltfile.OpenRecord(s.Folder.record(s.Name))
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
-	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
@@ -43,7 +43,7 @@ func runManager(text string) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := boltstore.Open(s.Store)
+	store, err := boltfile.OpenStore(s.Store)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ type witnessed struct {
 	journal *proctest.Journal
 }
 
-// doneKey is the prefix of the keys of completions, as documented by boltstore.
+// doneKey is the prefix of the keys of completions, as documented by boltfile.
 const doneKey = "done/"
 
 func (s *witnessed) Load() (map[string][]byte, error) {

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/f8949c05/orchestrator/worker/boltrecord"
 )
 
 // settings are common to all processes of a fleet.
@@ -49,7 +49,7 @@ func runWorker(text string) error {
 	if err != nil {
 		return err
 	}
-	record, err := boltrecord.Open(s.Record)
+	record, err := boltfile.OpenRecord(s.Record)
 	if err != nil {
 		return err
 	}

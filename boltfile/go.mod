@@ -1,4 +1,4 @@
-module github.com/f8949c05/orchestrator/worker/boltrecord
+module github.com/f8949c05/orchestrator/boltfile
 
 go 1.26.0
 

@@ -1,38 +1,36 @@
-package boltrecord_test
+package boltfile_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/f8949c05/orchestrator/worker/boltrecord"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func open(t *testing.T, path string) *boltrecord.Record {
+func openRecord(t *testing.T, path string) *boltfile.Record {
 	t.Helper()
-	r, err := boltrecord.Open(path)
+	r, err := boltfile.OpenRecord(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
 }
 
-// again closes r and opens its file again, as the next process would.
-func again(t *testing.T, r *boltrecord.Record, path string) *boltrecord.Record {
+// reopenRecord closes r and opens its file again, as the next process would.
+func reopenRecord(t *testing.T, r *boltfile.Record, path string) *boltfile.Record {
 	t.Helper()
 	require.NoError(t, r.Close())
-	return open(t, path)
+	return openRecord(t, path)
 }
 
-func load(t *testing.T, r *boltrecord.Record) []worker.Previous[string] {
+func load(t *testing.T, r *boltfile.Record) []worker.Previous[string] {
 	t.Helper()
 	traces, err := r.Load()
 	require.NoError(t, err)
@@ -41,7 +39,7 @@ func load(t *testing.T, r *boltrecord.Record) []worker.Previous[string] {
 
 func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worker.db")
-	r := open(t, path)
+	r := openRecord(t, path)
 	require.Empty(t, load(t, r))
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -56,12 +54,12 @@ func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 		{Task: strings.Repeat("\xfe", 1<<20), Token: 2},
 	}
 	require.NoError(t, r.Save(traces, []string{"never was"}))
-	r = again(t, r, path)
+	r = reopenRecord(t, r, path)
 	require.ElementsMatch(t, traces, load(t, r))
 
 	changed := worker.Previous[string]{Task: "", Completed: true}
 	require.NoError(t, r.Save([]worker.Previous[string]{changed}, []string{traces[1].Task, traces[5].Task}))
-	r = again(t, r, path)
+	r = reopenRecord(t, r, path)
 	require.ElementsMatch(t, []worker.Previous[string]{changed, traces[2], traces[3], traces[4]}, load(t, r))
 
 	require.NoError(t, r.Remove())
@@ -73,53 +71,48 @@ func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 	require.ErrorContains(t, err, path)
 }
 
-func TestW6_OneAtATime(t *testing.T) {
+// What a Record adds to the behavior of a damaged file: it can be removed, and the
+// lock is kept until then.
+func TestW6_DamagedRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worker.db")
-	r := open(t, path)
-	_, err := boltrecord.Open(path)
-	require.ErrorIs(t, err, boltrecord.ErrInUse)
+	r := openRecord(t, path)
+	var traces []worker.Previous[string]
+	for i := range 1000 {
+		traces = append(traces, worker.Previous[string]{Task: fmt.Sprintf("%0200d", i)})
+	}
+	require.NoError(t, r.Save(traces, nil))
+	require.NoError(t, os.Truncate(path, int64(4*os.Getpagesize())))
+	_, err := r.Load()
+	require.ErrorIs(t, err, boltfile.ErrDamaged)
+	require.ErrorIs(t, r.Save(traces[150:151], nil), boltfile.ErrDamaged)
+	_, err = boltfile.OpenRecord(path)
+	require.ErrorIs(t, err, boltfile.ErrInUse)
+	require.NoError(t, r.Remove())
+	require.Empty(t, load(t, openRecord(t, path)))
+}
+
+func TestW6_StoreIsNoRecord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "manager.db")
+	require.NoError(t, openStore(t, path).Close())
+	_, err := boltfile.OpenRecord(path)
+	require.ErrorIs(t, err, boltfile.ErrForeign)
 	require.ErrorContains(t, err, path)
-	require.NoError(t, r.Close())
-	require.NoError(t, r.Close())
-	open(t, path)
 }
 
-func TestW6_AnotherFileIsNotTouched(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "text")
-	text := []byte(strings.Repeat("not a database\n", 10_000))
-	require.NoError(t, os.WriteFile(path, text, 0o600))
-	_, err := boltrecord.Open(path)
-	require.ErrorIs(t, err, boltrecord.ErrForeign)
-	after, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, text, after)
-
-	path = filepath.Join(t.TempDir(), "other.db")
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
-	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucket([]byte("theirs"))
-		return err
-	}))
-	require.NoError(t, db.Close())
-	_, err = boltrecord.Open(path)
-	require.ErrorIs(t, err, boltrecord.ErrForeign)
-	require.ErrorContains(t, err, "theirs")
-
-	_, err = boltrecord.Open(filepath.Join(t.TempDir(), "no", "folder"))
-	require.ErrorIs(t, err, os.ErrNotExist)
-}
-
-func TestW6_AnEntryThatCannotBeReadIsAnError(t *testing.T) {
+func TestW6_LayoutOfTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worker.db")
-	require.NoError(t, open(t, path).Close())
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
-	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte("orchestrator worker 1")).Put([]byte("=a"), []byte("{"))
-	}))
-	require.NoError(t, db.Close())
-	_, err = worker.New(run, worker.WithRecord(open(t, path)))
+	write(t, path, "orchestrator worker 1", "=a",
+		`{"failed":true,"err":"Ymc=","attempts":2,"version":3,"token":4,"scope":5,"receipt":"/w=="}`)
+	require.Equal(t, []worker.Previous[string]{{
+		Task: "a", Failed: true, Err: "bg", Attempts: 2, Version: 3, Token: 4, Scope: 5, Receipt: "\xff",
+	}}, load(t, openRecord(t, path)))
+}
+
+func TestW6_InvalidEntry(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "worker.db")
+	write(t, path, "orchestrator worker 1", "=a", "{")
+	_, err := worker.New(run, worker.WithRecord(openRecord(t, path)))
+	require.ErrorIs(t, err, boltfile.ErrDamaged)
 	require.ErrorContains(t, err, `"=a"`)
 }
 
@@ -135,7 +128,7 @@ func TestW6_AfterACrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worker.db")
 	completed := make(chan struct{})
 	options := []worker.Option{worker.WithCompletion(func(string) { close(completed) })}
-	first := open(t, path)
+	first := openRecord(t, path)
 	watched := &watched{Record: first, saved: make(chan struct{}, 100)}
 	w, err := worker.New(run, append(options, worker.WithRecord(watched))...)
 	require.NoError(t, err)
@@ -146,7 +139,7 @@ func TestW6_AfterACrash(t *testing.T) {
 	for !slices.ContainsFunc(load(t, first), func(t worker.Previous[string]) bool { return t.Completed }) {
 		<-watched.saved
 	}
-	crash := again(t, first, path)
+	crash := reopenRecord(t, first, path)
 
 	next, err := worker.New(run, worker.WithRecord(crash))
 	require.NoError(t, err)
@@ -158,7 +151,7 @@ func TestW6_AfterACrash(t *testing.T) {
 
 // watched reports each Save.
 type watched struct {
-	*boltrecord.Record
+	*boltfile.Record
 	saved chan struct{}
 }
 
@@ -172,10 +165,10 @@ func (w *watched) Save(traces []worker.Previous[string], gone []string) error {
 func TestW6_ARecordThatIsRemovedWhileTheNextWaits(t *testing.T) {
 	for range 20 {
 		path := filepath.Join(t.TempDir(), "worker.db")
-		r := open(t, path)
-		opened := make(chan *boltrecord.Record)
+		r := openRecord(t, path)
+		opened := make(chan *boltfile.Record)
 		go func() {
-			next, err := boltrecord.Open(path)
+			next, err := boltfile.OpenRecord(path)
 			if err != nil {
 				t.Error(err)
 			}
@@ -185,6 +178,6 @@ func TestW6_ARecordThatIsRemovedWhileTheNextWaits(t *testing.T) {
 		next := <-opened
 		require.NotNil(t, next)
 		require.NoError(t, next.Save([]worker.Previous[string]{{Task: "a"}}, nil))
-		require.Len(t, load(t, again(t, next, path)), 1)
+		require.Len(t, load(t, reopenRecord(t, next, path)), 1)
 	}
 }

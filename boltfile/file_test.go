@@ -1,6 +1,6 @@
-package boltstore_test
+package boltfile_test
 
-// Files that were cut short or overwritten.
+// What records and stores share. Most of it is tested with a Store.
 
 import (
 	"errors"
@@ -11,20 +11,75 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/boltstore"
+	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestR2_FileIsOpenOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "manager.db")
+	s := openStore(t, path)
+	_, err := boltfile.OpenStore(path)
+	require.ErrorIs(t, err, boltfile.ErrInUse)
+	require.ErrorContains(t, err, path)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+
+	require.ErrorIs(t, s.Save(map[string][]byte{"epoch": []byte("2")}), os.ErrClosed)
+	_, err = s.Load()
+	require.ErrorIs(t, err, os.ErrClosed)
+	require.ErrorContains(t, err, path)
+	requireValues(t, openStore(t, path), map[string][]byte{})
+}
+
+func TestR2_ForeignFileIsNotChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "text")
+	text := []byte(strings.Repeat("not a database\n", 10_000))
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	_, err := boltfile.OpenStore(path)
+	require.ErrorIs(t, err, boltfile.ErrForeign)
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, text, after)
+
+	path = filepath.Join(t.TempDir(), "other.db")
+	write(t, path, "theirs", "a", "b")
+	_, err = boltfile.OpenStore(path)
+	require.ErrorIs(t, err, boltfile.ErrForeign)
+	require.ErrorContains(t, err, "theirs")
+
+	_, err = boltfile.OpenStore(filepath.Join(t.TempDir(), "no", "folder"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// write creates a file with an entry without this package.
+func write(t *testing.T, path, bucket, key, value string) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucket([]byte(bucket))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte(key), []byte(value))
+	}))
+	require.NoError(t, db.Close())
+}
 
 // full creates a file of several hundred KiB with two transactions, and returns the
 // contents after each. If the meta page of the second is lost, bbolt returns to the
 // first, as after a crash.
 func full(t *testing.T, path string) (before, after map[string][]byte) {
 	t.Helper()
-	s := open(t, path)
+	s := openStore(t, path)
 	before = make(map[string][]byte)
 	for i := range 1000 {
 		before[fmt.Sprintf("task/%04d", i)] = fmt.Appendf(nil, "content %0200d", i)
@@ -50,7 +105,7 @@ func full(t *testing.T, path string) (before, after map[string][]byte) {
 
 // read opens and loads a store, as a starting process does.
 func read(path string) (map[string][]byte, error) {
-	s, err := boltstore.Open(path)
+	s, err := boltfile.OpenStore(path)
 	if err != nil {
 		return nil, err
 	}
@@ -65,18 +120,18 @@ func read(path string) (map[string][]byte, error) {
 // error must contain the path, and a second attempt must return the same error.
 func isDamaged(t *testing.T, path string, err error) bool {
 	t.Helper()
-	want := boltstore.ErrDamaged
-	if errors.Is(err, boltstore.ErrForeign) {
-		want = boltstore.ErrForeign
+	want := boltfile.ErrDamaged
+	if errors.Is(err, boltfile.ErrForeign) {
+		want = boltfile.ErrForeign
 	}
 	require.ErrorIs(t, err, want)
 	require.ErrorContains(t, err, path)
 	_, err = read(path)
 	require.ErrorIs(t, err, want, "the second time")
-	return errors.Is(err, boltstore.ErrDamaged)
+	return errors.Is(err, boltfile.ErrDamaged)
 }
 
-func TestR2_AFileThatWasCutShort(t *testing.T) {
+func TestR2_TruncatedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cut.db")
 	_, content := full(t, path)
 	info, err := os.Stat(path)
@@ -96,27 +151,27 @@ func TestR2_AFileThatWasCutShort(t *testing.T) {
 	}
 }
 
-func TestR2_AFileThatIsCutShortWhileItIsOpen(t *testing.T) {
-	for _, use := range []func(s *boltstore.Store) error{
-		func(s *boltstore.Store) error { _, err := s.Load(); return err },
-		func(s *boltstore.Store) error { return s.Save(map[string][]byte{"task/0150": []byte("-")}) }, // reads a mapped page that no longer exists
+func TestR2_FileTruncatedWhileOpen(t *testing.T) {
+	for _, use := range []func(s *boltfile.Store) error{
+		func(s *boltfile.Store) error { _, err := s.Load(); return err },
+		func(s *boltfile.Store) error { return s.Save(map[string][]byte{"task/0150": []byte("-")}) }, // reads a mapped page that no longer exists
 	} {
 		path := filepath.Join(t.TempDir(), "cut.db")
 		full(t, path)
-		s := open(t, path)
+		s := openStore(t, path)
 		require.NoError(t, os.Truncate(path, int64(4*os.Getpagesize())))
-		require.ErrorIs(t, use(s), boltstore.ErrDamaged)
-		require.ErrorIs(t, s.Save(map[string][]byte{"task/0150": []byte("-")}), boltstore.ErrDamaged)
+		require.ErrorIs(t, use(s), boltfile.ErrDamaged)
+		require.ErrorIs(t, s.Save(map[string][]byte{"task/0150": []byte("-")}), boltfile.ErrDamaged)
 		_, err := s.Load()
-		require.ErrorIs(t, err, boltstore.ErrDamaged)
+		require.ErrorIs(t, err, boltfile.ErrDamaged)
 		require.ErrorContains(t, err, path)
 		require.NoError(t, s.Close())
 		_, err = read(path)
-		require.ErrorIs(t, err, boltstore.ErrDamaged)
+		require.ErrorIs(t, err, boltfile.ErrDamaged)
 	}
 }
 
-func TestR2_AFileWithAPageWrittenOver(t *testing.T) {
+func TestR2_OverwrittenPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "over.db")
 	before, after := full(t, path)
 	original, err := os.ReadFile(path)
@@ -143,7 +198,7 @@ func TestR2_AFileWithAPageWrittenOver(t *testing.T) {
 
 // Not all of this damage can be detected, but it must neither end the process nor
 // leave the file locked.
-func TestR2_AFileWithBytesWrittenOver(t *testing.T) {
+func TestR2_OverwrittenBytes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "over.db")
 	full(t, path)
 	original, err := os.ReadFile(path)
@@ -163,33 +218,33 @@ func TestR2_AFileWithBytesWrittenOver(t *testing.T) {
 			_, _ = seeds.Read(content[at:min(at+1+random.IntN(256), len(content))])
 		}
 		require.NoError(t, os.WriteFile(path, content, 0o600))
-		s, err := boltstore.Open(path)
+		s, err := boltfile.OpenStore(path)
 		if err != nil {
 			_ = isDamaged(t, path, err)
 			continue
 		}
 		if _, err := s.Load(); err != nil {
-			require.ErrorIs(t, err, boltstore.ErrDamaged, "seed %d", seed)
+			require.ErrorIs(t, err, boltfile.ErrDamaged, "seed %d", seed)
 		}
 		_ = s.Save(map[string][]byte{"task/0150": []byte("-")}) // a damaged list of free pages may make it write anywhere
 		require.NoError(t, s.Close())
 	}
 }
 
-func TestR2_AFileThatIsTooShortIsAnother(t *testing.T) {
+func TestR2_ShortFileIsForeign(t *testing.T) {
 	for _, size := range []int{1, 100, 4095, 4096, 5000, 8191, 8192, 20_000} {
 		path := filepath.Join(t.TempDir(), "short")
 		content := make([]byte, size)
 		_, _ = rand.NewChaCha8([32]byte{2}).Read(content)
 		require.NoError(t, os.WriteFile(path, content, 0o600))
-		_, err := boltstore.Open(path)
-		require.ErrorIs(t, err, boltstore.ErrForeign, "%d bytes", size)
+		_, err := boltfile.OpenStore(path)
+		require.ErrorIs(t, err, boltfile.ErrForeign, "%d bytes", size)
 		require.False(t, isDamaged(t, path, err))
 		left, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.Equal(t, content, left)
 	}
-	_, err := boltstore.Open(t.TempDir())
+	_, err := boltfile.OpenStore(t.TempDir())
 	require.ErrorIs(t, err, syscall.EISDIR)
-	require.NotErrorIs(t, err, boltstore.ErrForeign)
+	require.NotErrorIs(t, err, boltfile.ErrForeign)
 }

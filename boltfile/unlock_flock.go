@@ -1,8 +1,6 @@
 //go:build !windows && !plan9 && !solaris && !aix && !android
 
-package boltrecord
-
-// Unlocking on systems on which bbolt locks files with flock.
+package boltfile
 
 import (
 	"fmt"
@@ -10,8 +8,8 @@ import (
 	"syscall"
 )
 
-// unlock frees the lock of a file that stays mapped. Closing the file is not enough,
-// because the mapping keeps the lock.
+// unlock releases bbolt's flock of a file that stays mapped. Closing the file is not
+// enough, because the mapping keeps the lock.
 func unlock(f *os.File) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_UN); err != nil {
 		return fmt.Errorf("unlock: %w", err)

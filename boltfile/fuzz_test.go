@@ -1,4 +1,4 @@
-package boltrecord
+package boltfile
 
 import (
 	"strings"
@@ -16,15 +16,15 @@ func FuzzTrace(f *testing.F) {
 	f.Add(strings.Repeat("n", bbolt.MaxKeySize), false, int64(5), uint64(0), uint64(0), []byte("null"))
 	f.Fuzz(func(t *testing.T, name string, completed bool, version int64, token, scope uint64, other []byte) {
 		trace := worker.Previous[string]{Task: name, Completed: completed, Version: version, Token: token, Scope: scope, Receipt: string(other)}
-		key, value, err := entryOf(trace)
+		key, value, err := encode(trace)
 		require.NoError(t, err)
 		require.NotEmpty(t, key)
 		require.LessOrEqual(t, len(key), bbolt.MaxKeySize)
-		got, err := traceOf(key, value)
+		got, err := decode(key, value)
 		require.NoError(t, err)
 		require.Equal(t, trace, got)
 
-		if read, err := traceOf(key, other); err == nil && key[0] == '=' {
+		if read, err := decode(key, other); err == nil && key[0] == '=' {
 			require.Equal(t, name, read.Task, "whatever the value says")
 		}
 	})

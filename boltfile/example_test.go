@@ -1,4 +1,4 @@
-package boltrecord_test
+package boltfile_test
 
 import (
 	"context"
@@ -7,14 +7,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/f8949c05/orchestrator/worker/boltrecord"
 )
 
 // A process has completed one task and runs another when it crashes. The next
 // process reports both.
-func Example() {
-	folder, err := os.MkdirTemp("", "boltrecord-")
+func ExampleRecord() {
+	folder, err := os.MkdirTemp("", "boltfile-")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -31,7 +31,7 @@ func Example() {
 
 // crash leaves a record as a crashed worker does.
 func crash(path string) error {
-	record, err := boltrecord.Open(path)
+	record, err := boltfile.OpenRecord(path)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func crash(path string) error {
 }
 
 func report(path string) error {
-	record, err := boltrecord.Open(path)
+	record, err := boltfile.OpenRecord(path)
 	if err != nil {
 		return err
 	}

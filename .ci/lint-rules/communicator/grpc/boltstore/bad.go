@@ -1,5 +1,0 @@
-package boltstore
-
-import (
-	_ "github.com/f8949c05/orchestrator/bench" // want depguard
-)

@@ -1,2 +1,0 @@
-// Package boltstore stands for its floor.
-package boltstore

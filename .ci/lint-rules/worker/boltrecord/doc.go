@@ -1,2 +1,0 @@
-// Package boltrecord stands for its floor.
-package boltrecord
