@@ -479,3 +479,11 @@ func (l *logs) lines(texts ...string) (found []string) {
 	}
 	return found
 }
+
+// total returns the sum of counts.
+func total[K comparable](counts map[K]int) (sum int) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}

@@ -1,0 +1,2 @@
+// Package scenario stands for its floor.
+package scenario
