@@ -300,7 +300,8 @@ func (e *brokenError) Unwrap() []error {
 // loopError wraps itself.
 type loopError struct{}
 
-func (loopError) Error() string   { return "loop" }
+func (loopError) Error() string { return "loop" }
+
 func (e loopError) Unwrap() error { return e }
 
 // brokenErrors returns errors that must not end the leader's process. The keys say
@@ -428,7 +429,8 @@ func TestT11_OtherErrorsStayAsTheyAre(t *testing.T) {
 // listError is an error that cannot be compared.
 type listError []error
 
-func (e listError) Error() string   { return fmt.Sprint([]error(e)) }
+func (e listError) Error() string { return fmt.Sprint([]error(e)) }
+
 func (e listError) Unwrap() []error { return e }
 
 // A worker that answers with a long text does not fill the leader's memory, nor

@@ -1,10 +1,15 @@
 package test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +20,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// Whatever is given to an orchestrator, and whatever its workers answer.
+// Settings, changes and answers drawn from bytes, and what every term must satisfy.
 
 // FuzzTerm reads settings, changes and answers out of bytes, and checks what
 // each term publishes.
@@ -116,3 +121,483 @@ var (
 	babelTasks   = names("t", 6)
 	babelWorkers = names("w", 5)
 )
+
+// babel is a leader, and workers whose answers are drawn from bytes.
+type babel struct {
+	t    *testing.T
+	data []byte
+	at   int // the next byte of the story
+	o    *orchestrator.Orchestrator[string, string]
+
+	mu      sync.Mutex
+	answers map[string][]listed // by worker: its lists since the end of the term before the last
+	acked   map[string][]orchestrator.Write[string]
+	maybe   map[string]map[string]sent // by worker and task: a start that may have happened
+	writes  int
+	reading bool // a Plan is under way, which calls no worker
+
+	number   uint64
+	founders map[string]bool // there at the first term that had workers, and never heard
+}
+
+// listed is an answer to List. Its last tasks are pinned.
+type listed struct {
+	tasks []string
+	pins  int
+}
+
+// sent is when a write was sent.
+type sent struct {
+	term uint64
+	at   time.Time
+}
+
+// next draws a number below n of the story; 0 once the bytes are used up.
+func (b *babel) next(n int) int {
+	if b.at >= len(b.data) {
+		return 0
+	}
+	b.at++
+	return int(b.data[b.at-1]) % n
+}
+
+// fate draws a number below n for a call: always the same for the same one.
+func (b *babel) fate(ctx context.Context, n int, call ...string) int {
+	if len(b.data) == 0 {
+		return 0
+	}
+	term, _ := orchestrator.TermFromContext(ctx)
+	h := fnv.New32a()
+	_, _ = fmt.Fprint(h, term.Number, call)
+	return int(b.data[int(h.Sum32())%len(b.data)]) % n
+}
+
+func newBabel(t *testing.T, data []byte) *babel {
+	b := &babel{t: t, data: data, answers: make(map[string][]listed), acked: make(map[string][]orchestrator.Write[string]), maybe: make(map[string]map[string]sent)}
+	var comm orchestrator.Communicator[string, string] = b
+	settings := b.next(256)
+	if settings&1 != 0 {
+		comm = &babelApplier{b}
+	}
+	opts := []option{
+		orchestrator.WithConcurrency(1 + settings>>1&3),
+		orchestrator.WithGracePeriod([]time.Duration{30 * time.Second, 0, orchestrator.HoldUntilRemoved, time.Second}[settings>>3&3]),
+		orchestrator.WithMaxLoss([]float64{0.5, 0, 1, 0.2}[settings>>5&3]),
+	}
+	if settings>>7 != 0 {
+		opts = append(opts, orchestrator.WithHandoff(orchestrator.StartThenStop), orchestrator.WithMaxMoves(settings>>3&3))
+	}
+	var err error
+	b.o, err = orchestrator.New(comm, append([]option{orchestrator.WithSeed(0)}, opts...)...)
+	require.NoError(t, err)
+	for range 1 + b.next(5) {
+		require.NoError(t, b.o.AddWorker(babelWorkers[b.next(len(babelWorkers))]))
+	}
+	return b
+}
+
+func (b *babel) run() {
+	for range 12 {
+		b.change()
+		if b.next(8) == 7 {
+			b.plan()
+		}
+		b.term()
+	}
+	time.Sleep(time.Hour) // whoever hangs gives up
+	synctest.Wait()
+}
+
+// change changes what is expected, and lets time pass.
+func (b *babel) change() {
+	task, worker := babelTasks[b.next(len(babelTasks))], babelWorkers[b.next(len(babelWorkers))]
+	switch b.next(9) {
+	case 0, 1:
+		require.NoError(b.t, b.o.AddTask(task, orchestrator.WithTaskInstances(1+b.next(4)), orchestrator.WithHandoff(orchestrator.Handoff(b.next(3)))))
+	case 2:
+		b.o.RemoveTask(task)
+	case 3:
+		require.NoError(b.t, b.o.AddWorker(worker))
+	case 4:
+		b.o.RemoveWorker(worker)
+		delete(b.maybe, worker)
+		delete(b.founders, worker)
+	case 5:
+		if err := b.o.DrainWorker(worker); err != nil {
+			require.ErrorIs(b.t, err, orchestrator.ErrUnknownWorker)
+		}
+	case 6:
+		_ = b.o.UndrainWorker(worker)
+	case 7:
+		require.NoError(b.t, b.o.UpdateTasks([]orchestrator.Task[string]{{Name: task, Instances: b.next(4)}}))
+	case 8:
+		require.NoError(b.t, b.o.UpdateTasks(nil))
+	}
+	time.Sleep(time.Duration(b.next(256)) * 250 * time.Millisecond)
+}
+
+// plan checks that a plan is only one.
+func (b *babel) plan() {
+	b.mu.Lock()
+	before := b.writes
+	b.reading = true
+	b.mu.Unlock()
+	p, err := b.o.Plan(b.suppose())
+	synctest.Wait()
+	b.mu.Lock()
+	require.Equal(b.t, before, b.writes)
+	b.reading = false
+	b.mu.Unlock()
+	for _, c := range p.Changes {
+		require.Equal(b.t, orchestrator.OutcomePlanned, c.Outcome)
+	}
+	b.speaks(p)
+	if err != nil {
+		require.True(b.t, errors.Is(err, orchestrator.ErrNoTerm) || errors.Is(err, orchestrator.ErrUnknownWorker), "%v", err)
+	}
+}
+
+// suppose draws a hypothesis.
+func (b *babel) suppose() (h orchestrator.Hypothesis[string, string]) {
+	task, worker := babelTasks[b.next(len(babelTasks))], babelWorkers[b.next(len(babelWorkers))]
+	switch b.next(8) {
+	case 1:
+		h.Drain = []string{worker}
+	case 2:
+		h.Undrain = []string{worker}
+	case 3:
+		h.Silence = []string{worker}
+	case 4:
+		h.Lose = []string{worker}
+	case 5:
+		h.AddWorkers = []member{{Name: worker, Draining: b.next(2) == 1}}
+	case 6:
+		h.AddTasks = []orchestrator.Task[string]{{Name: task, Instances: b.next(4)}}
+	case 7:
+		h.RemoveTasks = []string{task}
+	}
+	return h
+}
+
+// term runs one and checks what it leaves behind.
+func (b *babel) term() {
+	b.mu.Lock()
+	for w, lists := range b.answers {
+		b.answers[w] = lists[max(0, len(lists)-2):]
+	}
+	clear(b.acked)
+	b.mu.Unlock()
+	ctx := b.t.Context()
+	if b.next(16) == 15 {
+		short, cancel := context.WithTimeout(ctx, time.Duration(b.next(40))*time.Second)
+		defer cancel()
+		ctx = short
+	}
+	began := time.Now()
+	err := b.o.NextTerm(ctx)
+	require.LessOrEqual(b.t, time.Since(began), 5*timeout, "T3")
+	synctest.Wait() // calls of a term that was cut short
+	p := b.o.LastPlan()
+	if err != nil {
+		term, ok := errors.AsType[*orchestrator.TermError](err)
+		if !ok {
+			require.True(b.t, ctx.Err() != nil || errors.Is(err, orchestrator.ErrDeposed), "%v", err)
+		} else {
+			require.NotEmpty(b.t, term.Failures)
+			require.Less(b.t, len(err.Error()), 6<<10, "T11")
+		}
+	}
+	if ctx.Err() != nil && p.Stats.Term.Number == b.number {
+		return // it did not begin
+	}
+	b.found()
+	if !p.Stats.Cut {
+		require.Greater(b.t, p.Stats.Term.Number, b.number, "T13")
+		b.sound(p)
+		b.seen(p)
+	}
+	b.number = p.Stats.Term.Number
+	b.speaks(p)
+}
+
+// found notes who was there at the first term that had workers, and has not been
+// heard since.
+func (b *babel) found() {
+	states := b.o.LastActual()
+	if b.founders == nil && len(states) > 0 {
+		b.founders = make(map[string]bool)
+		for _, s := range states {
+			b.founders[s.Name] = true
+		}
+	}
+	for _, s := range states {
+		if s.State == orchestrator.Lost || !s.LastAnswer.IsZero() {
+			delete(b.founders, s.Name)
+		}
+	}
+}
+
+// sound checks a plan against what is expected.
+func (b *babel) sound(p plan) {
+	t, s := b.t, p.Stats
+	wanted := make(map[string]int)
+	for _, task := range b.o.ListExpectedTasks() {
+		wanted[task.Name] = task.Instances
+	}
+	rows := make(map[string]orchestrator.WorkerPlan[string])
+	for _, r := range p.Workers {
+		rows[r.Name] = r
+	}
+	require.Equal(t, len(p.Workers), s.Workers.Answering+s.Workers.Silent+s.Workers.Lost)
+	require.Equal(t, len(p.Changes), total(s.Changes))
+	require.Equal(t, len(p.Changes), total(s.Outcomes))
+	adds := 0
+	to := make(map[[2]string]bool)
+	for _, c := range p.Changes {
+		require.NotEqual(t, orchestrator.OutcomePlanned, c.Outcome)
+		require.NotEmpty(t, c.Outcome)
+		require.NotEmpty(t, c.Kind.Reason, "P7")
+		if c.Outcome != orchestrator.OutcomeDone {
+			require.Error(t, c.Err, "%+v", c)
+		}
+		if c.Kind.Op != orchestrator.Start {
+			require.Equal(t, orchestrator.Answering, rows[c.From].State, "T4: %+v", c)
+			require.False(t, rows[c.From].Late, "T3: %+v", c)
+		}
+		if c.Kind.Op == orchestrator.Stop {
+			require.Contains(t, []orchestrator.Reason{orchestrator.ReasonUnexpected, orchestrator.ReasonSurplus}, c.Kind.Reason)
+			continue
+		}
+		adds++
+		require.Positive(t, wanted[c.Task], "%+v", c)
+		require.Equal(t, orchestrator.Answering, rows[c.To].State, "%+v", c)
+		require.False(t, rows[c.To].Draining, "%+v", c)
+		require.False(t, rows[c.To].Late, "T3: %+v", c)
+		require.False(t, to[[2]string{c.Task, c.To}], "P1: %+v twice", c)
+		to[[2]string{c.Task, c.To}] = true
+	}
+	require.Equal(t, adds, s.Adds)
+	require.LessOrEqual(t, s.LowerBound, s.Adds, "P8")
+	for _, w := range p.Waiting {
+		require.Positive(t, w.Instances)
+		require.Positive(t, wanted[w.Task], "%+v", w)
+		require.NotEmpty(t, w.Reason)
+		switch w.Reason {
+		case orchestrator.ReasonHeld, orchestrator.ReasonUnheard:
+			require.True(t, w.Named)
+			row := rows[w.Worker]
+			require.True(t, row.State == orchestrator.Silent || row.Late, "%+v", w)
+		}
+	}
+	for _, a := range p.Paused {
+		require.Positive(t, a.Failures)
+		require.Error(t, a.Err)
+	}
+}
+
+// seen checks that the leader sees what the workers said, and nothing else
+// (T12), and that nothing was started that a silent worker holds (T4).
+func (b *babel) seen(p plan) {
+	t := b.t
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	running, held := make(map[string]int), make(map[string]int)
+	late := make(map[string]bool)
+	for _, row := range p.Workers {
+		late[row.Name] = row.Late
+	}
+	for _, s := range b.o.LastActual() {
+		answered := s.State == orchestrator.Answering && !late[s.Name]
+		waits := s.State == orchestrator.Silent || late[s.Name]
+		tasks := slices.Sorted(slices.Values(s.Tasks))
+		require.Len(t, slices.Compact(slices.Clone(tasks)), len(tasks), "a task twice on %s", s.Name)
+		for _, task := range tasks {
+			switch {
+			case answered:
+				running[task]++
+			case waits:
+				held[task]++
+			}
+		}
+		for task, sent := range b.maybe[s.Name] {
+			switch {
+			case answered && sent.term < p.Stats.Term.Number,
+				waits && !s.LastAnswer.Before(sent.at): // an answer that came late
+				delete(b.maybe[s.Name], task)
+			case waits && !slices.Contains(tasks, task):
+				held[task]++
+			}
+		}
+		if !answered {
+			continue
+		}
+		require.True(t, slices.ContainsFunc(b.answers[s.Name], func(list listed) bool {
+			return slices.Equal(tasks, apply(list.tasks, b.acked[s.Name]))
+		}), "%s is seen with %v; it said %v, and acknowledged %v\n%v", s.Name, tasks, b.answers[s.Name], b.acked[s.Name], p)
+	}
+	clean := make(map[string]bool)
+	started := make(map[string]int)
+	for _, c := range p.Changes {
+		if c.Outcome != orchestrator.OutcomeDone {
+			clean[c.Task] = false
+		} else if _, ok := clean[c.Task]; !ok {
+			clean[c.Task] = true
+		}
+		if c.Kind.Op == orchestrator.Move {
+			require.True(t, slices.ContainsFunc(b.answers[c.From], func(list listed) bool {
+				return slices.Contains(list.tasks, c.Task) && !slices.Contains(list.tasks[len(list.tasks)-list.pins:], c.Task)
+			}), "C8: %+v; it said %v", c, b.answers[c.From])
+		}
+		if c.Kind.Op == orchestrator.Start {
+			require.Empty(t, b.founders, "T4: %+v, and these may run anything", c)
+		}
+		if c.Kind.Op == orchestrator.Start && c.Outcome == orchestrator.OutcomeDone {
+			started[c.Task]++
+		}
+	}
+	for _, task := range b.o.ListExpectedTasks() {
+		if clean[task.Name] && started[task.Name] > 0 {
+			require.LessOrEqual(t, running[task.Name]+held[task.Name], task.Instances, "T4: %s: %d run, %d held\n%v", task.Name, running[task.Name], held[task.Name], p)
+		}
+	}
+}
+
+// apply returns what a worker runs that listed something and acknowledged
+// writes since, in order.
+func apply(list []string, writes []orchestrator.Write[string]) []string {
+	runs := slices.Clone(list)
+	for _, w := range writes {
+		runs = slices.DeleteFunc(runs, func(task string) bool { return task == w.Task })
+		if w.Op == orchestrator.OpAdd {
+			runs = append(runs, w.Task)
+		}
+	}
+	slices.Sort(runs)
+	return slices.Compact(runs)
+}
+
+// speaks checks the plan's forms for people and programs.
+func (b *babel) speaks(p plan) {
+	text, err := json.Marshal(p)
+	require.NoError(b.t, err)
+	var back struct {
+		Changes, Waiting, Paused, Workers []map[string]any
+	}
+	require.NoError(b.t, json.Unmarshal(text, &back))
+	require.Equal(b.t, []int{len(p.Changes), len(p.Waiting), len(p.Paused), len(p.Workers)},
+		[]int{len(back.Changes), len(back.Waiting), len(back.Paused), len(back.Workers)})
+	require.True(b.t, strings.HasSuffix(p.String(), "\n"))
+}
+
+// List implements orchestrator.Communicator.
+func (b *babel) List(ctx context.Context, worker string) ([]string, error) {
+	b.mu.Lock()
+	require.False(b.t, b.reading, "a Plan calls no worker")
+	b.mu.Unlock()
+	_, ok := orchestrator.TermFromContext(ctx)
+	require.True(b.t, ok, "T13")
+	if err := b.whim(ctx, b.fate(ctx, 64, "list", worker)); err != nil {
+		return nil, err
+	}
+	var tasks []string
+	for i := range b.fate(ctx, 9, "long", worker) {
+		tasks = append(tasks, append(babelTasks, "x", "y")[b.fate(ctx, len(babelTasks)+2, "task", worker, fmt.Sprint(i))])
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pins := b.fate(ctx, 4, "pins", worker)
+	orchestrator.Pin(ctx, pins)
+	b.answers[worker] = append(b.answers[worker], listed{tasks, min(pins, len(tasks))})
+	return tasks, nil
+}
+
+// Add implements orchestrator.Communicator.
+func (b *babel) Add(ctx context.Context, worker, task string) error {
+	return b.write(ctx, orchestrator.OpAdd, worker, task)
+}
+
+// Remove implements orchestrator.Communicator.
+func (b *babel) Remove(ctx context.Context, worker, task string) error {
+	return b.write(ctx, orchestrator.OpRemove, worker, task)
+}
+
+func (b *babel) write(ctx context.Context, op orchestrator.Op, worker, task string) error {
+	err := b.whim(ctx, b.fate(ctx, 64, op.String(), worker, task))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.writes++
+	switch {
+	case err == nil:
+		b.acked[worker] = append(b.acked[worker], orchestrator.Write[string]{Op: op, Task: task})
+		delete(b.maybe[worker], task)
+	case op == orchestrator.OpAdd && !errors.Is(err, orchestrator.ErrRejected) && !errors.Is(err, orchestrator.ErrStopping) && !errors.Is(err, orchestrator.ErrDeposed):
+		b.mayRun(ctx, worker, task)
+	}
+	return err
+}
+
+// mayRun notes that a start may have happened. The lock is held.
+func (b *babel) mayRun(ctx context.Context, worker, task string) {
+	if b.maybe[worker] == nil {
+		b.maybe[worker] = make(map[string]sent)
+	}
+	term, _ := orchestrator.TermFromContext(ctx)
+	b.maybe[worker][task] = sent{term.Number, time.Now()}
+}
+
+// whim is what comes of a call.
+func (b *babel) whim(ctx context.Context, kind int) error {
+	switch kind {
+	case 60:
+		return orchestrator.ErrDeposed
+	case 61, 57:
+		return orchestrator.ErrRejected
+	case 62:
+		return orchestrator.ErrStopping
+	case 63:
+		return errors.New("a\tstory\n\xff")
+	case 59, 58:
+		return hang(ctx)
+	case 56:
+		return orchestrator.ErrStale
+	case 55:
+		return errors.Join(orchestrator.ErrRejected, errors.New("and more"))
+	case 54:
+		return context.Canceled
+	}
+	if kind >= 40 {
+		select {
+		case <-time.After(time.Duration(kind-39) * 700 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// babelApplier answers for several writes, and sometimes for another number.
+type babelApplier struct{ *babel }
+
+// Apply implements orchestrator.Applier.
+func (b *babelApplier) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	wrong := b.fate(ctx, 32, "apply", worker) == 31
+	errs := make([]error, 0, len(writes))
+	for _, w := range writes {
+		if wrong { // says nothing about them
+			if w.Op == orchestrator.OpAdd {
+				b.mu.Lock()
+				b.mayRun(ctx, worker, w.Task)
+				b.mu.Unlock()
+			}
+			continue
+		}
+		errs = append(errs, b.write(ctx, w.Op, worker, w.Task))
+	}
+	if wrong {
+		errs = append(errs, nil, nil)[:min(2, len(writes)+1)]
+		if len(errs) == len(writes) {
+			errs = append(errs, nil)
+		}
+	}
+	return errs
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,9 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// T8: the two halves of a move, and how much is risked on a receiver.
+// T8: the two halves of a move, how much is risked on a receiver, and moves that
+// fail half-way.
 
 var (
 	errBoom     = errors.New("boom")
@@ -409,4 +412,426 @@ func turmoil(f *fleet, r *rand.Rand) {
 	for _, w := range f.workers {
 		_ = f.UndrainWorker(w)
 	}
+}
+
+// A start that hangs keeps the moves to its worker from beginning, also if other starts
+// of the same call are done: their tasks could not start before the call has returned.
+func TestT8_EarlyStartsGiveNoCreditBeforeTheirCallReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		stopped := 0
+		c, err := memory.New(func(ctx context.Context, worker, _ string) error {
+			<-ctx.Done()
+			if worker == "a" {
+				mu.Lock()
+				stopped++
+				mu.Unlock()
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		c.Start("a")
+		o, err := orchestrator.New(&hangingStart{c}, orchestrator.WithSeed(0))
+		require.NoError(t, err)
+		require.NoError(t, o.AddWorker("a"))
+		for i := range 40 {
+			require.NoError(t, o.AddTask(fmt.Sprint("t", i)))
+		}
+		require.NoError(t, o.NextTerm(t.Context()))
+		c.Start("b")
+		require.NoError(t, o.AddWorker("b"))
+		for i := range 9 {
+			require.NoError(t, o.AddTask(fmt.Sprint("new", i)))
+		}
+		require.NoError(t, o.AddTask("hangs"))
+		require.Error(t, o.NextTerm(t.Context()))
+		mu.Lock()
+		require.Zero(t, stopped)
+		mu.Unlock()
+		require.NoError(t, c.Close(context.WithoutCancel(t.Context())))
+	})
+}
+
+// hangingStart is a Communicator on which the start of one task hangs, while those of
+// its call are done and reported.
+type hangingStart struct {
+	*memory.Cluster[string, string]
+}
+
+func (h *hangingStart) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	errs := make([]error, len(writes))
+	hangs := -1
+	for i, write := range writes {
+		if write.Op == orchestrator.OpAdd && write.Task == "hangs" {
+			hangs = i
+			continue
+		}
+		if one := h.Cluster.Apply(ctx, worker, []orchestrator.Write[string]{write}); one != nil {
+			errs[i] = one[0]
+		} else {
+			orchestrator.Applied(ctx, write)
+		}
+	}
+	if hangs >= 0 {
+		<-ctx.Done()
+		errs[hangs] = context.Cause(ctx)
+	}
+	return errs
+}
+
+// If the first half fails, the second is not sent: under StopThenStart the task
+// goes on at its old place, under StartThenStop too.
+func TestT8_FailedFirstHalf(t *testing.T) {
+	for name, c := range map[string]struct {
+		handoff orchestrator.Handoff
+		op      orchestrator.Op
+		err     error
+		want    orchestrator.Outcome
+	}{
+		"stop rejected":   {orchestrator.StopThenStart, orchestrator.OpRemove, errRejected, orchestrator.OutcomeFailed},
+		"stop unknown":    {orchestrator.StopThenStart, orchestrator.OpRemove, errBoom, orchestrator.OutcomeUnknown},
+		"stop under way":  {orchestrator.StopThenStart, orchestrator.OpRemove, orchestrator.ErrStopping, orchestrator.OutcomeStopping},
+		"start rejected":  {orchestrator.StartThenStop, orchestrator.OpAdd, errRejected, orchestrator.OutcomeFailed},
+		"start unknown":   {orchestrator.StartThenStop, orchestrator.OpAdd, errBoom, orchestrator.OutcomeUnknown},
+		"start timed out": {orchestrator.StartThenStop, orchestrator.OpAdd, context.DeadlineExceeded, orchestrator.OutcomeUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := oneMove(t, start, orchestrator.WithHandoff(c.handoff))
+				f.Refuse(func(op orchestrator.Op, _, _ string) error {
+					if op == c.op {
+						return c.err
+					}
+					return nil
+				})
+				err := f.NextTerm(t.Context())
+				require.Len(t, f.writes(), 1, "nothing but the half that failed")
+				require.Len(t, f.sent(c.op), 1)
+				move := f.LastPlan().Changes[0]
+				require.Equal(t, c.want, move.Outcome)
+				require.ErrorIs(t, move.Err, c.err)
+				require.Equal(t, []string{"w1"}, f.Running(move.Task))
+				if c.want == orchestrator.OutcomeStopping {
+					require.NoError(t, err, "a stop under way is no failure")
+				} else {
+					require.ErrorIs(t, err, c.err)
+				}
+			})
+		})
+	}
+}
+
+// A stop that fails half-way under StartThenStop leaves the task at both places. The
+// old copy is stopped when the pause of its stop is over, and nothing else moves.
+func TestT8_StartThenStop_StopFails(t *testing.T) {
+	for name, heals := range map[string]bool{"once": true, "twice": false} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := oneMove(t, start, orchestrator.WithHandoff(orchestrator.StartThenStop))
+				f.Refuse(func(op orchestrator.Op, _, _ string) error {
+					if op == orchestrator.OpRemove {
+						return errBoom
+					}
+					return nil
+				})
+				f.failingTerm()
+				move := f.LastPlan().Changes[0]
+				require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+				require.Len(t, f.Running(move.Task), 2)
+
+				f.forget()
+				f.term()
+				require.Empty(t, f.writes(), "the stop pauses")
+				if heals {
+					f.Refuse(nil)
+					f.term()
+				} else {
+					f.failingTerm()
+					f.Refuse(nil)
+					f.untilTerm(3, func() bool { return len(f.Running(move.Task)) == 1 })
+				}
+				require.Equal(t, "remove "+move.Task+" "+move.From, f.writes()[0])
+				require.Equal(t, orchestrator.ReasonSurplus, f.changesOf(move.Task)[0].Kind.Reason)
+				require.Equal(t, []string{move.To}, f.Running(move.Task))
+				f.requireSettled()
+				require.Equal(t, []int{1, 1}, f.loads())
+			})
+		})
+	}
+}
+
+// A move that is refused, whichever it is, leaves its task where it was: it
+// runs again there before the term is over.
+func TestT8_RefusedMoveIsGivenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuseAfter int // so many Adds to w3 succeed, and the next is refused
+		drain       bool
+	}{
+		"the first, to an unproven receiver": {0, false},
+		"the second":                         {1, false},
+		"a later one":                        {3, false},
+		"the first of a drain":               {0, true},
+		"a later one of a drain":             {3, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 2)
+				f.expect(16)
+				f.term()
+				f.join("w3")
+				if c.drain {
+					require.NoError(t, f.DrainWorker("w1"))
+				}
+				refused := f.refuseOne("w3", c.refuseAfter)
+				f.forget()
+				require.Len(t, f.failingTerm(), 1)
+
+				move := f.changesOf(refused())[0]
+				require.Equal(t, orchestrator.OutcomeReturned, move.Outcome)
+				require.ErrorIs(t, move.Err, orchestrator.ErrRejected)
+				require.Equal(t, []string{move.From}, f.Running(move.Task), "it runs again where it came from")
+				require.Subset(t, f.writes(), []string{
+					fmt.Sprintf("remove %s %s", move.Task, move.From),
+					fmt.Sprintf("add %s %s", move.Task, "w3"),
+					fmt.Sprintf("add %s %s", move.Task, move.From),
+				})
+				f.requireAllRun()
+				f.requireNeverTwice()
+				require.Equal(t, 1, f.outcomes()[orchestrator.OutcomeReturned])
+
+				for range 8 {
+					_ = f.NextTerm(t.Context())
+					f.requireAllRun()
+				}
+				f.requireSettled()
+			})
+		})
+	}
+}
+
+// refuseOne has a worker take so many tasks, then refuse one, and take all
+// others. It returns a function that tells which one it refused.
+func (f *fleet) refuseOne(worker string, after int) (which func() string) {
+	state := make(chan string, 1)
+	state <- ""
+	taken := 0
+	f.Refuse(func(op orchestrator.Op, w, task string) error {
+		if op != orchestrator.OpAdd || w != worker {
+			return nil
+		}
+		refused := <-state
+		defer func() { state <- refused }()
+		if taken++; taken == after+1 {
+			refused = task
+			return errRejected
+		}
+		return nil
+	})
+	return func() string {
+		refused := <-state
+		state <- refused
+		return refused
+	}
+}
+
+// What a quarantined worker refuses in its trial is given back as well.
+func TestT8_RefusedTrialIsGivenBack(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := start(t, 2)
+		f.expect(8)
+		f.quarantine("w2")
+		f.term() // its pause
+		require.Equal(t, []int{8, 0}, f.loads())
+
+		require.Len(t, f.failingTerm(), 1)
+		require.Len(t, f.LastPlan().Changes, 1)
+		trial := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonRebalance}, trial.Kind)
+		require.Equal(t, orchestrator.OutcomeReturned, trial.Outcome)
+		require.Equal(t, []int{8, 0}, f.loads())
+		f.requireNeverTwice()
+	})
+}
+
+// The Add was not sent, because its receiver timed out on something else while
+// the stop was under way.
+func TestT8_NotSentIsGivenBack_ReceiverTimedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(10)
+		f.term()
+		f.join("w3")
+		require.NoError(t, f.AddTask("new"))
+		require.NoError(t, f.AddTask("sick"))
+		f.intercept(func(ctx context.Context, c call) error {
+			switch {
+			case c.Op == orchestrator.OpAdd && c.Task == "sick":
+				return hang(ctx)
+			case c.Op == orchestrator.OpRemove:
+				time.Sleep(5 * time.Second)
+			}
+			return nil
+		})
+		f.forget()
+		f.failingTerm()
+
+		adds := f.calls(func(c call) bool { return c.Op == orchestrator.OpAdd && c.Worker == "w3" })
+		require.Equal(t, []string{"add new w3", "add sick w3"}, texts(adds), "no more to w3 when it has timed out")
+		require.Positive(t, f.outcomes()[orchestrator.OutcomeReturned])
+		for _, c := range f.moves() {
+			require.ErrorIs(t, c.Err, orchestrator.ErrSkipped)
+			require.Equal(t, []string{c.From}, f.Running(c.Task), "task %s is %s", c.Task, c.Outcome)
+		}
+	})
+}
+
+// A task that hangs where it starts stops no healthy one that was to move there too.
+func TestT8_NoMoveWaitsForAStartThatHangs(t *testing.T) {
+	for name, failedBefore := range map[string]bool{"a new task": false, "one that failed before, which comes last": true} {
+		t.Run(name, func(t *testing.T) {
+			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+				f := start(t, 2)
+				f.expect(8)
+				f.term()
+				if failedBefore {
+					f.failAdds(errRejected)
+					require.NoError(t, f.AddTask("sick"))
+					f.failingTerm()
+					f.Refuse(nil)
+				}
+				f.join("w3")
+				require.NoError(t, f.AddTask("sick"))
+				f.intercept(on(orchestrator.OpAdd, "", "sick", hang))
+				f.failingTerm()
+				require.Zero(t, f.outcomes()[orchestrator.OutcomeReturned], "%v", f.LastPlan())
+				require.Equal(t, failedBefore, f.outcomes()[orchestrator.OutcomeDone] > 0)
+				for _, name := range names("t", 8) {
+					require.Len(t, f.Running(name), 1, name)
+				}
+			})
+		})
+	}
+}
+
+// The Add was not sent, because the time for it was over when its receiver was
+// free.
+func TestT8_NotSentIsGivenBack_TooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(8)
+		f.term()
+		f.join("w3")
+		require.NoError(t, f.AddTask("new")) // proves that w3 can be trusted with two moves at once
+		for _, w := range []string{"w1", "w2"} {
+			ctx := orchestrator.ContextWithTerm(t.Context(), f.LastPlan().Stats.Term)
+			require.NoError(t, f.Worker(w).Add(ctx, "old-"+w))
+		}
+		f.intercept(func(_ context.Context, c call) error {
+			switch {
+			case c.Op == orchestrator.OpList || c.Task == "new":
+			case strings.HasPrefix(c.Task, "old"):
+				time.Sleep(9 * time.Second)
+			case c.Op == orchestrator.OpRemove && c.Worker == "w1":
+				time.Sleep(6 * time.Second)
+			case c.Op == orchestrator.OpRemove && c.Worker == "w2", c.Worker == "w3":
+				time.Sleep(9900 * time.Millisecond)
+			}
+			return nil
+		})
+		f.forget()
+		require.NoError(t, f.NextTerm(t.Context()), "what was not begun is no failure")
+
+		require.Len(t, f.moves(), 2)
+		for _, c := range f.moves() {
+			if c.From == "w1" {
+				require.Equal(t, orchestrator.OutcomeDone, c.Outcome)
+				require.Equal(t, []string{"w3"}, f.Running(c.Task))
+				continue
+			}
+			require.Equal(t, orchestrator.OutcomeReturned, c.Outcome)
+			require.ErrorIs(t, c.Err, orchestrator.ErrSkipped)
+			require.Equal(t, []string{"w2"}, f.Running(c.Task))
+		}
+		f.requireAllRun()
+	})
+}
+
+// When the old place does not want it back either, the task is missing, and
+// the next term starts it wherever it can.
+func TestT8_GivenBackAndRefused(t *testing.T) {
+	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+		f := oneMove(t, start)
+		f.failAdds(errRejected)
+		f.failingTerm()
+		move := f.LastPlan().Changes[0]
+		require.Equal(t, orchestrator.OutcomeFailed, move.Outcome)
+		require.Empty(t, f.Running(move.Task))
+		require.Equal(t, 1, f.LastPlan().Stats.Instances.Missing)
+
+		f.Refuse(nil)
+		for range 4 {
+			_ = f.NextTerm(t.Context())
+		}
+		f.requireAllRun()
+		f.requireNeverTwice()
+	})
+}
+
+// After an answer that says nothing, nothing is given back: the next term looks
+// what really happened.
+func TestT8_UnknownOutcomeIsLookedAt(t *testing.T) {
+	t.Run("it did not happen", func(t *testing.T) {
+		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+			f := oneMove(t, start)
+			f.failAdds(errBoom, "w2")
+			f.failingTerm()
+			move := f.LastPlan().Changes[0]
+			require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+			require.Len(t, f.writes(), 2, "the stop and the start, and nothing else")
+			require.Empty(t, f.Running(move.Task))
+
+			f.term()
+			f.requireAllRun()
+			require.Equal(t, []string{"w1"}, f.Running(move.Task))
+			f.requireNeverTwice()
+		})
+	})
+	t.Run("it did happen", func(t *testing.T) {
+		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+			f := oneMove(t, start)
+			f.intercept(func(_ context.Context, c call) error {
+				if c.Op == orchestrator.OpAdd {
+					f.LoseAnswers("w2")
+				}
+				return nil
+			})
+			took, err := f.timedTerm()
+			require.Len(t, failures(t, err), 1)
+			require.InDelta(t, timeout, took, float64(timeout/1000))
+			move := f.LastPlan().Changes[0]
+			require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+			require.Len(t, f.writes(), 2, "the stop and the start, and nothing else")
+			require.Equal(t, []string{"w2"}, f.Running(move.Task))
+
+			f.intercept(nil)
+			f.Heal()
+			f.requireSettled()
+			f.requireNeverTwice()
+		})
+	})
+	t.Run("it happens later", func(t *testing.T) {
+		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+			f := oneMove(t, start)
+			release := f.HoldWrites("w2")
+			f.failingTerm()
+			move := f.LastPlan().Changes[0]
+			require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)
+			require.Empty(t, f.Running(move.Task))
+			release() // no term has looked since: the write is valid
+			synctest.Wait()
+			require.Equal(t, []string{"w2"}, f.Running(move.Task))
+			f.requireSettled()
+			f.requireNeverTwice()
+		})
+	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// T2 and T3: whom a term asks, in which order, and for how long it waits.
+// T2 and T3: which workers a term lists, in which order, and for how long it waits.
 
 func TestT2_AllWorkersAreAskedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -328,5 +328,28 @@ func TestT3_StuckWriteKeepsTheWorkerFromFurtherCalls(t *testing.T) {
 		f.term()
 		require.Zero(t, f.LastPlan().Stats.Workers.Stuck)
 		require.Equal(t, orchestrator.Answering, f.state("w1").State)
+	})
+}
+
+// However often a worker is replaced by another one of its name, no two calls
+// are under way to that name at the same time.
+func TestC1_RemovedAndAddedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		f.expect(4)
+		f.term()
+		for range 3 {
+			f.RemoveWorker("w2")
+			require.NoError(t, f.AddWorker("w2"))
+			_ = f.NextTerm(t.Context())
+		}
+		f.Stick("w2")
+		_ = f.NextTerm(t.Context())
+		time.Sleep(timeout)
+		_ = f.NextTerm(t.Context())
+		require.Equal(t, 1, f.LastPlan().Stats.Workers.Stuck)
+		f.RemoveWorker("w2")
+		require.NoError(t, f.AddWorker("w2"))
+		_ = f.NextTerm(t.Context()) // the wire fails the test where a second call sets out
 	})
 }

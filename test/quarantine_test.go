@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -605,5 +606,43 @@ func TestT9_TheLogSaysWhatPauses(t *testing.T) {
 			_ = next.NextTerm(t.Context())
 		}
 		require.Len(t, l.lines("worker never answered, missing tasks wait", `"level":"WARN"`, `"worker":"w2"`), 1)
+	})
+}
+
+// A pause ends by its time, also where terms are far apart.
+func TestT9_WithMaxPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2, orchestrator.WithMaxPause(5*time.Second))
+		f.refusePoison()
+		f.expect(4)
+		require.NoError(t, f.AddTask("poison"))
+		tries := 0
+		for range 50 {
+			f.forget()
+			_ = f.NextTerm(t.Context())
+			tries += len(f.sent(orchestrator.OpAdd))
+			time.Sleep(10 * time.Second)
+		}
+		require.GreaterOrEqual(t, tries, 4+25, "it is tried in every other term")
+	})
+}
+
+// A worker that could not begin all of its starts is given less in the next term, and
+// only in that one.
+func TestT9_AGainIsLimitedForOneTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		f.intercept(on(orchestrator.OpAdd, "w1", "", func(ctx context.Context) error { return takesLong(ctx, nil) }))
+		f.expect(9)
+		f.term()
+		require.Equal(t, []int{2, 3, 3}, f.loads())
+		f.intercept(nil)
+		f.RemoveTask("t9")
+		f.RemoveTask(f.RunsOn("w2")[0])
+		f.RemoveTask(f.RunsOn("w3")[0])
+		f.term() // nothing is missing
+		f.expect(60)
+		f.term()
+		require.Equal(t, []int{20, 20, 20}, f.loads())
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// What earlier libraries of this kind did well, as a table, and where they
-// failed, a test for each.
+// What earlier libraries of this kind did well, as a table, and where they failed,
+// a test for each.
 
 // recorder returns a Communicator that does what it is told, at once, to lists.
 func recorder[W, T comparable](lists map[W][]T) orchestrator.Communicator[W, T] {

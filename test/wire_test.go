@@ -3,11 +3,8 @@ package test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -15,168 +12,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// What the tests of this package share: a leader with its cluster, and the
-// wire between the two, which takes note of every call.
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// timeout is the communicator timeout where a test gives none.
-const timeout = 10 * time.Second
-
-// The library's types, as the tests use them.
-type (
-	option    = orchestrator.Option
-	task      = orchestrator.Task[string]
-	member    = orchestrator.Worker[string]
-	plan      = orchestrator.Plan[string, string]
-	change    = orchestrator.Change[string, string]
-	waiting   = orchestrator.Waiting[string, string]
-	callError = orchestrator.CallError[string, string]
-)
-
-// fleet is a leader and the cluster that it leads: what either can do, a fleet
-// can. It lives inside a bubble of testing/synctest, and ends with its test.
-type fleet struct {
-	*memory.Cluster[string, string]
-	*orchestrator.Orchestrator[string, string]
-	*wire
-	t       *testing.T
-	workers []string
-}
-
-// newFleet starts the workers w1, w2, … and a leader that knows them. Each
-// write is a call of its own.
-func newFleet(t *testing.T, workers int, opts ...option) *fleet {
-	t.Helper()
-	w := newWire(t)
-	return newFleetOn(t, w, w, workers, opts...)
-}
-
-// newBatchFleet is newFleet with a Communicator that is an Applier.
-func newBatchFleet(t *testing.T, workers int, opts ...option) *fleet {
-	t.Helper()
-	w := newWire(t)
-	return newFleetOn(t, w, &batchWire{w}, workers, opts...)
-}
-
-func newFleetOn(t *testing.T, w *wire, comm orchestrator.Communicator[string, string], workers int, opts ...option) *fleet {
-	t.Helper()
-	w.cluster.Start(names("w", workers)...)
-	o, err := orchestrator.New(comm, append([]option{orchestrator.WithSeed(0)}, opts...)...)
-	require.NoError(t, err)
-	f := &fleet{Cluster: w.cluster, Orchestrator: o, wire: w, t: t, workers: names("w", workers)}
-	for _, name := range f.workers {
-		require.NoError(t, o.AddWorker(name))
-	}
-	return f
-}
-
-// successor returns a new leader of the same workers and tasks, which has not
-// looked at them yet. Its epoch is the later one.
-func (f *fleet) successor(opts ...option) *fleet {
-	f.t.Helper()
-	time.Sleep(time.Millisecond)
-	o, err := orchestrator.New(f.wire, append([]option{orchestrator.WithSeed(0)}, opts...)...)
-	require.NoError(f.t, err)
-	for _, name := range f.workers {
-		require.NoError(f.t, o.AddWorker(name))
-	}
-	require.NoError(f.t, o.UpdateTasks(f.ListExpectedTasks()))
-	next := *f
-	next.Orchestrator = o
-	return &next
-}
-
-// expect adds the tasks t1, t2, … up to n.
-func (f *fleet) expect(n int, opts ...orchestrator.TaskOption) {
-	f.t.Helper()
-	for _, name := range names("t", n) {
-		require.NoError(f.t, f.AddTask(name, opts...))
-	}
-}
-
-// join starts workers and has the leader know them.
-func (f *fleet) join(workers ...string) {
-	f.t.Helper()
-	f.Start(workers...)
-	for _, name := range workers {
-		require.NoError(f.t, f.AddWorker(name))
-		if !slices.Contains(f.workers, name) {
-			f.workers = append(f.workers, name)
-		}
-	}
-}
-
-// term runs a term without failures.
-func (f *fleet) term() {
-	f.t.Helper()
-	require.NoError(f.t, f.NextTerm(f.t.Context()))
-}
-
-// timedTerm runs a term, and says how long it took and what it returned.
-func (f *fleet) timedTerm() (time.Duration, error) {
-	began := time.Now()
-	err := f.NextTerm(f.t.Context())
-	return time.Since(began), err
-}
-
-// heal puts the network right, and has the leader hear of it: the term that it
-// runs may go on before those that were silent have answered, and fail for it.
-func (f *fleet) heal() {
-	f.Heal()
-	synctest.Wait()
-	_ = f.NextTerm(f.t.Context())
-	synctest.Wait()
-}
-
-// state returns how the last term saw a worker.
-func (f *fleet) state(worker string) orchestrator.WorkerState[string, string] {
-	f.t.Helper()
-	for _, s := range f.LastActual() {
-		if s.Name == worker {
-			return s
-		}
-	}
-	require.Fail(f.t, "no such worker", worker)
-	return orchestrator.WorkerState[string, string]{}
-}
-
-// loads returns how many tasks really run on each worker, w1 first.
-func (f *fleet) loads() []int {
-	loads := make([]int, len(f.workers))
-	for i, name := range f.workers {
-		loads[i] = len(f.RunsOn(name))
-	}
-	return loads
-}
-
-// changesOf returns what the last term did with a task.
-func (f *fleet) changesOf(name string) (found []change) {
-	for _, c := range f.LastPlan().Changes {
-		if c.Task == name {
-			found = append(found, c)
-		}
-	}
-	return found
-}
-
-// requireSettled checks that every task really runs on as many workers as it
-// wants, and that a further term without failures finds nothing to change.
-func (f *fleet) requireSettled() {
-	f.t.Helper()
-	for _, task := range f.ListExpectedTasks() {
-		require.Len(f.t, f.Running(task.Name), task.Instances, "task %s", task.Name)
-	}
-	f.forget()
-	f.term()
-	require.Empty(f.t, f.writes())
-}
+// The calls between a leader and its cluster: what they were, and how to disturb
+// them.
 
 // call is one call on the wire.
 type call struct {
@@ -398,36 +240,6 @@ func texts(calls []call) []string {
 	return all
 }
 
-// names returns prefix1, prefix2, … up to n.
-func names(prefix string, n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = fmt.Sprint(prefix, i+1)
-	}
-	return all
-}
-
-// took runs f and says how long that took.
-func took(f func()) time.Duration {
-	began := time.Now()
-	f()
-	return time.Since(began)
-}
-
-// failures returns the failures of a term that returned err.
-func failures(t *testing.T, err error) []*callError {
-	t.Helper()
-	term, ok := errors.AsType[*orchestrator.TermError](err)
-	require.True(t, ok, "not a *TermError: %v", err)
-	var found []*callError
-	for _, failure := range term.Failures {
-		if c, ok := errors.AsType[*callError](failure); ok {
-			found = append(found, c)
-		}
-	}
-	return found
-}
-
 // hang waits until ctx ends, and returns its cause.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
@@ -439,15 +251,6 @@ func dawdle(ctx context.Context) error {
 	<-ctx.Done()
 	time.Sleep(time.Second)
 	return context.Cause(ctx)
-}
-
-// goroutines returns how many goroutines there are in the bubble, once all of
-// them have come to rest.
-func goroutines() int {
-	synctest.Wait()
-	dump := make([]byte, 1<<20)
-	dump = dump[:runtime.Stack(dump, true)]
-	return len(regexp.MustCompile(`(?m)^goroutine .*synctest bubble`).FindAll(dump, -1))
 }
 
 // logs is where a logger writes to in a test.
@@ -480,10 +283,7 @@ func (l *logs) lines(texts ...string) (found []string) {
 	return found
 }
 
-// total returns the sum of counts.
-func total[K comparable](counts map[K]int) (sum int) {
-	for _, n := range counts {
-		sum += n
-	}
-	return sum
+// sent returns the writes of one kind since the last forget.
+func (f *fleet) sent(op orchestrator.Op) []call {
+	return f.calls(func(c call) bool { return c.Op == op })
 }

@@ -1,0 +1,471 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
+)
+
+// What the tests of this package share: a leader with its cluster, how to run its
+// terms and what to check. wire_test.go holds the calls between the two.
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// timeout is the communicator timeout where a test gives none.
+const timeout = 10 * time.Second
+
+// The library's types, as the tests use them.
+type (
+	option    = orchestrator.Option
+	task      = orchestrator.Task[string]
+	member    = orchestrator.Worker[string]
+	plan      = orchestrator.Plan[string, string]
+	change    = orchestrator.Change[string, string]
+	waiting   = orchestrator.Waiting[string, string]
+	callError = orchestrator.CallError[string, string]
+)
+
+// fleet is a leader and the cluster that it leads: what either can do, a fleet
+// can. It lives inside a bubble of testing/synctest, and ends with its test.
+type fleet struct {
+	*memory.Cluster[string, string]
+	*orchestrator.Orchestrator[string, string]
+	*wire
+	t       *testing.T
+	workers []string
+}
+
+// newFleet starts the workers w1, w2, … and a leader that knows them. Each
+// write is a call of its own.
+func newFleet(t *testing.T, workers int, opts ...option) *fleet {
+	t.Helper()
+	w := newWire(t)
+	return newFleetOn(t, w, w, workers, opts...)
+}
+
+// newBatchFleet is newFleet with a Communicator that is an Applier.
+func newBatchFleet(t *testing.T, workers int, opts ...option) *fleet {
+	t.Helper()
+	w := newWire(t)
+	return newFleetOn(t, w, &batchWire{w}, workers, opts...)
+}
+
+func newFleetOn(t *testing.T, w *wire, comm orchestrator.Communicator[string, string], workers int, opts ...option) *fleet {
+	t.Helper()
+	w.cluster.Start(names("w", workers)...)
+	o, err := orchestrator.New(comm, append([]option{orchestrator.WithSeed(0)}, opts...)...)
+	require.NoError(t, err)
+	f := &fleet{Cluster: w.cluster, Orchestrator: o, wire: w, t: t, workers: names("w", workers)}
+	for _, name := range f.workers {
+		require.NoError(t, o.AddWorker(name))
+	}
+	return f
+}
+
+// onBothWires runs a test in a bubble twice: with a Communicator that makes
+// each write a call of its own, and with one that is an Applier.
+func onBothWires(t *testing.T, test func(t *testing.T, start func(*testing.T, int, ...option) *fleet)) {
+	t.Helper()
+	t.Run("calls", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, newFleet) })
+	})
+	t.Run("batches", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, newBatchFleet) })
+	})
+}
+
+// successor returns a new leader of the same workers and tasks, which has not
+// looked at them yet. Its epoch is the later one.
+func (f *fleet) successor(opts ...option) *fleet {
+	f.t.Helper()
+	time.Sleep(time.Millisecond)
+	o, err := orchestrator.New(f.wire, append([]option{orchestrator.WithSeed(0)}, opts...)...)
+	require.NoError(f.t, err)
+	for _, name := range f.workers {
+		require.NoError(f.t, o.AddWorker(name))
+	}
+	require.NoError(f.t, o.UpdateTasks(f.ListExpectedTasks()))
+	next := *f
+	next.Orchestrator = o
+	return &next
+}
+
+// expect adds the tasks t1, t2, … up to n.
+func (f *fleet) expect(n int, opts ...orchestrator.TaskOption) {
+	f.t.Helper()
+	for _, name := range names("t", n) {
+		require.NoError(f.t, f.AddTask(name, opts...))
+	}
+}
+
+// join starts workers and has the leader know them.
+func (f *fleet) join(workers ...string) {
+	f.t.Helper()
+	f.Start(workers...)
+	for _, name := range workers {
+		require.NoError(f.t, f.AddWorker(name))
+		if !slices.Contains(f.workers, name) {
+			f.workers = append(f.workers, name)
+		}
+	}
+}
+
+// term runs a term without failures.
+func (f *fleet) term() {
+	f.t.Helper()
+	require.NoError(f.t, f.NextTerm(f.t.Context()))
+}
+
+// timedTerm runs a term, and says how long it took and what it returned.
+func (f *fleet) timedTerm() (time.Duration, error) {
+	began := time.Now()
+	err := f.NextTerm(f.t.Context())
+	return time.Since(began), err
+}
+
+// failingTerm runs a term that has failures, and returns them.
+func (f *fleet) failingTerm() []*callError {
+	f.t.Helper()
+	return failures(f.t, f.NextTerm(f.t.Context()))
+}
+
+// failures returns the failures of a term that returned err.
+func failures(t *testing.T, err error) []*callError {
+	t.Helper()
+	term, ok := errors.AsType[*orchestrator.TermError](err)
+	require.True(t, ok, "not a *TermError: %v", err)
+	var found []*callError
+	for _, failure := range term.Failures {
+		if c, ok := errors.AsType[*callError](failure); ok {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// heal puts the network right, and has the leader hear of it: the term that it
+// runs may go on before those that were silent have answered, and fail for it.
+func (f *fleet) heal() {
+	f.Heal()
+	synctest.Wait()
+	_ = f.NextTerm(f.t.Context())
+	synctest.Wait()
+}
+
+// failAdds has workers, or all of them if none is named, answer every Add with
+// err, and do nothing.
+func (f *fleet) failAdds(err error, workers ...string) {
+	f.Refuse(func(op orchestrator.Op, worker, _ string) error {
+		if op == orchestrator.OpAdd && (len(workers) == 0 || slices.Contains(workers, worker)) {
+			return err
+		}
+		return nil
+	})
+}
+
+// state returns how the last term saw a worker.
+func (f *fleet) state(worker string) orchestrator.WorkerState[string, string] {
+	f.t.Helper()
+	for _, s := range f.LastActual() {
+		if s.Name == worker {
+			return s
+		}
+	}
+	require.Fail(f.t, "no such worker", worker)
+	return orchestrator.WorkerState[string, string]{}
+}
+
+// loads returns how many tasks really run on each worker, w1 first.
+func (f *fleet) loads() []int {
+	loads := make([]int, len(f.workers))
+	for i, name := range f.workers {
+		loads[i] = len(f.RunsOn(name))
+	}
+	return loads
+}
+
+// spread returns the difference between the largest and the smallest load.
+func spread(loads []int) int { return slices.Max(loads) - slices.Min(loads) }
+
+// changesOf returns what the last term did with a task.
+func (f *fleet) changesOf(name string) (found []change) {
+	for _, c := range f.LastPlan().Changes {
+		if c.Task == name {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// moves returns the moves of the last term.
+func (f *fleet) moves() (found []change) {
+	for _, c := range f.LastPlan().Changes {
+		if c.Kind.Op == orchestrator.Move {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// outcomes counts what came of the changes of the last term.
+func (f *fleet) outcomes() map[orchestrator.Outcome]int {
+	counts := make(map[orchestrator.Outcome]int)
+	for _, c := range f.LastPlan().Changes {
+		counts[c.Outcome]++
+	}
+	return counts
+}
+
+// requireSettled checks that every task really runs on as many workers as it
+// wants, and that a further term without failures finds nothing to change.
+func (f *fleet) requireSettled() {
+	f.t.Helper()
+	for _, task := range f.ListExpectedTasks() {
+		require.Len(f.t, f.Running(task.Name), task.Instances, "task %s", task.Name)
+	}
+	f.forget()
+	f.term()
+	require.Empty(f.t, f.writes())
+}
+
+// requireAllRun checks that every task really runs on as many workers as it
+// wants.
+func (f *fleet) requireAllRun() {
+	f.t.Helper()
+	for _, task := range f.ListExpectedTasks() {
+		require.Len(f.t, f.Running(task.Name), task.Instances, "task %s", task.Name)
+	}
+}
+
+// requireNeverTwice checks that no task of a single instance has ever run on
+// two workers at the same time.
+func (f *fleet) requireNeverTwice() {
+	f.t.Helper()
+	for _, task := range f.ListExpectedTasks() {
+		require.LessOrEqual(f.t, f.Counts(task.Name).Most, 1, "task %s", task.Name)
+	}
+}
+
+// tick is the time between two terms of a service.
+const tick = time.Second
+
+// long is the duration above which these tests count a term as long.
+const long = 2 * time.Second
+
+// service is a fleet whose terms Run starts.
+type service struct {
+	*fleet
+	diary *diary
+}
+
+// newService starts the workers w1, w2, … and a leader that knows them. Its
+// terms begin with start.
+func newService(t *testing.T, workers int, opts ...option) *service {
+	t.Helper()
+	return newServiceOn(t, newFleet, workers, opts...)
+}
+
+// newServiceOn is newService with a fleet that newFleet or newBatchFleet starts.
+func newServiceOn(t *testing.T, start func(*testing.T, int, ...option) *fleet, workers int, opts ...option) *service {
+	t.Helper()
+	d := &diary{began: time.Now()}
+	return &service{start(t, workers, append(opts, orchestrator.WithStats(d.note))...), d}
+}
+
+// start calls Run, which ends with the test.
+func (s *service) start(every time.Duration) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Run(ctx, every)
+	}()
+	s.t.Cleanup(func() {
+		cancel(errShutdown)
+		<-done
+	})
+}
+
+// all returns the terms so far.
+func (d *diary) all() []orchestrator.TermStats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.terms)
+}
+
+// longTerms counts the long ones among terms.
+func longTerms(terms []orchestrator.TermStats) (n int) {
+	for _, s := range terms {
+		if s.Total > long {
+			n++
+		}
+	}
+	return n
+}
+
+// observe adds a task every 3.7 seconds until 100 more terms have ended. It
+// returns how many of them were long, and the median time that the new tasks
+// waited until they ran.
+func (s *service) observe() (longs int, median time.Duration) {
+	s.t.Helper()
+	first := len(s.diary.all())
+	added := make(map[string]time.Time)
+	for len(s.diary.all()) < first+100 {
+		require.Less(s.t, len(added), 10_000, "Run starts no terms")
+		name := fmt.Sprint("new", len(added)+1)
+		added[name] = time.Now()
+		require.NoError(s.t, s.AddTask(name))
+		time.Sleep(3700 * time.Millisecond)
+	}
+	longs = longTerms(s.diary.all()[first : first+100])
+	end := time.Now()
+	started := s.firstStarts()
+	var waits []time.Duration
+	for name, at := range added {
+		ran, ok := started[name]
+		if !ok {
+			ran = end
+		}
+		waits = append(waits, ran.Sub(at))
+	}
+	slices.Sort(waits)
+	median = waits[len(waits)/2]
+	s.t.Logf("long terms: %d of 100; a new task waited %v in the median, %v at most", longs, median, waits[len(waits)-1])
+	return longs, median
+}
+
+// requireShortTerms checks the figures of observe against the promise of T3: at
+// most a fifth of the terms are long, and a new task waits two seconds.
+func (s *service) requireShortTerms() {
+	s.t.Helper()
+	longs, median := s.observe()
+	require.LessOrEqual(s.t, longs, 20, "long terms")
+	require.LessOrEqual(s.t, median, 2*time.Second, "wait of a new task")
+}
+
+// firstStarts returns when each task ran for the first time.
+func (f *fleet) firstStarts() map[string]time.Time {
+	first := make(map[string]time.Time)
+	for _, e := range f.Events() {
+		if _, ok := first[e.Task]; !ok && e.Task != "" {
+			first[e.Task] = e.Time
+		}
+	}
+	return first
+}
+
+// missing counts the instances of expected tasks that do not run.
+func (f *fleet) missing() (n int) {
+	for _, task := range f.ListExpectedTasks() {
+		n += max(0, task.Instances-len(f.Running(task.Name)))
+	}
+	return n
+}
+
+// untilAllRun returns how long it takes until every expected task runs. It
+// gives up after limit, and returns limit.
+func (f *fleet) untilAllRun(limit time.Duration) time.Duration {
+	f.t.Helper()
+	began := time.Now()
+	for time.Since(began) < limit && f.missing() > 0 {
+		time.Sleep(tick)
+		synctest.Wait()
+	}
+	f.t.Logf("all run after %v, %d missing", time.Since(began), f.missing())
+	return time.Since(began)
+}
+
+// steadyTerm runs a term, whatever fails in it, and waits a tick.
+func (f *fleet) steadyTerm() {
+	f.t.Helper()
+	f.forget()
+	_ = f.NextTerm(f.t.Context())
+	time.Sleep(tick)
+}
+
+// pass waits d, or until ctx ends; it then returns the cause.
+func pass(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// slowLists returns a tap that delays the nth List of a worker by what delay
+// returns. The first List of each worker has n = 0.
+func slowLists(delay func(worker string, n int) time.Duration) func(context.Context, call) error {
+	var mu sync.Mutex
+	lists := make(map[string]int)
+	return func(ctx context.Context, c call) error {
+		if c.Op != orchestrator.OpList {
+			return nil
+		}
+		mu.Lock()
+		n := lists[c.Worker]
+		lists[c.Worker]++
+		mu.Unlock()
+		return pass(ctx, delay(c.Worker, n))
+	}
+}
+
+// on returns a tap that asks fault about the calls that match: op, and worker
+// and task where they are not empty.
+func on(op orchestrator.Op, worker, task string, fault func(context.Context) error) func(context.Context, call) error {
+	return func(ctx context.Context, c call) error {
+		if c.Op == op && (worker == "" || c.Worker == worker) && (task == "" || c.Task == task) {
+			return fault(ctx)
+		}
+		return nil
+	}
+}
+
+// names returns prefix1, prefix2, … up to n.
+func names(prefix string, n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprint(prefix, i+1)
+	}
+	return all
+}
+
+// took runs f and says how long that took.
+func took(f func()) time.Duration {
+	began := time.Now()
+	f()
+	return time.Since(began)
+}
+
+// total returns the sum of counts.
+func total[K comparable](counts map[K]int) (sum int) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+// goroutines returns how many goroutines there are in the bubble, once all of
+// them have come to rest.
+func goroutines() int {
+	synctest.Wait()
+	dump := make([]byte, 1<<20)
+	dump = dump[:runtime.Stack(dump, true)]
+	return len(regexp.MustCompile(`(?m)^goroutine .*synctest bubble`).FindAll(dump, -1))
+}
