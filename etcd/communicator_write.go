@@ -1,14 +1,18 @@
 package etcd
 
-// Add, Remove and Apply, up to results that need no write. The writes are in
-// communicator_commit.go, the waits in communicator_wait.go, and the results in
-// communicator_outcome.go.
+// Add, Remove and Apply. A batch passes these phases: before settles the writes that
+// need no transaction, commit makes the others, and wait waits for their results. An
+// assignment that its worker does not claim in time is withdrawn.
 
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Add assigns task to worker, and returns when the worker has claimed and started
@@ -151,4 +155,237 @@ func (b *batch) before() (all bool) {
 		all = all && p.settled
 	}
 	return all
+}
+
+// commit makes the writes that are not settled, in as few transactions as possible.
+// If a transaction fails, commit does not try the following ones. The error is then
+// the result of all writes that were not made.
+func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
+	v, err := b.c.assignmentCache.look(b.worker.Name, nil)
+	if err != nil {
+		return err
+	}
+	value := encode(assignment{Epoch: term.Epoch, Term: term.Number, Member: b.worker.Incarnation})
+	g := b.c.guards(b.rev, b.worker)
+	var ops []clientv3.Op
+	var of []*pending // the write of each operation
+	size := g.size()
+	for i := range b.writes {
+		p := &b.writes[i]
+		if p.settled {
+			continue
+		}
+		op := b.operation(p.Write, value, clientv3.LeaseID(v.lease))
+		if size += count(op); size > maxOps {
+			if err := b.transact(ctx, g, ops, of); err != nil {
+				return err
+			}
+			ops, of, size = nil, nil, g.size()+count(op)
+		}
+		ops, of = append(ops, op), append(of, p)
+	}
+	return b.transact(ctx, g, ops, of)
+}
+
+// operation returns the operation of a write. A Remove also reads the claim.
+func (b *batch) operation(w orchestrator.Write[string], value string, lease clientv3.LeaseID) clientv3.Op {
+	key := b.c.layout.Assigned(b.worker.Name, w.Task)
+	if w.Op == orchestrator.OpAdd {
+		return clientv3.OpPut(key, value, clientv3.WithLease(lease))
+	}
+	claim := clientv3.OpGet(b.c.layout.Active(b.worker.Name, w.Task), clientv3.WithKeysOnly())
+	return clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpDelete(key), claim}, nil)
+}
+
+// transact makes the writes and records the claims that it found.
+func (b *batch) transact(ctx context.Context, g guards, ops []clientv3.Op, of []*pending) error {
+	resp, err := b.c.client.Txn(ctx).If(g.compare...).Then(ops...).Else(g.read...).Commit()
+	switch {
+	case err != nil:
+		return failed(b.worker, err)
+	case !resp.Succeeded:
+		return g.broken(resp)
+	case len(resp.Responses) != len(ops):
+		return errShape
+	}
+	for i, p := range of {
+		p.made = resp.Header.Revision
+		if p.Op != orchestrator.OpRemove {
+			continue
+		}
+		found := resp.Responses[i].GetResponseTxn().GetResponses()
+		if len(found) != 2 {
+			return errShape
+		}
+		kv := first(found[1])
+		if kv == nil {
+			continue
+		}
+		p.found = kv.CreateRevision
+		if found[0].GetResponseDeleteRange().GetDeleted() == 0 {
+			// An earlier Remove has deleted the assignment, perhaps one whose answer
+			// was lost, or another leader's. That Remove may have waited for the
+			// stop already. This one does not wait, so that the task delays no term
+			// more than once. The move waits for the next term.
+			p.settle(fmt.Errorf("%w: task %s has not stopped", orchestrator.ErrStopping, p.Task))
+		}
+	}
+	return nil
+}
+
+// wait settles each write as soon as the cache shows its result.
+func (b *batch) wait(ctx context.Context) {
+	alarm, stop := b.alarm(ctx)
+	defer stop()
+	for {
+		v, err := b.c.assignmentCache.look(b.worker.Name, b.tasks)
+		if err != nil {
+			b.settleRest(err)
+			return
+		}
+		open := b.tasks[:0] // the tasks to look up next time
+		for i := range b.writes {
+			p := &b.writes[i]
+			if p.settled {
+				continue
+			}
+			if done, err := after(p.Op, p.made, p.found, v.rev, v.states[p.Task]); done {
+				p.settle(err)
+			} else {
+				open = append(open, p.Task)
+			}
+		}
+		if b.tasks = open; len(open) == 0 {
+			return
+		}
+		for i := range b.writes {
+			if p := &b.writes[i]; p.settled && p.err == nil && !p.reported {
+				p.reported = true
+				orchestrator.Applied(ctx, p.Write)
+			}
+		}
+		select {
+		case <-v.change:
+		case <-alarm:
+			alarm = nil
+			b.giveUp(ctx)
+		case <-ctx.Done():
+			b.late(context.Cause(ctx))
+			return
+		}
+	}
+}
+
+// alarm returns a timer for the withdrawal of unclaimed assignments. It fires one
+// second before the deadline, or after four fifths of the time if that is later.
+func (b *batch) alarm(ctx context.Context) (<-chan time.Time, func()) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return nil, func() {}
+	}
+	left := time.Until(deadline)
+	timer := time.NewTimer(left - min(left/5, time.Second))
+	return timer.C, func() { timer.Stop() }
+}
+
+// giveUp withdraws the unclaimed assignments. The assignmentCache will show the withdrawals.
+func (b *batch) giveUp(ctx context.Context) {
+	v, err := b.c.assignmentCache.look(b.worker.Name, b.tasks)
+	if err != nil {
+		return
+	}
+	late := make(map[string]int64)
+	for i := range b.writes {
+		if p := &b.writes[i]; !p.settled && p.Op == orchestrator.OpAdd && v.states[p.Task].claim == 0 {
+			late[p.Task] = p.made
+		}
+	}
+	if len(late) == 0 {
+		return
+	}
+	taken := b.c.withdraw(ctx, b.rev, b.worker, late)
+	for i := range b.writes {
+		if p := &b.writes[i]; !p.settled {
+			_, p.taken = slices.BinarySearch(taken, p.Task)
+		}
+	}
+}
+
+// late settles the remaining writes when the call ends.
+func (b *batch) late(cause error) {
+	for i := range b.writes {
+		switch p := &b.writes[i]; {
+		case p.settled:
+		case p.taken:
+			p.settle(errUnclaimed)
+		default:
+			p.settle(late(p.Op, p.Task, cause))
+		}
+	}
+}
+
+// withdraw deletes assignments of a worker that have not been claimed, given with
+// their revisions. It returns the tasks withdrawn, sorted. An error ends it and is
+// only logged: a later List withdraws the others.
+func (c *Communicator) withdraw(ctx context.Context, rev int64, worker Worker, late map[string]int64) (withdrawn []string) {
+	g := c.guards(rev, worker)
+	tasks := slices.Sorted(maps.Keys(late))
+	for len(tasks) > 0 {
+		var ops []clientv3.Op
+		for size := g.size(); len(ops) < len(tasks); {
+			op := c.withdrawal(worker.Name, tasks[len(ops)], late)
+			if size += count(op); size > maxOps {
+				break
+			}
+			ops = append(ops, op)
+		}
+		resp, err := c.client.Txn(ctx).If(g.compare...).Then(ops...).Else(g.read...).Commit()
+		if err == nil && !resp.Succeeded {
+			err = g.broken(resp)
+		} else if err == nil && len(resp.Responses) != len(ops) {
+			err = errShape
+		}
+		if err != nil {
+			c.log.Debug("unclaimed tasks not withdrawn", "worker", worker.Name, "err", err)
+			return withdrawn
+		}
+		for i, task := range tasks[:len(ops)] {
+			if resp.Responses[i].GetResponseTxn().GetSucceeded() {
+				c.log.Info("unclaimed task withdrawn", "worker", worker.Name, "task", task)
+				withdrawn = append(withdrawn, task)
+			}
+		}
+		tasks = tasks[len(ops):]
+	}
+	return withdrawn
+}
+
+// withdrawal returns the operation that withdraws one assignment if it is unchanged
+// and unclaimed.
+func (c *Communicator) withdrawal(worker, task string, late map[string]int64) clientv3.Op {
+	assigned, active := c.layout.Assigned(worker, task), c.layout.Active(worker, task)
+	return clientv3.OpTxn([]clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(assigned), "=", late[task]),
+		clientv3.Compare(clientv3.CreateRevision(active), "=", 0),
+	}, []clientv3.Op{clientv3.OpDelete(assigned)}, nil)
+}
+
+// tidy withdraws unclaimed assignments of a worker, and returns when the cache shows
+// it. List still includes those that could not be withdrawn, because the worker may
+// still claim them.
+func (c *Communicator) tidy(ctx context.Context, rev int64, worker Worker, late map[string]int64) {
+	withdrawn := c.withdraw(ctx, rev, worker, late)
+	for {
+		v, err := c.assignmentCache.look(worker.Name, withdrawn)
+		if err != nil || !slices.ContainsFunc(withdrawn, func(task string) bool {
+			return v.states[task].assigned == late[task]
+		}) {
+			return
+		}
+		select {
+		case <-v.change:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -4,39 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/lease"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// ElectionOption is an option of [NewElection]. Every [Option] is one.
-type ElectionOption interface {
-	applyElection(*electionSettings)
-}
-
-type electionSettings struct {
-	settings
-	lease time.Duration
-}
-
-type electionOption func(*electionSettings)
-
-func (f electionOption) applyElection(s *electionSettings) { f(s) }
-
-// WithLeaseDuration sets how long a leader without contact to etcd remains the
-// leader. The default is 10 s. It must be whole seconds. etcd grants no lease
-// shorter than 1.5 election timeouts, rounded up, which is 2 s with its defaults.
-// With a shorter lease [Election.Run] fails with [ErrLeaseTooShort].
-func WithLeaseDuration(d time.Duration) ElectionOption {
-	return electionOption(func(s *electionSettings) {
-		if err := checkLease(d); err != nil {
-			s.invalid("WithLeaseDuration: %w", err)
-		}
-		s.lease = d
-	})
-}
 
 // Election is a candidate in an election. Each candidate has a key under leader/,
 // named by its lease, and the candidate with the oldest key leads. These are the
@@ -141,13 +116,6 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Le
 	}
 }
 
-// shortest is the first pause after a failure. Each further failure doubles the
-// pause, up to longest.
-const (
-	shortest = 50 * time.Millisecond
-	longest  = time.Second
-)
-
 // stand takes part in one election, and reports whether this candidate was elected.
 func (e *Election) stand(ctx context.Context, owed *unrevokedLease, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
 	// Check the prefix every time, because another cluster may have replaced the
@@ -173,10 +141,165 @@ func (e *Election) stand(ctx context.Context, owed *unrevokedLease, lead func(ct
 	return true, newLeadership(alive, c, epoch).run(both, lead)
 }
 
-// wait waits between d/2 and 3d/2. It returns the cause of ctx if ctx ends first.
-func wait(ctx context.Context, d time.Duration) error {
-	if !sleep(ctx, d/2+rand.N(d)) {
-		return context.Cause(ctx)
+// campaign is one campaign: a lease, a key under it, and the wait for older
+// candidates.
+//
+// It replaces concurrency.Election, on the same keys, for four reasons. That type
+// ends a cancelled campaign by a write without a deadline, which never returns if
+// etcd is away. It fails if a watch was compacted. It needs a Session, which keeps
+// the lease alive on its own (see held). It does not compare its own key when it
+// finds itself first.
+type campaign struct {
+	client   *clientv3.Client
+	log      *slog.Logger
+	held     *held
+	deadline *lease.Deadline
+	key      string
+	leaders  string // prefix of all candidates' keys
+	prefix   string
+	format   string // key that marks the prefix as ours
+	name     string
+
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+}
+
+// begin gets a lease and keeps it alive for the whole campaign. The context that it
+// returns lives as long, and ends with the reason. It outlives ctx, because a leader
+// that is told to stop still leads until it has completed its work.
+func (e *Election) begin(ctx context.Context) (*campaign, context.Context, error) {
+	deadline := lease.NewDeadline(e.lease - e.lease/10)
+	sending := func() func() {
+		sent := lease.Now()
+		return func() { deadline.Extend(sent) }
 	}
-	return nil
+	limited, cancelLimited := context.WithTimeout(ctx, e.lease)
+	defer cancelLimited()
+	held, err := grant(limited, e.client, e.logger, e.lease, sending)
+	if err != nil {
+		deadline.End()
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	c := &campaign{
+		client: e.client, log: e.logger, held: held, deadline: deadline,
+		key: e.layout.Leader(int64(held.id)), leaders: e.layout.Leaders(), prefix: e.prefix, format: e.layout.Format(), name: e.name,
+		cancel: cancel,
+	}
+	c.wg.Go(func() {
+		select {
+		case <-deadline.Done():
+			cancel(fmt.Errorf("%w: no keepalive acknowledged for %v", orchestrator.ErrDeposed, e.lease-e.lease/10))
+		case <-ctx.Done():
+		}
+	})
+	c.wg.Go(func() {
+		// keep ends with ctx, which the deadline ends. So no lease is kept alive
+		// after the campaign has ended.
+		if err := held.keep(ctx); ctx.Err() == nil {
+			cancel(fmt.Errorf("%w: %w", orchestrator.ErrDeposed, err))
+		}
+	})
+	return c, ctx, nil
+}
+
+// end stops keeping the lease alive, then revokes it and deletes the key with it.
+// The next candidate need not wait until the lease expires.
+func (c *campaign) end(ctx context.Context, owed *unrevokedLease) {
+	c.cancel(errOver)
+	c.wg.Wait()
+	c.deadline.End()
+	owed.end(ctx, c.held)
+}
+
+// errOver is the cause of a campaign that ended normally.
+var errOver = errors.New("resigned")
+
+// rival is another candidate, as of a revision.
+type rival struct {
+	key string
+	rev int64
+}
+
+// run returns the create revision of the key when the key is the oldest. It
+// retries failures of etcd until ctx ends.
+func (c *campaign) run(ctx context.Context) (epoch int64, err error) {
+	pause := shortest
+	for {
+		before, epoch, err := c.look(ctx)
+		if err == nil {
+			if before == nil {
+				return epoch, nil
+			}
+			pause = shortest
+			err = c.gone(ctx, before)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case errors.Is(err, errNotOurs):
+			return 0, err // the next campaign marks the prefix again
+		case err != nil:
+			c.log.Debug("campaign step failed, retrying", "candidate", c.name, "err", err)
+			if err := wait(ctx, pause); err != nil {
+				return 0, err
+			}
+			pause = min(2*pause, longest)
+		}
+	}
+}
+
+// look puts the key if it does not exist, and returns the candidate just before it.
+// Without such a candidate, look returns nil and this one leads, because every later
+// key is younger.
+func (c *campaign) look(ctx context.Context) (before *rival, epoch int64, err error) {
+	// The next attempt finds a put whose answer was lost, because no other candidate
+	// has a key with this lease.
+	resp, err := c.client.Txn(ctx).If(absent(c.key), present(c.format)).
+		Then(clientv3.OpPut(c.key, c.name, clientv3.WithLease(c.held.id))).
+		Else(clientv3.OpGet(c.key)).
+		Commit()
+	if err != nil {
+		return nil, 0, err
+	}
+	epoch = resp.Header.Revision
+	if !resp.Succeeded {
+		own := found(resp.Responses[0])
+		if len(own) == 0 {
+			return nil, 0, errNotOurs
+		}
+		epoch = own[0].CreateRevision
+	}
+	older := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(epoch-1), clientv3.WithKeysOnly())
+	guarded, err := c.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(c.key), "=", epoch)).
+		Then(clientv3.OpGet(c.leaders, older...)).
+		Commit()
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case !guarded.Succeeded:
+		return nil, 0, errors.New("candidate's key was deleted")
+	}
+	if kvs := found(guarded.Responses[0]); len(kvs) > 0 {
+		return &rival{string(kvs[0].Key), guarded.Header.Revision}, epoch, nil
+	}
+	return nil, epoch, nil
+}
+
+// gone returns nil when the rival's key has been deleted, or an error if the watch
+// fails.
+func (c *campaign) gone(ctx context.Context, before *rival) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	watch := c.client.Watch(ctx, before.key, clientv3.WithRev(before.rev+1), clientv3.WithFilterPut())
+	for resp := range watch {
+		if err := resp.Err(); err != nil {
+			return err
+		}
+		if len(resp.Events) > 0 {
+			return nil
+		}
+	}
+	return errors.New("watch of the previous candidate ended")
 }

@@ -1,12 +1,13 @@
 package etcd
 
-// Errors of this package's methods. Each is wrapped with the names involved.
+// The errors of this package. Its methods wrap each with the names involved.
 
 import (
 	"errors"
 	"fmt"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 )
 
 var (
@@ -48,3 +49,21 @@ var (
 	// ErrNoLeader reports that there is no leader at present.
 	ErrNoLeader = errors.New("no leader")
 )
+
+// ended translates the error of a mirror.
+func ended(err error) error {
+	if errors.Is(err, mirror.ErrCluster) {
+		return fmt.Errorf("%w (%w)", ErrClusterChanged, err)
+	}
+	return err
+}
+
+// isAny reports whether err wraps one of the targets.
+func isAny(err error, targets ...error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,6 +1,5 @@
 package etcd
 
-// One membership is in member_session.go.
 import (
 	"context"
 	"errors"
@@ -163,14 +162,4 @@ func (m *Member) Close(ctx context.Context) error {
 		return fmt.Errorf("close member %s: %w", m.name, err)
 	}
 	return nil
-}
-
-// isAny reports whether err wraps one of the targets.
-func isAny(err error, targets ...error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
 }

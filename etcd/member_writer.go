@@ -1,19 +1,107 @@
 package etcd
 
-// One transaction at a time, each with all entries that have accumulated, and each
-// repeated until etcd has answered.
+// The writes of a member. Each is one operation for one task, in a transaction that
+// compares the member's own key, and has no effect if its own comparisons fail. The
+// writer makes one transaction at a time, with all operations that have accumulated.
+// A transaction without an answer may have been applied. It is repeated until etcd
+// has answered, and the repeated one detects whether the first was applied.
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// entry is one write of a member for one task.
+type entry struct {
+	kind   action // doClaim, doRefuse, doConfirm or doLeave
+	task   string
+	basis  int64
+	claim  int64
+	reason error // why the assignment is refused; nil: no refusal is written
+}
+
+// identity holds what a member needs to write its keys.
+type identity struct {
+	layout      keys.Layout
+	name        string
+	incarnation string // the worker's
+	lease       clientv3.LeaseID
+	member      int64 // create revision of the member's key
+	cluster     uint64
+}
+
+// there compares that this membership still exists.
+func (id identity) there() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(id.layout.Member(id.name)), "=", id.member)
+}
+
+// operation returns the operation that writes an entry.
+func (id identity) operation(e entry) clientv3.Op {
+	assigned, active := id.layout.Assigned(id.name, e.task), id.layout.Active(id.name, e.task)
+	asAssigned := clientv3.Compare(clientv3.ModRevision(assigned), "=", e.basis)
+	asClaimed := clientv3.Compare(clientv3.CreateRevision(active), "=", e.claim) // 0: not claimed
+	value := claim{Incarnation: id.incarnation, Starting: e.kind == doClaim}
+	put := clientv3.OpPut(active, encode(value), clientv3.WithLease(id.lease))
+	decline := func() clientv3.Op {
+		ops := []clientv3.Op{clientv3.OpDelete(assigned)}
+		if e.reason != nil {
+			ops = append(ops, clientv3.OpPut(id.layout.Refused(id.name, e.task),
+				encode(newRefusal(e.reason, e.basis)), clientv3.WithLease(id.lease)))
+		}
+		return clientv3.OpTxn([]clientv3.Cmp{asAssigned}, ops, nil)
+	}
+	switch e.kind {
+	case doClaim:
+		// Do not read the content here. With many claims in one transaction, the
+		// contents could delay the answer past its timeout. A claim without an
+		// answer blocks all other writes of the member.
+		return clientv3.OpTxn([]clientv3.Cmp{asAssigned, asClaimed}, []clientv3.Op{put}, []clientv3.Op{clientv3.OpGet(active)})
+	case doConfirm:
+		return clientv3.OpTxn([]clientv3.Cmp{asClaimed}, []clientv3.Op{put}, nil)
+	case doRefuse:
+		return decline()
+	}
+	leave := clientv3.OpTxn([]clientv3.Cmp{asClaimed}, []clientv3.Op{clientv3.OpDelete(active)}, nil)
+	if e.reason == nil {
+		return leave
+	}
+	return clientv3.OpTxn(nil, []clientv3.Op{leave, decline()}, nil)
+}
+
+// claimResult is the outcome of a claim. The claim was made, or it is blocked by a claim
+// under the same name. If neither is set, the assignment has changed.
+type claimResult struct {
+	claim   int64
+	blocked error
+}
+
+// gained returns the outcome of a claim. A claim of this membership that it finds
+// was made by an earlier attempt whose answer was lost.
+func (id identity) gained(rev int64, resp *pb.TxnResponse) (claimResult, error) {
+	if len(resp.GetResponses()) != 1 {
+		return claimResult{}, errShape
+	}
+	if resp.Succeeded {
+		return claimResult{claim: rev}, nil
+	}
+	switch kv := first(resp.Responses[0]); {
+	case kv == nil:
+		return claimResult{}, nil
+	case decode[claim](kv.Value).Incarnation == id.incarnation:
+		return claimResult{claim: kv.CreateRevision}, nil
+	}
+	return claimResult{blocked: errors.New("claimed by another worker of this name")}, nil
+}
 
 // errEvicted reports that the member's key was deleted or replaced, or that its
 // lease is gone.
@@ -174,4 +262,50 @@ func (w *writer) try(ctx context.Context, ops []clientv3.Op, patience time.Durat
 		err = ctx.Err() // err may be a gRPC status instead
 	}
 	return resp, err
+}
+
+// keptRefusals is the maximum number of refusals that a member keeps at etcd. Each
+// is for the leader's call that waits for it, and for human readers. If a leader
+// misses one, its call reports the task as unclaimed, which is also a refusal.
+const keptRefusals = 128
+
+// refusals holds the tasks that a membership has refused and not claimed since, the
+// oldest first. The zero value is empty. A membership begins with it, because the
+// refusals of earlier ones ended with their leases.
+type refusals struct{ tasks []string }
+
+// refuses reports whether an entry writes a refusal.
+func (e entry) refuses() bool { return e.reason != nil && (e.kind == doRefuse || e.kind == doLeave) }
+
+// cost returns the number of deletions that an entry may need.
+func (r *refusals) cost(e entry) int {
+	if e.refuses() || e.kind == doClaim && slices.Contains(r.tasks, e.task) {
+		return 1
+	}
+	return 0
+}
+
+// note records entries, no two of which concern the same task. It returns the tasks
+// whose refusals must be deleted with them: those that are claimed, and the oldest
+// beyond keptRefusals. The result contains no task that one of the entries refuses.
+func (r *refusals) note(entries []entry) (gone []string) {
+	for _, e := range entries {
+		if !e.refuses() && e.kind != doClaim {
+			continue
+		}
+		i := slices.Index(r.tasks, e.task)
+		if i >= 0 {
+			r.tasks = slices.Delete(r.tasks, i, i+1)
+		}
+		switch {
+		case e.refuses():
+			r.tasks = append(r.tasks, e.task)
+		case i >= 0:
+			gone = append(gone, e.task)
+		}
+	}
+	excess := max(len(r.tasks)-keptRefusals, 0)
+	gone = append(gone, r.tasks[:excess]...)
+	r.tasks = slices.Delete(r.tasks, 0, excess)
+	return gone
 }

@@ -15,6 +15,22 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// Worker identifies one membership of a named worker. A worker that rejoins under
+// the same name is another Worker, so no call meant for an earlier membership
+// reaches it.
+type Worker struct {
+	Name string
+	// Incarnation is the revision at which the membership began. It rises with each
+	// worker that joins.
+	Incarnation int64
+}
+
+// String returns the name.
+func (w Worker) String() string { return w.Name }
+
+// MarshalText returns the name. JSON shows a Worker by it too.
+func (w Worker) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
+
 // MemberState describes a worker that is a member.
 type MemberState struct {
 	Worker

@@ -4,11 +4,45 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
+
+// ClientConfig returns settings for [clientv3.New] that suit leaders and workers.
+// They differ from the client's defaults in three ways, two of which shorten the
+// recovery from a failure:
+//
+//   - A lost connection is retried at least once a second. By default the pauses
+//     grow to two minutes, so the client would find a recovered etcd much later.
+//   - A connection that is silent for 10 s is probed, and closed 3 s later if the
+//     probe has no answer. Without probes, a connection whose peer has vanished is
+//     kept for a quarter of an hour, even if other endpoints would answer.
+//   - The client does not log, because its relevant errors reach the callers.
+//
+// Dialing takes at most 5 s. Callers may change every setting, and add TLS, Username
+// and Password. None of the settings is needed for safety, so any client will do.
+func ClientConfig(endpoints ...string) clientv3.Config {
+	again := backoff.DefaultConfig
+	again.BaseDelay = 100 * time.Millisecond
+	again.MaxDelay = time.Second
+	return clientv3.Config{
+		Endpoints:            endpoints,
+		DialTimeout:          5 * time.Second,
+		DialKeepAliveTime:    10 * time.Second,
+		DialKeepAliveTimeout: 3 * time.Second,
+		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: time.Second}),
+		},
+		Logger: zap.NewNop(),
+	}
+}
 
 // Option is an option of every constructor of this package.
 type Option interface {
@@ -57,7 +91,8 @@ func (s *settings) invalid(format string, args ...any) {
 
 type option func(*settings)
 
-func (f option) apply(s *settings)                 { f(s) }
+func (f option) apply(s *settings) { f(s) }
+
 func (f option) applyElection(s *electionSettings) { f(&s.settings) }
 
 // WithPrefix sets the prefix of all keys. The default is /work/. It must be
@@ -92,4 +127,121 @@ func WithDialTimeout(d time.Duration) Option {
 		}
 		s.timeout = d
 	})
+}
+
+// ElectionOption is an option of [NewElection]. Every [Option] is one.
+type ElectionOption interface {
+	applyElection(*electionSettings)
+}
+
+type electionSettings struct {
+	settings
+	lease time.Duration
+}
+
+type electionOption func(*electionSettings)
+
+func (f electionOption) applyElection(s *electionSettings) { f(s) }
+
+// WithLeaseDuration sets how long a leader without contact to etcd remains the
+// leader. The default is 10 s. It must be whole seconds. etcd grants no lease
+// shorter than 1.5 election timeouts, rounded up, which is 2 s with its defaults.
+// With a shorter lease [Election.Run] fails with [ErrLeaseTooShort].
+func WithLeaseDuration(d time.Duration) ElectionOption {
+	return electionOption(func(s *electionSettings) {
+		if err := checkLease(d); err != nil {
+			s.invalid("WithLeaseDuration: %w", err)
+		}
+		s.lease = d
+	})
+}
+
+// MemberOption is an option of [NewMember]. Every [Option] is one.
+type MemberOption interface {
+	applyMember(*memberSettings)
+}
+
+type memberSettings struct {
+	settings
+	attributes map[string]string
+	unassigned bool // takes no assignments from etcd
+}
+
+type memberOption func(*memberSettings)
+
+func (f memberOption) applyMember(s *memberSettings) { f(s) }
+
+func (f option) applyMember(s *memberSettings) { f(&s.settings) }
+
+// WithAttributes adds attributes to the worker's membership, such as its location or
+// version, for readers of the membership. This package does not use them. The map is
+// copied. By default there are no attributes.
+func WithAttributes(attributes map[string]string) MemberOption {
+	return memberOption(func(s *memberSettings) { s.attributes = maps.Clone(attributes) })
+}
+
+// newMemberSettings applies the options. It reports all invalid arguments and
+// options, joined.
+func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (memberSettings, error) {
+	s := memberSettings{settings: defaults()}
+	for _, opt := range opts {
+		if opt == nil {
+			s.invalid("a MemberOption is nil")
+			continue
+		}
+		opt.applyMember(&s)
+	}
+	if err := checkName("worker", name); err != nil {
+		s.problems = append(s.problems, err)
+	}
+	if lease == 0 {
+		s.invalid("worker has no lease: use worker.WithLease")
+	} else if err := checkLease(lease); err != nil {
+		s.problems = append(s.problems, fmt.Errorf("worker.WithLease: %w", err))
+	}
+	return s, s.finish()
+}
+
+// WithoutAssignments limits the member to its membership: it joins, keeps its lease,
+// fences itself and rejoins, but takes no assignments from etcd. The leader sends
+// them over another transport, such as communicator/grpc, whose Server serves the
+// same worker.
+//
+// Leaders are then fenced by the worker, not by a transaction on the leader's key.
+// The leader uses [Leadership.Epoch] as its epoch (orchestrator.WithEpoch), and a
+// worker refuses epochs below the highest it has seen. This is safe under four
+// conditions, of which the member ensures the first two:
+//
+//   - Before it joins, the member raises the worker's fence to the current leader's
+//     epoch (worker.Worker.Fence). It joins in a transaction that requires the same
+//     leader. So a worker that a leader has just discovered accepts nothing from
+//     earlier leaders.
+//   - Each rejoin has a new incarnation ([MemberState.Process]), and each call is
+//     for one incarnation.
+//   - The leader's first term comes after a [Membership.Watch], begun after the
+//     election, has delivered all members. Until a worker that joined earlier has
+//     answered, which raises its fence, the orchestrator starts nothing that it may
+//     be running.
+//   - The grace period is orchestrator.HoldUntilRemoved. A worker that is no longer
+//     a member has stopped everything (W5) and is removed.
+//
+// What depends on transactions and revisions of single tasks is missing: tokens
+// (worker.Token), [Owners] and loads. If etcd is replaced by a cluster with lower
+// revisions, workers refuse its leaders until their processes restart.
+func WithoutAssignments() MemberOption {
+	return memberOption(func(s *memberSettings) { s.unassigned = true })
+}
+
+// maxName is the maximum length of a name in bytes. Escaping may triple it, and a
+// key may contain two names.
+const maxName = 1024
+
+func checkName(what, name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: a %s without a name", orchestrator.ErrInvalid, what)
+	}
+	if len(name) > maxName {
+		return fmt.Errorf("%w: a %s name of %d bytes: at most %d", orchestrator.ErrInvalid, what, len(name), maxName)
+	}
+	return nil
 }

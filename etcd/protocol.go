@@ -1,7 +1,7 @@
 package etcd
 
-// Values that the communicator and the members exchange. They are JSON, readable
-// with etcdctl.
+// Values that the communicator and the members exchange, as JSON that can be read
+// with etcdctl, and helpers for the transactions of both.
 
 import (
 	"encoding/json"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -81,4 +83,22 @@ func count(op clientv3.Op) int {
 		n += count(op)
 	}
 	return n
+}
+
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}
+
+func present(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
+}
+
+func found(r *etcdserverpb.ResponseOp) []*mvccpb.KeyValue { return r.GetResponseRange().GetKvs() }
+
+// first returns the first key of a read, or nil.
+func first(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
+	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
+		return kvs[0]
+	}
+	return nil
 }

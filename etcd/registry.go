@@ -1,42 +1,20 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/f8949c05/orchestrator"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // MaxContent is the maximum size of a task's content in bytes: one mebibyte.
 const MaxContent = 1 << 20
-
-// Settings configures how a task runs. The zero value is one instance with the
-// orchestrator's default handoff.
-type Settings struct {
-	Instances int // 0 means 1; at least 1 when read
-	Handoff   orchestrator.Handoff
-}
-
-// Item is a task of the registry.
-type Item struct {
-	Name     string // 1 to 1024 bytes, any
-	Content  []byte // 0 to MaxContent bytes, any
-	Settings Settings
-	// Revision is the revision of the content's last change; 0 if the task does not
-	// exist. Create and Put ignore it.
-	Revision int64
-	// SettingsRevision is the revision of the settings' last change; 0 if they are
-	// the default, which is not stored. Create and Put ignore it.
-	SettingsRevision int64
-}
 
 // Registry stores the tasks. Each task is a key under registry/ with its content,
 // unchanged. If its settings are not the default, there is also a key under tasks/.
@@ -256,6 +234,128 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 	return items, nil
 }
 
+// Drain drains the worker of that name: its tasks move away and it gets no others,
+// until Undrain. A drain outlives changes of the leader and of the membership. The
+// worker need not be a member.
+func (r *Registry) Drain(ctx context.Context, worker string) error {
+	if err := checkName("worker", worker); err != nil {
+		return err
+	}
+	if _, err := r.commit(ctx, nil, []clientv3.Op{clientv3.OpPut(r.layout.Drain(worker), "draining")}); err != nil {
+		return fmt.Errorf("drain %s: %w", worker, err)
+	}
+	return nil
+}
+
+// Undrain ends a drain. A worker that is not drained is not an error.
+func (r *Registry) Undrain(ctx context.Context, worker string) error {
+	if err := checkName("worker", worker); err != nil {
+		return err
+	}
+	if _, err := r.commit(ctx, nil, []clientv3.Op{clientv3.OpDelete(r.layout.Drain(worker))}); err != nil {
+		return fmt.Errorf("undrain %s: %w", worker, err)
+	}
+	return nil
+}
+
+// Draining returns the names of the workers that were drained with Drain, in the
+// order of their keys.
+func (r *Registry) Draining(ctx context.Context) ([]string, error) {
+	resp, err := r.commit(ctx, nil,
+		[]clientv3.Op{clientv3.OpGet(r.layout.DrainsPrefix(), clientv3.WithPrefix(), clientv3.WithKeysOnly())})
+	if err != nil {
+		return nil, fmt.Errorf("list drains: %w", err)
+	}
+	var names []string
+	for _, kv := range found(resp.Responses[0]) {
+		if _, worker, _, ok := r.layout.Parse(string(kv.Key)); ok {
+			names = append(names, worker)
+		}
+	}
+	return names, nil
+}
+
+// Watch calls f with all tasks, then with each change in order. Several changes of
+// one task may be reported as one. The first call comes even if there is no task. f
+// is called from one goroutine, and owns the slice. Contents are not included,
+// because together they may be large; Get returns them.
+//
+// Watch returns the cause of ctx, [ErrForeignPrefix], or an error of etcd at the
+// first contact that rejects the client's user. It survives all other errors. After
+// an outage, or if etcd was replaced, f receives the difference.
+func (r *Registry) Watch(ctx context.Context, f func([]ItemChange)) error {
+	if err := r.first.await(ctx, &r.settings, r.client); err != nil {
+		return fmt.Errorf("watch registry: %w", err)
+	}
+	book := newItemBook(r)
+	m := r.mirror()
+	for {
+		err := m.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
+			if items := book.apply(changes); len(items) > 0 || !book.begun {
+				book.begun = true
+				f(items)
+			}
+		})
+		if !errors.Is(err, mirror.ErrCluster) {
+			return err
+		}
+	}
+}
+
+// Tasks is the part of an orchestrator that receives the tasks.
+type Tasks interface {
+	UpdateTasks(tasks []orchestrator.Task[string]) error
+	AddTask(name string, opts ...orchestrator.TaskOption) error
+	RemoveTask(name string)
+}
+
+var _ Tasks = (*orchestrator.Orchestrator[Worker, string])(nil)
+
+// Feed reports all tasks to o, and then every change for as long as the leadership
+// lasts. When Feed returns, o knows everything that was written before the leader
+// was elected, and may run its first term. Feed fails if ctx or the leadership ends
+// first.
+func (r *Registry) Feed(ctx context.Context, l *Leadership, o Tasks) error {
+	if err := l.under(r.prefix); err != nil {
+		return fmt.Errorf("feed tasks: %w", err)
+	}
+	book := newItemBook(r)
+	m := r.mirror()
+	l.Go(func(ctx context.Context) error {
+		var failed error
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		err := m.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
+			if err := book.tell(o, changes); err != nil && failed == nil {
+				failed = err
+				cancel(err)
+			}
+		})
+		if failed != nil {
+			return fmt.Errorf("feed tasks: %w", failed)
+		}
+		return err
+	})
+	if err := m.Reached(ctx, int64(l.Epoch())); err != nil {
+		return fmt.Errorf("load registry: %w", ended(err))
+	}
+	return nil
+}
+
+// mirror copies registry/ and tasks/, which are adjacent, by one watch, so that a
+// task is never seen without its settings.
+func (r *Registry) mirror() *mirror.Mirror {
+	return mirror.New(r.client, mirror.Options{
+		From: r.layout.RegistryPrefix(),
+		End:  clientv3.GetPrefixRangeEnd(r.layout.TasksPrefix()),
+		Keep: func(key string) bool {
+			kind, _, _, _ := r.layout.Parse(key)
+			return kind == keys.Tasks
+		},
+		Logger: r.logger,
+	})
+}
+
 // puts returns the operations that replace old by item.
 func (r *Registry) puts(old, item Item) ([]clientv3.Op, error) {
 	if err := checkName("task", item.Name); err != nil {
@@ -293,36 +393,6 @@ func (r *Registry) unchanged(old Item) []clientv3.Cmp {
 		clientv3.Compare(clientv3.ModRevision(key), "=", old.Revision),
 		clientv3.Compare(clientv3.ModRevision(r.layout.Tasks(old.Name)), "=", old.SettingsRevision),
 	}
-}
-
-// sameContent reports whether old exists and has the item's content.
-func (i Item) sameContent(old Item) bool {
-	return old.Revision != 0 && bytes.Equal(i.Content, old.Content)
-}
-
-// sameSettings reports whether old exists and has the item's settings.
-func (i Item) sameSettings(old Item) bool {
-	return old.Revision != 0 && i.Settings.whole() == old.Settings.whole()
-}
-
-// storedOver returns the item as it can be read after a transaction at the revision
-// has replaced old by it.
-func (i Item) storedOver(old Item, revision int64) Item {
-	i.Settings = i.Settings.whole()
-	if !i.sameContent(old) {
-		i.Revision = revision
-	} else {
-		i.Revision = old.Revision
-	}
-	switch {
-	case i.sameSettings(old):
-		i.SettingsRevision = old.SettingsRevision
-	case i.Settings.isDefault():
-		i.SettingsRevision = 0
-	default:
-		i.SettingsRevision = revision
-	}
-	return i
 }
 
 func (r *Registry) putSettings(name string, s Settings) (clientv3.Op, error) {
@@ -375,33 +445,3 @@ func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then []client
 		return inner, nil
 	}
 }
-
-// whole returns the settings as they are when read.
-func (s Settings) whole() Settings {
-	s.Instances = max(s.Instances, 1)
-	return s
-}
-
-func (s Settings) isDefault() bool {
-	return s.Instances <= 1 && s.Handoff == orchestrator.HandoffDefault
-}
-
-func (s Settings) check() error {
-	if s.Instances < 0 || s.Instances > math.MaxInt32 {
-		return fmt.Errorf("%w: Instances is %d: must be from 0 to %d", orchestrator.ErrInvalid, s.Instances, math.MaxInt32)
-	}
-	if s.Handoff > orchestrator.StartThenStop {
-		return fmt.Errorf("%w: Handoff is %d", orchestrator.ErrInvalid, s.Handoff)
-	}
-	return nil
-}
-
-func absent(key string) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
-}
-
-func present(key string) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
-}
-
-func found(r *etcdserverpb.ResponseOp) []*mvccpb.KeyValue { return r.GetResponseRange().GetKvs() }

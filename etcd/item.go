@@ -1,0 +1,222 @@
+package etcd
+
+// Tasks and settings as values. This file makes no calls to etcd.
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+)
+
+// Item is a task of the registry.
+type Item struct {
+	Name     string // 1 to 1024 bytes, any
+	Content  []byte // 0 to MaxContent bytes, any
+	Settings Settings
+	// Revision is the revision of the content's last change; 0 if the task does not
+	// exist. Create and Put ignore it.
+	Revision int64
+	// SettingsRevision is the revision of the settings' last change; 0 if they are
+	// the default, which is not stored. Create and Put ignore it.
+	SettingsRevision int64
+}
+
+// sameContent reports whether old exists and has the item's content.
+func (i Item) sameContent(old Item) bool {
+	return old.Revision != 0 && bytes.Equal(i.Content, old.Content)
+}
+
+// sameSettings reports whether old exists and has the item's settings.
+func (i Item) sameSettings(old Item) bool {
+	return old.Revision != 0 && i.Settings.whole() == old.Settings.whole()
+}
+
+// storedOver returns the item as it can be read after a transaction at the revision
+// has replaced old by it.
+func (i Item) storedOver(old Item, revision int64) Item {
+	i.Settings = i.Settings.whole()
+	if !i.sameContent(old) {
+		i.Revision = revision
+	} else {
+		i.Revision = old.Revision
+	}
+	switch {
+	case i.sameSettings(old):
+		i.SettingsRevision = old.SettingsRevision
+	case i.Settings.isDefault():
+		i.SettingsRevision = 0
+	default:
+		i.SettingsRevision = revision
+	}
+	return i
+}
+
+// Settings configures how a task runs. The zero value is one instance with the
+// orchestrator's default handoff.
+type Settings struct {
+	Instances int // 0 means 1; at least 1 when read
+	Handoff   orchestrator.Handoff
+}
+
+// whole returns the settings as they are when read.
+func (s Settings) whole() Settings {
+	s.Instances = max(s.Instances, 1)
+	return s
+}
+
+func (s Settings) isDefault() bool {
+	return s.Instances <= 1 && s.Handoff == orchestrator.HandoffDefault
+}
+
+func (s Settings) check() error {
+	if s.Instances < 0 || s.Instances > math.MaxInt32 {
+		return fmt.Errorf("%w: Instances is %d: must be from 0 to %d", orchestrator.ErrInvalid, s.Instances, math.MaxInt32)
+	}
+	if s.Handoff > orchestrator.StartThenStop {
+		return fmt.Errorf("%w: Handoff is %d", orchestrator.ErrInvalid, s.Handoff)
+	}
+	return nil
+}
+
+// settingsJSON is the JSON form of Settings, without the default values.
+type settingsJSON struct {
+	Instances int    `json:"instances,omitempty"`
+	Handoff   string `json:"handoff,omitempty"`
+}
+
+// MarshalJSON returns an object with the settings that differ from the default, such
+// as {"instances":2,"handoff":"start then stop"}.
+func (s Settings) MarshalJSON() ([]byte, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	j := settingsJSON{Instances: s.Instances}
+	if s.Handoff != orchestrator.HandoffDefault {
+		j.Handoff = s.Handoff.String()
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON reads such an object. It ignores unknown fields and sets Instances
+// to at least 1. If it fails, s is unchanged.
+func (s *Settings) UnmarshalJSON(data []byte) error {
+	var j settingsJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	read := Settings{Instances: j.Instances}
+	switch j.Handoff {
+	case "", orchestrator.HandoffDefault.String():
+	case orchestrator.StopThenStart.String():
+		read.Handoff = orchestrator.StopThenStart
+	case orchestrator.StartThenStop.String():
+		read.Handoff = orchestrator.StartThenStop
+	default:
+		return fmt.Errorf("handoff %q: %w", j.Handoff, orchestrator.ErrInvalid)
+	}
+	if err := read.check(); err != nil {
+		return err
+	}
+	*s = read.whole()
+	return nil
+}
+
+// ItemChange is a change of one task.
+type ItemChange struct {
+	Name string
+	// Revision is the revision of the content's last change; 0 if the task was
+	// deleted.
+	Revision int64
+	Settings Settings
+}
+
+// registryCache holds the known tasks. A task exists if its content does; settings alone
+// are ignored.
+type registryCache struct {
+	registry *Registry
+	items    map[string]*ItemChange
+	begun    bool
+}
+
+func newItemBook(r *Registry) *registryCache {
+	return &registryCache{registry: r, items: make(map[string]*ItemChange)}
+}
+
+// apply applies changes of keys and returns the resulting changes of tasks.
+func (b *registryCache) apply(changes []mirror.Change) []ItemChange {
+	var order []string
+	before := make(map[string]ItemChange)
+	for _, ch := range changes {
+		kind, _, name, _ := b.registry.layout.Parse(ch.Key)
+		if kind != keys.Registry && kind != keys.Tasks {
+			continue
+		}
+		item := b.items[name]
+		if item == nil {
+			item = &ItemChange{Name: name, Settings: Settings{}.whole()}
+			b.items[name] = item
+		}
+		if _, ok := before[name]; !ok {
+			before[name] = *item
+			order = append(order, name)
+		}
+		switch {
+		case kind == keys.Registry && ch.New == nil:
+			item.Revision = 0
+		case kind == keys.Registry:
+			item.Revision = ch.New.Mod
+		case ch.New == nil:
+			item.Settings = Settings{}.whole()
+		default:
+			item.Settings = b.registry.readSettings(name, ch.New.Value)
+		}
+	}
+	var items []ItemChange
+	for _, name := range order {
+		item, was := *b.items[name], before[name]
+		if item.Revision == 0 && item.Settings.isDefault() {
+			delete(b.items, name)
+		}
+		switch {
+		case item.Revision == 0 && was.Revision == 0: // settings without a task
+		case item.Revision == 0:
+			items = append(items, ItemChange{Name: name})
+		case item != was:
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// tell passes changes on to o. The first call passes all tasks on together, because
+// o stops every task that it does not know.
+func (b *registryCache) tell(o Tasks, changes []mirror.Change) error {
+	items := b.apply(changes)
+	if !b.begun {
+		b.begun = true
+		tasks := make([]orchestrator.Task[string], 0, len(items))
+		for _, item := range items {
+			tasks = append(tasks, orchestrator.Task[string]{
+				Name: item.Name, Instances: item.Settings.Instances, Handoff: item.Settings.Handoff,
+			})
+		}
+		return o.UpdateTasks(tasks)
+	}
+	for _, item := range items {
+		if item.Revision == 0 {
+			o.RemoveTask(item.Name)
+			continue
+		}
+		err := o.AddTask(item.Name,
+			orchestrator.WithTaskInstances(item.Settings.Instances), orchestrator.WithHandoff(item.Settings.Handoff))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
