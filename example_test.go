@@ -2,58 +2,51 @@ package orchestrator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
+	"log"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// Five tasks on two workers, and then on three.
+// Four instances of three tasks on two workers, and then on three. README.md shows this
+// program.
 func Example() {
 	ctx := context.Background()
-
-	// Your workers, and how to reach them: here they live in this process.
-	cluster, err := memory.New[string, string](nil)
+	cluster, err := memory.New[string, string](nil) // workers in this process
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	cluster.Start("w1", "w2", "w3")
 	defer cluster.Close(ctx)
+	cluster.Start("w1", "w2", "w3")
 
-	// What is expected: which tasks are to run, and who is there to run them.
-	o, err := orchestrator.New(cluster, orchestrator.WithSeed(0)) // the same output every time
+	o, err := orchestrator.New(cluster, orchestrator.WithSeed(0)) // the same plan in each run
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
-	_ = o.UpdateTasks([]orchestrator.Task[string]{
-		{Name: "orders"}, {Name: "mail"}, {Name: "search"}, {Name: "billing"}, {Name: "audit"},
-	})
-	_ = o.UpdateWorkers([]orchestrator.Worker[string]{{Name: "w1"}, {Name: "w2"}})
-
-	// A leader calls NextTerm on a ticker; everything else follows.
-	report := func() {
-		if err := o.NextTerm(ctx); err != nil {
-			fmt.Println(err)
-		}
-		for _, w := range o.LastActual() {
-			slices.Sort(w.Tasks)
-			fmt.Println(w.Name, w.State, w.Tasks)
-		}
+	err = errors.Join(
+		o.UpdateTasks([]orchestrator.Task[string]{{Name: "orders", Instances: 2}, {Name: "mail"}, {Name: "billing"}}),
+		o.AddWorker("w1"),
+		o.AddWorker("w2"),
+		o.NextTerm(ctx), // starts two instances on each worker
+		o.AddWorker("w3"),
+		o.NextTerm(ctx), // moves one of them to w3
+	)
+	if err != nil {
+		log.Fatal(err)
 	}
-	report()
-	fmt.Println("a worker joins")
-	_ = o.AddWorker("w3")
-	report()
+	fmt.Print(o.LastPlan())
 	// Output:
-	// w1 answering [mail orders search]
-	// w2 answering [audit billing]
-	// a worker joins
-	// w1 answering [mail search]
-	// w2 answering [audit billing]
-	// w3 answering [orders]
+	// term 2: 1 change: 1 move (rebalance); 1 start, at least 1 needed
+	//
+	// change  task    from  to  reason     outcome
+	// move    orders  w2    w3  rebalance  done
+	//
+	// worker  state      before  after
+	// w1      answering  2       2
+	// w2      answering  2       1
+	// w3      answering  0       1
 }
 
 // What would happen without w2, and with a worker more?
