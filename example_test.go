@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
@@ -16,14 +15,14 @@ func Example() {
 	ctx := context.Background()
 	cluster, err := memory.New[string, string](nil) // workers in this process
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer cluster.Close(ctx)
 	cluster.Start("w1", "w2", "w3")
 
 	o, err := orchestrator.New(cluster, orchestrator.WithSeed(0)) // the same plan in each run
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	err = errors.Join(
 		o.UpdateTasks([]orchestrator.Task[string]{{Name: "orders", Instances: 2}, {Name: "mail"}, {Name: "billing"}}),
@@ -34,7 +33,7 @@ func Example() {
 		o.NextTerm(ctx), // moves one of them to w3
 	)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Print(o.LastPlan())
 	// Output:
