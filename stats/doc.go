@@ -48,21 +48,9 @@
 //
 // # Alerts
 //
-//	# Instances have been missing for five minutes.
-//	max(orchestrator_instances{state="missing"}) > 0                      for 5m
-//	# There is no leader.
-//	time() - max(orchestrator_last_term_timestamp_seconds) > 60 or absent(orchestrator_last_term_timestamp_seconds)
-//	# There are two leaders.
-//	count(time() - orchestrator_last_term_timestamp_seconds < 60) > 1     for 2m
-//	# A worker does not answer, or a call does not return.
-//	max(orchestrator_workers{state=~"silent|lost"}) > 0                   for 5m
-//	max(orchestrator_stuck_calls) > 0                                     for 5m
-//	# Terms run out of time before they have begun all planned changes.
-//	rate(orchestrator_change_outcomes_total{outcome="skipped"}[10m]) > 0  for 30m
-//	# Too many workers are silent; none is declared lost.
-//	max(orchestrator_mass_loss) > 0
-//	# Tasks keep moving although no worker joins, leaves or drains.
-//	sum(rate(orchestrator_changes_total{op="move",reason="rebalance"}[1h])) > 0.1
+// The repository has alert rules for these metrics in docs/alerts.yml and a Grafana
+// dashboard in docs/grafana/orchestrator.json. docs/operating.md says what to do about
+// each alert.
 //
 // # Workers and managers
 //
@@ -77,11 +65,6 @@
 //	orchestrator_worker_rejoins_total                  counter  rejoins, such as after a lost lease
 //	orchestrator_manager_members                       gauge    workers that are members
 //	orchestrator_manager_refused_calls_total{cause}    counter  refused calls of workers: NotFound, AlreadyExists …
-//
-//	# A worker's keepalives are not acknowledged.
-//	increase(orchestrator_worker_keepalives_sent_total[5m]) - increase(orchestrator_worker_keepalives_acknowledged_total[5m]) > 3
-//	# A worker loses its lease repeatedly.
-//	increase(orchestrator_worker_rejoins_total[1h]) > 2
 //
 // # Several orchestrators, several leaders
 //
@@ -110,9 +93,4 @@
 //	recruit_job_rate{name}               gauge    probability with which a call draws the job
 //	recruit_job_running{name}            gauge    runs with a waiting caller
 //	recruit_job_left_behind{name}        gauge    runs left behind that have not returned
-//
-//	# A job blocks, and is no longer recruited.
-//	max by (name) (recruit_job_left_behind) > 0                            for 5m
-//	# All runs of a job fail.
-//	rate(recruit_job_failed_total[10m]) >= rate(recruit_job_recruited_total[10m]) > 0
 package stats
