@@ -13,6 +13,7 @@ import (
 )
 
 func TestLeave_WaitsForNoLease(t *testing.T) {
+	t.Parallel()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()

@@ -176,6 +176,7 @@ func TestLeaderKilled(t *testing.T) {
 }
 
 func TestRestart_NothingIsLost(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	const id, content = "a%2F%C3%BC%0A", "\x00\xff any bytes"
 	first := start(t, "a", "-embed", "127.0.0.1:0", "-data", folder)
@@ -197,11 +198,13 @@ func TestRestart_NothingIsLost(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: folder, NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
-	start(t, "a", "-etcd", server.Endpoint()).line("a joined")
+	a := start(t, "a", "-etcd", server.Endpoint())
+	a.line("a joined")
 	refuses(t, map[string]refusal{
 		"a taken name":               {[]string{"-name", "a", "-etcd", server.Endpoint()}, "name is taken"},
 		"waiting for a taken name":   {[]string{"-name", "a", "-etcd", server.Endpoint()}, "waiting: another process has the name a"},
@@ -209,6 +212,7 @@ func TestBadInput(t *testing.T) {
 		"an etcd that is not a URL":  {[]string{"-etcd", "nonsense"}, "-etcd nonsense"},
 		"both kinds of etcd":         {[]string{"-etcd", server.Endpoint(), "-data", folder}, "-data configures"},
 		"an invalid prefix":          {[]string{"-prefix", "work", "-etcd", server.Endpoint()}, "WithPrefix"},
+		"an API address in use":      {[]string{"-listen", strings.TrimPrefix(a.address, "http://"), "-embed", "127.0.0.1:0", "-data", t.TempDir()}, "-listen: "},
 		"an address in use":          {[]string{"-embed", strings.TrimPrefix(server.Endpoint(), "http://"), "-data", t.TempDir()}, "use -etcd to join"},
 		"a folder in use":            {[]string{"-embed", "127.0.0.1:0", "-data", folder}, folder},
 		"an argument without a flag": {[]string{"please"}, "please"},
@@ -221,6 +225,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestToken_IsAskedFor(t *testing.T) {
+	t.Parallel()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
@@ -271,6 +276,7 @@ func TestNoToken_OthersAreKeptOut(t *testing.T) {
 
 // An outage of etcd does not end the process; requests fail with 503.
 func TestAway_IsSaid(t *testing.T) {
+	t.Parallel()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()

@@ -59,6 +59,12 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 	n.logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})).With("name", s.name)
 	n.options = []etcd.Option{etcd.WithPrefix(s.prefix), etcd.WithLogger(n.logger)}
 
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return fmt.Errorf("-listen: %w", err)
+	}
+	defer func() { _ = listener.Close() }() // closed already, if it was served
+
 	if n.etcd == nil {
 		server, err := embed.Start(ctx, embed.Config{Dir: s.data, Listen: s.embed})
 		if err != nil {
@@ -82,15 +88,11 @@ func run(ctx context.Context, again func(), s settings, out, log io.Writer) (err
 	if err := n.build(); err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
-	if err != nil {
-		return fmt.Errorf("-listen: %w", err)
-	}
 	if s.token == "" && !isLoopback(listener.Addr().String()) {
 		n.logger.Warn("API reachable from other machines without a token", "listen", listener.Addr())
 	}
 	if _, err := fmt.Fprintf(out, "http://%s\n", listener.Addr()); err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	return n.serve(ctx, again, listener)
 }

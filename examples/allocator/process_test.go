@@ -188,5 +188,6 @@ func refuses(t *testing.T, all map[string]refusal) {
 	for name, p := range started {
 		require.Error(t, p.ended(), name)
 		require.Contains(t, p.text(), all[name].says, name)
+		require.NotContains(t, p.text(), "serves at", name)
 	}
 }
