@@ -28,7 +28,7 @@ func TestMemory_IsBounded(t *testing.T) {
 	const (
 		items   = 14 // together more than a page
 		readers = 40
-		bodies  = 600 // with a megabyte each, twice as much as most
+		bodies  = 600       // with a megabyte each, twice as much as most
 		most    = 320 << 20 // 64 MiB for requests, 30 for connections, 14 for the running items, and as much garbage
 	)
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
