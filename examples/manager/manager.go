@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"time"
 
@@ -36,7 +37,8 @@ type manager struct {
 }
 
 // startManager runs a manager until stop. It calls told with the plan of each term,
-// after the term. ctx is for the start only.
+// after the term. It logs until ctx ends: an interrupt also ends the workers, and
+// the calls that fail because of that are expected.
 func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writer) (*manager, error) {
 	own, err := credentials(f, managerName)
 	if err != nil {
@@ -46,11 +48,14 @@ func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writ
 	if err != nil {
 		return nil, err
 	}
+	level := new(slog.LevelVar)
+	level.Set(slog.LevelWarn)
+	context.AfterFunc(ctx, func() { level.Set(math.MaxInt) })
 	m := &manager{store: store, ended: make(chan struct{})}
 	m.Manager, err = grpc.NewManager(store,
 		grpc.WithCredentials(own),
 		grpc.WithInterval(termEvery),
-		grpc.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("process", managerName)),
+		grpc.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("process", managerName)),
 		grpc.WithOrchestrator(orchestrator.WithStats(func(orchestrator.TermStats) { told(m.LastPlan()) })),
 	)
 	if err != nil {

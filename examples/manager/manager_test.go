@@ -79,6 +79,7 @@ func TestInterruptedInTheMiddle(t *testing.T) {
 	p.until(t, regexp.MustCompile(`start on w3 \(missing\)`))
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	p.wait(t, 130)
+	require.Empty(t, p.stderr.String(), "no warnings")
 }
 
 // No process is left, however the manager ends: wait returns when the last process
