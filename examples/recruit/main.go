@@ -98,7 +98,9 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	}
 	defer without.close()
 
-	if _, err := fmt.Fprintf(out, "%s; %d requests a second to each of two services, for %v\n\n", st.name, s.rate, s.lasts); err != nil {
+	if _, err := fmt.Fprintf(out, "%s; %d requests a second to each of two services, for %v\n"+
+		"one collects its garbage by recruiting, the other keeps it; the report follows at the end\n\n",
+		st.name, s.rate, s.lasts); err != nil {
 		return err
 	}
 	loading, cancel := context.WithTimeoutCause(ctx, s.lasts, errTimeIsUp)
