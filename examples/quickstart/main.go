@@ -4,6 +4,8 @@
 //
 //	go run ./examples/quickstart
 //
+// The first time, Go compiles for about half a minute before the first line.
+//
 // Each endpoint is a task with two instances, so two workers probe it. Every worker
 // is a separate process with its own loopback port. The leader calls it through a
 // Communicator over net/http, which is part of this example.

@@ -31,9 +31,11 @@ const (
 	cyan   = "36"
 )
 
+// The view fits into 80 columns.
 const (
 	taskColumn = 52 // width of a worker's tasks
-	tailLines  = 6  // number of changes shown
+	tailColumn = 69 // width of a change, beside its time and the indent of its next lines
+	tailLines  = 6  // number of lines for the last changes
 	maxWorkers = 8  // number of workers shown
 )
 
@@ -60,7 +62,12 @@ func (s *screen) chapter(title string) {
 }
 
 func (s *screen) say(line string) {
-	s.tail = append(s.tail, stamp(s.began)+line)
+	at := stamp(s.began)
+	rows := wrap(strings.Split(line, " "), tailColumn, len(line)+1)
+	s.tail = append(s.tail, at+rows[0])
+	for _, more := range rows[1:] {
+		s.tail = append(s.tail, strings.Repeat(" ", len(at)+2)+strings.TrimLeft(more, " "))
+	}
 	s.tail = s.tail[max(0, len(s.tail)-tailLines):]
 	s.draw()
 }

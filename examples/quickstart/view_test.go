@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -88,6 +90,26 @@ func TestScreenShowsATableAndGivesTheTerminalBack(t *testing.T) {
 	require.Contains(t, last, " w1      "+paint(green, "answering")+"     2  a b")
 	require.Contains(t, last, " w2      "+paint(red, "lost     ")+"     0  ")
 	require.Contains(t, last, "start on w1 (lost): a b")
+}
+
+func TestScreenFits80Columns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		v := newScreen(&out, time.Now())
+		v.say("start on w4 (missing): " + storyNames)
+		v.say("move  w1 → w4 (drain): api")
+		v.term(frame{actual: []workerState{{Name: member{Name: "w1"}, State: orchestrator.Answering}}})
+		last := out.String()[strings.LastIndex(out.String(), home):]
+		last = regexp.MustCompile(`\x1b\[[?\d;]*[a-zA-Z]`).ReplaceAllString(last, "")
+		for line := range strings.SplitSeq(last, "\r\n") {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), 80, line)
+		}
+		require.Contains(t, last, `
+   0.0s  start on w4 (missing): api auth blog cart cdn chat docs faq feed geo`+"\r"+`
+           home jobs login mail maps news pay push search shop stock tax video`+"\r"+`
+           wiki`+"\r"+`
+   0.0s  move  w1 → w4 (drain): api`)
+	})
 }
 
 func TestWrap(t *testing.T) {
