@@ -58,40 +58,40 @@ func newAssignmentCache(layout keys.Layout, leader string, epoch int64) *assignm
 }
 
 // kept reports whether the cache needs the value of a key.
-func (b *assignmentCache) kept(key string) bool {
-	kind, _, _, _ := b.layout.Parse(key)
+func (c *assignmentCache) kept(key string) bool {
+	kind, _, _, _ := c.layout.Parse(key)
 	return kind == keys.Member || kind == keys.Active || kind == keys.Refused
 }
 
 // apply applies changes from the mirror.
-func (b *assignmentCache) apply(at mirror.At, changes []mirror.Change) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (c *assignmentCache) apply(at mirror.At, changes []mirror.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	changed := make(map[*workerState]bool)
-	for _, c := range changes {
-		if c.Key == b.leader {
-			b.led = c.New != nil && c.New.Create == b.epoch
+	for _, ch := range changes {
+		if ch.Key == c.leader {
+			c.led = ch.New != nil && ch.New.Create == c.epoch
 			continue
 		}
-		kind, worker, task, _ := b.layout.Parse(c.Key)
+		kind, worker, task, _ := c.layout.Parse(ch.Key)
 		switch kind {
 		case keys.Member, keys.Assigned, keys.Active, keys.Refused:
 		default:
 			continue
 		}
-		s := b.workerState(worker)
+		s := c.workerState(worker)
 		changed[s] = true
 		if kind == keys.Member {
 			s.member, s.lease = 0, 0
-			if c.New != nil {
-				s.member, s.lease = c.New.Create, decode[memberValue](c.New.Value).Lease
+			if ch.New != nil {
+				s.member, s.lease = ch.New.Create, decode[memberValue](ch.New.Value).Lease
 			}
 			continue
 		}
-		s.take(kind, task, c.New)
+		s.take(kind, task, ch.New)
 	}
-	if !b.led {
-		b.stop(fmt.Errorf("%w: leader's key is gone", orchestrator.ErrDeposed))
+	if !c.led {
+		c.stop(fmt.Errorf("%w: leader's key is gone", orchestrator.ErrDeposed))
 	}
 	for s := range changed {
 		s.rev = at.Revision
@@ -101,40 +101,40 @@ func (b *assignmentCache) apply(at mirror.At, changes []mirror.Change) {
 
 // take updates the state of a task from the new value of a key.
 func (s *workerState) take(kind keys.Kind, task string, kv *mirror.KV) {
-	taskState := s.states[task]
-	held := taskState.held()
+	state := s.states[task]
+	held := state.held()
 	switch {
 	case kind == keys.Assigned && kv == nil:
-		taskState.assigned = 0
+		state.assigned = 0
 	case kind == keys.Assigned:
-		taskState.assigned, taskState.since = kv.Mod, time.Now()
+		state.assigned, state.since = kv.Mod, time.Now()
 	case kind == keys.Active && kv == nil:
-		taskState.claim, taskState.starting = 0, false
+		state.claim, state.starting = 0, false
 	case kind == keys.Active:
-		taskState.claim, taskState.starting = kv.Create, decode[claim](kv.Value).Starting
+		state.claim, state.starting = kv.Create, decode[claim](kv.Value).Starting
 	case kv == nil:
-		taskState.refused, taskState.reason = 0, ""
+		state.refused, state.reason = 0, ""
 	default:
 		r := decode[refusal](kv.Value)
-		taskState.refused, taskState.reason = r.Assigned, r.Reason
+		state.refused, state.reason = r.Assigned, r.Reason
 	}
-	if taskState.held() || taskState.refused != 0 {
-		s.states[task] = taskState
+	if state.held() || state.refused != 0 {
+		s.states[task] = state
 	} else {
 		delete(s.states, task)
 	}
-	if taskState.held() != held {
+	if state.held() != held {
 		s.listed = nil
 	}
 }
 
-// workerState returns the state of a worker's name. States are never deleted, so there is one
-// for every name seen during this leadership.
-func (b *assignmentCache) workerState(worker string) *workerState {
-	s := b.workers[worker]
+// workerState returns the state of a worker's name. States are never deleted, so there
+// is one for every name seen during this leadership.
+func (c *assignmentCache) workerState(worker string) *workerState {
+	s := c.workers[worker]
 	if s == nil {
 		s = &workerState{states: make(map[string]taskState), change: make(chan struct{})}
-		b.workers[worker] = s
+		c.workers[worker] = s
 	}
 	return s
 }
@@ -145,28 +145,28 @@ func (s *workerState) wake() {
 }
 
 // end invalidates the cache.
-func (b *assignmentCache) end(cause error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stop(cause)
+func (c *assignmentCache) end(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stop(cause)
 }
 
 // stop invalidates the cache. Only the first cause counts. The caller holds mu.
-func (b *assignmentCache) stop(cause error) {
-	if b.over != nil {
+func (c *assignmentCache) stop(cause error) {
+	if c.over != nil {
 		return
 	}
-	b.over = cause
-	for _, s := range b.workers {
+	c.over = cause
+	for _, s := range c.workers {
 		s.wake()
 	}
 }
 
 // ended returns why the cache is no longer valid, or nil.
-func (b *assignmentCache) ended() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.over
+func (c *assignmentCache) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
 }
 
 // view is a call's view of its worker.
@@ -179,13 +179,13 @@ type view struct {
 }
 
 // look returns the state of a worker and of the given tasks.
-func (b *assignmentCache) look(worker string, tasks []string) (view, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.over != nil {
-		return view{}, b.over
+func (c *assignmentCache) look(worker string, tasks []string) (view, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over != nil {
+		return view{}, c.over
 	}
-	s := b.workerState(worker)
+	s := c.workerState(worker)
 	v := view{member: s.member, lease: s.lease, rev: s.rev, states: make(map[string]taskState, len(tasks)), change: s.change}
 	for _, task := range tasks {
 		v.states[task] = s.states[task]
@@ -195,20 +195,20 @@ func (b *assignmentCache) look(worker string, tasks []string) (view, error) {
 
 // list returns the tasks that a worker holds, sorted. It returns the very same slice
 // while they do not change.
-func (b *assignmentCache) list(w Worker) ([]string, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.over != nil {
-		return nil, b.over
+func (c *assignmentCache) list(w Worker) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over != nil {
+		return nil, c.over
 	}
-	s := b.workerState(w.Name)
+	s := c.workerState(w.Name)
 	if s.member != w.Incarnation {
 		return nil, gone(w)
 	}
 	if s.listed == nil {
 		s.listed = make([]string, 0, len(s.states))
-		for task, taskState := range s.states {
-			if taskState.held() {
+		for task, state := range s.states {
+			if state.held() {
 				s.listed = append(s.listed, task)
 			}
 		}
@@ -219,18 +219,18 @@ func (b *assignmentCache) list(w Worker) ([]string, error) {
 
 // unclaimed returns the unclaimed tasks that were assigned to a worker before the
 // given time, with the revisions of their assignments.
-func (b *assignmentCache) unclaimed(worker string, before time.Time) map[string]int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (c *assignmentCache) unclaimed(worker string, before time.Time) map[string]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var tasks map[string]int64
-	for task, taskState := range b.workerState(worker).states {
-		if taskState.assigned == 0 || taskState.claim != 0 || taskState.since.After(before) {
+	for task, state := range c.workerState(worker).states {
+		if state.assigned == 0 || state.claim != 0 || state.since.After(before) {
 			continue
 		}
 		if tasks == nil {
 			tasks = make(map[string]int64)
 		}
-		tasks[task] = taskState.assigned
+		tasks[task] = state.assigned
 	}
 	return tasks
 }

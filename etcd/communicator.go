@@ -35,13 +35,13 @@ import (
 // worker's lease proves that its tasks have stopped. Let [Membership.Feed] add and
 // remove the workers.
 type Communicator struct {
-	client          *clientv3.Client
-	layout          keys.Layout
-	log             *slog.Logger
-	guard           clientv3.Cmp // holds while the leader leads
-	copied          *mirror.Mirror
-	assignmentCache *assignmentCache
-	fences          fences
+	client *clientv3.Client
+	layout keys.Layout
+	log    *slog.Logger
+	guard  clientv3.Cmp // holds while the leader leads
+	copied *mirror.Mirror
+	cache  *assignmentCache
+	fences fences
 	// patience is how long a worker may leave an assignment unclaimed, in
 	// nanoseconds: the longest timeout of any call so far.
 	patience atomic.Int64
@@ -67,26 +67,26 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 	}
 	guard := l.Guard()
 	c := &Communicator{
-		client:          client,
-		layout:          s.layout,
-		log:             s.logger,
-		guard:           guard,
-		assignmentCache: newAssignmentCache(s.layout, string(guard.KeyBytes()), int64(l.Epoch())),
+		client: client,
+		layout: s.layout,
+		log:    s.logger,
+		guard:  guard,
+		cache:  newAssignmentCache(s.layout, string(guard.KeyBytes()), int64(l.Epoch())),
 	}
 	// The range from active/ to refused/ holds all that is needed except the term's
 	// number, and no contents.
 	c.copied = mirror.New(client, mirror.Options{
-		From: s.layout.ActivePrefix(), End: s.layout.RegistryPrefix(), Keep: c.assignmentCache.kept, Logger: s.logger,
+		From: s.layout.ActivePrefix(), End: s.layout.RegistryPrefix(), Keep: c.cache.kept, Logger: s.logger,
 	})
 	l.Go(func(ctx context.Context) error {
-		err := c.copied.Run(ctx, c.assignmentCache.apply)
-		c.assignmentCache.end(fmt.Errorf("%w: leadership has ended: %w", orchestrator.ErrDeposed, err))
+		err := c.copied.Run(ctx, c.cache.apply)
+		c.cache.end(fmt.Errorf("%w: leadership has ended: %w", orchestrator.ErrDeposed, err))
 		return err
 	})
 	if err := c.copied.Reached(ctx, 1); err != nil {
 		return nil, fmt.Errorf("new communicator: %w", err)
 	}
-	if err := c.assignmentCache.ended(); err != nil {
+	if err := c.cache.ended(); err != nil {
 		return nil, fmt.Errorf("new communicator: %w", err)
 	}
 	return c, nil
@@ -112,10 +112,10 @@ func (c *Communicator) List(ctx context.Context, worker Worker) ([]string, error
 	if err := c.reached(ctx, rev); err != nil {
 		return nil, fmt.Errorf("list %s: %w", worker.Name, err)
 	}
-	if late := c.assignmentCache.unclaimed(worker.Name, time.Now().Add(-c.wait())); len(late) > 0 {
+	if late := c.cache.unclaimed(worker.Name, time.Now().Add(-c.wait())); len(late) > 0 {
 		c.tidy(ctx, rev, worker, late)
 	}
-	return c.assignmentCache.list(worker)
+	return c.cache.list(worker)
 }
 
 // read is List without a term. It raises no fence.
@@ -151,7 +151,7 @@ const defaultPatience = 10 * time.Second
 // reached waits until the cache includes the given revision.
 func (c *Communicator) reached(ctx context.Context, rev int64) error {
 	err := c.copied.Reached(ctx, rev)
-	if over := c.assignmentCache.ended(); over != nil {
+	if over := c.cache.ended(); over != nil {
 		return over
 	}
 	return err
@@ -242,7 +242,7 @@ func (a *fence) failed() bool {
 // The writes of this term are then refused like those of an earlier term, and the
 // next term begins normally.
 func (c *Communicator) begin(ctx context.Context, term orchestrator.Term) (int64, error) {
-	if err := c.assignmentCache.ended(); err != nil {
+	if err := c.cache.ended(); err != nil {
 		return 0, err // first, because a deposed leader must get ErrDeposed, whatever the term
 	}
 	for {
@@ -305,11 +305,11 @@ func (c *Communicator) guards(rev int64, w Worker) guards {
 			clientv3.Compare(clientv3.CreateRevision(member), "=", w.Incarnation),
 		},
 		read: []clientv3.Op{
-			clientv3.OpGet(c.assignmentCache.leader, clientv3.WithKeysOnly()),
+			clientv3.OpGet(c.cache.leader, clientv3.WithKeysOnly()),
 			clientv3.OpGet(c.layout.Term(), clientv3.WithKeysOnly()),
 			clientv3.OpGet(member, clientv3.WithKeysOnly()),
 		},
-		epoch: c.assignmentCache.epoch, term: rev, member: w.Incarnation, worker: w,
+		epoch: c.cache.epoch, term: rev, member: w.Incarnation, worker: w,
 	}
 }
 

@@ -138,7 +138,7 @@ func (b *batch) run(ctx context.Context) {
 // before settles the writes that need no transaction, and reports whether these are
 // all.
 func (b *batch) before() (all bool) {
-	v, err := b.c.assignmentCache.look(b.worker.Name, b.tasks)
+	v, err := b.c.cache.look(b.worker.Name, b.tasks)
 	if err == nil && v.member != b.worker.Incarnation {
 		err = gone(b.worker)
 	}
@@ -161,7 +161,7 @@ func (b *batch) before() (all bool) {
 // If a transaction fails, commit does not try the following ones. The error is then
 // the result of all writes that were not made.
 func (b *batch) commit(ctx context.Context, term orchestrator.Term) error {
-	v, err := b.c.assignmentCache.look(b.worker.Name, nil)
+	v, err := b.c.cache.look(b.worker.Name, nil)
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (b *batch) wait(ctx context.Context) {
 	alarm, stop := b.alarm(ctx)
 	defer stop()
 	for {
-		v, err := b.c.assignmentCache.look(b.worker.Name, b.tasks)
+		v, err := b.c.cache.look(b.worker.Name, b.tasks)
 		if err != nil {
 			b.settleRest(err)
 			return
@@ -288,9 +288,9 @@ func (b *batch) alarm(ctx context.Context) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// giveUp withdraws the unclaimed assignments. The assignmentCache will show the withdrawals.
+// giveUp withdraws the unclaimed assignments. The cache will show the withdrawals.
 func (b *batch) giveUp(ctx context.Context) {
-	v, err := b.c.assignmentCache.look(b.worker.Name, b.tasks)
+	v, err := b.c.cache.look(b.worker.Name, b.tasks)
 	if err != nil {
 		return
 	}
@@ -376,7 +376,7 @@ func (c *Communicator) withdrawal(worker, task string, late map[string]int64) cl
 func (c *Communicator) tidy(ctx context.Context, rev int64, worker Worker, late map[string]int64) {
 	withdrawn := c.withdraw(ctx, rev, worker, late)
 	for {
-		v, err := c.assignmentCache.look(worker.Name, withdrawn)
+		v, err := c.cache.look(worker.Name, withdrawn)
 		if err != nil || !slices.ContainsFunc(withdrawn, func(task string) bool {
 			return v.states[task].assigned == late[task]
 		}) {

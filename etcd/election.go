@@ -20,10 +20,9 @@ import (
 //
 // Many elections may share one client.
 type Election struct {
-	electionSettings
-	client *clientv3.Client
-	name   string
-	first  preflight
+	preflight
+	name  string
+	lease time.Duration
 }
 
 // NewElection returns a candidate. The name is visible to other processes and need
@@ -43,7 +42,7 @@ func NewElection(c *clientv3.Client, name string, opts ...ElectionOption) (*Elec
 	if err := s.finish(); err != nil {
 		return nil, fmt.Errorf("new election: %w", err)
 	}
-	return &Election{electionSettings: s, client: c, name: name}, nil
+	return &Election{preflight: preflight{settings: s.settings, client: c}, name: name, lease: s.lease}, nil
 }
 
 // Leader identifies a leader.
@@ -55,7 +54,7 @@ type Leader struct {
 // Leader reads the current leader from etcd. It returns [ErrNoLeader] if there is
 // none.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	if err := e.first.enter(ctx, &e.settings, e.client); err != nil {
+	if err := e.enter(ctx); err != nil {
 		return Leader{}, fmt.Errorf("read leader: %w", err)
 	}
 	resp, err := e.client.Get(ctx, e.layout.Leaders(), clientv3.WithFirstCreate()...)
@@ -90,10 +89,10 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // [ErrLeaseTooShort], and an error of etcd at the first contact that rejects the
 // client's user.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
-	pause, owed := shortest, unrevokedLease{}
+	pause, unrevoked := shortest, unrevokedLease{}
 	for {
 		began := time.Now()
-		led, err := e.stand(ctx, &owed, lead)
+		led, err := e.stand(ctx, &unrevoked, lead)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -101,7 +100,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Le
 			e.logger.Warn("deposed", "candidate", e.name, "err", err)
 		case errors.Is(err, orchestrator.ErrDeposed):
 			e.logger.Warn("campaign lost, retrying", "candidate", e.name, "err", err)
-		case led, !e.first.made.Load(), errors.Is(err, ErrLeaseTooShort), errors.Is(err, ErrForeignPrefix):
+		case led, !e.passed.Load(), errors.Is(err, ErrLeaseTooShort), errors.Is(err, ErrForeignPrefix):
 			return err
 		default:
 			e.logger.Warn("campaign failed, retrying", "candidate", e.name, "err", err)
@@ -117,19 +116,18 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Le
 }
 
 // stand takes part in one election, and reports whether this candidate was elected.
-func (e *Election) stand(ctx context.Context, owed *unrevokedLease, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
+func (e *Election) stand(ctx context.Context, unrevoked *unrevokedLease, lead func(ctx context.Context, l *Leadership) error) (led bool, err error) {
 	// Check the prefix every time, because another cluster may have replaced the
 	// last.
-	if err := e.await(ctx, e.client); err != nil {
+	if err := e.awaitContact(ctx); err != nil {
 		return false, fmt.Errorf("run for leader: %w", err)
 	}
-	e.first.made.Store(true)
 	c, alive, err := e.begin(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer c.end(ctx, owed)
-	owed.pay(ctx)
+	defer c.end(ctx, unrevoked)
+	unrevoked.retry(ctx)
 	both, cancel := context.WithCancelCause(alive)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
@@ -147,12 +145,12 @@ func (e *Election) stand(ctx context.Context, owed *unrevokedLease, lead func(ct
 // It replaces concurrency.Election, on the same keys, for four reasons. That type
 // ends a cancelled campaign by a write without a deadline, which never returns if
 // etcd is away. It fails if a watch was compacted. It needs a Session, which keeps
-// the lease alive on its own (see held). It does not compare its own key when it
+// the lease alive on its own (see etcdLease). It does not compare its own key when it
 // finds itself first.
 type campaign struct {
 	client   *clientv3.Client
 	log      *slog.Logger
-	held     *held
+	lease    *etcdLease
 	deadline *lease.Deadline
 	key      string
 	leaders  string // prefix of all candidates' keys
@@ -182,7 +180,7 @@ func (e *Election) begin(ctx context.Context) (*campaign, context.Context, error
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &campaign{
-		client: e.client, log: e.logger, held: held, deadline: deadline,
+		client: e.client, log: e.logger, lease: held, deadline: deadline,
 		key: e.layout.Leader(int64(held.id)), leaders: e.layout.Leaders(), prefix: e.prefix, format: e.layout.Format(), name: e.name,
 		cancel: cancel,
 	}
@@ -205,11 +203,11 @@ func (e *Election) begin(ctx context.Context) (*campaign, context.Context, error
 
 // end stops keeping the lease alive, then revokes it and deletes the key with it.
 // The next candidate need not wait until the lease expires.
-func (c *campaign) end(ctx context.Context, owed *unrevokedLease) {
+func (c *campaign) end(ctx context.Context, unrevoked *unrevokedLease) {
 	c.cancel(errOver)
 	c.wg.Wait()
 	c.deadline.End()
-	owed.end(ctx, c.held)
+	unrevoked.end(ctx, c.lease)
 }
 
 // errOver is the cause of a campaign that ended normally.
@@ -256,7 +254,7 @@ func (c *campaign) look(ctx context.Context) (before *rival, epoch int64, err er
 	// The next attempt finds a put whose answer was lost, because no other candidate
 	// has a key with this lease.
 	resp, err := c.client.Txn(ctx).If(absent(c.key), present(c.format)).
-		Then(clientv3.OpPut(c.key, c.name, clientv3.WithLease(c.held.id))).
+		Then(clientv3.OpPut(c.key, c.name, clientv3.WithLease(c.lease.id))).
 		Else(clientv3.OpGet(c.key)).
 		Commit()
 	if err != nil {

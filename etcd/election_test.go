@@ -10,7 +10,9 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -126,6 +128,17 @@ func TestE2_WhatRunsBesideEndsWithTheLeadership(t *testing.T) {
 	k.elected().Go(func(context.Context) error { return fmt.Errorf("heard of another: %w", orchestrator.ErrDeposed) })
 	require.ErrorIs(t, receive(t, k.over).cause, orchestrator.ErrDeposed)
 	k.elected() // elected again
+}
+
+// Any goroutine of a leadership may be the first to detect another cluster. That
+// deposes the leader, so that the candidate campaigns again.
+func TestE2_AnyPartMayNoticeAnotherCluster(t *testing.T) {
+	k := stand(t, startEtcd(t), "a")
+	k.elected().Go(func(context.Context) error { return fmt.Errorf("watch: %w", mirror.ErrCluster) })
+	cause := receive(t, k.over).cause
+	require.ErrorIs(t, cause, orchestrator.ErrDeposed)
+	require.ErrorIs(t, cause, etcd.ErrClusterChanged)
+	k.elected()
 }
 
 // TestE2_CutOffLeaderStopsInTime cuts a leader off in each direction. It stops by
@@ -272,4 +285,42 @@ func TestE2_SharesItsKeysWithEtcdsOwnElection(t *testing.T) {
 	require.NoError(t, theirs.Resign(t.Context()))
 	ours.elected()
 	require.NoError(t, session.Close())
+}
+
+// TestE2_AnEmptyClusterBecomesOurs replaces etcd by an empty one at the same
+// address. A worker, a candidate and the registry each mark the prefix again,
+// whichever comes first.
+func TestE2_AnEmptyClusterBecomesOurs(t *testing.T) {
+	first := startServer(t, embed.Config{})
+	c := newClient(t, clientConfig(first.Endpoint()))
+	w, err := worker.New(func(ctx context.Context, _ string) error { <-ctx.Done(); return nil },
+		worker.WithLease(2*time.Second, 100*time.Millisecond))
+	require.NoError(t, err)
+	m, err := etcd.NewMember(c, "w", w)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	registry := newRegistry(t, c)
+	_, err = registry.Create(t.Context(), etcd.Item{Name: "before"})
+	require.NoError(t, err)
+	candidate := stand(t, c, "l")
+	candidate.elected()
+
+	require.NoError(t, first.Close())
+	second := startServer(t, embed.Config{Listen: hostPort(first)})
+	other := newClient(t, clientConfig(second.Endpoint()))
+	require.Eventually(t, func() bool {
+		got, err := other.Get(t.Context(), "/work/members/w")
+		return err == nil && len(got.Kvs) == 1
+	}, soon, 10*time.Millisecond)
+	_, err = registry.Create(t.Context(), etcd.Item{Name: "after"})
+	require.NoError(t, err)
+	candidate.elected()
+	got, err := other.Get(t.Context(), "/work/format")
+	require.NoError(t, err)
+	require.Len(t, got.Kvs, 1)
+
+	stop(errOver)
+	require.ErrorIs(t, <-done, errOver)
 }

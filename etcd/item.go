@@ -143,23 +143,23 @@ type registryCache struct {
 	begun    bool
 }
 
-func newItemBook(r *Registry) *registryCache {
+func newRegistryCache(r *Registry) *registryCache {
 	return &registryCache{registry: r, items: make(map[string]*ItemChange)}
 }
 
 // apply applies changes of keys and returns the resulting changes of tasks.
-func (b *registryCache) apply(changes []mirror.Change) []ItemChange {
+func (c *registryCache) apply(changes []mirror.Change) []ItemChange {
 	var order []string
 	before := make(map[string]ItemChange)
 	for _, ch := range changes {
-		kind, _, name, _ := b.registry.layout.Parse(ch.Key)
+		kind, _, name, _ := c.registry.layout.Parse(ch.Key)
 		if kind != keys.Registry && kind != keys.Tasks {
 			continue
 		}
-		item := b.items[name]
+		item := c.items[name]
 		if item == nil {
 			item = &ItemChange{Name: name, Settings: Settings{}.whole()}
-			b.items[name] = item
+			c.items[name] = item
 		}
 		if _, ok := before[name]; !ok {
 			before[name] = *item
@@ -173,14 +173,14 @@ func (b *registryCache) apply(changes []mirror.Change) []ItemChange {
 		case ch.New == nil:
 			item.Settings = Settings{}.whole()
 		default:
-			item.Settings = b.registry.readSettings(name, ch.New.Value)
+			item.Settings = c.registry.readSettings(name, ch.New.Value)
 		}
 	}
 	var items []ItemChange
 	for _, name := range order {
-		item, was := *b.items[name], before[name]
+		item, was := *c.items[name], before[name]
 		if item.Revision == 0 && item.Settings.isDefault() {
-			delete(b.items, name)
+			delete(c.items, name)
 		}
 		switch {
 		case item.Revision == 0 && was.Revision == 0: // settings without a task
@@ -195,10 +195,10 @@ func (b *registryCache) apply(changes []mirror.Change) []ItemChange {
 
 // tell passes changes on to o. The first call passes all tasks on together, because
 // o stops every task that it does not know.
-func (b *registryCache) tell(o Tasks, changes []mirror.Change) error {
-	items := b.apply(changes)
-	if !b.begun {
-		b.begun = true
+func (c *registryCache) tell(o Tasks, changes []mirror.Change) error {
+	items := c.apply(changes)
+	if !c.begun {
+		c.begun = true
 		tasks := make([]orchestrator.Task[string], 0, len(items))
 		for _, item := range items {
 			tasks = append(tasks, orchestrator.Task[string]{

@@ -96,6 +96,29 @@ func (l *Leadership) run(ctx context.Context, lead func(ctx context.Context, l *
 	return err
 }
 
+// feed passes the changes of m to tell for as long as the leadership lasts. It
+// returns when tell has received everything that was written before the election. An
+// error of tell ends the leadership. what names the content of m in errors, and
+// prefix is the prefix of its keys.
+func (l *Leadership) feed(ctx context.Context, what, prefix string, m *mirror.Mirror, tell func([]mirror.Change) error) error {
+	if err := l.under(prefix); err != nil {
+		return fmt.Errorf("feed %s: %w", what, err)
+	}
+	l.Go(func(ctx context.Context) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		return m.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
+			if err := tell(changes); err != nil {
+				cancel(fmt.Errorf("feed %s: %w", what, err)) // only the first cause counts
+			}
+		})
+	})
+	if err := m.Reached(ctx, int64(l.Epoch())); err != nil {
+		return fmt.Errorf("feed %s: %w", what, ended(err))
+	}
+	return nil
+}
+
 // watch ends the leadership when its key is deleted or replaced, or the cluster
 // changes.
 func (l *Leadership) watch(ctx context.Context) error {
@@ -103,16 +126,15 @@ func (l *Leadership) watch(ctx context.Context) error {
 	defer cancel(nil)
 	m := mirror.New(l.c.client, mirror.Options{From: l.c.key, End: l.c.key + "\x00", Logger: l.c.log})
 	there := false
-	err := m.Run(ctx, func(at mirror.At, changes []mirror.Change) {
+	return m.Run(ctx, func(at mirror.At, changes []mirror.Change) {
 		for _, ch := range changes {
 			there = ch.New != nil && ch.New.Create == l.epoch
 		}
 		switch {
-		case at.Cluster != l.c.held.cluster:
-			cancel(fmt.Errorf("%w: cluster id was %x, is %x", ErrClusterChanged, l.c.held.cluster, at.Cluster))
+		case at.Cluster != l.c.lease.cluster:
+			cancel(fmt.Errorf("%w: cluster id was %x, is %x", ErrClusterChanged, l.c.lease.cluster, at.Cluster))
 		case !there:
 			cancel(fmt.Errorf("%w: leader's key is gone", orchestrator.ErrDeposed))
 		}
 	})
-	return err
 }

@@ -16,7 +16,7 @@ import (
 // errLeaseGone reports that a lease expired or was revoked.
 var errLeaseGone = errors.New("lease is gone")
 
-// held is a lease at etcd.
+// etcdLease is a lease at etcd.
 //
 // It is kept alive by requests on a separate stream, each answered before the next.
 // The client's KeepAlive, and with it concurrency.Session, is not used for two
@@ -25,7 +25,7 @@ var errLeaseGone = errors.New("lease is gone")
 // lease that outlives the holder's decision keeps its tasks from starting elsewhere.
 // KeepAliveOnce is not used because it opens a stream for each request, and a client
 // with a password logs in for each stream.
-type held struct {
+type etcdLease struct {
 	client *clientv3.Client
 	log    *slog.Logger
 	id     clientv3.LeaseID
@@ -48,7 +48,7 @@ func checkLease(d time.Duration) error {
 // grant gets a lease of exactly that length. It calls sending before each request
 // that extends the lease, and the returned function when that request was
 // acknowledged.
-func grant(ctx context.Context, c *clientv3.Client, log *slog.Logger, length time.Duration, sending func() (acknowledged func())) (*held, error) {
+func grant(ctx context.Context, c *clientv3.Client, log *slog.Logger, length time.Duration, sending func() (acknowledged func())) (*etcdLease, error) {
 	if err := checkLease(length); err != nil {
 		return nil, err
 	}
@@ -60,23 +60,23 @@ func grant(ctx context.Context, c *clientv3.Client, log *slog.Logger, length tim
 	if err != nil {
 		return nil, fmt.Errorf("get a lease of %v: %w", length, err)
 	}
-	h := &held{client: c, log: log, id: resp.ID, length: length, cluster: resp.ClusterId, sending: sending}
+	l := &etcdLease{client: c, log: log, id: resp.ID, length: length, cluster: resp.ClusterId, sending: sending}
 	if granted := time.Duration(resp.TTL) * time.Second; granted != length {
-		h.revoke(ctx)
+		l.revoke(ctx)
 		return nil, fmt.Errorf("%w: asked for %v, granted %v", ErrLeaseTooShort, length, granted)
 	}
 	acknowledged()
-	return h, nil
+	return l, nil
 }
 
 // keep keeps the lease alive until ctx ends, and returns its cause. It returns an
 // error that wraps errLeaseGone or ErrClusterChanged as soon as etcd reports one.
 // The holder must watch for a lack of acknowledgements, and end ctx.
-func (h *held) keep(ctx context.Context) error {
+func (l *etcdLease) keep(ctx context.Context) error {
 	// Six attempts fit into the lease. Each is cancelled when the next is due, so
 	// that one lost answer does not block the others.
-	every := h.length / 6
-	beats := keepalives{lease: clientv3.RetryLeaseClient(h.client), id: int64(h.id)}
+	every := l.length / 6
+	beats := keepalives{lease: clientv3.RetryLeaseClient(l.client), id: int64(l.id)}
 	defer beats.close()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -90,34 +90,34 @@ func (h *held) keep(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err := h.once(ctx, &beats, every)
+		err := l.once(ctx, &beats, every)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, errLeaseGone), errors.Is(err, ErrClusterChanged):
 			return err
 		case err != nil:
-			if time.Since(failing) >= complainEvery {
+			if time.Since(failing) >= warningInterval {
 				failing = time.Now()
-				h.log.Warn("keepalive not acknowledged", "lease", fmt.Sprintf("%x", h.id), "err", err)
+				l.log.Warn("keepalive not acknowledged", "lease", fmt.Sprintf("%x", l.id), "err", err)
 			}
 		case !failing.IsZero():
 			failing = time.Time{}
-			h.log.Info("keepalives acknowledged again", "lease", fmt.Sprintf("%x", h.id))
+			l.log.Info("keepalives acknowledged again", "lease", fmt.Sprintf("%x", l.id))
 		}
 	}
 }
 
-func (h *held) once(ctx context.Context, beats *keepalives, timeout time.Duration) error {
-	acknowledged := h.sending()
+func (l *etcdLease) once(ctx context.Context, beats *keepalives, timeout time.Duration) error {
+	acknowledged := l.sending()
 	resp, err := beats.once(ctx, timeout)
 	switch {
 	case err != nil:
 		return err
-	case resp.Header.GetClusterId() != h.cluster:
-		return fmt.Errorf("%w: cluster id was %x, is %x", ErrClusterChanged, h.cluster, resp.Header.GetClusterId())
+	case resp.Header.GetClusterId() != l.cluster:
+		return fmt.Errorf("%w: cluster id was %x, is %x", ErrClusterChanged, l.cluster, resp.Header.GetClusterId())
 	case resp.TTL <= 0:
-		return fmt.Errorf("%w: %x", errLeaseGone, h.id)
+		return fmt.Errorf("%w: %x", errLeaseGone, l.id)
 	}
 	acknowledged()
 	return nil
@@ -167,36 +167,37 @@ func (k *keepalives) close() {
 // revoke revokes the lease, which deletes every key under it. It also tries if ctx
 // has ended, for at most the length of the lease or two seconds. It reports whether
 // the lease is gone; otherwise the lease will expire.
-func (h *held) revoke(ctx context.Context) (gone bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(h.length, 2*time.Second))
+func (l *etcdLease) revoke(ctx context.Context) (gone bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(l.length, 2*time.Second))
 	defer cancel()
-	_, err := h.client.Revoke(ctx, h.id)
+	_, err := l.client.Revoke(ctx, l.id)
 	if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return true
 	}
-	h.log.Warn("lease not revoked, will expire", "lease", fmt.Sprintf("%x", h.id), "err", err)
+	l.log.Warn("lease not revoked, will expire", "lease", fmt.Sprintf("%x", l.id), "err", err)
 	return false
 }
 
-// unrevokedLease is the last lease that could not be revoked, if any. Its owner holds one
-// lease after another and has stopped everything that ran under this one.
+// unrevokedLease is the last lease that could not be revoked, if any. Its owner holds
+// one lease after another, and has stopped everything that ran under this one.
 //
 // After an outage longer than a lease, etcd extends every lease by its full length.
-// A returning owner would wait for its own previous lease.
-type unrevokedLease struct{ held *held }
+// Without another attempt to revoke its last lease, a returning owner would wait for
+// the end of that lease.
+type unrevokedLease struct{ lease *etcdLease }
 
-// pay revokes the lease that is owed, and reports whether none is left. A caller
-// that ignores false may come to owe another lease, which replaces this one.
-func (d *unrevokedLease) pay(ctx context.Context) bool {
-	if d.held != nil && d.held.revoke(ctx) {
-		d.held = nil
+// retry revokes the lease, and reports whether none is left. A caller that ignores
+// false may replace the lease by a later one that could not be revoked.
+func (u *unrevokedLease) retry(ctx context.Context) bool {
+	if u.lease != nil && u.lease.revoke(ctx) {
+		u.lease = nil
 	}
-	return d.held == nil
+	return u.lease == nil
 }
 
-// end revokes a lease, or records it as owed.
-func (d *unrevokedLease) end(ctx context.Context, h *held) {
-	if !h.revoke(ctx) {
-		d.held = h
+// end revokes a lease, or keeps it for retry.
+func (u *unrevokedLease) end(ctx context.Context, l *etcdLease) {
+	if !l.revoke(ctx) {
+		u.lease = l
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -29,17 +28,15 @@ import (
 // task's token is the revision of its claim, and its scope is the id of the etcd
 // cluster.
 type Member struct {
-	client   *clientv3.Client
-	name     string
-	worker   *worker.Worker[string]
-	settings memberSettings
-	log      *slog.Logger
-
+	preflight
+	memberOptions
+	name    string
+	worker  *worker.Worker[string]
 	closing *closing.Closing
 
 	// Used by Run only:
-	owed  unrevokedLease
-	early error // why the last membership stopped tasks that had not moved; nil: it stopped none
+	unrevoked unrevokedLease
+	early     error // why the last membership stopped tasks that had not moved; nil: it stopped none
 }
 
 // NewMember returns a Member for w, which must have a lease ([worker.WithLease]) of
@@ -56,11 +53,10 @@ func NewMember(client *clientv3.Client, name string, w *worker.Worker[string], o
 	if err != nil {
 		return nil, fmt.Errorf("new member: %w", err)
 	}
-	m := &Member{
-		client: client, name: name, worker: w, settings: s, log: s.logger,
-		closing: closing.New(closing.Late(s.logger, name, w)),
-	}
-	return m, nil
+	return &Member{
+		preflight: preflight{settings: s.settings, client: client}, memberOptions: s.memberOptions,
+		name: name, worker: w, closing: closing.New(closing.Late(s.logger, name, w)),
+	}, nil
 }
 
 // Run joins the cluster and serves, and does so again whenever the membership is
@@ -109,7 +105,7 @@ func (m *Member) Run(ctx context.Context) error {
 // for them, or the last resort ends them.
 func (m *Member) stopAll(ctx context.Context) {
 	if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
-		m.log.Error("worker not closed", "worker", m.name, "err", err)
+		m.logger.Error("worker not closed", "worker", m.name, "err", err)
 	}
 }
 
@@ -120,7 +116,7 @@ func (m *Member) run(ctx, joining context.Context) error {
 	for {
 		// Check the prefix every time, because another cluster may have replaced the
 		// last.
-		joined, err := false, m.settings.await(joining, m.client)
+		joined, err := false, m.awaitContact(joining)
 		if err == nil {
 			joined, err = m.serve(ctx, joining)
 		}
@@ -132,7 +128,7 @@ func (m *Member) run(ctx, joining context.Context) error {
 			return fmt.Errorf("member %s: %w", m.name, err)
 		}
 		m.early = nil // the member was not closing
-		m.log.Warn("membership lost, joining again", "worker", m.name, "err", err)
+		m.logger.Warn("membership lost, joining again", "worker", m.name, "err", err)
 		if joined {
 			pause = 0
 		}

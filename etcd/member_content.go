@@ -16,71 +16,8 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/worker"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/semaphore"
 )
-
-// line limits the volume of contents that a member reads at a time. Keepalives and
-// writes share the connection, so unlimited reads could delay them past the lease.
-// The size of a content is unknown before it arrives, so a line assumes the largest
-// recent size.
-type line struct {
-	room  chan struct{} // holds one token for each part in use
-	turn  chan struct{} // held while taking parts, so that two calls cannot block each other
-	parts atomic.Int64  // number of parts of the next read
-}
-
-const (
-	// lineBytes is the total size of all parts.
-	lineBytes = 2 << 20
-	// lineParts is the number of parts, and so the maximum number of reads.
-	lineParts = 64
-	// mostParts is the maximum number of parts of a read, and the number if no size
-	// is known. Two such reads fit.
-	mostParts = lineParts / 2
-)
-
-func newLine() *line {
-	l := &line{room: make(chan struct{}, lineParts), turn: make(chan struct{}, 1)}
-	l.parts.Store(mostParts)
-	return l
-}
-
-// enter waits until another content may be read, in the order of the calls. The
-// caller calls leave once, after the read.
-func (l *line) enter(ctx context.Context) (leave func(), err error) {
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	taken := 0
-	leave = func() {
-		for range taken {
-			<-l.room
-		}
-	}
-	for parts := int(l.parts.Load()); taken < parts; taken++ {
-		select {
-		case l.room <- struct{}{}:
-		case <-ctx.Done():
-			leave()
-			return nil, context.Cause(ctx)
-		}
-	}
-	return leave, nil
-}
-
-// learn records the size of a content. A larger size counts immediately; a smaller
-// one reduces the number of parts by one.
-func (l *line) learn(size int) {
-	parts := int64(min(1+size*lineParts/lineBytes, mostParts))
-	for {
-		known := l.parts.Load()
-		if l.parts.CompareAndSwap(known, max(parts, known-1)) {
-			return
-		}
-	}
-}
 
 // content is the content of a task as of some revision.
 type content struct {
@@ -98,7 +35,7 @@ type contents struct {
 	log     *slog.Logger
 	update  func(ctx context.Context, task string, g worker.Grant) error
 	attempt time.Duration // timeout of the first attempt at a read
-	line    *line
+	limiter *readLimiter
 
 	membership context.Context // ends with the membership
 	watcher    clientv3.Watcher
@@ -112,7 +49,7 @@ func newContents(ctx context.Context, client *clientv3.Client, id identity, log 
 ) *contents {
 	c := &contents{
 		client: client, layout: id.layout, cluster: id.cluster, log: log,
-		update: update, attempt: attempt, line: newLine(),
+		update: update, attempt: attempt, limiter: newReadLimiter(),
 		membership: ctx, watcher: clientv3.NewWatcher(client),
 	}
 	c.close = sync.OnceFunc(func() {
@@ -148,7 +85,7 @@ func (c *contents) read(ctx context.Context, task string) (content, error) {
 
 // try reads a content once, after waiting for its turn.
 func (c *contents) try(ctx context.Context, task string, patience time.Duration) (content, error) {
-	leave, err := c.line.enter(ctx)
+	leave, err := c.limiter.enter(ctx)
 	if err != nil {
 		return content{}, err
 	}
@@ -159,7 +96,7 @@ func (c *contents) try(ctx context.Context, task string, patience time.Duration)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			c.line.learn(lineBytes) // the content is large or the connection slow
+			c.limiter.learn(readBytes) // the content is large or the connection slow
 		}
 		return content{}, ctx.Err() // err may be a gRPC status instead
 	case err != nil:
@@ -171,7 +108,7 @@ func (c *contents) try(ctx context.Context, task string, patience time.Duration)
 	for _, kv := range resp.Kvs {
 		got.value, got.version = notNil(kv.Value), kv.ModRevision
 	}
-	c.line.learn(len(got.value))
+	c.limiter.learn(len(got.value))
 	return got, nil
 }
 
@@ -256,6 +193,61 @@ func (c *contents) hand(ctx context.Context, task string, value []byte, version 
 		}
 		c.log.Debug("content not updated yet", "task", task, "version", version, "err", err)
 		if !sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// readLimiter limits the volume of contents that a member reads at a time. Keepalives
+// and writes share the connection, so unlimited reads could delay them past the
+// lease. The size of a content is unknown before it arrives, so a readLimiter assumes
+// the largest recent size.
+type readLimiter struct {
+	// turn is held while waiting for room. So the next read takes the number of parts
+	// that is known when it is first in line, not when it began to wait.
+	turn  *semaphore.Weighted
+	room  *semaphore.Weighted // readParts
+	parts atomic.Int64        // number of parts of the next read
+}
+
+const (
+	// readBytes is the total size of all parts.
+	readBytes = 2 << 20
+	// readParts is the number of parts, and so the maximum number of reads.
+	readParts = 64
+	// maxParts is the maximum number of parts of a read, and the number if no size is
+	// known. Two such reads fit.
+	maxParts = readParts / 2
+)
+
+func newReadLimiter() *readLimiter {
+	l := &readLimiter{turn: semaphore.NewWeighted(1), room: semaphore.NewWeighted(readParts)}
+	l.parts.Store(maxParts)
+	return l
+}
+
+// enter waits until another content may be read, in the order of the calls. The
+// caller calls leave once, after the read. enter returns the cause of ctx if ctx ends
+// first.
+func (l *readLimiter) enter(ctx context.Context) (leave func(), err error) {
+	if l.turn.Acquire(ctx, 1) != nil {
+		return nil, context.Cause(ctx)
+	}
+	defer l.turn.Release(1)
+	parts := l.parts.Load()
+	if l.room.Acquire(ctx, parts) != nil {
+		return nil, context.Cause(ctx)
+	}
+	return func() { l.room.Release(parts) }, nil
+}
+
+// learn records the size of a content. A larger size counts immediately; a smaller
+// one reduces the number of parts by one.
+func (l *readLimiter) learn(size int) {
+	parts := int64(min(1+size*readParts/readBytes, maxParts))
+	for {
+		known := l.parts.Load()
+		if l.parts.CompareAndSwap(known, max(parts, known-1)) {
 			return
 		}
 	}

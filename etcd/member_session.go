@@ -22,11 +22,11 @@ import (
 
 // session is one membership in progress, from its lease to its end.
 type session struct {
-	m          *Member
-	held       *held
-	id         identity
-	taskRunner *taskRunner
-	// closeContents closes the watches of contents; nil without a taskRunner.
+	m      *Member
+	lease  *etcdLease
+	id     identity
+	runner *taskRunner // nil if the member takes no assignments from etcd
+	// closeContents closes the watches of contents; nil without a runner.
 	closeContents func()
 	joined        bool // has been a member
 	end           *closing.Membership
@@ -40,16 +40,16 @@ type session struct {
 // goroutine left, and no lease if etcd could be reached. serve reports whether the
 // member had joined, and why the membership ended.
 func (m *Member) serve(ctx, joining context.Context) (joined bool, err error) {
-	if !m.owed.pay(joining) {
-		return false, errOwing // this member's earlier lease still holds the name
+	if !m.unrevoked.retry(joining) {
+		return false, errUnrevoked // this member's earlier lease still holds the name
 	}
 	limited, cancel := context.WithTimeout(joining, m.worker.Lease())
-	held, err := grant(limited, m.client, m.log, m.worker.Lease(), m.worker.Sending)
+	held, err := grant(limited, m.client, m.logger, m.worker.Lease(), m.worker.Sending)
 	cancel()
 	if err != nil {
 		return false, err
 	}
-	s := &session{m: m, held: held, end: closing.NewMembership(m.worker)}
+	s := &session{m: m, lease: held, end: closing.NewMembership(m.worker)}
 	// The membership outlives ctx until all tasks have stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.part(held.keep)
@@ -75,8 +75,8 @@ func (s *session) part(f func(context.Context) error) {
 // join puts the member's key as soon as no other member has the name.
 func (s *session) join(ctx context.Context) error {
 	s.id = identity{
-		layout: s.m.settings.layout, name: s.m.name, incarnation: strconv.FormatUint(s.m.worker.Incarnation(), 10),
-		lease: s.held.id, cluster: s.held.cluster,
+		layout: s.m.layout, name: s.m.name, incarnation: strconv.FormatUint(s.m.worker.Incarnation(), 10),
+		lease: s.lease.id, cluster: s.lease.cluster,
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -91,7 +91,7 @@ func (s *session) join(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			s.m.log.Warn("not joined, retrying", "worker", s.m.name, "err", err)
+			s.m.logger.Warn("not joined, retrying", "worker", s.m.name, "err", err)
 			sleep(ctx, pause)
 		}
 	}
@@ -101,7 +101,7 @@ func (s *session) join(ctx context.Context) error {
 func (s *session) value(draining bool) string {
 	return encode(memberValue{
 		Incarnation: s.id.incarnation, Lease: int64(s.id.lease), Draining: draining,
-		Attributes: s.m.settings.attributes, Cluster: s.id.cluster,
+		Attributes: s.m.attributes, Cluster: s.id.cluster,
 	})
 }
 
@@ -109,15 +109,15 @@ func (s *session) value(draining bool) string {
 // returns the reason.
 func (s *session) run(ctx context.Context) error {
 	m := s.m
-	m.log.Info("joined", "worker", m.name, "incarnation", s.id.member)
+	m.logger.Info("joined", "worker", m.name, "incarnation", s.id.member)
 	w := &writer{
-		client: m.client, id: s.id, log: m.log, attempt: s.held.length / 5,
+		client: m.client, id: s.id, log: m.logger, attempt: s.lease.length / 5,
 		signal: make(chan struct{}, 1), written: -1,
 	}
 	emptied := s.idle
-	if !m.settings.unassigned {
+	if !m.unassigned {
 		s.work(w)
-		emptied = func() <-chan struct{} { return s.taskRunner.close(closing.ErrDraining) }
+		emptied = func() <-chan struct{} { return s.runner.close(closing.ErrDraining) }
 	}
 	key := s.id.layout.Member(m.name)
 	s.part(s.mirror(key, key+"\x00", false, s.evicted))
@@ -128,7 +128,7 @@ func (s *session) run(ctx context.Context) error {
 		case <-drain:
 			drain = nil
 			s.end.Drain()
-			m.log.Info("draining", "worker", m.name)
+			m.logger.Info("draining", "worker", m.name)
 			empty = emptied()
 			s.part(func(ctx context.Context) error { return s.watchOthers(ctx, sync.OnceFunc(func() { close(alone) })) })
 			s.part(func(ctx context.Context) error {
@@ -141,7 +141,7 @@ func (s *session) run(ctx context.Context) error {
 		case <-alone:
 			alone = nil
 			s.part(func(ctx context.Context) error {
-				if s.end.Alone(ctx, m.log, m.name) {
+				if s.end.Alone(ctx, m.logger, m.name) {
 					close(free)
 				}
 				return nil
@@ -159,12 +159,12 @@ func (s *session) run(ctx context.Context) error {
 // watchOthers calls alone if no other member can take tasks: the member is the only
 // one, or each other one drains.
 func (s *session) watchOthers(ctx context.Context, alone func()) error {
-	others := &Membership{settings: s.m.settings.settings, client: s.m.client}
-	book := newMemberBook(others)
+	others := &Membership{preflight{settings: s.m.settings, client: s.m.client}}
+	cache := newMemberCache(others)
 	return ended(others.mirror().Run(ctx, func(_ mirror.At, changes []mirror.Change) {
-		book.apply(changes)
+		cache.apply(changes)
 		takes := func(m MemberState) bool { return m.Name != s.m.name && !m.Draining }
-		if !slices.ContainsFunc(book.list(), takes) {
+		if !slices.ContainsFunc(cache.list(), takes) {
 			alone()
 		}
 	}))
@@ -173,23 +173,23 @@ func (s *session) watchOthers(ctx context.Context, alone func()) error {
 // work starts to watch the assignments and to carry them out.
 func (s *session) work(w *writer) {
 	m := s.m
-	contents := newContents(s.ctx, m.client, s.id, m.log, m.worker.Update, s.held.length)
+	contents := newContents(s.ctx, m.client, s.id, m.logger, m.worker.Update, s.lease.length)
 	s.closeContents = contents.close
-	s.taskRunner = &taskRunner{
-		id: s.id, worker: m.worker, writer: w, log: m.log, ctx: s.ctx,
+	s.runner = &taskRunner{
+		id: s.id, worker: m.worker, writer: w, log: m.logger, ctx: s.ctx,
 		reader: contents,
 		tasks:  make(map[string]*runningTask), empty: make(chan struct{}),
 	}
-	w.answer, w.load = s.taskRunner.answered, s.taskRunner.load
+	w.answer, w.load = s.runner.answered, s.runner.load
 	s.part(w.run)
 	from, end := mirror.Prefix(s.id.layout.AssignedOf(m.name))
-	s.part(s.mirror(from, end, true, s.taskRunner.watched))
+	s.part(s.mirror(from, end, true, s.runner.watched))
 }
 
 // mirror returns a part that follows the range of keys [from, end).
 func (s *session) mirror(from, end string, values bool, apply func(mirror.At, []mirror.Change)) func(context.Context) error {
 	m := mirror.New(s.m.client, mirror.Options{
-		From: from, End: end, Logger: s.m.log,
+		From: from, End: end, Logger: s.m.logger,
 		Keep: func(string) bool { return values },
 	})
 	return func(ctx context.Context) error { return ended(m.Run(ctx, apply)) }
@@ -222,9 +222,9 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	}
 	s.cancel(cause)
 	s.parts.Wait()
-	if s.taskRunner != nil {
+	if s.runner != nil {
 		s.closeContents() // first: a goroutine that opens a watch waits only for etcd or this call
-		s.taskRunner.started.Wait()
+		s.runner.started.Wait()
 	}
 	if !last {
 		if err := m.worker.Rejoin(ctx); err != nil {
@@ -232,15 +232,15 @@ func (s *session) stop(ctx context.Context, cause error) error {
 			m.stopAll(ctx)
 		}
 	}
-	m.owed.end(ctx, s.held)
+	m.unrevoked.end(ctx, s.lease)
 	if s.joined {
-		m.log.Info("left", "worker", m.name, "incarnation", s.id.member, "reason", cause)
+		m.logger.Info("left", "worker", m.name, "incarnation", s.id.member, "reason", cause)
 	}
 	return cause
 }
 
-// errOwing reports that an earlier lease of the member has not been revoked yet.
-var errOwing = errors.New("earlier lease not revoked yet")
+// errUnrevoked reports that an earlier lease of the member has not been revoked yet.
+var errUnrevoked = errors.New("earlier lease not revoked yet")
 
 // joinAttempt is an attempt to join under a name, which may be taken.
 type joinAttempt struct {
@@ -308,7 +308,7 @@ func (a *joinAttempt) wait(ctx context.Context, taken *mvccpb.KeyValue, as *etcd
 		// Use the full TTL, because the lease may have been renewed.
 		a.limit = time.Duration(max(ttl.GrantedTTL, 0))*time.Second + expiryDelay
 		a.since, a.term = time.Now(), as.RaftTerm
-		a.m.log.Info("name taken, waiting for the lease to end", "worker", a.id.name, "limit", a.limit)
+		a.m.logger.Info("name taken, waiting for the lease to end", "worker", a.id.name, "limit", a.limit)
 	}
 	left := a.limit - time.Since(a.since)
 	if left <= 0 {
@@ -335,10 +335,10 @@ type leaderGuard struct {
 	unchanged clientv3.Cmp
 }
 
-// reigning reads the present leader. Without a leader, the revision serves as the
+// currentLeader reads the present leader. Without a leader, the revision serves as the
 // epoch: earlier leaders were elected before it, and later ones will be elected
 // after it.
-func (a *joinAttempt) reigning(ctx context.Context) (leaderGuard, error) {
+func (a *joinAttempt) currentLeader(ctx context.Context) (leaderGuard, error) {
 	prefix := a.id.layout.Leaders()
 	resp, err := a.m.client.Get(ctx, prefix, clientv3.WithFirstCreate()...)
 	switch {
@@ -359,10 +359,10 @@ func (a *joinAttempt) reigning(ctx context.Context) (leaderGuard, error) {
 // that the joining transaction must include. It returns none if assignments come
 // from etcd.
 func (a *joinAttempt) fence(ctx context.Context) ([]clientv3.Cmp, error) {
-	if !a.m.settings.unassigned {
+	if !a.m.unassigned {
 		return nil, nil
 	}
-	r, err := a.reigning(ctx)
+	r, err := a.currentLeader(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -191,142 +191,142 @@ type runningTask struct {
 }
 
 // watched applies changes of the member's assignments.
-func (d *taskRunner) watched(_ mirror.At, changes []mirror.Change) {
+func (r *taskRunner) watched(_ mirror.At, changes []mirror.Change) {
 	for _, c := range changes {
-		kind, _, task, _ := d.id.layout.Parse(c.Key)
+		kind, _, task, _ := r.id.layout.Parse(c.Key)
 		if kind != keys.Assigned {
 			continue
 		}
-		d.event(task, func(j *runningTask) {
+		r.event(task, func(t *runningTask) {
 			if c.New == nil {
-				j.assign(0, false)
+				t.assign(0, false)
 			} else {
-				j.assign(c.New.Mod, decode[assignment](c.New.Value).Member != d.id.member)
+				t.assign(c.New.Mod, decode[assignment](c.New.Value).Member != r.id.member)
 			}
 		})
 	}
 }
 
 // answered applies the result of an entry that the writer has written.
-func (d *taskRunner) answered(e entry, g claimResult) {
+func (r *taskRunner) answered(e entry, g claimResult) {
 	if e.reason != nil {
-		d.log.Info("task refused", "worker", d.id.name, "task", e.task, "reason", e.reason)
+		r.log.Info("task refused", "worker", r.id.name, "task", e.task, "reason", e.reason)
 	}
-	d.event(e.task, func(j *runningTask) {
+	r.event(e.task, func(t *runningTask) {
 		switch {
 		case e.kind == doClaim && g.claim != 0:
-			j.made(g.claim)
-			d.claims++
+			t.made(g.claim)
+			r.claims++
 		case e.kind == doClaim && g.blocked != nil:
-			j.refused(g.blocked)
+			t.refused(g.blocked)
 		case e.kind == doClaim, e.kind == doRefuse:
-			j.missed()
+			t.missed()
 		case e.kind == doLeave:
-			j.left()
-			d.claims--
+			t.left()
+			r.claims--
 		}
 	})
 }
 
 // event applies an event to a task, and carries out the actions that
 // result.
-func (d *taskRunner) event(task string, happened func(*runningTask)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	j := d.tasks[task]
-	if j == nil {
-		j = &runningTask{}
-		d.tasks[task] = j
+func (r *taskRunner) event(task string, happened func(*runningTask)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tasks[task]
+	if t == nil {
+		t = &runningTask{}
+		r.tasks[task] = t
 	}
-	happened(j)
-	d.do(task, j)
-	if j.forgotten() {
-		delete(d.tasks, task)
+	happened(t)
+	r.do(task, t)
+	if t.forgotten() {
+		delete(r.tasks, task)
 	}
-	d.settle()
+	r.settle()
 }
 
 // do carries out the task's next action without waiting. The caller holds mu.
-func (d *taskRunner) do(task string, j *runningTask) {
-	switch a := j.next(d.closing); a {
+func (r *taskRunner) do(task string, t *runningTask) {
+	switch a := t.next(r.closing); a {
 	case nothing:
 	case doHurry:
-		j.hurry()
+		t.hurry()
 	case doStart:
-		d.start(task, j)
+		r.start(task, t)
 	case doStop:
-		j.quit()
-		d.started.Go(func() { d.stop(task) })
+		t.quit()
+		r.started.Go(func() { r.stop(task) })
 	default:
-		if a == doLeave && j.quit != nil {
-			j.quit()
+		if a == doLeave && t.quit != nil {
+			t.quit()
 		}
-		d.writer.add(entry{kind: a, task: task, basis: j.basis, claim: j.claim, reason: j.failure})
+		r.writer.add(entry{kind: a, task: task, basis: t.basis, claim: t.claim, reason: t.failure})
 	}
 }
 
 // start reads the content of a claimed task and starts the task on the worker.
-func (d *taskRunner) start(task string, j *runningTask) {
-	ctx, hurry := context.WithCancel(d.ctx)
-	follow, quit := context.WithCancel(d.ctx)
-	j.hurry, j.quit = hurry, quit
-	token := uint64(j.claim)
-	d.started.Go(func() {
+func (r *taskRunner) start(task string, t *runningTask) {
+	ctx, hurry := context.WithCancel(r.ctx)
+	follow, quit := context.WithCancel(r.ctx)
+	t.hurry, t.quit = hurry, quit
+	token := uint64(t.claim)
+	r.started.Go(func() {
 		defer hurry()
-		c, err := d.reader.read(ctx, task)
+		c, err := r.reader.read(ctx, task)
 		if err == nil {
-			d.started.Go(func() { d.reader.follow(follow, task, c) })
-			err = d.worker.AddWith(ctx, task, worker.Grant{
-				Content: c.value, Version: c.version, Token: token, Scope: d.id.cluster,
+			r.started.Go(func() { r.reader.follow(follow, task, c) })
+			err = r.worker.AddWith(ctx, task, worker.Grant{
+				Content: c.value, Version: c.version, Token: token, Scope: r.id.cluster,
 			})
 		}
 		if err == nil {
-			d.log.Info("task started", "worker", d.id.name, "task", task)
+			r.log.Info("task started", "worker", r.id.name, "task", task)
 		}
-		d.event(task, func(j *runningTask) { j.answered(err) })
+		r.event(task, func(t *runningTask) { t.answered(err) })
 	})
 }
 
 // stop stops a task on the worker. It returns when the task has stopped, or when the
 // membership ends, which stops all tasks too.
-func (d *taskRunner) stop(task string) {
-	for d.ctx.Err() == nil {
-		err := d.worker.Remove(d.ctx, task)
+func (r *taskRunner) stop(task string) {
+	for r.ctx.Err() == nil {
+		err := r.worker.Remove(r.ctx, task)
 		if err == nil {
-			d.log.Info("task stopped", "worker", d.id.name, "task", task)
-			d.event(task, func(j *runningTask) { j.ended() })
+			r.log.Info("task stopped", "worker", r.id.name, "task", task)
+			r.event(task, func(t *runningTask) { t.ended() })
 			return
 		}
-		d.log.Debug("task has not stopped, retrying", "worker", d.id.name, "task", task, "err", err)
-		sleep(d.ctx, 100*time.Millisecond)
+		r.log.Debug("task has not stopped, retrying", "worker", r.id.name, "task", task, "err", err)
+		sleep(r.ctx, 100*time.Millisecond)
 	}
 }
 
 // load returns the number of claimed tasks.
-func (d *taskRunner) load() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.claims
+func (r *taskRunner) load() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.claims
 }
 
 // close makes the taskRunner claim no more tasks. The channel that it returns is closed
 // when no task is left.
-func (d *taskRunner) close(reason error) <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closing = reason
-	d.settle()
-	return d.empty
+func (r *taskRunner) close(reason error) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closing = reason
+	r.settle()
+	return r.empty
 }
 
 // settle closes empty if the taskRunner is closing and has no tasks. The caller holds mu.
-func (d *taskRunner) settle() {
-	if d.closing == nil || len(d.tasks) > 0 {
+func (r *taskRunner) settle() {
+	if r.closing == nil || len(r.tasks) > 0 {
 		return
 	}
 	select {
-	case <-d.empty:
+	case <-r.empty:
 	default:
-		close(d.empty)
+		close(r.empty)
 	}
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -71,11 +70,7 @@ type memberValue struct {
 // by a margin.
 //
 // A Membership may be used from many goroutines at the same time.
-type Membership struct {
-	settings
-	client *clientv3.Client
-	first  preflight
-}
+type Membership struct{ preflight }
 
 // NewMembership returns the membership under the prefix. It does not contact etcd;
 // the first call of a method does.
@@ -84,12 +79,12 @@ func NewMembership(c *clientv3.Client, opts ...Option) (*Membership, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new membership: %w", err)
 	}
-	return &Membership{settings: s, client: c}, nil
+	return &Membership{preflight{settings: s, client: c}}, nil
 }
 
 // List returns the current members, sorted by name.
 func (m *Membership) List(ctx context.Context) ([]MemberState, error) {
-	if err := m.first.enter(ctx, &m.settings, m.client); err != nil {
+	if err := m.enter(ctx); err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
 	resp, err := m.client.Txn(ctx).Then(
@@ -122,23 +117,16 @@ func (m *Membership) List(ctx context.Context) ([]MemberState, error) {
 // returns the cause of ctx, [ErrForeignPrefix], or an error of etcd at the first
 // contact that rejects the client's user. It survives all other errors.
 func (m *Membership) Watch(ctx context.Context, f func([]MemberState)) error {
-	if err := m.first.await(ctx, &m.settings, m.client); err != nil {
+	if err := m.await(ctx); err != nil {
 		return fmt.Errorf("watch members: %w", err)
 	}
-	book := newMemberBook(m)
-	copied := m.mirror()
-	begun := false
-	for {
-		err := copied.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
-			if gone, came := book.apply(changes); !begun || len(gone)+len(came) > 0 {
-				begun = true
-				f(book.list())
-			}
-		})
-		if !errors.Is(err, mirror.ErrCluster) {
-			return err
+	cache := newMemberCache(m)
+	return m.mirror().RunAcrossClusters(ctx, func(_ mirror.At, changes []mirror.Change) {
+		if gone, came := cache.apply(changes); len(gone)+len(came) > 0 || !cache.begun {
+			cache.begun = true
+			f(cache.list())
 		}
-	}
+	})
 }
 
 // Workers is the part of an orchestrator that receives the members.
@@ -159,30 +147,8 @@ var _ Workers = (*orchestrator.Orchestrator[Worker, string])(nil)
 // orchestrator.HoldUntilRemoved: a worker that does not answer may run its tasks
 // until its lease expires, and is removed then.
 func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers) error {
-	if err := l.under(m.prefix); err != nil {
-		return fmt.Errorf("feed workers: %w", err)
-	}
-	book := newMemberBook(m)
-	copied := m.mirror()
-	l.Go(func(ctx context.Context) error {
-		var failed error
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		err := copied.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
-			if err := book.tell(o, changes); err != nil && failed == nil {
-				failed = err
-				cancel(err)
-			}
-		})
-		if failed != nil {
-			return fmt.Errorf("feed workers: %w", failed)
-		}
-		return err
-	})
-	if err := copied.Reached(ctx, int64(l.Epoch())); err != nil {
-		return fmt.Errorf("load membership: %w", ended(err))
-	}
-	return nil
+	cache := newMemberCache(m)
+	return l.feed(ctx, "workers", m.prefix, m.mirror(), func(changes []mirror.Change) error { return cache.tell(o, changes) })
 }
 
 // mirror copies the range from drains/ to members/. The keys in between are the
@@ -221,30 +187,30 @@ type memberCache struct {
 	begun      bool
 }
 
-func newMemberBook(m *Membership) *memberCache {
+func newMemberCache(m *Membership) *memberCache {
 	return &memberCache{membership: m, members: make(map[string]MemberState), drains: make(map[string]bool)}
 }
 
 // apply applies changes of keys, and returns the members that left, and those that
 // joined or changed. A member that was replaced by another of the same name is in
 // both.
-func (b *memberCache) apply(changes []mirror.Change) (gone []Worker, came []MemberState) {
+func (c *memberCache) apply(changes []mirror.Change) (gone []Worker, came []MemberState) {
 	touched := make(map[string]bool)
 	var order []string
 	for _, ch := range changes {
-		kind, name, _, _ := b.membership.layout.Parse(ch.Key)
+		kind, name, _, _ := c.membership.layout.Parse(ch.Key)
 		switch {
 		case kind == keys.Drain && ch.New != nil:
-			b.drains[name] = true
+			c.drains[name] = true
 		case kind == keys.Drain:
-			delete(b.drains, name)
+			delete(c.drains, name)
 		case kind == keys.Member:
 			if ch.Old != nil && (ch.New == nil || ch.New.Create != ch.Old.Create) {
 				gone = append(gone, Worker{name, ch.Old.Create})
-				delete(b.members, name)
+				delete(c.members, name)
 			}
 			if ch.New != nil {
-				b.members[name] = b.membership.read(name, ch.New.Create, ch.New.Value)
+				c.members[name] = c.membership.read(name, ch.New.Create, ch.New.Value)
 			}
 		default:
 			continue
@@ -255,41 +221,41 @@ func (b *memberCache) apply(changes []mirror.Change) (gone []Worker, came []Memb
 		}
 	}
 	for _, name := range order {
-		if member, ok := b.members[name]; ok {
-			came = append(came, b.shown(member))
+		if member, ok := c.members[name]; ok {
+			came = append(came, c.shown(member))
 		}
 	}
 	return gone, came
 }
 
-func (b *memberCache) shown(m MemberState) MemberState {
-	m.Draining = m.Draining || b.drains[m.Name]
+func (c *memberCache) shown(m MemberState) MemberState {
+	m.Draining = m.Draining || c.drains[m.Name]
 	return m
 }
 
-func (b *memberCache) list() []MemberState {
-	members := make([]MemberState, 0, len(b.members))
-	for _, member := range b.members {
-		members = append(members, b.shown(member))
+func (c *memberCache) list() []MemberState {
+	members := make([]MemberState, 0, len(c.members))
+	for _, member := range c.members {
+		members = append(members, c.shown(member))
 	}
 	sortMembers(members)
 	return members
 }
 
 // tell passes changes on to o. The first call passes all members on.
-func (b *memberCache) tell(o Workers, changes []mirror.Change) error {
-	gone, came := b.apply(changes)
-	if !b.begun {
-		b.begun = true
+func (c *memberCache) tell(o Workers, changes []mirror.Change) error {
+	gone, came := c.apply(changes)
+	if !c.begun {
+		c.begun = true
 		var workers []orchestrator.Worker[Worker]
-		for _, member := range b.list() {
+		for _, member := range c.list() {
 			workers = append(workers, orchestrator.Worker[Worker]{Name: member.Worker, Draining: member.Draining})
 		}
 		return o.UpdateWorkers(workers)
 	}
 	for _, w := range gone {
 		o.RemoveWorker(w)
-		b.membership.logger.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
+		c.membership.logger.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
 	}
 	for _, member := range came {
 		var opts []orchestrator.WorkerOption
@@ -299,7 +265,7 @@ func (b *memberCache) tell(o Workers, changes []mirror.Change) error {
 		if err := o.AddWorker(member.Worker, opts...); err != nil {
 			return err
 		}
-		b.membership.logger.Info("worker joined or changed", "worker", member.Name, "incarnation", member.Incarnation, "draining", member.Draining)
+		c.membership.logger.Info("worker joined or changed", "worker", member.Name, "incarnation", member.Incarnation, "draining", member.Draining)
 	}
 	return nil
 }

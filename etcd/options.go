@@ -163,6 +163,11 @@ type MemberOption interface {
 
 type memberSettings struct {
 	settings
+	memberOptions
+}
+
+// memberOptions holds the options that only members have.
+type memberOptions struct {
 	attributes map[string]string
 	unassigned bool // takes no assignments from etcd
 }

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,8 +27,7 @@ type Owner struct {
 // Its methods may be called from many goroutines at the same time, but only one
 // goroutine may be in Run.
 type Owners struct {
-	settings
-	client *clientv3.Client
+	preflight
 
 	mu       sync.Mutex
 	byTask   map[string][]Owner // sorted by worker; slices are never changed
@@ -45,8 +43,8 @@ func NewOwners(c *clientv3.Client, opts ...Option) (*Owners, error) {
 		return nil, fmt.Errorf("new owners: %w", err)
 	}
 	return &Owners{
-		settings: s, client: c,
-		byTask: make(map[string][]Owner), loaded: make(chan struct{}), watchers: make(map[*ownerWatch]struct{}),
+		preflight: preflight{settings: s, client: c},
+		byTask:    make(map[string][]Owner), loaded: make(chan struct{}), watchers: make(map[*ownerWatch]struct{}),
 	}, nil
 }
 
@@ -54,7 +52,7 @@ func NewOwners(c *clientv3.Client, opts ...Option) (*Owners, error) {
 // an error of etcd at the first contact that rejects the client's user. It survives
 // all other errors. The copy remains readable after Run.
 func (o *Owners) Run(ctx context.Context) error {
-	if err := o.await(ctx, o.client); err != nil {
+	if err := o.awaitContact(ctx); err != nil {
 		return fmt.Errorf("owners: %w", err)
 	}
 	from, end := mirror.Prefix(o.layout.ActivePrefix())
@@ -62,12 +60,7 @@ func (o *Owners) Run(ctx context.Context) error {
 		From: from, End: end, Logger: o.logger,
 		Keep: func(string) bool { return false },
 	})
-	for {
-		err := m.Run(ctx, func(_ mirror.At, changes []mirror.Change) { o.apply(changes) })
-		if !errors.Is(err, mirror.ErrCluster) {
-			return err
-		}
-	}
+	return m.RunAcrossClusters(ctx, func(_ mirror.At, changes []mirror.Change) { o.apply(changes) })
 }
 
 // Loaded returns a channel that is closed once Run has read all claims for the first

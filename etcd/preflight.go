@@ -21,52 +21,51 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// preflight records whether the first contact with etcd has succeeded. A first contact
-// verifies that etcd answers and that the prefix is ours.
-type preflight struct{ made atomic.Bool }
+// preflight makes the first contact with etcd. It verifies that etcd answers and that
+// the prefix is ours.
+type preflight struct {
+	settings
+	client *clientv3.Client
+	passed atomic.Bool // a contact has succeeded
+}
 
 // enter makes the first contact unless it has succeeded before. Concurrent calls may
 // each make the contact, which is harmless.
-func (c *preflight) enter(ctx context.Context, s *settings, client *clientv3.Client) error {
-	return c.makeBy(ctx, s.enter, client)
+func (p *preflight) enter(ctx context.Context) error {
+	if p.passed.Load() {
+		return nil
+	}
+	return p.contact(ctx)
 }
 
 // await is enter for a call that retries until ctx ends.
-func (c *preflight) await(ctx context.Context, s *settings, client *clientv3.Client) error {
-	return c.makeBy(ctx, s.await, client)
-}
-
-func (c *preflight) makeBy(ctx context.Context, enter func(context.Context, *clientv3.Client) error, client *clientv3.Client) error {
-	if c.made.Load() {
+func (p *preflight) await(ctx context.Context) error {
+	if p.passed.Load() {
 		return nil
 	}
-	if err := enter(ctx, client); err != nil {
-		return err
-	}
-	c.made.Store(true)
-	return nil
+	return p.awaitContact(ctx)
 }
 
-// complainEvery is the interval between two warnings that etcd does not answer.
-const complainEvery = time.Minute
+// warningInterval is the interval between two warnings that etcd does not answer.
+const warningInterval = time.Minute
 
-// await makes the first contact. If etcd does not answer, await retries until ctx
-// ends and returns the cause of ctx.
-func (s *settings) await(ctx context.Context, c *clientv3.Client) error {
-	var said time.Time
+// awaitContact makes a contact. If etcd does not answer, it retries until ctx ends
+// and returns the cause of ctx.
+func (p *preflight) awaitContact(ctx context.Context) error {
+	var warned time.Time
 	for pause := shortest; ; pause = min(2*pause, longest) {
-		err := s.enter(ctx, c)
+		err := p.contact(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err == nil && !said.IsZero():
-			s.logger.Info("etcd answers", "endpoints", c.Endpoints())
+		case err == nil && !warned.IsZero():
+			p.logger.Info("etcd answers", "endpoints", p.client.Endpoints())
 			return nil
 		case !errors.Is(err, ErrUnreachable):
 			return err
-		case said.IsZero() || time.Since(said) >= complainEvery:
-			said = time.Now()
-			s.logger.Warn("etcd does not answer, retrying", "err", err)
+		case warned.IsZero() || time.Since(warned) >= warningInterval:
+			warned = time.Now()
+			p.logger.Warn("etcd does not answer, retrying", "err", err)
 		}
 		if err := wait(ctx, pause); err != nil {
 			return err
@@ -74,20 +73,22 @@ func (s *settings) await(ctx context.Context, c *clientv3.Client) error {
 	}
 }
 
-// enter makes the first contact: it checks that etcd answers and that the prefix is
-// ours. An empty prefix becomes ours. enter retries transient errors until the dial
-// timeout; the result then wraps ErrUnreachable.
-func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
+// contact checks that etcd answers and that the prefix is ours. An empty prefix
+// becomes ours. contact retries transient errors until the dial timeout; the result
+// then wraps ErrUnreachable.
+func (p *preflight) contact(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	var why error // the last error that etcd returned
 	for pause := shortest; ; pause = min(2*pause, longest) {
-		format, err := s.format(limited, c)
+		format, err := p.format(limited)
 		switch {
 		case err == nil:
-			return s.ours(format)
+			err = p.ours(format)
+			p.passed.Store(err == nil)
+			return err
 		case permanent(err):
-			return fmt.Errorf("first contact with etcd at %v: %w", c.Endpoints(), err)
+			return fmt.Errorf("first contact with etcd at %v: %w", p.client.Endpoints(), err)
 		case limited.Err() == nil:
 			why = err
 		}
@@ -95,16 +96,16 @@ func (s *settings) enter(ctx context.Context, c *clientv3.Client) error {
 			break
 		}
 	}
-	limit := fmt.Errorf("within %v: %w", s.timeout, context.Cause(limited))
+	limit := fmt.Errorf("within %v: %w", p.timeout, context.Cause(limited))
 	if ctx.Err() != nil {
 		limit = context.Cause(ctx)
 	} else if why == nil {
-		why = s.reason(ctx, c)
+		why = p.reason(ctx)
 	}
 	if why != nil {
-		return fmt.Errorf("%w: %v: %w: %w", ErrUnreachable, c.Endpoints(), limit, why)
+		return fmt.Errorf("%w: %v: %w: %w", ErrUnreachable, p.client.Endpoints(), limit, why)
 	}
-	return fmt.Errorf("%w: %v: %w", ErrUnreachable, c.Endpoints(), limit)
+	return fmt.Errorf("%w: %v: %w", ErrUnreachable, p.client.Endpoints(), limit)
 }
 
 // permanent reports whether retries cannot help: etcd does not know the user or
@@ -124,12 +125,12 @@ func permanent(err error) bool {
 
 // ours returns an error unless format, the value of the format key, marks the prefix
 // as ours. nil means that the prefix contains keys, but no format key.
-func (s *settings) ours(format []byte) error {
+func (p *preflight) ours(format []byte) error {
 	switch {
 	case format == nil:
-		return fmt.Errorf("%w: %s holds keys, but not %s", ErrForeignPrefix, s.prefix, s.layout.Format())
+		return fmt.Errorf("%w: %s holds keys, but not %s", ErrForeignPrefix, p.prefix, p.layout.Format())
 	case string(format) != keys.Format:
-		return fmt.Errorf("%w: %s is %q, not %q", ErrForeignPrefix, s.layout.Format(), format, keys.Format)
+		return fmt.Errorf("%w: %s is %q, not %q", ErrForeignPrefix, p.layout.Format(), format, keys.Format)
 	}
 	return nil
 }
@@ -140,18 +141,18 @@ func (s *settings) ours(format []byte) error {
 // It takes three requests instead of one transaction, and usually returns after the
 // first. A comparison that the prefix is empty makes etcd read every key and value
 // in it, while all other requests wait.
-func (s *settings) format(ctx context.Context, c *clientv3.Client) ([]byte, error) {
-	key := s.layout.Format()
-	got, err := c.Get(ctx, key)
+func (p *preflight) format(ctx context.Context) ([]byte, error) {
+	key := p.layout.Format()
+	got, err := p.client.Get(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if len(got.Kvs) > 0 {
 		return got.Kvs[0].Value, nil
 	}
-	looked, err := c.Txn(ctx).Then(
+	looked, err := p.client.Txn(ctx).Then(
 		clientv3.OpGet(key),
-		clientv3.OpGet(s.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
+		clientv3.OpGet(p.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()),
 	).Commit()
 	if err != nil {
 		return nil, err
@@ -159,8 +160,8 @@ func (s *settings) format(ctx context.Context, c *clientv3.Client) ([]byte, erro
 	if first(looked.Responses[1]) != nil {
 		return first(looked.Responses[0]).GetValue(), nil // set by another process in between, or nil
 	}
-	made, err := c.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(s.prefix), "=", 0).WithPrefix()). // the prefix is empty
+	made, err := p.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(p.prefix), "=", 0).WithPrefix()). // the prefix is empty
 		Then(clientv3.OpPut(key, keys.Format)).
 		Else(clientv3.OpGet(key)).
 		Commit()
@@ -188,20 +189,20 @@ var errNotOurs = errors.New("prefix is not set up")
 // client certificate that the server requires, or that only one end speaks TLS. In
 // these cases the server closes the connection, and its alert may be lost. So reason
 // asks the endpoints what they speak.
-func (s *settings) reason(ctx context.Context, c *clientv3.Client) error {
-	conn := c.ActiveConnection()
+func (p *preflight) reason(ctx context.Context) error {
+	conn := p.client.ActiveConnection()
 	if conn == nil {
 		return nil // a client without a real connection
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(s.timeout, time.Second))
+	ctx, cancel := context.WithTimeout(ctx, min(p.timeout, time.Second))
 	defer cancel()
-	_, err := etcdserverpb.NewKVClient(conn).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(s.layout.Format()), Serializable: true},
+	_, err := etcdserverpb.NewKVClient(conn).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(p.layout.Format()), Serializable: true},
 		grpc.WaitForReady(false))
 	if status.Code(err) != codes.Unavailable {
 		return nil
 	}
 	text := status.Convert(err).Message()
-	for _, endpoint := range c.Endpoints() {
+	for _, endpoint := range p.client.Endpoints() {
 		if advice := mismatch(text, askSecurity(ctx, endpoint)); advice != "" {
 			return errors.New(text + ": " + endpoint + " " + advice)
 		}

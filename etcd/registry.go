@@ -27,11 +27,7 @@ const MaxContent = 1 << 20
 // the context a deadline.
 //
 // A Registry may be used from many goroutines at the same time.
-type Registry struct {
-	settings
-	client *clientv3.Client
-	first  preflight
-}
+type Registry struct{ preflight }
 
 // NewRegistry returns the registry under the prefix. It does not contact etcd; the
 // first call of a method does, and may fail with [ErrUnreachable] or
@@ -41,7 +37,7 @@ func NewRegistry(c *clientv3.Client, opts ...Option) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new registry: %w", err)
 	}
-	return &Registry{settings: s, client: c}, nil
+	return &Registry{preflight{settings: s, client: c}}, nil
 }
 
 // Create adds a task and returns it with its revisions. It returns [ErrExists], and
@@ -190,7 +186,7 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 	if after != "" {
 		from = r.layout.Registry(after) + "\x00"
 	}
-	if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
+	if err := r.enter(ctx); err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
 	var items []Item
@@ -284,22 +280,16 @@ func (r *Registry) Draining(ctx context.Context) ([]string, error) {
 // first contact that rejects the client's user. It survives all other errors. After
 // an outage, or if etcd was replaced, f receives the difference.
 func (r *Registry) Watch(ctx context.Context, f func([]ItemChange)) error {
-	if err := r.first.await(ctx, &r.settings, r.client); err != nil {
+	if err := r.await(ctx); err != nil {
 		return fmt.Errorf("watch registry: %w", err)
 	}
-	book := newItemBook(r)
-	m := r.mirror()
-	for {
-		err := m.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
-			if items := book.apply(changes); len(items) > 0 || !book.begun {
-				book.begun = true
-				f(items)
-			}
-		})
-		if !errors.Is(err, mirror.ErrCluster) {
-			return err
+	cache := newRegistryCache(r)
+	return r.mirror().RunAcrossClusters(ctx, func(_ mirror.At, changes []mirror.Change) {
+		if items := cache.apply(changes); len(items) > 0 || !cache.begun {
+			cache.begun = true
+			f(items)
 		}
-	}
+	})
 }
 
 // Tasks is the part of an orchestrator that receives the tasks.
@@ -316,30 +306,8 @@ var _ Tasks = (*orchestrator.Orchestrator[Worker, string])(nil)
 // was elected, and may run its first term. Feed fails if ctx or the leadership ends
 // first.
 func (r *Registry) Feed(ctx context.Context, l *Leadership, o Tasks) error {
-	if err := l.under(r.prefix); err != nil {
-		return fmt.Errorf("feed tasks: %w", err)
-	}
-	book := newItemBook(r)
-	m := r.mirror()
-	l.Go(func(ctx context.Context) error {
-		var failed error
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		err := m.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
-			if err := book.tell(o, changes); err != nil && failed == nil {
-				failed = err
-				cancel(err)
-			}
-		})
-		if failed != nil {
-			return fmt.Errorf("feed tasks: %w", failed)
-		}
-		return err
-	})
-	if err := m.Reached(ctx, int64(l.Epoch())); err != nil {
-		return fmt.Errorf("load registry: %w", ended(err))
-	}
-	return nil
+	cache := newRegistryCache(r)
+	return l.feed(ctx, "tasks", r.prefix, r.mirror(), func(changes []mirror.Change) error { return cache.tell(o, changes) })
 }
 
 // mirror copies registry/ and tasks/, which are adjacent, by one watch, so that a
@@ -424,7 +392,7 @@ func (r *Registry) readSettings(name string, value []byte) Settings {
 // replaced by another one, commit marks the prefix again.
 func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	for {
-		if err := r.first.enter(ctx, &r.settings, r.client); err != nil {
+		if err := r.enter(ctx); err != nil {
 			return nil, err
 		}
 		resp, err := r.client.Txn(ctx).
@@ -437,7 +405,7 @@ func (r *Registry) commit(ctx context.Context, ifs []clientv3.Cmp, then []client
 		case err != nil:
 			return nil, err
 		case !resp.Succeeded:
-			r.first.made.Store(false)
+			r.passed.Store(false)
 			continue
 		}
 		inner := (*clientv3.TxnResponse)(resp.Responses[0].GetResponseTxn())

@@ -495,3 +495,36 @@ func TestE6_RegistryBurst(t *testing.T) {
 	delete(h.items, "last")
 	require.Equal(t, want, h.items)
 }
+
+func TestE3_FeedLoadsBeforeItReturns(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	want := make(map[string]int)
+	for i := range 1500 { // more than a page
+		name := fmt.Sprint("task/", i)
+		want[name] = i%3 + 1
+		_, _, err := r.Put(t.Context(), etcd.Item{Name: name, Settings: etcd.Settings{Instances: i%3 + 1}})
+		require.NoError(t, err)
+	}
+	k := stand(t, c, "a")
+	l := k.elected()
+	o := newTold()
+	require.NoError(t, r.Feed(t.Context(), l, o))
+	o.mu.Lock()
+	require.Equal(t, want, o.tasks)
+	require.Equal(t, []string{"tasks 1500"}, o.calls, "one call, because unknown tasks are unexpected")
+	o.mu.Unlock()
+
+	require.NoError(t, r.Delete(t.Context(), "task/7"))
+	_, err := r.Create(t.Context(), etcd.Item{Name: "new"})
+	require.NoError(t, err)
+	o.until(t, func() bool { return len(o.calls) >= 3 })
+	require.Equal(t, []string{"tasks 1500", "remove task/7", "add new"}, o.calls)
+
+	k.resign <- nil
+	require.NoError(t, receive(t, k.result))
+	_, err = r.Create(t.Context(), etcd.Item{Name: "afterwards"})
+	require.NoError(t, err)
+	require.Error(t, r.Feed(t.Context(), l, o), "the leadership has ended")
+	require.Len(t, o.calls, 3)
+}

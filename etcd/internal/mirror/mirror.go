@@ -1,3 +1,6 @@
+// Package mirror keeps a local copy of a range of keys, with one read and one watch.
+// It never misses a change: if the watch fails, it reads again and reports the
+// difference.
 package mirror
 
 import (
@@ -8,8 +11,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -124,6 +129,38 @@ func (m *Mirror) Run(ctx context.Context, apply func(At, []Change)) error {
 	}
 }
 
+// RunAcrossClusters runs the mirror until ctx ends, whichever cluster answers, and
+// returns the cause of ctx. If the cluster is another one, or in an older state, apply
+// receives the difference.
+func (m *Mirror) RunAcrossClusters(ctx context.Context, apply func(At, []Change)) error {
+	for {
+		if err := m.Run(ctx, apply); !errors.Is(err, ErrCluster) {
+			return err
+		}
+	}
+}
+
+// Reached waits until everything up to rev has been applied. rev must be the
+// revision of a write within the range, or one that etcd had reached before Run
+// began; any other may wait until the next write to the range. Reached returns the
+// cause of ctx, or the error of Run if Run ended first.
+func (m *Mirror) Reached(ctx context.Context, rev int64) error {
+	for {
+		reached, changed, err := m.reached.now()
+		switch {
+		case err != nil:
+			return err
+		case reached >= rev:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // follow reads the range once, then watches it until the watch fails.
 func (m *Mirror) follow(ctx context.Context, apply func(At, []Change)) (progressed bool, err error) {
 	next, rev, err := m.read(ctx)
@@ -159,6 +196,67 @@ func (m *Mirror) difference(next map[string]*KV) []Change {
 	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
 	m.state, m.stateOf = next, m.cluster
 	return changes
+}
+
+// pageSize is the number of keys per request: some hundred kilobytes, which take
+// etcd a few milliseconds.
+const pageSize = 1000
+
+// read returns the range as of one revision, and that revision. It reads the first
+// page linearizably, so that the state is no older than the call, and the others at
+// the revision of the first.
+func (m *Mirror) read(ctx context.Context) (state map[string]*KV, rev int64, err error) {
+	state = make(map[string]*KV, len(m.state))
+	from := m.opts.From
+	for {
+		page, err := m.get(ctx, from, m.opts.End, rev, clientv3.WithKeysOnly())
+		if err != nil {
+			return nil, 0, err
+		}
+		if rev == 0 {
+			if err := m.check(page.Header.ClusterId); err != nil {
+				return nil, 0, err
+			}
+			rev = page.Header.Revision
+		}
+		for _, kv := range page.Kvs {
+			state[string(kv.Key)] = m.kv(string(kv.Key), nil, kv.CreateRevision, kv.ModRevision, kv.Lease)
+		}
+		if err := m.readValues(ctx, page.Kvs, rev, state); err != nil {
+			return nil, 0, err
+		}
+		if !page.More {
+			return state, rev, nil
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// readValues reads the needed values of a page, one request for each run of adjacent
+// keys.
+func (m *Mirror) readValues(ctx context.Context, page []*mvccpb.KeyValue, rev int64, state map[string]*KV) error {
+	for i := 0; i < len(page); i++ {
+		if !m.opts.Keep(string(page[i].Key)) {
+			continue
+		}
+		first := i
+		for i+1 < len(page) && m.opts.Keep(string(page[i+1].Key)) {
+			i++
+		}
+		values, err := m.get(ctx, string(page[first].Key), string(page[i].Key)+"\x00", rev)
+		if err != nil {
+			return err
+		}
+		for _, kv := range values.Kvs {
+			state[string(kv.Key)].Value = kv.Value
+		}
+	}
+	return nil
+}
+
+func (m *Mirror) get(ctx context.Context, from, end string, rev int64, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return m.client.Get(ctx, from, append(opts,
+		clientv3.WithRange(end), clientv3.WithRev(rev), clientv3.WithLimit(pageSize))...)
 }
 
 // watch passes on the changes after rev until the watch ends.
@@ -254,6 +352,37 @@ func (m *Mirror) probe(ctx context.Context) error {
 		return fmt.Errorf("%w: at revision %d after %d", ErrCluster, resp.Header.Revision, m.reached.revision())
 	}
 	return nil
+}
+
+// progress is the revision that a mirror has reached.
+type progress struct {
+	mu      sync.Mutex
+	rev     int64
+	err     error
+	changed chan struct{} // closed and replaced at each change
+}
+
+func (p *progress) now() (rev int64, changed <-chan struct{}, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rev, p.changed, p.err
+}
+
+func (p *progress) revision() int64 {
+	rev, _, _ := p.now()
+	return rev
+}
+
+func (p *progress) begin()            { p.set(0, nil) }
+func (p *progress) advance(rev int64) { p.set(rev, nil) }
+func (p *progress) end(err error)     { p.set(0, err) }
+
+func (p *progress) set(rev int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rev, p.err = rev, err
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // pause waits between d/2 and 3d/2. It returns the cause of ctx if ctx ends first.

@@ -2,12 +2,10 @@ package etcd_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +18,38 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
+
+func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
+	s := newStage(t)
+	g := s.govern("l1")
+	a := s.hire(s.connect(), "a", 5*time.Second)
+	for i := range 6 {
+		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
+		require.NoError(t, err)
+	}
+	s.ledger.wait(t, "a runs all tasks", func(l *ledger) bool { return l.on("a") == 6 })
+	s.hire(s.connect(), "b", 5*time.Second)
+	s.ledger.wait(t, "a and b share the tasks", func(l *ledger) bool { return l.on("a") == 3 && l.on("b") == 3 })
+	require.NoError(t, a.member.Close(within(t, soon)))
+	require.NoError(t, a.result())
+	s.ledger.wait(t, "b runs all tasks", func(l *ledger) bool { return l.on("a") == 0 && l.on("b") == 6 })
+	require.False(t, s.there("/work/members/a"))
+	require.NoError(t, a.member.Close(within(t, soon)), "a repeated Close")
+}
+
+func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
+	s := newStage(t)
+	s.staffed()
+	a := s.hire(s.connect(), "a", 5*time.Second)
+	l := s.elect(s.client, "l1", 5*time.Second)
+	require.NoError(t, l.add(1, a.joined(), "t"))
+	require.ErrorIs(t, a.member.Close(within(t, 200*time.Millisecond)), context.DeadlineExceeded)
+	require.NoError(t, a.result())
+	require.Empty(t, s.ledger.snapshot())
+	for _, key := range []string{"members/a", "workers/a", "active/a/t", "assigned/a/t"} {
+		require.False(t, s.there("/work/"+key), key)
+	}
+}
 
 // Close does not wait for a taken name.
 func TestW6_CloseWhileJoining(t *testing.T) {
@@ -227,32 +257,6 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 	}
 }
 
-// lookout waits for a text in a log.
-type lookout struct {
-	text string
-	once sync.Once
-	seen chan struct{} // closed when the text was logged
-}
-
-func (l *lookout) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte(l.text)) {
-		l.once.Do(func() { close(l.seen) })
-	}
-	return len(line), nil
-}
-
-// draining waits until a member drains.
-func (s *stage) draining() {
-	s.Helper()
-	membership, err := etcd.NewMembership(s.client)
-	require.NoError(s, err)
-	s.eventually("a member drains", func() bool {
-		members, err := membership.List(s.Context())
-		require.NoError(s, err)
-		return slices.ContainsFunc(members, func(m etcd.MemberState) bool { return m.Draining })
-	})
-}
-
 // The membership ends while the watch of a content is being opened and never
 // answered.
 func TestW6_ItEndsWhileAWatchIsOpened(t *testing.T) {
@@ -280,4 +284,31 @@ func TestW6_ItEndsWhileAWatchIsOpened(t *testing.T) {
 	receive(t, opening)
 	a.cancel(errOver)
 	require.ErrorIs(t, a.result(), errOver)
+}
+
+// A leaving member keeps its lease for a task that stops slowly. If the lease is
+// lost anyway, the usual margin applies to the task.
+func TestW5_ALeaseThatIsGoneWhileLeaving(t *testing.T) {
+	s := newStage(t)
+	s.twice = true // the last resort of this test does not exit
+	release, resort := make(chan struct{}), make(chan struct{})
+	h := s.hireTo(s.client, "a", 60*time.Second, func(ctx context.Context, _ string) error {
+		<-ctx.Done()
+		<-release
+		return context.Cause(ctx)
+	}, worker.WithLease(60*time.Second, time.Second), worker.WithLastResort(func([]string) { close(resort) }))
+	w := h.joined()
+	l := s.elect(s.client, "l1", 5*time.Second)
+	require.NoError(t, l.add(1, w, "t"))
+	h.cancel(errOver)
+	s.eventually("t is stopping", func() bool {
+		status := h.worker.Status()
+		return len(status) == 1 && status[0].State == worker.Stopping
+	})
+	key, err := s.client.Get(t.Context(), "/work/members/a")
+	require.NoError(t, err)
+	_, err = s.client.Revoke(t.Context(), clientv3.LeaseID(key.Kvs[0].Lease))
+	require.NoError(t, err)
+	receive(t, resort)
+	close(release)
 }

@@ -1,0 +1,207 @@
+package etcd_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// join adds a member's key, and returns its Worker and its lease.
+func join(t *testing.T, c *clientv3.Client, name, value string) (etcd.Worker, clientv3.LeaseID) {
+	t.Helper()
+	lease, err := c.Grant(t.Context(), 60)
+	require.NoError(t, err)
+	resp, err := c.Put(t.Context(), "/work/members/"+name, value, clientv3.WithLease(lease.ID))
+	require.NoError(t, err)
+	return etcd.Worker{Name: name, Incarnation: resp.Header.Revision}, lease.ID
+}
+
+func TestE4_FeedFollowsTheMembers(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	_, err = r.Draining(t.Context()) // the first contact, which marks the prefix
+	require.NoError(t, err)
+	a, leaseOfA := join(t, c, "a", `{}`)
+	b, _ := join(t, c, "b", `{"draining":true}`)
+	require.NoError(t, r.Drain(t.Context(), "a"))
+	require.NoError(t, r.Drain(t.Context(), "nobody"))
+
+	k := stand(t, c, "leader")
+	o := newTold()
+	require.NoError(t, m.Feed(t.Context(), k.elected(), o))
+	require.Equal(t, map[etcd.Worker]bool{a: true, b: true}, o.workers)
+	require.Equal(t, []string{"workers 2"}, o.calls)
+
+	require.NoError(t, r.Undrain(t.Context(), "a"))
+	o.until(t, func() bool { return !o.workers[a] })
+	began := time.Now()
+	d, _ := join(t, c, "c%2Fd", `what is this`)
+	d.Name = "c/d"
+	o.until(t, func() bool { _, ok := o.workers[d]; return ok })
+	t.Logf("a worker that joined was known after %v", time.Since(began))
+	_, err = c.Put(t.Context(), "/work/members/c%2Fd", `{"draining":true}`)
+	require.NoError(t, err)
+	o.until(t, func() bool { return o.workers[d] })
+
+	// A new member of the same name is another worker, however fast it joined.
+	_, err = c.Revoke(t.Context(), leaseOfA)
+	require.NoError(t, err)
+	again, _ := join(t, c, "a", `{}`)
+	o.until(t, func() bool { _, ok := o.workers[again]; return ok })
+	require.NotContains(t, o.workers, a)
+	require.Less(t, slices.Index(o.calls, fmt.Sprintf("remove a %d", a.Incarnation)),
+		slices.Index(o.calls, fmt.Sprintf("add a %d", again.Incarnation)))
+
+	require.NoError(t, r.Drain(t.Context(), "a"))
+	o.until(t, func() bool { return o.workers[again] })
+}
+
+func TestE4_ListAndWatch(t *testing.T) {
+	c := startEtcd(t)
+	r := newRegistry(t, c)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	members, err := m.List(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, members)
+
+	heard := make(chan []etcd.MemberState, 100)
+	ctx, stop := context.WithCancelCause(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- m.Watch(ctx, func(members []etcd.MemberState) { heard <- members }) }()
+	require.Empty(t, receive(t, heard))
+
+	b, _ := join(t, c, "b", `{"attributes":{"zone":"x"}}`)
+	a, lease := join(t, c, "a", `{"draining":true}`)
+	require.NoError(t, r.Drain(t.Context(), "b"))
+	want := []etcd.MemberState{{Worker: a, Draining: true}, {Worker: b, Draining: true, Attributes: map[string]string{"zone": "x"}}}
+	members, err = m.List(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, members)
+	for members = nil; len(members) < 2 || !members[1].Draining; {
+		members = receive(t, heard)
+	}
+	require.Equal(t, want, members)
+	_, err = c.Revoke(t.Context(), lease)
+	require.NoError(t, err)
+	require.Equal(t, want[1:], receive(t, heard))
+	stop(errEnough)
+	require.ErrorIs(t, receive(t, result), errEnough)
+}
+
+func TestE4_WorkerIsItsName(t *testing.T) {
+	w := etcd.Worker{Name: "a", Incarnation: 7}
+	require.Equal(t, "a", w.String())
+	text, err := w.MarshalText()
+	require.NoError(t, err)
+	require.Equal(t, "a", string(text))
+	require.NotEqual(t, etcd.Worker{Name: "a", Incarnation: 8}, w)
+}
+
+func TestMemberState_InJSON(t *testing.T) {
+	m := etcd.MemberState{
+		Worker: etcd.Worker{Name: "w", Incarnation: 7}, Draining: true,
+		Attributes: map[string]string{"zone": "a"}, Process: 9,
+	}
+	text, err := json.Marshal(m)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"name": "w", "incarnation": 7, "draining": true, "attributes": {"zone": "a"}, "process": 9}`, string(text))
+}
+
+// told records the calls of an orchestrator's methods.
+type told struct {
+	mu      sync.Mutex
+	tasks   map[string]int
+	workers map[etcd.Worker]bool // value: draining
+	calls   []string
+	fail    error
+	changed chan struct{}
+}
+
+func newTold() *told {
+	return &told{tasks: make(map[string]int), workers: make(map[etcd.Worker]bool), changed: make(chan struct{}, 1)}
+}
+
+func (o *told) note(format string, args ...any) {
+	o.calls = append(o.calls, fmt.Sprintf(format, args...))
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (o *told) UpdateTasks(tasks []orchestrator.Task[string]) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.tasks)
+	for _, task := range tasks {
+		o.tasks[task.Name] = max(task.Instances, 1)
+	}
+	o.note("tasks %d", len(tasks))
+	return o.fail
+}
+
+func (o *told) AddTask(name string, _ ...orchestrator.TaskOption) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tasks[name] = -1 // options are opaque
+	o.note("add %s", name)
+	return o.fail
+}
+
+func (o *told) RemoveTask(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.tasks, name)
+	o.note("remove %s", name)
+}
+
+func (o *told) UpdateWorkers(workers []orchestrator.Worker[etcd.Worker]) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.workers)
+	for _, w := range workers {
+		o.workers[w.Name] = w.Draining
+	}
+	o.note("workers %d", len(workers))
+	return o.fail
+}
+
+func (o *told) AddWorker(name etcd.Worker, opts ...orchestrator.WorkerOption) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.workers[name] = len(opts) > 0
+	o.note("add %s %d", name, name.Incarnation)
+	return o.fail
+}
+
+func (o *told) RemoveWorker(name etcd.Worker) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.workers, name)
+	o.note("remove %s %d", name, name.Incarnation)
+}
+
+func (o *told) until(t *testing.T, enough func() bool) {
+	t.Helper()
+	for {
+		o.mu.Lock()
+		ok := enough()
+		o.mu.Unlock()
+		if ok {
+			return
+		}
+		receive(t, o.changed)
+	}
+}
