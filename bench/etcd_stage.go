@@ -248,13 +248,13 @@ func (m *crew) bury() {
 
 // told passes changes of the membership on to an orchestrator, and records them.
 type told struct {
-	etcd.Workers
+	etcd.Workers[etcd.Worker]
 	mu      sync.Mutex
 	there   map[string]int64 // the incarnation of each member, by name
 	changed chan struct{}    // closed and replaced at every change
 }
 
-func newTold(o etcd.Workers) *told {
+func newTold(o etcd.Workers[etcd.Worker]) *told {
 	return &told{Workers: o, there: make(map[string]int64), changed: make(chan struct{})}
 }
 

@@ -30,10 +30,8 @@ import (
 // compares that write and the leader's key, so no write that is delayed past its
 // term lands. List answers from a copy that is at least as new as that write.
 //
-// The Orchestrator must use the leadership's epoch ([orchestrator.WithEpoch]). Its
-// grace period should be [orchestrator.HoldUntilRemoved], since only the end of a
-// worker's lease proves that its tasks have stopped. Let [Membership.Feed] add and
-// remove the workers.
+// Give it to [LeadWith], which makes the Orchestrator, and let [Membership.Feed] add
+// and remove the workers. [Election.Lead] does all of this.
 type Communicator struct {
 	client *clientv3.Client
 	layout keys.Layout
@@ -62,8 +60,16 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 	if err != nil {
 		return nil, fmt.Errorf("new communicator: %w", err)
 	}
-	if err := l.under(s.prefix); err != nil {
+	c, err := newCommunicator(ctx, client, l, s)
+	if err != nil {
 		return nil, fmt.Errorf("new communicator: %w", err)
+	}
+	return c, nil
+}
+
+func newCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership, s settings) (*Communicator, error) {
+	if err := l.under(s.prefix); err != nil {
+		return nil, err
 	}
 	guard := l.Guard()
 	c := &Communicator{
@@ -84,10 +90,10 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 		return err
 	})
 	if err := c.copied.Reached(ctx, 1); err != nil {
-		return nil, fmt.Errorf("new communicator: %w", err)
+		return nil, err
 	}
 	if err := c.cache.ended(); err != nil {
-		return nil, fmt.Errorf("new communicator: %w", err)
+		return nil, err
 	}
 	return c, nil
 }

@@ -3,10 +3,11 @@
 // worker. No process is indispensable. The tasks, the membership, the election and
 // the assignments are stored in a real etcd.
 //
-// Its parts are usable separately:
+// [Election.Lead] is a complete leader, and [Member] a complete worker. The package
+// example combines them. The parts are usable separately:
 //
 //   - [Election] makes one of several candidates the leader, until its lease may
-//     have expired;
+//     have expired; [LeadWith] runs an orchestrator during one leadership;
 //   - [Registry] stores the tasks, with content and settings, and the workers to
 //     drain;
 //   - [Membership] lists the workers, each of which holds a lease;
@@ -14,8 +15,7 @@
 //   - [Member] wraps a worker.Worker: it joins, claims, runs, and stops in time;
 //   - [Owners] reports which worker runs a task, for clients that call it.
 //
-// The package example combines them. The subpackage embed runs an etcd in the
-// process, for users without a cluster.
+// The subpackage embed runs an etcd in the process, for users without a cluster.
 //
 // # Guarantees
 //

@@ -2,44 +2,24 @@ package etcd_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/worker"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// lead runs a candidate. When elected, it loads the tasks and members, and runs
-// terms.
+// lead runs a candidate, which leads whenever it is elected.
 func lead(ctx context.Context, client *clientv3.Client, name string) error {
-	election, err1 := etcd.NewElection(client, name)
-	registry, err2 := etcd.NewRegistry(client)
-	members, err3 := etcd.NewMembership(client)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	election, err := etcd.NewElection(client, name)
+	if err != nil {
 		return err
 	}
-	return election.Run(ctx, func(ctx context.Context, l *etcd.Leadership) error {
-		comm, err := etcd.NewCommunicator(ctx, client, l)
-		if err != nil {
-			return err
-		}
-		o, err := orchestrator.New(comm,
-			orchestrator.WithEpoch(l.Epoch()),
-			orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(registry.Feed(ctx, l, o), members.Feed(ctx, l, o)); err != nil {
-			return err
-		}
-		return o.Run(ctx, time.Second)
-	})
+	return election.Lead(ctx, time.Second)
 }
 
 // work runs a worker. It joins, runs its tasks, and stops them before its lease can

@@ -493,45 +493,29 @@ func (s *stage) draining() {
 	})
 }
 
-// government is a complete leader as a user would run it.
+// government is a complete leader.
 type government struct {
+	election *etcd.Election
 	registry *etcd.Registry
 	stop     func() error
 }
 
-// govern runs a leader over the registry and the membership.
-func (s *stage) govern(name string) government {
+// govern runs a leader.
+func (s *stage) govern(name string, opts ...orchestrator.Option) government {
 	s.Helper()
 	client := s.connect()
-	registry, err := etcd.NewRegistry(client)
-	require.NoError(s, err)
-	members, err := etcd.NewMembership(client)
-	require.NoError(s, err)
 	election, err := etcd.NewElection(client, name, etcd.WithLeaseDuration(2*time.Second))
 	require.NoError(s, err)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.Context()))
 	done := make(chan error, 1)
 	go func() {
-		done <- election.Run(ctx, func(ctx context.Context, l *etcd.Leadership) error {
-			comm, err := etcd.NewCommunicator(ctx, client, l)
-			if err != nil {
-				return err
-			}
-			o, err := orchestrator.New(comm, orchestrator.WithEpoch(l.Epoch()),
-				orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved), orchestrator.WithSettle(10*time.Millisecond),
-				orchestrator.WithCommunicatorTimeout(2*time.Second))
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(registry.Feed(ctx, l, o), members.Feed(ctx, l, o)); err != nil {
-				return err
-			}
-			return o.Run(ctx, 100*time.Millisecond)
-		})
+		done <- election.Lead(ctx, 100*time.Millisecond, append([]orchestrator.Option{
+			orchestrator.WithSettle(10 * time.Millisecond), orchestrator.WithCommunicatorTimeout(2 * time.Second),
+		}, opts...)...)
 	}()
 	stop := func() error { cancel(errOver); err := <-done; done <- err; return err }
 	s.Cleanup(func() { _ = stop() })
-	return government{registry: registry, stop: stop}
+	return government{election: election, registry: newRegistry(s, client), stop: stop}
 }
 
 // on returns the number of tasks that run on a worker.

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/memory"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A leader that is told to stop in the middle of a move completes the move, even
@@ -31,33 +33,15 @@ func TestT6_ALeaderThatIsToldToStopStrandsNothing(t *testing.T) {
 		return context.Cause(ctx)
 	}
 	s.hireTo(s.client, "a", 5*time.Second, slow)
-	registry, err := etcd.NewRegistry(s.client)
-	require.NoError(t, err)
-	membership, err := etcd.NewMembership(s.client)
-	require.NoError(t, err)
-	_, err = registry.Create(t.Context(), etcd.Item{Name: "t"})
+	registry := newRegistry(t, s.client)
+	_, err := registry.Create(t.Context(), etcd.Item{Name: "t"})
 	require.NoError(t, err)
 	const lease = 2 * time.Second
 	election, err := etcd.NewElection(s.client, "l", etcd.WithLeaseDuration(lease))
 	require.NoError(t, err)
 	ctx, stop := context.WithCancelCause(t.Context())
 	result := make(chan error, 1)
-	go func() {
-		result <- election.Run(ctx, func(ctx context.Context, l *etcd.Leadership) error {
-			comm, err := etcd.NewCommunicator(ctx, s.client, l)
-			if err != nil {
-				return err
-			}
-			o, err := orchestrator.New(comm, orchestrator.WithEpoch(l.Epoch()), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(registry.Feed(ctx, l, o), membership.Feed(ctx, l, o)); err != nil {
-				return err
-			}
-			return o.Run(ctx, 200*time.Millisecond)
-		})
-	}()
+	go func() { result <- election.Lead(ctx, 200*time.Millisecond) }()
 	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
 	s.hireTo(s.client, "b", 5*time.Second, slow).joined()
 	require.NoError(t, registry.Drain(t.Context(), "a"))
@@ -193,4 +177,86 @@ func TestE3_FeedOfARefusingOrchestratorEndsTheLeadership(t *testing.T) {
 		require.ErrorIs(t, receive(t, k.over).cause, errEnough, name)
 		require.ErrorIs(t, receive(t, k.result), errEnough, name)
 	}
+}
+
+// A worker that does not answer keeps its tasks until it is no longer a member,
+// whatever the options say. Calls have the epoch of the leadership.
+func TestE2_LeadWithSetsWhatSafetyNeeds(t *testing.T) {
+	s := newStage(t)
+	registry := newRegistry(t, s.client)
+	for i := range 4 {
+		_, err := registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
+		require.NoError(t, err)
+	}
+	members, err := etcd.NewMembership(s.client)
+	require.NoError(t, err)
+	cluster, err := memory.New[string, string](nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Close(context.WithoutCancel(t.Context()))) })
+	cluster.Start("a", "b")
+	_, leaseOfA := join(t, s.client, "a", `{}`)
+	join(t, s.client, "b", `{}`)
+	election, err := etcd.NewElection(s.client, "l1", etcd.WithLeaseDuration(2*time.Second))
+	require.NoError(t, err)
+
+	terms := make(chan orchestrator.TermStats, 1)
+	epochs := make(chan uint64, 1)
+	ctx, stop := context.WithCancelCause(t.Context())
+	result := make(chan error, 1)
+	go func() {
+		result <- election.Run(ctx, func(ctx context.Context, l *etcd.Leadership) error {
+			epochs <- l.Epoch()
+			return etcd.LeadWith(ctx, l, cluster, 5*time.Millisecond, func(o *orchestrator.Orchestrator[string, string]) error {
+				name := func(m etcd.MemberState) (string, error) { return m.Name, nil }
+				return errors.Join(registry.Feed(ctx, l, o), etcd.FeedAs(ctx, members, l, o, name, func(string) {}))
+			}, orchestrator.WithEpoch(7), orchestrator.WithGracePeriod(time.Millisecond), orchestrator.WithStats(func(s orchestrator.TermStats) {
+				select {
+				case terms <- s:
+				case <-ctx.Done():
+				}
+			}))
+		})
+	}()
+	after := func(n int) (onB int) {
+		for range n {
+			receive(t, terms)
+		}
+		return len(cluster.RunsOn("b"))
+	}
+	for after(1) != 2 {
+	}
+	require.ErrorIs(t, cluster.Worker("b").Add(s.of(receive(t, epochs)-1), "x"), orchestrator.ErrDeposed)
+	cluster.Cut("a")
+	require.Equal(t, 2, after(20), "a is silent")
+	_, err = s.client.Revoke(t.Context(), leaseOfA)
+	require.NoError(t, err)
+	for after(1) != 4 {
+	}
+	stop(errOver)
+	require.ErrorIs(t, receive(t, result), errOver)
+}
+
+// Lead leads again after a lost leadership, and reports invalid arguments before it
+// takes part in the election.
+func TestE2_LeadGoesOn(t *testing.T) {
+	s := newStage(t)
+	g := s.govern("l1")
+	s.hire(s.connect(), "a", 5*time.Second)
+	_, err := g.registry.Create(t.Context(), etcd.Item{Name: "t"})
+	require.NoError(t, err)
+	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.on("a") == 1 })
+	before, err := g.election.Leader(t.Context())
+	require.NoError(t, err)
+	_, err = s.client.Delete(t.Context(), "/work/leader/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	s.eventually("it leads again", func() bool {
+		leader, err := g.election.Leader(t.Context())
+		return err == nil && leader.Epoch > before.Epoch
+	})
+	_, err = g.registry.Create(t.Context(), etcd.Item{Name: "u"})
+	require.NoError(t, err)
+	s.ledger.wait(t, "u runs", func(l *ledger) bool { return l.on("a") == 2 })
+	require.ErrorIs(t, g.stop(), errOver)
+	require.ErrorIs(t, g.election.Lead(t.Context(), 0), orchestrator.ErrInvalid)
+	require.ErrorIs(t, g.election.Lead(t.Context(), time.Second, orchestrator.WithConcurrency(-1)), orchestrator.ErrInvalid)
 }

@@ -67,6 +67,61 @@ func TestE4_FeedFollowsTheMembers(t *testing.T) {
 	o.until(t, func() bool { return o.workers[again] })
 }
 
+// byAddress is an orchestrator that knows the workers by their addresses.
+type byAddress struct{ *told }
+
+func (o byAddress) UpdateWorkers(workers []orchestrator.Worker[string]) error {
+	o.record("update %v", workers)
+	return nil
+}
+
+func (o byAddress) AddWorker(address string, _ ...orchestrator.WorkerOption) error {
+	o.record("add %s", address)
+	return nil
+}
+
+func (o byAddress) RemoveWorker(address string) { o.record("remove %s", address) }
+
+func (o byAddress) record(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.note(format, args...)
+}
+
+// A member is connected before the orchestrator learns of it, and disconnected after
+// it was removed. A member that cannot be connected ends the leadership.
+func TestE4_FeedAsConnects(t *testing.T) {
+	c := startEtcd(t)
+	_, err := newRegistry(t, c).Draining(t.Context()) // the first contact, which marks the prefix
+	require.NoError(t, err)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	_, leaseOfA := join(t, c, "a", `{"attributes":{"address":"host:1"}}`)
+	k := stand(t, c, "leader")
+	o := byAddress{newTold()}
+	connect := func(m etcd.MemberState) (string, error) {
+		address := m.Attributes["address"]
+		if address == "" {
+			return "", errEnough
+		}
+		o.record("connect %s", address)
+		return address, nil
+	}
+	disconnect := func(address string) { o.record("disconnect %s", address) }
+	require.NoError(t, etcd.FeedAs(t.Context(), m, k.elected(), o, connect, disconnect))
+	join(t, c, "b", `{"attributes":{"address":"host:2"}}`)
+	o.until(t, func() bool { return len(o.calls) >= 4 })
+	_, err = c.Revoke(t.Context(), leaseOfA)
+	require.NoError(t, err)
+	o.until(t, func() bool { return len(o.calls) >= 6 })
+	require.Equal(t, []string{
+		"connect host:1", "update [{host:1 false}]", "connect host:2", "add host:2", "remove host:1", "disconnect host:1",
+	}, o.calls)
+	join(t, c, "c", `{}`)
+	require.ErrorIs(t, receive(t, k.over).cause, errEnough)
+	require.ErrorContains(t, receive(t, k.result), "connect worker c")
+}
+
 func TestE4_ListAndWatch(t *testing.T) {
 	c := startEtcd(t)
 	r := newRegistry(t, c)

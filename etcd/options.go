@@ -215,7 +215,8 @@ func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (m
 // Leaders are then fenced by the worker, not by a transaction on the leader's key.
 // The leader uses [Leadership.Epoch] as its epoch (orchestrator.WithEpoch), and a
 // worker refuses epochs below the highest it has seen. This is safe under four
-// conditions, of which the member ensures the first two:
+// conditions. The member ensures the first two. [LeadWith] with [FeedAs] ensures the
+// epoch and the other two:
 //
 //   - Before it joins, the member raises the worker's fence to the current leader's
 //     epoch (worker.Worker.Fence). It joins in a transaction that requires the same
@@ -223,10 +224,9 @@ func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (m
 //     earlier leaders.
 //   - Each rejoin has a new incarnation ([MemberState.Process]), and each call is
 //     for one incarnation.
-//   - The leader's first term comes after a [Membership.Watch], begun after the
-//     election, has delivered all members. Until a worker that joined earlier has
-//     answered, which raises its fence, the orchestrator starts nothing that it may
-//     be running.
+//   - The leader's first term comes after it has read all members as of its election
+//     or later. Until a worker that joined earlier has answered, which raises its
+//     fence, the orchestrator starts nothing that it may be running.
 //   - The grace period is orchestrator.HoldUntilRemoved. A worker that is no longer
 //     a member has stopped everything (W5) and is removed.
 //

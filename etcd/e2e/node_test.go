@@ -6,6 +6,7 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -140,24 +141,12 @@ func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *proctest.J
 		if err != nil {
 			return err
 		}
-		o, err := orchestrator.New(comm,
-			orchestrator.WithEpoch(l.Epoch()),
-			orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved),
-			orchestrator.WithCommunicatorTimeout(s.Lease/2),
-			orchestrator.WithLogger(logger))
-		if err != nil {
-			return err
-		}
-		if err := registry.Feed(ctx, l, o); err != nil {
-			return err
-		}
-		if err := membership.Feed(ctx, l, o); err != nil {
-			return err
-		}
-		if err := j.Write(proctest.Event{Kind: leads, Token: l.Epoch()}); err != nil {
-			return err
-		}
-		return o.Run(ctx, s.Interval)
+		return etcd.LeadWith(ctx, l, comm, s.Interval, func(o *orchestrator.Orchestrator[etcd.Worker, string]) error {
+			if err := errors.Join(registry.Feed(ctx, l, o), membership.Feed(ctx, l, o)); err != nil {
+				return err
+			}
+			return j.Write(proctest.Event{Kind: leads, Token: l.Epoch()})
+		}, orchestrator.WithCommunicatorTimeout(s.Lease/2))
 	})
 }
 

@@ -30,71 +30,19 @@ func stand(ctx context.Context, client *clientv3.Client, name string) error {
 			return err
 		}
 		defer func() { _ = comm.Close() }() // Close never fails
-		// Workers fence leaders by their epoch. etcd.WithoutAssignments explains why
-		// the epoch and HoldUntilRemoved are needed.
-		o, err := orchestrator.New(comm, orchestrator.WithEpoch(l.Epoch()),
-			orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
-		if err != nil {
-			return err
+		connect := func(m etcd.MemberState) (grpc.Worker, error) {
+			w := grpc.Worker{Name: m.Name, Incarnation: m.Process}
+			return w, comm.Connect(w, m.Attributes[addressKey])
 		}
-		if err := registry.Feed(ctx, l, &tasks{ctx: ctx, contents: c, o: o}); err != nil {
-			return err
-		}
-		if err := follow(ctx, l, members, comm, o); err != nil {
-			return err
-		}
-		return o.Run(ctx, time.Second)
+		return etcd.LeadWith(ctx, l, comm, time.Second, func(o *leader) error {
+			return errors.Join(
+				registry.Feed(ctx, l, &tasks{ctx: ctx, contents: c, o: o}),
+				etcd.FeedAs(ctx, members, l, o, connect, comm.Disconnect))
+		})
 	})
 }
 
 type leader = orchestrator.Orchestrator[grpc.Worker, string]
-
-// follow reports the members to comm and o for as long as the leadership lasts. It
-// returns when both know all members as of its call, which is after the election.
-func follow(ctx context.Context, l *etcd.Leadership, members *etcd.Membership, comm *grpc.Communicator, o *leader) error {
-	told := make(chan struct{})
-	tell := sync.OnceFunc(func() { close(told) })
-	known := make(map[grpc.Worker]bool)
-	l.Go(func(ctx context.Context) error {
-		var failed error
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		err := members.Watch(ctx, func(all []etcd.MemberState) {
-			var workers []orchestrator.Worker[grpc.Worker]
-			gone := known
-			known = make(map[grpc.Worker]bool)
-			for _, m := range all {
-				w := grpc.Worker{Name: m.Name, Incarnation: m.Process}
-				if err := comm.Connect(w, m.Attributes[addressKey]); err != nil {
-					failed = err
-					cancel(err)
-					return
-				}
-				workers = append(workers, orchestrator.Worker[grpc.Worker]{Name: w, Draining: m.Draining})
-				known[w] = true
-				delete(gone, w)
-			}
-			if err := o.UpdateWorkers(workers); err != nil {
-				failed = err
-				cancel(err)
-			}
-			for w := range gone { // UpdateWorkers came first, so they are no longer called
-				comm.Disconnect(w)
-			}
-			tell()
-		})
-		if failed != nil {
-			return failed
-		}
-		return err
-	})
-	select {
-	case <-told:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
 
 // contents holds the contents of the tasks in memory.
 type contents struct {
