@@ -25,7 +25,8 @@ func TestP5_WhatIsWantedOnceIsPlannedLikeAnythingElse(t *testing.T) {
 	t.Parallel()
 	var used rebalance.Planner
 	repeated, unexpected, surplus, missing, settled := 0, 0, 0, 0, 0
-	for number := range uint64(20_000) {
+	total := min(*problems, 20_000)
+	for number := range uint64(total) {
 		pr, name := numbered(number)
 		if _, err := examine(ordinary(pr), &used); err != nil { // compares with a bystander
 			t.Fatal(report(pr, name, err, number, number))
@@ -50,7 +51,7 @@ func TestP5_WhatIsWantedOnceIsPlannedLikeAnythingElse(t *testing.T) {
 		}
 	}
 	for _, met := range []int{repeated, unexpected, surplus, missing, settled} {
-		require.Greater(t, met, 500)
+		require.Greater(t, met, total/40)
 	}
 }
 

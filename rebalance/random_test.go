@@ -20,7 +20,7 @@ import (
 // went in one line. It is what `make prove` runs.
 
 var (
-	problems = flag.Int("rebalance.problems", 30_000, "how many random problems to plan at most")
+	problems = flag.Int("rebalance.problems", 7_000, "how many random problems to plan at most")
 	seed     = flag.Uint64("rebalance.seed", 1, "the number of the first problem; 0 draws one")
 	limit    = flag.Duration("rebalance.for", 0, "how long to go on with new problems; 0 is until all are planned")
 )

@@ -1,10 +1,11 @@
 package recruit
 
-// White-box tests of the draw. Through Enlist, ten million draws would be ten
-// million runs.
+// White-box tests of the draw. Through Enlist, millions of draws would be millions
+// of runs.
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+var draws = flag.Int("recruit.draws", 1_000_000, "number of draws of the tests of shares")
 
 // fixed seeds the default generators with fixed values, and draws from each in turn,
 // because a test cannot choose the generator of a goroutine.
@@ -49,7 +52,7 @@ func rated(t testing.TB, rates []float64) *Recruiter {
 
 // count draws, counts the draws of each job, and returns how many drew no job.
 func count(draw func() *job) (nobody int) {
-	for range draws {
+	for range *draws {
 		if j := draw(); j != nil {
 			j.stats.Recruited++
 		} else {
@@ -66,7 +69,7 @@ func checkShare(t *testing.T, what string, p float64, n, got int) {
 	require.InDelta(t, mean, got, 5*math.Sqrt(mean*(1-p)), "%s: %d of %d draws at a rate of %v", what, got, n, p)
 }
 
-func TestS2_SharesOfTenMillionDraws(t *testing.T) {
+func TestS2_SharesOfMillionsOfDraws(t *testing.T) {
 	same := make([]float64, 100)
 	for i := range same {
 		same[i] = 0.01
@@ -95,10 +98,10 @@ func TestS2_SharesOfTenMillionDraws(t *testing.T) {
 			r := rated(t, c.rates)
 			nobody, sum := count(c.draw(r)), 0.0
 			for _, j := range r.table.Load().jobs {
-				checkShare(t, j.name, rateOf(j.units), draws, int(j.stats.Recruited))
+				checkShare(t, j.name, rateOf(j.units), *draws, int(j.stats.Recruited))
 				sum += rateOf(j.units)
 			}
-			checkShare(t, "none", 1-sum, draws, nobody)
+			checkShare(t, "none", 1-sum, *draws, nobody)
 			if sum == 1 {
 				require.Zero(t, nobody, "with rates that add up to 1 every call draws a job")
 			}
@@ -106,7 +109,7 @@ func TestS2_SharesOfTenMillionDraws(t *testing.T) {
 	}
 }
 
-// At a rate of one in a billion, ten million draws rarely hit. So this test installs
+// At a rate of one in a billion, millions of draws rarely hit. So this test installs
 // 900 such jobs and draws only from the lowest 2⁻²⁰ of the numbers, of which the
 // jobs cover 94%.
 func TestS2_SharesAtABillionth(t *testing.T) {
@@ -120,10 +123,10 @@ func TestS2_SharesAtABillionth(t *testing.T) {
 	nobody, sum := count(func() *job { return r.table.Load().pick(random.Uint64N(low)) }), 0.0
 	for _, j := range r.table.Load().jobs {
 		require.InEpsilon(t, 1e-9, rateOf(j.units), 5e-4)
-		checkShare(t, j.name, rateOf(j.units)*whole/low, draws, int(j.stats.Recruited))
+		checkShare(t, j.name, rateOf(j.units)*whole/low, *draws, int(j.stats.Recruited))
 		sum += rateOf(j.units)
 	}
-	checkShare(t, "none", 1-sum*whole/low, draws, nobody)
+	checkShare(t, "none", 1-sum*whole/low, *draws, nobody)
 }
 
 // Unlike the tests of shares, this test is exact: each number has the job whose

@@ -3,6 +3,7 @@ package simulator
 // Goroutines are counted in the whole process, so these runs must not be parallel.
 
 import (
+	"flag"
 	"runtime"
 	"strings"
 	"testing"
@@ -10,8 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Schedules is the number of runs of TestSimulate. The slower tests of many seeds make
+// a tenth of them.
+var Schedules = flag.Int("simulator.schedules", 100, "number of seeds to run")
+
 func TestSimulate_Goroutines(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(min(*Schedules/10, 100)) {
 		_, err := Run(t, seed, Settings{census: census})
 		require.NoError(t, err)
 	}

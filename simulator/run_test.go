@@ -104,11 +104,7 @@ func TestRun_IsRepeatable(t *testing.T) {
 		b.WriteString(report.String())
 		return b.String()
 	}
-	seeds := uint64(200)
-	if testing.Short() {
-		seeds = 20
-	}
-	for seed := range seeds {
+	for seed := range uint64(*simulator.Schedules / 10) {
 		var first string
 		for i, processors := range []int{1, 2, 8} {
 			runtime.GOMAXPROCS(processors)

@@ -17,10 +17,9 @@ import (
 	"github.com/f8949c05/orchestrator/simulator"
 )
 
-// The number of runs of TestSimulate, the first seed, and the length of a run. `make
-// simulate` makes 100,000 runs.
+// The first seed of TestSimulate and the length of a run. `make simulate` makes
+// 100,000 runs.
 var (
-	schedules = flag.Int("simulator.schedules", 200, "number of seeds to run")
 	firstSeed = flag.Uint64("simulator.seed", 1, "first seed")
 	terms     = flag.Int("simulator.terms", 30, "number of terms of each run before the faults end")
 )
@@ -43,12 +42,12 @@ func TestSimulate(t *testing.T) {
 				var sum simulator.Report
 				for !t.Failed() {
 					n := next.Add(1) - 1
-					if n >= uint64(*schedules) {
+					if n >= uint64(*simulator.Schedules) {
 						break
 					}
 					report, err := simulator.Run(t, *firstSeed+n, simulator.Settings{Terms: *terms})
 					if err != nil {
-						next.Store(uint64(*schedules)) // stops the other shards too
+						next.Store(uint64(*simulator.Schedules)) // stops the other shards too
 						require.Fail(t, err.Error(), "%s", story(t, *firstSeed+n))
 					}
 					sum.Add(report)

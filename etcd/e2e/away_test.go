@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestE8_EtcdGoesAway kills etcd for three leases, or for a minute with all rounds.
-// Every task stops before its lease can expire. When etcd is back, all tasks run
-// again without help.
+// TestE8_EtcdGoesAway kills etcd for three leases, or 300 ms for each round if that is
+// longer. Every task stops before its lease can expire. When etcd is back, all tasks
+// run again without help.
 func TestE8_EtcdGoesAway(t *testing.T) {
 	const tasks = 60
 	s := usual

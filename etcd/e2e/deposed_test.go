@@ -34,7 +34,7 @@ func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
 
 	held := 0
-	for range max(3, *rounds/10) {
+	for range max(1, *rounds/6) {
 		leader, epoch := c.leading(), c.epoch
 		c.quiet(time.Second)
 		term := c.termRevision()

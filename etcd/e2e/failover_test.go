@@ -14,7 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
-var rounds = flag.Int("proof.rounds", 20, "how many `rounds` of faults the long tests go through")
+var rounds = flag.Int("proof.rounds", 3, "number of `rounds` of faults in the longest test")
 
 const tasks = 200
 
@@ -33,7 +33,7 @@ func TestE2_AnotherLeads(t *testing.T) {
 	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
 
 	var took []time.Duration
-	for range max(2, *rounds/10) {
+	for range max(1, *rounds/10) {
 		leader, epoch := c.leading(), c.epoch
 		asleep := c.nodes[(slices.Index(c.nodes, leader)+1)%len(c.nodes)]
 		before := c.look()
@@ -63,7 +63,7 @@ func TestE2_ResigningHandsOver(t *testing.T) {
 	c := startCluster(t, 3, 30, usual)
 	c.wait("all tasks run", time.Minute, func() bool { return c.settled(30) })
 	var took []time.Duration
-	for range max(2, *rounds/10) {
+	for range max(1, *rounds/10) {
 		leader, epoch := c.leading(), c.epoch
 		c.quiet(2 * c.settings.Interval)
 		left := time.Now()

@@ -26,7 +26,7 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 
 	var resorts, twice []time.Duration
 	checks := 0
-	for round := range max(3, *rounds/2) {
+	for round := range max(2, *rounds/2) {
 		victim := c.nodes[round%len(c.nodes)]
 		mine := tasksOf(c.look(), victim.name)
 		pid := victim.PID()

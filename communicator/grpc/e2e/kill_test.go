@@ -25,7 +25,7 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 	random := rand.New(rand.NewPCG(*seed, 1))
 	upTo := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
 
-	rounds := max(4, *rounds/5)
+	rounds := max(2, *rounds*2/5)
 	put, managers, workers, underWay := 0, 0, 0, 0
 	for round := range rounds {
 		var items []grpc.Item

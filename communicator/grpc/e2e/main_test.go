@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	rounds = flag.Int("proof.rounds", 10, "number of `rounds` of faults in the longest test")
+	rounds = flag.Int("proof.rounds", 3, "number of `rounds` of faults in the longest test")
 	seed   = flag.Uint64("proof.seed", 1, "seed of the random faults")
 )
 
