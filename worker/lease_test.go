@@ -1,6 +1,7 @@
 package worker_test
 
-// W5: tasks end before the lease can, and which acknowledgements count.
+// W5: tasks end before the lease can, which acknowledgements count, and what Check
+// reports.
 
 import (
 	"context"
@@ -10,9 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
 )
 
 // A lease of 20 s has a margin of 2 s. With 3 s to stop, tasks are told to stop 15 s
@@ -320,4 +322,119 @@ func TestW5_ALeaseTooShortIsAnErrorOfNew(t *testing.T) {
 	require.ErrorContains(t, err, "WithLastResort without WithLease")
 	_, err = worker.New(until, worker.WithLease(length, toStop), worker.WithLastResort(func([]int) {}))
 	require.ErrorContains(t, err, "func([]int)")
+}
+
+func TestW5_CheckReadsTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		contexts := make(chan context.Context, 1)
+		w := leased(t, func(ctx context.Context, _ string) error {
+			contexts <- ctx
+			<-ctx.Done()
+			<-time.After(time.Minute)
+			return nil
+		})
+		require.NoError(t, w.Add(t.Context(), "a"))
+		ctx := <-contexts
+		unended := context.WithoutCancel(ctx)
+		require.NoError(t, worker.Check(ctx))
+		<-time.After(told - 1)
+		require.NoError(t, worker.Check(ctx))
+		<-time.After(1)
+		synctest.Wait()
+		require.ErrorIs(t, worker.Check(ctx), worker.ErrLeaseLost)
+		require.NoError(t, worker.Check(unended), "a stopping task may still write")
+		<-time.After(toStop - 1)
+		require.NoError(t, worker.Check(unended))
+		<-time.After(1)
+		require.ErrorIs(t, worker.Check(unended), worker.ErrLeaseLost)
+		require.NoError(t, w.Rejoin(t.Context()))
+		w.Sending()()
+		require.ErrorIs(t, worker.Check(unended), worker.ErrLeaseLost, "the next lease does not cover a task of the last")
+	})
+}
+
+func TestW5_CheckAfterGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		contexts := make(chan context.Context, 2)
+		run := func(ctx context.Context, _ string) error {
+			contexts <- ctx
+			<-ctx.Done()
+			<-time.After(time.Second)
+			return nil
+		}
+		for _, w := range []*worker.Worker[string]{leased(t, run), newWorker(t, run)} {
+			require.NoError(t, w.Add(t.Context(), "a"))
+			ctx := <-contexts
+			require.NoError(t, worker.Check(ctx))
+			w.GiveUp(errors.New("gone"))
+			require.ErrorContains(t, worker.Check(ctx), "gone")
+			require.ErrorIs(t, worker.Check(context.WithoutCancel(ctx)), worker.ErrLeaseLost)
+		}
+	})
+}
+
+func TestW5_CheckReturnsTheCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		contexts := make(chan context.Context, 1)
+		w := leased(t, func(ctx context.Context, _ string) error {
+			contexts <- ctx
+			<-ctx.Done()
+			return nil
+		})
+		require.NoError(t, w.Add(t.Context(), "a"))
+		ctx := <-contexts
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		require.ErrorIs(t, worker.Check(ctx), worker.ErrRemoved)
+		require.NoError(t, worker.Check(context.WithoutCancel(ctx)), "the lease holds")
+		require.NoError(t, worker.Check(t.Context()), "not a task's context")
+	})
+}
+
+// A lease lost between Stop and Close ends no run, because none is left.
+func TestW5_TheLeaseIsLostAfterStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := leased(t, completing, worker.WithCompletion(func(string) {}),
+			worker.WithLastResort(func([]string) { t.Error("all tasks have stopped") }))
+		require.Nil(t, w.Apply(t.Context(), add("short", "a")))
+		synctest.Wait()
+		require.NoError(t, w.Stop(t.Context()))
+		require.Equal(t, "short:completed ", states(w))
+		<-w.Fenced()
+		require.Empty(t, list(t, w))
+		require.NoError(t, w.Close(t.Context()))
+		pass(time.Hour)
+	})
+}
+
+func TestW5_TheFiguresOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		figures := func(w *worker.Worker[string]) worker.LeaseStats {
+			s := w.LeaseStats()
+			s.Left = s.Left.Round(time.Second) // the lease also reads a real clock, outside the bubble
+			return s
+		}
+		without := newWorker(t, until)
+		require.Zero(t, figures(without))
+
+		w := newWorker(t, until, worker.WithLease(length, toStop))
+		require.Zero(t, figures(w))
+		acknowledged := w.Sending()
+		require.Equal(t, worker.LeaseStats{Sent: 1}, figures(w))
+		pass(2 * time.Second)
+		acknowledged()
+		acknowledged()
+		require.Equal(t, worker.LeaseStats{Left: told - 2*time.Second, Sent: 1, Acknowledged: 1}, figures(w), "the lease counts from the sending")
+		w.Sending() // this request is never acknowledged
+		w.Sending()()
+		require.Equal(t, worker.LeaseStats{Left: told, Sent: 3, Acknowledged: 2}, figures(w))
+
+		pass(told)
+		require.Equal(t, worker.LeaseStats{Sent: 3, Acknowledged: 2}, figures(w), "the lease is lost")
+		require.NoError(t, w.Rejoin(t.Context()))
+		require.Equal(t, worker.LeaseStats{Sent: 3, Acknowledged: 2, Rejoins: 1}, figures(w))
+		w.Sending()()
+		require.Equal(t, worker.LeaseStats{Left: told, Sent: 4, Acknowledged: 3, Rejoins: 1}, figures(w))
+		w.GiveUp(errors.New("gone"))
+		require.Zero(t, figures(w).Left)
+	})
 }

@@ -1,5 +1,7 @@
 package worker_test
 
+// W2: slots, the tasks that the worker accepts, and what it reports.
+
 import (
 	"context"
 	"errors"
@@ -7,9 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
 )
 
 func TestW2_SlotsAreFilledFirstInFirstOut(t *testing.T) {
@@ -121,5 +124,168 @@ func TestW2_StatusHasSinceAndRestarts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "backoff", string(text))
 		require.Equal(t, "state(99)", worker.State(99).String())
+	})
+}
+
+func TestW2_WithAcceptDecidesWhatIsAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		no := errors.New("too heavy")
+		var w *worker.Worker[string]
+		w = newWorker(t, stubborn(time.Second, new(int)), worker.WithAccept(func(_ context.Context, task string, content []byte) error {
+			asked++
+			_ = w.Status() // the function is called without locks
+			switch {
+			case task == "panics":
+				panic("no")
+			case string(content) == "heavy":
+				return no
+			}
+			return nil
+		}))
+		err := w.AddWith(t.Context(), "a", grant("heavy", 1))
+		require.ErrorIs(t, err, orchestrator.ErrRejected)
+		require.ErrorIs(t, err, no)
+		require.ErrorIs(t, w.Add(t.Context(), "panics"), orchestrator.ErrRejected)
+		require.Empty(t, list(t, w))
+		require.Equal(t, 2, asked)
+
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("light", 1)))
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("heavy", 2)), "the worker has the task already")
+		require.NoError(t, w.Remove(t.Context(), "x"))
+		require.Equal(t, 3, asked)
+
+		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
+		require.ErrorIs(t, w.AddWith(t.Context(), "a", grant("heavy", 2)), no, "after the stop the task is new")
+		require.Equal(t, 4, asked)
+	})
+}
+
+// The state may change during the call of WithAccept's function, and is checked
+// after it.
+func TestW2_AnAcceptedAddMayHaveBecomeStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := leased(t, until, worker.WithAccept(func(context.Context, string, []byte) error {
+			<-time.After(time.Second)
+			return nil
+		}))
+		answers := make(chan error, 2)
+		go func() { answers <- w.Add(term(t.Context(), 5, 3), "a") }()
+		synctest.Wait()
+		_, err := w.List(term(t.Context(), 5, 4))
+		require.NoError(t, err)
+		require.ErrorIs(t, <-answers, orchestrator.ErrStale)
+
+		for range 2 {
+			go func() { answers <- w.Add(term(t.Context(), 5, 4), "b") }()
+		}
+		require.NoError(t, <-answers)
+		require.NoError(t, <-answers, "both Adds succeed")
+
+		go func() { answers <- w.Add(term(t.Context(), 5, 4), "c") }()
+		synctest.Wait()
+		require.NoError(t, w.Rejoin(t.Context()))
+		w.Sending()()
+		require.ErrorIs(t, <-answers, orchestrator.ErrRejected, "the Add belongs to the former incarnation")
+		require.ErrorIs(t, w.Add(within(t, time.Second/2), "d"), orchestrator.ErrRejected)
+		require.Empty(t, list(t, w))
+	})
+}
+
+// rises requires a change since n, and returns the new n and the next channel.
+func rises(t *testing.T, w *worker.Worker[string], n uint64, next <-chan struct{}, why string) (uint64, <-chan struct{}) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case <-next:
+	default:
+		require.Fail(t, "next is not closed", why)
+	}
+	now, next := w.Changes()
+	require.Greater(t, now, n, why)
+	return now, next
+}
+
+func TestW2_ChangesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan error)
+		w := newWorker(t, func(ctx context.Context, _ string) error {
+			select {
+			case <-ctx.Done():
+				<-time.After(time.Second)
+				return nil
+			case err := <-end:
+				return err
+			}
+		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}), worker.WithBackoff(time.Minute, time.Hour))
+		n, next := w.Changes()
+		require.NotZero(t, n, "0 means no report")
+
+		require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+		n, next = rises(t, w, n, next, "a runs")
+		require.NoError(t, w.Add(t.Context(), "b"))
+		n, next = rises(t, w, n, next, "b is queued")
+		update(t, w, "two", 2)
+		n, next = rises(t, w, n, next, "newer content")
+		<-time.After(time.Second)
+		n, next = rises(t, w, n, next, "a is restarted")
+		end <- context.DeadlineExceeded
+		n, next = rises(t, w, n, next, "a has failed")
+		<-time.After(time.Minute)
+		n, next = rises(t, w, n, next, "the pause has ended")
+		end <- nil
+		n, next = rises(t, w, n, next, "a has completed")
+
+		update(t, w, "two", 2)
+		require.NoError(t, w.Add(t.Context(), "a"))
+		require.NoError(t, w.Remove(t.Context(), "c"))
+		synctest.Wait()
+		same, also := w.Changes()
+		require.Equal(t, n, same, "none of these calls changes anything")
+		require.Equal(t, next, also)
+
+		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "b"), orchestrator.ErrStopping)
+		n, next = rises(t, w, n, next, "b is stopping")
+		<-time.After(time.Second)
+		n, next = rises(t, w, n, next, "b has stopped")
+		require.NoError(t, w.Remove(t.Context(), "a"))
+		n, next = rises(t, w, n, next, "the completed a is gone")
+		require.NoError(t, w.Add(t.Context(), "a"))
+		n, next = rises(t, w, n, next, "a runs")
+		require.NoError(t, w.Rejoin(t.Context()))
+		rises(t, w, n, next, "the worker has rejoined")
+	})
+}
+
+func TestW2_ReportIsOneStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker(t, until)
+		n, tasks, err := w.Report(t.Context(), 0)
+		require.NoError(t, err)
+		require.NotNil(t, tasks)
+		require.Empty(t, tasks)
+
+		require.NoError(t, w.Add(t.Context(), "a"))
+		after, tasks, err := w.Report(t.Context(), n)
+		require.NoError(t, err)
+		require.Greater(t, after, n)
+		require.Equal(t, w.Status(), tasks)
+
+		ctx := worker.ContextWithIncarnation(term(t.Context(), 5, 3), w.Incarnation())
+		same, tasks, err := w.Report(ctx, after)
+		require.NoError(t, err)
+		require.Equal(t, after, same)
+		require.Nil(t, tasks)
+		require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "b"), orchestrator.ErrStale, "a report raises the fence")
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = w.Report(ctx, after) }), "without changes, Report allocates nothing")
+
+		_, _, err = w.Report(term(t.Context(), 4, 9), after)
+		require.ErrorIs(t, err, orchestrator.ErrDeposed)
+		_, _, err = w.Report(worker.ContextWithIncarnation(t.Context(), 1), after)
+		require.ErrorIs(t, err, worker.ErrIncarnation)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err = w.Report(ended, after)
+		require.ErrorIs(t, err, context.Canceled)
 	})
 }

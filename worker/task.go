@@ -5,6 +5,7 @@ package worker
 
 import (
 	"context"
+	"iter"
 	"time"
 )
 
@@ -17,8 +18,8 @@ type entry[T comparable] struct {
 	err      error  // the result of the previous run
 	text     string // of err, if the run failed
 
-	place *link[*entry[T]] // in Worker.order
-	turn  *link[*entry[T]] // in Worker.queue; nil unless Queued
+	place *element[*entry[T]] // in Worker.order
+	turn  *element[*entry[T]] // in Worker.queue; nil unless Queued
 
 	grant    Grant       // the newest
 	run      *run        // the present run; for Starting, Running and Stopping
@@ -182,4 +183,55 @@ func (w *Worker[T]) drop(e *entry[T]) {
 		w.freeSlot()
 	}
 	w.settleIfEmpty()
+}
+
+// list is a doubly linked list, in the order in which the values were pushed. Unlike
+// container/list, it is typed. The zero list is empty.
+type list[V any] struct {
+	first, last *element[V]
+}
+
+// element is an element of a list.
+type element[V any] struct {
+	value      V
+	prev, next *element[V]
+}
+
+// push appends v and returns its element.
+func (l *list[V]) push(v V) *element[V] {
+	e := &element[V]{value: v, prev: l.last}
+	if l.last == nil {
+		l.first = e
+	} else {
+		l.last.next = e
+	}
+	l.last = e
+	return e
+}
+
+// remove removes e, which must be in the list.
+func (l *list[V]) remove(e *element[V]) {
+	if e.prev == nil {
+		l.first = e.next
+	} else {
+		e.prev.next = e.next
+	}
+	if e.next == nil {
+		l.last = e.prev
+	} else {
+		e.next.prev = e.prev
+	}
+}
+
+// all iterates over the values in order. The current value may be removed.
+func (l *list[V]) all() iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for e := l.first; e != nil; {
+			next := e.next
+			if !yield(e.value) {
+				return
+			}
+			e = next
+		}
+	}
 }

@@ -15,9 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
 )
 
 // diary records what happens to tasks, in order.
@@ -449,5 +450,136 @@ func TestW5_AnotherOwnersTokenRestartsTheTask(t *testing.T) {
 		require.Empty(t, with(0, 0), "no token changes nothing")
 		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 8/3"}, with(8, 3))
 		require.Equal(t, []string{"a ends: the task was updated", "a runs @0 token 1/4"}, with(1, 4), "a token of another scope")
+	})
+}
+
+func TestW7_ACompletedTaskRunsAgainWithNewerContent(t *testing.T) {
+	t.Run("after the queue", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			var told []string
+			w := newWorker(t, func(ctx context.Context, task string) error {
+				if task == "a" {
+					content, _ := worker.Content(ctx)
+					d.note("a does %s", content)
+					return nil
+				}
+				return d.run(ctx, task)
+			}, worker.WithSlots(1), worker.WithReadiness(), worker.WithCompletion(func(task string) { told = append(told, task) }))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			ctx := within(t, time.Second)
+			require.ErrorIs(t, w.Add(ctx, "b"), context.DeadlineExceeded, "b is never ready")
+			d.read()
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("two", 2)))
+			require.Equal(t, "a:queued b:starting ", states(w))
+			require.NoError(t, w.Remove(t.Context(), "b"))
+			require.Equal(t, []string{"b ends: the task was removed", "a does two"}, d.read())
+			require.Equal(t, "a:completed ", states(w))
+			require.Equal(t, []string{"a", "a"}, told)
+		})
+	})
+	t.Run("an update cut off by the end of the run", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			end := make(chan error)
+			w := newWorker(t, func(ctx context.Context, _ string) error {
+				content, _ := worker.Content(ctx)
+				d.note("does %s", content)
+				return <-end
+			}, worker.WithCompletion(func(string) { d.note("completed") }), worker.WithUpdate(d.update))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			synctest.Wait()
+			update(t, w, "two", 2)
+			require.ElementsMatch(t, []string{"does one", "a update two@2 begins"}, d.read())
+			end <- nil // while the update is under way
+			require.Equal(t, []string{"a update cut off: the task's function has returned", "does two"}, d.read())
+			update(t, w, "three", 3)
+			<-time.After(3 * time.Second)
+			require.Equal(t, []string{"a update three@3 begins", "a update done"}, d.read())
+			end <- nil
+			require.Equal(t, []string{"completed"}, d.read())
+			require.Equal(t, int64(3), w.Status()[0].Version)
+		})
+	})
+	t.Run("an update before the task was ready", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var d diary
+			end := make(chan error)
+			w := newWorker(t, func(ctx context.Context, _ string) error {
+				content, _ := worker.Content(ctx)
+				d.note("does %s", content)
+				return <-end
+			}, worker.WithReadiness(), worker.WithCompletion(func(string) { d.note("completed") }), worker.WithUpdate(d.update))
+			require.ErrorIs(t, w.AddWith(within(t, time.Second), "a", grant("one", 1)), context.DeadlineExceeded)
+			update(t, w, "two", 2)
+			require.Equal(t, []string{"does one"}, d.read())
+			end <- nil
+			require.Equal(t, []string{"does two"}, d.read())
+			end <- nil
+			require.Equal(t, []string{"completed"}, d.read())
+		})
+	})
+	t.Run("must become ready again", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorker(t, func(ctx context.Context, _ string) error {
+				<-time.After(time.Second)
+				worker.Ready(ctx)
+				return nil
+			}, worker.WithReadiness(), worker.WithCompletion(func(string) {}))
+			for version := range int64(3) {
+				began := time.Now()
+				require.NoError(t, w.AddWith(t.Context(), "a", grant("one", version)))
+				require.Equal(t, time.Second, time.Since(began), "version %d", version)
+				synctest.Wait()
+				require.Equal(t, "a:completed ", states(w))
+			}
+		})
+	})
+	t.Run("without earlier failures", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			runs := 0
+			w := newWorker(t, func(_ context.Context, _ string) error {
+				<-time.After(time.Millisecond)
+				runs++
+				if runs == 6 {
+					return nil
+				}
+				return errors.New("boom")
+			}, worker.WithCompletion(func(string) {}), worker.WithBackoff(time.Second, time.Hour))
+			require.NoError(t, w.AddWith(t.Context(), "a", grant("one", 1)))
+			pass(10 * time.Minute)
+			require.Equal(t, "a:completed ", states(w))
+			update(t, w, "two", 2)
+			require.NoError(t, w.Status()[0].Err)
+			require.Equal(t, 6, w.Status()[0].Restarts)
+			pass(2 * time.Second)
+			require.Greater(t, runs, 7, "the pauses start over with the shortest")
+		})
+	})
+}
+
+func TestW1_ApplyWithGivesContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		w := newWorker(t, d.run)
+		require.NoError(t, w.Add(t.Context(), "gone"))
+		d.read()
+		changes := []worker.Change[string]{
+			{Write: orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: "a"}, Grant: grant("one", 1)},
+			{Write: orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: "gone"}},
+			{Write: orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: "b"}, Grant: grant("two", 2)},
+		}
+		require.Nil(t, w.ApplyWith(t.Context(), changes))
+		require.ElementsMatch(t, []string{
+			"a runs one@1 token 7/3", "b runs two@2 token 7/3", "gone ends: the task was removed",
+		}, d.read())
+		require.Equal(t, []string{"a", "b"}, list(t, w))
+
+		changes[1].Op = orchestrator.OpList
+		errs := w.ApplyWith(t.Context(), changes)
+		require.Len(t, errs, 3)
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], orchestrator.ErrRejected)
+		require.NoError(t, errs[2])
 	})
 }

@@ -1,5 +1,7 @@
 package worker_test
 
+// W1, C2 and C4: what the calls do. Stop, the first half of Close, is here too.
+
 import (
 	"bytes"
 	"context"
@@ -11,10 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -408,4 +411,46 @@ func TestNew_NamesEveryBadOption(t *testing.T) {
 	require.ErrorContains(t, err, "WithCompletion(nil)")
 	_, err = worker.New(until, worker.WithSlots(0), worker.WithBackoff(1, 1), worker.WithSeed(0))
 	require.NoError(t, err)
+}
+
+// completing completes the task called short, and runs the others until their
+// context ends, after which they take a second to stop.
+func completing(ctx context.Context, task string) error {
+	if task == "short" {
+		return nil
+	}
+	<-ctx.Done()
+	<-time.After(time.Second)
+	return context.Cause(ctx)
+}
+
+func TestW6_StopKeepsWhatHasCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPaper()
+		w := newWorker(t, completing, worker.WithRecord(p), worker.WithCompletion(func(string) {}), worker.WithSlots(2))
+		require.Nil(t, w.Apply(t.Context(), add("short", "a", "b", "queued")))
+		pass(10 * time.Second)
+		require.Equal(t, "short:completed a:running b:running queued:queued ", states(w))
+
+		err := w.Stop(within(t, time.Second/2))
+		require.EqualError(t, err, "stop worker: 2 tasks have not stopped: context deadline exceeded")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, "short:completed a:stopping b:stopping ", states(w))
+		require.ErrorIs(t, w.Add(t.Context(), "c"), orchestrator.ErrRejected)
+
+		began := time.Now()
+		require.NoError(t, w.Stop(t.Context()))
+		require.Equal(t, time.Second/2, time.Since(began))
+		require.Equal(t, "short:completed ", states(w))
+		pass(10 * time.Second)
+		require.Len(t, p.traces, 1)
+		require.False(t, p.torn)
+
+		require.NoError(t, w.Update(t.Context(), "short", worker.Grant{Version: 5}))
+		require.NoError(t, w.Stop(t.Context()), "no task is run again")
+		require.NoError(t, w.Close(t.Context()))
+		require.Empty(t, list(t, w))
+		require.True(t, p.torn)
+		require.NoError(t, w.Stop(t.Context()))
+	})
 }

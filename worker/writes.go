@@ -408,3 +408,14 @@ func (w *Worker[T]) finish(ctx context.Context, r *request[T], s step) error {
 	}
 	return s.err
 }
+
+// ask calls the user's function and turns a panic into an error. The caller holds no
+// lock.
+func (w *Worker[T]) ask(ctx context.Context, task T, content []byte) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = w.panicked(task, v)
+		}
+	}()
+	return w.hooks.accept(ctx, task, content)
+}
