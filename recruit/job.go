@@ -1,9 +1,13 @@
 package recruit
 
-// Jobs and their counts.
+// Jobs, their counts, their runs and their log lines. A job runs in a separate
+// goroutine, so that its caller can leave it behind.
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -86,7 +90,7 @@ type job struct {
 
 	// failing limits the log lines for failed runs, late those for runs left behind.
 	// They are separate, so that lines of one kind do not hide the other.
-	failing, late complaints // guarded by Recruiter.mu
+	failing, late logLimiter // guarded by Recruiter.mu
 }
 
 // snapshot returns the counts of the job. The caller holds Recruiter.mu.
@@ -95,4 +99,269 @@ func (j *job) snapshot() JobStats {
 	s.Name, s.Rate = j.name, j.rate
 	s.Dismissed, s.Behind = j.dismissed.sum(), int(j.behind.Load())
 	return s
+}
+
+// run is one call of a job's Do.
+type run struct {
+	job   *job
+	began time.Time
+	// ended is closed when the job has returned and is counted.
+	ended chan struct{}
+
+	outcome Outcome // once ended is closed
+
+	// Guarded by Recruiter.mu until over is set, and constant from then on.
+	left bool // the caller has left the run behind
+	told bool // and this was logged
+	over bool // the job has returned
+}
+
+// result is the result of a call of Do.
+type result struct {
+	err    error
+	abrupt bool   // the job panicked or called runtime.Goexit
+	stack  []byte // of a panic
+}
+
+// recruit runs j, unless a reason prevents that.
+func (r *Recruiter) recruit(ctx context.Context, j *job) Outcome {
+	if reason := r.turnedAway(ctx, j); reason != "" {
+		return r.dismiss(ctx, j, reason)
+	}
+	u, reason := r.begin(j)
+	if reason != "" {
+		return r.dismiss(ctx, j, reason)
+	}
+	within, cancel := context.WithTimeoutCause(ctx, r.cfg.budget-r.cfg.reserve(), ErrBudget)
+	go func() {
+		defer cancel()
+		r.do(within, u)
+	}()
+	return r.await(ctx, u)
+}
+
+// The reasons to dismiss a caller that drew a job.
+const (
+	reasonBehind = "run left behind"
+	reasonLimit  = "limit reached"
+	reasonEnded  = "caller's context ended"
+	reasonClosed = "recruiter closed"
+)
+
+// turnedAway returns the reason to dismiss a caller of j, or "" if j can run. It
+// takes no lock and writes nothing. So a job that blocks forever, or a limit that is
+// always reached, costs callers no more than no job.
+func (r *Recruiter) turnedAway(ctx context.Context, j *job) string {
+	switch {
+	case j.behind.Load() > 0:
+		return reasonBehind
+	case r.full():
+		return reasonLimit
+	case ctx.Err() != nil:
+		return reasonEnded
+	}
+	return ""
+}
+
+func (r *Recruiter) full() bool {
+	return r.cfg.limit > 0 && r.running.Load() >= int64(r.cfg.limit)
+}
+
+func (r *Recruiter) dismiss(ctx context.Context, j *job, reason string) Outcome {
+	j.dismissed.inc()
+	if r.cfg.logger.Enabled(ctx, slog.LevelDebug) {
+		r.cfg.logger.DebugContext(ctx, "caller dismissed", slog.String("job", j.name), slog.String("reason", reason))
+	}
+	return Dismissed
+}
+
+// begin records a new run of j, or returns the reason to dismiss the caller. It
+// repeats the checks of turnedAway with mu held, because the state may have changed.
+func (r *Recruiter) begin(j *job) (*run, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return nil, reasonClosed
+	case j.behind.Load() > 0:
+		return nil, reasonBehind
+	case r.full():
+		return nil, reasonLimit
+	}
+	r.begun++
+	r.active[j.name]++
+	r.running.Add(1)
+	j.stats.Recruited++
+	j.stats.Running++
+	return &run{job: j, began: time.Now(), ended: make(chan struct{})}, ""
+}
+
+// do runs a job in a separate goroutine. A deferred function handles the end,
+// because it runs whether the job returns, panics or calls runtime.Goexit.
+func (r *Recruiter) do(ctx context.Context, u *run) {
+	res := result{err: errGoexit, abrupt: true}
+	defer func() {
+		if v := recover(); v != nil {
+			res.err, res.stack = panicError(v), debug.Stack() // the stack is still intact
+		}
+		r.end(ctx, u, res)
+	}()
+	res = result{err: u.job.do.Do(ctx)}
+}
+
+// panicError turns the value of a panic into an error.
+func panicError(v any) error {
+	if err, ok := v.(error); ok {
+		return fmt.Errorf("panic: %w", err)
+	}
+	return fmt.Errorf("panic: %v", v)
+}
+
+// end counts and logs a run that has returned.
+func (r *Recruiter) end(ctx context.Context, u *run, res result) {
+	now := time.Now()
+	omitted, tell := r.conclude(u, res, now)
+	close(u.ended)
+	if tell {
+		r.logEnd(ctx, u, res, now.Sub(u.began), omitted)
+	}
+	r.gone(u) // last, so that nothing is logged after Close has returned
+}
+
+func (r *Recruiter) logEnd(ctx context.Context, u *run, res result, took time.Duration, omitted int) {
+	level, message := slog.LevelDebug, "job done"
+	switch {
+	case res.stack != nil && u.left:
+		level, message = slog.LevelError, "job left behind panicked"
+	case res.stack != nil:
+		level, message = slog.LevelError, "job panicked"
+	case res.err != nil && u.left:
+		level, message = slog.LevelWarn, "job left behind failed"
+	case res.err != nil:
+		level, message = slog.LevelWarn, "job failed"
+	case u.left:
+		level, message = slog.LevelInfo, "job left behind returned"
+	}
+	attrs := []slog.Attr{slog.String("job", u.job.name), slog.Duration("took", took)}
+	if res.err != nil {
+		attrs = append(attrs, slog.Any("err", res.err))
+	}
+	attrs = appendOmitted(attrs, omitted)
+	if res.stack != nil {
+		attrs = append(attrs, slog.String("stack", string(res.stack)))
+	}
+	r.cfg.logger.LogAttrs(ctx, level, message, attrs...)
+}
+
+// conclude counts a run that has returned. It reports whether to log the run, and
+// how many lines were omitted before it.
+func (r *Recruiter) conclude(u *run, res result, now time.Time) (omitted int, tell bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u.over, u.outcome = true, Done
+	s := &u.job.stats
+	s.Spent += now.Sub(u.began)
+	if res.abrupt {
+		s.Panicked++
+	}
+	if u.left {
+		u.job.behind.Add(-1)
+	} else {
+		s.Running--
+		r.running.Add(-1)
+	}
+	if res.err == nil {
+		return 0, !u.left || u.told // log the return only if the delay was logged
+	}
+	u.outcome = Failed
+	s.Failed++
+	return u.job.failing.take(now)
+}
+
+// gone removes a run from the active ones, which lets Close return after the last
+// run.
+func (r *Recruiter) gone(u *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.active[u.job.name]--; r.active[u.job.name] == 0 {
+		delete(r.active, u.job.name)
+	}
+	r.settle()
+}
+
+// await waits until the run has ended or its budget is used up. If the caller's
+// context ends, it waits at most for the reserve, so that a job that returns with
+// its context is not left behind.
+func (r *Recruiter) await(ctx context.Context, u *run) Outcome {
+	timer := time.NewTimer(r.cfg.budget)
+	defer timer.Stop()
+	caller := ctx.Done()
+	for {
+		select {
+		case <-u.ended:
+			return u.outcome
+		case <-caller:
+			caller = nil
+			timer.Reset(min(r.cfg.reserve(), time.Until(u.began.Add(r.cfg.budget))))
+		case <-timer.C:
+			return r.leave(ctx, u)
+		}
+	}
+}
+
+// leave leaves the run behind, unless it has just returned.
+func (r *Recruiter) leave(ctx context.Context, u *run) Outcome {
+	now := time.Now()
+	omitted, left := r.abandon(u, now)
+	if !left {
+		return u.outcome
+	}
+	if u.told { // set by abandon, and never changed again
+		attrs := []slog.Attr{slog.String("job", u.job.name), slog.Duration("took", now.Sub(u.began))}
+		r.cfg.logger.LogAttrs(ctx, slog.LevelWarn, "job left behind", appendOmitted(attrs, omitted)...)
+	}
+	return Overdue
+}
+
+// abandon marks the run as left behind, and frees its place under the limit. left is
+// false if the run has returned. If the line may be logged now, abandon sets u.told
+// and returns how many lines were omitted before it.
+func (r *Recruiter) abandon(u *run, now time.Time) (omitted int, left bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u.over {
+		return 0, false
+	}
+	u.left = true
+	u.job.stats.Overdue++
+	u.job.stats.Running--
+	u.job.behind.Add(1)
+	r.running.Add(-1)
+	omitted, u.told = u.job.late.take(now)
+	return omitted, true
+}
+
+// logLimiter allows one log line per second, so that a broken job does not flood the
+// log.
+type logLimiter struct {
+	next    time.Time
+	omitted int // since the last line
+}
+
+// take reports whether a line may be logged now, and how many were omitted before
+// it.
+func (c *logLimiter) take(now time.Time) (omitted int, tell bool) {
+	if now.Before(c.next) {
+		c.omitted++
+		return 0, false
+	}
+	omitted, c.omitted, c.next = c.omitted, 0, now.Add(time.Second)
+	return omitted, true
+}
+
+func appendOmitted(attrs []slog.Attr, omitted int) []slog.Attr {
+	if omitted == 0 {
+		return attrs
+	}
+	return append(attrs, slog.Int("omitted", omitted))
 }

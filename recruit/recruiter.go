@@ -1,12 +1,14 @@
 package recruit
 
-// The Recruiter: its jobs and the draw. The runs of jobs are in run.go.
+// The Recruiter: its jobs, the result of Enlist, the middleware for web servers, and
+// the errors. The draw is in draw.go, and the runs of jobs are in job.go.
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -221,3 +223,85 @@ func (r *Recruiter) settle() {
 		close(r.idle)
 	}
 }
+
+// Outcome is the result of a call of Enlist. It is for information only: the
+// caller's own work does not depend on it.
+type Outcome uint8
+
+// The outcomes of a call.
+const (
+	Dismissed Outcome = iota // no job ran: none was drawn, or the one drawn could not run
+	Done                     // a job ran and returned nil
+	Failed                   // a job returned an error, panicked or called runtime.Goexit
+	Overdue                  // a job was left behind
+)
+
+var outcomes = [...]string{Dismissed: "dismissed", Done: "done", Failed: "failed", Overdue: "overdue"}
+
+// String returns the name of the outcome in lower case.
+func (o Outcome) String() string {
+	if int(o) >= len(outcomes) {
+		return fmt.Sprintf("Outcome(%d)", uint8(o))
+	}
+	return outcomes[o]
+}
+
+// MarshalText returns the result of String.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// Middleware returns a handler that calls next and then enlists. A job does not
+// delay the response, nor the next request on the same connection.
+//
+// The draw takes nanoseconds and is made when next has returned. A job that is drawn
+// runs in a separate goroutine after the server has ended the request's context,
+// when the outermost handler has returned as well. The job's context has the values
+// of the request's context but does not end with it. net/http writes the end of the
+// response after that, without a signal, so the job may run at the same time.
+//
+// If next panics, there is no draw. If Close is called before a drawn job has begun,
+// the job is dropped and counted as dismissed.
+//
+// Middleware panics if next is nil, as net/http does for a nil handler, or if the
+// Recruiter was not created by New.
+func (r *Recruiter) Middleware(next http.Handler) http.Handler {
+	if f, ok := next.(http.HandlerFunc); next == nil || ok && f == nil {
+		panic("recruit: Middleware of a nil handler") //nolint:forbidigo // now, and not at each request
+	}
+	if r == nil || r.idle == nil {
+		panic("recruit: Middleware of a Recruiter not created by New") //nolint:forbidigo // now, and not at each request
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		next.ServeHTTP(w, req)
+		if j := r.draw(); j != nil {
+			r.enlistAfter(req.Context(), j)
+		}
+	})
+}
+
+// enlistAfter recruits j when ctx has ended. If ctx never ends, as in a test without
+// a server, it recruits j immediately.
+func (r *Recruiter) enlistAfter(ctx context.Context, j *job) {
+	lasting := context.WithoutCancel(ctx)
+	if ctx.Done() == nil {
+		go r.recruit(lasting, j)
+		return
+	}
+	context.AfterFunc(ctx, func() { r.recruit(lasting, j) })
+}
+
+var (
+	// ErrInvalid is wrapped by the errors of [New] and [Recruiter.Install] for an
+	// invalid argument. The error names the job or the option, and the value.
+	ErrInvalid = errors.New("invalid")
+
+	// ErrClosed is wrapped by the error of [Recruiter.Install] after
+	// [Recruiter.Close].
+	ErrClosed = errors.New("recruiter closed")
+
+	// ErrBudget is the cause with which the context of a job ends shortly before its
+	// budget is used up.
+	ErrBudget = errors.New("budget used up")
+
+	// errGoexit is the failure of a job that called runtime.Goexit.
+	errGoexit = errors.New("job called runtime.Goexit")
+)

@@ -172,7 +172,7 @@ func TestS3_ErrorsAndPanicsAreCountedAndLogged(t *testing.T) {
 					require.Contains(t, lines[i], want)
 				}
 				if strings.HasPrefix(name, "panic") {
-					require.Contains(t, lines[0], "run_test.go", "the stack of the panic")
+					require.Contains(t, lines[0], "job_test.go", "the stack of the panic")
 				}
 
 				require.Equal(t, recruit.Failed, r.Enlist(t.Context()), "the next call runs the job again")
