@@ -62,8 +62,8 @@
 //     Constraints can leave more stuck than any worker runs: then it is also O(w)
 //     for each copy stuck.
 //
-// Missing copies are placed before anything is shed, because they are constrained
-// and shed copies are not.
+// Missing copies are placed before workers hand copies off, because missing copies
+// are constrained and the others are not.
 //
 // Greedy steps are exact without any search if no task has surplus copies and none
 // is stuck, which is nearly always the case.

@@ -1,5 +1,9 @@
 package rebalance_test
 
+// Random problems: a base decides what is wanted and held, and the twists of a shape
+// decide how the workers may change. A problem on which a check fails is made as small
+// as possible.
+
 import (
 	"math/rand/v2"
 	"slices"
@@ -7,10 +11,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-// This file makes random problems: a base says what is wanted and held, and
-// what a shape changes in it says how the workers may change. It also makes
-// those on which a check fails as small as they get.
 
 // shape is a family of problems.
 type shape struct {

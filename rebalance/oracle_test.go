@@ -1,5 +1,9 @@
 package rebalance_test
 
+// The slow reference: a min-cost flow over the whole graph of tasks and workers, by
+// successive shortest paths. It shares neither code nor shortcuts with the planner.
+// Where the best is not promised, it measures how far a plan is from it.
+
 import (
 	"fmt"
 	"math"
@@ -7,11 +11,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-// This file is the slow reference: a min-cost flow over the whole graph of
-// tasks and workers, by successive shortest paths. It shares neither code nor
-// shortcuts with the planner. Where the best is not promised, it measures how
-// far a plan is from it.
 
 // arc is one direction of an edge. Arc i and arc i^1 are each other's reverse.
 type arc struct {

@@ -14,8 +14,8 @@ type Planner struct {
 	problem // of the call under way
 
 	// By task.
-	once    bool    // no task is wanted more than once, and more: see wantOnce
-	met     set     // once: the tasks of which a copy was met, or none is wanted
+	single  bool    // no task is wanted more than once, and more: see beginSingle
+	met     set     // single: the tasks of which a copy was met, or none is wanted
 	tasks   []task  // otherwise
 	need    []int32 // copies that the open workers end with: Want, or needed
 	needed  []int32
@@ -56,10 +56,10 @@ type Planner struct {
 	waiting     int   // pinned copies on draining workers
 	staying     bool  // stays is in use
 	isShort     bool  // some task has fewer places than copies to run
-	isOver      bool  // some task has surplus copies on open workers
+	hasSurplus  bool  // some task has surplus copies on open workers
 	level       int32 // the load that every open worker ends with, or one more
 	extra       int32 // how many end with one more
-	overs       overs
+	surplus     surplus
 	index       index
 	search      search
 	graph       graph
@@ -73,16 +73,16 @@ type Planner struct {
 	others      []int32
 	order       []int32
 	scratch     []int32   // of one step, until the next
-	starts      numbering // emit: the tasks of which a copy starts that is not moved
-	latest      []int32   // emit: by number in starts, the latest drop that is not part of a change yet, plus one
+	starts      numbering // makeChanges: the tasks of which a copy starts that is not moved
+	latest      []int32   // makeChanges: by number in starts, the latest drop that is not part of a change yet, plus one
 	quarantined []int32   // quarantined workers
 	grabbed     set       // tasks of which an open worker hands a copy to a quarantined one
 	keeps       []int32   // by worker: the least that a quarantined one ends with, as far as known
 	floors      []int32   // levels: the least that each ends with
 	ceilings    []int32   // levels: the most that each ends with
-	passed      []int32   // shed: positions in the giver's list that were passed over
+	passed      []int32   // handOff: positions in the giver's list that were passed over
 	taken       []pending // place: the copies for one worker
-	handed      []int32   // shed: positions of the copies for the taker
+	handed      []int32   // handOff: positions of the copies for the taker
 	cursors     []cursor  // exchange: by worker
 	exchanged   int       // units that cost two adds
 	grabs       bool      // grabbed is not empty
@@ -111,7 +111,7 @@ const (
 	pinned        // kept, and does not move
 	dropped       // to be stopped here
 	repeated      // named before in the same list: not a copy
-	emitted       // dropped, and part of a change
+	inChange      // dropped, and part of a change
 )
 
 // runs reports whether the copy continues to run.
@@ -128,7 +128,7 @@ type cursor struct {
 // drop is a copy that was flagged dropped. It may have been kept again.
 type drop struct {
 	task, worker, position int32
-	next                   int32 // emit: the previous drop of the same task, plus one
+	next                   int32 // makeChanges: the previous drop of the same task, plus one
 }
 
 // add holds the rest of a start or move.
@@ -171,11 +171,11 @@ func (p *Planner) Plan(pr *Problem) (Plan, error) {
 	p.changes = slices.Grow(p.changes, p.plan.LowerBound) // appending alone would copy the slice several times
 	p.adds = slices.Grow(p.adds, p.plan.LowerBound)
 	p.place()
-	p.shed()
+	p.handOff()
 	p.exchange()
 	p.repair()
 	p.leftover()
-	p.emit()
+	p.makeChanges()
 	p.postpone()
 	return p.plan, nil
 }
@@ -205,7 +205,7 @@ func (p *Planner) reset() error {
 	}
 	p.flags = sized(p.flags, int(positions))
 	p.staying = p.has[Quarantined] || p.has[Draining] && p.Pinned != nil
-	if p.once = p.wantOnce(); p.once {
+	if p.single = p.beginSingle(); p.single {
 		return nil
 	}
 	for _, of := range []struct {
@@ -271,7 +271,7 @@ func (p *Planner) block(w int32) uint32 {
 	round, marks, list := p.mark(), p.marks, p.Held[w]
 	flags, last := p.flags[p.offset[w]:][:len(list)], pinned
 	if p.States[w] == Quarantined || p.grabs {
-		last = emitted
+		last = inChange
 	}
 	for k, t := range list {
 		if flags[k] <= last {

@@ -27,7 +27,7 @@ func (p *Planner) quarantine() {
 		}
 	}
 	for _, w := range p.quarantined {
-		p.shedFrom(w, func(t int32) bool { return p.stays[t]+p.pinnedOf(t) > p.target[t] })
+		p.dropFrom(w, func(t int32) bool { return p.stays[t]+p.pinnedOf(t) > p.target[t] })
 		p.keeps[w] = p.pinnedOn(w)
 		if len(p.open) == 0 {
 			p.keeps[w] = p.load[w] // no other worker can take what it has
@@ -48,10 +48,10 @@ func (p *Planner) quarantine() {
 			most++
 			left--
 		}
-		p.shedFrom(w, func(t int32) bool {
+		p.dropFrom(w, func(t int32) bool {
 			return p.load[w] > most && p.onOpen(t)+p.stays[t] > p.target[t]
 		})
-		p.shedFrom(w, func(t int32) bool {
+		p.dropFrom(w, func(t int32) bool {
 			return p.load[w] > most && p.target[t]-p.stays[t] < p.places(t) && !p.grabbed.has(t)
 		})
 	}
@@ -114,10 +114,10 @@ func (p *Planner) gainOf(w int32) int32 {
 // onOpen returns how many copies of t the open workers run, before demand.
 func (p *Planner) onOpen(t int32) int32 { return p.Want[t] - p.tasks[t].lack }
 
-// shedFrom drops from quarantined worker w the copies for which sheds is true.
-func (p *Planner) shedFrom(w int32, sheds func(t int32) bool) {
+// dropFrom drops from quarantined worker w the copies for which matches is true.
+func (p *Planner) dropFrom(w int32, matches func(t int32) bool) {
 	for k, t := range p.Held[w] {
-		if at := p.offset[w] + int32(k); p.flags[at] == kept && sheds(t) {
+		if at := p.offset[w] + int32(k); p.flags[at] == kept && matches(t) {
 			p.lose(t, w, at)
 			p.stays[t]--
 		}
@@ -246,7 +246,7 @@ func (p *Planner) takeOver(load, extra int32) {
 	givers := append(p.scratch[:0], p.open...)
 	p.scratch = givers
 	p.byLoad(givers)
-	surplus := p.surplus(givers)
+	surplus := p.surplusOf(givers)
 	for _, w := range p.quarantined {
 		most := p.level
 		if extra > 0 {
@@ -275,10 +275,10 @@ func (p *Planner) takeOver(load, extra int32) {
 	}
 }
 
-// surplus returns, by worker, how many copies open workers may lose because their tasks
+// surplusOf returns, by worker, how many copies open workers may lose because their tasks
 // have too many; nil if no task has. If a worker also handed others to a quarantined
 // one, that one could end with more.
-func (p *Planner) surplus(workers []int32) (of []int32) {
+func (p *Planner) surplusOf(workers []int32) (of []int32) {
 	tooMany := func(t int32) bool { return p.onOpen(t)+p.stays[t] > p.target[t] }
 	for t := range p.target {
 		if tooMany(int32(t)) {

@@ -1,9 +1,12 @@
 package rebalance
 
-import "math"
-
 // What constraints leave over: with forbidden pairs, pinned copies or quarantined
-// workers the steps before may fail, and a general search takes their place.
+// workers the earlier steps may fail, and a general search takes their place.
+
+import (
+	"math"
+	"math/bits"
+)
 
 // repair places what is still pending, and then makes the spread as even as the
 // constraints allow: the sum of squared loads is least when no path leads from a
@@ -139,4 +142,289 @@ func (p *Planner) keepAgain(t, w int32) bool {
 		}
 	}
 	return false
+}
+
+// The search of repair.
+
+// graph is a breadth-first search over tasks and workers: from a task to the
+// workers that may gain it, and from a worker to the tasks that it has.
+type graph struct {
+	round      uint32
+	tasks      []uint32 // by task: the round in which it was met
+	taskFrom   []int32  // by task: the worker that gives it away, or None
+	workerFrom []int32  // by worker: the task that it gains, or None
+	reached    []int32  // workers, in order
+	queue      []int32  // tasks
+
+	// Of the open workers.
+	through   set // all of them
+	unreached set
+	free      set // of one step, until the next
+
+	regions  []region // the first is of all
+	regionOf []int32  // by worker: the region that limits a search from it
+	within   set      // no path of this search leaves these
+	target   set      // those of within where it may end
+}
+
+func (g *graph) init(p *Planner) {
+	if len(g.tasks) < len(p.Want) {
+		g.tasks = make([]uint32, len(p.Want))
+		g.taskFrom = make([]int32, len(p.Want))
+		g.round = 0
+	}
+	g.reached = g.reached[:0]
+	g.workerFrom = sized(g.workerFrom, len(p.States))
+	g.regionOf = sized(g.regionOf, len(p.States))
+	g.through = g.through.emptied(len(p.States))
+	g.unreached = g.unreached.emptied(len(p.States))
+	g.free = g.free.emptied(len(p.States))
+	g.within = g.within.emptied(len(p.States))
+	g.target = g.target.emptied(len(p.States))
+	for _, w := range p.open {
+		g.through.add(w)
+	}
+	g.forget(p)
+}
+
+// changed records that the load of w changed.
+func (g *graph) changed(p *Planner, w int32) {
+	for i := range g.regions {
+		if r := &g.regions[i]; r.members.has(w) {
+			r.changed(p, w)
+		}
+	}
+}
+
+func (g *graph) begin() {
+	g.round++
+	if g.round == 0 { // wrapped around
+		clear(g.tasks)
+		g.round = 1
+	}
+	g.reached, g.queue = g.reached[:0], g.queue[:0]
+	copy(g.unreached, g.through)
+}
+
+func (g *graph) task(t, from int32) {
+	if g.tasks[t] != g.round {
+		g.tasks[t] = g.round
+		g.taskFrom[t] = from
+		g.queue = append(g.queue, t)
+	}
+}
+
+func (g *graph) worker(w, from int32) {
+	g.unreached.remove(w)
+	g.workerFrom[w] = from
+	g.reached = append(g.reached, w)
+}
+
+// find reaches workers until it reaches one of target, or has reached all that it can. It
+// returns the first one with the least load, if that is at most most.
+func (g *graph) find(p *Planner, most int32) int32 {
+	for next, opened := 0, 0; ; opened++ {
+		for ; next < len(g.queue); next++ {
+			if w := g.reach(p, g.queue[next]); w != None {
+				return w
+			}
+		}
+		if opened == len(g.reached) {
+			break
+		}
+		g.expand(p, g.reached[opened])
+	}
+	g.learn(p)
+	best := None
+	for _, w := range g.reached {
+		if p.load[w] <= most && (best == None || p.load[w] < p.load[best]) {
+			best = w
+		}
+	}
+	return best
+}
+
+// reach reaches the workers that may gain t. It returns one of target, or None.
+func (g *graph) reach(p *Planner, t int32) int32 {
+	p.index.free(t, g.unreached, g.free)
+	for i, word := range g.free {
+		if target := word & g.target[i]; target != 0 {
+			w := int32(i*64 + bits.TrailingZeros64(target))
+			g.worker(w, t)
+			return w
+		}
+	}
+	g.free.all(func(w int32) { g.worker(w, t) })
+	return None
+}
+
+// expand visits the tasks of w. Planned starts come first, because moving them costs
+// nothing.
+func (g *graph) expand(p *Planner, w int32) {
+	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
+		if c := &p.changes[i-1]; c.To != None {
+			g.task(c.Task, w)
+		}
+	}
+	for k, t := range p.Held[w] {
+		if p.flags[p.offset[w]+int32(k)] == kept {
+			g.task(t, w)
+		}
+	}
+}
+
+// apply moves a copy along the path that leads to w.
+func (g *graph) apply(p *Planner, w int32) {
+	g.widen(p, w)
+	for g.workerFrom[w] != None {
+		t := g.workerFrom[w]
+		from := g.taskFrom[t]
+		if from != None {
+			p.release(t, from)
+		}
+		p.acquire(t, w)
+		if from == None {
+			return
+		}
+		w = from
+	}
+}
+
+// What the searches of repair know from those before: how low a path can lead.
+
+// region is a set of workers that no path leaves, with the lowest load of any in
+// it. So no path from one of them leads to a lower load, and a
+// search may end where it comes to one that has it.
+//
+// To move copies along a path to the lowest load that can be reached keeps
+// regions what they are, but for paths that enter one: see widen. In none does
+// the lowest load fall, since what moves away leaves a worker with one more than
+// that.
+type region struct {
+	members set
+	own     set // those of members whose search it limits; if there are none, it is not in use
+	lowest  int32
+	low     set // the members with the lowest load
+	lows    int
+}
+
+// forget leaves a single region, of all open workers.
+func (g *graph) forget(p *Planner) {
+	g.regions = g.regions[:0]
+	r := g.newRegion(len(p.States))
+	for _, w := range p.open {
+		r.members.add(w)
+		r.own.add(w)
+		g.regionOf[w] = 0
+	}
+	r.findLowest(p)
+}
+
+// newRegion returns an empty region, the last one. It uses again what memory
+// there is.
+func (g *graph) newRegion(workers int) *region {
+	if n := len(g.regions); n < cap(g.regions) {
+		g.regions = g.regions[:n+1]
+	} else {
+		g.regions = append(g.regions, region{})
+	}
+	r := &g.regions[len(g.regions)-1]
+	r.members, r.own = r.members.emptied(workers), r.own.emptied(workers)
+	return r
+}
+
+func (r *region) findLowest(p *Planner) {
+	r.lowest, r.lows = math.MaxInt32, 0
+	r.low = r.low.emptied(len(p.States))
+	for _, w := range p.open {
+		if !r.members.has(w) || p.load[w] > r.lowest {
+			continue
+		}
+		if p.load[w] < r.lowest {
+			r.lowest, r.lows = p.load[w], 0
+			clear(r.low)
+		}
+		r.low.add(w)
+		r.lows++
+	}
+}
+
+// changed notes that the load of w, one of members, is another.
+func (r *region) changed(p *Planner, w int32) {
+	isLow := p.load[w] == r.lowest
+	switch {
+	case isLow == r.low.has(w):
+	case isLow:
+		r.low.add(w)
+		r.lows++
+	default:
+		r.low.remove(w)
+		r.lows--
+		if r.lows == 0 {
+			r.findLowest(p)
+		}
+	}
+}
+
+// aim limits a search that begins with the given workers: it cannot leave within,
+// and ends at one of target. It returns their load, which is the lowest within. It
+// empties from.
+func (g *graph) aim(from set) int32 {
+	lowest := int32(math.MaxInt32)
+	clear(g.within)
+	clear(g.target)
+	for i := range from {
+		for from[i] != 0 {
+			w := int32(i*64 + bits.TrailingZeros64(from[i]))
+			r := &g.regions[g.regionOf[w]]
+			from.without(r.own)
+			g.within.with(r.members)
+			if r.lowest < lowest {
+				lowest = r.lowest
+				clear(g.target)
+			}
+			if r.lowest == lowest {
+				g.target.with(r.low)
+			}
+		}
+	}
+	return lowest
+}
+
+// learn makes a region of those that a search reached that went through all that
+// it could. It limits those that no other region limits as much.
+func (g *graph) learn(p *Planner) {
+	at := 1
+	for at < len(g.regions) && !g.regions[at].own.isEmpty() {
+		at++
+	}
+	if at == len(g.regions) {
+		g.newRegion(len(p.States))
+	}
+	e := &g.regions[at]
+	clear(e.members)
+	for _, w := range g.reached {
+		e.members.add(w)
+	}
+	e.findLowest(p)
+	for _, w := range g.reached {
+		if r := &g.regions[g.regionOf[w]]; r.lowest < e.lowest {
+			r.own.remove(w)
+			e.own.add(w)
+			g.regionOf[w] = int32(at)
+		}
+	}
+	copy(g.within, e.members)
+}
+
+// widen adds to every region that the path to w enters from outside all that the
+// search could reach: what moved in can move back there, and on. Their lowest
+// load is that of w, or more, so that the regions' stays.
+func (g *graph) widen(p *Planner, w int32) {
+	for i := range g.regions {
+		if r := &g.regions[i]; r.members.has(w) && !r.own.isEmpty() && !r.members.contains(g.within) {
+			r.members.with(g.within)
+			r.findLowest(p)
+		}
+	}
 }

@@ -1,5 +1,7 @@
 package rebalance_test
 
+// The cases that have a name.
+
 import (
 	"fmt"
 	"testing"
@@ -8,8 +10,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-// This file holds the cases that have a name.
 
 const (
 	none    = rebalance.None

@@ -1,8 +1,10 @@
 package rebalance
 
-import "slices"
-
 // The last steps: from drops and adds to changes, and which moves are made now.
+
+import (
+	"slices"
+)
 
 // leftover lists the copies without a place, and drops the copies on draining workers that
 // have another place. It takes O(tasks) if a copy is left, and a pass over the lists of
@@ -83,10 +85,10 @@ func (p *Planner) why(t int32) Why {
 	return NoOtherWorker
 }
 
-// emit pairs drops and adds of the same task into moves. Other drops become stops, and
+// makeChanges pairs drops and adds of the same task into moves. Other drops become stops, and
 // other adds starts. Copies on draining workers, which were dropped last, are paired
 // first.
-func (p *Planner) emit() {
+func (p *Planner) makeChanges() {
 	if p.loose {
 		p.tidy()
 	}
@@ -99,7 +101,7 @@ func (p *Planner) emit() {
 			d.worker = None // kept again, or listed twice
 			continue
 		}
-		p.flags[d.position] = emitted
+		p.flags[d.position] = inChange
 		if p.starts.has(d.task) {
 			latest := &p.latest[p.starts.of(d.task)]
 			d.next = *latest
@@ -136,7 +138,7 @@ func (p *Planner) tidy() {
 		}
 		if c.From != None {
 			if flag := &p.flags[p.adds[i].position]; *flag == dropped {
-				*flag = emitted
+				*flag = inChange
 			} else {
 				c.From, c.Reason = None, Missing
 				p.plan.Moves--

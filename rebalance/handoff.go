@@ -1,16 +1,19 @@
 package rebalance
 
-import "slices"
+// Steps 4 and 5: workers that have too many copies hand them to workers with room, and
+// pairs that cannot do so exchange copies.
 
-// Steps 4 and 5: what is too much is shed, and what is stuck is exchanged.
+import (
+	"slices"
+)
 
-// shed moves copies from workers that have too many to workers with room. It
+// handOff moves copies from workers that have too many to workers with room. It
 // never fails, as long as every worker may have every task: the one that has
 // too many runs more tasks than the other, so one that the other lacks.
 //
 // Givers and takers advance side by side. A pair costs what it moves, and what
 // the giver and this taker or the last both have. O(copies on givers and takers).
-func (p *Planner) shed() {
+func (p *Planner) handOff() {
 	takers := p.choosy()
 	alone := p.most <= 1 && len(p.Forbidden) == 0 // what a giver has no taker has
 	blocked := uint32(0)                          // what the first of takers cannot gain, once that is known
