@@ -55,7 +55,7 @@
 //     exchanged, and extra units that another worker can do without. A round looks
 //     at each task to start and each worker once, and costs w/64 for each: O((c +
 //     w) · w/64), with the same bound on the number of rounds.
-//  4. Shed: workers with too many copies move some to workers with room that do not
+//  4. Hand off: workers with too many copies move some to workers with room that do not
 //     run these tasks. By the argument above this never fails. O(n + c).
 //  5. Exchange: a copy that is still stuck costs two. O(n) for each worker with
 //     room at worst. If it runs less than most of what the others run, O(n + c).

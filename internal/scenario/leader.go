@@ -39,7 +39,7 @@ func (p *player) addLeader(args []string) {
 			l.name = arg
 		}
 	}
-	time.Sleep(time.Millisecond) // the epochs of two leaders differ
+	p.sleep(time.Millisecond) // the epochs of two leaders differ
 	var err error
 	l.Orchestrator, err = orchestrator.New[string, string](l.transport, opts...)
 	p.must(err)
@@ -141,7 +141,7 @@ func (p *player) term([]string) {
 func (p *player) terms(args []string) {
 	for i := range p.number(args[0]) {
 		if i > 0 && len(args) > 1 {
-			time.Sleep(p.duration(args[1]))
+			p.sleep(p.duration(args[1]))
 		}
 		p.begin(nil)
 		p.awaitTerm()
@@ -195,7 +195,7 @@ func (p *player) plan(args []string) {
 func (p *player) later(args []string) {
 	at, do := p.duration(args[0]), p.command(args[1:])
 	p.planned = append(p.planned, func(began time.Time) {
-		time.Sleep(at - time.Since(began))
+		p.sleep(at - time.Since(began))
 		do()
 	})
 }

@@ -75,7 +75,7 @@ func newPlayer(t testing.TB) *player {
 func (p *player) close() {
 	p.setFaults(nil)
 	p.cluster.Heal()
-	time.Sleep(time.Hour) // calls that no term awaits
+	p.sleep(time.Hour) // calls that no term awaits
 	synctest.Wait()
 	for _, l := range p.leaders {
 		if workers := l.transport.open(); len(workers) > 0 {
@@ -143,7 +143,7 @@ func commands() map[string]command {
 		"free":  {1, func(p *player, a []string) { p.release[a[0]]() }},
 		"heal":  {0, func(p *player, names []string) { p.cluster.Heal(names...) }},
 
-		"wait": {1, func(p *player, a []string) { time.Sleep(p.duration(a[0])) }},
+		"wait": {1, func(p *player, a []string) { p.sleep(p.duration(a[0])) }},
 		"show": {0, func(p *player, _ []string) { p.printRows(p.current) }},
 	}
 }
@@ -183,6 +183,9 @@ func (p *player) duration(text string) time.Duration {
 	p.must(err)
 	return d
 }
+
+// sleep waits in the time of the bubble.
+func (p *player) sleep(d time.Duration) { <-time.After(d) }
 
 func (p *player) number(text string) int {
 	n, err := strconv.Atoi(text)
