@@ -15,7 +15,7 @@ race: ## the same under the race detector: minutes
 	go test -race work
 
 lint: ## check the format, the linters' rules and the tests' sleeps
-	.ci/run format lint lint-rules
+	.ci/run format lint
 
 fuzz: ## run every fuzz target FUZZTIME each (50,000 times): minutes
 	FUZZTIME=$(FUZZTIME) .ci/run fuzz

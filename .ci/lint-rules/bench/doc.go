@@ -1,2 +1,0 @@
-// Package bench stands for its floor.
-package bench

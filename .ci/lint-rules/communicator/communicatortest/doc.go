@@ -1,2 +1,0 @@
-// Package communicatortest stands for its floor.
-package communicatortest

@@ -1,2 +1,0 @@
-// Package communicator stands for its floor.
-package communicator

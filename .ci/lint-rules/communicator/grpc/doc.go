@@ -1,2 +1,0 @@
-// Package grpc stands for its floor.
-package grpc

@@ -1,2 +1,0 @@
-// Package orchestrator breaks every rule of the house once, on lines that say so.
-package orchestrator

@@ -1,2 +1,0 @@
-// Package etcd stands for its floor.
-package etcd

@@ -1,2 +1,0 @@
-// Package embed stands for its floor.
-package embed

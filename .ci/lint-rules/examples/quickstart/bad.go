@@ -1,5 +1,0 @@
-package main
-
-import (
-	_ "github.com/f8949c05/orchestrator/bench" // want depguard
-)

@@ -1,2 +1,0 @@
-// Package shared stands for what two examples have in common.
-package shared

@@ -1,2 +1,0 @@
-// Package closing stands for its floor.
-package closing

@@ -1,2 +1,0 @@
-// Package lease stands for its floor.
-package lease

@@ -1,2 +1,0 @@
-// Package x stands for its floor.
-package x

@@ -1,2 +1,0 @@
-// Package rebalance stands for its floor.
-package rebalance

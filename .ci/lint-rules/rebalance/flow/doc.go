@@ -1,2 +1,0 @@
-// Package flow stands for a part of the planner.
-package flow

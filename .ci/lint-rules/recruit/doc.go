@@ -1,2 +1,0 @@
-// Package recruit stands for its floor.
-package recruit

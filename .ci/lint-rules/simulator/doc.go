@@ -1,2 +1,0 @@
-// Package simulator stands for its floor.
-package simulator

@@ -1,2 +1,0 @@
-// Package stats stands for its floor.
-package stats

@@ -1,2 +1,0 @@
-// Package worker stands for its floor.
-package worker

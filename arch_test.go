@@ -1,0 +1,319 @@
+package orchestrator_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pure is what the pure packages may import of the standard library: nothing that
+// waits, reads or writes. A package that is pure but for a few more names them.
+const pure = "cmp errors fmt iter maps math math/bits slices strings "
+
+// mayImport is the architecture: for each package of the workspace, what its code may
+// import, without its tests. A new package needs a line here.
+//
+//	.         the root package
+//	worker    the package in that folder, but none below it
+//	std       the standard library
+//	time      that package of the standard library
+//	x.org/y   the packages of other modules at and below that path
+var mayImport = map[string]string{
+	"rebalance":         pure,
+	"internal/breaker":  pure + "time", // for durations
+	"internal/handover": pure,
+	".":                 "std rebalance internal/breaker internal/handover",
+
+	"recruit":          "std",
+	"internal/lease":   "std golang.org/x/sys/unix",
+	"worker":           "std . internal/lease",
+	"internal/closing": "std worker",
+
+	"communicator":                  "std .",
+	"communicator/communicatortest": "std .", // linked into the tests of users: no test library
+	"communicator/memory":           "std . worker",
+	"simulator":                     "std . worker communicator/communicatortest communicator/memory",
+	"stats":                         "std . worker recruit github.com/prometheus/client_golang/prometheus",
+
+	// Modules of their own.
+	"boltfile":                         "std worker go.etcd.io/bbolt",
+	"communicator/grpc":                "std . worker internal/closing communicator/grpc/orchestratorv1 google.golang.org",
+	"communicator/grpc/orchestratorv1": "std google.golang.org",
+	"etcd":                             "std . worker internal/closing internal/lease etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap google.golang.org/grpc",
+	"etcd/embed":                       "std go.etcd.io go.uber.org/zap google.golang.org/grpc",
+	"etcd/internal/keys":               "std",
+	"etcd/internal/mirror":             "std go.etcd.io/etcd",
+
+	// Programs.
+	"examples/allocator":     "std . worker stats etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
+	"examples/allocator/api": "std golang.org/x/sync",
+	"examples/dryrun":        "std . communicator",
+	"examples/elected":       "std . worker communicator/grpc etcd etcd/embed go.etcd.io/etcd",
+	"examples/manager":       "std . worker boltfile communicator/grpc",
+	"examples/quickstart":    "std . worker stats github.com/prometheus",
+	"examples/recruit":       "std recruit github.com/redis github.com/alicebob",
+	"examples/ticker":        "std . communicator/memory",
+	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/orchestratorv1 etcd etcd/embed " +
+		"internal/netfault go.etcd.io go.uber.org/zap google.golang.org/grpc github.com/IBM github.com/dgryski github.com/twmb",
+
+	// For tests.
+	"communicator/grpc/e2e":             "",
+	"communicator/grpc/internal/testca": "std",
+	"etcd/e2e":                          "",
+	"internal/netfault":                 "std",
+	"internal/proctest":                 "std golang.org/x/sys/unix",
+	"test":                              "",
+}
+
+// mayLink names what only some packages may link, directly or through others. The tests
+// of all other packages may not import it. etcd/... is etcd and everything below it.
+var mayLink = map[string]string{
+	// It makes a binary four times as large. The etcd server needs it.
+	"github.com/prometheus": "stats etcd/embed examples/... bench",
+	"go.etcd.io/bbolt":      "boltfile etcd/embed examples/... bench",
+	"go.etcd.io/etcd":       "etcd/... examples/... bench",
+	// Some sixty modules.
+	"go.etcd.io/etcd/server": "etcd/embed examples/... bench",
+	// The transports do not know each other.
+	"etcd":              "etcd/... examples/... bench",
+	"communicator/grpc": "communicator/grpc/... examples/... bench",
+}
+
+// testsOnly is what only tests may import.
+const testsOnly = "github.com/stretchr/testify go.uber.org/goleak internal/proctest"
+
+// superseded is what even tests do not import. The replacements are log/slog,
+// math/rand/v2, io with os, and errors.
+const superseded = "log math/rand io/ioutil github.com/pkg/errors"
+
+// goPackage is a package as go list prints it.
+type goPackage struct {
+	ImportPath                string
+	Standard                  bool
+	Module                    *struct{ Main bool }
+	Imports                   []string
+	TestImports, XTestImports []string
+}
+
+// name returns the package's name in the tables, which is its folder.
+func (p goPackage) name() string { return inTables(p.ImportPath) }
+
+func inTables(importPath string) string {
+	if importPath == modulePath {
+		return "."
+	}
+	return strings.TrimPrefix(importPath, modulePath+"/")
+}
+
+const modulePath = "github.com/f8949c05/orchestrator"
+
+func TestArchitecture(t *testing.T) {
+	if _, err := os.Stat("go.work"); err != nil {
+		t.Skip("this module alone does not have the other packages")
+	}
+	// go test does not see what go list reads. It must not print a cached result if
+	// a file has changed, so read all folders here.
+	require.NoError(t, fs.WalkDir(os.DirFS("."), ".", func(_ string, d fs.DirEntry, err error) error {
+		if d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		return err
+	}))
+	for _, v := range violations(workspace(t), mayImport, mayLink) {
+		t.Error(v)
+	}
+}
+
+// workspace returns the packages of the workspace and all that they link.
+func workspace(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Module,Imports,TestImports,XTestImports", "work")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var packages []goPackage
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
+		var p goPackage
+		require.NoError(t, d.Decode(&p))
+		packages = append(packages, p)
+	}
+	return packages
+}
+
+// violations returns where the packages of the workspace break a rule.
+func violations(packages []goPackage, mayImport, mayLink map[string]string) []string {
+	var found []string
+	byPath := make(map[string]goPackage)
+	for _, p := range packages {
+		byPath[p.ImportPath] = p
+	}
+	unused := maps.Clone(mayImport)
+	for _, p := range packages {
+		if p.Module == nil || !p.Module.Main {
+			continue
+		}
+		allowed, ok := mayImport[p.name()]
+		if !ok {
+			found = append(found, p.name()+": has no line in mayImport")
+			continue
+		}
+		delete(unused, p.name())
+		for _, what := range slices.Concat(
+			forbiddenImports(p, allowed, byPath),
+			forbiddenLinks(p, mayLink, byPath),
+			forbiddenTestImports(p, allowed, mayLink),
+		) {
+			found = append(found, p.name()+" "+what)
+		}
+	}
+	for name := range unused {
+		found = append(found, name+": has a line in mayImport, but is no package")
+	}
+	slices.Sort(found)
+	return found
+}
+
+func forbiddenImports(p goPackage, allowed string, byPath map[string]goPackage) (found []string) {
+	for _, path := range p.Imports {
+		covers := func(entry string) bool {
+			if entry == "std" {
+				return byPath[path].Standard
+			}
+			return entry == inTables(path) || isModule(entry) && within(path, entry)
+		}
+		if !slices.ContainsFunc(strings.Fields(allowed), covers) || contains(superseded, path) {
+			found = append(found, "imports "+inTables(path))
+		}
+	}
+	return found
+}
+
+func forbiddenLinks(p goPackage, mayLink map[string]string, byPath map[string]goPackage) (found []string) {
+	linked := map[string]bool{p.ImportPath: true}
+	for todo := p.Imports; len(todo) > 0; todo = todo[1:] {
+		if path := todo[0]; !linked[path] {
+			linked[path] = true
+			todo = append(slices.Clip(todo), byPath[path].Imports...)
+		}
+	}
+	forbidden := func(dependency string) {
+		for path := range linked {
+			if within(inTables(path), dependency) {
+				found = append(found, "links "+dependency)
+				return
+			}
+		}
+	}
+	for dependency, packages := range mayLink {
+		if !matches(p.name(), packages) {
+			forbidden(dependency)
+		}
+	}
+	for dependency := range strings.FieldsSeq(testsOnly) {
+		if p.name() != dependency {
+			forbidden(dependency)
+		}
+	}
+	return found
+}
+
+func forbiddenTestImports(p goPackage, allowed string, mayLink map[string]string) (found []string) {
+	for _, path := range slices.Concat(p.TestImports, p.XTestImports) {
+		name := inTables(path)
+		forbidden := contains(superseded, path)
+		for dependency, packages := range mayLink {
+			forbidden = forbidden || within(name, dependency) && !matches(p.name(), packages)
+		}
+		if strings.HasPrefix(allowed, pure) && within(path, modulePath) {
+			forbidden = forbidden || name != p.name() && !contains(allowed, name)
+		}
+		if forbidden {
+			found = append(found, "imports "+name+" in a test")
+		}
+	}
+	return found
+}
+
+// isModule reports whether the entry of a table is a path of another module.
+func isModule(entry string) bool {
+	domain, _, _ := strings.Cut(entry, "/")
+	return entry != "." && strings.Contains(domain, ".")
+}
+
+// within reports whether path is dir or below it.
+func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// matches reports whether one of the patterns matches the package.
+func matches(name, patterns string) bool {
+	return slices.ContainsFunc(strings.Fields(patterns), func(pattern string) bool {
+		dir, ok := strings.CutSuffix(pattern, "/...")
+		return name == pattern || ok && within(name, dir)
+	})
+}
+
+func contains(list, word string) bool { return slices.Contains(strings.Fields(list), word) }
+
+// Each case breaks one rule.
+func TestArchitecture_Violations(t *testing.T) {
+	std := func(path string) goPackage { return goPackage{ImportPath: path, Standard: true} }
+	own := func(path string, imports ...string) goPackage {
+		return goPackage{ImportPath: path, Module: &struct{ Main bool }{true}, Imports: imports}
+	}
+	test := func(path string, imports ...string) goPackage {
+		return goPackage{ImportPath: path, Module: &struct{ Main bool }{true}, XTestImports: imports}
+	}
+	mayImport := map[string]string{
+		"pure":  pure,
+		".":     "std pure",
+		"etcd":  "std . example.org/client",
+		"other": "std . etcd",
+	}
+	mayLink := map[string]string{"example.org/server": "etcd/embed", "etcd": "etcd/..."}
+	foundation := []goPackage{
+		std("fmt"), std("time"), std("log"),
+		{ImportPath: "example.org/client/v3"},
+		{ImportPath: "example.org/client/heavy", Imports: []string{"example.org/server"}},
+		{ImportPath: "example.org/server"},
+	}
+	const root = modulePath
+	for _, test := range []struct {
+		changed goPackage
+		want    []string
+	}{
+		{own(root+"/etcd", "fmt", root, "example.org/client/v3"), nil},
+		{test(root+"/etcd", root+"/other", "example.org/test"), nil},
+		{own(root + "/new"), []string{"new: has no line in mayImport"}},
+		{own(root+"/pure", "time"), []string{"pure imports time"}},
+		{own(root+"/pure", root), []string{"pure imports ."}},
+		{test(root+"/pure", root), []string{"pure imports . in a test"}},
+		{own(root, root+"/etcd"), []string{". imports etcd", ". links etcd"}},
+		{own(root, "log"), []string{". imports log"}},
+		{test(root, "log"), []string{". imports log in a test"}},
+		{own(root, "example.org/client/v3"), []string{". imports example.org/client/v3"}},
+		{own(root+"/etcd", "example.org/clientele"), []string{"etcd imports example.org/clientele"}},
+		{own(root+"/etcd", "example.org/client/heavy"), []string{"etcd links example.org/server"}},
+		{own(root+"/other", root+"/etcd"), []string{"other links etcd"}},
+		{test(root+"/other", root+"/etcd"), []string{"other imports etcd in a test"}},
+		{
+			own(root+"/etcd", "github.com/stretchr/testify/require"),
+			[]string{"etcd imports github.com/stretchr/testify/require", "etcd links github.com/stretchr/testify"},
+		},
+	} {
+		packages := slices.Clone(foundation)
+		for _, path := range []string{root, root + "/pure", root + "/etcd", root + "/other"} {
+			if path != test.changed.ImportPath {
+				packages = append(packages, own(path))
+			}
+		}
+		require.Equal(t, test.want, violations(append(packages, test.changed), mayImport, mayLink))
+	}
+	require.Contains(t, violations(foundation, mayImport, mayLink), "etcd: has a line in mayImport, but is no package")
+}
