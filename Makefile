@@ -23,8 +23,8 @@ fuzz: ## run every fuzz target FUZZTIME each (50,000 times): minutes
 prove: ## plan PROBLEMS random problems (1000000) against the reference, from number SEED on (0: draw one): minutes
 	PROBLEMS=$(PROBLEMS) SEED=$(SEED) PROVETIME=0 .ci/run prove
 
-bench: ## measure beside others and the floor, and write BENCHMARKS.md: minutes
-	go run ./bench -write BENCHMARKS.md
+bench: ## measure beside others and the floor, and write BENCHMARKS.md: half an hour
+	go run ./bench -write
 
 simulate: ## run SCHEDULES seeds of the simulator (100000): minutes, some hundred seeds a second
 	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -36,8 +35,7 @@ const enoughTerms = 10
 // onEtcd holds the results.
 type onEtcd struct {
 	size
-	revision   string
-	start, end time.Time
+	contents int // changed at a time
 
 	put, steadyTook       samples // a single write, in turn with a steady term
 	cold, steady, changed []episode
@@ -68,13 +66,12 @@ func (e episode) requests() int {
 }
 
 func measureEtcd(ctx context.Context, cfg config) (onEtcd, error) {
-	r := onEtcd{size: cfg.etcd.size, revision: revision(ctx), start: time.Now()}
+	r := onEtcd{size: cfg.etcd.size, contents: cfg.etcd.contents}
 	for i := range cfg.etcd.colds {
 		if err := r.play(ctx, cfg, i == cfg.etcd.colds-1); err != nil {
 			return r, fmt.Errorf("on etcd: %w", err)
 		}
 	}
-	r.end = time.Now()
 	return r, nil
 }
 
@@ -258,8 +255,6 @@ func (d *director) note(e episode) {
 	d.last = e
 }
 
-// The part of the report about etcd, and its goals.
-
 // The goals on etcd.
 const (
 	etcdColdGoal   = 10 * time.Second
@@ -270,95 +265,61 @@ const (
 	etcdReadGoal = 200
 )
 
-// partOnEtcd is the part about etcd.
-var partOnEtcd = part{head: "## On etcd", goal: "on etcd, "}
-
 func (r onEtcd) goals() []goal {
-	cold, steady := medianOf(r.cold, episode.whole), medianOf(r.steady, episode.whole)
-	read, requests := medianOf(r.steady, episode.allRead), medianOf(r.steady, episode.requests)
+	of := "on etcd, " + r.String() + ": "
 	return []goal{
 		{
-			partOnEtcd.goal + r.String() + ": a cold start, from no members until everything runs",
-			seconds(cold), "under " + seconds(etcdColdGoal), cold < etcdColdGoal,
+			What: of + "a cold start, from no members until everything runs", Op: "<", Limit: number(etcdColdGoal.Seconds()),
+			Measured: number(medianOf(r.cold, episode.whole).Seconds()), Unit: "s",
 		},
+		{What: of + "a steady term", Measured: ms(medianOf(r.steady, episode.whole)), Op: "<", Limit: ms(etcdSteadyGoal), Unit: "ms"},
+		{What: of + "operations in the largest transaction", Measured: count(r.largest), Op: "<=", Limit: etcdOpsGoal},
 		{
-			partOnEtcd.goal + "the same: a steady term",
-			millis(steady) + " ms", "under " + decimal(float64(etcdSteadyGoal.Milliseconds())) + " ms", steady < etcdSteadyGoal,
+			What: of + "bytes read in a steady term, all clients: the answer and event of one write", Op: "<", Limit: etcdReadGoal,
+			Measured: count(medianOf(r.steady, episode.allRead)), Unit: "bytes",
 		},
-		{
-			partOnEtcd.goal + "the same: operations in the largest transaction",
-			grouped(r.largest), fmt.Sprintf("at most %d", etcdOpsGoal), r.largest <= etcdOpsGoal,
-		},
-		{
-			partOnEtcd.goal + "the same: bytes read in a steady term, all clients",
-			fmt.Sprintf("%s bytes, %d read requests", grouped(read), requests),
-			fmt.Sprintf("under %d bytes (the answer and event of one write), no read request", etcdReadGoal),
-			read < etcdReadGoal && requests == 0,
-		},
+		{What: of + "read requests in a steady term", Measured: count(medianOf(r.steady, episode.requests)), Op: "<=", Limit: 0},
 	}
 }
 
-const etcdHead = `
-## On etcd
-
-%s, one instance each, contents of %d bytes, on one embedded etcd, %s, which syncs every write to the disk, in a
-temporary folder. The server, a leader and the members share one process; each member has a separate client.
-Measured at commit %s, %s, in %s. A single write, in turn with the steady terms, took %s ms; a steady term, which makes one
-write, takes %s times as long.
-
-`
-
-// etcdFoot takes the numbers of cold starts, steady terms and events, and the length
-// of the lease.
-const etcdFoot = `
-Medians of %d cold starts, each on a new server, of %d steady terms, and of %d rounds in which contents change, a worker joins
-and a worker is lost.
-
-- **Until known**: in a cold start, until all members have joined and the leader, elected at the same time, has loaded the
-  registry. For contents, until they are written. For a worker that joins, until the leader knows of it. For a worker that is
-  cut off from etcd, until its lease of %s has ended; it has stopped its tasks before.
-- **Until done** is the time after that, in as many terms as needed, one of which finds nothing to do: until each task is
-  claimed and its function called, and new contents have reached their tasks. The benchmark fails if a task runs twice.
-- **Transactions of workers** are claims, records of started and stopped tasks, and loads. The transactions of one worker wait
-  for each other, and each includes what has accumulated. An operation is a comparison, a read or a write, in any branch.
-- **Read requests** are those outside transactions: of the registry and the membership after a join or an election, and of one
-  key by each watch without an event for five seconds. The latter make up the reads while a lease runs out.
-- **Bytes** are those of gRPC messages, including watches, without lease keepalives.
-`
-
-func (r onEtcd) write(b *strings.Builder, cfg etcdConfig) {
-	fmt.Fprintf(b, etcdHead, r.size, etcdContent, version(etcdServer), r.revision, r.start.UTC().Format(time.DateOnly),
-		r.end.Sub(r.start).Round(time.Second), millis(r.put.median()), decimal(ratio(r.steadyTook, r.put)))
+func (r onEtcd) tables() []table {
 	columns := [][]episode{r.cold, r.steady, r.changed, r.joined, r.lost}
-	t := table{{"", "cold start", "steady term", fmt.Sprintf("%d contents change", cfg.contents), "one joins", "one lost"}}
-	row := func(name string, cell func([]episode) string) {
-		cells := []string{name}
-		for _, episodes := range columns {
-			cells = append(cells, cell(episodes))
-		}
-		t.row(cells...)
+	t := table{
+		Title:   r.size.String(),
+		Columns: []string{"cold start", "steady term", fmt.Sprintf("%d contents change", r.contents), "one joins", "one lost"},
 	}
 	duration := func(name string, f func(episode) time.Duration) {
-		row(name, func(of []episode) string { return millis(medianOf(of, f)) })
+		t.add(name, eachOf(columns, func(of []episode) number { return ms(medianOf(of, f)) })...)
 	}
-	number := func(name string, f func(episode) int) {
-		row(name, func(of []episode) string { return grouped(medianOf(of, f)) })
+	counted := func(name string, f func(episode) int) {
+		t.add(name, eachOf(columns, func(of []episode) number { return count(medianOf(of, f)) })...)
 	}
 	duration("ms until known", func(e episode) time.Duration { return e.before })
 	duration("ms until done", func(e episode) time.Duration { return e.took })
-	number("starts", func(e episode) int { return e.starts })
-	number("terms, each begun by a transaction", func(e episode) int { return e.begun })
-	number("other transactions of the leader", func(e episode) int { return e.txns[leaders] })
-	number("transactions of the workers", func(e episode) int { return e.txns[workers] })
-	number("operations in the largest transaction", func(e episode) int { return e.largest })
-	number("read requests", func(e episode) int { return e.reads[leaders] + e.reads[workers] })
-	number("watches started", func(e episode) int { return e.watches[leaders] + e.watches[workers] })
-	number("bytes read by the leader", func(e episode) int { return e.read[leaders] })
-	number("bytes written by the leader", func(e episode) int { return e.written[leaders] })
-	number("bytes read by all workers", func(e episode) int { return e.read[workers] })
-	number("bytes written by all workers", func(e episode) int { return e.written[workers] })
-	b.WriteString(t.layout(true))
-	fmt.Fprintf(b, etcdFoot, cfg.colds, cfg.steady, cfg.events, cfg.lease)
+	counted("starts", func(e episode) int { return e.starts })
+	counted("terms, each begun by a transaction", func(e episode) int { return e.begun })
+	counted("other transactions of the leader", func(e episode) int { return e.txns[leaders] })
+	counted("transactions of the workers", func(e episode) int { return e.txns[workers] })
+	counted("operations in the largest transaction", func(e episode) int { return e.largest })
+	counted("read requests", func(e episode) int { return e.reads[leaders] + e.reads[workers] })
+	counted("watches started", func(e episode) int { return e.watches[leaders] + e.watches[workers] })
+	counted("bytes read by the leader", func(e episode) int { return e.read[leaders] })
+	counted("bytes written by the leader", func(e episode) int { return e.written[leaders] })
+	counted("bytes read by all workers", func(e episode) int { return e.read[workers] })
+	counted("bytes written by all workers", func(e episode) int { return e.written[workers] })
+	write := table{Title: "a single write, in turn with the steady terms", Columns: []string{"figure"}}
+	write.add("ms", ms(r.put.median()))
+	write.add("a steady term, × the write", number(ratio(r.steadyTook, r.put)))
+	return []table{t, write}
+}
+
+// eachOf returns a figure of each column.
+func eachOf[C any](columns []C, figure func(C) number) []number {
+	figures := make([]number, len(columns))
+	for i, c := range columns {
+		figures[i] = figure(c)
+	}
+	return figures
 }
 
 // medianOf returns the median of a figure over episodes.
@@ -369,5 +330,3 @@ func medianOf[E any, N int | time.Duration](of []E, figure func(E) N) N {
 	}
 	return middle(figures)
 }
-
-func seconds(d time.Duration) string { return decimal(d.Round(10*time.Millisecond).Seconds()) + " s" }

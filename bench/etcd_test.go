@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -32,10 +31,8 @@ func TestOnEtcd(t *testing.T) {
 	}
 	require.Zero(t, medianOf(r.steady, episode.requests))
 
-	var b strings.Builder
-	r.write(&b, cfg.etcd)
-	require.Contains(t, b.String(), "20 × 2, one instance each")
-	require.Len(t, r.goals(), 4)
+	require.Equal(t, "20 × 2", r.tables()[0].Title)
+	require.Len(t, r.goals(), 5)
 }
 
 func TestTraffic(t *testing.T) {
@@ -78,59 +75,4 @@ func TestLedger_TwiceIsAnError(t *testing.T) {
 	require.ErrorContains(t, l.start("a", "y"), "a runs on x and on y")
 	l.stop("a", "x")
 	require.NoError(t, l.start("a", "y"))
-}
-
-func TestSplice(t *testing.T) {
-	const report = `# Benchmarks
-
-## Goals
-
-Some words. 1 of 2 are met.
-
-| what | measured | goal     |             |
-| ---- | -------- | -------- | ----------- |
-| fast | 1 × scan | at most 2 | met         |
-| slow | 9 × scan | at most 2 | **not met** |
-
-## Whole terms
-
-as they are
-
-## How it is measured
-
-in turn
-`
-	once, err := partOnEtcd.splice(report, "\n## On etcd\n\nfirst\n", []goal{{partOnEtcd.goal + "a", "1", "2", true}, {partOnEtcd.goal + "b", "3", "2", false}})
-	require.NoError(t, err)
-	twice, err := partOnEtcd.splice(once, "\n## On etcd\n\nsecond\n", []goal{{partOnEtcd.goal + "a", "1", "2", true}})
-	require.NoError(t, err)
-	require.Contains(t, once, "Some words. 2 of 4 are met.\n")
-	require.Contains(t, once, "as they are\n\n## On etcd\n\nfirst\n\n## How it is measured\n\nin turn\n")
-	require.Equal(t, `# Benchmarks
-
-## Goals
-
-Some words. 2 of 3 are met.
-
-| what       | measured | goal      |             |
-| ---------- | -------- | --------- | ----------- |
-| fast       | 1 × scan | at most 2 | met         |
-| slow       | 9 × scan | at most 2 | **not met** |
-| on etcd, a | 1        | 2         | met         |
-
-## Whole terms
-
-as they are
-
-## On etcd
-
-second
-
-## How it is measured
-
-in turn
-`, twice)
-
-	_, err = partOnEtcd.splice("# Something else\n", "", nil)
-	require.ErrorContains(t, err, "the part \"How it is measured\" is missing")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -38,8 +37,6 @@ const slots = 128
 // overGRPC holds the results.
 type overGRPC struct {
 	size
-	revision   string
-	start, end time.Time
 	cold, lost []transition
 	steady     []steadyTerms // at size, then at the others
 }
@@ -72,7 +69,7 @@ type steadyTerms struct {
 }
 
 func measureGRPC(ctx context.Context, cfg config) (r overGRPC, err error) {
-	r = overGRPC{size: cfg.grpc.size, revision: revision(ctx), start: time.Now()}
+	r = overGRPC{size: cfg.grpc.size}
 	if err := enoughDescriptors(cfg.grpc.workers); err != nil {
 		return r, fmt.Errorf("over gRPC: %w", err)
 	}
@@ -81,7 +78,6 @@ func measureGRPC(ctx context.Context, cfg config) (r overGRPC, err error) {
 			return r, fmt.Errorf("over gRPC: %w", err)
 		}
 	}
-	r.end = time.Now()
 	return r, nil
 }
 
@@ -319,17 +315,12 @@ func (p *producer) nextTerm(ctx context.Context) (before counts, term orchestrat
 	}
 }
 
-// The part of the report about gRPC, and its goals.
-
 // The goals over gRPC.
 const (
 	grpcSteadyGoal  = 150 * time.Millisecond
 	grpcPayloadGoal = 100 // bytes per worker and term, both directions
 	grpcGrowthGoal  = 1.1 // ratio of payloads at a hundred times the tasks, because numbers grow longer
 )
-
-// partOverGRPC is the part about gRPC. Its goals are identified by their prefix.
-var partOverGRPC = part{head: "## Over gRPC", goal: "over gRPC, "}
 
 // payload returns the bytes of messages to and from each worker in a term.
 func (s steadyTerms) payload() float64 {
@@ -355,121 +346,70 @@ func (r overGRPC) goals() []goal {
 			most = s
 		}
 	}
-	took := at.took.median()
+	of := "over gRPC, " + r.String() + ": "
 	return []goal{
+		{What: of + "a steady term", Measured: ms(at.took.median()), Op: "<", Limit: ms(grpcSteadyGoal), Unit: "ms"},
 		{
-			partOverGRPC.goal + r.String() + ": a steady term, both ends of each connection on this machine",
-			millis(took) + " ms", "under " + decimal(float64(grpcSteadyGoal.Milliseconds())) + " ms", took < grpcSteadyGoal,
+			What: of + "payload of a steady term for each worker, both directions", Op: "<", Limit: grpcPayloadGoal,
+			Measured: number(at.payload()), Unit: "bytes",
 		},
-		{
-			partOverGRPC.goal + "the same: payload per worker in a steady term, both directions",
-			decimal(at.payload()) + " bytes", fmt.Sprintf("under %d bytes", grpcPayloadGoal), at.payload() < grpcPayloadGoal,
-		},
-		atMost(fmt.Sprintf("%sthat payload with %s tasks, compared with %s", partOverGRPC.goal, thousands(most.tasks), thousands(least.tasks)),
-			"× the bytes", grpcGrowthGoal, figure{"", most.payload() / least.payload()}),
+		atMost(fmt.Sprintf("over gRPC: that payload with %s tasks, compared with %s", thousands(most.tasks), thousands(least.tasks)),
+			"× the bytes", grpcGrowthGoal, figure{value: most.payload() / least.payload()}),
 	}
 }
 
-const grpcHead = `
-## Over gRPC
-
-%s, one instance each, contents of %d bytes, plaintext on loopback. A manager with a store in memory and its members, each with
-its own port, share one process. So the two cores carry both ends of every connection. Measured at commit %s, %s, in
-%s.
-
-`
-
-// grpcFoot takes the numbers of cold starts, of lost workers, of terms at size and
-// at other numbers of tasks, the lease, the interval, the number of calls at a time,
-// and the slots.
-const grpcFoot = `
-Medians of %d cold starts, each of a new manager, %d lost workers, and %d steady terms of that size, %d of the others.
-
-- **Until known**: in a cold start, until all members, which join at the same time, have been heard in a term; terms run during
-  that time. For a lost worker, until its lease of %s has ended and a term has begun without it; its connections are cut, as if its
-  process had ended. **Until all runs** is the time after that. In a cold start it begins with one PutAll of all tasks.
-- **Calls** are those of the manager to its workers. **Registrations and heartbeats** are the workers' calls to the manager.
-  Bytes are counted at the listeners, in both directions. Payload is the bytes of messages as a stats handler counts them, which a
-  test verifies. The wire adds headers, settings, acknowledgements and pings of HTTP/2; the first call of a connection takes more.
-  The steady terms that run while a lease runs out are included.
-- **Steady terms** are run by the manager, %s apart, while heartbeats continue. So allocations are those of the manager, of all
-  workers, and of the heartbeats in that time.
-- **Bare calls**: one to each of the same number of other gRPC servers with default options, in the same process, %d at a time as
-  in a term. Requests and answers are empty. They are made right after each term, in the pause before the next.
-- Each worker runs up to %d tasks at a time; the others wait in its queue.
-`
-
-func (r overGRPC) write(b *strings.Builder, cfg grpcConfig) {
-	fmt.Fprintf(b, grpcHead, r.size, contentBytes, r.revision, r.start.UTC().Format(time.DateOnly), r.end.Sub(r.start).Round(time.Second))
-	r.events().into(b)
-	b.WriteString("\n")
-	r.terms().into(b)
-	fmt.Fprintf(b, grpcFoot, cfg.colds, cfg.lost, cfg.rounds, cfg.fewer, cfg.lease, cfg.interval, callsAtOnce, slots)
-}
-
-func (t table) into(b *strings.Builder) { b.WriteString(t.layout(true)) }
+func (r overGRPC) tables() []table { return []table{r.events(), r.terms()} }
 
 func (r overGRPC) events() table {
-	t := table{{"", "cold start", "one lost"}}
-	row := func(name string, cell func([]transition) string) { t.row(name, cell(r.cold), cell(r.lost)) }
+	t := table{Title: r.String(), Columns: []string{"cold start", "one lost"}}
 	duration := func(name string, f func(transition) time.Duration) {
-		row(name, func(of []transition) string { return millis(medianOf(of, f)) })
+		t.add(name, ms(medianOf(r.cold, f)), ms(medianOf(r.lost, f)))
 	}
-	number := func(name string, f func(transition) int) {
-		row(name, func(of []transition) string { return grouped(medianOf(of, f)) })
+	counted := func(name string, f func(transition) int) {
+		t.add(name, count(medianOf(r.cold, f)), count(medianOf(r.lost, f)))
 	}
 	duration("ms until known", func(e transition) time.Duration { return e.before })
 	duration("ms until all runs", func(e transition) time.Duration { return e.took })
 	duration("ms of the longest term in that time", func(e transition) time.Duration { return e.term })
-	number("terms in that time", func(e transition) int { return e.terms })
-	number("starts", func(e transition) int { return e.starts })
-	number("calls: messages", func(e transition) int { return e.calls.messages })
-	number("calls: bytes of payload", func(e transition) int { return e.calls.payload })
-	number("calls: bytes on the wire", func(e transition) int { return e.calls.wire })
-	number("registrations and heartbeats: messages", func(e transition) int { return e.books.messages })
-	number("registrations and heartbeats: bytes of payload", func(e transition) int { return e.books.payload })
-	number("registrations and heartbeats: bytes on the wire", func(e transition) int { return e.books.wire })
-	number("allocations, whole process", func(e transition) int { return e.allocs })
+	counted("terms in that time", func(e transition) int { return e.terms })
+	counted("starts", func(e transition) int { return e.starts })
+	counted("calls: messages", func(e transition) int { return e.calls.messages })
+	counted("calls: bytes of payload", func(e transition) int { return e.calls.payload })
+	counted("calls: bytes on the wire", func(e transition) int { return e.calls.wire })
+	counted("registrations and heartbeats: messages", func(e transition) int { return e.books.messages })
+	counted("registrations and heartbeats: bytes of payload", func(e transition) int { return e.books.payload })
+	counted("registrations and heartbeats: bytes on the wire", func(e transition) int { return e.books.wire })
+	counted("allocations, whole process", func(e transition) int { return e.allocs })
 	return t
 }
 
 func (r overGRPC) terms() table {
-	t := table{{"a steady term"}}
+	t := table{Title: "a steady term"}
 	for _, s := range r.steady {
-		t[0] = append(t[0], fmt.Sprintf("%s × %s", thousands(s.tasks), grouped(s.workers)))
+		t.Columns = append(t.Columns, fmt.Sprintf("%s × %s", thousands(s.tasks), grouped(s.workers)))
 	}
-	row := func(name string, cell func(steadyTerms) string) {
-		cells := []string{name}
-		for _, s := range r.steady {
-			cells = append(cells, cell(s))
-		}
-		t.row(cells...)
-	}
+	row := func(name string, figure func(steadyTerms) number) { t.add(name, eachOf(r.steady, figure)...) }
 	perWorker := func(name string, f func(s steadyTerms, term int) int) {
-		row(name, func(s steadyTerms) string {
-			each := s.each(func(term int) float64 { return float64(f(s, term)) }) / float64(s.workers)
-			if each >= 1000 {
-				return grouped(int(each))
-			}
-			return decimal(each)
+		row(name, func(s steadyTerms) number {
+			return number(s.each(func(term int) float64 { return float64(f(s, term)) }) / float64(s.workers))
 		})
 	}
-	row("ms", func(s steadyTerms) string { return millis(s.took.median()) })
-	row("ms of that for the listing", func(s steadyTerms) string { return millis(s.listing.median()) })
-	row("ms of CPU time, whole process", func(s steadyTerms) string { return millis(s.cpu.median()) })
-	row("ms for the bare calls", func(s steadyTerms) string { return millis(s.floor.median()) })
-	row("ms of CPU time for the bare calls", func(s steadyTerms) string { return millis(s.floorCPU.median()) })
-	row("× the bare calls", func(s steadyTerms) string { return decimal(ratio(s.took, s.floor)) })
+	row("ms", func(s steadyTerms) number { return ms(s.took.median()) })
+	row("ms of that for the listing", func(s steadyTerms) number { return ms(s.listing.median()) })
+	row("ms of CPU time, whole process", func(s steadyTerms) number { return ms(s.cpu.median()) })
+	row("ms for the bare calls", func(s steadyTerms) number { return ms(s.floor.median()) })
+	row("ms of CPU time for the bare calls", func(s steadyTerms) number { return ms(s.floorCPU.median()) })
+	row("× the bare calls", func(s steadyTerms) number { return number(ratio(s.took, s.floor)) })
 	perWorker("bytes of payload per worker", func(s steadyTerms, i int) int { return s.bytes[i].payload })
 	perWorker("bytes on the wire per worker", func(s steadyTerms, i int) int { return s.bytes[i].wire })
 	perWorker("allocations per worker, whole process", func(s steadyTerms, i int) int { return s.allocs[i] })
 	perWorker("bytes allocated per worker, whole process", func(s steadyTerms, i int) int { return s.allocated[i] })
 	perWorker("allocations of a bare call", func(s steadyTerms, i int) int { return s.floorAllocs[i] })
-	row("heartbeats per worker while CPU time and allocations were counted", func(s steadyTerms) string {
-		return decimal(s.each(func(i int) float64 { return float64(s.meanwhile[i].messages) / 2 / float64(s.workers) }))
+	row("heartbeats per worker while CPU time and allocations were counted", func(s steadyTerms) number {
+		return number(s.each(func(i int) float64 { return float64(s.meanwhile[i].messages) / 2 / float64(s.workers) }))
 	})
-	row("heartbeat payload, bytes per worker and second", func(s steadyTerms) string {
-		return decimal(float64(s.heartbeats.payload) / float64(s.workers) / s.heard.Seconds())
+	row("heartbeat payload, bytes per worker and second", func(s steadyTerms) number {
+		return number(float64(s.heartbeats.payload) / float64(s.workers) / s.heard.Seconds())
 	})
 	return t
 }

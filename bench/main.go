@@ -1,23 +1,14 @@
 // Command bench measures this library beside other planners and assignment systems,
-// and beside a lower bound called the floor, in one run and in turn.
+// and beside a lower bound called the floor. Run it in the root of the repository.
 //
-//	go run ./bench                      print the tables
-//	go run ./bench -write BENCHMARKS.md and write them to a file: make bench
-//	go run ./bench -quick               small fleets and few rounds, to check that it works
-//	go run ./bench -etcd                only the part on etcd; -write replaces that part of the file
-//	go run ./bench -grpc                the same for the part over gRPC
-//	go run ./bench -largest             the same for the largest fleet
-//	go run ./bench -reaction all        the same for reaction time; or some of memory,gRPC,etcd
+//	go run ./bench                  measure everything and print it, in half an hour
+//	go run ./bench -write           and store it: bench/results.json and BENCHMARKS.md
+//	go run ./bench -only etcd,grpc  only some parts; -write replaces them and keeps the others
+//	go run ./bench -quick           small fleets and few rounds, to check that it works
+//	go run ./bench -stored          measure nothing, print what is stored; -write renders the page
 //
-// The files:
-//
-//	measure.go   the method of measuring
-//	floor.go     the floor
-//	main.go      the participants
-//	etcd.go      the measurements on etcd
-//	grpc.go      the measurements over gRPC
-//	reaction.go  the reaction time
-//	goals.go     the goals
+// race.go has the method of measuring and the floor; fleet.go and plans.go have the
+// fleets, the events and the comparison of planners. Each other part has its own files.
 package main
 
 import (
@@ -28,70 +19,131 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
 
 func main() {
 	guestMain() // does not return in a worker process
-	write := flag.String("write", "", "the `file` to write the tables to")
-	quick := flag.Bool("quick", false, "small fleets and few rounds: checks that it works, and shows nothing about speed")
-	var only selection
-	flag.BoolVar(&only.etcd, "etcd", false, "measure and write only the part on etcd")
-	flag.BoolVar(&only.grpc, "grpc", false, "measure and write only the part over gRPC")
-	flag.BoolVar(&only.largest, "largest", false, "measure and write only the part about the largest fleet")
-	flag.StringVar(&only.reaction, "reaction", "", "measure only reaction time, over these `transports`: all, or some of memory,gRPC,etcd")
+	var f flags
+	flag.BoolVar(&f.write, "write", false, "store the results in "+resultsFile+" and render "+pageFile)
+	flag.BoolVar(&f.quick, "quick", false, "small fleets and few rounds: checks that it works, and shows nothing about speed")
+	flag.BoolVar(&f.stored, "stored", false, "measure nothing, use the stored results")
+	flag.StringVar(&f.only, "only", "", "measure only these `parts`: some of "+strings.Join(names(), ","))
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *quick, only, *write); err != nil {
+	if err := run(ctx, f); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// selection is the part to measure; the zero value selects everything.
-type selection struct {
-	etcd, grpc, largest bool
-	reaction            string // the transports
+type flags struct {
+	write, quick, stored bool
+	only                 string
 }
 
-func run(ctx context.Context, quick bool, only selection, file string) error {
-	cfg := full()
-	if quick {
-		cfg = short()
+func run(ctx context.Context, f flags) error {
+	if f.quick && (f.write || f.stored) {
+		return errors.New("-quick cannot be combined with -write or -stored: its figures are not worth keeping")
 	}
-	if quick && file != "" {
-		return errors.New("-quick cannot be combined with -write: its figures are not worth keeping")
+	if f.stored && f.only != "" {
+		return errors.New("-stored cannot be combined with -only: it measures nothing")
 	}
-	switch only {
-	case selection{}:
-	case selection{etcd: true}:
-		return runEtcd(ctx, cfg, file)
-	case selection{grpc: true}:
-		return runGRPC(ctx, cfg, file)
-	case selection{largest: true}:
-		return runLargest(ctx, cfg, file)
-	case selection{reaction: only.reaction}:
-		return runReaction(ctx, cfg, only.reaction, file)
-	default:
-		return errors.New("-etcd, -grpc, -largest and -reaction each select one part: use only one of them")
-	}
-	r, err := measure(ctx, cfg)
+	stored, err := load(resultsFile)
 	if err != nil {
 		return err
 	}
-	text := r.markdown()
-	fmt.Print(text)
-	if file == "" {
-		return nil
+	if f.stored {
+		if f.write {
+			return stored.write()
+		}
+		return stored.print(os.Stdout)
 	}
-	return os.WriteFile(file, []byte(text), 0o644)
+	cfg := full()
+	if f.quick {
+		cfg = short()
+		fmt.Println("A quick run: small fleets, few rounds. It shows that the command works; its figures mean nothing.")
+	}
+	only := names()
+	if f.only != "" {
+		only = strings.Split(f.only, ",")
+		for _, name := range only {
+			if !slices.Contains(names(), name) {
+				return fmt.Errorf("-only %s: no part %q; the parts are %s", f.only, name, strings.Join(names(), ", "))
+			}
+		}
+	}
+	found, err := measure(ctx, cfg, only)
+	if err != nil {
+		return err
+	}
+	if !f.write {
+		return found.print(os.Stdout)
+	}
+	for _, p := range found {
+		stored = stored.put(p)
+	}
+	return errors.Join(found.print(os.Stdout), stored.write())
+}
+
+// measurement measures a part.
+type measurement struct {
+	name    string
+	measure func(context.Context, config) (findings, error)
+}
+
+// measurements returns those of all parts, in order.
+func measurements() []measurement {
+	return []measurement{
+		{"network", as(measureNetwork)},
+		{"etcd", as(measureEtcd)},
+		{"grpc", as(measureGRPC)},
+		{"reaction", as(measureReactions)},
+		{"recruit", as(measureEnlist)},
+		{"terms", as(measureTerms)},
+		{"largest", as(measureLargest)},
+		{"plans", as(measurePlans)},
+	}
+}
+
+// as returns a function that measures the same with another type of result.
+func as[F findings](measure func(context.Context, config) (F, error)) func(context.Context, config) (findings, error) {
+	return func(ctx context.Context, cfg config) (findings, error) { return measure(ctx, cfg) }
+}
+
+// names returns the names of all parts.
+func names() []string {
+	var all []string
+	for _, m := range measurements() {
+		all = append(all, m.name)
+	}
+	return all
+}
+
+// measure measures some parts.
+func measure(ctx context.Context, cfg config, only []string) (results, error) {
+	var found results
+	for _, m := range measurements() {
+		if !slices.Contains(only, m.name) {
+			continue
+		}
+		start := time.Now()
+		f, err := m.measure(ctx, cfg)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.name, err)
+		}
+		found = append(found, newPart(ctx, m.name, start, f))
+	}
+	cfg.log("done")
+	return found, nil
 }
 
 // config selects what is measured, and how often.
 type config struct {
-	quick   bool
+	quick   bool   // few calls of Enlist
 	plans   []size // for the comparison of planners, in order
 	copies  []int  // numbers of copies of each task, besides 1
 	big     size   // the size of the goals
@@ -104,7 +156,6 @@ type config struct {
 	slowRounds    int // of the comparison of planners for big fleets
 	termRounds    int
 	largestRounds int
-	network       bool // measure a term over a slow network
 	etcd          etcdConfig
 	grpc          grpcConfig
 	reaction      reactionConfig
@@ -130,8 +181,7 @@ func full() config {
 		termRounds:    11,
 		largestRounds: 5,
 
-		network: true,
-		etcd:    etcdConfig{size: medium, lease: 10 * time.Second, colds: 3, steady: 21, contents: 100, events: 3},
+		etcd: etcdConfig{size: medium, lease: 10 * time.Second, colds: 3, steady: 21, contents: 100, events: 3},
 		grpc: grpcConfig{
 			size: small, others: []int{10_000, 1_000_000}, lease: 10 * time.Second, interval: time.Second,
 			colds: 2, rounds: 15, fewer: 5, lost: 2, patience: 2 * time.Minute,
@@ -150,8 +200,7 @@ func full() config {
 	}
 }
 
-// short is full with small fleets and every step except the network measurement,
-// which is a test anyway.
+// short is full with small fleets and few rounds.
 func short() config {
 	cfg := full()
 	cfg.quick = true
@@ -160,7 +209,6 @@ func short() config {
 	cfg.largest = size{20_000, 200, 1}
 	cfg.old, cfg.sarama = size{2_000, 20, 1}, cfg.small
 	cfg.rounds, cfg.slowRounds, cfg.termRounds, cfg.largestRounds = 3, 3, 3, 3
-	cfg.network = false
 	cfg.etcd = etcdConfig{size: size{200, 4, 1}, lease: 2 * time.Second, colds: 1, steady: 3, contents: 10, events: 1}
 	cfg.grpc = grpcConfig{
 		size: size{200, 4, 1}, others: []int{20, 400}, lease: 2 * time.Second, interval: 100 * time.Millisecond,
@@ -203,95 +251,4 @@ func (cfg config) field() []planner {
 			return 3
 		}),
 	}
-}
-
-// results holds all results.
-type results struct {
-	cfg        config
-	start, end time.Time
-	revision   string
-	plans      []plans // in the order of cfg.plans
-	several    []plans // in the order of cfg.copies and cfg.plans
-	terms      terms
-	largest    largest
-	hard       []hard
-	growth     growth
-	allocs     float64 // of a steady plan
-	heap       float64 // bytes per instance
-	network    network
-	enlist     enlisting
-	etcd       onEtcd
-	grpc       overGRPC
-	reactions  []reactions
-}
-
-// at returns the comparison of planners at a size.
-func (r results) at(s size) plans {
-	for _, p := range slices.Concat(r.plans, r.several) {
-		if p.size == s {
-			return p
-		}
-	}
-	return plans{}
-}
-
-func measure(ctx context.Context, cfg config) (results, error) {
-	r := results{cfg: cfg, start: time.Now(), revision: revision(ctx)}
-	var err error
-	if cfg.network {
-		cfg.log("a term over a slow network")
-		if r.network, err = measureNetwork(ctx); err != nil {
-			return r, err
-		}
-	}
-	if r.etcd, err = measureEtcd(ctx, cfg); err != nil {
-		return r, err
-	}
-	if r.grpc, err = measureGRPC(ctx, cfg); err != nil {
-		return r, err
-	}
-	if r.reactions, err = measureReactions(ctx, cfg); err != nil {
-		return r, err
-	}
-	if r.enlist, err = measureEnlist(ctx, cfg); err != nil {
-		return r, err
-	}
-	if r.terms, err = measureTerms(ctx, cfg, cfg.big, cfg.small, cfg.old); err != nil {
-		return r, err
-	}
-	if r.largest, err = measureLargest(ctx, cfg); err != nil {
-		return r, err
-	}
-	cfg.log("allocations and heap of %s", cfg.big)
-	if r.heap, err = heapPerInstance(ctx, cfg.big); err != nil {
-		return r, err
-	}
-	if r.allocs, err = planAllocations(cfg.big); err != nil {
-		return r, err
-	}
-	if r.hard, err = measureHard(cfg, cfg.big); err != nil {
-		return r, err
-	}
-	if r.growth, err = measureGrowth(cfg, cfg.small, cfg.big); err != nil {
-		return r, err
-	}
-	for _, copies := range cfg.copies {
-		for _, s := range cfg.plans {
-			p, err := comparePlanners(ctx, cfg, s.of(copies))
-			if err != nil {
-				return r, err
-			}
-			r.several = append(r.several, p)
-		}
-	}
-	for _, s := range cfg.plans {
-		p, err := comparePlanners(ctx, cfg, s)
-		if err != nil {
-			return r, err
-		}
-		r.plans = append(r.plans, p)
-	}
-	r.end = time.Now()
-	cfg.log("done")
-	return r, nil
 }

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -16,8 +13,8 @@ import (
 
 // Reaction time: how long a user waits after a change until the tasks run. The
 // leader uses Run with the default settle time, so the wait for the next term is
-// included. The systems are in reaction_systems.go, the worker processes in
-// reaction_process.go.
+// included. The systems and the worker processes are in
+// reaction_systems.go.
 
 // The goals for the 99th percentile.
 const (
@@ -26,7 +23,6 @@ const (
 	joinGoal        = time.Second
 	beyondLeaseGoal = 500 * time.Millisecond
 	goalPercentile  = 99
-	reactionOver    = "reaction over "
 	memoryTransport = "memory"
 	grpcTransport   = "gRPC"
 	etcdTransport   = "etcd"
@@ -80,12 +76,12 @@ type reactions struct {
 // begins that starts them.
 type reaction struct{ took, began samples }
 
-func measureReactions(ctx context.Context, cfg config) ([]reactions, error) {
-	var all []reactions
+func measureReactions(ctx context.Context, cfg config) (overTransports, error) {
+	var all overTransports
 	for _, t := range cfg.reaction.over {
 		r, err := measureReaction(ctx, cfg, t)
 		if err != nil {
-			return all, fmt.Errorf("%s%s: %w", reactionOver, t.name, err)
+			return all, fmt.Errorf("reaction over %s: %w", t.name, err)
 		}
 		all = append(all, r)
 	}
@@ -303,109 +299,69 @@ func (o *observer) restart(r *reactions) (time.Duration, error) {
 	return s.Start.Add(s.Total).Sub(start), err
 }
 
-// partReaction is the part about reaction time.
-var partReaction = part{head: "## Reaction time", goal: reactionOver}
+// overTransports are the results for all transports.
+type overTransports []reactions
 
-func runReaction(ctx context.Context, cfg config, over, file string) error {
-	wanted := strings.Split(over, ",")
-	if over != "all" {
-		if file != "" {
-			return errors.New("-write needs all transports: -reaction all")
-		}
-		cfg.reaction.over = slices.DeleteFunc(slices.Clone(cfg.reaction.over), func(t transport) bool { return !slices.Contains(wanted, t.name) })
-		if len(cfg.reaction.over) != len(wanted) {
-			return fmt.Errorf("-reaction %s: must be all, or some of %s, %s and %s", over, memoryTransport, grpcTransport, etcdTransport)
-		}
-	}
-	all, err := measureReactions(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	writeReactions(&b, all, cfg.reaction)
-	return partReaction.put(file, b.String(), reactionGoals(all))
-}
-
-func reactionGoals(all []reactions) []goal {
+func (all overTransports) goals() []goal {
 	var goals []goal
 	for _, r := range all {
 		steady := r.steady.median()
-		within := func(what string, took samples, limit time.Duration, explained string) {
-			worst := took.percentile(goalPercentile)
+		late := fmt.Sprintf("timers %s ms late", ms(r.late.percentile(goalPercentile)))
+		within := func(what string, took samples, limit time.Duration, note string) {
 			goals = append(goals, goal{
-				what, fmt.Sprintf("%s ms; timers %s ms late", millis(worst), millis(r.late.percentile(goalPercentile))), "at most " + millis(limit) + " ms" + explained, worst <= limit,
+				What: fmt.Sprintf("reaction over %s, %s, %dth percentile: %s", r.name, r.size, goalPercentile, what),
+				Op:   "<=", Measured: ms(took.percentile(goalPercentile)), Limit: ms(limit), Unit: "ms", Note: note,
 			})
 		}
-		over := reactionOver + r.name
-		within(fmt.Sprintf("%s, %s, %dth percentile: a task is added, until it runs", over, r.size, goalPercentile),
-			r.added.took, settle+time.Duration(addTerms*float64(steady)), fmt.Sprintf(": WithSettle and %g steady terms of %s ms", addTerms, millis(steady)))
-		within(fmt.Sprintf("%s, the same: a worker joins, until it runs its %d tasks", over, r.instances/r.workers), r.joined.took, joinGoal, "")
-		within(over+", the same: a worker is killed, from the end of its lease until its tasks run elsewhere", r.freed.took, beyondLeaseGoal, "")
+		within("a task is added, until it runs", r.added.took, settle+time.Duration(addTerms*float64(steady)),
+			fmt.Sprintf("limit: WithSettle and %g steady terms of %s ms; %s", addTerms, ms(steady), late))
+		within(fmt.Sprintf("a worker joins, until it runs its %d tasks", r.instances/r.workers), r.joined.took, joinGoal, late)
+		within("a worker is killed, from the end of its lease until its tasks run elsewhere", r.freed.took, beyondLeaseGoal, late)
 	}
 	return goals
 }
 
-const reactionHead = `
-## Reaction time
-
-The median and the 99th percentile over %d rounds, in milliseconds. The leader runs a term every %s and, by the default
-settle time, 200 ms after a change. A round begins at a random moment between two terms.
-
-`
-
-// reactionFoot explains the rows.
-const reactionFoot = `
-- **A task is added**: from the call that adds it until its function is called.
-- **A worker joins**: from the start of its member until it has called the functions of its share.
-- **A worker is killed**: from the end of its lease until all its tasks run on other workers. Over gRPC and etcd the worker is a separate
-  process that receives SIGKILL. The lease ends its length after the last renewal: the manager reports that moment, and
-  on etcd it is counted from the last answer to a keepalive. In memory the worker is removed when it is killed.
-- **The leader is restarted**: the old one stops in order. The time is from then until the first term of the next one has ended in which all
-  workers answered and all tasks run. A manager keeps its store and its port; a leader on etcd is elected again and loads the registry.
-- **A timer fires late**: how long after its time the timer fires that ends the pause before each round. This is the noise of the machine.
-- The other workers, the leader and etcd share one process. Sizes are those that two cores carry.
-`
-
 // String returns the median and the percentile of the goals, in milliseconds.
 func (s samples) String() string {
-	return millis(s.median()) + " · " + millis(s.percentile(goalPercentile))
+	return ms(s.median()).String() + " · " + ms(s.percentile(goalPercentile)).String()
 }
 
-func writeReactions(b *strings.Builder, all []reactions, cfg reactionConfig) {
-	fmt.Fprintf(b, reactionHead, cfg.rounds, cfg.interval)
-	t := table{{"median · 99th percentile, ms"}}
+func (all overTransports) tables() []table {
+	t := table{Title: "reaction time, ms"}
 	for _, r := range all {
-		t[0] = append(t[0], r.name+", "+r.String())
-	}
-	row := func(name string, cell func(reactions) string) {
-		cells := []string{name}
-		for _, r := range all {
-			cells = append(cells, cell(r))
-		}
-		t.row(cells...)
+		name := r.name + ", " + r.String()
+		t.Columns = append(t.Columns, name, fmt.Sprintf("%s: %dth percentile", r.name, goalPercentile))
 	}
 	times := func(name string, f func(reactions) samples) {
-		row(name, func(r reactions) string {
-			return millis(f(r).median()) + " · " + millis(f(r).percentile(goalPercentile))
-		})
+		var values []number
+		for _, r := range all {
+			values = append(values, ms(f(r).median()), ms(f(r).percentile(goalPercentile)))
+		}
+		t.add(name, values...)
 	}
-	both := func(name string, f func(reactions) reaction) {
-		times(name, func(r reactions) samples { return f(r).took })
-		times("of that, until the term begins", func(r reactions) samples { return f(r).began })
+	both := func(event, end string, f func(reactions) reaction) {
+		times(event+", until "+end, func(r reactions) samples { return f(r).took })
+		times(event+", until its term begins", func(r reactions) samples { return f(r).began })
 	}
-	both("a task is added, until it runs", func(r reactions) reaction { return r.added })
-	both("a worker joins, until it runs its share", func(r reactions) reaction { return r.joined })
-	both("a worker is killed, beyond its lease", func(r reactions) reaction { return r.freed })
+	both("a task is added", "it runs", func(r reactions) reaction { return r.added })
+	both("a worker joins", "it runs its share", func(r reactions) reaction { return r.joined })
+	both("a worker's lease ends after it was killed", "its tasks run", func(r reactions) reaction { return r.freed })
 	times("the leader is restarted, until the first whole term", func(r reactions) samples { return r.restarts })
 	times("a steady term", func(r reactions) samples { return r.steady })
 	times("a timer fires late", func(r reactions) samples { return r.late })
-	row("rounds of restarts", func(r reactions) string { return strconv.Itoa(len(r.restarts)) })
-	row("the leases: of the killed worker, of the others", func(r reactions) string {
-		if r.lease == 0 {
-			return "none"
+
+	how := table{Title: "how it was measured"}
+	for _, r := range all {
+		how.Columns = append(how.Columns, r.name)
+	}
+	how.add("rounds of restarts", eachOf(all, func(r reactions) number { return count(len(r.restarts)) })...)
+	seconds := func(d time.Duration) number {
+		if d == 0 {
+			return missing()
 		}
-		return r.guest.String() + ", " + r.lease.String()
-	})
-	t.into(b)
-	b.WriteString(reactionFoot)
+		return number(d.Seconds())
+	}
+	how.add("lease of the killed worker, s", eachOf(all, func(r reactions) number { return seconds(r.guest) })...)
+	how.add("lease of the others, s", eachOf(all, func(r reactions) number { return seconds(r.lease) })...)
+	return []table{t, how}
 }

@@ -31,10 +31,8 @@ func TestReactions(t *testing.T) {
 			require.NotEmpty(t, r.steady)
 			require.Less(t, r.freed.took[0], 10*time.Second, "the lease is not included")
 
-			var b strings.Builder
-			writeReactions(&b, all, cfg.reaction)
-			require.Contains(t, b.String(), over.name+", 40 × 4")
-			require.Len(t, reactionGoals(all), 3)
+			require.Equal(t, over.name+", 40 × 4", all.tables()[0].Columns[0])
+			require.Len(t, all.goals(), 3)
 		})
 	}
 }

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,24 +78,22 @@ func (e enlisting) entrant(name string, cores int, call func()) entrant {
 	}}
 }
 
-// each returns the time of one call.
-func (e enlisting) each(s samples) string {
-	return fmt.Sprintf("%.1f ns", float64(s.median())/float64(e.calls))
-}
+// each returns the nanoseconds of one call.
+func (e enlisting) each(s samples) number { return number(float64(s.median()) / float64(e.calls)) }
 
 func (e enlisting) goals() []goal {
-	took := e.enlist[0].median()
 	return []goal{
-		{"a call of Enlist that starts no job, on one core", e.each(e.enlist[0]), "under " + enlistGoal.String(), took < enlistGoal*time.Duration(e.calls)},
-		{"the same: allocations", decimal(e.allocations), "none", e.allocations == 0},
+		{
+			What: "a call of Enlist that starts no job, on one core", Op: "<", Limit: number(enlistGoal),
+			Measured: e.each(e.enlist[0]), Unit: "ns",
+		},
+		{What: "allocations of such a call", Measured: number(e.allocations), Op: "<=", Limit: 0},
 	}
 }
 
-func (e enlisting) write(b *strings.Builder) {
-	b.WriteString("\n## Recruiting\n\nA call that starts no job, through a function value, and the simplest equivalent: one shared counter and the\n" +
-		"runtime's generator. On all cores, each core makes the same number of calls at the same time.\n\n")
-	t := table{{"", "one core", "all cores"}}
-	t.row("Enlist", e.each(e.enlist[0]), e.each(e.enlist[1]))
-	t.row("one counter, the runtime's generator", e.each(e.plain[0]), e.each(e.plain[1]))
-	b.WriteString(t.layout(true))
+func (e enlisting) tables() []table {
+	t := table{Title: "ns for a call that starts no job", Columns: []string{"one core", "all cores"}}
+	t.add("Enlist", e.each(e.enlist[0]), e.each(e.enlist[1]))
+	t.add("one counter, the runtime's generator", e.each(e.plain[0]), e.each(e.plain[1]))
+	return []table{t}
 }

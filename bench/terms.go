@@ -1,16 +1,19 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
-	"testing"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/rebalance"
 )
 
 // Whole terms through the public API, with names, beside the floor.
@@ -22,6 +25,7 @@ type terms struct {
 	fresh, same           sequence // fresh lists, or the same slices
 	small, old            size
 	smallFresh, oldFresh  samples // steady, at other sizes
+	heap                  float64 // bytes for each instance
 }
 
 // sequence holds the times of one leader's terms.
@@ -93,7 +97,7 @@ func (l leader) sequence(ctx context.Context, lists string, s *sequence) (entran
 	}
 	leaves := func() error {
 		l.RemoveWorker(guestName)
-		delete(l.cluster.hands, guestName)
+		delete(l.cluster.workers, guestName)
 		return nil
 	}
 	entrants = append(entrants, l.steady(ctx, "steady term, "+lists))
@@ -102,10 +106,17 @@ func (l leader) sequence(ctx context.Context, lists string, s *sequence) (entran
 	return entrants, []*samples{&s.steady, &s.joined, &s.joinCalls, &s.lost, &s.lostCalls}
 }
 
-// measureTerms measures terms of size s, and steady ones of two other sizes.
-func measureTerms(ctx context.Context, cfg config, s, small, old size) (terms, error) {
-	cfg.log("terms of %s", s)
+// measureTerms measures terms of a big fleet, and steady ones of two smaller fleets.
+func measureTerms(ctx context.Context, cfg config) (terms, error) {
+	s, small, old := cfg.big, cfg.small, cfg.old
 	t := terms{size: s, small: small, old: old}
+	cfg.log("heap of %s", s)
+	heap, err := heapPerInstance(ctx, s)
+	if err != nil {
+		return t, err
+	}
+	t.heap = heap
+	cfg.log("terms of %s", s)
 	f := s.even()
 	fresh, err := newLeader(ctx, f, false)
 	if err != nil {
@@ -136,7 +147,7 @@ func measureTerms(ctx context.Context, cfg config, s, small, old size) (terms, e
 		leader
 		lists string
 		times *sequence
-	}{{fresh, "fresh lists", &t.fresh}, {same, "same lists", &t.same}} {
+	}{{fresh, freshLists, &t.fresh}, {same, sameSlices, &t.same}} {
 		more, places := l.sequence(ctx, l.lists, l.times)
 		entrants, into = append(entrants, more...), append(into, places...)
 	}
@@ -184,50 +195,92 @@ func measureLargest(ctx context.Context, cfg config) (l largest, err error) {
 	return l, nil
 }
 
-// partLargest is the part about the largest fleet.
-var partLargest = part{head: "## The largest fleet", goal: "the largest fleet, "}
-
-func runLargest(ctx context.Context, cfg config, file string) error {
-	l, err := measureLargest(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	l.write(&b)
-	return partLargest.put(file, b.String(), l.goals())
-}
-
 func (l largest) goals() []goal {
 	return []goal{
-		atMost(partLargest.goal+l.String()+": a whole steady term, names and all, fresh lists", "× (scan + comparison + fan-out)", 2,
-			figure{"", ratio(l.steady, together(l.scan, l.compare, l.fanOut))}),
-		heapGoal(partLargest.goal+"the same", l.heap),
+		atMost("steady term of "+l.String()+", "+freshLists, "× (scan + comparison + fan-out)", 2,
+			figure{value: ratio(l.steady, together(l.scan, l.compare, l.fanOut))}),
+		heapGoal(l.size, l.heap),
 	}
 }
 
-func (l largest) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\n## The largest fleet\n\n%s, one instance each, fresh lists; the floor is that of [whole terms](#whole-terms).\n\n", l.size)
-	t := table{{"", "ms"}}
-	t.row("the integer scan", millis(l.scan.median()))
-	t.row("every reported name compared with the last report", millis(l.compare.median()))
-	t.row(fmt.Sprintf("%s calls that do nothing, %d at a time, a deadline each", grouped(l.workers), callsAtOnce), millis(l.fanOut.median()))
-	t.row("a steady term", millis(l.steady.median()))
-	t.into(b)
+func (l largest) tables() []table {
+	t := table{Title: l.String() + ", fresh lists", Columns: []string{"ms"}}
+	floorRows(&t, l.scan, l.compare, l.fanOut)
+	t.add("a steady term", ms(l.steady.median()))
+	return []table{t}
 }
 
-// Memory: the allocations of a steady plan, and the live heap of an orchestrator.
-
-// planAllocations returns the number of allocations in a steady plan of this size.
-func planAllocations(s size) (float64, error) {
-	pr := s.even().problem()
-	var keeper rebalance.Planner
-	var failed error
-	n := testing.AllocsPerRun(10, func() {
-		_, err := keeper.Plan(pr)
-		failed = errors.Join(failed, err)
-	})
-	return n, failed
+// floorRows adds the floor of a term.
+func floorRows(t *table, scan, compare, fanOut samples) {
+	t.add("the integer scan", ms(scan.median()))
+	t.add("every name compared with the last report", ms(compare.median()))
+	t.add("calls that do nothing, one for each worker", ms(fanOut.median()))
 }
+
+// oldSteady is the time of a steady term of go-orchestrator at 20k × 200, measured
+// earlier, on another machine.
+const oldSteady = 4_700 * time.Millisecond
+
+// The two ways in which workers return their lists.
+const (
+	freshLists = "fresh lists"
+	sameSlices = "the very same slices"
+)
+
+func (t terms) goals() []goal {
+	var eventful []figure
+	for _, s := range []struct {
+		lists string
+		sequence
+	}{{freshLists, t.fresh}, {sameSlices, t.same}} {
+		eventful = append(eventful,
+			figure{"joined, " + s.lists, ratio(s.joined.less(s.joinCalls), s.steady)},
+			figure{"lost, " + s.lists, ratio(s.lost.less(s.lostCalls), s.steady)})
+	}
+	return []goal{
+		atMost("steady term of "+t.size.String()+", "+freshLists, "× (scan + comparison + fan-out)", 2,
+			figure{value: ratio(t.fresh.steady, together(t.scan, t.compare, t.fanOut))}),
+		atMost("steady term of "+t.size.String()+", "+sameSlices, "× (scan + fan-out)", 1.5,
+			figure{value: ratio(t.same.steady, together(t.scan, t.fanOut))}),
+		atMost("term after one worker joined or was lost, less the writes themselves", "× the steady one", 1.5, eventful...),
+		{
+			What: "steady term of " + t.old.String() + ", against go-orchestrator's " + oldSteady.String(), Op: ">=", Limit: 1000,
+			Measured: number(oldSteady) / number(t.oldFresh.median()), Unit: "× faster",
+		},
+		atMost(fmt.Sprintf("growth of a steady term from %s to %s", t.small, t.size), "× the time", 12,
+			figure{value: ratio(t.fresh.steady, t.smallFresh)}),
+		heapGoal(t.size, t.heap),
+	}
+}
+
+// heapGoal returns the goal for the live heap.
+func heapGoal(s size, bytes float64) goal {
+	return goal{
+		What: "live heap of the orchestrator for each instance of " + s.String() + ", without the bytes of names", Op: "<", Limit: 160,
+		Measured: number(bytes), Unit: "bytes",
+	}
+}
+
+func (t terms) tables() []table {
+	floor := table{Title: "floor and other sizes", Columns: []string{"ms"}}
+	floorRows(&floor, t.scan, t.compare, t.fanOut)
+	floor.add("a steady term of "+t.small.String(), ms(t.smallFresh.median()))
+	floor.add("a steady term of "+t.old.String(), ms(t.oldFresh.median()))
+	whole := table{Title: "ms, " + t.size.String(), Columns: []string{
+		"steady", "one joined", "its writes alone (joined)", "writes (joined)", "one lost", "its writes alone (lost)", "writes (lost)",
+	}}
+	for _, s := range []struct {
+		lists string
+		sequence
+	}{{freshLists, t.fresh}, {sameSlices, t.same}} {
+		whole.add(s.lists, ms(s.steady.median()),
+			ms(s.joined.median()), ms(s.joinCalls.median()), count(s.joinWrites),
+			ms(s.lost.median()), ms(s.lostCalls.median()), count(s.lostWrites))
+	}
+	return []table{floor, whole}
+}
+
+// The live heap of an orchestrator.
 
 // lists is a Communicator whose slices only the orchestrator keeps. The bytes of the
 // names belong to lists.
@@ -291,4 +344,111 @@ func liveHeap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// A term over a slow network is measured in a testing/synctest bubble, where time is
+// exact. That requires a test, network_test.go. Its figures are read from its
+// output.
+
+// networkJoin is the number of workers that join in the test.
+const networkJoin = 10
+
+// network holds the results of the test.
+type network struct {
+	cold, ideal time.Duration // the first term of an empty cluster
+	calls       int
+	// others is the time of the last move that does not involve the slow worker, and
+	// othersUndelayed that of the last move without a slow worker.
+	others, othersUndelayed time.Duration
+}
+
+const networkTest = "TestNetwork"
+
+// measureNetwork runs the test and reads its attributes.
+func measureNetwork(ctx context.Context, cfg config) (network, error) {
+	cfg.log("a term over a slow network")
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^"+networkTest, "github.com/f8949c05/orchestrator/bench")
+	cmd.Stderr = os.Stderr
+	// If the test fails because a goal is missed, its output still has the figures,
+	// and the report shows the failure.
+	out, failed := cmd.Output()
+	n, err := readNetwork(out)
+	if err != nil {
+		return network{}, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), errors.Join(err, failed))
+	}
+	return n, nil
+}
+
+// The names of the attributes.
+const (
+	attrCold       = "cold"
+	attrIdeal      = "ideal"
+	attrCalls      = "calls"
+	attrOthers     = "others"
+	attrUndelayed  = "others-undelayed"
+	attrHowMany    = 5
+	attrLinePrefix = "=== ATTR"
+)
+
+// readNetwork reads lines of the form "=== ATTR  Test name value".
+func readNetwork(out []byte) (network, error) {
+	var n network
+	found := 0
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	for lines.Scan() {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(lines.Text()), attrLinePrefix)
+		if !ok {
+			continue
+		}
+		fields := strings.Fields(rest)
+		if len(fields) != 3 {
+			return n, fmt.Errorf("cannot read %q", lines.Text())
+		}
+		found++
+		var err error
+		switch fields[1] {
+		case attrCold:
+			n.cold, err = time.ParseDuration(fields[2])
+		case attrIdeal:
+			n.ideal, err = time.ParseDuration(fields[2])
+		case attrOthers:
+			n.others, err = time.ParseDuration(fields[2])
+		case attrUndelayed:
+			n.othersUndelayed, err = time.ParseDuration(fields[2])
+		case attrCalls:
+			_, err = fmt.Sscan(fields[2], &n.calls)
+		default:
+			found--
+		}
+		if err != nil {
+			return n, fmt.Errorf("cannot read %q: %w", lines.Text(), err)
+		}
+	}
+	if found != attrHowMany {
+		return n, fmt.Errorf("the test has %d attributes, want %d:\n%s", found, attrHowMany, out)
+	}
+	return n, nil
+}
+
+// networkGoal limits two ratios. One is the time of a cold start over a slow
+// network, divided by the ideal time. The other is the time of the other workers'
+// moves with one slow worker, divided by the time without.
+const networkGoal = 1.2
+
+func (n network) goals() []goal {
+	return []goal{
+		atMost("cold start over a slow network", "× the ideal", networkGoal, figure{value: float64(n.cold) / float64(n.ideal)}),
+		atMost("one slow worker: time until all moves of other workers are done", "× the time without it", networkGoal,
+			figure{value: float64(n.others) / float64(n.othersUndelayed)}),
+	}
+}
+
+func (n network) tables() []table {
+	t := table{Title: "1,000 workers, 100k tasks, 20 ms a call", Columns: []string{"figure"}}
+	t.add("ms of a cold start, the whole term", ms(n.cold))
+	t.add("ideal: one List and one Apply for each worker, no gap between calls", ms(n.ideal))
+	t.add("calls made", count(n.calls))
+	t.add(fmt.Sprintf("ms from the first write to the last move if %d workers join", networkJoin), ms(n.othersUndelayed))
+	t.add("the same for moves of other workers if one takes 2 s a call", ms(n.others))
+	return []table{t}
 }
