@@ -47,7 +47,7 @@ var mayImport = map[string]string{
 	"boltfile":                         "std worker go.etcd.io/bbolt",
 	"communicator/grpc":                "std . worker internal/closing communicator/grpc/orchestratorv1 google.golang.org",
 	"communicator/grpc/orchestratorv1": "std google.golang.org",
-	"etcd":                             "std . worker internal/closing internal/lease etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap google.golang.org/grpc",
+	"etcd":                             "std . worker internal/closing internal/lease etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap golang.org/x/sync google.golang.org/grpc",
 	"etcd/embed":                       "std go.etcd.io go.uber.org/zap google.golang.org/grpc",
 	"etcd/internal/keys":               "std",
 	"etcd/internal/mirror":             "std go.etcd.io/etcd",
@@ -70,6 +70,7 @@ var mayImport = map[string]string{
 	"etcd/e2e":                          "",
 	"internal/netfault":                 "std",
 	"internal/proctest":                 "std golang.org/x/sys/unix",
+	"internal/scenario":                 "std . communicator/memory",
 	"test":                              "",
 }
 
