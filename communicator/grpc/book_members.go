@@ -4,16 +4,12 @@ package grpc
 
 import (
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 )
-
-// maxAddress is longer than any host name with a port.
-const maxAddress = 512
 
 // check returns an error if a requested membership is invalid, whatever the state of
 // the book.
@@ -21,7 +17,7 @@ func (r *membership) check(by rules) error {
 	if err := r.Worker.check(); err != nil {
 		return err
 	}
-	if err := checkAddress(r.address); err != nil {
+	if err := identity.CheckAddress(r.address); err != nil {
 		return fmt.Errorf("worker %q: %w", r.Name, err)
 	}
 	if r.lease < by.leaseMin || r.lease > by.leaseMax {
@@ -32,29 +28,11 @@ func (r *membership) check(by rules) error {
 }
 
 func (w Worker) check() error {
-	if err := checkName("worker", w.Name); err != nil {
+	if err := identity.CheckName("worker", w.Name); err != nil {
 		return err
 	}
 	if w.Incarnation == 0 {
 		return fmt.Errorf("%w: worker %q without an incarnation", orchestrator.ErrInvalid, w.Name)
-	}
-	return nil
-}
-
-// checkAddress returns an error for an address that cannot be called.
-func checkAddress(address string) error {
-	if len(address) > maxAddress {
-		return fmt.Errorf("%w: address of %d bytes: at most %d", orchestrator.ErrInvalid, len(address), maxAddress)
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("%w: address %q is not host:port: %w", orchestrator.ErrInvalid, address, err)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("%w: address %q: port must be a number from 1 to 65535", orchestrator.ErrInvalid, address)
-	}
-	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
-		return fmt.Errorf("%w: address %q is for listening, the worker cannot be called at it", orchestrator.ErrInvalid, address)
 	}
 	return nil
 }

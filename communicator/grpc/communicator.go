@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -67,7 +68,7 @@ func NewCommunicator(opts ...CommunicatorOption) (*Communicator, error) {
 func newCommunicator(s communicatorSettings) *Communicator {
 	return &Communicator{
 		settings: s,
-		limit:    min(s.maxMessage/2, 1<<20),
+		limit:    min(s.MaxMessage/2, 1<<20),
 		most:     4096,
 		links:    make(map[Worker]*link),
 	}
@@ -77,7 +78,7 @@ func newCommunicator(s communicatorSettings) *Communicator {
 // first call. A new address replaces the old one and its connection. Errors wrap
 // [orchestrator.ErrInvalid], or report that the Communicator is closed.
 func (c *Communicator) Connect(w Worker, address string) error {
-	err := checkName("worker", w.Name)
+	err := identity.CheckName("worker", w.Name)
 	if w.Incarnation == 0 {
 		err = errors.Join(err, fmt.Errorf("%w: incarnation is 0", orchestrator.ErrInvalid))
 	}
@@ -188,7 +189,7 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 		if isAny(err, orchestrator.ErrDeposed, errNotGiven) {
 			return nil, l.failed(err)
 		}
-		c.settings.logger.Warn("new content not delivered, will retry", "worker", w, "err", err)
+		c.settings.Logger.Warn("new content not delivered, will retry", "worker", w, "err", err)
 	}
 	orchestrator.Pin(ctx, s.pinned)
 	if len(stopped) == 0 {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -72,7 +73,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	if known.version != (version{}) {
 		request.Known = &orchestratorv1.Version{Incarnation: known.version.incarnation, Counter: known.version.counter}
 	}
-	reply := reply{known: known, most: l.settings.maxMessage / leastTask}
+	reply := reply{known: known, most: l.settings.MaxMessage / leastTask}
 	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply)
 	if err == nil {
 		err = l.succeeded(ctx, reply.term)
@@ -276,8 +277,8 @@ func (r *reply) decodeTask(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if len(name) == 0 || len(name) > maxName {
-		return fmt.Errorf("task name of %d bytes: must be from 1 to %d", len(name), maxName)
+	if len(name) == 0 || len(name) > identity.MaxName {
+		return fmt.Errorf("task name of %d bytes: must be from 1 to %d", len(name), identity.MaxName)
 	}
 	task.Failure = failureFrom(failure)
 	if known := r.find(name); known != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -53,8 +54,8 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	}
 	madeUp := slices.IndexFunc(changes, func(c *orchestratorv1.Change) bool { return c.Op == orchestratorv1.Op_OP_REMOVE })
 	if madeUp >= 0 {
-		c.settings.logger.Warn("worker lists tasks it was not given, stopping them",
-			"worker", l.worker, "first", truncateUTF8(string(changes[madeUp].GetTask()), maxName))
+		c.settings.Logger.Warn("worker lists tasks it was not given, stopping them",
+			"worker", l.worker, "first", truncateUTF8(string(changes[madeUp].GetTask()), identity.MaxName))
 	}
 	answers, failed := l.apply(ctx, changes)
 	if failed != nil && notGiven > 0 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -120,7 +121,7 @@ func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], e
 
 // change returns the change to send for a write, or an error if it must not be sent.
 func (c *Communicator) change(w Worker, write orchestrator.Write[string]) (*orchestratorv1.Change, error) {
-	if err := checkName("task", write.Task); err != nil {
+	if err := identity.CheckName("task", write.Task); err != nil {
 		return nil, fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
 	}
 	change := &orchestratorv1.Change{Task: []byte(write.Task)}
@@ -156,9 +157,9 @@ func (c *Communicator) receipt(w Worker, task string, version int64) []byte {
 
 // fits returns an error if a change is too long for any message.
 func (c *Communicator) fits(change *orchestratorv1.Change) error {
-	if size := lengthOf(change) + overhead; size > c.settings.maxMessage {
+	if size := lengthOf(change) + overhead; size > c.settings.MaxMessage {
 		return fmt.Errorf("%w: message with its content has %d bytes: WithMaxMessage allows %d",
-			orchestrator.ErrRejected, size, c.settings.maxMessage)
+			orchestrator.ErrRejected, size, c.settings.MaxMessage)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -47,7 +48,7 @@ func (o *office) betray(by *hand) *traitor {
 	}
 	x.listed = x.honest
 	x.report, x.apply = x.answer, x.change
-	server, accepting, err := settingsOf(o.t).newServer(o.listen("mallory.test:7000"), 0, grpc.WaitForHandlers(true))
+	server, accepting, err := settingsOf(o.t).NewServer(o.listen("mallory.test:7000"), 0, grpc.WaitForHandlers(true))
 	require.NoError(o.t, err)
 	orchestratorv1.RegisterWorkerServer(server, x.fake)
 	done := make(chan struct{})
@@ -325,10 +326,10 @@ func TestR5_OneCompleteAtATime(t *testing.T) {
 func TestR5_AShortenedFailureIsSmall(t *testing.T) {
 	const n = 100
 	kept := make([]*Failure, n)
-	before := inUse()
+	before := grpctest.InUse()
 	for i := range kept {
 		kept[i] = failureFrom(&orchestratorv1.Failure{Error: strings.Repeat("x", 250<<10)})
 	}
-	require.Less(t, int64(inUse())-int64(before), int64(n*10<<10))
+	require.Less(t, int64(grpctest.InUse())-int64(before), int64(n*10<<10))
 	require.Len(t, kept[n-1].Err, longestFailure)
 }

@@ -76,7 +76,7 @@ func impostor(t testing.TB, f *fake, opts ...CommunicatorOption) (*Communicator,
 	require.NoError(t, err)
 	s, err := newSettings(nil)
 	require.NoError(t, err)
-	server, accepting, err := s.newServer(l, 0)
+	server, accepting, err := s.NewServer(l, 0)
 	require.NoError(t, err)
 	orchestratorv1.RegisterWorkerServer(server, f)
 	served := make(chan error, 1)

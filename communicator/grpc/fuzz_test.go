@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -50,7 +51,7 @@ func FuzzReport(f *testing.F) {
 		var want orchestratorv1.ReportResponse
 		bad := proto.Unmarshal(data, &want)
 		for _, task := range want.GetTasks() {
-			if n := len(task.GetName()); n < 1 || n > maxName {
+			if n := len(task.GetName()); n < 1 || n > identity.MaxName {
 				bad = errMalformed
 			}
 		}
@@ -123,7 +124,7 @@ func FuzzRequest(f *testing.F) {
 		case *orchestratorv1.RegisterRequest:
 			asked := membership{Worker: Worker{string(r.GetWorker()), r.GetIncarnation()}, address: r.GetAddress(), lease: r.GetLease().AsDuration()}
 			if asked.check(m.settings.rules) == nil {
-				require.LessOrEqual(t, len(asked.Name)+len(asked.address), maxName+maxAddress)
+				require.LessOrEqual(t, len(asked.Name)+len(asked.address), identity.MaxName+identity.MaxAddress)
 			}
 		case *orchestratorv1.HeartbeatRequest:
 			_, err = c.Heartbeat(ctx, r)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
@@ -54,12 +55,12 @@ func serveAnswer(t *testing.T, answer []byte) (address string) {
 // filled returns a message of maximum length that consists of empty submessages of
 // one field.
 func filled(field byte, begin ...byte) []byte {
-	return append(begin, bytes.Repeat([]byte{field<<3 | 2, 0}, (16*mebi-len(begin))/2)...)
+	return append(begin, bytes.Repeat([]byte{field<<3 | 2, 0}, (16*grpctest.Mebi-len(begin))/2)...)
 }
 
 // whileAnswered bounds the memory for an answer of 16 MiB. The answer exists at both
 // ends and in transit, as a whole and in parts.
-const whileAnswered = 160 * mebi
+const whileAnswered = 160 * grpctest.Mebi
 
 // Millions of results for one change are an error of that change, and take no more
 // memory than the message.
@@ -82,7 +83,7 @@ func TestR3_AnAnswerOfMillionsOfResults(t *testing.T) {
 				_, err := comm.List(ctx, good.as("w1"))
 				return err
 			}
-			meanwhile(t, whileAnswered, list, list, func() {
+			grpctest.Meanwhile(t, whileAnswered, list, list, func() {
 				err := comm.Add(t.Context(), liar, "t")
 				if c.says == "" {
 					require.NoError(t, err)
@@ -97,12 +98,12 @@ func TestR3_AnAnswerOfMillionsOfResults(t *testing.T) {
 // inside returns one submessage of nearly maximum length, which consists of empty
 // unknown fields.
 func inside(field protowire.Number) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), filled(9)[:15*mebi])
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), filled(9)[:15*grpctest.Mebi])
 }
 
 // A registering worker must report as a worker does. A longer answer is not read.
 func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
-	var logs lockedBuffer
+	var logs grpctest.Journal
 	_, manager := manage(t, probedWithin(time.Second), WithLogger(slog.New(slog.NewTextHandler(&logs, nil))))
 	conn := connect(t, manager, aManager)
 	register := func(ctx context.Context, w Worker, address string) error {
@@ -128,7 +129,7 @@ func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := serveAnswer(t, c.answer)
-			meanwhile(t, whileAnswered, serve, serve, func() {
+			grpctest.Meanwhile(t, whileAnswered, serve, serve, func() {
 				err := register(t.Context(), Worker{"liar", 1}, address)
 				if c.says == "" {
 					require.NoError(t, err)

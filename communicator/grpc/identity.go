@@ -2,12 +2,6 @@ package grpc
 
 // The identity of a worker.
 
-import (
-	"fmt"
-
-	"github.com/f8949c05/orchestrator"
-)
-
 // Worker identifies one incarnation of a named worker. A worker that was restarted,
 // or has lost its lease, is another Worker, so no call meant for the previous
 // incarnation reaches it.
@@ -23,16 +17,3 @@ func (w Worker) String() string { return w.Name }
 
 // MarshalText returns the name, which also represents a Worker in JSON.
 func (w Worker) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
-
-// maxName is the maximum length of the name of a worker or a task, in bytes.
-const maxName = 1024
-
-func checkName(what, name string) error {
-	if name == "" {
-		return fmt.Errorf("%w: %s without a name", orchestrator.ErrInvalid, what)
-	}
-	if len(name) > maxName {
-		return fmt.Errorf("%w: %s name of %d bytes: at most %d", orchestrator.ErrInvalid, what, len(name), maxName)
-	}
-	return nil
-}

@@ -81,17 +81,17 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{settings: s, log: s.logger, held: make(map[string][]Worker)}
+	m := &Manager{settings: s, log: s.Logger, held: make(map[string][]Worker)}
 	m.ledger, err = openLedger(store, s.rules)
 	if err != nil {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
 	m.workers = newCommunicator(communicatorSettings{
-		settings: s.settings, contents: &m.ledger.catalog, observe: m.observe, believe: m.believe, ended: m.ended,
+		Settings: s.Settings, contents: &m.ledger.catalog, observe: m.observe, believe: m.believe, ended: m.ended,
 		receipts: m.ledger.book.key, dialing: s.dialing,
 	})
-	look := func(orchestrator.TermStats) { s.credentials.watch(s.logger) }
-	options := append([]orchestrator.Option{orchestrator.WithLogger(s.logger), orchestrator.WithStats(look)}, s.orchestrator...)
+	look := func(orchestrator.TermStats) { s.Credentials.Watch(s.Logger) }
+	options := append([]orchestrator.Option{orchestrator.WithLogger(s.Logger), orchestrator.WithStats(look)}, s.orchestrator...)
 	m.orch, err = orchestrator.New(m.workers, append(options,
 		orchestrator.WithEpoch(m.ledger.epoch), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))...)
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -163,7 +164,7 @@ func (p *dialback) ask(ctx context.Context, w Worker, address string, term *orch
 		grpc.WithReadBufferSize(4 << 10), grpc.WithWriteBufferSize(4 << 10),
 		grpc.WithStaticStreamWindowSize(introductionWindow), grpc.WithStaticConnWindowSize(introductionWindow),
 	}
-	conn, err := p.settings.dial(address, principal{role: roleWorker, name: w.Name}, append(small, p.settings.dialing...)...)
+	conn, err := p.settings.Dial(address, identity.Principal{Role: identity.RoleWorker, Name: w.Name}, append(small, p.settings.dialing...)...)
 	if err != nil {
 		return err
 	}

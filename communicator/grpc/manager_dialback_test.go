@@ -56,7 +56,7 @@ func (d *deaf) count(come int) (now, most int) {
 // serveDeaf serves a deaf worker on a listener until the test ends.
 func serveDeaf(t *testing.T, d *deaf, l net.Listener, opts ...Option) {
 	t.Helper()
-	server, accepting, err := settingsOf(t, opts...).newServer(l, 0, grpc.WaitForHandlers(true))
+	server, accepting, err := settingsOf(t, opts...).NewServer(l, 0, grpc.WaitForHandlers(true))
 	require.NoError(t, err)
 	orchestratorv1.RegisterWorkerServer(server, d)
 	done := make(chan error, 1)
@@ -137,7 +137,7 @@ func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
 		var client orchestratorv1.ManagerClient
 		for i := range maxProbes + more {
 			if i%maxCalls == 0 {
-				conn, err := settingsOf(t).dial(managerAt, aManager, o.dialing())
+				conn, err := settingsOf(t).Dial(managerAt, aManager, o.dialing())
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, conn.Close()) })
 				client = orchestratorv1.NewManagerClient(conn)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 )
 
 // MaxContent is the maximum length of a task's content in bytes: 1 MiB.
@@ -117,7 +118,7 @@ func (s Settings) check() error {
 }
 
 func (i Item) check() error {
-	if err := checkName("task", i.Name); err != nil {
+	if err := identity.CheckName("task", i.Name); err != nil {
 		return err
 	}
 	if len(i.Content) > MaxContent {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
 )
@@ -29,7 +31,7 @@ import (
 // error of the store, because a manager acts only on what is stored, and an error of
 // serving on l.
 func (m *Manager) Run(ctx context.Context, l net.Listener) error {
-	if absent(l) {
+	if peer.Absent(l) {
 		return fmt.Errorf("%w: Manager.Run: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
 	defer func() { _ = l.Close() }() // closed already if there was a server
@@ -48,7 +50,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 		m.ledger.close()
 		_ = m.workers.Close() // never fails
 	}()
-	server, accepting, err := m.settings.newServer(l, roleWorker, grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(m.refused.count),
+	server, accepting, err := m.settings.NewServer(l, identity.RoleWorker, grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(m.refused.count),
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.ForceServerCodecV2(requestCodec{}),
 		grpc.StaticStreamWindowSize(maxRequest), grpc.StaticConnWindowSize(2*maxRequest))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
@@ -19,7 +20,7 @@ func TestR4_AWorkerSpeaksForItself(t *testing.T) {
 	m, address := manage(t, with(t, ca.Manager(t)), probedWithin(time.Second))
 
 	dial := func(opts ...Option) orchestratorv1.ManagerClient {
-		conn, err := settingsOf(t, opts...).dial(address, principal{role: roleManager})
+		conn, err := settingsOf(t, opts...).Dial(address, identity.Principal{Role: identity.RoleManager})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
 		return orchestratorv1.NewManagerClient(conn)

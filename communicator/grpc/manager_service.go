@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -37,7 +39,7 @@ type managerServer struct {
 	orchestratorv1.UnimplementedManagerServer
 	*Manager
 	probes     *dialback
-	refusals   logLimiter
+	refusals   peer.LogLimiter
 	completing sync.Map // names of workers with a Complete under way
 }
 
@@ -52,7 +54,7 @@ func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 		Worker:  Worker{string(req.GetWorker()), req.GetIncarnation()},
 		address: req.GetAddress(), lease: req.GetLease().AsDuration(), draining: req.GetDraining(),
 	}
-	if err := maySpeakFor(ctx, asked.Name); err != nil {
+	if err := peer.MaySpeakFor(ctx, asked.Name); err != nil {
 		return nil, err
 	}
 	if err := asked.check(c.settings.rules); err != nil {
@@ -88,7 +90,7 @@ func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 // Heartbeat renews a lease.
 func (c *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
 	w := Worker{string(req.GetWorker()), req.GetIncarnation()}
-	if err := maySpeakFor(ctx, w.Name); err != nil {
+	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
 	var lease time.Duration
@@ -108,7 +110,7 @@ func (c *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.Heart
 // Leave ends a membership.
 func (c *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
 	w := Worker{string(req.GetWorker()), req.GetIncarnation()}
-	if err := maySpeakFor(ctx, w.Name); err != nil {
+	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
 	err := w.check()
@@ -131,10 +133,10 @@ var errCompleting = errors.New("another call of Complete for this worker is unde
 // Complete removes completed and failed tasks from the expected ones.
 func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
 	w := Worker{Name: string(req.GetWorker())}
-	if err := maySpeakFor(ctx, w.Name); err != nil {
+	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
-	err := checkName("worker", w.Name)
+	err := identity.CheckName("worker", w.Name)
 	if err == nil && len(req.GetCompletions()) > maxCompletions { // requestCodec reads at most one more
 		err = fmt.Errorf("%w: too many completions in one call: at most %d", orchestrator.ErrInvalid, maxCompletions)
 	}
@@ -194,12 +196,12 @@ func (c *managerServer) logRefused(worker string, all []*orchestratorv1.Completi
 		return
 	}
 	level := slog.LevelDebug
-	omitted, ok := c.refusals.take(time.Now())
+	omitted, ok := c.refusals.Take(time.Now())
 	if ok {
 		level = slog.LevelWarn
 	}
 	c.log.Log(context.Background(), level, "completion refused, worker was not given this content",
-		"worker", worker, "task", truncateUTF8(string(all[first].GetTask()), maxName), "version", all[first].GetContentVersion(),
+		"worker", worker, "task", truncateUTF8(string(all[first].GetTask()), identity.MaxName), "version", all[first].GetContentVersion(),
 		"in the call", len(all), "omitted", omitted)
 }
 
@@ -216,7 +218,7 @@ func (c *managerServer) refuse(ctx context.Context, what string, w Worker, err e
 	level, omitted := slog.LevelDebug, 0
 	if !errors.Is(err, errLeft) && !errors.Is(err, errGivenUp) { // these are only late, so log them at Debug
 		var ok bool
-		if omitted, ok = c.refusals.take(time.Now()); ok {
+		if omitted, ok = c.refusals.Take(time.Now()); ok {
 			level = slog.LevelWarn
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -166,7 +167,7 @@ func (o *office) hire(name string, opts ...worker.Option) *hand {
 	w, err := worker.New(h.run, opts...)
 	require.NoError(o.t, err)
 	h.Worker = w
-	conn, err := settingsOf(o.t).dial(managerAt, principal{role: roleManager}, o.dialing())
+	conn, err := settingsOf(o.t).Dial(managerAt, identity.Principal{Role: identity.RoleManager}, o.dialing())
 	require.NoError(o.t, err)
 	h.manager = orchestratorv1.NewManagerClient(conn)
 	h.serve()

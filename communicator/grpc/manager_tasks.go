@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 )
 
 // Put adds or updates a task and returns it with its version. When Put returns, the
@@ -174,7 +175,7 @@ func (m *Manager) Undrain(ctx context.Context, worker string) error {
 }
 
 func (m *Manager) drain(ctx context.Context, what, worker string, drained bool) error {
-	err := checkName("worker", worker)
+	err := identity.CheckName("worker", worker)
 	if err == nil {
 		err = m.ledger.do(ctx, func(b *book, _ time.Time) error {
 			b.drain(worker, drained)

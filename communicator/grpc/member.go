@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/f8949c05/orchestrator/worker"
@@ -67,8 +69,8 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 		return nil, fmt.Errorf("new member: %w", err)
 	}
 	m := &Member{
-		manager: managerAddress, name: name, worker: w, settings: s, log: s.logger,
-		closing: closing.New(closing.Late(s.logger, name, w)),
+		manager: managerAddress, name: name, worker: w, settings: s, log: s.Logger,
+		closing: closing.New(closing.Late(s.Logger, name, w)),
 	}
 	return m, nil
 }
@@ -91,7 +93,7 @@ func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...Me
 // own address is unknown ([WithAdvertise]). Run also fails with an error of serving
 // on l.
 func (m *Member) Run(ctx context.Context, l net.Listener) error {
-	if absent(l) {
+	if peer.Absent(l) {
 		return fmt.Errorf("%w: Member.Run: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
 	defer func() { _ = l.Close() }() // closed already if serving has begun
@@ -122,7 +124,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 		closeWorker(ctx)
 		return err
 	}
-	conn, err := m.settings.dial(m.manager, principal{role: roleManager}, m.settings.dialing...)
+	conn, err := m.settings.Dial(m.manager, identity.Principal{Role: identity.RoleManager}, m.settings.dialing...)
 	if err != nil {
 		closeWorker(ctx)
 		return err
@@ -141,7 +143,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	defer waiting.Wait()
 	serving, unserve := context.WithCancel(beyond)
 	defer unserve()
-	server := &Server{worker: m.worker, settings: m.settings.settings}
+	server := &Server{worker: m.worker, settings: m.settings.Settings}
 	var served sync.WaitGroup
 	served.Go(func() {
 		if err := server.Serve(serving, l); serving.Err() == nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -77,7 +78,7 @@ func (c *completions) look(tasks []worker.TaskStatus[string]) {
 }
 
 func (c *completions) owe(done completion) {
-	if checkName("task", done.task) != nil {
+	if identity.CheckName("task", done.task) != nil {
 		return // no manager can have such a task
 	}
 	before, ok := c.latest[done.task]

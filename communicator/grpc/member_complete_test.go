@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -147,14 +148,14 @@ func TestW3_NothingIsRememberedOfTasksThatAreGone(t *testing.T) {
 // The completions of a predecessor are reported, but not its other tasks.
 func TestW6_WhatAPredecessorHasCompleted(t *testing.T) {
 	c := newCompletions([]worker.Previous[string]{
-		{Task: "a", Completed: true, Version: 4}, {Task: "b"}, {Task: strings.Repeat("x", maxName+1), Completed: true},
+		{Task: "a", Completed: true, Version: 4}, {Task: "b"}, {Task: strings.Repeat("x", identity.MaxName+1), Completed: true},
 	})
 	require.Equal(t, []completion{{task: "a", version: 4}}, c.batch())
 }
 
 // Batches are bounded, and together contain every completion.
 func TestW3_CompletionsGoInBoundedBatches(t *testing.T) {
-	long := strings.Repeat("x", maxName-10)
+	long := strings.Repeat("x", identity.MaxName-10)
 	for _, name := range []string{"", long} {
 		c := newCompletions(nil)
 		var all statuses

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -77,7 +78,7 @@ func TestR2_ErrorsOmitThePrefixOfGRPC(t *testing.T) {
 			require.Equal(t, answer, code(told))
 		}
 	}
-	_, verdict := judgeRegister(&callError{status.New(codes.Unavailable, "not over this line"), ErrPlaintext})
+	_, verdict := judgeRegister(&peer.CallError{Status: status.New(codes.Unavailable, "not over this line"), Cause: ErrPlaintext})
 	require.ErrorIs(t, verdict, ErrPlaintext)
 	require.NotContains(t, verdict.Error(), "rpc error")
 }

@@ -206,7 +206,7 @@ func (s *session) beat(ctx context.Context) error {
 			overtaken()
 			drain, draining, from = nil, true, ctx
 		case <-ticker.C:
-			s.m.settings.credentials.watch(s.m.log)
+			s.m.settings.Credentials.Watch(s.m.log)
 			if failing { // the manager may be back: do not wait for the backoff
 				s.m.conn.ResetConnectBackoff()
 			}

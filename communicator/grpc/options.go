@@ -3,12 +3,9 @@ package grpc
 // The options for every constructor.
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
-	"reflect"
 
-	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 )
 
 // Option is for every constructor of this package. The same Option may be given to
@@ -18,77 +15,36 @@ type Option interface {
 	CommunicatorOption
 	ManagerOption
 	MemberOption
-	apply(*settings)
+	apply(*peer.Settings)
 }
 
-// settings holds the options for every constructor.
-type settings struct {
-	logger      *slog.Logger
-	credentials *Credentials // nil: plaintext
-	plaintext   bool         // allowed off loopback
-	maxMessage  int          // bytes
-	problems    []error
-}
-
-func newSettings(opts []Option) (settings, error) {
-	s := defaults()
+func newSettings(opts []Option) (peer.Settings, error) {
+	s := peer.Defaults()
 	for _, opt := range opts {
 		if opt == nil {
-			s.invalid("an Option is nil")
+			s.Invalid("an Option is nil")
 			continue
 		}
 		opt.apply(&s)
 	}
-	return s, s.finish()
+	return s, s.Err()
 }
 
-func defaults() settings {
-	return settings{logger: slog.New(slog.DiscardHandler), maxMessage: 16 << 20}
-}
+type option func(*peer.Settings)
 
-// finish returns all problems with the options.
-func (s *settings) finish() error { return errors.Join(s.problems...) }
-
-func (s *settings) invalid(format string, args ...any) {
-	s.problems = append(s.problems, fmt.Errorf("%w: "+format, append([]any{orchestrator.ErrInvalid}, args...)...))
-}
-
-// absent reports whether an argument is nil, or an interface around a nil pointer,
-// such as the result of a constructor whose error was ignored.
-func absent(v any) bool {
-	if v == nil {
-		return true
-	}
-	value := reflect.ValueOf(v)
-	return value.Kind() == reflect.Pointer && value.IsNil()
-}
-
-// identify records a problem if the credentials do not suit the identity under which
-// this end serves and calls.
-func (s *settings) identify(as principal) {
-	if s.credentials == nil {
-		return
-	}
-	if err := s.credentials.suits(as); err != nil {
-		s.problems = append(s.problems, err)
-	}
-}
-
-type option func(*settings)
-
-func (f option) apply(s *settings)                         { f(s) }
-func (f option) applyCommunicator(s *communicatorSettings) { f(&s.settings) }
-func (f option) applyManager(s *managerSettings)           { f(&s.settings) }
-func (f option) applyMember(s *memberSettings)             { f(&s.settings) }
+func (f option) apply(s *peer.Settings)                    { f(s) }
+func (f option) applyCommunicator(s *communicatorSettings) { f(&s.Settings) }
+func (f option) applyManager(s *managerSettings)           { f(&s.Settings) }
+func (f option) applyMember(s *memberSettings)             { f(&s.Settings) }
 
 // WithLogger sets the logger. The default, and nil, discard everything. Normal
 // operation is logged at Debug and Info.
 func WithLogger(l *slog.Logger) Option {
-	return option(func(s *settings) {
+	return option(func(s *peer.Settings) {
 		if l == nil {
 			l = slog.New(slog.DiscardHandler)
 		}
-		s.logger = l
+		s.Logger = l
 	})
 }
 
@@ -97,22 +53,23 @@ func WithLogger(l *slog.Logger) Option {
 // enough for a manager's worker with some 350,000 tasks whose names have 32 bytes.
 // The range is from 2 MiB, enough for any content, to 1 GiB.
 func WithMaxMessage(bytes int) Option {
-	return option(func(s *settings) {
+	return option(func(s *peer.Settings) {
 		if bytes < 2<<20 || bytes > 1<<30 {
-			s.invalid("WithMaxMessage(%d): must be from 2 MiB to 1 GiB", bytes)
+			s.Invalid("WithMaxMessage(%d): must be from 2 MiB to 1 GiB", bytes)
 		}
-		s.maxMessage = bytes
+		s.MaxMessage = bytes
 	})
 }
 
 // WithCredentials makes every connection use TLS with certificates at both ends. The
 // default is plaintext, on loopback only.
 func WithCredentials(c *Credentials) Option {
-	return option(func(s *settings) {
+	return option(func(s *peer.Settings) {
 		if c == nil {
-			s.invalid("WithCredentials: nil")
+			s.Invalid("WithCredentials: nil")
+			return
 		}
-		s.credentials = c
+		s.Credentials = c.files
 	})
 }
 
@@ -121,5 +78,5 @@ func WithCredentials(c *Credentials) Option {
 // networks that encrypt and authenticate by other means. By default, plaintext is
 // limited to loopback.
 func WithPlaintext() Option {
-	return option(func(s *settings) { s.plaintext = true })
+	return option(func(s *peer.Settings) { s.Plaintext = true })
 }

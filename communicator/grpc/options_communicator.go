@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"google.golang.org/grpc"
 )
 
@@ -15,7 +16,7 @@ type CommunicatorOption interface {
 }
 
 type communicatorSettings struct {
-	settings
+	peer.Settings
 	contents Contents // nil: tasks have none
 	// observe is called after each call to a worker, unless the caller cancelled
 	// that call. err is nil if the worker gave a usable answer. nil: observe is not
@@ -64,20 +65,20 @@ func (f communicatorOption) applyCommunicator(s *communicatorSettings) { f(s) }
 func WithContents(c Contents) CommunicatorOption {
 	return communicatorOption(func(s *communicatorSettings) {
 		if c == nil {
-			s.invalid("WithContents: nil")
+			s.Invalid("WithContents: nil")
 		}
 		s.contents = c
 	})
 }
 
 func newCommunicatorSettings(opts []CommunicatorOption) (communicatorSettings, error) {
-	s := communicatorSettings{settings: defaults()}
+	s := communicatorSettings{Settings: peer.Defaults()}
 	for _, opt := range opts {
 		if opt == nil {
-			s.invalid("a CommunicatorOption is nil")
+			s.Invalid("a CommunicatorOption is nil")
 			continue
 		}
 		opt.applyCommunicator(&s)
 	}
-	return s, s.finish()
+	return s, s.Err()
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"google.golang.org/grpc"
 )
 
@@ -16,7 +18,7 @@ type ManagerOption interface {
 }
 
 type managerSettings struct {
-	settings
+	peer.Settings
 	rules
 	interval     time.Duration
 	orchestrator []orchestrator.Option
@@ -43,7 +45,7 @@ func (f managerOption) applyManager(s *managerSettings) { f(s) }
 func WithInterval(every time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) {
 		if every <= 0 || every > time.Hour {
-			s.invalid("WithInterval(%v): must be above 0 and at most 1h", every)
+			s.Invalid("WithInterval(%v): must be above 0 and at most 1h", every)
 		}
 		s.interval = every
 	})
@@ -69,7 +71,7 @@ func WithOrchestrator(opts ...orchestrator.Option) ManagerOption {
 func WithLeases(shortest, longest time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) {
 		if shortest <= 0 || longest < shortest || longest > 24*time.Hour {
-			s.invalid("WithLeases(%v, %v): must be 0 < shortest <= longest <= 24h", shortest, longest)
+			s.Invalid("WithLeases(%v, %v): must be 0 < shortest <= longest <= 24h", shortest, longest)
 		}
 		s.leaseMin, s.leaseMax = shortest, longest
 	})
@@ -83,7 +85,7 @@ func WithLeases(shortest, longest time.Duration) ManagerOption {
 func WithUnreachable(d time.Duration) ManagerOption {
 	return managerOption(func(s *managerSettings) {
 		if d <= 0 || d > 24*time.Hour {
-			s.invalid("WithUnreachable(%v): must be above 0 and at most 24h", d)
+			s.Invalid("WithUnreachable(%v): must be above 0 and at most 24h", d)
 		}
 		s.unreachable = d
 	})
@@ -91,26 +93,26 @@ func WithUnreachable(d time.Duration) ManagerOption {
 
 func newManagerSettings(store Store, opts []ManagerOption) (managerSettings, error) {
 	s := managerSettings{
-		settings: defaults(),
+		Settings: peer.Defaults(),
 		rules:    rules{leaseMin: time.Second, leaseMax: time.Minute, unreachable: 30 * time.Second},
 		interval: time.Second, probing: probeTime,
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			s.invalid("a ManagerOption is nil")
+			s.Invalid("a ManagerOption is nil")
 			continue
 		}
 		opt.applyManager(&s)
 	}
-	s.identify(principal{role: roleManager})
-	if absent(store) {
-		s.invalid("the Store is nil")
+	s.Identify(identity.Principal{Role: identity.RoleManager})
+	if peer.Absent(store) {
+		s.Invalid("the Store is nil")
 	}
 	// Only orchestrator.New checks its options; the result is not used.
 	if _, err := orchestrator.New[Worker, string](&Communicator{}, s.orchestrator...); err != nil {
-		s.problems = append(s.problems, fmt.Errorf("WithOrchestrator: %w", err))
+		s.Reject(fmt.Errorf("WithOrchestrator: %w", err))
 	}
-	if err := s.finish(); err != nil {
+	if err := s.Err(); err != nil {
 		return s, fmt.Errorf("new manager: %w", err)
 	}
 	return s, nil

@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"google.golang.org/grpc"
 )
 
@@ -16,7 +18,7 @@ type MemberOption interface {
 }
 
 type memberSettings struct {
-	settings
+	peer.Settings
 	advertise string            // empty: the listener's address
 	dialing   []grpc.DialOption // for tests with their own networks
 }
@@ -32,8 +34,8 @@ func (f memberOption) applyMember(s *memberSettings) { f(s) }
 // Default: the listener's address.
 func WithAdvertise(address string) MemberOption {
 	return memberOption(func(s *memberSettings) {
-		if err := checkAddress(address); err != nil {
-			s.problems = append(s.problems, fmt.Errorf("WithAdvertise: %w", err))
+		if err := identity.CheckAddress(address); err != nil {
+			s.Reject(fmt.Errorf("WithAdvertise: %w", err))
 		}
 		s.advertise = address
 	})
@@ -42,26 +44,26 @@ func WithAdvertise(address string) MemberOption {
 // newMemberSettings returns the settings of a member, and every problem with its
 // arguments.
 func newMemberSettings(manager, name string, lease time.Duration, opts []MemberOption) (memberSettings, error) {
-	s := memberSettings{settings: defaults()}
+	s := memberSettings{Settings: peer.Defaults()}
 	for _, opt := range opts {
 		if opt == nil {
-			s.invalid("a MemberOption is nil")
+			s.Invalid("a MemberOption is nil")
 			continue
 		}
 		opt.applyMember(&s)
 	}
-	if err := checkAddress(manager); err != nil {
-		s.problems = append(s.problems, fmt.Errorf("manager: %w", err))
+	if err := identity.CheckAddress(manager); err != nil {
+		s.Reject(fmt.Errorf("manager: %w", err))
 	}
-	if err := checkName("worker", name); err != nil {
-		s.problems = append(s.problems, err)
+	if err := identity.CheckName("worker", name); err != nil {
+		s.Reject(err)
 	} else {
-		s.identify(principal{role: roleWorker, name: name})
+		s.Identify(identity.Principal{Role: identity.RoleWorker, Name: name})
 	}
 	if lease == 0 {
-		s.invalid("worker has no lease: use worker.WithLease")
+		s.Invalid("worker has no lease: use worker.WithLease")
 	}
-	return s, s.finish()
+	return s, s.Err()
 }
 
 // advertised returns the address at which a worker that listens on own can be
@@ -70,7 +72,7 @@ func advertised(own net.Addr, given string) (string, error) {
 	if given != "" {
 		return given, nil
 	}
-	if err := checkAddress(own.String()); err != nil {
+	if err := identity.CheckAddress(own.String()); err != nil {
 		return "", fmt.Errorf("listener's address: %w: set another with WithAdvertise", err)
 	}
 	return own.String(), nil

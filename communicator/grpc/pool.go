@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/peer"
@@ -74,7 +75,7 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 	}
 	// A small buffer, because there are many connections with little traffic.
 	opts := append([]grpc.DialOption{grpc.WithReadBufferSize(4 << 10)}, l.settings.dialing...)
-	conn, err := l.settings.dial(l.address, principal{role: roleWorker, name: l.worker.Name}, opts...)
+	conn, err := l.settings.Dial(l.address, identity.Principal{Role: identity.RoleWorker, Name: l.worker.Name}, opts...)
 	l.conn = conn
 	return conn, err
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/grpc"
@@ -24,7 +26,7 @@ import (
 // alive; a [Member] does, with a Server of its own.
 type Server struct {
 	worker   *worker.Worker[string]
-	settings settings
+	settings peer.Settings
 	serving  []grpc.ServerOption // for tests that delay calls
 	calls    underWay
 }
@@ -49,15 +51,15 @@ const graceful = 2 * time.Second
 // when Serve returns. It returns the cause of ctx, or the error of serving. It may
 // be called for several listeners at the same time.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	if absent(l) {
+	if peer.Absent(l) {
 		return fmt.Errorf("%w: Server.Serve: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
 	opts := append([]grpc.ServerOption{grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(s.calls.count)}, s.serving...)
-	server, accepting, err := s.settings.newServer(l, roleManager, opts...)
+	server, accepting, err := s.settings.NewServer(l, identity.RoleManager, opts...)
 	if err != nil {
 		return errors.Join(fmt.Errorf("serve worker: %w", err), l.Close())
 	}
-	orchestratorv1.RegisterWorkerServer(server, &service{worker: s.worker, maxMessage: s.settings.maxMessage})
+	orchestratorv1.RegisterWorkerServer(server, &service{worker: s.worker, maxMessage: s.settings.MaxMessage})
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(accepting) }()
 	select {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -28,7 +30,7 @@ const (
 
 // Apply carries out changes, and returns a result for each.
 func (s *service) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-	if err := mayCommand(ctx); err != nil {
+	if err := peer.MayCommand(ctx); err != nil {
 		return nil, err
 	}
 	if own := s.worker.Incarnation(); own != r.GetIncarnation() {
@@ -57,7 +59,7 @@ func (s *service) apply(ctx context.Context, all []*orchestratorv1.Change) []err
 	places := make([]int, 0, len(all)) // indexes of changes in all
 	for i, c := range all {
 		task := string(c.GetTask())
-		if err := checkName("task", task); err != nil {
+		if err := identity.CheckName("task", task); err != nil {
 			errs[i] = fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -16,7 +17,7 @@ import (
 // Report returns the worker's tasks, or only the version if the caller knows it. If
 // the worker has seen a higher epoch than the call's, Report returns only that term.
 func (s *service) Report(ctx context.Context, r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
-	if err := mayCommand(ctx); err != nil {
+	if err := peer.MayCommand(ctx); err != nil {
 		return nil, err
 	}
 	incarnation := r.GetIncarnation()

@@ -11,18 +11,19 @@ import (
 	"unicode/utf8"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
+	rpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
 // local returns the context of a call from a manager.
 func local(t testing.TB) context.Context {
-	return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: &security{plaintext: true}})
+	return rpcpeer.NewContext(t.Context(), &rpcpeer.Peer{AuthInfo: &peer.Security{Plaintext: true}})
 }
 
 // direct returns a worker's service without a network, and the worker.
@@ -143,7 +144,7 @@ func TestR1_ChangesOfNoTermAreRefusedOnceAnyWasSeen(t *testing.T) {
 
 func TestR1_OnlyAManagerCommands(t *testing.T) {
 	s, _ := direct(t)
-	ctx := peer.NewContext(t.Context(), &peer.Peer{})
+	ctx := rpcpeer.NewContext(t.Context(), &rpcpeer.Peer{})
 	_, err := s.Report(ctx, &orchestratorv1.ReportRequest{Incarnation: s.worker.Incarnation()})
 	require.Equal(t, codes.Unauthenticated, status.Code(err))
 	_, err = s.Apply(ctx, &orchestratorv1.ApplyRequest{Incarnation: s.worker.Incarnation()})

@@ -56,6 +56,11 @@ type Files struct{ Cert, Key, CA string }
 // Option changes a certificate.
 type Option func(*x509.Certificate)
 
+// Lasting makes a certificate that is valid from now on, for d.
+func Lasting(d time.Duration) Option {
+	return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now(), time.Now().Add(d) }
+}
+
 // Expired makes a certificate that expired an hour ago.
 func Expired() Option {
 	return func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Hour) }

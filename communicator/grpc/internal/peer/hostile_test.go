@@ -1,9 +1,12 @@
-package grpc
+package peer
 
 // Hostile strangers, which can reach a port and have no certificate.
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -12,11 +15,17 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
@@ -53,9 +62,9 @@ func drain(t *testing.T, conn net.Conn) {
 }
 
 func TestR3_RandomBytes(t *testing.T) {
-	each(t, func(t *testing.T, address string, log *journal, opts ...Option) {
+	each(t, func(t *testing.T, address string, log *grpctest.Journal, opts ...option) {
 		call, anew := healthy(t, address, opts...)
-		meanwhile(t, 64*mebi, call, anew, func() {
+		grpctest.Meanwhile(t, 64*grpctest.Mebi, call, anew, func() {
 			strangers(t, address, 200, func(conn net.Conn) {
 				random := make([]byte, 64<<10)
 				for i := range random {
@@ -65,34 +74,34 @@ func TestR3_RandomBytes(t *testing.T) {
 				drain(t, conn)
 			})
 		})
-		require.NotZero(t, log.count("connection refused"))
+		require.NotZero(t, log.Count("connection refused"))
 	})
 }
 
 func TestR3_HTTP1(t *testing.T) {
-	each(t, func(t *testing.T, address string, log *journal, opts ...Option) {
+	each(t, func(t *testing.T, address string, log *grpctest.Journal, opts ...option) {
 		call, anew := healthy(t, address, opts...)
 		request := []byte("GET / HTTP/1.1\r\nHost: manager\r\n" + strings.Repeat("X-Filler: x\r\n", 10_000))
-		meanwhile(t, 64*mebi, call, anew, func() {
+		grpctest.Meanwhile(t, 64*grpctest.Mebi, call, anew, func() {
 			strangers(t, address, 200, func(conn net.Conn) {
 				_, _ = conn.Write(request) // fails when the server has closed the connection
 				drain(t, conn)
 			})
 		})
-		require.NotZero(t, log.count("connection refused"))
+		require.NotZero(t, log.Count("connection refused"))
 	})
 }
 
 // each runs a test with a TLS server and with a plaintext server.
-func each(t *testing.T, test func(t *testing.T, address string, log *journal, opts ...Option)) {
+func each(t *testing.T, test func(t *testing.T, address string, log *grpctest.Journal, opts ...option)) {
 	t.Run("plaintext", func(t *testing.T) {
-		var log journal
-		test(t, serve(t, probed{}, log.option()), &log)
+		var log grpctest.Journal
+		test(t, serve(t, probed{}, logged(&log)), &log)
 	})
 	t.Run("TLS", func(t *testing.T) {
 		ca := testca.New(t, "ours")
-		var log journal
-		test(t, serve(t, probed{}, with(t, ca.Manager(t)), log.option()), &log, with(t, ca.Worker(t, "w1")))
+		var log grpctest.Journal
+		test(t, serve(t, probed{}, with(t, ca.Manager(t)), logged(&log)), &log, with(t, ca.Worker(t, "w1")))
 	})
 }
 
@@ -101,9 +110,9 @@ func TestR3_HalfOpenConnections(t *testing.T) {
 	const n = 10_000
 	for name, c := range map[string]struct {
 		says string
-		opts func(t *testing.T) (server, client []Option)
+		opts func(t *testing.T) (server, client []option)
 	}{
-		"silent, plaintext":    {"", func(*testing.T) (_, _ []Option) { return nil, nil }},
+		"silent, plaintext":    {"", func(*testing.T) (_, _ []option) { return nil, nil }},
 		"silent, TLS":          {"", secured},
 		"half a hello, of TLS": {"\x16\x03\x01\x02\x00\x01", secured},
 	} {
@@ -112,7 +121,7 @@ func TestR3_HalfOpenConnections(t *testing.T) {
 			address := serve(t, probed{}, server...)
 			call, anew := healthy(t, address, client...)
 			conns := make(chan net.Conn, n)
-			meanwhile(t, 128*mebi, call, anew, func() {
+			grpctest.Meanwhile(t, 128*grpctest.Mebi, call, anew, func() {
 				var wg sync.WaitGroup
 				for range 20 {
 					wg.Go(func() {
@@ -143,10 +152,10 @@ func TestR3_HalfOpenConnections(t *testing.T) {
 }
 
 // secured returns the options of a manager and of worker w1.
-func secured(t *testing.T) (server, client []Option) {
+func secured(t *testing.T) (server, client []option) {
 	t.Helper()
 	ca := testca.New(t, "ours")
-	return []Option{with(t, ca.Manager(t))}, []Option{with(t, ca.Worker(t, "w1"))}
+	return []option{with(t, ca.Manager(t))}, []option{with(t, ca.Worker(t, "w1"))}
 }
 
 // A client that sends one byte at a time is disconnected soon.
@@ -155,7 +164,7 @@ func TestR3_Slowloris(t *testing.T) {
 	address := serve(t, probed{}, server...)
 	call, anew := healthy(t, address, client...)
 	hello := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("x", 100)
-	meanwhile(t, 64*mebi, call, anew, func() {
+	grpctest.Meanwhile(t, 64*grpctest.Mebi, call, anew, func() {
 		began := time.Now()
 		strangers(t, address, 500, func(conn net.Conn) {
 			every := time.NewTicker(handshakeTimeout / 10)
@@ -206,9 +215,9 @@ func TestR3_HTTP2Floods(t *testing.T) {
 		"windows": func(f *http2.Framer, _ uint32) error { return f.WriteWindowUpdate(0, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, address string, _ *journal, opts ...Option) {
+			each(t, func(t *testing.T, address string, _ *grpctest.Journal, opts ...option) {
 				call, anew := healthy(t, address, opts...)
-				meanwhile(t, 128*mebi, call, anew, func() {
+				grpctest.Meanwhile(t, 128*grpctest.Mebi, call, anew, func() {
 					strangers(t, address, 4, func(conn net.Conn) {
 						if len(opts) > 0 {
 							conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
@@ -229,4 +238,134 @@ func TestR3_HTTP2Floods(t *testing.T) {
 			})
 		})
 	}
+}
+
+// requestHeaders returns the HTTP/2 headers of a call.
+func requestHeaders(method string, more ...string) []byte {
+	var block bytes.Buffer
+	e := hpack.NewEncoder(&block)
+	fields := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", "application/grpc", "te", "trailers"}, more...)
+	for i := 0; i < len(fields); i += 2 {
+		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // into memory
+	}
+	return block.Bytes()
+}
+
+// A message above the limit is refused by the receiver, and by a sender with that
+// limit. The error says so, and the connection survives.
+func TestR3_MessagesAboveTheLimit(t *testing.T) {
+	const most = 2 * grpctest.Mebi
+	small := option(func(s *Settings) { s.MaxMessage = most })
+	large := strings.Repeat("x", most+1)
+	address := serve(t, probed{}, small)
+	for name, sender := range map[string][]option{"received": nil, "sent": {small}} {
+		t.Run(name, func(t *testing.T) {
+			conn := connect(t, address, aManager, sender...)
+			for range 20 {
+				require.Equal(t, codes.ResourceExhausted, status.Code(heartbeat(t, conn, large)))
+				require.NoError(t, heartbeat(t, conn, "w1"))
+			}
+		})
+	}
+}
+
+// A compressed message is refused as soon as its decompressed length exceeds the
+// limit.
+func TestR3_CompressedBombs(t *testing.T) {
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	zeros := make([]byte, grpctest.Mebi)
+	for range 64 {
+		_, err := z.Write(zeros)
+		require.NoError(t, err)
+	}
+	require.NoError(t, z.Close())
+	message := append(binary.BigEndian.AppendUint32([]byte{1}, uint32(bomb.Len())), bomb.Bytes()...)
+
+	address := serve(t, probed{}, func(s *Settings) { s.MaxMessage = 2 * grpctest.Mebi })
+	call, anew := healthy(t, address)
+	grpctest.Meanwhile(t, 256*grpctest.Mebi, call, anew, func() {
+		strangers(t, address, 4, func(conn net.Conn) {
+			_, err := io.WriteString(conn, preface)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			f := http2.NewFramer(conn, conn)
+			f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+			err = f.WriteSettings()
+			for i := uint32(1); err == nil && i < 16; i += 2 {
+				err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: i, BlockFragment: requestHeaders(orchestratorv1.Manager_Heartbeat_FullMethodName, "grpc-encoding", "gzip"), EndHeaders: true})
+				for rest := message; err == nil && len(rest) > 0; {
+					n := min(len(rest), 16<<10)
+					err = f.WriteData(i, n == len(rest), rest[:n])
+					rest = rest[n:]
+				}
+			}
+			for refused := 0; err == nil && refused < 8; {
+				var frame http2.Frame
+				frame, err = f.ReadFrame()
+				if h, ok := frame.(*http2.MetaHeadersFrame); ok {
+					for _, field := range h.Fields {
+						if field.Name == "grpc-status" && field.Value == "8" { // RESOURCE_EXHAUSTED
+							refused++
+						}
+					}
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// A client that never reads is disconnected, whatever it sends.
+func TestR3_SlowReadingClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCable()
+		s, l, err := settingsOf(t).NewServer(c, 0)
+		require.NoError(t, err)
+		orchestratorv1.RegisterWorkerServer(s, grpctest.Reporting{Names: func(yield func(string)) {
+			for range 12 {
+				yield(strings.Repeat("x", grpctest.Mebi))
+			}
+		}})
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(l) }()
+		g, ok := l.(*connLimiter)
+		require.True(t, ok)
+
+		conn, err := c.DialContext(t.Context())
+		require.NoError(t, err)
+		before := grpctest.InUse()
+		_, err = io.WriteString(conn, preface)
+		require.NoError(t, err)
+		f := http2.NewFramer(conn, nil)
+		require.NoError(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}))
+		require.NoError(t, f.WriteWindowUpdate(0, 1<<31-1-65535))
+		for i := range uint32(8) {
+			require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: requestHeaders(orchestratorv1.Worker_Report_FullMethodName), EndHeaders: true}))
+			require.NoError(t, f.WriteData(2*i+1, true, make([]byte, 5)))
+		}
+		began := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() { // keeps the connection alive
+			for f.WritePing(true, [8]byte{}) == nil {
+				time.Sleep(time.Second)
+			}
+		})
+		synctest.Wait()
+		_, admitted := g.counts()
+		require.Equal(t, 1, admitted)
+		grown := max(grpctest.InUse(), before) - before
+		require.Less(t, grown, uint64(8*12*2*grpctest.Mebi), "at most twice each answer")
+		wg.Wait()
+		require.LessOrEqual(t, time.Since(began), writeTimeout+2*time.Second)
+		_, admitted = g.counts()
+		require.Zero(t, admitted)
+		require.NoError(t, conn.Close())
+		s.Stop()
+		require.NoError(t, <-done)
+	})
 }

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
@@ -50,7 +51,7 @@ func calls(name string) map[string]func(context.Context, *grpc.ClientConn) error
 // Every call with every kind of certificate.
 func TestR4_Authorization(t *testing.T) {
 	ca := testca.New(t, "ours")
-	address := serve(t, probed{}, with(t, ca.Issue(t, []string{ManagerURI, WorkerURI("server")})))
+	address := serve(t, probed{}, with(t, ca.Issue(t, []string{identity.ManagerURI, identity.WorkerURI("server")})))
 	commands := map[string]bool{"Report": true, "Apply": true}
 	for name, c := range map[string]struct {
 		files         testca.Files
@@ -60,15 +61,15 @@ func TestR4_Authorization(t *testing.T) {
 		"the worker":         {ca.Worker(t, "w1"), true, false},
 		"another worker":     {ca.Worker(t, "w2"), false, false},
 		"a prefix":           {ca.Worker(t, "w"), false, false},
-		"escaped in vain":    {ca.Issue(t, []string{"orchestrator://worker/%771", WorkerURI("w9")}), false, false},
+		"escaped in vain":    {ca.Issue(t, []string{"orchestrator://worker/%771", identity.WorkerURI("w9")}), false, false},
 		"in upper case":      {ca.Worker(t, "W1"), false, false},
-		"scheme in capitals": {ca.Issue(t, []string{"ORCHESTRATOR://manager", "ORCHESTRATOR://worker/w1", WorkerURI("w9")}), false, false},
-		"with a fragment":    {ca.Issue(t, []string{ManagerURI + "#", WorkerURI("w1") + "#", WorkerURI("w9")}), false, false},
-		"with a query":       {ca.Issue(t, []string{ManagerURI + "?", WorkerURI("w1") + "?", WorkerURI("w9")}), false, false},
+		"scheme in capitals": {ca.Issue(t, []string{"ORCHESTRATOR://manager", "ORCHESTRATOR://worker/w1", identity.WorkerURI("w9")}), false, false},
+		"with a fragment":    {ca.Issue(t, []string{identity.ManagerURI + "#", identity.WorkerURI("w1") + "#", identity.WorkerURI("w9")}), false, false},
+		"with a query":       {ca.Issue(t, []string{identity.ManagerURI + "?", identity.WorkerURI("w1") + "?", identity.WorkerURI("w9")}), false, false},
 		"a manager":          {ca.Manager(t), false, true},
-		"one of several":     {ca.Issue(t, []string{WorkerURI("w0"), WorkerURI("w1")}), true, false},
-		"both":               {ca.Issue(t, []string{WorkerURI("w1"), ManagerURI}), true, true},
-		"a manager below":    {ca.Issue(t, []string{ManagerURI + "/x", WorkerURI("w9")}), false, false},
+		"one of several":     {ca.Issue(t, []string{identity.WorkerURI("w0"), identity.WorkerURI("w1")}), true, false},
+		"both":               {ca.Issue(t, []string{identity.WorkerURI("w1"), identity.ManagerURI}), true, true},
+		"a manager below":    {ca.Issue(t, []string{identity.ManagerURI + "/x", identity.WorkerURI("w9")}), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := connect(t, address, aManager, with(t, c.files))
@@ -92,9 +93,9 @@ func TestR4_Authorization(t *testing.T) {
 // Names may contain any bytes, also in a certificate.
 func TestR4_NamesOfAnyBytes(t *testing.T) {
 	ca := testca.New(t, "ours")
-	for _, name := range []string{"a/b", "a b", "%77", "..", ".", "é", "\xff\xfe", "a\x00b", "?q#f", strings.Repeat("ä", maxName/2)} {
+	for _, name := range []string{"a/b", "a b", "%77", "..", ".", "é", "\xff\xfe", "a\x00b", "?q#f", strings.Repeat("ä", identity.MaxName/2)} {
 		address := serve(t, probed{}, with(t, ca.Worker(t, name)))
-		conn := connect(t, address, principal{role: roleWorker, name: name}, with(t, ca.Issue(t, []string{ManagerURI, WorkerURI(name)})))
+		conn := connect(t, address, identity.Principal{Role: identity.RoleWorker, Name: name}, with(t, ca.Issue(t, []string{identity.ManagerURI, identity.WorkerURI(name)})))
 		for call, do := range calls(name) {
 			require.NoError(t, do(t.Context(), conn), "%s for %q", call, name)
 		}
@@ -104,18 +105,18 @@ func TestR4_NamesOfAnyBytes(t *testing.T) {
 // Identities may have another form.
 func TestR4_IdentitiesInOtherWords(t *testing.T) {
 	ca := testca.New(t, "ours")
-	spiffe := WithIdentities(func(c *x509.Certificate) []string {
+	spiffe := func(c *x509.Certificate) []string {
 		var identities []string
 		for _, u := range c.URIs {
 			switch {
 			case u.String() == "spiffe://example.com/manager":
-				identities = append(identities, ManagerURI)
+				identities = append(identities, identity.ManagerURI)
 			case strings.HasPrefix(u.Path, "/worker/"):
-				identities = append(identities, WorkerURI(strings.TrimPrefix(u.Path, "/worker/")))
+				identities = append(identities, identity.WorkerURI(strings.TrimPrefix(u.Path, "/worker/")))
 			}
 		}
 		return identities
-	})
+	}
 	address := serve(t, probed{}, with(t, ca.Issue(t, []string{"spiffe://example.com/manager"}), spiffe))
 	conn := connect(t, address, aManager, with(t, ca.Issue(t, []string{"spiffe://example.com/worker/w1"}), spiffe))
 	require.NoError(t, calls("w1")["Heartbeat"](t.Context(), conn))
@@ -129,8 +130,8 @@ func TestR4_CallsWithoutCredentialsAreRefused(t *testing.T) {
 		"no peer":      t.Context(),
 		"another kind": peer.NewContext(t.Context(), &peer.Peer{Addr: elsewhere{}}),
 	} {
-		require.Equal(t, codes.Unauthenticated, status.Code(mayCommand(ctx)), name)
-		require.Equal(t, codes.Unauthenticated, status.Code(maySpeakFor(ctx, "w1")), name)
+		require.Equal(t, codes.Unauthenticated, status.Code(MayCommand(ctx)), name)
+		require.Equal(t, codes.Unauthenticated, status.Code(MaySpeakFor(ctx, "w1")), name)
 	}
 }
 
@@ -140,7 +141,7 @@ func TestR4_RefusedBeforeItIsRead(t *testing.T) {
 	address := serve(t, probed{}, with(t, ca.Worker(t, "w1")))
 	files := testca.New(t, "another's").Manager(t)
 	files.CA = ca.Manager(t).CA
-	conn := connect(t, address, principal{role: roleWorker, name: "w1"}, withAny(t, files))
+	conn := connect(t, address, identity.Principal{Role: identity.RoleWorker, Name: "w1"}, withAny(t, files))
 	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, orchestratorv1.Worker_Apply_FullMethodName)
 	require.NoError(t, err)
 	require.Equal(t, codes.Unauthenticated, status.Code(stream.RecvMsg(&orchestratorv1.ApplyResponse{})), "answered before any message was sent")

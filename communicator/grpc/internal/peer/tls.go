@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 // The TLS handshake, at both ends.
 
@@ -13,24 +13,25 @@ import (
 	"slices"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"google.golang.org/grpc/credentials"
 )
 
-// security is the result of a handshake. A server does not fail a handshake because
+// Security is the result of a handshake. A server does not fail a handshake because
 // of the client's certificate. It stores the problem and returns it at the first
 // call, because a client that is rejected during the handshake never learns the
 // reason.
-type security struct {
+type Security struct {
 	credentials.CommonAuthInfo
-	plaintext  bool
-	principals []principal // identities of the peer's certificate
-	refusal    error       // problem of the peer's certificate
-	limited    *logLimiter
+	Plaintext  bool
+	principals []identity.Principal // identities of the peer's certificate
+	refusal    error                // problem of the peer's certificate
+	limited    *LogLimiter
 }
 
 // AuthType returns "tls" or "plaintext".
-func (s *security) AuthType() string {
-	if s.plaintext {
+func (s *Security) AuthType() string {
+	if s.Plaintext {
 		return "plaintext"
 	}
 	return "tls"
@@ -50,19 +51,22 @@ func tlsConfig(m *material) *tls.Config {
 // overTLS are the TLS credentials of one server, or of one client's connections.
 type overTLS struct {
 	*Credentials
-	limited *logLimiter
-	serves  role      // of a server: the role of the peers that it admits; 0: all
-	want    principal // of a client
-	failure *failure  // of a client
+	limited *LogLimiter
+	serves  identity.Role      // of a server: the role of the peers that it admits; 0: all
+	want    identity.Principal // of a client
+	failure *failure           // of a client
 }
 
+// Info implements [credentials.TransportCredentials].
 func (t *overTLS) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
+// Clone returns the same credentials, which do not change.
 func (t *overTLS) Clone() credentials.TransportCredentials { return t }
 
-func (t *overTLS) OverrideServerName(string) error { return nil } // DNS names are ignored
+// OverrideServerName does nothing, because DNS names are ignored.
+func (t *overTLS) OverrideServerName(string) error { return nil }
 
 // ServerHandshake accepts any TLS client. It names no authorities to the client.
 // Otherwise a client with a certificate of another authority would present none, and
@@ -83,7 +87,7 @@ func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		t.limited.log(raw, err)
 		return nil, nil, err
 	}
-	found := &security{
+	found := &Security{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
 		limited:        t.limited,
 	}
@@ -93,7 +97,7 @@ func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		t.limited.log(raw, found.refusal)
 		return conn, found, nil
 	}
-	if t.serves != 0 && !slices.ContainsFunc(found.principals, func(p principal) bool { return p.role == t.serves }) {
+	if t.serves != 0 && !slices.ContainsFunc(found.principals, func(p identity.Principal) bool { return p.Role == t.serves }) {
 		return conn, found, nil // its calls are refused, and it stays pending until its time is up
 	}
 	if err := admit(raw, found.principals, until); err != nil {
@@ -149,5 +153,5 @@ func (t *overTLS) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (
 		return nil, nil, t.failure.remember(err)
 	}
 	t.failure.forget()
-	return conn, &security{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
+	return conn, &Security{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 }

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 import (
 	"crypto/x509"
@@ -9,10 +9,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 )
 
-var aManager = principal{role: roleManager}
+var aManager = identity.Principal{Role: identity.RoleManager}
 
 // The server tells a client what is wrong with its certificate.
 func TestR3_ClientCertificateRefused(t *testing.T) {
@@ -50,12 +52,12 @@ func TestR3_ClientCertificateRefused(t *testing.T) {
 // the same words for both directions.
 func TestR3_RefusedByTheClient(t *testing.T) {
 	ours, other := testca.New(t, "ours"), testca.New(t, "another's")
-	log := &journal{}
-	address := serve(t, probed{}, with(t, other.Manager(t)), log.option())
+	log := &grpctest.Journal{}
+	address := serve(t, probed{}, with(t, other.Manager(t)), logged(log))
 	err := heartbeat(t, connect(t, address, aManager, with(t, ours.Worker(t, "w1"))), "w1")
 	require.ErrorIs(t, err, ErrCertificate)
 	require.Eventually(t, func() bool {
-		return log.count("refused by peer") > 0
+		return log.Count("refused by peer") > 0
 	}, 10*time.Second, time.Millisecond)
 }
 

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 import (
 	"errors"
@@ -10,6 +10,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
 // pipes is an in-memory listener.
@@ -82,7 +89,7 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 10_000
 		p := &pipes{conns: make(chan net.Conn, flood+10)}
-		g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
 		refused := make(chan error, flood)
 		go shaking(g, refused)
 
@@ -125,12 +132,12 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 	})
 }
 
-// If the gate is full of connections that have sent data, it waits for one to end,
+// If the limiter is full of connections that have sent data, it waits for one to end,
 // and can be closed at any time.
 func TestR3_GateClosesWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn, maxPending+10)}
-		g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
 		var accepted, clients []net.Conn
 		for range maxPending {
 			clients = append(clients, p.connect())
@@ -169,7 +176,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 // The number of connections is limited, whatever their identity.
 func TestR3_TooManyConnections(t *testing.T) {
 	p := &pipes{conns: make(chan net.Conn, 1)}
-	g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
+	g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
 	g.admitted = maxAdmitted
 	client := p.connect()
 	defer client.Close()
@@ -188,7 +195,7 @@ func TestR3_TooManyConnections(t *testing.T) {
 func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn, 1)}
-		g := newConnLimiter(p, &logLimiter{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
 		client := p.connect()
 		conn, err := g.Accept()
 		require.NoError(t, err)
@@ -207,17 +214,87 @@ func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 // Strangers cannot make the log grow quickly.
 func TestR3_ComplaintsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log journal
-		c := &logLimiter{logger: settingsOf(t, log.option()).logger}
+		var log grpctest.Journal
+		c := &LogLimiter{logger: settingsOf(t, logged(&log)).Logger}
 		for range 10_000 {
 			c.logAddr(elsewhere{}, errors.New("no good"))
 			time.Sleep(time.Millisecond)
 		}
-		require.Equal(t, 10, log.count("connection refused"))
-		require.Equal(t, 9, log.count("omitted=999"))
+		require.Equal(t, 10, log.Count("connection refused"))
+		require.Equal(t, 9, log.Count("omitted=999"))
 		c.logAddr(elsewhere{}, io.EOF)
 		time.Sleep(time.Second)
 		c.logAddr(elsewhere{}, io.EOF)
-		require.Equal(t, 10, log.count("connection refused"))
+		require.Equal(t, 10, log.Count("connection refused"))
 	})
+}
+
+// R5: the memory and the connections that one worker may take from a manager.
+
+// One identity gets its share of the connections, and the others keep theirs.
+func TestR5_OnePartyTakesFewConnections(t *testing.T) {
+	p := &pipes{conns: make(chan net.Conn, 1)}
+	g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
+	enter := func(whose ...identity.Principal) (net.Conn, error) {
+		client := p.connect()
+		t.Cleanup(func() { _ = client.Close() })
+		conn, err := g.Accept()
+		require.NoError(t, err)
+		return conn, admit(conn, whose, time.Time{})
+	}
+	w1, w2 := identity.Principal{Role: identity.RoleWorker, Name: "w1"}, identity.Principal{Role: identity.RoleWorker, Name: "w2"}
+	var all []net.Conn
+	for range maxOfOne {
+		conn, err := enter(w1)
+		require.NoError(t, err)
+		all = append(all, conn)
+	}
+	refused, err := enter(w1)
+	require.ErrorContains(t, err, `too many connections of worker "w1"`)
+	require.NoError(t, refused.Close())
+	for range 2 * maxOfOne {
+		conn, err := enter(w1, w2)
+		require.NoError(t, err, "a certificate with two names has places for both")
+		all = append(all, conn)
+	}
+	refused, err = enter(w1, w2)
+	require.Error(t, err)
+	require.NoError(t, refused.Close())
+	other, err := enter(w2)
+	require.NoError(t, err)
+	require.NoError(t, all[0].Close())
+	again, err := enter(w1)
+	require.NoError(t, err)
+	for _, conn := range append(all[1:], other, again) {
+		require.NoError(t, conn.Close())
+	}
+	_, admitted := g.counts()
+	require.Zero(t, admitted)
+	require.Empty(t, g.of)
+}
+
+// A worker cannot occupy the connections of another worker's server that managers
+// need.
+func TestR5_AWorkersServerAdmitsManagersOnly(t *testing.T) {
+	ca := testca.New(t, "ours")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server, accepting, err := settingsOf(t, with(t, ca.Worker(t, "w1"))).NewServer(l, identity.RoleManager)
+	require.NoError(t, err)
+	orchestratorv1.RegisterWorkerServer(server, probed{})
+	go func() { _ = server.Serve(accepting) }()
+	t.Cleanup(server.Stop)
+	g, ok := accepting.(*connLimiter)
+	require.True(t, ok)
+	target := identity.Principal{Role: identity.RoleWorker, Name: "w1"}
+	intruder := connect(t, l.Addr().String(), target, with(t, ca.Worker(t, "w2")))
+	_, err = orchestratorv1.NewWorkerClient(intruder).Apply(t.Context(), &orchestratorv1.ApplyRequest{})
+	require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
+	_, admitted := g.counts()
+	require.Zero(t, admitted)
+	manager := connect(t, l.Addr().String(), target, with(t, ca.Manager(t)))
+	_, err = orchestratorv1.NewWorkerClient(manager).Apply(t.Context(), &orchestratorv1.ApplyRequest{})
+	require.NoError(t, err)
+	_, admitted = g.counts()
+	require.Equal(t, 1, admitted)
 }

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 import (
 	"bytes"
@@ -8,41 +8,19 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
-	"github.com/f8949c05/orchestrator/worker"
 )
-
-// journal records what is logged.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) count(what string) int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Count(j.text.String(), what)
-}
-
-func (j *journal) option() Option {
-	return WithLogger(slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug})))
-}
 
 func TestR3_LoadCredentialsSaysWhatIsWrong(t *testing.T) {
 	ca := testca.New(t, "ours")
@@ -69,16 +47,12 @@ func TestR3_LoadCredentialsSaysWhatIsWrong(t *testing.T) {
 		"too large":            {good.Cert, good.Key, file(make([]byte, maxFile+1)), "more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := LoadCredentials(c.cert, c.key, c.ca)
+			_, err := LoadCredentials(c.cert, c.key, c.ca, nil)
 			require.ErrorContains(t, err, "load credentials")
 			require.ErrorContains(t, err, c.says)
 		})
 	}
-	_, err := LoadCredentials(good.Cert, good.Key, good.CA, nil)
-	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	_, err = LoadCredentials(good.Cert, good.Key, good.CA, WithIdentities(nil))
-	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	_, err = LoadCredentials(good.Cert, good.Key, file(two))
+	_, err := LoadCredentials(good.Cert, good.Key, file(two), nil)
 	require.NoError(t, err)
 }
 
@@ -113,10 +87,10 @@ func TestR3_OwnCertificatesOfNoUse(t *testing.T) {
 		"one of several authorities":  {accepting(ours.Worker(t, "w1"), other.PEM(), ours.PEM()), ""},
 		"beside one that has expired": {accepting(ours.Worker(t, "w1"), testca.New(t, "former", gone).PEM(), ours.PEM()), ""},
 		"by one that has expired":     {testca.New(t, "former", gone).Worker(t, "w1"), `"CN=former" expired at 20`},
-		"several principals":          {ours.Issue(t, []string{WorkerURI("w1"), WorkerURI("w2"), ManagerURI}), ""},
+		"several principals":          {ours.Issue(t, []string{identity.WorkerURI("w1"), identity.WorkerURI("w2"), identity.ManagerURI}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := LoadCredentials(c.files.Cert, c.files.Key, c.files.CA)
+			_, err := LoadCredentials(c.files.Cert, c.files.Key, c.files.CA, nil)
 			if c.says == "" {
 				require.NoError(t, err)
 				return
@@ -128,83 +102,37 @@ func TestR3_OwnCertificatesOfNoUse(t *testing.T) {
 	}
 }
 
-// A process needs a certificate for its own identity, for clients and servers both.
-func TestR3_CertificatesOfAnotherIdentity(t *testing.T) {
-	ca := testca.New(t, "ours")
-	w, err := worker.New(func(context.Context, string) error { return nil }, worker.WithLease(10*time.Second, time.Second))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
-	manager := func(opt Option) error {
-		_, err := NewManager(NewMemoryStore(), opt)
-		return err
-	}
-	member := func(opt Option) error {
-		_, err := NewMember("127.0.0.1:7000", "w1", w, opt)
-		return err
-	}
-	for name, c := range map[string]struct {
-		make  func(Option) error
-		files testca.Files
-		says  string // "": no error
-	}{
-		"a manager":                  {manager, ca.Manager(t), ""},
-		"a manager that is a worker": {manager, ca.Worker(t, "w1"), `identifies worker "w1", not a manager`},
-		"a manager that only serves": {manager, ca.Manager(t, testca.Usage(x509.ExtKeyUsageServerAuth)), "a manager is not for clients"},
-		"a manager that only calls":  {manager, ca.Manager(t, testca.Usage(x509.ExtKeyUsageClientAuth)), "a manager is not for servers"},
-		"a worker":                   {member, ca.Worker(t, "w1"), ""},
-		"a worker, among others":     {member, ca.Issue(t, []string{ManagerURI, WorkerURI("w0"), WorkerURI("w1")}), ""},
-		"a worker for anything":      {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageAny)), ""},
-		"a worker, no usages":        {member, ca.Worker(t, "w1", testca.Usage()), ""},
-		"a worker of another name":   {member, ca.Worker(t, "w2"), `identifies worker "w2", not worker "w1"`},
-		"a worker that is a manager": {member, ca.Manager(t), `identifies a manager, not worker "w1"`},
-		"a worker that only calls":   {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageClientAuth)), "is not for servers"},
-		"a worker that answers only": {member, ca.Worker(t, "w1", testca.Usage(x509.ExtKeyUsageServerAuth)), "is not for clients"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := c.make(with(t, c.files))
-			if c.says == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorIs(t, err, orchestrator.ErrInvalid)
-			require.ErrorIs(t, err, ErrCertificate)
-			require.ErrorContains(t, err, c.files.Cert)
-			require.ErrorContains(t, err, c.says)
-		})
-	}
-}
-
 // New files are used for the next connection, at both ends. Existing connections
 // continue.
 func TestR3_FilesReplaced(t *testing.T) {
 	ca := testca.New(t, "ours")
 	server, client := ca.Manager(t), ca.Worker(t, "w1")
-	var log journal
+	var log grpctest.Journal
 	serverOption, clientOption := with(t, server), with(t, client)
-	address := serve(t, probed{}, serverOption, log.option())
+	address := serve(t, probed{}, serverOption, logged(&log))
 	before := connect(t, address, aManager, clientOption)
 	require.NoError(t, heartbeat(t, before, "w1"))
 
-	ca.Renew(t, client, []string{WorkerURI("w2")})
+	ca.Renew(t, client, []string{identity.WorkerURI("w2")})
 	require.NoError(t, heartbeat(t, before, "w1"), "a connection from before")
 	after := connect(t, address, aManager, clientOption)
 	require.NoError(t, heartbeat(t, after, "w2"))
 	require.Equal(t, codes.PermissionDenied, status.Code(heartbeat(t, after, "w1")))
 
-	require.Zero(t, log.count("certificates replaced"))
-	ca.Renew(t, server, []string{WorkerURI("m")})
+	require.Zero(t, log.Count("certificates replaced"))
+	ca.Renew(t, server, []string{identity.WorkerURI("m")})
 	require.ErrorContains(t, heartbeat(t, connect(t, address, aManager, clientOption), "w2"), `it identifies worker "m"`)
-	require.NoError(t, heartbeat(t, connect(t, address, principal{role: roleWorker, name: "m"}, clientOption), "w2"))
+	require.NoError(t, heartbeat(t, connect(t, address, identity.Principal{Role: identity.RoleWorker, Name: "m"}, clientOption), "w2"))
 	require.NoError(t, heartbeat(t, before, "w1"), "a connection from before")
-	require.Equal(t, 1, log.count("certificates replaced"))
+	require.Equal(t, 1, log.Count("certificates replaced"))
 }
 
 // While files are partly replaced, the previous set is used. That is logged once.
 func TestR3_FilesHalfReplaced(t *testing.T) {
 	ca := testca.New(t, "ours")
 	server, next := ca.Manager(t), ca.Manager(t)
-	var log journal
-	address := serve(t, probed{}, with(t, server), log.option())
+	var log grpctest.Journal
+	address := serve(t, probed{}, with(t, server), logged(&log))
 	client := with(t, ca.Worker(t, "w1"))
 	works := func() {
 		t.Helper()
@@ -220,14 +148,14 @@ func TestR3_FilesHalfReplaced(t *testing.T) {
 	replace(server.Cert, next.Cert)
 	works()
 	works()
-	require.Equal(t, 1, log.count("certificates not loaded"))
+	require.Equal(t, 1, log.Count("certificates not loaded"))
 	require.NoError(t, os.Remove(server.CA))
 	works()
-	require.Equal(t, 2, log.count("certificates not loaded"), "a different error")
+	require.Equal(t, 2, log.Count("certificates not loaded"), "a different error")
 	replace(server.CA, next.CA)
 	replace(server.Key, next.Key)
 	works()
-	require.Equal(t, 1, log.count("certificates replaced"))
+	require.Equal(t, 1, log.Count("certificates replaced"))
 }
 
 // One authority replaces another, and no process is refused at any time. First both
@@ -237,8 +165,8 @@ func TestR3_AuthorityReplaced(t *testing.T) {
 	first, second := testca.New(t, "first"), testca.New(t, "second")
 	server, client, left := first.Manager(t), first.Worker(t, "w1"), first.Worker(t, "w1")
 	both := append(first.PEM(), second.PEM()...)
-	var log journal
-	address := serve(t, probed{}, with(t, server), log.option())
+	var log grpctest.Journal
+	address := serve(t, probed{}, with(t, server), logged(&log))
 	option, leftOption := with(t, client), with(t, left)
 	works := func() {
 		t.Helper()
@@ -253,10 +181,10 @@ func TestR3_AuthorityReplaced(t *testing.T) {
 	works()
 	accept(client, both)
 	works()
-	second.Renew(t, client, []string{WorkerURI("w1")})
+	second.Renew(t, client, []string{identity.WorkerURI("w1")})
 	accept(client, both)
 	works()
-	second.Renew(t, server, []string{ManagerURI})
+	second.Renew(t, server, []string{identity.ManagerURI})
 	accept(server, both)
 	works()
 	accept(client, second.PEM())
@@ -276,9 +204,9 @@ func TestR3_IdentitiesOfVerifiedCertificatesOnly(t *testing.T) {
 	ca := testca.New(t, "ours")
 	asked := func(*x509.Certificate) []string {
 		t.Error("asked whom a certificate stands for that is not accepted")
-		return []string{WorkerURI("w1")}
+		return []string{identity.WorkerURI("w1")}
 	}
-	address := serve(t, probed{}, withAny(t, ca.Manager(t), WithIdentities(asked)))
+	address := serve(t, probed{}, withAny(t, ca.Manager(t), asked))
 	files := testca.New(t, "another's").Worker(t, "w1")
 	files.CA = ca.Manager(t).CA
 	require.ErrorIs(t, heartbeat(t, connect(t, address, aManager, withAny(t, files)), "w1"), ErrCertificate)
@@ -288,7 +216,7 @@ func TestR3_IdentitiesOfVerifiedCertificatesOnly(t *testing.T) {
 func TestR3_FilesReplacedAmidHandshakes(t *testing.T) {
 	ca := testca.New(t, "ours")
 	files := ca.Worker(t, "w1")
-	c, err := LoadCredentials(files.Cert, files.Key, files.CA)
+	c, err := LoadCredentials(files.Cert, files.Key, files.CA, nil)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -304,8 +232,118 @@ func TestR3_FilesReplacedAmidHandshakes(t *testing.T) {
 		})
 	}
 	for range 50 {
-		ca.Renew(t, files, []string{WorkerURI("w1")})
+		ca.Renew(t, files, []string{identity.WorkerURI("w1")})
 	}
 	stop()
 	wg.Wait()
+}
+
+const (
+	shown   = `level=INFO msg="certificate in use"`
+	ending  = `level=WARN msg="certificate expires soon, replace its files"`
+	renewal = `level=INFO msg="certificates replaced"`
+)
+
+const day = 24 * time.Hour
+
+func loaded(t *testing.T, files testca.Files) *Credentials {
+	t.Helper()
+	c, err := LoadCredentials(files.Cert, files.Key, files.CA, nil)
+	require.NoError(t, err)
+	return c
+}
+
+// A certificate expires at the latest with its issuer. ValidUntil reads the current
+// files.
+func TestR3_ValidUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		long, short := testca.New(t, "long", testca.Lasting(100*day)), testca.New(t, "short", testca.Lasting(20*day))
+		files := long.Worker(t, "w", testca.Lasting(30*day))
+		c := loaded(t, files)
+		require.True(t, c.ValidUntil().Equal(now.AddDate(0, 0, 30)), c.ValidUntil())
+		short.Renew(t, files, []string{identity.WorkerURI("w")}, testca.Lasting(30*day))
+		require.True(t, c.ValidUntil().Equal(now.AddDate(0, 0, 20)), c.ValidUntil())
+
+		require.NoError(t, os.Remove(files.Key))
+		require.True(t, c.ValidUntil().Equal(now.AddDate(0, 0, 30)), "the files in use: %v", c.ValidUntil())
+		other := long.Worker(t, "w", testca.Lasting(30*day))
+		require.NoError(t, os.WriteFile(other.CA, short.PEM(), 0o600))
+		untrusted, err := readCredentials(other.Cert, other.Key, other.CA, nil)
+		require.NoError(t, err)
+		require.True(t, untrusted.ValidUntil().Equal(now.AddDate(0, 0, 30)), "its own validity")
+	})
+}
+
+// The warning comes when a tenth is left, once a day, until the files are replaced.
+// If warnings are not logged, none counts as given.
+func TestR3_WarnsBeforeACertificateEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := testca.New(t, "ours", testca.Lasting(1000*day))
+		files := ca.Worker(t, "w", testca.Lasting(30*day))
+		c := loaded(t, files)
+		var log grpctest.Journal
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		watch := func() {
+			for range 10 {
+				c.Watch(logger)
+				c.current(logger) // as a handshake does
+			}
+		}
+		pass := func(d time.Duration) { <-time.After(d) }
+
+		pass(27*day - time.Hour)
+		watch()
+		require.Zero(t, log.Count("level="))
+		pass(time.Hour)
+		c.Watch(slog.New(slog.DiscardHandler))
+		watch()
+		require.Equal(t, 1, log.Count(ending))
+		require.Equal(t, 1, log.Count("valid_until=2000-01-31T00:00:00Z left=72h0m0s"), log.String())
+		require.Equal(t, 1, log.Count(files.Cert))
+		pass(day - time.Hour)
+		watch()
+		require.Equal(t, 1, log.Count(ending), "once a day")
+		pass(time.Hour)
+		watch()
+		require.Equal(t, 2, log.Count(ending))
+
+		// Files that do not match replace nothing.
+		key, err := os.ReadFile(files.Key)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(files.Key))
+		pass(day)
+		watch()
+		require.Equal(t, 3, log.Count(ending))
+		require.NoError(t, os.WriteFile(files.Key, key, 0o600))
+		pass(2 * day) // it has expired
+		watch()
+		require.Equal(t, 4, log.Count(ending))
+
+		ca.Renew(t, files, []string{identity.WorkerURI("w")}, testca.Lasting(10*day))
+		pass(day)
+		watch()
+		require.Equal(t, 1, log.Count(renewal))
+		require.Equal(t, 4, log.Count(ending))
+		pass(8 * day)
+		watch()
+		require.Equal(t, 5, log.Count(ending), "the next one expires too")
+	})
+}
+
+// There is no warning of a certificate that was replaced in time, even if no
+// handshake has read the new one yet.
+func TestR3_DoesNotWarnOfACertificateThatWasReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := testca.New(t, "ours", testca.Lasting(1000*day))
+		files := ca.Worker(t, "w", testca.Lasting(30*day))
+		c := loaded(t, files)
+		var log grpctest.Journal
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		<-time.After(28 * 24 * time.Hour)
+		ca.Renew(t, files, []string{identity.WorkerURI("w")}, testca.Lasting(30*day))
+		c.Watch(logger)
+		require.Equal(t, 1, log.Count(renewal))
+		require.Zero(t, log.Count(ending))
+	})
 }

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 // Connections without TLS, and their limits.
 
@@ -14,25 +14,26 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// ErrPlaintext reports that plaintext would have left the machine: a server was to
-// listen off loopback, or a connection led off loopback, with neither
-// [WithCredentials] nor [WithPlaintext]. Nothing was sent.
+// ErrPlaintext reports that plaintext would have left the machine. Nothing was sent.
 var ErrPlaintext = errors.New("plaintext off loopback: use WithCredentials, or WithPlaintext on a network that is secured by other means")
 
 // plainly are the credentials without TLS of one server, or of one client's
 // connections.
 type plainly struct {
 	anywhere bool // allowed off loopback
-	limited  *logLimiter
+	limited  *LogLimiter
 	failure  *failure // of a client
 }
 
+// Info implements [credentials.TransportCredentials].
 func (p *plainly) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "plaintext"}
 }
 
+// Clone returns the same credentials, which do not change.
 func (p *plainly) Clone() credentials.TransportCredentials { return p }
 
+// OverrideServerName does nothing: there is no certificate to check.
 func (p *plainly) OverrideServerName(string) error { return nil }
 
 // preface begins every HTTP/2 connection.
@@ -65,9 +66,9 @@ func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		p.limited.log(raw, err)
 		return nil, nil, err
 	}
-	return &replayed{Conn: raw, rest: first}, &security{
+	return &replayed{Conn: raw, rest: first}, &Security{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
-		plaintext:      true,
+		Plaintext:      true,
 	}, nil
 }
 
@@ -80,6 +81,7 @@ type replayed struct {
 	rest []byte
 }
 
+// Read returns the bytes that were read before, and then reads on.
 func (r *replayed) Read(b []byte) (int, error) {
 	if len(r.rest) == 0 {
 		return r.Conn.Read(b)
@@ -96,9 +98,9 @@ func (p *plainly) ClientHandshake(_ context.Context, _ string, raw net.Conn) (ne
 		return nil, nil, p.failure.remember(fmt.Errorf("connect to %s: %w", raw.RemoteAddr(), ErrPlaintext))
 	}
 	p.failure.forget()
-	return &listening{Conn: raw, failure: p.failure}, &security{
+	return &listening{Conn: raw, failure: p.failure}, &Security{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.NoSecurity},
-		plaintext:      true,
+		Plaintext:      true,
 	}, nil
 }
 
@@ -110,6 +112,7 @@ type listening struct {
 	heard   bool // used only by the one goroutine that reads
 }
 
+// Read detects the alert in the first bytes.
 func (l *listening) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
 	if l.heard || n == 0 {

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 import (
 	"context"
@@ -40,18 +40,18 @@ func TestR3_PlaintextServesOnLoopbackOnly(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 
-	_, _, err = settingsOf(t).newServer(listenerElsewhere{l}, 0)
+	_, _, err = settingsOf(t).NewServer(listenerElsewhere{l}, 0)
 	require.ErrorIs(t, err, ErrPlaintext)
 	require.ErrorContains(t, err, "192.0.2.1:80")
 	require.ErrorContains(t, err, "WithCredentials")
 	require.ErrorContains(t, err, "WithPlaintext")
 
-	for name, opt := range map[string]Option{
-		"asked for": WithPlaintext(),
+	for name, opt := range map[string]option{
+		"asked for": func(s *Settings) { s.Plaintext = true },
 		"with TLS":  with(t, testca.New(t, "ours").Manager(t)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, _, err := settingsOf(t, opt).newServer(listenerElsewhere{l}, 0)
+			server, _, err := settingsOf(t, opt).NewServer(listenerElsewhere{l}, 0)
 			require.NoError(t, err)
 			server.Stop()
 		})
@@ -59,7 +59,7 @@ func TestR3_PlaintextServesOnLoopbackOnly(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", "[::]:0"} {
 		all, err := net.Listen("tcp", address)
 		require.NoError(t, err)
-		_, _, err = settingsOf(t).newServer(all, 0)
+		_, _, err = settingsOf(t).NewServer(all, 0)
 		require.ErrorIs(t, err, ErrPlaintext)
 		require.NoError(t, all.Close())
 	}
@@ -74,7 +74,7 @@ func TestR3_PlaintextDialsOnLoopbackOnly(t *testing.T) {
 		return connElsewhere{conn, written}, err
 	})
 
-	conn, err := settingsOf(t).dial(address, aManager, away)
+	conn, err := settingsOf(t).Dial(address, aManager, away)
 	require.NoError(t, err)
 	err = heartbeat(t, conn, "w1")
 	require.ErrorIs(t, err, ErrPlaintext)
@@ -82,7 +82,7 @@ func TestR3_PlaintextDialsOnLoopbackOnly(t *testing.T) {
 	require.NoError(t, conn.Close())
 	require.Empty(t, written, "nothing may be sent")
 
-	conn, err = settingsOf(t, WithPlaintext()).dial(address, aManager, away)
+	conn, err = settingsOf(t, func(s *Settings) { s.Plaintext = true }).Dial(address, aManager, away)
 	require.NoError(t, err)
 	require.NoError(t, heartbeat(t, conn, "w1"))
 	require.NoError(t, conn.Close())

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 // The authorization of calls, before a message is read, and the log of refusals.
 
@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
@@ -26,53 +27,53 @@ func authorize(ctx context.Context, info *tap.Info) (context.Context, error) {
 	switch info.FullMethodName {
 	case orchestratorv1.Worker_Report_FullMethodName,
 		orchestratorv1.Worker_Apply_FullMethodName:
-		return ctx, mayCommand(ctx)
+		return ctx, MayCommand(ctx)
 	case orchestratorv1.Manager_Register_FullMethodName,
 		orchestratorv1.Manager_Heartbeat_FullMethodName,
 		orchestratorv1.Manager_Complete_FullMethodName,
 		orchestratorv1.Manager_Leave_FullMethodName:
-		return ctx, allow(ctx, "only workers may call this", func(p principal) bool { return p.role == roleWorker })
+		return ctx, allow(ctx, "only workers may call this", func(p identity.Principal) bool { return p.Role == identity.RoleWorker })
 	}
-	return ctx, allow(ctx, "", func(principal) bool { return true })
+	return ctx, allow(ctx, "", func(identity.Principal) bool { return true })
 }
 
-// mayCommand returns a status error if the caller is not a manager.
-func mayCommand(ctx context.Context) error {
-	return allow(ctx, "only a manager may call this", func(p principal) bool { return p.role == roleManager })
+// MayCommand returns a status error if the caller is not a manager.
+func MayCommand(ctx context.Context) error {
+	return allow(ctx, "only a manager may call this", func(p identity.Principal) bool { return p.Role == identity.RoleManager })
 }
 
-// maySpeakFor returns a status error if the caller is not the worker of that name.
-func maySpeakFor(ctx context.Context, name string) error {
-	want := principal{role: roleWorker, name: name}
-	return allow(ctx, "only "+want.String()+" may call this", func(p principal) bool { return p == want })
+// MaySpeakFor returns a status error if the caller is not the worker of that name.
+func MaySpeakFor(ctx context.Context, name string) error {
+	want := identity.Principal{Role: identity.RoleWorker, Name: name}
+	return allow(ctx, "only "+want.String()+" may call this", func(p identity.Principal) bool { return p == want })
 }
 
 // allow returns a status error unless ok is true for one of the caller's identities.
 // Without TLS every call is allowed.
-func allow(ctx context.Context, rule string, ok func(principal) bool) error {
+func allow(ctx context.Context, rule string, ok func(identity.Principal) bool) error {
 	from, _ := peer.FromContext(ctx)
 	if from == nil {
 		return status.Error(codes.Unauthenticated, "call without a peer")
 	}
-	found, known := from.AuthInfo.(*security)
+	found, known := from.AuthInfo.(*Security)
 	switch {
 	case !known:
 		return status.Error(codes.Unauthenticated, "connection has no known credentials")
-	case found.plaintext:
+	case found.Plaintext:
 		return nil
 	case found.refusal != nil:
 		return status.Error(codes.Unauthenticated, found.refusal.Error())
 	case !slices.ContainsFunc(found.principals, ok):
-		err := status.Errorf(codes.PermissionDenied, "%v: %s, and it identifies %s", ErrCertificate, rule, describe(found.principals))
+		err := status.Errorf(codes.PermissionDenied, "%v: %s, and it identifies %s", ErrCertificate, rule, identity.Describe(found.principals))
 		found.limited.logAddr(from.Addr, err)
 		return err
 	}
 	return nil
 }
 
-// logLimiter logs refusals and their reasons, at most once a second, so that
-// strangers cannot make the log grow quickly.
-type logLimiter struct {
+// LogLimiter logs refusals and their reasons, at most once a second, so that
+// unauthenticated clients cannot make the log grow quickly.
+type LogLimiter struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
@@ -80,20 +81,20 @@ type logLimiter struct {
 	omitted int // since the last logged one
 }
 
-func (c *logLimiter) log(conn net.Conn, err error) { c.logAddr(conn.RemoteAddr(), err) }
+func (c *LogLimiter) log(conn net.Conn, err error) { c.logAddr(conn.RemoteAddr(), err) }
 
-func (c *logLimiter) logAddr(from net.Addr, err error) {
+func (c *LogLimiter) logAddr(from net.Addr, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return // the peer closed the connection, as load balancers do
 	}
-	if omitted, ok := c.take(time.Now()); ok {
+	if omitted, ok := c.Take(time.Now()); ok {
 		c.logger.Warn("connection refused", "peer", from.String(), "err", err, "omitted", omitted)
 	}
 }
 
-// take reports whether a refusal may be logged now, and how many were omitted since
+// Take reports whether a refusal may be logged now, and how many were omitted since
 // the last one.
-func (c *logLimiter) take(now time.Time) (omitted int, ok bool) {
+func (c *LogLimiter) Take(now time.Time) (omitted int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Before(c.next) {

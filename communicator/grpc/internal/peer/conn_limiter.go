@@ -1,7 +1,6 @@
-package grpc
+package peer
 
-// The gate: the limits on connections, and which connections are closed when they
-// are exceeded.
+// The limits on connections, and which connections are closed when they are exceeded.
 
 import (
 	"container/list"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 )
 
 const (
@@ -32,26 +33,26 @@ const (
 )
 
 // connLimiter is a listener that limits its connections. A connection is pending until it
-// is admitted. When there are too many pending ones, the gate closes the first that
+// is admitted. When there are too many pending ones, the limiter closes the first that
 // has been silent for too long. It never closes an admitted connection. So a flood
 // of connections has a bounded cost, and clients that do send data get through.
 //
 // Accept is called by one goroutine at a time.
 type connLimiter struct {
 	net.Listener
-	limited *logLimiter
+	limited *LogLimiter
 	freed   chan struct{} // capacity 1: a connection is no longer pending
 	closed  chan struct{}
 	closing sync.Once
 	began   time.Time
 
 	mu       sync.Mutex // guards the fields below; held briefly
-	pending  *list.List // of *guarded, in order of arrival
+	pending  *list.List // of *limitedConn, in order of arrival
 	admitted int
 	of       map[string]int // number of admitted connections with TLS, by the names in their certificate
 }
 
-func newConnLimiter(l net.Listener, c *logLimiter) *connLimiter {
+func newConnLimiter(l net.Listener, c *LogLimiter) *connLimiter {
 	return &connLimiter{
 		Listener: l,
 		limited:  c,
@@ -63,16 +64,17 @@ func newConnLimiter(l net.Listener, c *logLimiter) *connLimiter {
 	}
 }
 
+// Accept waits until one more connection may be pending, and returns it.
 func (g *connLimiter) Accept() (net.Conn, error) {
 	conn, err := g.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
 	if err := g.makeRoom(); err != nil {
-		_ = conn.Close() // was never handed out
+		_ = conn.Close() // the server does not have it
 		return nil, err
 	}
-	c := &guarded{Conn: conn, gate: g, end: time.Now().Add(handshakeTimeout)}
+	c := &limitedConn{Conn: conn, limiter: g, end: time.Now().Add(handshakeTimeout)}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
@@ -89,7 +91,7 @@ func (g *connLimiter) Accept() (net.Conn, error) {
 func (g *connLimiter) Close() error {
 	g.mu.Lock()
 	g.closing.Do(func() { close(g.closed) })
-	pending := make([]*guarded, 0, g.pending.Len())
+	pending := make([]*limitedConn, 0, g.pending.Len())
 	for c := range g.inOrder() {
 		pending = append(pending, c)
 	}
@@ -101,10 +103,10 @@ func (g *connLimiter) Close() error {
 }
 
 // inOrder yields the pending connections in order of arrival. The caller holds mu.
-func (g *connLimiter) inOrder() iter.Seq[*guarded] {
-	return func(yield func(*guarded) bool) {
+func (g *connLimiter) inOrder() iter.Seq[*limitedConn] {
+	return func(yield func(*limitedConn) bool) {
 		for at := g.pending.Front(); at != nil; at = at.Next() {
-			if c, ok := at.Value.(*guarded); !ok || !yield(c) {
+			if c, ok := at.Value.(*limitedConn); !ok || !yield(c) {
 				return
 			}
 		}
@@ -138,7 +140,7 @@ func (g *connLimiter) makeRoom() error {
 // slow returns nil and 0 if there is room. Otherwise it returns a pending connection
 // that has been silent for too long, or nil and how long to wait until one may have
 // been.
-func (g *connLimiter) slow() (slow *guarded, wait time.Duration) {
+func (g *connLimiter) slow() (slow *limitedConn, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.pending.Len() < maxPending {
@@ -159,13 +161,13 @@ func (g *connLimiter) slow() (slow *guarded, wait time.Duration) {
 
 // admit makes a pending connection of these identities an admitted one, until its
 // certificate expires; the zero time means never. It does nothing to a connection
-// without a gate.
-func admit(conn net.Conn, whose []principal, until time.Time) error {
-	c, ok := conn.(*guarded)
+// without a limiter.
+func admit(conn net.Conn, whose []identity.Principal, until time.Time) error {
+	c, ok := conn.(*limitedConn)
 	if !ok {
 		return nil
 	}
-	g := c.gate
+	g := c.limiter
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c.place == nil {
@@ -176,7 +178,7 @@ func admit(conn net.Conn, whose []principal, until time.Time) error {
 	}
 	names := fmt.Sprintf("%q", whose)
 	if len(whose) > 0 && g.of[names] >= maxOfOne*len(whose) {
-		return fmt.Errorf("too many connections of %s", describe(whose))
+		return fmt.Errorf("too many connections of %s", identity.Describe(whose))
 	}
 	g.leave(c)
 	g.admitted++
@@ -187,7 +189,7 @@ func admit(conn net.Conn, whose []principal, until time.Time) error {
 }
 
 // leave removes a connection from the pending ones. The caller holds mu.
-func (g *connLimiter) leave(c *guarded) {
+func (g *connLimiter) leave(c *limitedConn) {
 	g.pending.Remove(c.place)
 	c.place = nil
 	select {
@@ -196,22 +198,22 @@ func (g *connLimiter) leave(c *guarded) {
 	}
 }
 
-// guarded is a connection from a gate.
-type guarded struct {
+// limitedConn is a connection from a limiter.
+type limitedConn struct {
 	net.Conn
-	gate     *connLimiter
+	limiter  *connLimiter
 	end      time.Time // used by the goroutine of the handshake only, then constant; zero: never
 	admitted atomic.Bool
 	heard    atomic.Bool   // it has sent data
-	silent   atomic.Int64  // since when a read of a pending one waits, from gate.began; 0: none waits
-	place    *list.Element // among the pending; nil: not pending; guarded by gate.mu
-	names    string        // in the certificate, once admitted; guarded by gate.mu
+	silent   atomic.Int64  // since when a read of a pending one waits, from limiter.began; 0: none waits
+	place    *list.Element // among the pending; nil: not pending; guarded by limiter.mu
+	names    string        // in the certificate, once admitted; guarded by limiter.mu
 	closing  sync.Once
 }
 
 // patience returns how much longer a pending connection may be silent, and whether a
 // read waits for it at all.
-func (c *guarded) patience(now time.Duration) (left time.Duration, waiting bool) {
+func (c *limitedConn) patience(now time.Duration) (left time.Duration, waiting bool) {
 	since := time.Duration(c.silent.Load())
 	if c.heard.Load() {
 		return since + patience - now, since > 0
@@ -219,11 +221,12 @@ func (c *guarded) patience(now time.Duration) (left time.Duration, waiting bool)
 	return since + firstPatience - now, since > 0
 }
 
-func (c *guarded) Read(b []byte) (int, error) {
+// Read notes since when the connection keeps the server waiting, while it is pending.
+func (c *limitedConn) Read(b []byte) (int, error) {
 	if c.admitted.Load() {
 		return c.Conn.Read(b)
 	}
-	c.silent.Store(int64(max(time.Since(c.gate.began), 1)))
+	c.silent.Store(int64(max(time.Since(c.limiter.began), 1)))
 	n, err := c.Conn.Read(b)
 	c.silent.Store(0)
 	if n > 0 {
@@ -235,7 +238,7 @@ func (c *guarded) Read(b []byte) (int, error) {
 // Write closes the connection if the peer does not read for too long, because its
 // unread data takes memory. gRPC closes such a connection only if the peer sends
 // nothing either.
-func (c *guarded) Write(b []byte) (int, error) {
+func (c *limitedConn) Write(b []byte) (int, error) {
 	deadline := time.Now().Add(writeTimeout)
 	if !c.end.IsZero() && c.end.Before(deadline) {
 		deadline = c.end
@@ -252,16 +255,17 @@ func (c *guarded) Write(b []byte) (int, error) {
 
 // SetDeadline is called when the handshake begins, and with the zero time when it
 // has ended. The deadline is never after the connection's end.
-func (c *guarded) SetDeadline(t time.Time) error {
+func (c *limitedConn) SetDeadline(t time.Time) error {
 	if t.IsZero() || (!c.end.IsZero() && c.end.Before(t)) {
 		t = c.end
 	}
 	return c.SetReadDeadline(t)
 }
 
-func (c *guarded) Close() error {
+// Close frees the connection's place.
+func (c *limitedConn) Close() error {
 	c.closing.Do(func() {
-		g := c.gate
+		g := c.limiter
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if c.place != nil {

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 import (
 	"context"
@@ -35,8 +35,8 @@ func FuzzServerConn(f *testing.F) {
 	f.Add([]byte(*frames), true)
 
 	l := bufconn.Listen(1 << 16)
-	s := defaults()
-	server, gated, err := s.newServer(l, 0)
+	s := Defaults()
+	server, gated, err := s.NewServer(l, 0)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func FuzzServerConn(f *testing.F) {
 	orchestratorv1.RegisterWorkerServer(server, probed{})
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(gated) }()
-	conn, err := s.dial("bufconn", aManager, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	conn, err := s.Dial("bufconn", aManager, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -90,33 +90,6 @@ type frameBuffer []byte
 func (b *frameBuffer) Write(p []byte) (int, error) {
 	*b = append(*b, p...)
 	return len(p), nil
-}
-
-// FuzzIdentities parses arbitrary URIs. A URI that identifies a worker must be the
-// one written for its name, and every name must have a URI.
-func FuzzIdentities(f *testing.F) {
-	for _, uri := range []string{"", ManagerURI, WorkerURI("w1"), WorkerURI("a/b%\x00\xff"), workerPrefix, workerPrefix + "%zz", workerPrefix + "%77"} {
-		f.Add(uri)
-	}
-	f.Fuzz(func(t *testing.T, uri string) {
-		for _, p := range principalsOf([]string{uri}) {
-			if p.role == roleManager {
-				if uri != ManagerURI {
-					t.Fatalf("%q is a manager", uri)
-				}
-				continue
-			}
-			if uri != WorkerURI(p.name) {
-				t.Fatalf("%q identifies %v, whose URI is %q", uri, p, WorkerURI(p.name))
-			}
-		}
-		if checkName("worker", uri) != nil {
-			return
-		}
-		if got := principalsOf([]string{WorkerURI(uri)}); len(got) != 1 || got[0] != (principal{roleWorker, uri}) {
-			t.Fatalf("name %q identifies %v", uri, got)
-		}
-	})
 }
 
 // FuzzAuthorities parses arbitrary files.

@@ -1,4 +1,4 @@
-package grpc
+package peer
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
@@ -79,14 +80,14 @@ func (p *plug) Close() error { // the server is not notified either
 
 // over serves p over a cable. It returns a connection, and a function that counts
 // the server's admitted connections.
-func over(t *testing.T, c *cable, who principal, server, client []Option) (conn *grpc.ClientConn, admitted func() int, stop func()) {
+func over(t *testing.T, c *cable, who identity.Principal, server, client []option) (conn *grpc.ClientConn, admitted func() int, stop func()) {
 	t.Helper()
-	s, l, err := settingsOf(t, server...).newServer(c, 0)
+	s, l, err := settingsOf(t, server...).NewServer(c, 0)
 	require.NoError(t, err)
 	orchestratorv1.RegisterManagerServer(s, probed{})
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
-	conn, err = settingsOf(t, client...).dial("bufconn", who, grpc.WithContextDialer(c.dial))
+	conn, err = settingsOf(t, client...).Dial("bufconn", who, grpc.WithContextDialer(c.dial))
 	require.NoError(t, err)
 	g, ok := l.(*connLimiter)
 	require.True(t, ok)
@@ -130,12 +131,12 @@ func TestR3_ConnectionsEndWithTheirCertificates(t *testing.T) {
 				server, client := ca.Manager(t), ca.Worker(t, "w1")
 				soon := testca.Until(time.Now().Add(time.Minute))
 				if ofServer {
-					ca.Renew(t, server, []string{ManagerURI}, soon)
+					ca.Renew(t, server, []string{identity.ManagerURI}, soon)
 				} else {
-					ca.Renew(t, client, []string{WorkerURI("w1")}, soon)
+					ca.Renew(t, client, []string{identity.WorkerURI("w1")}, soon)
 				}
 				c := newCable()
-				conn, admitted, stop := over(t, c, aManager, []Option{with(t, server)}, []Option{with(t, client)})
+				conn, admitted, stop := over(t, c, aManager, []option{with(t, server)}, []option{with(t, client)})
 				require.NoError(t, heartbeat(t, conn, "w1"))
 				time.Sleep(time.Minute - time.Second)
 				synctest.Wait()
@@ -149,8 +150,8 @@ func TestR3_ConnectionsEndWithTheirCertificates(t *testing.T) {
 				err := heartbeat(t, conn, "w1")
 				require.ErrorIs(t, err, ErrCertificate)
 				require.ErrorContains(t, err, "expired at")
-				ca.Renew(t, server, []string{ManagerURI})
-				ca.Renew(t, client, []string{WorkerURI("w1")})
+				ca.Renew(t, server, []string{identity.ManagerURI})
+				ca.Renew(t, client, []string{identity.WorkerURI("w1")})
 				time.Sleep(10 * time.Second) // until the refused connections are closed
 				require.NoError(t, heartbeat(t, conn, "w1"), "with new certificates")
 				stop()
@@ -166,13 +167,13 @@ func TestR3_ConnectionsDoNotLast(t *testing.T) {
 		first, second := testca.New(t, "first"), testca.New(t, "second")
 		server, client := first.Manager(t), first.Worker(t, "w1")
 		c := newCable()
-		conn, _, stop := over(t, c, aManager, []Option{with(t, server)}, []Option{with(t, client)})
+		conn, _, stop := over(t, c, aManager, []option{with(t, server)}, []option{with(t, client)})
 		for range 3 * 60 {
 			require.NoError(t, heartbeat(t, conn, "w1"))
 			time.Sleep(time.Minute)
 		}
 		require.NoError(t, heartbeat(t, conn, "w1")) // the last connection may have ended within this minute
-		second.Renew(t, server, []string{ManagerURI})
+		second.Renew(t, server, []string{identity.ManagerURI})
 		require.NoError(t, os.WriteFile(client.CA, second.PEM(), 0o600))
 		require.NoError(t, heartbeat(t, conn, "w1"), "a connection from before")
 		time.Sleep(connectionAge + connectionAge/10 + connectionAgeGrace)
@@ -186,7 +187,7 @@ func TestR3_AnOldFailureIsNotBlamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := testca.New(t, "ours")
 		c := newCable()
-		conn, _, stop := over(t, c, aManager, []Option{withAny(t, ca.Manager(t, testca.Expired()))}, []Option{with(t, ca.Worker(t, "w1"))})
+		conn, _, stop := over(t, c, aManager, []option{withAny(t, ca.Manager(t, testca.Expired()))}, []option{with(t, ca.Worker(t, "w1"))})
 		err := heartbeat(t, conn, "w1")
 		require.ErrorIs(t, err, ErrCertificate)
 		require.Equal(t, codes.Unavailable, status.Code(err))

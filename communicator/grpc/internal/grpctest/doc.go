@@ -1,0 +1,2 @@
+// Package grpctest has what the tests of several packages share.
+package grpctest

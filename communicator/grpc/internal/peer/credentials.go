@@ -1,0 +1,282 @@
+package peer
+
+// Certificates, and the files that they are read from at each handshake.
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+)
+
+// Credentials are the certificate and key of a process, and the authorities whose
+// certificates it accepts. They are files, which are read at each handshake. While
+// the files are incomplete or do not match, the last matching set is used, and the
+// problem is logged. The methods may be called from any number of goroutines.
+type Credentials struct {
+	cert, key, ca string
+	identities    func(*x509.Certificate) []string
+
+	last    atomic.Pointer[material]
+	problem atomic.Pointer[string] // when the files were last read; nil: none
+}
+
+// LoadCredentials reads three PEM files, and checks that peers with the same
+// authorities could accept the certificate. identities returns the identities of a
+// certificate, as URIs; nil: the URIs among its subject alternative names.
+func LoadCredentials(cert, key, ca string, identities func(*x509.Certificate) []string) (*Credentials, error) {
+	c, err := readCredentials(cert, key, ca, identities)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkOwn(c.last.Load(), time.Now()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// readCredentials reads matching files, without checkOwn.
+func readCredentials(cert, key, ca string, identities func(*x509.Certificate) []string) (*Credentials, error) {
+	if identities == nil {
+		identities = alternativeNames
+	}
+	c := &Credentials{cert: cert, key: key, ca: ca, identities: identities}
+	if err := c.named(); err != nil {
+		return nil, fmt.Errorf("load credentials: %w", err)
+	}
+	m, err := c.load(nil)
+	if err != nil {
+		return nil, err
+	}
+	c.last.Store(m)
+	return c, nil
+}
+
+// material is the content of the files.
+type material struct {
+	files       [3][]byte
+	certificate tls.Certificate
+	issuers     []*x509.Certificate
+	authorities *x509.CertPool // pool of issuers
+	until       time.Time      // when the certificate expires
+	due         atomic.Int64   // when to warn of that, in nanoseconds of Unix time
+}
+
+// current returns the content of the files, or the last matching content if they do
+// not match now. It warns if the certificate expires soon.
+func (c *Credentials) current(logger *slog.Logger) *material {
+	m := c.renewed(logger)
+	c.last.Load().warn(logger, c.cert)
+	return m
+}
+
+// renewed is current without the warning.
+func (c *Credentials) renewed(logger *slog.Logger) *material {
+	last := c.last.Load()
+	m, err := c.load(last)
+	if err != nil {
+		text := err.Error()
+		if before := c.problem.Swap(&text); before == nil || *before != text {
+			logger.Warn("certificates not loaded, keeping previous ones", "err", err)
+		}
+		return last
+	}
+	c.problem.Store(nil)
+	if m != last && c.last.CompareAndSwap(last, m) {
+		logger.Info("certificates replaced", "valid_until", m.until.Format(time.RFC3339))
+	}
+	return m
+}
+
+// load reads the files. It returns last if they have not changed.
+func (c *Credentials) load(last *material) (*material, error) {
+	files, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	if last != nil && same(files, last.files) {
+		return last, nil
+	}
+	// A read during a replacement may return parts of different files that look valid.
+	// So new content must be read twice.
+	again, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	if !same(files, again) {
+		return nil, errors.New("load credentials: files are being replaced")
+	}
+	m := material{files: files}
+	if m.certificate, err = tls.X509KeyPair(m.files[0], m.files[1]); err != nil {
+		return nil, fmt.Errorf("load credentials from %s and %s: %w", c.cert, c.key, err)
+	}
+	if m.issuers, err = parseAuthorities(m.files[2]); err != nil {
+		return nil, fmt.Errorf("load credentials: authorities in %s: %w", c.ca, err)
+	}
+	m.authorities = x509.NewCertPool()
+	for _, a := range m.issuers {
+		m.authorities.AddCert(a)
+	}
+	m.setValidity(time.Now())
+	return &m, nil
+}
+
+// named returns an error if a file name is empty.
+func (c *Credentials) named() error {
+	var problems []error
+	for _, file := range []struct{ of, name string }{
+		{"certificate", c.cert}, {"key", c.key}, {"authorities", c.ca},
+	} {
+		if file.name == "" {
+			problems = append(problems, fmt.Errorf("%w: file name of %s is empty", orchestrator.ErrInvalid, file.of))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (c *Credentials) read() (files [3][]byte, err error) {
+	for i, name := range []string{c.cert, c.key, c.ca} {
+		if files[i], err = readBounded(name); err != nil {
+			return files, fmt.Errorf("load credentials: %w", err)
+		}
+	}
+	return files, nil
+}
+
+func same(a, b [3][]byte) bool {
+	return bytes.Equal(a[0], b[0]) && bytes.Equal(a[1], b[1]) && bytes.Equal(a[2], b[2])
+}
+
+// maxFile is the maximum size of a file in bytes: enough for every authority of the
+// web.
+const maxFile = 1 << 20
+
+// readBounded reads a file with one call, so that the content is consistent as far
+// as the file system guarantees it.
+func readBounded(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // opened for reading only
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%s has more than %d bytes", name, maxFile)
+	}
+	content := make([]byte, info.Size()+1)
+	n, err := io.ReadFull(f, content)
+	switch {
+	case err == nil:
+		return nil, fmt.Errorf("%s is being written", name)
+	case n > 0 && !errors.Is(err, io.ErrUnexpectedEOF), n == 0 && !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return content[:n], nil
+}
+
+// parseAuthorities parses all certificates of a PEM file. It is stricter than
+// x509.CertPool, which skips what it cannot read: a truncated file would then
+// contain fewer authorities.
+func parseAuthorities(content []byte) (authorities []*x509.Certificate, err error) {
+	for {
+		var block *pem.Block
+		if block, content = pem.Decode(content); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("contains a %s, only certificates are allowed", block.Type)
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		authorities = append(authorities, certificate)
+	}
+	if bytes.Contains(content, []byte("-----BEGIN")) {
+		return nil, errors.New("last certificate is incomplete")
+	}
+	if len(authorities) == 0 {
+		return nil, errors.New("no certificate")
+	}
+	return authorities, nil
+}
+
+// warnEvery is the interval between two warnings.
+const warnEvery = 24 * time.Hour
+
+// ValidUntil returns when the certificate in the files expires, or its chain to the
+// authorities in the files, if that is earlier. It is for a metric. It reads the
+// files, as a handshake does. If they do not match, it returns the time of the last
+// matching set.
+func (c *Credentials) ValidUntil() time.Time {
+	last := c.last.Load()
+	if m, err := c.load(last); err == nil {
+		return m.until
+	}
+	return last.until
+}
+
+// setValidity determines until when the certificate is valid, and when to warn. If
+// no authority accepts the certificate, its own validity counts.
+func (m *material) setValidity(now time.Time) {
+	leaf, between := m.certificate.Leaf, x509.NewCertPool()
+	if chain, err := parseAll(m.certificate.Certificate); err == nil {
+		for _, certificate := range chain[1:] {
+			between.AddCert(certificate)
+		}
+	}
+	m.until = leaf.NotAfter
+	chains, err := leaf.Verify(x509.VerifyOptions{
+		Roots:         m.authorities,
+		Intermediates: between,
+		CurrentTime:   now,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	if err == nil {
+		m.until = end(chains)
+	}
+	m.due.Store(m.until.Add(-leaf.NotAfter.Sub(leaf.NotBefore) / 10).UnixNano())
+}
+
+// announce logs the certificate with which a process starts.
+func (c *Credentials) announce(logger *slog.Logger) {
+	logger.Info("certificate in use", "file", c.cert, "valid_until", c.last.Load().until.Format(time.RFC3339))
+	c.Watch(logger)
+}
+
+// Watch warns if the certificate expires soon. It costs next to nothing otherwise,
+// and is called at regular events.
+func (c *Credentials) Watch(logger *slog.Logger) {
+	if c == nil || !c.last.Load().ends(logger) {
+		return
+	}
+	c.current(logger) // warns unless the files were replaced
+}
+
+// ends reports whether a warning is due and would be logged.
+func (m *material) ends(logger *slog.Logger) bool {
+	return time.Now().UnixNano() >= m.due.Load() && logger.Enabled(context.Background(), slog.LevelWarn)
+}
+
+// warn logs a warning, at most once a day.
+func (m *material) warn(logger *slog.Logger, file string) {
+	due := m.due.Load()
+	if !m.ends(logger) || !m.due.CompareAndSwap(due, time.Now().Add(warnEvery).UnixNano()) {
+		return
+	}
+	logger.Warn("certificate expires soon, replace its files", "file", file,
+		"valid_until", m.until.Format(time.RFC3339), "left", time.Until(m.until).Round(time.Second))
+}
