@@ -161,7 +161,7 @@ type counted struct {
 	asked atomic.Int64
 }
 
-func (c *counted) revision() int64 { return c.put }
+func (c *counted) Revision() int64 { return c.put }
 
 func (c *counted) Content(task string) ([]byte, int64, bool) {
 	c.asked.Add(1)

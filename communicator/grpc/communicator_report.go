@@ -12,6 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -49,18 +50,26 @@ func (s *snapshot) listed() map[string]bool {
 // it.
 type reportedTask struct {
 	TaskState
-	receipt receipt
+	receipt state.Receipt
 	given   bool // the worker may list the task, if the communicator has receipts; see assigned
 }
 
 // conclusion returns what the worker of a name says of a task that has ended. It is not
 // called under a lock: the receipt takes microseconds.
-func (t *reportedTask) conclusion(key receiptKey, from string) conclusion {
-	e := conclusion{task: t.Name, version: t.Version, proven: key.issued(t.receipt, from, t.Name, t.Version)}
+func (t *reportedTask) conclusion(key state.ReceiptKey, from string) state.Conclusion {
+	e := state.Conclusion{Task: t.Name, Version: t.Version, Proven: key.Issued(t.receipt, from, t.Name, t.Version)}
 	if t.State == worker.Failed {
-		e.failure = cmp.Or(t.Failure, &Failure{Err: "no reason reported"})
+		e.Failure = failureFor(cmp.Or(t.Failure, &Failure{Err: "no reason reported"}))
 	}
 	return e
+}
+
+// failureFor returns what the state keeps of a failure; nil without one.
+func failureFor(f *Failure) *state.Failure {
+	if f == nil {
+		return nil
+	}
+	return &state.Failure{Err: f.Err, Attempts: f.Attempts}
 }
 
 // report requests the worker's tasks.
@@ -92,7 +101,7 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	}
 	if l.assigned != nil {
 		l.assigned.examine(reply.tasks, known, func(t *reportedTask) bool {
-			return l.settings.receipts.issued(t.receipt, l.worker.Name, t.Name, t.Version)
+			return l.settings.receipts.Issued(t.receipt, l.worker.Name, t.Name, t.Version)
 		})
 	}
 	s := &snapshot{version: reply.version, tasks: reply.tasks}
@@ -263,7 +272,7 @@ func (r *reply) decodeTask(data []byte) error {
 		case f.is(3, protowire.VarintType):
 			task.Version = int64(f.number)
 		case f.is(4, protowire.BytesType):
-			task.receipt = receiptOf(f.bytes)
+			task.receipt = state.ReceiptOf(f.bytes)
 		case f.is(5, protowire.VarintType):
 			task.Pinned = f.number != 0
 		case f.is(6, protowire.BytesType):

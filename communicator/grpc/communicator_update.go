@@ -14,11 +14,6 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// revised is implemented by [Contents] with a counter, which begins at 1 and rises
-// with each new content of any task. If the counter has not changed, List need not
-// look up every task.
-type revised interface{ revision() int64 }
-
 // errNotGiven reports that a worker runs tasks that it was not given.
 var errNotGiven = errors.New("worker has not stopped tasks that it was not given")
 
@@ -30,10 +25,10 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	if c.settings.contents == nil || termOf(ctx) == nil {
 		return nil, nil
 	}
-	stock, counted := c.settings.contents.(revised)
+	stock, counted := c.settings.contents.(RevisedContents)
 	var now int64
 	if counted {
-		if now = stock.revision(); now == s.current.Load() {
+		if now = stock.Revision(); now == s.current.Load() {
 			return nil, nil
 		}
 	}

@@ -151,7 +151,7 @@ func (c *Communicator) receipt(w Worker, task string, version int64) []byte {
 	if c.settings.receipts == nil {
 		return nil
 	}
-	r := c.settings.receipts.issue(w.Name, task, version)
+	r := c.settings.receipts.Issue(w.Name, task, version)
 	return r[:]
 }
 

@@ -89,6 +89,6 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 	former.Incarnation++
 	introduce(t, c, former, sites["w1"].addr)
 	introduce(t, c, away, "127.0.0.1:1")
-	all.Strangers = []Worker{{"nobody", 1}, former, away}
+	all.Strangers = []Worker{{Name: "nobody", Incarnation: 1}, former, away}
 	return all
 }

@@ -11,9 +11,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -34,7 +36,7 @@ func FuzzReport(f *testing.F) {
 	whole.Tasks[1].ContentVersion, whole.Tasks[2].State = -1, 99
 	whole.Tasks[1].Receipt, whole.Tasks[1].Pinned = []byte("0123456789abcdef"), true
 	whole.Tasks[2].Receipt = []byte("too short")
-	whole.Tasks[2].Failure = failureOf(errors.New("no disk"), 3, at(0), longestFailure)
+	whole.Tasks[2].Failure = failureOf(errors.New("no disk"), 3, time.Unix(1_000_000, 0).Add(0), longestFailure)
 	whole.Term = &orchestratorv1.Term{Epoch: 1 << 63, Number: 3}
 	f.Add(marshaled(f, whole))
 	f.Add(marshaled(f, reportOf(1)))
@@ -65,13 +67,13 @@ func FuzzReport(f *testing.F) {
 		require.Equal(t, orchestrator.Term{Epoch: want.GetTerm().GetEpoch(), Number: want.GetTerm().GetNumber()}, r.term)
 		require.Len(t, r.tasks, len(want.GetTasks()))
 		for i, task := range want.GetTasks() {
-			state := worker.State(task.GetState())
+			reported := worker.State(task.GetState())
 			if task.GetState() < 0 || task.GetState() > orchestratorv1.State_STATE_FAILED {
-				state = 0
+				reported = 0
 			}
 			require.Equal(t, reportedTask{
-				TaskState{string(task.GetName()), state, task.GetContentVersion(), task.GetPinned(), failureFrom(task.GetFailure())},
-				receiptOf(task.GetReceipt()), false,
+				TaskState{string(task.GetName()), reported, task.GetContentVersion(), task.GetPinned(), failureFrom(task.GetFailure())},
+				state.ReceiptOf(task.GetReceipt()), false,
 			}, r.tasks[i])
 		}
 	})
@@ -91,7 +93,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(uint8(0), marshaled(f, registering("w1", 1, "127.0.0.1:7000")))
 	f.Add(uint8(1), marshaled(f, &orchestratorv1.HeartbeatRequest{Worker: []byte("w1"), Incarnation: 1, Draining: true}))
 	f.Add(uint8(2), marshaled(f, &orchestratorv1.LeaveRequest{Worker: []byte("w1"), Incarnation: 1}))
-	failed := &orchestratorv1.Completion{Task: []byte("a"), ContentVersion: 1, Receipt: make([]byte, 16), Failure: failureOf(errors.New("no"), 1, at(0), longestFailure)}
+	failed := &orchestratorv1.Completion{Task: []byte("a"), ContentVersion: 1, Receipt: make([]byte, 16), Failure: failureOf(errors.New("no"), 1, time.Unix(1_000_000, 0).Add(0), longestFailure)}
 	f.Add(uint8(3), marshaled(f, &orchestratorv1.CompleteRequest{Worker: []byte("w1"), Completions: []*orchestratorv1.Completion{failed, {}}}))
 	f.Add(uint8(3), emptyCompletions("w1"))
 	f.Add(uint8(3), bytes.Repeat([]byte("\x12\x02\x22\x00"), maxRequest/8)) // empty failures
@@ -122,9 +124,9 @@ func FuzzRequest(f *testing.F) {
 		ctx := local(t)
 		switch r := request.(type) {
 		case *orchestratorv1.RegisterRequest:
-			asked := membership{Worker: Worker{string(r.GetWorker()), r.GetIncarnation()}, address: r.GetAddress(), lease: r.GetLease().AsDuration()}
-			if asked.check(m.settings.rules) == nil {
-				require.LessOrEqual(t, len(asked.Name)+len(asked.address), identity.MaxName+identity.MaxAddress)
+			asked := state.Membership{Worker: state.Worker{Name: string(r.GetWorker()), Incarnation: r.GetIncarnation()}, Address: r.GetAddress(), Lease: r.GetLease().AsDuration()}
+			if asked.Check(m.settings.Rules) == nil {
+				require.LessOrEqual(t, len(asked.Name)+len(asked.Address), identity.MaxName+identity.MaxAddress)
 			}
 		case *orchestratorv1.HeartbeatRequest:
 			_, err = c.Heartbeat(ctx, r)

@@ -1,7 +1,5 @@
 package grpc
 
-// The identity of a worker.
-
 // Worker identifies one incarnation of a named worker. A worker that was restarted,
 // or has lost its lease, is another Worker, so no call meant for the previous
 // incarnation reaches it.

@@ -15,6 +15,11 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 )
 
+const (
+	aLease      = 10 * time.Second
+	unreachable = 30 * time.Second
+)
+
 var aManager = identity.Principal{Role: identity.RoleManager}
 
 // settingsOf returns the settings for some options.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 )
 
 // Manager keeps the tasks and the members, and makes the members run the tasks.
@@ -82,13 +83,13 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{settings: s, log: s.Logger, held: make(map[string][]Worker)}
-	m.ledger, err = openLedger(store, s.rules)
+	m.ledger, err = openLedger(store, s.Rules)
 	if err != nil {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
 	m.workers = newCommunicator(communicatorSettings{
 		Settings: s.Settings, contents: &m.ledger.catalog, observe: m.observe, believe: m.believe, ended: m.ended,
-		receipts: m.ledger.book.key, dialing: s.dialing,
+		receipts: m.ledger.book.Key, dialing: s.dialing,
 	})
 	look := func(orchestrator.TermStats) { s.Credentials.Watch(s.Logger) }
 	options := append([]orchestrator.Option{orchestrator.WithLogger(s.Logger), orchestrator.WithStats(look)}, s.orchestrator...)
@@ -107,61 +108,61 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 // feed gives the orchestrator the stored tasks and members.
 func (m *Manager) feed() error {
 	var workers []orchestrator.Worker[Worker]
-	for _, member := range m.ledger.catalog.members() {
-		workers = append(workers, orchestrator.Worker[Worker]{Name: member.Worker, Draining: member.Draining})
+	for _, member := range m.ledger.catalog.Members() {
+		workers = append(workers, orchestrator.Worker[Worker]{Name: Worker(member.Worker), Draining: member.Drains})
 	}
-	return errors.Join(m.orch.UpdateTasks(m.ledger.catalog.expected()), m.orch.UpdateWorkers(workers))
+	return errors.Join(m.orch.UpdateTasks(m.ledger.catalog.Expected()), m.orch.UpdateWorkers(workers))
 }
 
 // tell passes saved changes on to the orchestrator and the communicator. It removes
 // a former member from the orchestrator before it disconnects it; otherwise the
 // worker would be silent for a term.
-func (m *Manager) tell(n news) {
-	for _, name := range n.unexpected {
+func (m *Manager) tell(n state.Delta) {
+	for _, name := range n.Unexpected {
 		m.orch.RemoveTask(name)
 	}
-	for _, t := range n.expected {
+	for _, t := range n.Expected {
 		m.check("task", t.Name, m.orch.AddTask(t.Name, orchestrator.WithTaskInstances(t.Instances), orchestrator.WithHandoff(t.Handoff)))
 	}
-	if len(n.failed) > 0 {
-		first := &n.failed[0]
-		m.log.Warn("jobs failed for good, not run again", "jobs", len(n.failed), "first", first.Name,
+	if len(n.Failed) > 0 {
+		first := &n.Failed[0]
+		m.log.Warn("jobs failed for good, not run again", "jobs", len(n.Failed), "first", first.Name,
 			"worker", first.Worker, "attempts", first.Attempts, "err", first.Err)
 	}
-	for _, w := range n.gone {
+	for _, w := range n.Gone {
 		left := m.ledger.left(w)
 		if !left && m.successor.is(w.Name) {
-			m.held[w.Name] = append(m.held[w.Name], w)
+			m.held[w.Name] = append(m.held[w.Name], Worker(w))
 			m.log.Error("lease expired and worker names higher epoch, tasks held",
 				"worker", w.Name, "incarnation", w.Incarnation)
 			continue
 		}
-		m.remove(w)
+		m.remove(Worker(w))
 		if left {
 			m.log.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
 		} else {
 			m.log.Warn("worker's lease expired", "worker", w.Name, "incarnation", w.Incarnation)
 		}
 	}
-	for _, a := range n.came {
+	for _, a := range n.Came {
 		for _, w := range m.held[a.Name] {
 			m.remove(w) // its new incarnation proves that the tasks of w have stopped
 		}
 		delete(m.held, a.Name)
-		if a.moved {
-			m.connect(a.Worker, a.address)
+		if a.Moved {
+			m.connect(Worker(a.Worker), a.Address)
 		}
 		var opts []orchestrator.WorkerOption
-		if a.draining {
+		if a.Draining {
 			opts = append(opts, orchestrator.WithWorkerDraining())
 		}
-		m.check("worker", a.Name, m.orch.AddWorker(a.Worker, opts...))
-		switch attrs := []any{"worker", a.Name, "incarnation", a.Incarnation, "address", a.address, "draining", a.draining}; {
-		case a.moved:
+		m.check("worker", a.Name, m.orch.AddWorker(Worker(a.Worker), opts...))
+		switch attrs := []any{"worker", a.Name, "incarnation", a.Incarnation, "address", a.Address, "draining", a.Draining}; {
+		case a.Moved:
 			m.log.Info("worker is a member", attrs...)
-		case a.turned && a.draining:
+		case a.Turned && a.Draining:
 			m.log.Info("worker draining", attrs...)
-		case a.turned:
+		case a.Turned:
 			m.log.Info("worker undrained", attrs...)
 		}
 	}
@@ -189,7 +190,7 @@ func (m *Manager) observe(w Worker, err error) {
 	if err == nil {
 		m.successor.drop(w.Name)
 	}
-	m.ledger.called(w, err == nil)
+	m.ledger.called(state.Worker(w), err == nil)
 }
 
 // ended records the tasks that a worker has reported as completed or failed, before
@@ -198,7 +199,7 @@ func (m *Manager) observe(w Worker, err error) {
 // that runs it again. A recorded task no longer has content, so no term can start
 // it.
 func (m *Manager) ended(ctx context.Context, w Worker, tasks []reportedTask) error {
-	var open []conclusion
+	var open []state.Conclusion
 	for _, t := range tasks {
 		if _, version, ok := m.ledger.catalog.Content(t.Name); ok && version == t.Version {
 			open = append(open, t.conclusion(m.ledger.key, w.Name))
@@ -207,9 +208,9 @@ func (m *Manager) ended(ctx context.Context, w Worker, tasks []reportedTask) err
 	if len(open) == 0 {
 		return nil
 	}
-	return m.ledger.do(ctx, func(b *book, now time.Time) error {
+	return m.ledger.do(ctx, func(b *state.State, now time.Time) error {
 		for _, e := range open {
-			b.conclude(now, w.Name, e)
+			b.Conclude(now, w.Name, e)
 		}
 		return nil
 	})

@@ -4,24 +4,21 @@ package grpc
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"math"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 )
 
 // MaxContent is the maximum length of a task's content in bytes: 1 MiB.
-const MaxContent = 1 << 20
+const MaxContent = state.MaxContent
 
 // MaxList is the maximum length of a list that Items, Completed or Failed returns.
 const MaxList = 1000
 
 // ErrNotFound reports that no task of this name is expected, completed or failed,
 // depending on the method.
-var ErrNotFound = errors.New("no task of this name")
+var ErrNotFound = state.ErrNotFound
 
 // Settings states how a task runs. The zero value is one instance, with the
 // orchestrator's default handoff.
@@ -64,6 +61,28 @@ type FailedTask struct {
 	Attempts int
 }
 
+// stored returns the item as the state has it.
+func (i Item) stored() state.Item {
+	return state.Item{Name: i.Name, Content: i.Content, Settings: state.Settings(i.Settings), Revision: i.Revision}
+}
+
+func itemOf(i state.Item) Item {
+	return Item{Name: i.Name, Content: i.Content, Settings: Settings(i.Settings), Revision: i.Revision}
+}
+
+func failedOf(f state.FailedTask) FailedTask {
+	return FailedTask{Item: itemOf(f.Item), Worker: f.Worker, At: f.At, Err: f.Err, Attempts: f.Attempts}
+}
+
+// each returns the results of f for the elements of a slice.
+func each[S, T any](all []S, f func(S) T) []T {
+	results := make([]T, len(all))
+	for i, s := range all {
+		results[i] = f(s)
+	}
+	return results
+}
+
 // MemberState is the state of a member.
 type MemberState struct {
 	Worker
@@ -99,33 +118,4 @@ func (m MemberState) MarshalJSON() ([]byte, error) {
 		Until       time.Time `json:"until,omitzero"`
 		Failing     time.Time `json:"failing,omitzero"`
 	}{m.Name, m.Incarnation, m.Address, m.Lease.String(), m.Draining, m.Heard, m.Until, m.Failing})
-}
-
-// whole returns the settings with their defaults.
-func (s Settings) whole() Settings {
-	s.Instances = max(s.Instances, 1)
-	return s
-}
-
-func (s Settings) check() error {
-	if s.Instances < 0 || s.Instances > math.MaxInt32 {
-		return fmt.Errorf("%w: Instances is %d: must be from 0 to %d", orchestrator.ErrInvalid, s.Instances, math.MaxInt32)
-	}
-	if s.Handoff > orchestrator.StartThenStop {
-		return fmt.Errorf("%w: Handoff is %d", orchestrator.ErrInvalid, s.Handoff)
-	}
-	return nil
-}
-
-func (i Item) check() error {
-	if err := identity.CheckName("task", i.Name); err != nil {
-		return err
-	}
-	if len(i.Content) > MaxContent {
-		return fmt.Errorf("%w: content of %d bytes: at most %d", orchestrator.ErrInvalid, len(i.Content), MaxContent)
-	}
-	if i.Revision != 0 {
-		return fmt.Errorf("%w: Revision is %d: must be 0, the manager sets it", orchestrator.ErrInvalid, i.Revision)
-	}
-	return i.Settings.check()
 }

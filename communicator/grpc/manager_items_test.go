@@ -12,7 +12,7 @@ import (
 
 func TestMemberState_InJSON(t *testing.T) {
 	m := MemberState{
-		Worker:  Worker{Name: "w", Incarnation: 7},
+		Worker:  Worker{"w", 7},
 		Address: "host:1", Lease: 10 * time.Second, Draining: true, Heard: time.Unix(0, 0).UTC(),
 	}
 	text, err := json.Marshal(m)

@@ -5,28 +5,30 @@ package grpc
 import (
 	"context"
 	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 )
 
 // start records that workers can reach the manager from now on.
 func (l *ledger) start() {
-	_ = l.look(func(b *book, now time.Time) error { // fails only if closed: no worker is served then
-		b.start(now)
+	_ = l.look(func(b *state.State, now time.Time) error { // fails only if closed: no worker is served then
+		b.Start(now)
 		return nil
 	})
 }
 
 // called records whether a call to a worker was answered.
-func (l *ledger) called(w Worker, answered bool) {
-	_ = l.look(func(b *book, now time.Time) error { // fails only if closed: leases no longer matter then
-		b.called(now, w, answered)
+func (l *ledger) called(w state.Worker, answered bool) {
+	_ = l.look(func(b *state.State, now time.Time) error { // fails only if closed: leases no longer matter then
+		b.Called(now, w, answered)
 		return nil
 	})
 }
 
 // alone reports whether no member other than w can take tasks.
-func (l *ledger) alone(w Worker) (alone bool) {
-	_ = l.look(func(b *book, now time.Time) error { // fails only if closed: alone is false then
-		alone = b.alone(now, w.Name)
+func (l *ledger) alone(w state.Worker) (alone bool) {
+	_ = l.look(func(b *state.State, now time.Time) error { // fails only if closed: alone is false then
+		alone = b.Alone(now, w.Name)
 		return nil
 	})
 	return alone
@@ -36,8 +38,8 @@ func (l *ledger) alone(w Worker) (alone bool) {
 func (l *ledger) expire(ctx context.Context) {
 	for {
 		var next time.Time
-		err := l.look(func(b *book, now time.Time) error {
-			next = b.expire(now)
+		err := l.look(func(b *state.State, now time.Time) error {
+			next = b.Expire(now)
 			return nil
 		})
 		if err != nil || !l.pause(ctx, next) {
@@ -73,10 +75,10 @@ func (l *ledger) hurry() {
 }
 
 // left reports whether a former member has called Leave.
-func (l *ledger) left(w Worker) bool {
+func (l *ledger) left(w state.Worker) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.book.ended.left(w)
+	return l.book.Left(w)
 }
 
 // complete sets the fields of members that only the book knows.
@@ -85,9 +87,6 @@ func (l *ledger) complete(members []MemberState) {
 	defer l.mu.Unlock()
 	for i := range members {
 		m := &members[i]
-		if kept := l.book.members[m.Name]; kept != nil && kept.Worker == m.Worker {
-			live := l.book.live[m.Name]
-			m.Heard, m.Until, m.Failing = live.heard, live.until, live.failing
-		}
+		m.Heard, m.Until, m.Failing = l.book.Seen(state.Worker(m.Worker))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 )
 
 // ledger applies events to the book one after the other. It saves what they change,
@@ -18,22 +20,22 @@ import (
 type ledger struct {
 	store   Store
 	epoch   uint64
-	catalog catalog
+	catalog state.Committed
 	// tell passes on saved changes. It is called by one goroutine at a time, in
 	// order, after the changes are in the store and in the catalog.
-	tell func(news)
+	tell func(state.Delta)
 	// ready is closed when every member from before the start has been heard or has
 	// ended.
 	ready chan struct{}
 	// key makes the receipts. It does not change.
-	key receiptKey
+	key state.ReceiptKey
 	// broken is closed when the store has failed.
 	broken chan struct{}
 	// sooner holds a token when expire may have to look at the leases earlier.
 	sooner chan struct{}
 
 	mu     sync.Mutex // guards the fields below; held briefly
-	book   *book
+	book   *state.State
 	busy   bool    // a goroutine is saving
 	next   *commit // to be saved next; nil: nothing
 	saving *commit // being saved; nil: nothing
@@ -54,38 +56,26 @@ var ErrStopped = errors.New("manager has stopped")
 var errGivenUp = errors.New("call cancelled")
 
 // openLedger reads a store and begins the next epoch.
-func openLedger(s Store, r rules) (*ledger, error) {
+func openLedger(s Store, r state.Rules) (*ledger, error) {
 	kept, err := load(s)
 	if err != nil {
 		return nil, err
 	}
-	if kept.epoch == 0 {
-		// Workers may have outlived a lost store. They accept only higher epochs and
-		// higher content versions than those they have seen.
-		now := time.Now()
-		kept.epoch, kept.revision = uint64(now.UnixMilli()), now.UnixMicro()
-	}
-	b := newBook(r, kept)
-	change := b.take()
-	change.revision = kept.revision
-	if kept.key == nil {
-		change.key = newReceiptKey()
-		b.key = change.key
-	}
-	if err := s.Save(change.encode()); err != nil {
+	b, change := state.Open(r, &kept, time.Now(), state.NewReceiptKey())
+	if err := s.Save(change.Encode()); err != nil {
 		return nil, fmt.Errorf("save the epoch: %w", err)
 	}
-	kept.apply(&change)
+	kept.Apply(&change)
 	return &ledger{
-		store: s, epoch: b.epoch, catalog: newCatalog(kept), tell: func(news) {},
+		store: s, epoch: b.Epoch, catalog: state.NewCommitted(kept), tell: func(state.Delta) {},
 		ready: make(chan struct{}), broken: make(chan struct{}), sooner: make(chan struct{}, 1),
-		key: b.key, book: b,
+		key: b.Key, book: b,
 	}, nil
 }
 
 // do calls decide and returns its error, once every decision so far is saved and
 // passed on. If ctx ends first, the decision stands, unless the store fails.
-func (l *ledger) do(ctx context.Context, decide func(b *book, now time.Time) error) error {
+func (l *ledger) do(ctx context.Context, decide func(b *state.State, now time.Time) error) error {
 	l.mu.Lock()
 	if l.closed != nil {
 		defer l.mu.Unlock()
@@ -109,7 +99,7 @@ func (l *ledger) do(ctx context.Context, decide func(b *book, now time.Time) err
 }
 
 // look calls read and returns its error without waiting for a save.
-func (l *ledger) look(read func(b *book, now time.Time) error) error {
+func (l *ledger) look(read func(b *state.State, now time.Time) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed != nil {
@@ -123,30 +113,30 @@ func (l *ledger) look(read func(b *book, now time.Time) error) error {
 // heartbeat renews a lease and returns its length. It waits for the store only if it
 // changes stored state, so a slow disk does not expire leases. A cancelled heartbeat
 // is dropped, because a later one, such as one that drains, may have been applied.
-func (l *ledger) heartbeat(ctx context.Context, w Worker, draining bool) (lease time.Duration, err error) {
+func (l *ledger) heartbeat(ctx context.Context, w state.Worker, draining bool) (lease time.Duration, err error) {
 	var changes bool
-	beat := func(b *book, now time.Time) (err error) {
+	beat := func(b *state.State, now time.Time) (err error) {
 		if ctx.Err() != nil { // a later heartbeat may have been applied
 			return fmt.Errorf("worker %q: %w: %w", w.Name, errGivenUp, context.Cause(ctx))
 		}
-		if changes, err = b.heartbeat(now, w, draining); err == nil {
-			lease = b.members[w.Name].lease
+		if changes, err = b.Heartbeat(now, w, draining); err == nil {
+			lease = b.Members[w.Name].Lease
 		}
 		return err
 	}
 	if err := l.look(beat); err != nil || !changes {
 		return lease, err
 	}
-	return lease, l.do(ctx, func(*book, time.Time) error { return nil })
+	return lease, l.do(ctx, func(*state.State, time.Time) error { return nil })
 }
 
 // settle starts a save if the book has changed, and returns the commit to wait for;
 // nil: everything is saved. The caller holds mu.
 func (l *ledger) settle() *commit {
-	if l.book.started && l.book.unheard == 0 && !isClosed(l.ready) {
+	if l.book.Ready() && !isClosed(l.ready) {
 		close(l.ready)
 	}
-	if l.book.changed() && l.next == nil {
+	if l.book.Changed() && l.next == nil {
 		l.next = &commit{done: make(chan struct{})}
 		if !l.busy {
 			l.busy = true
@@ -166,26 +156,26 @@ func (l *ledger) save() {
 		if b == nil {
 			return
 		}
-		err := l.store.Save(change.encode())
+		err := l.store.Save(change.Encode())
 		if err != nil {
 			l.fail(fmt.Errorf("%w: save: %w", ErrStopped, err))
 			return
 		}
-		l.tell(l.catalog.apply(&change))
+		l.tell(l.catalog.Apply(&change))
 		close(b.done)
 	}
 }
 
 // begin returns the next commit and its changes, or nil.
-func (l *ledger) begin() (*commit, records) {
+func (l *ledger) begin() (*commit, state.Records) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.saving, l.next = l.next, nil
 	if l.saving == nil {
 		l.busy = false
-		return nil, records{}
+		return nil, state.Records{}
 	}
-	return l.saving, l.book.take()
+	return l.saving, l.book.Take()
 }
 
 // fail closes the ledger after an error of the store, and answers every waiting
@@ -204,7 +194,7 @@ func (l *ledger) fail(err error) {
 		}
 	}
 	l.saving, l.next = nil, nil
-	l.book.take() // drop unsaved changes
+	l.book.Take() // drop unsaved changes
 }
 
 // close makes later events fail, and returns when all earlier changes are saved.

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/stretchr/testify/require"
 )
 
@@ -53,21 +51,29 @@ func (s *slowStore) saved() []map[string][]byte {
 	return slices.Clone(s.saves)
 }
 
+func asks(name string, incarnation uint64) state.Membership {
+	return state.Membership{Worker: state.Worker{Name: name, Incarnation: incarnation}, Address: "192.0.2.1:7000", Lease: aLease}
+}
+
+func item(name, content string) *state.Task {
+	return state.NewTask(state.Item{Name: name, Content: []byte(content)})
+}
+
 func testLedger(t *testing.T, s Store) *ledger {
 	t.Helper()
-	l, err := openLedger(s, rules{leaseMin: time.Second, leaseMax: time.Hour, unreachable: unreachable})
+	l, err := openLedger(s, state.Rules{LeaseMin: time.Second, LeaseMax: time.Hour, Unreachable: unreachable})
 	require.NoError(t, err)
 	l.start()
 	return l
 }
 
-func (l *ledger) register(ctx context.Context, asked membership) error {
-	return l.do(ctx, func(b *book, now time.Time) error { return b.register(now, asked) })
+func (l *ledger) register(ctx context.Context, asked state.Membership) error {
+	return l.do(ctx, func(b *state.State, now time.Time) error { return b.Register(now, asked) })
 }
 
-func (l *ledger) put(ctx context.Context, items ...*task) error {
-	return l.do(ctx, func(b *book, _ time.Time) error {
-		b.put(items)
+func (l *ledger) put(ctx context.Context, items ...*state.Task) error {
+	return l.do(ctx, func(b *state.State, _ time.Time) error {
+		b.Put(items)
 		return nil
 	})
 }
@@ -76,8 +82,8 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
 		l := testLedger(t, s)
-		var told []news
-		l.tell = func(n news) { told = append(told, n) }
+		var told []state.Delta
+		l.tell = func(n state.Delta) { told = append(told, n) }
 		gate := s.hold()
 
 		answers := make(chan error, 3)
@@ -86,7 +92,7 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 		go func() { answers <- l.register(t.Context(), asks("w", 1)) }()
 		synctest.Wait()
 		go func() {
-			answers <- l.do(t.Context(), func(b *book, _ time.Time) error { return b.remove([]string{"nobody's"}) })
+			answers <- l.do(t.Context(), func(b *state.State, _ time.Time) error { return b.Remove([]string{"nobody's"}) })
 		}()
 		synctest.Wait()
 		require.Len(t, s.saved(), 1)
@@ -94,7 +100,7 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 		require.Empty(t, told)
 		_, _, ok := l.catalog.Content("a")
 		require.False(t, ok)
-		require.Empty(t, l.catalog.items("", 1))
+		require.Empty(t, l.catalog.Items("", 1))
 
 		gate <- nil
 		synctest.Wait()
@@ -104,15 +110,15 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 		content, _, ok := l.catalog.Content("a")
 		require.True(t, ok)
 		require.Equal(t, "x", string(content))
-		require.Empty(t, l.catalog.members())
+		require.Empty(t, l.catalog.Members())
 
 		gate <- nil
 		synctest.Wait()
 		require.Len(t, told, 2)
-		require.Equal(t, []Worker{{"w", 1}}, []Worker{told[1].came[0].Worker})
+		require.Equal(t, []state.Worker{{Name: "w", Incarnation: 1}}, []state.Worker{told[1].Came[0].Worker})
 		first, second := <-answers, <-answers
-		require.ErrorIs(t, errors.Join(first, second), ErrNotFound)
-		require.Len(t, l.catalog.members(), 1)
+		require.ErrorIs(t, errors.Join(first, second), state.ErrNotFound)
+		require.Len(t, l.catalog.Members(), 1)
 		l.close()
 	})
 }
@@ -135,7 +141,7 @@ func TestR2_ManyAtOnceAreSavedTogether(t *testing.T) {
 		gate <- nil
 		all.Wait()
 		require.Len(t, s.saved(), 2)
-		require.Len(t, l.catalog.members(), 1000)
+		require.Len(t, l.catalog.Members(), 1000)
 	})
 }
 
@@ -143,7 +149,7 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
 		l := testLedger(t, s)
-		w := Worker{"w", 1}
+		w := state.Worker{Name: "w", Incarnation: 1}
 		require.NoError(t, l.register(t.Context(), asks("w", 1)))
 		gate := s.hold()
 		put := make(chan error, 1)
@@ -152,8 +158,8 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 		granted, err := l.heartbeat(t.Context(), w, false)
 		require.NoError(t, err)
 		require.Equal(t, aLease, granted)
-		_, err = l.heartbeat(t.Context(), Worker{"w", 2}, false)
-		require.ErrorIs(t, err, errNotMember)
+		_, err = l.heartbeat(t.Context(), state.Worker{Name: "w", Incarnation: 2}, false)
+		require.ErrorIs(t, err, state.ErrNotMember)
 
 		draining := make(chan error, 1)
 		go func() {
@@ -166,7 +172,7 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 		gate <- nil
 		require.NoError(t, <-draining)
 		require.NoError(t, <-put)
-		require.True(t, l.catalog.members()[0].Draining)
+		require.True(t, l.catalog.Members()[0].Drains)
 	})
 }
 
@@ -174,7 +180,7 @@ func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
 		l := testLedger(t, s)
-		l.tell = func(news) { t.Error("told what is not on disk") }
+		l.tell = func(state.Delta) { t.Error("told what is not on disk") }
 		gate := s.hold()
 		answers := make(chan error, 2)
 		go func() { answers <- l.put(t.Context(), item("a", "x")) }()
@@ -191,11 +197,11 @@ func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
 		require.True(t, isClosed(l.broken))
 		require.ErrorIs(t, l.failure(), full)
 		require.ErrorIs(t, l.put(t.Context(), item("c", "")), full)
-		_, err := l.heartbeat(t.Context(), Worker{"w", 1}, false)
+		_, err := l.heartbeat(t.Context(), state.Worker{Name: "w", Incarnation: 1}, false)
 		require.ErrorIs(t, err, full)
 		l.close()
 		require.Len(t, s.saved(), 1)
-		require.Empty(t, l.catalog.items("", 10))
+		require.Empty(t, l.catalog.Items("", 10))
 	})
 }
 
@@ -221,7 +227,7 @@ func TestR2_ClosingWaitsForTheDisk(t *testing.T) {
 		require.ErrorIs(t, l.put(t.Context(), item("b", "")), ErrStopped)
 		gate <- nil
 		<-closed
-		require.Len(t, l.catalog.items("", 10), 1, "the change was made nevertheless")
+		require.Len(t, l.catalog.Items("", 10), 1, "the change was made nevertheless")
 		l.close()
 	})
 }
@@ -232,9 +238,9 @@ func TestR2_TheEpochIsOnDiskBeforeAnything(t *testing.T) {
 	second := testLedger(t, s)
 	require.Equal(t, first.epoch+1, second.epoch)
 	require.Equal(t, fmt.Sprint(second.epoch), string(s.saved()[1]["epoch"]))
-	_, err := openLedger(broken{errors.New("no disk")}, rules{})
+	_, err := openLedger(broken{errors.New("no disk")}, state.Rules{})
 	require.ErrorContains(t, err, "no disk")
-	_, err = openLedger(full{s}, rules{})
+	_, err = openLedger(full{s}, state.Rules{})
 	require.ErrorIs(t, err, errFull)
 }
 
@@ -244,70 +250,3 @@ var errFull = errors.New("disk full")
 type full struct{ Store }
 
 func (full) Save(map[string][]byte) error { return errFull }
-
-func TestR1_PagesAreInOrderWhateverHappened(t *testing.T) {
-	c := newCatalog(newRecords())
-	random := rand.New(rand.NewPCG(1, 2))
-	want := make(map[string]bool)
-	for range 300 {
-		change := newRecords()
-		for range random.IntN(20) {
-			name := fmt.Sprint(random.IntN(100))
-			change.tasks[name], want[name] = item(name, ""), true
-			if random.IntN(2) == 0 {
-				change.tasks[name] = nil
-				delete(want, name)
-			}
-		}
-		c.apply(&change)
-		if random.IntN(3) == 0 {
-			continue
-		}
-		names := slices.Sorted(maps.Keys(want))
-		var got []string
-		after, limit := "", 1+random.IntN(10)
-		for {
-			page := c.items(after, limit)
-			for _, i := range page {
-				got = append(got, i.Name)
-			}
-			if len(page) < limit {
-				break
-			}
-			after = page[limit-1].Name
-		}
-		require.True(t, slices.Equal(names, got), "%s: %s", names, got)
-		between := fmt.Sprint(random.IntN(100), "-")
-		page := c.items(between, 1)
-		i := slices.IndexFunc(names, func(n string) bool { return strings.Compare(n, between) > 0 })
-		require.Equal(t, i >= 0, len(page) > 0)
-		if i >= 0 {
-			require.Equal(t, names[i], page[0].Name)
-		}
-	}
-}
-
-// Names are added and removed, each once, and no page is requested.
-func TestR1_NothingIsRememberedOfWhatHasComeAndGone(t *testing.T) {
-	c := newCatalog(newRecords())
-	apply := func(of func(change *records)) {
-		change := newRecords()
-		of(&change)
-		c.apply(&change)
-	}
-	for i := range 100 {
-		name := fmt.Sprint(i)
-		apply(func(change *records) { change.tasks[name] = item(name, "") })
-		apply(func(change *records) { change.tasks[name], change.done[name] = nil, &finished{} })
-		apply(func(change *records) { change.done[name] = nil })
-	}
-	require.Empty(t, c.tasks.touched)
-	require.Empty(t, c.done.touched)
-
-	apply(func(change *records) { change.tasks["kept"] = item("kept", "") })
-	require.Len(t, c.items("", 10), 1)
-	apply(func(change *records) { change.tasks["kept"] = nil })
-	apply(func(change *records) { change.tasks["kept"] = item("kept", "again") })
-	require.Empty(t, c.tasks.touched)
-	require.Len(t, c.items("", 10), 1)
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
 )
@@ -57,9 +58,9 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("run manager: %w", err)
 	}
 	orchestratorv1.RegisterManagerServer(server, &managerServer{Manager: m, probes: newDialback(&m.settings)})
-	for _, member := range m.ledger.catalog.members() {
-		m.connect(member.Worker, member.Address)
-		m.workers.believe(member.Worker)
+	for _, member := range m.ledger.catalog.Members() {
+		m.connect(Worker(member.Worker), member.Address)
+		m.workers.believe(Worker(member.Worker))
 	}
 	m.ledger.start()
 	parts.Go(func() { m.ledger.expire(beyond) })
@@ -98,7 +99,7 @@ func (m *Manager) lead(ctx context.Context) error {
 	}
 	// The expiry of the last lease is decided, but the orchestrator may not know it
 	// yet.
-	if err := m.ledger.do(ctx, func(*book, time.Time) error { return nil }); err != nil {
+	if err := m.ledger.do(ctx, func(*state.State, time.Time) error { return nil }); err != nil {
 		return err
 	}
 	m.log.Info("leading", "epoch", m.ledger.epoch)

@@ -16,6 +16,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -50,31 +51,31 @@ var _ orchestratorv1.ManagerServer = (*managerServer)(nil)
 // can be reached is not called again: if an answer came too late to count, the next
 // one follows at once.
 func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
-	asked := membership{
-		Worker:  Worker{string(req.GetWorker()), req.GetIncarnation()},
-		address: req.GetAddress(), lease: req.GetLease().AsDuration(), draining: req.GetDraining(),
+	asked := state.Membership{
+		Worker:  state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()},
+		Address: req.GetAddress(), Lease: req.GetLease().AsDuration(), Draining: req.GetDraining(),
 	}
 	if err := peer.MaySpeakFor(ctx, asked.Name); err != nil {
 		return nil, err
 	}
-	if err := asked.check(c.settings.rules); err != nil {
+	if err := asked.Check(c.settings.Rules); err != nil {
 		return nil, c.refuse(ctx, "register", asked.Worker, err)
 	}
 	// Do not call a worker that would be refused.
 	var reached bool
-	err := c.ledger.look(func(b *book, now time.Time) error {
-		reached = b.reached(asked)
-		return b.mayRegister(now, asked.Worker)
+	err := c.ledger.look(func(b *state.State, now time.Time) error {
+		reached = b.Reached(asked)
+		return b.MayRegister(now, asked.Worker)
 	})
 	if err == nil && !reached {
-		err = c.probes.probe(ctx, asked.Worker, asked.address, c.term())
+		err = c.probes.probe(ctx, Worker(asked.Worker), asked.Address, c.term())
 	}
 	if err == nil {
-		err = c.ledger.do(ctx, func(b *book, now time.Time) error {
-			if err := b.register(now, asked); err != nil {
+		err = c.ledger.do(ctx, func(b *state.State, now time.Time) error {
+			if err := b.Register(now, asked); err != nil {
 				return err
 			}
-			asked.lease = b.members[asked.Name].lease // as granted
+			asked.Lease = b.Members[asked.Name].Lease // as granted
 			return nil
 		})
 		c.ledger.hurry()
@@ -83,18 +84,18 @@ func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 		return nil, c.refuse(ctx, "register", asked.Worker, err)
 	}
 	return &orchestratorv1.RegisterResponse{
-		Term: c.term(), Lease: durationpb.New(asked.lease), Heartbeat: durationpb.New(heartbeatEvery(asked.lease)),
+		Term: c.term(), Lease: durationpb.New(asked.Lease), Heartbeat: durationpb.New(heartbeatEvery(asked.Lease)),
 	}, nil
 }
 
 // Heartbeat renews a lease.
 func (c *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
-	w := Worker{string(req.GetWorker()), req.GetIncarnation()}
+	w := state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
 	var lease time.Duration
-	err := w.check()
+	err := w.Check()
 	if err == nil {
 		lease, err = c.ledger.heartbeat(ctx, w, req.GetDraining())
 	}
@@ -109,14 +110,14 @@ func (c *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.Heart
 
 // Leave ends a membership.
 func (c *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
-	w := Worker{string(req.GetWorker()), req.GetIncarnation()}
+	w := state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
-	err := w.check()
+	err := w.Check()
 	if err == nil {
-		err = c.ledger.do(ctx, func(b *book, _ time.Time) error {
-			b.leave(w)
+		err = c.ledger.do(ctx, func(b *state.State, _ time.Time) error {
+			b.Leave(w)
 			return nil
 		})
 	}
@@ -132,7 +133,7 @@ var errCompleting = errors.New("another call of Complete for this worker is unde
 
 // Complete removes completed and failed tasks from the expected ones.
 func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
-	w := Worker{Name: string(req.GetWorker())}
+	w := state.Worker{Name: string(req.GetWorker())}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
@@ -150,13 +151,13 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 	outcomes := make([]orchestratorv1.CompletionOutcome, len(req.GetCompletions()))
 	if err == nil {
 		// Before the lock, for which the heartbeats of all workers wait.
-		all := make([]conclusion, len(req.GetCompletions()))
+		all := make([]state.Conclusion, len(req.GetCompletions()))
 		for i, done := range req.GetCompletions() {
 			all[i] = conclusionOf(c.ledger.key, w.Name, done)
 		}
-		err = c.ledger.do(ctx, func(b *book, now time.Time) error {
+		err = c.ledger.do(ctx, func(b *state.State, now time.Time) error {
 			for i, e := range all {
-				outcomes[i] = answerTo(b.conclude(now, w.Name, e))
+				outcomes[i] = answerTo(b.Conclude(now, w.Name, e))
 			}
 			return nil
 		})
@@ -168,21 +169,21 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 	return &orchestratorv1.CompleteResponse{Outcomes: outcomes}, nil
 }
 
-func conclusionOf(key receiptKey, worker string, c *orchestratorv1.Completion) conclusion {
-	e := conclusion{task: string(c.GetTask()), version: c.GetContentVersion(), failure: failureFrom(c.GetFailure())}
-	e.proven = key.issued(receiptOf(c.GetReceipt()), worker, e.task, e.version)
+func conclusionOf(key state.ReceiptKey, worker string, c *orchestratorv1.Completion) state.Conclusion {
+	e := state.Conclusion{Task: string(c.GetTask()), Version: c.GetContentVersion(), Failure: failureFor(failureFrom(c.GetFailure()))}
+	e.Proven = key.Issued(state.ReceiptOf(c.GetReceipt()), worker, e.Task, e.Version)
 	return e
 }
 
-func answerTo(v verdict) orchestratorv1.CompletionOutcome {
+func answerTo(v state.Verdict) orchestratorv1.CompletionOutcome {
 	switch v {
-	case doneRecorded:
+	case state.DoneRecorded:
 		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED
-	case doneSuperseded:
+	case state.DoneSuperseded:
 		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED
-	case doneUnknown:
+	case state.DoneUnknown:
 		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK
-	case doneRefused:
+	case state.DoneRefused:
 		return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED
 	}
 	return orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED
@@ -213,10 +214,10 @@ func (c *managerServer) term() *orchestratorv1.Term {
 
 // refuse logs why a worker's call is refused, at Warn at most once a second, and
 // returns the error as a status.
-func (c *managerServer) refuse(ctx context.Context, what string, w Worker, err error) error {
+func (c *managerServer) refuse(ctx context.Context, what string, w state.Worker, err error) error {
 	code := codeOf(err)
 	level, omitted := slog.LevelDebug, 0
-	if !errors.Is(err, errLeft) && !errors.Is(err, errGivenUp) { // these are only late, so log them at Debug
+	if !errors.Is(err, state.ErrLeft) && !errors.Is(err, errGivenUp) { // these are only late, so log them at Debug
 		var ok bool
 		if omitted, ok = c.refusals.Take(time.Now()); ok {
 			level = slog.LevelWarn
@@ -237,9 +238,9 @@ func (c *managerServer) refuse(ctx context.Context, what string, w Worker, err e
 // reasonFor returns the reason of an error that shares its code with another.
 func reasonFor(err error) string {
 	switch {
-	case errors.Is(err, errMembershipOver):
+	case errors.Is(err, state.ErrMembershipOver):
 		return reasonMembershipOver
-	case errors.Is(err, errUnreachable):
+	case errors.Is(err, state.ErrUnreachable):
 		return reasonUnreachable
 	}
 	return ""
@@ -256,11 +257,11 @@ func codeOf(err error) codes.Code {
 		return codes.Unavailable
 	case errors.Is(err, orchestrator.ErrInvalid):
 		return codes.InvalidArgument
-	case errors.Is(err, errNameTaken):
+	case errors.Is(err, state.ErrNameTaken):
 		return codes.AlreadyExists
-	case errors.Is(err, errMembershipOver), errors.Is(err, errUnreachable):
+	case errors.Is(err, state.ErrMembershipOver), errors.Is(err, state.ErrUnreachable):
 		return codes.FailedPrecondition
-	case errors.Is(err, errNotMember):
+	case errors.Is(err, state.ErrNotMember):
 		return codes.NotFound
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Code()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 )
 
 // Put adds or updates a task and returns it with its version. When Put returns, the
@@ -48,21 +49,22 @@ func (m *Manager) PutAll(ctx context.Context, items []Item) ([]Item, error) {
 }
 
 func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err error) {
-	tasks := make([]*task, len(items))
+	tasks := make([]*state.Task, len(items))
 	seen := make(map[string]int, len(items))
 	for i, item := range items {
-		if err := item.check(); err != nil {
+		kept := item.stored()
+		if err := kept.Check(); err != nil {
 			return nil, fmt.Errorf("item %d, %.100q: %w", i, item.Name, err)
 		}
 		if first, ok := seen[item.Name]; ok {
 			return nil, fmt.Errorf("%w: task %.100q is given twice, at %d and at %d", orchestrator.ErrInvalid, item.Name, first, i)
 		}
 		seen[item.Name] = i
-		item.Content = bytes.Clone(item.Content)
-		tasks[i] = newTask(item)
+		kept.Content = bytes.Clone(kept.Content)
+		tasks[i] = state.NewTask(kept)
 	}
-	err = m.ledger.do(ctx, func(b *book, _ time.Time) error {
-		stored = b.put(tasks)
+	err = m.ledger.do(ctx, func(b *state.State, _ time.Time) error {
+		stored = each(b.Put(tasks), itemOf)
 		return nil
 	})
 	return stored, err
@@ -72,7 +74,7 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 // ([ErrNotFound]), it removes none. The next term, which runs at once, stops them.
 // If ctx ends first, the tasks may or may not be removed.
 func (m *Manager) Delete(ctx context.Context, names ...string) error {
-	err := m.ledger.do(ctx, func(b *book, _ time.Time) error { return b.remove(names) })
+	err := m.ledger.do(ctx, func(b *state.State, _ time.Time) error { return b.Remove(names) })
 	if err != nil {
 		return fmt.Errorf("delete tasks: %w", err)
 	}
@@ -81,11 +83,11 @@ func (m *Manager) Delete(ctx context.Context, names ...string) error {
 
 // Get returns an expected task, or [ErrNotFound].
 func (m *Manager) Get(name string) (Item, error) {
-	item, err := m.ledger.catalog.item(name)
+	item, err := m.ledger.catalog.Item(name)
 	if err != nil {
 		return Item{}, fmt.Errorf("get task: %w", err)
 	}
-	return item, nil
+	return itemOf(item), nil
 }
 
 // Items returns up to limit expected tasks whose names come after the given one,
@@ -96,7 +98,7 @@ func (m *Manager) Items(after string, limit int) ([]Item, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
-	return m.ledger.catalog.items(after, limit), nil
+	return each(m.ledger.catalog.Items(after, limit), itemOf), nil
 }
 
 // Completed returns up to limit completions that were not forgotten, of tasks after
@@ -105,18 +107,18 @@ func (m *Manager) Completed(after string, limit int) ([]Completion, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list completions: %w", err)
 	}
-	return m.ledger.catalog.completions(after, limit), nil
+	return each(m.ledger.catalog.Completions(after, limit), func(c state.Completion) Completion { return Completion(c) }), nil
 }
 
 // Completion returns the completion of a task. It returns [ErrNotFound] if the task
 // has not completed, its completion was forgotten, or it was put with other content
 // since.
 func (m *Manager) Completion(name string) (Completion, error) {
-	done, err := m.ledger.catalog.completion(name)
+	done, err := m.ledger.catalog.Completion(name)
 	if err != nil {
 		return Completion{}, fmt.Errorf("get completion: %w", err)
 	}
-	return done, nil
+	return Completion(done), nil
 }
 
 // Failed returns up to limit failed tasks after the given name, as [Manager.Items]
@@ -126,14 +128,14 @@ func (m *Manager) Failed(after string, limit int) ([]FailedTask, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list failed tasks: %w", err)
 	}
-	return m.ledger.catalog.failures(after, limit), nil
+	return each(m.ledger.catalog.Failures(after, limit), failedOf), nil
 }
 
 // Retry makes failed tasks run again with the same content. If one has not failed
 // ([ErrNotFound]), it retries none. The next term, which runs at once, starts them.
 // If ctx ends first, the tasks may or may not be retried.
 func (m *Manager) Retry(ctx context.Context, names ...string) error {
-	if err := m.ledger.do(ctx, func(b *book, _ time.Time) error { return b.retry(names) }); err != nil {
+	if err := m.ledger.do(ctx, func(b *state.State, _ time.Time) error { return b.Retry(names) }); err != nil {
 		return fmt.Errorf("retry tasks: %w", err)
 	}
 	return nil
@@ -151,8 +153,8 @@ func checkLimit(limit int) error {
 // A task without a completion is not an error. If ctx ends first, the completions
 // may or may not be deleted.
 func (m *Manager) Forget(ctx context.Context, names ...string) error {
-	err := m.ledger.do(ctx, func(b *book, _ time.Time) error {
-		b.forget(names)
+	err := m.ledger.do(ctx, func(b *state.State, _ time.Time) error {
+		b.Forget(names)
 		return nil
 	})
 	if err != nil {
@@ -177,8 +179,8 @@ func (m *Manager) Undrain(ctx context.Context, worker string) error {
 func (m *Manager) drain(ctx context.Context, what, worker string, drained bool) error {
 	err := identity.CheckName("worker", worker)
 	if err == nil {
-		err = m.ledger.do(ctx, func(b *book, _ time.Time) error {
-			b.drain(worker, drained)
+		err = m.ledger.do(ctx, func(b *state.State, _ time.Time) error {
+			b.Drain(worker, drained)
 			return nil
 		})
 	}
@@ -190,14 +192,18 @@ func (m *Manager) drain(ctx context.Context, what, worker string, drained bool) 
 
 // Members returns the members, sorted by name.
 func (m *Manager) Members() []MemberState {
-	members := m.ledger.catalog.members()
+	kept := m.ledger.catalog.Members()
+	members := make([]MemberState, len(kept))
+	for i, k := range kept {
+		members[i] = MemberState{Worker: Worker(k.Worker), Address: k.Address, Lease: k.Lease, Draining: k.Drains}
+	}
 	m.ledger.complete(members)
 	return members
 }
 
 // MemberCount returns how many workers are members. It costs less than
 // [Manager.Members].
-func (m *Manager) MemberCount() int { return m.ledger.catalog.memberCount() }
+func (m *Manager) MemberCount() int { return m.ledger.catalog.MemberCount() }
 
 // Tasks returns the tasks that a member reported in the last term, with the state
 // and the content version of each. It returns nil if the worker was never listed or

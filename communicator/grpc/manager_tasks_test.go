@@ -45,7 +45,7 @@ func TestR1_Completion(t *testing.T) {
 		}, complete(with(&orchestratorv1.Completion{Task: []byte("long"), ContentVersion: 1}), with(short), short, with(&orchestratorv1.Completion{Task: []byte("x")})))
 		done, err := m.Completed("", 10)
 		require.NoError(t, err)
-		require.Equal(t, []Completion{{"short", version, "one", now.UTC()}}, done)
+		require.Equal(t, []Completion{{Task: "short", Revision: version, Worker: "one", At: now.UTC()}}, done)
 		single, err := m.Completion("short")
 		require.NoError(t, err)
 		require.Equal(t, done[0], single)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"google.golang.org/grpc"
 )
 
@@ -30,7 +31,7 @@ type communicatorSettings struct {
 	// it is not called.
 	ended func(ctx context.Context, w Worker, tasks []reportedTask) error
 	// receipts makes the receipts of contents; nil: contents have no receipts.
-	receipts receiptKey
+	receipts state.ReceiptKey
 	dialing  []grpc.DialOption // for tests that watch the traffic
 }
 
@@ -53,6 +54,16 @@ type Contents interface {
 	// was deleted and put again. ok is false for a task that is no longer expected;
 	// such a task is not started.
 	Content(task string) (content []byte, version int64, ok bool)
+}
+
+// RevisedContents is a [Contents] that counts its changes. If the revision has not
+// changed since a List that left no task without its newest content, the next List of an
+// unchanged worker looks no task up.
+type RevisedContents interface {
+	Contents
+	// Revision returns a number that begins at 1 and rises with each new content of any
+	// task. It must answer from memory.
+	Revision() int64
 }
 
 type communicatorOption func(*communicatorSettings)

@@ -9,6 +9,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"google.golang.org/grpc"
 )
 
@@ -19,7 +20,7 @@ type ManagerOption interface {
 
 type managerSettings struct {
 	peer.Settings
-	rules
+	state.Rules
 	interval     time.Duration
 	orchestrator []orchestrator.Option
 	probing      time.Duration     // time to answer for a worker that registers; probeTime except in tests
@@ -73,7 +74,7 @@ func WithLeases(shortest, longest time.Duration) ManagerOption {
 		if shortest <= 0 || longest < shortest || longest > 24*time.Hour {
 			s.Invalid("WithLeases(%v, %v): must be 0 < shortest <= longest <= 24h", shortest, longest)
 		}
-		s.leaseMin, s.leaseMax = shortest, longest
+		s.LeaseMin, s.LeaseMax = shortest, longest
 	})
 }
 
@@ -87,14 +88,14 @@ func WithUnreachable(d time.Duration) ManagerOption {
 		if d <= 0 || d > 24*time.Hour {
 			s.Invalid("WithUnreachable(%v): must be above 0 and at most 24h", d)
 		}
-		s.unreachable = d
+		s.Unreachable = d
 	})
 }
 
 func newManagerSettings(store Store, opts []ManagerOption) (managerSettings, error) {
 	s := managerSettings{
 		Settings: peer.Defaults(),
-		rules:    rules{leaseMin: time.Second, leaseMax: time.Minute, unreachable: 30 * time.Second},
+		Rules:    state.Rules{LeaseMin: time.Second, LeaseMax: time.Minute, Unreachable: 30 * time.Second},
 		interval: time.Second, probing: probeTime,
 	}
 	for _, opt := range opts {

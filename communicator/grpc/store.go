@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 )
 
 // Store keeps what must survive a manager: tasks with their contents, completions,
@@ -88,16 +90,14 @@ func (s *MemoryStore) Save(changes map[string][]byte) error {
 }
 
 // load returns the contents of a store.
-func load(s Store) (records, error) {
+func load(s Store) (state.Records, error) {
 	values, err := s.Load()
 	if err != nil {
-		return records{}, fmt.Errorf("load: %w", err)
+		return state.Records{}, fmt.Errorf("load: %w", err)
 	}
-	r := newRecords()
-	for key, value := range values {
-		if err := r.decode(key, value); err != nil {
-			return records{}, fmt.Errorf("load: key %q: %w", key, err)
-		}
+	kept, err := state.DecodeAll(values)
+	if err != nil {
+		return state.Records{}, fmt.Errorf("load: %w", err)
 	}
-	return r, nil
+	return kept, nil
 }

@@ -1,8 +1,7 @@
-package grpc
+package state
 
 import (
 	"crypto/sha256"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,17 +10,17 @@ import (
 )
 
 // someRecords returns records of every kind.
-func someRecords() records {
+func someRecords() Records {
 	r := newRecords()
-	r.epoch, r.revision = 7, 9
-	r.tasks["a/b\n\xff"] = newTask(Item{
+	r.Epoch, r.Revision = 7, 9
+	r.tasks["a/b\n\xff"] = NewTask(Item{
 		"a/b\n\xff", []byte("line\nline\x00"),
 		Settings{Instances: 2, Handoff: orchestrator.StartThenStop},
 		9,
 	})
-	r.tasks["t"] = newTask(Item{"t", []byte{}, Settings{Instances: 1}, 3})
+	r.tasks["t"] = NewTask(Item{"t", []byte{}, Settings{Instances: 1}, 3})
 	r.done["d"] = &finished{Completion{"d", 5, "w\xff", time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}, sha256.Sum256(nil)}
-	r.members["w"] = &membership{Worker{"w", 1<<64 - 1}, "host:80", 1500 * time.Millisecond, true}
+	r.Members["w"] = &Membership{Worker{"w", 1<<64 - 1}, "host:80", 1500 * time.Millisecond, true}
 	r.drains["x"] = true
 	return r
 }
@@ -29,7 +28,7 @@ func someRecords() records {
 // The format is a contract with later versions of the manager.
 func TestR2_HowItIsLaidOut(t *testing.T) {
 	r := someRecords()
-	values := r.encode()
+	values := r.Encode()
 	require.Equal(t, map[string][]byte{
 		"epoch":          []byte("7"),
 		"revision":       []byte("9"),
@@ -40,32 +39,20 @@ func TestR2_HowItIsLaidOut(t *testing.T) {
 		"drain/x":        []byte("{}"),
 	}, values)
 
-	s := NewMemoryStore()
-	require.NoError(t, s.Save(values))
-	read, err := load(s)
+	read, err := DecodeAll(values)
 	require.NoError(t, err)
 	require.Equal(t, r, read)
 
 	gone := newRecords()
-	gone.tasks["t"], gone.done["d"], gone.members["w"], gone.drains["x"] = nil, nil, nil, false
-	require.Equal(t, map[string][]byte{"task/t": nil, "done/d": nil, "member/w": nil, "drain/x": nil}, gone.encode())
-	require.NoError(t, s.Save(gone.encode()))
-	read, err = load(s)
-	require.NoError(t, err)
-	r.apply(&gone)
-	require.Equal(t, r, read)
+	gone.tasks["t"], gone.done["d"], gone.Members["w"], gone.drains["x"] = nil, nil, nil, false
+	require.Equal(t, map[string][]byte{"task/t": nil, "done/d": nil, "member/w": nil, "drain/x": nil}, gone.Encode())
+	r.Apply(&gone)
+	left := newRecords()
+	left.Epoch, left.Revision, left.tasks["a/b\n\xff"] = r.Epoch, r.Revision, r.tasks["a/b\n\xff"]
+	require.Equal(t, left, r)
 }
 
-// broken is a store that cannot be read.
-type broken struct{ err error }
-
-func (b broken) Load() (map[string][]byte, error) { return nil, b.err }
-func (b broken) Save(map[string][]byte) error     { return b.err }
-
 func TestR2_WhatCannotBeReadIsAnError(t *testing.T) {
-	failure := errors.New("no disk")
-	_, err := load(broken{failure})
-	require.ErrorIs(t, err, failure)
 	for _, entry := range [][2]string{
 		{"else", "1"},
 		{"epoch/", "1"},
@@ -87,37 +74,15 @@ func TestR2_WhatCannotBeReadIsAnError(t *testing.T) {
 		{"member/x", `{"incarnation":0,"lease":1}`},
 		{"member/x", `{"incarnation":1,"lease":0}`},
 	} {
-		s := NewMemoryStore()
-		require.NoError(t, s.Save(map[string][]byte{entry[0]: []byte(entry[1])}))
-		_, err := load(s)
+		_, err := DecodeAll(map[string][]byte{entry[0]: []byte(entry[1])})
 		require.Error(t, err, "%q", entry)
 		require.ErrorContains(t, err, "key ")
 	}
 }
 
-// Workers may have outlived a lost store.
-func TestR2_AnEmptyStoreBeginsAboveThoseBefore(t *testing.T) {
-	s := NewMemoryStore()
-	l, err := openLedger(s, rules{})
-	require.NoError(t, err)
-	now := time.Now()
-	require.WithinDuration(t, now, time.UnixMilli(int64(l.epoch)), time.Minute)
-	first, err := load(s)
-	require.NoError(t, err)
-	require.Equal(t, l.epoch, first.epoch)
-	require.WithinDuration(t, now, time.UnixMicro(first.revision), time.Minute)
-
-	next, err := openLedger(s, rules{})
-	require.NoError(t, err)
-	require.Equal(t, l.epoch+1, next.epoch, "rises from there")
-	second, err := load(s)
-	require.NoError(t, err)
-	require.Equal(t, first.revision, second.revision)
-}
-
 func FuzzRecord(f *testing.F) {
 	r := someRecords()
-	for key, value := range r.encode() {
+	for key, value := range r.Encode() {
 		f.Add(key, value)
 	}
 	f.Fuzz(func(t *testing.T, key string, value []byte) {
@@ -126,7 +91,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		again := newRecords()
-		for key, value := range r.encode() {
+		for key, value := range r.Encode() {
 			require.NoError(t, again.decode(key, value))
 		}
 		require.Equal(t, r, again)

@@ -1,65 +1,10 @@
 package grpc
 
-// Receipts and assigned tasks (R5): what a worker presents to complete a task, and which
-// tasks it may list.
-
 import (
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"sync"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
-
-// receipt proves that a manager gave a version of a task's content to a worker. It
-// is bound to the worker's name, not to the incarnation: a process may complete what
-// its predecessor of the same name was given.
-type receipt [16]byte
-
-// receiptOf returns a receipt as presented by a worker. If the length is wrong, it
-// returns the zero value, which proves nothing.
-func receiptOf[B []byte | string](shown B) (r receipt) {
-	if len(shown) == len(r) {
-		copy(r[:], shown)
-	}
-	return r
-}
-
-// receiptKey makes and checks receipts. It is kept in the manager's store, so that
-// receipts outlive the manager. It is never sent or logged.
-type receiptKey []byte
-
-// receiptKeyLength is the length of the hash; a longer key adds nothing.
-const receiptKeyLength = sha256.Size
-
-func newReceiptKey() receiptKey {
-	key := make(receiptKey, receiptKeyLength)
-	_, _ = rand.Read(key) // never fails
-	return key
-}
-
-// issue returns the receipt for a content given to a worker: an HMAC (RFC 2104), cut
-// to 16 bytes. The length of the worker's name comes first, so that no two inputs
-// are encoded alike.
-func (k receiptKey) issue(worker, task string, version int64) (r receipt) {
-	sum := hmac.New(sha256.New, k)
-	text := make([]byte, 0, 256)
-	text = binary.AppendUvarint(text, uint64(len(worker)))
-	text = append(text, worker...)
-	text = binary.AppendVarint(text, version)
-	text = append(text, task...)
-	sum.Write(text)
-	copy(r[:], sum.Sum(text[:0]))
-	return r
-}
-
-// issued reports whether r is the receipt for this worker, task and version.
-func (k receiptKey) issued(r receipt, worker, task string, version int64) bool {
-	want := k.issue(worker, task, version)
-	return hmac.Equal(r[:], want[:])
-}
 
 // assigned decides which tasks a worker may list. A receipt shows that its name was given
 // a task at some time, not that the worker has the task still. So a task that it lists

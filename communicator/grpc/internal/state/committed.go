@@ -1,6 +1,6 @@
-package grpc
+package state
 
-// The catalog: a readable copy of what is stored.
+// A readable copy of what is stored.
 
 import (
 	"fmt"
@@ -11,117 +11,124 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// catalog answers from memory, and contains only what is stored, so that no crash
-// can undo it.
-type catalog struct {
+// Committed answers from memory, and contains only what is stored, so that no crash
+// can undo it. Its methods may be called from any number of goroutines.
+type Committed struct {
 	mu                  sync.RWMutex // guards the fields below
-	kept                records
+	Kept                Records
 	tasks, done, failed index // of the names in kept
 }
 
-var (
-	_ Contents = (*catalog)(nil)
-	_ revised  = (*catalog)(nil)
-)
-
-func newCatalog(kept records) catalog {
-	return catalog{kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done), failed: newIndex(kept.failed)}
+// NewCommitted returns the copy of some records, which it then owns.
+func NewCommitted(kept Records) Committed {
+	return Committed{Kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done), failed: newIndex(kept.failed)}
 }
 
-// apply applies a saved change, and returns what to pass on.
-func (c *catalog) apply(change *records) news {
+// Apply applies a saved change, and returns what to pass on.
+func (c *Committed) Apply(change *Records) Delta {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.kept.news(change)
-	c.kept.apply(change)
-	touch(&c.tasks, c.kept.tasks, change.tasks)
-	touch(&c.done, c.kept.done, change.done)
-	touch(&c.failed, c.kept.failed, change.failed)
+	n := c.Kept.delta(change)
+	c.Kept.Apply(change)
+	touch(&c.tasks, c.Kept.tasks, change.tasks)
+	touch(&c.done, c.Kept.done, change.done)
+	touch(&c.failed, c.Kept.failed, change.failed)
 	return n
 }
 
 // Content returns the content of a task.
-func (c *catalog) Content(name string) (content []byte, version int64, ok bool) {
+func (c *Committed) Content(name string) (content []byte, version int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	t := c.kept.tasks[name]
+	t := c.Kept.tasks[name]
 	if t == nil {
 		return nil, 0, false
 	}
 	return t.Content, t.Revision, true
 }
 
-// revision returns the highest version of any content.
-func (c *catalog) revision() int64 {
+// Revision returns the highest version of any content.
+func (c *Committed) Revision() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.kept.revision
+	return c.Kept.Revision
 }
 
-func (c *catalog) item(name string) (Item, error) {
+// Item returns an expected task, or ErrNotFound.
+func (c *Committed) Item(name string) (Item, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	t := c.kept.tasks[name]
+	t := c.Kept.tasks[name]
 	if t == nil {
 		return Item{}, fmt.Errorf("%w: %.100q", ErrNotFound, name)
 	}
 	return t.Item, nil
 }
 
-func (c *catalog) completion(name string) (Completion, error) {
+// Completion returns the completion of a task, or ErrNotFound.
+func (c *Committed) Completion(name string) (Completion, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	d := c.kept.done[name]
+	d := c.Kept.done[name]
 	if d == nil {
 		return Completion{}, fmt.Errorf("%w: %.100q", ErrNotFound, name)
 	}
 	return d.Completion, nil
 }
 
-func (c *catalog) items(after string, limit int) []Item {
+// Items returns up to limit expected tasks whose names come after the given one, sorted
+// by name.
+func (c *Committed) Items(after string, limit int) []Item {
 	c.mu.Lock() // page sorts the index
 	defer c.mu.Unlock()
-	return page(&c.tasks, c.kept.tasks, after, limit, func(t *task) Item { return t.Item })
+	return page(&c.tasks, c.Kept.tasks, after, limit, func(t *Task) Item { return t.Item })
 }
 
-func (c *catalog) completions(after string, limit int) []Completion {
+// Completions returns completions as Items returns tasks.
+func (c *Committed) Completions(after string, limit int) []Completion {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return page(&c.done, c.kept.done, after, limit, func(d *finished) Completion { return d.Completion })
+	return page(&c.done, c.Kept.done, after, limit, func(d *finished) Completion { return d.Completion })
 }
 
-func (c *catalog) failures(after string, limit int) []FailedTask {
+// Failures returns failed tasks as Items returns expected ones.
+func (c *Committed) Failures(after string, limit int) []FailedTask {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return page(&c.failed, c.kept.failed, after, limit, func(f *failedTask) FailedTask { return f.FailedTask })
+	return page(&c.failed, c.Kept.failed, after, limit, func(f *failedTask) FailedTask { return f.FailedTask })
 }
 
-// members returns the members, sorted by name, without Heard, Until and Failing.
-func (c *catalog) members() []MemberState {
+// Member is a stored membership, and whether the member drains.
+type Member struct {
+	Membership
+	Drains bool // by its own request, or because its name is drained
+}
+
+// Members returns the members, sorted by name.
+func (c *Committed) Members() []Member {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	members := make([]MemberState, 0, len(c.kept.members))
-	for _, name := range sorted(c.kept.members) {
-		m := c.kept.members[name]
-		members = append(members, MemberState{
-			Worker: m.Worker, Address: m.address, Lease: m.lease, Draining: c.kept.draining(m),
-		})
+	members := make([]Member, 0, len(c.Kept.Members))
+	for _, name := range sorted(c.Kept.Members) {
+		m := c.Kept.Members[name]
+		members = append(members, Member{Membership: *m, Drains: c.Kept.draining(m)})
 	}
 	return members
 }
 
-func (c *catalog) memberCount() int {
+// MemberCount returns the number of members.
+func (c *Committed) MemberCount() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return len(c.kept.members)
+	return len(c.Kept.Members)
 }
 
-// expected returns all tasks, sorted by name.
-func (c *catalog) expected() []orchestrator.Task[string] {
+// Expected returns all tasks, sorted by name.
+func (c *Committed) Expected() []orchestrator.Task[string] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	nothing := newRecords()
-	return nothing.news(&c.kept).expected
+	return nothing.delta(&c.Kept).Expected
 }
 
 // index holds the keys of a map in order. Changes are only recorded, and merged when

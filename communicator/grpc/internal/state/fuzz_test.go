@@ -1,4 +1,4 @@
-package grpc
+package state
 
 import (
 	"fmt"
@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// history plays events against a book and its store. It checks the guarantees from
+// history plays events against a state and its store. It checks the guarantees from
 // the point of view of the workers, which use their own clocks, and of an
 // orchestrator, which learns only what is stored.
 type history struct {
-	t    *testing.T
-	now  time.Duration
-	book *book
-	disk records
+	t     *testing.T
+	now   time.Duration
+	state *State
+	disk  Records
 
 	processes map[Worker]*process
 	told      struct { // the orchestrator
@@ -60,32 +60,32 @@ func (h *history) at() time.Time { return at(h.now) }
 func (h *history) restart() {
 	h.pending = nil
 	read := newRecords()
-	for key, value := range h.disk.encode() {
+	for key, value := range h.disk.Encode() {
 		require.NoError(h.t, read.decode(key, value))
 	}
 	require.Equal(h.t, h.disk, read)
-	h.book = testBook(read)
-	h.book.start(h.at())
+	h.state = testState(read)
+	h.state.Start(h.at())
 	h.started = h.now
 	for _, p := range h.processes {
 		p.heard = -1
 	}
 	h.told.members, h.told.tasks = make(map[string]Worker), make(map[string]bool)
-	for name, m := range h.disk.members {
+	for name, m := range h.disk.Members {
 		h.told.members[name] = m.Worker
 	}
 	for name := range h.disk.tasks {
 		h.told.tasks[name] = true
 	}
 	h.save()
-	require.Greater(h.t, h.disk.epoch, h.epoch, "epochs rise")
-	h.epoch = h.disk.epoch
+	require.Greater(h.t, h.disk.Epoch, h.epoch, "epochs rise")
+	h.epoch = h.disk.Epoch
 }
 
 // save stores the changes, and then passes them on.
 func (h *history) save() {
-	change := h.book.take()
-	n := h.disk.news(&change)
+	change := h.state.Take()
+	n := h.disk.delta(&change)
 	for name, d := range change.done {
 		if d == nil {
 			continue
@@ -96,22 +96,22 @@ func (h *history) save() {
 		require.False(h.t, h.completed[name][d.Revision], "%s is completed twice in version %d", name, d.Revision)
 		h.completed[name][d.Revision] = true
 	}
-	h.disk.apply(&change)
-	for _, w := range n.gone {
+	h.disk.Apply(&change)
+	for _, w := range n.Gone {
 		require.Equal(h.t, w, h.told.members[w.Name])
 		p := h.processes[w]
 		require.True(h.t, p.left || h.now >= p.until, "%v was removed, but its lease lasts until %v, now %v", w, p.until, h.now)
 		delete(h.told.members, w.Name)
 	}
-	for _, a := range n.came {
+	for _, a := range n.Came {
 		before, ok := h.told.members[a.Name]
 		require.True(h.t, !ok || before == a.Worker, "two live members %s", a.Name)
 		h.told.members[a.Name] = a.Worker
 	}
-	for _, name := range n.unexpected {
+	for _, name := range n.Unexpected {
 		delete(h.told.tasks, name)
 	}
-	for _, task := range n.expected {
+	for _, task := range n.Expected {
 		h.told.tasks[task.Name] = true
 	}
 	answers := h.pending
@@ -136,18 +136,18 @@ func (h *history) event(what, how byte) {
 		h.now += time.Duration(how) * 10 * time.Millisecond
 	case 2:
 		h.now += time.Millisecond
-		h.book.expire(h.at())
+		h.state.Expire(h.at())
 	case 3:
 		if p.until > 0 || p.left { // acknowledged: the worker continues with heartbeats
 			return
 		}
-		err := h.book.register(h.at(), membership{Worker: w, address: "192.0.2.1:7000", lease: p.lease})
+		err := h.state.Register(h.at(), Membership{Worker: w, Address: "192.0.2.1:7000", Lease: p.lease})
 		if err == nil {
 			p.heard = now
 			h.pending = append(h.pending, func() { p.until = max(p.until, now+p.lease) })
 		}
 	case 4, 5, 6:
-		if err := beat(h.book, h.at(), w, how > 200); err == nil {
+		if err := beat(h.state, h.at(), w, how > 200); err == nil {
 			p.heard = now
 			if !p.left && p.until > 0 {
 				p.until = max(p.until, now+p.lease)
@@ -156,17 +156,17 @@ func (h *history) event(what, how byte) {
 	case 7:
 		p.left = true
 		p.until = max(p.until, 1) // it does not register again either
-		h.book.leave(w)
+		h.state.Leave(w)
 	case 8:
 		content := fmt.Sprint(how / 4 % 3)
-		stored := h.book.put([]*task{item(name, content)})[0]
+		stored := h.state.Put([]*Task{item(name, content)})[0]
 		h.pending = append(h.pending, func() { h.tell(name, content, stored.Revision) })
 	case 9:
-		_ = h.book.remove([]string{name})
+		_ = h.state.Remove([]string{name})
 		if how > 128 {
-			h.book.forget([]string{name})
+			h.state.Forget([]string{name})
 		} else if how > 64 {
-			_ = h.book.retry([]string{name})
+			_ = h.state.Retry([]string{name})
 		}
 	case 10:
 		h.conclude(w, name, int64(how/4%16)+h.highest-8, how%2 == 0)
@@ -175,9 +175,9 @@ func (h *history) event(what, how byte) {
 		case how < 16:
 			h.restart()
 		case how < 48:
-			h.book.called(h.at(), w, how%2 == 0)
+			h.state.Called(h.at(), w, how%2 == 0)
 		case how < 64:
-			h.book.drain(w.Name, how%2 == 0)
+			h.state.Drain(w.Name, how%2 == 0)
 		default:
 			h.save()
 		}
@@ -197,43 +197,43 @@ func (h *history) tell(name, content string, revision int64) {
 }
 
 func (h *history) conclude(w Worker, name string, version int64, fails bool) {
-	e := h.book.conclusion(w.Name, name, version)
+	e := h.state.conclusion(w.Name, name, version)
 	if fails {
-		e.failure = &Failure{Attempts: 1}
+		e.Failure = &Failure{Attempts: 1}
 	}
-	expected, done := h.book.tasks[name], h.book.done[name]
-	if failed := h.book.failed[name]; failed != nil {
-		expected = &task{Item: failed.Item}
+	expected, done := h.state.tasks[name], h.state.done[name]
+	if failed := h.state.failed[name]; failed != nil {
+		expected = &Task{Item: failed.Item}
 	}
-	switch v := h.book.conclude(h.at(), w.Name, e); {
+	switch v := h.state.Conclude(h.at(), w.Name, e); {
 	case done != nil && version <= done.Revision, expected != nil && version == expected.Revision:
-		require.Equal(h.t, doneRecorded, v)
-		require.NotContains(h.t, h.book.tasks, name)
+		require.Equal(h.t, DoneRecorded, v)
+		require.NotContains(h.t, h.state.tasks, name)
 	case expected != nil && version < expected.Revision:
-		require.Equal(h.t, doneSuperseded, v)
+		require.Equal(h.t, DoneSuperseded, v)
 	default:
-		require.Equal(h.t, doneUnknown, v)
+		require.Equal(h.t, DoneUnknown, v)
 	}
 }
 
-// check compares the book with the rules.
+// check compares the state with the rules.
 func (h *history) check() {
-	b := h.book
-	require.Len(h.t, b.live, len(b.members))
+	b := h.state
+	require.Len(h.t, b.live, len(b.Members))
 	unheard := 0
-	for name, m := range b.members {
+	for name, m := range b.Members {
 		live := b.live[name]
 		require.NotNil(h.t, live)
 		require.Equal(h.t, name, m.Name)
 		require.False(h.t, b.ended.has(m.Worker), "%v is a member, but has ended", m.Worker)
 		if live.heard.IsZero() {
 			unheard++
-			require.Equal(h.t, at(h.started).Add(m.lease), live.until)
+			require.Equal(h.t, at(h.started).Add(m.Lease), live.until)
 		}
 	}
 	require.Equal(h.t, unheard, b.unheard)
 	for w, p := range h.processes {
-		m := b.members[w.Name]
+		m := b.Members[w.Name]
 		member := m != nil && m.Worker == w
 		if !p.left && h.now < p.until {
 			require.True(h.t, member, "%v relies on its lease until %v, now %v", w, p.until, h.now)
@@ -246,13 +246,13 @@ func (h *history) check() {
 		require.NotContains(h.t, b.done, name, "completed, and expected")
 		require.NotContains(h.t, b.failed, name, "failed, and expected")
 	}
-	// The stored records and the unsaved changes add up to the book.
+	// The stored records and the unsaved changes add up to the state.
 	kept := h.disk.clone()
-	kept.apply(&b.change)
-	require.Equal(h.t, b.records, kept)
+	kept.Apply(&b.change)
+	require.Equal(h.t, b.Records, kept)
 	// The orchestrator knows what is stored.
-	require.Len(h.t, h.told.members, len(h.disk.members))
-	for name, m := range h.disk.members {
+	require.Len(h.t, h.told.members, len(h.disk.Members))
+	for name, m := range h.disk.Members {
 		require.Equal(h.t, m.Worker, h.told.members[name])
 	}
 	require.Len(h.t, h.told.tasks, len(h.disk.tasks))

@@ -1,4 +1,4 @@
-package grpc
+package state
 
 // The format of records in a Store. A key consists of a kind and a name:
 //
@@ -68,17 +68,17 @@ type membershipJSON struct {
 	Draining    bool          `json:"draining,omitempty"`
 }
 
-// encode returns the keys and values of a change.
-func (r *records) encode() map[string][]byte {
-	values := make(map[string][]byte, 3+len(r.tasks)+len(r.done)+len(r.failed)+len(r.members)+len(r.drains))
-	if r.epoch != 0 {
-		values[keyEpoch] = strconv.AppendUint(nil, r.epoch, 10)
+// Encode returns the keys and values of a change.
+func (r *Records) Encode() map[string][]byte {
+	values := make(map[string][]byte, 3+len(r.tasks)+len(r.done)+len(r.failed)+len(r.Members)+len(r.drains))
+	if r.Epoch != 0 {
+		values[keyEpoch] = strconv.AppendUint(nil, r.Epoch, 10)
 	}
-	if r.revision != 0 {
-		values[keyRevision] = strconv.AppendInt(nil, r.revision, 10)
+	if r.Revision != 0 {
+		values[keyRevision] = strconv.AppendInt(nil, r.Revision, 10)
 	}
-	if r.key != nil {
-		values[keyReceipts] = r.key
+	if r.Key != nil {
+		values[keyReceipts] = r.Key
 	}
 	for name, t := range r.tasks {
 		values[keyTask+name] = nil
@@ -99,10 +99,10 @@ func (r *records) encode() map[string][]byte {
 			values[keyDone+name] = encodeJSON(completionJSON{d.Revision, []byte(d.Worker), d.At, hex.EncodeToString(d.sum[:])})
 		}
 	}
-	for name, m := range r.members {
+	for name, m := range r.Members {
 		values[keyMember+name] = nil
 		if m != nil {
-			values[keyMember+name] = encodeJSON(membershipJSON{m.Incarnation, m.address, m.lease, m.draining})
+			values[keyMember+name] = encodeJSON(membershipJSON{m.Incarnation, m.Address, m.Lease, m.Draining})
 		}
 	}
 	for name, drained := range r.drains {
@@ -128,8 +128,19 @@ func encodeJSON(v any) []byte {
 	return b
 }
 
+// DecodeAll returns the records of the keys and values of a store.
+func DecodeAll(values map[string][]byte) (Records, error) {
+	r := newRecords()
+	for key, value := range values {
+		if err := r.decode(key, value); err != nil {
+			return Records{}, fmt.Errorf("key %q: %w", key, err)
+		}
+	}
+	return r, nil
+}
+
 // decode decodes one key and its value.
-func (r *records) decode(key string, value []byte) (err error) {
+func (r *Records) decode(key string, value []byte) (err error) {
 	kind, name, named := strings.Cut(key, "/")
 	if named {
 		kind += "/"
@@ -139,14 +150,14 @@ func (r *records) decode(key string, value []byte) (err error) {
 	}
 	switch kind {
 	case keyEpoch:
-		r.epoch, err = strconv.ParseUint(string(value), 10, 64)
+		r.Epoch, err = strconv.ParseUint(string(value), 10, 64)
 	case keyRevision:
-		r.revision, err = strconv.ParseInt(string(value), 10, 64)
+		r.Revision, err = strconv.ParseInt(string(value), 10, 64)
 	case keyReceipts:
 		if len(value) != receiptKeyLength {
 			return fmt.Errorf("%d bytes: must be %d", len(value), receiptKeyLength)
 		}
-		r.key = bytes.Clone(value)
+		r.Key = bytes.Clone(value)
 	case keyTask:
 		r.tasks[name], err = decodeTask(name, value)
 	case keyFailed:
@@ -154,7 +165,7 @@ func (r *records) decode(key string, value []byte) (err error) {
 	case keyDone:
 		r.done[name], err = decodeCompletion(name, value)
 	case keyMember:
-		r.members[name], err = decodeMembership(name, value)
+		r.Members[name], err = decodeMembership(name, value)
 	case keyDrain:
 		r.drains[name] = true
 	default:
@@ -165,7 +176,7 @@ func (r *records) decode(key string, value []byte) (err error) {
 
 var errNotOurs = errors.New("not a key of a manager, or of a later version")
 
-func decodeTask(name string, value []byte) (*task, error) {
+func decodeTask(name string, value []byte) (*Task, error) {
 	var j taskJSON
 	content, err := decodeHead(value, &j)
 	if err != nil {
@@ -197,16 +208,16 @@ func decodeHead(value []byte, j any) (content []byte, err error) {
 	return content, json.Unmarshal(head, j)
 }
 
-func (j taskJSON) task(name string, content []byte) (*task, error) {
+func (j taskJSON) task(name string, content []byte) (*Task, error) {
 	s := Settings{Instances: j.Instances, Handoff: j.Handoff}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	return newTask(Item{Name: name, Content: content, Settings: s.whole(), Revision: j.Revision}), nil
+	return NewTask(Item{Name: name, Content: content, Settings: s.whole(), Revision: j.Revision}), nil
 }
 
-// newTask returns a task for an item. The task owns the item's content.
-func newTask(i Item) *task { return &task{Item: i, sum: sha256.Sum256(i.Content)} }
+// NewTask returns a task for an item. The task owns the item's content.
+func NewTask(i Item) *Task { return &Task{Item: i, sum: sha256.Sum256(i.Content)} }
 
 func decodeCompletion(name string, value []byte) (*finished, error) {
 	var j completionJSON
@@ -222,14 +233,14 @@ func decodeCompletion(name string, value []byte) (*finished, error) {
 	return d, nil
 }
 
-func decodeMembership(name string, value []byte) (*membership, error) {
+func decodeMembership(name string, value []byte) (*Membership, error) {
 	var j membershipJSON
 	if err := json.Unmarshal(value, &j); err != nil {
 		return nil, err
 	}
-	m := &membership{Worker: Worker{name, j.Incarnation}, address: j.Address, lease: j.Lease, draining: j.Draining}
-	if m.lease <= 0 {
-		return nil, fmt.Errorf("lease is %v", m.lease)
+	m := &Membership{Worker: Worker{name, j.Incarnation}, Address: j.Address, Lease: j.Lease, Draining: j.Draining}
+	if m.Lease <= 0 {
+		return nil, fmt.Errorf("lease is %v", m.Lease)
 	}
-	return m, m.Worker.check()
+	return m, m.Worker.Check()
 }

@@ -1,0 +1,267 @@
+package state
+
+// The records of a manager, as they are stored and as they change.
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+)
+
+// Records are the stored values by name. As a change, they hold the new values, with
+// nil or false for deleted ones.
+type Records struct {
+	Epoch    uint64     // of the running manager; 0 in a change: unchanged
+	Revision int64      // highest version of any content; 0 in a change: unchanged
+	Key      ReceiptKey // nil in a change: unchanged
+
+	tasks   map[string]*Task
+	done    map[string]*finished
+	failed  map[string]*failedTask
+	Members map[string]*Membership
+	drains  map[string]bool
+}
+
+// Task is an expected task. It is immutable.
+type Task struct {
+	Item
+	sum [sha256.Size]byte // of the content
+}
+
+// finished is a completion. It is immutable.
+type finished struct {
+	Completion
+	sum [sha256.Size]byte // of the content
+}
+
+// failedTask is a task that has failed for good. It is immutable.
+type failedTask struct {
+	FailedTask
+	sum [sha256.Size]byte // of the content
+}
+
+// task returns the task as it was before it failed.
+func (f *failedTask) task() *Task { return &Task{Item: f.Item, sum: f.sum} }
+
+// Membership is the stored part of a member. It is immutable.
+type Membership struct {
+	Worker
+	Address  string
+	Lease    time.Duration
+	Draining bool // by its own request
+}
+
+func newRecords() Records {
+	return Records{
+		tasks:   make(map[string]*Task),
+		done:    make(map[string]*finished),
+		failed:  make(map[string]*failedTask),
+		Members: make(map[string]*Membership),
+		drains:  make(map[string]bool),
+	}
+}
+
+func (r *Records) clone() Records {
+	c := *r
+	c.tasks, c.done = maps.Clone(r.tasks), maps.Clone(r.done)
+	c.failed = maps.Clone(r.failed)
+	c.Members, c.drains = maps.Clone(r.Members), maps.Clone(r.drains)
+	return c
+}
+
+// empty reports whether a change changes nothing.
+func (r *Records) empty() bool {
+	return r.Epoch == 0 && r.Revision == 0 && r.Key == nil && len(r.tasks)+len(r.done)+len(r.failed)+len(r.Members)+len(r.drains) == 0
+}
+
+// Apply applies a change.
+func (r *Records) Apply(change *Records) {
+	if change.Epoch != 0 {
+		r.Epoch = change.Epoch
+	}
+	if change.Revision != 0 {
+		r.Revision = change.Revision
+	}
+	if change.Key != nil {
+		r.Key = change.Key
+	}
+	applyTo(r.tasks, change.tasks)
+	applyTo(r.done, change.done)
+	applyTo(r.failed, change.failed)
+	applyTo(r.Members, change.Members)
+	applyTo(r.drains, change.drains)
+}
+
+// applyTo sets the changed values, and deletes those that are zero.
+func applyTo[V comparable](to, change map[string]V) {
+	var gone V
+	for name, v := range change {
+		if v == gone {
+			delete(to, name)
+		} else {
+			to[name] = v
+		}
+	}
+}
+
+// draining reports whether a member drains, by its own request or by Drain.
+func (r *Records) draining(m *Membership) bool { return m.Draining || r.drains[m.Name] }
+
+// Delta is the part of a change that the orchestrator and the communicator must
+// learn, in the order of the fields. Each list is sorted by name.
+type Delta struct {
+	Unexpected []string
+	Expected   []orchestrator.Task[string]
+	Gone       []Worker
+	Came       []Arrival
+	Failed     []FailedTask
+}
+
+// Arrival is a member that is new or has changed.
+type Arrival struct {
+	Worker
+	Draining bool
+	Address  string
+	Moved    bool // the address is new
+	Turned   bool // draining has changed, of a member that is not new
+}
+
+// delta returns the delta of a change to r. r itself is not changed.
+func (r *Records) delta(change *Records) Delta {
+	var n Delta
+	for _, name := range sorted(change.tasks) {
+		switch t, old := change.tasks[name], r.tasks[name]; {
+		case t == nil && old != nil:
+			n.Unexpected = append(n.Unexpected, name)
+		case t != nil:
+			n.Expected = append(n.Expected, orchestrator.Task[string]{
+				Name: name, Instances: t.Settings.Instances, Handoff: t.Settings.Handoff,
+			})
+		}
+	}
+	for _, name := range sorted(change.failed) {
+		if f := change.failed[name]; f != nil && r.failed[name] == nil {
+			n.Failed = append(n.Failed, f.FailedTask)
+		}
+	}
+	touched := make(map[string]bool)
+	for name := range change.Members {
+		touched[name] = true
+	}
+	for name := range change.drains {
+		touched[name] = true
+	}
+	for _, name := range sorted(touched) {
+		old := r.Members[name]
+		m, drained := changed(r.Members, change.Members, name), changed(r.drains, change.drains, name)
+		moved := old == nil || m == nil || m.Worker != old.Worker
+		if old != nil && moved {
+			n.Gone = append(n.Gone, old.Worker)
+		}
+		if m != nil {
+			draining := m.Draining || drained
+			n.Came = append(n.Came, Arrival{
+				Worker: m.Worker, Draining: draining,
+				Address: m.Address, Moved: moved || m.Address != old.Address,
+				Turned: !moved && draining != r.draining(old),
+			})
+		}
+	}
+	return n
+}
+
+// changed returns the value of a name after a change.
+func changed[V any](kept, change map[string]V, name string) V {
+	if v, ok := change[name]; ok {
+		return v
+	}
+	return kept[name]
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// MaxContent is the maximum length of a task's content in bytes: 1 MiB.
+const MaxContent = 1 << 20
+
+// ErrNotFound reports that no task of this name is expected, completed or failed,
+// depending on the event.
+var ErrNotFound = errors.New("no task of this name")
+
+// Settings states how a task runs. The zero value is one instance, with the
+// orchestrator's default handoff.
+type Settings struct {
+	Instances int // 0 means 1; at least 1 when returned
+	Handoff   orchestrator.Handoff
+}
+
+// Item is an expected task.
+type Item struct {
+	Name     string // 1 to 1024 arbitrary bytes
+	Content  []byte // 0 to MaxContent arbitrary bytes
+	Settings Settings
+	// Revision is the version of the content, higher than that of every earlier content
+	// of any task. It must be 0 in Put.
+	Revision int64
+}
+
+// Completion reports that a task has completed.
+type Completion struct {
+	Task string
+	// Revision is the version of the completed content.
+	Revision int64
+	// Worker is the worker that reported the completion first.
+	Worker string
+	// At is the time of the report, by the manager's wall clock.
+	At time.Time
+}
+
+// FailedTask is a task that has failed as often as its worker tries it (see
+// worker.WithAttempts). It is not expected.
+type FailedTask struct {
+	Item
+	// Worker is the worker on which the task failed, after Attempts in a row. At is
+	// the time of the report, by the manager's wall clock. Err is the error of the
+	// last attempt, at most 512 bytes.
+	Worker   string
+	At       time.Time
+	Err      string
+	Attempts int
+}
+
+// whole returns the settings with their defaults.
+func (s Settings) whole() Settings {
+	s.Instances = max(s.Instances, 1)
+	return s
+}
+
+func (s Settings) check() error {
+	if s.Instances < 0 || s.Instances > math.MaxInt32 {
+		return fmt.Errorf("%w: Instances is %d: must be from 0 to %d", orchestrator.ErrInvalid, s.Instances, math.MaxInt32)
+	}
+	if s.Handoff > orchestrator.StartThenStop {
+		return fmt.Errorf("%w: Handoff is %d", orchestrator.ErrInvalid, s.Handoff)
+	}
+	return nil
+}
+
+// Check returns an error if a manager cannot keep the item. It wraps
+// [orchestrator.ErrInvalid].
+func (i Item) Check() error {
+	if err := identity.CheckName("task", i.Name); err != nil {
+		return err
+	}
+	if len(i.Content) > MaxContent {
+		return fmt.Errorf("%w: content of %d bytes: at most %d", orchestrator.ErrInvalid, len(i.Content), MaxContent)
+	}
+	if i.Revision != 0 {
+		return fmt.Errorf("%w: Revision is %d: must be 0, the manager sets it", orchestrator.ErrInvalid, i.Revision)
+	}
+	return i.Settings.check()
+}
