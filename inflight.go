@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/term"
 )
 
 // The calls in flight: at most one to each worker (C1), even if a call has outlived its
@@ -39,7 +41,7 @@ type callSlot[W, T comparable] struct {
 	deadline time.Time // of the call in flight
 	// legacy holds the starts since the worker's last answer that may have happened or
 	// may yet, while the worker is gone and a call to it is in flight.
-	legacy set
+	legacy term.Set
 	// late is an answer to List that came too late for its term.
 	late *lateAnswer[T]
 	// missed is a call of List that failed too late for its term.
@@ -90,7 +92,7 @@ func (l *inflight[W, T]) forget(gone []*worker[W, T]) {
 		if slot == nil {
 			continue
 		}
-		slot.gone, slot.legacy = true, w.maybe
+		slot.gone, slot.legacy = true, w.Legacy()
 		if !slot.busy {
 			delete(l.byName, w.name)
 		}

@@ -90,9 +90,7 @@ func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 		// A term in slow motion.
 		require.NoError(t, o.takeTurn(t.Context()))
 		o.number++
-		term := &term[string, string]{
-			o: o, id: Term{Number: o.number}, fleet: &o.fleet, breakers: o.breakers, expect: &o.expect, names: o.namesOf,
-		}
+		term := &termRun[string, string]{o: o, id: Term{Number: o.number}, fleet: o.fleet, expect: &o.expect, names: o.namesOf}
 		term.begin()
 		time.Sleep(5 * time.Second) // the answer is here: w2 runs nothing
 		c.answerAfter(time.Second, "w1")

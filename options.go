@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/term"
 )
 
 // The options of New, AddTask and AddWorker, and their defaults.
@@ -14,7 +16,7 @@ import (
 // HoldUntilRemoved is a grace period that never ends: a silent worker keeps its tasks
 // until it answers or is removed. Use it if membership has leases, so that only the end
 // of a lease frees tasks.
-const HoldUntilRemoved time.Duration = math.MaxInt64
+const HoldUntilRemoved time.Duration = term.HoldUntilRemoved
 
 const (
 	defaultTimeout     = 10 * time.Second
@@ -27,8 +29,6 @@ const (
 
 	// settleAtMost bounds how long Run waits for changes to end, in settle times.
 	settleAtMost = 25
-	// massLossHold bounds how long a mass loss keeps workers from being declared lost.
-	massLossHold = 5 * time.Minute
 )
 
 // Option is a setting of an [Orchestrator]. If an option is given twice, the later one
@@ -88,6 +88,11 @@ func newConfig(opts []Option) (config, error) {
 		c.epoch = uint64(time.Now().UnixMilli())
 	}
 	return c, errors.Join(errs...)
+}
+
+// term returns the settings for decisions.
+func (c *config) term() term.Config {
+	return term.Config{Timeout: c.timeout, MaxPause: c.maxPause, MaxLoss: c.maxLoss, MaxMoves: c.maxMoves, Seed: c.seed}
 }
 
 type option func(*config) error

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
+	"github.com/f8949c05/orchestrator/internal/term"
 )
 
 // Orchestrator keeps the expected tasks running on the workers, with the expected
@@ -33,14 +33,13 @@ type Orchestrator[W, T comparable] struct {
 	members memberTable[W]
 
 	// turn holds a token while a term is under way. The goroutine that put it there
-	// owns the fields up to decider.
-	turn       chan struct{}
-	number     uint64
-	fleet      fleet[W, T]
-	breakers   *breaker.Breakers
-	breakersOf uint64 // the version of expect for which breakers last forgot removed tasks
-	expect     expectation
-	decider    decider[W, T]
+	// owns the fields up to expect.
+	turn      chan struct{}
+	number    uint64
+	fleet     *term.Fleet
+	workers   []*worker[W, T] // of fleet, in its order
+	workersOf uint64          // the version of members that workers was made from
+	expect    term.Tasks
 
 	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
 
@@ -71,9 +70,8 @@ func New[W, T comparable](c Communicator[W, T], opts ...Option) (*Orchestrator[W
 		tasks:    newTaskTable[T](),
 		members:  memberTable[W]{byName: make(map[W]*member[W])},
 		turn:     make(chan struct{}, 1),
+		fleet:    term.New(cfg.term()),
 		inflight: newInflight[W, T](),
-
-		breakers: breaker.New(cfg.maxPause),
 	}, nil
 }
 
@@ -284,62 +282,40 @@ func (o *Orchestrator[W, T]) LastPlan() Plan[W, T] {
 type result[W, T comparable] struct {
 	plan     Plan[W, T]
 	number   uint64
-	workers  []workerResult[W, T]
-	breakers *breaker.Breakers // nil if they hold nothing
-	names    map[int32]T       // of the tasks in breakers, in unsettled and in ran
-	ran      []int32           // the tasks that ran before, among those that the term changed or that wait
-
-	massLossSince, massLossEnded time.Time // as in fleet
+	snapshot *term.Snapshot
+	workers  []workerResult[W, T] // of snapshot, in its order
+	names    map[int32]T          // of the tasks in snapshot
 }
 
-// workerResult is a worker's part of a result, in a form that is cheap to make: its
+// workerResult is the names in a worker's result, in a form that is cheap to make: its
 // answer, and the writes acknowledged since.
 type workerResult[W, T comparable] struct {
-	name       W
-	serial     uint64
-	state      State
-	draining   bool
-	heard      bool
-	initial    bool
-	duplicates bool // list names a task twice
-	pins       int32
-	since      time.Time
-	list       []T
-	acked      []Write[T]
-	unsettled  *unsettled // nil for most
-}
-
-// unsettled holds the state that few workers have: unconfirmed starts, failed stops, a
-// limit, a failed call.
-type unsettled struct {
-	maybe     []int32
-	stops     map[int32]stop
-	stopPause breaker.Pause
-	gain      int32
-	limited   uint64
-	missed    time.Time
+	name  W
+	list  []T
+	acked []Write[T]
 }
 
 func (r *result[W, T]) actual() []WorkerState[W, T] {
 	states := make([]WorkerState[W, T], len(r.workers))
 	for i := range r.workers {
-		w := &r.workers[i]
-		s := &states[i]
-		*s = WorkerState[W, T]{Name: w.name, State: w.state, Draining: w.draining}
-		if w.heard {
-			s.LastAnswer = w.since
+		w, s := &r.snapshot.Workers[i], &states[i]
+		*s = WorkerState[W, T]{Name: r.workers[i].name, State: State(w.State), Draining: w.Draining}
+		if w.Heard {
+			s.LastAnswer = w.Since
 		}
-		if w.state == Lost {
-			s.LastTasks = w.tasks()
+		if s.State == Lost {
+			s.LastTasks = r.tasks(i)
 		} else {
-			s.Tasks = w.tasks()
+			s.Tasks = r.tasks(i)
 		}
 	}
 	return states
 }
 
-func (w *workerResult[W, T]) tasks() []T {
-	if !w.duplicates && len(w.acked) == 0 {
+// tasks returns the tasks of the worker at an index, each once.
+func (r *result[W, T]) tasks(i int) []T {
+	w := &r.workers[i]
+	if !r.snapshot.Workers[i].Repeats && len(w.acked) == 0 {
 		return slices.Clone(w.list)
 	}
 	runs := make(map[T]bool, len(w.list)+len(w.acked))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/term"
 )
 
 // Plan is what a term decided, with the outcomes once the term has ended. It does not
@@ -256,11 +258,11 @@ type State uint8
 // The states of a worker.
 const (
 	// Silent: it did not answer the last List in time. It keeps its tasks.
-	Silent State = iota
+	Silent State = State(term.Silent)
 	// Answering: it answered the last List.
-	Answering
+	Answering State = State(term.Answering)
 	// Lost: it was silent for longer than the grace period. Its tasks start elsewhere.
-	Lost
+	Lost State = State(term.Lost)
 )
 
 // String returns the state's name in lower case.

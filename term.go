@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/breaker"
+	"github.com/f8949c05/orchestrator/internal/term"
 )
 
 // One term, from start to end: list, decide, write, publish.
@@ -36,9 +37,9 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	}
 	defer o.endTurn()
 	o.number++
-	t := &term[W, T]{
+	t := &termRun[W, T]{
 		o: o, id: Term{Epoch: o.cfg.epoch, Number: o.number}, dry: o.cfg.dryRun,
-		fleet: &o.fleet, breakers: o.breakers, expect: &o.expect, names: o.namesOf,
+		fleet: o.fleet, expect: &o.expect, names: o.namesOf,
 	}
 	err := t.run(ctx)
 	var before Plan[W, T]
@@ -54,33 +55,32 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 	return err
 }
 
-// term is one term under way.
-type term[W, T comparable] struct {
+// termRun is one term under way.
+type termRun[W, T comparable] struct {
 	o        *Orchestrator[W, T]
 	id       Term
 	dry      bool // the term does not write
-	fleet    *fleet[W, T]
-	breakers *breaker.Breakers
-	expect   *expectation
+	fleet    *term.Fleet
+	workers  []*worker[W, T] // of fleet, in its order
+	expect   *term.Tasks
 	names    func(tasks []int32) []T
 	stats    TermStats
-	decision decision
+	decision term.Decision
 	rows     []WorkerPlan[W] // by worker, as of the decision
 	writing  *writing[W, T]  // nil if nothing was written
 	failures []error
-	failed   map[uint64]bool // the workers that failed to start a task
-	cut      bool            // the term ended before it could decide
+	cut      bool // the term ended before it could decide
 
 	silenced, returned, lost []*worker[W, T] // for the log
 }
 
 // now returns the moment for which the term decides.
-func (t *term[W, T]) now() breaker.Moment {
+func (t *termRun[W, T]) now() breaker.Moment {
 	return breaker.Moment{Term: t.id.Number, Time: time.Now()}
 }
 
 // run goes through the phases.
-func (t *term[W, T]) run(ctx context.Context) error {
+func (t *termRun[W, T]) run(ctx context.Context) error {
 	t.stats.Term, t.stats.Start = t.id, time.Now()
 	t.begin()
 	err := t.phases(ctx)
@@ -88,8 +88,8 @@ func (t *term[W, T]) run(ctx context.Context) error {
 	return err
 }
 
-func (t *term[W, T]) phases(ctx context.Context) error {
-	answers, began := t.o.list(ctx, t.fleet, t.id)
+func (t *termRun[W, T]) phases(ctx context.Context) error {
+	answers, began := t.o.list(ctx, t.id)
 	listed := time.Now()
 	t.stats.Listing = listed.Sub(t.stats.Start)
 	cause := t.applyAnswers(answers, began, ctx.Err() != nil)
@@ -103,13 +103,17 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 		t.cut, t.stats.Cut = true, true
 		return fmt.Errorf("term %d, before its writes: %w", t.id.Number, cause)
 	}
-	t.clearFailures()
+	t.fleet.ClearFailures(t.now())
 	t.applyNoAnswers(answers)
-	t.lost, t.stats.MassLoss = t.fleet.judge(time.Now(), &t.o.cfg, t.o.grace())
+	var lost []int
+	lost, t.stats.MassLoss = t.fleet.Judge(time.Now(), t.o.grace())
+	for _, i := range lost {
+		t.lost = append(t.lost, t.workers[i])
+	}
 	t.decide()
 	planned := time.Now()
 	t.stats.Planning = planned.Sub(listed)
-	if !t.dry && len(t.decision.changes) > 0 {
+	if !t.dry && len(t.decision.Changes) > 0 {
 		cause = t.write(ctx)
 		t.stats.Writing = time.Since(planned)
 	}
@@ -126,50 +130,39 @@ func (t *term[W, T]) phases(ctx context.Context) error {
 // begin updates the expected tasks, the workers and the late answers. It takes
 // O(workers) if members changed, O(tasks) if expectations changed, and O(workers + their
 // names) if answers came late.
-func (t *term[W, T]) begin() {
-	o, f := t.o, t.fleet
+func (t *termRun[W, T]) begin() {
+	o := t.o
 	o.mu.Lock()
-	o.tasks.snapshot(&o.expect)
-	var views []memberView[W]
-	changed := f.version != o.members.version
-	if changed {
-		f.version = o.members.version
-		views = o.members.views()
+	tasksChanged := o.tasks.snapshot(&o.expect, o.cfg.handoff)
+	membersChanged := o.workersOf != o.members.version
+	var names []W
+	var members []term.Member
+	if membersChanged {
+		o.workersOf = o.members.version
+		names, members = o.members.views()
 	}
 	o.mu.Unlock()
-	if o.breakersOf != o.expect.version {
-		o.breakersOf = o.expect.version
-		o.breakers.ForgetTasks(func(task int32) bool { return !o.expect.expected(task) })
+	if tasksChanged {
+		o.fleet.ForgetTasks(&o.expect)
 	}
-	if changed {
-		gone := f.part(views)
-		o.forget(gone) // before a new worker of the same name joins
-		f.join(views, gone, t.stats.Start, o.inflight.of)
+	if membersChanged {
+		o.setMembers(names, members, t.stats.Start)
 	}
-	o.breakers.ForgetQuarantines(t.now())
-	t.failed = o.breakers.FailedWorkers()
-	for i, late := range o.takeLate(f.workers) {
+	t.workers = o.workers
+	now := t.now()
+	o.fleet.Begin(now)
+	for i, late := range o.takeLate() {
 		if late == nil {
 			continue
 		}
-		w := f.workers[i]
+		w := t.workers[i]
 		late.answer.same = int32(alike(late.answer.list, w.list))
-		if t.applyAnswer(w, &late.answer, late.at) != nil {
-			w.missed = late.at
+		if t.applyAnswer(w, &late.answer, late.at, now) != nil {
+			w.Miss(late.at)
 			continue
 		}
 		w.fresh, w.awaited = true, late.prompt
 	}
-}
-
-// forget drops the state of removed workers.
-func (o *Orchestrator[W, T]) forget(gone []*worker[W, T]) {
-	serials := make(map[uint64]bool, len(gone))
-	for _, w := range gone {
-		serials[w.serial] = true
-	}
-	o.inflight.forget(gone)
-	o.breakers.ForgetWorkers(func(worker uint64) bool { return serials[worker] })
 }
 
 // numberOf returns the number of a task's name.
@@ -181,9 +174,10 @@ func (o *Orchestrator[W, T]) numberOf(name T) int32 {
 
 // applyAnswers records the answers. It returns the error of a worker that knows a later
 // leader. cut: calls were cancelled, so their workers did not fail.
-func (t *term[W, T]) applyAnswers(answers []answer[T], began time.Time, cut bool) (deposed error) {
+func (t *termRun[W, T]) applyAnswers(answers []answer[T], began time.Time, cut bool) (deposed error) {
+	now := t.now()
 	for i := range answers {
-		a, w := &answers[i], t.fleet.workers[i]
+		a, w := &answers[i], t.workers[i]
 		if !a.asked {
 			continue
 		}
@@ -199,73 +193,52 @@ func (t *term[W, T]) applyAnswers(answers []answer[T], began time.Time, cut bool
 			w.failed = cmp.Or(a.why, w.failed)
 			continue
 		}
-		if a.err = t.applyAnswer(w, a, began.Add(a.began+a.took)); a.err != nil {
+		if a.err = t.applyAnswer(w, a, began.Add(a.began+a.took), now); a.err != nil {
 			a.missed, w.awaited = true, false
 			continue
 		}
-		t.stats.Instances.Duplicate += w.duplicates
+		t.stats.Instances.Duplicate += w.Duplicates
 	}
 	return deposed
 }
 
-// clearFailures forgets the failed starts whose tasks turn out to run. It takes O(tasks)
-// for each worker that failed to start one.
-func (t *term[W, T]) clearFailures() {
-	if len(t.failed) == 0 {
-		return
-	}
-	var happened []breaker.Pair
-	for _, w := range t.fleet.workers {
-		if !t.failed[w.serial] || w.state != Answering {
-			continue
-		}
-		for _, task := range w.runs {
-			if p := (breaker.Pair{Task: task, Worker: w.serial}); t.breakers.FailedOn(p) {
-				happened = append(happened, p)
-			}
-		}
-	}
-	t.breakers.Happened(happened, t.now(), t.fleet.runsNothing)
-}
-
 // applyAnswer records one answer. An answer with a name that cannot be compared, or does
 // not equal itself, counts as a failed call.
-func (t *term[W, T]) applyAnswer(w *worker[W, T], a *answer[T], at time.Time) (err error) {
+func (t *termRun[W, T]) applyAnswer(w *worker[W, T], a *answer[T], at time.Time, now breaker.Moment) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("unusable answer: %v", v)
 			w.failed = err.Error()
 		}
 	}()
-	returned, unsure := w.heard && w.state != Answering, w.maybe
-	t.fleet.applyAnswer(w, a.list, int(a.pins), int(a.same), at, t.o.numberOf)
-	if returned {
+	tasks, changed := w.numbers(a.list, int(a.same), t.o.numberOf)
+	w.list, w.acked, w.err, w.failed = a.list, nil, nil, ""
+	if t.fleet.Answer(w.Worker, term.Answer{
+		Tasks: tasks, Changed: changed, Pinned: int(a.pins), At: at, Took: a.took,
+	}, now) {
 		t.returned = append(t.returned, w)
-	}
-	w.took = a.took
-	if t.failed[w.serial] {
-		t.fleet.deny(w, unsure, t.breakers, t.now())
 	}
 	return nil
 }
 
 // applyNoAnswers records which workers did not answer.
-func (t *term[W, T]) applyNoAnswers(answers []answer[T]) {
+func (t *termRun[W, T]) applyNoAnswers(answers []answer[T]) {
 	grace, now := t.o.grace(), time.Now()
 	for i := range answers {
-		a, w := &answers[i], t.fleet.workers[i]
+		a, w := &answers[i], t.workers[i]
 		if a.err == nil {
 			continue
 		}
-		if a.missed && !t.o.isMember(w.name, w.serial) {
+		if a.missed && !t.o.isMember(w.name, w.Serial) {
 			a.missed = false // it was removed meanwhile, and may have stopped
 		}
-		before := w.state
-		t.fleet.applyNoAnswer(w, a.missed, a.err, now, grace)
-		if w.late {
+		before := w.State
+		w.err = a.err
+		w.NoAnswer(a.missed, now, grace)
+		if w.Late {
 			continue
 		}
-		if before == Answering {
+		if before == term.Answering {
 			t.silenced = append(t.silenced, w)
 		}
 		t.failures = append(t.failures, &CallError[W, T]{Op: OpList, Worker: w.name, Err: a.err})
@@ -281,48 +254,41 @@ func (o *Orchestrator[W, T]) isMember(name W, serial uint64) bool {
 }
 
 // decide plans the term.
-func (t *term[W, T]) decide() {
+func (t *termRun[W, T]) decide() {
 	o := t.o
 	o.mu.Lock()
 	known := len(o.tasks.defs)
 	o.mu.Unlock()
-	t.fleet.grow(known)
-	t.expect.grow(known)
-	t.decision = o.decider.decide(t.fleet, t.breakers, t.expect, t.now(), &o.cfg)
+	t.decision = t.fleet.Decide(t.expect, known, t.now())
 	t.rows = t.begun()
 }
 
 // write carries out the decision, and learns from the outcome. It takes O(workers), a
 // step for each write, and O(tasks) for each worker written to.
-func (t *term[W, T]) write(ctx context.Context) error {
+func (t *termRun[W, T]) write(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return causeOf(ctx)
 	}
-	o, f := t.o, t.fleet
-	tasks := make([]int32, len(t.decision.changes))
-	for i := range tasks {
-		tasks[i] = t.decision.changes[i].Task
-	}
+	o := t.o
 	base, abort := context.WithCancelCause(o.callContext(ctx, t.id))
 	t.writing = &writing[W, T]{
-		o: o, fleet: f, changes: t.decision.changes, names: t.names(tasks),
-		ctx: base, abort: abort, calls: &t.stats,
+		o: o, workers: t.workers, changes: t.decision.Changes, names: t.changeNames(),
+		Writes: t.fleet.Write(t.decision.Changes, o.applier != nil),
+		ctx:    base, abort: abort, calls: &t.stats,
 	}
 	cause := t.writing.write(ctx)
-	after := breaker.Fleet{Empty: f.runsNothing}
-	for _, w := range f.workers {
-		f.settle(w)
-		if w.state == Answering {
-			after.Workers++
-		}
-		if w.isOpen() {
-			after.Open++
-		}
-	}
 	t.failures = append(t.failures, t.writing.failed...)
-	t.writing.limitGains()
-	t.breakers.Learn(t.now(), t.writing.outcomes(), after)
+	t.writing.Learn(errors.Is(t.writing.cause, ErrDeposed), t.now())
 	return cause
+}
+
+// changeNames returns the names of the tasks of the changes.
+func (t *termRun[W, T]) changeNames() []T {
+	tasks := make([]int32, len(t.decision.Changes))
+	for i := range tasks {
+		tasks[i] = t.decision.Changes[i].Task
+	}
+	return t.names(tasks)
 }
 
 // namesOf returns the names of tasks.
@@ -338,28 +304,23 @@ func (o *Orchestrator[W, T]) namesOf(tasks []int32) []T {
 
 // end frees the numbers of tasks that nothing refers to. It takes O(tasks + instances)
 // if many unexpected tasks are known, and no time otherwise.
-func (t *term[W, T]) end() {
+func (t *termRun[W, T]) end() {
 	o := t.o
 	legacies := o.inflight.legacies()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	freed := o.tasks.sweep(func(mark func(int32)) {
-		o.fleet.mark(mark)
-		t.decision.mark(mark)
-		o.breakers.Tasks()(func(task int32) bool { mark(task); return true })
+		o.fleet.Mark(mark)
+		t.decision.Mark(mark)
 		for _, task := range legacies {
 			mark(task)
 		}
 	})
-	for _, id := range freed {
-		if int(id) < len(o.fleet.flags) {
-			o.fleet.flags[id] = 0
-		}
-	}
+	o.fleet.Free(freed)
 }
 
 // outcomeOf returns the outcome of change i.
-func (t *term[W, T]) outcomeOf(i int) (Outcome, error) {
+func (t *termRun[W, T]) outcomeOf(i int) (Outcome, error) {
 	switch {
 	case t.dry:
 		return OutcomeDry, nil

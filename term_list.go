@@ -84,17 +84,17 @@ type batch struct {
 //
 // It takes a step for each worker and each name, the names in parallel, and sorts the
 // workers if their last calls were in different terms.
-func (o *Orchestrator[W, T]) list(ctx context.Context, f *fleet[W, T], term Term) (answers []answer[T], began time.Time) {
+func (o *Orchestrator[W, T]) list(ctx context.Context, term Term) (answers []answer[T], began time.Time) {
 	l := &listing[W, T]{
-		o: o, term: term.Number, workers: f.workers, began: time.Now(),
-		answers: make([]answer[T], len(f.workers)),
+		o: o, term: term.Number, workers: o.workers, began: time.Now(),
+		answers: make([]answer[T], len(o.workers)),
 		half:    make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
 	}
 	l.base, l.cancel = context.WithCancelCause(o.callContext(ctx, term))
 	timeout := o.cfg.timeout
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	l.begin(f)
+	l.begin()
 	for half := l.half; ; half = nil {
 		select {
 		case <-half:
@@ -140,7 +140,7 @@ func (l *listing[W, T]) close() []answer[T] {
 }
 
 // begin decides the order of the calls, and starts them.
-func (l *listing[W, T]) begin(f *fleet[W, T]) {
+func (l *listing[W, T]) begin() {
 	calls := &l.o.inflight
 	calls.mu.Lock()
 	defer calls.mu.Unlock()
@@ -155,11 +155,11 @@ func (l *listing[W, T]) begin(f *fleet[W, T]) {
 		case w.slot.busy && l.began.Before(w.slot.deadline):
 			// The call counts as another failure only if it followed the last failure.
 			// Otherwise no term ran for a long time, and the answer may be on its way.
-			a.err, a.missed = w.unanswered(), w.slot.deadline.Sub(w.missed) <= 2*l.o.cfg.timeout
+			a.err, a.missed = w.unanswered(), w.slot.deadline.Sub(w.Missed) <= 2*l.o.cfg.timeout
 			spare--
 		case w.slot.busy:
 			a.err, a.missed = errStuck, true
-		case w.awaited || f.isDue(w, l.began, grace):
+		case w.awaited || l.o.fleet.IsDue(w.Worker, l.began, grace):
 			l.awaited.order = append(l.awaited.order, i)
 		default:
 			l.others.order = append(l.others.order, i)
@@ -306,13 +306,13 @@ func (l *listing[W, T]) finish(q *callQueue, i int, a answer[T], now time.Durati
 		calls.tell(l.base, &CallError[W, T]{Op: OpList, Worker: slot.name, Err: a.err})
 	case a.err != nil:
 		calls.tardy = true
-		slot.missed = &lateFailure{serial: w.serial, at: l.began.Add(now), why: a.why}
+		slot.missed = &lateFailure{serial: w.Serial, at: l.began.Add(now), why: a.why}
 		calls.tell(l.base, &CallError[W, T]{Op: OpList, Worker: slot.name, Err: a.err})
 	default:
 		// The worker is fenced at this term and gets no write before the next one, so
 		// its answer will still be true then.
 		calls.tardy = true
-		slot.late = &lateAnswer[T]{serial: w.serial, answer: a, at: l.began.Add(now), prompt: a.took <= max(l.limit, l.o.cfg.timeout/10)}
+		slot.late = &lateAnswer[T]{serial: w.Serial, answer: a, at: l.began.Add(now), prompt: a.took <= max(l.limit, l.o.cfg.timeout/10)}
 	}
 	// The next worker is taken before the listing is closed, so that a term with few
 	// calls in flight still lists its silent workers in turn.
@@ -360,20 +360,20 @@ func (l *listing[W, T]) finished() {
 // takeLate returns, for each worker, the answer that came too late for its term, and
 // records the calls that failed too late. It returns nil if there were neither;
 // otherwise it takes O(workers).
-func (o *Orchestrator[W, T]) takeLate(workers []*worker[W, T]) []*lateAnswer[T] {
+func (o *Orchestrator[W, T]) takeLate() []*lateAnswer[T] {
 	o.inflight.mu.Lock()
 	defer o.inflight.mu.Unlock()
 	if !o.inflight.tardy {
 		return nil
 	}
 	o.inflight.tardy = false
-	late := make([]*lateAnswer[T], len(workers))
-	for i, w := range workers {
-		if l := w.slot.late; l != nil && l.serial == w.serial {
+	late := make([]*lateAnswer[T], len(o.workers))
+	for i, w := range o.workers {
+		if l := w.slot.late; l != nil && l.serial == w.Serial {
 			late[i] = l
 		}
-		if m := w.slot.missed; m != nil && m.serial == w.serial {
-			w.missed = m.at
+		if m := w.slot.missed; m != nil && m.serial == w.Serial {
+			w.Miss(m.at)
 			w.failed = cmp.Or(m.why, w.failed)
 		}
 		w.slot.late, w.slot.missed = nil, nil

@@ -43,7 +43,7 @@ func withOmitted(omitted int, args ...any) []any {
 
 // log logs the events of the term, at Debug if there were none. before and plan are the
 // plans of the last term and this one.
-func (t *term[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
+func (t *termRun[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 	changes := plan.Changes
 	l := t.o.cfg.logger.With("epoch", t.id.Epoch, "term", t.id.Number)
 	for _, w := range t.silenced {
@@ -51,8 +51,8 @@ func (t *term[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 	}
 	for _, w := range t.lost {
 		args := []any{"worker", w.name}
-		if w.heard {
-			args = append(args, "last_answer", w.since)
+		if w.Heard {
+			args = append(args, "last_answer", w.Since)
 		}
 		l.Warn("worker declared lost, tasks start elsewhere", args...)
 	}
@@ -69,17 +69,17 @@ func (t *term[W, T]) log(ctx context.Context, before, plan *Plan[W, T]) {
 		}
 	}
 	level := slog.LevelDebug
-	if len(t.decision.changes) > still {
+	if len(t.decision.Changes) > still {
 		level = slog.LevelInfo
 	}
 	s := &t.stats
-	l.Log(ctx, level, "term", "changes", len(t.decision.changes), "adds", s.Adds, "lower_bound", s.LowerBound,
+	l.Log(ctx, level, "term", "changes", len(t.decision.Changes), "adds", s.Adds, "lower_bound", s.LowerBound,
 		"missing", s.Instances.Missing, "waiting", len(plan.Waiting), "late", s.Workers.Late,
 		"quarantined", s.Workers.Quarantined, "failures", len(t.failures), "took", s.Total)
 }
 
 // logQuarantines logs the quarantines that began or ended in this term.
-func (t *term[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]) {
+func (t *termRun[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]) {
 	was := make(map[W]bool)
 	for i := range before {
 		if before[i].Kind == PauseWorker {
@@ -95,7 +95,7 @@ func (t *term[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]
 			delete(was, p.Worker)
 		}
 	}
-	for _, w := range t.fleet.workers { // in order
+	for _, w := range t.workers { // in order
 		if was[w.name] {
 			l.Info("worker no longer quarantined", "worker", w.name)
 		}
@@ -104,7 +104,7 @@ func (t *term[W, T]) logQuarantines(l *slog.Logger, before, paused []Pause[W, T]
 
 // logFailing logs that all moves pause, that tasks fail on several workers, and that
 // missing tasks wait for a worker that never answered.
-func (t *term[W, T]) logFailing(l *slog.Logger, plan *Plan[W, T]) {
+func (t *termRun[W, T]) logFailing(l *slog.Logger, plan *Plan[W, T]) {
 	var suspect, moves *Pause[W, T]
 	suspects := 0
 	for i := range plan.Paused {
@@ -139,7 +139,7 @@ func (t *term[W, T]) logFailing(l *slog.Logger, plan *Plan[W, T]) {
 }
 
 // logMassLoss logs that most workers are silent.
-func (t *term[W, T]) logMassLoss(l *slog.Logger) {
+func (t *termRun[W, T]) logMassLoss(l *slog.Logger) {
 	r := &t.o.massLoss
 	args := []any{"silent", t.stats.Workers.Silent, "answering", t.stats.Workers.Answering}
 	if !t.stats.MassLoss {
@@ -161,7 +161,7 @@ func (t *term[W, T]) logMassLoss(l *slog.Logger) {
 
 // logStopping logs a task whose stop was under way in the last term and still is, and
 // returns the number of such tasks. A healthy stop does not take two terms.
-func (t *term[W, T]) logStopping(l *slog.Logger, before, changes []Change[W, T]) (still int) {
+func (t *termRun[W, T]) logStopping(l *slog.Logger, before, changes []Change[W, T]) (still int) {
 	type stop struct {
 		worker W
 		task   T

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
+	"github.com/f8949c05/orchestrator/internal/term"
 )
 
 // The third phase of a term: the writes. Package handover decides what may be sent;
@@ -19,11 +19,12 @@ import (
 // writing carries out the changes of one term. The term's goroutine owns it. Each call
 // runs on a separate goroutine, which puts its result into landed under inflight.mu.
 type writing[W, T comparable] struct {
+	*term.Writes
+
 	o       *Orchestrator[W, T]
-	fleet   *fleet[W, T]
-	changes []change
-	names   []T // of the changes' tasks
-	machine *handover.Machine
+	workers []*worker[W, T]
+	changes []term.Change
+	names   []T             // of the changes' tasks
 	ctx     context.Context // the parent of all calls
 	abort   context.CancelCauseFunc
 
@@ -32,9 +33,6 @@ type writing[W, T comparable] struct {
 	landed  *landing[T]
 
 	errs   []error // by change: the first error
-	unable []error // by change: a failed start of a task that was still expected
-	net    []int8  // by change: acknowledged starts less acknowledged stops
-	starts []breaker.Start
 	failed []error // every failure, as *CallError
 	calls  *TermStats
 	cause  error // why the writes were cut short
@@ -79,7 +77,8 @@ func (l *landing[T]) arrived() {
 
 // write carries out the changes. If it is cut short, it returns the cause.
 func (w *writing[W, T]) write(ctx context.Context) error {
-	w.order()
+	w.errs = make([]error, len(w.changes))
+	w.landed = &landing[T]{signal: make(chan struct{}, 1)}
 	start := time.Now()
 	timeout := w.o.cfg.timeout
 	// A change begins within the first timeout. A move that has begun takes at
@@ -89,9 +88,9 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 		at    time.Time
 		close func()
 	}{
-		{start.Add(timeout), w.machine.CloseBegin},
-		{start.Add(2 * timeout), w.machine.CloseSecond},
-		{start.Add(3 * timeout), w.machine.CloseBack},
+		{start.Add(timeout), w.Machine.CloseBegin},
+		{start.Add(2 * timeout), w.Machine.CloseSecond},
+		{start.Add(3 * timeout), w.Machine.CloseBack},
 	}
 	cut := ctx.Done()
 	timer := time.NewTimer(timeout)
@@ -103,24 +102,24 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 		}
 		if w.cause == nil && ctx.Err() != nil {
 			w.cause = causeOf(ctx)
-			w.machine.CloseBegin()
+			w.Machine.CloseBegin()
 		}
 		if errors.Is(w.cause, ErrDeposed) {
 			// Another leader writes now: the calls in flight are cancelled, and the
 			// term does not wait for them.
 			w.abort(w.cause)
-			w.machine.CloseBack()
+			w.Machine.CloseBack()
 			w.abandon()
 			return w.cause
 		}
 		for w.active < w.o.cfg.concurrency {
-			call, ok := w.machine.Next()
+			call, ok := w.Machine.Next()
 			if !ok {
 				break
 			}
 			w.send(call)
 		}
-		if w.machine.Over() {
+		if w.Machine.Over() {
 			return w.cause
 		}
 		next := start.Add(4 * timeout)
@@ -149,33 +148,6 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 	}
 }
 
-// order makes the machine. Workers whose last answer was fast come first.
-func (w *writing[W, T]) order() {
-	changes := make([]handover.Change, len(w.changes))
-	involved := make([]bool, len(w.fleet.workers))
-	for i := range w.changes {
-		changes[i] = w.changes[i].Change
-		for _, end := range []int32{changes[i].From, changes[i].To} {
-			if end != handover.None {
-				involved[end] = true
-			}
-		}
-	}
-	var order []int32
-	for i, yes := range involved {
-		if yes {
-			order = append(order, int32(i))
-		}
-	}
-	slices.SortStableFunc(order, func(i, j int32) int {
-		return cmp.Compare(w.fleet.workers[i].took, w.fleet.workers[j].took)
-	})
-	w.machine = handover.New(changes, len(w.fleet.workers), order, w.o.applier != nil)
-	w.errs, w.unable = make([]error, len(changes)), make([]error, len(changes))
-	w.net = make([]int8, len(changes))
-	w.landed = &landing[T]{signal: make(chan struct{}, 1)}
-}
-
 // send makes a call on a separate goroutine.
 func (w *writing[W, T]) send(call handover.Call) {
 	f := &flight[T]{call: call, started: time.Now(), writes: make([]Write[T], len(call.Writes))}
@@ -188,7 +160,7 @@ func (w *writing[W, T]) send(call handover.Call) {
 	}
 	w.flights = append(w.flights, f)
 	w.active++
-	worker := w.fleet.workers[call.Worker]
+	worker := w.workers[call.Worker]
 
 	calls := &w.o.inflight
 	calls.mu.Lock()
@@ -248,6 +220,7 @@ func (w *writing[W, T]) collect() {
 	flights, early := w.landed.flights, w.landed.applied
 	w.landed.flights, w.landed.applied = nil, nil
 	calls.mu.Unlock()
+	now := time.Now()
 	for _, e := range early {
 		if f := e.flight; !f.over && !f.isApplied(e.write) {
 			if f.applied == nil {
@@ -255,14 +228,14 @@ func (w *writing[W, T]) collect() {
 			}
 			f.applied[e.write] = true
 			w.statsOf(f.writes[e.write].Op).count(nil, false)
-			w.learn(f, e.write, nil, handover.Done, false)
-			w.machine.Answered(f.call.Writes[e.write], handover.Done)
+			w.learn(f, e.write, nil, handover.Done, false, now)
+			w.Machine.Answered(f.call.Writes[e.write], handover.Done)
 		}
 	}
 	for _, f := range flights {
 		if f.over {
-			w.late(w.fleet.workers[f.call.Worker].name, f)
-			w.machine.Returned(f.call.Worker)
+			w.late(w.workers[f.call.Worker].name, f)
+			w.Machine.Returned(f.call.Worker)
 			continue
 		}
 		w.settle(f, f.errs, f.took, false)
@@ -276,7 +249,7 @@ func (w *writing[W, T]) close() {
 	defer calls.mu.Unlock()
 	w.landed.closed = true
 	for _, f := range w.landed.flights {
-		w.late(w.fleet.workers[f.call.Worker].name, f)
+		w.late(w.workers[f.call.Worker].name, f)
 	}
 }
 
@@ -318,7 +291,7 @@ func (w *writing[W, T]) abandon() {
 			}
 			w.errs[write.Change] = cmp.Or[error](w.errs[write.Change], w.cause)
 			if f.writes[i].Op == OpAdd {
-				w.fleet.unsure(f.call.Worker, w.changes[write.Change].Task)
+				w.Unsure(f.call.Worker, w.changes[write.Change].Task)
 			}
 		}
 	}
@@ -346,13 +319,14 @@ func (w *writing[W, T]) settle(f *flight[T], errs []error, took time.Duration, s
 		stats.count(errors.Join(errs...), timedOut)
 	}
 	stats.Seconds.observe(took)
+	now := time.Now()
 	for i, err := range errs {
 		if !f.isApplied(i) {
 			w.statsOf(f.writes[i].Op).count(err, timedOut)
-			w.learn(f, i, err, meaning(err), timedOut)
+			w.learn(f, i, err, meaning(err), timedOut, now)
 		}
 	}
-	w.machine.Done(rest, answers, timedOut, stuck)
+	w.Machine.Done(rest, answers, timedOut, stuck)
 }
 
 // isApplied reports whether a write was done before its call returned.
@@ -369,20 +343,12 @@ func (w *writing[W, T]) statsOf(op Op) *CallStats {
 }
 
 // learn records the answer to one write.
-func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.Answer, timedOut bool) {
+func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.Answer, timedOut bool, now time.Time) {
 	write := f.call.Writes[i]
 	c := &w.changes[write.Change]
-	worker := w.fleet.workers[f.call.Worker]
-	name := w.names[write.Change]
-	switch {
-	case write.Start && answer == handover.Done:
-		w.fleet.didStart(worker, c.Task, name)
-		w.net[write.Change]++
-	case answer == handover.Done:
-		worker.didStop(c.Task, name)
-		w.net[write.Change]--
-	case write.Start && answer != handover.Refused:
-		w.fleet.unsure(f.call.Worker, c.Task)
+	worker := w.workers[f.call.Worker]
+	if answer == handover.Done {
+		worker.acked = append(worker.acked, f.writes[i])
 	}
 	if err != nil && w.errs[write.Change] == nil {
 		w.errs[write.Change] = err
@@ -391,96 +357,31 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 	// may learn of the removal before the term does.
 	unwanted := write.Start && answer == handover.Refused && !errors.Is(err, ErrDeposed) && !w.o.expects(c.Task)
 	if err != nil && answer != handover.Stopping && !unwanted {
-		failure := &CallError[W, T]{Op: f.writes[i].Op, Worker: worker.name, Task: name, Err: err}
+		failure := &CallError[W, T]{Op: f.writes[i].Op, Worker: worker.name, Task: w.names[write.Change], Err: err}
 		if errors.Is(err, ErrDeposed) && !errors.Is(w.cause, ErrDeposed) {
 			w.cause = failure
 		} else {
 			w.failed = append(w.failed, failure)
 		}
 	}
-	blameless := unwanted || fencedOff(err)
-	if write.Start && !blameless {
-		w.unable[write.Change] = err
-	}
-	switch {
-	case write.Start && answer != handover.Stopping && !blameless:
-		w.starts = append(w.starts, breaker.Start{
-			Pair: breaker.Pair{Task: c.Task, Worker: worker.serial},
-			Err:  err, TimedOut: timedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
-		})
-	case write.Start || fencedOff(err):
-	case err == nil:
-		worker.stopped(c.Task)
-	default:
-		surplus := c.To == handover.None || w.net[write.Change] > 0 // the other copy runs
-		worker.stopFailed(c.Task, surplus, err, breaker.Moment{Term: w.o.number, Time: time.Now()}, &w.o.cfg)
-	}
+	w.Ended(f.call.Worker, write, &term.Result{
+		Answer: answer, Err: err, TimedOut: timedOut, Blameless: unwanted || fencedOff(err),
+		Stopping: errors.Is(err, ErrStopping), Refused: errors.Is(err, ErrRejected), Silent: isTimeout(err),
+	}, breaker.Moment{Term: w.o.number, Time: now})
 }
 
-// limitGains limits the tasks that a worker may gain in the next term: to the number that
-// it started in this one, and at least one, if it could not begin all its starts, and to
-// none if several starts failed and none succeeded. So a worker that starts slowly does
-// not keep missing tasks from the others, and healthy tasks do not take the place of
-// tasks that failed.
-func (w *writing[W, T]) limitGains() {
-	started, failed := make(map[uint64]int32), make(map[uint64]int32)
-	for _, s := range w.starts {
-		if s.Err == nil {
-			started[s.Worker]++
-		} else if !s.Back {
-			failed[s.Worker]++
-		}
-	}
-	for serial, n := range failed {
-		if worker := w.fleet.bySerial(serial); n > 1 && started[serial] == 0 && worker != nil {
-			worker.gain, worker.limited = 0, w.o.number+1
-		}
-	}
-	for i := range w.changes {
-		c := &w.changes[i]
-		if c.From != handover.None {
-			continue
-		}
-		_, skip := w.machine.Outcome(i)
-		if skip == handover.WindowClosed || skip == handover.WorkerTimedOut {
-			worker := w.fleet.workers[c.To]
-			worker.gain, worker.limited = max(1, started[worker.serial]), w.o.number+1
-		}
-	}
+// isTimeout reports whether a call used up its time.
+func isTimeout(err error) bool {
+	return errors.Is(err, ErrSilent) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // fencedOff reports whether a worker refused a write because of its age. That is a
 // failure of neither the task nor the worker.
 func fencedOff(err error) bool { return errors.Is(err, ErrStale) || errors.Is(err, ErrDeposed) }
 
-// outcomes returns how the writes ended, for the breakers.
-func (w *writing[W, T]) outcomes() breaker.Writes {
-	out := breaker.Writes{Starts: w.starts}
-	for i := range w.changes {
-		c := &w.changes[i]
-		if o, _ := w.machine.Outcome(i); o == handover.OutSkipped && c.To != handover.None {
-			out.Skipped = append(out.Skipped, c.Task)
-		}
-		// Neither the receiver nor the source is known to have started the task.
-		if c.kind().Op == Move && w.net[i] < 0 && out.Stranded == nil && !errors.Is(w.cause, ErrDeposed) {
-			out.Stranded = w.unable[i]
-		}
-	}
-	return out
-}
-
-// unsure records a start that may have happened.
-func (f *fleet[W, T]) unsure(worker, task int32) {
-	w := f.workers[worker]
-	if w.maybe == nil {
-		w.maybe = make(set)
-	}
-	w.maybe.add(task)
-}
-
 // outcome returns the outcome of change i, and the error if it did not succeed.
 func (w *writing[W, T]) outcome(i int) (Outcome, error) {
-	out, skip := w.machine.Outcome(i)
+	out, skip := w.Machine.Outcome(i)
 	err := w.errs[i]
 	if skip != handover.NotSkipped {
 		err = errors.Join(err, fmt.Errorf("%w: %v", ErrSkipped, skip))

@@ -1,4 +1,4 @@
-package orchestrator
+package term
 
 import (
 	"cmp"
@@ -37,7 +37,7 @@ type suspect struct {
 // findSuspects collects the suspects that miss an instance or run on a draining worker. A
 // suspect that misses none is outside the plan until its pause ends. If there are
 // suspects, findSuspects takes a pass over all instances.
-func (d *decider[W, T]) findSuspects() {
+func (d *decider) findSuspects() {
 	s := &d.suspects
 	s.all, s.of, s.on, s.holders = s.all[:0], nil, nil, nil
 	if d.breakers.Empty() {
@@ -45,7 +45,7 @@ func (d *decider[W, T]) findSuspects() {
 	}
 	s.of, s.on, s.holders = make(map[int32]int), make(map[breaker.Pair]bool), make(map[uint64]bool)
 	for _, x := range d.breakers.Suspects() {
-		if d.expect.expected(x.Task) {
+		if d.expect.Expects(x.Task) {
 			s.of[x.Task] = len(s.all)
 			s.all = append(s.all, suspect{Suspect: x})
 			d.fleet.flags[x.Task] |= taskSuspect
@@ -55,26 +55,26 @@ func (d *decider[W, T]) findSuspects() {
 	if len(s.all) == 0 {
 		return
 	}
-	for i, w := range d.fleet.workers {
-		if w.state == Lost {
+	for i, w := range d.fleet.Workers {
+		if w.State == Lost {
 			continue
 		}
 		for _, task := range w.holds() {
-			pair := breaker.Pair{Task: task, Worker: w.serial}
+			pair := breaker.Pair{Task: task, Worker: w.Serial}
 			if d.fleet.flags[task]&taskSuspect == 0 || s.on[pair] {
 				continue
 			}
-			s.on[pair], s.holders[w.serial] = true, true
+			s.on[pair], s.holders[w.Serial] = true, true
 			x := &s.all[s.of[task]]
 			x.copies++
-			if w.draining && !w.isFrozen() && !slices.Contains(w.ids[len(w.ids)-w.pins:], task) {
+			if w.Draining && !w.isFrozen() && !slices.Contains(w.ids[len(w.ids)-w.pins:], task) {
 				x.leaving = append(x.leaving, int32(i))
 			}
 		}
 	}
 	kept := s.all[:0]
 	for _, x := range s.all {
-		if x.copies >= d.expect.instances[x.Task] && len(x.leaving) == 0 && !x.Pause.Active(d.now) {
+		if x.copies >= d.expect.Instances[x.Task] && len(x.leaving) == 0 && !x.Pause.Active(d.now) {
 			d.fleet.flags[x.Task] &^= taskSuspect
 			delete(s.of, x.Task)
 			continue
@@ -89,14 +89,14 @@ func (d *decider[W, T]) findSuspects() {
 // tasks failed to start in the last term, because then they probably fail too. Otherwise
 // the plan would give a joining worker new tasks that fail, term after term, in place of
 // its share of the others. If starts failed, findUnproven takes a pass over all tasks.
-func (d *decider[W, T]) findUnproven() {
+func (d *decider) findUnproven() {
 	failed := d.breakers.FailedIn(d.now.Term - 1)
 	if failed == 0 {
 		return
 	}
 	s := &d.suspects
 	first := len(s.all)
-	for task, want := range d.expect.instances {
+	for task, want := range d.expect.Instances {
 		if want > 0 && d.fleet.flags[task]&(taskSeen|taskSuspect) == 0 {
 			s.all = append(s.all, suspect{Suspect: breaker.Suspect{Task: int32(task)}})
 		}
@@ -111,7 +111,7 @@ func (d *decider[W, T]) findUnproven() {
 }
 
 // setAside limits the wanted instances of each suspect to its copies.
-func (d *decider[W, T]) setAside() {
+func (d *decider) setAside() {
 	s, p := &d.suspects, &d.problem
 	if len(s.all) == 0 {
 		return
@@ -131,7 +131,7 @@ func (d *decider[W, T]) setAside() {
 // trySuspects starts the missing instances of suspects whose pause is over, and
 // moves those on draining workers. It takes O(workers · log(workers)), and
 // O(workers) for each suspect at worst.
-func (d *decider[W, T]) trySuspects() {
+func (d *decider) trySuspects() {
 	if len(d.suspects.all) == 0 {
 		return
 	}
@@ -154,8 +154,8 @@ func (d *decider[W, T]) trySuspects() {
 			if w == handover.None {
 				break
 			}
-			d.out.waiting = slices.DeleteFunc(d.out.waiting, func(y waiting) bool {
-				return y.task == x.Task && y.worker == from
+			d.out.Waiting = slices.DeleteFunc(d.out.Waiting, func(y Waiting) bool {
+				return y.Task == x.Task && y.Worker == from
 			})
 			d.try(x, from, w, ReasonDrain)
 		}
@@ -163,12 +163,12 @@ func (d *decider[W, T]) trySuspects() {
 }
 
 // stops reports whether the plan stops a task on a worker.
-func (d *decider[W, T]) stops(task, worker int32) bool {
-	return slices.ContainsFunc(d.out.changes, func(c change) bool { return c.Task == task && c.From == worker })
+func (d *decider) stops(task, worker int32) bool {
+	return slices.ContainsFunc(d.out.Changes, func(c Change) bool { return c.Task == task && c.From == worker })
 }
 
 // startSuspect starts the missing instances of a suspect if its pause is over.
-func (d *decider[W, T]) startSuspect(x *suspect, places []int32, next *int) {
+func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
 	why := ReasonPaused
 	if len(places) == 0 {
 		why = ReasonNoWorker
@@ -182,23 +182,23 @@ func (d *decider[W, T]) startSuspect(x *suspect, places []int32, next *int) {
 			break
 		}
 		x.missing--
-		d.out.missing++
+		d.out.Missing++
 		d.try(x, handover.None, w, d.missing(x.Task))
 	}
 	if x.missing > 0 {
-		d.out.missing += int(x.missing)
-		d.out.unplaced += int(x.missing)
-		d.out.waiting = append(d.out.waiting, waiting{x.Task, int(x.missing), why, handover.None})
+		d.out.Missing += int(x.missing)
+		d.out.Unplaced += int(x.missing)
+		d.out.Waiting = append(d.out.Waiting, Waiting{x.Task, int(x.missing), why, handover.None})
 	}
 }
 
 // try plans one start of a suspect.
-func (d *decider[W, T]) try(x *suspect, from, to int32, reason Reason) {
-	d.out.adds++
-	d.out.lowerBound++
-	d.out.changes = append(d.out.changes, change{
+func (d *decider) try(x *suspect, from, to int32, reason Reason) {
+	d.out.Adds++
+	d.out.LowerBound++
+	d.out.Changes = append(d.out.Changes, Change{
 		Change: handover.Change{Task: x.Task, From: from, To: d.index[to]},
-		reason: reason,
+		Reason: reason,
 	})
 }
 
@@ -206,12 +206,12 @@ func (d *decider[W, T]) try(x *suspect, from, to int32, reason Reason) {
 // and marks it as taken. The worker has no copy of the suspect. placeFor prefers workers
 // that are not quarantined, then those other than the one that failed last, then those on
 // which the suspect failed least.
-func (d *decider[W, T]) placeFor(x *suspect, places []int32, next *int) int32 {
+func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 	found, at := handover.None, 0
 	var best, failures int
 	for k := 0; k < len(places) && (found == handover.None || best > 0); k++ {
 		w := places[(*next+k)%len(places)]
-		pair := breaker.Pair{Task: x.Task, Worker: d.fleet.workers[d.index[w]].serial}
+		pair := breaker.Pair{Task: x.Task, Worker: d.fleet.Workers[d.index[w]].Serial}
 		trial, rank := d.problem.States[w] == rebalance.Quarantined, 0
 		switch {
 		case d.suspects.on[pair], x.Pause.Failures == 0 && d.breakers.PausedOn(pair, d.now),
@@ -232,7 +232,7 @@ func (d *decider[W, T]) placeFor(x *suspect, places []int32, next *int) int32 {
 	if found != handover.None {
 		*next = (*next + at + 1) % len(places)
 		d.suspects.tried[found] = true
-		d.suspects.on[breaker.Pair{Task: x.Task, Worker: d.fleet.workers[d.index[found]].serial}] = true
+		d.suspects.on[breaker.Pair{Task: x.Task, Worker: d.fleet.Workers[d.index[found]].Serial}] = true
 	}
 	return found
 }
@@ -240,11 +240,11 @@ func (d *decider[W, T]) placeFor(x *suspect, places []int32, next *int) int32 {
 // places returns the workers for suspects, by the planner's numbers: first the open ones,
 // in ascending order of their tasks after the plan, then the quarantined ones that may
 // gain a task and get none by the plan.
-func (d *decider[W, T]) places() (places []int32) {
+func (d *decider) places() (places []int32) {
 	after := d.after()
 	gains := make(map[int32]bool)
-	for i := range d.out.changes {
-		gains[d.out.changes[i].To] = true
+	for i := range d.out.Changes {
+		gains[d.out.Changes[i].To] = true
 	}
 	var trials []int32
 	for w, state := range d.problem.States {

@@ -1,4 +1,4 @@
-package orchestrator
+package term
 
 import (
 	"slices"
@@ -9,20 +9,11 @@ import (
 
 // The planner's problem, made from the leader's view.
 
-// isFrozen reports whether a worker keeps exactly its tasks, because it has not answered
-// this term.
-func (w *worker[W, T]) isFrozen() bool { return w.state == Silent || w.late }
-
-// isOpen reports whether a worker may gain and lose tasks, quarantine aside.
-func (w *worker[W, T]) isOpen() bool {
-	return w.state == Answering && !w.late && !w.draining
-}
-
 // pose makes the planner's problem: the workers that are not lost, the tasks of each,
 // and where tasks may go.
-func (d *decider[W, T]) pose() {
+func (d *decider) pose() {
 	p := &d.problem
-	p.Want, p.MaxMoves = d.expect.instances, d.cfg.maxMoves
+	p.Want, p.MaxMoves = d.expect.Instances, d.cfg.MaxMoves
 	p.States, p.Held, p.Gain, p.Pinned = p.States[:0], p.Held[:0], nil, nil
 	p.Forbidden, p.Late, d.index = p.Forbidden[:0], p.Late[:0], d.index[:0]
 	d.leaving, d.again, d.retries = d.leaving[:0], d.again[:0], d.retries[:0]
@@ -33,11 +24,11 @@ func (d *decider[W, T]) pose() {
 	limits := d.limits()
 	// Ties go to the first worker, which the seed decides, so that many small groups
 	// over the same workers do not all run on the same ones.
-	n := len(d.fleet.workers)
+	n := len(d.fleet.Workers)
 	for k := range n {
-		i := (k + int(d.cfg.seed%uint64(n))) % n
-		w := d.fleet.workers[i]
-		if w.state == Lost {
+		i := (k + int(d.cfg.Seed%uint64(n))) % n
+		w := d.fleet.Workers[i]
+		if w.State == Lost {
 			continue
 		}
 		at := int32(len(p.States))
@@ -46,7 +37,7 @@ func (d *decider[W, T]) pose() {
 		switch {
 		case w.isFrozen():
 			state, d.frozen = rebalance.Frozen, true // silence outranks draining
-		case w.draining:
+		case w.Draining:
 			state = rebalance.Draining
 		case limits != nil && limits[i] != noLimit:
 			state = rebalance.Quarantined
@@ -81,9 +72,9 @@ func (d *decider[W, T]) pose() {
 }
 
 // markStuck marks the tasks that some worker failed to stop.
-func (d *decider[W, T]) markStuck() {
+func (d *decider) markStuck() {
 	d.stuck = d.stuck[:0]
-	for _, w := range d.fleet.workers {
+	for _, w := range d.fleet.Workers {
 		for task, s := range w.stops {
 			if s.failures > 0 {
 				d.stuck = append(d.stuck, task)
@@ -95,7 +86,7 @@ func (d *decider[W, T]) markStuck() {
 
 // limitMoves lets no healthy copy move during the pause that follows a move that left its
 // task stopped, and one at a time after that (T9).
-func (d *decider[W, T]) limitMoves() {
+func (d *decider) limitMoves() {
 	moves := d.breakers.Moves()
 	switch {
 	case moves.Failures == 0:
@@ -113,20 +104,20 @@ func (d *decider[W, T]) limitMoves() {
 // If all open workers are quarantined and pause, none is limited, and no healthy task
 // moves. If the pauses of some have ended, only these are open, and one task moves. If
 // all workers that are not quarantined are slow, none is limited for that.
-func (d *decider[W, T]) limits() []int32 {
+func (d *decider) limits() []int32 {
 	open, quarantined, slow, tries := 0, 0, 0, 0 // workers; tries: whose pause is over
 	var limits []int32
-	for i, w := range d.fleet.workers {
+	for i, w := range d.fleet.Workers {
 		if !w.isOpen() {
 			continue
 		}
 		open++
-		pause, ok := d.breakers.Quarantined(w.serial)
+		pause, ok := d.breakers.Quarantined(w.Serial)
 		if !ok && w.limited != d.now.Term {
 			continue
 		}
 		if limits == nil {
-			limits = make([]int32, len(d.fleet.workers))
+			limits = make([]int32, len(d.fleet.Workers))
 			for j := range limits {
 				limits[j] = noLimit
 			}
@@ -157,8 +148,8 @@ func (d *decider[W, T]) limits() []int32 {
 	case quarantined+slow < open:
 		return limits
 	}
-	for i, w := range d.fleet.workers {
-		if _, ok := d.breakers.Quarantined(w.serial); !ok || quarantined == open && limits[i] > 0 {
+	for i, w := range d.fleet.Workers {
+		if _, ok := d.breakers.Quarantined(w.Serial); !ok || quarantined == open && limits[i] > 0 {
 			limits[i] = noLimit
 		}
 	}
@@ -169,13 +160,13 @@ func (d *decider[W, T]) limits() []int32 {
 // not move the last pinned ones. The task whose failed stop is tried again, and those
 // that other workers failed to stop, come after the others. Pinned are the tasks that
 // the worker reports as pinned, those whose stop pauses, and the suspects.
-func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (held []int32, pinned int32) {
+func (d *decider) held(w *Worker, at int32, state rebalance.State) (held []int32, pinned int32) {
 	if state == rebalance.Frozen {
 		return w.holds(), 0
 	}
-	suspected := d.suspects.holders[w.serial]
+	suspected := d.suspects.holders[w.Serial]
 	stuck := len(d.stuck) > 0 && slices.ContainsFunc(w.runs, func(task int32) bool { return d.fleet.flags[task]&taskStuck != 0 })
-	if len(w.stops) == 0 && !suspected && !stuck && (w.pins == 0 || w.duplicates == 0) {
+	if len(w.stops) == 0 && !suspected && !stuck && (w.pins == 0 || w.Duplicates == 0) {
 		return w.runs, int32(w.pins)
 	}
 	var late, pins []int32
@@ -210,7 +201,7 @@ func (d *decider[W, T]) held(w *worker[W, T], at int32, state rebalance.State) (
 // stop too. They are also removed in the terms in which their stop is tried again;
 // otherwise a healthy task would move there and back. If there are any, leave takes a
 // pass over all instances.
-func (d *decider[W, T]) leave() {
+func (d *decider) leave() {
 	if len(d.leaving) == 0 {
 		return
 	}
@@ -253,7 +244,7 @@ const othersFirst = 8
 
 // forbid lists the tasks that pause on a worker, and those with which a quarantined
 // worker is not tried.
-func (d *decider[W, T]) forbid() {
+func (d *decider) forbid() {
 	if d.breakers.Empty() {
 		return
 	}
@@ -261,8 +252,8 @@ func (d *decider[W, T]) forbid() {
 	places := make(map[uint64]int32, len(d.index))
 	var onTrial []int32
 	for at, i := range d.index {
-		w := d.fleet.workers[i]
-		places[w.serial] = int32(at)
+		w := d.fleet.Workers[i]
+		places[w.Serial] = int32(at)
 		if d.onTrial(int32(at)) {
 			onTrial = append(onTrial, int32(at))
 		}
@@ -272,7 +263,7 @@ func (d *decider[W, T]) forbid() {
 	}
 	listed := make(map[rebalance.Pair]bool)
 	for failed, pause := range d.breakers.Pairs() {
-		if !d.expect.expected(failed.Task) {
+		if !d.expect.Expects(failed.Task) {
 			continue
 		}
 		place, known := places[failed.Worker]
@@ -295,11 +286,11 @@ func (d *decider[W, T]) forbid() {
 
 // forbidUnderWay excludes tasks whose stop has been under way for a timeout from the
 // trials of quarantined workers: such a trial would last as long.
-func (d *decider[W, T]) forbidUnderWay(onTrial []int32) {
-	for _, w := range d.fleet.workers {
+func (d *decider) forbidUnderWay(onTrial []int32) {
+	for _, w := range d.fleet.Workers {
 		for task, s := range w.stops {
 			for _, at := range onTrial {
-				if s.stopping && d.now.Time.Sub(s.since) >= d.cfg.timeout {
+				if s.stopping && d.now.Time.Sub(s.since) >= d.cfg.Timeout {
 					d.problem.Forbidden = append(d.problem.Forbidden, rebalance.Pair{Task: task, Worker: at})
 				}
 			}
@@ -309,17 +300,17 @@ func (d *decider[W, T]) forbidUnderWay(onTrial []int32) {
 
 // onTrial reports whether a quarantined worker, by the planner's number, is tried only
 // with tasks that do not fail.
-func (d *decider[W, T]) onTrial(at int32) bool {
+func (d *decider) onTrial(at int32) bool {
 	if d.problem.States[at] != rebalance.Quarantined {
 		return false
 	}
-	q, ok := d.breakers.Quarantined(d.fleet.workers[d.index[at]].serial)
+	q, ok := d.breakers.Quarantined(d.fleet.Workers[d.index[at]].Serial)
 	return ok && !q.Active(d.now) && d.now.Term < q.Until+othersFirst
 }
 
 // capWant limits the wanted instances of each task to the reported ones, because a worker
 // that has not answered yet may run the rest.
-func (d *decider[W, T]) capWant(silent *worker[W, T]) {
+func (d *decider) capWant(silent *Worker) {
 	p := &d.problem
 	d.capped = slices.Grow(d.capped[:0], len(p.Want))[:len(p.Want)]
 	clear(d.capped)
@@ -332,11 +323,11 @@ func (d *decider[W, T]) capWant(silent *worker[W, T]) {
 			}
 		}
 	}
-	at := int32(slices.Index(d.fleet.workers, silent))
+	at := int32(slices.Index(d.fleet.Workers, silent))
 	for task, want := range p.Want {
 		if lack := want - d.capped[task]; lack > 0 {
-			d.out.missing += int(lack)
-			d.out.waiting = append(d.out.waiting, waiting{int32(task), int(lack), ReasonUnheard, at})
+			d.out.Missing += int(lack)
+			d.out.Waiting = append(d.out.Waiting, Waiting{int32(task), int(lack), ReasonUnheard, at})
 		} else {
 			d.capped[task] = want
 		}

@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
+
+	"github.com/f8949c05/orchestrator/internal/term"
 )
 
-// The expected tasks, and the dense numbers that represent their names inside.
+// The expected tasks with the dense numbers that represent their names inside, and the
+// expected workers.
 
 // taskTable gives a number to every task name that is expected or was listed, so that a
 // term handles integers. A number is stable while its task is expected or referred to;
@@ -22,6 +26,7 @@ type taskTable[T comparable] struct {
 	wanted   int  // the sum of their instances
 	loaded   bool // whether AddTask or UpdateTasks was ever called
 	version  uint64
+	taken    uint64 // the version of the last snapshot
 }
 
 type taskDef[T comparable] struct {
@@ -113,6 +118,24 @@ func (t *taskTable[T]) list() []Task[T] {
 	return tasks
 }
 
+// snapshot brings e up to date, and reports whether the expected tasks changed since the
+// last snapshot. h is the handoff of tasks that have none of their own.
+func (t *taskTable[T]) snapshot(e *term.Tasks, h Handoff) (changed bool) {
+	e.Loaded = t.loaded
+	if t.taken == t.version {
+		return false
+	}
+	t.taken, e.Wanted = t.version, t.wanted
+	e.Instances = slices.Grow(e.Instances[:0], len(t.defs))
+	e.StartFirst = slices.Grow(e.StartFirst[:0], len(t.defs))
+	for i := range t.defs {
+		def := &t.defs[i]
+		e.Instances = append(e.Instances, def.instances)
+		e.StartFirst = append(e.StartFirst, def.handoff == StartThenStop || def.handoff == HandoffDefault && h == StartThenStop)
+	}
+	return true
+}
+
 // sweep frees the numbers of tasks that are neither expected nor marked by inUse, if
 // there are many unexpected ones. While most of those are in use, such as before tasks
 // are loaded, it passes over all tasks in every term.
@@ -134,6 +157,94 @@ func (t *taskTable[T]) sweep(inUse func(mark func(id int32))) (freed []int32) {
 	}
 	t.free = append(t.free, freed...)
 	return freed
+}
+
+// memberTable holds the workers in the order in which they were added. The
+// orchestrator's mu guards it.
+type memberTable[W comparable] struct {
+	list    []*member[W] // includes removed ones until they are pruned
+	removed int          // the number of removed ones in list
+	byName  map[W]*member[W]
+	serial  uint64
+	version uint64
+}
+
+type member[W comparable] struct {
+	name W
+	// serial distinguishes the worker from removed ones of the same name. It rises
+	// along the list.
+	serial   uint64
+	draining bool // as it was added
+	drained  bool // by DrainWorker
+	removed  bool
+}
+
+// set adds a worker or redefines it, and reports whether that changed
+// anything.
+func (t *memberTable[W]) set(name W, draining bool) bool {
+	m := t.byName[name]
+	if m != nil && m.draining == draining {
+		return false
+	}
+	if m == nil {
+		t.serial++
+		m = &member[W]{name: name, serial: t.serial}
+		t.byName[name] = m
+		t.list = append(t.list, m)
+	}
+	m.draining = draining
+	t.version++
+	return true
+}
+
+// remove removes a worker. It prunes the list when half of its members are removed, so
+// that removing all of them one by one takes O(1) each.
+func (t *memberTable[W]) remove(name W) bool {
+	m := t.byName[name]
+	if m == nil {
+		return false
+	}
+	delete(t.byName, name)
+	m.removed = true
+	if t.removed++; t.removed > len(t.list)/2 {
+		t.prune()
+	}
+	t.version++
+	return true
+}
+
+func (t *memberTable[W]) prune() {
+	t.list = slices.DeleteFunc(t.list, func(m *member[W]) bool { return m.removed })
+	t.removed = 0
+}
+
+// views returns the names of the members and the members, in order.
+func (t *memberTable[W]) views() (names []W, members []term.Member) {
+	names, members = make([]W, 0, len(t.byName)), make([]term.Member, 0, len(t.byName))
+	for _, m := range t.list {
+		if !m.removed {
+			names = append(names, m.name)
+			members = append(members, term.Member{Serial: m.serial, Draining: m.draining || m.drained})
+		}
+	}
+	return names, members
+}
+
+// replace makes workers the members. keep reports whether a name is among them.
+func (t *memberTable[W]) replace(workers []Worker[W], keep func(W) bool) bool {
+	before := t.version
+	for _, m := range t.list {
+		if !m.removed && !keep(m.name) {
+			delete(t.byName, m.name)
+			m.removed = true
+			t.version++
+		}
+	}
+	t.prune()
+	for _, w := range workers {
+		t.set(w.Name, w.Draining)
+	}
+	return t.version != before
 }
 
 // checkTasks returns an error for the first invalid or repeated task.

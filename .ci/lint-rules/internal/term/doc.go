@@ -1,0 +1,2 @@
+// Package term stands for what is pure.
+package term

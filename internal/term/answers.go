@@ -1,0 +1,205 @@
+package term
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/breaker"
+)
+
+// How answers and silence change the view of a worker (T4, T5).
+
+// massLossHold bounds how long a mass loss keeps workers from being declared lost.
+const massLossHold = 5 * time.Minute
+
+// HoldUntilRemoved is a grace period that never ends.
+const HoldUntilRemoved time.Duration = math.MaxInt64
+
+// Answer is a worker's answer to List.
+type Answer struct {
+	// Tasks holds the listed tasks, as often as they are listed. The fleet keeps it. It
+	// is ignored if Changed is false, because the answer repeats the last one.
+	Tasks   []int32
+	Changed bool
+	// Pinned is how many of the last tasks must not move.
+	Pinned int
+	At     time.Time
+	Took   time.Duration // the duration of the call
+}
+
+// Answer records a worker's answer, and reports whether the worker had answered before and
+// then not. It takes a step for each task if the answer changed or writes were
+// acknowledged since the last one, and no time otherwise.
+func (f *Fleet) Answer(w *Worker, a Answer, now breaker.Moment) (returned bool) {
+	returned = w.Heard && w.State != Answering
+	if a.Changed {
+		w.ids = a.Tasks
+		if len(w.ids) > 0 {
+			f.grow(int(slices.Max(w.ids)) + 1)
+		}
+	}
+	if a.Changed || len(w.acked) > 0 || w.State == Lost {
+		w.runs, w.Duplicates = f.distinct(w.ids)
+		for _, id := range w.runs {
+			f.flags[id] = f.flags[id]&^taskLost | taskSeen
+		}
+	}
+	unsure := w.maybe
+	w.pins, w.acked, w.maybe = min(a.Pinned, len(w.ids)), nil, nil
+	w.State, w.Heard, w.Late, w.lateFor, w.Missed, w.Since = Answering, true, false, 0, time.Time{}, a.At
+	w.took = a.Took
+	if len(w.stops) > 0 {
+		round := f.stamp(w.runs)
+		maps.DeleteFunc(w.stops, func(task int32, _ *stop) bool { return f.stamps[task] != round })
+	}
+	if len(w.stops) == 0 && w.stopPause.Failures > 0 {
+		w.stopPause = breaker.Pause{}
+	}
+	if f.failed[w.Serial] {
+		f.deny(w, unsure, now)
+	}
+	return returned
+}
+
+// distinct returns ids without repetitions, and the number of repetitions. Without any,
+// it returns ids itself.
+func (f *Fleet) distinct(ids []int32) (once []int32, repeated int) {
+	round := f.nextRound()
+	for _, id := range ids {
+		if f.stamps[id] == round {
+			repeated++
+		}
+		f.stamps[id] = round
+	}
+	if repeated == 0 {
+		return ids, 0
+	}
+	round = f.nextRound()
+	for _, id := range ids {
+		if f.stamps[id] != round {
+			once = append(once, id)
+		}
+		f.stamps[id] = round
+	}
+	return once, repeated
+}
+
+// deny records the starts that a worker's answer shows not to have happened, among those
+// that were unsure.
+func (f *Fleet) deny(w *Worker, unsure Set, now breaker.Moment) {
+	if len(unsure) == 0 {
+		return
+	}
+	round := f.stamp(w.runs)
+	for task := range unsure {
+		if f.stamps[task] != round {
+			f.Breakers.Missing(breaker.Pair{Task: task, Worker: w.Serial}, now)
+		}
+	}
+}
+
+// ClearFailures forgets the failed starts whose tasks turn out to run. It takes O(tasks)
+// for each worker that failed to start one.
+func (f *Fleet) ClearFailures(now breaker.Moment) {
+	if len(f.failed) == 0 {
+		return
+	}
+	var happened []breaker.Pair
+	for _, w := range f.Workers {
+		if !f.failed[w.Serial] || w.State != Answering {
+			continue
+		}
+		for _, task := range w.runs {
+			if p := (breaker.Pair{Task: task, Worker: w.Serial}); f.Breakers.FailedOn(p) {
+				happened = append(happened, p)
+			}
+		}
+	}
+	f.Breakers.Happened(happened, now, f.runsNothing)
+}
+
+// Miss records that a call to a worker failed too late for its term.
+func (w *Worker) Miss(at time.Time) { w.Missed = at }
+
+// NoAnswer records that a worker did not answer this term. missed: its call failed, or had
+// the whole timeout. An answering worker that did not miss is late until it was without
+// an answer for the grace period.
+func (w *Worker) NoAnswer(missed bool, now time.Time, grace time.Duration) {
+	if missed {
+		w.Missed = now
+	}
+	w.Late = w.State == Answering && w.Missed.IsZero() && now.Sub(w.Since) < grace
+	if w.Late {
+		w.lateFor++
+		return
+	}
+	if w.State != Lost {
+		w.State = Silent
+	}
+}
+
+// IsDue reports whether a silent worker is declared lost if it misses this term too. The
+// term waits for the answer of such a worker.
+func (f *Fleet) IsDue(w *Worker, now time.Time, grace time.Duration) bool {
+	return w.State == Silent && now.Sub(w.Since) >= grace && f.massLossSince.IsZero()
+}
+
+// MarkLost declares a worker lost: it holds no task any more.
+func (f *Fleet) MarkLost(w *Worker) {
+	for _, id := range w.holds() {
+		f.flags[id] |= taskLost
+	}
+	w.State = Lost
+	w.runs, w.maybe, w.acked, w.stops = nil, nil, nil, nil
+}
+
+// Judge declares silent workers lost (T4), unless so many are silent that it must be
+// the leader's own network (T5). It returns the indices of the workers that it declared
+// lost, and whether a mass loss protects the others.
+//
+// A worker is declared lost when a call to it fails at the end of its grace period or
+// later. An earlier failure does not count: no term may have run since, and the answer
+// to the present one may be on its way.
+//
+// The protection outlasts the mass loss by a timeout:
+//
+//  1. The network fails for longer than the grace period, and returns.
+//  2. A term lists all workers, and waits for those that answered the last term in time.
+//  3. When the term continues, half of the workers have answered, and the answers of the
+//     others are on their way. Declaring these lost now would be wrong.
+func (f *Fleet) Judge(now time.Time, grace time.Duration) (lost []int, massLoss bool) {
+	members, silent := 0, 0
+	for _, w := range f.Workers {
+		if w.State != Lost {
+			members++
+		}
+		if w.State == Silent {
+			silent++
+		}
+	}
+	switch {
+	case members >= 3 && float64(silent) > f.cfg.MaxLoss*float64(members):
+		f.massLossEnded = time.Time{}
+		if f.massLossSince.IsZero() {
+			f.massLossSince = now
+		}
+	case f.massLossSince.IsZero():
+	case f.massLossEnded.IsZero() && silent > 0:
+		f.massLossEnded = now
+	case silent == 0 || now.Sub(f.massLossEnded) >= f.cfg.Timeout:
+		f.massLossSince, f.massLossEnded = time.Time{}, time.Time{}
+	}
+	massLoss = !f.massLossSince.IsZero() && grace > 0 && now.Sub(f.massLossSince) < massLossHold
+	if massLoss || grace == HoldUntilRemoved {
+		return nil, massLoss
+	}
+	for i, w := range f.Workers {
+		if w.State == Silent && !w.Missed.IsZero() && w.Missed.Sub(w.Since) >= grace {
+			f.MarkLost(w)
+			lost = append(lost, i)
+		}
+	}
+	return lost, false
+}

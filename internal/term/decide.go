@@ -1,0 +1,414 @@
+package term
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/f8949c05/orchestrator/internal/breaker"
+	"github.com/f8949c05/orchestrator/internal/handover"
+	"github.com/f8949c05/orchestrator/rebalance"
+)
+
+// The decision of a term.
+
+// Tasks holds the expected tasks, by number.
+type Tasks struct {
+	// Loaded: the expected tasks are known. Until then no task is started or stopped.
+	Loaded bool
+	// Instances is the number of instances wanted, 0 for a task that is not expected.
+	Instances []int32
+	// StartFirst: in a move, the task starts on its new worker before it stops on its
+	// old one.
+	StartFirst []bool
+	Wanted     int // the sum of Instances
+}
+
+// Expects reports whether any instance of a task is wanted.
+func (t *Tasks) Expects(task int32) bool {
+	return int(task) < len(t.Instances) && t.Instances[task] > 0
+}
+
+// grow makes room for n tasks. Tasks numbered since the term began are not expected in
+// this term.
+func (t *Tasks) grow(n int) {
+	for len(t.Instances) < n {
+		t.Instances = append(t.Instances, 0)
+		t.StartFirst = append(t.StartFirst, false)
+	}
+}
+
+// Decision is what a term will do.
+type Decision struct {
+	Changes    []Change
+	Waiting    []Waiting
+	Deferred   int // moves left to later terms
+	Adds       int // starts, including those of moves
+	LowerBound int // the fewest starts with which any plan could reach the same spread
+	Missing    int // instances that no worker runs or holds
+	Unplaced   int // missing instances without a place
+	Held       int // instances on silent and late workers
+}
+
+// Mark calls f with the number of every task that the decision refers to.
+func (d *Decision) Mark(mark func(task int32)) {
+	for i := range d.Changes {
+		mark(d.Changes[i].Task)
+	}
+	for i := range d.Waiting {
+		mark(d.Waiting[i].Task)
+	}
+}
+
+// Change is a change of the plan. Its workers are indices into the fleet.
+type Change struct {
+	handover.Change
+	Reason Reason
+}
+
+func (c *Change) isMove() bool { return c.From != handover.None && c.To != handover.None }
+
+// Waiting is one or more instances of a task without a place. Worker is an index into
+// the fleet, or None.
+type Waiting struct {
+	Task      int32
+	Instances int
+	Reason    Reason
+	Worker    int32
+}
+
+// Reason is why a change is made or an instance waits.
+type Reason uint8
+
+// The reasons of changes, and then those of waiting.
+const (
+	ReasonMissing Reason = iota
+	ReasonLost
+	ReasonUnexpected
+	ReasonSurplus
+	ReasonRebalance
+	ReasonDrain
+
+	ReasonHeld
+	ReasonUnheard
+	ReasonNoWorker
+	ReasonNoOtherWorker
+	ReasonPaused
+	ReasonPinned
+	ReasonLate
+)
+
+// decider makes decisions. It reuses its memory from term to term.
+type decider struct {
+	planner  rebalance.Planner
+	problem  rebalance.Problem
+	index    []int32 // planner's worker → fleet's
+	frozen   bool    // some worker is silent or late
+	capped   []int32 // the wanted instances, less those that the planner must not start
+	isCapped bool    // problem.Want is capped
+	suspects suspects
+	leaving  []leaving        // surplus copies whose stop failed
+	again    []rebalance.Pair // those of leaving that are outside the plan and stopped again
+	retries  []*Worker        // workers on which a failed stop may be tried again
+	stuck    []int32          // tasks that some worker failed to stop
+
+	fleet    *Fleet
+	breakers *breaker.Breakers
+	expect   *Tasks
+	now      breaker.Moment
+	cfg      *Config
+	out      Decision
+}
+
+// leaving is a surplus copy whose stop failed. pinned: it is among the pinned tasks of
+// its worker. retry: its stop may be tried again.
+type leaving struct {
+	rebalance.Pair
+	pinned, retry bool
+}
+
+// Decide plans a term. names is how many tasks have numbers. Beside the planner's time,
+// which package rebalance states, it takes O(workers + changes) and O(failed starts ·
+// log(failed starts)). It takes O(instances) for the tasks of silent workers, and while an
+// initial worker has not answered, a suspect runs, or a failed stop is remembered.
+func (f *Fleet) Decide(t *Tasks, names int, now breaker.Moment) Decision {
+	f.grow(names)
+	t.grow(names)
+	d := &f.decider
+	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, f.Breakers, t, now, &f.cfg
+	d.out = Decision{}
+	if t.Loaded {
+		d.decide()
+	}
+	return d.out
+}
+
+func (d *decider) decide() {
+	d.pose()
+	if d.frozen {
+		d.holding()
+	}
+	plan, err := d.planner.Plan(&d.problem)
+	if err != nil {
+		panic(fmt.Sprintf("orchestrator: the planner was given a bad problem: %v", err)) //nolint:forbidigo // an invariant is broken
+	}
+	d.take(&plan)
+	d.waitForLate()
+	d.trySuspects()
+	d.order()
+}
+
+// holding lists the expected instances that silent and late workers hold.
+func (d *decider) holding() {
+	held := 0
+	for _, w := range d.fleet.Workers {
+		if w.isFrozen() {
+			held += len(w.runs) + len(w.maybe)
+		}
+	}
+	d.out.Waiting = slices.Grow(d.out.Waiting, held)
+	for i, w := range d.fleet.Workers {
+		if !w.isFrozen() {
+			continue
+		}
+		round := d.fleet.nextRound()
+		for _, task := range w.holds() {
+			if d.expect.Instances[task] > 0 && d.fleet.stamps[task] != round {
+				d.fleet.stamps[task] = round
+				d.out.Held++
+				d.out.Waiting = append(d.out.Waiting, Waiting{task, 1, ReasonHeld, int32(i)})
+			}
+		}
+	}
+}
+
+// take translates the planner's plan.
+func (d *decider) take(plan *rebalance.Plan) {
+	d.out.Deferred, d.out.Adds, d.out.LowerBound = plan.Deferred, plan.Adds, plan.LowerBound
+	d.out.Changes = make([]Change, 0, len(plan.Changes))
+	for _, c := range plan.Changes {
+		out := Change{Change: handover.Change{Task: c.Task, From: d.at(c.From), To: d.at(c.To)}}
+		switch c.Reason {
+		case rebalance.Missing:
+			d.out.Missing++
+			out.Reason = d.missing(c.Task)
+		case rebalance.Unexpected:
+			out.Reason = ReasonUnexpected
+		case rebalance.Surplus:
+			out.Reason = ReasonSurplus
+		case rebalance.Rebalance:
+			out.Reason = ReasonRebalance
+		case rebalance.Drain:
+			out.Reason = ReasonDrain
+		default:
+			panic(fmt.Sprintf("orchestrator: the planner gave reason %v", c.Reason)) //nolint:forbidigo // an invariant is broken
+		}
+		d.out.Changes = append(d.out.Changes, out)
+	}
+	for _, pair := range d.again {
+		d.out.Changes = append(d.out.Changes, Change{
+			Change: handover.Change{Task: pair.Task, From: d.at(pair.Worker), To: handover.None}, Reason: ReasonSurplus,
+		})
+	}
+	for _, u := range plan.Unplaced {
+		w := Waiting{Task: u.Task, Instances: int(u.Copies), Worker: d.at(u.Worker)}
+		switch u.Why {
+		case rebalance.NoOpenWorker:
+			w.Reason = ReasonNoWorker
+		case rebalance.WhyForbidden:
+			w.Reason = ReasonPaused
+		case rebalance.WhyPinned:
+			w.Reason = d.pinnedBy(u.Task, w.Worker)
+		default:
+			w.Reason = ReasonNoOtherWorker
+		}
+		if u.Worker == rebalance.None {
+			d.out.Missing += w.Instances
+			d.out.Unplaced += w.Instances
+		}
+		d.out.Waiting = append(d.out.Waiting, w)
+	}
+}
+
+// pinnedBy returns why a copy stays on a draining worker.
+func (d *decider) pinnedBy(task, worker int32) Reason {
+	if _, suspect := d.suspects.of[task]; suspect || d.fleet.Workers[worker].stopFails(task) {
+		return ReasonPaused
+	}
+	return ReasonPinned
+}
+
+// missing returns why an instance that no worker runs starts.
+func (d *decider) missing(task int32) Reason {
+	if d.fleet.flags[task]&taskLost != 0 {
+		return ReasonLost
+	}
+	return ReasonMissing
+}
+
+// at translates the planner's number of a worker.
+func (d *decider) at(w int32) int32 {
+	if w == rebalance.None {
+		return handover.None
+	}
+	return d.index[w]
+}
+
+// waitForLate makes starts of missing instances wait for one term if they are the
+// share of a worker that is late for the first time. Otherwise they would fill the
+// other workers, and move when the late one answers.
+func (d *decider) waitForLate() {
+	var late []int32
+	open, total := 0, 0
+	for i, w := range d.fleet.Workers {
+		if w.Late && w.lateFor == 1 && !w.Draining {
+			late = append(late, int32(i))
+		}
+	}
+	if len(late) == 0 {
+		return
+	}
+	after := d.after()
+	for i, w := range d.fleet.Workers {
+		if w.isOpen() {
+			open++
+			total += after[i]
+		}
+	}
+	for _, i := range late {
+		total += after[i]
+	}
+	share := (total + open + len(late) - 1) / (open + len(late))
+	d.out.Changes = slices.DeleteFunc(d.out.Changes, func(c Change) bool {
+		if len(late) == 0 || c.From != handover.None || after[c.To] <= share {
+			return false
+		}
+		for len(late) > 0 && after[late[0]] >= share {
+			late = late[1:]
+		}
+		if len(late) == 0 {
+			return false
+		}
+		after[c.To]--
+		after[late[0]]++
+		d.out.Adds--
+		d.out.LowerBound--
+		d.out.Waiting = append(d.out.Waiting, Waiting{c.Task, 1, ReasonLate, late[0]})
+		return true
+	})
+}
+
+// after returns how many tasks each worker has when the plan so far is carried
+// out.
+func (d *decider) after() []int {
+	after := make([]int, len(d.fleet.Workers))
+	for i, w := range d.fleet.Workers {
+		after[i] = len(w.runs)
+	}
+	for i := range d.out.Changes {
+		c := &d.out.Changes[i]
+		if c.From != handover.None {
+			after[c.From]--
+		}
+		if c.To != handover.None {
+			after[c.To]++
+		}
+	}
+	return after
+}
+
+// order decides the order of the two halves of each move, and which changes come last or
+// pause. Changes that failed before come last, and a stop that failed is not sent while
+// it pauses.
+func (d *decider) order() {
+	d.stopThoseUnderWay()
+	alone := d.overlapping()
+	for i := range d.out.Changes {
+		c := &d.out.Changes[i]
+		c.StartFirst = d.expect.StartFirst[c.Task] && !alone[c.Task]
+		if c.To != handover.None {
+			c.Last = d.breakers.Failed(c.Task)
+		}
+		if c.From == handover.None {
+			continue
+		}
+		if w := d.fleet.Workers[c.From]; w.stopFails(c.Task) {
+			c.Last = true
+			c.Paused = c.Task != w.retry(d.now)
+		}
+	}
+	for _, w := range d.retries {
+		// The task had its turn, even if the plan does not retry its stop.
+		w.stops[w.retry(d.now)].turn = d.now.Term
+	}
+}
+
+// stopThoseUnderWay directs a surplus stop to the copy whose stop is under way, if there
+// is one. Otherwise both copies would end.
+func (d *decider) stopThoseUnderWay() {
+	for at, w := range d.fleet.Workers {
+		if len(w.stops) == 0 || w.isFrozen() {
+			continue
+		}
+		for _, task := range w.runs {
+			if s := w.stops[task]; s == nil || !s.surplus || !s.stopping || d.stops(task, int32(at)) {
+				continue
+			}
+			for i := range d.out.Changes {
+				c := &d.out.Changes[i]
+				if c.Task != task || c.Reason != ReasonSurplus {
+					continue
+				}
+				from := d.fleet.Workers[c.From]
+				if other := from.stops[task]; other != nil && other.stopping {
+					continue
+				}
+				if from.Draining {
+					d.out.Waiting = append(d.out.Waiting, Waiting{task, 1, ReasonNoOtherWorker, c.From})
+				}
+				c.From = int32(at)
+				break
+			}
+		}
+	}
+}
+
+// overlapping returns the moving tasks that may already run on more workers than wanted:
+// a silent worker holds a copy, or may hold any task, or a surplus copy stops in this
+// term. Starting such a task first could make it run on three workers.
+func (d *decider) overlapping() map[int32]bool {
+	var moving map[int32]bool
+	for i := range d.out.Changes {
+		if c := &d.out.Changes[i]; c.isMove() && d.expect.StartFirst[c.Task] {
+			if moving == nil {
+				moving = make(map[int32]bool)
+			}
+			moving[c.Task] = true
+		}
+	}
+	if moving == nil {
+		return nil
+	}
+	tasks := make(map[int32]bool)
+	for i := range d.out.Changes {
+		if c := &d.out.Changes[i]; c.To == handover.None && moving[c.Task] {
+			tasks[c.Task] = true
+		}
+	}
+	if !d.frozen {
+		return tasks
+	}
+	if d.fleet.neverAnswered() != nil {
+		return moving
+	}
+	for _, w := range d.fleet.Workers {
+		if !w.isFrozen() {
+			continue
+		}
+		for _, task := range w.holds() {
+			if moving[task] {
+				tasks[task] = true
+			}
+		}
+	}
+	return tasks
+}

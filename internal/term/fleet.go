@@ -1,0 +1,326 @@
+package term
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/breaker"
+)
+
+// Config holds the settings of a leader that its decisions depend on.
+type Config struct {
+	Timeout  time.Duration // of a call to a worker
+	MaxPause time.Duration // the longest pause after failures
+	MaxLoss  float64       // the part of the workers that may be silent before it is a mass loss
+	MaxMoves int           // moves in a term; negative: no limit
+	Seed     uint64        // decides ties between workers
+}
+
+// Fleet is a leader's view of its workers and of what failed on them. Use New.
+type Fleet struct {
+	// Workers holds the workers, in ascending order of their serials.
+	Workers []*Worker
+	// Breakers holds the starts that failed.
+	Breakers *breaker.Breakers
+
+	cfg Config
+	// started: there was a term with workers. The workers of the first such term are
+	// initial.
+	started bool
+	// massLossSince is when too many workers fell silent, and massLossEnded when enough
+	// answered again. They are zero without a mass loss.
+	massLossSince, massLossEnded time.Time
+	// failed holds the workers that failed to start a task before this term.
+	failed map[uint64]bool
+
+	// flags holds the flags of the tasks, by number.
+	flags []taskFlags
+	// stamps holds the round in which each task was last visited, by number.
+	stamps []uint32
+	round  uint32
+
+	decider decider
+}
+
+// New returns a fleet without workers.
+func New(cfg Config) *Fleet {
+	return &Fleet{cfg: cfg, Breakers: breaker.New(cfg.MaxPause)}
+}
+
+// taskFlags is the state of a task beyond its workers.
+type taskFlags uint8
+
+const (
+	// taskSeen: some worker has listed it or acknowledged its start.
+	taskSeen taskFlags = 1 << iota
+	// taskLost: a worker that ran it was declared lost or removed since its last start.
+	taskLost
+	// taskSuspect: it is outside the plan of the term that is being decided.
+	taskSuspect
+	// taskStuck: some worker failed to stop it. Other tasks move before it.
+	taskStuck
+)
+
+// Set is a set of tasks, by number. A nil set is empty.
+type Set map[int32]struct{}
+
+func (s Set) add(task int32) { s[task] = struct{}{} }
+
+// sorted returns the members in order.
+func (s Set) sorted() []int32 { return slices.Sorted(maps.Keys(s)) }
+
+// State is a worker's state in a term.
+type State uint8
+
+// The states of a worker.
+const (
+	Silent    State = iota // it did not answer; it keeps its tasks
+	Answering              // it answers
+	Lost                   // it was silent for longer than the grace period
+)
+
+// Worker is a leader's view of one worker. Only this package writes its fields.
+type Worker struct {
+	// Most passes over all workers read only the first fields, so these are close
+	// together.
+
+	Serial   uint64 // never reused
+	State    State
+	Draining bool
+	// initial: it was among the first workers, so it may run tasks of an earlier leader.
+	initial bool
+	// Heard: it has answered.
+	Heard bool
+	// Late: this term has no answer, and the call may still be under way. lateFor counts
+	// the consecutive terms of this kind.
+	Late    bool
+	lateFor int
+	// runs holds the tasks of its answer, once each, with the acknowledged writes since.
+	// While acked is empty it may share its memory with ids.
+	runs []int32
+	// pins is how many tasks at the end of ids must not move (C8).
+	pins int
+	// maybe holds the starts sent since the last answer that were neither acknowledged
+	// nor certainly refused.
+	maybe Set
+	// stops holds the stops that did not succeed, as long as their task is listed. While
+	// stopPause holds, none that failed is tried again.
+	stops map[int32]*stop
+	// gain is how many tasks the worker may gain in the term limited, because it could
+	// not begin all its starts in the term before.
+	gain    int32
+	limited uint64
+
+	// Since is the time of its last answer. Before the first answer it is the time at
+	// which the worker was added or, for an initial worker, of the first term with
+	// workers.
+	Since time.Time
+	// Missed is when a call last failed or used up its timeout, zero if an answer came
+	// after that. A worker that missed is silent, not late: a late one may not have
+	// been called.
+	Missed time.Time
+
+	took       time.Duration // of the call of its last answer
+	ids        []int32       // its last answer
+	Duplicates int           // how many of ids repeat an earlier one
+	acked      []ack         // the writes acknowledged since ids, oldest first; nil once it is lost
+	stopPause  breaker.Pause
+}
+
+// ack is an acknowledged write.
+type ack struct {
+	task  int32
+	start bool // otherwise a stop
+}
+
+// Holds returns how many tasks w runs or may run.
+func (w *Worker) Holds() int { return len(w.runs) + len(w.maybe) }
+
+// Runs returns how many tasks w runs, as far as is known.
+func (w *Worker) Runs() int { return len(w.runs) }
+
+// Listed returns the tasks of its last answer, as often as they were listed. They must not
+// change.
+func (w *Worker) Listed() []int32 { return w.ids }
+
+// Legacy returns, after Part has removed w, the starts sent to it since its last answer
+// that may have happened. The set must not change.
+func (w *Worker) Legacy() Set { return w.maybe }
+
+// isFrozen reports whether a worker keeps exactly its tasks, because it has not answered
+// this term.
+func (w *Worker) isFrozen() bool { return w.State == Silent || w.Late }
+
+// isOpen reports whether a worker may gain and lose tasks, quarantine aside.
+func (w *Worker) isOpen() bool {
+	return w.State == Answering && !w.Late && !w.Draining
+}
+
+// holds returns the tasks that w runs or may run; a task may appear twice.
+func (w *Worker) holds() []int32 {
+	if len(w.maybe) == 0 {
+		return w.runs
+	}
+	return slices.Concat(w.runs, w.maybe.sorted())
+}
+
+// Begin begins a term: old quarantines end.
+func (f *Fleet) Begin(now breaker.Moment) {
+	f.Breakers.ForgetQuarantines(now)
+	f.failed = f.Breakers.FailedWorkers()
+}
+
+// ForgetTasks forgets the failed starts of tasks that are no longer expected.
+func (f *Fleet) ForgetTasks(t *Tasks) {
+	f.Breakers.ForgetTasks(func(task int32) bool { return !t.Expects(task) })
+}
+
+// Member is an expected worker.
+type Member struct {
+	Serial   uint64
+	Draining bool
+}
+
+// Part removes the workers that are no longer members. Members are in ascending order
+// of their serials.
+func (f *Fleet) Part(members []Member) {
+	var stay []*Worker
+	gone := make(map[uint64]bool)
+	for _, w := range f.Workers {
+		for len(members) > 0 && members[0].Serial < w.Serial {
+			members = members[1:]
+		}
+		if len(members) > 0 && members[0].Serial == w.Serial {
+			stay = append(stay, w)
+			continue
+		}
+		legacy := w.sinceAnswer()
+		f.MarkLost(w)
+		w.maybe = legacy
+		gone[w.Serial] = true
+	}
+	f.Workers = stay
+	f.Breakers.ForgetWorkers(func(worker uint64) bool { return gone[worker] })
+}
+
+// sinceAnswer returns the starts sent to w since its last answer that may have
+// happened, and were not followed by an acknowledged stop.
+func (w *Worker) sinceAnswer() Set {
+	starts := make(Set)
+	for _, a := range w.acked {
+		if a.start {
+			starts.add(a.task)
+		} else {
+			delete(starts, a.task)
+		}
+	}
+	maps.Copy(starts, w.maybe) // an acknowledged stop removes its task from maybe
+	return starts
+}
+
+// Join adds the new members, after Part has removed the others. legacy returns, for the
+// member at an index, the legacy of a removed worker of its name.
+//
+// A worker that takes the name of a removed one may run the tasks that were started on
+// that one last:
+//
+//  1. A term has begun and lists w1.
+//  2. w1 is removed, because its process is gone, and added again for a new process.
+//  3. The term starts a task on w1. The new process receives the call.
+//  4. The next term sees the removal. If it forgot the start together with the first
+//     w1, and the new process did not answer, the task would start elsewhere too.
+func (f *Fleet) Join(members []Member, now time.Time, legacy func(i int) Set) {
+	for i, m := range members {
+		if i == len(f.Workers) {
+			f.Workers = append(f.Workers, &Worker{
+				Serial: m.Serial, initial: !f.started, Since: now, maybe: maps.Clone(legacy(i)),
+			})
+		}
+		f.Workers[i].Draining = m.Draining
+	}
+	f.started = f.started || len(members) > 0
+}
+
+// Mark calls f with every task that the fleet refers to.
+func (f *Fleet) Mark(mark func(task int32)) {
+	for _, w := range f.Workers {
+		for _, ids := range [][]int32{w.ids, w.runs, w.maybe.sorted()} {
+			for _, id := range ids {
+				mark(id)
+			}
+		}
+		for task := range w.stops {
+			mark(task)
+		}
+	}
+	for task := range f.Breakers.Tasks() {
+		mark(task)
+	}
+}
+
+// Free forgets tasks that nothing refers to. Their numbers may stand for other tasks
+// later.
+func (f *Fleet) Free(tasks []int32) {
+	for _, id := range tasks {
+		if int(id) < len(f.flags) {
+			f.flags[id] = 0
+		}
+	}
+}
+
+// neverAnswered returns a worker that may hold any task: an initial one that has not
+// answered and is not lost.
+func (f *Fleet) neverAnswered() *Worker {
+	for _, w := range f.Workers {
+		if w.initial && !w.Heard && w.State == Silent {
+			return w
+		}
+	}
+	return nil
+}
+
+// bySerial returns the worker with a serial, or nil if it was removed.
+func (f *Fleet) bySerial(serial uint64) *Worker {
+	i, ok := slices.BinarySearchFunc(f.Workers, serial, func(w *Worker, s uint64) int {
+		return cmp.Compare(w.Serial, s)
+	})
+	if !ok {
+		return nil
+	}
+	return f.Workers[i]
+}
+
+// runsNothing reports whether the worker with a serial runs no task or was removed.
+func (f *Fleet) runsNothing(serial uint64) bool {
+	w := f.bySerial(serial)
+	return w == nil || len(w.runs) == 0
+}
+
+// grow makes room for the flags and stamps of n tasks.
+func (f *Fleet) grow(n int) {
+	if n > len(f.flags) {
+		f.flags = append(f.flags, make([]taskFlags, n-len(f.flags))...)
+		f.stamps = append(f.stamps, make([]uint32, n-len(f.stamps))...)
+	}
+}
+
+// stamp gives the tasks the stamp of a new round, and returns it.
+func (f *Fleet) stamp(tasks []int32) uint32 {
+	round := f.nextRound()
+	for _, id := range tasks {
+		f.stamps[id] = round
+	}
+	return round
+}
+
+// nextRound returns a value that no stamp has.
+func (f *Fleet) nextRound() uint32 {
+	f.round++
+	if f.round == 0 { // wrapped around
+		clear(f.stamps)
+		f.round = 1
+	}
+	return f.round
+}

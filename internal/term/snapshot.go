@@ -1,0 +1,263 @@
+package term
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/breaker"
+)
+
+// What a term leaves behind, and what-if plans that start from it.
+
+// Snapshot is a fleet as a term left it. It does not change, and shares nothing with the
+// fleet.
+type Snapshot struct {
+	Workers []Record
+
+	breakers *breaker.Breakers // nil if they hold nothing
+	ran      []int32           // tasks that ran before, among those that the term changed or that wait
+
+	massLossSince, massLossEnded time.Time // as in Fleet
+}
+
+// Record is a worker as a term left it, in a form that is cheap to make.
+type Record struct {
+	Serial   uint64
+	State    State
+	Draining bool
+	Heard    bool
+	// Repeats: its last answer lists a task twice.
+	Repeats   bool
+	initial   bool
+	pins      int32
+	Since     time.Time
+	unsettled *unsettled // nil for most
+}
+
+// unsettled holds the state that few workers have: unconfirmed starts, failed stops, a
+// limit, a failed call.
+type unsettled struct {
+	maybe     []int32
+	stops     map[int32]stop
+	stopPause breaker.Pause
+	gain      int32
+	limited   uint64
+	missed    time.Time
+}
+
+// Counts holds how many workers are in each state.
+type Counts struct {
+	Answering, Silent, Lost     int
+	Draining, Late, Quarantined int
+	// Running counts the tasks of the answering workers that are not late.
+	Running int
+	// Spread is the difference between the largest and the smallest number of tasks on
+	// an open worker.
+	Spread int
+}
+
+// Count counts the workers.
+func (f *Fleet) Count() (c Counts) {
+	least, most := -1, 0
+	for _, w := range f.Workers {
+		switch w.State {
+		case Answering:
+			c.Answering++
+			if w.Late {
+				c.Late++
+			} else {
+				c.Running += len(w.runs)
+			}
+		case Silent:
+			c.Silent++
+		case Lost:
+			c.Lost++
+		}
+		if w.Draining {
+			c.Draining++
+		}
+		quarantined := f.Quarantined(w)
+		if quarantined {
+			c.Quarantined++
+		}
+		if w.State == Answering && !w.Draining && !quarantined {
+			most = max(most, len(w.runs))
+			if least < 0 || len(w.runs) < least {
+				least = len(w.runs)
+			}
+		}
+	}
+	c.Spread = most - max(least, 0)
+	return c
+}
+
+// Quarantined reports whether a worker is quarantined.
+func (f *Fleet) Quarantined(w *Worker) bool {
+	_, ok := f.Breakers.Quarantined(w.Serial)
+	return ok
+}
+
+// Snapshot returns the fleet as a term leaves it. d is the decision for the tasks t. It
+// takes O(workers + failures), and a pass over all tasks if starts failed.
+func (f *Fleet) Snapshot(d *Decision, t *Tasks, term uint64) *Snapshot {
+	s := &Snapshot{
+		Workers:       make([]Record, len(f.Workers)),
+		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded,
+	}
+	for i, w := range f.Workers {
+		s.Workers[i] = Record{
+			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
+			Repeats: w.Duplicates > 0, Since: w.Since, unsettled: w.unsettled(term),
+		}
+		if len(w.acked) == 0 && w.Duplicates == 0 {
+			s.Workers[i].pins = int32(w.pins)
+		}
+	}
+	if !f.Breakers.Empty() {
+		s.breakers = f.Breakers.Clone(func(task int32) int32 { return task })
+	}
+	if f.Breakers.FailedIn(term) > 0 { // see findUnproven
+		d.Mark(func(task int32) {
+			if f.flags[task]&taskSeen != 0 {
+				s.ran = append(s.ran, task)
+			}
+		})
+		for task, flags := range f.flags { // a removed task may come back
+			if flags&taskSeen != 0 && !t.Expects(int32(task)) {
+				s.ran = append(s.ran, int32(task))
+			}
+		}
+	}
+	return s
+}
+
+func (w *Worker) unsettled(term uint64) *unsettled {
+	if len(w.maybe) == 0 && len(w.stops) == 0 && w.limited <= term && w.Missed.IsZero() {
+		return nil
+	}
+	u := &unsettled{
+		maybe: w.maybe.sorted(), stops: make(map[int32]stop, len(w.stops)), stopPause: w.stopPause,
+		gain: w.gain, limited: w.limited, missed: w.Missed,
+	}
+	for task, stop := range w.stops {
+		u.stops[task] = *stop
+	}
+	return u
+}
+
+// Tasks returns the tasks to which the snapshot refers. The caller keeps their names,
+// because their numbers may stand for other tasks later.
+func (s *Snapshot) Tasks() (tasks []int32) {
+	if s.breakers != nil {
+		tasks = slices.AppendSeq(tasks, s.breakers.Tasks())
+	}
+	for i := range s.Workers {
+		if u := s.Workers[i].unsettled; u != nil {
+			tasks = slices.AppendSeq(append(tasks, u.maybe...), maps.Keys(u.stops))
+		}
+	}
+	return append(tasks, s.ran...)
+}
+
+// Suppose returns a fleet of members as the snapshot has them. Those that it does not
+// have answer without tasks, and the tasks of those that it has in addition are lost.
+// number returns the number in the new fleet of a task of the snapshot, and tasks
+// returns the tasks of its worker at an index, in the numbers of the new fleet.
+func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number func(task int32) int32, tasks func(i int) []int32) *Fleet {
+	f := New(cfg)
+	f.massLossSince, f.massLossEnded = s.massLossSince, s.massLossEnded
+	renumber := func(task int32) int32 {
+		id := number(task)
+		f.grow(int(id) + 1)
+		return id
+	}
+	if s.breakers != nil {
+		f.Breakers = s.breakers.Clone(renumber)
+	}
+	views := make(map[uint64]*Worker, len(members))
+	for _, m := range members {
+		w := &Worker{Serial: m.Serial, Draining: m.Draining, Since: now, State: Answering, Heard: true}
+		f.Workers = append(f.Workers, w)
+		views[m.Serial] = w
+	}
+	for i := range s.Workers {
+		r := &s.Workers[i]
+		ids := tasks(i)
+		f.see(ids...)
+		w := views[r.Serial]
+		if w != nil {
+			f.restore(w, r, now, renumber)
+		}
+		if w == nil || w.State == Lost {
+			for _, id := range ids {
+				f.flags[id] |= taskLost
+			}
+			continue
+		}
+		w.ids, w.runs = ids, ids
+	}
+	for _, task := range s.ran {
+		f.see(renumber(task))
+	}
+	return f
+}
+
+// see records that tasks ran before.
+func (f *Fleet) see(tasks ...int32) {
+	for _, id := range tasks {
+		f.grow(int(id) + 1)
+		f.flags[id] |= taskSeen
+	}
+}
+
+// restore sets a worker's state, but for its tasks, to that of a record.
+func (f *Fleet) restore(w *Worker, r *Record, now time.Time, number func(task int32) int32) {
+	w.State, w.Heard, w.initial, w.Since = r.State, r.Heard, r.initial, r.Since
+	u := r.unsettled
+	if u != nil {
+		w.gain, w.limited = u.gain, u.limited
+		if !u.missed.IsZero() {
+			w.Missed = now // it does not answer the next term
+		}
+	}
+	if w.State == Lost {
+		return
+	}
+	w.pins = int(r.pins)
+	if u != nil {
+		w.maybe, w.stops, w.stopPause = make(Set), make(map[int32]*stop), u.stopPause
+		for _, task := range u.maybe {
+			w.maybe.add(number(task))
+		}
+		for task, stop := range u.stops {
+			w.stops[number(task)] = &stop
+		}
+	}
+}
+
+// Silence assumes that a worker does not answer.
+func (f *Fleet) Silence(w *Worker, now time.Time, grace time.Duration) {
+	if w.State != Answering {
+		return
+	}
+	w.State = Silent
+	if grace == 0 {
+		w.Missed = now
+	}
+}
+
+// Resume begins the term of a what-if plan: what failed is forgotten as far as it does
+// not concern the expected tasks and the workers, and the answers show that no unconfirmed
+// start has happened.
+func (f *Fleet) Resume(t *Tasks, names int, now breaker.Moment) {
+	f.grow(names)
+	f.ForgetTasks(t)
+	f.Breakers.ForgetWorkers(func(serial uint64) bool { return f.bySerial(serial) == nil })
+	for _, w := range f.Workers {
+		if w.State == Answering {
+			f.deny(w, w.maybe, now)
+			w.maybe = nil
+		}
+	}
+}

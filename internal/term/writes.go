@@ -1,0 +1,202 @@
+package term
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/f8949c05/orchestrator/internal/breaker"
+	"github.com/f8949c05/orchestrator/internal/handover"
+)
+
+// What a leader learns from its writes.
+
+// Writes records how the writes of a decision end. Use [Fleet.Write].
+type Writes struct {
+	// Machine decides which write may be sent next.
+	Machine *handover.Machine
+
+	fleet   *Fleet
+	changes []Change
+	starts  []breaker.Start
+	net     []int8  // by change: acknowledged starts less acknowledged stops
+	unable  []error // by change: a failed start of a task that was still expected
+}
+
+// Write begins the writes of a decision. Workers whose last answer was fast come first.
+// batches: a call may hold several writes.
+func (f *Fleet) Write(changes []Change, batches bool) *Writes {
+	w := &Writes{fleet: f, changes: changes, net: make([]int8, len(changes)), unable: make([]error, len(changes))}
+	bare := make([]handover.Change, len(changes))
+	involved := make([]bool, len(f.Workers))
+	for i := range changes {
+		bare[i] = changes[i].Change
+		for _, end := range []int32{bare[i].From, bare[i].To} {
+			if end != handover.None {
+				involved[end] = true
+			}
+		}
+	}
+	var order []int32
+	for i, yes := range involved {
+		if yes {
+			order = append(order, int32(i))
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int32) int { return cmp.Compare(f.Workers[i].took, f.Workers[j].took) })
+	w.Machine = handover.New(bare, len(f.Workers), order, batches)
+	return w
+}
+
+// Result is how a write ended.
+type Result struct {
+	Answer handover.Answer
+	Err    error // nil if it is done
+	// TimedOut: its call used up its time, or that of another write in it did.
+	TimedOut bool
+	// Blameless: neither the task nor the worker caused the failure.
+	Blameless bool
+	// Stopping: a stop is under way. Refused: it will not happen. Silent: its own time
+	// was up.
+	Stopping, Refused, Silent bool
+}
+
+// Ended records the result of a write to a worker.
+func (w *Writes) Ended(at int32, write handover.Write, r *Result, now breaker.Moment) {
+	c, worker := &w.changes[write.Change], w.fleet.Workers[at]
+	switch {
+	case write.Start && r.Answer == handover.Done:
+		w.fleet.flags[c.Task] = w.fleet.flags[c.Task]&^taskLost | taskSeen
+		worker.acked = append(worker.acked, ack{task: c.Task, start: true})
+		w.net[write.Change]++
+	case r.Answer == handover.Done:
+		delete(worker.maybe, c.Task)
+		worker.acked = append(worker.acked, ack{task: c.Task})
+		w.net[write.Change]--
+	case write.Start && r.Answer != handover.Refused:
+		w.Unsure(at, c.Task)
+	}
+	switch {
+	case r.Blameless:
+	case write.Start:
+		w.unable[write.Change] = r.Err
+		if r.Answer != handover.Stopping {
+			w.starts = append(w.starts, breaker.Start{
+				Pair: breaker.Pair{Task: c.Task, Worker: worker.Serial},
+				Err:  r.Err, TimedOut: r.TimedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
+			})
+		}
+	case r.Err == nil:
+		worker.stopSucceeded(c.Task)
+	default:
+		surplus := c.To == handover.None || w.net[write.Change] > 0 // the other copy runs
+		w.fleet.stopFailed(worker, c.Task, surplus, r, now)
+	}
+}
+
+// Unsure records a start on a worker that may have happened.
+func (w *Writes) Unsure(at, task int32) {
+	worker := w.fleet.Workers[at]
+	if worker.maybe == nil {
+		worker.maybe = make(Set)
+	}
+	worker.maybe.add(task)
+}
+
+// Net returns how many starts of change i were acknowledged, less the stops.
+func (w *Writes) Net(i int) int8 { return w.net[i] }
+
+// Learn applies the results to the fleet. deposed: the writes were cut short, because
+// another leader writes now. Learn takes O(workers), a step for each write, and O(tasks)
+// for each worker written to.
+func (w *Writes) Learn(deposed bool, now breaker.Moment) {
+	f := w.fleet
+	after := breaker.Fleet{Empty: f.runsNothing}
+	for _, worker := range f.Workers {
+		f.settle(worker)
+		if worker.State == Answering {
+			after.Workers++
+		}
+		if worker.isOpen() {
+			after.Open++
+		}
+	}
+	w.limitGains(now.Term + 1)
+	out := breaker.Writes{Starts: w.starts}
+	for i := range w.changes {
+		c := &w.changes[i]
+		if o, _ := w.Machine.Outcome(i); o == handover.OutSkipped && c.To != handover.None {
+			out.Skipped = append(out.Skipped, c.Task)
+		}
+		// Neither the receiver nor the source is known to have started the task.
+		if c.isMove() && w.net[i] < 0 && out.Stranded == nil && !deposed {
+			out.Stranded = w.unable[i]
+		}
+	}
+	f.Breakers.Learn(now, out, after)
+}
+
+// settle applies the acknowledged writes of a term to the worker's tasks in one pass,
+// which takes O(tasks + writes).
+func (f *Fleet) settle(w *Worker) {
+	if len(w.acked) == 0 {
+		return
+	}
+	// The last write for a task decides. Stops are stamped with one round, and starts
+	// with the next.
+	stops, starts := f.nextRound(), f.nextRound()
+	if starts < stops {
+		stops, starts = f.nextRound(), f.nextRound()
+	}
+	for _, a := range w.acked {
+		f.stamps[a.task] = stops
+		if a.start {
+			f.stamps[a.task] = starts
+		}
+	}
+	runs := make([]int32, 0, len(w.runs)+len(w.acked))
+	for _, id := range w.runs {
+		if f.stamps[id] != stops {
+			runs = append(runs, id)
+			f.stamps[id] = 0 // present, so that it is not appended again
+		}
+	}
+	for _, a := range w.acked {
+		if f.stamps[a.task] == starts {
+			runs = append(runs, a.task)
+			f.stamps[a.task] = 0
+		}
+	}
+	w.runs = runs
+}
+
+// limitGains limits the tasks that a worker may gain in the next term: to the number that
+// it started in this one, and at least one, if it could not begin all its starts, and to
+// none if several starts failed and none succeeded. So a worker that starts slowly does
+// not keep missing tasks from the others, and healthy tasks do not take the place of
+// tasks that failed.
+func (w *Writes) limitGains(next uint64) {
+	started, failed := make(map[uint64]int32), make(map[uint64]int32)
+	for _, s := range w.starts {
+		if s.Err == nil {
+			started[s.Worker]++
+		} else if !s.Back {
+			failed[s.Worker]++
+		}
+	}
+	for serial, n := range failed {
+		if worker := w.fleet.bySerial(serial); n > 1 && started[serial] == 0 && worker != nil {
+			worker.gain, worker.limited = 0, next
+		}
+	}
+	for i := range w.changes {
+		c := &w.changes[i]
+		if c.From != handover.None {
+			continue
+		}
+		_, skip := w.Machine.Outcome(i)
+		if skip == handover.WindowClosed || skip == handover.WorkerTimedOut {
+			worker := w.fleet.Workers[c.To]
+			worker.gain, worker.limited = max(1, started[worker.Serial]), next
+		}
+	}
+}
