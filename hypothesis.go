@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
 
@@ -190,7 +189,7 @@ func (s *supposition[W, T]) plan(massLoss bool) Plan[W, T] {
 			return names
 		},
 	}
-	now := breaker.Moment{Term: t.id.Number, Time: s.now}
+	now := term.Moment{Term: t.id.Number, Time: s.now}
 	s.fleet.Resume(&expect, len(s.table.defs), now)
 	t.stats.Term, t.stats.Start, t.stats.MassLoss = t.id, s.now, massLoss
 	t.decision = s.fleet.Decide(&expect, len(s.table.defs), now)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
 
@@ -75,8 +74,8 @@ type termRun[W, T comparable] struct {
 }
 
 // now returns the moment for which the term decides.
-func (t *termRun[W, T]) now() breaker.Moment {
-	return breaker.Moment{Term: t.id.Number, Time: time.Now()}
+func (t *termRun[W, T]) now() term.Moment {
+	return term.Moment{Term: t.id.Number, Time: time.Now()}
 }
 
 // run goes through the phases.
@@ -204,7 +203,7 @@ func (t *termRun[W, T]) applyAnswers(answers []answer[T], began time.Time, cut b
 
 // applyAnswer records one answer. An answer with a name that cannot be compared, or does
 // not equal itself, counts as a failed call.
-func (t *termRun[W, T]) applyAnswer(w *worker[W, T], a *answer[T], at time.Time, now breaker.Moment) (err error) {
+func (t *termRun[W, T]) applyAnswer(w *worker[W, T], a *answer[T], at time.Time, now term.Moment) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("unusable answer: %v", v)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
@@ -367,7 +366,7 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 	w.Ended(f.call.Worker, write, &term.Result{
 		Answer: answer, Err: err, TimedOut: timedOut, Blameless: unwanted || fencedOff(err),
 		Stopping: errors.Is(err, ErrStopping), Refused: errors.Is(err, ErrRejected), Silent: isTimeout(err),
-	}, breaker.Moment{Term: w.o.number, Time: now})
+	}, term.Moment{Term: w.o.number, Time: now})
 }
 
 // isTimeout reports whether a call used up its time.

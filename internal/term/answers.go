@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/f8949c05/orchestrator/internal/breaker"
 )
 
 // How answers and silence change the view of a worker (T4, T5).
@@ -32,7 +30,7 @@ type Answer struct {
 // Answer records a worker's answer, and reports whether the worker had answered before and
 // then not. It takes a step for each task if the answer changed or writes were
 // acknowledged since the last one, and no time otherwise.
-func (f *Fleet) Answer(w *Worker, a Answer, now breaker.Moment) (returned bool) {
+func (f *Fleet) Answer(w *Worker, a Answer, now Moment) (returned bool) {
 	returned = w.Heard && w.State != Answering
 	if a.Changed {
 		w.ids = a.Tasks
@@ -55,7 +53,7 @@ func (f *Fleet) Answer(w *Worker, a Answer, now breaker.Moment) (returned bool) 
 		maps.DeleteFunc(w.stops, func(task int32, _ *stop) bool { return f.stamps[task] != round })
 	}
 	if len(w.stops) == 0 && w.stopPause.Failures > 0 {
-		w.stopPause = breaker.Pause{}
+		w.stopPause = Pause{}
 	}
 	if f.failed[w.Serial] {
 		f.deny(w, unsure, now)
@@ -88,36 +86,36 @@ func (f *Fleet) distinct(ids []int32) (once []int32, repeated int) {
 
 // deny records the starts that a worker's answer shows not to have happened, among those
 // that were unsure.
-func (f *Fleet) deny(w *Worker, unsure Set, now breaker.Moment) {
+func (f *Fleet) deny(w *Worker, unsure Set, now Moment) {
 	if len(unsure) == 0 {
 		return
 	}
 	round := f.stamp(w.runs)
 	for task := range unsure {
 		if f.stamps[task] != round {
-			f.Breakers.Missing(breaker.Pair{Task: task, Worker: w.Serial}, now)
+			f.breakers.didNotHappen(taskOn{Task: task, Worker: w.Serial}, now)
 		}
 	}
 }
 
 // ClearFailures forgets the failed starts whose tasks turn out to run. It takes O(tasks)
 // for each worker that failed to start one.
-func (f *Fleet) ClearFailures(now breaker.Moment) {
+func (f *Fleet) ClearFailures(now Moment) {
 	if len(f.failed) == 0 {
 		return
 	}
-	var happened []breaker.Pair
+	var happened []taskOn
 	for _, w := range f.Workers {
 		if !f.failed[w.Serial] || w.State != Answering {
 			continue
 		}
 		for _, task := range w.runs {
-			if p := (breaker.Pair{Task: task, Worker: w.Serial}); f.Breakers.FailedOn(p) {
+			if p := (taskOn{Task: task, Worker: w.Serial}); f.breakers.failedOn(p) {
 				happened = append(happened, p)
 			}
 		}
 	}
-	f.Breakers.Happened(happened, now, f.runsNothing)
+	f.breakers.happened(happened, now)
 }
 
 // Miss records that a call to a worker failed too late for its term.

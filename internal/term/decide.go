@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/rebalance"
 )
@@ -112,9 +111,9 @@ type decider struct {
 	stuck    []int32          // tasks that some worker failed to stop
 
 	fleet    *Fleet
-	breakers *breaker.Breakers
+	breakers *breakers
 	expect   *Tasks
-	now      breaker.Moment
+	now      Moment
 	cfg      *Config
 	out      Decision
 }
@@ -130,11 +129,11 @@ type leaving struct {
 // which package rebalance states, it takes O(workers + changes) and O(failed starts ·
 // log(failed starts)). It takes O(instances) for the tasks of silent workers, and while an
 // initial worker has not answered, a suspect runs, or a failed stop is remembered.
-func (f *Fleet) Decide(t *Tasks, names int, now breaker.Moment) Decision {
+func (f *Fleet) Decide(t *Tasks, names int, now Moment) Decision {
 	f.grow(names)
 	t.grow(names)
 	d := &f.decider
-	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, f.Breakers, t, now, &f.cfg
+	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, f.breakers, t, now, &f.cfg
 	d.out = Decision{}
 	if t.Loaded {
 		d.decide()
@@ -326,7 +325,7 @@ func (d *decider) order() {
 		c := &d.out.Changes[i]
 		c.StartFirst = d.expect.StartFirst[c.Task] && !alone[c.Task]
 		if c.To != handover.None {
-			c.Last = d.breakers.Failed(c.Task)
+			c.Last = d.breakers.failing(c.Task)
 		}
 		if c.From == handover.None {
 			continue

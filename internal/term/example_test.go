@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
@@ -17,7 +16,7 @@ func Example() {
 	start := time.Now()
 	f.Join([]term.Member{{Serial: 1}, {Serial: 2}}, start, func(int) term.Set { return nil })
 	for number := uint64(1); number <= 2; number++ {
-		now := breaker.Moment{Term: number, Time: start.Add(time.Duration(number) * time.Minute)}
+		now := term.Moment{Term: number, Time: start.Add(time.Duration(number) * time.Minute)}
 		f.Begin(now)
 		f.Answer(f.Workers[0], term.Answer{Tasks: []int32{0}, Changed: true, At: now.Time}, now)
 		f.Answer(f.Workers[1], term.Answer{Changed: true, At: now.Time}, now)

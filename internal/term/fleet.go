@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/f8949c05/orchestrator/internal/breaker"
 )
 
 // Config holds the settings of a leader that its decisions depend on.
@@ -18,14 +16,14 @@ type Config struct {
 	Seed     uint64        // decides ties between workers
 }
 
-// Fleet is a leader's view of its workers and of what failed on them. Use New.
+// Fleet is a leader's view of its workers, and of the starts and stops that failed. Use
+// New.
 type Fleet struct {
 	// Workers holds the workers, in ascending order of their serials.
 	Workers []*Worker
-	// Breakers holds the starts that failed.
-	Breakers *breaker.Breakers
 
-	cfg Config
+	cfg      Config
+	breakers *breakers
 	// started: there was a term with workers. The workers of the first such term are
 	// initial.
 	started bool
@@ -46,7 +44,9 @@ type Fleet struct {
 
 // New returns a fleet without workers.
 func New(cfg Config) *Fleet {
-	return &Fleet{cfg: cfg, Breakers: breaker.New(cfg.MaxPause)}
+	f := &Fleet{cfg: cfg}
+	f.breakers = newBreakers(f, cfg.MaxPause)
+	return f
 }
 
 // taskFlags is the state of a task beyond its workers.
@@ -126,7 +126,7 @@ type Worker struct {
 	ids        []int32       // its last answer
 	Duplicates int           // how many of ids repeat an earlier one
 	acked      []ack         // the writes acknowledged since ids, oldest first; nil once it is lost
-	stopPause  breaker.Pause
+	stopPause  Pause
 }
 
 // ack is an acknowledged write.
@@ -167,14 +167,14 @@ func (w *Worker) holds() []int32 {
 }
 
 // Begin begins a term: old quarantines end.
-func (f *Fleet) Begin(now breaker.Moment) {
-	f.Breakers.ForgetQuarantines(now)
-	f.failed = f.Breakers.FailedWorkers()
+func (f *Fleet) Begin(now Moment) {
+	f.breakers.forgetQuarantines(now)
+	f.failed = f.breakers.failedWorkers()
 }
 
 // ForgetTasks forgets the failed starts of tasks that are no longer expected.
 func (f *Fleet) ForgetTasks(t *Tasks) {
-	f.Breakers.ForgetTasks(func(task int32) bool { return !t.Expects(task) })
+	f.breakers.forgetTasks(func(task int32) bool { return !t.Expects(task) })
 }
 
 // Member is an expected worker.
@@ -202,7 +202,7 @@ func (f *Fleet) Part(members []Member) {
 		gone[w.Serial] = true
 	}
 	f.Workers = stay
-	f.Breakers.ForgetWorkers(func(worker uint64) bool { return gone[worker] })
+	f.breakers.forgetWorkers(func(worker uint64) bool { return gone[worker] })
 }
 
 // sinceAnswer returns the starts sent to w since its last answer that may have
@@ -255,7 +255,7 @@ func (f *Fleet) Mark(mark func(task int32)) {
 			mark(task)
 		}
 	}
-	for task := range f.Breakers.Tasks() {
+	for task := range f.breakers.allTasks() {
 		mark(task)
 	}
 }
@@ -290,6 +290,19 @@ func (f *Fleet) bySerial(serial uint64) *Worker {
 		return nil
 	}
 	return f.Workers[i]
+}
+
+// available returns how many workers answer, and how many of them are open.
+func (f *Fleet) available() (answering, open int) {
+	for _, w := range f.Workers {
+		if w.State == Answering {
+			answering++
+		}
+		if w.isOpen() {
+			open++
+		}
+	}
+	return answering, open
 }
 
 // runsNothing reports whether the worker with a serial runs no task or was removed.

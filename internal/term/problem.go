@@ -87,10 +87,10 @@ func (d *decider) markStuck() {
 // limitMoves lets no healthy copy move during the pause that follows a move that left its
 // task stopped, and one at a time after that (T9).
 func (d *decider) limitMoves() {
-	moves := d.breakers.Moves()
+	moves := d.breakers.moves
 	switch {
 	case moves.Failures == 0:
-	case moves.Active(d.now):
+	case moves.active(d.now):
 		d.problem.MaxMoves = 0
 	case d.problem.MaxMoves != 0:
 		d.problem.MaxMoves = 1
@@ -112,7 +112,7 @@ func (d *decider) limits() []int32 {
 			continue
 		}
 		open++
-		pause, ok := d.breakers.Quarantined(w.Serial)
+		pause, ok := d.breakers.quarantined(w.Serial)
 		if !ok && w.limited != d.now.Term {
 			continue
 		}
@@ -126,7 +126,7 @@ func (d *decider) limits() []int32 {
 		case !ok:
 			limits[i] = w.gain
 			slow++
-		case pause.Active(d.now):
+		case pause.active(d.now):
 			limits[i] = 0
 			quarantined++
 		default:
@@ -149,7 +149,7 @@ func (d *decider) limits() []int32 {
 		return limits
 	}
 	for i, w := range d.fleet.Workers {
-		if _, ok := d.breakers.Quarantined(w.Serial); !ok || quarantined == open && limits[i] > 0 {
+		if _, ok := d.breakers.quarantined(w.Serial); !ok || quarantined == open && limits[i] > 0 {
 			limits[i] = noLimit
 		}
 	}
@@ -245,7 +245,7 @@ const othersFirst = 8
 // forbid lists the tasks that pause on a worker, and those with which a quarantined
 // worker is not tried.
 func (d *decider) forbid() {
-	if d.breakers.Empty() {
+	if d.breakers.empty() {
 		return
 	}
 	p := &d.problem
@@ -262,18 +262,18 @@ func (d *decider) forbid() {
 		d.forbidUnderWay(onTrial)
 	}
 	listed := make(map[rebalance.Pair]bool)
-	for failed, pause := range d.breakers.Pairs() {
+	for failed, pause := range d.breakers.pairs() {
 		if !d.expect.Expects(failed.Task) {
 			continue
 		}
 		place, known := places[failed.Worker]
-		if known && pause.Active(d.now) {
+		if known && pause.active(d.now) {
 			p.Forbidden = append(p.Forbidden, rebalance.Pair{Task: failed.Task, Worker: place})
 		}
 		if _, aside := d.suspects.of[failed.Task]; aside {
 			continue // it is outside the plan
 		}
-		sick := d.breakers.IsSuspect(failed.Task) || d.fleet.flags[failed.Task]&taskSeen == 0
+		sick := d.breakers.isSuspect(failed.Task) || d.fleet.flags[failed.Task]&taskSeen == 0
 		for _, at := range onTrial {
 			pair := rebalance.Pair{Task: failed.Task, Worker: at}
 			if (sick || known && at == place) && !listed[pair] {
@@ -304,8 +304,8 @@ func (d *decider) onTrial(at int32) bool {
 	if d.problem.States[at] != rebalance.Quarantined {
 		return false
 	}
-	q, ok := d.breakers.Quarantined(d.fleet.Workers[d.index[at]].Serial)
-	return ok && !q.Active(d.now) && d.now.Term < q.Until+othersFirst
+	q, ok := d.breakers.quarantined(d.fleet.Workers[d.index[at]].Serial)
+	return ok && !q.active(d.now) && d.now.Term < q.Until+othersFirst
 }
 
 // capWant limits the wanted instances of each task to the reported ones, because a worker

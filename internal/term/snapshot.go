@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/f8949c05/orchestrator/internal/breaker"
 )
 
 // What a term leaves behind, and what-if plans that start from it.
@@ -15,8 +13,8 @@ import (
 type Snapshot struct {
 	Workers []Record
 
-	breakers *breaker.Breakers // nil if they hold nothing
-	ran      []int32           // tasks that ran before, among those that the term changed or that wait
+	breakers *breakers // nil if they hold nothing
+	ran      []int32   // tasks that ran before, among those that the term changed or that wait
 
 	massLossSince, massLossEnded time.Time // as in Fleet
 }
@@ -40,7 +38,7 @@ type Record struct {
 type unsettled struct {
 	maybe     []int32
 	stops     map[int32]stop
-	stopPause breaker.Pause
+	stopPause Pause
 	gain      int32
 	limited   uint64
 	missed    time.Time
@@ -94,7 +92,7 @@ func (f *Fleet) Count() (c Counts) {
 
 // Quarantined reports whether a worker is quarantined.
 func (f *Fleet) Quarantined(w *Worker) bool {
-	_, ok := f.Breakers.Quarantined(w.Serial)
+	_, ok := f.breakers.quarantined(w.Serial)
 	return ok
 }
 
@@ -114,10 +112,10 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, term uint64) *Snapshot {
 			s.Workers[i].pins = int32(w.pins)
 		}
 	}
-	if !f.Breakers.Empty() {
-		s.breakers = f.Breakers.Clone(func(task int32) int32 { return task })
+	if !f.breakers.empty() {
+		s.breakers = f.breakers.clone(nil, func(task int32) int32 { return task })
 	}
-	if f.Breakers.FailedIn(term) > 0 { // see findUnproven
+	if f.breakers.failedIn(term) > 0 { // see findUnproven
 		d.Mark(func(task int32) {
 			if f.flags[task]&taskSeen != 0 {
 				s.ran = append(s.ran, task)
@@ -150,7 +148,7 @@ func (w *Worker) unsettled(term uint64) *unsettled {
 // because their numbers may stand for other tasks later.
 func (s *Snapshot) Tasks() (tasks []int32) {
 	if s.breakers != nil {
-		tasks = slices.AppendSeq(tasks, s.breakers.Tasks())
+		tasks = slices.AppendSeq(tasks, s.breakers.allTasks())
 	}
 	for i := range s.Workers {
 		if u := s.Workers[i].unsettled; u != nil {
@@ -173,7 +171,7 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 		return id
 	}
 	if s.breakers != nil {
-		f.Breakers = s.breakers.Clone(renumber)
+		f.breakers = s.breakers.clone(f, renumber)
 	}
 	views := make(map[uint64]*Worker, len(members))
 	for _, m := range members {
@@ -250,10 +248,10 @@ func (f *Fleet) Silence(w *Worker, now time.Time, grace time.Duration) {
 // Resume begins the term of a what-if plan: what failed is forgotten as far as it does
 // not concern the expected tasks and the workers, and the answers show that no unconfirmed
 // start has happened.
-func (f *Fleet) Resume(t *Tasks, names int, now breaker.Moment) {
+func (f *Fleet) Resume(t *Tasks, names int, now Moment) {
 	f.grow(names)
 	f.ForgetTasks(t)
-	f.Breakers.ForgetWorkers(func(serial uint64) bool { return f.bySerial(serial) == nil })
+	f.breakers.forgetWorkers(func(serial uint64) bool { return f.bySerial(serial) == nil })
 	for _, w := range f.Workers {
 		if w.State == Answering {
 			f.deny(w, w.maybe, now)

@@ -3,7 +3,6 @@ package term
 import (
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
@@ -34,7 +33,7 @@ func (s *stop) leaves() bool {
 
 // stopFailed records an unsuccessful stop of a task. A stop under way counts as
 // failed when it has taken three timeouts.
-func (f *Fleet) stopFailed(w *Worker, task int32, surplus bool, r *Result, now breaker.Moment) {
+func (f *Fleet) stopFailed(w *Worker, task int32, surplus bool, r *Result, now Moment) {
 	s := w.stops[task]
 	if s == nil {
 		s = &stop{since: now.Time}
@@ -48,9 +47,9 @@ func (f *Fleet) stopFailed(w *Worker, task int32, surplus bool, r *Result, now b
 	if !s.stopping || now.Time.Sub(s.since) >= 3*f.cfg.Timeout {
 		s.failures++
 		s.turn = now.Term
-		w.stopPause.Fail(now, f.cfg.MaxPause, r.Err)
+		w.stopPause.fail(now, f.cfg.MaxPause, r.Err, ladder)
 		if r.Silent {
-			w.stopPause.Align(now)
+			w.stopPause.alignLater(now)
 		}
 	}
 }
@@ -59,7 +58,7 @@ func (f *Fleet) stopFailed(w *Worker, task int32, surplus bool, r *Result, now b
 // again, and the others are tried immediately.
 func (w *Worker) stopSucceeded(task int32) {
 	if s := w.stops[task]; s != nil && s.failures > 0 {
-		w.stops, w.stopPause = nil, breaker.Pause{}
+		w.stops, w.stopPause = nil, Pause{}
 	}
 	delete(w.stops, task)
 }
@@ -73,9 +72,9 @@ func (w *Worker) stopFails(task int32) bool {
 // retry returns the task on the worker whose failed stop may be tried again in this term,
 // or None. The tasks take turns, one in a term, because a stop that hangs blocks the
 // others on its worker, and the plan keeps a place for its task elsewhere.
-func (w *Worker) retry(now breaker.Moment) int32 {
+func (w *Worker) retry(now Moment) int32 {
 	next := handover.None
-	if w.stopPause.Active(now) {
+	if w.stopPause.active(now) {
 		return next
 	}
 	var of *stop

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/rebalance"
 )
@@ -21,14 +20,14 @@ type suspects struct {
 	all []suspect
 	of  map[int32]int // by task, into all
 	// on holds where suspects run or may run; holders holds these workers.
-	on      map[breaker.Pair]bool
+	on      map[taskOn]bool
 	holders map[uint64]bool
 	tried   map[int32]bool // places that are taken in this term
 }
 
 // suspect is a task that is outside the plan.
 type suspect struct {
-	breaker.Suspect
+	suspected
 	copies  int32 // on workers that are not lost
 	missing int32
 	leaving []int32 // draining workers that run it, by index in the fleet
@@ -40,14 +39,14 @@ type suspect struct {
 func (d *decider) findSuspects() {
 	s := &d.suspects
 	s.all, s.of, s.on, s.holders = s.all[:0], nil, nil, nil
-	if d.breakers.Empty() {
+	if d.breakers.empty() {
 		return
 	}
-	s.of, s.on, s.holders = make(map[int32]int), make(map[breaker.Pair]bool), make(map[uint64]bool)
-	for _, x := range d.breakers.Suspects() {
+	s.of, s.on, s.holders = make(map[int32]int), make(map[taskOn]bool), make(map[uint64]bool)
+	for _, x := range d.breakers.suspects() {
 		if d.expect.Expects(x.Task) {
 			s.of[x.Task] = len(s.all)
-			s.all = append(s.all, suspect{Suspect: x})
+			s.all = append(s.all, suspect{suspected: x})
 			d.fleet.flags[x.Task] |= taskSuspect
 		}
 	}
@@ -60,7 +59,7 @@ func (d *decider) findSuspects() {
 			continue
 		}
 		for _, task := range w.holds() {
-			pair := breaker.Pair{Task: task, Worker: w.Serial}
+			pair := taskOn{Task: task, Worker: w.Serial}
 			if d.fleet.flags[task]&taskSuspect == 0 || s.on[pair] {
 				continue
 			}
@@ -74,7 +73,7 @@ func (d *decider) findSuspects() {
 	}
 	kept := s.all[:0]
 	for _, x := range s.all {
-		if x.copies >= d.expect.Instances[x.Task] && len(x.leaving) == 0 && !x.Pause.Active(d.now) {
+		if x.copies >= d.expect.Instances[x.Task] && len(x.leaving) == 0 && !x.Pause.active(d.now) {
 			d.fleet.flags[x.Task] &^= taskSuspect
 			delete(s.of, x.Task)
 			continue
@@ -90,7 +89,7 @@ func (d *decider) findSuspects() {
 // the plan would give a joining worker new tasks that fail, term after term, in place of
 // its share of the others. If starts failed, findUnproven takes a pass over all tasks.
 func (d *decider) findUnproven() {
-	failed := d.breakers.FailedIn(d.now.Term - 1)
+	failed := d.breakers.failedIn(d.now.Term - 1)
 	if failed == 0 {
 		return
 	}
@@ -98,7 +97,7 @@ func (d *decider) findUnproven() {
 	first := len(s.all)
 	for task, want := range d.expect.Instances {
 		if want > 0 && d.fleet.flags[task]&(taskSeen|taskSuspect) == 0 {
-			s.all = append(s.all, suspect{Suspect: breaker.Suspect{Task: int32(task)}})
+			s.all = append(s.all, suspect{suspected: suspected{Task: int32(task)}})
 		}
 	}
 	if len(s.all)-first > 2*failed {
@@ -147,7 +146,7 @@ func (d *decider) trySuspects() {
 		}
 		d.startSuspect(x, places, &next)
 		for _, from := range x.leaving {
-			if x.Pause.Active(d.now) || d.problem.MaxMoves == 0 || d.stops(x.Task, from) {
+			if x.Pause.active(d.now) || d.problem.MaxMoves == 0 || d.stops(x.Task, from) {
 				break
 			}
 			w := d.placeFor(x, places, &next)
@@ -173,10 +172,10 @@ func (d *decider) startSuspect(x *suspect, places []int32, next *int) {
 	if len(places) == 0 {
 		why = ReasonNoWorker
 	}
-	for !x.Pause.Active(d.now) && x.missing > 0 {
+	for !x.Pause.active(d.now) && x.missing > 0 {
 		w := d.placeFor(x, places, next)
 		if w == handover.None {
-			if len(places) > 0 && !d.breakers.Failed(x.Task) {
+			if len(places) > 0 && !d.breakers.failing(x.Task) {
 				why = ReasonNoOtherWorker
 			}
 			break
@@ -211,20 +210,20 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 	var best, failures int
 	for k := 0; k < len(places) && (found == handover.None || best > 0); k++ {
 		w := places[(*next+k)%len(places)]
-		pair := breaker.Pair{Task: x.Task, Worker: d.fleet.Workers[d.index[w]].Serial}
+		pair := taskOn{Task: x.Task, Worker: d.fleet.Workers[d.index[w]].Serial}
 		trial, rank := d.problem.States[w] == rebalance.Quarantined, 0
 		switch {
-		case d.suspects.on[pair], x.Pause.Failures == 0 && d.breakers.PausedOn(pair, d.now),
+		case d.suspects.on[pair], x.Pause.Failures == 0 && d.breakers.pausedOn(pair, d.now),
 			trial && d.suspects.tried[w]:
 			continue
 		case trial:
 			rank = 3
 		case pair.Worker == x.Last:
 			rank = 2
-		case d.breakers.FailedOn(pair):
+		case d.breakers.failedOn(pair):
 			rank = 1
 		}
-		n := d.breakers.FailuresOn(pair)
+		n := d.breakers.failuresOn(pair)
 		if found == handover.None || cmp.Or(cmp.Compare(rank, best), cmp.Compare(n, failures)) < 0 {
 			found, at, best, failures = w, k, rank, n
 		}
@@ -232,7 +231,7 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 	if found != handover.None {
 		*next = (*next + at + 1) % len(places)
 		d.suspects.tried[found] = true
-		d.suspects.on[breaker.Pair{Task: x.Task, Worker: d.fleet.Workers[d.index[found]].Serial}] = true
+		d.suspects.on[taskOn{Task: x.Task, Worker: d.fleet.Workers[d.index[found]].Serial}] = true
 	}
 	return found
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/f8949c05/orchestrator/internal/breaker"
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
@@ -17,7 +16,7 @@ type Writes struct {
 
 	fleet   *Fleet
 	changes []Change
-	starts  []breaker.Start
+	starts  []startResult
 	net     []int8  // by change: acknowledged starts less acknowledged stops
 	unable  []error // by change: a failed start of a task that was still expected
 }
@@ -61,7 +60,7 @@ type Result struct {
 }
 
 // Ended records the result of a write to a worker.
-func (w *Writes) Ended(at int32, write handover.Write, r *Result, now breaker.Moment) {
+func (w *Writes) Ended(at int32, write handover.Write, r *Result, now Moment) {
 	c, worker := &w.changes[write.Change], w.fleet.Workers[at]
 	switch {
 	case write.Start && r.Answer == handover.Done:
@@ -80,9 +79,9 @@ func (w *Writes) Ended(at int32, write handover.Write, r *Result, now breaker.Mo
 	case write.Start:
 		w.unable[write.Change] = r.Err
 		if r.Answer != handover.Stopping {
-			w.starts = append(w.starts, breaker.Start{
-				Pair: breaker.Pair{Task: c.Task, Worker: worker.Serial},
-				Err:  r.Err, TimedOut: r.TimedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
+			w.starts = append(w.starts, startResult{
+				taskOn: taskOn{Task: c.Task, Worker: worker.Serial},
+				Err:    r.Err, TimedOut: r.TimedOut, Back: write.Back, Elsewhere: c.StartFirst && c.From != handover.None,
 			})
 		}
 	case r.Err == nil:
@@ -108,31 +107,25 @@ func (w *Writes) Net(i int) int8 { return w.net[i] }
 // Learn applies the results to the fleet. deposed: the writes were cut short, because
 // another leader writes now. Learn takes O(workers), a step for each write, and O(tasks)
 // for each worker written to.
-func (w *Writes) Learn(deposed bool, now breaker.Moment) {
+func (w *Writes) Learn(deposed bool, now Moment) {
 	f := w.fleet
-	after := breaker.Fleet{Empty: f.runsNothing}
 	for _, worker := range f.Workers {
 		f.settle(worker)
-		if worker.State == Answering {
-			after.Workers++
-		}
-		if worker.isOpen() {
-			after.Open++
-		}
 	}
 	w.limitGains(now.Term + 1)
-	out := breaker.Writes{Starts: w.starts}
+	var skipped []int32
+	var stranded error
 	for i := range w.changes {
 		c := &w.changes[i]
 		if o, _ := w.Machine.Outcome(i); o == handover.OutSkipped && c.To != handover.None {
-			out.Skipped = append(out.Skipped, c.Task)
+			skipped = append(skipped, c.Task)
 		}
 		// Neither the receiver nor the source is known to have started the task.
-		if c.isMove() && w.net[i] < 0 && out.Stranded == nil && !deposed {
-			out.Stranded = w.unable[i]
+		if c.isMove() && w.net[i] < 0 && stranded == nil && !deposed {
+			stranded = w.unable[i]
 		}
 	}
-	f.Breakers.Learn(now, out, after)
+	f.breakers.learn(now, w.starts, skipped, stranded)
 }
 
 // settle applies the acknowledged writes of a term to the worker's tasks in one pass,

@@ -1,4 +1,4 @@
-package breaker
+package term
 
 import (
 	"cmp"
@@ -13,21 +13,28 @@ import (
 const remembered = 8
 
 // forgotten is after how many terms without a try a failure is dropped.
-const forgotten = 4 * Ladder
+const forgotten = 4 * ladder
 
-// Breakers holds the pauses. Use New.
-type Breakers struct {
+// breakers holds the starts that failed, and the pauses because of them.
+type breakers struct {
+	fleet   *Fleet
 	longest time.Duration
-	tasks   map[int32]*task
-	workers map[uint64]*worker
-	moves   Pause
+	// answering is how many workers answer, and open how many of them may gain tasks,
+	// quarantined ones too, as of the last call of learn.
+	answering, open int
+
+	tasks   map[int32]*failedTask
+	workers map[uint64]*failedWorker
+	// moves is the pause of all moves. When it is over and has failures, one move may be
+	// tried.
+	moves Pause
 	// outage holds the workers that failed to start tasks since the last term in which
 	// a start was acknowledged.
 	outage map[uint64]struct{}
 }
 
-// task is what is known of a task since its last acknowledged start.
-type task struct {
+// failedTask is what is known of a task since its last acknowledged start.
+type failedTask struct {
 	on      map[uint64]*Pause // by worker that failed to start it
 	suspect bool
 	last    uint64 // the worker that failed last
@@ -37,21 +44,21 @@ type task struct {
 	pause              Pause // of a suspect
 }
 
-// worker is what is known of a worker since its last acknowledged start.
-type worker struct {
+// failedWorker is what is known of a worker since its last acknowledged start.
+type failedWorker struct {
 	against map[int32]struct{} // tasks that failed here and started elsewhere
 	pause   Pause              // Failures is 0 until it is quarantined
 }
 
-// Pair is a task on a worker.
-type Pair struct {
+// taskOn is a task on a worker.
+type taskOn struct {
 	Task   int32
 	Worker uint64
 }
 
-// Start is how a start ended. Err is nil if it was acknowledged.
-type Start struct {
-	Pair
+// startResult is how a start ended. Err is nil if it was acknowledged.
+type startResult struct {
+	taskOn
 	Err      error
 	TimedOut bool
 	// Back: the start gave a task back to the worker that it came from.
@@ -60,24 +67,19 @@ type Start struct {
 	Elsewhere bool
 }
 
-// Fleet is what the rules need to know of the workers after the starts.
-type Fleet struct {
-	Workers int                      // how many answer
-	Open    int                      // how many of them may gain tasks, quarantined ones too
-	Empty   func(worker uint64) bool // reports whether a worker runs nothing
-}
-
-// New returns breakers that hold nothing. No pause lasts longer than longest.
-func New(longest time.Duration) *Breakers {
-	return &Breakers{
-		longest: longest, tasks: make(map[int32]*task), workers: make(map[uint64]*worker), outage: make(map[uint64]struct{}),
+// newBreakers returns breakers of a fleet that hold nothing. No pause lasts longer than
+// longest.
+func newBreakers(fleet *Fleet, longest time.Duration) *breakers {
+	return &breakers{
+		fleet: fleet, longest: longest,
+		tasks: make(map[int32]*failedTask), workers: make(map[uint64]*failedWorker), outage: make(map[uint64]struct{}),
 	}
 }
 
-// Clone returns a copy that shares nothing with b, in which number gives each task
-// its number.
-func (b *Breakers) Clone(number func(task int32) int32) *Breakers {
-	c := New(b.longest)
+// clone returns a copy for a fleet that shares nothing with b. number returns the number
+// of each task in the copy.
+func (b *breakers) clone(fleet *Fleet, number func(task int32) int32) *breakers {
+	c := newBreakers(fleet, b.longest)
 	c.moves, c.outage = b.moves, maps.Clone(b.outage)
 	for id, t := range b.tasks {
 		copied := *t
@@ -99,47 +101,41 @@ func (b *Breakers) Clone(number func(task int32) int32) *Breakers {
 	return c
 }
 
-// Empty reports whether b holds nothing.
-func (b *Breakers) Empty() bool {
+// empty reports whether b holds nothing.
+func (b *breakers) empty() bool {
 	return len(b.tasks) == 0 && len(b.workers) == 0 && b.moves.Failures == 0
 }
 
-// Writes is how the writes of a term ended.
-type Writes struct {
-	Starts []Start // in the order in which they ended
-	// Skipped holds the tasks of which a start was planned and did not begin.
-	Skipped []int32
-	// Stranded is the error of a move that left its task stopped, or nil.
-	Stranded error
-}
-
-// Learn records how the writes of a term ended.
-func (b *Breakers) Learn(now Moment, writes Writes, fleet Fleet) {
+// learn records how the writes of a term ended: the starts, in the order in which they
+// ended, and the tasks of which a start was planned and did not begin. stranded is the
+// error of a move that left its task stopped, or nil.
+func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stranded error) {
+	b.answering, b.open = b.fleet.available()
+	b.endOutage(starts)
 	started := false
-	b.endOutage(writes.Starts, fleet.Open)
-	for _, s := range writes.Starts {
+	for _, s := range starts {
 		switch {
 		case s.Err == nil:
 			started = started || !s.Back
-			b.succeeded(s.Pair, now, fleet.Empty)
+			b.succeeded(s.taskOn, now)
 		case !s.Back: // a give-back that fails counts against no worker
-			b.failed(s, now, fleet)
-			if s.Elsewhere && !b.tasks[s.Task].failsAnywhere(fleet.Open) {
-				b.accuse(s.Worker, s.Task, s.Err, now, fleet.Empty)
+			b.failed(s, now)
+			if s.Elsewhere && !b.failsAnywhere(b.tasks[s.Task]) {
+				b.accuse(s.Worker, s.Task, s.Err, now)
 			}
 		}
 	}
-	for _, id := range writes.Skipped {
+	for _, id := range skipped {
 		// A suspect whose worker timed out before had its turn. It waits for the next
 		// term that suspects share.
-		if t := b.tasks[id]; t != nil && t.suspect && t.timeouts > 0 && !t.pause.Active(now) {
-			b.align(t, now, fleet.Workers)
+		if t := b.tasks[id]; t != nil && t.suspect && t.timeouts > 0 && !t.pause.active(now) {
+			b.align(t, now)
 		}
 	}
-	maps.DeleteFunc(b.tasks, func(_ int32, t *task) bool { return t.isForgotten(now) })
+	maps.DeleteFunc(b.tasks, func(_ int32, t *failedTask) bool { return t.isForgotten(now) })
 	switch {
-	case writes.Stranded != nil && !started:
-		b.moves.fail(now, b.longest, writes.Stranded, movesLadder)
+	case stranded != nil && !started:
+		b.moves.fail(now, b.longest, stranded, movesLadder)
 	case started:
 		b.moves = Pause{}
 	}
@@ -148,11 +144,11 @@ func (b *Breakers) Learn(now Moment, writes Writes, fleet Fleet) {
 // endOutage excuses the failures of an outage when a start is acknowledged again: if more
 // than half of the open workers failed to start tasks in the terms since the last one,
 // these failures count against none of them.
-func (b *Breakers) endOutage(starts []Start, open int) {
+func (b *breakers) endOutage(starts []startResult) {
 	if len(starts) == 0 {
 		return
 	}
-	if !slices.ContainsFunc(starts, func(s Start) bool { return s.Err == nil && !s.Back }) {
+	if !slices.ContainsFunc(starts, func(s startResult) bool { return s.Err == nil && !s.Back }) {
 		for _, s := range starts {
 			if s.Err != nil && !s.Back {
 				b.outage[s.Worker] = struct{}{}
@@ -160,7 +156,7 @@ func (b *Breakers) endOutage(starts []Start, open int) {
 		}
 		return
 	}
-	if 2*len(b.outage) > max(open, 2) {
+	if 2*len(b.outage) > max(b.open, 2) {
 		for _, t := range b.tasks {
 			for serial, p := range t.on {
 				if _, ok := b.outage[serial]; ok {
@@ -172,10 +168,10 @@ func (b *Breakers) endOutage(starts []Start, open int) {
 	clear(b.outage)
 }
 
-func (b *Breakers) failed(s Start, now Moment, fleet Fleet) {
+func (b *breakers) failed(s startResult, now Moment) {
 	t := b.tasks[s.Task]
 	if t == nil || t.isForgotten(now) {
-		t = &task{on: make(map[uint64]*Pause)}
+		t = &failedTask{on: make(map[uint64]*Pause)}
 		b.tasks[s.Task] = t
 	}
 	p := t.on[s.Worker]
@@ -184,7 +180,7 @@ func (b *Breakers) failed(s Start, now Moment, fleet Fleet) {
 		t.on[s.Worker] = p
 		t.forgetOldest()
 	}
-	p.Fail(now, b.longest, s.Err)
+	p.fail(now, b.longest, s.Err, ladder)
 	t.last, t.tried = s.Worker, now.Term
 	t.failures++
 	if s.TimedOut {
@@ -194,42 +190,42 @@ func (b *Breakers) failed(s Start, now Moment, fleet Fleet) {
 	if t.suspect {
 		t.pause.Failures, t.pause.Err = t.failures, s.Err
 		if s.TimedOut {
-			b.align(t, now, fleet.Workers)
+			b.align(t, now)
 		} else {
-			t.pause.hold(now, b.longest, terms(t.step(fleet.Workers)))
+			t.pause.hold(now, b.longest, terms(b.step(t)))
 		}
 	}
-	if t.failsAnywhere(fleet.Open) {
-		b.acquit(s.Task, fleet.Empty)
+	if b.failsAnywhere(t) {
+		b.acquit(s.Task)
 		return
 	}
 	// A quarantined worker has failed its trial.
 	if w := b.workers[s.Worker]; w != nil && w.pause.Failures > 0 {
-		w.pause.Fail(now, b.longest, s.Err)
+		w.pause.fail(now, b.longest, s.Err, ladder)
 	}
 }
 
 // failsAnywhere reports whether a task failed on so many workers since it last started
 // that it says nothing of any of them.
-func (t *task) failsAnywhere(open int) bool {
-	return len(t.on) > max(1, min(open/2, remembered-1))
+func (b *breakers) failsAnywhere(t *failedTask) bool {
+	return len(t.on) > max(1, min(b.open/2, remembered-1))
 }
 
 // isForgotten reports whether the failures of a task are too old to count.
-func (t *task) isForgotten(now Moment) bool { return !t.suspect && now.Term > t.tried+forgotten }
+func (t *failedTask) isForgotten(now Moment) bool { return !t.suspect && now.Term > t.tried+forgotten }
 
 // align makes a suspect that timed out wait for a term that suspects share.
-func (b *Breakers) align(t *task, now Moment, workers int) {
-	most := uint64(Ladder)
+func (b *breakers) align(t *failedTask, now Moment) {
+	most := uint64(ladder)
 	if b.moves.Failures > 0 {
 		most = outageLadder
 	}
-	t.pause.align(now, b.longest, t.step(workers), most)
+	t.pause.align(now, b.longest, b.step(t), most)
 }
 
 // forgetOldest drops the worker that failed longest ago, if too many are remembered.
 // One that was just added has not failed yet.
-func (t *task) forgetOldest() {
+func (t *failedTask) forgetOldest() {
 	if len(t.on) <= remembered {
 		return
 	}
@@ -244,27 +240,27 @@ func (t *task) forgetOldest() {
 }
 
 // step is the step of a suspect's pause.
-func (t *task) step(workers int) int {
-	return max(t.timeouts, 1) + t.failures/max(workers, 2)
+func (b *breakers) step(t *failedTask) int {
+	return max(t.timeouts, 1) + t.failures/max(b.answering, 2)
 }
 
-// Happened records failed starts that did happen: the workers run the tasks. It takes
+// happened records failed starts that did happen: the workers run the tasks. It takes
 // all at once, because a worker must not be accused of a task that it runs.
-func (b *Breakers) Happened(pairs []Pair, now Moment, empty func(worker uint64) bool) {
+func (b *breakers) happened(pairs []taskOn, now Moment) {
 	for _, p := range pairs {
 		if t := b.tasks[p.Task]; t != nil {
 			delete(t.on, p.Worker)
 		}
 	}
 	for _, p := range pairs {
-		b.succeeded(p, now, empty)
+		b.succeeded(p, now)
 		b.moves = Pause{}
 	}
 }
 
-// Missing records that a worker does not run a task, though it may have started it
+// didNotHappen records that a worker does not run a task, though it may have started it
 // when it failed. If that was not known for some terms the pause begins again.
-func (b *Breakers) Missing(p Pair, now Moment) {
+func (b *breakers) didNotHappen(p taskOn, now Moment) {
 	if t := b.tasks[p.Task]; t != nil && t.on[p.Worker] != nil {
 		t.on[p.Worker].restart(now, b.longest)
 	}
@@ -272,7 +268,7 @@ func (b *Breakers) Missing(p Pair, now Moment) {
 
 // succeeded clears a task and its worker. Failures of the task on other workers now
 // count against those.
-func (b *Breakers) succeeded(p Pair, now Moment, empty func(worker uint64) bool) {
+func (b *breakers) succeeded(p taskOn, now Moment) {
 	delete(b.workers, p.Worker)
 	t := b.tasks[p.Task]
 	if t == nil {
@@ -281,45 +277,45 @@ func (b *Breakers) succeeded(p Pair, now Moment, empty func(worker uint64) bool)
 	delete(b.tasks, p.Task)
 	for serial, pause := range t.on {
 		if serial != p.Worker && !pause.excused {
-			b.accuse(serial, p.Task, pause.Err, now, empty)
+			b.accuse(serial, p.Task, pause.Err, now)
 		}
 	}
 }
 
-func (b *Breakers) accuse(serial uint64, task int32, err error, now Moment, empty func(uint64) bool) {
+func (b *breakers) accuse(serial uint64, task int32, err error, now Moment) {
 	w := b.workers[serial]
 	if w == nil {
-		w = &worker{against: make(map[int32]struct{})}
+		w = &failedWorker{against: make(map[int32]struct{})}
 		b.workers[serial] = w
 	}
 	w.against[task] = struct{}{}
-	if w.pause.Failures == 0 && w.isSick(serial, empty) {
-		w.pause.Fail(now, b.longest, err)
+	if w.pause.Failures == 0 && b.isSick(serial, w) {
+		w.pause.fail(now, b.longest, err, ladder)
 	}
 }
 
 // isSick reports whether so much counts against a worker that it is quarantined.
-func (w *worker) isSick(serial uint64, empty func(worker uint64) bool) bool {
-	return len(w.against) > 1 || len(w.against) == 1 && empty(serial)
+func (b *breakers) isSick(serial uint64, w *failedWorker) bool {
+	return len(w.against) > 1 || len(w.against) == 1 && b.fleet.runsNothing(serial)
 }
 
 // acquit takes back what a task counts against workers.
-func (b *Breakers) acquit(task int32, empty func(worker uint64) bool) {
-	maps.DeleteFunc(b.workers, func(serial uint64, w *worker) bool {
+func (b *breakers) acquit(task int32) {
+	maps.DeleteFunc(b.workers, func(serial uint64, w *failedWorker) bool {
 		if _, ok := w.against[task]; !ok {
 			return false
 		}
 		delete(w.against, task)
-		if !w.isSick(serial, empty) {
+		if !b.isSick(serial, w) {
 			w.pause = Pause{}
 		}
 		return len(w.against) == 0
 	})
 }
 
-// Quarantined returns the pause of a quarantined worker, and false for any other
+// quarantined returns the pause of a quarantined worker, and false for any other
 // worker. When the pause is over the worker may gain one task.
-func (b *Breakers) Quarantined(worker uint64) (Pause, bool) {
+func (b *breakers) quarantined(worker uint64) (Pause, bool) {
 	w := b.workers[worker]
 	if w == nil || w.pause.Failures == 0 {
 		return Pause{}, false
@@ -327,19 +323,15 @@ func (b *Breakers) Quarantined(worker uint64) (Pause, bool) {
 	return w.pause, true
 }
 
-// Moves returns the pause of all moves. When it is over and has failures, one
-// move may be tried.
-func (b *Breakers) Moves() Pause { return b.moves }
+// failing reports whether the last start of a task failed, on any worker.
+func (b *breakers) failing(task int32) bool { return b.tasks[task] != nil }
 
-// Failed reports whether the last start of a task failed, on any worker.
-func (b *Breakers) Failed(task int32) bool { return b.tasks[task] != nil }
+// isSuspect reports whether a task failed on more than one worker in a row.
+func (b *breakers) isSuspect(task int32) bool { return b.tasks[task] != nil && b.tasks[task].suspect }
 
-// IsSuspect reports whether a task failed on more than one worker in a row.
-func (b *Breakers) IsSuspect(task int32) bool { return b.tasks[task] != nil && b.tasks[task].suspect }
-
-// FailedOn reports whether the last start of a task on a worker failed, and none
+// failedOn reports whether the last start of a task on a worker failed, and none
 // succeeded elsewhere since, or counts against the worker.
-func (b *Breakers) FailedOn(p Pair) bool {
+func (b *breakers) failedOn(p taskOn) bool {
 	if t := b.tasks[p.Task]; t != nil && t.on[p.Worker] != nil {
 		return true
 	}
@@ -351,22 +343,22 @@ func (b *Breakers) FailedOn(p Pair) bool {
 	return against
 }
 
-// FailuresOn counts the failed starts of a task on a worker that are remembered.
-func (b *Breakers) FailuresOn(p Pair) int {
+// failuresOn counts the failed starts of a task on a worker that are remembered.
+func (b *breakers) failuresOn(p taskOn) int {
 	if t := b.tasks[p.Task]; t != nil && t.on[p.Worker] != nil {
 		return t.on[p.Worker].Failures
 	}
 	return 0
 }
 
-// PausedOn reports whether a task pauses on a worker.
-func (b *Breakers) PausedOn(p Pair, now Moment) bool {
+// pausedOn reports whether a task pauses on a worker.
+func (b *breakers) pausedOn(p taskOn, now Moment) bool {
 	t := b.tasks[p.Task]
-	return t != nil && t.on[p.Worker] != nil && t.on[p.Worker].Active(now)
+	return t != nil && t.on[p.Worker] != nil && t.on[p.Worker].active(now)
 }
 
-// FailedIn counts the tasks whose latest failure was in a term.
-func (b *Breakers) FailedIn(term uint64) (n int) {
+// failedIn counts the tasks whose latest failure was in a term.
+func (b *breakers) failedIn(term uint64) (n int) {
 	for _, t := range b.tasks {
 		if t.tried == term {
 			n++
@@ -375,38 +367,38 @@ func (b *Breakers) FailedIn(term uint64) (n int) {
 	return n
 }
 
-// Suspect is a task that fails to start on more than one worker.
-type Suspect struct {
+// suspected is a task that fails to start on more than one worker.
+type suspected struct {
 	Task  int32
 	Last  uint64 // the worker that failed last
 	Pause Pause
 }
 
-// Suspects returns the suspects, those tried longest ago first.
-func (b *Breakers) Suspects() []Suspect {
-	var all []Suspect
+// suspects returns the suspects, those tried longest ago first.
+func (b *breakers) suspects() []suspected {
+	var all []suspected
 	for id, t := range b.tasks {
 		if t.suspect {
-			all = append(all, Suspect{Task: id, Last: t.last, Pause: t.pause})
+			all = append(all, suspected{Task: id, Last: t.last, Pause: t.pause})
 		}
 	}
-	slices.SortFunc(all, func(s, t Suspect) int {
+	slices.SortFunc(all, func(s, t suspected) int {
 		return cmp.Or(cmp.Compare(b.tasks[s.Task].tried, b.tasks[t.Task].tried), cmp.Compare(s.Task, t.Task))
 	})
 	return all
 }
 
-// Pairs yields the pauses of tasks on workers, those that are over too, by worker and
+// pairs yields the pauses of tasks on workers, those that are over too, by worker and
 // then by task.
-func (b *Breakers) Pairs() iter.Seq2[Pair, Pause] {
-	return func(yield func(Pair, Pause) bool) {
-		var pairs []Pair
+func (b *breakers) pairs() iter.Seq2[taskOn, Pause] {
+	return func(yield func(taskOn, Pause) bool) {
+		var pairs []taskOn
 		for id, t := range b.tasks {
 			for serial := range t.on {
-				pairs = append(pairs, Pair{Task: id, Worker: serial})
+				pairs = append(pairs, taskOn{Task: id, Worker: serial})
 			}
 		}
-		slices.SortFunc(pairs, func(p, q Pair) int {
+		slices.SortFunc(pairs, func(p, q taskOn) int {
 			return cmp.Or(cmp.Compare(p.Worker, q.Worker), cmp.Compare(p.Task, q.Task))
 		})
 		for _, p := range pairs {
@@ -417,8 +409,8 @@ func (b *Breakers) Pairs() iter.Seq2[Pair, Pause] {
 	}
 }
 
-// FailedWorkers returns the workers for which FailedOn holds with some task, or nil.
-func (b *Breakers) FailedWorkers() map[uint64]bool {
+// failedWorkers returns the workers for which FailedOn holds with some task, or nil.
+func (b *breakers) failedWorkers() map[uint64]bool {
 	if len(b.tasks) == 0 && len(b.workers) == 0 {
 		return nil
 	}
@@ -434,8 +426,8 @@ func (b *Breakers) FailedWorkers() map[uint64]bool {
 	return workers
 }
 
-// Tasks yields every task that b holds something of.
-func (b *Breakers) Tasks() iter.Seq[int32] {
+// allTasks yields every task that b holds something of.
+func (b *breakers) allTasks() iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		for id := range b.tasks {
 			if !yield(id) {
@@ -452,17 +444,17 @@ func (b *Breakers) Tasks() iter.Seq[int32] {
 	}
 }
 
-// ForgetQuarantines ends the quarantines whose pause ended long ago: no start was tried
+// forgetQuarantines ends the quarantines whose pause ended long ago: no start was tried
 // there since, and a fleet in which nothing starts would keep them for ever.
-func (b *Breakers) ForgetQuarantines(now Moment) {
-	maps.DeleteFunc(b.workers, func(_ uint64, w *worker) bool {
+func (b *breakers) forgetQuarantines(now Moment) {
+	maps.DeleteFunc(b.workers, func(_ uint64, w *failedWorker) bool {
 		return w.pause.Failures > 0 && now.Term > w.pause.Until+forgotten
 	})
 }
 
-// ForgetWorkers drops what is held against workers that are gone.
-func (b *Breakers) ForgetWorkers(gone func(worker uint64) bool) {
-	maps.DeleteFunc(b.workers, func(serial uint64, _ *worker) bool { return gone(serial) })
+// forgetWorkers drops what is held against workers that are gone.
+func (b *breakers) forgetWorkers(gone func(worker uint64) bool) {
+	maps.DeleteFunc(b.workers, func(serial uint64, _ *failedWorker) bool { return gone(serial) })
 	maps.DeleteFunc(b.outage, func(serial uint64, _ struct{}) bool { return gone(serial) })
 	for id, t := range b.tasks {
 		maps.DeleteFunc(t.on, func(serial uint64, _ *Pause) bool { return gone(serial) })
@@ -472,8 +464,8 @@ func (b *Breakers) ForgetWorkers(gone func(worker uint64) bool) {
 	}
 }
 
-// ForgetTasks drops what is held against tasks that are gone. What counts against
+// forgetTasks drops what is held against tasks that are gone. What counts against
 // workers stays.
-func (b *Breakers) ForgetTasks(gone func(task int32) bool) {
-	maps.DeleteFunc(b.tasks, func(id int32, _ *task) bool { return gone(id) })
+func (b *breakers) forgetTasks(gone func(task int32) bool) {
+	maps.DeleteFunc(b.tasks, func(id int32, _ *failedTask) bool { return gone(id) })
 }

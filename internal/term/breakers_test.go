@@ -1,4 +1,4 @@
-package breaker_test
+package term
 
 import (
 	"errors"
@@ -9,36 +9,41 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/f8949c05/orchestrator/internal/breaker"
 )
 
 var errRefused = errors.New("refused")
 
 // leader feeds breakers with what happens to starts, one term per call of learn.
 type leader struct {
-	*breaker.Breakers
-	now     breaker.Moment
-	every   time.Duration // between two terms
-	workers int
+	*breakers
+	now     Moment
+	every   time.Duration   // between two terms
 	busy    map[uint64]bool // the workers that run something
 	skipped []int32         // tasks whose start does not begin in this term
 }
 
 func newLeader(workers int) *leader {
+	f := New(Config{MaxPause: time.Hour})
+	for serial := range workers {
+		f.Workers = append(f.Workers, &Worker{Serial: uint64(serial) + 1, State: Answering})
+	}
 	return &leader{
-		Breakers: breaker.New(time.Hour), every: time.Second, workers: workers, busy: make(map[uint64]bool),
-		now: breaker.Moment{Term: 1, Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)},
+		breakers: f.breakers, every: time.Second, busy: make(map[uint64]bool),
+		now: Moment{Term: 1, Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)},
 	}
 }
 
 // learn ends a term with these starts, and begins the next one.
-func (l *leader) learn(starts ...breaker.Start) { l.learnStranded(nil, starts...) }
+func (l *leader) learn(starts ...startResult) { l.learnStranded(nil, starts...) }
 
-func (l *leader) learnStranded(stranded error, starts ...breaker.Start) {
-	l.Learn(l.now, breaker.Writes{Starts: starts, Skipped: l.skipped, Stranded: stranded}, breaker.Fleet{
-		Workers: l.workers, Open: l.workers, Empty: func(worker uint64) bool { return !l.busy[worker] },
-	})
+func (l *leader) learnStranded(stranded error, starts ...startResult) {
+	for _, w := range l.fleet.Workers {
+		w.runs = nil
+		if l.busy[w.Serial] {
+			w.runs = []int32{0}
+		}
+	}
+	l.breakers.learn(l.now, starts, l.skipped, stranded)
 	l.skipped = nil
 	l.skip(1)
 }
@@ -49,29 +54,29 @@ func (l *leader) skip(terms uint64) {
 	l.now.Time = l.now.Time.Add(time.Duration(terms) * l.every)
 }
 
-func refused(task int32, worker uint64) breaker.Start {
-	return breaker.Start{Pair: breaker.Pair{Task: task, Worker: worker}, Err: errRefused}
+func refused(task int32, worker uint64) startResult {
+	return startResult{taskOn: taskOn{Task: task, Worker: worker}, Err: errRefused}
 }
 
-func timedOut(worker uint64) breaker.Start {
+func timedOut(worker uint64) startResult {
 	s := refused(5, worker)
 	s.TimedOut = true
 	return s
 }
 
-func started(task int32, worker uint64) breaker.Start {
-	return breaker.Start{Pair: breaker.Pair{Task: task, Worker: worker}}
+func started(task int32, worker uint64) startResult {
+	return startResult{taskOn: taskOn{Task: task, Worker: worker}}
 }
 
-func back(s breaker.Start) breaker.Start {
+func back(s startResult) startResult {
 	s.Back = true
 	return s
 }
 
 // paused returns the pairs that pause now.
-func (l *leader) paused() (pairs []breaker.Pair) {
-	for p, pause := range l.Pairs() {
-		if !pause.Active(l.now) {
+func (l *leader) paused() (pairs []taskOn) {
+	for p, pause := range l.pairs() {
+		if !pause.active(l.now) {
 			continue
 		}
 		pairs = append(pairs, p)
@@ -99,11 +104,11 @@ func TestTask_PausesOnAWorkerForLongerEachTime(t *testing.T) {
 	l := newLeader(1)
 	waits := l.waits(7, func() { l.learn(refused(5, 1)) }, func() bool { return len(l.paused()) > 0 })
 	require.Equal(t, []int{1, 2, 4, 8, 16, 16, 16}, waits)
-	require.Empty(t, l.Suspects(), "one worker says nothing of the task")
-	require.True(t, l.Failed(5))
-	require.True(t, l.FailedOn(breaker.Pair{Task: 5, Worker: 1}))
-	require.False(t, l.FailedOn(breaker.Pair{Task: 5, Worker: 2}))
-	require.Equal(t, map[uint64]bool{1: true}, l.FailedWorkers())
+	require.Empty(t, l.suspects(), "one worker says nothing of the task")
+	require.True(t, l.failing(5))
+	require.True(t, l.failedOn(taskOn{Task: 5, Worker: 1}))
+	require.False(t, l.failedOn(taskOn{Task: 5, Worker: 2}))
+	require.Equal(t, map[uint64]bool{1: true}, l.failedWorkers())
 }
 
 func TestTask_PauseNamesTheFailure(t *testing.T) {
@@ -112,8 +117,8 @@ func TestTask_PauseNamesTheFailure(t *testing.T) {
 	l.skip(1)
 	l.learn(refused(5, 1))
 	var found []string
-	for pair, p := range l.Pairs() {
-		if !p.Active(l.now) {
+	for pair, p := range l.pairs() {
+		if !p.active(l.now) {
 			continue
 		}
 		require.ErrorIs(t, p.Err, errRefused)
@@ -125,18 +130,18 @@ func TestTask_PauseNamesTheFailure(t *testing.T) {
 func TestTask_IsSuspectAfterTwoWorkers(t *testing.T) {
 	l := newLeader(3)
 	l.learn(refused(5, 1))
-	require.Equal(t, []breaker.Pair{{Task: 5, Worker: 1}}, l.paused())
+	require.Equal(t, []taskOn{{Task: 5, Worker: 1}}, l.paused())
 	l.learn(refused(5, 2))
-	require.Len(t, l.Suspects(), 1)
-	s := l.Suspects()[0]
+	require.Len(t, l.suspects(), 1)
+	s := l.suspects()[0]
 	require.EqualValues(t, 5, s.Task)
 	require.EqualValues(t, 2, s.Last)
-	require.True(t, s.Pause.Active(l.now))
+	require.True(t, s.Pause.active(l.now))
 	require.Equal(t, 2, s.Pause.Failures)
 	require.ErrorIs(t, s.Pause.Err, errRefused)
 	l.skip(1)
-	s = l.Suspects()[0]
-	require.False(t, s.Pause.Active(l.now), "but it remains suspect")
+	s = l.suspects()[0]
+	require.False(t, s.Pause.active(l.now), "but it remains suspect")
 }
 
 // The pause of a suspect that is refused grows with each round of as many failures
@@ -148,7 +153,7 @@ func TestTask_SuspectThatIsRefused(t *testing.T) {
 	waits := l.waits(12, func() {
 		worker = worker%3 + 1
 		l.learn(refused(5, worker))
-	}, func() bool { s := l.Suspects()[0]; return s.Pause.Active(l.now) })
+	}, func() bool { s := l.suspects()[0]; return s.Pause.active(l.now) })
 	require.Equal(t, []int{1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16}, waits)
 }
 
@@ -159,8 +164,8 @@ func TestTask_SuspectThatTimesOut(t *testing.T) {
 	l.learn(timedOut(1))
 	var tries []uint64
 	for worker := uint64(2); worker < 12; worker++ {
-		s := l.Suspects()
-		for len(s) > 0 && s[0].Pause.Active(l.now) {
+		s := l.suspects()
+		for len(s) > 0 && s[0].Pause.active(l.now) {
 			l.skip(1)
 		}
 		tries = append(tries, l.now.Term)
@@ -175,12 +180,12 @@ func TestTask_SuspectThatMissesItsTurn(t *testing.T) {
 	for worker := uint64(1); worker < 5; worker++ {
 		l.learn(timedOut(worker))
 	}
-	s := l.Suspects()[0]
+	s := l.suspects()[0]
 	require.EqualValues(t, 8, s.Pause.Until)
 	l.skip(8 - l.now.Term)
 	l.skipped = []int32{5}
 	l.learn(started(6, 1))
-	s = l.Suspects()[0]
+	s = l.suspects()[0]
 	require.EqualValues(t, 16, s.Pause.Until)
 }
 
@@ -193,7 +198,7 @@ func TestTask_SuspectsInOrder(t *testing.T) {
 	l.learn(refused(9, 2))
 	l.learn(refused(7, 3))
 	var order []int32
-	for _, s := range l.Suspects() {
+	for _, s := range l.suspects() {
 		order = append(order, s.Task)
 	}
 	require.Equal(t, []int32{3, 9, 7}, order)
@@ -205,11 +210,11 @@ func TestTask_AStartClearsIt(t *testing.T) {
 	l.learn(refused(5, 1))
 	l.learn(refused(5, 2))
 	l.learn(started(5, 3))
-	require.Empty(t, l.Suspects())
+	require.Empty(t, l.suspects())
 	require.Empty(t, l.paused())
-	require.False(t, l.Failed(5))
+	require.False(t, l.failing(5))
 	l.learn(refused(5, 1))
-	require.Equal(t, []breaker.Pair{{Task: 5, Worker: 1}}, l.paused())
+	require.Equal(t, []taskOn{{Task: 5, Worker: 1}}, l.paused())
 	l.skip(1)
 	require.Empty(t, l.paused(), "the ladder begins again")
 }
@@ -223,13 +228,13 @@ func TestTask_OldFailuresAreForgotten(t *testing.T) {
 			l.skip(64)
 			if learnt {
 				l.learn(started(6, 2))
-				require.False(t, l.Failed(5))
+				require.False(t, l.failing(5))
 			} else {
 				l.skip(1)
 			}
 			l.learn(refused(5, 2))
-			require.Empty(t, l.Suspects())
-			require.Equal(t, []breaker.Pair{{Task: 5, Worker: 2}}, l.paused())
+			require.Empty(t, l.suspects())
+			require.Equal(t, []taskOn{{Task: 5, Worker: 2}}, l.paused())
 		})
 	}
 }
@@ -241,22 +246,22 @@ func TestTask_OldFailuresAreForgotten(t *testing.T) {
 func TestPause_Align(t *testing.T) {
 	var ends []uint64
 	for term := range uint64(40) {
-		var p breaker.Pause
-		now := breaker.Moment{Term: 100 + term}
+		var p Pause
+		now := Moment{Term: 100 + term}
 		for range 5 {
-			p.Fail(now, time.Hour, errRefused)
+			p.fail(now, time.Hour, errRefused, ladder)
 			now.Term++
 		}
 		now.Term--
-		p.Align(now)
+		p.alignLater(now)
 		require.GreaterOrEqual(t, p.Until, now.Term+9)
 		require.LessOrEqual(t, p.Until, now.Term+24)
 		ends = append(ends, p.Until)
 	}
 	require.Equal(t, []uint64{128, 144, 160}, slices.Compact(ends))
-	var short breaker.Pause
-	short.Fail(breaker.Moment{Term: 3}, time.Hour, errRefused)
-	short.Align(breaker.Moment{Term: 3})
+	var short Pause
+	short.fail(Moment{Term: 3}, time.Hour, errRefused, ladder)
+	short.alignLater(Moment{Term: 3})
 	require.EqualValues(t, 5, short.Until)
 }
 
@@ -280,7 +285,7 @@ func TestPause_EndsByItsTime(t *testing.T) {
 
 func (l *leader) quarantined(workers ...uint64) (found []uint64) {
 	for _, w := range workers {
-		if _, ok := l.Quarantined(w); ok {
+		if _, ok := l.breakers.quarantined(w); ok {
 			found = append(found, w)
 		}
 	}
@@ -297,7 +302,7 @@ func TestWorker_IsQuarantinedForTwoTasks(t *testing.T) {
 	require.Empty(t, l.quarantined(1, 2), "one task may be to blame itself")
 	l.learn(started(6, 2))
 	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
-	p, _ := l.Quarantined(1)
+	p, _ := l.breakers.quarantined(1)
 	require.Equal(t, 1, p.Failures)
 	require.EqualValues(t, 5, p.Until, "term 3, and one term of pause")
 	require.ErrorIs(t, p.Err, errRefused)
@@ -335,7 +340,7 @@ func TestWorker_PoisonQuarantinesNone(t *testing.T) {
 // none of them.
 func TestWorker_ATaskThatFailsAnywhereQuarantinesNone(t *testing.T) {
 	l := newLeader(5)
-	move := func(task int32, worker uint64) breaker.Start {
+	move := func(task int32, worker uint64) startResult {
 		s := refused(task, worker)
 		s.Elsewhere = true
 		return s
@@ -354,11 +359,11 @@ func TestWorker_ATaskThatFailsAnywhereQuarantinesNone(t *testing.T) {
 	require.Empty(t, l.quarantined(1, 2, 3), "one task is left against worker 1")
 	l.learn(move(8, 1))
 	require.Equal(t, []uint64{1}, l.quarantined(1, 2, 3))
-	p, _ := l.Quarantined(1)
+	p, _ := l.breakers.quarantined(1)
 	require.Equal(t, 1, p.Failures)
 	l.skip(2)
 	l.learn(refused(5, 1))
-	p, _ = l.Quarantined(1)
+	p, _ = l.breakers.quarantined(1)
 	require.Equal(t, 1, p.Failures, "that was no trial")
 }
 
@@ -383,7 +388,7 @@ func TestWorker_TrialsThatFail(t *testing.T) {
 	waits := l.waits(6, func() {
 		task++
 		l.learn(refused(task, 1))
-	}, func() bool { p, _ := l.Quarantined(1); return p.Active(l.now) })
+	}, func() bool { p, _ := l.breakers.quarantined(1); return p.active(l.now) })
 	require.Equal(t, []int{2, 4, 8, 16, 16, 16}, waits)
 }
 
@@ -393,11 +398,11 @@ func TestWorker_FailuresOfOneTermCountOnce(t *testing.T) {
 	l := newLeader(2)
 	l.learn(refused(5, 1))
 	l.learn(started(5, 2), refused(6, 1), refused(7, 1))
-	p, _ := l.Quarantined(1)
+	p, _ := l.breakers.quarantined(1)
 	require.Equal(t, 1, p.Failures)
 	l.skip(1)
 	l.learn(refused(8, 1), refused(9, 1))
-	p, _ = l.Quarantined(1)
+	p, _ = l.breakers.quarantined(1)
 	require.Equal(t, 2, p.Failures)
 }
 
@@ -407,7 +412,7 @@ func TestWorker_AStartClearsIt(t *testing.T) {
 	l.skip(1)
 	l.learn(started(6, 1))
 	require.Empty(t, l.quarantined(1, 2))
-	require.True(t, l.Empty())
+	require.True(t, l.empty())
 	l.busy[1] = true
 	l.learn(refused(7, 1), started(7, 2))
 	require.Empty(t, l.quarantined(1), "it counts from its last start")
@@ -422,7 +427,7 @@ func TestWorker_AnOutageQuarantinesNone(t *testing.T) {
 	}
 	l.learn(started(1, 4), started(2, 5), started(3, 4), started(4, 5), started(5, 5))
 	require.Empty(t, l.quarantined(1, 2, 3, 4, 5))
-	require.True(t, l.Empty())
+	require.True(t, l.empty())
 
 	// If half of them are well, the others are to blame.
 	l.learn(refused(1, 1), refused(2, 2), refused(3, 1), refused(4, 2))
@@ -437,12 +442,12 @@ func TestWorker_AnOldQuarantineEnds(t *testing.T) {
 	l.learn(refused(5, 1), started(5, 2))
 	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
 	l.skip(60)
-	l.ForgetQuarantines(l.now)
+	l.forgetQuarantines(l.now)
 	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
 	l.skip(10)
-	l.ForgetQuarantines(l.now)
+	l.forgetQuarantines(l.now)
 	require.Empty(t, l.quarantined(1, 2))
-	require.True(t, l.Empty())
+	require.True(t, l.empty())
 }
 
 // A start whose answer was lost, and that is listed, is a start.
@@ -450,9 +455,12 @@ func TestWorker_SucceededAfterAll(t *testing.T) {
 	l := newLeader(2)
 	l.learn(timedOut(1))
 	l.learn(timedOut(2))
-	l.Happened([]breaker.Pair{{Task: 5, Worker: 1}}, l.now, func(uint64) bool { return false })
-	require.Empty(t, l.Suspects())
-	require.False(t, l.Failed(5))
+	for _, w := range l.fleet.Workers {
+		w.runs = []int32{5}
+	}
+	l.happened([]taskOn{{Task: 5, Worker: 1}}, l.now)
+	require.Empty(t, l.suspects())
+	require.False(t, l.failing(5))
 	require.Empty(t, l.quarantined(1, 2))
 }
 
@@ -462,23 +470,23 @@ func TestWorker_SucceededAfterAll(t *testing.T) {
 func TestMoves_AGiveBackThatFails(t *testing.T) {
 	l := newLeader(2)
 	l.learnStranded(errRefused, refused(5, 2), back(refused(5, 1)))
-	require.False(t, l.FailedOn(breaker.Pair{Task: 5, Worker: 1}))
-	require.Empty(t, l.Suspects())
+	require.False(t, l.failedOn(taskOn{Task: 5, Worker: 1}))
+	require.Empty(t, l.suspects())
 	require.Empty(t, l.quarantined(1, 2))
-	p := l.Moves()
-	require.True(t, p.Active(l.now))
+	p := l.moves
+	require.True(t, p.active(l.now))
 	require.ErrorIs(t, p.Err, errRefused)
 }
 
 func TestMoves_PauseForLongerEachTime(t *testing.T) {
 	l := newLeader(2)
-	waits := l.waits(6, func() { l.learnStranded(errRefused) }, func() bool { p := l.Moves(); return p.Active(l.now) })
+	waits := l.waits(6, func() { l.learnStranded(errRefused) }, func() bool { p := l.moves; return p.active(l.now) })
 	require.Equal(t, []int{1, 2, 4, 8, 16, 32}, waits)
 }
 
 func TestMoves_AStartEndsThePause(t *testing.T) {
 	for name, test := range map[string]struct {
-		start breaker.Start
+		start startResult
 		ends  bool
 	}{
 		"a start":             {started(6, 1), true},
@@ -489,13 +497,13 @@ func TestMoves_AStartEndsThePause(t *testing.T) {
 			l := newLeader(2)
 			l.learnStranded(errRefused)
 			l.learn(test.start)
-			require.Equal(t, test.ends, l.Moves().Failures == 0)
+			require.Equal(t, test.ends, l.moves.Failures == 0)
 		})
 	}
 	t.Run("in the same term", func(t *testing.T) {
 		l := newLeader(2)
 		l.learnStranded(errRefused, started(6, 1))
-		require.Zero(t, l.Moves(), "starts do not fail as such")
+		require.Zero(t, l.moves, "starts do not fail as such")
 	})
 }
 
@@ -514,33 +522,33 @@ func TestForgetWorkers(t *testing.T) {
 	l.learn(refused(5, 1), refused(6, 1), refused(6, 2), started(7, 3))
 	l.learn(refused(8, 1), started(8, 3))
 	require.Equal(t, []uint64{1}, l.quarantined(1, 2, 3))
-	l.ForgetWorkers(func(worker uint64) bool { return worker == 1 })
+	l.forgetWorkers(func(worker uint64) bool { return worker == 1 })
 	require.Empty(t, l.quarantined(1, 2, 3))
-	require.False(t, l.Failed(5))
-	require.True(t, l.FailedOn(breaker.Pair{Task: 6, Worker: 2}))
-	require.False(t, l.FailedOn(breaker.Pair{Task: 6, Worker: 1}))
-	l.ForgetWorkers(func(uint64) bool { return true })
-	require.True(t, l.Empty())
+	require.False(t, l.failing(5))
+	require.True(t, l.failedOn(taskOn{Task: 6, Worker: 2}))
+	require.False(t, l.failedOn(taskOn{Task: 6, Worker: 1}))
+	l.forgetWorkers(func(uint64) bool { return true })
+	require.True(t, l.empty())
 }
 
 // What a task that is gone said of its worker stays.
 func TestForgetTasks(t *testing.T) {
 	l := newLeader(2)
 	l.learn(refused(5, 1), refused(6, 1), started(5, 2))
-	l.ForgetTasks(func(int32) bool { return true })
-	require.False(t, l.Failed(6))
+	l.forgetTasks(func(int32) bool { return true })
+	require.False(t, l.failing(6))
 	require.Empty(t, l.paused())
 	require.Equal(t, []uint64{1}, l.quarantined(1, 2))
 }
 
 func TestTasks(t *testing.T) {
 	l := newLeader(3)
-	require.True(t, l.Empty())
+	require.True(t, l.empty())
 	l.busy[1] = true
 	l.learn(refused(5, 1), started(5, 2), refused(6, 1))
-	require.False(t, l.Empty())
-	require.ElementsMatch(t, []int32{5, 6}, slices.Collect(l.Tasks()))
-	for range l.Tasks() {
+	require.False(t, l.empty())
+	require.ElementsMatch(t, []int32{5, 6}, slices.Collect(l.allTasks()))
+	for range l.allTasks() {
 		break // a loop may end early
 	}
 }
@@ -551,22 +559,21 @@ func TestClone(t *testing.T) {
 	l.busy[1] = true
 	l.learn(refused(5, 1), started(5, 2), refused(6, 1), refused(7, 1), refused(7, 2))
 	l.learnStranded(errRefused)
-	before := maps.Collect(l.Pairs())
-	c := l.Clone(func(task int32) int32 { return 100 + task })
-	require.ElementsMatch(t, []int32{105, 106, 107}, slices.Collect(c.Tasks()))
-	require.Equal(t, l.Moves(), c.Moves())
-	require.True(t, c.FailedOn(breaker.Pair{Task: 106, Worker: 1}))
-	require.EqualValues(t, 107, c.Suspects()[0].Task)
-	require.Equal(t, l.Suspects()[0].Pause, c.Suspects()[0].Pause)
+	before := maps.Collect(l.pairs())
+	c := l.clone(l.fleet, func(task int32) int32 { return 100 + task })
+	require.ElementsMatch(t, []int32{105, 106, 107}, slices.Collect(c.allTasks()))
+	require.Equal(t, l.moves, c.moves)
+	require.True(t, c.failedOn(taskOn{Task: 106, Worker: 1}))
+	require.EqualValues(t, 107, c.suspects()[0].Task)
+	require.Equal(t, l.suspects()[0].Pause, c.suspects()[0].Pause)
 
-	c.Learn(l.now, breaker.Writes{Starts: []breaker.Start{refused(106, 1), refused(106, 3), refused(200, 1), started(200, 2)}},
-		breaker.Fleet{Workers: 3, Empty: func(uint64) bool { return false }})
-	_, ok := c.Quarantined(1)
+	c.learn(l.now, []startResult{refused(106, 1), refused(106, 3), refused(200, 1), started(200, 2)}, nil, nil)
+	_, ok := c.quarantined(1)
 	require.True(t, ok, "tasks 105 and 200")
-	c.ForgetTasks(func(int32) bool { return true })
-	require.Equal(t, before, maps.Collect(l.Pairs()))
+	c.forgetTasks(func(int32) bool { return true })
+	require.Equal(t, before, maps.Collect(l.pairs()))
 	require.Empty(t, l.quarantined(1, 2, 3))
-	require.Len(t, l.Suspects(), 1)
+	require.Len(t, l.suspects(), 1)
 }
 
 // In a long outage a task fails on every worker. It remembers the last eight, which
@@ -577,7 +584,7 @@ func TestTask_RemembersFewWorkers(t *testing.T) {
 		l.learn(refused(5, worker))
 	}
 	var failed []uint64
-	for p := range l.Pairs() {
+	for p := range l.pairs() {
 		failed = append(failed, p.Worker)
 	}
 	require.Equal(t, []uint64{43, 44, 45, 46, 47, 48, 49, 50}, failed)

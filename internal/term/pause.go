@@ -1,0 +1,171 @@
+package term
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/handover"
+)
+
+// ladder is the number of terms of the longest pause, but for that of all moves.
+const ladder = 16
+
+// outageLadder is the number of terms of the longest pause of a suspect that timed out
+// while all moves pause. It is shorter, because a try that comes just before starts
+// work again takes a whole timeout, which is added to the pause.
+const outageLadder = 8
+
+// movesLadder is the number of terms of the longest pause of all moves. Each try costs
+// a running task while starts fail everywhere, and a start of any task that is missing
+// ends the pause.
+const movesLadder = 64
+
+// Moment is when a term runs: its number and its time.
+type Moment struct {
+	Term uint64
+	Time time.Time
+}
+
+// Pause leaves something alone until a later term. The zero Pause does not hold.
+type Pause struct {
+	// Failures counts those in a row that led to the pause.
+	Failures int
+	// Until is the number of the first term after the pause. by is when the pause
+	// ends at the latest, but not before the second term after the failure.
+	Until uint64
+	by    time.Time
+	from  uint64
+	// excused: the failure counts against no worker.
+	excused bool
+	// Err is the latest failure.
+	Err error
+}
+
+// active reports whether the pause still holds in the term that runs now.
+func (p *Pause) active(now Moment) bool {
+	return p.Failures > 0 && now.Term < p.Until && (now.Term <= p.from+1 || now.Time.Before(p.by))
+}
+
+// fail records a failure: the pause is the next step of 1, 2, 4, 8 and more terms, at
+// most most, and no longer than longest. Failures in one term count once.
+func (p *Pause) fail(now Moment, longest time.Duration, err error, most uint64) {
+	p.Err = err
+	if p.Failures > 0 && p.from == now.Term {
+		return
+	}
+	p.Failures++
+	p.excused = false
+	p.hold(now, longest, min(1<<min(p.Failures-1, 16), most))
+}
+
+// hold begins a pause of a number of terms.
+func (p *Pause) hold(now Moment, longest time.Duration, length uint64) {
+	p.from = now.Term
+	p.Until = now.Term + 1 + length
+	p.by = now.Time.Add(longest)
+}
+
+// restart begins the pause again in this term, if it began before the last one.
+func (p *Pause) restart(now Moment, longest time.Duration) {
+	if now.Term > p.from+1 {
+		p.from = now.Term - 1
+		p.Until = now.Term + terms(p.Failures)
+		p.by = now.Time.Add(longest)
+	}
+}
+
+// alignLater makes a pause that has just begun end in a term whose number is a multiple of its
+// length, after half of its length at least. Tries that take a whole timeout then share
+// one long term.
+func (p *Pause) alignLater(now Moment) {
+	if length := terms(p.Failures); length > 1 {
+		p.Until = next(now.Term+length/2, length)
+	}
+}
+
+// align makes the pause end in a term whose number is a multiple of its length.
+func (p *Pause) align(now Moment, longest time.Duration, step int, most uint64) {
+	length := min(terms(step), most)
+	p.from = now.Term
+	p.Until = next(now.Term, length)
+	p.by = now.Time.Add(longest)
+}
+
+// next returns the first multiple of length after a term.
+func next(term, length uint64) uint64 { return (term/length + 1) * length }
+
+// terms returns the number of terms of a step.
+func terms(step int) uint64 {
+	length := uint64(ladder)
+	if step = max(step, 1); step < 5 {
+		length = 1 << (step - 1)
+	}
+	return length
+}
+
+// PauseKind is what a pause applies to.
+type PauseKind uint8
+
+// The kinds of pauses.
+const (
+	PauseWorker PauseKind = iota // the worker is quarantined
+	PauseTask                    // the task is suspect; the worker is the one on which it failed last
+	PauseStart                   // starts of the task on the worker
+	PauseStop                    // stops of the task on the worker
+	PauseMoves                   // all moves
+)
+
+// Paused is something that terms leave alone for a while. Worker is an index into the
+// fleet. Worker and Task are None if the kind has none, or the worker was removed.
+type Paused struct {
+	Kind         PauseKind
+	Worker, Task int32
+	Pause
+}
+
+// Paused lists the active pauses, and all those of quarantined workers, suspects and
+// failed stops.
+func (f *Fleet) Paused(now Moment) (all []Paused) {
+	for i, w := range f.Workers {
+		if len(w.stops) == 0 {
+			continue
+		}
+		for _, task := range slices.Sorted(maps.Keys(w.stops)) {
+			if s := w.stops[task]; s.failures > 0 {
+				p := Pause{Until: w.stopPause.Until, Failures: s.failures, Err: s.err}
+				all = append(all, Paused{PauseStop, int32(i), task, p})
+			}
+		}
+	}
+	if f.breakers.empty() {
+		return all
+	}
+	index := make(map[uint64]int32, len(f.Workers))
+	for i, w := range f.Workers {
+		index[w.Serial] = int32(i)
+		if p, ok := f.breakers.quarantined(w.Serial); ok {
+			all = append(all, Paused{PauseWorker, int32(i), handover.None, p})
+		}
+	}
+	at := func(serial uint64) int32 {
+		if i, ok := index[serial]; ok {
+			return i
+		}
+		return handover.None
+	}
+	suspects := make(map[int32]bool)
+	for _, s := range f.breakers.suspects() {
+		all = append(all, Paused{PauseTask, at(s.Last), s.Task, s.Pause})
+		suspects[s.Task] = true
+	}
+	for pair, p := range f.breakers.pairs() {
+		if !suspects[pair.Task] && p.active(now) {
+			all = append(all, Paused{PauseStart, at(pair.Worker), pair.Task, p})
+		}
+	}
+	if p := f.breakers.moves; p.Failures > 0 {
+		all = append(all, Paused{PauseMoves, handover.None, handover.None, p})
+	}
+	return all
+}
