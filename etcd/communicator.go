@@ -68,7 +68,7 @@ func NewCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 }
 
 func newCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership, s settings) (*Communicator, error) {
-	if err := l.under(s.prefix); err != nil {
+	if err := l.checkPrefix(s.prefix); err != nil {
 		return nil, err
 	}
 	guard := l.Guard()

@@ -174,7 +174,7 @@ func (s *stage) held() map[string][2]int64 {
 func TestE5_LateWritesChangeNothing(t *testing.T) {
 	s := newStage(t)
 	client, members := s.taped()
-	w := s.hire(client, "a", 20*time.Second).joined()
+	w := s.startMember(client, "a", 20*time.Second).joined()
 	client, leaders := s.taped()
 	l := s.elect(client, "l1", 20*time.Second)
 	l.list(1, w)
@@ -205,7 +205,7 @@ func TestE5_LateWritesChangeNothing(t *testing.T) {
 // same name.
 func TestE5_WritesAreForOneIncarnation(t *testing.T) {
 	s := newStage(t)
-	a := s.hire(s.client, "a", 5*time.Second)
+	a := s.startMember(s.client, "a", 5*time.Second)
 	w := a.joined()
 	client, gate := s.gated()
 	l := s.elect(client, "l1", 5*time.Second)
@@ -218,7 +218,7 @@ func TestE5_WritesAreForOneIncarnation(t *testing.T) {
 	go func() { removed <- l.comm.Remove(ctx, w, "t") }()
 	receive(t, gate.arrived)
 	a.quit()
-	successor := s.hire(s.client, "a", 5*time.Second).joined()
+	successor := s.startMember(s.client, "a", 5*time.Second).joined()
 	_, err := s.client.Put(t.Context(), "/work/assigned/a/t", fmt.Sprintf(`{"member":%d}`, successor.Incarnation))
 	require.NoError(t, err)
 	s.ledger.wait(t, "the successor runs it", func(l *ledger) bool { return l.starts["t"] == 2 })
@@ -236,7 +236,7 @@ func TestE5_WritesAreForOneIncarnation(t *testing.T) {
 func TestE5_WithdrawalsAndClaimsExcludeEachOther(t *testing.T) {
 	s := newStage(t)
 	worker, claims := s.gated()
-	w := s.hire(worker, "a", 20*time.Second).joined()
+	w := s.startMember(worker, "a", 20*time.Second).joined()
 	client, gate := s.gated()
 	l := s.elect(client, "l1", 20*time.Second)
 	l.list(1, w)
@@ -273,7 +273,7 @@ func operations(ifs []clientv3.Cmp, branches ...[]clientv3.Op) int {
 func TestE6_TransactionsStayBelowAHundred(t *testing.T) {
 	s := newStage(t)
 	client, members := s.taped()
-	w := s.hire(client, "a", 20*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
+	w := s.startMember(client, "a", 20*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
 		if strings.HasPrefix(task, "no") {
 			return errLost
 		}
@@ -380,7 +380,7 @@ func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
 	t.Logf("seed %d", seed)
 	k := &lossy{random: rand.New(rand.NewPCG(seed, 0)), lost: map[string]int{}}
 	etcd.NewIntercept(client).OnTxn = k.pass
-	w := s.hire(client, "a", 10*time.Second).joined()
+	w := s.startMember(client, "a", 10*time.Second).joined()
 	k.set(true)
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -429,7 +429,7 @@ func TestE5_EveryWriteCanBeMadeAgain(t *testing.T) {
 // their own results.
 func TestE5_PartOfABatch(t *testing.T) {
 	s := newStage(t)
-	w := s.hire(s.connect(), "a", 10*time.Second).joined()
+	w := s.startMember(s.connect(), "a", 10*time.Second).joined()
 	client := s.connect()
 	k := &lossy{}
 	etcd.NewIntercept(client).OnTxn = k.pass
@@ -463,7 +463,7 @@ func TestE5_PartOfABatch(t *testing.T) {
 // its later writes lands.
 func TestE2_PausedLeaderWritesNothing(t *testing.T) {
 	s := newStage(t)
-	w := s.hire(s.client, "a", 5*time.Second).joined()
+	w := s.startMember(s.client, "a", 5*time.Second).joined()
 	client, gate := s.gated()
 	l := s.elect(client, "l1", 5*time.Second)
 	l.list(1, w)
@@ -502,7 +502,7 @@ func TestE5_ClaimWithoutAnAnswer(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
 	gate := gateBefore(client)
-	a := s.hire(client, "a", 10*time.Second)
+	a := s.startMember(client, "a", 10*time.Second)
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)

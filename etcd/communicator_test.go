@@ -58,7 +58,7 @@ func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.W
 	cuts := map[string]func() func(){}
 	for _, name := range []string{"w1", "w2"} {
 		client, p := s.behind()
-		h := s.hire(client, name, 20*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
+		h := s.startMember(client, name, 20*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
 			return picky.accept(name, task)
 		}))
 		cluster.Workers = append(cluster.Workers, h.joined())
@@ -151,7 +151,7 @@ func (x *succession) Apply(ctx context.Context, w etcd.Worker, writes []orchestr
 
 func TestE5_AddRunsAndRemoveStops(t *testing.T) {
 	s := newStage(t)
-	a := s.hire(s.client, "a", 5*time.Second)
+	a := s.startMember(s.client, "a", 5*time.Second)
 	w := a.joined()
 	l := s.elect(s.client, "l1", 2*time.Second)
 	require.Empty(t, l.list(1, w))
@@ -172,7 +172,7 @@ func TestE5_AddRunsAndRemoveStops(t *testing.T) {
 func TestE5_AddWithdrawsWhatIsNotClaimed(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	a := s.hire(client, "a", 10*time.Second)
+	a := s.startMember(client, "a", 10*time.Second)
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
@@ -194,7 +194,7 @@ func TestE5_AddWithdrawsWhatIsNotClaimed(t *testing.T) {
 func TestE5_ListWithdrawsWhatIsNotClaimed(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	a := s.hire(client, "a", 10*time.Second)
+	a := s.startMember(client, "a", 10*time.Second)
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
@@ -229,7 +229,7 @@ func TestE5_ListWithdrawsWhatIsNotClaimed(t *testing.T) {
 func TestE5_AddWaitsForReadiness(t *testing.T) {
 	s := newStage(t)
 	ready := make(chan struct{})
-	a := s.hireTo(s.client, "a", 5*time.Second, func(ctx context.Context, task string) error {
+	a := s.startMemberWith(s.client, "a", 5*time.Second, func(ctx context.Context, task string) error {
 		s.ledger.start(task, "a")
 		defer s.ledger.stop(task)
 		select {
@@ -270,7 +270,7 @@ func TestE5_AddWaitsForReadiness(t *testing.T) {
 // A refusal contains the worker's reason.
 func TestE5_RefusedWithItsReason(t *testing.T) {
 	s := newStage(t)
-	a := s.hire(s.client, "a", 5*time.Second, worker.WithAccept(func(_ context.Context, task string, content []byte) error {
+	a := s.startMember(s.client, "a", 5*time.Second, worker.WithAccept(func(_ context.Context, task string, content []byte) error {
 		if task == "bad" {
 			return errors.New("no handler for " + string(content))
 		}
@@ -295,9 +295,9 @@ func TestE5_RefusedWithItsReason(t *testing.T) {
 func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	old := s.hire(client, "a", 2*time.Second)
+	old := s.startMember(client, "a", 2*time.Second)
 	w := old.joined()
-	b := s.hire(s.client, "b", 5*time.Second).joined()
+	b := s.startMember(s.client, "b", 5*time.Second).joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	require.NoError(t, l.add(1, w, "t"))
@@ -307,7 +307,7 @@ func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, l.comm.Remove(ctx, w, "t"), orchestrator.ErrStopping)
 	require.Equal(t, []string{"t"}, l.list(2, w), "the task is held")
-	successor := s.hire(s.connect(), "a", 2*time.Second)
+	successor := s.startMember(s.connect(), "a", 2*time.Second)
 	require.ErrorIs(t, l.remove(2, w, "t"), orchestrator.ErrStopping, "immediately, because of the earlier Remove")
 	s.eventually("the lease has ended, so its tasks have stopped", func() bool {
 		return errors.Is(l.remove(2, w, "t"), orchestrator.ErrRejected)
@@ -332,7 +332,7 @@ func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 // The values of the protocol are readable with etcdctl.
 func TestE1_WhatTheProtocolWrites(t *testing.T) {
 	s := newStage(t)
-	w := s.hire(s.client, "a b", 5*time.Second).joinedAs("a%20b")
+	w := s.startMember(s.client, "a b", 5*time.Second).joinedAs("a%20b")
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(3, w)
 	require.NoError(t, l.add(3, w, "t/1"))

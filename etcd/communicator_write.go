@@ -21,7 +21,7 @@ import (
 // task, Add fails with ErrRejected and the worker's reason. If the task was claimed
 // but has not started when ctx ends, the start continues and the result is unknown.
 func (c *Communicator) Add(ctx context.Context, worker Worker, task string) error {
-	return c.one(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+	return c.applyOne(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
 // Remove deletes the assignment of task, and returns when the task has stopped on
@@ -29,10 +29,10 @@ func (c *Communicator) Add(ctx context.Context, worker Worker, task string) erro
 // calls then fail with it immediately until the task has stopped, so that the task
 // delays only one term.
 func (c *Communicator) Remove(ctx context.Context, worker Worker, task string) error {
-	return c.one(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
+	return c.applyOne(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }
 
-func (c *Communicator) one(ctx context.Context, worker Worker, write orchestrator.Write[string]) error {
+func (c *Communicator) applyOne(ctx context.Context, worker Worker, write orchestrator.Write[string]) error {
 	if errs := c.Apply(ctx, worker, []orchestrator.Write[string]{write}); errs != nil {
 		return errs[0]
 	}
@@ -64,11 +64,11 @@ type batch struct {
 // pending is one write of a batch.
 type pending struct {
 	orchestrator.Write[string]
-	made    int64 // the revision at which it was made; 0: not made yet
-	found   int64 // the claim that a Remove found then
-	settled bool
-	err     error // the result; valid when settled
-	taken   bool  // an Add that was withdrawn
+	made      int64 // the revision at which it was made; 0: not made yet
+	found     int64 // the claim that a Remove found then
+	settled   bool
+	err       error // the result; valid when settled
+	withdrawn bool  // an Add that was withdrawn
 
 	reported bool // with orchestrator.Applied
 }
@@ -303,10 +303,10 @@ func (b *batch) giveUp(ctx context.Context) {
 	if len(late) == 0 {
 		return
 	}
-	taken := b.c.withdraw(ctx, b.rev, b.worker, late)
+	withdrawn := b.c.withdraw(ctx, b.rev, b.worker, late)
 	for i := range b.writes {
 		if p := &b.writes[i]; !p.settled {
-			_, p.taken = slices.BinarySearch(taken, p.Task)
+			_, p.withdrawn = slices.BinarySearch(withdrawn, p.Task)
 		}
 	}
 }
@@ -316,7 +316,7 @@ func (b *batch) late(cause error) {
 	for i := range b.writes {
 		switch p := &b.writes[i]; {
 		case p.settled:
-		case p.taken:
+		case p.withdrawn:
 			p.settle(errUnclaimed)
 		default:
 			p.settle(late(p.Op, p.Task, cause))

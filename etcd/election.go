@@ -204,17 +204,17 @@ func (e *Election) begin(ctx context.Context) (*campaign, context.Context, error
 // end stops keeping the lease alive, then revokes it and deletes the key with it.
 // The next candidate need not wait until the lease expires.
 func (c *campaign) end(ctx context.Context, unrevoked *unrevokedLease) {
-	c.cancel(errOver)
+	c.cancel(errResigned)
 	c.wg.Wait()
 	c.deadline.End()
 	unrevoked.end(ctx, c.lease)
 }
 
-// errOver is the cause of a campaign that ended normally.
-var errOver = errors.New("resigned")
+// errResigned is the cause of a campaign that ended normally.
+var errResigned = errors.New("resigned")
 
-// rival is another candidate, as of a revision.
-type rival struct {
+// predecessor is another candidate, as of a revision.
+type predecessor struct {
 	key string
 	rev int64
 }
@@ -224,13 +224,13 @@ type rival struct {
 func (c *campaign) run(ctx context.Context) (epoch int64, err error) {
 	pause := shortest
 	for {
-		before, epoch, err := c.look(ctx)
+		before, epoch, err := c.enroll(ctx)
 		if err == nil {
 			if before == nil {
 				return epoch, nil
 			}
 			pause = shortest
-			err = c.gone(ctx, before)
+			err = c.awaitEnd(ctx, before)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -247,10 +247,10 @@ func (c *campaign) run(ctx context.Context) (epoch int64, err error) {
 	}
 }
 
-// look puts the key if it does not exist, and returns the candidate just before it.
-// Without such a candidate, look returns nil and this one leads, because every later
+// enroll puts the key if it does not exist, and returns the candidate just before it.
+// Without such a candidate, enroll returns nil and this one leads, because every later
 // key is younger.
-func (c *campaign) look(ctx context.Context) (before *rival, epoch int64, err error) {
+func (c *campaign) enroll(ctx context.Context) (before *predecessor, epoch int64, err error) {
 	// The next attempt finds a put whose answer was lost, because no other candidate
 	// has a key with this lease.
 	resp, err := c.client.Txn(ctx).If(absent(c.key), present(c.format)).
@@ -280,14 +280,14 @@ func (c *campaign) look(ctx context.Context) (before *rival, epoch int64, err er
 		return nil, 0, errors.New("candidate's key was deleted")
 	}
 	if kvs := found(guarded.Responses[0]); len(kvs) > 0 {
-		return &rival{string(kvs[0].Key), guarded.Header.Revision}, epoch, nil
+		return &predecessor{string(kvs[0].Key), guarded.Header.Revision}, epoch, nil
 	}
 	return nil, epoch, nil
 }
 
-// gone returns nil when the rival's key has been deleted, or an error if the watch
+// awaitEnd returns nil when the predecessor's key has been deleted, or an error if the watch
 // fails.
-func (c *campaign) gone(ctx context.Context, before *rival) error {
+func (c *campaign) awaitEnd(ctx context.Context, before *predecessor) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	watch := c.client.Watch(ctx, before.key, clientv3.WithRev(before.rev+1), clientv3.WithFilterPut())

@@ -42,8 +42,8 @@ var (
 	ErrNameTaken = errors.New("name is taken")
 
 	// ErrClusterChanged reports that the endpoints lead to another etcd cluster than
-	// before, or to an older state of it. Nothing that was agreed on the old one is
-	// valid there. It wraps orchestrator.ErrDeposed, so a leader stops.
+	// before, or to an older state of it. Leases and revisions of the
+	// old one are invalid there. It wraps orchestrator.ErrDeposed, so a leader stops.
 	ErrClusterChanged = fmt.Errorf("another etcd cluster, or an older state of it: %w", orchestrator.ErrDeposed)
 
 	// ErrNoLeader reports that there is no leader at present.

@@ -305,8 +305,8 @@ func (l *ledger) wait(t testing.TB, what string, f func(*ledger) bool) {
 	}
 }
 
-// crew is a worker and its membership.
-type crew struct {
+// runningMember is a worker and its membership.
+type runningMember struct {
 	stage  *stage
 	name   string
 	worker *worker.Worker[string]
@@ -317,7 +317,7 @@ type crew struct {
 }
 
 // result waits for the end of Run, and returns its result.
-func (h *crew) result() error {
+func (h *runningMember) result() error {
 	h.stage.Helper()
 	receive(h.stage, h.done)
 	return h.err
@@ -325,10 +325,10 @@ func (h *crew) result() error {
 
 var errOver = errors.New("the test is over")
 
-// hire starts a member whose tasks are recorded in the ledger.
-func (s *stage) hire(c *clientv3.Client, name string, lease time.Duration, opts ...worker.Option) *crew {
+// startMember starts a member whose tasks are recorded in the ledger.
+func (s *stage) startMember(c *clientv3.Client, name string, lease time.Duration, opts ...worker.Option) *runningMember {
 	s.Helper()
-	return s.hireTo(c, name, lease, func(ctx context.Context, task string) error {
+	return s.startMemberWith(c, name, lease, func(ctx context.Context, task string) error {
 		token, _ := worker.Token(ctx)
 		s.ledger.start(task, fmt.Sprintf("%s/%d", name, token))
 		defer s.ledger.stop(task)
@@ -339,24 +339,24 @@ func (s *stage) hire(c *clientv3.Client, name string, lease time.Duration, opts 
 	}, opts...)
 }
 
-func (s *stage) hireTo(c *clientv3.Client, name string, lease time.Duration, run func(context.Context, string) error, opts ...worker.Option) *crew {
+func (s *stage) startMemberWith(c *clientv3.Client, name string, lease time.Duration, run func(context.Context, string) error, opts ...worker.Option) *runningMember {
 	s.Helper()
 	w, err := worker.New(run, append([]worker.Option{worker.WithLease(lease, lease/4)}, opts...)...)
 	require.NoError(s, err)
 	m, err := etcd.NewMember(c, name, w)
 	require.NoError(s, err)
-	return s.man(name, w, m)
+	return s.runMember(name, w, m)
 }
 
-// staffed adds another worker, so that a leaving worker is not the last.
-func (s *stage) staffed() {
+// startOther adds another worker, so that a leaving worker is not the last.
+func (s *stage) startOther() {
 	s.Helper()
-	s.hire(s.client, "other", 60*time.Second).joined()
+	s.startMember(s.client, "other", 60*time.Second).joined()
 }
 
-// man runs a member until the end of the test.
-func (s *stage) man(name string, w *worker.Worker[string], m *etcd.Member) *crew {
-	h := &crew{stage: s, name: name, worker: w, member: m, done: make(chan struct{})}
+// runMember runs a member until the end of the test.
+func (s *stage) runMember(name string, w *worker.Worker[string], m *etcd.Member) *runningMember {
+	h := &runningMember{stage: s, name: name, worker: w, member: m, done: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.Context()))
 	h.cancel = cancel
 	go func() {
@@ -368,19 +368,19 @@ func (s *stage) man(name string, w *worker.Worker[string], m *etcd.Member) *crew
 }
 
 // quit ends the member's Run and waits for its end.
-func (h *crew) quit() {
+func (h *runningMember) quit() {
 	h.cancel(errOver)
 	<-h.done
 }
 
 // joined waits until the member has joined, and returns its Worker.
-func (h *crew) joined() etcd.Worker {
+func (h *runningMember) joined() etcd.Worker {
 	h.stage.Helper()
 	return h.joinedAs(h.name)
 }
 
 // joinedAs is joined for a name that is escaped in keys.
-func (h *crew) joinedAs(segment string) etcd.Worker {
+func (h *runningMember) joinedAs(segment string) etcd.Worker {
 	h.stage.Helper()
 	var w etcd.Worker
 	h.stage.eventually(h.name+" has joined", func() bool {
@@ -493,15 +493,15 @@ func (s *stage) draining() {
 	})
 }
 
-// government is a complete leader.
-type government struct {
+// runningLeader is a complete leader.
+type runningLeader struct {
 	election *etcd.Election
 	registry *etcd.Registry
 	stop     func() error
 }
 
-// govern runs a leader.
-func (s *stage) govern(name string, opts ...orchestrator.Option) government {
+// startLeader runs a leader.
+func (s *stage) startLeader(name string, opts ...orchestrator.Option) runningLeader {
 	s.Helper()
 	client := s.connect()
 	election, err := etcd.NewElection(client, name, etcd.WithLeaseDuration(2*time.Second))
@@ -515,7 +515,7 @@ func (s *stage) govern(name string, opts ...orchestrator.Option) government {
 	}()
 	stop := func() error { cancel(errOver); err := <-done; done <- err; return err }
 	s.Cleanup(func() { _ = stop() })
-	return government{election: election, registry: newRegistry(s, client), stop: stop}
+	return runningLeader{election: election, registry: newRegistry(s, client), stop: stop}
 }
 
 // on returns the number of tasks that run on a worker.
@@ -545,7 +545,7 @@ func (s *stage) put(task, content string) {
 }
 
 // direct starts a member a without assignments.
-func (s *stage) direct(c *clientv3.Client, lease time.Duration, opts ...etcd.MemberOption) *crew {
+func (s *stage) direct(c *clientv3.Client, lease time.Duration, opts ...etcd.MemberOption) *runningMember {
 	s.Helper()
 	const name = "a"
 	w, err := worker.New(func(ctx context.Context, task string) error {
@@ -558,7 +558,7 @@ func (s *stage) direct(c *clientv3.Client, lease time.Duration, opts ...etcd.Mem
 	opts = append(opts, etcd.WithoutAssignments(), etcd.WithAttributes(map[string]string{"address": "host:1"}))
 	m, err := etcd.NewMember(c, name, w, opts...)
 	require.NoError(s, err)
-	return s.man(name, w, m)
+	return s.runMember(name, w, m)
 }
 
 // of returns the context of a call by the leader of an epoch.

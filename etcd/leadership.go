@@ -38,9 +38,9 @@ func newLeadership(ctx context.Context, c *campaign, epoch int64) *Leadership {
 // epoch of every earlier leadership. Pass it to orchestrator.WithEpoch.
 func (l *Leadership) Epoch() uint64 { return uint64(l.epoch) }
 
-// under returns an error if prefix is not the election's. Under another prefix,
+// checkPrefix returns an error if prefix is not the election's. Under another prefix,
 // writes would not be guarded, and tasks and workers would differ.
-func (l *Leadership) under(prefix string) error {
+func (l *Leadership) checkPrefix(prefix string) error {
 	if prefix != l.c.prefix {
 		return fmt.Errorf("%w: prefix is %q, the election's is %q", orchestrator.ErrInvalid, prefix, l.c.prefix)
 	}
@@ -91,7 +91,7 @@ func (l *Leadership) run(ctx context.Context, lead func(ctx context.Context, l *
 	if cause := context.Cause(l.ctx); cause != nil {
 		err = cause // lead returned because of the cause
 	}
-	l.cancel(errOver)
+	l.cancel(errResigned)
 	l.mu.Lock()
 	l.over = true
 	l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *Leadership) run(ctx context.Context, lead func(ctx context.Context, l *
 // error of tell ends the leadership. what names the content of m in errors, and
 // prefix is the prefix of its keys.
 func (l *Leadership) feed(ctx context.Context, what, prefix string, m *mirror.Mirror, tell func([]mirror.Change) error) error {
-	if err := l.under(prefix); err != nil {
+	if err := l.checkPrefix(prefix); err != nil {
 		return fmt.Errorf("feed %s: %w", what, err)
 	}
 	l.Go(func(ctx context.Context) error {

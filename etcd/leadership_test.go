@@ -32,7 +32,7 @@ func TestT6_ALeaderThatIsToldToStopStrandsNothing(t *testing.T) {
 		}
 		return context.Cause(ctx)
 	}
-	s.hireTo(s.client, "a", 5*time.Second, slow)
+	s.startMemberWith(s.client, "a", 5*time.Second, slow)
 	registry := newRegistry(t, s.client)
 	_, err := registry.Create(t.Context(), etcd.Item{Name: "t"})
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestT6_ALeaderThatIsToldToStopStrandsNothing(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- election.Lead(ctx, 200*time.Millisecond) }()
 	s.ledger.wait(t, "t runs", func(l *ledger) bool { return len(l.running) == 1 })
-	s.hireTo(s.client, "b", 5*time.Second, slow).joined()
+	s.startMemberWith(s.client, "b", 5*time.Second, slow).joined()
 	require.NoError(t, registry.Drain(t.Context(), "a"))
 	s.eventually("the move has begun", func() bool { return !s.there("/work/assigned/a/t") })
 
@@ -240,8 +240,8 @@ func TestE2_LeadWithSetsWhatSafetyNeeds(t *testing.T) {
 // takes part in the election.
 func TestE2_LeadGoesOn(t *testing.T) {
 	s := newStage(t)
-	g := s.govern("l1")
-	s.hire(s.connect(), "a", 5*time.Second)
+	g := s.startLeader("l1")
+	s.startMember(s.connect(), "a", 5*time.Second)
 	_, err := g.registry.Create(t.Context(), etcd.Item{Name: "t"})
 	require.NoError(t, err)
 	s.ledger.wait(t, "t runs", func(l *ledger) bool { return l.on("a") == 1 })

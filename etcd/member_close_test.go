@@ -21,14 +21,14 @@ import (
 
 func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 	s := newStage(t)
-	g := s.govern("l1")
-	a := s.hire(s.connect(), "a", 5*time.Second)
+	g := s.startLeader("l1")
+	a := s.startMember(s.connect(), "a", 5*time.Second)
 	for i := range 6 {
 		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
 		require.NoError(t, err)
 	}
 	s.ledger.wait(t, "a runs all tasks", func(l *ledger) bool { return l.on("a") == 6 })
-	s.hire(s.connect(), "b", 5*time.Second)
+	s.startMember(s.connect(), "b", 5*time.Second)
 	s.ledger.wait(t, "a and b share the tasks", func(l *ledger) bool { return l.on("a") == 3 && l.on("b") == 3 })
 	require.NoError(t, a.member.Close(within(t, soon)))
 	require.NoError(t, a.result())
@@ -39,8 +39,8 @@ func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 
 func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
 	s := newStage(t)
-	s.staffed()
-	a := s.hire(s.connect(), "a", 5*time.Second)
+	s.startOther()
+	a := s.startMember(s.connect(), "a", 5*time.Second)
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.NoError(t, l.add(1, a.joined(), "t"))
 	require.ErrorIs(t, a.member.Close(within(t, 200*time.Millisecond)), context.DeadlineExceeded)
@@ -54,7 +54,7 @@ func TestW6_CloseDoesNotWaitForEver(t *testing.T) {
 // Close does not wait for a taken name.
 func TestW6_CloseWhileJoining(t *testing.T) {
 	s := newStage(t)
-	first := s.hire(s.client, "first", 5*time.Second) // marks the prefix
+	first := s.startMember(s.client, "first", 5*time.Second) // marks the prefix
 	first.joined()
 	other, err := s.client.Grant(t.Context(), 60)
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestW6_CloseWhileJoining(t *testing.T) {
 	log, out := io.Pipe()
 	m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(out, nil))))
 	require.NoError(t, err)
-	a := s.man("a", w, m)
+	a := s.runMember("a", w, m)
 	line, err := bufio.NewReader(log).ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, line, "name taken", "a has its lease and waits for the name")
@@ -81,9 +81,9 @@ func TestW6_CloseWhileJoining(t *testing.T) {
 // A lease that is lost while the member drains stops the tasks that have not moved.
 func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
 	s := newStage(t)
-	s.staffed()
+	s.startOther()
 	line, cable := s.behind()
-	a := s.hire(line, "a", 5*time.Second)
+	a := s.startMember(line, "a", 5*time.Second)
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.NoError(t, l.add(1, a.joined(), "t"))
 	closed := make(chan error, 1)
@@ -99,19 +99,19 @@ func TestW6_TheLeaseIsLostWhileItDrains(t *testing.T) {
 // The end of Run's context and the deletion of the member's key stop them too.
 func TestW6_ItEndsWhileItDrains(t *testing.T) {
 	for name, c := range map[string]struct {
-		end  func(*stage, *crew)
+		end  func(*stage, *runningMember)
 		want error
 	}{
-		"run": {func(_ *stage, a *crew) { a.cancel(errOver) }, errOver},
-		"evicted": {func(s *stage, _ *crew) {
+		"run": {func(_ *stage, a *runningMember) { a.cancel(errOver) }, errOver},
+		"evicted": {func(s *stage, _ *runningMember) {
 			_, err := s.client.Delete(s.Context(), "/work/members/a")
 			require.NoError(s, err)
 		}, worker.ErrLeaseLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			s.staffed()
-			a := s.hire(s.client, "a", 60*time.Second)
+			s.startOther()
+			a := s.startMember(s.client, "a", 60*time.Second)
 			l := s.elect(s.client, "l1", 5*time.Second)
 			require.NoError(t, l.add(1, a.joined(), "t"))
 			closed := make(chan error, 1)
@@ -129,7 +129,7 @@ func TestW6_ItEndsWhileItDrains(t *testing.T) {
 // If Run has ended before, Close still reports the tasks that were stopped.
 func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 	s := newStage(t)
-	a, b := s.hire(s.client, "a", 5*time.Second), s.hire(s.client, "b", 5*time.Second)
+	a, b := s.startMember(s.client, "a", 5*time.Second), s.startMember(s.client, "b", 5*time.Second)
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.NoError(t, l.add(1, a.joined(), "t"))
 	b.joined()
@@ -142,9 +142,9 @@ func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 // A slow end after all tasks have moved is not an error.
 func TestW6_ASlowEndIsNotAnError(t *testing.T) {
 	s := newStage(t)
-	s.staffed()
+	s.startOther()
 	ending, rest := make(chan struct{}), make(chan struct{})
-	a := s.hire(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(ctx context.Context) {
+	a := s.startMember(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(ctx context.Context) {
 		<-ctx.Done()
 		close(ending)
 		<-rest
@@ -169,14 +169,14 @@ func TestW6_ASlowEndIsNotAnError(t *testing.T) {
 // A task that does not stop keeps the member, which logs so.
 func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	s := newStage(t)
-	s.staffed()
+	s.startOther()
 	stop := make(chan struct{})
 	w, err := worker.New(func(context.Context, string) error { <-stop; return nil }, worker.WithLease(60*time.Second, time.Second))
 	require.NoError(t, err)
 	log := &lookout{text: `level=WARN msg="drain cut short, stopping remaining tasks" worker=a tasks=1 first=t`, seen: make(chan struct{})}
 	m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	require.NoError(t, err)
-	a := s.man("a", w, m)
+	a := s.runMember("a", w, m)
 	end := sync.OnceFunc(func() { close(stop) })
 	t.Cleanup(end)
 	l := s.elect(s.client, "l1", 5*time.Second)
@@ -196,7 +196,7 @@ func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
 	s := newStage(t)
 	hangs, let := make(chan struct{}), make(chan struct{})
-	a := s.hire(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(context.Context) {
+	a := s.startMember(s.client, "a", 60*time.Second, worker.WithSpareTime(time.Millisecond, func(context.Context) {
 		close(hangs)
 		<-let
 	}))
@@ -210,24 +210,24 @@ func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
 // A worker whose tasks no other worker can take leaves immediately. The leases here
 // last longer than the test.
 func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
-	for name, others := range map[string]func(*stage, government) <-chan error{
-		"no other worker": func(*stage, government) <-chan error { return nil },
-		"the other worker leaves too": func(s *stage, _ government) <-chan error {
-			b := s.hire(s.client, "b", 60*time.Second)
+	for name, others := range map[string]func(*stage, runningLeader) <-chan error{
+		"no other worker": func(*stage, runningLeader) <-chan error { return nil },
+		"the other worker leaves too": func(s *stage, _ runningLeader) <-chan error {
+			b := s.startMember(s.client, "b", 60*time.Second)
 			s.ledger.wait(s, "a and b share the tasks", func(l *ledger) bool { return l.on("b") == 2 })
 			closed := make(chan error, 1)
 			go func() { closed <- b.member.Close(within(s, soon)) }()
 			return closed
 		},
-		"the other worker was drained by name": func(s *stage, g government) <-chan error {
+		"the other worker was drained by name": func(s *stage, g runningLeader) <-chan error {
 			require.NoError(s, g.registry.Drain(s.Context(), "b"))
-			s.hire(s.client, "b", 60*time.Second).joined()
+			s.startMember(s.client, "b", 60*time.Second).joined()
 			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			g := s.govern("l1")
+			g := s.startLeader("l1")
 			log := &lookout{text: `level=INFO msg="no other worker can take tasks, stopping the rest" worker=a tasks=`, seen: make(chan struct{})}
 			w, err := worker.New(func(ctx context.Context, task string) error {
 				s.ledger.start(task, "a/")
@@ -238,7 +238,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 			require.NoError(t, err)
 			m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 			require.NoError(t, err)
-			a := s.man("a", w, m)
+			a := s.runMember("a", w, m)
 			for i := range 4 {
 				_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
 				require.NoError(t, err)
@@ -277,7 +277,7 @@ func TestW6_ItEndsWhileAWatchIsOpened(t *testing.T) {
 			}
 			return streamer(ctx, desc, cc, method, opts...)
 		}))
-	a := s.hire(newClient(t, cfg), "a", 60*time.Second)
+	a := s.startMember(newClient(t, cfg), "a", 60*time.Second)
 	t.Cleanup(func() { close(release) })
 	l := s.elect(s.client, "l1", 5*time.Second)
 	require.NoError(t, l.add(1, a.joined(), "t"))
@@ -292,7 +292,7 @@ func TestW5_ALeaseThatIsGoneWhileLeaving(t *testing.T) {
 	s := newStage(t)
 	s.twice = true // the last resort of this test does not exit
 	release, resort := make(chan struct{}), make(chan struct{})
-	h := s.hireTo(s.client, "a", 60*time.Second, func(ctx context.Context, _ string) error {
+	h := s.startMemberWith(s.client, "a", 60*time.Second, func(ctx context.Context, _ string) error {
 		<-ctx.Done()
 		<-release
 		return context.Cause(ctx)

@@ -20,7 +20,7 @@ import (
 
 func TestW7_UpdateReachesTheRunningTask(t *testing.T) {
 	s := newStage(t)
-	w := s.hire(s.client, "a", 5*time.Second, s.withTold()).joined()
+	w := s.startMember(s.client, "a", 5*time.Second, s.withTold()).joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	s.put("t", "one")
@@ -38,7 +38,7 @@ func TestW7_UpdateReachesTheRunningTask(t *testing.T) {
 // Without an update function, the task is restarted on the same worker.
 func TestW7_UpdateRestartsInPlace(t *testing.T) {
 	s := newStage(t)
-	w := s.hire(s.client, "a", 5*time.Second).joined()
+	w := s.startMember(s.client, "a", 5*time.Second).joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	s.put("t", "one")
@@ -53,7 +53,7 @@ func TestW7_UpdateRestartsInPlace(t *testing.T) {
 // A change of the content during the claim and the start of its task is never lost.
 func TestW7_NothingIsLostBetweenClaimAndWatch(t *testing.T) {
 	s := newStage(t)
-	w := s.hire(s.client, "a", 5*time.Second, s.withTold()).joined()
+	w := s.startMember(s.client, "a", 5*time.Second, s.withTold()).joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	const tasks = 40
@@ -93,7 +93,7 @@ func TestW7_NothingIsLostBetweenClaimAndWatch(t *testing.T) {
 func TestW7_UpdateSurvivesACutAndACompaction(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	w := s.hire(client, "a", 20*time.Second, s.withTold()).joined()
+	w := s.startMember(client, "a", 20*time.Second, s.withTold()).joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	s.put("t", "one")
@@ -129,7 +129,7 @@ func TestW7_NothingIsLostBetweenReadAndWatch(t *testing.T) {
 		s.put("t", "two")
 		return resp, err
 	}
-	w := s.hire(client, "a", 5*time.Second, s.withTold()).joined()
+	w := s.startMember(client, "a", 5*time.Second, s.withTold()).joined()
 	s.put("t", "one")
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
@@ -152,7 +152,7 @@ func TestW7_ContentsAreWatchedOnAStreamOfTheirOwn(t *testing.T) {
 			}
 			return streamer(ctx, desc, cc, method, opts...)
 		}))
-	w := s.hire(newClient(t, cfg), "a", 5*time.Second, s.withTold()).joined()
+	w := s.startMember(newClient(t, cfg), "a", 5*time.Second, s.withTold()).joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
 	for i := range 5 {
@@ -188,7 +188,7 @@ func (s *stage) claimed() int64 {
 func TestE5_ClaimsOverASlowLine(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	a := s.hire(client, "a", 5*time.Second)
+	a := s.startMember(client, "a", 5*time.Second)
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
@@ -209,7 +209,7 @@ func TestE5_ClaimsOverASlowLine(t *testing.T) {
 func TestE5_SlowContentsDelayNoOtherTask(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	a := s.hire(client, "a", 20*time.Second)
+	a := s.startMember(client, "a", 20*time.Second)
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)

@@ -42,8 +42,8 @@ func TestE5_ClaimStateStory(t *testing.T) {
 	s.assign(12, false)
 	require.Equal(t, nothing, s.next(nil), "the stop must complete before the next start")
 	s.ended()
-	require.Equal(t, doLeave, s.next(nil))
-	s.left()
+	require.Equal(t, doRelease, s.next(nil))
+	s.released()
 	require.Equal(t, doClaim, s.next(nil))
 	require.EqualValues(t, 12, s.basis)
 	s.missed()
@@ -64,10 +64,10 @@ func TestE5_ClaimStateRefuses(t *testing.T) {
 		s.answered(errRefused)
 		require.Equal(t, doStop, s.next(nil), "stopped to be certain")
 		s.ended()
-		require.Equal(t, doLeave, s.next(nil))
+		require.Equal(t, doRelease, s.next(nil))
 		require.Equal(t, errRefused, s.failure)
 		require.EqualValues(t, 5, s.basis)
-		s.left()
+		s.released()
 		require.Equal(t, nothing, s.next(nil))
 	})
 	t.Run("of another membership", func(t *testing.T) {
@@ -97,15 +97,15 @@ func TestE5_ClaimStateRefuses(t *testing.T) {
 		s.made(6)
 		s.next(nil)
 		s.assign(0, false)
-		require.Equal(t, doHurry, s.next(nil))
-		require.Equal(t, nothing, s.next(nil), "doHurry must be returned once")
+		require.Equal(t, doCancel, s.next(nil))
+		require.Equal(t, nothing, s.next(nil), "doCancel must be returned once")
 		s.assign(9, false)
 		s.answered(errRefused)
 		require.Equal(t, doStop, s.next(nil))
 		s.ended()
-		require.Equal(t, doLeave, s.next(nil))
-		require.NoError(t, s.failure, "a hurried start is not a failure")
-		s.left()
+		require.Equal(t, doRelease, s.next(nil))
+		require.NoError(t, s.failure, "a cancelled start is not a failure")
+		s.released()
 		require.Equal(t, doClaim, s.next(nil))
 	})
 }
@@ -138,7 +138,7 @@ type claimWorld struct {
 	assigned   int64
 	active     int64
 	watch      []int64 // undelivered values of assigned
-	todo       []entry
+	todo       []claimOp
 	starting   bool // the worker is starting the task
 	stopping   bool
 	has        bool // the worker has the task
@@ -197,11 +197,11 @@ func (w *claimWorld) write() {
 	case e.kind == doClaim && w.assigned == e.basis && w.active == 0:
 		w.rev++
 		w.active = w.rev
-	case e.kind == doLeave && w.active == e.claim:
+	case e.kind == doRelease && w.active == e.claim:
 		require.False(w, w.has, "claim ended before its task: %v", w.log)
 		w.active = 0
 	}
-	if (e.kind == doRefuse || e.kind == doLeave && e.reason != nil) && w.assigned == e.basis {
+	if (e.kind == doRefuse || e.kind == doRelease && e.reason != nil) && w.assigned == e.basis {
 		w.assign(0)
 	}
 	active := w.active
@@ -215,8 +215,8 @@ func (w *claimWorld) write() {
 			s.made(active)
 		case e.kind == doClaim, e.kind == doRefuse:
 			s.missed()
-		case e.kind == doLeave:
-			s.left()
+		case e.kind == doRelease:
+			s.released()
 		}
 	})
 }
@@ -233,8 +233,8 @@ func (w *claimWorld) happened(event func(*claimState)) {
 	case doStop:
 		require.False(w, w.starting, "stopped while the start is in flight: %v", w.log)
 		w.stopping = true
-	case doClaim, doRefuse, doConfirm, doLeave:
-		w.todo = append(w.todo, entry{kind: a, basis: w.claimState.basis, claim: w.claimState.claim, reason: w.claimState.failure})
+	case doClaim, doRefuse, doConfirm, doRelease:
+		w.todo = append(w.todo, claimOp{kind: a, basis: w.claimState.basis, claim: w.claimState.claim, reason: w.claimState.failure})
 	}
 }
 
@@ -251,12 +251,12 @@ func TestE6_LoadTravelsAlong(t *testing.T) {
 			log: defaults().logger, attempt: time.Minute, signal: make(chan struct{}, 1), written: -1,
 			load: func() int { return load },
 		}
-		w.answer = func(e entry, _ claimResult) {
+		w.answer = func(e claimOp, _ claimResult) {
 			switch {
 			case e.kind == doClaim && e.task != "lost":
 				load++
-				w.add(entry{kind: doConfirm, task: e.task, claim: 1})
-			case e.kind == doLeave:
+				w.add(claimOp{kind: doConfirm, task: e.task, claim: 1})
+			case e.kind == doRelease:
 				load--
 			}
 		}
@@ -271,11 +271,11 @@ func TestE6_LoadTravelsAlong(t *testing.T) {
 		}
 
 		wrote("load 000000")
-		w.add(entry{kind: doClaim, task: "a", basis: 1})
+		w.add(claimOp{kind: doClaim, task: "a", basis: 1})
 		wrote("txn, load 000001", "txn")
-		w.add(entry{kind: doLeave, task: "a", claim: 1})
+		w.add(claimOp{kind: doRelease, task: "a", claim: 1})
 		wrote("txn, load 000000")
-		w.add(entry{kind: doClaim, task: "lost", basis: 1})
+		w.add(claimOp{kind: doClaim, task: "lost", basis: 1})
 		wrote("txn, load 000001", "load 000000")
 
 		cancel()
@@ -501,17 +501,17 @@ func TestE5_TimeoutsGrowUntilAnAttemptSucceeds(t *testing.T) {
 // The oldest refusals beyond the limit are deleted, and those of claimed tasks.
 func TestE5_RefusalsAreForgotten(t *testing.T) {
 	var r refusals
-	refuse := func(task string) entry { return entry{kind: doRefuse, task: task, reason: errRefused} }
-	claim := func(task string) entry { return entry{kind: doClaim, task: task} }
+	refuse := func(task string) claimOp { return claimOp{kind: doRefuse, task: task, reason: errRefused} }
+	claim := func(task string) claimOp { return claimOp{kind: doClaim, task: task} }
 	for i := range keptRefusals {
-		require.Empty(t, r.note([]entry{refuse(fmt.Sprint(i))}))
+		require.Empty(t, r.note([]claimOp{refuse(fmt.Sprint(i))}))
 	}
 	require.Zero(t, r.cost(claim("other")))
 	require.Equal(t, 1, r.cost(claim("3")))
 	require.Equal(t, 1, r.cost(refuse("3")))
-	require.Empty(t, r.note([]entry{claim("other"), refuse("0"), {kind: doRefuse, task: "foreign"}, {kind: doLeave, task: "5"}}))
-	require.Equal(t, []string{"1", "2"}, r.note([]entry{refuse("x"), {kind: doLeave, task: "y", reason: errRefused}}), "0 was refused again, so it is not the oldest")
-	require.Equal(t, []string{"3"}, r.note([]entry{refuse("z"), claim("3")}))
-	require.Equal(t, []string{"4"}, r.note([]entry{refuse("a")}))
+	require.Empty(t, r.note([]claimOp{claim("other"), refuse("0"), {kind: doRefuse, task: "foreign"}, {kind: doRelease, task: "5"}}))
+	require.Equal(t, []string{"1", "2"}, r.note([]claimOp{refuse("x"), {kind: doRelease, task: "y", reason: errRefused}}), "0 was refused again, so it is not the oldest")
+	require.Equal(t, []string{"3"}, r.note([]claimOp{refuse("z"), claim("3")}))
+	require.Equal(t, []string{"4"}, r.note([]claimOp{refuse("a")}))
 	require.Len(t, r.tasks, keptRefusals)
 }

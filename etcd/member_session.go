@@ -347,8 +347,8 @@ func (a *joinAttempt) currentLeader(ctx context.Context) (leaderGuard, error) {
 	case resp.Header.ClusterId != a.id.cluster:
 		return leaderGuard{}, ErrClusterChanged
 	case len(resp.Kvs) == 0:
-		nobody := clientv3.Compare(clientv3.CreateRevision(prefix), "=", 0).WithPrefix()
-		return leaderGuard{uint64(resp.Header.Revision), nobody}, nil
+		none := clientv3.Compare(clientv3.CreateRevision(prefix), "=", 0).WithPrefix()
+		return leaderGuard{uint64(resp.Header.Revision), none}, nil
 	}
 	leader := resp.Kvs[0]
 	still := clientv3.Compare(clientv3.CreateRevision(string(leader.Key)), "=", leader.CreateRevision)

@@ -23,10 +23,10 @@ import (
 // Of two workers with one name, the second is refused once the first must be alive.
 func TestE4_NameTaken(t *testing.T) {
 	s := newStage(t)
-	first := s.hire(s.client, "a", 2*time.Second)
+	first := s.startMember(s.client, "a", 2*time.Second)
 	w := first.joined()
 	began := time.Now()
-	second := s.hire(s.connect(), "a", 2*time.Second)
+	second := s.startMember(s.connect(), "a", 2*time.Second)
 	require.ErrorIs(t, second.result(), etcd.ErrNameTaken)
 	require.Greater(t, time.Since(began), 2*time.Second)
 	require.Equal(t, w, first.joined())
@@ -71,7 +71,7 @@ func TestE4_ANameIsWaitedForThroughARestartOfEtcd(t *testing.T) {
 func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	a := s.hire(client, "a", 2*time.Second)
+	a := s.startMember(client, "a", 2*time.Second)
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
@@ -92,7 +92,7 @@ func TestW5_CutOffForLongerThanTheLease(t *testing.T) {
 // A member whose key is deleted stops its tasks and rejoins.
 func TestE4_EvictedByHand(t *testing.T) {
 	s := newStage(t)
-	a := s.hire(s.client, "a", 5*time.Second)
+	a := s.startMember(s.client, "a", 5*time.Second)
 	w := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, w)
@@ -111,7 +111,7 @@ func TestE5_StaleAssignmentIsNotTaken(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.client.Put(t.Context(), "/work/assigned/a/t", `{"epoch":7,"term":1,"member":1}`)
 	require.NoError(t, err)
-	a := s.hire(s.client, "a", 5*time.Second)
+	a := s.startMember(s.client, "a", 5*time.Second)
 	w := a.joined()
 	s.eventually("the assignment is deleted", func() bool { return !s.there("/work/assigned/a/t") })
 	l := s.elect(s.client, "l1", 5*time.Second)
@@ -125,7 +125,7 @@ func TestE5_StaleAssignmentIsNotTaken(t *testing.T) {
 func TestE5_StaleAssignmentAfterARejoin(t *testing.T) {
 	s := newStage(t)
 	client, cable := s.behind()
-	a := s.hire(client, "a", 2*time.Second)
+	a := s.startMember(client, "a", 2*time.Second)
 	before := a.joined()
 	l := s.elect(s.connect(), "l1", 5*time.Second)
 	l.list(1, before)
@@ -237,7 +237,7 @@ func TestE4_AMemberWithoutAssignments(t *testing.T) {
 	require.Len(t, members, 1)
 	require.Equal(t, a.worker.Incarnation(), members[0].Process)
 	require.Equal(t, map[string]string{"address": "host:1"}, members[0].Attributes)
-	b := s.hire(s.client, "b", 5*time.Second)
+	b := s.startMember(s.client, "b", 5*time.Second)
 	l := s.elect(s.connect(), "l", 5*time.Second)
 	w, other := a.joined(), b.joined()
 	ctx, cancel := l.term(1, 300*time.Millisecond)
@@ -273,7 +273,7 @@ func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
 
 func TestW6_AMemberWithoutAssignmentsIsDrained(t *testing.T) {
 	s := newStage(t)
-	s.staffed()
+	s.startOther()
 	joined := &lookout{text: "msg=joined", seen: make(chan struct{})}
 	a := s.direct(s.client, 5*time.Second, etcd.WithLogger(slog.New(slog.NewTextHandler(joined, nil))))
 	receive(t, joined.seen) // the key may exist before the member knows

@@ -1,8 +1,8 @@
 package etcd
 
 // The tasks of one membership. claimState is a step machine without I/O: the watch,
-// the worker and the writer report events to it, and next returns the resulting
-// action. taskRunner carries out the actions.
+// the worker and the writer report events by its methods, and next returns the action
+// that is due. taskRunner carries out the actions.
 
 import (
 	"context"
@@ -15,24 +15,21 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// What a member does about one task: a step machine without I/O. The caller reports
-// events by the methods of claimState, and calls next for the resulting action.
-
 // phase is the progress of a member with a task.
 type phase uint8
 
 const (
-	idle     phase = iota // no claim
-	claiming              // the claim is being written
-	blocked               // the claim cannot be made
-	refusing              // the assignment is being deleted unclaimed
-	claimed               // the claim was made, the task not started
-	starting              // the worker is starting the task
-	started               // the worker has answered
-	running               // the worker has the task
-	stopping              // the worker is stopping the task
-	stopped               // the worker does not have the task
-	leaving               // the claim is being deleted
+	idle      phase = iota // no claim
+	claiming               // the claim is being written
+	blocked                // the claim cannot be made
+	refusing               // the assignment is being deleted unclaimed
+	claimed                // the claim was made, the task not started
+	starting               // the worker is starting the task
+	started                // the worker has answered
+	running                // the worker has the task
+	stopping               // the worker is stopping the task
+	stopped                // the worker does not have the task
+	releasing              // the claim is being deleted
 )
 
 // action is a result of next. If it has an outcome, the caller reports it to the
@@ -44,21 +41,21 @@ const (
 	doClaim          // write a claim for the assignment claimState.basis
 	doRefuse         // delete that assignment, with claimState.failure as the reason
 	doStart          // start the task on the worker
-	doHurry          // cancel that call: its outcome no longer matters
+	doCancel         // cancel that call: its outcome no longer matters
 	doConfirm        // write that the task was started; has no outcome
 	doStop           // stop the task on the worker
-	doLeave          // delete the claim; with claimState.failure, the assignment too
+	doRelease        // delete the claim; with claimState.failure, the assignment too
 )
 
 // claimState is the member's state of one task. The zero claimState is that of an unknown task.
 type claimState struct {
-	phase    phase
-	assigned int64 // mod revision of the assignment, as last seen; 0: none
-	foreign  bool  // the assignment is for another membership
-	basis    int64 // the assignment last claimed or deleted
-	claim    int64 // create revision of the claim; 0: none
-	hurried  bool  // doHurry was returned
-	failure  error // why the task is refused
+	phase     phase
+	assigned  int64 // mod revision of the assignment, as last seen; 0: none
+	foreign   bool  // the assignment is for another membership
+	basis     int64 // the assignment last claimed or deleted
+	claim     int64 // create revision of the claim; 0: none
+	cancelled bool  // doCancel was returned
+	failure   error // why the task is refused
 }
 
 func (s *claimState) assign(mod int64, foreign bool) { s.assigned, s.foreign = mod, foreign }
@@ -72,11 +69,11 @@ func (s *claimState) missed() { s.phase, s.failure = idle, nil }
 // refused reports that the claim cannot be made.
 func (s *claimState) refused(reason error) { s.phase, s.failure = blocked, reason }
 
-// answered reports the outcome of doStart. After doHurry, an error is not a failure
+// answered reports the outcome of doStart. After doCancel, an error is not a failure
 // of the worker.
 func (s *claimState) answered(err error) {
 	s.phase = started
-	if !s.hurried {
+	if !s.cancelled {
 		s.failure = err
 	}
 }
@@ -84,8 +81,8 @@ func (s *claimState) answered(err error) {
 // ended reports that the worker does not have the task.
 func (s *claimState) ended() { s.phase = stopped }
 
-// left reports that the claim was deleted.
-func (s *claimState) left() { s.phase, s.claim, s.hurried, s.failure = idle, 0, false, nil }
+// released reports that the claim was deleted.
+func (s *claimState) released() { s.phase, s.claim, s.cancelled, s.failure = idle, 0, false, nil }
 
 // forgotten reports whether the claimState can be deleted.
 func (s *claimState) forgotten() bool { return s.phase == idle && s.assigned == 0 }
@@ -105,17 +102,17 @@ func (s *claimState) next(closing error) action {
 			s.phase = starting
 			return doStart
 		}
-		s.phase = leaving
-		return doLeave
+		s.phase = releasing
+		return doRelease
 	case starting:
 		// Do not stop the task yet: the start may still be on its way, and take
 		// effect after the worker has answered that nothing runs.
-		if !wanted && !s.hurried {
-			s.hurried = true
-			return doHurry
+		if !wanted && !s.cancelled {
+			s.cancelled = true
+			return doCancel
 		}
 	case started:
-		if wanted && s.failure == nil && !s.hurried {
+		if wanted && s.failure == nil && !s.cancelled {
 			s.phase = running
 			return doConfirm
 		}
@@ -128,14 +125,14 @@ func (s *claimState) next(closing error) action {
 			return doStop
 		}
 	case stopped:
-		s.phase = leaving
+		s.phase = releasing
 		if !wanted {
 			s.failure = nil // the assignment is gone, so no one reads a refusal
 		}
 		if s.failure != nil {
 			s.basis = s.assigned // this assignment is deleted with the claim
 		}
-		return doLeave
+		return doRelease
 	}
 	return nothing
 }
@@ -186,8 +183,8 @@ type reader interface {
 // runningTask is the state of one task.
 type runningTask struct {
 	claimState
-	hurry context.CancelFunc // cancels the call that starts the task
-	quit  context.CancelFunc // stops following the task's content
+	cancelStart context.CancelFunc // cancels the call that starts the task
+	unfollow    context.CancelFunc // stops following the task's content
 }
 
 // watched applies changes of the member's assignments.
@@ -207,22 +204,22 @@ func (r *taskRunner) watched(_ mirror.At, changes []mirror.Change) {
 	}
 }
 
-// answered applies the result of an entry that the writer has written.
-func (r *taskRunner) answered(e entry, g claimResult) {
-	if e.reason != nil {
-		r.log.Info("task refused", "worker", r.id.name, "task", e.task, "reason", e.reason)
+// answered applies the result of a claimOp that the writer has written.
+func (r *taskRunner) answered(c claimOp, result claimResult) {
+	if c.reason != nil {
+		r.log.Info("task refused", "worker", r.id.name, "task", c.task, "reason", c.reason)
 	}
-	r.event(e.task, func(t *runningTask) {
+	r.event(c.task, func(t *runningTask) {
 		switch {
-		case e.kind == doClaim && g.claim != 0:
-			t.made(g.claim)
+		case c.kind == doClaim && result.claim != 0:
+			t.made(result.claim)
 			r.claims++
-		case e.kind == doClaim && g.blocked != nil:
-			t.refused(g.blocked)
-		case e.kind == doClaim, e.kind == doRefuse:
+		case c.kind == doClaim && result.blocked != nil:
+			t.refused(result.blocked)
+		case c.kind == doClaim, c.kind == doRefuse:
 			t.missed()
-		case e.kind == doLeave:
-			t.left()
+		case c.kind == doRelease:
+			t.released()
 			r.claims--
 		}
 	})
@@ -250,32 +247,32 @@ func (r *taskRunner) event(task string, happened func(*runningTask)) {
 func (r *taskRunner) do(task string, t *runningTask) {
 	switch a := t.next(r.closing); a {
 	case nothing:
-	case doHurry:
-		t.hurry()
+	case doCancel:
+		t.cancelStart()
 	case doStart:
 		r.start(task, t)
 	case doStop:
-		t.quit()
+		t.unfollow()
 		r.started.Go(func() { r.stop(task) })
 	default:
-		if a == doLeave && t.quit != nil {
-			t.quit()
+		if a == doRelease && t.unfollow != nil {
+			t.unfollow()
 		}
-		r.writer.add(entry{kind: a, task: task, basis: t.basis, claim: t.claim, reason: t.failure})
+		r.writer.add(claimOp{kind: a, task: task, basis: t.basis, claim: t.claim, reason: t.failure})
 	}
 }
 
 // start reads the content of a claimed task and starts the task on the worker.
 func (r *taskRunner) start(task string, t *runningTask) {
-	ctx, hurry := context.WithCancel(r.ctx)
-	follow, quit := context.WithCancel(r.ctx)
-	t.hurry, t.quit = hurry, quit
+	ctx, cancelStart := context.WithCancel(r.ctx)
+	following, unfollow := context.WithCancel(r.ctx)
+	t.cancelStart, t.unfollow = cancelStart, unfollow
 	token := uint64(t.claim)
 	r.started.Go(func() {
-		defer hurry()
+		defer cancelStart()
 		c, err := r.reader.read(ctx, task)
 		if err == nil {
-			r.started.Go(func() { r.reader.follow(follow, task, c) })
+			r.started.Go(func() { r.reader.follow(following, task, c) })
 			err = r.worker.AddWith(ctx, task, worker.Grant{
 				Content: c.value, Version: c.version, Token: token, Scope: r.id.cluster,
 			})

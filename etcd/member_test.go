@@ -60,7 +60,7 @@ func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
 	require.NoError(t, err)
 	for _, name := range []string{"a", "b"} {
-		w := s.hire(s.connect(), name, 5*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
+		w := s.startMember(s.connect(), name, 5*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
 			if name == "a" && task == "picky" {
 				return errors.New("not here")
 			}
@@ -83,11 +83,11 @@ func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 // again after the outage without help.
 func TestE8_EtcdAway(t *testing.T) {
 	s := newStage(t)
-	g := s.govern("l1")
+	g := s.startLeader("l1")
 	cut := make([]*netfault.Proxy, 0, 2)
 	for _, name := range []string{"a", "b"} {
 		client, cable := s.behind()
-		s.hire(client, name, 2*time.Second)
+		s.startMember(client, name, 2*time.Second)
 		cut = append(cut, cable)
 	}
 	for i := range 4 {
@@ -131,7 +131,7 @@ func TestE8_AnEtcdThatIsBackIsNoted(t *testing.T) {
 func TestE5_RefusalsAreBounded(t *testing.T) {
 	s := newStage(t)
 	var open atomic.Bool
-	w := s.hire(s.connect(), "a", 10*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
+	w := s.startMember(s.connect(), "a", 10*time.Second, worker.WithAccept(func(_ context.Context, task string, _ []byte) error {
 		if open.Load() {
 			return nil
 		}

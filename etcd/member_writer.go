@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// entry is one write of a member for one task.
-type entry struct {
-	kind   action // doClaim, doRefuse, doConfirm or doLeave
+// claimOp is one write of a member for one task.
+type claimOp struct {
+	kind   action // doClaim, doRefuse, doConfirm or doRelease
 	task   string
 	basis  int64
 	claim  int64
@@ -40,27 +40,27 @@ type identity struct {
 	cluster     uint64
 }
 
-// there compares that this membership still exists.
-func (id identity) there() clientv3.Cmp {
+// stillMember compares that this membership still exists.
+func (id identity) stillMember() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(id.layout.Member(id.name)), "=", id.member)
 }
 
-// operation returns the operation that writes an entry.
-func (id identity) operation(e entry) clientv3.Op {
-	assigned, active := id.layout.Assigned(id.name, e.task), id.layout.Active(id.name, e.task)
-	asAssigned := clientv3.Compare(clientv3.ModRevision(assigned), "=", e.basis)
-	asClaimed := clientv3.Compare(clientv3.CreateRevision(active), "=", e.claim) // 0: not claimed
-	value := claim{Incarnation: id.incarnation, Starting: e.kind == doClaim}
+// operation returns the operation that writes a claimOp.
+func (id identity) operation(c claimOp) clientv3.Op {
+	assigned, active := id.layout.Assigned(id.name, c.task), id.layout.Active(id.name, c.task)
+	asAssigned := clientv3.Compare(clientv3.ModRevision(assigned), "=", c.basis)
+	asClaimed := clientv3.Compare(clientv3.CreateRevision(active), "=", c.claim) // 0: not claimed
+	value := claim{Incarnation: id.incarnation, Starting: c.kind == doClaim}
 	put := clientv3.OpPut(active, encode(value), clientv3.WithLease(id.lease))
 	decline := func() clientv3.Op {
 		ops := []clientv3.Op{clientv3.OpDelete(assigned)}
-		if e.reason != nil {
-			ops = append(ops, clientv3.OpPut(id.layout.Refused(id.name, e.task),
-				encode(newRefusal(e.reason, e.basis)), clientv3.WithLease(id.lease)))
+		if c.reason != nil {
+			ops = append(ops, clientv3.OpPut(id.layout.Refused(id.name, c.task),
+				encode(newRefusal(c.reason, c.basis)), clientv3.WithLease(id.lease)))
 		}
 		return clientv3.OpTxn([]clientv3.Cmp{asAssigned}, ops, nil)
 	}
-	switch e.kind {
+	switch c.kind {
 	case doClaim:
 		// Do not read the content here. With many claims in one transaction, the
 		// contents could delay the answer past its timeout. A claim without an
@@ -71,23 +71,23 @@ func (id identity) operation(e entry) clientv3.Op {
 	case doRefuse:
 		return decline()
 	}
-	leave := clientv3.OpTxn([]clientv3.Cmp{asClaimed}, []clientv3.Op{clientv3.OpDelete(active)}, nil)
-	if e.reason == nil {
-		return leave
+	release := clientv3.OpTxn([]clientv3.Cmp{asClaimed}, []clientv3.Op{clientv3.OpDelete(active)}, nil)
+	if c.reason == nil {
+		return release
 	}
-	return clientv3.OpTxn(nil, []clientv3.Op{leave, decline()}, nil)
+	return clientv3.OpTxn(nil, []clientv3.Op{release, decline()}, nil)
 }
 
-// claimResult is the outcome of a claim. The claim was made, or it is blocked by a claim
-// under the same name. If neither is set, the assignment has changed.
+// claimResult is the outcome of a claim. If neither field is set, the assignment has
+// changed.
 type claimResult struct {
-	claim   int64
-	blocked error
+	claim   int64 // the revision of the claim
+	blocked error // another worker of this name has a claim
 }
 
-// gained returns the outcome of a claim. A claim of this membership that it finds
-// was made by an earlier attempt whose answer was lost.
-func (id identity) gained(rev int64, resp *pb.TxnResponse) (claimResult, error) {
+// claimOutcome returns the outcome of a claim. A claim of this membership that it
+// finds was made by an earlier attempt whose answer was lost.
+func (id identity) claimOutcome(rev int64, resp *etcdserverpb.TxnResponse) (claimResult, error) {
 	if len(resp.GetResponses()) != 1 {
 		return claimResult{}, errShape
 	}
@@ -113,23 +113,23 @@ type writer struct {
 	id      identity
 	log     *slog.Logger
 	attempt time.Duration // timeout of the first attempt at a transaction
-	// answer is called with each entry that was written, and the outcome of a claim.
+	// answer is called with each claimOp that was written, and the outcome of a claim.
 	// load returns the number of claimed tasks.
-	answer func(entry, claimResult)
+	answer func(claimOp, claimResult)
 	load   func() int
 
 	mu     sync.Mutex
-	queue  []entry
+	queue  []claimOp
 	signal chan struct{} // capacity 1
 
 	written  int // the last load written; -1: none
 	refusals refusals
 }
 
-// add appends an entry to the queue. It does not wait.
-func (w *writer) add(e entry) {
+// add appends a claimOp to the queue. It does not wait.
+func (w *writer) add(c claimOp) {
 	w.mu.Lock()
-	w.queue = append(w.queue, e)
+	w.queue = append(w.queue, c)
 	w.mu.Unlock()
 	w.wake()
 }
@@ -141,19 +141,19 @@ func (w *writer) wake() {
 	}
 }
 
-// run writes entries until ctx ends, and returns its cause, or until the membership
-// is gone.
+// run makes the queued writes until ctx ends, and returns its cause, or until the
+// membership is gone.
 func (w *writer) run(ctx context.Context) error {
 	for {
-		entries, ops := w.take()
-		// Write the load as it will be after these entries, because writing it later
+		writes, ops := w.take()
+		// Write the load as it will be after these writes, because writing it later
 		// would take another transaction. If a claim fails, the next transaction
 		// corrects the load.
-		load := w.load() + change(entries)
+		load := w.load() + loadChange(writes)
 		if load != w.written {
 			ops = append(ops, clientv3.OpPut(w.id.layout.Load(w.id.name), fmt.Sprintf("%06d", load), clientv3.WithLease(w.id.lease)))
 		}
-		ops = append(ops, w.forget(entries)...)
+		ops = append(ops, w.forget(writes)...)
 		if len(ops) == 0 {
 			select {
 			case <-w.signal:
@@ -167,60 +167,60 @@ func (w *writer) run(ctx context.Context) error {
 			return err
 		}
 		w.written = load
-		for i, e := range entries {
-			var g claimResult
-			if e.kind == doClaim {
-				if g, err = w.id.gained(resp.Header.Revision, resp.Responses[i].GetResponseTxn()); err != nil {
+		for i, c := range writes {
+			var result claimResult
+			if c.kind == doClaim {
+				if result, err = w.id.claimOutcome(resp.Header.Revision, resp.Responses[i].GetResponseTxn()); err != nil {
 					return err
 				}
 			}
-			w.answer(e, g)
+			w.answer(c, result)
 		}
 	}
 }
 
-// change returns the change of the load if all entries succeed.
-func change(entries []entry) (n int) {
-	for _, e := range entries {
-		switch e.kind {
+// loadChange returns the change of the load if all writes succeed.
+func loadChange(writes []claimOp) (n int) {
+	for _, c := range writes {
+		switch c.kind {
 		case doClaim:
 			n++
-		case doLeave:
+		case doRelease:
 			n--
 		}
 	}
 	return n
 }
 
-// take removes from the queue as many entries as fit into one transaction, no two
+// take removes from the queue as many writes as fit into one transaction, no two
 // for the same task. It returns them with their operations.
-func (w *writer) take() (entries []entry, ops []clientv3.Op) {
+func (w *writer) take() (writes []claimOp, ops []clientv3.Op) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	size := 2 // the comparison and the load
 	tasks := make(map[string]bool)
-	var rest []entry
-	for i, e := range w.queue {
-		if tasks[e.task] {
-			rest = append(rest, e)
+	var rest []claimOp
+	for i, c := range w.queue {
+		if tasks[c.task] {
+			rest = append(rest, c)
 			continue
 		}
-		op := w.id.operation(e)
-		if size += count(op) + w.refusals.cost(e); size > maxOps {
+		op := w.id.operation(c)
+		if size += count(op) + w.refusals.cost(c); size > maxOps {
 			rest = append(rest, w.queue[i:]...)
 			break
 		}
-		tasks[e.task] = true
-		entries, ops = append(entries, e), append(ops, op)
+		tasks[c.task] = true
+		writes, ops = append(writes, c), append(ops, op)
 	}
 	w.queue = rest
-	return entries, ops
+	return writes, ops
 }
 
 // forget returns the operations that delete the refusals that are obsolete once the
-// entries are written.
-func (w *writer) forget(entries []entry) (ops []clientv3.Op) {
-	for _, task := range w.refusals.note(entries) {
+// writes are written.
+func (w *writer) forget(writes []claimOp) (ops []clientv3.Op) {
+	for _, task := range w.refusals.note(writes) {
 		ops = append(ops, clientv3.OpDelete(w.id.layout.Refused(w.id.name, task)))
 	}
 	return ops
@@ -257,7 +257,7 @@ func (w *writer) commit(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRe
 func (w *writer) try(ctx context.Context, ops []clientv3.Op, patience time.Duration) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	resp, err := w.client.Txn(ctx).If(w.id.there()).Then(ops...).Commit()
+	resp, err := w.client.Txn(ctx).If(w.id.stillMember()).Then(ops...).Commit()
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err() // err may be a gRPC status instead
 	}
@@ -274,34 +274,36 @@ const keptRefusals = 128
 // refusals of earlier ones ended with their leases.
 type refusals struct{ tasks []string }
 
-// refuses reports whether an entry writes a refusal.
-func (e entry) refuses() bool { return e.reason != nil && (e.kind == doRefuse || e.kind == doLeave) }
+// refuses reports whether a claimOp writes a refusal.
+func (c claimOp) refuses() bool {
+	return c.reason != nil && (c.kind == doRefuse || c.kind == doRelease)
+}
 
-// cost returns the number of deletions that an entry may need.
-func (r *refusals) cost(e entry) int {
-	if e.refuses() || e.kind == doClaim && slices.Contains(r.tasks, e.task) {
+// cost returns the number of deletions that a claimOp may need.
+func (r *refusals) cost(c claimOp) int {
+	if c.refuses() || c.kind == doClaim && slices.Contains(r.tasks, c.task) {
 		return 1
 	}
 	return 0
 }
 
-// note records entries, no two of which concern the same task. It returns the tasks
+// note records writes, no two of which concern the same task. It returns the tasks
 // whose refusals must be deleted with them: those that are claimed, and the oldest
-// beyond keptRefusals. The result contains no task that one of the entries refuses.
-func (r *refusals) note(entries []entry) (gone []string) {
-	for _, e := range entries {
-		if !e.refuses() && e.kind != doClaim {
+// beyond keptRefusals. The result contains no task that one of the writes refuses.
+func (r *refusals) note(writes []claimOp) (gone []string) {
+	for _, c := range writes {
+		if !c.refuses() && c.kind != doClaim {
 			continue
 		}
-		i := slices.Index(r.tasks, e.task)
+		i := slices.Index(r.tasks, c.task)
 		if i >= 0 {
 			r.tasks = slices.Delete(r.tasks, i, i+1)
 		}
 		switch {
-		case e.refuses():
-			r.tasks = append(r.tasks, e.task)
+		case c.refuses():
+			r.tasks = append(r.tasks, c.task)
 		case i >= 0:
-			gone = append(gone, e.task)
+			gone = append(gone, c.task)
 		}
 	}
 	excess := max(len(r.tasks)-keptRefusals, 0)

@@ -27,7 +27,7 @@ import (
 //   - The client does not log, because its relevant errors reach the callers.
 //
 // Dialing takes at most 5 s. Callers may change every setting, and add TLS, Username
-// and Password. None of the settings is needed for safety, so any client will do.
+// and Password. Safety depends on none of them, so any client works.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	again := backoff.DefaultConfig
 	again.BaseDelay = 100 * time.Millisecond

@@ -84,7 +84,7 @@ func (p *preflight) contact(ctx context.Context) error {
 		format, err := p.format(limited)
 		switch {
 		case err == nil:
-			err = p.ours(format)
+			err = p.checkFormat(format)
 			p.passed.Store(err == nil)
 			return err
 		case permanent(err):
@@ -123,9 +123,9 @@ func permanent(err error) bool {
 	return false
 }
 
-// ours returns an error unless format, the value of the format key, marks the prefix
+// checkFormat returns an error unless format, the value of the format key, marks the prefix
 // as ours. nil means that the prefix contains keys, but no format key.
-func (p *preflight) ours(format []byte) error {
+func (p *preflight) checkFormat(format []byte) error {
 	switch {
 	case format == nil:
 		return fmt.Errorf("%w: %s holds keys, but not %s", ErrForeignPrefix, p.prefix, p.layout.Format())
