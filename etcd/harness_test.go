@@ -501,10 +501,10 @@ type runningLeader struct {
 }
 
 // startLeader runs a leader.
-func (s *stage) startLeader(name string, opts ...orchestrator.Option) runningLeader {
+func (s *stage) startLeader(opts ...orchestrator.Option) runningLeader {
 	s.Helper()
 	client := s.connect()
-	election, err := etcd.NewElection(client, name, etcd.WithLeaseDuration(2*time.Second))
+	election, err := etcd.NewElection(client, "l1", etcd.WithLeaseDuration(2*time.Second))
 	require.NoError(s, err)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.Context()))
 	done := make(chan error, 1)

@@ -21,7 +21,7 @@ import (
 
 func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {
 	s := newStage(t)
-	g := s.startLeader("l1")
+	g := s.startLeader()
 	a := s.startMember(s.connect(), "a", 5*time.Second)
 	for i := range 6 {
 		_, err := g.registry.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i)})
@@ -227,7 +227,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
-			g := s.startLeader("l1")
+			g := s.startLeader()
 			log := &lookout{text: `level=INFO msg="no other worker can take tasks, stopping the rest" worker=a tasks=`, seen: make(chan struct{})}
 			w, err := worker.New(func(ctx context.Context, task string) error {
 				s.ledger.start(task, "a/")

@@ -83,7 +83,7 @@ func TestE5_RefusedTaskRunsElsewhere(t *testing.T) {
 // again after the outage without help.
 func TestE8_EtcdAway(t *testing.T) {
 	s := newStage(t)
-	g := s.startLeader("l1")
+	g := s.startLeader()
 	cut := make([]*netfault.Proxy, 0, 2)
 	for _, name := range []string{"a", "b"} {
 		client, cable := s.behind()
