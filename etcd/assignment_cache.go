@@ -16,7 +16,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// assignmentCache holds the state of all workers. Only the mirror's goroutine writes it.
+// assignmentCache holds the state of all workers. Only the mirror's goroutine writes
+// to it.
 type assignmentCache struct {
 	layout keys.Layout
 	leader string // the leader's key
@@ -128,8 +129,8 @@ func (s *workerState) take(kind keys.Kind, task string, kv *mirror.KV) {
 	}
 }
 
-// workerState returns the state of a worker's name. States are never deleted, so there
-// is one for every name seen during this leadership.
+// workerState returns the state of a worker's name. States are never deleted, so
+// there is one for every name seen during this leadership.
 func (c *assignmentCache) workerState(worker string) *workerState {
 	s := c.workers[worker]
 	if s == nil {
@@ -284,9 +285,9 @@ func after(op orchestrator.Op, made, found, seen int64, s taskState) (settled bo
 // claimed.
 var errUnclaimed = fmt.Errorf("%w: not claimed in time, or worker gone", orchestrator.ErrRejected)
 
-// late returns the result of a write that was made, but had no result by the end of
-// its call.
-func late(op orchestrator.Op, task string, cause error) error {
+// unfinished returns the result of a write that was made, but had no result by the
+// end of its call.
+func unfinished(op orchestrator.Op, task string, cause error) error {
 	if op == orchestrator.OpRemove {
 		return fmt.Errorf("%w: task %s has not stopped", orchestrator.ErrStopping, task)
 	}

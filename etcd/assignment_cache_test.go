@@ -201,8 +201,8 @@ func TestE5_AddWaitsForTheWorker(t *testing.T) {
 }
 
 func TestE5_ResultsAtTheDeadline(t *testing.T) {
-	require.ErrorIs(t, late(orchestrator.OpRemove, "t", context.DeadlineExceeded), orchestrator.ErrStopping)
-	err := late(orchestrator.OpAdd, "t", context.DeadlineExceeded)
+	require.ErrorIs(t, unfinished(orchestrator.OpRemove, "t", context.DeadlineExceeded), orchestrator.ErrStopping)
+	err := unfinished(orchestrator.OpAdd, "t", context.DeadlineExceeded)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, orchestrator.ErrRejected)
 

@@ -268,9 +268,9 @@ func (b *batch) wait(ctx context.Context) {
 		case <-v.change:
 		case <-alarm:
 			alarm = nil
-			b.giveUp(ctx)
+			b.withdrawUnclaimed(ctx)
 		case <-ctx.Done():
-			b.late(context.Cause(ctx))
+			b.settleUnfinished(context.Cause(ctx))
 			return
 		}
 	}
@@ -288,8 +288,9 @@ func (b *batch) alarm(ctx context.Context) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// giveUp withdraws the unclaimed assignments. The cache will show the withdrawals.
-func (b *batch) giveUp(ctx context.Context) {
+// withdrawUnclaimed withdraws the unclaimed assignments. The cache will show the
+// withdrawals.
+func (b *batch) withdrawUnclaimed(ctx context.Context) {
 	v, err := b.c.cache.look(b.worker.Name, b.tasks)
 	if err != nil {
 		return
@@ -311,15 +312,15 @@ func (b *batch) giveUp(ctx context.Context) {
 	}
 }
 
-// late settles the remaining writes when the call ends.
-func (b *batch) late(cause error) {
+// settleUnfinished settles the remaining writes when the call ends.
+func (b *batch) settleUnfinished(cause error) {
 	for i := range b.writes {
 		switch p := &b.writes[i]; {
 		case p.settled:
 		case p.withdrawn:
 			p.settle(errUnclaimed)
 		default:
-			p.settle(late(p.Op, p.Task, cause))
+			p.settle(unfinished(p.Op, p.Task, cause))
 		}
 	}
 }

@@ -247,9 +247,9 @@ func (c *campaign) run(ctx context.Context) (epoch int64, err error) {
 	}
 }
 
-// enroll puts the key if it does not exist, and returns the candidate just before it.
-// Without such a candidate, enroll returns nil and this one leads, because every later
-// key is younger.
+// enroll puts the key if it does not exist, and returns the candidate just before
+// it. Without such a candidate, enroll returns nil and this one leads, because every
+// later key is younger.
 func (c *campaign) enroll(ctx context.Context) (before *predecessor, epoch int64, err error) {
 	// The next attempt finds a put whose answer was lost, because no other candidate
 	// has a key with this lease.
@@ -285,8 +285,8 @@ func (c *campaign) enroll(ctx context.Context) (before *predecessor, epoch int64
 	return nil, epoch, nil
 }
 
-// awaitEnd returns nil when the predecessor's key has been deleted, or an error if the watch
-// fails.
+// awaitEnd returns nil when the predecessor's key has been deleted, or an error if
+// the watch fails.
 func (c *campaign) awaitEnd(ctx context.Context, before *predecessor) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()

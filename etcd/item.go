@@ -135,8 +135,8 @@ type ItemChange struct {
 	Settings Settings
 }
 
-// registryCache holds the known tasks. A task exists if its content does; settings alone
-// are ignored.
+// registryCache holds the known tasks. A task exists if its content does; settings
+// alone are ignored.
 type registryCache struct {
 	registry *Registry
 	items    map[string]*ItemChange

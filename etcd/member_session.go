@@ -328,15 +328,15 @@ func (a *joinAttempt) wait(ctx context.Context, taken *mvccpb.KeyValue, as *etcd
 	return nil
 }
 
-// leaderGuard is the present leader as of a revision: an epoch above all earlier and below
-// all later ones, and a comparison that holds until the leader changes.
+// leaderGuard is the current leader as of a revision: an epoch above all earlier and
+// below all later ones, and a comparison that holds until the leader changes.
 type leaderGuard struct {
 	epoch     uint64
 	unchanged clientv3.Cmp
 }
 
-// currentLeader reads the present leader. Without a leader, the revision serves as the
-// epoch: earlier leaders were elected before it, and later ones will be elected
+// currentLeader reads the current leader. Without a leader, the revision serves as
+// the epoch: earlier leaders were elected before it, and later ones will be elected
 // after it.
 func (a *joinAttempt) currentLeader(ctx context.Context) (leaderGuard, error) {
 	prefix := a.id.layout.Leaders()

@@ -47,7 +47,8 @@ const (
 	doRelease        // delete the claim; with claimState.failure, the assignment too
 )
 
-// claimState is the member's state of one task. The zero claimState is that of an unknown task.
+// claimState is the member's state of one task. The zero claimState is that of an
+// unknown task.
 type claimState struct {
 	phase     phase
 	assigned  int64 // mod revision of the assignment, as last seen; 0: none
@@ -87,8 +88,8 @@ func (s *claimState) released() { s.phase, s.claim, s.cancelled, s.failure = idl
 // forgotten reports whether the claimState can be deleted.
 func (s *claimState) forgotten() bool { return s.phase == idle && s.assigned == 0 }
 
-// next advances the claimState and returns the action that is due. closing is the reason
-// not to claim more tasks; nil means that the member is not closing.
+// next advances the claimState and returns the action that is due. closing is the
+// reason not to claim more tasks; nil means that the member is not closing.
 func (s *claimState) next(closing error) action {
 	wanted := s.assigned != 0 && !s.foreign
 	switch s.phase {
@@ -306,8 +307,8 @@ func (r *taskRunner) load() int {
 	return r.claims
 }
 
-// close makes the taskRunner claim no more tasks. The channel that it returns is closed
-// when no task is left.
+// close makes the taskRunner claim no more tasks. The channel that it returns is
+// closed when no task is left.
 func (r *taskRunner) close(reason error) <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -316,7 +317,8 @@ func (r *taskRunner) close(reason error) <-chan struct{} {
 	return r.empty
 }
 
-// settle closes empty if the taskRunner is closing and has no tasks. The caller holds mu.
+// settle closes empty if the taskRunner is closing and has no tasks. The caller
+// holds mu.
 func (r *taskRunner) settle() {
 	if r.closing == nil || len(r.tasks) > 0 {
 		return

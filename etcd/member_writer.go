@@ -113,8 +113,8 @@ type writer struct {
 	id      identity
 	log     *slog.Logger
 	attempt time.Duration // timeout of the first attempt at a transaction
-	// answer is called with each claimOp that was written, and the outcome of a claim.
-	// load returns the number of claimed tasks.
+	// answer is called with each claimOp that was written, and the outcome of a
+	// claim. load returns the number of claimed tasks.
 	answer func(claimOp, claimResult)
 	load   func() int
 

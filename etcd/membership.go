@@ -156,8 +156,8 @@ func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers[Worker])
 // connect returns the name of a member, which must not be the name of another
 // membership. It is called before o learns of the member, and again when the member
 // drains. Its error ends the leadership, because a member that is left out may run
-// tasks. disconnect is called after a member has left and was removed from o. Both are
-// called from one goroutine.
+// tasks. disconnect is called after a member has left and was removed from o. Both
+// are called from one goroutine.
 func FeedAs[W comparable](ctx context.Context, m *Membership, l *Leadership, o Workers[W],
 	connect func(MemberState) (W, error), disconnect func(W),
 ) error {

@@ -123,8 +123,8 @@ func permanent(err error) bool {
 	return false
 }
 
-// checkFormat returns an error unless format, the value of the format key, marks the prefix
-// as ours. nil means that the prefix contains keys, but no format key.
+// checkFormat returns an error unless format, the value of the format key, marks the
+// prefix as ours. nil means that the prefix contains keys, but no format key.
 func (p *preflight) checkFormat(format []byte) error {
 	switch {
 	case format == nil:

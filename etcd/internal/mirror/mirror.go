@@ -130,8 +130,8 @@ func (m *Mirror) Run(ctx context.Context, apply func(At, []Change)) error {
 }
 
 // RunAcrossClusters runs the mirror until ctx ends, whichever cluster answers, and
-// returns the cause of ctx. If the cluster is another one, or in an older state, apply
-// receives the difference.
+// returns the cause of ctx. If the cluster is another one, or in an older state,
+// apply receives the difference.
 func (m *Mirror) RunAcrossClusters(ctx context.Context, apply func(At, []Change)) error {
 	for {
 		if err := m.Run(ctx, apply); !errors.Is(err, ErrCluster) {
