@@ -2,11 +2,13 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/worker"
@@ -38,23 +40,31 @@ func work(ctx context.Context, client *clientv3.Client, name string, run func(ct
 	return member.Run(ctx)
 }
 
+// connect starts an etcd in the process, and returns a client. A process of a real
+// system connects to an existing etcd.
+func connect(ctx context.Context) (client *clientv3.Client, disconnect func(), err error) {
+	server, err := embed.Start(ctx, embed.Config{})
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err = clientv3.New(etcd.ClientConfig(server.Endpoints()...))
+	if err != nil {
+		return nil, nil, errors.Join(err, server.Close())
+	}
+	return client, func() { _, _ = client.Close(), server.Close() }, nil
+}
+
 // A leader and a worker, which are usually separate processes, and a client that
 // changes tasks.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	server, err := embed.Start(ctx, embed.Config{})
+	client, disconnect, err := connect(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer server.Close()
-	client, err := clientv3.New(etcd.ClientConfig(server.Endpoints()...))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	defer disconnect()
 
 	seen := make(chan string)
 	poll := func(ctx context.Context, task string) error {
@@ -94,4 +104,58 @@ func Example() {
 	// orders: the task was updated
 	// orders: poll https://us.example/orders
 	// orders: the task was removed
+}
+
+// A leader that uses its orchestrator, here to print what each term changes.
+func ExampleLeadWith() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client, disconnect, err := connect(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer disconnect()
+	election, err1 := etcd.NewElection(client, "host-1")
+	tasks, err2 := etcd.NewRegistry(client)
+	members, err3 := etcd.NewMembership(client)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	changes := make(chan string, 10)
+	lead := func(ctx context.Context, l *etcd.Leadership) error {
+		comm, err := etcd.NewCommunicator(ctx, client, l)
+		if err != nil {
+			return err
+		}
+		var o *orchestrator.Orchestrator[etcd.Worker, string]
+		load := func(made *orchestrator.Orchestrator[etcd.Worker, string]) error {
+			o = made
+			return errors.Join(tasks.Feed(ctx, l, o), members.Feed(ctx, l, o))
+		}
+		return etcd.LeadWith(ctx, l, comm, time.Second, load, orchestrator.WithStats(func(orchestrator.TermStats) {
+			for _, c := range o.LastPlan().Changes {
+				changes <- fmt.Sprintf("%s starts on %s", c.Task, c.To)
+			}
+		}))
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = election.Run(ctx, lead) })
+	running.Go(func() {
+		_ = work(ctx, client, "host-2", func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+	})
+	if _, err := tasks.Create(ctx, etcd.Item{Name: "orders"}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(<-changes)
+	cancel()
+	running.Wait()
+	// Output:
+	// orders starts on host-2
 }

@@ -304,7 +304,7 @@ var _ Tasks = (*orchestrator.Orchestrator[Worker, string])(nil)
 // Feed reports all tasks to o, and then every change for as long as the leadership
 // lasts. When Feed returns, o knows everything that was written before the leader
 // was elected, and may run its first term. Feed fails if ctx or the leadership ends
-// first.
+// first. Call it in the load function of [LeadWith].
 func (r *Registry) Feed(ctx context.Context, l *Leadership, o Tasks) error {
 	cache := newRegistryCache(r)
 	return l.feed(ctx, "tasks", r.prefix, r.mirror(), func(changes []mirror.Change) error { return cache.tell(o, changes) })
