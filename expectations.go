@@ -62,6 +62,15 @@ func (t *taskTable[T]) id(name T) int32 {
 	return id
 }
 
+// names returns the names of n tasks, of which task returns the numbers.
+func (t *taskTable[T]) names(n int, task func(i int) int32) []T {
+	names := make([]T, n)
+	for i := range names {
+		names[i] = t.defs[task(i)].name
+	}
+	return names
+}
+
 // set makes name expected with n instances, or unexpected with 0, and reports
 // whether that changed anything.
 func (t *taskTable[T]) set(name T, n int32, h Handoff) bool {

@@ -180,19 +180,12 @@ func (s *supposition[W, T]) plan(massLoss bool) Plan[W, T] {
 	s.table.snapshot(&expect, s.o.cfg.handoff)
 	t := &termRun[W, T]{
 		id:    Term{Epoch: s.o.cfg.epoch, Number: s.last.number + 1},
-		fleet: s.fleet, workers: s.workers, expect: &expect,
-		names: func(tasks []int32) []T {
-			names := make([]T, len(tasks))
-			for i, task := range tasks {
-				names[i] = s.table.defs[task].name
-			}
-			return names
-		},
+		fleet: s.fleet, workers: s.workers, expect: &expect, names: s.table.names,
 	}
 	now := term.Moment{Term: t.id.Number, Time: s.now}
-	s.fleet.Resume(&expect, len(s.table.defs), now)
+	s.fleet.Resume(&expect, now)
 	t.stats.Term, t.stats.Start, t.stats.MassLoss = t.id, s.now, massLoss
-	t.decision = s.fleet.Decide(&expect, len(s.table.defs), now)
+	t.decision = s.fleet.Decide(&expect, now)
 	t.stats.Planning = time.Since(s.now)
 	t.rows = t.begun()
 	t.count()

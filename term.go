@@ -56,13 +56,14 @@ func (o *Orchestrator[W, T]) NextTerm(ctx context.Context) error {
 
 // termRun is one term under way.
 type termRun[W, T comparable] struct {
-	o        *Orchestrator[W, T]
-	id       Term
-	dry      bool // the term does not write
-	fleet    *term.Fleet
-	workers  []*worker[W, T] // of fleet, in its order
-	expect   *term.Tasks
-	names    func(tasks []int32) []T
+	o       *Orchestrator[W, T]
+	id      Term
+	dry     bool // the term does not write
+	fleet   *term.Fleet
+	workers []*worker[W, T] // of fleet, in its order
+	expect  *term.Tasks
+	// names returns the names of n tasks, of which task returns the numbers.
+	names    func(n int, task func(i int) int32) []T
 	stats    TermStats
 	decision term.Decision
 	rows     []WorkerPlan[W] // by worker, as of the decision
@@ -109,7 +110,8 @@ func (t *termRun[W, T]) phases(ctx context.Context) error {
 	for _, i := range lost {
 		t.lost = append(t.lost, t.workers[i])
 	}
-	t.decide()
+	t.decision = t.fleet.Decide(t.expect, t.now())
+	t.rows = t.begun()
 	planned := time.Now()
 	t.stats.Planning = planned.Sub(listed)
 	if !t.dry && len(t.decision.Changes) > 0 {
@@ -252,16 +254,6 @@ func (o *Orchestrator[W, T]) isMember(name W, serial uint64) bool {
 	return m != nil && m.serial == serial
 }
 
-// decide plans the term.
-func (t *termRun[W, T]) decide() {
-	o := t.o
-	o.mu.Lock()
-	known := len(o.tasks.defs)
-	o.mu.Unlock()
-	t.decision = t.fleet.Decide(t.expect, known, t.now())
-	t.rows = t.begun()
-}
-
 // write carries out the decision, and learns from the outcome. It takes O(workers), a
 // step for each write, and O(tasks) for each worker written to.
 func (t *termRun[W, T]) write(ctx context.Context) error {
@@ -283,22 +275,14 @@ func (t *termRun[W, T]) write(ctx context.Context) error {
 
 // changeNames returns the names of the tasks of the changes.
 func (t *termRun[W, T]) changeNames() []T {
-	tasks := make([]int32, len(t.decision.Changes))
-	for i := range tasks {
-		tasks[i] = t.decision.Changes[i].Task
-	}
-	return t.names(tasks)
+	return t.names(len(t.decision.Changes), func(i int) int32 { return t.decision.Changes[i].Task })
 }
 
-// namesOf returns the names of tasks.
-func (o *Orchestrator[W, T]) namesOf(tasks []int32) []T {
+// namesOf returns the names of n tasks, of which task returns the numbers.
+func (o *Orchestrator[W, T]) namesOf(n int, task func(i int) int32) []T {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	names := make([]T, len(tasks))
-	for i, task := range tasks {
-		names[i] = o.tasks.defs[task].name
-	}
-	return names
+	return o.tasks.names(n, task)
 }
 
 // end frees the numbers of tasks that nothing refers to. It takes O(tasks + instances)

@@ -24,7 +24,7 @@ func (t *termRun[W, T]) publish(err error) *result[W, T] {
 		r.workers[i] = workerResult[W, T]{name: w.name, list: w.list, acked: w.acked}
 	}
 	tasks := r.snapshot.Tasks()
-	for i, name := range t.names(tasks) {
+	for i, name := range t.names(len(tasks), func(i int) int32 { return tasks[i] }) {
 		r.names[tasks[i]] = name
 	}
 	t.stats.Workers.Stuck = t.o.inflight.stuck(time.Now())
@@ -160,11 +160,7 @@ func (t *termRun[W, T]) workerName(i int32) (name W, ok bool) {
 
 func (t *termRun[W, T]) waiting() []Waiting[W, T] {
 	d := &t.decision
-	tasks := make([]int32, len(d.Waiting))
-	for i := range d.Waiting {
-		tasks[i] = d.Waiting[i].Task
-	}
-	names := t.names(tasks)
+	names := t.names(len(d.Waiting), func(i int) int32 { return d.Waiting[i].Task })
 	all := make([]Waiting[W, T], len(d.Waiting))
 	for i, w := range d.Waiting {
 		all[i] = Waiting[W, T]{Task: names[i], Instances: w.Instances, Reason: reasonOf(w.Reason)}
@@ -190,7 +186,7 @@ func (t *termRun[W, T]) paused() []Pause[W, T] {
 			tasks, of = append(tasks, p.Task), append(of, &all[i])
 		}
 	}
-	for i, name := range t.names(tasks) {
+	for i, name := range t.names(len(tasks), func(i int) int32 { return tasks[i] }) {
 		of[i].Task = name
 	}
 	return all

@@ -329,10 +329,18 @@ func (b *breakers) failing(task int32) bool { return b.tasks[task] != nil }
 // isSuspect reports whether a task failed on more than one worker in a row.
 func (b *breakers) isSuspect(task int32) bool { return b.tasks[task] != nil && b.tasks[task].suspect }
 
+// pauseOn returns the pause of a task on a worker, zero if there is none.
+func (b *breakers) pauseOn(p taskOn) Pause {
+	if t := b.tasks[p.Task]; t != nil && t.on[p.Worker] != nil {
+		return *t.on[p.Worker]
+	}
+	return Pause{}
+}
+
 // failedOn reports whether the last start of a task on a worker failed, and none
 // succeeded elsewhere since, or counts against the worker.
 func (b *breakers) failedOn(p taskOn) bool {
-	if t := b.tasks[p.Task]; t != nil && t.on[p.Worker] != nil {
+	if pause := b.pauseOn(p); pause.Failures > 0 {
 		return true
 	}
 	w := b.workers[p.Worker]
@@ -341,20 +349,6 @@ func (b *breakers) failedOn(p taskOn) bool {
 	}
 	_, against := w.against[p.Task]
 	return against
-}
-
-// failuresOn counts the failed starts of a task on a worker that are remembered.
-func (b *breakers) failuresOn(p taskOn) int {
-	if t := b.tasks[p.Task]; t != nil && t.on[p.Worker] != nil {
-		return t.on[p.Worker].Failures
-	}
-	return 0
-}
-
-// pausedOn reports whether a task pauses on a worker.
-func (b *breakers) pausedOn(p taskOn, now Moment) bool {
-	t := b.tasks[p.Task]
-	return t != nil && t.on[p.Worker] != nil && t.on[p.Worker].active(now)
 }
 
 // failedIn counts the tasks whose latest failure was in a term.

@@ -125,13 +125,13 @@ type leaving struct {
 	pinned, retry bool
 }
 
-// Decide plans a term. names is how many tasks have numbers. Beside the planner's time,
-// which package rebalance states, it takes O(workers + changes) and O(failed starts ·
-// log(failed starts)). It takes O(instances) for the tasks of silent workers, and while an
-// initial worker has not answered, a suspect runs, or a failed stop is remembered.
-func (f *Fleet) Decide(t *Tasks, names int, now Moment) Decision {
-	f.grow(names)
-	t.grow(names)
+// Decide plans a term. Beside the planner's time, which package rebalance states, it
+// takes O(workers + changes) and O(failed starts · log(failed starts)). It takes
+// O(instances) for the tasks of silent workers, and while an initial worker has not
+// answered, a suspect runs, or a failed stop is remembered.
+func (f *Fleet) Decide(t *Tasks, now Moment) Decision {
+	f.grow(len(t.Instances))
+	t.grow(len(f.flags))
 	d := &f.decider
 	d.fleet, d.breakers, d.expect, d.now, d.cfg = f, f.breakers, t, now, &f.cfg
 	d.out = Decision{}

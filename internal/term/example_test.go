@@ -22,7 +22,7 @@ func Example() {
 		f.Answer(f.Workers[1], term.Answer{Changed: true, At: now.Time}, now)
 		f.ClearFailures(now)
 		f.Judge(now.Time, 3*time.Second)
-		d := f.Decide(&tasks, 2, now)
+		d := f.Decide(&tasks, now)
 		w := f.Write(d.Changes, false)
 		for call, ok := w.Machine.Next(); ok; call, ok = w.Machine.Next() {
 			c := d.Changes[call.Writes[0].Change]

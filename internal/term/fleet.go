@@ -102,31 +102,50 @@ type Worker struct {
 	runs []int32
 	// pins is how many tasks at the end of ids must not move (C8).
 	pins int
+	unsettled
+
+	// Since is the time of its last answer. Before the first answer it is the time at
+	// which the worker was added or, for an initial worker, of the first term with
+	// workers.
+	Since      time.Time
+	took       time.Duration // of the call of its last answer
+	ids        []int32       // its last answer
+	Duplicates int           // how many of ids repeat an earlier one
+	acked      []ack         // the writes acknowledged since ids, oldest first; nil once it is lost
+}
+
+// unsettled is the state that few workers have.
+type unsettled struct {
 	// maybe holds the starts sent since the last answer that were neither acknowledged
 	// nor certainly refused.
 	maybe Set
 	// stops holds the stops that did not succeed, as long as their task is listed. While
 	// stopPause holds, none that failed is tried again.
-	stops map[int32]*stop
+	stops     map[int32]*stop
+	stopPause Pause
 	// gain is how many tasks the worker may gain in the term limited, because it could
 	// not begin all its starts in the term before.
 	gain    int32
 	limited uint64
-
-	// Since is the time of its last answer. Before the first answer it is the time at
-	// which the worker was added or, for an initial worker, of the first term with
-	// workers.
-	Since time.Time
 	// Missed is when a call last failed or used up its timeout, zero if an answer came
 	// after that. A worker that missed is silent, not late: a late one may not have
 	// been called.
 	Missed time.Time
+}
 
-	took       time.Duration // of the call of its last answer
-	ids        []int32       // its last answer
-	Duplicates int           // how many of ids repeat an earlier one
-	acked      []ack         // the writes acknowledged since ids, oldest first; nil once it is lost
-	stopPause  Pause
+// clone returns a copy that shares nothing with u. number returns the number of each task
+// in the copy.
+func (u *unsettled) clone(number func(task int32) int32) *unsettled {
+	c := *u
+	c.maybe, c.stops = make(Set, len(u.maybe)), make(map[int32]*stop, len(u.stops))
+	for _, task := range u.maybe.sorted() {
+		c.maybe.add(number(task))
+	}
+	for task, s := range u.stops {
+		copied := *s
+		c.stops[number(task)] = &copied
+	}
+	return &c
 }
 
 // ack is an acknowledged write.
@@ -137,9 +156,6 @@ type ack struct {
 
 // Holds returns how many tasks w runs or may run.
 func (w *Worker) Holds() int { return len(w.runs) + len(w.maybe) }
-
-// Runs returns how many tasks w runs, as far as is known.
-func (w *Worker) Runs() int { return len(w.runs) }
 
 // Listed returns the tasks of its last answer, as often as they were listed. They must not
 // change.
@@ -234,9 +250,9 @@ func (w *Worker) sinceAnswer() Set {
 func (f *Fleet) Join(members []Member, now time.Time, legacy func(i int) Set) {
 	for i, m := range members {
 		if i == len(f.Workers) {
-			f.Workers = append(f.Workers, &Worker{
-				Serial: m.Serial, initial: !f.started, Since: now, maybe: maps.Clone(legacy(i)),
-			})
+			w := &Worker{Serial: m.Serial, initial: !f.started, Since: now}
+			w.maybe = maps.Clone(legacy(i))
+			f.Workers = append(f.Workers, w)
 		}
 		f.Workers[i].Draining = m.Draining
 	}

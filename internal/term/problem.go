@@ -41,22 +41,20 @@ func (d *decider) pose() {
 			state = rebalance.Draining
 		case limits != nil && limits[i] != noLimit:
 			state = rebalance.Quarantined
-			p.Gain = append(p.Gain, make([]int32, int(at)+1-len(p.Gain))...)
-			p.Gain[at] = limits[i]
+			p.Gain = append(padded(p.Gain, at), limits[i])
 		}
 		p.States = append(p.States, state)
 		held, pinned := d.held(w, at, state)
 		p.Held = append(p.Held, held)
 		if pinned > 0 {
-			p.Pinned = append(p.Pinned, make([]int32, int(at)+1-len(p.Pinned))...)
-			p.Pinned[at] = pinned
+			p.Pinned = append(padded(p.Pinned, at), pinned)
 		}
 	}
 	if p.Gain != nil {
-		p.Gain = append(p.Gain, make([]int32, len(p.States)-len(p.Gain))...)
+		p.Gain = padded(p.Gain, int32(len(p.States)))
 	}
 	if p.Pinned != nil {
-		p.Pinned = append(p.Pinned, make([]int32, len(p.States)-len(p.Pinned))...)
+		p.Pinned = padded(p.Pinned, int32(len(p.States)))
 	}
 	for _, task := range d.stuck {
 		d.fleet.flags[task] &^= taskStuck
@@ -69,6 +67,11 @@ func (d *decider) pose() {
 		}
 	}
 	d.setAside()
+}
+
+// padded appends zeros to s up to a length.
+func padded(s []int32, length int32) []int32 {
+	return append(s, make([]int32, int(length)-len(s))...)
 }
 
 // markStuck marks the tasks that some worker failed to stop.

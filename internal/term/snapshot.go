@@ -33,17 +33,6 @@ type Record struct {
 	unsettled *unsettled // nil for most
 }
 
-// unsettled holds the state that few workers have: unconfirmed starts, failed stops, a
-// limit, a failed call.
-type unsettled struct {
-	maybe     []int32
-	stops     map[int32]stop
-	stopPause Pause
-	gain      int32
-	limited   uint64
-	missed    time.Time
-}
-
 // Counts holds how many workers are in each state.
 type Counts struct {
 	Answering, Silent, Lost     int
@@ -103,17 +92,21 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, term uint64) *Snapshot {
 		Workers:       make([]Record, len(f.Workers)),
 		massLossSince: f.massLossSince, massLossEnded: f.massLossEnded,
 	}
+	same := func(task int32) int32 { return task }
 	for i, w := range f.Workers {
 		s.Workers[i] = Record{
 			Serial: w.Serial, State: w.State, Draining: w.Draining, Heard: w.Heard, initial: w.initial,
-			Repeats: w.Duplicates > 0, Since: w.Since, unsettled: w.unsettled(term),
+			Repeats: w.Duplicates > 0, Since: w.Since,
+		}
+		if len(w.maybe) > 0 || len(w.stops) > 0 || w.limited > term || !w.Missed.IsZero() {
+			s.Workers[i].unsettled = w.clone(same)
 		}
 		if len(w.acked) == 0 && w.Duplicates == 0 {
 			s.Workers[i].pins = int32(w.pins)
 		}
 	}
 	if !f.breakers.empty() {
-		s.breakers = f.breakers.clone(nil, func(task int32) int32 { return task })
+		s.breakers = f.breakers.clone(nil, same)
 	}
 	if f.breakers.failedIn(term) > 0 { // see findUnproven
 		d.Mark(func(task int32) {
@@ -130,20 +123,6 @@ func (f *Fleet) Snapshot(d *Decision, t *Tasks, term uint64) *Snapshot {
 	return s
 }
 
-func (w *Worker) unsettled(term uint64) *unsettled {
-	if len(w.maybe) == 0 && len(w.stops) == 0 && w.limited <= term && w.Missed.IsZero() {
-		return nil
-	}
-	u := &unsettled{
-		maybe: w.maybe.sorted(), stops: make(map[int32]stop, len(w.stops)), stopPause: w.stopPause,
-		gain: w.gain, limited: w.limited, missed: w.Missed,
-	}
-	for task, stop := range w.stops {
-		u.stops[task] = *stop
-	}
-	return u
-}
-
 // Tasks returns the tasks to which the snapshot refers. The caller keeps their names,
 // because their numbers may stand for other tasks later.
 func (s *Snapshot) Tasks() (tasks []int32) {
@@ -152,7 +131,7 @@ func (s *Snapshot) Tasks() (tasks []int32) {
 	}
 	for i := range s.Workers {
 		if u := s.Workers[i].unsettled; u != nil {
-			tasks = slices.AppendSeq(append(tasks, u.maybe...), maps.Keys(u.stops))
+			tasks = slices.AppendSeq(slices.AppendSeq(tasks, maps.Keys(u.maybe)), maps.Keys(u.stops))
 		}
 	}
 	return append(tasks, s.ran...)
@@ -185,7 +164,13 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 		f.see(ids...)
 		w := views[r.Serial]
 		if w != nil {
-			f.restore(w, r, now, renumber)
+			w.State, w.Heard, w.initial, w.Since = r.State, r.Heard, r.initial, r.Since
+			if r.unsettled != nil {
+				w.unsettled = *r.unsettled.clone(renumber)
+			}
+			if !w.Missed.IsZero() {
+				w.Missed = now // it does not answer the next term
+			}
 		}
 		if w == nil || w.State == Lost {
 			for _, id := range ids {
@@ -193,7 +178,7 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 			}
 			continue
 		}
-		w.ids, w.runs = ids, ids
+		w.ids, w.runs, w.pins = ids, ids, int(r.pins)
 	}
 	for _, task := range s.ran {
 		f.see(renumber(task))
@@ -206,31 +191,6 @@ func (f *Fleet) see(tasks ...int32) {
 	for _, id := range tasks {
 		f.grow(int(id) + 1)
 		f.flags[id] |= taskSeen
-	}
-}
-
-// restore sets a worker's state, but for its tasks, to that of a record.
-func (f *Fleet) restore(w *Worker, r *Record, now time.Time, number func(task int32) int32) {
-	w.State, w.Heard, w.initial, w.Since = r.State, r.Heard, r.initial, r.Since
-	u := r.unsettled
-	if u != nil {
-		w.gain, w.limited = u.gain, u.limited
-		if !u.missed.IsZero() {
-			w.Missed = now // it does not answer the next term
-		}
-	}
-	if w.State == Lost {
-		return
-	}
-	w.pins = int(r.pins)
-	if u != nil {
-		w.maybe, w.stops, w.stopPause = make(Set), make(map[int32]*stop), u.stopPause
-		for _, task := range u.maybe {
-			w.maybe.add(number(task))
-		}
-		for task, stop := range u.stops {
-			w.stops[number(task)] = &stop
-		}
 	}
 }
 
@@ -248,8 +208,7 @@ func (f *Fleet) Silence(w *Worker, now time.Time, grace time.Duration) {
 // Resume begins the term of a what-if plan: what failed is forgotten as far as it does
 // not concern the expected tasks and the workers, and the answers show that no unconfirmed
 // start has happened.
-func (f *Fleet) Resume(t *Tasks, names int, now Moment) {
-	f.grow(names)
+func (f *Fleet) Resume(t *Tasks, now Moment) {
 	f.ForgetTasks(t)
 	f.breakers.forgetWorkers(func(serial uint64) bool { return f.bySerial(serial) == nil })
 	for _, w := range f.Workers {

@@ -211,9 +211,9 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 	for k := 0; k < len(places) && (found == handover.None || best > 0); k++ {
 		w := places[(*next+k)%len(places)]
 		pair := taskOn{Task: x.Task, Worker: d.fleet.Workers[d.index[w]].Serial}
-		trial, rank := d.problem.States[w] == rebalance.Quarantined, 0
+		pause, trial, rank := d.breakers.pauseOn(pair), d.problem.States[w] == rebalance.Quarantined, 0
 		switch {
-		case d.suspects.on[pair], x.Pause.Failures == 0 && d.breakers.pausedOn(pair, d.now),
+		case d.suspects.on[pair], x.Pause.Failures == 0 && pause.active(d.now),
 			trial && d.suspects.tried[w]:
 			continue
 		case trial:
@@ -223,9 +223,8 @@ func (d *decider) placeFor(x *suspect, places []int32, next *int) int32 {
 		case d.breakers.failedOn(pair):
 			rank = 1
 		}
-		n := d.breakers.failuresOn(pair)
-		if found == handover.None || cmp.Or(cmp.Compare(rank, best), cmp.Compare(n, failures)) < 0 {
-			found, at, best, failures = w, k, rank, n
+		if found == handover.None || cmp.Or(cmp.Compare(rank, best), cmp.Compare(pause.Failures, failures)) < 0 {
+			found, at, best, failures = w, k, rank, pause.Failures
 		}
 	}
 	if found != handover.None {

@@ -1,0 +1,344 @@
+package term
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/handover"
+)
+
+var begin = Moment{Term: 1, Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+
+// world is a fleet with a naive model of its workers: what each of them runs, by index.
+type world struct {
+	*Fleet
+	tasks Tasks
+	now   Moment
+	runs  []map[int32]bool
+}
+
+// newWorld returns a world of workers that run nothing, and tasks with one instance each.
+func newWorld(workers, tasks int) *world {
+	w := &world{
+		Fleet: New(Config{Timeout: time.Second, MaxPause: time.Hour, MaxLoss: 0.5, MaxMoves: -1}),
+		tasks: Tasks{Loaded: true, Instances: slices.Repeat([]int32{1}, tasks), StartFirst: make([]bool, tasks), Wanted: tasks},
+		now:   begin,
+	}
+	members := make([]Member, workers)
+	for i := range members {
+		members[i].Serial = uint64(i) + 1
+		w.runs = append(w.runs, make(map[int32]bool))
+	}
+	w.Join(members, w.now.Time, func(int) Set { return nil })
+	return w
+}
+
+// next begins a term, a minute after the last one, in which all workers answer but
+// those that are silent.
+func (w *world) next(silent ...int) {
+	w.now = Moment{Term: w.now.Term + 1, Time: w.now.Time.Add(time.Minute)}
+	w.Begin(w.now)
+	for i, worker := range w.Workers {
+		if slices.Contains(silent, i) {
+			worker.NoAnswer(true, w.now.Time, time.Hour)
+			continue
+		}
+		w.answer(i)
+	}
+	w.ClearFailures(w.now)
+}
+
+func (w *world) answer(i int) (returned bool) {
+	var list []int32
+	for task := range w.runs[i] {
+		list = append(list, task)
+	}
+	slices.Sort(list)
+	return w.Answer(w.Workers[i], Answer{Tasks: list, Changed: true, At: w.now.Time}, w.now)
+}
+
+// write carries out changes. answer returns the answer to each write.
+func (w *world) write(changes []Change, answer func(at int32, start bool) handover.Answer) {
+	out := w.Write(changes, false)
+	for call, ok := out.Machine.Next(); ok; call, ok = out.Machine.Next() {
+		write := call.Writes[0]
+		r := Result{Answer: answer(call.Worker, write.Start)}
+		if r.Answer != handover.Done {
+			r.Err, r.Refused = errors.New("not done"), r.Answer == handover.Refused
+		}
+		task, runs := changes[write.Change].Task, w.runs[call.Worker]
+		switch {
+		case r.Answer != handover.Done:
+		case write.Start:
+			runs[task] = true
+		default:
+			delete(runs, task)
+		}
+		out.Ended(call.Worker, write, &r, w.now)
+		out.Machine.Done(call, []handover.Answer{r.Answer}, false, false)
+	}
+	out.Learn(false, w.now)
+}
+
+func done(int32, bool) handover.Answer { return handover.Done }
+
+// check compares the view of each worker with the model.
+func (w *world) check(t *testing.T) {
+	t.Helper()
+	for i, worker := range w.Workers {
+		view := make(map[int32]bool)
+		for _, task := range worker.runs {
+			require.False(t, view[task], "worker %d has task %d twice", i, task)
+			view[task] = true
+		}
+		require.Equal(t, w.runs[i], view, "worker %d", i)
+	}
+}
+
+// Whatever is answered, the view is what the workers said and acknowledged.
+func TestWrites_TheViewIsWhatWasAcknowledged(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		w := newWorld(1+r.IntN(6), 1+r.IntN(20))
+		for range 12 {
+			for task := range w.tasks.Instances {
+				w.tasks.Instances[task] = int32(r.IntN(3))
+				w.tasks.StartFirst[task] = r.IntN(2) == 0
+			}
+			w.next()
+			w.check(t)
+			d := w.Decide(&w.tasks, w.now)
+			w.write(d.Changes, func(int32, bool) handover.Answer {
+				return []handover.Answer{handover.Done, handover.Done, handover.Refused}[r.IntN(3)]
+			})
+			w.check(t)
+		}
+	}
+}
+
+// If all writes succeed, one term reaches the expected state, and the next changes nothing.
+func TestDecide_Converges(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		w := newWorld(1+r.IntN(6), r.IntN(30))
+		for i := range w.runs {
+			for range r.IntN(8) {
+				w.runs[i][int32(r.IntN(30))] = true
+			}
+		}
+		w.next()
+		w.write(w.Decide(&w.tasks, w.now).Changes, done)
+		w.next()
+		require.Empty(t, w.Decide(&w.tasks, w.now).Changes)
+		c := w.Count()
+		require.Equal(t, w.tasks.Wanted, c.Running)
+		require.LessOrEqual(t, c.Spread, 1)
+	}
+}
+
+// A what-if plan that supposes nothing is the next term.
+func TestSnapshot_SupposesTheNextTerm(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		w := newWorld(2+r.IntN(5), 1+r.IntN(20))
+		var last Decision
+		silent := []int{r.IntN(len(w.Workers))}
+		for range 6 {
+			silent = silent[:r.IntN(len(silent)+1)]
+			w.next(silent...)
+			last = w.Decide(&w.tasks, w.now)
+			w.write(last.Changes, func(at int32, _ bool) handover.Answer {
+				return []handover.Answer{handover.Done, handover.Refused}[(seed+uint64(at))%3/2]
+			})
+		}
+		members := make([]Member, len(w.Workers))
+		for i, worker := range w.Workers {
+			members[i] = Member{Serial: worker.Serial}
+		}
+		s := w.Snapshot(&last, &w.tasks, w.now.Term)
+		f := s.Suppose(w.cfg, members, w.now.Time.Add(time.Minute),
+			func(task int32) int32 { return task },
+			func(i int) []int32 { return slices.Clone(w.Workers[i].runs) })
+		now := Moment{Term: w.now.Term + 1, Time: w.now.Time.Add(time.Minute)}
+		f.Resume(&w.tasks, now)
+		supposed := f.Decide(&w.tasks, now)
+		w.next(silent...)
+		// The workers answer in another order than the leader remembers, so that other tasks
+		// may move.
+		actual := w.Decide(&w.tasks, w.now)
+		require.Len(t, supposed.Changes, len(actual.Changes), "seed %d", seed)
+		require.Equal(t, actual.Missing, supposed.Missing)
+		require.Equal(t, actual.Held, supposed.Held)
+		require.Equal(t, actual.LowerBound, supposed.LowerBound)
+		require.Len(t, f.Paused(now), len(w.Paused(w.now)))
+	}
+}
+
+// T4: a worker without an answer is late first, silent if its call failed, and lost when
+// a call fails at the end of the grace period.
+func TestT4_NoAnswer(t *testing.T) {
+	const grace = 10 * time.Second
+	for name, test := range map[string]struct {
+		after  []time.Duration // of the terms without an answer
+		missed bool
+		state  State
+		late   bool
+	}{
+		"not called":                      {[]time.Duration{time.Second}, false, Answering, true},
+		"not called again":                {[]time.Duration{time.Second, 9 * time.Second}, false, Answering, true},
+		"not called for the grace period": {[]time.Duration{10 * time.Second}, false, Silent, false},
+		"failed":                          {[]time.Duration{time.Second}, true, Silent, false},
+		"failed just before the end":      {[]time.Duration{time.Second, 9 * time.Second}, true, Silent, false},
+		"failed at the end":               {[]time.Duration{time.Second, 10 * time.Second}, true, Lost, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(3, 1)
+			for i := range w.Workers {
+				w.answer(i)
+			}
+			worker := w.Workers[0]
+			for _, after := range test.after {
+				at := begin.Time.Add(after)
+				worker.NoAnswer(test.missed, at, grace)
+				lost, massLoss := w.Judge(at, grace)
+				require.Equal(t, test.state == Lost && after == 10*time.Second, len(lost) == 1)
+				require.False(t, massLoss)
+			}
+			require.Equal(t, test.state, worker.State)
+			require.Equal(t, test.late, worker.Late)
+			require.Equal(t, test.state != Answering, w.answer(0), "it answers again")
+			require.Equal(t, Answering, worker.State)
+		})
+	}
+}
+
+// T4: what may have started on a worker counts until it answers, and a lost one holds
+// nothing.
+func TestT4_UnsureStarts(t *testing.T) {
+	w := newWorld(1, 1)
+	w.next()
+	w.write(w.Decide(&w.tasks, w.now).Changes, func(int32, bool) handover.Answer { return handover.Unknown })
+	require.Equal(t, 1, w.Workers[0].Holds())
+	w.next(0)
+	require.Equal(t, 1, w.Decide(&w.tasks, w.now).Held)
+	require.Empty(t, w.Decide(&w.tasks, w.now).Changes)
+	w.MarkLost(w.Workers[0])
+	require.Zero(t, w.Workers[0].Holds())
+	w.next()
+	require.Zero(t, w.Workers[0].Holds())
+	require.Equal(t, ReasonLost, w.Decide(&w.tasks, w.now).Changes[0].Reason)
+}
+
+// T5: while more than half of the workers are silent, none is lost, and for a timeout
+// after that.
+func TestT5_Judge(t *testing.T) {
+	w := newWorld(4, 0)
+	for i := range w.Workers {
+		w.answer(i)
+	}
+	for i, step := range []struct {
+		after    time.Duration
+		silent   int
+		lost     int
+		massLoss bool
+	}{
+		{10 * time.Second, 3, 0, true},
+		{20 * time.Second, 2, 0, true},
+		{20*time.Second + 999*time.Millisecond, 2, 0, true},
+		{21 * time.Second, 2, 2, false},
+	} {
+		now := begin.Time.Add(step.after)
+		for k, worker := range w.Workers {
+			if k < step.silent {
+				worker.NoAnswer(true, now, time.Second)
+			} else {
+				w.Answer(worker, Answer{At: now}, Moment{Term: 2, Time: now})
+			}
+		}
+		lost, massLoss := w.Judge(now, time.Second)
+		require.Len(t, lost, step.lost, "step %d", i)
+		require.Equal(t, step.massLoss, massLoss, "step %d", i)
+	}
+}
+
+// A worker that takes the name of a removed one may run what was started there last.
+func TestJoin_TakesTheLegacy(t *testing.T) {
+	w := newWorld(2, 2)
+	w.next()
+	w.write(w.Decide(&w.tasks, w.now).Changes, done)
+	gone := w.Workers[0]
+	started := slices.Clone(gone.runs)
+	members := []Member{{Serial: 2}, {Serial: 3}}
+	w.Part(members)
+	require.Len(t, w.Workers, 1)
+	w.Join(members, w.now.Time, func(i int) Set {
+		require.Equal(t, 1, i)
+		return gone.Legacy()
+	})
+	require.Equal(t, started, w.Workers[1].holds())
+	require.False(t, w.Workers[1].initial)
+	w.Part(nil)
+	require.Empty(t, w.Workers)
+}
+
+// A task that is listed twice counts once, and the last acknowledged write decides.
+func TestAnswer_Duplicates(t *testing.T) {
+	w := newWorld(1, 9)
+	worker := w.Workers[0]
+	w.Answer(worker, Answer{Tasks: []int32{7, 3, 7, 7}, Changed: true, Pinned: 9}, begin)
+	require.Equal(t, []int32{7, 3}, worker.runs)
+	require.Equal(t, 2, worker.Duplicates)
+	require.Equal(t, 4, worker.pins, "no more than are listed")
+	worker.acked = []ack{{7, false}, {3, false}, {3, true}, {5, true}, {5, false}, {1, true}, {1, true}}
+	w.settle(worker)
+	require.Equal(t, []int32{3, 1}, worker.runs)
+	w.Answer(worker, Answer{}, begin)
+	require.Equal(t, []int32{7, 3}, worker.runs, "it repeats its answer")
+}
+
+// The stamps survive that their round wraps around.
+func TestFleet_TheRoundWrapsAround(t *testing.T) {
+	w := newWorld(1, 9)
+	worker := w.Workers[0]
+	w.Answer(worker, Answer{Tasks: []int32{7, 3}, Changed: true}, begin)
+	for round := ^uint32(0) - 3; round > 3; round++ {
+		w.round = round
+		worker.acked = []ack{{7, true}, {3, false}, {3, true}}
+		w.settle(worker)
+		require.Equal(t, []int32{7, 3}, worker.runs)
+	}
+}
+
+// Stops that fail take turns, one in a term, after their pause.
+func TestStops_TakeTurns(t *testing.T) {
+	w := newWorld(1, 0)
+	for task := range int32(3) {
+		w.runs[0][task] = true
+	}
+	tried := make(map[int32]int)
+	for range 40 {
+		w.next()
+		d := w.Decide(&w.tasks, w.now)
+		n := 0
+		for _, c := range d.Changes {
+			if !c.Paused {
+				n++
+				tried[c.Task]++
+			}
+		}
+		if w.now.Term > 2 {
+			require.LessOrEqual(t, n, 1)
+		}
+		w.write(d.Changes, func(int32, bool) handover.Answer { return handover.Unknown })
+	}
+	require.Len(t, tried, 3)
+	for _, n := range tried {
+		require.InDelta(t, tried[0], n, 1)
+	}
+	require.Len(t, w.Paused(w.now), 3)
+}
