@@ -361,22 +361,15 @@ func (b *breakers) failedIn(term uint64) (n int) {
 	return n
 }
 
-// suspected is a task that fails to start on more than one worker.
-type suspected struct {
-	Task  int32
-	Last  uint64 // the worker that failed last
-	Pause Pause
-}
-
 // suspects returns the suspects, those tried longest ago first.
-func (b *breakers) suspects() []suspected {
-	var all []suspected
+func (b *breakers) suspects() []suspect {
+	var all []suspect
 	for id, t := range b.tasks {
 		if t.suspect {
-			all = append(all, suspected{Task: id, Last: t.last, Pause: t.pause})
+			all = append(all, suspect{Task: id, Last: t.last, Pause: t.pause})
 		}
 	}
-	slices.SortFunc(all, func(s, t suspected) int {
+	slices.SortFunc(all, func(s, t suspect) int {
 		return cmp.Or(cmp.Compare(b.tasks[s.Task].tried, b.tasks[t.Task].tried), cmp.Compare(s.Task, t.Task))
 	})
 	return all

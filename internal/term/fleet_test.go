@@ -301,6 +301,15 @@ func TestAnswer_Duplicates(t *testing.T) {
 	require.Equal(t, []int32{7, 3}, worker.runs, "it repeats its answer")
 }
 
+// An acknowledged stop settles a start that was unsure.
+func TestWrites_AStopSettlesAnUnsureStart(t *testing.T) {
+	w := newWorld(1, 1)
+	w.Workers[0].maybe = Set{0: {}}
+	out := w.Write([]Change{{Change: handover.Change{From: 0, To: handover.None}}}, false)
+	out.Ended(0, handover.Write{}, &Result{Answer: handover.Done}, w.now)
+	require.Zero(t, w.Workers[0].Holds())
+}
+
 // The stamps survive that their round wraps around.
 func TestFleet_TheRoundWrapsAround(t *testing.T) {
 	w := newWorld(1, 9)

@@ -25,9 +25,11 @@ type suspects struct {
 	tried   map[int32]bool // places that are taken in this term
 }
 
-// suspect is a task that is outside the plan.
+// suspect is a task that fails to start on more than one worker.
 type suspect struct {
-	suspected
+	Task    int32
+	Last    uint64 // the worker that failed last
+	Pause   Pause
 	copies  int32 // on workers that are not lost
 	missing int32
 	leaving []int32 // draining workers that run it, by index in the fleet
@@ -46,7 +48,7 @@ func (d *decider) findSuspects() {
 	for _, x := range d.breakers.suspects() {
 		if d.expect.Expects(x.Task) {
 			s.of[x.Task] = len(s.all)
-			s.all = append(s.all, suspect{suspected: x})
+			s.all = append(s.all, x)
 			d.fleet.flags[x.Task] |= taskSuspect
 		}
 	}
@@ -97,7 +99,7 @@ func (d *decider) findUnproven() {
 	first := len(s.all)
 	for task, want := range d.expect.Instances {
 		if want > 0 && d.fleet.flags[task]&(taskSeen|taskSuspect) == 0 {
-			s.all = append(s.all, suspect{suspected: suspected{Task: int32(task)}})
+			s.all = append(s.all, suspect{Task: int32(task)})
 		}
 	}
 	if len(s.all)-first > 2*failed {
