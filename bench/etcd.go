@@ -285,7 +285,7 @@ func (r onEtcd) goals() []goal {
 func (r onEtcd) tables() []table {
 	columns := [][]episode{r.cold, r.steady, r.changed, r.joined, r.lost}
 	t := table{
-		Title:   r.size.String(),
+		Title:   r.String(),
 		Columns: []string{"cold start", "steady term", fmt.Sprintf("%d contents change", r.contents), "one joins", "one lost"},
 	}
 	duration := func(name string, f func(episode) time.Duration) {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -100,14 +101,17 @@ func (n number) isMissing() bool { return math.IsNaN(float64(n)) }
 // MarshalJSON implements [json.Marshaler]. It keeps integers exact, and six significant
 // digits of other figures.
 func (n number) MarshalJSON() ([]byte, error) {
-	switch x := float64(n); {
-	case n.isMissing():
+	x := float64(n)
+	if n.isMissing() {
 		return []byte("null"), nil
-	case x == math.Trunc(x):
-		return strconv.AppendFloat(nil, x, 'f', -1, 64), nil
-	default:
-		return strconv.AppendFloat(nil, x, 'g', 6, 64), nil
 	}
+	if x != math.Trunc(x) {
+		var err error
+		if x, err = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 6, 64), 64); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(x)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -208,7 +212,7 @@ func load(path string) (results, error) {
 	return r, nil
 }
 
-// encode returns the results as indented JSON.
+// encode returns the results as indented JSON, with each list of figures on one line.
 func (r results) encode() ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -217,7 +221,11 @@ func (r results) encode() ([]byte, error) {
 	if err := encoder.Encode(r); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	figureList := regexp.MustCompile(`\[[\s\d.,e+nul-]+\]`)
+	return figureList.ReplaceAllFunc(b.Bytes(), func(list []byte) []byte {
+		figures := bytes.Fields(list[1 : len(list)-1])
+		return slices.Concat([]byte("["), bytes.Join(figures, []byte(" ")), []byte("]"))
+	}), nil
 }
 
 // write stores the results and the page. It writes neither if the page cannot be
