@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,153 +17,11 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Whole terms on a Communicator that costs next to nothing: the goals, each as a
-// ratio of what was measured in the same run, and the worst cases of each step, in
-// two sizes. If ten times the size takes much more than ten times the time, there
-// is a hidden square.
+// The worst cases of each step of a term, in two sizes, on a Communicator that costs
+// almost nothing. If ten times the size takes much more than ten times the time, a step
+// is quadratic. Module bench measures ordinary terms.
 
 var large = size{1_000_000, 10_000}
-
-// BenchmarkTermSteady is a term in which nothing has changed, with a
-// Communicator that does nothing but hand out lists: anew each time, as from a
-// network, or the very same slices. The goal for x-floors is at most 2 where
-// names have to be compared, and 1.5 where not: the comparison is no part of the
-// floors then.
-func BenchmarkTermSteady(b *testing.B) {
-	for _, same := range []bool{false, true} {
-		name := "fresh"
-		if same {
-			name = "same"
-		}
-		for _, s := range []size{{1_000, 10}, {20_000, 200}, {100_000, 1_000}, large} {
-			b.Run(name+"/"+s.String(), func(b *testing.B) {
-				f := newBenchFleet(b, s, same)
-				f.term(b)
-				f.term(b)
-				bench := newBench(f)
-				b.ReportAllocs()
-				for b.Loop() {
-					b.StopTimer()
-					bench.floor(b)
-					b.StartTimer()
-					bench.terms.add(f.term(b))
-				}
-				require.Empty(b, f.LastPlan().Changes)
-				floor := []samples{bench.scan, bench.fanOut}
-				if !same {
-					floor = append(floor, bench.compare)
-				}
-				bench.scan.report(b, "scan")
-				bench.compare.report(b, "compare")
-				bench.fanOut.report(b, "fanout")
-				bench.terms.report(b, "term")
-				b.ReportMetric(bench.terms.over(floor...), "x-floors")
-			})
-		}
-	}
-}
-
-// BenchmarkTermGrowth has ten times the work: x-time is to be at most 12.
-func BenchmarkTermGrowth(b *testing.B) {
-	small := newBenchFleet(b, size{large.tasks / 10, large.workers / 10}, false)
-	big := newBenchFleet(b, large, false)
-	for range 2 {
-		small.term(b)
-		big.term(b)
-	}
-	var smalls, bigs samples
-	for b.Loop() {
-		smalls.add(small.term(b))
-		bigs.add(big.term(b))
-	}
-	smalls.report(b, "small")
-	bigs.report(b, "large")
-	b.ReportMetric(bigs.over(smalls), "x-time")
-}
-
-// BenchmarkTermOneWorker is a term after one worker has joined, and one after it
-// was lost. The goal for x-steady is at most 1.5, the calls themselves
-// left out at what the bare fan-out takes for as many.
-func BenchmarkTermOneWorker(b *testing.B) {
-	for _, same := range []bool{false, true} {
-		name := "fresh"
-		if same {
-			name = "same"
-		}
-		b.Run(name+"/"+large.String(), func(b *testing.B) {
-			f := newBenchFleet(b, large, same)
-			f.term(b)
-			f.term(b)
-			var before, between, calls, joins, losses samples
-			const moved = 100 // tasks of one worker
-			for b.Loop() {
-				before.add(f.term(b))
-				name := f.join(b)
-				took := f.term(b)
-				calls.time(func() { fanOut(b.Context(), 2*moved) })
-				joins.add(took - calls[len(calls)-1])
-				require.InDelta(b, moved, f.LastPlan().Stats.Adds, 1)
-				f.term(b)
-
-				between.add(f.term(b))
-				f.leave(name)
-				took = f.term(b)
-				losses.add(took - calls[len(calls)-1]/2)
-				require.InDelta(b, moved, f.LastPlan().Stats.Adds, 1)
-				f.term(b)
-			}
-			before.report(b, "steady")
-			calls.report(b, "calls")
-			joins.report(b, "joined")
-			losses.report(b, "lost")
-			b.ReportMetric(joins.over(before), "x-steady-joined")
-			b.ReportMetric(losses.over(between), "x-steady-lost")
-		})
-	}
-}
-
-// BenchmarkTermHeap says what a leader keeps, the bytes of the names left out:
-// the list that each worker answered last is new, its names are not. Writes have
-// happened, so the planner has used what memory it uses. B/instance is to be
-// under 160.
-func BenchmarkTermHeap(b *testing.B) {
-	for b.Loop() {
-		f := newBenchFleet(b, large, false)
-		f.term(b)
-		f.join(b)
-		f.term(b)
-		// From now on everyone answers with a list of its own, which only the
-		// leader keeps.
-		names := make([][]string, len(f.workers))
-		for i, w := range f.workers {
-			names[i] = w.copies[0]
-		}
-		for range 2 {
-			for i, w := range f.workers {
-				w.copies = [2][]string{slices.Clone(names[i]), slices.Clone(names[i])}
-			}
-			f.term(b)
-		}
-		for _, w := range f.workers {
-			w.copies = [2][]string{}
-		}
-		with := liveHeap()
-		runtime.KeepAlive(f.Orchestrator)
-		f.Orchestrator = nil
-		without := liveHeap()
-		runtime.KeepAlive(f)
-		runtime.KeepAlive(names)
-		b.ReportMetric(float64(with-without)/float64(large.tasks), "B/instance")
-	}
-}
-
-func liveHeap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
 
 // BenchmarkWorstRefused makes every worker refuse every start for three terms, so
 // that every task is suspect, and then none, until all tasks run.
@@ -443,18 +299,17 @@ type benchFleet struct {
 	tasks   []orchestrator.Task[string]
 }
 
-// benchWorker is what a worker answers to List: in turn from two copies of its
-// list, which have no memory in common, as what comes over a network has none;
-// or always the very same slice.
+// benchWorker holds the answers of a worker to List: two copies of its list in turn,
+// which share no memory, as if they came over a network; or always the same slice.
 type benchWorker struct {
 	copies [2][]string
 	turn   int
-	err    error // what it answers instead
+	err    error // returned by List
 	waits  bool  // for the gate, before it answers
 }
 
-// at returns a worker by its name, which ends in its number: what it costs to
-// find a worker is not the leader's affair.
+// at returns a worker by its name, which ends in its number. It does without a
+// map, so that the Communicator costs almost nothing.
 func (f *benchFleet) at(name string) *benchWorker {
 	i := 0
 	for _, digit := range []byte(name[len(name)-5:]) {
@@ -532,28 +387,13 @@ func workerName(i int) string { return fmt.Sprintf("worker-%05d", i) }
 
 func taskName(i int) string { return fmt.Sprintf("task-%07d", i) }
 
-// list returns the names of what worker i runs at first, in memory of their own.
+// list returns the names of the first tasks of worker i, each in separate memory.
 func (f *benchFleet) list(i int) []string {
 	list := make([]string, len(f.pairs[i]))
 	for k, task := range f.pairs[i] {
 		list[k] = taskName(int(task))
 	}
 	return list
-}
-
-// join adds a worker that runs nothing, and returns its name.
-func (f *benchFleet) join(b *testing.B) string {
-	b.Helper()
-	name := workerName(len(f.workers))
-	f.workers = append(f.workers, &benchWorker{})
-	require.NoError(b, f.AddWorker(name))
-	return name
-}
-
-// leave removes the worker that joined last.
-func (f *benchFleet) leave(name string) {
-	f.RemoveWorker(name)
-	f.workers = f.workers[:len(f.workers)-1]
 }
 
 // term runs a term in which nothing fails, and returns how long it took.
@@ -566,34 +406,20 @@ func (f *benchFleet) term(b *testing.B) time.Duration {
 	return time.Since(start)
 }
 
-// floors are what a term cannot do without, timed.
-type floors struct{ scan, compare, fanOut samples }
-
-// bench holds what the floors need.
+// bench times terms of a fleet, and the scan of its integers.
 type bench struct {
-	fleet  *benchFleet
-	owner  []int32
-	copies []int32
-	floors
-	terms samples
+	fleet       *benchFleet
+	owner       []int32
+	copies      []int32
+	scan, terms samples
 }
 
 func newBench(f *benchFleet) *bench {
 	return &bench{fleet: f, owner: make([]int32, len(f.tasks)), copies: make([]int32, len(f.tasks))}
 }
 
-// floor runs each of them once.
-func (f *bench) floor(b *testing.B) {
-	b.Helper()
-	f.scan.time(f.scanPairs)
-	differ := 0
-	f.compare.time(func() { differ = f.compareNames() })
-	require.Zero(b, differ)
-	f.fanOut.time(func() { fanOut(b.Context(), len(f.fleet.names)) })
-}
-
-// scanPairs goes over the integers: whose is each task, and how many copies has
-// it?
+// scanPairs passes once over the integers. It stores the worker and the number of copies
+// of each task.
 func (f *bench) scanPairs() {
 	clear(f.copies)
 	for w, list := range f.fleet.pairs {
@@ -604,36 +430,7 @@ func (f *bench) scanPairs() {
 	}
 }
 
-// compareNames compares every name with what the same worker reported last.
-func (f *bench) compareNames() (differ int) {
-	for _, w := range f.fleet.workers {
-		copies := &w.copies
-		for k, task := range copies[0] {
-			if copies[1][k] != task {
-				differ++
-			}
-		}
-	}
-	return differ
-}
-
-// fanOut makes calls that do nothing, each with a deadline of its own, 128 of
-// them at a time.
-func fanOut(ctx context.Context, calls int) {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(calls, 128) {
-		wg.Go(func() {
-			for next.Add(1) <= int64(calls) {
-				_, cancel := context.WithTimeout(ctx, 10*time.Second)
-				cancel()
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// samples are how long something took, time after time.
+// samples are the durations of several rounds.
 type samples []time.Duration
 
 func (s *samples) add(took time.Duration) { *s = append(*s, took) }
@@ -644,21 +441,17 @@ func (s *samples) time(f func()) {
 	s.add(time.Since(start))
 }
 
-// median returns the one in the middle, in nanoseconds.
+// median returns the median in nanoseconds.
 func (s samples) median() float64 {
 	return float64(slices.Sorted(slices.Values(s))[len(s)/2])
 }
 
-// over returns the median of the ratios, round by round: other programs disturb
+// over returns the median of the ratios of each round, because other programs disturb
 // whole rounds rather than one side of them.
-func (s samples) over(others ...samples) float64 {
+func (s samples) over(other samples) float64 {
 	ratios := make([]float64, len(s))
 	for i := range s {
-		floor := time.Duration(0)
-		for _, other := range others {
-			floor += other[i]
-		}
-		ratios[i] = float64(s[i]) / float64(floor)
+		ratios[i] = float64(s[i]) / float64(other[i])
 	}
 	slices.Sort(ratios)
 	return ratios[len(ratios)/2]
