@@ -1,3 +1,5 @@
+//go:build unix
+
 package grpc
 
 // The cost of a steady term on the wire: a List of every worker, without changes.

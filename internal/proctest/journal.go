@@ -8,8 +8,6 @@ import (
 	"os"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Event is one line of the journal.
@@ -31,16 +29,6 @@ const (
 	Paused  = "paused"  // SIGSTOP was sent, and the process has stopped
 	Resumed = "resumed" // SIGCONT is about to be sent
 )
-
-// Now reads CLOCK_BOOTTIME, in nanoseconds. All processes of the machine share this
-// clock, and it does not stop while a process or the machine is suspended.
-func Now() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err) //nolint:forbidigo // without the clock no test of this package can run
-	}
-	return ts.Nano()
-}
 
 // Journal appends events to a file that all processes share. Each line is one write,
 // so lines of different processes or goroutines never mix.

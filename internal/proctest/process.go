@@ -8,9 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 )
@@ -135,23 +132,6 @@ func (p *Process) Leave() {
 	p.signal(syscall.SIGTERM)
 }
 
-// Pause sends SIGSTOP and returns when the process has stopped.
-func (p *Process) Pause() {
-	p.T.Helper()
-	p.signal(syscall.SIGSTOP)
-	for !p.isStopped() {
-		runtime.Gosched() // the kernel needs some microseconds
-	}
-	p.write(Event{Kind: Paused, PID: p.PID()})
-}
-
-// Resume continues a stopped process.
-func (p *Process) Resume() {
-	p.T.Helper()
-	p.write(Event{Kind: Resumed, PID: p.PID()})
-	p.signal(syscall.SIGCONT)
-}
-
 func (p *Process) signal(s syscall.Signal) {
 	p.T.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -164,26 +144,6 @@ func (p *Process) write(e Event) {
 	if err := p.Journal.Write(e); err != nil {
 		p.T.Fatal(err)
 	}
-}
-
-// isStopped reads the state of the process from /proc: each of its threads must have
-// stopped.
-func (p *Process) isStopped() bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
-	if err != nil {
-		p.T.Fatal(err)
-	}
-	for _, path := range threads {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			return false
-		}
-		_, rest, ok := strings.Cut(string(stat), ") ") // after the name, which may contain any character
-		if !ok || rest[0] != 'T' {
-			return false
-		}
-	}
-	return len(threads) > 0
 }
 
 // FreeAddrs returns n free addresses of this machine, for processes that listen on
