@@ -1,5 +1,9 @@
 package test
 
+// The worst cases of each step of a term, in two sizes, on a Communicator that costs
+// almost nothing. If ten times the size takes much more than ten times the time, a step
+// is quadratic. Module bench measures ordinary terms.
+
 import (
 	"context"
 	"errors"
@@ -16,10 +20,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// The worst cases of each step of a term, in two sizes, on a Communicator that costs
-// almost nothing. If ten times the size takes much more than ten times the time, a step
-// is quadratic. Module bench measures ordinary terms.
 
 var large = size{1_000_000, 10_000}
 

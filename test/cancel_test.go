@@ -1,5 +1,8 @@
 package test
 
+// T6: a term whose context ends, and a leader that learns of a higher epoch, even
+// from a call that no term awaits.
+
 import (
 	"context"
 	"errors"
@@ -12,9 +15,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// T6: a term whose context ends, and a leader that learns of a higher epoch, even
-// from a call that no term awaits.
 
 var errShutdown = errors.New("the leader is deployed anew")
 
@@ -60,7 +60,7 @@ func TestT6_DoneDuringTheListing(t *testing.T) {
 			require.False(t, c.Open, "%v was cancelled too", c)
 		}
 
-		// The view is no worse for it: nobody is taken for silent.
+		// The cancelled calls make no worker silent.
 		f.Heal()
 		f.term()
 		f.requireSettled()

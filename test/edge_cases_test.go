@@ -1,5 +1,7 @@
 package test
 
+// T15: no tasks, no workers, unexpected tasks, and invalid input.
+
 import (
 	"context"
 	"errors"
@@ -18,8 +20,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator"
 )
-
-// T15: no tasks, no workers, unexpected tasks, and invalid input.
 
 func TestT15_ZeroWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,7 @@
 package test
 
+// T11: what NextTerm returns.
+
 import (
 	"context"
 	"encoding/json"
@@ -15,8 +17,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
-
-// T11: what NextTerm returns.
 
 func TestT11_NothingFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

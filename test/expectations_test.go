@@ -1,5 +1,7 @@
 package test
 
+// T1 and T12: what is expected, and what can be read.
+
 import (
 	"context"
 	"errors"
@@ -13,8 +15,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// T1 and T12: what is expected, and what can be read.
 
 // changeEverything calls each method that changes what is expected.
 func (f *fleet) changeEverything() {

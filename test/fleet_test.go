@@ -1,5 +1,8 @@
 package test
 
+// What the tests of this package share: a leader with its cluster, how to run its
+// terms and what to check. wire_test.go holds the calls between the two.
+
 import (
 	"context"
 	"errors"
@@ -18,9 +21,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
-
-// What the tests of this package share: a leader with its cluster, how to run its
-// terms and what to check. wire_test.go holds the calls between the two.
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -220,7 +220,7 @@ func (f *fleet) moves() (found []change) {
 	return found
 }
 
-// outcomes counts what came of the changes of the last term.
+// outcomes counts the changes of the last term by outcome.
 func (f *fleet) outcomes() map[orchestrator.Outcome]int {
 	counts := make(map[orchestrator.Outcome]int)
 	for _, c := range f.LastPlan().Changes {

@@ -1,5 +1,7 @@
 package test
 
+// Settings, changes and answers drawn from bytes, and what every term must satisfy.
+
 import (
 	"context"
 	"encoding/json"
@@ -20,8 +22,6 @@ import (
 	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// Settings, changes and answers drawn from bytes, and what every term must satisfy.
-
 // FuzzTerm reads settings, changes and answers out of bytes, and checks what
 // each term publishes.
 func FuzzTerm(f *testing.F) {
@@ -33,7 +33,7 @@ func FuzzTerm(f *testing.F) {
 		if len(data) > 1<<10 {
 			return // nothing new, only slow
 		}
-		synctest.Test(t, func(t *testing.T) { newBabel(t, data).run() })
+		synctest.Test(t, func(t *testing.T) { newDrawn(t, data).run() })
 	})
 }
 
@@ -118,15 +118,16 @@ func FuzzPlanText(f *testing.F) {
 }
 
 var (
-	babelTasks   = names("t", 6)
-	babelWorkers = names("w", 5)
+	drawnTasks   = names("t", 6)
+	drawnWorkers = names("w", 5)
 )
 
-// babel is a leader, and workers whose answers are drawn from bytes.
-type babel struct {
+// drawn is a leader of workers. Its settings, its changes and the answers of the workers
+// are drawn from bytes.
+type drawn struct {
 	t    *testing.T
 	data []byte
-	at   int // the next byte of the story
+	at   int // the next byte
 	o    *orchestrator.Orchestrator[string, string]
 
 	mu      sync.Mutex
@@ -136,8 +137,8 @@ type babel struct {
 	writes  int
 	reading bool // a Plan is under way, which calls no worker
 
-	number   uint64
-	founders map[string]bool // there at the first term that had workers, and never heard
+	number  uint64
+	initial map[string]bool // the workers of the first term that had any and that were never heard
 }
 
 // listed is an answer to List. Its last tasks are pinned.
@@ -152,8 +153,8 @@ type sent struct {
 	at   time.Time
 }
 
-// next draws a number below n of the story; 0 once the bytes are used up.
-func (b *babel) next(n int) int {
+// next draws a number below n from the bytes, 0 after their end.
+func (b *drawn) next(n int) int {
 	if b.at >= len(b.data) {
 		return 0
 	}
@@ -161,8 +162,8 @@ func (b *babel) next(n int) int {
 	return int(b.data[b.at-1]) % n
 }
 
-// fate draws a number below n for a call: always the same for the same one.
-func (b *babel) fate(ctx context.Context, n int, call ...string) int {
+// draw draws a number below n for a call, always the same for the same call.
+func (b *drawn) draw(ctx context.Context, n int, call ...string) int {
 	if len(b.data) == 0 {
 		return 0
 	}
@@ -172,12 +173,12 @@ func (b *babel) fate(ctx context.Context, n int, call ...string) int {
 	return int(b.data[int(h.Sum32())%len(b.data)]) % n
 }
 
-func newBabel(t *testing.T, data []byte) *babel {
-	b := &babel{t: t, data: data, answers: make(map[string][]listed), acked: make(map[string][]orchestrator.Write[string]), maybe: make(map[string]map[string]sent)}
+func newDrawn(t *testing.T, data []byte) *drawn {
+	b := &drawn{t: t, data: data, answers: make(map[string][]listed), acked: make(map[string][]orchestrator.Write[string]), maybe: make(map[string]map[string]sent)}
 	var comm orchestrator.Communicator[string, string] = b
 	settings := b.next(256)
 	if settings&1 != 0 {
-		comm = &babelApplier{b}
+		comm = &drawnApplier{b}
 	}
 	opts := []option{
 		orchestrator.WithConcurrency(1 + settings>>1&3),
@@ -191,12 +192,12 @@ func newBabel(t *testing.T, data []byte) *babel {
 	b.o, err = orchestrator.New(comm, append([]option{orchestrator.WithSeed(0)}, opts...)...)
 	require.NoError(t, err)
 	for range 1 + b.next(5) {
-		require.NoError(t, b.o.AddWorker(babelWorkers[b.next(len(babelWorkers))]))
+		require.NoError(t, b.o.AddWorker(drawnWorkers[b.next(len(drawnWorkers))]))
 	}
 	return b
 }
 
-func (b *babel) run() {
+func (b *drawn) run() {
 	for range 12 {
 		b.change()
 		if b.next(8) == 7 {
@@ -204,13 +205,13 @@ func (b *babel) run() {
 		}
 		b.term()
 	}
-	time.Sleep(time.Hour) // whoever hangs gives up
+	time.Sleep(time.Hour) // calls that hang end
 	synctest.Wait()
 }
 
 // change changes what is expected, and lets time pass.
-func (b *babel) change() {
-	task, worker := babelTasks[b.next(len(babelTasks))], babelWorkers[b.next(len(babelWorkers))]
+func (b *drawn) change() {
+	task, worker := drawnTasks[b.next(len(drawnTasks))], drawnWorkers[b.next(len(drawnWorkers))]
 	switch b.next(9) {
 	case 0, 1:
 		require.NoError(b.t, b.o.AddTask(task, orchestrator.WithTaskInstances(1+b.next(4)), orchestrator.WithHandoff(orchestrator.Handoff(b.next(3)))))
@@ -221,7 +222,7 @@ func (b *babel) change() {
 	case 4:
 		b.o.RemoveWorker(worker)
 		delete(b.maybe, worker)
-		delete(b.founders, worker)
+		delete(b.initial, worker)
 	case 5:
 		if err := b.o.DrainWorker(worker); err != nil {
 			require.ErrorIs(b.t, err, orchestrator.ErrUnknownWorker)
@@ -236,13 +237,13 @@ func (b *babel) change() {
 	time.Sleep(time.Duration(b.next(256)) * 250 * time.Millisecond)
 }
 
-// plan checks that a plan is only one.
-func (b *babel) plan() {
+// plan checks that Plan writes nothing.
+func (b *drawn) plan() {
 	b.mu.Lock()
 	before := b.writes
 	b.reading = true
 	b.mu.Unlock()
-	p, err := b.o.Plan(b.suppose())
+	p, err := b.o.Plan(b.hypothesis())
 	synctest.Wait()
 	b.mu.Lock()
 	require.Equal(b.t, before, b.writes)
@@ -251,15 +252,15 @@ func (b *babel) plan() {
 	for _, c := range p.Changes {
 		require.Equal(b.t, orchestrator.OutcomePlanned, c.Outcome)
 	}
-	b.speaks(p)
+	b.checkText(p)
 	if err != nil {
 		require.True(b.t, errors.Is(err, orchestrator.ErrNoTerm) || errors.Is(err, orchestrator.ErrUnknownWorker), "%v", err)
 	}
 }
 
-// suppose draws a hypothesis.
-func (b *babel) suppose() (h orchestrator.Hypothesis[string, string]) {
-	task, worker := babelTasks[b.next(len(babelTasks))], babelWorkers[b.next(len(babelWorkers))]
+// hypothesis draws a hypothesis.
+func (b *drawn) hypothesis() (h orchestrator.Hypothesis[string, string]) {
+	task, worker := drawnTasks[b.next(len(drawnTasks))], drawnWorkers[b.next(len(drawnWorkers))]
 	switch b.next(8) {
 	case 1:
 		h.Drain = []string{worker}
@@ -280,7 +281,7 @@ func (b *babel) suppose() (h orchestrator.Hypothesis[string, string]) {
 }
 
 // term runs one and checks what it leaves behind.
-func (b *babel) term() {
+func (b *drawn) term() {
 	b.mu.Lock()
 	for w, lists := range b.answers {
 		b.answers[w] = lists[max(0, len(lists)-2):]
@@ -310,35 +311,35 @@ func (b *babel) term() {
 	if ctx.Err() != nil && p.Stats.Term.Number == b.number {
 		return // it did not begin
 	}
-	b.found()
+	b.noteInitial()
 	if !p.Stats.Cut {
 		require.Greater(b.t, p.Stats.Term.Number, b.number, "T13")
-		b.sound(p)
-		b.seen(p)
+		b.checkPlan(p)
+		b.checkActual(p)
 	}
 	b.number = p.Stats.Term.Number
-	b.speaks(p)
+	b.checkText(p)
 }
 
-// found notes who was there at the first term that had workers, and has not been
-// heard since.
-func (b *babel) found() {
+// noteInitial notes the workers of the first term that had any. Those that have been
+// heard since are removed.
+func (b *drawn) noteInitial() {
 	states := b.o.LastActual()
-	if b.founders == nil && len(states) > 0 {
-		b.founders = make(map[string]bool)
+	if b.initial == nil && len(states) > 0 {
+		b.initial = make(map[string]bool)
 		for _, s := range states {
-			b.founders[s.Name] = true
+			b.initial[s.Name] = true
 		}
 	}
 	for _, s := range states {
 		if s.State == orchestrator.Lost || !s.LastAnswer.IsZero() {
-			delete(b.founders, s.Name)
+			delete(b.initial, s.Name)
 		}
 	}
 }
 
-// sound checks a plan against what is expected.
-func (b *babel) sound(p plan) {
+// checkPlan checks a plan against what is expected.
+func (b *drawn) checkPlan(p plan) {
 	t, s := b.t, p.Stats
 	wanted := make(map[string]int)
 	for _, task := range b.o.ListExpectedTasks() {
@@ -395,9 +396,9 @@ func (b *babel) sound(p plan) {
 	}
 }
 
-// seen checks that the leader sees what the workers said, and nothing else
-// (T12), and that nothing was started that a silent worker holds (T4).
-func (b *babel) seen(p plan) {
+// checkActual checks that LastActual is what the workers answered (T12), and that
+// nothing was started that a silent worker holds (T4).
+func (b *drawn) checkActual(p plan) {
 	t := b.t
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -449,7 +450,7 @@ func (b *babel) seen(p plan) {
 			}), "C8: %+v; it said %v", c, b.answers[c.From])
 		}
 		if c.Kind.Op == orchestrator.Start {
-			require.Empty(t, b.founders, "T4: %+v, and these may run anything", c)
+			require.Empty(t, b.initial, "T4: %+v, and these may run anything", c)
 		}
 		if c.Kind.Op == orchestrator.Start && c.Outcome == orchestrator.OutcomeDone {
 			started[c.Task]++
@@ -476,8 +477,8 @@ func apply(list []string, writes []orchestrator.Write[string]) []string {
 	return slices.Compact(runs)
 }
 
-// speaks checks the plan's forms for people and programs.
-func (b *babel) speaks(p plan) {
+// checkText checks the plan's forms for people and programs.
+func (b *drawn) checkText(p plan) {
 	text, err := json.Marshal(p)
 	require.NoError(b.t, err)
 	var back struct {
@@ -490,39 +491,39 @@ func (b *babel) speaks(p plan) {
 }
 
 // List implements orchestrator.Communicator.
-func (b *babel) List(ctx context.Context, worker string) ([]string, error) {
+func (b *drawn) List(ctx context.Context, worker string) ([]string, error) {
 	b.mu.Lock()
 	require.False(b.t, b.reading, "a Plan calls no worker")
 	b.mu.Unlock()
 	_, ok := orchestrator.TermFromContext(ctx)
 	require.True(b.t, ok, "T13")
-	if err := b.whim(ctx, b.fate(ctx, 64, "list", worker)); err != nil {
+	if err := b.misbehave(ctx, b.draw(ctx, 64, "list", worker)); err != nil {
 		return nil, err
 	}
 	var tasks []string
-	for i := range b.fate(ctx, 9, "long", worker) {
-		tasks = append(tasks, append(babelTasks, "x", "y")[b.fate(ctx, len(babelTasks)+2, "task", worker, fmt.Sprint(i))])
+	for i := range b.draw(ctx, 9, "long", worker) {
+		tasks = append(tasks, append(drawnTasks, "x", "y")[b.draw(ctx, len(drawnTasks)+2, "task", worker, fmt.Sprint(i))])
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	pins := b.fate(ctx, 4, "pins", worker)
+	pins := b.draw(ctx, 4, "pins", worker)
 	orchestrator.Pin(ctx, pins)
 	b.answers[worker] = append(b.answers[worker], listed{tasks, min(pins, len(tasks))})
 	return tasks, nil
 }
 
 // Add implements orchestrator.Communicator.
-func (b *babel) Add(ctx context.Context, worker, task string) error {
+func (b *drawn) Add(ctx context.Context, worker, task string) error {
 	return b.write(ctx, orchestrator.OpAdd, worker, task)
 }
 
 // Remove implements orchestrator.Communicator.
-func (b *babel) Remove(ctx context.Context, worker, task string) error {
+func (b *drawn) Remove(ctx context.Context, worker, task string) error {
 	return b.write(ctx, orchestrator.OpRemove, worker, task)
 }
 
-func (b *babel) write(ctx context.Context, op orchestrator.Op, worker, task string) error {
-	err := b.whim(ctx, b.fate(ctx, 64, op.String(), worker, task))
+func (b *drawn) write(ctx context.Context, op orchestrator.Op, worker, task string) error {
+	err := b.misbehave(ctx, b.draw(ctx, 64, op.String(), worker, task))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.writes++
@@ -537,7 +538,7 @@ func (b *babel) write(ctx context.Context, op orchestrator.Op, worker, task stri
 }
 
 // mayRun notes that a start may have happened. The lock is held.
-func (b *babel) mayRun(ctx context.Context, worker, task string) {
+func (b *drawn) mayRun(ctx context.Context, worker, task string) {
 	if b.maybe[worker] == nil {
 		b.maybe[worker] = make(map[string]sent)
 	}
@@ -545,8 +546,8 @@ func (b *babel) mayRun(ctx context.Context, worker, task string) {
 	b.maybe[worker][task] = sent{term.Number, time.Now()}
 }
 
-// whim is what comes of a call.
-func (b *babel) whim(ctx context.Context, kind int) error {
+// misbehave delays a call, or returns its error.
+func (b *drawn) misbehave(ctx context.Context, kind int) error {
 	switch kind {
 	case 60:
 		return orchestrator.ErrDeposed
@@ -575,12 +576,12 @@ func (b *babel) whim(ctx context.Context, kind int) error {
 	return nil
 }
 
-// babelApplier answers for several writes, and sometimes for another number.
-type babelApplier struct{ *babel }
+// drawnApplier answers for several writes, and sometimes for another number.
+type drawnApplier struct{ *drawn }
 
 // Apply implements orchestrator.Applier.
-func (b *babelApplier) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
-	wrong := b.fate(ctx, 32, "apply", worker) == 31
+func (b *drawnApplier) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	wrong := b.draw(ctx, 32, "apply", worker) == 31
 	errs := make([]error, 0, len(writes))
 	for _, w := range writes {
 		if wrong { // says nothing about them

@@ -1,5 +1,8 @@
 package test
 
+// T8: the two halves of a move, how much is risked on a receiver, and moves that
+// fail half-way.
+
 import (
 	"context"
 	"errors"
@@ -16,9 +19,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
-
-// T8: the two halves of a move, how much is risked on a receiver, and moves that
-// fail half-way.
 
 var (
 	errBoom     = errors.New("boom")
@@ -213,8 +213,8 @@ func TestT8_EachJoiningWorkerRisksOneTask(t *testing.T) {
 	})
 }
 
-// A worker joins that never answers an Add: one task is at risk, nobody knows
-// where it is, and the next term looks.
+// A worker joins that never answers an Add: one task is at risk, and the next term
+// finds out where it runs.
 func TestT8_JoiningWorkerHangsOnAdd(t *testing.T) {
 	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
 		f := start(t, 4)

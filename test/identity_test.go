@@ -1,5 +1,8 @@
 package test
 
+// T13: the identity that calls carry, terms that write nothing (WithDryRun), and
+// the seed that makes plans repeatable.
+
 import (
 	"bytes"
 	"context"
@@ -14,9 +17,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// T13: the identity that calls carry, terms that write nothing (WithDryRun), and
-// the seed that makes plans repeatable.
 
 // identities is a tap that notes with which identity each call was made.
 type identities struct {

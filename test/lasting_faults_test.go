@@ -1,5 +1,8 @@
 package test
 
+// T2, T3, T4 and T8 to T10: faults that do not end. What is healthy must run, move
+// and drain while they last.
+
 import (
 	"context"
 	"errors"
@@ -17,9 +20,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// T2, T3, T4 and T8 to T10: faults that do not end. What is healthy must run, move
-// and drain while they last.
 
 // losses counts the workers that the last term saw as lost.
 func (f *fleet) losses() int { return f.LastPlan().Stats.Workers.Lost }

@@ -1,5 +1,8 @@
 package test
 
+// T3 and T11: one slow worker delays only what concerns it, and what a term reports
+// about workers that have not answered.
+
 import (
 	"context"
 	"errors"
@@ -14,9 +17,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// T3 and T11: one slow worker delays only what concerns it, and what a term reports
-// about workers that have not answered.
 
 // slowList makes each List of a worker take a time.
 func (f *fleet) slowList(d time.Duration, worker string) {
@@ -263,8 +263,8 @@ func TestT3_OneDeadWorkerDelaysOneTerm(t *testing.T) {
 	})
 }
 
-// While a call to a worker is under way, another worker of that name is not asked,
-// and what comes of the call says nothing of it.
+// While a call to a worker is under way, another worker of that name is not listed, and
+// the result of the call does not count for it.
 func TestC1_RemovedAndAddedWhileAListIsUnderWay(t *testing.T) {
 	for _, outcome := range []error{nil, errBoom} {
 		t.Run(fmt.Sprint(outcome), func(t *testing.T) {

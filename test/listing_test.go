@@ -1,5 +1,7 @@
 package test
 
+// T2 and T3: which workers a term lists, in which order, and for how long it waits.
+
 import (
 	"context"
 	"errors"
@@ -14,8 +16,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// T2 and T3: which workers a term lists, in which order, and for how long it waits.
 
 func TestT2_AllWorkersAreAskedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

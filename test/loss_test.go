@@ -1,5 +1,8 @@
 package test
 
+// T4 and T5: when a worker is lost and what that frees, and when mass loss prevents
+// it.
+
 import (
 	"context"
 	"testing"
@@ -10,9 +13,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// T4 and T5: when a worker is lost and what that frees, and when mass loss prevents
-// it.
 
 func TestT4_LostAfterTheGracePeriod(t *testing.T) {
 	for _, test := range []struct {
@@ -185,8 +185,8 @@ func TestT4_GraceZeroLosesAtOnce(t *testing.T) {
 	})
 }
 
-// As many workers as there may be calls begin to hang. The others are healthy,
-// and for a while nobody asks them: that is no silence of theirs.
+// As many workers as there may be calls begin to hang. The others are healthy, and for
+// a while no call reaches them: this does not make them silent.
 func TestT4_WhoWasNotAskedIsNotLost(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
 		t.Run(every.String(), func(t *testing.T) {
@@ -437,7 +437,8 @@ func TestT5_Loudly(t *testing.T) {
 	})
 }
 
-// Where nobody is given up anyway it says so to nobody that they are not.
+// With HoldUntilRemoved no worker is lost, and the log of a mass loss does not claim
+// that a worker would have been.
 func TestT5_LoudlyWhereNobodyIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l logs

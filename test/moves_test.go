@@ -1,5 +1,7 @@
 package test
 
+// T10, P2, P24 and C8: how many tasks a term may move, and which.
+
 import (
 	"context"
 	"fmt"
@@ -16,8 +18,6 @@ import (
 	"github.com/f8949c05/orchestrator/communicator"
 )
 
-// T10, P2, P24 and C8: how many tasks a term may move, and which.
-
 // sumOfSquares is what the planner makes small: the lower, the more even.
 func sumOfSquares(loads []int) (sum int) {
 	for _, n := range loads {
@@ -26,7 +26,7 @@ func sumOfSquares(loads []int) (sum int) {
 	return sum
 }
 
-// starts tells which tasks the last term started that nobody ran.
+// starts returns the starts of the last term.
 func (f *fleet) starts() (found []change) {
 	for _, c := range f.LastPlan().Changes {
 		if c.Kind.Op == orchestrator.Start {
@@ -117,7 +117,7 @@ func TestT10_MissingIsNeverLimited(t *testing.T) {
 	}
 }
 
-// What is surplus, and what nobody expects, is stopped at once too.
+// Surplus copies and unexpected tasks stop at once too.
 func TestT10_SurplusIsNeverLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 4, orchestrator.WithMaxMoves(0))

@@ -1,5 +1,7 @@
 package test
 
+// Plan: what the next term would do under a hypothesis, and plans as text and JSON.
+
 import (
 	"context"
 	"encoding/json"
@@ -15,8 +17,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// Plan: what the next term would do under a hypothesis, and plans as text and JSON.
 
 type hypothesis = orchestrator.Hypothesis[string, string]
 

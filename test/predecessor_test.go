@@ -1,5 +1,8 @@
 package test
 
+// What earlier libraries of this kind did well, as a table, and where they failed,
+// a test for each.
+
 import (
 	"context"
 	"errors"
@@ -16,9 +19,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator"
 )
-
-// What earlier libraries of this kind did well, as a table, and where they failed,
-// a test for each.
 
 // recorder returns a Communicator that does what it is told, at once, to lists.
 func recorder[W, T comparable](lists map[W][]T) orchestrator.Communicator[W, T] {

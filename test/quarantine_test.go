@@ -1,5 +1,8 @@
 package test
 
+// T9: workers that fail to start tasks. suspects_test.go holds the tests of tasks
+// that fail to start.
+
 import (
 	"context"
 	"fmt"
@@ -11,9 +14,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// T9: workers that fail to start tasks. suspects_test.go holds the tests of tasks
-// that fail to start.
 
 type pause = orchestrator.Pause[string, string]
 

@@ -1,5 +1,7 @@
 package test
 
+// T14: when Run starts a term, and how Run ends.
+
 import (
 	"context"
 	"errors"
@@ -16,8 +18,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
-
-// T14: when Run starts a term, and how Run ends.
 
 const settle = 200 * time.Millisecond
 

@@ -1,5 +1,7 @@
 package test
 
+// T4: what a leader concludes from a worker's silence.
+
 import (
 	"context"
 	"errors"
@@ -14,8 +16,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator"
 )
-
-// T4: what a leader concludes from a worker's silence.
 
 // grace is how long a worker may be silent where a test says nothing else.
 const grace = 3 * timeout
@@ -129,8 +129,8 @@ func TestT4_HolderIsNamed(t *testing.T) {
 	})
 }
 
-// A start that was sent and never answered for may have happened: the worker
-// holds it, once it is silent, and nobody else gets it.
+// A start that was sent and not answered may have happened. Once the worker is silent,
+// it holds the task, and the task does not start elsewhere.
 func TestT4_UnknownStartIsHeld(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -1,5 +1,8 @@
 package test
 
+// T9: tasks that fail to start, and outages in which all starts fail.
+// quarantine_test.go holds the tests of workers that fail to start tasks.
+
 import (
 	"context"
 	"fmt"
@@ -14,9 +17,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
-
-// T9: tasks that fail to start, and outages in which all starts fail.
-// quarantine_test.go holds the tests of workers that fail to start tasks.
 
 // refusePoison makes every worker refuse the task called poison.
 func (f *fleet) refusePoison() {

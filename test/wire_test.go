@@ -1,5 +1,8 @@
 package test
 
+// The calls between a leader and its cluster: what they were, and how to disturb
+// them.
+
 import (
 	"bytes"
 	"context"
@@ -16,9 +19,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
-
-// The calls between a leader and its cluster: what they were, and how to disturb
-// them.
 
 // call is one call on the wire.
 type call struct {

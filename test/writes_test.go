@@ -1,5 +1,8 @@
 package test
 
+// T3 and T7: the order of the writes, when they may begin, and how long a term may
+// last.
+
 import (
 	"context"
 	"errors"
@@ -16,9 +19,6 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
-
-// T3 and T7: the order of the writes, when they may begin, and how long a term may
-// last.
 
 // slowWrites has each write take d.
 func slowWrites(d time.Duration) func(context.Context, call) error {
