@@ -1,15 +1,150 @@
 package communicatortest
 
-// The fault injector: the way of a call through a faulty network.
+// The fault injector: what can happen to a call, its way through a faulty network, and
+// what its caller receives.
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
 )
+
+// ErrInjected is wrapped by the errors that [Faulty] makes up, except for those of
+// calls whose context ended: these return the context's cause.
+var ErrInjected = errors.New("injected fault")
+
+// FaultKind is the kind of a [Fault].
+type FaultKind uint8
+
+// The kinds of fault. A call that is delivered reaches the wrapped Communicator,
+// even if its answer is lost.
+const (
+	// NoFault delivers the call and returns its answer.
+	NoFault FaultKind = iota
+
+	// Refusal does not deliver the call. The caller receives an error that wraps
+	// orchestrator.ErrRejected.
+	Refusal
+
+	// Failure does not deliver the call. The caller receives an error that leaves
+	// open whether the call took effect.
+	Failure
+
+	// FalseFailure delivers the call. The caller receives the same error as for
+	// Failure, even if the call succeeded.
+	FalseFailure
+
+	// LostRequest does not deliver the call. The caller waits until its context
+	// ends.
+	LostRequest
+
+	// LostAnswer delivers the call. The caller waits until its context ends.
+	LostAnswer
+
+	// LateAnswer delivers the call. The caller receives the answer, which may be a
+	// success, after Fault.Late has passed since the end of its context. This breaks
+	// C3.
+	LateAnswer
+
+	// LateLanding makes the caller wait until its context ends, and delivers the
+	// call when Fault.Late has passed since then. The call has a separate context
+	// with the values of the caller's, such as the term. Whether the call takes
+	// effect depends on the worker's fence (C7).
+	LateLanding
+
+	// Stuck does not deliver the call, and ignores its context. The call returns
+	// when Fault.Late has passed since it was made, or never if Late is zero. This
+	// breaks C3.
+	Stuck
+
+	faultKinds // the number of kinds
+)
+
+// String returns the name of the constant.
+func (kind FaultKind) String() string {
+	names := [faultKinds]string{
+		"NoFault", "Refusal", "Failure", "FalseFailure", "LostRequest",
+		"LostAnswer", "LateAnswer", "LateLanding", "Stuck",
+	}
+	if kind < faultKinds {
+		return names[kind]
+	}
+	return fmt.Sprintf("FaultKind(%d)", uint8(kind))
+}
+
+// delivered reports whether a call of this kind is delivered without delay.
+func (kind FaultKind) delivered() bool {
+	switch kind {
+	case Refusal, Failure, LostRequest, LateLanding, Stuck:
+		return false
+	}
+	return true
+}
+
+// waits reports whether the caller waits until its context ends.
+func (kind FaultKind) waits() bool {
+	switch kind {
+	case LostRequest, LostAnswer, LateAnswer, LateLanding:
+		return true
+	}
+	return false
+}
+
+// Fault is the fault of one call. The zero Fault means no fault.
+type Fault struct {
+	// Kind is the kind of fault. Values without a name count as NoFault.
+	Kind FaultKind
+
+	// Latency is the time that the call takes to reach the worker, before the fault
+	// applies. If the caller's context ends first, the call is not delivered and
+	// returns the context's cause; Stuck and LateLanding keep their effects. Zero or
+	// negative means no delay.
+	Latency time.Duration
+
+	// Late is the delay of LateAnswer, LateLanding and Stuck; see there.
+	Late time.Duration
+
+	// Err replaces the error that the caller receives if the fault makes up the
+	// answer. Nil means the error described at Kind, which wraps ErrInjected.
+	Err error
+}
+
+// none reports whether a call can be delivered as it is.
+func (fault Fault) none() bool {
+	return fault.Latency <= 0 && (fault.Kind == NoFault || fault.Kind >= faultKinds)
+}
+
+// verdict returns the error that the fault makes up, or nil if the caller receives
+// the worker's answer.
+func (fault Fault) verdict(ctx context.Context) error {
+	switch {
+	case fault.Kind == NoFault, fault.Kind == LateAnswer, fault.Kind >= faultKinds:
+		return nil
+	case fault.Err != nil:
+		return fault.Err
+	case fault.Kind == Refusal:
+		return fmt.Errorf("%w: %w", ErrInjected, orchestrator.ErrRejected)
+	case fault.Kind.waits() && ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %v", ErrInjected, fault.Kind)
+}
+
+// Call identifies a call for which a fault is chosen. Each write of an Apply is a
+// separate call.
+type Call[W, T comparable] struct {
+	// Term is the term of the call, or zero if it has none.
+	Term orchestrator.Term
+	// Op is OpList, OpAdd or OpRemove.
+	Op     orchestrator.Op
+	Worker W
+	// Task is the zero value if Op is OpList.
+	Task T
+}
 
 // Faulty is a network in front of a Communicator that applies a chosen fault to each
 // call. Make it with [NewFaulty] and close it. Its methods may be called from many
@@ -241,4 +376,91 @@ func (f *Faulty[W, T]) land(ctx context.Context, late time.Duration, hand func(c
 			cancel(fmt.Errorf("%w: the network was closed", ErrInjected))
 		}
 	})
+}
+
+// faultyCalls is the Communicator of a Faulty.
+type faultyCalls[W, T comparable] struct{ f *Faulty[W, T] }
+
+// faultyApplier is the Communicator of a Faulty whose wrapped Communicator is an
+// Applier.
+type faultyApplier[W, T comparable] struct {
+	faultyCalls[W, T]
+	next orchestrator.Applier[W, T]
+}
+
+var (
+	_ orchestrator.Communicator[int, int] = faultyCalls[int, int]{}
+	_ orchestrator.Communicator[int, int] = faultyApplier[int, int]{}
+	_ orchestrator.Applier[int, int]      = faultyApplier[int, int]{}
+)
+
+// List implements orchestrator.Communicator.
+func (c faultyCalls[W, T]) List(ctx context.Context, worker W) ([]T, error) {
+	var none T
+	fault := c.f.fault(ctx, orchestrator.OpList, worker, none)
+	if fault.none() {
+		return c.f.next.List(ctx, worker)
+	}
+	a := c.f.carry(ctx, []Fault{fault}, func(ctx context.Context, _ []int) []answer[T] {
+		tasks, err := c.f.next.List(ctx, worker)
+		return []answer[T]{{tasks, err}}
+	})[0]
+	return a.tasks, a.err
+}
+
+// Add implements orchestrator.Communicator.
+func (c faultyCalls[W, T]) Add(ctx context.Context, worker W, task T) error {
+	return c.write(ctx, orchestrator.OpAdd, worker, task, c.f.next.Add)
+}
+
+// Remove implements orchestrator.Communicator.
+func (c faultyCalls[W, T]) Remove(ctx context.Context, worker W, task T) error {
+	return c.write(ctx, orchestrator.OpRemove, worker, task, c.f.next.Remove)
+}
+
+func (c faultyCalls[W, T]) write(ctx context.Context, op orchestrator.Op, worker W, task T,
+	next func(context.Context, W, T) error,
+) error {
+	fault := c.f.fault(ctx, op, worker, task)
+	if fault.none() {
+		return next(ctx, worker, task)
+	}
+	return c.f.carry(ctx, []Fault{fault}, func(ctx context.Context, _ []int) []answer[T] {
+		return []answer[T]{{err: next(ctx, worker, task)}}
+	})[0].err
+}
+
+// Apply implements orchestrator.Applier.
+func (c faultyApplier[W, T]) Apply(ctx context.Context, worker W, writes []orchestrator.Write[T]) []error {
+	faults := make([]Fault, len(writes))
+	clean := true
+	for i, write := range writes {
+		faults[i] = c.f.fault(ctx, write.Op, worker, write.Task)
+		clean = clean && faults[i].none()
+	}
+	if clean {
+		return c.next.Apply(ctx, worker, writes)
+	}
+	answers := c.f.carry(ctx, faults, func(ctx context.Context, calls []int) []answer[T] {
+		some := make([]orchestrator.Write[T], len(calls))
+		for j, i := range calls {
+			some[j] = writes[i]
+		}
+		errs := c.next.Apply(ctx, worker, some)
+		answers := make([]answer[T], len(calls))
+		for j := range answers {
+			switch {
+			case len(errs) == len(calls):
+				answers[j].err = errs[j]
+			case errs != nil:
+				answers[j].err = fmt.Errorf("%d writes were answered with %d errors", len(calls), len(errs))
+			}
+		}
+		return answers
+	})
+	errs := make([]error, len(answers))
+	for i, a := range answers {
+		errs[i] = a.err
+	}
+	return errs
 }

@@ -1,6 +1,6 @@
 package memory
 
-// The Cluster, and the processes in it.
+// The Cluster, the processes in it, and the options of New.
 
 import (
 	"context"
@@ -185,3 +185,44 @@ func (c *Cluster[W, T]) Worker(name W) *worker.Worker[T] {
 	}
 	return nil
 }
+
+// Option changes how [New] sets up a Cluster.
+type Option interface {
+	apply(*config)
+}
+
+type optionFunc func(*config)
+
+func (f optionFunc) apply(c *config) { f(c) }
+
+type config struct {
+	readiness bool
+	worker    []worker.Option
+}
+
+// WithWorkerOptions adds options for every worker, after those of earlier uses.
+// [New] returns their errors. A function given to worker.WithCompletion is called
+// for the tasks of every worker.
+//
+// Default: none.
+func WithWorkerOptions(opts ...worker.Option) Option {
+	return optionFunc(func(c *config) { c.worker = append(c.worker, opts...) })
+}
+
+// WithReadiness makes the function that runs the tasks responsible for calling
+// worker.Ready. The Add that started a task does not return before.
+//
+// Default: a task is ready once it runs.
+func WithReadiness() Option {
+	return optionFunc(func(c *config) { c.readiness = true })
+}
+
+// Both leave open whether a write was done, as errors of a real network do.
+var (
+	// ErrDown is returned immediately if the worker has no process, or if its
+	// process was killed during the call.
+	ErrDown = errors.New("the worker's process is gone")
+
+	// ErrCut is returned immediately if the worker is cut off by [Cluster.Cut].
+	ErrCut = errors.New("the worker is cut off")
+)

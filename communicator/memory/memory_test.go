@@ -3,15 +3,19 @@ package memory_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/memory"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/communicatortest"
+	"github.com/f8949c05/orchestrator/communicator/memory"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -232,4 +236,153 @@ func TestRefuse_AnswersInTheWorkersStead(t *testing.T) {
 	require.ErrorIs(t, err, full)
 	c.Refuse(nil)
 	require.Nil(t, c.Apply(t.Context(), "w1", writes{{Op: orchestrator.OpAdd, Task: "poison"}}))
+}
+
+// underTest returns a new cluster for the conformance kit. cut is the switch that
+// cuts a worker off.
+func underTest(plain bool, cut func(*cluster, ...string)) func(*testing.T) communicatortest.Cluster[string, string] {
+	return func(t *testing.T) communicatortest.Cluster[string, string] {
+		lingers := make(chan struct{}, 1) // holds a value while tasks are slow to stop
+		c := start(t, func(ctx context.Context, _, _ string) error {
+			<-ctx.Done()
+			lingers <- struct{}{}
+			<-lingers
+			return nil
+		})
+		under := communicatortest.Cluster[string, string]{
+			Communicator: c,
+			Workers:      []string{"w1", "w2"},
+			Tasks:        []string{"a", "b", "c"},
+			Strangers:    []string{"w3"},
+			Hold:         c.HoldWrites,
+			Linger: func(string, string) func() {
+				lingers <- struct{}{}
+				return func() { <-lingers }
+			},
+			Cut: func(name string) func() {
+				cut(c, name)
+				return func() { c.Heal(name) }
+			},
+			Refuse: func(name, task string) func() {
+				c.Refuse(func(op orchestrator.Op, n, tk string) error {
+					if op == orchestrator.OpAdd && n == name && tk == task {
+						return fmt.Errorf("%w: no %s here", orchestrator.ErrRejected, task)
+					}
+					return nil
+				})
+				return func() { c.Refuse(nil) }
+			},
+		}
+		if plain {
+			under.Communicator = c.Plain()
+		}
+		return under
+	}
+}
+
+func TestConformance(t *testing.T) {
+	for name, factory := range map[string]func(*testing.T) communicatortest.Cluster[string, string]{
+		"Cut":   underTest(false, (*cluster).Cut),
+		"Hang":  underTest(false, (*cluster).Hang),
+		"Plain": underTest(true, (*cluster).Cut),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for name, check := range communicatortest.Checks(factory) {
+				t.Run(name, func(t *testing.T) { synctest.Test(t, check) })
+			}
+		})
+	}
+}
+
+// A task costs microseconds even in a large cluster, and in a bubble.
+func TestCluster_Large(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers, tasks = 2_000, 20_000
+		c, err := memory.New[int, int](nil)
+		require.NoError(t, err)
+		all := make([][]orchestrator.Write[int], workers)
+		for task := range tasks {
+			name := task % workers
+			all[name] = append(all[name], orchestrator.Write[int]{Op: orchestrator.OpAdd, Task: task})
+		}
+		for name := range workers {
+			c.Start(name)
+			require.Nil(t, c.Apply(t.Context(), name, all[name]))
+		}
+		for name := range workers {
+			require.Len(t, c.RunsOn(name), tasks/workers)
+		}
+		require.NoError(t, c.Close(context.WithoutCancel(t.Context())))
+		require.Len(t, c.Events(), 2*tasks+2*workers)
+	})
+}
+
+// runJobs runs 24 jobs of 15 s on two workers with the given number of slots each.
+// If joins is true, another worker joins every five seconds. It returns the time
+// taken and the total number of starts.
+func runJobs(t *testing.T, slots int, joins bool) (took time.Duration, starts int64) {
+	t.Helper()
+	const jobs, length = 24, 15 * time.Second
+	var begun atomic.Int64
+	done := make(chan string, 2*jobs)
+	cluster, err := memory.New(func(ctx context.Context, _, _ string) error {
+		begun.Add(1)
+		select {
+		case <-time.After(length):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}, memory.WithWorkerOptions(worker.WithSlots(slots), worker.WithCompletion(func(task string) { done <- task })))
+	require.NoError(t, err)
+	o, err := orchestrator.New(cluster, orchestrator.WithSeed(1))
+	require.NoError(t, err)
+	join := func(name string) {
+		cluster.Start(name)
+		require.NoError(t, o.AddWorker(name))
+	}
+	for i := range jobs {
+		require.NoError(t, o.AddTask(fmt.Sprint("job ", i)))
+	}
+	join("w1")
+	join("w2")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	began := time.Now()
+	go func() { ended <- o.Run(ctx, time.Second) }()
+	more := make(<-chan time.Time)
+	if joins {
+		more = time.Tick(5 * time.Second)
+	}
+	for left, next := jobs, 3; left > 0; {
+		select {
+		case task := <-done:
+			o.RemoveTask(task)
+			left--
+		case <-more:
+			join(fmt.Sprint("w", next))
+			next++
+		}
+	}
+	took = time.Since(began)
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.NoError(t, cluster.Close(context.WithoutCancel(t.Context())))
+	return took, begun.Load()
+}
+
+// Workers that join take waiting jobs, and no running job: no job is started twice.
+func TestW8_JobsFinishWhileWorkersJoin(t *testing.T) {
+	for _, slots := range []int{12, 4, 1} {
+		t.Run(fmt.Sprint(slots, " slots"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				alone, starts := runJobs(t, slots, false)
+				require.EqualValues(t, 24, starts)
+				took, starts := runJobs(t, slots, true)
+				t.Logf("%v without joins, %v with", alone, took)
+				require.EqualValues(t, 24, starts)
+				require.LessOrEqual(t, took, alone*12/10)
+			})
+		})
+	}
 }

@@ -1,8 +1,10 @@
 package memory
 
-// The switches of the network.
+// Calls through the simulated network, and its switches.
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -113,4 +115,238 @@ func (c *Cluster[W, T]) Refuse(f func(op orchestrator.Op, name W, task T) error)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse = f
+}
+
+var (
+	_ orchestrator.Communicator[int, int] = (*Cluster[int, int])(nil)
+	_ orchestrator.Applier[int, int]      = (*Cluster[int, int])(nil)
+)
+
+// List calls the worker's List, if the network delivers the call.
+func (c *Cluster[W, T]) List(ctx context.Context, name W) ([]T, error) {
+	return send(ctx, c, name, false, func(ctx context.Context, p *process[W, T]) ([]T, error) {
+		var none T
+		if err := c.refused(orchestrator.OpList, name, none); err != nil {
+			return nil, err
+		}
+		return p.worker.List(ctx)
+	})
+}
+
+// Add calls the worker's Add, if the network delivers the call.
+func (c *Cluster[W, T]) Add(ctx context.Context, name W, task T) error {
+	return c.write(ctx, name, orchestrator.Write[T]{Op: orchestrator.OpAdd, Task: task})
+}
+
+// Remove calls the worker's Remove, if the network delivers the call.
+func (c *Cluster[W, T]) Remove(ctx context.Context, name W, task T) error {
+	return c.write(ctx, name, orchestrator.Write[T]{Op: orchestrator.OpRemove, Task: task})
+}
+
+func (c *Cluster[W, T]) write(ctx context.Context, name W, write orchestrator.Write[T]) error {
+	_, err := send(ctx, c, name, true, func(ctx context.Context, p *process[W, T]) (struct{}, error) {
+		if err := c.refused(write.Op, name, write.Task); err != nil {
+			return struct{}{}, err
+		}
+		if write.Op == orchestrator.OpAdd {
+			return struct{}{}, p.worker.Add(ctx, write.Task)
+		}
+		return struct{}{}, p.worker.Remove(ctx, write.Task)
+	})
+	return err
+}
+
+// Apply calls the worker's Apply, if the network delivers the call. Otherwise the
+// error is the same for every write.
+func (c *Cluster[W, T]) Apply(ctx context.Context, name W, writes []orchestrator.Write[T]) []error {
+	errs, err := send(ctx, c, name, true, func(ctx context.Context, p *process[W, T]) ([]error, error) {
+		return c.applyUnrefused(ctx, p, writes), nil
+	})
+	if err == nil {
+		return errs
+	}
+	errs = make([]error, len(writes))
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// applyUnrefused applies the writes that the Refuse function does not refuse.
+func (c *Cluster[W, T]) applyUnrefused(ctx context.Context, p *process[W, T], writes []orchestrator.Write[T]) []error {
+	errs := make([]error, len(writes))
+	var let []orchestrator.Write[T]
+	var at []int
+	for i, write := range writes {
+		if errs[i] = c.refused(write.Op, p.name, write.Task); errs[i] == nil {
+			let, at = append(let, write), append(at, i)
+		}
+	}
+	answers := p.worker.Apply(ctx, let)
+	if answers == nil && len(let) == len(writes) {
+		return nil
+	}
+	for i, err := range answers {
+		errs[at[i]] = err
+	}
+	return errs
+}
+
+func (c *Cluster[W, T]) refused(op orchestrator.Op, name W, task T) error {
+	c.mu.Lock()
+	f := c.refuse
+	c.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(op, name, task)
+}
+
+// Plain returns the Cluster as a Communicator that is not an Applier, so that each
+// write is a separate call.
+func (c *Cluster[W, T]) Plain() orchestrator.Communicator[W, T] {
+	return struct {
+		orchestrator.Communicator[W, T]
+	}{c}
+}
+
+// send makes one call and runs deliver at the worker. It and its callees are not
+// methods because of the type parameter R.
+func send[W, T comparable, R any](
+	ctx context.Context, c *Cluster[W, T], name W, writes bool, deliver delivery[W, T, R],
+) (R, error) {
+	p, w, err := c.setOut(name, writes)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	switch w.mode {
+	case sticking:
+		return travel(context.WithoutCancel(ctx), c, p, w, deliver)
+	case late, holding:
+		return leave(ctx, c, p, w, deliver)
+	}
+	return travel(ctx, c, p, w, deliver)
+}
+
+// delivery is the effect of a call at its process.
+type delivery[W, T comparable, R any] func(ctx context.Context, p *process[W, T]) (R, error)
+
+// setOut returns the process that has the name now, and the state of the network on
+// the way to it.
+func (c *Cluster[W, T]) setOut(name W, writes bool) (*process[W, T], way, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, w := c.alive[name], c.ways[name]
+	switch {
+	case w.mode == cut:
+		return nil, w, fmt.Errorf("%w: %v", ErrCut, name)
+	case p == nil:
+		return nil, w, fmt.Errorf("%w: %v", ErrDown, name)
+	case w.mode == holding && !writes:
+		w = way{}
+	case w.mode == holding:
+		w.held.Add(1) // before release can wait
+	}
+	return p, w, nil
+}
+
+// leave makes a call that is delivered even if its caller has stopped waiting.
+func leave[W, T comparable, R any](
+	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
+) (result R, err error) {
+	type answer struct {
+		result R
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		if w.held != nil {
+			defer w.held.Done()
+		}
+		result, err := travel(context.WithoutCancel(ctx), c, p, w, deliver)
+		answers <- answer{result, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+		return result, context.Cause(ctx)
+	}
+}
+
+// travel makes the way there and back. It ends when the process is killed or ctx
+// ends, unless deliver takes longer.
+func travel[W, T comparable, R any](
+	ctx context.Context, c *Cluster[W, T], p *process[W, T], w way, deliver delivery[W, T, R],
+) (result R, err error) {
+	if w.mode == answerless {
+		ctx = orchestrator.ContextWithApplied(ctx, func(orchestrator.Write[T]) {})
+	}
+	ctx, arrive := c.depart(ctx, p)
+	defer arrive()
+	if err = w.pass(ctx); err == nil {
+		result, err = deliver(ctx, p)
+	}
+	if w.mode == answerless {
+		var none R
+		<-ctx.Done()
+		result, err = none, context.Cause(ctx)
+	}
+	if c.isGone(p) {
+		var none R
+		return none, fmt.Errorf("%w: %v", ErrDown, p.name)
+	}
+	return result, err
+}
+
+// pass waits for the duration of the way to the worker.
+func (w way) pass(ctx context.Context) error {
+	var arrival <-chan time.Time
+	var changed <-chan struct{}
+	switch w.mode {
+	case hanging, sticking, holding:
+		changed = w.changed
+	case slow, late:
+		timer := time.NewTimer(w.delay)
+		defer timer.Stop()
+		arrival = timer.C
+	default:
+		return nil
+	}
+	select {
+	case <-arrival:
+		return nil
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// depart returns a context for a call to p, which also ends when p is killed, and a
+// function to call when the call has ended.
+func (c *Cluster[W, T]) depart(ctx context.Context, p *process[W, T]) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	gone := p.gone
+	if !gone {
+		p.calls[&cancel] = struct{}{}
+	}
+	c.mu.Unlock()
+	if gone {
+		cancel(ErrDown)
+	}
+	return ctx, func() {
+		c.mu.Lock()
+		delete(p.calls, &cancel) // nil if p was killed: nothing to delete
+		c.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+func (c *Cluster[W, T]) isGone(p *process[W, T]) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.gone
 }

@@ -1,6 +1,6 @@
 package communicatortest
 
-// Checks of an Applier: the way to make any check through Apply, and the checks of
+// The checks of an Applier: the way to make any check through Apply, and the checks of
 // several writes in one call.
 
 import (
