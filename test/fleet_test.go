@@ -233,9 +233,7 @@ func (f *fleet) outcomes() map[orchestrator.Outcome]int {
 // wants, and that a further term without failures finds nothing to change.
 func (f *fleet) requireSettled() {
 	f.t.Helper()
-	for _, task := range f.ListExpectedTasks() {
-		require.Len(f.t, f.Running(task.Name), task.Instances, "task %s", task.Name)
-	}
+	f.requireAllRun()
 	f.forget()
 	f.term()
 	require.Empty(f.t, f.writes())
