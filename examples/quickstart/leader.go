@@ -1,19 +1,23 @@
-// The leader: it calls NextTerm on a ticker, and checks when a fleet has settled.
+// The leader: it calls NextTerm on a ticker, checks when the fleet has settled, and
+// starts and stops the worker processes.
 
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
 	"net/http"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
 const (
@@ -40,7 +44,7 @@ type leader struct {
 	every  time.Duration // how often a worker probes an endpoint
 	start  func(ctx context.Context, name string) (*process, error)
 
-	fleet   map[string]*process // the processes not stopped, by name
+	fleet   map[string]*process // the workers not stopped, by name
 	gone    []string            // endpoints that are no longer probed
 	changed time.Time           // when a term last changed anything
 	phases  []phase             // the last one is under way
@@ -174,7 +178,7 @@ func (l *leader) join(ctx context.Context, names ...string) error {
 			return err
 		}
 		l.fleet[name] = p
-		l.view.say(fmt.Sprintf("%s is process %d, at %s", name, p.cmd.Process.Pid, p.member.URL))
+		l.view.say(fmt.Sprintf("%s is process %d, at %s", name, p.PID(), p.member.URL))
 	}
 	for _, name := range names {
 		if err := l.AddWorker(l.fleet[name].member); err != nil {
@@ -188,7 +192,7 @@ func (l *leader) join(ctx context.Context, names ...string) error {
 // drained.
 func (l *leader) dismiss(name, because string) {
 	l.RemoveWorker(l.fleet[name].member)
-	l.fleet[name].stop()
+	l.fleet[name].Stop()
 	delete(l.fleet, name)
 	l.view.say(name + " " + because)
 }
@@ -197,10 +201,10 @@ func (l *leader) dismiss(name, because string) {
 func (l *leader) close() {
 	l.tick.Stop()
 	for _, name := range slices.Sorted(maps.Keys(l.fleet)) {
-		l.fleet[name].end()
+		l.fleet[name].End()
 	}
 	for _, p := range l.fleet {
-		p.stop()
+		p.Stop()
 	}
 }
 
@@ -232,4 +236,58 @@ func newLeader(own bool, stderr io.Writer, opts ...orchestrator.Option) (*leader
 			orchestrator.WithGracePeriod(gracePeriod),
 		)...)
 	return l, err
+}
+
+// process is a worker process.
+type process struct {
+	*stage.Process
+	member member
+}
+
+// startProcess starts a worker, and returns when it listens. heard is called with
+// each of its reports, in order, from one goroutine.
+func startProcess(ctx context.Context, name string, every time.Duration, stderr io.Writer, heard func(worker string, r report)) (*process, error) {
+	reports, stdout := io.Pipe()
+	started, err := stage.Start(ctx, name+" "+every.String(), 2*probeTimeout, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	url := make(chan string, 1)
+	go func() {
+		defer func() { _ = reports.Close() }()
+		for out := json.NewDecoder(reports); ; {
+			var r report
+			if err := out.Decode(&r); err != nil {
+				return
+			}
+			if r.URL != "" {
+				url <- r.URL
+				continue
+			}
+			heard(name, r)
+		}
+	}()
+	go func() {
+		<-started.Ended()
+		_ = stdout.Close()
+	}()
+	select {
+	case u := <-url:
+		return &process{Process: started, member: member{Name: name, URL: u}}, nil
+	case <-started.Ended():
+		err = fmt.Errorf("worker %s ended before it listened: %w", name, started.Err())
+	case <-time.After(startTimeout):
+		err = fmt.Errorf("worker %s did not listen within %v", name, startTimeout)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	started.Stop()
+	return nil, err
+}
+
+// kill ends the process as kill -9 does, and returns when it has ended.
+func (p *process) kill() error {
+	err := p.Signal(os.Kill)
+	p.Stop()
+	return err
 }

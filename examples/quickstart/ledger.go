@@ -1,10 +1,12 @@
 // The ledger: which worker probed each endpoint and when, and the longest time
-// without a probe.
+// without a probe. The target server of the demonstration's endpoints fills it.
 
 package main
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -145,4 +147,15 @@ func (l *ledger) strayedSince(moment time.Time, endpoint string) bool {
 // widen updates the longest gap. The caller holds mu.
 func (l *ledger) widen(endpoint string, length time.Duration) {
 	l.worst = longer(l.worst, gap{endpoint, length})
+}
+
+// newTarget returns a handler for every path. It calls probed for each request of a
+// worker.
+func newTarget(probed func(endpoint, worker string, at time.Time)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if worker, ok := strings.CutPrefix(r.UserAgent(), agent+"/"); ok {
+			probed(strings.TrimPrefix(r.URL.Path, "/"), worker, time.Now())
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
 }

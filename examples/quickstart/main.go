@@ -10,9 +10,9 @@
 // is a separate process with its own loopback port. The leader calls it through a
 // Communicator over net/http, which is part of this example.
 //
-// Read the files in this order. communicator.go and handler.go show how to write
-// your own transport. leader.go calls NextTerm on a ticker. prober.go is a worker.
-// The tests check the Communicator with communicatortest.Run.
+// Read the files in this order. communicator.go shows how to write your own
+// transport. leader.go calls NextTerm on a ticker. worker.go is a worker. The tests
+// check the Communicator with communicatortest.Run.
 //
 //	-tasks FILE     watch your own endpoints: a CSV file of name,url,instances
 //	-workers N      begin with that many workers (4)
@@ -28,50 +28,27 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/stats"
 )
 
 func main() {
-	if spec := os.Getenv(workerEnv); spec != "" {
-		exit(workerMain(spec))
+	if role := stage.Role(); role != "" {
+		stage.Main("quickstart", func(context.Context) error { return workerMain(role) })
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	s, err := parse(os.Args[1:])
-	if err == nil {
-		err = run(ctx, s, os.Stdout, os.Stderr)
-	}
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		os.Exit(130) // the exit code of an interrupted program
-	}
-	stop()
-	exit(err)
-}
-
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "quickstart:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// workerMain is the main function of a worker process.
-func workerMain(spec string) error {
-	name, every, _ := strings.Cut(spec, " ")
-	d, err := time.ParseDuration(every)
-	if err != nil {
-		return fmt.Errorf("%s=%q: %w", workerEnv, spec, err)
-	}
-	return runWorker(name, d, os.Stdin, os.Stdout)
+	stage.Main("quickstart", func(ctx context.Context) error {
+		s, err := parse(os.Args[1:])
+		if err != nil {
+			return err
+		}
+		return run(ctx, s, os.Stdout, os.Stderr)
+	})
 }
 
 // settings holds the flags.
@@ -124,34 +101,34 @@ func run(ctx context.Context, s settings, stdout *os.File, stderr io.Writer) (er
 	if err != nil {
 		return err
 	}
-	var pages *server
+	var pages *stage.Server
 	if s.metrics != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-		if pages, err = serve(s.metrics, mux); err != nil {
+		if pages, err = stage.Serve(s.metrics, mux); err != nil {
 			return fmt.Errorf("-metrics: %w", err)
 		}
-		defer func() { err = errors.Join(err, pages.stop()) }()
+		defer func() { err = errors.Join(err, pages.Close()) }()
 	}
 	l, err := newLeader(s.tasks != nil, stderr, orchestrator.WithStats(collector.Observe))
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	target, err := serve(loopback, newTarget(l.ledger.probed))
+	target, err := stage.Serve(stage.Loopback, newTarget(l.ledger.probed))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, target.stop()) }()
+	defer func() { err = errors.Join(err, target.Close()) }()
 
-	if err := l.show(ctx, s, target.url, newView(stdout, began), pages); err != nil {
+	if err := l.show(ctx, s, target.URL, newView(stdout, began), pages); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(stdout, l.summary(time.Since(began))); err != nil || pages == nil {
 		return err
 	}
 	l.view = &plain{out: stdout, began: began}
-	l.view.chapter("the fleet and " + pages.url + "/metrics continue until interrupted")
+	l.view.chapter("the fleet and " + pages.URL + "/metrics continue until interrupted")
 	if err := l.until(ctx, forever, l.settled); ctx.Err() == nil {
 		return err
 	}
@@ -159,11 +136,11 @@ func run(ctx context.Context, s settings, stdout *os.File, stderr io.Writer) (er
 }
 
 // show runs the demonstration in a view, which it always closes.
-func (l *leader) show(ctx context.Context, s settings, base string, v view, pages *server) error {
+func (l *leader) show(ctx context.Context, s settings, base string, v view, pages *stage.Server) error {
 	defer v.close()
 	l.view = v
 	if pages != nil {
-		v.say("metrics are at " + pages.url + "/metrics")
+		v.say("metrics are at " + pages.URL + "/metrics")
 	}
 	return l.tell(ctx, s, base)
 }

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,14 +17,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
 )
 
-// asProgram makes the test binary run the program, as workerEnv makes it run a
-// worker.
-const asProgram = "ORCHESTRATOR_QUICKSTART_TEST"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" || os.Getenv(workerEnv) != "" {
+	if stagetest.IsProgram() {
 		main()
 	}
 	goleak.VerifyTestMain(m)
@@ -35,8 +30,8 @@ func TestMain(m *testing.M) {
 
 func TestTheStory(t *testing.T) {
 	t.Parallel()
-	p := start(t, "-duration", "0s")
-	out := p.wait(t, 0)
+	p := stagetest.Start(t, ".", "-duration", "0s")
+	out := p.Wait(t, 0)
 
 	// The changes of each chapter. 24 endpoints with two instances make 12 for each
 	// of four workers.
@@ -100,14 +95,14 @@ func TestTheUsersEndpoints(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "endpoints.csv")
 	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "one,%[1]s/one,1\ntwo,%[1]s/two,2\nbroken,%[1]s/broken,2\n", srv.URL), 0o600))
 
-	p := start(t, "-tasks", file, "-workers", "3", "-duration", "0s", "-metrics", "127.0.0.1:0")
-	url := p.until(t, regexp.MustCompile(`(http://\S+/metrics)`))
-	p.until(t, regexp.MustCompile(`4/4 +w1 is drained`))
+	p := stagetest.Start(t, ".", "-tasks", file, "-workers", "3", "-duration", "0s", "-metrics", "127.0.0.1:0")
+	url := p.Until(t, `(http://\S+/metrics)`)
+	p.Until(t, `4/4 +w1 is drained`)
 	require.Contains(t, get(t, url), `orchestrator_workers{state="answering"} 3`)
-	p.until(t, regexp.MustCompile(`continue until interrupted`))
+	p.Until(t, `continue until interrupted`)
 	require.Contains(t, get(t, url), `orchestrator_instances{state="running"} 5`)
-	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
-	out := p.wait(t, 0)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	out := p.Wait(t, 0)
 
 	require.Equal(t, 5, chaptersOf(t, out)["an even start"].starts)
 	require.Len(t, workersOf(t, out), 2)
@@ -124,72 +119,29 @@ func TestTheUsersEndpoints(t *testing.T) {
 
 func TestInterruptedInTheMiddle(t *testing.T) {
 	t.Parallel()
-	p := start(t)
-	p.until(t, regexp.MustCompile(`load is now w1: 12`))
-	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
-	p.wait(t, 130)
+	p := stagetest.Start(t, ".")
+	p.Until(t, `load is now w1: 12`)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	p.Wait(t, 130)
 }
 
 // No process remains if the leader is killed: wait returns when the last process
 // that has the leader's standard error has ended.
 func TestWorkersDieWithTheLeader(t *testing.T) {
 	t.Parallel()
-	p := start(t)
-	p.until(t, regexp.MustCompile(`load is now w1: 12`))
-	require.NoError(t, p.cmd.Process.Kill())
-	p.wait(t, -1)
+	p := stagetest.Start(t, ".")
+	p.Until(t, `load is now w1: 12`)
+	require.NoError(t, p.Process.Kill())
+	p.Wait(t, -1)
 }
 
 func TestBadInputIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "endpoints.csv")
 	require.NoError(t, os.WriteFile(file, []byte("a,http://a/,2\nb,b,2\n"), 0o600))
-	p := start(t, "-tasks", file)
-	require.Empty(t, p.wait(t, 1))
-	require.Equal(t, "quickstart: -tasks: "+file+`:2: the url is "b": want http:// or https:// and a host`+"\n", p.stderr.String())
-}
-
-// program is the quickstart, run as a process.
-type program struct {
-	cmd    *exec.Cmd
-	stdout *bufio.Reader
-	seen   bytes.Buffer
-	stderr bytes.Buffer
-}
-
-func start(t *testing.T, args ...string) *program {
-	p := &program{cmd: exec.CommandContext(t.Context(), os.Args[0], args...)}
-	p.cmd.Env = append(os.Environ(), asProgram+"=1")
-	p.cmd.Stderr = &p.stderr
-	stdout, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	p.stdout = bufio.NewReader(io.TeeReader(stdout, &p.seen))
-	require.NoError(t, p.cmd.Start())
-	return p
-}
-
-// until reads the program's output to the first line that matches, and returns the
-// match of the last group.
-func (p *program) until(t *testing.T, pattern *regexp.Regexp) string {
-	for {
-		line, err := p.stdout.ReadString('\n')
-		if m := pattern.FindStringSubmatch(line); m != nil {
-			return m[len(m)-1]
-		}
-		if err != nil {
-			_ = p.cmd.Wait()
-			t.Fatalf("no %v in:\n%s%s", pattern, &p.seen, &p.stderr)
-		}
-	}
-}
-
-// wait returns the whole output, once all processes have ended.
-func (p *program) wait(t *testing.T, code int) string {
-	_, err := io.Copy(io.Discard, p.stdout)
-	require.NoError(t, err)
-	_ = p.cmd.Wait() // the exit code is checked below
-	require.Equal(t, code, p.cmd.ProcessState.ExitCode(), "%s%s", &p.seen, &p.stderr)
-	return p.seen.String()
+	p := stagetest.Start(t, ".", "-tasks", file)
+	require.Empty(t, p.Wait(t, 1))
+	require.Equal(t, "quickstart: -tasks: "+file+`:2: the url is "b": want http:// or https:// and a host`+"\n", p.Stderr.String())
 }
 
 // counts is a row of the table of chapters.

@@ -1,4 +1,4 @@
-// A worker process: it probes its endpoints as long as the leader lives.
+// A worker process: it probes its endpoints until the leader ends.
 
 package main
 
@@ -10,10 +10,11 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/signal"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -28,11 +29,19 @@ type report struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// runWorker runs a worker process until stdin ends. The kernel closes that pipe when
-// the leader ends, however it ends, so no worker is left behind.
-func runWorker(name string, every time.Duration, stdin io.Reader, stdout io.Writer) error {
-	signal.Ignore(os.Interrupt) // Ctrl-C also reaches the workers, but the leader decides
+// workerMain is the main function of a worker process. Its role is its name and its
+// probe interval.
+func workerMain(role string) error {
+	name, interval, _ := strings.Cut(role, " ")
+	every, err := time.ParseDuration(interval)
+	if err != nil {
+		return fmt.Errorf("role %q: %w", role, err)
+	}
+	return runWorker(stage.Child(), name, every, os.Stdout)
+}
 
+// runWorker runs a worker until ctx ends.
+func runWorker(ctx context.Context, name string, every time.Duration, stdout io.Writer) error {
 	p := &prober{
 		name:  name,
 		every: every,
@@ -47,18 +56,18 @@ func runWorker(name string, every time.Duration, stdin io.Reader, stdout io.Writ
 		return err
 	}
 	path := fmt.Sprintf("/%s/%d", name, w.Incarnation())
-	srv, err := serve(loopback, newHandler(path, w))
+	srv, err := stage.Serve(stage.Loopback, newHandler(path, w))
 	if err != nil {
 		return err
 	}
-	if err := p.tell(report{URL: srv.url + path}); err != nil {
+	if err := p.tell(report{URL: srv.URL + path}); err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, stdin)
+	<-ctx.Done()
 
-	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
-	return errors.Join(srv.stop(), w.Close(ctx))
+	return errors.Join(srv.Close(), w.Close(ctx))
 }
 
 // prober is the shared state of a worker's tasks.
