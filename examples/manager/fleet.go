@@ -5,16 +5,19 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
 const (
@@ -32,16 +35,36 @@ type fleet struct {
 	processes map[string]*process // by name; without those that have left
 }
 
+// process is a worker process.
+type process struct {
+	*stage.Process
+	leaving bool // it was told to leave
+}
+
+// state reports whether the process has ended, and its error.
+func (p *process) state() (ended bool, err error) {
+	select {
+	case <-p.Ended():
+		return true, p.Err()
+	default:
+		return false, nil
+	}
+}
+
 // join starts worker processes, and returns when they are members.
 func (f *fleet) join(ctx context.Context, names ...string) error {
 	ids := make([]string, 0, len(names))
 	for _, name := range names {
-		p, err := startProcess(ctx, spec{Name: name, Manager: f.manager.address, Folder: f.folder}, f.stderr)
+		role, err := json.Marshal(spec{Name: name, Manager: f.manager.address, Folder: f.folder})
 		if err != nil {
 			return err
 		}
-		f.processes[name] = p
-		ids = append(ids, fmt.Sprintf("%s (process %d)", name, p.cmd.Process.Pid))
+		p, err := stage.Start(ctx, string(role), stopTime+time.Second, nil, f.stderr)
+		if err != nil {
+			return err
+		}
+		f.processes[name] = &process{Process: p}
+		ids = append(ids, fmt.Sprintf("%s (process %d)", name, p.PID()))
 	}
 	err := f.until(ctx, func() error {
 		members := f.members()
@@ -62,7 +85,8 @@ func (f *fleet) join(ctx context.Context, names ...string) error {
 // tasks have moved.
 func (f *fleet) leave(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		if err := f.processes[name].leave(); err != nil {
+		f.processes[name].leaving = true
+		if err := f.processes[name].Signal(syscall.SIGTERM); err != nil {
 			return err
 		}
 	}
@@ -82,7 +106,7 @@ func (f *fleet) leave(ctx context.Context, names ...string) error {
 		return err
 	}
 	for _, name := range names {
-		f.processes[name].stop()
+		f.processes[name].Stop()
 		delete(f.processes, name)
 	}
 	f.view.say("left: %s", strings.Join(names, ", "))
@@ -175,9 +199,9 @@ func (f *fleet) watch(ctx context.Context, limit time.Duration, waitingFor func(
 		if err := f.manager.failed(); err != nil {
 			return err
 		}
-		for _, p := range f.processes {
+		for name, p := range f.processes {
 			if ended, err := p.state(); ended && (err != nil || !p.leaving) {
-				return errors.Join(fmt.Errorf("%s has ended", p.spec.Name), err)
+				return errors.Join(fmt.Errorf("%s has ended", name), err)
 			}
 		}
 	}
@@ -186,9 +210,9 @@ func (f *fleet) watch(ctx context.Context, limit time.Duration, waitingFor func(
 // stop stops the remaining processes.
 func (f *fleet) stop() {
 	for _, p := range f.processes {
-		p.end()
+		p.End()
 	}
 	for _, p := range f.processes {
-		p.stop()
+		p.Stop()
 	}
 }

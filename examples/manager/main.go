@@ -25,34 +25,23 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
 func main() {
-	if text := os.Getenv(workerEnv); text != "" {
-		exit(workerMain(text, os.Stdin, os.Stderr))
+	if role := stage.Role(); role != "" {
+		stage.Main("manager", func(leave context.Context) error { return workerMain(leave, role) })
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	s, err := parse(os.Args[1:])
-	if err == nil {
-		err = run(ctx, s, os.Stdout, os.Stderr)
-	}
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		os.Exit(130) // the exit code of shells for an interrupt
-	}
-	stop()
-	exit(err)
-}
-
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "manager:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	stage.Main("manager", func(ctx context.Context) error {
+		s, err := parse(os.Args[1:])
+		if err != nil {
+			return err
+		}
+		return run(ctx, s, os.Stdout, os.Stderr)
+	})
 }
 
 // settings are the command-line settings.

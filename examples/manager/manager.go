@@ -15,14 +15,10 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
-const (
-	// loopback is an address on this machine only, with a port that the kernel
-	// chooses.
-	loopback  = "127.0.0.1:0"
-	termEvery = time.Second // a change leads to a term sooner
-)
+const termEvery = time.Second // a change leads to a term sooner
 
 type plan = orchestrator.Plan[grpc.Worker, string]
 
@@ -61,7 +57,7 @@ func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writ
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", loopback)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", stage.Loopback)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

@@ -12,15 +12,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
 )
+
+func TestMain(m *testing.M) {
+	if stagetest.IsProgram() {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestTheStory(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
 	f := folder(filepath.Join(t.TempDir(), "data"))
-	p := start(t, root, "-duration", "8s", "-data", string(f))
-	out := p.wait(t, 0)
-	require.Empty(t, p.stderr.String(), "no warnings")
+	p := stagetest.Start(t, root, "-duration", "8s", "-data", string(f))
+	out := p.Wait(t, 0)
+	require.Empty(t, p.Stderr.String(), "no warnings")
 
 	// The words of the same files, counted independently.
 	documents := make(map[string]int)
@@ -67,19 +77,19 @@ func TestAnotherFolder(t *testing.T) {
 		documents[name] = 2 * i
 	}
 	f := folder(filepath.Join(t.TempDir(), "data"))
-	p := start(t, ".", "-dir", dir, "-duration", "0s", "-data", string(f))
-	out := p.wait(t, 0)
+	p := stagetest.Start(t, ".", "-dir", dir, "-duration", "0s", "-data", string(f))
+	out := p.Wait(t, 0)
 	requireCounts(t, out, f, documents)
 	require.Contains(t, out, "\n  and 28 more\n")
 }
 
 func TestInterruptedInTheMiddle(t *testing.T) {
 	t.Parallel()
-	p := start(t, filepath.Join("..", ".."))
-	p.until(t, regexp.MustCompile(`start on w3 \(missing\)`))
-	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
-	p.wait(t, 130)
-	require.Empty(t, p.stderr.String(), "no warnings")
+	p := stagetest.Start(t, filepath.Join("..", ".."))
+	p.Until(t, `start on w3 \(missing\)`)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	p.Wait(t, 130)
+	require.Empty(t, p.Stderr.String(), "no warnings")
 }
 
 // No process is left, however the manager ends: wait returns when the last process
@@ -87,10 +97,10 @@ func TestInterruptedInTheMiddle(t *testing.T) {
 func TestWorkersEndWithTheManager(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
-	p := start(t, filepath.Join("..", ".."), "-data", data)
-	p.until(t, regexp.MustCompile(`start on w3 \(missing\)`))
-	require.NoError(t, p.cmd.Process.Kill())
-	p.wait(t, -1)
+	p := stagetest.Start(t, filepath.Join("..", ".."), "-data", data)
+	p.Until(t, `start on w3 \(missing\)`)
+	require.NoError(t, p.Process.Kill())
+	p.Wait(t, -1)
 }
 
 func TestBadInputIsReportedAtOnce(t *testing.T) {
@@ -107,9 +117,9 @@ func TestBadInputIsReportedAtOnce(t *testing.T) {
 		if args == nil {
 			dir = empty
 		}
-		p := start(t, dir, args...)
-		require.Empty(t, p.wait(t, 1))
-		require.True(t, strings.HasPrefix(p.stderr.String(), "manager: "+want), p.stderr.String())
+		p := stagetest.Start(t, dir, args...)
+		require.Empty(t, p.Wait(t, 1))
+		require.True(t, strings.HasPrefix(p.Stderr.String(), "manager: "+want), p.Stderr.String())
 	}
 }
 

@@ -12,13 +12,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -40,28 +39,17 @@ type spec struct {
 	Folder  folder
 }
 
-// errAlone ends a worker when the process that started it is gone.
-var errAlone = errors.New("manager process is gone")
-
-// workerMain is main in a worker process. On SIGTERM the worker leaves: its tasks
-// move to other workers first. The process ends immediately when stdin ends. The
-// kernel closes that pipe when the parent process is gone, even if it was killed, so
-// no worker process is left over.
-func workerMain(text string, stdin io.Reader, stderr io.Writer) error {
-	signal.Ignore(os.Interrupt) // Ctrl-C reaches the workers too, but their parent decides
-	leave, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
+// workerMain is the main function of a worker process. Its role is a spec. On SIGTERM
+// the worker leaves: its tasks move to other workers first. The process ends
+// immediately when its parent has ended.
+func workerMain(leave context.Context, role string) error {
 	var s spec
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return fmt.Errorf("%s=%q: %w", workerEnv, text, err)
+	if err := json.Unmarshal([]byte(role), &s); err != nil {
+		return fmt.Errorf("role %q: %w", role, err)
 	}
-	ctx, end := context.WithCancelCause(context.Background())
-	go func() {
-		_, _ = io.Copy(io.Discard, stdin)
-		end(errAlone)
-	}()
-	err := runWorker(ctx, leave.Done(), s, stderr)
-	if errors.Is(err, errAlone) {
+	ctx := stage.Child()
+	err := runWorker(ctx, leave.Done(), s, os.Stderr)
+	if ctx.Err() != nil {
 		return nil
 	}
 	return err
@@ -104,7 +92,7 @@ func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Wri
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", loopback)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", stage.Loopback)
 	if err != nil {
 		return err
 	}
