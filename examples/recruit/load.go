@@ -168,7 +168,7 @@ func (c *client) ask(ctx context.Context, i int, method, path string) (string, e
 	if method == http.MethodPut {
 		body = strings.NewReader("value")
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.sides[i].url+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.sides[i].server.URL+path, body)
 	if err != nil {
 		return "", err
 	}

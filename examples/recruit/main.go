@@ -26,22 +26,19 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	s, err := parse(os.Args[1:])
-	if err == nil {
-		err = run(ctx, s, os.Stdout)
-	}
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "recruit:", err)
-		os.Exit(1)
-	}
+	stage.Main("recruit", func(ctx context.Context) error {
+		s, err := parse(os.Args[1:])
+		if err != nil {
+			return err
+		}
+		return run(ctx, s, os.Stdout)
+	})
 }
 
 // settings holds the flags.

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"time"
 
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/recruit"
 )
 
@@ -29,10 +29,7 @@ type side struct {
 	cache     *cache
 	queue     *queue
 	recruiter *recruit.Recruiter // without jobs, no request recruits
-
-	url    string
-	server *http.Server
-	served chan struct{} // closed when the server has ended
+	server    *stage.Server
 }
 
 func newSide(st *store, name string) (*side, error) {
@@ -40,23 +37,15 @@ func newSide(st *store, name string) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("serve %q: %w", name, err)
-	}
 	s := &side{
 		name:      name,
 		cache:     newCache(st.rdb, st.prefix+name+":cache"),
 		queue:     newQueue(st.rdb, st.prefix+name+":queue"),
 		recruiter: r,
-		url:       "http://" + l.Addr().String(),
-		served:    make(chan struct{}),
 	}
-	s.server = &http.Server{Handler: r.Middleware(s.handler()), ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		defer close(s.served)
-		_ = s.server.Serve(l) // until close
-	}()
+	if s.server, err = stage.Serve(stage.Loopback, r.Middleware(s.handler())); err != nil {
+		return nil, fmt.Errorf("serve %q: %w", name, err)
+	}
 	return s, nil
 }
 
@@ -75,7 +64,6 @@ func (s *side) recruit() error {
 // close ends the server and its recruits.
 func (s *side) close() {
 	_ = s.server.Close()
-	<-s.served
 	_ = s.recruiter.Close(context.Background()) // jobs end with their contexts
 }
 
