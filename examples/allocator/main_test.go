@@ -361,3 +361,64 @@ func (p *process) ask(method, target, body string, v any) int {
 	}
 	return answer.StatusCode
 }
+
+func TestLeave_WaitsForNoLease(t *testing.T) {
+	t.Parallel()
+	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
+	require.NoError(t, err)
+	defer server.Close()
+	longLived := func(name string) *process {
+		return start(t, name, "-etcd", server.Endpoint(), "-lease", "60s")
+	}
+	a := longLived("a")
+	a.line("a leads")
+	fleet := []*process{longLived("b"), longLived("c"), longLived("d")}
+	for _, p := range fleet {
+		p.line("d joined")
+	}
+	for _, id := range []string{"1", "2", "3", "4"} {
+		require.Equal(t, http.StatusCreated, a.ask("PUT", "/work/"+id, id, nil))
+	}
+	a.shares(1, 1, 1, 1)
+
+	// One process leaves, and the others report the new leader immediately.
+	a.signal(syscall.SIGTERM)
+	require.NoError(t, a.ended())
+	require.Zero(t, a.count("no other process stays"), a.text())
+	for _, p := range fleet {
+		p.line("a left after draining")
+		require.Eventually(t, func() bool { return p.count(" leads, epoch") > 1 }, patience, interval/20, p.name)
+	}
+
+	// The remaining processes leave at the same time. None waits for two leases.
+	for _, p := range fleet {
+		p.signal(syscall.SIGTERM)
+	}
+	for _, p := range fleet {
+		require.NoError(t, p.ended())
+		require.Zero(t, p.count("could not move"))
+		require.Zero(t, p.count(" "+p.name+" left: "), "the lease must be revoked")
+	}
+}
+
+func TestJournal_NothingPassesForAnotherLine(t *testing.T) {
+	var log strings.Builder
+	j := newJournal(&log, "host\n1")
+	for id, shown := range map[string]string{
+		"rtz3hc":                    "rtz3hc",
+		"a/ü":                       "a/ü",
+		"x\n09:00:00.000 a b leads": `"x\n09:00:00.000 a b leads"`,
+		"\x00\x1b[2J":               `"\x00\x1b[2J"`,
+		"x to b, missing: done":     `"x to b, missing: done"`,
+		`"x"`:                       `"\"x\""`,
+		"\u2028\u202e":              `"\u2028\u202e"`,
+		"\xff":                      `"\xff"`,
+		"":                          `""`,
+	} {
+		log.Reset()
+		j.say("started %s: %s", word(id), brief([]byte(id)))
+		_, text, _ := strings.Cut(log.String(), " ")
+		require.True(t, strings.HasPrefix(text, `"host\n1" started `+shown+`: "`), text)
+		require.Equal(t, 1, strings.Count(log.String(), "\n"))
+	}
+}
