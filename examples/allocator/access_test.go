@@ -3,51 +3,33 @@ package main
 // An etcd with TLS on both sides, users and passwords.
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
-// certificate creates a self-signed certificate for a server on this machine and for
-// a client, and returns its files.
-func certificate(t *testing.T, name string) (cert, key string) {
+// certificate returns the files of a new authority, of a certificate for this machine
+// that it has signed, and of the key.
+func certificate(t *testing.T, name string) (authority, cert, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err := stage.NewCA()
 	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	signed, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	signed, private, err := ca.Issue(name, "")
 	require.NoError(t, err)
-	encoded, err := x509.MarshalECPrivateKey(private)
-	require.NoError(t, err)
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	write := func(kind string, text []byte) string {
+		path := filepath.Join(t.TempDir(), name+kind)
+		require.NoError(t, os.WriteFile(path, text, 0o600))
 		return path
 	}
-	return write(name+".pem", "CERTIFICATE", signed), write(name+".key", "EC PRIVATE KEY", encoded)
+	return write("-ca.pem", ca.PEM()), write(".pem", signed), write(".key", private)
 }
 
 // users enables passwords on the server, with one user who may do everything under
@@ -75,20 +57,20 @@ func users(t *testing.T, config clientv3.Config, user, password string) {
 }
 
 func TestAccess_TLSAndUsers(t *testing.T) {
-	serverCert, serverKey := certificate(t, "server")
-	cert, key := certificate(t, "client")
+	serverCA, serverCert, serverKey := certificate(t, "server")
+	clientCA, cert, key := certificate(t, "client")
 	server, err := embed.Start(t.Context(), embed.Config{
 		Dir: t.TempDir(), NoFsync: true,
-		TLS: &embed.TLS{CertFile: serverCert, KeyFile: serverKey, ClientCAFile: cert},
+		TLS: &embed.TLS{CertFile: serverCert, KeyFile: serverKey, ClientCAFile: clientCA},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
-	config, err := access{ca: serverCert, cert: cert, key: key}.config(server.Endpoints())
+	config, err := access{ca: serverCA, cert: cert, key: key}.config(server.Endpoints())
 	require.NoError(t, err)
 	users(t, config, "app", "pass word")
 
 	const slow = "60s" // etcd checks a password at each keepalive, which is slow
-	known := []string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert, "-etcd-cert", cert, "-etcd-key", key, "-lease", slow}
+	known := []string{"-etcd", server.Endpoint(), "-etcd-ca", serverCA, "-etcd-cert", cert, "-etcd-key", key, "-lease", slow}
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("pass word\n"), 0o600))
 	a := start(t, "a", append(known, "-etcd-user", "app", "-etcd-password-file", file)...)
@@ -104,10 +86,10 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 	refuses(t, map[string]refusal{
 		"no user":           {known, "permission denied"}, // the certificate names another user
 		"a wrong password":  {append(known, "-etcd-user", "app", "-etcd-password-file", wrong), "authentication failed"},
-		"another authority": {append(known, "-etcd-user", "app", "-etcd-ca", cert), server.Endpoint()},
+		"another authority": {append(known, "-etcd-user", "app", "-etcd-ca", clientCA), server.Endpoint()},
 	})
 	persists(t, map[string]refusal{
-		"no certificate": {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCert}, server.Endpoint() + " speaks TLS and requires a client certificate"},
+		"no certificate": {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCA}, server.Endpoint() + " speaks TLS and requires a client certificate"},
 	})
 	for _, p := range []*process{b, a} {
 		p.signal(syscall.SIGTERM)
@@ -116,7 +98,7 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 }
 
 func TestAccess_BadInput(t *testing.T) {
-	cert, key := certificate(t, "client")
+	_, cert, key := certificate(t, "client")
 	const https = "https://127.0.0.1:1"
 	for name, step := range map[string]refusal{
 		"no etcd to join":   {[]string{"-etcd-user", "app"}, "-etcd is missing"},
@@ -141,7 +123,7 @@ func TestAccess_BadInput(t *testing.T) {
 
 func TestAccess_PasswordsGoUnencryptedToLoopbackAlone(t *testing.T) {
 	t.Setenv(passwordEnv, "pass word")
-	cert, _ := certificate(t, "client")
+	cert, _, _ := certificate(t, "client")
 	for endpoints, sent := range map[string]bool{
 		"http://127.0.0.1:1":                        true,
 		"http://[::1]:1,http://localhost:2":         true,

@@ -5,20 +5,12 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
-	"net/url"
+	"errors"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
 // folder is the path of the folder for all files that outlive a process.
@@ -63,76 +55,29 @@ func (f folder) followed(name string) string {
 // managerName is the name of the manager's files.
 const managerName = "manager"
 
-// certify creates an authority, which signs a certificate for the manager and one
-// for each worker. The authority's key is not kept, so it signs no others.
+// certify makes certificates for the manager and for each worker. The authority's key
+// is not kept, so it signs no others.
 func certify(f folder, workers ...string) error {
-	key, err := newKey()
+	ca, err := stage.NewCA()
 	if err != nil {
 		return err
 	}
-	authority := template("authority of this run")
-	authority.IsCA, authority.BasicConstraintsValid = true, true
-	authority.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, authority, authority, key.Public(), key)
-	if err != nil {
-		return err
-	}
-	if err := writePEM(f.authority(), "CERTIFICATE", der); err != nil {
-		return err
-	}
-	if err := sign(f, managerName, grpc.ManagerURI, authority, key); err != nil {
-		return err
-	}
+	identities := map[string]string{managerName: grpc.ManagerURI}
 	for _, w := range workers {
-		if err := sign(f, w, grpc.WorkerURI(w), authority, key); err != nil {
+		identities[w] = grpc.WorkerURI(w)
+	}
+	for name, uri := range identities {
+		certificate, key, err := ca.Issue(name, uri)
+		if err == nil {
+			err = errors.Join(
+				os.WriteFile(f.certificate(name), certificate, 0o600),
+				os.WriteFile(f.key(name), key, 0o600))
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// sign creates a key and a certificate with the URI as its identity.
-func sign(f folder, name, uri string, authority *x509.Certificate, by *ecdsa.PrivateKey) error {
-	key, err := newKey()
-	if err != nil {
-		return err
-	}
-	identity, err := url.Parse(uri)
-	if err != nil {
-		return err
-	}
-	c := template(name)
-	c.KeyUsage = x509.KeyUsageDigitalSignature
-	c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
-	c.URIs = []*url.URL{identity}
-	der, err := x509.CreateCertificate(rand.Reader, c, authority, key.Public(), by)
-	if err != nil {
-		return err
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	if err := writePEM(f.key(name), "PRIVATE KEY", secret); err != nil {
-		return err
-	}
-	return writePEM(f.certificate(name), "CERTIFICATE", der)
-}
-
-func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
-
-func template(name string) *x509.Certificate {
-	return &x509.Certificate{
-		SerialNumber: new(big.Int).SetBytes([]byte(rand.Text()[:16])),
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    time.Now().Add(-time.Minute),
-		NotAfter:     time.Now().Add(24 * time.Hour),
-	}
-}
-
-func writePEM(path, kind string, der []byte) error {
-	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+	return os.WriteFile(f.authority(), ca.PEM(), 0o600)
 }
 
 // credentials returns the credentials of the manager or of a worker.
