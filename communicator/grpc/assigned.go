@@ -3,6 +3,7 @@ package grpc
 import (
 	"sync"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
@@ -51,15 +52,15 @@ func (a *assigned) stop(task string) {
 
 // examine sets which of the tasks of a report its worker was given, after the report
 // last. issued checks a task's receipt.
-func (a *assigned) examine(tasks []reportedTask, last *snapshot, issued func(*reportedTask) bool) {
+func (a *assigned) examine(tasks []wire.Task, last *snapshot, issued func(*wire.Task) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var before map[string]bool // those that it was given of last, if needed
 	had := func(task string) bool {
 		if before == nil {
-			before = make(map[string]bool, len(last.tasks))
-			for i := range last.tasks {
-				before[last.tasks[i].Name] = last.tasks[i].given
+			before = make(map[string]bool, len(last.Tasks))
+			for i := range last.Tasks {
+				before[last.Tasks[i].Name] = last.Tasks[i].Given
 			}
 		}
 		return before[task]
@@ -69,21 +70,21 @@ func (a *assigned) examine(tasks []reportedTask, last *snapshot, issued func(*re
 		t := &tasks[i]
 		switch {
 		case a.stopped[t.Name]:
-			t.given = false
+			t.Given = false
 			if listed == nil {
 				listed = make(map[string]bool)
 			}
 			listed[t.Name] = true
-		case !t.given:
-			t.given = (!a.known || a.sent[t.Name] || had(t.Name)) && issued(t)
+		case !t.Given:
+			t.Given = (!a.known || a.sent[t.Name] || had(t.Name)) && issued(t)
 		}
-		t.Pinned = t.Pinned && t.given
+		t.Pinned = t.Pinned && t.Given
 	}
 	a.known, a.sent, a.stopped = true, nil, listed
 }
 
 // again reports whether a report that has not changed lists a task that was stopped.
-func (a *assigned) again(tasks []reportedTask) bool {
+func (a *assigned) again(tasks []wire.Task) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.stopped) == 0 {

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -79,12 +81,14 @@ func BenchmarkSteadyList(b *testing.B) {
 			}
 			before := memory()
 			var m meter
-			settings, err := newCommunicatorSettings([]CommunicatorOption{speaking()})
-			require.NoError(b, err)
+			opts := []CommunicatorOption{speaking()}
 			if mode.counted {
-				settings.dialing = []grpc.DialOption{grpc.WithStatsHandler(&m)}
+				opts = append(opts, communicatorOptionFunc(func(s *option.Communicator) {
+					s.Dialing = []grpc.DialOption{grpc.WithStatsHandler(&m)}
+				}))
 			}
-			c := newCommunicator(settings)
+			c, err := NewCommunicator(opts...)
+			require.NoError(b, err)
 			b.Cleanup(func() { require.NoError(b, c.Close()) })
 			ctx, cancel := context.WithCancel(b.Context())
 			var serving sync.WaitGroup

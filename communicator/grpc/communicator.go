@@ -12,6 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/worker"
@@ -37,7 +41,7 @@ import (
 //
 // The methods may be called from any number of goroutines.
 type Communicator struct {
-	settings communicatorSettings
+	settings option.Communicator
 	// limit is the number of bytes of changes in a message, most the number of changes.
 	limit, most int
 
@@ -62,16 +66,12 @@ func NewCommunicator(opts ...CommunicatorOption) (*Communicator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new communicator: %w", err)
 	}
-	return newCommunicator(s), nil
-}
-
-func newCommunicator(s communicatorSettings) *Communicator {
 	return &Communicator{
 		settings: s,
 		limit:    min(s.MaxMessage/2, 1<<20),
 		most:     4096,
 		links:    make(map[Worker]*link),
-	}
+	}, nil
 }
 
 // Connect sets the address of a worker, as host:port. The connection is made by the
@@ -103,15 +103,6 @@ func (c *Communicator) Connect(w Worker, address string) error {
 	}
 	c.links[w] = l
 	return nil
-}
-
-// believe makes the first report of a connected worker count by its receipts alone,
-// because the worker may run tasks of an earlier manager. It is called before the first
-// call to the worker.
-func (c *Communicator) believe(w Worker) {
-	if l, err := c.link(w); err == nil {
-		l.assigned.known = false
-	}
 }
 
 // Disconnect forgets a worker. It ends calls under way without waiting for them;
@@ -176,8 +167,8 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	if err != nil {
 		return nil, l.failed(err)
 	}
-	if c.settings.ended != nil && len(s.ended) > 0 {
-		if err := c.settings.ended(ctx, w, s.ended); err != nil {
+	if c.settings.Ended != nil && len(s.ended) > 0 {
+		if err := c.settings.Ended(ctx, state.Worker(w), s.ended); err != nil {
 			return nil, l.failed(err)
 		}
 	}
@@ -186,7 +177,7 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 		l.observed(ctx, nil)
 	}
 	if err != nil {
-		if isAny(err, orchestrator.ErrDeposed, errNotGiven) {
+		if errors.Is(err, orchestrator.ErrDeposed) || errors.Is(err, errNotGiven) {
 			return nil, l.failed(err)
 		}
 		c.settings.Logger.Warn("new content not delivered, will retry", "worker", w, "err", err)
@@ -234,13 +225,14 @@ func (c *Communicator) Tasks(w Worker) []TaskState {
 	if err != nil {
 		return nil
 	}
-	reported := l.last.Load().tasks
+	reported := l.last.Load().Tasks
 	if reported == nil {
 		return nil
 	}
 	tasks := make([]TaskState, len(reported))
 	for i := range reported {
-		tasks[i] = reported[i].TaskState
+		t := &reported[i]
+		tasks[i] = TaskState{Name: t.Name, State: t.State, Version: t.Version, Pinned: t.Pinned, Failure: (*Failure)(t.Failure)}
 	}
 	return tasks
 }

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -29,20 +32,20 @@ func meaningOf(ctx context.Context, err error) error {
 	}
 	switch s.Code() {
 	case codes.FailedPrecondition:
-		if otherReason(err, reasonIncarnation) {
+		if wire.OtherReason(err, wire.ReasonIncarnation) {
 			break
 		}
-		return explained(orchestrator.ErrRejected, s.Message())
+		return wire.Explained(orchestrator.ErrRejected, s.Message())
 	case codes.DeadlineExceeded: // the worker's clock is ahead
 		return fmt.Errorf("%w: %s", context.DeadlineExceeded, s.Message())
 	case codes.Unimplemented:
 		return fmt.Errorf("%w: not a worker of this protocol: %s", orchestrator.ErrRejected, s.Message())
 	case codes.Unauthenticated, codes.PermissionDenied: // decided before the request is read
-		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, readable(err))
+		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, wire.Readable(err))
 	case codes.ResourceExhausted:
 		return fmt.Errorf("message exceeds WithMaxMessage at one end: %s", s.Message())
 	}
-	return readable(err)
+	return wire.Readable(err)
 }
 
 // errUnconfirmed is wrapped if one worker alone names a higher epoch.
@@ -55,23 +58,11 @@ func (l *link) succeeded(ctx context.Context, later orchestrator.Term) error {
 	if !ok || later.Epoch <= own.Epoch {
 		return nil
 	}
-	if l.settings.believe == nil || l.settings.believe(l.worker, later) {
+	if l.settings.Believe == nil || l.settings.Believe(state.Worker(l.worker), later) {
 		return fmt.Errorf("%w: epoch %d is lower than %d", orchestrator.ErrDeposed, own.Epoch, later.Epoch)
 	}
 	return fmt.Errorf("worker names epoch %d, higher than %d, but %w", later.Epoch, own.Epoch, errUnconfirmed)
 }
-
-// readable returns an error without gRPC's prefix that wraps err.
-func readable(err error) error { return &plainError{err} }
-
-type plainError struct{ err error }
-
-func (e *plainError) Error() string {
-	s := status.Convert(e.err)
-	return fmt.Sprintf("%v: %s", s.Code(), truncateUTF8(s.Message(), longestMessage))
-}
-
-func (e *plainError) Unwrap() error { return e.err }
 
 // unsent is the error of a write that was not sent, for a reason that lies neither
 // with its task nor with its worker. It matches ErrStale, the kind of ErrRejected

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,12 +18,12 @@ func TestR1_KnownNamesTakeNoMemory(t *testing.T) {
 	for i := range names {
 		names[i] = fmt.Sprintf("a name of some length %06d", i)
 	}
-	first := reply{known: &snapshot{}, most: 1 << 20}
-	require.NoError(t, first.decode(marshaled(t, reportOf(1, names...))))
+	first := wire.ReportReply{Most: 1 << 20}
+	require.NoError(t, first.Decode(marshaled(t, reportOf(1, names...))))
 	for what, next := range map[string][]string{
 		"the same":               names,
 		"the first is gone":      names[1:],
-		"some are gone":          slices.Concat(names[:100], names[100+lookAhead-1:5000], names[5001:]),
+		"some are gone":          slices.Concat(names[:100], names[100+wire.LookAhead-1:5000], names[5001:]),
 		"some are new":           slices.Concat([]string{"new"}, names[:5000], []string{"newer", "newest"}, names[5000:]),
 		"one has taken a place":  slices.Concat(names[:10], []string{"new"}, names[11:]),
 		"all but one are gone":   names[5000:5001],
@@ -30,14 +31,14 @@ func TestR1_KnownNamesTakeNoMemory(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			data := marshaled(t, reportOf(2, next...))
-			var r reply
+			var r wire.ReportReply
 			allocations := testing.AllocsPerRun(3, func() {
-				r = reply{known: &snapshot{tasks: first.tasks}, most: 1 << 20}
-				require.NoError(t, r.decode(data))
+				r = wire.ReportReply{Known: first.Report, Most: 1 << 20}
+				require.NoError(t, r.Decode(data))
 			})
-			require.Len(t, r.tasks, len(next))
+			require.Len(t, r.Tasks, len(next))
 			for i, name := range next {
-				require.Equal(t, name, r.tasks[i].Name)
+				require.Equal(t, name, r.Tasks[i].Name)
 			}
 			require.Less(t, allocations, 10.0)
 		})
@@ -48,9 +49,9 @@ func TestR1_KnownNamesTakeNoMemory(t *testing.T) {
 func TestR1_TheNewestReportIsKept(t *testing.T) {
 	l := link{last: new(atomic.Pointer[snapshot])}
 	l.last.Store(&snapshot{})
-	newest := &snapshot{version: version{7, 3}}
-	l.remember(&snapshot{version: version{7, 1}})
+	newest := &snapshot{Report: wire.Report{Version: wire.Version{Incarnation: 7, Counter: 3}}}
+	l.remember(&snapshot{Report: wire.Report{Version: wire.Version{Incarnation: 7, Counter: 1}}})
 	l.remember(newest)
-	l.remember(&snapshot{version: version{7, 2}})
+	l.remember(&snapshot{Report: wire.Report{Version: wire.Version{Incarnation: 7, Counter: 2}}})
 	require.Same(t, newest, l.last.Load())
 }

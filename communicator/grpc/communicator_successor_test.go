@@ -6,7 +6,10 @@ import (
 	"context"
 	"testing"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -62,7 +65,7 @@ func TestT13_OnlyAHigherEpochInAnAnswerDeposes(t *testing.T) {
 	_, listed := c.List(inTerm(t, 1), w)
 	for _, err := range []error{listed, c.Add(inTerm(t, 1), w, "a")} {
 		require.ErrorContains(t, err, "another leads")
-		require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err), "it may have been done or not")
+		require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, wire.OutcomeOf(err), "it may have been done or not")
 	}
 }
 
@@ -80,9 +83,9 @@ func TestR5_AWorkerThatIsNotBelievedCannotBeCalled(t *testing.T) {
 	}
 	c, w := impostor(t, f)
 	var told []error
-	c.settings.observe = func(_ Worker, err error) { told = append(told, err) }
-	c.settings.believe = func(who Worker, term orchestrator.Term) bool {
-		require.Equal(t, w, who)
+	c.settings.Observe = func(_ state.Worker, err error) { told = append(told, err) }
+	c.settings.Believe = func(who state.Worker, term orchestrator.Term) bool {
+		require.Equal(t, w, Worker(who))
 		require.Equal(t, orchestrator.Term{Epoch: 1 << 63}, term)
 		return false
 	}
@@ -99,16 +102,16 @@ func TestR5_AWorkerThatIsNotBelievedCannotBeCalled(t *testing.T) {
 // A later version may have reasons for a status that this one does not know.
 func TestR6_AnUnknownReasonSaysNothing(t *testing.T) {
 	for reason, want := range map[string]orchestratorv1.Outcome{
-		"":                orchestratorv1.Outcome_OUTCOME_REJECTED,
-		reasonIncarnation: orchestratorv1.Outcome_OUTCOME_REJECTED,
-		"BUSY":            orchestratorv1.Outcome_OUTCOME_UNSPECIFIED,
+		"":                     orchestratorv1.Outcome_OUTCOME_REJECTED,
+		wire.ReasonIncarnation: orchestratorv1.Outcome_OUTCOME_REJECTED,
+		"BUSY":                 orchestratorv1.Outcome_OUTCOME_UNSPECIFIED,
 	} {
 		f := &fake{apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-			return nil, explainedStatus(codes.FailedPrecondition, reason, "for some reason")
+			return nil, wire.Status(codes.FailedPrecondition, reason, "for some reason")
 		}}
 		c, w := impostor(t, f)
 		err := c.Add(inTerm(t, 1), w, "a")
 		require.ErrorContains(t, err, "for some reason")
-		require.Equal(t, want, outcomeOf(err), reason)
+		require.Equal(t, want, wire.OutcomeOf(err), reason)
 	}
 }

@@ -9,8 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
@@ -55,8 +60,8 @@ func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
 // and ended tasks never go, because they would run again. If ended tasks are
 // recorded, they would not, so they go first.
 func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
-	takesDown := communicatorOption(func(s *communicatorSettings) {
-		s.ended = func(context.Context, Worker, []reportedTask) error { return nil }
+	takesDown := communicatorOptionFunc(func(s *option.Communicator) {
+		s.Ended = func(context.Context, state.Worker, []wire.Task) error { return nil }
 	})
 	for name, test := range map[string]struct {
 		opts   []CommunicatorOption
@@ -213,7 +218,7 @@ func TestR1_FailedCallsAreObserved(t *testing.T) {
 	var told []news
 	s := hire(t)
 	c, w := connected(t, s)
-	c.settings.observe = func(w Worker, err error) { told = append(told, news{w, err}) }
+	c.settings.Observe = func(w state.Worker, err error) { told = append(told, news{Worker(w), err}) }
 	_, err := c.List(inTerm(t, 1), w)
 	require.NoError(t, err)
 	accept := s.tasks.refuse("a")
@@ -282,7 +287,7 @@ func TestR1_ConnectAndDisconnect(t *testing.T) {
 	c.Disconnect(w)
 	err = <-removed
 	require.Error(t, err)
-	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err), "a call under way ends without an answer")
+	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, wire.OutcomeOf(err), "a call under way ends without an answer")
 	_, err = c.List(t.Context(), w)
 	require.ErrorContains(t, err, "not connected")
 	c.Disconnect(w)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -22,10 +23,10 @@ var errNotGiven = errors.New("worker has not stopped tasks that it was not given
 // It returns the tasks that have stopped, or [errNotGiven] if the worker has not
 // stopped every task that it should. It writes only if the call belongs to a term.
 func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stopped map[string]bool, err error) {
-	if c.settings.contents == nil || termOf(ctx) == nil {
+	if c.settings.Contents == nil || termOf(ctx) == nil {
 		return nil, nil
 	}
-	stock, counted := c.settings.contents.(RevisedContents)
+	stock, counted := c.settings.Contents.(RevisedContents)
 	var now int64
 	if counted {
 		if now = stock.Revision(); now == s.current.Load() {
@@ -50,7 +51,7 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	madeUp := slices.IndexFunc(changes, func(c *orchestratorv1.Change) bool { return c.Op == orchestratorv1.Op_OP_REMOVE })
 	if madeUp >= 0 {
 		c.settings.Logger.Warn("worker lists tasks it was not given, stopping them",
-			"worker", l.worker, "first", truncateUTF8(string(changes[madeUp].GetTask()), identity.MaxName))
+			"worker", l.worker, "first", wire.Truncate(string(changes[madeUp].GetTask()), identity.MaxName))
 	}
 	answers, failed := l.apply(ctx, changes)
 	if failed != nil && notGiven > 0 {
@@ -86,10 +87,10 @@ const maxForeign = 4096
 // a worker again.
 func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1.Change, notGiven int, err error) {
 	length, full, foreign := 0, false, 0
-	for i := range s.tasks {
-		t := &s.tasks[i]
-		content, version, ok := c.settings.contents.Content(t.Name)
-		given := t.given || l.assigned == nil
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		content, version, ok := c.settings.Contents.Content(t.Name)
+		given := t.Given || l.assigned == nil
 		switch {
 		case given:
 		case ok:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -134,10 +135,10 @@ func (c *Communicator) change(w Worker, write orchestrator.Write[string]) (*orch
 	default:
 		return nil, fmt.Errorf("%w: %v is not a write", orchestrator.ErrRejected, write.Op)
 	}
-	if c.settings.contents == nil {
+	if c.settings.Contents == nil {
 		return change, nil
 	}
-	content, version, ok := c.settings.contents.Content(write.Task)
+	content, version, ok := c.settings.Contents.Content(write.Task)
 	if !ok {
 		return nil, &unsent{"task is no longer expected"}
 	}
@@ -148,10 +149,10 @@ func (c *Communicator) change(w Worker, write orchestrator.Write[string]) (*orch
 // receipt returns the receipt for a content of a worker; nil if there are no
 // receipts.
 func (c *Communicator) receipt(w Worker, task string, version int64) []byte {
-	if c.settings.receipts == nil {
+	if c.settings.Receipts == nil {
 		return nil
 	}
-	r := c.settings.receipts.Issue(w.Name, task, version)
+	r := c.settings.Receipts.Issue(w.Name, task, version)
 	return r[:]
 }
 
@@ -217,7 +218,7 @@ func (b *batch) flush() {
 // following returns the error of changes that are not sent, because of err for an
 // earlier message.
 func following(err error) error {
-	switch outcomeOf(err) {
+	switch wire.OutcomeOf(err) {
 	case orchestratorv1.Outcome_OUTCOME_DONE:
 		return nil
 	case orchestratorv1.Outcome_OUTCOME_DEPOSED:
@@ -235,29 +236,29 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 	if l.assigned != nil {
 		l.assigned.send(changes)
 	}
-	answers := verdicts{want: len(changes)}
+	answers := wire.ApplyReply{Want: len(changes)}
 	sent, err := l.call(ctx, orchestratorv1.Worker_Apply_FullMethodName, request, &answers)
 	if err == nil {
-		err = answers.check()
+		err = answers.Check()
 	}
 	if err != nil {
 		l.observed(ctx, err)
-		if !sent && outcomeOf(err) == orchestratorv1.Outcome_OUTCOME_UNSPECIFIED {
+		if !sent && wire.OutcomeOf(err) == orchestratorv1.Outcome_OUTCOME_UNSPECIFIED {
 			err = fmt.Errorf("%w: worker not reached: %w", orchestrator.ErrRejected, err)
 		}
 		return nil, err
 	}
-	later := answers.response.GetTerm()
+	later := answers.Response.GetTerm()
 	successor := l.succeeded(ctx, orchestrator.Term{Epoch: later.GetEpoch(), Number: later.GetNumber()})
 	l.observed(ctx, successor)
 	errs := make([]error, len(changes))
-	for i, r := range answers.response.GetResults() {
-		errs[i] = errorOf(r)
+	for i, r := range answers.Response.GetResults() {
+		errs[i] = wire.ErrorOf(r)
 		if r.GetPending() && errors.Is(errs[i], orchestrator.ErrStopping) && changes[i].GetOp() == orchestratorv1.Op_OP_REMOVE {
 			errs[i] = errPending
 		}
 		if errors.Is(errs[i], orchestrator.ErrDeposed) && !errors.Is(successor, orchestrator.ErrDeposed) {
-			errs[i] = explained(orchestrator.ErrRejected, r.GetMessage()) // without a higher epoch, or not believed
+			errs[i] = wire.Explained(orchestrator.ErrRejected, r.GetMessage()) // without a higher epoch, or not believed
 		}
 	}
 	if l.assigned != nil {
@@ -289,28 +290,4 @@ func (l *link) settle(changes []*orchestratorv1.Change, errs []error) {
 	}
 }
 
-// verdicts is an ApplyResponse that is being decoded.
-type verdicts struct {
-	want int // number of changes sent
-
-	got      int
-	response orchestratorv1.ApplyResponse // set if got == want
-}
-
-var _ answer = (*verdicts)(nil)
-
-// decode counts the results before it decodes them.
-func (v *verdicts) decode(data []byte) (err error) {
-	if v.got, err = count(data, 1); err != nil || v.got != v.want {
-		return err
-	}
-	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, &v.response)
-}
-
-// check returns an error if the number of results is wrong.
-func (v *verdicts) check() error {
-	if v.got != v.want {
-		return fmt.Errorf("worker answered %d of %d changes", v.got, v.want)
-	}
-	return nil
-}
+var _ wire.Answer = (*wire.ApplyReply)(nil)

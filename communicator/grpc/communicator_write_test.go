@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
@@ -48,7 +51,7 @@ func TestC6_AfterAMessageWithoutAnAnswerNothingIsSent(t *testing.T) {
 			require.NoError(t, errors.Join(errs[:2]...))
 			for _, err := range errs[2:4] {
 				if x.first == nil {
-					require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err))
+					require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, wire.OutcomeOf(err))
 					require.NotErrorIs(t, err, orchestrator.ErrRejected, "it may have been done")
 				} else {
 					require.ErrorIs(t, err, x.first)
@@ -141,7 +144,7 @@ func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
 	p.Reset()
 	err = <-added
 	require.Error(t, err)
-	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, outcomeOf(err))
+	require.Equal(t, orchestratorv1.Outcome_OUTCOME_UNSPECIFIED, wire.OutcomeOf(err))
 
 	p.Cut(netfault.Both)
 	err = c.Add(within(inTerm(t, 1), t, time.Second/4), w, "b")
@@ -151,8 +154,8 @@ func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
 // If an earlier message took all the time, the unsent changes count against no
 // worker.
 func TestR1_ChangesThatAreNotSentInTime(t *testing.T) {
-	atTheLastMoment := communicatorOption(func(s *communicatorSettings) {
-		s.dialing = append(s.dialing, grpc.WithChainUnaryInterceptor(func(
+	atTheLastMoment := communicatorOptionFunc(func(s *option.Communicator) {
+		s.Dialing = append(s.Dialing, grpc.WithChainUnaryInterceptor(func(
 			ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 		) error {
 			err := invoke(ctx, method, request, reply, conn, opts...)

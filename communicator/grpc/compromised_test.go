@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -325,11 +326,11 @@ func TestR5_OneCompleteAtATime(t *testing.T) {
 // Of a long failure 512 bytes are kept, and not the rest behind them.
 func TestR5_AShortenedFailureIsSmall(t *testing.T) {
 	const n = 100
-	kept := make([]*Failure, n)
+	kept := make([]*wire.Failure, n)
 	before := grpctest.InUse()
 	for i := range kept {
-		kept[i] = failureFrom(&orchestratorv1.Failure{Error: strings.Repeat("x", 250<<10)})
+		kept[i] = wire.FailureFrom(&orchestratorv1.Failure{Error: strings.Repeat("x", 250<<10)})
 	}
 	require.Less(t, int64(grpctest.InUse())-int64(before), int64(n*10<<10))
-	require.Len(t, kept[n-1].Err, longestFailure)
+	require.Len(t, kept[n-1].Err, wire.MaxFailure)
 }

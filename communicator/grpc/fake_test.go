@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 )
@@ -74,8 +76,7 @@ func impostor(t testing.TB, f *fake, opts ...CommunicatorOption) (*Communicator,
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s, err := newSettings(nil)
-	require.NoError(t, err)
+	s := peer.Defaults()
 	server, accepting, err := s.NewServer(l, 0)
 	require.NoError(t, err)
 	orchestratorv1.RegisterWorkerServer(server, f)

@@ -17,7 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -70,7 +73,7 @@ func attack(t *testing.T, address string, own Option) {
 		conn := connect(t, address, aManager, own)
 		for range maxCalls {
 			attackers.Go(func() {
-				request := raw(emptyCompletions("mallory"))
+				request := raw(grpctest.EmptyCompletions("mallory", maxRequest))
 				for flood.Err() == nil {
 					_ = conn.Invoke(flood, orchestratorv1.Manager_Complete_FullMethodName, request, nil, grpc.ForceCodecV2(rawCodec{}))
 				}
@@ -84,7 +87,7 @@ func attack(t *testing.T, address string, own Option) {
 type raw []byte
 
 // rawCodec sends encoded requests unchanged, and ignores answers.
-type rawCodec struct{ answerCodec }
+type rawCodec struct{ wire.AnswerCodec }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	r, ok := v.(raw)

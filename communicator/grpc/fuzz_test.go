@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -36,7 +39,7 @@ func FuzzReport(f *testing.F) {
 	whole.Tasks[1].ContentVersion, whole.Tasks[2].State = -1, 99
 	whole.Tasks[1].Receipt, whole.Tasks[1].Pinned = []byte("0123456789abcdef"), true
 	whole.Tasks[2].Receipt = []byte("too short")
-	whole.Tasks[2].Failure = failureOf(errors.New("no disk"), 3, time.Unix(1_000_000, 0).Add(0), longestFailure)
+	whole.Tasks[2].Failure = wire.FailureOf(errors.New("no disk"), 3, time.Unix(1_000_000, 0).Add(0), wire.MaxFailure)
 	whole.Term = &orchestratorv1.Term{Epoch: 1 << 63, Number: 3}
 	f.Add(marshaled(f, whole))
 	f.Add(marshaled(f, reportOf(1)))
@@ -49,39 +52,39 @@ func FuzzReport(f *testing.F) {
 	f.Add([]byte("\x12\x09\x0a\x01a\x80\x80\x80\x80\x10\x00")) // the same in a task
 	const most = 100
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := reply{known: &snapshot{tasks: reportedTasks("a", "b", "b/c")}, most: most}
+		r := wire.ReportReply{Known: wire.Report{Tasks: reportedTasks("a", "b", "b/c")}, Most: most}
 		var want orchestratorv1.ReportResponse
 		bad := proto.Unmarshal(data, &want)
 		for _, task := range want.GetTasks() {
 			if n := len(task.GetName()); n < 1 || n > identity.MaxName {
-				bad = errMalformed
+				bad = wire.ErrMalformed
 			}
 		}
-		err := r.decode(data)
+		err := r.Decode(data)
 		if bad != nil || len(want.GetTasks()) > most {
 			require.Error(t, err)
 			return
 		}
 		require.NoError(t, err)
-		require.Equal(t, version{want.GetVersion().GetIncarnation(), want.GetVersion().GetCounter()}, r.version)
-		require.Equal(t, orchestrator.Term{Epoch: want.GetTerm().GetEpoch(), Number: want.GetTerm().GetNumber()}, r.term)
-		require.Len(t, r.tasks, len(want.GetTasks()))
+		require.Equal(t, wire.Version{Incarnation: want.GetVersion().GetIncarnation(), Counter: want.GetVersion().GetCounter()}, r.Version)
+		require.Equal(t, orchestrator.Term{Epoch: want.GetTerm().GetEpoch(), Number: want.GetTerm().GetNumber()}, r.Term)
+		require.Len(t, r.Tasks, len(want.GetTasks()))
 		for i, task := range want.GetTasks() {
 			reported := worker.State(task.GetState())
 			if task.GetState() < 0 || task.GetState() > orchestratorv1.State_STATE_FAILED {
 				reported = 0
 			}
-			require.Equal(t, reportedTask{
-				TaskState{string(task.GetName()), reported, task.GetContentVersion(), task.GetPinned(), failureFrom(task.GetFailure())},
-				state.ReceiptOf(task.GetReceipt()), false,
-			}, r.tasks[i])
+			require.Equal(t, wire.Task{
+				Name: string(task.GetName()), State: reported, Version: task.GetContentVersion(), Pinned: task.GetPinned(), Failure: wire.FailureFrom(task.GetFailure()),
+				Receipt: state.ReceiptOf(task.GetReceipt()), Given: false,
+			}, r.Tasks[i])
 		}
 	})
 }
 
-func reportedTasks(names ...string) (tasks []reportedTask) {
+func reportedTasks(names ...string) (tasks []wire.Task) {
 	for _, name := range names {
-		tasks = append(tasks, reportedTask{TaskState: TaskState{Name: name}})
+		tasks = append(tasks, wire.Task{Name: name})
 	}
 	return tasks
 }
@@ -93,9 +96,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add(uint8(0), marshaled(f, registering("w1", 1, "127.0.0.1:7000")))
 	f.Add(uint8(1), marshaled(f, &orchestratorv1.HeartbeatRequest{Worker: []byte("w1"), Incarnation: 1, Draining: true}))
 	f.Add(uint8(2), marshaled(f, &orchestratorv1.LeaveRequest{Worker: []byte("w1"), Incarnation: 1}))
-	failed := &orchestratorv1.Completion{Task: []byte("a"), ContentVersion: 1, Receipt: make([]byte, 16), Failure: failureOf(errors.New("no"), 1, time.Unix(1_000_000, 0).Add(0), longestFailure)}
+	failed := &orchestratorv1.Completion{Task: []byte("a"), ContentVersion: 1, Receipt: make([]byte, 16), Failure: wire.FailureOf(errors.New("no"), 1, time.Unix(1_000_000, 0).Add(0), wire.MaxFailure)}
 	f.Add(uint8(3), marshaled(f, &orchestratorv1.CompleteRequest{Worker: []byte("w1"), Completions: []*orchestratorv1.Completion{failed, {}}}))
-	f.Add(uint8(3), emptyCompletions("w1"))
+	f.Add(uint8(3), grpctest.EmptyCompletions("w1", maxRequest))
 	f.Add(uint8(3), bytes.Repeat([]byte("\x12\x02\x22\x00"), maxRequest/8)) // empty failures
 	f.Add(uint8(3), bytes.Repeat([]byte("\x12\x04\x22\x02\x1a\x00"), maxRequest/8))
 	f.Add(uint8(0), bytes.Repeat([]byte("\x22\x00"), maxRequest/2)) // empty leases
@@ -115,7 +118,7 @@ func FuzzRequest(f *testing.F) {
 		request := requests[int(kind)%len(requests)]
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := requestCodec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, request)
+		err := wire.RequestCodec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, request)
 		runtime.ReadMemStats(&after)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(6*len(data)+maxRequest), "for %d bytes", len(data))
 		if err != nil {
@@ -194,17 +197,17 @@ func FuzzResult(f *testing.F) {
 	f.Add(int32(99), strings.Repeat("\xff", 4096))
 	f.Fuzz(func(t *testing.T, outcome int32, message string) {
 		result := &orchestratorv1.Result{Outcome: orchestratorv1.Outcome(outcome), Message: message}
-		err := errorOf(result)
+		err := wire.ErrorOf(result)
 		if result.GetOutcome() == orchestratorv1.Outcome_OUTCOME_DONE {
 			require.NoError(t, err)
 			return
 		}
 		require.Error(t, err)
-		require.Less(t, len(err.Error()), longestMessage+200)
+		require.Less(t, len(err.Error()), wire.MaxMessage+200)
 		want := result.GetOutcome()
 		if outcome < 0 || want > orchestratorv1.Outcome_OUTCOME_STOPPING {
 			want = orchestratorv1.Outcome_OUTCOME_UNSPECIFIED
 		}
-		require.Equal(t, want, outcomeOf(err))
+		require.Equal(t, want, wire.OutcomeOf(err))
 	})
 }

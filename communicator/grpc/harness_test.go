@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
@@ -48,9 +50,12 @@ func listen(t testing.TB, s *site, address string, opts ...Option) (addr string,
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	require.NoError(t, err)
-	server, err := NewServer(s.worker, opts...)
+	serverOpts := []ServerOption{s.gate}
+	for _, opt := range opts {
+		serverOpts = append(serverOpts, opt)
+	}
+	server, err := NewServer(s.worker, serverOpts...)
 	require.NoError(t, err)
-	server.serving = []grpc.ServerOption{grpc.UnaryInterceptor(s.gate.pass)}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, l) }()
@@ -184,6 +189,11 @@ func (g *holding) pass(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		ctx = context.WithoutCancel(ctx)
 	}
 	return handle(ctx, req)
+}
+
+// ApplyServer makes the holding an option of a server.
+func (g *holding) ApplyServer(s *option.Server) {
+	s.Serving = append(s.Serving, grpc.UnaryInterceptor(g.pass))
 }
 
 // hold closes a gate. release opens it, and returns when the delayed calls have been

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
@@ -123,7 +124,7 @@ func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 	}{
 		"millions":                {filled(2, marshaled(t, own)...), "received message larger than max"},
 		"nothing":                 {nil, "report has version 0.0, want 1.1 or later"},
-		"no message":              {[]byte("HTTP/1.1 200 OK"), errMalformed.Error()},
+		"no message":              {[]byte("HTTP/1.1 200 OK"), wire.ErrMalformed.Error()},
 		"that of another process": {marshaled(t, another), "report has version 2.1, want 1.1 or later"},
 		"its own":                 {marshaled(t, own), ""},
 	} {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
@@ -25,9 +27,11 @@ var aManager = identity.Principal{Role: identity.RoleManager}
 // settingsOf returns the settings for some options.
 func settingsOf(t *testing.T, opts ...Option) *peer.Settings {
 	t.Helper()
-	s, err := newSettings(opts)
-	require.NoError(t, err)
-	return &s
+	s := option.Member{Settings: peer.Defaults()}
+	for _, opt := range opts {
+		opt.ApplyMember(&s)
+	}
+	return &s.Settings
 }
 
 // connect dials an identity at an address until the test ends.
@@ -69,5 +73,5 @@ func manage(t *testing.T, opts ...ManagerOption) (m *Manager, address string) {
 
 // probedWithin shortens the time that registering workers have to answer.
 func probedWithin(d time.Duration) ManagerOption {
-	return managerOption(func(s *managerSettings) { s.probing = d })
+	return managerOptionFunc(func(s *option.Manager) { s.Probing = d })
 }

@@ -12,8 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 )
 
 // Manager keeps the tasks and the members, and makes the members run the tasks.
@@ -52,7 +55,7 @@ import (
 // those that only read, also after Run. Slices are copied, except for contents,
 // which must not be changed.
 type Manager struct {
-	settings managerSettings
+	settings option.Manager
 	log      *slog.Logger
 	ledger   *ledger
 	workers  *Communicator
@@ -87,12 +90,12 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
-	m.workers = newCommunicator(communicatorSettings{
-		Settings: s.Settings, contents: &m.ledger.catalog, observe: m.observe, believe: m.believe, ended: m.ended,
-		receipts: m.ledger.book.Key, dialing: s.dialing,
-	})
+	m.workers, err = NewCommunicator(managerHooks{m})
+	if err != nil {
+		return nil, fmt.Errorf("new manager: %w", err)
+	}
 	look := func(orchestrator.TermStats) { s.Credentials.Watch(s.Logger) }
-	options := append([]orchestrator.Option{orchestrator.WithLogger(s.Logger), orchestrator.WithStats(look)}, s.orchestrator...)
+	options := append([]orchestrator.Option{orchestrator.WithLogger(s.Logger), orchestrator.WithStats(look)}, s.Orchestrator...)
 	m.orch, err = orchestrator.New(m.workers, append(options,
 		orchestrator.WithEpoch(m.ledger.epoch), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))...)
 	if err == nil {
@@ -103,6 +106,23 @@ func NewManager(store Store, opts ...ManagerOption) (*Manager, error) {
 	}
 	m.ledger.tell = m.tell
 	return m, nil
+}
+
+// managerHooks is the option of a manager's Communicator.
+type managerHooks struct{ m *Manager }
+
+// ApplyCommunicator gives the Communicator the manager's settings, contents and hooks.
+func (h managerHooks) ApplyCommunicator(s *option.Communicator) {
+	m := h.m
+	restored := make(map[state.Worker]bool)
+	for _, member := range m.ledger.catalog.Members() {
+		restored[member.Worker] = true
+	}
+	*s = option.Communicator{
+		Settings: m.settings.Settings, Dialing: m.settings.Dialing, Contents: &m.ledger.catalog,
+		Observe: m.observe, Believe: m.believe, Ended: m.ended, Receipts: m.ledger.key,
+		Restored: func(w state.Worker) bool { return restored[w] },
+	}
 }
 
 // feed gives the orchestrator the stored tasks and members.
@@ -186,11 +206,11 @@ func (m *Manager) check(kind, name string, err error) {
 }
 
 // observe processes the result of each call to a worker.
-func (m *Manager) observe(w Worker, err error) {
+func (m *Manager) observe(w state.Worker, err error) {
 	if err == nil {
 		m.successor.drop(w.Name)
 	}
-	m.ledger.called(state.Worker(w), err == nil)
+	m.ledger.called(w, err == nil)
 }
 
 // ended records the tasks that a worker has reported as completed or failed, before
@@ -198,11 +218,11 @@ func (m *Manager) observe(w Worker, err error) {
 // fail. The term would then treat the task as running, and could move it to a worker
 // that runs it again. A recorded task no longer has content, so no term can start
 // it.
-func (m *Manager) ended(ctx context.Context, w Worker, tasks []reportedTask) error {
+func (m *Manager) ended(ctx context.Context, w state.Worker, tasks []wire.Task) error {
 	var open []state.Conclusion
 	for _, t := range tasks {
 		if _, version, ok := m.ledger.catalog.Content(t.Name); ok && version == t.Version {
-			open = append(open, t.conclusion(m.ledger.key, w.Name))
+			open = append(open, conclusionFrom(&t, m.ledger.key, w.Name))
 		}
 	}
 	if len(open) == 0 {

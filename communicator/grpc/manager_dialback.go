@@ -9,7 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -39,7 +42,7 @@ const maxTries = 12
 // under each name, over all connections, and few that fail. It reads little of each
 // answer.
 type dialback struct {
-	settings *managerSettings
+	settings *option.Manager
 	slots    chan struct{} // holds one for each call under way
 
 	mu    sync.Mutex
@@ -53,7 +56,7 @@ type tries struct {
 	since  time.Time // when the minute began
 }
 
-func newDialback(s *managerSettings) *dialback {
+func newDialback(s *option.Manager) *dialback {
 	return &dialback{settings: s, slots: make(chan struct{}, maxProbes), names: make(map[string]*tries)}
 }
 
@@ -90,7 +93,7 @@ func (p *dialback) call(ctx context.Context, w Worker, address string, term *orc
 	case <-ctx.Done():
 		return fmt.Errorf("too many registrations under way: %w", context.Cause(ctx))
 	}
-	over := time.NewTimer(p.settings.probing)
+	over := time.NewTimer(p.settings.Probing)
 	defer over.Stop()
 	err := p.ask(ctx, w, address, term)
 	if err != nil {
@@ -158,32 +161,32 @@ func (p *dialback) forget(now time.Time) {
 // carries the term, because a worker that has seen a term may refuse a call without
 // one.
 func (p *dialback) ask(ctx context.Context, w Worker, address string, term *orchestratorv1.Term) error {
-	ctx, cancel := context.WithTimeout(ctx, p.settings.probing)
+	ctx, cancel := context.WithTimeout(ctx, p.settings.Probing)
 	defer cancel()
 	small := []grpc.DialOption{
 		grpc.WithReadBufferSize(4 << 10), grpc.WithWriteBufferSize(4 << 10),
 		grpc.WithStaticStreamWindowSize(introductionWindow), grpc.WithStaticConnWindowSize(introductionWindow),
 	}
-	conn, err := p.settings.Dial(address, identity.Principal{Role: identity.RoleWorker, Name: w.Name}, append(small, p.settings.dialing...)...)
+	conn, err := p.settings.Dial(address, identity.Principal{Role: identity.RoleWorker, Name: w.Name}, append(small, p.settings.Dialing...)...)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // no call is left on it
-	invoke := func(method string, request proto.Message, reply answer) error {
-		return conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(answerCodec{}), grpc.MaxCallRecvMsgSize(maxIntroduction))
+	invoke := func(method string, request proto.Message, reply wire.Answer) error {
+		return conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(wire.AnswerCodec{}), grpc.MaxCallRecvMsgSize(maxIntroduction))
 	}
 
-	report := reply{known: &snapshot{}, most: maxIntroduction}
+	report := wire.ReportReply{Most: maxIntroduction}
 	err = invoke(orchestratorv1.Worker_Report_FullMethodName, &orchestratorv1.ReportRequest{Incarnation: w.Incarnation}, &report)
 	if err == nil {
-		return report.check(w) // another kind of server may have answered
+		return report.Check(w.Incarnation) // another kind of server may have answered
 	}
 	if status.Code(err) == codes.ResourceExhausted {
-		var none verdicts
+		var none wire.ApplyReply
 		err = invoke(orchestratorv1.Worker_Apply_FullMethodName, &orchestratorv1.ApplyRequest{Term: term, Incarnation: w.Incarnation}, &none)
 		if err == nil {
-			return none.check()
+			return none.Check()
 		}
 	}
-	return readable(err)
+	return wire.Readable(err)
 }

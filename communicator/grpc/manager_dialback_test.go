@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
@@ -172,7 +174,7 @@ func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
 
 // A worker that cancels while it waits for its call leaves nothing behind.
 func TestR3_ACancelledRegisterLeavesNothingBehind(t *testing.T) {
-	p := newDialback(&managerSettings{})
+	p := newDialback(&option.Manager{})
 	for range maxProbes {
 		p.slots <- struct{}{}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -195,7 +196,7 @@ func TestR1_AnswersTellTheLeaseAndWhenToBeat(t *testing.T) {
 		require.Equal(t, aLease, beaten.GetLease().AsDuration())
 		require.Equal(t, aLease/12, beaten.GetHeartbeat().AsDuration())
 		require.NoError(t, one.leave())
-		require.Equal(t, "MEMBERSHIP_OVER", reasonOf(one.register()))
-		require.Empty(t, reasonOf(one.beat()), "one code, one meaning")
+		require.Equal(t, "MEMBERSHIP_OVER", wire.ReasonOf(one.register()))
+		require.Empty(t, wire.ReasonOf(one.beat()), "one code, one meaning")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
 )
@@ -52,7 +53,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 		_ = m.workers.Close() // never fails
 	}()
 	server, accepting, err := m.settings.NewServer(l, identity.RoleWorker, grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(m.refused.count),
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.ForceServerCodecV2(requestCodec{}),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.ForceServerCodecV2(wire.RequestCodec{}),
 		grpc.StaticStreamWindowSize(maxRequest), grpc.StaticConnWindowSize(2*maxRequest))
 	if err != nil {
 		return fmt.Errorf("run manager: %w", err)
@@ -60,7 +61,6 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	orchestratorv1.RegisterManagerServer(server, &managerServer{Manager: m, probes: newDialback(&m.settings)})
 	for _, member := range m.ledger.catalog.Members() {
 		m.connect(Worker(member.Worker), member.Address)
-		m.workers.believe(Worker(member.Worker))
 	}
 	m.ledger.start()
 	parts.Go(func() { m.ledger.expire(beyond) })
@@ -78,7 +78,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	})
 	parts.Go(func() {
 		<-beyond.Done()
-		stop(server)
+		peer.Stop(server)
 	})
 	err = m.lead(leading)
 	if ctx.Err() != nil {
@@ -105,7 +105,7 @@ func (m *Manager) lead(ctx context.Context) error {
 	m.log.Info("leading", "epoch", m.ledger.epoch)
 	m.leading.Store(true)
 	defer m.leading.Store(false)
-	return m.orch.Run(ctx, m.settings.interval)
+	return m.orch.Run(ctx, m.settings.Interval)
 }
 
 // announce logs the members that the first term waits for.

@@ -17,6 +17,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -29,8 +30,6 @@ const (
 	// number of its calls at the same time on one connection.
 	maxRequest = 256 << 10
 	maxCalls   = 8
-	// maxCompletions is the number of tasks that one call may complete.
-	maxCompletions = 1000
 	// longestRefusal is the longest text of a refusal in bytes.
 	longestRefusal = 4096
 )
@@ -138,8 +137,8 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 		return nil, err
 	}
 	err := identity.CheckName("worker", w.Name)
-	if err == nil && len(req.GetCompletions()) > maxCompletions { // requestCodec reads at most one more
-		err = fmt.Errorf("%w: too many completions in one call: at most %d", orchestrator.ErrInvalid, maxCompletions)
+	if err == nil && len(req.GetCompletions()) > wire.MaxCompletions { // requestCodec reads at most one more
+		err = fmt.Errorf("%w: too many completions in one call: at most %d", orchestrator.ErrInvalid, wire.MaxCompletions)
 	}
 	if err == nil {
 		if _, busy := c.completing.LoadOrStore(w.Name, true); busy {
@@ -170,7 +169,7 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 }
 
 func conclusionOf(key state.ReceiptKey, worker string, c *orchestratorv1.Completion) state.Conclusion {
-	e := state.Conclusion{Task: string(c.GetTask()), Version: c.GetContentVersion(), Failure: failureFor(failureFrom(c.GetFailure()))}
+	e := state.Conclusion{Task: string(c.GetTask()), Version: c.GetContentVersion(), Failure: failureFor(wire.FailureFrom(c.GetFailure()))}
 	e.Proven = key.Issued(state.ReceiptOf(c.GetReceipt()), worker, e.Task, e.Version)
 	return e
 }
@@ -202,7 +201,7 @@ func (c *managerServer) logRefused(worker string, all []*orchestratorv1.Completi
 		level = slog.LevelWarn
 	}
 	c.log.Log(context.Background(), level, "completion refused, worker was not given this content",
-		"worker", worker, "task", truncateUTF8(string(all[first].GetTask()), identity.MaxName), "version", all[first].GetContentVersion(),
+		"worker", worker, "task", wire.Truncate(string(all[first].GetTask()), identity.MaxName), "version", all[first].GetContentVersion(),
 		"in the call", len(all), "omitted", omitted)
 }
 
@@ -232,16 +231,16 @@ func (c *managerServer) refuse(ctx context.Context, what string, w state.Worker,
 	if code == codes.InvalidArgument { // the code says the same
 		text = strings.TrimPrefix(text, orchestrator.ErrInvalid.Error()+": ")
 	}
-	return explainedStatus(code, reasonFor(err), truncateUTF8(text, longestRefusal))
+	return wire.Status(code, reasonFor(err), wire.Truncate(text, longestRefusal))
 }
 
 // reasonFor returns the reason of an error that shares its code with another.
 func reasonFor(err error) string {
 	switch {
 	case errors.Is(err, state.ErrMembershipOver):
-		return reasonMembershipOver
+		return wire.ReasonMembershipOver
 	case errors.Is(err, state.ErrUnreachable):
-		return reasonUnreachable
+		return wire.ReasonUnreachable
 	}
 	return ""
 }

@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
@@ -52,7 +54,7 @@ func inOffice(t *testing.T, f func(t *testing.T, o *office)) {
 }
 
 func (o *office) listen(address string) net.Listener {
-	l := newWire()
+	l := newPipeListener()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at[address] = l
@@ -61,7 +63,7 @@ func (o *office) listen(address string) net.Listener {
 
 func (o *office) dial(ctx context.Context, address string) (net.Conn, error) {
 	o.mu.Lock()
-	l, _ := o.at[address].(*wire)
+	l, _ := o.at[address].(*pipeListener)
 	bend := o.bend
 	o.mu.Unlock()
 	if l == nil {
@@ -112,8 +114,8 @@ var errClosing = errors.New("closing time")
 // open starts a manager with a store. It is closed when the test ends.
 func (o *office) open(store Store, opts ...ManagerOption) *shift {
 	o.t.Helper()
-	m, err := NewManager(store, append([]ManagerOption{WithLogger(slog.New(slog.NewTextHandler(&o.logs, nil))), managerOption(func(s *managerSettings) {
-		s.dialing = []grpc.DialOption{o.dialing()}
+	m, err := NewManager(store, append([]ManagerOption{WithLogger(slog.New(slog.NewTextHandler(&o.logs, nil))), managerOptionFunc(func(s *option.Manager) {
+		s.Dialing = []grpc.DialOption{o.dialing()}
 	})}, opts...)...)
 	require.NoError(o.t, err)
 	ctx, stop := context.WithCancelCause(o.t.Context())
@@ -222,9 +224,8 @@ func (o *office) fail(err error) {
 
 func (h *hand) serve() {
 	h.o.t.Helper()
-	server, err := NewServer(h.Worker)
+	server, err := NewServer(h.Worker, h.gate)
 	require.NoError(h.o.t, err)
-	server.serving = []grpc.ServerOption{grpc.UnaryInterceptor(h.gate.pass)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.o.t.Context()))
 	l := h.o.listen(h.address)
 	done := make(chan struct{})

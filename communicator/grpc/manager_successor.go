@@ -12,6 +12,8 @@ package grpc
 import (
 	"sync"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+
 	"github.com/f8949c05/orchestrator"
 )
 
@@ -52,7 +54,7 @@ func (x *witness) is(name string) bool {
 
 // believe reports whether a higher epoch that a worker names is confirmed by another
 // worker. If so, the manager has a successor.
-func (m *Manager) believe(w Worker, later orchestrator.Term) bool {
+func (m *Manager) believe(w state.Worker, later orchestrator.Term) bool {
 	first, confirmed := m.successor.add(w.Name)
 	if first {
 		m.log.Warn("worker names a higher epoch, not called until another worker does",

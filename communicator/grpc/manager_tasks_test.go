@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -150,7 +151,7 @@ func TestR1_InvalidArgumentsAreRefused(t *testing.T) {
 		_, err = one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{})
 		require.Equal(t, codes.InvalidArgument, code(err))
 		many := &orchestratorv1.CompleteRequest{Worker: []byte("one")}
-		for range maxCompletions + 1 {
+		for range wire.MaxCompletions + 1 {
 			many.Completions = append(many.Completions, &orchestratorv1.Completion{})
 		}
 		_, err = one.manager.Complete(t.Context(), many)

@@ -13,7 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -337,7 +340,7 @@ func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
 		o.pass(2*time.Second, good...)
 		err := liar.beat()
 		require.Equal(t, codes.FailedPrecondition, code(err))
-		require.Equal(t, "UNREACHABLE", reasonOf(err))
+		require.Equal(t, "UNREACHABLE", wire.ReasonOf(err))
 		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread(), "before its lease expires")
 		o.pass(aLease, good...)
 		require.Empty(t, m.done)
@@ -404,7 +407,7 @@ func TestR2_RunWaitsForWhatItServes(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		m.close()
-		require.Equal(t, graceful, time.Since(begun))
+		require.Equal(t, peer.Grace, time.Since(begun))
 		synctest.Wait()
 		require.Equal(t, codes.Unavailable, code(<-registered))
 		release()

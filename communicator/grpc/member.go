@@ -12,6 +12,8 @@ import (
 	"net"
 	"sync"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
@@ -36,7 +38,7 @@ type Member struct {
 	manager  string
 	name     string
 	worker   *worker.Worker[string]
-	settings memberSettings
+	settings option.Member
 	log      *slog.Logger
 
 	closing *closing.Closing
@@ -119,12 +121,12 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 			m.log.Error("worker not closed", "worker", m.name, "err", err)
 		}
 	}
-	address, err := advertised(l.Addr(), m.settings.advertise)
+	address, err := advertised(l.Addr(), m.settings.Advertise)
 	if err != nil {
 		closeWorker(ctx)
 		return err
 	}
-	conn, err := m.settings.Dial(m.manager, identity.Principal{Role: identity.RoleManager}, m.settings.dialing...)
+	conn, err := m.settings.Dial(m.manager, identity.Principal{Role: identity.RoleManager}, m.settings.Dialing...)
 	if err != nil {
 		closeWorker(ctx)
 		return err
@@ -143,7 +145,12 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	defer waiting.Wait()
 	serving, unserve := context.WithCancel(beyond)
 	defer unserve()
-	server := &Server{worker: m.worker, settings: m.settings.Settings}
+	var calls underWay
+	server, err := NewServer(m.worker, memberServer{m.settings.Settings, &calls})
+	if err != nil {
+		closeWorker(ctx)
+		return err
+	}
 	var served sync.WaitGroup
 	served.Go(func() {
 		if err := server.Serve(serving, l); serving.Err() == nil {
@@ -170,7 +177,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 			}
 			// The manager must get the answers under way before Leave, such as the one that
 			// the last task that it moves has stopped.
-			server.settle()
+			calls.settle()
 			untell()
 			told.Wait()
 			m.reporter.owed.look(m.worker.Status()) // before they are dropped
@@ -235,6 +242,18 @@ func (m *Member) Close(ctx context.Context) error {
 		return fmt.Errorf("close member %s: %w", m.name, err)
 	}
 	return nil
+}
+
+// memberServer is the option of a member's server.
+type memberServer struct {
+	settings peer.Settings
+	calls    *underWay
+}
+
+// ApplyServer gives the server the member's settings, and makes it count its calls.
+func (o memberServer) ApplyServer(s *option.Server) {
+	s.Settings = o.settings
+	s.Serving = append(s.Serving, grpc.ChainUnaryInterceptor(o.calls.count))
 }
 
 // isAny reports whether err wraps one of the targets.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -50,7 +51,7 @@ func newCompletions(before []worker.Previous[string]) *completions {
 		case t.Completed:
 			c.owe(completion{task: t.Task, version: t.Version, receipt: t.Receipt})
 		case t.Failed:
-			failure := failureOf(errors.New(t.Err), max(t.Attempts, 1), time.Time{}, longestFailure)
+			failure := wire.FailureOf(errors.New(t.Err), max(t.Attempts, 1), time.Time{}, wire.MaxFailure)
 			c.owe(completion{t.Task, t.Version, t.Receipt, failure})
 		}
 	}
@@ -66,7 +67,7 @@ func (c *completions) look(tasks []worker.TaskStatus[string]) {
 		}
 		done := completion{task: t.Task, version: t.Version, receipt: t.Receipt}
 		if t.State == worker.Failed {
-			done.failure = failureOf(t.Err, max(t.Attempts, 1), time.Time{}, longestFailure)
+			done.failure = wire.FailureOf(t.Err, max(t.Attempts, 1), time.Time{}, wire.MaxFailure)
 		}
 		if told, ok := c.told[t.Task]; ok && told.version == t.Version && !done.overrides(told) {
 			still[t.Task] = told
@@ -99,7 +100,7 @@ func (c *completions) owe(done completion) {
 
 // The limits of one call, far below those of a message.
 const (
-	mostCompletions     = maxCompletions
+	mostCompletions     = wire.MaxCompletions
 	mostCompletionBytes = 128 << 10
 )
 
@@ -220,7 +221,7 @@ func (t *completionReporter) tell(ctx context.Context) error {
 	}()
 	t.watch(answered)
 	if err != nil {
-		return fmt.Errorf("complete: %w", readable(err))
+		return fmt.Errorf("complete: %w", wire.Readable(err))
 	}
 	for i, outcome := range resp.GetOutcomes() {
 		if i < len(batch) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -29,22 +30,22 @@ var (
 // for another attempt.
 func judgeRegister(err error) (perhaps bool, verdict error) {
 	if errors.Is(err, ErrPlaintext) { // no attempt can ever send anything
-		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, readable(err))
+		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, wire.Readable(err))
 	}
 	switch code := status.Code(err); code {
 	case codes.OK:
 		return true, nil
 	case codes.FailedPrecondition:
-		if otherReason(err, reasonMembershipOver) {
-			return false, readable(err)
+		if wire.OtherReason(err, wire.ReasonMembershipOver) {
+			return false, wire.Readable(err)
 		}
-		return false, fmt.Errorf("%w: %w", errEnded, readable(err))
+		return false, fmt.Errorf("%w: %w", errEnded, wire.Readable(err))
 	case codes.InvalidArgument:
-		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, readable(err))
+		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, wire.Readable(err))
 	case codes.AlreadyExists, codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
-		return false, readable(err)
+		return false, wire.Readable(err)
 	default:
-		return true, readable(err)
+		return true, wire.Readable(err)
 	}
 }
 
@@ -55,9 +56,9 @@ func judgeHeartbeat(err error) error {
 	case codes.OK:
 		return nil
 	case codes.NotFound:
-		return fmt.Errorf("%w: %w", errEnded, readable(err))
+		return fmt.Errorf("%w: %w", errEnded, wire.Readable(err))
 	}
-	return readable(err)
+	return wire.Readable(err)
 }
 
 // grants returns an error if a manager grants a shorter lease than the worker's. A

@@ -9,6 +9,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -50,8 +51,8 @@ func TestR2_WhatAnAnswerToRegisterMeans(t *testing.T) {
 }
 
 func TestR6_AMembershipEndsForAReasonThatIsKnown(t *testing.T) {
-	for reason, ended := range map[string]bool{"": true, reasonMembershipOver: true, "BUSY": false} {
-		perhaps, verdict := judgeRegister(explainedStatus(codes.FailedPrecondition, reason, "why"))
+	for reason, ended := range map[string]bool{"": true, wire.ReasonMembershipOver: true, "BUSY": false} {
+		perhaps, verdict := judgeRegister(wire.Status(codes.FailedPrecondition, reason, "why"))
 		require.False(t, perhaps)
 		require.Equal(t, ended, errors.Is(verdict, errEnded), reason)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -44,8 +46,8 @@ func (o *office) employ(name, at string, opts ...worker.Option) *fellow {
 	require.NoError(o.t, err)
 	f.Worker = w
 	f.member, err = NewMember(managerAt, name, w, WithAdvertise(f.address), WithLogger(slog.New(slog.DiscardHandler)),
-		memberOption(func(s *memberSettings) {
-			s.dialing = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		memberOptionFunc(func(s *option.Member) {
+			s.Dialing = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 				conn, err := o.dial(ctx, address)
 				return f.line.over(conn), err
 			})}

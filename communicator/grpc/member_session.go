@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/closing"
 	"google.golang.org/grpc/codes"
@@ -285,7 +286,7 @@ func (m *Member) payDebt(ctx context.Context) {
 	defer cancel()
 	_, err := m.client.Leave(ctx, &orchestratorv1.LeaveRequest{Worker: []byte(m.name), Incarnation: m.owed})
 	if err != nil {
-		m.log.Debug("manager not told of leaving", "worker", m.name, "incarnation", m.owed, "err", readable(err))
+		m.log.Debug("manager not told of leaving", "worker", m.name, "incarnation", m.owed, "err", wire.Readable(err))
 		return
 	}
 	m.owed = 0

@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
@@ -190,7 +192,7 @@ type bureau struct {
 	*testing.T
 	*clerk
 	mu       sync.Mutex
-	listener *wire // nil: no manager listens
+	listener *pipeListener // nil: no manager listens
 	server   *grpc.Server
 	log      strings.Builder
 	option   Option // of the members; nil: no option
@@ -210,7 +212,7 @@ func inBureau(t *testing.T, f func(*bureau)) {
 func (o *bureau) open() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.listener, o.server = newWire(), grpc.NewServer(grpc.WaitForHandlers(true))
+	o.listener, o.server = newPipeListener(), grpc.NewServer(grpc.WaitForHandlers(true))
 	orchestratorv1.RegisterManagerServer(o.server, o.clerk)
 	server, listener := o.server, o.listener
 	go func() { _ = server.Serve(listener) }()
@@ -256,7 +258,7 @@ type staff struct {
 	*bureau
 	worker *worker.Worker[string]
 	member *Member
-	wire   *wire // its listener
+	wire   *pipeListener // its listener
 	tasks  *bench
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -305,18 +307,18 @@ const (
 // hire starts a member with a lease of 12 s.
 func (o *bureau) hire(opts ...worker.Option) *staff {
 	o.Helper()
-	s := &staff{bureau: o, wire: newWire(), tasks: &bench{now: make(map[string]bool)}, done: make(chan struct{})}
-	option := o.option
-	if option == nil {
-		option = WithPlaintext()
+	s := &staff{bureau: o, wire: newPipeListener(), tasks: &bench{now: make(map[string]bool)}, done: make(chan struct{})}
+	own := o.option
+	if own == nil {
+		own = WithPlaintext()
 	}
 	var err error
 	s.worker, err = worker.New(s.tasks.run, append([]worker.Option{worker.WithLease(lease, stopping)}, opts...)...)
 	require.NoError(o, err)
-	s.member, err = NewMember("manager:1", "w", s.worker, WithAdvertise("worker:1"), option,
+	s.member, err = NewMember("manager:1", "w", s.worker, WithAdvertise("worker:1"), own,
 		WithLogger(slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{Level: slog.LevelDebug}))),
-		memberOption(func(m *memberSettings) {
-			m.dialing = []grpc.DialOption{
+		memberOptionFunc(func(m *option.Member) {
+			m.Dialing = []grpc.DialOption{
 				grpc.WithContextDialer(o.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			}
 		}))

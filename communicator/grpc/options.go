@@ -1,46 +1,49 @@
 package grpc
 
-// The options for every constructor.
+// The options of NewCommunicator and NewServer. Those of package manager include Option.
 
 import (
 	"log/slog"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 )
 
-// Option is for every constructor of this package. The same Option may be given to
-// several of them. A []Option must be copied into a slice of the type that the
-// constructor takes.
+// Option is for every constructor of this package and of package manager. The same
+// Option may be given to several of them. A []Option must be copied into a slice of the
+// type that the constructor takes.
 type Option interface {
 	CommunicatorOption
-	ManagerOption
-	MemberOption
-	apply(*peer.Settings)
+	ServerOption
+	ApplyManager(*option.Manager)
+	ApplyMember(*option.Member)
 }
 
-func newSettings(opts []Option) (peer.Settings, error) {
-	s := peer.Defaults()
-	for _, opt := range opts {
-		if opt == nil {
-			s.Invalid("an Option is nil")
-			continue
-		}
-		opt.apply(&s)
-	}
-	return s, s.Err()
+// CommunicatorOption is for [NewCommunicator]. Every [Option] is one.
+type CommunicatorOption interface {
+	ApplyCommunicator(*option.Communicator)
 }
 
-type option func(*peer.Settings)
+// ServerOption is for [NewServer]. Every [Option] is one.
+type ServerOption interface {
+	ApplyServer(*option.Server)
+}
 
-func (f option) apply(s *peer.Settings)                    { f(s) }
-func (f option) applyCommunicator(s *communicatorSettings) { f(&s.Settings) }
-func (f option) applyManager(s *managerSettings)           { f(&s.Settings) }
-func (f option) applyMember(s *memberSettings)             { f(&s.Settings) }
+type optionFunc func(*peer.Settings)
+
+func (f optionFunc) ApplyCommunicator(s *option.Communicator) { f(&s.Settings) }
+func (f optionFunc) ApplyServer(s *option.Server)             { f(&s.Settings) }
+func (f optionFunc) ApplyManager(s *option.Manager)           { f(&s.Settings) }
+func (f optionFunc) ApplyMember(s *option.Member)             { f(&s.Settings) }
+
+type communicatorOptionFunc func(*option.Communicator)
+
+func (f communicatorOptionFunc) ApplyCommunicator(s *option.Communicator) { f(s) }
 
 // WithLogger sets the logger. The default, and nil, discard everything. Normal
 // operation is logged at Debug and Info.
 func WithLogger(l *slog.Logger) Option {
-	return option(func(s *peer.Settings) {
+	return optionFunc(func(s *peer.Settings) {
 		if l == nil {
 			l = slog.New(slog.DiscardHandler)
 		}
@@ -53,7 +56,7 @@ func WithLogger(l *slog.Logger) Option {
 // enough for a manager's worker with some 350,000 tasks whose names have 32 bytes.
 // The range is from 2 MiB, enough for any content, to 1 GiB.
 func WithMaxMessage(bytes int) Option {
-	return option(func(s *peer.Settings) {
+	return optionFunc(func(s *peer.Settings) {
 		if bytes < 2<<20 || bytes > 1<<30 {
 			s.Invalid("WithMaxMessage(%d): must be from 2 MiB to 1 GiB", bytes)
 		}
@@ -64,7 +67,7 @@ func WithMaxMessage(bytes int) Option {
 // WithCredentials makes every connection use TLS with certificates at both ends. The
 // default is plaintext, on loopback only.
 func WithCredentials(c *Credentials) Option {
-	return option(func(s *peer.Settings) {
+	return optionFunc(func(s *peer.Settings) {
 		if c == nil {
 			s.Invalid("WithCredentials: nil")
 			return
@@ -78,5 +81,72 @@ func WithCredentials(c *Credentials) Option {
 // networks that encrypt and authenticate by other means. By default, plaintext is
 // limited to loopback.
 func WithPlaintext() Option {
-	return option(func(s *peer.Settings) { s.Plaintext = true })
+	return optionFunc(func(s *peer.Settings) { s.Plaintext = true })
+}
+
+// Contents provides the contents of tasks.
+//
+// # Concurrency
+//
+// Content is called from many goroutines at the same time.
+//
+// # Ownership
+//
+// Neither side changes the bytes.
+//
+// # Blocking
+//
+// Content is called for each task of each List, and must answer from memory.
+type Contents interface {
+	// Content returns the content of a task and its version. The version is higher
+	// than that of every earlier content of the task, including those from before it
+	// was deleted and put again. ok is false for a task that is no longer expected;
+	// such a task is not started.
+	Content(task string) (content []byte, version int64, ok bool)
+}
+
+// RevisedContents is a [Contents] that counts its changes. If the revision has not
+// changed since a List that left no task without its newest content, the next List of an
+// unchanged worker looks no task up.
+type RevisedContents interface {
+	Contents
+	// Revision returns a number that begins at 1 and rises with each new content of any
+	// task. It must answer from memory.
+	Revision() int64
+}
+
+// WithContents makes every task start with its content. If a worker lists a task
+// with an older content, the same List gives it the newer one. By default tasks have
+// no content.
+func WithContents(c Contents) CommunicatorOption {
+	return communicatorOptionFunc(func(s *option.Communicator) {
+		if c == nil {
+			s.Invalid("WithContents: nil")
+		}
+		s.Contents = c
+	})
+}
+
+func newCommunicatorSettings(opts []CommunicatorOption) (option.Communicator, error) {
+	s := option.Communicator{Settings: peer.Defaults()}
+	for _, opt := range opts {
+		if opt == nil {
+			s.Invalid("a CommunicatorOption is nil")
+			continue
+		}
+		opt.ApplyCommunicator(&s)
+	}
+	return s, s.Err()
+}
+
+func newServerSettings(opts []ServerOption) option.Server {
+	s := option.Server{Settings: peer.Defaults()}
+	for _, opt := range opts {
+		if opt == nil {
+			s.Invalid("a ServerOption is nil")
+			continue
+		}
+		opt.ApplyServer(&s)
+	}
+	return s
 }

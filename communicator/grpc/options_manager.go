@@ -6,30 +6,22 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
-	"google.golang.org/grpc"
 )
 
 // ManagerOption is for [NewManager]. Every [Option] is one.
 type ManagerOption interface {
-	applyManager(*managerSettings)
+	ApplyManager(*option.Manager)
 }
 
-type managerSettings struct {
-	peer.Settings
-	state.Rules
-	interval     time.Duration
-	orchestrator []orchestrator.Option
-	probing      time.Duration     // time to answer for a worker that registers; probeTime except in tests
-	dialing      []grpc.DialOption // for tests with their own networks
-}
+type managerOptionFunc func(*option.Manager)
 
-type managerOption func(*managerSettings)
-
-func (f managerOption) applyManager(s *managerSettings) { f(s) }
+func (f managerOptionFunc) ApplyManager(s *option.Manager) { f(s) }
 
 // WithInterval sets the time between two terms if nothing happens. After a change, a
 // term runs at once, or when the one under way has ended. The default is one second.
@@ -44,11 +36,11 @@ func (f managerOption) applyManager(s *managerSettings) { f(s) }
 // The interval is also how often workers are called, which finds unreachable ones
 // (see [WithUnreachable]) and gives running tasks their new contents.
 func WithInterval(every time.Duration) ManagerOption {
-	return managerOption(func(s *managerSettings) {
+	return managerOptionFunc(func(s *option.Manager) {
 		if every <= 0 || every > time.Hour {
 			s.Invalid("WithInterval(%v): must be above 0 and at most 1h", every)
 		}
-		s.interval = every
+		s.Interval = every
 	})
 }
 
@@ -58,7 +50,7 @@ func WithInterval(every time.Duration) ManagerOption {
 // the manager's unless one is given here. WithOrchestrator may be used more than
 // once. The default is no option.
 func WithOrchestrator(opts ...orchestrator.Option) ManagerOption {
-	return managerOption(func(s *managerSettings) { s.orchestrator = append(s.orchestrator, opts...) })
+	return managerOptionFunc(func(s *option.Manager) { s.Orchestrator = append(s.Orchestrator, opts...) })
 }
 
 // WithLeases sets the shortest and the longest lease that a worker may ask for. A
@@ -70,7 +62,7 @@ func WithOrchestrator(opts ...orchestrator.Option) ManagerOption {
 // worker that does not come back. The package documentation states how long a
 // manager may be away unnoticed by its workers.
 func WithLeases(shortest, longest time.Duration) ManagerOption {
-	return managerOption(func(s *managerSettings) {
+	return managerOptionFunc(func(s *option.Manager) {
 		if shortest <= 0 || longest < shortest || longest > 24*time.Hour {
 			s.Invalid("WithLeases(%v, %v): must be 0 < shortest <= longest <= 24h", shortest, longest)
 		}
@@ -84,7 +76,7 @@ func WithLeases(shortest, longest time.Duration) ManagerOption {
 // not stop tasks that it was not given counts as one that cannot be called. The
 // default is 30 seconds. It must be positive, and at most 24h.
 func WithUnreachable(d time.Duration) ManagerOption {
-	return managerOption(func(s *managerSettings) {
+	return managerOptionFunc(func(s *option.Manager) {
 		if d <= 0 || d > 24*time.Hour {
 			s.Invalid("WithUnreachable(%v): must be above 0 and at most 24h", d)
 		}
@@ -92,25 +84,25 @@ func WithUnreachable(d time.Duration) ManagerOption {
 	})
 }
 
-func newManagerSettings(store Store, opts []ManagerOption) (managerSettings, error) {
-	s := managerSettings{
+func newManagerSettings(store Store, opts []ManagerOption) (option.Manager, error) {
+	s := option.Manager{
 		Settings: peer.Defaults(),
 		Rules:    state.Rules{LeaseMin: time.Second, LeaseMax: time.Minute, Unreachable: 30 * time.Second},
-		interval: time.Second, probing: probeTime,
+		Interval: time.Second, Probing: probeTime,
 	}
 	for _, opt := range opts {
 		if opt == nil {
 			s.Invalid("a ManagerOption is nil")
 			continue
 		}
-		opt.applyManager(&s)
+		opt.ApplyManager(&s)
 	}
 	s.Identify(identity.Principal{Role: identity.RoleManager})
 	if peer.Absent(store) {
 		s.Invalid("the Store is nil")
 	}
 	// Only orchestrator.New checks its options; the result is not used.
-	if _, err := orchestrator.New[Worker, string](&Communicator{}, s.orchestrator...); err != nil {
+	if _, err := orchestrator.New[Worker, string](&Communicator{}, s.Orchestrator...); err != nil {
 		s.Reject(fmt.Errorf("WithOrchestrator: %w", err))
 	}
 	if err := s.Err(); err != nil {

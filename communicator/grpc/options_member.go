@@ -7,25 +7,20 @@ import (
 	"net"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
-	"google.golang.org/grpc"
 )
 
 // MemberOption is for [NewMember]. Every [Option] is one.
 type MemberOption interface {
-	applyMember(*memberSettings)
+	ApplyMember(*option.Member)
 }
 
-type memberSettings struct {
-	peer.Settings
-	advertise string            // empty: the listener's address
-	dialing   []grpc.DialOption // for tests with their own networks
-}
+type memberOptionFunc func(*option.Member)
 
-type memberOption func(*memberSettings)
-
-func (f memberOption) applyMember(s *memberSettings) { f(s) }
+func (f memberOptionFunc) ApplyMember(s *option.Member) { f(s) }
 
 // WithAdvertise sets the address, as host:port, at which the manager calls the
 // worker. It is needed if that is not the listener's address, because the worker
@@ -33,24 +28,24 @@ func (f memberOption) applyMember(s *memberSettings) { f(s) }
 //
 // Default: the listener's address.
 func WithAdvertise(address string) MemberOption {
-	return memberOption(func(s *memberSettings) {
+	return memberOptionFunc(func(s *option.Member) {
 		if err := identity.CheckAddress(address); err != nil {
 			s.Reject(fmt.Errorf("WithAdvertise: %w", err))
 		}
-		s.advertise = address
+		s.Advertise = address
 	})
 }
 
 // newMemberSettings returns the settings of a member, and every problem with its
 // arguments.
-func newMemberSettings(manager, name string, lease time.Duration, opts []MemberOption) (memberSettings, error) {
-	s := memberSettings{Settings: peer.Defaults()}
+func newMemberSettings(manager, name string, lease time.Duration, opts []MemberOption) (option.Member, error) {
+	s := option.Member{Settings: peer.Defaults()}
 	for _, opt := range opts {
 		if opt == nil {
 			s.Invalid("a MemberOption is nil")
 			continue
 		}
-		opt.applyMember(&s)
+		opt.ApplyMember(&s)
 	}
 	if err := identity.CheckAddress(manager); err != nil {
 		s.Reject(fmt.Errorf("manager: %w", err))

@@ -9,8 +9,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/peer"
@@ -21,7 +26,7 @@ import (
 type link struct {
 	worker   Worker
 	address  string
-	settings *communicatorSettings
+	settings *option.Communicator
 	last     *atomic.Pointer[snapshot] // the newest report; never nil
 	defies   atomic.Bool               // the worker has not stopped tasks that it was not given
 	assigned *assigned                 // nil if there are no receipts
@@ -34,8 +39,8 @@ type link struct {
 func (c *Communicator) newLink(w Worker, address string) *link {
 	l := &link{worker: w, address: address, settings: &c.settings, last: new(atomic.Pointer[snapshot])}
 	l.last.Store(&snapshot{})
-	if c.settings.receipts != nil {
-		l.assigned = &assigned{known: true}
+	if c.settings.Receipts != nil {
+		l.assigned = &assigned{known: c.settings.Restored == nil || !c.settings.Restored(state.Worker(w))}
 	}
 	return l
 }
@@ -74,7 +79,7 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 		l.conn = nil
 	}
 	// A small buffer, because there are many connections with little traffic.
-	opts := append([]grpc.DialOption{grpc.WithReadBufferSize(4 << 10)}, l.settings.dialing...)
+	opts := append([]grpc.DialOption{grpc.WithReadBufferSize(4 << 10)}, l.settings.Dialing...)
 	conn, err := l.settings.Dial(l.address, identity.Principal{Role: identity.RoleWorker, Name: l.worker.Name}, opts...)
 	l.conn = conn
 	return conn, err
@@ -82,14 +87,14 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 
 // call makes a call. sent is false if certainly nothing of it has reached the
 // worker.
-func (l *link) call(ctx context.Context, method string, request proto.Message, reply answer) (sent bool, err error) {
+func (l *link) call(ctx context.Context, method string, request proto.Message, reply wire.Answer) (sent bool, err error) {
 	conn, err := l.connection()
 	if err != nil {
 		return false, err
 	}
 	// gRPC sets to when it hands the call to a transport.
 	var to peer.Peer
-	err = conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(answerCodec{}), grpc.Peer(&to))
+	err = conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(wire.AnswerCodec{}), grpc.Peer(&to))
 	sent = to.Addr != nil
 	if err != nil && !sent && ctx.Err() == nil {
 		l.drop(conn)
@@ -109,7 +114,7 @@ func (l *link) drop(conn *grpc.ClientConn) {
 
 // observed reports to the observer whether the worker can be called.
 func (l *link) observed(ctx context.Context, err error) {
-	if l.settings.observe == nil || errors.Is(ctx.Err(), context.Canceled) {
+	if l.settings.Observe == nil || errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
 	if errors.Is(err, orchestrator.ErrDeposed) {
@@ -118,7 +123,7 @@ func (l *link) observed(ctx context.Context, err error) {
 	if err == nil && l.defies.Load() {
 		err = errNotGiven // lets the lease expire, as if the worker could not be called
 	}
-	l.settings.observe(l.worker, err)
+	l.settings.Observe(state.Worker(l.worker), err)
 }
 
 // failed adds the worker's address to an error.

@@ -8,12 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
-	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"google.golang.org/grpc"
@@ -26,25 +27,20 @@ import (
 // alive; a [Member] does, with a Server of its own.
 type Server struct {
 	worker   *worker.Worker[string]
-	settings peer.Settings
-	serving  []grpc.ServerOption // for tests that delay calls
-	calls    underWay
+	settings option.Server
 }
 
 // NewServer returns a Server for w. Errors wrap [orchestrator.ErrInvalid].
-func NewServer(w *worker.Worker[string], opts ...Option) (*Server, error) {
-	s, err := newSettings(opts)
+func NewServer(w *worker.Worker[string], opts ...ServerOption) (*Server, error) {
+	s := newServerSettings(opts)
 	if w == nil {
-		err = errors.Join(err, fmt.Errorf("%w: the worker is nil", orchestrator.ErrInvalid))
+		s.Invalid("the worker is nil")
 	}
-	if err != nil {
+	if err := s.Err(); err != nil {
 		return nil, fmt.Errorf("new server: %w", err)
 	}
 	return &Server{worker: w, settings: s}, nil
 }
-
-// graceful is how long calls under way may take when a server ends.
-const graceful = 2 * time.Second
 
 // Serve answers calls on l, which it closes, until ctx is done. Calls under way then
 // may take two more seconds. Calls that are cut off get no answer, but have ended
@@ -54,7 +50,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if peer.Absent(l) {
 		return fmt.Errorf("%w: Server.Serve: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
-	opts := append([]grpc.ServerOption{grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(s.calls.count)}, s.serving...)
+	opts := append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, s.settings.Serving...)
 	server, accepting, err := s.settings.NewServer(l, identity.RoleManager, opts...)
 	if err != nil {
 		return errors.Join(fmt.Errorf("serve worker: %w", err), l.Close())
@@ -67,69 +63,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		server.Stop()
 		return fmt.Errorf("serve worker on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
-		stop(server)
+		peer.Stop(server)
 		if err := <-ended; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("serve worker on %s: %w", l.Addr(), err)
 		}
 		return context.Cause(ctx)
 	}
-}
-
-// settle waits until no call is under way, for at most the time that a server grants
-// when it ends. The server continues to serve.
-func (s *Server) settle() {
-	timer := time.NewTimer(graceful)
-	defer timer.Stop()
-	select {
-	case <-s.calls.none():
-	case <-timer.C:
-	}
-}
-
-// underWay counts the calls that a server has not answered yet.
-type underWay struct {
-	mu    sync.Mutex
-	n     int
-	ended chan struct{} // closed when n next becomes 0; nil: nothing waits
-}
-
-// count is an interceptor that counts a call.
-func (u *underWay) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	u.mu.Lock()
-	u.n++
-	u.mu.Unlock()
-	defer func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.n--
-		if u.n == 0 && u.ended != nil {
-			close(u.ended)
-			u.ended = nil
-		}
-	}()
-	return handle(ctx, req)
-}
-
-// none returns a channel that is closed as soon as no call is under way.
-func (u *underWay) none() <-chan struct{} {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.ended == nil {
-		u.ended = make(chan struct{})
-	}
-	ended := u.ended
-	if u.n == 0 {
-		close(u.ended)
-		u.ended = nil
-	}
-	return ended
-}
-
-// stop stops a server, and waits for the calls under way for at most graceful.
-func stop(server *grpc.Server) {
-	timer := time.AfterFunc(graceful, server.Stop)
-	defer timer.Stop()
-	server.GracefulStop()
 }
 
 // service implements the Worker gRPC service.
@@ -152,7 +91,7 @@ func callContext(ctx context.Context, term *orchestratorv1.Term, incarnation uin
 // refusal returns the status of a call that is refused as a whole.
 func refusal(err error) error {
 	if errors.Is(err, worker.ErrIncarnation) {
-		return explainedStatus(codes.FailedPrecondition, reasonIncarnation, err.Error())
+		return wire.Status(codes.FailedPrecondition, wire.ReasonIncarnation, err.Error())
 	}
 	return status.FromContextError(err).Err()
 }

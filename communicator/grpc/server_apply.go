@@ -6,13 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -23,9 +23,6 @@ const (
 	longestLead = 100 * time.Millisecond
 	// longestApply is the timeout of a call without a deadline.
 	longestApply = time.Minute
-	// longestMessage is how many bytes a result's error message may have, if there
-	// is room for that.
-	longestMessage = 512
 )
 
 // Apply carries out changes, and returns a result for each.
@@ -151,25 +148,16 @@ func grantOf(c *orchestratorv1.Change) worker.Grant {
 
 // results converts errors to results, which must fit into one message.
 func (s *service) results(errs []error) []*orchestratorv1.Result {
-	longest := min(longestMessage, s.maxMessage/2/max(len(errs), 1))
+	longest := min(wire.MaxMessage, s.maxMessage/2/max(len(errs), 1))
 	messages := make([]orchestratorv1.Result, len(errs))
 	list := make([]*orchestratorv1.Result, len(errs))
 	for i, err := range errs {
 		m := &messages[i]
-		m.Outcome, m.Pending = outcomeOf(err), errors.Is(err, errPending)
+		m.Outcome, m.Pending = wire.OutcomeOf(err), errors.Is(err, errPending)
 		if err != nil {
-			m.Message = truncateUTF8(err.Error(), longest)
+			m.Message = wire.Truncate(err.Error(), longest)
 		}
 		list[i] = m
 	}
 	return list
-}
-
-// truncateUTF8 returns a text as valid UTF-8 of at most longest bytes. A shortened text shares
-// no memory with the long one.
-func truncateUTF8(text string, longest int) string {
-	if len(text) > longest {
-		text = strings.Clone(text[:longest])
-	}
-	return strings.ToValidUTF8(text, "")
 }

@@ -5,13 +5,12 @@ package grpc
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // Report returns the worker's tasks, or only the version if the caller knows it. If
@@ -52,7 +51,7 @@ func reported(tasks []worker.TaskStatus[string], room int) []*orchestratorv1.Tas
 			failing++
 		}
 	}
-	longest := min(longestFailure, room/max(failing, 1))
+	longest := min(wire.MaxFailure, room/max(failing, 1))
 	text := make([]byte, 0, length)
 	keep := func(s string) []byte {
 		from := len(text)
@@ -65,22 +64,10 @@ func reported(tasks []worker.TaskStatus[string], room int) []*orchestratorv1.Tas
 		m := &messages[i]
 		m.Name, m.Receipt = keep(tasks[i].Task), keep(tasks[i].Receipt)
 		m.Pinned = tasks[i].Pinned
-		m.Failure = failureOf(tasks[i].Err, tasks[i].Attempts, tasks[i].Next, longest)
+		m.Failure = wire.FailureOf(tasks[i].Err, tasks[i].Attempts, tasks[i].Next, longest)
 		m.State = orchestratorv1.State(tasks[i].State)
 		m.ContentVersion = tasks[i].Version
 		list[i] = m
 	}
 	return list
-}
-
-// failureOf returns the message for a failed task; nil if its last run did not fail.
-func failureOf(err error, attempts int, next time.Time, longest int) *orchestratorv1.Failure {
-	if attempts == 0 || err == nil {
-		return nil
-	}
-	f := &orchestratorv1.Failure{Error: truncateUTF8(err.Error(), longest), Attempts: uint32(attempts)}
-	if !next.IsZero() {
-		f.Next = timestamppb.New(next)
-	}
-	return f
 }

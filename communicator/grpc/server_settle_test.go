@@ -6,16 +6,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+
 	"github.com/stretchr/testify/require"
 )
 
-// Before a worker leaves, it waits for the calls under way, for at most graceful.
+// Before a worker leaves, it waits for the calls under way, for at most peer.Grace.
 func TestW6_AServerSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{}
+		var calls underWay
 		call := func(takes time.Duration) {
 			go func() {
-				_, _ = s.calls.count(t.Context(), nil, nil, func(context.Context, any) (any, error) {
+				_, _ = calls.count(t.Context(), nil, nil, func(context.Context, any) (any, error) {
 					<-time.After(takes)
 					return nil, nil
 				})
@@ -24,7 +26,7 @@ func TestW6_AServerSettles(t *testing.T) {
 		settles := func() time.Duration {
 			synctest.Wait()
 			began := time.Now()
-			s.settle()
+			calls.settle()
 			return time.Since(began)
 		}
 		require.Zero(t, settles(), "no calls are under way")
@@ -32,8 +34,8 @@ func TestW6_AServerSettles(t *testing.T) {
 		call(time.Second / 2)
 		require.Equal(t, time.Second, settles())
 		require.Zero(t, settles())
-		call(graceful + time.Second)
-		require.Equal(t, graceful, settles())
+		call(peer.Grace + time.Second)
+		require.Equal(t, peer.Grace, settles())
 		require.Equal(t, time.Second, settles())
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -90,12 +91,12 @@ func TestR1_WhatIsMeantForAnotherProcessIsRefused(t *testing.T) {
 	require.NoError(t, s.worker.Rejoin(t.Context()))
 	_, err := s.Report(local(t), &orchestratorv1.ReportRequest{Term: &orchestratorv1.Term{Epoch: 9}, Incarnation: before})
 	require.Equal(t, codes.FailedPrecondition, status.Code(err))
-	require.Equal(t, "INCARNATION", reasonOf(err))
+	require.Equal(t, "INCARNATION", wire.ReasonOf(err))
 	_, err = s.Apply(local(t), &orchestratorv1.ApplyRequest{
 		Term: &orchestratorv1.Term{Epoch: 9}, Incarnation: before, Changes: []*orchestratorv1.Change{change(opAdd, "a", "", 0)},
 	})
 	require.Equal(t, codes.FailedPrecondition, status.Code(err))
-	require.Equal(t, "INCARNATION", reasonOf(err))
+	require.Equal(t, "INCARNATION", wire.ReasonOf(err))
 	require.Equal(t, []string{"DONE"}, outcomes(local(t), t, s, change(opAdd, "b", "", 0)), "the refused call's term is not remembered")
 	tasks, err := s.worker.List(t.Context())
 	require.NoError(t, err)
@@ -221,16 +222,16 @@ func TestC6_TheFirstOfSeveralErrorsCounts(t *testing.T) {
 		orchestratorv1.Outcome_OUTCOME_REJECTED:    fmt.Errorf("%w: %w", worker.ErrIncarnation, orchestrator.ErrDeposed),
 		orchestratorv1.Outcome_OUTCOME_STOPPING:    fmt.Errorf("%w: %w", orchestrator.ErrStopping, orchestrator.ErrStale),
 	} {
-		require.Equal(t, want, outcomeOf(err), "%v", err)
+		require.Equal(t, want, wire.OutcomeOf(err), "%v", err)
 		r := (&service{maxMessage: 1 << 20}).results([]error{err})[0]
-		back := errorOf(r)
-		require.Equal(t, want, outcomeOf(back), "and back again")
+		back := wire.ErrorOf(r)
+		require.Equal(t, want, wire.OutcomeOf(back), "and back again")
 		if want != orchestratorv1.Outcome_OUTCOME_UNSPECIFIED && err != nil {
 			require.ErrorContains(t, err, back.Error(), "in the same words, once")
 		}
 	}
-	require.Equal(t, orchestrator.ErrStopping, errorOf(&orchestratorv1.Result{Outcome: orchestratorv1.Outcome_OUTCOME_STOPPING}))
-	require.ErrorContains(t, errorOf(&orchestratorv1.Result{Outcome: 77, Message: "who knows"}), "who knows")
+	require.Equal(t, orchestrator.ErrStopping, wire.ErrorOf(&orchestratorv1.Result{Outcome: orchestratorv1.Outcome_OUTCOME_STOPPING}))
+	require.ErrorContains(t, wire.ErrorOf(&orchestratorv1.Result{Outcome: 77, Message: "who knows"}), "who knows")
 }
 
 func TestR1_AServerEndsWithItsContextGracefully(t *testing.T) {

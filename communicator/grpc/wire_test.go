@@ -11,19 +11,19 @@ import (
 // wire is a listener whose connections are pipes. gRPC's bufconn creates timers that
 // are due immediately for each connection. Go 1.26 with the race detector sometimes
 // crashes when it runs such timers in a bubble.
-type wire struct {
+type pipeListener struct {
 	calls  chan net.Conn
 	closed chan struct{}
 	close  func()
 }
 
-func newWire() *wire {
+func newPipeListener() *pipeListener {
 	closed := make(chan struct{})
-	return &wire{calls: make(chan net.Conn), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+	return &pipeListener{calls: make(chan net.Conn), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
 }
 
 // Dial returns a connection when it has been accepted.
-func (w *wire) Dial(ctx context.Context) (net.Conn, error) {
+func (w *pipeListener) Dial(ctx context.Context) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
 	case w.calls <- there:
@@ -36,7 +36,7 @@ func (w *wire) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // Accept implements [net.Listener].
-func (w *wire) Accept() (net.Conn, error) {
+func (w *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-w.calls:
 		return conn, nil
@@ -46,13 +46,13 @@ func (w *wire) Accept() (net.Conn, error) {
 }
 
 // Close implements [net.Listener].
-func (w *wire) Close() error {
+func (w *pipeListener) Close() error {
 	w.close()
 	return nil
 }
 
 // Addr implements [net.Listener].
-func (w *wire) Addr() net.Addr { return wireAddr{} }
+func (w *pipeListener) Addr() net.Addr { return wireAddr{} }
 
 type wireAddr struct{}
 

@@ -3,6 +3,8 @@ package grpctest
 import (
 	"context"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
@@ -20,4 +22,15 @@ func (r Reporting) Report(_ context.Context, request *orchestratorv1.ReportReque
 		response.Tasks = append(response.Tasks, &orchestratorv1.Task{Name: []byte(name), State: orchestratorv1.State_STATE_RUNNING})
 	})
 	return response, nil
+}
+
+// EmptyCompletions returns a CompleteRequest with as many empty completions as fit into
+// size bytes.
+func EmptyCompletions(worker string, size int) []byte {
+	const completions = 2
+	request := protowire.AppendBytes(protowire.AppendTag(nil, completions, protowire.BytesType), nil)
+	for len(request) < size/2 {
+		request = append(request, request...)
+	}
+	return protowire.AppendString(protowire.AppendTag(request, 1, protowire.BytesType), worker)
 }

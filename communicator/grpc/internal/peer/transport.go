@@ -82,6 +82,16 @@ func (s *Settings) NewServer(l net.Listener, serves identity.Role, opts ...grpc.
 	return grpc.NewServer(append(own, opts...)...), newConnLimiter(l, c), nil
 }
 
+// Grace is how long calls under way may take when a server ends.
+const Grace = 2 * time.Second
+
+// Stop stops a server, and waits for the calls under way for at most Grace.
+func Stop(server *grpc.Server) {
+	timer := time.AfterFunc(Grace, server.Stop)
+	defer timer.Stop()
+	server.GracefulStop()
+}
+
 // Dial returns a connection to an address, at which a peer of the given identity
 // must serve. It connects at the first use, and again whenever the connection is
 // lost. opts come after its own options. An error of a call is a status, and also

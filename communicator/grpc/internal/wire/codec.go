@@ -1,4 +1,4 @@
-package grpc
+package wire
 
 // The codecs for messages from workers. Protobuf allocates a structure for each
 // empty submessage, that is, for every two bytes. So these codecs inspect a message
@@ -17,22 +17,22 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// answer is the response type of every call to a worker.
-type answer interface {
-	// decode reads a message. It does not retain data.
-	decode(data []byte) error
+// Answer is the response type of every call to a worker.
+type Answer interface {
+	// Decode reads a message. It does not retain data.
+	Decode(data []byte) error
 }
 
-// answerCodec encodes requests as gRPC does, and lets answers decode themselves.
-type answerCodec struct{}
+// AnswerCodec encodes requests as gRPC does, and lets answers decode themselves.
+type AnswerCodec struct{}
 
-var _ encoding.CodecV2 = answerCodec{}
+var _ encoding.CodecV2 = AnswerCodec{}
 
 // Name returns the name of gRPC's own codec, because the encoding is the same.
-func (answerCodec) Name() string { return "proto" }
+func (AnswerCodec) Name() string { return "proto" }
 
 // Marshal encodes a message.
-func (answerCodec) Marshal(v any) (mem.BufferSlice, error) {
+func (AnswerCodec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a message", v)
@@ -45,24 +45,27 @@ func (answerCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // Unmarshal decodes an answer. It does not retain data.
-func (answerCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	a, ok := v.(answer)
+func (AnswerCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	a, ok := v.(Answer)
 	if !ok {
 		return fmt.Errorf("%T is not an answer", v)
 	}
 	all := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer all.Free()
-	return a.decode(all.ReadOnlyData())
+	return a.Decode(all.ReadOnlyData())
 }
 
-// requestCodec decodes a manager's requests. Of too many completions it decodes only
-// one more than allowed, and the manager then refuses the request.
-type requestCodec struct{ answerCodec }
+// MaxCompletions is the number of tasks that one call may complete.
+const MaxCompletions = 1000
 
-var _ encoding.CodecV2 = requestCodec{}
+// RequestCodec decodes a manager's requests. Of too many completions it decodes only
+// one more than allowed, and the manager then refuses the request.
+type RequestCodec struct{ AnswerCodec }
+
+var _ encoding.CodecV2 = RequestCodec{}
 
 // Unmarshal decodes a request. It does not retain data.
-func (requestCodec) Unmarshal(data mem.BufferSlice, v any) error {
+func (RequestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is not a message", v)
@@ -73,7 +76,7 @@ func (requestCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if _, ok := m.(*orchestratorv1.CompleteRequest); ok {
 		const completions = 2
 		var err error
-		if content, err = first(content, completions, maxCompletions+1); err != nil {
+		if content, err = first(content, completions, MaxCompletions+1); err != nil {
 			return err
 		}
 	}
@@ -91,7 +94,7 @@ func first(data []byte, id protowire.Number, most int) ([]byte, error) {
 	for seen := 0; len(data) > 0; {
 		number, _, length := protowire.ConsumeField(data)
 		if length < 0 {
-			return nil, fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(length))
+			return nil, fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(length))
 		}
 		if number == id {
 			seen++
@@ -114,17 +117,18 @@ type field struct {
 
 func (f field) is(id protowire.Number, kind protowire.Type) bool { return f.id == id && f.kind == kind }
 
-var errMalformed = errors.New("not a message")
+// ErrMalformed reports bytes that are no message.
+var ErrMalformed = errors.New("not a message")
 
 // fields calls yield for each field of a message.
 func fields(data []byte, yield func(field) error) error {
 	for len(data) > 0 {
 		id, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
-			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
 		}
 		if !id.IsValid() { // accepted by ConsumeTag, but not by protobuf
-			return fmt.Errorf("%w: field %d", errMalformed, id)
+			return fmt.Errorf("%w: field %d", ErrMalformed, id)
 		}
 		data = data[n:]
 		f := field{id: id, kind: kind}
@@ -139,7 +143,7 @@ func fields(data []byte, yield func(field) error) error {
 			n = protowire.ConsumeFieldValue(id, kind, data)
 		}
 		if n < 0 {
-			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
+			return fmt.Errorf("%w: %w", ErrMalformed, protowire.ParseError(n))
 		}
 		data = data[n:]
 		if err := yield(f); err != nil {

@@ -1,4 +1,4 @@
-package grpc
+package wire
 
 // The conversion between errors and the outcomes and reasons on the wire.
 
@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
 // kinds maps errors to outcomes.
@@ -25,9 +26,9 @@ var kinds = [...]struct {
 	{orchestrator.ErrStopping, orchestratorv1.Outcome_OUTCOME_STOPPING},
 }
 
-// outcomeOf returns the outcome of an error. If the error wraps several of kinds,
+// OutcomeOf returns the outcome of an error. If the error wraps several of kinds,
 // the first in the order of wrapping counts.
-func outcomeOf(err error) orchestratorv1.Outcome {
+func OutcomeOf(err error) orchestratorv1.Outcome {
 	if err == nil {
 		return orchestratorv1.Outcome_OUTCOME_DONE
 	}
@@ -47,30 +48,30 @@ func outcomeOf(err error) orchestratorv1.Outcome {
 		if err == nil {
 			continue
 		}
-		if o := outcomeOf(err); o != orchestratorv1.Outcome_OUTCOME_UNSPECIFIED {
+		if o := OutcomeOf(err); o != orchestratorv1.Outcome_OUTCOME_UNSPECIFIED {
 			return o
 		}
 	}
 	return orchestratorv1.Outcome_OUTCOME_UNSPECIFIED
 }
 
-// errorOf returns the error of a result; nil if it was done.
-func errorOf(r *orchestratorv1.Result) error {
+// ErrorOf returns the error of a result; nil if it was done.
+func ErrorOf(r *orchestratorv1.Result) error {
 	if r.GetOutcome() == orchestratorv1.Outcome_OUTCOME_DONE {
 		return nil
 	}
 	for _, k := range kinds {
 		if r.GetOutcome() == k.outcome {
-			return explained(k.err, r.GetMessage())
+			return Explained(k.err, r.GetMessage())
 		}
 	}
-	return errors.New("outcome unknown: " + truncateUTF8(r.GetMessage(), longestMessage))
+	return errors.New("outcome unknown: " + Truncate(r.GetMessage(), MaxMessage))
 }
 
-// explained returns an error that wraps kind, with a reason. It drops the text of
+// Explained returns an error that wraps kind, with a reason. It drops the text of
 // kind from the beginning of the reason.
-func explained(kind error, reason string) error {
-	reason = strings.TrimPrefix(truncateUTF8(reason, longestMessage), kind.Error())
+func Explained(kind error, reason string) error {
+	reason = strings.TrimPrefix(Truncate(reason, MaxMessage), kind.Error())
 	reason = strings.TrimPrefix(reason, ": ")
 	if reason == "" {
 		return kind
@@ -81,13 +82,13 @@ func explained(kind error, reason string) error {
 // The machine-readable reasons of statuses. The proto file defines what each means.
 const (
 	reasonDomain         = "orchestrator.v1"
-	reasonIncarnation    = "INCARNATION"
-	reasonMembershipOver = "MEMBERSHIP_OVER"
-	reasonUnreachable    = "UNREACHABLE"
+	ReasonIncarnation    = "INCARNATION"
+	ReasonMembershipOver = "MEMBERSHIP_OVER"
+	ReasonUnreachable    = "UNREACHABLE"
 )
 
-// explainedStatus returns a status error, with a reason unless that is empty.
-func explainedStatus(code codes.Code, reason, text string) error {
+// Status returns a status error, with a reason unless that is empty.
+func Status(code codes.Code, reason, text string) error {
 	plain := status.New(code, text)
 	if reason == "" {
 		return plain.Err()
@@ -99,9 +100,9 @@ func explainedStatus(code codes.Code, reason, text string) error {
 	return s.Err()
 }
 
-// reasonOf returns the reason of a call's error, or "" if it has none of this
+// ReasonOf returns the reason of a call's error, or "" if it has none of this
 // protocol.
-func reasonOf(err error) string {
+func ReasonOf(err error) string {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == reasonDomain {
 			return info.GetReason()
@@ -110,9 +111,35 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// otherReason reports whether a call's error has a reason other than the given one.
+// OtherReason reports whether a call's error has a reason other than the given one.
 // The statuses of a later version may have.
-func otherReason(err error, reason string) bool {
-	given := reasonOf(err)
+func OtherReason(err error, reason string) bool {
+	given := ReasonOf(err)
 	return given != "" && given != reason
+}
+
+// Readable returns an error without gRPC's prefix that wraps err.
+func Readable(err error) error { return &plainError{err} }
+
+type plainError struct{ err error }
+
+// Error returns the code and the text of the status.
+func (e *plainError) Error() string {
+	s := status.Convert(e.err)
+	return fmt.Sprintf("%v: %s", s.Code(), Truncate(s.Message(), MaxMessage))
+}
+
+// Unwrap returns the error of the call.
+func (e *plainError) Unwrap() error { return e.err }
+
+// MaxMessage is how many bytes of an error's text are sent, and kept.
+const MaxMessage = 512
+
+// Truncate returns a text as valid UTF-8 of at most longest bytes. A shortened text shares
+// no memory with the long one.
+func Truncate(text string, longest int) string {
+	if len(text) > longest {
+		text = strings.Clone(text[:longest])
+	}
+	return strings.ToValidUTF8(text, "")
 }

@@ -1,0 +1,241 @@
+package wire
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// Version is the version of a report.
+type Version struct{ Incarnation, Counter uint64 }
+
+// Failure describes the last failed runs of a task.
+type Failure struct {
+	Err      string
+	Attempts int
+	Next     time.Time
+}
+
+// Task is a task in a report.
+type Task struct {
+	Name    string
+	State   worker.State // 0: not reported
+	Version int64
+	Pinned  bool
+	Failure *Failure // nil: the last run did not fail
+
+	Receipt state.Receipt // which the worker presents for the task
+	Given   bool          // the worker may list the task, if the communicator has receipts
+}
+
+// LeastTask bounds the number of tasks: a report has at most one task for so many
+// bytes of the largest message. So the memory for many short tasks is bounded too.
+const LeastTask = 32
+
+// Report is a worker's report.
+type Report struct {
+	Version Version
+	Tasks   []Task
+	Term    orchestrator.Term // a successor's; zero: none
+}
+
+// ReportReply decodes a ReportResponse. Names that are in the last report too, in the same
+// order, take no new memory.
+type ReportReply struct {
+	Known Report // the last report
+	Most  int    // tasks
+	after int    // index in known after the last reused name
+
+	Report
+}
+
+// Check returns an error if a report is impossible.
+func (r *ReportReply) Check(incarnation uint64) error {
+	switch {
+	case r.Version.Incarnation != incarnation || r.Version.Counter == 0:
+		return fmt.Errorf("report has version %d.%d, want %d.1 or later", r.Version.Incarnation, r.Version.Counter, incarnation)
+	case r.Version == r.Known.Version && len(r.Tasks) > 0:
+		return fmt.Errorf("report has the known version, but lists %d tasks", len(r.Tasks))
+	}
+	seen := make(map[string]struct{}, len(r.Tasks))
+	for _, t := range r.Tasks {
+		seen[t.Name] = struct{}{}
+	}
+	if twice := len(r.Tasks) - len(seen); twice > 0 {
+		return fmt.Errorf("report lists %d tasks twice", twice)
+	}
+	return nil
+}
+
+// Decode decodes a report.
+func (r *ReportReply) Decode(data []byte) error {
+	n, err := count(data, 2)
+	if err != nil {
+		return err
+	}
+	if n > r.Most {
+		return fmt.Errorf("report has %d tasks: at most %d, which is WithMaxMessage/%d", n, r.Most, LeastTask)
+	}
+	r.Tasks = make([]Task, 0, n)
+	return fields(data, func(f field) error {
+		switch {
+		case f.is(1, protowire.BytesType):
+			return r.decodeVersion(f.bytes)
+		case f.is(2, protowire.BytesType):
+			return r.decodeTask(f.bytes)
+		case f.is(3, protowire.BytesType):
+			return r.decodeTerm(f.bytes)
+		}
+		return nil
+	})
+}
+
+func (r *ReportReply) decodeVersion(data []byte) error {
+	return fields(data, func(f field) error {
+		switch {
+		case f.is(1, protowire.Fixed64Type):
+			r.Version.Incarnation = f.number
+		case f.is(2, protowire.VarintType):
+			r.Version.Counter = f.number
+		}
+		return nil
+	})
+}
+
+func (r *ReportReply) decodeTerm(data []byte) error {
+	return fields(data, func(f field) error {
+		switch {
+		case f.is(1, protowire.VarintType):
+			r.Term.Epoch = f.number
+		case f.is(2, protowire.VarintType):
+			r.Term.Number = f.number
+		}
+		return nil
+	})
+}
+
+func (r *ReportReply) decodeTask(data []byte) error {
+	var name []byte
+	var task Task
+	var failure *orchestratorv1.Failure
+	err := fields(data, func(f field) error {
+		switch {
+		case f.is(1, protowire.BytesType):
+			name = f.bytes
+		case f.is(2, protowire.VarintType):
+			task.State = 0
+			if n := int32(f.number); n >= int32(worker.Queued) && n <= int32(worker.Failed) {
+				task.State = worker.State(n)
+			}
+		case f.is(3, protowire.VarintType):
+			task.Version = int64(f.number)
+		case f.is(4, protowire.BytesType):
+			task.Receipt = state.ReceiptOf(f.bytes)
+		case f.is(5, protowire.VarintType):
+			task.Pinned = f.number != 0
+		case f.is(6, protowire.BytesType):
+			if failure == nil {
+				failure = new(orchestratorv1.Failure)
+			}
+			return proto.UnmarshalOptions{Merge: true}.Unmarshal(f.bytes, failure)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(name) == 0 || len(name) > identity.MaxName {
+		return fmt.Errorf("task name of %d bytes: must be from 1 to %d", len(name), identity.MaxName)
+	}
+	task.Failure = FailureFrom(failure)
+	if known := r.find(name); known != nil {
+		task.Name = known.Name
+		task.Given = known.Given && known.Version == task.Version && known.Receipt == task.Receipt
+	} else {
+		task.Name = string(name)
+	}
+	r.Tasks = append(r.Tasks, task)
+	return nil
+}
+
+// MaxFailure is how many bytes of a task's error are kept.
+const MaxFailure = 512
+
+// FailureFrom returns a reported failure; nil without one.
+func FailureFrom(m *orchestratorv1.Failure) *Failure {
+	if m == nil {
+		return nil
+	}
+	f := &Failure{Err: Truncate(m.GetError(), MaxFailure), Attempts: int(m.GetAttempts())}
+	if m.GetNext().IsValid() {
+		f.Next = m.GetNext().AsTime()
+	}
+	return f
+}
+
+// LookAhead is how many tasks in a row may have disappeared since the last report
+// before find misses the names behind them.
+const LookAhead = 16
+
+// find returns the task of that name in the last report, if it comes there at most
+// lookAhead tasks after the previous one; otherwise nil.
+func (r *ReportReply) find(name []byte) *Task {
+	ahead := r.Known.Tasks[r.after:]
+	for i := range ahead[:min(len(ahead), LookAhead)] {
+		if ahead[i].Name == string(name) {
+			r.after += i + 1
+			return &ahead[i]
+		}
+	}
+	return nil
+}
+
+// FailureOf returns the message for a failed task; nil if its last run did not fail.
+func FailureOf(err error, attempts int, next time.Time, longest int) *orchestratorv1.Failure {
+	if attempts == 0 || err == nil {
+		return nil
+	}
+	f := &orchestratorv1.Failure{Error: Truncate(err.Error(), longest), Attempts: uint32(attempts)}
+	if !next.IsZero() {
+		f.Next = timestamppb.New(next)
+	}
+	return f
+}
+
+// ApplyReply is an ApplyResponse that is being decoded.
+type ApplyReply struct {
+	Want int // number of changes sent
+
+	got      int
+	Response orchestratorv1.ApplyResponse // set if got == want
+}
+
+// Decode counts the results before it decodes them.
+func (v *ApplyReply) Decode(data []byte) (err error) {
+	if v.got, err = count(data, 1); err != nil || v.got != v.Want {
+		return err
+	}
+	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, &v.Response)
+}
+
+// Check returns an error if the number of results is wrong.
+func (v *ApplyReply) Check() error {
+	if v.got != v.Want {
+		return fmt.Errorf("worker answered %d of %d changes", v.got, v.Want)
+	}
+	return nil
+}
+
+var (
+	_ Answer = (*ReportReply)(nil)
+	_ Answer = (*ApplyReply)(nil)
+)
