@@ -46,8 +46,11 @@ var mayImport = map[string]string{
 	// Modules of their own.
 	"boltfile": "std worker go.etcd.io/bbolt",
 	"communicator/grpc": "std . worker internal/closing google.golang.org " +
-		"communicator/grpc/internal/identity communicator/grpc/internal/peer communicator/grpc/internal/state communicator/grpc/orchestratorv1",
+		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer communicator/grpc/internal/state " +
+		"communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
 	"communicator/grpc/internal/identity": "std .",
+	"communicator/grpc/internal/option":   "std . communicator/grpc/internal/peer communicator/grpc/internal/state communicator/grpc/internal/wire google.golang.org",
+	"communicator/grpc/internal/wire":     "std . worker communicator/grpc/internal/identity communicator/grpc/internal/state communicator/grpc/orchestratorv1 google.golang.org",
 	"communicator/grpc/internal/peer":     "std . communicator/grpc/internal/identity communicator/grpc/orchestratorv1 google.golang.org",
 	"communicator/grpc/internal/state":    "std . communicator/grpc/internal/identity",
 	"communicator/grpc/orchestratorv1":    "std google.golang.org",
@@ -57,20 +60,22 @@ var mayImport = map[string]string{
 	"etcd/internal/mirror":                "std go.etcd.io/etcd",
 
 	// Programs.
-	"examples/allocator":     "std . worker stats etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
-	"examples/allocator/api": "std golang.org/x/sync",
-	"examples/dryrun":        "std . communicator",
-	"examples/elected":       "std . worker communicator/grpc etcd etcd/embed go.etcd.io/etcd",
-	"examples/manager":       "std . worker boltfile communicator/grpc",
-	"examples/quickstart":    "std . worker stats github.com/prometheus",
-	"examples/recruit":       "std recruit github.com/redis github.com/alicebob",
-	"examples/ticker":        "std . communicator/memory",
+	"examples/internal/stage":           "std .",
+	"examples/internal/stage/stagetest": "std examples/internal/stage",
+	"examples/allocator":                "std . worker stats etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",
+	"examples/allocator/api":            "std golang.org/x/sync",
+	"examples/dryrun":                   "std . communicator",
+	"examples/elected":                  "std . worker communicator/grpc etcd etcd/embed go.etcd.io/etcd",
+	"examples/manager":                  "std . worker boltfile communicator/grpc examples/internal/stage",
+	"examples/quickstart":               "std . worker stats examples/internal/stage github.com/prometheus",
+	"examples/recruit":                  "std recruit examples/internal/stage github.com/redis github.com/alicebob",
+	"examples/ticker":                   "std . communicator/memory",
 	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/orchestratorv1 etcd etcd/embed " +
 		"internal/netfault go.etcd.io go.uber.org/zap google.golang.org/grpc github.com/IBM github.com/dgryski github.com/twmb",
 
 	// For tests.
 	"communicator/grpc/e2e":               "",
-	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1",
+	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1 google.golang.org/protobuf",
 	"communicator/grpc/internal/testca":   "std",
 	"etcd/e2e":                            "",
 	"internal/netfault":                   "std",
