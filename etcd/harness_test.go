@@ -124,15 +124,15 @@ var errEnough = errors.New("enough")
 type candidate struct {
 	t      testing.TB
 	e      *etcd.Election
-	leads  chan reign  // each leadership
-	since  time.Time   // begin of the leadership that elected returned last
-	over   chan ending // end of each leadership, as lead saw it
-	resign chan error  // the next result of lead
+	leads  chan beginning // each leadership
+	since  time.Time      // begin of the leadership that elected returned last
+	over   chan ending    // end of each leadership, as lead saw it
+	resign chan error     // the next result of lead
 	stop   context.CancelCauseFunc
 	result chan error // the result of Run
 }
 
-type reign struct {
+type beginning struct {
 	l  *etcd.Leadership
 	at time.Time
 }
@@ -149,7 +149,7 @@ func stand(t testing.TB, c *clientv3.Client, name string, opts ...etcd.ElectionO
 	ctx, stop := context.WithCancelCause(t.Context())
 	k := &candidate{
 		t: t, e: e, stop: stop,
-		leads: make(chan reign, 100), over: make(chan ending, 100),
+		leads: make(chan beginning, 100), over: make(chan ending, 100),
 		resign: make(chan error), result: make(chan error, 1),
 	}
 	done := make(chan struct{})
@@ -165,7 +165,7 @@ func stand(t testing.TB, c *clientv3.Client, name string, opts ...etcd.ElectionO
 }
 
 func (k *candidate) lead(ctx context.Context, l *etcd.Leadership) error {
-	k.leads <- reign{l, time.Now()}
+	k.leads <- beginning{l, time.Now()}
 	select {
 	case err := <-k.resign:
 		return err
@@ -467,14 +467,14 @@ func (l *leading) remove(number uint64, w etcd.Worker, task string) error {
 	return l.comm.Remove(ctx, w, task)
 }
 
-// lookout waits for a text in a log.
-type lookout struct {
+// logWatcher waits for a text in a log.
+type logWatcher struct {
 	text string
 	once sync.Once
 	seen chan struct{} // closed when the text was logged
 }
 
-func (l *lookout) Write(line []byte) (int, error) {
+func (l *logWatcher) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte(l.text)) {
 		l.once.Do(func() { close(l.seen) })
 	}

@@ -173,7 +173,7 @@ func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	stop := make(chan struct{})
 	w, err := worker.New(func(context.Context, string) error { <-stop; return nil }, worker.WithLease(60*time.Second, time.Second))
 	require.NoError(t, err)
-	log := &lookout{text: `level=WARN msg="drain cut short, stopping remaining tasks" worker=a tasks=1 first=t`, seen: make(chan struct{})}
+	log := &logWatcher{text: `level=WARN msg="drain cut short, stopping remaining tasks" worker=a tasks=1 first=t`, seen: make(chan struct{})}
 	m, err := etcd.NewMember(s.client, "a", w, etcd.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	require.NoError(t, err)
 	a := s.runMember("a", w, m)
@@ -228,7 +228,7 @@ func TestW6_TheLastWorkerLeavesAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			g := s.startLeader()
-			log := &lookout{text: `level=INFO msg="no other worker can take tasks, stopping the rest" worker=a tasks=`, seen: make(chan struct{})}
+			log := &logWatcher{text: `level=INFO msg="no other worker can take tasks, stopping the rest" worker=a tasks=`, seen: make(chan struct{})}
 			w, err := worker.New(func(ctx context.Context, task string) error {
 				s.ledger.start(task, "a/")
 				defer s.ledger.stop(task)

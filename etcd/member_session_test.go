@@ -274,7 +274,7 @@ func TestW5_AMemberWithoutAssignmentsThatIsCutOff(t *testing.T) {
 func TestW6_AMemberWithoutAssignmentsIsDrained(t *testing.T) {
 	s := newStage(t)
 	s.startOther()
-	joined := &lookout{text: "msg=joined", seen: make(chan struct{})}
+	joined := &logWatcher{text: "msg=joined", seen: make(chan struct{})}
 	a := s.direct(s.client, 5*time.Second, etcd.WithLogger(slog.New(slog.NewTextHandler(joined, nil))))
 	receive(t, joined.seen) // the key may exist before the member knows
 	for _, task := range []string{"t", "u"} {

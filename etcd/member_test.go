@@ -109,9 +109,9 @@ func TestE8_EtcdAway(t *testing.T) {
 func TestE8_AnEtcdThatIsBackIsNoted(t *testing.T) {
 	s := newStage(t)
 	line, cable := s.behind()
-	joined := &lookout{text: "msg=joined", seen: make(chan struct{})}
-	failed := &lookout{text: `level=WARN msg="keepalive not acknowledged"`, seen: make(chan struct{})}
-	again := &lookout{text: `level=INFO msg="keepalives acknowledged again"`, seen: make(chan struct{})}
+	joined := &logWatcher{text: "msg=joined", seen: make(chan struct{})}
+	failed := &logWatcher{text: `level=WARN msg="keepalive not acknowledged"`, seen: make(chan struct{})}
+	again := &logWatcher{text: `level=INFO msg="keepalives acknowledged again"`, seen: make(chan struct{})}
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(joined, failed, again), nil))
 	s.direct(line, 6*time.Second, etcd.WithLogger(log))
 	receive(t, joined.seen)
