@@ -501,7 +501,7 @@ type runningLeader struct {
 }
 
 // startLeader runs a leader.
-func (s *stage) startLeader(opts ...orchestrator.Option) runningLeader {
+func (s *stage) startLeader() runningLeader {
 	s.Helper()
 	client := s.connect()
 	election, err := etcd.NewElection(client, "l1", etcd.WithLeaseDuration(2*time.Second))
@@ -509,9 +509,8 @@ func (s *stage) startLeader(opts ...orchestrator.Option) runningLeader {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.Context()))
 	done := make(chan error, 1)
 	go func() {
-		done <- election.Lead(ctx, 100*time.Millisecond, append([]orchestrator.Option{
-			orchestrator.WithSettle(10 * time.Millisecond), orchestrator.WithCommunicatorTimeout(2 * time.Second),
-		}, opts...)...)
+		done <- election.Lead(ctx, 100*time.Millisecond,
+			orchestrator.WithSettle(10*time.Millisecond), orchestrator.WithCommunicatorTimeout(2*time.Second))
 	}()
 	stop := func() error { cancel(errOver); err := <-done; done <- err; return err }
 	s.Cleanup(func() { _ = stop() })
