@@ -38,26 +38,26 @@ type onEtcd struct {
 	contents int // changed at a time
 
 	put, steadyTook       samples // a single write, in turn with a steady term
-	cold, steady, changed []episode
-	joined, lost          []episode
+	cold, steady, changed []etcdCost
+	joined, lost          []etcdCost
 	largest               int // operations of the largest transaction
 }
 
-// episode is the cost of one event.
-type episode struct {
+// etcdCost is the cost of one event.
+type etcdCost struct {
 	before time.Duration // until the leader knew of the event
 	took   time.Duration // from then until everything had settled
 	starts int
 	traffic
 }
 
-func (e episode) whole() time.Duration { return e.before + e.took }
+func (e etcdCost) whole() time.Duration { return e.before + e.took }
 
 // allRead returns the number of bytes that the leader and the workers have read.
-func (e episode) allRead() int { return e.read[leaders] + e.read[workers] }
+func (e etcdCost) allRead() int { return e.read[leaders] + e.read[workers] }
 
 // requests returns the number of their requests except those that begin a term.
-func (e episode) requests() int {
+func (e etcdCost) requests() int {
 	n := 0
 	for _, s := range []side{leaders, workers} {
 		n += e.txns[s] + e.reads[s] + e.watches[s]
@@ -68,26 +68,26 @@ func (e episode) requests() int {
 func measureEtcd(ctx context.Context, cfg config) (onEtcd, error) {
 	r := onEtcd{size: cfg.etcd.size, contents: cfg.etcd.contents}
 	for i := range cfg.etcd.colds {
-		if err := r.play(ctx, cfg, i == cfg.etcd.colds-1); err != nil {
+		if err := r.measureOnce(ctx, cfg, i == cfg.etcd.colds-1); err != nil {
 			return r, fmt.Errorf("on etcd: %w", err)
 		}
 	}
 	return r, nil
 }
 
-// play measures a cold start and, if goesOn is true, the other events.
-func (r *onEtcd) play(ctx context.Context, cfg config, goesOn bool) (err error) {
+// measureOnce measures a cold start and, if more is true, the other events.
+func (r *onEtcd) measureOnce(ctx context.Context, cfg config, more bool) (err error) {
 	cfg.log("a cold start of %s on etcd", cfg.etcd.size)
-	s, err := startStage(ctx, cfg.etcd.lease)
+	s, err := startEtcdCluster(ctx, cfg.etcd.lease)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	d := director{stage: s, tasks: r.instances}
+	d := etcdDriver{etcdCluster: s, tasks: r.instances}
 	if err := d.write(d.tasks, make([]byte, etcdContent)); err != nil {
 		return fmt.Errorf("fill the registry: %w", err)
 	}
-	perform := func(what string, of *[]episode, f func() error) error {
+	perform := func(what string, of *[]etcdCost, f func() error) error {
 		if err := f(); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
@@ -95,7 +95,7 @@ func (r *onEtcd) play(ctx context.Context, cfg config, goesOn bool) (err error) 
 		r.largest = max(r.largest, d.last.largest)
 		return nil
 	}
-	if err := perform("cold start", &r.cold, func() error { return d.coldStart(r.workers) }); err != nil || !goesOn {
+	if err := perform("cold start", &r.cold, func() error { return d.coldStart(r.workers) }); err != nil || !more {
 		return err
 	}
 	cfg.log("steady terms, contents that change, workers that join and are lost, on etcd")
@@ -130,30 +130,30 @@ func (r *onEtcd) play(ctx context.Context, cfg config, goesOn bool) (err error) 
 	return nil
 }
 
-// director causes events on a stage, one after another.
-type director struct {
-	*stage
+// etcdDriver causes events in a cluster, one after another.
+type etcdDriver struct {
+	*etcdCluster
 	tasks   int
 	members int
 	updates int // number of contents changed
 	*leadership
-	last episode
+	last etcdCost
 }
 
 // coldStart makes all members start at the same time. The clock includes the joins,
 // the election of the leader and the loading of the registry.
-func (d *director) coldStart(members int) error {
+func (d *etcdDriver) coldStart(members int) error {
 	d.counter.take()
 	start := time.Now()
 	for range members {
-		if err := d.hire(); err != nil {
+		if err := d.startMember(); err != nil {
 			return err
 		}
 	}
 	d.members = members
 	var err error
 	if d.leadership, err = d.lead(func(ctx context.Context, _ *orchestrator.Orchestrator[etcd.Worker, string]) error {
-		<-ctx.Done() // the director runs the terms
+		<-ctx.Done() // the caller runs the terms
 		return context.Cause(ctx)
 	}); err != nil {
 		return err
@@ -162,10 +162,10 @@ func (d *director) coldStart(members int) error {
 }
 
 // join makes one more member join.
-func (d *director) join() error {
+func (d *etcdDriver) join() error {
 	d.counter.take()
 	start := time.Now()
-	if err := d.hire(); err != nil {
+	if err := d.startMember(); err != nil {
 		return err
 	}
 	d.members++
@@ -174,8 +174,8 @@ func (d *director) join() error {
 
 // lose closes the etcd client of the member that joined last. Its tasks start
 // elsewhere only after its lease has ended.
-func (d *director) lose() error {
-	m := d.crew[len(d.crew)-1]
+func (d *etcdDriver) lose() error {
+	m := d.joined[len(d.joined)-1]
 	d.counter.take()
 	start := time.Now()
 	if err := m.crash(); err != nil {
@@ -185,12 +185,12 @@ func (d *director) lose() error {
 	if err := d.settle(start); err != nil {
 		return err
 	}
-	m.bury()
+	m.end()
 	return nil
 }
 
 // change gives some tasks other content.
-func (d *director) change(contents int, to []byte) error {
+func (d *etcdDriver) change(contents int, to []byte) error {
 	d.counter.take()
 	start := time.Now()
 	if err := d.write(contents, to); err != nil {
@@ -202,11 +202,11 @@ func (d *director) change(contents int, to []byte) error {
 
 // settle waits until the leader knows all members, and runs terms until all tasks
 // run with their contents. It records what that took.
-func (d *director) settle(start time.Time) error {
-	if err := d.told.wait(d.ctx, d.members); err != nil {
+func (d *etcdDriver) settle(start time.Time) error {
+	if err := d.knownMembers.wait(d.ctx, d.members); err != nil {
 		return err
 	}
-	e := episode{before: time.Since(start)}
+	e := etcdCost{before: time.Since(start)}
 	start = time.Now()
 	for terms := 1; ; terms++ {
 		err := d.o.NextTerm(d.ctx)
@@ -219,7 +219,7 @@ func (d *director) settle(start time.Time) error {
 			return fmt.Errorf("not done after %d terms: %w", terms, errors.Join(err, context.Cause(d.ctx)))
 		}
 	}
-	if _, err := d.ledger.wait(d.ctx, d.tasks, d.updates); err != nil {
+	if _, err := d.taskLog.wait(d.ctx, d.tasks, d.updates); err != nil {
 		return err
 	}
 	e.took = time.Since(start)
@@ -232,25 +232,25 @@ func (d *director) settle(start time.Time) error {
 }
 
 // put makes one write.
-func (d *director) put(client *clientv3.Client) (time.Duration, error) {
+func (d *etcdDriver) put(client *clientv3.Client) (time.Duration, error) {
 	start := time.Now()
 	_, err := client.Put(d.ctx, "/measured", "x")
 	return time.Since(start), err
 }
 
 // term runs a steady term.
-func (d *director) term() error {
+func (d *etcdDriver) term() error {
 	runtime.GC()
 	d.counter.take()
 	start := time.Now()
 	if err := d.o.NextTerm(d.ctx); err != nil {
 		return err
 	}
-	d.note(episode{took: time.Since(start)})
+	d.note(etcdCost{took: time.Since(start)})
 	return nil
 }
 
-func (d *director) note(e episode) {
+func (d *etcdDriver) note(e etcdCost) {
 	e.traffic = d.counter.take()
 	d.last = e
 }
@@ -270,43 +270,43 @@ func (r onEtcd) goals() []goal {
 	return []goal{
 		{
 			What: of + "a cold start, from no members until everything runs", Op: "<", Limit: number(etcdColdGoal.Seconds()),
-			Measured: number(medianOf(r.cold, episode.whole).Seconds()), Unit: "s",
+			Measured: number(medianOf(r.cold, etcdCost.whole).Seconds()), Unit: "s",
 		},
-		{What: of + "a steady term", Measured: ms(medianOf(r.steady, episode.whole)), Op: "<", Limit: ms(etcdSteadyGoal), Unit: "ms"},
+		{What: of + "a steady term", Measured: ms(medianOf(r.steady, etcdCost.whole)), Op: "<", Limit: ms(etcdSteadyGoal), Unit: "ms"},
 		{What: of + "operations in the largest transaction", Measured: count(r.largest), Op: "<=", Limit: etcdOpsGoal},
 		{
 			What: of + "bytes read in a steady term, all clients: the answer and event of one write", Op: "<", Limit: etcdReadGoal,
-			Measured: count(medianOf(r.steady, episode.allRead)), Unit: "bytes",
+			Measured: count(medianOf(r.steady, etcdCost.allRead)), Unit: "bytes",
 		},
-		{What: of + "read requests in a steady term", Measured: count(medianOf(r.steady, episode.requests)), Op: "<=", Limit: 0},
+		{What: of + "read requests in a steady term", Measured: count(medianOf(r.steady, etcdCost.requests)), Op: "<=", Limit: 0},
 	}
 }
 
 func (r onEtcd) tables() []table {
-	columns := [][]episode{r.cold, r.steady, r.changed, r.joined, r.lost}
+	columns := [][]etcdCost{r.cold, r.steady, r.changed, r.joined, r.lost}
 	t := table{
 		Title:   r.String(),
 		Columns: []string{"cold start", "steady term", fmt.Sprintf("%d contents change", r.contents), "one joins", "one lost"},
 	}
-	duration := func(name string, f func(episode) time.Duration) {
-		t.add(name, eachOf(columns, func(of []episode) number { return ms(medianOf(of, f)) })...)
+	duration := func(name string, f func(etcdCost) time.Duration) {
+		t.add(name, eachOf(columns, func(of []etcdCost) number { return ms(medianOf(of, f)) })...)
 	}
-	counted := func(name string, f func(episode) int) {
-		t.add(name, eachOf(columns, func(of []episode) number { return count(medianOf(of, f)) })...)
+	counted := func(name string, f func(etcdCost) int) {
+		t.add(name, eachOf(columns, func(of []etcdCost) number { return count(medianOf(of, f)) })...)
 	}
-	duration("ms until known", func(e episode) time.Duration { return e.before })
-	duration("ms until done", func(e episode) time.Duration { return e.took })
-	counted("starts", func(e episode) int { return e.starts })
-	counted("terms, each begun by a transaction", func(e episode) int { return e.begun })
-	counted("other transactions of the leader", func(e episode) int { return e.txns[leaders] })
-	counted("transactions of the workers", func(e episode) int { return e.txns[workers] })
-	counted("operations in the largest transaction", func(e episode) int { return e.largest })
-	counted("read requests", func(e episode) int { return e.reads[leaders] + e.reads[workers] })
-	counted("watches started", func(e episode) int { return e.watches[leaders] + e.watches[workers] })
-	counted("bytes read by the leader", func(e episode) int { return e.read[leaders] })
-	counted("bytes written by the leader", func(e episode) int { return e.written[leaders] })
-	counted("bytes read by all workers", func(e episode) int { return e.read[workers] })
-	counted("bytes written by all workers", func(e episode) int { return e.written[workers] })
+	duration("ms until known", func(e etcdCost) time.Duration { return e.before })
+	duration("ms until done", func(e etcdCost) time.Duration { return e.took })
+	counted("starts", func(e etcdCost) int { return e.starts })
+	counted("terms, each begun by a transaction", func(e etcdCost) int { return e.begun })
+	counted("other transactions of the leader", func(e etcdCost) int { return e.txns[leaders] })
+	counted("transactions of the workers", func(e etcdCost) int { return e.txns[workers] })
+	counted("operations in the largest transaction", func(e etcdCost) int { return e.largest })
+	counted("read requests", func(e etcdCost) int { return e.reads[leaders] + e.reads[workers] })
+	counted("watches started", func(e etcdCost) int { return e.watches[leaders] + e.watches[workers] })
+	counted("bytes read by the leader", func(e etcdCost) int { return e.read[leaders] })
+	counted("bytes written by the leader", func(e etcdCost) int { return e.written[leaders] })
+	counted("bytes read by all workers", func(e etcdCost) int { return e.read[workers] })
+	counted("bytes written by all workers", func(e etcdCost) int { return e.written[workers] })
 	write := table{Title: "a single write, in turn with the steady terms", Columns: []string{"figure"}}
 	write.add("ms", ms(r.put.median()))
 	write.add("a steady term, × the write", number(ratio(r.steadyTook, r.put)))
@@ -322,7 +322,7 @@ func eachOf[C any](columns []C, figure func(C) number) []number {
 	return figures
 }
 
-// medianOf returns the median of a figure over episodes.
+// medianOf returns the median of a figure over several events.
 func medianOf[E any, N int | time.Duration](of []E, figure func(E) N) N {
 	figures := make([]N, len(of))
 	for i, e := range of {

@@ -28,64 +28,64 @@ const etcdPrefix = "/work/"
 
 var errMeasured = errors.New("the measurement has ended")
 
-// stage is the cluster.
-type stage struct {
+// etcdCluster is a server, a leader and members.
+type etcdCluster struct {
 	server  *embed.Server
 	counter counter
-	ledger  ledger
+	taskLog taskLog
 	terms   termLog
 	lease   time.Duration
 
 	ctx    context.Context // the parent of everything that runs beside the measurement
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
-	crew   []*crew
+	joined []*etcdMember
 
 	clients []*clientv3.Client
 }
 
-// startStage starts the server. It writes to a temporary folder, and syncs as in
+// startEtcdCluster starts the server. It writes to a temporary folder, and syncs as in
 // production.
-func startStage(ctx context.Context, lease time.Duration) (*stage, error) {
+func startEtcdCluster(ctx context.Context, lease time.Duration) (*etcdCluster, error) {
 	server, err := embed.Start(ctx, embed.Config{})
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{server: server, lease: lease}
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	s.ledger.init()
-	s.terms.init()
-	return s, nil
+	c := &etcdCluster{server: server, lease: lease}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.taskLog.init()
+	c.terms.init()
+	return c, nil
 }
 
-func (s *stage) close() error {
-	s.cancel(errMeasured)
-	s.wg.Wait()
-	for _, client := range s.clients {
+func (c *etcdCluster) close() error {
+	c.cancel(errMeasured)
+	c.wg.Wait()
+	for _, client := range c.clients {
 		_ = client.Close() // clients of lost members and former leaders are closed already
 	}
-	return s.server.Close()
+	return c.server.Close()
 }
 
 // connect returns a client whose traffic counts for a side. It is closed with the
-// stage.
-func (s *stage) connect(of side) (*clientv3.Client, error) {
+// cluster.
+func (c *etcdCluster) connect(of side) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints:   s.server.Endpoints(),
+		Endpoints:   c.server.Endpoints(),
 		Logger:      zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithStatsHandler(handler{&s.counter, of})},
+		DialOptions: []grpc.DialOption{grpc.WithStatsHandler(handler{&c.counter, of})},
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.clients = append(s.clients, client)
+	c.clients = append(c.clients, client)
 	return client, nil
 }
 
 // write writes the contents of the first tasks, and adds them to the registry if
 // they are missing.
-func (s *stage) write(tasks int, content []byte) error {
-	client, err := s.connect(users)
+func (c *etcdCluster) write(tasks int, content []byte) error {
+	client, err := c.connect(users)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (s *stage) write(tasks int, content []byte) error {
 	for first := range atOnce {
 		wg.Go(func() {
 			for t := first; t < tasks && errs[first] == nil; t += atOnce {
-				_, _, errs[first] = registry.Put(s.ctx, etcd.Item{Name: taskName(t), Content: content})
+				_, _, errs[first] = registry.Put(c.ctx, etcd.Item{Name: taskName(t), Content: content})
 			}
 		})
 	}
@@ -111,10 +111,10 @@ func taskName(t int) string { return fmt.Sprintf("task-%08d", t) }
 
 // leadership is an elected leader.
 type leadership struct {
-	o       *orchestrator.Orchestrator[etcd.Worker, string]
-	told    *told
-	resigns context.CancelCauseFunc
-	ended   chan struct{}
+	o            *orchestrator.Orchestrator[etcd.Worker, string]
+	knownMembers *knownMembers
+	resigns      context.CancelCauseFunc
+	ended        chan struct{}
 }
 
 // resign makes the leader stop its terms and resign, and waits for the resignation.
@@ -125,27 +125,27 @@ func (l *leadership) resign() {
 
 // lead campaigns, and returns once the orchestrator has loaded the registry and the
 // membership. serve runs during the leadership.
-func (s *stage) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd.Worker, string]) error) (*leadership, error) {
-	client, err := s.connect(leaders)
+func (c *etcdCluster) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd.Worker, string]) error) (*leadership, error) {
+	client, err := c.connect(leaders)
 	if err != nil {
 		return nil, err
 	}
-	election, err := etcd.NewElection(client, "leader", etcd.WithLeaseDuration(s.lease))
+	election, err := etcd.NewElection(client, "leader", etcd.WithLeaseDuration(c.lease))
 	if err != nil {
 		return nil, err
 	}
 	l := &leadership{ended: make(chan struct{})}
 	var ctx context.Context
-	ctx, l.resigns = context.WithCancelCause(s.ctx)
+	ctx, l.resigns = context.WithCancelCause(c.ctx)
 	loaded := make(chan error, 1)
-	s.wg.Go(func() {
+	c.wg.Go(func() {
 		defer close(l.ended)
 		defer func() { _ = client.Close() }() // its election has ended
-		err := election.Run(ctx, func(ctx context.Context, reign *etcd.Leadership) error {
+		err := election.Run(ctx, func(ctx context.Context, led *etcd.Leadership) error {
 			if l.o != nil {
 				return errors.New("the leader lost and regained the election")
 			}
-			if err := l.load(ctx, client, reign, &s.terms); err != nil {
+			if err := l.load(ctx, client, led, &c.terms); err != nil {
 				return err
 			}
 			loaded <- nil
@@ -155,19 +155,19 @@ func (s *stage) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd
 		case l.o == nil:
 			loaded <- err
 		case ctx.Err() == nil:
-			s.cancel(fmt.Errorf("the leader: %w", err))
+			c.cancel(fmt.Errorf("the leader: %w", err))
 		}
 	})
 	select {
 	case err := <-loaded:
 		return l, err
-	case <-s.ctx.Done():
-		return nil, context.Cause(s.ctx)
+	case <-c.ctx.Done():
+		return nil, context.Cause(c.ctx)
 	}
 }
 
 // load makes the orchestrator of a new leader.
-func (l *leadership) load(ctx context.Context, client *clientv3.Client, reign *etcd.Leadership, terms *termLog) error {
+func (l *leadership) load(ctx context.Context, client *clientv3.Client, led *etcd.Leadership, terms *termLog) error {
 	registry, err := etcd.NewRegistry(client)
 	if err != nil {
 		return err
@@ -176,49 +176,49 @@ func (l *leadership) load(ctx context.Context, client *clientv3.Client, reign *e
 	if err != nil {
 		return err
 	}
-	communicator, err := etcd.NewCommunicator(ctx, client, reign)
+	communicator, err := etcd.NewCommunicator(ctx, client, led)
 	if err != nil {
 		return err
 	}
-	o, err := orchestrator.New(communicator, orchestrator.WithEpoch(reign.Epoch()),
+	o, err := orchestrator.New(communicator, orchestrator.WithEpoch(led.Epoch()),
 		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved), orchestrator.WithStats(terms.note))
 	if err != nil {
 		return err
 	}
-	if err := registry.Feed(ctx, reign, o); err != nil {
+	if err := registry.Feed(ctx, led, o); err != nil {
 		return err
 	}
-	told := newTold(o)
-	if err := membership.Feed(ctx, reign, told); err != nil {
+	knownMembers := newKnownMembers(o)
+	if err := membership.Feed(ctx, led, knownMembers); err != nil {
 		return err
 	}
-	l.o, l.told = o, told
+	l.o, l.knownMembers = o, knownMembers
 	return nil
 }
 
-// crew is a member and its worker.
-type crew struct {
+// etcdMember is a member and its worker.
+type etcdMember struct {
 	client *clientv3.Client
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 }
 
-// hire makes one more member join. It does not wait for the join.
-func (s *stage) hire() error {
-	name := fmt.Sprintf("worker-%03d", len(s.crew))
-	client, err := s.connect(workers)
+// startMember makes one more member join. It does not wait for the join.
+func (c *etcdCluster) startMember() error {
+	name := fmt.Sprintf("worker-%03d", len(c.joined))
+	client, err := c.connect(workers)
 	if err != nil {
 		return err
 	}
 	w, err := worker.New(func(ctx context.Context, task string) error {
-		if err := s.ledger.start(task, name); err != nil {
-			s.cancel(err)
+		if err := c.taskLog.start(task, name); err != nil {
+			c.cancel(err)
 		}
-		defer s.ledger.stop(task, name)
+		defer c.taskLog.stop(task, name)
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}, worker.WithLease(s.lease, s.lease/5), worker.WithUpdate(func(context.Context, string) error {
-		s.ledger.update()
+	}, worker.WithLease(c.lease, c.lease/5), worker.WithUpdate(func(context.Context, string) error {
+		c.taskLog.update()
 		return nil
 	}))
 	if err != nil {
@@ -228,41 +228,41 @@ func (s *stage) hire() error {
 	if err != nil {
 		return err
 	}
-	m := &crew{client: client, done: make(chan struct{})}
+	m := &etcdMember{client: client, done: make(chan struct{})}
 	var ctx context.Context
-	ctx, m.cancel = context.WithCancelCause(s.ctx)
-	s.crew = append(s.crew, m)
-	s.wg.Go(func() {
+	ctx, m.cancel = context.WithCancelCause(c.ctx)
+	c.joined = append(c.joined, m)
+	c.wg.Go(func() {
 		defer close(m.done)
 		if err := member.Run(ctx); ctx.Err() == nil {
-			s.cancel(fmt.Errorf("member %s: %w", name, err))
+			c.cancel(fmt.Errorf("member %s: %w", name, err))
 		}
 	})
 	return nil
 }
 
 // crash disconnects a member from etcd for good.
-func (m *crew) crash() error { return m.client.Close() }
+func (m *etcdMember) crash() error { return m.client.Close() }
 
-// bury ends the rest of a crashed member.
-func (m *crew) bury() {
+// end ends the rest of a crashed member.
+func (m *etcdMember) end() {
 	m.cancel(errMeasured)
 	<-m.done
 }
 
-// told passes changes of the membership on to an orchestrator, and records them.
-type told struct {
+// knownMembers passes changes of the membership on to an orchestrator, and records them.
+type knownMembers struct {
 	etcd.Workers[etcd.Worker]
 	mu      sync.Mutex
 	there   map[string]int64 // the incarnation of each member, by name
 	changed chan struct{}    // closed and replaced at every change
 }
 
-func newTold(o etcd.Workers[etcd.Worker]) *told {
-	return &told{Workers: o, there: make(map[string]int64), changed: make(chan struct{})}
+func newKnownMembers(o etcd.Workers[etcd.Worker]) *knownMembers {
+	return &knownMembers{Workers: o, there: make(map[string]int64), changed: make(chan struct{})}
 }
 
-func (t *told) note(f func()) {
+func (t *knownMembers) note(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f()
@@ -270,7 +270,7 @@ func (t *told) note(f func()) {
 	t.changed = make(chan struct{})
 }
 
-func (t *told) UpdateWorkers(all []orchestrator.Worker[etcd.Worker]) error {
+func (t *knownMembers) UpdateWorkers(all []orchestrator.Worker[etcd.Worker]) error {
 	err := t.Workers.UpdateWorkers(all)
 	t.note(func() {
 		clear(t.there)
@@ -281,13 +281,13 @@ func (t *told) UpdateWorkers(all []orchestrator.Worker[etcd.Worker]) error {
 	return err
 }
 
-func (t *told) AddWorker(w etcd.Worker, opts ...orchestrator.WorkerOption) error {
+func (t *knownMembers) AddWorker(w etcd.Worker, opts ...orchestrator.WorkerOption) error {
 	err := t.Workers.AddWorker(w, opts...)
 	t.note(func() { t.there[w.Name] = w.Incarnation })
 	return err
 }
 
-func (t *told) RemoveWorker(w etcd.Worker) {
+func (t *knownMembers) RemoveWorker(w etcd.Worker) {
 	t.Workers.RemoveWorker(w)
 	t.note(func() {
 		if t.there[w.Name] == w.Incarnation {
@@ -297,7 +297,7 @@ func (t *told) RemoveWorker(w etcd.Worker) {
 }
 
 // wait returns when the orchestrator knows that many workers.
-func (t *told) wait(ctx context.Context, n int) error {
+func (t *knownMembers) wait(ctx context.Context, n int) error {
 	for {
 		t.mu.Lock()
 		there, changed := len(t.there), t.changed

@@ -29,7 +29,7 @@ func TestOnEtcd(t *testing.T) {
 		require.Equal(t, 3, e.largest, "the leader's key is compared, the term's number is written twice")
 		require.Positive(t, e.allRead())
 	}
-	require.Zero(t, medianOf(r.steady, episode.requests))
+	require.Zero(t, medianOf(r.steady, etcdCost.requests))
 
 	require.Equal(t, "20 × 2", r.tables()[0].Title)
 	require.Len(t, r.goals(), 5)
@@ -68,8 +68,8 @@ func TestTraffic(t *testing.T) {
 	require.Zero(t, c.take(), "take resets the count")
 }
 
-func TestLedger_TwiceIsAnError(t *testing.T) {
-	var l ledger
+func TestTaskLog_TwiceIsAnError(t *testing.T) {
+	var l taskLog
 	l.init()
 	require.NoError(t, l.start("a", "x"))
 	require.ErrorContains(t, l.start("a", "y"), "a runs on x and on y")

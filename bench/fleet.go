@@ -173,7 +173,7 @@ type benchWorker struct {
 	copies [2][]string
 	turn   int
 	same   bool
-	told   []orchestrator.Write[string]
+	writes []orchestrator.Write[string]
 }
 
 // cluster is a Communicator. Its map does not change while a term runs, and no
@@ -248,27 +248,27 @@ func (c *cluster) List(_ context.Context, worker string) ([]string, error) {
 // Add records the write.
 func (c *cluster) Add(_ context.Context, worker, task string) error {
 	w := c.workers[worker]
-	w.told = append(w.told, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+	w.writes = append(w.writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 	return nil
 }
 
 // Remove records the write.
 func (c *cluster) Remove(_ context.Context, worker, task string) error {
 	w := c.workers[worker]
-	w.told = append(w.told, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
+	w.writes = append(w.writes, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 	return nil
 }
 
 // obey applies the recorded writes, and returns their number.
 func (c *cluster) obey() (writes int) {
 	for _, w := range c.workers {
-		if len(w.told) == 0 {
+		if len(w.writes) == 0 {
 			continue
 		}
-		writes += len(w.told)
+		writes += len(w.writes)
 		gone := make(map[string]bool)
 		tasks := slices.Clone(w.copies[0])
-		for _, write := range w.told {
+		for _, write := range w.writes {
 			if write.Op == orchestrator.OpAdd {
 				tasks = append(tasks, write.Task)
 			} else {
@@ -276,7 +276,7 @@ func (c *cluster) obey() (writes int) {
 			}
 		}
 		w.set(slices.DeleteFunc(tasks, func(task string) bool { return gone[task] }))
-		w.told = nil
+		w.writes = nil
 	}
 	return writes
 }

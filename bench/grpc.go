@@ -37,12 +37,12 @@ const slots = 128
 // overGRPC holds the results.
 type overGRPC struct {
 	size
-	cold, lost []transition
+	cold, lost []grpcCost
 	steady     []steadyTerms // at size, then at the others
 }
 
-// transition is the cost of one event.
-type transition struct {
+// grpcCost is the cost of one event.
+type grpcCost struct {
 	before       time.Duration // until a term knew of the event
 	took         time.Duration // from then until everything ran
 	term         time.Duration // the longest term in that time
@@ -74,29 +74,29 @@ func measureGRPC(ctx context.Context, cfg config) (r overGRPC, err error) {
 		return r, fmt.Errorf("over gRPC: %w", err)
 	}
 	for i := range cfg.grpc.colds {
-		if err := r.play(ctx, cfg, i == cfg.grpc.colds-1); err != nil {
+		if err := r.measureOnce(ctx, cfg, i == cfg.grpc.colds-1); err != nil {
 			return r, fmt.Errorf("over gRPC: %w", err)
 		}
 	}
 	return r, nil
 }
 
-// play measures a cold start and, if goesOn is true, the other events.
-func (r *overGRPC) play(ctx context.Context, cfg config, goesOn bool) (err error) {
+// measureOnce measures a cold start and, if more is true, the other events.
+func (r *overGRPC) measureOnce(ctx context.Context, cfg config, more bool) (err error) {
 	c := cfg.grpc
 	cfg.log("a cold start of %s over gRPC", c.size)
-	f, err := startFleet(ctx, c.interval, c.lease)
+	f, err := startGRPCFleet(ctx, c.interval, c.lease)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
-	p := producer{fleetOverGRPC: f, cfg: c}
+	p := grpcDriver{grpcFleet: f, cfg: c}
 	cold, err := p.coldStart()
 	if err != nil {
 		return fmt.Errorf("cold start: %w", err)
 	}
 	r.cold = append(r.cold, cold)
-	if !goesOn {
+	if !more {
 		return nil
 	}
 	floor, err := newBareCalls(p.ctx, c.workers)
@@ -132,16 +132,16 @@ func (r *overGRPC) play(ctx context.Context, cfg config, goesOn bool) (err error
 	return nil
 }
 
-// producer causes events in a fleet, one after another.
-type producer struct {
-	*fleetOverGRPC
+// grpcDriver causes events in a fleet, one after another.
+type grpcDriver struct {
+	*grpcFleet
 	cfg     grpcConfig
 	members int
 	tasks   int
 }
 
 // within bounds the time of one event.
-func (p *producer) within() (context.Context, context.CancelFunc) {
+func (p *grpcDriver) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(p.ctx, p.cfg.patience, fmt.Errorf("not done after %v", p.cfg.patience))
 }
 
@@ -162,16 +162,16 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func (p *producer) count() counts {
+func (p *grpcDriver) count() counts {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return counts{p.terms.len(), p.calls.read(), p.books.read(), m.Mallocs, m.TotalAlloc, cpuTime()}
 }
 
-// transition returns the cost of an event since then was counted. The clock began at
+// cost returns the cost of an event since then was counted. The clock began at
 // since. known is the start of the first term that knew of the event.
-func (p *producer) transition(then counts, since, known time.Time) transition {
-	t := transition{before: known.Sub(since), took: time.Since(known)}
+func (p *grpcDriver) cost(then counts, since, known time.Time) grpcCost {
+	t := grpcCost{before: known.Sub(since), took: time.Since(known)}
 	now := p.count()
 	t.calls, t.books = now.calls.less(then.calls), now.books.less(then.books)
 	t.allocs = int(now.mallocs - then.mallocs)
@@ -188,28 +188,28 @@ func (p *producer) transition(then counts, since, known time.Time) transition {
 
 // coldStart makes all members join at the same time. When a term has heard them all,
 // it gives the manager all tasks.
-func (p *producer) coldStart() (transition, error) {
+func (p *grpcDriver) coldStart() (grpcCost, error) {
 	runtime.GC()
 	then, start := p.count(), time.Now()
 	for i := range p.cfg.workers {
-		if err := p.hire(slots, i >= p.cfg.workers-p.cfg.lost); err != nil {
-			return transition{}, err
+		if err := p.startMember(slots, i >= p.cfg.workers-p.cfg.lost); err != nil {
+			return grpcCost{}, err
 		}
 	}
 	p.members = p.cfg.workers
 	heard, err := p.heard(then.terms)
 	if err != nil {
-		return transition{}, err
+		return grpcCost{}, err
 	}
 	known := heard.Start.Add(heard.Total)
 	if err := p.resize(p.cfg.instances); err != nil {
-		return transition{}, err
+		return grpcCost{}, err
 	}
-	return p.transition(then, start, known), nil
+	return p.cost(then, start, known), nil
 }
 
 // heard waits for a term that has heard exactly the present members.
-func (p *producer) heard(after int) (orchestrator.TermStats, error) {
+func (p *grpcDriver) heard(after int) (orchestrator.TermStats, error) {
 	ctx, cancel := p.within()
 	defer cancel()
 	s, err := p.terms.wait(ctx, after, func(s orchestrator.TermStats) bool {
@@ -223,24 +223,24 @@ func (p *producer) heard(after int) (orchestrator.TermStats, error) {
 
 // loss cuts off one member. Its tasks start elsewhere only after its lease has
 // ended.
-func (p *producer) loss() (transition, error) {
+func (p *grpcDriver) loss() (grpcCost, error) {
 	then, start := p.count(), time.Now()
 	if err := p.lose(); err != nil {
-		return transition{}, err
+		return grpcCost{}, err
 	}
 	p.members--
 	first, err := p.heard(then.terms)
 	if err != nil {
-		return transition{}, err
+		return grpcCost{}, err
 	}
 	if err := p.settled(then.terms); err != nil {
-		return transition{}, err
+		return grpcCost{}, err
 	}
-	return p.transition(then, start, first.Start), nil
+	return p.cost(then, start, first.Start), nil
 }
 
 // resize adds or deletes tasks, and returns when the rest runs.
-func (p *producer) resize(tasks int) error {
+func (p *grpcDriver) resize(tasks int) error {
 	after := p.terms.len()
 	if err := p.expect(p.tasks, tasks); err != nil {
 		return err
@@ -250,7 +250,7 @@ func (p *producer) resize(tasks int) error {
 }
 
 // settled waits until everything runs at the end of a term.
-func (p *producer) settled(after int) error {
+func (p *grpcDriver) settled(after int) error {
 	ctx, cancel := p.within()
 	defer cancel()
 	_, err := p.terms.wait(ctx, after, func(s orchestrator.TermStats) bool {
@@ -259,12 +259,12 @@ func (p *producer) settled(after int) error {
 	if err != nil {
 		return fmt.Errorf("%d tasks: %w", p.tasks, err)
 	}
-	_, err = p.ledger.wait(ctx, min(p.tasks, p.members*slots), 0)
+	_, err = p.taskLog.wait(ctx, min(p.tasks, p.members*slots), 0)
 	return err
 }
 
 // steady measures terms without changes and, in the pause after each, the floor.
-func (p *producer) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
+func (p *grpcDriver) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 	s := steadyTerms{tasks: p.tasks, workers: p.members}
 	ctx, cancel := context.WithTimeoutCause(p.ctx, p.cfg.patience+4*time.Duration(rounds)*p.cfg.interval,
 		errors.New("the terms take too long"))
@@ -304,7 +304,7 @@ func (p *producer) steady(floor *bareCalls, rounds int) (steadyTerms, error) {
 
 // nextTerm waits for the first term that begins from now on to end, and returns it
 // with the counters before it.
-func (p *producer) nextTerm(ctx context.Context) (before counts, term orchestrator.TermStats, err error) {
+func (p *grpcDriver) nextTerm(ctx context.Context) (before counts, term orchestrator.TermStats, err error) {
 	for {
 		before = p.count()
 		now := time.Now()
@@ -362,24 +362,24 @@ func (r overGRPC) tables() []table { return []table{r.events(), r.terms()} }
 
 func (r overGRPC) events() table {
 	t := table{Title: r.String(), Columns: []string{"cold start", "one lost"}}
-	duration := func(name string, f func(transition) time.Duration) {
+	duration := func(name string, f func(grpcCost) time.Duration) {
 		t.add(name, ms(medianOf(r.cold, f)), ms(medianOf(r.lost, f)))
 	}
-	counted := func(name string, f func(transition) int) {
+	counted := func(name string, f func(grpcCost) int) {
 		t.add(name, count(medianOf(r.cold, f)), count(medianOf(r.lost, f)))
 	}
-	duration("ms until known", func(e transition) time.Duration { return e.before })
-	duration("ms until all runs", func(e transition) time.Duration { return e.took })
-	duration("ms of the longest term in that time", func(e transition) time.Duration { return e.term })
-	counted("terms in that time", func(e transition) int { return e.terms })
-	counted("starts", func(e transition) int { return e.starts })
-	counted("calls: messages", func(e transition) int { return e.calls.messages })
-	counted("calls: bytes of payload", func(e transition) int { return e.calls.payload })
-	counted("calls: bytes on the wire", func(e transition) int { return e.calls.wire })
-	counted("registrations and heartbeats: messages", func(e transition) int { return e.books.messages })
-	counted("registrations and heartbeats: bytes of payload", func(e transition) int { return e.books.payload })
-	counted("registrations and heartbeats: bytes on the wire", func(e transition) int { return e.books.wire })
-	counted("allocations, whole process", func(e transition) int { return e.allocs })
+	duration("ms until known", func(e grpcCost) time.Duration { return e.before })
+	duration("ms until all runs", func(e grpcCost) time.Duration { return e.took })
+	duration("ms of the longest term in that time", func(e grpcCost) time.Duration { return e.term })
+	counted("terms in that time", func(e grpcCost) int { return e.terms })
+	counted("starts", func(e grpcCost) int { return e.starts })
+	counted("calls: messages", func(e grpcCost) int { return e.calls.messages })
+	counted("calls: bytes of payload", func(e grpcCost) int { return e.calls.payload })
+	counted("calls: bytes on the wire", func(e grpcCost) int { return e.calls.wire })
+	counted("registrations and heartbeats: messages", func(e grpcCost) int { return e.books.messages })
+	counted("registrations and heartbeats: bytes of payload", func(e grpcCost) int { return e.books.payload })
+	counted("registrations and heartbeats: bytes on the wire", func(e grpcCost) int { return e.books.wire })
+	counted("allocations, whole process", func(e grpcCost) int { return e.allocs })
 	return t
 }
 

@@ -23,36 +23,36 @@ import (
 // A fleet over gRPC in one process: a manager, and members with separate ports,
 // connected over loopback.
 
-// fleetOverGRPC is the manager and its members.
-type fleetOverGRPC struct {
+// grpcFleet is the manager and its members.
+type grpcFleet struct {
 	manager  *managed.Manager
 	store    *managed.MemoryStore
 	address  string        // the manager's, kept over a restart
 	interval time.Duration // from term to term
 	lease    time.Duration
-	ledger   ledger
+	taskLog  taskLog
 	terms    termLog
 	calls    meter // from the manager to its workers
 	books    meter // from the workers to the manager: registrations and heartbeats
 
-	ctx      context.Context // the parent of everything that runs beside the measurement
-	cancel   context.CancelCauseFunc
-	retire   context.CancelCauseFunc // ends the manager
-	managing sync.WaitGroup
-	working  sync.WaitGroup
-	leave    context.CancelCauseFunc // ends all members
-	present  context.Context         // the members' context
-	crew     int                     // number of members hired
-	exposed  []*exposed              // the members that can be cut off; the next one is the last
+	ctx         context.Context // the parent of everything that runs beside the measurement
+	cancel      context.CancelCauseFunc
+	stopManager context.CancelCauseFunc // ends the manager
+	managing    sync.WaitGroup
+	working     sync.WaitGroup
+	leave       context.CancelCauseFunc // ends all members
+	present     context.Context         // the members' context
+	started     int                     // number of members started
+	cuttable    []*cuttable             // the members that can be cut off; the next one is the last
 }
 
-// exposed holds the proxies of a member's connections, in both directions, so that
+// cuttable holds the proxies of a member's connections, in both directions, so that
 // they can be cut.
-type exposed struct{ toManager, toWorker *netfault.Proxy }
+type cuttable struct{ toManager, toWorker *netfault.Proxy }
 
-func startFleet(ctx context.Context, interval, lease time.Duration) (*fleetOverGRPC, error) {
-	f := &fleetOverGRPC{store: managed.NewMemoryStore(), address: "127.0.0.1:0", interval: interval, lease: lease}
-	f.ledger.init()
+func startGRPCFleet(ctx context.Context, interval, lease time.Duration) (*grpcFleet, error) {
+	f := &grpcFleet{store: managed.NewMemoryStore(), address: "127.0.0.1:0", interval: interval, lease: lease}
+	f.taskLog.init()
 	f.terms.init()
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	f.present, f.leave = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -60,7 +60,7 @@ func startFleet(ctx context.Context, interval, lease time.Duration) (*fleetOverG
 }
 
 // manage starts a manager on the store, at the address of the previous one.
-func (f *fleetOverGRPC) manage() error {
+func (f *grpcFleet) manage() error {
 	manager, err := managed.NewManager(f.store,
 		managed.WithInterval(f.interval), managed.WithOrchestrator(orchestrator.WithStats(f.terms.note)))
 	if err != nil {
@@ -71,8 +71,8 @@ func (f *fleetOverGRPC) manage() error {
 		return err
 	}
 	f.manager, f.address = manager, l.Addr().String()
-	ctx, retire := context.WithCancelCause(f.ctx)
-	f.retire = retire
+	ctx, stopManager := context.WithCancelCause(f.ctx)
+	f.stopManager = stopManager
 	f.managing.Go(func() {
 		if err := manager.Run(ctx, f.books.on(l)); ctx.Err() == nil {
 			f.cancel(fmt.Errorf("the manager: %w", err))
@@ -101,30 +101,30 @@ func enoughDescriptors(workers int) error {
 
 // close ends the manager first. Otherwise the manager would move the tasks of each
 // member that ends.
-func (f *fleetOverGRPC) close() error {
+func (f *grpcFleet) close() error {
 	f.cancel(errMeasured)
 	f.managing.Wait()
 	f.leave(errMeasured)
 	f.working.Wait()
 	var errs []error
-	for _, e := range f.exposed {
+	for _, e := range f.cuttable {
 		errs = append(errs, e.toManager.Close(), e.toWorker.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// hire makes one more member join, and does not wait for the join. At most slots of
+// startMember makes one more member join, and does not wait for the join. At most slots of
 // its tasks run at the same time.
-func (f *fleetOverGRPC) hire(slots int, mayBeLost bool) error {
-	name := fmt.Sprintf("worker-%04d", f.crew)
-	f.crew++
+func (f *grpcFleet) startMember(slots int, mayBeLost bool) error {
+	name := fmt.Sprintf("worker-%04d", f.started)
+	f.started++
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	manager, own := f.address, l.Addr().String()
 	if mayBeLost {
-		e := &exposed{}
+		e := &cuttable{}
 		e.toManager, err = netfault.New(manager)
 		if err != nil {
 			return errors.Join(err, l.Close())
@@ -133,14 +133,14 @@ func (f *fleetOverGRPC) hire(slots int, mayBeLost bool) error {
 		if err != nil {
 			return errors.Join(err, l.Close(), e.toManager.Close())
 		}
-		f.exposed = append(f.exposed, e)
+		f.cuttable = append(f.cuttable, e)
 		manager, own = e.toManager.Addr(), e.toWorker.Addr()
 	}
 	w, err := worker.New(func(ctx context.Context, task string) error {
-		if err := f.ledger.start(task, name); err != nil {
+		if err := f.taskLog.start(task, name); err != nil {
 			f.cancel(err)
 		}
-		defer f.ledger.stop(task, name)
+		defer f.taskLog.stop(task, name)
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}, worker.WithLease(f.lease, f.lease/5), worker.WithSlots(slots))
@@ -161,18 +161,18 @@ func (f *fleetOverGRPC) hire(slots int, mayBeLost bool) error {
 
 // lose cuts a member off from its manager, as if its process had ended. The member
 // stops its tasks before its lease ends.
-func (f *fleetOverGRPC) lose() error {
-	last := len(f.exposed) - 1
+func (f *grpcFleet) lose() error {
+	last := len(f.cuttable) - 1
 	if last < 0 {
 		return errors.New("no member left that can be cut off")
 	}
-	lost := f.exposed[last]
-	f.exposed = f.exposed[:last]
+	lost := f.cuttable[last]
+	f.cuttable = f.cuttable[:last]
 	return errors.Join(lost.toManager.Close(), lost.toWorker.Close())
 }
 
 // expect changes the number of expected tasks from before to now.
-func (f *fleetOverGRPC) expect(before, now int) error {
+func (f *grpcFleet) expect(before, now int) error {
 	if now < before {
 		gone := make([]string, 0, before-now)
 		for t := now; t < before; t++ {

@@ -25,7 +25,7 @@ import (
 )
 
 func main() {
-	guestMain() // does not return in a worker process
+	workerMain() // does not return in a worker process
 	var f flags
 	flag.BoolVar(&f.write, "write", false, "store the results in "+resultsFile+" and render "+pageFile)
 	flag.BoolVar(&f.quick, "quick", false, "small fleets and few rounds: checks that it works, and shows nothing about speed")

@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	guestMain() // does not return in a worker process
+	workerMain() // does not return in a worker process
 	goleak.VerifyTestMain(m)
 }

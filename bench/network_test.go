@@ -150,14 +150,14 @@ func TestNetwork_ColdStart(t *testing.T) {
 
 // The slow worker.
 const (
-	nobody = iota
+	noWorker = iota
 	aSource
 	aReceiver
 )
 
 // othersMoved makes a few workers join a settled fleet. It returns the time from
 // the first write to the last move that does not involve the slow worker.
-func othersMoved(t *testing.T, who int) (took time.Duration) {
+func othersMoved(t *testing.T, slow int) (took time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := size{100_000, 1_000, 1}
@@ -169,14 +169,14 @@ func othersMoved(t *testing.T, who int) (took time.Duration) {
 		require.NoError(t, err)
 		require.NotEmpty(t, plan.Changes)
 		d.forget()
-		switch who {
+		switch slow {
 		case aSource:
 			d.slow = plan.Changes[0].From
 		case aReceiver:
 			d.slow = plan.Changes[0].To
 		}
 		start := time.Now()
-		if err := o.NextTerm(t.Context()); who != aReceiver { // a late new worker makes the term fail
+		if err := o.NextTerm(t.Context()); slow != aReceiver { // a late new worker makes the term fail
 			require.NoError(t, err)
 		}
 		others := 0
@@ -199,7 +199,7 @@ func othersMoved(t *testing.T, who int) (took time.Duration) {
 // workers are done as early as without it. The scheduler chooses the order of the
 // moves, even in a bubble, so the times may differ by a call or two.
 func TestNetwork_NoWorkerWaitsForTheSlowOne(t *testing.T) {
-	undelayed := max(othersMoved(t, nobody), othersMoved(t, nobody)) // the later of two runs, as below
+	undelayed := max(othersMoved(t, noWorker), othersMoved(t, noWorker)) // the later of two runs, as below
 	others := max(othersMoved(t, aSource), othersMoved(t, aReceiver))
 	t.Attr(attrOthers, others.String())
 	t.Attr(attrUndelayed, undelayed.String())

@@ -40,26 +40,26 @@ type reactionConfig struct {
 type transport struct {
 	name string
 	size
-	restarts int           // rounds
-	lease    time.Duration // of the members that stay; of the leader on etcd
-	guest    time.Duration // of the worker that joins and is killed
-	start    func(context.Context, transport, time.Duration) (system, error)
+	restarts   int           // rounds
+	lease      time.Duration // of the members that stay; of the leader on etcd
+	shortLease time.Duration // of the worker that joins and is killed
+	start      func(context.Context, transport, time.Duration) (system, error)
 }
 
 // system is a cluster and a leader that runs terms.
 type system interface {
 	// observed returns the context that ends when the system fails, the running
 	// tasks, and the terms.
-	observed() (context.Context, *ledger, *termLog)
+	observed() (context.Context, *taskLog, *termLog)
 	add(task string) error
 	remove(tasks []string) error
 	// join makes one more worker join, and returns when it began to join.
 	join(worker string) (time.Time, error)
 	// kill kills a worker that has joined, and returns when its lease ends.
 	kill(worker string) (time.Time, error)
-	// retire ends the leader; succeed starts the next one.
-	retire()
-	succeed() error
+	// stopLeader ends the leader; startLeader starts the next one.
+	stopLeader()
+	startLeader() error
 	close() error
 }
 
@@ -98,7 +98,7 @@ func measureReaction(ctx context.Context, cfg config, t transport) (r reactions,
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	o := observer{system: s, reactionConfig: c, tasks: t.instances, workers: t.workers - 1}
-	o.ctx, o.ledger, o.terms = s.observed()
+	o.ctx, o.taskLog, o.terms = s.observed()
 	if err := o.whole(0); err != nil {
 		return r, err
 	}
@@ -107,7 +107,7 @@ func measureReaction(ctx context.Context, cfg config, t transport) (r reactions,
 		return r, fmt.Errorf("add a task: %w", err)
 	}
 	cfg.log("reaction time over %s: workers join and are killed; until an added task runs: %s", t.name, r.added.took)
-	if err := o.guests(&r); err != nil {
+	if err := o.joinsAndKills(&r); err != nil {
 		return r, err
 	}
 	cfg.log("reaction time over %s: the leader is restarted; joins: %s; beyond the lease: %s", t.name, r.joined.took, r.freed.took)
@@ -126,7 +126,7 @@ type observer struct {
 	system
 	reactionConfig
 	ctx            context.Context
-	ledger         *ledger
+	taskLog        *taskLog
 	terms          *termLog
 	tasks, workers int // the present numbers
 }
@@ -175,7 +175,7 @@ func (o *observer) whole(n int) error {
 func (o *observer) allRun() (time.Time, error) {
 	ctx, cancel := o.within()
 	defer cancel()
-	return o.ledger.wait(ctx, o.tasks, 0)
+	return o.taskLog.wait(ctx, o.tasks, 0)
 }
 
 // reacted records a reaction that lasted from since to ran. The term that began it
@@ -231,14 +231,14 @@ func (o *observer) adds(r *reactions) error {
 	return o.whole(before)
 }
 
-// guests makes a worker join and kills it, in each round.
-func (o *observer) guests(r *reactions) error {
+// joinsAndKills makes a worker join and kills it, in each round.
+func (o *observer) joinsAndKills(r *reactions) error {
 	runtime.GC()
 	for round := range o.rounds {
 		if err := o.pause(r, o.interval/4); err != nil {
 			return err
 		}
-		name := fmt.Sprintf("guest-%03d", round)
+		name := fmt.Sprintf("joiner-%03d", round)
 		if err := o.joins(r, name); err != nil {
 			return fmt.Errorf("%s joins: %w", name, err)
 		}
@@ -259,7 +259,7 @@ func (o *observer) joins(r *reactions, name string) error {
 	o.workers++
 	ctx, cancel := o.within()
 	defer cancel()
-	ran, err := o.ledger.waitFor(ctx, name, r.instances/r.workers)
+	ran, err := o.taskLog.waitFor(ctx, name, r.instances/r.workers)
 	if err != nil {
 		return err
 	}
@@ -290,9 +290,9 @@ func (o *observer) restart(r *reactions) (time.Duration, error) {
 	if err := o.pause(r, o.interval/4); err != nil {
 		return 0, err
 	}
-	o.retire()
+	o.stopLeader()
 	start, before := time.Now(), o.terms.len()
-	if err := o.succeed(); err != nil {
+	if err := o.startLeader(); err != nil {
 		return 0, err
 	}
 	s, err := o.firstWhole(before)
@@ -361,7 +361,7 @@ func (all overTransports) tables() []table {
 		}
 		return number(d.Seconds())
 	}
-	how.add("lease of the killed worker, s", eachOf(all, func(r reactions) number { return seconds(r.guest) })...)
+	how.add("lease of the killed worker, s", eachOf(all, func(r reactions) number { return seconds(r.shortLease) })...)
 	how.add("lease of the others, s", eachOf(all, func(r reactions) number { return seconds(r.lease) })...)
 	return []table{t, how}
 }

@@ -32,7 +32,7 @@ import (
 type inMemory struct {
 	cluster  *memory.Cluster[string, string]
 	interval time.Duration
-	ledger   ledger
+	taskLog  taskLog
 	terms    termLog
 	tasks    []orchestrator.Task[string] // the initial tasks of every leader
 	workers  []orchestrator.Worker[string]
@@ -46,15 +46,15 @@ type inMemory struct {
 
 func startInMemory(ctx context.Context, t transport, interval time.Duration) (system, error) {
 	m := &inMemory{interval: interval}
-	m.ledger.init()
+	m.taskLog.init()
 	m.terms.init()
 	m.ctx, m.cancel = context.WithCancelCause(ctx)
 	var err error
 	m.cluster, err = memory.New(func(ctx context.Context, worker, task string) error {
-		if err := m.ledger.start(task, worker); err != nil {
+		if err := m.taskLog.start(task, worker); err != nil {
 			m.cancel(err)
 		}
-		defer m.ledger.stop(task, worker)
+		defer m.taskLog.stop(task, worker)
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
@@ -68,10 +68,12 @@ func startInMemory(ctx context.Context, t transport, interval time.Duration) (sy
 		m.workers = append(m.workers, orchestrator.Worker[string]{Name: workerName(i)})
 		m.cluster.Start(workerName(i))
 	}
-	return m, m.succeed()
+	return m, m.startLeader()
 }
 
-func (m *inMemory) observed() (context.Context, *ledger, *termLog) { return m.ctx, &m.ledger, &m.terms }
+func (m *inMemory) observed() (context.Context, *taskLog, *termLog) {
+	return m.ctx, &m.taskLog, &m.terms
+}
 
 func (m *inMemory) add(task string) error { return m.leader.AddTask(task) }
 
@@ -91,17 +93,17 @@ func (m *inMemory) join(worker string) (time.Time, error) {
 // kill also removes the worker, because in memory nothing else ends its membership.
 func (m *inMemory) kill(worker string) (time.Time, error) {
 	m.cluster.Kill(worker)
-	m.ledger.killed(worker)
+	m.taskLog.killed(worker)
 	m.leader.RemoveWorker(worker)
 	return time.Now(), nil
 }
 
-func (m *inMemory) retire() {
+func (m *inMemory) stopLeader() {
 	m.end(errMeasured)
 	m.ended.Wait()
 }
 
-func (m *inMemory) succeed() error {
+func (m *inMemory) startLeader() error {
 	var err error
 	if m.leader, err = orchestrator.New(m.cluster, orchestrator.WithStats(m.terms.note)); err != nil {
 		return err
@@ -127,21 +129,21 @@ func (m *inMemory) close() error {
 
 // onGRPC is a manager and its members, except the guest.
 type onGRPC struct {
-	*fleetOverGRPC
-	guest guest
+	*grpcFleet
+	process workerProcess
 }
 
 func startOnGRPC(ctx context.Context, t transport, interval time.Duration) (system, error) {
 	if err := enoughDescriptors(t.workers); err != nil {
 		return nil, err
 	}
-	f, err := startFleet(ctx, interval, t.lease)
+	f, err := startGRPCFleet(ctx, interval, t.lease)
 	if err != nil {
 		return nil, err
 	}
-	s := &onGRPC{f, guest{lease: t.guest, ledger: &f.ledger, fail: f.cancel}}
+	s := &onGRPC{f, workerProcess{lease: t.shortLease, taskLog: &f.taskLog, fail: f.cancel}}
 	for range t.workers - 1 {
-		if err := f.hire(slots, false); err != nil {
+		if err := f.startMember(slots, false); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 	}
@@ -156,7 +158,7 @@ func startOnGRPC(ctx context.Context, t transport, interval time.Duration) (syst
 	return s, nil
 }
 
-func (s *onGRPC) observed() (context.Context, *ledger, *termLog) { return s.ctx, &s.ledger, &s.terms }
+func (s *onGRPC) observed() (context.Context, *taskLog, *termLog) { return s.ctx, &s.taskLog, &s.terms }
 
 func (s *onGRPC) add(task string) error {
 	_, err := s.manager.Put(s.ctx, managed.Item{Name: task, Content: make([]byte, contentBytes)})
@@ -166,12 +168,12 @@ func (s *onGRPC) add(task string) error {
 func (s *onGRPC) remove(tasks []string) error { return s.manager.Delete(s.ctx, tasks...) }
 
 func (s *onGRPC) join(worker string) (time.Time, error) {
-	return s.guest.join(s.ctx, guestSpec{Name: worker, Manager: s.address})
+	return s.process.join(s.ctx, workerSpec{Name: worker, Manager: s.address})
 }
 
 // kill returns the end of the lease as the manager knows it.
 func (s *onGRPC) kill(worker string) (time.Time, error) {
-	if _, err := s.guest.kill(); err != nil {
+	if _, err := s.process.kill(); err != nil {
 		return time.Time{}, err
 	}
 	for _, m := range s.manager.Members() {
@@ -182,30 +184,30 @@ func (s *onGRPC) kill(worker string) (time.Time, error) {
 	return time.Time{}, errors.New("the lease had ended already")
 }
 
-func (s *onGRPC) retire() {
-	s.fleetOverGRPC.retire(errMeasured)
+func (s *onGRPC) stopLeader() {
+	s.grpcFleet.stopManager(errMeasured)
 	s.managing.Wait()
 }
 
-func (s *onGRPC) succeed() error { return s.manage() }
+func (s *onGRPC) startLeader() error { return s.manage() }
 
-func (s *onGRPC) close() error { return errors.Join(s.guest.close(), s.fleetOverGRPC.close()) }
+func (s *onGRPC) close() error { return errors.Join(s.process.close(), s.grpcFleet.close()) }
 
 // onRealEtcd is an etcd, a leader, and the members except the guest.
 type onRealEtcd struct {
-	*stage
-	guest    guest
+	*etcdCluster
+	process  workerProcess
 	interval time.Duration
 	leader   *leadership
 	registry *etcd.Registry
 }
 
 func startOnEtcd(ctx context.Context, t transport, interval time.Duration) (_ system, err error) {
-	st, err := startStage(ctx, t.lease)
+	st, err := startEtcdCluster(ctx, t.lease)
 	if err != nil {
 		return nil, err
 	}
-	s := &onRealEtcd{stage: st, guest: guest{lease: t.guest, ledger: &st.ledger, fail: st.cancel}, interval: interval}
+	s := &onRealEtcd{etcdCluster: st, process: workerProcess{lease: t.shortLease, taskLog: &st.taskLog, fail: st.cancel}, interval: interval}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -222,15 +224,15 @@ func startOnEtcd(ctx context.Context, t transport, interval time.Duration) (_ sy
 		return nil, fmt.Errorf("fill the registry: %w", err)
 	}
 	for range t.workers - 1 {
-		if err := st.hire(); err != nil {
+		if err := st.startMember(); err != nil {
 			return nil, err
 		}
 	}
-	return s, s.succeed()
+	return s, s.startLeader()
 }
 
-func (s *onRealEtcd) observed() (context.Context, *ledger, *termLog) {
-	return s.ctx, &s.ledger, &s.terms
+func (s *onRealEtcd) observed() (context.Context, *taskLog, *termLog) {
+	return s.ctx, &s.taskLog, &s.terms
 }
 
 func (s *onRealEtcd) add(task string) error {
@@ -248,35 +250,35 @@ func (s *onRealEtcd) remove(tasks []string) error {
 }
 
 func (s *onRealEtcd) join(worker string) (time.Time, error) {
-	return s.guest.join(s.ctx, guestSpec{Name: worker, Etcd: s.server.Endpoints()})
+	return s.process.join(s.ctx, workerSpec{Name: worker, Etcd: s.server.Endpoints()})
 }
 
 // kill computes the end of the lease from the last answer to a renewal.
 func (s *onRealEtcd) kill(string) (time.Time, error) {
-	renewed, err := s.guest.kill()
-	return renewed.Add(s.guest.lease), err
+	renewed, err := s.process.kill()
+	return renewed.Add(s.process.lease), err
 }
 
-func (s *onRealEtcd) retire() { s.leader.resign() }
+func (s *onRealEtcd) stopLeader() { s.leader.resign() }
 
-func (s *onRealEtcd) succeed() (err error) {
+func (s *onRealEtcd) startLeader() (err error) {
 	s.leader, err = s.lead(func(ctx context.Context, o *orchestrator.Orchestrator[etcd.Worker, string]) error {
 		return o.Run(ctx, s.interval)
 	})
 	return err
 }
 
-func (s *onRealEtcd) close() error { return errors.Join(s.guest.close(), s.stage.close()) }
+func (s *onRealEtcd) close() error { return errors.Join(s.process.close(), s.etcdCluster.close()) }
 
 // The worker processes that join and are killed.
 
-// guest is at most one worker process.
-type guest struct {
-	lease  time.Duration
-	ledger *ledger
-	fail   func(error)
+// workerProcess is at most one worker process.
+type workerProcess struct {
+	lease   time.Duration
+	taskLog *taskLog
+	fail    func(error)
 
-	spec   guestSpec
+	spec   workerSpec
 	cmd    *exec.Cmd      // nil: no process
 	stdin  io.WriteCloser // the process exits when it is closed
 	ended  chan struct{}
@@ -286,16 +288,16 @@ type guest struct {
 	renewed time.Time // the last answered renewal of the lease
 }
 
-// guestSpec is the configuration of a worker process.
-type guestSpec struct {
+// workerSpec is the configuration of a worker process.
+type workerSpec struct {
 	Name    string
 	Lease   time.Duration
 	Manager string   // the address of the manager, over gRPC
 	Etcd    []string // the endpoints, on etcd
 }
 
-// guestEnv makes this program a worker process. It holds a guestSpec as JSON.
-const guestEnv = "ORCHESTRATOR_BENCH_WORKER"
+// workerEnv makes this program a worker process. It holds a workerSpec as JSON.
+const workerEnv = "ORCHESTRATOR_BENCH_WORKER"
 
 // A worker process reports lines on its standard output: the time in nanoseconds,
 // the kind and, if any, the task.
@@ -307,7 +309,7 @@ const (
 )
 
 // join starts a process, and returns when it began to join.
-func (g *guest) join(ctx context.Context, spec guestSpec) (time.Time, error) {
+func (g *workerProcess) join(ctx context.Context, spec workerSpec) (time.Time, error) {
 	spec.Lease = g.lease
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -319,7 +321,7 @@ func (g *guest) join(ctx context.Context, spec guestSpec) (time.Time, error) {
 	}
 	var stderr bytes.Buffer
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), guestEnv+"="+string(text))
+	cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -354,7 +356,7 @@ func (g *guest) join(ctx context.Context, spec guestSpec) (time.Time, error) {
 }
 
 // follow records the reports of the process until it ends.
-func (g *guest) follow(stdout io.Reader, joined chan<- time.Time) error {
+func (g *workerProcess) follow(stdout io.Reader, joined chan<- time.Time) error {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		nanos, said, _ := strings.Cut(lines.Text(), " ")
@@ -371,11 +373,11 @@ func (g *guest) follow(stdout io.Reader, joined chan<- time.Time) error {
 			g.renewed = at
 			g.mu.Unlock()
 		case saysStart:
-			if err := g.ledger.startAt(at, task, g.spec.Name); err != nil {
+			if err := g.taskLog.startAt(at, task, g.spec.Name); err != nil {
 				g.fail(err)
 			}
 		case saysStop:
-			g.ledger.stop(task, g.spec.Name)
+			g.taskLog.stop(task, g.spec.Name)
 		}
 	}
 	return lines.Err()
@@ -383,12 +385,12 @@ func (g *guest) follow(stdout io.Reader, joined chan<- time.Time) error {
 
 // kill sends SIGKILL, waits until the process has ended, and returns when its lease
 // was last renewed.
-func (g *guest) kill() (time.Time, error) {
+func (g *workerProcess) kill() (time.Time, error) {
 	close(g.killed)
 	err := g.cmd.Process.Kill()
 	<-g.ended
 	g.cmd = nil
-	g.ledger.killed(g.spec.Name)
+	g.taskLog.killed(g.spec.Name)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.renewed, errors.Join(err, ignoreClosed(g.stdin.Close()))
@@ -403,7 +405,7 @@ func ignoreClosed(err error) error {
 }
 
 // close kills the process, if any.
-func (g *guest) close() error {
+func (g *workerProcess) close() error {
 	if g.cmd == nil {
 		return nil
 	}
@@ -411,10 +413,10 @@ func (g *guest) close() error {
 	return err
 }
 
-// guestMain is the main function of a worker process. In any other process it
+// workerMain is the main function of a worker process. In any other process it
 // returns immediately.
-func guestMain() {
-	text, ok := os.LookupEnv(guestEnv)
+func workerMain() {
+	text, ok := os.LookupEnv(workerEnv)
 	if !ok {
 		return
 	}
@@ -422,7 +424,7 @@ func guestMain() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1) // the benchmark has ended
 	}()
-	var spec guestSpec
+	var spec workerSpec
 	err := json.Unmarshal([]byte(text), &spec)
 	if err == nil {
 		err = spec.run(context.Background())
@@ -442,7 +444,7 @@ func (r *reporter) say(kind, task string) {
 }
 
 // run runs a worker until the process is killed.
-func (spec guestSpec) run(ctx context.Context) error {
+func (spec workerSpec) run(ctx context.Context) error {
 	var r reporter
 	w, err := worker.New(func(ctx context.Context, task string) error {
 		r.say(saysStart, task)

@@ -38,12 +38,12 @@ func TestReactions(t *testing.T) {
 }
 
 // It is an error if a task of a worker process also starts on another worker.
-func TestGuest_RunsNothingTwice(t *testing.T) {
-	var l ledger
+func TestWorkerProcess_RunsNothingTwice(t *testing.T) {
+	var l taskLog
 	l.init()
 	require.NoError(t, l.start("a", "w1"))
 	failed := make(chan error, 1)
-	g := guest{ledger: &l, spec: guestSpec{Name: "w2"}, fail: func(err error) { failed <- err }}
+	g := workerProcess{taskLog: &l, spec: workerSpec{Name: "w2"}, fail: func(err error) { failed <- err }}
 	require.NoError(t, g.follow(strings.NewReader("1 start b\n2 start a\n3 stop b\n"), nil))
 	require.ErrorContains(t, <-failed, "a runs on w1 and on w2")
 	require.Equal(t, map[string]int{"w1": 1}, l.loads)
@@ -51,12 +51,12 @@ func TestGuest_RunsNothingTwice(t *testing.T) {
 }
 
 // A worker process ends with its standard input, however its parent ended.
-func TestGuest_EndsWithItsParent(t *testing.T) {
-	var l ledger
+func TestWorkerProcess_EndsWithItsParent(t *testing.T) {
+	var l taskLog
 	l.init()
 	failed := make(chan error, 1)
-	g := guest{lease: 2 * time.Second, ledger: &l, fail: func(err error) { failed <- err }}
-	_, err := g.join(t.Context(), guestSpec{Name: "w1", Manager: "127.0.0.1:1"})
+	g := workerProcess{lease: 2 * time.Second, taskLog: &l, fail: func(err error) { failed <- err }}
+	_, err := g.join(t.Context(), workerSpec{Name: "w1", Manager: "127.0.0.1:1"})
 	require.NoError(t, err)
 	require.NoError(t, g.stdin.Close())
 	<-g.ended
@@ -65,11 +65,11 @@ func TestGuest_EndsWithItsParent(t *testing.T) {
 	require.Equal(t, 1, exit.ExitCode())
 }
 
-func TestGuest_IsKilled(t *testing.T) {
-	var l ledger
+func TestWorkerProcess_IsKilled(t *testing.T) {
+	var l taskLog
 	l.init()
-	g := guest{lease: 2 * time.Second, ledger: &l, fail: func(err error) { t.Error(err) }}
-	_, err := g.join(t.Context(), guestSpec{Name: "w1", Manager: "127.0.0.1:1"})
+	g := workerProcess{lease: 2 * time.Second, taskLog: &l, fail: func(err error) { t.Error(err) }}
+	_, err := g.join(t.Context(), workerSpec{Name: "w1", Manager: "127.0.0.1:1"})
 	require.NoError(t, err)
 	require.NoError(t, l.start("a", "w1"))
 	require.NoError(t, g.close())
@@ -78,7 +78,7 @@ func TestGuest_IsKilled(t *testing.T) {
 }
 
 func TestLedger_Until(t *testing.T) {
-	var l ledger
+	var l taskLog
 	l.init()
 	at := time.Now()
 	require.NoError(t, l.startAt(at, "a", "w1"))

@@ -85,19 +85,19 @@ func (l leader) eventful(ctx context.Context, name string, happens func() error,
 	return []entrant{term, {name: "its writes alone", warm: true, follows: true, run: func() error { return fanOut(*writes) }}}
 }
 
-// guestName is the worker that joins and is lost again.
-const guestName = "guest"
+// joinerName is the worker that joins and is lost again.
+const joinerName = "joiner"
 
 // sequence measures a steady term, one after a worker has joined, and one after it
 // was lost. entrants and into have the same length and order.
 func (l leader) sequence(ctx context.Context, lists string, s *sequence) (entrants []entrant, into []*samples) {
 	joins := func() error {
-		l.cluster.join(guestName)
-		return l.AddWorker(guestName)
+		l.cluster.join(joinerName)
+		return l.AddWorker(joinerName)
 	}
 	leaves := func() error {
-		l.RemoveWorker(guestName)
-		delete(l.cluster.workers, guestName)
+		l.RemoveWorker(joinerName)
+		delete(l.cluster.workers, joinerName)
 		return nil
 	}
 	entrants = append(entrants, l.steady(ctx, "steady term, "+lists))

@@ -12,8 +12,8 @@ import (
 
 // Records of running tasks and of the leader's terms.
 
-// ledger records which worker runs each task.
-type ledger struct {
+// taskLog records which worker runs each task.
+type taskLog struct {
 	mu      sync.Mutex
 	running map[string]string // the worker of each task
 	loads   map[string]int    // by worker
@@ -22,20 +22,20 @@ type ledger struct {
 	changed chan struct{}     // closed and replaced at every change
 }
 
-func (l *ledger) init() {
+func (l *taskLog) init() {
 	l.running, l.loads, l.changed = make(map[string]string), make(map[string]int), make(chan struct{})
 }
 
 // note wakes all waiters. The caller holds mu.
-func (l *ledger) note() {
+func (l *taskLog) note() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-func (l *ledger) start(task, worker string) error { return l.startAt(time.Now(), task, worker) }
+func (l *taskLog) start(task, worker string) error { return l.startAt(time.Now(), task, worker) }
 
 // startAt records a start. It fails if the task runs already.
-func (l *ledger) startAt(at time.Time, task, worker string) error {
+func (l *taskLog) startAt(at time.Time, task, worker string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if other, ok := l.running[task]; ok {
@@ -48,7 +48,7 @@ func (l *ledger) startAt(at time.Time, task, worker string) error {
 }
 
 // stop records that a task has stopped on a worker.
-func (l *ledger) stop(task, worker string) {
+func (l *taskLog) stop(task, worker string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.running[task] == worker {
@@ -58,7 +58,7 @@ func (l *ledger) stop(task, worker string) {
 }
 
 // killed records that a worker's process and its tasks have ended.
-func (l *ledger) killed(worker string) {
+func (l *taskLog) killed(worker string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for task, runner := range l.running {
@@ -70,14 +70,14 @@ func (l *ledger) killed(worker string) {
 }
 
 // forget removes a running task. The caller holds mu.
-func (l *ledger) forget(task, worker string) {
+func (l *taskLog) forget(task, worker string) {
 	delete(l.running, task)
 	if l.loads[worker]--; l.loads[worker] == 0 {
 		delete(l.loads, worker)
 	}
 }
 
-func (l *ledger) update() {
+func (l *taskLog) update() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.updated++
@@ -86,7 +86,7 @@ func (l *ledger) update() {
 
 // until waits until reached returns true, and returns the time of the latest start.
 // It calls reached with mu held.
-func (l *ledger) until(ctx context.Context, what string, reached func() bool) (time.Time, error) {
+func (l *taskLog) until(ctx context.Context, what string, reached func() bool) (time.Time, error) {
 	for {
 		l.mu.Lock()
 		done, last, running, changed := reached(), l.last, len(l.running), l.changed
@@ -104,13 +104,13 @@ func (l *ledger) until(ctx context.Context, what string, reached func() bool) (t
 
 // wait waits until that many tasks run and that many contents have reached a running
 // task. It returns the time of the latest start.
-func (l *ledger) wait(ctx context.Context, tasks, updates int) (time.Time, error) {
+func (l *taskLog) wait(ctx context.Context, tasks, updates int) (time.Time, error) {
 	return l.until(ctx, fmt.Sprintf("wait for %d tasks and %d updates", tasks, updates),
 		func() bool { return len(l.running) == tasks && l.updated >= updates })
 }
 
 // waitFor waits until a worker runs that many tasks, as wait does.
-func (l *ledger) waitFor(ctx context.Context, worker string, tasks int) (time.Time, error) {
+func (l *taskLog) waitFor(ctx context.Context, worker string, tasks int) (time.Time, error) {
 	return l.until(ctx, fmt.Sprintf("wait for %d tasks on %s", tasks, worker),
 		func() bool { return l.loads[worker] == tasks })
 }
