@@ -185,7 +185,7 @@ func (s *onGRPC) kill(worker string) (time.Time, error) {
 }
 
 func (s *onGRPC) stopLeader() {
-	s.grpcFleet.stopManager(errMeasured)
+	s.stopManager(errMeasured)
 	s.managing.Wait()
 }
 
