@@ -35,6 +35,9 @@ defects: ## build the library with each deliberate defect, and have the simulato
 model: ## check the protocol on etcd as a model, with spin and gcc
 	etcd/model/check.sh
 
+release: ## print what a release of VERSION would do; DO=-do does it, without a push
+	GOWORK=off go run -C tools ./release -root "$(CURDIR)" -version "$(VERSION)" $(DO)
+
 cover: ## print what the tests cover, function by function
 	go test -coverpkg=work -coverprofile=cover.out work
 	go tool cover -func=cover.out
@@ -42,4 +45,4 @@ cover: ## print what the tests cover, function by function
 verify: ## everything that CI runs: many minutes
 	.ci/run
 
-.PHONY: help test race lint fuzz prove bench simulate defects model cover verify
+.PHONY: help test race lint fuzz prove bench simulate defects model release cover verify

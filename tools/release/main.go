@@ -28,7 +28,9 @@ func main() {
 	var err error
 	switch {
 	case *version != "":
-		err = release(os.Stdout, *root, *version, *do)
+		var report string
+		report, err = release(*root, *version, *do)
+		fmt.Print(report)
 	case *do:
 		err = errors.New("-do needs a -version")
 	default:

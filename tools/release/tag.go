@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,50 +18,51 @@ import (
 // tagging makes a release in a work tree of its own.
 type tagging struct {
 	*proxy
-	tree string
+	root string // the repository
+	tree string // its temporary work tree
 	all  []*mod // the published modules are proxy.modules
 }
 
 // release makes the commit and the tags of a version. It works on the last commit of
-// the repository at root, in a temporary work tree. If do is false, it prints what it
-// would do, and changes nothing at root.
-func release(out io.Writer, root, version string, do bool) error {
+// the repository at root, in a temporary work tree, and reports what it did. If do is
+// false, it changes nothing at root, and reports what it would do.
+func release(root, version string, do bool) (report string, err error) {
 	if semver.Canonical(version) != version {
-		return fmt.Errorf("%q is not a version such as v0.1.0", version)
+		return "", fmt.Errorf("%q is not a version such as v0.1.0", version)
 	}
 	if do {
 		if status, err := git(root, "status", "--porcelain"); err != nil || status != "" {
-			return errors.Join(errors.New("there are uncommitted changes"), err)
+			return "", errors.Join(errors.New("there are uncommitted changes"), err)
 		}
 	}
 	work, err := os.MkdirTemp("", "release-")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	tree := filepath.Join(work, "tree")
 	if _, err := git(root, "worktree", "add", "--detach", tree, "HEAD"); err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _, _ = git(root, "worktree", "remove", "--force", tree) }()
 
-	t := &tagging{tree: tree}
+	t := &tagging{root: root, tree: tree}
 	if t.all, err = readModules(tree); err != nil {
-		return err
+		return "", err
 	}
 	published := slices.DeleteFunc(slices.Clone(t.all), func(m *mod) bool { return !m.isPublished() })
 	if err := checkTags(root, published, version); err != nil {
-		return err
+		return "", err
 	}
 	if t.proxy, err = newProxy(filepath.Join(work, "proxy"), version, published); err != nil {
-		return err
+		return "", err
 	}
 	t.cleanCache() // of a version that was not pushed, or was tried before
 	defer t.cleanCache()
 	if err := t.commit(); err != nil {
-		return err
+		return "", err
 	}
-	return t.finish(out, root, do)
+	return t.finish(do)
 }
 
 // checkTags returns an error if the version is not later than all others.
@@ -96,7 +96,7 @@ func (t *tagging) commit() error {
 			return err
 		}
 	}
-	if _, err := git(t.tree, "commit", "--quiet", "--all", "--message", "Release "+t.version); err != nil {
+	if err := t.commitAll("--message", "Release "+t.version); err != nil {
 		return err
 	}
 	// A module's go.sum has the checksums of those that it requires, so they come
@@ -106,7 +106,7 @@ func (t *tagging) commit() error {
 		if _, err := t.goCommand(dir, "mod", "tidy"); err != nil {
 			return fmt.Errorf("tidy %s: %w", m.path, err)
 		}
-		if _, err := git(t.tree, "commit", "--quiet", "--all", "--amend", "--no-edit"); err != nil {
+		if err := t.commitAll("--amend", "--no-edit"); err != nil {
 			return err
 		}
 		if !m.isPublished() {
@@ -116,7 +116,13 @@ func (t *tagging) commit() error {
 		if err != nil {
 			return err
 		}
-		err = t.add(m, gomod, func(name string, v module.Version) error { return zipCommit(name, v, t.tree, m) })
+		commit, err := git(t.tree, "rev-parse", "HEAD")
+		if err != nil {
+			return err
+		}
+		err = t.add(m, gomod, func(name string, v module.Version) error {
+			return zipCommit(name, v, t.root, strings.TrimSpace(commit), m)
+		})
 		if err != nil {
 			return fmt.Errorf("pack %s: %w", m.path, err)
 		}
@@ -124,8 +130,16 @@ func (t *tagging) commit() error {
 	return nil
 }
 
+func (t *tagging) commitAll(options ...string) error {
+	if _, err := git(t.tree, "add", "--all"); err != nil {
+		return err
+	}
+	_, err := git(t.tree, append([]string{"commit", "--quiet"}, options...)...)
+	return err
+}
+
 // zipCommit packs a module as the go command does when it downloads it.
-func zipCommit(name string, v module.Version, repository string, m *mod) error {
+func zipCommit(name string, v module.Version, repository, commit string, m *mod) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
@@ -134,7 +148,7 @@ func zipCommit(name string, v module.Version, repository string, m *mod) error {
 	if dir == "." {
 		dir = ""
 	}
-	return errors.Join(zip.CreateFromVCS(f, v, repository, "HEAD", dir), f.Close())
+	return errors.Join(zip.CreateFromVCS(f, v, repository, commit, dir), f.Close())
 }
 
 // setReplaces sets the versions that go.work replaces: until the release is pushed,
@@ -172,39 +186,51 @@ func (t *tagging) setChangelog() error {
 	return writeFile(name, []byte(before+unreleased+heading+after))
 }
 
-// finish tags the commit and moves the branch at root to it, or prints that.
-func (t *tagging) finish(out io.Writer, root string, do bool) error {
+// finish tags the commit and moves the branch at root to it, if do is true. It reports
+// how.
+func (t *tagging) finish(do bool) (report string, err error) {
 	head, err := git(t.tree, "rev-parse", "HEAD")
 	if err != nil {
-		return err
+		return "", err
 	}
-	changes, err := git(t.tree, "show", "--stat", "--format=%h %s", "HEAD")
+	head = strings.TrimSpace(head)
+	report, err = git(t.tree, "show", "--stat", "--format=%h %s", "HEAD")
 	if err != nil {
-		return err
+		return "", err
 	}
-	fmt.Fprint(out, changes)
-	commands := [][]string{{"merge", "--quiet", "--ff-only", strings.TrimSpace(head)}}
+	commands := [][]string{{"merge", "--quiet", "--ff-only", head}}
 	push := []string{"push", "--atomic", "origin", "HEAD"}
 	for _, m := range t.modules {
 		tag := m.tag(t.version)
-		commands = append(commands, []string{"tag", "--annotate", tag, "--message", m.path + " " + t.version, strings.TrimSpace(head)})
+		commands = append(commands, []string{"tag", "--annotate", tag, "--message", m.path + " " + t.version, head})
 		push = append(push, tag)
 	}
 	for _, args := range commands {
-		fmt.Fprintf(out, "git %s\n", strings.Join(args, " "))
+		report += "git " + quoted(args) + "\n"
 		if do {
-			if _, err := git(root, args...); err != nil {
-				return err
+			if _, err := git(t.root, args...); err != nil {
+				return report, err
 			}
 		}
 	}
 	if do {
-		fmt.Fprintf(out, "Done. To publish it:\n")
+		report += "Done. This publishes it:\n"
 	} else {
-		fmt.Fprintf(out, "Nothing was changed. With -do, it would be published by:\n")
+		report += "Nothing was changed. After a run with -do, this publishes it:\n"
 	}
-	fmt.Fprintf(out, "git %s\n", strings.Join(push, " "))
-	return nil
+	return report + "git " + quoted(push) + "\n", nil
+}
+
+// quoted returns the arguments as a shell takes them.
+func quoted(args []string) string {
+	var words []string
+	for _, a := range args {
+		if strings.Contains(a, " ") {
+			a = "'" + a + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
 }
 
 func git(dir string, args ...string) (string, error) { return run(dir, os.Environ(), "git", args...) }
