@@ -10,9 +10,9 @@
 // is a separate process with its own loopback port. The leader calls it through a
 // Communicator over net/http, which is part of this example.
 //
-// Read the files in this order. communicator.go shows how to write your own
-// transport. leader.go calls NextTerm on a ticker. worker.go is a worker. The tests
-// check the Communicator with communicatortest.Run.
+// Read three files: main.go calls NextTerm on a ticker, communicator.go shows how to
+// write your own transport, and worker.go is a worker. The other files are about the
+// demonstration. The tests check the Communicator with communicatortest.Run.
 //
 //	-tasks FILE     watch your own endpoints: a CSV file of name,url,instances
 //	-workers N      begin with that many workers (4)
@@ -23,11 +23,13 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,48 +51,6 @@ func main() {
 		}
 		return run(ctx, s, os.Stdout, os.Stderr)
 	})
-}
-
-// settings holds the flags.
-type settings struct {
-	tasks   []task // nil: the endpoints of the demonstration
-	workers int
-	lasts   time.Duration
-	metrics string
-}
-
-func parse(args []string) (settings, error) {
-	var s settings
-	var file string
-	flags := flag.NewFlagSet("quickstart", flag.ExitOnError)
-	flags.StringVar(&file, "tasks", "", "watch the endpoints of this `file`: lines of name,url,instances")
-	flags.IntVar(&s.workers, "workers", 4, "begin with `n` workers, from 3 to 100")
-	flags.DurationVar(&s.lasts, "duration", 30*time.Second, "the minimum duration; it takes longer if the fleet does")
-	flags.StringVar(&s.metrics, "metrics", "", "serve /metrics at this `address`, and continue until interrupted")
-	if err := flags.Parse(args); err != nil {
-		return s, err
-	}
-	switch {
-	case flags.NArg() > 0:
-		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case s.workers < 3 || s.workers > 100:
-		return s, fmt.Errorf("-workers is %d: want 3 to 100, because one is killed, one is drained, and each endpoint needs two", s.workers)
-	case s.lasts < 0:
-		return s, fmt.Errorf("-duration is %v: must not be negative", s.lasts)
-	case file == "":
-		return s, nil
-	}
-	tasks, err := readTasks(file)
-	if err != nil {
-		return s, fmt.Errorf("-tasks: %w", err)
-	}
-	for _, t := range tasks {
-		if t.Instances >= s.workers {
-			return s, fmt.Errorf("-tasks: %v wants %d instances, but with -workers %d there are sometimes only %d workers", t.Name, t.Instances, s.workers, s.workers-1)
-		}
-	}
-	s.tasks = tasks
-	return s, nil
 }
 
 // run runs the demonstration, and ends all its processes.
@@ -143,4 +103,147 @@ func (l *leader) show(ctx context.Context, s settings, base string, v view, page
 		v.say("metrics are at " + pages.URL + "/metrics")
 	}
 	return l.tell(ctx, s, base)
+}
+
+const (
+	termEvery   = 250 * time.Millisecond
+	callTimeout = time.Second
+	gracePeriod = 2 * time.Second
+
+	storyProbes  = 250 * time.Millisecond
+	ownProbes    = time.Second
+	probeTimeout = 2 * time.Second
+	startTimeout = 10 * time.Second
+	// patience is the longest time for the fleet to settle before the program fails.
+	patience = 20 * time.Second
+	forever  = time.Duration(math.MaxInt64)
+)
+
+// leader runs a fleet of worker processes.
+type leader struct {
+	*orchestrator.Orchestrator[member, endpoint]
+
+	ledger *ledger
+	view   view
+	tick   *time.Ticker
+	every  time.Duration // how often a worker probes an endpoint
+	start  func(ctx context.Context, name string) (*process, error)
+
+	fleet   map[string]*process // the workers not stopped, by name
+	gone    []string            // endpoints that are no longer probed
+	changed time.Time           // when a term last changed anything
+	phases  []phase             // the last one is under way
+}
+
+// newLeader returns a leader without a fleet. The user's own endpoints are probed
+// less often, and only the workers report their probes.
+func newLeader(own bool, stderr io.Writer, opts ...orchestrator.Option) (*leader, error) {
+	l := &leader{
+		ledger: newLedger(),
+		tick:   time.NewTicker(termEvery),
+		fleet:  make(map[string]*process),
+	}
+	l.every = storyProbes
+	heard := l.ledger.reported
+	if own {
+		l.every = ownProbes
+		heard = func(worker string, r report) {
+			l.ledger.reported(worker, r)
+			l.ledger.probed(r.Endpoint, worker, time.Now())
+		}
+	}
+	l.start = func(ctx context.Context, name string) (*process, error) {
+		return startProcess(ctx, name, l.every, stderr, heard)
+	}
+	var err error
+	l.Orchestrator, err = orchestrator.New(
+		communicator{client: &http.Client{Transport: &http.Transport{}}},
+		append(opts,
+			orchestrator.WithCommunicatorTimeout(callTimeout),
+			orchestrator.WithGracePeriod(gracePeriod),
+		)...)
+	return l, err
+}
+
+// term runs a term and records it. Failed calls are expected, and the next term
+// retries.
+func (l *leader) term(ctx context.Context) error {
+	err := l.NextTerm(ctx)
+	_, whole := errors.AsType[*orchestrator.TermError](err)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && !whole, errors.Is(err, orchestrator.ErrDeposed):
+		return err
+	}
+	plan := l.LastPlan()
+	if len(plan.Changes) > 0 {
+		l.changed = time.Now()
+	}
+	p := &l.phases[len(l.phases)-1]
+	p.add(plan)
+	p.longest = l.ledger.longest()
+	l.view.term(frame{plan: plan, actual: l.LastActual(), longest: p.longest})
+	return nil
+}
+
+// until runs terms on the ticker, for at least the time least and until waitingFor
+// returns nil.
+func (l *leader) until(ctx context.Context, least time.Duration, waitingFor func() error) error {
+	began := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-l.tick.C:
+		}
+		if err := l.term(ctx); err != nil {
+			return err
+		}
+		why := waitingFor()
+		switch took := time.Since(began); {
+		case why == nil && took >= least:
+			return nil
+		case why != nil && took-least >= patience:
+			return fmt.Errorf("not settled after %v: %w", took.Round(time.Second), why)
+		}
+	}
+}
+
+// join starts worker processes and makes them members of the fleet.
+func (l *leader) join(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		p, err := l.start(ctx, name)
+		if err != nil {
+			return err
+		}
+		l.fleet[name] = p
+		l.view.say(fmt.Sprintf("%s is process %d, at %s", name, p.PID(), p.member.URL))
+	}
+	for _, name := range names {
+		if err := l.AddWorker(l.fleet[name].member); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dismiss removes a worker that has certainly stopped its tasks: it is dead or
+// drained.
+func (l *leader) dismiss(name, because string) {
+	l.RemoveWorker(l.fleet[name].member)
+	l.fleet[name].Stop()
+	delete(l.fleet, name)
+	l.view.say(name + " " + because)
+}
+
+// close stops the rest of the fleet.
+func (l *leader) close() {
+	l.tick.Stop()
+	for _, name := range slices.Sorted(maps.Keys(l.fleet)) {
+		l.fleet[name].End()
+	}
+	for _, p := range l.fleet {
+		p.Stop()
+	}
 }

@@ -1,4 +1,4 @@
-// The demonstration in five chapters, and its summary.
+// The demonstration in five chapters: when a chapter has settled, and the summary.
 
 package main
 
@@ -125,6 +125,81 @@ func (l *leader) settle(ctx context.Context, least time.Duration) error {
 		}
 		return err
 	})
+}
+
+// settled returns what is left to wait for. It returns nil when every endpoint runs
+// on the right number of workers, evenly, and each of these has probed it since the
+// last change.
+func (l *leader) settled() error {
+	runs := make(map[endpoint][]string)
+	open := 0
+	for _, w := range l.LastActual() {
+		switch {
+		case w.State != orchestrator.Answering:
+			continue
+		case !w.Draining:
+			open++
+		case len(w.Tasks) > 0:
+			return fmt.Errorf("%v is draining and still has %d endpoints", w.Name, len(w.Tasks))
+		}
+		for _, e := range w.Tasks {
+			runs[e] = append(runs[e], w.Name.Name)
+		}
+	}
+	for _, t := range l.ListExpectedTasks() {
+		on := runs[t.Name]
+		if want := min(t.Instances, open); len(on) != want {
+			return fmt.Errorf("%v runs on %v: want %d workers", t.Name, on, want)
+		}
+		for _, worker := range on {
+			if !l.ledger.probedSince(l.changed, t.Name.Name, worker) {
+				return fmt.Errorf("%s has not probed %v yet", worker, t.Name)
+			}
+		}
+		delete(runs, t.Name)
+	}
+	if len(runs) > 0 {
+		return fmt.Errorf("%d endpoints run that are not expected", len(runs))
+	}
+	if spread := l.LastPlan().Stats.Spread; spread > 1 {
+		return fmt.Errorf("the loads differ by %d", spread)
+	}
+	for _, name := range l.gone {
+		// A probe may have been under way when the endpoint was removed.
+		if l.ledger.strayedSince(l.changed.Add(termEvery), name) {
+			return fmt.Errorf("%s is still probed", name)
+		}
+	}
+	return nil
+}
+
+// phase counts the changes in one chapter.
+type phase struct {
+	title                string
+	terms                int
+	starts, stops, moves int // planned
+	undone               int // changes that did not succeed in their term
+	adds, fewest         int // starts including those in moves, and the fewest possible
+	longest              gap
+}
+
+func (p *phase) add(plan orchestrator.Plan[member, endpoint]) {
+	p.terms++
+	p.adds += plan.Stats.Adds
+	p.fewest += plan.Stats.LowerBound
+	for _, c := range plan.Changes {
+		switch c.Kind.Op {
+		case orchestrator.Start:
+			p.starts++
+		case orchestrator.Stop:
+			p.stops++
+		case orchestrator.Move:
+			p.moves++
+		}
+		if c.Outcome != orchestrator.OutcomeDone {
+			p.undone++
+		}
+	}
 }
 
 // summary returns the summary of the run.

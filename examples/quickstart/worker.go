@@ -1,4 +1,5 @@
-// A worker process: it probes its endpoints until the leader ends.
+// A worker process, and how the leader starts it. It probes its endpoints until the
+// leader ends.
 
 package main
 
@@ -123,4 +124,58 @@ func (p *prober) tell(r report) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.out.Encode(r)
+}
+
+// process is a worker process.
+type process struct {
+	*stage.Process
+	member member
+}
+
+// startProcess starts a worker, and returns when it listens. heard is called with
+// each of its reports, in order, from one goroutine.
+func startProcess(ctx context.Context, name string, every time.Duration, stderr io.Writer, heard func(worker string, r report)) (*process, error) {
+	reports, stdout := io.Pipe()
+	started, err := stage.Start(ctx, name+" "+every.String(), 2*probeTimeout, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	url := make(chan string, 1)
+	go func() {
+		defer func() { _ = reports.Close() }()
+		for out := json.NewDecoder(reports); ; {
+			var r report
+			if err := out.Decode(&r); err != nil {
+				return
+			}
+			if r.URL != "" {
+				url <- r.URL
+				continue
+			}
+			heard(name, r)
+		}
+	}()
+	go func() {
+		<-started.Ended()
+		_ = stdout.Close()
+	}()
+	select {
+	case u := <-url:
+		return &process{Process: started, member: member{Name: name, URL: u}}, nil
+	case <-started.Ended():
+		err = fmt.Errorf("worker %s ended before it listened: %w", name, started.Err())
+	case <-time.After(startTimeout):
+		err = fmt.Errorf("worker %s did not listen within %v", name, startTimeout)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	started.Stop()
+	return nil, err
+}
+
+// kill ends the process as kill -9 does, and returns when it has ended.
+func (p *process) kill() error {
+	err := p.Signal(os.Kill)
+	p.Stop()
+	return err
 }

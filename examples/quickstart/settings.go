@@ -1,11 +1,12 @@
-// The tasks: the endpoints to watch, either those of the demonstration or those of a
-// file.
+// The flags, and the tasks: the endpoints to watch, either those of the demonstration
+// or those of a file.
 
 package main
 
 import (
 	"encoding/csv"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -13,9 +14,52 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 )
+
+// settings holds the flags.
+type settings struct {
+	tasks   []task // nil: the endpoints of the demonstration
+	workers int
+	lasts   time.Duration
+	metrics string
+}
+
+func parse(args []string) (settings, error) {
+	var s settings
+	var file string
+	flags := flag.NewFlagSet("quickstart", flag.ExitOnError)
+	flags.StringVar(&file, "tasks", "", "watch the endpoints of this `file`: lines of name,url,instances")
+	flags.IntVar(&s.workers, "workers", 4, "begin with `n` workers, from 3 to 100")
+	flags.DurationVar(&s.lasts, "duration", 30*time.Second, "the minimum duration; it takes longer if the fleet does")
+	flags.StringVar(&s.metrics, "metrics", "", "serve /metrics at this `address`, and continue until interrupted")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	case s.workers < 3 || s.workers > 100:
+		return s, fmt.Errorf("-workers is %d: want 3 to 100, because one is killed, one is drained, and each endpoint needs two", s.workers)
+	case s.lasts < 0:
+		return s, fmt.Errorf("-duration is %v: must not be negative", s.lasts)
+	case file == "":
+		return s, nil
+	}
+	tasks, err := readTasks(file)
+	if err != nil {
+		return s, fmt.Errorf("-tasks: %w", err)
+	}
+	for _, t := range tasks {
+		if t.Instances >= s.workers {
+			return s, fmt.Errorf("-tasks: %v wants %d instances, but with -workers %d there are sometimes only %d workers", t.Name, t.Instances, s.workers, s.workers-1)
+		}
+	}
+	s.tasks = tasks
+	return s, nil
+}
 
 // endpoint is a task. Any comparable value can be a task; this one contains all that
 // a worker needs.
