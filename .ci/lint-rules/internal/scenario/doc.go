@@ -1,2 +1,0 @@
-// Package scenario stands for its floor.
-package scenario

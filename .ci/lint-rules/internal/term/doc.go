@@ -1,2 +1,0 @@
-// Package term stands for what is pure.
-package term
