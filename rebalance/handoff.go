@@ -7,12 +7,13 @@ import (
 	"slices"
 )
 
-// handOff moves copies from workers that have too many to workers with room. It
-// never fails, as long as every worker may have every task: the one that has
-// too many runs more tasks than the other, so one that the other lacks.
+// handOff moves copies from workers that have too many to workers with room. It never
+// fails if every worker may have every task: the giver runs more tasks than the taker, so
+// it runs one that the taker lacks.
 //
-// Givers and takers advance side by side. A pair costs what it moves, and what
-// the giver and this taker or the last both have. O(copies on givers and takers).
+// Givers and takers advance side by side. A pair costs the number of copies that it
+// moves, and of those that the giver shares with this taker or the one before. O(copies on
+// givers and takers).
 func (p *Planner) handOff() {
 	takers := p.choosy()
 	alone := p.most <= 1 && len(p.Forbidden) == 0 // what a giver has no taker has
@@ -43,10 +44,10 @@ func (p *Planner) handOff() {
 	}
 }
 
-// hand moves copies from giver to taker until one of them has as many as it
-// shall have: first such as were passed over for an earlier taker, then such as
-// follow in the giver's list from next on. It returns where it stopped. Blocked
-// marks what the taker cannot gain; 0: it can gain all.
+// hand moves copies from giver to taker until one of them is at its limit: first those that
+// were passed over for an earlier taker, then those from position next of the giver's
+// list. It returns the position at which it stopped. blocked is the round of marks on the
+// tasks that the taker cannot gain; 0 means that it can gain all.
 func (p *Planner) hand(giver, taker int32, next int, blocked uint32) int {
 	list := p.Held[giver]
 	flags := p.flags[p.offset[giver]:]
@@ -83,16 +84,15 @@ func (p *Planner) hand(giver, taker int32, next int, blocked uint32) int {
 	return next
 }
 
-// exchange places what is left at a cost of two starts each. Every worker with
-// room has a copy of each of the stuck tasks. Worker v has none, and is full: it
-// takes the copy, and hands something to worker u with room that u lacks. That
-// exists, since v runs at least as many tasks as u, and u runs the stuck one,
-// which v does not.
+// exchange places the stuck copies at a cost of two starts each. Every worker with room has
+// a copy of each stuck task. A full worker v without one takes the copy, and hands a copy
+// of another task to a worker u with room. Such a task exists, because v runs at least as
+// many tasks as u, and u runs the stuck one.
 //
-// For each u what a v runs and starts is gone through once at most: O(n) for each worker
-// with room at worst. Usually v has something for u among the first few that u
-// does not run, and it is O(what u runs). In all it also looks at up to all
-// workers for each stuck task; without constraints these are no more than u runs.
+// For each u it visits the copies and starts of a v at most once: O(n) for each worker with
+// room at worst. Usually one of the first tasks that u does not run is suitable, and it is
+// O(copies on u). It also visits up to all workers for each stuck task; without
+// constraints these are no more than the copies on u.
 func (p *Planner) exchange() {
 	if len(p.pending) == 0 {
 		return
@@ -124,7 +124,7 @@ func (p *Planner) exchange() {
 	p.pending = slices.DeleteFunc(p.pending, func(x pending) bool { return x.copies == 0 })
 }
 
-// exchangeAt places a copy of t on v, which hands something to u.
+// exchangeAt places a copy of t on v, which hands a copy of another task to u.
 func (p *Planner) exchangeAt(t, v, u int32, blocked uint32) bool {
 	if v == u || p.room(v) != 0 || p.index.blocks(t, v) || !p.handOver(v, u, blocked) {
 		return false
@@ -154,8 +154,8 @@ func (p *Planner) handOver(v, u int32, blocked uint32) bool {
 		p.handTo(u, t, v, blocked)
 		return true
 	}
-	// Nothing that v ran before: something that it was to start. What it was given
-	// since the round began was stuck, so that u cannot gain it.
+	// No copy that v ran before is suitable, so this is one that it was to start. u cannot
+	// gain those that v got since the round began, because they were stuck.
 	for ; c.add > 0; c.add = p.adds[c.add-1].next {
 		if start := p.changes[c.add-1]; start.To != None && p.marks[start.Task] != blocked {
 			p.cancel(c.add - 1)

@@ -1,26 +1,25 @@
 package rebalance
 
-// What constraints leave over: with forbidden pairs, pinned copies or quarantined
-// workers the earlier steps may fail, and a general search takes their place.
+// The general search. With forbidden pairs, pinned copies or quarantined workers the
+// earlier steps may leave copies without a place, or an uneven spread.
 
 import (
 	"math"
 	"math/bits"
 )
 
-// repair places what is still pending, and then makes the spread as even as the
-// constraints allow: the sum of squared loads is least when no path leads from a
-// worker to one that has two less.
+// repair places the pending copies, and then makes the spread as even as the constraints
+// allow: the sum of squared loads is least when no path leads from a worker to one that
+// has two copies less.
 //
-// Without constraints there is nothing to do. With them there is a search for
-// each copy that is placed or moved here, and for each worker that is left above
-// the lowest. A search ends at a worker with the lowest load that it can reach, as
-// far as that is known: usually the first one it looks at, in workers/64. If no
-// path leads to that load, the search goes through all that it can reach,
-// O(n + tasks · workers/64), and what it learns limits later searches: see region.
-// This happens once for each set of workers that differ in what they may take.
-// Forbidden pairs can be made up so that these sets change again and again, or so
-// that the way to the lowest load always comes last: then it happens for each copy.
+// Without constraints there is nothing to do. With them there is a search for each copy
+// that is placed or moved here, and for each worker that remains above the lowest load. A
+// search ends at a worker with the lowest load that is known to be reachable: usually the
+// first one that it visits, in workers/64. If no path leads to that load, the search
+// visits all that it can reach, O(n + tasks · workers/64), and limits later searches: see
+// region. This happens once for each set of workers that may take different tasks.
+// Forbidden pairs can be chosen so that these sets change again and again, or so that the
+// path to the lowest load is always found last. Then it happens for each copy.
 func (p *Planner) repair() {
 	if !p.isConstrained() {
 		return
@@ -60,8 +59,8 @@ func (p *Planner) isEven() bool {
 	return true
 }
 
-// placeRest places what is pending. There is a place for each: a task needs no
-// more copies than there are open workers that may have one.
+// placeRest places the pending copies. Each has a place, because no task needs more
+// copies than there are open workers that may have one.
 func (p *Planner) placeRest(g *graph) {
 	for _, x := range p.pending {
 		for range x.copies {
@@ -71,8 +70,7 @@ func (p *Planner) placeRest(g *graph) {
 	p.pending = p.pending[:0]
 }
 
-// placeOne places one copy of t, so that the load that grows is the least that
-// can.
+// placeOne places one copy of t so that the lowest possible load grows.
 func (p *Planner) placeOne(g *graph, t int32) {
 	p.index.free(t, g.through, g.free)
 	g.aim(g.free)
@@ -83,7 +81,7 @@ func (p *Planner) placeOne(g *graph, t int32) {
 	g.changed(p, best)
 }
 
-// improve moves one copy from w along a path to a worker that has two less.
+// improve moves one copy from w along a path to a worker that has two copies less.
 func (p *Planner) improve(g *graph, w int32) bool {
 	most := p.load[w] - 2
 	clear(g.free)
@@ -103,7 +101,7 @@ func (p *Planner) improve(g *graph, w int32) bool {
 	return true
 }
 
-// release takes a copy of t from w, be it planned or running.
+// release removes a planned or running copy of t from w.
 func (p *Planner) release(t, w int32) {
 	for i := p.addHead[w]; i > 0; i = p.adds[i-1].next {
 		if c := &p.changes[i-1]; c.To != None && c.Task == t {
@@ -121,8 +119,7 @@ func (p *Planner) release(t, w int32) {
 	panic("rebalance: a copy is not where it should be") //nolint:forbidigo // an invariant is broken
 }
 
-// acquire gives a copy of t to w: it keeps one that it ran before, otherwise one
-// starts.
+// acquire gives w a copy of t: w keeps the one that it ran before, or starts one.
 func (p *Planner) acquire(t, w int32) {
 	p.index.put(t, w)
 	if !p.keepAgain(t, w) {
@@ -130,8 +127,7 @@ func (p *Planner) acquire(t, w int32) {
 	}
 }
 
-// keepAgain keeps the copy of t that w ran before, and reports whether there was
-// one.
+// keepAgain keeps the copy of t that w ran before, and reports whether w ran one.
 func (p *Planner) keepAgain(t, w int32) bool {
 	for k, held := range p.Held[w] {
 		if at := p.offset[w] + int32(k); held == t && p.flags[at] == dropped {
@@ -143,8 +139,6 @@ func (p *Planner) keepAgain(t, w int32) bool {
 	}
 	return false
 }
-
-// The search of repair.
 
 // graph is a breadth-first search over tasks and workers: from a task to the
 // workers that may gain it, and from a worker to the tasks that it has.
@@ -290,16 +284,12 @@ func (g *graph) apply(p *Planner, w int32) {
 	}
 }
 
-// What the searches of repair know from those before: how low a path can lead.
-
-// region is a set of workers that no path leaves, with the lowest load of any in
-// it. So no path from one of them leads to a lower load, and a
-// search may end where it comes to one that has it.
+// region is a set of workers that no path leaves, and their lowest load. So no path from
+// one of them leads to a lower load, and a search may end at a worker with that load.
 //
-// To move copies along a path to the lowest load that can be reached keeps
-// regions what they are, but for paths that enter one: see widen. In none does
-// the lowest load fall, since what moves away leaves a worker with one more than
-// that.
+// Regions remain valid when copies move along a path to the lowest reachable load, unless
+// the path enters a region: see widen. The lowest load of a region never falls, because a
+// copy only moves off a worker that has at least two more.
 type region struct {
 	members set
 	own     set // those of members whose search it limits; if there are none, it is not in use
@@ -320,8 +310,7 @@ func (g *graph) forget(p *Planner) {
 	r.findLowest(p)
 }
 
-// newRegion returns an empty region, the last one. It uses again what memory
-// there is.
+// newRegion appends an empty region and returns it. It reuses memory.
 func (g *graph) newRegion(workers int) *region {
 	if n := len(g.regions); n < cap(g.regions) {
 		g.regions = g.regions[:n+1]
@@ -349,7 +338,7 @@ func (r *region) findLowest(p *Planner) {
 	}
 }
 
-// changed notes that the load of w, one of members, is another.
+// changed records that the load of w, a member, has changed.
 func (r *region) changed(p *Planner, w int32) {
 	isLow := p.load[w] == r.lowest
 	switch {
@@ -366,9 +355,9 @@ func (r *region) changed(p *Planner, w int32) {
 	}
 }
 
-// aim limits a search that begins with the given workers: it cannot leave within,
-// and ends at one of target. It returns their load, which is the lowest within. It
-// empties from.
+// aim limits a search from the given workers: it sets within, which the search cannot
+// leave, and target, at which it ends. It returns the load of target, which is the lowest
+// in within. It empties from.
 func (g *graph) aim(from set) int32 {
 	lowest := int32(math.MaxInt32)
 	clear(g.within)
@@ -391,8 +380,8 @@ func (g *graph) aim(from set) int32 {
 	return lowest
 }
 
-// learn makes a region of those that a search reached that went through all that
-// it could. It limits those that no other region limits as much.
+// learn makes a region of the workers that an exhaustive search has reached. It limits the
+// searches of those workers that no other region limits as much.
 func (g *graph) learn(p *Planner) {
 	at := 1
 	for at < len(g.regions) && !g.regions[at].own.isEmpty() {
@@ -417,9 +406,9 @@ func (g *graph) learn(p *Planner) {
 	copy(g.within, e.members)
 }
 
-// widen adds to every region that the path to w enters from outside all that the
-// search could reach: what moved in can move back there, and on. Their lowest
-// load is that of w, or more, so that the regions' stays.
+// widen extends every region that the path to w enters from outside by all workers that
+// the search could reach, because a copy that moved in can move back and further. These
+// workers have at least the load of w, so the lowest load of the region stays.
 func (g *graph) widen(p *Planner, w int32) {
 	for i := range g.regions {
 		if r := &g.regions[i]; r.members.has(w) && !r.own.isEmpty() && !r.members.contains(g.within) {

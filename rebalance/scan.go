@@ -38,7 +38,7 @@ func (p *Planner) noTask(w, at int) error {
 	return invalid("Held[%d][%d] is %d, there are %d tasks", w, at, p.Held[w][at], len(p.Want))
 }
 
-// countOf returns the numbers of copies by task for the state of w, nil if w is
+// countOf returns the number of copies by task on the workers of w's state, nil if w is
 // open.
 func (p *Planner) countOf(w int32) []int32 {
 	switch p.States[w] {
@@ -53,12 +53,12 @@ func (p *Planner) countOf(w int32) []int32 {
 	}
 }
 
-// tally takes what an open worker runs off what is lacking. It returns how many
-// tasks are named again, the bits of what is lacking then, and where it stopped:
-// at a number of no task, or at the end of the list.
+// tally subtracts the copies of an open worker from lack. It returns how many tasks the
+// list names again, the bitwise or of the new values of lack, and the position at which
+// it stopped: that of a number of no task, or the end of the list.
 //
-// This loop is most of a plan that changes little: it has a function of its own,
-// and is not inlined, so that all it needs stays in registers.
+// A plan that changes little spends most of its time in this loop. It is a separate
+// function, and not inlined, so that all its variables stay in registers.
 //
 //go:noinline
 func tally(tasks []task, list []int32, flags []flag, seen int32) (repeats int, lacks int32, at int) {
@@ -80,7 +80,7 @@ func tally(tasks []task, list []int32, flags []flag, seen int32) (repeats int, l
 	return repeats, lacks, len(list)
 }
 
-// tallyTo counts what a worker runs that is not open.
+// tallyTo counts the copies of a worker that is not open.
 func tallyTo(count []int32, tasks []task, list []int32, flags []flag, seen int32) (repeats, at int) {
 	for k, t := range list {
 		i := uint(uint32(t))
@@ -114,7 +114,7 @@ func (p *Planner) isSettled() bool {
 	return most-least <= 1
 }
 
-// running is how many copies the open workers have.
+// running returns how many copies the open workers run.
 func (p *Planner) running() int {
 	n := 0
 	for _, w := range p.open {
@@ -127,7 +127,7 @@ func (p *Planner) running() int {
 // over the lists.
 func (p *Planner) stopUnexpected() {
 	if p.least > 0 || p.single {
-		return // there are none, or it is done
+		return // no task is unexpected, or meetAgain has dropped the copies
 	}
 	found := false
 	for t, want := range p.Want {
@@ -152,11 +152,11 @@ func (p *Planner) stopUnexpected() {
 	}
 }
 
-// gaps lists what is missing, and finds the tasks that have too many copies on
-// open workers. O(tasks), unless the scan saw that there is neither.
+// gaps lists the missing copies, and finds the tasks that have too many copies on open
+// workers. O(tasks), unless the scan has found neither.
 func (p *Planner) gaps() {
 	p.pending, p.missing = p.pending[:0], 0
-	lack := p.wanted - p.running() // beyond what is too much of others
+	lack := p.wanted - p.running() // the missing copies without the surplus ones
 	if !p.hasSurplus && lack == 0 {
 		return
 	}
@@ -223,8 +223,8 @@ func (p *Planner) beginSingle() bool {
 	return true
 }
 
-// scanSingle finds what runs. One pass over the lists, and another one if a task was
-// met again.
+// scanSingle is scan for the ordinary case. One pass over the lists, and another one if a
+// task was met again.
 func (p *Planner) scanSingle() error {
 	tasks := len(p.Want)
 	p.surplus.reset(tasks)

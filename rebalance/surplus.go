@@ -98,12 +98,11 @@ func (o *surplus) link() {
 	}
 }
 
-// trim drops as many copies of each task as it has too many, and gives out the
-// extra units. Which ones go first is for relieve to put right; the better the
-// choice here, the less it has to do. So workers with too many are relieved as
-// far as it goes in order, then the others are brought down to about what they
-// would have if all had the same, and what is then left goes as it comes. Each
-// copy is looked at once: it stays if its task has no surplus by then.
+// trim drops the surplus copies of each task, and assigns the extra units. relieve
+// corrects the choice of copies, and has less to do if the choice is good. So trim first
+// drops copies on workers that have too many, in order. Then it brings the others down to
+// about the average load, and drops the rest in order. It visits each copy once: the
+// copy stays if its task has no surplus at that point.
 //
 // O(copies of tasks with too many), after a pass over the lists.
 func (p *Planner) trim() {
@@ -125,8 +124,8 @@ func (p *Planner) trim() {
 	p.extras()
 }
 
-// dropSurplus drops copies of tasks with too many from each worker with more
-// than its base, or more than load.
+// dropSurplus drops copies of tasks with too many from each worker that has more than the
+// lower of its base and load.
 func (p *Planner) dropSurplus(load int32) {
 	o := &p.surplus
 	copies, excess, flags := o.copies, o.excess, p.flags
@@ -143,7 +142,7 @@ func (p *Planner) dropSurplus(load int32) {
 		p.drops = slices.Grow(p.drops, above)
 		drops := p.drops[len(p.drops):][:above]
 		for ; n < len(drops) && next < end; next++ {
-			// Without a branch on it, as nothing predicts whether the task has too many.
+			// Without a branch, because it would be unpredictable.
 			c, one := copies[next], 0
 			if excess[c.number] > 0 {
 				one = 1
@@ -159,15 +158,13 @@ func (p *Planner) dropSurplus(load int32) {
 	}
 }
 
-// relieve exchanges drops as long as that relieves a worker that has too many:
-// this is the search for a maximum zero-cost flow. It goes in rounds, and in each
-// round it tries nothing twice that led nowhere. It ends when no worker has too
-// many, or after a round without success, which proves that there is no more to
-// gain.
+// relieve exchanges drops as long as that relieves a worker that has too many copies. This
+// is the search for a maximum zero-cost flow. It works in rounds, and in a round it does
+// not repeat a step that has failed. It ends when no worker has too many, or after a
+// round without success, which proves that no more copies can be saved.
 //
-// A round goes through each worker and each copy of a task with too many once.
-// There is at most one round more than copies saved: a copy is saved in each but
-// the last.
+// A round visits each worker, and each copy of a task with too many, once. Every round but
+// the last saves a copy.
 func (p *Planner) relieve() {
 	if len(p.surplus.copies) == 0 {
 		return
@@ -186,7 +183,7 @@ func (p *Planner) relieve() {
 	}
 }
 
-// anyOverfull reports whether a worker has more than it ends with.
+// anyOverfull reports whether a worker has more copies than its limit.
 func (p *Planner) anyOverfull() bool {
 	for _, w := range p.open {
 		if p.room(w) < 0 {
@@ -196,29 +193,27 @@ func (p *Planner) anyOverfull() bool {
 	return false
 }
 
-// The search for paths: how a worker that is full can take one more copy
-// without costing more than that one start.
+// The search for paths: how a full worker can take one more copy at the cost of one start.
 
-// search holds the marks of one round. What a path has gone through is marked
-// while it is looked for, and stays so if that fails: nothing leads on from
-// there. If it succeeds the marks on it are taken back, as what it went
-// through may serve another. A round in which nothing succeeds has no mark that
-// is out of date: it proves that there are no more paths.
+// search holds the marks of one round. The search for a path marks what it visits. If it
+// fails, the marks stay, because no path leads on from there. If it succeeds, it removes
+// them, because another path may use the same workers and tasks. So in a round without
+// success every mark is valid, which proves that there are no more paths.
 type search struct {
 	round uint32
 	tasks []uint32 // by task: the round in which it was expanded
 
-	// A bit for each worker. A path need not go through one that has too many:
-	// what that can give away is looked for from there.
-	unvisited set // open, not too many, and not gone through
+	// A bit for each worker. No path needs to lead through a worker that has too many: a
+	// search of its own starts there.
+	unvisited set // open, without too many, and not visited
 	roomy     set // with room
 	free      set // of one step, until the next
 
-	// How many workers have been asked for their extra unit.
+	// How many of the open workers takeExtra has visited.
 	extras int
 
-	// How far the adds and the copies of tasks with too many have been gone
-	// through on each worker: what was passed leads nowhere in this round.
+	// By worker: the progress through its adds, and through its copies of tasks with too
+	// many. What was passed leads nowhere in this round.
 	adds   []int32
 	copies []int32
 }
@@ -247,8 +242,8 @@ func (s *search) begin(p *Planner) {
 	s.copies = sized(s.copies, len(p.States))
 }
 
-// pick returns a worker that a path from t may go to: one with room if there
-// is any. The index must contain t.
+// pick returns a worker to which a path from t may lead, one with room if there is one, or
+// None. The index must contain t.
 func (s *search) pick(x *index, t int32) int32 {
 	x.free(t, s.unvisited, s.free)
 	through := None
@@ -263,7 +258,7 @@ func (s *search) pick(x *index, t int32) int32 {
 	return through
 }
 
-// expand marks a task that lacks a copy, and reports whether it was not yet.
+// expand marks a task that lacks a copy, and reports whether it was unmarked.
 func (s *search) expand(t int32) bool {
 	if s.tasks[t] == s.round {
 		return false
@@ -274,10 +269,9 @@ func (s *search) expand(t int32) bool {
 
 func (s *search) collapse(t int32) { s.tasks[t] = 0 }
 
-// vacate makes room for one copy on w, which was visited and has none, without
-// a start more than there are: a start planned for w goes elsewhere, or a copy
-// of a task with too many is kept elsewhere, or w gets the extra unit of
-// another.
+// vacate makes room for one copy on w, which was visited and has no room, without another
+// start: a start planned for w moves to another worker, or another worker keeps a copy of
+// a task with too many, or w gets the extra unit of another worker.
 func (p *Planner) vacate(w int32) bool {
 	for at := &p.search.adds[w]; *at > 0; {
 		i := *at - 1
@@ -300,7 +294,7 @@ func (p *Planner) vacate(w int32) bool {
 	return p.takeExtra(w)
 }
 
-// keepElsewhere keeps a copy that was dropped of the task of some number.
+// keepElsewhere keeps a dropped copy of the task with this number on another worker.
 func (p *Planner) keepElsewhere(number int32) bool {
 	o := &p.surplus
 	if o.met[number] == p.search.round {
@@ -319,8 +313,8 @@ func (p *Planner) keepElsewhere(number int32) bool {
 	return false
 }
 
-// enter visits w, and reports whether it has room, or room could be made. The
-// caller takes it.
+// enter visits w, and reports whether it has room or could make room. The caller uses that
+// room.
 func (p *Planner) enter(w int32) bool {
 	s := &p.search
 	s.unvisited.remove(w)
@@ -334,9 +328,9 @@ func (p *Planner) enter(w int32) bool {
 	return true
 }
 
-// takeExtra gives w the extra unit of a worker that can do without it. It looks at each
-// worker once in a round: one that is passed has none any more, leads nowhere, or is on
-// the path already.
+// takeExtra gives w the extra unit of a worker that can do without it. It visits each
+// worker once in a round: a worker that was passed has no extra unit any more, leads
+// nowhere, or is on the path.
 func (p *Planner) takeExtra(w int32) bool {
 	if !p.takesExtra(w) {
 		return false
@@ -353,8 +347,8 @@ func (p *Planner) takeExtra(w int32) bool {
 	return false
 }
 
-// findPlace plans the start of a copy of t on some worker, at the cost of that
-// one start. The index must contain t.
+// findPlace plans a start of t on some worker, at the cost of one start, and reports
+// whether it could. The index must contain t.
 func (p *Planner) findPlace(t int32) bool {
 	if !p.search.expand(t) {
 		return false
@@ -373,7 +367,7 @@ func (p *Planner) findPlace(t int32) bool {
 	}
 }
 
-// undo takes back a planned start.
+// undo cancels start i on w.
 func (p *Planner) undo(i, w int32) {
 	p.cancel(i)
 	p.index.take(p.changes[i].Task, w)
