@@ -312,8 +312,8 @@ func (r results) Goals() goalList {
 	return all
 }
 
-// Origins returns where and when the parts were measured, each with the names of its
-// parts.
+// Origins returns a list of where and when the parts were measured, with their names if
+// there is more than one origin.
 func (r results) Origins() string {
 	var origins []origin
 	parts := make(map[origin][]string)
@@ -329,7 +329,7 @@ func (r results) Origins() string {
 		if len(origins) > 1 {
 			of = " (" + strings.Join(parts[o], ", ") + ")"
 		}
-		fmt.Fprintf(&b, "Commit %s, %s, on %s%s. Versions: %s.\n", o.Commit, o.Date, o.Machine, of, o.Versions)
+		fmt.Fprintf(&b, "- Commit %s, %s, on %s%s. Versions: %s.\n", o.Commit, o.Date, o.Machine, of, o.Versions)
 	}
 	return b.String()
 }
