@@ -117,7 +117,20 @@ type proxy struct {
 	modules []*mod // what it may serve
 
 	env      []string
+	others   string // the proxies of all other modules
 	modcache string
+}
+
+// useCache keeps downloaded modules in a folder, instead of in the shared cache. A
+// version that will be published needs that: the go command assumes that a version
+// never changes, and keeps an index of its files in the build cache, by folder.
+func (p *proxy) useCache(dir string) {
+	shared := filepath.Join(p.modcache, "cache", "download")
+	p.modcache = dir
+	p.env = append(p.env,
+		"GOMODCACHE="+dir,
+		"GOPROXY=file://"+filepath.ToSlash(p.dir)+",file://"+filepath.ToSlash(shared)+","+p.others,
+	)
 }
 
 // newProxy prepares the environment of the go command: modules of this tree come from
@@ -134,7 +147,7 @@ func newProxy(dir, version string, modules []*mod) (*proxy, error) {
 	for _, m := range modules {
 		noSum += "," + m.path
 	}
-	p.modcache = vars[1]
+	p.modcache, p.others = vars[1], others
 	p.env = append(p.env,
 		"GOWORK=off",
 		"GOFLAGS=-mod=mod -modcacherw",

@@ -57,8 +57,7 @@ func release(root, version string, do bool) (report string, err error) {
 	if t.proxy, err = newProxy(filepath.Join(work, "proxy"), version, published); err != nil {
 		return "", err
 	}
-	t.cleanCache() // of a version that was not pushed, or was tried before
-	defer t.cleanCache()
+	t.useCache(filepath.Join(work, "modules"))
 	if err := t.commit(); err != nil {
 		return "", err
 	}
