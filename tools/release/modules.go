@@ -121,18 +121,6 @@ type proxy struct {
 	modcache string
 }
 
-// useCache keeps downloaded modules in a folder, instead of in the shared cache. A
-// version that will be published needs that: the go command assumes that a version
-// never changes, and keeps an index of its files in the build cache, by folder.
-func (p *proxy) useCache(dir string) {
-	shared := filepath.Join(p.modcache, "cache", "download")
-	p.modcache = dir
-	p.env = append(p.env,
-		"GOMODCACHE="+dir,
-		"GOPROXY=file://"+filepath.ToSlash(p.dir)+",file://"+filepath.ToSlash(shared)+","+p.others,
-	)
-}
-
 // newProxy prepares the environment of the go command: modules of this tree come from
 // the folder and have no checksum anywhere; all others come from where they always
 // come from.
@@ -155,6 +143,18 @@ func newProxy(dir, version string, modules []*mod) (*proxy, error) {
 		"GONOPROXY=none", "GONOSUMDB="+strings.TrimPrefix(noSum, ","),
 	)
 	return p, nil
+}
+
+// useCache keeps downloaded modules in a folder, instead of in the shared cache. A
+// version that will be published needs that: the go command assumes that a version
+// never changes, and keeps an index of its files in the build cache, by folder.
+func (p *proxy) useCache(dir string) {
+	shared := filepath.Join(p.modcache, "cache", "download")
+	p.modcache = dir
+	p.env = append(p.env,
+		"GOMODCACHE="+dir,
+		"GOPROXY=file://"+filepath.ToSlash(p.dir)+",file://"+filepath.ToSlash(shared)+","+p.others,
+	)
 }
 
 // add adds a module. writeZip creates its zip with the given name.
