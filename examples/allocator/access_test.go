@@ -87,8 +87,7 @@ func TestAccess_TLSAndUsers(t *testing.T) {
 		"no user":           {known, "permission denied"}, // the certificate names another user
 		"a wrong password":  {append(known, "-etcd-user", "app", "-etcd-password-file", wrong), "authentication failed"},
 		"another authority": {append(known, "-etcd-user", "app", "-etcd-ca", clientCA), server.Endpoint()},
-	})
-	persists(t, map[string]refusal{
+	}, map[string]refusal{
 		"no certificate": {[]string{"-etcd", server.Endpoint(), "-etcd-ca", serverCA}, server.Endpoint() + " speaks TLS and requires a client certificate"},
 	})
 	for _, p := range []*process{b, a} {

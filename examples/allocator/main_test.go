@@ -218,8 +218,7 @@ func TestBadInput(t *testing.T) {
 		"an argument without a flag": {[]string{"please"}, "please"},
 		"a host with a port":         {[]string{"-hosts", "allocator.example,x:80"}, "-hosts: \"x:80\""},
 		"an empty token":             {[]string{"-token-file", os.DevNull}, "is empty"},
-	})
-	persists(t, map[string]refusal{
+	}, map[string]refusal{
 		"an unreachable etcd": {[]string{"-etcd", "http://127.0.0.1:1"}, "etcd does not answer: [http://127.0.0.1:1]"},
 	})
 }

@@ -161,11 +161,24 @@ type refusal struct {
 	says string
 }
 
-// persists starts processes that log a text and continue until SIGTERM.
-func persists(t *testing.T, all map[string]refusal) {
+// refuses starts processes of which some end with an error, and the others stay until
+// SIGTERM. They run at the same time, because many take seconds.
+func refuses(t *testing.T, ending, staying map[string]refusal) {
 	t.Helper()
-	for name, r := range all {
-		p := launch(t, "x", r.args...)
+	started := make(map[string]*process)
+	for _, all := range []map[string]refusal{ending, staying} {
+		for name, r := range all {
+			started[name] = launch(t, "x", r.args...)
+		}
+	}
+	for name, r := range ending {
+		p := started[name]
+		require.Error(t, p.ended(), name)
+		require.Contains(t, p.text(), r.says, name)
+		require.NotContains(t, p.text(), "serves at", name)
+	}
+	for name, r := range staying {
+		p := started[name]
 		p.line(r.says)
 		select {
 		case <-p.done:
@@ -174,20 +187,5 @@ func persists(t *testing.T, all map[string]refusal) {
 		}
 		p.signal(syscall.SIGTERM)
 		require.NoError(t, p.ended(), name)
-	}
-}
-
-// refuses starts processes that end with an error. They run at the same time,
-// because some take seconds.
-func refuses(t *testing.T, all map[string]refusal) {
-	t.Helper()
-	started := make(map[string]*process, len(all))
-	for name, r := range all {
-		started[name] = launch(t, "x", r.args...)
-	}
-	for name, p := range started {
-		require.Error(t, p.ended(), name)
-		require.Contains(t, p.text(), all[name].says, name)
-		require.NotContains(t, p.text(), "serves at", name)
 	}
 }
