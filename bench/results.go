@@ -358,6 +358,7 @@ func (g goalList) Missed() goalList {
 // String returns the goals in Markdown.
 func (g goalList) String() string {
 	cells := [][]string{{"goal", "measured", "limit", ""}}
+	limits := strings.NewReplacer("<=", "at most", ">=", "at least", "<", "under")
 	for _, goal := range g {
 		verdict := "met"
 		if !goal.Met() {
@@ -367,7 +368,7 @@ func (g goalList) String() string {
 		if goal.Note != "" {
 			measured += " (" + goal.Note + ")"
 		}
-		cells = append(cells, []string{goal.What, measured, goal.Op + " " + goal.Limit.String(), verdict})
+		cells = append(cells, []string{goal.What, measured, limits.Replace(goal.Op) + " " + goal.Limit.String(), verdict})
 	}
 	return markdown(cells, false)
 }

@@ -101,6 +101,13 @@ func TestTable(t *testing.T) {
 	require.Equal(t, "| a    | b    |\n| ---- | ---- |\n| ×    | 2    |\n", markdown([][]string{{"a", "b"}, {"×", "2"}}, false))
 }
 
+func TestGoals(t *testing.T) {
+	got := goalList{{What: "a", Measured: 3, Op: "<=", Limit: 2, Unit: "ms", Note: "why"}, {What: "b", Measured: 1, Op: "<", Limit: 2, Unit: "ms"}}
+	require.Contains(t, got.String(), "| a    | 3 ms (why) | at most 2 | **not met** |\n")
+	require.Contains(t, got.String(), "| b    | 1 ms       | under 2   | met         |\n")
+	require.Len(t, got.Missed(), 1)
+}
+
 func TestNumbers(t *testing.T) {
 	for n, want := range map[number]string{
 		0.5449: "0.545", 2.51: "2.51", 12.34: "12.3", 7236.6: "7,237", 3: "3", 99.97: "100", 1_000_000: "1,000,000", -1001: "-1,001",
