@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	managed "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
@@ -25,8 +25,8 @@ import (
 
 // grpcFleet is the manager and its members.
 type grpcFleet struct {
-	manager  *managed.Manager
-	store    *managed.MemoryStore
+	manager  *manager.Manager
+	store    *manager.MemoryStore
 	address  string        // the manager's, kept over a restart
 	interval time.Duration // from term to term
 	lease    time.Duration
@@ -51,7 +51,7 @@ type grpcFleet struct {
 type cuttable struct{ toManager, toWorker *netfault.Proxy }
 
 func startGRPCFleet(ctx context.Context, interval, lease time.Duration) (*grpcFleet, error) {
-	f := &grpcFleet{store: managed.NewMemoryStore(), address: "127.0.0.1:0", interval: interval, lease: lease}
+	f := &grpcFleet{store: manager.NewMemoryStore(), address: "127.0.0.1:0", interval: interval, lease: lease}
 	f.taskLog.init()
 	f.terms.init()
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
@@ -61,8 +61,8 @@ func startGRPCFleet(ctx context.Context, interval, lease time.Duration) (*grpcFl
 
 // manage starts a manager on the store, at the address of the previous one.
 func (f *grpcFleet) manage() error {
-	manager, err := managed.NewManager(f.store,
-		managed.WithInterval(f.interval), managed.WithOrchestrator(orchestrator.WithStats(f.terms.note)))
+	manager, err := manager.New(f.store,
+		manager.WithInterval(f.interval), manager.WithOrchestrator(orchestrator.WithStats(f.terms.note)))
 	if err != nil {
 		return err
 	}
@@ -122,10 +122,10 @@ func (f *grpcFleet) startMember(slots int, mayBeLost bool) error {
 	if err != nil {
 		return err
 	}
-	manager, own := f.address, l.Addr().String()
+	address, own := f.address, l.Addr().String()
 	if mayBeLost {
 		e := &cuttable{}
-		e.toManager, err = netfault.New(manager)
+		e.toManager, err = netfault.New(address)
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
@@ -134,7 +134,7 @@ func (f *grpcFleet) startMember(slots int, mayBeLost bool) error {
 			return errors.Join(err, l.Close(), e.toManager.Close())
 		}
 		f.cuttable = append(f.cuttable, e)
-		manager, own = e.toManager.Addr(), e.toWorker.Addr()
+		address, own = e.toManager.Addr(), e.toWorker.Addr()
 	}
 	w, err := worker.New(func(ctx context.Context, task string) error {
 		if err := f.taskLog.start(task, name); err != nil {
@@ -147,7 +147,7 @@ func (f *grpcFleet) startMember(slots int, mayBeLost bool) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	member, err := managed.NewMember(manager, name, w, managed.WithAdvertise(own))
+	member, err := manager.NewMember(address, name, w, manager.WithAdvertise(own))
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -180,9 +180,9 @@ func (f *grpcFleet) expect(before, now int) error {
 		}
 		return f.manager.Delete(f.ctx, gone...)
 	}
-	items := make([]managed.Item, 0, now-before)
+	items := make([]manager.Item, 0, now-before)
 	for t := before; t < now; t++ {
-		items = append(items, managed.Item{Name: taskName(t), Content: make([]byte, contentBytes)})
+		items = append(items, manager.Item{Name: taskName(t), Content: make([]byte, contentBytes)})
 	}
 	_, err := f.manager.PutAll(f.ctx, items)
 	return err

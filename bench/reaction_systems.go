@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	managed "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/worker"
@@ -161,7 +161,7 @@ func startOnGRPC(ctx context.Context, t transport, interval time.Duration) (syst
 func (s *onGRPC) observed() (context.Context, *taskLog, *termLog) { return s.ctx, &s.taskLog, &s.terms }
 
 func (s *onGRPC) add(task string) error {
-	_, err := s.manager.Put(s.ctx, managed.Item{Name: task, Content: make([]byte, contentBytes)})
+	_, err := s.manager.Put(s.ctx, manager.Item{Name: task, Content: make([]byte, contentBytes)})
 	return err
 }
 
@@ -460,7 +460,7 @@ func (spec workerSpec) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		member, err := managed.NewMember(spec.Manager, spec.Name, w)
+		member, err := manager.NewMember(spec.Manager, spec.Name, w)
 		if err != nil {
 			return err
 		}

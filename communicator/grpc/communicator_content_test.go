@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -50,7 +51,7 @@ func TestR1_TasksAreGivenTheirContent(t *testing.T) {
 	require.ErrorIs(t, err, orchestrator.ErrRejected)
 	require.ErrorContains(t, err, "at "+s.addr+": not sent: task is no longer expected")
 
-	end := s.tasks.lingers("slow")
+	end := s.tasks.Lingers("slow")
 	defer end()
 	require.Error(t, c.Remove(within(inTerm(t, 1), t, time.Second/4), w, "slow"), "it has not stopped yet")
 	versions := func(ctx context.Context) (all []int64) {
@@ -74,18 +75,18 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 	b := &library{entries: map[string]volume{"a": {"one", 1}, "b": {"one", 1}}}
 	var answer error
 	var later *orchestratorv1.Term
-	f := &fake{
-		report: func(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+	f := &grpctest.Fake{
+		OnReport: func(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
 			if r.GetKnown() != nil {
-				return reportOf(1), nil
+				return grpctest.ReportOf(1), nil
 			}
-			return reportOf(1, "a", "b"), nil
+			return grpctest.ReportOf(1, "a", "b"), nil
 		},
-		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+		OnApply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
 			if later != nil {
-				return refused(orchestratorv1.Outcome_OUTCOME_DEPOSED, later), nil
+				return grpctest.Refused(orchestratorv1.Outcome_OUTCOME_DEPOSED, later), nil
 			}
-			return done(len(r.GetChanges())), answer
+			return grpctest.Done(len(r.GetChanges())), answer
 		},
 	}
 	c, w := impostor(t, f, WithContents(b))
@@ -96,7 +97,7 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"a", "b"}, tasks)
 	}
-	requests := f.applied()
+	requests := f.Applied()
 	require.Len(t, requests, 2)
 	for _, r := range requests {
 		require.Equal(t, uint64(5), r.GetTerm().GetEpoch())
@@ -117,14 +118,14 @@ func TestR1_AnUpdateThatFailsIsTriedAgain(t *testing.T) {
 // useful.
 func TestR1_UpdatesTakeHalfOfTheTime(t *testing.T) {
 	left := make(chan time.Duration, 1)
-	f := &fake{
-		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
-			return reportOf(1, "a"), nil
+	f := &grpctest.Fake{
+		OnReport: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+			return grpctest.ReportOf(1, "a"), nil
 		},
-		apply: func(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+		OnApply: func(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
 			deadline, _ := ctx.Deadline()
 			left <- time.Until(deadline)
-			return done(len(r.GetChanges())), nil
+			return grpctest.Done(len(r.GetChanges())), nil
 		},
 	}
 	c, w := impostor(t, f, WithContents(&library{entries: map[string]volume{"a": {"one", 1}}}))
@@ -135,8 +136,8 @@ func TestR1_UpdatesTakeHalfOfTheTime(t *testing.T) {
 
 func TestR1_NothingIsSentOfWhatIsKnown(t *testing.T) {
 	b := &library{entries: map[string]volume{"a": {"one", 1}}}
-	there := reportOf(1, "a", "unexpected")
-	f := &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+	there := grpctest.ReportOf(1, "a", "unexpected")
+	f := &grpctest.Fake{OnReport: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
 		there.Version.Counter++
 		return there, nil
 	}}
@@ -144,7 +145,7 @@ func TestR1_NothingIsSentOfWhatIsKnown(t *testing.T) {
 	list := func(ctx context.Context) int {
 		_, err := c.List(ctx, w)
 		require.NoError(t, err)
-		return len(f.applied())
+		return len(f.Applied())
 	}
 	require.Zero(t, list(t.Context()), "a call without a term writes nothing")
 	require.Equal(t, 1, list(inTerm(t, 1)))
@@ -170,24 +171,24 @@ func (c *counted) Content(task string) ([]byte, int64, bool) {
 
 func TestR1_NothingIsLookedUpWhereNothingHasChanged(t *testing.T) {
 	b := &counted{library: library{entries: map[string]volume{"a": {"one", 1}, "b": {"one", 1}}}, put: 1}
-	report := reportOf(1, "a", "b")
+	report := grpctest.ReportOf(1, "a", "b")
 	report.Tasks[0].ContentVersion, report.Tasks[1].ContentVersion = 1, 1
 	var answer error
-	f := &fake{
-		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return report, nil },
-		apply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-			return done(len(r.GetChanges())), answer
+	f := &grpctest.Fake{
+		OnReport: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return report, nil },
+		OnApply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return grpctest.Done(len(r.GetChanges())), answer
 		},
 	}
 	c, w := impostor(t, f, WithContents(b))
 	look := func() (asked int64, sent int) {
-		before, requests := b.asked.Load(), len(f.applied())
+		before, requests := b.asked.Load(), len(f.Applied())
 		_, err := c.List(inTerm(t, 1), w)
 		require.NoError(t, err)
 		if report.Tasks != nil { // from now on it is the known report
 			report = &orchestratorv1.ReportResponse{Version: report.GetVersion()}
 		}
-		return b.asked.Load() - before, len(f.applied()) - requests
+		return b.asked.Load() - before, len(f.Applied()) - requests
 	}
 	expect := func(asked int64, sent int, why string) {
 		t.Helper()
@@ -204,7 +205,7 @@ func TestR1_NothingIsLookedUpWhereNothingHasChanged(t *testing.T) {
 	expect(2, 1, "the worker has not received it")
 	answer = nil
 	expect(2, 1, "the worker has not confirmed it")
-	report = reportOf(2, "a", "b")
+	report = grpctest.ReportOf(2, "a", "b")
 	report.Tasks[0].ContentVersion, report.Tasks[1].ContentVersion = 1, 2
 	expect(2, 0, "the list has changed")
 	expect(0, 0, "nothing has changed since")

@@ -9,6 +9,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
@@ -30,14 +31,14 @@ func TestT13_OnlyAHigherEpochInAnAnswerDeposes(t *testing.T) {
 		"later": {&orchestratorv1.Term{Epoch: 6}, deposed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{
-				report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
-					r := reportOf(1, "a")
+			f := &grpctest.Fake{
+				OnReport: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+					r := grpctest.ReportOf(1, "a")
 					r.Term = x.later
 					return r, nil
 				},
-				apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-					return refused(outcome, x.later), nil
+				OnApply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+					return grpctest.Refused(outcome, x.later), nil
 				},
 			}
 			c, w := impostor(t, f)
@@ -55,9 +56,9 @@ func TestT13_OnlyAHigherEpochInAnAnswerDeposes(t *testing.T) {
 	}
 
 	aborted := status.Error(codes.Aborted, "another leads")
-	f := &fake{
-		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return nil, aborted },
-		apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+	f := &grpctest.Fake{
+		OnReport: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return nil, aborted },
+		OnApply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
 			return nil, aborted
 		},
 	}
@@ -73,12 +74,12 @@ func TestT13_OnlyAHigherEpochInAnAnswerDeposes(t *testing.T) {
 // rejections.
 func TestR5_AWorkerThatIsNotBelievedCannotBeCalled(t *testing.T) {
 	later := &orchestratorv1.Term{Epoch: 1 << 63}
-	f := &fake{
-		report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+	f := &grpctest.Fake{
+		OnReport: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
 			return &orchestratorv1.ReportResponse{Term: later}, nil
 		},
-		apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-			return refused(orchestratorv1.Outcome_OUTCOME_DEPOSED, later), nil
+		OnApply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return grpctest.Refused(orchestratorv1.Outcome_OUTCOME_DEPOSED, later), nil
 		},
 	}
 	c, w := impostor(t, f)
@@ -106,7 +107,7 @@ func TestR6_AnUnknownReasonSaysNothing(t *testing.T) {
 		wire.ReasonIncarnation: orchestratorv1.Outcome_OUTCOME_REJECTED,
 		"BUSY":                 orchestratorv1.Outcome_OUTCOME_UNSPECIFIED,
 	} {
-		f := &fake{apply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+		f := &grpctest.Fake{OnApply: func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
 			return nil, wire.Status(codes.FailedPrecondition, reason, "for some reason")
 		}}
 		c, w := impostor(t, f)

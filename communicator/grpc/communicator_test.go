@@ -14,6 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
@@ -72,8 +73,8 @@ func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
 		"ends recorded":     {[]CommunicatorOption{takesDown}, []string{"completed", "failed", "waits", "fails", "waits too", "runs", "stops", "job"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, w := impostor(t, &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
-				response := reportOf(1, "completed", "runs", "waits", "fails", "failed", "stops", "job", "waits too")
+			c, w := impostor(t, &grpctest.Fake{OnReport: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+				response := grpctest.ReportOf(1, "completed", "runs", "waits", "fails", "failed", "stops", "job", "waits too")
 				for i, state := range []orchestratorv1.State{
 					orchestratorv1.State_STATE_COMPLETED, orchestratorv1.State_STATE_RUNNING, orchestratorv1.State_STATE_QUEUED,
 					orchestratorv1.State_STATE_BACKOFF, orchestratorv1.State_STATE_FAILED, orchestratorv1.State_STATE_STOPPING,
@@ -151,9 +152,9 @@ func TestR1_BrokenConnectionsAreReplaced(t *testing.T) {
 
 func TestR1_RubbishIsAnErrorOfTheCallAlone(t *testing.T) {
 	var report *orchestratorv1.ReportResponse
-	f := &fake{report: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return report, nil }}
+	f := &grpctest.Fake{OnReport: func(*orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) { return report, nil }}
 	c, w := impostor(t, f, WithMaxMessage(2<<20))
-	report = reportOf(2, "a", "b")
+	report = grpctest.ReportOf(2, "a", "b")
 	before, err := c.List(t.Context(), w)
 	require.NoError(t, err)
 	several := func(n int) (names []string) {
@@ -162,21 +163,21 @@ func TestR1_RubbishIsAnErrorOfTheCallAlone(t *testing.T) {
 		}
 		return names
 	}
-	long := reportOf(3)
+	long := grpctest.ReportOf(3)
 	for range 3000 {
 		long.Tasks = append(long.Tasks, &orchestratorv1.Task{Name: []byte(strings.Repeat("n", 1000))})
 	}
-	other := reportOf(3, "a")
+	other := grpctest.ReportOf(3, "a")
 	other.Version.Incarnation = 2
 	for want, rubbish := range map[string]*orchestratorv1.ReportResponse{
 		"want 1.1":               {},
 		"version 2.3":            other,
-		"version 1.0":            reportOf(0, "a"),
-		"has the known version":  reportOf(2, "a"),
-		"lists 2 tasks twice":    reportOf(3, "a", "b", "a", "b"),
-		"name of 0 bytes":        reportOf(3, "a", ""),
-		"name of 1025 bytes":     reportOf(3, strings.Repeat("x", 1025)),
-		"at most 65536":          reportOf(3, several(70_000)...),
+		"version 1.0":            grpctest.ReportOf(0, "a"),
+		"has the known version":  grpctest.ReportOf(2, "a"),
+		"lists 2 tasks twice":    grpctest.ReportOf(3, "a", "b", "a", "b"),
+		"name of 0 bytes":        grpctest.ReportOf(3, "a", ""),
+		"name of 1025 bytes":     grpctest.ReportOf(3, strings.Repeat("x", 1025)),
+		"at most 65536":          grpctest.ReportOf(3, several(70_000)...),
 		"exceeds WithMaxMessage": long,
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -184,23 +185,23 @@ func TestR1_RubbishIsAnErrorOfTheCallAlone(t *testing.T) {
 			_, err := c.List(t.Context(), w)
 			require.ErrorContains(t, err, want)
 			require.ErrorContains(t, err, "at 127.0.0.1:")
-			report = reportOf(2)
+			report = grpctest.ReportOf(2)
 			after, err := c.List(t.Context(), w)
 			require.NoError(t, err)
 			require.Same(t, &before[0], &after[0], "nothing of it is kept")
 		})
 	}
 	for _, n := range []int{0, 1, 3} {
-		f.apply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-			return done(n), nil
+		f.OnApply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+			return grpctest.Done(n), nil
 		}
 		for _, err := range c.Apply(t.Context(), w, adds("a", "b")) {
 			require.ErrorContains(t, err, fmt.Sprintf("answered %d of 2", n))
 			require.NotErrorIs(t, err, orchestrator.ErrRejected)
 		}
 	}
-	f.apply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-		r := done(2)
+	f.OnApply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+		r := grpctest.Done(2)
 		r.Results[1] = &orchestratorv1.Result{Outcome: 99, Message: strings.Repeat("x", 1<<20)}
 		return r, nil
 	}
@@ -221,7 +222,7 @@ func TestR1_FailedCallsAreObserved(t *testing.T) {
 	c.settings.Observe = func(w state.Worker, err error) { told = append(told, news{Worker(w), err}) }
 	_, err := c.List(inTerm(t, 1), w)
 	require.NoError(t, err)
-	accept := s.tasks.refuse("a")
+	accept := s.tasks.Refuse("a")
 	defer accept()
 	require.Error(t, c.Add(inTerm(t, 1), w, "a"))
 	s.worker.Fence(orchestrator.Term{Epoch: 9})
@@ -275,7 +276,7 @@ func TestR1_ConnectAndDisconnect(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.Conns(), 1)
 
-	end := s.tasks.lingers("a")
+	end := s.tasks.Lingers("a")
 	defer end()
 	removed := make(chan error, 1)
 	go func() { removed <- c.Remove(t.Context(), w, "a") }()

@@ -14,6 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
@@ -34,17 +35,17 @@ func TestC6_AfterAMessageWithoutAnAnswerNothingIsSent(t *testing.T) {
 		"another": {status.Error(codes.FailedPrecondition, "another"), orchestrator.ErrRejected, orchestrator.ErrStale},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{}
-			f.apply = func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-				if len(f.applied()) > 1 {
+			f := &grpctest.Fake{}
+			f.OnApply = func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+				if len(f.Applied()) > 1 {
 					return nil, x.answer
 				}
-				return done(len(r.GetChanges())), nil
+				return grpctest.Done(len(r.GetChanges())), nil
 			}
 			c, w := impostor(t, f)
 			c.most = 2
 			errs := c.Apply(t.Context(), w, adds("a", "b", "c", "d", "e", "f"))
-			requests := f.applied()
+			requests := f.Applied()
 			require.Len(t, requests, 2)
 			require.Equal(t, "a", string(requests[0].GetChanges()[0].GetTask()))
 			require.Equal(t, "d", string(requests[1].GetChanges()[1].GetTask()))
@@ -75,14 +76,14 @@ func TestR3_MessagesStayBelowTheLimit(t *testing.T) {
 	}
 	b.put("big", strings.Repeat("x", mega+1), 1)
 	b.put("too big", strings.Repeat("x", 2*mega), 1)
-	f := &fake{}
+	f := &grpctest.Fake{}
 	c, w := impostor(t, f, WithContents(b), WithMaxMessage(2*mega))
 	errs := c.Apply(t.Context(), w, adds(append(tasks, "big", "too big")...))
 	require.NoError(t, errors.Join(errs[:21]...))
 	require.ErrorIs(t, errs[21], orchestrator.ErrRejected)
 	require.ErrorContains(t, errs[21], "WithMaxMessage")
 	var sent []string
-	for _, r := range f.applied() {
+	for _, r := range f.Applied() {
 		length := 0
 		for _, change := range r.GetChanges() {
 			length += lengthOf(change)
@@ -91,7 +92,7 @@ func TestR3_MessagesStayBelowTheLimit(t *testing.T) {
 		require.True(t, length <= mega || len(r.GetChanges()) == 1)
 	}
 	require.Equal(t, append(slices.Clone(tasks), "big"), sent, "in their order")
-	require.Len(t, f.applied(), 11)
+	require.Len(t, f.Applied(), 11)
 }
 
 func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
@@ -163,13 +164,13 @@ func TestR1_ChangesThatAreNotSentInTime(t *testing.T) {
 			return err
 		}))
 	})
-	f := &fake{}
+	f := &grpctest.Fake{}
 	c, w := impostor(t, f, atTheLastMoment)
 	c.limit = 1 // one change per message
 	errs := c.Apply(within(inTerm(t, 1), t, time.Second), w, adds("a", "b"))
 	require.Len(t, errs, 2)
 	require.NoError(t, errs[0])
-	require.Len(t, f.applied(), 1)
+	require.Len(t, f.Applied(), 1)
 	require.ErrorIs(t, errs[1], orchestrator.ErrStale, "counts against neither task nor worker")
 	require.ErrorIs(t, errs[1], context.DeadlineExceeded)
 }
@@ -185,22 +186,22 @@ func TestC6_AStopUnderWayStaysSoWhenTheNextCallComesTooLate(t *testing.T) {
 		err    error
 		want   error
 	}{
-		"too late":  {second: refused(orchestratorv1.Outcome_OUTCOME_REJECTED, nil), want: orchestrator.ErrStopping},
+		"too late":  {second: grpctest.Refused(orchestratorv1.Outcome_OUTCOME_REJECTED, nil), want: orchestrator.ErrStopping},
 		"no answer": {err: status.Error(codes.Unavailable, "gone"), want: orchestrator.ErrStopping},
 		"pending":   {second: pending, want: orchestrator.ErrStopping},
-		"done":      {second: done(1)},
+		"done":      {second: grpctest.Done(1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fake{}
-			f.apply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-				if len(f.applied()) == 1 {
+			f := &grpctest.Fake{}
+			f.OnApply = func(context.Context, *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+				if len(f.Applied()) == 1 {
 					return pending, nil
 				}
 				return x.second, x.err
 			}
 			c, w := impostor(t, f)
 			err := c.Remove(t.Context(), w, "t")
-			require.Len(t, f.applied(), 2)
+			require.Len(t, f.Applied(), 2)
 			if x.want == nil {
 				require.NoError(t, err)
 				return

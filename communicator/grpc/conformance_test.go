@@ -59,10 +59,10 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 		Communicator: c,
 		Timeout:      3 * time.Second,
 		Tasks:        []string{"a", "b/c", "\xff\x00 größe"},
-		Hold:         func(w Worker) func() { g := sites[w.Name].gate; return g.hold(&g.some) },
+		Hold:         func(w Worker) func() { g := sites[w.Name].gate; return g.Hold(&g.Some) },
 		Cut:          func(w Worker) func() { return cuts[w.Name]() },
-		Linger:       func(w Worker, task string) func() { return sites[w.Name].tasks.lingers(task) },
-		Refuse:       func(w Worker, task string) func() { return sites[w.Name].tasks.refuse(task) },
+		Linger:       func(w Worker, task string) func() { return sites[w.Name].tasks.Lingers(task) },
+		Refuse:       func(w Worker, task string) func() { return sites[w.Name].tasks.Refuse(task) },
 	}
 	for _, name := range []string{"w1", "w2"} {
 		var theirs []Option
@@ -71,7 +71,7 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 		}
 		s := hire(t, theirs...)
 		address := s.addr
-		cuts[name] = func() func() { return s.gate.hold(&s.gate.all) }
+		cuts[name] = func() func() { return s.gate.Hold(&s.gate.All) }
 		if delay != nil {
 			p := behind(t, address)
 			p.Delay(netfault.Both, *delay)

@@ -5,17 +5,17 @@ package grpc
 
 import (
 	"context"
-	"errors"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
@@ -25,8 +25,8 @@ import (
 // site is a worker and its server.
 type site struct {
 	worker *worker.Worker[string]
-	gate   *holding
-	tasks  *pickiness
+	gate   *grpctest.Gate
+	tasks  *grpctest.Tasks
 	addr   string
 	stop   func() // stops the server
 }
@@ -36,8 +36,8 @@ func (s *site) as(name string) Worker { return Worker{name, s.worker.Incarnation
 // hire starts a worker that runs its tasks until they are stopped.
 func hire(t testing.TB, opts ...Option) *site {
 	t.Helper()
-	s := &site{gate: &holding{}, tasks: &pickiness{}}
-	w, err := worker.New(s.tasks.run, worker.WithAccept(s.tasks.accept))
+	s := &site{gate: &grpctest.Gate{}, tasks: &grpctest.Tasks{}}
+	w, err := worker.New(s.tasks.Run, worker.WithAccept(s.tasks.Accept))
 	require.NoError(t, err)
 	s.worker = w
 	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
@@ -50,7 +50,7 @@ func listen(t testing.TB, s *site, address string, opts ...Option) (addr string,
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	require.NoError(t, err)
-	serverOpts := []ServerOption{s.gate}
+	serverOpts := []ServerOption{gated{s.gate}}
 	for _, opt := range opts {
 		serverOpts = append(serverOpts, opt)
 	}
@@ -67,6 +67,13 @@ func listen(t testing.TB, s *site, address string, opts ...Option) (addr string,
 	return l.Addr().String(), stop
 }
 
+// gated is the option of a server whose calls pass a gate.
+type gated struct{ *grpctest.Gate }
+
+func (g gated) ApplyServer(s *option.Server) {
+	s.Serving = append(s.Serving, grpc.UnaryInterceptor(g.Pass))
+}
+
 // behind returns a proxy for an address.
 func behind(t testing.TB, address string) *netfault.Proxy {
 	t.Helper()
@@ -74,6 +81,14 @@ func behind(t testing.TB, address string) *netfault.Proxy {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 	return p
+}
+
+// with returns the option to use files.
+func with(t testing.TB, files testca.Files) Option {
+	t.Helper()
+	c, err := LoadCredentials(files.Cert, files.Key, files.CA)
+	require.NoError(t, err)
+	return WithCredentials(c)
 }
 
 func communicator(t testing.TB, opts ...CommunicatorOption) *Communicator {
@@ -107,107 +122,4 @@ func within(ctx context.Context, t testing.TB, d time.Duration) context.Context 
 	ctx, cancel := context.WithTimeout(ctx, d)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// pickiness configures a worker's tasks: which are refused, and which take long to
-// stop.
-type pickiness struct {
-	mu      sync.Mutex
-	refused []string
-	linger  map[string]chan struct{}
-}
-
-func (p *pickiness) run(ctx context.Context, task string) error {
-	<-ctx.Done()
-	p.mu.Lock()
-	end := p.linger[task]
-	p.mu.Unlock()
-	if end != nil {
-		<-end
-	}
-	return nil
-}
-
-func (p *pickiness) lingers(task string) (end func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.linger == nil {
-		p.linger = map[string]chan struct{}{}
-	}
-	ended := make(chan struct{})
-	p.linger[task] = ended
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.linger, task)
-		close(ended)
-	}
-}
-
-func (p *pickiness) refuse(task string) (accept func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refused = append(p.refused, task)
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.refused = slices.DeleteFunc(p.refused, func(other string) bool { return other == task })
-	}
-}
-
-func (p *pickiness) accept(_ context.Context, task string, _ []byte) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if slices.Contains(p.refused, task) {
-		return errors.New("not that one")
-	}
-	return nil
-}
-
-// holding delays calls that have arrived at a worker. A delayed call outlives its
-// caller, as it would in a queue.
-type holding struct {
-	mu   sync.Mutex
-	all  chan struct{} // of every call; closed on release; nil: open
-	some chan struct{} // of writes
-	held sync.WaitGroup
-}
-
-func (g *holding) pass(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	g.mu.Lock()
-	until := g.all
-	if until == nil && info.FullMethod == orchestratorv1.Worker_Apply_FullMethodName {
-		until = g.some
-	}
-	if until != nil {
-		g.held.Add(1)
-		defer g.held.Done()
-	}
-	g.mu.Unlock()
-	if until != nil {
-		<-until
-		ctx = context.WithoutCancel(ctx)
-	}
-	return handle(ctx, req)
-}
-
-// ApplyServer makes the holding an option of a server.
-func (g *holding) ApplyServer(s *option.Server) {
-	s.Serving = append(s.Serving, grpc.UnaryInterceptor(g.pass))
-}
-
-// hold closes a gate. release opens it, and returns when the delayed calls have been
-// processed.
-func (g *holding) hold(gate *chan struct{}) (release func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	closed := make(chan struct{})
-	*gate = closed
-	return func() {
-		g.mu.Lock()
-		*gate = nil
-		close(closed)
-		g.mu.Unlock()
-		g.held.Wait()
-	}
 }

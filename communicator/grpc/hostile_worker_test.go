@@ -22,17 +22,9 @@ import (
 // serveLiar serves a worker without limits, on loopback.
 func serveLiar(t *testing.T, w orchestratorv1.WorkerServer) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	s := grpc.NewServer()
 	orchestratorv1.RegisterWorkerServer(s, w)
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Stop()
-		require.NoError(t, <-done)
-	})
-	return l.Addr().String()
+	return grpctest.Serve(t, s)
 }
 
 // A worker with a million names is listed if its message is short enough. Other

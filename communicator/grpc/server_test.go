@@ -155,9 +155,9 @@ func TestR1_OnlyAManagerCommands(t *testing.T) {
 func TestR1_EachChangeHasItsAnswerBeforeTheDeadline(t *testing.T) {
 	s, site := direct(t)
 	require.Equal(t, []string{"DONE", "DONE"}, outcomes(local(t), t, s, change(opAdd, "slow", "", 0), change(opAdd, "b", "", 0)))
-	end := site.tasks.lingers("slow")
+	end := site.tasks.Lingers("slow")
 	defer end()
-	accept := site.tasks.refuse("no")
+	accept := site.tasks.Refuse("no")
 	defer accept()
 	ctx := within(local(t), t, time.Second)
 	require.Equal(t, []string{"STOPPING", "DONE", "DONE", "REJECTED", "STOPPING"}, outcomes(ctx, t, s,
@@ -238,7 +238,7 @@ func TestR1_AServerEndsWithItsContextGracefully(t *testing.T) {
 	s := hire(t)
 	c, w := connected(t, s)
 	require.NoError(t, c.Add(t.Context(), w, "slow"))
-	end := s.tasks.lingers("slow")
+	end := s.tasks.Lingers("slow")
 	removed := make(chan error, 1)
 	go func() { removed <- c.Remove(t.Context(), w, "slow") }()
 	_, next := s.worker.Changes()

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/grpc"
+	grpcmanager "github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
@@ -114,10 +114,10 @@ func (f *fleet) leave(ctx context.Context, names ...string) error {
 }
 
 // completed returns all completions.
-func (f *fleet) completed() ([]grpc.Completion, error) {
-	var all []grpc.Completion
+func (f *fleet) completed() ([]grpcmanager.Completion, error) {
+	var all []grpcmanager.Completion
 	for after := ""; ; after = all[len(all)-1].Task {
-		some, err := f.manager.Completed(after, grpc.MaxList)
+		some, err := f.manager.Completed(after, grpcmanager.MaxList)
 		if err != nil || len(some) == 0 {
 			return all, err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	grpcmanager "github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
@@ -24,7 +25,7 @@ type plan = orchestrator.Plan[grpc.Worker, string]
 
 // manager is a running manager.
 type manager struct {
-	*grpc.Manager
+	*grpcmanager.Manager
 	address string
 	store   *boltfile.Store
 	end     context.CancelFunc
@@ -48,11 +49,11 @@ func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writ
 	level.Set(slog.LevelWarn)
 	context.AfterFunc(ctx, func() { level.Set(math.MaxInt) })
 	m := &manager{store: store, ended: make(chan struct{})}
-	m.Manager, err = grpc.NewManager(store,
+	m.Manager, err = grpcmanager.New(store,
 		grpc.WithCredentials(own),
-		grpc.WithInterval(termEvery),
+		grpcmanager.WithInterval(termEvery),
 		grpc.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("process", managerName)),
-		grpc.WithOrchestrator(orchestrator.WithStats(func(orchestrator.TermStats) { told(m.LastPlan()) })),
+		grpcmanager.WithOrchestrator(orchestrator.WithStats(func(orchestrator.TermStats) { told(m.LastPlan()) })),
 	)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())

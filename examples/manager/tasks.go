@@ -17,7 +17,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc"
+	grpcmanager "github.com/f8949c05/orchestrator/communicator/grpc/manager"
 )
 
 // The two kinds of tasks. The name of a task begins with its kind.
@@ -35,9 +35,9 @@ type content struct {
 }
 
 // item returns the task for the manager.
-func (c content) item(name string) (grpc.Item, error) {
+func (c content) item(name string) (grpcmanager.Item, error) {
 	text, err := json.Marshal(c)
-	return grpc.Item{Name: name, Content: text}, err
+	return grpcmanager.Item{Name: name, Content: text}, err
 }
 
 func decodeContent(text []byte) (content, error) {

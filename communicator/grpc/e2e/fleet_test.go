@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/stretchr/testify/require"
@@ -89,9 +89,9 @@ func (f *fleet) proxy(to string) *netfault.Proxy {
 // put makes tasks expected, all with the same content.
 func (f *fleet) put(content string, names ...string) {
 	f.t.Helper()
-	var items []grpc.Item
+	var items []manager.Item
 	for _, name := range names {
-		items = append(items, grpc.Item{Name: name, Content: []byte(content)})
+		items = append(items, manager.Item{Name: name, Content: []byte(content)})
 	}
 	f.wait("the manager takes tasks", time.Minute, func() bool { return f.desk.put(items) })
 }

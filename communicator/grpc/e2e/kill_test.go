@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/stretchr/testify/require"
 )
 
@@ -28,10 +28,10 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 	rounds := max(2, *rounds*2/5)
 	put, managers, workers, underWay := 0, 0, 0, 0
 	for round := range rounds {
-		var items []grpc.Item
+		var items []manager.Item
 		for put < tasks*(round+1)/rounds {
 			takes := 2*time.Millisecond + upTo(400*time.Millisecond)
-			items = append(items, grpc.Item{Name: fmt.Sprintf("t%03d", put), Content: []byte(takes.String())})
+			items = append(items, manager.Item{Name: fmt.Sprintf("t%03d", put), Content: []byte(takes.String())})
 			put++
 		}
 		f.wait("the manager takes tasks", time.Minute, func() bool { return f.desk.put(items) })

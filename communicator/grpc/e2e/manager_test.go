@@ -21,6 +21,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
@@ -49,11 +50,11 @@ func runManager(text string) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	d := &desk{}
-	m, err := grpc.NewManager(&witnessed{store, j},
+	m, err := manager.New(&witnessed{store, j},
 		grpc.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
-		grpc.WithInterval(s.Interval),
-		grpc.WithUnreachable(s.Lease/2),
-		grpc.WithOrchestrator(
+		manager.WithInterval(s.Interval),
+		manager.WithUnreachable(s.Lease/2),
+		manager.WithOrchestrator(
 			orchestrator.WithCommunicatorTimeout(s.Lease/2),
 			orchestrator.WithStats(func(t orchestrator.TermStats) {
 				if d.leading.CompareAndSwap(false, true) {
@@ -88,7 +89,7 @@ func runManager(text string) (err error) {
 // saved, and when a starting manager finds it. If a process is killed just after a
 // save, the completion may be missing in the journal until it is found.
 type witnessed struct {
-	grpc.Store
+	manager.Store
 	journal *proctest.Journal
 }
 
@@ -130,14 +131,14 @@ func (s *witnessed) note(kind string, values map[string][]byte) error {
 // desk is an HTTP server through which the test puts tasks and requests the
 // manager's state.
 type desk struct {
-	*grpc.Manager
+	*manager.Manager
 	leading atomic.Bool
 }
 
 // state is the answer of the desk.
 type state struct {
 	Expected  []string
-	Completed []grpc.Completion
+	Completed []manager.Completion
 }
 
 func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +149,7 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodPost {
-		var items []grpc.Item
+		var items []manager.Item
 		if err := json.NewDecoder(r.Body).Decode(&items); err != nil {
 			return err
 		}
@@ -157,7 +158,7 @@ func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	var s state
 	for after := ""; ; {
-		items, err := d.Items(after, grpc.MaxList)
+		items, err := d.Items(after, manager.MaxList)
 		if err != nil {
 			return err
 		}
@@ -165,17 +166,17 @@ func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
 			after = item.Name
 			s.Expected = append(s.Expected, item.Name)
 		}
-		if len(items) < grpc.MaxList {
+		if len(items) < manager.MaxList {
 			break
 		}
 	}
 	for after := ""; ; {
-		done, err := d.Completed(after, grpc.MaxList)
+		done, err := d.Completed(after, manager.MaxList)
 		if err != nil {
 			return err
 		}
 		s.Completed = append(s.Completed, done...)
-		if len(done) < grpc.MaxList {
+		if len(done) < manager.MaxList {
 			break
 		}
 		after = done[len(done)-1].Task
@@ -197,7 +198,7 @@ func newVisitor(address string) *visitor {
 }
 
 // put reports whether the manager has accepted the items.
-func (v *visitor) put(items []grpc.Item) bool {
+func (v *visitor) put(items []manager.Item) bool {
 	text, err := json.Marshal(items)
 	if err != nil {
 		return false

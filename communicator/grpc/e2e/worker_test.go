@@ -15,6 +15,7 @@ import (
 
 	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -70,7 +71,7 @@ func runWorker(text string) error {
 	if err != nil {
 		return err
 	}
-	member, err := grpc.NewMember(s.Manager, s.Name, w, grpc.WithAdvertise(s.Advertise), grpc.WithLogger(logger))
+	member, err := manager.NewMember(s.Manager, s.Name, w, manager.WithAdvertise(s.Advertise), grpc.WithLogger(logger))
 	if err != nil {
 		return err
 	}

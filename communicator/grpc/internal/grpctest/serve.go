@@ -1,0 +1,64 @@
+package grpctest
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+)
+
+// Serve serves on loopback until the test ends, and returns the address.
+func Serve(t testing.TB, s *grpc.Server) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// Verbatim is a codec that changes nothing: a message is a slice of bytes.
+type Verbatim struct{}
+
+// Name returns the name of gRPC's own codec.
+func (Verbatim) Name() string { return "proto" }
+
+// Unmarshal drops a message.
+func (Verbatim) Unmarshal(mem.BufferSlice, any) error { return nil }
+
+// Marshal returns the bytes.
+func (Verbatim) Marshal(v any) (mem.BufferSlice, error) {
+	content, _ := v.([]byte)
+	return mem.BufferSlice{mem.SliceBuffer(content)}, nil
+}
+
+// ServeAnswer answers every call with the same bytes.
+func ServeAnswer(t testing.TB, answer []byte) (address string) {
+	t.Helper()
+	return Serve(t, grpc.NewServer(grpc.ForceServerCodecV2(Verbatim{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if err := stream.RecvMsg(nil); err != nil {
+			return err
+		}
+		return stream.SendMsg(answer)
+	})))
+}
+
+// Filled returns a message of 16 MiB, the default maximum, that consists of empty
+// submessages of one field.
+func Filled(field byte, begin ...byte) []byte {
+	return append(begin, bytes.Repeat([]byte{field<<3 | 2, 0}, (16*Mebi-len(begin))/2)...)
+}
+
+// AnswerMemory bounds the memory for an answer of 16 MiB. The answer exists at both
+// ends and in transit, as a whole and in parts.
+const AnswerMemory = 160 * Mebi

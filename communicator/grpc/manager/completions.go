@@ -1,0 +1,265 @@
+package manager
+
+// How a member reports completed tasks, until the manager has answered.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+// completion is a task that has completed a version of its content, or has failed.
+type completion struct {
+	task    string
+	version int64
+	receipt string
+	failure *orchestratorv1.Failure // nil: completed
+}
+
+// overrides reports whether the manager must learn of c after another completion of
+// the same task: c is of newer content, or reports success after a failure.
+func (c completion) overrides(other completion) bool {
+	return c.version > other.version || c.version == other.version && c.failure == nil && other.failure != nil
+}
+
+// completions holds the completions that the manager must still learn. It does no
+// I/O.
+//
+// A recorded completion is owed until the manager has answered. This holds even if
+// the worker has dropped the task since, because the lease was lost or the task was
+// removed: the work was done.
+type completions struct {
+	owed   []completion          // each task once
+	latest map[string]completion // the entries of owed, by task
+	told   map[string]completion // answered, of the tasks that the worker still has
+}
+
+// newCompletions returns the completions in the record of a predecessor.
+func newCompletions(before []worker.Previous[string]) *completions {
+	c := &completions{latest: make(map[string]completion), told: make(map[string]completion)}
+	for _, t := range before {
+		switch {
+		case t.Completed:
+			c.owe(completion{task: t.Task, version: t.Version, receipt: t.Receipt})
+		case t.Failed:
+			failure := wire.FailureOf(errors.New(t.Err), max(t.Attempts, 1), time.Time{}, wire.MaxFailure)
+			c.owe(completion{t.Task, t.Version, t.Receipt, failure})
+		}
+	}
+	return c
+}
+
+// look records the completions in the worker's status.
+func (c *completions) look(tasks []worker.TaskStatus[string]) {
+	still := make(map[string]completion, len(c.told))
+	for _, t := range tasks {
+		if t.State != worker.Completed && t.State != worker.Failed {
+			continue
+		}
+		done := completion{task: t.Task, version: t.Version, receipt: t.Receipt}
+		if t.State == worker.Failed {
+			done.failure = wire.FailureOf(t.Err, max(t.Attempts, 1), time.Time{}, wire.MaxFailure)
+		}
+		if told, ok := c.told[t.Task]; ok && told.version == t.Version && !done.overrides(told) {
+			still[t.Task] = told
+			continue
+		}
+		c.owe(done)
+	}
+	c.told = still
+}
+
+func (c *completions) owe(done completion) {
+	if identity.CheckName("task", done.task) != nil {
+		return // no manager can have such a task
+	}
+	before, ok := c.latest[done.task]
+	if ok && !done.overrides(before) {
+		return
+	}
+	c.latest[done.task] = done
+	if !ok {
+		c.owed = append(c.owed, done)
+		return
+	}
+	for i := range c.owed {
+		if c.owed[i].task == done.task {
+			c.owed[i] = done
+		}
+	}
+}
+
+// The limits of one call, far below those of a message.
+const (
+	mostCompletions     = wire.MaxCompletions
+	mostCompletionBytes = 128 << 10
+)
+
+// batch returns the completions to report next. The caller owns the slice.
+func (c *completions) batch() []completion {
+	size := 0
+	for i, done := range c.owed {
+		size += len(done.task) + len(done.receipt) + len(done.failure.GetError()) + 32 // for the rest of the message
+		if i == mostCompletions || i > 0 && size > mostCompletionBytes {
+			return slices.Clone(c.owed[:i])
+		}
+	}
+	return slices.Clone(c.owed)
+}
+
+// answered processes the answers to the batch that was returned last. More
+// completions may have been added since. It reports whether every completion has an
+// answer; those without one are reported again, after the others.
+func (c *completions) answered(batch []completion, outcomes []orchestratorv1.CompletionOutcome) (all bool) {
+	rest := make([]completion, 0, len(c.owed))
+	rest = append(rest, c.owed[len(batch):]...)
+	all = true
+	for i, done := range batch {
+		answer := i < len(outcomes) && outcomes[i] != orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNSPECIFIED
+		all = all && answer
+		if now := c.owed[i]; !answer || now != done { // a newer completion of the task is still owed
+			rest = append(rest, now)
+			continue
+		}
+		delete(c.latest, done.task)
+		c.told[done.task] = done
+	}
+	c.owed = rest
+	return all
+}
+
+// completionReporter reports a worker's completions to its manager.
+type completionReporter struct {
+	worker  *worker.Worker[string]
+	name    string
+	log     *slog.Logger
+	owed    *completions
+	manager orchestratorv1.ManagerClient
+	said    seenErrors
+}
+
+// tellPatience is how long the manager may take to answer.
+const tellPatience = 5 * time.Second
+
+// lookEvery is the pause between two looks at a busy worker.
+const lookEvery = 50 * time.Millisecond
+
+// run reports completions until ctx ends.
+func (t *completionReporter) run(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		_, changed := t.worker.Changes() // before Status, so that no later change is missed
+		t.owed.look(t.worker.Status())
+		pause := lookEvery
+		switch err := t.tell(ctx); {
+		case err == nil && len(t.owed.owed) > 0:
+			failures, pause = 0, 0
+		case err == nil:
+			failures = 0
+			t.said.clear()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+		default:
+			failures++
+			pause = 0
+			if ctx.Err() == nil && t.said.news(err) {
+				t.log.Warn("completions not reported, will retry", "worker", t.name, "err", err)
+			}
+			paused, cancel := context.WithTimeout(ctx, pauseAfter(failures, rand.Float64()))
+			t.watch(paused)
+			cancel()
+		}
+		pauseFor(ctx, pause)
+	}
+}
+
+// watch records completions until ctx ends. While the manager does not answer, the
+// worker may lose its lease and drop completed tasks.
+func (t *completionReporter) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		_, changed := t.worker.Changes() // before Status, so that no later change is missed
+		t.owed.look(t.worker.Status())
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		pauseFor(ctx, lookEvery)
+	}
+}
+
+// tell reports one batch, if any completion is owed.
+func (t *completionReporter) tell(ctx context.Context) error {
+	batch := t.owed.batch()
+	if len(batch) == 0 {
+		return nil
+	}
+	req := &orchestratorv1.CompleteRequest{Worker: []byte(t.name)}
+	for _, done := range batch {
+		req.Completions = append(req.Completions, &orchestratorv1.Completion{
+			Task: []byte(done.task), ContentVersion: done.version, Receipt: []byte(done.receipt), Failure: done.failure,
+		})
+	}
+	var resp *orchestratorv1.CompleteResponse
+	var err error
+	answered, over := context.WithCancel(context.WithoutCancel(ctx)) // lives until the call has returned
+	go func() {
+		defer over()
+		ctx, cancel := context.WithTimeout(ctx, tellPatience)
+		defer cancel()
+		resp, err = t.manager.Complete(ctx, req)
+	}()
+	t.watch(answered)
+	if err != nil {
+		return fmt.Errorf("complete: %w", wire.Readable(err))
+	}
+	for i, outcome := range resp.GetOutcomes() {
+		if i < len(batch) {
+			level := slog.LevelDebug
+			if outcome == orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED {
+				level = slog.LevelWarn // the task will run again
+			}
+			t.log.Log(ctx, level, "completion answered", "worker", t.name, "task", batch[i].task, "version", batch[i].version, "outcome", outcome)
+		}
+	}
+	if !t.owed.answered(batch, resp.GetOutcomes()) {
+		return fmt.Errorf("complete: some of %d completions have no answer", len(batch))
+	}
+	return nil
+}
+
+// finish reports the remaining completions, for at most a second.
+func (t *completionReporter) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	for len(t.owed.owed) > 0 {
+		if err := t.tell(ctx); err != nil {
+			t.log.Warn("completions not reported, tasks may run again", "worker", t.name,
+				"tasks", len(t.owed.owed), "err", err)
+			return
+		}
+	}
+}
+
+// pauseFor waits for d, but not longer than ctx lives.
+func pauseFor(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,116 @@
+package manager
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator/worker"
+	rpcpeer "google.golang.org/grpc/peer"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+)
+
+const (
+	aLease      = 10 * time.Second
+	unreachable = 30 * time.Second
+)
+
+var aManager = identity.Principal{Role: identity.RoleManager}
+
+// settingsOf returns the settings for some options.
+func settingsOf(t *testing.T, opts ...communicator.Option) *peer.Settings {
+	t.Helper()
+	s := option.Member{Settings: peer.Defaults()}
+	for _, opt := range opts {
+		opt.ApplyMember(&s)
+	}
+	return &s.Settings
+}
+
+// connect dials an identity at an address until the test ends.
+func connect(t *testing.T, address string, who identity.Principal, opts ...communicator.Option) *grpc.ClientConn {
+	t.Helper()
+	conn, err := settingsOf(t, opts...).Dial(address, who)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	return conn
+}
+
+// with returns the option to use files.
+func with(t *testing.T, files testca.Files) communicator.Option {
+	t.Helper()
+	c, err := communicator.LoadCredentials(files.Cert, files.Key, files.CA)
+	require.NoError(t, err)
+	return communicator.WithCredentials(c)
+}
+
+// logged returns the option to log to a journal.
+func logged(j *grpctest.Journal) communicator.Option { return communicator.WithLogger(j.Logger()) }
+
+// manage runs a manager until the test ends, and returns its address.
+func manage(t *testing.T, opts ...Option) (m *Manager, address string) {
+	t.Helper()
+	m, err := New(NewMemoryStore(), opts...)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel(errClosing)
+		require.ErrorIs(t, <-done, errClosing)
+	})
+	return m, l.Addr().String()
+}
+
+// probedWithin shortens the time that registering workers have to answer.
+func probedWithin(d time.Duration) Option {
+	return optionFunc(func(s *option.Manager) { s.Probing = d })
+}
+
+// servedWorker is a worker that is served on loopback.
+type servedWorker struct {
+	*worker.Worker[string]
+	addr string
+}
+
+// serveWorker serves a worker until the test ends.
+func serveWorker(t *testing.T, opts ...communicator.Option) *servedWorker {
+	t.Helper()
+	w, err := worker.New(func(ctx context.Context, _ string) error { <-ctx.Done(); return nil })
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
+	var serverOpts []communicator.ServerOption
+	for _, opt := range opts {
+		serverOpts = append(serverOpts, opt)
+	}
+	server, err := communicator.NewServer(w, serverOpts...)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		require.ErrorIs(t, <-served, context.Canceled)
+	})
+	return &servedWorker{w, l.Addr().String()}
+}
+
+// localCall returns the context of a call that came without TLS.
+func localCall(t testing.TB) context.Context {
+	return rpcpeer.NewContext(t.Context(), &rpcpeer.Peer{AuthInfo: &peer.Security{Plaintext: true}})
+}

@@ -1,0 +1,238 @@
+package manager
+
+// The Manager, and its calls to its orchestrator. manager_run.go runs it,
+// manager_service.go serves the workers, manager_tasks.go has the methods for its
+// user.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
+	"github.com/f8949c05/orchestrator"
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+)
+
+// Manager keeps the tasks and the members, and makes the members run the tasks.
+//
+// Workers register with the manager ([Member] does that) and stay members by
+// heartbeats. Put and Delete set the expected tasks, and the terms of an
+// [orchestrator.Orchestrator] carry them out. Everything that must survive a restart
+// is in a [Store] before the manager acts on it: tasks, completions, failed tasks,
+// members, drains. All of it is in memory as well, including contents.
+//
+// # Restart
+//
+// Workers continue while a manager restarts, and reach it with their next heartbeat.
+// The manager runs no term until it has heard from each member from before, or the
+// lease of that member has certainly expired. So nothing is started elsewhere that
+// such a member still runs. The epoch is higher than that of the previous manager,
+// whose calls workers refuse from then on.
+//
+// # Completion
+//
+// A task completes when its function returns nil, if its worker was made with
+// worker.WithCompletion. The manager then removes the task from the expected ones
+// and keeps a [Completion]; [Manager.Put] describes when the task runs again. The
+// first instance to complete completes the task, and the others are stopped.
+//
+// A running job is not moved. A worker that is drained waits for it, as long as the
+// context of [Member.Close] allows. A job whose function fails is retried on the
+// same worker; [Manager.Tasks] reports the error, the number of attempts, and the
+// time of the next one. With worker.WithAttempts, a job fails for good after that
+// many failures in a row: the manager removes it from the expected tasks and keeps
+// it in [Manager.Failed].
+//
+// # Concurrency
+//
+// The methods may be called from any number of goroutines, before and during Run;
+// those that only read, also after Run. Slices are copied, except for contents,
+// which must not be changed.
+type Manager struct {
+	settings  option.Manager
+	log       *slog.Logger
+	committer *committer
+	workers   *communicator.Communicator
+	orch      *orchestrator.Orchestrator[communicator.Worker, string]
+
+	refused   refusals
+	successor witness
+	held      map[string][]communicator.Worker // by name: members with expired leases whose tasks are held; used by tell only
+	begun     atomic.Bool                      // Run was called
+	leading   atomic.Bool                      // terms run
+}
+
+// ErrNotLeading reports that the manager runs no terms: Run was not called yet,
+// waits for members from before the restart, or has returned.
+var ErrNotLeading = errors.New("manager runs no terms")
+
+// NewManager returns a manager with the contents of store, in the next epoch. The
+// epoch is stored when NewManager returns. In an empty store, epochs and versions
+// begin from the wall clock. So workers that outlive both a manager and its store
+// follow the next manager, unless the clock was set back. The caller closes the
+// store after Run has returned, and must not use it before.
+//
+// The error names every option that is out of range and wraps
+// [orchestrator.ErrInvalid], or states why the store cannot be read or written.
+func New(store Store, opts ...Option) (*Manager, error) {
+	s, err := newManagerSettings(store, opts)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{settings: s, log: s.Logger, held: make(map[string][]communicator.Worker)}
+	m.committer, err = openCommitter(store, s.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("new manager: %w", err)
+	}
+	m.workers, err = communicator.NewCommunicator(managerHooks{m})
+	if err != nil {
+		return nil, fmt.Errorf("new manager: %w", err)
+	}
+	look := func(orchestrator.TermStats) { s.Credentials.Watch(s.Logger) }
+	options := append([]orchestrator.Option{orchestrator.WithLogger(s.Logger), orchestrator.WithStats(look)}, s.Orchestrator...)
+	m.orch, err = orchestrator.New(m.workers, append(options,
+		orchestrator.WithEpoch(m.committer.epoch), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))...)
+	if err == nil {
+		err = m.feed()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("new manager: %w", err)
+	}
+	m.committer.tell = m.tell
+	return m, nil
+}
+
+// managerHooks is the option of a manager's Communicator.
+type managerHooks struct{ m *Manager }
+
+// ApplyCommunicator gives the Communicator the manager's settings, contents and hooks.
+func (h managerHooks) ApplyCommunicator(s *option.Communicator) {
+	m := h.m
+	restored := make(map[state.Worker]bool)
+	for _, member := range m.committer.catalog.Members() {
+		restored[member.Worker] = true
+	}
+	*s = option.Communicator{
+		Settings: m.settings.Settings, Dialing: m.settings.Dialing, Contents: &m.committer.catalog,
+		Observe: m.observe, Believe: m.believe, Ended: m.ended, Receipts: m.committer.key,
+		Restored: func(w state.Worker) bool { return restored[w] },
+	}
+}
+
+// feed gives the orchestrator the stored tasks and members.
+func (m *Manager) feed() error {
+	var workers []orchestrator.Worker[communicator.Worker]
+	for _, member := range m.committer.catalog.Members() {
+		workers = append(workers, orchestrator.Worker[communicator.Worker]{Name: communicator.Worker(member.Worker), Draining: member.Drains})
+	}
+	return errors.Join(m.orch.UpdateTasks(m.committer.catalog.Expected()), m.orch.UpdateWorkers(workers))
+}
+
+// tell passes saved changes on to the orchestrator and the communicator. It removes
+// a former member from the orchestrator before it disconnects it; otherwise the
+// worker would be silent for a term.
+func (m *Manager) tell(n state.Delta) {
+	for _, name := range n.Unexpected {
+		m.orch.RemoveTask(name)
+	}
+	for _, t := range n.Expected {
+		m.check("task", t.Name, m.orch.AddTask(t.Name, orchestrator.WithTaskInstances(t.Instances), orchestrator.WithHandoff(t.Handoff)))
+	}
+	if len(n.Failed) > 0 {
+		first := &n.Failed[0]
+		m.log.Warn("jobs failed for good, not run again", "jobs", len(n.Failed), "first", first.Name,
+			"worker", first.Worker, "attempts", first.Attempts, "err", first.Err)
+	}
+	for _, w := range n.Gone {
+		left := m.committer.left(w)
+		if !left && m.successor.is(w.Name) {
+			m.held[w.Name] = append(m.held[w.Name], communicator.Worker(w))
+			m.log.Error("lease expired and worker names higher epoch, tasks held",
+				"worker", w.Name, "incarnation", w.Incarnation)
+			continue
+		}
+		m.remove(communicator.Worker(w))
+		if left {
+			m.log.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
+		} else {
+			m.log.Warn("worker's lease expired", "worker", w.Name, "incarnation", w.Incarnation)
+		}
+	}
+	for _, a := range n.Came {
+		for _, w := range m.held[a.Name] {
+			m.remove(w) // its new incarnation proves that the tasks of w have stopped
+		}
+		delete(m.held, a.Name)
+		if a.Moved {
+			m.connect(communicator.Worker(a.Worker), a.Address)
+		}
+		var opts []orchestrator.WorkerOption
+		if a.Draining {
+			opts = append(opts, orchestrator.WithWorkerDraining())
+		}
+		m.check("worker", a.Name, m.orch.AddWorker(communicator.Worker(a.Worker), opts...))
+		switch attrs := []any{"worker", a.Name, "incarnation", a.Incarnation, "address", a.Address, "draining", a.Draining}; {
+		case a.Moved:
+			m.log.Info("worker is a member", attrs...)
+		case a.Turned && a.Draining:
+			m.log.Info("worker draining", attrs...)
+		case a.Turned:
+			m.log.Info("worker undrained", attrs...)
+		}
+	}
+}
+
+func (m *Manager) remove(w communicator.Worker) {
+	m.orch.RemoveWorker(w)
+	m.workers.Disconnect(w)
+}
+
+func (m *Manager) connect(w communicator.Worker, address string) {
+	m.check("worker", w.Name, m.workers.Connect(w, address))
+}
+
+// check logs an error that cannot occur, because everything was checked before it
+// was stored.
+func (m *Manager) check(kind, name string, err error) {
+	if err != nil {
+		m.log.Error("refused by orchestrator", kind, name, "err", err)
+	}
+}
+
+// observe processes the result of each call to a worker.
+func (m *Manager) observe(w state.Worker, err error) {
+	if err == nil {
+		m.successor.drop(w.Name)
+	}
+	m.committer.called(w, err == nil)
+}
+
+// ended records the tasks that a worker has reported as completed or failed, before
+// the term continues. The worker also sends them with Complete, but that call may
+// fail. The term would then treat the task as running, and could move it to a worker
+// that runs it again. A recorded task no longer has content, so no term can start
+// it.
+func (m *Manager) ended(ctx context.Context, w state.Worker, tasks []wire.Task) error {
+	var open []state.Conclusion
+	for _, t := range tasks {
+		if _, version, ok := m.committer.catalog.Content(t.Name); ok && version == t.Version {
+			open = append(open, conclusionFrom(&t, m.committer.key, w.Name))
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return m.committer.do(ctx, func(b *state.State, now time.Time) error {
+		for _, e := range open {
+			b.Conclude(now, w.Name, e)
+		}
+		return nil
+	})
+}

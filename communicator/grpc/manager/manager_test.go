@@ -1,0 +1,416 @@
+package manager
+
+// R2: a manager and its members, and how both end.
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+
+	"github.com/f8949c05/orchestrator"
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+)
+
+func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+		before := o.where()
+		staff[1].unserve() // makes it silent
+		o.pass(aLease-2*time.Second, staff[0])
+		require.Equal(t, before, o.where())
+		require.Equal(t, 2, o.starts(), "silent is not empty")
+		require.Len(t, m.Members(), 2)
+		require.NotZero(t, m.Members()[1].Failing)
+		require.NoError(t, staff[1].Close(t.Context()))
+		o.pass(2*time.Second, staff[0])
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		require.Len(t, m.Members(), 1)
+		require.Equal(t, codes.NotFound, code(staff[1].beat()))
+		require.Equal(t, codes.FailedPrecondition, code(staff[1].register()))
+	})
+}
+
+// gRPC takes five seconds to close a connection if the peer does not read.
+func TestR2_AnExpiredWorkerThatDoesNotReadDelaysNoOther(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		from := make(chan struct{})
+		o.bend = func(address string, line net.Conn) net.Conn {
+			if address != "one.test:7000" {
+				return line
+			}
+			return &stuck{Conn: line, from: from, closed: make(chan struct{})}
+		}
+		m := o.open(NewMemoryStore())
+		staff := o.staff("one", "two")
+		m.put("a", "b")
+		o.pass(time.Second, staff...)
+		close(from)
+		o.pass(aLease-time.Millisecond, staff[1])
+		require.Len(t, m.Members(), 2)
+		o.pass(time.Millisecond, staff[1]) // the lease of one has expired
+		begun := time.Now()
+		m.put("c")
+		require.Equal(t, begun, time.Now())
+		require.Len(t, m.Members(), 1)
+		o.pass(20*time.Second, staff[1])
+		for task, at := range o.where() {
+			require.Contains(t, at, "two", task) // worker one stops nothing although its lease has expired
+		}
+		m.close()
+	})
+}
+
+func TestR2_AWorkerThatLeavesIsRemovedImmediately(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		require.NoError(t, staff[1].Close(t.Context()))
+		require.NoError(t, staff[1].leave())
+		require.NoError(t, staff[1].leave(), "again")
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		require.Equal(t, codes.NotFound, code(staff[1].beat()), "a heartbeat may arrive after the Leave")
+		require.NotContains(t, o.logs.String(), "level=WARN")
+		require.Equal(t, codes.FailedPrecondition, code(staff[1].register()))
+		next := o.hire("two")
+		require.NoError(t, next.register())
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+	})
+}
+
+func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("a", "b", "c", "d")
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		require.NoError(t, m.Delete(t.Context(), "d")) // its last term may not see this
+		m.close()
+		before := o.where()
+
+		next := o.open(store)
+		require.Equal(t, m.committer.epoch+1, next.committer.epoch)
+		require.Zero(t, next.Members()[0].Heard)
+		require.Equal(t, time.Now().Add(aLease), next.Members()[0].Until)
+		_, err := next.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
+		require.ErrorIs(t, err, ErrNotLeading)
+		next.put("e")
+		o.pass(aLease/2, staff[0])
+		require.Equal(t, before, o.where())
+		require.Zero(t, next.LastPlan(), "no term has run")
+		require.NoError(t, staff[1].beat())
+		o.pass(time.Second)
+		require.NotZero(t, next.LastPlan().Stats.Term)
+		where := o.where()
+		require.NotContains(t, where, "d")
+		require.Contains(t, where, "e")
+		for _, task := range []string{"a", "b", "c"} {
+			require.Equal(t, before[task], where[task])
+		}
+		require.Equal(t, 5, o.starts())
+		_, err = next.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
+		require.NoError(t, err)
+		require.Contains(t, o.logs.String(), "no terms until known members answer")
+		require.Contains(t, o.logs.String(), "[one two]")
+	})
+}
+
+func TestR2_AfterARestartAMissingMemberExpires(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		m.close()
+		staff[1].unserve()
+		next := o.open(store)
+		o.pass(aLease-time.Millisecond, staff[0])
+		require.Zero(t, next.LastPlan())
+		require.Equal(t, 2, o.starts())
+		require.NoError(t, staff[1].Close(t.Context()))
+		o.pass(time.Second, staff[0])
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+	})
+}
+
+// The first term waits until the orchestrator knows that a lease has expired,
+// however slow the store is. Otherwise it would do nothing because of a worker that
+// it cannot list.
+func TestR2_AfterARestartTheFirstTermKnowsExpiredMembers(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := &slowStore{MemoryStore: NewMemoryStore()}
+		m := o.open(store)
+		m.put("a", "b")
+		staff := o.staff("stays", "goes")
+		o.pass(time.Second, staff...)
+		require.Equal(t, map[string]int{"stays": 1, "goes": 1}, o.spread())
+		m.close()
+		staff[1].unserve()
+		require.NoError(t, staff[1].Close(t.Context()))
+
+		m = o.open(store)
+		o.pass(aLease-time.Second, staff[0])
+		gate := store.hold()
+		release := sync.OnceFunc(func() { close(gate) })
+		defer release()
+		o.pass(2*time.Second, staff[0])
+		_, err := m.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
+		require.ErrorIs(t, err, ErrNotLeading)
+		require.Zero(t, m.LastPlan().Stats.Term)
+		release()
+		synctest.Wait()
+		require.Equal(t, uint64(1), m.LastPlan().Stats.Term.Number)
+		require.Equal(t, map[string]int{"stays": 2}, o.spread(), "done by the first term")
+	})
+}
+
+func TestR2_DrainedByNameOrByItself(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a", "b")
+		require.NoError(t, m.Drain(t.Context(), "one"))
+		staff := o.staff("one", "two")
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"two": 2}, o.spread())
+		require.True(t, m.Members()[0].Draining)
+		require.NoError(t, m.Undrain(t.Context(), "one"))
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+		_, err := staff[1].manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{
+			Worker: []byte("two"), Incarnation: staff[1].Incarnation(), Draining: true,
+		})
+		require.NoError(t, err)
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		require.ErrorIs(t, m.Drain(t.Context(), ""), orchestrator.ErrInvalid)
+		said := func(text string) int { return strings.Count(o.logs.String(), text) }
+		require.Equal(t, 2, said(`"worker is a member"`), "each once")
+		require.Equal(t, 1, said(`"worker draining" worker=two`))
+		require.Equal(t, 1, said(`"worker undrained" worker=one`))
+	})
+}
+
+func TestR2_RunEnds(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("a")
+		one := o.staff("one")[0]
+		o.pass(time.Second)
+		err := m.Run(t.Context(), o.listen("unused"))
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		m.close()
+		require.Equal(t, map[string]string{"a": "one"}, o.where(), "running tasks continue")
+		require.Equal(t, codes.Unavailable, code(one.beat()))
+		_, err = m.Put(t.Context(), Item{Name: "b"})
+		require.ErrorIs(t, err, ErrStopped)
+		_, err = m.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
+		require.ErrorIs(t, err, ErrNotLeading)
+		item, err := m.Get("a")
+		require.NoError(t, err)
+		require.Equal(t, "content of a", string(item.Content))
+	})
+}
+
+// A term finishes what it has begun. Here that is a start that waits for its worker,
+// which keeps its lease in the meantime.
+func TestT6_WhatATermHasBegunIsCarriedThrough(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		o.pass(time.Second)
+		release := one.gate.Hold(&one.gate.Some)
+		m.put("a")
+		o.pass(time.Second)
+		m.stop(errClosing)
+		o.pass(time.Second, one)
+		require.Empty(t, m.done)
+		release()
+		require.ErrorIs(t, <-m.done, errClosing)
+		require.Equal(t, map[string]string{"a": "one"}, o.where())
+	})
+}
+
+func TestR2_AStoreThatFailsEndsRun(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := &slowStore{MemoryStore: NewMemoryStore()}
+		m := o.open(store)
+		one := o.staff("one")[0]
+		gate := store.hold()
+		full := errors.New("disk full")
+		go func() { gate <- full }()
+		_, err := m.Put(t.Context(), Item{Name: "a"})
+		require.ErrorIs(t, err, full)
+		require.ErrorIs(t, <-m.done, full)
+		require.Equal(t, codes.Unavailable, code(one.beat()))
+	})
+}
+
+func TestR3_NoPlaintextOffLoopbackUnlessAskedFor(t *testing.T) {
+	m, err := New(NewMemoryStore())
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	require.NoError(t, err)
+	require.ErrorIs(t, m.Run(t.Context(), l), communicator.ErrPlaintext)
+	require.ErrorIs(t, l.Close(), net.ErrClosed)
+}
+
+// The caller may close the store as soon as Run has returned.
+func TestR2_NothingIsTakenAfterARunThatCouldNotServe(t *testing.T) {
+	store := NewMemoryStore()
+	m, err := New(store)
+	require.NoError(t, err)
+	_, err = m.Put(t.Context(), Item{Name: "before"})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	require.NoError(t, err)
+	require.ErrorIs(t, m.Run(t.Context(), l), communicator.ErrPlaintext)
+	_, err = m.Put(t.Context(), Item{Name: "after"})
+	require.ErrorIs(t, err, ErrStopped)
+	require.ErrorIs(t, m.Delete(t.Context(), "before"), ErrStopped)
+	kept, err := store.Load()
+	require.NoError(t, err)
+	require.Contains(t, kept, "task/before")
+	require.NotContains(t, kept, "task/after")
+	require.ErrorIs(t, m.Run(t.Context(), l), orchestrator.ErrInvalid)
+}
+
+func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := &slowStore{MemoryStore: NewMemoryStore()}
+		m, err := New(store)
+		require.NoError(t, err)
+		gate := store.hold()
+		full := errors.New("disk full")
+		go func() { gate <- full }()
+		_, err = m.Put(t.Context(), Item{Name: "a"})
+		require.ErrorIs(t, err, full)
+		require.ErrorIs(t, m.Run(t.Context(), o.listen(managerAt)), full)
+	})
+}
+
+func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		staff := o.staff("one", "two")
+		o.pass(time.Second, staff...)
+		later := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: m.committer.epoch + 1, Number: 1})
+		for _, w := range staff {
+			require.Empty(t, m.done, "one worker alone may be wrong")
+			_, err := w.List(later)
+			require.NoError(t, err)
+			o.pass(2 * time.Second)
+		}
+		require.ErrorIs(t, <-m.done, orchestrator.ErrDeposed)
+	})
+}
+
+// If one worker names a later epoch, only its own tasks are affected. They are held
+// until it is a member again.
+func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+		m.put("a", "b", "c", "d", "e", "f")
+		staff := o.staff("one", "two", "liar")
+		good, liar := staff[:2], staff[2]
+		o.pass(time.Second, staff...)
+		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread())
+		liar.Fence(orchestrator.Term{Epoch: math.MaxUint64, Number: math.MaxUint64})
+		o.pass(20*time.Second, staff...)
+		o.pass(2*time.Second, good...)
+		err := liar.beat()
+		require.Equal(t, codes.FailedPrecondition, code(err))
+		require.Equal(t, "UNREACHABLE", wire.ReasonOf(err))
+		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread(), "before its lease expires")
+		o.pass(aLease, good...)
+		require.Empty(t, m.done)
+		require.Equal(t, 6, o.starts(), "it may follow another manager, and still run its two tasks")
+		m.put("g", "h")
+		o.pass(time.Second, good...)
+		require.Equal(t, 8, o.starts(), "the others continue")
+
+		liar.unserve()
+		back := o.hire("liar")
+		require.NoError(t, back.register())
+		o.pass(2*time.Second, good[0], good[1], back)
+		good[0].Fence(orchestrator.Term{Epoch: math.MaxUint64})
+		o.pass(2*time.Second, good[1], back)
+		require.Empty(t, m.done, "it is the only witness again")
+		require.Contains(t, o.logs.String(), `msg="worker names a higher epoch, not called until another worker does" worker=liar`)
+	})
+}
+
+func TestR5_AHigherEpochTakesTwoWorkersThatStandByIt(t *testing.T) {
+	var x witness
+	says := func(name string) string {
+		first, confirmed := x.add(name)
+		return fmt.Sprint(first, confirmed)
+	}
+	require.Equal(t, "true false", says("a"))
+	require.Equal(t, "false false", says("a"), "the same name does not count twice")
+	x.drop("b")
+	x.drop("a")
+	require.Equal(t, "true false", says("b"), "the first worker has answered without a higher epoch since")
+	require.Equal(t, "false true", says("a"))
+}
+
+func TestR2_OptionsAreChecked(t *testing.T) {
+	_, err := New(nil)
+	require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	for says, opt := range map[string]Option{
+		"is nil":                        nil,
+		"WithInterval(0s)":              WithInterval(0),
+		"WithInterval(1h0m1s)":          WithInterval(time.Hour + time.Second),
+		"WithLeases(0s, 1s)":            WithLeases(0, time.Second),
+		"WithLeases(2s, 1s)":            WithLeases(2*time.Second, time.Second),
+		"WithLeases(1s, 25h0m0s)":       WithLeases(time.Second, 25*time.Hour),
+		"WithUnreachable(0s)":           WithUnreachable(0),
+		"WithUnreachable(25h0m0s)":      WithUnreachable(25 * time.Hour),
+		"WithMaxMoves(-1)":              WithOrchestrator(orchestrator.WithMaxMoves(-1)),
+		"WithCommunicatorTimeout(-1ns)": WithOrchestrator(orchestrator.WithCommunicatorTimeout(-1)),
+	} {
+		_, err := New(NewMemoryStore(), opt)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid, says)
+		require.ErrorContains(t, err, says)
+	}
+	_, err = New(broken{errors.New("no disk")})
+	require.ErrorContains(t, err, "no disk")
+}
+
+func TestR2_RunWaitsForWhatItServes(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.hire("one")
+		release := one.gate.Hold(&one.gate.All)
+		registered := make(chan error, 1)
+		go func() { registered <- one.register() }()
+		synctest.Wait()
+		begun := time.Now()
+		m.close()
+		require.Equal(t, peer.Grace, time.Since(begun))
+		synctest.Wait()
+		require.Equal(t, codes.Unavailable, code(<-registered))
+		release()
+	})
+}

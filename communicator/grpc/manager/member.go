@@ -1,0 +1,268 @@
+package manager
+
+// The Member: the membership of a worker, from Run to Close. A single session, from
+// registering to leaving, is in member_session.go.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
+	"github.com/f8949c05/orchestrator"
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/closing"
+	"github.com/f8949c05/orchestrator/worker"
+	"google.golang.org/grpc"
+)
+
+// Member makes a [worker.Worker] a member of a manager. It serves the manager's
+// calls, registers under a name with a lease, renews the lease, and reports
+// completed tasks.
+//
+// If the lease is not renewed, the worker stops all its tasks before the lease can
+// have expired (W5). The member then leaves, and registers again as another
+// incarnation, which no call meant for the previous one can reach. A restarted
+// manager knows its members: they continue and stop nothing.
+//
+// [worker.WithLease] describes what is guaranteed, and what no clock can guarantee.
+// Tasks have no tokens; package etcd provides them.
+type Member struct {
+	manager  string
+	name     string
+	worker   *worker.Worker[string]
+	settings option.Member
+	log      *slog.Logger
+
+	closing *closing.Closing
+
+	// Set by Run:
+	address  string // at which the manager calls the worker
+	conn     *grpc.ClientConn
+	client   orchestratorv1.ManagerClient
+	reporter *completionReporter
+	owed     uint64 // a stopped incarnation that may still be a member; 0: none
+	early    error  // why the last session stopped tasks that had not moved; nil: it did not
+	// halt stops all tasks, reports completions and closes the worker. Only the
+	// first call has an effect.
+	halt func(ctx context.Context)
+}
+
+// NewMember returns a Member for w, which must have a lease ([worker.WithLease])
+// that the manager grants. From then on, only the Member may add tasks to w, remove
+// tasks from w, and close w.
+//
+// managerAddress is the manager's host:port. name is the worker's name at the
+// manager. No two workers may have the same name at the same time. With TLS, it must
+// be the name in the certificate. Errors wrap [orchestrator.ErrInvalid].
+func NewMember(managerAddress, name string, w *worker.Worker[string], opts ...MemberOption) (*Member, error) {
+	if w == nil {
+		return nil, fmt.Errorf("new member: %w: the worker is nil", orchestrator.ErrInvalid)
+	}
+	s, err := newMemberSettings(managerAddress, name, w.Lease(), opts)
+	if err != nil {
+		return nil, fmt.Errorf("new member: %w", err)
+	}
+	m := &Member{
+		manager: managerAddress, name: name, worker: w, settings: s, log: s.Logger,
+		closing: closing.New(closing.Late(s.Logger, name, w)),
+	}
+	return m, nil
+}
+
+// Run serves on l, which it closes, and registers, again whenever the membership is
+// lost, until ctx is done or [Member.Close] has drained the member. It then stops
+// all tasks, keeps the lease until they have stopped, leaves, and closes the worker.
+// It returns the cause of ctx, or nil after Close. It may be called once.
+//
+// Run answers the manager's calls until the manager knows that the worker has left.
+// Before leaving, it reports completed tasks, for at most a second, and then removes
+// the record ([worker.WithRecord]). If the manager is away during that time, it
+// never learns of them, and these tasks run again.
+//
+// If the manager is away or refuses the worker, Run tries again as long as ctx
+// lives, with growing pauses of up to a second. It logs each reason once. A name in
+// use is such a reason, because the lease of its holder may expire. Run fails if
+// another attempt cannot help. The error wraps [orchestrator.ErrInvalid] if the
+// manager rejects the request, such as the length of the lease, or if the worker's
+// own address is unknown ([WithAdvertise]). Run also fails with an error of serving
+// on l.
+func (m *Member) Run(ctx context.Context, l net.Listener) error {
+	if peer.Absent(l) {
+		return fmt.Errorf("%w: Member.Run: the net.Listener is nil", orchestrator.ErrInvalid)
+	}
+	defer func() { _ = l.Close() }() // closed already if serving has begun
+	if !m.closing.Begin() {
+		return fmt.Errorf("%w: Member.Run was called before, or after Close", orchestrator.ErrInvalid)
+	}
+	defer func() { m.closing.Finish(m.early) }()
+	err := m.open(ctx, l)
+	if errors.Is(err, closing.ErrLeaving) || errors.Is(err, closing.ErrDraining) {
+		return nil
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("member %s: %w", m.name, err)
+	}
+	return err
+}
+
+// open is Run without its guards. It connects to the manager, and starts and ends
+// every part of the Member.
+func (m *Member) open(ctx context.Context, l net.Listener) error {
+	closeWorker := func(ctx context.Context) {
+		if err := m.worker.Close(context.WithoutCancel(ctx)); err != nil {
+			m.log.Error("worker not closed", "worker", m.name, "err", err)
+		}
+	}
+	address, err := advertised(l.Addr(), m.settings.Advertise)
+	if err != nil {
+		closeWorker(ctx)
+		return err
+	}
+	conn, err := m.settings.Dial(m.manager, identity.Principal{Role: identity.RoleManager}, m.settings.Dialing...)
+	if err != nil {
+		closeWorker(ctx)
+		return err
+	}
+	defer func() { _ = conn.Close() }() // fails only if it is closed already
+	m.address, m.conn, m.client = address, conn, orchestratorv1.NewManagerClient(conn)
+	m.reporter = &completionReporter{
+		worker: m.worker, name: m.name, log: m.log,
+		owed: newCompletions(m.worker.Before()), manager: m.client,
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	beyond := context.WithoutCancel(ctx) // lives until everything has stopped
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	serving, unserve := context.WithCancel(beyond)
+	defer unserve()
+	var calls callCounter
+	server, err := communicator.NewServer(m.worker, memberServer{m.settings.Settings, &calls})
+	if err != nil {
+		closeWorker(ctx)
+		return err
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		if err := server.Serve(serving, l); serving.Err() == nil {
+			cancel(err)
+		}
+	})
+	waiting.Go(func() {
+		select {
+		case <-m.closing.Leave():
+			cancel(fmt.Errorf("%w: %w", closing.ErrLeaving, m.closing.Hurried()))
+		case <-ctx.Done():
+		}
+	})
+	telling, untell := context.WithCancel(beyond)
+	var told sync.WaitGroup
+	told.Go(func() { m.reporter.run(telling) })
+	var once sync.Once
+	m.halt = func(ctx context.Context) {
+		once.Do(func() {
+			// Wait for tasks that do not stop: the lease is kept for them, or the last
+			// resort ends them.
+			if err := m.worker.Stop(context.WithoutCancel(ctx)); err != nil {
+				m.log.Error("tasks not stopped", "worker", m.name, "err", err)
+			}
+			// The manager must get the answers under way before Leave, such as the one that
+			// the last task that it moves has stopped.
+			calls.settle()
+			untell()
+			told.Wait()
+			m.reporter.owed.look(m.worker.Status()) // before they are dropped
+			m.reporter.finish(ctx)
+			closeWorker(ctx)
+		})
+	}
+	joining, noMore := context.WithCancelCause(ctx)
+	waiting.Go(func() {
+		select {
+		case <-m.closing.Drain():
+			noMore(closing.ErrDraining) // a worker that is not registered has no tasks to move
+		case <-ctx.Done():
+		}
+	})
+	err = m.run(ctx, joining)
+	cancel(err)
+	m.halt(ctx) // if no session has done so
+	// The manager knows and no longer calls, so no call finds the listener closed.
+	unserve()
+	served.Wait()
+	return err
+}
+
+// run runs one session after the other. It registers as long as joining lives, which
+// ends with ctx.
+func (m *Member) run(ctx, joining context.Context) error {
+	for failures := 1; ; failures++ {
+		registered, err := m.stay(ctx, joining)
+		switch {
+		case joining.Err() != nil:
+			return context.Cause(joining)
+		case isAny(err, orchestrator.ErrInvalid, worker.ErrClosed):
+			return err
+		}
+		m.early = nil // counts only for the session that ends the Member
+		m.log.Warn("membership lost, registering again", "worker", m.name, "err", err)
+		if registered {
+			failures = 1
+		}
+		pauseFor(joining, pauseAfter(failures, rand.Float64()))
+	}
+}
+
+// Close drains the member: it asks the manager to move its tasks, and waits until
+// none is left or ctx ends. It then stops the remaining tasks, leaves, and returns
+// when Run has returned.
+//
+// The last worker does not wait. If there is no other member, or all others drain
+// too, no worker can take the tasks, and the manager's answers say so. Close then
+// stops them immediately, logs that at Info, and returns nil.
+//
+// An error means that tasks were stopped here before they had moved. It wraps the
+// cause: that of ctx, that of Run's context, or [worker.ErrLeaseLost]. Tasks that
+// were stopped because an earlier lease was lost do not count. Neither do completed
+// tasks, although they may run again if the manager is away (see Run).
+//
+// Further calls wait for the same end and return the same result. If Run was not
+// called yet, Close closes the member immediately, and Run fails.
+func (m *Member) Close(ctx context.Context) error {
+	if err := m.closing.Close(ctx, m.worker.Close); err != nil {
+		return fmt.Errorf("close member %s: %w", m.name, err)
+	}
+	return nil
+}
+
+// memberServer is the option of a member's server.
+type memberServer struct {
+	settings peer.Settings
+	calls    *callCounter
+}
+
+// ApplyServer gives the server the member's settings, and makes it count its calls.
+func (o memberServer) ApplyServer(s *option.Server) {
+	s.Settings = o.settings
+	s.Serving = append(s.Serving, grpc.ChainUnaryInterceptor(o.calls.count))
+}
+
+// isAny reports whether err wraps one of the targets.
+func isAny(err error, targets ...error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,113 @@
+package manager
+
+// The options of NewManager.
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+
+	"github.com/f8949c05/orchestrator"
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+)
+
+// ManagerOption is for [NewManager]. Every [Option] is one.
+type Option interface {
+	ApplyManager(*option.Manager)
+}
+
+type optionFunc func(*option.Manager)
+
+func (f optionFunc) ApplyManager(s *option.Manager) { f(s) }
+
+// WithInterval sets the time between two terms if nothing happens. After a change, a
+// term runs at once, or when the one under way has ended. The default is one second.
+// It must be positive, and at most an hour.
+//
+// A term ends when its calls have been answered. A task that does not stop when told
+// to prolongs one term by up to the timeout of a call, ten seconds by default, and
+// no later term. Everything put, deleted or drained in the meantime, on other
+// workers too, waits for the next term. If that is too long, give [WithOrchestrator]
+// a shorter orchestrator.WithCommunicatorTimeout.
+//
+// The interval is also how often workers are called, which finds unreachable ones
+// (see [WithUnreachable]) and gives running tasks their new contents.
+func WithInterval(every time.Duration) Option {
+	return optionFunc(func(s *option.Manager) {
+		if every <= 0 || every > time.Hour {
+			s.Invalid("WithInterval(%v): must be above 0 and at most 1h", every)
+		}
+		s.Interval = every
+	})
+}
+
+// WithOrchestrator sets options of the manager's orchestrator. The manager itself
+// sets the epoch, which is kept in the store, and the grace period, which is
+// [orchestrator.HoldUntilRemoved]; these two options are ignored here. The logger is
+// the manager's unless one is given here. WithOrchestrator may be used more than
+// once. The default is no option.
+func WithOrchestrator(opts ...orchestrator.Option) Option {
+	return optionFunc(func(s *option.Manager) { s.Orchestrator = append(s.Orchestrator, opts...) })
+}
+
+// WithLeases sets the shortest and the longest lease that a worker may ask for. A
+// worker that asks for any other is refused. The default is one second to one minute;
+// 0 < shortest <= longest <= 24h.
+//
+// After a worker has crashed, its tasks are started elsewhere when its lease
+// expires. After a crash of the manager, its first term may wait as long for a
+// worker that does not come back. The package documentation states how long a
+// manager may be away unnoticed by its workers.
+func WithLeases(shortest, longest time.Duration) Option {
+	return optionFunc(func(s *option.Manager) {
+		if shortest <= 0 || longest < shortest || longest > 24*time.Hour {
+			s.Invalid("WithLeases(%v, %v): must be 0 < shortest <= longest <= 24h", shortest, longest)
+		}
+		s.LeaseMin, s.LeaseMax = shortest, longest
+	})
+}
+
+// WithUnreachable sets how long calls to a worker may fail, from the first failure
+// since its last answer, until its heartbeats are no longer acknowledged. Its lease
+// then expires, and its tasks go to workers that can be called. A worker that does
+// not stop tasks that it was not given counts as one that cannot be called. The
+// default is 30 seconds. It must be positive, and at most 24h.
+func WithUnreachable(d time.Duration) Option {
+	return optionFunc(func(s *option.Manager) {
+		if d <= 0 || d > 24*time.Hour {
+			s.Invalid("WithUnreachable(%v): must be above 0 and at most 24h", d)
+		}
+		s.Unreachable = d
+	})
+}
+
+func newManagerSettings(store Store, opts []Option) (option.Manager, error) {
+	s := option.Manager{
+		Settings: peer.Defaults(),
+		Rules:    state.Rules{LeaseMin: time.Second, LeaseMax: time.Minute, Unreachable: 30 * time.Second},
+		Interval: time.Second, Probing: probeTime,
+	}
+	for _, opt := range opts {
+		if opt == nil {
+			s.Invalid("a ManagerOption is nil")
+			continue
+		}
+		opt.ApplyManager(&s)
+	}
+	s.Identify(identity.Principal{Role: identity.RoleManager})
+	if peer.Absent(store) {
+		s.Invalid("the Store is nil")
+	}
+	// Only orchestrator.New checks its options; the result is not used.
+	if _, err := orchestrator.New[communicator.Worker, string](&communicator.Communicator{}, s.Orchestrator...); err != nil {
+		s.Reject(fmt.Errorf("WithOrchestrator: %w", err))
+	}
+	if err := s.Err(); err != nil {
+		return s, fmt.Errorf("new manager: %w", err)
+	}
+	return s, nil
+}

@@ -1,0 +1,202 @@
+package manager
+
+// R2: registrations that are accepted, and those that are refused.
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a", "b", "c", "d")
+		one := o.hire("one")
+		resp, err := one.manager.Register(t.Context(), one.asks())
+		require.NoError(t, err)
+		require.Equal(t, m.committer.epoch, resp.GetTerm().GetEpoch())
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 4}, o.spread())
+
+		two := o.hire("two")
+		require.NoError(t, two.register())
+		o.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2, "two": 2}, o.spread())
+		require.Equal(t, 6, o.starts(), "nothing else moves")
+		now := time.Now()
+		require.Equal(t, []MemberState{
+			{Worker: one.as(), Address: "one.test:7000", Lease: aLease, Heard: now.Add(-2 * time.Second), Until: now.Add(aLease - 2*time.Second)},
+			{Worker: two.as(), Address: "two.test:7000", Lease: aLease, Heard: now.Add(-time.Second), Until: now.Add(aLease - time.Second)},
+		}, m.Members())
+		require.Len(t, m.Tasks(one.as()), 2)
+
+		beat, err := one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation()})
+		require.NoError(t, err)
+		require.Equal(t, m.committer.epoch, beat.GetTerm().GetEpoch())
+		require.Equal(t, m.LastPlan().Stats.Term.Number, beat.GetTerm().GetNumber())
+	})
+}
+
+func TestR2_ANameThatIsTaken(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		other := o.hire("one")
+		err := other.register()
+		require.Equal(t, codes.AlreadyExists, code(err))
+		require.ErrorContains(t, err, `another process is worker "one", at one.test:7000`)
+		require.Equal(t, codes.NotFound, code(other.beat()))
+		require.NoError(t, one.beat())
+		o.pass(aLease)
+		require.NoError(t, other.register())
+		require.Equal(t, codes.NotFound, code(one.beat()))
+	})
+}
+
+func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore())
+		h := o.hire("one")
+		asks := h.asks()
+		asks.Lease = durationpb.New(900 * time.Millisecond)
+		_, err := h.manager.Register(t.Context(), asks)
+		require.Equal(t, codes.InvalidArgument, code(err))
+		require.Equal(t, `worker "one" wants a lease of 900ms (worker.WithLease): the manager grants 1s to 1m0s (WithLeases)`,
+			status.Convert(err).Message(), "without the text of ErrInvalid")
+	})
+}
+
+// A wrong address, a firewall or another process is reported immediately, at both
+// ends.
+func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		one := o.hire("one")
+		asks := one.asks()
+		asks.Address = "elsewhere.test:7000"
+		_, err := one.manager.Register(t.Context(), asks)
+		require.Equal(t, codes.Unavailable, code(err))
+		require.Equal(t, unreachableAnswer, status.Convert(err).Message())
+		require.Contains(t, o.logs.String(), "no listener at elsewhere.test:7000")
+
+		two := o.hire("two")
+		asks.Address = two.address
+		_, err = one.manager.Register(t.Context(), asks)
+		require.Equal(t, codes.Unavailable, code(err))
+		require.Equal(t, unreachableAnswer, status.Convert(err).Message(), "the same for every server")
+		require.Contains(t, o.logs.String(), "two.test:7000")
+		require.Contains(t, o.logs.String(), worker.ErrIncarnation.Error())
+		require.Empty(t, m.Members())
+		values, err := store.Load()
+		require.NoError(t, err)
+		require.NotContains(t, values, "member/one")
+
+		// A worker that does not answer delays no other.
+		release := one.gate.Hold(&one.gate.All)
+		registered := make(chan error, 1)
+		begun := time.Now()
+		go func() { registered <- one.register() }()
+		synctest.Wait()
+		require.NoError(t, two.register())
+		require.NoError(t, two.beat())
+		require.Equal(t, begun, time.Now())
+		err = <-registered
+		require.Equal(t, codes.Unavailable, code(err))
+		require.Equal(t, probeTime, time.Since(begun))
+		release()
+		require.NoError(t, one.register())
+		synctest.Wait()
+		require.Contains(t, o.logs.String(), "no listener at elsewhere.test:7000")
+	})
+}
+
+// The manager's call may take so long that its answer comes too late for a short
+// lease. Without an immediate answer to the next Register, this would repeat
+// forever.
+func TestR2_ASecondRegisterIsAnsweredImmediately(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		release := one.gate.Hold(&one.gate.All)
+		defer release()
+		begun := time.Now()
+		require.NoError(t, one.register())
+		require.Equal(t, begun, time.Now())
+
+		moved := one.asks()
+		moved.Address = "elsewhere.test:7000"
+		_, err := one.manager.Register(t.Context(), moved)
+		require.Equal(t, codes.Unavailable, code(err), "the new address was never called")
+		o.pass(unreachable/2, one) // the calls of the terms have failed
+		require.Equal(t, codes.Unavailable, code(one.register()))
+	})
+}
+
+func TestR2_AnUnreachableMemberExpires(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second, staff...)
+		staff[1].unserve()
+		o.pass(20*time.Second, staff...)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+		o.pass(2*time.Second, staff[0])
+		err := staff[1].beat()
+		require.Equal(t, codes.FailedPrecondition, code(err))
+		require.ErrorContains(t, err, "cannot be called")
+		require.NoError(t, staff[1].Close(t.Context())) // it stops before its lease expires
+		o.pass(aLease, staff[0])
+		require.Equal(t, map[string]int{"one": 2}, o.spread())
+	})
+}
+
+func TestR2_AMemberThatIsReachableAgainContinues(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+		m.put("a", "b")
+		staff := o.staff("one", "two")
+		o.pass(time.Second, staff...)
+		staff[1].unserve()
+		o.pass(20*time.Second, staff...)
+		o.pass(2*time.Second, staff[0])
+		require.Equal(t, codes.FailedPrecondition, code(staff[1].beat()))
+		staff[1].serve()
+		o.pass(3*time.Second, staff[0])
+		o.pass(2*aLease, staff...)
+		require.Equal(t, 2, o.starts())
+		require.Zero(t, m.Members()[1].Failing)
+	})
+}
+
+func TestR1_AnswersTellTheLeaseAndWhenToBeat(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore())
+		one := o.hire("one")
+		shorter := one.asks()
+		shorter.Lease = durationpb.New(aLease / 2)
+		for _, asks := range []*orchestratorv1.RegisterRequest{one.asks(), shorter} {
+			registered, err := one.manager.Register(t.Context(), asks)
+			require.NoError(t, err)
+			require.Equal(t, aLease, registered.GetLease().AsDuration(), "the longest requested lease")
+			require.Equal(t, aLease/12, registered.GetHeartbeat().AsDuration())
+		}
+		beaten, err := one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation()})
+		require.NoError(t, err)
+		require.Equal(t, aLease, beaten.GetLease().AsDuration())
+		require.Equal(t, aLease/12, beaten.GetHeartbeat().AsDuration())
+		require.NoError(t, one.leave())
+		require.Equal(t, "MEMBERSHIP_OVER", wire.ReasonOf(one.register()))
+		require.Empty(t, wire.ReasonOf(one.beat()), "one code, one meaning")
+	})
+}

@@ -1,0 +1,241 @@
+package manager
+
+// The tasks of a manager.
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/f8949c05/orchestrator"
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+)
+
+func TestR1_Completion(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("short", "long")
+		item, err := m.Get("short")
+		require.NoError(t, err)
+		version := item.Revision
+		completed := make(chan string, 10)
+		one := o.hire("one", worker.WithCompletion(func(task string) { completed <- task }))
+		require.NoError(t, one.register())
+		require.Equal(t, "short", <-completed)
+		complete := func(completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
+			resp, err := one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte("one"), Completions: completions})
+			require.NoError(t, err)
+			return resp.GetOutcomes()
+		}
+		with := func(c *orchestratorv1.Completion) *orchestratorv1.Completion {
+			c.Receipt = m.receipt("one", string(c.Task), c.ContentVersion)
+			return c
+		}
+		short := &orchestratorv1.Completion{Task: []byte("short"), ContentVersion: version}
+		now := time.Now()
+		require.Equal(t, []orchestratorv1.CompletionOutcome{
+			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_SUPERSEDED,
+			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED,
+			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED,
+			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK,
+		}, complete(with(&orchestratorv1.Completion{Task: []byte("long"), ContentVersion: 1}), with(short), short, with(&orchestratorv1.Completion{Task: []byte("x")})))
+		done, err := m.Completed("", 10)
+		require.NoError(t, err)
+		require.Equal(t, []Completion{{Task: "short", Revision: version, Worker: "one", At: now.UTC()}}, done)
+		single, err := m.Completion("short")
+		require.NoError(t, err)
+		require.Equal(t, done[0], single)
+		_, err = m.Completion("long")
+		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorContains(t, err, `"long"`)
+		_, err = m.Get("short")
+		require.ErrorIs(t, err, ErrNotFound)
+		o.pass(time.Second)
+		tasks, err := one.List(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"long"}, tasks, "removed from the worker")
+
+		m.close()
+		next := o.open(store)
+		next.put("short")
+		require.NoError(t, one.beat())
+		o.pass(time.Second)
+		require.Equal(t, 2, o.starts(), "a completed task does not run again")
+		single, err = next.Completion("short")
+		require.NoError(t, err)
+		require.Equal(t, done[0], single)
+		require.NoError(t, next.Forget(t.Context(), "short"))
+		_, err = next.Completion("short")
+		require.ErrorIs(t, err, ErrNotFound)
+		next.put("short")
+		o.pass(time.Second, one)
+		require.Equal(t, 3, o.starts())
+	})
+}
+
+// A worker cannot reach the manager, but the manager can call it. Its completed
+// tasks are not moved to another worker, which would run them again.
+func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		completed := make(chan string, 10)
+		complete := worker.WithCompletion(func(task string) { completed <- task })
+		one, two := o.hire("one", complete), o.hire("two", complete)
+		require.NoError(t, one.register())
+		require.NoError(t, two.register())
+		m.put("short 1", "short 2", "short 3", "short 4", "short 5", "short 6")
+		for range 6 {
+			<-completed
+		}
+		// Worker two reaches the manager, so the next term sees three more tasks on one.
+		req := &orchestratorv1.CompleteRequest{Worker: []byte("two")}
+		for _, s := range two.Status() {
+			req.Completions = append(req.Completions, &orchestratorv1.Completion{Task: []byte(s.Task), ContentVersion: s.Version, Receipt: []byte(s.Receipt)})
+		}
+		require.Len(t, req.Completions, 3)
+		_, err := two.manager.Complete(t.Context(), req)
+		require.NoError(t, err)
+		o.pass(3*time.Second, one, two)
+		require.Equal(t, 6, o.starts())
+		done, err := m.Completed("", 10)
+		require.NoError(t, err)
+		require.Len(t, done, 6)
+		items, err := m.Items("", 10)
+		require.NoError(t, err)
+		require.Empty(t, items)
+		require.Empty(t, one.Status())
+	})
+}
+
+func TestW7_NewContentReachesTheRunningTask(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		m.put("a")
+		updated := make(chan string, 1)
+		one := o.hire("one", worker.WithUpdate(func(ctx context.Context, _ string) error {
+			content, _ := worker.Content(ctx)
+			updated <- string(content)
+			return nil
+		}))
+		require.NoError(t, one.register())
+		o.pass(time.Second)
+		stored, err := m.Put(t.Context(), Item{Name: "a", Content: []byte("other")})
+		require.NoError(t, err)
+		require.Equal(t, "other", <-updated)
+		o.pass(time.Second)
+		require.Equal(t, []communicator.TaskState{{Name: "a", State: worker.Running, Version: stored.Revision}}, m.Tasks(one.as()))
+		require.Equal(t, 1, o.starts())
+	})
+}
+
+func TestR1_InvalidArgumentsAreRefused(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		o.open(NewMemoryStore(), WithLeases(time.Second, time.Minute))
+		one := o.hire("one")
+		asks := one.asks()
+		asks.Lease = nil
+		_, err := one.manager.Register(t.Context(), asks)
+		require.Equal(t, codes.InvalidArgument, code(err))
+		require.ErrorContains(t, err, "grants 1s to 1m0s")
+		_, err = one.manager.Register(t.Context(), &orchestratorv1.RegisterRequest{})
+		require.Equal(t, codes.InvalidArgument, code(err))
+		_, err = one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one")})
+		require.Equal(t, codes.InvalidArgument, code(err))
+		_, err = one.manager.Leave(t.Context(), &orchestratorv1.LeaveRequest{Incarnation: 1})
+		require.Equal(t, codes.InvalidArgument, code(err))
+		_, err = one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{})
+		require.Equal(t, codes.InvalidArgument, code(err))
+		many := &orchestratorv1.CompleteRequest{Worker: []byte("one")}
+		for range wire.MaxCompletions + 1 {
+			many.Completions = append(many.Completions, &orchestratorv1.Completion{})
+		}
+		_, err = one.manager.Complete(t.Context(), many)
+		require.Equal(t, codes.InvalidArgument, code(err))
+		many.Completions = many.Completions[1:]
+		_, err = one.manager.Complete(t.Context(), many)
+		require.NoError(t, err)
+		many.Worker = make([]byte, maxRequest)
+		_, err = one.manager.Complete(t.Context(), many)
+		require.Equal(t, codes.ResourceExhausted, code(err))
+	})
+}
+
+func TestR1_TasksAreCheckedAtTheBorder(t *testing.T) {
+	m, err := New(NewMemoryStore())
+	require.NoError(t, err)
+	ctx := t.Context()
+	for _, bad := range []Item{
+		{},
+		{Name: string(make([]byte, 1025))},
+		{Name: "a", Content: make([]byte, MaxContent+1)},
+		{Name: "a", Revision: 1},
+		{Name: "a", Settings: Settings{Instances: -1}},
+		{Name: "a", Settings: Settings{Handoff: 3}},
+	} {
+		_, err := m.Put(ctx, bad)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		_, err = m.PutAll(ctx, []Item{{Name: "fine"}, bad})
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	}
+	_, err = m.PutAll(ctx, []Item{{Name: "a"}, {Name: "b"}, {Name: "a"}})
+	require.ErrorContains(t, err, `task "a" is given twice, at 0 and at 2`)
+	_, err = m.Items("", MaxList)
+	require.NoError(t, err)
+	for _, limit := range []int{0, -1, MaxList + 1} {
+		_, err = m.Items("", limit)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		_, err = m.Completed("", limit)
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+	}
+	require.ErrorIs(t, m.Delete(ctx, "a"), ErrNotFound)
+
+	content := []byte("x")
+	stored, err := m.PutAll(ctx, []Item{{Name: "b", Content: content}, {Name: "a", Content: make([]byte, MaxContent)}})
+	require.NoError(t, err)
+	require.Equal(t, stored[0].Revision+1, stored[1].Revision)
+	require.Equal(t, 1, stored[0].Settings.Instances)
+	content[0] = 'y'
+	item, err := m.Get("b")
+	require.NoError(t, err)
+	require.Equal(t, "x", string(item.Content))
+	items, err := m.Items("", 1)
+	require.NoError(t, err)
+	require.Equal(t, stored[1:], items)
+	items, err = m.Items("a", 10)
+	require.NoError(t, err)
+	require.Equal(t, stored[:1], items)
+	require.NoError(t, m.Delete(ctx, "a", "b"))
+	require.NoError(t, m.Forget(ctx, "a"))
+}
+
+// A task that does not stop keeps none of its neighbours stopped: they start elsewhere
+// while its stop is under way, although one call carries all stops of their worker.
+func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.hire("one")
+		one.keeps = make(chan struct{})
+		require.NoError(t, one.register())
+		m.put("hangs", "prompt a", "prompt b", "prompt c", "prompt d")
+		o.pass(2*time.Second, one)
+		require.Len(t, o.where(), 5)
+		staff := append(o.staff("two", "three", "four", "five", "six"), one)
+		require.NoError(t, m.Drain(t.Context(), "one"))
+		o.pass(1200*time.Millisecond, staff...)
+		for task, at := range o.where() {
+			require.Equal(t, task == "hangs", at == "one", "%s runs on %q", task, at)
+		}
+		require.Len(t, o.where(), 5)
+		close(one.keeps)
+		o.pass(2*time.Second, staff...)
+		require.NotContains(t, o.spread(), "one")
+		require.Len(t, o.where(), 5)
+		m.close()
+	})
+}
