@@ -1,5 +1,7 @@
 package grpc
 
+// The tasks that a worker may list (R5).
+
 import (
 	"sync"
 

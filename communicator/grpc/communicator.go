@@ -1,8 +1,7 @@
 package grpc
 
-// The Communicator: its connections, and List. The writes are in
-// communicator_write.go, updates of contents in communicator_update.go, the meaning
-// of errors in communicator_errors.go.
+// The Communicator: its workers, and List. The connection to a worker and the meaning of
+// errors are in link.go, reports and updates of contents in report.go, writes in write.go.
 
 import (
 	"context"
@@ -12,12 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
-
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
-
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -33,7 +30,8 @@ import (
 // of its tasks, and returns the very same slice.
 //
 // A worker that names a higher epoch is believed: one such answer is
-// [orchestrator.ErrDeposed]. A [Manager] requires a second worker.
+// [orchestrator.ErrDeposed]. A manager.Manager requires a
+// second worker.
 //
 // An error of List, Add, Remove or Apply states the worker's address and the cause.
 // The caller adds the call and the worker's name, as an orchestrator does
@@ -141,7 +139,7 @@ func (c *Communicator) link(w Worker) (*link, error) {
 	case c.closed:
 		return nil, errClosed
 	}
-	return nil, errStranger
+	return nil, errNotConnected
 }
 
 // List returns the tasks that a worker was told to run and has not stopped. Waiting
@@ -152,11 +150,11 @@ func (c *Communicator) link(w Worker) (*link, error) {
 // List gives tasks with outdated content the newer one, as far as one message
 // allows. If that fails, List logs it, and the next List tries again.
 //
-// If the worker lists a task of a [Manager] without a receipt of that manager, List
+// If the worker lists a task of a manager.Manager without a receipt of that manager, List
 // stops the task and does not return it. The worker was not given the task, or was
 // given it by a manager whose store is lost. While the worker has not stopped all
 // such tasks, List fails, and the worker counts as one that cannot be called
-// ([WithUnreachable]). Otherwise these tasks could make the orchestrator stop the
+// (manager.WithUnreachable). Otherwise these tasks could make the orchestrator stop the
 // copies on other workers, which were given them.
 func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 	l, err := c.link(w)
@@ -236,3 +234,19 @@ func (c *Communicator) Tasks(w Worker) []TaskState {
 	}
 	return tasks
 }
+
+// Worker identifies one incarnation of a named worker. A worker that was restarted,
+// or has lost its lease, is another Worker, so no call meant for the previous
+// incarnation reaches it.
+type Worker struct {
+	Name string
+	// Incarnation is unique to the process and its lease; see
+	// worker.Worker.Incarnation.
+	Incarnation uint64
+}
+
+// String returns the name.
+func (w Worker) String() string { return w.Name }
+
+// MarshalText returns the name, which also represents a Worker in JSON.
+func (w Worker) MarshalText() ([]byte, error) { return []byte(w.Name), nil }

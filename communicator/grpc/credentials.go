@@ -1,5 +1,7 @@
 package grpc
 
+// Certificates, as users see them. Package peer reads and verifies them.
+
 import (
 	"crypto/x509"
 	"errors"
@@ -23,7 +25,7 @@ func WorkerURI(name string) string { return identity.WorkerURI(name) }
 
 // ErrCertificate reports that a certificate was not accepted. The error of a call
 // wraps it if either end did not accept the other's certificate. Errors of
-// [LoadCredentials], [NewManager] and [NewMember] wrap it if no peer could accept
+// [LoadCredentials], manager.New and manager.NewMember wrap it if no peer could accept
 // the certificate. The text states which certificate, and why. Errors of crypto/x509
 // at this end are wrapped too.
 var ErrCertificate = peer.ErrCertificate
@@ -43,7 +45,7 @@ var ErrPlaintext = peer.ErrPlaintext
 // connections last. It never outlives the certificates: it ends when one of them
 // expires.
 //
-// When a [Manager], a [Member] or a [Server] starts, it logs at Info until when its
+// When a manager.Manager, a manager.Member or a [Server] starts, it logs at Info until when its
 // certificate is valid. Once less than a tenth of the lifetime is left, it warns,
 // and again each day, until the files are replaced. A Manager checks in each term, a
 // Member with each heartbeat, and all of them at handshakes. Users of the same
@@ -104,7 +106,7 @@ func WithIdentities(f func(*x509.Certificate) []string) CredentialsOption {
 // An expired authority is ignored, not an error, so it may stay until all files are
 // replaced. The authorities of peers are not known before a handshake.
 //
-// [NewManager] and [NewMember] also check that the certificate is a manager's, or
+// manager.New and manager.NewMember also check that the certificate is a manager's, or
 // that of the worker of that name, and that it is for servers and clients both.
 // [NewCommunicator] and [NewServer] do not.
 //

@@ -1,73 +1,11 @@
 // Package grpc carries assignments over gRPC, directly from one manager to its
-// workers. It is for teams that have a single manager, or want no store in the path
+// workers. It has the two ends of the wire: a [Communicator], which calls workers, and a
+// [Server], which serves one worker. They work with any membership, such as that of
+// package etcd.
+//
+// Package manager, in a folder of this one, is built on both. It also keeps the tasks and
+// the members. It is for teams that have a single manager, or want no store in the path
 // of every assignment.
-//
-// A [Manager] keeps the tasks and the members, and runs the terms. A [Member] makes
-// a [worker.Worker] a member of a manager: it registers, renews its lease, carries
-// out the manager's calls and reports completed tasks. Both are built on a
-// [Communicator], which calls workers, and a [Server], which serves one worker.
-// These two also work with any other membership, such as that of package etcd.
-//
-// # Members and leases
-//
-// A worker registers with the manager. The manager first calls the worker at the
-// address that it gives. The worker is then a member until it leaves or its lease
-// expires, and renews the lease by heartbeats. The worker measures the lease from
-// when it sent the acknowledged request, the manager from when it received that
-// request. So the lease expires at the worker first. The worker stops all its tasks
-// before the lease can expire (see package worker), and rejoins as another
-// incarnation. Until the lease has expired, nothing that the worker may run is
-// started elsewhere, however long the worker is silent.
-//
-// Members, tasks and completions are in a [Store] before the manager acts on them. A
-// manager that is restarted on the same store continues: workers reach it with their
-// next heartbeat, running tasks are not restarted, and completed tasks are not run
-// again. The manager runs no term until it has heard from each known member, or one
-// whole lease of that member has passed.
-//
-// If the manager is away for too long, every worker stops. The longest time from the
-// manager's last answers until it serves again is
-//
-//	d - d/10 - stop - d/6 - 1.2s
-//
-// with leases made by worker.WithLease(d, stop). Subtracted are the margin that a
-// worker keeps, the time that its tasks need to stop, two heartbeats, and the
-// longest pause between two attempts to connect. Heartbeats are d/12 apart; two
-// count, because the last one may have come just before the outage and the next one
-// just too early. That is 5.1 seconds for a lease of 10 seconds, and 19.8 for one of
-// 30, with one second to stop. If the manager's machine does not even refuse
-// connections, each attempt takes another second. Choose the lease by how long a
-// restart of the manager takes, on any machine.
-//
-// A worker that can reach its manager but cannot be called by it is of no use. After
-// [WithUnreachable], its lease is no longer renewed.
-//
-// # Guarantees
-//
-// No task runs on more workers at the same time than it has instances (or, with
-// StartThenStop, than its moves allow), whatever crashes, is cut off, is slow or
-// arrives late. The condition is that workers keep what package worker promises with
-// a lease. There are no tokens: a store that must refuse a former owner needs
-// package etcd. A task that runs to completion completes at least once, and its
-// completion is recorded once for each version of its content. Package worker
-// describes which jobs suit this, and which need a queue.
-//
-// # What a compromised worker can do
-//
-// With TLS, a process that has the key of one worker's certificate harms only that
-// worker's tasks. It can complete only what the manager gave to its name: each
-// content comes with a receipt that no other worker can make. It learns neither the
-// content of other tasks, nor what listens in the manager's network. The memory,
-// connections and calls that it can take from the manager are bounded, and other
-// workers refuse its calls.
-//
-// It can lie about its own tasks: a task that it was given counts as running there until
-// the manager moves the task or the worker's lease ends. If it lists tasks that it was not
-// given, or that it has given back, its lease ends, and no copy elsewhere stops. There is
-// one gap: the first report after a restart of the manager counts by its receipts, so it
-// may then claim every task that it was ever given with the present content. A worker that
-// names a higher epoch and leaves has its tasks held until it returns or the manager is
-// restarted. To end its access, replace the certificate authority.
 //
 // # The contract
 //
@@ -140,7 +78,7 @@
 // with the new authority only. There are no revocation lists: use certificates that
 // last for days, and replace them.
 //
-// A [Manager] and a [Member] log at Info until when their certificate is valid, at
+// A manager.Manager and a manager.Member log at Info until when their certificate is valid, at
 // the start and when the files were replaced. Once less than a tenth of its lifetime
 // is left, they warn, and again each day, until the files are replaced.
 // [Credentials.ValidUntil] is for a metric. A connection ends when one of its
@@ -152,19 +90,13 @@
 //
 // # Limits
 //
-// [WithMaxMessage] bounds the messages of the manager's calls to a worker; an answer
-// takes a small multiple of that in memory. A worker's request to its manager is
-// bounded by 256 KiB, whatever that option says. Names have 1 to 1024 arbitrary
-// bytes. An impossible answer of a worker is an error of that call only.
-//
-// A manager does not trust unregistered clients. To verify a registration, it makes
-// one call at a time for each name, and 256 for all names. Each call takes at most
-// five seconds, and at most 4 KiB of its answer are read. A second Register under a
-// name that is being called is answered with UNAVAILABLE.
+// [WithMaxMessage] bounds the messages of calls to a worker; an answer takes a small
+// multiple of that in memory. Names have 1 to 1024 arbitrary bytes. An impossible answer
+// of a worker is an error of that call only.
 //
 // A server has at most about 17,000 connections. About a thousand of them may be
 // unauthenticated, for five seconds each. When there are more, the silent ones are
 // closed, so a flood of silent connections does not keep others out. A connection to
-// a worker has at most 64 calls at the same time, one to a manager at most 8. A peer
-// that is dead or does not read is detected within 13 seconds.
+// a worker has at most 64 calls at the same time. A peer that is dead or does not read is
+// detected within 13 seconds.
 package grpc

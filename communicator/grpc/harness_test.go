@@ -10,16 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
-
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 )
 
 // site is a worker and its server.
@@ -123,3 +125,26 @@ func within(ctx context.Context, t testing.TB, d time.Duration) context.Context 
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// impostor serves the fake as a worker, and returns a Communicator that knows it.
+func impostor(t testing.TB, f *grpctest.Fake, opts ...CommunicatorOption) (*Communicator, Worker) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := peer.Defaults()
+	server, accepting, err := s.NewServer(l, 0)
+	require.NoError(t, err)
+	orchestratorv1.RegisterWorkerServer(server, f)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(accepting) }()
+	t.Cleanup(func() {
+		server.Stop()
+		require.NoError(t, <-served)
+	})
+	c := communicator(t, opts...)
+	w := Worker{"fake", 1}
+	introduce(t, c, w, l.Addr().String())
+	return c, w
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

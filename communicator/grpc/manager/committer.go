@@ -1,6 +1,6 @@
 package manager
 
-// The ledger: the book with a lock, a clock and a store.
+// The committer: the state with a lock, a clock and a store.
 
 import (
 	"context"
@@ -12,17 +12,17 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 )
 
-// ledger applies events to the book one after the other. It saves what they change,
+// committer applies events to the state one after the other. It saves what they change,
 // and only then informs the orchestrator and answers. Changes made during a save are
 // saved together after it.
 //
-// An error of the store closes the ledger: every later event fails.
+// An error of the store closes the committer: every later event fails.
 type committer struct {
-	store   Store
-	epoch   uint64
-	catalog state.Committed
+	store     Store
+	epoch     uint64
+	committed state.Committed
 	// tell passes on saved changes. It is called by one goroutine at a time, in
-	// order, after the changes are in the store and in the catalog.
+	// order, after the changes are in the store and in committed.
 	tell func(state.Delta)
 	// ready is closed when every member from before the start has been heard or has
 	// ended.
@@ -35,11 +35,11 @@ type committer struct {
 	sooner chan struct{}
 
 	mu     sync.Mutex // guards the fields below; held briefly
-	book   *state.State
+	state  *state.State
 	busy   bool    // a goroutine is saving
 	next   *commit // to be saved next; nil: nothing
 	saving *commit // being saved; nil: nothing
-	closed error   // why events fail; nil: the ledger is open
+	closed error   // why events fail; nil: the committer is open
 }
 
 // commit is a set of changes that are saved together.
@@ -55,35 +55,35 @@ var ErrStopped = errors.New("manager has stopped")
 // errGivenUp reports that the caller has cancelled the call.
 var errGivenUp = errors.New("call cancelled")
 
-// openLedger reads a store and begins the next epoch.
-func openCommitter(s Store, r state.Rules) (*committer, error) {
-	kept, err := load(s)
+// openCommitter reads a store and begins the next epoch.
+func openCommitter(store Store, r state.Rules) (*committer, error) {
+	kept, err := load(store)
 	if err != nil {
 		return nil, err
 	}
-	b, change := state.Open(r, &kept, time.Now(), state.NewReceiptKey())
-	if err := s.Save(change.Encode()); err != nil {
+	s, change := state.Open(r, &kept, time.Now(), state.NewReceiptKey())
+	if err := store.Save(change.Encode()); err != nil {
 		return nil, fmt.Errorf("save the epoch: %w", err)
 	}
 	kept.Apply(&change)
 	return &committer{
-		store: s, epoch: b.Epoch, catalog: state.NewCommitted(kept), tell: func(state.Delta) {},
+		store: store, epoch: s.Epoch, committed: state.NewCommitted(kept), tell: func(state.Delta) {},
 		ready: make(chan struct{}), broken: make(chan struct{}), sooner: make(chan struct{}, 1),
-		key: b.Key, book: b,
+		key: s.Key, state: s,
 	}, nil
 }
 
 // do calls decide and returns its error, once every decision so far is saved and
 // passed on. If ctx ends first, the decision stands, unless the store fails.
-func (l *committer) do(ctx context.Context, decide func(b *state.State, now time.Time) error) error {
-	l.mu.Lock()
-	if l.closed != nil {
-		defer l.mu.Unlock()
-		return l.closed
+func (c *committer) do(ctx context.Context, decide func(s *state.State, now time.Time) error) error {
+	c.mu.Lock()
+	if c.closed != nil {
+		defer c.mu.Unlock()
+		return c.closed
 	}
-	err := decide(l.book, time.Now())
-	wait := l.settle()
-	l.mu.Unlock()
+	err := decide(c.state, time.Now())
+	wait := c.settle()
+	c.mu.Unlock()
 	if wait == nil {
 		return err
 	}
@@ -99,122 +99,122 @@ func (l *committer) do(ctx context.Context, decide func(b *state.State, now time
 }
 
 // look calls read and returns its error without waiting for a save.
-func (l *committer) look(read func(b *state.State, now time.Time) error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed != nil {
-		return l.closed
+func (c *committer) look(read func(s *state.State, now time.Time) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed != nil {
+		return c.closed
 	}
-	err := read(l.book, time.Now())
-	l.settle()
+	err := read(c.state, time.Now())
+	c.settle()
 	return err
 }
 
 // heartbeat renews a lease and returns its length. It waits for the store only if it
 // changes stored state, so a slow disk does not expire leases. A cancelled heartbeat
 // is dropped, because a later one, such as one that drains, may have been applied.
-func (l *committer) heartbeat(ctx context.Context, w state.Worker, draining bool) (lease time.Duration, err error) {
+func (c *committer) heartbeat(ctx context.Context, w state.Worker, draining bool) (lease time.Duration, err error) {
 	var changes bool
-	beat := func(b *state.State, now time.Time) (err error) {
+	beat := func(s *state.State, now time.Time) (err error) {
 		if ctx.Err() != nil { // a later heartbeat may have been applied
 			return fmt.Errorf("worker %q: %w: %w", w.Name, errGivenUp, context.Cause(ctx))
 		}
-		if changes, err = b.Heartbeat(now, w, draining); err == nil {
-			lease = b.Members[w.Name].Lease
+		if changes, err = s.Heartbeat(now, w, draining); err == nil {
+			lease = s.Members[w.Name].Lease
 		}
 		return err
 	}
-	if err := l.look(beat); err != nil || !changes {
+	if err := c.look(beat); err != nil || !changes {
 		return lease, err
 	}
-	return lease, l.do(ctx, func(*state.State, time.Time) error { return nil })
+	return lease, c.do(ctx, func(*state.State, time.Time) error { return nil })
 }
 
-// settle starts a save if the book has changed, and returns the commit to wait for;
+// settle starts a save if the state has changed, and returns the commit to wait for;
 // nil: everything is saved. The caller holds mu.
-func (l *committer) settle() *commit {
-	if l.book.Ready() && !isClosed(l.ready) {
-		close(l.ready)
+func (c *committer) settle() *commit {
+	if c.state.Ready() && !isClosed(c.ready) {
+		close(c.ready)
 	}
-	if l.book.Changed() && l.next == nil {
-		l.next = &commit{done: make(chan struct{})}
-		if !l.busy {
-			l.busy = true
-			go l.save()
+	if c.state.Changed() && c.next == nil {
+		c.next = &commit{done: make(chan struct{})}
+		if !c.busy {
+			c.busy = true
+			go c.save()
 		}
 	}
-	if l.next != nil {
-		return l.next
+	if c.next != nil {
+		return c.next
 	}
-	return l.saving
+	return c.saving
 }
 
 // save saves commits until none is left. It is the body of a goroutine.
-func (l *committer) save() {
+func (c *committer) save() {
 	for {
-		b, change := l.begin()
+		b, change := c.begin()
 		if b == nil {
 			return
 		}
-		err := l.store.Save(change.Encode())
+		err := c.store.Save(change.Encode())
 		if err != nil {
-			l.fail(fmt.Errorf("%w: save: %w", ErrStopped, err))
+			c.fail(fmt.Errorf("%w: save: %w", ErrStopped, err))
 			return
 		}
-		l.tell(l.catalog.Apply(&change))
+		c.tell(c.committed.Apply(&change))
 		close(b.done)
 	}
 }
 
 // begin returns the next commit and its changes, or nil.
-func (l *committer) begin() (*commit, state.Records) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.saving, l.next = l.next, nil
-	if l.saving == nil {
-		l.busy = false
+func (c *committer) begin() (*commit, state.Records) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.saving, c.next = c.next, nil
+	if c.saving == nil {
+		c.busy = false
 		return nil, state.Records{}
 	}
-	return l.saving, l.book.Take()
+	return c.saving, c.state.Take()
 }
 
-// fail closes the ledger after an error of the store, and answers every waiting
+// fail closes the committer after an error of the store, and answers every waiting
 // call.
-func (l *committer) fail(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed == nil {
-		l.closed = err
+func (c *committer) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed == nil {
+		c.closed = err
 	}
-	close(l.broken)
-	for _, b := range []*commit{l.saving, l.next} {
+	close(c.broken)
+	for _, b := range []*commit{c.saving, c.next} {
 		if b != nil {
 			b.err = err
 			close(b.done)
 		}
 	}
-	l.saving, l.next = nil, nil
-	l.book.Take() // drop unsaved changes
+	c.saving, c.next = nil, nil
+	c.state.Take() // drop unsaved changes
 }
 
 // close makes later events fail, and returns when all earlier changes are saved.
-func (l *committer) close() {
-	l.mu.Lock()
-	if l.closed == nil {
-		l.closed = ErrStopped
+func (c *committer) close() {
+	c.mu.Lock()
+	if c.closed == nil {
+		c.closed = ErrStopped
 	}
-	wait := l.settle()
-	l.mu.Unlock()
+	wait := c.settle()
+	c.mu.Unlock()
 	if wait != nil {
 		<-wait.done
 	}
 }
 
-// failure returns why the ledger is closed.
-func (l *committer) failure() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closed
+// failure returns why the committer is closed.
+func (c *committer) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -223,5 +223,87 @@ func isClosed(c <-chan struct{}) bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// start records that workers can reach the manager from now on.
+func (c *committer) start() {
+	_ = c.look(func(s *state.State, now time.Time) error { // fails only if closed: no worker is served then
+		s.Start(now)
+		return nil
+	})
+}
+
+// called records whether a call to a worker was answered.
+func (c *committer) called(w state.Worker, answered bool) {
+	_ = c.look(func(s *state.State, now time.Time) error { // fails only if closed: leases no longer matter then
+		s.Called(now, w, answered)
+		return nil
+	})
+}
+
+// alone reports whether no member other than w can take tasks.
+func (c *committer) alone(w state.Worker) (alone bool) {
+	_ = c.look(func(s *state.State, now time.Time) error { // fails only if closed: alone is false then
+		alone = s.Alone(now, w.Name)
+		return nil
+	})
+	return alone
+}
+
+// expire ends memberships whose leases have expired, until ctx is done.
+func (c *committer) expire(ctx context.Context) {
+	for {
+		var next time.Time
+		err := c.look(func(s *state.State, now time.Time) error {
+			next = s.Expire(now)
+			return nil
+		})
+		if err != nil || !c.pause(ctx, next) {
+			return
+		}
+	}
+}
+
+// pause returns true at the given time, or earlier if there is a new lease, and
+// false when ctx is done. The zero time means never.
+func (c *committer) pause(ctx context.Context, until time.Time) bool {
+	var due <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-due:
+	case <-c.sooner:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// hurry makes expire look at the leases again, because there is a new one.
+func (c *committer) hurry() {
+	select {
+	case c.sooner <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// left reports whether a former member has called Leave.
+func (c *committer) left(w state.Worker) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.Left(w)
+}
+
+// complete sets the fields of members that are not stored.
+func (c *committer) complete(members []MemberState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range members {
+		m := &members[i]
+		m.Heard, m.Until, m.Failing = c.state.Seen(state.Worker(m.Worker))
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 )
 
 // slowStore is a store whose Save waits after hold was called.
@@ -59,7 +60,7 @@ func item(name, content string) *state.Task {
 	return state.NewTask(state.Item{Name: name, Content: []byte(content)})
 }
 
-func testLedger(t *testing.T, s Store) *committer {
+func testCommitter(t *testing.T, s Store) *committer {
 	t.Helper()
 	l, err := openCommitter(s, state.Rules{LeaseMin: time.Second, LeaseMax: time.Hour, Unreachable: unreachable})
 	require.NoError(t, err)
@@ -68,12 +69,12 @@ func testLedger(t *testing.T, s Store) *committer {
 }
 
 func (l *committer) register(ctx context.Context, asked state.Membership) error {
-	return l.do(ctx, func(b *state.State, now time.Time) error { return b.Register(now, asked) })
+	return l.do(ctx, func(s *state.State, now time.Time) error { return s.Register(now, asked) })
 }
 
 func (l *committer) put(ctx context.Context, items ...*state.Task) error {
-	return l.do(ctx, func(b *state.State, _ time.Time) error {
-		b.Put(items)
+	return l.do(ctx, func(s *state.State, _ time.Time) error {
+		s.Put(items)
 		return nil
 	})
 }
@@ -81,7 +82,7 @@ func (l *committer) put(ctx context.Context, items ...*state.Task) error {
 func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testLedger(t, s)
+		l := testCommitter(t, s)
 		var told []state.Delta
 		l.tell = func(n state.Delta) { told = append(told, n) }
 		gate := s.hold()
@@ -92,25 +93,25 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 		go func() { answers <- l.register(t.Context(), asks("w", 1)) }()
 		synctest.Wait()
 		go func() {
-			answers <- l.do(t.Context(), func(b *state.State, _ time.Time) error { return b.Remove([]string{"nobody's"}) })
+			answers <- l.do(t.Context(), func(s *state.State, _ time.Time) error { return s.Remove([]string{"nobody's"}) })
 		}()
 		synctest.Wait()
 		require.Len(t, s.saved(), 1)
 		require.Empty(t, answers)
 		require.Empty(t, told)
-		_, _, ok := l.catalog.Content("a")
+		_, _, ok := l.committed.Content("a")
 		require.False(t, ok)
-		require.Empty(t, l.catalog.Items("", 1))
+		require.Empty(t, l.committed.Items("", 1))
 
 		gate <- nil
 		synctest.Wait()
 		require.Len(t, told, 1)
 		require.NoError(t, <-answers)
 		require.Empty(t, answers, "a refusal may depend on unsaved changes")
-		content, _, ok := l.catalog.Content("a")
+		content, _, ok := l.committed.Content("a")
 		require.True(t, ok)
 		require.Equal(t, "x", string(content))
-		require.Empty(t, l.catalog.Members())
+		require.Empty(t, l.committed.Members())
 
 		gate <- nil
 		synctest.Wait()
@@ -118,7 +119,7 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 		require.Equal(t, []state.Worker{{Name: "w", Incarnation: 1}}, []state.Worker{told[1].Came[0].Worker})
 		first, second := <-answers, <-answers
 		require.ErrorIs(t, errors.Join(first, second), state.ErrNotFound)
-		require.Len(t, l.catalog.Members(), 1)
+		require.Len(t, l.committed.Members(), 1)
 		l.close()
 	})
 }
@@ -126,7 +127,7 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 func TestR2_ManyAtOnceAreSavedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testLedger(t, s)
+		l := testCommitter(t, s)
 		gate := s.hold()
 		var all sync.WaitGroup
 		for i := range 1000 {
@@ -141,14 +142,14 @@ func TestR2_ManyAtOnceAreSavedTogether(t *testing.T) {
 		gate <- nil
 		all.Wait()
 		require.Len(t, s.saved(), 2)
-		require.Len(t, l.catalog.Members(), 1000)
+		require.Len(t, l.committed.Members(), 1000)
 	})
 }
 
 func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testLedger(t, s)
+		l := testCommitter(t, s)
 		w := state.Worker{Name: "w", Incarnation: 1}
 		require.NoError(t, l.register(t.Context(), asks("w", 1)))
 		gate := s.hold()
@@ -172,14 +173,14 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 		gate <- nil
 		require.NoError(t, <-draining)
 		require.NoError(t, <-put)
-		require.True(t, l.catalog.Members()[0].Drains)
+		require.True(t, l.committed.Members()[0].Drains)
 	})
 }
 
 func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testLedger(t, s)
+		l := testCommitter(t, s)
 		l.tell = func(state.Delta) { t.Error("told what is not on disk") }
 		gate := s.hold()
 		answers := make(chan error, 2)
@@ -201,14 +202,14 @@ func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
 		require.ErrorIs(t, err, full)
 		l.close()
 		require.Len(t, s.saved(), 1)
-		require.Empty(t, l.catalog.Items("", 10))
+		require.Empty(t, l.committed.Items("", 10))
 	})
 }
 
 func TestR2_ClosingWaitsForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
-		l := testLedger(t, s)
+		l := testCommitter(t, s)
 		gate := s.hold()
 		late, cancel := context.WithCancelCause(t.Context())
 		gone := errors.New("gone")
@@ -227,15 +228,15 @@ func TestR2_ClosingWaitsForTheDisk(t *testing.T) {
 		require.ErrorIs(t, l.put(t.Context(), item("b", "")), ErrStopped)
 		gate <- nil
 		<-closed
-		require.Len(t, l.catalog.Items("", 10), 1, "the change was made nevertheless")
+		require.Len(t, l.committed.Items("", 10), 1, "the change was made nevertheless")
 		l.close()
 	})
 }
 
 func TestR2_TheEpochIsOnDiskBeforeAnything(t *testing.T) {
 	s := &slowStore{MemoryStore: NewMemoryStore()}
-	first := testLedger(t, s)
-	second := testLedger(t, s)
+	first := testCommitter(t, s)
+	second := testCommitter(t, s)
 	require.Equal(t, first.epoch+1, second.epoch)
 	require.Equal(t, fmt.Sprint(second.epoch), string(s.saved()[1]["epoch"]))
 	_, err := openCommitter(broken{errors.New("no disk")}, state.Rules{})
@@ -250,3 +251,36 @@ var errFull = errors.New("disk full")
 type full struct{ Store }
 
 func (full) Save(map[string][]byte) error { return errFull }
+
+// broken is a store that cannot be read.
+type broken struct{ err error }
+
+func (b broken) Load() (map[string][]byte, error) { return nil, b.err }
+
+func (b broken) Save(map[string][]byte) error { return b.err }
+
+// Workers may have outlived a lost store.
+func TestR2_AnEmptyStoreBeginsAboveThoseBefore(t *testing.T) {
+	s := NewMemoryStore()
+	l, err := openCommitter(s, state.Rules{})
+	require.NoError(t, err)
+	now := time.Now()
+	require.WithinDuration(t, now, time.UnixMilli(int64(l.epoch)), time.Minute)
+	first, err := load(s)
+	require.NoError(t, err)
+	require.Equal(t, l.epoch, first.Epoch)
+	require.WithinDuration(t, now, time.UnixMicro(first.Revision), time.Minute)
+
+	next, err := openCommitter(s, state.Rules{})
+	require.NoError(t, err)
+	require.Equal(t, l.epoch+1, next.epoch, "rises from there")
+	second, err := load(s)
+	require.NoError(t, err)
+	require.Equal(t, first.Revision, second.Revision)
+}
+
+func TestR2_AStoreThatCannotBeReadIsAnError(t *testing.T) {
+	failure := errors.New("no disk")
+	_, err := load(broken{failure})
+	require.ErrorIs(t, err, failure)
+}

@@ -3,22 +3,22 @@ package manager
 import (
 	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/worker"
-	rpcpeer "google.golang.org/grpc/peer"
-
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
-
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	rpcpeer "google.golang.org/grpc/peer"
 
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 const (
@@ -114,3 +114,56 @@ func serveWorker(t *testing.T, opts ...communicator.Option) *servedWorker {
 func localCall(t testing.TB) context.Context {
 	return rpcpeer.NewContext(t.Context(), &rpcpeer.Peer{AuthInfo: &peer.Security{Plaintext: true}})
 }
+
+// wire is a listener whose connections are pipes. gRPC's bufconn creates timers that
+// are due immediately for each connection. Go 1.26 with the race detector sometimes
+// crashes when it runs such timers in a bubble.
+type pipeListener struct {
+	calls  chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+func newPipeListener() *pipeListener {
+	closed := make(chan struct{})
+	return &pipeListener{calls: make(chan net.Conn), closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+}
+
+// Dial returns a connection when it has been accepted.
+func (w *pipeListener) Dial(ctx context.Context) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case w.calls <- there:
+		return here, nil
+	case <-w.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Accept implements [net.Listener].
+func (w *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-w.calls:
+		return conn, nil
+	case <-w.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (w *pipeListener) Close() error {
+	w.close()
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (w *pipeListener) Addr() net.Addr { return wireAddr{} }
+
+type wireAddr struct{}
+
+func (wireAddr) Network() string { return "pipe" }
+func (wireAddr) String() string  { return "pipe" }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

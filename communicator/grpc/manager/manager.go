@@ -1,23 +1,28 @@
 package manager
 
-// The Manager, and its calls to its orchestrator. manager_run.go runs it,
-// manager_service.go serves the workers, manager_tasks.go has the methods for its
-// user.
+// The Manager: New, Run, and its calls to its orchestrator. server.go serves the
+// workers, hooks.go has what calls to workers tell, tasks.go the methods for the user.
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+	"google.golang.org/grpc"
 
 	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
 // Manager keeps the tasks and the members, and makes the members run the tasks.
@@ -73,8 +78,8 @@ type Manager struct {
 // waits for members from before the restart, or has returned.
 var ErrNotLeading = errors.New("manager runs no terms")
 
-// NewManager returns a manager with the contents of store, in the next epoch. The
-// epoch is stored when NewManager returns. In an empty store, epochs and versions
+// New returns a manager with the contents of store, in the next epoch. The
+// epoch is stored when New returns. In an empty store, epochs and versions
 // begin from the wall clock. So workers that outlive both a manager and its store
 // follow the next manager, unless the clock was set back. The caller closes the
 // store after Run has returned, and must not use it before.
@@ -109,30 +114,13 @@ func New(store Store, opts ...Option) (*Manager, error) {
 	return m, nil
 }
 
-// managerHooks is the option of a manager's Communicator.
-type managerHooks struct{ m *Manager }
-
-// ApplyCommunicator gives the Communicator the manager's settings, contents and hooks.
-func (h managerHooks) ApplyCommunicator(s *option.Communicator) {
-	m := h.m
-	restored := make(map[state.Worker]bool)
-	for _, member := range m.committer.catalog.Members() {
-		restored[member.Worker] = true
-	}
-	*s = option.Communicator{
-		Settings: m.settings.Settings, Dialing: m.settings.Dialing, Contents: &m.committer.catalog,
-		Observe: m.observe, Believe: m.believe, Ended: m.ended, Receipts: m.committer.key,
-		Restored: func(w state.Worker) bool { return restored[w] },
-	}
-}
-
 // feed gives the orchestrator the stored tasks and members.
 func (m *Manager) feed() error {
 	var workers []orchestrator.Worker[communicator.Worker]
-	for _, member := range m.committer.catalog.Members() {
+	for _, member := range m.committer.committed.Members() {
 		workers = append(workers, orchestrator.Worker[communicator.Worker]{Name: communicator.Worker(member.Worker), Draining: member.Drains})
 	}
-	return errors.Join(m.orch.UpdateTasks(m.committer.catalog.Expected()), m.orch.UpdateWorkers(workers))
+	return errors.Join(m.orch.UpdateTasks(m.committer.committed.Expected()), m.orch.UpdateWorkers(workers))
 }
 
 // tell passes saved changes on to the orchestrator and the communicator. It removes
@@ -206,33 +194,115 @@ func (m *Manager) check(kind, name string, err error) {
 	}
 }
 
-// observe processes the result of each call to a worker.
-func (m *Manager) observe(w state.Worker, err error) {
-	if err == nil {
-		m.successor.drop(w.Name)
+// Run serves workers on l, which it closes, and runs terms until ctx is done. It
+// then returns the cause of ctx, after it has finished the calls and moves of the
+// last term, saved everything and ended every goroutine. The caller closes the
+// store. Run may be called once.
+//
+// Run runs no term until it has heard from each member from before the restart, or
+// one lease of that member has passed. The awaited members and the latest time are
+// logged, and [Manager.Members] shows them.
+//
+// Run fails with [orchestrator.ErrDeposed] if two workers have seen a later epoch,
+// which means that there is another manager. One worker alone may be compromised: it
+// counts as one that cannot be called, and its tasks stay held. Run also returns an
+// error of the store, because a manager acts only on what is stored, and an error of
+// serving on l.
+func (m *Manager) Run(ctx context.Context, l net.Listener) error {
+	if peer.Absent(l) {
+		return fmt.Errorf("%w: Manager.Run: the net.Listener is nil", orchestrator.ErrInvalid)
 	}
-	m.committer.called(w, err == nil)
+	defer func() { _ = l.Close() }() // closed already if there was a server
+	if !m.begun.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: Manager.Run was called before", orchestrator.ErrInvalid)
+	}
+
+	leading, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	// beyond outlives leading until the last term has ended.
+	beyond, quit := context.WithCancel(context.WithoutCancel(ctx))
+	var parts sync.WaitGroup
+	defer func() {
+		quit()
+		parts.Wait()
+		m.committer.close()
+		_ = m.workers.Close() // never fails
+	}()
+	server, accepting, err := m.settings.NewServer(l, identity.RoleWorker, grpc.WaitForHandlers(true), grpc.ChainUnaryInterceptor(m.refused.count),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls), grpc.ForceServerCodecV2(wire.RequestCodec{}),
+		grpc.StaticStreamWindowSize(maxRequest), grpc.StaticConnWindowSize(2*maxRequest))
+	if err != nil {
+		return fmt.Errorf("run manager: %w", err)
+	}
+	orchestratorv1.RegisterManagerServer(server, &managerServer{Manager: m, probes: newDialback(&m.settings)})
+	for _, member := range m.committer.committed.Members() {
+		m.connect(communicator.Worker(member.Worker), member.Address)
+	}
+	m.committer.start()
+	parts.Go(func() { m.committer.expire(beyond) })
+	parts.Go(func() {
+		select {
+		case <-m.committer.broken:
+			end(m.committer.failure())
+		case <-beyond.Done():
+		}
+	})
+	parts.Go(func() {
+		if err := server.Serve(accepting); err != nil && beyond.Err() == nil {
+			end(fmt.Errorf("serve on %s: %w", l.Addr(), err))
+		}
+	})
+	parts.Go(func() {
+		<-beyond.Done()
+		peer.Stop(server)
+	})
+	err = m.lead(leading)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("run manager: %w", err)
 }
 
-// ended records the tasks that a worker has reported as completed or failed, before
-// the term continues. The worker also sends them with Complete, but that call may
-// fail. The term would then treat the task as running, and could move it to a worker
-// that runs it again. A recorded task no longer has content, so no term can start
-// it.
-func (m *Manager) ended(ctx context.Context, w state.Worker, tasks []wire.Task) error {
-	var open []state.Conclusion
-	for _, t := range tasks {
-		if _, version, ok := m.committer.catalog.Content(t.Name); ok && version == t.Version {
-			open = append(open, conclusionFrom(&t, m.committer.key, w.Name))
+// lead runs terms once the known members have been heard or have expired.
+func (m *Manager) lead(ctx context.Context) error {
+	m.announce()
+	select {
+	case <-m.committer.ready:
+	case <-m.committer.broken:
+		return m.committer.failure()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	// The expiry of the last lease is decided, but the orchestrator may not know it
+	// yet.
+	if err := m.committer.do(ctx, func(*state.State, time.Time) error { return nil }); err != nil {
+		return err
+	}
+	m.log.Info("leading", "epoch", m.committer.epoch)
+	m.leading.Store(true)
+	defer m.leading.Store(false)
+	return m.orch.Run(ctx, m.settings.Interval)
+}
+
+// announce logs the members that the first term waits for.
+func (m *Manager) announce() {
+	const shown = 20
+	var names []string
+	var latest time.Time
+	waiting := 0
+	for _, member := range m.Members() {
+		if !member.Heard.IsZero() {
+			continue
+		}
+		if waiting++; waiting <= shown {
+			names = append(names, member.Name)
+		}
+		if member.Until.After(latest) {
+			latest = member.Until
 		}
 	}
-	if len(open) == 0 {
-		return nil
+	if waiting > 0 {
+		m.log.Info("no terms until known members answer or their leases expire",
+			"workers", waiting, "first", names, "until", latest)
 	}
-	return m.committer.do(ctx, func(b *state.State, now time.Time) error {
-		for _, e := range open {
-			b.Conclude(now, w.Name, e)
-		}
-		return nil
-	})
 }

@@ -3,6 +3,7 @@ package manager
 // R2: a manager and its members, and how both end.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -13,14 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
 )
 
 func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
@@ -412,5 +413,82 @@ func TestR2_RunWaitsForWhatItServes(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, codes.Unavailable, code(<-registered))
 		release()
+	})
+}
+
+func TestR2_AManagerCountsItsMembersAndWhatItRefuses(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		require.Zero(t, m.MemberCount())
+		none := m.RefusedCalls()
+		require.Contains(t, none, "ResourceExhausted", "every code is present from the start")
+		for cause, n := range none {
+			require.Zero(t, n, cause)
+		}
+		o.staff("one", "two")
+		require.Equal(t, 2, m.MemberCount())
+
+		other := o.hire("one")
+		require.Equal(t, codes.AlreadyExists, code(other.register()))
+		for range 2 {
+			require.Equal(t, codes.NotFound, code(other.beat()))
+		}
+		o.after(2 * aLease)
+		require.Zero(t, m.MemberCount())
+		none["AlreadyExists"], none["NotFound"] = 1, 2
+		require.Equal(t, none, m.RefusedCalls())
+		o.after(time.Second)
+	})
+}
+
+// A draining worker cancels its earlier heartbeats. A cancelled heartbeat may still
+// arrive, even after one that drains.
+func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		one := o.staff("one")[0]
+		c := &managerServer{Manager: m.Manager}
+		beat := func(ctx context.Context, draining bool) error {
+			_, err := c.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation(), Draining: draining})
+			return err
+		}
+		before, giveUp := context.WithCancel(localCall(t))
+		require.NoError(t, beat(localCall(t), true))
+		giveUp()
+		require.Equal(t, codes.Canceled, code(beat(before, false)))
+		synctest.Wait()
+		require.True(t, m.Members()[0].Draining)
+		require.NotContains(t, o.logs.String(), "level=WARN", "no call is refused")
+		require.NoError(t, beat(localCall(t), false))
+		require.False(t, m.Members()[0].Draining)
+	})
+}
+
+// A manager may be away for as long as the package documentation says, at any time,
+// and no worker loses its lease.
+func TestR2_AManagerMayBeAwayForSoLong(t *testing.T) {
+	const away = lease - lease/10 - stopping - 2*lease/12 - 1200*time.Millisecond
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("a", "b", "c")
+		for _, name := range []string{"one", "two", "three"} {
+			o.employ(name, name)
+		}
+		o.pass(time.Second)
+		require.Len(t, o.where(), 3)
+		for i := range 12 {
+			o.pass(lease + time.Duration(i)*lease/12/12)
+			began := time.Now()
+			m.close()
+			o.mu.Lock()
+			delete(o.at, managerAt)
+			o.mu.Unlock()
+			o.pass(away - time.Since(began))
+			m = o.open(store)
+			o.pass(lease)
+			require.Equal(t, 3, o.starts(), "in round %d", i)
+			require.Len(t, m.Members(), 3)
+		}
 	})
 }

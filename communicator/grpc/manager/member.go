@@ -1,7 +1,7 @@
 package manager
 
 // The Member: the membership of a worker, from Run to Close. A single session, from
-// registering to leaving, is in member_session.go.
+// registering to leaving, is in session.go.
 
 import (
 	"context"
@@ -11,17 +11,18 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+	"google.golang.org/grpc"
 
 	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/f8949c05/orchestrator/worker"
-	"google.golang.org/grpc"
 )
 
 // Member makes a [worker.Worker] a member of a manager. It serves the manager's
@@ -265,4 +266,54 @@ func isAny(err error, targets ...error) bool {
 		}
 	}
 	return false
+}
+
+// underWay counts the calls that a server has not answered yet.
+type callCounter struct {
+	mu    sync.Mutex
+	n     int
+	ended chan struct{} // closed when n next becomes 0; nil: nothing waits
+}
+
+// count is an interceptor that counts a call.
+func (u *callCounter) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	u.mu.Lock()
+	u.n++
+	u.mu.Unlock()
+	defer func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.n--
+		if u.n == 0 && u.ended != nil {
+			close(u.ended)
+			u.ended = nil
+		}
+	}()
+	return handle(ctx, req)
+}
+
+// none returns a channel that is closed as soon as no call is under way.
+func (u *callCounter) none() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended == nil {
+		u.ended = make(chan struct{})
+	}
+	ended := u.ended
+	if u.n == 0 {
+		close(u.ended)
+		u.ended = nil
+	}
+	return ended
+}
+
+// settle waits until no call is under way, for at most peer.Grace. The server continues
+// to serve.
+func (u *callCounter) settle() {
+	timer := time.NewTimer(peer.Grace)
+	defer timer.Stop()
+	select {
+	case <-u.none():
+	case <-timer.C:
+	}
 }

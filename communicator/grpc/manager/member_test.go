@@ -7,14 +7,17 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 func TestR2_AMemberRegistersAndRenewsItsLease(t *testing.T) {
@@ -337,3 +340,32 @@ type record []worker.Previous[string]
 func (r record) Load() ([]worker.Previous[string], error)       { return r, nil }
 func (r record) Save([]worker.Previous[string], []string) error { return nil }
 func (r record) Remove() error                                  { return nil }
+
+// Before a worker leaves, it waits for the calls under way, for at most peer.Grace.
+func TestW6_AServerSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls callCounter
+		call := func(takes time.Duration) {
+			go func() {
+				_, _ = calls.count(t.Context(), nil, nil, func(context.Context, any) (any, error) {
+					<-time.After(takes)
+					return nil, nil
+				})
+			}()
+		}
+		settles := func() time.Duration {
+			synctest.Wait()
+			began := time.Now()
+			calls.settle()
+			return time.Since(began)
+		}
+		require.Zero(t, settles(), "no calls are under way")
+		call(time.Second)
+		call(time.Second / 2)
+		require.Equal(t, time.Second, settles())
+		require.Zero(t, settles())
+		call(peer.Grace + time.Second)
+		require.Equal(t, peer.Grace, settles())
+		require.Equal(t, time.Second, settles())
+	})
+}

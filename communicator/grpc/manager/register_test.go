@@ -3,17 +3,25 @@ package manager
 // R2: registrations that are accepted, and those that are refused.
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
-	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
@@ -199,4 +207,92 @@ func TestR1_AnswersTellTheLeaseAndWhenToBeat(t *testing.T) {
 		require.Equal(t, "MEMBERSHIP_OVER", wire.ReasonOf(one.register()))
 		require.Empty(t, wire.ReasonOf(one.beat()), "one code, one meaning")
 	})
+}
+
+// A worker can act only under the name in its certificate.
+func TestR4_AWorkerSpeaksForItself(t *testing.T) {
+	ca := testca.New(t, "ours")
+	m, address := manage(t, with(t, ca.Manager(t)), probedWithin(time.Second))
+
+	dial := func(opts ...communicator.Option) orchestratorv1.ManagerClient {
+		conn, err := settingsOf(t, opts...).Dial(address, identity.Principal{Role: identity.RoleManager})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, conn.Close()) })
+		return orchestratorv1.NewManagerClient(conn)
+	}
+	all := func(c orchestratorv1.ManagerClient, name string, s *servedWorker) []error {
+		worker, incarnation := []byte(name), s.Incarnation()
+		_, err1 := c.Register(t.Context(), &orchestratorv1.RegisterRequest{
+			Worker: worker, Incarnation: incarnation, Address: s.addr, Lease: durationpb.New(aLease),
+		}, grpc.WaitForReady(true))
+		_, err2 := c.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: worker, Incarnation: incarnation})
+		_, err3 := c.Complete(t.Context(), &orchestratorv1.CompleteRequest{Worker: worker})
+		_, err4 := c.Leave(t.Context(), &orchestratorv1.LeaveRequest{Worker: worker, Incarnation: incarnation})
+		return []error{err1, err2, err3, err4}
+	}
+	files := ca.Worker(t, "w1")
+	site := serveWorker(t, with(t, files))
+	client := dial(with(t, files))
+	for _, err := range all(client, "w1", site) {
+		require.NoError(t, err)
+	}
+	for _, err := range all(client, "w2", site) {
+		require.Equal(t, codes.PermissionDenied, code(err))
+		require.ErrorContains(t, err, "w2")
+	}
+	for _, err := range all(dial(with(t, ca.Manager(t))), "w1", site) {
+		require.Equal(t, codes.PermissionDenied, code(err))
+	}
+
+	// A worker with another certificate cannot answer at its address.
+	impostor := serveWorker(t, with(t, ca.Worker(t, "w2")))
+	err := all(client, "w1", impostor)[0]
+	require.Equal(t, codes.Unavailable, code(err))
+	require.Equal(t, unreachableAnswer, status.Convert(err).Message())
+	require.Empty(t, m.Members())
+}
+
+// A registering worker must report as a worker does. A longer answer is not read.
+func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
+	var logs grpctest.Journal
+	_, manager := manage(t, probedWithin(time.Second), communicator.WithLogger(slog.New(slog.NewTextHandler(&logs, nil))))
+	conn := connect(t, manager, aManager)
+	register := func(ctx context.Context, w communicator.Worker, address string) error {
+		_, err := orchestratorv1.NewManagerClient(conn).Register(ctx, &orchestratorv1.RegisterRequest{
+			Worker: []byte(w.Name), Incarnation: w.Incarnation, Address: address, Lease: durationpb.New(time.Minute),
+		}, grpc.WaitForReady(true))
+		return err
+	}
+	good := serveWorker(t)
+	serve := func(ctx context.Context) error {
+		return register(ctx, communicator.Worker{Name: "w1", Incarnation: good.Incarnation()}, good.addr)
+	}
+
+	own, another := grpctest.ReportOf(1), grpctest.ReportOf(1)
+	another.Version.Incarnation = 2
+	for name, c := range map[string]struct {
+		answer []byte
+		says   string // "": accepted as a worker
+	}{
+		"millions":                {grpctest.Filled(2, grpctest.Marshaled(t, own)...), "received message larger than max"},
+		"nothing":                 {nil, "report has version 0.0, want 1.1 or later"},
+		"no message":              {[]byte("HTTP/1.1 200 OK"), wire.ErrMalformed.Error()},
+		"that of another process": {grpctest.Marshaled(t, another), "report has version 2.1, want 1.1 or later"},
+		"its own":                 {grpctest.Marshaled(t, own), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := grpctest.ServeAnswer(t, c.answer)
+			grpctest.Meanwhile(t, grpctest.AnswerMemory, serve, serve, func() {
+				err := register(t.Context(), communicator.Worker{Name: "liar", Incarnation: 1}, address)
+				if c.says == "" {
+					require.NoError(t, err)
+					return
+				}
+				require.Equal(t, codes.Unavailable, status.Code(err))
+				require.Equal(t, unreachableAnswer, status.Convert(err).Message(), "the same for every server")
+				require.Contains(t, logs.String(), `worker \"liar\" at `+address+": manager cannot call worker: ")
+				require.Contains(t, logs.String(), c.says)
+			})
+		})
+	}
 }

@@ -63,19 +63,19 @@ func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 	}
 	// Do not call a worker that would be refused.
 	var reached bool
-	err := c.committer.look(func(b *state.State, now time.Time) error {
-		reached = b.Reached(asked)
-		return b.MayRegister(now, asked.Worker)
+	err := c.committer.look(func(s *state.State, now time.Time) error {
+		reached = s.Reached(asked)
+		return s.MayRegister(now, asked.Worker)
 	})
 	if err == nil && !reached {
 		err = c.probes.probe(ctx, communicator.Worker(asked.Worker), asked.Address, c.term())
 	}
 	if err == nil {
-		err = c.committer.do(ctx, func(b *state.State, now time.Time) error {
-			if err := b.Register(now, asked); err != nil {
+		err = c.committer.do(ctx, func(s *state.State, now time.Time) error {
+			if err := s.Register(now, asked); err != nil {
 				return err
 			}
-			asked.Lease = b.Members[asked.Name].Lease // as granted
+			asked.Lease = s.Members[asked.Name].Lease // as granted
 			return nil
 		})
 		c.committer.hurry()
@@ -116,8 +116,8 @@ func (c *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequ
 	}
 	err := w.Check()
 	if err == nil {
-		err = c.committer.do(ctx, func(b *state.State, _ time.Time) error {
-			b.Leave(w)
+		err = c.committer.do(ctx, func(s *state.State, _ time.Time) error {
+			s.Leave(w)
 			return nil
 		})
 	}
@@ -155,9 +155,9 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 		for i, done := range req.GetCompletions() {
 			all[i] = conclusionOf(c.committer.key, w.Name, done)
 		}
-		err = c.committer.do(ctx, func(b *state.State, now time.Time) error {
+		err = c.committer.do(ctx, func(s *state.State, now time.Time) error {
 			for i, e := range all {
-				outcomes[i] = answerTo(b.Conclude(now, w.Name, e))
+				outcomes[i] = answerTo(s.Conclude(now, w.Name, e))
 			}
 			return nil
 		})
@@ -281,7 +281,7 @@ func (r *refusals) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	return resp, err
 }
 
-// RefusedCalls returns how many calls of workers were refused since NewManager, by
+// RefusedCalls returns how many calls of workers were refused since New, by
 // the name of the gRPC code, such as AlreadyExists for a name in use. The proto file
 // defines what each code means. Every code is present from the start. Calls
 // cancelled by the worker do not count, and neither do calls that were refused for

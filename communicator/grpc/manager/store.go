@@ -19,7 +19,7 @@ import (
 //
 // # Concurrency
 //
-// A manager makes one call at a time: Load in [NewManager], then Save. No two
+// A manager makes one call at a time: Load in [New], then Save. No two
 // managers may use the same store at the same time. A store that could be read by
 // one process while another writes must prevent that itself, as package boltfile does by
 // locking its file.

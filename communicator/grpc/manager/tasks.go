@@ -64,8 +64,8 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 		kept.Content = bytes.Clone(kept.Content)
 		tasks[i] = state.NewTask(kept)
 	}
-	err = m.committer.do(ctx, func(b *state.State, _ time.Time) error {
-		stored = each(b.Put(tasks), itemOf)
+	err = m.committer.do(ctx, func(s *state.State, _ time.Time) error {
+		stored = each(s.Put(tasks), itemOf)
 		return nil
 	})
 	return stored, err
@@ -75,7 +75,7 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 // ([ErrNotFound]), it removes none. The next term, which runs at once, stops them.
 // If ctx ends first, the tasks may or may not be removed.
 func (m *Manager) Delete(ctx context.Context, names ...string) error {
-	err := m.committer.do(ctx, func(b *state.State, _ time.Time) error { return b.Remove(names) })
+	err := m.committer.do(ctx, func(s *state.State, _ time.Time) error { return s.Remove(names) })
 	if err != nil {
 		return fmt.Errorf("delete tasks: %w", err)
 	}
@@ -84,7 +84,7 @@ func (m *Manager) Delete(ctx context.Context, names ...string) error {
 
 // Get returns an expected task, or [ErrNotFound].
 func (m *Manager) Get(name string) (Item, error) {
-	item, err := m.committer.catalog.Item(name)
+	item, err := m.committer.committed.Item(name)
 	if err != nil {
 		return Item{}, fmt.Errorf("get task: %w", err)
 	}
@@ -99,7 +99,7 @@ func (m *Manager) Items(after string, limit int) ([]Item, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
-	return each(m.committer.catalog.Items(after, limit), itemOf), nil
+	return each(m.committer.committed.Items(after, limit), itemOf), nil
 }
 
 // Completed returns up to limit completions that were not forgotten, of tasks after
@@ -108,14 +108,14 @@ func (m *Manager) Completed(after string, limit int) ([]Completion, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list completions: %w", err)
 	}
-	return each(m.committer.catalog.Completions(after, limit), func(c state.Completion) Completion { return Completion(c) }), nil
+	return each(m.committer.committed.Completions(after, limit), func(c state.Completion) Completion { return Completion(c) }), nil
 }
 
 // Completion returns the completion of a task. It returns [ErrNotFound] if the task
 // has not completed, its completion was forgotten, or it was put with other content
 // since.
 func (m *Manager) Completion(name string) (Completion, error) {
-	done, err := m.committer.catalog.Completion(name)
+	done, err := m.committer.committed.Completion(name)
 	if err != nil {
 		return Completion{}, fmt.Errorf("get completion: %w", err)
 	}
@@ -129,14 +129,14 @@ func (m *Manager) Failed(after string, limit int) ([]FailedTask, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("list failed tasks: %w", err)
 	}
-	return each(m.committer.catalog.Failures(after, limit), failedOf), nil
+	return each(m.committer.committed.Failures(after, limit), failedOf), nil
 }
 
 // Retry makes failed tasks run again with the same content. If one has not failed
 // ([ErrNotFound]), it retries none. The next term, which runs at once, starts them.
 // If ctx ends first, the tasks may or may not be retried.
 func (m *Manager) Retry(ctx context.Context, names ...string) error {
-	if err := m.committer.do(ctx, func(b *state.State, _ time.Time) error { return b.Retry(names) }); err != nil {
+	if err := m.committer.do(ctx, func(s *state.State, _ time.Time) error { return s.Retry(names) }); err != nil {
 		return fmt.Errorf("retry tasks: %w", err)
 	}
 	return nil
@@ -154,8 +154,8 @@ func checkLimit(limit int) error {
 // A task without a completion is not an error. If ctx ends first, the completions
 // may or may not be deleted.
 func (m *Manager) Forget(ctx context.Context, names ...string) error {
-	err := m.committer.do(ctx, func(b *state.State, _ time.Time) error {
-		b.Forget(names)
+	err := m.committer.do(ctx, func(s *state.State, _ time.Time) error {
+		s.Forget(names)
 		return nil
 	})
 	if err != nil {
@@ -180,8 +180,8 @@ func (m *Manager) Undrain(ctx context.Context, worker string) error {
 func (m *Manager) drain(ctx context.Context, what, worker string, drained bool) error {
 	err := identity.CheckName("worker", worker)
 	if err == nil {
-		err = m.committer.do(ctx, func(b *state.State, _ time.Time) error {
-			b.Drain(worker, drained)
+		err = m.committer.do(ctx, func(s *state.State, _ time.Time) error {
+			s.Drain(worker, drained)
 			return nil
 		})
 	}
@@ -193,7 +193,7 @@ func (m *Manager) drain(ctx context.Context, what, worker string, drained bool) 
 
 // Members returns the members, sorted by name.
 func (m *Manager) Members() []MemberState {
-	kept := m.committer.catalog.Members()
+	kept := m.committer.committed.Members()
 	members := make([]MemberState, len(kept))
 	for i, k := range kept {
 		members[i] = MemberState{Worker: communicator.Worker(k.Worker), Address: k.Address, Lease: k.Lease, Draining: k.Drains}
@@ -204,7 +204,7 @@ func (m *Manager) Members() []MemberState {
 
 // MemberCount returns how many workers are members. It costs less than
 // [Manager.Members].
-func (m *Manager) MemberCount() int { return m.committer.catalog.MemberCount() }
+func (m *Manager) MemberCount() int { return m.committer.committed.MemberCount() }
 
 // Tasks returns the tasks that a member reported in the last term, with the state
 // and the content version of each. It returns nil if the worker was never listed or

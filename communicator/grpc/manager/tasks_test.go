@@ -4,16 +4,21 @@ package manager
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
 )
 
 func TestR1_Completion(t *testing.T) {
@@ -237,5 +242,247 @@ func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
 		require.NotContains(t, o.spread(), "one")
 		require.Len(t, o.where(), 5)
 		m.close()
+	})
+}
+
+func TestMemberState_InJSON(t *testing.T) {
+	m := MemberState{
+		Worker:  communicator.Worker{Name: "w", Incarnation: 7},
+		Address: "host:1", Lease: 10 * time.Second, Draining: true, Heard: time.Unix(0, 0).UTC(),
+	}
+	text, err := json.Marshal(m)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"name": "w", "incarnation": 7, "address": "host:1", "lease": "10s", "draining": true, "heard": "1970-01-01T00:00:00Z"}`, string(text))
+}
+
+// completeAs sends completions in the name of a worker.
+func (h *hand) completeAs(name string, completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
+	h.o.t.Helper()
+	resp, err := h.manager.Complete(h.o.t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte(name), Completions: completions})
+	require.NoError(h.o.t, err)
+	return resp.GetOutcomes()
+}
+
+// A worker that was given no task completes none, whatever version it tries, and
+// gets the same answer each time. This also holds after a restart of the manager.
+func TestR5_AStrangerCompletesNothing(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		m.put("a", "b")
+		one := o.hire("one", worker.WithCompletion(func(string) {}))
+		require.NoError(t, one.register())
+		o.pass(time.Second, one)
+		given := one.Status()
+		require.Len(t, given, 2)
+		try := func(m *shift) {
+			item, err := m.Get("a")
+			require.NoError(t, err)
+			for version := item.Revision - 2; version <= item.Revision+2; version++ {
+				for _, task := range []string{"a", "b", "nobody's"} {
+					for _, receipt := range []string{"", given[0].Receipt, given[1].Receipt, "0123456789abcdef"} {
+						require.Equal(t, []orchestratorv1.CompletionOutcome{orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED},
+							one.completeAs("mallory", &orchestratorv1.Completion{Task: []byte(task), ContentVersion: version, Receipt: []byte(receipt)}))
+					}
+				}
+			}
+			done, err := m.Completed("", 10)
+			require.NoError(t, err)
+			require.Empty(t, done)
+		}
+		try(m)
+		m.close()
+		next := o.open(store)
+		require.NoError(t, one.beat())
+		try(next)
+		require.Equal(t, []orchestratorv1.CompletionOutcome{recorded}, one.completeAs("one", &orchestratorv1.Completion{
+			Task: []byte("a"), ContentVersion: given[0].Version, Receipt: []byte(given[0].Receipt),
+		}), "given by the previous manager")
+		next.close()
+		require.Contains(t, o.logs.String(), `level=WARN msg="completion refused, worker was not given this content" worker=mallory task=a`)
+	})
+}
+
+// A worker that lists tasks that it was not given gets neither their contents nor
+// receipts. It is told to stop them.
+func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		complete := worker.WithCompletion(func(string) {})
+		one, two := o.hire("one", complete), o.hire("two", complete, worker.WithUpdate(func(_ context.Context, task string) error {
+			t.Errorf("worker was given the content of %s", task)
+			return nil
+		}))
+		require.NoError(t, one.register())
+		m.put("a", "b", "short")
+		o.pass(time.Second, one)
+		for _, task := range []string{"a", "b", "short"} {
+			madeUp := worker.Grant{Content: []byte("content of " + task), Version: 1}
+			require.NoError(t, two.AddWith(t.Context(), task, madeUp))
+		}
+		require.NoError(t, two.register())
+		o.pass(3*time.Second, one, two)
+		for _, s := range append(one.Status(), two.Status()...) {
+			item, err := m.Get(s.Task)
+			require.NoError(t, err)
+			require.Equal(t, item.Revision, s.Version, "%s was stopped, and runs on the worker that was given it", s.Task)
+		}
+		require.Len(t, o.where(), 2)
+		m.close()
+		require.Contains(t, o.logs.String(), `msg="worker lists tasks it was not given, stopping them"`)
+	})
+}
+
+// Such a worker does not make the workers that run these tasks stop them, whatever
+// version it claims, and even if it pins them.
+func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
+	for _, version := range []int64{0, 1, math.MaxInt64} {
+		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
+			inOffice(t, func(t *testing.T, o *office) {
+				m := o.open(NewMemoryStore())
+				complete := worker.WithCompletion(func(string) {})
+				one, two := o.hire("one", complete), o.hire("two", complete)
+				require.NoError(t, one.register())
+				m.put("job a", "job b")
+				o.pass(time.Second, one)
+				before := one.Status()
+				require.Len(t, before, 2)
+				for _, s := range before {
+					require.NoError(t, two.AddWith(t.Context(), s.Task, worker.Grant{Content: []byte("content of " + s.Task), Version: version}))
+				}
+				require.NoError(t, two.register())
+				o.pass(3*time.Second, one, two)
+				require.Equal(t, before, one.Status())
+				require.Empty(t, two.Status())
+			})
+		})
+	}
+}
+
+// A worker that never stops such tasks harms only its own tasks.
+func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		one, two := o.hire("one"), o.hire("two")
+		require.NoError(t, one.register())
+		m.put("a", "b")
+		o.pass(time.Second, one)
+		before := one.Status()
+		require.Len(t, before, 2)
+		two.keeps = make(chan struct{})
+		defer close(two.keeps)
+		for _, s := range before {
+			require.NoError(t, two.AddWith(t.Context(), s.Task, worker.Grant{Content: []byte("content of " + s.Task), Version: 1}))
+		}
+		require.NoError(t, two.register())
+		o.pass(15*time.Second, one, two)
+		require.Equal(t, before, one.Status())
+		m.put("c")
+		o.pass(5*time.Second, one, two)
+		require.Len(t, one.Status(), 3)
+		m.close()
+		m = o.open(store)
+		o.pass(15*time.Second, one, two)
+		m.put("d")
+		for range 45 {
+			_ = two.beat() // refused in the end
+			o.pass(time.Second, one)
+		}
+		require.Len(t, one.Status(), 4, "tasks held for the other worker are released in the end")
+		m.close()
+		require.Contains(t, o.logs.String(), `msg="worker's lease expired" worker=two`)
+		require.Contains(t, o.logs.String(), `msg="worker lists tasks it was not given, stopping them" worker=two`)
+	})
+}
+
+// The manager shows the error of a failing job. After its attempts the job is no
+// longer expected, even after a restart, until Retry.
+func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		store := NewMemoryStore()
+		m := o.open(store)
+		one := o.hire("one", worker.WithCompletion(func(string) {}), worker.WithBackoff(10*time.Second, 10*time.Second),
+			worker.WithAttempts(2, func(string, error) {}))
+		o.fail(errors.New("no disk"))
+		require.NoError(t, one.register())
+		m.put("short", "job")
+		o.pass(2*time.Second, one)
+		tasks := m.Tasks(one.as())
+		require.Len(t, tasks, 2)
+		require.Equal(t, worker.Backoff, tasks[0].State)
+		require.Equal(t, "no disk", tasks[0].Failure.Err)
+		require.Equal(t, 1, tasks[0].Failure.Attempts)
+		require.Positive(t, time.Until(tasks[0].Failure.Next))
+		require.False(t, tasks[0].Pinned)
+		require.Nil(t, tasks[1].Failure)
+		require.True(t, tasks[1].Pinned)
+
+		o.pass(15*time.Second, one)
+		failed, err := m.Failed("", 10)
+		require.NoError(t, err)
+		require.Len(t, failed, 1)
+		require.Equal(t, "short", failed[0].Name)
+		require.Equal(t, "no disk", failed[0].Err)
+		require.Equal(t, 2, failed[0].Attempts)
+		require.Equal(t, "one", failed[0].Worker)
+		items, err := m.Items("", 10)
+		require.NoError(t, err)
+		require.Len(t, items, 1)
+		require.Len(t, one.Status(), 1, "removed from the worker")
+
+		require.Contains(t, o.logs.String(),
+			`msg="jobs failed for good, not run again" jobs=1 first=short worker=one attempts=2 err="no disk"`)
+
+		m.close()
+		next := o.open(store)
+		require.NoError(t, one.beat())
+		next.put("short")
+		o.pass(time.Minute, one)
+		require.Equal(t, 3, o.starts(), "a failed job does not run again")
+		again, err := next.Failed("", 10)
+		require.NoError(t, err)
+		require.Equal(t, failed, again)
+
+		o.fail(nil)
+		require.NoError(t, next.Retry(t.Context(), "short"))
+		o.pass(2*time.Second, one)
+		again, err = next.Failed("", 10)
+		require.NoError(t, err)
+		require.Empty(t, again)
+		done, err := next.Completed("", 10)
+		require.NoError(t, err)
+		require.Len(t, done, 1)
+	})
+}
+
+// A new worker gets no running job.
+func TestW8_ARunningJobStaysWhereItIs(t *testing.T) {
+	inOffice(t, func(t *testing.T, o *office) {
+		m := o.open(NewMemoryStore())
+		complete := worker.WithCompletion(func(string) {})
+		one, two := o.hire("one", complete, worker.WithSlots(1)), o.hire("two", complete, worker.WithSlots(1))
+		require.NoError(t, one.register())
+		m.put("job a", "job b", "job c", "job d")
+		o.pass(2*time.Second, one)
+		running := one.Status()[0]
+		require.Equal(t, worker.Running, running.State)
+		require.NoError(t, two.register())
+		o.pass(3*time.Second, one, two)
+		require.Len(t, one.Status(), 2)
+		require.Len(t, two.Status(), 2)
+		require.Equal(t, running, one.Status()[0], "only waiting jobs have moved")
+		require.NoError(t, m.Drain(t.Context(), "one"))
+		o.pass(3*time.Second, one, two)
+		require.Len(t, one.Status(), 1)
+		require.Equal(t, running, one.Status()[0], "the drain waits for it")
+		waits := false
+		for _, w := range m.LastPlan().Waiting {
+			waits = waits || w.Task == running.Task && w.Reason == orchestrator.ReasonPinned
+		}
+		require.True(t, waits, "%+v", m.LastPlan().Waiting)
+		require.NoError(t, m.Delete(context.WithoutCancel(t.Context()), running.Task))
+		o.pass(3*time.Second, one, two)
+		require.Empty(t, one.Status())
 	})
 }

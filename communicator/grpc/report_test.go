@@ -1,21 +1,33 @@
 package grpc
 
-// T13: the answers that tell a leader of its successor.
+// Reports: what is kept from one to the next.
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
-
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
-	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
+
+// Of two concurrent calls the second may be answered first.
+func TestR1_TheNewestReportIsKept(t *testing.T) {
+	l := link{last: new(atomic.Pointer[snapshot])}
+	l.last.Store(&snapshot{})
+	newest := &snapshot{Report: wire.Report{Version: wire.Version{Incarnation: 7, Counter: 3}}}
+	l.remember(&snapshot{Report: wire.Report{Version: wire.Version{Incarnation: 7, Counter: 1}}})
+	l.remember(newest)
+	l.remember(&snapshot{Report: wire.Report{Version: wire.Version{Incarnation: 7, Counter: 2}}})
+	require.Same(t, newest, l.last.Load())
+}
 
 // The calls have epoch 5. Neither a status nor an outcome alone proves that there is
 // a successor.

@@ -1,0 +1,139 @@
+package manager
+
+// What the calls to workers tell a manager: which workers answer, which tasks have ended,
+// and whether there is a later manager.
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/worker"
+)
+
+var _ communicator.RevisedContents = (*state.Committed)(nil)
+
+// managerHooks is the option of a manager's Communicator.
+type managerHooks struct{ m *Manager }
+
+// ApplyCommunicator gives the Communicator the manager's settings, contents and hooks.
+func (h managerHooks) ApplyCommunicator(s *option.Communicator) {
+	m := h.m
+	restored := make(map[state.Worker]bool)
+	for _, member := range m.committer.committed.Members() {
+		restored[member.Worker] = true
+	}
+	*s = option.Communicator{
+		Settings: m.settings.Settings, Dialing: m.settings.Dialing, Contents: &m.committer.committed,
+		Observe: m.observe, Believe: m.believe, Ended: m.ended, Receipts: m.committer.key,
+		Restored: func(w state.Worker) bool { return restored[w] },
+	}
+}
+
+// observe processes the result of each call to a worker.
+func (m *Manager) observe(w state.Worker, err error) {
+	if err == nil {
+		m.successor.drop(w.Name)
+	}
+	m.committer.called(w, err == nil)
+}
+
+// ended records the tasks that a worker has reported as completed or failed, before
+// the term continues. The worker also sends them with Complete, but that call may
+// fail. The term would then treat the task as running, and could move it to a worker
+// that runs it again. A recorded task no longer has content, so no term can start
+// it.
+func (m *Manager) ended(ctx context.Context, w state.Worker, tasks []wire.Task) error {
+	var open []state.Conclusion
+	for _, t := range tasks {
+		if _, version, ok := m.committer.committed.Content(t.Name); ok && version == t.Version {
+			open = append(open, conclusionFrom(&t, m.committer.key, w.Name))
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return m.committer.do(ctx, func(s *state.State, now time.Time) error {
+		for _, e := range open {
+			s.Conclude(now, w.Name, e)
+		}
+		return nil
+	})
+}
+
+// conclusionFrom returns what the worker of a name says of a task that has ended. It is not
+// called under a lock: the receipt takes microseconds.
+func conclusionFrom(t *wire.Task, key state.ReceiptKey, from string) state.Conclusion {
+	e := state.Conclusion{Task: t.Name, Version: t.Version, Proven: key.Issued(t.Receipt, from, t.Name, t.Version)}
+	if t.State == worker.Failed {
+		e.Failure = failureFor(cmp.Or(t.Failure, &wire.Failure{Err: "no reason reported"}))
+	}
+	return e
+}
+
+// failureFor returns what the state keeps of a failure; nil without one.
+func failureFor(f *wire.Failure) *state.Failure {
+	if f == nil {
+		return nil
+	}
+	return &state.Failure{Err: f.Err, Attempts: f.Attempts}
+}
+
+// witness is the worker that names a higher epoch. One worker alone may be
+// compromised, and must not end the manager (R5), so a second one is required.
+//
+// Or that worker follows another manager, which runs from a copy of the store, for
+// example. Its lease here then expires, but it keeps running its tasks. So these tasks
+// stay held until the worker is a member again. If they were started elsewhere, and the
+// other manager did the same with the tasks of the workers here, all of them would run
+// twice. A worker that lies harms only its own tasks.
+type witness struct {
+	mu   sync.Mutex
+	name string // empty: no worker
+}
+
+// add records that a worker names a higher epoch. first reports whether the worker
+// becomes the witness, confirmed whether another worker is the witness already.
+func (x *witness) add(name string) (first, confirmed bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.name == "" {
+		x.name = name
+		return true, false
+	}
+	return false, x.name != name
+}
+
+// drop forgets a worker that has answered without a higher epoch.
+func (x *witness) drop(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.name == name {
+		x.name = ""
+	}
+}
+
+// is reports whether a worker is the witness.
+func (x *witness) is(name string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.name == name
+}
+
+// believe reports whether a higher epoch that a worker names is confirmed by another
+// worker. If so, the manager has a successor.
+func (m *Manager) believe(w state.Worker, later orchestrator.Term) bool {
+	first, confirmed := m.successor.add(w.Name)
+	if first {
+		m.log.Warn("worker names a higher epoch, not called until another worker does",
+			"worker", w.Name, "incarnation", w.Incarnation, "epoch", later.Epoch, "own", m.committer.epoch)
+	}
+	return confirmed
+}
