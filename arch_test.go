@@ -45,7 +45,10 @@ var mayImport = map[string]string{
 
 	// Modules of their own.
 	"boltfile": "std worker go.etcd.io/bbolt",
-	"communicator/grpc": "std . worker internal/closing google.golang.org " +
+	"communicator/grpc": "std . worker google.golang.org " +
+		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
+		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
+	"communicator/grpc/manager": "std . worker internal/closing google.golang.org communicator/grpc " +
 		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
 	"communicator/grpc/internal/identity": "std .",
@@ -67,17 +70,17 @@ var mayImport = map[string]string{
 	"examples/allocator/api":  "std golang.org/x/sync",
 	"examples/dryrun":         "std . communicator",
 	"examples/elected":        "std . worker communicator/grpc etcd etcd/embed go.etcd.io/etcd",
-	"examples/manager":        "std . worker boltfile communicator/grpc examples/internal/stage",
+	"examples/manager":        "std . worker boltfile communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/quickstart":     "std . worker stats examples/internal/stage github.com/prometheus",
 	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob",
 	"examples/internal/stage": "std .",
 	"examples/ticker":         "std . communicator/memory",
-	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/orchestratorv1 etcd etcd/embed " +
+	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/manager communicator/grpc/orchestratorv1 etcd etcd/embed " +
 		"internal/netfault go.etcd.io go.uber.org/zap google.golang.org/grpc github.com/IBM github.com/dgryski github.com/twmb",
 
 	// For tests.
 	"communicator/grpc/e2e":               "",
-	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1 google.golang.org/protobuf",
+	"communicator/grpc/internal/grpctest": "std communicator/grpc/orchestratorv1 google.golang.org",
 	"communicator/grpc/internal/testca":   "std",
 	"etcd/e2e":                            "",
 	"examples/internal/stage/stagetest":   "std examples/internal/stage",

@@ -204,9 +204,9 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	return stopped, err
 }
 
-// MaxForeign is how many tasks a worker may list that are neither expected nor assigned
+// maxForeign is how many tasks a worker may list that are neither expected nor assigned
 // to it: a term interns and stops each of them.
-const MaxForeign = 4096
+const maxForeign = 4096
 
 // outdated returns the changes for tasks with outdated content, the number of tasks
 // that the worker was not given, and an error for those that cannot be sent. A task
@@ -244,8 +244,8 @@ func (c *Communicator) outdated(l *link, s *snapshot) (changes []*orchestratorv1
 			changes = append(changes, change)
 		}
 	}
-	if foreign > MaxForeign {
-		return nil, foreign, fmt.Errorf("it lists %d tasks that are not expected: at most %d", foreign, MaxForeign)
+	if foreign > maxForeign {
+		return nil, foreign, fmt.Errorf("it lists %d tasks that are not expected: at most %d", foreign, maxForeign)
 	}
 	return changes, notGiven, err
 }

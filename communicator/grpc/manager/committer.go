@@ -21,9 +21,9 @@ type committer struct {
 	store     Store
 	epoch     uint64
 	committed state.Committed
-	// tell passes on saved changes. It is called by one goroutine at a time, in
+	// publish passes on saved changes. It is called by one goroutine at a time, in
 	// order, after the changes are in the store and in committed.
-	tell func(state.Delta)
+	publish func(state.Delta)
 	// ready is closed when every member from before the start has been heard or has
 	// ended.
 	ready chan struct{}
@@ -67,7 +67,7 @@ func openCommitter(store Store, r state.Rules) (*committer, error) {
 	}
 	kept.Apply(&change)
 	return &committer{
-		store: store, epoch: s.Epoch, committed: state.NewCommitted(kept), tell: func(state.Delta) {},
+		store: store, epoch: s.Epoch, committed: state.NewCommitted(kept), publish: func(state.Delta) {},
 		ready: make(chan struct{}), broken: make(chan struct{}), sooner: make(chan struct{}, 1),
 		key: s.Key, state: s,
 	}, nil
@@ -161,7 +161,7 @@ func (c *committer) save() {
 			c.fail(fmt.Errorf("%w: save: %w", ErrStopped, err))
 			return
 		}
-		c.tell(c.committed.Apply(&change))
+		c.publish(c.committed.Apply(&change))
 		close(b.done)
 	}
 }
@@ -283,8 +283,8 @@ func (c *committer) pause(ctx context.Context, until time.Time) bool {
 	return true
 }
 
-// hurry makes expire look at the leases again, because there is a new one.
-func (c *committer) hurry() {
+// nudge makes expire look at the leases again, because there is a new one.
+func (c *committer) nudge() {
 	select {
 	case c.sooner <- struct{}{}:
 	default: // a token is there already

@@ -84,7 +84,7 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
 		l := testCommitter(t, s)
 		var told []state.Delta
-		l.tell = func(n state.Delta) { told = append(told, n) }
+		l.publish = func(n state.Delta) { told = append(told, n) }
 		gate := s.hold()
 
 		answers := make(chan error, 3)
@@ -181,7 +181,7 @@ func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
 		l := testCommitter(t, s)
-		l.tell = func(state.Delta) { t.Error("told what is not on disk") }
+		l.publish = func(state.Delta) { t.Error("told what is not on disk") }
 		gate := s.hold()
 		answers := make(chan error, 2)
 		go func() { answers <- l.put(t.Context(), item("a", "x")) }()

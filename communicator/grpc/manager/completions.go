@@ -147,8 +147,8 @@ type completionReporter struct {
 	said    seenErrors
 }
 
-// tellPatience is how long the manager may take to answer.
-const tellPatience = 5 * time.Second
+// reportTimeout is how long the manager may take to answer.
+const reportTimeout = 5 * time.Second
 
 // lookEvery is the pause between two looks at a busy worker.
 const lookEvery = 50 * time.Millisecond
@@ -160,7 +160,7 @@ func (t *completionReporter) run(ctx context.Context) {
 		_, changed := t.worker.Changes() // before Status, so that no later change is missed
 		t.owed.look(t.worker.Status())
 		pause := lookEvery
-		switch err := t.tell(ctx); {
+		switch err := t.report(ctx); {
 		case err == nil && len(t.owed.owed) > 0:
 			failures, pause = 0, 0
 		case err == nil:
@@ -198,8 +198,8 @@ func (t *completionReporter) watch(ctx context.Context) {
 	}
 }
 
-// tell reports one batch, if any completion is owed.
-func (t *completionReporter) tell(ctx context.Context) error {
+// report reports one batch, if any completion is owed.
+func (t *completionReporter) report(ctx context.Context) error {
 	batch := t.owed.batch()
 	if len(batch) == 0 {
 		return nil
@@ -215,7 +215,7 @@ func (t *completionReporter) tell(ctx context.Context) error {
 	answered, over := context.WithCancel(context.WithoutCancel(ctx)) // lives until the call has returned
 	go func() {
 		defer over()
-		ctx, cancel := context.WithTimeout(ctx, tellPatience)
+		ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 		defer cancel()
 		resp, err = t.manager.Complete(ctx, req)
 	}()
@@ -243,7 +243,7 @@ func (t *completionReporter) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for len(t.owed.owed) > 0 {
-		if err := t.tell(ctx); err != nil {
+		if err := t.report(ctx); err != nil {
 			t.log.Warn("completions not reported, tasks may run again", "worker", t.name,
 				"tasks", len(t.owed.owed), "err", err)
 			return

@@ -107,9 +107,9 @@ func pauseAfter(failures int, random float64) time.Duration {
 // value has seen none.
 type seenErrors struct{ seen map[string]bool }
 
-// mostNovelties bounds the errors that are remembered, and so the errors that are
+// maxSeenErrors bounds the errors that are remembered, and so the errors that are
 // logged.
-const mostNovelties = 32
+const maxSeenErrors = 32
 
 // news reports whether an error is new. Errors that differ only in digits, such as
 // ports and durations, are the same.
@@ -120,7 +120,7 @@ func (n *seenErrors) news(err error) bool {
 		}
 		return r
 	}, err.Error())
-	if n.seen[text] || len(n.seen) >= mostNovelties {
+	if n.seen[text] || len(n.seen) >= maxSeenErrors {
 		return false
 	}
 	if n.seen == nil {

@@ -271,6 +271,10 @@ func TestR5_EveryRefusalCounts(t *testing.T) {
 	}
 }
 
+// maxForeign is how many tasks a worker may list that are neither expected nor assigned
+// to it; a constant of package grpc.
+const maxForeign = 4096
+
 // A worker that lists names that nobody knows makes no term long.
 func TestR5_NamesThatNobodyKnows(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
@@ -284,7 +288,7 @@ func TestR5_NamesThatNobodyKnows(t *testing.T) {
 		x.now(func() {
 			x.listed = func() (tasks []*orchestratorv1.Task) {
 				round++
-				for i := range communicator.MaxForeign + 1 {
+				for i := range maxForeign + 1 {
 					tasks = append(tasks, &orchestratorv1.Task{Name: fmt.Appendf(nil, "%d-%d", round, i), State: orchestratorv1.State_STATE_RUNNING})
 				}
 				return tasks

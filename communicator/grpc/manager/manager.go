@@ -69,7 +69,7 @@ type Manager struct {
 
 	refused   refusals
 	successor witness
-	held      map[string][]communicator.Worker // by name: members with expired leases whose tasks are held; used by tell only
+	held      map[string][]communicator.Worker // by name: members with expired leases whose tasks are held; used by publish only
 	begun     atomic.Bool                      // Run was called
 	leading   atomic.Bool                      // terms run
 }
@@ -110,7 +110,7 @@ func New(store Store, opts ...Option) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new manager: %w", err)
 	}
-	m.committer.tell = m.tell
+	m.committer.publish = m.publish
 	return m, nil
 }
 
@@ -123,10 +123,10 @@ func (m *Manager) feed() error {
 	return errors.Join(m.orch.UpdateTasks(m.committer.committed.Expected()), m.orch.UpdateWorkers(workers))
 }
 
-// tell passes saved changes on to the orchestrator and the communicator. It removes
+// publish passes saved changes on to the orchestrator and the communicator. It removes
 // a former member from the orchestrator before it disconnects it; otherwise the
 // worker would be silent for a term.
-func (m *Manager) tell(n state.Delta) {
+func (m *Manager) publish(n state.Delta) {
 	for _, name := range n.Unexpected {
 		m.orch.RemoveTask(name)
 	}
@@ -234,7 +234,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("run manager: %w", err)
 	}
-	orchestratorv1.RegisterManagerServer(server, &managerServer{Manager: m, probes: newDialback(&m.settings)})
+	orchestratorv1.RegisterManagerServer(server, &managerServer{Manager: m, dialback: newDialback(&m.settings)})
 	for _, member := range m.committer.committed.Members() {
 		m.connect(communicator.Worker(member.Worker), member.Address)
 	}

@@ -208,7 +208,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 // ends with ctx.
 func (m *Member) run(ctx, joining context.Context) error {
 	for failures := 1; ; failures++ {
-		registered, err := m.stay(ctx, joining)
+		registered, err := m.serve(ctx, joining)
 		switch {
 		case joining.Err() != nil:
 			return context.Cause(joining)

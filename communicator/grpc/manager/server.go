@@ -39,7 +39,7 @@ const (
 type managerServer struct {
 	orchestratorv1.UnimplementedManagerServer
 	*Manager
-	probes     *dialback
+	dialback   *dialback
 	refusals   peer.LogLimiter
 	completing sync.Map // names of workers with a Complete under way
 }
@@ -68,7 +68,7 @@ func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 		return s.MayRegister(now, asked.Worker)
 	})
 	if err == nil && !reached {
-		err = c.probes.probe(ctx, communicator.Worker(asked.Worker), asked.Address, c.term())
+		err = c.dialback.probe(ctx, communicator.Worker(asked.Worker), asked.Address, c.term())
 	}
 	if err == nil {
 		err = c.committer.do(ctx, func(s *state.State, now time.Time) error {
@@ -78,7 +78,7 @@ func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 			asked.Lease = s.Members[asked.Name].Lease // as granted
 			return nil
 		})
-		c.committer.hurry()
+		c.committer.nudge()
 	}
 	if err != nil {
 		return nil, c.refuse(ctx, "register", asked.Worker, err)

@@ -33,10 +33,10 @@ type session struct {
 	parts  sync.WaitGroup
 }
 
-// stay runs one session. When it returns, nothing of the session is left: no task,
+// serve runs one session. When it returns, nothing of the session is left: no task,
 // no goroutine, and no lease if the manager could be reached. It reports whether the
 // worker had registered, and why the session ended.
-func (m *Member) stay(ctx, joining context.Context) (registered bool, err error) {
+func (m *Member) serve(ctx, joining context.Context) (registered bool, err error) {
 	s := &session{m: m, incarnation: m.worker.Incarnation(), end: closing.NewMembership(m.worker)}
 	// The session outlives ctx until everything has stopped.
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -130,7 +130,7 @@ func (m *Member) fence(t *orchestratorv1.Term) {
 func (s *session) run(ctx context.Context) error {
 	drain, empty, alone, free := s.m.closing.Drain(), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s.alone = sync.OnceFunc(func() { close(alone) })
-	s.part(s.beat)
+	s.part(s.heartbeats)
 	for {
 		select {
 		case <-drain:
@@ -163,15 +163,15 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// beat sends heartbeats until ctx ends, or the manager answers that the worker is
+// heartbeats sends heartbeats until ctx ends, or the manager answers that the worker is
 // not a member.
-func (s *session) beat(ctx context.Context) error {
+func (s *session) heartbeats(ctx context.Context) error {
 	lease := s.m.worker.Lease()
 	ticker := time.NewTicker(heartbeatEvery(lease))
 	defer ticker.Stop()
 	var flying sync.WaitGroup
 	defer flying.Wait()
-	ctx, over := context.WithCancel(ctx) // calls under way end with beat
+	ctx, over := context.WithCancel(ctx) // calls under way end with heartbeats
 	defer over()
 	room := make(chan struct{}, beatsInThat)
 	results := make(chan error, beatsInThat)
@@ -215,13 +215,13 @@ func (s *session) beat(ctx context.Context) error {
 		select {
 		case room <- struct{}{}:
 			from, draining := from, draining // the current values
-			flying.Go(func() { results <- s.beatOnce(from, draining, heartbeatPatience(lease)) })
+			flying.Go(func() { results <- s.heartbeat(from, draining, heartbeatPatience(lease)) })
 		default: // beatsInThat heartbeats are under way
 		}
 	}
 }
 
-func (s *session) beatOnce(ctx context.Context, draining bool, patience time.Duration) error {
+func (s *session) heartbeat(ctx context.Context, draining bool, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	acknowledged := s.m.worker.Sending()

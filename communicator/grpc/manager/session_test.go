@@ -279,10 +279,10 @@ func TestR2_EachErrorIsNewsOnce(t *testing.T) {
 	require.False(t, n.news(errors.New("no such host")))
 	n.clear()
 	require.True(t, n.news(errors.New("no such host")))
-	for i := range 10 * mostNovelties {
+	for i := range 10 * maxSeenErrors {
 		n.news(fmt.Errorf("%v", string(rune('a'+i))))
 	}
-	require.Len(t, n.seen, mostNovelties)
+	require.Len(t, n.seen, maxSeenErrors)
 }
 
 type addr string
