@@ -4,9 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/testca"
-	"github.com/stretchr/testify/require"
 )
 
 func TestR3_FilesWithoutNames(t *testing.T) {

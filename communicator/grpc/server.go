@@ -298,7 +298,7 @@ func grantOf(c *orchestratorv1.Change) worker.Grant {
 
 // results converts errors to results, which must fit into one message.
 func (s *service) results(errs []error) []*orchestratorv1.Result {
-	longest := min(wire.MaxMessage, s.maxMessage/2/max(len(errs), 1))
+	longest := min(wire.MaxErrorText, s.maxMessage/2/max(len(errs), 1))
 	messages := make([]orchestratorv1.Result, len(errs))
 	list := make([]*orchestratorv1.Result, len(errs))
 	for i, err := range errs {

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/f8949c05/orchestrator"
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 )
 
 // Errors that end a membership, or keep it from beginning.

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
-
 	"github.com/f8949c05/orchestrator"
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"

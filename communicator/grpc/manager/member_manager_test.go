@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
-
-	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+
+	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // fellow is a member at an office. Its connection to the manager can be cut.

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"google.golang.org/grpc"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
 // pickiness configures a worker's tasks: which are refused, and which take long to

@@ -13,8 +13,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 )
 
 // Security is the result of a handshake. A server does not fail a handshake because

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 // someRecords returns records of every kind.

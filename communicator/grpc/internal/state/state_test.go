@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 const (

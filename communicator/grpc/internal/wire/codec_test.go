@@ -4,11 +4,10 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
-
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/mem"
 
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 

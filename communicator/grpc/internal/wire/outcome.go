@@ -65,13 +65,13 @@ func ErrorOf(r *orchestratorv1.Result) error {
 			return Explained(k.err, r.GetMessage())
 		}
 	}
-	return errors.New("outcome unknown: " + Truncate(r.GetMessage(), MaxMessage))
+	return errors.New("outcome unknown: " + Truncate(r.GetMessage(), MaxErrorText))
 }
 
 // Explained returns an error that wraps kind, with a reason. It drops the text of
 // kind from the beginning of the reason.
 func Explained(kind error, reason string) error {
-	reason = strings.TrimPrefix(Truncate(reason, MaxMessage), kind.Error())
+	reason = strings.TrimPrefix(Truncate(reason, MaxErrorText), kind.Error())
 	reason = strings.TrimPrefix(reason, ": ")
 	if reason == "" {
 		return kind
@@ -126,14 +126,14 @@ type plainError struct{ err error }
 // Error returns the code and the text of the status.
 func (e *plainError) Error() string {
 	s := status.Convert(e.err)
-	return fmt.Sprintf("%v: %s", s.Code(), Truncate(s.Message(), MaxMessage))
+	return fmt.Sprintf("%v: %s", s.Code(), Truncate(s.Message(), MaxErrorText))
 }
 
 // Unwrap returns the error of the call.
 func (e *plainError) Unwrap() error { return e.err }
 
-// MaxMessage is how many bytes of an error's text are sent, and kept.
-const MaxMessage = 512
+// MaxErrorText is how many bytes of an error's text are sent, and kept.
+const MaxErrorText = 512
 
 // Truncate returns a text as valid UTF-8 of at most longest bytes. A shortened text shares
 // no memory with the long one.

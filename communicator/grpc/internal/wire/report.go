@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/f8949c05/orchestrator"
@@ -11,8 +13,6 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
 // Version is the version of a report.
@@ -182,15 +182,15 @@ func FailureFrom(m *orchestratorv1.Failure) *Failure {
 	return f
 }
 
-// LookAhead is how many tasks in a row may have disappeared since the last report
+// lookAhead is how many tasks in a row may have disappeared since the last report
 // before find misses the names behind them.
-const LookAhead = 16
+const lookAhead = 16
 
 // find returns the task of that name in the last report, if it comes there at most
 // lookAhead tasks after the previous one; otherwise nil.
 func (r *ReportReply) find(name []byte) *Task {
 	ahead := r.Known.Tasks[r.after:]
-	for i := range ahead[:min(len(ahead), LookAhead)] {
+	for i := range ahead[:min(len(ahead), lookAhead)] {
 		if ahead[i].Name == string(name) {
 			r.after += i + 1
 			return &ahead[i]

@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator/grpc/internal/grpctest"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 )
 
 // FuzzReport compares the hand-written decoding of reports with protobuf's.
@@ -87,7 +87,7 @@ func FuzzResult(f *testing.F) {
 			return
 		}
 		require.Error(t, err)
-		require.Less(t, len(err.Error()), MaxMessage+200)
+		require.Less(t, len(err.Error()), MaxErrorText+200)
 		want := result.GetOutcome()
 		if outcome < 0 || want > orchestratorv1.Outcome_OUTCOME_STOPPING {
 			want = orchestratorv1.Outcome_OUTCOME_UNSPECIFIED
@@ -107,7 +107,7 @@ func TestR1_KnownNamesTakeNoMemory(t *testing.T) {
 	for what, next := range map[string][]string{
 		"the same":               names,
 		"the first is gone":      names[1:],
-		"some are gone":          slices.Concat(names[:100], names[100+LookAhead-1:5000], names[5001:]),
+		"some are gone":          slices.Concat(names[:100], names[100+lookAhead-1:5000], names[5001:]),
 		"some are new":           slices.Concat([]string{"new"}, names[:5000], []string{"newer", "newest"}, names[5000:]),
 		"one has taken a place":  slices.Concat(names[:10], []string{"new"}, names[11:]),
 		"all but one are gone":   names[5000:5001],
