@@ -7,7 +7,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// fake is a worker of incarnation 1. Calls without a scripted answer get that of an
+// Fake is a worker of incarnation 1. Calls without a scripted answer get that of an
 // idle worker that carries out every change.
 type Fake struct {
 	orchestratorv1.UnimplementedWorkerServer
@@ -18,6 +18,7 @@ type Fake struct {
 	requests []*orchestratorv1.ApplyRequest
 }
 
+// Report returns the scripted report, or that of a worker without tasks.
 func (f *Fake) Report(_ context.Context, r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
 	if f.OnReport != nil {
 		return f.OnReport(r)
@@ -25,6 +26,7 @@ func (f *Fake) Report(_ context.Context, r *orchestratorv1.ReportRequest) (*orch
 	return &orchestratorv1.ReportResponse{Version: &orchestratorv1.Version{Incarnation: 1, Counter: 1}}, nil
 }
 
+// Apply returns the scripted answer, or that every change is done.
 func (f *Fake) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
 	f.mu.Lock()
 	f.requests = append(f.requests, r)
@@ -35,13 +37,14 @@ func (f *Fake) Apply(ctx context.Context, r *orchestratorv1.ApplyRequest) (*orch
 	return Done(len(r.GetChanges())), nil
 }
 
-// applied returns all Apply requests, in order.
+// Applied returns all Apply requests, in order.
 func (f *Fake) Applied() []*orchestratorv1.ApplyRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.requests
 }
 
+// Done returns a response for n changes that are done.
 func Done(n int) *orchestratorv1.ApplyResponse {
 	response := &orchestratorv1.ApplyResponse{}
 	for range n {
@@ -50,12 +53,12 @@ func Done(n int) *orchestratorv1.ApplyResponse {
 	return response
 }
 
-// refused returns a response for one change.
+// Refused returns a response for one change.
 func Refused(outcome orchestratorv1.Outcome, later *orchestratorv1.Term) *orchestratorv1.ApplyResponse {
 	return &orchestratorv1.ApplyResponse{Results: []*orchestratorv1.Result{{Outcome: outcome}}, Term: later}
 }
 
-// reportOf returns a report of tasks by a fake.
+// ReportOf returns a report of tasks by a fake.
 func ReportOf(counter uint64, names ...string) *orchestratorv1.ReportResponse {
 	response := &orchestratorv1.ReportResponse{Version: &orchestratorv1.Version{Incarnation: 1, Counter: counter}}
 	for _, name := range names {

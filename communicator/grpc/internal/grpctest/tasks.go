@@ -11,14 +11,15 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// pickiness configures a worker's tasks: which are refused, and which take long to
-// stop.
+// Tasks are the functions of a worker. They configure which of its tasks are refused, and
+// which take long to stop.
 type Tasks struct {
 	mu      sync.Mutex
 	refused []string
 	linger  map[string]chan struct{}
 }
 
+// Run runs a task until it is stopped.
 func (p *Tasks) Run(ctx context.Context, task string) error {
 	<-ctx.Done()
 	p.mu.Lock()
@@ -30,6 +31,7 @@ func (p *Tasks) Run(ctx context.Context, task string) error {
 	return nil
 }
 
+// Lingers makes a task take until end to stop.
 func (p *Tasks) Lingers(task string) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,6 +48,7 @@ func (p *Tasks) Lingers(task string) (end func()) {
 	}
 }
 
+// Refuse makes the worker refuse a task until accept.
 func (p *Tasks) Refuse(task string) (accept func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,6 +60,7 @@ func (p *Tasks) Refuse(task string) (accept func()) {
 	}
 }
 
+// Accept returns an error for a refused task.
 func (p *Tasks) Accept(_ context.Context, task string, _ []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +70,7 @@ func (p *Tasks) Accept(_ context.Context, task string, _ []byte) error {
 	return nil
 }
 
-// holding delays calls that have arrived at a worker. A delayed call outlives its
+// Gate delays calls that have arrived at a worker. A delayed call outlives its
 // caller, as it would in a queue.
 type Gate struct {
 	mu   sync.Mutex
@@ -75,6 +79,7 @@ type Gate struct {
 	held sync.WaitGroup
 }
 
+// Pass is an interceptor. It delays a call while its gate is closed.
 func (g *Gate) Pass(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	g.mu.Lock()
 	until := g.All
@@ -93,7 +98,7 @@ func (g *Gate) Pass(ctx context.Context, req any, info *grpc.UnaryServerInfo, ha
 	return handle(ctx, req)
 }
 
-// hold closes a gate. release opens it, and returns when the delayed calls have been
+// Hold closes a gate. release opens it, and returns when the delayed calls have been
 // processed.
 func (g *Gate) Hold(gate *chan struct{}) (release func()) {
 	g.mu.Lock()
