@@ -121,8 +121,7 @@ type unsettled struct {
 	maybe Set
 	// stops holds the stops that did not succeed, as long as their task is listed. While
 	// stopPause holds, none that failed is tried again.
-	stops     map[int32]*stop
-	stopPause Pause
+	stops map[int32]*stop
 	// gain is how many tasks the worker may gain in the term limited, because it could
 	// not begin all its starts in the term before.
 	gain    int32
@@ -130,7 +129,8 @@ type unsettled struct {
 	// Missed is when a call last failed or used up its timeout, zero if an answer came
 	// after that. A worker that missed is silent, not late: a late one may not have
 	// been called.
-	Missed time.Time
+	Missed    time.Time
+	stopPause Pause
 }
 
 // clone returns a copy that shares nothing with u. number returns the number of each task
