@@ -97,20 +97,21 @@ func (c *Communicator) Connect(w Worker, address string) error {
 		return nil
 	case before != nil:
 		l.follow(before)
-		c.ending.Go(before.close)
+		c.ending.Go(func() { before.close(0) })
 	}
 	c.links[w] = l
 	return nil
 }
 
-// Disconnect forgets a worker. It ends calls under way without waiting for them;
-// their changes may or may not have been made. An unknown worker is not an error.
+// Disconnect forgets a worker, and returns immediately. Calls under way end within a
+// second; the changes of those that are cut off may or may not have been made. An
+// unknown worker is not an error.
 func (c *Communicator) Disconnect(w Worker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l := c.links[w]; l != nil {
 		delete(c.links, w)
-		c.ending.Go(l.close)
+		c.ending.Go(func() { l.close(lastAnswers) })
 	}
 }
 
@@ -120,7 +121,7 @@ func (c *Communicator) Disconnect(w Worker) {
 func (c *Communicator) Close() error {
 	c.mu.Lock()
 	for _, l := range c.links {
-		c.ending.Go(l.close)
+		c.ending.Go(func() { l.close(0) })
 	}
 	clear(c.links)
 	c.closed = true

@@ -307,3 +307,22 @@ func TestR1_ConnectAndDisconnect(t *testing.T) {
 		require.ErrorContains(t, err, what)
 	}
 }
+
+// A worker that leaves has answered all calls. Its last answers count, although they
+// arrive after the worker was disconnected.
+func TestW6_AnswersUnderWayCountAfterDisconnect(t *testing.T) {
+	begun, answer := make(chan struct{}), make(chan struct{})
+	f := &grpctest.Fake{OnApply: func(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+		close(begun)
+		<-answer
+		return grpctest.Done(len(r.GetChanges())), nil
+	}}
+	c, w := impostor(t, f)
+	removed := make(chan error, 1)
+	go func() { removed <- c.Remove(t.Context(), w, "t") }()
+	<-begun
+	c.Disconnect(w)
+	require.ErrorContains(t, c.Add(t.Context(), w, "u"), "not connected")
+	close(answer)
+	require.NoError(t, <-removed)
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -35,6 +36,8 @@ type link struct {
 	mu     sync.Mutex
 	conn   *grpc.ClientConn // nil: not needed yet
 	closed bool
+	calls  int           // under way
+	idle   chan struct{} // closed when calls next becomes 0; nil: nothing waits
 }
 
 func (c *Communicator) newLink(w Worker, address string) *link {
@@ -52,20 +55,51 @@ func (l *link) follow(before *link) {
 	l.defies.Store(before.defies.Load())
 }
 
-// close closes the connection, and ends the calls on it.
-func (l *link) close() {
+// lastAnswers is how long a call may still take when its worker is disconnected. A
+// worker that leaves has answered all calls, but the answers may arrive after the news
+// that it has left, which has another connection.
+const lastAnswers = time.Second
+
+// close closes the connection when the calls on it have ended, and ends them after
+// patience. No call begins any more.
+func (l *link) close(patience time.Duration) {
 	l.mu.Lock()
 	conn := l.conn
 	l.conn, l.closed = nil, true
+	idle := make(chan struct{})
+	if l.calls == 0 {
+		close(idle)
+	} else {
+		l.idle = idle
+	}
 	l.mu.Unlock()
-	if conn != nil {
-		_ = conn.Close() // an error changes nothing
+	if conn == nil {
+		return
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
+	_ = conn.Close() // an error changes nothing
+}
+
+// ended records that a call has ended.
+func (l *link) ended() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls--
+	if l.calls == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
 	}
 }
 
 // connection returns a connection on which a call either gets through or fails
 // immediately. A connection that has failed is replaced. gRPC would pause before it
-// retries, and fail every call until then, even if the worker is back.
+// retries, and fail every call until then, even if the worker is back. The call counts
+// until the caller calls ended, which it must do if there is no error.
 func (l *link) connection() (*grpc.ClientConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,6 +108,7 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 	}
 	if l.conn != nil {
 		if l.conn.GetState() != connectivity.TransientFailure {
+			l.calls++
 			return l.conn, nil
 		}
 		_ = l.conn.Close() // no call is on it
@@ -82,8 +117,12 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 	// A small buffer, because there are many connections with little traffic.
 	opts := append([]grpc.DialOption{grpc.WithReadBufferSize(4 << 10)}, l.settings.Dialing...)
 	conn, err := l.settings.Dial(l.address, identity.Principal{Role: identity.RoleWorker, Name: l.worker.Name}, opts...)
+	if err != nil {
+		return nil, err
+	}
 	l.conn = conn
-	return conn, err
+	l.calls++
+	return conn, nil
 }
 
 // call makes a call. sent is false if certainly nothing of it has reached the
@@ -93,6 +132,7 @@ func (l *link) call(ctx context.Context, method string, request proto.Message, r
 	if err != nil {
 		return false, err
 	}
+	defer l.ended()
 	// gRPC sets to when it hands the call to a transport.
 	var to peer.Peer
 	err = conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(wire.AnswerCodec{}), grpc.Peer(&to))

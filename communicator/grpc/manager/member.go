@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -268,31 +269,44 @@ func isAny(err error, targets ...error) bool {
 	return false
 }
 
-// underWay counts the calls that a server has not answered yet.
+// callCounter counts the calls that a server has not answered yet. An Apply that was
+// answered while stops were pending counts on, until the manager asks for these.
 type callCounter struct {
-	mu    sync.Mutex
-	n     int
-	ended chan struct{} // closed when n next becomes 0; nil: nothing waits
+	mu      sync.Mutex
+	n       int
+	pending bool          // the last Apply was answered so
+	ended   chan struct{} // closed when n next becomes 0; nil: nothing waits
 }
 
 // count is an interceptor that counts a call.
 func (u *callCounter) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	u.mu.Lock()
 	u.n++
+	if _, ok := req.(*orchestratorv1.ApplyRequest); ok && u.pending {
+		u.pending = false
+		u.n--
+	}
 	u.mu.Unlock()
+	var resp any
 	defer func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
+		if r, ok := resp.(*orchestratorv1.ApplyResponse); ok && !u.pending && slices.ContainsFunc(r.GetResults(), (*orchestratorv1.Result).GetPending) {
+			u.pending = true
+			return
+		}
 		u.n--
 		if u.n == 0 && u.ended != nil {
 			close(u.ended)
 			u.ended = nil
 		}
 	}()
-	return handle(ctx, req)
+	var err error
+	resp, err = handle(ctx, req)
+	return resp, err
 }
 
-// none returns a channel that is closed as soon as no call is under way.
+// none returns a channel that is closed as soon as no call counts.
 func (u *callCounter) none() <-chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -307,7 +321,7 @@ func (u *callCounter) none() <-chan struct{} {
 	return ended
 }
 
-// settle waits until no call is under way, for at most peer.Grace. The server continues
+// settle waits until no call counts, for at most peer.Grace. The server continues
 // to serve.
 func (u *callCounter) settle() {
 	timer := time.NewTimer(peer.Grace)

@@ -369,3 +369,30 @@ func TestW6_AServerSettles(t *testing.T) {
 		require.Equal(t, time.Second, settles())
 	})
 }
+
+// An Apply that was answered while a stop was pending counts until the manager asks
+// again.
+func TestW6_AServerWaitsForTheNextApplyIfAStopIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls callCounter
+		apply := func(pending bool) {
+			_, err := calls.count(t.Context(), new(orchestratorv1.ApplyRequest), nil, func(context.Context, any) (any, error) {
+				return &orchestratorv1.ApplyResponse{Results: []*orchestratorv1.Result{{}, {Pending: pending}}}, nil
+			})
+			require.NoError(t, err)
+		}
+		settled := func() time.Duration {
+			began := time.Now()
+			calls.settle()
+			return time.Since(began)
+		}
+		apply(true)
+		apply(true)
+		require.Equal(t, peer.Grace, settled())
+		_, err := calls.count(t.Context(), new(orchestratorv1.ReportRequest), nil, func(context.Context, any) (any, error) { return nil, nil })
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() { apply(false) })
+		require.Equal(t, time.Second, settled())
+		require.Zero(t, settled())
+	})
+}
