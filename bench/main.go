@@ -1,5 +1,5 @@
 // Command bench measures this library beside other planners and assignment systems,
-// and beside a lower bound called the floor. Run it in the root of the repository.
+// and beside a plain scan called the floor. Run it in the root of the repository.
 //
 //	go run ./bench                  measure everything and print it, in half an hour
 //	go run ./bench -write           and store it: bench/results.json and BENCHMARKS.md

@@ -353,7 +353,7 @@ func (p plans) inScans(of ...event) (found []figure) {
 // library divided by franz-go's.
 func faster(what string, figures ...figure) goal {
 	least := worstOf(figures)
-	return goal{What: what, Measured: number(1 / least.value), Op: ">=", Limit: 5, Unit: "× faster", Note: least.name}
+	return goal{What: what, Measured: number(1 / least.value), Op: ">=", Limit: 5, Unit: "× the speed", Note: least.name}
 }
 
 // lead returns the time of franz-go's fastest variant, planning only, divided by that of

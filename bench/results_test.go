@@ -91,7 +91,7 @@ func TestAtMost_TakesTheWorst(t *testing.T) {
 
 func TestFaster_TakesTheLeast(t *testing.T) {
 	g := faster("plan", figure{"a", 0.1}, figure{"b", 0.25})
-	require.Equal(t, goal{What: "plan", Measured: 4, Op: ">=", Limit: 5, Unit: "× faster", Note: "b"}, g)
+	require.Equal(t, goal{What: "plan", Measured: 4, Op: ">=", Limit: 5, Unit: "× the speed", Note: "b"}, g)
 }
 
 func TestTable(t *testing.T) {

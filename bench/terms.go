@@ -245,7 +245,7 @@ func (t terms) goals() []goal {
 		atMost("term after one worker joined or was lost, less the writes themselves", "× the steady one", 1.5, eventful...),
 		{
 			What: "steady term of " + t.old.String() + ", against go-orchestrator's " + oldSteady.String(), Op: ">=", Limit: 1000,
-			Measured: number(oldSteady) / number(t.oldFresh.median()), Unit: "× faster",
+			Measured: number(oldSteady) / number(t.oldFresh.median()), Unit: "× the speed",
 		},
 		atMost(fmt.Sprintf("growth of a steady term from %s to %s", t.small, t.size), "× the time", 12,
 			figure{value: ratio(t.fresh.steady, t.smallFresh)}),
