@@ -1,14 +1,15 @@
-# Each target is one line of what .ci/run or go does; nothing is configured here.
+# Shortcuts for .ci/run and go. Variables can be set on the command line:
+# make fuzz FUZZTIME=1m.
 
 FUZZTIME ?= 50000x
 PROBLEMS ?= 1000000
 SEED ?= 0
 SCHEDULES ?= 100000
 
-help: ## say what there is, and what takes minutes rather than seconds
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## run the tests of all modules: six minutes, mostly of waiting
+test: ## run the tests of all modules: about six minutes
 	go test work
 
 race: ## the same under the race detector: minutes
@@ -20,16 +21,16 @@ lint: ## check the format, the linters' rules and the tests' sleeps
 fuzz: ## run every fuzz target FUZZTIME each (50,000 times): minutes
 	FUZZTIME=$(FUZZTIME) .ci/run fuzz
 
-prove: ## plan PROBLEMS random problems (1000000) against the reference, from number SEED on (0: draw one): minutes
+prove: ## plan PROBLEMS random problems (1000000) against the reference, from number SEED on (SEED=0: random): minutes
 	PROBLEMS=$(PROBLEMS) SEED=$(SEED) PROVETIME=0 .ci/run prove
 
-bench: ## measure beside others and the floor, and write BENCHMARKS.md: half an hour
+bench: ## measure this library beside others, and write BENCHMARKS.md: half an hour
 	go run ./bench -write
 
 simulate: ## run SCHEDULES seeds of the simulator (100000): minutes, some hundred seeds a second
 	go test ./simulator -run 'TestSimulate$$' -count=1 -timeout=0 -v -simulator.schedules=$(SCHEDULES)
 
-defects: ## build the library with each deliberate defect, and have the simulator find it: minutes
+defects: ## build the library with each deliberate defect, and check that the simulator finds it: minutes
 	DEFECTS=. .ci/run defects
 
 model: ## check the protocol on etcd as a model, with spin and gcc
