@@ -12,13 +12,13 @@
 //		log.Info("ran before the crash", "task", previous.Task, "completed", previous.Completed)
 //	}
 //
-// A [Store] is for the manager of package communicator/grpc. A manager that was
+// A [Store] is for the Manager of package communicator/grpc/manager. A manager that was
 // restarted or killed still has its tasks, completions and members:
 //
 //	store, err := boltfile.OpenStore("/var/lib/service/manager.db")
 //	…
 //	defer store.Close()
-//	m, err := grpc.NewManager(store)
+//	m, err := manager.New(store)
 //	…
 //	err = m.Run(ctx, listener)
 //

@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Store keeps the data of a manager in a file. It is a Store of package
-// communicator/grpc. Its methods may be called from any number of goroutines.
+// Store keeps the data of a manager in a file. It implements manager.Store of package
+// communicator/grpc/manager. Its methods may be called from any number of goroutines.
 //
 // Its keys are task/NAME, done/NAME, failed/NAME, member/NAME, drain/NAME, epoch,
 // revision and key; the value of key is a secret. The file is somewhat larger than

@@ -56,7 +56,7 @@
 //
 // [RegisterWorker] exports the state of a worker's lease, in the worker's process,
 // for any transport. [RegisterManager] exports the counts of a manager of package
-// communicator/grpc.
+// communicator/grpc/manager.
 //
 //	metric                                             type     meaning
 //	orchestrator_worker_lease_left_seconds             gauge    time left before the worker stops its tasks

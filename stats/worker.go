@@ -37,7 +37,7 @@ func RegisterWorker[T comparable](reg prometheus.Registerer, w *worker.Worker[T]
 }
 
 // Manager is the source of the metrics of [RegisterManager]. The Manager of package
-// communicator/grpc implements it.
+// communicator/grpc/manager implements it.
 //
 // # Concurrency
 //
