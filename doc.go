@@ -50,10 +50,10 @@
 //     it, the others are tried one at a time, and no healthy task makes room for it.
 //   - A worker that fails to start tasks that other workers then start is quarantined.
 //     It keeps its tasks. After pauses of 1, 2, 4, 8 and then 16 terms it may gain one
-//     task, preferably one that also runs elsewhere, until it starts one. While more
-//     than half of the open workers, or eight of them, fail to start a task, its
-//     failures count against no worker, and after an outage of starts neither do those
-//     of the outage. A quarantine without a trial ends 64 terms after its pause.
+//     task, preferably one that also runs elsewhere, until it starts one. Failures
+//     of a task that more than half of the open workers, or eight, fail to start do not
+//     count. Neither do failures during an outage. A quarantine without a trial ends 64
+//     terms after its pause.
 //   - A worker that fails several starts in a term, and starts no task, gets none in the
 //     next term.
 //   - When starts fail everywhere, healthy tasks stop moving. An outage stops at most

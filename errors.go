@@ -27,9 +27,9 @@ var (
 
 // The causes that a term adds.
 var (
-	// ErrSilent is the cause in a [CallError] for a worker that did not answer
-	// List in time, or could not be asked. The text may include the failure of the
-	// previous call.
+	// ErrSilent is the cause in a [CallError] for a call that had no answer by its
+	// deadline, or could not be made. The text may include the failure of the previous
+	// call.
 	ErrSilent = errors.New("no answer in time")
 
 	// ErrSkipped is the cause in a [Change] that the term did not begin.

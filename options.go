@@ -146,8 +146,8 @@ func WithStats(f func(TermStats)) Option {
 	})
 }
 
-// WithConcurrency sets how many calls a term may have in flight. As many calls of List
-// again may be in flight for which the term does not wait. The default is 1,024; it
+// WithConcurrency sets how many calls a term may have in flight. Calls of List
+// for which the term does not wait have a separate limit, also n. The default is 1,024; n
 // must be at least 1.
 func WithConcurrency(n int) Option {
 	return option(func(c *config) error {
@@ -160,9 +160,9 @@ func WithConcurrency(n int) Option {
 }
 
 // WithGracePeriod sets how long after its last answer a silent worker is declared lost
-// and its tasks start elsewhere. It is declared lost by a call that fails after that
-// time, or that had its whole timeout by then: if no term ran for a long time, the next
-// one asks first. The grace period should be at least two intervals between terms; otherwise
+// and its tasks start elsewhere. It takes a call that fails, or
+// uses up its timeout, after that time: after a long break between terms, the next term
+// lists the worker before it is declared lost. The grace period should be at least two intervals between terms; otherwise
 // one missed answer suffices, and Run logs a warning.
 //
 // The default is three communicator timeouts, and under Run at least three ticks. 0

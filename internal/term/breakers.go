@@ -120,7 +120,7 @@ func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stra
 			b.succeeded(s.taskOn, now)
 		case !s.Back: // a give-back that fails counts against no worker
 			b.failed(s, now)
-			if s.Elsewhere && !b.failsAnywhere(b.tasks[s.Task]) {
+			if s.Elsewhere && !b.failsEverywhere(b.tasks[s.Task]) {
 				b.accuse(s.Worker, s.Task, s.Err, now)
 			}
 		}
@@ -195,7 +195,7 @@ func (b *breakers) failed(s startResult, now Moment) {
 			t.pause.hold(now, b.longest, terms(b.step(t)))
 		}
 	}
-	if b.failsAnywhere(t) {
+	if b.failsEverywhere(t) {
 		b.acquit(s.Task)
 		return
 	}
@@ -205,9 +205,9 @@ func (b *breakers) failed(s startResult, now Moment) {
 	}
 }
 
-// failsAnywhere reports whether a task failed on so many workers since it last started
-// that it says nothing of any of them.
-func (b *breakers) failsAnywhere(t *failedTask) bool {
+// failsEverywhere reports whether a task failed on so many workers since it last started
+// that its failures do not count against any of them.
+func (b *breakers) failsEverywhere(t *failedTask) bool {
 	return len(t.on) > max(1, min(b.open/2, remembered-1))
 }
 
@@ -396,7 +396,8 @@ func (b *breakers) pairs() iter.Seq2[taskOn, Pause] {
 	}
 }
 
-// failedWorkers returns the workers for which FailedOn holds with some task, or nil.
+// failedWorkers returns the workers of which b holds a failed start, or nil if b holds
+// none.
 func (b *breakers) failedWorkers() map[uint64]bool {
 	if len(b.tasks) == 0 && len(b.workers) == 0 {
 		return nil

@@ -1,6 +1,7 @@
 // Package term holds what a leader knows of its workers, and decides what a term changes:
 // the pure middle of a term. Workers and tasks are integers. The caller keeps their names,
-// makes the calls, and passes the time.
+// makes the calls, and passes the time. There is no goroutine, no lock, no clock and no I/O
+// here. Nothing is for concurrent use.
 //
 // # A term
 //
@@ -8,16 +9,16 @@
 //
 //  1. [Fleet.ForgetTasks] if the expected tasks changed, [Fleet.Part] and [Fleet.Join] if
 //     the members did, and [Fleet.Begin].
-//  2. [Fleet.Answer] or [Worker.NoAnswer] for each worker.
-//  3. [Fleet.ClearFailures], and [Fleet.Judge], which declares workers lost.
+//  2. [Fleet.Answer] for each worker that answered, then [Fleet.ClearFailures].
+//  3. [Worker.NoAnswer] for each other worker, then [Fleet.Judge], which declares workers
+//     lost.
 //  4. [Fleet.Decide], which makes a problem for package rebalance and turns its plan into
 //     changes.
 //  5. [Fleet.Write], if there are changes. The machine in the [Writes] says which write may
 //     be sent next; [Writes.Ended] records each answer. Then [Writes.Learn].
 //  6. [Fleet.Count], [Fleet.Paused] and [Fleet.Snapshot], for the readers.
 //
-// A what-if plan begins with [Snapshot.Suppose] and [Fleet.Resume], and continues with
-// steps 3 and 4.
+// A what-if plan calls [Snapshot.Suppose], [Fleet.Judge], [Fleet.Resume] and [Fleet.Decide].
 //
 // # Numbers
 //
@@ -60,6 +61,4 @@
 //
 // A stop that fails pauses, with the other failed stops of its worker, for as long as a
 // start. Then one of them is tried in a term.
-//
-// There is no goroutine, no lock, no clock and no I/O here. Nothing is for concurrent use.
 package term

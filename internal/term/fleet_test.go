@@ -43,14 +43,15 @@ func newWorld(workers, tasks int) *world {
 func (w *world) next(silent ...int) {
 	w.now = Moment{Term: w.now.Term + 1, Time: w.now.Time.Add(time.Minute)}
 	w.Begin(w.now)
-	for i, worker := range w.Workers {
-		if slices.Contains(silent, i) {
-			worker.NoAnswer(true, w.now.Time, time.Hour)
-			continue
+	for i := range w.Workers {
+		if !slices.Contains(silent, i) {
+			w.answer(i)
 		}
-		w.answer(i)
 	}
 	w.ClearFailures(w.now)
+	for _, i := range silent {
+		w.Workers[i].NoAnswer(true, w.now.Time, time.Hour)
+	}
 }
 
 func (w *world) answer(i int) (returned bool) {

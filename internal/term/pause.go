@@ -31,8 +31,8 @@ type Moment struct {
 type Pause struct {
 	// Failures counts those in a row that led to the pause.
 	Failures int
-	// Until is the number of the first term after the pause. by is when the pause
-	// ends at the latest, but not before the second term after the failure.
+	// Until is the number of the first term after the pause. by ends the pause earlier
+	// than Until, from the second term after the failure on.
 	Until uint64
 	by    time.Time
 	from  uint64

@@ -137,10 +137,10 @@ func (s *Snapshot) Tasks() (tasks []int32) {
 	return append(tasks, s.ran...)
 }
 
-// Suppose returns a fleet of members as the snapshot has them. Those that it does not
-// have answer without tasks, and the tasks of those that it has in addition are lost.
-// number returns the number in the new fleet of a task of the snapshot, and tasks
-// returns the tasks of its worker at an index, in the numbers of the new fleet.
+// Suppose returns a fleet of the members, in the states of the snapshot. A member that is
+// not in the snapshot answers without tasks. The tasks of a worker that is no member are
+// lost. number maps a task of the snapshot to the new fleet; tasks(i) returns the tasks of
+// the snapshot's worker i, in the new numbers.
 func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number func(task int32) int32, tasks func(i int) []int32) *Fleet {
 	f := New(cfg)
 	f.massLossSince, f.massLossEnded = s.massLossSince, s.massLossEnded

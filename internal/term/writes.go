@@ -164,9 +164,9 @@ func (f *Fleet) settle(w *Worker) {
 
 // limitGains limits the tasks that a worker may gain in the next term: to the number that
 // it started in this one, and at least one, if it could not begin all its starts, and to
-// none if several starts failed and none succeeded. So a worker that starts slowly does
-// not keep missing tasks from the others, and healthy tasks do not take the place of
-// tasks that failed.
+// none if several starts failed and none succeeded. Otherwise missing tasks would wait for a
+// slow worker although others have room, and healthy tasks would move to a worker whose
+// starts failed.
 func (w *Writes) limitGains(next uint64) {
 	started, failed := make(map[uint64]int32), make(map[uint64]int32)
 	for _, s := range w.starts {
