@@ -30,8 +30,7 @@ import (
 // of its tasks, and returns the very same slice.
 //
 // A worker that names a higher epoch is believed: one such answer is
-// [orchestrator.ErrDeposed]. A manager.Manager requires a
-// second worker.
+// [orchestrator.ErrDeposed]. A manager.Manager requires a second worker.
 //
 // An error of List, Add, Remove or Apply states the worker's address and the cause.
 // The caller adds the call and the worker's name, as an orchestrator does

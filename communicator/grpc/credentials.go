@@ -45,10 +45,10 @@ var ErrPlaintext = peer.ErrPlaintext
 // connections last. It never outlives the certificates: it ends when one of them
 // expires.
 //
-// When a manager.Manager, a manager.Member or a [Server] starts, it logs at Info until when its
-// certificate is valid. Once less than a tenth of the lifetime is left, it warns,
-// and again each day, until the files are replaced. A Manager checks in each term, a
-// Member with each heartbeat, and all of them at handshakes. Users of the same
+// When a manager.Manager, a manager.Member or a [Server] starts, it logs at Info until
+// when its certificate is valid. Once less than a tenth of the lifetime is left, it
+// warns, and again each day, until the files are replaced. A Manager checks in each
+// term, a Member with each heartbeat, and all of them at handshakes. Users of the same
 // Credentials share one warning. [Credentials.ValidUntil] is for a metric.
 //
 // Credentials are safe for concurrent use.

@@ -78,9 +78,9 @@
 // with the new authority only. There are no revocation lists: use certificates that
 // last for days, and replace them.
 //
-// A manager.Manager and a manager.Member log at Info until when their certificate is valid, at
-// the start and when the files were replaced. Once less than a tenth of its lifetime
-// is left, they warn, and again each day, until the files are replaced.
+// A manager.Manager and a manager.Member log at Info until when their certificate is
+// valid, at the start and when the files were replaced. Once less than a tenth of its
+// lifetime is left, they warn, and again each day, until the files are replaced.
 // [Credentials.ValidUntil] is for a metric. A connection ends when one of its
 // certificates expires, and after about 70 minutes in any case, so that a withdrawn
 // authority is not trusted for longer. Calls are not interrupted by this.

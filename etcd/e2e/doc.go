@@ -5,5 +5,5 @@
 //
 //	go test ./etcd/e2e -proof.rounds=200 -v
 //
-// Without the flag, a tenth of these rounds is run.
+// The default is 3 rounds.
 package e2e

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/f8949c05/orchestrator"
@@ -29,10 +30,14 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
+	n.shortages.Store(&shortages{})
+	defer n.shortages.Store(nil)
 	var o *orchestrator.Orchestrator[etcd.Worker, string]
-	o, err = orchestrator.New(comm,
-		orchestrator.WithEpoch(l.Epoch()),
-		orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved), // a task is free only when its worker's lease ends
+	load := func(made *orchestrator.Orchestrator[etcd.Worker, string]) error {
+		o = made
+		return errors.Join(n.registry.Feed(ctx, l, o), n.membership.Feed(ctx, l, o))
+	}
+	return etcd.LeadWith(ctx, l, comm, n.interval, load,
 		orchestrator.WithCommunicatorTimeout(n.lease/2),
 		orchestrator.WithLogger(n.logger),
 		orchestrator.WithStats(collector.Observe),
@@ -42,18 +47,6 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 			n.shortages.Store(newShortages(plan))
 		}),
 	)
-	if err != nil {
-		return err
-	}
-	n.shortages.Store(&shortages{})
-	defer n.shortages.Store(nil)
-	if err := n.registry.Feed(ctx, l, o); err != nil {
-		return err
-	}
-	if err := n.membership.Feed(ctx, l, o); err != nil {
-		return err
-	}
-	return o.Run(ctx, n.interval)
 }
 
 // tell logs the changes of a term, with reasons.

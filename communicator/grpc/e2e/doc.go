@@ -7,6 +7,5 @@
 //
 //	go test ./communicator/grpc/e2e -proof.rounds=100 -v
 //
-// Without the flag a tenth of these rounds runs. The flag -proof.seed selects other
-// faults.
+// The default is 3 rounds. The flag -proof.seed selects other faults.
 package e2e

@@ -115,9 +115,9 @@ func localCall(t testing.TB) context.Context {
 	return rpcpeer.NewContext(t.Context(), &rpcpeer.Peer{AuthInfo: &peer.Security{Plaintext: true}})
 }
 
-// wire is a listener whose connections are pipes. gRPC's bufconn creates timers that
-// are due immediately for each connection. Go 1.26 with the race detector sometimes
-// crashes when it runs such timers in a bubble.
+// pipeListener is a listener whose connections are pipes. gRPC's bufconn creates timers
+// that are due immediately for each connection. Go 1.26 with the race detector
+// sometimes crashes when it runs such timers in a bubble.
 type pipeListener struct {
 	calls  chan net.Conn
 	closed chan struct{}

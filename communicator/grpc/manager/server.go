@@ -139,7 +139,7 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 		return nil, err
 	}
 	err := identity.CheckName("worker", w.Name)
-	if err == nil && len(req.GetCompletions()) > wire.MaxCompletions { // requestCodec reads at most one more
+	if err == nil && len(req.GetCompletions()) > wire.MaxCompletions { // wire.RequestCodec reads at most one more
 		err = fmt.Errorf("%w: too many completions in one call: at most %d", orchestrator.ErrInvalid, wire.MaxCompletions)
 	}
 	if err == nil {
@@ -151,7 +151,7 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 	}
 	outcomes := make([]orchestratorv1.CompletionOutcome, len(req.GetCompletions()))
 	if err == nil {
-		// Before the lock, for which the heartbeats of all workers wait.
+		// Check the receipts before taking the lock: all heartbeats need it.
 		all := make([]state.Conclusion, len(req.GetCompletions()))
 		for i, done := range req.GetCompletions() {
 			all[i] = conclusionOf(c.committer.key, w.Name, done)

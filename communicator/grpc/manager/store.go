@@ -15,14 +15,14 @@ import (
 // are keys and values of arbitrary bytes. No key is longer than 1100 bytes; no value
 // is empty or much longer than [MaxContent].
 //
-// Package boltfile, a separate module, keeps them in a file, [NewMemoryStore] keeps them in memory.
+// Package boltfile, a separate module, keeps them in a file, and [NewMemoryStore] keeps
+// them in memory.
 //
 // # Concurrency
 //
-// A manager makes one call at a time: Load in [New], then Save. No two
-// managers may use the same store at the same time. A store that could be read by
-// one process while another writes must prevent that itself, as package boltfile does by
-// locking its file.
+// A manager makes one call at a time: Load in [New], then Save. No two managers may use
+// the same store at the same time. A store that could be read by one process while
+// another writes must prevent that itself, as package boltfile does by locking its file.
 //
 // # Ownership
 //

@@ -71,7 +71,7 @@ func allow(ctx context.Context, rule string, ok func(identity.Principal) bool) e
 	return nil
 }
 
-// LogLimiter logs refusals and their reasons, at most once a second, so that
+// LogLimiter bounds the rate of log lines about refusals to one a second, so that
 // unauthenticated clients cannot make the log grow quickly.
 type LogLimiter struct {
 	logger *slog.Logger
