@@ -93,7 +93,7 @@ var mayImport = map[string]string{
 // mayLink names what only some packages may link, directly or through others. The tests
 // of all other packages may not import it. etcd/... is etcd and everything below it.
 var mayLink = map[string]string{
-	// It makes a binary four times as large. The etcd server needs it.
+	// Prometheus makes a binary four times as large. The etcd server links it.
 	"github.com/prometheus": "stats etcd/embed examples/... bench",
 	"go.etcd.io/bbolt":      "boltfile etcd/embed examples/... bench",
 	"go.etcd.io/etcd":       "etcd/... examples/... bench",

@@ -293,7 +293,7 @@ func (w *world) explain(o *overlap) {
 	case len(o.runs) <= want:
 		return // that many were wanted when the start was sent
 	case left <= want:
-	case o.again && !w.afresh(o):
+	case o.again && !w.restartedElsewhere(o):
 		cause = SurplusAgain
 	case left <= by.moved, left <= o.movedSince(), o.conserved(by, left):
 		cause = MovedSurplus
@@ -398,10 +398,10 @@ func (o *overlap) since() time.Time {
 	return last.start().sent
 }
 
-// afresh reports whether a leader that could know better has started the task
-// elsewhere since the crash of the worker that now runs it again. That start made
-// too many copies, including those that may come back.
-func (w *world) afresh(o *overlap) bool {
+// restartedElsewhere reports whether, since the worker's crash, a leader that could
+// have known of its run started the task elsewhere. That start made too many copies,
+// including those that may come back.
+func (w *world) restartedElsewhere(o *overlap) bool {
 	again := o.runs[len(o.runs)-1]
 	if w.unknown(again, o.since(), o.at) != "" {
 		return false

@@ -268,9 +268,9 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 	return errs, nil
 }
 
-// settle records the results of a manager's worker. It replaces results that a worker
-// which keeps the contract does not return: they count against neither the task nor the
-// worker, so the orchestrator would repeat the write for ever.
+// settle records the results of a manager's worker. It replaces results that violate
+// the contract: the orchestrator counts neither ErrStale nor ErrStopping as a failure, so
+// it would repeat the write forever.
 func (l *link) settle(changes []*orchestratorv1.Change, errs []error) {
 	var listed map[string]bool
 	for i, c := range changes {

@@ -59,7 +59,7 @@ broken "self-fencing" NO_SELF_FENCING 1
 broken "assigned in List" NO_ASSIGNED_LISTED 1
 broken "the worker's lease on assigned" NO_ASSIGNED_LEASE 1
 broken "a pause for the worker after an unknown outcome (T7)" NO_CAUTION 3
-broken "doubt in a withdrawal whose put had no answer" NO_DOUBT 1
+broken "treating withdrawal of an unanswered put as uncertain" NO_UNCERTAINTY 1
 
 echo "finally running once:"
 settles holds "after ${FAULTS:-2} faults" "${FAULTS:-2}"

@@ -255,7 +255,7 @@ inline add(w) {
 	:: !MINE -> next()
 	:: MINE && VIEW(w) != IN -> UNHEAR(w)
 	:: MINE && VIEW(w) == IN -> put(w); PHASE = ADDED + w
-#ifdef NO_DOUBT
+#ifdef NO_UNCERTAINTY
 	:: MINE && VIEW(w) == IN && MAY -> FAULT; air = air | PUT(w); REFUSED(w)
 #else
 	:: MINE && VIEW(w) == IN && MAY -> FAULT; air = air | PUT(w); MEM(w) = HAS; UNKNOWN(w)

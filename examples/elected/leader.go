@@ -81,7 +81,7 @@ func (c *contents) load(ctx context.Context, task string) (bool, error) {
 	}
 }
 
-// tasks reports tasks to an orchestrator once their contents are loaded.
+// tasks loads each task's content before passing the task to the orchestrator.
 type tasks struct {
 	ctx      context.Context // the leadership's
 	contents *contents

@@ -121,9 +121,8 @@ type proxy struct {
 	modcache string
 }
 
-// newProxy prepares the environment of the go command: modules of this tree come from
-// the folder and have no checksum anywhere; all others come from where they always
-// come from.
+// newProxy prepares the environment of the go command. It serves this tree's modules
+// from dir, without checksums; all other modules use the configured GOPROXY.
 func newProxy(dir, version string, modules []*mod) (*proxy, error) {
 	p := &proxy{dir: dir, version: version, modules: modules, env: os.Environ()}
 	out, err := p.goCommand(".", "env", "GOPROXY", "GOMODCACHE", "GONOSUMDB")

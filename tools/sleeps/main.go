@@ -1,6 +1,6 @@
-// Command sleeps finds tests that sleep in real time. A test that sleeps is
-// slow where it passes and flaky where the machine is slow; inside a
-// testing/synctest bubble time is fake and a sleep costs nothing.
+// Command sleeps reports calls of time.Sleep in tests outside a testing/synctest
+// bubble. They make tests slow, and flaky on a slow machine. Inside a bubble a sleep
+// takes no real time.
 //
 // A time.Sleep in a test file is fine inside the arguments of synctest.Test, or
 // of a helper of the same folder that calls it; and in a helper (anything but a
@@ -130,8 +130,8 @@ func importName(file *ast.File, path string) string {
 	return ""
 }
 
-// isEntry reports whether go test itself calls the function: nothing but its
-// own body can put it into a bubble.
+// isEntry reports whether go test itself calls the function. Only its own body can
+// start a bubble for it.
 func isEntry(decl ast.Decl) bool {
 	f, ok := decl.(*ast.FuncDecl)
 	if !ok || f.Recv != nil {

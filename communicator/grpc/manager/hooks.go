@@ -1,7 +1,6 @@
 package manager
 
-// What the calls to workers tell a manager: which workers answer, which tasks have ended,
-// and whether there is a later manager.
+// Callbacks of the Communicator: reachable workers, ended tasks, a later manager.
 
 import (
 	"cmp"
@@ -67,8 +66,8 @@ func (m *Manager) ended(ctx context.Context, w state.Worker, tasks []wire.Task) 
 	})
 }
 
-// conclusionFrom returns what the worker of a name says of a task that has ended. It is not
-// called under a lock: the receipt takes microseconds.
+// conclusionFrom converts an ended task in a worker's report to a Conclusion. Call it
+// without the committer's lock, because it checks the receipt, which takes microseconds.
 func conclusionFrom(t *wire.Task, key state.ReceiptKey, from string) state.Conclusion {
 	e := state.Conclusion{Task: t.Name, Version: t.Version, Proven: key.Issued(t.Receipt, from, t.Name, t.Version)}
 	if t.State == worker.Failed {

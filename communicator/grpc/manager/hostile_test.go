@@ -238,8 +238,8 @@ func TestR5_AnUnchangedReportKeepsNothingThatWasStopped(t *testing.T) {
 	})
 }
 
-// A worker that refuses every start with words that count against nobody is quarantined
-// all the same.
+// A worker that answers every start with an error that is not counted as a failure, such
+// as ErrStale or ErrStopping, is still quarantined.
 func TestR5_EveryRefusalCounts(t *testing.T) {
 	for _, outcome := range []orchestratorv1.Outcome{
 		orchestratorv1.Outcome_OUTCOME_REJECTED, orchestratorv1.Outcome_OUTCOME_STOPPING,
@@ -275,8 +275,8 @@ func TestR5_EveryRefusalCounts(t *testing.T) {
 // to it; a constant of package grpc.
 const maxForeign = 4096
 
-// A worker that lists names that nobody knows makes no term long.
-func TestR5_NamesThatNobodyKnows(t *testing.T) {
+// Unknown task names in a worker's list do not lengthen a term.
+func TestR5_UnknownTaskNames(t *testing.T) {
 	inOffice(t, func(t *testing.T, o *office) {
 		m := o.open(NewMemoryStore())
 		one := o.hire("one")

@@ -1,7 +1,7 @@
 package manager
 
 // The Manager: New, Run, and its calls to its orchestrator. server.go serves the
-// workers, hooks.go has what calls to workers tell, tasks.go the methods for the user.
+// workers, hooks.go has the Communicator's callbacks, tasks.go the methods for the user.
 
 import (
 	"context"

@@ -199,7 +199,8 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	err = m.run(ctx, joining)
 	cancel(err)
 	m.halt(ctx) // if no session has done so
-	// The manager knows and no longer calls, so no call finds the listener closed.
+	// The manager knows that the worker has left and makes no more calls, so the
+	// listener can close.
 	unserve()
 	served.Wait()
 	return err

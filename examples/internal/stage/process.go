@@ -1,5 +1,5 @@
-// Package stage is what the examples share beside their lessons: processes that run
-// the same program in another role, servers on this machine, and printed lines.
+// Package stage has helpers that the examples share: processes that run the same
+// program in another role, servers on this machine, and printed lines.
 package stage
 
 import (

@@ -1,2 +1,2 @@
-// Package grpctest has what the tests of several packages share.
+// Package grpctest provides test helpers for the packages below communicator/grpc.
 package grpctest

@@ -1,6 +1,6 @@
-// Package option has what the options of packages grpc and manager set. It is internal,
-// and apart from both, so that one option, such as grpc.WithCredentials, is for the
-// constructors of both.
+// Package option defines the settings structs behind the options of packages grpc and
+// manager. Both packages import it, so one option, such as grpc.WithCredentials, works
+// for the constructors of both.
 package option
 
 import (

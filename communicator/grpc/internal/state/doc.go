@@ -3,10 +3,10 @@
 //
 // A [State] changes by events, such as a registration or a new task. Each event takes the
 // time as an argument, and collects its changes as [Records], which [Records.Encode] turns
-// into keys and values (format.go). Once these are stored, [Committed] applies them: it is
-// the readable copy of what no crash can undo, and it returns the [Delta] that the
-// orchestrator and the communicator must learn. [ReceiptKey] makes the receipts by which
-// a worker proves that it was given a task.
+// into keys and values (format.go). Once they are stored, [Committed] applies them.
+// Readers see only stored records. Apply returns the [Delta] for the orchestrator and the
+// communicator. [ReceiptKey] makes the receipts by which a worker proves that it was given
+// a task.
 //
 // The package has no clock, no I/O and no goroutine, and knows nothing of gRPC.
 package state

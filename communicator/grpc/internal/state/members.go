@@ -68,9 +68,9 @@ func (s *State) Reached(asked Membership) bool {
 }
 
 // Register makes a worker a member, or renews its lease. The caller has just called
-// the worker at its address, or reached reports true. That call belongs to no term, which
-// a worker can tell, so it does not show that the calls of terms get through: see
-// mayRenew.
+// the worker at its address, or Reached reports true. That call carries no term. A
+// compromised worker could answer only such calls, so the call does not reset the
+// failures that mayRenew checks.
 func (s *State) Register(now time.Time, asked Membership) error {
 	s.expireOne(now, asked.Name)
 	if err := s.MayRegister(now, asked.Worker); err != nil {
