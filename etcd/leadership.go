@@ -2,11 +2,8 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
@@ -140,73 +137,4 @@ func (l *Leadership) watch(ctx context.Context) error {
 			cancel(fmt.Errorf("%w: leader's key is gone", orchestrator.ErrDeposed))
 		}
 	})
-}
-
-// Lead takes part in the election until ctx ends. Whenever this candidate is elected,
-// Lead runs an [orchestrator.Orchestrator] until the leadership is lost. It assigns
-// the tasks of the [Registry] to the members of the [Membership] through a
-// [Communicator], all under the election's prefix. The first term begins when all
-// tasks and members are known, and further terms follow as in
-// orchestrator.Orchestrator.Run.
-//
-// The options configure the orchestrator. Lead sets orchestrator.WithEpoch and
-// orchestrator.WithGracePeriod itself and ignores them in opts. The default logger is
-// that of the election.
-//
-// Lead returns an error that wraps [orchestrator.ErrInvalid] if every is not positive
-// or an option is invalid. Otherwise it returns what [Election.Run] returns.
-//
-// A leader that needs its orchestrator, such as for LastPlan, or another communicator
-// uses [Election.Run] and [LeadWith].
-func (e *Election) Lead(ctx context.Context, every time.Duration, opts ...orchestrator.Option) error {
-	if every <= 0 {
-		return fmt.Errorf("lead: %w: every is %v: must be above 0", orchestrator.ErrInvalid, every)
-	}
-	if _, err := orchestrator.New(&Communicator{}, opts...); err != nil { // only checks the options
-		return fmt.Errorf("lead: %w", err)
-	}
-	registry := &Registry{preflight{settings: e.settings, client: e.client}}
-	members := &Membership{preflight{settings: e.settings, client: e.client}}
-	return e.Run(ctx, func(ctx context.Context, l *Leadership) error {
-		comm, err := newCommunicator(ctx, e.client, l, e.settings)
-		if err != nil {
-			return fmt.Errorf("lead: %w", err)
-		}
-		return LeadWith(ctx, l, comm, every, func(o *orchestrator.Orchestrator[Worker, string]) error {
-			return errors.Join(registry.Feed(ctx, l, o), members.Feed(ctx, l, o))
-		}, opts...)
-	})
-}
-
-// LeadWith runs an orchestrator over comm for one leadership, until ctx ends or the
-// leadership is lost. comm may be any communicator, also one that calls the workers
-// directly (see [WithoutAssignments]). ctx and l are those of the function that
-// [Election.Run] calls, which should return the result of LeadWith.
-//
-// LeadWith calls load before the first term. load makes the tasks and workers known
-// to the orchestrator, usually with [Registry.Feed] and [Membership.Feed] or
-// [FeedAs]. A task that is not known is stopped, and a worker that is not known may
-// run tasks that are then started elsewhere. An error of load is the result of
-// LeadWith.
-//
-// LeadWith sets two options, because without them tasks may run twice:
-// orchestrator.WithEpoch with [Leadership.Epoch], by which workers refuse calls of
-// earlier leaders, and orchestrator.WithGracePeriod with
-// orchestrator.HoldUntilRemoved, because a worker that does not answer may run its
-// tasks until its lease ends. It ignores both in opts. The default logger is that of
-// the election.
-func LeadWith[W comparable](ctx context.Context, l *Leadership, comm orchestrator.Communicator[W, string], every time.Duration,
-	load func(o *orchestrator.Orchestrator[W, string]) error, opts ...orchestrator.Option,
-) error {
-	o, err := orchestrator.New(comm, slices.Concat(
-		[]orchestrator.Option{orchestrator.WithLogger(l.c.log)}, opts,
-		[]orchestrator.Option{orchestrator.WithEpoch(l.Epoch()), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)},
-	)...)
-	if err != nil {
-		return fmt.Errorf("lead: %w", err)
-	}
-	if err := load(o); err != nil {
-		return fmt.Errorf("lead: %w", err)
-	}
-	return o.Run(ctx, every)
 }

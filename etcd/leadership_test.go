@@ -208,7 +208,7 @@ func TestE2_LeadWithSetsWhatSafetyNeeds(t *testing.T) {
 			epochs <- l.Epoch()
 			return etcd.LeadWith(ctx, l, cluster, 5*time.Millisecond, func(o *orchestrator.Orchestrator[string, string]) error {
 				name := func(m etcd.MemberState) (string, error) { return m.Name, nil }
-				return errors.Join(registry.Feed(ctx, l, o), etcd.FeedAs(ctx, members, l, o, name, func(string) {}))
+				return errors.Join(registry.Feed(ctx, l, o), etcd.FeedWorkers(ctx, members, l, o, name, func(string) {}))
 			}, orchestrator.WithEpoch(7), orchestrator.WithGracePeriod(time.Millisecond), orchestrator.WithStats(func(s orchestrator.TermStats) {
 				select {
 				case terms <- s:

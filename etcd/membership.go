@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -129,15 +128,6 @@ func (m *Membership) Watch(ctx context.Context, f func([]MemberState)) error {
 	})
 }
 
-// Workers is the part of an orchestrator that receives the members.
-type Workers[W comparable] interface {
-	UpdateWorkers(workers []orchestrator.Worker[W]) error
-	AddWorker(name W, opts ...orchestrator.WorkerOption) error
-	RemoveWorker(name W)
-}
-
-var _ Workers[Worker] = (*orchestrator.Orchestrator[Worker, string])(nil)
-
 // Feed reports all members to o, and then, within milliseconds, each member that
 // joins, leaves or is drained, for as long as the leadership lasts. When Feed
 // returns, o knows everything that was written before the leader was elected, and
@@ -147,22 +137,7 @@ var _ Workers[Worker] = (*orchestrator.Orchestrator[Worker, string])(nil)
 // a silent worker until it is removed.
 func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers[Worker]) error {
 	connect := func(member MemberState) (Worker, error) { return member.Worker, nil }
-	return FeedAs(ctx, m, l, o, connect, func(Worker) {})
-}
-
-// FeedAs is [Membership.Feed] for an orchestrator that knows the workers by other
-// names, such as those of a transport that calls them directly.
-//
-// connect returns the name of a member, which must not be the name of another
-// membership. It is called before o learns of the member, and again when the member
-// drains. Its error ends the leadership, because a member that is left out may run
-// tasks. disconnect is called after a member has left and was removed from o. Both
-// are called from one goroutine.
-func FeedAs[W comparable](ctx context.Context, m *Membership, l *Leadership, o Workers[W],
-	connect func(MemberState) (W, error), disconnect func(W),
-) error {
-	f := &memberFeed[W]{cache: newMemberCache(m), o: o, connect: connect, disconnect: disconnect, names: make(map[Worker]W)}
-	return l.feed(ctx, "workers", m.prefix, m.mirror(), f.tell)
+	return FeedWorkers(ctx, m, l, o, connect, func(Worker) {})
 }
 
 // mirror copies the range from drains/ to members/. The keys in between are the
@@ -254,66 +229,4 @@ func (c *memberCache) list() []MemberState {
 	}
 	sortMembers(members)
 	return members
-}
-
-// memberFeed passes the members on to an orchestrator.
-type memberFeed[W comparable] struct {
-	cache      *memberCache
-	o          Workers[W]
-	connect    func(MemberState) (W, error)
-	disconnect func(W)
-	names      map[Worker]W // of the members that o knows
-}
-
-// tell passes changes on to o. The first call passes all members on.
-func (f *memberFeed[W]) tell(changes []mirror.Change) error {
-	gone, came := f.cache.apply(changes)
-	log := f.cache.membership.logger
-	if !f.cache.begun {
-		f.cache.begun = true
-		return f.tellAll()
-	}
-	for _, w := range gone {
-		f.o.RemoveWorker(f.names[w])
-		f.disconnect(f.names[w])
-		delete(f.names, w)
-		log.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
-	}
-	for _, member := range came {
-		name, err := f.name(member)
-		if err != nil {
-			return err
-		}
-		var opts []orchestrator.WorkerOption
-		if member.Draining {
-			opts = append(opts, orchestrator.WithWorkerDraining())
-		}
-		if err := f.o.AddWorker(name, opts...); err != nil {
-			return err
-		}
-		log.Info("worker joined or changed", "worker", member.Name, "incarnation", member.Incarnation, "draining", member.Draining)
-	}
-	return nil
-}
-
-func (f *memberFeed[W]) tellAll() error {
-	var workers []orchestrator.Worker[W]
-	for _, member := range f.cache.list() {
-		name, err := f.name(member)
-		if err != nil {
-			return err
-		}
-		workers = append(workers, orchestrator.Worker[W]{Name: name, Draining: member.Draining})
-	}
-	return f.o.UpdateWorkers(workers)
-}
-
-// name connects a member, and returns and records its name.
-func (f *memberFeed[W]) name(member MemberState) (W, error) {
-	name, err := f.connect(member)
-	if err != nil {
-		return name, fmt.Errorf("connect worker %s: %w", member.Name, err)
-	}
-	f.names[member.Worker] = name
-	return name, nil
 }

@@ -90,7 +90,7 @@ func (o byAddress) record(format string, args ...any) {
 
 // A member is connected before the orchestrator learns of it, and disconnected after
 // it was removed. A member that cannot be connected ends the leadership.
-func TestE4_FeedAsConnects(t *testing.T) {
+func TestE4_FeedWorkersConnects(t *testing.T) {
 	c := startEtcd(t)
 	_, err := newRegistry(t, c).Draining(t.Context()) // the first contact, which marks the prefix
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestE4_FeedAsConnects(t *testing.T) {
 		return address, nil
 	}
 	disconnect := func(address string) { o.record("disconnect %s", address) }
-	require.NoError(t, etcd.FeedAs(t.Context(), m, k.elected(), o, connect, disconnect))
+	require.NoError(t, etcd.FeedWorkers(t.Context(), m, k.elected(), o, connect, disconnect))
 	join(t, c, "b", `{"attributes":{"address":"host:2"}}`)
 	o.until(t, func() bool { return len(o.calls) >= 4 })
 	_, err = c.Revoke(t.Context(), leaseOfA)

@@ -215,8 +215,8 @@ func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (m
 // Leaders are then fenced by the worker, not by a transaction on the leader's key.
 // The leader uses [Leadership.Epoch] as its epoch (orchestrator.WithEpoch), and a
 // worker refuses epochs below the highest it has seen. This is safe under four
-// conditions. The member ensures the first two. [LeadWith] with [FeedAs] ensures the
-// epoch and the other two:
+// conditions. The member ensures the first two. [LeadWith] with [FeedWorkers] ensures
+// the epoch and the other two:
 //
 //   - Before it joins, the member raises the worker's fence to the current leader's
 //     epoch (worker.Worker.Fence). It joins in a transaction that requires the same

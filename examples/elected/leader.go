@@ -37,7 +37,7 @@ func stand(ctx context.Context, client *clientv3.Client, name string) error {
 		return etcd.LeadWith(ctx, l, comm, time.Second, func(o *leader) error {
 			return errors.Join(
 				registry.Feed(ctx, l, &tasks{ctx: ctx, contents: c, o: o}),
-				etcd.FeedAs(ctx, members, l, o, connect, comm.Disconnect))
+				etcd.FeedWorkers(ctx, members, l, o, connect, comm.Disconnect))
 		})
 	})
 }
