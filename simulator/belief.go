@@ -113,49 +113,49 @@ func (b *belief) succeed(old *workerBelief, at time.Time) *workerBelief {
 }
 
 // hear records an answer to List.
-func (s *workerBelief) hear(c *call) {
+func (b *workerBelief) hear(c *call) {
 	c.heard = true
-	s.missed, s.failed, s.surely, s.doubtful, s.late, s.awaited = time.Time{}, false, false, false, false, true
-	s.heard, s.asked, s.since, s.answered, s.state = true, c.sent, c.returned, c.term.Number, orchestrator.Answering
-	s.told = make(map[string]bool, len(c.tasks))
+	b.missed, b.failed, b.surely, b.doubtful, b.late, b.awaited = time.Time{}, false, false, false, false, true
+	b.heard, b.asked, b.since, b.answered, b.state = true, c.sent, c.returned, c.term.Number, orchestrator.Answering
+	b.told = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
-		s.told[task], s.ever[task] = true, true
+		b.told[task], b.ever[task] = true, true
 	}
-	s.may = maps.Clone(s.told)
-	clear(s.sent)
+	b.may = maps.Clone(b.told)
+	clear(b.sent)
 }
 
 // acknowledge records the answer to a write for which its term has waited. A later
 // answer proves nothing: the outcome of its write is unknown until the worker's next
 // answer to List.
-func (s *workerBelief) acknowledge(c *call) {
+func (b *workerBelief) acknowledge(c *call) {
 	switch {
 	case c.err == nil && c.op == orchestrator.OpAdd:
-		s.start(c.task)
-		s.told[c.task] = true
+		b.start(c.task)
+		b.told[c.task] = true
 	case c.err == nil:
-		s.stop(c.task)
-		delete(s.told, c.task)
-	case c.op == orchestrator.OpAdd && certainlyNot(c.err) && !s.told[c.task]:
-		s.stop(c.task)
+		b.stop(c.task)
+		delete(b.told, c.task)
+	case c.op == orchestrator.OpAdd && certainlyNot(c.err) && !b.told[c.task]:
+		b.stop(c.task)
 	}
 }
 
 // start records that the worker may run a task.
-func (s *workerBelief) start(task string) { s.may[task], s.sent[task], s.ever[task] = true, true, true }
+func (b *workerBelief) start(task string) { b.may[task], b.sent[task], b.ever[task] = true, true, true }
 
 // stop records that the worker does not run a task.
-func (s *workerBelief) stop(task string) {
-	delete(s.may, task)
-	delete(s.sent, task)
+func (b *workerBelief) stop(task string) {
+	delete(b.may, task)
+	delete(b.sent, task)
 }
 
 // frozen reports whether the worker has not answered this term, so that it keeps the
 // tasks that it may run.
-func (s *workerBelief) frozen() bool { return s.state == orchestrator.Silent || s.late }
+func (b *workerBelief) frozen() bool { return b.state == orchestrator.Silent || b.late }
 
 // answers reports whether the worker has answered this term.
-func (s *workerBelief) answers() bool { return s.state == orchestrator.Answering && !s.late }
+func (b *workerBelief) answers() bool { return b.state == orchestrator.Answering && !b.late }
 
 // certainlyNot reports whether an error means that nothing was done. If it has
 // several meanings, the first in the order of the contract counts.

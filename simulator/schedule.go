@@ -22,23 +22,23 @@ type scheduledAction struct {
 }
 
 // in schedules an action after d, at the next instant of the world's lane.
-func (a *schedule) in(d time.Duration, do func()) {
-	a.added++
+func (s *schedule) in(d time.Duration, do func()) {
+	s.added++
 	at := time.Now().Add(worldLane.after(max(d, period)))
-	heap.Push(&a.entries, scheduledAction{at: at, order: a.added, do: do})
+	heap.Push(&s.entries, scheduledAction{at: at, order: s.added, do: do})
 }
 
 // next returns the time until the next action, and false if the schedule is empty.
-func (a *schedule) next() (time.Duration, bool) {
-	if len(a.entries) == 0 {
+func (s *schedule) next() (time.Duration, bool) {
+	if len(s.entries) == 0 {
 		return 0, false
 	}
-	return time.Until(a.entries[0].at), true
+	return time.Until(s.entries[0].at), true
 }
 
 // do runs the next action.
-func (a *schedule) do() {
-	e, _ := heap.Pop(&a.entries).(scheduledAction)
+func (s *schedule) do() {
+	e, _ := heap.Pop(&s.entries).(scheduledAction)
 	e.do()
 }
 
@@ -163,42 +163,42 @@ func throw(seed uint64, purpose string, numbers ...uint64) random {
 }
 
 // text mixes in a name.
-func (d *random) text(s string) {
+func (r *random) text(s string) {
 	const prime = 0x100000001b3
 	h := uint64(0xcbf29ce484222325)
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * prime
 	}
-	d.state ^= h
-	d.next()
+	r.state ^= h
+	r.next()
 }
 
 // next returns 64 random bits, by splitmix64.
-func (d *random) next() uint64 {
-	d.state += 0x9e3779b97f4a7c15
-	z := d.state
+func (r *random) next() uint64 {
+	r.state += 0x9e3779b97f4a7c15
+	z := r.state
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	z ^= z >> 31
-	d.state ^= z << 1
+	r.state ^= z << 1
 	return z
 }
 
 // upTo returns a number from 0 to n-1.
-func (d *random) upTo(n int) int { return int(d.next() % uint64(n)) }
+func (r *random) upTo(n int) int { return int(r.next() % uint64(n)) }
 
 // oneTo returns a number from 1 to n.
-func (d *random) oneTo(n int) int { return 1 + d.upTo(n) }
+func (r *random) oneTo(n int) int { return 1 + r.upTo(n) }
 
 // unit returns a number in [0, 1).
-func (d *random) unit() float64 { return float64(d.next()>>11) / (1 << 53) }
+func (r *random) unit() float64 { return float64(r.next()>>11) / (1 << 53) }
 
 // chance is true with probability p.
-func (d *random) chance(p float64) bool { return d.unit() < p }
+func (r *random) chance(p float64) bool { return r.unit() < p }
 
 // between returns a duration from least up to most.
-func (d *random) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(d.unit()*float64(most-least))
+func (r *random) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(r.unit()*float64(most-least))
 }
 
 // among returns one of the choices.

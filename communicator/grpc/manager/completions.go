@@ -154,18 +154,18 @@ const reportTimeout = 5 * time.Second
 const lookEvery = 50 * time.Millisecond
 
 // run reports completions until ctx ends.
-func (t *completionReporter) run(ctx context.Context) {
+func (r *completionReporter) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
-		_, changed := t.worker.Changes() // before Status, so that no later change is missed
-		t.owed.look(t.worker.Status())
+		_, changed := r.worker.Changes() // before Status, so that no later change is missed
+		r.owed.look(r.worker.Status())
 		pause := lookEvery
-		switch err := t.report(ctx); {
-		case err == nil && len(t.owed.owed) > 0:
+		switch err := r.report(ctx); {
+		case err == nil && len(r.owed.owed) > 0:
 			failures, pause = 0, 0
 		case err == nil:
 			failures = 0
-			t.said.clear()
+			r.said.clear()
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -173,11 +173,11 @@ func (t *completionReporter) run(ctx context.Context) {
 		default:
 			failures++
 			pause = 0
-			if ctx.Err() == nil && t.said.news(err) {
-				t.log.Warn("completions not reported, will retry", "worker", t.name, "err", err)
+			if ctx.Err() == nil && r.said.news(err) {
+				r.log.Warn("completions not reported, will retry", "worker", r.name, "err", err)
 			}
 			paused, cancel := context.WithTimeout(ctx, pauseAfter(failures, rand.Float64()))
-			t.watch(paused)
+			r.watch(paused)
 			cancel()
 		}
 		pauseFor(ctx, pause)
@@ -186,10 +186,10 @@ func (t *completionReporter) run(ctx context.Context) {
 
 // watch records completions until ctx ends. While the manager does not answer, the
 // worker may lose its lease and drop completed tasks.
-func (t *completionReporter) watch(ctx context.Context) {
+func (r *completionReporter) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		_, changed := t.worker.Changes() // before Status, so that no later change is missed
-		t.owed.look(t.worker.Status())
+		_, changed := r.worker.Changes() // before Status, so that no later change is missed
+		r.owed.look(r.worker.Status())
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -199,12 +199,12 @@ func (t *completionReporter) watch(ctx context.Context) {
 }
 
 // report reports one batch, if any completion is owed.
-func (t *completionReporter) report(ctx context.Context) error {
-	batch := t.owed.batch()
+func (r *completionReporter) report(ctx context.Context) error {
+	batch := r.owed.batch()
 	if len(batch) == 0 {
 		return nil
 	}
-	req := &orchestratorv1.CompleteRequest{Worker: []byte(t.name)}
+	req := &orchestratorv1.CompleteRequest{Worker: []byte(r.name)}
 	for _, done := range batch {
 		req.Completions = append(req.Completions, &orchestratorv1.Completion{
 			Task: []byte(done.task), ContentVersion: done.version, Receipt: []byte(done.receipt), Failure: done.failure,
@@ -217,9 +217,9 @@ func (t *completionReporter) report(ctx context.Context) error {
 		defer over()
 		ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 		defer cancel()
-		resp, err = t.manager.Complete(ctx, req)
+		resp, err = r.manager.Complete(ctx, req)
 	}()
-	t.watch(answered)
+	r.watch(answered)
 	if err != nil {
 		return fmt.Errorf("complete: %w", wire.Readable(err))
 	}
@@ -229,23 +229,23 @@ func (t *completionReporter) report(ctx context.Context) error {
 			if outcome == orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED {
 				level = slog.LevelWarn // the task will run again
 			}
-			t.log.Log(ctx, level, "completion answered", "worker", t.name, "task", batch[i].task, "version", batch[i].version, "outcome", outcome)
+			r.log.Log(ctx, level, "completion answered", "worker", r.name, "task", batch[i].task, "version", batch[i].version, "outcome", outcome)
 		}
 	}
-	if !t.owed.answered(batch, resp.GetOutcomes()) {
+	if !r.owed.answered(batch, resp.GetOutcomes()) {
 		return fmt.Errorf("complete: some of %d completions have no answer", len(batch))
 	}
 	return nil
 }
 
 // finish reports the remaining completions, for at most a second.
-func (t *completionReporter) finish(ctx context.Context) {
+func (r *completionReporter) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	for len(t.owed.owed) > 0 {
-		if err := t.report(ctx); err != nil {
-			t.log.Warn("completions not reported, tasks may run again", "worker", t.name,
-				"tasks", len(t.owed.owed), "err", err)
+	for len(r.owed.owed) > 0 {
+		if err := r.report(ctx); err != nil {
+			r.log.Warn("completions not reported, tasks may run again", "worker", r.name,
+				"tasks", len(r.owed.owed), "err", err)
 			return
 		}
 	}

@@ -114,26 +114,26 @@ const maxSeenErrors = 32
 
 // news reports whether an error is new. Errors that differ only in digits, such as
 // ports and durations, are the same.
-func (n *seenErrors) news(err error) bool {
+func (e *seenErrors) news(err error) bool {
 	text := strings.Map(func(r rune) rune {
 		if '0' <= r && r <= '9' {
 			return -1
 		}
 		return r
 	}, err.Error())
-	if n.seen[text] || len(n.seen) >= maxSeenErrors {
+	if e.seen[text] || len(e.seen) >= maxSeenErrors {
 		return false
 	}
-	if n.seen == nil {
-		n.seen = make(map[string]bool)
+	if e.seen == nil {
+		e.seen = make(map[string]bool)
 	}
-	n.seen[text] = true
+	e.seen[text] = true
 	return true
 }
 
 // clear forgets all errors, and reports whether there were any.
-func (n *seenErrors) clear() bool {
-	some := len(n.seen) > 0
-	clear(n.seen)
+func (e *seenErrors) clear() bool {
+	some := len(e.seen) > 0
+	clear(e.seen)
 	return some
 }

@@ -73,11 +73,11 @@ var (
 // The error of a call is for the manager's log only, because the worker could learn
 // from it what listens in the manager's network. The time reveals nothing either:
 // every failed call is answered after probeTime, whatever the reason.
-func (p *dialback) probe(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
-	err := p.take(w.Name, time.Now())
+func (d *dialback) probe(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
+	err := d.take(w.Name, time.Now())
 	if err == nil {
-		err = p.call(ctx, w, address, term)
-		p.release(w.Name, err) // after the wait, or another Register would reveal when the call ended
+		err = d.call(ctx, w, address, term)
+		d.release(w.Name, err) // after the wait, or another Register would reveal when the call ended
 	}
 	if err != nil {
 		return fmt.Errorf("worker %q at %s: %w: %w", w.Name, address, errProbe, err)
@@ -87,16 +87,16 @@ func (p *dialback) probe(ctx context.Context, w communicator.Worker, address str
 
 // call makes the call when a slot is free. It keeps the slot until the connection is
 // closed and the answer is due.
-func (p *dialback) call(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
+func (d *dialback) call(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
 	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
 	case <-ctx.Done():
 		return fmt.Errorf("too many registrations under way: %w", context.Cause(ctx))
 	}
-	over := time.NewTimer(p.settings.Probing)
+	over := time.NewTimer(d.settings.Probing)
 	defer over.Stop()
-	err := p.ask(ctx, w, address, term)
+	err := d.ask(ctx, w, address, term)
 	if err != nil {
 		select {
 		case <-over.C:
@@ -107,14 +107,14 @@ func (p *dialback) call(ctx context.Context, w communicator.Worker, address stri
 }
 
 // take begins a call under a name, or returns why it must not.
-func (p *dialback) take(name string, now time.Time) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.names[name]
+func (d *dialback) take(name string, now time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.names[name]
 	if t == nil {
-		p.forget(now)
+		d.forget(now)
 		t = &tries{since: now}
-		p.names[name] = t
+		d.names[name] = t
 	}
 	if t.over(now) {
 		t.failed, t.since = 0, now
@@ -130,13 +130,13 @@ func (p *dialback) take(name string, now time.Time) error {
 }
 
 // release ends a call.
-func (p *dialback) release(name string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.names[name]
+func (d *dialback) release(name string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.names[name]
 	t.busy = false
 	if err == nil {
-		delete(p.names, name)
+		delete(d.names, name)
 		return
 	}
 	t.failed++
@@ -146,13 +146,13 @@ func (t *tries) over(now time.Time) bool { return now.Sub(t.since) >= time.Minut
 
 // forget deletes names that have had no call for a minute, so that memory is bounded
 // by the number of calls in two minutes.
-func (p *dialback) forget(now time.Time) {
-	if len(p.names) < 2*maxProbes {
+func (d *dialback) forget(now time.Time) {
+	if len(d.names) < 2*maxProbes {
 		return
 	}
-	for name, t := range p.names {
+	for name, t := range d.names {
 		if !t.busy && t.over(now) {
-			delete(p.names, name)
+			delete(d.names, name)
 		}
 	}
 }
@@ -161,14 +161,14 @@ func (p *dialback) forget(now time.Time) {
 // changes instead, which another process would refuse as well. The second call
 // carries the term, because a worker that has seen a term may refuse a call without
 // one.
-func (p *dialback) ask(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
-	ctx, cancel := context.WithTimeout(ctx, p.settings.Probing)
+func (d *dialback) ask(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
+	ctx, cancel := context.WithTimeout(ctx, d.settings.Probing)
 	defer cancel()
 	small := []grpc.DialOption{
 		grpc.WithReadBufferSize(4 << 10), grpc.WithWriteBufferSize(4 << 10),
 		grpc.WithStaticStreamWindowSize(introductionWindow), grpc.WithStaticConnWindowSize(introductionWindow),
 	}
-	conn, err := p.settings.Dial(address, identity.Principal{Role: identity.RoleWorker, Name: w.Name}, append(small, p.settings.Dialing...)...)
+	conn, err := d.settings.Dial(address, identity.Principal{Role: identity.RoleWorker, Name: w.Name}, append(small, d.settings.Dialing...)...)
 	if err != nil {
 		return err
 	}

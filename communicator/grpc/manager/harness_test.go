@@ -130,12 +130,12 @@ func newPipeListener() *pipeListener {
 }
 
 // Dial returns a connection when it has been accepted.
-func (w *pipeListener) Dial(ctx context.Context) (net.Conn, error) {
+func (l *pipeListener) Dial(ctx context.Context) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
-	case w.calls <- there:
+	case l.calls <- there:
 		return here, nil
-	case <-w.closed:
+	case <-l.closed:
 		return nil, net.ErrClosed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -143,23 +143,23 @@ func (w *pipeListener) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // Accept implements [net.Listener].
-func (w *pipeListener) Accept() (net.Conn, error) {
+func (l *pipeListener) Accept() (net.Conn, error) {
 	select {
-	case conn := <-w.calls:
+	case conn := <-l.calls:
 		return conn, nil
-	case <-w.closed:
+	case <-l.closed:
 		return nil, net.ErrClosed
 	}
 }
 
 // Close implements [net.Listener].
-func (w *pipeListener) Close() error {
-	w.close()
+func (l *pipeListener) Close() error {
+	l.close()
 	return nil
 }
 
 // Addr implements [net.Listener].
-func (w *pipeListener) Addr() net.Addr { return wireAddr{} }
+func (l *pipeListener) Addr() net.Addr { return wireAddr{} }
 
 type wireAddr struct{}
 

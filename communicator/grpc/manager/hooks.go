@@ -99,30 +99,30 @@ type witness struct {
 
 // add records that a worker names a higher epoch. first reports whether the worker
 // becomes the witness, confirmed whether another worker is the witness already.
-func (x *witness) add(name string) (first, confirmed bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.name == "" {
-		x.name = name
+func (w *witness) add(name string) (first, confirmed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.name == "" {
+		w.name = name
 		return true, false
 	}
-	return false, x.name != name
+	return false, w.name != name
 }
 
 // drop forgets a worker that has answered without a higher epoch.
-func (x *witness) drop(name string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.name == name {
-		x.name = ""
+func (w *witness) drop(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.name == name {
+		w.name = ""
 	}
 }
 
 // is reports whether a worker is the witness.
-func (x *witness) is(name string) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.name == name
+func (w *witness) is(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.name == name
 }
 
 // believe reports whether a higher epoch that a worker names is confirmed by another

@@ -280,26 +280,26 @@ type callCounter struct {
 }
 
 // count is an interceptor that counts a call.
-func (u *callCounter) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	u.mu.Lock()
-	u.n++
-	if _, ok := req.(*orchestratorv1.ApplyRequest); ok && u.pending {
-		u.pending = false
-		u.n--
+func (c *callCounter) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	c.mu.Lock()
+	c.n++
+	if _, ok := req.(*orchestratorv1.ApplyRequest); ok && c.pending {
+		c.pending = false
+		c.n--
 	}
-	u.mu.Unlock()
+	c.mu.Unlock()
 	var resp any
 	defer func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if r, ok := resp.(*orchestratorv1.ApplyResponse); ok && !u.pending && slices.ContainsFunc(r.GetResults(), (*orchestratorv1.Result).GetPending) {
-			u.pending = true
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if r, ok := resp.(*orchestratorv1.ApplyResponse); ok && !c.pending && slices.ContainsFunc(r.GetResults(), (*orchestratorv1.Result).GetPending) {
+			c.pending = true
 			return
 		}
-		u.n--
-		if u.n == 0 && u.ended != nil {
-			close(u.ended)
-			u.ended = nil
+		c.n--
+		if c.n == 0 && c.ended != nil {
+			close(c.ended)
+			c.ended = nil
 		}
 	}()
 	var err error
@@ -308,27 +308,27 @@ func (u *callCounter) count(ctx context.Context, req any, _ *grpc.UnaryServerInf
 }
 
 // none returns a channel that is closed as soon as no call counts.
-func (u *callCounter) none() <-chan struct{} {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.ended == nil {
-		u.ended = make(chan struct{})
+func (c *callCounter) none() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == nil {
+		c.ended = make(chan struct{})
 	}
-	ended := u.ended
-	if u.n == 0 {
-		close(u.ended)
-		u.ended = nil
+	ended := c.ended
+	if c.n == 0 {
+		close(c.ended)
+		c.ended = nil
 	}
 	return ended
 }
 
 // settle waits until no call counts, for at most peer.Grace. The server continues
 // to serve.
-func (u *callCounter) settle() {
+func (c *callCounter) settle() {
 	timer := time.NewTimer(peer.Grace)
 	defer timer.Stop()
 	select {
-	case <-u.none():
+	case <-c.none():
 	case <-timer.C:
 	}
 }

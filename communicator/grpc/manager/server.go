@@ -51,7 +51,7 @@ var _ orchestratorv1.ManagerServer = (*managerServer)(nil)
 // membership, informs the orchestrator, and answers, in this order. A member that
 // can be reached is not called again: if an answer came too late to count, the next
 // one follows at once.
-func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
+func (s *managerServer) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
 	asked := state.Membership{
 		Worker:  state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()},
 		Address: req.GetAddress(), Lease: req.GetLease().AsDuration(), Draining: req.GetDraining(),
@@ -59,38 +59,38 @@ func (c *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 	if err := peer.MaySpeakFor(ctx, asked.Name); err != nil {
 		return nil, err
 	}
-	if err := asked.Check(c.settings.Rules); err != nil {
-		return nil, c.refuse(ctx, "register", asked.Worker, err)
+	if err := asked.Check(s.settings.Rules); err != nil {
+		return nil, s.refuse(ctx, "register", asked.Worker, err)
 	}
 	// Do not call a worker that would be refused.
 	var reached bool
-	err := c.committer.look(func(s *state.State, now time.Time) error {
-		reached = s.Reached(asked)
-		return s.MayRegister(now, asked.Worker)
+	err := s.committer.look(func(st *state.State, now time.Time) error {
+		reached = st.Reached(asked)
+		return st.MayRegister(now, asked.Worker)
 	})
 	if err == nil && !reached {
-		err = c.dialback.probe(ctx, communicator.Worker(asked.Worker), asked.Address, c.term())
+		err = s.dialback.probe(ctx, communicator.Worker(asked.Worker), asked.Address, s.term())
 	}
 	if err == nil {
-		err = c.committer.do(ctx, func(s *state.State, now time.Time) error {
-			if err := s.Register(now, asked); err != nil {
+		err = s.committer.do(ctx, func(st *state.State, now time.Time) error {
+			if err := st.Register(now, asked); err != nil {
 				return err
 			}
-			asked.Lease = s.Members[asked.Name].Lease // as granted
+			asked.Lease = st.Members[asked.Name].Lease // as granted
 			return nil
 		})
-		c.committer.nudge()
+		s.committer.nudge()
 	}
 	if err != nil {
-		return nil, c.refuse(ctx, "register", asked.Worker, err)
+		return nil, s.refuse(ctx, "register", asked.Worker, err)
 	}
 	return &orchestratorv1.RegisterResponse{
-		Term: c.term(), Lease: durationpb.New(asked.Lease), Heartbeat: durationpb.New(heartbeatEvery(asked.Lease)),
+		Term: s.term(), Lease: durationpb.New(asked.Lease), Heartbeat: durationpb.New(heartbeatEvery(asked.Lease)),
 	}, nil
 }
 
 // Heartbeat renews a lease.
-func (c *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
+func (s *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
 	w := state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
@@ -98,32 +98,32 @@ func (c *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.Heart
 	var lease time.Duration
 	err := w.Check()
 	if err == nil {
-		lease, err = c.committer.heartbeat(ctx, w, req.GetDraining())
+		lease, err = s.committer.heartbeat(ctx, w, req.GetDraining())
 	}
 	if err != nil {
-		return nil, c.refuse(ctx, "heartbeat", w, err)
+		return nil, s.refuse(ctx, "heartbeat", w, err)
 	}
 	return &orchestratorv1.HeartbeatResponse{
-		Term: c.term(), Lease: durationpb.New(lease), Heartbeat: durationpb.New(heartbeatEvery(lease)),
-		Alone: req.GetDraining() && c.committer.alone(w),
+		Term: s.term(), Lease: durationpb.New(lease), Heartbeat: durationpb.New(heartbeatEvery(lease)),
+		Alone: req.GetDraining() && s.committer.alone(w),
 	}, nil
 }
 
 // Leave ends a membership.
-func (c *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
+func (s *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
 	w := state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
 	err := w.Check()
 	if err == nil {
-		err = c.committer.do(ctx, func(s *state.State, _ time.Time) error {
-			s.Leave(w)
+		err = s.committer.do(ctx, func(st *state.State, _ time.Time) error {
+			st.Leave(w)
 			return nil
 		})
 	}
 	if err != nil {
-		return nil, c.refuse(ctx, "leave", w, err)
+		return nil, s.refuse(ctx, "leave", w, err)
 	}
 	return &orchestratorv1.LeaveResponse{}, nil
 }
@@ -133,7 +133,7 @@ func (c *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequ
 var errCompleting = errors.New("another call of Complete for this worker is under way")
 
 // Complete removes completed and failed tasks from the expected ones.
-func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
+func (s *managerServer) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
 	w := state.Worker{Name: string(req.GetWorker())}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
@@ -143,10 +143,10 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 		err = fmt.Errorf("%w: too many completions in one call: at most %d", orchestrator.ErrInvalid, wire.MaxCompletions)
 	}
 	if err == nil {
-		if _, busy := c.completing.LoadOrStore(w.Name, true); busy {
+		if _, busy := s.completing.LoadOrStore(w.Name, true); busy {
 			err = errCompleting
 		} else {
-			defer c.completing.Delete(w.Name)
+			defer s.completing.Delete(w.Name)
 		}
 	}
 	outcomes := make([]orchestratorv1.CompletionOutcome, len(req.GetCompletions()))
@@ -154,19 +154,19 @@ func (c *managerServer) Complete(ctx context.Context, req *orchestratorv1.Comple
 		// Check the receipts before taking the lock: all heartbeats need it.
 		all := make([]state.Conclusion, len(req.GetCompletions()))
 		for i, done := range req.GetCompletions() {
-			all[i] = conclusionOf(c.committer.key, w.Name, done)
+			all[i] = conclusionOf(s.committer.key, w.Name, done)
 		}
-		err = c.committer.do(ctx, func(s *state.State, now time.Time) error {
+		err = s.committer.do(ctx, func(st *state.State, now time.Time) error {
 			for i, e := range all {
-				outcomes[i] = answerTo(s.Conclude(now, w.Name, e))
+				outcomes[i] = answerTo(st.Conclude(now, w.Name, e))
 			}
 			return nil
 		})
 	}
 	if err != nil {
-		return nil, c.refuse(ctx, "complete", w, err)
+		return nil, s.refuse(ctx, "complete", w, err)
 	}
-	c.logRefused(w.Name, req.GetCompletions(), outcomes)
+	s.logRefused(w.Name, req.GetCompletions(), outcomes)
 	return &orchestratorv1.CompleteResponse{Outcomes: outcomes}, nil
 }
 
@@ -192,39 +192,39 @@ func answerTo(v state.Verdict) orchestratorv1.CompletionOutcome {
 
 // logRefused logs the first of the refused completions, at Warn at most once a
 // second.
-func (c *managerServer) logRefused(worker string, all []*orchestratorv1.Completion, outcomes []orchestratorv1.CompletionOutcome) {
+func (s *managerServer) logRefused(worker string, all []*orchestratorv1.Completion, outcomes []orchestratorv1.CompletionOutcome) {
 	first := slices.Index(outcomes, orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_REFUSED)
 	if first < 0 {
 		return
 	}
 	level := slog.LevelDebug
-	omitted, ok := c.refusals.Take(time.Now())
+	omitted, ok := s.refusals.Take(time.Now())
 	if ok {
 		level = slog.LevelWarn
 	}
-	c.log.Log(context.Background(), level, "completion refused, worker was not given this content",
+	s.log.Log(context.Background(), level, "completion refused, worker was not given this content",
 		"worker", worker, "task", wire.Truncate(string(all[first].GetTask()), identity.MaxName), "version", all[first].GetContentVersion(),
 		"in the call", len(all), "omitted", omitted)
 }
 
 // term returns a term that has at least begun, so that the worker accepts nothing
 // from earlier managers.
-func (c *managerServer) term() *orchestratorv1.Term {
-	return &orchestratorv1.Term{Epoch: c.committer.epoch, Number: c.orch.LastPlan().Stats.Term.Number}
+func (s *managerServer) term() *orchestratorv1.Term {
+	return &orchestratorv1.Term{Epoch: s.committer.epoch, Number: s.orch.LastPlan().Stats.Term.Number}
 }
 
 // refuse logs why a worker's call is refused, at Warn at most once a second, and
 // returns the error as a status.
-func (c *managerServer) refuse(ctx context.Context, what string, w state.Worker, err error) error {
+func (s *managerServer) refuse(ctx context.Context, what string, w state.Worker, err error) error {
 	code := codeOf(err)
 	level, omitted := slog.LevelDebug, 0
 	if !errors.Is(err, state.ErrLeft) && !errors.Is(err, errGivenUp) { // these are only late, so log them at Debug
 		var ok bool
-		if omitted, ok = c.refusals.Take(time.Now()); ok {
+		if omitted, ok = s.refusals.Take(time.Now()); ok {
 			level = slog.LevelWarn
 		}
 	}
-	c.log.Log(ctx, level, "worker's call refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
+	s.log.Log(ctx, level, "worker's call refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
 		"code", code, "err", err, "omitted", omitted)
 	text := err.Error()
 	if errors.Is(err, errProbe) && !errors.Is(err, errProbed) && !errors.Is(err, errTooMany) {

@@ -81,26 +81,26 @@ type LogLimiter struct {
 	omitted int // since the last logged one
 }
 
-func (c *LogLimiter) log(conn net.Conn, err error) { c.logAddr(conn.RemoteAddr(), err) }
+func (l *LogLimiter) log(conn net.Conn, err error) { l.logAddr(conn.RemoteAddr(), err) }
 
-func (c *LogLimiter) logAddr(from net.Addr, err error) {
+func (l *LogLimiter) logAddr(from net.Addr, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return // the peer closed the connection, as load balancers do
 	}
-	if omitted, ok := c.Take(time.Now()); ok {
-		c.logger.Warn("connection refused", "peer", from.String(), "err", err, "omitted", omitted)
+	if omitted, ok := l.Take(time.Now()); ok {
+		l.logger.Warn("connection refused", "peer", from.String(), "err", err, "omitted", omitted)
 	}
 }
 
 // Take reports whether a refusal may be logged now, and how many were omitted since
 // the last one.
-func (c *LogLimiter) Take(now time.Time) (omitted int, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now.Before(c.next) {
-		c.omitted++
+func (l *LogLimiter) Take(now time.Time) (omitted int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.next) {
+		l.omitted++
 		return 0, false
 	}
-	omitted, c.omitted, c.next = c.omitted, 0, now.Add(time.Second)
+	omitted, l.omitted, l.next = l.omitted, 0, now.Add(time.Second)
 	return omitted, true
 }

@@ -65,47 +65,47 @@ func newConnLimiter(l net.Listener, c *LogLimiter) *connLimiter {
 }
 
 // Accept waits until one more connection may be pending, and returns it.
-func (g *connLimiter) Accept() (net.Conn, error) {
-	conn, err := g.Listener.Accept()
+func (l *connLimiter) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	if err := g.makeRoom(); err != nil {
+	if err := l.makeRoom(); err != nil {
 		_ = conn.Close() // the server does not have it
 		return nil, err
 	}
-	c := &limitedConn{Conn: conn, limiter: g, end: time.Now().Add(handshakeTimeout)}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	c := &limitedConn{Conn: conn, limiter: l, end: time.Now().Add(handshakeTimeout)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	select {
-	case <-g.closed:
+	case <-l.closed:
 		return nil, errors.Join(net.ErrClosed, conn.Close())
 	default:
 	}
-	c.place = g.pending.PushBack(c)
+	c.place = l.pending.PushBack(c)
 	return c, nil
 }
 
 // Close also closes pending connections, because a server that stops waits for every
 // handshake.
-func (g *connLimiter) Close() error {
-	g.mu.Lock()
-	g.closing.Do(func() { close(g.closed) })
-	pending := make([]*limitedConn, 0, g.pending.Len())
-	for c := range g.inOrder() {
+func (l *connLimiter) Close() error {
+	l.mu.Lock()
+	l.closing.Do(func() { close(l.closed) })
+	pending := make([]*limitedConn, 0, l.pending.Len())
+	for c := range l.inOrder() {
 		pending = append(pending, c)
 	}
-	g.mu.Unlock()
+	l.mu.Unlock()
 	for _, c := range pending {
 		_ = c.Close() // an error changes nothing
 	}
-	return g.Listener.Close()
+	return l.Listener.Close()
 }
 
 // inOrder yields the pending connections in order of arrival. The caller holds mu.
-func (g *connLimiter) inOrder() iter.Seq[*limitedConn] {
+func (l *connLimiter) inOrder() iter.Seq[*limitedConn] {
 	return func(yield func(*limitedConn) bool) {
-		for at := g.pending.Front(); at != nil; at = at.Next() {
+		for at := l.pending.Front(); at != nil; at = at.Next() {
 			if c, ok := at.Value.(*limitedConn); !ok || !yield(c) {
 				return
 			}
@@ -114,12 +114,12 @@ func (g *connLimiter) inOrder() iter.Seq[*limitedConn] {
 }
 
 // makeRoom returns when one more connection may be pending.
-func (g *connLimiter) makeRoom() error {
+func (l *connLimiter) makeRoom() error {
 	for {
-		slow, wait := g.slow()
+		slow, wait := l.slow()
 		switch {
 		case slow != nil:
-			g.limited.log(slow, errors.New("peer is silent while others wait"))
+			l.limited.log(slow, errors.New("peer is silent while others wait"))
 			_ = slow.Close() // an error changes nothing
 			continue
 		case wait == 0:
@@ -127,9 +127,9 @@ func (g *connLimiter) makeRoom() error {
 		}
 		again := time.NewTimer(wait)
 		select {
-		case <-g.freed:
+		case <-l.freed:
 		case <-again.C:
-		case <-g.closed:
+		case <-l.closed:
 			again.Stop()
 			return net.ErrClosed
 		}
@@ -140,14 +140,14 @@ func (g *connLimiter) makeRoom() error {
 // slow returns nil and 0 if there is room. Otherwise it returns a pending connection
 // that has been silent for too long, or nil and how long to wait until one may have
 // been.
-func (g *connLimiter) slow() (slow *limitedConn, wait time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.pending.Len() < maxPending {
+func (l *connLimiter) slow() (slow *limitedConn, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pending.Len() < maxPending {
 		return nil, 0
 	}
-	wait, now := firstPatience, time.Since(g.began)
-	for c := range g.inOrder() {
+	wait, now := firstPatience, time.Since(l.began)
+	for c := range l.inOrder() {
 		left, waiting := c.patience(now)
 		if waiting && left <= 0 {
 			return c, 0
@@ -189,11 +189,11 @@ func admit(conn net.Conn, whose []identity.Principal, until time.Time) error {
 }
 
 // leave removes a connection from the pending ones. The caller holds mu.
-func (g *connLimiter) leave(c *limitedConn) {
-	g.pending.Remove(c.place)
+func (l *connLimiter) leave(c *limitedConn) {
+	l.pending.Remove(c.place)
 	c.place = nil
 	select {
-	case g.freed <- struct{}{}:
+	case l.freed <- struct{}{}:
 	default:
 	}
 }

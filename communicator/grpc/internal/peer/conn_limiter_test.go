@@ -69,10 +69,10 @@ func shaking(g *connLimiter, refused chan<- error) {
 }
 
 // counts returns the numbers of pending and admitted connections.
-func (g *connLimiter) counts() (pending, admitted int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.pending.Len(), g.admitted
+func (l *connLimiter) counts() (pending, admitted int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pending.Len(), l.admitted
 }
 
 func echo(t *testing.T, conn net.Conn) {
