@@ -352,3 +352,32 @@ func TestStops_TakeTurns(t *testing.T) {
 	}
 	require.Len(t, w.Paused(w.now), 3)
 }
+
+// The tasks of workers get their numbers before those that only a pause knows, whose
+// order is random.
+func TestSnapshot_NumbersTheTasksOfWorkersFirst(t *testing.T) {
+	const n = 50
+	s := &Snapshot{Workers: []Record{{Serial: 1, State: Answering}}, breakers: newBreakers(New(Config{}), time.Minute)}
+	for task := range int32(n) {
+		s.breakers.tasks[task] = &failedTask{on: map[uint64]*Pause{}}
+	}
+	var order []int32
+	number := func(task int32) int32 {
+		i := slices.Index(order, task)
+		if i < 0 {
+			i = len(order)
+			order = append(order, task)
+		}
+		return int32(i)
+	}
+	want := make([]int32, n)
+	s.Suppose(Config{}, []Member{{Serial: 1}}, time.Now(), number, func(int) []int32 {
+		ids := make([]int32, n)
+		for i := range want {
+			want[i] = int32(n - i)
+			ids[i] = number(want[i])
+		}
+		return ids
+	})
+	require.Equal(t, want, order[:n])
+}

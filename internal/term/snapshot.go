@@ -149,9 +149,6 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 		f.grow(int(id) + 1)
 		return id
 	}
-	if s.breakers != nil {
-		f.breakers = s.breakers.clone(f, renumber)
-	}
 	views := make(map[uint64]*Worker, len(members))
 	for _, m := range members {
 		w := &Worker{Serial: m.Serial, Draining: m.Draining, Since: now, State: Answering, Heard: true}
@@ -182,6 +179,11 @@ func (s *Snapshot) Suppose(cfg Config, members []Member, now time.Time, number f
 	}
 	for _, task := range s.ran {
 		f.see(renumber(task))
+	}
+	if s.breakers != nil {
+		// Last, because it ranges over maps: tasks that only a pause knows get their
+		// numbers here, and no change of a plan.
+		f.breakers = s.breakers.clone(f, renumber)
 	}
 	return f
 }
