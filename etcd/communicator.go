@@ -90,7 +90,7 @@ func newCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 		return err
 	})
 	if err := c.copied.Reached(ctx, 1); err != nil {
-		return nil, err
+		return nil, ended(err)
 	}
 	if err := c.cache.ended(); err != nil {
 		return nil, err

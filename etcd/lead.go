@@ -69,6 +69,9 @@ func (e *Election) Lead(ctx context.Context, every time.Duration, opts ...orches
 func LeadWith[W comparable](ctx context.Context, l *Leadership, comm orchestrator.Communicator[W, string], every time.Duration,
 	load func(o *orchestrator.Orchestrator[W, string]) error, opts ...orchestrator.Option,
 ) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })()
 	o, err := orchestrator.New(comm, slices.Concat(
 		[]orchestrator.Option{orchestrator.WithLogger(l.c.log)}, opts,
 		[]orchestrator.Option{orchestrator.WithEpoch(l.Epoch()), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)},

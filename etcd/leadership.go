@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
@@ -104,17 +105,27 @@ func (l *Leadership) feed(ctx context.Context, what, prefix string, m *mirror.Mi
 	if err := l.checkPrefix(prefix); err != nil {
 		return fmt.Errorf("feed %s: %w", what, err)
 	}
+	var failed atomic.Pointer[error] // the first error of tell
 	l.Go(func(ctx context.Context) error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		return m.Run(ctx, func(_ mirror.At, changes []mirror.Change) {
+			if failed.Load() != nil {
+				return // m may apply what it has already received
+			}
 			if err := tell(changes); err != nil {
-				cancel(fmt.Errorf("feed %s: %w", what, err)) // only the first cause counts
+				err = fmt.Errorf("feed %s: %w", what, err)
+				failed.Store(&err)
+				cancel(err)
 			}
 		})
 	})
 	if err := m.Reached(ctx, int64(l.Epoch())); err != nil {
 		return fmt.Errorf("feed %s: %w", what, ended(err))
+	}
+	// tell runs before m reaches the revision, even if it fails.
+	if err := failed.Load(); err != nil {
+		return *err
 	}
 	return nil
 }

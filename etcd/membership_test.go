@@ -122,6 +122,25 @@ func TestE4_FeedWorkersConnects(t *testing.T) {
 	require.ErrorContains(t, receive(t, k.result), "connect worker c")
 }
 
+// A member that cannot be connected is an error of FeedWorkers, although the feed has
+// read everything.
+func TestE4_FeedWorkersReportsAFailureToConnect(t *testing.T) {
+	c := startEtcd(t)
+	_, err := newRegistry(t, c).Draining(t.Context()) // the first contact, which marks the prefix
+	require.NoError(t, err)
+	m, err := etcd.NewMembership(c)
+	require.NoError(t, err)
+	join(t, c, "a", `{}`)
+	k := stand(t, c, "leader")
+	connect := func(etcd.MemberState) (string, error) { return "", errEnough }
+	o := byAddress{newTold()}
+	err = etcd.FeedWorkers(t.Context(), m, k.elected(), o, connect, func(string) {})
+	require.ErrorIs(t, err, errEnough)
+	require.ErrorIs(t, receive(t, k.over).cause, errEnough)
+	require.ErrorContains(t, receive(t, k.result), "connect worker a")
+	require.Empty(t, o.calls)
+}
+
 func TestE4_ListAndWatch(t *testing.T) {
 	c := startEtcd(t)
 	r := newRegistry(t, c)
