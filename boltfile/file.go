@@ -164,13 +164,10 @@ func (f *file) remove() error {
 		if closing := f.db.close(); closing != nil {
 			return closing
 		}
-		if err != nil {
-			err = os.Remove(f.path)
-		}
-		if errors.Is(err, os.ErrNotExist) {
+		if err == nil || errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
-		return err
+		return os.Remove(f.path)
 	})
 }
 

@@ -24,3 +24,12 @@ func TestR3_FilesWithoutNames(t *testing.T) {
 	_, err := LoadCredentials("", "", "")
 	require.Equal(t, 3, strings.Count(err.Error(), "is empty"), "%v", err)
 }
+
+// Credentials that were not loaded are an error: they must not mean plaintext.
+func TestR3_CredentialsMustBeLoaded(t *testing.T) {
+	for _, c := range []*Credentials{nil, {}} {
+		_, err := NewCommunicator(WithCredentials(c))
+		require.ErrorIs(t, err, orchestrator.ErrInvalid)
+		require.ErrorContains(t, err, "LoadCredentials")
+	}
+}

@@ -68,8 +68,8 @@ func WithMaxMessage(bytes int) Option {
 // default is plaintext, on loopback only.
 func WithCredentials(c *Credentials) Option {
 	return optionFunc(func(s *peer.Settings) {
-		if c == nil {
-			s.Invalid("WithCredentials: nil")
+		if c == nil || c.files == nil {
+			s.Invalid("WithCredentials: must be from LoadCredentials")
 			return
 		}
 		s.Credentials = c.files

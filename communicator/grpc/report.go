@@ -157,7 +157,7 @@ func (c *Communicator) update(ctx context.Context, l *link, s *snapshot) (stoppe
 	stock, counted := c.settings.Contents.(RevisedContents)
 	var now int64
 	if counted {
-		if now = stock.Revision(); now == s.current.Load() {
+		if now = stock.Revision(); now != 0 && now == s.current.Load() {
 			return nil, nil
 		}
 	}
