@@ -2,8 +2,6 @@ package handover
 
 import "fmt"
 
-// The state machine.
-
 // phase is the progress of a change.
 type phase uint8
 
@@ -70,6 +68,31 @@ func (w *worker) of(c *change) *pending {
 	}
 	return &w.fresh
 }
+
+// queue is a first-in first-out list of indices.
+type queue struct {
+	items []int32
+	head  int
+}
+
+func (q *queue) push(i int32) {
+	// Once the front half is used up, the rest moves there: amortized O(1).
+	if q.head > 16 && q.head > len(q.items)/2 {
+		q.items = q.items[:copy(q.items, q.items[q.head:])]
+		q.head = 0
+	}
+	q.items = append(q.items, i)
+}
+
+func (q *queue) pop() int32 {
+	i := q.items[q.head]
+	q.head++
+	return i
+}
+
+func (q *queue) front() int32 { return q.items[q.head] }
+func (q *queue) len() int     { return len(q.items) - q.head }
+func (q *queue) empty() bool  { return q.head == len(q.items) }
 
 // Machine decides which write of a term may be sent next. It is not for
 // concurrent use.
@@ -348,6 +371,58 @@ func (m *Machine) giveBack(i int32) {
 	m.follow(i, back)
 }
 
+// undecided frees the place that a move took at its receiver.
+func (m *Machine) undecided(w int32) {
+	m.workers[w].underway--
+	m.markCreditable(w)
+	m.wake(w)
+}
+
+func (m *Machine) failedMove(w int32) {
+	s := &m.workers[w]
+	if s.credit == 0 {
+		s.blocked = true
+	}
+	s.credit = 0
+	m.markCreditable(w)
+}
+
+// markCreditable queues a receiver whose parked moves may begin.
+func (m *Machine) markCreditable(w int32) {
+	s := &m.workers[w]
+	if !s.creditable && !s.parked.empty() {
+		s.creditable = true
+		m.creditable.push(w)
+	}
+}
+
+// offer lets one of the moves parked at receiver w begin, if w has credit and the worker
+// of the move's first write is idle. On the way, moves of busy workers return to their
+// queues without reserving credit, so that a slow source delays only its own moves, and
+// moves that may no longer begin are dropped.
+func (m *Machine) offer(w int32) {
+	s := &m.workers[w]
+	for !s.parked.empty() {
+		i := s.parked.front()
+		if why := m.mayBeginMove(&m.changes[i]); why != NotSkipped {
+			s.parked.pop()
+			m.drop(i, why)
+			continue
+		}
+		if !s.hasCredit() {
+			return
+		}
+		s.parked.pop()
+		at := m.target(i)
+		m.workers[at].of(&m.changes[i]).moves.push(i)
+		if !m.workers[at].busy {
+			m.wake(at)
+			m.markCreditable(w)
+			return
+		}
+	}
+}
+
 // Done records the answers to a call's writes, in their order. timedOut: the call had no
 // answer by its deadline. stuck: the call has not returned, and the worker is busy until
 // [Machine.Returned].
@@ -445,6 +520,61 @@ func outcomeOf(a Answer) Outcome {
 		return OutUnknown
 	}
 	panic(fmt.Sprintf("handover: answer %d", a)) //nolint:forbidigo // an invariant is broken
+}
+
+// CloseBegin lets no further change begin.
+func (m *Machine) CloseBegin() {
+	m.noBegin = true
+	m.wakeAll()
+}
+
+// CloseSecond lets no further change begin and no second half of a move be sent. The
+// task of a stopped move is given back.
+func (m *Machine) CloseSecond() {
+	m.noBegin, m.noSecond = true, true
+	m.wakeAll()
+}
+
+// CloseBack lets no further write be sent.
+func (m *Machine) CloseBack() {
+	m.noBegin, m.noSecond, m.noBack = true, true, true
+	m.wakeAll()
+}
+
+// wakeAll drops the writes that may no longer be sent, and wakes all workers.
+func (m *Machine) wakeAll() {
+	for w := range m.workers {
+		for s := &m.workers[w]; !s.parked.empty(); {
+			i := s.parked.pop()
+			m.drop(i, m.mayBeginMove(&m.changes[i]))
+		}
+		m.prune(int32(w))
+		m.wake(int32(w))
+	}
+}
+
+// prune drops from a worker's queues the changes that may no longer be sent. Otherwise a
+// worker with a stuck call would keep them until the end of the term.
+func (m *Machine) prune(w int32) {
+	s := &m.workers[w]
+	for range s.continuing.len() {
+		i := s.continuing.pop()
+		if !m.dropContinuing(i) {
+			s.continuing.push(i)
+		}
+	}
+	why := m.mayBegin(s)
+	if why == NotSkipped {
+		return
+	}
+	for _, p := range []*pending{&s.fresh, &s.last} {
+		for !p.single.empty() {
+			m.drop(p.single.pop(), why)
+		}
+		for !p.moves.empty() {
+			m.drop(p.moves.pop(), why)
+		}
+	}
 }
 
 // Over reports whether no write is in flight and none will be sent.
