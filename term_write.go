@@ -364,7 +364,7 @@ func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.An
 		}
 	}
 	w.Ended(f.call.Worker, write, &term.Result{
-		Answer: answer, Err: err, TimedOut: timedOut, Blameless: unwanted || fencedOff(err),
+		Answer: answer, Err: err, TimedOut: timedOut, Ignored: unwanted || fencedOff(err),
 		Stopping: errors.Is(err, ErrStopping), Refused: errors.Is(err, ErrRejected), Silent: isTimeout(err),
 	}, term.Moment{Term: w.o.number, Time: now})
 }

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// remembered is how many workers a task remembers that failed to start it: the last
-// ones. In a long outage each task fails on all workers.
-const remembered = 8
+// maxRememberedWorkers is how many of the workers that failed to start a task are kept: the
+// last ones. In a long outage each task fails on all workers.
+const maxRememberedWorkers = 8
 
-// forgotten is after how many terms without a try a failure is dropped.
-const forgotten = 4 * ladder
+// forgetAfterTerms is the number of terms without a try after which a failure is dropped.
+const forgetAfterTerms = 4 * maxPauseTerms
 
 // breakers holds the starts that failed, and the pauses because of them.
 type breakers struct {
@@ -46,8 +46,8 @@ type failedTask struct {
 
 // failedWorker is what is known of a worker since its last acknowledged start.
 type failedWorker struct {
-	against map[int32]struct{} // tasks that failed here and started elsewhere
-	pause   Pause              // Failures is 0 until it is quarantined
+	failedTasks map[int32]struct{} // tasks that failed here and started elsewhere
+	pause       Pause              // Failures is 0 until it is quarantined
 }
 
 // taskOn is a task on a worker.
@@ -92,9 +92,9 @@ func (b *breakers) clone(fleet *Fleet, number func(task int32) int32) *breakers 
 	}
 	for serial, w := range b.workers {
 		copied := *w
-		copied.against = make(map[int32]struct{}, len(w.against))
-		for id := range w.against {
-			copied.against[number(id)] = struct{}{}
+		copied.failedTasks = make(map[int32]struct{}, len(w.failedTasks))
+		for id := range w.failedTasks {
+			copied.failedTasks[number(id)] = struct{}{}
 		}
 		c.workers[serial] = &copied
 	}
@@ -121,7 +121,7 @@ func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stra
 		case !s.Back: // a give-back that fails counts against no worker
 			b.failed(s, now)
 			if s.Elsewhere && !b.failsEverywhere(b.tasks[s.Task]) {
-				b.accuse(s.Worker, s.Task, s.Err, now)
+				b.countAgainst(s.Worker, s.Task, s.Err, now)
 			}
 		}
 	}
@@ -135,13 +135,13 @@ func (b *breakers) learn(now Moment, starts []startResult, skipped []int32, stra
 	maps.DeleteFunc(b.tasks, func(_ int32, t *failedTask) bool { return t.isForgotten(now) })
 	switch {
 	case stranded != nil && !started:
-		b.moves.fail(now, b.longest, stranded, movesLadder)
+		b.moves.fail(now, b.longest, stranded, maxMovesPauseTerms)
 	case started:
 		b.moves = Pause{}
 	}
 }
 
-// endOutage excuses the failures of an outage when a start is acknowledged again: if more
+// endOutage ignores the failures of an outage when a start is acknowledged again: if more
 // than half of the open workers failed to start tasks in the terms since the last one,
 // these failures count against none of them.
 func (b *breakers) endOutage(starts []startResult) {
@@ -160,7 +160,7 @@ func (b *breakers) endOutage(starts []startResult) {
 		for _, t := range b.tasks {
 			for serial, p := range t.on {
 				if _, ok := b.outage[serial]; ok {
-					p.excused = true
+					p.ignored = true
 				}
 			}
 		}
@@ -180,7 +180,7 @@ func (b *breakers) failed(s startResult, now Moment) {
 		t.on[s.Worker] = p
 		t.forgetOldest()
 	}
-	p.fail(now, b.longest, s.Err, ladder)
+	p.fail(now, b.longest, s.Err, maxPauseTerms)
 	t.last, t.tried = s.Worker, now.Term
 	t.failures++
 	if s.TimedOut {
@@ -192,33 +192,35 @@ func (b *breakers) failed(s startResult, now Moment) {
 		if s.TimedOut {
 			b.align(t, now)
 		} else {
-			t.pause.hold(now, b.longest, terms(b.step(t)))
+			t.pause.hold(now, b.longest, pauseTerms(b.step(t)))
 		}
 	}
 	if b.failsEverywhere(t) {
-		b.acquit(s.Task)
+		b.clearAgainst(s.Task)
 		return
 	}
 	// A quarantined worker has failed its trial.
 	if w := b.workers[s.Worker]; w != nil && w.pause.Failures > 0 {
-		w.pause.fail(now, b.longest, s.Err, ladder)
+		w.pause.fail(now, b.longest, s.Err, maxPauseTerms)
 	}
 }
 
 // failsEverywhere reports whether a task failed on so many workers since it last started
 // that its failures do not count against any of them.
 func (b *breakers) failsEverywhere(t *failedTask) bool {
-	return len(t.on) > max(1, min(b.open/2, remembered-1))
+	return len(t.on) > max(1, min(b.open/2, maxRememberedWorkers-1))
 }
 
 // isForgotten reports whether the failures of a task are too old to count.
-func (t *failedTask) isForgotten(now Moment) bool { return !t.suspect && now.Term > t.tried+forgotten }
+func (t *failedTask) isForgotten(now Moment) bool {
+	return !t.suspect && now.Term > t.tried+forgetAfterTerms
+}
 
 // align makes a suspect that timed out wait for a term that suspects share.
 func (b *breakers) align(t *failedTask, now Moment) {
-	most := uint64(ladder)
+	most := uint64(maxPauseTerms)
 	if b.moves.Failures > 0 {
-		most = outageLadder
+		most = maxOutagePauseTerms
 	}
 	t.pause.align(now, b.longest, b.step(t), most)
 }
@@ -226,7 +228,7 @@ func (b *breakers) align(t *failedTask, now Moment) {
 // forgetOldest drops the worker that failed longest ago, if too many are remembered.
 // One that was just added has not failed yet.
 func (t *failedTask) forgetOldest() {
-	if len(t.on) <= remembered {
+	if len(t.on) <= maxRememberedWorkers {
 		return
 	}
 	var oldest uint64
@@ -245,7 +247,7 @@ func (b *breakers) step(t *failedTask) int {
 }
 
 // happened records failed starts that did happen: the workers run the tasks. It takes
-// all at once, because a worker must not be accused of a task that it runs.
+// all at once, because a task must not count against a worker that runs it.
 func (b *breakers) happened(pairs []taskOn, now Moment) {
 	for _, p := range pairs {
 		if t := b.tasks[p.Task]; t != nil {
@@ -276,40 +278,40 @@ func (b *breakers) succeeded(p taskOn, now Moment) {
 	}
 	delete(b.tasks, p.Task)
 	for serial, pause := range t.on {
-		if serial != p.Worker && !pause.excused {
-			b.accuse(serial, p.Task, pause.Err, now)
+		if serial != p.Worker && !pause.ignored {
+			b.countAgainst(serial, p.Task, pause.Err, now)
 		}
 	}
 }
 
-func (b *breakers) accuse(serial uint64, task int32, err error, now Moment) {
+func (b *breakers) countAgainst(serial uint64, task int32, err error, now Moment) {
 	w := b.workers[serial]
 	if w == nil {
-		w = &failedWorker{against: make(map[int32]struct{})}
+		w = &failedWorker{failedTasks: make(map[int32]struct{})}
 		b.workers[serial] = w
 	}
-	w.against[task] = struct{}{}
-	if w.pause.Failures == 0 && b.isSick(serial, w) {
-		w.pause.fail(now, b.longest, err, ladder)
+	w.failedTasks[task] = struct{}{}
+	if w.pause.Failures == 0 && b.mustQuarantine(serial, w) {
+		w.pause.fail(now, b.longest, err, maxPauseTerms)
 	}
 }
 
-// isSick reports whether so much counts against a worker that it is quarantined.
-func (b *breakers) isSick(serial uint64, w *failedWorker) bool {
-	return len(w.against) > 1 || len(w.against) == 1 && b.fleet.runsNothing(serial)
+// mustQuarantine reports whether enough tasks count against a worker to quarantine it.
+func (b *breakers) mustQuarantine(serial uint64, w *failedWorker) bool {
+	return len(w.failedTasks) > 1 || len(w.failedTasks) == 1 && b.fleet.runsNothing(serial)
 }
 
-// acquit takes back what a task counts against workers.
-func (b *breakers) acquit(task int32) {
+// clearAgainst removes a task from what counts against workers.
+func (b *breakers) clearAgainst(task int32) {
 	maps.DeleteFunc(b.workers, func(serial uint64, w *failedWorker) bool {
-		if _, ok := w.against[task]; !ok {
+		if _, ok := w.failedTasks[task]; !ok {
 			return false
 		}
-		delete(w.against, task)
-		if !b.isSick(serial, w) {
+		delete(w.failedTasks, task)
+		if !b.mustQuarantine(serial, w) {
 			w.pause = Pause{}
 		}
-		return len(w.against) == 0
+		return len(w.failedTasks) == 0
 	})
 }
 
@@ -347,8 +349,8 @@ func (b *breakers) failedOn(p taskOn) bool {
 	if w == nil {
 		return false
 	}
-	_, against := w.against[p.Task]
-	return against
+	_, failed := w.failedTasks[p.Task]
+	return failed
 }
 
 // failedIn counts the tasks whose latest failure was in a term.
@@ -423,7 +425,7 @@ func (b *breakers) allTasks() iter.Seq[int32] {
 			}
 		}
 		for _, w := range b.workers {
-			for id := range w.against {
+			for id := range w.failedTasks {
 				if !yield(id) {
 					return
 				}
@@ -436,7 +438,7 @@ func (b *breakers) allTasks() iter.Seq[int32] {
 // there since, and a fleet in which nothing starts would keep them for ever.
 func (b *breakers) forgetQuarantines(now Moment) {
 	maps.DeleteFunc(b.workers, func(_ uint64, w *failedWorker) bool {
-		return w.pause.Failures > 0 && now.Term > w.pause.Until+forgotten
+		return w.pause.Failures > 0 && now.Term > w.pause.Until+forgetAfterTerms
 	})
 }
 

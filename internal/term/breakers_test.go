@@ -249,7 +249,7 @@ func TestPause_Align(t *testing.T) {
 		var p Pause
 		now := Moment{Term: 100 + term}
 		for range 5 {
-			p.fail(now, time.Hour, errRefused, ladder)
+			p.fail(now, time.Hour, errRefused, maxPauseTerms)
 			now.Term++
 		}
 		now.Term--
@@ -260,7 +260,7 @@ func TestPause_Align(t *testing.T) {
 	}
 	require.Equal(t, []uint64{128, 144, 160}, slices.Compact(ends))
 	var short Pause
-	short.fail(Moment{Term: 3}, time.Hour, errRefused, ladder)
+	short.fail(Moment{Term: 3}, time.Hour, errRefused, maxPauseTerms)
 	short.alignLater(Moment{Term: 3})
 	require.EqualValues(t, 5, short.Until)
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
 
-// ladder is the number of terms of the longest pause, but for that of all moves.
-const ladder = 16
+// maxPauseTerms is the number of terms of the longest pause, but for that of all moves.
+const maxPauseTerms = 16
 
-// outageLadder is the number of terms of the longest pause of a suspect that timed out
-// while all moves pause. It is shorter, because a try that comes just before starts
+// maxOutagePauseTerms is the number of terms of the longest pause of a suspect that timed
+// out while all moves pause. It is shorter, because a try that comes just before starts
 // work again takes a whole timeout, which is added to the pause.
-const outageLadder = 8
+const maxOutagePauseTerms = 8
 
-// movesLadder is the number of terms of the longest pause of all moves. Each try costs
-// a running task while starts fail everywhere, and a start of any task that is missing
-// ends the pause.
-const movesLadder = 64
+// maxMovesPauseTerms is the number of terms of the longest pause of all moves. Each try
+// costs a running task while starts fail everywhere, and a start of any task that is
+// missing ends the pause.
+const maxMovesPauseTerms = 64
 
 // Moment is when a term runs: its number and its time.
 type Moment struct {
@@ -36,8 +36,8 @@ type Pause struct {
 	Until uint64
 	by    time.Time
 	from  uint64
-	// excused: the failure counts against no worker.
-	excused bool
+	// ignored: the failure counts against no worker.
+	ignored bool
 	// Err is the latest failure.
 	Err error
 }
@@ -55,7 +55,7 @@ func (p *Pause) fail(now Moment, longest time.Duration, err error, most uint64) 
 		return
 	}
 	p.Failures++
-	p.excused = false
+	p.ignored = false
 	p.hold(now, longest, min(1<<min(p.Failures-1, 16), most))
 }
 
@@ -70,7 +70,7 @@ func (p *Pause) hold(now Moment, longest time.Duration, length uint64) {
 func (p *Pause) restart(now Moment, longest time.Duration) {
 	if now.Term > p.from+1 {
 		p.from = now.Term - 1
-		p.Until = now.Term + terms(p.Failures)
+		p.Until = now.Term + pauseTerms(p.Failures)
 		p.by = now.Time.Add(longest)
 	}
 }
@@ -79,25 +79,25 @@ func (p *Pause) restart(now Moment, longest time.Duration) {
 // length, after half of its length at least. Tries that take a whole timeout then share
 // one long term.
 func (p *Pause) alignLater(now Moment) {
-	if length := terms(p.Failures); length > 1 {
-		p.Until = next(now.Term+length/2, length)
+	if length := pauseTerms(p.Failures); length > 1 {
+		p.Until = nextMultiple(now.Term+length/2, length)
 	}
 }
 
 // align makes the pause end in a term whose number is a multiple of its length.
 func (p *Pause) align(now Moment, longest time.Duration, step int, most uint64) {
-	length := min(terms(step), most)
+	length := min(pauseTerms(step), most)
 	p.from = now.Term
-	p.Until = next(now.Term, length)
+	p.Until = nextMultiple(now.Term, length)
 	p.by = now.Time.Add(longest)
 }
 
-// next returns the first multiple of length after a term.
-func next(term, length uint64) uint64 { return (term/length + 1) * length }
+// nextMultiple returns the first multiple of length after a term.
+func nextMultiple(term, length uint64) uint64 { return (term/length + 1) * length }
 
-// terms returns the number of terms of a step.
-func terms(step int) uint64 {
-	length := uint64(ladder)
+// pauseTerms returns the number of terms of a step.
+func pauseTerms(step int) uint64 {
+	length := uint64(maxPauseTerms)
 	if step = max(step, 1); step < 5 {
 		length = 1 << (step - 1)
 	}

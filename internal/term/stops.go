@@ -47,7 +47,7 @@ func (f *Fleet) stopFailed(w *Worker, task int32, surplus bool, r *Result, now M
 	if !s.stopping || now.Time.Sub(s.since) >= 3*f.cfg.Timeout {
 		s.failures++
 		s.turn = now.Term
-		w.stopPause.fail(now, f.cfg.MaxPause, r.Err, ladder)
+		w.stopPause.fail(now, f.cfg.MaxPause, r.Err, maxPauseTerms)
 		if r.Silent {
 			w.stopPause.alignLater(now)
 		}

@@ -52,8 +52,8 @@ type Result struct {
 	Err    error // nil if it is done
 	// TimedOut: its call used up its time, or that of another write in it did.
 	TimedOut bool
-	// Blameless: neither the task nor the worker caused the failure.
-	Blameless bool
+	// Ignored: neither the task nor the worker caused the failure.
+	Ignored bool
 	// Stopping: a stop is under way. Refused: it will not happen. Silent: its own time
 	// was up.
 	Stopping, Refused, Silent bool
@@ -75,7 +75,7 @@ func (w *Writes) Ended(at int32, write handover.Write, r *Result, now Moment) {
 		w.Unsure(at, c.Task)
 	}
 	switch {
-	case r.Blameless:
+	case r.Ignored:
 	case write.Start:
 		w.unable[write.Change] = r.Err
 		if r.Answer != handover.Stopping {
