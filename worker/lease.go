@@ -30,17 +30,17 @@ type leasePeriod struct {
 }
 
 func (w *Worker[T]) newLeasePeriod() *leasePeriod {
-	t := &leasePeriod{
+	p := &leasePeriod{
 		incarnation: 1 + rand.Uint64N(math.MaxInt64), // never 0, and fits any database
 		fenced:      make(chan struct{}),
 		stopped:     make(chan struct{}),
 	}
 	if d := w.cfg.lease; d > 0 {
-		t.gone = lease.NewDeadline(d - margin(d))
-		t.leave = lease.NewDeadline(d - margin(d) - w.cfg.stop)
-		t.resort = t.gone
+		p.gone = lease.NewDeadline(d - margin(d))
+		p.leave = lease.NewDeadline(d - margin(d) - w.cfg.stop)
+		p.resort = p.gone
 	}
-	return t
+	return p
 }
 
 // margin returns the part of a lease of length d in which no task may run. It covers
@@ -58,11 +58,11 @@ func isClosed(c <-chan struct{}) bool {
 
 // lost returns ErrLeaseLost if a run of this lease period must not continue. It reads the
 // clock, and needs no lock.
-func (t *leasePeriod) lost() error {
-	d := t.leave
-	fenced := isClosed(t.fenced)
+func (p *leasePeriod) lost() error {
+	d := p.leave
+	fenced := isClosed(p.fenced)
 	if fenced {
-		d = t.gone // stopping tasks may run until then
+		d = p.gone // stopping tasks may run until then
 	}
 	if d == nil && fenced || d != nil && d.Left() <= 0 {
 		return ErrLeaseLost
@@ -73,31 +73,31 @@ func (t *leasePeriod) lost() error {
 // holds returns an error if the state of the lease forbids writes and starts now.
 // The caller holds mu.
 func (w *Worker[T]) holds() error {
-	t := w.leasePeriod
+	p := w.leasePeriod
 	switch {
 	case w.closed: // nothing starts in any case, and Remove needs no lease
 		return nil
-	case isClosed(t.fenced):
+	case isClosed(p.fenced):
 		return ErrLeaseLost
-	case t.leave == nil:
+	case p.leave == nil:
 		return nil
-	case !t.begun:
+	case !p.begun:
 		return errNoLease
-	case t.leave.Left() <= 0: // the guard has not fenced the worker yet
+	case p.leave.Left() <= 0: // the guard has not fenced the worker yet
 		return ErrLeaseLost
 	}
 	return nil
 }
 
-// empty waits until t is fenced or the worker closed, and no task is left.
-func (w *Worker[T]) empty(ctx context.Context, t *leasePeriod) error {
+// empty waits until p is fenced or the worker closed, and no task is left.
+func (w *Worker[T]) empty(ctx context.Context, p *leasePeriod) error {
 	select {
-	case <-t.stopped:
+	case <-p.stopped:
 		return nil
 	default: // if both are done, success counts
 	}
 	select {
-	case <-t.stopped:
+	case <-p.stopped:
 		return nil
 	case <-ctx.Done():
 		w.mu.Lock()
@@ -106,18 +106,18 @@ func (w *Worker[T]) empty(ctx context.Context, t *leasePeriod) error {
 	}
 }
 
-// settleIfEmpty closes t.stopped, for which Close and Rejoin wait, if no task is
+// settleIfEmpty closes p.stopped, for which Close and Rejoin wait, if no task is
 // left. The caller holds mu.
 func (w *Worker[T]) settleIfEmpty() {
-	t := w.leasePeriod
-	if isClosed(t.stopped) || len(w.tasks) > 0 || !w.closed && !isClosed(t.fenced) {
+	p := w.leasePeriod
+	if isClosed(p.stopped) || len(w.tasks) > 0 || !w.closed && !isClosed(p.fenced) {
 		return
 	}
-	close(t.stopped)
-	if t.leave != nil { // leave no timer and no goroutine behind
-		t.leave.End()
-		t.gone.End()
-		t.resort.End()
+	close(p.stopped)
+	if p.leave != nil { // leave no timer and no goroutine behind
+		p.leave.End()
+		p.gone.End()
+		p.resort.End()
 	}
 }
 
@@ -140,7 +140,7 @@ func (w *Worker[T]) Sending() (acknowledged func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leases.Sent++
-	t, first := w.leasePeriod, true
+	p, first := w.leasePeriod, true
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -148,7 +148,7 @@ func (w *Worker[T]) Sending() (acknowledged func()) {
 			first = false
 			w.leases.Acknowledged++
 		}
-		w.renew(t, sent)
+		w.renew(p, sent)
 	}
 }
 
@@ -170,24 +170,24 @@ func (w *Worker[T]) LeaseStats() LeaseStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.leases
-	if t := w.leasePeriod; t.begun && !isClosed(t.fenced) && !isClosed(t.stopped) {
-		s.Left = max(t.leave.Left(), 0)
+	if p := w.leasePeriod; p.begun && !isClosed(p.fenced) && !isClosed(p.stopped) {
+		s.Left = max(p.leave.Left(), 0)
 	}
 	return s
 }
 
 // renew records an acknowledgement. The caller holds mu.
-func (w *Worker[T]) renew(t *leasePeriod, sent lease.Instant) {
-	if t.leave == nil {
+func (w *Worker[T]) renew(p *leasePeriod, sent lease.Instant) {
+	if p.leave == nil {
 		return
 	}
 	// Do so after the loss of the lease as well: tasks that are stopping get more
 	// time.
-	t.leave.Extend(sent)
-	t.gone.Extend(sent)
-	if t == w.leasePeriod && !t.begun {
-		t.begun = true
-		go w.guard(t)
+	p.leave.Extend(sent)
+	p.gone.Extend(sent)
+	if p == w.leasePeriod && !p.begun {
+		p.begun = true
+		go w.guard(p)
 	}
 }
 
@@ -219,26 +219,26 @@ func (w *Worker[T]) GiveUp(cause error) {
 }
 
 // giveUp is GiveUp with mu held. The caller calls news after it has released mu.
-func (w *Worker[T]) giveUp(t *leasePeriod, cause error) (news func()) {
-	if isClosed(t.fenced) || isClosed(t.stopped) {
+func (w *Worker[T]) giveUp(p *leasePeriod, cause error) (news func()) {
+	if isClosed(p.fenced) || isClosed(p.stopped) {
 		return func() {}
 	}
-	if t.leave != nil {
-		t.resort = lease.NewDeadline(min(w.cfg.stop, t.gone.Left()))
-		t.resort.Extend(lease.Now())
-		t.gone.End() // for Check
-		t.leave.End()
+	if p.leave != nil {
+		p.resort = lease.NewDeadline(min(w.cfg.stop, p.gone.Left()))
+		p.resort.Extend(lease.Now())
+		p.gone.End() // for Check
+		p.leave.End()
 	}
-	return w.leave(t, cause)
+	return w.leave(p, cause)
 }
 
 // leave tells all tasks to stop because the lease is lost. The caller holds mu, and
 // calls news after it has released mu.
-func (w *Worker[T]) leave(t *leasePeriod, cause error) (news func()) {
-	if isClosed(t.fenced) || isClosed(t.stopped) {
+func (w *Worker[T]) leave(p *leasePeriod, cause error) (news func()) {
+	if isClosed(p.fenced) || isClosed(p.stopped) {
 		return func() {}
 	}
-	close(t.fenced) // before the stops, so that no task starts in a freed slot
+	close(p.fenced) // before the stops, so that no task starts in a freed slot
 	tasks := len(w.tasks)
 	w.stopEach(cause)
 	w.settleIfEmpty()
@@ -249,26 +249,26 @@ func (w *Worker[T]) leave(t *leasePeriod, cause error) (news func()) {
 
 // guard stops the tasks of a lease period before its lease ends. It returns when the
 // lease period has ended.
-func (w *Worker[T]) guard(t *leasePeriod) {
-	<-t.leave.Done()
+func (w *Worker[T]) guard(p *leasePeriod) {
+	<-p.leave.Done()
 	w.mu.Lock()
-	news := w.leave(t, ErrLeaseLost)
-	resort := t.resort
+	news := w.leave(p, ErrLeaseLost)
+	resort := p.resort
 	w.mu.Unlock()
 	go news()     // a logger that blocks must not delay the last resort
 	resort.Left() // checks the clock: the machine may have been suspended past both deadlines
 	select {
-	case <-t.stopped:
+	case <-p.stopped:
 	case <-resort.Done():
-		w.lastResort(t)
+		w.lastResort(p)
 	}
 }
 
 // lastResort calls the user's function with the tasks that have not stopped.
-func (w *Worker[T]) lastResort(t *leasePeriod) {
+func (w *Worker[T]) lastResort(p *leasePeriod) {
 	w.mu.Lock()
 	left := make([]T, 0, len(w.tasks))
-	if t == w.leasePeriod {
+	if p == w.leasePeriod {
 		for e := range w.order.all() {
 			left = append(left, e.name)
 		}
@@ -297,13 +297,13 @@ func (w *Worker[T]) lastResort(t *leasePeriod) {
 // ErrClosed.
 func (w *Worker[T]) Rejoin(ctx context.Context) error {
 	w.mu.Lock()
-	t, news := w.leasePeriod, func() {}
+	p, news := w.leasePeriod, func() {}
 	if !w.closed {
-		news = w.giveUp(t, ErrLeaseLost)
+		news = w.giveUp(p, ErrLeaseLost)
 	}
 	w.mu.Unlock()
 	news()
-	if err := w.empty(ctx, t); err != nil {
+	if err := w.empty(ctx, p); err != nil {
 		return fmt.Errorf("rejoin: %w", err)
 	}
 	w.mu.Lock()
@@ -311,7 +311,7 @@ func (w *Worker[T]) Rejoin(ctx context.Context) error {
 	switch {
 	case w.closed:
 		return fmt.Errorf("rejoin: %w", ErrClosed)
-	case w.leasePeriod == t: // otherwise a concurrent Rejoin was faster
+	case w.leasePeriod == p: // otherwise a concurrent Rejoin was faster
 		w.leasePeriod = w.newLeasePeriod()
 		w.leases.Rejoins++
 	}

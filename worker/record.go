@@ -85,10 +85,10 @@ func WithRecord[T comparable](r Record[T]) Option {
 // the previous process ran or had completed when it ended, unless it closed its
 // worker. Tasks that had completed or failed come first. Before returns an empty
 // slice without [WithRecord]. The caller owns the slice.
-func (w *Worker[T]) Before() []Previous[T] { return slices.Clone(w.scribe.before) }
+func (w *Worker[T]) Before() []Previous[T] { return slices.Clone(w.recorder.before) }
 
-// scribe keeps the record up to date.
-type scribe[T comparable] struct {
+// recorder keeps the record up to date.
+type recorder[T comparable] struct {
 	record Record[T] // nil: none
 	before []Previous[T]
 
@@ -98,24 +98,24 @@ type scribe[T comparable] struct {
 	removed bool
 }
 
-// newScribe loads the record of the previous process. Its traces stay in the record
+// newRecorder loads the record of the previous process. Its traces stay in the record
 // until the first Save, so that they survive a process that ends soon after its
 // start.
-func newScribe[T comparable](r Record[T]) (scribe[T], error) {
-	s := scribe[T]{record: r, changed: make(map[T]struct{})}
-	if r == nil {
-		return s, nil
+func newRecorder[T comparable](record Record[T]) (recorder[T], error) {
+	r := recorder[T]{record: record, changed: make(map[T]struct{})}
+	if record == nil {
+		return r, nil
 	}
-	before, err := r.Load()
+	before, err := record.Load()
 	if err != nil {
-		return s, fmt.Errorf("load record: %w", err)
+		return r, fmt.Errorf("load record: %w", err)
 	}
-	s.before = slices.Clone(before)
-	slices.SortStableFunc(s.before, func(a, b Previous[T]) int { return rank(a) - rank(b) })
-	for _, t := range s.before {
-		s.changed[t.Task] = struct{}{}
+	r.before = slices.Clone(before)
+	slices.SortStableFunc(r.before, func(a, b Previous[T]) int { return rank(a) - rank(b) })
+	for _, t := range r.before {
+		r.changed[t.Task] = struct{}{}
 	}
-	return s, nil
+	return r, nil
 }
 
 func rank[T comparable](t Previous[T]) int {
@@ -127,13 +127,13 @@ func rank[T comparable](t Previous[T]) int {
 
 // note marks a task as changed. The caller holds mu.
 func (w *Worker[T]) note(task T) {
-	s := &w.scribe
-	if s.record == nil {
+	r := &w.recorder
+	if r.record == nil {
 		return
 	}
-	s.changed[task] = struct{}{}
-	if s.saving == nil {
-		s.saving = make(chan struct{})
+	r.changed[task] = struct{}{}
+	if r.saving == nil {
+		r.saving = make(chan struct{})
 		go w.save()
 	}
 }
@@ -156,13 +156,13 @@ func (w *Worker[T]) save() {
 func (w *Worker[T]) toSave() (traces []Previous[T], gone []T, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := &w.scribe
-	if len(s.changed) == 0 {
-		close(s.saving)
-		s.saving = nil
+	r := &w.recorder
+	if len(r.changed) == 0 {
+		close(r.saving)
+		r.saving = nil
 		return nil, nil, true
 	}
-	for task := range s.changed {
+	for task := range r.changed {
 		if e := w.tasks[task]; e != nil {
 			t := Previous[T]{
 				Task:      task,
@@ -181,7 +181,7 @@ func (w *Worker[T]) toSave() (traces []Previous[T], gone []T, done bool) {
 			gone = append(gone, task)
 		}
 	}
-	clear(s.changed)
+	clear(r.changed)
 	return traces, gone, false
 }
 
@@ -192,7 +192,7 @@ func (w *Worker[T]) saveThese(traces []Previous[T], gone []T) (err error) {
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
-	return w.scribe.record.Save(traces, gone)
+	return w.recorder.record.Save(traces, gone)
 }
 
 // saveLater marks the tasks as changed again, and ends the goroutine until the next
@@ -200,23 +200,23 @@ func (w *Worker[T]) saveThese(traces []Previous[T], gone []T) (err error) {
 func (w *Worker[T]) saveLater(traces []Previous[T], gone []T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := &w.scribe
+	r := &w.recorder
 	for _, t := range traces {
-		s.changed[t.Task] = struct{}{}
+		r.changed[t.Task] = struct{}{}
 	}
 	for _, task := range gone {
-		s.changed[task] = struct{}{}
+		r.changed[task] = struct{}{}
 	}
-	close(s.saving)
-	s.saving = nil
+	close(r.saving)
+	r.saving = nil
 }
 
 // removeRecord removes the record once no save is under way. The worker is closed
 // and has no tasks.
 func (w *Worker[T]) removeRecord(ctx context.Context) error {
 	w.mu.Lock()
-	s := &w.scribe
-	saving, removed := s.saving, s.removed || s.record == nil
+	r := &w.recorder
+	saving, removed := r.saving, r.removed || r.record == nil
 	w.mu.Unlock()
 	if removed {
 		return nil
@@ -229,15 +229,15 @@ func (w *Worker[T]) removeRecord(ctx context.Context) error {
 		}
 	}
 	w.mu.Lock()
-	removed, s.removed = s.removed, true
+	removed, r.removed = r.removed, true
 	w.mu.Unlock()
 	if removed {
 		return nil
 	}
-	if err := s.record.Remove(); err != nil {
+	if err := r.record.Remove(); err != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		s.removed = false
+		r.removed = false
 		return fmt.Errorf("remove record: %w", err)
 	}
 	return nil

@@ -28,7 +28,7 @@ type run struct {
 // started it returns (see [WithReadiness]). Ready has no effect when called again,
 // without that option, with another context, or after the function has returned.
 func Ready(ctx context.Context) {
-	if in, ok := insightOf(ctx); ok && in.ready != nil {
+	if in, ok := taskContextOf(ctx); ok && in.ready != nil {
 		in.ready()
 	}
 }
@@ -49,7 +49,7 @@ func (w *Worker[T]) ready(e *entry[T], r *run) {
 // applies to the present run. It has no effect when called again, without that
 // option, or with another context.
 func Movable(ctx context.Context) {
-	if in, ok := insightOf(ctx); ok && in.unpin != nil {
+	if in, ok := taskContextOf(ctx); ok && in.unpin != nil {
 		in.unpin()
 	}
 }

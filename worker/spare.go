@@ -48,26 +48,26 @@ type spareTime struct {
 	f     func(ctx context.Context)
 }
 
-// idler controls the goroutine that calls the function of WithSpareTime.
-type idler struct {
+// spareTimer controls the goroutine that calls the function of WithSpareTime.
+type spareTimer struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it has ended
 }
 
-// newIdler starts the goroutine, if there is a function to call.
-func (w *Worker[T]) newIdler() *idler {
+// newSpareTimer starts the goroutine, if there is a function to call.
+func (w *Worker[T]) newSpareTimer() *spareTimer {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	i := &idler{cancel: cancel, done: make(chan struct{})}
+	t := &spareTimer{cancel: cancel, done: make(chan struct{})}
 	if w.cfg.spare.f == nil {
 		cancel(nil)
-		close(i.done)
-		return i
+		close(t.done)
+		return t
 	}
 	go func() {
-		defer close(i.done)
+		defer close(t.done)
 		w.idle(ctx)
 	}()
-	return i
+	return t
 }
 
 func (w *Worker[T]) idle(ctx context.Context) {
@@ -113,16 +113,16 @@ func (w *Worker[T]) passTime(ctx context.Context) {
 const sparePatience = time.Second
 
 // end waits until the goroutine has ended. The caller has cancelled its context.
-func (i *idler) end(ctx context.Context) error {
+func (t *spareTimer) end(ctx context.Context) error {
 	select {
-	case <-i.done:
+	case <-t.done:
 		return nil
 	default: // if both are done, success counts
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, sparePatience, errBusy)
 	defer cancel()
 	select {
-	case <-i.done:
+	case <-t.done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("the function of WithSpareTime has not returned: %w", context.Cause(ctx))

@@ -116,7 +116,7 @@ func (w *Worker[T]) freeSlot() {
 // start begins a run of a task that holds a slot.
 func (w *Worker[T]) start(e *entry[T]) {
 	r := &run{version: e.grant.Version}
-	in := insight{grant: e.grant, leasePeriod: w.leasePeriod}
+	in := taskContext{grant: e.grant, leasePeriod: w.leasePeriod}
 	e.run = r
 	if w.cfg.readiness {
 		in.ready = func() { w.ready(e, r) }

@@ -29,7 +29,7 @@ type Grant struct {
 // [WithUpdate]. The caller must not change the bytes. Content returns nil and 0 if
 // there is no content.
 func Content(ctx context.Context) (content []byte, version int64) {
-	in, _ := insightOf(ctx)
+	in, _ := taskContextOf(ctx)
 	return in.grant.Content, in.grant.Version
 }
 
@@ -37,7 +37,7 @@ func Content(ctx context.Context) (content []byte, version int64) {
 // was given ctx, and the scope in which it rises. It returns 0 and 0 if there is
 // none. The package documentation describes the use of tokens.
 func Token(ctx context.Context) (token, scope uint64) {
-	in, _ := insightOf(ctx)
+	in, _ := taskContextOf(ctx)
 	return in.grant.Token, in.grant.Scope
 }
 
@@ -57,28 +57,28 @@ func Check(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if in, ok := insightOf(ctx); ok {
+	if in, ok := taskContextOf(ctx); ok {
 		return in.leasePeriod.lost()
 	}
 	return nil
 }
 
-// insight is the worker's value in a task's context.
-type insight struct {
+// taskContext is the worker's value in a task's context.
+type taskContext struct {
 	grant       Grant
 	leasePeriod *leasePeriod
 	ready       func() // nil without WithReadiness
 	unpin       func() // nil without WithCompletion
 }
 
-type insightKey struct{}
+type taskContextKey struct{}
 
-func (in insight) into(ctx context.Context) context.Context {
-	return context.WithValue(ctx, insightKey{}, in)
+func (in taskContext) into(ctx context.Context) context.Context {
+	return context.WithValue(ctx, taskContextKey{}, in)
 }
 
-func insightOf(ctx context.Context) (in insight, ok bool) {
-	in, ok = ctx.Value(insightKey{}).(insight)
+func taskContextOf(ctx context.Context) (in taskContext, ok bool) {
+	in, ok = ctx.Value(taskContextKey{}).(taskContext)
 	return in, ok
 }
 
@@ -152,7 +152,7 @@ func (e *entry[T]) goesOn() bool {
 
 func (w *Worker[T]) beginUpdate(e *entry[T], r *run) {
 	r.version = e.grant.Version
-	go w.update(insight{grant: e.grant, leasePeriod: w.leasePeriod}.into(r.ctx), e, r)
+	go w.update(taskContext{grant: e.grant, leasePeriod: w.leasePeriod}.into(r.ctx), e, r)
 }
 
 // update is one call of WithUpdate's function, in a separate goroutine. As in

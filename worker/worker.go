@@ -23,13 +23,13 @@ type Worker[T comparable] struct {
 	run   func(ctx context.Context, task T) error
 	hooks hooks[T]
 	cfg   config
-	idler *idler
+	spare *spareTimer
 
 	// mu guards the fields below and every entry. It is not held while a function of
 	// the user, the logger or the record is called, nor while waiting.
 	mu          sync.Mutex
 	fence       orchestrator.Term // the highest term seen; zero: none
-	scribe      scribe[T]
+	recorder    recorder[T]
 	leasePeriod *leasePeriod
 	leases      LeaseStats // Left is unused
 	tasks       map[T]*entry[T]
@@ -70,21 +70,21 @@ func New[T comparable](run func(ctx context.Context, task T) error, opts ...Opti
 	if len(cfg.problems) > 0 {
 		return nil, fmt.Errorf("new worker: %w", errors.Join(cfg.problems...))
 	}
-	s, err := newScribe(hooks.record)
+	r, err := newRecorder(hooks.record)
 	if err != nil {
 		return nil, fmt.Errorf("new worker: %w", err)
 	}
 	w := &Worker[T]{
-		run:    run,
-		scribe: s,
-		hooks:  hooks,
-		cfg:    cfg,
-		tasks:  make(map[T]*entry[T]),
-		log:    changeLog{count: 1},
-		random: rand.New(rand.NewPCG(cfg.seed, 0)),
+		run:      run,
+		recorder: r,
+		hooks:    hooks,
+		cfg:      cfg,
+		tasks:    make(map[T]*entry[T]),
+		log:      changeLog{count: 1},
+		random:   rand.New(rand.NewPCG(cfg.seed, 0)),
 	}
 	w.leasePeriod = w.newLeasePeriod()
-	w.idler = w.newIdler()
+	w.spare = w.newSpareTimer()
 	return w, nil
 }
 
@@ -153,7 +153,7 @@ func (w *Worker[T]) list() {
 func (w *Worker[T]) Stop(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
-	w.idler.cancel(ErrClosed)
+	w.spare.cancel(ErrClosed)
 	for e := range w.order.all() {
 		if e.state != Stopping && e.state != Completed && e.state != Failed {
 			w.stop(e, ErrClosed)
@@ -191,17 +191,17 @@ func (w *Worker[T]) Stop(ctx context.Context) error {
 func (w *Worker[T]) Close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
-	w.idler.cancel(ErrClosed)
+	w.spare.cancel(ErrClosed)
 	w.stopEach(ErrClosed)
 	w.settleIfEmpty()
-	t := w.leasePeriod // the last: Rejoin creates none after closed is set
+	p := w.leasePeriod // the last: Rejoin creates none after closed is set
 	w.mu.Unlock()
-	err := w.empty(ctx, t)
+	err := w.empty(ctx, p)
 	if err == nil {
 		err = w.removeRecord(ctx)
 	}
 	if err == nil {
-		err = w.idler.end(ctx)
+		err = w.spare.end(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("close worker: %w", err)
