@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 )
 
 // Communicator carries calls to the workers. It is the only interface that a user must
@@ -167,3 +168,23 @@ func (op Op) String() string {
 
 // MarshalText returns what String does.
 func (op Op) MarshalText() ([]byte, error) { return []byte(op.String()), nil }
+
+// Pin declares, within a call of List, that the last n tasks of the returned list must
+// not move now: jobs that run to completion, completed or failed. They count towards the
+// spread, but move neither for it nor for a drain, which waits for them. Pin takes
+// effect if the call succeeds. ctx is the context of the call, or one derived from it.
+// n below 0 counts as 0, and n above the length of the list as that length. Outside of
+// a call of List, Pin does nothing.
+func Pin(ctx context.Context, n int) {
+	if p, ok := ctx.Value(pinKey{}).(*pins); ok {
+		p.n.Store(int64(max(n, 0)))
+	}
+}
+
+// pins counts the tasks that a worker's answer pins.
+type pins struct{ n atomic.Int64 }
+
+// pinnedOf returns how many tasks at the end of a list are pinned.
+func pinnedOf[T any](p *pins, list []T) int32 { return int32(min(p.n.Load(), int64(len(list)))) }
+
+type pinKey struct{}

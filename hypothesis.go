@@ -187,7 +187,7 @@ func (s *supposition[W, T]) plan(massLoss bool) Plan[W, T] {
 	t.stats.Term, t.stats.Start, t.stats.MassLoss = t.id, s.now, massLoss
 	t.decision = s.fleet.Decide(&expect, now)
 	t.stats.Planning = time.Since(s.now)
-	t.rows = t.begun()
+	t.rows = t.rowsBefore()
 	t.count()
 	t.countChanges()
 	t.stats.Total = time.Since(s.now)

@@ -91,11 +91,11 @@ func TestT4_LateAnswerIsOvertaken(t *testing.T) {
 		require.NoError(t, o.takeTurn(t.Context()))
 		o.number++
 		term := &termRun[string, string]{o: o, id: Term{Number: o.number}, fleet: o.fleet, expect: &o.expect, names: o.namesOf}
-		term.begin()
+		term.update()
 		time.Sleep(5 * time.Second) // the answer is here: w2 runs nothing
 		c.answerAfter(time.Second, "w1")
 		require.NoError(t, term.phases(t.Context()))
-		term.end()
+		term.freeTasks()
 		o.last.Store(term.publish(nil))
 		o.endTurn()
 		require.Len(t, c.runs["w1"], 1)

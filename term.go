@@ -82,9 +82,9 @@ func (t *termRun[W, T]) now() term.Moment {
 // run goes through the phases.
 func (t *termRun[W, T]) run(ctx context.Context) error {
 	t.stats.Term, t.stats.Start = t.id, time.Now()
-	t.begin()
+	t.update()
 	err := t.phases(ctx)
-	t.end()
+	t.freeTasks()
 	return err
 }
 
@@ -111,7 +111,7 @@ func (t *termRun[W, T]) phases(ctx context.Context) error {
 		t.lost = append(t.lost, t.workers[i])
 	}
 	t.decision = t.fleet.Decide(t.expect, t.now())
-	t.rows = t.begun()
+	t.rows = t.rowsBefore()
 	planned := time.Now()
 	t.stats.Planning = planned.Sub(listed)
 	if !t.dry && len(t.decision.Changes) > 0 {
@@ -128,10 +128,10 @@ func (t *termRun[W, T]) phases(ctx context.Context) error {
 	return &TermError{Term: t.id, Failures: t.failures}
 }
 
-// begin updates the expected tasks, the workers and the late answers. It takes
+// update updates the expected tasks, the workers and the late answers. It takes
 // O(workers) if members changed, O(tasks) if expectations changed, and O(workers + their
 // names) if answers came late.
-func (t *termRun[W, T]) begin() {
+func (t *termRun[W, T]) update() {
 	o := t.o
 	o.mu.Lock()
 	tasksChanged := o.tasks.snapshot(&o.expect, o.cfg.handoff)
@@ -285,9 +285,9 @@ func (o *Orchestrator[W, T]) namesOf(n int, task func(i int) int32) []T {
 	return o.tasks.names(n, task)
 }
 
-// end frees the numbers of tasks that nothing refers to. It takes O(tasks + instances)
+// freeTasks frees the numbers of tasks that nothing refers to. It takes O(tasks + instances)
 // if many unexpected tasks are known, and no time otherwise.
-func (t *termRun[W, T]) end() {
+func (t *termRun[W, T]) freeTasks() {
 	o := t.o
 	legacies := o.inflight.legacies()
 	o.mu.Lock()

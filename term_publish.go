@@ -50,7 +50,7 @@ func (t *termRun[W, T]) plan() Plan[W, T] {
 		Changes: t.changes(),
 		Waiting: t.waiting(),
 		Paused:  t.paused(),
-		Workers: t.ended(),
+		Workers: t.rowsAfter(),
 	}
 }
 
@@ -192,8 +192,8 @@ func (t *termRun[W, T]) paused() []Pause[W, T] {
 	return all
 }
 
-// begun returns a row for each worker, with the number of tasks that it holds now.
-func (t *termRun[W, T]) begun() []WorkerPlan[W] {
+// rowsBefore returns a row for each worker, with the number of tasks that it holds now.
+func (t *termRun[W, T]) rowsBefore() []WorkerPlan[W] {
 	rows := make([]WorkerPlan[W], len(t.workers))
 	for i, w := range t.fleet.Workers {
 		held := w.Holds() // 0 if it is lost
@@ -204,10 +204,10 @@ func (t *termRun[W, T]) begun() []WorkerPlan[W] {
 	return rows
 }
 
-// ended completes the rows with the planned changes and the quarantines.
-func (t *termRun[W, T]) ended() []WorkerPlan[W] {
+// rowsAfter completes the rows with the planned changes and the quarantines.
+func (t *termRun[W, T]) rowsAfter() []WorkerPlan[W] {
 	if t.rows == nil { // the term ended before it could decide
-		t.rows = t.begun()
+		t.rows = t.rowsBefore()
 	}
 	for i := range t.decision.Changes {
 		c := &t.decision.Changes[i]

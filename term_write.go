@@ -16,7 +16,7 @@ import (
 // goroutines, contexts and the clock are here.
 
 // writing carries out the changes of one term. The term's goroutine owns it. Each call
-// runs on a separate goroutine, which puts its result into landed under inflight.mu.
+// runs on a separate goroutine, which puts its result into results under inflight.mu.
 type writing[W, T comparable] struct {
 	*term.Writes
 
@@ -27,9 +27,9 @@ type writing[W, T comparable] struct {
 	ctx     context.Context // the parent of all calls
 	abort   context.CancelCauseFunc
 
-	flights []*flight[T] // in the order of their deadlines; settled ones are dropped late
-	active  int          // the number of calls in flight that have not expired
-	landed  *landing[T]
+	sent    []*writeCall[T] // in the order of their deadlines; settled ones are dropped late
+	active  int             // the number of calls in flight that have not expired
+	results *writeResults[T]
 
 	errs   []error // by change: the first error
 	failed []error // every failure, as *CallError
@@ -37,8 +37,8 @@ type writing[W, T comparable] struct {
 	cause  error // why the writes were cut short
 }
 
-// flight is a call in flight.
-type flight[T comparable] struct {
+// writeCall is a call with one or more writes.
+type writeCall[T comparable] struct {
 	call     handover.Call
 	writes   []Write[T]
 	started  time.Time
@@ -52,24 +52,25 @@ type flight[T comparable] struct {
 	errs []error
 }
 
-// landing holds the calls that have returned. inflight.mu guards it.
-type landing[T comparable] struct {
-	flights []*flight[T]
-	applied []applied[T]
+// writeResults holds what the term has not processed yet: the calls that have returned, and
+// the writes that are done. inflight.mu guards it.
+type writeResults[T comparable] struct {
+	calls   []*writeCall[T]
+	applied []appliedWrite[T]
 	signal  chan struct{}
 	closed  bool // the writes have ended, so calls that return are late
 }
 
-// applied is a write that is done in a call that has not returned.
-type applied[T comparable] struct {
-	flight *flight[T]
-	write  int
+// appliedWrite is a write that is done in a call that has not returned.
+type appliedWrite[T comparable] struct {
+	call  *writeCall[T]
+	write int
 }
 
-// arrived signals that there is something to collect. The caller holds inflight.mu.
-func (l *landing[T]) arrived() {
+// notify signals that there is something to collect. The caller holds inflight.mu.
+func (r *writeResults[T]) notify() {
 	select {
-	case l.signal <- struct{}{}:
+	case r.signal <- struct{}{}:
 	default:
 	}
 }
@@ -77,7 +78,7 @@ func (l *landing[T]) arrived() {
 // write carries out the changes. If it is cut short, it returns the cause.
 func (w *writing[W, T]) write(ctx context.Context) error {
 	w.errs = make([]error, len(w.changes))
-	w.landed = &landing[T]{signal: make(chan struct{}, 1)}
+	w.results = &writeResults[T]{signal: make(chan struct{}, 1)}
 	start := time.Now()
 	timeout := w.o.cfg.timeout
 	// A change begins within the first timeout. A move that has begun takes at
@@ -125,12 +126,12 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 		if len(gates) > 0 {
 			next = gates[0].at
 		}
-		if f := w.oldest(); f != nil && f.deadline.Before(next) {
-			next = f.deadline
+		if c := w.oldest(); c != nil && c.deadline.Before(next) {
+			next = c.deadline
 		}
 		timer.Reset(time.Until(next))
 		select {
-		case <-w.landed.signal:
+		case <-w.results.signal:
 			w.collect()
 		case <-timer.C:
 			w.collect()
@@ -149,95 +150,95 @@ func (w *writing[W, T]) write(ctx context.Context) error {
 
 // send makes a call on a separate goroutine.
 func (w *writing[W, T]) send(call handover.Call) {
-	f := &flight[T]{call: call, started: time.Now(), writes: make([]Write[T], len(call.Writes))}
-	f.deadline = f.started.Add(w.o.cfg.timeout)
+	c := &writeCall[T]{call: call, started: time.Now(), writes: make([]Write[T], len(call.Writes))}
+	c.deadline = c.started.Add(w.o.cfg.timeout)
 	for i, write := range call.Writes {
-		f.writes[i] = Write[T]{Op: OpRemove, Task: w.names[write.Change]}
+		c.writes[i] = Write[T]{Op: OpRemove, Task: w.names[write.Change]}
 		if write.Start {
-			f.writes[i].Op = OpAdd
+			c.writes[i].Op = OpAdd
 		}
 	}
-	w.flights = append(w.flights, f)
+	w.sent = append(w.sent, c)
 	w.active++
 	worker := w.workers[call.Worker]
 
 	calls := &w.o.inflight
 	calls.mu.Lock()
-	calls.take(worker.slot, f.deadline)
+	calls.take(worker.slot, c.deadline)
 	calls.mu.Unlock()
 
-	ctx, cancel := context.WithDeadline(w.ctx, f.started.Add(callTimeout(w.o.cfg.timeout)))
-	landed := w.landed
-	if len(f.writes) > 1 {
-		f.index = sync.OnceValue(func() map[Write[T]]int {
-			index := make(map[Write[T]]int, len(f.writes))
-			for i, write := range f.writes {
+	ctx, cancel := context.WithDeadline(w.ctx, c.started.Add(callTimeout(w.o.cfg.timeout)))
+	results := w.results
+	if len(c.writes) > 1 {
+		c.index = sync.OnceValue(func() map[Write[T]]int {
+			index := make(map[Write[T]]int, len(c.writes))
+			for i, write := range c.writes {
 				index[write] = i
 			}
 			return index
 		})
-		ctx = ContextWithApplied(ctx, func(write Write[T]) { w.o.applied(landed, f, write) })
+		ctx = ContextWithApplied(ctx, func(write Write[T]) { w.o.recordApplied(results, c, write) })
 	}
 	name, slot := worker.name, worker.slot
 	go func() {
 		defer cancel()
-		errs := repeat(errGoexit, len(f.writes))
+		errs := repeat(errGoexit, len(c.writes))
 		defer func() {
-			took := time.Since(f.started)
+			took := time.Since(c.started)
 			calls.mu.Lock()
 			defer calls.mu.Unlock()
 			calls.free(slot)
-			f.errs, f.took = errs, took
-			if landed.closed {
-				w.late(name, f)
+			c.errs, c.took = errs, took
+			if results.closed {
+				w.late(name, c)
 				return
 			}
-			landed.flights = append(landed.flights, f)
-			landed.arrived()
+			results.calls = append(results.calls, c)
+			results.notify()
 		}()
-		errs = w.o.callWrites(ctx, name, f.writes)
+		errs = w.o.callWrites(ctx, name, c.writes)
 	}()
 }
 
-// applied records a write that is done in a call that has not returned.
-func (o *Orchestrator[W, T]) applied(landed *landing[T], f *flight[T], write Write[T]) {
+// recordApplied records a write that is done in a call that has not returned.
+func (o *Orchestrator[W, T]) recordApplied(results *writeResults[T], c *writeCall[T], write Write[T]) {
 	defer func() { _ = recover() }() // a name that cannot be compared is not in the call
-	i, ok := f.index()[write]
+	i, ok := c.index()[write]
 	if !ok {
 		return
 	}
 	o.inflight.mu.Lock()
 	defer o.inflight.mu.Unlock()
-	landed.applied = append(landed.applied, applied[T]{f, i})
-	landed.arrived()
+	results.applied = append(results.applied, appliedWrite[T]{c, i})
+	results.notify()
 }
 
 // collect processes the writes that are done, and the calls that have returned.
 func (w *writing[W, T]) collect() {
 	calls := &w.o.inflight
 	calls.mu.Lock()
-	flights, early := w.landed.flights, w.landed.applied
-	w.landed.flights, w.landed.applied = nil, nil
+	returned, early := w.results.calls, w.results.applied
+	w.results.calls, w.results.applied = nil, nil
 	calls.mu.Unlock()
 	now := time.Now()
 	for _, e := range early {
-		if f := e.flight; !f.over && !f.isApplied(e.write) {
-			if f.applied == nil {
-				f.applied = make([]bool, len(f.writes))
+		if c := e.call; !c.over && !c.isApplied(e.write) {
+			if c.applied == nil {
+				c.applied = make([]bool, len(c.writes))
 			}
-			f.applied[e.write] = true
-			w.statsOf(f.writes[e.write].Op).count(nil, false)
-			w.learn(f, e.write, nil, handover.Done, false, now)
-			w.Machine.Answered(f.call.Writes[e.write], handover.Done)
+			c.applied[e.write] = true
+			w.statsOf(c.writes[e.write].Op).count(nil, false)
+			w.learn(c, e.write, nil, handover.Done, false, now)
+			w.Machine.Answered(c.call.Writes[e.write], handover.Done)
 		}
 	}
-	for _, f := range flights {
-		if f.over {
-			w.late(w.workers[f.call.Worker].name, f)
-			w.Machine.Returned(f.call.Worker)
+	for _, c := range returned {
+		if c.over {
+			w.late(w.workers[c.call.Worker].name, c)
+			w.Machine.Returned(c.call.Worker)
 			continue
 		}
-		w.settle(f, f.errs, f.took, false)
+		w.settle(c, c.errs, c.took, false)
 	}
 }
 
@@ -246,90 +247,90 @@ func (w *writing[W, T]) close() {
 	calls := &w.o.inflight
 	calls.mu.Lock()
 	defer calls.mu.Unlock()
-	w.landed.closed = true
-	for _, f := range w.landed.flights {
-		w.late(w.workers[f.call.Worker].name, f)
+	w.results.closed = true
+	for _, c := range w.results.calls {
+		w.late(w.workers[c.call.Worker].name, c)
 	}
 }
 
 // late processes a call that returned after its deadline, or after the end of the
 // writes.
-func (w *writing[W, T]) late(worker W, f *flight[T]) {
-	for i, err := range f.errs {
-		write := f.writes[i]
+func (w *writing[W, T]) late(worker W, c *writeCall[T]) {
+	for i, err := range c.errs {
+		write := c.writes[i]
 		w.o.inflight.tell(w.ctx, &CallError[W, T]{Op: write.Op, Worker: worker, Task: write.Task, Err: err})
 	}
 }
 
-// oldest returns the flight whose deadline comes first.
-func (w *writing[W, T]) oldest() *flight[T] {
-	for len(w.flights) > 0 && w.flights[0].over {
-		w.flights = w.flights[1:]
+// oldest returns the call whose deadline comes first.
+func (w *writing[W, T]) oldest() *writeCall[T] {
+	for len(w.sent) > 0 && w.sent[0].over {
+		w.sent = w.sent[1:]
 	}
-	if len(w.flights) == 0 {
+	if len(w.sent) == 0 {
 		return nil
 	}
-	return w.flights[0]
+	return w.sent[0]
 }
 
 // expire settles the calls whose deadline has passed.
 func (w *writing[W, T]) expire(now time.Time) {
-	for f := w.oldest(); f != nil && !now.Before(f.deadline); f = w.oldest() {
-		w.settle(f, repeat(ErrSilent, len(f.writes)), now.Sub(f.started), true)
+	for c := w.oldest(); c != nil && !now.Before(c.deadline); c = w.oldest() {
+		w.settle(c, repeat(ErrSilent, len(c.writes)), now.Sub(c.started), true)
 	}
 }
 
 // abandon gives up all calls in flight.
 func (w *writing[W, T]) abandon() {
 	w.collect()
-	for f := w.oldest(); f != nil; f = w.oldest() {
-		f.over = true
-		for i, write := range f.call.Writes {
-			if f.isApplied(i) {
+	for c := w.oldest(); c != nil; c = w.oldest() {
+		c.over = true
+		for i, write := range c.call.Writes {
+			if c.isApplied(i) {
 				continue
 			}
 			w.errs[write.Change] = cmp.Or[error](w.errs[write.Change], w.cause)
-			if f.writes[i].Op == OpAdd {
-				w.Unsure(f.call.Worker, w.changes[write.Change].Task)
+			if c.writes[i].Op == OpAdd {
+				w.Unsure(c.call.Worker, w.changes[write.Change].Task)
 			}
 		}
 	}
 }
 
 // settle records the answers to a call.
-func (w *writing[W, T]) settle(f *flight[T], errs []error, took time.Duration, stuck bool) {
-	f.over = true
+func (w *writing[W, T]) settle(c *writeCall[T], errs []error, took time.Duration, stuck bool) {
+	c.over = true
 	w.active--
 	timedOut := stuck || took >= callTimeout(w.o.cfg.timeout)
-	rest := handover.Call{Worker: f.call.Worker} // the writes that were not applied before
+	rest := handover.Call{Worker: c.call.Worker} // the writes that were not applied before
 	var answers []handover.Answer
 	for i, err := range errs {
-		if f.isApplied(i) {
+		if c.isApplied(i) {
 			continue
 		}
 		timedOut = timedOut || errors.Is(err, context.DeadlineExceeded)
-		rest.Writes = append(rest.Writes, f.call.Writes[i])
+		rest.Writes = append(rest.Writes, c.call.Writes[i])
 		answers = append(answers, meaning(err))
 	}
 	stats := w.statsOf(OpApply)
 	if w.o.applier == nil {
-		stats = w.statsOf(f.writes[0].Op)
+		stats = w.statsOf(c.writes[0].Op)
 	} else {
 		stats.count(errors.Join(errs...), timedOut)
 	}
 	stats.Seconds.observe(took)
 	now := time.Now()
 	for i, err := range errs {
-		if !f.isApplied(i) {
-			w.statsOf(f.writes[i].Op).count(err, timedOut)
-			w.learn(f, i, err, meaning(err), timedOut, now)
+		if !c.isApplied(i) {
+			w.statsOf(c.writes[i].Op).count(err, timedOut)
+			w.learn(c, i, err, meaning(err), timedOut, now)
 		}
 	}
 	w.Machine.Done(rest, answers, timedOut, stuck)
 }
 
 // isApplied reports whether a write was done before its call returned.
-func (f *flight[T]) isApplied(write int) bool { return f.applied != nil && f.applied[write] }
+func (c *writeCall[T]) isApplied(write int) bool { return c.applied != nil && c.applied[write] }
 
 func (w *writing[W, T]) statsOf(op Op) *CallStats {
 	switch op {
@@ -342,28 +343,28 @@ func (w *writing[W, T]) statsOf(op Op) *CallStats {
 }
 
 // learn records the answer to one write.
-func (w *writing[W, T]) learn(f *flight[T], i int, err error, answer handover.Answer, timedOut bool, now time.Time) {
-	write := f.call.Writes[i]
-	c := &w.changes[write.Change]
-	worker := w.workers[f.call.Worker]
+func (w *writing[W, T]) learn(c *writeCall[T], i int, err error, answer handover.Answer, timedOut bool, now time.Time) {
+	write := c.call.Writes[i]
+	task := w.changes[write.Change].Task
+	worker := w.workers[c.call.Worker]
 	if answer == handover.Done {
-		worker.acked = append(worker.acked, f.writes[i])
+		worker.acked = append(worker.acked, c.writes[i])
 	}
 	if err != nil && w.errs[write.Change] == nil {
 		w.errs[write.Change] = err
 	}
 	// A refused start of a task that is no longer expected is not a failure: a transport
 	// may learn of the removal before the term does.
-	unwanted := write.Start && answer == handover.Refused && !errors.Is(err, ErrDeposed) && !w.o.expects(c.Task)
+	unwanted := write.Start && answer == handover.Refused && !errors.Is(err, ErrDeposed) && !w.o.expects(task)
 	if err != nil && answer != handover.Stopping && !unwanted {
-		failure := &CallError[W, T]{Op: f.writes[i].Op, Worker: worker.name, Task: w.names[write.Change], Err: err}
+		failure := &CallError[W, T]{Op: c.writes[i].Op, Worker: worker.name, Task: w.names[write.Change], Err: err}
 		if errors.Is(err, ErrDeposed) && !errors.Is(w.cause, ErrDeposed) {
 			w.cause = failure
 		} else {
 			w.failed = append(w.failed, failure)
 		}
 	}
-	w.Ended(f.call.Worker, write, &term.Result{
+	w.Ended(c.call.Worker, write, &term.Result{
 		Answer: answer, Err: err, TimedOut: timedOut, Ignored: unwanted || fencedOff(err),
 		Stopping: errors.Is(err, ErrStopping), Refused: errors.Is(err, ErrRejected), Silent: isTimeout(err),
 	}, term.Moment{Term: w.o.number, Time: now})
