@@ -216,7 +216,7 @@ func TestTask_AStartClearsIt(t *testing.T) {
 	l.learn(refused(5, 1))
 	require.Equal(t, []taskOn{{Task: 5, Worker: 1}}, l.paused())
 	l.skip(1)
-	require.Empty(t, l.paused(), "the ladder begins again")
+	require.Empty(t, l.paused(), "the pauses begin at one term again")
 }
 
 // A failure that is long past does not count.
