@@ -95,7 +95,7 @@ func (c *Communicator) Connect(w Worker, address string) error {
 	case before != nil && before.address == address:
 		return nil
 	case before != nil:
-		l.follow(before)
+		l.adopt(before)
 		c.ending.Go(func() { before.close(0) })
 	}
 	c.links[w] = l
@@ -171,8 +171,8 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 		}
 	}
 	stopped, err := c.update(ctx, l, s)
-	if defies := errors.Is(err, errNotGiven); termOf(ctx) != nil && l.defies.Swap(defies) != defies {
-		l.observed(ctx, nil)
+	if runsUngiven := errors.Is(err, errNotGiven); termOf(ctx) != nil && l.runsUngiven.Swap(runsUngiven) != runsUngiven {
+		l.reportReachability(ctx, nil)
 	}
 	if err != nil {
 		if errors.Is(err, orchestrator.ErrDeposed) || errors.Is(err, errNotGiven) {

@@ -26,12 +26,12 @@ import (
 
 // link is a worker with its connection and its last report.
 type link struct {
-	worker   Worker
-	address  string
-	settings *option.Communicator
-	last     *atomic.Pointer[snapshot] // the newest report; never nil
-	defies   atomic.Bool               // the worker has not stopped tasks that it was not given
-	assigned *assigned                 // nil if there are no receipts
+	worker      Worker
+	address     string
+	settings    *option.Communicator
+	last        *atomic.Pointer[snapshot] // the newest report; never nil
+	runsUngiven atomic.Bool               // the worker has not stopped tasks that it was not given
+	assigned    *assigned                 // nil if there are no receipts
 
 	mu     sync.Mutex
 	conn   *grpc.ClientConn // nil: not needed yet
@@ -49,10 +49,10 @@ func (c *Communicator) newLink(w Worker, address string) *link {
 	return l
 }
 
-// follow adopts the state of the same worker's link to another address.
-func (l *link) follow(before *link) {
+// adopt takes over the state of the same worker's link to another address.
+func (l *link) adopt(before *link) {
 	l.last, l.assigned = before.last, before.assigned
-	l.defies.Store(before.defies.Load())
+	l.runsUngiven.Store(before.runsUngiven.Load())
 }
 
 // lastAnswers is how long a call may still take when its worker is disconnected. A
@@ -140,7 +140,7 @@ func (l *link) call(ctx context.Context, method string, request proto.Message, r
 	if err != nil && !sent && ctx.Err() == nil {
 		l.drop(conn)
 	}
-	return sent, meaningOf(ctx, err)
+	return sent, callError(ctx, err)
 }
 
 // drop closes a connection that could not be established.
@@ -153,15 +153,15 @@ func (l *link) drop(conn *grpc.ClientConn) {
 	}
 }
 
-// observed reports to the observer whether the worker can be called.
-func (l *link) observed(ctx context.Context, err error) {
+// reportReachability reports to the observer whether the worker can be called.
+func (l *link) reportReachability(ctx context.Context, err error) {
 	if l.settings.Observe == nil || errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
 	if errors.Is(err, orchestrator.ErrDeposed) {
 		err = nil // an answer of the worker
 	}
-	if err == nil && l.defies.Load() {
+	if err == nil && l.runsUngiven.Load() {
 		err = errNotGiven // lets the lease expire, as if the worker could not be called
 	}
 	l.settings.Observe(state.Worker(l.worker), err)
@@ -175,9 +175,9 @@ var (
 	errClosed       = errors.New("communicator is closed")
 )
 
-// meaningOf returns the meaning of a call's error. The result wraps ErrRejected only
-// if nothing was done, whatever the call.
-func meaningOf(ctx context.Context, err error) error {
+// callError converts the error of a call for the caller. The result wraps ErrRejected
+// only if nothing was done, whatever the call.
+func callError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -206,9 +206,9 @@ func meaningOf(ctx context.Context, err error) error {
 // errUnconfirmed is wrapped if one worker alone names a higher epoch.
 var errUnconfirmed = errors.New("no other worker confirms it")
 
-// succeeded returns an error if a worker's answer names a higher epoch than that of
+// checkEpoch returns an error if a worker's answer names a higher epoch than that of
 // the call. The error wraps ErrDeposed if the worker is believed.
-func (l *link) succeeded(ctx context.Context, later orchestrator.Term) error {
+func (l *link) checkEpoch(ctx context.Context, later orchestrator.Term) error {
 	own, ok := orchestrator.TermFromContext(ctx)
 	if !ok || later.Epoch <= own.Epoch {
 		return nil

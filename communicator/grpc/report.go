@@ -54,12 +54,12 @@ func (l *link) report(ctx context.Context) (*snapshot, error) {
 	reply := wire.ReportReply{Known: known.Report, Most: l.settings.MaxMessage / wire.LeastTask}
 	_, err := l.call(ctx, orchestratorv1.Worker_Report_FullMethodName, request, &reply)
 	if err == nil {
-		err = l.succeeded(ctx, reply.Term)
+		err = l.checkEpoch(ctx, reply.Term)
 	}
 	if err == nil {
 		err = reply.Check(l.worker.Incarnation)
 	}
-	l.observed(ctx, err)
+	l.reportReachability(ctx, err)
 	switch {
 	case err != nil:
 		return nil, err

@@ -243,15 +243,15 @@ func (l *link) apply(ctx context.Context, changes []*orchestratorv1.Change) ([]e
 		err = answers.Check()
 	}
 	if err != nil {
-		l.observed(ctx, err)
+		l.reportReachability(ctx, err)
 		if !sent && wire.OutcomeOf(err) == orchestratorv1.Outcome_OUTCOME_UNSPECIFIED {
 			err = fmt.Errorf("%w: worker not reached: %w", orchestrator.ErrRejected, err)
 		}
 		return nil, err
 	}
 	later := answers.Response.GetTerm()
-	successor := l.succeeded(ctx, orchestrator.Term{Epoch: later.GetEpoch(), Number: later.GetNumber()})
-	l.observed(ctx, successor)
+	successor := l.checkEpoch(ctx, orchestrator.Term{Epoch: later.GetEpoch(), Number: later.GetNumber()})
+	l.reportReachability(ctx, successor)
 	errs := make([]error, len(changes))
 	for i, r := range answers.Response.GetResults() {
 		errs[i] = wire.ErrorOf(r)

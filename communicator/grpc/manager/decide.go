@@ -26,11 +26,11 @@ var (
 	errLate = errors.New("answer took too long")
 )
 
-// judgeRegister evaluates the result of Register. perhaps reports whether the
+// registerResult evaluates the result of Register. mayBeMember reports whether the
 // manager may have registered this process. If verdict wraps errEnded, another
 // incarnation is needed. If it wraps ErrInvalid, it is final. Any other error calls
 // for another attempt.
-func judgeRegister(err error) (perhaps bool, verdict error) {
+func registerResult(err error) (mayBeMember bool, verdict error) {
 	if errors.Is(err, communicator.ErrPlaintext) { // no attempt can ever send anything
 		return false, fmt.Errorf("%w: %w", orchestrator.ErrInvalid, wire.Readable(err))
 	}
@@ -51,9 +51,9 @@ func judgeRegister(err error) (perhaps bool, verdict error) {
 	}
 }
 
-// judgeHeartbeat evaluates the result of Heartbeat: nil, an error that wraps
+// heartbeatResult evaluates the result of Heartbeat: nil, an error that wraps
 // errEnded, or another error, after which the next heartbeat may succeed.
-func judgeHeartbeat(err error) error {
+func heartbeatResult(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
 		return nil
@@ -84,11 +84,11 @@ const (
 
 func heartbeatEvery(lease time.Duration) time.Duration { return lease / leastRenewal / beatsInThat }
 
-func heartbeatPatience(lease time.Duration) time.Duration { return lease / leastRenewal }
+func heartbeatTimeout(lease time.Duration) time.Duration { return lease / leastRenewal }
 
-// registerPatience returns how long an attempt to register may take. The manager
+// registerTimeout returns how long an attempt to register may take. The manager
 // calls the worker, and writes to its store.
-func registerPatience(lease time.Duration) time.Duration {
+func registerTimeout(lease time.Duration) time.Duration {
 	return max(lease/leastRenewal, probeTime+time.Second) // long enough to get the reason of a failed call
 }
 

@@ -47,12 +47,12 @@ type Member struct {
 	closing *closing.Closing
 
 	// Set by Run:
-	address  string // at which the manager calls the worker
-	conn     *grpc.ClientConn
-	client   orchestratorv1.ManagerClient
-	reporter *completionReporter
-	owed     uint64 // a stopped incarnation that may still be a member; 0: none
-	early    error  // why the last session stopped tasks that had not moved; nil: it did not
+	address         string // at which the manager calls the worker
+	conn            *grpc.ClientConn
+	client          orchestratorv1.ManagerClient
+	reporter        *completionReporter
+	leftIncarnation uint64 // a stopped incarnation that may still be a member; 0: none
+	early           error  // why the last session stopped tasks that had not moved; nil: it did not
 	// halt stops all tasks, reports completions and closes the worker. Only the
 	// first call has an effect.
 	halt func(ctx context.Context)

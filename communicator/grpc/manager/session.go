@@ -24,7 +24,7 @@ import (
 type session struct {
 	m           *Member
 	incarnation uint64
-	perhaps     bool // the manager may have registered it
+	mayBeMember bool // the manager may have registered it
 	joined      bool // the manager has confirmed that
 	end         *closing.Membership
 	alone       func() // called when the manager says that no other member can take tasks
@@ -68,7 +68,7 @@ func (s *session) register(ctx context.Context) error {
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 	var said seenErrors
 	for failures := 1; ; failures++ {
-		s.m.payDebt(ctx)
+		s.m.reportLeft(ctx)
 		err := s.tryRegister(ctx)
 		switch {
 		case err == nil:
@@ -93,15 +93,15 @@ func (s *session) tryRegister(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	lease := s.m.worker.Lease()
-	ctx, cancel := context.WithTimeout(ctx, registerPatience(lease))
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout(lease))
 	defer cancel()
 	sent := time.Now()
 	acknowledged := s.m.worker.Sending()
 	resp, err := s.m.client.Register(ctx, &orchestratorv1.RegisterRequest{
 		Worker: []byte(s.m.name), Incarnation: s.incarnation, Address: s.m.address, Lease: durationpb.New(lease),
 	})
-	perhaps, err := judgeRegister(err)
-	s.perhaps = s.perhaps || perhaps
+	mayBeMember, err := registerResult(err)
+	s.mayBeMember = s.mayBeMember || mayBeMember
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
@@ -111,7 +111,7 @@ func (s *session) tryRegister(ctx context.Context) error {
 	s.m.fence(resp.GetTerm())
 	// The first acknowledgement starts the lease. If the answer took so long that no
 	// time is left to renew the lease, the worker would only lose it.
-	if took := time.Since(sent); took > heartbeatPatience(lease) {
+	if took := time.Since(sent); took > heartbeatTimeout(lease) {
 		return fmt.Errorf("register: %w: %v", errLate, took)
 	}
 	acknowledged()
@@ -216,7 +216,7 @@ func (s *session) heartbeats(ctx context.Context) error {
 		select {
 		case room <- struct{}{}:
 			from, draining := from, draining // the current values
-			flying.Go(func() { results <- s.heartbeat(from, draining, heartbeatPatience(lease)) })
+			flying.Go(func() { results <- s.heartbeat(from, draining, heartbeatTimeout(lease)) })
 		default: // beatsInThat heartbeats are under way
 		}
 	}
@@ -229,7 +229,7 @@ func (s *session) heartbeat(ctx context.Context, draining bool, patience time.Du
 	resp, err := s.m.client.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{
 		Worker: []byte(s.m.name), Incarnation: s.incarnation, Draining: draining,
 	})
-	if err = judgeHeartbeat(err); err == nil {
+	if err = heartbeatResult(err); err == nil {
 		err = grants(resp.GetLease(), s.m.worker.Lease())
 	}
 	if err != nil {
@@ -266,9 +266,9 @@ func (s *session) stop(ctx context.Context, cause error) error {
 			m.halt(ctx)
 		}
 	}
-	if s.perhaps {
-		m.owed = s.incarnation
-		m.payDebt(context.WithoutCancel(ctx))
+	if s.mayBeMember {
+		m.leftIncarnation = s.incarnation
+		m.reportLeft(context.WithoutCancel(ctx))
 	}
 	if s.joined {
 		m.log.Info("left manager", "worker", m.name, "incarnation", s.incarnation, "reason", cause)
@@ -276,19 +276,19 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	return cause
 }
 
-// payDebt tells the manager that an incarnation without tasks has left. If that
+// reportLeft tells the manager that an incarnation without tasks has left. If that
 // fails, its lease must expire, and the next incarnation under this name waits for
 // that.
-func (m *Member) payDebt(ctx context.Context) {
-	if m.owed == 0 || ctx.Err() != nil {
+func (m *Member) reportLeft(ctx context.Context) {
+	if m.leftIncarnation == 0 || ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(m.worker.Lease(), 2*time.Second))
 	defer cancel()
-	_, err := m.client.Leave(ctx, &orchestratorv1.LeaveRequest{Worker: []byte(m.name), Incarnation: m.owed})
+	_, err := m.client.Leave(ctx, &orchestratorv1.LeaveRequest{Worker: []byte(m.name), Incarnation: m.leftIncarnation})
 	if err != nil {
-		m.log.Debug("manager not told of leaving", "worker", m.name, "incarnation", m.owed, "err", wire.Readable(err))
+		m.log.Debug("manager not told of leaving", "worker", m.name, "incarnation", m.leftIncarnation, "err", wire.Readable(err))
 		return
 	}
-	m.owed = 0
+	m.leftIncarnation = 0
 }

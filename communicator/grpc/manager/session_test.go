@@ -205,41 +205,41 @@ func TestR2_PausesGrowToASecond(t *testing.T) {
 
 func TestR2_WhatAnAnswerToRegisterMeans(t *testing.T) {
 	for code, want := range map[codes.Code]struct {
-		ended, final, perhaps bool
+		ended, final, mayBeMember bool
 	}{
 		codes.FailedPrecondition: {ended: true},
 		codes.InvalidArgument:    {final: true},
 		codes.AlreadyExists:      {},
 		codes.Unauthenticated:    {},
 		codes.PermissionDenied:   {},
-		codes.Unavailable:        {perhaps: true},
-		codes.DeadlineExceeded:   {perhaps: true},
-		codes.Internal:           {perhaps: true},
+		codes.Unavailable:        {mayBeMember: true},
+		codes.DeadlineExceeded:   {mayBeMember: true},
+		codes.Internal:           {mayBeMember: true},
 	} {
-		perhaps, verdict := judgeRegister(status.Error(code, "why"))
+		mayBeMember, verdict := registerResult(status.Error(code, "why"))
 		require.ErrorContains(t, verdict, "why")
-		require.Equal(t, want.perhaps, perhaps, code)
+		require.Equal(t, want.mayBeMember, mayBeMember, code)
 		require.Equal(t, want.ended, errors.Is(verdict, errEnded), code)
 		require.Equal(t, want.final, errors.Is(verdict, orchestrator.ErrInvalid), code)
 	}
-	perhaps, verdict := judgeRegister(nil)
+	mayBeMember, verdict := registerResult(nil)
 	require.NoError(t, verdict)
-	require.True(t, perhaps)
+	require.True(t, mayBeMember)
 }
 
 func TestR6_AMembershipEndsForAReasonThatIsKnown(t *testing.T) {
 	for reason, ended := range map[string]bool{"": true, wire.ReasonMembershipOver: true, "BUSY": false} {
-		perhaps, verdict := judgeRegister(wire.Status(codes.FailedPrecondition, reason, "why"))
-		require.False(t, perhaps)
+		mayBeMember, verdict := registerResult(wire.Status(codes.FailedPrecondition, reason, "why"))
+		require.False(t, mayBeMember)
 		require.Equal(t, ended, errors.Is(verdict, errEnded), reason)
 	}
 }
 
 func TestR2_OnlyNotFoundEndsAMembership(t *testing.T) {
-	require.NoError(t, judgeHeartbeat(nil))
-	require.ErrorIs(t, judgeHeartbeat(status.Error(codes.NotFound, "")), errEnded)
+	require.NoError(t, heartbeatResult(nil))
+	require.ErrorIs(t, heartbeatResult(status.Error(codes.NotFound, "")), errEnded)
 	for _, code := range []codes.Code{codes.FailedPrecondition, codes.Unavailable, codes.PermissionDenied, codes.Internal} {
-		err := judgeHeartbeat(status.Error(code, ""))
+		err := heartbeatResult(status.Error(code, ""))
 		require.Error(t, err)
 		require.NotErrorIs(t, err, errEnded)
 	}
@@ -249,14 +249,14 @@ func TestR2_OnlyNotFoundEndsAMembership(t *testing.T) {
 func TestR2_ErrorsOmitThePrefixOfGRPC(t *testing.T) {
 	for answer := codes.Canceled; answer <= codes.Unauthenticated; answer++ {
 		err := status.Error(answer, "for a reason")
-		_, verdict := judgeRegister(err)
-		for _, told := range []error{verdict, judgeHeartbeat(err)} {
+		_, verdict := registerResult(err)
+		for _, told := range []error{verdict, heartbeatResult(err)} {
 			require.ErrorContains(t, told, answer.String()+": for a reason")
 			require.NotContains(t, told.Error(), "rpc error")
 			require.Equal(t, answer, code(told))
 		}
 	}
-	_, verdict := judgeRegister(&peer.CallError{Status: status.New(codes.Unavailable, "not over this line"), Cause: communicator.ErrPlaintext})
+	_, verdict := registerResult(&peer.CallError{Status: status.New(codes.Unavailable, "not over this line"), Cause: communicator.ErrPlaintext})
 	require.ErrorIs(t, verdict, communicator.ErrPlaintext)
 	require.NotContains(t, verdict.Error(), "rpc error")
 }
@@ -266,8 +266,8 @@ func TestR2_ErrorsOmitThePrefixOfGRPC(t *testing.T) {
 func TestW5_SeveralHeartbeatsFitIn(t *testing.T) {
 	for _, lease := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 		require.LessOrEqual(t, 3*heartbeatEvery(lease), lease/4)
-		require.LessOrEqual(t, heartbeatPatience(lease), lease/4)
-		require.LessOrEqual(t, heartbeatPatience(lease), beatsInThat*heartbeatEvery(lease)+beatsInThat, "no more heartbeats are under way")
+		require.LessOrEqual(t, heartbeatTimeout(lease), lease/4)
+		require.LessOrEqual(t, heartbeatTimeout(lease), beatsInThat*heartbeatEvery(lease)+beatsInThat, "no more heartbeats are under way")
 	}
 }
 
