@@ -146,7 +146,7 @@ func reported(tasks []worker.TaskStatus[string], room int) []*orchestratorv1.Tas
 			failing++
 		}
 	}
-	longest := min(wire.MaxFailure, room/max(failing, 1))
+	longest := min(wire.MaxErrorText, room/max(failing, 1))
 	text := make([]byte, 0, length)
 	keep := func(s string) []byte {
 		from := len(text)

@@ -139,7 +139,7 @@ func (s *shift) close() {
 // receipt returns the receipt for a version of a task that the manager gives to a
 // worker.
 func (s *shift) receipt(worker, task string, version int64) []byte {
-	r := s.committer.committed.Kept.Key.Issue(worker, task, version)
+	r := s.committer.key.Issue(worker, task, version)
 	return r[:]
 }
 

@@ -1,3 +1,4 @@
+// Package grpctest provides test helpers for the packages below communicator/grpc.
 package grpctest
 
 import (
@@ -65,4 +66,20 @@ func ReportOf(counter uint64, names ...string) *orchestratorv1.ReportResponse {
 		response.Tasks = append(response.Tasks, &orchestratorv1.Task{Name: []byte(name), State: orchestratorv1.State_STATE_RUNNING})
 	}
 	return response
+}
+
+// Reporting is a worker that reports tasks of any names.
+type Reporting struct {
+	orchestratorv1.UnimplementedWorkerServer
+	// Names yields the names of the tasks.
+	Names func(yield func(name string))
+}
+
+// Report returns the tasks, all running.
+func (r Reporting) Report(_ context.Context, request *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+	response := &orchestratorv1.ReportResponse{Version: &orchestratorv1.Version{Incarnation: request.GetIncarnation(), Counter: 1}}
+	r.Names(func(name string) {
+		response.Tasks = append(response.Tasks, &orchestratorv1.Task{Name: []byte(name), State: orchestratorv1.State_STATE_RUNNING})
+	})
+	return response, nil
 }

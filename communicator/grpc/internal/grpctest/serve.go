@@ -1,5 +1,7 @@
 package grpctest
 
+// Servers of any answers, and the messages that they send and get.
+
 import (
 	"bytes"
 	"net"
@@ -7,6 +9,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // Serve serves on loopback until the test ends, and returns the address.
@@ -62,3 +66,24 @@ func Filled(field byte, begin ...byte) []byte {
 // AnswerMemory bounds the memory for an answer of 16 MiB. The answer exists at both
 // ends and in transit, as a whole and in parts.
 const AnswerMemory = 160 * Mebi
+
+// EmptyCompletions returns a CompleteRequest with as many empty completions as fit into
+// size bytes.
+func EmptyCompletions(worker string, size int) []byte {
+	const completions = 2
+	request := protowire.AppendBytes(protowire.AppendTag(nil, completions, protowire.BytesType), nil)
+	for len(request) < size/2 {
+		request = append(request, request...)
+	}
+	return protowire.AppendString(protowire.AppendTag(request, 1, protowire.BytesType), worker)
+}
+
+// Marshaled returns the bytes of a message.
+func Marshaled(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -15,24 +15,24 @@ import (
 // can undo it. Its methods may be called from any number of goroutines.
 type Committed struct {
 	mu                  sync.RWMutex // guards the fields below
-	Kept                Records
+	kept                Records
 	tasks, done, failed index // of the names in kept
 }
 
 // NewCommitted returns the copy of some records, which it then owns.
 func NewCommitted(kept Records) Committed {
-	return Committed{Kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done), failed: newIndex(kept.failed)}
+	return Committed{kept: kept, tasks: newIndex(kept.tasks), done: newIndex(kept.done), failed: newIndex(kept.failed)}
 }
 
 // Apply applies a saved change, and returns what to pass on.
 func (c *Committed) Apply(change *Records) Delta {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.Kept.delta(change)
-	c.Kept.Apply(change)
-	touch(&c.tasks, c.Kept.tasks, change.tasks)
-	touch(&c.done, c.Kept.done, change.done)
-	touch(&c.failed, c.Kept.failed, change.failed)
+	n := c.kept.delta(change)
+	c.kept.Apply(change)
+	touch(&c.tasks, c.kept.tasks, change.tasks)
+	touch(&c.done, c.kept.done, change.done)
+	touch(&c.failed, c.kept.failed, change.failed)
 	return n
 }
 
@@ -40,7 +40,7 @@ func (c *Committed) Apply(change *Records) Delta {
 func (c *Committed) Content(name string) (content []byte, version int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	t := c.Kept.tasks[name]
+	t := c.kept.tasks[name]
 	if t == nil {
 		return nil, 0, false
 	}
@@ -51,14 +51,14 @@ func (c *Committed) Content(name string) (content []byte, version int64, ok bool
 func (c *Committed) Revision() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.Kept.Revision
+	return c.kept.Revision
 }
 
 // Item returns an expected task, or ErrNotFound.
 func (c *Committed) Item(name string) (Item, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	t := c.Kept.tasks[name]
+	t := c.kept.tasks[name]
 	if t == nil {
 		return Item{}, fmt.Errorf("%w: %.100q", ErrNotFound, name)
 	}
@@ -69,7 +69,7 @@ func (c *Committed) Item(name string) (Item, error) {
 func (c *Committed) Completion(name string) (Completion, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	d := c.Kept.done[name]
+	d := c.kept.done[name]
 	if d == nil {
 		return Completion{}, fmt.Errorf("%w: %.100q", ErrNotFound, name)
 	}
@@ -81,21 +81,21 @@ func (c *Committed) Completion(name string) (Completion, error) {
 func (c *Committed) Items(after string, limit int) []Item {
 	c.mu.Lock() // page sorts the index
 	defer c.mu.Unlock()
-	return page(&c.tasks, c.Kept.tasks, after, limit, func(t *Task) Item { return t.Item })
+	return page(&c.tasks, c.kept.tasks, after, limit, func(t *Task) Item { return t.Item })
 }
 
 // Completions returns completions as Items returns tasks.
 func (c *Committed) Completions(after string, limit int) []Completion {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return page(&c.done, c.Kept.done, after, limit, func(d *finished) Completion { return d.Completion })
+	return page(&c.done, c.kept.done, after, limit, func(d *finished) Completion { return d.Completion })
 }
 
 // Failures returns failed tasks as Items returns expected ones.
 func (c *Committed) Failures(after string, limit int) []FailedTask {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return page(&c.failed, c.Kept.failed, after, limit, func(f *failedTask) FailedTask { return f.FailedTask })
+	return page(&c.failed, c.kept.failed, after, limit, func(f *failedTask) FailedTask { return f.FailedTask })
 }
 
 // Member is a stored membership, and whether the member drains.
@@ -108,10 +108,10 @@ type Member struct {
 func (c *Committed) Members() []Member {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	members := make([]Member, 0, len(c.Kept.Members))
-	for _, name := range sorted(c.Kept.Members) {
-		m := c.Kept.Members[name]
-		members = append(members, Member{Membership: *m, Drains: c.Kept.draining(m)})
+	members := make([]Member, 0, len(c.kept.Members))
+	for _, name := range sorted(c.kept.Members) {
+		m := c.kept.Members[name]
+		members = append(members, Member{Membership: *m, Drains: c.kept.draining(m)})
 	}
 	return members
 }
@@ -120,7 +120,7 @@ func (c *Committed) Members() []Member {
 func (c *Committed) MemberCount() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return len(c.Kept.Members)
+	return len(c.kept.Members)
 }
 
 // Expected returns all tasks, sorted by name.
@@ -128,7 +128,7 @@ func (c *Committed) Expected() []orchestrator.Task[string] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	nothing := newRecords()
-	return nothing.delta(&c.Kept).Expected
+	return nothing.delta(&c.kept).Expected
 }
 
 // index holds the keys of a map in order. Changes are only recorded, and merged when

@@ -1,6 +1,6 @@
+// Package testca makes certificate authorities and certificates for tests, as files,
+// in the form in which processes get them.
 package testca
-
-// Authorities, the certificates that they sign, and their files.
 
 import (
 	"crypto/ecdsa"

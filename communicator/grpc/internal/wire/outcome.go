@@ -132,7 +132,8 @@ func (e *plainError) Error() string {
 // Unwrap returns the error of the call.
 func (e *plainError) Unwrap() error { return e.err }
 
-// MaxErrorText is how many bytes of an error's text are sent, and kept.
+// MaxErrorText is how many bytes of an error's text are sent and kept, also of a
+// task's error.
 const MaxErrorText = 512
 
 // Truncate returns a text as valid UTF-8 of at most longest bytes. A shortened text shares

@@ -167,15 +167,12 @@ func (r *ReportReply) decodeTask(data []byte) error {
 	return nil
 }
 
-// MaxFailure is how many bytes of a task's error are kept.
-const MaxFailure = 512
-
 // FailureFrom returns a reported failure; nil without one.
 func FailureFrom(m *orchestratorv1.Failure) *Failure {
 	if m == nil {
 		return nil
 	}
-	f := &Failure{Err: Truncate(m.GetError(), MaxFailure), Attempts: int(m.GetAttempts())}
+	f := &Failure{Err: Truncate(m.GetError(), MaxErrorText), Attempts: int(m.GetAttempts())}
 	if m.GetNext().IsValid() {
 		f.Next = m.GetNext().AsTime()
 	}

@@ -25,7 +25,7 @@ func FuzzReport(f *testing.F) {
 	whole.Tasks[1].ContentVersion, whole.Tasks[2].State = -1, 99
 	whole.Tasks[1].Receipt, whole.Tasks[1].Pinned = []byte("0123456789abcdef"), true
 	whole.Tasks[2].Receipt = []byte("too short")
-	whole.Tasks[2].Failure = FailureOf(errors.New("no disk"), 3, time.Unix(1_000_000, 0).Add(0), MaxFailure)
+	whole.Tasks[2].Failure = FailureOf(errors.New("no disk"), 3, time.Unix(1_000_000, 0).Add(0), MaxErrorText)
 	whole.Term = &orchestratorv1.Term{Epoch: 1 << 63, Number: 3}
 	f.Add(grpctest.Marshaled(f, whole))
 	f.Add(grpctest.Marshaled(f, grpctest.ReportOf(1)))
@@ -138,5 +138,5 @@ func TestR5_AShortenedFailureIsSmall(t *testing.T) {
 		kept[i] = FailureFrom(&orchestratorv1.Failure{Error: strings.Repeat("x", 250<<10)})
 	}
 	require.Less(t, int64(grpctest.InUse())-int64(before), int64(n*10<<10))
-	require.Len(t, kept[n-1].Err, MaxFailure)
+	require.Len(t, kept[n-1].Err, MaxErrorText)
 }

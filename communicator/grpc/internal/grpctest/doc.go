@@ -1,2 +1,0 @@
-// Package grpctest provides test helpers for the packages below communicator/grpc.
-package grpctest

@@ -1,3 +1,0 @@
-// Package testca makes certificate authorities and certificates for tests, as files,
-// in the form in which processes get them.
-package testca
