@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	grpcmanager "github.com/f8949c05/orchestrator/communicator/grpc/manager"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
@@ -28,7 +28,7 @@ const (
 
 // fleet is a manager and its workers.
 type fleet struct {
-	manager   *manager
+	manager   *runningManager
 	folder    folder
 	view      *view
 	stderr    io.Writer
@@ -114,10 +114,10 @@ func (f *fleet) leave(ctx context.Context, names ...string) error {
 }
 
 // completed returns all completions.
-func (f *fleet) completed() ([]grpcmanager.Completion, error) {
-	var all []grpcmanager.Completion
+func (f *fleet) completed() ([]manager.Completion, error) {
+	var all []manager.Completion
 	for after := ""; ; after = all[len(all)-1].Task {
-		some, err := f.manager.Completed(after, grpcmanager.MaxList)
+		some, err := f.manager.Completed(after, manager.MaxList)
 		if err != nil || len(some) == 0 {
 			return all, err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
-	grpcmanager "github.com/f8949c05/orchestrator/communicator/grpc/manager"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
@@ -23,9 +23,9 @@ const termEvery = time.Second // a change leads to a term sooner
 
 type plan = orchestrator.Plan[grpc.Worker, string]
 
-// manager is a running manager.
-type manager struct {
-	*grpcmanager.Manager
+// runningManager is a manager that runs, and its store.
+type runningManager struct {
+	*manager.Manager
 	address string
 	store   *boltfile.Store
 	end     context.CancelFunc
@@ -36,7 +36,7 @@ type manager struct {
 // startManager runs a manager until stop. It calls told with the plan of each term,
 // after the term. It logs until ctx ends: an interrupt also ends the workers, and
 // the calls that fail because of that are expected.
-func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writer) (*manager, error) {
+func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writer) (*runningManager, error) {
 	own, err := credentials(f, managerName)
 	if err != nil {
 		return nil, err
@@ -48,12 +48,12 @@ func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writ
 	level := new(slog.LevelVar)
 	level.Set(slog.LevelWarn)
 	context.AfterFunc(ctx, func() { level.Set(math.MaxInt) })
-	m := &manager{store: store, ended: make(chan struct{})}
-	m.Manager, err = grpcmanager.New(store,
+	m := &runningManager{store: store, ended: make(chan struct{})}
+	m.Manager, err = manager.New(store,
 		grpc.WithCredentials(own),
-		grpcmanager.WithInterval(termEvery),
+		manager.WithInterval(termEvery),
 		grpc.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("process", managerName)),
-		grpcmanager.WithOrchestrator(orchestrator.WithStats(func(orchestrator.TermStats) { told(m.LastPlan()) })),
+		manager.WithOrchestrator(orchestrator.WithStats(func(orchestrator.TermStats) { told(m.LastPlan()) })),
 	)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
@@ -72,7 +72,7 @@ func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writ
 }
 
 // failed returns an error if the manager no longer runs.
-func (m *manager) failed() error {
+func (m *runningManager) failed() error {
 	select {
 	case <-m.ended:
 		return fmt.Errorf("manager has ended: %w", m.err)
@@ -82,7 +82,7 @@ func (m *manager) failed() error {
 }
 
 // stop stops the manager, and returns when it has ended and its store is closed.
-func (m *manager) stop() error {
+func (m *runningManager) stop() error {
 	m.end()
 	<-m.ended
 	return m.store.Close()

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	grpcmanager "github.com/f8949c05/orchestrator/communicator/grpc/manager"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 )
 
 const growEvery = 50 * time.Millisecond
@@ -97,7 +97,7 @@ func (s *story) putDocuments(ctx context.Context) error {
 	if seconds := s.share.Seconds(); seconds > 0 {
 		rate = max(1, int(float64(max(largest, total/(3*slots)))/seconds))
 	}
-	var items []grpcmanager.Item
+	var items []manager.Item
 	for _, d := range s.documents {
 		item, err := content{File: d.path, Rate: rate}.item(kindCount + d.name)
 		if err != nil {
@@ -145,7 +145,7 @@ func (s *story) putGrowing(ctx context.Context) (err error) {
 	if s.growth, err = startGrowth(s.folder, storyFiles(), growEvery); err != nil {
 		return err
 	}
-	var items []grpcmanager.Item
+	var items []manager.Item
 	for _, name := range storyFiles() {
 		item, err := content{File: s.folder.log(name), To: s.folder.followed(name)}.item(kindFollow + name)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	grpcmanager "github.com/f8949c05/orchestrator/communicator/grpc/manager"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 )
 
 // The two kinds of tasks. The name of a task begins with its kind.
@@ -35,9 +35,9 @@ type content struct {
 }
 
 // item returns the task for the manager.
-func (c content) item(name string) (grpcmanager.Item, error) {
+func (c content) item(name string) (manager.Item, error) {
 	text, err := json.Marshal(c)
-	return grpcmanager.Item{Name: name, Content: text}, err
+	return manager.Item{Name: name, Content: text}, err
 }
 
 func decodeContent(text []byte) (content, error) {

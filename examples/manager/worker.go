@@ -17,7 +17,7 @@ import (
 
 	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
-	grpcmanager "github.com/f8949c05/orchestrator/communicator/grpc/manager"
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -89,7 +89,7 @@ func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Wri
 	if err != nil {
 		return err
 	}
-	member, err := grpcmanager.NewMember(s.Manager, s.Name, w, grpc.WithCredentials(own), grpc.WithLogger(logger))
+	member, err := manager.NewMember(s.Manager, s.Name, w, grpc.WithCredentials(own), grpc.WithLogger(logger))
 	if err != nil {
 		return err
 	}
