@@ -19,7 +19,7 @@ const massLossHold = 5 * time.Minute
 
 // belief is what a leader may believe.
 type belief struct {
-	seats   map[string]*workerBelief
+	workers map[string]*workerBelief
 	parted  map[string]*workerBelief // the last workerBelief of each name, even if it has been removed
 	started bool                     // there was a term with workers
 	// massSince is when the present mass loss began. massBegan and massEnded are
@@ -34,7 +34,7 @@ type belief struct {
 // workerBelief is what a leader knows of a worker during one membership.
 type workerBelief struct {
 	place
-	founder  bool // it was a member in the first term that had workers
+	initial  bool // it was a member in the first term that had workers
 	heard    bool
 	since    time.Time // its last answer, or when it could first have answered
 	asked    time.Time // when the call of that answer was sent
@@ -71,9 +71,9 @@ type failure struct {
 // begin records the members, and the answers to List that came after their term had
 // continued. busy reports whether a call to a worker is under way.
 func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) bool) {
-	seats := make(map[string]*workerBelief, len(v.seats))
-	for _, place := range v.seats {
-		s := b.seats[place.name]
+	workers := make(map[string]*workerBelief, len(v.workers))
+	for _, place := range v.workers {
+		s := b.workers[place.name]
 		if s == nil && busy(place.name) {
 			s = b.parted[place.name]
 		}
@@ -81,7 +81,7 @@ func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) 
 			s = b.succeed(s, at)
 		}
 		s.place, s.failed = place, false
-		seats[place.name] = s
+		workers[place.name] = s
 		if late := s.overdue; late != nil && late.term.Number > s.answered {
 			s.hear(late)
 			s.fresh, s.awaited = true, late.returned.Sub(late.sent) <= max(late.limit, p.Timeout/10)
@@ -91,9 +91,9 @@ func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) 
 	if b.parted == nil {
 		b.parted = make(map[string]*workerBelief)
 	}
-	maps.Copy(b.parted, b.seats)
-	b.seats = seats
-	b.started = b.started || len(seats) > 0
+	maps.Copy(b.parted, b.workers)
+	b.workers = workers
+	b.started = b.started || len(workers) > 0
 }
 
 // succeed returns a new workerBelief that replaces old, which may be nil. The new worker may
@@ -101,7 +101,7 @@ func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) 
 // still receive them.
 func (b *belief) succeed(old *workerBelief, at time.Time) *workerBelief {
 	s := &workerBelief{
-		founder: !b.started, since: at, awaited: true,
+		initial: !b.started, since: at, awaited: true,
 		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
 		ever: make(map[string]bool), failures: make(map[string]failure), against: make(map[string]bool),
 	}
@@ -167,7 +167,7 @@ func certainlyNot(err error) bool {
 // holding counts the workers other than but that may run a task and are not lost:
 // the frozen ones and the answering ones.
 func (b *belief) holding(task, but string) (frozen, answering int) {
-	for _, s := range b.seats {
+	for _, s := range b.workers {
 		switch {
 		case s.name == but || !s.may[task]:
 		case s.frozen():
@@ -179,17 +179,18 @@ func (b *belief) holding(task, but string) (frozen, answering int) {
 	return frozen, answering
 }
 
-// unheard returns a founder that may run any task, or nil.
-func (b *belief) unheard() *workerBelief {
+// neverAnswered returns an initial worker that has not answered yet and so may run any
+// task, or nil.
+func (b *belief) neverAnswered() *workerBelief {
 	for _, name := range b.names() {
-		if s := b.seats[name]; s.founder && !s.heard && s.state == orchestrator.Silent {
+		if s := b.workers[name]; s.initial && !s.heard && s.state == orchestrator.Silent {
 			return s
 		}
 	}
 	return nil
 }
 
-func (b *belief) names() []string { return slices.Sorted(maps.Keys(b.seats)) }
+func (b *belief) names() []string { return slices.Sorted(maps.Keys(b.workers)) }
 
 // mayLose returns why a worker must not be declared lost now, or "" if it may be.
 func (b *belief) mayLose(s *workerBelief, now time.Time, p *setup, mass bool) string {
@@ -209,7 +210,7 @@ func (b *belief) mayLose(s *workerBelief, now time.Time, p *setup, mass bool) st
 // massLoss reports whether too many workers are silent, and records since when.
 func (b *belief) massLoss(now time.Time, p *setup) bool {
 	members, silent := 0, 0
-	for _, s := range b.seats {
+	for _, s := range b.workers {
 		if s.state != orchestrator.Lost {
 			members++
 		}
@@ -271,16 +272,16 @@ func (r *review) judge() {
 		r.checkListing()
 		r.checkStates(r.missing())
 	}
-	for _, s := range b.seats {
+	for _, s := range b.workers {
 		s.fresh = false
 	}
-	for _, s := range b.seats {
+	for _, s := range b.workers {
 		r.know(s)
 	}
 	r.learnListed()
 	r.picture()
 	r.survey()
-	r.unheard = b.unheard()
+	r.neverAnswered = b.neverAnswered()
 	r.checkWaiting()
 }
 
@@ -292,7 +293,7 @@ func (r *review) missing() []*workerBelief {
 		waited := r.listed.Sub(c.sent)
 		own, stuck := c.term.Number == r.stats.Term.Number, c.underWay(r.began) && !r.began.Before(c.deadline)
 		if s == nil && stuck { // it blocks calls to the successor of its worker
-			s = r.l.belief.seats[c.worker]
+			s = r.l.belief.workers[c.worker]
 		}
 		switch {
 		case s == nil:
@@ -311,7 +312,7 @@ func (r *review) missing() []*workerBelief {
 		}
 	}
 	var missing []*workerBelief
-	for _, s := range r.l.belief.seats {
+	for _, s := range r.l.belief.workers {
 		if !s.fresh && (!s.heard || s.answered != r.stats.Term.Number) {
 			missing = append(missing, s)
 		}
@@ -321,7 +322,7 @@ func (r *review) missing() []*workerBelief {
 
 // picture keeps the beliefs on which the plan is based.
 func (r *review) picture() {
-	for name, s := range r.l.belief.seats {
+	for name, s := range r.l.belief.workers {
 		for task := range s.may {
 			switch {
 			case s.frozen():
@@ -374,7 +375,7 @@ func (r *review) checkStates(missing []*workerBelief) {
 	states := make(map[string]orchestrator.State)
 	for _, state := range r.l.o.LastActual() {
 		states[state.Name] = state.State
-		if b.seats[state.Name] == nil {
+		if b.workers[state.Name] == nil {
 			r.fail(Said, "LastActual names %s, which is not a member", state.Name)
 		}
 	}
@@ -390,12 +391,12 @@ func (r *review) checkStates(missing []*workerBelief) {
 			s.state = orchestrator.Silent
 		}
 	}
-	for _, s := range b.seats {
+	for _, s := range b.workers {
 		s.surely = !s.missed.IsZero() && !s.doubtful
 	}
 	mass := b.massLoss(r.listed, &r.w.setup)
 	for name, state := range states {
-		s := b.seats[name]
+		s := b.workers[name]
 		switch {
 		case s == nil:
 		case s.state == state:

@@ -216,7 +216,7 @@ func (t *calmTerms) untilLost() time.Duration {
 	defer w.mu.Unlock()
 	belief := &t.l.belief
 	until := time.Now()
-	for _, s := range belief.seats {
+	for _, s := range belief.workers {
 		if s.state != orchestrator.Silent {
 			continue
 		}

@@ -62,7 +62,7 @@ func (r *review) isQuarantined(worker string) bool {
 // checkTry checks that a start does not pause. Quarantines do not count if all open
 // workers are quarantined.
 func (r *review) checkTry(c *orchestrator.Change[string, string]) {
-	s := r.l.belief.seats[c.To]
+	s := r.l.belief.workers[c.To]
 	f, failed := s.failures[c.Task]
 	_, suspect := r.l.pauses[pauseKey{orchestrator.PauseTask, "", c.Task}]
 	if failed && !suspect && f.term+1 == r.stats.Term.Number && r.listed.Before(f.at.Add(r.w.maxPause)) {
@@ -108,7 +108,7 @@ func (r *review) survey() {
 	for task := range r.view.tasks {
 		r.sound[task] = true
 	}
-	for name, s := range r.l.belief.seats {
+	for name, s := range r.l.belief.workers {
 		for task := range s.failures {
 			r.sound[task] = false
 		}
@@ -167,7 +167,7 @@ func (l *leader) succeeded(task string, s *workerBelief) {
 // of the open workers, or on eight.
 func (l *leader) acquit(task string) {
 	failed, open := 0, 0
-	for _, s := range l.belief.seats {
+	for _, s := range l.belief.workers {
 		if _, ok := s.failures[task]; ok {
 			failed++
 		}
@@ -178,7 +178,7 @@ func (l *leader) acquit(task string) {
 	if failed <= max(1, min(open/2, 7)) {
 		return
 	}
-	for _, s := range l.belief.seats {
+	for _, s := range l.belief.workers {
 		delete(s.against, task)
 	}
 }
@@ -192,7 +192,7 @@ func (l *leader) clear(s *workerBelief) {
 // seenRunning records that a worker runs a task. The task's failures on other
 // workers then count against those workers, and its pauses end.
 func (l *leader) seenRunning(task string, s *workerBelief) {
-	for name, other := range l.belief.seats {
+	for name, other := range l.belief.workers {
 		if _, failed := other.failures[task]; failed && other != s {
 			other.against[task] = true
 		}
@@ -205,7 +205,7 @@ func (l *leader) seenRunning(task string, s *workerBelief) {
 // learnListed records that workers list tasks that they had failed to start.
 func (r *review) learnListed() {
 	started := make(map[*workerBelief][]string)
-	for _, s := range r.l.belief.seats {
+	for _, s := range r.l.belief.workers {
 		if !s.answers() {
 			continue
 		}
@@ -234,11 +234,11 @@ func (r *review) learnListed() {
 // nothing.
 func (r *review) checkQuarantine() {
 	before := make(map[*workerBelief]bool)
-	for _, s := range r.l.belief.seats {
+	for _, s := range r.l.belief.workers {
 		before[s], s.quarantined = s.quarantined, false
 	}
 	for _, p := range r.plan.Paused {
-		s := r.l.belief.seats[p.Worker]
+		s := r.l.belief.workers[p.Worker]
 		if p.Kind != orchestrator.PauseWorker || s == nil {
 			continue
 		}
@@ -291,7 +291,7 @@ func (l *leader) forgetPauses(worker string, expected map[string]orchestrator.Ta
 		_, ok := expected[key.task]
 		return key.worker == worker && worker != "" || key.task != "" && key.kind != orchestrator.PauseStop && !ok
 	})
-	if s := l.belief.seats[worker]; s != nil {
+	if s := l.belief.workers[worker]; s != nil {
 		for task := range s.failures { // the task may no longer be suspect
 			if p, ok := l.pauses[pauseKey{orchestrator.PauseTask, "", task}]; ok {
 				p.void = true
@@ -299,7 +299,7 @@ func (l *leader) forgetPauses(worker string, expected map[string]orchestrator.Ta
 			}
 		}
 	}
-	for _, s := range l.belief.seats {
+	for _, s := range l.belief.workers {
 		maps.DeleteFunc(s.failures, func(task string, _ failure) bool {
 			_, ok := expected[task]
 			return !ok

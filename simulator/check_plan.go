@@ -36,7 +36,7 @@ func (r *review) checkPlan() {
 	}
 	waiting := make(map[string]int) // instances without a place on an answering worker
 	for _, w := range r.plan.Waiting {
-		if s := r.l.belief.seats[w.Worker]; w.Named && s != nil && s.answers() {
+		if s := r.l.belief.workers[w.Worker]; w.Named && s != nil && s.answers() {
 			told[writeKey{w.Task, w.Worker}] = true
 			continue
 		}
@@ -71,7 +71,7 @@ func (r *review) checkPlan() {
 	}
 	for _, name := range r.l.belief.names() {
 		for _, task := range slices.Sorted(maps.Keys(r.listing[name])) {
-			if r.l.belief.seats[name].draining && !told[writeKey{task, name}] {
+			if r.l.belief.workers[name].draining && !told[writeKey{task, name}] {
 				r.fail(Reasoned, "%s drains, and the plan does not mention %s, which it runs", name, task)
 			}
 		}
@@ -81,7 +81,7 @@ func (r *review) checkPlan() {
 // reasonable reports whether the reason of a change is true.
 func (r *review) reasonable(c *orchestrator.Change[string, string]) bool {
 	_, expected := r.view.tasks[c.Task]
-	drains := c.From != "" && r.l.belief.seats[c.From].draining
+	drains := c.From != "" && r.l.belief.workers[c.From].draining
 	switch c.Kind {
 	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing}:
 		return !r.given[c.Task]
@@ -113,7 +113,7 @@ func (r *review) checkFailures() {
 	}
 	want := make(map[callKey]error)
 	either := make(map[callKey]bool) // the expectations changed at that very instant
-	for name, s := range r.l.belief.seats {
+	for name, s := range r.l.belief.workers {
 		if s.state != orchestrator.Answering {
 			want[callKey{orchestrator.OpList, writeKey{"", name}}] = nil
 		}
@@ -208,13 +208,13 @@ func (l *leader) foresee() {
 	w.mu.Unlock()
 	f := &foresight{view: v.at, answers: make(map[string][]string)}
 	for _, state := range l.o.LastActual() {
-		p, s := v.place(state.Name), l.belief.seats[state.Name]
+		p, s := v.place(state.Name), l.belief.workers[state.Name]
 		if state.State == orchestrator.Answering && p != nil && s != nil && p.serial == s.serial {
 			f.answers[state.Name] = state.Tasks
 		}
 	}
 	var h orchestrator.Hypothesis[string, string]
-	for _, p := range v.seats {
+	for _, p := range v.workers {
 		for _, names := range []*[]string{&h.Drain, &h.Silence, &h.Lose} {
 			if d.chance(0.1) {
 				*names = append(*names, p.name)
@@ -267,7 +267,7 @@ func (r *review) checkForeseen() {
 	if f == nil || r.cut() || !r.view.at.Equal(f.view) {
 		return
 	}
-	for _, s := range r.l.belief.seats {
+	for _, s := range r.l.belief.workers {
 		c, answer := r.lists(s), f.answers[s.name]
 		if !s.answers() || c == nil || answer == nil || !slices.Equal(c.tasks, answer) {
 			return
@@ -306,7 +306,7 @@ func (l *leader) rehearse(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	for _, p := range v.seats {
+	for _, p := range v.workers {
 		l.must(o.AddWorker(p.name))
 	}
 	l.must(o.UpdateTasks(slices.Collect(maps.Values(v.tasks))))

@@ -94,7 +94,7 @@ type review struct {
 	plan                 orchestrator.Plan[string, string]
 	events               []event
 	begun, judged        bool
-	unheard              *workerBelief
+	neverAnswered        *workerBelief
 	reported, answering  map[string]int  // copies at the time of the plan
 	moving               map[string]bool // tasks with a write that was sent in time
 	deposed              *call           // the call that reported a higher epoch
@@ -214,7 +214,7 @@ func (r *review) begin() {
 		return
 	}
 	r.begun = true
-	for _, s := range r.l.belief.seats {
+	for _, s := range r.l.belief.workers {
 		if p := r.view.place(s.name); p == nil || p.serial != s.serial {
 			r.l.orphan(s)
 			r.l.forgetPauses(s.name, r.view.tasks)
@@ -312,7 +312,7 @@ func (r *review) inTime(c *call) bool {
 // workerBelief returns the workerBelief of the worker that a call was meant for, or nil if the
 // worker has been removed.
 func (r *review) workerBelief(c *call) *workerBelief {
-	if s := r.l.belief.seats[c.worker]; s != nil && s.serial == c.serial {
+	if s := r.l.belief.workers[c.worker]; s != nil && s.serial == c.serial {
 		return s
 	}
 	return nil
@@ -328,11 +328,11 @@ func (r *review) hearDeposed(c *call) {
 // compare compares LastActual with what workers have listed and acknowledged.
 func (r *review) compare() {
 	actual := r.l.o.LastActual()
-	if len(actual) != len(r.l.belief.seats) {
-		r.fail(Said, "LastActual has %d workers, want %d", len(actual), len(r.l.belief.seats))
+	if len(actual) != len(r.l.belief.workers) {
+		r.fail(Said, "LastActual has %d workers, want %d", len(actual), len(r.l.belief.workers))
 	}
 	for _, state := range actual {
-		s := r.l.belief.seats[state.Name]
+		s := r.l.belief.workers[state.Name]
 		if s == nil {
 			continue // reported already
 		}
@@ -390,7 +390,7 @@ func (r *review) lists(s *workerBelief) *call {
 func (r *review) await() {
 	var others []*workerBelief
 	served := false
-	for _, s := range r.l.belief.seats {
+	for _, s := range r.l.belief.workers {
 		switch {
 		case s.fresh:
 			served = true

@@ -48,15 +48,15 @@ func (r *review) checkStart(c *call, s *workerBelief) {
 	}
 	silent, answering := belief.holding(c.task, c.worker)
 	limit, why := task.Instances, "wanted"
-	if r.unheard != nil && r.reported[c.task] < limit {
-		limit, why = r.reported[c.task], "reported, and "+r.unheard.name+" was never heard"
+	if r.neverAnswered != nil && r.reported[c.task] < limit {
+		limit, why = r.reported[c.task], "reported, and "+r.neverAnswered.name+" was never heard"
 	}
 	by := start{want: task.Instances, sent: c.sent}
 	if change.Kind.Op == orchestrator.Move {
 		// If more copies than wanted run, or a silent worker holds one, an answering
 		// copy may still move: the number of copies does not grow.
 		by.moved, by.from = r.reported[c.task], change.From
-		by.asked = belief.seats[change.From].asked
+		by.asked = belief.workers[change.From].asked
 		limit = max(limit, by.moved)
 	} else {
 		by.bereft = r.l.bereft[c.task]
@@ -77,7 +77,7 @@ func (r *review) checkStart(c *call, s *workerBelief) {
 // stops it at its old one. It does not if more copies run than wanted already,
 // because a frozen worker holds a copy or one is stopped in this term.
 func (r *review) first(task orchestrator.Task[string]) bool {
-	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.held[task.Name] == 0 && r.unheard == nil &&
+	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.held[task.Name] == 0 && r.neverAnswered == nil &&
 		!slices.ContainsFunc(r.plan.Changes, func(c orchestrator.Change[string, string]) bool {
 			return c.Task == task.Name && c.Kind.Op == orchestrator.Stop
 		})
@@ -89,7 +89,7 @@ func (r *review) yetToStop(task string) int {
 	n := 0
 	for i := range r.plan.Changes {
 		p := &r.plan.Changes[i]
-		if p.Task == task && p.Kind.Op == orchestrator.Move && r.l.belief.seats[p.From].may[task] {
+		if p.Task == task && p.Kind.Op == orchestrator.Move && r.l.belief.workers[p.From].may[task] {
 			n++
 		}
 	}
@@ -138,7 +138,7 @@ func (r *review) checkWaiting() {
 		}
 	}
 	for _, name := range r.l.belief.names() {
-		s := r.l.belief.seats[name]
+		s := r.l.belief.workers[name]
 		if !s.frozen() {
 			continue
 		}

@@ -102,7 +102,7 @@ func (w *world) elect() *leader {
 		orphans: make(map[string]bool), bereft: make(map[string]time.Time),
 		starts: make(map[startKey]start), sessions: make(map[string]int),
 	}
-	l.belief.seats = make(map[string]*workerBelief)
+	l.belief.workers = make(map[string]*workerBelief)
 	l.comm = newBound(l, w.faulty.Communicator())
 	if w.Wrap != nil {
 		l.comm = w.Wrap(l.comm)
@@ -130,7 +130,7 @@ func (w *world) elect() *leader {
 		l.serial++
 		draining := w.workers[name].draining
 		l.sessions[name] = w.workers[name].session
-		v.seats = append(v.seats, place{name, l.serial, draining})
+		v.workers = append(v.workers, place{name, l.serial, draining})
 		workers = append(workers, orchestrator.Worker[string]{Name: name})
 	}
 	l.views = []view{v}
@@ -138,7 +138,7 @@ func (w *world) elect() *leader {
 	w.mu.Unlock()
 
 	l.must(o.UpdateWorkers(workers))
-	for _, p := range v.seats {
+	for _, p := range v.workers {
 		if p.draining {
 			l.must(o.DrainWorker(p.name))
 		}
@@ -262,18 +262,18 @@ func (l *leader) close() {
 
 // view is what a leader expects, from a moment on.
 type view struct {
-	at    time.Time
-	seats []place
-	tasks map[string]orchestrator.Task[string]
+	at      time.Time
+	workers []place
+	tasks   map[string]orchestrator.Task[string]
 	// different reports whether the change altered the expectations.
 	different bool
 }
 
 // place returns a worker's place, or nil if it is not a member.
 func (v *view) place(name string) *place {
-	for i := range v.seats {
-		if v.seats[i].name == name {
-			return &v.seats[i]
+	for i := range v.workers {
+		if v.workers[i].name == name {
+			return &v.workers[i]
 		}
 	}
 	return nil
@@ -343,23 +343,23 @@ func (l *leader) apply(c change) {
 	}
 	v := view{at: time.Now(), different: true}
 	if last := l.views[len(l.views)-1]; true {
-		v.seats, v.tasks = slices.Clone(last.seats), maps.Clone(last.tasks)
+		v.workers, v.tasks = slices.Clone(last.workers), maps.Clone(last.tasks)
 	}
-	at := slices.IndexFunc(v.seats, func(p place) bool { return p.name == c.worker })
+	at := slices.IndexFunc(v.workers, func(p place) bool { return p.name == c.worker })
 	switch {
 	case c.joins && at < 0:
 		l.serial++
-		v.seats = append(v.seats, place{name: c.worker, serial: l.serial})
+		v.workers = append(v.workers, place{name: c.worker, serial: l.serial})
 		l.sessions[c.worker] = c.session
 	case c.leaves && at >= 0:
-		was := v.seats[at]
-		v.seats = slices.Delete(v.seats, at, at+1)
+		was := v.workers[at]
+		v.workers = slices.Delete(v.workers, at, at+1)
 		if w.workers[c.worker].alive {
 			l.lost[c.worker] = append(l.lost[c.worker], span{since: v.at, serial: was.serial})
 		}
 	case (c.drains || c.undrains) && at >= 0:
-		v.different = v.seats[at].draining != c.drains
-		v.seats[at].draining = c.drains
+		v.different = v.workers[at].draining != c.drains
+		v.workers[at].draining = c.drains
 	case c.defines:
 		v.different = v.tasks[c.task.Name] != c.task
 		v.tasks[c.task.Name] = c.task
