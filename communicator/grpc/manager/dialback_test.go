@@ -130,7 +130,7 @@ func TestR3_AWorkerHasTheManagerMakeOneCallAtATime(t *testing.T) {
 // If many names register that never answer, the manager makes at most maxProbes
 // calls at the same time. The others wait for their turn.
 func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		d := newDeaf()
 		serveDeaf(t, d, o.listen("liar.test:7000"))
@@ -169,7 +169,7 @@ func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
 		_, most := d.count(0)
 		require.Equal(t, maxProbes, most)
 		require.Empty(t, m.Members())
-		good := o.hire("good")
+		good := o.newWorker("good")
 		require.NoError(t, good.register())
 	})
 }
@@ -199,9 +199,9 @@ func TestR3_ACancelledRegisterLeavesNothingBehind(t *testing.T) {
 // The call for a lost Register ends with that Register, and does not block the next
 // one.
 func TestR2_ALostRegisterDoesNotBlockTheNext(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		one := o.hire("one")
+		one := o.newWorker("one")
 		release := one.gate.Hold(&one.gate.All)
 		ctx, lose := context.WithCancel(t.Context())
 		lost := make(chan error, 1)
@@ -305,9 +305,9 @@ func TestR1_AWorkerThatSawATermRegistersWithALongList(t *testing.T) {
 // A worker with a long list can be identified nevertheless, and so can another
 // process.
 func TestR2_AWorkerWithALongListRegisters(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		one := o.hire("one")
+		one := o.newWorker("one")
 		for i := range 1000 {
 			task := fmt.Sprintf("a task of a worker that was a member before, %d", i)
 			require.Nil(t, one.ApplyWith(t.Context(), []worker.Change[string]{{

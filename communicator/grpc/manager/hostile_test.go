@@ -21,11 +21,11 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// traitor is a member of incarnation 1 that does what it is told, until a test lets it
-// answer otherwise.
-type traitor struct {
+// hostileWorker is a member of incarnation 1 that does what it is told, until a test
+// changes its answers.
+type hostileWorker struct {
 	*grpctest.Fake
-	o       *office
+	o       *testNet
 	manager orchestratorv1.ManagerClient
 
 	mu      sync.Mutex
@@ -38,10 +38,11 @@ type traitor struct {
 	deaf    bool // it fails each Report of a term
 }
 
-// betray serves a traitor and registers it, through the connection of another worker.
-func (o *office) betray(by *hand) *traitor {
+// newHostileWorker serves a hostile worker and registers it, through the connection of
+// another worker.
+func (o *testNet) newHostileWorker(by *testWorker) *hostileWorker {
 	o.t.Helper()
-	x := &traitor{
+	x := &hostileWorker{
 		Fake: &grpctest.Fake{}, o: o, manager: by.manager,
 		given: make(map[string]*orchestratorv1.Change), runs: make(map[string]bool),
 		refusal: func(orchestratorv1.Op) orchestratorv1.Outcome { return orchestratorv1.Outcome_OUTCOME_DONE },
@@ -64,24 +65,24 @@ func (o *office) betray(by *hand) *traitor {
 	return x
 }
 
-func (x *traitor) register() error {
+func (x *hostileWorker) register() error {
 	_, err := x.manager.Register(x.o.t.Context(), registering("mallory", 1, "mallory.test:7000"))
 	return err
 }
 
-func (x *traitor) beat() error {
+func (x *hostileWorker) beat() error {
 	_, err := x.manager.Heartbeat(x.o.t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("mallory"), Incarnation: 1})
 	return err
 }
 
 // now changes what it does.
-func (x *traitor) now(change func()) {
+func (x *hostileWorker) now(change func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	change()
 }
 
-func (x *traitor) answer(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+func (x *hostileWorker) answer(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.deaf && r.GetTerm() != nil {
@@ -93,7 +94,7 @@ func (x *traitor) answer(r *orchestratorv1.ReportRequest) (*orchestratorv1.Repor
 	return response, nil
 }
 
-func (x *traitor) change(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+func (x *hostileWorker) change(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	response := &orchestratorv1.ApplyResponse{}
@@ -112,14 +113,14 @@ func (x *traitor) change(_ context.Context, r *orchestratorv1.ApplyRequest) (*or
 }
 
 // honest returns what it runs.
-func (x *traitor) honest() (tasks []*orchestratorv1.Task) {
+func (x *hostileWorker) honest() (tasks []*orchestratorv1.Task) {
 	for _, task := range slices.Sorted(maps.Keys(x.runs)) {
 		tasks = append(tasks, x.task(task))
 	}
 	return tasks
 }
 
-func (x *traitor) task(name string) *orchestratorv1.Task {
+func (x *hostileWorker) task(name string) *orchestratorv1.Task {
 	c := x.given[name]
 	return &orchestratorv1.Task{
 		Name: []byte(name), State: orchestratorv1.State_STATE_RUNNING,
@@ -128,22 +129,22 @@ func (x *traitor) task(name string) *orchestratorv1.Task {
 }
 
 // pass lets time pass in which it tries everything to stay a member.
-func (x *traitor) pass(d time.Duration, staff ...*hand) {
+func (x *hostileWorker) pass(d time.Duration, workers ...*testWorker) {
 	for range int(d / time.Second) {
 		_ = x.beat()
 		_ = x.register()
-		x.o.pass(time.Second, staff...)
+		x.o.pass(time.Second, workers...)
 	}
 }
 
 // A worker that can be called outside of terms only, and registers again and again, is
 // no member for long. Until it was listed, no missing task could start.
 func TestR5_RegisteringAgainRenewsNoLeaseThatAHeartbeatDoesNot(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
-		one := o.hire("one")
-		x := o.betray(one)
+		one := o.newWorker("one")
+		x := o.newHostileWorker(one)
 		require.NoError(t, one.register())
 		o.pass(2*time.Second, one)
 		m.close()
@@ -164,19 +165,19 @@ func TestR5_RegisteringAgainRenewsNoLeaseThatAHeartbeatDoesNot(t *testing.T) {
 func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 	for _, pinned := range []bool{false, true} {
 		t.Run(fmt.Sprint("pinned ", pinned), func(t *testing.T) {
-			inOffice(t, func(t *testing.T, o *office) {
+			inTestNet(t, func(t *testing.T, o *testNet) {
 				m := o.open(NewMemoryStore())
-				staff := []*hand{o.hire("one"), o.hire("two"), o.hire("three")}
-				x := o.betray(staff[0])
+				workers := []*testWorker{o.newWorker("one"), o.newWorker("two"), o.newWorker("three")}
+				x := o.newHostileWorker(workers[0])
 				for i := range 12 {
 					m.put(fmt.Sprint("t", i))
 				}
 				x.pass(2 * time.Second)
 				require.Len(t, x.given, 12)
-				for _, h := range staff {
+				for _, h := range workers {
 					require.NoError(t, h.register())
 				}
-				x.pass(10*time.Second, staff...)
+				x.pass(10*time.Second, workers...)
 				require.Equal(t, map[string]int{"one": 3, "two": 3, "three": 3}, o.spread())
 				before := o.starts()
 				x.now(func() {
@@ -194,7 +195,7 @@ func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 						return orchestratorv1.Outcome_OUTCOME_DONE
 					}
 				})
-				x.pass(2*time.Minute, staff...)
+				x.pass(2*time.Minute, workers...)
 				require.Len(t, o.where(), 12, "its own three run elsewhere too, since its lease has run out")
 				require.Equal(t, before+3, o.starts(), "none of the others was disturbed")
 				m.close()
@@ -206,10 +207,10 @@ func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 
 // A report that claims to be unchanged does not bring back a task that was stopped.
 func TestR5_AnUnchangedReportKeepsNothingThatWasStopped(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		one := o.hire("one")
-		x := o.betray(one)
+		one := o.newWorker("one")
+		x := o.newHostileWorker(one)
 		m.put("a", "b")
 		x.pass(2 * time.Second)
 		require.Len(t, x.given, 2)
@@ -237,22 +238,22 @@ func TestR5_EveryRefusalCounts(t *testing.T) {
 		orchestratorv1.Outcome_OUTCOME_STALE, orchestratorv1.Outcome_OUTCOME_DEPOSED,
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
-			inOffice(t, func(t *testing.T, o *office) {
+			inTestNet(t, func(t *testing.T, o *testNet) {
 				m := o.open(NewMemoryStore())
-				staff := o.staff("one", "two", "three")
+				workers := o.registerWorkers("one", "two", "three")
 				for i := range 12 {
 					m.put(fmt.Sprint("t", i))
 				}
-				o.pass(3*time.Second, staff...)
+				o.pass(3*time.Second, workers...)
 				require.Len(t, o.where(), 12)
 				before := o.starts()
-				x := o.betray(staff[0])
+				x := o.newHostileWorker(workers[0])
 				x.now(func() {
 					x.refusal = func(orchestratorv1.Op) orchestratorv1.Outcome { return outcome }
 				})
-				x.pass(5*time.Minute, staff...)
+				x.pass(5*time.Minute, workers...)
 				m.put("late")
-				x.pass(5*time.Second, staff...)
+				x.pass(5*time.Second, workers...)
 				require.Len(t, o.where(), 13)
 				require.Less(t, o.starts()-before, 30, "as seldom as a quarantined worker is tried")
 				require.Equal(t, 1, m.LastPlan().Stats.Workers.Quarantined)
@@ -268,10 +269,10 @@ const maxForeign = 4096
 
 // Unknown task names in a worker's list do not lengthen a term.
 func TestR5_UnknownTaskNames(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		one := o.hire("one")
-		x := o.betray(one)
+		one := o.newWorker("one")
+		x := o.newHostileWorker(one)
 		require.NoError(t, one.register())
 		m.put("a", "b")
 		o.pass(2*time.Second, one)
@@ -297,10 +298,10 @@ func TestR5_UnknownTaskNames(t *testing.T) {
 
 // One worker's calls of Complete are made one after the other.
 func TestR5_OneCompleteAtATime(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
 		m := o.open(store)
-		one := o.hire("one")
+		one := o.newWorker("one")
 		require.NoError(t, one.register())
 		m.put("a")
 		o.pass(2*time.Second, one)

@@ -31,8 +31,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// office is a network in a bubble, with everything that runs on it.
-type office struct {
+// testNet is a network in a bubble, with everything that runs on it.
+type testNet struct {
 	t    *testing.T
 	logs strings.Builder // of the managers; read it only when they are idle or have ended
 	mu   sync.Mutex
@@ -45,17 +45,17 @@ type office struct {
 
 const managerAt = "manager.test:7000"
 
-func inOffice(t *testing.T, f func(t *testing.T, o *office)) {
+func inTestNet(t *testing.T, f func(t *testing.T, o *testNet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f(t, &office{
+		f(t, &testNet{
 			t: t, at: make(map[string]net.Listener),
 			runs: make(map[string][]string), ever: make(map[string][]string),
 		})
 	})
 }
 
-func (o *office) listen(address string) net.Listener {
+func (o *testNet) listen(address string) net.Listener {
 	l := newPipeListener()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,7 +63,7 @@ func (o *office) listen(address string) net.Listener {
 	return l
 }
 
-func (o *office) dial(ctx context.Context, address string) (net.Conn, error) {
+func (o *testNet) dial(ctx context.Context, address string) (net.Conn, error) {
 	o.mu.Lock()
 	l, _ := o.at[address].(*pipeListener)
 	bend := o.bend
@@ -101,12 +101,12 @@ func (s *stuck) Close() error {
 	return s.Conn.Close()
 }
 
-func (o *office) dialing() grpc.DialOption { return grpc.WithContextDialer(o.dial) }
+func (o *testNet) dialing() grpc.DialOption { return grpc.WithContextDialer(o.dial) }
 
-// shift is a running manager.
-type shift struct {
+// runningManager is a Manager while its Run is called.
+type runningManager struct {
 	*Manager
-	o    *office
+	o    *testNet
 	stop context.CancelCauseFunc
 	done chan error
 }
@@ -114,14 +114,14 @@ type shift struct {
 var errClosing = errors.New("closing time")
 
 // open starts a manager with a store. It is closed when the test ends.
-func (o *office) open(store Store, opts ...Option) *shift {
+func (o *testNet) open(store Store, opts ...Option) *runningManager {
 	o.t.Helper()
 	m, err := New(store, append([]Option{communicator.WithLogger(slog.New(slog.NewTextHandler(&o.logs, nil))), optionFunc(func(s *option.Manager) {
 		s.Dialing = []grpc.DialOption{o.dialing()}
 	})}, opts...)...)
 	require.NoError(o.t, err)
 	ctx, stop := context.WithCancelCause(o.t.Context())
-	s := &shift{Manager: m, o: o, stop: stop, done: make(chan error, 1)}
+	s := &runningManager{Manager: m, o: o, stop: stop, done: make(chan error, 1)}
 	l := o.listen(managerAt)
 	go func() { s.done <- m.Run(ctx, l) }()
 	o.t.Cleanup(func() { stop(errClosing) })
@@ -130,7 +130,7 @@ func (o *office) open(store Store, opts ...Option) *shift {
 }
 
 // close ends a manager, and requires that it ends without an error.
-func (s *shift) close() {
+func (s *runningManager) close() {
 	s.o.t.Helper()
 	s.stop(errClosing)
 	require.ErrorIs(s.o.t, <-s.done, errClosing)
@@ -138,13 +138,13 @@ func (s *shift) close() {
 
 // receipt returns the receipt for a version of a task that the manager gives to a
 // worker.
-func (s *shift) receipt(worker, task string, version int64) []byte {
+func (s *runningManager) receipt(worker, task string, version int64) []byte {
 	r := s.committer.key.Issue(worker, task, version)
 	return r[:]
 }
 
 // put makes tasks expected.
-func (s *shift) put(names ...string) {
+func (s *runningManager) put(names ...string) {
 	s.o.t.Helper()
 	for _, name := range names {
 		_, err := s.Put(s.o.t.Context(), Item{Name: name, Content: []byte("content of " + name)})
@@ -152,10 +152,10 @@ func (s *shift) put(names ...string) {
 	}
 }
 
-// hand is a worker with a server. The test makes its calls to the manager.
-type hand struct {
+// testWorker is a worker with a server. The test makes its calls to the manager.
+type testWorker struct {
 	*worker.Worker[string]
-	o       *office
+	o       *testNet
 	name    string
 	address string
 	gate    *grpctest.Gate
@@ -164,10 +164,10 @@ type hand struct {
 	unserve func()
 }
 
-// hire serves a worker at an address with its name.
-func (o *office) hire(name string, opts ...worker.Option) *hand {
+// newWorker serves a worker at an address with its name.
+func (o *testNet) newWorker(name string, opts ...worker.Option) *testWorker {
 	o.t.Helper()
-	h := &hand{o: o, name: name, address: name + ".test:7000", gate: &grpctest.Gate{}}
+	h := &testWorker{o: o, name: name, address: name + ".test:7000", gate: &grpctest.Gate{}}
 	w, err := worker.New(h.run, opts...)
 	require.NoError(o.t, err)
 	h.Worker = w
@@ -185,7 +185,7 @@ func (o *office) hire(name string, opts ...worker.Option) *hand {
 
 // run runs a task. Tasks named short complete immediately, those named job run as
 // jobs, and the others can be moved.
-func (h *hand) run(ctx context.Context, task string) error {
+func (h *testWorker) run(ctx context.Context, task string) error {
 	content, _ := worker.Content(ctx)
 	if want := "content of " + task; string(content) != want {
 		h.o.t.Errorf("%s on %s has %q, want %q", task, h.name, content, want)
@@ -218,22 +218,22 @@ func (h *hand) run(ctx context.Context, task string) error {
 }
 
 // fail makes tasks that would complete immediately fail instead.
-func (o *office) fail(err error) {
+func (o *testNet) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ails = err
 }
 
-// gatedHand is the option of a server whose calls pass a gate.
-type gatedHand struct{ *grpctest.Gate }
+// gatedWorker is the option of a server whose calls pass a gate.
+type gatedWorker struct{ *grpctest.Gate }
 
-func (g gatedHand) ApplyServer(s *option.Server) {
+func (g gatedWorker) ApplyServer(s *option.Server) {
 	s.Serving = append(s.Serving, grpc.UnaryInterceptor(g.Pass))
 }
 
-func (h *hand) serve() {
+func (h *testWorker) serve() {
 	h.o.t.Helper()
-	server, err := communicator.NewServer(h.Worker, gatedHand{h.gate})
+	server, err := communicator.NewServer(h.Worker, gatedWorker{h.gate})
 	require.NoError(h.o.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(h.o.t.Context()))
 	l := h.o.listen(h.address)
@@ -251,46 +251,46 @@ func (h *hand) serve() {
 	})
 }
 
-func (h *hand) as() communicator.Worker {
+func (h *testWorker) as() communicator.Worker {
 	return communicator.Worker{Name: h.name, Incarnation: h.Incarnation()}
 }
 
 // asks returns its registration request.
-func (h *hand) asks() *orchestratorv1.RegisterRequest {
+func (h *testWorker) asks() *orchestratorv1.RegisterRequest {
 	return &orchestratorv1.RegisterRequest{
 		Worker: []byte(h.name), Incarnation: h.Incarnation(), Address: h.address, Lease: durationpb.New(aLease),
 	}
 }
 
-func (h *hand) register() error {
+func (h *testWorker) register() error {
 	_, err := h.manager.Register(h.o.t.Context(), h.asks())
 	return err
 }
 
-func (h *hand) beat() error {
+func (h *testWorker) beat() error {
 	_, err := h.manager.Heartbeat(h.o.t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte(h.name), Incarnation: h.Incarnation()})
 	return err
 }
 
-func (h *hand) leave() error {
+func (h *testWorker) leave() error {
 	_, err := h.manager.Leave(h.o.t.Context(), &orchestratorv1.LeaveRequest{Worker: []byte(h.name), Incarnation: h.Incarnation()})
 	return err
 }
 
-// staff returns registered workers, which send heartbeats in pass.
-func (o *office) staff(names ...string) []*hand {
+// registerWorkers returns registered workers, which send heartbeats in pass.
+func (o *testNet) registerWorkers(names ...string) []*testWorker {
 	o.t.Helper()
-	var staff []*hand
+	var workers []*testWorker
 	for _, name := range names {
-		h := o.hire(name)
+		h := o.newWorker(name)
 		require.NoError(o.t, h.register())
-		staff = append(staff, h)
+		workers = append(workers, h)
 	}
-	return staff
+	return workers
 }
 
 // pass waits for a duration, while some workers send heartbeats.
-func (o *office) pass(d time.Duration, beating ...*hand) {
+func (o *testNet) pass(d time.Duration, beating ...*testWorker) {
 	o.t.Helper()
 	for end := time.Now().Add(d); ; {
 		for _, h := range beating {
@@ -306,7 +306,7 @@ func (o *office) pass(d time.Duration, beating ...*hand) {
 }
 
 // where returns the workers of each running task.
-func (o *office) where() map[string]string {
+func (o *testNet) where() map[string]string {
 	synctest.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -320,7 +320,7 @@ func (o *office) where() map[string]string {
 }
 
 // starts returns the number of starts of all tasks.
-func (o *office) starts() int {
+func (o *testNet) starts() int {
 	synctest.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -332,7 +332,7 @@ func (o *office) starts() int {
 }
 
 // spread returns the number of tasks on each worker.
-func (o *office) spread() map[string]int {
+func (o *testNet) spread() map[string]int {
 	spread := make(map[string]int)
 	for at := range maps.Values(o.where()) {
 		spread[at]++

@@ -25,31 +25,31 @@ import (
 )
 
 func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		m.put("a", "b")
-		staff := o.staff("one", "two")
+		workers := o.registerWorkers("one", "two")
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
 		before := o.where()
-		staff[1].unserve() // makes it silent
-		o.pass(aLease-2*time.Second, staff[0])
+		workers[1].unserve() // makes it silent
+		o.pass(aLease-2*time.Second, workers[0])
 		require.Equal(t, before, o.where())
 		require.Equal(t, 2, o.starts(), "silent is not empty")
 		require.Len(t, m.Members(), 2)
 		require.NotZero(t, m.Members()[1].Failing)
-		require.NoError(t, staff[1].Close(t.Context()))
-		o.pass(2*time.Second, staff[0])
+		require.NoError(t, workers[1].Close(t.Context()))
+		o.pass(2*time.Second, workers[0])
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
 		require.Len(t, m.Members(), 1)
-		require.Equal(t, codes.NotFound, code(staff[1].beat()))
-		require.Equal(t, codes.FailedPrecondition, code(staff[1].register()))
+		require.Equal(t, codes.NotFound, code(workers[1].beat()))
+		require.Equal(t, codes.FailedPrecondition, code(workers[1].register()))
 	})
 }
 
 // gRPC takes five seconds to close a connection if the peer does not read.
 func TestR2_AnExpiredWorkerThatDoesNotReadDelaysNoOther(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		from := make(chan struct{})
 		o.bend = func(address string, line net.Conn) net.Conn {
 			if address != "one.test:7000" {
@@ -58,18 +58,18 @@ func TestR2_AnExpiredWorkerThatDoesNotReadDelaysNoOther(t *testing.T) {
 			return &stuck{Conn: line, from: from, closed: make(chan struct{})}
 		}
 		m := o.open(NewMemoryStore())
-		staff := o.staff("one", "two")
+		workers := o.registerWorkers("one", "two")
 		m.put("a", "b")
-		o.pass(time.Second, staff...)
+		o.pass(time.Second, workers...)
 		close(from)
-		o.pass(aLease-time.Millisecond, staff[1])
+		o.pass(aLease-time.Millisecond, workers[1])
 		require.Len(t, m.Members(), 2)
-		o.pass(time.Millisecond, staff[1]) // the lease of one has expired
+		o.pass(time.Millisecond, workers[1]) // the lease of one has expired
 		begun := time.Now()
 		m.put("c")
 		require.Equal(t, begun, time.Now())
 		require.Len(t, m.Members(), 1)
-		o.pass(20*time.Second, staff[1])
+		o.pass(20*time.Second, workers[1])
 		for task, at := range o.where() {
 			require.Contains(t, at, "two", task) // worker one stops nothing although its lease has expired
 		}
@@ -78,20 +78,20 @@ func TestR2_AnExpiredWorkerThatDoesNotReadDelaysNoOther(t *testing.T) {
 }
 
 func TestR2_AWorkerThatLeavesIsRemovedImmediately(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		m.put("a", "b")
-		staff := o.staff("one", "two")
+		workers := o.registerWorkers("one", "two")
 		o.pass(time.Second)
-		require.NoError(t, staff[1].Close(t.Context()))
-		require.NoError(t, staff[1].leave())
-		require.NoError(t, staff[1].leave(), "again")
+		require.NoError(t, workers[1].Close(t.Context()))
+		require.NoError(t, workers[1].leave())
+		require.NoError(t, workers[1].leave(), "again")
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
-		require.Equal(t, codes.NotFound, code(staff[1].beat()), "a heartbeat may arrive after the Leave")
+		require.Equal(t, codes.NotFound, code(workers[1].beat()), "a heartbeat may arrive after the Leave")
 		require.NotContains(t, o.logs.String(), "level=WARN")
-		require.Equal(t, codes.FailedPrecondition, code(staff[1].register()))
-		next := o.hire("two")
+		require.Equal(t, codes.FailedPrecondition, code(workers[1].register()))
+		next := o.newWorker("two")
 		require.NoError(t, next.register())
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
@@ -99,11 +99,11 @@ func TestR2_AWorkerThatLeavesIsRemovedImmediately(t *testing.T) {
 }
 
 func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
 		m.put("a", "b", "c", "d")
-		staff := o.staff("one", "two")
+		workers := o.registerWorkers("one", "two")
 		o.pass(time.Second)
 		require.NoError(t, m.Delete(t.Context(), "d")) // its last term may not see this
 		m.close()
@@ -116,10 +116,10 @@ func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
 		_, err := next.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
 		require.ErrorIs(t, err, ErrNotLeading)
 		next.put("e")
-		o.pass(aLease/2, staff[0])
+		o.pass(aLease/2, workers[0])
 		require.Equal(t, before, o.where())
 		require.Zero(t, next.LastPlan(), "no term has run")
-		require.NoError(t, staff[1].beat())
+		require.NoError(t, workers[1].beat())
 		o.pass(time.Second)
 		require.NotZero(t, next.LastPlan().Stats.Term)
 		where := o.where()
@@ -137,20 +137,20 @@ func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
 }
 
 func TestR2_AfterARestartAMissingMemberExpires(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
 		m.put("a", "b")
-		staff := o.staff("one", "two")
+		workers := o.registerWorkers("one", "two")
 		o.pass(time.Second)
 		m.close()
-		staff[1].unserve()
+		workers[1].unserve()
 		next := o.open(store)
-		o.pass(aLease-time.Millisecond, staff[0])
+		o.pass(aLease-time.Millisecond, workers[0])
 		require.Zero(t, next.LastPlan())
 		require.Equal(t, 2, o.starts())
-		require.NoError(t, staff[1].Close(t.Context()))
-		o.pass(time.Second, staff[0])
+		require.NoError(t, workers[1].Close(t.Context()))
+		o.pass(time.Second, workers[0])
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
 	})
 }
@@ -159,23 +159,23 @@ func TestR2_AfterARestartAMissingMemberExpires(t *testing.T) {
 // however slow the store is. Otherwise it would do nothing because of a worker that
 // it cannot list.
 func TestR2_AfterARestartTheFirstTermKnowsExpiredMembers(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
 		m := o.open(store)
 		m.put("a", "b")
-		staff := o.staff("stays", "goes")
-		o.pass(time.Second, staff...)
+		workers := o.registerWorkers("stays", "goes")
+		o.pass(time.Second, workers...)
 		require.Equal(t, map[string]int{"stays": 1, "goes": 1}, o.spread())
 		m.close()
-		staff[1].unserve()
-		require.NoError(t, staff[1].Close(t.Context()))
+		workers[1].unserve()
+		require.NoError(t, workers[1].Close(t.Context()))
 
 		m = o.open(store)
-		o.pass(aLease-time.Second, staff[0])
+		o.pass(aLease-time.Second, workers[0])
 		gate := store.hold()
 		release := sync.OnceFunc(func() { close(gate) })
 		defer release()
-		o.pass(2*time.Second, staff[0])
+		o.pass(2*time.Second, workers[0])
 		_, err := m.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
 		require.ErrorIs(t, err, ErrNotLeading)
 		require.Zero(t, m.LastPlan().Stats.Term)
@@ -187,19 +187,19 @@ func TestR2_AfterARestartTheFirstTermKnowsExpiredMembers(t *testing.T) {
 }
 
 func TestR2_DrainedByNameOrByItself(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		m.put("a", "b")
 		require.NoError(t, m.Drain(t.Context(), "one"))
-		staff := o.staff("one", "two")
+		workers := o.registerWorkers("one", "two")
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"two": 2}, o.spread())
 		require.True(t, m.Members()[0].Draining)
 		require.NoError(t, m.Undrain(t.Context(), "one"))
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
-		_, err := staff[1].manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{
-			Worker: []byte("two"), Incarnation: staff[1].Incarnation(), Draining: true,
+		_, err := workers[1].manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{
+			Worker: []byte("two"), Incarnation: workers[1].Incarnation(), Draining: true,
 		})
 		require.NoError(t, err)
 		o.pass(time.Second)
@@ -213,11 +213,11 @@ func TestR2_DrainedByNameOrByItself(t *testing.T) {
 }
 
 func TestR2_RunEnds(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
 		m.put("a")
-		one := o.staff("one")[0]
+		one := o.registerWorkers("one")[0]
 		o.pass(time.Second)
 		err := m.Run(t.Context(), o.listen("unused"))
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)
@@ -237,9 +237,9 @@ func TestR2_RunEnds(t *testing.T) {
 // A term finishes what it has begun. Here that is a start that waits for its worker,
 // which keeps its lease in the meantime.
 func TestT6_WhatATermHasBegunIsCarriedThrough(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		one := o.staff("one")[0]
+		one := o.registerWorkers("one")[0]
 		o.pass(time.Second)
 		release := one.gate.Hold(&one.gate.Some)
 		m.put("a")
@@ -254,10 +254,10 @@ func TestT6_WhatATermHasBegunIsCarriedThrough(t *testing.T) {
 }
 
 func TestR2_AStoreThatFailsEndsRun(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
 		m := o.open(store)
-		one := o.staff("one")[0]
+		one := o.registerWorkers("one")[0]
 		gate := store.hold()
 		full := errors.New("disk full")
 		go func() { gate <- full }()
@@ -298,7 +298,7 @@ func TestR2_NothingIsTakenAfterARunThatCouldNotServe(t *testing.T) {
 }
 
 func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
 		m, err := New(store)
 		require.NoError(t, err)
@@ -312,12 +312,12 @@ func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
 }
 
 func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		staff := o.staff("one", "two")
-		o.pass(time.Second, staff...)
+		workers := o.registerWorkers("one", "two")
+		o.pass(time.Second, workers...)
 		later := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: m.committer.epoch + 1, Number: 1})
-		for _, w := range staff {
+		for _, w := range workers {
 			require.Empty(t, m.done, "one worker alone may be wrong")
 			_, err := w.List(later)
 			require.NoError(t, err)
@@ -330,15 +330,15 @@ func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
 // If one worker names a later epoch, only its own tasks are affected. They are held
 // until it is a member again.
 func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
 		m.put("a", "b", "c", "d", "e", "f")
-		staff := o.staff("one", "two", "liar")
-		good, liar := staff[:2], staff[2]
-		o.pass(time.Second, staff...)
+		workers := o.registerWorkers("one", "two", "liar")
+		good, liar := workers[:2], workers[2]
+		o.pass(time.Second, workers...)
 		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread())
 		liar.Fence(orchestrator.Term{Epoch: math.MaxUint64, Number: math.MaxUint64})
-		o.pass(20*time.Second, staff...)
+		o.pass(20*time.Second, workers...)
 		o.pass(2*time.Second, good...)
 		err := liar.beat()
 		require.Equal(t, codes.FailedPrecondition, code(err))
@@ -352,7 +352,7 @@ func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
 		require.Equal(t, 8, o.starts(), "the others continue")
 
 		liar.unserve()
-		back := o.hire("liar")
+		back := o.newWorker("liar")
 		require.NoError(t, back.register())
 		o.pass(2*time.Second, good[0], good[1], back)
 		good[0].Fence(orchestrator.Term{Epoch: math.MaxUint64})
@@ -400,9 +400,9 @@ func TestR2_OptionsAreChecked(t *testing.T) {
 }
 
 func TestR2_RunWaitsForWhatItServes(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		one := o.hire("one")
+		one := o.newWorker("one")
 		release := one.gate.Hold(&one.gate.All)
 		registered := make(chan error, 1)
 		go func() { registered <- one.register() }()
@@ -417,7 +417,7 @@ func TestR2_RunWaitsForWhatItServes(t *testing.T) {
 }
 
 func TestR2_AManagerCountsItsMembersAndWhatItRefuses(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		require.Zero(t, m.MemberCount())
 		none := m.RefusedCalls()
@@ -425,10 +425,10 @@ func TestR2_AManagerCountsItsMembersAndWhatItRefuses(t *testing.T) {
 		for cause, n := range none {
 			require.Zero(t, n, cause)
 		}
-		o.staff("one", "two")
+		o.registerWorkers("one", "two")
 		require.Equal(t, 2, m.MemberCount())
 
-		other := o.hire("one")
+		other := o.newWorker("one")
 		require.Equal(t, codes.AlreadyExists, code(other.register()))
 		for range 2 {
 			require.Equal(t, codes.NotFound, code(other.beat()))
@@ -444,9 +444,9 @@ func TestR2_AManagerCountsItsMembersAndWhatItRefuses(t *testing.T) {
 // A draining worker cancels its earlier heartbeats. A cancelled heartbeat may still
 // arrive, even after one that drains.
 func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		one := o.staff("one")[0]
+		one := o.registerWorkers("one")[0]
 		c := &managerServer{Manager: m.Manager}
 		beat := func(ctx context.Context, draining bool) error {
 			_, err := c.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation(), Draining: draining})
@@ -468,12 +468,12 @@ func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
 // and no worker loses its lease.
 func TestR2_AManagerMayBeAwayForSoLong(t *testing.T) {
 	const away = lease - lease/10 - stopping - 2*lease/12 - 1200*time.Millisecond
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
 		m.put("a", "b", "c")
 		for _, name := range []string{"one", "two", "three"} {
-			o.employ(name, name)
+			o.startMemberWorker(name, name)
 		}
 		o.pass(time.Second)
 		require.Len(t, o.where(), 3)

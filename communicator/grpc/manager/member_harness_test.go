@@ -41,8 +41,8 @@ const (
 	callLeave     = "leave"
 )
 
-// clerk is a manager that only keeps leases.
-type clerk struct {
+// fakeManager is a manager that only keeps leases.
+type fakeManager struct {
 	orchestratorv1.UnimplementedManagerServer
 
 	mu      sync.Mutex
@@ -65,12 +65,12 @@ type call struct {
 	at          time.Time
 }
 
-func newClerk() *clerk {
-	return &clerk{term: &orchestratorv1.Term{Epoch: 3, Number: 1}, ended: make(map[uint64]bool), outcome: recorded}
+func newFakeManager() *fakeManager {
+	return &fakeManager{term: &orchestratorv1.Term{Epoch: 3, Number: 1}, ended: make(map[uint64]bool), outcome: recorded}
 }
 
 // enter records a call, and returns the error to answer with.
-func (c *clerk) enter(ctx context.Context, kind string, incarnation uint64, tasks ...string) error {
+func (c *fakeManager) enter(ctx context.Context, kind string, incarnation uint64, tasks ...string) error {
 	c.mu.Lock()
 	c.calls = append(c.calls, call{kind, incarnation, tasks, time.Now()})
 	if c.member != 0 && time.Until(c.ends) <= 0 {
@@ -84,7 +84,7 @@ func (c *clerk) enter(ctx context.Context, kind string, incarnation uint64, task
 	return instead(ctx, kind)
 }
 
-func (c *clerk) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
+func (c *fakeManager) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
 	received := time.Now()
 	if err := c.enter(ctx, callRegister, req.GetIncarnation()); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (c *clerk) Register(ctx context.Context, req *orchestratorv1.RegisterReques
 	return &orchestratorv1.RegisterResponse{Term: c.term, Lease: c.grants}, nil
 }
 
-func (c *clerk) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
+func (c *fakeManager) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
 	kind := callHeartbeat
 	if req.GetDraining() {
 		kind = callDraining
@@ -119,7 +119,7 @@ func (c *clerk) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequ
 	return &orchestratorv1.HeartbeatResponse{Term: c.term, Lease: c.grants, Alone: c.alone && req.GetDraining()}, nil
 }
 
-func (c *clerk) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
+func (c *fakeManager) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
 	var tasks []string
 	resp := &orchestratorv1.CompleteResponse{}
 	c.mu.Lock()
@@ -135,7 +135,7 @@ func (c *clerk) Complete(ctx context.Context, req *orchestratorv1.CompleteReques
 	return resp, nil
 }
 
-func (c *clerk) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
+func (c *fakeManager) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
 	if err := c.enter(ctx, callLeave, req.GetIncarnation()); err != nil {
 		return nil, err
 	}
@@ -149,14 +149,14 @@ func (c *clerk) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*o
 
 // do calls f before each answer from now on; nil: nothing is called. If f returns an
 // error, that is the answer.
-func (c *clerk) do(f func(ctx context.Context, kind string) error) {
+func (c *fakeManager) do(f func(ctx context.Context, kind string) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.instead = f
 }
 
-// set changes the clerk's fields.
-func (c *clerk) set(f func(*clerk)) {
+// set changes the fields.
+func (c *fakeManager) set(f func(*fakeManager)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f(c)
@@ -169,7 +169,7 @@ func silent(ctx context.Context, _ string) error {
 }
 
 // heard returns the calls of some kinds, and forgets all calls.
-func (c *clerk) heard(kinds ...string) (calls []call) {
+func (c *fakeManager) heard(kinds ...string) (calls []call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, call := range c.calls {
@@ -182,16 +182,16 @@ func (c *clerk) heard(kinds ...string) (calls []call) {
 }
 
 // registered returns the member, and when its lease ends.
-func (c *clerk) registered() (incarnation uint64, ends time.Time) {
+func (c *fakeManager) registered() (incarnation uint64, ends time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.member, c.ends
 }
 
-// bureau is a network in a bubble with a clerk, which may be disconnected.
-type bureau struct {
+// memberNet is a network in a bubble with a fakeManager, which may be disconnected.
+type memberNet struct {
 	*testing.T
-	*clerk
+	*fakeManager
 	mu       sync.Mutex
 	listener *pipeListener // nil: no manager listens
 	server   *grpc.Server
@@ -199,28 +199,28 @@ type bureau struct {
 	option   communicator.Option // of the members; nil: no option
 }
 
-// inBureau runs a test in a bubble with a connected clerk.
-func inBureau(t *testing.T, f func(*bureau)) {
+// inMemberNet runs a test in a bubble with a connected fakeManager.
+func inMemberNet(t *testing.T, f func(*memberNet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o := &bureau{T: t, clerk: newClerk()}
+		o := &memberNet{T: t, fakeManager: newFakeManager()}
 		o.open()
 		t.Cleanup(o.shut)
 		f(o)
 	})
 }
 
-func (o *bureau) open() {
+func (o *memberNet) open() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.listener, o.server = newPipeListener(), grpc.NewServer(grpc.WaitForHandlers(true))
-	orchestratorv1.RegisterManagerServer(o.server, o.clerk)
+	orchestratorv1.RegisterManagerServer(o.server, o.fakeManager)
 	server, listener := o.server, o.listener
 	go func() { _ = server.Serve(listener) }()
 }
 
 // shut closes all connections, as the end of a process does.
-func (o *bureau) shut() {
+func (o *memberNet) shut() {
 	o.mu.Lock()
 	server := o.server
 	o.listener, o.server = nil, nil
@@ -230,7 +230,7 @@ func (o *bureau) shut() {
 	}
 }
 
-func (o *bureau) dial(ctx context.Context, _ string) (net.Conn, error) {
+func (o *memberNet) dial(ctx context.Context, _ string) (net.Conn, error) {
 	o.mu.Lock()
 	l := o.listener
 	o.mu.Unlock()
@@ -241,33 +241,33 @@ func (o *bureau) dial(ctx context.Context, _ string) (net.Conn, error) {
 }
 
 // Write appends to the member's log.
-func (o *bureau) Write(line []byte) (int, error) {
+func (o *memberNet) Write(line []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.log.Write(line)
 }
 
 // said returns how many lines of the member's log contain text.
-func (o *bureau) said(text string) int {
+func (o *memberNet) said(text string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return strings.Count(o.log.String(), text)
 }
 
-// staff is a running member.
-type staff struct {
-	*bureau
+// runningMember is a Member while its Run is called.
+type runningMember struct {
+	*memberNet
 	worker *worker.Worker[string]
 	member *Member
 	wire   *pipeListener // its listener
-	tasks  *bench
+	tasks  *taskRecorder
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	err    error // what Run returned, once done is closed
 }
 
-// bench holds the running tasks, and when the last of them stopped.
-type bench struct {
+// taskRecorder records the running tasks, and when the last of them stopped.
+type taskRecorder struct {
 	mu      sync.Mutex
 	now     map[string]bool
 	starts  int
@@ -275,7 +275,7 @@ type bench struct {
 	stop    time.Duration // how long a task takes to stop
 }
 
-func (r *bench) run(ctx context.Context, task string) error {
+func (r *taskRecorder) run(ctx context.Context, task string) error {
 	if strings.HasPrefix(task, "short") {
 		return nil
 	}
@@ -294,7 +294,7 @@ func (r *bench) run(ctx context.Context, task string) error {
 	return context.Cause(ctx)
 }
 
-func (r *bench) count() int {
+func (r *taskRecorder) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.now)
@@ -305,10 +305,10 @@ const (
 	stopping = 2 * time.Second // leaves 8.8 s to renew the lease
 )
 
-// hire starts a member with a lease of 12 s.
-func (o *bureau) hire(opts ...worker.Option) *staff {
+// startMember starts a member with a lease of 12 s.
+func (o *memberNet) startMember(opts ...worker.Option) *runningMember {
 	o.Helper()
-	s := &staff{bureau: o, wire: newPipeListener(), tasks: &bench{now: make(map[string]bool)}, done: make(chan struct{})}
+	s := &runningMember{memberNet: o, wire: newPipeListener(), tasks: &taskRecorder{now: make(map[string]bool)}, done: make(chan struct{})}
 	own := o.option
 	if own == nil {
 		own = communicator.WithPlaintext()
@@ -338,20 +338,20 @@ func (o *bureau) hire(opts ...worker.Option) *staff {
 }
 
 // after waits for a duration.
-func (o *bureau) after(d time.Duration) {
+func (o *memberNet) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
 // close closes the member, and returns a channel for the result.
-func (s *staff) close(ctx context.Context) <-chan error {
+func (s *runningMember) close(ctx context.Context) <-chan error {
 	closed := make(chan error, 1)
 	go func() { closed <- s.member.Close(ctx) }()
 	return closed
 }
 
 // add adds tasks as a manager does in a term.
-func (s *staff) add(tasks ...string) {
+func (s *runningMember) add(tasks ...string) {
 	s.Helper()
 	for _, task := range tasks {
 		require.NoError(s, s.worker.Add(s.ofTerm(), task))
@@ -359,7 +359,7 @@ func (s *staff) add(tasks ...string) {
 	synctest.Wait()
 }
 
-func (s *staff) remove(tasks ...string) {
+func (s *runningMember) remove(tasks ...string) {
 	s.Helper()
 	for _, task := range tasks {
 		require.NoError(s, s.worker.Remove(s.ofTerm(), task))
@@ -367,12 +367,12 @@ func (s *staff) remove(tasks ...string) {
 	synctest.Wait()
 }
 
-func (s *staff) ofTerm() context.Context {
+func (s *runningMember) ofTerm() context.Context {
 	return orchestrator.ContextWithTerm(s.Context(), orchestrator.Term{Epoch: 3, Number: 1})
 }
 
 // ended reports whether Run has returned.
-func (s *staff) ended() bool {
+func (s *runningMember) ended() bool {
 	synctest.Wait()
 	select {
 	case <-s.done:

@@ -23,8 +23,8 @@ import (
 // A worker that is told to end keeps its lease until its tasks have stopped, and
 // then leaves.
 func TestW6_AWorkerLeavesWhenEverythingHasStopped(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		s.tasks.stop = time.Minute // far longer than the lease
 		o.after(time.Second)
 		s.add("a")
@@ -47,10 +47,10 @@ func TestW6_AWorkerLeavesWhenEverythingHasStopped(t *testing.T) {
 // A function for spare time that does not return does not keep the worker from
 // leaving.
 func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		let := make(chan struct{})
 		defer close(let)
-		s := o.hire(worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
+		s := o.startMember(worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
 		o.after(2 * time.Second)
 		s.add("a")
 		o.heard()
@@ -63,8 +63,8 @@ func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
 }
 
 func TestW6_CloseHasTheMemberDrained(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a", "b")
 		o.heard()
@@ -87,8 +87,8 @@ func TestW6_CloseHasTheMemberDrained(t *testing.T) {
 // Delayed heartbeats reach the manager in any order. An earlier one without draining
 // must not arrive last.
 func TestW6_NoHeartbeatTakesBackThatItDrains(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(0)
 		s.add("a")
 		ended := make(chan time.Time, beatsInThat)
@@ -113,14 +113,14 @@ func TestW6_NoHeartbeatTakesBackThatItDrains(t *testing.T) {
 
 // If no other worker can take its tasks, the member does not wait.
 func TestW6_TheLastMemberLeavesAtOnce(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a", "b")
 		closed := s.close(o.Context())
 		o.after(lease / 2)
 		require.Equal(o, 2, s.tasks.count(), "the manager has not answered so yet")
-		o.set(func(c *clerk) { c.alone = true })
+		o.set(func(c *fakeManager) { c.alone = true })
 		o.after(heartbeatEvery(lease))
 		require.NoError(o, <-closed)
 		require.True(o, s.ended())
@@ -135,8 +135,8 @@ func TestW6_TheLastMemberLeavesAtOnce(t *testing.T) {
 // The manager's calls are answered until the manager knows that the worker has left.
 // A call that waits for a task to stop gets its answer before that.
 func TestW6_ItAnswersUntilTheManagerKnowsThatItHasLeft(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		s.tasks.stop = time.Second
 		o.after(time.Second)
 		s.add("a")
@@ -182,9 +182,9 @@ func (n notes) Remove() error { n.removed(); return nil }
 
 // Completions stay in the record until the manager has answered.
 func TestW6_LateCompletionsAreReportedBeforeTheRecordIsRemoved(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		const removed = "removed"
-		s := o.hire(worker.WithCompletion(func(string) {}),
+		s := o.startMember(worker.WithCompletion(func(string) {}),
 			worker.WithRecord[string](notes{func() { assert.NoError(o, o.enter(o.Context(), removed, 0)) }}))
 		o.after(2 * time.Second)
 		order := make(chan string, 10)
@@ -212,8 +212,8 @@ func TestW6_LateCompletionsAreReportedBeforeTheRecordIsRemoved(t *testing.T) {
 }
 
 func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a", "b")
 		ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
@@ -233,8 +233,8 @@ func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
 func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
 	for name, tasks := range map[string][]string{"all": {"short"}, "not all": {"short", "long"}} {
 		t.Run(name, func(t *testing.T) {
-			inBureau(t, func(o *bureau) {
-				s := o.hire(worker.WithCompletion(func(string) {}))
+			inMemberNet(t, func(o *memberNet) {
+				s := o.startMember(worker.WithCompletion(func(string) {}))
 				o.after(time.Second / 2)
 				s.add(tasks...)
 				o.after(time.Second)
@@ -256,13 +256,13 @@ func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
 // A task that does not stop keeps the member. The log says so once, however often
 // Close is called, and whatever else has ended by then.
 func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
-	for name, earlier := range map[string]func(*staff){
-		"Close alone":         func(*staff) {},
-		"Run's context ended": func(s *staff) { s.cancel(errOver) },
+	for name, earlier := range map[string]func(*runningMember){
+		"Close alone":         func(*runningMember) {},
+		"Run's context ended": func(s *runningMember) { s.cancel(errOver) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBureau(t, func(o *bureau) {
-				s := o.hire()
+			inMemberNet(t, func(o *memberNet) {
+				s := o.startMember()
 				s.tasks.stop = time.Hour
 				o.after(time.Second)
 				s.add("a", "b")
@@ -287,9 +287,9 @@ func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 
 // A worker that has not registered has nothing to drain, and does not leave.
 func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		o.shut()
-		s := o.hire()
+		s := o.startMember()
 		o.after(time.Second)
 		require.NoError(o, s.member.Close(o.Context()))
 		require.True(o, s.ended())
@@ -301,8 +301,8 @@ func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
 // If all tasks have moved in time, a slow answer of the manager to Leave is not an
 // error.
 func TestW6_CloseSaysNothingOfASlowLeave(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
@@ -326,8 +326,8 @@ func TestW6_CloseSaysNothingOfASlowLeave(t *testing.T) {
 
 // If the end of Run's context stops tasks during a drain, they have not moved.
 func TestW6_RunsContextEndsWhileItDrains(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		closed := s.close(o.Context())
@@ -343,8 +343,8 @@ func TestW6_RunsContextEndsWhileItDrains(t *testing.T) {
 // Close reports tasks that had not moved even if Run has already returned.
 func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 	for _, tasks := range [][]string{nil, {"a", "b"}} {
-		inBureau(t, func(o *bureau) {
-			s := o.hire()
+		inMemberNet(t, func(o *memberNet) {
+			s := o.startMember()
 			o.after(time.Second)
 			s.add(tasks...)
 			s.cancel(errOver)
@@ -363,8 +363,8 @@ func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 // A lease that was lost before Close does not count, because no task is left to
 // move.
 func TestW6_CloseAfterTheLeaseWasLost(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		o.shut()
@@ -377,13 +377,13 @@ func TestW6_CloseAfterTheLeaseWasLost(t *testing.T) {
 
 // The manager ends the membership during a drain.
 func TestW6_ItIsForgottenWhileItDrains(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		closed := s.close(o.Context())
 		o.after(time.Second)
-		o.set(func(c *clerk) { c.member = 0 })
+		o.set(func(c *fakeManager) { c.member = 0 })
 		err := <-closed
 		require.ErrorContains(o, err, "stopped before everything had moved")
 		require.ErrorIs(o, err, worker.ErrLeaseLost)
@@ -395,8 +395,8 @@ func TestW6_ItIsForgottenWhileItDrains(t *testing.T) {
 func TestW5_AnEndedMembershipStopsTasksImmediately(t *testing.T) {
 	for name, kind := range map[string]string{"at work": callHeartbeat, "draining": callDraining} {
 		t.Run(name, func(t *testing.T) {
-			inBureau(t, func(o *bureau) {
-				s := o.hire()
+			inMemberNet(t, func(o *memberNet) {
+				s := o.startMember()
 				o.after(time.Second)
 				s.add("a")
 				var hangs bool
@@ -438,8 +438,8 @@ func TestW5_AnEndedMembershipStopsTasksImmediately(t *testing.T) {
 // The manager goes away for good during a drain. The tasks stop with the lease, Run
 // ends, and Close reports it.
 func TestW6_TheManagerGoesAwayWhileItDrains(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		closed := s.close(o.Context())

@@ -20,9 +20,9 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// fellow is a member at an office. Its connection to the manager can be cut.
-type fellow struct {
-	*hand
+// memberWorker is a member on a testNet. Its connection to the manager can be cut.
+type memberWorker struct {
+	*testWorker
 	member *Member
 	line   *line
 	cancel context.CancelCauseFunc
@@ -30,11 +30,11 @@ type fellow struct {
 	err    error // what Run returned, once done is closed
 }
 
-// employ starts a member that is served at an address with its name, or at another
-// address if that is in use.
-func (o *office) employ(name, at string, opts ...worker.Option) *fellow {
+// startMemberWorker starts a member that is served at an address with its name, or at
+// another address if that is in use.
+func (o *testNet) startMemberWorker(name, at string, opts ...worker.Option) *memberWorker {
 	o.t.Helper()
-	f := &fellow{hand: &hand{o: o, name: name, address: at + ".test:7000"}, line: &line{}, done: make(chan struct{})}
+	f := &memberWorker{testWorker: &testWorker{o: o, name: name, address: at + ".test:7000"}, line: &line{}, done: make(chan struct{})}
 	run := func(ctx context.Context, task string) error {
 		o.mu.Lock()
 		if twice := o.runs[task]; len(twice) > 0 {
@@ -138,7 +138,7 @@ func (c *overLine) Close() error {
 }
 
 // after waits for a duration.
-func (o *office) after(d time.Duration) {
+func (o *testNet) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
@@ -153,15 +153,15 @@ func names(prefix string, n int) (all []string) {
 // A manager is restarted repeatedly. No task is restarted, no member registers
 // again, and completed work continues.
 func TestR2_MembersOutliveTheirManager(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
-		fellows := []*fellow{o.employ("a", "a"), o.employ("b", "b"), o.employ("c", "c")}
+		members := []*memberWorker{o.startMemberWorker("a", "a"), o.startMemberWorker("b", "b"), o.startMemberWorker("c", "c")}
 		m.put(names("t", 9)...)
 		o.after(5 * time.Second)
 		require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3}, o.spread())
 		var before []uint64
-		for _, f := range fellows {
+		for _, f := range members {
 			before = append(before, f.Incarnation())
 		}
 		for range 4 {
@@ -175,7 +175,7 @@ func TestR2_MembersOutliveTheirManager(t *testing.T) {
 		o.after(5 * time.Second)
 		require.Equal(t, map[string]int{"a": 4, "b": 4, "c": 4}, o.spread())
 		require.Equal(t, 12, o.starts())
-		for i, f := range fellows {
+		for i, f := range members {
 			require.Equal(t, before[i], f.Incarnation())
 		}
 		m.close()
@@ -186,9 +186,9 @@ func TestR2_MembersOutliveTheirManager(t *testing.T) {
 // stopped before they are started elsewhere. The worker comes back when the line is
 // whole again.
 func TestW5_AMemberIsCutOffFromItsManager(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		a, _ := o.employ("a", "a"), o.employ("b", "b")
+		a, _ := o.startMemberWorker("a", "a"), o.startMemberWorker("b", "b")
 		m.put(names("t", 6)...)
 		o.after(5 * time.Second)
 		require.Equal(t, map[string]int{"a": 3, "b": 3}, o.spread())
@@ -208,9 +208,9 @@ func TestW5_AMemberIsCutOffFromItsManager(t *testing.T) {
 
 // A cut that is shorter than the lease has no effect.
 func TestW5_AShortCutStopsNothing(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		a := o.employ("a", "a")
+		a := o.startMemberWorker("a", "a")
 		m.put(names("t", 3)...)
 		o.after(5 * time.Second)
 		for range 5 {
@@ -226,12 +226,12 @@ func TestW5_AShortCutStopsNothing(t *testing.T) {
 
 // Of two processes with the same name, the second waits until the first has left.
 func TestR2_TwoMembersOfOneName(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		first := o.employ("a", "a")
+		first := o.startMemberWorker("a", "a")
 		m.put(names("t", 3)...)
 		o.after(5 * time.Second)
-		second := o.employ("a", "other")
+		second := o.startMemberWorker("a", "other")
 		o.after(10 * lease)
 		require.Equal(t, 3, o.starts())
 		require.Empty(t, second.Status())
@@ -246,13 +246,13 @@ func TestR2_TwoMembersOfOneName(t *testing.T) {
 // The tasks of a process that ends without leaving are taken over when its lease has
 // expired, also by another process of its name.
 func TestR2_ASuccessorOfOneThatDied(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		first := o.employ("a", "a")
+		first := o.startMemberWorker("a", "a")
 		m.put(names("t", 3)...)
 		o.after(5 * time.Second)
 		first.line.cut() // nothing that it sends from now on arrives in time
-		second := o.employ("a", "other")
+		second := o.startMemberWorker("a", "other")
 		o.after(lease / 2)
 		require.Empty(t, second.Status())
 		o.after(lease)
@@ -262,9 +262,9 @@ func TestR2_ASuccessorOfOneThatDied(t *testing.T) {
 }
 
 func TestW6_AMemberIsDrained(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		a, _ := o.employ("a", "a"), o.employ("b", "b")
+		a, _ := o.startMemberWorker("a", "a"), o.startMemberWorker("b", "b")
 		m.put(names("t", 6)...)
 		o.after(5 * time.Second)
 		require.Equal(t, map[string]int{"a": 3, "b": 3}, o.spread())
@@ -282,10 +282,10 @@ func TestW6_AMemberIsDrained(t *testing.T) {
 // Members that leave together do not wait, because no other member can take their
 // tasks. The same holds if the only others are drained by name.
 func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		a, b := o.employ("a", "a"), o.employ("b", "b")
-		c := o.employ("c", "c")
+		a, b := o.startMemberWorker("a", "a"), o.startMemberWorker("b", "b")
+		c := o.startMemberWorker("c", "c")
 		o.after(time.Second)
 		require.NoError(t, m.Drain(t.Context(), "c"))
 		m.put(names("t", 6)...)
@@ -293,14 +293,14 @@ func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {
 		require.Equal(t, map[string]int{"a": 3, "b": 3}, o.spread())
 		began := time.Now()
 		closed := make(chan error, 2)
-		for _, f := range []*fellow{a, b} {
+		for _, f := range []*memberWorker{a, b} {
 			go func() { closed <- f.member.Close(t.Context()) }()
 		}
 		require.NoError(t, <-closed)
 		require.NoError(t, <-closed)
 		require.LessOrEqual(t, time.Since(began), 2*heartbeatEvery(lease))
 		require.NoError(t, c.member.Close(t.Context()))
-		for _, f := range []*fellow{a, b, c} {
+		for _, f := range []*memberWorker{a, b, c} {
 			<-f.done
 			require.NoError(t, f.err)
 		}
@@ -314,11 +314,11 @@ func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {
 // Each task completes once and is recorded, whatever happens to the manager in the
 // meantime.
 func TestW3_TasksComplete(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
-		o.employ("a", "a", worker.WithSlots(2))
-		o.employ("b", "b", worker.WithSlots(2))
+		o.startMemberWorker("a", "a", worker.WithSlots(2))
+		o.startMemberWorker("b", "b", worker.WithSlots(2))
 		o.after(time.Second)
 		m.put(names("short", 50)...)
 		m.put("long")

@@ -21,8 +21,8 @@ import (
 // A manager that cannot call the worker does not renew its lease (R2). The worker
 // keeps trying, and stops its tasks in time if that fails.
 func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		deaf := func(_ context.Context, kind string) error {
@@ -51,14 +51,14 @@ func TestR2_AManagerThatCannotCallTheWorker(t *testing.T) {
 func TestR2_WhatAManagerRefusesIsLoggedInPlainWords(t *testing.T) {
 	for _, kind := range []string{callRegister, callHeartbeat, callComplete, callLeave} {
 		for answer := codes.Canceled; answer <= codes.Unauthenticated; answer++ {
-			inBureau(t, func(o *bureau) {
+			inMemberNet(t, func(o *memberNet) {
 				o.do(func(_ context.Context, k string) error {
 					if k == kind {
 						return status.Error(answer, "for a reason")
 					}
 					return nil
 				})
-				s := o.hire(worker.WithCompletion(func(string) {}))
+				s := o.startMember(worker.WithCompletion(func(string) {}))
 				o.after(time.Second / 2) // before the first heartbeat
 				if kind != callRegister {
 					s.add("short")
@@ -80,18 +80,18 @@ func TestR2_WhatAManagerRefusesIsLoggedInPlainWords(t *testing.T) {
 // The answer to a Register is lost. The same incarnation registers again, because it
 // has never known of a lease.
 func TestR2_AnAnswerToRegisterIsLost(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		var n atomic.Int64
 		o.do(func(ctx context.Context, kind string) error {
 			if kind != callRegister || n.Add(1) > 3 {
 				return nil
 			}
-			o.set(func(c *clerk) {
+			o.set(func(c *fakeManager) {
 				c.member, c.lease, c.ends = c.calls[len(c.calls)-1].incarnation, lease, time.Now().Add(lease)
 			})
 			return silent(ctx, kind)
 		})
-		s := o.hire()
+		s := o.startMember()
 		o.after(20 * time.Second)
 		calls := o.heard(callRegister)
 		require.Len(o, calls, 4)
@@ -105,7 +105,7 @@ func TestR2_AnAnswerToRegisterIsLost(t *testing.T) {
 // The answer comes so late that nothing is left of the lease. The worker registers
 // again instead of losing it.
 func TestR2_AnAnswerToRegisterComesLate(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		var n atomic.Int64
 		o.do(func(_ context.Context, kind string) error {
 			if kind == callRegister && n.Add(1) == 1 {
@@ -113,7 +113,7 @@ func TestR2_AnAnswerToRegisterComesLate(t *testing.T) {
 			}
 			return nil
 		})
-		s := o.hire()
+		s := o.startMember()
 		o.after(lease/3 + time.Second)
 		require.Len(o, o.heard(callRegister), 2)
 		s.add("a")
@@ -127,11 +127,11 @@ func TestR2_AnAnswerToRegisterComesLate(t *testing.T) {
 // The answer to a Register was lost, and its lease has expired since. The manager
 // requires another incarnation.
 func TestR2_AnIncarnationThatEndedUnheard(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		o.shut()
-		s := o.hire()
+		s := o.startMember()
 		first := s.worker.Incarnation()
-		o.set(func(c *clerk) { c.ended[first] = true })
+		o.set(func(c *fakeManager) { c.ended[first] = true })
 		o.open()
 		o.after(3 * time.Second)
 		now, _ := o.registered()
@@ -144,9 +144,9 @@ func TestR2_AnIncarnationThatEndedUnheard(t *testing.T) {
 // The name is in use for as long as a lease lasts. The worker waits, and logs it
 // once.
 func TestR2_TheNameIsTaken(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		o.set(func(c *clerk) { c.member, c.ends = 77, time.Now().Add(time.Minute) })
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		o.set(func(c *fakeManager) { c.member, c.ends = 77, time.Now().Add(time.Minute) })
+		s := o.startMember()
 		o.after(time.Minute - time.Second)
 		require.Equal(o, 1, o.said("name is taken"))
 		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "a"), orchestrator.ErrRejected)
@@ -158,11 +158,11 @@ func TestR2_TheNameIsTaken(t *testing.T) {
 
 // A refusal that no other attempt can change ends Run.
 func TestR2_AnInvalidRegistrationEndsRun(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		o.do(func(context.Context, string) error {
 			return status.Error(codes.InvalidArgument, "a lease of 12s: must be at most 1s")
 		})
-		s := o.hire()
+		s := o.startMember()
 		o.after(time.Second)
 		require.True(o, s.ended())
 		require.ErrorIs(o, s.err, orchestrator.ErrInvalid)
@@ -173,9 +173,9 @@ func TestR2_AnInvalidRegistrationEndsRun(t *testing.T) {
 
 // A refusal that may change is tried again without limit.
 func TestR4_WhatIsForbiddenIsTriedAgain(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		o.do(func(context.Context, string) error { return status.Error(codes.PermissionDenied, "not your name") })
-		s := o.hire()
+		s := o.startMember()
 		o.after(5 * time.Minute)
 		require.False(o, s.ended())
 		require.Equal(o, 1, o.said("not your name"))
@@ -187,22 +187,22 @@ func TestR4_WhatIsForbiddenIsTriedAgain(t *testing.T) {
 
 // A worker uses the lease that it was made with, so it cannot use a shorter one.
 func TestW5_AShorterLeaseIsNotTaken(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		o.set(func(c *clerk) { c.grants = durationpb.New(lease - 1) })
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		o.set(func(c *fakeManager) { c.grants = durationpb.New(lease - 1) })
+		s := o.startMember()
 		require.True(o, s.ended())
 		require.ErrorIs(o, s.err, orchestrator.ErrInvalid)
 		require.ErrorContains(o, s.err, "grants a lease of 11.999999999s")
 		require.Len(o, o.heard(callLeave), 1)
 	})
-	inBureau(t, func(o *bureau) {
-		o.set(func(c *clerk) { c.grants = durationpb.New(lease + 1) })
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		o.set(func(c *fakeManager) { c.grants = durationpb.New(lease + 1) })
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		o.after(2 * lease)
 		require.Equal(o, 1, s.tasks.starts)
-		o.set(func(c *clerk) { c.grants = durationpb.New(lease - 1) })
+		o.set(func(c *fakeManager) { c.grants = durationpb.New(lease - 1) })
 		o.after(lease)
 		require.Zero(o, s.tasks.count(), "it runs nothing without an acknowledged lease")
 		require.Positive(o, o.said("grants a lease"))

@@ -21,8 +21,8 @@ import (
 )
 
 func TestR2_AMemberRegistersAndRenewsItsLease(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second / 2)
 		incarnation, _ := o.registered()
 		require.Equal(o, s.worker.Incarnation(), incarnation)
@@ -42,22 +42,22 @@ func TestR2_AMemberRegistersAndRenewsItsLease(t *testing.T) {
 // Once a worker has registered, it accepts nothing from earlier managers, even if it
 // has had no contact with any manager before.
 func TestC7_RegisteringRaisesTheFence(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second / 2)
 		before := orchestrator.ContextWithTerm(o.Context(), orchestrator.Term{Epoch: 2, Number: 9})
 		require.ErrorIs(o, s.worker.Add(before, "a"), orchestrator.ErrDeposed)
 		s.add("a")
-		o.set(func(c *clerk) { c.term = &orchestratorv1.Term{Epoch: 4} })
+		o.set(func(c *fakeManager) { c.term = &orchestratorv1.Term{Epoch: 4} })
 		o.after(lease / 4)
 		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "b"), orchestrator.ErrDeposed, "raised by a heartbeat")
 	})
 }
 
 func TestR2_AManagerThatComesLate(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		o.shut()
-		s := o.hire()
+		s := o.startMember()
 		o.after(5 * time.Minute)
 		require.Equal(o, 1, o.said("no listener"), "only the first attempt is logged")
 		o.open()
@@ -70,8 +70,8 @@ func TestR2_AManagerThatComesLate(t *testing.T) {
 // A restarted manager knows its members: no task stops, and no member registers
 // again.
 func TestR2_AManagerThatRestarts(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		for range 5 {
@@ -89,12 +89,12 @@ func TestR2_AManagerThatRestarts(t *testing.T) {
 
 // If the manager no longer knows its members, they register again immediately.
 func TestR2_AManagerThatHasForgotten(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		before := s.worker.Incarnation()
-		o.set(func(c *clerk) { c.member = 0 })
+		o.set(func(c *fakeManager) { c.member = 0 })
 		o.after(lease/12 + 200*time.Millisecond)
 		require.Zero(o, s.tasks.count())
 		after, _ := o.registered()
@@ -109,21 +109,21 @@ func TestR2_AManagerThatHasForgotten(t *testing.T) {
 // stopped before the manager may start them elsewhere, and the worker comes back as
 // another incarnation.
 func TestW5_CutOffTasksStopBeforeTheLeaseEnds(t *testing.T) {
-	for _, cut := range []func(*bureau) (heal func()){
-		func(o *bureau) func() { o.do(silent); return func() { o.do(nil) } },
-		func(o *bureau) func() { o.shut(); return o.open },
-		func(o *bureau) func() { // only the answers are lost, so the manager renews the lease
+	for _, cut := range []func(*memberNet) (heal func()){
+		func(o *memberNet) func() { o.do(silent); return func() { o.do(nil) } },
+		func(o *memberNet) func() { o.shut(); return o.open },
+		func(o *memberNet) func() { // only the answers are lost, so the manager renews the lease
 			o.do(func(ctx context.Context, kind string) error {
 				if kind == callHeartbeat {
-					o.set(func(c *clerk) { c.ends = time.Now().Add(c.lease) })
+					o.set(func(c *fakeManager) { c.ends = time.Now().Add(c.lease) })
 				}
 				return silent(ctx, kind)
 			})
 			return func() { o.do(nil) }
 		},
 	} {
-		inBureau(t, func(o *bureau) {
-			s := o.hire()
+		inMemberNet(t, func(o *memberNet) {
+			s := o.startMember()
 			s.tasks.stop = stopping - time.Millisecond
 			o.after(time.Second)
 			s.add("a", "b")
@@ -150,8 +150,8 @@ func TestW5_CutOffTasksStopBeforeTheLeaseEnds(t *testing.T) {
 
 // Losing two of three answers does not lose the lease.
 func TestW5_SomeHeartbeatsAreLost(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		var n atomic.Int64
@@ -170,8 +170,8 @@ func TestW5_SomeHeartbeatsAreLost(t *testing.T) {
 
 // Every answer takes long, but the lease leaves enough time.
 func TestW5_ASlowLineLosesNoLease(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(time.Second)
 		s.add("a")
 		o.do(func(context.Context, string) error {
@@ -207,9 +207,9 @@ func TestR2_InvalidMembersAreRefused(t *testing.T) {
 }
 
 func TestW3_CompletionsAreReported(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		o.set(func(c *clerk) { c.outcome = notTold })
-		s := o.hire(worker.WithCompletion(func(string) {}))
+	inMemberNet(t, func(o *memberNet) {
+		o.set(func(c *fakeManager) { c.outcome = notTold })
+		s := o.startMember(worker.WithCompletion(func(string) {}))
 		o.after(time.Second)
 		require.NoError(o, s.worker.AddWith(s.ofTerm(), "short1", worker.Grant{Version: 5}))
 		require.NoError(o, s.worker.AddWith(s.ofTerm(), "short2", worker.Grant{Version: 6}))
@@ -219,7 +219,7 @@ func TestW3_CompletionsAreReported(t *testing.T) {
 		require.Greater(o, len(tries), 30, "until it is answered")
 		require.Less(o, len(tries), 130, "with pauses")
 		require.ElementsMatch(o, []string{"short1@5", "short2@6"}, tries[len(tries)-1].tasks)
-		o.set(func(c *clerk) { c.outcome = recorded })
+		o.set(func(c *fakeManager) { c.outcome = recorded })
 		o.after(2 * time.Second)
 		require.Len(o, o.heard(callComplete), 1)
 		s.remove("long")
@@ -236,8 +236,8 @@ func TestW3_CompletionsAreReported(t *testing.T) {
 // A completion without an answer is reported when the manager is back, even long
 // after the lease and the task are lost.
 func TestW3_CompletionsOutliveTheLease(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire(worker.WithCompletion(func(string) {}))
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember(worker.WithCompletion(func(string) {}))
 		o.after(time.Second)
 		o.do(silent)
 		s.add("short")
@@ -254,8 +254,8 @@ func TestW3_CompletionsOutliveTheLease(t *testing.T) {
 // Completions are reported before the worker leaves, because its tasks are then
 // started elsewhere.
 func TestW6_CompletionsAreReportedBeforeLeaving(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire(worker.WithCompletion(func(string) {}))
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember(worker.WithCompletion(func(string) {}))
 		o.after(time.Second)
 		o.heard()
 		require.NoError(o, s.worker.Add(s.ofTerm(), "short"))
@@ -281,8 +281,8 @@ func TestW6_CompletionsAreReportedBeforeLeaving(t *testing.T) {
 
 // The log also says when the manager is back.
 func TestR2_AManagerThatIsBackIsNoted(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire()
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember()
 		o.after(2 * time.Second)
 		for outages := 1; outages <= 2; outages++ {
 			o.shut()
@@ -304,9 +304,9 @@ func TestR2_AManagerThatIsBackIsNoted(t *testing.T) {
 // A manager that is back is reached by the next heartbeat but one, however long the
 // pauses of the connection have grown.
 func TestR2_AManagerThatIsBackIsFoundAtOnce(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		const short = 6 * time.Second
-		o.hire(worker.WithLease(short, 100*time.Millisecond))
+		o.startMember(worker.WithLease(short, 100*time.Millisecond))
 		o.after(time.Second)
 		for range 10 {
 			o.shut()
@@ -324,9 +324,9 @@ func TestR2_AManagerThatIsBackIsFoundAtOnce(t *testing.T) {
 // A predecessor's completions are reported before this process is a member, and even
 // if it never becomes one.
 func TestW6_APredecessorsCompletionsAreReported(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		o.set(func(c *clerk) { c.member, c.ends = 77, time.Now().Add(time.Hour) })
-		o.hire(worker.WithRecord[string](record{{Task: "x", Completed: true, Version: 9}, {Task: "y"}}))
+	inMemberNet(t, func(o *memberNet) {
+		o.set(func(c *fakeManager) { c.member, c.ends = 77, time.Now().Add(time.Hour) })
+		o.startMember(worker.WithRecord[string](record{{Task: "x", Completed: true, Version: 9}, {Task: "y"}}))
 		o.after(time.Second)
 		told := o.heard(callComplete)
 		require.Len(o, told, 1)

@@ -110,10 +110,10 @@ const (
 // A member logs until when its certificate is valid, and checks with each heartbeat,
 // because a connection may last until the end.
 func TestR3_AMemberWarnsBeforeItsCertificateEnds(t *testing.T) {
-	inBureau(t, func(o *bureau) {
+	inMemberNet(t, func(o *memberNet) {
 		ca := testca.New(o.T, "ours", testca.Lasting(1000*24*time.Hour))
 		o.option = with(o.T, ca.Worker(o.T, "w", testca.Lasting(10*time.Minute)))
-		o.hire()
+		o.startMember()
 		o.after(9*time.Minute - 2*time.Second)
 		require.Equal(o, 1, o.said(shown))
 		require.Equal(o, 1, o.said("valid_until=2000-01-01T00:10:00Z"))
@@ -125,7 +125,7 @@ func TestR3_AMemberWarnsBeforeItsCertificateEnds(t *testing.T) {
 
 // A manager checks in each term, with or without members.
 func TestR3_AManagerWarnsBeforeItsCertificateEnds(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		ca := testca.New(t, "ours", testca.Lasting(1000*24*time.Hour))
 		var log grpctest.Journal
 		m := o.open(NewMemoryStore(), logged(&log), with(t, ca.Manager(t, testca.Lasting(10*time.Minute))),
@@ -142,7 +142,7 @@ func TestR3_AManagerWarnsBeforeItsCertificateEnds(t *testing.T) {
 
 // A certificate that expires soon is logged at the start.
 func TestR3_WarnsAtTheStart(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		ca := testca.New(t, "ours", testca.Lasting(1000*24*time.Hour))
 		files := ca.Manager(t, testca.Lasting(1*24*time.Hour))
 		<-time.After(22 * time.Hour)

@@ -25,17 +25,17 @@ import (
 )
 
 func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		m.put("a", "b", "c", "d")
-		one := o.hire("one")
+		one := o.newWorker("one")
 		resp, err := one.manager.Register(t.Context(), one.asks())
 		require.NoError(t, err)
 		require.Equal(t, m.committer.epoch, resp.GetTerm().GetEpoch())
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 4}, o.spread())
 
-		two := o.hire("two")
+		two := o.newWorker("two")
 		require.NoError(t, two.register())
 		o.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 2, "two": 2}, o.spread())
@@ -55,10 +55,10 @@ func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
 }
 
 func TestR2_ANameThatIsTaken(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		o.open(NewMemoryStore())
-		one := o.staff("one")[0]
-		other := o.hire("one")
+		one := o.registerWorkers("one")[0]
+		other := o.newWorker("one")
 		err := other.register()
 		require.Equal(t, codes.AlreadyExists, code(err))
 		require.ErrorContains(t, err, `another process is worker "one", at one.test:7000`)
@@ -71,9 +71,9 @@ func TestR2_ANameThatIsTaken(t *testing.T) {
 }
 
 func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		o.open(NewMemoryStore())
-		h := o.hire("one")
+		h := o.newWorker("one")
 		asks := h.asks()
 		asks.Lease = durationpb.New(900 * time.Millisecond)
 		_, err := h.manager.Register(t.Context(), asks)
@@ -86,10 +86,10 @@ func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
 // A wrong address, a firewall or another process is reported immediately, at both
 // ends.
 func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
-		one := o.hire("one")
+		one := o.newWorker("one")
 		asks := one.asks()
 		asks.Address = "elsewhere.test:7000"
 		_, err := one.manager.Register(t.Context(), asks)
@@ -97,7 +97,7 @@ func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
 		require.Equal(t, unreachableAnswer, status.Convert(err).Message())
 		require.Contains(t, o.logs.String(), "no listener at elsewhere.test:7000")
 
-		two := o.hire("two")
+		two := o.newWorker("two")
 		asks.Address = two.address
 		_, err = one.manager.Register(t.Context(), asks)
 		require.Equal(t, codes.Unavailable, code(err))
@@ -132,9 +132,9 @@ func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
 // lease. Without an immediate answer to the next Register, this would repeat
 // forever.
 func TestR2_ASecondRegisterIsAnsweredImmediately(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		o.open(NewMemoryStore())
-		one := o.staff("one")[0]
+		one := o.registerWorkers("one")[0]
 		release := one.gate.Hold(&one.gate.All)
 		defer release()
 		begun := time.Now()
@@ -151,46 +151,46 @@ func TestR2_ASecondRegisterIsAnsweredImmediately(t *testing.T) {
 }
 
 func TestR2_AnUnreachableMemberExpires(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
 		m.put("a", "b")
-		staff := o.staff("one", "two")
-		o.pass(time.Second, staff...)
-		staff[1].unserve()
-		o.pass(20*time.Second, staff...)
+		workers := o.registerWorkers("one", "two")
+		o.pass(time.Second, workers...)
+		workers[1].unserve()
+		o.pass(20*time.Second, workers...)
 		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
-		o.pass(2*time.Second, staff[0])
-		err := staff[1].beat()
+		o.pass(2*time.Second, workers[0])
+		err := workers[1].beat()
 		require.Equal(t, codes.FailedPrecondition, code(err))
 		require.ErrorContains(t, err, "cannot be called")
-		require.NoError(t, staff[1].Close(t.Context())) // it stops before its lease expires
-		o.pass(aLease, staff[0])
+		require.NoError(t, workers[1].Close(t.Context())) // it stops before its lease expires
+		o.pass(aLease, workers[0])
 		require.Equal(t, map[string]int{"one": 2}, o.spread())
 	})
 }
 
 func TestR2_AMemberThatIsReachableAgainContinues(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
 		m.put("a", "b")
-		staff := o.staff("one", "two")
-		o.pass(time.Second, staff...)
-		staff[1].unserve()
-		o.pass(20*time.Second, staff...)
-		o.pass(2*time.Second, staff[0])
-		require.Equal(t, codes.FailedPrecondition, code(staff[1].beat()))
-		staff[1].serve()
-		o.pass(3*time.Second, staff[0])
-		o.pass(2*aLease, staff...)
+		workers := o.registerWorkers("one", "two")
+		o.pass(time.Second, workers...)
+		workers[1].unserve()
+		o.pass(20*time.Second, workers...)
+		o.pass(2*time.Second, workers[0])
+		require.Equal(t, codes.FailedPrecondition, code(workers[1].beat()))
+		workers[1].serve()
+		o.pass(3*time.Second, workers[0])
+		o.pass(2*aLease, workers...)
 		require.Equal(t, 2, o.starts())
 		require.Zero(t, m.Members()[1].Failing)
 	})
 }
 
 func TestR1_AnswersTellTheLeaseAndWhenToBeat(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		o.open(NewMemoryStore())
-		one := o.hire("one")
+		one := o.newWorker("one")
 		shorter := one.asks()
 		shorter.Lease = durationpb.New(aLease / 2)
 		for _, asks := range []*orchestratorv1.RegisterRequest{one.asks(), shorter} {

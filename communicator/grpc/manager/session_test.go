@@ -120,8 +120,8 @@ func TestW8_ACompletionOverridesAFailure(t *testing.T) {
 // A manager that does not answer does not keep the worker from being watched.
 // Otherwise the lease, and with it completed tasks, could be lost before the answer.
 func TestW3_CompletionsWhileTheManagerHangsAreReported(t *testing.T) {
-	inBureau(t, func(o *bureau) {
-		s := o.hire(worker.WithCompletion(func(string) {}))
+	inMemberNet(t, func(o *memberNet) {
+		s := o.startMember(worker.WithCompletion(func(string) {}))
 		o.after(2 * time.Second)
 		o.do(silent)
 		s.add("short1")

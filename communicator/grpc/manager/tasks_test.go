@@ -22,7 +22,7 @@ import (
 )
 
 func TestR1_Completion(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
 		m.put("short", "long")
@@ -30,7 +30,7 @@ func TestR1_Completion(t *testing.T) {
 		require.NoError(t, err)
 		version := item.Revision
 		completed := make(chan string, 10)
-		one := o.hire("one", worker.WithCompletion(func(task string) { completed <- task }))
+		one := o.newWorker("one", worker.WithCompletion(func(task string) { completed <- task }))
 		require.NoError(t, one.register())
 		require.Equal(t, "short", <-completed)
 		complete := func(completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
@@ -87,11 +87,11 @@ func TestR1_Completion(t *testing.T) {
 // A worker cannot reach the manager, but the manager can call it. Its completed
 // tasks are not moved to another worker, which would run them again.
 func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		completed := make(chan string, 10)
 		complete := worker.WithCompletion(func(task string) { completed <- task })
-		one, two := o.hire("one", complete), o.hire("two", complete)
+		one, two := o.newWorker("one", complete), o.newWorker("two", complete)
 		require.NoError(t, one.register())
 		require.NoError(t, two.register())
 		m.put("short 1", "short 2", "short 3", "short 4", "short 5", "short 6")
@@ -119,11 +119,11 @@ func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
 }
 
 func TestW7_NewContentReachesTheRunningTask(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		m.put("a")
 		updated := make(chan string, 1)
-		one := o.hire("one", worker.WithUpdate(func(ctx context.Context, _ string) error {
+		one := o.newWorker("one", worker.WithUpdate(func(ctx context.Context, _ string) error {
 			content, _ := worker.Content(ctx)
 			updated <- string(content)
 			return nil
@@ -140,9 +140,9 @@ func TestW7_NewContentReachesTheRunningTask(t *testing.T) {
 }
 
 func TestR1_InvalidArgumentsAreRefused(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		o.open(NewMemoryStore(), WithLeases(time.Second, time.Minute))
-		one := o.hire("one")
+		one := o.newWorker("one")
 		asks := one.asks()
 		asks.Lease = nil
 		_, err := one.manager.Register(t.Context(), asks)
@@ -222,23 +222,23 @@ func TestR1_TasksAreCheckedAtTheBorder(t *testing.T) {
 // A task that does not stop keeps none of its neighbours stopped: they start elsewhere
 // while its stop is under way, although one call carries all stops of their worker.
 func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
-		one := o.hire("one")
+		one := o.newWorker("one")
 		one.keeps = make(chan struct{})
 		require.NoError(t, one.register())
 		m.put("hangs", "prompt a", "prompt b", "prompt c", "prompt d")
 		o.pass(2*time.Second, one)
 		require.Len(t, o.where(), 5)
-		staff := append(o.staff("two", "three", "four", "five", "six"), one)
+		workers := append(o.registerWorkers("two", "three", "four", "five", "six"), one)
 		require.NoError(t, m.Drain(t.Context(), "one"))
-		o.pass(1200*time.Millisecond, staff...)
+		o.pass(1200*time.Millisecond, workers...)
 		for task, at := range o.where() {
 			require.Equal(t, task == "hangs", at == "one", "%s runs on %q", task, at)
 		}
 		require.Len(t, o.where(), 5)
 		close(one.keeps)
-		o.pass(2*time.Second, staff...)
+		o.pass(2*time.Second, workers...)
 		require.NotContains(t, o.spread(), "one")
 		require.Len(t, o.where(), 5)
 		m.close()
@@ -256,7 +256,7 @@ func TestMemberState_InJSON(t *testing.T) {
 }
 
 // completeAs sends completions in the name of a worker.
-func (h *hand) completeAs(name string, completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
+func (h *testWorker) completeAs(name string, completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
 	h.o.t.Helper()
 	resp, err := h.manager.Complete(h.o.t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte(name), Completions: completions})
 	require.NoError(h.o.t, err)
@@ -266,16 +266,16 @@ func (h *hand) completeAs(name string, completions ...*orchestratorv1.Completion
 // A worker that was given no task completes none, whatever version it tries, and
 // gets the same answer each time. This also holds after a restart of the manager.
 func TestR5_AStrangerCompletesNothing(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
 		m.put("a", "b")
-		one := o.hire("one", worker.WithCompletion(func(string) {}))
+		one := o.newWorker("one", worker.WithCompletion(func(string) {}))
 		require.NoError(t, one.register())
 		o.pass(time.Second, one)
 		given := one.Status()
 		require.Len(t, given, 2)
-		try := func(m *shift) {
+		try := func(m *runningManager) {
 			item, err := m.Get("a")
 			require.NoError(t, err)
 			for version := item.Revision - 2; version <= item.Revision+2; version++ {
@@ -306,10 +306,10 @@ func TestR5_AStrangerCompletesNothing(t *testing.T) {
 // A worker that lists tasks that it was not given gets neither their contents nor
 // receipts. It is told to stop them.
 func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		complete := worker.WithCompletion(func(string) {})
-		one, two := o.hire("one", complete), o.hire("two", complete, worker.WithUpdate(func(_ context.Context, task string) error {
+		one, two := o.newWorker("one", complete), o.newWorker("two", complete, worker.WithUpdate(func(_ context.Context, task string) error {
 			t.Errorf("worker was given the content of %s", task)
 			return nil
 		}))
@@ -338,10 +338,10 @@ func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
 func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 	for _, version := range []int64{0, 1, math.MaxInt64} {
 		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
-			inOffice(t, func(t *testing.T, o *office) {
+			inTestNet(t, func(t *testing.T, o *testNet) {
 				m := o.open(NewMemoryStore())
 				complete := worker.WithCompletion(func(string) {})
-				one, two := o.hire("one", complete), o.hire("two", complete)
+				one, two := o.newWorker("one", complete), o.newWorker("two", complete)
 				require.NoError(t, one.register())
 				m.put("job a", "job b")
 				o.pass(time.Second, one)
@@ -361,10 +361,10 @@ func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 
 // A worker that never stops such tasks harms only its own tasks.
 func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
-		one, two := o.hire("one"), o.hire("two")
+		one, two := o.newWorker("one"), o.newWorker("two")
 		require.NoError(t, one.register())
 		m.put("a", "b")
 		o.pass(time.Second, one)
@@ -399,10 +399,10 @@ func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
 // The manager shows the error of a failing job. After its attempts the job is no
 // longer expected, even after a restart, until Retry.
 func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		store := NewMemoryStore()
 		m := o.open(store)
-		one := o.hire("one", worker.WithCompletion(func(string) {}), worker.WithBackoff(10*time.Second, 10*time.Second),
+		one := o.newWorker("one", worker.WithCompletion(func(string) {}), worker.WithBackoff(10*time.Second, 10*time.Second),
 			worker.WithAttempts(2, func(string, error) {}))
 		o.fail(errors.New("no disk"))
 		require.NoError(t, one.register())
@@ -458,10 +458,10 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 
 // A new worker gets no running job.
 func TestW8_ARunningJobStaysWhereItIs(t *testing.T) {
-	inOffice(t, func(t *testing.T, o *office) {
+	inTestNet(t, func(t *testing.T, o *testNet) {
 		m := o.open(NewMemoryStore())
 		complete := worker.WithCompletion(func(string) {})
-		one, two := o.hire("one", complete, worker.WithSlots(1)), o.hire("two", complete, worker.WithSlots(1))
+		one, two := o.newWorker("one", complete, worker.WithSlots(1)), o.newWorker("two", complete, worker.WithSlots(1))
 		require.NoError(t, one.register())
 		m.put("job a", "job b", "job c", "job d")
 		o.pass(2*time.Second, one)
