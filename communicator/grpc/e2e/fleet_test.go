@@ -23,7 +23,7 @@ type fleet struct {
 	dir      string
 	manager  *proctest.Process
 	address  string // of the manager
-	desk     *visitor
+	control  *controlClient
 	workers  []*member
 	journal  *proctest.Journal
 	reader   *proctest.Reader
@@ -49,15 +49,15 @@ func startFleet(t *testing.T, n int, s settings) *fleet {
 func startFleetOf(t *testing.T, n int, s settings, kind func(f *fleet, m *member, listen string) *proctest.Process) *fleet {
 	t.Helper()
 	free := proctest.FreeAddrs(t, n+2)
-	address, desk, listen := free[0], free[1], free[2:]
-	f := &fleet{t: t, settings: s, dir: t.TempDir(), address: address, desk: newVisitor(desk), history: proctest.NewHistory()}
+	address, control, listen := free[0], free[1], free[2:]
+	f := &fleet{t: t, settings: s, dir: t.TempDir(), address: address, control: newControlClient(control), history: proctest.NewHistory()}
 	var err error
 	f.journal, err = proctest.OpenJournal(f.path(), "test")
 	require.NoError(t, err)
 	f.reader = proctest.OpenReader(t, f.path())
 
 	f.manager = &proctest.Process{T: t, Role: managerRole, Journal: f.journal, Settings: managerSettings{
-		Journal: f.path(), Store: filepath.Join(f.dir, "store"), Listen: f.address, Desk: desk, settings: s,
+		Journal: f.path(), Store: filepath.Join(f.dir, "store"), Listen: f.address, Control: control, settings: s,
 	}}
 	f.manager.Start()
 	for i, listen := range listen {
@@ -93,7 +93,7 @@ func (f *fleet) put(content string, names ...string) {
 	for _, name := range names {
 		items = append(items, manager.Item{Name: name, Content: []byte(content)})
 	}
-	f.wait("the manager takes tasks", time.Minute, func() bool { return f.desk.put(items) })
+	f.wait("the manager takes tasks", time.Minute, func() bool { return f.control.put(items) })
 }
 
 // names returns n names with a prefix.

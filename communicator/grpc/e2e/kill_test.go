@@ -34,7 +34,7 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 			items = append(items, manager.Item{Name: fmt.Sprintf("t%03d", put), Content: []byte(takes.String())})
 			put++
 		}
-		f.wait("the manager takes tasks", time.Minute, func() bool { return f.desk.put(items) })
+		f.wait("the manager takes tasks", time.Minute, func() bool { return f.control.put(items) })
 		f.wait("some are done", time.Minute, func() bool {
 			f.look()
 			return f.count(did) > tasks*round/rounds
@@ -61,16 +61,16 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 		f.restart()
 	}
 	f.wait("nothing is expected any more", time.Minute, func() bool {
-		s, ok := f.desk.ask()
+		s, ok := f.control.ask()
 		return ok && len(s.Expected) == 0
 	})
 	f.wait("nothing runs any more", time.Minute, func() bool { return len(f.look()) == 0 })
 	require.Positive(t, underWay, "no task was running at any kill")
 
-	last, ok := f.desk.ask()
+	last, ok := f.control.ask()
 	require.True(t, ok)
 	require.Len(t, last.Completed, tasks)
-	v := f.judge()
+	v := f.checkCompletions()
 	require.Len(t, v.recorded, tasks)
 	for _, c := range last.Completed {
 		require.Contains(t, v.recorded, c.Task)

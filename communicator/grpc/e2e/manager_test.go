@@ -30,7 +30,7 @@ type managerSettings struct {
 	Journal string
 	Store   string // a file
 	Listen  string // for workers
-	Desk    string // address of the desk
+	Control string // address of the controlServer
 	settings
 }
 
@@ -49,7 +49,7 @@ func runManager(text string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	d := &desk{}
+	control := &controlServer{}
 	m, err := manager.New(&witnessed{store, j},
 		grpc.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 		manager.WithInterval(s.Interval),
@@ -57,19 +57,19 @@ func runManager(text string) (err error) {
 		manager.WithOrchestrator(
 			orchestrator.WithCommunicatorTimeout(s.Lease/2),
 			orchestrator.WithStats(func(t orchestrator.TermStats) {
-				if d.leading.CompareAndSwap(false, true) {
+				if control.leading.CompareAndSwap(false, true) {
 					_ = j.Write(proctest.Event{Kind: leads, Token: t.Term.Epoch})
 				}
 			})))
 	if err != nil {
 		return err
 	}
-	d.Manager = m
-	asked, err := net.Listen("tcp", s.Desk)
+	control.Manager = m
+	asked, err := net.Listen("tcp", s.Control)
 	if err != nil {
 		return err
 	}
-	go func() { _ = http.Serve(asked, d) }()
+	go func() { _ = http.Serve(asked, control) }()
 	called, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return err
@@ -128,37 +128,37 @@ func (s *witnessed) note(kind string, values map[string][]byte) error {
 	return nil
 }
 
-// desk is an HTTP server through which the test puts tasks and requests the
+// controlServer is an HTTP server through which the test puts tasks and requests the
 // manager's state.
-type desk struct {
+type controlServer struct {
 	*manager.Manager
 	leading atomic.Bool
 }
 
-// state is the answer of the desk.
+// state is the answer of the controlServer.
 type state struct {
 	Expected  []string
 	Completed []manager.Completion
 }
 
-func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := d.serve(w, r); err != nil {
+func (c *controlServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := c.serve(w, r); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }
 
-func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
+func (c *controlServer) serve(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodPost {
 		var items []manager.Item
 		if err := json.NewDecoder(r.Body).Decode(&items); err != nil {
 			return err
 		}
-		_, err := d.PutAll(r.Context(), items)
+		_, err := c.PutAll(r.Context(), items)
 		return err
 	}
 	var s state
 	for after := ""; ; {
-		items, err := d.Items(after, manager.MaxList)
+		items, err := c.Items(after, manager.MaxList)
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	for after := ""; ; {
-		done, err := d.Completed(after, manager.MaxList)
+		done, err := c.Completed(after, manager.MaxList)
 		if err != nil {
 			return err
 		}
@@ -184,26 +184,26 @@ func (d *desk) serve(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(s)
 }
 
-// visitor is a client of a desk. The desk may be closed.
-type visitor struct {
+// controlClient is a client of a controlServer, which may be closed.
+type controlClient struct {
 	http http.Client
 	url  string
 }
 
-func newVisitor(address string) *visitor {
-	return &visitor{
+func newControlClient(address string) *controlClient {
+	return &controlClient{
 		http: http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
 		url:  "http://" + address,
 	}
 }
 
 // put reports whether the manager has accepted the items.
-func (v *visitor) put(items []manager.Item) bool {
+func (c *controlClient) put(items []manager.Item) bool {
 	text, err := json.Marshal(items)
 	if err != nil {
 		return false
 	}
-	resp, err := v.http.Post(v.url, "application/json", bytes.NewReader(text))
+	resp, err := c.http.Post(c.url, "application/json", bytes.NewReader(text))
 	if err != nil {
 		return false
 	}
@@ -211,9 +211,9 @@ func (v *visitor) put(items []manager.Item) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// ask returns the manager's state, and whether the desk has answered.
-func (v *visitor) ask() (state, bool) {
-	resp, err := v.http.Get(v.url)
+// ask returns the manager's state, and whether the server has answered.
+func (c *controlClient) ask() (state, bool) {
+	resp, err := c.http.Get(c.url)
 	if err != nil {
 		return state{}, false
 	}

@@ -141,7 +141,7 @@ func TestR1_WorkersInPython(t *testing.T) {
 	require.NotNil(t, died)
 	require.Equal(t, "exit status 0", died.Text, "%s", f.workers[2].Output.Tail())
 
-	v := f.judge()
+	v := f.checkCompletions()
 	require.Len(t, v.recorded, jobs+1)
 	require.Empty(t, f.history.Overlaps())
 }

@@ -79,7 +79,7 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 			require.True(t, m.Alive(), "%s\n%s", m.name, m.Output.Tail())
 		}
 	}
-	f.judge()
+	f.checkCompletions()
 	for task, n := range f.runsOf("short") {
 		require.True(t, n == 1 || lost[task], "task %s was run %d times", task, n)
 	}
@@ -89,6 +89,6 @@ func TestR2_TheManagerIsRestarted(t *testing.T) {
 
 // recorded returns the number of the manager's completions.
 func (f *fleet) recorded() int {
-	s, _ := f.desk.ask()
+	s, _ := f.control.ask()
 	return len(s.Completed)
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// judge checks the completions in the journal, and fails the test if judgement
-// returns an error.
-func (f *fleet) judge() verdict {
+// checkCompletions checks the completions in the journal, and fails the test if
+// checkEvents returns an error.
+func (f *fleet) checkCompletions() verdict {
 	f.t.Helper()
 	f.look()
-	v, err := judgement(f.events)
+	v, err := checkEvents(f.events)
 	require.NoError(f.t, err)
 	return v
 }
@@ -28,10 +28,10 @@ type verdict struct {
 	again    int               // starts of a task after its completion was recorded
 }
 
-// judgement checks that each recorded completion belongs to a task that has
+// checkEvents checks that each recorded completion belongs to a task that has
 // completed, and was recorded once for each version. It must not have been changed
 // or lost later, from one manager to the next.
-func judgement(events []proctest.Event) (verdict, error) {
+func checkEvents(events []proctest.Event) (verdict, error) {
 	v := verdict{recorded: map[string]string{}}
 	type work struct {
 		task    string
@@ -113,7 +113,7 @@ func TestJudgement_FindsWhatIsWrong(t *testing.T) {
 		"gone":    {"was deleted", []proctest.Event{at(did, "x", ""), at(recorded, "x", seven), at(forgotten, "x", "")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := judgement(c.events)
+			_, err := checkEvents(c.events)
 			if c.wrong == "" {
 				require.NoError(t, err)
 				return
