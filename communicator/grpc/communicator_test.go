@@ -31,7 +31,7 @@ func adds(tasks ...string) []orchestrator.Write[string] {
 }
 
 func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
-	s := hire(t)
+	s := newServedWorker(t)
 	c, w := connected(t, s)
 	require.Nil(t, c.Tasks(w))
 	require.Nil(t, c.Apply(t.Context(), w, adds("a", "b")))
@@ -108,7 +108,7 @@ func again(t *testing.T, c *Communicator, w Worker) []string {
 }
 
 func TestR1_AWorkerThatIsBackIsReachedAtOnce(t *testing.T) {
-	s := hire(t)
+	s := newServedWorker(t)
 	c, w := connected(t, s)
 	require.NoError(t, c.Add(t.Context(), w, "a"))
 	s.stop()
@@ -124,7 +124,7 @@ func TestR1_AWorkerThatIsBackIsReachedAtOnce(t *testing.T) {
 }
 
 func TestR1_BrokenConnectionsAreReplaced(t *testing.T) {
-	s := hire(t)
+	s := newServedWorker(t)
 	p := behind(t, s.addr)
 	c := communicator(t)
 	w := s.as("w")
@@ -216,7 +216,7 @@ func TestR1_FailedCallsAreObserved(t *testing.T) {
 		err error
 	}
 	var told []news
-	s := hire(t)
+	s := newServedWorker(t)
 	c, w := connected(t, s)
 	c.settings.Observe = func(w state.Worker, err error) { told = append(told, news{Worker(w), err}) }
 	_, err := c.List(inTerm(t, 1), w)
@@ -247,7 +247,7 @@ func TestR1_FailedCallsAreObserved(t *testing.T) {
 
 func TestR4_AnUnauthorizedCallerChangesNothing(t *testing.T) {
 	ca := testca.New(t, "ours")
-	s := hire(t, with(t, ca.Worker(t, "w")))
+	s := newServedWorker(t, with(t, ca.Worker(t, "w")))
 	c, w := connected(t, s, with(t, ca.Worker(t, "another")))
 	err := c.Add(inTerm(t, 1), w, "a")
 	require.ErrorIs(t, err, ErrCertificate)
@@ -260,7 +260,7 @@ func TestR4_AnUnauthorizedCallerChangesNothing(t *testing.T) {
 }
 
 func TestR1_ConnectAndDisconnect(t *testing.T) {
-	s := hire(t)
+	s := newServedWorker(t)
 	c, w := connected(t, s)
 	require.NoError(t, c.Add(t.Context(), w, "a"))
 	l, err := c.link(w)

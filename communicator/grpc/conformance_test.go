@@ -54,22 +54,22 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 		ours = append(ours, with(t, ca.Manager(t)))
 	}
 	c := communicator(t, ours...)
-	sites, cuts := map[string]*site{}, map[string]func() func(){}
+	workers, cuts := map[string]*servedWorker{}, map[string]func() func(){}
 	all := communicatortest.Cluster[Worker, string]{
 		Communicator: c,
 		Timeout:      3 * time.Second,
 		Tasks:        []string{"a", "b/c", "\xff\x00 größe"},
-		Hold:         func(w Worker) func() { g := sites[w.Name].gate; return g.Hold(&g.Some) },
+		Hold:         func(w Worker) func() { g := workers[w.Name].gate; return g.Hold(&g.Some) },
 		Cut:          func(w Worker) func() { return cuts[w.Name]() },
-		Linger:       func(w Worker, task string) func() { return sites[w.Name].tasks.Lingers(task) },
-		Refuse:       func(w Worker, task string) func() { return sites[w.Name].tasks.Refuse(task) },
+		Linger:       func(w Worker, task string) func() { return workers[w.Name].tasks.Lingers(task) },
+		Refuse:       func(w Worker, task string) func() { return workers[w.Name].tasks.Refuse(task) },
 	}
 	for _, name := range []string{"w1", "w2"} {
 		var theirs []Option
 		if ca != nil {
 			theirs = append(theirs, with(t, ca.Worker(t, name)))
 		}
-		s := hire(t, theirs...)
+		s := newServedWorker(t, theirs...)
 		address := s.addr
 		cuts[name] = func() func() { return s.gate.Hold(&s.gate.All) }
 		if delay != nil {
@@ -78,7 +78,7 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 			address = p.Addr()
 			cuts[name] = func() func() { p.Cut(netfault.Both); return p.Heal }
 		}
-		sites[name] = s
+		workers[name] = s
 		w := s.as(name)
 		introduce(t, c, w, address)
 		all.Workers = append(all.Workers, w)
@@ -87,7 +87,7 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 	// wrong address.
 	former, away := all.Workers[0], Worker{"away", 1}
 	former.Incarnation++
-	introduce(t, c, former, sites["w1"].addr)
+	introduce(t, c, former, workers["w1"].addr)
 	introduce(t, c, away, "127.0.0.1:1")
 	all.Strangers = []Worker{{Name: "nobody", Incarnation: 1}, former, away}
 	return all

@@ -44,7 +44,7 @@ func (b *library) put(task, content string, version int64) {
 
 func TestR1_TasksAreGivenTheirContent(t *testing.T) {
 	b := &library{entries: map[string]volume{"a": {"one", 1}, "b": {"two", 2}, "slow": {"three", 3}}}
-	s := hire(t)
+	s := newServedWorker(t)
 	c, w := connected(t, s, WithContents(b))
 	require.Nil(t, c.Apply(inTerm(t, 1), w, adds("a", "b", "slow")))
 	err := c.Add(inTerm(t, 1), w, "nobody's")

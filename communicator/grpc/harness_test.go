@@ -24,8 +24,8 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// site is a worker and its server.
-type site struct {
+// servedWorker is a worker and its server.
+type servedWorker struct {
 	worker *worker.Worker[string]
 	gate   *grpctest.Gate
 	tasks  *grpctest.Tasks
@@ -33,12 +33,12 @@ type site struct {
 	stop   func() // stops the server
 }
 
-func (s *site) as(name string) Worker { return Worker{name, s.worker.Incarnation()} }
+func (s *servedWorker) as(name string) Worker { return Worker{name, s.worker.Incarnation()} }
 
-// hire starts a worker that runs its tasks until they are stopped.
-func hire(t testing.TB, opts ...Option) *site {
+// newServedWorker starts a worker that runs its tasks until they are stopped.
+func newServedWorker(t testing.TB, opts ...Option) *servedWorker {
 	t.Helper()
-	s := &site{gate: &grpctest.Gate{}, tasks: &grpctest.Tasks{}}
+	s := &servedWorker{gate: &grpctest.Gate{}, tasks: &grpctest.Tasks{}}
 	w, err := worker.New(s.tasks.Run, worker.WithAccept(s.tasks.Accept))
 	require.NoError(t, err)
 	s.worker = w
@@ -48,7 +48,7 @@ func hire(t testing.TB, opts ...Option) *site {
 }
 
 // listen serves a worker at an address until stop is called or the test ends.
-func listen(t testing.TB, s *site, address string, opts ...Option) (addr string, stop func()) {
+func listen(t testing.TB, s *servedWorker, address string, opts ...Option) (addr string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func communicator(t testing.TB, opts ...CommunicatorOption) *Communicator {
 }
 
 // connected returns a Communicator with one worker, w.
-func connected(t testing.TB, s *site, opts ...CommunicatorOption) (*Communicator, Worker) {
+func connected(t testing.TB, s *servedWorker, opts ...CommunicatorOption) (*Communicator, Worker) {
 	t.Helper()
 	c := communicator(t, opts...)
 	w := s.as("w")

@@ -30,9 +30,9 @@ func local(t testing.TB) context.Context {
 }
 
 // direct returns a worker's service without a network, and the worker.
-func direct(t testing.TB) (*service, *site) {
+func direct(t testing.TB) (*service, *servedWorker) {
 	t.Helper()
-	s := hire(t)
+	s := newServedWorker(t)
 	return &service{worker: s.worker, maxMessage: 2 << 20}, s
 }
 
@@ -155,11 +155,11 @@ func TestR1_OnlyAManagerCommands(t *testing.T) {
 }
 
 func TestR1_EachChangeHasItsAnswerBeforeTheDeadline(t *testing.T) {
-	s, site := direct(t)
+	s, served := direct(t)
 	require.Equal(t, []string{"DONE", "DONE"}, outcomes(local(t), t, s, change(opAdd, "slow", "", 0), change(opAdd, "b", "", 0)))
-	end := site.tasks.Lingers("slow")
+	end := served.tasks.Lingers("slow")
 	defer end()
-	accept := site.tasks.Refuse("no")
+	accept := served.tasks.Refuse("no")
 	defer accept()
 	ctx := within(local(t), t, time.Second)
 	require.Equal(t, []string{"STOPPING", "DONE", "DONE", "REJECTED", "STOPPING"}, outcomes(ctx, t, s,
@@ -237,7 +237,7 @@ func TestC6_TheFirstOfSeveralErrorsCounts(t *testing.T) {
 }
 
 func TestR1_AServerEndsWithItsContextGracefully(t *testing.T) {
-	s := hire(t)
+	s := newServedWorker(t)
 	c, w := connected(t, s)
 	require.NoError(t, c.Add(t.Context(), w, "slow"))
 	end := s.tasks.Lingers("slow")

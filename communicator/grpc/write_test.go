@@ -96,7 +96,7 @@ func TestR3_MessagesStayBelowTheLimit(t *testing.T) {
 }
 
 func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
-	s := hire(t)
+	s := newServedWorker(t)
 	c, w := connected(t, s)
 	s.stop()
 	start := time.Now()
@@ -129,7 +129,7 @@ func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
 }
 
 func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {
-	s := hire(t)
+	s := newServedWorker(t)
 	p := behind(t, s.addr)
 	c := communicator(t)
 	w := s.as("w")
