@@ -130,10 +130,10 @@ func TestR3_AWorkerHasTheManagerMakeOneCallAtATime(t *testing.T) {
 // If many names register that never answer, the manager makes at most maxProbes
 // calls at the same time. The others wait for their turn.
 func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		d := newDeaf()
-		serveDeaf(t, d, o.listen("liar.test:7000"))
+		serveDeaf(t, d, n.listen("liar.test:7000"))
 		const more = 20
 		ctx, giveUp := context.WithCancel(t.Context())
 		defer giveUp()
@@ -141,7 +141,7 @@ func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
 		var client orchestratorv1.ManagerClient
 		for i := range maxProbes + more {
 			if i%maxCalls == 0 {
-				conn, err := settingsOf(t).Dial(managerAt, aManager, o.dialing())
+				conn, err := settingsOf(t).Dial(managerAt, aManager, n.dialing())
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, conn.Close()) })
 				client = orchestratorv1.NewManagerClient(conn)
@@ -169,7 +169,7 @@ func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
 		_, most := d.count(0)
 		require.Equal(t, maxProbes, most)
 		require.Empty(t, m.Members())
-		good := o.newWorker("good")
+		good := n.newWorker("good")
 		require.NoError(t, good.register())
 	})
 }
@@ -199,9 +199,9 @@ func TestR3_ACancelledRegisterLeavesNothingBehind(t *testing.T) {
 // The call for a lost Register ends with that Register, and does not block the next
 // one.
 func TestR2_ALostRegisterDoesNotBlockTheNext(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		one := o.newWorker("one")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		one := n.newWorker("one")
 		release := one.gate.Hold(&one.gate.All)
 		ctx, lose := context.WithCancel(t.Context())
 		lost := make(chan error, 1)
@@ -305,9 +305,9 @@ func TestR1_AWorkerThatSawATermRegistersWithALongList(t *testing.T) {
 // A worker with a long list can be identified nevertheless, and so can another
 // process.
 func TestR2_AWorkerWithALongListRegisters(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		one := o.newWorker("one")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		one := n.newWorker("one")
 		for i := range 1000 {
 			task := fmt.Sprintf("a task of a worker that was a member before, %d", i)
 			require.Nil(t, one.ApplyWith(t.Context(), []worker.Change[string]{{
@@ -318,7 +318,7 @@ func TestR2_AWorkerWithALongListRegisters(t *testing.T) {
 		stranger.Incarnation++
 		_, err := one.manager.Register(t.Context(), stranger)
 		require.Equal(t, codes.Unavailable, code(err))
-		require.Contains(t, o.logs.String(), worker.ErrIncarnation.Error())
+		require.Contains(t, n.logs.String(), worker.ErrIncarnation.Error())
 		require.Empty(t, m.Members())
 		require.NoError(t, one.register())
 		require.Len(t, m.Members(), 1)

@@ -25,7 +25,7 @@ import (
 // changes its answers.
 type hostileWorker struct {
 	*grpctest.Fake
-	o       *testNet
+	n       *testNet
 	manager orchestratorv1.ManagerClient
 
 	mu      sync.Mutex
@@ -40,88 +40,88 @@ type hostileWorker struct {
 
 // newHostileWorker serves a hostile worker and registers it, through the connection of
 // another worker.
-func (o *testNet) newHostileWorker(by *testWorker) *hostileWorker {
-	o.t.Helper()
-	x := &hostileWorker{
-		Fake: &grpctest.Fake{}, o: o, manager: by.manager,
+func (n *testNet) newHostileWorker(by *testWorker) *hostileWorker {
+	n.t.Helper()
+	w := &hostileWorker{
+		Fake: &grpctest.Fake{}, n: n, manager: by.manager,
 		given: make(map[string]*orchestratorv1.Change), runs: make(map[string]bool),
 		refusal: func(orchestratorv1.Op) orchestratorv1.Outcome { return orchestratorv1.Outcome_OUTCOME_DONE },
 	}
-	x.listed = x.honest
-	x.OnReport, x.OnApply = x.answer, x.change
-	server, accepting, err := settingsOf(o.t).NewServer(o.listen("mallory.test:7000"), 0, grpc.WaitForHandlers(true))
-	require.NoError(o.t, err)
-	orchestratorv1.RegisterWorkerServer(server, x.Fake)
+	w.listed = w.honest
+	w.OnReport, w.OnApply = w.answer, w.change
+	server, accepting, err := settingsOf(n.t).NewServer(n.listen("mallory.test:7000"), 0, grpc.WaitForHandlers(true))
+	require.NoError(n.t, err)
+	orchestratorv1.RegisterWorkerServer(server, w.Fake)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(accepting)
 	}()
-	o.t.Cleanup(func() {
+	n.t.Cleanup(func() {
 		server.Stop()
 		<-done
 	})
-	require.NoError(o.t, x.register())
-	return x
+	require.NoError(n.t, w.register())
+	return w
 }
 
-func (x *hostileWorker) register() error {
-	_, err := x.manager.Register(x.o.t.Context(), registering("mallory", 1, "mallory.test:7000"))
+func (w *hostileWorker) register() error {
+	_, err := w.manager.Register(w.n.t.Context(), registering("mallory", 1, "mallory.test:7000"))
 	return err
 }
 
-func (x *hostileWorker) beat() error {
-	_, err := x.manager.Heartbeat(x.o.t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("mallory"), Incarnation: 1})
+func (w *hostileWorker) beat() error {
+	_, err := w.manager.Heartbeat(w.n.t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("mallory"), Incarnation: 1})
 	return err
 }
 
 // now changes what it does.
-func (x *hostileWorker) now(change func()) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (w *hostileWorker) now(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	change()
 }
 
-func (x *hostileWorker) answer(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.deaf && r.GetTerm() != nil {
+func (w *hostileWorker) answer(r *orchestratorv1.ReportRequest) (*orchestratorv1.ReportResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.deaf && r.GetTerm() != nil {
 		return nil, status.Error(codes.Internal, "not of a term")
 	}
-	x.counter++
-	response := grpctest.ReportOf(x.counter)
-	response.Tasks = x.listed()
+	w.counter++
+	response := grpctest.ReportOf(w.counter)
+	response.Tasks = w.listed()
 	return response, nil
 }
 
-func (x *hostileWorker) change(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (w *hostileWorker) change(_ context.Context, r *orchestratorv1.ApplyRequest) (*orchestratorv1.ApplyResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	response := &orchestratorv1.ApplyResponse{}
 	for _, c := range r.GetChanges() {
-		outcome := x.refusal(c.GetOp())
+		outcome := w.refusal(c.GetOp())
 		response.Results = append(response.Results, &orchestratorv1.Result{Outcome: outcome})
 		switch {
 		case outcome != orchestratorv1.Outcome_OUTCOME_DONE:
 		case c.GetOp() == orchestratorv1.Op_OP_REMOVE:
-			delete(x.runs, string(c.GetTask()))
+			delete(w.runs, string(c.GetTask()))
 		default:
-			x.given[string(c.GetTask())], x.runs[string(c.GetTask())] = c, true
+			w.given[string(c.GetTask())], w.runs[string(c.GetTask())] = c, true
 		}
 	}
 	return response, nil
 }
 
 // honest returns what it runs.
-func (x *hostileWorker) honest() (tasks []*orchestratorv1.Task) {
-	for _, task := range slices.Sorted(maps.Keys(x.runs)) {
-		tasks = append(tasks, x.task(task))
+func (w *hostileWorker) honest() (tasks []*orchestratorv1.Task) {
+	for _, task := range slices.Sorted(maps.Keys(w.runs)) {
+		tasks = append(tasks, w.task(task))
 	}
 	return tasks
 }
 
-func (x *hostileWorker) task(name string) *orchestratorv1.Task {
-	c := x.given[name]
+func (w *hostileWorker) task(name string) *orchestratorv1.Task {
+	c := w.given[name]
 	return &orchestratorv1.Task{
 		Name: []byte(name), State: orchestratorv1.State_STATE_RUNNING,
 		ContentVersion: c.GetContentVersion(), Receipt: c.GetReceipt(),
@@ -129,32 +129,32 @@ func (x *hostileWorker) task(name string) *orchestratorv1.Task {
 }
 
 // pass lets time pass in which it tries everything to stay a member.
-func (x *hostileWorker) pass(d time.Duration, workers ...*testWorker) {
+func (w *hostileWorker) pass(d time.Duration, workers ...*testWorker) {
 	for range int(d / time.Second) {
-		_ = x.beat()
-		_ = x.register()
-		x.o.pass(time.Second, workers...)
+		_ = w.beat()
+		_ = w.register()
+		w.n.pass(time.Second, workers...)
 	}
 }
 
 // A worker that can be called outside of terms only, and registers again and again, is
 // no member for long. Until it was listed, no missing task could start.
 func TestR5_RegisteringAgainRenewsNoLeaseThatAHeartbeatDoesNot(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
-		one := o.newWorker("one")
-		x := o.newHostileWorker(one)
+		m := n.open(store)
+		one := n.newWorker("one")
+		x := n.newHostileWorker(one)
 		require.NoError(t, one.register())
-		o.pass(2*time.Second, one)
+		n.pass(2*time.Second, one)
 		m.close()
 		x.now(func() { x.deaf = true })
-		m = o.open(store)
+		m = n.open(store)
 		m.put("a", "b", "c")
 		x.pass(5*time.Second, one)
-		require.Empty(t, o.where(), "it may run them")
+		require.Empty(t, n.where(), "it may run them")
 		x.pass(time.Minute, one)
-		require.Len(t, o.where(), 3)
+		require.Len(t, n.where(), 3)
 		require.Equal(t, 1, m.MemberCount())
 		m.close()
 	})
@@ -165,10 +165,10 @@ func TestR5_RegisteringAgainRenewsNoLeaseThatAHeartbeatDoesNot(t *testing.T) {
 func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 	for _, pinned := range []bool{false, true} {
 		t.Run(fmt.Sprint("pinned ", pinned), func(t *testing.T) {
-			inTestNet(t, func(t *testing.T, o *testNet) {
-				m := o.open(NewMemoryStore())
-				workers := []*testWorker{o.newWorker("one"), o.newWorker("two"), o.newWorker("three")}
-				x := o.newHostileWorker(workers[0])
+			inTestNet(t, func(t *testing.T, n *testNet) {
+				m := n.open(NewMemoryStore())
+				workers := []*testWorker{n.newWorker("one"), n.newWorker("two"), n.newWorker("three")}
+				x := n.newHostileWorker(workers[0])
 				for i := range 12 {
 					m.put(fmt.Sprint("t", i))
 				}
@@ -178,8 +178,8 @@ func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 					require.NoError(t, h.register())
 				}
 				x.pass(10*time.Second, workers...)
-				require.Equal(t, map[string]int{"one": 3, "two": 3, "three": 3}, o.spread())
-				before := o.starts()
+				require.Equal(t, map[string]int{"one": 3, "two": 3, "three": 3}, n.spread())
+				before := n.starts()
 				x.now(func() {
 					x.listed = func() (tasks []*orchestratorv1.Task) {
 						for _, task := range slices.Sorted(maps.Keys(x.given)) {
@@ -196,10 +196,10 @@ func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 					}
 				})
 				x.pass(2*time.Minute, workers...)
-				require.Len(t, o.where(), 12, "its own three run elsewhere too, since its lease has run out")
-				require.Equal(t, before+3, o.starts(), "none of the others was disturbed")
+				require.Len(t, n.where(), 12, "its own three run elsewhere too, since its lease has run out")
+				require.Equal(t, before+3, n.starts(), "none of the others was disturbed")
 				m.close()
-				require.Contains(t, o.logs.String(), "worker has not stopped tasks that it was not given")
+				require.Contains(t, n.logs.String(), "worker has not stopped tasks that it was not given")
 			})
 		})
 	}
@@ -207,10 +207,10 @@ func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 
 // A report that claims to be unchanged does not bring back a task that was stopped.
 func TestR5_AnUnchangedReportKeepsNothingThatWasStopped(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		one := o.newWorker("one")
-		x := o.newHostileWorker(one)
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		one := n.newWorker("one")
+		x := n.newHostileWorker(one)
 		m.put("a", "b")
 		x.pass(2 * time.Second)
 		require.Len(t, x.given, 2)
@@ -224,8 +224,8 @@ func TestR5_AnUnchangedReportKeepsNothingThatWasStopped(t *testing.T) {
 		})
 		require.NoError(t, one.register())
 		x.pass(time.Minute, one)
-		require.Len(t, o.where(), 1)
-		require.Equal(t, 1, o.starts(), "it runs on")
+		require.Len(t, n.where(), 1)
+		require.Equal(t, 1, n.starts(), "it runs on")
 		m.close()
 	})
 }
@@ -238,24 +238,24 @@ func TestR5_EveryRefusalCounts(t *testing.T) {
 		orchestratorv1.Outcome_OUTCOME_STALE, orchestratorv1.Outcome_OUTCOME_DEPOSED,
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
-			inTestNet(t, func(t *testing.T, o *testNet) {
-				m := o.open(NewMemoryStore())
-				workers := o.registerWorkers("one", "two", "three")
+			inTestNet(t, func(t *testing.T, n *testNet) {
+				m := n.open(NewMemoryStore())
+				workers := n.registerWorkers("one", "two", "three")
 				for i := range 12 {
 					m.put(fmt.Sprint("t", i))
 				}
-				o.pass(3*time.Second, workers...)
-				require.Len(t, o.where(), 12)
-				before := o.starts()
-				x := o.newHostileWorker(workers[0])
+				n.pass(3*time.Second, workers...)
+				require.Len(t, n.where(), 12)
+				before := n.starts()
+				x := n.newHostileWorker(workers[0])
 				x.now(func() {
 					x.refusal = func(orchestratorv1.Op) orchestratorv1.Outcome { return outcome }
 				})
 				x.pass(5*time.Minute, workers...)
 				m.put("late")
 				x.pass(5*time.Second, workers...)
-				require.Len(t, o.where(), 13)
-				require.Less(t, o.starts()-before, 30, "as seldom as a quarantined worker is tried")
+				require.Len(t, n.where(), 13)
+				require.Less(t, n.starts()-before, 30, "as seldom as a quarantined worker is tried")
 				require.Equal(t, 1, m.LastPlan().Stats.Workers.Quarantined)
 				m.close()
 			})
@@ -269,13 +269,13 @@ const maxForeign = 4096
 
 // Unknown task names in a worker's list do not lengthen a term.
 func TestR5_UnknownTaskNames(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		one := o.newWorker("one")
-		x := o.newHostileWorker(one)
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		one := n.newWorker("one")
+		x := n.newHostileWorker(one)
 		require.NoError(t, one.register())
 		m.put("a", "b")
-		o.pass(2*time.Second, one)
+		n.pass(2*time.Second, one)
 		round := 0
 		x.now(func() {
 			x.listed = func() (tasks []*orchestratorv1.Task) {
@@ -291,20 +291,20 @@ func TestR5_UnknownTaskNames(t *testing.T) {
 		require.ErrorContains(t, m.LastPlan().Stats.Err, "it lists 4097 tasks that are not expected: at most 4096")
 		x.pass(time.Minute, one)
 		require.Equal(t, 1, m.MemberCount())
-		require.Equal(t, map[string]string{"a": "one", "b": "one"}, o.where())
+		require.Equal(t, map[string]string{"a": "one", "b": "one"}, n.where())
 		m.close()
 	})
 }
 
 // One worker's calls of Complete are made one after the other.
 func TestR5_OneCompleteAtATime(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
-		m := o.open(store)
-		one := o.newWorker("one")
+		m := n.open(store)
+		one := n.newWorker("one")
 		require.NoError(t, one.register())
 		m.put("a")
-		o.pass(2*time.Second, one)
+		n.pass(2*time.Second, one)
 		items, err := m.Items("", 10)
 		require.NoError(t, err)
 		said := &orchestratorv1.CompleteRequest{Worker: []byte("one"), Completions: []*orchestratorv1.Completion{

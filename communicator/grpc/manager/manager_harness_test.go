@@ -45,7 +45,7 @@ type testNet struct {
 
 const managerAt = "manager.test:7000"
 
-func inTestNet(t *testing.T, f func(t *testing.T, o *testNet)) {
+func inTestNet(t *testing.T, f func(t *testing.T, n *testNet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f(t, &testNet{
@@ -55,19 +55,19 @@ func inTestNet(t *testing.T, f func(t *testing.T, o *testNet)) {
 	})
 }
 
-func (o *testNet) listen(address string) net.Listener {
+func (n *testNet) listen(address string) net.Listener {
 	l := newPipeListener()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.at[address] = l
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at[address] = l
 	return l
 }
 
-func (o *testNet) dial(ctx context.Context, address string) (net.Conn, error) {
-	o.mu.Lock()
-	l, _ := o.at[address].(*pipeListener)
-	bend := o.bend
-	o.mu.Unlock()
+func (n *testNet) dial(ctx context.Context, address string) (net.Conn, error) {
+	n.mu.Lock()
+	l, _ := n.at[address].(*pipeListener)
+	bend := n.bend
+	n.mu.Unlock()
 	if l == nil {
 		return nil, fmt.Errorf("no listener at %s", address)
 	}
@@ -101,12 +101,12 @@ func (s *stuck) Close() error {
 	return s.Conn.Close()
 }
 
-func (o *testNet) dialing() grpc.DialOption { return grpc.WithContextDialer(o.dial) }
+func (n *testNet) dialing() grpc.DialOption { return grpc.WithContextDialer(n.dial) }
 
 // runningManager is a Manager while its Run is called.
 type runningManager struct {
 	*Manager
-	o    *testNet
+	n    *testNet
 	stop context.CancelCauseFunc
 	done chan error
 }
@@ -114,48 +114,48 @@ type runningManager struct {
 var errClosing = errors.New("closing time")
 
 // open starts a manager with a store. It is closed when the test ends.
-func (o *testNet) open(store Store, opts ...Option) *runningManager {
-	o.t.Helper()
-	m, err := New(store, append([]Option{communicator.WithLogger(slog.New(slog.NewTextHandler(&o.logs, nil))), optionFunc(func(s *option.Manager) {
-		s.Dialing = []grpc.DialOption{o.dialing()}
+func (n *testNet) open(store Store, opts ...Option) *runningManager {
+	n.t.Helper()
+	manager, err := New(store, append([]Option{communicator.WithLogger(slog.New(slog.NewTextHandler(&n.logs, nil))), optionFunc(func(s *option.Manager) {
+		s.Dialing = []grpc.DialOption{n.dialing()}
 	})}, opts...)...)
-	require.NoError(o.t, err)
-	ctx, stop := context.WithCancelCause(o.t.Context())
-	s := &runningManager{Manager: m, o: o, stop: stop, done: make(chan error, 1)}
-	l := o.listen(managerAt)
-	go func() { s.done <- m.Run(ctx, l) }()
-	o.t.Cleanup(func() { stop(errClosing) })
+	require.NoError(n.t, err)
+	ctx, stop := context.WithCancelCause(n.t.Context())
+	m := &runningManager{Manager: manager, n: n, stop: stop, done: make(chan error, 1)}
+	l := n.listen(managerAt)
+	go func() { m.done <- manager.Run(ctx, l) }()
+	n.t.Cleanup(func() { stop(errClosing) })
 	synctest.Wait()
-	return s
+	return m
 }
 
 // close ends a manager, and requires that it ends without an error.
-func (s *runningManager) close() {
-	s.o.t.Helper()
-	s.stop(errClosing)
-	require.ErrorIs(s.o.t, <-s.done, errClosing)
+func (m *runningManager) close() {
+	m.n.t.Helper()
+	m.stop(errClosing)
+	require.ErrorIs(m.n.t, <-m.done, errClosing)
 }
 
 // receipt returns the receipt for a version of a task that the manager gives to a
 // worker.
-func (s *runningManager) receipt(worker, task string, version int64) []byte {
-	r := s.committer.key.Issue(worker, task, version)
+func (m *runningManager) receipt(worker, task string, version int64) []byte {
+	r := m.committer.key.Issue(worker, task, version)
 	return r[:]
 }
 
 // put makes tasks expected.
-func (s *runningManager) put(names ...string) {
-	s.o.t.Helper()
+func (m *runningManager) put(names ...string) {
+	m.n.t.Helper()
 	for _, name := range names {
-		_, err := s.Put(s.o.t.Context(), Item{Name: name, Content: []byte("content of " + name)})
-		require.NoError(s.o.t, err)
+		_, err := m.Put(m.n.t.Context(), Item{Name: name, Content: []byte("content of " + name)})
+		require.NoError(m.n.t, err)
 	}
 }
 
 // testWorker is a worker with a server. The test makes its calls to the manager.
 type testWorker struct {
 	*worker.Worker[string]
-	o       *testNet
+	n       *testNet
 	name    string
 	address string
 	gate    *grpctest.Gate
@@ -165,42 +165,42 @@ type testWorker struct {
 }
 
 // newWorker serves a worker at an address with its name.
-func (o *testNet) newWorker(name string, opts ...worker.Option) *testWorker {
-	o.t.Helper()
-	h := &testWorker{o: o, name: name, address: name + ".test:7000", gate: &grpctest.Gate{}}
-	w, err := worker.New(h.run, opts...)
-	require.NoError(o.t, err)
-	h.Worker = w
-	conn, err := settingsOf(o.t).Dial(managerAt, identity.Principal{Role: identity.RoleManager}, o.dialing())
-	require.NoError(o.t, err)
-	h.manager = orchestratorv1.NewManagerClient(conn)
-	h.serve()
-	o.t.Cleanup(func() {
-		h.unserve()
-		require.NoError(o.t, conn.Close())
-		require.NoError(o.t, w.Close(context.WithoutCancel(o.t.Context())))
+func (n *testNet) newWorker(name string, opts ...worker.Option) *testWorker {
+	n.t.Helper()
+	w := &testWorker{n: n, name: name, address: name + ".test:7000", gate: &grpctest.Gate{}}
+	var err error
+	w.Worker, err = worker.New(w.run, opts...)
+	require.NoError(n.t, err)
+	conn, err := settingsOf(n.t).Dial(managerAt, identity.Principal{Role: identity.RoleManager}, n.dialing())
+	require.NoError(n.t, err)
+	w.manager = orchestratorv1.NewManagerClient(conn)
+	w.serve()
+	n.t.Cleanup(func() {
+		w.unserve()
+		require.NoError(n.t, conn.Close())
+		require.NoError(n.t, w.Close(context.WithoutCancel(n.t.Context())))
 	})
-	return h
+	return w
 }
 
 // run runs a task. Tasks named short complete immediately, those named job run as
 // jobs, and the others can be moved.
-func (h *testWorker) run(ctx context.Context, task string) error {
+func (w *testWorker) run(ctx context.Context, task string) error {
 	content, _ := worker.Content(ctx)
 	if want := "content of " + task; string(content) != want {
-		h.o.t.Errorf("%s on %s has %q, want %q", task, h.name, content, want)
+		w.n.t.Errorf("%s on %s has %q, want %q", task, w.name, content, want)
 	}
-	h.o.mu.Lock()
-	h.o.runs[task] = append(h.o.runs[task], h.name)
-	h.o.ever[task] = append(h.o.ever[task], h.name)
-	h.o.mu.Unlock()
+	w.n.mu.Lock()
+	w.n.runs[task] = append(w.n.runs[task], w.name)
+	w.n.ever[task] = append(w.n.ever[task], w.name)
+	w.n.mu.Unlock()
 	defer func() {
-		h.o.mu.Lock()
-		defer h.o.mu.Unlock()
-		h.o.runs[task] = slices.DeleteFunc(h.o.runs[task], func(at string) bool { return at == h.name })
+		w.n.mu.Lock()
+		defer w.n.mu.Unlock()
+		w.n.runs[task] = slices.DeleteFunc(w.n.runs[task], func(at string) bool { return at == w.name })
 	}()
-	if h.keeps != nil && !strings.HasPrefix(task, "prompt") {
-		<-h.keeps
+	if w.keeps != nil && !strings.HasPrefix(task, "prompt") {
+		<-w.keeps
 		return nil
 	}
 	if strings.HasPrefix(task, "job") {
@@ -212,16 +212,16 @@ func (h *testWorker) run(ctx context.Context, task string) error {
 		<-ctx.Done()
 		return nil
 	}
-	h.o.mu.Lock()
-	defer h.o.mu.Unlock()
-	return h.o.ails
+	w.n.mu.Lock()
+	defer w.n.mu.Unlock()
+	return w.n.ails
 }
 
 // fail makes tasks that would complete immediately fail instead.
-func (o *testNet) fail(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.ails = err
+func (n *testNet) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ails = err
 }
 
 // gatedWorker is the option of a server whose calls pass a gate.
@@ -231,70 +231,70 @@ func (g gatedWorker) ApplyServer(s *option.Server) {
 	s.Serving = append(s.Serving, grpc.UnaryInterceptor(g.Pass))
 }
 
-func (h *testWorker) serve() {
-	h.o.t.Helper()
-	server, err := communicator.NewServer(h.Worker, gatedWorker{h.gate})
-	require.NoError(h.o.t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(h.o.t.Context()))
-	l := h.o.listen(h.address)
+func (w *testWorker) serve() {
+	w.n.t.Helper()
+	server, err := communicator.NewServer(w.Worker, gatedWorker{w.gate})
+	require.NoError(w.n.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.n.t.Context()))
+	l := w.n.listen(w.address)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(ctx, l)
 	}()
-	h.unserve = sync.OnceFunc(func() {
+	w.unserve = sync.OnceFunc(func() {
 		cancel()
 		<-done
-		h.o.mu.Lock()
-		defer h.o.mu.Unlock()
-		delete(h.o.at, h.address)
+		w.n.mu.Lock()
+		defer w.n.mu.Unlock()
+		delete(w.n.at, w.address)
 	})
 }
 
-func (h *testWorker) as() communicator.Worker {
-	return communicator.Worker{Name: h.name, Incarnation: h.Incarnation()}
+func (w *testWorker) as() communicator.Worker {
+	return communicator.Worker{Name: w.name, Incarnation: w.Incarnation()}
 }
 
 // asks returns its registration request.
-func (h *testWorker) asks() *orchestratorv1.RegisterRequest {
+func (w *testWorker) asks() *orchestratorv1.RegisterRequest {
 	return &orchestratorv1.RegisterRequest{
-		Worker: []byte(h.name), Incarnation: h.Incarnation(), Address: h.address, Lease: durationpb.New(aLease),
+		Worker: []byte(w.name), Incarnation: w.Incarnation(), Address: w.address, Lease: durationpb.New(aLease),
 	}
 }
 
-func (h *testWorker) register() error {
-	_, err := h.manager.Register(h.o.t.Context(), h.asks())
+func (w *testWorker) register() error {
+	_, err := w.manager.Register(w.n.t.Context(), w.asks())
 	return err
 }
 
-func (h *testWorker) beat() error {
-	_, err := h.manager.Heartbeat(h.o.t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte(h.name), Incarnation: h.Incarnation()})
+func (w *testWorker) beat() error {
+	_, err := w.manager.Heartbeat(w.n.t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte(w.name), Incarnation: w.Incarnation()})
 	return err
 }
 
-func (h *testWorker) leave() error {
-	_, err := h.manager.Leave(h.o.t.Context(), &orchestratorv1.LeaveRequest{Worker: []byte(h.name), Incarnation: h.Incarnation()})
+func (w *testWorker) leave() error {
+	_, err := w.manager.Leave(w.n.t.Context(), &orchestratorv1.LeaveRequest{Worker: []byte(w.name), Incarnation: w.Incarnation()})
 	return err
 }
 
 // registerWorkers returns registered workers, which send heartbeats in pass.
-func (o *testNet) registerWorkers(names ...string) []*testWorker {
-	o.t.Helper()
+func (n *testNet) registerWorkers(names ...string) []*testWorker {
+	n.t.Helper()
 	var workers []*testWorker
 	for _, name := range names {
-		h := o.newWorker(name)
-		require.NoError(o.t, h.register())
+		h := n.newWorker(name)
+		require.NoError(n.t, h.register())
 		workers = append(workers, h)
 	}
 	return workers
 }
 
 // pass waits for a duration, while some workers send heartbeats.
-func (o *testNet) pass(d time.Duration, beating ...*testWorker) {
-	o.t.Helper()
+func (n *testNet) pass(d time.Duration, beating ...*testWorker) {
+	n.t.Helper()
 	for end := time.Now().Add(d); ; {
 		for _, h := range beating {
-			require.NoError(o.t, h.beat())
+			require.NoError(n.t, h.beat())
 		}
 		left := time.Until(end)
 		if left <= 0 {
@@ -306,12 +306,12 @@ func (o *testNet) pass(d time.Duration, beating ...*testWorker) {
 }
 
 // where returns the workers of each running task.
-func (o *testNet) where() map[string]string {
+func (n *testNet) where() map[string]string {
 	synctest.Wait()
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	where := make(map[string]string)
-	for task, at := range o.runs {
+	for task, at := range n.runs {
 		if len(at) > 0 {
 			where[task] = strings.Join(slices.Sorted(slices.Values(at)), " ")
 		}
@@ -320,21 +320,21 @@ func (o *testNet) where() map[string]string {
 }
 
 // starts returns the number of starts of all tasks.
-func (o *testNet) starts() int {
+func (n *testNet) starts() int {
 	synctest.Wait()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := 0
-	for _, at := range o.ever {
-		n += len(at)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	total := 0
+	for _, at := range n.ever {
+		total += len(at)
 	}
-	return n
+	return total
 }
 
 // spread returns the number of tasks on each worker.
-func (o *testNet) spread() map[string]int {
+func (n *testNet) spread() map[string]int {
 	spread := make(map[string]int)
-	for at := range maps.Values(o.where()) {
+	for at := range maps.Values(n.where()) {
 		spread[at]++
 	}
 	return spread

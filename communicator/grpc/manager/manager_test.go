@@ -25,22 +25,22 @@ import (
 )
 
 func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		m.put("a", "b")
-		workers := o.registerWorkers("one", "two")
-		o.pass(time.Second)
-		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
-		before := o.where()
+		workers := n.registerWorkers("one", "two")
+		n.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, n.spread())
+		before := n.where()
 		workers[1].unserve() // makes it silent
-		o.pass(aLease-2*time.Second, workers[0])
-		require.Equal(t, before, o.where())
-		require.Equal(t, 2, o.starts(), "silent is not empty")
+		n.pass(aLease-2*time.Second, workers[0])
+		require.Equal(t, before, n.where())
+		require.Equal(t, 2, n.starts(), "silent is not empty")
 		require.Len(t, m.Members(), 2)
 		require.NotZero(t, m.Members()[1].Failing)
 		require.NoError(t, workers[1].Close(t.Context()))
-		o.pass(2*time.Second, workers[0])
-		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		n.pass(2*time.Second, workers[0])
+		require.Equal(t, map[string]int{"one": 2}, n.spread())
 		require.Len(t, m.Members(), 1)
 		require.Equal(t, codes.NotFound, code(workers[1].beat()))
 		require.Equal(t, codes.FailedPrecondition, code(workers[1].register()))
@@ -49,28 +49,28 @@ func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
 
 // gRPC takes five seconds to close a connection if the peer does not read.
 func TestR2_AnExpiredWorkerThatDoesNotReadDelaysNoOther(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		from := make(chan struct{})
-		o.bend = func(address string, line net.Conn) net.Conn {
+		n.bend = func(address string, line net.Conn) net.Conn {
 			if address != "one.test:7000" {
 				return line
 			}
 			return &stuck{Conn: line, from: from, closed: make(chan struct{})}
 		}
-		m := o.open(NewMemoryStore())
-		workers := o.registerWorkers("one", "two")
+		m := n.open(NewMemoryStore())
+		workers := n.registerWorkers("one", "two")
 		m.put("a", "b")
-		o.pass(time.Second, workers...)
+		n.pass(time.Second, workers...)
 		close(from)
-		o.pass(aLease-time.Millisecond, workers[1])
+		n.pass(aLease-time.Millisecond, workers[1])
 		require.Len(t, m.Members(), 2)
-		o.pass(time.Millisecond, workers[1]) // the lease of one has expired
+		n.pass(time.Millisecond, workers[1]) // the lease of one has expired
 		begun := time.Now()
 		m.put("c")
 		require.Equal(t, begun, time.Now())
 		require.Len(t, m.Members(), 1)
-		o.pass(20*time.Second, workers[1])
-		for task, at := range o.where() {
+		n.pass(20*time.Second, workers[1])
+		for task, at := range n.where() {
 			require.Contains(t, at, "two", task) // worker one stops nothing although its lease has expired
 		}
 		m.close()
@@ -78,80 +78,80 @@ func TestR2_AnExpiredWorkerThatDoesNotReadDelaysNoOther(t *testing.T) {
 }
 
 func TestR2_AWorkerThatLeavesIsRemovedImmediately(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		m.put("a", "b")
-		workers := o.registerWorkers("one", "two")
-		o.pass(time.Second)
+		workers := n.registerWorkers("one", "two")
+		n.pass(time.Second)
 		require.NoError(t, workers[1].Close(t.Context()))
 		require.NoError(t, workers[1].leave())
 		require.NoError(t, workers[1].leave(), "again")
-		o.pass(time.Second)
-		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		n.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2}, n.spread())
 		require.Equal(t, codes.NotFound, code(workers[1].beat()), "a heartbeat may arrive after the Leave")
-		require.NotContains(t, o.logs.String(), "level=WARN")
+		require.NotContains(t, n.logs.String(), "level=WARN")
 		require.Equal(t, codes.FailedPrecondition, code(workers[1].register()))
-		next := o.newWorker("two")
+		next := n.newWorker("two")
 		require.NoError(t, next.register())
-		o.pass(time.Second)
-		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+		n.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, n.spread())
 	})
 }
 
 func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
+		m := n.open(store)
 		m.put("a", "b", "c", "d")
-		workers := o.registerWorkers("one", "two")
-		o.pass(time.Second)
+		workers := n.registerWorkers("one", "two")
+		n.pass(time.Second)
 		require.NoError(t, m.Delete(t.Context(), "d")) // its last term may not see this
 		m.close()
-		before := o.where()
+		before := n.where()
 
-		next := o.open(store)
+		next := n.open(store)
 		require.Equal(t, m.committer.epoch+1, next.committer.epoch)
 		require.Zero(t, next.Members()[0].Heard)
 		require.Equal(t, time.Now().Add(aLease), next.Members()[0].Until)
 		_, err := next.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
 		require.ErrorIs(t, err, ErrNotLeading)
 		next.put("e")
-		o.pass(aLease/2, workers[0])
-		require.Equal(t, before, o.where())
+		n.pass(aLease/2, workers[0])
+		require.Equal(t, before, n.where())
 		require.Zero(t, next.LastPlan(), "no term has run")
 		require.NoError(t, workers[1].beat())
-		o.pass(time.Second)
+		n.pass(time.Second)
 		require.NotZero(t, next.LastPlan().Stats.Term)
-		where := o.where()
+		where := n.where()
 		require.NotContains(t, where, "d")
 		require.Contains(t, where, "e")
 		for _, task := range []string{"a", "b", "c"} {
 			require.Equal(t, before[task], where[task])
 		}
-		require.Equal(t, 5, o.starts())
+		require.Equal(t, 5, n.starts())
 		_, err = next.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
 		require.NoError(t, err)
-		require.Contains(t, o.logs.String(), "no terms until known members answer")
-		require.Contains(t, o.logs.String(), "[one two]")
+		require.Contains(t, n.logs.String(), "no terms until known members answer")
+		require.Contains(t, n.logs.String(), "[one two]")
 	})
 }
 
 func TestR2_AfterARestartAMissingMemberExpires(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
+		m := n.open(store)
 		m.put("a", "b")
-		workers := o.registerWorkers("one", "two")
-		o.pass(time.Second)
+		workers := n.registerWorkers("one", "two")
+		n.pass(time.Second)
 		m.close()
 		workers[1].unserve()
-		next := o.open(store)
-		o.pass(aLease-time.Millisecond, workers[0])
+		next := n.open(store)
+		n.pass(aLease-time.Millisecond, workers[0])
 		require.Zero(t, next.LastPlan())
-		require.Equal(t, 2, o.starts())
+		require.Equal(t, 2, n.starts())
 		require.NoError(t, workers[1].Close(t.Context()))
-		o.pass(time.Second, workers[0])
-		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		n.pass(time.Second, workers[0])
+		require.Equal(t, map[string]int{"one": 2}, n.spread())
 	})
 }
 
@@ -159,53 +159,53 @@ func TestR2_AfterARestartAMissingMemberExpires(t *testing.T) {
 // however slow the store is. Otherwise it would do nothing because of a worker that
 // it cannot list.
 func TestR2_AfterARestartTheFirstTermKnowsExpiredMembers(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
-		m := o.open(store)
+		m := n.open(store)
 		m.put("a", "b")
-		workers := o.registerWorkers("stays", "goes")
-		o.pass(time.Second, workers...)
-		require.Equal(t, map[string]int{"stays": 1, "goes": 1}, o.spread())
+		workers := n.registerWorkers("stays", "goes")
+		n.pass(time.Second, workers...)
+		require.Equal(t, map[string]int{"stays": 1, "goes": 1}, n.spread())
 		m.close()
 		workers[1].unserve()
 		require.NoError(t, workers[1].Close(t.Context()))
 
-		m = o.open(store)
-		o.pass(aLease-time.Second, workers[0])
+		m = n.open(store)
+		n.pass(aLease-time.Second, workers[0])
 		gate := store.hold()
 		release := sync.OnceFunc(func() { close(gate) })
 		defer release()
-		o.pass(2*time.Second, workers[0])
+		n.pass(2*time.Second, workers[0])
 		_, err := m.Plan(orchestrator.Hypothesis[communicator.Worker, string]{})
 		require.ErrorIs(t, err, ErrNotLeading)
 		require.Zero(t, m.LastPlan().Stats.Term)
 		release()
 		synctest.Wait()
 		require.Equal(t, uint64(1), m.LastPlan().Stats.Term.Number)
-		require.Equal(t, map[string]int{"stays": 2}, o.spread(), "done by the first term")
+		require.Equal(t, map[string]int{"stays": 2}, n.spread(), "done by the first term")
 	})
 }
 
 func TestR2_DrainedByNameOrByItself(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		m.put("a", "b")
 		require.NoError(t, m.Drain(t.Context(), "one"))
-		workers := o.registerWorkers("one", "two")
-		o.pass(time.Second)
-		require.Equal(t, map[string]int{"two": 2}, o.spread())
+		workers := n.registerWorkers("one", "two")
+		n.pass(time.Second)
+		require.Equal(t, map[string]int{"two": 2}, n.spread())
 		require.True(t, m.Members()[0].Draining)
 		require.NoError(t, m.Undrain(t.Context(), "one"))
-		o.pass(time.Second)
-		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
+		n.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, n.spread())
 		_, err := workers[1].manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{
 			Worker: []byte("two"), Incarnation: workers[1].Incarnation(), Draining: true,
 		})
 		require.NoError(t, err)
-		o.pass(time.Second)
-		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		n.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2}, n.spread())
 		require.ErrorIs(t, m.Drain(t.Context(), ""), orchestrator.ErrInvalid)
-		said := func(text string) int { return strings.Count(o.logs.String(), text) }
+		said := func(text string) int { return strings.Count(n.logs.String(), text) }
 		require.Equal(t, 2, said(`"worker is a member"`), "each once")
 		require.Equal(t, 1, said(`"worker draining" worker=two`))
 		require.Equal(t, 1, said(`"worker undrained" worker=one`))
@@ -213,16 +213,16 @@ func TestR2_DrainedByNameOrByItself(t *testing.T) {
 }
 
 func TestR2_RunEnds(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
+		m := n.open(store)
 		m.put("a")
-		one := o.registerWorkers("one")[0]
-		o.pass(time.Second)
-		err := m.Run(t.Context(), o.listen("unused"))
+		one := n.registerWorkers("one")[0]
+		n.pass(time.Second)
+		err := m.Run(t.Context(), n.listen("unused"))
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)
 		m.close()
-		require.Equal(t, map[string]string{"a": "one"}, o.where(), "running tasks continue")
+		require.Equal(t, map[string]string{"a": "one"}, n.where(), "running tasks continue")
 		require.Equal(t, codes.Unavailable, code(one.beat()))
 		_, err = m.Put(t.Context(), Item{Name: "b"})
 		require.ErrorIs(t, err, ErrStopped)
@@ -237,27 +237,27 @@ func TestR2_RunEnds(t *testing.T) {
 // A term finishes what it has begun. Here that is a start that waits for its worker,
 // which keeps its lease in the meantime.
 func TestT6_WhatATermHasBegunIsCarriedThrough(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		one := o.registerWorkers("one")[0]
-		o.pass(time.Second)
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		one := n.registerWorkers("one")[0]
+		n.pass(time.Second)
 		release := one.gate.Hold(&one.gate.Some)
 		m.put("a")
-		o.pass(time.Second)
+		n.pass(time.Second)
 		m.stop(errClosing)
-		o.pass(time.Second, one)
+		n.pass(time.Second, one)
 		require.Empty(t, m.done)
 		release()
 		require.ErrorIs(t, <-m.done, errClosing)
-		require.Equal(t, map[string]string{"a": "one"}, o.where())
+		require.Equal(t, map[string]string{"a": "one"}, n.where())
 	})
 }
 
 func TestR2_AStoreThatFailsEndsRun(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
-		m := o.open(store)
-		one := o.registerWorkers("one")[0]
+		m := n.open(store)
+		one := n.registerWorkers("one")[0]
 		gate := store.hold()
 		full := errors.New("disk full")
 		go func() { gate <- full }()
@@ -298,7 +298,7 @@ func TestR2_NothingIsTakenAfterARunThatCouldNotServe(t *testing.T) {
 }
 
 func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
 		m, err := New(store)
 		require.NoError(t, err)
@@ -307,21 +307,21 @@ func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
 		go func() { gate <- full }()
 		_, err = m.Put(t.Context(), Item{Name: "a"})
 		require.ErrorIs(t, err, full)
-		require.ErrorIs(t, m.Run(t.Context(), o.listen(managerAt)), full)
+		require.ErrorIs(t, m.Run(t.Context(), n.listen(managerAt)), full)
 	})
 }
 
 func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		workers := o.registerWorkers("one", "two")
-		o.pass(time.Second, workers...)
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		workers := n.registerWorkers("one", "two")
+		n.pass(time.Second, workers...)
 		later := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: m.committer.epoch + 1, Number: 1})
 		for _, w := range workers {
 			require.Empty(t, m.done, "one worker alone may be wrong")
 			_, err := w.List(later)
 			require.NoError(t, err)
-			o.pass(2 * time.Second)
+			n.pass(2 * time.Second)
 		}
 		require.ErrorIs(t, <-m.done, orchestrator.ErrDeposed)
 	})
@@ -330,35 +330,35 @@ func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
 // If one worker names a later epoch, only its own tasks are affected. They are held
 // until it is a member again.
 func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore(), WithUnreachable(20*time.Second))
 		m.put("a", "b", "c", "d", "e", "f")
-		workers := o.registerWorkers("one", "two", "liar")
+		workers := n.registerWorkers("one", "two", "liar")
 		good, liar := workers[:2], workers[2]
-		o.pass(time.Second, workers...)
-		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread())
+		n.pass(time.Second, workers...)
+		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, n.spread())
 		liar.Fence(orchestrator.Term{Epoch: math.MaxUint64, Number: math.MaxUint64})
-		o.pass(20*time.Second, workers...)
-		o.pass(2*time.Second, good...)
+		n.pass(20*time.Second, workers...)
+		n.pass(2*time.Second, good...)
 		err := liar.beat()
 		require.Equal(t, codes.FailedPrecondition, code(err))
 		require.Equal(t, "UNREACHABLE", wire.ReasonOf(err))
-		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, o.spread(), "before its lease expires")
-		o.pass(aLease, good...)
+		require.Equal(t, map[string]int{"one": 2, "two": 2, "liar": 2}, n.spread(), "before its lease expires")
+		n.pass(aLease, good...)
 		require.Empty(t, m.done)
-		require.Equal(t, 6, o.starts(), "it may follow another manager, and still run its two tasks")
+		require.Equal(t, 6, n.starts(), "it may follow another manager, and still run its two tasks")
 		m.put("g", "h")
-		o.pass(time.Second, good...)
-		require.Equal(t, 8, o.starts(), "the others continue")
+		n.pass(time.Second, good...)
+		require.Equal(t, 8, n.starts(), "the others continue")
 
 		liar.unserve()
-		back := o.newWorker("liar")
+		back := n.newWorker("liar")
 		require.NoError(t, back.register())
-		o.pass(2*time.Second, good[0], good[1], back)
+		n.pass(2*time.Second, good[0], good[1], back)
 		good[0].Fence(orchestrator.Term{Epoch: math.MaxUint64})
-		o.pass(2*time.Second, good[1], back)
+		n.pass(2*time.Second, good[1], back)
 		require.Empty(t, m.done, "it is the only witness again")
-		require.Contains(t, o.logs.String(), `msg="worker names a higher epoch, not called until another worker does" worker=liar`)
+		require.Contains(t, n.logs.String(), `msg="worker names a higher epoch, not called until another worker does" worker=liar`)
 	})
 }
 
@@ -400,9 +400,9 @@ func TestR2_OptionsAreChecked(t *testing.T) {
 }
 
 func TestR2_RunWaitsForWhatItServes(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		one := o.newWorker("one")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		one := n.newWorker("one")
 		release := one.gate.Hold(&one.gate.All)
 		registered := make(chan error, 1)
 		go func() { registered <- one.register() }()
@@ -417,36 +417,36 @@ func TestR2_RunWaitsForWhatItServes(t *testing.T) {
 }
 
 func TestR2_AManagerCountsItsMembersAndWhatItRefuses(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		require.Zero(t, m.MemberCount())
 		none := m.RefusedCalls()
 		require.Contains(t, none, "ResourceExhausted", "every code is present from the start")
-		for cause, n := range none {
-			require.Zero(t, n, cause)
+		for cause, count := range none {
+			require.Zero(t, count, cause)
 		}
-		o.registerWorkers("one", "two")
+		n.registerWorkers("one", "two")
 		require.Equal(t, 2, m.MemberCount())
 
-		other := o.newWorker("one")
+		other := n.newWorker("one")
 		require.Equal(t, codes.AlreadyExists, code(other.register()))
 		for range 2 {
 			require.Equal(t, codes.NotFound, code(other.beat()))
 		}
-		o.after(2 * aLease)
+		n.after(2 * aLease)
 		require.Zero(t, m.MemberCount())
 		none["AlreadyExists"], none["NotFound"] = 1, 2
 		require.Equal(t, none, m.RefusedCalls())
-		o.after(time.Second)
+		n.after(time.Second)
 	})
 }
 
 // A draining worker cancels its earlier heartbeats. A cancelled heartbeat may still
 // arrive, even after one that drains.
 func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		one := o.registerWorkers("one")[0]
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		one := n.registerWorkers("one")[0]
 		c := &managerServer{Manager: m.Manager}
 		beat := func(ctx context.Context, draining bool) error {
 			_, err := c.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation(), Draining: draining})
@@ -458,7 +458,7 @@ func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
 		require.Equal(t, codes.Canceled, code(beat(before, false)))
 		synctest.Wait()
 		require.True(t, m.Members()[0].Draining)
-		require.NotContains(t, o.logs.String(), "level=WARN", "no call is refused")
+		require.NotContains(t, n.logs.String(), "level=WARN", "no call is refused")
 		require.NoError(t, beat(localCall(t), false))
 		require.False(t, m.Members()[0].Draining)
 	})
@@ -468,26 +468,26 @@ func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
 // and no worker loses its lease.
 func TestR2_AManagerMayBeAwayForSoLong(t *testing.T) {
 	const away = lease - lease/10 - stopping - 2*lease/12 - 1200*time.Millisecond
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
+		m := n.open(store)
 		m.put("a", "b", "c")
 		for _, name := range []string{"one", "two", "three"} {
-			o.startMemberWorker(name, name)
+			n.startMemberWorker(name, name)
 		}
-		o.pass(time.Second)
-		require.Len(t, o.where(), 3)
+		n.pass(time.Second)
+		require.Len(t, n.where(), 3)
 		for i := range 12 {
-			o.pass(lease + time.Duration(i)*lease/12/12)
+			n.pass(lease + time.Duration(i)*lease/12/12)
 			began := time.Now()
 			m.close()
-			o.mu.Lock()
-			delete(o.at, managerAt)
-			o.mu.Unlock()
-			o.pass(away - time.Since(began))
-			m = o.open(store)
-			o.pass(lease)
-			require.Equal(t, 3, o.starts(), "in round %d", i)
+			n.mu.Lock()
+			delete(n.at, managerAt)
+			n.mu.Unlock()
+			n.pass(away - time.Since(began))
+			m = n.open(store)
+			n.pass(lease)
+			require.Equal(t, 3, n.starts(), "in round %d", i)
 			require.Len(t, m.Members(), 3)
 		}
 	})

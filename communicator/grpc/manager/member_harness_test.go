@@ -70,96 +70,96 @@ func newFakeManager() *fakeManager {
 }
 
 // enter records a call, and returns the error to answer with.
-func (c *fakeManager) enter(ctx context.Context, kind string, incarnation uint64, tasks ...string) error {
-	c.mu.Lock()
-	c.calls = append(c.calls, call{kind, incarnation, tasks, time.Now()})
-	if c.member != 0 && time.Until(c.ends) <= 0 {
-		c.ended[c.member], c.member = true, 0
+func (m *fakeManager) enter(ctx context.Context, kind string, incarnation uint64, tasks ...string) error {
+	m.mu.Lock()
+	m.calls = append(m.calls, call{kind, incarnation, tasks, time.Now()})
+	if m.member != 0 && time.Until(m.ends) <= 0 {
+		m.ended[m.member], m.member = true, 0
 	}
-	instead := c.instead
-	c.mu.Unlock()
+	instead := m.instead
+	m.mu.Unlock()
 	if instead == nil {
 		return nil
 	}
 	return instead(ctx, kind)
 }
 
-func (c *fakeManager) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
+func (m *fakeManager) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
 	received := time.Now()
-	if err := c.enter(ctx, callRegister, req.GetIncarnation()); err != nil {
+	if err := m.enter(ctx, callRegister, req.GetIncarnation()); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch {
-	case c.ended[req.GetIncarnation()]:
+	case m.ended[req.GetIncarnation()]:
 		return nil, status.Error(codes.FailedPrecondition, "membership has ended")
-	case c.member != 0 && c.member != req.GetIncarnation():
+	case m.member != 0 && m.member != req.GetIncarnation():
 		return nil, status.Error(codes.AlreadyExists, "name is taken")
 	}
-	c.lease = req.GetLease().AsDuration()
-	c.member, c.ends = req.GetIncarnation(), received.Add(c.lease)
-	return &orchestratorv1.RegisterResponse{Term: c.term, Lease: c.grants}, nil
+	m.lease = req.GetLease().AsDuration()
+	m.member, m.ends = req.GetIncarnation(), received.Add(m.lease)
+	return &orchestratorv1.RegisterResponse{Term: m.term, Lease: m.grants}, nil
 }
 
-func (c *fakeManager) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
+func (m *fakeManager) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
 	kind := callHeartbeat
 	if req.GetDraining() {
 		kind = callDraining
 	}
-	if err := c.enter(ctx, kind, req.GetIncarnation()); err != nil {
+	if err := m.enter(ctx, kind, req.GetIncarnation()); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.member != req.GetIncarnation() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.member != req.GetIncarnation() {
 		return nil, status.Error(codes.NotFound, "no such member")
 	}
-	c.ends = time.Now().Add(c.lease)
-	return &orchestratorv1.HeartbeatResponse{Term: c.term, Lease: c.grants, Alone: c.alone && req.GetDraining()}, nil
+	m.ends = time.Now().Add(m.lease)
+	return &orchestratorv1.HeartbeatResponse{Term: m.term, Lease: m.grants, Alone: m.alone && req.GetDraining()}, nil
 }
 
-func (c *fakeManager) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
+func (m *fakeManager) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
 	var tasks []string
 	resp := &orchestratorv1.CompleteResponse{}
-	c.mu.Lock()
-	outcome := c.outcome
-	c.mu.Unlock()
+	m.mu.Lock()
+	outcome := m.outcome
+	m.mu.Unlock()
 	for _, done := range req.GetCompletions() {
 		tasks = append(tasks, fmt.Sprintf("%s@%d", done.GetTask(), done.GetContentVersion()))
 		resp.Outcomes = append(resp.Outcomes, outcome)
 	}
-	if err := c.enter(ctx, callComplete, 0, tasks...); err != nil {
+	if err := m.enter(ctx, callComplete, 0, tasks...); err != nil {
 		return nil, err
 	}
 	return resp, nil
 }
 
-func (c *fakeManager) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
-	if err := c.enter(ctx, callLeave, req.GetIncarnation()); err != nil {
+func (m *fakeManager) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
+	if err := m.enter(ctx, callLeave, req.GetIncarnation()); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.member == req.GetIncarnation() {
-		c.ended[c.member], c.member = true, 0
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.member == req.GetIncarnation() {
+		m.ended[m.member], m.member = true, 0
 	}
 	return &orchestratorv1.LeaveResponse{}, nil
 }
 
 // do calls f before each answer from now on; nil: nothing is called. If f returns an
 // error, that is the answer.
-func (c *fakeManager) do(f func(ctx context.Context, kind string) error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.instead = f
+func (m *fakeManager) do(f func(ctx context.Context, kind string) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.instead = f
 }
 
 // set changes the fields.
-func (c *fakeManager) set(f func(*fakeManager)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f(c)
+func (m *fakeManager) set(f func(*fakeManager)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(m)
 }
 
 // silent behaves as an unplugged manager: it returns only when ctx ends.
@@ -169,23 +169,23 @@ func silent(ctx context.Context, _ string) error {
 }
 
 // heard returns the calls of some kinds, and forgets all calls.
-func (c *fakeManager) heard(kinds ...string) (calls []call) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, call := range c.calls {
+func (m *fakeManager) heard(kinds ...string) (calls []call) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, call := range m.calls {
 		if slices.Contains(kinds, call.kind) {
 			calls = append(calls, call)
 		}
 	}
-	c.calls = nil
+	m.calls = nil
 	return calls
 }
 
 // registered returns the member, and when its lease ends.
-func (c *fakeManager) registered() (incarnation uint64, ends time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.member, c.ends
+func (m *fakeManager) registered() (incarnation uint64, ends time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.member, m.ends
 }
 
 // memberNet is a network in a bubble with a fakeManager, which may be disconnected.
@@ -203,37 +203,37 @@ type memberNet struct {
 func inMemberNet(t *testing.T, f func(*memberNet)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o := &memberNet{T: t, fakeManager: newFakeManager()}
-		o.open()
-		t.Cleanup(o.shut)
-		f(o)
+		n := &memberNet{T: t, fakeManager: newFakeManager()}
+		n.open()
+		t.Cleanup(n.shut)
+		f(n)
 	})
 }
 
-func (o *memberNet) open() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.listener, o.server = newPipeListener(), grpc.NewServer(grpc.WaitForHandlers(true))
-	orchestratorv1.RegisterManagerServer(o.server, o.fakeManager)
-	server, listener := o.server, o.listener
+func (n *memberNet) open() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listener, n.server = newPipeListener(), grpc.NewServer(grpc.WaitForHandlers(true))
+	orchestratorv1.RegisterManagerServer(n.server, n.fakeManager)
+	server, listener := n.server, n.listener
 	go func() { _ = server.Serve(listener) }()
 }
 
 // shut closes all connections, as the end of a process does.
-func (o *memberNet) shut() {
-	o.mu.Lock()
-	server := o.server
-	o.listener, o.server = nil, nil
-	o.mu.Unlock()
+func (n *memberNet) shut() {
+	n.mu.Lock()
+	server := n.server
+	n.listener, n.server = nil, nil
+	n.mu.Unlock()
 	if server != nil {
 		server.Stop()
 	}
 }
 
-func (o *memberNet) dial(ctx context.Context, _ string) (net.Conn, error) {
-	o.mu.Lock()
-	l := o.listener
-	o.mu.Unlock()
+func (n *memberNet) dial(ctx context.Context, _ string) (net.Conn, error) {
+	n.mu.Lock()
+	l := n.listener
+	n.mu.Unlock()
 	if l == nil {
 		return nil, errors.New("no listener")
 	}
@@ -241,17 +241,17 @@ func (o *memberNet) dial(ctx context.Context, _ string) (net.Conn, error) {
 }
 
 // Write appends to the member's log.
-func (o *memberNet) Write(line []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.log.Write(line)
+func (n *memberNet) Write(line []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.log.Write(line)
 }
 
 // said returns how many lines of the member's log contain text.
-func (o *memberNet) said(text string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Count(o.log.String(), text)
+func (n *memberNet) said(text string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Count(n.log.String(), text)
 }
 
 // runningMember is a Member while its Run is called.
@@ -306,76 +306,76 @@ const (
 )
 
 // startMember starts a member with a lease of 12 s.
-func (o *memberNet) startMember(opts ...worker.Option) *runningMember {
-	o.Helper()
-	s := &runningMember{memberNet: o, wire: newPipeListener(), tasks: &taskRecorder{now: make(map[string]bool)}, done: make(chan struct{})}
-	own := o.option
+func (n *memberNet) startMember(opts ...worker.Option) *runningMember {
+	n.Helper()
+	m := &runningMember{memberNet: n, wire: newPipeListener(), tasks: &taskRecorder{now: make(map[string]bool)}, done: make(chan struct{})}
+	own := n.option
 	if own == nil {
 		own = communicator.WithPlaintext()
 	}
 	var err error
-	s.worker, err = worker.New(s.tasks.run, append([]worker.Option{worker.WithLease(lease, stopping)}, opts...)...)
-	require.NoError(o, err)
-	s.member, err = NewMember("manager:1", "w", s.worker, WithAdvertise("worker:1"), own,
-		communicator.WithLogger(slog.New(slog.NewTextHandler(o, &slog.HandlerOptions{Level: slog.LevelDebug}))),
-		memberOptionFunc(func(m *option.Member) {
-			m.Dialing = []grpc.DialOption{
-				grpc.WithContextDialer(o.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	m.worker, err = worker.New(m.tasks.run, append([]worker.Option{worker.WithLease(lease, stopping)}, opts...)...)
+	require.NoError(n, err)
+	m.member, err = NewMember("manager:1", "w", m.worker, WithAdvertise("worker:1"), own,
+		communicator.WithLogger(slog.New(slog.NewTextHandler(n, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+		memberOptionFunc(func(settings *option.Member) {
+			settings.Dialing = []grpc.DialOption{
+				grpc.WithContextDialer(n.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			}
 		}))
-	require.NoError(o, err)
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(o.Context()))
-	s.cancel = cancel
+	require.NoError(n, err)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(n.Context()))
+	m.cancel = cancel
 	go func() {
-		defer close(s.done)
-		s.err = s.member.Run(ctx, s.wire)
+		defer close(m.done)
+		m.err = m.member.Run(ctx, m.wire)
 	}()
-	o.Cleanup(func() {
+	n.Cleanup(func() {
 		cancel(errOver)
-		<-s.done
+		<-m.done
 	})
-	return s
+	return m
 }
 
 // after waits for a duration.
-func (o *memberNet) after(d time.Duration) {
+func (n *memberNet) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
 // close closes the member, and returns a channel for the result.
-func (s *runningMember) close(ctx context.Context) <-chan error {
+func (m *runningMember) close(ctx context.Context) <-chan error {
 	closed := make(chan error, 1)
-	go func() { closed <- s.member.Close(ctx) }()
+	go func() { closed <- m.member.Close(ctx) }()
 	return closed
 }
 
 // add adds tasks as a manager does in a term.
-func (s *runningMember) add(tasks ...string) {
-	s.Helper()
+func (m *runningMember) add(tasks ...string) {
+	m.Helper()
 	for _, task := range tasks {
-		require.NoError(s, s.worker.Add(s.ofTerm(), task))
+		require.NoError(m, m.worker.Add(m.ofTerm(), task))
 	}
 	synctest.Wait()
 }
 
-func (s *runningMember) remove(tasks ...string) {
-	s.Helper()
+func (m *runningMember) remove(tasks ...string) {
+	m.Helper()
 	for _, task := range tasks {
-		require.NoError(s, s.worker.Remove(s.ofTerm(), task))
+		require.NoError(m, m.worker.Remove(m.ofTerm(), task))
 	}
 	synctest.Wait()
 }
 
-func (s *runningMember) ofTerm() context.Context {
-	return orchestrator.ContextWithTerm(s.Context(), orchestrator.Term{Epoch: 3, Number: 1})
+func (m *runningMember) ofTerm() context.Context {
+	return orchestrator.ContextWithTerm(m.Context(), orchestrator.Term{Epoch: 3, Number: 1})
 }
 
 // ended reports whether Run has returned.
-func (s *runningMember) ended() bool {
+func (m *runningMember) ended() bool {
 	synctest.Wait()
 	select {
-	case <-s.done:
+	case <-m.done:
 		return true
 	default:
 		return false

@@ -23,151 +23,151 @@ import (
 // A worker that is told to end keeps its lease until its tasks have stopped, and
 // then leaves.
 func TestW6_AWorkerLeavesWhenEverythingHasStopped(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
 		s.tasks.stop = time.Minute // far longer than the lease
-		o.after(time.Second)
+		n.after(time.Second)
 		s.add("a")
-		o.heard()
+		n.heard()
 		s.cancel(errOver)
-		o.after(time.Minute - time.Second)
-		require.False(o, s.ended())
-		require.Empty(o, o.heard(callLeave))
-		member, _ := o.registered()
-		require.Equal(o, s.worker.Incarnation(), member)
-		o.after(time.Second)
-		require.True(o, s.ended())
-		require.ErrorIs(o, s.err, errOver)
-		left := o.heard(callLeave)
-		require.Len(o, left, 1)
-		require.False(o, left[0].at.Before(s.tasks.stopped))
+		n.after(time.Minute - time.Second)
+		require.False(n, s.ended())
+		require.Empty(n, n.heard(callLeave))
+		member, _ := n.registered()
+		require.Equal(n, s.worker.Incarnation(), member)
+		n.after(time.Second)
+		require.True(n, s.ended())
+		require.ErrorIs(n, s.err, errOver)
+		left := n.heard(callLeave)
+		require.Len(n, left, 1)
+		require.False(n, left[0].at.Before(s.tasks.stopped))
 	})
 }
 
 // A function for spare time that does not return does not keep the worker from
 // leaving.
 func TestW6_LeavesThoughSpareTimeDoesNotEnd(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
+	inMemberNet(t, func(n *memberNet) {
 		let := make(chan struct{})
 		defer close(let)
-		s := o.startMember(worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
-		o.after(2 * time.Second)
+		s := n.startMember(worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
+		n.after(2 * time.Second)
 		s.add("a")
-		o.heard()
+		n.heard()
 		s.cancel(errOver)
-		o.after(2 * time.Second)
-		require.True(o, s.ended())
-		require.Len(o, o.heard(callLeave), 1)
-		require.Equal(o, 1, o.said("the function of WithSpareTime has not returned"))
+		n.after(2 * time.Second)
+		require.True(n, s.ended())
+		require.Len(n, n.heard(callLeave), 1)
+		require.Equal(n, 1, n.said("the function of WithSpareTime has not returned"))
 	})
 }
 
 func TestW6_CloseHasTheMemberDrained(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a", "b")
-		o.heard()
-		closed := s.close(o.Context())
-		o.after(0)
-		require.Len(o, o.heard(callDraining), 1, "immediately")
-		o.after(10 * lease)
-		require.Empty(o, o.heard(callHeartbeat, callLeave))
+		n.heard()
+		closed := s.close(n.Context())
+		n.after(0)
+		require.Len(n, n.heard(callDraining), 1, "immediately")
+		n.after(10 * lease)
+		require.Empty(n, n.heard(callHeartbeat, callLeave))
 		s.remove("a")
-		o.after(time.Second)
-		require.False(o, s.ended())
+		n.after(time.Second)
+		require.False(n, s.ended())
 		s.remove("b")
-		require.NoError(o, <-closed)
-		require.True(o, s.ended())
-		require.NoError(o, s.err)
-		require.Len(o, o.heard(callLeave), 1)
+		require.NoError(n, <-closed)
+		require.True(n, s.ended())
+		require.NoError(n, s.err)
+		require.Len(n, n.heard(callLeave), 1)
 	})
 }
 
 // Delayed heartbeats reach the manager in any order. An earlier one without draining
 // must not arrive last.
 func TestW6_NoHeartbeatTakesBackThatItDrains(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(0)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(0)
 		s.add("a")
 		ended := make(chan time.Time, beatsInThat)
-		o.do(func(ctx context.Context, kind string) error {
+		n.do(func(ctx context.Context, kind string) error {
 			if kind == callHeartbeat {
 				<-ctx.Done()
 				ended <- time.Now()
 			}
 			return nil
 		})
-		o.after(heartbeatEvery(lease) + time.Millisecond)
-		closed := s.close(context.WithoutCancel(o.Context()))
-		o.after(0)
-		require.Len(o, ended, 1)
-		require.Equal(o, time.Now(), <-ended)
-		require.Len(o, o.heard(callDraining), 1)
+		n.after(heartbeatEvery(lease) + time.Millisecond)
+		closed := s.close(context.WithoutCancel(n.Context()))
+		n.after(0)
+		require.Len(n, ended, 1)
+		require.Equal(n, time.Now(), <-ended)
+		require.Len(n, n.heard(callDraining), 1)
 		s.remove("a")
-		require.NoError(o, <-closed)
-		require.Zero(o, o.said("not acknowledged"))
+		require.NoError(n, <-closed)
+		require.Zero(n, n.said("not acknowledged"))
 	})
 }
 
 // If no other worker can take its tasks, the member does not wait.
 func TestW6_TheLastMemberLeavesAtOnce(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a", "b")
-		closed := s.close(o.Context())
-		o.after(lease / 2)
-		require.Equal(o, 2, s.tasks.count(), "the manager has not answered so yet")
-		o.set(func(c *fakeManager) { c.alone = true })
-		o.after(heartbeatEvery(lease))
-		require.NoError(o, <-closed)
-		require.True(o, s.ended())
-		require.NoError(o, s.err)
-		require.Zero(o, s.tasks.count())
-		require.Equal(o, 1, o.said(`level=INFO msg="no other worker can take tasks, stopping the rest" worker=w tasks=2 first=a`))
-		require.Len(o, o.heard(callLeave), 1)
-		require.NoError(o, s.member.Close(o.Context()), "again")
+		closed := s.close(n.Context())
+		n.after(lease / 2)
+		require.Equal(n, 2, s.tasks.count(), "the manager has not answered so yet")
+		n.set(func(m *fakeManager) { m.alone = true })
+		n.after(heartbeatEvery(lease))
+		require.NoError(n, <-closed)
+		require.True(n, s.ended())
+		require.NoError(n, s.err)
+		require.Zero(n, s.tasks.count())
+		require.Equal(n, 1, n.said(`level=INFO msg="no other worker can take tasks, stopping the rest" worker=w tasks=2 first=a`))
+		require.Len(n, n.heard(callLeave), 1)
+		require.NoError(n, s.member.Close(n.Context()), "again")
 	})
 }
 
 // The manager's calls are answered until the manager knows that the worker has left.
 // A call that waits for a task to stop gets its answer before that.
 func TestW6_ItAnswersUntilTheManagerKnowsThatItHasLeft(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
 		s.tasks.stop = time.Second
-		o.after(time.Second)
+		n.after(time.Second)
 		s.add("a")
 		conn, err := grpc.NewClient("passthrough:///worker", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.wire.Dial(ctx) }))
-		require.NoError(o, err)
+		require.NoError(n, err)
 		defer conn.Close()
 		manager := orchestratorv1.NewWorkerClient(conn)
 		incarnation, term := s.worker.Incarnation(), &orchestratorv1.Term{Epoch: 3, Number: 1}
 		var reported error
-		o.do(func(ctx context.Context, kind string) error {
+		n.do(func(ctx context.Context, kind string) error {
 			if kind == callLeave {
 				var resp *orchestratorv1.ReportResponse
 				resp, reported = manager.Report(ctx, &orchestratorv1.ReportRequest{Incarnation: incarnation})
-				require.Empty(o, resp.GetTasks())
+				require.Empty(n, resp.GetTasks())
 			}
 			return nil
 		})
 		s.cancel(errOver)
-		o.after(0)
-		removed, err := manager.Apply(o.Context(), &orchestratorv1.ApplyRequest{
+		n.after(0)
+		removed, err := manager.Apply(n.Context(), &orchestratorv1.ApplyRequest{
 			Incarnation: incarnation, Term: term,
 			Changes: []*orchestratorv1.Change{{Op: orchestratorv1.Op_OP_REMOVE, Task: []byte("a")}},
 		})
-		require.NoError(o, err)
-		require.Equal(o, orchestratorv1.Outcome_OUTCOME_DONE, removed.GetResults()[0].GetOutcome())
-		require.True(o, s.ended())
-		require.Len(o, o.heard(callLeave), 1)
-		require.NoError(o, reported)
-		_, err = s.wire.Dial(o.Context())
-		require.ErrorIs(o, err, net.ErrClosed, "it no longer serves")
+		require.NoError(n, err)
+		require.Equal(n, orchestratorv1.Outcome_OUTCOME_DONE, removed.GetResults()[0].GetOutcome())
+		require.True(n, s.ended())
+		require.Len(n, n.heard(callLeave), 1)
+		require.NoError(n, reported)
+		_, err = s.wire.Dial(n.Context())
+		require.ErrorIs(n, err, net.ErrClosed, "it no longer serves")
 	})
 }
 
@@ -182,13 +182,13 @@ func (n notes) Remove() error { n.removed(); return nil }
 
 // Completions stay in the record until the manager has answered.
 func TestW6_LateCompletionsAreReportedBeforeTheRecordIsRemoved(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
+	inMemberNet(t, func(n *memberNet) {
 		const removed = "removed"
-		s := o.startMember(worker.WithCompletion(func(string) {}),
-			worker.WithRecord[string](notes{func() { assert.NoError(o, o.enter(o.Context(), removed, 0)) }}))
-		o.after(2 * time.Second)
+		s := n.startMember(worker.WithCompletion(func(string) {}),
+			worker.WithRecord[string](notes{func() { assert.NoError(n, n.enter(n.Context(), removed, 0)) }}))
+		n.after(2 * time.Second)
 		order := make(chan string, 10)
-		o.do(func(_ context.Context, kind string) error {
+		n.do(func(_ context.Context, kind string) error {
 			switch {
 			case kind == callComplete && s.tasks.count() > 0:
 				return status.Error(codes.Unavailable, "not before the end")
@@ -200,32 +200,32 @@ func TestW6_LateCompletionsAreReportedBeforeTheRecordIsRemoved(t *testing.T) {
 		s.add("short", "long")
 		s.tasks.stop = time.Second
 		s.cancel(errOver)
-		o.after(time.Second / 2)
-		require.Empty(o, order, "a task has not stopped yet")
-		o.after(10 * time.Second)
-		require.True(o, s.ended())
+		n.after(time.Second / 2)
+		require.Empty(n, order, "a task has not stopped yet")
+		n.after(10 * time.Second)
+		require.True(n, s.ended())
 		for _, want := range []string{callComplete, removed, callLeave} {
-			require.Equal(o, want, <-order)
+			require.Equal(n, want, <-order)
 		}
-		require.Empty(o, order)
+		require.Empty(n, order)
 	})
 }
 
 func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a", "b")
-		ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(n.Context(), time.Minute)
 		defer cancel()
-		require.EqualError(o, s.member.Close(ctx),
+		require.EqualError(n, s.member.Close(ctx),
 			"close member w: stopped before everything had moved: drain cut short: context deadline exceeded")
-		require.ErrorIs(o, s.member.Close(o.Context()), context.DeadlineExceeded)
-		require.True(o, s.ended())
-		require.NoError(o, s.err)
-		require.Zero(o, s.tasks.count())
-		require.Len(o, o.heard(callLeave), 1)
-		require.ErrorContains(o, s.member.Close(o.Context()), "before everything had moved", "again")
+		require.ErrorIs(n, s.member.Close(n.Context()), context.DeadlineExceeded)
+		require.True(n, s.ended())
+		require.NoError(n, s.err)
+		require.Zero(n, s.tasks.count())
+		require.Len(n, n.heard(callLeave), 1)
+		require.ErrorContains(n, s.member.Close(n.Context()), "before everything had moved", "again")
 	})
 }
 
@@ -233,21 +233,21 @@ func TestW6_CloseWaitsNoLongerThanItIsAllowedTo(t *testing.T) {
 func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
 	for name, tasks := range map[string][]string{"all": {"short"}, "not all": {"short", "long"}} {
 		t.Run(name, func(t *testing.T) {
-			inMemberNet(t, func(o *memberNet) {
-				s := o.startMember(worker.WithCompletion(func(string) {}))
-				o.after(time.Second / 2)
+			inMemberNet(t, func(n *memberNet) {
+				s := n.startMember(worker.WithCompletion(func(string) {}))
+				n.after(time.Second / 2)
 				s.add(tasks...)
-				o.after(time.Second)
-				require.Len(o, o.heard(callComplete), 1)
-				ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
+				n.after(time.Second)
+				require.Len(n, n.heard(callComplete), 1)
+				ctx, cancel := context.WithTimeout(n.Context(), time.Minute)
 				defer cancel()
 				err := s.member.Close(ctx)
 				if len(tasks) == 1 {
-					require.NoError(o, err)
+					require.NoError(n, err)
 				} else {
-					require.ErrorIs(o, err, context.DeadlineExceeded)
+					require.ErrorIs(n, err, context.DeadlineExceeded)
 				}
-				require.Len(o, o.heard(callLeave), 1)
+				require.Len(n, n.heard(callLeave), 1)
 			})
 		})
 	}
@@ -258,28 +258,28 @@ func TestW6_CloseSaysNothingOfWhatHasCompleted(t *testing.T) {
 func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 	for name, earlier := range map[string]func(*runningMember){
 		"Close alone":         func(*runningMember) {},
-		"Run's context ended": func(s *runningMember) { s.cancel(errOver) },
+		"Run's context ended": func(m *runningMember) { m.cancel(errOver) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inMemberNet(t, func(o *memberNet) {
-				s := o.startMember()
+			inMemberNet(t, func(n *memberNet) {
+				s := n.startMember()
 				s.tasks.stop = time.Hour
-				o.after(time.Second)
+				n.after(time.Second)
 				s.add("a", "b")
 				earlier(s)
 				for range 2 {
-					ctx, cancel := context.WithTimeout(context.WithoutCancel(o.Context()), time.Minute)
+					ctx, cancel := context.WithTimeout(context.WithoutCancel(n.Context()), time.Minute)
 					defer cancel()
 					s.close(ctx)
 				}
-				o.after(59 * time.Second)
-				require.Zero(o, o.said("drain cut short, stopping"))
-				o.after(time.Second)
-				require.False(o, s.ended())
-				require.Equal(o, 1, o.said(`level=WARN msg="drain cut short, stopping remaining tasks" worker=w tasks=2 first=a`))
-				o.after(2 * time.Hour)
-				require.True(o, s.ended())
-				require.Equal(o, 1, o.said("drain cut short, stopping"))
+				n.after(59 * time.Second)
+				require.Zero(n, n.said("drain cut short, stopping"))
+				n.after(time.Second)
+				require.False(n, s.ended())
+				require.Equal(n, 1, n.said(`level=WARN msg="drain cut short, stopping remaining tasks" worker=w tasks=2 first=a`))
+				n.after(2 * time.Hour)
+				require.True(n, s.ended())
+				require.Equal(n, 1, n.said("drain cut short, stopping"))
 			})
 		})
 	}
@@ -287,75 +287,75 @@ func TestW6_CloseSaysWhatItStillWaitsFor(t *testing.T) {
 
 // A worker that has not registered has nothing to drain, and does not leave.
 func TestW6_CloseBeforeItHasRegistered(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		o.shut()
-		s := o.startMember()
-		o.after(time.Second)
-		require.NoError(o, s.member.Close(o.Context()))
-		require.True(o, s.ended())
-		require.NoError(o, s.err)
-		require.Zero(o, o.said("left manager"), "it never was a member")
+	inMemberNet(t, func(n *memberNet) {
+		n.shut()
+		s := n.startMember()
+		n.after(time.Second)
+		require.NoError(n, s.member.Close(n.Context()))
+		require.True(n, s.ended())
+		require.NoError(n, s.err)
+		require.Zero(n, n.said("left manager"), "it never was a member")
 	})
 }
 
 // If all tasks have moved in time, a slow answer of the manager to Leave is not an
 // error.
 func TestW6_CloseSaysNothingOfASlowLeave(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
-		ctx, cancel := context.WithTimeout(o.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(n.Context(), time.Minute)
 		defer cancel()
 		closed := s.close(ctx)
-		o.after(59 * time.Second)
-		o.do(func(ctx context.Context, kind string) error {
+		n.after(59 * time.Second)
+		n.do(func(ctx context.Context, kind string) error {
 			if kind == callLeave {
 				<-ctx.Done()
 			}
 			return nil
 		})
 		s.remove("a")
-		require.NoError(o, <-closed)
-		require.Zero(o, o.said("level=WARN"), "nothing is left")
-		require.ErrorIs(o, ctx.Err(), context.DeadlineExceeded)
-		require.True(o, s.ended())
-		require.NoError(o, s.err)
+		require.NoError(n, <-closed)
+		require.Zero(n, n.said("level=WARN"), "nothing is left")
+		require.ErrorIs(n, ctx.Err(), context.DeadlineExceeded)
+		require.True(n, s.ended())
+		require.NoError(n, s.err)
 	})
 }
 
 // If the end of Run's context stops tasks during a drain, they have not moved.
 func TestW6_RunsContextEndsWhileItDrains(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
-		closed := s.close(o.Context())
-		o.after(time.Second)
+		closed := s.close(n.Context())
+		n.after(time.Second)
 		s.cancel(errOver)
 		err := <-closed
-		require.ErrorContains(o, err, "stopped before everything had moved")
-		require.ErrorIs(o, err, errOver)
-		require.Equal(o, err, s.member.Close(o.Context()), "again")
+		require.ErrorContains(n, err, "stopped before everything had moved")
+		require.ErrorIs(n, err, errOver)
+		require.Equal(n, err, s.member.Close(n.Context()), "again")
 	})
 }
 
 // Close reports tasks that had not moved even if Run has already returned.
 func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 	for _, tasks := range [][]string{nil, {"a", "b"}} {
-		inMemberNet(t, func(o *memberNet) {
-			s := o.startMember()
-			o.after(time.Second)
+		inMemberNet(t, func(n *memberNet) {
+			s := n.startMember()
+			n.after(time.Second)
 			s.add(tasks...)
 			s.cancel(errOver)
-			require.True(o, s.ended())
-			err := s.member.Close(o.Context())
+			require.True(n, s.ended())
+			err := s.member.Close(n.Context())
 			if len(tasks) == 0 {
-				require.NoError(o, err)
+				require.NoError(n, err)
 				return
 			}
-			require.ErrorContains(o, err, "stopped before everything had moved")
-			require.ErrorIs(o, err, errOver)
+			require.ErrorContains(n, err, "stopped before everything had moved")
+			require.ErrorIs(n, err, errOver)
 		})
 	}
 }
@@ -363,30 +363,30 @@ func TestW6_CloseAfterRunsContextHasEnded(t *testing.T) {
 // A lease that was lost before Close does not count, because no task is left to
 // move.
 func TestW6_CloseAfterTheLeaseWasLost(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
-		o.shut()
-		o.after(2 * lease)
-		require.Equal(o, 1, o.said("membership lost"))
-		require.NoError(o, s.member.Close(o.Context()))
-		require.True(o, s.ended())
+		n.shut()
+		n.after(2 * lease)
+		require.Equal(n, 1, n.said("membership lost"))
+		require.NoError(n, s.member.Close(n.Context()))
+		require.True(n, s.ended())
 	})
 }
 
 // The manager ends the membership during a drain.
 func TestW6_ItIsForgottenWhileItDrains(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
-		closed := s.close(o.Context())
-		o.after(time.Second)
-		o.set(func(c *fakeManager) { c.member = 0 })
+		closed := s.close(n.Context())
+		n.after(time.Second)
+		n.set(func(m *fakeManager) { m.member = 0 })
 		err := <-closed
-		require.ErrorContains(o, err, "stopped before everything had moved")
-		require.ErrorIs(o, err, worker.ErrLeaseLost)
+		require.ErrorContains(n, err, "stopped before everything had moved")
+		require.ErrorIs(n, err, worker.ErrLeaseLost)
 	})
 }
 
@@ -395,14 +395,14 @@ func TestW6_ItIsForgottenWhileItDrains(t *testing.T) {
 func TestW5_AnEndedMembershipStopsTasksImmediately(t *testing.T) {
 	for name, kind := range map[string]string{"at work": callHeartbeat, "draining": callDraining} {
 		t.Run(name, func(t *testing.T) {
-			inMemberNet(t, func(o *memberNet) {
-				s := o.startMember()
-				o.after(time.Second)
+			inMemberNet(t, func(n *memberNet) {
+				s := n.startMember()
+				n.after(time.Second)
 				s.add("a")
 				var hangs bool
 				var said time.Time
-				o.do(func(ctx context.Context, k string) error {
-					o.mu.Lock()
+				n.do(func(ctx context.Context, k string) error {
+					n.mu.Lock()
 					first, over := !hangs, hangs && said.IsZero()
 					if k == kind {
 						hangs = true
@@ -410,7 +410,7 @@ func TestW5_AnEndedMembershipStopsTasksImmediately(t *testing.T) {
 							said = time.Now()
 						}
 					}
-					o.mu.Unlock()
+					n.mu.Unlock()
 					switch {
 					case k != kind:
 						return nil
@@ -421,14 +421,14 @@ func TestW5_AnEndedMembershipStopsTasksImmediately(t *testing.T) {
 				})
 				var closed <-chan error
 				if kind == callDraining {
-					closed = s.close(o.Context())
+					closed = s.close(n.Context())
 				}
-				o.after(lease / 2)
-				require.Zero(o, s.tasks.count())
-				require.False(o, said.IsZero())
-				require.Equal(o, said, s.tasks.stopped)
+				n.after(lease / 2)
+				require.Zero(n, s.tasks.count())
+				require.False(n, said.IsZero())
+				require.Equal(n, said, s.tasks.stopped)
 				if closed != nil {
-					require.ErrorIs(o, <-closed, worker.ErrLeaseLost)
+					require.ErrorIs(n, <-closed, worker.ErrLeaseLost)
 				}
 			})
 		})
@@ -438,20 +438,20 @@ func TestW5_AnEndedMembershipStopsTasksImmediately(t *testing.T) {
 // The manager goes away for good during a drain. The tasks stop with the lease, Run
 // ends, and Close reports it.
 func TestW6_TheManagerGoesAwayWhileItDrains(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
-		closed := s.close(o.Context())
-		o.after(time.Second)
-		o.do(silent)
-		_, ends := o.registered()
+		closed := s.close(n.Context())
+		n.after(time.Second)
+		n.do(silent)
+		_, ends := n.registered()
 		err := <-closed
-		require.ErrorContains(o, err, "close member w: stopped before everything had moved")
-		require.ErrorIs(o, err, worker.ErrLeaseLost)
-		require.True(o, s.ended())
-		require.NoError(o, s.err)
-		require.True(o, s.tasks.stopped.Before(ends))
+		require.ErrorContains(n, err, "close member w: stopped before everything had moved")
+		require.ErrorIs(n, err, worker.ErrLeaseLost)
+		require.True(n, s.ended())
+		require.NoError(n, s.err)
+		require.True(n, s.tasks.stopped.Before(ends))
 	})
 }
 

@@ -32,36 +32,36 @@ type memberWorker struct {
 
 // startMemberWorker starts a member that is served at an address with its name, or at
 // another address if that is in use.
-func (o *testNet) startMemberWorker(name, at string, opts ...worker.Option) *memberWorker {
-	o.t.Helper()
-	f := &memberWorker{testWorker: &testWorker{o: o, name: name, address: at + ".test:7000"}, line: &line{}, done: make(chan struct{})}
+func (n *testNet) startMemberWorker(name, at string, opts ...worker.Option) *memberWorker {
+	n.t.Helper()
+	f := &memberWorker{testWorker: &testWorker{n: n, name: name, address: at + ".test:7000"}, line: &line{}, done: make(chan struct{})}
 	run := func(ctx context.Context, task string) error {
-		o.mu.Lock()
-		if twice := o.runs[task]; len(twice) > 0 {
-			o.t.Errorf("%s starts on %s while it runs on %v", task, name, twice)
+		n.mu.Lock()
+		if twice := n.runs[task]; len(twice) > 0 {
+			n.t.Errorf("%s starts on %s while it runs on %v", task, name, twice)
 		}
-		o.mu.Unlock()
+		n.mu.Unlock()
 		return f.run(ctx, task)
 	}
 	w, err := worker.New(run, append([]worker.Option{worker.WithLease(lease, stopping), worker.WithCompletion(func(string) {})}, opts...)...)
-	require.NoError(o.t, err)
+	require.NoError(n.t, err)
 	f.Worker = w
 	f.member, err = NewMember(managerAt, name, w, WithAdvertise(f.address), communicator.WithLogger(slog.New(slog.DiscardHandler)),
 		memberOptionFunc(func(s *option.Member) {
 			s.Dialing = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-				conn, err := o.dial(ctx, address)
+				conn, err := n.dial(ctx, address)
 				return f.line.over(conn), err
 			})}
 		}))
-	require.NoError(o.t, err)
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(o.t.Context()))
+	require.NoError(n.t, err)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(n.t.Context()))
 	f.cancel = cancel
-	l := o.listen(f.address)
+	l := n.listen(f.address)
 	go func() {
 		defer close(f.done)
 		f.err = f.member.Run(ctx, l)
 	}()
-	o.t.Cleanup(func() {
+	n.t.Cleanup(func() {
 		f.line.heal()
 		cancel(errOver)
 		<-f.done
@@ -138,7 +138,7 @@ func (c *overLine) Close() error {
 }
 
 // after waits for a duration.
-func (o *testNet) after(d time.Duration) {
+func (n *testNet) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
@@ -153,28 +153,28 @@ func names(prefix string, n int) (all []string) {
 // A manager is restarted repeatedly. No task is restarted, no member registers
 // again, and completed work continues.
 func TestR2_MembersOutliveTheirManager(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
-		members := []*memberWorker{o.startMemberWorker("a", "a"), o.startMemberWorker("b", "b"), o.startMemberWorker("c", "c")}
+		m := n.open(store)
+		members := []*memberWorker{n.startMemberWorker("a", "a"), n.startMemberWorker("b", "b"), n.startMemberWorker("c", "c")}
 		m.put(names("t", 9)...)
-		o.after(5 * time.Second)
-		require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3}, o.spread())
+		n.after(5 * time.Second)
+		require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3}, n.spread())
 		var before []uint64
 		for _, f := range members {
 			before = append(before, f.Incarnation())
 		}
 		for range 4 {
 			m.close()
-			o.after(lease / 3)
-			m = o.open(store)
-			o.after(lease / 3)
+			n.after(lease / 3)
+			m = n.open(store)
+			n.after(lease / 3)
 		}
-		require.Equal(t, 9, o.starts())
+		require.Equal(t, 9, n.starts())
 		m.put(names("u", 3)...)
-		o.after(5 * time.Second)
-		require.Equal(t, map[string]int{"a": 4, "b": 4, "c": 4}, o.spread())
-		require.Equal(t, 12, o.starts())
+		n.after(5 * time.Second)
+		require.Equal(t, map[string]int{"a": 4, "b": 4, "c": 4}, n.spread())
+		require.Equal(t, 12, n.starts())
 		for i, f := range members {
 			require.Equal(t, before[i], f.Incarnation())
 		}
@@ -186,20 +186,20 @@ func TestR2_MembersOutliveTheirManager(t *testing.T) {
 // stopped before they are started elsewhere. The worker comes back when the line is
 // whole again.
 func TestW5_AMemberIsCutOffFromItsManager(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		a, _ := o.startMemberWorker("a", "a"), o.startMemberWorker("b", "b")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		a, _ := n.startMemberWorker("a", "a"), n.startMemberWorker("b", "b")
 		m.put(names("t", 6)...)
-		o.after(5 * time.Second)
-		require.Equal(t, map[string]int{"a": 3, "b": 3}, o.spread())
+		n.after(5 * time.Second)
+		require.Equal(t, map[string]int{"a": 3, "b": 3}, n.spread())
 		for range 5 {
 			before := a.Incarnation()
 			a.line.cut()
-			o.after(2 * lease)
-			require.Equal(t, map[string]int{"b": 6}, o.spread())
+			n.after(2 * lease)
+			require.Equal(t, map[string]int{"b": 6}, n.spread())
 			a.line.heal()
-			o.after(lease)
-			require.Equal(t, map[string]int{"a": 3, "b": 3}, o.spread())
+			n.after(lease)
+			require.Equal(t, map[string]int{"a": 3, "b": 3}, n.spread())
 			require.NotEqual(t, before, a.Incarnation())
 		}
 		m.close()
@@ -208,36 +208,36 @@ func TestW5_AMemberIsCutOffFromItsManager(t *testing.T) {
 
 // A cut that is shorter than the lease has no effect.
 func TestW5_AShortCutStopsNothing(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		a := o.startMemberWorker("a", "a")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		a := n.startMemberWorker("a", "a")
 		m.put(names("t", 3)...)
-		o.after(5 * time.Second)
+		n.after(5 * time.Second)
 		for range 5 {
 			a.line.cut()
-			o.after(lease / 2)
+			n.after(lease / 2)
 			a.line.heal()
-			o.after(lease / 2)
+			n.after(lease / 2)
 		}
-		require.Equal(t, 3, o.starts())
+		require.Equal(t, 3, n.starts())
 		m.close()
 	})
 }
 
 // Of two processes with the same name, the second waits until the first has left.
 func TestR2_TwoMembersOfOneName(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		first := o.startMemberWorker("a", "a")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		first := n.startMemberWorker("a", "a")
 		m.put(names("t", 3)...)
-		o.after(5 * time.Second)
-		second := o.startMemberWorker("a", "other")
-		o.after(10 * lease)
-		require.Equal(t, 3, o.starts())
+		n.after(5 * time.Second)
+		second := n.startMemberWorker("a", "other")
+		n.after(10 * lease)
+		require.Equal(t, 3, n.starts())
 		require.Empty(t, second.Status())
 		first.cancel(errOver)
 		<-first.done
-		o.after(5 * time.Second)
+		n.after(5 * time.Second)
 		require.Len(t, second.Status(), 3)
 		m.close()
 	})
@@ -246,30 +246,30 @@ func TestR2_TwoMembersOfOneName(t *testing.T) {
 // The tasks of a process that ends without leaving are taken over when its lease has
 // expired, also by another process of its name.
 func TestR2_ASuccessorOfOneThatDied(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		first := o.startMemberWorker("a", "a")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		first := n.startMemberWorker("a", "a")
 		m.put(names("t", 3)...)
-		o.after(5 * time.Second)
+		n.after(5 * time.Second)
 		first.line.cut() // nothing that it sends from now on arrives in time
-		second := o.startMemberWorker("a", "other")
-		o.after(lease / 2)
+		second := n.startMemberWorker("a", "other")
+		n.after(lease / 2)
 		require.Empty(t, second.Status())
-		o.after(lease)
+		n.after(lease)
 		require.Len(t, second.Status(), 3)
 		m.close()
 	})
 }
 
 func TestW6_AMemberIsDrained(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		a, _ := o.startMemberWorker("a", "a"), o.startMemberWorker("b", "b")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		a, _ := n.startMemberWorker("a", "a"), n.startMemberWorker("b", "b")
 		m.put(names("t", 6)...)
-		o.after(5 * time.Second)
-		require.Equal(t, map[string]int{"a": 3, "b": 3}, o.spread())
+		n.after(5 * time.Second)
+		require.Equal(t, map[string]int{"a": 3, "b": 3}, n.spread())
 		require.NoError(t, a.member.Close(t.Context()))
-		require.Equal(t, map[string]int{"b": 6}, o.spread())
+		require.Equal(t, map[string]int{"b": 6}, n.spread())
 		<-a.done
 		require.NoError(t, a.err)
 		members := m.Members()
@@ -282,15 +282,15 @@ func TestW6_AMemberIsDrained(t *testing.T) {
 // Members that leave together do not wait, because no other member can take their
 // tasks. The same holds if the only others are drained by name.
 func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		a, b := o.startMemberWorker("a", "a"), o.startMemberWorker("b", "b")
-		c := o.startMemberWorker("c", "c")
-		o.after(time.Second)
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		a, b := n.startMemberWorker("a", "a"), n.startMemberWorker("b", "b")
+		c := n.startMemberWorker("c", "c")
+		n.after(time.Second)
 		require.NoError(t, m.Drain(t.Context(), "c"))
 		m.put(names("t", 6)...)
-		o.after(5 * time.Second)
-		require.Equal(t, map[string]int{"a": 3, "b": 3}, o.spread())
+		n.after(5 * time.Second)
+		require.Equal(t, map[string]int{"a": 3, "b": 3}, n.spread())
 		began := time.Now()
 		closed := make(chan error, 2)
 		for _, f := range []*memberWorker{a, b} {
@@ -304,34 +304,34 @@ func TestW6_TheLastMembersLeaveAtOnce(t *testing.T) {
 			<-f.done
 			require.NoError(t, f.err)
 		}
-		require.Empty(t, o.where())
+		require.Empty(t, n.where())
 		require.Empty(t, m.Members())
 		m.close()
-		require.NotContains(t, o.logs.String(), "level=WARN")
+		require.NotContains(t, n.logs.String(), "level=WARN")
 	})
 }
 
 // Each task completes once and is recorded, whatever happens to the manager in the
 // meantime.
 func TestW3_TasksComplete(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
-		o.startMemberWorker("a", "a", worker.WithSlots(2))
-		o.startMemberWorker("b", "b", worker.WithSlots(2))
-		o.after(time.Second)
+		m := n.open(store)
+		n.startMemberWorker("a", "a", worker.WithSlots(2))
+		n.startMemberWorker("b", "b", worker.WithSlots(2))
+		n.after(time.Second)
 		m.put(names("short", 50)...)
 		m.put("long")
 		m.close()
-		o.after(lease / 3)
-		m = o.open(store)
+		n.after(lease / 3)
+		m = n.open(store)
 		m.put(names("shorter", 50)...)
-		o.after(2 * lease)
+		n.after(2 * lease)
 		done, err := m.Completed("", 1000)
 		require.NoError(t, err)
 		require.Len(t, done, 100)
-		require.Equal(t, 101, o.starts())
-		require.Len(t, o.where(), 1)
+		require.Equal(t, 101, n.starts())
+		require.Len(t, n.where(), 1)
 		left := 0
 		for _, member := range m.Members() {
 			left += len(m.Tasks(member.Worker))

@@ -21,48 +21,48 @@ import (
 )
 
 func TestR2_AMemberRegistersAndRenewsItsLease(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second / 2)
-		incarnation, _ := o.registered()
-		require.Equal(o, s.worker.Incarnation(), incarnation)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second / 2)
+		incarnation, _ := n.registered()
+		require.Equal(n, s.worker.Incarnation(), incarnation)
 		s.add("a")
-		o.heard()
+		n.heard()
 		for range 20 {
-			o.after(lease / 4)
-			require.GreaterOrEqual(o, len(o.heard(callHeartbeat)), 2)
+			n.after(lease / 4)
+			require.GreaterOrEqual(n, len(n.heard(callHeartbeat)), 2)
 		}
-		require.Equal(o, 1, s.tasks.starts)
-		require.Equal(o, 1, s.tasks.count())
-		require.Equal(o, 1, o.said("level=INFO"))
-		require.Zero(o, o.said("level=WARN"))
+		require.Equal(n, 1, s.tasks.starts)
+		require.Equal(n, 1, s.tasks.count())
+		require.Equal(n, 1, n.said("level=INFO"))
+		require.Zero(n, n.said("level=WARN"))
 	})
 }
 
 // Once a worker has registered, it accepts nothing from earlier managers, even if it
 // has had no contact with any manager before.
 func TestC7_RegisteringRaisesTheFence(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second / 2)
-		before := orchestrator.ContextWithTerm(o.Context(), orchestrator.Term{Epoch: 2, Number: 9})
-		require.ErrorIs(o, s.worker.Add(before, "a"), orchestrator.ErrDeposed)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second / 2)
+		before := orchestrator.ContextWithTerm(n.Context(), orchestrator.Term{Epoch: 2, Number: 9})
+		require.ErrorIs(n, s.worker.Add(before, "a"), orchestrator.ErrDeposed)
 		s.add("a")
-		o.set(func(c *fakeManager) { c.term = &orchestratorv1.Term{Epoch: 4} })
-		o.after(lease / 4)
-		require.ErrorIs(o, s.worker.Add(s.ofTerm(), "b"), orchestrator.ErrDeposed, "raised by a heartbeat")
+		n.set(func(m *fakeManager) { m.term = &orchestratorv1.Term{Epoch: 4} })
+		n.after(lease / 4)
+		require.ErrorIs(n, s.worker.Add(s.ofTerm(), "b"), orchestrator.ErrDeposed, "raised by a heartbeat")
 	})
 }
 
 func TestR2_AManagerThatComesLate(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		o.shut()
-		s := o.startMember()
-		o.after(5 * time.Minute)
-		require.Equal(o, 1, o.said("no listener"), "only the first attempt is logged")
-		o.open()
-		o.after(2100 * time.Millisecond) // one second of the member's pause, and one of the connection's
-		require.Len(o, o.heard(callRegister), 1)
+	inMemberNet(t, func(n *memberNet) {
+		n.shut()
+		s := n.startMember()
+		n.after(5 * time.Minute)
+		require.Equal(n, 1, n.said("no listener"), "only the first attempt is logged")
+		n.open()
+		n.after(2100 * time.Millisecond) // one second of the member's pause, and one of the connection's
+		require.Len(n, n.heard(callRegister), 1)
 		s.add("a")
 	})
 }
@@ -70,38 +70,38 @@ func TestR2_AManagerThatComesLate(t *testing.T) {
 // A restarted manager knows its members: no task stops, and no member registers
 // again.
 func TestR2_AManagerThatRestarts(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
 		for range 5 {
-			o.shut()
-			o.after(lease / 3)
-			o.open()
-			o.after(lease / 3)
+			n.shut()
+			n.after(lease / 3)
+			n.open()
+			n.after(lease / 3)
 		}
-		o.after(lease)
-		require.Equal(o, 1, s.tasks.starts)
-		require.Equal(o, 1, s.tasks.count())
-		require.Len(o, o.heard(callRegister), 1)
+		n.after(lease)
+		require.Equal(n, 1, s.tasks.starts)
+		require.Equal(n, 1, s.tasks.count())
+		require.Len(n, n.heard(callRegister), 1)
 	})
 }
 
 // If the manager no longer knows its members, they register again immediately.
 func TestR2_AManagerThatHasForgotten(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
 		before := s.worker.Incarnation()
-		o.set(func(c *fakeManager) { c.member = 0 })
-		o.after(lease/12 + 200*time.Millisecond)
-		require.Zero(o, s.tasks.count())
-		after, _ := o.registered()
-		require.NotZero(o, after)
-		require.NotEqual(o, before, after)
+		n.set(func(m *fakeManager) { m.member = 0 })
+		n.after(lease/12 + 200*time.Millisecond)
+		require.Zero(n, s.tasks.count())
+		after, _ := n.registered()
+		require.NotZero(n, after)
+		require.NotEqual(n, before, after)
 		s.add("a")
-		require.Equal(o, 2, s.tasks.starts)
+		require.Equal(n, 2, s.tasks.starts)
 	})
 }
 
@@ -110,39 +110,39 @@ func TestR2_AManagerThatHasForgotten(t *testing.T) {
 // another incarnation.
 func TestW5_CutOffTasksStopBeforeTheLeaseEnds(t *testing.T) {
 	for _, cut := range []func(*memberNet) (heal func()){
-		func(o *memberNet) func() { o.do(silent); return func() { o.do(nil) } },
-		func(o *memberNet) func() { o.shut(); return o.open },
-		func(o *memberNet) func() { // only the answers are lost, so the manager renews the lease
-			o.do(func(ctx context.Context, kind string) error {
+		func(n *memberNet) func() { n.do(silent); return func() { n.do(nil) } },
+		func(n *memberNet) func() { n.shut(); return n.open },
+		func(n *memberNet) func() { // only the answers are lost, so the manager renews the lease
+			n.do(func(ctx context.Context, kind string) error {
 				if kind == callHeartbeat {
-					o.set(func(c *fakeManager) { c.ends = time.Now().Add(c.lease) })
+					n.set(func(m *fakeManager) { m.ends = time.Now().Add(m.lease) })
 				}
 				return silent(ctx, kind)
 			})
-			return func() { o.do(nil) }
+			return func() { n.do(nil) }
 		},
 	} {
-		inMemberNet(t, func(o *memberNet) {
-			s := o.startMember()
+		inMemberNet(t, func(n *memberNet) {
+			s := n.startMember()
 			s.tasks.stop = stopping - time.Millisecond
-			o.after(time.Second)
+			n.after(time.Second)
 			s.add("a", "b")
 			before := s.worker.Incarnation()
-			heal := cut(o)
-			_, ends := o.registered()
-			o.after(2 * lease)
-			require.Zero(o, s.tasks.count())
-			require.True(o, s.tasks.stopped.Before(ends.Add(-lease/10)), "%v, the lease ends %v", s.tasks.stopped, ends)
-			o.heard()
+			heal := cut(n)
+			_, ends := n.registered()
+			n.after(2 * lease)
+			require.Zero(n, s.tasks.count())
+			require.True(n, s.tasks.stopped.Before(ends.Add(-lease/10)), "%v, the lease ends %v", s.tasks.stopped, ends)
+			n.heard()
 			heal()
-			o.after(8 * time.Second) // a Register without an answer must time out first
-			after, _ := o.registered()
-			require.NotZero(o, after)
-			require.NotEqual(o, before, after)
-			require.Equal(o, after, s.worker.Incarnation())
-			left := o.heard(callLeave)
-			require.NotEmpty(o, left, "the next incarnation need not wait")
-			require.Equal(o, before, left[len(left)-1].incarnation)
+			n.after(8 * time.Second) // a Register without an answer must time out first
+			after, _ := n.registered()
+			require.NotZero(n, after)
+			require.NotEqual(n, before, after)
+			require.Equal(n, after, s.worker.Incarnation())
+			left := n.heard(callLeave)
+			require.NotEmpty(n, left, "the next incarnation need not wait")
+			require.Equal(n, before, left[len(left)-1].incarnation)
 			s.add("a")
 		})
 	}
@@ -150,37 +150,37 @@ func TestW5_CutOffTasksStopBeforeTheLeaseEnds(t *testing.T) {
 
 // Losing two of three answers does not lose the lease.
 func TestW5_SomeHeartbeatsAreLost(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
-		var n atomic.Int64
-		o.do(func(ctx context.Context, kind string) error {
-			if n.Add(1)%3 != 0 {
+		var beats atomic.Int64
+		n.do(func(ctx context.Context, kind string) error {
+			if beats.Add(1)%3 != 0 {
 				return silent(ctx, kind)
 			}
 			return nil
 		})
-		o.after(10 * lease)
-		require.Equal(o, 1, s.tasks.starts)
-		require.Equal(o, 1, s.tasks.count())
-		require.Len(o, o.heard(callRegister), 1)
+		n.after(10 * lease)
+		require.Equal(n, 1, s.tasks.starts)
+		require.Equal(n, 1, s.tasks.count())
+		require.Len(n, n.heard(callRegister), 1)
 	})
 }
 
 // Every answer takes long, but the lease leaves enough time.
 func TestW5_ASlowLineLosesNoLease(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(time.Second)
 		s.add("a")
-		o.do(func(context.Context, string) error {
+		n.do(func(context.Context, string) error {
 			<-time.After(lease/4 - 50*time.Millisecond)
 			return nil
 		})
-		o.after(10 * lease)
-		require.Equal(o, 1, s.tasks.starts)
-		require.Equal(o, 1, s.tasks.count())
+		n.after(10 * lease)
+		require.Equal(n, 1, s.tasks.starts)
+		require.Equal(n, 1, s.tasks.count())
 	})
 }
 
@@ -207,130 +207,130 @@ func TestR2_InvalidMembersAreRefused(t *testing.T) {
 }
 
 func TestW3_CompletionsAreReported(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		o.set(func(c *fakeManager) { c.outcome = notTold })
-		s := o.startMember(worker.WithCompletion(func(string) {}))
-		o.after(time.Second)
-		require.NoError(o, s.worker.AddWith(s.ofTerm(), "short1", worker.Grant{Version: 5}))
-		require.NoError(o, s.worker.AddWith(s.ofTerm(), "short2", worker.Grant{Version: 6}))
+	inMemberNet(t, func(n *memberNet) {
+		n.set(func(m *fakeManager) { m.outcome = notTold })
+		s := n.startMember(worker.WithCompletion(func(string) {}))
+		n.after(time.Second)
+		require.NoError(n, s.worker.AddWith(s.ofTerm(), "short1", worker.Grant{Version: 5}))
+		require.NoError(n, s.worker.AddWith(s.ofTerm(), "short2", worker.Grant{Version: 6}))
 		s.add("long")
-		o.after(time.Minute)
-		tries := o.heard(callComplete)
-		require.Greater(o, len(tries), 30, "until it is answered")
-		require.Less(o, len(tries), 130, "with pauses")
-		require.ElementsMatch(o, []string{"short1@5", "short2@6"}, tries[len(tries)-1].tasks)
-		o.set(func(c *fakeManager) { c.outcome = recorded })
-		o.after(2 * time.Second)
-		require.Len(o, o.heard(callComplete), 1)
+		n.after(time.Minute)
+		tries := n.heard(callComplete)
+		require.Greater(n, len(tries), 30, "until it is answered")
+		require.Less(n, len(tries), 130, "with pauses")
+		require.ElementsMatch(n, []string{"short1@5", "short2@6"}, tries[len(tries)-1].tasks)
+		n.set(func(m *fakeManager) { m.outcome = recorded })
+		n.after(2 * time.Second)
+		require.Len(n, n.heard(callComplete), 1)
 		s.remove("long")
-		o.after(5 * time.Minute)
-		require.Empty(o, o.heard(callComplete))
-		require.NoError(o, s.worker.AddWith(s.ofTerm(), "short1", worker.Grant{Version: 7}))
-		o.after(time.Second)
-		again := o.heard(callComplete)
-		require.Len(o, again, 1)
-		require.Equal(o, []string{"short1@7"}, again[0].tasks)
+		n.after(5 * time.Minute)
+		require.Empty(n, n.heard(callComplete))
+		require.NoError(n, s.worker.AddWith(s.ofTerm(), "short1", worker.Grant{Version: 7}))
+		n.after(time.Second)
+		again := n.heard(callComplete)
+		require.Len(n, again, 1)
+		require.Equal(n, []string{"short1@7"}, again[0].tasks)
 	})
 }
 
 // A completion without an answer is reported when the manager is back, even long
 // after the lease and the task are lost.
 func TestW3_CompletionsOutliveTheLease(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember(worker.WithCompletion(func(string) {}))
-		o.after(time.Second)
-		o.do(silent)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember(worker.WithCompletion(func(string) {}))
+		n.after(time.Second)
+		n.do(silent)
 		s.add("short")
-		o.after(3 * lease)
-		o.heard()
-		o.do(nil)
-		o.after(7 * time.Second)
-		told := o.heard(callComplete)
-		require.Len(o, told, 1)
-		require.Equal(o, []string{"short@0"}, told[0].tasks)
+		n.after(3 * lease)
+		n.heard()
+		n.do(nil)
+		n.after(7 * time.Second)
+		told := n.heard(callComplete)
+		require.Len(n, told, 1)
+		require.Equal(n, []string{"short@0"}, told[0].tasks)
 	})
 }
 
 // Completions are reported before the worker leaves, because its tasks are then
 // started elsewhere.
 func TestW6_CompletionsAreReportedBeforeLeaving(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember(worker.WithCompletion(func(string) {}))
-		o.after(time.Second)
-		o.heard()
-		require.NoError(o, s.worker.Add(s.ofTerm(), "short"))
-		o.do(func(_ context.Context, kind string) error {
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember(worker.WithCompletion(func(string) {}))
+		n.after(time.Second)
+		n.heard()
+		require.NoError(n, s.worker.Add(s.ofTerm(), "short"))
+		n.do(func(_ context.Context, kind string) error {
 			if kind == callComplete {
 				return status.Error(codes.Unavailable, "later")
 			}
 			return nil
 		})
-		o.after(10 * time.Millisecond)
-		o.do(nil)
+		n.after(10 * time.Millisecond)
+		n.do(nil)
 		s.cancel(errOver)
-		o.after(time.Second)
-		require.True(o, s.ended())
+		n.after(time.Second)
+		require.True(n, s.ended())
 		var kinds []string
-		for _, c := range o.heard(callComplete, callLeave) {
+		for _, c := range n.heard(callComplete, callLeave) {
 			kinds = append(kinds, c.kind)
 		}
-		require.Equal(o, callLeave, kinds[len(kinds)-1])
-		require.Equal(o, callComplete, kinds[len(kinds)-2])
+		require.Equal(n, callLeave, kinds[len(kinds)-1])
+		require.Equal(n, callComplete, kinds[len(kinds)-2])
 	})
 }
 
 // The log also says when the manager is back.
 func TestR2_AManagerThatIsBackIsNoted(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember()
-		o.after(2 * time.Second)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember()
+		n.after(2 * time.Second)
 		for outages := 1; outages <= 2; outages++ {
-			o.shut()
-			o.after(3 * time.Second)
-			require.Equal(o, outages, o.said("not acknowledged"))
-			require.Equal(o, outages-1, o.said("acknowledged again"))
-			o.open()
-			o.after(5 * time.Second)
-			require.Equal(o, outages, o.said(`level=INFO msg="heartbeats acknowledged again" worker=w`))
+			n.shut()
+			n.after(3 * time.Second)
+			require.Equal(n, outages, n.said("not acknowledged"))
+			require.Equal(n, outages-1, n.said("acknowledged again"))
+			n.open()
+			n.after(5 * time.Second)
+			require.Equal(n, outages, n.said(`level=INFO msg="heartbeats acknowledged again" worker=w`))
 		}
-		require.Zero(o, o.said("membership lost"))
+		require.Zero(n, n.said("membership lost"))
 		s.cancel(errOver)
-		require.True(o, s.ended())
-		require.Equal(o, 1, o.said(`msg="left manager" worker=w incarnation=`))
-		require.Equal(o, 1, o.said(`reason="test is over"`))
+		require.True(n, s.ended())
+		require.Equal(n, 1, n.said(`msg="left manager" worker=w incarnation=`))
+		require.Equal(n, 1, n.said(`reason="test is over"`))
 	})
 }
 
 // A manager that is back is reached by the next heartbeat but one, however long the
 // pauses of the connection have grown.
 func TestR2_AManagerThatIsBackIsFoundAtOnce(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
+	inMemberNet(t, func(n *memberNet) {
 		const short = 6 * time.Second
-		o.startMember(worker.WithLease(short, 100*time.Millisecond))
-		o.after(time.Second)
+		n.startMember(worker.WithLease(short, 100*time.Millisecond))
+		n.after(time.Second)
 		for range 10 {
-			o.shut()
-			o.after(3700 * time.Millisecond)
-			o.heard()
-			o.open()
-			o.after(2*heartbeatEvery(short) + time.Millisecond)
-			require.NotEmpty(o, o.heard(callHeartbeat))
-			o.after(time.Second)
+			n.shut()
+			n.after(3700 * time.Millisecond)
+			n.heard()
+			n.open()
+			n.after(2*heartbeatEvery(short) + time.Millisecond)
+			require.NotEmpty(n, n.heard(callHeartbeat))
+			n.after(time.Second)
 		}
-		require.Zero(o, o.said("membership lost"))
+		require.Zero(n, n.said("membership lost"))
 	})
 }
 
 // A predecessor's completions are reported before this process is a member, and even
 // if it never becomes one.
 func TestW6_APredecessorsCompletionsAreReported(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		o.set(func(c *fakeManager) { c.member, c.ends = 77, time.Now().Add(time.Hour) })
-		o.startMember(worker.WithRecord[string](record{{Task: "x", Completed: true, Version: 9}, {Task: "y"}}))
-		o.after(time.Second)
-		told := o.heard(callComplete)
-		require.Len(o, told, 1)
-		require.Equal(o, []string{"x@9"}, told[0].tasks)
+	inMemberNet(t, func(n *memberNet) {
+		n.set(func(m *fakeManager) { m.member, m.ends = 77, time.Now().Add(time.Hour) })
+		n.startMember(worker.WithRecord[string](record{{Task: "x", Completed: true, Version: 9}, {Task: "y"}}))
+		n.after(time.Second)
+		told := n.heard(callComplete)
+		require.Len(n, told, 1)
+		require.Equal(n, []string{"x@9"}, told[0].tasks)
 	})
 }
 

@@ -110,31 +110,31 @@ const (
 // A member logs until when its certificate is valid, and checks with each heartbeat,
 // because a connection may last until the end.
 func TestR3_AMemberWarnsBeforeItsCertificateEnds(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		ca := testca.New(o.T, "ours", testca.Lasting(1000*24*time.Hour))
-		o.option = with(o.T, ca.Worker(o.T, "w", testca.Lasting(10*time.Minute)))
-		o.startMember()
-		o.after(9*time.Minute - 2*time.Second)
-		require.Equal(o, 1, o.said(shown))
-		require.Equal(o, 1, o.said("valid_until=2000-01-01T00:10:00Z"))
-		require.Zero(o, o.said("level=WARN"))
-		o.after(4 * time.Second)
-		require.Equal(o, 1, o.said(ending))
+	inMemberNet(t, func(n *memberNet) {
+		ca := testca.New(n.T, "ours", testca.Lasting(1000*24*time.Hour))
+		n.option = with(n.T, ca.Worker(n.T, "w", testca.Lasting(10*time.Minute)))
+		n.startMember()
+		n.after(9*time.Minute - 2*time.Second)
+		require.Equal(n, 1, n.said(shown))
+		require.Equal(n, 1, n.said("valid_until=2000-01-01T00:10:00Z"))
+		require.Zero(n, n.said("level=WARN"))
+		n.after(4 * time.Second)
+		require.Equal(n, 1, n.said(ending))
 	})
 }
 
 // A manager checks in each term, with or without members.
 func TestR3_AManagerWarnsBeforeItsCertificateEnds(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		ca := testca.New(t, "ours", testca.Lasting(1000*24*time.Hour))
 		var log grpctest.Journal
-		m := o.open(NewMemoryStore(), logged(&log), with(t, ca.Manager(t, testca.Lasting(10*time.Minute))),
+		m := n.open(NewMemoryStore(), logged(&log), with(t, ca.Manager(t, testca.Lasting(10*time.Minute))),
 			WithOrchestrator(orchestrator.WithStats(func(orchestrator.TermStats) {})))
-		o.pass(9*time.Minute - 2*time.Second)
+		n.pass(9*time.Minute - 2*time.Second)
 		require.Equal(t, 1, log.Count(shown))
 		require.Equal(t, 1, log.Count("valid_until=2000-01-01T00:10:00Z"))
 		require.Zero(t, log.Count("level=WARN"))
-		o.pass(4 * time.Second)
+		n.pass(4 * time.Second)
 		require.Equal(t, 1, log.Count(ending))
 		m.close()
 	})
@@ -142,12 +142,12 @@ func TestR3_AManagerWarnsBeforeItsCertificateEnds(t *testing.T) {
 
 // A certificate that expires soon is logged at the start.
 func TestR3_WarnsAtTheStart(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		ca := testca.New(t, "ours", testca.Lasting(1000*24*time.Hour))
 		files := ca.Manager(t, testca.Lasting(1*24*time.Hour))
 		<-time.After(22 * time.Hour)
 		var log grpctest.Journal
-		m := o.open(NewMemoryStore(), logged(&log), with(t, files))
+		m := n.open(NewMemoryStore(), logged(&log), with(t, files))
 		require.Equal(t, 1, log.Count(ending))
 		m.close()
 	})

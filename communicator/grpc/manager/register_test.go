@@ -25,21 +25,21 @@ import (
 )
 
 func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		m.put("a", "b", "c", "d")
-		one := o.newWorker("one")
+		one := n.newWorker("one")
 		resp, err := one.manager.Register(t.Context(), one.asks())
 		require.NoError(t, err)
 		require.Equal(t, m.committer.epoch, resp.GetTerm().GetEpoch())
-		o.pass(time.Second)
-		require.Equal(t, map[string]int{"one": 4}, o.spread())
+		n.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 4}, n.spread())
 
-		two := o.newWorker("two")
+		two := n.newWorker("two")
 		require.NoError(t, two.register())
-		o.pass(time.Second)
-		require.Equal(t, map[string]int{"one": 2, "two": 2}, o.spread())
-		require.Equal(t, 6, o.starts(), "nothing else moves")
+		n.pass(time.Second)
+		require.Equal(t, map[string]int{"one": 2, "two": 2}, n.spread())
+		require.Equal(t, 6, n.starts(), "nothing else moves")
 		now := time.Now()
 		require.Equal(t, []MemberState{
 			{Worker: one.as(), Address: "one.test:7000", Lease: aLease, Heard: now.Add(-2 * time.Second), Until: now.Add(aLease - 2*time.Second)},
@@ -55,25 +55,25 @@ func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
 }
 
 func TestR2_ANameThatIsTaken(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		o.open(NewMemoryStore())
-		one := o.registerWorkers("one")[0]
-		other := o.newWorker("one")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		n.open(NewMemoryStore())
+		one := n.registerWorkers("one")[0]
+		other := n.newWorker("one")
 		err := other.register()
 		require.Equal(t, codes.AlreadyExists, code(err))
 		require.ErrorContains(t, err, `another process is worker "one", at one.test:7000`)
 		require.Equal(t, codes.NotFound, code(other.beat()))
 		require.NoError(t, one.beat())
-		o.pass(aLease)
+		n.pass(aLease)
 		require.NoError(t, other.register())
 		require.Equal(t, codes.NotFound, code(one.beat()))
 	})
 }
 
 func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		o.open(NewMemoryStore())
-		h := o.newWorker("one")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		n.open(NewMemoryStore())
+		h := n.newWorker("one")
 		asks := h.asks()
 		asks.Lease = durationpb.New(900 * time.Millisecond)
 		_, err := h.manager.Register(t.Context(), asks)
@@ -86,24 +86,24 @@ func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
 // A wrong address, a firewall or another process is reported immediately, at both
 // ends.
 func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
-		one := o.newWorker("one")
+		m := n.open(store)
+		one := n.newWorker("one")
 		asks := one.asks()
 		asks.Address = "elsewhere.test:7000"
 		_, err := one.manager.Register(t.Context(), asks)
 		require.Equal(t, codes.Unavailable, code(err))
 		require.Equal(t, unreachableAnswer, status.Convert(err).Message())
-		require.Contains(t, o.logs.String(), "no listener at elsewhere.test:7000")
+		require.Contains(t, n.logs.String(), "no listener at elsewhere.test:7000")
 
-		two := o.newWorker("two")
+		two := n.newWorker("two")
 		asks.Address = two.address
 		_, err = one.manager.Register(t.Context(), asks)
 		require.Equal(t, codes.Unavailable, code(err))
 		require.Equal(t, unreachableAnswer, status.Convert(err).Message(), "the same for every server")
-		require.Contains(t, o.logs.String(), "two.test:7000")
-		require.Contains(t, o.logs.String(), worker.ErrIncarnation.Error())
+		require.Contains(t, n.logs.String(), "two.test:7000")
+		require.Contains(t, n.logs.String(), worker.ErrIncarnation.Error())
 		require.Empty(t, m.Members())
 		values, err := store.Load()
 		require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
 		release()
 		require.NoError(t, one.register())
 		synctest.Wait()
-		require.Contains(t, o.logs.String(), "no listener at elsewhere.test:7000")
+		require.Contains(t, n.logs.String(), "no listener at elsewhere.test:7000")
 	})
 }
 
@@ -132,9 +132,9 @@ func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
 // lease. Without an immediate answer to the next Register, this would repeat
 // forever.
 func TestR2_ASecondRegisterIsAnsweredImmediately(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		o.open(NewMemoryStore())
-		one := o.registerWorkers("one")[0]
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		n.open(NewMemoryStore())
+		one := n.registerWorkers("one")[0]
 		release := one.gate.Hold(&one.gate.All)
 		defer release()
 		begun := time.Now()
@@ -145,52 +145,52 @@ func TestR2_ASecondRegisterIsAnsweredImmediately(t *testing.T) {
 		moved.Address = "elsewhere.test:7000"
 		_, err := one.manager.Register(t.Context(), moved)
 		require.Equal(t, codes.Unavailable, code(err), "the new address was never called")
-		o.pass(unreachable/2, one) // the calls of the terms have failed
+		n.pass(unreachable/2, one) // the calls of the terms have failed
 		require.Equal(t, codes.Unavailable, code(one.register()))
 	})
 }
 
 func TestR2_AnUnreachableMemberExpires(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore(), WithUnreachable(20*time.Second))
 		m.put("a", "b")
-		workers := o.registerWorkers("one", "two")
-		o.pass(time.Second, workers...)
+		workers := n.registerWorkers("one", "two")
+		n.pass(time.Second, workers...)
 		workers[1].unserve()
-		o.pass(20*time.Second, workers...)
-		require.Equal(t, map[string]int{"one": 1, "two": 1}, o.spread())
-		o.pass(2*time.Second, workers[0])
+		n.pass(20*time.Second, workers...)
+		require.Equal(t, map[string]int{"one": 1, "two": 1}, n.spread())
+		n.pass(2*time.Second, workers[0])
 		err := workers[1].beat()
 		require.Equal(t, codes.FailedPrecondition, code(err))
 		require.ErrorContains(t, err, "cannot be called")
 		require.NoError(t, workers[1].Close(t.Context())) // it stops before its lease expires
-		o.pass(aLease, workers[0])
-		require.Equal(t, map[string]int{"one": 2}, o.spread())
+		n.pass(aLease, workers[0])
+		require.Equal(t, map[string]int{"one": 2}, n.spread())
 	})
 }
 
 func TestR2_AMemberThatIsReachableAgainContinues(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore(), WithUnreachable(20*time.Second))
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore(), WithUnreachable(20*time.Second))
 		m.put("a", "b")
-		workers := o.registerWorkers("one", "two")
-		o.pass(time.Second, workers...)
+		workers := n.registerWorkers("one", "two")
+		n.pass(time.Second, workers...)
 		workers[1].unserve()
-		o.pass(20*time.Second, workers...)
-		o.pass(2*time.Second, workers[0])
+		n.pass(20*time.Second, workers...)
+		n.pass(2*time.Second, workers[0])
 		require.Equal(t, codes.FailedPrecondition, code(workers[1].beat()))
 		workers[1].serve()
-		o.pass(3*time.Second, workers[0])
-		o.pass(2*aLease, workers...)
-		require.Equal(t, 2, o.starts())
+		n.pass(3*time.Second, workers[0])
+		n.pass(2*aLease, workers...)
+		require.Equal(t, 2, n.starts())
 		require.Zero(t, m.Members()[1].Failing)
 	})
 }
 
 func TestR1_AnswersTellTheLeaseAndWhenToBeat(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		o.open(NewMemoryStore())
-		one := o.newWorker("one")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		n.open(NewMemoryStore())
+		one := n.newWorker("one")
 		shorter := one.asks()
 		shorter.Lease = durationpb.New(aLease / 2)
 		for _, asks := range []*orchestratorv1.RegisterRequest{one.asks(), shorter} {

@@ -120,22 +120,22 @@ func TestW8_ACompletionOverridesAFailure(t *testing.T) {
 // A manager that does not answer does not keep the worker from being watched.
 // Otherwise the lease, and with it completed tasks, could be lost before the answer.
 func TestW3_CompletionsWhileTheManagerHangsAreReported(t *testing.T) {
-	inMemberNet(t, func(o *memberNet) {
-		s := o.startMember(worker.WithCompletion(func(string) {}))
-		o.after(2 * time.Second)
-		o.do(silent)
+	inMemberNet(t, func(n *memberNet) {
+		s := n.startMember(worker.WithCompletion(func(string) {}))
+		n.after(2 * time.Second)
+		n.do(silent)
 		s.add("short1")
-		o.after(6500 * time.Millisecond)
+		n.after(6500 * time.Millisecond)
 		s.add("short2")
-		o.after(5 * time.Second)
-		require.Equal(o, 1, o.said("membership lost"))
-		require.Empty(o, s.worker.Status())
-		o.do(nil)
-		o.heard()
-		o.after(time.Minute)
-		told := o.heard(callComplete)
-		require.Len(o, told, 1)
-		require.Equal(o, []string{"short1@0", "short2@0"}, told[0].tasks)
+		n.after(5 * time.Second)
+		require.Equal(n, 1, n.said("membership lost"))
+		require.Empty(n, s.worker.Status())
+		n.do(nil)
+		n.heard()
+		n.after(time.Minute)
+		told := n.heard(callComplete)
+		require.Len(n, told, 1)
+		require.Equal(n, []string{"short1@0", "short2@0"}, told[0].tasks)
 	})
 }
 

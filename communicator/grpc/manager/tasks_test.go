@@ -22,15 +22,15 @@ import (
 )
 
 func TestR1_Completion(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
+		m := n.open(store)
 		m.put("short", "long")
 		item, err := m.Get("short")
 		require.NoError(t, err)
 		version := item.Revision
 		completed := make(chan string, 10)
-		one := o.newWorker("one", worker.WithCompletion(func(task string) { completed <- task }))
+		one := n.newWorker("one", worker.WithCompletion(func(task string) { completed <- task }))
 		require.NoError(t, one.register())
 		require.Equal(t, "short", <-completed)
 		complete := func(completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
@@ -61,17 +61,17 @@ func TestR1_Completion(t *testing.T) {
 		require.ErrorContains(t, err, `"long"`)
 		_, err = m.Get("short")
 		require.ErrorIs(t, err, ErrNotFound)
-		o.pass(time.Second)
+		n.pass(time.Second)
 		tasks, err := one.List(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []string{"long"}, tasks, "removed from the worker")
 
 		m.close()
-		next := o.open(store)
+		next := n.open(store)
 		next.put("short")
 		require.NoError(t, one.beat())
-		o.pass(time.Second)
-		require.Equal(t, 2, o.starts(), "a completed task does not run again")
+		n.pass(time.Second)
+		require.Equal(t, 2, n.starts(), "a completed task does not run again")
 		single, err = next.Completion("short")
 		require.NoError(t, err)
 		require.Equal(t, done[0], single)
@@ -79,19 +79,19 @@ func TestR1_Completion(t *testing.T) {
 		_, err = next.Completion("short")
 		require.ErrorIs(t, err, ErrNotFound)
 		next.put("short")
-		o.pass(time.Second, one)
-		require.Equal(t, 3, o.starts())
+		n.pass(time.Second, one)
+		require.Equal(t, 3, n.starts())
 	})
 }
 
 // A worker cannot reach the manager, but the manager can call it. Its completed
 // tasks are not moved to another worker, which would run them again.
 func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		completed := make(chan string, 10)
 		complete := worker.WithCompletion(func(task string) { completed <- task })
-		one, two := o.newWorker("one", complete), o.newWorker("two", complete)
+		one, two := n.newWorker("one", complete), n.newWorker("two", complete)
 		require.NoError(t, one.register())
 		require.NoError(t, two.register())
 		m.put("short 1", "short 2", "short 3", "short 4", "short 5", "short 6")
@@ -106,8 +106,8 @@ func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
 		require.Len(t, req.Completions, 3)
 		_, err := two.manager.Complete(t.Context(), req)
 		require.NoError(t, err)
-		o.pass(3*time.Second, one, two)
-		require.Equal(t, 6, o.starts())
+		n.pass(3*time.Second, one, two)
+		require.Equal(t, 6, n.starts())
 		done, err := m.Completed("", 10)
 		require.NoError(t, err)
 		require.Len(t, done, 6)
@@ -119,30 +119,30 @@ func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
 }
 
 func TestW7_NewContentReachesTheRunningTask(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		m.put("a")
 		updated := make(chan string, 1)
-		one := o.newWorker("one", worker.WithUpdate(func(ctx context.Context, _ string) error {
+		one := n.newWorker("one", worker.WithUpdate(func(ctx context.Context, _ string) error {
 			content, _ := worker.Content(ctx)
 			updated <- string(content)
 			return nil
 		}))
 		require.NoError(t, one.register())
-		o.pass(time.Second)
+		n.pass(time.Second)
 		stored, err := m.Put(t.Context(), Item{Name: "a", Content: []byte("other")})
 		require.NoError(t, err)
 		require.Equal(t, "other", <-updated)
-		o.pass(time.Second)
+		n.pass(time.Second)
 		require.Equal(t, []communicator.TaskState{{Name: "a", State: worker.Running, Version: stored.Revision}}, m.Tasks(one.as()))
-		require.Equal(t, 1, o.starts())
+		require.Equal(t, 1, n.starts())
 	})
 }
 
 func TestR1_InvalidArgumentsAreRefused(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		o.open(NewMemoryStore(), WithLeases(time.Second, time.Minute))
-		one := o.newWorker("one")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		n.open(NewMemoryStore(), WithLeases(time.Second, time.Minute))
+		one := n.newWorker("one")
 		asks := one.asks()
 		asks.Lease = nil
 		_, err := one.manager.Register(t.Context(), asks)
@@ -222,25 +222,25 @@ func TestR1_TasksAreCheckedAtTheBorder(t *testing.T) {
 // A task that does not stop keeps none of its neighbours stopped: they start elsewhere
 // while its stop is under way, although one call carries all stops of their worker.
 func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
-		one := o.newWorker("one")
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
+		one := n.newWorker("one")
 		one.keeps = make(chan struct{})
 		require.NoError(t, one.register())
 		m.put("hangs", "prompt a", "prompt b", "prompt c", "prompt d")
-		o.pass(2*time.Second, one)
-		require.Len(t, o.where(), 5)
-		workers := append(o.registerWorkers("two", "three", "four", "five", "six"), one)
+		n.pass(2*time.Second, one)
+		require.Len(t, n.where(), 5)
+		workers := append(n.registerWorkers("two", "three", "four", "five", "six"), one)
 		require.NoError(t, m.Drain(t.Context(), "one"))
-		o.pass(1200*time.Millisecond, workers...)
-		for task, at := range o.where() {
+		n.pass(1200*time.Millisecond, workers...)
+		for task, at := range n.where() {
 			require.Equal(t, task == "hangs", at == "one", "%s runs on %q", task, at)
 		}
-		require.Len(t, o.where(), 5)
+		require.Len(t, n.where(), 5)
 		close(one.keeps)
-		o.pass(2*time.Second, workers...)
-		require.NotContains(t, o.spread(), "one")
-		require.Len(t, o.where(), 5)
+		n.pass(2*time.Second, workers...)
+		require.NotContains(t, n.spread(), "one")
+		require.Len(t, n.where(), 5)
 		m.close()
 	})
 }
@@ -256,23 +256,23 @@ func TestMemberState_InJSON(t *testing.T) {
 }
 
 // completeAs sends completions in the name of a worker.
-func (h *testWorker) completeAs(name string, completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
-	h.o.t.Helper()
-	resp, err := h.manager.Complete(h.o.t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte(name), Completions: completions})
-	require.NoError(h.o.t, err)
+func (w *testWorker) completeAs(name string, completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
+	w.n.t.Helper()
+	resp, err := w.manager.Complete(w.n.t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte(name), Completions: completions})
+	require.NoError(w.n.t, err)
 	return resp.GetOutcomes()
 }
 
 // A worker that was given no task completes none, whatever version it tries, and
 // gets the same answer each time. This also holds after a restart of the manager.
 func TestR5_AStrangerCompletesNothing(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
+		m := n.open(store)
 		m.put("a", "b")
-		one := o.newWorker("one", worker.WithCompletion(func(string) {}))
+		one := n.newWorker("one", worker.WithCompletion(func(string) {}))
 		require.NoError(t, one.register())
-		o.pass(time.Second, one)
+		n.pass(time.Second, one)
 		given := one.Status()
 		require.Len(t, given, 2)
 		try := func(m *runningManager) {
@@ -292,44 +292,44 @@ func TestR5_AStrangerCompletesNothing(t *testing.T) {
 		}
 		try(m)
 		m.close()
-		next := o.open(store)
+		next := n.open(store)
 		require.NoError(t, one.beat())
 		try(next)
 		require.Equal(t, []orchestratorv1.CompletionOutcome{recorded}, one.completeAs("one", &orchestratorv1.Completion{
 			Task: []byte("a"), ContentVersion: given[0].Version, Receipt: []byte(given[0].Receipt),
 		}), "given by the previous manager")
 		next.close()
-		require.Contains(t, o.logs.String(), `level=WARN msg="completion refused, worker was not given this content" worker=mallory task=a`)
+		require.Contains(t, n.logs.String(), `level=WARN msg="completion refused, worker was not given this content" worker=mallory task=a`)
 	})
 }
 
 // A worker that lists tasks that it was not given gets neither their contents nor
 // receipts. It is told to stop them.
 func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		complete := worker.WithCompletion(func(string) {})
-		one, two := o.newWorker("one", complete), o.newWorker("two", complete, worker.WithUpdate(func(_ context.Context, task string) error {
+		one, two := n.newWorker("one", complete), n.newWorker("two", complete, worker.WithUpdate(func(_ context.Context, task string) error {
 			t.Errorf("worker was given the content of %s", task)
 			return nil
 		}))
 		require.NoError(t, one.register())
 		m.put("a", "b", "short")
-		o.pass(time.Second, one)
+		n.pass(time.Second, one)
 		for _, task := range []string{"a", "b", "short"} {
 			madeUp := worker.Grant{Content: []byte("content of " + task), Version: 1}
 			require.NoError(t, two.AddWith(t.Context(), task, madeUp))
 		}
 		require.NoError(t, two.register())
-		o.pass(3*time.Second, one, two)
+		n.pass(3*time.Second, one, two)
 		for _, s := range append(one.Status(), two.Status()...) {
 			item, err := m.Get(s.Task)
 			require.NoError(t, err)
 			require.Equal(t, item.Revision, s.Version, "%s was stopped, and runs on the worker that was given it", s.Task)
 		}
-		require.Len(t, o.where(), 2)
+		require.Len(t, n.where(), 2)
 		m.close()
-		require.Contains(t, o.logs.String(), `msg="worker lists tasks it was not given, stopping them"`)
+		require.Contains(t, n.logs.String(), `msg="worker lists tasks it was not given, stopping them"`)
 	})
 }
 
@@ -338,20 +338,20 @@ func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
 func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 	for _, version := range []int64{0, 1, math.MaxInt64} {
 		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
-			inTestNet(t, func(t *testing.T, o *testNet) {
-				m := o.open(NewMemoryStore())
+			inTestNet(t, func(t *testing.T, n *testNet) {
+				m := n.open(NewMemoryStore())
 				complete := worker.WithCompletion(func(string) {})
-				one, two := o.newWorker("one", complete), o.newWorker("two", complete)
+				one, two := n.newWorker("one", complete), n.newWorker("two", complete)
 				require.NoError(t, one.register())
 				m.put("job a", "job b")
-				o.pass(time.Second, one)
+				n.pass(time.Second, one)
 				before := one.Status()
 				require.Len(t, before, 2)
 				for _, s := range before {
 					require.NoError(t, two.AddWith(t.Context(), s.Task, worker.Grant{Content: []byte("content of " + s.Task), Version: version}))
 				}
 				require.NoError(t, two.register())
-				o.pass(3*time.Second, one, two)
+				n.pass(3*time.Second, one, two)
 				require.Equal(t, before, one.Status())
 				require.Empty(t, two.Status())
 			})
@@ -361,13 +361,13 @@ func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 
 // A worker that never stops such tasks harms only its own tasks.
 func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
-		one, two := o.newWorker("one"), o.newWorker("two")
+		m := n.open(store)
+		one, two := n.newWorker("one"), n.newWorker("two")
 		require.NoError(t, one.register())
 		m.put("a", "b")
-		o.pass(time.Second, one)
+		n.pass(time.Second, one)
 		before := one.Status()
 		require.Len(t, before, 2)
 		two.keeps = make(chan struct{})
@@ -376,38 +376,38 @@ func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
 			require.NoError(t, two.AddWith(t.Context(), s.Task, worker.Grant{Content: []byte("content of " + s.Task), Version: 1}))
 		}
 		require.NoError(t, two.register())
-		o.pass(15*time.Second, one, two)
+		n.pass(15*time.Second, one, two)
 		require.Equal(t, before, one.Status())
 		m.put("c")
-		o.pass(5*time.Second, one, two)
+		n.pass(5*time.Second, one, two)
 		require.Len(t, one.Status(), 3)
 		m.close()
-		m = o.open(store)
-		o.pass(15*time.Second, one, two)
+		m = n.open(store)
+		n.pass(15*time.Second, one, two)
 		m.put("d")
 		for range 45 {
 			_ = two.beat() // refused in the end
-			o.pass(time.Second, one)
+			n.pass(time.Second, one)
 		}
 		require.Len(t, one.Status(), 4, "tasks held for the other worker are released in the end")
 		m.close()
-		require.Contains(t, o.logs.String(), `msg="worker's lease expired" worker=two`)
-		require.Contains(t, o.logs.String(), `msg="worker lists tasks it was not given, stopping them" worker=two`)
+		require.Contains(t, n.logs.String(), `msg="worker's lease expired" worker=two`)
+		require.Contains(t, n.logs.String(), `msg="worker lists tasks it was not given, stopping them" worker=two`)
 	})
 }
 
 // The manager shows the error of a failing job. After its attempts the job is no
 // longer expected, even after a restart, until Retry.
 func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
+	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := NewMemoryStore()
-		m := o.open(store)
-		one := o.newWorker("one", worker.WithCompletion(func(string) {}), worker.WithBackoff(10*time.Second, 10*time.Second),
+		m := n.open(store)
+		one := n.newWorker("one", worker.WithCompletion(func(string) {}), worker.WithBackoff(10*time.Second, 10*time.Second),
 			worker.WithAttempts(2, func(string, error) {}))
-		o.fail(errors.New("no disk"))
+		n.fail(errors.New("no disk"))
 		require.NoError(t, one.register())
 		m.put("short", "job")
-		o.pass(2*time.Second, one)
+		n.pass(2*time.Second, one)
 		tasks := m.Tasks(one.as())
 		require.Len(t, tasks, 2)
 		require.Equal(t, worker.Backoff, tasks[0].State)
@@ -418,7 +418,7 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 		require.Nil(t, tasks[1].Failure)
 		require.True(t, tasks[1].Pinned)
 
-		o.pass(15*time.Second, one)
+		n.pass(15*time.Second, one)
 		failed, err := m.Failed("", 10)
 		require.NoError(t, err)
 		require.Len(t, failed, 1)
@@ -431,22 +431,22 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 		require.Len(t, items, 1)
 		require.Len(t, one.Status(), 1, "removed from the worker")
 
-		require.Contains(t, o.logs.String(),
+		require.Contains(t, n.logs.String(),
 			`msg="jobs failed for good, not run again" jobs=1 first=short worker=one attempts=2 err="no disk"`)
 
 		m.close()
-		next := o.open(store)
+		next := n.open(store)
 		require.NoError(t, one.beat())
 		next.put("short")
-		o.pass(time.Minute, one)
-		require.Equal(t, 3, o.starts(), "a failed job does not run again")
+		n.pass(time.Minute, one)
+		require.Equal(t, 3, n.starts(), "a failed job does not run again")
 		again, err := next.Failed("", 10)
 		require.NoError(t, err)
 		require.Equal(t, failed, again)
 
-		o.fail(nil)
+		n.fail(nil)
 		require.NoError(t, next.Retry(t.Context(), "short"))
-		o.pass(2*time.Second, one)
+		n.pass(2*time.Second, one)
 		again, err = next.Failed("", 10)
 		require.NoError(t, err)
 		require.Empty(t, again)
@@ -458,22 +458,22 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 
 // A new worker gets no running job.
 func TestW8_ARunningJobStaysWhereItIs(t *testing.T) {
-	inTestNet(t, func(t *testing.T, o *testNet) {
-		m := o.open(NewMemoryStore())
+	inTestNet(t, func(t *testing.T, n *testNet) {
+		m := n.open(NewMemoryStore())
 		complete := worker.WithCompletion(func(string) {})
-		one, two := o.newWorker("one", complete, worker.WithSlots(1)), o.newWorker("two", complete, worker.WithSlots(1))
+		one, two := n.newWorker("one", complete, worker.WithSlots(1)), n.newWorker("two", complete, worker.WithSlots(1))
 		require.NoError(t, one.register())
 		m.put("job a", "job b", "job c", "job d")
-		o.pass(2*time.Second, one)
+		n.pass(2*time.Second, one)
 		running := one.Status()[0]
 		require.Equal(t, worker.Running, running.State)
 		require.NoError(t, two.register())
-		o.pass(3*time.Second, one, two)
+		n.pass(3*time.Second, one, two)
 		require.Len(t, one.Status(), 2)
 		require.Len(t, two.Status(), 2)
 		require.Equal(t, running, one.Status()[0], "only waiting jobs have moved")
 		require.NoError(t, m.Drain(t.Context(), "one"))
-		o.pass(3*time.Second, one, two)
+		n.pass(3*time.Second, one, two)
 		require.Len(t, one.Status(), 1)
 		require.Equal(t, running, one.Status()[0], "the drain waits for it")
 		waits := false
@@ -482,7 +482,7 @@ func TestW8_ARunningJobStaysWhereItIs(t *testing.T) {
 		}
 		require.True(t, waits, "%+v", m.LastPlan().Waiting)
 		require.NoError(t, m.Delete(context.WithoutCancel(t.Context()), running.Task))
-		o.pass(3*time.Second, one, two)
+		n.pass(3*time.Second, one, two)
 		require.Empty(t, one.Status())
 	})
 }
