@@ -1,5 +1,7 @@
 package orchestrator
 
+// Single calls to the Communicator, and the meaning of their errors.
+
 import (
 	"context"
 	"errors"
@@ -9,8 +11,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
-
-// Single calls to the Communicator, and the meaning of their errors.
 
 // errPanic is the error of a call that panicked.
 var errPanic = errors.New("the Communicator panicked")

@@ -1,5 +1,8 @@
 package orchestrator
 
+// The expected tasks with the dense numbers that represent their names inside, and the
+// expected workers.
+
 import (
 	"fmt"
 	"math"
@@ -8,9 +11,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/internal/term"
 )
-
-// The expected tasks with the dense numbers that represent their names inside, and the
-// expected workers.
 
 // taskTable gives a number to every task name that is expected or was listed, so that a
 // term handles integers. A number is stable while its task is expected or referred to;

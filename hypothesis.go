@@ -1,13 +1,13 @@
 package orchestrator
 
+// What-if planning.
+
 import (
 	"fmt"
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/term"
 )
-
-// What-if planning.
 
 // Hypothesis holds the events that [Orchestrator.Plan] assumes to happen before the next
 // term. The zero value assumes none. The slices are only read.

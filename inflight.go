@@ -1,5 +1,8 @@
 package orchestrator
 
+// The calls in flight: at most one to each worker (C1), even if a call has outlived its
+// term.
+
 import (
 	"context"
 	"errors"
@@ -10,9 +13,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/internal/term"
 )
-
-// The calls in flight: at most one to each worker (C1), even if a call has outlived its
-// term.
 
 // inflight holds a slot for each worker's name. mu guards all fields, the slots and the
 // state of the listings. It is held briefly.

@@ -1,5 +1,8 @@
 package orchestrator
 
+// White-box tests: the memory of a leader, and events between two steps of a term. The
+// tests of the clauses are in folder test.
+
 import (
 	"context"
 	"slices"
@@ -11,9 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
-
-// White-box tests: the memory of a leader, and events between two steps of a term. The
-// tests of the clauses are in folder test.
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

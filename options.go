@@ -1,5 +1,7 @@
 package orchestrator
 
+// The options of New, AddTask and AddWorker, and their defaults.
+
 import (
 	"errors"
 	"fmt"
@@ -10,8 +12,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/internal/term"
 )
-
-// The options of New, AddTask and AddWorker, and their defaults.
 
 // HoldUntilRemoved is a grace period that never ends: a silent worker keeps its tasks
 // until it answers or is removed. Use it if membership has leases, so that only the end

@@ -1,5 +1,7 @@
 package orchestrator
 
+// The ticker around NextTerm.
+
 import (
 	"context"
 	"errors"
@@ -9,8 +11,6 @@ import (
 	"slices"
 	"time"
 )
-
-// The ticker around NextTerm.
 
 // Run runs a term at once, then one every interval, and one when the expectations have
 // changed and settled ([WithSettle]). A change during a term always leads to another

@@ -1,5 +1,7 @@
 package orchestrator
 
+// One term, from start to end: list, decide, write, publish.
+
 import (
 	"cmp"
 	"context"
@@ -10,8 +12,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/internal/term"
 )
-
-// One term, from start to end: list, decide, write, publish.
 
 // NextTerm runs one term: it lists every worker, plans the fewest moves to the expected
 // state and carries them out. It takes at most five communicator timeouts, after the end

@@ -1,5 +1,7 @@
 package orchestrator
 
+// The first phase of a term: List calls to every worker (T2, T3).
+
 import (
 	"cmp"
 	"context"
@@ -8,8 +10,6 @@ import (
 	"slices"
 	"time"
 )
-
-// The first phase of a term: List calls to every worker (T2, T3).
 
 // errNotCalled is the error of a worker whose call could not begin.
 var errNotCalled = fmt.Errorf("%w: too many calls in flight, see WithConcurrency", ErrSilent)

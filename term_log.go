@@ -1,5 +1,7 @@
 package orchestrator
 
+// The log of a term.
+
 import (
 	"context"
 	"fmt"
@@ -7,8 +9,6 @@ import (
 	"slices"
 	"time"
 )
-
-// The log of a term.
 
 // remindEvery is the interval at which an unchanged condition is logged again.
 const remindEvery = time.Minute

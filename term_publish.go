@@ -1,5 +1,7 @@
 package orchestrator
 
+// The end of a term: its result for the readers.
+
 import (
 	"log/slog"
 	"time"
@@ -7,8 +9,6 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
-
-// The end of a term: its result for the readers.
 
 // publish returns the result of the term, from which LastPlan, LastActual and Plan
 // start, and completes the statistics. It takes O(workers + changes + waiting) and

@@ -1,5 +1,8 @@
 package orchestrator
 
+// The third phase of a term: the writes. Package handover decides what may be sent;
+// goroutines, contexts and the clock are here.
+
 import (
 	"cmp"
 	"context"
@@ -11,9 +14,6 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
-
-// The third phase of a term: the writes. Package handover decides what may be sent;
-// goroutines, contexts and the clock are here.
 
 // writing carries out the changes of one term. The term's goroutine owns it. Each call
 // runs on a separate goroutine, which puts its result into results under inflight.mu.

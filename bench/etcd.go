@@ -1,5 +1,8 @@
 package main
 
+// The library on a real etcd: a cold start, steady terms, changing contents, and
+// workers that join and are lost, with the number of transactions and bytes of each.
+
 import (
 	"bytes"
 	"context"
@@ -8,13 +11,11 @@ import (
 	"runtime"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
-
-// The library on a real etcd: a cold start, steady terms, changing contents, and
-// workers that join and are lost, with the number of transactions and bytes of each.
 
 // etcdConfig selects what is measured on etcd, and how often.
 type etcdConfig struct {

@@ -1,5 +1,8 @@
 package main
 
+// A cluster on a real etcd in one process: the server, a leader, and members with
+// separate clients.
+
 import (
 	"bytes"
 	"context"
@@ -9,19 +12,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/worker"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
-)
 
-// A cluster on a real etcd in one process: the server, a leader, and members with
-// separate clients.
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/worker"
+)
 
 // etcdPrefix is the default of package etcd.
 const etcdPrefix = "/work/"

@@ -1,5 +1,7 @@
 package main
 
+// The problems for all planners: fleets, and events that change them.
+
 import (
 	"context"
 	"fmt"
@@ -10,8 +12,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// The problems for all planners: fleets, and events that change them.
 
 // fleet is an assignment of tasks to workers. Both are numbered from 0.
 type fleet struct {

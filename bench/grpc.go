@@ -1,5 +1,8 @@
 package main
 
+// The library over gRPC: a cold start, a lost worker, and steady terms with growing
+// numbers of tasks, beside the same number of bare calls.
+
 import (
 	"context"
 	"errors"
@@ -10,9 +13,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// The library over gRPC: a cold start, a lost worker, and steady terms with growing
-// numbers of tasks, beside the same number of bare calls.
 
 // grpcConfig selects what is measured over gRPC, and how often.
 type grpcConfig struct {

@@ -1,5 +1,8 @@
 package main
 
+// A fleet over gRPC in one process: a manager, and members with separate ports,
+// connected over loopback.
+
 import (
 	"context"
 	"encoding/binary"
@@ -11,17 +14,15 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
-
-// A fleet over gRPC in one process: a manager, and members with separate ports,
-// connected over loopback.
 
 // grpcFleet is the manager and its members.
 type grpcFleet struct {

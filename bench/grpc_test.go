@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
 func TestOverGRPC(t *testing.T) {

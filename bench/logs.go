@@ -1,5 +1,7 @@
 package main
 
+// Records of running tasks and of the leader's terms.
+
 import (
 	"context"
 	"errors"
@@ -9,8 +11,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// Records of running tasks and of the leader's terms.
 
 // taskLog records which worker runs each task.
 type taskLog struct {

@@ -1,5 +1,8 @@
 package main
 
+// The planners: their interface, this library's, those of others, and the check of every
+// plan.
+
 import (
 	"errors"
 	"fmt"
@@ -8,13 +11,11 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/dgryski/go-jump"
-	"github.com/f8949c05/orchestrator/rebalance"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-)
 
-// The planners: their interface, this library's, those of others, and the check of every
-// plan.
+	"github.com/f8949c05/orchestrator/rebalance"
+)
 
 // planner is a participant in the comparison.
 type planner struct {

@@ -1,5 +1,7 @@
 package main
 
+// The comparison of planners, for every size and event.
+
 import (
 	"context"
 	"errors"
@@ -10,8 +12,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-// The comparison of planners, for every size and event.
 
 // The hard cases, which need a search.
 

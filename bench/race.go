@@ -1,5 +1,12 @@
 package main
 
+// The method of measuring. Everything that is compared runs in turn, round after
+// round, so that other load of the machine affects all alike. Each round begins with
+// another entrant, and each turn with a garbage collection. The floor, and what is
+// compared with it, is warm: it runs once untimed right before the timed run.
+// Otherwise it could be up to five times slower, after a collection or with caches
+// full of other data, and a floor must be a minimum.
+
 import (
 	"context"
 	"errors"
@@ -10,13 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 )
-
-// The method of measuring. Everything that is compared runs in turn, round after
-// round, so that other load of the machine affects all alike. Each round begins with
-// another entrant, and each turn with a garbage collection. The floor, and what is
-// compared with it, is warm: it runs once untimed right before the timed run.
-// Otherwise it could be up to five times slower, after a collection or with caches
-// full of other data, and a floor must be a minimum.
 
 // entrant is a participant in a race.
 type entrant struct {

@@ -1,5 +1,10 @@
 package main
 
+// Reaction time: how long a user waits after a change until the tasks run. The
+// leader uses Run with the default settle time, so the wait for the next term is
+// included. The systems and the worker processes are in
+// reaction_systems.go.
+
 import (
 	"context"
 	"errors"
@@ -10,11 +15,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// Reaction time: how long a user waits after a change until the tasks run. The
-// leader uses Run with the default settle time, so the wait for the next term is
-// included. The systems and the worker processes are in
-// reaction_systems.go.
 
 // The goals for the 99th percentile.
 const (

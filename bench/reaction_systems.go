@@ -1,5 +1,7 @@
 package main
 
+// The systems whose reaction time is measured.
+
 import (
 	"bufio"
 	"bytes"
@@ -16,17 +18,16 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/worker"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/stats"
 )
-
-// The systems whose reaction time is measured.
 
 // inMemory is a cluster on communicator/memory, and its leader.
 type inMemory struct {

@@ -1,5 +1,8 @@
 package main
 
+// Recruiting: the cost of a call that starts no job, beside the simplest way to
+// count and to draw.
+
 import (
 	"context"
 	"errors"
@@ -12,9 +15,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/recruit"
 )
-
-// Recruiting: the cost of a call that starts no job, beside the simplest way to
-// count and to draw.
 
 // enlistGoal is the limit for such a call.
 const enlistGoal = 15 * time.Nanosecond

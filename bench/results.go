@@ -1,5 +1,8 @@
 package main
 
+// The results: tables of figures, and goals. They are stored as JSON, part by part, and
+// the page is rendered from them.
+
 import (
 	"bytes"
 	"context"
@@ -21,9 +24,6 @@ import (
 	"time"
 	"unicode/utf8"
 )
-
-// The results: tables of figures, and goals. They are stored as JSON, part by part, and
-// the page is rendered from them.
 
 // The files, relative to the root of the repository.
 const (

@@ -1,5 +1,7 @@
 package main
 
+// Whole terms through the public API, with names, beside the floor.
+
 import (
 	"bufio"
 	"bytes"
@@ -15,8 +17,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// Whole terms through the public API, with names, beside the floor.
 
 // terms are the times of whole terms and of their floor.
 type terms struct {

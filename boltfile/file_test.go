@@ -15,10 +15,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/boltfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

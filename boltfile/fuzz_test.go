@@ -4,9 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // FuzzTrace encodes and decodes a task with any name, and decodes arbitrary values.

@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/f8949c05/orchestrator/worker"
 	"go.etcd.io/bbolt"
+
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // Record is a [worker.Record] in a file. Its methods may be called from any number of

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/boltfile"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+
+	"github.com/f8949c05/orchestrator/boltfile"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 func openRecord(t *testing.T, path string) *boltfile.Record {

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/boltfile"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/f8949c05/orchestrator/boltfile"
 )
 
 func openStore(t *testing.T, path string) *boltfile.Store {

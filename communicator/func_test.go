@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,10 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // assignmentCache holds the state of all workers. Only the mirror's goroutine writes

@@ -6,10 +6,11 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	"github.com/stretchr/testify/require"
 )
 
 // cacheStory is an assignmentCache with the changes that a mirror delivers.

@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // gate holds back transactions on their way to etcd. A held transaction outlives the

@@ -11,8 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 // Add assigns task to worker, and returns when the worker has claimed and started

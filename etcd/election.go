@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/lease"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Election is a candidate in an election. Each candidate has a key under leader/,

@@ -8,11 +8,12 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/worker"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // lead runs a candidate, which leads whenever it is elected.

@@ -16,17 +16,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/netfault"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,9 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Leadership is one period of leadership. [Election.Run] passes it to its function,

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A leader that is told to stop in the middle of a move completes the move, even

@@ -7,10 +7,11 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 // errLeaseGone reports that a lease expired or was revoked.

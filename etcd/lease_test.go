@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 )
 
 // startProxy starts a server, and returns a proxy before it.

@@ -7,10 +7,11 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/f8949c05/orchestrator/worker"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Member makes a [worker.Worker] a member of the cluster. It joins under a name and

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/internal/netfault"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 func TestW6_CloseWaitsUntilItsTasksHaveMoved(t *testing.T) {

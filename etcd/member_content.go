@@ -13,10 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/internal/keys"
-	"github.com/f8949c05/orchestrator/worker"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // content is the content of a task as of some revision.

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 )
 
 func TestW7_UpdateReachesTheRunningTask(t *testing.T) {

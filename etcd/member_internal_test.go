@@ -15,12 +15,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/internal/keys"
-	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/internal/closing"
 )
 
 var errRefused = errors.New("no room")

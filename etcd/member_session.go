@@ -12,12 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	"github.com/f8949c05/orchestrator/internal/closing"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+	"github.com/f8949c05/orchestrator/internal/closing"
 )
 
 // session is one membership in progress, from its lease to its end.

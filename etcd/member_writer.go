@@ -15,10 +15,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 )
 
 // claimOp is one write of a member for one task.

@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Worker identifies one membership of a named worker. A worker that rejoins under

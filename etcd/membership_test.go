@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
 )
 
 // join adds a member's key, and returns its Worker and its lease.

@@ -7,12 +7,13 @@ import (
 	"maps"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 )
 
 // ClientConfig returns settings for [clientv3.New] that suit leaders and workers.

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"sync"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Owner is a worker that has claimed a task. The worker runs the task, is about to

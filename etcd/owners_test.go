@@ -6,10 +6,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
 )
 
 func startOwners(t *testing.T, c *clientv3.Client) *etcd.Owners {

@@ -24,17 +24,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/etcd"
-	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/internal/netfault"
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // firstContacts returns the calls that may make the first contact: those that ask
@@ -52,11 +53,12 @@ func firstContacts(t *testing.T, c *clientv3.Client, opts ...etcd.Option) (once,
 	o, err := etcd.NewOwners(c, opts...)
 	require.NoError(t, err)
 	r := newRegistry(t, c, opts...)
-	return map[string]func(context.Context) error{
+	once = map[string]func(context.Context) error{
 		"Election.Leader": func(ctx context.Context) error { _, err := e.Leader(ctx); return err },
 		"Membership.List": func(ctx context.Context) error { _, err := m.List(ctx); return err },
 		"Registry.Get":    func(ctx context.Context) error { _, err := r.Get(ctx, "a"); return err },
-	}, map[string]func(context.Context) error{
+	}
+	goOn = map[string]func(context.Context) error{
 		"Election.Run": func(ctx context.Context) error {
 			return e.Run(ctx, func(context.Context, *etcd.Leadership) error { return nil })
 		},
@@ -65,6 +67,7 @@ func firstContacts(t *testing.T, c *clientv3.Client, opts ...etcd.Option) (once,
 		"Owners.Run":       o.Run,
 		"Registry.Watch":   func(ctx context.Context) error { return r.Watch(ctx, func([]etcd.ItemChange) {}) },
 	}
+	return once, goOn
 }
 
 // newMember returns a member without tasks.

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // MaxContent is the maximum size of a task's content in bytes: one mebibyte.

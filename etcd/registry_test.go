@@ -10,11 +10,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func newRegistry(t testing.TB, c *clientv3.Client, opts ...etcd.Option) *etcd.Registry {

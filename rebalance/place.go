@@ -1,8 +1,8 @@
 package rebalance
 
-import "slices"
-
 // Step 3: missing copies are placed.
+
+import "slices"
 
 // pending is a task and how many of its copies are still to be placed.
 type pending struct{ task, copies int32 }

@@ -1,11 +1,11 @@
 package rebalance
 
+// The planner: its memory, and the order of its steps.
+
 import (
 	"math"
 	"slices"
 )
-
-// The planner: its memory, and the order of its steps.
 
 // Planner makes plans. It reuses its memory, so that a call on a problem of the same size
 // allocates very little, and nothing if there is nothing to change. The zero value is

@@ -1,13 +1,13 @@
 package rebalance
 
+// What the quarantined workers keep and gain. It is decided first, and the rest
+// of the plan is exact for that choice.
+
 import (
 	"cmp"
 	"math"
 	"slices"
 )
-
-// What the quarantined workers keep and gain. It is decided first, and the rest
-// of the plan is exact for that choice.
 
 // quarantine decides what the quarantined workers keep and gain. They are levelled
 // with the open ones, as if those could take everything, and lose what is above:

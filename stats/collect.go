@@ -1,6 +1,6 @@
-// The metrics of the collector: names, labels, help texts and values.
-
 package stats
+
+// The metrics of the collector: names, labels, help texts and values.
 
 import (
 	"time"

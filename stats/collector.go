@@ -1,7 +1,7 @@
+package stats
+
 // The state of the collector: its options, its registration and the observation of
 // terms. The metrics are in collect.go.
-
-package stats
 
 import (
 	"errors"

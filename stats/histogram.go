@@ -1,6 +1,6 @@
-// A histogram with the buckets of orchestrator.DurationBounds.
-
 package stats
+
+// A histogram with the buckets of orchestrator.DurationBounds.
 
 import (
 	"time"

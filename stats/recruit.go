@@ -1,7 +1,7 @@
+package stats
+
 // The metrics of recruiting. Each scrape reads them from the Recruiter, so there is
 // no second count, and calls of Enlist do not become slower.
-
-package stats
 
 import (
 	"errors"

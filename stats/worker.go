@@ -1,7 +1,7 @@
+package stats
+
 // The metrics of a worker and of a manager. Each scrape reads them from their
 // source, so there is no second count.
-
-package stats
 
 import (
 	"errors"

@@ -12,8 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator/worker"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/worker"
 )
 
 // paper is a record in memory. Each Save takes a second.

@@ -6,9 +6,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/memory"
-	"github.com/stretchr/testify/require"
 )
 
 // took runs f and returns how long it took.

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
 )
 
 // A server for a test, on a free port and with a temporary folder.

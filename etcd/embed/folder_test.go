@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
 )
 
 func TestEmbed_FolderInUse(t *testing.T) {

@@ -15,10 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
 )
 
 // fullDisk is the environment variable that names the data folder of the process

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
 )
 
 // listening returns the local addresses on which this process listens for TCP, in

@@ -9,10 +9,11 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/etcd"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func stand(ctx context.Context, client *clientv3.Client, name string) error {

@@ -22,8 +22,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator/etcd"
 )
 
 // lease is the lease of the leader and of each worker. It is short to keep the run

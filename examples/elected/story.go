@@ -11,9 +11,10 @@ import (
 	"strings"
 	"syscall"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/etcd/embed"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 func tell(ctx context.Context, out io.Writer) (err error) {

@@ -10,10 +10,11 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/etcd"
 	"github.com/f8949c05/orchestrator/worker"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // addressKey is the membership attribute with the worker's address.

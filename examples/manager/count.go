@@ -1,7 +1,7 @@
+package main
+
 // Counting: a task that ends. It reads a file once, and has its result on the disk
 // before it completes.
-
-package main
 
 import (
 	"bufio"

@@ -1,7 +1,7 @@
+package main
+
 // The fleet: worker processes that come and go, what the manager knows of them, and
 // how to wait for it.
-
-package main
 
 import (
 	"context"

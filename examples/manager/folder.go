@@ -1,8 +1,8 @@
+package main
+
 // The files of a run, and the certificates among them. The certificates are made here
 // so that the example needs no set-up. For certificates from elsewhere, all that
 // matters is the URI in them.
-
-package main
 
 import (
 	"errors"

@@ -1,8 +1,8 @@
+package main
+
 // Following: a task that ends only when it is stopped. It reads lines that are added
 // to a file, as tail -f does, and records its position, so that the next worker
 // continues from there. The files here grow by themselves.
-
-package main
 
 import (
 	"bufio"

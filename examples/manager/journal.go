@@ -1,7 +1,7 @@
+package main
+
 // A journal: entries in a file, one line of JSON each, which are on the disk when
 // append has returned. It holds the results and the records of followed lines.
-
-package main
 
 import (
 	"bytes"

@@ -1,6 +1,6 @@
-// The manager: its parts, and how it runs.
-
 package main
+
+// The manager: its parts, and how it runs.
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// The story: the tasks of the fleet, and the events, in four chapters.
-
 package main
+
+// The story: the tasks of the fleet, and the events, in four chapters.
 
 import (
 	"context"

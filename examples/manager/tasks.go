@@ -1,6 +1,6 @@
-// The tasks: their names and contents, and the files to count.
-
 package main
+
+// The tasks: their names and contents, and the files to count.
 
 import (
 	"bytes"

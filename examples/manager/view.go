@@ -1,7 +1,7 @@
+package main
+
 // The output: lines while the story runs, each with the seconds since the start, and
 // the summary of what was counted and followed, according to the workers' records.
-
-package main
 
 import (
 	"errors"

@@ -1,7 +1,7 @@
+package main
+
 // A worker process: it runs the manager's tasks, two at a time, until it is told to
 // leave.
-
-package main
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// The transport: how the leader calls a worker, and how the worker answers.
-
 package main
+
+// The transport: how the leader calls a worker, and how the worker answers.
 
 import (
 	"bytes"

@@ -1,5 +1,8 @@
 package main
 
+// Fuzz tests of all input from outside: the file of endpoints, a worker's answers,
+// and a leader's requests.
+
 import (
 	"bytes"
 	"context"
@@ -20,9 +23,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// Fuzz tests of all input from outside: the file of endpoints, a worker's answers,
-// and a leader's requests.
 
 // FuzzReadTasks: an orchestrator accepts the tasks of every accepted file, and they
 // stay the same when written and read again.

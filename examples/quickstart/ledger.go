@@ -1,7 +1,7 @@
+package main
+
 // The ledger: which worker probed each endpoint and when, and the longest time
 // without a probe. The target server of the demonstration's endpoints fills it.
-
-package main
 
 import (
 	"fmt"

@@ -1,7 +1,7 @@
+package main
+
 // The flags, and the tasks: the endpoints to watch, either those of the demonstration
 // or those of a file.
-
-package main
 
 import (
 	"encoding/csv"

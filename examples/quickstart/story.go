@@ -1,6 +1,6 @@
-// The demonstration in five chapters: when a chapter has settled, and the summary.
-
 package main
+
+// The demonstration in five chapters: when a chapter has settled, and the summary.
 
 import (
 	"context"

@@ -1,7 +1,7 @@
+package main
+
 // The views of the demonstration: lines for pipes and files, and a live table with
 // the last changes below it for terminals.
-
-package main
 
 import (
 	"fmt"

@@ -1,7 +1,7 @@
+package main
+
 // A worker process, and how the leader starts it. It probes its endpoints until the
 // leader ends.
-
-package main
 
 import (
 	"context"

@@ -7,8 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/closing"
 )
 
 func never(context.Context) error { return errors.New("stop was called for a running member") }

@@ -8,9 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator/internal/closing"
 	"github.com/f8949c05/orchestrator/worker"
-	"github.com/stretchr/testify/require"
 )
 
 func idle(t *testing.T) *worker.Worker[string] {

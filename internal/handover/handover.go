@@ -1,8 +1,8 @@
 package handover
 
-import "fmt"
-
 // The inputs and outputs of the machine.
+
+import "fmt"
 
 // None is the From of a start and the To of a stop.
 const None int32 = -1

@@ -5,9 +5,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/lease"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/internal/lease"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/internal/netfault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

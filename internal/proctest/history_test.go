@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 func TestHistory_FindsWhatRunsTwice(t *testing.T) {

@@ -1,13 +1,13 @@
 package term
 
+// How answers and silence change the view of a worker (T4, T5).
+
 import (
 	"maps"
 	"math"
 	"slices"
 	"time"
 )
-
-// How answers and silence change the view of a worker (T4, T5).
 
 // massLossHold bounds how long a mass loss keeps workers from being declared lost.
 const massLossHold = 5 * time.Minute

@@ -1,5 +1,7 @@
 package term
 
+// The decision of a term.
+
 import (
 	"fmt"
 	"slices"
@@ -7,8 +9,6 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-// The decision of a term.
 
 // Tasks holds the expected tasks, by number.
 type Tasks struct {

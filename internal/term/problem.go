@@ -1,13 +1,13 @@
 package term
 
+// The planner's problem, made from the leader's view.
+
 import (
 	"slices"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-// The planner's problem, made from the leader's view.
 
 // pose makes the planner's problem: the workers that are not lost, the tasks of each,
 // and where tasks may go.

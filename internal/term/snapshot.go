@@ -1,12 +1,12 @@
 package term
 
+// What a term leaves behind, and what-if plans that start from it.
+
 import (
 	"maps"
 	"slices"
 	"time"
 )
-
-// What a term leaves behind, and what-if plans that start from it.
 
 // Snapshot is a fleet as a term left it. It does not change, and shares nothing with the
 // fleet.

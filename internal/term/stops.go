@@ -1,12 +1,12 @@
 package term
 
+// Stops that fail (T9).
+
 import (
 	"time"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
-
-// Stops that fail (T9).
 
 // noLimit lets the plan decide how many tasks a worker gains.
 const noLimit = -1

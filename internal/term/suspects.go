@@ -1,5 +1,12 @@
 package term
 
+// Suspects: tasks that failed to start on more than one worker (T9).
+//
+// Each try of a suspect goes to another worker. If the plan counted suspects, it would
+// make room for them, and move a healthy task away for each try. So the plan leaves out
+// the missing instances of suspects; they are started in addition, and the running ones
+// stay. Once a suspect runs, the next term makes the spread even.
+
 import (
 	"cmp"
 	"slices"
@@ -7,13 +14,6 @@ import (
 	"github.com/f8949c05/orchestrator/internal/handover"
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-// Suspects: tasks that failed to start on more than one worker (T9).
-//
-// Each try of a suspect goes to another worker. If the plan counted suspects, it would
-// make room for them, and move a healthy task away for each try. So the plan leaves out
-// the missing instances of suspects; they are started in addition, and the running ones
-// stay. Once a suspect runs, the next term makes the spread even.
 
 // suspects holds the suspects of a term.
 type suspects struct {

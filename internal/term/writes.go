@@ -1,13 +1,13 @@
 package term
 
+// What a leader learns from its writes.
+
 import (
 	"cmp"
 	"slices"
 
 	"github.com/f8949c05/orchestrator/internal/handover"
 )
-
-// What a leader learns from its writes.
 
 // Writes records how the writes of a decision end. Use [Fleet.Write].
 type Writes struct {

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // checkCompletions checks the completions in the journal, and fails the test if

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/internal/proctest"
-	"github.com/stretchr/testify/require"
 )
 
 // fleet is a manager and its workers.

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
 )
 
 // TestW3_CompletedAtLeastOnceRecordedOnce runs 500 tasks that take from a few to

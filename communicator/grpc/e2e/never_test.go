@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/f8949c05/orchestrator/internal/proctest"
-	"github.com/stretchr/testify/require"
 )
 
 // fault affects a worker or the manager until it is undone.

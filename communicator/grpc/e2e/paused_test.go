@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // TestW5_StoppedPastItsLease suspends a worker with SIGSTOP for longer than its

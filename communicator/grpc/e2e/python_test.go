@@ -17,9 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
-	"github.com/f8949c05/orchestrator/internal/netfault"
-	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -27,6 +24,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/netfault"
+	"github.com/f8949c05/orchestrator/internal/proctest"
 )
 
 // python returns the command that starts a worker, with code generated from the

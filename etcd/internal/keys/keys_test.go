@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/etcd/internal/keys"
 )
 
 func layout(t testing.TB) keys.Layout {

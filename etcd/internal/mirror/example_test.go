@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // The first call reports all keys, each later call the changes.

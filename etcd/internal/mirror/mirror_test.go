@@ -11,9 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f8949c05/orchestrator/etcd/embed"
-	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
-	"github.com/f8949c05/orchestrator/internal/netfault"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,6 +18,10 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/f8949c05/orchestrator/etcd/embed"
+	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
+	"github.com/f8949c05/orchestrator/internal/netfault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
