@@ -397,6 +397,9 @@ func (f *fleet) steadyTerm() {
 
 // pass waits d, or until ctx ends; it then returns the cause.
 func pass(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil // a select on a timer that is due may crash Go 1.26.8 in a bubble, with -race
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
