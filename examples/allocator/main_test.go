@@ -176,7 +176,6 @@ func TestLeaderKilled(t *testing.T) {
 }
 
 func TestRestart_NothingIsLost(t *testing.T) {
-	t.Parallel()
 	folder := t.TempDir()
 	const id, content = "a%2F%C3%BC%0A", "\x00\xff any bytes"
 	first := start(t, "a", "-embed", "127.0.0.1:0", "-data", folder)
@@ -198,7 +197,6 @@ func TestRestart_NothingIsLost(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	t.Parallel()
 	folder := t.TempDir()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: folder, NoFsync: true})
 	require.NoError(t, err)
@@ -224,7 +222,6 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestToken_IsAskedFor(t *testing.T) {
-	t.Parallel()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
@@ -275,7 +272,6 @@ func TestNoToken_OthersAreKeptOut(t *testing.T) {
 
 // An outage of etcd does not end the process; requests fail with 503.
 func TestAway_IsSaid(t *testing.T) {
-	t.Parallel()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
@@ -362,7 +358,6 @@ func (p *process) ask(method, target, body string, v any) int {
 }
 
 func TestLeave_WaitsForNoLease(t *testing.T) {
-	t.Parallel()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()

@@ -24,7 +24,6 @@ import (
 )
 
 func TestMemory_IsBounded(t *testing.T) {
-	t.Parallel()
 	const (
 		items   = 14 // together more than a page
 		readers = 40

@@ -48,7 +48,6 @@ func TestShortages_OfAPlan(t *testing.T) {
 }
 
 func TestShortages_AreToldByEachProcess(t *testing.T) {
-	t.Parallel()
 	server, err := embed.Start(t.Context(), embed.Config{Dir: t.TempDir(), NoFsync: true})
 	require.NoError(t, err)
 	defer server.Close()
