@@ -153,7 +153,7 @@ func (d *etcdDriver) coldStart(members int) error {
 	}
 	d.members = members
 	var err error
-	if d.leadership, err = d.lead(func(ctx context.Context, _ *orchestrator.Orchestrator[etcd.Worker, string]) error {
+	if d.leadership, err = d.lead(func(ctx context.Context, _ *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
 		<-ctx.Done() // the caller runs the terms
 		return context.Cause(ctx)
 	}); err != nil {

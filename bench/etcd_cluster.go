@@ -112,7 +112,7 @@ func taskName(t int) string { return fmt.Sprintf("task-%08d", t) }
 
 // leadership is an elected leader.
 type leadership struct {
-	o            *orchestrator.Orchestrator[etcd.Worker, string]
+	o            *orchestrator.Orchestrator[etcd.WorkerID, string]
 	knownMembers *knownMembers
 	resigns      context.CancelCauseFunc
 	ended        chan struct{}
@@ -126,7 +126,7 @@ func (l *leadership) resign() {
 
 // lead campaigns, and returns once the orchestrator has loaded the registry and the
 // membership. serve runs during the leadership.
-func (c *etcdCluster) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd.Worker, string]) error) (*leadership, error) {
+func (c *etcdCluster) lead(serve func(context.Context, *orchestrator.Orchestrator[etcd.WorkerID, string]) error) (*leadership, error) {
 	client, err := c.connect(leaders)
 	if err != nil {
 		return nil, err
@@ -253,13 +253,13 @@ func (m *etcdMember) end() {
 
 // knownMembers passes changes of the membership on to an orchestrator, and records them.
 type knownMembers struct {
-	etcd.Workers[etcd.Worker]
+	etcd.Workers[etcd.WorkerID]
 	mu      sync.Mutex
 	there   map[string]int64 // the incarnation of each member, by name
 	changed chan struct{}    // closed and replaced at every change
 }
 
-func newKnownMembers(o etcd.Workers[etcd.Worker]) *knownMembers {
+func newKnownMembers(o etcd.Workers[etcd.WorkerID]) *knownMembers {
 	return &knownMembers{Workers: o, there: make(map[string]int64), changed: make(chan struct{})}
 }
 
@@ -271,7 +271,7 @@ func (t *knownMembers) note(f func()) {
 	t.changed = make(chan struct{})
 }
 
-func (t *knownMembers) UpdateWorkers(all []orchestrator.Worker[etcd.Worker]) error {
+func (t *knownMembers) UpdateWorkers(all []orchestrator.Worker[etcd.WorkerID]) error {
 	err := t.Workers.UpdateWorkers(all)
 	t.note(func() {
 		clear(t.there)
@@ -282,13 +282,13 @@ func (t *knownMembers) UpdateWorkers(all []orchestrator.Worker[etcd.Worker]) err
 	return err
 }
 
-func (t *knownMembers) AddWorker(w etcd.Worker, opts ...orchestrator.WorkerOption) error {
+func (t *knownMembers) AddWorker(w etcd.WorkerID, opts ...orchestrator.WorkerOption) error {
 	err := t.Workers.AddWorker(w, opts...)
 	t.note(func() { t.there[w.Name] = w.Incarnation })
 	return err
 }
 
-func (t *knownMembers) RemoveWorker(w etcd.Worker) {
+func (t *knownMembers) RemoveWorker(w etcd.WorkerID) {
 	t.Workers.RemoveWorker(w)
 	t.note(func() {
 		if t.there[w.Name] == w.Incarnation {

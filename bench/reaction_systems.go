@@ -263,7 +263,7 @@ func (s *onRealEtcd) kill(string) (time.Time, error) {
 func (s *onRealEtcd) stopLeader() { s.leader.resign() }
 
 func (s *onRealEtcd) startLeader() (err error) {
-	s.leader, err = s.lead(func(ctx context.Context, o *orchestrator.Orchestrator[etcd.Worker, string]) error {
+	s.leader, err = s.lead(func(ctx context.Context, o *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
 		return o.Run(ctx, s.interval)
 	})
 	return err

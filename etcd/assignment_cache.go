@@ -197,7 +197,7 @@ func (c *assignmentCache) look(worker string, tasks []string) (view, error) {
 
 // list returns the tasks that a worker holds, sorted. It returns the very same slice
 // while they do not change.
-func (c *assignmentCache) list(w Worker) ([]string, error) {
+func (c *assignmentCache) list(w WorkerID) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over != nil {
@@ -298,7 +298,7 @@ func unfinished(op orchestrator.Op, task string, cause error) error {
 // failed returns the result of a write whose transaction failed. A missing lease
 // means certainly not done, because etcd checks the lease before it changes
 // anything.
-func failed(w Worker, err error) error {
+func failed(w WorkerID, err error) error {
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return gone(w)
 	}

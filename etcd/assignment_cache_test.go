@@ -54,10 +54,10 @@ func (c *cacheStory) tell(changes ...mirror.Change) {
 }
 
 // join makes the leader's key exist and a worker join.
-func (c *cacheStory) join(name string) Worker {
+func (c *cacheStory) join(name string) WorkerID {
 	c.tell(mirror.Change{Key: c.leader, New: &mirror.KV{Key: c.leader, Create: 1, Mod: 1}})
 	c.tell(c.put(c.layout.Member(name), `{"lease":7}`))
-	return Worker{Name: name, Incarnation: c.rev}
+	return WorkerID{Name: name, Incarnation: c.rev}
 }
 
 func TestE5_CacheListsWhatIsAssignedAndWhatIsClaimed(t *testing.T) {

@@ -47,8 +47,8 @@ type Communicator struct {
 }
 
 var (
-	_ orchestrator.Communicator[Worker, string] = (*Communicator)(nil)
-	_ orchestrator.Applier[Worker, string]      = (*Communicator)(nil)
+	_ orchestrator.Communicator[WorkerID, string] = (*Communicator)(nil)
+	_ orchestrator.Applier[WorkerID, string]      = (*Communicator)(nil)
 )
 
 // NewCommunicator returns the Communicator of a leadership when it has read the
@@ -106,7 +106,7 @@ func newCommunicator(ctx context.Context, client *clientv3.Client, l *Leadership
 // With a term in ctx, List answers from the copy, and returns the very same slice
 // while nothing has changed. Without a term it reads from etcd. It fails if the
 // worker is not a member.
-func (c *Communicator) List(ctx context.Context, worker Worker) ([]string, error) {
+func (c *Communicator) List(ctx context.Context, worker WorkerID) ([]string, error) {
 	term, ok := orchestrator.TermFromContext(ctx)
 	if !ok {
 		return c.read(ctx, worker)
@@ -126,7 +126,7 @@ func (c *Communicator) List(ctx context.Context, worker Worker) ([]string, error
 }
 
 // read is List without a term. It raises no fence.
-func (c *Communicator) read(ctx context.Context, worker Worker) ([]string, error) {
+func (c *Communicator) read(ctx context.Context, worker WorkerID) ([]string, error) {
 	resp, err := c.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(c.layout.Member(worker.Name)), "=", worker.Incarnation)).
 		Then(
@@ -189,7 +189,7 @@ func (c *Communicator) wait() time.Duration {
 // gone returns the error for a worker that is not a member, or is another
 // incarnation than the call's. The lease of the incarnation that was meant has
 // ended, so its tasks have stopped.
-func gone(w Worker) error {
+func gone(w WorkerID) error {
 	return fmt.Errorf("%w: worker %s of incarnation %d is not a member", orchestrator.ErrRejected, w.Name, w.Incarnation)
 }
 
@@ -299,11 +299,11 @@ type guards struct {
 	read    []clientv3.Op
 
 	epoch, term, member int64
-	worker              Worker
+	worker              WorkerID
 }
 
 // guards returns the guards of a write to w in the term that began at rev.
-func (c *Communicator) guards(rev int64, w Worker) guards {
+func (c *Communicator) guards(rev int64, w WorkerID) guards {
 	member := c.layout.Member(w.Name)
 	return guards{
 		compare: []clientv3.Cmp{

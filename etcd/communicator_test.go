@@ -24,20 +24,20 @@ import (
 )
 
 func TestC_OneLeader(t *testing.T) {
-	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[etcd.Worker, string] {
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[etcd.WorkerID, string] {
 		s := newStage(t)
 		client, gate := s.gated()
-		return s.cluster(gate, func() orchestrator.Communicator[etcd.Worker, string] {
+		return s.cluster(gate, func() orchestrator.Communicator[etcd.WorkerID, string] {
 			return s.elect(client, "leader", 5*time.Second).comm
 		})
 	})
 }
 
 func TestC_LeadersFollowOneAnother(t *testing.T) {
-	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[etcd.Worker, string] {
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[etcd.WorkerID, string] {
 		s := newStage(t)
 		client, gate := s.gated()
-		return s.cluster(gate, func() orchestrator.Communicator[etcd.Worker, string] {
+		return s.cluster(gate, func() orchestrator.Communicator[etcd.WorkerID, string] {
 			return &succession{stage: s, client: client, leaders: map[uint64]*leading{}}
 		})
 	})
@@ -45,16 +45,16 @@ func TestC_LeadersFollowOneAnother(t *testing.T) {
 
 // cluster returns two members behind proxies, and a communicator whose writes pass a
 // gate.
-func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.Worker, string]) communicatortest.Cluster[etcd.Worker, string] {
+func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.WorkerID, string]) communicatortest.Cluster[etcd.WorkerID, string] {
 	s.Helper()
 	s.twice = true
 	var picky pickiness
-	cluster := communicatortest.Cluster[etcd.Worker, string]{
+	cluster := communicatortest.Cluster[etcd.WorkerID, string]{
 		Timeout:   3 * time.Second,
 		Tasks:     []string{"a", "b/c", "größe"},
-		Strangers: []etcd.Worker{{Name: "nobody", Incarnation: 1}, {Name: "w1", Incarnation: 1}},
-		Hold:      func(w etcd.Worker) func() { return gate.hold("/work/assigned/" + w.Name + "/") },
-		Refuse:    func(w etcd.Worker, task string) func() { return picky.refuse(w.Name, task) },
+		Strangers: []etcd.WorkerID{{Name: "nobody", Incarnation: 1}, {Name: "w1", Incarnation: 1}},
+		Hold:      func(w etcd.WorkerID) func() { return gate.hold("/work/assigned/" + w.Name + "/") },
+		Refuse:    func(w etcd.WorkerID, task string) func() { return picky.refuse(w.Name, task) },
 	}
 	cuts := map[string]func() func(){}
 	for _, name := range []string{"w1", "w2"} {
@@ -65,7 +65,7 @@ func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.W
 		cluster.Workers = append(cluster.Workers, h.joined())
 		cuts[name] = func() func() { p.Cut(netfault.Both); return p.Heal }
 	}
-	cluster.Cut = func(w etcd.Worker) func() { return cuts[w.Name]() }
+	cluster.Cut = func(w etcd.WorkerID) func() { return cuts[w.Name]() }
 	cluster.Communicator = comm()
 	return cluster
 }
@@ -130,22 +130,22 @@ func (x *succession) of(ctx context.Context) (context.Context, *etcd.Communicato
 	return ctx, l.comm
 }
 
-func (x *succession) List(ctx context.Context, w etcd.Worker) ([]string, error) {
+func (x *succession) List(ctx context.Context, w etcd.WorkerID) ([]string, error) {
 	ctx, c := x.of(ctx)
 	return c.List(ctx, w)
 }
 
-func (x *succession) Add(ctx context.Context, w etcd.Worker, task string) error {
+func (x *succession) Add(ctx context.Context, w etcd.WorkerID, task string) error {
 	ctx, c := x.of(ctx)
 	return c.Add(ctx, w, task)
 }
 
-func (x *succession) Remove(ctx context.Context, w etcd.Worker, task string) error {
+func (x *succession) Remove(ctx context.Context, w etcd.WorkerID, task string) error {
 	ctx, c := x.of(ctx)
 	return c.Remove(ctx, w, task)
 }
 
-func (x *succession) Apply(ctx context.Context, w etcd.Worker, writes []orchestrator.Write[string]) []error {
+func (x *succession) Apply(ctx context.Context, w etcd.WorkerID, writes []orchestrator.Write[string]) []error {
 	ctx, c := x.of(ctx)
 	return c.Apply(ctx, w, writes)
 }
@@ -315,7 +315,7 @@ func TestE5_RestartedUnderItsOldNameInTheMiddleOfAMove(t *testing.T) {
 	})
 	require.NoError(t, l.add(2, b, "t"))
 
-	var w2 etcd.Worker
+	var w2 etcd.WorkerID
 	s.eventually("the successor has joined", func() bool { w2 = successor.joined(); return w2 != w })
 	for _, err := range []error{l.add(3, w, "u"), l.remove(3, w, "t")} {
 		require.ErrorIs(t, err, orchestrator.ErrRejected)

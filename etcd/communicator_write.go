@@ -21,7 +21,7 @@ import (
 // assignment and fails with [orchestrator.ErrRejected]. If the worker refuses the
 // task, Add fails with ErrRejected and the worker's reason. If the task was claimed
 // but has not started when ctx ends, the start continues and the result is unknown.
-func (c *Communicator) Add(ctx context.Context, worker Worker, task string) error {
+func (c *Communicator) Add(ctx context.Context, worker WorkerID, task string) error {
 	return c.applyOne(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
@@ -29,11 +29,11 @@ func (c *Communicator) Add(ctx context.Context, worker Worker, task string) erro
 // worker. If ctx ends first, Remove fails with [orchestrator.ErrStopping]. Further
 // calls then fail with it immediately until the task has stopped, so that the task
 // delays only one term.
-func (c *Communicator) Remove(ctx context.Context, worker Worker, task string) error {
+func (c *Communicator) Remove(ctx context.Context, worker WorkerID, task string) error {
 	return c.applyOne(ctx, worker, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }
 
-func (c *Communicator) applyOne(ctx context.Context, worker Worker, write orchestrator.Write[string]) error {
+func (c *Communicator) applyOne(ctx context.Context, worker WorkerID, write orchestrator.Write[string]) error {
 	if errs := c.Apply(ctx, worker, []orchestrator.Write[string]{write}); errs != nil {
 		return errs[0]
 	}
@@ -42,7 +42,7 @@ func (c *Communicator) applyOne(ctx context.Context, worker Worker, write orches
 
 // Apply makes several writes, with as many in one transaction as fit, and waits for
 // all of them together.
-func (c *Communicator) Apply(ctx context.Context, worker Worker, writes []orchestrator.Write[string]) []error {
+func (c *Communicator) Apply(ctx context.Context, worker WorkerID, writes []orchestrator.Write[string]) []error {
 	b := c.newBatch(worker, writes)
 	b.run(ctx)
 	for i := range b.writes {
@@ -56,7 +56,7 @@ func (c *Communicator) Apply(ctx context.Context, worker Worker, writes []orches
 // batch is one call of Apply in progress.
 type batch struct {
 	c      *Communicator
-	worker Worker
+	worker WorkerID
 	tasks  []string // to look up on the cache: those of the writes that are not settled
 	writes []pending
 	rev    int64 // of the term's fence
@@ -76,7 +76,7 @@ type pending struct {
 
 func (p *pending) settle(err error) { p.settled, p.err = true, err }
 
-func (c *Communicator) newBatch(worker Worker, writes []orchestrator.Write[string]) *batch {
+func (c *Communicator) newBatch(worker WorkerID, writes []orchestrator.Write[string]) *batch {
 	b := &batch{c: c, worker: worker, tasks: make([]string, len(writes)), writes: make([]pending, len(writes))}
 	for i, w := range writes {
 		b.tasks[i], b.writes[i].Write = w.Task, w
@@ -329,7 +329,7 @@ func (b *batch) settleUnfinished(cause error) {
 // withdraw deletes assignments of a worker that have not been claimed, given with
 // their revisions. It returns the tasks withdrawn, sorted. An error ends it and is
 // only logged: a later List withdraws the others.
-func (c *Communicator) withdraw(ctx context.Context, rev int64, worker Worker, late map[string]int64) (withdrawn []string) {
+func (c *Communicator) withdraw(ctx context.Context, rev int64, worker WorkerID, late map[string]int64) (withdrawn []string) {
 	g := c.guards(rev, worker)
 	tasks := slices.Sorted(maps.Keys(late))
 	for len(tasks) > 0 {
@@ -375,7 +375,7 @@ func (c *Communicator) withdrawal(worker, task string, late map[string]int64) cl
 // tidy withdraws unclaimed assignments of a worker, and returns when the cache shows
 // it. List still includes those that could not be withdrawn, because the worker may
 // still claim them.
-func (c *Communicator) tidy(ctx context.Context, rev int64, worker Worker, late map[string]int64) {
+func (c *Communicator) tidy(ctx context.Context, rev int64, worker WorkerID, late map[string]int64) {
 	withdrawn := c.withdraw(ctx, rev, worker, late)
 	for {
 		v, err := c.cache.look(worker.Name, withdrawn)

@@ -131,8 +131,8 @@ func ExampleLeadWith() {
 		if err != nil {
 			return err
 		}
-		var o *orchestrator.Orchestrator[etcd.Worker, string]
-		load := func(made *orchestrator.Orchestrator[etcd.Worker, string]) error {
+		var o *orchestrator.Orchestrator[etcd.WorkerID, string]
+		load := func(made *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
 			o = made
 			return errors.Join(tasks.Feed(ctx, l, o), members.Feed(ctx, l, o))
 		}

@@ -374,22 +374,22 @@ func (h *runningMember) quit() {
 	<-h.done
 }
 
-// joined waits until the member has joined, and returns its Worker.
-func (h *runningMember) joined() etcd.Worker {
+// joined waits until the member has joined, and returns its WorkerID.
+func (h *runningMember) joined() etcd.WorkerID {
 	h.stage.Helper()
 	return h.joinedAs(h.name)
 }
 
 // joinedAs is joined for a name that is escaped in keys.
-func (h *runningMember) joinedAs(segment string) etcd.Worker {
+func (h *runningMember) joinedAs(segment string) etcd.WorkerID {
 	h.stage.Helper()
-	var w etcd.Worker
+	var w etcd.WorkerID
 	h.stage.eventually(h.name+" has joined", func() bool {
 		resp, err := h.stage.client.Get(h.stage.Context(), "/work/members/"+segment)
 		if err != nil || len(resp.Kvs) == 0 {
 			return false
 		}
-		w = etcd.Worker{Name: h.name, Incarnation: resp.Kvs[0].CreateRevision}
+		w = etcd.WorkerID{Name: h.name, Incarnation: resp.Kvs[0].CreateRevision}
 		return true
 	})
 	return w
@@ -447,7 +447,7 @@ func (l *leading) term(number uint64, timeout time.Duration) (context.Context, c
 }
 
 // list lists a worker in a term.
-func (l *leading) list(number uint64, w etcd.Worker) []string {
+func (l *leading) list(number uint64, w etcd.WorkerID) []string {
 	l.stage.Helper()
 	ctx, cancel := l.term(number, soon)
 	defer cancel()
@@ -456,13 +456,13 @@ func (l *leading) list(number uint64, w etcd.Worker) []string {
 	return tasks
 }
 
-func (l *leading) add(number uint64, w etcd.Worker, task string) error {
+func (l *leading) add(number uint64, w etcd.WorkerID, task string) error {
 	ctx, cancel := l.term(number, 5*time.Second)
 	defer cancel()
 	return l.comm.Add(ctx, w, task)
 }
 
-func (l *leading) remove(number uint64, w etcd.Worker, task string) error {
+func (l *leading) remove(number uint64, w etcd.WorkerID, task string) error {
 	ctx, cancel := l.term(number, 5*time.Second)
 	defer cancel()
 	return l.comm.Remove(ctx, w, task)

@@ -43,7 +43,7 @@ func (e *Election) Lead(ctx context.Context, every time.Duration, opts ...orches
 		if err != nil {
 			return fmt.Errorf("lead: %w", err)
 		}
-		return LeadWith(ctx, l, comm, every, func(o *orchestrator.Orchestrator[Worker, string]) error {
+		return LeadWith(ctx, l, comm, every, func(o *orchestrator.Orchestrator[WorkerID, string]) error {
 			return errors.Join(registry.Feed(ctx, l, o), members.Feed(ctx, l, o))
 		}, opts...)
 	})
@@ -92,7 +92,7 @@ type Workers[W comparable] interface {
 	RemoveWorker(name W)
 }
 
-var _ Workers[Worker] = (*orchestrator.Orchestrator[Worker, string])(nil)
+var _ Workers[WorkerID] = (*orchestrator.Orchestrator[WorkerID, string])(nil)
 
 // FeedWorkers is [Membership.Feed] for an orchestrator that knows the workers by other
 // names, such as those of a transport that calls them directly.
@@ -105,7 +105,7 @@ var _ Workers[Worker] = (*orchestrator.Orchestrator[Worker, string])(nil)
 func FeedWorkers[W comparable](ctx context.Context, m *Membership, l *Leadership, o Workers[W],
 	connect func(MemberState) (W, error), disconnect func(W),
 ) error {
-	f := &memberFeed[W]{cache: newMemberCache(m), o: o, connect: connect, disconnect: disconnect, names: make(map[Worker]W)}
+	f := &memberFeed[W]{cache: newMemberCache(m), o: o, connect: connect, disconnect: disconnect, names: make(map[WorkerID]W)}
 	return l.feed(ctx, "workers", m.prefix, m.mirror(), f.tell)
 }
 
@@ -115,7 +115,7 @@ type memberFeed[W comparable] struct {
 	o          Workers[W]
 	connect    func(MemberState) (W, error)
 	disconnect func(W)
-	names      map[Worker]W // of the members that o knows
+	names      map[WorkerID]W // of the members that o knows
 }
 
 // tell passes changes on to o. The first call passes all members on.
@@ -167,6 +167,6 @@ func (f *memberFeed[W]) name(member MemberState) (W, error) {
 	if err != nil {
 		return name, fmt.Errorf("connect worker %s: %w", member.Name, err)
 	}
-	f.names[member.Worker] = name
+	f.names[member.WorkerID] = name
 	return name, nil
 }

@@ -85,7 +85,7 @@ func TestE4_ATermFollowsAJoin(t *testing.T) {
 	l := stand(t, c, "leader").elected()
 
 	terms := make(chan orchestrator.TermStats, 100)
-	o, err := orchestrator.New[etcd.Worker, string](deaf{}, orchestrator.WithSettle(time.Millisecond),
+	o, err := orchestrator.New[etcd.WorkerID, string](deaf{}, orchestrator.WithSettle(time.Millisecond),
 		orchestrator.WithEpoch(l.Epoch()), orchestrator.WithStats(func(s orchestrator.TermStats) { terms <- s }))
 	require.NoError(t, err)
 	require.NoError(t, r.Feed(t.Context(), l, o))
@@ -113,11 +113,11 @@ type deaf struct{}
 
 var errDeaf = errors.New("deaf")
 
-func (deaf) List(context.Context, etcd.Worker) ([]string, error) { return nil, errDeaf }
+func (deaf) List(context.Context, etcd.WorkerID) ([]string, error) { return nil, errDeaf }
 
-func (deaf) Add(context.Context, etcd.Worker, string) error { return errDeaf }
+func (deaf) Add(context.Context, etcd.WorkerID, string) error { return errDeaf }
 
-func (deaf) Remove(context.Context, etcd.Worker, string) error { return errDeaf }
+func (deaf) Remove(context.Context, etcd.WorkerID, string) error { return errDeaf }
 
 // TestE3_FeedKnowsWhatWasWrittenBeforeTheElection elects repeatedly during writes.
 // Each leader must know every task that was written before its election.

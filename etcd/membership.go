@@ -14,10 +14,10 @@ import (
 	"github.com/f8949c05/orchestrator/etcd/internal/mirror"
 )
 
-// Worker identifies one membership of a named worker. A worker that rejoins under
-// the same name is another Worker, so no call meant for an earlier membership
+// WorkerID identifies one membership of a named worker. A worker that rejoins under
+// the same name is another WorkerID, so no call meant for an earlier membership
 // reaches it.
-type Worker struct {
+type WorkerID struct {
 	Name string
 	// Incarnation is the revision at which the membership began. It rises with each
 	// worker that joins.
@@ -25,14 +25,14 @@ type Worker struct {
 }
 
 // String returns the name.
-func (w Worker) String() string { return w.Name }
+func (w WorkerID) String() string { return w.Name }
 
-// MarshalText returns the name. JSON shows a Worker by it too.
-func (w Worker) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
+// MarshalText returns the name. JSON shows a WorkerID by it too.
+func (w WorkerID) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
 
 // MemberState describes a worker that is a member.
 type MemberState struct {
-	Worker
+	WorkerID
 	// Draining reports whether the worker drains, because it asked for it or because
 	// its name was drained ([Registry.Drain]).
 	Draining   bool
@@ -43,7 +43,7 @@ type MemberState struct {
 	Process uint64
 }
 
-// MarshalJSON returns a JSON object. Without it, the promoted MarshalText of Worker
+// MarshalJSON returns a JSON object. Without it, the promoted MarshalText of WorkerID
 // would reduce the state to a name.
 func (m MemberState) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
@@ -136,9 +136,9 @@ func (m *Membership) Watch(ctx context.Context, f func([]MemberState)) error {
 //
 // Call it in the load function of [LeadWith], which makes an orchestrator that keeps
 // a silent worker until it is removed.
-func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers[Worker]) error {
-	connect := func(member MemberState) (Worker, error) { return member.Worker, nil }
-	return FeedWorkers(ctx, m, l, o, connect, func(Worker) {})
+func (m *Membership) Feed(ctx context.Context, l *Leadership, o Workers[WorkerID]) error {
+	connect := func(member MemberState) (WorkerID, error) { return member.WorkerID, nil }
+	return FeedWorkers(ctx, m, l, o, connect, func(WorkerID) {})
 }
 
 // mirror copies the range from drains/ to members/. The keys in between are the
@@ -152,7 +152,7 @@ func (m *Membership) mirror() *mirror.Mirror {
 }
 
 func (m *Membership) read(worker string, create int64, value []byte) MemberState {
-	state := MemberState{Worker: Worker{Name: worker, Incarnation: create}}
+	state := MemberState{WorkerID: WorkerID{Name: worker, Incarnation: create}}
 	var v memberValue
 	if err := json.Unmarshal(value, &v); err != nil {
 		m.logger.Warn("member value unreadable, attributes ignored", "worker", worker, "err", err)
@@ -184,7 +184,7 @@ func newMemberCache(m *Membership) *memberCache {
 // apply applies changes of keys, and returns the members that left, and those that
 // joined or changed. A member that was replaced by another of the same name is in
 // both.
-func (c *memberCache) apply(changes []mirror.Change) (gone []Worker, came []MemberState) {
+func (c *memberCache) apply(changes []mirror.Change) (gone []WorkerID, came []MemberState) {
 	touched := make(map[string]bool)
 	var order []string
 	for _, ch := range changes {
@@ -196,7 +196,7 @@ func (c *memberCache) apply(changes []mirror.Change) (gone []Worker, came []Memb
 			delete(c.drains, name)
 		case kind == keys.Member:
 			if ch.Old != nil && (ch.New == nil || ch.New.Create != ch.Old.Create) {
-				gone = append(gone, Worker{name, ch.Old.Create})
+				gone = append(gone, WorkerID{name, ch.Old.Create})
 				delete(c.members, name)
 			}
 			if ch.New != nil {

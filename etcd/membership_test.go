@@ -16,14 +16,14 @@ import (
 	"github.com/f8949c05/orchestrator/etcd"
 )
 
-// join adds a member's key, and returns its Worker and its lease.
-func join(t *testing.T, c *clientv3.Client, name, value string) (etcd.Worker, clientv3.LeaseID) {
+// join adds a member's key, and returns its WorkerID and its lease.
+func join(t *testing.T, c *clientv3.Client, name, value string) (etcd.WorkerID, clientv3.LeaseID) {
 	t.Helper()
 	lease, err := c.Grant(t.Context(), 60)
 	require.NoError(t, err)
 	resp, err := c.Put(t.Context(), "/work/members/"+name, value, clientv3.WithLease(lease.ID))
 	require.NoError(t, err)
-	return etcd.Worker{Name: name, Incarnation: resp.Header.Revision}, lease.ID
+	return etcd.WorkerID{Name: name, Incarnation: resp.Header.Revision}, lease.ID
 }
 
 func TestE4_FeedFollowsTheMembers(t *testing.T) {
@@ -41,7 +41,7 @@ func TestE4_FeedFollowsTheMembers(t *testing.T) {
 	k := stand(t, c, "leader")
 	o := newTold()
 	require.NoError(t, m.Feed(t.Context(), k.elected(), o))
-	require.Equal(t, map[etcd.Worker]bool{a: true, b: true}, o.workers)
+	require.Equal(t, map[etcd.WorkerID]bool{a: true, b: true}, o.workers)
 	require.Equal(t, []string{"workers 2"}, o.calls)
 
 	require.NoError(t, r.Undrain(t.Context(), "a"))
@@ -160,7 +160,7 @@ func TestE4_ListAndWatch(t *testing.T) {
 	b, _ := join(t, c, "b", `{"attributes":{"zone":"x"}}`)
 	a, lease := join(t, c, "a", `{"draining":true}`)
 	require.NoError(t, r.Drain(t.Context(), "b"))
-	want := []etcd.MemberState{{Worker: a, Draining: true}, {Worker: b, Draining: true, Attributes: map[string]string{"zone": "x"}}}
+	want := []etcd.MemberState{{WorkerID: a, Draining: true}, {WorkerID: b, Draining: true, Attributes: map[string]string{"zone": "x"}}}
 	members, err = m.List(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, want, members)
@@ -176,17 +176,17 @@ func TestE4_ListAndWatch(t *testing.T) {
 }
 
 func TestE4_WorkerIsItsName(t *testing.T) {
-	w := etcd.Worker{Name: "a", Incarnation: 7}
+	w := etcd.WorkerID{Name: "a", Incarnation: 7}
 	require.Equal(t, "a", w.String())
 	text, err := w.MarshalText()
 	require.NoError(t, err)
 	require.Equal(t, "a", string(text))
-	require.NotEqual(t, etcd.Worker{Name: "a", Incarnation: 8}, w)
+	require.NotEqual(t, etcd.WorkerID{Name: "a", Incarnation: 8}, w)
 }
 
 func TestMemberState_InJSON(t *testing.T) {
 	m := etcd.MemberState{
-		Worker: etcd.Worker{Name: "w", Incarnation: 7}, Draining: true,
+		WorkerID: etcd.WorkerID{Name: "w", Incarnation: 7}, Draining: true,
 		Attributes: map[string]string{"zone": "a"}, Process: 9,
 	}
 	text, err := json.Marshal(m)
@@ -198,14 +198,14 @@ func TestMemberState_InJSON(t *testing.T) {
 type told struct {
 	mu      sync.Mutex
 	tasks   map[string]int
-	workers map[etcd.Worker]bool // value: draining
+	workers map[etcd.WorkerID]bool // value: draining
 	calls   []string
 	fail    error
 	changed chan struct{}
 }
 
 func newTold() *told {
-	return &told{tasks: make(map[string]int), workers: make(map[etcd.Worker]bool), changed: make(chan struct{}, 1)}
+	return &told{tasks: make(map[string]int), workers: make(map[etcd.WorkerID]bool), changed: make(chan struct{}, 1)}
 }
 
 func (o *told) note(format string, args ...any) {
@@ -242,7 +242,7 @@ func (o *told) RemoveTask(name string) {
 	o.note("remove %s", name)
 }
 
-func (o *told) UpdateWorkers(workers []orchestrator.Worker[etcd.Worker]) error {
+func (o *told) UpdateWorkers(workers []orchestrator.Worker[etcd.WorkerID]) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	clear(o.workers)
@@ -253,7 +253,7 @@ func (o *told) UpdateWorkers(workers []orchestrator.Worker[etcd.Worker]) error {
 	return o.fail
 }
 
-func (o *told) AddWorker(name etcd.Worker, opts ...orchestrator.WorkerOption) error {
+func (o *told) AddWorker(name etcd.WorkerID, opts ...orchestrator.WorkerOption) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.workers[name] = len(opts) > 0
@@ -261,7 +261,7 @@ func (o *told) AddWorker(name etcd.Worker, opts ...orchestrator.WorkerOption) er
 	return o.fail
 }
 
-func (o *told) RemoveWorker(name etcd.Worker) {
+func (o *told) RemoveWorker(name etcd.WorkerID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.workers, name)

@@ -300,7 +300,7 @@ type Tasks interface {
 	RemoveTask(name string)
 }
 
-var _ Tasks = (*orchestrator.Orchestrator[Worker, string])(nil)
+var _ Tasks = (*orchestrator.Orchestrator[WorkerID, string])(nil)
 
 // Feed reports all tasks to o, and then every change for as long as the leadership
 // lasts. When Feed returns, o knows everything that was written before the leader

@@ -49,7 +49,7 @@ func (m *meter) HandleRPC(_ context.Context, s stats.RPCStats) {
 }
 
 // sweep lists every worker, atOnce of them at the same time.
-func sweep(b *testing.B, c *Communicator, workers []Worker, atOnce int) {
+func sweep(b *testing.B, c *Communicator, workers []WorkerID, atOnce int) {
 	var wg sync.WaitGroup
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
@@ -93,7 +93,7 @@ func BenchmarkSteadyList(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var serving sync.WaitGroup
 			b.Cleanup(func() { cancel(); serving.Wait() })
-			workers := make([]Worker, n)
+			workers := make([]WorkerID, n)
 			for i := range workers {
 				w, err := worker.New(func(ctx context.Context, _ string) error { <-ctx.Done(); return nil })
 				require.NoError(b, err)
@@ -109,7 +109,7 @@ func BenchmarkSteadyList(b *testing.B) {
 				server, err := NewServer(w, speaking())
 				require.NoError(b, err)
 				serving.Go(func() { _ = server.Serve(ctx, l) })
-				workers[i] = Worker{fmt.Sprint("w", i), w.Incarnation()}
+				workers[i] = WorkerID{fmt.Sprint("w", i), w.Incarnation()}
 				require.NoError(b, c.Connect(workers[i], l.Addr().String()))
 			}
 			idle := memory()

@@ -43,7 +43,7 @@ type Communicator struct {
 	limit, most int
 
 	mu     sync.Mutex
-	links  map[Worker]*link
+	links  map[WorkerID]*link
 	closed bool
 	// ending counts the links that are being closed. gRPC takes seconds to close a
 	// connection if the worker does not read. Add is called only while mu is held
@@ -52,8 +52,8 @@ type Communicator struct {
 }
 
 var (
-	_ orchestrator.Communicator[Worker, string] = (*Communicator)(nil)
-	_ orchestrator.Applier[Worker, string]      = (*Communicator)(nil)
+	_ orchestrator.Communicator[WorkerID, string] = (*Communicator)(nil)
+	_ orchestrator.Applier[WorkerID, string]      = (*Communicator)(nil)
 )
 
 // NewCommunicator returns a Communicator without workers. Errors wrap
@@ -67,14 +67,14 @@ func NewCommunicator(opts ...CommunicatorOption) (*Communicator, error) {
 		settings: s,
 		limit:    min(s.MaxMessage/2, 1<<20),
 		most:     4096,
-		links:    make(map[Worker]*link),
+		links:    make(map[WorkerID]*link),
 	}, nil
 }
 
 // Connect sets the address of a worker, as host:port. The connection is made by the
 // first call. A new address replaces the old one and its connection. Errors wrap
 // [orchestrator.ErrInvalid], or report that the Communicator is closed.
-func (c *Communicator) Connect(w Worker, address string) error {
+func (c *Communicator) Connect(w WorkerID, address string) error {
 	err := identity.CheckName("worker", w.Name)
 	if w.Incarnation == 0 {
 		err = errors.Join(err, fmt.Errorf("%w: incarnation is 0", orchestrator.ErrInvalid))
@@ -105,7 +105,7 @@ func (c *Communicator) Connect(w Worker, address string) error {
 // Disconnect forgets a worker, and returns immediately. Calls under way end within a
 // second; the changes of those that are cut off may or may not have been made. An
 // unknown worker is not an error.
-func (c *Communicator) Disconnect(w Worker) {
+func (c *Communicator) Disconnect(w WorkerID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l := c.links[w]; l != nil {
@@ -130,7 +130,7 @@ func (c *Communicator) Close() error {
 }
 
 // link returns the link to a worker.
-func (c *Communicator) link(w Worker) (*link, error) {
+func (c *Communicator) link(w WorkerID) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch l := c.links[w]; {
@@ -156,7 +156,7 @@ func (c *Communicator) link(w Worker) (*link, error) {
 // such tasks, List fails, and the worker counts as one that cannot be called
 // (manager.WithUnreachable). Otherwise these tasks could make the orchestrator stop the
 // copies on other workers, which were given them.
-func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
+func (c *Communicator) List(ctx context.Context, w WorkerID) ([]string, error) {
 	l, err := c.link(w)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (c *Communicator) List(ctx context.Context, w Worker) ([]string, error) {
 		return nil, l.failed(err)
 	}
 	if c.settings.Ended != nil && len(s.ended) > 0 {
-		if err := c.settings.Ended(ctx, state.Worker(w), s.ended); err != nil {
+		if err := c.settings.Ended(ctx, state.WorkerID(w), s.ended); err != nil {
 			return nil, l.failed(err)
 		}
 	}
@@ -218,7 +218,7 @@ type Failure struct {
 
 // Tasks returns the tasks of the last List of a worker; nil if there was none or the
 // worker is unknown. The caller owns the slice.
-func (c *Communicator) Tasks(w Worker) []TaskState {
+func (c *Communicator) Tasks(w WorkerID) []TaskState {
 	l, err := c.link(w)
 	if err != nil {
 		return nil
@@ -235,10 +235,10 @@ func (c *Communicator) Tasks(w Worker) []TaskState {
 	return tasks
 }
 
-// Worker identifies one incarnation of a named worker. A worker that was restarted,
-// or has lost its lease, is another Worker, so no call meant for the previous
+// WorkerID identifies one incarnation of a named worker. A worker that was restarted,
+// or has lost its lease, is another WorkerID, so no call meant for the previous
 // incarnation reaches it.
-type Worker struct {
+type WorkerID struct {
 	Name string
 	// Incarnation is unique to the process and its lease; see
 	// worker.Worker.Incarnation.
@@ -246,7 +246,7 @@ type Worker struct {
 }
 
 // String returns the name.
-func (w Worker) String() string { return w.Name }
+func (w WorkerID) String() string { return w.Name }
 
-// MarshalText returns the name, which also represents a Worker in JSON.
-func (w Worker) MarshalText() ([]byte, error) { return []byte(w.Name), nil }
+// MarshalText returns the name, which also represents a WorkerID in JSON.
+func (w WorkerID) MarshalText() ([]byte, error) { return []byte(w.Name), nil }

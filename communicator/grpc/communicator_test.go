@@ -61,7 +61,7 @@ func TestC2_TheVerySameSliceMeansUnchanged(t *testing.T) {
 // recorded, they would not, so they go first.
 func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
 	takesDown := communicatorOptionFunc(func(s *option.Communicator) {
-		s.Ended = func(context.Context, state.Worker, []wire.Task) error { return nil }
+		s.Ended = func(context.Context, state.WorkerID, []wire.Task) error { return nil }
 	})
 	for name, test := range map[string]struct {
 		opts   []CommunicatorOption
@@ -95,7 +95,7 @@ func TestR1_WhatWaitsIsListedFirst(t *testing.T) {
 
 // again lists until a List succeeds. No call waits: without a worker it fails
 // immediately.
-func again(t *testing.T, c *Communicator, w Worker) []string {
+func again(t *testing.T, c *Communicator, w WorkerID) []string {
 	t.Helper()
 	ctx := within(t.Context(), t, 10*time.Second)
 	for {
@@ -212,13 +212,13 @@ func TestR1_RubbishIsAnErrorOfTheCallAlone(t *testing.T) {
 
 func TestR1_FailedCallsAreObserved(t *testing.T) {
 	type news struct {
-		w   Worker
+		w   WorkerID
 		err error
 	}
 	var told []news
 	s := newServedWorker(t)
 	c, w := connected(t, s)
-	c.settings.Observe = func(w state.Worker, err error) { told = append(told, news{Worker(w), err}) }
+	c.settings.Observe = func(w state.WorkerID, err error) { told = append(told, news{WorkerID(w), err}) }
 	_, err := c.List(inTerm(t, 1), w)
 	require.NoError(t, err)
 	accept := s.tasks.Refuse("a")
@@ -293,9 +293,9 @@ func TestR1_ConnectAndDisconnect(t *testing.T) {
 	c.Disconnect(w)
 	require.Nil(t, c.Tasks(w))
 
-	require.ErrorIs(t, c.Connect(Worker{"", 1}, s.addr), orchestrator.ErrInvalid)
-	require.ErrorIs(t, c.Connect(Worker{"w", 0}, s.addr), orchestrator.ErrInvalid)
-	require.ErrorIs(t, c.Connect(Worker{"w", 1}, ""), orchestrator.ErrInvalid)
+	require.ErrorIs(t, c.Connect(WorkerID{"", 1}, s.addr), orchestrator.ErrInvalid)
+	require.ErrorIs(t, c.Connect(WorkerID{"w", 0}, s.addr), orchestrator.ErrInvalid)
+	require.ErrorIs(t, c.Connect(WorkerID{"w", 1}, ""), orchestrator.ErrInvalid)
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, c.Connect(w, s.addr), errClosed)
 	_, err = c.List(t.Context(), w)

@@ -13,7 +13,7 @@ import (
 
 func TestC_Direct(t *testing.T) {
 	t.Parallel()
-	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[Worker, string] {
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[WorkerID, string] {
 		return cluster(t, nil, nil)
 	})
 }
@@ -23,7 +23,7 @@ func TestC_ThroughAProxy(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"at once": 0, "with a delay": 5 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[Worker, string] {
+			communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[WorkerID, string] {
 				return cluster(t, &delay, nil)
 			})
 		})
@@ -33,7 +33,7 @@ func TestC_ThroughAProxy(t *testing.T) {
 func TestC_OverTLS(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t, "ours")
-	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[Worker, string] {
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[WorkerID, string] {
 		return cluster(t, nil, ca)
 	})
 }
@@ -41,28 +41,28 @@ func TestC_OverTLS(t *testing.T) {
 func TestC_OverTLSThroughAProxy(t *testing.T) {
 	t.Parallel()
 	ca, delay := testca.New(t, "ours"), 2*time.Millisecond
-	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[Worker, string] {
+	communicatortest.Run(t, func(t *testing.T) communicatortest.Cluster[WorkerID, string] {
 		return cluster(t, &delay, ca)
 	})
 }
 
 // cluster returns two workers and a Communicator, with or without a delaying proxy
 // before each worker, with or without TLS.
-func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest.Cluster[Worker, string] {
+func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest.Cluster[WorkerID, string] {
 	var ours []CommunicatorOption
 	if ca != nil {
 		ours = append(ours, with(t, ca.Manager(t)))
 	}
 	c := communicator(t, ours...)
 	workers, cuts := map[string]*servedWorker{}, map[string]func() func(){}
-	all := communicatortest.Cluster[Worker, string]{
+	all := communicatortest.Cluster[WorkerID, string]{
 		Communicator: c,
 		Timeout:      3 * time.Second,
 		Tasks:        []string{"a", "b/c", "\xff\x00 größe"},
-		Hold:         func(w Worker) func() { g := workers[w.Name].gate; return g.Hold(&g.Some) },
-		Cut:          func(w Worker) func() { return cuts[w.Name]() },
-		Linger:       func(w Worker, task string) func() { return workers[w.Name].tasks.Lingers(task) },
-		Refuse:       func(w Worker, task string) func() { return workers[w.Name].tasks.Refuse(task) },
+		Hold:         func(w WorkerID) func() { g := workers[w.Name].gate; return g.Hold(&g.Some) },
+		Cut:          func(w WorkerID) func() { return cuts[w.Name]() },
+		Linger:       func(w WorkerID, task string) func() { return workers[w.Name].tasks.Lingers(task) },
+		Refuse:       func(w WorkerID, task string) func() { return workers[w.Name].tasks.Refuse(task) },
 	}
 	for _, name := range []string{"w1", "w2"} {
 		var theirs []Option
@@ -85,10 +85,10 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 	}
 	// Three unreachable workers: an unknown one, an earlier incarnation, and one at a
 	// wrong address.
-	former, away := all.Workers[0], Worker{"away", 1}
+	former, away := all.Workers[0], WorkerID{"away", 1}
 	former.Incarnation++
 	introduce(t, c, former, workers["w1"].addr)
 	introduce(t, c, away, "127.0.0.1:1")
-	all.Strangers = []Worker{{Name: "nobody", Incarnation: 1}, former, away}
+	all.Strangers = []WorkerID{{Name: "nobody", Incarnation: 1}, former, away}
 	return all
 }

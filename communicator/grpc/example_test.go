@@ -44,7 +44,7 @@ func Example_withoutAManager() {
 	if err != nil {
 		panic(err)
 	}
-	name := grpc.Worker{Name: "w1", Incarnation: w.Incarnation()}
+	name := grpc.WorkerID{Name: "w1", Incarnation: w.Incarnation()}
 	if err := comm.Connect(name, l.Addr().String()); err != nil {
 		panic(err)
 	}

@@ -33,7 +33,7 @@ type servedWorker struct {
 	stop   func() // stops the server
 }
 
-func (s *servedWorker) as(name string) Worker { return Worker{name, s.worker.Incarnation()} }
+func (s *servedWorker) as(name string) WorkerID { return WorkerID{name, s.worker.Incarnation()} }
 
 // newServedWorker starts a worker that runs its tasks until they are stopped.
 func newServedWorker(t testing.TB, opts ...Option) *servedWorker {
@@ -102,7 +102,7 @@ func communicator(t testing.TB, opts ...CommunicatorOption) *Communicator {
 }
 
 // connected returns a Communicator with one worker, w.
-func connected(t testing.TB, s *servedWorker, opts ...CommunicatorOption) (*Communicator, Worker) {
+func connected(t testing.TB, s *servedWorker, opts ...CommunicatorOption) (*Communicator, WorkerID) {
 	t.Helper()
 	c := communicator(t, opts...)
 	w := s.as("w")
@@ -110,7 +110,7 @@ func connected(t testing.TB, s *servedWorker, opts ...CommunicatorOption) (*Comm
 	return c, w
 }
 
-func introduce(t testing.TB, c *Communicator, w Worker, address string) {
+func introduce(t testing.TB, c *Communicator, w WorkerID, address string) {
 	t.Helper()
 	require.NoError(t, c.Connect(w, address))
 }
@@ -127,7 +127,7 @@ func within(ctx context.Context, t testing.TB, d time.Duration) context.Context 
 }
 
 // impostor serves the fake as a worker, and returns a Communicator that knows it.
-func impostor(t testing.TB, f *grpctest.Fake, opts ...CommunicatorOption) (*Communicator, Worker) {
+func impostor(t testing.TB, f *grpctest.Fake, opts ...CommunicatorOption) (*Communicator, WorkerID) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func impostor(t testing.TB, f *grpctest.Fake, opts ...CommunicatorOption) (*Comm
 		require.NoError(t, <-served)
 	})
 	c := communicator(t, opts...)
-	w := Worker{"fake", 1}
+	w := WorkerID{"fake", 1}
 	introduce(t, c, w, l.Addr().String())
 	return c, w
 }

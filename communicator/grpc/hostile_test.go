@@ -25,7 +25,7 @@ import (
 // Millions of results for one change are an error of that change, and take no more
 // memory than the message.
 func TestR3_AnAnswerOfMillionsOfResults(t *testing.T) {
-	good, liar := newServedWorker(t), Worker{"liar", 1}
+	good, liar := newServedWorker(t), WorkerID{"liar", 1}
 	for name, c := range map[string]struct {
 		answer []byte
 		says   string // "": a valid answer
@@ -87,7 +87,7 @@ func TestR3_AMillionNames(t *testing.T) {
 					yield(fmt.Sprintf(c.format, i))
 				}
 			}})
-			good, liar := newServedWorker(t), Worker{"liar", 1}
+			good, liar := newServedWorker(t), WorkerID{"liar", 1}
 			comm := communicator(t)
 			introduce(t, comm, good.as("w1"), good.addr)
 			introduce(t, comm, liar, address)
@@ -134,7 +134,7 @@ func TestR3_SlowReadingWorker(t *testing.T) {
 		_ = l.Close()
 		wg.Wait()
 	}()
-	good, slow := newServedWorker(t), Worker{"slow", 1}
+	good, slow := newServedWorker(t), WorkerID{"slow", 1}
 	comm := communicator(t)
 	introduce(t, comm, good.as("w1"), good.addr)
 	introduce(t, comm, slow, l.Addr().String())
@@ -165,7 +165,7 @@ func TestR3_SlowReadingWorker(t *testing.T) {
 func TestR3_AnswersAboveTheLimit(t *testing.T) {
 	const most = 2 * grpctest.Mebi
 	comm := communicator(t, WithMaxMessage(most))
-	liar := Worker{"liar", 1}
+	liar := WorkerID{"liar", 1}
 	introduce(t, comm, liar, serveLiar(t, grpctest.Reporting{Names: func(yield func(string)) { yield(strings.Repeat("x", most+1)) }}))
 	_, err := comm.List(t.Context(), liar)
 	require.ErrorContains(t, err, "larger")

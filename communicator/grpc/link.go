@@ -26,7 +26,7 @@ import (
 
 // link is a worker with its connection and its last report.
 type link struct {
-	worker      Worker
+	worker      WorkerID
 	address     string
 	settings    *option.Communicator
 	last        *atomic.Pointer[snapshot] // the newest report; never nil
@@ -40,11 +40,11 @@ type link struct {
 	idle   chan struct{} // closed when calls next becomes 0; nil: nothing waits
 }
 
-func (c *Communicator) newLink(w Worker, address string) *link {
+func (c *Communicator) newLink(w WorkerID, address string) *link {
 	l := &link{worker: w, address: address, settings: &c.settings, last: new(atomic.Pointer[snapshot])}
 	l.last.Store(&snapshot{})
 	if c.settings.Receipts != nil {
-		l.assigned = &assigned{known: c.settings.Restored == nil || !c.settings.Restored(state.Worker(w))}
+		l.assigned = &assigned{known: c.settings.Restored == nil || !c.settings.Restored(state.WorkerID(w))}
 	}
 	return l
 }
@@ -164,7 +164,7 @@ func (l *link) reportReachability(ctx context.Context, err error) {
 	if err == nil && l.runsUngiven.Load() {
 		err = errNotGiven // lets the lease expire, as if the worker could not be called
 	}
-	l.settings.Observe(state.Worker(l.worker), err)
+	l.settings.Observe(state.WorkerID(l.worker), err)
 }
 
 // failed adds the worker's address to an error.
@@ -213,7 +213,7 @@ func (l *link) checkEpoch(ctx context.Context, later orchestrator.Term) error {
 	if !ok || later.Epoch <= own.Epoch {
 		return nil
 	}
-	if l.settings.Believe == nil || l.settings.Believe(state.Worker(l.worker), later) {
+	if l.settings.Believe == nil || l.settings.Believe(state.WorkerID(l.worker), later) {
 		return fmt.Errorf("%w: epoch %d is lower than %d", orchestrator.ErrDeposed, own.Epoch, later.Epoch)
 	}
 	return fmt.Errorf("worker names epoch %d, higher than %d, but %w", later.Epoch, own.Epoch, errUnconfirmed)

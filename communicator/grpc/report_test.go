@@ -96,9 +96,9 @@ func TestR5_AWorkerThatIsNotBelievedCannotBeCalled(t *testing.T) {
 	}
 	c, w := impostor(t, f)
 	var told []error
-	c.settings.Observe = func(_ state.Worker, err error) { told = append(told, err) }
-	c.settings.Believe = func(who state.Worker, term orchestrator.Term) bool {
-		require.Equal(t, w, Worker(who))
+	c.settings.Observe = func(_ state.WorkerID, err error) { told = append(told, err) }
+	c.settings.Believe = func(who state.WorkerID, term orchestrator.Term) bool {
+		require.Equal(t, w, WorkerID(who))
 		require.Equal(t, orchestrator.Term{Epoch: 1 << 63}, term)
 		return false
 	}

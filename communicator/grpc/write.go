@@ -19,17 +19,17 @@ import (
 // Add makes worker w run task, with its content if there are [Contents]. If these no
 // longer have the task, it is not sent, and the error wraps [orchestrator.ErrStale],
 // which counts against neither task nor worker.
-func (c *Communicator) Add(ctx context.Context, w Worker, task string) error {
+func (c *Communicator) Add(ctx context.Context, w WorkerID, task string) error {
 	return c.one(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
 // Remove stops task on worker w and returns when it has stopped, or with
 // [orchestrator.ErrStopping] shortly before ctx ends.
-func (c *Communicator) Remove(ctx context.Context, w Worker, task string) error {
+func (c *Communicator) Remove(ctx context.Context, w WorkerID, task string) error {
 	return c.one(ctx, w, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }
 
-func (c *Communicator) one(ctx context.Context, w Worker, write orchestrator.Write[string]) error {
+func (c *Communicator) one(ctx context.Context, w WorkerID, write orchestrator.Write[string]) error {
 	errs := c.Apply(ctx, w, []orchestrator.Write[string]{write})
 	if errs == nil {
 		return nil
@@ -42,7 +42,7 @@ func (c *Communicator) one(ctx context.Context, w Worker, write orchestrator.Wri
 // after the other. After a message without an answer, or when ctx has ended, nothing
 // more is sent. The errors of unsent writes wrap [orchestrator.ErrStale], which
 // counts against neither task nor worker.
-func (c *Communicator) Apply(ctx context.Context, w Worker, writes []orchestrator.Write[string]) []error {
+func (c *Communicator) Apply(ctx context.Context, w WorkerID, writes []orchestrator.Write[string]) []error {
 	errs := make([]error, len(writes))
 	l, err := c.link(w)
 	if err != nil {
@@ -122,7 +122,7 @@ func (l *link) await(ctx context.Context, writes []orchestrator.Write[string], e
 }
 
 // change returns the change to send for a write, or an error if it must not be sent.
-func (c *Communicator) change(w Worker, write orchestrator.Write[string]) (*orchestratorv1.Change, error) {
+func (c *Communicator) change(w WorkerID, write orchestrator.Write[string]) (*orchestratorv1.Change, error) {
 	if err := identity.CheckName("task", write.Task); err != nil {
 		return nil, fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
 	}
@@ -149,7 +149,7 @@ func (c *Communicator) change(w Worker, write orchestrator.Write[string]) (*orch
 
 // receipt returns the receipt for a content of a worker; nil if there are no
 // receipts.
-func (c *Communicator) receipt(w Worker, task string, version int64) []byte {
+func (c *Communicator) receipt(w WorkerID, task string, version int64) []byte {
 	if c.settings.Receipts == nil {
 		return nil
 	}

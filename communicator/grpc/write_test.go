@@ -111,7 +111,7 @@ func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
 		require.ErrorContains(t, err, "connection refused")
 	}
 	require.ErrorContains(t, listed, "at "+s.addr+": ")
-	for _, failed := range []*orchestrator.CallError[Worker, string]{
+	for _, failed := range []*orchestrator.CallError[WorkerID, string]{
 		{Op: orchestrator.OpList, Worker: w, Err: listed}, {Op: orchestrator.OpAdd, Worker: w, Task: "a", Err: errs[0]},
 	} {
 		text := failed.Error()
@@ -125,7 +125,7 @@ func TestC6_WhatDidNotReachTheWorkerIsCertainlyNotDone(t *testing.T) {
 	err := c.Add(ended, w, "a")
 	require.ErrorIs(t, err, orchestrator.ErrRejected)
 	require.ErrorContains(t, err, "enough")
-	require.ErrorIs(t, c.Add(t.Context(), Worker{"nobody", 1}, "a"), orchestrator.ErrRejected)
+	require.ErrorIs(t, c.Add(t.Context(), WorkerID{"nobody", 1}, "a"), orchestrator.ErrRejected)
 }
 
 func TestC6_WhatMayHaveReachedTheWorkerIsUnknown(t *testing.T) {

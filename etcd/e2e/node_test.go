@@ -141,7 +141,7 @@ func lead(ctx context.Context, c *clientv3.Client, s nodeSettings, j *proctest.J
 		if err != nil {
 			return err
 		}
-		return etcd.LeadWith(ctx, l, comm, s.Interval, func(o *orchestrator.Orchestrator[etcd.Worker, string]) error {
+		return etcd.LeadWith(ctx, l, comm, s.Interval, func(o *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
 			if err := errors.Join(registry.Feed(ctx, l, o), membership.Feed(ctx, l, o)); err != nil {
 				return err
 			}

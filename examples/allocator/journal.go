@@ -57,11 +57,11 @@ func brief(content []byte) string {
 
 // tellMembers logs members that join, drain and leave.
 func (n *node) tellMembers(ctx context.Context) error {
-	known := map[etcd.Worker]etcd.MemberState{}
+	known := map[etcd.WorkerID]etcd.MemberState{}
 	return n.membership.Watch(ctx, func(members []etcd.MemberState) {
-		now := make(map[etcd.Worker]etcd.MemberState, len(members))
+		now := make(map[etcd.WorkerID]etcd.MemberState, len(members))
 		for _, m := range members {
-			now[m.Worker] = m
+			now[m.WorkerID] = m
 		}
 		for _, w := range slices.SortedFunc(maps.Keys(known), older) {
 			switch _, there := now[w]; {
@@ -74,7 +74,7 @@ func (n *node) tellMembers(ctx context.Context) error {
 			}
 		}
 		for _, m := range members {
-			before, there := known[m.Worker]
+			before, there := known[m.WorkerID]
 			switch {
 			case !there:
 				n.journal.say("%s joined", word(m.Name))
@@ -86,7 +86,7 @@ func (n *node) tellMembers(ctx context.Context) error {
 	})
 }
 
-func older(a, b etcd.Worker) int { return cmp.Compare(a.Incarnation, b.Incarnation) }
+func older(a, b etcd.WorkerID) int { return cmp.Compare(a.Incarnation, b.Incarnation) }
 
 // tellName logs why this process cannot join yet if another process has its name.
 // That process is a killed predecessor, or the name is used twice by mistake.

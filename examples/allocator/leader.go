@@ -32,8 +32,8 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 	}
 	n.shortages.Store(&shortages{})
 	defer n.shortages.Store(nil)
-	var o *orchestrator.Orchestrator[etcd.Worker, string]
-	load := func(made *orchestrator.Orchestrator[etcd.Worker, string]) error {
+	var o *orchestrator.Orchestrator[etcd.WorkerID, string]
+	load := func(made *orchestrator.Orchestrator[etcd.WorkerID, string]) error {
 		o = made
 		return errors.Join(n.registry.Feed(ctx, l, o), n.membership.Feed(ctx, l, o))
 	}
@@ -50,7 +50,7 @@ func (n *node) lead(ctx context.Context, l *etcd.Leadership) error {
 }
 
 // tell logs the changes of a term, with reasons.
-func (n *node) tell(p orchestrator.Plan[etcd.Worker, string]) {
+func (n *node) tell(p orchestrator.Plan[etcd.WorkerID, string]) {
 	for _, c := range p.Changes {
 		where := ""
 		if c.From.Name != "" {
@@ -75,7 +75,7 @@ const (
 // with reasons. It is immutable.
 type shortages struct{ byTask map[string][]api.Waiting }
 
-func newShortages(p orchestrator.Plan[etcd.Worker, string]) *shortages {
+func newShortages(p orchestrator.Plan[etcd.WorkerID, string]) *shortages {
 	s := &shortages{byTask: map[string][]api.Waiting{}}
 	failures := map[string]string{}
 	for _, pause := range p.Paused {

@@ -17,21 +17,21 @@ import (
 )
 
 func TestShortages_OfAPlan(t *testing.T) {
-	a, b := etcd.Worker{Name: "a"}, etcd.Worker{Name: "b"}
+	a, b := etcd.WorkerID{Name: "a"}, etcd.WorkerID{Name: "b"}
 	full := errors.New("no space left")
 	start := orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing}
-	s := newShortages(orchestrator.Plan[etcd.Worker, string]{
-		Waiting: []orchestrator.Waiting[etcd.Worker, string]{
+	s := newShortages(orchestrator.Plan[etcd.WorkerID, string]{
+		Waiting: []orchestrator.Waiting[etcd.WorkerID, string]{
 			{Task: "held", Instances: 1, Reason: orchestrator.ReasonHeld, Worker: a, Named: true},
 			{Task: "paused", Instances: 2, Reason: orchestrator.ReasonPaused},
 			{Task: "two", Instances: 1, Reason: orchestrator.ReasonLate, Worker: a, Named: true},
 			{Task: "two", Instances: 1, Reason: orchestrator.ReasonNoOtherWorker},
 		},
-		Paused: []orchestrator.Pause[etcd.Worker, string]{
+		Paused: []orchestrator.Pause[etcd.WorkerID, string]{
 			{Kind: orchestrator.PauseWorker, Worker: a, Until: 3, Err: full},
 			{Kind: orchestrator.PauseTask, Worker: b, Task: "paused", Until: 17, Err: full},
 		},
-		Changes: []orchestrator.Change[etcd.Worker, string]{
+		Changes: []orchestrator.Change[etcd.WorkerID, string]{
 			{Kind: start, Task: "done", To: a, Outcome: orchestrator.OutcomeDone},
 			{Kind: start, Task: "failed", To: b, Outcome: orchestrator.OutcomeFailed, Err: full},
 			{Kind: start, Task: "skipped", To: b, Outcome: orchestrator.OutcomeSkipped},

@@ -31,8 +31,8 @@ func stand(ctx context.Context, client *clientv3.Client, name string) error {
 			return err
 		}
 		defer func() { _ = comm.Close() }() // Close never fails
-		connect := func(m etcd.MemberState) (grpc.Worker, error) {
-			w := grpc.Worker{Name: m.Name, Incarnation: m.Process}
+		connect := func(m etcd.MemberState) (grpc.WorkerID, error) {
+			w := grpc.WorkerID{Name: m.Name, Incarnation: m.Process}
 			return w, comm.Connect(w, m.Attributes[addressKey])
 		}
 		return etcd.LeadWith(ctx, l, comm, time.Second, func(o *leader) error {
@@ -43,7 +43,7 @@ func stand(ctx context.Context, client *clientv3.Client, name string) error {
 	})
 }
 
-type leader = orchestrator.Orchestrator[grpc.Worker, string]
+type leader = orchestrator.Orchestrator[grpc.WorkerID, string]
 
 // contents holds the contents of the tasks in memory.
 type contents struct {

@@ -21,7 +21,7 @@ import (
 
 const termEvery = time.Second // a change leads to a term sooner
 
-type plan = orchestrator.Plan[grpc.Worker, string]
+type plan = orchestrator.Plan[grpc.WorkerID, string]
 
 // runningManager is a manager that runs, and its store.
 type runningManager struct {

@@ -37,7 +37,7 @@ func (v *view) say(format string, args ...any) {
 // term prints the changes of a term, with their reasons. It omits stops of completed
 // tasks.
 func (v *view) term(p plan) {
-	var changes []orchestrator.Change[grpc.Worker, string]
+	var changes []orchestrator.Change[grpc.WorkerID, string]
 	for _, c := range p.Changes {
 		if c.Kind.Reason == orchestrator.ReasonUnexpected && c.Outcome == orchestrator.OutcomeDone {
 			continue

@@ -17,8 +17,8 @@ import (
 func TestTheViewTellsWhatChangesAndWhy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		type change = orchestrator.Change[grpc.Worker, string]
-		w1, w2 := grpc.Worker{Name: "w1", Incarnation: 5}, grpc.Worker{Name: "w2", Incarnation: 6}
+		type change = orchestrator.Change[grpc.WorkerID, string]
+		w1, w2 := grpc.WorkerID{Name: "w1", Incarnation: 5}, grpc.WorkerID{Name: "w2", Incarnation: 6}
 		missing := orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing}
 		unexpected := orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}
 		drain := orchestrator.ChangeKind{Op: orchestrator.Move, Reason: orchestrator.ReasonDrain}

@@ -113,7 +113,7 @@ func (c *committer) look(read func(s *state.State, now time.Time) error) error {
 // heartbeat renews a lease and returns its length. It waits for the store only if it
 // changes stored state, so a slow disk does not expire leases. A cancelled heartbeat
 // is dropped, because a later one, such as one that drains, may have been applied.
-func (c *committer) heartbeat(ctx context.Context, w state.Worker, draining bool) (lease time.Duration, err error) {
+func (c *committer) heartbeat(ctx context.Context, w state.WorkerID, draining bool) (lease time.Duration, err error) {
 	var changes bool
 	beat := func(s *state.State, now time.Time) (err error) {
 		if ctx.Err() != nil { // a later heartbeat may have been applied
@@ -235,7 +235,7 @@ func (c *committer) start() {
 }
 
 // called records whether a call to a worker was answered.
-func (c *committer) called(w state.Worker, answered bool) {
+func (c *committer) called(w state.WorkerID, answered bool) {
 	_ = c.look(func(s *state.State, now time.Time) error { // fails only if closed: leases no longer matter then
 		s.Called(now, w, answered)
 		return nil
@@ -243,7 +243,7 @@ func (c *committer) called(w state.Worker, answered bool) {
 }
 
 // alone reports whether no member other than w can take tasks.
-func (c *committer) alone(w state.Worker) (alone bool) {
+func (c *committer) alone(w state.WorkerID) (alone bool) {
 	_ = c.look(func(s *state.State, now time.Time) error { // fails only if closed: alone is false then
 		alone = s.Alone(now, w.Name)
 		return nil
@@ -292,7 +292,7 @@ func (c *committer) nudge() {
 }
 
 // left reports whether a former member has called Leave.
-func (c *committer) left(w state.Worker) bool {
+func (c *committer) left(w state.WorkerID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state.Left(w)
@@ -304,6 +304,6 @@ func (c *committer) complete(members []MemberState) {
 	defer c.mu.Unlock()
 	for i := range members {
 		m := &members[i]
-		m.Heard, m.Until, m.Failing = c.state.Seen(state.Worker(m.Worker))
+		m.Heard, m.Until, m.Failing = c.state.Seen(state.WorkerID(m.WorkerID))
 	}
 }

@@ -53,7 +53,7 @@ func (s *slowStore) saved() []map[string][]byte {
 }
 
 func asks(name string, incarnation uint64) state.Membership {
-	return state.Membership{Worker: state.Worker{Name: name, Incarnation: incarnation}, Address: "192.0.2.1:7000", Lease: aLease}
+	return state.Membership{WorkerID: state.WorkerID{Name: name, Incarnation: incarnation}, Address: "192.0.2.1:7000", Lease: aLease}
 }
 
 func item(name, content string) *state.Task {
@@ -116,7 +116,7 @@ func TestR2_NothingIsAnsweredBeforeItIsStored(t *testing.T) {
 		gate <- nil
 		synctest.Wait()
 		require.Len(t, told, 2)
-		require.Equal(t, []state.Worker{{Name: "w", Incarnation: 1}}, []state.Worker{told[1].Came[0].Worker})
+		require.Equal(t, []state.WorkerID{{Name: "w", Incarnation: 1}}, []state.WorkerID{told[1].Came[0].WorkerID})
 		first, second := <-answers, <-answers
 		require.ErrorIs(t, errors.Join(first, second), state.ErrNotFound)
 		require.Len(t, l.committed.Members(), 1)
@@ -150,7 +150,7 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{MemoryStore: NewMemoryStore()}
 		l := testCommitter(t, s)
-		w := state.Worker{Name: "w", Incarnation: 1}
+		w := state.WorkerID{Name: "w", Incarnation: 1}
 		require.NoError(t, l.register(t.Context(), asks("w", 1)))
 		gate := s.hold()
 		put := make(chan error, 1)
@@ -159,7 +159,7 @@ func TestR2_ASlowDiskHoldsUpNoHeartbeat(t *testing.T) {
 		granted, err := l.heartbeat(t.Context(), w, false)
 		require.NoError(t, err)
 		require.Equal(t, aLease, granted)
-		_, err = l.heartbeat(t.Context(), state.Worker{Name: "w", Incarnation: 2}, false)
+		_, err = l.heartbeat(t.Context(), state.WorkerID{Name: "w", Incarnation: 2}, false)
 		require.ErrorIs(t, err, state.ErrNotMember)
 
 		draining := make(chan error, 1)
@@ -198,7 +198,7 @@ func TestR2_AStoreThatFailsEndsEverything(t *testing.T) {
 		require.True(t, isClosed(l.broken))
 		require.ErrorIs(t, l.failure(), full)
 		require.ErrorIs(t, l.put(t.Context(), item("c", "")), full)
-		_, err := l.heartbeat(t.Context(), state.Worker{Name: "w", Incarnation: 1}, false)
+		_, err := l.heartbeat(t.Context(), state.WorkerID{Name: "w", Incarnation: 1}, false)
 		require.ErrorIs(t, err, full)
 		l.close()
 		require.Len(t, s.saved(), 1)

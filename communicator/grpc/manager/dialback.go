@@ -73,7 +73,7 @@ var (
 // The error of a call is for the manager's log only, because the worker could learn
 // from it what listens in the manager's network. The time reveals nothing either:
 // every failed call is answered after probeTime, whatever the reason.
-func (d *dialback) probe(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
+func (d *dialback) probe(ctx context.Context, w communicator.WorkerID, address string, term *orchestratorv1.Term) error {
 	err := d.take(w.Name, time.Now())
 	if err == nil {
 		err = d.call(ctx, w, address, term)
@@ -87,7 +87,7 @@ func (d *dialback) probe(ctx context.Context, w communicator.Worker, address str
 
 // call makes the call when a slot is free. It keeps the slot until the connection is
 // closed and the answer is due.
-func (d *dialback) call(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
+func (d *dialback) call(ctx context.Context, w communicator.WorkerID, address string, term *orchestratorv1.Term) error {
 	select {
 	case d.slots <- struct{}{}:
 		defer func() { <-d.slots }()
@@ -161,7 +161,7 @@ func (d *dialback) forget(now time.Time) {
 // changes instead, which another process would refuse as well. The second call
 // carries the term, because a worker that has seen a term may refuse a call without
 // one.
-func (d *dialback) ask(ctx context.Context, w communicator.Worker, address string, term *orchestratorv1.Term) error {
+func (d *dialback) ask(ctx context.Context, w communicator.WorkerID, address string, term *orchestratorv1.Term) error {
 	ctx, cancel := context.WithTimeout(ctx, d.settings.Probing)
 	defer cancel()
 	small := []grpc.DialOption{

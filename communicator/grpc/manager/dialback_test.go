@@ -183,17 +183,17 @@ func TestR3_ACancelledRegisterLeavesNothingBehind(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	giveUp()
 	for range 2 {
-		err := p.probe(ctx, communicator.Worker{Name: "w1", Incarnation: 1}, "127.0.0.1:1", nil)
+		err := p.probe(ctx, communicator.WorkerID{Name: "w1", Incarnation: 1}, "127.0.0.1:1", nil)
 		require.ErrorIs(t, err, errProbe)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, errProbed)
 	}
 	require.Len(t, p.slots, maxProbes)
 	for range maxTries - 2 {
-		require.ErrorIs(t, p.probe(ctx, communicator.Worker{Name: "w1", Incarnation: 1}, "127.0.0.1:1", nil), context.Canceled)
+		require.ErrorIs(t, p.probe(ctx, communicator.WorkerID{Name: "w1", Incarnation: 1}, "127.0.0.1:1", nil), context.Canceled)
 	}
-	require.ErrorIs(t, p.probe(ctx, communicator.Worker{Name: "w1", Incarnation: 1}, "127.0.0.1:1", nil), errTooMany, "the number of calls is limited")
-	require.ErrorIs(t, p.probe(ctx, communicator.Worker{Name: "w2", Incarnation: 1}, "127.0.0.1:1", nil), context.Canceled, "other names are not affected")
+	require.ErrorIs(t, p.probe(ctx, communicator.WorkerID{Name: "w1", Incarnation: 1}, "127.0.0.1:1", nil), errTooMany, "the number of calls is limited")
+	require.ErrorIs(t, p.probe(ctx, communicator.WorkerID{Name: "w2", Incarnation: 1}, "127.0.0.1:1", nil), context.Canceled, "other names are not affected")
 }
 
 // The call for a lost Register ends with that Register, and does not block the next

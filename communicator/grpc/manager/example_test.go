@@ -66,7 +66,7 @@ func ExampleManager() {
 		fmt.Println(<-works)
 	}
 	for _, member := range m.Members() {
-		fmt.Println(member.Name, "is a member, with", len(m.Tasks(member.Worker)), "task")
+		fmt.Println(member.Name, "is a member, with", len(m.Tasks(member.WorkerID)), "task")
 	}
 	// Output:
 	// poll orders: every 5s

@@ -58,7 +58,7 @@ func FuzzRequest(f *testing.F) {
 		ctx := localCall(t)
 		switch r := request.(type) {
 		case *orchestratorv1.RegisterRequest:
-			asked := state.Membership{Worker: state.Worker{Name: string(r.GetWorker()), Incarnation: r.GetIncarnation()}, Address: r.GetAddress(), Lease: r.GetLease().AsDuration()}
+			asked := state.Membership{WorkerID: state.WorkerID{Name: string(r.GetWorker()), Incarnation: r.GetIncarnation()}, Address: r.GetAddress(), Lease: r.GetLease().AsDuration()}
 			if asked.Check(m.settings.Rules) == nil {
 				require.LessOrEqual(t, len(asked.Name)+len(asked.Address), identity.MaxName+identity.MaxAddress)
 			}

@@ -24,19 +24,19 @@ type managerHooks struct{ m *Manager }
 // ApplyCommunicator gives the Communicator the manager's settings, contents and hooks.
 func (h managerHooks) ApplyCommunicator(s *option.Communicator) {
 	m := h.m
-	restored := make(map[state.Worker]bool)
+	restored := make(map[state.WorkerID]bool)
 	for _, member := range m.committer.committed.Members() {
-		restored[member.Worker] = true
+		restored[member.WorkerID] = true
 	}
 	*s = option.Communicator{
 		Settings: m.settings.Settings, Dialing: m.settings.Dialing, Contents: &m.committer.committed,
 		Observe: m.observe, Believe: m.believe, Ended: m.ended, Receipts: m.committer.key,
-		Restored: func(w state.Worker) bool { return restored[w] },
+		Restored: func(w state.WorkerID) bool { return restored[w] },
 	}
 }
 
 // observe processes the result of each call to a worker.
-func (m *Manager) observe(w state.Worker, err error) {
+func (m *Manager) observe(w state.WorkerID, err error) {
 	if err == nil {
 		m.successor.drop(w.Name)
 	}
@@ -48,7 +48,7 @@ func (m *Manager) observe(w state.Worker, err error) {
 // fail. The term would then treat the task as running, and could move it to a worker
 // that runs it again. A recorded task no longer has content, so no term can start
 // it.
-func (m *Manager) ended(ctx context.Context, w state.Worker, tasks []wire.Task) error {
+func (m *Manager) ended(ctx context.Context, w state.WorkerID, tasks []wire.Task) error {
 	var open []state.Conclusion
 	for _, t := range tasks {
 		if _, version, ok := m.committer.committed.Content(t.Name); ok && version == t.Version {
@@ -127,7 +127,7 @@ func (w *witness) is(name string) bool {
 
 // believe reports whether a higher epoch that a worker names is confirmed by another
 // worker. If so, the manager has a successor.
-func (m *Manager) believe(w state.Worker, later orchestrator.Term) bool {
+func (m *Manager) believe(w state.WorkerID, later orchestrator.Term) bool {
 	first, confirmed := m.successor.add(w.Name)
 	if first {
 		m.log.Warn("worker names a higher epoch, not called until another worker does",

@@ -86,7 +86,7 @@ func each[S, T any](all []S, f func(S) T) []T {
 
 // MemberState is the state of a member.
 type MemberState struct {
-	communicator.Worker
+	communicator.WorkerID
 	// Address is the address at which the manager calls the worker.
 	Address string
 	// Lease is how long the worker stays a member without a heartbeat.
@@ -107,7 +107,7 @@ type MemberState struct {
 }
 
 // MarshalJSON returns a JSON object, with the lease as text and without zero times.
-// Without this method, the promoted MarshalText of Worker would reduce it to a name.
+// Without this method, the promoted MarshalText of WorkerID would reduce it to a name.
 func (m MemberState) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Name        string    `json:"name"`

@@ -65,13 +65,13 @@ type Manager struct {
 	log       *slog.Logger
 	committer *committer
 	workers   *communicator.Communicator
-	orch      *orchestrator.Orchestrator[communicator.Worker, string]
+	orch      *orchestrator.Orchestrator[communicator.WorkerID, string]
 
 	refused   refusals
 	successor witness
-	held      map[string][]communicator.Worker // by name: members with expired leases whose tasks are held; used by publish only
-	begun     atomic.Bool                      // Run was called
-	leading   atomic.Bool                      // terms run
+	held      map[string][]communicator.WorkerID // by name: members with expired leases whose tasks are held; used by publish only
+	begun     atomic.Bool                        // Run was called
+	leading   atomic.Bool                        // terms run
 }
 
 // ErrNotLeading reports that the manager runs no terms: Run was not called yet,
@@ -91,7 +91,7 @@ func New(store Store, opts ...Option) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{settings: s, log: s.Logger, held: make(map[string][]communicator.Worker)}
+	m := &Manager{settings: s, log: s.Logger, held: make(map[string][]communicator.WorkerID)}
 	m.committer, err = openCommitter(store, s.Rules)
 	if err != nil {
 		return nil, fmt.Errorf("new manager: %w", err)
@@ -116,9 +116,9 @@ func New(store Store, opts ...Option) (*Manager, error) {
 
 // feed gives the orchestrator the stored tasks and members.
 func (m *Manager) feed() error {
-	var workers []orchestrator.Worker[communicator.Worker]
+	var workers []orchestrator.Worker[communicator.WorkerID]
 	for _, member := range m.committer.committed.Members() {
-		workers = append(workers, orchestrator.Worker[communicator.Worker]{Name: communicator.Worker(member.Worker), Draining: member.Drains})
+		workers = append(workers, orchestrator.Worker[communicator.WorkerID]{Name: communicator.WorkerID(member.WorkerID), Draining: member.Drains})
 	}
 	return errors.Join(m.orch.UpdateTasks(m.committer.committed.Expected()), m.orch.UpdateWorkers(workers))
 }
@@ -141,12 +141,12 @@ func (m *Manager) publish(n state.Delta) {
 	for _, w := range n.Gone {
 		left := m.committer.left(w)
 		if !left && m.successor.is(w.Name) {
-			m.held[w.Name] = append(m.held[w.Name], communicator.Worker(w))
+			m.held[w.Name] = append(m.held[w.Name], communicator.WorkerID(w))
 			m.log.Error("lease expired and worker names higher epoch, tasks held",
 				"worker", w.Name, "incarnation", w.Incarnation)
 			continue
 		}
-		m.remove(communicator.Worker(w))
+		m.remove(communicator.WorkerID(w))
 		if left {
 			m.log.Info("worker left", "worker", w.Name, "incarnation", w.Incarnation)
 		} else {
@@ -159,13 +159,13 @@ func (m *Manager) publish(n state.Delta) {
 		}
 		delete(m.held, a.Name)
 		if a.Moved {
-			m.connect(communicator.Worker(a.Worker), a.Address)
+			m.connect(communicator.WorkerID(a.WorkerID), a.Address)
 		}
 		var opts []orchestrator.WorkerOption
 		if a.Draining {
 			opts = append(opts, orchestrator.WithWorkerDraining())
 		}
-		m.check("worker", a.Name, m.orch.AddWorker(communicator.Worker(a.Worker), opts...))
+		m.check("worker", a.Name, m.orch.AddWorker(communicator.WorkerID(a.WorkerID), opts...))
 		switch attrs := []any{"worker", a.Name, "incarnation", a.Incarnation, "address", a.Address, "draining", a.Draining}; {
 		case a.Moved:
 			m.log.Info("worker is a member", attrs...)
@@ -177,12 +177,12 @@ func (m *Manager) publish(n state.Delta) {
 	}
 }
 
-func (m *Manager) remove(w communicator.Worker) {
+func (m *Manager) remove(w communicator.WorkerID) {
 	m.orch.RemoveWorker(w)
 	m.workers.Disconnect(w)
 }
 
-func (m *Manager) connect(w communicator.Worker, address string) {
+func (m *Manager) connect(w communicator.WorkerID, address string) {
 	m.check("worker", w.Name, m.workers.Connect(w, address))
 }
 
@@ -236,7 +236,7 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	}
 	orchestratorv1.RegisterManagerServer(server, &managerServer{Manager: m, dialback: newDialback(&m.settings)})
 	for _, member := range m.committer.committed.Members() {
-		m.connect(communicator.Worker(member.Worker), member.Address)
+		m.connect(communicator.WorkerID(member.WorkerID), member.Address)
 	}
 	m.committer.start()
 	parts.Go(func() { m.committer.expire(beyond) })

@@ -251,8 +251,8 @@ func (w *testWorker) serve() {
 	})
 }
 
-func (w *testWorker) as() communicator.Worker {
-	return communicator.Worker{Name: w.name, Incarnation: w.Incarnation()}
+func (w *testWorker) as() communicator.WorkerID {
+	return communicator.WorkerID{Name: w.name, Incarnation: w.Incarnation()}
 }
 
 // asks returns its registration request.

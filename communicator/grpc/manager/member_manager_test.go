@@ -334,7 +334,7 @@ func TestW3_TasksComplete(t *testing.T) {
 		require.Len(t, n.where(), 1)
 		left := 0
 		for _, member := range m.Members() {
-			left += len(m.Tasks(member.Worker))
+			left += len(m.Tasks(member.WorkerID))
 		}
 		require.Equal(t, 1, left, "the long task only: completed ones were removed")
 		m.close()

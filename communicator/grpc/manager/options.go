@@ -103,7 +103,7 @@ func newManagerSettings(store Store, opts []Option) (option.Manager, error) {
 		s.Invalid("the Store is nil")
 	}
 	// Only orchestrator.New checks its options; the result is not used.
-	if _, err := orchestrator.New[communicator.Worker, string](&communicator.Communicator{}, s.Orchestrator...); err != nil {
+	if _, err := orchestrator.New[communicator.WorkerID, string](&communicator.Communicator{}, s.Orchestrator...); err != nil {
 		s.Reject(fmt.Errorf("WithOrchestrator: %w", err))
 	}
 	if err := s.Err(); err != nil {

@@ -95,7 +95,7 @@ func TestR4_NamesThatAreTooLong(t *testing.T) {
 	for what, err := range map[string]error{
 		"put": put, "get": get, "delete": m.Delete(t.Context(), long),
 		"drain": m.Drain(t.Context(), long), "undrain": m.Undrain(t.Context(), long), "member": member,
-		"connect": comm.Connect(communicator.Worker{Name: long, Incarnation: 1}, "127.0.0.1:7000"),
+		"connect": comm.Connect(communicator.WorkerID{Name: long, Incarnation: 1}, "127.0.0.1:7000"),
 	} {
 		require.Error(t, err, what)
 		require.Less(t, len(err.Error()), 300, what)

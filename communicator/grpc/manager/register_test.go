@@ -42,8 +42,8 @@ func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
 		require.Equal(t, 6, n.starts(), "nothing else moves")
 		now := time.Now()
 		require.Equal(t, []MemberState{
-			{Worker: one.as(), Address: "one.test:7000", Lease: aLease, Heard: now.Add(-2 * time.Second), Until: now.Add(aLease - 2*time.Second)},
-			{Worker: two.as(), Address: "two.test:7000", Lease: aLease, Heard: now.Add(-time.Second), Until: now.Add(aLease - time.Second)},
+			{WorkerID: one.as(), Address: "one.test:7000", Lease: aLease, Heard: now.Add(-2 * time.Second), Until: now.Add(aLease - 2*time.Second)},
+			{WorkerID: two.as(), Address: "two.test:7000", Lease: aLease, Heard: now.Add(-time.Second), Until: now.Add(aLease - time.Second)},
 		}, m.Members())
 		require.Len(t, m.Tasks(one.as()), 2)
 
@@ -257,7 +257,7 @@ func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 	var logs grpctest.Journal
 	_, manager := manage(t, probedWithin(time.Second), communicator.WithLogger(slog.New(slog.NewTextHandler(&logs, nil))))
 	conn := connect(t, manager, aManager)
-	register := func(ctx context.Context, w communicator.Worker, address string) error {
+	register := func(ctx context.Context, w communicator.WorkerID, address string) error {
 		_, err := orchestratorv1.NewManagerClient(conn).Register(ctx, &orchestratorv1.RegisterRequest{
 			Worker: []byte(w.Name), Incarnation: w.Incarnation, Address: address, Lease: durationpb.New(time.Minute),
 		}, grpc.WaitForReady(true))
@@ -265,7 +265,7 @@ func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 	}
 	good := serveWorker(t)
 	serve := func(ctx context.Context) error {
-		return register(ctx, communicator.Worker{Name: "w1", Incarnation: good.Incarnation()}, good.addr)
+		return register(ctx, communicator.WorkerID{Name: "w1", Incarnation: good.Incarnation()}, good.addr)
 	}
 
 	own, another := grpctest.ReportOf(1), grpctest.ReportOf(1)
@@ -283,7 +283,7 @@ func TestR3_AReportOfMillionsOfTasksToAManager(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address := grpctest.ServeAnswer(t, c.answer)
 			grpctest.Meanwhile(t, grpctest.AnswerMemory, serve, serve, func() {
-				err := register(t.Context(), communicator.Worker{Name: "liar", Incarnation: 1}, address)
+				err := register(t.Context(), communicator.WorkerID{Name: "liar", Incarnation: 1}, address)
 				if c.says == "" {
 					require.NoError(t, err)
 					return

@@ -53,23 +53,23 @@ var _ orchestratorv1.ManagerServer = (*managerServer)(nil)
 // one follows at once.
 func (s *managerServer) Register(ctx context.Context, req *orchestratorv1.RegisterRequest) (*orchestratorv1.RegisterResponse, error) {
 	asked := state.Membership{
-		Worker:  state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()},
-		Address: req.GetAddress(), Lease: req.GetLease().AsDuration(), Draining: req.GetDraining(),
+		WorkerID: state.WorkerID{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()},
+		Address:  req.GetAddress(), Lease: req.GetLease().AsDuration(), Draining: req.GetDraining(),
 	}
 	if err := peer.MaySpeakFor(ctx, asked.Name); err != nil {
 		return nil, err
 	}
 	if err := asked.Check(s.settings.Rules); err != nil {
-		return nil, s.refuse(ctx, "register", asked.Worker, err)
+		return nil, s.refuse(ctx, "register", asked.WorkerID, err)
 	}
 	// Do not call a worker that would be refused.
 	var reached bool
 	err := s.committer.look(func(st *state.State, now time.Time) error {
 		reached = st.Reached(asked)
-		return st.MayRegister(now, asked.Worker)
+		return st.MayRegister(now, asked.WorkerID)
 	})
 	if err == nil && !reached {
-		err = s.dialback.probe(ctx, communicator.Worker(asked.Worker), asked.Address, s.term())
+		err = s.dialback.probe(ctx, communicator.WorkerID(asked.WorkerID), asked.Address, s.term())
 	}
 	if err == nil {
 		err = s.committer.do(ctx, func(st *state.State, now time.Time) error {
@@ -82,7 +82,7 @@ func (s *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 		s.committer.nudge()
 	}
 	if err != nil {
-		return nil, s.refuse(ctx, "register", asked.Worker, err)
+		return nil, s.refuse(ctx, "register", asked.WorkerID, err)
 	}
 	return &orchestratorv1.RegisterResponse{
 		Term: s.term(), Lease: durationpb.New(asked.Lease), Heartbeat: durationpb.New(heartbeatEvery(asked.Lease)),
@@ -91,7 +91,7 @@ func (s *managerServer) Register(ctx context.Context, req *orchestratorv1.Regist
 
 // Heartbeat renews a lease.
 func (s *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.HeartbeatRequest) (*orchestratorv1.HeartbeatResponse, error) {
-	w := state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()}
+	w := state.WorkerID{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (s *managerServer) Heartbeat(ctx context.Context, req *orchestratorv1.Heart
 
 // Leave ends a membership.
 func (s *managerServer) Leave(ctx context.Context, req *orchestratorv1.LeaveRequest) (*orchestratorv1.LeaveResponse, error) {
-	w := state.Worker{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()}
+	w := state.WorkerID{Name: string(req.GetWorker()), Incarnation: req.GetIncarnation()}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ var errCompleting = errors.New("another call of Complete for this worker is unde
 
 // Complete removes completed and failed tasks from the expected ones.
 func (s *managerServer) Complete(ctx context.Context, req *orchestratorv1.CompleteRequest) (*orchestratorv1.CompleteResponse, error) {
-	w := state.Worker{Name: string(req.GetWorker())}
+	w := state.WorkerID{Name: string(req.GetWorker())}
 	if err := peer.MaySpeakFor(ctx, w.Name); err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (s *managerServer) term() *orchestratorv1.Term {
 
 // refuse logs why a worker's call is refused, at Warn at most once a second, and
 // returns the error as a status.
-func (s *managerServer) refuse(ctx context.Context, what string, w state.Worker, err error) error {
+func (s *managerServer) refuse(ctx context.Context, what string, w state.WorkerID, err error) error {
 	code := codeOf(err)
 	level, omitted := slog.LevelDebug, 0
 	if !errors.Is(err, state.ErrLeft) && !errors.Is(err, errGivenUp) { // these are only late, so log them at Debug

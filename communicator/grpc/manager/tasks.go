@@ -196,7 +196,7 @@ func (m *Manager) Members() []MemberState {
 	kept := m.committer.committed.Members()
 	members := make([]MemberState, len(kept))
 	for i, k := range kept {
-		members[i] = MemberState{Worker: communicator.Worker(k.Worker), Address: k.Address, Lease: k.Lease, Draining: k.Drains}
+		members[i] = MemberState{WorkerID: communicator.WorkerID(k.WorkerID), Address: k.Address, Lease: k.Lease, Draining: k.Drains}
 	}
 	m.committer.complete(members)
 	return members
@@ -209,24 +209,26 @@ func (m *Manager) MemberCount() int { return m.committer.committed.MemberCount()
 // Tasks returns the tasks that a member reported in the last term, with the state
 // and the content version of each. It returns nil if the worker was never listed or
 // is not a member.
-func (m *Manager) Tasks(w communicator.Worker) []communicator.TaskState { return m.workers.Tasks(w) }
+func (m *Manager) Tasks(w communicator.WorkerID) []communicator.TaskState { return m.workers.Tasks(w) }
 
 // Plan returns what the next term would do if h came true. It calls no worker; see
 // [orchestrator.Orchestrator.Plan]. It returns [ErrNotLeading] unless the manager
 // leads.
-func (m *Manager) Plan(h orchestrator.Hypothesis[communicator.Worker, string]) (orchestrator.Plan[communicator.Worker, string], error) {
+func (m *Manager) Plan(h orchestrator.Hypothesis[communicator.WorkerID, string]) (orchestrator.Plan[communicator.WorkerID, string], error) {
 	if !m.leading.Load() {
-		return orchestrator.Plan[communicator.Worker, string]{}, fmt.Errorf("plan: %w", ErrNotLeading)
+		return orchestrator.Plan[communicator.WorkerID, string]{}, fmt.Errorf("plan: %w", ErrNotLeading)
 	}
 	return m.orch.Plan(h)
 }
 
 // LastPlan returns what the last term did, with reasons; the zero value before the
 // first. See [orchestrator.Orchestrator.LastPlan].
-func (m *Manager) LastPlan() orchestrator.Plan[communicator.Worker, string] { return m.orch.LastPlan() }
+func (m *Manager) LastPlan() orchestrator.Plan[communicator.WorkerID, string] {
+	return m.orch.LastPlan()
+}
 
 // LastActual returns the state after the last term; nil before the first. See
 // [orchestrator.Orchestrator.LastActual].
-func (m *Manager) LastActual() []orchestrator.WorkerState[communicator.Worker, string] {
+func (m *Manager) LastActual() []orchestrator.WorkerState[communicator.WorkerID, string] {
 	return m.orch.LastActual()
 }

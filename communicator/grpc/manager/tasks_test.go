@@ -247,8 +247,8 @@ func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
 
 func TestMemberState_InJSON(t *testing.T) {
 	m := MemberState{
-		Worker:  communicator.Worker{Name: "w", Incarnation: 7},
-		Address: "host:1", Lease: 10 * time.Second, Draining: true, Heard: time.Unix(0, 0).UTC(),
+		WorkerID: communicator.WorkerID{Name: "w", Incarnation: 7},
+		Address:  "host:1", Lease: 10 * time.Second, Draining: true, Heard: time.Unix(0, 0).UTC(),
 	}
 	text, err := json.Marshal(m)
 	require.NoError(t, err)

@@ -27,18 +27,18 @@ type Communicator struct {
 
 	// Observe is called after each call to a worker, unless the caller cancelled that
 	// call. err is nil if the worker gave a usable answer.
-	Observe func(w state.Worker, err error)
+	Observe func(w state.WorkerID, err error)
 	// Believe reports whether this leader has a successor, because a worker says that it
 	// has seen a later term. nil: every worker is believed.
-	Believe func(w state.Worker, later orchestrator.Term) bool
+	Believe func(w state.WorkerID, later orchestrator.Term) bool
 	// Ended is called by List, before it returns, with the tasks that a worker reports as
 	// completed or failed, if there are any. List returns its error.
-	Ended func(ctx context.Context, w state.Worker, tasks []wire.Task) error
+	Ended func(ctx context.Context, w state.WorkerID, tasks []wire.Task) error
 	// Receipts makes the receipts of contents; nil: contents have no receipts.
 	Receipts state.ReceiptKey
 	// Restored reports whether a worker may run tasks of an earlier manager. The first
 	// report of such a worker counts by its receipts alone. nil: no worker may.
-	Restored func(w state.Worker) bool
+	Restored func(w state.WorkerID) bool
 }
 
 // Server is set by the options of grpc.NewServer.

@@ -238,9 +238,9 @@ func decodeMembership(name string, value []byte) (*Membership, error) {
 	if err := json.Unmarshal(value, &j); err != nil {
 		return nil, err
 	}
-	m := &Membership{Worker: Worker{name, j.Incarnation}, Address: j.Address, Lease: j.Lease, Draining: j.Draining}
+	m := &Membership{WorkerID: WorkerID{name, j.Incarnation}, Address: j.Address, Lease: j.Lease, Draining: j.Draining}
 	if m.Lease <= 0 {
 		return nil, fmt.Errorf("lease is %v", m.Lease)
 	}
-	return m, m.Worker.Check()
+	return m, m.WorkerID.Check()
 }

@@ -21,7 +21,7 @@ func someRecords() Records {
 	})
 	r.tasks["t"] = NewTask(Item{"t", []byte{}, Settings{Instances: 1}, 3})
 	r.done["d"] = &finished{Completion{"d", 5, "w\xff", time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}, sha256.Sum256(nil)}
-	r.Members["w"] = &Membership{Worker{"w", 1<<64 - 1}, "host:80", 1500 * time.Millisecond, true}
+	r.Members["w"] = &Membership{WorkerID{"w", 1<<64 - 1}, "host:80", 1500 * time.Millisecond, true}
 	r.drains["x"] = true
 	return r
 }

@@ -18,9 +18,9 @@ type history struct {
 	state *State
 	disk  Records
 
-	processes map[Worker]*process
+	processes map[WorkerID]*process
 	told      struct { // the orchestrator
-		members map[string]Worker
+		members map[string]WorkerID
 		tasks   map[string]bool
 	}
 	pending   []func()                  // answers that wait for a save
@@ -42,10 +42,10 @@ type process struct {
 // play makes an event of each byte and the one after it.
 func play(t *testing.T, events []byte) {
 	h := &history{
-		t: t, disk: newRecords(), processes: make(map[Worker]*process),
+		t: t, disk: newRecords(), processes: make(map[WorkerID]*process),
 		completed: make(map[string]map[int64]bool), revisions: make(map[int64]string),
 	}
-	h.told.members, h.told.tasks = make(map[string]Worker), make(map[string]bool)
+	h.told.members, h.told.tasks = make(map[string]WorkerID), make(map[string]bool)
 	h.restart()
 	for len(events) >= 2 {
 		h.event(events[0], events[1])
@@ -70,9 +70,9 @@ func (h *history) restart() {
 	for _, p := range h.processes {
 		p.heard = -1
 	}
-	h.told.members, h.told.tasks = make(map[string]Worker), make(map[string]bool)
+	h.told.members, h.told.tasks = make(map[string]WorkerID), make(map[string]bool)
 	for name, m := range h.disk.Members {
-		h.told.members[name] = m.Worker
+		h.told.members[name] = m.WorkerID
 	}
 	for name := range h.disk.tasks {
 		h.told.tasks[name] = true
@@ -105,8 +105,8 @@ func (h *history) save() {
 	}
 	for _, a := range n.Came {
 		before, ok := h.told.members[a.Name]
-		require.True(h.t, !ok || before == a.Worker, "two live members %s", a.Name)
-		h.told.members[a.Name] = a.Worker
+		require.True(h.t, !ok || before == a.WorkerID, "two live members %s", a.Name)
+		h.told.members[a.Name] = a.WorkerID
 	}
 	for _, name := range n.Unexpected {
 		delete(h.told.tasks, name)
@@ -123,7 +123,7 @@ func (h *history) save() {
 
 // event plays one of the possible events.
 func (h *history) event(what, how byte) {
-	w := Worker{fmt.Sprint("w", how%3), uint64(how/3%4) + 1}
+	w := WorkerID{fmt.Sprint("w", how%3), uint64(how/3%4) + 1}
 	p := h.processes[w]
 	if p == nil {
 		p = &process{lease: time.Duration(1+how%5) * time.Second, heard: -1}
@@ -141,7 +141,7 @@ func (h *history) event(what, how byte) {
 		if p.until > 0 || p.left { // acknowledged: the worker continues with heartbeats
 			return
 		}
-		err := h.state.Register(h.at(), Membership{Worker: w, Address: "192.0.2.1:7000", Lease: p.lease})
+		err := h.state.Register(h.at(), Membership{WorkerID: w, Address: "192.0.2.1:7000", Lease: p.lease})
 		if err == nil {
 			p.heard = now
 			h.pending = append(h.pending, func() { p.until = max(p.until, now+p.lease) })
@@ -196,7 +196,7 @@ func (h *history) tell(name, content string, revision int64) {
 	h.highest = revision
 }
 
-func (h *history) conclude(w Worker, name string, version int64, fails bool) {
+func (h *history) conclude(w WorkerID, name string, version int64, fails bool) {
 	e := h.state.conclusion(w.Name, name, version)
 	if fails {
 		e.Failure = &Failure{Attempts: 1}
@@ -225,7 +225,7 @@ func (h *history) check() {
 		live := b.live[name]
 		require.NotNil(h.t, live)
 		require.Equal(h.t, name, m.Name)
-		require.False(h.t, b.ended.has(m.Worker), "%v is a member, but has ended", m.Worker)
+		require.False(h.t, b.ended.has(m.WorkerID), "%v is a member, but has ended", m.WorkerID)
 		if live.heard.IsZero() {
 			unheard++
 			require.Equal(h.t, at(h.started).Add(m.Lease), live.until)
@@ -234,7 +234,7 @@ func (h *history) check() {
 	require.Equal(h.t, unheard, b.unheard)
 	for w, p := range h.processes {
 		m := b.Members[w.Name]
-		member := m != nil && m.Worker == w
+		member := m != nil && m.WorkerID == w
 		if !p.left && h.now < p.until {
 			require.True(h.t, member, "%v relies on its lease until %v, now %v", w, p.until, h.now)
 		}
@@ -253,7 +253,7 @@ func (h *history) check() {
 	// The orchestrator knows what is stored.
 	require.Len(h.t, h.told.members, len(h.disk.Members))
 	for name, m := range h.disk.Members {
-		require.Equal(h.t, m.Worker, h.told.members[name])
+		require.Equal(h.t, m.WorkerID, h.told.members[name])
 	}
 	require.Len(h.t, h.told.tasks, len(h.disk.tasks))
 	for name := range h.disk.tasks {

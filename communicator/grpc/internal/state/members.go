@@ -14,7 +14,7 @@ import (
 // Check returns an error if a requested membership is invalid, whatever the
 // state.
 func (r *Membership) Check(by Rules) error {
-	if err := r.Worker.Check(); err != nil {
+	if err := r.WorkerID.Check(); err != nil {
 		return err
 	}
 	if err := identity.CheckAddress(r.Address); err != nil {
@@ -41,7 +41,7 @@ func (s *State) Start(now time.Time) {
 
 // MayRegister returns the error with which a registration would be refused now, or
 // nil.
-func (s *State) MayRegister(now time.Time, w Worker) error {
+func (s *State) MayRegister(now time.Time, w WorkerID) error {
 	if s.ended.has(w) {
 		return fmt.Errorf("worker %q: %w", w.Name, ErrMembershipOver)
 	}
@@ -49,7 +49,7 @@ func (s *State) MayRegister(now time.Time, w Worker) error {
 	switch {
 	case kept == nil || s.over(now, w.Name):
 		return nil
-	case kept.Worker == w:
+	case kept.WorkerID == w:
 		return s.mayRenew(kept)
 	}
 	return fmt.Errorf("%w: another process is worker %q, at %s, for at least another %v",
@@ -60,7 +60,7 @@ func (s *State) MayRegister(now time.Time, w Worker) error {
 // since the start, and answers calls.
 func (s *State) Reached(asked Membership) bool {
 	kept := s.Members[asked.Name]
-	if kept == nil || kept.Worker != asked.Worker || kept.Address != asked.Address {
+	if kept == nil || kept.WorkerID != asked.WorkerID || kept.Address != asked.Address {
 		return false
 	}
 	m := s.live[asked.Name]
@@ -73,7 +73,7 @@ func (s *State) Reached(asked Membership) bool {
 // failures that mayRenew checks.
 func (s *State) Register(now time.Time, asked Membership) error {
 	s.expireOne(now, asked.Name)
-	if err := s.MayRegister(now, asked.Worker); err != nil {
+	if err := s.MayRegister(now, asked.WorkerID); err != nil {
 		return err
 	}
 	kept := s.Members[asked.Name]
@@ -106,9 +106,9 @@ func (s *State) mayRenew(kept *Membership) error {
 
 // Heartbeat renews the lease of a member. It reports whether it changes anything
 // that is stored.
-func (s *State) Heartbeat(now time.Time, w Worker, draining bool) (changes bool, err error) {
+func (s *State) Heartbeat(now time.Time, w WorkerID, draining bool) (changes bool, err error) {
 	kept := s.Members[w.Name]
-	if kept == nil || kept.Worker != w || s.over(now, w.Name) {
+	if kept == nil || kept.WorkerID != w || s.over(now, w.Name) {
 		err := fmt.Errorf("worker %q: this incarnation is %w", w.Name, ErrNotMember)
 		if s.ended.left(w) {
 			err = fmt.Errorf("%w: %w", err, ErrLeft)
@@ -152,9 +152,9 @@ func (s *State) Alone(now time.Time, name string) bool {
 }
 
 // Leave ends a membership, if there is one. The worker runs no tasks any more.
-func (s *State) Leave(w Worker) {
+func (s *State) Leave(w WorkerID) {
 	s.ended.add(w, true)
-	if kept := s.Members[w.Name]; kept != nil && kept.Worker == w {
+	if kept := s.Members[w.Name]; kept != nil && kept.WorkerID == w {
 		s.end(kept)
 	}
 }
@@ -188,7 +188,7 @@ func (s *State) over(now time.Time, name string) bool {
 }
 
 func (s *State) end(kept *Membership) {
-	s.ended.add(kept.Worker, false)
+	s.ended.add(kept.WorkerID, false)
 	if s.live[kept.Name].heard.IsZero() {
 		s.unheard--
 	}
@@ -197,9 +197,9 @@ func (s *State) end(kept *Membership) {
 }
 
 // Called records whether a worker has answered a call, with whatever answer.
-func (s *State) Called(now time.Time, w Worker, answered bool) {
+func (s *State) Called(now time.Time, w WorkerID, answered bool) {
 	kept := s.Members[w.Name]
-	if kept == nil || kept.Worker != w {
+	if kept == nil || kept.WorkerID != w {
 		return
 	}
 	m := s.live[w.Name]
@@ -215,8 +215,8 @@ func (s *State) Called(now time.Time, w Worker, answered bool) {
 
 // Seen returns when a member was last heard, when its lease expires, and since when
 // calls to it fail; zero times for another worker.
-func (s *State) Seen(w Worker) (heard, until, failing time.Time) {
-	if kept := s.Members[w.Name]; kept == nil || kept.Worker != w {
+func (s *State) Seen(w WorkerID) (heard, until, failing time.Time) {
+	if kept := s.Members[w.Name]; kept == nil || kept.WorkerID != w {
 		return heard, until, failing
 	}
 	m := s.live[w.Name]
@@ -224,7 +224,7 @@ func (s *State) Seen(w Worker) (heard, until, failing time.Time) {
 }
 
 // Left reports whether a former member has called Leave.
-func (s *State) Left(w Worker) bool { return s.ended.left(w) }
+func (s *State) Left(w WorkerID) bool { return s.ended.left(w) }
 
 // The bounds of ended: names, and incarnations of each. So one name cannot displace
 // the incarnations of another (R5).
@@ -249,7 +249,7 @@ type endedOne struct {
 
 func newEnded() ended { return ended{of: make(map[string][]endedOne)} }
 
-func (e *ended) find(w Worker) *endedOne {
+func (e *ended) find(w WorkerID) *endedOne {
 	all := e.of[w.Name]
 	if i := slices.IndexFunc(all, func(one endedOne) bool { return one.incarnation == w.Incarnation }); i >= 0 {
 		return &all[i]
@@ -257,14 +257,14 @@ func (e *ended) find(w Worker) *endedOne {
 	return nil
 }
 
-func (e *ended) has(w Worker) bool { return e.find(w) != nil }
+func (e *ended) has(w WorkerID) bool { return e.find(w) != nil }
 
-func (e *ended) left(w Worker) bool {
+func (e *ended) left(w WorkerID) bool {
 	one := e.find(w)
 	return one != nil && one.left
 }
 
-func (e *ended) add(w Worker, left bool) {
+func (e *ended) add(w WorkerID, left bool) {
 	if e.has(w) {
 		return
 	}
@@ -281,15 +281,15 @@ func (e *ended) add(w Worker, left bool) {
 	}
 }
 
-// Worker identifies one incarnation of a named worker.
-type Worker struct {
+// WorkerID identifies one incarnation of a named worker.
+type WorkerID struct {
 	Name        string
 	Incarnation uint64 // unique to the process and its lease; never 0
 }
 
 // Check returns an error if no worker can have this identity. It wraps
 // [orchestrator.ErrInvalid].
-func (w Worker) Check() error {
+func (w WorkerID) Check() error {
 	if err := identity.CheckName("worker", w.Name); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (f *failedTask) task() *Task { return &Task{Item: f.Item, sum: f.sum} }
 
 // Membership is the stored part of a member. It is immutable.
 type Membership struct {
-	Worker
+	WorkerID
 	Address  string
 	Lease    time.Duration
 	Draining bool // by its own request
@@ -119,14 +119,14 @@ func (r *Records) draining(m *Membership) bool { return m.Draining || r.drains[m
 type Delta struct {
 	Unexpected []string
 	Expected   []orchestrator.Task[string]
-	Gone       []Worker
+	Gone       []WorkerID
 	Came       []Arrival
 	Failed     []FailedTask
 }
 
 // Arrival is a member that is new or has changed.
 type Arrival struct {
-	Worker
+	WorkerID
 	Draining bool
 	Address  string
 	Moved    bool // the address is new
@@ -161,14 +161,14 @@ func (r *Records) delta(change *Records) Delta {
 	for _, name := range sorted(touched) {
 		old := r.Members[name]
 		m, drained := changed(r.Members, change.Members, name), changed(r.drains, change.drains, name)
-		moved := old == nil || m == nil || m.Worker != old.Worker
+		moved := old == nil || m == nil || m.WorkerID != old.WorkerID
 		if old != nil && moved {
-			n.Gone = append(n.Gone, old.Worker)
+			n.Gone = append(n.Gone, old.WorkerID)
 		}
 		if m != nil {
 			draining := m.Draining || drained
 			n.Came = append(n.Came, Arrival{
-				Worker: m.Worker, Draining: draining,
+				WorkerID: m.WorkerID, Draining: draining,
 				Address: m.Address, Moved: moved || m.Address != old.Address,
 				Turned: !moved && draining != r.draining(old),
 			})

@@ -31,7 +31,7 @@ func testState(kept Records) *State {
 }
 
 func asks(name string, incarnation uint64) Membership {
-	return Membership{Worker: Worker{name, incarnation}, Address: "192.0.2.1:7000", Lease: aLease}
+	return Membership{WorkerID: WorkerID{name, incarnation}, Address: "192.0.2.1:7000", Lease: aLease}
 }
 
 func register(t *testing.T, b *State, d time.Duration, name string, incarnation uint64) {
@@ -39,7 +39,7 @@ func register(t *testing.T, b *State, d time.Duration, name string, incarnation 
 	require.NoError(t, b.Register(at(d), asks(name, incarnation)))
 }
 
-func beat(b *State, now time.Time, w Worker, draining bool) error {
+func beat(b *State, now time.Time, w WorkerID, draining bool) error {
 	_, err := b.Heartbeat(now, w, draining)
 	return err
 }
@@ -59,7 +59,7 @@ func item(name, content string) *Task { return NewTask(Item{Name: name, Content:
 
 func TestR2_AMemberUntilItsLeaseHasRunOut(t *testing.T) {
 	b := testState(newRecords())
-	w := Worker{"a", 1}
+	w := WorkerID{"a", 1}
 	register(t, b, 0, "a", 1)
 	require.Equal(t, aLease, b.Take().Members["a"].Lease)
 
@@ -87,10 +87,10 @@ func TestW6_AloneWhereNoOtherMemberCanTakeTasks(t *testing.T) {
 	require.True(t, b.Alone(at(0), "a"), "drained by name")
 	b.Drain("b", false)
 	require.False(t, b.Alone(at(0), "a"))
-	require.NoError(t, beat(b, at(1), Worker{"b", 2}, true))
+	require.NoError(t, beat(b, at(1), WorkerID{"b", 2}, true))
 	require.True(t, b.Alone(at(1), "a"), "drains by its own request")
-	require.NoError(t, beat(b, at(1), Worker{"b", 2}, false))
-	require.NoError(t, beat(b, at(aLease/2), Worker{"a", 1}, false))
+	require.NoError(t, beat(b, at(1), WorkerID{"b", 2}, false))
+	require.NoError(t, beat(b, at(aLease/2), WorkerID{"a", 1}, false))
 	require.False(t, b.Alone(at(aLease), "a"))
 	require.True(t, b.Alone(at(aLease+1), "a"), "its lease has expired, even if expire was not called yet")
 }
@@ -103,13 +103,13 @@ func TestR2_ANameIsTakenWhileTheLeaseLasts(t *testing.T) {
 	require.ErrorContains(t, err, `"a"`)
 	require.ErrorContains(t, err, "192.0.2.1:7000")
 	require.ErrorContains(t, err, "1ms")
-	require.ErrorIs(t, beat(b, at(1), Worker{"a", 2}, false), ErrNotMember)
+	require.ErrorIs(t, beat(b, at(1), WorkerID{"a", 2}, false), ErrNotMember)
 	register(t, b, 0, "b", 2)
 
 	register(t, b, aLease, "a", 2) // expire was not called
-	require.Equal(t, Worker{"a", 2}, b.Members["a"].Worker)
+	require.Equal(t, WorkerID{"a", 2}, b.Members["a"].WorkerID)
 	require.ErrorIs(t, b.Register(at(aLease), asks("a", 1)), ErrMembershipOver)
-	require.ErrorIs(t, beat(b, at(aLease), Worker{"a", 1}, false), ErrNotMember)
+	require.ErrorIs(t, beat(b, at(aLease), WorkerID{"a", 1}, false), ErrNotMember)
 }
 
 func TestR2_RegisteringAgainRenews(t *testing.T) {
@@ -125,21 +125,21 @@ func TestR2_RegisteringAgainRenews(t *testing.T) {
 	again.Lease, again.Address, again.Draining = aLease/2, "192.0.2.2:7000", true
 	require.NoError(t, b.Register(at(aLease), again))
 	kept := b.Take().Members["a"]
-	require.Equal(t, Membership{Worker{"a", 1}, "192.0.2.2:7000", aLease, true}, *kept, "the longer lease counts")
+	require.Equal(t, Membership{WorkerID{"a", 1}, "192.0.2.2:7000", aLease, true}, *kept, "the longer lease counts")
 	require.Equal(t, at(2*aLease), b.Expire(at(aLease)))
 }
 
 func TestR2_Leaving(t *testing.T) {
 	b := testState(newRecords())
 	register(t, b, 0, "a", 1)
-	b.Leave(Worker{"a", 2})
-	b.Leave(Worker{"nobody", 1})
+	b.Leave(WorkerID{"a", 2})
+	b.Leave(WorkerID{"nobody", 1})
 	require.Contains(t, b.Members, "a", "another incarnation cannot leave for this one")
 	b.Take()
-	b.Leave(Worker{"a", 1})
+	b.Leave(WorkerID{"a", 1})
 	require.Empty(t, b.Members)
 	require.True(t, b.Changed())
-	b.Leave(Worker{"a", 1})
+	b.Leave(WorkerID{"a", 1})
 	require.ErrorIs(t, b.Register(at(1), asks("a", 1)), ErrMembershipOver)
 	require.ErrorIs(t, b.Register(at(1), asks("nobody", 1)), ErrMembershipOver, "a Register that arrives after the Leave")
 	register(t, b, 1, "a", 3)
@@ -147,23 +147,23 @@ func TestR2_Leaving(t *testing.T) {
 
 func TestR2_EndedIncarnationsAreRememberedWithABound(t *testing.T) {
 	b := testState(newRecords())
-	b.Leave(Worker{"other", 1})
+	b.Leave(WorkerID{"other", 1})
 	for i := range uint64(endedEach) {
-		b.Leave(Worker{"a", i + 1})
-		b.Leave(Worker{"a", i + 1})
+		b.Leave(WorkerID{"a", i + 1})
+		b.Leave(WorkerID{"a", i + 1})
 	}
-	require.ErrorIs(t, b.MayRegister(at(0), Worker{"a", 1}), ErrMembershipOver)
+	require.ErrorIs(t, b.MayRegister(at(0), WorkerID{"a", 1}), ErrMembershipOver)
 	for i := range uint64(2 * endedNames) {
-		b.Leave(Worker{"a", 100 + i})
+		b.Leave(WorkerID{"a", 100 + i})
 	}
-	require.NoError(t, b.MayRegister(at(0), Worker{"a", 1}))
-	require.ErrorIs(t, b.MayRegister(at(0), Worker{"a", 100 + 2*endedNames - 1}), ErrMembershipOver)
-	require.ErrorIs(t, b.MayRegister(at(0), Worker{"other", 1}), ErrMembershipOver, "which a displaces not")
+	require.NoError(t, b.MayRegister(at(0), WorkerID{"a", 1}))
+	require.ErrorIs(t, b.MayRegister(at(0), WorkerID{"a", 100 + 2*endedNames - 1}), ErrMembershipOver)
+	require.ErrorIs(t, b.MayRegister(at(0), WorkerID{"other", 1}), ErrMembershipOver, "which a displaces not")
 	for i := range 2 * endedNames {
-		b.Leave(Worker{fmt.Sprint("w", i), 1})
+		b.Leave(WorkerID{fmt.Sprint("w", i), 1})
 	}
-	require.NoError(t, b.MayRegister(at(0), Worker{"other", 1}))
-	require.ErrorIs(t, b.MayRegister(at(0), Worker{fmt.Sprint("w", 2*endedNames-1), 1}), ErrMembershipOver)
+	require.NoError(t, b.MayRegister(at(0), WorkerID{"other", 1}))
+	require.ErrorIs(t, b.MayRegister(at(0), WorkerID{fmt.Sprint("w", 2*endedNames-1), 1}), ErrMembershipOver)
 	require.Len(t, b.ended.of, endedNames)
 	require.Len(t, b.ended.ring, endedNames)
 }
@@ -184,10 +184,10 @@ func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
 	require.Zero(t, b.Expire(at(time.Hour)))
 	require.Len(t, b.Members, 3)
 	b.Start(at(time.Hour))
-	require.ErrorIs(t, b.MayRegister(at(time.Hour), Worker{"a", 9}), ErrNameTaken)
+	require.ErrorIs(t, b.MayRegister(at(time.Hour), WorkerID{"a", 9}), ErrNameTaken)
 
-	require.NoError(t, beat(b, at(time.Hour+1), Worker{"a", 1}, false))
-	require.NoError(t, beat(b, at(time.Hour+2), Worker{"a", 1}, false))
+	require.NoError(t, beat(b, at(time.Hour+1), WorkerID{"a", 1}, false))
+	require.NoError(t, beat(b, at(time.Hour+2), WorkerID{"a", 1}, false))
 	require.Equal(t, 2, b.unheard)
 	require.False(t, b.Changed())
 	require.Equal(t, at(time.Hour+aLease), b.Expire(at(time.Hour+aLease-1)))
@@ -201,7 +201,7 @@ func TestR2_AfterARestartEachKnownMemberIsWaitedFor(t *testing.T) {
 
 func TestR2_AnUnreachableMemberIsNotRenewed(t *testing.T) {
 	b := testState(newRecords())
-	w := Worker{"a", 1}
+	w := WorkerID{"a", 1}
 	register(t, b, 0, "a", 1)
 	b.Called(at(time.Second), w, false)
 	for d := time.Second; d < unreachable; d += time.Second {
@@ -210,7 +210,7 @@ func TestR2_AnUnreachableMemberIsNotRenewed(t *testing.T) {
 	require.NoError(t, beat(b, at(unreachable+time.Second), w, false), "one failed call is not enough")
 	b.Called(at(unreachable+time.Second-1), w, false)
 	require.NoError(t, beat(b, at(unreachable+time.Second), w, false))
-	b.Called(at(unreachable+time.Second), Worker{"a", 2}, false)
+	b.Called(at(unreachable+time.Second), WorkerID{"a", 2}, false)
 	b.Called(at(unreachable+time.Second), w, false)
 	err := beat(b, at(unreachable+time.Second), w, true)
 	require.ErrorIs(t, err, ErrUnreachable)
@@ -230,12 +230,12 @@ func TestR2_AnUnreachableMemberIsNotRenewed(t *testing.T) {
 func TestR2_RegisteringDoesNotProveThatCallsGetThrough(t *testing.T) {
 	b := testState(newRecords())
 	register(t, b, 0, "a", 1)
-	b.Called(at(0), Worker{"a", 1}, false)
-	b.Called(at(unreachable-1), Worker{"a", 1}, false)
+	b.Called(at(0), WorkerID{"a", 1}, false)
+	b.Called(at(unreachable-1), WorkerID{"a", 1}, false)
 	register(t, b, 1, "a", 1)
-	b.Called(at(unreachable), Worker{"a", 1}, false)
+	b.Called(at(unreachable), WorkerID{"a", 1}, false)
 	require.ErrorIs(t, b.Register(at(1), asks("a", 1)), ErrUnreachable)
-	b.Called(at(2), Worker{"a", 1}, true)
+	b.Called(at(2), WorkerID{"a", 1}, true)
 	register(t, b, 2, "a", 1)
 }
 
@@ -273,11 +273,11 @@ func TestR2_DrainingIsSaidByTheWorkerOrOfItsName(t *testing.T) {
 	require.False(t, b.Changed())
 	register(t, b, 0, "a", 1)
 	require.True(t, b.draining(b.Members["a"]))
-	require.NoError(t, beat(b, at(1), Worker{"a", 1}, true))
+	require.NoError(t, beat(b, at(1), WorkerID{"a", 1}, true))
 	require.True(t, b.Take().Members["a"].Draining)
 	b.Drain("a", false)
 	require.True(t, b.draining(b.Members["a"]))
-	require.NoError(t, beat(b, at(1), Worker{"a", 1}, false))
+	require.NoError(t, beat(b, at(1), WorkerID{"a", 1}, false))
 	require.False(t, b.draining(b.Members["a"]))
 	b.Take()
 	b.Drain("nobody", false)
@@ -475,23 +475,23 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 			{Name: "t", Instances: 2, Handoff: orchestrator.StopThenStart},
 		},
 		Came: []Arrival{
-			{Worker{"a", 2}, true, "192.0.2.1:7000", true, false},
-			{Worker{"b", 1}, false, "192.0.2.1:7000", true, false},
+			{WorkerID{"a", 2}, true, "192.0.2.1:7000", true, false},
+			{WorkerID{"b", 1}, false, "192.0.2.1:7000", true, false},
 		},
 	}, take())
 	require.Equal(t, Delta{}, take())
 
 	b.Drain("a", false)
-	b.Leave(Worker{"b", 1})
+	b.Leave(WorkerID{"b", 1})
 	register(t, b, 0, "b", 3)
 	b.Put([]*Task{item("never", "")})
 	require.NoError(t, b.Remove([]string{"never", "s"}))
 	require.Equal(t, Delta{
 		Unexpected: []string{"s"},
-		Gone:       []Worker{{"b", 1}},
+		Gone:       []WorkerID{{"b", 1}},
 		Came: []Arrival{
-			{Worker{"a", 2}, false, "192.0.2.1:7000", false, true},
-			{Worker{"b", 3}, false, "192.0.2.1:7000", true, false},
+			{WorkerID{"a", 2}, false, "192.0.2.1:7000", false, true},
+			{WorkerID{"b", 3}, false, "192.0.2.1:7000", true, false},
 		},
 	}, take())
 
@@ -500,10 +500,10 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 	require.NoError(t, b.Register(at(0), elsewhere))
 	b.Conclude(at(0), "b", b.conclusion("b", "t", 1))
 	b.Drain("a", true)
-	b.Leave(Worker{"a", 2})
+	b.Leave(WorkerID{"a", 2})
 	require.Equal(t, Delta{
 		Unexpected: []string{"t"},
-		Gone:       []Worker{{"a", 2}},
-		Came:       []Arrival{{Worker{"b", 3}, false, "192.0.2.9:7000", true, false}},
+		Gone:       []WorkerID{{"a", 2}},
+		Came:       []Arrival{{WorkerID{"b", 3}, false, "192.0.2.9:7000", true, false}},
 	}, take())
 }
