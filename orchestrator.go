@@ -45,7 +45,7 @@ type Orchestrator[W, T comparable] struct {
 
 	// When lasting conditions were last logged.
 	massLoss, stopping reminder
-	failing            struct{ moves, tasks, unheard reminder }
+	failing            struct{ moves, tasks, neverAnswered reminder }
 
 	inflight inflight[W, T]
 	last     atomic.Pointer[result[W, T]]

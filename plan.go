@@ -127,9 +127,9 @@ const (
 const (
 	// ReasonHeld: the named worker is silent or late and may still run the instance.
 	ReasonHeld Reason = "held"
-	// ReasonUnheard: the named worker has not answered since this leader started, and
+	// ReasonNeverAnswered: the named worker has not answered since this leader started, and
 	// may run any task.
-	ReasonUnheard Reason = "unheard"
+	ReasonNeverAnswered Reason = "never answered"
 	// ReasonNoWorker: no worker is open to new tasks.
 	ReasonNoWorker Reason = "no open worker"
 	// ReasonNoOtherWorker: every worker that could take the instance already

@@ -132,8 +132,8 @@ func (t *termRun[W, T]) logFailing(l *slog.Logger, plan *Plan[W, T]) {
 	remind(&t.o.failing.tasks, suspect != nil, "tasks fail on several workers", func() []any {
 		return []any{"tasks", suspects, "task", suspect.Task, "until_term", suspect.Until, "err", suspect.Err}
 	})
-	i := slices.IndexFunc(plan.Waiting, func(w Waiting[W, T]) bool { return w.Reason == ReasonUnheard })
-	remind(&t.o.failing.unheard, i >= 0, "worker never answered, missing tasks wait", func() []any {
+	i := slices.IndexFunc(plan.Waiting, func(w Waiting[W, T]) bool { return w.Reason == ReasonNeverAnswered })
+	remind(&t.o.failing.neverAnswered, i >= 0, "worker never answered, missing tasks wait", func() []any {
 		return []any{"worker", plan.Waiting[i].Worker, "waiting", len(plan.Waiting)}
 	})
 }

@@ -127,7 +127,7 @@ func reasonOf(r term.Reason) Reason {
 		term.ReasonDrain:      ReasonDrain,
 
 		term.ReasonHeld:          ReasonHeld,
-		term.ReasonUnheard:       ReasonUnheard,
+		term.ReasonNeverAnswered: ReasonNeverAnswered,
 		term.ReasonNoWorker:      ReasonNoWorker,
 		term.ReasonNoOtherWorker: ReasonNoOtherWorker,
 		term.ReasonPaused:        ReasonPaused,

@@ -384,7 +384,7 @@ func (b *drawn) checkPlan(p plan) {
 		require.Positive(t, wanted[w.Task], "%+v", w)
 		require.NotEmpty(t, w.Reason)
 		switch w.Reason {
-		case orchestrator.ReasonHeld, orchestrator.ReasonUnheard:
+		case orchestrator.ReasonHeld, orchestrator.ReasonNeverAnswered:
 			require.True(t, w.Named)
 			row := rows[w.Worker]
 			require.True(t, row.State == orchestrator.Silent || row.Late, "%+v", w)

@@ -274,8 +274,8 @@ func TestT4_NewLeaderKnowsNothing(t *testing.T) {
 					require.Empty(t, f.writes())
 				}
 				var tasks []string
-				for _, w := range f.waitingFor(orchestrator.ReasonUnheard) {
-					require.Equal(t, waiting{Task: w.Task, Instances: 1, Reason: orchestrator.ReasonUnheard, Worker: "w2", Named: true}, w)
+				for _, w := range f.waitingFor(orchestrator.ReasonNeverAnswered) {
+					require.Equal(t, waiting{Task: w.Task, Instances: 1, Reason: orchestrator.ReasonNeverAnswered, Worker: "w2", Named: true}, w)
 					tasks = append(tasks, w.Task)
 				}
 				require.ElementsMatch(t, append(onW2, "nobody runs it"), tasks)
@@ -283,7 +283,7 @@ func TestT4_NewLeaderKnowsNothing(t *testing.T) {
 
 				test.end(f)
 				_ = f.NextTerm(t.Context())
-				require.Empty(t, f.waitingFor(orchestrator.ReasonUnheard))
+				require.Empty(t, f.waitingFor(orchestrator.ReasonNeverAnswered))
 				require.Len(t, f.Running("nobody runs it"), 1)
 				for _, name := range onW2 {
 					if test.stays {
@@ -342,7 +342,7 @@ func TestT4_OnlyFoundersMayHoldAnything(t *testing.T) {
 		f.join("w1", "w2")
 		f.Cut("w2")
 		f.silentTerm("w2")
-		require.Len(t, f.waitingFor(orchestrator.ReasonUnheard), 4)
+		require.Len(t, f.waitingFor(orchestrator.ReasonNeverAnswered), 4)
 
 		f.heal()
 		f.term()

@@ -88,7 +88,7 @@ const (
 	ReasonDrain
 
 	ReasonHeld
-	ReasonUnheard
+	ReasonNeverAnswered
 	ReasonNoWorker
 	ReasonNoOtherWorker
 	ReasonPaused

@@ -330,7 +330,7 @@ func (d *decider) capWant(silent *Worker) {
 	for task, want := range p.Want {
 		if lack := want - d.capped[task]; lack > 0 {
 			d.out.Missing += int(lack)
-			d.out.Waiting = append(d.out.Waiting, Waiting{int32(task), int(lack), ReasonUnheard, at})
+			d.out.Waiting = append(d.out.Waiting, Waiting{int32(task), int(lack), ReasonNeverAnswered, at})
 		} else {
 			d.capped[task] = want
 		}
