@@ -35,7 +35,7 @@ func crash(path string) error {
 	if err != nil {
 		return err
 	}
-	err = record.Save([]worker.Previous[string]{{Task: "count", Completed: true}, {Task: "serve"}}, nil)
+	err = record.Save([]worker.TaskRecord[string]{{Task: "count", Completed: true}, {Task: "serve"}}, nil)
 	return errors.Join(err, record.Close())
 }
 
@@ -51,8 +51,8 @@ func report(path string) error {
 	if err != nil {
 		return errors.Join(err, record.Close())
 	}
-	for _, trace := range w.Before() {
-		fmt.Printf("%s, completed: %v\n", trace.Task, trace.Completed)
+	for _, t := range w.Previous() {
+		fmt.Printf("%s, completed: %v\n", t.Task, t.Completed)
 	}
 	return w.Close(context.Background()) // removes the file, because no task is left to report
 }

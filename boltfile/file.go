@@ -8,8 +8,8 @@
 //	…
 //	w, err := worker.New(run, worker.WithRecord(record))
 //	…
-//	for _, previous := range w.Before() {
-//		log.Info("ran before the crash", "task", previous.Task, "completed", previous.Completed)
+//	for _, t := range w.Previous() {
+//		log.Info("ran before the crash", "task", t.Task, "completed", t.Completed)
 //	}
 //
 // A [Store] is for the Manager of package communicator/grpc/manager. A manager that was

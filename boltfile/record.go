@@ -34,22 +34,22 @@ func OpenRecord(path string) (*Record, error) {
 	return &Record{f}, nil
 }
 
-// Load returns the saved traces. The worker calls it.
-func (r *Record) Load() (traces []worker.Previous[string], err error) {
+// Load returns the saved tasks. The worker calls it.
+func (r *Record) Load() (tasks []worker.TaskRecord[string], err error) {
 	err = r.file.load(func(key, value []byte) error {
 		t, err := decode(key, value)
-		traces = append(traces, t)
+		tasks = append(tasks, t)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return traces, nil
+	return tasks, nil
 }
 
-// Save writes traces and deletes those of the tasks in gone, in one transaction,
+// Save adds or replaces tasks and deletes those in gone, in one transaction,
 // which is on the disk when Save returns. The worker calls it.
-func (r *Record) Save(traces []worker.Previous[string], gone []string) error {
+func (r *Record) Save(tasks []worker.TaskRecord[string], gone []string) error {
 	return r.file.save(func(b *bbolt.Bucket) error {
 		for _, task := range gone {
 			key, _ := keyOf(task)
@@ -57,7 +57,7 @@ func (r *Record) Save(traces []worker.Previous[string], gone []string) error {
 				return fmt.Errorf("task %q: %w", task, err)
 			}
 		}
-		for _, t := range traces {
+		for _, t := range tasks {
 			key, value, err := encode(t)
 			if err == nil {
 				err = b.Put(key, value)
@@ -79,8 +79,8 @@ func (r *Record) Remove() error { return r.file.remove() }
 // failed or did not finish. It may be called again.
 func (r *Record) Close() error { return r.file.close() }
 
-// trace is the value that is stored for a task, as JSON.
-type trace struct {
+// storedTask is the value that is stored for a task, as JSON.
+type storedTask struct {
 	Name      []byte `json:"name,omitempty"` // only if the key does not contain the name
 	Completed bool   `json:"completed,omitempty"`
 	Failed    bool   `json:"failed,omitempty"`
@@ -101,8 +101,8 @@ func keyOf(task string) (key []byte, named bool) {
 	return fmt.Appendf(nil, "#%x", sha256.Sum256([]byte(task))), false
 }
 
-func encode(p worker.Previous[string]) (key, value []byte, err error) {
-	t := trace{
+func encode(p worker.TaskRecord[string]) (key, value []byte, err error) {
+	t := storedTask{
 		Completed: p.Completed, Failed: p.Failed, Err: []byte(p.Err), Attempts: p.Attempts,
 		Version: p.Version, Token: p.Token, Scope: p.Scope, Receipt: []byte(p.Receipt),
 	}
@@ -114,15 +114,15 @@ func encode(p worker.Previous[string]) (key, value []byte, err error) {
 	return key, value, err
 }
 
-func decode(key, value []byte) (worker.Previous[string], error) {
-	var t trace
+func decode(key, value []byte) (worker.TaskRecord[string], error) {
+	var t storedTask
 	if err := json.Unmarshal(value, &t); err != nil {
-		return worker.Previous[string]{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return worker.TaskRecord[string]{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if name, ok := bytes.CutPrefix(key, []byte("=")); ok {
 		t.Name = name
 	}
-	return worker.Previous[string]{
+	return worker.TaskRecord[string]{
 		Task: string(t.Name), Completed: t.Completed, Failed: t.Failed, Err: string(t.Err), Attempts: t.Attempts,
 		Version: t.Version, Token: t.Token, Scope: t.Scope, Receipt: string(t.Receipt),
 	}, nil

@@ -31,11 +31,11 @@ func reopenRecord(t *testing.T, r *boltfile.Record, path string) *boltfile.Recor
 	return openRecord(t, path)
 }
 
-func load(t *testing.T, r *boltfile.Record) []worker.Previous[string] {
+func load(t *testing.T, r *boltfile.Record) []worker.TaskRecord[string] {
 	t.Helper()
-	traces, err := r.Load()
+	records, err := r.Load()
 	require.NoError(t, err)
-	return traces
+	return records
 }
 
 func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
@@ -46,7 +46,7 @@ func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	traces := []worker.Previous[string]{
+	records := []worker.TaskRecord[string]{
 		{Task: ""},
 		{Task: "a/b\n=#ü", Completed: true, Version: -3},
 		{Task: "\xff\x00", Version: 1 << 62, Token: 1<<64 - 1, Scope: 5, Receipt: "\xff\x00"},
@@ -54,19 +54,19 @@ func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 		{Task: strings.Repeat("n", bbolt.MaxKeySize), Token: 1},
 		{Task: strings.Repeat("\xfe", 1<<20), Token: 2},
 	}
-	require.NoError(t, r.Save(traces, []string{"never was"}))
+	require.NoError(t, r.Save(records, []string{"never was"}))
 	r = reopenRecord(t, r, path)
-	require.ElementsMatch(t, traces, load(t, r))
+	require.ElementsMatch(t, records, load(t, r))
 
-	changed := worker.Previous[string]{Task: "", Completed: true}
-	require.NoError(t, r.Save([]worker.Previous[string]{changed}, []string{traces[1].Task, traces[5].Task}))
+	changed := worker.TaskRecord[string]{Task: "", Completed: true}
+	require.NoError(t, r.Save([]worker.TaskRecord[string]{changed}, []string{records[1].Task, records[5].Task}))
 	r = reopenRecord(t, r, path)
-	require.ElementsMatch(t, []worker.Previous[string]{changed, traces[2], traces[3], traces[4]}, load(t, r))
+	require.ElementsMatch(t, []worker.TaskRecord[string]{changed, records[2], records[3], records[4]}, load(t, r))
 
 	require.NoError(t, r.Remove())
 	require.NoFileExists(t, path)
 	require.ErrorIs(t, r.Remove(), os.ErrClosed)
-	require.ErrorIs(t, r.Save(traces, nil), os.ErrClosed)
+	require.ErrorIs(t, r.Save(records, nil), os.ErrClosed)
 	_, err = r.Load()
 	require.ErrorIs(t, err, os.ErrClosed)
 	require.ErrorContains(t, err, path)
@@ -77,15 +77,15 @@ func TestW6_TheNextProcessLoadsWhatWasSaved(t *testing.T) {
 func TestW6_DamagedRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worker.db")
 	r := openRecord(t, path)
-	var traces []worker.Previous[string]
+	var records []worker.TaskRecord[string]
 	for i := range 1000 {
-		traces = append(traces, worker.Previous[string]{Task: fmt.Sprintf("%0200d", i)})
+		records = append(records, worker.TaskRecord[string]{Task: fmt.Sprintf("%0200d", i)})
 	}
-	require.NoError(t, r.Save(traces, nil))
+	require.NoError(t, r.Save(records, nil))
 	require.NoError(t, os.Truncate(path, int64(4*os.Getpagesize())))
 	_, err := r.Load()
 	require.ErrorIs(t, err, boltfile.ErrDamaged)
-	require.ErrorIs(t, r.Save(traces[150:151], nil), boltfile.ErrDamaged)
+	require.ErrorIs(t, r.Save(records[150:151], nil), boltfile.ErrDamaged)
 	_, err = boltfile.OpenRecord(path)
 	require.ErrorIs(t, err, boltfile.ErrInUse)
 	require.NoError(t, r.Remove())
@@ -104,7 +104,7 @@ func TestW6_LayoutOfTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "worker.db")
 	write(t, path, "orchestrator worker 1", "=a",
 		`{"failed":true,"err":"Ymc=","attempts":2,"version":3,"token":4,"scope":5,"receipt":"/w=="}`)
-	require.Equal(t, []worker.Previous[string]{{
+	require.Equal(t, []worker.TaskRecord[string]{{
 		Task: "a", Failed: true, Err: "bg", Attempts: 2, Version: 3, Token: 4, Scope: 5, Receipt: "\xff",
 	}}, load(t, openRecord(t, path)))
 }
@@ -136,15 +136,15 @@ func TestW6_AfterACrash(t *testing.T) {
 	require.NoError(t, w.AddWith(t.Context(), "long", worker.Grant{Version: 5, Token: 7, Scope: 3}))
 	require.NoError(t, w.Add(t.Context(), "short"))
 	<-completed
-	want := []worker.Previous[string]{{Task: "short", Completed: true}, {Task: "long", Version: 5, Token: 7, Scope: 3}}
-	for !slices.ContainsFunc(load(t, first), func(t worker.Previous[string]) bool { return t.Completed }) {
+	want := []worker.TaskRecord[string]{{Task: "short", Completed: true}, {Task: "long", Version: 5, Token: 7, Scope: 3}}
+	for !slices.ContainsFunc(load(t, first), func(t worker.TaskRecord[string]) bool { return t.Completed }) {
 		<-watched.saved
 	}
 	crash := reopenRecord(t, first, path)
 
 	next, err := worker.New(run, worker.WithRecord(crash))
 	require.NoError(t, err)
-	require.Equal(t, want, next.Before())
+	require.Equal(t, want, next.Previous())
 	require.NoError(t, next.Close(t.Context()))
 	require.NoFileExists(t, path)
 	require.ErrorIs(t, w.Close(t.Context()), os.ErrClosed)
@@ -156,9 +156,9 @@ type watched struct {
 	saved chan struct{}
 }
 
-func (w *watched) Save(traces []worker.Previous[string], gone []string) error {
+func (w *watched) Save(records []worker.TaskRecord[string], gone []string) error {
 	defer func() { w.saved <- struct{}{} }()
-	return w.Record.Save(traces, gone)
+	return w.Record.Save(records, gone)
 }
 
 // An Open that waits for the lock of a file must not use that file after it was
@@ -178,7 +178,7 @@ func TestW6_ARecordThatIsRemovedWhileTheNextWaits(t *testing.T) {
 		require.NoError(t, r.Remove())
 		next := <-opened
 		require.NotNil(t, next)
-		require.NoError(t, next.Save([]worker.Previous[string]{{Task: "a"}}, nil))
+		require.NoError(t, next.Save([]worker.TaskRecord[string]{{Task: "a"}}, nil))
 		require.Len(t, load(t, reopenRecord(t, next, path)), 1)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// Previous is the record of one task of an earlier process.
-type Previous[T comparable] struct {
+// TaskRecord is what a [Record] stores of one task.
+type TaskRecord[T comparable] struct {
 	Task T
 	// Completed: the task had completed (see WithCompletion). Failed: the task had
 	// failed (see WithAttempts). Otherwise the task ran or was to run.
@@ -50,22 +50,21 @@ type Previous[T comparable] struct {
 // New returns the error of Load. An error of Save is logged at Warn, and its changes
 // are saved again with the next change. Close returns the error of Remove.
 type Record[T comparable] interface {
-	// Load returns the traces that were saved and not removed, in any order.
-	Load() ([]Previous[T], error)
-	// Save adds or replaces traces, and deletes those of the tasks in gone. It does
-	// all of this or nothing. No task is in both slices. A task in gone may never
-	// have been saved.
-	Save(traces []Previous[T], gone []T) error
+	// Load returns the tasks that were saved and not deleted, in any order.
+	Load() ([]TaskRecord[T], error)
+	// Save adds or replaces tasks and deletes those in gone, all or nothing. No task is
+	// in both slices. A task in gone may never have been saved.
+	Save(tasks []TaskRecord[T], gone []T) error
 	// Remove deletes the whole record, because the worker was closed properly. After
 	// a successful Remove no method is called.
 	Remove() error
 }
 
 // WithRecord makes the worker record its tasks whenever they change. After a crash,
-// a new worker with the same record can return them ([Worker.Before]).
+// a new worker with the same record can return them ([Worker.Previous]).
 // [Worker.Close] removes the record once all tasks have stopped. So a transport must
 // report completed tasks between [Worker.Stop] and Close. No later record contains
-// what was not reported by then, or what Before has returned.
+// what was not reported by then, or what Previous has returned.
 //
 // The record is for reports only. It is written in the background, so the last
 // changes before a crash may be missing. Do not use it to decide which worker may
@@ -81,24 +80,23 @@ func WithRecord[T comparable](r Record[T]) Option {
 	})
 }
 
-// Before returns the record as it was when the worker was created: the tasks that
-// the previous process ran or had completed when it ended, unless it closed its
-// worker. Tasks that had completed or failed come first. Before returns an empty
-// slice without [WithRecord]. The caller owns the slice.
-func (w *Worker[T]) Before() []Previous[T] { return slices.Clone(w.recorder.before) }
+// Previous returns the tasks of the previous process, as the record had them when New
+// was called. Completed and failed ones come first. There are none if that process
+// closed its worker, or without [WithRecord]. The caller owns the slice.
+func (w *Worker[T]) Previous() []TaskRecord[T] { return slices.Clone(w.recorder.before) }
 
 // recorder keeps the record up to date.
 type recorder[T comparable] struct {
 	record Record[T] // nil: none
-	before []Previous[T]
+	before []TaskRecord[T]
 
 	// Guarded by Worker.mu.
-	changed map[T]struct{} // tasks whose saved traces are outdated
+	changed map[T]struct{} // tasks whose record is outdated
 	saving  chan struct{}  // closed when the goroutine that saves ends; nil: none runs
 	removed bool
 }
 
-// newRecorder loads the record of the previous process. Its traces stay in the record
+// newRecorder loads the record of the previous process. Its tasks stay in the record
 // until the first Save, so that they survive a process that ends soon after its
 // start.
 func newRecorder[T comparable](record Record[T]) (recorder[T], error) {
@@ -111,14 +109,14 @@ func newRecorder[T comparable](record Record[T]) (recorder[T], error) {
 		return r, fmt.Errorf("load record: %w", err)
 	}
 	r.before = slices.Clone(before)
-	slices.SortStableFunc(r.before, func(a, b Previous[T]) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(r.before, func(a, b TaskRecord[T]) int { return rank(a) - rank(b) })
 	for _, t := range r.before {
 		r.changed[t.Task] = struct{}{}
 	}
 	return r, nil
 }
 
-func rank[T comparable](t Previous[T]) int {
+func rank[T comparable](t TaskRecord[T]) int {
 	if t.Completed || t.Failed {
 		return 0
 	}
@@ -141,19 +139,19 @@ func (w *Worker[T]) note(task T) {
 // save saves changes until none are left, in a separate goroutine.
 func (w *Worker[T]) save() {
 	for {
-		traces, gone, done := w.toSave()
+		tasks, gone, done := w.toSave()
 		if done {
 			return
 		}
-		if err := w.saveThese(traces, gone); err != nil {
+		if err := w.saveThese(tasks, gone); err != nil {
 			w.cfg.logger.Warn("record not saved", slog.Any("err", err))
-			w.saveLater(traces, gone)
+			w.saveLater(tasks, gone)
 			return
 		}
 	}
 }
 
-func (w *Worker[T]) toSave() (traces []Previous[T], gone []T, done bool) {
+func (w *Worker[T]) toSave() (tasks []TaskRecord[T], gone []T, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := &w.recorder
@@ -164,7 +162,7 @@ func (w *Worker[T]) toSave() (traces []Previous[T], gone []T, done bool) {
 	}
 	for task := range r.changed {
 		if e := w.tasks[task]; e != nil {
-			t := Previous[T]{
+			t := TaskRecord[T]{
 				Task:      task,
 				Completed: e.state == Completed,
 				Failed:    e.state == Failed,
@@ -176,32 +174,32 @@ func (w *Worker[T]) toSave() (traces []Previous[T], gone []T, done bool) {
 			if t.Failed {
 				t.Err, t.Attempts = e.text, e.attempts
 			}
-			traces = append(traces, t)
+			tasks = append(tasks, t)
 		} else {
 			gone = append(gone, task)
 		}
 	}
 	clear(r.changed)
-	return traces, gone, false
+	return tasks, gone, false
 }
 
 // saveThese calls the user's record and turns a panic into an error.
-func (w *Worker[T]) saveThese(traces []Previous[T], gone []T) (err error) {
+func (w *Worker[T]) saveThese(tasks []TaskRecord[T], gone []T) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
-	return w.recorder.record.Save(traces, gone)
+	return w.recorder.record.Save(tasks, gone)
 }
 
 // saveLater marks the tasks as changed again, and ends the goroutine until the next
 // change.
-func (w *Worker[T]) saveLater(traces []Previous[T], gone []T) {
+func (w *Worker[T]) saveLater(tasks []TaskRecord[T], gone []T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := &w.recorder
-	for _, t := range traces {
+	for _, t := range tasks {
 		r.changed[t.Task] = struct{}{}
 	}
 	for _, task := range gone {

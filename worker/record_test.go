@@ -20,7 +20,7 @@ import (
 // paper is a record in memory. Each Save takes a second.
 type paper struct {
 	mu     sync.Mutex
-	traces map[string]worker.Previous[string]
+	tasks  map[string]worker.TaskRecord[string]
 	saves  int
 	busy   bool
 	torn   bool  // Remove was called
@@ -28,21 +28,21 @@ type paper struct {
 	panics bool
 }
 
-func newPaper(traces ...worker.Previous[string]) *paper {
-	p := &paper{traces: map[string]worker.Previous[string]{}}
-	for _, t := range traces {
-		p.traces[t.Task] = t
+func newPaper(tasks ...worker.TaskRecord[string]) *paper {
+	p := &paper{tasks: map[string]worker.TaskRecord[string]{}}
+	for _, t := range tasks {
+		p.tasks[t.Task] = t
 	}
 	return p
 }
 
-func (p *paper) Load() ([]worker.Previous[string], error) {
+func (p *paper) Load() ([]worker.TaskRecord[string], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Collect(maps.Values(p.traces)), p.fail
+	return slices.Collect(maps.Values(p.tasks)), p.fail
 }
 
-func (p *paper) Save(traces []worker.Previous[string], gone []string) error {
+func (p *paper) Save(tasks []worker.TaskRecord[string], gone []string) error {
 	p.mu.Lock()
 	if p.torn || p.busy {
 		panic("a call too many")
@@ -61,13 +61,13 @@ func (p *paper) Save(traces []worker.Previous[string], gone []string) error {
 		return p.fail
 	}
 	for _, task := range gone {
-		delete(p.traces, task)
+		delete(p.tasks, task)
 	}
-	for _, t := range traces {
+	for _, t := range tasks {
 		if slices.Contains(gone, t.Task) {
 			return errors.New("here and gone")
 		}
-		p.traces[t.Task] = t
+		p.tasks[t.Task] = t
 	}
 	return nil
 }
@@ -77,18 +77,18 @@ func (p *paper) Remove() error {
 	defer p.mu.Unlock()
 	if p.fail == nil {
 		p.torn = true
-		clear(p.traces)
+		clear(p.tasks)
 	}
 	return p.fail
 }
 
 // read returns the record when no Save is under way.
-func (p *paper) read() map[string]worker.Previous[string] {
+func (p *paper) read() map[string]worker.TaskRecord[string] {
 	<-time.After(5 * time.Second)
 	synctest.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.traces)
+	return maps.Clone(p.tasks)
 }
 
 func TestW6_TheRecordFollows(t *testing.T) {
@@ -100,12 +100,12 @@ func TestW6_TheRecordFollows(t *testing.T) {
 			}
 			return until(ctx, task)
 		}, worker.WithRecord(p), worker.WithSlots(2), worker.WithCompletion(func(string) {}))
-		require.Empty(t, w.Before())
+		require.Empty(t, w.Previous())
 		began := time.Now()
 		require.NoError(t, w.AddWith(t.Context(), "long", grant("one", 1)))
 		require.Nil(t, w.Apply(t.Context(), add("short", "other", "queued")))
 		require.Equal(t, began, time.Now(), "no call waits for Save")
-		require.Equal(t, map[string]worker.Previous[string]{
+		require.Equal(t, map[string]worker.TaskRecord[string]{
 			"long":   {Task: "long", Version: 1, Token: 7, Scope: 3},
 			"short":  {Task: "short", Completed: true},
 			"other":  {Task: "other"},
@@ -118,7 +118,7 @@ func TestW6_TheRecordFollows(t *testing.T) {
 		require.NoError(t, w.Remove(t.Context(), "queued"))
 		require.NoError(t, w.Remove(t.Context(), "short"))
 		require.NoError(t, w.Add(t.Context(), "other"))
-		require.Equal(t, map[string]worker.Previous[string]{
+		require.Equal(t, map[string]worker.TaskRecord[string]{
 			"long":  {Task: "long", Version: 2, Token: 7, Scope: 3},
 			"other": {Task: "other"},
 		}, p.read())
@@ -131,22 +131,22 @@ func TestW6_TheRecordFollows(t *testing.T) {
 
 func TestW6_TheNextProcessReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ran := worker.Previous[string]{Task: "ran", Version: 4, Token: 2}
-		over := worker.Previous[string]{Task: "over", Completed: true}
+		ran := worker.TaskRecord[string]{Task: "ran", Version: 4, Token: 2}
+		over := worker.TaskRecord[string]{Task: "over", Completed: true}
 		p := newPaper(ran, over)
 		w, err := worker.New(until, worker.WithRecord(p))
 		require.NoError(t, err)
-		require.Equal(t, []worker.Previous[string]{over, ran}, w.Before(), "completed tasks come first")
+		require.Equal(t, []worker.TaskRecord[string]{over, ran}, w.Previous(), "completed tasks come first")
 		require.Empty(t, list(t, w))
 		require.Len(t, p.read(), 2, "the record is unchanged")
 
 		require.NoError(t, w.Add(t.Context(), "new"))
-		require.Equal(t, map[string]worker.Previous[string]{"new": {Task: "new"}}, p.read())
-		w.Before()[0].Task = "changed"
-		require.Equal(t, "over", w.Before()[0].Task, "the caller owns the slice")
+		require.Equal(t, map[string]worker.TaskRecord[string]{"new": {Task: "new"}}, p.read())
+		w.Previous()[0].Task = "changed"
+		require.Equal(t, "over", w.Previous()[0].Task, "the caller owns the slice")
 		require.NoError(t, w.Close(t.Context()))
 		require.True(t, p.torn)
-		require.Len(t, w.Before(), 2)
+		require.Len(t, w.Previous(), 2)
 	})
 }
 
@@ -232,7 +232,7 @@ func TestW6_AnErrorThatAsksTheWorker(t *testing.T) {
 		}, worker.WithRecord(p), worker.WithCompletion(func(string) {}), worker.WithAttempts(1, func(string, error) {}))
 		require.NoError(t, w.Add(t.Context(), "a"))
 		synctest.Wait()
-		require.Equal(t, map[string]worker.Previous[string]{"a": {Task: "a", Failed: true, Err: "asked", Attempts: 1}}, p.read())
+		require.Equal(t, map[string]worker.TaskRecord[string]{"a": {Task: "a", Failed: true, Err: "asked", Attempts: 1}}, p.read())
 	})
 }
 

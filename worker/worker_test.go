@@ -443,7 +443,7 @@ func TestW6_StopKeepsWhatHasCompleted(t *testing.T) {
 		require.Equal(t, time.Second/2, time.Since(began))
 		require.Equal(t, "short:completed ", states(w))
 		pass(10 * time.Second)
-		require.Len(t, p.traces, 1)
+		require.Len(t, p.tasks, 1)
 		require.False(t, p.torn)
 
 		require.NoError(t, w.Update(t.Context(), "short", worker.Grant{Version: 5}))

@@ -44,7 +44,7 @@ type completions struct {
 }
 
 // newCompletions returns the completions in the record of a predecessor.
-func newCompletions(before []worker.Previous[string]) *completions {
+func newCompletions(before []worker.TaskRecord[string]) *completions {
 	c := &completions{latest: make(map[string]completion), told: make(map[string]completion)}
 	for _, t := range before {
 		switch {

@@ -138,7 +138,7 @@ func (m *Member) open(ctx context.Context, l net.Listener) error {
 	m.address, m.conn, m.client = address, conn, orchestratorv1.NewManagerClient(conn)
 	m.reporter = &completionReporter{
 		worker: m.worker, name: m.name, log: m.log,
-		owed: newCompletions(m.worker.Before()), manager: m.client,
+		owed: newCompletions(m.worker.Previous()), manager: m.client,
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)

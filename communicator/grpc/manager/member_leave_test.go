@@ -174,9 +174,9 @@ func TestW6_ItAnswersUntilTheManagerKnowsThatItHasLeft(t *testing.T) {
 // notes is a record that reports its removal.
 type notes struct{ removed func() }
 
-func (notes) Load() ([]worker.Previous[string], error) { return nil, nil }
+func (notes) Load() ([]worker.TaskRecord[string], error) { return nil, nil }
 
-func (notes) Save([]worker.Previous[string], []string) error { return nil }
+func (notes) Save([]worker.TaskRecord[string], []string) error { return nil }
 
 func (n notes) Remove() error { n.removed(); return nil }
 

@@ -335,11 +335,11 @@ func TestW6_APredecessorsCompletionsAreReported(t *testing.T) {
 }
 
 // record is the record of a predecessor.
-type record []worker.Previous[string]
+type record []worker.TaskRecord[string]
 
-func (r record) Load() ([]worker.Previous[string], error)       { return r, nil }
-func (r record) Save([]worker.Previous[string], []string) error { return nil }
-func (r record) Remove() error                                  { return nil }
+func (r record) Load() ([]worker.TaskRecord[string], error)       { return r, nil }
+func (r record) Save([]worker.TaskRecord[string], []string) error { return nil }
+func (r record) Remove() error                                    { return nil }
 
 // Before a worker leaves, it waits for the calls under way, for at most peer.Grace.
 func TestW6_AServerSettles(t *testing.T) {

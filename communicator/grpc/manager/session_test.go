@@ -155,7 +155,7 @@ func TestW3_NothingIsRememberedOfTasksThatAreGone(t *testing.T) {
 
 // The completions of a predecessor are reported, but not its other tasks.
 func TestW6_WhatAPredecessorHasCompleted(t *testing.T) {
-	c := newCompletions([]worker.Previous[string]{
+	c := newCompletions([]worker.TaskRecord[string]{
 		{Task: "a", Completed: true, Version: 4}, {Task: "b"}, {Task: strings.Repeat("x", identity.MaxName+1), Completed: true},
 	})
 	require.Equal(t, []completion{{task: "a", version: 4}}, c.batch())
