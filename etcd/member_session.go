@@ -216,10 +216,10 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	if last {
 		// If the lease is lost during Close, tell the worker, which then has less
 		// time to stop its tasks.
-		defer context.AfterFunc(s.ctx, func() { m.worker.GiveUp(context.Cause(s.ctx)) })()
+		defer context.AfterFunc(s.ctx, func() { m.worker.EndLease(context.Cause(s.ctx)) })()
 		m.stopAll(ctx)
 	} else {
-		m.worker.GiveUp(cause)
+		m.worker.EndLease(cause)
 	}
 	s.cancel(cause)
 	s.parts.Wait()

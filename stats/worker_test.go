@@ -24,7 +24,7 @@ func TestW5_EveryFigureOfAWorkersLease(t *testing.T) {
 		collector, err := stats.RegisterWorker(registry, w)
 		require.NoError(t, err)
 		w.Sending()
-		w.GiveUp(nil)
+		w.EndLease(nil)
 		require.NoError(t, w.Rejoin(t.Context()))
 		w.Sending()()
 		time.Sleep(5 * time.Second)

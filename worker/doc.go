@@ -74,8 +74,8 @@
 //   - requests a lease of the length [Worker.Lease] and renews it several times
 //     within that length; it calls [Worker.Sending] right before each request, and
 //     calls the returned function when the request is acknowledged;
-//   - calls [Worker.GiveUp] as soon as it learns that the lease is gone;
-//   - once [Worker.Fenced] is closed, stops renewing and calls [Worker.Rejoin],
+//   - calls [Worker.EndLease] as soon as it learns that the lease is gone;
+//   - once [Worker.LeaseLost] is closed, stops renewing and calls [Worker.Rejoin],
 //     which waits until everything has stopped; then it revokes the rest of the
 //     lease and requests a new one.
 //

@@ -160,13 +160,13 @@ func ExampleWorker_Rejoin() {
 renewing:
 	for { // in practice, about once a second
 		select {
-		case <-w.Fenced():
+		case <-w.LeaseLost():
 			break renewing
 		default:
 		}
 		acknowledged := w.Sending()
 		if err := request(); err != nil {
-			w.GiveUp(err)
+			w.EndLease(err)
 			continue
 		}
 		acknowledged()

@@ -222,7 +222,7 @@ func TestW4_RejoinIsANewWorker(t *testing.T) {
 		require.NoError(t, w.Add(term(t.Context(), 5, 3), "a"))
 		before := w.Incarnation()
 		old := w.Sending()
-		lost := w.Fenced()
+		lost := w.LeaseLost()
 		<-lost
 		require.NoError(t, w.Rejoin(t.Context()))
 		require.NotEqual(t, before, w.Incarnation())
@@ -237,9 +237,9 @@ func TestW4_RejoinIsANewWorker(t *testing.T) {
 		require.ErrorIs(t, w.Add(term(t.Context(), 5, 2), "a"), orchestrator.ErrStale, "Rejoin keeps the fence")
 		require.NoError(t, w.Add(term(t.Context(), 5, 3), "a"))
 		old()
-		<-w.Fenced()
+		<-w.LeaseLost()
 		require.Equal(t, told, time.Since(began))
-		require.NotEqual(t, lost, w.Fenced())
+		require.NotEqual(t, lost, w.LeaseLost())
 	})
 }
 
@@ -317,7 +317,7 @@ func TestW5_CloseWhileFenced(t *testing.T) {
 		var left []string
 		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func(tasks []string) { left = tasks }))
 		require.NoError(t, w.Add(t.Context(), "a"))
-		<-w.Fenced()
+		<-w.LeaseLost()
 		rejoined := make(chan error, 1)
 		go func() { rejoined <- w.Rejoin(t.Context()) }()
 		synctest.Wait()
@@ -346,7 +346,7 @@ func TestW5_CloseKeepsTheLastResort(t *testing.T) {
 		require.False(t, fenced(w), "no task was left to stop")
 		require.ErrorIs(t, w.Add(t.Context(), "a"), worker.ErrClosed)
 		require.NoError(t, w.Remove(t.Context(), "a"), "a closed worker still answers")
-		w.GiveUp(nil)
+		w.EndLease(nil)
 		w.Sending()()
 		require.False(t, fenced(w))
 	})

@@ -193,7 +193,7 @@ func (m *sheet) list(ctx context.Context, bits int) {
 
 // FuzzLease decodes a sequence of calls of a transport with leases and content, and
 // compares each result with a model. The lease is long, so that it is lost only by
-// GiveUp.
+// EndLease.
 func FuzzLease(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{3, 0, 2, 4, 0, 0, 2, 5, 8, 8, 1, 6, 0, 0, 0, 7, 8})
@@ -219,7 +219,7 @@ func FuzzLease(f *testing.F) {
 			case 5:
 				l.remove(task)
 			case 6:
-				l.w.GiveUp(nil)
+				l.w.EndLease(nil)
 				l.refusing, l.fenced = true, true
 			case 7:
 				l.rejoin()
@@ -334,7 +334,7 @@ func (l *ledger) rejoin() {
 // matches compares the worker with the model. Once the worker is fenced, it is
 // random which tasks have stopped already.
 func (l *ledger) matches() {
-	require.Equal(l.t, l.fenced, isClosed(l.w.Fenced()))
+	require.Equal(l.t, l.fenced, isClosed(l.w.LeaseLost()))
 	if l.fenced {
 		return
 	}

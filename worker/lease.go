@@ -21,8 +21,8 @@ type leasePeriod struct {
 	// leave is when tasks are told to stop, gone is when only the margin is left.
 	// Both are nil in a worker without a lease.
 	leave, gone *lease.Deadline
-	fenced      chan struct{} // closed when all tasks were told to stop for lack of a lease
-	stopped     chan struct{} // closed when fenced, or the worker closed, and no task is left
+	ended       chan struct{} // closed when all tasks were told to stop for lack of a lease
+	stopped     chan struct{} // closed when ended, or the worker closed, and no task is left
 
 	// Guarded by Worker.mu.
 	begun  bool            // the lease has been acknowledged
@@ -32,7 +32,7 @@ type leasePeriod struct {
 func (w *Worker[T]) newLeasePeriod() *leasePeriod {
 	p := &leasePeriod{
 		incarnation: 1 + rand.Uint64N(math.MaxInt64), // never 0, and fits any database
-		fenced:      make(chan struct{}),
+		ended:       make(chan struct{}),
 		stopped:     make(chan struct{}),
 	}
 	if d := w.cfg.lease; d > 0 {
@@ -60,11 +60,11 @@ func isClosed(c <-chan struct{}) bool {
 // clock, and needs no lock.
 func (p *leasePeriod) lost() error {
 	d := p.leave
-	fenced := isClosed(p.fenced)
-	if fenced {
+	ended := isClosed(p.ended)
+	if ended {
 		d = p.gone // stopping tasks may run until then
 	}
-	if d == nil && fenced || d != nil && d.Left() <= 0 {
+	if d == nil && ended || d != nil && d.Left() <= 0 {
 		return ErrLeaseLost
 	}
 	return nil
@@ -77,19 +77,19 @@ func (w *Worker[T]) holds() error {
 	switch {
 	case w.closed: // nothing starts in any case, and Remove needs no lease
 		return nil
-	case isClosed(p.fenced):
+	case isClosed(p.ended):
 		return ErrLeaseLost
 	case p.leave == nil:
 		return nil
 	case !p.begun:
 		return errNoLease
-	case p.leave.Left() <= 0: // the guard has not fenced the worker yet
+	case p.leave.Left() <= 0: // the guard has not run yet
 		return ErrLeaseLost
 	}
 	return nil
 }
 
-// empty waits until p is fenced or the worker closed, and no task is left.
+// empty waits until p has ended or the worker closed, and no task is left.
 func (w *Worker[T]) empty(ctx context.Context, p *leasePeriod) error {
 	select {
 	case <-p.stopped:
@@ -110,7 +110,7 @@ func (w *Worker[T]) empty(ctx context.Context, p *leasePeriod) error {
 // left. The caller holds mu.
 func (w *Worker[T]) settleIfEmpty() {
 	p := w.leasePeriod
-	if isClosed(p.stopped) || len(w.tasks) > 0 || !w.closed && !isClosed(p.fenced) {
+	if isClosed(p.stopped) || len(w.tasks) > 0 || !w.closed && !isClosed(p.ended) {
 		return
 	}
 	close(p.stopped)
@@ -170,7 +170,7 @@ func (w *Worker[T]) LeaseStats() LeaseStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.leases
-	if p := w.leasePeriod; p.begun && !isClosed(p.fenced) && !isClosed(p.stopped) {
+	if p := w.leasePeriod; p.begun && !isClosed(p.ended) && !isClosed(p.stopped) {
 		s.Left = max(p.leave.Left(), 0)
 	}
 	return s
@@ -191,36 +191,36 @@ func (w *Worker[T]) renew(p *leasePeriod, sent lease.Instant) {
 	}
 }
 
-// Fenced returns a channel that is closed once the worker has begun to stop all
+// LeaseLost returns a channel that is closed once the worker has begun to stop all
 // tasks because its lease was lost. The transport must then stop renewing the lease,
-// and call Rejoin. After Rejoin, Fenced returns another channel.
-func (w *Worker[T]) Fenced() <-chan struct{} {
+// and call Rejoin. After Rejoin, LeaseLost returns another channel.
+func (w *Worker[T]) LeaseLost() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.leasePeriod.fenced
+	return w.leasePeriod.ended
 }
 
-// GiveUp reports that the lease is gone before its time, because the coordinator has
-// forgotten it or was replaced. All tasks end immediately, with a cause that wraps
-// ErrLeaseLost and cause, and have the usual time to stop. GiveUp does nothing if
-// the worker is already fenced or has stopped.
+// EndLease ends the lease before its time, because the coordinator has forgotten it or
+// was replaced. The contexts of all tasks end immediately, with a cause that wraps
+// ErrLeaseLost and cause, and the tasks have the usual time to stop. EndLease does
+// nothing if the lease is already lost or the worker has stopped.
 //
 // Without WithLease it does the same, but calls no last resort.
-func (w *Worker[T]) GiveUp(cause error) {
+func (w *Worker[T]) EndLease(cause error) {
 	if cause != nil {
 		cause = fmt.Errorf("%w: %w", ErrLeaseLost, cause)
 	} else {
 		cause = ErrLeaseLost
 	}
 	w.mu.Lock()
-	news := w.giveUp(w.leasePeriod, cause)
+	news := w.endLease(w.leasePeriod, cause)
 	w.mu.Unlock()
 	news()
 }
 
-// giveUp is GiveUp with mu held. The caller calls news after it has released mu.
-func (w *Worker[T]) giveUp(p *leasePeriod, cause error) (news func()) {
-	if isClosed(p.fenced) || isClosed(p.stopped) {
+// endLease is EndLease with mu held. The caller calls news after it has released mu.
+func (w *Worker[T]) endLease(p *leasePeriod, cause error) (news func()) {
+	if isClosed(p.ended) || isClosed(p.stopped) {
 		return func() {}
 	}
 	if p.leave != nil {
@@ -235,10 +235,10 @@ func (w *Worker[T]) giveUp(p *leasePeriod, cause error) (news func()) {
 // leave tells all tasks to stop because the lease is lost. The caller holds mu, and
 // calls news after it has released mu.
 func (w *Worker[T]) leave(p *leasePeriod, cause error) (news func()) {
-	if isClosed(p.fenced) || isClosed(p.stopped) {
+	if isClosed(p.ended) || isClosed(p.stopped) {
 		return func() {}
 	}
-	close(p.fenced) // before the stops, so that no task starts in a freed slot
+	close(p.ended) // before the stops, so that no task starts in a freed slot
 	tasks := len(w.tasks)
 	w.stopEach(cause)
 	w.settleIfEmpty()
@@ -285,8 +285,8 @@ func (w *Worker[T]) lastResort(p *leasePeriod) {
 
 // Rejoin waits until all tasks have stopped, and then starts over with no tasks and
 // a new Incarnation. With WithLease the worker accepts tasks again once a Sending
-// after Rejoin has been acknowledged. If the worker is not fenced, Rejoin fences it
-// as GiveUp(nil) does. The worker keeps the fence against earlier terms.
+// after Rejoin has been acknowledged. If the lease is not lost yet, Rejoin ends
+// it as EndLease(nil) does. The worker keeps the fence against earlier terms.
 //
 // The transport must stop requesting the former lease before Rejoin, because a call
 // of Sending after Rejoin belongs to the next lease.
@@ -299,7 +299,7 @@ func (w *Worker[T]) Rejoin(ctx context.Context) error {
 	w.mu.Lock()
 	p, news := w.leasePeriod, func() {}
 	if !w.closed {
-		news = w.giveUp(p, ErrLeaseLost)
+		news = w.endLease(p, ErrLeaseLost)
 	}
 	w.mu.Unlock()
 	news()

@@ -36,7 +36,7 @@ func leased(t *testing.T, run func(context.Context, string) error, opts ...worke
 }
 
 // fenced reports whether the worker has begun to stop all tasks.
-func fenced(w *worker.Worker[string]) bool { return isClosed(w.Fenced()) }
+func fenced(w *worker.Worker[string]) bool { return isClosed(w.LeaseLost()) }
 
 func TestW5_TasksEndBeforeTheLeaseCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestW5_TasksEndBeforeTheLeaseCan(t *testing.T) {
 		require.Equal(t, length, w.Lease())
 		require.NoError(t, w.Add(t.Context(), "a"))
 
-		<-w.Fenced()
+		<-w.LeaseLost()
 		require.Equal(t, told, time.Since(began))
 		synctest.Wait()
 		require.Equal(t, told, ended)
@@ -71,7 +71,7 @@ func TestW5_ALateAcknowledgementCountsFromWhenItWasSent(t *testing.T) {
 		w.Sending() // this request is never acknowledged
 		<-time.After(3 * time.Second)
 		late()
-		<-w.Fenced()
+		<-w.LeaseLost()
 		require.Equal(t, 4*time.Second+told, time.Since(began))
 		late()
 		require.True(t, fenced(w), "a late acknowledgement does not restore the lease")
@@ -88,7 +88,7 @@ func TestW5_AcknowledgementsOutOfOrder(t *testing.T) {
 		second := w.Sending()
 		second()
 		first()
-		<-w.Fenced()
+		<-w.LeaseLost()
 		require.Equal(t, 2*time.Second+told, time.Since(began))
 	})
 }
@@ -112,7 +112,7 @@ func TestW5_NothingIsAcceptedWithoutTheLease(t *testing.T) {
 		refused(nil)
 		acknowledged()
 		require.NoError(t, w.Add(t.Context(), "a"))
-		<-w.Fenced()
+		<-w.LeaseLost()
 		require.Equal(t, []string{"a"}, list(t, w), "a takes a second to stop")
 		refused(worker.ErrLeaseLost)
 		<-time.After(time.Minute)
@@ -173,8 +173,8 @@ func TestW5_GiveUpStopsImmediately(t *testing.T) {
 		<-time.After(time.Second)
 		began := time.Now()
 		why := errors.New("the coordinator has forgotten us")
-		w.GiveUp(why)
-		w.GiveUp(errors.New("again"))
+		w.EndLease(why)
+		w.EndLease(errors.New("again"))
 		require.True(t, fenced(w))
 		cause := <-causes
 		require.ErrorIs(t, cause, worker.ErrLeaseLost)
@@ -194,7 +194,7 @@ func TestW5_GiveUpLateLeavesNoMoreThanTheLease(t *testing.T) {
 		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
 		require.NoError(t, w.Add(t.Context(), "a"))
 		<-time.After(told - time.Second)
-		w.GiveUp(nil)
+		w.EndLease(nil)
 		require.NoError(t, w.Rejoin(t.Context()))
 		synctest.Wait()
 		require.Equal(t, told-time.Second+toStop, at)
@@ -208,9 +208,9 @@ func TestW5_CallsAfterTheLossChangeNothing(t *testing.T) {
 		var at time.Duration
 		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
 		require.NoError(t, w.Add(t.Context(), "a"))
-		<-w.Fenced()
+		<-w.LeaseLost()
 		synctest.Wait()
-		w.GiveUp(nil)
+		w.EndLease(nil)
 		require.ErrorIs(t, w.Rejoin(within(t, time.Second)), context.DeadlineExceeded)
 		require.NoError(t, w.Close(t.Context()))
 		synctest.Wait()
@@ -228,7 +228,7 @@ func TestW5_ALateAcknowledgementDelaysTheLastResort(t *testing.T) {
 		require.NoError(t, w.Add(t.Context(), "a"))
 		<-time.After(2 * time.Second)
 		late := w.Sending()
-		<-w.Fenced()
+		<-w.LeaseLost()
 		require.Equal(t, told, time.Since(began))
 		late()
 		require.True(t, fenced(w))
@@ -252,7 +252,7 @@ func TestW5_GiveUpWhileAddsWait(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "starting:starting stopping:stopping queued:queued ", states(w))
 
-		w.GiveUp(nil)
+		w.EndLease(nil)
 		require.ErrorIs(t, <-answers, orchestrator.ErrStopping, "the task was starting")
 		require.Equal(t, "starting:stopping stopping:stopping ", states(w), "the queue is emptied immediately")
 		require.ErrorIs(t, <-answers, orchestrator.ErrRejected, "the Add waited for the stop")
@@ -366,7 +366,7 @@ func TestW5_CheckAfterGiveUp(t *testing.T) {
 			require.NoError(t, w.Add(t.Context(), "a"))
 			ctx := <-contexts
 			require.NoError(t, worker.Check(ctx))
-			w.GiveUp(errors.New("gone"))
+			w.EndLease(errors.New("gone"))
 			require.ErrorContains(t, worker.Check(ctx), "gone")
 			require.ErrorIs(t, worker.Check(context.WithoutCancel(ctx)), worker.ErrLeaseLost)
 		}
@@ -399,7 +399,7 @@ func TestW5_TheLeaseIsLostAfterStop(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, w.Stop(t.Context()))
 		require.Equal(t, "short:completed ", states(w))
-		<-w.Fenced()
+		<-w.LeaseLost()
 		require.Empty(t, list(t, w))
 		require.NoError(t, w.Close(t.Context()))
 		pass(time.Hour)
@@ -434,7 +434,7 @@ func TestW5_TheFiguresOfALease(t *testing.T) {
 		require.Equal(t, worker.LeaseStats{Sent: 3, Acknowledged: 2, Rejoins: 1}, figures(w))
 		w.Sending()()
 		require.Equal(t, worker.LeaseStats{Left: told, Sent: 4, Acknowledged: 3, Rejoins: 1}, figures(w))
-		w.GiveUp(errors.New("gone"))
+		w.EndLease(errors.New("gone"))
 		require.Zero(t, figures(w).Left)
 	})
 }

@@ -397,7 +397,7 @@ func (c *coordinator) step(version *int64) {
 		err = c.w.Remove(ctx, task)
 	case 9:
 		if c.chance(20) {
-			c.w.GiveUp(errors.New("on a whim"))
+			c.w.EndLease(errors.New("on a whim"))
 		} else {
 			c.calm()
 		}

@@ -75,7 +75,7 @@ func TestS2_NoSpareTimeWithoutTheLease(t *testing.T) {
 		w.Sending()()
 		pass(3 * time.Second)
 		require.Equal(t, 3, *calls)
-		w.GiveUp(errors.New("gone"))
+		w.EndLease(errors.New("gone"))
 		pass(3 * time.Second)
 		require.Equal(t, 3, *calls, "the lease is lost")
 		require.NoError(t, w.Rejoin(t.Context()))

@@ -242,7 +242,7 @@ func TestW7_AHandlerThatHangs(t *testing.T) {
 			require.NoError(t, w.Remove(t.Context(), "a"))
 		}, worker.ErrRemoved},
 		"fenced": {func(t *testing.T, w *worker.Worker[string]) {
-			w.GiveUp(nil)
+			w.EndLease(nil)
 			require.NoError(t, w.Rejoin(t.Context()))
 		}, worker.ErrLeaseLost},
 		"closed": {func(t *testing.T, w *worker.Worker[string]) {

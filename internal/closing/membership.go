@@ -39,13 +39,13 @@ func Late(logger *slog.Logger, name string, w *worker.Worker[string]) func() {
 // Membership is one membership of a worker.
 type Membership struct {
 	worker   *worker.Worker[string]
-	fenced   <-chan struct{} // from worker.Fenced when the membership began
+	fenced   <-chan struct{} // from worker.LeaseLost when the membership began
 	draining bool
 }
 
 // NewMembership returns the membership that w is about to begin.
 func NewMembership(w *worker.Worker[string]) *Membership {
-	return &Membership{worker: w, fenced: w.Fenced()}
+	return &Membership{worker: w, fenced: w.LeaseLost()}
 }
 
 // Fence waits until the worker stops all tasks because of its lease, and returns

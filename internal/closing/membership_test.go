@@ -27,7 +27,7 @@ func TestMembership_WhatWasStoppedHasNotMoved(t *testing.T) {
 	w := idle(t)
 	m := closing.NewMembership(w)
 	require.NoError(t, w.Add(t.Context(), "a"))
-	w.GiveUp(nil)
+	w.EndLease(nil)
 	require.NoError(t, w.Rejoin(t.Context())) // all tasks have stopped
 	require.False(t, m.Emptied(t.Context()))
 }
@@ -49,7 +49,7 @@ func TestMembership_Early(t *testing.T) {
 			if c.drains {
 				m.Drain()
 			}
-			w.GiveUp(nil)
+			w.EndLease(nil)
 			require.NoError(t, w.Rejoin(t.Context()))
 			err := m.Early(t.Context(), c.ends)
 			if !c.early {

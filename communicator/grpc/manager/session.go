@@ -252,11 +252,11 @@ func (s *session) stop(ctx context.Context, cause error) error {
 	last := ctx.Err() != nil || isAny(cause, closing.ErrDraining, orchestrator.ErrInvalid)
 	if last {
 		// If the lease is lost meanwhile, the tasks have less time to stop.
-		unwatch := context.AfterFunc(s.ctx, func() { m.worker.GiveUp(context.Cause(s.ctx)) })
+		unwatch := context.AfterFunc(s.ctx, func() { m.worker.EndLease(context.Cause(s.ctx)) })
 		m.halt(ctx)
 		unwatch()
 	} else {
-		m.worker.GiveUp(cause)
+		m.worker.EndLease(cause)
 	}
 	s.cancel(cause)
 	s.parts.Wait() // no call for the lease is under way
