@@ -50,11 +50,11 @@ func (s *stage) cluster(gate *gate, comm func() orchestrator.Communicator[etcd.W
 	s.twice = true
 	var picky pickiness
 	cluster := communicatortest.Cluster[etcd.WorkerID, string]{
-		Timeout:   3 * time.Second,
-		Tasks:     []string{"a", "b/c", "größe"},
-		Strangers: []etcd.WorkerID{{Name: "nobody", Incarnation: 1}, {Name: "w1", Incarnation: 1}},
-		Hold:      func(w etcd.WorkerID) func() { return gate.hold("/work/assigned/" + w.Name + "/") },
-		Refuse:    func(w etcd.WorkerID, task string) func() { return picky.refuse(w.Name, task) },
+		Timeout:        3 * time.Second,
+		Tasks:          []string{"a", "b/c", "größe"},
+		UnknownWorkers: []etcd.WorkerID{{Name: "nobody", Incarnation: 1}, {Name: "w1", Incarnation: 1}},
+		Hold:           func(w etcd.WorkerID) func() { return gate.hold("/work/assigned/" + w.Name + "/") },
+		Refuse:         func(w etcd.WorkerID, task string) func() { return picky.refuse(w.Name, task) },
 	}
 	cuts := map[string]func() func(){}
 	for _, name := range []string{"w1", "w2"} {

@@ -253,7 +253,7 @@ func (p *setup) faults(d *random) {
 		}
 		return communicatortest.Rates{
 			Refusal: rate(most), Failure: rate(most), FalseFailure: rate(most), LostRequest: rate(most / 2),
-			LostAnswer: rate(most / 2), LateAnswer: rate(most / 2), LateLanding: rate(most / 2), Stuck: rate(most / 4),
+			LostAnswer: rate(most / 2), LateAnswer: rate(most / 2), LateRequest: rate(most / 2), Stuck: rate(most / 4),
 		}
 	}
 	drawn := communicatortest.Schedule{

@@ -290,12 +290,12 @@ func (k *kit[W, T]) rejected(err error, op orchestrator.Op, worker W, task T) {
 	}
 }
 
-// checkStrangers calls workers that do not exist.
-func checkStrangers[W, T comparable](k *kit[W, T]) {
-	if len(k.Strangers) == 0 {
-		k.Skipf("%s: Cluster.Strangers is empty, needed to call a worker that does not exist", k.clause)
+// checkUnknownWorkers calls workers that do not exist.
+func checkUnknownWorkers[W, T comparable](k *kit[W, T]) {
+	if len(k.UnknownWorkers) == 0 {
+		k.Skipf("%s: Cluster.UnknownWorkers is empty, needed to call a worker that does not exist", k.clause)
 	}
-	for _, worker := range k.Strangers {
+	for _, worker := range k.UnknownWorkers {
 		if tasks, err := k.tryList(k.term, worker); err == nil {
 			k.failf("List(%v) returned %v and no error, want an error: a worker that does not exist has no list",
 				worker, tasks)

@@ -55,7 +55,7 @@ func Example() {
 func ExampleSeeded() {
 	decide, err := communicatortest.Seeded[string, string](communicatortest.Schedule{
 		Seed:      4,
-		Add:       communicatortest.Rates{Refusal: 0.1, LateLanding: 0.2},
+		Add:       communicatortest.Rates{Refusal: 0.1, LateRequest: 0.2},
 		Partition: 0.3,
 	})
 	if err != nil {
@@ -78,7 +78,7 @@ func ExampleSeeded() {
 	// 4 LostRequest
 	// 5 NoFault
 	// 6 NoFault
-	// 7 LateLanding
+	// 7 LateRequest
 }
 
 // Run is called from an ordinary test, with a function that makes a new cluster.

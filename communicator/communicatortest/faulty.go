@@ -50,11 +50,11 @@ const (
 	// C3.
 	LateAnswer
 
-	// LateLanding makes the caller wait until its context ends, and delivers the
+	// LateRequest makes the caller wait until its context ends, and delivers the
 	// call when Fault.Late has passed since then. The call has a separate context
 	// with the values of the caller's, such as the term. Whether the call takes
 	// effect depends on the worker's fence (C7).
-	LateLanding
+	LateRequest
 
 	// Stuck does not deliver the call, and ignores its context. The call returns
 	// when Fault.Late has passed since it was made, or never if Late is zero. This
@@ -68,7 +68,7 @@ const (
 func (kind FaultKind) String() string {
 	names := [faultKinds]string{
 		"NoFault", "Refusal", "Failure", "FalseFailure", "LostRequest",
-		"LostAnswer", "LateAnswer", "LateLanding", "Stuck",
+		"LostAnswer", "LateAnswer", "LateRequest", "Stuck",
 	}
 	if kind < faultKinds {
 		return names[kind]
@@ -79,7 +79,7 @@ func (kind FaultKind) String() string {
 // delivered reports whether a call of this kind is delivered without delay.
 func (kind FaultKind) delivered() bool {
 	switch kind {
-	case Refusal, Failure, LostRequest, LateLanding, Stuck:
+	case Refusal, Failure, LostRequest, LateRequest, Stuck:
 		return false
 	}
 	return true
@@ -88,7 +88,7 @@ func (kind FaultKind) delivered() bool {
 // waits reports whether the caller waits until its context ends.
 func (kind FaultKind) waits() bool {
 	switch kind {
-	case LostRequest, LostAnswer, LateAnswer, LateLanding:
+	case LostRequest, LostAnswer, LateAnswer, LateRequest:
 		return true
 	}
 	return false
@@ -101,11 +101,11 @@ type Fault struct {
 
 	// Latency is the time that the call takes to reach the worker, before the fault
 	// applies. If the caller's context ends first, the call is not delivered and
-	// returns the context's cause; Stuck and LateLanding keep their effects. Zero or
+	// returns the context's cause; Stuck and LateRequest keep their effects. Zero or
 	// negative means no delay.
 	Latency time.Duration
 
-	// Late is the delay of LateAnswer, LateLanding and Stuck; see there.
+	// Late is the delay of LateAnswer, LateRequest and Stuck; see there.
 	Late time.Duration
 
 	// Err replaces the error that the caller receives if the fault makes up the
@@ -195,7 +195,7 @@ func (f *Faulty[W, T]) Communicator() orchestrator.Communicator[W, T] {
 }
 
 // Heal ends all faults for good. Every waiting call returns with the answer of its
-// fault, and new calls are delivered unchanged. Calls with LateLanding still arrive
+// fault, and new calls are delivered unchanged. Calls with LateRequest still arrive
 // late. A second Heal does nothing.
 func (f *Faulty[W, T]) Heal() {
 	f.mu.Lock()
@@ -272,7 +272,7 @@ func (f *Faulty[W, T]) carry(ctx context.Context, faults []Fault, hand handOn[T]
 }
 
 // travel waits for the latency. Calls whose context ends first are lost, except for
-// LateLanding and Stuck.
+// LateRequest and Stuck.
 func (f *Faulty[W, T]) travel(ctx context.Context, faults []Fault) {
 	var latency time.Duration
 	for _, fault := range faults {
@@ -282,7 +282,7 @@ func (f *Faulty[W, T]) travel(ctx context.Context, faults []Fault) {
 		return
 	}
 	for i, fault := range faults {
-		if fault.Kind != LateLanding && fault.Kind != Stuck {
+		if fault.Kind != LateRequest && fault.Kind != Stuck {
 			faults[i] = Fault{Kind: LostRequest}
 		}
 	}
@@ -304,7 +304,7 @@ func (f *Faulty[W, T]) linger(ctx context.Context, made time.Time, faults []Faul
 	var late time.Duration
 	for i, fault := range faults {
 		switch fault.Kind {
-		case LateLanding:
+		case LateRequest:
 			f.land(endless, fault.Late, func(ctx context.Context) { hand(ctx, []int{i}) })
 		case LateAnswer:
 			late = max(late, fault.Late)

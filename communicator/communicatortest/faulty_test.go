@@ -92,8 +92,8 @@ func TestFaults(t *testing.T) {
 		{name: "LostRequest", fault: Fault{Kind: LostRequest}, after: 10 * time.Second, err: context.DeadlineExceeded},
 		{name: "LostAnswer", fault: Fault{Kind: LostAnswer}, after: 10 * time.Second, err: context.DeadlineExceeded, done: true},
 		{name: "LateAnswer", fault: Fault{Kind: LateAnswer, Late: late}, after: 15 * time.Second, done: true},
-		{name: "LateLanding", fault: Fault{Kind: LateLanding, Late: late}, after: 10 * time.Second, err: context.DeadlineExceeded, lands: 15 * time.Second},
-		{name: "LateLandingSlow", fault: Fault{Kind: LateLanding, Late: late, Latency: time.Hour}, after: 10 * time.Second, err: context.DeadlineExceeded, lands: 15 * time.Second},
+		{name: "LateRequest", fault: Fault{Kind: LateRequest, Late: late}, after: 10 * time.Second, err: context.DeadlineExceeded, lands: 15 * time.Second},
+		{name: "LateRequestSlow", fault: Fault{Kind: LateRequest, Late: late, Latency: time.Hour}, after: 10 * time.Second, err: context.DeadlineExceeded, lands: 15 * time.Second},
 		{name: "Stuck", fault: Fault{Kind: Stuck, Late: time.Hour}, after: time.Hour, err: ErrInjected},
 		{name: "StuckSlow", fault: Fault{Kind: Stuck, Late: time.Hour, Latency: time.Second}, after: time.Hour, err: ErrInjected},
 		{name: "Unknown", fault: Fault{Kind: faultKinds}, done: true},
@@ -135,7 +135,7 @@ func lists(t *testing.T, c orchestrator.Communicator[string, string], number uin
 func TestLandingCarriesItsTermIntoTheFence(t *testing.T) {
 	for _, broken := range []bug{"", noFence} {
 		synctest.Test(t, func(t *testing.T) {
-			f := NewFaulty(newReference(broken).Communicator, always(Fault{Kind: LateLanding, Late: time.Second}))
+			f := NewFaulty(newReference(broken).Communicator, always(Fault{Kind: LateRequest, Late: time.Second}))
 			defer f.Close()
 			c := f.Communicator()
 			ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
@@ -151,7 +151,7 @@ func TestLandingCarriesItsTermIntoTheFence(t *testing.T) {
 func TestListMeetsFaultsToo(t *testing.T) {
 	for kind, want := range map[FaultKind]error{
 		FalseFailure: ErrInjected,
-		LateLanding:  context.DeadlineExceeded,
+		LateRequest:  context.DeadlineExceeded,
 		LateAnswer:   nil,
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestApplyMeetsTheFaultOfEachWrite(t *testing.T) {
 		fates := map[string]Fault{
 			"refused": {Kind: Refusal},
 			"false":   {Kind: FalseFailure, Latency: time.Second},
-			"landing": {Kind: LateLanding, Late: time.Minute},
+			"landing": {Kind: LateRequest, Late: time.Minute},
 			"late":    {Kind: LateAnswer, Late: time.Second},
 		}
 		f := NewFaulty(c.Communicator, func(c Call[string, string]) Fault { return fates[c.Task] })
@@ -242,7 +242,7 @@ func TestApplyOfAWrongLengthSaysNothing(t *testing.T) {
 
 func TestHealEndsWhatWaits(t *testing.T) {
 	for kind, want := range map[FaultKind]error{
-		LostRequest: ErrInjected, LostAnswer: ErrInjected, LateAnswer: nil, LateLanding: ErrInjected, Stuck: ErrInjected,
+		LostRequest: ErrInjected, LostAnswer: ErrInjected, LateAnswer: nil, LateRequest: ErrInjected, Stuck: ErrInjected,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := NewFaulty(newReference("").Communicator, always(Fault{Kind: kind, Late: time.Minute, Latency: time.Hour}))
@@ -256,7 +256,7 @@ func TestHealEndsWhatWaits(t *testing.T) {
 			require.Equal(t, time.Second, time.Since(start), kind)
 			<-time.After(time.Minute)
 			synctest.Wait()
-			require.Equal(t, kind == LateLanding, lists(t, c, 1), kind)
+			require.Equal(t, kind == LateRequest, lists(t, c, 1), kind)
 		})
 	}
 }
@@ -275,7 +275,7 @@ func TestStuckForEver(t *testing.T) {
 
 func TestCloseDropsWhatHasNotLanded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := NewFaulty(newReference("").Communicator, always(Fault{Kind: LateLanding, Late: time.Hour}))
+		f := NewFaulty(newReference("").Communicator, always(Fault{Kind: LateRequest, Late: time.Hour}))
 		c := f.Communicator()
 		ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
 		defer cancel()
@@ -296,7 +296,7 @@ func TestCloseCancelsWhatIsLanding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := newReference("")
 		release := cluster.Hold("w1")
-		f := NewFaulty(cluster.Communicator, always(Fault{Kind: LateLanding}))
+		f := NewFaulty(cluster.Communicator, always(Fault{Kind: LateRequest}))
 		ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
 		defer cancel()
 		require.Error(t, f.Communicator().Add(ctx, "w1", "a"))

@@ -22,7 +22,7 @@ func FuzzSeeded(f *testing.F) {
 			Seed: seed, Partition: c, OneWay: d, Span: span,
 			List:       communicatortest.Rates{Refusal: a, LateAnswer: b},
 			Add:        communicatortest.Rates{Failure: b, Stuck: c, LostAnswer: d},
-			Remove:     communicatortest.Rates{FalseFailure: a, LostRequest: b, LateLanding: d},
+			Remove:     communicatortest.Rates{FalseFailure: a, LostRequest: b, LateRequest: d},
 			MinLatency: time.Duration(least), MaxLatency: time.Duration(most),
 			MinLate: time.Duration(early), MaxLate: time.Duration(late),
 		}

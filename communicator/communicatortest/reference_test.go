@@ -51,13 +51,13 @@ func newReference(broken bug) Cluster[string, string] {
 			*reference
 			referenceApplier
 		}{r, referenceApplier{r}},
-		Workers:   []string{"w1", "w2", "w3"},
-		Tasks:     []string{"a", "b", "c"},
-		Strangers: []string{"nobody"},
-		Hold:      r.hold,
-		Cut:       r.cut,
-		Refuse:    r.refuse,
-		Linger:    r.linger,
+		Workers:        []string{"w1", "w2", "w3"},
+		Tasks:          []string{"a", "b", "c"},
+		UnknownWorkers: []string{"nobody"},
+		Hold:           r.hold,
+		Cut:            r.cut,
+		Refuse:         r.refuse,
+		Linger:         r.linger,
 	}
 }
 

@@ -42,8 +42,8 @@ type Cluster[W, T comparable] struct {
 	// at the same time, and stop each within Timeout.
 	Tasks []T
 
-	// Strangers names workers that do not exist. Optional.
-	Strangers []W
+	// UnknownWorkers names workers that do not exist. Optional.
+	UnknownWorkers []W
 
 	// Epoch is the lowest epoch that the kit uses; the highest is Epoch+10. Set it
 	// if the workers have seen an epoch before. 0 means 1.
@@ -92,9 +92,9 @@ func (c *Cluster[W, T]) complete() error {
 	if n := distinct(c.Tasks); n < 3 || n < len(c.Tasks) {
 		errs = append(errs, fmt.Errorf("Cluster.Tasks is %v, want at least three, all different", c.Tasks))
 	}
-	for _, w := range c.Strangers {
+	for _, w := range c.UnknownWorkers {
 		if slices.Contains(c.Workers, w) {
-			errs = append(errs, fmt.Errorf("Cluster.Strangers contains %v, which is in Cluster.Workers too", w))
+			errs = append(errs, fmt.Errorf("Cluster.UnknownWorkers contains %v, which is in Cluster.Workers too", w))
 		}
 	}
 	if c.Timeout < 0 {
@@ -230,7 +230,7 @@ func checks[W, T comparable]() []check[W, T] {
 	both("C6", "StaleIsNotDone", checkStaleIsNotDone)
 	both("C6", "RefusedIsNotDone", checkRefusedIsNotDone)
 	both("C6", "HeldIsNotRejected", checkHeldIsNotRejected)
-	both("C6", "Strangers", checkStrangers)
+	both("C6", "UnknownWorkers", checkUnknownWorkers)
 	batch("C6", "MixedAnswers", checkMixedAnswers)
 	both("C7", "LowerEpoch", checkLowerEpoch)
 	both("C7", "LowerNumber", checkLowerNumber)

@@ -124,7 +124,7 @@ func TestSkipsWhatItCannotCheck(t *testing.T) {
 	want := map[string]string{
 		"C1/OneWorkerHeld": "Hold", "C1/OneWorkerCut": "Cut",
 		"C3/WhileHeld": "Hold", "C3/WhileCut": "Cut",
-		"C6/RefusedIsNotDone": "Refuse", "C6/HeldIsNotRejected": "Hold", "C6/Strangers": "Strangers",
+		"C6/RefusedIsNotDone": "Refuse", "C6/HeldIsNotRejected": "Hold", "C6/UnknownWorkers": "UnknownWorkers",
 		"C7/DelayedPastList": "Hold", "C7/RemoveWaits": "Linger",
 	}
 	found := outcomes(t, func(*testing.T) Cluster[string, string] {
@@ -153,14 +153,14 @@ func TestSkipsWhatItCannotCheck(t *testing.T) {
 func TestRefusesAClusterThatCannotBeChecked(t *testing.T) {
 	found := outcomes(t, func(*testing.T) Cluster[string, string] {
 		return Cluster[string, string]{
-			Workers:   []string{"w1", "w2", "w2"},
-			Tasks:     []string{"a", "b"},
-			Strangers: []string{"w1"},
-			Timeout:   -1,
+			Workers:        []string{"w1", "w2", "w2"},
+			Tasks:          []string{"a", "b"},
+			UnknownWorkers: []string{"w1"},
+			Timeout:        -1,
 		}
 	})
 	for _, r := range found {
-		for _, field := range []string{"Communicator", "Workers", "Tasks", "Strangers", "Timeout"} {
+		for _, field := range []string{"Communicator", "Workers", "Tasks", "UnknownWorkers", "Timeout"} {
 			require.Contains(t, r.failure, "Cluster."+field)
 		}
 	}
@@ -270,8 +270,8 @@ func TestFindsWhatIsBroken(t *testing.T) {
 		refusalIsUnknown:     {"C6/RefusedIsNotDone", "C6/MixedAnswers/Apply"},
 		staleYetDone:         {"C6/StaleIsNotDone", "C7/LowerNumber", "C7/LowerEpoch", "C7/DelayedPastList"},
 		timeoutIsRejection:   {"C6/HeldIsNotRejected"},
-		strangersAreEmpty:    {"C6/Strangers"},
-		strangersAreAddedTo:  {"C6/Strangers"},
+		strangersAreEmpty:    {"C6/UnknownWorkers"},
+		strangersAreAddedTo:  {"C6/UnknownWorkers"},
 		answersReversed:      {"C6/MixedAnswers/Apply"},
 		fenceOnArrival:       {"C7/DelayedPastList"},
 		noFence:              {"C7/LowerEpoch", "C7/LowerNumber", "C7/WritesFence", "C7/WriteWithoutTerm", "C7/DelayedPastList", "C7/EachWriteFenced/Apply"},

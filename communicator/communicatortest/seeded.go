@@ -43,7 +43,7 @@ type Schedule struct {
 // Rates are the fault probabilities of one kind of call. Their sum is at most 1; the
 // rest is the probability of [NoFault].
 type Rates struct {
-	Refusal, Failure, FalseFailure, LostRequest, LostAnswer, LateAnswer, LateLanding, Stuck float64
+	Refusal, Failure, FalseFailure, LostRequest, LostAnswer, LateAnswer, LateRequest, Stuck float64
 }
 
 // byKind returns the probabilities, indexed by FaultKind.
@@ -51,7 +51,7 @@ func (r Rates) byKind() [faultKinds]float64 {
 	return [faultKinds]float64{
 		Refusal: r.Refusal, Failure: r.Failure, FalseFailure: r.FalseFailure,
 		LostRequest: r.LostRequest, LostAnswer: r.LostAnswer,
-		LateAnswer: r.LateAnswer, LateLanding: r.LateLanding, Stuck: r.Stuck,
+		LateAnswer: r.LateAnswer, LateRequest: r.LateRequest, Stuck: r.Stuck,
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 func stormy(seed uint64) Schedule {
 	rates := Rates{
 		Refusal: 0.05, Failure: 0.1, FalseFailure: 0.15, LostRequest: 0.02,
-		LostAnswer: 0.03, LateAnswer: 0.04, LateLanding: 0.06, Stuck: 0.01,
+		LostAnswer: 0.03, LateAnswer: 0.04, LateRequest: 0.06, Stuck: 0.01,
 	}
 	return Schedule{
 		Seed: seed, List: rates, Add: rates, Remove: rates,
@@ -60,11 +60,11 @@ func TestSeedsMeanTheSameForEver(t *testing.T) {
 	}
 	require.Equal(t, []Fault{
 		{Kind: NoFault, Latency: 908101185, Late: 7337425170},
-		{Kind: LateLanding, Latency: 779468568, Late: 55319055052},
+		{Kind: LateRequest, Latency: 779468568, Late: 55319055052},
 		{Kind: Stuck, Latency: 487826501, Late: 43537895673},
 		{Kind: NoFault, Latency: 894468503, Late: 25901195974},
 		{Kind: LateAnswer, Latency: 361787435, Late: 30576280140},
-		{Kind: LateLanding, Latency: 649725072, Late: 1556189824},
+		{Kind: LateRequest, Latency: 649725072, Late: 1556189824},
 	}, got)
 }
 
@@ -199,7 +199,7 @@ func TestScheduleOutOfRange(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, text)
 	}
-	tenths := Rates{Refusal: 0.1, Failure: 0.1, FalseFailure: 0.2, LostRequest: 0.2, LostAnswer: 0.1, LateAnswer: 0.1, LateLanding: 0.1, Stuck: 0.1}
+	tenths := Rates{Refusal: 0.1, Failure: 0.1, FalseFailure: 0.2, LostRequest: 0.2, LostAnswer: 0.1, LateAnswer: 0.1, LateRequest: 0.1, Stuck: 0.1}
 	_, err = Seeded[string, string](Schedule{Add: tenths})
 	require.NoError(t, err)
 }

@@ -89,6 +89,6 @@ func cluster(t *testing.T, delay *time.Duration, ca *testca.CA) communicatortest
 	former.Incarnation++
 	introduce(t, c, former, workers["w1"].addr)
 	introduce(t, c, away, "127.0.0.1:1")
-	all.Strangers = []WorkerID{{Name: "nobody", Incarnation: 1}, former, away}
+	all.UnknownWorkers = []WorkerID{{Name: "nobody", Incarnation: 1}, former, away}
 	return all
 }

@@ -250,11 +250,11 @@ func underTest(plain bool, cut func(*cluster, ...string)) func(*testing.T) commu
 			return nil
 		})
 		under := communicatortest.Cluster[string, string]{
-			Communicator: c,
-			Workers:      []string{"w1", "w2"},
-			Tasks:        []string{"a", "b", "c"},
-			Strangers:    []string{"w3"},
-			Hold:         c.HoldWrites,
+			Communicator:   c,
+			Workers:        []string{"w1", "w2"},
+			Tasks:          []string{"a", "b", "c"},
+			UnknownWorkers: []string{"w3"},
+			Hold:           c.HoldWrites,
 			Linger: func(string, string) func() {
 				lingers <- struct{}{}
 				return func() { <-lingers }

@@ -28,7 +28,7 @@ func TestCommunicatorKeepsItsContract(t *testing.T) {
 			Communicator: newCommunicator(t),
 			Workers:      []member{w1.member, w2.member},
 			Tasks:        []endpoint{{"a", "http://a/"}, {"b", "http://b/"}, {"c", "http://c/"}},
-			Strangers: []member{
+			UnknownWorkers: []member{
 				{Name: "predecessor", URL: w1.URL[:strings.LastIndex(w1.URL, "/")] + "/1"},
 				{Name: "nobody", URL: "http://127.0.0.1:1/nobody/1"},
 			},
