@@ -30,9 +30,10 @@ var mayImport = map[string]string{
 	"rebalance":         pure,
 	"internal/handover": pure,
 	"internal/term":     pure + "time rebalance internal/handover", // time for instants and durations
-	".":                 "std rebalance internal/handover internal/term",
+	"internal/loglimit": "std",
+	".":                 "std rebalance internal/handover internal/loglimit internal/term",
 
-	"recruit":          "std",
+	"recruit":          "std internal/loglimit",
 	"internal/lease":   "std golang.org/x/sys/unix",
 	"worker":           "std . internal/lease",
 	"internal/closing": "std worker",
@@ -48,11 +49,11 @@ var mayImport = map[string]string{
 	"communicator/grpc": "std . worker google.golang.org " +
 		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
-	"communicator/grpc/manager": "std . worker internal/closing google.golang.org communicator/grpc " +
+	"communicator/grpc/manager": "std . worker internal/closing internal/loglimit google.golang.org communicator/grpc " +
 		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
 	"communicator/grpc/internal/identity": "std .",
-	"communicator/grpc/internal/peer":     "std . communicator/grpc/internal/identity communicator/grpc/orchestratorv1 google.golang.org",
+	"communicator/grpc/internal/peer":     "std . internal/loglimit communicator/grpc/internal/identity communicator/grpc/orchestratorv1 google.golang.org",
 	"communicator/grpc/internal/option": "std . communicator/grpc/internal/peer communicator/grpc/internal/state communicator/grpc/internal/wire " +
 		"google.golang.org/grpc",
 	"communicator/grpc/internal/state": pure + "bytes crypto/hmac crypto/rand crypto/sha256 encoding/binary encoding/hex encoding/json strconv sync time " +
@@ -60,7 +61,7 @@ var mayImport = map[string]string{
 	"communicator/grpc/internal/wire": "std . worker communicator/grpc/internal/identity communicator/grpc/internal/state communicator/grpc/orchestratorv1 " +
 		"google.golang.org",
 	"communicator/grpc/orchestratorv1": "std google.golang.org",
-	"etcd":                             "std . worker internal/closing internal/lease etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap golang.org/x/sync google.golang.org/grpc",
+	"etcd":                             "std . worker internal/closing internal/lease internal/loglimit etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap golang.org/x/sync google.golang.org/grpc",
 	"etcd/embed":                       "std go.etcd.io go.uber.org/zap google.golang.org/grpc",
 	"etcd/internal/keys":               "std",
 	"etcd/internal/mirror":             "std go.etcd.io/etcd",

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 	"github.com/f8949c05/orchestrator/internal/term"
 )
 
@@ -43,9 +44,9 @@ type Orchestrator[W, T comparable] struct {
 
 	tick atomic.Int64 // the ticker of Run, as a time.Duration; 0 without Run
 
-	// When lasting conditions were last logged.
-	massLoss, stopping reminder
-	failing            struct{ moves, tasks, neverAnswered reminder }
+	// The log of lasting conditions.
+	massLoss, stopping loglimit.Limiter
+	failing            struct{ moves, tasks, neverAnswered loglimit.Limiter }
 
 	inflight inflight[W, T]
 	last     atomic.Pointer[result[W, T]]

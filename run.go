@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 // Run runs a term at once, then one every interval, and one when the expectations have
@@ -31,7 +33,7 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 		o.cfg.logger.Warn("grace period shorter than two ticks, one missed answer loses a worker",
 			"grace", o.cfg.grace, "every", every)
 	}
-	var failing reminder
+	var failing loglimit.Limiter
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -47,13 +49,13 @@ func (o *Orchestrator[W, T]) Run(ctx context.Context, every time.Duration) error
 			return err
 		}
 		if err == nil {
-			failing = reminder{}
-		} else if omitted, due := failing.due(failuresOf[W, T](err), time.Now()); due {
+			failing.Reset()
+		} else if omitted, ok := failing.Take(time.Now(), failuresOf[W, T](err)); ok {
 			level := slog.LevelWarn
 			if omitted == 0 && refusedStopsOnly[W, T](err) {
 				level = slog.LevelInfo
 			}
-			o.cfg.logger.Log(ctx, level, "term had failures", withOmitted(omitted, "err", err)...)
+			o.cfg.logger.Log(ctx, level, "term had failures", "err", err, loglimit.Omitted(omitted))
 		}
 		o.wait(ctx, ticker.C)
 	}

@@ -7,39 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
+
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
-
-// remindEvery is the interval at which an unchanged condition is logged again.
-const remindEvery = time.Minute
-
-// reminder limits the log of a lasting condition: it is logged when it begins or
-// changes, then once a minute. The caller zeroes the reminder when the condition ends.
-type reminder struct {
-	what    string
-	at      time.Time
-	omitted int
-}
-
-// due reports whether to log what now, and how many times it was omitted since it was
-// last logged.
-func (r *reminder) due(what string, now time.Time) (omitted int, due bool) {
-	if what == r.what && now.Sub(r.at) < remindEvery {
-		r.omitted++
-		return 0, false
-	}
-	omitted = r.omitted
-	*r = reminder{what: what, at: now}
-	return omitted, true
-}
-
-// withOmitted adds the number of omitted lines to the attributes.
-func withOmitted(omitted int, args ...any) []any {
-	if omitted > 0 {
-		args = append(args, "omitted", omitted)
-	}
-	return args
-}
 
 // log logs the events of the term, at Debug if there were none. before and plan are the
 // plans of the last term and this one.
@@ -117,45 +87,44 @@ func (t *termRun[W, T]) logFailing(l *slog.Logger, plan *Plan[W, T]) {
 		case PauseWorker, PauseStart, PauseStop:
 		}
 	}
-	remind := func(r *reminder, holds bool, message string, args func() []any) {
+	warn := func(limit *loglimit.Limiter, holds bool, message string, args func() []any) {
 		if !holds {
-			*r = reminder{}
+			limit.Reset()
 			return
 		}
-		if omitted, due := r.due(message, t.stats.Start); due {
-			l.Warn(message, withOmitted(omitted, args()...)...)
+		if omitted, ok := limit.Take(t.stats.Start, message); ok {
+			l.Warn(message, append(args(), loglimit.Omitted(omitted))...)
 		}
 	}
-	remind(&t.o.failing.moves, moves != nil, "starts fail, moves paused", func() []any {
+	warn(&t.o.failing.moves, moves != nil, "starts fail, moves paused", func() []any {
 		return []any{"until_term", moves.Until, "err", moves.Err}
 	})
-	remind(&t.o.failing.tasks, suspect != nil, "tasks fail on several workers", func() []any {
+	warn(&t.o.failing.tasks, suspect != nil, "tasks fail on several workers", func() []any {
 		return []any{"tasks", suspects, "task", suspect.Task, "until_term", suspect.Until, "err", suspect.Err}
 	})
 	i := slices.IndexFunc(plan.Waiting, func(w Waiting[W, T]) bool { return w.Reason == ReasonNeverAnswered })
-	remind(&t.o.failing.neverAnswered, i >= 0, "worker never answered, missing tasks wait", func() []any {
+	warn(&t.o.failing.neverAnswered, i >= 0, "worker never answered, missing tasks wait", func() []any {
 		return []any{"worker", plan.Waiting[i].Worker, "waiting", len(plan.Waiting)}
 	})
 }
 
 // logMassLoss logs that most workers are silent.
 func (t *termRun[W, T]) logMassLoss(l *slog.Logger) {
-	r := &t.o.massLoss
 	args := []any{"silent", t.stats.Workers.Silent, "answering", t.stats.Workers.Answering}
 	if !t.stats.MassLoss {
-		if *r != (reminder{}) {
-			*r = reminder{}
+		if t.o.massLoss.Reset() {
 			l.Info("most workers answer again", args...)
 		}
 		return
 	}
-	omitted, due := r.due("mass loss", t.stats.Start)
+	omitted, ok := t.o.massLoss.Take(t.stats.Start, "mass loss")
+	args = append(args, loglimit.Omitted(omitted))
 	switch {
-	case !due:
+	case !ok:
 	case t.o.cfg.grace == HoldUntilRemoved: // none would be declared lost anyway
-		l.Warn("most workers silent, this leader may be cut off", withOmitted(omitted, args...)...)
+		l.Warn("most workers silent, this leader may be cut off", args...)
 	default:
-		l.Error("most workers silent, none declared lost", withOmitted(omitted, args...)...)
+		l.Error("most workers silent, none declared lost", args...)
 	}
 }
 
@@ -184,11 +153,11 @@ func (t *termRun[W, T]) logStopping(l *slog.Logger, before, changes []Change[W, 
 		}
 	}
 	if still == 0 {
-		t.o.stopping = reminder{}
+		t.o.stopping.Reset()
 		return 0
 	}
-	if omitted, due := t.o.stopping.due(fmt.Sprint(still, first.From, first.Task), t.stats.Start); due {
-		l.Warn("task not stopping", withOmitted(omitted, "task", first.Task, "worker", first.From, "tasks", still)...)
+	if omitted, ok := t.o.stopping.Take(t.stats.Start, fmt.Sprint(still, first.From, first.Task)); ok {
+		l.Warn("task not stopping", "task", first.Task, "worker", first.From, "tasks", still, loglimit.Omitted(omitted))
 	}
 	return still
 }

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 // errLeaseGone reports that a lease expired or was revoked.
@@ -81,7 +82,7 @@ func (l *etcdLease) keep(ctx context.Context) error {
 	defer beats.close()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var failing time.Time // the last warning; zero if the last keepalive was acknowledged
+	var failing loglimit.Limiter
 	for {
 		select {
 		case <-ctx.Done():
@@ -98,12 +99,10 @@ func (l *etcdLease) keep(ctx context.Context) error {
 		case errors.Is(err, errLeaseGone), errors.Is(err, ErrClusterChanged):
 			return err
 		case err != nil:
-			if time.Since(failing) >= warningInterval {
-				failing = time.Now()
-				l.log.Warn("keepalive not acknowledged", "lease", fmt.Sprintf("%x", l.id), "err", err)
+			if omitted, ok := failing.Take(time.Now(), ""); ok {
+				l.log.Warn("keepalive not acknowledged", "lease", fmt.Sprintf("%x", l.id), "err", err, loglimit.Omitted(omitted))
 			}
-		case !failing.IsZero():
-			failing = time.Time{}
+		case failing.Reset():
 			l.log.Info("keepalives acknowledged again", "lease", fmt.Sprintf("%x", l.id))
 		}
 	}

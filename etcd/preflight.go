@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 // preflight makes the first contact with etcd. It verifies that etcd answers and that
@@ -47,26 +48,23 @@ func (p *preflight) await(ctx context.Context) error {
 	return p.awaitContact(ctx)
 }
 
-// warningInterval is the interval between two warnings that etcd does not answer.
-const warningInterval = time.Minute
-
 // awaitContact makes a contact. If etcd does not answer, it retries until ctx ends
 // and returns the cause of ctx.
 func (p *preflight) awaitContact(ctx context.Context) error {
-	var warned time.Time
+	var silent loglimit.Limiter
 	for pause := shortest; ; pause = min(2*pause, longest) {
 		err := p.contact(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err == nil && !warned.IsZero():
+		case err == nil && silent.Reset():
 			p.logger.Info("etcd answers", "endpoints", p.client.Endpoints())
 			return nil
 		case !errors.Is(err, ErrUnreachable):
 			return err
-		case warned.IsZero() || time.Since(warned) >= warningInterval:
-			warned = time.Now()
-			p.logger.Warn("etcd does not answer, retrying", "err", err)
+		}
+		if omitted, ok := silent.Take(time.Now(), ""); ok {
+			p.logger.Warn("etcd does not answer, retrying", "err", err, loglimit.Omitted(omitted))
 		}
 		if err := wait(ctx, pause); err != nil {
 			return err

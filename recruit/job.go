@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 // Job is work of which each run does a small part.
@@ -90,7 +92,7 @@ type job struct {
 
 	// failing limits the log lines for failed runs, late those for runs left behind.
 	// They are separate, so that lines of one kind do not hide the other.
-	failing, late logLimiter // guarded by Recruiter.mu
+	failing, late loglimit.Limiter
 }
 
 // snapshot returns the counts of the job. The caller holds Recruiter.mu.
@@ -246,7 +248,7 @@ func (r *Recruiter) logEnd(ctx context.Context, u *run, res result, took time.Du
 	if res.err != nil {
 		attrs = append(attrs, slog.Any("err", res.err))
 	}
-	attrs = appendOmitted(attrs, omitted)
+	attrs = append(attrs, loglimit.Omitted(omitted))
 	if res.stack != nil {
 		attrs = append(attrs, slog.String("stack", string(res.stack)))
 	}
@@ -275,7 +277,7 @@ func (r *Recruiter) conclude(u *run, res result, now time.Time) (omitted int, te
 	}
 	u.outcome = Failed
 	s.Failed++
-	return u.job.failing.take(now)
+	return u.job.failing.Take(now, "")
 }
 
 // gone removes a run from the active ones, which lets Close return after the last
@@ -317,8 +319,8 @@ func (r *Recruiter) leave(ctx context.Context, u *run) Outcome {
 		return u.outcome
 	}
 	if u.told { // set by abandon, and never changed again
-		attrs := []slog.Attr{slog.String("job", u.job.name), slog.Duration("took", now.Sub(u.began))}
-		r.cfg.logger.LogAttrs(ctx, slog.LevelWarn, "job left behind", appendOmitted(attrs, omitted)...)
+		r.cfg.logger.LogAttrs(ctx, slog.LevelWarn, "job left behind",
+			slog.String("job", u.job.name), slog.Duration("took", now.Sub(u.began)), loglimit.Omitted(omitted))
 	}
 	return Overdue
 }
@@ -337,31 +339,6 @@ func (r *Recruiter) abandon(u *run, now time.Time) (omitted int, left bool) {
 	u.job.stats.Running--
 	u.job.behind.Add(1)
 	r.running.Add(-1)
-	omitted, u.told = u.job.late.take(now)
+	omitted, u.told = u.job.late.Take(now, "")
 	return omitted, true
-}
-
-// logLimiter allows one log line per second, so that a broken job does not flood the
-// log.
-type logLimiter struct {
-	next    time.Time
-	omitted int // since the last line
-}
-
-// take reports whether a line may be logged now, and how many were omitted before
-// it.
-func (c *logLimiter) take(now time.Time) (omitted int, tell bool) {
-	if now.Before(c.next) {
-		c.omitted++
-		return 0, false
-	}
-	omitted, c.omitted, c.next = c.omitted, 0, now.Add(time.Second)
-	return omitted, true
-}
-
-func appendOmitted(attrs []slog.Attr, omitted int) []slog.Attr {
-	if omitted == 0 {
-		return attrs
-	}
-	return append(attrs, slog.Int("omitted", omitted))
 }

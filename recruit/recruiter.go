@@ -13,6 +13,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 // Recruiter draws jobs at random for the callers of Enlist. See the package
@@ -92,7 +95,10 @@ func (r *Recruiter) install(name string, rate float64, do Job) error {
 	if r.closed {
 		return ErrClosed
 	}
-	t, err := r.installed.with(&job{name: name, rate: rate, units: units, do: do, dismissed: newCounter()})
+	t, err := r.installed.with(&job{
+		name: name, rate: rate, units: units, do: do, dismissed: newCounter(),
+		failing: loglimit.Limiter{Every: time.Second}, late: loglimit.Limiter{Every: time.Second},
+	})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 // Manager keeps the tasks and the members, and makes the members run the tasks.
@@ -234,7 +235,9 @@ func (m *Manager) Run(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("run manager: %w", err)
 	}
-	orchestratorv1.RegisterManagerServer(server, &managerServer{Manager: m, dialback: newDialback(&m.settings)})
+	orchestratorv1.RegisterManagerServer(server, &managerServer{
+		Manager: m, dialback: newDialback(&m.settings), refusals: loglimit.Limiter{Every: time.Second},
+	})
 	for _, member := range m.committer.committed.Members() {
 		m.connect(communicator.WorkerID(member.WorkerID), member.Address)
 	}

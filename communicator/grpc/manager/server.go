@@ -25,6 +25,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/state"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 const (
@@ -41,7 +42,7 @@ type managerServer struct {
 	orchestratorv1.UnimplementedManagerServer
 	*Manager
 	dialback   *dialback
-	refusals   peer.LogLimiter
+	refusals   loglimit.Limiter
 	completing sync.Map // names of workers with a Complete under way
 }
 
@@ -198,13 +199,13 @@ func (s *managerServer) logRefused(worker string, all []*orchestratorv1.Completi
 		return
 	}
 	level := slog.LevelDebug
-	omitted, ok := s.refusals.Take(time.Now())
+	omitted, ok := s.refusals.Take(time.Now(), "")
 	if ok {
 		level = slog.LevelWarn
 	}
 	s.log.Log(context.Background(), level, "completion refused, worker was not given this content",
 		"worker", worker, "task", wire.Truncate(string(all[first].GetTask()), identity.MaxName), "version", all[first].GetContentVersion(),
-		"in the call", len(all), "omitted", omitted)
+		"in the call", len(all), loglimit.Omitted(omitted))
 }
 
 // term returns a term that has at least begun, so that the worker accepts nothing
@@ -220,12 +221,12 @@ func (s *managerServer) refuse(ctx context.Context, what string, w state.WorkerI
 	level, omitted := slog.LevelDebug, 0
 	if !errors.Is(err, state.ErrLeft) && !errors.Is(err, errGivenUp) { // these are only late, so log them at Debug
 		var ok bool
-		if omitted, ok = s.refusals.Take(time.Now()); ok {
+		if omitted, ok = s.refusals.Take(time.Now(), ""); ok {
 			level = slog.LevelWarn
 		}
 	}
 	s.log.Log(ctx, level, "worker's call refused", "call", what, "worker", w.Name, "incarnation", w.Incarnation,
-		"code", code, "err", err, "omitted", omitted)
+		"code", code, "err", err, loglimit.Omitted(omitted))
 	text := err.Error()
 	if errors.Is(err, errProbe) && !errors.Is(err, errProbed) && !errors.Is(err, errTooMany) {
 		text = unreachableAnswer

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
 // authorize is called when only the headers of a call have arrived. It checks the
@@ -65,42 +65,29 @@ func allow(ctx context.Context, rule string, ok func(identity.Principal) bool) e
 		return status.Error(codes.Unauthenticated, found.refusal.Error())
 	case !slices.ContainsFunc(found.principals, ok):
 		err := status.Errorf(codes.PermissionDenied, "%v: %s, and it identifies %s", ErrCertificate, rule, identity.Describe(found.principals))
-		found.limited.logAddr(from.Addr, err)
+		found.refusals.log(from.Addr, err)
 		return err
 	}
 	return nil
 }
 
-// LogLimiter bounds the rate of log lines about refusals to one a second, so that
+// refusalLog logs refused connections and calls, at most one a second, so that
 // unauthenticated clients cannot make the log grow quickly.
-type LogLimiter struct {
+type refusalLog struct {
 	logger *slog.Logger
-
-	mu      sync.Mutex
-	next    time.Time
-	omitted int // since the last logged one
+	limit  loglimit.Limiter
 }
 
-func (l *LogLimiter) log(conn net.Conn, err error) { l.logAddr(conn.RemoteAddr(), err) }
+func newRefusalLog(l *slog.Logger) *refusalLog {
+	return &refusalLog{logger: l, limit: loglimit.Limiter{Every: time.Second}}
+}
 
-func (l *LogLimiter) logAddr(from net.Addr, err error) {
+// log logs that a connection or a call from an address was refused.
+func (l *refusalLog) log(from net.Addr, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return // the peer closed the connection, as load balancers do
 	}
-	if omitted, ok := l.Take(time.Now()); ok {
-		l.logger.Warn("connection refused", "peer", from.String(), "err", err, "omitted", omitted)
+	if omitted, ok := l.limit.Take(time.Now(), ""); ok {
+		l.logger.Warn("connection refused", "peer", from.String(), "err", err, loglimit.Omitted(omitted))
 	}
-}
-
-// Take reports whether a refusal may be logged now, and how many were omitted since
-// the last one.
-func (l *LogLimiter) Take(now time.Time) (omitted int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Before(l.next) {
-		l.omitted++
-		return 0, false
-	}
-	omitted, l.omitted, l.next = l.omitted, 0, now.Add(time.Second)
-	return omitted, true
 }

@@ -40,11 +40,11 @@ const (
 // Accept is called by one goroutine at a time.
 type connLimiter struct {
 	net.Listener
-	limited *LogLimiter
-	freed   chan struct{} // capacity 1: a connection is no longer pending
-	closed  chan struct{}
-	closing sync.Once
-	began   time.Time
+	refusals *refusalLog
+	freed    chan struct{} // capacity 1: a connection is no longer pending
+	closed   chan struct{}
+	closing  sync.Once
+	began    time.Time
 
 	mu       sync.Mutex // guards the fields below; held briefly
 	pending  *list.List // of *limitedConn, in order of arrival
@@ -52,10 +52,10 @@ type connLimiter struct {
 	of       map[string]int // number of admitted connections with TLS, by the names in their certificate
 }
 
-func newConnLimiter(l net.Listener, c *LogLimiter) *connLimiter {
+func newConnLimiter(l net.Listener, c *refusalLog) *connLimiter {
 	return &connLimiter{
 		Listener: l,
-		limited:  c,
+		refusals: c,
 		freed:    make(chan struct{}, 1),
 		closed:   make(chan struct{}),
 		began:    time.Now(),
@@ -119,7 +119,7 @@ func (l *connLimiter) makeRoom() error {
 		slow, wait := l.slow()
 		switch {
 		case slow != nil:
-			l.limited.log(slow, errors.New("peer is silent while others wait"))
+			l.refusals.log(slow.RemoteAddr(), errors.New("peer is silent while others wait"))
 			_ = slow.Close() // an error changes nothing
 			continue
 		case wait == 0:

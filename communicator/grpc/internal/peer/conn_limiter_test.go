@@ -89,7 +89,7 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 10_000
 		p := &pipes{conns: make(chan net.Conn, flood+10)}
-		g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
 		refused := make(chan error, flood)
 		go shaking(g, refused)
 
@@ -137,7 +137,7 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 func TestR3_GateClosesWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn, maxPending+10)}
-		g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
 		var accepted, clients []net.Conn
 		for range maxPending {
 			clients = append(clients, p.connect())
@@ -176,7 +176,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 // The number of connections is limited, whatever their identity.
 func TestR3_TooManyConnections(t *testing.T) {
 	p := &pipes{conns: make(chan net.Conn, 1)}
-	g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
+	g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
 	g.admitted = maxAdmitted
 	client := p.connect()
 	defer client.Close()
@@ -195,7 +195,7 @@ func TestR3_TooManyConnections(t *testing.T) {
 func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{conns: make(chan net.Conn, 1)}
-		g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
+		g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
 		client := p.connect()
 		conn, err := g.Accept()
 		require.NoError(t, err)
@@ -215,16 +215,16 @@ func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 func TestR3_ComplaintsAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log grpctest.Journal
-		c := &LogLimiter{logger: settingsOf(t, logged(&log)).Logger}
+		c := newRefusalLog(settingsOf(t, logged(&log)).Logger)
 		for range 10_000 {
-			c.logAddr(elsewhere{}, errors.New("no good"))
+			c.log(elsewhere{}, errors.New("no good"))
 			time.Sleep(time.Millisecond)
 		}
 		require.Equal(t, 10, log.Count("connection refused"))
 		require.Equal(t, 9, log.Count("omitted=999"))
-		c.logAddr(elsewhere{}, io.EOF)
+		c.log(elsewhere{}, io.EOF)
 		time.Sleep(time.Second)
-		c.logAddr(elsewhere{}, io.EOF)
+		c.log(elsewhere{}, io.EOF)
 		require.Equal(t, 10, log.Count("connection refused"))
 	})
 }
@@ -234,7 +234,7 @@ func TestR3_ComplaintsAreFew(t *testing.T) {
 // One identity gets its share of the connections, and the others keep theirs.
 func TestR5_OnePartyTakesFewConnections(t *testing.T) {
 	p := &pipes{conns: make(chan net.Conn, 1)}
-	g := newConnLimiter(p, &LogLimiter{logger: slog.New(slog.DiscardHandler)})
+	g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
 	enter := func(whose ...identity.Principal) (net.Conn, error) {
 		client := p.connect()
 		t.Cleanup(func() { _ = client.Close() })

@@ -21,7 +21,7 @@ var ErrPlaintext = errors.New("plaintext off loopback: use WithCredentials, or W
 // connections.
 type plainly struct {
 	anywhere bool // allowed off loopback
-	limited  *LogLimiter
+	refusals *refusalLog
 	failure  *failure // of a client
 }
 
@@ -63,7 +63,7 @@ func (p *plainly) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		err = admit(raw, nil, time.Time{})
 	}
 	if err != nil {
-		p.limited.log(raw, err)
+		p.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
 	return &replayed{Conn: raw, rest: first}, &Security{

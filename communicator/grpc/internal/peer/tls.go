@@ -27,7 +27,7 @@ type Security struct {
 	Plaintext  bool
 	principals []identity.Principal // identities of the peer's certificate
 	refusal    error                // problem of the peer's certificate
-	limited    *LogLimiter
+	refusals   *refusalLog
 }
 
 // AuthType returns "tls" or "plaintext".
@@ -52,10 +52,10 @@ func tlsConfig(m *material) *tls.Config {
 // overTLS are the TLS credentials of one server, or of one client's connections.
 type overTLS struct {
 	*Credentials
-	limited *LogLimiter
-	serves  identity.Role      // of a server: the role of the peers that it admits; 0: all
-	want    identity.Principal // of a client
-	failure *failure           // of a client
+	refusals *refusalLog
+	serves   identity.Role      // of a server: the role of the peers that it admits; 0: all
+	want     identity.Principal // of a client
+	failure  *failure           // of a client
 }
 
 // Info implements [credentials.TransportCredentials].
@@ -73,36 +73,36 @@ func (t *overTLS) OverrideServerName(string) error { return nil }
 // Otherwise a client with a certificate of another authority would present none, and
 // could not be told the reason.
 func (t *overTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	m := t.current(t.limited.logger)
+	m := t.current(t.refusals.logger)
 	config := tlsConfig(m)
 	config.ClientAuth = tls.RequestClientCert
 	conn := tls.Server(raw, config)
 	if err := conn.Handshake(); err != nil {
 		err = serverProblem(raw, err)
-		t.limited.log(raw, err)
+		t.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol != "h2" {
 		err := errors.New("peer does not request HTTP/2 (ALPN h2)")
-		t.limited.log(raw, err)
+		t.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
 	found := &Security{
 		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
-		limited:        t.limited,
+		refusals:       t.refusals,
 	}
 	var until time.Time
 	found.principals, until, found.refusal = t.verify(m, state.PeerCertificates, x509.ExtKeyUsageClientAuth, time.Now())
 	if found.refusal != nil {
-		t.limited.log(raw, found.refusal)
+		t.refusals.log(raw.RemoteAddr(), found.refusal)
 		return conn, found, nil
 	}
 	if t.serves != 0 && !slices.ContainsFunc(found.principals, func(p identity.Principal) bool { return p.Role == t.serves }) {
 		return conn, found, nil // its calls are refused, and it stays pending until its time is up
 	}
 	if err := admit(raw, found.principals, until); err != nil {
-		t.limited.log(raw, err)
+		t.refusals.log(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
 	return conn, found, nil
@@ -128,7 +128,7 @@ func serverProblem(raw net.Conn, err error) error {
 
 // ClientHandshake accepts only the server t.want.
 func (t *overTLS) ClientHandshake(ctx context.Context, _ string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	m := t.current(t.limited.logger)
+	m := t.current(t.refusals.logger)
 	config := tlsConfig(m)
 	config.Certificates = nil
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.certificate, nil }

@@ -52,7 +52,7 @@ func (s *Settings) NewServer(l net.Listener, serves identity.Role, opts ...grpc.
 	if s.Credentials == nil && !s.Plaintext && !isLocal(l.Addr()) {
 		return nil, nil, fmt.Errorf("serve on %s: %w", l.Addr(), ErrPlaintext)
 	}
-	c := &LogLimiter{logger: s.Logger}
+	c := newRefusalLog(s.Logger)
 	own := []grpc.ServerOption{
 		grpc.InTapHandle(authorize),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -75,9 +75,9 @@ func (s *Settings) NewServer(l net.Listener, serves identity.Role, opts ...grpc.
 	}
 	if s.Credentials != nil {
 		s.Credentials.announce(s.Logger)
-		own = append(own, grpc.Creds(&overTLS{Credentials: s.Credentials, limited: c, serves: serves}))
+		own = append(own, grpc.Creds(&overTLS{Credentials: s.Credentials, refusals: c, serves: serves}))
 	} else {
-		own = append(own, grpc.Creds(&plainly{limited: c}))
+		own = append(own, grpc.Creds(&plainly{refusals: c}))
 	}
 	return grpc.NewServer(append(own, opts...)...), newConnLimiter(l, c), nil
 }
@@ -119,11 +119,11 @@ func (s *Settings) Dial(address string, who identity.Principal, opts ...grpc.Dia
 			PermitWithoutStream: true,
 		}),
 	}
-	c := &LogLimiter{logger: s.Logger}
+	c := newRefusalLog(s.Logger)
 	if s.Credentials != nil {
-		own = append(own, grpc.WithTransportCredentials(&overTLS{Credentials: s.Credentials, limited: c, want: who, failure: f}))
+		own = append(own, grpc.WithTransportCredentials(&overTLS{Credentials: s.Credentials, refusals: c, want: who, failure: f}))
 	} else {
-		own = append(own, grpc.WithTransportCredentials(&plainly{anywhere: s.Plaintext, limited: c, failure: f}))
+		own = append(own, grpc.WithTransportCredentials(&plainly{anywhere: s.Plaintext, refusals: c, failure: f}))
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address, append(own, opts...)...)
 	if err != nil {
