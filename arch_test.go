@@ -30,12 +30,13 @@ var mayImport = map[string]string{
 	"rebalance":         pure,
 	"internal/handover": pure,
 	"internal/term":     pure + "time rebalance internal/handover", // time for instants and durations
+	"internal/backoff":  "std",
 	"internal/loglimit": "std",
 	".":                 "std rebalance internal/handover internal/loglimit internal/term",
 
 	"recruit":          "std internal/loglimit",
 	"internal/lease":   "std golang.org/x/sys/unix",
-	"worker":           "std . internal/lease",
+	"worker":           "std . internal/backoff internal/lease",
 	"internal/closing": "std worker",
 
 	"communicator":                  "std .",
@@ -49,7 +50,7 @@ var mayImport = map[string]string{
 	"communicator/grpc": "std . worker google.golang.org " +
 		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
-	"communicator/grpc/manager": "std . worker internal/closing internal/loglimit google.golang.org communicator/grpc " +
+	"communicator/grpc/manager": "std . worker internal/backoff internal/closing internal/loglimit google.golang.org communicator/grpc " +
 		"communicator/grpc/internal/identity communicator/grpc/internal/option communicator/grpc/internal/peer " +
 		"communicator/grpc/internal/state communicator/grpc/internal/wire communicator/grpc/orchestratorv1",
 	"communicator/grpc/internal/identity": "std .",
@@ -61,10 +62,10 @@ var mayImport = map[string]string{
 	"communicator/grpc/internal/wire": "std . worker communicator/grpc/internal/identity communicator/grpc/internal/state communicator/grpc/orchestratorv1 " +
 		"google.golang.org",
 	"communicator/grpc/orchestratorv1": "std google.golang.org",
-	"etcd":                             "std . worker internal/closing internal/lease internal/loglimit etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap golang.org/x/sync google.golang.org/grpc",
+	"etcd":                             "std . worker internal/backoff internal/closing internal/lease internal/loglimit etcd/internal/keys etcd/internal/mirror go.etcd.io/etcd go.uber.org/zap golang.org/x/sync google.golang.org/grpc",
 	"etcd/embed":                       "std go.etcd.io go.uber.org/zap google.golang.org/grpc",
 	"etcd/internal/keys":               "std",
-	"etcd/internal/mirror":             "std go.etcd.io/etcd",
+	"etcd/internal/mirror":             "std internal/backoff go.etcd.io/etcd",
 
 	// Programs.
 	"examples/allocator":      "std . worker stats etcd etcd/embed examples/allocator/api go.etcd.io/etcd github.com/prometheus golang.org/x",

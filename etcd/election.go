@@ -90,7 +90,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // [ErrLeaseTooShort], and an error of etcd at the first contact that rejects the
 // client's user.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
-	pause, unrevoked := shortest, unrevokedLease{}
+	retry, unrevoked := newBackoff(), unrevokedLease{}
 	for {
 		began := time.Now()
 		led, err := e.stand(ctx, &unrevoked, lead)
@@ -106,13 +106,12 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Le
 		default:
 			e.logger.Warn("campaign failed, retrying", "candidate", e.name, "err", err)
 		}
-		if time.Since(began) > longest {
-			pause = shortest
+		if time.Since(began) > retry.Longest {
+			retry.Reset()
 		}
-		if err := wait(ctx, pause); err != nil {
-			return err
+		if !retry.Wait(ctx) {
+			return context.Cause(ctx)
 		}
-		pause = min(2*pause, longest)
 	}
 }
 
@@ -223,14 +222,14 @@ type predecessor struct {
 // run returns the create revision of the key when the key is the oldest. It
 // retries failures of etcd until ctx ends.
 func (c *campaign) run(ctx context.Context) (epoch int64, err error) {
-	pause := shortest
+	retry := newBackoff()
 	for {
 		before, epoch, err := c.enroll(ctx)
 		if err == nil {
 			if before == nil {
 				return epoch, nil
 			}
-			pause = shortest
+			retry.Reset()
 			err = c.awaitEnd(ctx, before)
 		}
 		switch {
@@ -240,10 +239,9 @@ func (c *campaign) run(ctx context.Context) (epoch int64, err error) {
 			return 0, err // the next campaign marks the prefix again
 		case err != nil:
 			c.log.Debug("campaign step failed, retrying", "candidate", c.name, "err", err)
-			if err := wait(ctx, pause); err != nil {
-				return 0, err
+			if !retry.Wait(ctx) {
+				return 0, context.Cause(ctx)
 			}
-			pause = min(2*pause, longest)
 		}
 	}
 }

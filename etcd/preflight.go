@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/internal/loglimit"
 )
 
@@ -52,7 +52,8 @@ func (p *preflight) await(ctx context.Context) error {
 // and returns the cause of ctx.
 func (p *preflight) awaitContact(ctx context.Context) error {
 	var silent loglimit.Limiter
-	for pause := shortest; ; pause = min(2*pause, longest) {
+	retry := newBackoff()
+	for {
 		err := p.contact(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -66,8 +67,8 @@ func (p *preflight) awaitContact(ctx context.Context) error {
 		if omitted, ok := silent.Take(time.Now(), ""); ok {
 			p.logger.Warn("etcd does not answer, retrying", "err", err, loglimit.Omitted(omitted))
 		}
-		if err := wait(ctx, pause); err != nil {
-			return err
+		if !retry.Wait(ctx) {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -79,7 +80,8 @@ func (p *preflight) contact(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	var why error // the last error that etcd returned
-	for pause := shortest; ; pause = min(2*pause, longest) {
+	retry := newBackoff()
+	for {
 		format, err := p.format(limited)
 		switch {
 		case err == nil:
@@ -91,7 +93,7 @@ func (p *preflight) contact(ctx context.Context) error {
 		case limited.Err() == nil:
 			why = err
 		}
-		if !sleep(limited, pause) {
+		if !retry.Wait(limited) {
 			break
 		}
 	}
@@ -305,29 +307,10 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// shortest is the first pause after a failure. Each further failure doubles the
-// pause, up to longest.
-const (
-	shortest = 50 * time.Millisecond
-	longest  = time.Second
-)
-
-// wait waits between d/2 and 3d/2. It returns the cause of ctx if ctx ends first.
-func wait(ctx context.Context, d time.Duration) error {
-	if !sleep(ctx, d/2+rand.N(d)) {
-		return context.Cause(ctx)
-	}
-	return nil
+// newBackoff returns the pauses between attempts to reach etcd.
+func newBackoff() *backoff.Backoff {
+	return &backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
 }
 
 // sleep waits for d, and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func sleep(ctx context.Context, d time.Duration) bool { return backoff.Sleep(ctx, d) }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 // Option configures a Worker; see [New].
@@ -29,7 +30,7 @@ type config struct {
 	lease     time.Duration // 0: none
 	stop      time.Duration // the part of the lease that tasks have to stop
 	readiness bool
-	backoff   backoff
+	backoff   backoff.Backoff
 	spare     spareTime
 	seed      uint64
 	logger    *slog.Logger
@@ -46,7 +47,7 @@ type config struct {
 
 func newConfig(opts []Option) config {
 	c := config{
-		backoff: backoff{first: 100 * time.Millisecond, longest: time.Minute},
+		backoff: backoff.Backoff{First: 100 * time.Millisecond, Longest: time.Minute},
 		seed:    rand.Uint64(),
 		logger:  slog.New(slog.DiscardHandler),
 	}
@@ -107,7 +108,7 @@ func WithBackoff(first, longest time.Duration) Option {
 		if first <= 0 || longest < first {
 			c.invalid("WithBackoff(%v, %v): must be 0 < first <= longest", first, longest)
 		}
-		c.backoff = backoff{first: first, longest: longest}
+		c.backoff = backoff.Backoff{First: first, Longest: longest}
 	})
 }
 

@@ -163,7 +163,7 @@ func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.D
 	}
 	e.err, e.text = err, text
 	e.restarts++
-	if e.run.movable && time.Since(e.run.began) >= w.cfg.backoff.longest {
+	if e.run.movable && time.Since(e.run.began) >= w.cfg.backoff.Longest {
 		e.attempts = 0 // a long run of a movable task resets the count
 	}
 	e.attempts++
@@ -174,11 +174,11 @@ func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.D
 		w.freeSlot()
 		return Failed, 0
 	}
-	if time.Since(e.run.began) >= w.cfg.backoff.longest {
+	if time.Since(e.run.began) >= w.cfg.backoff.Longest {
 		e.failures = 0
 	}
 	e.failures++
-	pause := w.cfg.backoff.pause(e.failures, w.random.Float64())
+	pause := w.cfg.backoff.After(e.failures, w.random.Float64())
 	w.enter(e, Backoff)
 	e.next = e.since.Add(pause)
 	restarts := e.restarts
@@ -215,23 +215,4 @@ func (w *Worker[T]) call(task T, f func()) {
 		}
 	}()
 	f()
-}
-
-// backoff is a sequence of pauses that double from first to longest.
-type backoff struct {
-	first, longest time.Duration
-}
-
-// pause returns the pause after failures in a row, of which there is at least one.
-// jitter, in [0, 1), shortens the pause by up to half.
-func (b backoff) pause(failures int, jitter float64) time.Duration {
-	d := b.first
-	for range failures - 1 {
-		if d > b.longest/2 {
-			d = b.longest
-			break
-		}
-		d *= 2
-	}
-	return d - time.Duration(jitter*float64(d/2))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
@@ -252,14 +253,4 @@ func (r *completionReporter) finish(ctx context.Context) {
 }
 
 // pauseFor waits for d, but not longer than ctx lives.
-func pauseFor(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+func pauseFor(ctx context.Context, d time.Duration) { backoff.Sleep(ctx, d) }

@@ -16,6 +16,7 @@ import (
 	"github.com/f8949c05/orchestrator"
 	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/wire"
+	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 // Errors that end a membership, or keep it from beginning.
@@ -92,16 +93,11 @@ func registerTimeout(lease time.Duration) time.Duration {
 	return max(lease/leastRenewal, probeTime+time.Second) // long enough to get the reason of a failed call
 }
 
-// pauseAfter returns how long to wait after so many failures in a row, from 1. The
-// pause doubles from 50 ms up to a second, less a random part of up to a half, so
-// that workers that failed together do not retry together. random is from [0, 1).
+// pauseAfter returns how long to wait after so many failures in a row to reach the
+// manager. random is from [0, 1).
 func pauseAfter(failures int, random float64) time.Duration {
-	const first, longest = 50 * time.Millisecond, time.Second
-	d := longest
-	if failures < 6 {
-		d = min(first<<max(failures-1, 0), longest)
-	}
-	return d - time.Duration(random*float64(d)/2)
+	b := backoff.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
+	return b.After(failures, random)
 }
 
 // seenErrors filters errors that were not seen since it was last cleared. The zero

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/f8949c05/orchestrator/internal/backoff"
 )
 
 // ErrCluster reports that another cluster answers at the endpoints of etcd, or that
@@ -105,7 +106,7 @@ const quietFor = 5 * time.Second
 func (m *Mirror) Run(ctx context.Context, apply func(At, []Change)) error {
 	m.cluster = 0
 	m.reached.begin()
-	backoff := time.Duration(0)
+	retry := backoff.Backoff{First: 20 * time.Millisecond, Longest: 2 * time.Second}
 	for {
 		progressed, err := m.follow(ctx, apply)
 		switch {
@@ -118,13 +119,12 @@ func (m *Mirror) Run(ctx context.Context, apply func(At, []Change)) error {
 			return err
 		}
 		if progressed {
-			backoff = 0
+			retry.Reset()
 		}
 		m.log.Debug("watch ended, reading again", "range", m.opts.From, "err", err)
-		backoff = min(max(2*backoff, 20*time.Millisecond), 2*time.Second)
-		if err := pause(ctx, backoff); err != nil {
-			m.reached.end(err)
-			return err
+		if !retry.Wait(ctx) {
+			m.reached.end(context.Cause(ctx))
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -383,16 +383,4 @@ func (p *progress) set(rev int64, err error) {
 	p.rev, p.err = rev, err
 	close(p.changed)
 	p.changed = make(chan struct{})
-}
-
-// pause waits between d/2 and 3d/2. It returns the cause of ctx if ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + rand.N(d))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
