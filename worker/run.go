@@ -39,7 +39,7 @@ func (w *Worker[T]) ready(e *entry[T], r *run) {
 	defer w.mu.Unlock()
 	if e.state == Starting && e.run == r {
 		w.enter(e, Running)
-		e.settle()
+		e.settle(nil)
 		w.inform(e)
 	}
 }
@@ -154,7 +154,7 @@ func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.D
 	case err == nil && w.hooks.completed != nil:
 		w.enter(e, Completed)
 		w.note(e.name)
-		e.settle()
+		e.settle(nil)
 		w.freeSlot()
 		return Completed, 0
 	}
@@ -170,7 +170,7 @@ func (w *Worker[T]) conclude(e *entry[T], err error, text string) (State, time.D
 	if w.cfg.attempts > 0 && e.attempts >= w.cfg.attempts {
 		w.enter(e, Failed)
 		w.note(e.name)
-		e.settle()
+		e.settle(nil)
 		w.freeSlot()
 		return Failed, 0
 	}

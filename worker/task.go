@@ -7,6 +7,8 @@ import (
 	"context"
 	"iter"
 	"time"
+
+	"github.com/f8949c05/orchestrator"
 )
 
 // entry is a task that the worker has accepted and that has not stopped.
@@ -31,7 +33,7 @@ type entry[T comparable] struct {
 	timer    *time.Timer // Backoff: starts the next run
 	next     time.Time   // Backoff: when the next run starts
 
-	settled chan struct{} // WithReadiness: closed when Adds need not wait; otherwise nil
+	settled *settlement   // WithReadiness: releases the Adds that wait; otherwise nil
 	gone    chan struct{} // closed when dropped
 }
 
@@ -59,15 +61,29 @@ func (w *Worker[T]) pinned(e *entry[T]) bool {
 	return false
 }
 
-// settle releases the Adds that wait until the task is ready.
-func (e *entry[T]) settle() {
+// settlement is the answer to the Adds that wait until a task is ready. It is fixed
+// when the wait ends, not when an Add reads it: by then the task may have stopped, and
+// the answer would depend on the scheduler.
+type settlement struct {
+	done chan struct{} // closed when the answer is known
+	// err is nil if the task became ready or its job ended, ErrStopping if it was told
+	// to stop before while its function ran, ErrRejected if its function did not run.
+	err error
+}
+
+func newSettlement() *settlement { return &settlement{done: make(chan struct{})} }
+
+// settle answers the Adds that wait until the task is ready, unless they have their
+// answer.
+func (e *entry[T]) settle(err error) {
 	if e.settled == nil {
 		return
 	}
 	select {
-	case <-e.settled:
+	case <-e.settled.done:
 	default:
-		close(e.settled)
+		e.settled.err = err
+		close(e.settled.done)
 	}
 }
 
@@ -84,7 +100,7 @@ func (e *entry[T]) holdsSlot() bool {
 func (w *Worker[T]) accept(task T, g Grant) *entry[T] {
 	e := &entry[T]{name: task, grant: g, gone: make(chan struct{})}
 	if w.cfg.readiness {
-		e.settled = make(chan struct{})
+		e.settled = newSettlement()
 	}
 	e.place = w.order.push(e)
 	w.tasks[task] = e
@@ -156,7 +172,7 @@ func (w *Worker[T]) stop(e *entry[T], cause error) {
 	case Starting, Running:
 		w.enter(e, Stopping)
 		e.run.cancel(cause)
-		e.settle()
+		e.settle(orchestrator.ErrStopping)
 	default:
 		w.drop(e)
 	}
@@ -177,7 +193,7 @@ func (w *Worker[T]) drop(e *entry[T]) {
 	w.note(e.name)
 	w.changed()
 	e.state = 0
-	e.settle()
+	e.settle(orchestrator.ErrRejected)
 	close(e.gone)
 	if held {
 		w.freeSlot()

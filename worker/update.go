@@ -118,7 +118,7 @@ func (w *Worker[T]) take(e *entry[T], g Grant) {
 // runOnceMore queues a job that has completed or failed.
 func (w *Worker[T]) runOnceMore(e *entry[T]) {
 	if e.settled != nil {
-		e.settled = make(chan struct{})
+		e.settled = newSettlement()
 	}
 	e.restarts++
 	e.failures, e.err = 0, nil

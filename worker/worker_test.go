@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -272,6 +273,37 @@ func TestW1_RemoveWhileStartingAnswersTheAdd(t *testing.T) {
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.ErrorIs(t, <-answer, orchestrator.ErrRejected)
 	})
+}
+
+// The answers are fixed when the tasks are told to stop. They do not depend on whether
+// the goroutine of the Apply runs before or after that of a stopped task.
+func TestW1_TheAnswersOfAnApplyDoNotDependOnTheScheduler(t *testing.T) {
+	adds := []orchestrator.Write[string]{
+		{Op: orchestrator.OpAdd, Task: "starting"}, {Op: orchestrator.OpAdd, Task: "ready"}, {Op: orchestrator.OpAdd, Task: "starting too"},
+	}
+	removes := slices.Clone(adds)
+	for i := range removes {
+		removes[i].Op = orchestrator.OpRemove
+	}
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorker(t, func(ctx context.Context, task string) error {
+				if task == "ready" {
+					worker.Ready(ctx)
+				}
+				<-ctx.Done()
+				return nil
+			}, worker.WithReadiness())
+			answers := make(chan []error, 1)
+			go func() { answers <- w.Apply(t.Context(), adds) }()
+			synctest.Wait()
+			require.Nil(t, w.Apply(t.Context(), removes))
+			errs := <-answers
+			require.ErrorIs(t, errs[0], orchestrator.ErrStopping)
+			require.NoError(t, errs[1], "it was ready before")
+			require.ErrorIs(t, errs[2], orchestrator.ErrStopping)
+		})
+	}
 }
 
 func TestW1_ApplyIsSideBySide(t *testing.T) {

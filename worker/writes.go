@@ -27,11 +27,11 @@ import (
 //   - ErrDeposed and ErrStale as in [orchestrator.Communicator], C7;
 //   - ErrRejected if the worker is closed, has no lease ([WithLease]), has rejoined
 //     in the meantime, or does not accept the task ([WithAccept]); if ctx had ended
-//     before the call; or if the task was told to stop while starting, and has
-//     stopped;
+//     before the call; or if the task was told to stop before it was ready, while
+//     its function did not run;
 //   - ErrStopping if ctx ended before an earlier stop of the task had finished, in
 //     which case this call does not start the task; or if the task was told to stop
-//     while starting, and has not stopped;
+//     before it was ready, while its function ran;
 //   - any other error if ctx ended before the task was ready, in which case the task
 //     keeps starting.
 func (w *Worker[T]) Add(ctx context.Context, task T) error {
@@ -302,12 +302,18 @@ func (w *Worker[T]) beginAdd(r *request[T], e *entry[T]) step {
 	default:
 		w.take(e, r.grant)
 	}
-	if e.settled == nil || e.state == Queued {
+	s := e.settled
+	if s == nil || e.state == Queued {
 		return step{}
 	}
 	return step{
-		wait:    e.settled,
-		outcome: func() error { return w.started(e) },
+		wait: s.done,
+		outcome: func() error {
+			if s.err == nil {
+				return nil
+			}
+			return fmt.Errorf("%w: task %v was told to stop while starting", s.err, task)
+		},
 		late: func(cause error) error {
 			return fmt.Errorf("task %v is not ready yet: %w", task, cause)
 		},
@@ -349,19 +355,6 @@ func (w *Worker[T]) stopped(c caller) error {
 	// Do not check the incarnation: the task has stopped, even if a Rejoin came
 	// between.
 	return w.admitTerm(c)
-}
-
-// started answers an Add that has waited for e to become ready.
-func (w *Worker[T]) started(e *entry[T]) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch e.state {
-	case Stopping:
-		return fmt.Errorf("%w: task %v was told to stop while starting", orchestrator.ErrStopping, e.name)
-	case 0:
-		return fmt.Errorf("%w: task %v was told to stop while starting", orchestrator.ErrRejected, e.name)
-	}
-	return nil
 }
 
 // stopOverdue returns a function for a call that stops waiting for e to stop. It
