@@ -3,109 +3,121 @@ package rebalance
 // How many copies of each task, and on each worker, the plan ends with, and which
 // copies are pinned.
 
-import (
-	"math"
-	"slices"
-)
+// demand is the step that decides how many copies the plan ends with.
+type demand struct {
+	*draft
+	targeted, needed []int32 // memory of target and need, if they differ from Want
+}
+
+// needs holds what the demand step and the quarantine step decide.
+type needs struct {
+	// By task.
+	target []int32 // copies that the workers that are not frozen end with
+	need   []int32 // copies that the open workers end with
+	pinned []int32 // pinned on open workers
+	barred []int32 // open workers without a copy that may not gain one
+
+	// By worker.
+	limit []int32 // copies to end with
+	base  []int32 // limit without the extra unit that some have
+	fixed []int32 // pinned copies
+
+	level   int32 // the load that every open worker ends with, or one more
+	extra   int32 // how many end with one more
+	waiting int   // pinned copies on draining workers
+	isShort bool  // some task has fewer places than copies to run
+}
+
+// prepare counts the copies that cannot gain a place or move, and decides the targets.
+func (d *demand) prepare() {
+	d.forbidden()
+	d.targets()
+	d.pin()
+}
 
 // forbidden sorts the forbidden pairs by worker, and counts for each task the
 // open workers that have no copy and may gain none. O(tasks + pairs), and a pass
 // over the lists of the workers in them.
-func (p *Planner) forbidden() {
-	p.forbid.reset()
-	if len(p.Forbidden) == 0 {
+func (d *demand) forbidden() {
+	d.forbid.reset()
+	if len(d.Forbidden) == 0 {
 		return
 	}
-	p.barred = sized(p.barred, len(p.Want))
-	p.forbid.fill(len(p.States), p.Forbidden)
-	for _, w := range p.open {
-		row := p.forbid.row(w)
+	d.barred = sized(d.barred, len(d.Want))
+	d.forbid.fill(len(d.States), d.Forbidden)
+	for _, w := range d.open {
+		row := d.forbid.row(w)
 		if len(row) == 0 {
 			continue
 		}
-		round := p.mark()
-		for k, t := range p.Held[w] {
-			if p.flags[p.offset[w]+int32(k)].runs() {
-				p.marks[t] = round
+		round := d.mark()
+		for k, t := range d.Held[w] {
+			if d.flags[d.offset[w]+int32(k)].runs() {
+				d.marks[t] = round
 			}
 		}
 		for _, t := range row {
-			if p.marks[t] != round { // neither held nor counted before
-				p.marks[t] = round
-				p.barred[t]++
+			if d.marks[t] != round { // neither held nor counted before
+				d.marks[t] = round
+				d.barred[t]++
 			}
 		}
 	}
-}
-
-// places returns how many open workers can hold a copy of t.
-func (p *Planner) places(t int32) int32 {
-	n := int32(len(p.open))
-	if len(p.Forbidden) > 0 {
-		n -= p.barred[t]
-	}
-	return n
-}
-
-// answering returns how many copies of t run on workers that are not frozen, before
-// demand.
-func (p *Planner) answering(t int32) int32 {
-	a := p.Want[t] - p.tasks[t].lack
-	if p.has[Draining] {
-		a += p.drained[t]
-	}
-	if p.staying {
-		a += p.stays[t]
-	}
-	return a
 }
 
 // targets decides how many copies of each task the workers that are not frozen run: as
 // many as are wanted beside the frozen copies. A wanted copy that answers does not stop
 // because of a frozen one (P4).
-func (p *Planner) targets() {
-	p.target = p.Want
-	if !p.has[Frozen] {
+func (d *demand) targets() {
+	d.target = d.Want
+	if !d.has[Frozen] {
 		return
 	}
-	p.aimed = append(p.aimed[:0], p.Want...)
-	p.target = p.aimed
-	for t, frozen := range p.frozen {
-		if want := p.Want[t]; frozen > 0 && want > 0 {
-			p.target[t] = max(want-frozen, min(want, p.answering(int32(t))))
+	d.targeted = append(d.targeted[:0], d.Want...)
+	d.target = d.targeted
+	for t, frozen := range d.frozen {
+		if want := d.Want[t]; frozen > 0 && want > 0 {
+			d.target[t] = max(want-frozen, min(want, d.answering(int32(t))))
 		}
 	}
 }
 
-// demand decides how many copies of each task the open workers run.
-func (p *Planner) demand() {
-	p.need, p.isShort = p.Want, false
-	if !p.has[Frozen] && !p.staying && len(p.Forbidden) == 0 && int(p.most) <= len(p.open) {
+// decide decides how many copies of each task, and how many in all, each open worker ends
+// with.
+func (d *demand) decide() {
+	d.needOpen()
+	d.levels()
+}
+
+// needOpen decides how many copies of each task the open workers run.
+func (d *demand) needOpen() {
+	d.need, d.isShort = d.Want, false
+	if !d.has[Frozen] && !d.staying && len(d.Forbidden) == 0 && int(d.most) <= len(d.open) {
 		return
 	}
-	p.needed = append(p.needed[:0], p.target...)
-	p.need = p.needed
-	if p.staying {
-		for t, stays := range p.stays {
-			p.need[t] = max(0, p.need[t]-stays) // copies of unexpected tasks count too
+	d.needed = append(d.needed[:0], d.target...)
+	d.need = d.needed
+	if d.staying {
+		for t, stays := range d.stays {
+			d.need[t] = max(0, d.need[t]-stays) // copies of unexpected tasks count too
 		}
 	}
-	places := int32(len(p.open))
+	places := int32(len(d.open))
 	wanted, all := 0, int32(0)
-	for t, need := range p.need {
-		if len(p.Forbidden) > 0 {
-			places = p.places(int32(t))
+	for t, need := range d.need {
+		if len(d.Forbidden) > 0 {
+			places = d.places(int32(t))
 		}
 		if need > places {
-			need, p.isShort = places, true
-			p.need[t] = need
+			need, d.isShort = places, true
+			d.need[t] = need
 		}
 		wanted += int(need)
-		s := &p.tasks[t]
-		s.lack += need - p.Want[t]
+		s := &d.tasks[t]
+		s.lack += need - d.Want[t]
 		all |= s.lack
 	}
-	p.wanted, p.hasSurplus = wanted, all < 0
+	d.wanted, d.hasSurplus = wanted, all < 0
 }
 
 // rows holds a list of tasks for each worker.
@@ -145,25 +157,25 @@ func (r *rows) fill(workers int, pairs []Pair) {
 // by task and by worker. Those on
 // draining workers count as copies that stay. O(tasks + workers + pinned copies),
 // and a pass over each list with a pinned task that it names twice.
-func (p *Planner) pin() {
-	if p.Pinned == nil {
+func (d *demand) pin() {
+	if d.Pinned == nil {
 		return
 	}
-	p.pinned = sized(p.pinned, len(p.Want))
-	p.fixed = sized(p.fixed, len(p.States))
+	d.pinned = sized(d.pinned, len(d.Want))
+	d.fixed = sized(d.fixed, len(d.States))
 	isSurplus := false
-	for w, n := range p.Pinned {
-		if n == 0 || p.States[w] == Frozen {
+	for w, n := range d.Pinned {
+		if n == 0 || d.States[w] == Frozen {
 			continue
 		}
-		list := p.Held[w]
-		first, flags, again := len(list)-int(n), p.flags[p.offset[w]:], uint32(0)
+		list := d.Held[w]
+		first, flags, again := len(list)-int(n), d.flags[d.offset[w]:], uint32(0)
 		pinAt := func(k int) {
 			t := list[k]
 			flags[k] = pinned
-			p.pinned[t]++
-			p.fixed[w]++
-			isSurplus = isSurplus || p.pinned[t] > p.target[t]
+			d.pinned[t]++
+			d.fixed[w]++
+			isSurplus = isSurplus || d.pinned[t] > d.target[t]
 		}
 		for k := first; k < len(list); k++ {
 			switch flags[k] {
@@ -171,36 +183,36 @@ func (p *Planner) pin() {
 				pinAt(k)
 			case repeated:
 				if again == 0 {
-					again = p.mark()
+					again = d.mark()
 				}
-				p.marks[list[k]] = again
+				d.marks[list[k]] = again
 			}
 		}
 		if again == 0 {
 			continue
 		}
 		for k, t := range list[:first] { // the first position of a repeated task
-			if p.marks[t] == again && flags[k] == kept {
+			if d.marks[t] == again && flags[k] == kept {
 				pinAt(k)
 			}
 		}
 	}
 	if isSurplus {
-		p.stopPinned()
+		d.stopPinned()
 	}
-	for w, n := range p.fixed {
-		if n == 0 || p.States[w] == Open {
+	for w, n := range d.fixed {
+		if n == 0 || d.States[w] == Open {
 			continue
 		}
-		for k, t := range p.Held[w] {
-			if p.flags[p.offset[w]+int32(k)] != pinned {
+		for k, t := range d.Held[w] {
+			if d.flags[d.offset[w]+int32(k)] != pinned {
 				continue
 			}
-			p.pinned[t]--
-			if p.States[w] == Draining {
-				p.drained[t]--
-				p.stays[t]++
-				p.waiting++
+			d.pinned[t]--
+			if d.States[w] == Draining {
+				d.drained[t]--
+				d.stays[t]++
+				d.waiting++
 			}
 		}
 	}
@@ -208,52 +220,36 @@ func (p *Planner) pin() {
 
 // stopPinned drops the pinned copies that exceed the target even if all others stop:
 // first on draining workers, last on open ones, and in each state first on the fullest.
-func (p *Planner) stopPinned() {
-	workers := p.scratch[:0]
-	for w, n := range p.fixed {
+func (d *demand) stopPinned() {
+	workers := d.scratch[:0]
+	for w, n := range d.fixed {
 		if n > 0 {
 			workers = append(workers, int32(w))
 		}
 	}
-	p.scratch = workers
-	p.byLoad(workers)
+	d.scratch = workers
+	d.byLoad(workers)
 	for _, s := range [...]State{Draining, Quarantined, Open} {
 		for _, w := range workers {
-			if p.States[w] != s {
+			if d.States[w] != s {
 				continue
 			}
-			for k, t := range p.Held[w] {
-				at := p.offset[w] + int32(k)
-				if p.flags[at] != pinned || p.pinned[t] <= p.target[t] {
+			for k, t := range d.Held[w] {
+				at := d.offset[w] + int32(k)
+				if d.flags[at] != pinned || d.pinned[t] <= d.target[t] {
 					continue
 				}
-				p.lose(t, w, at)
-				p.pinned[t]--
-				p.fixed[w]--
+				d.lose(t, w, at)
+				d.pinned[t]--
+				d.fixed[w]--
 				if s == Open {
-					p.tasks[t].lack++
+					d.tasks[t].lack++
 				} else {
-					p.countOf(w)[t]--
+					d.countOf(w)[t]--
 				}
 			}
 		}
 	}
-}
-
-// pinnedOn returns how many pinned copies w has.
-func (p *Planner) pinnedOn(w int32) int32 {
-	if p.Pinned == nil {
-		return 0
-	}
-	return p.fixed[w]
-}
-
-// pinnedOf returns how many pinned copies of t the open workers have.
-func (p *Planner) pinnedOf(t int32) int32 {
-	if p.Pinned == nil {
-		return 0
-	}
-	return p.pinned[t]
 }
 
 // fill distributes n copies over workers as evenly as floors and ceilings allow: each
@@ -285,104 +281,10 @@ func fill(floors, ceilings []int32, n int) (level, extra int32) {
 
 // levels decides with how many copies each open worker ends, without the extra units. A
 // worker with more pinned copies than the level keeps these.
-func (p *Planner) levels() {
-	p.level, p.extra = p.levelOf(p.wanted)
-	for _, w := range p.open {
-		p.base[w] = max(p.level, p.pinnedOn(w))
-		p.limit[w] = p.base[w]
+func (d *demand) levels() {
+	d.level, d.extra = d.levelOf(d.wanted)
+	for _, w := range d.open {
+		d.base[w] = max(d.level, d.pinnedOn(w))
+		d.limit[w] = d.base[w]
 	}
-}
-
-// levelOf returns the level of the open workers with n copies, and how many of them
-// get one more.
-func (p *Planner) levelOf(n int) (level, extra int32) {
-	workers := len(p.open)
-	switch {
-	case workers == 0:
-		return 0, 0
-	case p.Pinned == nil:
-		return int32(n / workers), int32(n % workers)
-	}
-	p.floors, p.ceilings = p.floors[:0], p.ceilings[:0]
-	for _, w := range p.open {
-		p.floors, p.ceilings = append(p.floors, p.fixed[w]), append(p.ceilings, math.MaxInt32)
-	}
-	return fill(p.floors, p.ceilings, n)
-}
-
-// extras assigns the extra units: first to workers that would otherwise have too many,
-// then in order.
-func (p *Planner) extras() {
-	left := p.extra
-	for _, above := range []bool{true, false} {
-		for _, w := range p.open {
-			if left > 0 && (p.load[w] > p.level) == above && p.takesExtra(w) {
-				p.limit[w]++
-				left--
-			}
-		}
-	}
-}
-
-// takesExtra reports whether w may have an extra unit and has none.
-func (p *Planner) takesExtra(w int32) bool { return p.limit[w] == p.level }
-
-// bound computes the lower bound on adds, as far as it is known before they are chosen:
-// each missing copy needs one, and so does each copy beyond a worker's limit. After
-// relieve no choice of drops needs fewer.
-func (p *Planner) bound() {
-	p.grown = len(p.changes)
-	p.plan.LowerBound = p.grown
-	for _, x := range p.pending {
-		p.plan.LowerBound += int(x.copies)
-	}
-	for _, w := range p.open {
-		p.plan.LowerBound += int(max(0, -p.room(w)))
-	}
-}
-
-// isConstrained reports whether some worker may be unable to take copies that it lacks,
-// or to give copies that it has. Then the exchange may fail, and the bound may be too
-// high.
-//
-// Pinned copies alone are not a constraint if no task wants more than one copy: a worker
-// with too many copies has some that are not pinned, and any other worker may take any of
-// them.
-func (p *Planner) isConstrained() bool {
-	return p.has[Quarantined] || p.Pinned != nil && p.most > 1 || len(p.Forbidden) > 0
-}
-
-// plainBound returns the lower bound that holds under any constraints: a start for each
-// copy that a task gains, and, if the spread ends even, one for each copy that an open
-// worker lacks for that.
-func (p *Planner) plainBound() int {
-	gained := p.missing
-	least, most := int32(math.MaxInt32), int32(0)
-	lacking, above, n := 0, 0, 0
-	for _, w := range p.open {
-		least, most = min(least, p.load[w]), max(most, p.load[w])
-		n += int(p.load[w])
-	}
-	if most-least > 1 {
-		return p.grown + gained
-	}
-	for _, w := range p.open {
-		before := p.before[w]
-		lacking += int(max(0, least-before))
-		if before > least {
-			above++
-		}
-	}
-	extra := n - int(least)*len(p.open)
-	return p.grown + max(gained, lacking+max(0, extra-above))
-}
-
-// byLoad sorts workers by load, the highest first, equals by number.
-func (p *Planner) byLoad(workers []int32) {
-	slices.SortFunc(workers, func(v, w int32) int {
-		if p.load[v] != p.load[w] {
-			return int(p.load[w] - p.load[v])
-		}
-		return int(v - w)
-	})
 }

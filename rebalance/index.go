@@ -112,9 +112,9 @@ func (x *index) begin(tasks int) { x.tasks.set = x.tasks.emptied(tasks) }
 // build makes the index of the tasks that were added since begin.
 //
 // One pass over the lists of the open workers.
-func (x *index) build(p *Planner) {
+func (x *index) build(d *draft) {
 	x.tasks.number()
-	x.wide = (len(p.States) + 63) / 64
+	x.wide = (len(d.States) + 63) / 64
 	if n := x.tasks.count * x.wide; n <= indexWords {
 		x.words = sized(x.words, n)
 	} else {
@@ -123,43 +123,43 @@ func (x *index) build(p *Planner) {
 		size := int32(0)
 		x.tasks.all(func(t int32) {
 			x.start = append(x.start, size)
-			size += p.need[t] + 1 // one more while it moves
-			if len(p.Forbidden) > 0 {
-				size += p.barred[t]
+			size += d.need[t] + 1 // one more while it moves
+			if len(d.Forbidden) > 0 {
+				size += d.barred[t]
 			}
 		})
 		x.workers = sized(x.workers, int(size))
 	}
-	for _, w := range p.open {
-		x.fill(p, w)
+	for _, w := range d.open {
+		x.fill(d, w)
 	}
-	for _, c := range p.changes {
-		if c.To != None && p.States[c.To] == Open && x.tasks.has(c.Task) {
+	for _, c := range d.changes {
+		if c.To != None && d.States[c.To] == Open && x.tasks.has(c.Task) {
 			x.put(c.Task, c.To)
 		}
 	}
 }
 
 // fill adds the tasks that w cannot gain, except those that it starts.
-func (x *index) fill(p *Planner, w int32) {
-	forbidden := p.forbid.row(w)
+func (x *index) fill(d *draft, w int32) {
+	forbidden := d.forbid.row(w)
 	round := uint32(0)
 	if len(forbidden) > 0 {
-		round = p.mark()
+		round = d.mark()
 		for _, t := range forbidden {
-			p.marks[t] = round
+			d.marks[t] = round
 		}
 	}
-	flags := p.flags[p.offset[w]:][:len(p.Held[w])]
+	flags := d.flags[d.offset[w]:][:len(d.Held[w])]
 	if round == 0 && x.wide > 0 {
-		x.fillBits(p.Held[w], flags, w)
+		x.fillBits(d.Held[w], flags, w)
 	} else {
-		x.fillRest(p, w, flags, round)
+		x.fillRest(d, w, flags, round)
 	}
 	for _, t := range forbidden {
-		if x.tasks.has(t) && p.marks[t] == round { // neither held nor added before
+		if x.tasks.has(t) && d.marks[t] == round { // neither held nor added before
 			x.put(t, w)
-			p.marks[t] = 0
+			d.marks[t] = 0
 		}
 	}
 }
@@ -181,8 +181,8 @@ func (x *index) fillBits(list []int32, flags []flag, w int32) {
 
 // fillRest adds the kept tasks of w's list if w has forbidden tasks, which round marks, or
 // if there are no bits.
-func (x *index) fillRest(p *Planner, w int32, flags []flag, round uint32) {
-	for k, t := range p.Held[w] {
+func (x *index) fillRest(d *draft, w int32, flags []flag, round uint32) {
+	for k, t := range d.Held[w] {
 		if !x.tasks.has(t) || flags[k] == repeated {
 			continue
 		}
@@ -190,7 +190,7 @@ func (x *index) fillRest(p *Planner, w int32, flags []flag, round uint32) {
 			x.put(t, w)
 		}
 		if round != 0 { // keeping a dropped copy is not a gain, so it is never forbidden
-			p.marks[t] = 0
+			d.marks[t] = 0
 		}
 	}
 }

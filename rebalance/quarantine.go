@@ -9,117 +9,125 @@ import (
 	"slices"
 )
 
-// quarantine decides what the quarantined workers keep and gain. They are levelled
+// quarantine is the step that decides this.
+type quarantine struct {
+	*draft
+	placement *placement
+
+	quarantined []int32   // the quarantined workers
+	keeps       []int32   // by worker: the least that a quarantined one ends with, as far as known
+	drains      []pending // offer: the copies on draining workers
+	handed      []int32   // take: positions in the giver's list
+}
+
+// decide decides what the quarantined workers keep and gain. They are levelled
 // with the open ones, as if those could take everything, and lose what is above:
 // first copies of tasks with too many, then copies that an open worker has a place
 // for.
 //
 // It costs a few passes over the lists of the quarantined workers.
-func (p *Planner) quarantine() {
-	if !p.has[Quarantined] {
+func (q *quarantine) decide() {
+	if !q.has[Quarantined] {
 		return
 	}
-	p.quarantined = p.quarantined[:0]
-	p.keeps = sized(p.keeps, len(p.States))
-	for w, s := range p.States {
+	q.quarantined = q.quarantined[:0]
+	q.keeps = sized(q.keeps, len(q.States))
+	for w, s := range q.States {
 		if s == Quarantined {
-			p.quarantined = append(p.quarantined, int32(w))
+			q.quarantined = append(q.quarantined, int32(w))
 		}
 	}
-	for _, w := range p.quarantined {
-		p.dropFrom(w, func(t int32) bool { return p.stays[t]+p.pinnedOf(t) > p.target[t] })
-		p.keeps[w] = p.pinnedOn(w)
-		if len(p.open) == 0 {
-			p.keeps[w] = p.load[w] // no other worker can take what it has
+	for _, w := range q.quarantined {
+		q.dropFrom(w, func(t int32) bool { return q.stays[t]+q.pinnedOf(t) > q.target[t] })
+		q.keeps[w] = q.pinnedOn(w)
+		if len(q.open) == 0 {
+			q.keeps[w] = q.load[w] // no other worker can take what it has
 		}
 	}
-	p.grabbed = p.grabbed.emptied(len(p.Want))
-	gains, extra := p.grow()
-	p.byLoad(p.quarantined)
-	left, level := extra, p.level
+	q.handedOver = q.handedOver.emptied(len(q.Want))
+	gains, extra := q.grow()
+	q.byLoad(q.quarantined)
+	left, level := extra, q.level
 	if gains {
 		// The open workers have more if others gain less than their share. To lose
 		// copies to workers with as many makes the spread worse.
-		level = max(level, p.openLevel())
+		level = max(level, q.openLevel())
 	}
-	for _, w := range p.quarantined {
+	for _, w := range q.quarantined {
 		most := level
-		if most == p.level && left > 0 && p.hasExtra(w) {
+		if most == q.level && left > 0 && q.hasExtra(w) {
 			most++
 			left--
 		}
-		p.dropFrom(w, func(t int32) bool {
-			return p.load[w] > most && p.onOpen(t)+p.stays[t] > p.target[t]
+		q.dropFrom(w, func(t int32) bool {
+			return q.load[w] > most && q.onOpen(t)+q.stays[t] > q.target[t]
 		})
-		p.dropFrom(w, func(t int32) bool {
-			return p.load[w] > most && p.target[t]-p.stays[t] < p.places(t) && !p.grabbed.has(t)
+		q.dropFrom(w, func(t int32) bool {
+			return q.load[w] > most && q.target[t]-q.stays[t] < q.places(t) && !q.handedOver.has(t)
 		})
 	}
 	if gains { // some lost copies, others could not: that changes the level
-		for _, w := range p.quarantined {
-			p.keeps[w] = p.load[w]
+		for _, w := range q.quarantined {
+			q.keeps[w] = q.load[w]
 		}
-		p.raise(p.share())
+		q.raise(q.share())
 	}
 }
 
 // share finds the level of the open and the quarantined workers, and how many of
 // them get one more. A quarantined worker has its base at most.
-func (p *Planner) share() (extra int32) {
-	floors, ceilings := p.floors[:0], p.ceilings[:0]
-	for w, s := range p.States {
+func (q *quarantine) share() (extra int32) {
+	floors, ceilings := q.floors[:0], q.ceilings[:0]
+	for w, s := range q.States {
 		switch s {
 		case Quarantined:
-			floors, ceilings = append(floors, p.keeps[w]), append(ceilings, p.base[w])
+			floors, ceilings = append(floors, q.keeps[w]), append(ceilings, q.base[w])
 		case Open:
-			floors, ceilings = append(floors, p.pinnedOn(int32(w))), append(ceilings, math.MaxInt32)
+			floors, ceilings = append(floors, q.pinnedOn(int32(w))), append(ceilings, math.MaxInt32)
 		}
 	}
-	p.floors, p.ceilings = floors, ceilings
-	n := -p.waiting
-	for t := range p.target {
-		if len(p.open) > 0 {
-			n += int(min(p.target[t], p.places(int32(t))+p.stays[t]))
+	q.floors, q.ceilings = floors, ceilings
+	n := -q.waiting
+	for t := range q.target {
+		if len(q.open) > 0 {
+			n += int(min(q.target[t], q.places(int32(t))+q.stays[t]))
 		} else {
-			n += int(p.target[t])
+			n += int(q.target[t])
 		}
 	}
-	p.level, extra = fill(floors, ceilings, n)
+	q.level, extra = fill(floors, ceilings, n)
 	return extra
 }
 
 // hasExtra reports whether quarantined worker w has one of the extra units. Copies
 // beyond the level that it must keep do not count.
-func (p *Planner) hasExtra(w int32) bool { return p.load[w] > p.level && p.keeps[w] <= p.level }
+func (q *quarantine) hasExtra(w int32) bool { return q.load[w] > q.level && q.keeps[w] <= q.level }
 
 // openLevel returns the level of the open workers, if the quarantined ones lose
 // nothing.
-func (p *Planner) openLevel() int32 {
+func (q *quarantine) openLevel() int32 {
 	n := 0
-	for t, target := range p.target {
-		n += int(max(0, min(target-p.stays[t], p.places(int32(t)))))
+	for t, target := range q.target {
+		n += int(max(0, min(target-q.stays[t], q.places(int32(t)))))
 	}
-	level, _ := p.levelOf(n)
+	level, _ := q.levelOf(n)
 	return level
 }
 
 // gainOf returns how many copies quarantined worker w may gain.
-func (p *Planner) gainOf(w int32) int32 {
-	if p.Gain == nil {
+func (q *quarantine) gainOf(w int32) int32 {
+	if q.Gain == nil {
 		return 0
 	}
-	return min(p.Gain[w], int32(len(p.Want)))
+	return min(q.Gain[w], int32(len(q.Want)))
 }
 
-// onOpen returns how many copies of t the open workers run, before demand.
-func (p *Planner) onOpen(t int32) int32 { return p.Want[t] - p.tasks[t].lack }
-
 // dropFrom drops from quarantined worker w the copies for which matches is true.
-func (p *Planner) dropFrom(w int32, matches func(t int32) bool) {
-	for k, t := range p.Held[w] {
-		if at := p.offset[w] + int32(k); p.flags[at] == kept && matches(t) {
-			p.lose(t, w, at)
-			p.stays[t]--
+func (q *quarantine) dropFrom(w int32, matches func(t int32) bool) {
+	for k, t := range q.Held[w] {
+		if at := q.offset[w] + int32(k); q.flags[at] == kept && matches(t) {
+			q.lose(t, w, at)
+			q.stays[t]--
 		}
 	}
 }
@@ -132,27 +140,27 @@ func (p *Planner) dropFrom(w int32, matches func(t int32) bool) {
 //
 // O(tasks + open · log open), and a pass over the lists that it touches, for each
 // worker that gains less than its share because it runs or may not run the rest.
-func (p *Planner) grow() (gains bool, extra int32) {
-	for _, w := range p.quarantined {
-		gain := p.gainOf(w)
-		p.base[w] = p.load[w] + gain
+func (q *quarantine) grow() (gains bool, extra int32) {
+	for _, w := range q.quarantined {
+		gain := q.gainOf(w)
+		q.base[w] = q.load[w] + gain
 		gains = gains || gain > 0
 	}
-	extra = p.share()
+	extra = q.share()
 	if !gains {
 		return false, extra
 	}
-	p.byLoad(p.quarantined)
-	slices.Reverse(p.quarantined) // those with the least first
-	p.offer(true, p.level)
-	p.offer(true, math.MaxInt32)
+	q.byLoad(q.quarantined)
+	slices.Reverse(q.quarantined) // those with the least first
+	q.offer(true, q.level)
+	q.offer(true, math.MaxInt32)
 	for again := true; again; {
-		extra = p.share()
-		p.raise(extra)
+		extra = q.share()
+		q.raise(extra)
 		again = false
-		for _, w := range p.quarantined {
-			if p.load[w] < min(p.base[w], p.level) && p.isLeft() {
-				p.base[w], again = p.load[w], true
+		for _, w := range q.quarantined {
+			if q.load[w] < min(q.base[w], q.level) && q.isLeft() {
+				q.base[w], again = q.load[w], true
 			}
 		}
 	}
@@ -160,29 +168,29 @@ func (p *Planner) grow() (gains bool, extra int32) {
 }
 
 // raise brings quarantined workers up to the level, and extra of them beyond it.
-func (p *Planner) raise(extra int32) {
-	p.offer(false, p.level)
-	p.takeOver(p.level+1, 0)
-	p.takeOver(p.level, 0)
-	p.takeOver(p.level+1, extra)
+func (q *quarantine) raise(extra int32) {
+	q.offer(false, q.level)
+	q.takeOver(q.level+1, 0)
+	q.takeOver(q.level, 0)
+	q.takeOver(q.level+1, extra)
 }
 
 // isLeft reports whether there is something left that raise could not give away.
-func (p *Planner) isLeft() bool {
-	return len(p.pending) > 0 || slices.ContainsFunc(p.open, func(w int32) bool {
-		return p.load[w] > max(p.level, p.pinnedOn(w))
+func (q *quarantine) isLeft() bool {
+	return len(q.pending) > 0 || slices.ContainsFunc(q.open, func(w int32) bool {
+		return q.load[w] > max(q.level, q.pinnedOn(w))
 	})
 }
 
 // offer lets quarantined workers start what is missing and what drains, until
 // they have most copies: only copies without a place on an open worker, or any.
-func (p *Planner) offer(only bool, most int32) {
-	p.pending = p.pending[:0]
-	drains := p.spare[:0]
-	for t, target := range p.target {
+func (q *quarantine) offer(only bool, most int32) {
+	q.pending = q.pending[:0]
+	drains := q.drains[:0]
+	for t, target := range q.target {
 		t := int32(t)
-		open, stays := p.onOpen(t), p.stays[t]
-		lack, places := target-stays-open, p.places(t)
+		open, stays := q.onOpen(t), q.stays[t]
+		lack, places := target-stays-open, q.places(t)
 		if only {
 			lack = min(lack, target-stays-places)
 		} else {
@@ -190,41 +198,41 @@ func (p *Planner) offer(only bool, most int32) {
 		}
 		switch {
 		case lack <= 0:
-		case p.has[Draining] && lack <= p.drained[t]:
+		case q.has[Draining] && lack <= q.drained[t]:
 			drains = append(drains, pending{t, lack})
 		default:
-			p.pending = append(p.pending, pending{t, lack})
+			q.pending = append(q.pending, pending{t, lack})
 		}
 	}
-	p.spare = drains
+	q.drains = drains
 	if only {
-		for _, some := range [][]pending{p.pending, drains} {
-			slices.SortStableFunc(some, func(x, y pending) int { return cmp.Compare(p.copies(x.task), p.copies(y.task)) })
+		for _, some := range [][]pending{q.pending, drains} {
+			slices.SortStableFunc(some, func(x, y pending) int { return cmp.Compare(q.copies(x.task), q.copies(y.task)) })
 		}
 	}
-	p.pending = append(p.pending, drains...)
-	if len(p.pending) == 0 {
+	q.pending = append(q.pending, drains...)
+	if len(q.pending) == 0 {
 		return
 	}
-	for _, w := range p.quarantined {
-		p.limit[w] = max(p.load[w], min(p.base[w], most))
+	for _, w := range q.quarantined {
+		q.limit[w] = max(q.load[w], min(q.base[w], most))
 	}
-	before := len(p.changes)
-	p.deal(p.quarantined, true)
-	for _, c := range p.changes[before:] {
-		p.stays[c.Task]++
+	before := len(q.changes)
+	q.placement.deal(q.quarantined, true)
+	for _, c := range q.changes[before:] {
+		q.stays[c.Task]++
 		if only {
-			p.keeps[c.To]++ // no other worker has a place for it
+			q.keeps[c.To]++ // no other worker has a place for it
 		}
 	}
 }
 
 // copies returns how many copies of t there are at most without another one on a
 // quarantined worker.
-func (p *Planner) copies(t int32) int32 {
-	n := p.places(t) + p.stays[t]
-	if p.has[Frozen] {
-		n += p.frozen[t]
+func (q *quarantine) copies(t int32) int32 {
+	n := q.places(t) + q.stays[t]
+	if q.has[Frozen] {
+		n += q.frozen[t]
 	}
 	return n
 }
@@ -232,44 +240,44 @@ func (p *Planner) copies(t int32) int32 {
 // takeOver moves copies to quarantined workers from open workers with more than
 // some load, the fullest first. They end at the level, and extra of them with one
 // more.
-func (p *Planner) takeOver(load, extra int32) {
+func (q *quarantine) takeOver(load, extra int32) {
 	isRoom := false
-	for _, w := range p.quarantined {
-		isRoom = isRoom || p.load[w] < p.base[w] && p.load[w] <= p.level
-		if p.hasExtra(w) {
+	for _, w := range q.quarantined {
+		isRoom = isRoom || q.load[w] < q.base[w] && q.load[w] <= q.level
+		if q.hasExtra(w) {
 			extra--
 		}
 	}
 	if !isRoom {
 		return
 	}
-	givers := append(p.scratch[:0], p.open...)
-	p.scratch = givers
-	p.byLoad(givers)
-	surplus := p.surplusOf(givers)
-	for _, w := range p.quarantined {
-		most := p.level
+	givers := append(q.scratch[:0], q.open...)
+	q.scratch = givers
+	q.byLoad(givers)
+	surplus := q.surplusOf(givers)
+	for _, w := range q.quarantined {
+		most := q.level
 		if extra > 0 {
 			most++
 		}
-		p.limit[w] = max(p.load[w], min(p.base[w], most))
-		if p.room(w) == 0 {
+		q.limit[w] = max(q.load[w], min(q.base[w], most))
+		if q.room(w) == 0 {
 			continue
 		}
-		blocked := p.block(w)
-		for len(givers) > 0 && p.load[givers[0]] <= load {
+		blocked := q.block(w)
+		for len(givers) > 0 && q.load[givers[0]] <= load {
 			givers = givers[1:]
 		}
 		for _, giver := range givers {
-			most := p.load[giver] - load
+			most := q.load[giver] - load
 			if surplus != nil {
 				most -= surplus[giver]
 			}
-			if most > 0 && p.room(w) > 0 {
-				p.take(giver, w, most, blocked)
+			if most > 0 && q.room(w) > 0 {
+				q.take(giver, w, most, blocked)
 			}
 		}
-		if p.hasExtra(w) {
+		if q.hasExtra(w) {
 			extra--
 		}
 	}
@@ -278,11 +286,11 @@ func (p *Planner) takeOver(load, extra int32) {
 // surplusOf returns, by worker, how many copies open workers may lose because their tasks
 // have too many; nil if no task has. If a worker also handed others to a quarantined
 // one, that one could end with more.
-func (p *Planner) surplusOf(workers []int32) (of []int32) {
-	tooMany := func(t int32) bool { return p.onOpen(t)+p.stays[t] > p.target[t] }
-	for t := range p.target {
+func (q *quarantine) surplusOf(workers []int32) (of []int32) {
+	tooMany := func(t int32) bool { return q.onOpen(t)+q.stays[t] > q.target[t] }
+	for t := range q.target {
 		if tooMany(int32(t)) {
-			of = make([]int32, len(p.States))
+			of = make([]int32, len(q.States))
 			break
 		}
 	}
@@ -290,8 +298,8 @@ func (p *Planner) surplusOf(workers []int32) (of []int32) {
 		return nil
 	}
 	for _, w := range workers {
-		for k, t := range p.Held[w] {
-			if p.flags[p.offset[w]+int32(k)] == kept && tooMany(t) {
+		for k, t := range q.Held[w] {
+			if q.flags[q.offset[w]+int32(k)] == kept && tooMany(t) {
 				of[w]++
 			}
 		}
@@ -301,23 +309,23 @@ func (p *Planner) surplusOf(workers []int32) (of []int32) {
 
 // take moves up to most copies from an open worker to a quarantined one. Blocked
 // marks what that cannot gain.
-func (p *Planner) take(giver, w, most int32, blocked uint32) {
-	most = min(most, p.room(w))
-	handed := p.handed[:0]
-	for k, t := range p.Held[giver] {
+func (q *quarantine) take(giver, w, most int32, blocked uint32) {
+	most = min(most, q.room(w))
+	handed := q.handed[:0]
+	for k, t := range q.Held[giver] {
 		if int32(len(handed)) >= most {
 			break
 		}
-		if p.flags[p.offset[giver]+int32(k)] != kept || p.marks[t] == blocked || p.onOpen(t)+p.stays[t] != p.target[t] {
+		if q.flags[q.offset[giver]+int32(k)] != kept || q.marks[t] == blocked || q.onOpen(t)+q.stays[t] != q.target[t] {
 			continue
 		}
-		p.marks[t] = blocked
-		p.grabbed.add(t)
-		p.grabs = true
-		p.tasks[t].lack++
-		p.stays[t]++
+		q.marks[t] = blocked
+		q.handedOver.add(t)
+		q.handsOver = true
+		q.tasks[t].lack++
+		q.stays[t]++
 		handed = append(handed, int32(k))
 	}
-	p.handed = handed
-	p.move(handed, giver, w)
+	q.handed = handed
+	q.move(handed, giver, w)
 }

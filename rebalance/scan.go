@@ -3,54 +3,111 @@ package rebalance
 // Step 1: the copies that run, those that are missing, and those that are too many.
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 )
 
-// scan counts the copies of each task, and the load of each worker. One pass
+// scan is the step that finds the copies that run.
+type scan struct {
+	*draft
+	surplus *surplus
+
+	met set // single: the tasks of which a copy was met, or none is wanted
+}
+
+// counts holds what the scan finds.
+type counts struct {
+	single bool // no task is wanted more than once, and more: see beginSingle
+
+	// By task, unless single is set.
+	tasks   []task
+	frozen  []int32 // copies on frozen workers; valid if there are any
+	drained []int32 // copies on draining workers that are not pinned; valid if there are any
+	stays   []int32 // copies on quarantined workers, later those that they end with; pinned on draining ones
+
+	staying     bool  // stays is in use
+	wanted      int   // the sum of Want, from demand on of need
+	least, most int32 // the lowest and the highest of Want
+	missing     int   // how many copies the open workers lack initially
+	hasSurplus  bool  // some task has surplus copies on open workers
+}
+
+// task holds what every step reads of a task, in one word.
+type task struct {
+	seen int32 // the last worker whose list named it, plus one
+	// How many copies the open workers lack: of Want, and from demand on of need. It is
+	// negative for a surplus, which trim removes.
+	lack int32
+}
+
+// run counts the copies of each task, and the load of each worker. One pass
 // over the lists.
-func (p *Planner) scan() error {
-	if p.single {
-		return p.scanSingle()
+func (sc *scan) run() error {
+	if err := sc.begin(); err != nil {
+		return err
+	}
+	if sc.single {
+		return sc.scanSingle()
 	}
 	all := int32(0) // negative once a task has too many
-	for w, list := range p.Held {
-		flags := p.flags[p.offset[w]:][:len(list)]
+	for w, list := range sc.Held {
+		flags := sc.flags[sc.offset[w]:][:len(list)]
 		repeats, at := 0, 0
-		if count := p.countOf(int32(w)); count == nil {
+		if count := sc.countOf(int32(w)); count == nil {
 			var lacks int32
-			repeats, lacks, at = tally(p.tasks, list, flags, int32(w)+1)
+			repeats, lacks, at = tally(sc.tasks, list, flags, int32(w)+1)
 			all |= lacks
 		} else {
-			repeats, at = tallyTo(count, p.tasks, list, flags, int32(w)+1)
+			repeats, at = tallyTo(count, sc.tasks, list, flags, int32(w)+1)
 		}
 		if at < len(list) {
-			return p.noTask(w, at)
+			return sc.noTask(w, at)
 		}
-		p.load[w] = int32(len(list) - repeats)
+		sc.load[w] = int32(len(list) - repeats)
 	}
-	p.hasSurplus = all < 0
+	sc.hasSurplus = all < 0
+	return nil
+}
+
+// begin sets all counts to zero.
+func (sc *scan) begin() error {
+	sc.staying = sc.has[Quarantined] || sc.has[Draining] && sc.Pinned != nil
+	if sc.single = sc.beginSingle(); sc.single {
+		return nil
+	}
+	for _, of := range []struct {
+		isUsed bool
+		count  *[]int32
+	}{{sc.has[Frozen], &sc.frozen}, {sc.has[Draining], &sc.drained}, {sc.staying, &sc.stays}} {
+		if of.isUsed {
+			*of.count = sized(*of.count, len(sc.Want))
+		}
+	}
+	return sc.wants()
+}
+
+// wants makes every task lack all of its wanted copies.
+func (sc *scan) wants() error {
+	sc.tasks = slices.Grow(sc.tasks[:0], len(sc.Want))[:len(sc.Want)]
+	tasks := sc.tasks
+	sum, least, most := 0, int32(math.MaxInt32), int32(0)
+	for t, want := range sc.Want {
+		tasks[t] = task{lack: want}
+		sum += int(want)
+		least, most = min(least, want), max(most, want)
+	}
+	if least < 0 {
+		t := slices.Index(sc.Want, least)
+		return invalid("Want[%d] is %d", t, least)
+	}
+	sc.wanted, sc.least, sc.most = sum, least, most
 	return nil
 }
 
 // noTask returns the error for a worker that lists a number of no task.
-func (p *Planner) noTask(w, at int) error {
-	return invalid("Held[%d][%d] is %d, there are %d tasks", w, at, p.Held[w][at], len(p.Want))
-}
-
-// countOf returns the number of copies by task on the workers of w's state, nil if w is
-// open.
-func (p *Planner) countOf(w int32) []int32 {
-	switch p.States[w] {
-	case Frozen:
-		return p.frozen
-	case Draining:
-		return p.drained
-	case Quarantined:
-		return p.stays
-	default:
-		return nil
-	}
+func (sc *scan) noTask(w, at int) error {
+	return invalid("Held[%d][%d] is %d, there are %d tasks", w, at, sc.Held[w][at], len(sc.Want))
 }
 
 // tally subtracts the copies of an open worker from lack. It returns how many tasks the
@@ -100,38 +157,29 @@ func tallyTo(count []int32, tasks []task, list []int32, flags []flag, seen int32
 
 // isSettled reports whether nothing must change, for the ordinary case that all
 // workers are open: every task has its copies, and the loads are even.
-func (p *Planner) isSettled() bool {
-	if p.has[Frozen] || p.has[Draining] || p.has[Quarantined] || len(p.open) == 0 {
+func (sc *scan) isSettled() bool {
+	if sc.has[Frozen] || sc.has[Draining] || sc.has[Quarantined] || len(sc.open) == 0 {
 		return false
 	}
-	if p.hasSurplus || len(p.drops) > 0 || p.running() != p.wanted {
+	if sc.hasSurplus || len(sc.drops) > 0 || sc.running() != sc.wanted {
 		return false
 	}
-	least, most := p.load[p.open[0]], p.load[p.open[0]]
-	for _, w := range p.open {
-		least, most = min(least, p.load[w]), max(most, p.load[w])
+	least, most := sc.load[sc.open[0]], sc.load[sc.open[0]]
+	for _, w := range sc.open {
+		least, most = min(least, sc.load[w]), max(most, sc.load[w])
 	}
 	return most-least <= 1
 }
 
-// running returns how many copies the open workers run.
-func (p *Planner) running() int {
-	n := 0
-	for _, w := range p.open {
-		n += int(p.load[w])
-	}
-	return n
-}
-
 // stopUnexpected drops the copies of unexpected tasks. If there are any, one pass
 // over the lists.
-func (p *Planner) stopUnexpected() {
-	if p.least > 0 || p.single {
+func (sc *scan) stopUnexpected() {
+	if sc.least > 0 || sc.single {
 		return // no task is unexpected, or meetAgain has dropped the copies
 	}
 	found := false
-	for t, want := range p.Want {
-		if want == 0 && p.answering(int32(t)) > 0 {
+	for t, want := range sc.Want {
+		if want == 0 && sc.answering(int32(t)) > 0 {
 			found = true
 			break
 		}
@@ -139,14 +187,14 @@ func (p *Planner) stopUnexpected() {
 	if !found {
 		return
 	}
-	for w, list := range p.Held {
-		if p.States[w] == Frozen {
+	for w, list := range sc.Held {
+		if sc.States[w] == Frozen {
 			continue
 		}
-		at := p.offset[w]
+		at := sc.offset[w]
 		for k, t := range list {
-			if !p.isExpected(t) && p.flags[at+int32(k)] == kept {
-				p.lose(t, int32(w), at+int32(k))
+			if !sc.isExpected(t) && sc.flags[at+int32(k)] == kept {
+				sc.lose(t, int32(w), at+int32(k))
 			}
 		}
 	}
@@ -154,28 +202,28 @@ func (p *Planner) stopUnexpected() {
 
 // gaps lists the missing copies, and finds the tasks that have too many copies on open
 // workers. O(tasks), unless the scan has found neither.
-func (p *Planner) gaps() {
-	p.pending, p.missing = p.pending[:0], 0
-	lack := p.wanted - p.running() // the missing copies without the surplus ones
-	if !p.hasSurplus && lack == 0 {
+func (sc *scan) gaps() {
+	sc.pending, sc.missing = sc.pending[:0], 0
+	lack := sc.wanted - sc.running() // the missing copies without the surplus ones
+	if !sc.hasSurplus && lack == 0 {
 		return
 	}
-	p.pending = slices.Grow(p.pending, min(max(lack, 0), len(p.Want)))
-	if p.single {
-		p.gapsSingle()
+	sc.pending = slices.Grow(sc.pending, min(max(lack, 0), len(sc.Want)))
+	if sc.single {
+		sc.gapsSingle()
 		return
 	}
-	p.surplus.reset(len(p.Want))
-	p.hasSurplus = false
-	for t, s := range p.tasks {
+	sc.surplus.reset()
+	sc.hasSurplus = false
+	for t, s := range sc.tasks {
 		switch {
 		case s.lack == 0:
 		case s.lack > 0:
-			p.pending = append(p.pending, pending{int32(t), s.lack})
-			p.missing += int(s.lack)
-		case p.least > 0 || p.isExpected(int32(t)):
-			p.surplus.add(int32(t), -s.lack)
-			p.hasSurplus = true
+			sc.pending = append(sc.pending, pending{int32(t), s.lack})
+			sc.missing += int(s.lack)
+		case sc.least > 0 || sc.isExpected(int32(t)):
+			sc.surplus.add(int32(t), -s.lack)
+			sc.hasSurplus = true
 		}
 	}
 }
@@ -186,15 +234,15 @@ func (p *Planner) gaps() {
 // their words do not. The plan is the same as that of the general scan.
 
 // beginSingle reports whether this is the ordinary case, and prepares for it. O(tasks).
-func (p *Planner) beginSingle() bool {
-	if len(p.open) < len(p.States) || len(p.open) == 0 || len(p.Forbidden) > 0 || p.Pinned != nil {
+func (sc *scan) beginSingle() bool {
+	if len(sc.open) < len(sc.States) || len(sc.open) == 0 || len(sc.Forbidden) > 0 || sc.Pinned != nil {
 		return false
 	}
-	tasks := len(p.Want)
-	p.met = p.met.emptied(tasks)
-	p.wanted, p.least, p.most = tasks, 1, 1
-	for k := range p.met {
-		wants := p.Want[k*64 : min(k*64+64, tasks)]
+	tasks := len(sc.Want)
+	sc.met = sc.met.emptied(tasks)
+	sc.wanted, sc.least, sc.most = tasks, 1, 1
+	for k := range sc.met {
+		wants := sc.Want[k*64 : min(k*64+64, tasks)]
 		others := int32(0) // the bits in which some differ from 1
 		rest := wants
 		for ; len(rest) >= 4; rest = rest[4:] {
@@ -206,11 +254,11 @@ func (p *Planner) beginSingle() bool {
 		switch others {
 		case 0:
 		case 1:
-			p.least = 0
+			sc.least = 0
 			for i, want := range wants {
 				if want == 0 {
-					p.met.add(int32(k*64 + i)) // the first copy is one too many
-					p.wanted--
+					sc.met.add(int32(k*64 + i)) // the first copy is one too many
+					sc.wanted--
 				}
 			}
 		default:
@@ -218,27 +266,27 @@ func (p *Planner) beginSingle() bool {
 		}
 	}
 	if tasks%64 != 0 {
-		p.met[tasks/64] |= ^uint64(0) << (tasks % 64) // numbers of no task
+		sc.met[tasks/64] |= ^uint64(0) << (tasks % 64) // numbers of no task
 	}
 	return true
 }
 
 // scanSingle is scan for the ordinary case. One pass over the lists, and another one if a
 // task was met again.
-func (p *Planner) scanSingle() error {
-	tasks := len(p.Want)
-	p.surplus.reset(tasks)
-	p.surplus.copies = p.surplus.copies[:0]
-	again := p.surplus.tasks.set
-	for w, list := range p.Held {
-		if at := meet(p.met, again, list, tasks); at < len(list) {
-			return p.noTask(w, at)
+func (sc *scan) scanSingle() error {
+	tasks := len(sc.Want)
+	sc.surplus.reset()
+	sc.surplus.copies = sc.surplus.copies[:0]
+	again := sc.surplus.over.set
+	for w, list := range sc.Held {
+		if at := meet(sc.met, again, list, tasks); at < len(list) {
+			return sc.noTask(w, at)
 		}
-		p.load[w] = int32(len(list))
+		sc.load[w] = int32(len(list))
 	}
-	p.hasSurplus = !again.isEmpty()
-	if p.hasSurplus {
-		p.meetAgain()
+	sc.hasSurplus = !again.isEmpty()
+	if sc.hasSurplus {
+		sc.meetAgain()
 	}
 	return nil
 }
@@ -270,40 +318,40 @@ func meet(met, again set, list []int32, tasks int) int {
 
 // meetAgain visits the tasks that were met again: it finds repeated names, drops copies
 // of unexpected tasks, and collects the copies of the others.
-func (p *Planner) meetAgain() {
-	o := &p.surplus
-	o.tasks.number()
-	o.excess = sized(o.excess, o.tasks.count)
-	o.listed = o.listed.emptied(o.tasks.count)
+func (sc *scan) meetAgain() {
+	o := sc.surplus
+	o.over.number()
+	o.excess = sized(o.excess, o.over.count)
+	o.listed = o.listed.emptied(o.over.count)
 	o.first, o.linked = o.first[:0], false
-	anyExpected := p.least > 0
-	for w, list := range p.Held {
-		first, drops := len(o.copies), len(p.drops)
+	anyExpected := sc.least > 0
+	for w, list := range sc.Held {
+		first, drops := len(o.copies), len(sc.drops)
 		o.first = append(o.first, int32(first))
-		o.found = findAll(o.tasks.set, list, o.found)
+		o.found = findAll(o.over.set, list, o.found)
 		repeats := int32(0)
 		for _, k := range o.found {
-			t, at := list[k], p.offset[w]+k
-			number := o.tasks.of(t)
+			t, at := list[k], sc.offset[w]+k
+			number := o.over.of(t)
 			switch {
 			case o.listed.has(number):
-				p.flags[at] = repeated
+				sc.flags[at] = repeated
 				repeats++
 				continue
-			case anyExpected || p.isExpected(t):
+			case anyExpected || sc.isExpected(t):
 				o.excess[number]++
 				o.copies = append(o.copies, surplusCopy{number, at})
 			default:
-				p.lose(t, int32(w), at)
+				sc.lose(t, int32(w), at)
 			}
 			o.listed.add(number)
 		}
-		p.load[w] -= repeats
+		sc.load[w] -= repeats
 		for _, c := range o.copies[first:] {
 			o.listed.remove(c.number)
 		}
-		for _, d := range p.drops[drops:] {
-			o.listed.remove(o.tasks.of(d.task))
+		for _, d := range sc.drops[drops:] {
+			o.listed.remove(o.over.of(d.task))
 		}
 	}
 	o.first = append(o.first, int32(len(o.copies)))
@@ -314,7 +362,7 @@ func (p *Planner) meetAgain() {
 	if o.total == 0 {
 		o.copies = o.copies[:0] // all were repeated names, or are dropped
 	}
-	p.hasSurplus = o.total > 0
+	sc.hasSurplus = o.total > 0
 }
 
 // findAll returns the positions of the tasks of a list that are in a set. It reuses the
@@ -333,11 +381,11 @@ func findAll(tasks set, list, places []int32) []int32 {
 }
 
 // gapsSingle lists the missing copies: the tasks that were not met. O(tasks/64 + missing).
-func (p *Planner) gapsSingle() {
-	for k, word := range p.met {
+func (sc *scan) gapsSingle() {
+	for k, word := range sc.met {
 		for missing := ^word; missing != 0; missing &= missing - 1 {
-			p.pending = append(p.pending, pending{int32(k*64 + bits.TrailingZeros64(missing)), 1})
+			sc.pending = append(sc.pending, pending{int32(k*64 + bits.TrailingZeros64(missing)), 1})
 		}
 	}
-	p.missing = len(p.pending)
+	sc.missing = len(sc.pending)
 }

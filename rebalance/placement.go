@@ -7,6 +7,23 @@ import "slices"
 // pending is a task and how many of its copies are still to be placed.
 type pending struct{ task, copies int32 }
 
+// placement is the step that starts missing copies.
+type placement struct {
+	*draft
+	search *search
+
+	// One deal.
+	dealt []pending // the pending copies, in this turn
+	left  []pending // those of dealt without a place
+	again []pending // further copies, for the next turn
+	taken []pending // the copies for one worker
+	spare []pending // memory of the next turn
+	turn  int
+
+	// placeWide.
+	takers, others []int32 // workers with room, and those passed over for a task
+}
+
 // place starts missing copies on workers with room, if that costs one start a
 // copy.
 //
@@ -15,7 +32,7 @@ type pending struct{ task, copies int32 }
 // has just taken, so the pass costs at most its list and twice what it takes. A copy that
 // no worker with room can take is stuck, and gets a search. O(copies on workers with room
 // + starts), and the search.
-func (p *Planner) place() {
+func (p *placement) place() {
 	if len(p.pending) == 0 {
 		return
 	}
@@ -38,7 +55,7 @@ func (p *Planner) place() {
 // A wide task costs as much as there are workers with room. It needs half of them, or
 // there are at most twice as many such tasks as a worker has room on average: O(n +
 // starts + room), with the pass over the lists.
-func (p *Planner) placeWide() {
+func (p *placement) placeWide() {
 	takers, rooms, more := p.takers[:0], 0, 0
 	for _, w := range p.open {
 		if room := p.room(w); room > 0 {
@@ -57,13 +74,13 @@ func (p *Planner) placeWide() {
 	if !slices.ContainsFunc(p.pending, isWide) {
 		return
 	}
-	p.index.begin(len(p.Want))
+	p.search.index.begin(len(p.Want))
 	for _, x := range p.pending {
 		if isWide(x) {
-			p.index.tasks.add(x.task)
+			p.search.index.tasks.add(x.task)
 		}
 	}
-	p.index.build(p)
+	p.search.index.build(p.draft)
 	slices.SortStableFunc(takers, func(v, w int32) int { return int(p.room(w) - p.room(v)) })
 	for i := range p.pending {
 		if x := &p.pending[i]; isWide(*x) {
@@ -75,12 +92,12 @@ func (p *Planner) placeWide() {
 
 // spread starts copies of a task on the workers with the most room among takers, which
 // are sorted by room and stay so.
-func (p *Planner) spread(x *pending) {
+func (p *placement) spread(x *pending) {
 	chosen, others := p.scratch[:0], p.others[:0]
 	for _, w := range p.takers {
 		switch {
 		case p.room(w) == 0:
-		case x.copies > 0 && !p.index.blocks(x.task, w):
+		case x.copies > 0 && !p.search.index.blocks(x.task, w):
 			p.gain(x.task, w)
 			x.copies--
 			chosen = append(chosen, w)
@@ -100,22 +117,11 @@ func (p *Planner) spread(x *pending) {
 	p.takers = append(takers, others...)
 }
 
-// choosy returns the open workers. Those with the most forbidden tasks come first, so that
-// they get tasks that they may take.
-func (p *Planner) choosy() []int32 {
-	if len(p.Forbidden) == 0 {
-		return p.open
-	}
-	p.order = append(p.order[:0], p.open...)
-	slices.SortStableFunc(p.order, func(v, w int32) int { return len(p.forbid.row(w)) - len(p.forbid.row(v)) })
-	return p.order
-}
-
 // deal lets workers with room take pending copies in turns: the first copies of every
 // task, in order, then the second ones, and so on. From the second turn on, each turn has
 // a different order. Otherwise two workers could end up with the same tasks, and losing
 // both would lose those. conflicts: a worker may have to pass over a task.
-func (p *Planner) deal(workers []int32, conflicts bool) {
+func (p *placement) deal(workers []int32, conflicts bool) {
 	p.dealt = append(p.dealt[:0], p.pending...)
 	p.left, p.again, p.turn = p.dealt, p.again[:0], 1
 	for _, w := range workers {
@@ -138,7 +144,7 @@ func (p *Planner) deal(workers []int32, conflicts bool) {
 }
 
 // fillUp starts pending copies on w until it is full.
-func (p *Planner) fillUp(w int32) {
+func (p *placement) fillUp(w int32) {
 	blocked := p.block(w)
 	for {
 		p.takeTurn(w, blocked)
@@ -151,7 +157,7 @@ func (p *Planner) fillUp(w int32) {
 
 // takeTurn starts on w the copies that it can take in this turn. Those that it passes over
 // stay, in order.
-func (p *Planner) takeTurn(w int32, blocked uint32) {
+func (p *placement) takeTurn(w int32, blocked uint32) {
 	left, marks, room := p.left, p.marks, int(p.room(w))
 	taken := slices.Grow(p.taken[:0], room)[:room]
 	looked, n := sift(left, taken, marks, blocked)
@@ -186,7 +192,7 @@ func sift(left, taken []pending, marks []uint32, blocked uint32) (looked, n int)
 }
 
 // nextTurn appends the further copies to those that were passed over.
-func (p *Planner) nextTurn() {
+func (p *placement) nextTurn() {
 	p.turn++
 	left := append(p.spare[:0], p.left...)
 	n := len(p.again)
@@ -222,20 +228,20 @@ func gcd(a, b int) int {
 // like those of relieve. A round searches once for each task that starts, at w/64 each
 // and as much again for each worker on the way: O((starts + w) · w/64), after a pass over
 // the lists.
-func (p *Planner) unstick() {
-	p.index.begin(len(p.Want))
+func (p *placement) unstick() {
+	p.search.index.begin(len(p.Want))
 	for _, x := range p.pending {
-		p.index.tasks.add(x.task)
+		p.search.index.tasks.add(x.task)
 	}
 	for i := range p.changes {
-		p.index.tasks.add(p.changes[i].Task)
+		p.search.index.tasks.add(p.changes[i].Task)
 	}
-	p.index.build(p)
+	p.search.index.build(p.draft)
 	for success := true; success; {
 		success = false
-		p.search.begin(p)
+		p.search.begin()
 		for i := range p.pending {
-			for x := &p.pending[i]; x.copies > 0 && p.findPlace(x.task); {
+			for x := &p.pending[i]; x.copies > 0 && p.search.findPlace(x.task); {
 				x.copies--
 				success = true
 			}

@@ -6,46 +6,49 @@ import (
 	"slices"
 )
 
+// assembly is the step that makes the changes of the plan from drops and adds.
+type assembly struct {
+	*draft
+	starts numbering // the tasks of which a copy starts that is not moved
+	latest []int32   // by number in starts: the latest drop that is not part of a change yet, plus one
+	late   rows      // by worker: the tasks whose moves come last
+}
+
 // leftover lists the copies without a place, and drops the copies on draining workers that
 // have another place. It takes O(tasks) if a copy is left, and a pass over the lists of
 // the draining workers.
-func (p *Planner) leftover() {
-	if p.isConstrained() {
-		p.plan.LowerBound = p.plainBound()
-	} else {
-		p.plan.LowerBound += p.exchanged
-	}
+func (a *assembly) leftover() {
 	var left []int32 // by task: copies that stay on draining workers; nil if all have a place
-	if p.isShort {
-		left = p.unplaced()
+	if a.isShort {
+		left = a.unplaced()
 	}
-	if p.has[Draining] {
-		p.drain(left)
+	if a.has[Draining] {
+		a.drain(left)
 	}
 }
 
 // unplaced lists the copies without a place, except those that run on draining workers.
 // It returns the number of the latter by task.
-func (p *Planner) unplaced() []int32 {
-	left := sized(p.scratch, len(p.Want))
-	p.scratch = left
-	for t, target := range p.target {
+func (a *assembly) unplaced() []int32 {
+	left := sized(a.scratch, len(a.Want))
+	a.scratch = left
+	for t, target := range a.target {
 		if target == 0 {
 			continue
 		}
-		if p.staying {
-			target -= p.stays[t]
+		if a.staying {
+			target -= a.stays[t]
 		}
-		left[t] = target - p.need[t]
+		left[t] = target - a.need[t]
 		if left[t] == 0 {
 			continue
 		}
 		waits := int32(0)
-		if p.has[Draining] {
-			waits = min(left[t], p.drained[t])
+		if a.has[Draining] {
+			waits = min(left[t], a.drained[t])
 		}
 		if copies := left[t] - waits; copies > 0 {
-			p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Why: p.why(int32(t))})
+			a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Why: a.why(int32(t))})
 		}
 		left[t] = waits
 	}
@@ -53,136 +56,136 @@ func (p *Planner) unplaced() []int32 {
 }
 
 // drain drops the copies on draining workers that are neither pinned nor left.
-func (p *Planner) drain(left []int32) {
-	for w, list := range p.Held {
-		if p.States[w] != Draining {
+func (a *assembly) drain(left []int32) {
+	for w, list := range a.Held {
+		if a.States[w] != Draining {
 			continue
 		}
 		for k, t := range list {
-			at := p.offset[w] + int32(k)
+			at := a.offset[w] + int32(k)
 			switch {
-			case p.flags[at] == pinned:
-				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: WhyPinned})
-			case p.flags[at] != kept:
+			case a.flags[at] == pinned:
+				a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: WhyPinned})
+			case a.flags[at] != kept:
 			case left != nil && left[t] > 0:
 				left[t]--
-				p.plan.Unplaced = append(p.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: p.why(t)})
+				a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: a.why(t)})
 			default:
-				p.lose(t, int32(w), at)
+				a.lose(t, int32(w), at)
 			}
 		}
 	}
 }
 
 // why returns why a copy of t has no place.
-func (p *Planner) why(t int32) Why {
+func (a *assembly) why(t int32) Why {
 	switch {
-	case len(p.open) == 0:
+	case len(a.open) == 0:
 		return NoOpenWorker
-	case int(p.places(t)) < len(p.open):
+	case int(a.places(t)) < len(a.open):
 		return WhyForbidden
 	}
 	return NoOtherWorker
 }
 
-// makeChanges pairs drops and adds of the same task into moves. Other drops become stops, and
+// pair pairs drops and adds of the same task into moves. Other drops become stops, and
 // other adds starts. Copies on draining workers, which were dropped last, are paired
 // first.
-func (p *Planner) makeChanges() {
-	if p.loose {
-		p.tidy()
+func (a *assembly) pair() {
+	if a.loose {
+		a.tidy()
 	}
-	if len(p.drops) > 0 {
-		p.findStarts()
+	if len(a.drops) > 0 {
+		a.findStarts()
 	}
-	for i := range p.drops {
-		d := &p.drops[i]
-		if p.flags[d.position] != dropped {
+	for i := range a.drops {
+		d := &a.drops[i]
+		if a.flags[d.position] != dropped {
 			d.worker = None // kept again, or listed twice
 			continue
 		}
-		p.flags[d.position] = inChange
-		if p.starts.has(d.task) {
-			latest := &p.latest[p.starts.of(d.task)]
+		a.flags[d.position] = inChange
+		if a.starts.has(d.task) {
+			latest := &a.latest[a.starts.of(d.task)]
 			d.next = *latest
 			*latest = int32(i) + 1
 		}
 	}
-	if len(p.drops) > 0 && p.starts.count > 0 {
-		p.pairUp()
+	if len(a.drops) > 0 && a.starts.count > 0 {
+		a.pairUp()
 	}
-	p.plan.Adds = len(p.changes)
-	for i := range p.drops {
-		d := &p.drops[i]
+	a.plan.Adds = len(a.changes)
+	for i := range a.drops {
+		d := &a.drops[i]
 		if d.worker == None {
 			continue
 		}
 		reason := Surplus
-		if p.least == 0 && !p.isExpected(d.task) {
+		if a.least == 0 && !a.isExpected(d.task) {
 			reason = Unexpected
 		}
-		p.changes = append(p.changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})
+		a.changes = append(a.changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})
 	}
-	p.plan.Changes = p.changes
+	a.plan.Changes = a.changes
 }
 
 // tidy removes cancelled changes, and makes a start of a move whose copy is kept or
 // already moved: a copy that was kept again and dropped again is in two changes, or in
 // one and among the drops.
-func (p *Planner) tidy() {
-	changes, out := p.changes, 0
+func (a *assembly) tidy() {
+	changes, out := a.changes, 0
 	for i := range changes {
 		c := &changes[i]
 		if c.To == None {
 			continue
 		}
 		if c.From != None {
-			if flag := &p.flags[p.adds[i].position]; *flag == dropped {
+			if flag := &a.flags[a.adds[i].position]; *flag == dropped {
 				*flag = inChange
 			} else {
 				c.From, c.Reason = None, Missing
-				p.plan.Moves--
+				a.plan.Moves--
 			}
 		}
 		changes[out] = *c
 		out++
 	}
-	p.changes = changes[:out]
+	a.changes = changes[:out]
 }
 
 // findStarts numbers the tasks of which a copy starts without a move.
-func (p *Planner) findStarts() {
-	starts := p.starts.emptied(len(p.Want))
-	for _, c := range p.changes {
+func (a *assembly) findStarts() {
+	starts := a.starts.emptied(len(a.Want))
+	for _, c := range a.changes {
 		if c.From == None {
 			starts.add(c.Task)
 		}
 	}
-	p.starts.set = starts
-	p.starts.number()
-	p.latest = sized(p.latest, p.starts.count)
+	a.starts.set = starts
+	a.starts.number()
+	a.latest = sized(a.latest, a.starts.count)
 }
 
 // pairUp makes each start a move from a worker that drops a copy of the task, if there is
 // such a worker.
-func (p *Planner) pairUp() {
-	for i := range p.changes {
-		c := &p.changes[i]
+func (a *assembly) pairUp() {
+	for i := range a.changes {
+		c := &a.changes[i]
 		if c.From != None {
 			continue
 		}
-		latest := &p.latest[p.starts.of(c.Task)]
+		latest := &a.latest[a.starts.of(c.Task)]
 		if *latest == 0 {
 			continue
 		}
-		d := &p.drops[*latest-1]
+		d := &a.drops[*latest-1]
 		*latest = d.next
 		c.From, c.Reason = d.worker, Rebalance
-		if p.States[d.worker] == Draining {
+		if a.States[d.worker] == Draining {
 			c.Reason = Drain
 		}
 		d.worker = None
-		p.plan.Moves++
+		a.plan.Moves++
 	}
 }
 
@@ -196,29 +199,29 @@ func (p *Planner) pairUp() {
 // of squares than f, this is above zero while l differs from f. So some move goes from a
 // worker to one that has less. The moves that are left after it are again such a set, one
 // smaller. So repeated calls converge.
-func (p *Planner) postpone() {
-	if p.MaxMoves < 0 || p.plan.Moves <= p.MaxMoves {
+func (a *assembly) postpone() {
+	if a.MaxMoves < 0 || a.plan.Moves <= a.MaxMoves {
 		return
 	}
 	// now holds the loads without any move.
-	now := p.load
-	for _, c := range p.plan.Changes {
+	now := a.load
+	for _, c := range a.plan.Changes {
 		if c.From != None && c.To != None {
 			now[c.To]--
 			now[c.From]++
 		}
 	}
-	p.late.fill(len(p.States), p.Late)
-	chosen := sized(p.scratch, len(p.plan.Changes))
-	p.scratch = chosen
-	left := p.MaxMoves
+	a.late.fill(len(a.States), a.Late)
+	chosen := sized(a.scratch, len(a.plan.Changes))
+	a.scratch = chosen
+	left := a.MaxMoves
 	// choose chooses the moves for which passes is true, and reports whether there were any.
 	choose := func(late bool, pass func(c Change) bool) (some bool) {
-		for i, c := range p.plan.Changes {
+		for i, c := range a.plan.Changes {
 			if left == 0 || c.From == None || c.To == None || chosen[i] != 0 || !pass(c) {
 				continue
 			}
-			if !late && slices.Contains(p.late.row(c.From), c.Task) {
+			if !late && slices.Contains(a.late.row(c.From), c.Task) {
 				continue
 			}
 			chosen[i] = 1
@@ -232,7 +235,7 @@ func (p *Planner) postpone() {
 	drains := func(c Change) bool { return c.Reason == Drain }
 	evens := func(gain int32) func(c Change) bool {
 		return func(c Change) bool {
-			return c.Reason == Rebalance && (p.States[c.From] == Quarantined || now[c.From]-now[c.To] >= gain)
+			return c.Reason == Rebalance && (a.States[c.From] == Quarantined || now[c.From]-now[c.To] >= gain)
 		}
 	}
 	for _, late := range []bool{false, true} {
@@ -243,18 +246,18 @@ func (p *Planner) postpone() {
 			again = choose(late, evens(2)) || choose(late, evens(1))
 		}
 	}
-	changes := p.plan.Changes[:0]
-	for i, c := range p.plan.Changes {
+	changes := a.plan.Changes[:0]
+	for i, c := range a.plan.Changes {
 		if c.From != None && c.To != None && chosen[i] == 0 {
-			p.plan.Deferred++
-			p.plan.Adds--
-			p.plan.Moves--
+			a.plan.Deferred++
+			a.plan.Adds--
+			a.plan.Moves--
 			continue
 		}
 		changes = append(changes, c)
 	}
-	p.plan.Changes = changes
+	a.plan.Changes = changes
 	// A plan to these loads together with the deferred moves reaches the full plan's
 	// loads. Missing copies start in any case.
-	p.plan.LowerBound = max(p.plan.Adds-p.plan.Moves, p.plan.LowerBound-p.plan.Deferred)
+	a.plan.LowerBound = max(a.plan.Adds-a.plan.Moves, a.plan.LowerBound-a.plan.Deferred)
 }
