@@ -122,7 +122,7 @@ func (f fleet) attempt(anew bool) attempt {
 // problem returns the fleet in the form of this library's planner.
 func (f fleet) problem() *rebalance.Problem {
 	return &rebalance.Problem{
-		Want: f.want, States: make([]rebalance.State, f.workers()), Held: f.held, MaxMoves: rebalance.NoLimit,
+		Want: f.want, States: make([]rebalance.State, f.workers()), Running: f.held, MaxMoves: rebalance.NoLimit,
 	}
 }
 

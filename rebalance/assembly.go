@@ -48,7 +48,7 @@ func (a *assembly) unplaced() []int32 {
 			waits = min(left[t], a.drained[t])
 		}
 		if copies := left[t] - waits; copies > 0 {
-			a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Why: a.why(int32(t))})
+			a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Reason: a.why(int32(t))})
 		}
 		left[t] = waits
 	}
@@ -57,7 +57,7 @@ func (a *assembly) unplaced() []int32 {
 
 // drain drops the copies on draining workers that are neither pinned nor left.
 func (a *assembly) drain(left []int32) {
-	for w, list := range a.Held {
+	for w, list := range a.Running {
 		if a.States[w] != Draining {
 			continue
 		}
@@ -65,11 +65,11 @@ func (a *assembly) drain(left []int32) {
 			at := a.offset[w] + int32(k)
 			switch {
 			case a.flags[at] == pinned:
-				a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: WhyPinned})
+				a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: CopyPinned})
 			case a.flags[at] != kept:
 			case left != nil && left[t] > 0:
 				left[t]--
-				a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Why: a.why(t)})
+				a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: a.why(t)})
 			default:
 				a.lose(t, int32(w), at)
 			}
@@ -78,12 +78,12 @@ func (a *assembly) drain(left []int32) {
 }
 
 // why returns why a copy of t has no place.
-func (a *assembly) why(t int32) Why {
+func (a *assembly) why(t int32) UnplacedReason {
 	switch {
 	case len(a.open) == 0:
 		return NoOpenWorker
 	case int(a.places(t)) < len(a.open):
-		return WhyForbidden
+		return NoAllowedWorker
 	}
 	return NoOtherWorker
 }
@@ -191,7 +191,7 @@ func (a *assembly) pairUp() {
 
 // postpone leaves all but MaxMoves of the moves to later calls. Moves off draining
 // workers come first. Of the others it chooses moves that do not make the spread worse at
-// the loads at that point. Copies listed in Late move last.
+// the loads at that point. Copies listed in MoveLast move last.
 //
 // There is always a move to choose. Let l be the loads before the moves and f those
 // after. The sum over all moves of l(from) − l(to) is the sum over the workers of
@@ -211,7 +211,7 @@ func (a *assembly) postpone() {
 			now[c.From]++
 		}
 	}
-	a.late.fill(len(a.States), a.Late)
+	a.late.fill(len(a.States), a.MoveLast)
 	chosen := sized(a.scratch, len(a.plan.Changes))
 	a.scratch = chosen
 	left := a.MaxMoves

@@ -30,7 +30,7 @@ var fleets = []struct{ pairs, workers, copies int }{
 func even(pairs, workers, copies int) *rebalance.Problem {
 	pr := fleet(pairs/copies, copies, workers, 0)
 	order := rand.New(rand.NewPCG(1, 1)).Perm(len(pr.Want))
-	for _, list := range pr.Held {
+	for _, list := range pr.Running {
 		for i, t := range list {
 			list[i] = int32(order[t])
 		}
@@ -40,14 +40,14 @@ func even(pairs, workers, copies int) *rebalance.Problem {
 
 // without takes some workers away, with all that they run.
 func without(pr *rebalance.Problem, lost int) *rebalance.Problem {
-	pr.States, pr.Held = pr.States[lost:], pr.Held[lost:]
+	pr.States, pr.Running = pr.States[lost:], pr.Running[lost:]
 	return pr
 }
 
 // joined adds some workers that run nothing.
 func joined(pr *rebalance.Problem, fresh int) *rebalance.Problem {
 	pr.States = append(pr.States, make([]rebalance.State, fresh)...)
-	pr.Held = append(pr.Held, make([][]int32, fresh)...)
+	pr.Running = append(pr.Running, make([][]int32, fresh)...)
 	if pr.Pinned != nil {
 		pr.Pinned = append(pr.Pinned, make([]int32, fresh)...)
 	}
@@ -64,8 +64,8 @@ func in(pr *rebalance.Problem, s rebalance.State, some int) *rebalance.Problem {
 
 // pinnedTenth pins a tenth of what each worker runs.
 func pinnedTenth(pr *rebalance.Problem) *rebalance.Problem {
-	pr.Pinned = make([]int32, len(pr.Held))
-	for w, list := range pr.Held {
+	pr.Pinned = make([]int32, len(pr.Running))
+	for w, list := range pr.Running {
 		pr.Pinned[w] = int32(len(list) / 10)
 	}
 	return pr
@@ -87,37 +87,37 @@ var events = []struct {
 	{"one_quarantined", func(pr *rebalance.Problem) *rebalance.Problem { return in(pr, rebalance.Quarantined, 1) }},
 	{"one_gains", func(pr *rebalance.Problem) *rebalance.Problem {
 		pr = joined(pr, 1)
-		pr.States[len(pr.States)-1], pr.Gain = rebalance.Quarantined, make([]int32, len(pr.States))
-		pr.Gain[len(pr.States)-1] = 1
+		pr.States[len(pr.States)-1], pr.MaxGain = rebalance.Quarantined, make([]int32, len(pr.States))
+		pr.MaxGain[len(pr.States)-1] = 1
 		return pr
 	}},
 	{"tenth_pinned_one_joins", func(pr *rebalance.Problem) *rebalance.Problem { return joined(pinnedTenth(pr), 1) }},
 	{"all_on_one", func(pr *rebalance.Problem) *rebalance.Problem {
 		all := rand.New(rand.NewPCG(5, 5)).Perm(len(pr.Want))
-		clear(pr.Held)
+		clear(pr.Running)
 		for _, t := range all {
-			pr.Held[0] = append(pr.Held[0], int32(t))
+			pr.Running[0] = append(pr.Running[0], int32(t))
 		}
 		return pr
 	}},
 	{"hundredth_over", func(pr *rebalance.Problem) *rebalance.Problem {
 		random := rand.New(rand.NewPCG(2, 2))
 		for range len(pr.Want) / 100 {
-			w := random.IntN(len(pr.Held))
-			pr.Held[w] = append(pr.Held[w], int32(random.IntN(len(pr.Want))))
+			w := random.IntN(len(pr.Running))
+			pr.Running[w] = append(pr.Running[w], int32(random.IntN(len(pr.Want))))
 		}
 		return pr
 	}},
 	{"random_pairs", func(pr *rebalance.Problem) *rebalance.Problem {
 		random := rand.New(rand.NewPCG(3, 3))
 		n := 0
-		for w, list := range pr.Held {
+		for w, list := range pr.Running {
 			n += len(list)
-			pr.Held[w] = nil
+			pr.Running[w] = nil
 		}
 		for range n * 3 / 2 {
-			w := random.IntN(len(pr.Held))
-			pr.Held[w] = append(pr.Held[w], int32(random.IntN(len(pr.Want))))
+			w := random.IntN(len(pr.Running))
+			pr.Running[w] = append(pr.Running[w], int32(random.IntN(len(pr.Want))))
 		}
 		return pr
 	}},
@@ -154,14 +154,14 @@ func BenchmarkCrowded(b *testing.B) {
 	const tasks, workers = 10_000, 100
 	random := rand.New(rand.NewPCG(4, 4))
 	pr := &rebalance.Problem{
-		Want: make([]int32, tasks), States: make([]rebalance.State, workers), Held: make([][]int32, workers),
+		Want: make([]int32, tasks), States: make([]rebalance.State, workers), Running: make([][]int32, workers),
 		MaxMoves: rebalance.NoLimit,
 	}
 	for t := range pr.Want {
 		pr.Want[t] = int32(workers - 10 + random.IntN(11))
 		for w := range workers {
 			if random.IntN(100) < 80 {
-				pr.Held[w] = append(pr.Held[w], int32(t))
+				pr.Running[w] = append(pr.Running[w], int32(t))
 			}
 		}
 	}
@@ -229,10 +229,10 @@ type floor struct {
 // scan marks the owner and counts the copies of each task.
 func (f *floor) scan(pr *rebalance.Problem) {
 	f.tasks = slices.Grow(f.tasks, len(pr.Want))[:len(pr.Want)]
-	f.loads = slices.Grow(f.loads, len(pr.Held))[:len(pr.Held)]
+	f.loads = slices.Grow(f.loads, len(pr.Running))[:len(pr.Running)]
 	clear(f.tasks)
 	clear(f.loads)
-	for w, list := range pr.Held {
+	for w, list := range pr.Running {
 		f.loads[w] = int32(len(list))
 		for _, t := range list {
 			s := &f.tasks[t]
@@ -245,7 +245,7 @@ func (f *floor) scan(pr *rebalance.Problem) {
 // holds makes a problem of what each worker runs; want is by task.
 func holds(want []int32, held [][]int32) *rebalance.Problem {
 	return &rebalance.Problem{
-		Want: want, Held: held, States: make([]rebalance.State, len(held)), MaxMoves: noLimit,
+		Want: want, Running: held, States: make([]rebalance.State, len(held)), MaxMoves: noLimit,
 	}
 }
 
@@ -361,7 +361,7 @@ func fewWide(tasks, wide, workers int) *rebalance.Problem {
 func picky(pairs, workers int) *rebalance.Problem {
 	pr := even(pairs, workers, 1)
 	lost := workers / 10
-	for _, list := range pr.Held[:lost] {
+	for _, list := range pr.Running[:lost] {
 		for _, t := range list {
 			for w := range workers - lost {
 				if w%10 != 0 {
@@ -377,7 +377,7 @@ func picky(pairs, workers int) *rebalance.Problem {
 // one runs: all other workers have to hand over to that one.
 func oneSource(pairs, workers int) *rebalance.Problem {
 	pr := joined(even(pairs, workers, 1), 1)
-	for _, list := range pr.Held[1:] {
+	for _, list := range pr.Running[1:] {
 		for _, t := range list {
 			pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: t, Worker: int32(workers)})
 		}
@@ -419,13 +419,13 @@ func parted(tasks, workers, groups int) *rebalance.Problem {
 // quarantined puts every nth worker into quarantine with half as much again as the
 // others run, and lets some join.
 func quarantined(pr *rebalance.Problem, nth int) *rebalance.Problem {
-	for w := 0; w+1 < len(pr.Held); w += nth {
+	for w := 0; w+1 < len(pr.Running); w += nth {
 		pr.States[w] = rebalance.Quarantined
-		next := pr.Held[w+1]
-		pr.Held[w] = append(pr.Held[w], next[:len(next)/4]...)
-		pr.Held[w+1] = next[len(next)/4:]
+		next := pr.Running[w+1]
+		pr.Running[w] = append(pr.Running[w], next[:len(next)/4]...)
+		pr.Running[w+1] = next[len(next)/4:]
 	}
-	return joined(pr, len(pr.Held)/10)
+	return joined(pr, len(pr.Running)/10)
 }
 
 // manyCopies wants many copies of few tasks, of which random ones run.

@@ -35,7 +35,7 @@ func read(pr *rebalance.Problem) *reading {
 		draining: make([]int, len(pr.Want)), kept: make([]int, len(pr.Want)),
 		target: make([]int, len(pr.Want)),
 	}
-	for w, list := range pr.Held {
+	for w, list := range pr.Running {
 		r.held[w], r.pinned[w] = make([]bool, r.tasks), make([]bool, r.tasks)
 		for i, t := range list {
 			r.held[w][t] = true
@@ -84,10 +84,10 @@ func (r *reading) free() bool { return !r.isPinned && len(r.forbidden) == 0 }
 
 // gain is how many copies a quarantined worker may gain.
 func (r *reading) gain(worker int) int {
-	if r.pr.Gain == nil {
+	if r.pr.MaxGain == nil {
 		return 0
 	}
-	return int(r.pr.Gain[worker])
+	return int(r.pr.MaxGain[worker])
 }
 
 // plain says that the minimum of Adds is promised. Pinned copies do not restrict
@@ -219,7 +219,7 @@ func carryOut(r *reading, plan rebalance.Plan) (*outcome, error) {
 // problem is the state that the plan leads to, as a problem.
 func (o *outcome) problem() *rebalance.Problem {
 	next := *o.pr
-	next.Held = make([][]int32, o.workers)
+	next.Running = make([][]int32, o.workers)
 	next.Pinned = slices.Clone(o.pr.Pinned)
 	for w, list := range o.after {
 		var last []int32
@@ -228,13 +228,13 @@ func (o *outcome) problem() *rebalance.Problem {
 			case runs && o.pinned[w][t]:
 				last = append(last, int32(t))
 			case runs:
-				next.Held[w] = append(next.Held[w], int32(t))
+				next.Running[w] = append(next.Running[w], int32(t))
 			}
 		}
 		if next.Pinned != nil {
 			next.Pinned[w] = int32(len(last))
 		}
-		next.Held[w] = append(next.Held[w], last...)
+		next.Running[w] = append(next.Running[w], last...)
 	}
 	return &next
 }
@@ -416,18 +416,18 @@ func (o *outcome) unplaced() error {
 		}
 		good := false
 		if u.Worker != rebalance.None && o.pinned[u.Worker][u.Task] {
-			if u.Why != rebalance.WhyPinned {
+			if u.Reason != rebalance.CopyPinned {
 				return fmt.Errorf("P24: unplaced %d, %+v, is pinned", i, u)
 			}
 			pinned++
 			continue
 		}
-		switch u.Why {
+		switch u.Reason {
 		case rebalance.NoOpenWorker:
 			good = len(o.open) == 0
 		case rebalance.NoOtherWorker:
 			good = len(o.open) > 0 && everywhere
-		case rebalance.WhyForbidden:
+		case rebalance.NoAllowedWorker:
 			good = len(o.open) > 0 && !everywhere && avoided
 		}
 		if !good && o.plan.Deferred == 0 {
@@ -456,7 +456,7 @@ func (o *outcome) unplaced() error {
 
 // growth checks what the quarantined workers gain: no more than makes the spread
 // even, unless no open worker could have it; and if nothing else changes, as much as
-// that, as far as Gain and the tasks of the fullest worker allow.
+// that, as far as MaxGain and the tasks of the fullest worker allow.
 func (o *outcome) growth() error {
 	if o.plan.Deferred > 0 || len(o.open) == 0 {
 		return nil

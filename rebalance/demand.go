@@ -51,7 +51,7 @@ func (d *demand) forbidden() {
 			continue
 		}
 		round := d.mark()
-		for k, t := range d.Held[w] {
+		for k, t := range d.Running[w] {
 			if d.flags[d.offset[w]+int32(k)].runs() {
 				d.marks[t] = round
 			}
@@ -168,7 +168,7 @@ func (d *demand) pin() {
 		if n == 0 || d.States[w] == Frozen {
 			continue
 		}
-		list := d.Held[w]
+		list := d.Running[w]
 		first, flags, again := len(list)-int(n), d.flags[d.offset[w]:], uint32(0)
 		pinAt := func(k int) {
 			t := list[k]
@@ -204,7 +204,7 @@ func (d *demand) pin() {
 		if n == 0 || d.States[w] == Open {
 			continue
 		}
-		for k, t := range d.Held[w] {
+		for k, t := range d.Running[w] {
 			if d.flags[d.offset[w]+int32(k)] != pinned {
 				continue
 			}
@@ -234,7 +234,7 @@ func (d *demand) stopPinned() {
 			if d.States[w] != s {
 				continue
 			}
-			for k, t := range d.Held[w] {
+			for k, t := range d.Running[w] {
 				at := d.offset[w] + int32(k)
 				if d.flags[at] != pinned || d.pinned[t] <= d.target[t] {
 					continue

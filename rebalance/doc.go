@@ -77,7 +77,7 @@
 //
 // The planner decides first what a quarantined worker keeps and gains. It keeps
 // its share, as if it were open, and loses surplus copies first. Up to
-// [Problem.Gain] it gains what brings it to its share: starts and moves that the
+// [Problem.MaxGain] it gains what brings it to its share: starts and moves that the
 // plan needs anyway, and then copies of the fullest open worker. The rest of the
 // plan is exact for that choice.
 //

@@ -98,7 +98,7 @@ func (d *draft) start(pr *Problem) {
 			d.open = append(d.open, int32(w))
 		}
 		d.offset[w] = positions
-		positions += int32(len(d.Held[w]))
+		positions += int32(len(d.Running[w]))
 		isPinned = isPinned || d.Pinned != nil && d.Pinned[w] > 0 && s != Frozen
 	}
 	if !isPinned {
@@ -131,7 +131,7 @@ func (d *draft) mark() uint32 {
 // to it. A quarantined worker, and an open one that hands copies to quarantined ones,
 // cannot gain the tasks that they lose either.
 func (d *draft) block(w int32) uint32 {
-	round, marks, list := d.mark(), d.marks, d.Held[w]
+	round, marks, list := d.mark(), d.marks, d.Running[w]
 	flags, last := d.flags[d.offset[w]:][:len(list)], pinned
 	if d.States[w] == Quarantined || d.handsOver {
 		last = inChange
@@ -186,7 +186,7 @@ func (d *draft) move(places []int32, from, to int32) {
 	d.changes = slices.Grow(d.changes, more)[:n+more]
 	d.adds = slices.Grow(d.adds, more)[:n+more]
 	changes, adds := d.changes[n:], d.adds[n:]
-	list, start := d.Held[from], d.offset[from]
+	list, start := d.Running[from], d.offset[from]
 	flags := d.flags[start:]
 	head := d.addHead[to]
 	for i, k := range places {
@@ -340,7 +340,7 @@ func (d *draft) choosy() []int32 {
 
 // keepAgain keeps the copy of t that w ran before, and reports whether w ran one.
 func (d *draft) keepAgain(t, w int32) bool {
-	for k, held := range d.Held[w] {
+	for k, held := range d.Running[w] {
 		if at := d.offset[w] + int32(k); held == t && d.flags[at] == dropped {
 			d.flags[at] = kept
 			d.load[w]++

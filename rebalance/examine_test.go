@@ -71,11 +71,11 @@ func same(a, b rebalance.Plan) bool {
 
 func clone(pr *rebalance.Problem) *rebalance.Problem {
 	c := *pr
-	c.Want, c.States, c.Pinned, c.Gain = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Pinned), slices.Clone(pr.Gain)
-	c.Forbidden, c.Late = slices.Clone(pr.Forbidden), slices.Clone(pr.Late)
-	c.Held = slices.Clone(pr.Held)
-	for w := range c.Held {
-		c.Held[w] = slices.Clone(c.Held[w])
+	c.Want, c.States, c.Pinned, c.MaxGain = slices.Clone(pr.Want), slices.Clone(pr.States), slices.Clone(pr.Pinned), slices.Clone(pr.MaxGain)
+	c.Forbidden, c.MoveLast = slices.Clone(pr.Forbidden), slices.Clone(pr.MoveLast)
+	c.Running = slices.Clone(pr.Running)
+	for w := range c.Running {
+		c.Running[w] = slices.Clone(c.Running[w])
 	}
 	return &c
 }
@@ -85,12 +85,12 @@ func clone(pr *rebalance.Problem) *rebalance.Problem {
 // counts in bits what is wanted once.
 func bystander(pr *rebalance.Problem) *rebalance.Problem {
 	c := clone(pr)
-	c.States, c.Held = append(c.States, rebalance.Frozen), append(c.Held, nil)
+	c.States, c.Running = append(c.States, rebalance.Frozen), append(c.Running, nil)
 	if c.Pinned != nil {
 		c.Pinned = append(c.Pinned, 0)
 	}
-	if c.Gain != nil {
-		c.Gain = append(c.Gain, 1)
+	if c.MaxGain != nil {
+		c.MaxGain = append(c.MaxGain, 1)
 	}
 	return c
 }
@@ -196,7 +196,7 @@ func (o *outcome) order(whole rebalance.Plan) error {
 	count := func(plan rebalance.Plan, late bool) (drains, all int) {
 		for _, c := range plan.Changes {
 			if c.From == rebalance.None || c.To == rebalance.None ||
-				slices.Contains(o.pr.Late, rebalance.Pair{Task: c.Task, Worker: c.From}) != late {
+				slices.Contains(o.pr.MoveLast, rebalance.Pair{Task: c.Task, Worker: c.From}) != late {
 				continue
 			}
 			all++
@@ -239,10 +239,10 @@ func describe(pr *rebalance.Problem) string {
 		if pr.Pinned != nil && pr.Pinned[w] > 0 {
 			more = fmt.Sprintf(", %d pinned", pr.Pinned[w])
 		}
-		if s == rebalance.Quarantined && pr.Gain != nil {
-			more += fmt.Sprintf(", may gain %d", pr.Gain[w])
+		if s == rebalance.Quarantined && pr.MaxGain != nil {
+			more += fmt.Sprintf(", may gain %d", pr.MaxGain[w])
 		}
-		line("  worker %-3d runs %v, %v%s", w, pr.Held[w], s, more)
+		line("  worker %-3d runs %v, %v%s", w, pr.Running[w], s, more)
 	}
 	plan, err := new(rebalance.Planner).Plan(pr)
 	if err != nil {
@@ -262,9 +262,9 @@ func describe(pr *rebalance.Problem) string {
 	}
 	for _, u := range plan.Unplaced {
 		if u.Worker == none {
-			line("  task %d lacks %d: %v", u.Task, u.Copies, u.Why)
+			line("  task %d lacks %d: %v", u.Task, u.Copies, u.Reason)
 		} else {
-			line("  task %d stays on worker %d: %v", u.Task, u.Worker, u.Why)
+			line("  task %d stays on worker %d: %v", u.Task, u.Worker, u.Reason)
 		}
 	}
 	return b.String()
@@ -300,7 +300,7 @@ the plan: 4 starts (at least 3), 1 of them moves, 0 moves deferred
 `, describe(&rebalance.Problem{
 		Want:      []int32{1, 1, 1, 0, 1, 4},
 		States:    []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Draining, rebalance.Frozen},
-		Held:      [][]int32{{0, 1, 2, 3}, nil, {5}, {5}},
+		Running:   [][]int32{{0, 1, 2, 3}, nil, {5}, {5}},
 		Pinned:    []int32{1, 0, 0, 0},
 		Forbidden: []rebalance.Pair{{Task: 1, Worker: 1}},
 		MaxMoves:  1,

@@ -13,7 +13,7 @@ func ExamplePlanner_Plan() {
 	plan, err := planner.Plan(&rebalance.Problem{
 		Want:     []int32{1, 1, 1, 1, 1, 1, 1},
 		States:   []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Draining},
-		Held:     [][]int32{{0, 1, 2}, {3, 4}, {5}},
+		Running:  [][]int32{{0, 1, 2}, {3, 4}, {5}},
 		MaxMoves: rebalance.NoLimit,
 	})
 	if err != nil {

@@ -97,7 +97,7 @@ func (s shape) sized(random *rand.Rand, workers, tasks int) *rebalance.Problem {
 	m.pr = rebalance.Problem{
 		Want:     make([]int32, m.tasks),
 		States:   make([]rebalance.State, m.workers),
-		Held:     make([][]int32, m.workers),
+		Running:  make([][]int32, m.workers),
 		MaxMoves: rebalance.NoLimit,
 	}
 	s.bases[m.IntN(len(s.bases))](m)
@@ -110,13 +110,13 @@ func (s shape) sized(random *rand.Rand, workers, tasks int) *rebalance.Problem {
 
 // untidy shuffles every list, and makes some name a task twice.
 func (m *maker) untidy() {
-	for w, list := range m.pr.Held {
+	for w, list := range m.pr.Running {
 		if len(list) > 0 && m.IntN(10) == 0 {
-			m.pr.Held[w] = append(list, list[m.IntN(len(list))])
+			m.pr.Running[w] = append(list, list[m.IntN(len(list))])
 		}
 		if m.IntN(2) == 0 {
-			m.Shuffle(len(m.pr.Held[w]), func(i, j int) {
-				m.pr.Held[w][i], m.pr.Held[w][j] = m.pr.Held[w][j], m.pr.Held[w][i]
+			m.Shuffle(len(m.pr.Running[w]), func(i, j int) {
+				m.pr.Running[w][i], m.pr.Running[w][j] = m.pr.Running[w][j], m.pr.Running[w][i]
 			})
 		}
 	}
@@ -126,7 +126,7 @@ func (m *maker) untidy() {
 }
 
 func (m *maker) hold(worker, task int) {
-	m.pr.Held[worker] = append(m.pr.Held[worker], int32(task))
+	m.pr.Running[worker] = append(m.pr.Running[worker], int32(task))
 }
 
 // wants gives every task between low and high copies.
@@ -223,7 +223,7 @@ func settled(m *maker) {
 	m.wants(1, 1+m.IntN(3))
 	m.deal()
 	for range m.IntN(1 + m.workers/3) {
-		m.pr.Held[m.IntN(m.workers)] = nil
+		m.pr.Running[m.IntN(m.workers)] = nil
 	}
 }
 
@@ -328,7 +328,7 @@ func once(m *maker) {
 func pinned(m *maker) {
 	m.pr.Pinned = make([]int32, m.workers)
 	chance, most := m.IntN(101), m.IntN(2) == 0
-	for w, list := range m.pr.Held {
+	for w, list := range m.pr.Running {
 		if m.IntN(100) >= chance {
 			continue
 		}
@@ -341,23 +341,23 @@ func pinned(m *maker) {
 
 // gain lets some workers gain, most of them one.
 func gain(m *maker) {
-	m.pr.Gain = make([]int32, m.workers)
-	for w := range m.pr.Gain {
+	m.pr.MaxGain = make([]int32, m.workers)
+	for w := range m.pr.MaxGain {
 		switch m.IntN(4) {
 		case 0:
-			m.pr.Gain[w] = int32(m.IntN(8))
+			m.pr.MaxGain[w] = int32(m.IntN(8))
 		case 1, 2:
-			m.pr.Gain[w] = 1
+			m.pr.MaxGain[w] = 1
 		}
 	}
 }
 
 // late makes the moves of some copies come last.
 func late(m *maker) {
-	for w, list := range m.pr.Held {
+	for w, list := range m.pr.Running {
 		for _, t := range list {
 			if m.IntN(4) == 0 {
-				m.pr.Late = append(m.pr.Late, rebalance.Pair{Task: t, Worker: int32(w)})
+				m.pr.MoveLast = append(m.pr.MoveLast, rebalance.Pair{Task: t, Worker: int32(w)})
 			}
 		}
 	}
@@ -399,11 +399,11 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 	for t := range pr.Want {
 		change(func(c *rebalance.Problem) { dropTask(c, int32(t)) })
 	}
-	for w, list := range pr.Held {
+	for w, list := range pr.Running {
 		for i := range list {
 			change(func(c *rebalance.Problem) {
-				if c.Held[w] = slices.Delete(c.Held[w], i, i+1); c.Pinned != nil {
-					c.Pinned[w] = min(c.Pinned[w], int32(len(c.Held[w])))
+				if c.Running[w] = slices.Delete(c.Running[w], i, i+1); c.Pinned != nil {
+					c.Pinned[w] = min(c.Pinned[w], int32(len(c.Running[w])))
 				}
 			})
 		}
@@ -421,17 +421,17 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 			change(func(c *rebalance.Problem) { c.Want[t]-- })
 		}
 	}
-	for i := range pr.Late {
-		change(func(c *rebalance.Problem) { c.Late = slices.Delete(c.Late, i, i+1) })
+	for i := range pr.MoveLast {
+		change(func(c *rebalance.Problem) { c.MoveLast = slices.Delete(c.MoveLast, i, i+1) })
 	}
 	for w, n := range pr.Pinned {
 		if n > 0 {
 			change(func(c *rebalance.Problem) { c.Pinned[w]-- })
 		}
 	}
-	for w, n := range pr.Gain {
+	for w, n := range pr.MaxGain {
 		if n > 0 {
-			change(func(c *rebalance.Problem) { c.Gain[w]-- })
+			change(func(c *rebalance.Problem) { c.MaxGain[w]-- })
 		}
 	}
 	if pr.MaxMoves >= 0 {
@@ -442,13 +442,13 @@ func smaller(pr *rebalance.Problem) (list []*rebalance.Problem) {
 
 func dropWorker(pr *rebalance.Problem, worker int32) {
 	w := int(worker)
-	pr.States, pr.Held = slices.Delete(pr.States, w, w+1), slices.Delete(pr.Held, w, w+1)
-	for _, by := range []*[]int32{&pr.Pinned, &pr.Gain} {
+	pr.States, pr.Running = slices.Delete(pr.States, w, w+1), slices.Delete(pr.Running, w, w+1)
+	for _, by := range []*[]int32{&pr.Pinned, &pr.MaxGain} {
 		if *by != nil {
 			*by = slices.Delete(*by, w, w+1)
 		}
 	}
-	for _, pairs := range []*[]rebalance.Pair{&pr.Forbidden, &pr.Late} {
+	for _, pairs := range []*[]rebalance.Pair{&pr.Forbidden, &pr.MoveLast} {
 		*pairs = slices.DeleteFunc(*pairs, func(p rebalance.Pair) bool { return p.Worker == worker })
 		for i, p := range *pairs {
 			if p.Worker > worker {
@@ -460,18 +460,18 @@ func dropWorker(pr *rebalance.Problem, worker int32) {
 
 func dropTask(pr *rebalance.Problem, task int32) {
 	pr.Want = slices.Delete(pr.Want, int(task), int(task)+1)
-	for w := range pr.Held {
-		pr.Held[w] = slices.DeleteFunc(pr.Held[w], func(t int32) bool { return t == task })
-		for i, t := range pr.Held[w] {
+	for w := range pr.Running {
+		pr.Running[w] = slices.DeleteFunc(pr.Running[w], func(t int32) bool { return t == task })
+		for i, t := range pr.Running[w] {
 			if t > task {
-				pr.Held[w][i]--
+				pr.Running[w][i]--
 			}
 		}
 		if pr.Pinned != nil {
-			pr.Pinned[w] = min(pr.Pinned[w], int32(len(pr.Held[w])))
+			pr.Pinned[w] = min(pr.Pinned[w], int32(len(pr.Running[w])))
 		}
 	}
-	for _, pairs := range []*[]rebalance.Pair{&pr.Forbidden, &pr.Late} {
+	for _, pairs := range []*[]rebalance.Pair{&pr.Forbidden, &pr.MoveLast} {
 		*pairs = slices.DeleteFunc(*pairs, func(p rebalance.Pair) bool { return p.Task == task })
 		for i, p := range *pairs {
 			if p.Task > task {

@@ -150,9 +150,9 @@ func (x *index) fill(d *draft, w int32) {
 			d.marks[t] = round
 		}
 	}
-	flags := d.flags[d.offset[w]:][:len(d.Held[w])]
+	flags := d.flags[d.offset[w]:][:len(d.Running[w])]
 	if round == 0 && x.wide > 0 {
-		x.fillBits(d.Held[w], flags, w)
+		x.fillBits(d.Running[w], flags, w)
 	} else {
 		x.fillRest(d, w, flags, round)
 	}
@@ -182,7 +182,7 @@ func (x *index) fillBits(list []int32, flags []flag, w int32) {
 // fillRest adds the kept tasks of w's list if w has forbidden tasks, which round marks, or
 // if there are no bits.
 func (x *index) fillRest(d *draft, w int32, flags []flag, round uint32) {
-	for k, t := range d.Held[w] {
+	for k, t := range d.Running[w] {
 		if !x.tasks.has(t) || flags[k] == repeated {
 			continue
 		}

@@ -17,7 +17,7 @@ func TestP4_ABlipStopsNothingElsewhere(t *testing.T) {
 	problem := &rebalance.Problem{
 		Want:     []int32{2},
 		States:   []rebalance.State{rebalance.Frozen, rebalance.Open, rebalance.Open, rebalance.Open},
-		Held:     [][]int32{{0}, {0}, {0}, {0}},
+		Running:  [][]int32{{0}, {0}, {0}, {0}},
 		MaxMoves: rebalance.NoLimit,
 	}
 	plan, err := planner.Plan(problem)
@@ -26,7 +26,7 @@ func TestP4_ABlipStopsNothingElsewhere(t *testing.T) {
 	require.Equal(t, rebalance.Surplus, plan.Changes[0].Reason)
 	require.NotEqualValues(t, 0, plan.Changes[0].From)
 
-	problem.Held = [][]int32{{0}, {0}, {0}, nil}
+	problem.Running = [][]int32{{0}, {0}, {0}, nil}
 	plan, err = planner.Plan(problem)
 	require.NoError(t, err)
 	require.Empty(t, plan.Changes)
@@ -37,7 +37,7 @@ func TestP7_EveryChangeHasItsReason(t *testing.T) {
 	plan, err := planner.Plan(&rebalance.Problem{
 		Want:     []int32{1, 0, 1, 1, 1, 1, 1, 3},
 		States:   []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Draining},
-		Held:     [][]int32{{0, 1, 3, 4, 5, 7}, {0, 7}, {6}},
+		Running:  [][]int32{{0, 1, 3, 4, 5, 7}, {0, 7}, {6}},
 		MaxMoves: rebalance.NoLimit,
 	})
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestP7_EveryChangeHasItsReason(t *testing.T) {
 	require.Equal(t, 1, reasons[rebalance.Surplus], "task 0")
 	require.Equal(t, 1, reasons[rebalance.Drain], "task 6")
 	require.Equal(t, []rebalance.Unplaced{
-		{Task: 7, Copies: 1, Worker: rebalance.None, Why: rebalance.NoOtherWorker},
+		{Task: 7, Copies: 1, Worker: rebalance.None, Reason: rebalance.NoOtherWorker},
 	}, plan.Unplaced)
 }
 
@@ -61,7 +61,7 @@ func TestP8_TheLowerBoundStandsBesideTheStarts(t *testing.T) {
 	problem := &rebalance.Problem{
 		Want:     []int32{1, 1, 1, 1, 1},
 		States:   []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Open},
-		Held:     [][]int32{{0, 1, 2, 3}, nil, nil},
+		Running:  [][]int32{{0, 1, 2, 3}, nil, nil},
 		MaxMoves: rebalance.NoLimit,
 	}
 	plan, err := planner.Plan(problem)
@@ -77,9 +77,9 @@ func TestP8_TheLowerBoundStandsBesideTheStarts(t *testing.T) {
 func TestP8_WhatIsMissingIsNeededWhateverIsDeferred(t *testing.T) {
 	var planner rebalance.Planner
 	problem := &rebalance.Problem{ // worker 1 may run only tasks 4 and 5, so the spread ends uneven
-		Want:   []int32{1, 1, 1, 1, 1, 1},
-		States: []rebalance.State{rebalance.Open, rebalance.Open},
-		Held:   [][]int32{{0, 1, 2, 3, 4}, nil},
+		Want:    []int32{1, 1, 1, 1, 1, 1},
+		States:  []rebalance.State{rebalance.Open, rebalance.Open},
+		Running: [][]int32{{0, 1, 2, 3, 4}, nil},
 	}
 	for task := range int32(4) {
 		problem.Forbidden = append(problem.Forbidden, rebalance.Pair{Task: task, Worker: 1})
@@ -111,7 +111,7 @@ func TestP6_AQuarantinedWorkerGrowsToItsShare(t *testing.T) {
 	t.Parallel()
 	for _, budget := range []int32{noLimit, 1} {
 		pr := fleet(100, 1, 4, 1)
-		pr.States[4], pr.Gain, pr.MaxMoves = rebalance.Quarantined, []int32{0, 0, 0, 0, 1}, int(budget)
+		pr.States[4], pr.MaxGain, pr.MaxMoves = rebalance.Quarantined, []int32{0, 0, 0, 0, 1}, int(budget)
 		var planner rebalance.Planner
 		for call := range 25 {
 			plan, err := planner.Plan(pr)
@@ -137,25 +137,25 @@ func TestP1_BadInputNamesFieldIndexAndValue(t *testing.T) {
 		harm func(*rebalance.Problem)
 		says []string
 	}{
-		{"too few states", func(pr *rebalance.Problem) { pr.States = pr.States[:2] }, []string{"Held", "States", "3", "2"}},
-		{"too few lists", func(pr *rebalance.Problem) { pr.Held = nil }, []string{"Held", "States", "3", "0"}},
+		{"too few states", func(pr *rebalance.Problem) { pr.States = pr.States[:2] }, []string{"Running", "States", "3", "2"}},
+		{"too few lists", func(pr *rebalance.Problem) { pr.Running = nil }, []string{"Running", "States", "3", "0"}},
 		{"too few numbers of pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{} }, []string{"Pinned", "3", "0"}},
-		{"too many gains", func(pr *rebalance.Problem) { pr.Gain = make([]int32, 7) }, []string{"Gain", "3", "7"}},
+		{"too many gains", func(pr *rebalance.Problem) { pr.MaxGain = make([]int32, 7) }, []string{"MaxGain", "3", "7"}},
 		{"more pinned than held", func(pr *rebalance.Problem) {
-			pr.Held[1], pr.Pinned = []int32{0, 3}, []int32{0, 5, 0}
+			pr.Running[1], pr.Pinned = []int32{0, 3}, []int32{0, 5, 0}
 		}, []string{"Pinned[1]", "5", "2"}},
 		{"less than nothing pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{0, 0, -6} }, []string{"Pinned[2]", "-6"}},
-		{"a negative gain", func(pr *rebalance.Problem) { pr.Gain = []int32{-8, 0, 0} }, []string{"Gain[0]", "-8"}},
+		{"a negative gain", func(pr *rebalance.Problem) { pr.MaxGain = []int32{-8, 0, 0} }, []string{"MaxGain[0]", "-8"}},
 		{"a late copy of a task beyond the last", func(pr *rebalance.Problem) {
-			pr.Late = []rebalance.Pair{{4, 0}}
-		}, []string{"Late[0]", "4"}},
+			pr.MoveLast = []rebalance.Pair{{4, 0}}
+		}, []string{"MoveLast[0]", "4"}},
 		{"a state that is none", func(pr *rebalance.Problem) { pr.States[1] = 77 }, []string{"States[1]", "77"}},
 		{"less than nothing wanted", func(pr *rebalance.Problem) { pr.Want[2] = -41 }, []string{"Want[2]", "-41"}},
-		{"a negative task", func(pr *rebalance.Problem) { pr.Held[1] = []int32{0, -9} }, []string{"Held[1][1]", "-9"}},
-		{"a task beyond the last", func(pr *rebalance.Problem) { pr.Held[2] = []int32{4} }, []string{"Held[2][0]", "4"}},
+		{"a negative task", func(pr *rebalance.Problem) { pr.Running[1] = []int32{0, -9} }, []string{"Running[1][1]", "-9"}},
+		{"a task beyond the last", func(pr *rebalance.Problem) { pr.Running[2] = []int32{4} }, []string{"Running[2][0]", "4"}},
 		{"the same on a frozen worker", func(pr *rebalance.Problem) {
-			pr.States[2], pr.Held[2] = rebalance.Frozen, []int32{math.MaxInt32}
-		}, []string{"Held[2][0]", "2147483647"}},
+			pr.States[2], pr.Running[2] = rebalance.Frozen, []int32{math.MaxInt32}
+		}, []string{"Running[2][0]", "2147483647"}},
 		{"a pair with a task beyond the last", func(pr *rebalance.Problem) {
 			pr.Forbidden = []rebalance.Pair{{0, 0}, {4, 0}}
 		}, []string{"Forbidden[1]", "4"}},
@@ -197,8 +197,8 @@ func TestP5_ThePlanKeepsNothingOfTheProblem(t *testing.T) {
 	require.NoError(t, err)
 	want, err := new(rebalance.Planner).Plan(pr)
 	require.NoError(t, err)
-	for w := range pr.Held {
-		clear(pr.Held[w])
+	for w := range pr.Running {
+		clear(pr.Running[w])
 	}
 	clear(pr.Want)
 	require.True(t, same(want, plan))
@@ -216,14 +216,14 @@ func TestP6_ASteadyCallAllocatesNothing(t *testing.T) {
 		{"forbidden", func(pr *rebalance.Problem) { pr.Forbidden = []rebalance.Pair{{1, 0}, {0, 1}} }},
 		{"pinned", func(pr *rebalance.Problem) { pr.Pinned = []int32{1, 0, 9, 0, 0, 0, 0, 0, 0, 100} }},
 		{"quarantined and gaining", func(pr *rebalance.Problem) {
-			pr.States[0], pr.Held[0], pr.Gain = rebalance.Quarantined, nil, []int32{9, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+			pr.States[0], pr.Running[0], pr.MaxGain = rebalance.Quarantined, nil, []int32{9, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 		}},
-		{"a worker joins", func(pr *rebalance.Problem) { pr.Held[3] = nil }},
+		{"a worker joins", func(pr *rebalance.Problem) { pr.Running[3] = nil }},
 		{"a limit on moves, some late", func(pr *rebalance.Problem) {
-			pr.Held[4], pr.Held[3] = append(pr.Held[4], pr.Held[3]...), nil
-			pr.Late, pr.MaxMoves = []rebalance.Pair{{Task: pr.Held[4][0], Worker: 4}}, 3
+			pr.Running[4], pr.Running[3] = append(pr.Running[4], pr.Running[3]...), nil
+			pr.MoveLast, pr.MaxMoves = []rebalance.Pair{{Task: pr.Running[4][0], Worker: 4}}, 3
 		}},
-		{"a daemon is new", func(pr *rebalance.Problem) { pr.Want[0], pr.Held = 10, make([][]int32, 10) }},
+		{"a daemon is new", func(pr *rebalance.Problem) { pr.Want[0], pr.Running = 10, make([][]int32, 10) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pr := fleet(1000, 1, 10, 0)
@@ -300,7 +300,7 @@ func TestP5_WhatIsWantedOnceIsPlannedLikeAnythingElse(t *testing.T) {
 
 // repeats says whether a worker lists a task twice.
 func repeats(pr *rebalance.Problem) bool {
-	for _, list := range pr.Held {
+	for _, list := range pr.Running {
 		met := make(map[int32]bool, len(list))
 		for _, t := range list {
 			if met[t] {
@@ -318,7 +318,7 @@ func TestP1_ATaskBeyondTheLastIsRefusedWhateverTheirNumber(t *testing.T) {
 	for tasks := range int32(130) {
 		for beyond := tasks; beyond < 200; beyond++ {
 			pr := fleet(int(tasks), 1, 3, 0)
-			pr.Held[1] = append(pr.Held[1], beyond)
+			pr.Running[1] = append(pr.Running[1], beyond)
 			_, err := new(rebalance.Planner).Plan(pr)
 			require.ErrorIs(t, err, rebalance.ErrInvalid, "%d of %d", beyond, tasks)
 		}
@@ -331,7 +331,7 @@ func TestP3_WhatIsMissingGoesToTheWorkerThatMayTakeLittleElse(t *testing.T) {
 	t.Parallel()
 	plan := planned(t, &rebalance.Problem{
 		Want: []int32{1, 1, 1, 1, 1}, States: make([]rebalance.State, 5), MaxMoves: noLimit,
-		Held:      [][]int32{{2}, {0, 4}, nil, nil, {3}},
+		Running:   [][]int32{{2}, {0, 4}, nil, nil, {3}},
 		Forbidden: []rebalance.Pair{{Task: 0, Worker: 3}, {Task: 3, Worker: 3}, {Task: 4, Worker: 3}},
 	})
 	require.Equal(t, 2, plan.Adds)
@@ -345,7 +345,7 @@ func TestP4_ACopyThatIsDroppedAgainMovesOnce(t *testing.T) {
 		_, err := examine(&rebalance.Problem{
 			Want:   []int32{1, 0, 0, 3, 0, 0, 1, 2, 0, 0, 2, 1, 0, 2, 3, 2, 1, 1, 0, 1, 0, 3, 0, 0, 1, 0, 3, 0, 3, 1, 1, 3, 0, 1, 1, 1, 3, 1},
 			States: []rebalance.State{0, rebalance.Draining, 0, 0, 0, 0},
-			Held: [][]int32{
+			Running: [][]int32{
 				nil, nil, nil,
 				{11, 19, 28, 31, 3, 7, 10, 13, 14, 21, 24, 26, 29, 36},
 				{28, 31, 30, 33, 34, 37, 3, 14, 15, 21, 35, 0, 26, 36},
@@ -373,17 +373,17 @@ func TestP4_ACopyThatIsDroppedAgainMovesOnce(t *testing.T) {
 func TestP6_AQuarantinedWorkerTakesNothingFromOneThatLosesSurplus(t *testing.T) {
 	t.Parallel()
 	planned(t, &rebalance.Problem{
-		Want:   []int32{2, 1, 3, 1, 2, 4},
-		States: []rebalance.State{0, 0, 0, rebalance.Quarantined, 0, 0},
-		Held:   [][]int32{nil, {4}, {2, 3}, {4}, {0, 1}, {4, 3, 0, 5}},
-		Pinned: []int32{0, 0, 2, 0, 2, 0}, Gain: []int32{0, 0, 0, 2, 0, 0}, MaxMoves: noLimit,
+		Want:    []int32{2, 1, 3, 1, 2, 4},
+		States:  []rebalance.State{0, 0, 0, rebalance.Quarantined, 0, 0},
+		Running: [][]int32{nil, {4}, {2, 3}, {4}, {0, 1}, {4, 3, 0, 5}},
+		Pinned:  []int32{0, 0, 2, 0, 2, 0}, MaxGain: []int32{0, 0, 0, 2, 0, 0}, MaxMoves: noLimit,
 	})
 }
 
 // Tasks 0 to 9 may run anywhere, 10 to 19 only on even workers, and worker 4 joins.
 func TestP3_AWorkerJoinsAPoolAndAnOpenHalf(t *testing.T) {
 	t.Parallel()
-	pr := &rebalance.Problem{States: make([]rebalance.State, 5), Held: make([][]int32, 5), MaxMoves: noLimit}
+	pr := &rebalance.Problem{States: make([]rebalance.State, 5), Running: make([][]int32, 5), MaxMoves: noLimit}
 	for k := range int32(20) {
 		pr.Want = append(pr.Want, 1)
 		w := 1 + 2*(k%2)
@@ -391,7 +391,7 @@ func TestP3_AWorkerJoinsAPoolAndAnOpenHalf(t *testing.T) {
 			pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: k, Worker: 1}, rebalance.Pair{Task: k, Worker: 3})
 			w = 2 * (k % 2)
 		}
-		pr.Held[w] = append(pr.Held[w], k)
+		pr.Running[w] = append(pr.Running[w], k)
 	}
 	require.Equal(t, 4, planned(t, pr).Adds)
 }

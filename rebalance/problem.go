@@ -15,7 +15,7 @@ const (
 	Open        State = iota // may gain, keep and lose
 	Draining                 // loses every copy that has another place
 	Frozen                   // keeps exactly its copies
-	Quarantined              // may keep or lose, and gain up to Problem.Gain
+	Quarantined              // may keep or lose, and gain up to Problem.MaxGain
 )
 
 // String returns the state's name in lower case.
@@ -52,26 +52,26 @@ type Problem struct {
 	Want []int32
 	// States holds, by worker, how it may change.
 	States []State
-	// Held lists, by worker, the tasks that it runs. The planner prefers to move the
+	// Running lists, by worker, the tasks that it runs. The planner prefers to move the
 	// first ones. A task listed twice counts once.
-	Held [][]int32
-	// Pinned is, by worker, how many tasks at the end of Held[w] are pinned; nil
+	Running [][]int32
+	// Pinned is, by worker, how many tasks at the end of Running[w] are pinned; nil
 	// means none. A pinned copy counts in the load and does not move, neither
 	// for an even spread nor off a draining worker. It stops only if its task is
 	// unexpected, or if stopping all other copies still leaves too many.
 	Pinned []int32
-	// Gain is, by worker, how many copies it may gain in this plan if it is
+	// MaxGain is, by worker, how many copies it may gain in this plan if it is
 	// quarantined; nil means none. It gains no more than its even share, except
-	// copies that no open worker has a place for. The planner ignores Gain for
+	// copies that no open worker has a place for. The planner ignores MaxGain for
 	// workers in other states.
-	Gain []int32
+	MaxGain []int32
 	// Forbidden lists pairs of a task and a worker that may not gain it. A copy that
 	// already runs there may stay. The order does not matter, and a pair may be listed
 	// twice.
 	Forbidden []Pair
-	// Late lists copies whose moves come last: under MaxMoves they use the moves that
+	// MoveLast lists copies whose moves come last: under MaxMoves they use the moves that
 	// the others leave. Each pair is a task and the worker that runs it.
-	Late []Pair
+	MoveLast []Pair
 	// MaxMoves is how many copies may move; 0 moves none, and a negative value, such as
 	// NoLimit, is no limit. Starts of missing copies and stops of surplus ones are never
 	// limited: a missing copy overfills a worker instead of waiting for a move. Repeated
@@ -88,19 +88,19 @@ func invalid(format string, args ...any) error {
 }
 
 // check returns the first inconsistency of the problem. It does not check the tasks in
-// Held, because the scan visits them.
+// Running, because the scan visits them.
 func (pr *Problem) check() error {
 	if pr == nil {
 		return invalid("nil")
 	}
-	if len(pr.Held) != len(pr.States) {
-		return invalid("Held is for %d workers, States for %d", len(pr.Held), len(pr.States))
+	if len(pr.Running) != len(pr.States) {
+		return invalid("Running is for %d workers, States for %d", len(pr.Running), len(pr.States))
 	}
 	if pr.Pinned != nil && len(pr.Pinned) != len(pr.States) {
 		return invalid("Pinned is for %d workers, States for %d", len(pr.Pinned), len(pr.States))
 	}
-	if pr.Gain != nil && len(pr.Gain) != len(pr.States) {
-		return invalid("Gain is for %d workers, States for %d", len(pr.Gain), len(pr.States))
+	if pr.MaxGain != nil && len(pr.MaxGain) != len(pr.States) {
+		return invalid("MaxGain is for %d workers, States for %d", len(pr.MaxGain), len(pr.States))
 	}
 	for w, s := range pr.States {
 		if s > Quarantined {
@@ -108,19 +108,19 @@ func (pr *Problem) check() error {
 		}
 	}
 	for w, n := range pr.Pinned {
-		if n < 0 || int(n) > len(pr.Held[w]) {
-			return invalid("Pinned[%d] is %d, Held[%d] lists %d tasks", w, n, w, len(pr.Held[w]))
+		if n < 0 || int(n) > len(pr.Running[w]) {
+			return invalid("Pinned[%d] is %d, Running[%d] lists %d tasks", w, n, w, len(pr.Running[w]))
 		}
 	}
-	for w, n := range pr.Gain {
+	for w, n := range pr.MaxGain {
 		if n < 0 {
-			return invalid("Gain[%d] is %d", w, n)
+			return invalid("MaxGain[%d] is %d", w, n)
 		}
 	}
 	if err := pr.checkPairs("Forbidden", pr.Forbidden); err != nil {
 		return err
 	}
-	return pr.checkPairs("Late", pr.Late)
+	return pr.checkPairs("MoveLast", pr.MoveLast)
 }
 
 func (pr *Problem) checkPairs(field string, pairs []Pair) error {
@@ -196,35 +196,35 @@ type Unplaced struct {
 	Task, Copies int32
 	// Worker is the draining worker on which the copy stays, or None.
 	Worker int32
-	Why    Why
+	Reason UnplacedReason
 }
 
-// Why is the reason for which a copy has no place.
-type Why uint8
+// UnplacedReason is the reason for which a copy has no place.
+type UnplacedReason uint8
 
 // The reasons for which a copy has no place.
 const (
 	// NoOpenWorker: no worker is open.
-	NoOpenWorker Why = iota
+	NoOpenWorker UnplacedReason = iota
 	// NoOtherWorker: every open worker already has a copy of the task.
 	NoOtherWorker
-	// WhyForbidden: the open workers without a copy may not gain one.
-	WhyForbidden
-	// WhyPinned: the copy is pinned to a draining worker.
-	WhyPinned
+	// NoAllowedWorker: the open workers without a copy may not gain one.
+	NoAllowedWorker
+	// CopyPinned: the copy is pinned to a draining worker.
+	CopyPinned
 )
 
 // String returns the reason as the end of a sentence.
-func (w Why) String() string {
-	switch w {
+func (r UnplacedReason) String() string {
+	switch r {
 	case NoOpenWorker:
 		return "no worker is open"
 	case NoOtherWorker:
 		return "every open worker already has a copy"
-	case WhyForbidden:
+	case NoAllowedWorker:
 		return "the other workers may not gain a copy"
-	case WhyPinned:
+	case CopyPinned:
 		return "pinned"
 	}
-	return fmt.Sprintf("why(%d)", uint8(w))
+	return fmt.Sprintf("reason(%d)", uint8(r))
 }

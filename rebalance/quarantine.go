@@ -116,15 +116,15 @@ func (q *quarantine) openLevel() int32 {
 
 // gainOf returns how many copies quarantined worker w may gain.
 func (q *quarantine) gainOf(w int32) int32 {
-	if q.Gain == nil {
+	if q.MaxGain == nil {
 		return 0
 	}
-	return min(q.Gain[w], int32(len(q.Want)))
+	return min(q.MaxGain[w], int32(len(q.Want)))
 }
 
 // dropFrom drops from quarantined worker w the copies for which matches is true.
 func (q *quarantine) dropFrom(w int32, matches func(t int32) bool) {
-	for k, t := range q.Held[w] {
+	for k, t := range q.Running[w] {
 		if at := q.offset[w] + int32(k); q.flags[at] == kept && matches(t) {
 			q.lose(t, w, at)
 			q.stays[t]--
@@ -132,7 +132,7 @@ func (q *quarantine) dropFrom(w int32, matches func(t int32) bool) {
 	}
 }
 
-// grow decides what the quarantined workers gain, up to Gain: copies that no open
+// grow decides what the quarantined workers gain, up to MaxGain: copies that no open
 // worker has a place for, then what is missing or drains, and then copies that
 // the fullest open workers have beyond the level. Only the first may take a
 // worker beyond the level. It finds the level, and how many workers get one more.
@@ -298,7 +298,7 @@ func (q *quarantine) surplusOf(workers []int32) (of []int32) {
 		return nil
 	}
 	for _, w := range workers {
-		for k, t := range q.Held[w] {
+		for k, t := range q.Running[w] {
 			if q.flags[q.offset[w]+int32(k)] == kept && tooMany(t) {
 				of[w]++
 			}
@@ -312,7 +312,7 @@ func (q *quarantine) surplusOf(workers []int32) (of []int32) {
 func (q *quarantine) take(giver, w, most int32, blocked uint32) {
 	most = min(most, q.room(w))
 	handed := q.handed[:0]
-	for k, t := range q.Held[giver] {
+	for k, t := range q.Running[giver] {
 		if int32(len(handed)) >= most {
 			break
 		}

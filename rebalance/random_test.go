@@ -164,7 +164,7 @@ func TestP_ShrinkKeepsTheFailure(t *testing.T) {
 	pr := shapes[len(shapes)-1].make(7)
 	require.Equal(t, pr, clone(pr))
 	for _, less := range smaller(pr) {
-		require.Len(t, less.Held, len(less.States))
+		require.Len(t, less.Running, len(less.States))
 	}
 }
 
@@ -240,7 +240,7 @@ func spoilt(plan rebalance.Plan) (list []rebalance.Plan) {
 		change(func(p *rebalance.Plan) { p.Unplaced = slices.Delete(p.Unplaced, i, i+1) })
 		change(func(p *rebalance.Plan) { p.Unplaced = append(p.Unplaced, p.Unplaced[i]) })
 		change(func(p *rebalance.Plan) { p.Unplaced[i].Copies++ })
-		change(func(p *rebalance.Plan) { p.Unplaced[i].Why += 4 })
+		change(func(p *rebalance.Plan) { p.Unplaced[i].Reason += 4 })
 	}
 	return list
 }
@@ -278,7 +278,7 @@ func decode(data []byte) *rebalance.Problem {
 	pr := &rebalance.Problem{
 		Want:     make([]int32, tasks),
 		States:   make([]rebalance.State, workers),
-		Held:     make([][]int32, workers),
+		Running:  make([][]int32, workers),
 		MaxMoves: rebalance.NoLimit,
 	}
 	for t := range pr.Want {
@@ -290,21 +290,21 @@ func decode(data []byte) *rebalance.Problem {
 			bits := next(256)
 			for bit := range min(8, tasks-t) {
 				if bits>>bit&1 != 0 {
-					pr.Held[w] = append(pr.Held[w], int32(t+bit))
+					pr.Running[w] = append(pr.Running[w], int32(t+bit))
 				}
 			}
 		}
 	}
 	if limits&1 != 0 {
 		pr.Pinned = make([]int32, workers)
-		for w, list := range pr.Held {
+		for w, list := range pr.Running {
 			pr.Pinned[w] = int32(next(len(list) + 1))
 		}
 	}
 	if limits&8 != 0 {
-		pr.Gain = make([]int32, workers)
-		for w := range pr.Gain {
-			pr.Gain[w] = int32(next(4))
+		pr.MaxGain = make([]int32, workers)
+		for w := range pr.MaxGain {
+			pr.MaxGain[w] = int32(next(4))
 		}
 	}
 	if limits&2 != 0 {
@@ -313,7 +313,7 @@ func decode(data []byte) *rebalance.Problem {
 	if limits&16 != 0 {
 		for range next(8) {
 			if workers > 0 && tasks > 0 {
-				pr.Late = append(pr.Late, rebalance.Pair{Task: int32(next(tasks)), Worker: int32(next(workers))})
+				pr.MoveLast = append(pr.MoveLast, rebalance.Pair{Task: int32(next(tasks)), Worker: int32(next(workers))})
 			}
 		}
 	}

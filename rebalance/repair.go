@@ -132,7 +132,7 @@ func (r *repair) release(t, w int32) {
 			return
 		}
 	}
-	for k, held := range r.Held[w] {
+	for k, held := range r.Running[w] {
 		if at := r.offset[w] + int32(k); held == t && r.flags[at] == kept {
 			r.lose(t, w, at)
 			r.search.index.take(t, w)
@@ -249,7 +249,7 @@ func (r *repair) expand(w int32) {
 			r.task(c.Task, w)
 		}
 	}
-	for k, t := range r.Held[w] {
+	for k, t := range r.Running[w] {
 		if r.flags[r.offset[w]+int32(k)] == kept {
 			r.task(t, w)
 		}

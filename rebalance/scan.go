@@ -51,7 +51,7 @@ func (sc *scan) run() error {
 		return sc.scanSingle()
 	}
 	all := int32(0) // negative once a task has too many
-	for w, list := range sc.Held {
+	for w, list := range sc.Running {
 		flags := sc.flags[sc.offset[w]:][:len(list)]
 		repeats, at := 0, 0
 		if count := sc.countOf(int32(w)); count == nil {
@@ -107,7 +107,7 @@ func (sc *scan) wants() error {
 
 // noTask returns the error for a worker that lists a number of no task.
 func (sc *scan) noTask(w, at int) error {
-	return invalid("Held[%d][%d] is %d, there are %d tasks", w, at, sc.Held[w][at], len(sc.Want))
+	return invalid("Running[%d][%d] is %d, there are %d tasks", w, at, sc.Running[w][at], len(sc.Want))
 }
 
 // tally subtracts the copies of an open worker from lack. It returns how many tasks the
@@ -187,7 +187,7 @@ func (sc *scan) stopUnexpected() {
 	if !found {
 		return
 	}
-	for w, list := range sc.Held {
+	for w, list := range sc.Running {
 		if sc.States[w] == Frozen {
 			continue
 		}
@@ -278,7 +278,7 @@ func (sc *scan) scanSingle() error {
 	sc.surplus.reset()
 	sc.surplus.copies = sc.surplus.copies[:0]
 	again := sc.surplus.over.set
-	for w, list := range sc.Held {
+	for w, list := range sc.Running {
 		if at := meet(sc.met, again, list, tasks); at < len(list) {
 			return sc.noTask(w, at)
 		}
@@ -325,7 +325,7 @@ func (sc *scan) meetAgain() {
 	o.listed = o.listed.emptied(o.over.count)
 	o.first, o.linked = o.first[:0], false
 	anyExpected := sc.least > 0
-	for w, list := range sc.Held {
+	for w, list := range sc.Running {
 		first, drops := len(o.copies), len(sc.drops)
 		o.first = append(o.first, int32(first))
 		o.found = findAll(o.over.set, list, o.found)

@@ -135,7 +135,7 @@ func (s *search) vacate(w int32) bool {
 		c := &copies[*at]
 		*at++
 		if s.flags[c.position] == kept && s.keepElsewhere(c.number) {
-			s.lose(s.Held[w][c.position-s.offset[w]], w, c.position)
+			s.lose(s.Running[w][c.position-s.offset[w]], w, c.position)
 			return true
 		}
 	}

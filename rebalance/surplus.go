@@ -53,7 +53,7 @@ func (s *surplus) collect() {
 	s.over.number()
 	s.first, s.copies, s.linked = s.first[:0], s.copies[:0], false
 	tasks := s.over.set
-	for w, list := range s.Held {
+	for w, list := range s.Running {
 		s.first = append(s.first, int32(len(s.copies)))
 		if s.States[w] != Open {
 			continue
@@ -134,7 +134,7 @@ func (s *surplus) dropSurplus(load int32) {
 		if above <= 0 {
 			continue
 		}
-		list, start := s.Held[w], s.offset[w]
+		list, start := s.Running[w], s.offset[w]
 		next, end, n := s.next[w], s.first[w+1], 0
 		s.drops = slices.Grow(s.drops, above)
 		drops := s.drops[len(s.drops):][:above]

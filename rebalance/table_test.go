@@ -22,14 +22,14 @@ func fleet(tasks, copies, workers, fresh int) *rebalance.Problem {
 	pr := &rebalance.Problem{
 		Want:     make([]int32, tasks),
 		States:   make([]rebalance.State, workers+fresh),
-		Held:     make([][]int32, workers+fresh),
+		Running:  make([][]int32, workers+fresh),
 		MaxMoves: noLimit,
 	}
 	for t := range tasks {
 		pr.Want[t] = int32(copies)
 		for c := range copies {
 			w := (t*copies + c) % workers
-			pr.Held[w] = append(pr.Held[w], int32(t))
+			pr.Running[w] = append(pr.Running[w], int32(t))
 		}
 	}
 	return pr
@@ -89,7 +89,7 @@ func TestP3_DropsAreChosenTogether(t *testing.T) {
 	plan := planned(t, &rebalance.Problem{
 		Want:     []int32{1, 1, 1, 1, 1, 1},
 		States:   make([]rebalance.State, 3),
-		Held:     [][]int32{{x, a, b}, {x, y, c}, {y, d}},
+		Running:  [][]int32{{x, a, b}, {x, y, c}, {y, d}},
 		MaxMoves: noLimit,
 	})
 	require.Zero(t, plan.Adds)
@@ -115,7 +115,7 @@ func TestP_NamedCases(t *testing.T) {
 		unplaced unplaced
 	}{
 		{name: "nothing at all", pr: rebalance.Problem{MaxMoves: noLimit}},
-		{name: "workers without tasks", pr: rebalance.Problem{States: states{open, open}, Held: make([][]int32, 2), MaxMoves: noLimit}},
+		{name: "workers without tasks", pr: rebalance.Problem{States: states{open, open}, Running: make([][]int32, 2), MaxMoves: noLimit}},
 		{
 			name:     "tasks without workers",
 			pr:       rebalance.Problem{Want: []int32{2, 0, 1}, MaxMoves: noLimit},
@@ -123,159 +123,159 @@ func TestP_NamedCases(t *testing.T) {
 		},
 		{
 			name:    "a task that nobody runs starts",
-			pr:      rebalance.Problem{Want: []int32{1}, States: states{open}, Held: [][]int32{nil}, MaxMoves: noLimit},
+			pr:      rebalance.Problem{Want: []int32{1}, States: states{open}, Running: [][]int32{nil}, MaxMoves: noLimit},
 			changes: changes{{0, none, 0, rebalance.Missing}},
 		},
 		{
 			name:     "more copies than workers",
-			pr:       rebalance.Problem{Want: []int32{3}, States: states{open, open}, Held: [][]int32{{0}, nil}, MaxMoves: noLimit},
+			pr:       rebalance.Problem{Want: []int32{3}, States: states{open, open}, Running: [][]int32{{0}, nil}, MaxMoves: noLimit},
 			changes:  changes{{0, none, 1, rebalance.Missing}},
 			unplaced: unplaced{{0, 1, none, rebalance.NoOtherWorker}},
 		},
 		{
 			name:    "unexpected copies stop, also on draining and quarantined workers, but not on frozen ones",
-			pr:      rebalance.Problem{Want: []int32{0}, States: states{open, draining, frozen, quarantined}, Held: [][]int32{{0}, {0}, {0}, {0}}, MaxMoves: 0},
+			pr:      rebalance.Problem{Want: []int32{0}, States: states{open, draining, frozen, quarantined}, Running: [][]int32{{0}, {0}, {0}, {0}}, MaxMoves: 0},
 			changes: changes{{0, 0, none, rebalance.Unexpected}, {0, 1, none, rebalance.Unexpected}, {0, 3, none, rebalance.Unexpected}},
 		},
 		{
 			name: "a task listed twice counts once",
-			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Held: [][]int32{{0, 0, 0}, {1}}, MaxMoves: noLimit},
+			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Running: [][]int32{{0, 0, 0}, {1}}, MaxMoves: noLimit},
 		},
 		{
 			name:    "an unexpected task listed twice stops once",
-			pr:      rebalance.Problem{Want: []int32{0}, States: states{open}, Held: [][]int32{{0, 0}}, MaxMoves: noLimit},
+			pr:      rebalance.Problem{Want: []int32{0}, States: states{open}, Running: [][]int32{{0, 0}}, MaxMoves: noLimit},
 			changes: changes{{0, 0, none, rebalance.Unexpected}},
 		},
 		{
 			name:    "a draining worker ends empty",
-			pr:      rebalance.Problem{Want: []int32{1}, States: states{draining, open}, Held: [][]int32{{0}, nil}, MaxMoves: noLimit},
+			pr:      rebalance.Problem{Want: []int32{1}, States: states{draining, open}, Running: [][]int32{{0}, nil}, MaxMoves: noLimit},
 			changes: changes{{0, 0, 1, rebalance.Drain}},
 		},
 		{
 			name:     "a drain waits for an open worker",
-			pr:       rebalance.Problem{Want: []int32{1}, States: states{draining}, Held: [][]int32{{0}}, MaxMoves: noLimit},
+			pr:       rebalance.Problem{Want: []int32{1}, States: states{draining}, Running: [][]int32{{0}}, MaxMoves: noLimit},
 			unplaced: unplaced{{0, 1, 0, rebalance.NoOpenWorker}},
 		},
 		{
 			name:     "a drain waits for another worker",
-			pr:       rebalance.Problem{Want: []int32{2}, States: states{draining, open}, Held: [][]int32{{0}, {0}}, MaxMoves: noLimit},
+			pr:       rebalance.Problem{Want: []int32{2}, States: states{draining, open}, Running: [][]int32{{0}, {0}}, MaxMoves: noLimit},
 			unplaced: unplaced{{0, 1, 0, rebalance.NoOtherWorker}},
 		},
 		{
 			name:     "a drain waits for a pair that is forbidden",
-			pr:       rebalance.Problem{Want: []int32{1}, States: states{draining, open}, Held: [][]int32{{0}, nil}, Forbidden: pairs{{0, 1}}, MaxMoves: noLimit},
-			unplaced: unplaced{{0, 1, 0, rebalance.WhyForbidden}},
+			pr:       rebalance.Problem{Want: []int32{1}, States: states{draining, open}, Running: [][]int32{{0}, nil}, Forbidden: pairs{{0, 1}}, MaxMoves: noLimit},
+			unplaced: unplaced{{0, 1, 0, rebalance.NoAllowedWorker}},
 		},
 		{
 			name:     "a missing copy without an open worker beside one that waits",
-			pr:       rebalance.Problem{Want: []int32{2}, States: states{draining}, Held: [][]int32{{0}}, MaxMoves: noLimit},
+			pr:       rebalance.Problem{Want: []int32{2}, States: states{draining}, Running: [][]int32{{0}}, MaxMoves: noLimit},
 			unplaced: unplaced{{0, 1, none, rebalance.NoOpenWorker}, {0, 1, 0, rebalance.NoOpenWorker}},
 		},
 		{
 			name:    "a surplus copy leaves the draining worker",
-			pr:      rebalance.Problem{Want: []int32{1}, States: states{open, draining}, Held: [][]int32{{0}, {0}}, MaxMoves: noLimit},
+			pr:      rebalance.Problem{Want: []int32{1}, States: states{open, draining}, Running: [][]int32{{0}, {0}}, MaxMoves: noLimit},
 			changes: changes{{0, 1, none, rebalance.Surplus}},
 		},
 		{
 			name: "a frozen copy is not started elsewhere",
-			pr:   rebalance.Problem{Want: []int32{1}, States: states{frozen, open}, Held: [][]int32{{0}, nil}, MaxMoves: noLimit},
+			pr:   rebalance.Problem{Want: []int32{1}, States: states{frozen, open}, Running: [][]int32{{0}, nil}, MaxMoves: noLimit},
 		},
 		{
 			name: "a frozen copy stops none that answers",
-			pr:   rebalance.Problem{Want: []int32{1}, States: states{frozen, open}, Held: [][]int32{{0}, {0}}, MaxMoves: noLimit},
+			pr:   rebalance.Problem{Want: []int32{1}, States: states{frozen, open}, Running: [][]int32{{0}, {0}}, MaxMoves: noLimit},
 		},
 		{
 			name:    "a frozen copy beside two that answer",
-			pr:      rebalance.Problem{Want: []int32{1, 1}, States: states{frozen, open, open}, Held: [][]int32{{0}, {0, 1}, {0}}, MaxMoves: noLimit},
+			pr:      rebalance.Problem{Want: []int32{1, 1}, States: states{frozen, open, open}, Running: [][]int32{{0}, {0, 1}, {0}}, MaxMoves: noLimit},
 			changes: changes{{0, 1, none, rebalance.Surplus}},
 		},
 		{
 			name:     "a quarantined worker gains nothing",
-			pr:       rebalance.Problem{Want: []int32{1}, States: states{quarantined}, Held: [][]int32{nil}, MaxMoves: noLimit},
+			pr:       rebalance.Problem{Want: []int32{1}, States: states{quarantined}, Running: [][]int32{nil}, MaxMoves: noLimit},
 			unplaced: unplaced{{0, 1, none, rebalance.NoOpenWorker}},
 		},
 		{
 			name: "a quarantined worker alone keeps everything",
-			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{quarantined}, Held: [][]int32{{0, 1}}, MaxMoves: noLimit},
+			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{quarantined}, Running: [][]int32{{0, 1}}, MaxMoves: noLimit},
 		},
 		{
 			name:     "a task forbidden everywhere",
-			pr:       rebalance.Problem{Want: []int32{1}, States: states{open, open}, Held: make([][]int32, 2), Forbidden: pairs{{0, 1}, {0, 0}, {0, 1}}, MaxMoves: noLimit},
-			unplaced: unplaced{{0, 1, none, rebalance.WhyForbidden}},
+			pr:       rebalance.Problem{Want: []int32{1}, States: states{open, open}, Running: make([][]int32, 2), Forbidden: pairs{{0, 1}, {0, 0}, {0, 1}}, MaxMoves: noLimit},
+			unplaced: unplaced{{0, 1, none, rebalance.NoAllowedWorker}},
 		},
 		{
 			name:    "a task forbidden on one",
-			pr:      rebalance.Problem{Want: []int32{1}, States: states{open, open}, Held: make([][]int32, 2), Forbidden: pairs{{0, 0}}, MaxMoves: noLimit},
+			pr:      rebalance.Problem{Want: []int32{1}, States: states{open, open}, Running: make([][]int32, 2), Forbidden: pairs{{0, 0}}, MaxMoves: noLimit},
 			changes: changes{{0, none, 1, rebalance.Missing}},
 		},
 		{
 			name: "a forbidden copy that is there stays",
-			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Held: [][]int32{{0}, {1}}, Forbidden: pairs{{0, 0}}, MaxMoves: noLimit},
+			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Running: [][]int32{{0}, {1}}, Forbidden: pairs{{0, 0}}, MaxMoves: noLimit},
 		},
 		{
 			name:    "no budget: what is missing starts, what is too much stops, nothing moves",
-			pr:      rebalance.Problem{Want: []int32{1, 1, 1, 1, 1}, States: states{open, open}, Held: [][]int32{{0, 1, 2, 3}, {0}}, MaxMoves: 0},
+			pr:      rebalance.Problem{Want: []int32{1, 1, 1, 1, 1}, States: states{open, open}, Running: [][]int32{{0, 1, 2, 3}, {0}}, MaxMoves: 0},
 			changes: changes{{0, 0, none, rebalance.Surplus}, {4, none, 1, rebalance.Missing}},
 		},
 		{
 			name:    "no budget: a missing copy overfills a worker",
-			pr:      rebalance.Problem{Want: []int32{2, 1, 1, 1}, States: states{open, open}, Held: [][]int32{{1, 2, 3}, {0}}, MaxMoves: 0},
+			pr:      rebalance.Problem{Want: []int32{2, 1, 1, 1}, States: states{open, open}, Running: [][]int32{{1, 2, 3}, {0}}, MaxMoves: 0},
 			changes: changes{{0, none, 0, rebalance.Missing}},
 		},
 		{
 			name: "a pinned copy does not move for an even spread",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1}, States: states{open, open}, Held: [][]int32{{0, 1, 2, 3}, nil}, Pinned: []int32{3, 0}, MaxMoves: noLimit,
+				Want: []int32{1, 1, 1, 1}, States: states{open, open}, Running: [][]int32{{0, 1, 2, 3}, nil}, Pinned: []int32{3, 0}, MaxMoves: noLimit,
 			},
 			changes: changes{{0, 0, 1, rebalance.Rebalance}},
 		},
 		{
 			name: "the rest is level beside a worker with more pinned copies",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, open}, Held: [][]int32{{0, 1, 2, 3}, {4, 5}, nil}, Pinned: []int32{4, 0, 0},
+				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, open}, Running: [][]int32{{0, 1, 2, 3}, {4, 5}, nil}, Pinned: []int32{4, 0, 0},
 				MaxMoves: noLimit,
 			},
 			changes: changes{{4, 1, 2, rebalance.Rebalance}},
 		},
 		{
 			name:    "a surplus copy that is not pinned stops",
-			pr:      rebalance.Problem{Want: []int32{1}, States: states{open, open}, Held: [][]int32{{0}, {0}}, Pinned: []int32{0, 1}, MaxMoves: noLimit},
+			pr:      rebalance.Problem{Want: []int32{1}, States: states{open, open}, Running: [][]int32{{0}, {0}}, Pinned: []int32{0, 1}, MaxMoves: noLimit},
 			changes: changes{{0, 0, none, rebalance.Surplus}},
 		},
 		{
 			name: "a pinned copy stops if all of them are, on the fullest worker",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1}, States: states{open, open}, Held: [][]int32{{0}, {0, 1}}, Pinned: []int32{1, 2}, MaxMoves: noLimit,
+				Want: []int32{1, 1}, States: states{open, open}, Running: [][]int32{{0}, {0, 1}}, Pinned: []int32{1, 2}, MaxMoves: noLimit,
 			},
 			changes: changes{{0, 1, none, rebalance.Surplus}},
 		},
 		{
 			name:    "an unexpected copy stops even if it is pinned",
-			pr:      rebalance.Problem{Want: []int32{0}, States: states{open, draining}, Held: [][]int32{{0}, {0}}, Pinned: []int32{1, 1}, MaxMoves: noLimit},
+			pr:      rebalance.Problem{Want: []int32{0}, States: states{open, draining}, Running: [][]int32{{0}, {0}}, Pinned: []int32{1, 1}, MaxMoves: noLimit},
 			changes: changes{{0, 0, none, rebalance.Unexpected}, {0, 1, none, rebalance.Unexpected}},
 		},
 		{
 			name: "a drain waits for a pinned copy, which uses no budget",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1}, States: states{draining, open}, Held: [][]int32{{0, 1}, nil}, Pinned: []int32{1, 0}, MaxMoves: 1,
+				Want: []int32{1, 1}, States: states{draining, open}, Running: [][]int32{{0, 1}, nil}, Pinned: []int32{1, 0}, MaxMoves: 1,
 			},
 			changes:  changes{{0, 0, 1, rebalance.Drain}},
-			unplaced: unplaced{{1, 1, 0, rebalance.WhyPinned}},
+			unplaced: unplaced{{1, 1, 0, rebalance.CopyPinned}},
 		},
 		{
 			name:     "a pinned copy that drains counts as one of its task",
-			pr:       rebalance.Problem{Want: []int32{1}, States: states{draining, open}, Held: [][]int32{{0}, {0}}, Pinned: []int32{1, 0}, MaxMoves: noLimit},
+			pr:       rebalance.Problem{Want: []int32{1}, States: states{draining, open}, Running: [][]int32{{0}, {0}}, Pinned: []int32{1, 0}, MaxMoves: noLimit},
 			changes:  changes{{0, 1, none, rebalance.Surplus}},
-			unplaced: unplaced{{0, 1, 0, rebalance.WhyPinned}},
+			unplaced: unplaced{{0, 1, 0, rebalance.CopyPinned}},
 		},
 		{
 			name: "a task that comes twice is pinned if its last place is",
-			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Held: [][]int32{{0, 1, 0, 1}, nil}, Pinned: []int32{2, 0}, MaxMoves: noLimit},
+			pr:   rebalance.Problem{Want: []int32{1, 1}, States: states{open, open}, Running: [][]int32{{0, 1, 0, 1}, nil}, Pinned: []int32{2, 0}, MaxMoves: noLimit},
 		},
 		{
 			name: "a quarantined worker gains what is missing",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1}, States: states{quarantined, open}, Held: make([][]int32, 2), Gain: []int32{1, 0}, MaxMoves: 0,
+				Want: []int32{1, 1, 1, 1}, States: states{quarantined, open}, Running: make([][]int32, 2), MaxGain: []int32{1, 0}, MaxMoves: 0,
 			},
 			changes: changes{
 				{0, none, 0, rebalance.Missing},
@@ -287,35 +287,35 @@ func TestP_NamedCases(t *testing.T) {
 		{
 			name: "a quarantined worker gains nothing forbidden to it",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1}, States: states{quarantined, open}, Held: make([][]int32, 2), Gain: []int32{2, 0}, Forbidden: pairs{{0, 0}}, MaxMoves: noLimit,
+				Want: []int32{1, 1}, States: states{quarantined, open}, Running: make([][]int32, 2), MaxGain: []int32{2, 0}, Forbidden: pairs{{0, 0}}, MaxMoves: noLimit,
 			},
 			changes: changes{{0, none, 1, rebalance.Missing}, {1, none, 0, rebalance.Missing}},
 		},
 		{
 			name: "a quarantined worker gains what drains rather than what stays",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1}, States: states{quarantined, open, draining}, Held: [][]int32{nil, {0, 1}, {2}}, Gain: []int32{1, 0, 0}, MaxMoves: noLimit,
+				Want: []int32{1, 1, 1}, States: states{quarantined, open, draining}, Running: [][]int32{nil, {0, 1}, {2}}, MaxGain: []int32{1, 0, 0}, MaxMoves: noLimit,
 			},
 			changes: changes{{2, 2, 0, rebalance.Drain}},
 		},
 		{
 			name: "a quarantined worker gains from the fullest worker, and no pinned copy",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1, 1}, States: states{open, open, quarantined}, Held: [][]int32{{0, 1, 2}, {3, 4}, nil},
-				Pinned: []int32{2, 0, 0}, Gain: []int32{0, 0, 1}, MaxMoves: noLimit,
+				Want: []int32{1, 1, 1, 1, 1}, States: states{open, open, quarantined}, Running: [][]int32{{0, 1, 2}, {3, 4}, nil},
+				Pinned: []int32{2, 0, 0}, MaxGain: []int32{0, 0, 1}, MaxMoves: noLimit,
 			},
 			changes: changes{{0, 0, 2, rebalance.Rebalance}},
 		},
 		{
 			name: "a quarantined worker gains nothing that makes the spread no better",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1}, States: states{open, quarantined}, Held: [][]int32{{0, 1}, {2}}, Gain: []int32{0, 5}, MaxMoves: noLimit,
+				Want: []int32{1, 1, 1}, States: states{open, quarantined}, Running: [][]int32{{0, 1}, {2}}, MaxGain: []int32{0, 5}, MaxMoves: noLimit,
 			},
 		},
 		{
 			name: "without an open worker, quarantined ones gain what is missing",
 			pr: rebalance.Problem{
-				Want: []int32{2, 1, 1}, States: states{quarantined, quarantined}, Held: [][]int32{{0, 1}, nil}, Gain: []int32{3, 1}, MaxMoves: noLimit,
+				Want: []int32{2, 1, 1}, States: states{quarantined, quarantined}, Running: [][]int32{{0, 1}, nil}, MaxGain: []int32{3, 1}, MaxMoves: noLimit,
 			},
 			changes:  changes{{2, none, 1, rebalance.Missing}},
 			unplaced: unplaced{{0, 1, none, rebalance.NoOpenWorker}},
@@ -323,16 +323,16 @@ func TestP_NamedCases(t *testing.T) {
 		{
 			name: "late moves come last",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, draining}, Held: [][]int32{{0, 1, 2, 3, 5}, nil, {4}},
-				Late: pairs{{0, 0}, {4, 2}}, MaxMoves: 1,
+				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, draining}, Running: [][]int32{{0, 1, 2, 3, 5}, nil, {4}},
+				MoveLast: pairs{{0, 0}, {4, 2}}, MaxMoves: 1,
 			},
 			changes: changes{{1, 0, 1, rebalance.Rebalance}},
 		},
 		{
 			name: "late moves use what is left",
 			pr: rebalance.Problem{
-				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, draining}, Held: [][]int32{{0, 1, 2, 3}, nil, {4, 5}},
-				Late: pairs{{0, 0}, {4, 2}}, MaxMoves: 2,
+				Want: []int32{1, 1, 1, 1, 1, 1}, States: states{open, open, draining}, Running: [][]int32{{0, 1, 2, 3}, nil, {4, 5}},
+				MoveLast: pairs{{0, 0}, {4, 2}}, MaxMoves: 2,
 			},
 			changes: changes{{5, 2, 1, rebalance.Drain}, {4, 2, 1, rebalance.Drain}},
 		},
@@ -340,7 +340,7 @@ func TestP_NamedCases(t *testing.T) {
 			name: "drains come first",
 			pr: rebalance.Problem{
 				Want: []int32{1, 1, 1, 1, 1}, States: states{open, open, draining},
-				Held: [][]int32{{0, 1, 2, 3}, nil, {4}}, MaxMoves: 1,
+				Running: [][]int32{{0, 1, 2, 3}, nil, {4}}, MaxMoves: 1,
 			},
 			changes: changes{{4, 2, 1, rebalance.Drain}},
 		},
@@ -359,7 +359,7 @@ func TestP2_AQuarantinedWorkerKeepsItsShareAndLosesTheRest(t *testing.T) {
 	plan := planned(t, &rebalance.Problem{
 		Want:     []int32{1, 1, 1, 1},
 		States:   []rebalance.State{rebalance.Quarantined, rebalance.Open},
-		Held:     [][]int32{{0, 1, 2, 3}, nil},
+		Running:  [][]int32{{0, 1, 2, 3}, nil},
 		MaxMoves: noLimit,
 	})
 	require.Len(t, plan.Changes, 2)
@@ -400,29 +400,29 @@ func TestP_OnceWrong(t *testing.T) {
 	open := func(n int) []rebalance.State { return make([]rebalance.State, n) }
 	for name, pr := range map[string]rebalance.Problem{
 		"a lower bound above the minimum": {
-			Want: []int32{1, 2, 4, 1}, States: open(4), Held: [][]int32{{3, 1}, {0, 1}, {}, {}}, MaxMoves: noLimit,
+			Want: []int32{1, 2, 4, 1}, States: open(4), Running: [][]int32{{3, 1}, {0, 1}, {}, {}}, MaxMoves: noLimit,
 		},
 		"uneven with forbidden pairs": {
-			Want: []int32{1, 2, 2, 3}, States: open(4), Held: [][]int32{{}, {1, 0}, {0}, {1, 2}},
+			Want: []int32{1, 2, 2, 3}, States: open(4), Running: [][]int32{{}, {1, 0}, {0}, {1, 2}},
 			Forbidden: []rebalance.Pair{{Task: 2, Worker: 1}, {Task: 0, Worker: 1}, {Task: 3, Worker: 1}}, MaxMoves: noLimit,
 		},
 		"an extra unit for a worker with more pinned copies than its share": {
-			Want:   []int32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-			States: []rebalance.State{0, quarantined, quarantined, 0},
-			Held:   [][]int32{nil, {2, 4, 5, 6, 7, 9}, {1, 3, 6, 7, 8, 9}, {8, 7}}, Pinned: []int32{0, 6, 4, 2}, MaxMoves: noLimit,
+			Want:    []int32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+			States:  []rebalance.State{0, quarantined, quarantined, 0},
+			Running: [][]int32{nil, {2, 4, 5, 6, 7, 9}, {1, 3, 6, 7, 8, 9}, {8, 7}}, Pinned: []int32{0, 6, 4, 2}, MaxMoves: noLimit,
 		},
 		"a quarantined worker that cannot lose what is above its share": {
-			Want:   []int32{1, 3, 3, 3, 3, 2, 3},
-			States: []rebalance.State{quarantined, quarantined, 0, quarantined},
-			Held:   [][]int32{{1, 2, 3, 4, 5, 6}, {0, 2, 4}, {1, 2, 3, 4, 5, 6}, {1, 3, 6}}, Gain: []int32{0, 1, 0, 1}, MaxMoves: noLimit,
+			Want:    []int32{1, 3, 3, 3, 3, 2, 3},
+			States:  []rebalance.State{quarantined, quarantined, 0, quarantined},
+			Running: [][]int32{{1, 2, 3, 4, 5, 6}, {0, 2, 4}, {1, 2, 3, 4, 5, 6}, {1, 3, 6}}, MaxGain: []int32{0, 1, 0, 1}, MaxMoves: noLimit,
 		},
 		"a quarantined worker that gains beyond its share": {
 			Want: []int32{2, 2, 2, 1, 2}, States: []rebalance.State{quarantined, quarantined, quarantined, quarantined, 0, quarantined},
-			Held: make([][]int32, 6), Gain: []int32{2, 1, 1, 1, 0, 4}, MaxMoves: noLimit,
+			Running: make([][]int32, 6), MaxGain: []int32{2, 1, 1, 1, 0, 4}, MaxMoves: noLimit,
 		},
 		"stuck with a budget and a quarantined worker": {
 			Want: []int32{1, 1, 1, 2, 1, 1, 2, 1, 1, 1}, States: []rebalance.State{quarantined, 0, 0},
-			Held: [][]int32{{3, 5, 6, 7, 8, 9}, nil, nil},
+			Running: [][]int32{{3, 5, 6, 7, 8, 9}, nil, nil},
 			Forbidden: []rebalance.Pair{
 				{Task: 0, Worker: 1},
 				{Task: 1, Worker: 1},
@@ -457,7 +457,7 @@ func TestP_EverySmallProblem(t *testing.T) {
 			t.Parallel()
 			var used rebalance.Planner
 			pr := &rebalance.Problem{
-				Want: make([]int32, c.tasks), States: make([]rebalance.State, c.workers), Held: make([][]int32, c.workers),
+				Want: make([]int32, c.tasks), States: make([]rebalance.State, c.workers), Running: make([][]int32, c.workers),
 				MaxMoves: noLimit,
 			}
 			digits := make([]int, c.tasks+2*c.workers) // wants, states, lists
@@ -467,10 +467,10 @@ func TestP_EverySmallProblem(t *testing.T) {
 				}
 				for w := range c.workers {
 					pr.States[w] = rebalance.State(digits[c.tasks+w])
-					pr.Held[w] = pr.Held[w][:0]
+					pr.Running[w] = pr.Running[w][:0]
 					for i := range c.tasks {
 						if digits[c.tasks+c.workers+w]>>i&1 != 0 {
-							pr.Held[w] = append(pr.Held[w], int32(i))
+							pr.Running[w] = append(pr.Running[w], int32(i))
 						}
 					}
 				}

@@ -70,7 +70,7 @@ func (tr *transfer) handOff() {
 // list. It returns the position at which it stopped. blocked is the round of marks on the
 // tasks that the taker cannot gain; 0 means that it can gain all.
 func (tr *transfer) hand(giver, taker int32, next int, blocked uint32) int {
-	list := tr.Held[giver]
+	list := tr.Running[giver]
 	flags := tr.flags[tr.offset[giver]:]
 	left := int(min(-tr.room(giver), tr.room(taker)))
 	handed, passed := tr.handed[:0], tr.passed[:0]
@@ -159,7 +159,7 @@ func (tr *transfer) exchangeAt(t, v, u int32, blocked uint32) bool {
 
 // handOver moves one copy from v to u that u can gain.
 func (tr *transfer) handOver(v, u int32, blocked uint32) bool {
-	list, flags := tr.Held[v], tr.flags[tr.offset[v]:]
+	list, flags := tr.Running[v], tr.flags[tr.offset[v]:]
 	c := &tr.cursors[v]
 	if c.round != blocked { // not yet for this u
 		for int(c.first) < len(list) && flags[c.first] != kept {

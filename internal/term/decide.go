@@ -210,12 +210,12 @@ func (d *decider) take(plan *rebalance.Plan) {
 	}
 	for _, u := range plan.Unplaced {
 		w := Waiting{Task: u.Task, Instances: int(u.Copies), Worker: d.at(u.Worker)}
-		switch u.Why {
+		switch u.Reason {
 		case rebalance.NoOpenWorker:
 			w.Reason = ReasonNoWorker
-		case rebalance.WhyForbidden:
+		case rebalance.NoAllowedWorker:
 			w.Reason = ReasonPaused
-		case rebalance.WhyPinned:
+		case rebalance.CopyPinned:
 			w.Reason = d.pinnedBy(u.Task, w.Worker)
 		default:
 			w.Reason = ReasonNoOtherWorker

@@ -14,8 +14,8 @@ import (
 func (d *decider) pose() {
 	p := &d.problem
 	p.Want, p.MaxMoves = d.expect.Instances, d.cfg.MaxMoves
-	p.States, p.Held, p.Gain, p.Pinned = p.States[:0], p.Held[:0], nil, nil
-	p.Forbidden, p.Late, d.index = p.Forbidden[:0], p.Late[:0], d.index[:0]
+	p.States, p.Running, p.MaxGain, p.Pinned = p.States[:0], p.Running[:0], nil, nil
+	p.Forbidden, p.MoveLast, d.index = p.Forbidden[:0], p.MoveLast[:0], d.index[:0]
 	d.leaving, d.again, d.retries = d.leaving[:0], d.again[:0], d.retries[:0]
 	d.frozen, d.isCapped = false, false
 	d.limitMoves()
@@ -41,17 +41,17 @@ func (d *decider) pose() {
 			state = rebalance.Draining
 		case limits != nil && limits[i] != noLimit:
 			state = rebalance.Quarantined
-			p.Gain = append(padded(p.Gain, at), limits[i])
+			p.MaxGain = append(padded(p.MaxGain, at), limits[i])
 		}
 		p.States = append(p.States, state)
 		held, pinned := d.held(w, at, state)
-		p.Held = append(p.Held, held)
+		p.Running = append(p.Running, held)
 		if pinned > 0 {
 			p.Pinned = append(padded(p.Pinned, at), pinned)
 		}
 	}
-	if p.Gain != nil {
-		p.Gain = padded(p.Gain, int32(len(p.States)))
+	if p.MaxGain != nil {
+		p.MaxGain = padded(p.MaxGain, int32(len(p.States)))
 	}
 	if p.Pinned != nil {
 		p.Pinned = padded(p.Pinned, int32(len(p.States)))
@@ -191,7 +191,7 @@ func (d *decider) held(w *Worker, at int32, state rebalance.State) (held []int32
 			pins = append(pins, task)
 		case task == retry, d.fleet.flags[task]&taskStuck != 0:
 			late = append(late, task)
-			d.problem.Late = append(d.problem.Late, rebalance.Pair{Task: task, Worker: at})
+			d.problem.MoveLast = append(d.problem.MoveLast, rebalance.Pair{Task: task, Worker: at})
 		default:
 			held = append(held, task)
 		}
@@ -213,7 +213,7 @@ func (d *decider) leave() {
 	for _, x := range d.leaving {
 		copies[x.Task] = 0
 	}
-	for at, held := range p.Held {
+	for at, held := range p.Running {
 		if p.States[at] == rebalance.Frozen {
 			continue
 		}
@@ -229,7 +229,7 @@ func (d *decider) leave() {
 			continue // an unexpected task is listed as paused
 		}
 		copies[pair.Task]--
-		p.Held[pair.Worker] = slices.DeleteFunc(p.Held[pair.Worker], func(task int32) bool { return task == pair.Task })
+		p.Running[pair.Worker] = slices.DeleteFunc(p.Running[pair.Worker], func(task int32) bool { return task == pair.Task })
 		p.Forbidden = append(p.Forbidden, pair)
 		if x.pinned {
 			p.Pinned[pair.Worker]--
@@ -317,7 +317,7 @@ func (d *decider) capWant(silent *Worker) {
 	p := &d.problem
 	d.capped = slices.Grow(d.capped[:0], len(p.Want))[:len(p.Want)]
 	clear(d.capped)
-	for _, held := range p.Held {
+	for _, held := range p.Running {
 		round := d.fleet.nextRound()
 		for _, task := range held {
 			if d.fleet.stamps[task] != round {

@@ -251,7 +251,7 @@ func (d *decider) places() (places []int32) {
 		switch {
 		case state == rebalance.Open:
 			places = append(places, int32(w))
-		case state == rebalance.Quarantined && d.problem.Gain[w] > 0 && !gains[d.index[w]]:
+		case state == rebalance.Quarantined && d.problem.MaxGain[w] > 0 && !gains[d.index[w]]:
 			trials = append(trials, int32(w))
 		}
 	}
