@@ -73,7 +73,7 @@ var mayImport = map[string]string{
 	"examples/dryrun":         "std . communicator",
 	"examples/elected":        "std . worker communicator/grpc etcd etcd/embed go.etcd.io/etcd",
 	"examples/manager":        "std . worker boltfile communicator/grpc communicator/grpc/manager examples/internal/stage",
-	"examples/quickstart":     "std . worker stats examples/internal/stage github.com/prometheus",
+	"examples/quickstart":     "std . worker examples/internal/stage",
 	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob",
 	"examples/internal/stage": "std .",
 	"examples/ticker":         "std . communicator/memory",

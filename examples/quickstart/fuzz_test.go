@@ -1,20 +1,15 @@
 package main
 
-// Fuzz tests of all input from outside: the file of endpoints, a worker's answers,
-// and a leader's requests.
+// Fuzz tests of all input from outside: a worker's answers and a leader's requests.
 
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,43 +18,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// FuzzReadTasks: an orchestrator accepts the tasks of every accepted file, and they
-// stay the same when written and read again.
-func FuzzReadTasks(f *testing.F) {
-	f.Add("name,url,instances\napi,http://localhost/api,2\n")
-	f.Add("\ufeffapi , https://a.example/?q=1 ,1\r\n\r\n\"a \"\"b\"\"\",http://[::1]:80/,3")
-	f.Add("api,http://a,1\napi,http://b,1\n")
-	f.Add("api,http://a,2147483648\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		file := filepath.Join(t.TempDir(), "endpoints.csv")
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		tasks, err := readTasks(file)
-		if err != nil {
-			require.Contains(t, err.Error(), "endpoints.csv")
-			return
-		}
-		o, err := orchestrator.New(communicator{})
-		require.NoError(t, err)
-		require.NoError(t, o.UpdateTasks(tasks))
-
-		var out bytes.Buffer
-		w := csv.NewWriter(&out)
-		require.NoError(t, w.Write([]string{"name", "url", "instances"}))
-		for _, task := range tasks {
-			require.NotEmpty(t, task.Name.Name)
-			u, err := url.Parse(task.Name.URL)
-			require.NoError(t, err)
-			require.NotEmpty(t, u.Host)
-			require.NoError(t, w.Write([]string{task.Name.Name, task.Name.URL, strconv.Itoa(task.Instances)}))
-		}
-		w.Flush()
-		require.NoError(t, os.WriteFile(file, out.Bytes(), 0o600))
-		again, err := readTasks(file)
-		require.NoError(t, err)
-		require.Equal(t, tasks, again)
-	})
-}
 
 type roundTrip func(*http.Request) (*http.Response, error)
 

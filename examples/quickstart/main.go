@@ -1,249 +1,278 @@
-// Quickstart watches HTTP endpoints with a fleet of worker processes. It shows what
-// an orchestrator does while one worker is killed, one joins, one is drained, and
+// Quickstart watches HTTP endpoints with worker processes. It shows what an
+// orchestrator does while one worker is killed, one joins, one is drained, and
 // endpoints are added and removed.
 //
 //	go run ./examples/quickstart
 //
 // The first time, Go compiles for about half a minute before the first line.
 //
-// Each endpoint is a task with two instances, so two workers probe it. Every worker
-// is a separate process with its own loopback port. The leader calls it through a
-// Communicator over net/http, which is part of this example.
+// Each endpoint is a task with two instances, so two workers probe it. Each worker is
+// a separate process. The leader, which is this process, calls it over HTTP.
 //
-// Read three files: main.go calls NextTerm on a ticker, communicator.go shows how to
-// write your own transport, and worker.go is a worker. The other files are about the
-// demonstration. The tests check the Communicator with communicatortest.Run.
+// Read three files: main.go has the leader, which calls NextTerm on a ticker; worker.go
+// has a worker; http.go has the transport between them, for you to copy.
 //
-//	-tasks FILE     watch your own endpoints: a CSV file of name,url,instances
-//	-workers N      begin with that many workers (4)
 //	-duration D     the minimum duration (30s)
-//	-metrics ADDR   serve /metrics there, and continue until interrupted
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"maps"
-	"math"
-	"net/http"
 	"os"
-	"slices"
+	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
-	"github.com/f8949c05/orchestrator/stats"
 )
-
-func main() {
-	if role := stage.Role(); role != "" {
-		stage.Main("quickstart", func(context.Context) error { return workerMain(role) })
-	}
-	stage.Main("quickstart", func(ctx context.Context) error {
-		s, err := parse(os.Args[1:])
-		if err != nil {
-			return err
-		}
-		return run(ctx, s, os.Stdout, os.Stderr)
-	})
-}
-
-// run runs the demonstration, and ends all its processes.
-func run(ctx context.Context, s settings, stdout *os.File, stderr io.Writer) (err error) {
-	began := time.Now()
-	reg := prometheus.NewRegistry()
-	collector, err := stats.Register(reg)
-	if err != nil {
-		return err
-	}
-	var pages *stage.Server
-	if s.metrics != "" {
-		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-		if pages, err = stage.Serve(s.metrics, mux); err != nil {
-			return fmt.Errorf("-metrics: %w", err)
-		}
-		defer func() { err = errors.Join(err, pages.Close()) }()
-	}
-	l, err := newLeader(s.tasks != nil, stderr, orchestrator.WithStats(collector.Observe))
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	target, err := stage.Serve(stage.Loopback, newTarget(l.ledger.probed))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, target.Close()) }()
-
-	if err := l.show(ctx, s, target.URL, newView(stdout, began), pages); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(stdout, l.summary(time.Since(began))); err != nil || pages == nil {
-		return err
-	}
-	l.view = &plain{out: stdout, began: began}
-	l.view.chapter("the fleet and " + pages.URL + "/metrics continue until interrupted")
-	if err := l.until(ctx, forever, l.settled); ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-// show runs the demonstration in a view, which it always closes.
-func (l *leader) show(ctx context.Context, s settings, base string, v view, pages *stage.Server) error {
-	defer v.close()
-	l.view = v
-	if pages != nil {
-		v.say("metrics are at " + pages.URL + "/metrics")
-	}
-	return l.tell(ctx, s, base)
-}
 
 const (
 	termEvery   = 250 * time.Millisecond
 	callTimeout = time.Second
 	gracePeriod = 2 * time.Second
-
-	storyProbes  = 250 * time.Millisecond
-	ownProbes    = time.Second
-	probeTimeout = 2 * time.Second
-	startTimeout = 10 * time.Second
 	// patience is the longest time for the fleet to settle before the program fails.
 	patience = 20 * time.Second
-	forever  = time.Duration(math.MaxInt64)
 )
+
+func main() {
+	if name := stage.Role(); name != "" {
+		stage.Main(name, func(context.Context) error { return runWorker(stage.Child(), name, os.Stdout) })
+	}
+	lasts := flag.Duration("duration", 30*time.Second, "the minimum duration")
+	flag.Parse()
+	stage.Main("quickstart", func(ctx context.Context) error {
+		if flag.NArg() > 0 {
+			return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+		}
+		return run(ctx, *lasts, os.Stdout)
+	})
+}
+
+// endpoint is a task. Any comparable value can be a task; this one contains all that
+// a worker needs.
+type endpoint struct{ Name, URL string }
+
+func (e endpoint) String() string { return e.Name }
 
 // leader runs a fleet of worker processes.
 type leader struct {
 	*orchestrator.Orchestrator[member, endpoint]
-
-	ledger *ledger
-	view   view
-	tick   *time.Ticker
-	every  time.Duration // how often a worker probes an endpoint
-	start  func(ctx context.Context, name string) (*process, error)
-
-	fleet   map[string]*process // the workers not stopped, by name
-	gone    []string            // endpoints that are no longer probed
-	changed time.Time           // when a term last changed anything
-	phases  []phase             // the last one is under way
+	site  *site
+	log   *stage.Log
+	fleet map[string]*process // the workers that have not stopped, by name
+	state map[string]orchestrator.State
 }
 
-// newLeader returns a leader without a fleet. The user's own endpoints are probed
-// less often, and only the workers report their probes.
-func newLeader(own bool, stderr io.Writer, opts ...orchestrator.Option) (*leader, error) {
-	l := &leader{
-		ledger: newLedger(),
-		tick:   time.NewTicker(termEvery),
-		fleet:  make(map[string]*process),
-	}
-	l.every = storyProbes
-	heard := l.ledger.reported
-	if own {
-		l.every = ownProbes
-		heard = func(worker string, r report) {
-			l.ledger.reported(worker, r)
-			l.ledger.probed(r.Endpoint, worker, time.Now())
-		}
-	}
-	l.start = func(ctx context.Context, name string) (*process, error) {
-		return startProcess(ctx, name, l.every, stderr, heard)
-	}
-	var err error
-	l.Orchestrator, err = orchestrator.New(
-		communicator{client: &http.Client{Transport: &http.Transport{}}},
-		append(opts,
-			orchestrator.WithCommunicatorTimeout(callTimeout),
-			orchestrator.WithGracePeriod(gracePeriod),
-		)...)
-	return l, err
-}
-
-// term runs a term and records it. Failed calls are expected, and the next term
-// retries.
-func (l *leader) term(ctx context.Context) error {
-	err := l.NextTerm(ctx)
-	_, whole := errors.AsType[*orchestrator.TermError](err)
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil && !whole, errors.Is(err, orchestrator.ErrDeposed):
+// run runs the demonstration, and ends all its processes.
+func run(ctx context.Context, lasts time.Duration, out io.Writer) (err error) {
+	o, err := orchestrator.New(newCommunicator(),
+		orchestrator.WithCommunicatorTimeout(callTimeout),
+		orchestrator.WithGracePeriod(gracePeriod),
+	)
+	if err != nil {
 		return err
 	}
-	plan := l.LastPlan()
-	if len(plan.Changes) > 0 {
-		l.changed = time.Now()
+	site, err := startSite()
+	if err != nil {
+		return err
 	}
-	p := &l.phases[len(l.phases)-1]
-	p.add(plan)
-	p.longest = l.ledger.longest()
-	l.view.term(frame{plan: plan, actual: l.LastActual(), longest: p.longest})
+	l := &leader{
+		Orchestrator: o, site: site, log: stage.NewLog(out),
+		fleet: make(map[string]*process), state: make(map[string]orchestrator.State),
+	}
+	defer func() {
+		for name := range l.fleet {
+			l.stop(name)
+		}
+		err = errors.Join(err, site.Close())
+	}()
+	return l.demonstrate(ctx, lasts)
+}
+
+// The endpoints, and those added and removed at the end.
+const (
+	names = "api auth blog cart cdn chat docs faq feed geo home jobs " +
+		"login mail maps news pay push search shop stock tax video wiki"
+	added   = "help live sso"
+	removed = "blog faq"
+)
+
+// demonstrate makes five events happen. After each, terms follow until the fleet has
+// settled, and until the event's share of the time has passed.
+func (l *leader) demonstrate(ctx context.Context, lasts time.Duration) error {
+	events := []struct {
+		title  string
+		happen func() error
+		settle func() // nil: nothing
+	}{{
+		title: "4 workers join, and 24 endpoints are added",
+		happen: func() error {
+			return errors.Join(l.join(ctx, "w1", "w2", "w3", "w4"), l.add(names))
+		},
+	}, {
+		title:  "w2 is killed (SIGKILL)",
+		happen: func() error { return l.fleet["w2"].Signal(os.Kill) },
+		settle: func() {
+			// The leader cannot know that w2 has ended, so it waits for the grace period.
+			// We know it.
+			l.RemoveWorker(l.fleet["w2"].member)
+			l.stop("w2")
+			l.log.Say("w2 has certainly ended, so the leader removes it")
+		},
+	}, {
+		title:  "w5 joins",
+		happen: func() error { return l.join(ctx, "w5") },
+	}, {
+		title:  "w1 is drained, then stopped",
+		happen: func() error { return l.DrainWorker(l.fleet["w1"].member) },
+		settle: func() {
+			l.RemoveWorker(l.fleet["w1"].member)
+			l.stop("w1")
+			l.log.Say("w1 has no tasks left, so the leader removes and stops it")
+		},
+	}, {
+		title: "3 endpoints are added, 2 are removed",
+		happen: func() error {
+			for name := range strings.FieldsSeq(removed) {
+				l.RemoveTask(l.site.endpoint(name))
+				l.site.forget(name)
+			}
+			return l.add(added)
+		},
+	}}
+
+	tick := time.NewTicker(termEvery)
+	defer tick.Stop()
+	l.log.Say("a term every %v; a call may take %v; a worker silent for %v is lost", termEvery, callTimeout, gracePeriod)
+	for i, e := range events {
+		l.log.Title("%d/%d  %s", i+1, len(events), e.title)
+		began := time.Now()
+		if err := e.happen(); err != nil {
+			return err
+		}
+		var sum changes
+		for settled := false; !settled || time.Since(began) < lasts/time.Duration(len(events)); {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-tick.C:
+			}
+			if err := l.term(ctx); err != nil {
+				return err
+			}
+			sum.add(l.LastPlan())
+			switch s := l.LastPlan().Stats; {
+			case settled:
+			case len(s.Changes) == 0 && s.Instances.Running == s.Instances.Wanted:
+				settled = true
+				l.log.Say("settled after %.1f s: %v", time.Since(began).Seconds(), sum)
+				if e.settle != nil {
+					e.settle()
+				}
+			case time.Since(began) > patience:
+				return fmt.Errorf("the fleet has not settled after %v:\n%v", patience, l.LastPlan())
+			}
+		}
+		l.log.Say("longest time without a probe of an endpoint: %s", l.site.longestGap())
+	}
+	l.log.Title("the end")
 	return nil
 }
 
-// until runs terms on the ticker, for at least the time least and until waitingFor
-// returns nil.
-func (l *leader) until(ctx context.Context, least time.Duration, waitingFor func() error) error {
-	began := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-l.tick.C:
-		}
-		if err := l.term(ctx); err != nil {
-			return err
-		}
-		why := waitingFor()
-		switch took := time.Since(began); {
-		case why == nil && took >= least:
-			return nil
-		case why != nil && took-least >= patience:
-			return fmt.Errorf("not settled after %v: %w", took.Round(time.Second), why)
-		}
+// term runs a term, and prints its changes.
+func (l *leader) term(ctx context.Context) error {
+	err := l.NextTerm(ctx)
+	// Calls to a killed worker fail; the next term retries.
+	_, onlyCalls := errors.AsType[*orchestrator.TermError](err)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && !onlyCalls, errors.Is(err, orchestrator.ErrDeposed):
+		return err
 	}
+
+	plan, actual := l.LastPlan(), l.LastActual()
+	quiet := len(plan.Changes) == 0
+	var loads []string
+	for _, w := range actual {
+		load := fmt.Sprintf("%v: %d", w.Name, len(w.Tasks))
+		if w.State != orchestrator.Answering {
+			load = fmt.Sprintf("%v: %v", w.Name, w.State)
+		}
+		loads = append(loads, load)
+		if before, known := l.state[w.Name.Name]; known && before != w.State {
+			quiet = false
+			switch w.State {
+			case orchestrator.Silent:
+				l.log.Say("%v is silent: it may still run its %d tasks, so nothing moves yet", w.Name, len(w.Tasks))
+			case orchestrator.Lost:
+				l.log.Say("%v was silent for %v and is lost: its tasks start elsewhere", w.Name, gracePeriod)
+			case orchestrator.Answering:
+				l.log.Say("%v answers again", w.Name)
+			}
+		}
+		l.state[w.Name.Name] = w.State
+	}
+	if !quiet {
+		stage.SayChanges(l.log, plan.Changes)
+		l.log.Say("now %s", strings.Join(loads, ", "))
+	}
+	return nil
 }
 
-// join starts worker processes and makes them members of the fleet.
+// join starts worker processes and adds them to the fleet.
 func (l *leader) join(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		p, err := l.start(ctx, name)
+		p, err := startWorker(ctx, name)
 		if err != nil {
 			return err
 		}
 		l.fleet[name] = p
-		l.view.say(fmt.Sprintf("%s is process %d, at %s", name, p.PID(), p.member.URL))
-	}
-	for _, name := range names {
-		if err := l.AddWorker(l.fleet[name].member); err != nil {
+		l.log.Say("%s is process %d", name, p.PID())
+		if err := l.AddWorker(p.member); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dismiss removes a worker that has certainly stopped its tasks: it is dead or
-// drained.
-func (l *leader) dismiss(name, because string) {
-	l.RemoveWorker(l.fleet[name].member)
+// stop stops a worker process, if it still runs.
+func (l *leader) stop(name string) {
 	l.fleet[name].Stop()
 	delete(l.fleet, name)
-	l.view.say(name + " " + because)
 }
 
-// close stops the rest of the fleet.
-func (l *leader) close() {
-	l.tick.Stop()
-	for _, name := range slices.Sorted(maps.Keys(l.fleet)) {
-		l.fleet[name].End()
+// add adds endpoints, with two instances each.
+func (l *leader) add(names string) error {
+	for name := range strings.FieldsSeq(names) {
+		if err := l.AddTask(l.site.endpoint(name), orchestrator.WithTaskInstances(2)); err != nil {
+			return err
+		}
+		l.site.expect(name)
 	}
-	for _, p := range l.fleet {
-		p.Stop()
+	return nil
+}
+
+// changes counts the changes of several terms.
+type changes struct{ starts, moves, stops, fewest int }
+
+func (c *changes) add(p orchestrator.Plan[member, endpoint]) {
+	for kind, n := range p.Stats.Changes {
+		switch kind.Op {
+		case orchestrator.Start:
+			c.starts += n
+		case orchestrator.Move:
+			c.moves += n
+		case orchestrator.Stop:
+			c.stops += n
+		}
 	}
+	c.fewest += p.Stats.LowerBound
+}
+
+func (c changes) String() string {
+	return fmt.Sprintf("%d starts, %d moves, %d stops; fewest possible: %d", c.starts, c.moves, c.stops, c.fewest)
 }

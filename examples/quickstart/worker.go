@@ -1,58 +1,32 @@
 package main
 
-// A worker process, and how the leader starts it. It probes its endpoints until the
-// leader ends.
+// A worker process, and how the leader starts it.
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// agent identifies the worker to the endpoints, as "agent/w1".
-const agent = "orchestrator-quickstart"
+const (
+	probeEvery   = 250 * time.Millisecond
+	probeTimeout = 2 * time.Second
+)
 
-// report is a line on a worker's standard output: first the URL at which it listens,
-// and then every probe.
-type report struct {
-	URL      string `json:"url,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"`
-	Error    string `json:"error,omitempty"`
-}
-
-// workerMain is the main function of a worker process. Its role is its name and its
-// probe interval.
-func workerMain(role string) error {
-	name, interval, _ := strings.Cut(role, " ")
-	every, err := time.ParseDuration(interval)
-	if err != nil {
-		return fmt.Errorf("role %q: %w", role, err)
-	}
-	return runWorker(stage.Child(), name, every, os.Stdout)
-}
-
-// runWorker runs a worker until ctx ends.
-func runWorker(ctx context.Context, name string, every time.Duration, stdout io.Writer) error {
-	p := &prober{
-		name:  name,
-		every: every,
-		client: &http.Client{
-			Timeout:   probeTimeout,
-			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64},
-		},
-		out: json.NewEncoder(stdout),
-	}
-	w, err := worker.New(p.run)
+// runWorker runs a worker until ctx ends. It prints the URL at which the leader
+// reaches it.
+func runWorker(ctx context.Context, name string, stdout io.Writer) error {
+	w, err := worker.New(probe)
 	if err != nil {
 		return err
 	}
@@ -61,39 +35,23 @@ func runWorker(ctx context.Context, name string, every time.Duration, stdout io.
 	if err != nil {
 		return err
 	}
-	if err := p.tell(report{URL: srv.URL + path}); err != nil {
-		return err
+	_, err = fmt.Fprintln(stdout, srv.URL+path)
+	if err == nil {
+		<-ctx.Done()
 	}
-	<-ctx.Done()
-
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
-	return errors.Join(srv.Close(), w.Close(ctx))
+	return errors.Join(err, srv.Close(), w.Close(limited))
 }
 
-// prober is the shared state of a worker's tasks.
-type prober struct {
-	name   string
-	every  time.Duration
-	client *http.Client
-
-	mu  sync.Mutex // guards out
-	out *json.Encoder
-}
-
-// run is a task: it probes its endpoint until it is stopped.
-func (p *prober) run(ctx context.Context, e endpoint) error {
-	tick := time.NewTicker(p.every)
+// probe is the function of every task: it probes an endpoint until ctx ends.
+func probe(ctx context.Context, e endpoint) error {
+	client := &http.Client{Timeout: probeTimeout}
+	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
-		r := report{Endpoint: e.Name}
-		if err := p.probe(ctx, e); ctx.Err() != nil {
-			return context.Cause(ctx)
-		} else if err != nil {
-			r.Error = err.Error()
-		}
-		if err := p.tell(r); err != nil {
-			return err
+		if err := get(ctx, client, e.URL); err != nil && ctx.Err() == nil {
+			slog.Warn("probe failed", "endpoint", e.Name, "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -103,13 +61,12 @@ func (p *prober) run(ctx context.Context, e endpoint) error {
 	}
 }
 
-func (p *prober) probe(ctx context.Context, e endpoint) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL, http.NoBody)
+func get(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("User-Agent", agent+"/"+p.name)
-	resp, err := p.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
@@ -120,62 +77,29 @@ func (p *prober) probe(ctx context.Context, e endpoint) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-func (p *prober) tell(r report) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.out.Encode(r)
-}
-
 // process is a worker process.
 type process struct {
 	*stage.Process
 	member member
 }
 
-// startProcess starts a worker, and returns when it listens. heard is called with
-// each of its reports, in order, from one goroutine.
-func startProcess(ctx context.Context, name string, every time.Duration, stderr io.Writer, heard func(worker string, r report)) (*process, error) {
-	reports, stdout := io.Pipe()
-	started, err := stage.Start(ctx, name+" "+every.String(), 2*probeTimeout, stdout, stderr)
+// startWorker starts a worker process, and returns when the worker listens. The
+// process ends with ctx, or with this process.
+func startWorker(ctx context.Context, name string) (*process, error) {
+	stdout, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	url := make(chan string, 1)
-	go func() {
-		defer func() { _ = reports.Close() }()
-		for out := json.NewDecoder(reports); ; {
-			var r report
-			if err := out.Decode(&r); err != nil {
-				return
-			}
-			if r.URL != "" {
-				url <- r.URL
-				continue
-			}
-			heard(name, r)
-		}
-	}()
-	go func() {
-		<-started.Ended()
-		_ = stdout.Close()
-	}()
-	select {
-	case u := <-url:
-		return &process{Process: started, member: member{Name: name, URL: u}}, nil
-	case <-started.Ended():
-		err = fmt.Errorf("worker %s ended before it listened: %w", name, started.Err())
-	case <-time.After(startTimeout):
-		err = fmt.Errorf("worker %s did not listen within %v", name, startTimeout)
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+	defer func() { _ = stdout.Close() }()
+	p, err := stage.Start(ctx, name, 2*probeTimeout, in, os.Stderr)
+	err = errors.Join(err, in.Close()) // the process has a copy
+	if err != nil {
+		return nil, err
 	}
-	started.Stop()
-	return nil, err
-}
-
-// kill ends the process as kill -9 does, and returns when it has ended.
-func (p *process) kill() error {
-	err := p.Signal(os.Kill)
-	p.Stop()
-	return err
+	url, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil { // the process has ended
+		p.Stop()
+		return nil, fmt.Errorf("start worker %s: %w", name, errors.Join(context.Cause(ctx), p.Err()))
+	}
+	return &process{Process: p, member: member{Name: name, URL: strings.TrimSpace(url)}}, nil
 }

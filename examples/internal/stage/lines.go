@@ -37,20 +37,3 @@ func Lines[W, T comparable](changes []orchestrator.Change[W, T]) []Line {
 	slices.SortFunc(lines, func(a, b Line) int { return cmp.Compare(a.What, b.What) })
 	return lines
 }
-
-func describe[W, T comparable](c orchestrator.Change[W, T]) string {
-	var where string
-	switch c.Kind.Op {
-	case orchestrator.Start:
-		where = fmt.Sprintf("on %v", c.To)
-	case orchestrator.Stop:
-		where = fmt.Sprintf("on %v", c.From)
-	case orchestrator.Move:
-		where = fmt.Sprintf("%v → %v", c.From, c.To)
-	}
-	what := fmt.Sprintf("%-5s %s (%s)", c.Kind.Op, where, c.Kind.Reason)
-	if c.Outcome != orchestrator.OutcomeDone {
-		what += fmt.Sprintf(", %s: %v", c.Outcome, c.Err)
-	}
-	return what
-}

@@ -1,5 +1,5 @@
 // Package stage has helpers that the examples share: processes that run the same
-// program in another role, servers on this machine, and printed lines.
+// program in another role, servers and certificates for this machine, and a log.
 package stage
 
 import (
@@ -17,9 +17,9 @@ import (
 // roleEnv holds the role of a process that Start has started.
 const roleEnv = "ORCHESTRATOR_EXAMPLE_ROLE"
 
-// Main calls run and ends the process: with code 0 if run returns nil, with code 130
-// if it returns the error of its context, and otherwise with code 1 and a message.
-// The context ends with an interrupt or SIGTERM.
+// Main calls run and ends the process: with code 0 if run returns nil or the error of
+// its context, and otherwise with code 1 and a message. The context ends with an
+// interrupt or SIGTERM.
 func Main(name string, run func(ctx context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
@@ -27,7 +27,7 @@ func Main(name string, run func(ctx context.Context) error) {
 	stop()
 	switch {
 	case interrupted:
-		os.Exit(130) // the exit code of shells for an interrupt
+		fmt.Fprintln(os.Stderr, name+": interrupted")
 	case err != nil:
 		fmt.Fprintln(os.Stderr, name+":", err)
 		os.Exit(1)
@@ -100,9 +100,6 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Err returns the error of a process that has ended, or nil if its code was 0.
 func (p *Process) Err() error { return p.err }
-
-// Killed reports whether a process that has ended was ended by a signal.
-func (p *Process) Killed() bool { return p.cmd.ProcessState.ExitCode() < 0 }
 
 // End makes the process end, and does not wait for it.
 func (p *Process) End() { p.end() }

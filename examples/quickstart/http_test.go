@@ -25,12 +25,12 @@ func TestCommunicatorKeepsItsContract(t *testing.T) {
 		w1, w2 := newRemote(t, "w1"), newRemote(t, "w2")
 		remotes := map[member]*remote{w1.member: w1, w2.member: w2}
 		return communicatortest.Cluster[member, endpoint]{
-			Communicator: newCommunicator(t),
+			Communicator: testCommunicator(t),
 			Workers:      []member{w1.member, w2.member},
 			Tasks:        []endpoint{{"a", "http://a/"}, {"b", "http://b/"}, {"c", "http://c/"}},
 			UnknownWorkers: []member{
 				{Name: "predecessor", URL: w1.URL[:strings.LastIndex(w1.URL, "/")] + "/1"},
-				{Name: "nobody", URL: "http://127.0.0.1:1/nobody/1"},
+				{Name: "none", URL: "http://127.0.0.1:1/none/1"},
 			},
 			Timeout: time.Second,
 			Hold:    func(m member) func() { return remotes[m].hold() },
@@ -41,10 +41,10 @@ func TestCommunicatorKeepsItsContract(t *testing.T) {
 	})
 }
 
-func newCommunicator(t *testing.T) communicator {
-	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
-	return communicator{client: &http.Client{Transport: transport}}
+func testCommunicator(t *testing.T) communicator {
+	c := newCommunicator()
+	t.Cleanup(c.client.CloseIdleConnections)
+	return c
 }
 
 // remote is a worker behind its handler, with a runner in between that can hold
@@ -178,7 +178,7 @@ func TestErrorsTravel(t *testing.T) {
 	} {
 		srv := httptest.NewServer(newHandler("/w1/1", failing{fmt.Errorf("%w: because of this", want)}))
 		defer srv.Close()
-		c, m := newCommunicator(t), member{Name: "w1", URL: srv.URL + "/w1/1"}
+		c, m := testCommunicator(t), member{Name: "w1", URL: srv.URL + "/w1/1"}
 
 		err := c.Add(t.Context(), m, endpoint{})
 		require.ErrorIs(t, err, want)
@@ -197,11 +197,14 @@ func TestUnknownIsNotRejected(t *testing.T) {
 	answer := make(chan http.HandlerFunc, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (<-answer)(w, r) }))
 	defer srv.Close()
-	c, m := newCommunicator(t), member{Name: "w1", URL: srv.URL}
+	c, m := testCommunicator(t), member{Name: "w1", URL: srv.URL}
 
 	for name, h := range map[string]http.HandlerFunc{
-		"a failure":           func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
-		"another server":      http.NotFound,
+		"a failure":      func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
+		"another server": http.NotFound,
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		},
 		"no answer":           func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"half an answer":      func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`[{"Name":"a"`)) },
 		"an answer too long":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxMessage+1)) },
@@ -214,7 +217,7 @@ func TestUnknownIsNotRejected(t *testing.T) {
 	}
 
 	srv.Close()
-	c = newCommunicator(t) // without connections from before
+	c = testCommunicator(t) // without connections from before
 	require.ErrorIs(t, c.Add(t.Context(), m, endpoint{}), orchestrator.ErrRejected, "no listener, so never sent")
 }
 

@@ -1,6 +1,18 @@
 package main
 
-// The transport: how the leader calls a worker, and how the worker answers.
+// The transport: the leader's Communicator, and the worker's handler. To use it, copy
+// this file and replace endpoint by your type of tasks. It needs only net/http. It has
+// no authentication: add TLS and a token before it leaves a trusted network.
+//
+// Four rules make a transport correct:
+//
+//   - An answer means what it says. An error whose outcome is unknown is not
+//     ErrRejected, because the leader then starts the task elsewhere.
+//   - The leader's term travels with each call, so that a worker can refuse the calls
+//     of a deposed leader. worker.Worker compares the terms.
+//   - The context of the call ends the handler's work: it ends when the leader stops
+//     waiting. The orchestrator sets the timeout.
+//   - A call for an ended process never reaches its successor.
 
 import (
 	"bytes"
@@ -12,12 +24,13 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/f8949c05/orchestrator"
 )
 
-// The protocol of both sides. Any other status means that the outcome is unknown,
-// which is always a safe answer.
+// The protocol. Any other status means that the outcome is unknown, which is always a
+// safe answer.
 const (
 	epochHeader  = "Orchestrator-Epoch"
 	numberHeader = "Orchestrator-Term"
@@ -26,11 +39,12 @@ const (
 	statusStale    = http.StatusConflict
 	statusDeposed  = http.StatusPreconditionFailed
 	statusRejected = http.StatusUnprocessableEntity
-	maxMessage     = 1 << 20 // bytes
+
+	maxMessage  = 1 << 20 // bytes; a longer list of tasks is an error
+	readTimeout = 10 * time.Second
 )
 
-// member is a worker. The last element of its URL is different for every process, so
-// a call for an ended process never reaches another process on the same port.
+// member is a worker. The last element of its URL is different for each process.
 type member struct{ Name, URL string }
 
 func (m member) String() string { return m.Name }
@@ -39,6 +53,16 @@ func (m member) String() string { return m.Name }
 type communicator struct{ client *http.Client }
 
 var _ orchestrator.Communicator[member, endpoint] = communicator{}
+
+// newCommunicator returns a communicator that uses no proxy and follows no redirect:
+// a call goes to its worker or fails. net/http never repeats a POST that may have
+// arrived.
+func newCommunicator() communicator {
+	return communicator{client: &http.Client{
+		Transport:     &http.Transport{IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
 
 func (c communicator) List(ctx context.Context, m member) ([]endpoint, error) {
 	var tasks []endpoint
@@ -71,7 +95,7 @@ func (c communicator) call(ctx context.Context, m member, method string, in, out
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return fmt.Errorf("%w: %w", orchestrator.ErrRejected, err) // never sent, so certainly not done
 	} else if err != nil {
-		return err // may be done
+		return err // the worker may have done it
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, maxMessage))
@@ -95,7 +119,7 @@ func errorOf(status int) error {
 	case statusRejected:
 		return orchestrator.ErrRejected
 	}
-	return errors.New(http.StatusText(status))
+	return fmt.Errorf("answer with status %d", status)
 }
 
 // runner is the part of worker.Worker that a transport calls.
@@ -105,9 +129,7 @@ type runner interface {
 	Remove(ctx context.Context, e endpoint) error
 }
 
-// newHandler serves the calls of a communicator below path. The worker keeps the
-// contract. The handler only passes it the call's context, which carries the term
-// and ends when the leader stops waiting, and returns its answer.
+// newHandler serves the calls of a communicator below path. tasks keeps the contract.
 func newHandler(path string, tasks runner) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+path+"/list", handle(func(ctx context.Context, _ endpoint) (any, error) {
@@ -125,6 +147,7 @@ func newHandler(path string, tasks runner) http.Handler {
 func handle(call func(context.Context, endpoint) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var e endpoint
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout)) // net/http removes it at the end of the body
 		ctx, err := withTerm(r)
 		if err == nil {
 			err = decode(http.MaxBytesReader(w, r.Body, maxMessage), &e)
@@ -138,7 +161,7 @@ func handle(call func(context.Context, endpoint) (any, error)) http.HandlerFunc 
 			http.Error(w, err.Error(), statusOf(err))
 			return
 		}
-		_ = json.NewEncoder(w).Encode(out) // on an error the leader has gone, and will call again
+		_ = json.NewEncoder(w).Encode(out) // if it fails, the leader has gone, and calls again
 	}
 }
 
