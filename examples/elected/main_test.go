@@ -4,26 +4,36 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
 )
 
-// The child processes run this test binary.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 4 && (os.Args[1] == "candidate" || os.Args[1] == "worker") {
+	if stagetest.IsProgram() {
 		main()
-		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-func TestTheStoryEndsWell(t *testing.T) {
-	var out strings.Builder
-	began := time.Now()
-	require.NoError(t, tell(t.Context(), &out), "%s", &out)
-	t.Logf("in %v:\n%s", time.Since(began), &out)
-	require.Contains(t, out.String(), "c2 leads")
-	require.Contains(t, out.String(), "No task ever ran twice")
+func TestElected(t *testing.T) {
+	p := stagetest.Start(t, ".")
+	out := p.Wait(t, 0)
+	require.Empty(t, p.Stderr.String(), out)
+	require.Contains(t, out, "c2 leads")
+	require.Contains(t, out, "no task ever ran twice")
+	for line := range strings.Lines(out) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	p := stagetest.Start(t, ".")
+	p.Until(t, `w1 runs`)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	p.Wait(t, 0)
+	require.Equal(t, "elected: interrupted\n", p.Stderr.String())
 }
