@@ -33,9 +33,7 @@ func (f *fleet) cutAt(cause error, when func(call) bool) context.Context {
 }
 
 func TestT6_DoneBeforeTheTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
+	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errShutdown)
 		require.ErrorIs(t, f.NextTerm(ctx), errShutdown)
@@ -44,13 +42,10 @@ func TestT6_DoneBeforeTheTerm(t *testing.T) {
 }
 
 func TestT6_DoneDuringTheListing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(6)
+	inBubble(t, given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
 		f.Slow(5*time.Second, "w2")
 		f.Hang("w3")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(errShutdown) })
+		ctx := cancelledAfter(t, time.Second, errShutdown)
 		var err error
 		require.Equal(t, time.Second, took(func() { err = f.NextTerm(ctx) }))
 		require.ErrorIs(t, err, errShutdown)
@@ -68,9 +63,7 @@ func TestT6_DoneDuringTheListing(t *testing.T) {
 }
 
 func TestT6_DoneByDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
+	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
 		f.Slow(2*time.Second, "w2")
 		ctx, cancel := context.WithTimeout(t.Context(), timeout/20)
 		defer cancel()
@@ -85,9 +78,7 @@ func TestT6_DoneByDeadline(t *testing.T) {
 func TestT6_DoneBetweenListingAndWrites(t *testing.T) {
 	for i := range 20 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3)
-				f.expect(6)
+			inBubble(t, given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
 				ctx := f.cutAt(errShutdown, func(c call) bool { return c.Op == orchestrator.OpList && c.Worker == "w3" })
 				require.ErrorIs(t, f.NextTerm(ctx), errShutdown)
 				require.Empty(t, f.writes())
@@ -99,13 +90,9 @@ func TestT6_DoneBetweenListingAndWrites(t *testing.T) {
 // What was cut short in its listing does not make a worker look silent or late to
 // the term right behind it.
 func TestT6_TheNextTermIsAWholeOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3, orchestrator.WithGracePeriod(0))
-		f.expect(6)
-		f.term()
+	inBubble(t, given{workers: 3, running: 6, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
 		f.Slow(timeout/20, "w3")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Millisecond, func() { cancel(errShutdown) })
+		ctx := cancelledAfter(t, time.Millisecond, errShutdown)
 		f.forget()
 		require.ErrorIs(t, f.NextTerm(ctx), errShutdown)
 		f.term()
@@ -119,21 +106,14 @@ func TestT6_TheNextTermIsAWholeOne(t *testing.T) {
 func TestT6_DoneDuringTheWrites(t *testing.T) {
 	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
 		t.Run(handoff.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 1, orchestrator.WithHandoff(handoff))
-				f.expect(4)
-				f.term()
+			inBubble(t, given{workers: 1, running: 4, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
 				f.join("w2")
-				f.forget()
 				ctx, cancel := context.WithCancelCause(t.Context())
-				f.intercept(func(ctx context.Context, c call) error {
-					if c.Op != orchestrator.OpList {
-						cancel(errShutdown) // during the first half of the first move
-						time.Sleep(timeout - time.Second)
-						return ctx.Err() // its own context goes on
-					}
-					return nil
-				})
+				f.intercept(onWrites("", "", func(ctx context.Context) error {
+					cancel(errShutdown) // during the first half of the first move
+					time.Sleep(timeout - time.Second)
+					return ctx.Err() // its own context goes on
+				}))
 				var err error
 				d := took(func() { err = f.NextTerm(ctx) })
 				require.ErrorIs(t, err, errShutdown)
@@ -162,12 +142,8 @@ func TestT6_DoneDuringTheWrites(t *testing.T) {
 // A stopped task whose start is refused is given back, also when the leader is
 // on its way out.
 func TestT6_GiveBackIsCarriedThrough(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.expect(2)
-		f.term()
+	inBubble(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.join("w2")
-		f.forget()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		f.intercept(func(_ context.Context, c call) error {
 			if c.Op == orchestrator.OpRemove {
@@ -188,9 +164,7 @@ func TestT6_GiveBackIsCarriedThrough(t *testing.T) {
 func TestT6_NothingBeginsOnceDone(t *testing.T) {
 	for i := range 20 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 1)
-				f.expect(20)
+			inBubble(t, given{workers: 1, expected: 20}, func(t *testing.T, f *fleet) {
 				ctx := f.cutAt(errShutdown, func(c call) bool { return c.Op == orchestrator.OpAdd })
 				require.ErrorIs(t, f.NextTerm(ctx), errShutdown)
 				require.Len(t, f.writes(), 1)
@@ -200,20 +174,10 @@ func TestT6_NothingBeginsOnceDone(t *testing.T) {
 }
 
 func TestT6_DeposedCancelsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.expect(2)
-		f.term()
+	inBubble(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.join("w2", "w3")
-		f.forget()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(fmt.Errorf("election: %w", orchestrator.ErrDeposed)) })
-		f.intercept(func(ctx context.Context, c call) error {
-			if c.Op == orchestrator.OpRemove {
-				return hang(ctx)
-			}
-			return nil
-		})
+		ctx := cancelledAfter(t, time.Second, fmt.Errorf("election: %w", orchestrator.ErrDeposed))
+		f.intercept(on(orchestrator.OpRemove, "", "", hang))
 		var err error
 		require.Equal(t, time.Second, took(func() { err = f.NextTerm(ctx) }))
 		require.ErrorIs(t, err, orchestrator.ErrDeposed)
@@ -231,18 +195,9 @@ func TestT6_DeposedCancelsAtOnce(t *testing.T) {
 func TestT6_WorkerSaysDeposed(t *testing.T) {
 	for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpRemove, orchestrator.OpAdd} {
 		t.Run(op.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 1)
-				f.expect(6)
-				f.term()
+			inBubble(t, given{workers: 1, running: 6}, func(t *testing.T, f *fleet) {
 				f.join("w2")
-				f.forget()
-				f.intercept(func(_ context.Context, c call) error {
-					if c.Op == op {
-						return fmt.Errorf("epoch 7: %w", orchestrator.ErrDeposed)
-					}
-					return nil
-				})
+				f.intercept(on(op, "", "", fails(fmt.Errorf("epoch 7: %w", orchestrator.ErrDeposed))))
 				d, err := f.timedTerm()
 				require.ErrorIs(t, err, orchestrator.ErrDeposed)
 				require.Zero(t, d)
@@ -256,13 +211,9 @@ func TestT6_WorkerSaysDeposed(t *testing.T) {
 
 // One worker that knows is enough, whatever the others answer.
 func TestT6_OneWorkerThatListsSaysDeposed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(3)
-		f.term()
+	inBubble(t, given{workers: 3, running: 3}, func(t *testing.T, f *fleet) {
 		f.join("w4")
 		f.expect(6)
-		f.forget()
 		f.intercept(func(_ context.Context, c call) error {
 			if c.Worker == "w4" {
 				return orchestrator.ErrDeposed
@@ -276,9 +227,7 @@ func TestT6_OneWorkerThatListsSaysDeposed(t *testing.T) {
 
 // A deposed leader does not even wait for calls that ignore their context.
 func TestT6_DeposedDoesNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
+	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
 		over := make(chan struct{})
 		f.intercept(func(_ context.Context, c call) error {
 			switch {
@@ -300,14 +249,12 @@ func TestT6_DeposedDoesNotWait(t *testing.T) {
 
 // Waiting for another term's end is part of the term.
 func TestT6_DoneWhileWaitingForItsTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
+	inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 		f.Slow(5*time.Second, "w1")
 		first := make(chan error, 1)
 		go func() { first <- f.NextTerm(t.Context()) }()
 		synctest.Wait()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(errShutdown) })
+		ctx := cancelledAfter(t, time.Second, errShutdown)
 		require.Equal(t, time.Second, took(func() { require.ErrorIs(t, f.NextTerm(ctx), errShutdown) }))
 		require.NoError(t, <-first)
 	})
@@ -316,8 +263,7 @@ func TestT6_DoneWhileWaitingForItsTurn(t *testing.T) {
 // A term that ended before it could plan gives no false all-clear: it counts
 // what the term before it did, and where there was none, all is missing.
 func TestT6_StatisticsOfACutTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.run("w1", "a b")
 		f.expect(10)
 		cut := func() orchestrator.TermStats {
@@ -347,19 +293,16 @@ var errEpoch7 = fmt.Errorf("epoch 7: %w", orchestrator.ErrDeposed)
 // it, and says after a second that it knows a higher epoch.
 func lateDeposition(t *testing.T) *fleet {
 	t.Helper()
-	f := newFleet(t, 3)
+	f := newFleet(t, given{workers: 3})
 	f.term()
 	f.Cut("w2")
 	require.Error(t, f.NextTerm(t.Context()))
 	f.Heal()
 	f.forget()
-	f.intercept(func(_ context.Context, c call) error {
-		if c.Op == orchestrator.OpList && c.Worker == "w2" {
-			time.Sleep(timeout / 20)
-			return errEpoch7
-		}
-		return nil
-	})
+	f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error {
+		time.Sleep(timeout / 20)
+		return errEpoch7
+	}))
 	return f
 }
 
@@ -425,8 +368,8 @@ func TestT6_DeposedDuringTheWrites(t *testing.T) {
 
 // A write whose time was up says so too, where its term goes on.
 func TestT6_DeposedByAnEarlierWrite(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := oneMove(t, start)
+	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+		f.join("w2")
 		f.join("w3")
 		require.NoError(t, f.AddTask("new"))
 		f.intercept(func(_ context.Context, c call) error {
@@ -449,16 +392,11 @@ func TestT6_DeposedByAnEarlierWrite(t *testing.T) {
 
 // And where its term is over.
 func TestT6_DeposedByAWriteOfThePastTerm(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 1)
-		f.expect(1)
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd {
-				time.Sleep(timeout + time.Second)
-				return errEpoch7
-			}
-			return nil
-		})
+	onBothWires(t, given{workers: 1, expected: 1}, func(t *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error {
+			time.Sleep(timeout + time.Second)
+			return errEpoch7
+		}))
 		require.NotErrorIs(t, f.NextTerm(t.Context()), orchestrator.ErrDeposed)
 		time.Sleep(time.Second + 1)
 		f.intercept(nil)
@@ -468,17 +406,9 @@ func TestT6_DeposedByAWriteOfThePastTerm(t *testing.T) {
 
 // Who has cut its calls off itself has not been told of anything by that.
 func TestT6_DeposedByItsContextIsNoNews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(orchestrator.ErrDeposed) })
-		f.intercept(func(ctx context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd {
-				return dawdle(ctx)
-			}
-			return nil
-		})
+	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
+		ctx := cancelledAfter(t, time.Second, orchestrator.ErrDeposed)
+		f.intercept(on(orchestrator.OpAdd, "", "", dawdle))
 		require.ErrorIs(t, f.NextTerm(ctx), orchestrator.ErrDeposed)
 		f.intercept(nil)
 		time.Sleep(time.Minute)
@@ -488,11 +418,10 @@ func TestT6_DeposedByItsContextIsNoNews(t *testing.T) {
 
 // A worker that knows a higher epoch ends the term. The other calls are cancelled.
 func TestT6_DeposedWhileOthersAreYetToAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Hang("w1", "w3")
-		f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error { return errEpoch7 }))
+		f.intercept(on(orchestrator.OpList, "w2", "", fails(errEpoch7)))
 		took, err := f.timedTerm()
 		require.ErrorIs(t, err, orchestrator.ErrDeposed)
 		require.Zero(t, took)

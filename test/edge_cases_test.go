@@ -22,8 +22,7 @@ import (
 )
 
 func TestT15_ZeroWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 0)
+	inBubble(t, given{workers: 0}, func(t *testing.T, f *fleet) {
 		f.term() // nor tasks
 		require.Empty(t, f.LastActual())
 		f.expect(3)
@@ -38,8 +37,7 @@ func TestT15_ZeroWorkers(t *testing.T) {
 }
 
 func TestT15_ZeroTasks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.UpdateTasks(nil))
 		f.term()
 		f.requireSettled()
@@ -49,13 +47,9 @@ func TestT15_ZeroTasks(t *testing.T) {
 }
 
 func TestT15_NoOpenWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(4)
-		f.term()
+	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w1"))
 		require.NoError(t, f.DrainWorker("w2"))
-		f.forget()
 		f.term()
 		require.Empty(t, f.writes(), "what drains is not stopped before it has somewhere to go")
 		require.ElementsMatch(t, []waiting{
@@ -99,10 +93,7 @@ func TestT15_TaskListedTwice(t *testing.T) {
 }
 
 func TestT15_UnexpectedTasksAreRemoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(4)
-		f.term()
+	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.Worker("w1").Add(orchestrator.ContextWithTerm(t.Context(), f.LastPlan().Stats.Term), "stray"))
 		f.forget()
 		f.term()
@@ -127,12 +118,7 @@ func TestT15_NothingIsUnexpectedBeforeTasksAreLoaded(t *testing.T) {
 		{"UpdateTasks(nil)", func(o *orchestrator.Orchestrator[string, string]) error { return o.UpdateTasks(nil) }, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				old := newFleet(t, 2)
-				old.expect(4)
-				old.term()
-				old.forget()
-
+			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, old *fleet) {
 				time.Sleep(time.Second)
 				next, err := orchestrator.New(old.wire)
 				require.NoError(t, err)
@@ -157,8 +143,7 @@ func TestT15_NothingIsUnexpectedBeforeTasksAreLoaded(t *testing.T) {
 
 // Names that are gone leave nothing behind that could be taken for another's.
 func TestT15_NamesComeAndGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newBatchFleet(t, 3, hold)
+	inBubble(t, given{workers: 3, opts: options{hold}, applier: true}, func(t *testing.T, f *fleet) {
 		for round := range 8 {
 			tasks := make([]task, 1500)
 			for i := range tasks {
@@ -244,12 +229,9 @@ func (c *countingApplier) Apply(_ context.Context, _ string, writes []orchestrat
 // An unexpected task whose stop pauses is still reported, and does not count as
 // running.
 func TestT15_AnUnexpectedTaskThatDoesNotStopIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(4)
-		f.term()
+	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		f.RemoveTask("t1")
-		f.intercept(on(orchestrator.OpRemove, "", "t1", func(context.Context) error { return errBoom }))
+		f.intercept(on(orchestrator.OpRemove, "", "t1", fails(errBoom)))
 		for range 10 {
 			f.steadyTerm()
 			in := f.LastPlan().Stats.Instances
@@ -362,10 +344,7 @@ func TestBadInput_Expectations(t *testing.T) {
 		{"undrain an unknown worker", func(o *leader) error { return o.UndrainWorker("stranger") }, []string{"unknown worker", "stranger"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 2)
-				f.expect(4)
-				f.term()
+			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 				before := f.ListExpectedTasks()
 
 				err := test.call(f.Orchestrator)
@@ -405,14 +384,9 @@ func TestBadInput_CommunicatorPanics(t *testing.T) {
 		for _, exit := range []bool{false, true} {
 			t.Run(fmt.Sprint(op, map[bool]string{false: " panics", true: " ends its goroutine"}[exit]), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					var l logs
-					start := newFleet
-					if op == orchestrator.OpApply {
-						start = newBatchFleet
-					}
-					f := start(t, 3, orchestrator.WithLogger(l.logger()), orchestrator.WithConcurrency(2))
-					f.expect(6)
-					f.term()
+					f := newFleet(t, given{
+						workers: 3, running: 6, applier: op == orchestrator.OpApply, opts: options{orchestrator.WithConcurrency(2)},
+					})
 					require.NoError(t, f.UpdateTasks([]task{{Name: "t1"}, {Name: "t2"}, {Name: "t3"}, {Name: "n4"}, {Name: "n5"}, {Name: "n6"}}))
 					victim := f.Running("t6")[0]
 					var once sync.Once
@@ -442,7 +416,7 @@ func TestBadInput_CommunicatorPanics(t *testing.T) {
 					require.Equal(t, 1, counted[op], "counted as a failed call")
 					if !exit {
 						require.ErrorContains(t, err, "a bug in the transport")
-						lines := l.lines(`"level":"ERROR"`, "a bug in the transport", `"worker":"`+victim+`"`, `"op":"`+op.String()+`"`)
+						lines := f.log.lines(`"level":"ERROR"`, "a bug in the transport", `"worker":"`+victim+`"`, `"op":"`+op.String()+`"`)
 						require.Len(t, lines, 1)
 						require.Contains(t, lines[0], "TestBadInput_CommunicatorPanics", "the stack")
 					}

@@ -19,9 +19,7 @@ import (
 )
 
 func TestT11_NothingFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(4)
+	inBubble(t, given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
 		require.Equal(t, error(nil), f.NextTerm(t.Context()), "not a nil pointer in an interface")
 		require.NoError(t, f.LastPlan().Stats.Err)
 	})
@@ -30,10 +28,7 @@ func TestT11_NothingFailed(t *testing.T) {
 // A silent worker, a start and a stop that failed: each of them is there, as
 // what it was.
 func TestT11_EveryFailureIsThere(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(8)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		errStop := errors.New("will not stop")
 		gone := f.RunsOn("w2")[0]
 		f.RemoveTask(gone)
@@ -79,10 +74,7 @@ func TestT11_EveryFailureIsThere(t *testing.T) {
 
 // A term with failures is a whole one: everybody else gets everything.
 func TestT11_ATermWithFailuresIsWhole(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(8)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		f.Cut("w1")
 		f.failAdds(errBoom, "w2")
 		require.NoError(t, f.DrainWorker("w3"))
@@ -99,8 +91,7 @@ func TestT11_ATermWithFailuresIsWhole(t *testing.T) {
 
 // Silent workers are failures like others, in the order they were added.
 func TestT11_SilentWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
+	inBubble(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Hang("w2")
 		f.Cut("w4")
@@ -117,10 +108,7 @@ func TestT11_SilentWorkers(t *testing.T) {
 
 // A stop under way is no failure.
 func TestT11_StoppingIsNoFailure(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 1)
-		f.expect(2)
-		f.term()
+	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.RemoveTask("t1")
 		f.Refuse(func(op orchestrator.Op, _, _ string) error {
 			if op == orchestrator.OpRemove {
@@ -136,11 +124,7 @@ func TestT11_StoppingIsNoFailure(t *testing.T) {
 
 // A task that does not stop is named, and its stop tried in vain is no news.
 func TestT11_ATaskThatDoesNotStop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logs
-		f := newFleet(t, 1, orchestrator.WithLogger(l.logger()))
-		f.expect(3)
-		f.term()
+	inBubble(t, given{workers: 1, running: 3}, func(t *testing.T, f *fleet) {
 		hung := map[string]bool{"t1": true}
 		f.Refuse(func(op orchestrator.Op, _, task string) error {
 			if op == orchestrator.OpRemove && hung[task] {
@@ -148,28 +132,28 @@ func TestT11_ATaskThatDoesNotStop(t *testing.T) {
 			}
 			return nil
 		})
-		info := func() int { return len(l.lines(`"msg":"term"`, `"level":"INFO"`)) }
+		info := func() int { return len(f.log.lines(`"msg":"term"`, `"level":"INFO"`)) }
 		f.RemoveTask("t1")
 		before := info()
 		f.term()
-		require.Empty(t, l.lines("does not stop"), "it may take its time")
+		require.Empty(t, f.log.lines("does not stop"), "it may take its time")
 		require.Equal(t, before+1, info())
 		for range 3 {
 			f.term()
 		}
-		require.Len(t, l.lines("task not stopping", `"level":"WARN"`, `"task":"t1"`, `"worker":"w1"`, `"tasks":1`), 1)
+		require.Len(t, f.log.lines("task not stopping", `"level":"WARN"`, `"task":"t1"`, `"worker":"w1"`, `"tasks":1`), 1)
 		require.Equal(t, before+1, info())
 
 		hung["t2"] = true
 		f.RemoveTask("t2")
 		f.term()
 		f.term()
-		require.Len(t, l.lines("task not stopping", `"tasks":2`), 1)
+		require.Len(t, f.log.lines("task not stopping", `"tasks":2`), 1)
 		clear(hung)
 		f.term()
 		f.term()
 		require.Equal(t, 1, f.LastPlan().Stats.Instances.Wanted)
-		require.Len(t, l.lines("task not stopping"), 2)
+		require.Len(t, f.log.lines("task not stopping"), 2)
 	})
 }
 
@@ -177,8 +161,7 @@ func TestT11_ATaskThatDoesNotStop(t *testing.T) {
 // A task that is taken off while a term is about to start it: that this is refused
 // then is no failure, as it would be of a task that is wanted.
 func TestT11_AStartThatNobodyWantsAnyMore(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
+	onBothWires(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("off"))
 		require.NoError(t, f.AddTask("on"))
 		f.Refuse(func(op orchestrator.Op, _, task string) error {
@@ -200,9 +183,7 @@ func TestT11_AStartThatNobodyWantsAnyMore(t *testing.T) {
 }
 
 func TestT11_TheCauseComesFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(6)
+	inBubble(t, given{workers: 2, expected: 6}, func(t *testing.T, f *fleet) {
 		f.Refuse(func(op orchestrator.Op, worker, _ string) error {
 			if op == orchestrator.OpAdd && worker == "w2" {
 				return errRejected
@@ -211,13 +192,11 @@ func TestT11_TheCauseComesFirst(t *testing.T) {
 		})
 		errDeploy := errors.New("deploy")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd {
-				time.Sleep(time.Second)
-				cancel(errDeploy)
-			}
+		f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error {
+			time.Sleep(time.Second)
+			cancel(errDeploy)
 			return nil
-		})
+		}))
 		err := f.NextTerm(ctx)
 		term, ok := errors.AsType[*orchestrator.TermError](err)
 		require.True(t, ok)
@@ -230,18 +209,9 @@ func TestT11_TheCauseComesFirst(t *testing.T) {
 // A deposed leader sends nothing more, and says of every change whether it had
 // begun: of those that were waiting for their turn no outcome is unknown.
 func TestT11_WhatADeposedLeaderDidNotBegin(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(40)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 40}, func(t *testing.T, f *fleet) {
 		f.join("w5")
-		f.forget()
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpRemove {
-				return orchestrator.ErrDeposed
-			}
-			return nil
-		})
+		f.intercept(on(orchestrator.OpRemove, "", "", fails(orchestrator.ErrDeposed)))
 		require.ErrorIs(t, f.NextTerm(t.Context()), orchestrator.ErrDeposed)
 		begun := make(map[string]bool)
 		for _, c := range f.sent(orchestrator.OpRemove) {
@@ -262,9 +232,7 @@ func TestT11_WhatADeposedLeaderDidNotBegin(t *testing.T) {
 
 // However much fails, the text stays short.
 func TestT11_TheTextIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2000)
+	inBubble(t, given{workers: 2, expected: 2000}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected)
 		err := f.NextTerm(t.Context())
 		require.Len(t, failures(t, err), 2000)
@@ -345,11 +313,7 @@ func TestT11_BrokenErrors(t *testing.T) {
 	for name, broken := range brokenErrors() {
 		for _, op := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd, orchestrator.OpRemove} {
 			t.Run(fmt.Sprint(name, "/", op), func(t *testing.T) {
-				onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-					var l logs
-					f := start(t, 2, orchestrator.WithLogger(l.logger()))
-					f.expect(4)
-					f.term()
+				onBothWires(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 					bad := map[orchestrator.Op]string{orchestrator.OpAdd: "new1", orchestrator.OpRemove: f.RunsOn("w1")[0]}
 					f.RemoveTask(bad[orchestrator.OpRemove])
 					for _, task := range names("new", 4) {
@@ -389,20 +353,15 @@ func TestT11_BrokenCauses(t *testing.T) {
 	for name, broken := range brokenErrors() {
 		for _, at := range []orchestrator.Op{0, orchestrator.OpList, orchestrator.OpAdd} {
 			t.Run(fmt.Sprint(name, "/", at), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(t, 2)
-					f.expect(4)
+				inBubble(t, given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
 					ctx, cancel := context.WithCancelCause(t.Context())
 					if at == 0 {
 						cancel(broken)
 					}
-					f.intercept(func(_ context.Context, c call) error {
-						if c.Op == at {
-							cancel(broken)
-							return orchestrator.ErrRejected
-						}
-						return nil
-					})
+					f.intercept(on(at, "", "", func(context.Context) error {
+						cancel(broken)
+						return orchestrator.ErrRejected
+					}))
 					requireReadable(t, f, f.NextTerm(ctx))
 					requireReadable(t, f, f.Run(ctx, time.Second))
 				})
@@ -414,9 +373,7 @@ func TestT11_BrokenCauses(t *testing.T) {
 // An error that works reaches the caller as the value that it was, also where it
 // cannot be compared.
 func TestT11_OtherErrorsStayAsTheyAre(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 1)
-		f.expect(1)
+	onBothWires(t, given{workers: 1, expected: 1}, func(t *testing.T, f *fleet) {
 		f.failAdds(listError{nil, errBoom, orchestrator.ErrRejected})
 		err := f.NextTerm(t.Context())
 		list, ok := errors.AsType[listError](err)
@@ -436,8 +393,7 @@ func (e listError) Unwrap() []error { return e }
 // A worker that answers with a long text does not fill the leader's memory, nor
 // the errors of later terms.
 func TestT11_TheTextOfASilenceIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.Refuse(func(_ orchestrator.Op, worker, _ string) error {
 			if worker == "w2" {
 				return errors.New(strings.Repeat("é", 1<<20))
@@ -495,8 +451,7 @@ const noCalls = `{
 // What a term leaves can be marshalled, failures and all, and lists are lists
 // also where they are empty.
 func TestPlan_JSONOfATerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w2")
 		f.expect(4)
 		f.failingTerm()

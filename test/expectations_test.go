@@ -3,7 +3,6 @@ package test
 // T1 and T12: what is expected, and what can be read.
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,17 +35,9 @@ func TestT1_ChangesDoNotWaitForATerm(t *testing.T) {
 		"that lists": orchestrator.OpList, "that starts": orchestrator.OpAdd, "that stops": orchestrator.OpRemove,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 2)
-				f.expect(2)
-				f.term()
+			inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
 				require.NoError(t, f.UpdateTasks([]task{{Name: "other"}}))
-				f.intercept(func(ctx context.Context, c call) error {
-					if c.Op == blocked {
-						return hang(ctx)
-					}
-					return nil
-				})
+				f.intercept(on(blocked, "", "", hang))
 				done := make(chan error, 1)
 				go func() { done <- f.NextTerm(t.Context()) }()
 				synctest.Wait()
@@ -78,10 +69,7 @@ func TestT1_ChangesTakeEffectInTheNextTerm(t *testing.T) {
 		{"RemoveWorker", func(f *fleet) error { f.RemoveWorker("w1"); f.Kill("w1"); return nil }, []int{2, 0}, []int{4, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 2)
-				f.expect(4)
-				f.term()
+			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 				f.Slow(time.Second/2, "w2")
 				done := make(chan error, 1)
 				go func() { done <- f.NextTerm(t.Context()) }()
@@ -105,8 +93,7 @@ func descending(loads []int) []int {
 }
 
 func TestT1_SlicesAreCopied(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 0)
+	inBubble(t, given{workers: 0}, func(t *testing.T, f *fleet) {
 		f.Start("w1", "w2")
 		f.workers = []string{"w1", "w2"}
 		tasks := []task{{Name: "a"}, {Name: "b"}}
@@ -136,10 +123,7 @@ func TestT1_RedefinedWorkerKeepsItsState(t *testing.T) {
 		"UpdateWorkers": func(f *fleet) error { return f.UpdateWorkers([]member{{Name: "w2"}, {Name: "w1", Draining: true}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 2)
-				f.expect(4)
-				f.term()
+			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 				f.Cut("w1")
 				f.silentTerm("w1")
 				f.forget()
@@ -163,8 +147,7 @@ func TestT1_RedefinedWorkerKeepsItsState(t *testing.T) {
 }
 
 func TestT1_RedefinedTaskHasItsDefaultsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("a", orchestrator.WithTaskInstances(2), orchestrator.WithHandoff(orchestrator.StartThenStop)))
 		require.Equal(t, []task{{Name: "a", Instances: 2, Handoff: orchestrator.StartThenStop}}, f.ListExpectedTasks())
 		require.NoError(t, f.AddTask("a"))
@@ -175,8 +158,7 @@ func TestT1_RedefinedTaskHasItsDefaultsAgain(t *testing.T) {
 // T12
 
 func TestT12_NothingBeforeTheFirstTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		require.Nil(t, f.LastActual())
 		require.Zero(t, f.LastPlan())
 		f.term()
@@ -185,20 +167,12 @@ func TestT12_NothingBeforeTheFirstTerm(t *testing.T) {
 }
 
 func TestT12_LastActualIsWhatTheTermLeftBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.expect(4)
-		f.term()
+	inBubble(t, given{workers: 1, running: 4}, func(t *testing.T, f *fleet) {
 		require.ElementsMatch(t, names("t", 4), f.state("w1").Tasks, "acknowledged starts are there")
 
 		f.join("w2")
 		f.RemoveTask("t1")
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Worker == "w2" && c.Op == orchestrator.OpAdd && c.Task == "poison" {
-				return errors.New("connection reset")
-			}
-			return nil
-		})
+		f.intercept(on(orchestrator.OpAdd, "w2", "poison", fails(errors.New("connection reset"))))
 		require.NoError(t, f.AddTask("poison"))
 		_ = f.NextTerm(t.Context())
 		for _, w := range f.workers {
@@ -211,10 +185,7 @@ func TestT12_LastActualIsWhatTheTermLeftBehind(t *testing.T) {
 }
 
 func TestT12_ReadsTheTermBeforeDuringATerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
-		f.term()
+	inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
 		f.expect(4)
 		f.intercept(slowWrites(time.Second))
 		done := make(chan error, 1)
@@ -237,10 +208,7 @@ func TestT12_ReadsTheTermBeforeDuringATerm(t *testing.T) {
 // A lost worker runs nothing, as far as the leader knows. Its tasks are those of
 // other workers now.
 func TestT12_ALostWorkerHasLastTasks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
-		f.expect(20)
-		f.term()
+	inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, f *fleet) {
 		before := f.RunsOn("w2")
 		require.Len(t, before, 5)
 		require.Empty(t, f.state("w2").LastTasks)
@@ -353,10 +321,7 @@ func TestDraining(t *testing.T) {
 		"drained, removed, added":              {[]step{drained, replaced}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 2)
-				f.expect(8)
-				f.term()
+			inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
 				for _, step := range c.steps {
 					require.NoError(t, step(f))
 				}
@@ -381,9 +346,7 @@ func TestWithStats(t *testing.T) {
 				heard = append(heard, fmt.Sprint(who, s.Term.Number))
 			})
 		}
-		f := newFleet(t, 1, note("a"), note("b"))
-		f.expect(1)
-		f.term()
+		f := newFleet(t, given{workers: 1, running: 1, opts: options{note("a"), note("b")}})
 		_, err := f.Plan(orchestrator.Hypothesis[string, string]{})
 		require.NoError(t, err)
 		f.Cut("w1")
@@ -394,18 +357,14 @@ func TestWithStats(t *testing.T) {
 
 // A quiet term logs nothing above Debug, and what happens is logged.
 func TestWithLogger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logs
-		f := newFleet(t, 2, orchestrator.WithLogger(l.logger()))
-		f.expect(4)
+	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
+		require.Len(t, f.log.lines(`"level":"INFO"`, `"term":1`), 1)
+		require.Len(t, f.log.lines(`"level":"DEBUG"`, `"term":1`, `"op":"start","reason":"missing"`, `"to":"w1","outcome":"done"`), 2)
 		f.term()
-		require.Len(t, l.lines(`"level":"INFO"`, `"term":1`), 1)
-		require.Len(t, l.lines(`"level":"DEBUG"`, `"term":1`, `"op":"start","reason":"missing"`, `"to":"w1","outcome":"done"`), 2)
-		f.term()
-		require.Len(t, l.lines(`"level":"DEBUG"`, `"term":2`), 1)
-		require.Empty(t, l.lines(`"level":"INFO"`, `"term":2`))
+		require.Len(t, f.log.lines(`"level":"DEBUG"`, `"term":2`), 1)
+		require.Empty(t, f.log.lines(`"level":"INFO"`, `"term":2`))
 		f.Cut("w2")
 		f.failingTerm()
-		require.Len(t, l.lines(`"level":"WARN"`, `"term":3`, `"worker":"w2"`, "cut off"), 1)
+		require.Len(t, f.log.lines(`"level":"WARN"`, `"term":3`, `"worker":"w2"`, "cut off"), 1)
 	})
 }

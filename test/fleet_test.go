@@ -38,53 +38,83 @@ type (
 	callError = orchestrator.CallError[string, string]
 )
 
-// fleet is a leader and the cluster that it leads: what either can do, a fleet
-// can. It lives inside a bubble of testing/synctest, and ends with its test.
+// options are options of a leader.
+type options = []option
+
+// given describes a fleet at the start of a test: the workers w1, w2, … and a leader
+// that knows them, with the tasks t1, t2, ….
+type given struct {
+	workers  int
+	expected int     // tasks, before the first term
+	running  int     // tasks, after a first term without failures
+	applier  bool    // the Communicator is an Applier; otherwise each write is a call
+	opts     options // of the leader
+}
+
+// fleet is a leader and the cluster that it leads, with the methods of both. It lives
+// inside a bubble of testing/synctest, and ends with its test.
 type fleet struct {
 	*memory.Cluster[string, string]
 	*orchestrator.Orchestrator[string, string]
 	*wire
 	t       *testing.T
 	workers []string
+	log     *logs     // of the leader, every level
+	terms   *termList // of the leader
 }
 
-// newFleet starts the workers w1, w2, … and a leader that knows them. Each
-// write is a call of its own.
-func newFleet(t *testing.T, workers int, opts ...option) *fleet {
+// newFleet starts a fleet.
+func newFleet(t *testing.T, g given) *fleet {
 	t.Helper()
 	w := newWire(t)
-	return newFleetOn(t, w, w, workers, opts...)
+	if g.applier {
+		return newFleetOn(t, w, &batchWire{w}, g)
+	}
+	return newFleetOn(t, w, w, g)
 }
 
-// newBatchFleet is newFleet with a Communicator that is an Applier.
-func newBatchFleet(t *testing.T, workers int, opts ...option) *fleet {
+// newFleetOn starts a fleet whose leader calls comm.
+func newFleetOn(t *testing.T, w *wire, comm orchestrator.Communicator[string, string], g given) *fleet {
 	t.Helper()
-	w := newWire(t)
-	return newFleetOn(t, w, &batchWire{w}, workers, opts...)
-}
-
-func newFleetOn(t *testing.T, w *wire, comm orchestrator.Communicator[string, string], workers int, opts ...option) *fleet {
-	t.Helper()
-	w.cluster.Start(names("w", workers)...)
-	o, err := orchestrator.New(comm, append([]option{orchestrator.WithSeed(0)}, opts...)...)
-	require.NoError(t, err)
-	f := &fleet{Cluster: w.cluster, Orchestrator: o, wire: w, t: t, workers: names("w", workers)}
-	for _, name := range f.workers {
-		require.NoError(t, o.AddWorker(name))
+	w.cluster.Start(names("w", g.workers)...)
+	f := &fleet{
+		Cluster: w.cluster, wire: w, t: t, workers: names("w", g.workers),
+		log: &logs{}, terms: &termList{began: time.Now()},
+	}
+	f.lead(comm, append(options{orchestrator.WithStats(f.terms.add)}, g.opts...))
+	f.expect(max(g.expected, g.running))
+	if g.running > 0 {
+		f.term()
+		f.forget()
 	}
 	return f
 }
 
-// onBothWires runs a test in a bubble twice: with a Communicator that makes
-// each write a call of its own, and with one that is an Applier.
-func onBothWires(t *testing.T, test func(t *testing.T, start func(*testing.T, int, ...option) *fleet)) {
+// lead gives the fleet a new leader that knows its workers.
+func (f *fleet) lead(comm orchestrator.Communicator[string, string], opts options) {
+	f.t.Helper()
+	var err error
+	f.Orchestrator, err = orchestrator.New(comm,
+		append(options{orchestrator.WithSeed(0), orchestrator.WithLogger(f.log.logger())}, opts...)...)
+	require.NoError(f.t, err)
+	for _, name := range f.workers {
+		require.NoError(f.t, f.AddWorker(name))
+	}
+}
+
+// inBubble runs a test with a fleet, in a bubble of testing/synctest.
+func inBubble(t *testing.T, g given, test func(t *testing.T, f *fleet)) {
 	t.Helper()
-	t.Run("calls", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, newFleet) })
-	})
-	t.Run("batches", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { test(t, newBatchFleet) })
-	})
+	synctest.Test(t, func(t *testing.T) { test(t, newFleet(t, g)) })
+}
+
+// onBothWires runs a test in a bubble twice: with a Communicator that makes each
+// write a call, and with one that is an Applier.
+func onBothWires(t *testing.T, g given, test func(t *testing.T, f *fleet)) {
+	t.Helper()
+	t.Run("calls", func(t *testing.T) { inBubble(t, g, test) })
+	g.applier = true
+	t.Run("batches", func(t *testing.T) { inBubble(t, g, test) })
 }
 
 // successor returns a new leader of the same workers and tasks, which has not
@@ -92,14 +122,9 @@ func onBothWires(t *testing.T, test func(t *testing.T, start func(*testing.T, in
 func (f *fleet) successor(opts ...option) *fleet {
 	f.t.Helper()
 	time.Sleep(time.Millisecond)
-	o, err := orchestrator.New(f.wire, append([]option{orchestrator.WithSeed(0)}, opts...)...)
-	require.NoError(f.t, err)
-	for _, name := range f.workers {
-		require.NoError(f.t, o.AddWorker(name))
-	}
-	require.NoError(f.t, o.UpdateTasks(f.ListExpectedTasks()))
 	next := *f
-	next.Orchestrator = o
+	next.lead(f.wire, opts)
+	require.NoError(f.t, next.UpdateTasks(f.ListExpectedTasks()))
 	return &next
 }
 
@@ -257,52 +282,55 @@ func (f *fleet) requireNeverTwice() {
 	}
 }
 
-// tick is the time between two terms of a service.
+// tick is the time between two terms that start calls Run with.
 const tick = time.Second
 
 // long is the duration above which these tests count a term as long.
 const long = 2 * time.Second
 
-// service is a fleet whose terms Run starts.
-type service struct {
-	*fleet
-	diary *diary
+// start calls Run. It returns what cancels its context and returns its result, which
+// happens at the end of the test at the latest.
+func (f *fleet) start(every time.Duration) (stop func(cause error) error) {
+	f.t.Helper()
+	ctx, cancel := context.WithCancelCause(f.t.Context())
+	result := make(chan error, 1)
+	go func() { result <- f.Run(ctx, every) }()
+	wait := sync.OnceValue(func() error { return <-result })
+	stop = func(cause error) error {
+		cancel(cause)
+		return wait()
+	}
+	f.t.Cleanup(func() { _ = stop(nil) })
+	return stop
 }
 
-// newService starts the workers w1, w2, … and a leader that knows them. Its
-// terms begin with start.
-func newService(t *testing.T, workers int, opts ...option) *service {
-	t.Helper()
-	return newServiceOn(t, newFleet, workers, opts...)
+// termList records the terms of a leader. Its add is for WithStats.
+type termList struct {
+	began time.Time
+	mu    sync.Mutex
+	stats []orchestrator.TermStats
 }
 
-// newServiceOn is newService with a fleet that newFleet or newBatchFleet starts.
-func newServiceOn(t *testing.T, start func(*testing.T, int, ...option) *fleet, workers int, opts ...option) *service {
-	t.Helper()
-	d := &diary{began: time.Now()}
-	return &service{start(t, workers, append(opts, orchestrator.WithStats(d.note))...), d}
-}
-
-// start calls Run, which ends with the test.
-func (s *service) start(every time.Duration) {
-	s.t.Helper()
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(s.t.Context()))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.Run(ctx, every)
-	}()
-	s.t.Cleanup(func() {
-		cancel(errShutdown)
-		<-done
-	})
+func (l *termList) add(s orchestrator.TermStats) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats = append(l.stats, s)
 }
 
 // all returns the terms so far.
-func (d *diary) all() []orchestrator.TermStats {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.terms)
+func (l *termList) all() []orchestrator.TermStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.stats)
+}
+
+// starts returns when the terms began, counted from the creation of the leader.
+func (l *termList) starts() []time.Duration {
+	all := make([]time.Duration, 0, len(l.all()))
+	for _, s := range l.all() {
+		all = append(all, s.Start.Sub(l.began))
+	}
+	return all
 }
 
 // longTerms counts the long ones among terms.
@@ -318,20 +346,20 @@ func longTerms(terms []orchestrator.TermStats) (n int) {
 // observe adds a task every 3.7 seconds until 100 more terms have ended. It
 // returns how many of them were long, and the median time that the new tasks
 // waited until they ran.
-func (s *service) observe() (longs int, median time.Duration) {
-	s.t.Helper()
-	first := len(s.diary.all())
+func (f *fleet) observe() (longs int, median time.Duration) {
+	f.t.Helper()
+	first := len(f.terms.all())
 	added := make(map[string]time.Time)
-	for len(s.diary.all()) < first+100 {
-		require.Less(s.t, len(added), 10_000, "Run starts no terms")
+	for len(f.terms.all()) < first+100 {
+		require.Less(f.t, len(added), 10_000, "Run starts no terms")
 		name := fmt.Sprint("new", len(added)+1)
 		added[name] = time.Now()
-		require.NoError(s.t, s.AddTask(name))
+		require.NoError(f.t, f.AddTask(name))
 		time.Sleep(3700 * time.Millisecond)
 	}
-	longs = longTerms(s.diary.all()[first : first+100])
+	longs = longTerms(f.terms.all()[first : first+100])
 	end := time.Now()
-	started := s.firstStarts()
+	started := f.firstStarts()
 	var waits []time.Duration
 	for name, at := range added {
 		ran, ok := started[name]
@@ -342,17 +370,17 @@ func (s *service) observe() (longs int, median time.Duration) {
 	}
 	slices.Sort(waits)
 	median = waits[len(waits)/2]
-	s.t.Logf("long terms: %d of 100; a new task waited %v in the median, %v at most", longs, median, waits[len(waits)-1])
+	f.t.Logf("long terms: %d of 100; a new task waited %v in the median, %v at most", longs, median, waits[len(waits)-1])
 	return longs, median
 }
 
 // requireShortTerms checks the figures of observe against the promise of T3: at
 // most a fifth of the terms are long, and a new task waits two seconds.
-func (s *service) requireShortTerms() {
-	s.t.Helper()
-	longs, median := s.observe()
-	require.LessOrEqual(s.t, longs, 20, "long terms")
-	require.LessOrEqual(s.t, median, 2*time.Second, "wait of a new task")
+func (f *fleet) requireShortTerms() {
+	f.t.Helper()
+	longs, median := f.observe()
+	require.LessOrEqual(f.t, longs, 20, "long terms")
+	require.LessOrEqual(f.t, median, 2*time.Second, "wait of a new task")
 }
 
 // firstStarts returns when each task ran for the first time.
@@ -427,8 +455,8 @@ func slowLists(delay func(worker string, n int) time.Duration) func(context.Cont
 	}
 }
 
-// on returns a tap that asks fault about the calls that match: op, and worker
-// and task where they are not empty.
+// on returns a tap that calls fault for the calls of op, to worker and of task unless
+// these are empty.
 func on(op orchestrator.Op, worker, task string, fault func(context.Context) error) func(context.Context, call) error {
 	return func(ctx context.Context, c call) error {
 		if c.Op == op && (worker == "" || c.Worker == worker) && (task == "" || c.Task == task) {
@@ -436,6 +464,26 @@ func on(op orchestrator.Op, worker, task string, fault func(context.Context) err
 		}
 		return nil
 	}
+}
+
+// onWrites is on for every operation but List.
+func onWrites(worker, task string, fault func(context.Context) error) func(context.Context, call) error {
+	return func(ctx context.Context, c call) error {
+		if c.Op == orchestrator.OpList {
+			return nil
+		}
+		return on(c.Op, worker, task, fault)(ctx, c)
+	}
+}
+
+// fails returns a fault that returns err.
+func fails(err error) func(context.Context) error {
+	return func(context.Context) error { return err }
+}
+
+// takes returns a fault that delays the call by d, even if its context ends.
+func takes(d time.Duration) func(context.Context) error {
+	return func(context.Context) error { time.Sleep(d); return nil }
 }
 
 // names returns prefix1, prefix2, … up to n.
@@ -460,6 +508,15 @@ func total[K comparable](counts map[K]int) (sum int) {
 		sum += n
 	}
 	return sum
+}
+
+// cancelledAfter returns a context that ends with a cause after d.
+func cancelledAfter(t *testing.T, d time.Duration, cause error) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	timer := time.AfterFunc(d, func() { cancel(cause) })
+	t.Cleanup(func() { timer.Stop() })
+	return ctx
 }
 
 // goroutines returns how many goroutines there are in the bubble, once all of

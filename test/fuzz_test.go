@@ -180,7 +180,7 @@ func newDrawn(t *testing.T, data []byte) *drawn {
 	if settings&1 != 0 {
 		comm = &drawnApplier{b}
 	}
-	opts := []option{
+	opts := options{
 		orchestrator.WithConcurrency(1 + settings>>1&3),
 		orchestrator.WithGracePeriod([]time.Duration{30 * time.Second, 0, orchestrator.HoldUntilRemoved, time.Second}[settings>>3&3]),
 		orchestrator.WithMaxLoss([]float64{0.5, 0, 1, 0.2}[settings>>5&3]),
@@ -189,7 +189,7 @@ func newDrawn(t *testing.T, data []byte) *drawn {
 		opts = append(opts, orchestrator.WithHandoff(orchestrator.StartThenStop), orchestrator.WithMaxMoves(settings>>3&3))
 	}
 	var err error
-	b.o, err = orchestrator.New(comm, append([]option{orchestrator.WithSeed(0)}, opts...)...)
+	b.o, err = orchestrator.New(comm, append(options{orchestrator.WithSeed(0)}, opts...)...)
 	require.NoError(t, err)
 	for range 1 + b.next(5) {
 		require.NoError(t, b.o.AddWorker(drawnWorkers[b.next(len(drawnWorkers))]))

@@ -27,29 +27,12 @@ var (
 
 // slowly has every write take d, so that what waits for what can be seen.
 func slowly(f *fleet, d time.Duration) {
-	f.intercept(func(_ context.Context, c call) error {
-		if c.Op != orchestrator.OpList {
-			time.Sleep(d)
-		}
-		return nil
-	})
-}
-
-// oneMove starts a fleet of one worker with two tasks, and has another worker
-// join: one task is to move from w1 to w2.
-func oneMove(t *testing.T, start func(*testing.T, int, ...option) *fleet, opts ...option) *fleet {
-	t.Helper()
-	f := start(t, 1, opts...)
-	f.expect(2)
-	f.term()
-	f.join("w2")
-	f.forget()
-	return f
+	f.intercept(onWrites("", "", takes(d)))
 }
 
 func TestT8_StopThenStart(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := oneMove(t, start)
+	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+		f.join("w2")
 		slowly(f, 2*time.Second)
 		f.term()
 
@@ -64,8 +47,8 @@ func TestT8_StopThenStart(t *testing.T) {
 }
 
 func TestT8_StartThenStop(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := oneMove(t, start, orchestrator.WithHandoff(orchestrator.StartThenStop))
+	onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
+		f.join("w2")
 		slowly(f, 2*time.Second)
 		f.term()
 
@@ -100,8 +83,7 @@ func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
 			first = orchestrator.OpAdd
 		}
 		t.Run(fmt.Sprint("all ", c.all, ", task ", c.task), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 1, orchestrator.WithHandoff(c.all))
+			inBubble(t, given{workers: 1, opts: options{orchestrator.WithHandoff(c.all)}}, func(t *testing.T, f *fleet) {
 				f.expect(2, orchestrator.WithHandoff(c.task))
 				f.term()
 				f.join("w2")
@@ -113,13 +95,9 @@ func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
 			})
 		})
 		t.Run(fmt.Sprint("all ", c.all, ", task updated to ", c.task), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 1, orchestrator.WithHandoff(c.all))
-				f.expect(2)
-				f.term()
+			inBubble(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(c.all)}}, func(t *testing.T, f *fleet) {
 				require.NoError(t, f.UpdateTasks([]task{{Name: "t1", Handoff: c.task}, {Name: "t2", Handoff: c.task}}))
 				f.join("w2")
-				f.forget()
 				f.term()
 				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
 				require.Len(t, writes, 2)
@@ -133,9 +111,7 @@ func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
 func TestT8_TrimmingNeverWaits(t *testing.T) {
 	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
 		t.Run(handoff.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3, orchestrator.WithHandoff(handoff))
-				f.expect(3)
+			inBubble(t, given{workers: 3, expected: 3, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
 				for _, w := range []string{"w1", "w2", "w3"} { // everything runs everywhere
 					for _, task := range names("t", 3) {
 						require.NoError(t, f.Cluster.Add(t.Context(), w, task))
@@ -167,13 +143,9 @@ func TestT8_TrimmingNeverWaits(t *testing.T) {
 // A worker joins that rejects everything: one healthy task is stopped for it,
 // and that one runs again where it came from in the same term.
 func TestT8_JoiningWorkerRejectsEverything(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(100)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
 		f.failAdds(errRejected, "w5")
-		f.forget()
 		require.Len(t, f.failingTerm(), 1)
 
 		stops := f.sent(orchestrator.OpRemove)
@@ -200,13 +172,9 @@ func TestT8_JoiningWorkerRejectsEverything(t *testing.T) {
 
 // As many workers as there are join, and all of them reject everything.
 func TestT8_EachJoiningWorkerRisksOneTask(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(100)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5", "w6", "w7", "w8")
 		f.failAdds(errRejected, "w5", "w6", "w7", "w8")
-		f.forget()
 		f.failingTerm()
 		require.Len(t, f.sent(orchestrator.OpRemove), 4)
 		require.Equal(t, []int{25, 25, 25, 25, 0, 0, 0, 0}, f.loads())
@@ -216,18 +184,9 @@ func TestT8_EachJoiningWorkerRisksOneTask(t *testing.T) {
 // A worker joins that never answers an Add: one task is at risk, and the next term
 // finds out where it runs.
 func TestT8_JoiningWorkerHangsOnAdd(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(100)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
-		f.intercept(func(ctx context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd && c.Worker == "w5" {
-				return hang(ctx)
-			}
-			return nil
-		})
-		f.forget()
+		f.intercept(on(orchestrator.OpAdd, "w5", "", hang))
 		took, err := f.timedTerm()
 		require.Len(t, failures(t, err), 1)
 		require.InDelta(t, timeout, took, float64(timeout/1000), "one timeout")
@@ -245,10 +204,7 @@ func TestT8_JoiningWorkerHangsOnAdd(t *testing.T) {
 // One move at a time until the receiver has acknowledged a start; then all of
 // its share, in the same term.
 func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(100)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
 		slowly(f, 100*time.Millisecond)
 		f.forget()
@@ -265,19 +221,10 @@ func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
 
 // An Add that starts something missing proves its receiver too.
 func TestT8_AnyStartProvesAReceiver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(8)
-		f.term()
+	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
 		f.join("w3")
 		require.NoError(t, f.AddTask("new"))
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpRemove {
-				time.Sleep(time.Second)
-			}
-			return nil
-		})
-		f.forget()
+		f.intercept(on(orchestrator.OpRemove, "", "", takes(time.Second)))
 		f.term()
 		stops := f.sent(orchestrator.OpRemove)
 		require.Len(t, stops, 2)
@@ -289,8 +236,8 @@ func TestT8_AnyStartProvesAReceiver(t *testing.T) {
 // An Add times out, and lands when its task has long been started elsewhere:
 // the worker refuses it.
 func TestT8_LateWriteIsRefused(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := oneMove(t, start)
+	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+		f.join("w2")
 		release := f.HoldWrites("w2")
 		f.failingTerm()
 		move := f.LastPlan().Changes[0]
@@ -307,10 +254,7 @@ func TestT8_LateWriteIsRefused(t *testing.T) {
 
 // A Remove that lands late does not stop what a later term has decided to keep.
 func TestT8_LateStopIsRefused(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 1)
-		f.expect(2)
-		f.term()
+	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.RemoveTask("t2")
 		release := f.HoldWrites("w1")
 		f.failingTerm()
@@ -331,9 +275,7 @@ func TestT8_LateStopIsRefused(t *testing.T) {
 func TestT8_NeverTwiceWhateverHappens(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 4, orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
-				f.expect(20)
+			onBothWires(t, given{workers: 4, expected: 20, opts: options{orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)}}, func(t *testing.T, f *fleet) {
 				turmoil(f, rand.New(rand.NewPCG(seed, 8)))
 				f.requireNeverTwice()
 
@@ -496,8 +438,8 @@ func TestT8_FailedFirstHalf(t *testing.T) {
 		"start timed out": {orchestrator.StartThenStop, orchestrator.OpAdd, context.DeadlineExceeded, orchestrator.OutcomeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := oneMove(t, start, orchestrator.WithHandoff(c.handoff))
+			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(c.handoff)}}, func(t *testing.T, f *fleet) {
+				f.join("w2")
 				f.Refuse(func(op orchestrator.Op, _, _ string) error {
 					if op == c.op {
 						return c.err
@@ -526,8 +468,8 @@ func TestT8_FailedFirstHalf(t *testing.T) {
 func TestT8_StartThenStop_StopFails(t *testing.T) {
 	for name, heals := range map[string]bool{"once": true, "twice": false} {
 		t.Run(name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := oneMove(t, start, orchestrator.WithHandoff(orchestrator.StartThenStop))
+			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
+				f.join("w2")
 				f.Refuse(func(op orchestrator.Op, _, _ string) error {
 					if op == orchestrator.OpRemove {
 						return errBoom
@@ -574,10 +516,7 @@ func TestT8_RefusedMoveIsGivenBack(t *testing.T) {
 		"a later one of a drain":             {3, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 2)
-				f.expect(16)
-				f.term()
+			onBothWires(t, given{workers: 2, running: 16}, func(t *testing.T, f *fleet) {
 				f.join("w3")
 				if c.drain {
 					require.NoError(t, f.DrainWorker("w1"))
@@ -636,9 +575,7 @@ func (f *fleet) refuseOne(worker string, after int) (which func() string) {
 
 // What a quarantined worker refuses in its trial is given back as well.
 func TestT8_RefusedTrialIsGivenBack(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
-		f.expect(8)
+	onBothWires(t, given{workers: 2, expected: 8}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
 		f.term() // its pause
 		require.Equal(t, []int{8, 0}, f.loads())
@@ -656,10 +593,7 @@ func TestT8_RefusedTrialIsGivenBack(t *testing.T) {
 // The Add was not sent, because its receiver timed out on something else while
 // the stop was under way.
 func TestT8_NotSentIsGivenBack_ReceiverTimedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(10)
-		f.term()
+	inBubble(t, given{workers: 2, running: 10}, func(t *testing.T, f *fleet) {
 		f.join("w3")
 		require.NoError(t, f.AddTask("new"))
 		require.NoError(t, f.AddTask("sick"))
@@ -689,10 +623,7 @@ func TestT8_NotSentIsGivenBack_ReceiverTimedOut(t *testing.T) {
 func TestT8_NoMoveWaitsForAStartThatHangs(t *testing.T) {
 	for name, failedBefore := range map[string]bool{"a new task": false, "one that failed before, which comes last": true} {
 		t.Run(name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 2)
-				f.expect(8)
-				f.term()
+			onBothWires(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
 				if failedBefore {
 					f.failAdds(errRejected)
 					require.NoError(t, f.AddTask("sick"))
@@ -716,10 +647,7 @@ func TestT8_NoMoveWaitsForAStartThatHangs(t *testing.T) {
 // The Add was not sent, because the time for it was over when its receiver was
 // free.
 func TestT8_NotSentIsGivenBack_TooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(8)
-		f.term()
+	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
 		f.join("w3")
 		require.NoError(t, f.AddTask("new")) // proves that w3 can be trusted with two moves at once
 		for _, w := range []string{"w1", "w2"} {
@@ -759,8 +687,8 @@ func TestT8_NotSentIsGivenBack_TooLate(t *testing.T) {
 // When the old place does not want it back either, the task is missing, and
 // the next term starts it wherever it can.
 func TestT8_GivenBackAndRefused(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := oneMove(t, start)
+	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+		f.join("w2")
 		f.failAdds(errRejected)
 		f.failingTerm()
 		move := f.LastPlan().Changes[0]
@@ -781,8 +709,8 @@ func TestT8_GivenBackAndRefused(t *testing.T) {
 // what really happened.
 func TestT8_UnknownOutcomeIsLookedAt(t *testing.T) {
 	t.Run("it did not happen", func(t *testing.T) {
-		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-			f := oneMove(t, start)
+		onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+			f.join("w2")
 			f.failAdds(errBoom, "w2")
 			f.failingTerm()
 			move := f.LastPlan().Changes[0]
@@ -797,14 +725,12 @@ func TestT8_UnknownOutcomeIsLookedAt(t *testing.T) {
 		})
 	})
 	t.Run("it did happen", func(t *testing.T) {
-		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-			f := oneMove(t, start)
-			f.intercept(func(_ context.Context, c call) error {
-				if c.Op == orchestrator.OpAdd {
-					f.LoseAnswers("w2")
-				}
+		onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+			f.join("w2")
+			f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error {
+				f.LoseAnswers("w2")
 				return nil
-			})
+			}))
 			took, err := f.timedTerm()
 			require.Len(t, failures(t, err), 1)
 			require.InDelta(t, timeout, took, float64(timeout/1000))
@@ -820,8 +746,8 @@ func TestT8_UnknownOutcomeIsLookedAt(t *testing.T) {
 		})
 	})
 	t.Run("it happens later", func(t *testing.T) {
-		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-			f := oneMove(t, start)
+		onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
+			f.join("w2")
 			release := f.HoldWrites("w2")
 			f.failingTerm()
 			move := f.LastPlan().Changes[0]

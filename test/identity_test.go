@@ -45,9 +45,7 @@ func (f *fleet) noteIdentities() *identities {
 // Every call of a term carries it: List, Add and Remove, one by one or in an
 // Apply.
 func TestT13_EveryCallCarriesTheTerm(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 1, orchestrator.WithEpoch(7))
-		f.expect(2)
+	onBothWires(t, given{workers: 1, expected: 2, opts: options{orchestrator.WithEpoch(7)}}, func(t *testing.T, f *fleet) {
 		first := f.noteIdentities()
 		f.term()
 		one := orchestrator.Term{Epoch: 7, Number: 1}
@@ -68,10 +66,8 @@ func TestT13_EveryCallCarriesTheTerm(t *testing.T) {
 
 // Every call has a deadline, and what the caller's context carries.
 func TestT13_EveryCallHasADeadlineAndTheCallersValues(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
+	onBothWires(t, given{workers: 1, expected: 2}, func(t *testing.T, f *fleet) {
 		type key struct{}
-		f := start(t, 1)
-		f.expect(2)
 		seen := make(chan bool, 10)
 		f.intercept(func(ctx context.Context, _ call) error {
 			deadline, ok := ctx.Deadline()
@@ -88,9 +84,7 @@ func TestT13_EveryCallHasADeadlineAndTheCallersValues(t *testing.T) {
 
 // Numbers rise with every term, also one that was cut short.
 func TestT13_NumbersRise(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.expect(1)
+	inBubble(t, given{workers: 1, expected: 1}, func(t *testing.T, f *fleet) {
 		var last uint64
 		for i := range 10 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -108,27 +102,27 @@ func TestT13_NumbersRise(t *testing.T) {
 
 func TestT13_Epoch(t *testing.T) {
 	for name, c := range map[string]struct {
-		opts []option
+		opts options
 		want func(now time.Time) uint64
 	}{
 		"by default the wall clock when New was called": {
 			nil, func(now time.Time) uint64 { return uint64(now.UnixMilli()) },
 		},
 		"zero means the default": {
-			[]option{orchestrator.WithEpoch(0)}, func(now time.Time) uint64 { return uint64(now.UnixMilli()) },
+			options{orchestrator.WithEpoch(0)}, func(now time.Time) uint64 { return uint64(now.UnixMilli()) },
 		},
 		"as given": {
-			[]option{orchestrator.WithEpoch(5)}, func(time.Time) uint64 { return 5 },
+			options{orchestrator.WithEpoch(5)}, func(time.Time) uint64 { return 5 },
 		},
 		"the largest": {
-			[]option{orchestrator.WithEpoch(1<<64 - 1)}, func(time.Time) uint64 { return 1<<64 - 1 },
+			options{orchestrator.WithEpoch(1<<64 - 1)}, func(time.Time) uint64 { return 1<<64 - 1 },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(12345 * time.Millisecond)
 				made := time.Now()
-				f := newFleet(t, 1, c.opts...)
+				f := newFleet(t, given{workers: 1, opts: c.opts})
 				time.Sleep(time.Hour)
 				ids := f.noteIdentities()
 				f.term()
@@ -140,10 +134,7 @@ func TestT13_Epoch(t *testing.T) {
 
 // Of two plain leaders the one started last wins, and the other one hears of it.
 func TestT13_TheLeaderStartedLastWins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		old := newFleet(t, 2)
-		old.expect(4)
-		old.term()
+	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, old *fleet) {
 		young := old.successor()
 		young.term()
 		require.NoError(t, old.AddTask("late"))
@@ -192,10 +183,7 @@ func (f *fleet) shadow(opts ...option) *fleet {
 
 // It writes nothing, and its plan is that of a leader.
 func TestDryRun_WritesNothing(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 3)
-		f.expect(9)
-		f.term()
+	onBothWires(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w1"))
 		f.RemoveTask("t9")
 		require.NoError(t, f.AddTask("new"))
@@ -235,10 +223,7 @@ func TestDryRun_WritesNothing(t *testing.T) {
 // Its calls carry no identity, so they fence no worker, and the leader continues. A Plan
 // makes no call.
 func TestT13_ADryRunCarriesNoIdentity(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
-		f.expect(4)
-		f.term()
+	onBothWires(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		dry := f.shadow()
 		f.forget()
 		dry.term()
@@ -260,10 +245,7 @@ func TestT13_ADryRunCarriesNoIdentity(t *testing.T) {
 // It sees silence, loss and late workers as a leader does, and learns of no failed
 // starts.
 func TestDryRun_SeesWhatALeaderSees(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
-		f.expect(12)
-		f.term()
+	inBubble(t, given{workers: 4, running: 12}, func(t *testing.T, f *fleet) {
 		dry := f.shadow()
 		dry.term()
 		f.Cut("w2")
@@ -284,9 +266,7 @@ func TestDryRun_SeesWhatALeaderSees(t *testing.T) {
 
 // Under Run it looks at every tick.
 func TestDryRun_Run(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(4)
+	inBubble(t, given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
 		dry := f.shadow()
 		f.forget()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*tick+tick/2)
@@ -302,8 +282,7 @@ func TestDryRun_Run(t *testing.T) {
 func TestWithSeed(t *testing.T) {
 	plans := func(t *testing.T, opts ...option) (text string) {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFleetOn(t, newWire(t), recorder[string, string](make(map[string][]string)), 8, opts...)
-			f.expect(20)
+			f := newFleetOn(t, newWire(t), recorder[string, string](make(map[string][]string)), given{workers: 8, expected: 20, opts: opts})
 			f.term()
 			for _, c := range f.LastPlan().Changes {
 				text += fmt.Sprint(c.Task, c.To, " ")

@@ -34,16 +34,14 @@ func TestT2_ASlowFleetLosesNoWorker(t *testing.T) {
 		list    time.Duration
 		healthy int // terms before the fleet turns slow
 		terms   int
-		opts    []option
+		opts    options
 	}{
-		{"800 workers turn slow, 128 calls", 800, 1900 * time.Millisecond, 1, 100, []option{few}},
-		{"800 workers are slow from the start, 128 calls", 800, 1900 * time.Millisecond, 0, 40, []option{few}},
+		{"800 workers turn slow, 128 calls", 800, 1900 * time.Millisecond, 1, 100, options{few}},
+		{"800 workers are slow from the start, 128 calls", 800, 1900 * time.Millisecond, 0, 40, options{few}},
 		{"2,000 workers turn slow", 2000, time.Second, 1, 40, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, test.workers, test.opts...)
-				f.expect(test.workers)
+			inBubble(t, given{workers: test.workers, expected: test.workers, opts: test.opts}, func(t *testing.T, f *fleet) {
 				for range test.healthy {
 					f.term()
 				}
@@ -81,20 +79,18 @@ func TestT2_ASlowFleetLosesNoWorker(t *testing.T) {
 func TestT3_ASlowListDelaysOnlyItsWorker(t *testing.T) {
 	for _, workers := range []int{4, 20, 100} {
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newService(t, workers)
-				s.expect(2 * workers)
-				s.intercept(slowLists(func(worker string, _ int) time.Duration {
+			inBubble(t, given{workers: workers, expected: 2 * workers}, func(t *testing.T, f *fleet) {
+				f.intercept(slowLists(func(worker string, _ int) time.Duration {
 					if worker == "w3" {
 						return 9 * time.Second
 					}
 					return 0
 				}))
-				s.start(tick)
-				s.requireShortTerms()
-				s.requireNeverTwice()
-				require.Zero(t, s.losses())
-				require.NotEmpty(t, s.RunsOn("w3"), "it is slow, and takes part")
+				f.start(tick)
+				f.requireShortTerms()
+				f.requireNeverTwice()
+				require.Zero(t, f.losses())
+				require.NotEmpty(t, f.RunsOn("w3"), "it is slow, and takes part")
 			})
 		})
 	}
@@ -104,19 +100,17 @@ func TestT3_ASlowListDelaysOnlyItsWorker(t *testing.T) {
 func TestT3_AnAlternatingWorkerDelaysOnlyItself(t *testing.T) {
 	for _, workers := range []int{4, 20} {
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newService(t, workers)
-				s.expect(2 * workers)
-				s.intercept(slowLists(func(worker string, n int) time.Duration {
+			inBubble(t, given{workers: workers, expected: 2 * workers}, func(t *testing.T, f *fleet) {
+				f.intercept(slowLists(func(worker string, n int) time.Duration {
 					if worker == "w3" && n%2 == 1 {
 						return 9 * time.Second
 					}
 					return 0
 				}))
-				s.start(tick)
-				s.requireShortTerms()
-				s.requireNeverTwice()
-				require.Zero(t, s.losses())
+				f.start(tick)
+				f.requireShortTerms()
+				f.requireNeverTwice()
+				require.Zero(t, f.losses())
 			})
 		})
 	}
@@ -130,10 +124,8 @@ func TestT3_RareSlownessOfManyWorkers(t *testing.T) {
 		"at random": func(worker, n int) bool { return rand.New(rand.NewPCG(uint64(worker), uint64(n))).IntN(100) == 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newService(t, 100)
-				s.expect(200)
-				s.intercept(slowLists(func(worker string, n int) time.Duration {
+			inBubble(t, given{workers: 100, expected: 200}, func(t *testing.T, f *fleet) {
+				f.intercept(slowLists(func(worker string, n int) time.Duration {
 					var i int
 					_, err := fmt.Sscanf(worker, "w%d", &i)
 					if err == nil && slow(i, n) {
@@ -141,10 +133,10 @@ func TestT3_RareSlownessOfManyWorkers(t *testing.T) {
 					}
 					return 0
 				}))
-				s.start(tick)
-				s.requireShortTerms()
-				s.requireNeverTwice()
-				require.Zero(t, s.losses())
+				f.start(tick)
+				f.requireShortTerms()
+				f.requireNeverTwice()
+				require.Zero(t, f.losses())
 			})
 		})
 	}
@@ -157,9 +149,7 @@ var errUnreachable = errors.New("connection refused")
 func TestT3_WorkersUpAfterTheirLeaderCostNoTerm(t *testing.T) {
 	for _, test := range []struct{ workers, up int }{{1, 1}, {3, 3}, {3, 1}} {
 		t.Run(fmt.Sprintf("%d of %d workers", test.up, test.workers), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, test.workers)
-				f.expect(6)
+			inBubble(t, given{workers: test.workers, expected: 6}, func(t *testing.T, f *fleet) {
 				up := make(map[string]bool)
 				f.intercept(func(ctx context.Context, c call) error {
 					if !up[c.Worker] {
@@ -202,19 +192,17 @@ func TestT4_OneMissedListUnderASlowTickerLosesNoWorker(t *testing.T) {
 	} {
 		for _, every := range []time.Duration{30 * time.Second, time.Minute, 10 * time.Minute} {
 			t.Run(fmt.Sprint(name, ", ", every), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := newService(t, 4)
-					s.expect(20)
-					s.start(every)
+				inBubble(t, given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
+					f.start(every)
 					time.Sleep(every / 2)
-					s.intercept(on(orchestrator.OpList, "w2", "", fault))
+					f.intercept(on(orchestrator.OpList, "w2", "", fault))
 					time.Sleep(every)
-					s.intercept(nil)
-					lost := s.losses()
+					f.intercept(nil)
+					lost := f.losses()
 					time.Sleep(3 * every)
 					doubled := 0
-					for _, task := range s.ListExpectedTasks() {
-						if s.Counts(task.Name).Starts > 1 {
+					for _, task := range f.ListExpectedTasks() {
+						if f.Counts(task.Name).Starts > 1 {
 							doubled++
 						}
 					}
@@ -229,15 +217,13 @@ func TestT4_OneMissedListUnderASlowTickerLosesNoWorker(t *testing.T) {
 
 // Three missed Lists in a row still lose a worker.
 func TestT4_TheDefaultGraceUnderASlowTickerEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newService(t, 4)
-		s.expect(20)
-		s.start(time.Minute)
+	inBubble(t, given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
+		f.start(time.Minute)
 		time.Sleep(30 * time.Second)
-		s.Kill("w2")
+		f.Kill("w2")
 		time.Sleep(5 * time.Minute)
-		require.Equal(t, 1, s.losses())
-		require.Zero(t, s.missing())
+		require.Equal(t, 1, f.losses())
+		require.Zero(t, f.missing())
 	})
 }
 
@@ -245,22 +231,20 @@ func TestT4_TheDefaultGraceUnderASlowTickerEnds(t *testing.T) {
 func TestT4_AGraceShorterThanTwoTicksIsLogged(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		opts  []option
+		opts  options
 		warns bool
 	}{
 		{"default", nil, false},
-		{"shorter than a tick", []option{orchestrator.WithGracePeriod(30 * time.Second)}, true},
-		{"shorter than two ticks", []option{orchestrator.WithGracePeriod(2*time.Minute - 1)}, true},
-		{"two ticks", []option{orchestrator.WithGracePeriod(2 * time.Minute)}, false},
-		{"for ever", []option{hold}, false},
+		{"shorter than a tick", options{orchestrator.WithGracePeriod(30 * time.Second)}, true},
+		{"shorter than two ticks", options{orchestrator.WithGracePeriod(2*time.Minute - 1)}, true},
+		{"two ticks", options{orchestrator.WithGracePeriod(2 * time.Minute)}, false},
+		{"for ever", options{hold}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var log logs
-				s := newService(t, 2, append(test.opts, orchestrator.WithLogger(log.logger()))...)
-				s.start(time.Minute)
+			inBubble(t, given{workers: 2, opts: test.opts}, func(t *testing.T, f *fleet) {
+				f.start(time.Minute)
 				time.Sleep(10 * time.Minute)
-				found := log.lines(`"level":"WARN"`)
+				found := f.log.lines(`"level":"WARN"`)
 				if test.warns {
 					require.Len(t, found, 1, "once, and not in each term")
 				} else {
@@ -274,40 +258,39 @@ func TestT4_AGraceShorterThanTwoTicksIsLogged(t *testing.T) {
 // One of ten workers starts nothing, and 1,000 new tasks arrive.
 func TestT9_AWorkerWhoseStartsHangKeepsNoShare(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		runs   int // tasks that run before
-		fault  func(ctx context.Context, release <-chan struct{}) error
-		limit  time.Duration
-		silent bool // the worker does not answer either, so it is lost after the grace period
-		start  func(*testing.T, int, ...option) *fleet
+		name    string
+		runs    int // tasks that run before
+		fault   func(ctx context.Context, release <-chan struct{}) error
+		limit   time.Duration
+		silent  bool // the worker does not answer either, so it is lost after the grace period
+		applier bool
 	}{
-		{"runs nothing", 0, hangs, 45 * time.Second, false, newFleet},
-		{"runs 100 tasks", 1000, hangs, 45 * time.Second, false, newFleet},
-		{"runs 100 tasks, batches", 1000, hangs, 45 * time.Second, false, newBatchFleet},
-		{"runs nothing, ignores the context", 0, ignores, 45 * time.Second, true, newFleet},
-		{"runs 100 tasks, ignores the context", 1000, ignores, 45 * time.Second, true, newFleet},
-		{"runs nothing, 6 s for each start", 0, takesLong, time.Minute, false, newFleet},
-		{"runs 100 tasks, 6 s for each start", 1000, takesLong, time.Minute, false, newFleet},
+		{"runs nothing", 0, hangs, 45 * time.Second, false, false},
+		{"runs 100 tasks", 1000, hangs, 45 * time.Second, false, false},
+		{"runs 100 tasks, batches", 1000, hangs, 45 * time.Second, false, true},
+		{"runs nothing, ignores the context", 0, ignores, 45 * time.Second, true, false},
+		{"runs 100 tasks, ignores the context", 1000, ignores, 45 * time.Second, true, false},
+		{"runs nothing, 6 s for each start", 0, takesLong, time.Minute, false, false},
+		{"runs 100 tasks, 6 s for each start", 1000, takesLong, time.Minute, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newServiceOn(t, test.start, 10)
+			inBubble(t, given{workers: 10, applier: test.applier}, func(t *testing.T, f *fleet) {
 				release := make(chan struct{})
 				t.Cleanup(func() { close(release) })
-				s.expect(test.runs)
-				require.NoError(t, s.NextTerm(t.Context()))
-				s.intercept(on(orchestrator.OpAdd, "w10", "", func(ctx context.Context) error { return test.fault(ctx, release) }))
-				s.start(tick)
+				f.expect(test.runs)
+				require.NoError(t, f.NextTerm(t.Context()))
+				f.intercept(on(orchestrator.OpAdd, "w10", "", func(ctx context.Context) error { return test.fault(ctx, release) }))
+				f.start(tick)
 				time.Sleep(tick / 2)
-				s.addAtOnce(names("new", 1000))
+				f.addAtOnce(names("new", 1000))
 				began := time.Now()
-				for len(s.firstStarts()) < test.runs+1000 && time.Since(began) < time.Hour {
+				for len(f.firstStarts()) < test.runs+1000 && time.Since(began) < time.Hour {
 					time.Sleep(tick)
 				}
 				t.Logf("every task has started after %v", time.Since(began))
 				require.LessOrEqual(t, time.Since(began), test.limit)
 				if !test.silent {
-					s.requireNeverTwice()
+					f.requireNeverTwice()
 				}
 			})
 		})
@@ -340,13 +323,12 @@ func takesLong(ctx context.Context, _ <-chan struct{}) error { return pass(ctx, 
 // Two starts of a worker begin within the ten seconds of a term: 1,000 tasks on
 // ten workers need 50 terms of 12 seconds.
 func TestT9_AFleetThatIsSlowAlikeIsNotSlowedDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newService(t, 10)
-		s.intercept(on(orchestrator.OpAdd, "", "", func(ctx context.Context) error { return takesLong(ctx, nil) }))
-		s.addAtOnce(names("t", 1000))
-		s.start(tick)
-		require.LessOrEqual(t, s.untilAllRun(time.Hour), slowAlike)
-		s.requireNeverTwice()
+	inBubble(t, given{workers: 10}, func(t *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpAdd, "", "", func(ctx context.Context) error { return takesLong(ctx, nil) }))
+		f.addAtOnce(names("t", 1000))
+		f.start(tick)
+		require.LessOrEqual(t, f.untilAllRun(time.Hour), slowAlike)
+		f.requireNeverTwice()
 	})
 }
 
@@ -383,11 +365,9 @@ func TestT3_HangingPoisonOnFewWorkers(t *testing.T) {
 
 // withHangingPoison starts a leader of healthy workers and tasks, and adds tasks
 // whose starts hang.
-func withHangingPoison(t *testing.T, workers, poison int) *service {
+func withHangingPoison(t *testing.T, workers, poison int) *fleet {
 	t.Helper()
-	s := newService(t, workers)
-	s.expect(2 * workers)
-	require.NoError(t, s.NextTerm(t.Context()))
+	s := newFleet(t, given{workers: workers, running: 2 * workers})
 	s.intercept(func(ctx context.Context, c call) error {
 		if c.Op == orchestrator.OpAdd && strings.HasPrefix(c.Task, "poison") {
 			return hang(ctx)
@@ -409,8 +389,7 @@ func TestT9_ARecoveredWorkerGetsItsShare(t *testing.T) {
 			"hangs":   hang,
 		} {
 			t.Run(fmt.Sprintf("%s for %d terms", name, broken), func(t *testing.T) {
-				onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-					f := start(t, 4)
+				onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 					f.intercept(on(orchestrator.OpAdd, "w3", "", fault))
 					f.expect(100)
 					for term := range broken {
@@ -433,16 +412,14 @@ func TestT9_ARecoveredWorkerGetsItsShare(t *testing.T) {
 // A pause ends after a minute, even if that is one term. A worker that refused
 // every start for hours has its share a few terms after it recovered.
 func TestT9_PausesAreNoLongerThanAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newService(t, 4)
-		s.expect(100)
-		s.intercept(on(orchestrator.OpAdd, "w3", "", func(context.Context) error { return errRejected }))
-		s.start(time.Minute)
+	inBubble(t, given{workers: 4, expected: 100}, func(t *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpAdd, "w3", "", fails(errRejected)))
+		f.start(time.Minute)
 		time.Sleep(4 * time.Hour)
-		require.Zero(t, s.missing())
-		s.intercept(nil)
+		require.Zero(t, f.missing())
+		f.intercept(nil)
 		began := time.Now()
-		for time.Since(began) < 2*time.Hour && spread(s.loads()) > 1 {
+		for time.Since(began) < 2*time.Hour && spread(f.loads()) > 1 {
 			time.Sleep(time.Minute)
 		}
 		t.Logf("its share after %v", time.Since(began))
@@ -506,10 +483,7 @@ func withStuckStops(t *testing.T, test func(f *fleet, s *stuck)) {
 		for n := 1; n <= 10; n++ {
 			for _, count := range slices.Compact([]int{1, n}) {
 				t.Run(fmt.Sprintf("%s, budget %d, %d stuck", kind.name, n, count), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						f := newFleet(t, 4, orchestrator.WithMaxMoves(n))
-						f.expect(80)
-						f.term()
+					inBubble(t, given{workers: 4, running: 80, opts: options{orchestrator.WithMaxMoves(n)}}, func(_ *testing.T, f *fleet) {
 						s := &stuck{n: count, fault: kind.fault}
 						f.intercept(s.tap)
 						test(f, s)
@@ -559,14 +533,11 @@ func TestT10_StuckStopsDelayNoJoin(t *testing.T) {
 
 // A Remove that hangs concerns one worker.
 func TestT3_AHangingRemoveMakesFewTermsLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newService(t, 4)
-		s.expect(20)
-		require.NoError(t, s.NextTerm(t.Context()))
-		s.intercept(on(orchestrator.OpRemove, "", "t1", hang))
-		s.start(tick)
-		s.RemoveTask("t1")
-		s.requireShortTerms()
+	inBubble(t, given{workers: 4, running: 20}, func(_ *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpRemove, "", "t1", hang))
+		f.start(tick)
+		f.RemoveTask("t1")
+		f.requireShortTerms()
 	})
 }
 
@@ -575,9 +546,7 @@ func TestT3_AHangingRemoveMakesFewTermsLong(t *testing.T) {
 func TestT10_TheOtherSurplusCopyIsStopped(t *testing.T) {
 	for _, kind := range stopFaults[1:] {
 		t.Run(kind.name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 3)
-				f.expect(6)
+			onBothWires(t, given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
 				f.run("w1", "t1")
 				f.run("w2", "t1")
 				s := &stuck{n: 1, fault: kind.fault}
@@ -635,12 +604,11 @@ func TestT8_StartThenStop_NeverOnThreeWorkers(t *testing.T) {
 		{"a surplus copy does not stop", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 4, orchestrator.WithHandoff(orchestrator.StartThenStop), hold)
+			onBothWires(t, given{workers: 4, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop), hold}}, func(t *testing.T, f *fleet) {
 				f.run("w1", "t1")
 				f.run("w2", "t1")
 				f.expect(1)
-				f.intercept(on(orchestrator.OpRemove, "", "", func(context.Context) error { return errRejected }))
+				f.intercept(on(orchestrator.OpRemove, "", "", fails(errRejected)))
 				f.failingTerm() // both copies are known, and neither was stopped
 				require.Len(t, f.Running("t1"), 2)
 				if test.silent {
@@ -669,8 +637,7 @@ func TestT8_StartThenStop_NeverOnThreeWorkers(t *testing.T) {
 func TestT8_StartThenStop_SurplusAndDrain(t *testing.T) {
 	for _, drained := range [][]string{{"w1"}, {"w2"}, {"w1", "w2"}} {
 		t.Run(fmt.Sprint(drained), func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 3, orchestrator.WithHandoff(orchestrator.StartThenStop))
+			onBothWires(t, given{workers: 3, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
 				f.run("w1", "t1")
 				f.run("w2", "t1")
 				f.expect(1)
@@ -699,10 +666,7 @@ func TestT8_StartThenStop_SurplusAndDrain(t *testing.T) {
 // A task that is removed while it moves strands nothing: the transport refuses its
 // start, and other tasks go on moving.
 func TestT9_ARemovedTaskPausesNoMoves(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 1)
-		f.expect(4)
-		f.term()
+	onBothWires(t, given{workers: 1, running: 4}, func(t *testing.T, f *fleet) {
 		f.join("w2")
 		removed := ""
 		f.intercept(func(_ context.Context, c call) error {
@@ -725,12 +689,9 @@ func TestT9_ARemovedTaskPausesNoMoves(t *testing.T) {
 
 // All starts are answered with ErrStopping. Moves pause as they do in any outage.
 func TestT9_StartsThatAreBeingStoppedPauseMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(40)
-		f.term()
+	inBubble(t, given{workers: 2, running: 40}, func(t *testing.T, f *fleet) {
 		f.join("w3")
-		f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error { return orchestrator.ErrStopping }))
+		f.intercept(on(orchestrator.OpAdd, "", "", fails(orchestrator.ErrStopping)))
 		for range 40 {
 			f.steadyTerm()
 		}
@@ -741,10 +702,7 @@ func TestT9_StartsThatAreBeingStoppedPauseMoves(t *testing.T) {
 
 // LastPlan names a stop that is paused, until when and why.
 func TestT9_PausedStopsCanBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(8)
-		f.term()
+	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
 		s := &stuck{n: 1, fault: stopFaults[2].fault}
 		f.intercept(s.tap)
 		require.NoError(t, f.DrainWorker("w1"))

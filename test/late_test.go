@@ -20,12 +20,7 @@ import (
 
 // slowList makes each List of a worker take a time.
 func (f *fleet) slowList(d time.Duration, worker string) {
-	f.intercept(func(_ context.Context, c call) error {
-		if c.Op == orchestrator.OpList && c.Worker == worker {
-			time.Sleep(d)
-		}
-		return nil
-	})
+	f.intercept(on(orchestrator.OpList, worker, "", takes(d)))
 }
 
 // A term goes on after four times as long as half of the workers took, and not
@@ -43,8 +38,7 @@ func TestT3_WhenATermGoesOn(t *testing.T) {
 		{5, 3 * time.Second, timeout - time.Millisecond}, // the calls end a millisecond before the timeout
 	} {
 		t.Run(fmt.Sprint(c.workers, c.half), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, c.workers)
+			inBubble(t, given{workers: c.workers}, func(t *testing.T, f *fleet) {
 				f.expect(2 * c.workers)
 				f.term()
 				prompt, rest := f.workers[:(c.workers+1)/2], f.workers[(c.workers+1)/2:]
@@ -62,12 +56,8 @@ func TestT3_WhenATermGoesOn(t *testing.T) {
 
 // An answer that comes later serves the next term, which does not ask again.
 func TestT3_ALateAnswerServesTheNextTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(6)
-		f.term()
+	inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
 		f.Slow(3*time.Second, "w2")
-		f.forget()
 		f.term()
 		require.Len(t, f.lists(), 3)
 		require.Equal(t, []string{"w2"}, f.late())
@@ -89,8 +79,7 @@ func TestT3_ALateAnswerServesTheNextTerm(t *testing.T) {
 // A worker that took long is not waited for next time; one that was only asked
 // late is, and so is one that answers in time again.
 func TestT3_WhichWorkersAreWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 5)
+	inBubble(t, given{workers: 5}, func(t *testing.T, f *fleet) {
 		f.term()
 		const slow = 700 * time.Millisecond
 		f.Slow(3*time.Second, "w4")
@@ -113,7 +102,7 @@ func TestT3_WhichWorkersAreWaitedFor(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // with one slot
-		f := newFleet(t, 4, orchestrator.WithConcurrency(1))
+		f := newFleet(t, given{workers: 4, opts: options{orchestrator.WithConcurrency(1)}})
 		f.term()
 		f.Slow(900*time.Millisecond, "w3")
 		f.Slow(300*time.Millisecond, "w4")
@@ -132,19 +121,16 @@ func TestT3_LateBecomesSilent(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		silence func(*fleet)
-		opts    []option
+		opts    options
 		after   time.Duration
 		asked   string
 	}{
 		{"its call fails", func(f *fleet) { f.Hang("w3") }, nil, timeout, ""},
 		{"its call never returns", func(f *fleet) { f.Stick("w3") }, nil, timeout, ""},
-		{"the grace period is over", func(f *fleet) { f.Hang("w3") }, []option{orchestrator.WithGracePeriod(4 * time.Second)}, 4 * time.Second, ""},
+		{"the grace period is over", func(f *fleet) { f.Hang("w3") }, options{orchestrator.WithGracePeriod(4 * time.Second)}, 4 * time.Second, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3, c.opts...)
-				f.expect(6)
-				f.term()
+			inBubble(t, given{workers: 3, running: 6, opts: c.opts}, func(t *testing.T, f *fleet) {
 				began := time.Now()
 				c.silence(f)
 				for time.Since(began) < c.after-time.Second {
@@ -166,8 +152,7 @@ func TestT3_LateBecomesSilent(t *testing.T) {
 // A worker that takes nine tenths of the timeout delays no term, and gets its share
 // all the same.
 func TestT3_AWorkerThatIsAlwaysLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
+	inBubble(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.slowList(timeout-time.Second, "w3")
 		f.expect(40)
@@ -188,10 +173,7 @@ func TestT3_WorkersThatAreSlowNowAndThen(t *testing.T) {
 		"each once in twenty terms": func(int, string) bool { return rand.IntN(20) == 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 20)
-				f.expect(100)
-				f.term()
+			inBubble(t, given{workers: 20, running: 100}, func(t *testing.T, f *fleet) {
 				term := 0
 				var mu sync.Mutex // of term
 				f.intercept(func(_ context.Context, c call) error {
@@ -221,8 +203,7 @@ func TestT3_WorkersThatAreSlowNowAndThen(t *testing.T) {
 
 // Even an answer that comes after the call's own deadline ends a silence.
 func TestT3_AnswerAfterTheDeadlineEndsTheSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Stick("w2")
 		f.term()
@@ -241,10 +222,7 @@ func TestT3_AnswerAfterTheDeadlineEndsTheSilence(t *testing.T) {
 }
 
 func TestT3_OneDeadWorkerDelaysOneTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 5)
-		f.expect(20)
-		f.term()
+	inBubble(t, given{workers: 5, running: 20}, func(t *testing.T, f *fleet) {
 		f.Hang("w3")
 		d, err := f.timedTerm()
 		require.NoError(t, err)
@@ -268,21 +246,15 @@ func TestT3_OneDeadWorkerDelaysOneTerm(t *testing.T) {
 func TestC1_RemovedAndAddedWhileAListIsUnderWay(t *testing.T) {
 	for _, outcome := range []error{nil, errBoom} {
 		t.Run(fmt.Sprint(outcome), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3)
-				f.expect(6)
-				f.term()
+			inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
 				f.requireSettled() // so that w2 has listed what was started there
 				over := make(chan struct{})
 				end := sync.OnceFunc(func() { close(over) })
 				defer end()
-				f.intercept(func(_ context.Context, c call) error {
-					if c.Op == orchestrator.OpList && c.Worker == "w2" {
-						<-over
-						return outcome
-					}
-					return nil
-				})
+				f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error {
+					<-over
+					return outcome
+				}))
 				f.term()
 				require.Equal(t, []string{"w2"}, f.late())
 
@@ -326,15 +298,11 @@ func (f *fleet) late() (names []string) {
 
 // A late worker counts as answering. It is frozen, and its instances are held.
 func TestT3_ALateWorkersInstancesAreHeld(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(12)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 12}, func(t *testing.T, f *fleet) {
 		has := f.RunsOn("w2")
 		f.Slow(3*time.Second, "w2")
 		require.NoError(t, f.DrainWorker("w2"))
 		f.RemoveTask(has[0])
-		f.forget()
 		require.Equal(t, timeout/10, took(f.term))
 		require.Empty(t, f.writes())
 		require.Equal(t, []string{"w2"}, f.late())
@@ -366,10 +334,7 @@ func TestT3_ALateWorkersInstancesAreHeld(t *testing.T) {
 func TestT3_TheShareOfALateWorkerWaitsATerm(t *testing.T) {
 	for name, again := range map[string]bool{"it answers": false, "it is late again": true} {
 		t.Run(name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 4)
-				f.expect(8)
-				f.term()
+			onBothWires(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 				f.Slow(9*time.Second, "w2")
 				f.expect(40)
 				f.term()
@@ -403,10 +368,7 @@ func TestT3_TheShareOfALateWorkerWaitsATerm(t *testing.T) {
 
 // A draining late worker has no share, so nothing waits for it.
 func TestT3_NothingWaitsForALateWorkerThatDrains(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
-		f.expect(8)
-		f.term()
+	inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w2"))
 		f.Slow(9*time.Second, "w2")
 		f.expect(40)
@@ -432,10 +394,7 @@ func refusesLate(f *fleet) {
 // A late worker whose call fails in the end is silent. Its error tells how the call
 // before failed, while the call of this term is under way.
 func TestT11_HowTheLastCallFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(3)
-		f.term()
+	inBubble(t, given{workers: 3, running: 3}, func(t *testing.T, f *fleet) {
 		refusesLate(f)
 		why := func() string {
 			t.Helper()
@@ -472,9 +431,9 @@ func TestT11_HowTheLastCallFailed(t *testing.T) {
 func TestT11_HowTheLastCallFailedIsOnlyText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		earlier := fmt.Errorf("%w: another incarnation", orchestrator.ErrRejected)
-		f := newFleet(t, 3)
+		f := newFleet(t, given{workers: 3})
 		f.term()
-		f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error { return earlier }))
+		f.intercept(on(orchestrator.OpList, "w2", "", fails(earlier)))
 		require.ErrorIs(t, f.NextTerm(t.Context()), earlier)
 		f.intercept(nil)
 		f.Stick("w2")
@@ -494,8 +453,7 @@ func TestT11_WhatTheLeaderEndsIsNoWorkersFailure(t *testing.T) {
 		"the terms of a Run": func(f *fleet, ctx context.Context) error { return f.Run(ctx, time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3)
+			inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 				f.term()
 				f.Cut("w2")
 				f.silentTerm("w2")
@@ -504,8 +462,7 @@ func TestT11_WhatTheLeaderEndsIsNoWorkersFailure(t *testing.T) {
 				if name == "a term" {
 					f.Slow(5*time.Second, "w1", "w3")
 				}
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(time.Second, func() { cancel(over) })
+				ctx := cancelledAfter(t, time.Second, over)
 				require.ErrorIs(t, end(f, ctx), over)
 				f.Slow(0, "w1", "w3")
 				err := f.NextTerm(t.Context())

@@ -18,8 +18,7 @@ import (
 )
 
 func TestT2_AllWorkersAreAskedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 100)
+	inBubble(t, given{workers: 100}, func(t *testing.T, f *fleet) {
 		f.Slow(time.Second, f.workers...)
 		d, err := f.timedTerm()
 		require.NoError(t, err)
@@ -32,9 +31,7 @@ func TestT2_AllWorkersAreAskedAtOnce(t *testing.T) {
 func TestT2_NoMoreCallsInFlightThanAllowed(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 30} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 30, orchestrator.WithConcurrency(n))
-				f.expect(30)
+			inBubble(t, given{workers: 30, expected: 30, opts: options{orchestrator.WithConcurrency(n)}}, func(t *testing.T, f *fleet) {
 				f.Slow(time.Millisecond, f.workers...)
 				waves := (30 + n - 1) / n
 
@@ -49,8 +46,7 @@ func TestT2_NoMoreCallsInFlightThanAllowed(t *testing.T) {
 }
 
 func TestT2_InTheOrderInWhichTheyWereAskedLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4, orchestrator.WithConcurrency(1))
+	inBubble(t, given{workers: 4, opts: options{orchestrator.WithConcurrency(1)}}, func(t *testing.T, f *fleet) {
 		f.term()
 		require.Equal(t, []string{"list w1", "list w2", "list w3", "list w4"}, texts(f.lists()),
 			"equals in the order in which they were added")
@@ -71,8 +67,7 @@ func TestT2_InTheOrderInWhichTheyWereAskedLast(t *testing.T) {
 
 // Calls that a term does not wait for have as many slots as the others.
 func TestT2_SlotsOfCallsThatAreNotAwaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 9, orchestrator.WithConcurrency(2), hold)
+	inBubble(t, given{workers: 9, opts: options{orchestrator.WithConcurrency(2), hold}}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Hang("w7", "w8", "w9")
 		for _, silent := range []int{0, 2, 3} { // in the first of these terms there is no slot for w9
@@ -101,8 +96,7 @@ func TestT2_SlotsOfCallsThatAreNotAwaited(t *testing.T) {
 func TestT2_ThenThoseAskedLongestAgo(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 7, orchestrator.WithConcurrency(n), hold)
+			inBubble(t, given{workers: 7, opts: options{orchestrator.WithConcurrency(n), hold}}, func(t *testing.T, f *fleet) {
 				silent := f.workers[1:]
 				f.Cut(silent...)
 				askedIn := make(map[string]int)
@@ -135,7 +129,7 @@ func TestT2_ThenThoseAskedLongestAgo(t *testing.T) {
 func TestT2_EveryAnswerInTimeCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = timeout - 2*time.Millisecond
-		f := newFleet(t, 5)
+		f := newFleet(t, given{workers: 5})
 		for i, d := range []time.Duration{last, 3 * time.Second, 0, 7 * time.Second, time.Nanosecond} {
 			f.Slow(d, f.workers[i])
 		}
@@ -150,8 +144,7 @@ func TestT2_EveryAnswerInTimeCounts(t *testing.T) {
 // Each call has a timeout of its own, of which up to a sixteenth may have passed
 // when it begins. The end of the listing cancels no call.
 func TestT2_EachCallHasItsOwnDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 40, orchestrator.WithConcurrency(2))
+	inBubble(t, given{workers: 40, opts: options{orchestrator.WithConcurrency(2)}}, func(t *testing.T, f *fleet) {
 		var mu sync.Mutex
 		deadlines := make(map[time.Time]bool)
 		f.intercept(func(ctx context.Context, _ call) error {
@@ -185,8 +178,7 @@ func TestT2_EachCallHasItsOwnDeadline(t *testing.T) {
 // A worker whose call could not begin, or was given less than the timeout, is not
 // lost for that.
 func TestT2_OnlyAWholeTimeoutIsAMiss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 8, orchestrator.WithConcurrency(2), orchestrator.WithGracePeriod(0))
+	inBubble(t, given{workers: 8, opts: options{orchestrator.WithConcurrency(2), orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Hang("w6", "w7", "w8")
 		began := time.Now()
@@ -216,8 +208,7 @@ func TestT2_OnlyAWholeTimeoutIsAMiss(t *testing.T) {
 func TestT2_ASlowFleetIsWaitedFor(t *testing.T) {
 	for _, workers := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(workers), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, workers)
+			inBubble(t, given{workers: workers}, func(t *testing.T, f *fleet) {
 				f.expect(2 * workers)
 				f.Slow(9*time.Second, f.workers...)
 				for range 5 {
@@ -238,9 +229,7 @@ func TestT3_ListingTakesOneTimeoutInAll(t *testing.T) {
 	for _, workers := range []int{1, 2, 128, 1280} {
 		for _, how := range []string{"hang", "stick"} {
 			t.Run(fmt.Sprintf("%d workers %s", workers, how), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(t, workers)
-					f.expect(10)
+				inBubble(t, given{workers: workers, expected: 10}, func(t *testing.T, f *fleet) {
 					if how == "hang" {
 						f.Hang(f.workers...)
 					} else {
@@ -264,11 +253,7 @@ func TestT3_ListingTakesOneTimeoutInAll(t *testing.T) {
 }
 
 func TestT3_TwoWorkersThatNeverReturn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 6, orchestrator.WithConcurrency(2), hold)
-		f.expect(12)
-		f.term()
-
+	inBubble(t, given{workers: 6, running: 12, opts: options{orchestrator.WithConcurrency(2), hold}}, func(t *testing.T, f *fleet) {
 		f.Stick("w5", "w6") // ignores its context
 		f.Slow(time.Second, "w1", "w2", "w3", "w4")
 		require.NoError(t, f.AddTask("new"))
@@ -298,17 +283,13 @@ func TestT3_TwoWorkersThatNeverReturn(t *testing.T) {
 }
 
 func TestT3_StuckWriteKeepsTheWorkerFromFurtherCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.term()
 		unstick := make(chan struct{})
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd && c.Worker == "w1" {
-				<-unstick
-				return errors.New("at last")
-			}
-			return nil
-		})
+		f.intercept(on(orchestrator.OpAdd, "w1", "", func(context.Context) error {
+			<-unstick
+			return errors.New("at last")
+		}))
 		f.expect(3)
 		d, err := f.timedTerm()
 		require.Len(t, failures(t, err), 1)
@@ -334,10 +315,7 @@ func TestT3_StuckWriteKeepsTheWorkerFromFurtherCalls(t *testing.T) {
 // However often a worker is replaced by another one of its name, no two calls
 // are under way to that name at the same time.
 func TestC1_RemovedAndAddedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(4)
-		f.term()
+	inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 		for range 3 {
 			f.RemoveWorker("w2")
 			require.NoError(t, f.AddWorker("w2"))

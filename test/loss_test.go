@@ -18,17 +18,14 @@ func TestT4_LostAfterTheGracePeriod(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		grace time.Duration
-		opts  []option
+		opts  options
 	}{
 		{"by default after three timeouts", grace, nil},
-		{"of which the length can be set", 6 * time.Second, []option{orchestrator.WithCommunicatorTimeout(2 * time.Second)}},
-		{"or the period itself", time.Minute, []option{orchestrator.WithGracePeriod(time.Minute)}},
+		{"of which the length can be set", 6 * time.Second, options{orchestrator.WithCommunicatorTimeout(2 * time.Second)}},
+		{"or the period itself", time.Minute, options{orchestrator.WithGracePeriod(time.Minute)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3, test.opts...)
-				f.expect(6)
-				f.term()
+			inBubble(t, given{workers: 3, running: 6, opts: test.opts}, func(t *testing.T, f *fleet) {
 				answered := time.Now()
 				onW1 := f.RunsOn("w1")
 				f.Cut("w1")
@@ -62,9 +59,7 @@ func TestT4_LostAfterTheGracePeriod(t *testing.T) {
 }
 
 func TestT4_GraceOfTheUnheardCountsFromTheFirstTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(3)
+	inBubble(t, given{workers: 3, expected: 3}, func(t *testing.T, f *fleet) {
 		time.Sleep(time.Hour)
 		f.Cut("w1")
 		f.silentTerm("w1")
@@ -86,10 +81,7 @@ func TestT4_LostWorkerReturns(t *testing.T) {
 		"empty":            func(f *fleet, w string) { f.Start(w) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3)
-				f.expect(2)
-				f.term()
+			inBubble(t, given{workers: 3, running: 2}, func(t *testing.T, f *fleet) {
 				f.term() // in which it lists what it will list again
 				lost := f.Running("t1")[0]
 				f.Cut(lost)
@@ -114,10 +106,7 @@ func TestT4_LostWorkerReturns(t *testing.T) {
 // The grace period counts from an answer that came late, also if that came after the
 // call's deadline.
 func TestT4_LateOnceIsNotLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(9)
-		f.term()
+	inBubble(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet) {
 		f.Stick("w1")
 		f.term()
 		time.Sleep(timeout)
@@ -140,13 +129,9 @@ func TestT4_LateOnceIsNotLost(t *testing.T) {
 }
 
 func TestT4_HoldUntilRemoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3, hold)
-		f.expect(6)
-		f.term()
+	inBubble(t, given{workers: 3, running: 6, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		onW1 := f.RunsOn("w1")
 		f.Cut("w1")
-		f.forget()
 		for range 10 {
 			time.Sleep(365 * 24 * time.Hour)
 			f.silentTerm("w1")
@@ -167,10 +152,7 @@ func TestT4_HoldUntilRemoved(t *testing.T) {
 }
 
 func TestT4_GraceZeroLosesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4, orchestrator.WithGracePeriod(0))
-		f.expect(12)
-		f.term()
+	inBubble(t, given{workers: 4, running: 12, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
 		f.Cut("w1", "w2", "w3") // no mass loss either
 		f.silentTerm("w1", "w2", "w3")
 		stats := f.LastPlan().Stats
@@ -190,10 +172,7 @@ func TestT4_GraceZeroLosesAtOnce(t *testing.T) {
 func TestT4_WhoWasNotAskedIsNotLost(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second} {
 		t.Run(every.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 40, orchestrator.WithConcurrency(4))
-				f.expect(80)
-				f.term()
+			inBubble(t, given{workers: 40, running: 80, opts: options{orchestrator.WithConcurrency(4)}}, func(t *testing.T, f *fleet) {
 				f.Hang("w1", "w2", "w3", "w4")
 				for range 40 {
 					time.Sleep(every)
@@ -210,10 +189,7 @@ func TestT4_WhoWasNotAskedIsNotLost(t *testing.T) {
 
 // A call that the leader cancels at the end of Run says nothing of its worker.
 func TestT4_ACancelledCallLosesNoWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
-		f.expect(8)
-		f.term()
+	inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		runFor := func(d, list time.Duration) {
 			f.intercept(on(orchestrator.OpList, "w4", "", func(ctx context.Context) error { return pass(ctx, list) }))
 			ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -237,10 +213,7 @@ func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
 		"an hour, and a slow answer":            {time.Hour, timeout / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 4)
-				f.expect(8)
-				f.term()
+			inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 				time.Sleep(time.Second)
 				f.Cut("w4")
 				f.anyTerm()
@@ -264,7 +237,7 @@ func TestT5_MassLoss(t *testing.T) {
 	for _, test := range []struct {
 		name            string
 		workers, silent int
-		opts            []option
+		opts            options
 		lost            bool // after the grace period
 	}{
 		{"two of three", 3, 2, nil, false},
@@ -275,15 +248,14 @@ func TestT5_MassLoss(t *testing.T) {
 		{"of two workers, one", 2, 1, nil, true},
 		{"of two workers, both", 2, 2, nil, true},
 		{"the only one", 1, 1, nil, true},
-		{"a quarter is allowed, a quarter is silent", 4, 1, []option{maxLoss(0.25)}, true},
-		{"a quarter is allowed, half is silent", 4, 2, []option{maxLoss(0.25)}, false},
-		{"none is allowed", 3, 1, []option{maxLoss(0)}, false},
-		{"one turns it off", 3, 3, []option{maxLoss(1)}, true},
-		{"a third of three, in binary fractions", 3, 1, []option{maxLoss(1.0 / 3)}, true},
+		{"a quarter is allowed, a quarter is silent", 4, 1, options{maxLoss(0.25)}, true},
+		{"a quarter is allowed, half is silent", 4, 2, options{maxLoss(0.25)}, false},
+		{"none is allowed", 3, 1, options{maxLoss(0)}, false},
+		{"one turns it off", 3, 3, options{maxLoss(1)}, true},
+		{"a third of three, in binary fractions", 3, 1, options{maxLoss(1.0 / 3)}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, test.workers, test.opts...)
+			inBubble(t, given{workers: test.workers, opts: test.opts}, func(t *testing.T, f *fleet) {
 				f.expect(2 * test.workers)
 				f.term()
 				silent := f.workers[:test.silent]
@@ -309,9 +281,7 @@ func TestT5_MassLoss(t *testing.T) {
 func TestT5_ForFiveMinutesAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 5 * time.Minute
-		f := newFleet(t, 4)
-		f.expect(8)
-		f.term()
+		f := newFleet(t, given{workers: 4, running: 8})
 		f.Cut("w1", "w2", "w3")
 		time.Sleep(grace) // it begins when a term sees it
 		f.silentTerm("w1", "w2", "w3")
@@ -329,10 +299,7 @@ func TestT5_ForFiveMinutesAtMost(t *testing.T) {
 }
 
 func TestT5_EachHasItsOwnFiveMinutes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
-		f.expect(8)
-		f.term()
+	inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 		for range 3 {
 			f.Cut("w1", "w2", "w3")
 			f.silentTerm("w1", "w2", "w3")
@@ -355,10 +322,7 @@ func TestT5_EachHasItsOwnFiveMinutes(t *testing.T) {
 func TestT5_NobodyIsLostAsTheNetworkReturns(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, time.Minute} {
 		t.Run(every.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 4)
-				f.expect(8)
-				f.term()
+			inBubble(t, given{workers: 4, running: 8}, func(t *testing.T, f *fleet) {
 				f.Cut("w1", "w2", "w3")
 				f.silentTerm("w1", "w2", "w3")
 				time.Sleep(2 * grace)
@@ -382,8 +346,7 @@ func TestT5_NobodyIsLostAsTheNetworkReturns(t *testing.T) {
 
 // Those that were lost before do not count: what is left decides.
 func TestT5_CountsWorkersNotYetLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 7)
+	inBubble(t, given{workers: 7}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Cut("w1", "w2", "w3")
 		time.Sleep(grace)
@@ -409,45 +372,41 @@ func TestT5_CountsWorkersNotYetLost(t *testing.T) {
 }
 
 func TestT5_Loudly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logs
-		f := newFleet(t, 3, orchestrator.WithLogger(l.logger()))
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.term()
-		require.Empty(t, l.lines(`"level":"ERROR"`))
+		require.Empty(t, f.log.lines(`"level":"ERROR"`))
 		f.Cut("w1", "w2")
 		for range 3 {
 			f.silentTerm("w1", "w2")
 			require.Contains(t, f.LastPlan().String(), "too many workers silent at once")
 		}
-		require.Len(t, l.lines(`"level":"ERROR"`, `"silent":2`, `"answering":1`), 1, "it is no news")
+		require.Len(t, f.log.lines(`"level":"ERROR"`, `"silent":2`, `"answering":1`), 1, "it is no news")
 		time.Sleep(time.Minute)
 		f.silentTerm("w1", "w2")
-		require.Len(t, l.lines(`"level":"ERROR"`, `"omitted":2`), 1)
-		require.Empty(t, l.lines("no longer"))
+		require.Len(t, f.log.lines(`"level":"ERROR"`, `"omitted":2`), 1)
+		require.Empty(t, f.log.lines("no longer"))
 		f.Heal()
 		for range 2 {
 			_ = f.NextTerm(t.Context()) // which need not wait for the answers
 			synctest.Wait()
 		}
 		f.term()
-		require.Len(t, l.lines("most workers answer again", `"level":"INFO"`), 1)
+		require.Len(t, f.log.lines("most workers answer again", `"level":"INFO"`), 1)
 		f.Cut("w1", "w2")
 		f.silentTerm("w1", "w2")
-		require.Len(t, l.lines(`"level":"ERROR"`), 3, "that is news again")
+		require.Len(t, f.log.lines(`"level":"ERROR"`), 3, "that is news again")
 	})
 }
 
 // With HoldUntilRemoved no worker is lost, and the log of a mass loss does not claim
 // that a worker would have been.
 func TestT5_LoudlyWhereNobodyIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logs
-		f := newFleet(t, 3, hold, orchestrator.WithLogger(l.logger()))
+	inBubble(t, given{workers: 3, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Cut("w1", "w2")
 		f.silentTerm("w1", "w2")
 		require.True(t, f.LastPlan().Stats.MassLoss)
-		require.Len(t, l.lines(`"level":"WARN"`, "this leader may be cut off", `"silent":2`), 1)
-		require.Empty(t, l.lines("declared lost"))
+		require.Len(t, f.log.lines(`"level":"WARN"`, "this leader may be cut off", `"silent":2`), 1)
+		require.Empty(t, f.log.lines("declared lost"))
 	})
 }

@@ -40,10 +40,7 @@ func (f *fleet) starts() (found []change) {
 func TestT10_AtMostNMovesATerm(t *testing.T) {
 	for _, c := range []struct{ n, terms int }{{1, 20}, {3, 7}, {7, 3}, {19, 2}, {20, 1}, {1000, 1}} {
 		t.Run(fmt.Sprint(c.n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 4, orchestrator.WithMaxMoves(c.n))
-				f.expect(100)
-				f.term()
+			inBubble(t, given{workers: 4, running: 100, opts: options{orchestrator.WithMaxMoves(c.n)}}, func(t *testing.T, f *fleet) {
 				f.join("w5")
 				left := 20
 				for range c.terms {
@@ -66,10 +63,7 @@ func TestT10_AtMostNMovesATerm(t *testing.T) {
 func TestT10_DrainsFirst(t *testing.T) {
 	for _, n := range []int{1, 4, 10} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 4, orchestrator.WithMaxMoves(n))
-				f.expect(40)
-				f.term()
+			inBubble(t, given{workers: 4, running: 40, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
 				f.join("w5")
 				require.NoError(t, f.DrainWorker("w2"))
 				for left := 10; left > 0; {
@@ -100,10 +94,7 @@ func TestT10_DrainsFirst(t *testing.T) {
 func TestT10_MissingIsNeverLimited(t *testing.T) {
 	for _, n := range []int{0, 1} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 4, orchestrator.WithMaxMoves(n))
-				f.expect(100)
-				f.term()
+			inBubble(t, given{workers: 4, running: 100, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
 				f.requireAllRun()
 
 				f.Kill("w1")
@@ -119,8 +110,7 @@ func TestT10_MissingIsNeverLimited(t *testing.T) {
 
 // Surplus copies and unexpected tasks stop at once too.
 func TestT10_SurplusIsNeverLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4, orchestrator.WithMaxMoves(0))
+	inBubble(t, given{workers: 4, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		f.expect(30, orchestrator.WithTaskInstances(3))
 		f.term()
 		f.requireAllRun()
@@ -138,8 +128,7 @@ func TestT10_SurplusIsNeverLimited(t *testing.T) {
 
 // A missing instance overfills a worker rather than wait for a move.
 func TestT10_MissingOverfillsRatherThanWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, orchestrator.WithMaxMoves(0))
+	inBubble(t, given{workers: 2, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		// w1 runs t1, t2 and t3, and w2 runs x, of which two are wanted now: the
 		// other one can only go to w1, which has too much already.
 		for _, task := range names("t", 3) {
@@ -157,13 +146,9 @@ func TestT10_MissingOverfillsRatherThanWaits(t *testing.T) {
 
 // Zero moves nothing: neither for the spread nor for a drain.
 func TestT10_ZeroMovesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, orchestrator.WithMaxMoves(0))
-		f.expect(8)
-		f.term()
+	inBubble(t, given{workers: 2, running: 8, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		f.join("w3")
 		require.NoError(t, f.DrainWorker("w1"))
-		f.forget()
 		for range 5 {
 			f.term()
 		}
@@ -176,9 +161,7 @@ func TestT10_ZeroMovesNothing(t *testing.T) {
 // The trial of a quarantined worker counts as well: zero allows none with a healthy
 // task. A missing task may be a trial.
 func TestT10_TrialsCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, orchestrator.WithMaxMoves(0))
-		f.expect(8)
+	inBubble(t, given{workers: 2, expected: 8, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
 		f.Refuse(nil)
 		f.forget()
@@ -197,10 +180,7 @@ func TestT10_TrialsCount(t *testing.T) {
 func TestT10_TrialsThatDrainCount(t *testing.T) {
 	for _, n := range []int{0, 2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 1, orchestrator.WithMaxMoves(n))
-				f.expect(8)
-				f.term()
+			inBubble(t, given{workers: 1, running: 8, opts: options{orchestrator.WithMaxMoves(n)}}, func(t *testing.T, f *fleet) {
 				f.join("w2", "w3", "w4")
 				require.NoError(t, f.DrainWorker("w1"))
 				f.failAdds(errRejected, "w2", "w3", "w4")
@@ -226,10 +206,7 @@ func TestT10_TrialsThatDrainCount(t *testing.T) {
 
 // A stop under way uses the budget until it is three timeouts old.
 func TestT10_AStopUnderWayUsesTheBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, orchestrator.WithMaxMoves(1))
-		f.expect(8)
-		f.term()
+	inBubble(t, given{workers: 2, running: 8, opts: options{orchestrator.WithMaxMoves(1)}}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w1"))
 		began := time.Now()
 		var stuck string
@@ -262,13 +239,10 @@ func TestT10_AStopUnderWayUsesTheBudget(t *testing.T) {
 // A stop that failed in another way than by a timeout comes last in the next term,
 // and its task moves when there is budget left.
 func TestT10_FailedStopsComeLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, orchestrator.WithMaxMoves(2))
-		f.expect(12)
-		f.term()
+	inBubble(t, given{workers: 2, running: 12, opts: options{orchestrator.WithMaxMoves(2)}}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w1"))
 		first := f.RunsOn("w1")[0]
-		f.intercept(on(orchestrator.OpRemove, "w1", first, func(context.Context) error { return errBoom }))
+		f.intercept(on(orchestrator.OpRemove, "w1", first, fails(errBoom)))
 		last := f.untilTerm(20, func() bool { return len(f.RunsOn("w1")) == 1 })
 		require.LessOrEqual(t, last, 4, "five others, two in each term")
 		require.Equal(t, []string{first}, f.RunsOn("w1"))
@@ -280,8 +254,7 @@ func TestT10_FailedStopsComeLast(t *testing.T) {
 
 // A surplus copy whose stop pauses counts as gone, unless the others are too few.
 func TestT10_ALeavingCopyCountsIfItIsNeeded(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
+	onBothWires(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.run("w1", "t1")
 		f.run("w2", "t1")
 		f.expect(1)
@@ -321,7 +294,7 @@ func TestT10_RepeatedTermsConverge(t *testing.T) {
 
 func converge(t *testing.T, r *rand.Rand) {
 	n := 1 + r.IntN(5)
-	f := newFleet(t, 2+r.IntN(6), orchestrator.WithMaxMoves(n))
+	f := newFleet(t, given{workers: 2 + r.IntN(6), opts: options{orchestrator.WithMaxMoves(n)}})
 	instances := 1 + r.IntN(2)
 	f.expect(r.IntN(40), orchestrator.WithTaskInstances(instances))
 	for _, task := range f.ListExpectedTasks() {
@@ -462,7 +435,7 @@ func (p *batchPinning) Apply(ctx context.Context, worker string, writes []orches
 }
 
 // withPins runs a test with both kinds of Communicators that pin the tasks in pins.
-func withPins(t *testing.T, test func(t *testing.T, start func(workers int, opts ...option) *fleet, p *pinning)) {
+func withPins(t *testing.T, g given, test func(t *testing.T, f *fleet, p *pinning)) {
 	t.Helper()
 	for _, batches := range []bool{false, true} {
 		t.Run(fmt.Sprint("batches ", batches), func(t *testing.T) {
@@ -472,7 +445,7 @@ func withPins(t *testing.T, test func(t *testing.T, start func(workers int, opts
 				if batches {
 					comm = &batchPinning{p}
 				}
-				test(t, func(workers int, opts ...option) *fleet { return newFleetOn(t, p.wire, comm, workers, opts...) }, p)
+				test(t, newFleetOn(t, p.wire, comm, g), p)
 			})
 		})
 	}
@@ -487,10 +460,7 @@ func (p *pinning) pin(tasks ...string) {
 
 // A drain waits for pinned tasks, says so, and uses no budget for them.
 func TestP24_ADrainWaitsForPinnedTasks(t *testing.T) {
-	withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
-		f := start(2, orchestrator.WithMaxMoves(1))
-		f.expect(8)
-		f.term()
+	withPins(t, given{workers: 2, running: 8, opts: options{orchestrator.WithMaxMoves(1)}}, func(t *testing.T, f *fleet, p *pinning) {
 		has := f.RunsOn("w1")
 		p.pin(has[0], has[1])
 		require.NoError(t, f.DrainWorker("w1"))
@@ -525,10 +495,7 @@ func TestP24_ADrainWaitsForPinnedTasks(t *testing.T) {
 
 // Pinned tasks count, and do not move for an even spread: others do.
 func TestP24_PinnedTasksDoNotMove(t *testing.T) {
-	withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
-		f := start(2)
-		f.expect(12)
-		f.term()
+	withPins(t, given{workers: 2, running: 12}, func(t *testing.T, f *fleet, p *pinning) {
 		stays := slices.Concat(f.RunsOn("w1"), f.RunsOn("w2")[:2])
 		p.pin(stays...)
 		f.join("w3")
@@ -549,8 +516,7 @@ func TestP24_PinnedTasksDoNotMove(t *testing.T) {
 
 // Of surplus copies those stop first that are not pinned.
 func TestP24_SurplusIsTrimmedElsewhereFirst(t *testing.T) {
-	withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
-		f := start(3)
+	withPins(t, given{workers: 3}, func(t *testing.T, f *fleet, p *pinning) {
 		f.run("w1", "a b c d e") // w1 has the most, and would lose its copy
 		f.run("w2", "a")
 		f.run("w3", "a")
@@ -580,8 +546,7 @@ func (f *fleet) expectNamed(names ...string) {
 // If all copies are pinned, surplus ones stop nevertheless, and so do tasks that are
 // expected no longer.
 func TestP24_PinnedTasksStop(t *testing.T) {
-	withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
-		f := start(2)
+	withPins(t, given{workers: 2}, func(t *testing.T, f *fleet, p *pinning) {
 		f.run("w1", "a b")
 		f.run("w2", "a")
 		p.pin("a", "b")
@@ -596,10 +561,7 @@ func TestP24_PinnedTasksStop(t *testing.T) {
 func TestC8_PinCounts(t *testing.T) {
 	for _, test := range []struct{ n, stay int }{{-5, 0}, {0, 0}, {1, 1}, {3, 3}, {4, 4}, {1000, 4}} {
 		t.Run(fmt.Sprint(test.n), func(t *testing.T) {
-			withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
-				f := start(2)
-				f.expect(8)
-				f.term()
+			withPins(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet, p *pinning) {
 				list, err := f.Cluster.List(t.Context(), "w1")
 				require.NoError(t, err)
 				p.n = func(int, int) int { return test.n }
@@ -614,10 +576,7 @@ func TestC8_PinCounts(t *testing.T) {
 // The answer of this term counts, and no earlier one. A worker that does not answer
 // keeps everything anyway.
 func TestC8_PinHoldsForOneAnswer(t *testing.T) {
-	withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
-		f := start(3)
-		f.expect(9)
-		f.term()
+	withPins(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet, p *pinning) {
 		p.pin(f.RunsOn("w1")...)
 		require.NoError(t, f.DrainWorker("w1"))
 		f.term()
@@ -653,7 +612,7 @@ func TestC8_PinOutsideOfList(t *testing.T) {
 				return w.Add(ctx, worker, task)
 			},
 			RemoveFunc: w.Remove,
-		}, 2)
+		}, given{workers: 2})
 		pins = 0
 		f.expect(8)
 		f.term()
@@ -668,10 +627,7 @@ func TestC8_PinOutsideOfList(t *testing.T) {
 
 // A late answer that pins serves the next term with its pins.
 func TestC8_ALateAnswerPins(t *testing.T) {
-	withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
-		f := start(3)
-		f.expect(9)
-		f.term()
+	withPins(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet, p *pinning) {
 		p.pin(f.RunsOn("w1")[0])
 		f.Slow(3*time.Second, "w1")
 		require.NoError(t, f.DrainWorker("w1"))
@@ -687,12 +643,11 @@ func TestC8_ALateAnswerPins(t *testing.T) {
 
 // The stop of a surplus copy fails, and then its worker pins it. The other copy stops.
 func TestP24_APinnedCopyIsNotStoppedAgain(t *testing.T) {
-	withPins(t, func(t *testing.T, start func(int, ...option) *fleet, p *pinning) {
-		f := start(3)
+	withPins(t, given{workers: 3}, func(t *testing.T, f *fleet, p *pinning) {
 		require.NoError(t, f.AddTask("x", orchestrator.WithTaskInstances(2)))
 		f.term()
 		require.NoError(t, f.AddTask("x"))
-		f.intercept(on(orchestrator.OpRemove, "", "", func(context.Context) error { return errBoom }))
+		f.intercept(on(orchestrator.OpRemove, "", "", fails(errBoom)))
 		f.anyTerm()
 		stop := f.changesOf("x")[0]
 		p.on, p.pins["x"] = stop.From, true

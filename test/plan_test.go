@@ -3,7 +3,6 @@ package test
 // Plan: what the next term would do under a hypothesis, and plans as text and JSON.
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -43,7 +42,7 @@ type whatIf struct {
 	prepare  func(*fleet)
 	suppose  hypothesis
 	comeTrue func(*fleet)
-	opts     []option
+	opts     options
 }
 
 var whatIfs = map[string]whatIf{
@@ -123,7 +122,7 @@ var whatIfs = map[string]whatIf{
 	},
 	"a start may have happened on a silent worker": {
 		prepare: func(f *fleet) {
-			f.intercept(on(orchestrator.OpAdd, "w2", "", func(context.Context) error { return errBoom }))
+			f.intercept(on(orchestrator.OpAdd, "w2", "", fails(errBoom)))
 			f.expect(30)
 			f.anyTerm()
 			f.Cut("w2")
@@ -136,7 +135,7 @@ var whatIfs = map[string]whatIf{
 	},
 	"a worker is quarantined": {
 		prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.expect(30) },
-		opts:    []option{orchestrator.WithMaxMoves(0)},
+		opts:    options{orchestrator.WithMaxMoves(0)},
 	},
 	"a worker awaits its trial": {
 		prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.anyTerm() },
@@ -152,28 +151,28 @@ var whatIfs = map[string]whatIf{
 	},
 	"a stop pauses": {
 		prepare: func(f *fleet) {
-			f.intercept(on(orchestrator.OpRemove, "", "", func(context.Context) error { return errBoom }))
+			f.intercept(on(orchestrator.OpRemove, "", "", fails(errBoom)))
 			_ = f.DrainWorker("w1")
 			f.anyTerm()
 		},
 	},
 	"a stop is under way": {
 		prepare: func(f *fleet) {
-			f.intercept(on(orchestrator.OpRemove, "", "", func(context.Context) error { return orchestrator.ErrStopping }))
+			f.intercept(on(orchestrator.OpRemove, "", "", fails(orchestrator.ErrStopping)))
 			_ = f.DrainWorker("w1")
 			f.anyTerm()
 			time.Sleep(time.Minute)
 			f.anyTerm()
 		},
-		opts: []option{orchestrator.WithMaxMoves(2)},
+		opts: options{orchestrator.WithMaxMoves(2)},
 	},
 	"moves are limited": {
 		prepare: func(f *fleet) { f.join("w5"); _ = f.DrainWorker("w1"); f.anyTerm() },
-		opts:    []option{orchestrator.WithMaxMoves(2)},
+		opts:    options{orchestrator.WithMaxMoves(2)},
 	},
 	"ties are drawn": {
 		prepare: func(f *fleet) { f.expect(21); f.join("w5", "w6") },
-		opts:    []option{orchestrator.WithSeed(7)},
+		opts:    options{orchestrator.WithSeed(7)},
 	},
 
 	// What h supposes.
@@ -204,7 +203,7 @@ var whatIfs = map[string]whatIf{
 		prepare:  func(f *fleet) { f.expect(30) },
 		suppose:  hypothesis{Silence: []string{"w2"}},
 		comeTrue: func(f *fleet) { f.Cut("w2") },
-		opts:     []option{orchestrator.WithGracePeriod(0)},
+		opts:     options{orchestrator.WithGracePeriod(0)},
 	},
 	"silence of most workers": {
 		suppose:  hypothesis{Silence: []string{"w1", "w2", "w3"}, AddTasks: []task{{Name: "new"}}},
@@ -222,7 +221,7 @@ var whatIfs = map[string]whatIf{
 		prepare:  func(f *fleet) { f.Cut("w2"); f.anyTerm() },
 		suppose:  hypothesis{Lose: []string{"w2"}},
 		comeTrue: func(f *fleet) { f.RemoveWorker("w2") },
-		opts:     []option{hold},
+		opts:     options{hold},
 	},
 	"add workers": {
 		suppose: hypothesis{AddWorkers: []member{{Name: "w5"}, {Name: "w6"}, {Name: "w1", Draining: true}}},
@@ -273,10 +272,7 @@ func draining(names []string) (all []member) {
 func TestPlan_AgreesWithTheNextTerm(t *testing.T) {
 	for name, w := range whatIfs {
 		t.Run(name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 4, w.opts...)
-				f.expect(18)
-				f.term()
+			onBothWires(t, given{workers: 4, running: 18, opts: w.opts}, func(t *testing.T, f *fleet) {
 				if w.prepare != nil {
 					w.prepare(f)
 				}
@@ -316,7 +312,7 @@ func TestPlan_AgreesWithTheNextTerm(t *testing.T) {
 func TestPlan_ChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported := 0
-		f := newFleet(t, 3, orchestrator.WithStats(func(orchestrator.TermStats) { reported++ }))
+		f := newFleet(t, given{workers: 3, opts: options{orchestrator.WithStats(func(orchestrator.TermStats) { reported++ })}})
 		f.expect(9)
 		_, err := f.Plan(hypothesis{})
 		require.ErrorIs(t, err, orchestrator.ErrNoTerm)
@@ -356,10 +352,7 @@ func TestPlan_ChangesNothing(t *testing.T) {
 func TestPlan_DoesNotWaitForATerm(t *testing.T) {
 	for _, blocked := range []orchestrator.Op{orchestrator.OpList, orchestrator.OpAdd} {
 		t.Run(blocked.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 2)
-				f.expect(2)
-				f.term()
+			inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
 				f.expect(4)
 				before := f.plan(hypothesis{})
 				f.intercept(on(blocked, "", "", hang))
@@ -380,10 +373,7 @@ func TestPlan_DoesNotWaitForATerm(t *testing.T) {
 
 // Plans and terms at the same time, for the race detector.
 func TestPlan_DuringTerms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
-		f.expect(20)
-		f.term()
+	inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, f *fleet) {
 		f.failAdds(errBoom, "w3")
 		var wg sync.WaitGroup
 		for i := range 4 {
@@ -412,8 +402,7 @@ func TestPlan_DuringTerms(t *testing.T) {
 // Numbers of tasks are given to others once nothing refers to them. The last term's
 // plan refers to names.
 func TestPlan_AfterTasksWereReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		f.refusePoison()
 		require.NoError(t, f.UpdateTasks([]task{{Name: "a"}, {Name: "b"}, {Name: "poison"}}))
 		f.anyTerm()
@@ -450,8 +439,7 @@ func TestPlan_ForgetsNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 1)
+			inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 				f.refusePoison()
 				f.expect(1)
 				require.NoError(t, f.AddTask("poison"))
@@ -471,10 +459,7 @@ func TestPlan_ForgetsNothing(t *testing.T) {
 }
 
 func TestPlan_Errors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
-		f.term()
+	inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
 		for name, h := range map[string]hypothesis{
 			"drain":   {Drain: []string{"w1", "w9"}},
 			"undrain": {Undrain: []string{"w9"}},
@@ -522,8 +507,7 @@ func TestPlan_InvalidNames(t *testing.T) {
 
 // Until tasks are loaded nothing is stopped, nor planned to be.
 func TestPlan_BeforeTasksAreLoaded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
+	inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 		f.run("w1", "a")
 		f.term()
 		require.Empty(t, f.plan(hypothesis{}).Changes)
@@ -534,10 +518,7 @@ func TestPlan_BeforeTasksAreLoaded(t *testing.T) {
 }
 
 func TestPlan_JSONOfAHypothesis(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, orchestrator.WithEpoch(7))
-		f.expect(2)
-		f.term()
+	inBubble(t, given{workers: 2, running: 2, opts: options{orchestrator.WithEpoch(7)}}, func(t *testing.T, f *fleet) {
 		p := f.plan(hypothesis{Drain: []string{"w1"}})
 		text, err := json.Marshal(p)
 		require.NoError(t, err)

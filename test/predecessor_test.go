@@ -191,9 +191,7 @@ func TestBehaviour(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 3)
-				f.expect(3)
+			onBothWires(t, given{workers: 3, expected: 3}, func(t *testing.T, f *fleet) {
 				for i, tasks := range c.runs {
 					f.run(f.workers[i], tasks)
 				}
@@ -249,8 +247,7 @@ func TestBehaviour_ListFails(t *testing.T) {
 		"for ever":               func(f *fleet) { f.Stick("w2") },
 	} {
 		t.Run(name+", and silent is lost", func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 3, orchestrator.WithGracePeriod(0))
+			onBothWires(t, given{workers: 3, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
 				fail(f)
 				f.expect(3)
 				f.failingTerm()
@@ -261,8 +258,7 @@ func TestBehaviour_ListFails(t *testing.T) {
 			})
 		})
 		t.Run(name+", and silent is not empty", func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 3)
+			onBothWires(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 				fail(f)
 				f.expect(3)
 				began := time.Now()
@@ -295,8 +291,7 @@ func byLoad(loads []int) []int {
 func TestBehaviour_WritesFail(t *testing.T) {
 	for _, op := range []orchestrator.Op{orchestrator.OpAdd, orchestrator.OpRemove} {
 		t.Run(op.String(), func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 1)
+			onBothWires(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 				f.run("w1", "stale")
 				f.expect(1)
 				f.Refuse(func(o orchestrator.Op, _, _ string) error {
@@ -314,7 +309,7 @@ func TestBehaviour_WritesFail(t *testing.T) {
 func TestBehaviour_StatsCountWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stats orchestrator.TermStats
-		f := newFleet(t, 2, orchestrator.WithStats(func(s orchestrator.TermStats) { stats = s }))
+		f := newFleet(t, given{workers: 2, opts: options{orchestrator.WithStats(func(s orchestrator.TermStats) { stats = s })}})
 		f.term()
 		require.Equal(t, orchestrator.WorkerStats{Answering: 2}, stats.Workers)
 		require.Equal(t, f.LastPlan().Stats, stats)
@@ -332,10 +327,7 @@ func TestBaseline_AWorkerJoins(t *testing.T) {
 		{101, 4, 20},
 	} {
 		t.Run(fmt.Sprintf("%d on %d", c.tasks, c.workers), func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, c.workers)
-				f.expect(c.tasks)
-				f.term()
+			onBothWires(t, given{workers: c.workers, running: c.tasks}, func(t *testing.T, f *fleet) {
 				require.LessOrEqual(t, spread(f.loads()), 1, "even in one term")
 				f.join("new")
 
@@ -364,9 +356,7 @@ func TestBaseline_AWorkerJoins(t *testing.T) {
 func TestBaseline_EvenFromAnyStart(t *testing.T) {
 	for _, n := range []int{1, 2, 5, 19, 99, 100, 101, 102, 103} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 5)
-				f.expect(n)
+			inBubble(t, given{workers: 5, expected: n}, func(t *testing.T, f *fleet) {
 				for i, name := range names("t", n) { // piled up on the first ones
 					f.run(f.workers[(i*i)%5%3], name)
 				}
@@ -386,10 +376,7 @@ func TestBaseline_OneMissedList(t *testing.T) {
 		"too late": func(f *fleet) { f.Hang("w2"); f.term(); f.waitOutCalls() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 4)
-				f.expect(100)
-				f.term()
+			onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 				miss(f)
 				f.forget()
 				require.Len(t, f.failingTerm(), 1)
@@ -410,14 +397,8 @@ func TestBaseline_OneMissedList(t *testing.T) {
 // one task is tried there again, and runs elsewhere in the term after that, as the
 // others do in the next. It used to cost 25 timeouts in a row.
 func TestBaseline_OneWorkerHangsOnAdd(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.intercept(func(ctx context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd && c.Worker == "w2" {
-				return hang(ctx)
-			}
-			return nil
-		})
+	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpAdd, "w2", "", hang))
 		f.expect(100)
 		took, err := f.timedTerm()
 		require.Error(t, err)
@@ -440,14 +421,11 @@ func TestBaseline_OneWorkerHangsOnAdd(t *testing.T) {
 // The same, and it ignores its context: no call is left to it to hold up the
 // term, and what it may have is held until it is lost.
 func TestBaseline_OneWorkerHangsOnAddForEver(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd && c.Worker == "w2" {
-				f.Stick("w2")
-			}
+	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpAdd, "w2", "", func(context.Context) error {
+			f.Stick("w2")
 			return nil
-		})
+		}))
 		f.expect(100)
 		took, err := f.timedTerm()
 		require.Error(t, err)

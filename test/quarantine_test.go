@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -52,8 +51,7 @@ func (f *fleet) anyTerm() {
 func TestT9_OneOfFourWorkersStartsNothing(t *testing.T) {
 	for name, err := range map[string]error{"rejects": errRejected, "fails": errBoom} {
 		t.Run(name, func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 4)
+			onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 				f.failAdds(err, "w3")
 				f.expect(100)
 				f.failingTerm()
@@ -73,8 +71,7 @@ func TestT9_OneOfFourWorkersStartsNothing(t *testing.T) {
 		})
 	}
 	t.Run("hangs", func(t *testing.T) {
-		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-			f := start(t, 4)
+		onBothWires(t, given{workers: 4}, func(_ *testing.T, f *fleet) {
 			f.HoldWrites("w3")
 			f.expect(100)
 			for range 3 {
@@ -88,8 +85,7 @@ func TestT9_OneOfFourWorkersStartsNothing(t *testing.T) {
 // However long it lasts: every task runs at the end of every term, and the worker
 // is tried with one task after 1, 2, 4, 8 and then 16 terms.
 func TestT9_ABrokenWorkerDoesLittleHarm(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
+	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w3")
 		f.expect(100)
 		f.failingTerm()
@@ -121,8 +117,7 @@ func TestT9_ABrokenWorkerDoesLittleHarm(t *testing.T) {
 
 // A worker that hangs on Add costs one timeout for each trial.
 func TestT9_AWorkerThatHangsMakesFewTermsLong(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
+	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.HoldWrites("w3")
 		f.expect(40)
 		var long int
@@ -141,10 +136,7 @@ func TestT9_AWorkerThatHangsMakesFewTermsLong(t *testing.T) {
 // A worker that runs tasks and fails to start those of another one keeps what it
 // has, and gets no more.
 func TestT9_AQuarantinedWorkerKeepsItsTasks(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(40)
-		f.term()
+	onBothWires(t, given{workers: 4, running: 40}, func(t *testing.T, f *fleet) {
 		kept := f.RunsOn("w2")
 		f.failAdds(errRejected, "w2")
 		f.Kill("w1")
@@ -184,10 +176,7 @@ func (f *fleet) quarantine(worker string) {
 
 // It may lose what is expected no longer.
 func TestT9_AQuarantinedWorkerMayLoseTasks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(12)
-		f.term()
+	inBubble(t, given{workers: 3, running: 12}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w1")
 		f.Kill("w2")
 		f.RemoveWorker("w2")
@@ -204,9 +193,7 @@ func TestT9_AQuarantinedWorkerMayLoseTasks(t *testing.T) {
 
 // After its pause it gets one task, and then its share.
 func TestT9_ATrialAndThenItsShare(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(100)
+	onBothWires(t, given{workers: 4, expected: 100}, func(t *testing.T, f *fleet) {
 		f.quarantine("w3")
 		f.Refuse(nil) // it is repaired
 		f.anyTerm()
@@ -231,9 +218,7 @@ func TestT9_ATrialAndThenItsShare(t *testing.T) {
 
 // Where something is missing, that is the trial, and nothing healthy moves.
 func TestT9_ATrialWithAMissingTask(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(9)
+	inBubble(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
 		f.quarantine("w3")
 		f.anyTerm()
 		f.Refuse(nil)
@@ -250,9 +235,7 @@ func TestT9_ATrialWithAMissingTask(t *testing.T) {
 
 // So is an instance that has no place elsewhere.
 func TestT9_ATrialWithATaskWithoutAPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(6)
+	inBubble(t, given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
 		f.quarantine("w3")
 		f.expect(4, orchestrator.WithTaskInstances(3))
 		f.anyTerm()
@@ -270,10 +253,7 @@ func TestT9_ATrialWithATaskWithoutAPlace(t *testing.T) {
 
 // There is no trial with a healthy task if the spread is no better for it.
 func TestT9_NoTrialForNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(9)
-		f.term()
+	inBubble(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w2")
 		f.Kill("w3")
 		f.RemoveWorker("w3")
@@ -296,8 +276,7 @@ func TestT9_NoTrialForNothing(t *testing.T) {
 
 // Each of several quarantined workers is tried with a task of its own.
 func TestT9_EachHasItsTrial(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 5)
+	onBothWires(t, given{workers: 5}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w1", "w2", "w3")
 		f.expect(20)
 		for range 4 {
@@ -323,9 +302,7 @@ func TestT9_EachHasItsTrial(t *testing.T) {
 
 // A worker that refuses one task, and starts others, is not quarantined.
 func TestT9_OneTaskIsNotEnough(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
-		f.expect(10)
+	onBothWires(t, given{workers: 2, expected: 10}, func(t *testing.T, f *fleet) {
 		f.refuseOne("w1", 2)
 		require.Len(t, f.failingTerm(), 1)
 		require.Len(t, f.paused(orchestrator.PauseStart), 1)
@@ -341,9 +318,7 @@ func TestT9_OneTaskIsNotEnough(t *testing.T) {
 // What counts against a worker stays when the task that it failed to start is
 // expected no longer.
 func TestT9_RemovedTasksStillCountAgainstTheirWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(12)
+	inBubble(t, given{workers: 2, expected: 12}, func(t *testing.T, f *fleet) {
 		failed := f.refusedTasks("w2")
 		f.quarantine("w2")
 		for task := range failed {
@@ -375,9 +350,7 @@ func (f *fleet) refusedTasks(worker string) map[string]bool {
 // If all open workers would be quarantined, none is: what is missing starts where
 // it can.
 func TestT9_TheLastOpenWorkerGetsWhatIsMissing(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
-		f.expect(8)
+	onBothWires(t, given{workers: 2, expected: 8}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
 		f.Refuse(nil)
 		f.Kill("w1")
@@ -394,10 +367,7 @@ func TestT9_TheLastOpenWorkerGetsWhatIsMissing(t *testing.T) {
 func TestT9_ADrainOntoQuarantinedWorkers(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		t.Run(fmt.Sprint(n, " replaced"), func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, n)
-				f.expect(12)
-				f.term()
+			onBothWires(t, given{workers: n, running: 12}, func(t *testing.T, f *fleet) {
 				old, fresh := f.workers, names("new", n)
 				f.join(fresh...)
 				for _, name := range old {
@@ -434,8 +404,7 @@ func TestT9_ADrainOntoQuarantinedWorkers(t *testing.T) {
 func TestT9_AfterEveryWorkerRefusedEverything(t *testing.T) {
 	for _, tasks := range []int{1, 4, 40} {
 		t.Run(fmt.Sprint(tasks, " tasks"), func(t *testing.T) {
-			onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-				f := start(t, 3)
+			onBothWires(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 				f.failAdds(errRejected)
 				f.expect(tasks)
 				for range 100 {
@@ -455,10 +424,7 @@ func TestT9_AfterEveryWorkerRefusedEverything(t *testing.T) {
 // Moves whose give-back fails count against no worker. No healthy task moves for 1,
 // 2, 4, … terms, and then one alone.
 func TestT9_AFailedGiveBackPausesAllMoves(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 3)
-		f.expect(30)
-		f.term()
+	onBothWires(t, given{workers: 3, running: 30}, func(t *testing.T, f *fleet) {
 		f.join("w4")
 		f.failAdds(errRejected)
 		f.failingTerm()
@@ -489,9 +455,7 @@ func TestT9_AFailedGiveBackPausesAllMoves(t *testing.T) {
 
 // A worker that is removed and added again starts with a clean record.
 func TestT9_ANewWorkerOfTheSameNameIsInnocent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(8)
+	inBubble(t, given{workers: 2, expected: 8}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
 		f.Refuse(nil)
 		f.RemoveWorker("w2")
@@ -504,9 +468,7 @@ func TestT9_ANewWorkerOfTheSameNameIsInnocent(t *testing.T) {
 
 // Silence ends no quarantine.
 func TestT9_SilenceDoesNotForgive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(9)
+	inBubble(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
 		f.quarantine("w3")
 		f.Cut("w3")
 		f.failingTerm()
@@ -521,9 +483,7 @@ func TestT9_SilenceDoesNotForgive(t *testing.T) {
 
 // To be fenced off counts against no worker.
 func TestT9_FencedOffCountsAgainstNoWorker(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 3)
-		f.expect(9)
+	onBothWires(t, given{workers: 3, expected: 9}, func(t *testing.T, f *fleet) {
 		f.failAdds(fmt.Errorf("seen a later one: %w", orchestrator.ErrStale), "w2")
 		for range 3 {
 			require.ErrorIs(t, f.NextTerm(t.Context()), orchestrator.ErrStale)
@@ -539,9 +499,7 @@ func TestT9_FencedOffCountsAgainstNoWorker(t *testing.T) {
 
 // Nor does a start that waits for a stop.
 func TestT9_StoppingCountsAgainstNoWorker(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
-		f.expect(4)
+	onBothWires(t, given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
 		f.failAdds(orchestrator.ErrStopping, "w2")
 		require.NoError(t, f.NextTerm(t.Context()))
 		require.Empty(t, f.LastPlan().Paused)
@@ -551,16 +509,12 @@ func TestT9_StoppingCountsAgainstNoWorker(t *testing.T) {
 // Nor does a refused start of a task that was removed meanwhile: the transport may
 // refuse it for that.
 func TestT9_ARemovedTaskCountsAgainstNoWorker(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
+	onBothWires(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("t1", orchestrator.WithTaskInstances(2)))
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd && c.Worker == "w2" {
-				f.RemoveTask("t1")
-				return errRejected
-			}
-			return nil
-		})
+		f.intercept(on(orchestrator.OpAdd, "w2", "", func(context.Context) error {
+			f.RemoveTask("t1")
+			return errRejected
+		}))
 		f.anyTerm()
 		require.Equal(t, []string{"t1"}, f.RunsOn("w1"))
 		require.Empty(t, f.LastPlan().Paused)
@@ -572,25 +526,23 @@ func TestT9_ARemovedTaskCountsAgainstNoWorker(t *testing.T) {
 // pause, that tasks fail everywhere, and that missing tasks wait for a worker that
 // never answered: each once, and then once a minute.
 func TestT9_TheLogSaysWhatPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logs
-		f := newFleet(t, 4, orchestrator.WithLogger(l.logger()))
+	inBubble(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w3")
 		f.expect(40)
 		for range 3 {
 			f.anyTerm()
 		}
-		require.Len(t, l.lines("worker quarantined", `"level":"WARN"`, `"worker":"w3"`), 1)
+		require.Len(t, f.log.lines("worker quarantined", `"level":"WARN"`, `"worker":"w3"`), 1)
 		f.Refuse(nil)
 		f.untilTerm(20, func() bool { return len(f.quarantined()) == 0 })
-		require.Len(t, l.lines("worker no longer quarantined", `"level":"INFO"`, `"worker":"w3"`), 1)
+		require.Len(t, f.log.lines("worker no longer quarantined", `"level":"INFO"`, `"worker":"w3"`), 1)
 
 		f.refusePoison()
 		require.NoError(t, f.AddTask("poison"))
 		for range 10 {
 			f.anyTerm()
 		}
-		require.Len(t, l.lines("tasks fail on several workers", `"level":"WARN"`, `"task":"poison"`), 1)
+		require.Len(t, f.log.lines("tasks fail on several workers", `"level":"WARN"`, `"task":"poison"`), 1)
 		f.RemoveTask("poison")
 
 		f.failAdds(errBoom, "w1", "w2", "w3", "w4")
@@ -598,21 +550,20 @@ func TestT9_TheLogSaysWhatPauses(t *testing.T) {
 		for range 5 {
 			f.anyTerm()
 		}
-		require.Len(t, l.lines("starts fail, moves paused", `"level":"WARN"`), 1)
+		require.Len(t, f.log.lines("starts fail, moves paused", `"level":"WARN"`), 1)
 
-		next := f.successor(orchestrator.WithLogger(l.logger()), orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
+		next := f.successor(orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
 		next.Cut("w2")
 		for range 3 {
 			_ = next.NextTerm(t.Context())
 		}
-		require.Len(t, l.lines("worker never answered, missing tasks wait", `"level":"WARN"`, `"worker":"w2"`), 1)
+		require.Len(t, f.log.lines("worker never answered, missing tasks wait", `"level":"WARN"`, `"worker":"w2"`), 1)
 	})
 }
 
 // A pause ends by its time, also where terms are far apart.
 func TestT9_WithMaxPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, orchestrator.WithMaxPause(5*time.Second))
+	inBubble(t, given{workers: 2, opts: options{orchestrator.WithMaxPause(5 * time.Second)}}, func(t *testing.T, f *fleet) {
 		f.refusePoison()
 		f.expect(4)
 		require.NoError(t, f.AddTask("poison"))
@@ -630,8 +581,7 @@ func TestT9_WithMaxPause(t *testing.T) {
 // A worker that could not begin all of its starts is given less in the next term, and
 // only in that one.
 func TestT9_AGainIsLimitedForOneTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpAdd, "w1", "", func(ctx context.Context) error { return takesLong(ctx, nil) }))
 		f.expect(9)
 		f.term()

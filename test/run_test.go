@@ -21,53 +21,12 @@ import (
 
 const settle = 200 * time.Millisecond
 
-// diary takes note of terms, as a function for WithStats.
-type diary struct {
-	mu    sync.Mutex
-	began time.Time
-	terms []orchestrator.TermStats
-}
-
-func (d *diary) note(s orchestrator.TermStats) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.terms = append(d.terms, s)
-}
-
-// starts returns when the terms began, counted from when the diary did.
-func (d *diary) starts() []time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]time.Duration, len(d.terms))
-	for i, s := range d.terms {
-		all[i] = s.Start.Sub(d.began)
-	}
-	return all
-}
-
-// running starts Run, and returns the diary of its terms and what ends it.
-func running(t *testing.T, workers int, every time.Duration, opts ...option) (f *fleet, d *diary, stop func(cause error) error) {
-	t.Helper()
-	d = &diary{began: time.Now()}
-	f = newFleet(t, workers, append(opts, orchestrator.WithStats(d.note))...)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- f.Run(ctx, every) }()
-	wait := sync.OnceValue(func() error { return <-result })
-	stop = func(cause error) error {
-		cancel(cause)
-		return wait()
-	}
-	t.Cleanup(func() { _ = stop(nil) })
-	return f, d, stop
-}
-
 func TestT14_AtOnceAndPerTick(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, d, stop := running(t, 2, 10*time.Second)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
+		stop := f.start(10 * time.Second)
 		time.Sleep(35 * time.Second)
 		require.ErrorIs(t, stop(errShutdown), errShutdown)
-		require.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second}, d.starts())
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second}, f.terms.starts())
 	})
 }
 
@@ -98,27 +57,27 @@ func TestT14_AfterAChange(t *testing.T) {
 		}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f, d, stop := running(t, 2, time.Hour)
+			inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
+				stop := f.start(time.Hour)
 				f.expect(4)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				before := len(d.starts())
+				before := len(f.terms.starts())
 
 				require.NoError(t, test.change(f))
 				time.Sleep(settle - 1)
 				synctest.Wait()
-				require.Len(t, d.starts(), before)
+				require.Len(t, f.terms.starts(), before)
 				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				if test.none {
-					require.Len(t, d.starts(), before)
+					require.Len(t, f.terms.starts(), before)
 				} else {
-					require.Len(t, d.starts(), before+1)
-					require.Equal(t, time.Minute+settle, d.starts()[before])
+					require.Len(t, f.terms.starts(), before+1)
+					require.Equal(t, time.Minute+settle, f.terms.starts()[before])
 				}
 				time.Sleep(time.Minute)
-				require.Len(t, d.starts(), before+map[bool]int{false: 1}[test.none])
+				require.Len(t, f.terms.starts(), before+map[bool]int{false: 1}[test.none])
 				_ = stop(nil)
 			})
 		})
@@ -126,21 +85,18 @@ func TestT14_AfterAChange(t *testing.T) {
 }
 
 func TestT14_ChangesBeforeRunAreNoChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &diary{began: time.Now()}
-		f := newFleet(t, 2, orchestrator.WithStats(d.note))
-		f.expect(4)
+	inBubble(t, given{workers: 2, expected: 4}, func(t *testing.T, f *fleet) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.ErrorIs(t, f.Run(ctx, time.Hour), context.DeadlineExceeded)
-		require.Equal(t, []time.Duration{0}, d.starts())
+		require.Equal(t, []time.Duration{0}, f.terms.starts())
 	})
 }
 
 func TestT14_OnceThingsHaveBeenQuiet(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		opts    []option
+		opts    options
 		changes int           // one every
 		every   time.Duration // so often, the first after a minute
 		after   time.Duration // the first
@@ -148,13 +104,13 @@ func TestT14_OnceThingsHaveBeenQuiet(t *testing.T) {
 		{"a change", nil, 1, 0, settle},
 		{"a few, each within the settle time of the one before", nil, 10, settle - 1, 9*(settle-1) + settle},
 		{"without end", nil, 100, settle / 2, 25 * settle},
-		{"another settle time", []option{orchestrator.WithSettle(time.Second)}, 3, 900 * time.Millisecond, 2*900*time.Millisecond + time.Second},
-		{"another settle time, without end", []option{orchestrator.WithSettle(time.Second)}, 100, 900 * time.Millisecond, 25 * time.Second},
-		{"none", []option{orchestrator.WithSettle(0)}, 1, 0, 0},
+		{"another settle time", options{orchestrator.WithSettle(time.Second)}, 3, 900 * time.Millisecond, 2*900*time.Millisecond + time.Second},
+		{"another settle time, without end", options{orchestrator.WithSettle(time.Second)}, 100, 900 * time.Millisecond, 25 * time.Second},
+		{"none", options{orchestrator.WithSettle(0)}, 1, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f, d, stop := running(t, 2, time.Hour, test.opts...)
+			inBubble(t, given{workers: 2, opts: test.opts}, func(t *testing.T, f *fleet) {
+				stop := f.start(time.Hour)
 				time.Sleep(time.Minute)
 				for i := range test.changes {
 					if i > 0 {
@@ -164,7 +120,7 @@ func TestT14_OnceThingsHaveBeenQuiet(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				_ = stop(nil)
-				require.Equal(t, time.Minute+test.after, d.starts()[1])
+				require.Equal(t, time.Minute+test.after, f.terms.starts()[1])
 			})
 		})
 	}
@@ -172,29 +128,29 @@ func TestT14_OnceThingsHaveBeenQuiet(t *testing.T) {
 
 // What keeps changing does not keep the ticker from its terms.
 func TestT14_TickWhileThingsChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, d, stop := running(t, 2, time.Second)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
+		stop := f.start(time.Second)
 		for i := range 100 {
 			time.Sleep(settle / 2)
 			require.NoError(t, f.AddTask(fmt.Sprint("t", i)))
 		}
 		_ = stop(nil)
-		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}, d.starts()[:4])
+		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}, f.terms.starts()[:4])
 	})
 }
 
 func TestT14_HundredJoiningMakeOneTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, d, stop := running(t, 2, time.Hour)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
+		stop := f.start(time.Hour)
 		f.expect(204)
 		time.Sleep(time.Minute)
-		before := len(d.starts())
+		before := len(f.terms.starts())
 		for i := range 100 { // within a second and a half
 			f.join(fmt.Sprint("j", i+1))
 			time.Sleep(15 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
-		require.Len(t, d.starts(), before+1)
+		require.Len(t, f.terms.starts(), before+1)
 		for _, load := range f.loads() {
 			require.Equal(t, 2, load)
 		}
@@ -203,44 +159,43 @@ func TestT14_HundredJoiningMakeOneTerm(t *testing.T) {
 }
 
 func TestT14_ChangeDuringATermLeadsToAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, d, stop := running(t, 2, time.Hour)
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
+		stop := f.start(time.Hour)
 		f.expect(2)
 		time.Sleep(time.Minute)
 		f.Slow(5*time.Second, "w1")
 		require.NoError(t, f.AddTask("a"))
 		time.Sleep(settle + time.Second) // the term that this leads to is under way
-		began := d.began.Add(time.Minute + settle)
+		began := f.terms.began.Add(time.Minute + settle)
 		require.NoError(t, f.AddTask("b"))
 		time.Sleep(time.Minute)
 		_ = stop(nil)
 		require.Len(t, f.Running("b"), 1)
-		starts := d.starts()
-		require.Equal(t, began, d.began.Add(starts[len(starts)-2]))
-		first := d.terms[len(starts)-2]
-		require.Equal(t, first.Start.Add(first.Total+settle), d.began.Add(starts[len(starts)-1]), "once it is over, and things are quiet")
+		starts := f.terms.starts()
+		require.Equal(t, began, f.terms.began.Add(starts[len(starts)-2]))
+		first := f.terms.stats[len(starts)-2]
+		require.Equal(t, first.Start.Add(first.Total+settle), f.terms.began.Add(starts[len(starts)-1]), "once it is over, and things are quiet")
 	})
 }
 
 // Also one in its very last moment.
 func TestT14_ChangeAtTheEndOfATermLeadsToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &diary{began: time.Now()}
 		var f *fleet
-		f = newFleet(t, 1, orchestrator.WithStats(d.note), orchestrator.WithStats(func(orchestrator.TermStats) {
+		f = newFleet(t, given{workers: 1, opts: options{orchestrator.WithStats(func(orchestrator.TermStats) {
 			require.NoError(t, f.AddTask("last moment"))
-		}))
+		})}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.ErrorIs(t, f.Run(ctx, time.Hour), context.DeadlineExceeded)
-		require.Equal(t, []time.Duration{0, settle}, d.starts())
+		require.Equal(t, []time.Duration{0, settle}, f.terms.starts())
 		require.Len(t, f.Running("last moment"), 1)
 	})
 }
 
 func TestT14_TermsNeverOverlap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, d, stop := running(t, 3, time.Second)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
+		stop := f.start(time.Second)
 		f.expect(9)
 		f.Slow(700*time.Millisecond, f.workers...)
 		var wg sync.WaitGroup
@@ -258,19 +213,18 @@ func TestT14_TermsNeverOverlap(t *testing.T) {
 		}
 		wg.Wait()
 		_ = stop(nil)
-		for i := 1; i < len(d.terms); i++ {
-			before := d.terms[i-1]
-			require.False(t, d.terms[i].Start.Before(before.Start.Add(before.Total)))
-			require.Equal(t, before.Term.Number+1, d.terms[i].Term.Number)
+		for i := 1; i < len(f.terms.stats); i++ {
+			before := f.terms.stats[i-1]
+			require.False(t, f.terms.stats[i].Start.Before(before.Start.Add(before.Total)))
+			require.Equal(t, before.Term.Number+1, f.terms.stats[i].Term.Number)
 		}
-		require.GreaterOrEqual(t, len(d.terms), 16)
+		require.GreaterOrEqual(t, len(f.terms.stats), 16)
 	})
 }
 
 // A Plan does not wait for a term under way.
 func TestT14_PlanDoesNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
+	inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Slow(3*time.Second, "w1")
 		done := make(chan error, 1)
@@ -285,39 +239,39 @@ func TestT14_PlanDoesNotWait(t *testing.T) {
 }
 
 func TestT14_SlowTermsDoNotPileUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, d, stop := running(t, 1, time.Second, orchestrator.WithStats(func(s orchestrator.TermStats) {
-			if s.Term.Number <= 3 {
-				time.Sleep(3500 * time.Millisecond)
-			}
-		}))
+	slow := orchestrator.WithStats(func(s orchestrator.TermStats) {
+		if s.Term.Number <= 3 {
+			time.Sleep(3500 * time.Millisecond)
+		}
+	})
+	inBubble(t, given{workers: 1, opts: options{slow}}, func(t *testing.T, f *fleet) {
+		stop := f.start(time.Second)
 		time.Sleep(13500 * time.Millisecond)
 		_ = stop(nil)
 		require.Equal(t, []time.Duration{0, 3500 * time.Millisecond, 7 * time.Second, // each as soon as it can
-			10500 * time.Millisecond, 11 * time.Second, 12 * time.Second, 13 * time.Second}, d.starts())
+			10500 * time.Millisecond, 11 * time.Second, 12 * time.Second, 13 * time.Second}, f.terms.starts())
 	})
 }
 
 func TestT14_FailuresDoNotEndIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l logs
-		f, d, stop := running(t, 2, time.Second, orchestrator.WithLogger(l.logger()))
+	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
+		stop := f.start(time.Second)
 		synctest.Wait()
 		f.Cut("w1")
 		time.Sleep(10*time.Second + 1)
-		require.Len(t, d.starts(), 11)
-		require.Len(t, l.lines("term had failures", "w1", "term 2"), 1)
+		require.Len(t, f.terms.starts(), 11)
+		require.Len(t, f.log.lines("term had failures", "w1", "term 2"), 1)
 		f.Cut("w2")
 		time.Sleep(time.Second)
-		require.Len(t, l.lines("term had failures", "w2", "term 12"), 1, "that is news")
+		require.Len(t, f.log.lines("term had failures", "w2", "term 12"), 1, "that is news")
 		time.Sleep(time.Minute)
-		require.Len(t, l.lines("term had failures"), 3, "what goes on is no news, but now and then it is told")
-		require.Len(t, l.lines("term had failures", "w1", "w2", "term 72", `"omitted":59`), 1)
+		require.Len(t, f.log.lines("term had failures"), 3, "what goes on is no news, but now and then it is told")
+		require.Len(t, f.log.lines("term had failures", "w1", "w2", "term 72", `"omitted":59`), 1)
 		f.Heal()
 		time.Sleep(2 * time.Second)
 		f.Cut("w1", "w2")
 		time.Sleep(time.Second)
-		require.Len(t, l.lines("term had failures"), 4, "it had ended meanwhile")
+		require.Len(t, f.log.lines("term had failures"), 4, "it had ended meanwhile")
 		require.ErrorIs(t, stop(errShutdown), errShutdown)
 	})
 }
@@ -325,12 +279,7 @@ func TestT14_FailuresDoNotEndIt(t *testing.T) {
 // A leader whose Run begins before it has loaded its tasks, and before it knows
 // the workers, stops nothing of what the leader before it had running.
 func TestT14_BeforeTasksAreLoadedRemovesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		old := newFleet(t, 3)
-		old.expect(9)
-		old.term()
-		old.forget()
-
+	inBubble(t, given{workers: 3, running: 9}, func(t *testing.T, old *fleet) {
 		time.Sleep(time.Second)
 		next, err := orchestrator.New(old.wire)
 		require.NoError(t, err)
@@ -397,8 +346,8 @@ func TestT14_ReturnsTheCause(t *testing.T) {
 	for _, cause := range []error{errShutdown, orchestrator.ErrDeposed, context.Canceled} {
 		for name, at := range map[string]time.Duration{"between terms": 30 * time.Second, "during a term": 61 * time.Second} {
 			t.Run(fmt.Sprint(cause, " ", name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f, _, stop := running(t, 2, time.Minute)
+				inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
+					stop := f.start(time.Minute)
 					time.Sleep(time.Second)
 					f.Slow(2*time.Second, f.workers...)
 					time.Sleep(at - time.Second)
@@ -412,25 +361,15 @@ func TestT14_ReturnsTheCause(t *testing.T) {
 }
 
 func TestT14_EndsWhenAWorkerSaysDeposed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd {
-				return fmt.Errorf("epoch 9: %w", orchestrator.ErrDeposed)
-			}
-			return nil
-		})
+	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpAdd, "", "", fails(fmt.Errorf("epoch 9: %w", orchestrator.ErrDeposed))))
 		require.ErrorIs(t, f.Run(t.Context(), time.Minute), orchestrator.ErrDeposed)
 	})
 }
 
 // A new leader deposes an old one by its first term, through the workers alone.
 func TestT14_OldLeaderIsDeposedByTheNewOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		old := newFleet(t, 3)
-		old.expect(6)
-		old.term()
+	inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, old *fleet) {
 		f := old.successor()
 		f.term()
 		require.NoError(t, old.AddTask("written by the old leader"))
@@ -451,8 +390,8 @@ func TestT14_ReturnsAfterEveryGoroutineThatCanEnd(t *testing.T) {
 		{"calls that never end", func(_ context.Context, over chan struct{}) error { <-over; return nil }, timeout, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f, _, stop := running(t, 3, 15*time.Second)
+			inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
+				stop := f.start(15 * time.Second)
 				time.Sleep(time.Second)
 				before := goroutines()
 				over := make(chan struct{})
@@ -474,8 +413,8 @@ func TestT14_ReturnsAfterEveryGoroutineThatCanEnd(t *testing.T) {
 
 // The List that lingers, because no term waits for it, is ended too.
 func TestT14_EndsWhatLingers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, _, stop := running(t, 3, 15*time.Second)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
+		stop := f.start(15 * time.Second)
 		time.Sleep(time.Second)
 		before := goroutines()
 		f.Hang("w3")
@@ -502,8 +441,8 @@ func TestT14_RunEndsBesideANextTerm(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f, _, stop := running(t, 2, time.Hour, orchestrator.WithGracePeriod(0))
+			inBubble(t, given{workers: 2, opts: options{orchestrator.WithGracePeriod(0)}}, func(t *testing.T, f *fleet) {
+				stop := f.start(time.Hour)
 				f.expect(10)
 				time.Sleep(time.Second)
 				f.forget()
@@ -525,9 +464,7 @@ func TestT14_RunEndsBesideANextTerm(t *testing.T) {
 // So are the writes of a leader that learns in the middle of them that it is
 // deposed.
 func TestT14_EndsTheWritesOfADeposedLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
+	inBubble(t, given{workers: 2, expected: 2}, func(t *testing.T, f *fleet) {
 		before := goroutines()
 		f.intercept(func(ctx context.Context, c call) error {
 			switch {
@@ -547,8 +484,7 @@ func TestT14_EndsTheWritesOfADeposedLeader(t *testing.T) {
 }
 
 func TestT14_BadInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
+	inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 		for _, every := range []time.Duration{0, -time.Second} {
 			err := f.Run(t.Context(), every)
 			require.ErrorIs(t, err, orchestrator.ErrInvalid)

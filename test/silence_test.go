@@ -59,10 +59,7 @@ func TestT4_SilentIsNotEmpty(t *testing.T) {
 		"stuck":   func(f *fleet, w ...string) { f.Stick(w...); f.term(); f.waitOutCalls() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 4)
-				f.expect(20)
-				f.term()
+			inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, f *fleet) {
 				before := f.RunsOn("w2")
 				require.Len(t, before, 5)
 
@@ -91,8 +88,7 @@ func TestT4_SilentIsNotEmpty(t *testing.T) {
 }
 
 func TestT4_WhatIsHeldIsNotTrimmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
+	inBubble(t, given{workers: 3}, func(t *testing.T, f *fleet) {
 		f.expect(1, orchestrator.WithTaskInstances(3))
 		f.term()
 		f.Cut("w1")
@@ -116,10 +112,7 @@ func TestT4_WhatIsHeldIsNotTrimmed(t *testing.T) {
 }
 
 func TestT4_HolderIsNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2)
-		f.expect(2)
-		f.term()
+	inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
 		held := f.RunsOn("w1")
 		f.Cut("w1")
 		f.silentTerm("w1")
@@ -149,10 +142,7 @@ func TestT4_UnknownStartIsHeld(t *testing.T) {
 		{"refused", func(*fleet, context.Context, call) error { return orchestrator.ErrRejected }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3, orchestrator.WithGracePeriod(time.Hour))
-				f.expect(2)
-				f.term()
+			inBubble(t, given{workers: 3, running: 2, opts: options{orchestrator.WithGracePeriod(time.Hour)}}, func(t *testing.T, f *fleet) {
 				idle := f.workers[slices.Index(f.loads(), 0)]
 				f.intercept(func(ctx context.Context, c call) error {
 					if c.Op == orchestrator.OpAdd {
@@ -193,10 +183,7 @@ func TestT4_UnknownStartIsHeld(t *testing.T) {
 // A task that was taken from a worker, refused by another, and given back with
 // no answer may run where it came from.
 func TestT4_UnknownGiveBackIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, hold)
-		f.expect(6)
-		f.term()
+	inBubble(t, given{workers: 2, running: 6, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		f.join("w3")
 		var moved, from string
 		f.intercept(func(_ context.Context, c call) error {
@@ -228,10 +215,7 @@ func TestT4_UnknownGiveBackIsHeld(t *testing.T) {
 // What a worker has acknowledged to have stopped it does not hold, whatever it
 // answered before.
 func TestT4_AcknowledgedStopIsNotHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1, hold)
-		f.expect(2)
-		f.term()
+	inBubble(t, given{workers: 1, running: 2, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		f.join("w2", "w3")
 		f.term() // one of the two moves
 		moved := f.LastPlan().Changes[0]
@@ -259,10 +243,7 @@ func TestT4_NewLeaderKnowsNothing(t *testing.T) {
 		{"until it is removed", func(f *fleet) { f.RemoveWorker("w2") }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				old := newFleet(t, 4)
-				old.expect(20)
-				old.term()
+			inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, old *fleet) {
 				onW2 := old.RunsOn("w2")
 
 				f := old.successor()
@@ -300,10 +281,7 @@ func TestT4_NewLeaderKnowsNothing(t *testing.T) {
 // What is reported is kept even, and what is reported twice is trimmed, while a
 // worker is unheard.
 func TestT4_WhatIsReportedIsStillMoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		old := newFleet(t, 3)
-		old.expect(12)
-		old.term()
+	inBubble(t, given{workers: 3, running: 12}, func(t *testing.T, old *fleet) {
 		f := old.successor()
 		f.Cut("w1")
 		f.join("w4")
@@ -315,10 +293,7 @@ func TestT4_WhatIsReportedIsStillMoved(t *testing.T) {
 
 // A leader that starts while its first List misses a worker that is only slow.
 func TestT4_NewLeaderMissesASlowWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		old := newFleet(t, 4)
-		old.expect(20)
-		old.term()
+	inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, old *fleet) {
 		f := old.successor()
 		f.Slow(3*time.Second, "w3")
 		f.forget()
@@ -333,8 +308,7 @@ func TestT4_NewLeaderMissesASlowWorker(t *testing.T) {
 }
 
 func TestT4_OnlyFoundersMayHoldAnything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 0)
+	inBubble(t, given{workers: 0}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddWorker("gone before the first term"))
 		f.RemoveWorker("gone before the first term")
 		f.expect(4)
@@ -358,13 +332,9 @@ func TestT4_OnlyFoundersMayHoldAnything(t *testing.T) {
 }
 
 func TestT4_SilenceOutranksDraining(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(9)
-		f.term()
+	inBubble(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.DrainWorker("w1"))
 		f.Cut("w1")
-		f.forget()
 		f.silentTerm("w1")
 		require.Empty(t, f.writes())
 		require.Len(t, f.waitingFor(orchestrator.ReasonHeld), 3)
@@ -414,10 +384,7 @@ func TestT4_LateAnswerOfAPredecessor(t *testing.T) {
 }
 
 func TestT4_RemovedAndAddedAgainStartsAfresh(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, hold)
-		f.expect(4)
-		f.term()
+	inBubble(t, given{workers: 2, running: 4, opts: options{hold}}, func(t *testing.T, f *fleet) {
 		f.Kill("w1")
 		f.silentTerm("w1")
 		f.RemoveWorker("w1")
@@ -431,10 +398,7 @@ func TestT4_RemovedAndAddedAgainStartsAfresh(t *testing.T) {
 
 // A worker that leaves while a term asks it refuses the call. That is no failure.
 func TestT4_AWorkerThatLeavesMeanwhileFailsNoTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(6)
-		f.term()
+	inBubble(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
 		f.intercept(on(orchestrator.OpList, "w2", "", func(context.Context) error {
 			f.RemoveWorker("w2")
 			return errBoom
@@ -452,9 +416,7 @@ func TestT4_AWorkerThatLeavesMeanwhileFailsNoTerm(t *testing.T) {
 // way: what the term starts there is with the new one, which is held to run it
 // until it is heard.
 func TestT4_WhatATermStartedOnASuccessor(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2, orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
-		f.expect(4)
+	onBothWires(t, given{workers: 2, expected: 4, opts: options{orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)}}, func(t *testing.T, f *fleet) {
 		replaced := false
 		f.intercept(func(_ context.Context, c call) error {
 			if c.Op != orchestrator.OpList && c.Worker == "w2" && !replaced {
@@ -487,16 +449,13 @@ func TestT4_WhatATermStartedOnASuccessor(t *testing.T) {
 // The same where the start hangs while its worker is removed, and one of its name
 // is added some terms later: it may yet land there.
 func TestT4_AStartThatMayLandOnASuccessor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 2, orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved))
+	inBubble(t, given{workers: 2, opts: options{orchestrator.WithGracePeriod(orchestrator.HoldUntilRemoved)}}, func(t *testing.T, f *fleet) {
 		f.expect(1)
 		release := make(chan struct{})
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd && c.Worker == "w1" {
-				<-release
-			}
+		f.intercept(on(orchestrator.OpAdd, "w1", "", func(context.Context) error {
+			<-release
 			return nil
-		})
+		}))
 		f.failingTerm()
 		f.Cut("w2")
 		f.RemoveWorker("w1")

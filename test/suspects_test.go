@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -28,22 +27,17 @@ func (f *fleet) refusePoison() {
 	})
 }
 
-// withPoison starts a fleet on which a task runs for each of n names, and adds the
-// task poison, which every worker refuses.
-func withPoison(t *testing.T, start func(*testing.T, int, ...option) *fleet, workers, n int, opts ...orchestrator.TaskOption) *fleet {
-	t.Helper()
-	f := start(t, workers)
-	f.expect(n)
-	f.term()
+// addPoison adds the task poison, which every worker refuses.
+func (f *fleet) addPoison(opts ...orchestrator.TaskOption) {
+	f.t.Helper()
 	f.refusePoison()
-	require.NoError(t, f.AddTask("poison", opts...))
-	return f
+	require.NoError(f.t, f.AddTask("poison", opts...))
 }
 
 // A single worker tries it again after 1, 2, 4, 8 and then 16 terms.
 func TestT9_PoisonOnOneWorker(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := withPoison(t, start, 1, 3)
+	onBothWires(t, given{workers: 1, running: 3}, func(t *testing.T, f *fleet) {
+		f.addPoison()
 		var tried []uint64
 		for range 100 {
 			f.anyTerm()
@@ -65,8 +59,8 @@ func TestT9_PoisonOnOneWorker(t *testing.T) {
 // It goes from worker to worker and quarantines none. LastPlan tells where it failed
 // last, until when it pauses, and why.
 func TestT9_PoisonQuarantinesNoWorker(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := withPoison(t, start, 3, 6)
+	onBothWires(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
+		f.addPoison()
 		tried := make(map[string]int)
 		last := ""
 		for range 50 {
@@ -108,8 +102,8 @@ func TestT9_PoisonQuarantinesNoWorker(t *testing.T) {
 // No healthy task moves out of its way, though an even spread with the poison in it
 // would be another one. Once it runs the spread becomes even.
 func TestT9_PoisonMovesNoHealthyTask(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := withPoison(t, start, 3, 6, orchestrator.WithTaskInstances(2))
+	onBothWires(t, given{workers: 3, running: 6}, func(t *testing.T, f *fleet) {
+		f.addPoison(orchestrator.WithTaskInstances(2))
 		f.anyTerm()
 		f.anyTerm()
 		require.NoError(t, f.AddTask("more1"))
@@ -138,9 +132,7 @@ func TestT9_PoisonMovesNoHealthyTask(t *testing.T) {
 
 // A copy of a suspect that runs stays, and moves only for a drain.
 func TestT9_ARunningCopyOfASuspectStays(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(8)
+	onBothWires(t, given{workers: 4, expected: 8}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("poison"))
 		f.term()
 		home := f.Running("poison")[0]
@@ -167,8 +159,8 @@ func TestT9_ARunningCopyOfASuspectStays(t *testing.T) {
 
 // If every worker failed to start it, the task waits, and LastPlan says so.
 func TestT9_PoisonWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := withPoison(t, newFleet, 1, 1)
+	inBubble(t, given{workers: 1, running: 1}, func(t *testing.T, f *fleet) {
+		f.addPoison()
 		f.failingTerm()
 		f.forget()
 		f.term()
@@ -181,8 +173,8 @@ func TestT9_PoisonWaits(t *testing.T) {
 // A task that is poison no longer runs at the next try, and its record is clean.
 func TestT9_PoisonThatIsCured(t *testing.T) {
 	for _, failed := range []int{1, 2, 10} {
-		onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-			f := withPoison(t, start, 2, 1)
+		onBothWires(t, given{workers: 2, running: 1}, func(t *testing.T, f *fleet) {
+			f.addPoison()
 			for range failed {
 				f.anyTerm()
 			}
@@ -198,8 +190,7 @@ func TestT9_PoisonThatIsCured(t *testing.T) {
 
 // What a broken worker refused pauses there, and nowhere else.
 func TestT9_ABrokenWorkerMakesNoTaskSuspect(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
+	onBothWires(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w3")
 		f.expect(100)
 		f.failingTerm()
@@ -224,9 +215,7 @@ func TestT9_ABrokenWorkerMakesNoTaskSuspect(t *testing.T) {
 // A task that ran, and now fails wherever it comes, keeps no worker from starting
 // others.
 func TestT9_ATaskThatTurnsPoisonousStarvesNoWorker(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 4)
-		f.expect(19)
+	onBothWires(t, given{workers: 4, expected: 19}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.AddTask("poison"))
 		f.term()
 		f.refusePoison()
@@ -245,9 +234,7 @@ func TestT9_ATaskThatTurnsPoisonousStarvesNoWorker(t *testing.T) {
 
 // A start that seemed to fail, but is listed, did not fail.
 func TestT9_ListedAfterAllIsForgiven(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := start(t, 2)
-		f.expect(1)
+	onBothWires(t, given{workers: 2, expected: 1}, func(t *testing.T, f *fleet) {
 		f.intercept(func(_ context.Context, c call) error {
 			if c.Op == orchestrator.OpAdd {
 				f.LoseAnswers(c.Worker)
@@ -268,8 +255,8 @@ func TestT9_ListedAfterAllIsForgiven(t *testing.T) {
 
 // What is held against a task goes with it.
 func TestT9_ARemovedTaskIsForgotten(t *testing.T) {
-	onBothWires(t, func(t *testing.T, start func(*testing.T, int, ...option) *fleet) {
-		f := withPoison(t, start, 2, 1)
+	onBothWires(t, given{workers: 2, running: 1}, func(t *testing.T, f *fleet) {
+		f.addPoison()
 		f.failingTerm()
 		f.failingTerm()
 		require.Len(t, f.paused(orchestrator.PauseTask), 1)
@@ -284,10 +271,7 @@ func TestT9_ARemovedTaskIsForgotten(t *testing.T) {
 
 // A suspect is not tried where it runs, and waits if there is no other worker.
 func TestT9_ASuspectOnEveryWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(3)
-		f.term()
+	inBubble(t, given{workers: 3, running: 3}, func(t *testing.T, f *fleet) {
 		f.failAdds(errRejected, "w1", "w2")
 		require.NoError(t, f.AddTask("picky", orchestrator.WithTaskInstances(3)))
 		for range 30 {
@@ -333,10 +317,10 @@ func (f *fleet) leastRunning(n int) (least int) {
 func TestT9_AnOutageOfAllStartsStopsLittle(t *testing.T) {
 	reasons := []struct {
 		name string
-		give func(*service)
+		give func(*fleet)
 	}{
-		{"a joiner", func(s *service) { s.join("w11") }},
-		{"a drain", func(s *service) { require.NoError(s.t, s.DrainWorker("w1")) }},
+		{"a joiner", func(f *fleet) { f.join("w11") }},
+		{"a drain", func(f *fleet) { require.NoError(f.t, f.DrainWorker("w1")) }},
 	}
 	faults := []struct {
 		name  string
@@ -349,21 +333,18 @@ func TestT9_AnOutageOfAllStartsStopsLittle(t *testing.T) {
 	for _, reason := range reasons {
 		for _, fault := range faults {
 			t.Run(reason.name+", starts "+fault.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := newService(t, 10)
-					s.expect(1000)
-					require.NoError(t, s.NextTerm(t.Context()))
-					s.intercept(on(orchestrator.OpAdd, "", "", fault.fault))
-					s.start(tick)
-					reason.give(s)
+				inBubble(t, given{workers: 10, running: 1000}, func(t *testing.T, f *fleet) {
+					f.intercept(on(orchestrator.OpAdd, "", "", fault.fault))
+					f.start(tick)
+					reason.give(f)
 					time.Sleep(10 * time.Minute)
-					least := s.leastRunning(1000) // after it, healthy moves stop some too
-					s.intercept(nil)
-					after := s.untilAllRun(10 * time.Minute)
+					least := f.leastRunning(1000) // after it, healthy moves stop some too
+					f.intercept(nil)
+					after := f.untilAllRun(10 * time.Minute)
 					t.Logf("at least %d of 1,000 ran on", least)
 					require.GreaterOrEqual(t, least, 950)
 					require.LessOrEqual(t, after, 20*time.Second)
-					s.requireNeverTwice()
+					f.requireNeverTwice()
 				})
 			})
 		}
@@ -374,21 +355,18 @@ func TestT9_AnOutageOfAllStartsStopsLittle(t *testing.T) {
 // that are healthy. A worker joins after half of them.
 func TestT9_NewPoisonEveryTermHurtsNoHealthyWorker(t *testing.T) {
 	for _, test := range []struct {
-		name   string
-		poison int
-		fault  error
-		start  func(*testing.T, int, ...option) *fleet
+		name    string
+		poison  int
+		fault   error
+		applier bool
 	}{
-		{"5 refused, calls", 5, errRejected, newFleet},
-		{"5 failing, batches", 5, errBoom, newBatchFleet},
-		{"30 refused, batches", 30, errRejected, newBatchFleet},
-		{"30 failing, calls", 30, errBoom, newFleet},
+		{"5 refused, calls", 5, errRejected, false},
+		{"5 failing, batches", 5, errBoom, true},
+		{"30 refused, batches", 30, errRejected, true},
+		{"30 failing, calls", 30, errBoom, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := test.start(t, 10)
-				f.expect(100)
-				f.term()
+			inBubble(t, given{workers: 10, running: 100, applier: test.applier}, func(t *testing.T, f *fleet) {
 				f.Refuse(func(op orchestrator.Op, _, task string) error {
 					if op == orchestrator.OpAdd && strings.HasPrefix(task, "poison") {
 						return test.fault

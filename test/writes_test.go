@@ -36,9 +36,7 @@ func involves(c change, worker string) bool {
 }
 
 func TestT7_ConcurrentAcrossWorkersOneAtATimeOnEach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 4)
-		f.expect(20)
+	inBubble(t, given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
 		f.intercept(slowWrites(time.Second))
 		d, err := f.timedTerm() // the wire would notice two calls at once for a worker
 		require.NoError(t, err)
@@ -49,9 +47,7 @@ func TestT7_ConcurrentAcrossWorkersOneAtATimeOnEach(t *testing.T) {
 }
 
 func TestT7_AnApplierTakesWhatThereIsInOneCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newBatchFleet(t, 4)
-		f.expect(20)
+	inBubble(t, given{workers: 4, expected: 20, applier: true}, func(t *testing.T, f *fleet) {
 		began := time.Now()
 		f.term()
 		require.Len(t, f.writes(), 20)
@@ -65,26 +61,18 @@ func TestT7_AnApplierTakesWhatThereIsInOneCall(t *testing.T) {
 // Whichever it is: no receiver that has to prove itself first is left waiting
 // for a task from the slow one.
 func TestT7_OneSlowWorkerDelaysOnlyItsOwnMoves(t *testing.T) {
-	for name, newFleet := range map[string]func(*testing.T, int, ...option) *fleet{
-		"one by one": newFleet, "applied": newBatchFleet,
-	} {
-		for _, slow := range names("w", 4) {
-			t.Run(name+" "+slow, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFleet(t, 4)
-					f.expect(24)
-					f.term()
-					f.join("w5", "w6")
-					f.Slow(900*time.Millisecond, slow)
-					f.forget()
-					f.term()
-					f.requireNotDelayed(slow, 900*time.Millisecond)
+	for _, slow := range names("w", 4) {
+		t.Run(slow, func(t *testing.T) {
+			onBothWires(t, given{workers: 4, running: 24}, func(_ *testing.T, f *fleet) {
+				f.join("w5", "w6")
+				f.Slow(900*time.Millisecond, slow)
+				f.term()
+				f.requireNotDelayed(slow, 900*time.Millisecond)
 
-					f.Heal()
-					f.requireSettled()
-				})
+				f.Heal()
+				f.requireSettled()
 			})
-		}
+		})
 	}
 }
 
@@ -110,15 +98,8 @@ func TestT7_NothingNewBeginsAfterATimeout(t *testing.T) {
 		"a timeout behind the transport":    func(context.Context) error { return fmt.Errorf("proxy: %w", context.DeadlineExceeded) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, 3)
-				f.expect(15)
-				f.intercept(func(ctx context.Context, c call) error {
-					if c.Op == orchestrator.OpAdd && c.Worker == "w2" {
-						return first(ctx)
-					}
-					return nil
-				})
+			inBubble(t, given{workers: 3, expected: 15}, func(t *testing.T, f *fleet) {
+				f.intercept(on(orchestrator.OpAdd, "w2", "", first))
 				d, err := f.timedTerm()
 				require.Len(t, failures(t, err), 1)
 				require.LessOrEqual(t, d, timeout)
@@ -143,10 +124,7 @@ func TestT7_NothingNewBeginsAfterATimeout(t *testing.T) {
 
 // A stop that timed out pauses for a term, and comes last when it is tried again.
 func TestT7_WhatTimedOutComesLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.expect(5)
-		f.term()
+	inBubble(t, given{workers: 1, running: 5}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.UpdateTasks([]task{{Name: "t5"}}))
 		stuck := ""
 		f.intercept(func(ctx context.Context, c call) error {
@@ -172,10 +150,7 @@ func TestT7_WhatTimedOutComesLast(t *testing.T) {
 // Two tasks that can never be stopped do not keep the others from it by taking
 // turns at coming last.
 func TestT7_TwoThatTimeOutDoNotBlockTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.expect(5)
-		f.term()
+	inBubble(t, given{workers: 1, running: 5}, func(t *testing.T, f *fleet) {
 		require.NoError(t, f.UpdateTasks(nil))
 		f.intercept(func(ctx context.Context, c call) error {
 			if c.Op == orchestrator.OpRemove && (c.Task == "t2" || c.Task == "t4") {
@@ -244,15 +219,8 @@ func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
 }
 
 func TestT3_ChangesBeginWithinTheFirstTimeoutOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.expect(6)
-		f.intercept(func(_ context.Context, c call) error {
-			if c.Op == orchestrator.OpAdd {
-				time.Sleep(3 * time.Second)
-			}
-			return nil
-		})
+	inBubble(t, given{workers: 1, expected: 6}, func(t *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpAdd, "", "", takes(3*time.Second)))
 		d, err := f.timedTerm()
 		require.NoError(t, err, "to skip is no failure")
 		require.Equal(t, 12*time.Second, d, "at 0, 3, 6 and 9 seconds one begins; what has begun is carried through")
@@ -274,10 +242,7 @@ func TestT3_ChangesBeginWithinTheFirstTimeoutOnly(t *testing.T) {
 // the end of the next one; its stop, its start and its give-back take one each.
 func TestT3_WorstTermLastsFiveTimeouts(t *testing.T) {
 	const nearly = timeout - 2*time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.expect(3)
-		f.term()
+	inBubble(t, given{workers: 1, running: 3}, func(t *testing.T, f *fleet) {
 		f.join("w2")
 		f.RemoveTask("t3") // to be stopped before the move begins
 		f.forget()
@@ -303,10 +268,7 @@ func TestT3_WorstTermLastsFiveTimeouts(t *testing.T) {
 // the third would begin there too late to be given back in time.
 func TestT3_SecondHalvesBeginWithinTheSecondTimeoutOnly(t *testing.T) {
 	const nearly = timeout - 2*time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 3)
-		f.expect(18)
-		f.term()
+	inBubble(t, given{workers: 3, running: 18}, func(t *testing.T, f *fleet) {
 		f.join("w4")
 		require.NoError(t, f.AddTask("n1")) // two starts that prove the receiver,
 		require.NoError(t, f.AddTask("n2")) // so that three moves may be under way
@@ -334,9 +296,7 @@ func TestT3_NoTermLastsLonger(t *testing.T) {
 	for seed := range uint64(100) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 3))
-			f := newFleet(t, 4, orchestrator.WithConcurrency(1+r.IntN(6)), orchestrator.WithHandoff(orchestrator.Handoff(r.IntN(3))))
-			f.expect(12)
-			f.term()
+			f := newFleet(t, given{workers: 4, running: 12, opts: options{orchestrator.WithConcurrency(1 + r.IntN(6)), orchestrator.WithHandoff(orchestrator.Handoff(r.IntN(3)))}})
 			f.join("w5")
 			f.RemoveTask("t1")
 			require.NoError(t, f.AddTask("n", orchestrator.WithTaskInstances(5)))
@@ -371,10 +331,7 @@ func TestT3_NoTermLastsLonger(t *testing.T) {
 // With one call at a time, a start that sticks takes the only slot between the
 // two halves of a move. At its deadline the slot is free, and the move goes on.
 func TestT3_SlotIsFreeAtTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1, orchestrator.WithConcurrency(1))
-		f.expect(2)
-		f.term()
+	inBubble(t, given{workers: 1, running: 2, opts: options{orchestrator.WithConcurrency(1)}}, func(t *testing.T, f *fleet) {
 		f.join("w2", "w3")
 		require.NoError(t, f.AddTask("sticks"))
 		p, err := f.Plan(orchestrator.Hypothesis[string, string]{})
