@@ -1,8 +1,11 @@
 package test
 
+// README.md and the documents agree with the source.
+
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -33,4 +36,68 @@ func TestDocs_QuotesExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, n, 60)
+}
+
+var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+
+// fenced returns the fenced blocks of a Markdown file by the language of their fence.
+func fenced(t *testing.T, path string) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	blocks := make(map[string][]string)
+	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+		blocks[m[1]] = append(blocks[m[1]], m[2])
+	}
+	return blocks
+}
+
+// The program in README.md is the first example of the package documentation, and the
+// block after it is the example's output.
+func TestREADME_ProgramIsTheExample(t *testing.T) {
+	source, err := os.ReadFile("../example_test.go")
+	require.NoError(t, err)
+	_, example, ok := strings.Cut(string(source), "\nfunc Example() {\n")
+	require.True(t, ok)
+	example, _, ok = strings.Cut(example, "\n}\n")
+	require.True(t, ok)
+	body, output, ok := strings.Cut(example, "\t// Output:\n")
+	require.True(t, ok)
+
+	blocks := fenced(t, "../README.md")
+	require.Len(t, blocks["go"], 1)
+	program := blocks["go"][0]
+	_, main, ok := strings.Cut(program, "\nfunc main() {\n")
+	require.True(t, ok)
+	require.Equal(t, body+"}\n", main)
+	output = regexp.MustCompile(`(?m)^\t// ?`).ReplaceAllString(output, "") + "\n"
+	require.Contains(t, blocks[""], output)
+
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, file)
+	build.Dir = ".."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+var link = regexp.MustCompile(`\]\(([^)#: ]+)(#[^)]*)?\)`)
+
+// Every relative link in the documents leads to a file.
+func TestREADME_LinksLeadToFiles(t *testing.T) {
+	documents, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	root, err := filepath.Glob("../*.md")
+	require.NoError(t, err)
+	n := 0
+	for _, path := range append(root, documents...) {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			n++
+			_, err := os.Stat(filepath.Join(filepath.Dir(path), m[1]))
+			require.NoError(t, err, "a link in %s", path)
+		}
+	}
+	require.Greater(t, n, 10)
 }

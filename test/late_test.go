@@ -241,6 +241,114 @@ func TestT3_OneDeadWorkerDelaysOneTerm(t *testing.T) {
 	})
 }
 
+// Each List takes nine of the ten seconds that it may take.
+func TestT3_ASlowListDelaysOnlyItsWorker(t *testing.T) {
+	for _, workers := range []int{4, 20, 100} {
+		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
+			inBubble(t, given{workers: workers, expected: 2 * workers}, func(t *testing.T, f *fleet) {
+				f.intercept(slowLists(func(worker string, _ int) time.Duration {
+					if worker == "w3" {
+						return 9 * time.Second
+					}
+					return 0
+				}))
+				f.start(tick)
+				f.requireShortTerms()
+				f.requireNeverTwice()
+				require.Zero(t, f.losses())
+				require.NotEmpty(t, f.RunsOn("w3"), "it is slow, and takes part")
+			})
+		})
+	}
+}
+
+// Every second List of one worker takes nine seconds.
+func TestT3_AnAlternatingWorkerDelaysOnlyItself(t *testing.T) {
+	for _, workers := range []int{4, 20} {
+		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
+			inBubble(t, given{workers: workers, expected: 2 * workers}, func(t *testing.T, f *fleet) {
+				f.intercept(slowLists(func(worker string, n int) time.Duration {
+					if worker == "w3" && n%2 == 1 {
+						return 9 * time.Second
+					}
+					return 0
+				}))
+				f.start(tick)
+				f.requireShortTerms()
+				f.requireNeverTwice()
+				require.Zero(t, f.losses())
+			})
+		})
+	}
+}
+
+// Of 100 workers each is slow once in a hundred Lists, so that most terms meet
+// one slow worker.
+func TestT3_RareSlownessOfManyWorkers(t *testing.T) {
+	for name, slow := range map[string]func(worker, n int) bool{
+		"in turn":   func(worker, n int) bool { return (worker+n)%100 == 0 },
+		"at random": func(worker, n int) bool { return rand.New(rand.NewPCG(uint64(worker), uint64(n))).IntN(100) == 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, given{workers: 100, expected: 200}, func(t *testing.T, f *fleet) {
+				f.intercept(slowLists(func(worker string, n int) time.Duration {
+					var i int
+					_, err := fmt.Sscanf(worker, "w%d", &i)
+					if err == nil && slow(i, n) {
+						return 9 * time.Second
+					}
+					return 0
+				}))
+				f.start(tick)
+				f.requireShortTerms()
+				f.requireNeverTwice()
+				require.Zero(t, f.losses())
+			})
+		})
+	}
+}
+
+var errUnreachable = errors.New("connection refused")
+
+// The workers come up after the first term. The second term has no other worker
+// to wait for, so it waits for them.
+func TestT3_WorkersUpAfterTheirLeaderCostNoTerm(t *testing.T) {
+	for _, test := range []struct{ workers, up int }{{1, 1}, {3, 3}, {3, 1}} {
+		t.Run(fmt.Sprintf("%d of %d workers", test.up, test.workers), func(t *testing.T) {
+			inBubble(t, given{workers: test.workers, expected: 6}, func(t *testing.T, f *fleet) {
+				up := make(map[string]bool)
+				f.intercept(func(ctx context.Context, c call) error {
+					if !up[c.Worker] {
+						return errUnreachable
+					}
+					return pass(ctx, 5*time.Millisecond)
+				})
+				require.ErrorIs(t, f.NextTerm(t.Context()), errUnreachable)
+				for _, name := range f.workers[:test.up] {
+					up[name] = true
+				}
+				time.Sleep(tick)
+
+				err := f.NextTerm(t.Context())
+				t.Logf("second term: %d missing, error %v", f.missing(), err)
+				answering := 0
+				for _, s := range f.LastActual() {
+					if s.State == orchestrator.Answering {
+						answering++
+					}
+				}
+				require.Equal(t, test.up, answering, "the term knows the answers")
+				if test.up < test.workers {
+					require.Len(t, failures(t, err), test.workers-test.up)
+					return
+				}
+				require.NoError(t, err)
+				require.Zero(t, f.missing())
+			})
+		})
+	}
+}
+
 // While a call to a worker is under way, another worker of that name is not listed, and
 // the result of the call does not count for it.
 func TestC1_RemovedAndAddedWhileAListIsUnderWay(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -223,6 +224,60 @@ func TestT2_ASlowFleetIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// The whole fleet is slow: one round of Lists takes longer than the timeout,
+// because calls wait for slots. Each call by itself is fast enough.
+func TestT2_ASlowFleetLosesNoWorker(t *testing.T) {
+	few := orchestrator.WithConcurrency(128)
+	for _, test := range []struct {
+		name    string
+		workers int
+		list    time.Duration
+		healthy int // terms before the fleet turns slow
+		terms   int
+		opts    options
+	}{
+		{"800 workers turn slow, 128 calls", 800, 1900 * time.Millisecond, 1, 100, options{few}},
+		{"800 workers are slow from the start, 128 calls", 800, 1900 * time.Millisecond, 0, 40, options{few}},
+		{"2,000 workers turn slow", 2000, time.Second, 1, 40, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, given{workers: test.workers, expected: test.workers, opts: test.opts}, func(t *testing.T, f *fleet) {
+				for range test.healthy {
+					f.term()
+				}
+				f.intercept(slowLists(func(string, int) time.Duration { return test.list }))
+				lost := make(map[string]bool)
+				for range test.terms {
+					f.steadyTerm()
+					if f.losses() == 0 {
+						continue
+					}
+					for _, s := range f.LastActual() {
+						if s.State == orchestrator.Lost {
+							lost[s.Name] = true
+						}
+					}
+				}
+				doubled := 0
+				for _, task := range f.ListExpectedTasks() {
+					if f.Counts(task.Name).Most > 1 {
+						doubled++
+					}
+				}
+				t.Logf("%d workers lost, %d tasks doubled, %d missing, spread %d",
+					len(lost), doubled, f.missing(), spread(f.loads()))
+				require.Empty(t, slices.Sorted(maps.Keys(lost))[:min(3, len(lost))], "workers lost, the first three of them")
+				require.Zero(t, doubled)
+				require.Zero(t, f.missing())
+				require.LessOrEqual(t, spread(f.loads()), 1)
+			})
+		})
+	}
+}
+
+// losses counts the workers that the last term saw as lost.
+func (f *fleet) losses() int { return f.LastPlan().Stats.Workers.Lost }
 
 // If all workers are silent, a term waits for them.
 func TestT3_ListingTakesOneTimeoutInAll(t *testing.T) {

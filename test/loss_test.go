@@ -5,6 +5,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,6 +228,78 @@ func TestT4_AFailureBeforeALongGapLosesNoWorker(t *testing.T) {
 				}
 				require.Equal(t, orchestrator.Answering, f.state("w4").State)
 				f.requireNeverTwice()
+			})
+		})
+	}
+}
+
+// The ticker is slow and the grace period the default one, so a worker that
+// misses one List keeps its tasks.
+func TestT4_OneMissedListUnderASlowTickerLosesNoWorker(t *testing.T) {
+	for name, fault := range map[string]func(context.Context) error{
+		"fails": func(context.Context) error { return errUnreachable },
+		"hangs": hang,
+	} {
+		for _, every := range []time.Duration{30 * time.Second, time.Minute, 10 * time.Minute} {
+			t.Run(fmt.Sprint(name, ", ", every), func(t *testing.T) {
+				inBubble(t, given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
+					f.start(every)
+					time.Sleep(every / 2)
+					f.intercept(on(orchestrator.OpList, "w2", "", fault))
+					time.Sleep(every)
+					f.intercept(nil)
+					lost := f.losses()
+					time.Sleep(3 * every)
+					doubled := 0
+					for _, task := range f.ListExpectedTasks() {
+						if f.Counts(task.Name).Starts > 1 {
+							doubled++
+						}
+					}
+					t.Logf("%d workers lost, %d tasks started twice", lost, doubled)
+					require.Zero(t, lost)
+					require.Zero(t, doubled)
+				})
+			})
+		}
+	}
+}
+
+// Three missed Lists in a row still lose a worker.
+func TestT4_TheDefaultGraceUnderASlowTickerEnds(t *testing.T) {
+	inBubble(t, given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
+		f.start(time.Minute)
+		time.Sleep(30 * time.Second)
+		f.Kill("w2")
+		time.Sleep(5 * time.Minute)
+		require.Equal(t, 1, f.losses())
+		require.Zero(t, f.missing())
+	})
+}
+
+// An explicit grace period shorter than two ticks is a mistake that Run logs.
+func TestT4_AGraceShorterThanTwoTicksIsLogged(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		opts  options
+		warns bool
+	}{
+		{"default", nil, false},
+		{"shorter than a tick", options{orchestrator.WithGracePeriod(30 * time.Second)}, true},
+		{"shorter than two ticks", options{orchestrator.WithGracePeriod(2*time.Minute - 1)}, true},
+		{"two ticks", options{orchestrator.WithGracePeriod(2 * time.Minute)}, false},
+		{"for ever", options{hold}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, given{workers: 2, opts: test.opts}, func(t *testing.T, f *fleet) {
+				f.start(time.Minute)
+				time.Sleep(10 * time.Minute)
+				found := f.log.lines(`"level":"WARN"`)
+				if test.warns {
+					require.Len(t, found, 1, "once, and not in each term")
+				} else {
+					require.Empty(t, found)
+				}
 			})
 		})
 	}

@@ -1,6 +1,6 @@
 package test
 
-// T10, P2, P24 and C8: how many tasks a term may move, and which.
+// T10 and P2: how many tasks a term may move, which, and tasks that do not stop.
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -393,266 +394,191 @@ func TestP2_WhatIsListedFirstMovesFirst(t *testing.T) {
 	}
 }
 
-// pinning is a Communicator that pins tasks. It embeds a wire, so that it is no
-// Applier.
-type pinning struct {
-	*wire
-	pins map[string]bool // by task
-	on   string          // the worker that pins them; "": all
-	n    func(listed, pinned int) int
+// stopFaults are the answers to every Remove of a stuck task.
+var stopFaults = []struct {
+	name  string
+	fault func(context.Context) error
+}{
+	{"stopping", func(context.Context) error { return orchestrator.ErrStopping }},
+	{"hangs", hang},
+	{"fails", func(context.Context) error { return errBoom }},
+	{"refused", func(context.Context) error { return errRejected }},
 }
 
-// List lists the pinned tasks last, and pins as many as n says.
-func (p *pinning) List(ctx context.Context, worker string) ([]string, error) {
-	tasks, err := p.wire.List(ctx, worker)
-	slices.SortStableFunc(tasks, func(a, b string) int {
-		switch {
-		case p.pins[a] == p.pins[b]:
-			return 0
-		case p.pins[a]:
-			return 1
-		}
-		return -1
-	})
-	pinned := 0
-	for _, task := range tasks {
-		if p.pins[task] && (p.on == "" || p.on == worker) {
-			pinned++
+// stuck makes the first n tasks that the leader stops impossible to stop, each
+// where it runs then.
+type stuck struct {
+	mu     sync.Mutex
+	n      int
+	fault  func(context.Context) error
+	copies []string // worker and task
+}
+
+// tap is for wire.intercept.
+func (s *stuck) tap(ctx context.Context, c call) error {
+	if c.Op != orchestrator.OpRemove {
+		return nil
+	}
+	s.mu.Lock()
+	instance := c.Worker + " " + c.Task
+	if !slices.Contains(s.copies, instance) && len(s.copies) < s.n {
+		s.copies = append(s.copies, instance)
+	}
+	fails := slices.Contains(s.copies, instance)
+	s.mu.Unlock()
+	if fails {
+		return s.fault(ctx)
+	}
+	return nil
+}
+
+// left counts the stuck tasks on w1.
+func (s *stuck) left(f *fleet) (n int) {
+	for _, task := range f.RunsOn("w1") {
+		if slices.Contains(s.copies, "w1 "+task) {
+			n++
 		}
 	}
-	if p.n != nil {
-		pinned = p.n(len(tasks), pinned)
-	}
-	orchestrator.Pin(ctx, pinned)
-	return tasks, err
+	return n
 }
 
-// batchPinning is a pinning that is an Applier.
-type batchPinning struct{ *pinning }
-
-func (p *batchPinning) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
-	return (&batchWire{p.wire}).Apply(ctx, worker, writes)
-}
-
-// withPins runs a test with both kinds of Communicators that pin the tasks in pins.
-func withPins(t *testing.T, g given, test func(t *testing.T, f *fleet, p *pinning)) {
+// withStuckStops runs test for every kind of fault, for every budget from 1 to
+// 10, and for one stuck task and as many as the budget.
+func withStuckStops(t *testing.T, test func(f *fleet, s *stuck)) {
 	t.Helper()
-	for _, batches := range []bool{false, true} {
-		t.Run(fmt.Sprint("batches ", batches), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := &pinning{wire: newWire(t), pins: make(map[string]bool)}
-				var comm orchestrator.Communicator[string, string] = p
-				if batches {
-					comm = &batchPinning{p}
-				}
-				test(t, newFleetOn(t, p.wire, comm, g), p)
-			})
-		})
-	}
-}
-
-// pin pins the tasks that run on a worker.
-func (p *pinning) pin(tasks ...string) {
-	for _, task := range tasks {
-		p.pins[task] = true
-	}
-}
-
-// A drain waits for pinned tasks, says so, and uses no budget for them.
-func TestP24_ADrainWaitsForPinnedTasks(t *testing.T) {
-	withPins(t, given{workers: 2, running: 8, opts: options{orchestrator.WithMaxMoves(1)}}, func(t *testing.T, f *fleet, p *pinning) {
-		has := f.RunsOn("w1")
-		p.pin(has[0], has[1])
-		require.NoError(t, f.DrainWorker("w1"))
-		for left := 2; left > 0; left-- {
-			f.term()
-			require.Len(t, f.moves(), 1)
-			require.Len(t, f.RunsOn("w1"), left+1)
-			require.Equal(t, left-1, f.LastPlan().Stats.Deferred, "pinned tasks are not left for later")
-		}
-		f.forget()
-		for range 3 {
-			f.term()
-		}
-		require.Empty(t, f.writes())
-		pinned := f.waitingFor(orchestrator.ReasonPinned)
-		require.ElementsMatch(t, []waiting{
-			{Task: has[0], Instances: 1, Reason: orchestrator.ReasonPinned, Worker: "w1", Named: true},
-			{Task: has[1], Instances: 1, Reason: orchestrator.ReasonPinned, Worker: "w1", Named: true},
-		}, pinned)
-		require.Empty(t, f.LastPlan().Paused)
-		require.Zero(t, f.LastPlan().Stats.Instances.Missing)
-		require.Zero(t, f.LastPlan().Stats.Instances.Unplaceable)
-		require.Equal(t, pinned, f.plan(hypothesis{}).Waiting, "Plan knows it")
-
-		clear(p.pins)
-		f.term()
-		f.term()
-		require.Empty(t, f.RunsOn("w1"))
-		f.requireSettled()
-	})
-}
-
-// Pinned tasks count, and do not move for an even spread: others do.
-func TestP24_PinnedTasksDoNotMove(t *testing.T) {
-	withPins(t, given{workers: 2, running: 12}, func(t *testing.T, f *fleet, p *pinning) {
-		stays := slices.Concat(f.RunsOn("w1"), f.RunsOn("w2")[:2])
-		p.pin(stays...)
-		f.join("w3")
-		f.term()
-		require.Equal(t, []int{6, 3, 3}, f.loads(), "as even as it can be")
-		for _, task := range stays {
-			require.NotEqual(t, []string{"w3"}, f.Running(task))
-		}
-		f.forget()
-		f.term()
-		require.Empty(t, f.writes())
-		clear(p.pins)
-		f.term()
-		require.Equal(t, []int{4, 4, 4}, f.loads())
-		f.requireNeverTwice()
-	})
-}
-
-// Of surplus copies those stop first that are not pinned.
-func TestP24_SurplusIsTrimmedElsewhereFirst(t *testing.T) {
-	withPins(t, given{workers: 3}, func(t *testing.T, f *fleet, p *pinning) {
-		f.run("w1", "a b c d e") // w1 has the most, and would lose its copy
-		f.run("w2", "a")
-		f.run("w3", "a")
-		f.expectNamed("a", "b", "c", "d", "e")
-		p.n = func(listed, _ int) int {
-			if listed == 5 { // w1
-				return 5
+	for _, kind := range stopFaults {
+		for n := 1; n <= 10; n++ {
+			for _, count := range slices.Compact([]int{1, n}) {
+				t.Run(fmt.Sprintf("%s, budget %d, %d stuck", kind.name, n, count), func(t *testing.T) {
+					inBubble(t, given{workers: 4, running: 80, opts: options{orchestrator.WithMaxMoves(n)}}, func(_ *testing.T, f *fleet) {
+						s := &stuck{n: count, fault: kind.fault}
+						f.intercept(s.tap)
+						test(f, s)
+						f.requireAllRun()
+						f.requireNeverTwice()
+					})
+				})
 			}
-			return 0
 		}
-		f.term()
-		require.Equal(t, []string{"w1"}, f.Running("a"))
-		require.Equal(t, []int{5, 0, 0}, f.loads())
-	})
-}
-
-// expectNamed replaces what is expected by these tasks.
-func (f *fleet) expectNamed(names ...string) {
-	f.t.Helper()
-	all := make([]task, len(names))
-	for i, name := range names {
-		all[i].Name = name
 	}
-	require.NoError(f.t, f.UpdateTasks(all))
 }
 
-// If all copies are pinned, surplus ones stop nevertheless, and so do tasks that are
-// expected no longer.
-func TestP24_PinnedTasksStop(t *testing.T) {
-	withPins(t, given{workers: 2}, func(t *testing.T, f *fleet, p *pinning) {
-		f.run("w1", "a b")
-		f.run("w2", "a")
-		p.pin("a", "b")
-		f.expectNamed("a")
-		f.term()
-		require.Len(t, f.Running("a"), 1)
-		require.Empty(t, f.Running("b"))
+// untilTerm runs terms until done, and at most limit. It returns how many.
+func (f *fleet) untilTerm(limit int, done func() bool) (terms int) {
+	f.t.Helper()
+	for terms < limit && !done() {
+		f.steadyTerm()
+		terms++
+	}
+	return terms
+}
+
+// The drained worker ends with the stuck tasks alone, and the worker that joined
+// with its share of the others.
+func TestT10_StuckStopsDelayNoDrain(t *testing.T) {
+	withStuckStops(t, func(f *fleet, s *stuck) {
+		f.join("w5")
+		require.NoError(f.t, f.DrainWorker("w1"))
+		share := func() int { return (80 - s.left(f)) / 4 }
+		terms := f.untilTerm(60, func() bool {
+			return len(f.RunsOn("w1")) == s.left(f) && len(f.RunsOn("w5")) >= share()
+		})
+		f.t.Logf("after %d terms: loads %v, stuck on w1: %d", terms, f.loads(), s.left(f))
+		require.Len(f.t, f.RunsOn("w1"), s.left(f), "the drained worker holds the stuck tasks alone")
+		require.GreaterOrEqual(f.t, len(f.RunsOn("w5")), share(), "the share of the new worker")
 	})
 }
 
-// n counts from the end of the list; what is too much or too little is cut off.
-func TestC8_PinCounts(t *testing.T) {
-	for _, test := range []struct{ n, stay int }{{-5, 0}, {0, 0}, {1, 1}, {3, 3}, {4, 4}, {1000, 4}} {
-		t.Run(fmt.Sprint(test.n), func(t *testing.T) {
-			withPins(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet, p *pinning) {
-				list, err := f.Cluster.List(t.Context(), "w1")
-				require.NoError(t, err)
-				p.n = func(int, int) int { return test.n }
-				require.NoError(t, f.DrainWorker("w1"))
-				f.term()
-				require.ElementsMatch(t, list[4-test.stay:], f.RunsOn("w1"))
+func TestT10_StuckStopsDelayNoJoin(t *testing.T) {
+	withStuckStops(t, func(f *fleet, _ *stuck) {
+		f.join("w5")
+		terms := f.untilTerm(60, func() bool { return len(f.RunsOn("w5")) == 16 })
+		f.t.Logf("after %d terms: loads %v", terms, f.loads())
+		require.Equal(f.t, []int{16, 16, 16, 16, 16}, f.loads())
+	})
+}
+
+// A Remove that hangs concerns one worker.
+func TestT3_AHangingRemoveMakesFewTermsLong(t *testing.T) {
+	inBubble(t, given{workers: 4, running: 20}, func(_ *testing.T, f *fleet) {
+		f.intercept(on(orchestrator.OpRemove, "", "t1", hang))
+		f.start(tick)
+		f.RemoveTask("t1")
+		f.requireShortTerms()
+	})
+}
+
+// Two copies run and one is wanted. The first one that the leader tries to stop
+// cannot be stopped, so it stops the other one.
+func TestT10_TheOtherSurplusCopyIsStopped(t *testing.T) {
+	for _, kind := range stopFaults[1:] {
+		t.Run(kind.name, func(t *testing.T) {
+			onBothWires(t, given{workers: 3, expected: 6}, func(t *testing.T, f *fleet) {
+				f.run("w1", "t1")
+				f.run("w2", "t1")
+				s := &stuck{n: 1, fault: kind.fault}
+				f.intercept(s.tap)
+				terms := f.untilTerm(20, func() bool { return len(f.Running("t1")) == 1 && f.missing() == 0 })
+				t.Logf("after %d terms t1 runs on %v", terms, f.Running("t1"))
+				require.Len(t, f.Running("t1"), 1)
+				f.requireAllRun()
+				require.LessOrEqual(t, terms, 10)
+				for range 20 {
+					f.steadyTerm()
+					f.requireAllRun()
+				}
+				require.LessOrEqual(t, spread(f.loads()), 1)
 			})
 		})
 	}
 }
 
-// The answer of this term counts, and no earlier one. A worker that does not answer
-// keeps everything anyway.
-func TestC8_PinHoldsForOneAnswer(t *testing.T) {
-	withPins(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet, p *pinning) {
-		p.pin(f.RunsOn("w1")...)
+// LastPlan names a stop that is paused, until when and why.
+func TestT9_PausedStopsCanBeRead(t *testing.T) {
+	inBubble(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet) {
+		s := &stuck{n: 1, fault: stopFaults[2].fault}
+		f.intercept(s.tap)
 		require.NoError(t, f.DrainWorker("w1"))
-		f.term()
-		require.Len(t, f.waitingFor(orchestrator.ReasonPinned), 3)
-		f.Cut("w1")
-		f.anyTerm()
-		require.Len(t, f.waitingFor(orchestrator.ReasonHeld), 3)
-		clear(p.pins)
-		f.heal()
-		f.term()
-		require.Empty(t, f.RunsOn("w1"))
-		f.requireNeverTwice()
-	})
-}
+		f.failingTerm()
+		i := slices.IndexFunc(f.LastPlan().Paused, func(p orchestrator.Pause[string, string]) bool { return p.Kind == "stop" })
+		require.GreaterOrEqual(t, i, 0, "%v", f.LastPlan().Paused)
+		p := f.LastPlan().Paused[i]
+		require.Equal(t, s.copies[0], p.Worker+" "+p.Task)
+		require.Equal(t, 1, p.Failures)
+		require.ErrorIs(t, p.Err, errBoom)
+		require.Greater(t, p.Until, f.termNumber())
 
-// A call of List that fails after it has pinned pins nothing, and outside of List
-// Pin does nothing.
-func TestC8_PinOutsideOfList(t *testing.T) {
-	require.NotPanics(t, func() { orchestrator.Pin(t.Context(), 3) })
-	synctest.Test(t, func(t *testing.T) {
-		w := newWire(t)
-		pins := 4
-		f := newFleetOn(t, w, communicator.Func[string, string]{
-			ListFunc: func(ctx context.Context, worker string) ([]string, error) {
-				if pins > 0 {
-					orchestrator.Pin(ctx, pins)
-					return nil, errBoom
-				}
-				return w.List(ctx, worker)
-			},
-			AddFunc: func(ctx context.Context, worker, task string) error {
-				orchestrator.Pin(ctx, 5)
-				return w.Add(ctx, worker, task)
-			},
-			RemoveFunc: w.Remove,
-		}, given{workers: 2})
-		pins = 0
-		f.expect(8)
-		f.term()
-		pins = 4
-		f.anyTerm()
-		pins = 0
-		require.NoError(t, f.DrainWorker("w1"))
-		f.untilTerm(3, func() bool { return len(f.RunsOn("w1")) == 0 })
-		require.Empty(t, f.RunsOn("w1"))
-	})
-}
-
-// A late answer that pins serves the next term with its pins.
-func TestC8_ALateAnswerPins(t *testing.T) {
-	withPins(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet, p *pinning) {
-		p.pin(f.RunsOn("w1")[0])
-		f.Slow(3*time.Second, "w1")
-		require.NoError(t, f.DrainWorker("w1"))
-		f.term()
-		require.Equal(t, []string{"w1"}, f.late())
-		time.Sleep(5 * time.Second)
-		f.Slow(0, "w1")
-		f.term()
-		require.Len(t, f.RunsOn("w1"), 1)
-		require.Len(t, f.waitingFor(orchestrator.ReasonPinned), 1)
-	})
-}
-
-// The stop of a surplus copy fails, and then its worker pins it. The other copy stops.
-func TestP24_APinnedCopyIsNotStoppedAgain(t *testing.T) {
-	withPins(t, given{workers: 3}, func(t *testing.T, f *fleet, p *pinning) {
-		require.NoError(t, f.AddTask("x", orchestrator.WithTaskInstances(2)))
-		f.term()
-		require.NoError(t, f.AddTask("x"))
-		f.intercept(on(orchestrator.OpRemove, "", "", fails(errBoom)))
-		f.anyTerm()
-		stop := f.changesOf("x")[0]
-		p.on, p.pins["x"] = stop.From, true
 		f.intercept(nil)
-		f.untilTerm(10, func() bool { return len(f.Running("x")) == 1 })
-		require.Equal(t, []string{stop.From}, f.Running("x"))
+		f.untilTerm(20, func() bool { return len(f.RunsOn("w1")) == 0 })
+		require.Empty(t, f.RunsOn("w1"))
+		f.steadyTerm()
+		require.Empty(t, f.LastPlan().Paused)
 	})
+}
+
+// A hundred groups, each with a leader and two tasks of its own, share five
+// workers. Each worker gets a fifth of the tasks: 40, give or take five standard
+// deviations.
+func TestT10_SmallGroupsSpreadOverTheirWorkers(t *testing.T) {
+	loads := make(map[string]int)
+	for range 100 {
+		lists := make(map[string][]string)
+		o, err := orchestrator.New(recorder[string, string](lists))
+		require.NoError(t, err)
+		for _, name := range names("w", 5) {
+			require.NoError(t, o.AddWorker(name))
+		}
+		require.NoError(t, o.UpdateTasks([]task{{Name: "a"}, {Name: "b"}}))
+		require.NoError(t, o.NextTerm(t.Context()))
+		for worker, tasks := range lists {
+			loads[worker] += len(tasks)
+		}
+		require.NoError(t, o.NextTerm(t.Context()))
+		require.Empty(t, o.LastPlan().Changes)
+	}
+	t.Logf("tasks by worker: %v", loads)
+	for _, name := range names("w", 5) {
+		require.GreaterOrEqual(t, loads[name], 15, name)
+		require.LessOrEqual(t, loads[name], 65, name)
+	}
 }

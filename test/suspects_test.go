@@ -351,6 +351,19 @@ func TestT9_AnOutageOfAllStartsStopsLittle(t *testing.T) {
 	}
 }
 
+// All starts are answered with ErrStopping. Moves pause as they do in any outage.
+func TestT9_StartsThatAreBeingStoppedPauseMoves(t *testing.T) {
+	inBubble(t, given{workers: 2, running: 40}, func(t *testing.T, f *fleet) {
+		f.join("w3")
+		f.intercept(on(orchestrator.OpAdd, "", "", fails(orchestrator.ErrStopping)))
+		for range 40 {
+			f.steadyTerm()
+		}
+		require.NotEmpty(t, f.paused(orchestrator.PauseMoves))
+		require.LessOrEqual(t, f.missing(), 8)
+	})
+}
+
 // In each of 100 terms some new tasks arrive that no worker can start, and two
 // that are healthy. A worker joins after half of them.
 func TestT9_NewPoisonEveryTermHurtsNoHealthyWorker(t *testing.T) {

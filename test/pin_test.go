@@ -1,0 +1,281 @@
+package test
+
+// P24 and C8: tasks that their workers pin.
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator"
+	"github.com/f8949c05/orchestrator/communicator"
+)
+
+// pinning is a Communicator that pins tasks. It embeds a wire, so that it is no
+// Applier.
+type pinning struct {
+	*wire
+	pins map[string]bool // by task
+	on   string          // the worker that pins them; "": all
+	n    func(listed, pinned int) int
+}
+
+// List lists the pinned tasks last, and pins as many as n says.
+func (p *pinning) List(ctx context.Context, worker string) ([]string, error) {
+	tasks, err := p.wire.List(ctx, worker)
+	slices.SortStableFunc(tasks, func(a, b string) int {
+		switch {
+		case p.pins[a] == p.pins[b]:
+			return 0
+		case p.pins[a]:
+			return 1
+		}
+		return -1
+	})
+	pinned := 0
+	for _, task := range tasks {
+		if p.pins[task] && (p.on == "" || p.on == worker) {
+			pinned++
+		}
+	}
+	if p.n != nil {
+		pinned = p.n(len(tasks), pinned)
+	}
+	orchestrator.Pin(ctx, pinned)
+	return tasks, err
+}
+
+// batchPinning is a pinning that is an Applier.
+type batchPinning struct{ *pinning }
+
+func (p *batchPinning) Apply(ctx context.Context, worker string, writes []orchestrator.Write[string]) []error {
+	return (&batchWire{p.wire}).Apply(ctx, worker, writes)
+}
+
+// withPins runs a test with both kinds of Communicators that pin the tasks in pins.
+func withPins(t *testing.T, g given, test func(t *testing.T, f *fleet, p *pinning)) {
+	t.Helper()
+	for _, batches := range []bool{false, true} {
+		t.Run(fmt.Sprint("batches ", batches), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &pinning{wire: newWire(t), pins: make(map[string]bool)}
+				var comm orchestrator.Communicator[string, string] = p
+				if batches {
+					comm = &batchPinning{p}
+				}
+				test(t, newFleetOn(t, p.wire, comm, g), p)
+			})
+		})
+	}
+}
+
+// pin pins the tasks that run on a worker.
+func (p *pinning) pin(tasks ...string) {
+	for _, task := range tasks {
+		p.pins[task] = true
+	}
+}
+
+// A drain waits for pinned tasks, says so, and uses no budget for them.
+func TestP24_ADrainWaitsForPinnedTasks(t *testing.T) {
+	withPins(t, given{workers: 2, running: 8, opts: options{orchestrator.WithMaxMoves(1)}}, func(t *testing.T, f *fleet, p *pinning) {
+		has := f.RunsOn("w1")
+		p.pin(has[0], has[1])
+		require.NoError(t, f.DrainWorker("w1"))
+		for left := 2; left > 0; left-- {
+			f.term()
+			require.Len(t, f.moves(), 1)
+			require.Len(t, f.RunsOn("w1"), left+1)
+			require.Equal(t, left-1, f.LastPlan().Stats.Deferred, "pinned tasks are not left for later")
+		}
+		f.forget()
+		for range 3 {
+			f.term()
+		}
+		require.Empty(t, f.writes())
+		pinned := f.waitingFor(orchestrator.ReasonPinned)
+		require.ElementsMatch(t, []waiting{
+			{Task: has[0], Instances: 1, Reason: orchestrator.ReasonPinned, Worker: "w1", Named: true},
+			{Task: has[1], Instances: 1, Reason: orchestrator.ReasonPinned, Worker: "w1", Named: true},
+		}, pinned)
+		require.Empty(t, f.LastPlan().Paused)
+		require.Zero(t, f.LastPlan().Stats.Instances.Missing)
+		require.Zero(t, f.LastPlan().Stats.Instances.Unplaceable)
+		require.Equal(t, pinned, f.plan(hypothesis{}).Waiting, "Plan knows it")
+
+		clear(p.pins)
+		f.term()
+		f.term()
+		require.Empty(t, f.RunsOn("w1"))
+		f.requireSettled()
+	})
+}
+
+// Pinned tasks count, and do not move for an even spread: others do.
+func TestP24_PinnedTasksDoNotMove(t *testing.T) {
+	withPins(t, given{workers: 2, running: 12}, func(t *testing.T, f *fleet, p *pinning) {
+		stays := slices.Concat(f.RunsOn("w1"), f.RunsOn("w2")[:2])
+		p.pin(stays...)
+		f.join("w3")
+		f.term()
+		require.Equal(t, []int{6, 3, 3}, f.loads(), "as even as it can be")
+		for _, task := range stays {
+			require.NotEqual(t, []string{"w3"}, f.Running(task))
+		}
+		f.forget()
+		f.term()
+		require.Empty(t, f.writes())
+		clear(p.pins)
+		f.term()
+		require.Equal(t, []int{4, 4, 4}, f.loads())
+		f.requireNeverTwice()
+	})
+}
+
+// Of surplus copies those stop first that are not pinned.
+func TestP24_SurplusIsTrimmedElsewhereFirst(t *testing.T) {
+	withPins(t, given{workers: 3}, func(t *testing.T, f *fleet, p *pinning) {
+		f.run("w1", "a b c d e") // w1 has the most, and would lose its copy
+		f.run("w2", "a")
+		f.run("w3", "a")
+		f.expectNamed("a", "b", "c", "d", "e")
+		p.n = func(listed, _ int) int {
+			if listed == 5 { // w1
+				return 5
+			}
+			return 0
+		}
+		f.term()
+		require.Equal(t, []string{"w1"}, f.Running("a"))
+		require.Equal(t, []int{5, 0, 0}, f.loads())
+	})
+}
+
+// expectNamed replaces what is expected by these tasks.
+func (f *fleet) expectNamed(names ...string) {
+	f.t.Helper()
+	all := make([]task, len(names))
+	for i, name := range names {
+		all[i].Name = name
+	}
+	require.NoError(f.t, f.UpdateTasks(all))
+}
+
+// If all copies are pinned, surplus ones stop nevertheless, and so do tasks that are
+// expected no longer.
+func TestP24_PinnedTasksStop(t *testing.T) {
+	withPins(t, given{workers: 2}, func(t *testing.T, f *fleet, p *pinning) {
+		f.run("w1", "a b")
+		f.run("w2", "a")
+		p.pin("a", "b")
+		f.expectNamed("a")
+		f.term()
+		require.Len(t, f.Running("a"), 1)
+		require.Empty(t, f.Running("b"))
+	})
+}
+
+// n counts from the end of the list; what is too much or too little is cut off.
+func TestC8_PinCounts(t *testing.T) {
+	for _, test := range []struct{ n, stay int }{{-5, 0}, {0, 0}, {1, 1}, {3, 3}, {4, 4}, {1000, 4}} {
+		t.Run(fmt.Sprint(test.n), func(t *testing.T) {
+			withPins(t, given{workers: 2, running: 8}, func(t *testing.T, f *fleet, p *pinning) {
+				list, err := f.Cluster.List(t.Context(), "w1")
+				require.NoError(t, err)
+				p.n = func(int, int) int { return test.n }
+				require.NoError(t, f.DrainWorker("w1"))
+				f.term()
+				require.ElementsMatch(t, list[4-test.stay:], f.RunsOn("w1"))
+			})
+		})
+	}
+}
+
+// The answer of this term counts, and no earlier one. A worker that does not answer
+// keeps everything anyway.
+func TestC8_PinHoldsForOneAnswer(t *testing.T) {
+	withPins(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet, p *pinning) {
+		p.pin(f.RunsOn("w1")...)
+		require.NoError(t, f.DrainWorker("w1"))
+		f.term()
+		require.Len(t, f.waitingFor(orchestrator.ReasonPinned), 3)
+		f.Cut("w1")
+		f.anyTerm()
+		require.Len(t, f.waitingFor(orchestrator.ReasonHeld), 3)
+		clear(p.pins)
+		f.heal()
+		f.term()
+		require.Empty(t, f.RunsOn("w1"))
+		f.requireNeverTwice()
+	})
+}
+
+// A call of List that fails after it has pinned pins nothing, and outside of List
+// Pin does nothing.
+func TestC8_PinOutsideOfList(t *testing.T) {
+	require.NotPanics(t, func() { orchestrator.Pin(t.Context(), 3) })
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		pins := 4
+		f := newFleetOn(t, w, communicator.Func[string, string]{
+			ListFunc: func(ctx context.Context, worker string) ([]string, error) {
+				if pins > 0 {
+					orchestrator.Pin(ctx, pins)
+					return nil, errBoom
+				}
+				return w.List(ctx, worker)
+			},
+			AddFunc: func(ctx context.Context, worker, task string) error {
+				orchestrator.Pin(ctx, 5)
+				return w.Add(ctx, worker, task)
+			},
+			RemoveFunc: w.Remove,
+		}, given{workers: 2})
+		pins = 0
+		f.expect(8)
+		f.term()
+		pins = 4
+		f.anyTerm()
+		pins = 0
+		require.NoError(t, f.DrainWorker("w1"))
+		f.untilTerm(3, func() bool { return len(f.RunsOn("w1")) == 0 })
+		require.Empty(t, f.RunsOn("w1"))
+	})
+}
+
+// A late answer that pins serves the next term with its pins.
+func TestC8_ALateAnswerPins(t *testing.T) {
+	withPins(t, given{workers: 3, running: 9}, func(t *testing.T, f *fleet, p *pinning) {
+		p.pin(f.RunsOn("w1")[0])
+		f.Slow(3*time.Second, "w1")
+		require.NoError(t, f.DrainWorker("w1"))
+		f.term()
+		require.Equal(t, []string{"w1"}, f.late())
+		time.Sleep(5 * time.Second)
+		f.Slow(0, "w1")
+		f.term()
+		require.Len(t, f.RunsOn("w1"), 1)
+		require.Len(t, f.waitingFor(orchestrator.ReasonPinned), 1)
+	})
+}
+
+// The stop of a surplus copy fails, and then its worker pins it. The other copy stops.
+func TestP24_APinnedCopyIsNotStoppedAgain(t *testing.T) {
+	withPins(t, given{workers: 3}, func(t *testing.T, f *fleet, p *pinning) {
+		require.NoError(t, f.AddTask("x", orchestrator.WithTaskInstances(2)))
+		f.term()
+		require.NoError(t, f.AddTask("x"))
+		f.intercept(on(orchestrator.OpRemove, "", "", fails(errBoom)))
+		f.anyTerm()
+		stop := f.changesOf("x")[0]
+		p.on, p.pins["x"] = stop.From, true
+		f.intercept(nil)
+		f.untilTerm(10, func() bool { return len(f.Running("x")) == 1 })
+		require.Equal(t, []string{stop.From}, f.Running("x"))
+	})
+}
