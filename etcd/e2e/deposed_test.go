@@ -31,11 +31,11 @@ func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 	}
 	c.add("c0", onlyCandidate)
 	c.add("c1", onlyCandidate)
-	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
+	c.Wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
 
 	held := 0
 	for range max(1, *rounds/6) {
-		leader, epoch := c.leading(), c.epoch
+		leader, epoch := c.leading()
 		c.quiet(time.Second)
 		term := c.termRevision()
 		leader.leader.Delay(netfault.Up, s.Lease/8)
@@ -44,21 +44,21 @@ func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 			require.NoError(t, err)
 			tasks++
 		}
-		c.wait("a term", s.Lease, func() bool { return c.termRevision() > term })
+		c.Wait("a term", s.Lease, func() bool { return c.termRevision() > term })
 		// Now the assignments are in flight.
-		c.pass(s.Lease / 16)
+		c.Pass(s.Lease / 16)
 		leader.leader.Cut(netfault.Up)
 		leader.Pause()
 		if !c.settled(tasks) {
 			held++
 		}
-		c.wait("another leads", 3*s.Lease, func() bool { c.look(); return c.epoch > epoch })
+		c.awaitSuccessor(epoch, 3*s.Lease)
 		leader.leader.Heal()
-		c.pass(s.Lease / 4)
+		c.Pass(s.Lease / 4)
 		leader.Resume()
-		c.wait("all tasks run", 5*s.Lease, func() bool { return c.settled(tasks) })
+		c.Wait("all tasks run", 5*s.Lease, func() bool { return c.settled(tasks) })
 		c.quiet(time.Second)
-		require.Empty(t, c.history.Overlaps())
+		require.Empty(t, c.History.Overlaps())
 		require.Empty(t, c.assignedAfter(epoch))
 		require.True(t, leader.Alive())
 	}
@@ -66,24 +66,24 @@ func TestE2_ADeposedLeaderWritesNothing(t *testing.T) {
 }
 
 func (c *cluster) termRevision() int64 {
-	resp, err := c.client.Get(c.t.Context(), "/work/term")
-	require.NoError(c.t, err)
-	require.Len(c.t, resp.Kvs, 1)
+	resp, err := c.client.Get(c.T.Context(), "/work/term")
+	require.NoError(c.T, err)
+	require.Len(c.T, resp.Kvs, 1)
 	return resp.Kvs[0].ModRevision
 }
 
 // assignedAfter returns the assignments of a leader that were written after its key
 // was deleted.
 func (c *cluster) assignedAfter(leader uint64) []string {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(c.T.Context(), 30*time.Second)
 	defer cancel()
 	now, err := c.client.Get(ctx, "/work/term")
-	require.NoError(c.t, err)
+	require.NoError(c.T, err)
 	var late []string
 	deposed := false
 	for resp := range c.client.Watch(ctx, "/work/", clientv3.WithPrefix(), clientv3.WithRev(int64(leader)), clientv3.WithPrevKV()) {
-		require.NoError(c.t, resp.Err())
+		require.NoError(c.T, resp.Err())
 		for _, ev := range resp.Events {
 			var by struct{ Epoch uint64 }
 			switch {
@@ -93,11 +93,11 @@ func (c *cluster) assignedAfter(leader uint64) []string {
 				late = append(late, fmt.Sprintf("%s at revision %d", ev.Kv.Key, ev.Kv.ModRevision))
 			}
 			if ev.Kv.ModRevision >= now.Kvs[0].ModRevision {
-				require.True(c.t, deposed)
+				require.True(c.T, deposed)
 				return late
 			}
 		}
 	}
-	require.NoError(c.t, ctx.Err(), "the history did not arrive")
+	require.NoError(c.T, ctx.Err(), "the history did not arrive")
 	return late
 }

@@ -1,11 +1,10 @@
 package e2e_test
 
-// A node: a process that is a candidate and a worker, started from this test's
-// binary.
+// The processes: nodes, each a candidate and a worker, and an etcd, so that it can be
+// killed.
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd"
+	"github.com/f8949c05/orchestrator/etcd/embed"
 	"github.com/f8949c05/orchestrator/internal/proctest"
 	"github.com/f8949c05/orchestrator/worker"
 )
@@ -56,16 +56,12 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	proctest.Main(m, map[string]func(string) error{nodeRole: runNode, serverRole: runServer})
+	proctest.Main(m, map[string]proctest.Role{nodeRole: proctest.NewRole(runNode), serverRole: proctest.NewRole(runServer)})
 }
 
 // runNode is the main function of a node's process. On SIGTERM the node resigns,
 // drains and leaves.
-func runNode(text string) error {
-	var s nodeSettings
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return fmt.Errorf("read settings: %w", err)
-	}
+func runNode(s nodeSettings) error {
 	j, err := proctest.OpenJournal(s.Journal, s.Name)
 	if err != nil {
 		return err
@@ -207,4 +203,20 @@ func work(ctx context.Context, task string, s nodeSettings, j *proctest.Journal)
 		}
 		_ = j.Write(e)
 	}
+}
+
+// serverSettings configures the etcd.
+type serverSettings struct {
+	Dir    string
+	Listen string
+}
+
+// runServer is the main function of etcd's process. It serves until it is killed.
+// Acknowledged writes are on disk, as by etcd's default.
+func runServer(s serverSettings) error {
+	server, err := embed.Start(context.Background(), embed.Config{Dir: s.Dir, Listen: s.Listen})
+	if err != nil {
+		return err
+	}
+	return <-server.Err()
 }

@@ -22,17 +22,17 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 	s.Lease, s.Store = 2*time.Second, store.addr()
 	s.Stop = 300 * time.Millisecond
 	c := startCluster(t, 3, tasks, s)
-	c.wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
+	c.Wait("all tasks run", time.Minute, func() bool { return c.settled(tasks) })
 
 	var resorts, twice []time.Duration
 	checks := 0
 	for round := range max(2, *rounds/2) {
 		victim := c.nodes[round%len(c.nodes)]
-		mine := tasksOf(c.look(), victim.name)
+		mine := tasksOf(c.Look(), victim.Name)
 		pid := victim.PID()
 		victim.Pause()
-		c.wait("its tasks run elsewhere", 4*s.Lease, func() bool {
-			running := c.look()
+		c.Wait("its tasks run elsewhere", 4*s.Lease, func() bool {
+			running := c.Look()
 			for _, task := range mine {
 				// The stopped process has not recorded any stop.
 				if len(running[task]) != 2 {
@@ -42,32 +42,32 @@ func TestW5_StoppedPastItsLease(t *testing.T) {
 			return true
 		})
 		// Each new owner writes before the old process continues.
-		c.wait("the new owners have written", 4*s.Lease, func() bool { return succeeded(store, mine, pid) })
+		c.Wait("the new owners have written", 4*s.Lease, func() bool { return succeeded(store, mine, pid) })
 		writes, _ := store.writes()
 		at := proctest.Now()
 		victim.Resume()
 		<-victim.Exited() // it ends by its last resort
-		c.look()
+		c.Look()
 		resort, n := c.awoke(pid, at)
 		resorts = append(resorts, resort)
 		checks += n
-		for _, o := range c.history.Overlaps() {
+		for _, o := range c.History.Overlaps() {
 			if o.A.PID == pid || o.B.PID == pid {
 				twice = append(twice, time.Duration(o.To-o.From))
 			}
 		}
 		require.Empty(t, takenFrom(store, len(writes), pid), "round %d: the store took a write with an old token", round)
 		victim.Start()
-		c.wait("the node is back", 10*s.Lease, func() bool { return c.settled(tasks) })
+		c.Wait("the node is back", 10*s.Lease, func() bool { return c.settled(tasks) })
 	}
-	report(t, "SIGCONT to the last resort", resorts)
+	proctest.Report(t, "SIGCONT to the last resort", resorts)
 	require.Positive(t, checks, "no task called worker.Check after SIGCONT")
 	t.Logf("%d first calls of worker.Check after SIGCONT, each reported the loss", checks)
 	if len(twice) > 0 {
-		report(t, "tasks that continued after SIGCONT, beside their new owner", twice)
+		proctest.Report(t, "tasks that continued after SIGCONT, beside their new owner", twice)
 	}
-	for _, o := range c.history.Overlaps() {
-		require.True(t, c.history.WasPaused(o.A.PID) || c.history.WasPaused(o.B.PID), "%v", o)
+	for _, o := range c.History.Overlaps() {
+		require.True(t, c.History.WasPaused(o.A.PID) || c.History.WasPaused(o.B.PID), "%v", o)
 	}
 }
 
@@ -109,8 +109,8 @@ func takenFrom(s *store, first, pid int) []write {
 // awoke returns how long after at the process called its last resort. It checks that
 // each call of worker.Check since at reported the loss.
 func (c *cluster) awoke(pid int, at int64) (resort time.Duration, checks int) {
-	c.t.Helper()
-	for _, e := range c.events {
+	c.T.Helper()
+	for _, e := range c.Events {
 		if e.PID != pid || e.At < at {
 			continue
 		}
@@ -118,10 +118,10 @@ func (c *cluster) awoke(pid int, at int64) (resort time.Duration, checks int) {
 		case lastResort:
 			resort = time.Duration(e.At - at)
 		case checked:
-			require.NotEmpty(c.t, e.Text, "task %s: worker.Check reported a valid lease", e.Task)
+			require.NotEmpty(c.T, e.Text, "task %s: worker.Check reported a valid lease", e.Task)
 			checks++
 		}
 	}
-	require.Positive(c.t, resort, "process %d has not called its last resort\n%s", pid, c.logs())
+	require.Positive(c.T, resort, "process %d has not called its last resort\n%s", pid, c.Logs())
 	return resort, checks
 }

@@ -1,6 +1,11 @@
+// Package proctest tests with real processes. It starts the test's own binary again in
+// another role, and kills, stops and continues it. Each process writes what it runs
+// to one shared journal. The journal is then checked for tasks that ran in two
+// places at once.
 package proctest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,14 +13,28 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 )
 
+// Role is the main function of a process. Its argument is the settings as JSON.
+type Role func(settings string) error
+
+// NewRole returns a role of which main gets the settings.
+func NewRole[S any](main func(S) error) Role {
+	return func(text string) error {
+		var settings S
+		if err := json.Unmarshal([]byte(text), &settings); err != nil {
+			return fmt.Errorf("read settings: %w", err)
+		}
+		return main(settings)
+	}
+}
+
 // Main is the body of TestMain. It runs the tests. In a process that a [Process]
-// started with one of these roles, it runs the role instead, with the settings as
-// JSON.
-func Main(m *testing.M, roles map[string]func(settings string) error) {
+// started with one of these roles, it runs the role instead.
+func Main(m *testing.M, roles map[string]Role) {
 	for role, main := range roles {
 		settings, ok := os.LookupEnv(prefix + role)
 		if !ok {
@@ -34,7 +53,7 @@ func Main(m *testing.M, roles map[string]func(settings string) error) {
 	exit(m.Run())
 }
 
-const prefix = "ORCHESTRATOR_TRIAL_"
+const prefix = "ORCHESTRATOR_PROCTEST_"
 
 func exit(code int) {
 	os.Exit(code) //nolint:forbidigo // this package owns the process
@@ -44,6 +63,7 @@ func exit(code int) {
 // started again after its end. Only Output may be used outside the test's goroutine.
 type Process struct {
 	T        testing.TB
+	Name     string
 	Command  []string // with arguments; nil: the test's own binary in the role
 	Role     string   // a role of Main
 	Settings any      // passed to the role as JSON
@@ -59,17 +79,17 @@ func (p *Process) Start() {
 	p.T.Helper()
 	cmd, err := p.command()
 	if err != nil {
-		p.T.Fatalf("start %s: %v", p.Role, err)
+		p.T.Fatalf("start %s: %v", p.Name, err)
 	}
 	cmd.Stdout, cmd.Stderr = &p.Output, &p.Output
 	// The process ends when its standard input does, so it ends with the test,
 	// however the test ends.
 	lifeline, err := cmd.StdinPipe()
 	if err != nil {
-		p.T.Fatalf("start %s: %v", p.Role, err)
+		p.T.Fatalf("start %s: %v", p.Name, err)
 	}
 	if err := cmd.Start(); err != nil {
-		p.T.Fatalf("start %s: %v", p.Role, err)
+		p.T.Fatalf("start %s: %v", p.Name, err)
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -135,7 +155,7 @@ func (p *Process) Leave() {
 func (p *Process) signal(s syscall.Signal) {
 	p.T.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
-		p.T.Fatalf("send %v to %s: %v", s, p.Role, err)
+		p.T.Fatalf("send %v to %s: %v", s, p.Name, err)
 	}
 }
 
@@ -163,4 +183,30 @@ func FreeAddrs(t testing.TB, n int) []string {
 		addrs[i] = l.Addr().String()
 	}
 	return addrs
+}
+
+// Output keeps the last 8 KiB written to it. The zero value is empty.
+type Output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const keptOutput = 8 << 10
+
+// Write appends p. It never fails.
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, p...)
+	if len(o.text) > 2*keptOutput {
+		o.text = bytes.Clone(o.text[len(o.text)-keptOutput:])
+	}
+	return len(p), nil
+}
+
+// Tail returns the text that is kept.
+func (o *Output) Tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.text[max(0, len(o.text)-keptOutput):])
 }

@@ -15,16 +15,16 @@ import (
 
 // checkCompletions checks the completions in the journal, and fails the test if
 // checkEvents returns an error.
-func (f *fleet) checkCompletions() verdict {
-	f.t.Helper()
-	f.look()
-	v, err := checkEvents(f.events)
-	require.NoError(f.t, err)
+func (f *fleet) checkCompletions() completions {
+	f.T.Helper()
+	f.Look()
+	v, err := checkEvents(f.Events)
+	require.NoError(f.T, err)
 	return v
 }
 
-// verdict is the summary of the completions in a journal.
-type verdict struct {
+// completions is the summary of the completions in a journal.
+type completions struct {
 	recorded map[string]string // by task: the saved completion
 	again    int               // starts of a task after its completion was recorded
 }
@@ -32,8 +32,8 @@ type verdict struct {
 // checkEvents checks that each recorded completion belongs to a task that has
 // completed, and was recorded once for each version. It must not have been changed
 // or lost later, from one manager to the next.
-func checkEvents(events []proctest.Event) (verdict, error) {
-	v := verdict{recorded: map[string]string{}}
+func checkEvents(events []proctest.Event) (completions, error) {
+	v := completions{recorded: map[string]string{}}
 	type work struct {
 		task    string
 		version uint64
@@ -80,9 +80,9 @@ func checkEvents(events []proctest.Event) (verdict, error) {
 
 // runsOf counts the runs of each task with a prefix.
 func (f *fleet) runsOf(prefix string) map[string]int {
-	f.look()
+	f.Look()
 	n := map[string]int{}
-	for _, r := range f.history.Runs() {
+	for _, r := range f.History.Runs() {
 		if strings.HasPrefix(r.Task, prefix) {
 			n[r.Task]++
 		}
@@ -90,7 +90,7 @@ func (f *fleet) runsOf(prefix string) map[string]int {
 	return n
 }
 
-func TestJudgement_FindsWhatIsWrong(t *testing.T) {
+func TestCompletions_CheckFindsWhatIsWrong(t *testing.T) {
 	at := func(kind, task, text string) proctest.Event {
 		return proctest.Event{Kind: kind, Task: task, Token: 7, Text: text}
 	}

@@ -35,12 +35,12 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 			items = append(items, manager.Item{Name: fmt.Sprintf("t%03d", put), Content: []byte(takes.String())})
 			put++
 		}
-		f.wait("the manager takes tasks", time.Minute, func() bool { return f.control.put(items) })
-		f.wait("some are done", time.Minute, func() bool {
-			f.look()
-			return f.count(did) > tasks*round/rounds
+		f.Wait("the manager takes tasks", time.Minute, func() bool { return f.control.put(items) })
+		f.Wait("some are done", time.Minute, func() bool {
+			f.Look()
+			return f.Count(did) > tasks*round/rounds
 		})
-		f.pass(upTo(s.Lease / 2))
+		f.Pass(upTo(s.Lease / 2))
 		kill := 1 + random.IntN(3) // the manager, workers, or both
 		if kill&1 != 0 {
 			f.manager.Kill()
@@ -52,20 +52,20 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 				workers++
 			}
 		}
-		if len(f.look()) > 0 {
+		if len(f.Look()) > 0 {
 			underWay++
 		}
-		f.pass(upTo(s.Lease))
+		f.Pass(upTo(s.Lease))
 		if kill&1 != 0 {
 			f.manager.Start()
 		}
-		f.restart()
+		f.Restart()
 	}
-	f.wait("nothing is expected any more", time.Minute, func() bool {
+	f.Wait("nothing is expected any more", time.Minute, func() bool {
 		s, ok := f.control.ask()
 		return ok && len(s.Expected) == 0
 	})
-	f.wait("nothing runs any more", time.Minute, func() bool { return len(f.look()) == 0 })
+	f.Wait("nothing runs any more", time.Minute, func() bool { return len(f.Look()) == 0 })
 	require.Positive(t, underWay, "no task was running at any kill")
 
 	last, ok := f.control.ask()
@@ -76,7 +76,7 @@ func TestW3_CompletedAtLeastOnceRecordedOnce(t *testing.T) {
 	for _, c := range last.Completed {
 		require.Contains(t, v.recorded, c.Task)
 	}
-	require.Empty(t, f.history.Overlaps())
+	require.Empty(t, f.History.Overlaps())
 	t.Logf("%d rounds, %d managers and %d workers killed: %d tasks completed %d times in %d runs, recorded %d times; %d starts after a recorded completion",
-		rounds, managers, workers, tasks, f.count(did), len(f.history.Runs()), f.count(recorded), v.again)
+		rounds, managers, workers, tasks, f.Count(did), len(f.History.Runs()), f.Count(recorded), v.again)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -35,11 +34,7 @@ type managerSettings struct {
 }
 
 // runManager is the main function of a manager's process.
-func runManager(text string) (err error) {
-	var s managerSettings
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return fmt.Errorf("read settings: %w", err)
-	}
+func runManager(s managerSettings) (err error) {
 	j, err := proctest.OpenJournal(s.Journal, managerRole)
 	if err != nil {
 		return err

@@ -63,7 +63,7 @@ func (f *fleet) faults() []fault {
 		{name: "a worker's answers come just in time, and then it is cut off", do: func(m *member) {
 			// A worker that measured the lease from the answer would stop too late.
 			m.up.Delay(netfault.Down, f.settings.Lease*9/40)
-			f.pass(f.settings.Lease / 2)
+			f.Pass(f.settings.Lease / 2)
 			m.up.Cut(netfault.Up)
 		}, loses: losesLater},
 		{name: "the manager's calls come late by more than a lease", do: func(m *member) {
@@ -91,25 +91,20 @@ func TestW5_NeverTwice(t *testing.T) {
 	s := settings{Lease: 1500 * time.Millisecond, Stop: 100 * time.Millisecond, Interval: 100 * time.Millisecond}
 	f := startFleet(t, 4, s)
 	f.put(forever, names("long", tasks)...)
-	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
+	f.Wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
 
 	random := rand.New(rand.NewPCG(*seed, 0))
 	faults := f.faults()
-	var order []int // each fault once, then each again in another order
 	var toStop, toMove []time.Duration
-	for round := range *rounds {
-		if len(order) == 0 {
-			order = random.Perm(len(faults))
-		}
-		fault := faults[order[0]]
-		order = order[1:]
+	for round, i := range proctest.Draw(random, *rounds, len(faults)) {
+		fault := faults[i]
 		victim := f.workers[random.IntN(len(f.workers))]
 		t.Logf("round %d: %s: %s", round, victim.name, fault.name)
 		before := f.of(victim.name)
 		cut := proctest.Now()
 		fault.do(victim)
 		if fault.loses != keeps {
-			f.wait("its tasks run elsewhere", 6*s.Lease, func() bool { return f.elsewhere(before, victim.name) })
+			f.Wait("its tasks run elsewhere", 6*s.Lease, func() bool { return f.elsewhere(before, victim.name) })
 			if fault.loses == loses {
 				toMove = append(toMove, time.Duration(proctest.Now()-cut))
 				for _, r := range before {
@@ -124,23 +119,12 @@ func TestW5_NeverTwice(t *testing.T) {
 		}
 		victim.up.Heal()
 		victim.down.Heal()
-		f.restart()
-		f.wait("all tasks run again", 10*s.Lease, func() bool { return f.settled(tasks) })
-		require.Empty(t, f.history.Overlaps(), "round %d: %s: %s\n%s", round, victim.name, fault.name, f.logs())
+		f.Restart()
+		f.Wait("all tasks run again", 10*s.Lease, func() bool { return f.settled(tasks) })
+		require.Empty(t, f.History.Overlaps(), "round %d: %s: %s\n%s", round, victim.name, fault.name, f.Logs())
 	}
 	t.Logf("%d rounds, %d runs of %d tasks, none twice at the same time; %d last resorts",
-		*rounds, len(f.history.Runs()), tasks, f.count(lastResort))
-	report(t, "a worker cut off to its tasks stopped, of a lease of "+s.Lease.String(), toStop)
-	report(t, "from cutting off a worker until all its tasks run elsewhere", toMove)
-}
-
-// count counts the events of a kind.
-func (f *fleet) count(kind string) int {
-	n := 0
-	for _, e := range f.events {
-		if e.Kind == kind {
-			n++
-		}
-	}
-	return n
+		*rounds, len(f.History.Runs()), tasks, f.Count(lastResort))
+	proctest.Report(t, "a worker cut off to its tasks stopped, of a lease of "+s.Lease.String(), toStop)
+	proctest.Report(t, "from cutting off a worker until all its tasks run elsewhere", toMove)
 }

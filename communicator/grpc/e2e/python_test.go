@@ -72,62 +72,62 @@ func TestR1_WorkersInPython(t *testing.T) {
 	s := settings{Lease: 8 * time.Second, Stop: 500 * time.Millisecond, Interval: 100 * time.Millisecond}
 	command := python(t)
 	f := startFleetOf(t, 3, s, func(f *fleet, m *member, listen string) *proctest.Process {
-		return &proctest.Process{T: t, Journal: f.journal, Command: append(slices.Clip(command),
+		return f.StartCommand(m.name, append(slices.Clip(command),
 			"--manager", m.up.Addr(), "--name", m.name, "--listen", listen, "--advertise", m.down.Addr(),
-			"--lease", fmt.Sprint(s.Lease.Seconds()), "--stop", fmt.Sprint(s.Stop.Seconds()), "--journal", f.path())}
+			"--lease", fmt.Sprint(s.Lease.Seconds()), "--stop", fmt.Sprint(s.Stop.Seconds()), "--journal", f.Path())...)
 	})
 	// A third of these names is more than a manager reads from a registering worker.
 	long := names(strings.Repeat("long", 20), tasks)
 	f.put(forever, long...)
-	f.wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
+	f.Wait("all tasks run", time.Minute, func() bool { return f.settled(tasks) })
 
 	before := f.lasting()
 	killed := proctest.Now()
 	f.manager.Kill()
-	f.pass(s.Lease / 4)
+	f.Pass(s.Lease / 4)
 	f.manager.Start()
-	f.await(leads, killed, time.Minute)
+	f.Await(leads, killed, time.Minute)
 	for _, m := range f.workers {
-		f.wait("each registers with what it runs", time.Minute, func() bool {
+		f.Wait("each registers with what it runs", time.Minute, func() bool {
 			return strings.Contains(m.Output.Tail(), "registered with 6")
 		})
 	}
 	require.True(t, f.settled(tasks))
 	for _, r := range before {
-		require.EqualValues(t, proctest.EndOfTime, r.To, "%s on %s was stopped\n%s", r.Task, r.Node, f.logs())
+		require.EqualValues(t, proctest.EndOfTime, r.To, "%s on %s was stopped\n%s", r.Task, r.Node, f.Logs())
 	}
 
 	its := f.of("w00")
 	f.workers[0].Kill()
-	f.wait("its tasks run elsewhere", 6*s.Lease, func() bool { return f.elsewhere(its, "w00") })
-	f.restart()
-	f.wait("it has its part again", 6*s.Lease, func() bool { return f.settled(tasks) })
+	f.Wait("its tasks run elsewhere", 6*s.Lease, func() bool { return f.elsewhere(its, "w00") })
+	f.Restart()
+	f.Wait("it has its part again", 6*s.Lease, func() bool { return f.settled(tasks) })
 
 	its = f.of("w01")
 	f.workers[1].up.Cut(netfault.Both)
 	f.workers[1].down.Cut(netfault.Both)
-	f.wait("its tasks run elsewhere", 6*s.Lease, func() bool { return f.elsewhere(its, "w01") })
+	f.Wait("its tasks run elsewhere", 6*s.Lease, func() bool { return f.elsewhere(its, "w01") })
 	f.workers[1].up.Heal()
 	f.workers[1].down.Heal()
-	f.wait("it has its part again", 6*s.Lease, func() bool { return f.settled(tasks) })
+	f.Wait("it has its part again", 6*s.Lease, func() bool { return f.settled(tasks) })
 
 	f.put("1s", names("job", jobs)...)
-	f.wait("the jobs run", time.Minute, func() bool { return len(f.look()) == tasks+jobs })
+	f.Wait("the jobs run", time.Minute, func() bool { return len(f.Look()) == tasks+jobs })
 	f.manager.Kill()
-	f.wait("the jobs are done", time.Minute, func() bool { return len(f.look()) == tasks })
+	f.Wait("the jobs are done", time.Minute, func() bool { return len(f.Look()) == tasks })
 	f.manager.Start()
-	f.wait("all is recorded", time.Minute, func() bool { return f.recorded() == jobs })
+	f.Wait("all is recorded", time.Minute, func() bool { return f.recorded() == jobs })
 	for task, n := range f.runsOf("job") {
 		require.Equal(t, 1, n, "%s", task)
 	}
 
 	// A running task gets newer content in place, and completes with that.
 	f.put("60s", "later")
-	f.wait("it runs", time.Minute, func() bool { return len(f.look()) == tasks+1 })
-	where := f.look()["later"]
+	f.Wait("it runs", time.Minute, func() bool { return len(f.Look()) == tasks+1 })
+	where := f.Look()["later"]
 	f.put("0.1s", "later")
-	f.wait("it is recorded", time.Minute, func() bool { return f.recorded() == jobs+1 })
-	for _, r := range f.history.Runs() {
+	f.Wait("it is recorded", time.Minute, func() bool { return f.recorded() == jobs+1 })
+	for _, r := range f.History.Runs() {
 		if r.Task == "later" {
 			require.Equal(t, where[0], r.Node, "an update moves nothing")
 		}
@@ -136,15 +136,15 @@ func TestR1_WorkersInPython(t *testing.T) {
 
 	left := proctest.Now()
 	f.workers[2].Leave()
-	f.wait("it is gone", time.Minute, func() bool { return !f.workers[2].Alive() })
-	f.wait("the others have its part", time.Minute, func() bool { return f.settled(tasks) })
-	died := f.first(proctest.Died, left)
+	f.Wait("it is gone", time.Minute, func() bool { return !f.workers[2].Alive() })
+	f.Wait("the others have its part", time.Minute, func() bool { return f.settled(tasks) })
+	died := f.First(proctest.Died, left)
 	require.NotNil(t, died)
 	require.Equal(t, "exit status 0", died.Text, "%s", f.workers[2].Output.Tail())
 
 	v := f.checkCompletions()
 	require.Len(t, v.recorded, jobs+1)
-	require.Empty(t, f.history.Overlaps())
+	require.Empty(t, f.History.Overlaps())
 }
 
 // script is a manager with scripted answers.

@@ -4,7 +4,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -41,11 +40,7 @@ type workerSettings struct {
 
 // runWorker is the main function of a worker's process. On SIGTERM it leaves: it
 // stays until its tasks have moved.
-func runWorker(text string) error {
-	var s workerSettings
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return fmt.Errorf("read settings: %w", err)
-	}
+func runWorker(s workerSettings) error {
 	j, err := proctest.OpenJournal(s.Journal, s.Name)
 	if err != nil {
 		return err
