@@ -24,15 +24,9 @@ func ExampleFunc() {
 	workers := map[string]*worker.Worker[string]{"w1": w}
 
 	var c orchestrator.Communicator[string, string] = communicator.Func[string, string]{
-		ListFunc: func(ctx context.Context, name string) ([]string, error) {
-			return workers[name].List(ctx)
-		},
-		AddFunc: func(ctx context.Context, name, task string) error {
-			return workers[name].Add(ctx, task)
-		},
-		RemoveFunc: func(ctx context.Context, name, task string) error {
-			return workers[name].Remove(ctx, task)
-		},
+		ListFunc:   func(ctx context.Context, name string) ([]string, error) { return workers[name].List(ctx) },
+		AddFunc:    func(ctx context.Context, name, task string) error { return workers[name].Add(ctx, task) },
+		RemoveFunc: func(ctx context.Context, name, task string) error { return workers[name].Remove(ctx, task) },
 	}
 	fmt.Println(c.Add(ctx, "w1", "orders"))
 	fmt.Println(c.List(ctx, "w1"))

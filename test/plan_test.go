@@ -47,19 +47,11 @@ type whatIf struct {
 
 var whatIfs = map[string]whatIf{
 	// The zero hypothesis: the next term as things stand.
-	"nothing changes": {},
-	"a worker was added": {
-		prepare: func(f *fleet) { f.join("w5") },
-	},
-	"a worker was removed": {
-		prepare: func(f *fleet) { f.Kill("w1"); f.RemoveWorker("w1") },
-	},
-	"a worker was replaced": {
-		prepare: func(f *fleet) { f.RemoveWorker("w1"); f.join("w1") },
-	},
-	"a worker drains": {
-		prepare: func(f *fleet) { _ = f.DrainWorker("w2") },
-	},
+	"nothing changes":       {},
+	"a worker was added":    {prepare: func(f *fleet) { f.join("w5") }},
+	"a worker was removed":  {prepare: func(f *fleet) { f.Kill("w1"); f.RemoveWorker("w1") }},
+	"a worker was replaced": {prepare: func(f *fleet) { f.RemoveWorker("w1"); f.join("w1") }},
+	"a worker drains":       {prepare: func(f *fleet) { _ = f.DrainWorker("w2") }},
 	"tasks came and went": {
 		prepare: func(f *fleet) {
 			f.RemoveTask("t1")
@@ -67,9 +59,7 @@ var whatIfs = map[string]whatIf{
 			_ = f.AddTask("new")
 		},
 	},
-	"a worker is silent": {
-		prepare: func(f *fleet) { f.Cut("w2"); f.anyTerm(); f.RemoveTask("t1"); _ = f.AddTask("new") },
-	},
+	"a worker is silent": {prepare: func(f *fleet) { f.Cut("w2"); f.anyTerm(); f.RemoveTask("t1"); _ = f.AddTask("new") }},
 	"a worker has been silent for long": {
 		prepare: func(f *fleet) {
 			f.Cut("w2")
@@ -79,12 +69,8 @@ var whatIfs = map[string]whatIf{
 			time.Sleep(time.Hour)
 		},
 	},
-	"a worker is lost": {
-		prepare: func(f *fleet) { f.Cut("w2"); time.Sleep(time.Hour); f.anyTerm(); f.join("w5") },
-	},
-	"most workers are silent": {
-		prepare: func(f *fleet) { f.Cut("w1", "w2", "w3"); time.Sleep(time.Hour); f.anyTerm() },
-	},
+	"a worker is lost":        {prepare: func(f *fleet) { f.Cut("w2"); time.Sleep(time.Hour); f.anyTerm(); f.join("w5") }},
+	"most workers are silent": {prepare: func(f *fleet) { f.Cut("w1", "w2", "w3"); time.Sleep(time.Hour); f.anyTerm() }},
 	"most workers are silent for longer than a mass loss may last": {
 		prepare: func(f *fleet) {
 			f.Cut("w1", "w2", "w3")
@@ -130,25 +116,17 @@ var whatIfs = map[string]whatIf{
 			time.Sleep(time.Second)
 		},
 	},
-	"a start pauses": {
-		prepare: func(f *fleet) { f.failAdds(errRejected, "w2"); f.expect(30); f.anyTerm() },
-	},
+	"a start pauses": {prepare: func(f *fleet) { f.failAdds(errRejected, "w2"); f.expect(30); f.anyTerm() }},
 	"a worker is quarantined": {
 		prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.expect(30) },
 		opts:    options{orchestrator.WithMaxMoves(0)},
 	},
-	"a worker awaits its trial": {
-		prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.anyTerm() },
-	},
-	"a task is suspect": {
-		prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm() },
-	},
+	"a worker awaits its trial": {prepare: func(f *fleet) { f.Start("w2"); f.quarantine("w2"); f.anyTerm() }},
+	"a task is suspect":         {prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm() }},
 	"a suspect has its turn": {
 		prepare: func(f *fleet) { f.refusePoison(); _ = f.AddTask("poison"); f.anyTerm(); f.anyTerm(); f.anyTerm() },
 	},
-	"all moves pause": {
-		prepare: func(f *fleet) { f.failAdds(errRejected); f.join("w5"); f.anyTerm() },
-	},
+	"all moves pause": {prepare: func(f *fleet) { f.failAdds(errRejected); f.join("w5"); f.anyTerm() }},
 	"a stop pauses": {
 		prepare: func(f *fleet) {
 			f.intercept(on(orchestrator.OpRemove, "", "", fails(errBoom)))
@@ -209,10 +187,7 @@ var whatIfs = map[string]whatIf{
 		suppose:  hypothesis{Silence: []string{"w1", "w2", "w3"}, AddTasks: []task{{Name: "new"}}},
 		comeTrue: func(f *fleet) { f.Cut("w1", "w2", "w3"); _ = f.AddTask("new") },
 	},
-	"lose": {
-		suppose:  hypothesis{Lose: []string{"w2"}},
-		comeTrue: func(f *fleet) { f.Kill("w2"); f.RemoveWorker("w2") },
-	},
+	"lose": {suppose: hypothesis{Lose: []string{"w2"}}, comeTrue: func(f *fleet) { f.Kill("w2"); f.RemoveWorker("w2") }},
 	"lose most workers": {
 		suppose:  hypothesis{Lose: []string{"w1", "w2", "w3"}},
 		comeTrue: func(f *fleet) { f.Kill("w1", "w2", "w3"); _ = f.UpdateWorkers([]member{{Name: "w4"}}) },
@@ -254,10 +229,7 @@ var whatIfs = map[string]whatIf{
 		suppose:  hypothesis{RemoveTasks: []string{"poison"}, AddWorkers: []member{{Name: "w5"}}},
 		comeTrue: func(f *fleet) { f.RemoveTask("poison"); f.join("w5") },
 	},
-	"remove all": {
-		suppose:  hypothesis{RemoveTasks: names("t", 18)},
-		comeTrue: func(f *fleet) { _ = f.UpdateTasks(nil) },
-	},
+	"remove all": {suppose: hypothesis{RemoveTasks: names("t", 18)}, comeTrue: func(f *fleet) { _ = f.UpdateTasks(nil) }},
 }
 
 // draining returns workers that drain.
@@ -429,10 +401,7 @@ func TestPlan_AfterTasksWereReplaced(t *testing.T) {
 // Plan.
 func TestPlan_ForgetsNothing(t *testing.T) {
 	for name, test := range map[string]struct{ goes, returns func(*fleet) }{
-		"a task": {
-			func(f *fleet) { f.RemoveTask("poison") },
-			func(f *fleet) { _ = f.AddTask("poison") },
-		},
+		"a task": {func(f *fleet) { f.RemoveTask("poison") }, func(f *fleet) { _ = f.AddTask("poison") }},
 		"a worker": {
 			func(f *fleet) { f.RemoveWorker("w1") },
 			nil, // another worker of its name has a clean record

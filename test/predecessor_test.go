@@ -63,10 +63,7 @@ func TestBehaviour(t *testing.T) {
 		removes []string // exactly these, or, where they end in *, so many
 		loads   []int
 	}{
-		{
-			name: "tasks are split evenly",
-			adds: 3, loads: []int{1, 1, 1},
-		},
+		{name: "tasks are split evenly", adds: 3, loads: []int{1, 1, 1}},
 		{
 			name: "a worker and a task may be added twice",
 			prepare: func(f *fleet) {
@@ -75,11 +72,7 @@ func TestBehaviour(t *testing.T) {
 			},
 			adds: 3, loads: []int{1, 1, 1},
 		},
-		{
-			name: "what runs is not replaced",
-			runs: [3]string{"t2"},
-			adds: 2, loads: []int{1, 1, 1},
-		},
+		{name: "what runs is not replaced", runs: [3]string{"t2"}, adds: 2, loads: []int{1, 1, 1}},
 		{
 			name: "an unexpected task is removed",
 			runs: [3]string{"extra"},
@@ -97,12 +90,10 @@ func TestBehaviour(t *testing.T) {
 			adds:    1, loads: []int{-1, 1, -1},
 		},
 		{
-			name: "workers updated: the others share its task",
-			runs: [3]string{"t1", "t2", "t3"},
-			prepare: func(f *fleet) {
-				_ = f.UpdateWorkers([]member{{Name: "w1"}, {Name: "w3"}})
-			},
-			adds: 1, loads: []int{-1, 1, -1},
+			name:    "workers updated: the others share its task",
+			runs:    [3]string{"t1", "t2", "t3"},
+			prepare: func(f *fleet) { _ = f.UpdateWorkers([]member{{Name: "w1"}, {Name: "w3"}}) },
+			adds:    1, loads: []int{-1, 1, -1},
 		},
 		{
 			name: "an empty worker gets one of two",
@@ -122,27 +113,21 @@ func TestBehaviour(t *testing.T) {
 			removes: []string{"remove t2 w2"}, loads: []int{1, 0, 1},
 		},
 		{
-			name: "tasks updated: the one left out is stopped",
-			runs: [3]string{"t1", "t2", "t3"},
-			prepare: func(f *fleet) {
-				_ = f.UpdateTasks([]task{{Name: "t1", Instances: 1}, {Name: "t3", Instances: 1}})
-			},
+			name:    "tasks updated: the one left out is stopped",
+			runs:    [3]string{"t1", "t2", "t3"},
+			prepare: func(f *fleet) { _ = f.UpdateTasks([]task{{Name: "t1", Instances: 1}, {Name: "t3", Instances: 1}}) },
 			removes: []string{"remove t2 w2"}, loads: []int{1, 0, 1},
 		},
 		{
-			name: "no tasks at all: everything is stopped",
-			runs: [3]string{"t1", "t2", "t3"},
-			prepare: func(f *fleet) {
-				_ = f.UpdateTasks(nil)
-			},
+			name:    "no tasks at all: everything is stopped",
+			runs:    [3]string{"t1", "t2", "t3"},
+			prepare: func(f *fleet) { _ = f.UpdateTasks(nil) },
 			removes: []string{"remove t1 w1", "remove t2 w2", "remove t3 w3"}, loads: []int{0, 0, 0},
 		},
 		{
-			name: "three instances go to three workers",
-			prepare: func(f *fleet) {
-				_ = f.UpdateTasks([]task{{Name: "multi", Instances: 3}})
-			},
-			adds: 3, loads: []int{1, 1, 1},
+			name:    "three instances go to three workers",
+			prepare: func(f *fleet) { _ = f.UpdateTasks([]task{{Name: "multi", Instances: 3}}) },
+			adds:    3, loads: []int{1, 1, 1},
 		},
 		{
 			name: "more instances are added without touching those that run",
@@ -183,11 +168,9 @@ func TestBehaviour(t *testing.T) {
 			adds: 6, loads: []int{2, 2, 2},
 		},
 		{
-			name: "more instances than workers: one on each",
-			prepare: func(f *fleet) {
-				_ = f.UpdateTasks([]task{{Name: "multi", Instances: 5}})
-			},
-			adds: 3, loads: []int{1, 1, 1},
+			name:    "more instances than workers: one on each",
+			prepare: func(f *fleet) { _ = f.UpdateTasks([]task{{Name: "multi", Instances: 5}}) },
+			adds:    3, loads: []int{1, 1, 1},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
