@@ -159,7 +159,7 @@ func repeat(err error, n int) []error {
 }
 
 // meaning classifies the error of a write.
-func meaning(err error) handover.Answer {
+func meaning(err error) handover.Result {
 	switch {
 	case err == nil:
 		return handover.Done

@@ -303,7 +303,7 @@ func (w *writing[W, T]) settle(c *writeCall[T], errs []error, took time.Duration
 	w.active--
 	timedOut := stuck || took >= callTimeout(w.o.cfg.timeout)
 	rest := handover.Call{Worker: c.call.Worker} // the writes that were not applied before
-	var answers []handover.Answer
+	var answers []handover.Result
 	for i, err := range errs {
 		if c.isApplied(i) {
 			continue
@@ -343,7 +343,7 @@ func (w *writing[W, T]) statsOf(op Op) *CallStats {
 }
 
 // learn records the answer to one write.
-func (w *writing[W, T]) learn(c *writeCall[T], i int, err error, answer handover.Answer, timedOut bool, now time.Time) {
+func (w *writing[W, T]) learn(c *writeCall[T], i int, err error, answer handover.Result, timedOut bool, now time.Time) {
 	write := c.call.Writes[i]
 	task := w.changes[write.Change].Task
 	worker := w.workers[c.call.Worker]

@@ -127,7 +127,7 @@ func (l *link) connection() (*grpc.ClientConn, error) {
 
 // call makes a call. sent is false if certainly nothing of it has reached the
 // worker.
-func (l *link) call(ctx context.Context, method string, request proto.Message, reply wire.Answer) (sent bool, err error) {
+func (l *link) call(ctx context.Context, method string, request proto.Message, reply wire.Response) (sent bool, err error) {
 	conn, err := l.connection()
 	if err != nil {
 		return false, err
@@ -135,7 +135,7 @@ func (l *link) call(ctx context.Context, method string, request proto.Message, r
 	defer l.ended()
 	// gRPC sets to when it hands the call to a transport.
 	var to peer.Peer
-	err = conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(wire.AnswerCodec{}), grpc.Peer(&to))
+	err = conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(wire.ResponseCodec{}), grpc.Peer(&to))
 	sent = to.Addr != nil
 	if err != nil && !sent && ctx.Err() == nil {
 		l.drop(conn)

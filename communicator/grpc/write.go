@@ -291,4 +291,4 @@ func (l *link) settle(changes []*orchestratorv1.Change, errs []error) {
 	}
 }
 
-var _ wire.Answer = (*wire.ApplyReply)(nil)
+var _ wire.Response = (*wire.ApplyReply)(nil)

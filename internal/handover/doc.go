@@ -1,6 +1,6 @@
 // Package handover decides which write of a term may be sent next. It is a pure state
 // machine over integers: the caller gets calls from [Machine.Next], makes them, and
-// reports the answers to [Machine.Done]. The events [Machine.CloseBegin],
+// reports the results to [Machine.Done]. The events [Machine.CloseBegin],
 // [Machine.CloseSecond] and [Machine.CloseBack] stand for the clock.
 //
 // # Guarantees

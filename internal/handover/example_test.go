@@ -19,7 +19,7 @@ func Example() {
 			answer = handover.Refused
 		}
 		fmt.Printf("worker %d: start %v: %d\n", call.Worker, call.Writes[0].Start, answer)
-		m.Done(call, []handover.Answer{answer}, false, false)
+		m.Done(call, []handover.Result{answer}, false, false)
 	}
 	outcome, _ := m.Outcome(0)
 	fmt.Println("returned:", outcome == handover.OutReturned)

@@ -29,12 +29,12 @@ type Call struct {
 	Writes []Write
 }
 
-// Answer is the result of one write.
-type Answer uint8
+// Result is the result of one write.
+type Result uint8
 
-// The answers.
+// The results.
 const (
-	Done     Answer = iota + 1
+	Done     Result = iota + 1
 	Refused         // certainly not done
 	Stopping        // a stop is under way
 	Unknown         // perhaps done

@@ -423,10 +423,10 @@ func (m *Machine) offer(w int32) {
 	}
 }
 
-// Done records the answers to a call's writes, in their order. timedOut: the call had no
+// Done records the results of a call's writes, in their order. timedOut: the call had no
 // answer by its deadline. stuck: the call has not returned, and the worker is busy until
 // [Machine.Returned].
-func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
+func (m *Machine) Done(call Call, results []Result, timedOut, stuck bool) {
 	s := &m.workers[call.Worker]
 	s.busy = stuck
 	s.credit, s.early = s.credit+s.early, 0
@@ -436,7 +436,7 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 		m.prune(call.Worker)
 	}
 	for k, write := range call.Writes {
-		m.answer(write, answers[k], false)
+		m.answer(write, results[k], false)
 	}
 	m.markCreditable(call.Worker)
 	m.wake(call.Worker)
@@ -447,7 +447,7 @@ func (m *Machine) Done(call Call, answers []Answer, timedOut, stuck bool) {
 //
 // A start that it acknowledges adds to the worker's credit only when the call has
 // returned: until then no second half of a move could be sent there.
-func (m *Machine) Answered(write Write, a Answer) {
+func (m *Machine) Answered(write Write, a Result) {
 	m.inFlight--
 	m.answer(write, a, true)
 }
@@ -459,7 +459,7 @@ func (m *Machine) Returned(w int32) {
 }
 
 // answer records the answer to a write. early: its call has not returned.
-func (m *Machine) answer(write Write, a Answer, early bool) {
+func (m *Machine) answer(write Write, a Result, early bool) {
 	i := write.Change
 	c := &m.changes[i]
 	if write.Start && a == Done {
@@ -508,7 +508,7 @@ func (m *Machine) answer(write Write, a Answer, early bool) {
 	}
 }
 
-func outcomeOf(a Answer) Outcome {
+func outcomeOf(a Result) Outcome {
 	switch a {
 	case Done:
 		return OutDone

@@ -33,13 +33,13 @@ func order(n int) []int32 {
 
 // drive makes every call that the machine allows, answering with f, one after
 // the other, and returns what was written in which order.
-func drive(m *handover.Machine, changes []handover.Change, f func(handover.Call, handover.Write) handover.Answer) (log []string) {
+func drive(m *handover.Machine, changes []handover.Change, f func(handover.Call, handover.Write) handover.Result) (log []string) {
 	for {
 		call, ok := m.Next()
 		if !ok {
 			return log
 		}
-		answers := make([]handover.Answer, len(call.Writes))
+		answers := make([]handover.Result, len(call.Writes))
 		for i, w := range call.Writes {
 			verb := "stop"
 			if w.Start {
@@ -52,7 +52,7 @@ func drive(m *handover.Machine, changes []handover.Change, f func(handover.Call,
 	}
 }
 
-func allDone(handover.Call, handover.Write) handover.Answer { return handover.Done }
+func allDone(handover.Call, handover.Write) handover.Result { return handover.Done }
 
 func TestMoveStopsBeforeItStarts(t *testing.T) {
 	changes := []handover.Change{move(7, 0, 1)}
@@ -72,7 +72,7 @@ func TestMoveStartsFirstWhereAsked(t *testing.T) {
 func TestRefusedMoveIsGivenBack(t *testing.T) {
 	changes := []handover.Change{move(7, 0, 1)}
 	m := handover.New(changes, 2, order(2), false)
-	log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Answer {
+	log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Result {
 		if c.Worker == 1 {
 			return handover.Refused
 		}
@@ -86,7 +86,7 @@ func TestRefusedMoveIsGivenBack(t *testing.T) {
 func TestUnknownStartIsNotGivenBack(t *testing.T) {
 	changes := []handover.Change{move(7, 0, 1)}
 	m := handover.New(changes, 2, order(2), false)
-	log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Answer {
+	log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Result {
 		if c.Worker == 1 {
 			return handover.Unknown
 		}
@@ -104,7 +104,7 @@ func TestUnprovenReceiverRisksOneTask(t *testing.T) {
 	}
 	for _, batch := range []bool{false, true} {
 		m := handover.New(changes, 4, order(4), batch)
-		log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Answer {
+		log := drive(m, changes, func(c handover.Call, _ handover.Write) handover.Result {
 			if c.Worker == 3 {
 				return handover.Refused
 			}
@@ -149,8 +149,8 @@ func TestReceiverGetsAsMuchAsItHasProved(t *testing.T) {
 	require.IsNonDecreasing(t, rounds[:len(rounds)-1])
 }
 
-func make15(n int) []handover.Answer {
-	answers := make([]handover.Answer, n)
+func make15(n int) []handover.Result {
+	answers := make([]handover.Result, n)
 	for i := range answers {
 		answers[i] = handover.Done
 	}
@@ -191,7 +191,7 @@ func TestNothingBeginsOnAWorkerThatTimedOut(t *testing.T) {
 	call, ok := m.Next()
 	require.True(t, ok)
 	require.EqualValues(t, 0, call.Worker)
-	m.Done(call, []handover.Answer{handover.Unknown}, true, true)
+	m.Done(call, []handover.Result{handover.Unknown}, true, true)
 	require.Equal(t, []string{"stop 3@1"}, drive(m, changes, allDone))
 	require.True(t, m.Over())
 	for i, want := range []handover.Outcome{handover.OutUnknown, handover.OutSkipped, handover.OutSkipped, handover.OutDone} {
@@ -218,7 +218,7 @@ func TestClosedWindows(t *testing.T) {
 	require.Equal(t, handover.WindowClosed, why)
 
 	m.CloseSecond()
-	m.Done(first, []handover.Answer{handover.Done}, false, false)
+	m.Done(first, []handover.Result{handover.Done}, false, false)
 	require.Equal(t, []string{"start 0@0"}, drive(m, changes, allDone))
 	out, why = m.Outcome(0)
 	require.Equal(t, handover.OutReturned, out)
@@ -252,7 +252,7 @@ func TestClosedWindowsDropParkedMoves(t *testing.T) {
 					require.Equal(t, handover.OutSkipped, out)
 					require.Equal(t, c.why, why)
 				}
-				m.Done(call, []handover.Answer{handover.Refused}, false, false)
+				m.Done(call, []handover.Result{handover.Refused}, false, false)
 				require.True(t, m.Over())
 			})
 		}
@@ -392,11 +392,11 @@ func (m *model) land(k int) {
 	m.flying = append(m.flying[:k], m.flying[k+1:]...)
 	timedOut := m.r.IntN(15) == 0
 	stuck := timedOut && m.r.IntN(2) == 0
-	answers := make([]handover.Answer, len(call.Writes))
+	answers := make([]handover.Result, len(call.Writes))
 	for i, w := range call.Writes {
 		answers[i] = handover.Unknown
 		if !timedOut {
-			answers[i] = []handover.Answer{
+			answers[i] = []handover.Result{
 				handover.Done, handover.Done, handover.Done, handover.Done, handover.Done,
 				handover.Refused, handover.Stopping, handover.Unknown,
 			}[m.r.IntN(8)]
@@ -531,7 +531,7 @@ func TestWhatComesLast(t *testing.T) {
 		}
 		sent = append(sent, fmt.Sprint(changes[call.Writes[0].Change].Task, "@", call.Worker))
 		if call.Worker != 0 {
-			m.Done(call, []handover.Answer{handover.Done}, false, false)
+			m.Done(call, []handover.Result{handover.Done}, false, false)
 		}
 	}
 	require.Equal(t, []string{"1@0", "3@1", "0@1"}, sent)

@@ -32,7 +32,7 @@ func Example() {
 				r = term.Result{Answer: handover.Refused, Refused: true, Err: fmt.Errorf("no disk")}
 			}
 			w.Ended(call.Worker, call.Writes[0], &r, now)
-			w.Machine.Done(call, []handover.Answer{r.Answer}, false, false)
+			w.Machine.Done(call, []handover.Result{r.Answer}, false, false)
 		}
 		w.Learn(false, now)
 		for _, p := range f.Paused(now) {

@@ -64,7 +64,7 @@ func (w *world) answer(i int) (returned bool) {
 }
 
 // write carries out changes. answer returns the answer to each write.
-func (w *world) write(changes []Change, answer func(at int32, start bool) handover.Answer) {
+func (w *world) write(changes []Change, answer func(at int32, start bool) handover.Result) {
 	out := w.Write(changes, false)
 	for call, ok := out.Machine.Next(); ok; call, ok = out.Machine.Next() {
 		write := call.Writes[0]
@@ -81,12 +81,12 @@ func (w *world) write(changes []Change, answer func(at int32, start bool) handov
 			delete(runs, task)
 		}
 		out.Ended(call.Worker, write, &r, w.now)
-		out.Machine.Done(call, []handover.Answer{r.Answer}, false, false)
+		out.Machine.Done(call, []handover.Result{r.Answer}, false, false)
 	}
 	out.Learn(false, w.now)
 }
 
-func done(int32, bool) handover.Answer { return handover.Done }
+func done(int32, bool) handover.Result { return handover.Done }
 
 // check compares the view of each worker with the model.
 func (w *world) check(t *testing.T) {
@@ -114,8 +114,8 @@ func TestWrites_TheViewIsWhatWasAcknowledged(t *testing.T) {
 			w.next()
 			w.check(t)
 			d := w.Decide(&w.tasks, w.now)
-			w.write(d.Changes, func(int32, bool) handover.Answer {
-				return []handover.Answer{handover.Done, handover.Done, handover.Refused}[r.IntN(3)]
+			w.write(d.Changes, func(int32, bool) handover.Result {
+				return []handover.Result{handover.Done, handover.Done, handover.Refused}[r.IntN(3)]
 			})
 			w.check(t)
 		}
@@ -153,8 +153,8 @@ func TestSnapshot_SupposesTheNextTerm(t *testing.T) {
 			silent = silent[:r.IntN(len(silent)+1)]
 			w.next(silent...)
 			last = w.Decide(&w.tasks, w.now)
-			w.write(last.Changes, func(at int32, _ bool) handover.Answer {
-				return []handover.Answer{handover.Done, handover.Refused}[(seed+uint64(at))%3/2]
+			w.write(last.Changes, func(at int32, _ bool) handover.Result {
+				return []handover.Result{handover.Done, handover.Refused}[(seed+uint64(at))%3/2]
 			})
 		}
 		members := make([]Member, len(w.Workers))
@@ -223,7 +223,7 @@ func TestT4_NoAnswer(t *testing.T) {
 func TestT4_UnsureStarts(t *testing.T) {
 	w := newWorld(1, 1)
 	w.next()
-	w.write(w.Decide(&w.tasks, w.now).Changes, func(int32, bool) handover.Answer { return handover.Unknown })
+	w.write(w.Decide(&w.tasks, w.now).Changes, func(int32, bool) handover.Result { return handover.Unknown })
 	require.Equal(t, 1, w.Workers[0].Holds())
 	w.next(0)
 	require.Equal(t, 1, w.Decide(&w.tasks, w.now).Held)
@@ -344,7 +344,7 @@ func TestStops_TakeTurns(t *testing.T) {
 		if w.now.Term > 2 {
 			require.LessOrEqual(t, n, 1)
 		}
-		w.write(d.Changes, func(int32, bool) handover.Answer { return handover.Unknown })
+		w.write(d.Changes, func(int32, bool) handover.Result { return handover.Unknown })
 	}
 	require.Len(t, tried, 3)
 	for _, n := range tried {

@@ -48,7 +48,7 @@ func (f *Fleet) Write(changes []Change, batches bool) *Writes {
 
 // Result is how a write ended.
 type Result struct {
-	Answer handover.Answer
+	Answer handover.Result
 	Err    error // nil if it is done
 	// TimedOut: its call used up its time, or that of another write in it did.
 	TimedOut bool

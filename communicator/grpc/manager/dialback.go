@@ -173,8 +173,8 @@ func (d *dialback) ask(ctx context.Context, w communicator.WorkerID, address str
 		return err
 	}
 	defer func() { _ = conn.Close() }() // no call is left on it
-	invoke := func(method string, request proto.Message, reply wire.Answer) error {
-		return conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(wire.AnswerCodec{}), grpc.MaxCallRecvMsgSize(maxIntroduction))
+	invoke := func(method string, request proto.Message, reply wire.Response) error {
+		return conn.Invoke(ctx, method, request, reply, grpc.ForceCodecV2(wire.ResponseCodec{}), grpc.MaxCallRecvMsgSize(maxIntroduction))
 	}
 
 	report := wire.ReportReply{Most: maxIntroduction}

@@ -87,7 +87,7 @@ func attack(t *testing.T, address string, own communicator.Option) {
 type raw []byte
 
 // rawCodec sends encoded requests unchanged, and ignores answers.
-type rawCodec struct{ wire.AnswerCodec }
+type rawCodec struct{ wire.ResponseCodec }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	r, ok := v.(raw)

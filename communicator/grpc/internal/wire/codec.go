@@ -17,22 +17,22 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/grpc/orchestratorv1"
 )
 
-// Answer is the response type of every call to a worker.
-type Answer interface {
+// Response is the answer to a call of a worker.
+type Response interface {
 	// Decode reads a message. It does not retain data.
 	Decode(data []byte) error
 }
 
-// AnswerCodec encodes requests as gRPC does, and lets answers decode themselves.
-type AnswerCodec struct{}
+// ResponseCodec encodes requests as gRPC does, and lets responses decode themselves.
+type ResponseCodec struct{}
 
-var _ encoding.CodecV2 = AnswerCodec{}
+var _ encoding.CodecV2 = ResponseCodec{}
 
 // Name returns the name of gRPC's own codec, because the encoding is the same.
-func (AnswerCodec) Name() string { return "proto" }
+func (ResponseCodec) Name() string { return "proto" }
 
 // Marshal encodes a message.
-func (AnswerCodec) Marshal(v any) (mem.BufferSlice, error) {
+func (ResponseCodec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("%T is not a message", v)
@@ -45,8 +45,8 @@ func (AnswerCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // Unmarshal decodes an answer. It does not retain data.
-func (AnswerCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	a, ok := v.(Answer)
+func (ResponseCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	a, ok := v.(Response)
 	if !ok {
 		return fmt.Errorf("%T is not an answer", v)
 	}
@@ -60,7 +60,7 @@ const MaxCompletions = 1000
 
 // RequestCodec decodes a manager's requests. Of too many completions it decodes only
 // one more than allowed, and the manager then refuses the request.
-type RequestCodec struct{ AnswerCodec }
+type RequestCodec struct{ ResponseCodec }
 
 var _ encoding.CodecV2 = RequestCodec{}
 

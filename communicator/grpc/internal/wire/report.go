@@ -233,6 +233,6 @@ func (v *ApplyReply) Check() error {
 }
 
 var (
-	_ Answer = (*ReportReply)(nil)
-	_ Answer = (*ApplyReply)(nil)
+	_ Response = (*ReportReply)(nil)
+	_ Response = (*ApplyReply)(nil)
 )
