@@ -20,50 +20,88 @@
 //
 // # Guarantees
 //
-//   - A worker that joins gets its share in the next term, and nothing else moves.
-//     Plans are even and need the fewest starts possible; [TermStats].LowerBound
-//     reports that number. Package rebalance has the proof.
-//   - A worker that does not answer is silent, not empty. Its tasks are neither
-//     started nor stopped elsewhere until it answers, is removed or is declared
-//     lost. It is declared lost when it has been silent for longer than the grace
-//     period and a call to it has failed after that ([WithGracePeriod]). While most
-//     of three or more workers are silent, none is declared lost, for up to five
-//     minutes ([WithMaxLoss]).
-//   - A move stops the task before it starts it elsewhere, or the reverse if a gap
-//     is worse than an overlap ([WithHandoff]). If the new worker refuses the task
-//     with [ErrRejected], the old one starts it again in the same term.
-//   - Every change, and every instance without a place, has a reason; see [Plan].
+// The numbers are those in the names of the tests. Those of C1 to C8 are in the
+// documentation of [Communicator].
 //
-// # While faults last
+// T1. The expectations may change at any time, without waiting for a term. The next
+// term uses them.
 //
-// A fault delays only the workers and tasks that have it:
+// T2. A term lists all workers at the same time, with at most [WithConcurrency] calls in
+// flight. A worker misses a term only if its call failed or had its whole timeout. So a
+// fleet in which every worker is slow loses none.
 //
-//   - A worker whose List is slow or hangs makes one term longer, by a tenth of the
-//     communicator timeout. Later terms do not wait for it. Its tasks stay in place,
-//     and its answers count when they come. A start or stop that hangs makes its term
-//     longer by up to a timeout, and is tried again only after a pause. No term takes
-//     longer than five timeouts.
-//   - A fleet in which every worker is slow loses none: a worker misses a term only if
-//     its call failed or had its whole timeout.
-//   - A task that fails to start pauses on that worker for 1, 2, 4, 8 and then 16
-//     terms, at most a minute ([WithMaxPause]). If two workers in a row fail to start
-//     it, the others are tried one at a time, and no healthy task makes room for it.
+// T3. A term takes at most five communicator timeouts. A worker whose List is slow or
+// hangs makes one term longer, by a tenth of the timeout. Later terms do not wait for it;
+// its tasks stay in place, and its answers count when they come. A start or stop that
+// hangs makes its term longer by up to a timeout, and is tried again only after a pause.
+//
+// T4. A worker that does not answer is silent, not empty. Its tasks are neither started
+// nor stopped elsewhere until it answers, is removed or is declared lost. It is declared
+// lost when it has been silent for longer than the grace period and a call to it has
+// failed after that ([WithGracePeriod]).
+//
+// T5. While most of three or more workers are silent, none is declared lost, for up to
+// five minutes ([WithMaxLoss]).
+//
+// T6. If the context of a term ends before the writes begin, nothing is written. If it
+// ends later, changes that have begun are completed, unless the cause is [ErrDeposed].
+//
+// T7. Calls to different workers run at the same time, calls to the same worker one after
+// the other. A slow worker delays only changes that involve it.
+//
+// T8. A move stops the task before it starts it elsewhere, or the reverse if a gap is
+// worse than an overlap ([WithHandoff]). If the new worker refuses the task with
+// [ErrRejected], the old one starts it again in the same term.
+//
+// T9. A start that fails delays only the worker and the task that have the fault:
+//
+//   - A task that fails to start pauses on that worker for 1, 2, 4, 8 and then 16 terms,
+//     at most a minute ([WithMaxPause]). If two workers in a row fail to start it, the
+//     others are tried one at a time, and no healthy task makes room for it.
 //   - A worker that fails to start tasks that other workers then start is quarantined.
-//     It keeps its tasks. After pauses of 1, 2, 4, 8 and then 16 terms it may gain one
-//     task, preferably one that also runs elsewhere, until it starts one. Failures
-//     of a task that more than half of the open workers, or eight, fail to start do not
-//     count. Neither do failures during an outage. A quarantine without a trial ends 64
-//     terms after its pause.
+//     It keeps its tasks. After each pause it may gain one task, until it starts one. A
+//     quarantine without a trial ends 64 terms after its pause.
+//   - Failures during an outage, and those of a task that more than half of the open
+//     workers, or eight, fail to start, count against no worker.
 //   - A worker that fails several starts in a term, and starts no task, gets none in the
 //     next term.
-//   - When starts fail everywhere, healthy tasks stop moving. An outage stops at most
-//     one task for each receiver in its first term, and then one after each pause of
-//     all moves: 1, 2, 4, … and then 64 terms, at most a minute.
-//   - A stop that fails, or takes longer than three timeouts, delays neither a drain
-//     nor a rebalance. It pauses, and uses no budget of [WithMaxMoves] that another
-//     move could use.
+//   - While starts fail everywhere, healthy tasks do not move. An outage stops at most one
+//     task for each receiver in its first term, and then one after each pause of all
+//     moves: 1, 2, 4, … and then 64 terms, at most a minute.
 //
-// LastPlan lists what pauses, until when and why. These limits remain:
+// T10. [WithMaxMoves] limits the moves of a term. A stop that fails, or takes longer than
+// three timeouts, pauses, and uses no budget that another move could use. So it delays
+// neither a drain nor a rebalance.
+//
+// T11. NextTerm returns every failure of the term in a [*TermError]. It carries out
+// everything else.
+//
+// T12. [Orchestrator.LastPlan] and [Orchestrator.LastActual] describe the last term, and
+// never block. LastPlan lists what pauses, until when and why.
+//
+// T13. Each call carries the epoch and the number of its term ([Term]). Workers refuse
+// writes of earlier leaders and of earlier terms.
+//
+// T14. [Orchestrator.Run] runs a term at once, at each tick, and after each change of the
+// expectations. Terms never overlap.
+//
+// T15. A term without workers, tasks or open workers is an ordinary term. Until AddTask or
+// UpdateTasks was called, no task is unexpected and none is stopped.
+//
+// A plan is part of a term. A worker that joins gets its share in the next term, and
+// nothing else moves. Package rebalance has the proof.
+//
+//   - P1: Each task runs on as many different workers as wanted, if that many can take it.
+//   - P2: The numbers of tasks on open workers differ by at most one.
+//   - P3: The plan needs the fewest starts possible.
+//   - P4: Stopping surplus instances never leaves a task fewer than wanted.
+//   - P5: Equal inputs have equal plans.
+//   - P6: Planning again on the result changes nothing.
+//   - P7: Each change, and each instance without a place, has a reason ([Plan]).
+//   - P8: [TermStats].LowerBound is the fewest starts possible.
+//   - P24: A pinned task ([Pin]) is moved neither for an even spread nor for a drain.
+//
+// # Limits
 //
 //   - A task that no worker can start does not run, and a task that does not stop
 //     stays in place. The spread is even only over what can move.

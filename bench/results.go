@@ -196,7 +196,7 @@ func (r results) put(p part) results {
 	return append(r, p)
 }
 
-// load reads results from a file. Without a file there are none.
+// load reads results from a file. A missing file yields an empty list.
 func load(path string) (results, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -81,8 +81,8 @@ func WithRecord[T comparable](r Record[T]) Option {
 }
 
 // Previous returns the tasks of the previous process, as the record had them when New
-// was called. Completed and failed ones come first. There are none if that process
-// closed its worker, or without [WithRecord]. The caller owns the slice.
+// was called. Completed and failed ones come first. The slice is empty if that process
+// closed its worker, or without [WithRecord]. The caller owns it.
 func (w *Worker[T]) Previous() []TaskRecord[T] { return slices.Clone(w.recorder.before) }
 
 // recorder keeps the record up to date.

@@ -331,7 +331,7 @@ func (b *breakers) failing(task int32) bool { return b.tasks[task] != nil }
 // isSuspect reports whether a task failed on more than one worker in a row.
 func (b *breakers) isSuspect(task int32) bool { return b.tasks[task] != nil && b.tasks[task].suspect }
 
-// pauseOn returns the pause of a task on a worker, zero if there is none.
+// pauseOn returns the pause of a task on a worker, or the zero Pause.
 func (b *breakers) pauseOn(p taskOn) Pause {
 	if t := b.tasks[p.Task]; t != nil && t.on[p.Worker] != nil {
 		return *t.on[p.Worker]

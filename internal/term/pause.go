@@ -117,7 +117,8 @@ const (
 )
 
 // Paused is something that terms leave alone for a while. Worker is an index into the
-// fleet. Worker and Task are None if the kind has none, or the worker was removed.
+// fleet. None stands for a worker or task that the kind does not have, and for a worker
+// that was removed.
 type Paused struct {
 	Kind         PauseKind
 	Worker, Task int32

@@ -146,7 +146,7 @@ func Defaults() Settings {
 	return Settings{Logger: slog.New(slog.DiscardHandler), MaxMessage: 16 << 20}
 }
 
-// Err returns all problems with the options, joined; nil: there are none.
+// Err returns all problems with the options, joined, or nil.
 func (s *Settings) Err() error { return errors.Join(s.problems...) }
 
 // Invalid records a problem with an option or an argument. The error wraps
