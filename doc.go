@@ -92,9 +92,10 @@
 // nothing else moves. Package rebalance has the proof.
 //
 //   - P1: Each task runs on as many different workers as wanted, if that many can take it.
-//   - P2: The numbers of tasks on open workers differ by at most one.
+//   - P2: The numbers of tasks on open workers differ by at most one, or are as even as
+//     pinned tasks allow.
 //   - P3: The plan needs the fewest starts possible.
-//   - P4: Stopping surplus instances never leaves a task fewer than wanted.
+//   - P4: A surplus instance stops only if more than wanted are on answering workers.
 //   - P5: Equal inputs have equal plans.
 //   - P6: Planning again on the result changes nothing.
 //   - P7: Each change, and each instance without a place, has a reason ([Plan]).

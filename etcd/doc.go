@@ -40,6 +40,23 @@
 // are passed to worker.WithLastResort immediately, which should end the process. A
 // supervisor that restarts the process is part of the design.
 //
+// # Clauses
+//
+// Tests carry these numbers in their names:
+//
+//   - E1: All keys share one prefix, and can be read with etcdctl. Names may contain any
+//     bytes.
+//   - E2: At most one candidate leads. A deposed leader writes nothing.
+//   - E3: The registry survives every restart. A leader has loaded it before its first
+//     term.
+//   - E4: A leader learns within milliseconds of a worker that joins or leaves. A name has
+//     one member at a time.
+//   - E5: A task runs only under a claim, and no write takes effect after its term.
+//   - E6: Transactions stay within etcd's default limits, whatever the size of the cluster.
+//     A watch that was cut or compacted misses no change.
+//   - E7: Owners answers from memory.
+//   - E8: After an outage of etcd, workers rejoin and tasks run again, without intervention.
+//
 // # How it works
 //
 // Every write is guarded by the leader's key, the term's number and the worker's

@@ -79,6 +79,21 @@
 //     which waits until everything has stopped; then it revokes the rest of the
 //     lease and requests a new one.
 //
+// # Clauses
+//
+// Tests carry these numbers in their names:
+//
+//   - W1: Add returns when the task has started, is ready or is queued. Remove returns when
+//     the task's function has returned.
+//   - W2: At most [WithSlots] tasks run. The others wait in the order of their Adds.
+//   - W3: A function that returns or panics is called again, after growing pauses. No task
+//     ends the worker.
+//   - W4: Writes of earlier terms, and calls for another incarnation, are refused.
+//   - W5: With a lease, every task is told to stop before the lease can have ended.
+//   - W6: Close ends every task. After a crash, the next process can report the tasks.
+//   - W7: New content reaches a task without a move.
+//   - W8: A running job is not moved. A job that fails too often is not started again.
+//
 // # Guarantees
 //
 // With a lease, no task runs on the worker once the lease can have ended, provided

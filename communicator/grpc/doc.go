@@ -88,6 +88,18 @@
 // If a certificate is not accepted, the client's error wraps [ErrCertificate] and
 // states whose certificate it is and what is wrong with it. The server logs it.
 //
+// # Clauses
+//
+// Tests carry these numbers in their names; package manager has R2:
+//
+//   - R1: A call carries any number of writes, and each has its own result.
+//   - R3: Connections use TLS with certificates at both ends, and files are replaced without
+//     a restart. Plaintext leaves the machine only under [WithPlaintext].
+//   - R4: Only a manager commands workers. A worker acts only under its own name.
+//   - R5: The memory, connections and calls that a peer can use are bounded.
+//   - R6: A peer ignores fields and reasons that it does not know. CI rejects a change of the
+//     proto files that breaks a released version.
+//
 // # Limits
 //
 // [WithMaxMessage] bounds the messages of calls to a worker; an answer takes a small

@@ -41,6 +41,16 @@
 // A worker that can reach its manager but cannot be called by it is of no use. After
 // [WithUnreachable], its lease is no longer renewed.
 //
+// # Clauses
+//
+// Tests carry these numbers in their names; package grpc has R1, R3, R4 and R6:
+//
+//   - R2: A worker is a member until it leaves or its lease has expired. A restarted
+//     manager runs no term before it has heard from each member or its lease has passed.
+//   - R5: A compromised worker harms only its own tasks.
+//   - W6: A member that leaves waits until its tasks have moved, and reports what completed.
+//   - W8: Completed and failed jobs are recorded once, and not run again.
+//
 // # Guarantees
 //
 // No task runs on more workers at the same time than it has instances (or, with
