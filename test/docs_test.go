@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,4 +101,66 @@ func TestREADME_LinksLeadToFiles(t *testing.T) {
 		}
 	}
 	require.Greater(t, n, 10)
+}
+
+// Every Go file that a document names exists.
+func TestDocs_FilesExist(t *testing.T) {
+	var files strings.Builder
+	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		_, _ = files.WriteString(filepath.ToSlash(path) + "\n")
+		return err
+	}))
+	documents, err := filepath.Glob("../*.md")
+	require.NoError(t, err)
+	more, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	for _, document := range append(documents, more...) {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`\b[\w/]+\.go\b`).FindAllString(string(text), -1) {
+			require.Contains(t, files.String(), "/"+name+"\n", document)
+		}
+	}
+}
+
+// The list of files in DESIGN.md names every file of the library, and no others.
+func TestDocs_FilesOfTheDesign(t *testing.T) {
+	text, err := os.ReadFile("../DESIGN.md")
+	require.NoError(t, err)
+	_, list, ok := strings.Cut(string(text), "\n## Files\n")
+	require.True(t, ok)
+	_, list, _ = strings.Cut(list, "```\n")
+	list, _, _ = strings.Cut(list, "```\n")
+	var named []string
+	folder := ""
+	for line := range strings.Lines(list) {
+		if words := strings.Fields(line); len(words) > 0 && line[0] != ' ' {
+			folder = words[0]
+			continue
+		}
+		for _, word := range strings.Fields(line) {
+			if !strings.HasSuffix(word, ".go") {
+				break
+			}
+			found, err := filepath.Glob(filepath.Join("..", folder, word))
+			require.NoError(t, err)
+			require.NotEmpty(t, found, "%s of %s does not exist", word, folder)
+			named = append(named, found...)
+		}
+	}
+	var files []string
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "testdata" || slices.Contains([]string{"../bench", "../examples", "../test", "../tools"}, filepath.ToSlash(path))):
+			return filepath.SkipDir
+		case strings.HasSuffix(name, ".go") && name != "doc.go" && !strings.HasSuffix(name, "_test.go") && !strings.HasSuffix(name, ".pb.go"):
+			files = append(files, path)
+		}
+		return nil
+	}))
+	slices.Sort(files)
+	slices.Sort(named)
+	require.Equal(t, files, named)
 }
