@@ -90,6 +90,14 @@ func newConfig(opts []Option) (config, error) {
 	return c, errors.Join(errs...)
 }
 
+// CheckOptions returns the error that [New] would return for the options: all problems
+// with them, joined. It is for programs that take options now and call New later, such as
+// when they are elected.
+func CheckOptions(opts ...Option) error {
+	_, err := newConfig(opts)
+	return err
+}
+
 // term returns the settings for decisions.
 func (c *config) term() term.Config {
 	return term.Config{Timeout: c.timeout, MaxPause: c.maxPause, MaxLoss: c.maxLoss, MaxMoves: c.maxMoves, Seed: c.seed}

@@ -33,7 +33,7 @@ func (e *Election) Lead(ctx context.Context, every time.Duration, opts ...orches
 	if every <= 0 {
 		return fmt.Errorf("lead: %w: every is %v: must be above 0", orchestrator.ErrInvalid, every)
 	}
-	if _, err := orchestrator.New(&Communicator{}, opts...); err != nil { // only checks the options
+	if err := orchestrator.CheckOptions(opts...); err != nil {
 		return fmt.Errorf("lead: %w", err)
 	}
 	registry := &Registry{preflight{settings: e.settings, client: e.client}}

@@ -59,11 +59,13 @@ func TestT15_BadInput_Options(t *testing.T) {
 }
 
 func TestT15_BadInput_EveryBadOptionIsNamed(t *testing.T) {
-	_, err := orchestrator.New(communicator.Func[string, string]{},
-		orchestrator.WithConcurrency(-4), orchestrator.WithMaxMoves(3), orchestrator.WithMaxLoss(2))
+	opts := []orchestrator.Option{orchestrator.WithConcurrency(-4), orchestrator.WithMaxMoves(3), orchestrator.WithMaxLoss(2)}
+	_, err := orchestrator.New(communicator.Func[string, string]{}, opts...)
 	require.ErrorContains(t, err, "WithConcurrency(-4)")
 	require.ErrorContains(t, err, "WithMaxLoss(2)")
 	require.NotContains(t, err.Error(), "WithMaxMoves")
+	require.EqualError(t, orchestrator.CheckOptions(opts...), err.Error())
+	require.NoError(t, orchestrator.CheckOptions(orchestrator.WithMaxMoves(3)))
 }
 
 func TestT15_BadInput_LimitsThatAreAllowed(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/f8949c05/orchestrator"
-	communicator "github.com/f8949c05/orchestrator/communicator/grpc"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/identity"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
@@ -102,8 +101,7 @@ func newManagerSettings(store Store, opts []Option) (option.Manager, error) {
 	if peer.Absent(store) {
 		s.Invalid("the Store is nil")
 	}
-	// Only orchestrator.New checks its options; the result is not used.
-	if _, err := orchestrator.New[communicator.WorkerID, string](&communicator.Communicator{}, s.Orchestrator...); err != nil {
+	if err := orchestrator.CheckOptions(s.Orchestrator...); err != nil {
 		s.Reject(fmt.Errorf("WithOrchestrator: %w", err))
 	}
 	if err := s.Err(); err != nil {
