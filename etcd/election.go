@@ -30,13 +30,7 @@ type Election struct {
 // not be unique. NewElection does not contact etcd.
 func NewElection(c *clientv3.Client, name string, opts ...ElectionOption) (*Election, error) {
 	s := electionSettings{settings: defaults(), lease: 10 * time.Second}
-	for _, opt := range opts {
-		if opt == nil {
-			s.invalid("an ElectionOption is nil")
-			continue
-		}
-		opt.applyElection(&s)
-	}
+	applyAll(&s.settings, opts, func(o ElectionOption) { o.applyElection(&s) })
 	if err := checkName("candidate", name); err != nil {
 		s.problems = append(s.problems, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -45,7 +47,8 @@ func ClientConfig(endpoints ...string) clientv3.Config {
 	}
 }
 
-// Option is an option of every constructor of this package.
+// Option is an option of every constructor of this package. [WithOptions] passes a
+// []Option on.
 type Option interface {
 	ElectionOption
 	MemberOption
@@ -63,18 +66,24 @@ type settings struct {
 
 func newSettings(opts []Option) (settings, error) {
 	s := defaults()
-	for _, opt := range opts {
-		if opt == nil {
-			s.invalid("an Option is nil")
-			continue
-		}
-		opt.apply(&s)
-	}
+	applyAll(&s, opts, func(o Option) { o.apply(&s) })
 	return s, s.finish()
 }
 
 func defaults() settings {
 	return settings{prefix: "/work/", logger: slog.New(slog.DiscardHandler), timeout: 5 * time.Second}
+}
+
+// applyAll calls apply with each option, in their order. It records a problem for each
+// option that is nil.
+func applyAll[O any](s *settings, opts []O, apply func(O)) {
+	for _, opt := range opts {
+		if any(opt) == nil {
+			s.invalid("a %v is nil", reflect.TypeFor[O]())
+			continue
+		}
+		apply(opt)
+	}
 }
 
 // finish returns all errors of the options, joined.
@@ -95,6 +104,15 @@ type option func(*settings)
 func (f option) apply(s *settings) { f(s) }
 
 func (f option) applyElection(s *electionSettings) { f(&s.settings) }
+
+// WithOptions returns an Option that applies several, in their order. It passes the
+// same options to constructors that have further ones of their own.
+func WithOptions(opts ...Option) Option {
+	opts = slices.Clone(opts)
+	return option(func(s *settings) {
+		applyAll(s, opts, func(o Option) { o.apply(s) })
+	})
+}
 
 // WithPrefix sets the prefix of all keys. The default is /work/. It must be
 // printable, end in a slash and be used by nothing else. All processes that share a
@@ -190,13 +208,7 @@ func WithAttributes(attributes map[string]string) MemberOption {
 // options, joined.
 func newMemberSettings(name string, lease time.Duration, opts []MemberOption) (memberSettings, error) {
 	s := memberSettings{settings: defaults()}
-	for _, opt := range opts {
-		if opt == nil {
-			s.invalid("a MemberOption is nil")
-			continue
-		}
-		opt.applyMember(&s)
-	}
+	applyAll(&s.settings, opts, func(o MemberOption) { o.applyMember(&s) })
 	if err := checkName("worker", name); err != nil {
 		s.problems = append(s.problems, err)
 	}

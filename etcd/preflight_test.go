@@ -270,6 +270,9 @@ func TestE1_BadOptions(t *testing.T) {
 	} {
 		require.ErrorIs(t, construct(etcd.WithPrefix("work")), orchestrator.ErrInvalid)
 		require.ErrorIs(t, construct(nil), orchestrator.ErrInvalid)
+		require.NoError(t, construct(etcd.WithOptions(etcd.WithPrefix("/a/"))))
+		require.ErrorContains(t, construct(etcd.WithOptions(etcd.WithPrefix("work"), nil)), "WithPrefix")
+		require.ErrorContains(t, construct(etcd.WithOptions(etcd.WithPrefix("work"), nil)), "etcd.Option is nil")
 		require.NoError(t, construct(etcd.WithLogger(nil)))
 	}
 }

@@ -301,9 +301,9 @@ func TestR1_ConnectAndDisconnect(t *testing.T) {
 	_, err = c.List(t.Context(), w)
 	require.ErrorIs(t, err, errClosed)
 
-	_, err = NewCommunicator(nil, WithContents(nil), WithMaxMessage(0))
+	_, err = NewCommunicator(nil, WithContents(nil), WithOptions(WithMaxMessage(0), nil))
 	require.ErrorIs(t, err, orchestrator.ErrInvalid)
-	for _, what := range []string{"CommunicatorOption is nil", "WithContents", "WithMaxMessage(0)"} {
+	for _, what := range []string{"grpc.CommunicatorOption is nil", "WithContents", "WithMaxMessage(0)", "grpc.Option is nil"} {
 		require.ErrorContains(t, err, what)
 	}
 }

@@ -4,19 +4,20 @@ package grpc
 
 import (
 	"log/slog"
+	"slices"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/option"
 	"github.com/f8949c05/orchestrator/communicator/grpc/internal/peer"
 )
 
 // Option is for every constructor of this package and of package manager. The same
-// Option may be given to several of them. A []Option must be copied into a slice of the
-// type that the constructor takes.
+// Option may be given to several of them; [WithOptions] passes a []Option on.
 type Option interface {
 	CommunicatorOption
 	ServerOption
 	ApplyManager(*option.Manager)
 	ApplyMember(*option.Member)
+	apply(*peer.Settings)
 }
 
 // CommunicatorOption is for [NewCommunicator]. Every [Option] is one.
@@ -36,9 +37,20 @@ func (f optionFunc) ApplyServer(s *option.Server)             { f(&s.Settings) }
 func (f optionFunc) ApplyManager(s *option.Manager)           { f(&s.Settings) }
 func (f optionFunc) ApplyMember(s *option.Member)             { f(&s.Settings) }
 
+func (f optionFunc) apply(s *peer.Settings) { f(s) }
+
 type communicatorOptionFunc func(*option.Communicator)
 
 func (f communicatorOptionFunc) ApplyCommunicator(s *option.Communicator) { f(s) }
+
+// WithOptions returns an Option that applies several, in their order. It passes the
+// same options to constructors that have further ones of their own.
+func WithOptions(opts ...Option) Option {
+	opts = slices.Clone(opts)
+	return optionFunc(func(s *peer.Settings) {
+		option.Apply(s, opts, func(o Option) { o.apply(s) })
+	})
+}
 
 // WithLogger sets the logger. The default, and nil, discard everything. Normal
 // operation is logged at Debug and Info.
@@ -129,24 +141,12 @@ func WithContents(c Contents) CommunicatorOption {
 
 func newCommunicatorSettings(opts []CommunicatorOption) (option.Communicator, error) {
 	s := option.Communicator{Settings: peer.Defaults()}
-	for _, opt := range opts {
-		if opt == nil {
-			s.Invalid("a CommunicatorOption is nil")
-			continue
-		}
-		opt.ApplyCommunicator(&s)
-	}
+	option.Apply(&s.Settings, opts, func(o CommunicatorOption) { o.ApplyCommunicator(&s) })
 	return s, s.Err()
 }
 
 func newServerSettings(opts []ServerOption) option.Server {
 	s := option.Server{Settings: peer.Defaults()}
-	for _, opt := range opts {
-		if opt == nil {
-			s.Invalid("a ServerOption is nil")
-			continue
-		}
-		opt.ApplyServer(&s)
-	}
+	option.Apply(&s.Settings, opts, func(o ServerOption) { o.ApplyServer(&s) })
 	return s
 }

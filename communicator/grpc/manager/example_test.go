@@ -74,20 +74,13 @@ func ExampleManager() {
 	// worker 1 is a member, with 1 task
 }
 
-// A program with both a manager and a worker gives them the same options. A slice of
-// Option must be copied into a slice of the constructor's own option type.
+// A program with both a manager and a worker gives them the same options, beside those
+// of their own.
 func ExampleOption() {
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	common := []grpc.Option{grpc.WithLogger(quiet), grpc.WithMaxMessage(4 << 20)}
+	common := grpc.WithOptions(grpc.WithLogger(quiet), grpc.WithMaxMessage(4<<20))
 
-	ofManager := []manager.Option{manager.WithInterval(5 * time.Second)}
-	ofMember := []manager.MemberOption{manager.WithAdvertise("worker-1.example.com:7000")}
-	for _, opt := range common {
-		ofManager = append(ofManager, opt)
-		ofMember = append(ofMember, opt)
-	}
-
-	if _, err := manager.New(manager.NewMemoryStore(), ofManager...); err != nil {
+	if _, err := manager.New(manager.NewMemoryStore(), common, manager.WithInterval(5*time.Second)); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -97,10 +90,7 @@ func ExampleOption() {
 		return
 	}
 	defer func() { _ = w.Close(context.Background()) }() // it has no tasks
-	if _, err := manager.NewMember("manager.example.com:7000", "worker-1", w, ofMember...); err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(len(ofManager), len(ofMember))
-	// Output: 3 3
+	_, err = manager.NewMember("manager.example.com:7000", "worker-1", w, common, manager.WithAdvertise("worker-1.example.com:7000"))
+	fmt.Println(err)
+	// Output: <nil>
 }

@@ -90,13 +90,7 @@ func newManagerSettings(store Store, opts []Option) (option.Manager, error) {
 		Rules:    state.Rules{LeaseMin: time.Second, LeaseMax: time.Minute, Unreachable: 30 * time.Second},
 		Interval: time.Second, Probing: probeTime,
 	}
-	for _, opt := range opts {
-		if opt == nil {
-			s.Invalid("an Option is nil")
-			continue
-		}
-		opt.ApplyManager(&s)
-	}
+	option.Apply(&s.Settings, opts, func(o Option) { o.ApplyManager(&s) })
 	s.Identify(identity.Principal{Role: identity.RoleManager})
 	if peer.Absent(store) {
 		s.Invalid("the Store is nil")
@@ -137,13 +131,7 @@ func WithAdvertise(address string) MemberOption {
 // arguments.
 func newMemberSettings(manager, name string, lease time.Duration, opts []MemberOption) (option.Member, error) {
 	s := option.Member{Settings: peer.Defaults()}
-	for _, opt := range opts {
-		if opt == nil {
-			s.Invalid("a MemberOption is nil")
-			continue
-		}
-		opt.ApplyMember(&s)
-	}
+	option.Apply(&s.Settings, opts, func(o MemberOption) { o.ApplyMember(&s) })
 	if err := identity.CheckAddress(manager); err != nil {
 		s.Reject(fmt.Errorf("manager: %w", err))
 	}

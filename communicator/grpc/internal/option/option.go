@@ -5,6 +5,7 @@ package option
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"google.golang.org/grpc"
@@ -62,4 +63,16 @@ type Member struct {
 	peer.Settings
 	Advertise string            // empty: the listener's address
 	Dialing   []grpc.DialOption // for tests with their own networks
+}
+
+// Apply calls apply with each option, in their order. It records a problem for each
+// option that is nil.
+func Apply[O any](s *peer.Settings, opts []O, apply func(O)) {
+	for _, opt := range opts {
+		if any(opt) == nil {
+			s.Invalid("a %v is nil", reflect.TypeFor[O]())
+			continue
+		}
+		apply(opt)
+	}
 }
