@@ -5,7 +5,6 @@ package orchestrator
 
 import (
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 
@@ -263,11 +262,7 @@ func checkTasks[T comparable](tasks []Task[T]) error {
 		if err := checkName("task", task.Name); err != nil {
 			return err
 		}
-		if task.Instances < 0 || task.Instances > math.MaxInt32 {
-			return fmt.Errorf("task %v: %w", task.Name,
-				invalid("Instances is %d: must be between 1 and %d, or 0 for 1; to run no instance, leave the task out", task.Instances, math.MaxInt32))
-		}
-		if err := task.Handoff.check(); err != nil {
+		if err := (TaskSettings{task.Instances, task.Handoff}).Check(); err != nil {
 			return fmt.Errorf("task %v: %w", task.Name, err)
 		}
 		if first, ok := seen[task.Name]; ok {

@@ -3,8 +3,10 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 )
 
 // Task is an expected task and its settings.
@@ -16,6 +18,71 @@ type Task[T comparable] struct {
 	// Handoff is the order of the two halves of a move. The zero value takes that of
 	// [WithHandoff].
 	Handoff Handoff
+}
+
+// TaskSettings states how a task runs, without its name. Packages that store tasks share
+// it. The zero value is one instance with the handoff of [WithHandoff].
+type TaskSettings struct {
+	Instances int // as in [Task]
+	Handoff   Handoff
+}
+
+// Check returns an error that wraps [ErrInvalid] if no task can have the settings.
+func (s TaskSettings) Check() error {
+	if s.Instances < 0 || s.Instances > math.MaxInt32 {
+		return invalid("Instances is %d: must be between 1 and %d, or 0 for 1; to run no instance, leave the task out", s.Instances, math.MaxInt32)
+	}
+	return s.Handoff.check()
+}
+
+// Whole returns the same settings with Instances of at least 1, so that equal settings
+// compare as equal.
+func (s TaskSettings) Whole() TaskSettings {
+	s.Instances = max(s.Instances, 1)
+	return s
+}
+
+// taskSettingsJSON is the JSON form of TaskSettings, without the default values.
+type taskSettingsJSON struct {
+	Instances int    `json:"instances,omitempty"`
+	Handoff   string `json:"handoff,omitempty"`
+}
+
+// MarshalJSON returns an object with the settings that differ from the default, such
+// as {"instances":2,"handoff":"start then stop"}.
+func (s TaskSettings) MarshalJSON() ([]byte, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	j := taskSettingsJSON{Instances: s.Instances}
+	if s.Handoff != HandoffDefault {
+		j.Handoff = s.Handoff.String()
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON reads such an object. It ignores unknown fields and sets Instances
+// to at least 1. If it fails, s is unchanged.
+func (s *TaskSettings) UnmarshalJSON(data []byte) error {
+	var j taskSettingsJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return err
+	}
+	read := TaskSettings{Instances: j.Instances}
+	switch j.Handoff {
+	case "", HandoffDefault.String():
+	case StopThenStart.String():
+		read.Handoff = StopThenStart
+	case StartThenStop.String():
+		read.Handoff = StartThenStop
+	default:
+		return invalid("handoff is %q", j.Handoff)
+	}
+	if err := read.Check(); err != nil {
+		return err
+	}
+	*s = read.Whole()
+	return nil
 }
 
 // Worker is an expected worker and its settings.

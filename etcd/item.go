@@ -4,9 +4,6 @@ package etcd
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
-	"math"
 
 	"github.com/f8949c05/orchestrator"
 	"github.com/f8949c05/orchestrator/etcd/internal/keys"
@@ -15,9 +12,10 @@ import (
 
 // Item is a task of the registry.
 type Item struct {
-	Name     string // 1 to 1024 bytes, any
-	Content  []byte // 0 to MaxContent bytes, any
-	Settings Settings
+	Name    string // 1 to 1024 bytes, any
+	Content []byte // 0 to MaxContent bytes, any
+	// Settings has Instances of at least 1 when it is read.
+	Settings orchestrator.TaskSettings
 	// Revision is the revision of the content's last change; 0 if the task does not
 	// exist. Create and Put ignore it.
 	Revision int64
@@ -33,13 +31,13 @@ func (i Item) sameContent(old Item) bool {
 
 // sameSettings reports whether old exists and has the item's settings.
 func (i Item) sameSettings(old Item) bool {
-	return old.Revision != 0 && i.Settings.whole() == old.Settings.whole()
+	return old.Revision != 0 && i.Settings.Whole() == old.Settings.Whole()
 }
 
 // storedOver returns the item as it can be read after a transaction at the revision
 // has replaced old by it.
 func (i Item) storedOver(old Item, revision int64) Item {
-	i.Settings = i.Settings.whole()
+	i.Settings = i.Settings.Whole()
 	if !i.sameContent(old) {
 		i.Revision = revision
 	} else {
@@ -48,7 +46,7 @@ func (i Item) storedOver(old Item, revision int64) Item {
 	switch {
 	case i.sameSettings(old):
 		i.SettingsRevision = old.SettingsRevision
-	case i.Settings.isDefault():
+	case isDefault(i.Settings):
 		i.SettingsRevision = 0
 	default:
 		i.SettingsRevision = revision
@@ -56,74 +54,9 @@ func (i Item) storedOver(old Item, revision int64) Item {
 	return i
 }
 
-// Settings configures how a task runs. The zero value is one instance with the
-// orchestrator's default handoff.
-type Settings struct {
-	Instances int // 0 means 1; at least 1 when read
-	Handoff   orchestrator.Handoff
-}
-
-// whole returns the settings as they are when read.
-func (s Settings) whole() Settings {
-	s.Instances = max(s.Instances, 1)
-	return s
-}
-
-func (s Settings) isDefault() bool {
-	return s.Instances <= 1 && s.Handoff == orchestrator.HandoffDefault
-}
-
-func (s Settings) check() error {
-	if s.Instances < 0 || s.Instances > math.MaxInt32 {
-		return fmt.Errorf("%w: Instances is %d: must be from 0 to %d", orchestrator.ErrInvalid, s.Instances, math.MaxInt32)
-	}
-	if s.Handoff > orchestrator.StartThenStop {
-		return fmt.Errorf("%w: Handoff is %d", orchestrator.ErrInvalid, s.Handoff)
-	}
-	return nil
-}
-
-// settingsJSON is the JSON form of Settings, without the default values.
-type settingsJSON struct {
-	Instances int    `json:"instances,omitempty"`
-	Handoff   string `json:"handoff,omitempty"`
-}
-
-// MarshalJSON returns an object with the settings that differ from the default, such
-// as {"instances":2,"handoff":"start then stop"}.
-func (s Settings) MarshalJSON() ([]byte, error) {
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	j := settingsJSON{Instances: s.Instances}
-	if s.Handoff != orchestrator.HandoffDefault {
-		j.Handoff = s.Handoff.String()
-	}
-	return json.Marshal(j)
-}
-
-// UnmarshalJSON reads such an object. It ignores unknown fields and sets Instances
-// to at least 1. If it fails, s is unchanged.
-func (s *Settings) UnmarshalJSON(data []byte) error {
-	var j settingsJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return err
-	}
-	read := Settings{Instances: j.Instances}
-	switch j.Handoff {
-	case "", orchestrator.HandoffDefault.String():
-	case orchestrator.StopThenStart.String():
-		read.Handoff = orchestrator.StopThenStart
-	case orchestrator.StartThenStop.String():
-		read.Handoff = orchestrator.StartThenStop
-	default:
-		return fmt.Errorf("handoff %q: %w", j.Handoff, orchestrator.ErrInvalid)
-	}
-	if err := read.check(); err != nil {
-		return err
-	}
-	*s = read.whole()
-	return nil
+// isDefault reports whether the settings are the default, which is not stored.
+func isDefault(s orchestrator.TaskSettings) bool {
+	return s.Whole() == orchestrator.TaskSettings{}.Whole()
 }
 
 // ItemChange is a change of one task.
@@ -132,7 +65,7 @@ type ItemChange struct {
 	// Revision is the revision of the content's last change; 0 if the task was
 	// deleted.
 	Revision int64
-	Settings Settings
+	Settings orchestrator.TaskSettings
 }
 
 // registryCache holds the known tasks. A task exists if its content does; settings
@@ -158,7 +91,7 @@ func (c *registryCache) apply(changes []mirror.Change) []ItemChange {
 		}
 		item := c.items[name]
 		if item == nil {
-			item = &ItemChange{Name: name, Settings: Settings{}.whole()}
+			item = &ItemChange{Name: name, Settings: orchestrator.TaskSettings{}.Whole()}
 			c.items[name] = item
 		}
 		if _, ok := before[name]; !ok {
@@ -171,7 +104,7 @@ func (c *registryCache) apply(changes []mirror.Change) []ItemChange {
 		case kind == keys.Registry:
 			item.Revision = ch.New.Mod
 		case ch.New == nil:
-			item.Settings = Settings{}.whole()
+			item.Settings = orchestrator.TaskSettings{}.Whole()
 		default:
 			item.Settings = c.registry.readSettings(name, ch.New.Value)
 		}
@@ -179,7 +112,7 @@ func (c *registryCache) apply(changes []mirror.Change) []ItemChange {
 	var items []ItemChange
 	for _, name := range order {
 		item, was := *c.items[name], before[name]
-		if item.Revision == 0 && item.Settings.isDefault() {
+		if item.Revision == 0 && isDefault(item.Settings) {
 			delete(c.items, name)
 		}
 		switch {

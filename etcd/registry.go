@@ -118,7 +118,7 @@ func (r *Registry) CompareAndDelete(ctx context.Context, old Item) error {
 
 // Configure sets the settings of a task and keeps its content. It returns
 // [ErrNotFound] if there is no such task.
-func (r *Registry) Configure(ctx context.Context, name string, s Settings) error {
+func (r *Registry) Configure(ctx context.Context, name string, s orchestrator.TaskSettings) error {
 	if err := checkName("task", name); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (r *Registry) Get(ctx context.Context, name string) (Item, error) {
 	if len(contents) == 0 {
 		return Item{}, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
-	item := Item{Name: name, Content: contents[0].Value, Settings: Settings{}.whole(), Revision: contents[0].ModRevision}
+	item := Item{Name: name, Content: contents[0].Value, Settings: orchestrator.TaskSettings{}.Whole(), Revision: contents[0].ModRevision}
 	if len(settings) > 0 {
 		item.Settings, item.SettingsRevision = r.readSettings(name, settings[0].Value), settings[0].ModRevision
 	}
@@ -209,7 +209,7 @@ func (r *Registry) List(ctx context.Context, after string, limit int) ([]Item, e
 			// there.
 			if _, _, name, ok := r.layout.Parse(string(kv.Key)); ok {
 				index[name] = len(items)
-				items = append(items, Item{Name: name, Content: kv.Value, Settings: Settings{}.whole(), Revision: kv.ModRevision})
+				items = append(items, Item{Name: name, Content: kv.Value, Settings: orchestrator.TaskSettings{}.Whole(), Revision: kv.ModRevision})
 			}
 		}
 	}
@@ -364,11 +364,11 @@ func (r *Registry) unchanged(old Item) []clientv3.Cmp {
 	}
 }
 
-func (r *Registry) putSettings(name string, s Settings) (clientv3.Op, error) {
-	if err := s.check(); err != nil {
+func (r *Registry) putSettings(name string, s orchestrator.TaskSettings) (clientv3.Op, error) {
+	if err := s.Check(); err != nil {
 		return clientv3.Op{}, err
 	}
-	if s.isDefault() {
+	if isDefault(s) {
 		return clientv3.OpDelete(r.layout.Tasks(name)), nil
 	}
 	value, err := json.Marshal(s)
@@ -380,11 +380,11 @@ func (r *Registry) putSettings(name string, s Settings) (clientv3.Op, error) {
 
 // readSettings returns the settings in a value, or the default if the value cannot
 // be read.
-func (r *Registry) readSettings(name string, value []byte) Settings {
-	var s Settings
+func (r *Registry) readSettings(name string, value []byte) orchestrator.TaskSettings {
+	var s orchestrator.TaskSettings
 	if err := json.Unmarshal(value, &s); err != nil {
 		r.logger.Warn("settings unreadable, using the default", "task", name, "err", err)
-		return Settings{}.whole()
+		return orchestrator.TaskSettings{}.Whole()
 	}
 	return s
 }

@@ -30,7 +30,7 @@ func TestE3_CreatePutGetConfigureDelete(t *testing.T) {
 	r := newRegistry(t, c)
 	ctx := t.Context()
 
-	created, err := r.Create(ctx, etcd.Item{Name: "a/b", Content: []byte("one"), Settings: etcd.Settings{Instances: 2}})
+	created, err := r.Create(ctx, etcd.Item{Name: "a/b", Content: []byte("one"), Settings: orchestrator.TaskSettings{Instances: 2}})
 	require.NoError(t, err)
 	require.Positive(t, created.Revision)
 	got, err := r.Get(ctx, "a/b")
@@ -51,7 +51,7 @@ func TestE3_CreatePutGetConfigureDelete(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, stored, got)
 
-	settings := etcd.Settings{Instances: 3, Handoff: orchestrator.StartThenStop}
+	settings := orchestrator.TaskSettings{Instances: 3, Handoff: orchestrator.StartThenStop}
 	require.NoError(t, r.Configure(ctx, "a/b", settings))
 	got, err = r.Get(ctx, "a/b")
 	require.NoError(t, err)
@@ -114,16 +114,16 @@ func TestE3_CompareAndSwap(t *testing.T) {
 	// Every write since the read is detected.
 	for name, write := range map[string]func() error{
 		"content":          func() error { _, _, err := r.Put(ctx, etcd.Item{Name: "a", Content: []byte("x")}); return err },
-		"settings":         func() error { return r.Configure(ctx, "a", etcd.Settings{Instances: 5}) },
-		"default settings": func() error { return r.Configure(ctx, "a", etcd.Settings{}) },
+		"settings":         func() error { return r.Configure(ctx, "a", orchestrator.TaskSettings{Instances: 5}) },
+		"default settings": func() error { return r.Configure(ctx, "a", orchestrator.TaskSettings{}) },
 		"deleted":          func() error { return r.Delete(ctx, "a") },
 		"deleted and created again": func() error {
 			require.NoError(t, r.Delete(ctx, "a"))
-			_, err := r.Create(ctx, etcd.Item{Name: "a", Content: []byte("x"), Settings: etcd.Settings{Instances: 5}})
+			_, err := r.Create(ctx, etcd.Item{Name: "a", Content: []byte("x"), Settings: orchestrator.TaskSettings{Instances: 5}})
 			return err
 		},
 	} {
-		before, _, err := r.Put(ctx, etcd.Item{Name: "a", Content: []byte("x"), Settings: etcd.Settings{Instances: 5}})
+		before, _, err := r.Put(ctx, etcd.Item{Name: "a", Content: []byte("x"), Settings: orchestrator.TaskSettings{Instances: 5}})
 		require.NoError(t, err)
 		require.NoError(t, write())
 		after, wrong := r.Get(ctx, "a")
@@ -146,7 +146,7 @@ func TestE1_ReadableWithEtcdctl(t *testing.T) {
 	r := newRegistry(t, c)
 	_, err := r.Create(t.Context(), etcd.Item{
 		Name: "poll eu/west", Content: []byte("https://example.com"),
-		Settings: etcd.Settings{Instances: 2, Handoff: orchestrator.StopThenStart},
+		Settings: orchestrator.TaskSettings{Instances: 2, Handoff: orchestrator.StopThenStart},
 	})
 	require.NoError(t, err)
 	_, err = r.Create(t.Context(), etcd.Item{Name: "plain"})
@@ -194,7 +194,7 @@ func anything() []etcd.Item {
 		items = append(items, etcd.Item{Name: "byte" + string([]byte{byte(b)}), Content: some(b * 10)})
 	}
 	for n := 1; n < etcd.MaxContent; n *= 3 {
-		items = append(items, etcd.Item{Name: fmt.Sprint("size ", n), Content: some(n), Settings: etcd.Settings{Instances: n}})
+		items = append(items, etcd.Item{Name: fmt.Sprint("size ", n), Content: some(n), Settings: orchestrator.TaskSettings{Instances: n}})
 	}
 	return items
 }
@@ -248,15 +248,15 @@ func TestE3_ListIsInPages(t *testing.T) {
 	page, err := r.List(t.Context(), "", 10)
 	require.NoError(t, err)
 	require.Empty(t, page)
-	want := make(map[string]etcd.Settings)
+	want := make(map[string]orchestrator.TaskSettings)
 	for i := range 25 {
-		s := etcd.Settings{Instances: i % 3}
+		s := orchestrator.TaskSettings{Instances: i % 3}
 		want[fmt.Sprint(i)] = s
 		_, err := r.Create(t.Context(), etcd.Item{Name: fmt.Sprint(i), Settings: s})
 		require.NoError(t, err)
 	}
 	var sizes []int
-	got := make(map[string]etcd.Settings)
+	got := make(map[string]orchestrator.TaskSettings)
 	for after := ""; len(sizes) == 0 || sizes[len(sizes)-1] > 0; {
 		page, err := r.List(t.Context(), after, 10)
 		require.NoError(t, err)
@@ -299,7 +299,7 @@ func TestE3_ListSkipsForeignKeys(t *testing.T) {
 func TestE3_TheLargestContent(t *testing.T) {
 	r := newRegistry(t, startEtcd(t))
 	largest := func(b byte) etcd.Item {
-		return etcd.Item{Name: "a", Content: bytes.Repeat([]byte{b}, etcd.MaxContent), Settings: etcd.Settings{Instances: 3}}
+		return etcd.Item{Name: "a", Content: bytes.Repeat([]byte{b}, etcd.MaxContent), Settings: orchestrator.TaskSettings{Instances: 3}}
 	}
 	_, created, err := r.Put(t.Context(), largest(1))
 	require.NoError(t, err)
@@ -325,8 +325,8 @@ func TestE3_WhatIsRefused(t *testing.T) {
 	for _, item := range []etcd.Item{
 		{Name: ""},
 		{Name: strings.Repeat("x", 1025)},
-		{Name: "a", Settings: etcd.Settings{Instances: -1}},
-		{Name: "a", Settings: etcd.Settings{Handoff: 9}},
+		{Name: "a", Settings: orchestrator.TaskSettings{Instances: -1}},
+		{Name: "a", Settings: orchestrator.TaskSettings{Handoff: 9}},
 	} {
 		_, err := r.Create(t.Context(), item)
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)
@@ -356,7 +356,7 @@ func TestE3_Drains(t *testing.T) {
 }
 
 func TestE3_SettingsInJSON(t *testing.T) {
-	for text, want := range map[string]etcd.Settings{
+	for text, want := range map[string]orchestrator.TaskSettings{
 		`{}`:                             {Instances: 1},
 		`{"instances":3,"later":true}`:   {Instances: 3},
 		`{"handoff":"start then stop"}`:  {Instances: 1, Handoff: orchestrator.StartThenStop},
@@ -365,7 +365,7 @@ func TestE3_SettingsInJSON(t *testing.T) {
 		`{"handoff":"any way you like"}`: {Instances: 7},
 		`two`:                            {Instances: 7},
 	} {
-		got := etcd.Settings{Instances: 7} // unchanged if reading fails
+		got := orchestrator.TaskSettings{Instances: 7} // unchanged if reading fails
 		err := json.Unmarshal([]byte(text), &got)
 		require.Equal(t, want, got, text)
 		require.Equal(t, want.Instances == 7, err != nil, text)
@@ -430,13 +430,15 @@ func TestE3_Watch(t *testing.T) {
 	h := watch(t, r)
 	h.until(t, func(m map[string]etcd.ItemChange) bool { return len(m) == 1 })
 
-	item, err := r.Create(t.Context(), etcd.Item{Name: "a", Settings: etcd.Settings{Instances: 2}})
+	item, err := r.Create(t.Context(), etcd.Item{Name: "a", Settings: orchestrator.TaskSettings{Instances: 2}})
 	require.NoError(t, err)
 	h.until(t, func(m map[string]etcd.ItemChange) bool {
 		return m["a"] == etcd.ItemChange{Name: "a", Revision: item.Revision, Settings: item.Settings}
 	})
-	require.NoError(t, r.Configure(t.Context(), "a", etcd.Settings{}))
-	h.until(t, func(m map[string]etcd.ItemChange) bool { return m["a"].Settings == etcd.Settings{Instances: 1} })
+	require.NoError(t, r.Configure(t.Context(), "a", orchestrator.TaskSettings{}))
+	h.until(t, func(m map[string]etcd.ItemChange) bool {
+		return m["a"].Settings == orchestrator.TaskSettings{Instances: 1}
+	})
 
 	// Values that other programs write are ignored if they are invalid.
 	_, err = c.Put(t.Context(), "/work/tasks/a", "nonsense")
@@ -465,7 +467,7 @@ func TestE6_RegistryBurst(t *testing.T) {
 				if i%9 == 8 {
 					err = r.Delete(t.Context(), name)
 				} else {
-					_, _, err = r.Put(t.Context(), etcd.Item{Name: name, Settings: etcd.Settings{Instances: i%3 + 1}})
+					_, _, err = r.Put(t.Context(), etcd.Item{Name: name, Settings: orchestrator.TaskSettings{Instances: i%3 + 1}})
 				}
 				if err != nil && i%9 != 8 {
 					t.Error(err)
@@ -504,7 +506,7 @@ func TestE3_FeedLoadsBeforeItReturns(t *testing.T) {
 	for i := range 1500 { // more than a page
 		name := fmt.Sprint("task/", i)
 		want[name] = i%3 + 1
-		_, _, err := r.Put(t.Context(), etcd.Item{Name: name, Settings: etcd.Settings{Instances: i%3 + 1}})
+		_, _, err := r.Put(t.Context(), etcd.Item{Name: name, Settings: orchestrator.TaskSettings{Instances: i%3 + 1}})
 		require.NoError(t, err)
 	}
 	k := stand(t, c, "a")

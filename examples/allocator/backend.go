@@ -18,7 +18,7 @@ type tasks struct{ *etcd.Registry }
 
 func (t tasks) Create(ctx context.Context, item api.Item) (api.Item, error) {
 	stored, err := t.Registry.Create(ctx, etcd.Item{
-		Name: item.ID, Content: item.Content, Settings: etcd.Settings{Instances: item.Instances},
+		Name: item.ID, Content: item.Content, Settings: orchestrator.TaskSettings{Instances: item.Instances},
 	})
 	return shown(stored), known(err)
 }

@@ -51,7 +51,7 @@ func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 	require.Equal(t, api.Item{ID: "a", Content: []byte("x"), Instances: 1, Version: first.Version}, first)
 
 	// Settings that the API does not expose stay, and change the version.
-	require.NoError(t, b.Configure(ctx, "a", etcd.Settings{Handoff: orchestrator.StartThenStop}))
+	require.NoError(t, b.Configure(ctx, "a", orchestrator.TaskSettings{Handoff: orchestrator.StartThenStop}))
 	_, _, err = b.Put(ctx, "a", api.Change{Instances: 3, If: is(first.Version)})
 	require.Equal(t, api.ErrChanged, err)
 	second, err := b.Get(ctx, "a")
@@ -62,7 +62,7 @@ func TestBackend_PutsAndDeletesUnderConditions(t *testing.T) {
 	require.Equal(t, api.Item{ID: "a", Content: []byte("x"), Instances: 3, Version: third.Version}, third)
 	stored, err := b.Registry.Get(ctx, "a")
 	require.NoError(t, err)
-	require.Equal(t, etcd.Settings{Instances: 3, Handoff: orchestrator.StartThenStop}, stored.Settings)
+	require.Equal(t, orchestrator.TaskSettings{Instances: 3, Handoff: orchestrator.StartThenStop}, stored.Settings)
 
 	for _, old := range []api.Item{first, second} {
 		require.Equal(t, api.ErrChanged, b.Delete(ctx, "a", is(old.Version)))

@@ -21,18 +21,12 @@ const MaxList = 1000
 // depending on the method.
 var ErrNotFound = state.ErrNotFound
 
-// Settings states how a task runs. The zero value is one instance, with the
-// orchestrator's default handoff.
-type Settings struct {
-	Instances int // 0 means 1; at least 1 when returned
-	Handoff   orchestrator.Handoff
-}
-
 // Item is an expected task.
 type Item struct {
-	Name     string // 1 to 1024 arbitrary bytes
-	Content  []byte // 0 to MaxContent arbitrary bytes
-	Settings Settings
+	Name    string // 1 to 1024 arbitrary bytes
+	Content []byte // 0 to MaxContent arbitrary bytes
+	// Settings has Instances of at least 1 when it is returned.
+	Settings orchestrator.TaskSettings
 	// Revision is the version of the content, higher than that of every earlier content
 	// of any task. It must be 0 in Put.
 	Revision int64
@@ -62,17 +56,10 @@ type FailedTask struct {
 	Attempts int
 }
 
-// stored returns the item as the state has it.
-func (i Item) stored() state.Item {
-	return state.Item{Name: i.Name, Content: i.Content, Settings: state.Settings(i.Settings), Revision: i.Revision}
-}
-
-func itemOf(i state.Item) Item {
-	return Item{Name: i.Name, Content: i.Content, Settings: Settings(i.Settings), Revision: i.Revision}
-}
+func itemOf(i state.Item) Item { return Item(i) }
 
 func failedOf(f state.FailedTask) FailedTask {
-	return FailedTask{Item: itemOf(f.Item), Worker: f.Worker, At: f.At, Err: f.Err, Attempts: f.Attempts}
+	return FailedTask{Item: Item(f.Item), Worker: f.Worker, At: f.At, Err: f.Err, Attempts: f.Attempts}
 }
 
 // each returns the results of f for the elements of a slice.

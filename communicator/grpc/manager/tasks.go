@@ -53,7 +53,7 @@ func (m *Manager) put(ctx context.Context, items []Item) (stored []Item, err err
 	tasks := make([]*state.Task, len(items))
 	seen := make(map[string]int, len(items))
 	for i, item := range items {
-		kept := item.stored()
+		kept := state.Item(item)
 		if err := kept.Check(); err != nil {
 			return nil, fmt.Errorf("item %d, %.100q: %w", i, item.Name, err)
 		}
@@ -88,7 +88,7 @@ func (m *Manager) Get(name string) (Item, error) {
 	if err != nil {
 		return Item{}, fmt.Errorf("get task: %w", err)
 	}
-	return itemOf(item), nil
+	return Item(item), nil
 }
 
 // Items returns up to limit expected tasks whose names come after the given one,

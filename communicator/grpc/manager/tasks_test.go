@@ -180,8 +180,8 @@ func TestR1_TasksAreCheckedAtTheBorder(t *testing.T) {
 		{Name: string(make([]byte, 1025))},
 		{Name: "a", Content: make([]byte, MaxContent+1)},
 		{Name: "a", Revision: 1},
-		{Name: "a", Settings: Settings{Instances: -1}},
-		{Name: "a", Settings: Settings{Handoff: 3}},
+		{Name: "a", Settings: orchestrator.TaskSettings{Instances: -1}},
+		{Name: "a", Settings: orchestrator.TaskSettings{Handoff: 3}},
 	} {
 		_, err := m.Put(ctx, bad)
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)

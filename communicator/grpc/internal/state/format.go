@@ -209,11 +209,11 @@ func decodeHead(value []byte, j any) (content []byte, err error) {
 }
 
 func (j taskJSON) task(name string, content []byte) (*Task, error) {
-	s := Settings{Instances: j.Instances, Handoff: j.Handoff}
-	if err := s.check(); err != nil {
+	s := orchestrator.TaskSettings{Instances: j.Instances, Handoff: j.Handoff}
+	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	return NewTask(Item{Name: name, Content: content, Settings: s.whole(), Revision: j.Revision}), nil
+	return NewTask(Item{Name: name, Content: content, Settings: s.Whole(), Revision: j.Revision}), nil
 }
 
 // NewTask returns a task for an item. The task owns the item's content.

@@ -16,10 +16,10 @@ func someRecords() Records {
 	r.Epoch, r.Revision = 7, 9
 	r.tasks["a/b\n\xff"] = NewTask(Item{
 		"a/b\n\xff", []byte("line\nline\x00"),
-		Settings{Instances: 2, Handoff: orchestrator.StartThenStop},
+		orchestrator.TaskSettings{Instances: 2, Handoff: orchestrator.StartThenStop},
 		9,
 	})
-	r.tasks["t"] = NewTask(Item{"t", []byte{}, Settings{Instances: 1}, 3})
+	r.tasks["t"] = NewTask(Item{"t", []byte{}, orchestrator.TaskSettings{Instances: 1}, 3})
 	r.done["d"] = &finished{Completion{"d", 5, "w\xff", time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}, sha256.Sum256(nil)}
 	r.Members["w"] = &Membership{WorkerID{"w", 1<<64 - 1}, "host:80", 1500 * time.Millisecond, true}
 	r.drains["x"] = true

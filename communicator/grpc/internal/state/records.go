@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -194,61 +193,32 @@ const MaxContent = 1 << 20
 // depending on the event.
 var ErrNotFound = errors.New("no task of this name")
 
-// Settings states how a task runs. The zero value is one instance, with the
-// orchestrator's default handoff.
-type Settings struct {
-	Instances int // 0 means 1; at least 1 when returned
-	Handoff   orchestrator.Handoff
-}
+// Item, Completion and FailedTask have the fields of the types of package manager with
+// these names, which documents them.
 
 // Item is an expected task.
 type Item struct {
-	Name     string // 1 to 1024 arbitrary bytes
-	Content  []byte // 0 to MaxContent arbitrary bytes
-	Settings Settings
-	// Revision is the version of the content, higher than that of every earlier content
-	// of any task. It must be 0 in Put.
-	Revision int64
+	Name     string
+	Content  []byte
+	Settings orchestrator.TaskSettings
+	Revision int64 // of the content
 }
 
 // Completion reports that a task has completed.
 type Completion struct {
-	Task string
-	// Revision is the version of the completed content.
+	Task     string
 	Revision int64
-	// Worker is the worker that reported the completion first.
-	Worker string
-	// At is the time of the report, by the manager's wall clock.
-	At time.Time
+	Worker   string
+	At       time.Time
 }
 
-// FailedTask is a task that has failed as often as its worker tries it (see
-// worker.WithAttempts). It is not expected.
+// FailedTask is a task that has failed for good.
 type FailedTask struct {
 	Item
-	// Worker is the worker on which the task failed, after Attempts in a row. At is
-	// the time of the report, by the manager's wall clock. Err is the error of the
-	// last attempt, at most 512 bytes.
 	Worker   string
 	At       time.Time
 	Err      string
 	Attempts int
-}
-
-// whole returns the settings with their defaults.
-func (s Settings) whole() Settings {
-	s.Instances = max(s.Instances, 1)
-	return s
-}
-
-func (s Settings) check() error {
-	if s.Instances < 0 || s.Instances > math.MaxInt32 {
-		return fmt.Errorf("%w: Instances is %d: must be from 0 to %d", orchestrator.ErrInvalid, s.Instances, math.MaxInt32)
-	}
-	if s.Handoff > orchestrator.StartThenStop {
-		return fmt.Errorf("%w: Handoff is %d", orchestrator.ErrInvalid, s.Handoff)
-	}
-	return nil
 }
 
 // Check returns an error if a manager cannot keep the item. It wraps
@@ -263,5 +233,5 @@ func (i Item) Check() error {
 	if i.Revision != 0 {
 		return fmt.Errorf("%w: Revision is %d: must be 0, the manager sets it", orchestrator.ErrInvalid, i.Revision)
 	}
-	return i.Settings.check()
+	return i.Settings.Check()
 }

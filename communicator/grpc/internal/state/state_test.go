@@ -307,12 +307,12 @@ func TestR1_SettingsChangeNoContent(t *testing.T) {
 	b.Put([]*Task{item("a", "x")})
 	b.Take()
 	twice := item("a", "x")
-	twice.Settings = Settings{Instances: 2, Handoff: orchestrator.StartThenStop}
+	twice.Settings = orchestrator.TaskSettings{Instances: 2, Handoff: orchestrator.StartThenStop}
 	require.Equal(t, Item{"a", []byte("x"), twice.Settings, 1}, b.Put([]*Task{twice})[0])
 	change := b.Take()
 	require.Equal(t, 2, change.tasks["a"].Settings.Instances)
 	require.Zero(t, change.Revision)
-	require.Equal(t, Settings{Instances: 1}, b.Put([]*Task{item("a", "x")})[0].Settings)
+	require.Equal(t, orchestrator.TaskSettings{Instances: 1}, b.Put([]*Task{item("a", "x")})[0].Settings)
 }
 
 func TestR1_RemovingIsAllOrNothing(t *testing.T) {
@@ -412,7 +412,7 @@ func TestW8_WhatHasFailedIsNotRunAgain(t *testing.T) {
 	require.NotContains(t, b.tasks, "a")
 	b = testState(b.Records)
 	b.Take()
-	want := FailedTask{Item: Item{Name: "a", Content: []byte("x"), Settings: Settings{Instances: 1}, Revision: 1}, Worker: "w", At: at(5).UTC(), Err: "no disk", Attempts: 3}
+	want := FailedTask{Item: Item{Name: "a", Content: []byte("x"), Settings: orchestrator.TaskSettings{Instances: 1}, Revision: 1}, Worker: "w", At: at(5).UTC(), Err: "no disk", Attempts: 3}
 	require.Equal(t, want, b.failed["a"].FailedTask)
 	require.Equal(t, DoneRecorded, b.Conclude(at(6), "w", failed), "the same report again")
 	require.EqualValues(t, 1, b.Put([]*Task{item("a", "x")})[0].Revision)
@@ -467,7 +467,7 @@ func TestR2_NewsIsTheDifference(t *testing.T) {
 	b.Drain("a", true)
 	b.Drain("nobody", true)
 	twice := item("t", "")
-	twice.Settings = Settings{Instances: 2, Handoff: orchestrator.StopThenStart}
+	twice.Settings = orchestrator.TaskSettings{Instances: 2, Handoff: orchestrator.StopThenStart}
 	b.Put([]*Task{twice, item("s", "")})
 	require.Equal(t, Delta{
 		Expected: []orchestrator.Task[string]{
