@@ -20,7 +20,7 @@ const massLossHold = 5 * time.Minute
 // belief is what a leader may believe.
 type belief struct {
 	workers map[string]*workerBelief
-	parted  map[string]*workerBelief // the last workerBelief of each name, even if it has been removed
+	former  map[string]*workerBelief // the last workerBelief of each name, even if it has been removed
 	started bool                     // there was a term with workers
 	// massSince is when the present mass loss began. massBegan and massEnded are
 	// when a mass loss was last found to begin and to end. massEnded is zero during
@@ -28,38 +28,38 @@ type belief struct {
 	massSince, massBegan, massEnded time.Time
 	// guarded: a mass loss prevents workers from being declared lost, or did so
 	// until its time limit.
-	guarded bool
+	lossBlocked bool
 }
 
 // workerBelief is what a leader knows of a worker during one membership.
 type workerBelief struct {
-	place
-	initial  bool // it was a member in the first term that had workers
-	heard    bool
-	since    time.Time // its last answer, or when it could first have answered
-	asked    time.Time // when the call of that answer was sent
-	answered uint64    // the term of that answer
-	state    orchestrator.State
+	expectedWorker
+	initial    bool // it was a member in the first term that had workers
+	heard      bool
+	lastAnswer time.Time // its last answer, or when it could first have answered
+	asked      time.Time // when the call of that answer was sent
+	answered   uint64    // the term of that answer
+	state      orchestrator.State
 	// missed is when a call last failed or had used nearly its whole timeout; zero
 	// if the worker has answered since. surely: the leader knew this when the
 	// answers were in. failed: this term's List call failed. doubtful: the leader
 	// itself has cancelled a call.
-	missed                   time.Time
-	surely, failed, doubtful bool
-	awaited                  bool // the next term waits for it, because it answered in time or is new
-	fresh                    bool // an answer that came after its term had continued serves this term
-	late                     bool // it counts as answering, but has not answered this term
+	missed                             time.Time
+	certainlyMissed, failed, cancelled bool
+	awaited                            bool // the next term waits for it, because it answered in time or is new
+	usesLateAnswer                     bool // an answer that came after its term had continued serves this term
+	late                               bool // it counts as answering, but has not answered this term
 
-	told map[string]bool // its last answer, updated by acknowledged writes
-	may  map[string]bool // the tasks that it may run
-	sent map[string]bool // those of them sent since its last answer
-	ever map[string]bool // the tasks listed by it or sent to it since it became a member
+	reported  map[string]bool // its last answer, updated by acknowledged writes
+	mayRun    map[string]bool // the tasks that it may run
+	sentSince map[string]bool // those of them sent since its last answer
+	everSeen  map[string]bool // the tasks listed by it or sent to it since it became a member
 
-	overdue *call // a late answer, which the next term uses
+	lateAnswer *call // a late answer, which the next term uses
 
 	quarantined bool               // according to the last plan
 	failures    map[string]failure // by task, since the task last started anywhere
-	against     map[string]bool    // tasks that failed here and have started elsewhere since
+	counted     map[string]bool    // tasks that failed here and have started elsewhere since
 }
 
 // failure is when a start last failed.
@@ -75,87 +75,89 @@ func (b *belief) begin(v view, at time.Time, p *setup, busy func(worker string) 
 	for _, place := range v.workers {
 		s := b.workers[place.name]
 		if s == nil && busy(place.name) {
-			s = b.parted[place.name]
+			s = b.former[place.name]
 		}
 		if s == nil || s.serial != place.serial {
-			s = b.succeed(s, at)
+			s = b.replace(s, at)
 		}
-		s.place, s.failed = place, false
+		s.expectedWorker, s.failed = place, false
 		workers[place.name] = s
-		if late := s.overdue; late != nil && late.term.Number > s.answered {
-			s.hear(late)
-			s.fresh, s.awaited = true, late.returned.Sub(late.sent) <= max(late.limit, p.Timeout/10)
+		if late := s.lateAnswer; late != nil && late.term.Number > s.answered {
+			s.applyAnswer(late)
+			s.usesLateAnswer, s.awaited = true, late.returned.Sub(late.sent) <= max(late.limit, p.Timeout/10)
 		}
-		s.overdue = nil
+		s.lateAnswer = nil
 	}
-	if b.parted == nil {
-		b.parted = make(map[string]*workerBelief)
+	if b.former == nil {
+		b.former = make(map[string]*workerBelief)
 	}
-	maps.Copy(b.parted, b.workers)
+	maps.Copy(b.former, b.workers)
 	b.workers = workers
 	b.started = b.started || len(workers) > 0
 }
 
-// succeed returns a new workerBelief that replaces old, which may be nil. The new worker may
+// replace returns a new workerBelief that replaces old, which may be nil. The new worker may
 // run the tasks last sent to the old one: it may have received those calls, or may
 // still receive them.
-func (b *belief) succeed(old *workerBelief, at time.Time) *workerBelief {
+func (b *belief) replace(old *workerBelief, at time.Time) *workerBelief {
 	s := &workerBelief{
-		initial: !b.started, since: at, awaited: true,
-		told: make(map[string]bool), may: make(map[string]bool), sent: make(map[string]bool),
-		ever: make(map[string]bool), failures: make(map[string]failure), against: make(map[string]bool),
+		initial: !b.started, lastAnswer: at, awaited: true,
+		reported: make(map[string]bool), mayRun: make(map[string]bool), sentSince: make(map[string]bool),
+		everSeen: make(map[string]bool), failures: make(map[string]failure), counted: make(map[string]bool),
 	}
 	if old != nil && old.state != orchestrator.Lost {
-		s.may, s.sent = maps.Clone(old.sent), maps.Clone(old.sent)
-		s.ever = maps.Clone(old.sent)
+		s.mayRun, s.sentSince = maps.Clone(old.sentSince), maps.Clone(old.sentSince)
+		s.everSeen = maps.Clone(old.sentSince)
 	}
 	return s
 }
 
-// hear records an answer to List.
-func (b *workerBelief) hear(c *call) {
+// applyAnswer records an answer to List.
+func (wb *workerBelief) applyAnswer(c *call) {
 	c.heard = true
-	b.missed, b.failed, b.surely, b.doubtful, b.late, b.awaited = time.Time{}, false, false, false, false, true
-	b.heard, b.asked, b.since, b.answered, b.state = true, c.sent, c.returned, c.term.Number, orchestrator.Answering
-	b.told = make(map[string]bool, len(c.tasks))
+	wb.missed, wb.failed, wb.certainlyMissed, wb.cancelled, wb.late, wb.awaited = time.Time{}, false, false, false, false, true
+	wb.heard, wb.asked, wb.lastAnswer, wb.answered, wb.state = true, c.sent, c.returned, c.term.Number, orchestrator.Answering
+	wb.reported = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
-		b.told[task], b.ever[task] = true, true
+		wb.reported[task], wb.everSeen[task] = true, true
 	}
-	b.may = maps.Clone(b.told)
-	clear(b.sent)
+	wb.mayRun = maps.Clone(wb.reported)
+	clear(wb.sentSince)
 }
 
 // acknowledge records the answer to a write for which its term has waited. A later
 // answer proves nothing: the outcome of its write is unknown until the worker's next
 // answer to List.
-func (b *workerBelief) acknowledge(c *call) {
+func (wb *workerBelief) acknowledge(c *call) {
 	switch {
 	case c.err == nil && c.op == orchestrator.OpAdd:
-		b.start(c.task)
-		b.told[c.task] = true
+		wb.start(c.task)
+		wb.reported[c.task] = true
 	case c.err == nil:
-		b.stop(c.task)
-		delete(b.told, c.task)
-	case c.op == orchestrator.OpAdd && certainlyNot(c.err) && !b.told[c.task]:
-		b.stop(c.task)
+		wb.stop(c.task)
+		delete(wb.reported, c.task)
+	case c.op == orchestrator.OpAdd && certainlyNot(c.err) && !wb.reported[c.task]:
+		wb.stop(c.task)
 	}
 }
 
 // start records that the worker may run a task.
-func (b *workerBelief) start(task string) { b.may[task], b.sent[task], b.ever[task] = true, true, true }
+func (wb *workerBelief) start(task string) {
+	wb.mayRun[task], wb.sentSince[task], wb.everSeen[task] = true, true, true
+}
 
 // stop records that the worker does not run a task.
-func (b *workerBelief) stop(task string) {
-	delete(b.may, task)
-	delete(b.sent, task)
+func (wb *workerBelief) stop(task string) {
+	delete(wb.mayRun, task)
+	delete(wb.sentSince, task)
 }
 
 // frozen reports whether the worker has not answered this term, so that it keeps the
 // tasks that it may run.
-func (b *workerBelief) frozen() bool { return b.state == orchestrator.Silent || b.late }
+func (wb *workerBelief) frozen() bool { return wb.state == orchestrator.Silent || wb.late }
 
 // answers reports whether the worker has answered this term.
-func (b *workerBelief) answers() bool { return b.state == orchestrator.Answering && !b.late }
+func (wb *workerBelief) answers() bool { return wb.state == orchestrator.Answering && !wb.late }
 
 // certainlyNot reports whether an error means that nothing was done. If it has
 // several meanings, the first in the order of the contract counts.
@@ -169,7 +171,7 @@ func certainlyNot(err error) bool {
 func (b *belief) holding(task, but string) (frozen, answering int) {
 	for _, s := range b.workers {
 		switch {
-		case s.name == but || !s.may[task]:
+		case s.name == but || !s.mayRun[task]:
 		case s.frozen():
 			frozen++
 		case s.answers():
@@ -182,7 +184,7 @@ func (b *belief) holding(task, but string) (frozen, answering int) {
 // neverAnswered returns an initial worker that has not answered yet and so may run any
 // task, or nil.
 func (b *belief) neverAnswered() *workerBelief {
-	for _, name := range b.names() {
+	for _, name := range b.workerNames() {
 		if s := b.workers[name]; s.initial && !s.heard && s.state == orchestrator.Silent {
 			return s
 		}
@@ -190,16 +192,16 @@ func (b *belief) neverAnswered() *workerBelief {
 	return nil
 }
 
-func (b *belief) names() []string { return slices.Sorted(maps.Keys(b.workers)) }
+func (b *belief) workerNames() []string { return slices.Sorted(maps.Keys(b.workers)) }
 
 // mayLose returns why a worker must not be declared lost now, or "" if it may be.
 func (b *belief) mayLose(s *workerBelief, now time.Time, p *setup, mass bool) string {
 	switch {
 	case p.hold:
 		return "silent workers are held until they are removed"
-	case now.Sub(s.since) < p.Grace:
-		return "its grace period has not ended: it answered " + now.Sub(s.since).String() + " ago"
-	case s.missed.IsZero() || s.missed.Sub(s.since) < p.Grace:
+	case now.Sub(s.lastAnswer) < p.Grace:
+		return "its grace period has not ended: it answered " + now.Sub(s.lastAnswer).String() + " ago"
+	case s.missed.IsZero() || s.missed.Sub(s.lastAnswer) < p.Grace:
 		return "no call to it has failed since its grace period ended"
 	case mass && p.Grace > 0 && now.Sub(b.massSince) < massLossHold:
 		return "too many workers are silent"
@@ -231,7 +233,7 @@ func (b *belief) massLoss(now time.Time, p *setup) bool {
 	case !mass && b.massEnded.IsZero():
 		b.massEnded = now
 	}
-	b.guarded = mass || b.guarded && silent > 0 && now.Before(b.massEnded.Add(p.Timeout))
+	b.lossBlocked = mass || b.lossBlocked && silent > 0 && now.Before(b.massEnded.Add(p.Timeout))
 	return mass
 }
 
@@ -252,35 +254,35 @@ func (b *belief) holdEnds(p *setup) time.Time {
 // isDue reports whether the next term waits for a silent worker, because the worker
 // can then be declared lost.
 func (b *belief) isDue(s *workerBelief, now time.Time, p *setup) bool {
-	return s.state == orchestrator.Silent && !p.hold && now.Sub(s.since) >= p.Grace && !b.guarded
+	return s.state == orchestrator.Silent && !p.hold && now.Sub(s.lastAnswer) >= p.Grace && !b.lossBlocked
 }
 
 // mustLose reports whether a silent worker must be declared lost now.
 func (b *belief) mustLose(s *workerBelief, now time.Time, p *setup) bool {
 	return s.state == orchestrator.Silent && s.failed && !p.hold &&
-		now.Sub(s.since) >= p.Grace && !now.Before(b.holdEnds(p))
+		now.Sub(s.lastAnswer) >= p.Grace && !now.Before(b.holdEnds(p))
 }
 
-// judge runs when the answers are in, before the first write.
-func (r *review) judge() {
-	if r.judged {
+// applyListing runs when the answers are in, before the first write.
+func (r *review) applyListing() {
+	if r.applied {
 		return
 	}
-	r.judged = true
+	r.applied = true
 	b := &r.l.belief
-	if !r.cut() {
+	if !r.incomplete() {
 		r.checkListing()
 		r.checkStates(r.missing())
 	}
 	for _, s := range b.workers {
-		s.fresh = false
+		s.usesLateAnswer = false
 	}
 	for _, s := range b.workers {
-		r.know(s)
+		r.endUnknowns(s)
 	}
 	r.learnListed()
-	r.picture()
-	r.survey()
+	r.recordCopies()
+	r.recordHealth()
 	r.neverAnswered = b.neverAnswered()
 	r.checkWaiting()
 }
@@ -302,60 +304,60 @@ func (r *review) missing() []*workerBelief {
 			if waited >= r.w.Timeout*15/16 {
 				s.missed = r.listed
 			}
-			s.surely = s.surely || waited >= r.w.Timeout
+			s.certainlyMissed = s.certainlyMissed || waited >= r.w.Timeout
 			s.failed = s.failed || waited >= r.w.Timeout
 			c.limit = r.limit
 		case !own && stuck:
-			s.missed, s.surely = r.listed, true
+			s.missed, s.certainlyMissed = r.listed, true
 		case !own && c.underWay(r.began) && c.deadline.Sub(s.missed) <= 2*r.w.Timeout:
 			s.missed = r.listed
 		}
 	}
 	var missing []*workerBelief
 	for _, s := range r.l.belief.workers {
-		if !s.fresh && (!s.heard || s.answered != r.stats.Term.Number) {
+		if !s.usesLateAnswer && (!s.heard || s.answered != r.stats.Term.Number) {
 			missing = append(missing, s)
 		}
 	}
 	return missing
 }
 
-// picture keeps the beliefs on which the plan is based.
-func (r *review) picture() {
+// recordCopies keeps the beliefs on which the plan is based.
+func (r *review) recordCopies() {
 	for name, s := range r.l.belief.workers {
-		for task := range s.may {
+		for task := range s.mayRun {
 			switch {
 			case s.frozen():
-				r.held[task]++
+				r.frozenCopies[task]++
 			case s.answers():
-				r.answering[task]++
+				r.answeringCopies[task]++
 			}
 			if s.state != orchestrator.Lost {
-				r.reported[task]++
+				r.reportedCopies[task]++
 			}
 		}
 		if s.answers() {
-			r.listing[name] = maps.Clone(s.told)
-			for task := range s.told {
-				r.running[task]++
+			r.listedOn[name] = maps.Clone(s.reported)
+			for task := range s.reported {
+				r.listedCopies[task]++
 			}
 		}
 	}
 }
 
-// know ends the periods in which the leader did not know what a worker runs.
-func (r *review) know(s *workerBelief) {
+// endUnknowns ends the periods in which the leader did not know what a worker runs.
+func (r *review) endUnknowns(s *workerBelief) {
 	if s.state == orchestrator.Lost || !s.heard {
 		return
 	}
 	r.l.lost[s.name].end(r.listed, func(since span) bool { return since.serial != s.serial })
-	for task := range s.told {
-		r.l.hidden[writeKey{task, s.name}].end(r.listed, func(h span) bool { return h.since.Before(s.since) })
+	for task := range s.reported {
+		r.l.omitted[writeKey{task, s.name}].end(r.listed, func(h span) bool { return h.since.Before(s.lastAnswer) })
 		for _, run := range r.w.running[task] {
 			m := run.worker
-			again := m.registered && m.joined.Before(s.since) && r.l.epoch == r.w.epoch
-			if m.name == s.name && run.stray.covers(r.listed) && again {
-				run.stray.heard = r.listed
+			again := m.registered && m.joined.Before(s.lastAnswer) && r.l.epoch == r.w.epoch
+			if m.name == s.name && run.unknown.covers(r.listed) && again {
+				run.unknown.heard = r.listed
 			}
 		}
 	}
@@ -364,7 +366,7 @@ func (r *review) know(s *workerBelief) {
 // hasLeft reports whether the leader knows by now that a worker is no longer a
 // member.
 func (l *leader) hasLeft(s *workerBelief) bool {
-	place := l.views[len(l.views)-1].place(s.name)
+	place := l.views[len(l.views)-1].worker(s.name)
 	return place == nil || place.serial != s.serial
 }
 
@@ -376,23 +378,23 @@ func (r *review) checkStates(missing []*workerBelief) {
 	for _, state := range r.l.o.LastActual() {
 		states[state.Name] = state.State
 		if b.workers[state.Name] == nil {
-			r.fail(Said, "LastActual names %s, which is not a member", state.Name)
+			r.fail(Recorded, "LastActual names %s, which is not a member", state.Name)
 		}
 	}
 	for _, s := range missing {
 		answering, before := states[s.name] == orchestrator.Answering, s.state
-		switch grace := r.listed.Sub(s.since) >= r.w.Grace; {
-		case answering && (s.surely && !r.l.hasLeft(s) || before != orchestrator.Answering):
-			r.fail(Said, "%s has not answered, was %v before, and LastActual says answering", s.name, before)
+		switch grace := r.listed.Sub(s.lastAnswer) >= r.w.Grace; {
+		case answering && (s.certainlyMissed && !r.l.hasLeft(s) || before != orchestrator.Answering):
+			r.fail(Recorded, "%s has not answered, was %v before, and LastActual says answering", s.name, before)
 		case !answering && before == orchestrator.Answering && s.missed.IsZero() && !grace:
-			r.fail(Said, "%s is %v, and no call to it failed or had its whole timeout", s.name, states[s.name])
+			r.fail(Recorded, "%s is %v, and no call to it failed or had its whole timeout", s.name, states[s.name])
 		}
 		if s.late = answering; !answering && before != orchestrator.Lost {
 			s.state = orchestrator.Silent
 		}
 	}
 	for _, s := range b.workers {
-		s.surely = !s.missed.IsZero() && !s.doubtful
+		s.certainlyMissed = !s.missed.IsZero() && !s.cancelled
 	}
 	mass := b.massLoss(r.listed, &r.w.setup)
 	for name, state := range states {
@@ -401,28 +403,28 @@ func (r *review) checkStates(missing []*workerBelief) {
 		case s == nil:
 		case s.state == state:
 			if b.mustLose(s, r.listed, &r.w.setup) && !r.l.hasLeft(s) {
-				r.fail(Lost, "%s answered %v ago, and is not lost", s.name, r.listed.Sub(s.since))
+				r.fail(LossAccurate, "%s answered %v ago, and is not lost", s.name, r.listed.Sub(s.lastAnswer))
 			}
 		case state == orchestrator.Lost && s.state == orchestrator.Silent:
 			if why := b.mayLose(s, r.listed, &r.w.setup, mass); why != "" {
-				r.fail(Lost, "%s is lost, though %s", s.name, why)
+				r.fail(LossAccurate, "%s is lost, though %s", s.name, why)
 			}
-			for task := range s.told {
-				r.given[task] = r.given[task] || s.may[task]
+			for task := range s.reported {
+				r.lostTasks[task] = r.lostTasks[task] || s.mayRun[task]
 			}
 			r.l.orphan(s)
-			s.state, s.may = orchestrator.Lost, make(map[string]bool)
+			s.state, s.mayRun = orchestrator.Lost, make(map[string]bool)
 			r.l.lost[s.name] = append(r.l.lost[s.name], span{since: r.listed})
 		default:
-			r.fail(Said, "%s is %v, and LastActual says %v", s.name, s.state, state)
+			r.fail(Recorded, "%s is %v, and LastActual says %v", s.name, s.state, state)
 		}
 	}
 }
 
 // orphan records that the tasks of a worker may be started elsewhere.
 func (l *leader) orphan(s *workerBelief) {
-	for task := range s.ever {
-		l.orphans[task] = true
+	for task := range s.everSeen {
+		l.lostTasks[task] = true
 	}
 }
 

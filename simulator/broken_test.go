@@ -62,21 +62,21 @@ var broken = []struct {
 		func(comm) layer {
 			return layer{remove: func(context.Context, string, string) error { return nil }}
 		},
-		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged, simulator.Live},
+		[]simulator.Invariant{simulator.Exclusive, simulator.Converged, simulator.Live},
 	},
 	{
 		"Add panics",
 		func(comm) layer {
 			return layer{add: func(context.Context, string, string) error { panic("out of cheese") }}
 		},
-		[]simulator.Invariant{simulator.Wrapped},
+		[]simulator.Invariant{simulator.LayerReturns},
 	},
 	{
 		"Add ends its goroutine",
 		func(comm) layer {
 			return layer{add: func(context.Context, string, string) error { runtime.Goexit(); return nil }}
 		},
-		[]simulator.Invariant{simulator.Wrapped},
+		[]simulator.Invariant{simulator.LayerReturns},
 	},
 	{
 		"a failed Add is reported as refused",
@@ -89,7 +89,7 @@ var broken = []struct {
 				return err
 			}}
 		},
-		[]simulator.Invariant{simulator.NeverTwice},
+		[]simulator.Invariant{simulator.Exclusive},
 	},
 	{
 		"a failed List is reported as empty",
@@ -102,7 +102,7 @@ var broken = []struct {
 				return tasks, nil
 			}}
 		},
-		[]simulator.Invariant{simulator.NeverTwice},
+		[]simulator.Invariant{simulator.Exclusive},
 	},
 	{
 		"List leaves out the last task",
@@ -112,7 +112,7 @@ var broken = []struct {
 				return slices.Clone(tasks[:max(len(tasks)-1, 0)]), err
 			}}
 		},
-		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged, simulator.Live},
+		[]simulator.Invariant{simulator.Exclusive, simulator.Converged, simulator.Live},
 	},
 	{
 		"every write claims the highest term",
@@ -126,7 +126,7 @@ var broken = []struct {
 				remove: func(ctx context.Context, w, t string) error { return next.Remove(highest(ctx), w, t) },
 			}
 		},
-		[]simulator.Invariant{simulator.NeverTwice, simulator.Converged, simulator.Live},
+		[]simulator.Invariant{simulator.Exclusive, simulator.Converged, simulator.Live},
 	},
 	{
 		"the term is lost on the way",
@@ -150,7 +150,7 @@ func TestRun_FindsBrokenCommunicators(t *testing.T) {
 			settings := simulator.Settings{
 				Membership: simulator.Leases,
 				Handoff:    orchestrator.StopThenStart,
-				Without:    []simulator.Trouble{simulator.Lies},
+				Without:    []simulator.Event{simulator.FalseLists},
 				Wrap: func(next comm) comm {
 					l := b.make(next)
 					l.comm = next

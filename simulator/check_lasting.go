@@ -22,14 +22,14 @@ const (
 	outageFor       = 40 // terms in which no start succeeds
 )
 
-// afflictForGood begins the lasting faults, once. At most five workers are sick, and
+// beginLastingFaults begins the lasting faults, once. At most five workers are sick, and
 // at most a third of the workers and of the tasks.
-func (w *world) afflictForGood() {
-	if w.afflicted || len(w.lasting) == 0 {
+func (w *world) beginLastingFaults() {
+	if w.lastingBegan || len(w.lasting) == 0 {
 		return
 	}
-	w.afflicted = true
-	d := throw(w.seed, "for good")
+	w.lastingBegan = true
+	d := newRandom(w.seed, "for good")
 	tasks := w.taskNames()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,30 +47,30 @@ func (w *world) afflictForGood() {
 			w.outage = w.forever
 		case PoisonTask, HangingTask, StuckTask:
 			for range min(len(tasks)/max(6, 3*kinds), 10) {
-				task := among(&d, tasks...)
+				task := choose(&d, tasks...)
 				w.note(worldLane, "from now on: %v %s", kind, task)
-				w.afflict(kind, task, w.forever, &d)
+				w.breakTask(kind, task, w.forever, &d)
 			}
 		default:
-			for i := range w.sick() {
+			for i := range w.maxSick() {
 				m := w.workers[w.names[i]]
-				if w.slow == 0 && d.chance(0.4) {
+				if w.slowLists == 0 && d.chance(0.4) {
 					continue
 				}
 				w.note(worldLane, "from now on: %v %s", kind, m.name)
-				w.sicken(kind, m, w.forever, &d)
-				if w.slow > 0 {
-					m.listing = w.slow
+				w.breakWorker(kind, m, w.forever, &d)
+				if w.slowLists > 0 {
+					m.listDelay = w.slowLists
 				}
 			}
 		}
 	}
 }
 
-// sick returns the maximum number of sick workers. In a slow fleet all workers are
+// maxSick returns the maximum number of sick workers. In a slow fleet all workers are
 // slow.
-func (w *world) sick() int {
-	if w.slow > 0 {
+func (w *world) maxSick() int {
+	if w.slowLists > 0 {
 		return len(w.names)
 	}
 	return min(w.Workers/3, 5)
@@ -79,95 +79,95 @@ func (w *world) sick() int {
 // rounds returns how many terms it takes to list all workers of a slow fleet, or 1
 // for other fleets.
 func (w *world) rounds() int {
-	if w.slow > 0 {
+	if w.slowLists > 0 {
 		return 2 + w.Workers/w.Concurrency
 	}
 	return 1
 }
 
-// sicken makes a worker fail until then. The caller holds mu.
-func (w *world) sicken(kind Trouble, m *member, until time.Time, d *random) {
+// breakWorker makes a worker fail until then. The caller holds mu.
+func (w *world) breakWorker(kind Event, m *member, until time.Time, d *random) {
 	switch kind {
 	case BrokenWorker:
-		m.broken = until
+		m.brokenUntil = until
 	case HangingWorker:
-		m.hanging = until
+		m.hangingUntil = until
 	case SlowLists:
-		m.slowLists, m.listing = until, d.between(w.Timeout/10, w.Timeout*9/10)
+		m.slowListsUntil, m.listDelay = until, d.between(w.Timeout/10, w.Timeout*9/10)
 	default:
-		m.lying = until
+		m.falseListsUntil = until
 	}
 }
 
-// endurance is the part of a run in which only lasting faults remain.
-type endurance struct {
-	calmTerms
+// lastingTerms is the part of a run in which only lasting faults remain.
+type lastingTerms struct {
+	finalTerms
 	terms   int
 	missing map[string]int // for how many terms in a row each healthy task has been missing
 }
 
-// endure runs terms while faults last. The healthy part must converge within a
+// checkLasting runs terms while faults last. The healthy part must converge within a
 // number of terms, and must then be left alone.
-func (w *world) endure(l *leader) {
-	w.afflictForGood()
-	e := endurance{calmTerms: calmTerms{w: w, l: l, tick: w.Timeout / 10, slack: 10}, missing: make(map[string]int)}
-	e.change()
+func (w *world) checkLasting(l *leader) {
+	w.beginLastingFaults()
+	e := lastingTerms{finalTerms: finalTerms{w: w, l: l, tick: w.Timeout / 10, slack: 10}, missing: make(map[string]int)}
+	e.addChanges()
 	switch {
 	case slices.Contains(w.lasting, Outage):
-		e.outage()
+		e.checkOutage()
 		return
 	case len(e.opens()) < 2:
 		return // a call that hangs on the only worker blocks all others
 	}
 	why := "there was no term"
-	for most := convergesWithin*w.rounds() + e.extra() + e.stops(); e.terms < most && why != ""; {
-		if !e.term() {
+	for most := convergesWithin*w.rounds() + e.budgetTerms() + e.stopTerms(); e.terms < most && why != ""; {
+		if !e.runTerm() {
 			return
 		}
-		why = e.unsettled()
+		why = e.notConverged()
 	}
 	if why != "" {
 		e.fail("after %d terms in which faults last: %s", e.terms, why)
 		return
 	}
 	w.mu.Lock()
-	w.report.Enduring = max(w.report.Enduring, e.terms)
+	w.report.TermsToConverge = max(w.report.TermsToConverge, e.terms)
 	w.mu.Unlock()
-	e.steady()
+	e.checkSteady()
 }
 
-// term runs terms until one counts. It returns false if the run has ended.
-func (e *endurance) term() bool {
+// runTerm runs terms until one counts. It returns false if the run has ended.
+func (lt *lastingTerms) runTerm() bool {
 	for {
-		if e.next(); e.w.violated() {
+		if lt.next(); lt.w.violated() {
 			return false
 		}
-		if !e.waitsForWorkers() {
+		if !lt.waitsForWorkers() {
 			break
 		}
 	}
-	e.terms++
-	e.checkMissing()
-	return !e.w.violated()
+	lt.terms++
+	lt.checkMissing()
+	return !lt.w.violated()
 }
 
-// change adds tasks, drains a healthy worker and lets a worker join. If sick kinds
+// addChanges adds tasks, drains a healthy worker and lets a worker join. If sick kinds
 // of tasks last, it adds sick tasks of each kind, at most a sixth of all.
-func (e *endurance) change() {
-	w := e.w
-	d := throw(w.seed, "changes while faults last")
+func (lt *lastingTerms) addChanges() {
+	w := lt.w
+	d := newRandom(w.seed, "changes while faults last")
 	tasks := len(w.tasks)
 	for i := range d.oneTo(5) {
-		e.add(fmt.Sprint("n", i+1))
+		lt.add(fmt.Sprint("n", i+1))
 	}
 	for _, kind := range w.lasting {
 		if kind == PoisonTask || kind == HangingTask {
 			for i := range d.oneTo(max(1, min(tasks/6, 10))) {
 				name := fmt.Sprint(kind, i+1)
 				w.mu.Lock()
-				w.afflict(kind, name, w.forever, &d)
+				w.breakTask(kind, name, w.forever, &d)
 				w.mu.Unlock()
-				e.add(name)
+				lt.add(name)
 			}
 		}
 	}
@@ -176,35 +176,35 @@ func (e *endurance) change() {
 	for _, name := range w.names {
 		m := w.workers[name]
 		switch {
-		case e.open(m):
+		case lt.open(m):
 			healthy = append(healthy, m)
-		case !m.registered && !m.alive && m.coordinator == up:
+		case !m.registered && !m.alive && m.coordinator == connected:
 			newcomer = m
 		}
 	}
 	if len(healthy) > 2 && d.chance(0.7) {
-		w.drain(among(&d, healthy...), true)
+		w.drain(choose(&d, healthy...), true)
 	}
 	if newcomer != nil && d.chance(0.7) {
 		w.join(newcomer)
 	}
-	w.live(nil, w.lag+period)
+	w.advance(nil, w.delay+period)
 }
 
-func (e *endurance) add(task string) {
-	e.w.mu.Lock()
-	e.w.note(worldLane, "while faults last: %s is new", task)
-	e.w.mu.Unlock()
-	e.w.define(orchestrator.Task[string]{Name: task, Instances: 1})
+func (lt *lastingTerms) add(task string) {
+	lt.w.mu.Lock()
+	lt.w.note(worldLane, "while faults last: %s is new", task)
+	lt.w.mu.Unlock()
+	lt.w.define(orchestrator.Task[string]{Name: task, Instances: 1})
 }
 
-// stops returns how many more terms it takes if stops do not end. Such a stop
+// stopTerms returns how many more terms it takes if stops do not end. Such a stop
 // represents a move for three timeouts, or 30 terms, and only then may the next one
 // begin.
-func (e *endurance) stops() int {
+func (lt *lastingTerms) stopTerms() int {
 	stuck := 0
-	for task := range e.w.tasks {
-		if e.w.resists(task) != 0 {
+	for task := range lt.w.tasks {
+		if lt.w.resistanceOf(task) != 0 {
 			stuck++
 		}
 	}
@@ -212,23 +212,23 @@ func (e *endurance) stops() int {
 }
 
 // open reports whether a worker is healthy and may take tasks.
-func (e *endurance) open(m *member) bool {
-	w := e.w
-	sick := w.lasts(m.broken) || w.lasts(m.hanging) || w.slow == 0 && w.lasts(m.slowLists)
+func (lt *lastingTerms) open(m *member) bool {
+	w := lt.w
+	sick := w.isActive(m.brokenUntil) || w.isActive(m.hangingUntil) || w.slowLists == 0 && w.isActive(m.slowListsUntil)
 	return m.alive && m.registered && !m.draining && !sick
 }
 
 // healthy reports whether a task can be started and stopped.
-func (e *endurance) healthy(task string) bool {
-	w := e.w
-	return !w.lasts(w.poison[task]) && !w.lasts(w.hanging[task]) && w.resists(task) == 0
+func (lt *lastingTerms) healthy(task string) bool {
+	w := lt.w
+	return !w.isActive(w.poisonTasks[task]) && !w.isActive(w.hangingTasks[task]) && w.resistanceOf(task) == 0
 }
 
 // opens returns the open workers.
-func (e *endurance) opens() []*member {
+func (lt *lastingTerms) opens() []*member {
 	var open []*member
-	for _, name := range e.w.members {
-		if m := e.w.workers[name]; e.open(m) {
+	for _, name := range lt.w.members {
+		if m := lt.w.workers[name]; lt.open(m) {
 			open = append(open, m)
 		}
 	}
@@ -236,38 +236,38 @@ func (e *endurance) opens() []*member {
 }
 
 // lacks reports whether a task is healthy and runs on fewer workers than it could.
-func (e *endurance) lacks(task string, open int) bool {
-	return e.healthy(task) && len(e.w.cluster.Running(task)) < min(e.w.tasks[task].Instances, open)
+func (lt *lastingTerms) lacks(task string, open int) bool {
+	return lt.healthy(task) && len(lt.w.cluster.Running(task)) < min(lt.w.tasks[task].Instances, open)
 }
 
 // checkMissing checks that no healthy task is missing for long.
-func (e *endurance) checkMissing() {
-	w := e.w
+func (lt *lastingTerms) checkMissing() {
+	w := lt.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	open := len(e.opens())
+	open := len(lt.opens())
 	for _, task := range w.taskNames() {
-		if !e.lacks(task, open) {
-			e.missing[task] = 0
+		if !lt.lacks(task, open) {
+			lt.missing[task] = 0
 			continue
 		}
-		e.missing[task]++
-		w.report.Starting = max(w.report.Starting, e.missing[task])
-		if e.missing[task] > startsWithin*w.rounds() {
-			w.fail(e.l, e.l.o.LastPlan().Stats.Term, Live, "%s is healthy, and missing for %d terms: it runs on %v, wanted: %d, on %d healthy workers",
-				task, e.missing[task], w.cluster.Running(task), w.tasks[task].Instances, open)
+		lt.missing[task]++
+		w.report.TermsMissing = max(w.report.TermsMissing, lt.missing[task])
+		if lt.missing[task] > startsWithin*w.rounds() {
+			w.fail(lt.l, lt.l.o.LastPlan().Stats.Term, Live, "%s is healthy, and missing for %d terms: it runs on %v, wanted: %d, on %d healthy workers",
+				task, lt.missing[task], w.cluster.Running(task), w.tasks[task].Instances, open)
 		}
 	}
 }
 
-// unsettled describes a healthy drain or spread that has not converged yet, or
+// notConverged describes a healthy drain or spread that has not converged yet, or
 // returns "". checkMissing runs after each term, so missing tasks are not checked
 // here.
-func (e *endurance) unsettled() string {
-	w := e.w
+func (lt *lastingTerms) notConverged() string {
+	w := lt.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	open := e.opens()
+	open := lt.opens()
 	if w.maxMoves == 0 {
 		return ""
 	}
@@ -277,7 +277,7 @@ func (e *endurance) unsettled() string {
 			continue
 		}
 		for _, task := range w.cluster.RunsOn(name) {
-			if e.healthy(task) && w.tasks[task].Instances <= len(open) {
+			if lt.healthy(task) && w.tasks[task].Instances <= len(open) {
 				return fmt.Sprintf("%s drains, and still runs %s, which could run on %d healthy workers", name, task, len(open))
 			}
 		}
@@ -285,19 +285,19 @@ func (e *endurance) unsettled() string {
 	if len(open) == 2 && (slices.Contains(w.lasting, PoisonTask) || slices.Contains(w.lasting, HangingTask)) {
 		return "" // a sick task cannot be told from a sick worker: it runs on the other one
 	}
-	return e.uneven(open)
+	return lt.uneven(open)
 }
 
 // uneven describes a healthy task that could move from one open worker to another
 // that runs two tasks fewer, or returns "". A surplus copy that cannot be stopped
 // does not count as running.
-func (e *endurance) uneven(open []*member) string {
+func (lt *lastingTerms) uneven(open []*member) string {
 	runs := make(map[*member][]string)
 	leave := make(map[*member]int)
 	for _, m := range open {
-		runs[m] = e.w.cluster.RunsOn(m.name)
+		runs[m] = lt.w.cluster.RunsOn(m.name)
 		for _, task := range runs[m] {
-			if len(e.w.cluster.Running(task)) > e.w.tasks[task].Instances {
+			if len(lt.w.cluster.Running(task)) > lt.w.tasks[task].Instances {
 				leave[m]++
 			}
 		}
@@ -308,7 +308,7 @@ func (e *endurance) uneven(open []*member) string {
 				continue
 			}
 			for _, task := range runs[from] {
-				if e.healthy(task) && !slices.Contains(runs[to], task) {
+				if lt.healthy(task) && !slices.Contains(runs[to], task) {
 					return fmt.Sprintf("%s runs %d tasks, and %s runs %d, though %s could move", from.name, len(runs[from]), to.name, len(runs[to]), task)
 				}
 			}
@@ -317,49 +317,49 @@ func (e *endurance) uneven(open []*member) string {
 	return ""
 }
 
-// steady runs terms in which only new tasks change anything. Few of the terms may be
+// checkSteady runs terms in which only new tasks change anything. Few of the terms may be
 // long, and few healthy tasks may move. Sick workers and tasks are tried again, less
 // and less often.
-func (e *endurance) steady() {
-	w := e.w
-	for e.terms < warmUp {
-		if !e.term() {
+func (lt *lastingTerms) checkSteady() {
+	w := lt.w
+	for lt.terms < warmUp {
+		if !lt.runTerm() {
 			return
 		}
 	}
 	long, moves := 0, 0
 	for i := range steadyFor {
 		if i%10 == 5 {
-			e.add(fmt.Sprint("s", i))
-			w.live(nil, w.lag+period)
+			lt.add(fmt.Sprint("s", i))
+			w.advance(nil, w.delay+period)
 		}
-		if !e.term() {
+		if !lt.runTerm() {
 			return
 		}
-		plan := e.l.o.LastPlan()
+		plan := lt.l.o.LastPlan()
 		if plan.Stats.Total > w.Timeout/2 {
 			long++
 		}
 		for _, c := range plan.Changes {
-			if c.Kind.Op == orchestrator.Move && e.healthy(c.Task) {
+			if c.Kind.Op == orchestrator.Move && lt.healthy(c.Task) {
 				moves++
 			}
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(e.opens()) < 3 || w.Concurrency < len(w.members) || w.maxPause < steadyFor*w.Timeout {
+	if len(lt.opens()) < 3 || w.Concurrency < len(w.members) || w.maxPause < steadyFor*w.Timeout {
 		return // a hanging call blocks all others, or is soon tried again
 	}
-	w.report.Long, w.report.Churn = max(w.report.Long, long), max(w.report.Churn, moves)
+	w.report.LongTerms, w.report.Churn = max(w.report.LongTerms, long), max(w.report.Churn, moves)
 	if long > longAtMost || moves > movesAtMost {
-		w.fail(e.l, e.l.o.LastPlan().Stats.Term, Live, "of %d terms while faults last, %d were long, and %d healthy tasks moved", steadyFor, long, moves)
+		w.fail(lt.l, lt.l.o.LastPlan().Stats.Term, Live, "of %d terms while faults last, %d were long, and %d healthy tasks moved", steadyFor, long, moves)
 	}
 }
 
-// outage runs terms in which no start succeeds. Almost no running task may stop.
-func (e *endurance) outage() {
-	w := e.w
+// checkOutage runs terms in which no start succeeds. Almost no running task may stop.
+func (lt *lastingTerms) checkOutage() {
+	w := lt.w
 	running := func() (n int) {
 		for _, task := range w.taskNames() {
 			n += min(len(w.cluster.Running(task)), w.tasks[task].Instances)
@@ -367,19 +367,19 @@ func (e *endurance) outage() {
 		return n
 	}
 	before := running()
-	for e.terms < outageFor {
-		if e.next(); w.violated() {
+	for lt.terms < outageFor {
+		if lt.next(); w.violated() {
 			return
 		}
-		if !e.waitsForWorkers() {
-			e.terms++
+		if !lt.waitsForWorkers() {
+			lt.terms++
 		}
 	}
 	lost := before - running()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.report.Outage = max(w.report.Outage, lost)
+	w.report.OutageStops = max(w.report.OutageStops, lost)
 	if most := len(w.members) + 8; lost > most {
-		w.fail(e.l, e.l.o.LastPlan().Stats.Term, Live, "no start succeeded for %d terms, and %d of %d instances stopped", e.terms, lost, before)
+		w.fail(lt.l, lt.l.o.LastPlan().Stats.Term, Live, "no start succeeded for %d terms, and %d of %d instances stopped", lt.terms, lost, before)
 	}
 }

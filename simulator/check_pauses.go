@@ -28,12 +28,12 @@ type pause struct {
 // checkPauses checks that the plan starts and moves nothing that pauses. It records
 // how the term's starts ended, and checks which workers are quarantined for it.
 func (r *review) checkPauses() {
-	if _, deposed := r.deposedAt(); r.cut() || deposed != "" {
+	if _, deposed := r.deposedAt(); r.incomplete() || deposed != "" {
 		return // the leader cancels the calls in flight, and runs no further term
 	}
 	for i := range r.plan.Changes {
 		c := &r.plan.Changes[i]
-		if c.Kind.Op == orchestrator.Move && r.sound[c.Task] {
+		if c.Kind.Op == orchestrator.Move && r.healthy[c.Task] {
 			r.checkMove(c)
 		}
 		if c.Kind.Op != orchestrator.Stop {
@@ -89,7 +89,7 @@ func (r *review) checkTry(c *orchestrator.Change[string, string]) {
 // its new place nor at its old one. No healthy task moves in the next term. After
 // that, one moves per term, until some start succeeds.
 func (r *review) checkMove(c *orchestrator.Change[string, string]) {
-	at := r.l.stranded
+	at := r.l.lostInMove
 	if at.term == 0 {
 		return
 	}
@@ -100,19 +100,19 @@ func (r *review) checkMove(c *orchestrator.Change[string, string]) {
 	}
 }
 
-// survey determines at the time of the plan which tasks are healthy: no start of
+// recordHealth determines at the time of the plan which tasks are healthy: no start of
 // theirs has failed since the last that succeeded. It also records whether some open
 // worker is not quarantined.
-func (r *review) survey() {
-	r.sound = make(map[string]bool)
+func (r *review) recordHealth() {
+	r.healthy = make(map[string]bool)
 	for task := range r.view.tasks {
-		r.sound[task] = true
+		r.healthy[task] = true
 	}
 	for name, s := range r.l.belief.workers {
 		for task := range s.failures {
-			r.sound[task] = false
+			r.healthy[task] = false
 		}
-		suspicious := len(s.against) > 0 // it may have been quarantined since the answers came in
+		suspicious := len(s.counted) > 0 // it may have been quarantined since the answers came in
 		r.someOpen = r.someOpen || s.answers() && !s.draining && !r.isQuarantined(name) && !suspicious
 	}
 }
@@ -142,30 +142,30 @@ func (r *review) learnStarts() {
 			stranded = failure{r.stats.Term.Number, at}
 		default:
 			if role == firstHalf { // it runs at its place before the move
-				s.against[c.task] = true
+				s.counted[c.task] = true
 			}
 			s.failures[c.task] = failure{r.stats.Term.Number, at}
-			r.l.acquit(c.task)
+			r.l.discountTask(c.task)
 		}
 	}
 	switch {
 	case started:
-		r.l.stranded = failure{}
+		r.l.lostInMove = failure{}
 	case stranded.term > 0:
-		r.l.stranded = stranded
+		r.l.lostInMove = stranded
 	}
 }
 
 // succeeded records an acknowledged start. It clears the failures of the worker and
 // of the task.
 func (l *leader) succeeded(task string, s *workerBelief) {
-	l.clear(s)
-	l.seenRunning(task, s)
+	l.clearWorker(s)
+	l.recordRunning(task, s)
 }
 
-// acquit ignores a task's failures for quarantine if it has failed on more than half
+// discountTask ignores a task's failures for quarantine if it has failed on more than half
 // of the open workers, or on eight.
-func (l *leader) acquit(task string) {
+func (l *leader) discountTask(task string) {
 	failed, open := 0, 0
 	for _, s := range l.belief.workers {
 		if _, ok := s.failures[task]; ok {
@@ -179,22 +179,22 @@ func (l *leader) acquit(task string) {
 		return
 	}
 	for _, s := range l.belief.workers {
-		delete(s.against, task)
+		delete(s.counted, task)
 	}
 }
 
-// clear drops all failures counted against a worker.
-func (l *leader) clear(s *workerBelief) {
-	clear(s.against)
+// clearWorker drops all failures counted against a worker.
+func (l *leader) clearWorker(s *workerBelief) {
+	clear(s.counted)
 	delete(l.pauses, pauseKey{orchestrator.PauseWorker, s.name, ""})
 }
 
-// seenRunning records that a worker runs a task. The task's failures on other
+// recordRunning records that a worker runs a task. The task's failures on other
 // workers then count against those workers, and its pauses end.
-func (l *leader) seenRunning(task string, s *workerBelief) {
+func (l *leader) recordRunning(task string, s *workerBelief) {
 	for name, other := range l.belief.workers {
 		if _, failed := other.failures[task]; failed && other != s {
-			other.against[task] = true
+			other.counted[task] = true
 		}
 		delete(other.failures, task)
 		delete(l.pauses, pauseKey{orchestrator.PauseStart, name, task})
@@ -209,22 +209,22 @@ func (r *review) learnListed() {
 		if !s.answers() {
 			continue
 		}
-		for task := range s.told {
-			if _, failed := s.failures[task]; failed || s.against[task] {
+		for task := range s.reported {
+			if _, failed := s.failures[task]; failed || s.counted[task] {
 				started[s] = append(started[s], task)
 			}
 		}
 	}
 	for s, tasks := range started {
-		r.l.clear(s)
-		r.l.stranded = failure{}
+		r.l.clearWorker(s)
+		r.l.lostInMove = failure{}
 		for _, task := range tasks { // does not count against s, even if another worker runs it too
 			delete(s.failures, task)
 		}
 	}
 	for s, tasks := range started {
 		for _, task := range tasks {
-			r.l.seenRunning(task, s)
+			r.l.recordRunning(task, s)
 		}
 	}
 }
@@ -246,12 +246,12 @@ func (r *review) checkQuarantine() {
 			continue
 		}
 		least := 2
-		if s.state == orchestrator.Lost || len(s.told) == 0 || len(r.listing[s.name]) == 0 {
+		if s.state == orchestrator.Lost || len(s.reported) == 0 || len(r.listedOn[s.name]) == 0 {
 			least = 1
 		}
-		if len(s.against) < least {
+		if len(s.counted) < least {
 			r.fail(Paused, "%s, which is %v and runs %d tasks, is quarantined; of the tasks that it failed to start these started elsewhere since: %v",
-				p.Worker, s.state, len(s.told), slices.Sorted(maps.Keys(s.against)))
+				p.Worker, s.state, len(s.reported), slices.Sorted(maps.Keys(s.counted)))
 		}
 	}
 }
@@ -270,18 +270,18 @@ func (r *review) learnPauses() {
 			pauses[key] = pause{until: old.until, since: old.since}
 		}
 		now, least := r.stats.Term.Number, uint64(0)
-		if r.l.named[key] != p.Until && (p.Kind == orchestrator.PauseWorker || p.Kind == orchestrator.PauseStart) {
+		if r.l.namedPauses[key] != p.Until && (p.Kind == orchestrator.PauseWorker || p.Kind == orchestrator.PauseStart) {
 			least = now + min(1<<min(p.Failures-1, 10), uint64(longestPause))
 		}
 		most := now + 2*longestPause
 		if p.Kind == orchestrator.PauseMoves {
-			most = now + longestPauseOfMoves
+			most = now + longestMovesPause
 		}
 		if p.Until < least || p.Until > most {
 			r.fail(Paused, "after %d failures the %s of %q, %q pauses until term %d, want %d to %d", p.Failures, p.Kind, p.Worker, p.Task, p.Until, least, most)
 		}
 	}
-	r.l.pauses, r.l.named = pauses, named
+	r.l.pauses, r.l.namedPauses = pauses, named
 }
 
 // forgetPauses drops the pauses and failures of a worker that was removed, and of

@@ -16,15 +16,15 @@ import (
 
 // checkPlan compares the plan with what the leader knew when it was made.
 func (r *review) checkPlan() {
-	if r.cut() {
+	if r.incomplete() {
 		return
 	}
-	after := maps.Clone(r.running)
+	after := maps.Clone(r.listedCopies)
 	told := make(map[writeKey]bool) // copies on answering workers that the plan mentions
 	for i := range r.plan.Changes {
 		c := &r.plan.Changes[i]
 		if !r.reasonable(c) {
-			r.fail(Reasoned, "%v %s, from %q to %q: the reason is false", c.Kind, c.Task, c.From, c.To)
+			r.fail(Explained, "%v %s, from %q to %q: the reason is false", c.Kind, c.Task, c.From, c.To)
 		}
 		told[writeKey{c.Task, c.From}] = true
 		switch c.Kind.Op {
@@ -47,7 +47,7 @@ func (r *review) checkPlan() {
 	for _, p := range r.plan.Paused {
 		pausing[pauseKey{p.Kind, p.Worker, p.Task}] = true
 	}
-	for name, tasks := range r.listing {
+	for name, tasks := range r.listedOn {
 		for task := range tasks {
 			key := pauseKey{orchestrator.PauseStop, name, task}
 			if _, ok := r.l.pauses[key]; ok || pausing[key] {
@@ -59,20 +59,20 @@ func (r *review) checkPlan() {
 	for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
 		want := r.view.tasks[task].Instances
 		if after[task]+waiting[task] < want {
-			r.fail(Reasoned, "%s is wanted %d times; after the plan %d copies answer and %d wait, and the others are not mentioned",
+			r.fail(Explained, "%s is wanted %d times; after the plan %d copies answer and %d wait, and the others are not mentioned",
 				task, want, after[task], waiting[task])
 		}
-		if most := max(want-r.held[task], min(want, r.running[task])); after[task] > most+staying[task] {
-			r.fail(Planned, "%s is wanted %d times, frozen workers may run %d, and after the plan %d answer", task, want, r.held[task], after[task])
+		if most := max(want-r.frozenCopies[task], min(want, r.listedCopies[task])); after[task] > most+staying[task] {
+			r.fail(Planned, "%s is wanted %d times, frozen workers may run %d, and after the plan %d answer", task, want, r.frozenCopies[task], after[task])
 		}
 	}
 	if r.plan.Stats.Deferred > 0 {
 		return
 	}
-	for _, name := range r.l.belief.names() {
-		for _, task := range slices.Sorted(maps.Keys(r.listing[name])) {
+	for _, name := range r.l.belief.workerNames() {
+		for _, task := range slices.Sorted(maps.Keys(r.listedOn[name])) {
 			if r.l.belief.workers[name].draining && !told[writeKey{task, name}] {
-				r.fail(Reasoned, "%s drains, and the plan does not mention %s, which it runs", name, task)
+				r.fail(Explained, "%s drains, and the plan does not mention %s, which it runs", name, task)
 			}
 		}
 	}
@@ -84,9 +84,9 @@ func (r *review) reasonable(c *orchestrator.Change[string, string]) bool {
 	drains := c.From != "" && r.l.belief.workers[c.From].draining
 	switch c.Kind {
 	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonMissing}:
-		return !r.given[c.Task]
+		return !r.lostTasks[c.Task]
 	case orchestrator.ChangeKind{Op: orchestrator.Start, Reason: orchestrator.ReasonLost}:
-		return r.l.orphans[c.Task]
+		return r.l.lostTasks[c.Task]
 	case orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonUnexpected}:
 		return !expected
 	case orchestrator.ChangeKind{Op: orchestrator.Stop, Reason: orchestrator.ReasonSurplus}:
@@ -108,7 +108,7 @@ type callKey struct {
 // checkFailures compares the term's error with the calls that failed. A term that is
 // deposed cancels the calls in flight and does not report them.
 func (r *review) checkFailures() {
-	if r.cut() || errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
+	if r.incomplete() || errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
 		return
 	}
 	want := make(map[callKey]error)
@@ -140,14 +140,14 @@ func (r *review) checkFailures() {
 	for _, f := range sortedKeys(want) {
 		switch err, ok := got[f]; {
 		case !ok:
-			r.fail(Told, "%v %s %s has failed, and the term's error omits it: %v", f.op, f.task, f.worker, said(r.stats.Err))
+			r.fail(Reported, "%v %s %s has failed, and the term's error omits it: %v", f.op, f.task, f.worker, answerText(r.stats.Err))
 		case want[f] != nil && !errors.Is(err, want[f]):
-			r.fail(Told, "%v %s %s has failed, %v; the term's error says: %v", f.op, f.task, f.worker, want[f], err)
+			r.fail(Reported, "%v %s %s has failed, %v; the term's error says: %v", f.op, f.task, f.worker, want[f], err)
 		}
 	}
 	for _, f := range sortedKeys(got) {
 		if _, ok := want[f]; !ok && !either[f] {
-			r.fail(Told, "the term's error has a failure of %v %s %s, which did not fail", f.op, f.task, f.worker)
+			r.fail(Reported, "the term's error has a failure of %v %s %s, which did not fail", f.op, f.task, f.worker)
 		}
 	}
 }
@@ -166,11 +166,11 @@ func (r *review) failures() map[callKey]error {
 		case errors.As(err, &call):
 			got[callKey{call.Op, writeKey{call.Task, call.Worker}}] = call.Err
 		case i > 0 || r.l.cause == nil || !errors.Is(err, r.l.cause):
-			r.fail(Told, "the term's error holds something other than a failed call: %v", err)
+			r.fail(Reported, "the term's error holds something other than a failed call: %v", err)
 		}
 	}
 	if whole.Term != r.stats.Term {
-		r.fail(Told, "the term's error names %v", whole.Term)
+		r.fail(Reported, "the term's error names %v", whole.Term)
 	}
 	return got
 }
@@ -186,29 +186,29 @@ func sortedKeys(all map[callKey]error) []callKey {
 	return keys
 }
 
-// foresight is the result of Plan, and its inputs.
-type foresight struct {
+// prediction is the result of Plan, and its inputs.
+type prediction struct {
 	plan    orchestrator.Plan[string, string]
 	view    time.Time           // when the latest change arrived
 	answers map[string][]string // by worker
 }
 
-// foresee calls Plan before a drawn subset of terms, once with a hypothesis and once
+// predict calls Plan before a drawn subset of terms, once with a hypothesis and once
 // without. The review of the term uses the result.
-func (l *leader) foresee() {
+func (l *leader) predict() {
 	w := l.w
-	d := throw(w.seed, "plan", uint64(l.number), uint64(time.Since(w.began)))
-	if !w.plans || !d.chance(0.3) {
+	d := newRandom(w.seed, "plan", uint64(l.number), uint64(time.Since(w.began)))
+	if !w.callsPlan || !d.chance(0.3) {
 		return
 	}
 	before := l.o.LastPlan().Stats.Term
 	w.mu.Lock()
-	l.planning = true
+	l.isPlanning = true
 	v := l.views[len(l.views)-1]
 	w.mu.Unlock()
-	f := &foresight{view: v.at, answers: make(map[string][]string)}
+	f := &prediction{view: v.at, answers: make(map[string][]string)}
 	for _, state := range l.o.LastActual() {
-		p, s := v.place(state.Name), l.belief.workers[state.Name]
+		p, s := v.worker(state.Name), l.belief.workers[state.Name]
 		if state.State == orchestrator.Answering && p != nil && s != nil && p.serial == s.serial {
 			f.answers[state.Name] = state.Tasks
 		}
@@ -234,20 +234,20 @@ func (l *leader) foresee() {
 	after := l.o.LastPlan().Stats.Term
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l.planning = false
+	l.isPlanning = false
 	w.report.Plans++
-	w.note(loopLane(l.number), "leader %d foresees %d changes: %v", l.number, len(f.plan.Changes), said(err2))
+	w.note(loopLane(l.number), "leader %d foresees %d changes: %v", l.number, len(f.plan.Changes), answerText(err2))
 	for _, c := range f.plan.Changes {
 		w.note(loopLane(l.number), "  foreseen: %v %s, from %q to %q", c.Kind, c.Task, c.From, c.To)
 	}
-	fail := func(format string, args ...any) { w.fail(l, f.plan.Stats.Term, Foreseen, format, args...) }
+	fail := func(format string, args ...any) { w.fail(l, f.plan.Stats.Term, Predicted, format, args...) }
 	switch none := before.Number == 0; {
 	case after != before || took > 0:
 		fail("Plan took %v; LastPlan was of %v before, and of %v after", took, before, after)
 	case none && errors.Is(err, orchestrator.ErrNoTerm) && errors.Is(err2, orchestrator.ErrNoTerm):
 		return
 	case none || err != nil || err2 != nil:
-		fail("before term %d Plan returned: %v, and with %+v: %v", before.Number+1, said(err2), h, said(err))
+		fail("before term %d Plan returned: %v, and with %+v: %v", before.Number+1, answerText(err2), h, answerText(err))
 	}
 	gone := slices.Concat(h.Drain, h.Silence, h.Lose)
 	for _, c := range what.Changes {
@@ -256,15 +256,15 @@ func (l *leader) foresee() {
 			fail("with %+v a Plan has the %v of %s to %q: %s", h, c.Kind, c.Task, c.To, c.Outcome)
 		}
 	}
-	l.foreseen = f
+	l.predicted = f
 }
 
-// checkForeseen checks that the term has done what Plan returned just before, if all
+// checkPredicted checks that the term has done what Plan returned just before, if all
 // workers answered as the leader expected then.
-func (r *review) checkForeseen() {
-	f := r.l.foreseen
-	r.l.foreseen = nil
-	if f == nil || r.cut() || !r.view.at.Equal(f.view) {
+func (r *review) checkPredicted() {
+	f := r.l.predicted
+	r.l.predicted = nil
+	if f == nil || r.incomplete() || !r.view.at.Equal(f.view) {
 		return
 	}
 	for _, s := range r.l.belief.workers {
@@ -278,67 +278,67 @@ func (r *review) checkForeseen() {
 			return // the pause may have ended in the meantime
 		}
 	}
-	r.w.report.PlansKept++
+	r.w.report.PlansCompared++
 	did, said := r.plan.Changes, f.plan.Changes
 	if !slices.EqualFunc(did, said, func(a, b orchestrator.Change[string, string]) bool {
 		return a.Kind.Op == b.Kind.Op && a.Task == b.Task && a.From == b.From && a.To == b.To
 	}) {
-		r.fail(Foreseen, "Plan had %d changes, and the term after it %d or other ones, though all workers answered the same", len(said), len(did))
+		r.fail(Predicted, "Plan had %d changes, and the term after it %d or other ones, though all workers answered the same", len(said), len(did))
 	}
 	if !slices.Equal(r.plan.Waiting, f.plan.Waiting) {
-		r.fail(Foreseen, "Plan had %v waiting, and the term after it %v", f.plan.Waiting, r.plan.Waiting)
+		r.fail(Predicted, "Plan had %v waiting, and the term after it %v", f.plan.Waiting, r.plan.Waiting)
 	}
 }
 
-// rehearse runs a term with WithDryRun before the leader's first term, in some of
+// dryRun runs a term with WithDryRun before the leader's first term, in some of
 // the runs. It must write nothing and fence no worker.
-func (l *leader) rehearse(ctx context.Context) {
+func (l *leader) dryRun(ctx context.Context) {
 	w := l.w
-	if d := throw(w.seed, "rehearsal", uint64(l.number)); !w.plans || !d.chance(0.2) {
+	if d := newRandom(w.seed, "rehearsal", uint64(l.number)); !w.callsPlan || !d.chance(0.2) {
 		return
 	}
 	w.mu.Lock()
 	v := l.views[len(l.views)-1]
-	w.report.Rehearsals++
+	w.report.DryRuns++
 	w.mu.Unlock()
-	o, err := orchestrator.New(dry{l}, append(w.options(), orchestrator.WithDryRun())...)
-	l.must(err)
+	o, err := orchestrator.New(dryRunNet{l}, append(w.options(), orchestrator.WithDryRun())...)
+	l.require(err)
 	if err != nil {
 		return
 	}
 	for _, p := range v.workers {
-		l.must(o.AddWorker(p.name))
+		l.require(o.AddWorker(p.name))
 	}
-	l.must(o.UpdateTasks(slices.Collect(maps.Values(v.tasks))))
+	l.require(o.UpdateTasks(slices.Collect(maps.Values(v.tasks))))
 	_ = o.NextTerm(ctx)
 	for _, c := range o.LastPlan().Changes {
 		if c.Outcome != orchestrator.OutcomeDry {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.fail(l, orchestrator.Term{}, Foreseen, "in a dry run the %v of %s is %s", c.Kind, c.Task, c.Outcome)
+			w.fail(l, orchestrator.Term{}, Predicted, "in a dry run the %v of %s is %s", c.Kind, c.Task, c.Outcome)
 			return
 		}
 	}
 }
 
-// dry is the Communicator of a rehearsal.
-type dry struct{ l *leader }
+// dryRunNet is the Communicator of a rehearsal.
+type dryRunNet struct{ l *leader }
 
 // List takes the network's latency. It fails when ctx ends if the worker cannot be
 // reached.
-func (c dry) List(ctx context.Context, name string) ([]string, error) {
-	l, w := c.l, c.l.w
-	d := throw(w.seed, "peek", uint64(l.number), uint64(time.Since(w.began)))
+func (dn dryRunNet) List(ctx context.Context, name string) ([]string, error) {
+	l, w := dn.l, dn.l.w
+	d := newRandom(w.seed, "peek", uint64(l.number), uint64(time.Since(w.began)))
 	d.text(name)
 	w.mu.Lock()
 	if term, ok := orchestrator.TermFromContext(ctx); ok {
-		w.fail(l, term, Foreseen, "List %s carries %v in a dry run", name, term)
+		w.fail(l, term, Predicted, "List %s carries %v in a dry run", name, term)
 	}
 	m := w.workers[name]
-	latency := d.between(w.network.MinLatency, w.network.MaxLatency) + m.slow
-	through := m.path == up && m.alive && !l.isolated && !l.crashed
+	latency := d.between(w.network.MinLatency, w.network.MaxLatency) + m.latency
+	through := m.network == connected && m.alive && !l.isolated && !l.crashed
 	w.mu.Unlock()
-	timer := time.NewTimer(farLane(l.lane(), m.index).after(latency))
+	timer := time.NewTimer(workerLane(l.lane(), m.index).after(latency))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -350,23 +350,23 @@ func (c dry) List(ctx context.Context, name string) ([]string, error) {
 		return nil, context.Cause(ctx)
 	}
 	tasks, err := w.cluster.List(ctx, name)
-	nearLane(l.number, m.index).await()
+	leaderLane(l.number, m.index).await()
 	return tasks, err
 }
 
 // Add fails the run.
-func (c dry) Add(_ context.Context, worker, task string) error {
-	return c.write(orchestrator.OpAdd, worker, task)
+func (dn dryRunNet) Add(_ context.Context, worker, task string) error {
+	return dn.write(orchestrator.OpAdd, worker, task)
 }
 
 // Remove fails the run.
-func (c dry) Remove(_ context.Context, worker, task string) error {
-	return c.write(orchestrator.OpRemove, worker, task)
+func (dn dryRunNet) Remove(_ context.Context, worker, task string) error {
+	return dn.write(orchestrator.OpRemove, worker, task)
 }
 
-func (c dry) write(op orchestrator.Op, worker, task string) error {
-	c.l.w.mu.Lock()
-	defer c.l.w.mu.Unlock()
-	c.l.w.fail(c.l, orchestrator.Term{}, Foreseen, "%v %s %s was sent in a dry run", op, task, worker)
+func (dn dryRunNet) write(op orchestrator.Op, worker, task string) error {
+	dn.l.w.mu.Lock()
+	defer dn.l.w.mu.Unlock()
+	dn.l.w.fail(dn.l, orchestrator.Term{}, Predicted, "%v %s %s was sent in a dry run", op, task, worker)
 	return errCrashed
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// review checks a term. It is called at the end of each term, in its goroutine.
-func (l *leader) review(stats orchestrator.TermStats) {
+// checkTerm checks a term. It is called at the end of each term, in its goroutine.
+func (l *leader) checkTerm(stats orchestrator.TermStats) {
 	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -26,24 +26,24 @@ func (l *leader) review(stats orchestrator.TermStats) {
 	r := &review{
 		w: w, l: l, stats: stats, began: stats.Start, listed: stats.Start.Add(stats.Listing), ended: time.Now(),
 		view: l.viewAt(stats.Start), plan: l.o.LastPlan(), events: l.events(),
-		reported: make(map[string]int), answering: make(map[string]int),
+		reportedCopies: make(map[string]int), answeringCopies: make(map[string]int),
 		stopped: make(map[writeKey]bool), started: make(map[writeKey]bool),
 		refused: make(map[writeKey]bool), sent: make(map[writeKey]bool),
-		listing: make(map[string]map[string]bool), running: make(map[string]int), held: make(map[string]int),
-		given: make(map[string]bool),
+		listedOn: make(map[string]map[string]bool), listedCopies: make(map[string]int), frozenCopies: make(map[string]int),
+		lostTasks: make(map[string]bool),
 	}
-	r.note()
-	r.run()
-	l.forget(stats.Start)
+	r.transcribe()
+	r.check()
+	l.dropOld(stats.Start)
 	l.reviewed = stats.Term.Number
 	if w.report.Terms++; w.report.Terms == w.terms {
 		close(w.enough)
 	}
-	w.judgeOverlaps()
+	w.explainOverlaps()
 }
 
-// forget drops what no later review needs.
-func (l *leader) forget(before time.Time) {
+// dropOld drops what no later review needs.
+func (l *leader) dropOld(before time.Time) {
 	for len(l.views) > 1 && !l.views[1].at.After(before) {
 		l.views = l.views[1:]
 	}
@@ -86,18 +86,18 @@ func (l *leader) events() []event {
 
 // review holds the data of one term's review.
 type review struct {
-	w                    *world
-	l                    *leader
-	stats                orchestrator.TermStats
-	began, listed, ended time.Time
-	view                 view
-	plan                 orchestrator.Plan[string, string]
-	events               []event
-	begun, judged        bool
-	neverAnswered        *workerBelief
-	reported, answering  map[string]int  // copies at the time of the plan
-	moving               map[string]bool // tasks with a write that was sent in time
-	deposed              *call           // the call that reported a higher epoch
+	w                               *world
+	l                               *leader
+	stats                           orchestrator.TermStats
+	began, listed, ended            time.Time
+	view                            view
+	plan                            orchestrator.Plan[string, string]
+	events                          []event
+	adopted, applied                bool
+	neverAnswered                   *workerBelief
+	reportedCopies, answeringCopies map[string]int  // copies at the time of the plan
+	moving                          map[string]bool // tasks with a write that was sent in time
+	deposed                         *call           // the call that reported a higher epoch
 
 	// Of this term's writes answered in time: the tasks stopped, started, and
 	// certainly not started. sent: the starts sent.
@@ -108,14 +108,14 @@ type review struct {
 	// At the time of the plan: the tasks listed by each answering worker; by task,
 	// the number of answering workers that list it and of silent ones that may run
 	// it; and the tasks of workers declared lost in this term.
-	listing       map[string]map[string]bool
-	running, held map[string]int
-	given         map[string]bool
+	listedOn                   map[string]map[string]bool
+	listedCopies, frozenCopies map[string]int
+	lostTasks                  map[string]bool
 
 	awaited []*workerBelief // the workers for which the listing waits
 	limit   time.Duration   // when the listing continues without the rest; 0: only after the timeout
 
-	sound    map[string]bool // the healthy tasks
+	healthy  map[string]bool // the healthy tasks
 	someOpen bool            // some open worker is not quarantined
 	moved    int             // number of healthy tasks that the plan moves
 	moves    []move          // the moves that have begun
@@ -134,34 +134,34 @@ func (r *review) fail(broken Invariant, format string, args ...any) {
 	r.w.fail(r.l, r.stats.Term, broken, format, args...)
 }
 
-// cut reports whether the term ended before it had a plan.
-func (r *review) cut() bool {
+// incomplete reports whether the term ended before it had a plan.
+func (r *review) incomplete() bool {
 	var whole *orchestrator.TermError
 	return r.stats.Err != nil && !errors.As(r.stats.Err, &whole)
 }
 
-func (r *review) run() {
+func (r *review) check() {
 	if took := r.ended.Sub(r.began); took > 5*r.w.Timeout {
 		r.fail(Bounded, "the term took %v, which is more than five times %v", took, r.w.Timeout)
 	} else {
-		r.w.report.Longest = max(r.w.report.Longest, float64(took)/float64(r.w.Timeout))
+		r.w.report.LongestTerm = max(r.w.report.LongestTerm, float64(took)/float64(r.w.Timeout))
 	}
 	r.noteTimeouts()
 	for _, e := range r.events {
 		if !e.at.Before(r.began) {
-			r.begin()
+			r.adopt()
 		}
 		if e.at.After(r.listed) || !e.back && e.call.op != orchestrator.OpList {
-			r.judge()
+			r.applyListing()
 		}
-		r.take(e)
+		r.process(e)
 	}
-	r.begin()
-	r.judge()
-	r.compare()
+	r.adopt()
+	r.applyListing()
+	r.checkRecorded()
 	r.checkPlan()
 	r.checkPrompt()
-	r.checkForeseen()
+	r.checkPredicted()
 	r.checkStops()
 	r.checkBudget()
 	// There may be more goroutines than calls in flight: those of calls that return
@@ -173,7 +173,7 @@ func (r *review) run() {
 	r.checkAborts()
 	r.checkPauses()
 	if r.deposed != nil && !errors.Is(r.stats.Err, orchestrator.ErrDeposed) {
-		r.fail(Deposed, "%s reported a higher epoch, and the term returned: %s", r.deposed.worker, said(r.stats.Err))
+		r.fail(Deposed, "%s reported a higher epoch, and the term returned: %s", r.deposed.worker, answerText(r.stats.Err))
 	}
 }
 
@@ -189,8 +189,8 @@ func (r *review) own() []*call {
 	return r.calls
 }
 
-// note adds the term's results to the transcript.
-func (r *review) note() {
+// transcribe adds the term's results to the transcript.
+func (r *review) transcribe() {
 	if r.w.Transcript == nil {
 		return
 	}
@@ -205,21 +205,21 @@ func (r *review) note() {
 		r.w.note(lane, "  term %d: %d of %s wait, %q: %s", r.stats.Term.Number, p.Instances, p.Task, p.Worker, p.Reason)
 	}
 	r.w.note(lane, "leader %d has ended term %d after %v: %v", r.l.number, r.stats.Term.Number,
-		r.ended.Sub(r.began), said(r.stats.Err))
+		r.ended.Sub(r.began), answerText(r.stats.Err))
 }
 
-// begin runs when the term adopts the members and the late answers.
-func (r *review) begin() {
-	if r.begun {
+// adopt runs when the term adopts the members and the late answers.
+func (r *review) adopt() {
+	if r.adopted {
 		return
 	}
-	r.begun = true
+	r.adopted = true
 	for _, s := range r.l.belief.workers {
-		if p := r.view.place(s.name); p == nil || p.serial != s.serial {
+		if p := r.view.worker(s.name); p == nil || p.serial != s.serial {
 			r.l.orphan(s)
 			r.l.forgetPauses(s.name, r.view.tasks)
-			for task := range s.may {
-				r.l.bereft[task] = r.l.parted(s)
+			for task := range s.mayRun {
+				r.l.departures[task] = r.l.removedAt(s)
 			}
 		}
 	}
@@ -233,8 +233,8 @@ func (r *review) busy(worker string) bool {
 	return slices.ContainsFunc(r.l.calls, func(c *call) bool { return c.worker == worker && c.underWay(r.began) })
 }
 
-// take processes one event.
-func (r *review) take(e event) {
+// process processes one event.
+func (r *review) process(e event) {
 	c := e.call
 	if e.back {
 		r.hearDeposed(c)
@@ -249,13 +249,13 @@ func (r *review) take(e event) {
 	case !e.back && c.op == orchestrator.OpAdd:
 		r.checkSent(c)
 		r.checkStart(c, s)
-		r.checkHalf(c)
+		r.checkRole(c)
 		r.sent[writeKey{c.task, c.worker}] = true
 		s.start(c.task)
 	case !e.back && c.op == orchestrator.OpRemove:
 		r.checkSent(c)
 		r.checkStop(c)
-		r.checkHalf(c)
+		r.checkRole(c)
 	case !e.back:
 	case c.op != orchestrator.OpList:
 		c.heard = true
@@ -267,18 +267,18 @@ func (r *review) take(e event) {
 	case c.err != nil:
 		c.heard = true
 		s.missed = e.at
-		s.doubtful = s.doubtful || c.cut || r.l.cutOff(c.err)
+		s.cancelled = s.cancelled || c.cut || r.l.cutOff(c.err)
 		// A term that is cut short cancels its calls, which proves nothing about a
 		// worker.
-		if own && !e.at.After(r.listed) && !r.cut() {
-			s.missed, s.awaited, s.surely, s.failed = r.listed, false, true, true
+		if own && !e.at.After(r.listed) && !r.incomplete() {
+			s.missed, s.awaited, s.certainlyMissed, s.failed = r.listed, false, true, true
 		}
 	case own && r.inTime(c):
-		s.hear(c)
+		s.applyAnswer(c)
 	default: // for the next term
 		c.heard = true
-		if s.overdue == nil || s.overdue.term.Number < c.term.Number {
-			s.overdue = c
+		if s.lateAnswer == nil || s.lateAnswer.term.Number < c.term.Number {
+			s.lateAnswer = c
 		}
 	}
 }
@@ -299,7 +299,7 @@ func (r *review) answer(c *call) {
 // inTime reports whether the term has used an answer to List. For a term that was
 // cut short, only LastActual shows it.
 func (r *review) inTime(c *call) bool {
-	if r.cut() || c.returned.Equal(r.listed) { // then both are right
+	if r.incomplete() || c.returned.Equal(r.listed) { // then both are right
 		for _, state := range r.l.o.LastActual() {
 			if state.Name == c.worker {
 				return state.LastAnswer.Equal(c.returned)
@@ -325,24 +325,24 @@ func (r *review) hearDeposed(c *call) {
 	}
 }
 
-// compare compares LastActual with what workers have listed and acknowledged.
-func (r *review) compare() {
+// checkRecorded compares LastActual with what workers have listed and acknowledged.
+func (r *review) checkRecorded() {
 	actual := r.l.o.LastActual()
 	if len(actual) != len(r.l.belief.workers) {
-		r.fail(Said, "LastActual has %d workers, want %d", len(actual), len(r.l.belief.workers))
+		r.fail(Recorded, "LastActual has %d workers, want %d", len(actual), len(r.l.belief.workers))
 	}
 	for _, state := range actual {
 		s := r.l.belief.workers[state.Name]
 		if s == nil {
 			continue // reported already
 		}
-		said := slices.Sorted(maps.Keys(s.told))
+		said := slices.Sorted(maps.Keys(s.reported))
 		if s.state == orchestrator.Lost {
 			said = nil
 		}
 		got := slices.Sorted(slices.Values(state.Tasks))
 		if !slices.Equal(said, got) {
-			r.fail(Said, "%s has listed and acknowledged %v, and LastActual has %v", state.Name, said, got)
+			r.fail(Recorded, "%s has listed and acknowledged %v, and LastActual has %v", state.Name, said, got)
 		}
 	}
 }
@@ -370,7 +370,7 @@ func (r *review) checkListing() {
 		}
 	}
 	if listed := r.listed.Sub(r.began); listed != due {
-		r.fail(Patient, "the listing took %v, want %v; the %d workers that it awaits took %v", listed, due, len(took), took)
+		r.fail(ListingBounded, "the listing took %v, want %v; the %d workers that it awaits took %v", listed, due, len(took), took)
 	}
 }
 
@@ -392,7 +392,7 @@ func (r *review) await() {
 	served := false
 	for _, s := range r.l.belief.workers {
 		switch {
-		case s.fresh:
+		case s.usesLateAnswer:
 			served = true
 		case r.busy(s.name):
 		case s.awaited || r.l.belief.isDue(s, r.began, &r.w.setup):
@@ -457,7 +457,7 @@ func (r *review) checkPrompt() {
 	l := r.l
 	last := l.latest
 	l.latest = span{since: r.began, heard: r.ended}
-	if !r.w.run || last.since.IsZero() || l.paused {
+	if !r.w.usesRun || last.since.IsZero() || l.paused {
 		return
 	}
 	for _, v := range l.views {
@@ -475,10 +475,10 @@ func (r *review) checkPrompt() {
 	}
 }
 
-// runs makes a leader use Run, and checks the result of Run.
-func (l *leader) runs(ctx context.Context) {
+// runTicker makes a leader use Run, and checks the result of Run.
+func (l *leader) runTicker(ctx context.Context) {
 	<-time.After(loopLane(l.number).after(0))
-	err := l.o.Run(ctx, whole(l.w.every))
+	err := l.o.Run(ctx, roundDown(l.w.every))
 	if want := context.Cause(ctx); want != nil && !errors.Is(err, want) || want == nil && !errors.Is(err, orchestrator.ErrDeposed) {
 		l.w.mu.Lock()
 		defer l.w.mu.Unlock()

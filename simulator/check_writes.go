@@ -43,32 +43,32 @@ func (r *review) checkStart(c *call, s *workerBelief) {
 	if back && !r.stopped[writeKey{c.task, c.worker}] {
 		r.fail(Planned, "%s was given back to %s, where it had not been stopped", c.task, c.worker)
 	}
-	if s.may[c.task] {
+	if s.mayRun[c.task] {
 		return // the worker may run it already
 	}
 	silent, answering := belief.holding(c.task, c.worker)
 	limit, why := task.Instances, "wanted"
-	if r.neverAnswered != nil && r.reported[c.task] < limit {
-		limit, why = r.reported[c.task], "reported, and "+r.neverAnswered.name+" was never heard"
+	if r.neverAnswered != nil && r.reportedCopies[c.task] < limit {
+		limit, why = r.reportedCopies[c.task], "reported, and "+r.neverAnswered.name+" was never heard"
 	}
-	by := start{want: task.Instances, sent: c.sent}
+	by := intent{want: task.Instances, sent: c.sent}
 	if change.Kind.Op == orchestrator.Move {
 		// If more copies than wanted run, or a silent worker holds one, an answering
 		// copy may still move: the number of copies does not grow.
-		by.moved, by.from = r.reported[c.task], change.From
+		by.moved, by.from = r.reportedCopies[c.task], change.From
 		by.asked = belief.workers[change.From].asked
 		limit = max(limit, by.moved)
 	} else {
-		by.bereft = r.l.bereft[c.task]
+		by.departed = r.l.departures[c.task]
 	}
 	if r.first(task) {
 		moving := r.yetToStop(c.task)
 		by.first = moving > 0
 		answering = max(answering-moving, 0)
 	}
-	r.l.starts[c.start()] = by
+	r.l.intents[c.intentKey()] = by
 	if silent+answering+1 > limit {
-		r.fail(Held, "%s was started on %s by %v, while %d silent or late and %d answering workers may run it; %d are %s",
+		r.fail(Conservative, "%s was started on %s by %v, while %d silent or late and %d answering workers may run it; %d are %s",
 			c.task, c.worker, change.Kind, silent, answering, limit, why)
 	}
 }
@@ -77,7 +77,7 @@ func (r *review) checkStart(c *call, s *workerBelief) {
 // stops it at its old one. It does not if more copies run than wanted already,
 // because a frozen worker holds a copy or one is stopped in this term.
 func (r *review) first(task orchestrator.Task[string]) bool {
-	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.held[task.Name] == 0 && r.neverAnswered == nil &&
+	return cmp.Or(task.Handoff, r.w.Handoff) == orchestrator.StartThenStop && r.frozenCopies[task.Name] == 0 && r.neverAnswered == nil &&
 		!slices.ContainsFunc(r.plan.Changes, func(c orchestrator.Change[string, string]) bool {
 			return c.Task == task.Name && c.Kind.Op == orchestrator.Stop
 		})
@@ -89,7 +89,7 @@ func (r *review) yetToStop(task string) int {
 	n := 0
 	for i := range r.plan.Changes {
 		p := &r.plan.Changes[i]
-		if p.Task == task && p.Kind.Op == orchestrator.Move && r.l.belief.workers[p.From].may[task] {
+		if p.Task == task && p.Kind.Op == orchestrator.Move && r.l.belief.workers[p.From].mayRun[task] {
 			n++
 		}
 	}
@@ -128,7 +128,7 @@ func (r *review) checkStop(c *call) {
 // checkWaiting compares the plan's waiting entries of silent workers with the tasks
 // that these may run. Every such task that is expected must be named.
 func (r *review) checkWaiting() {
-	if r.cut() {
+	if r.incomplete() {
 		return
 	}
 	held := make(map[writeKey]bool)
@@ -137,14 +137,14 @@ func (r *review) checkWaiting() {
 			held[writeKey{w.Task, w.Worker}] = true
 		}
 	}
-	for _, name := range r.l.belief.names() {
+	for _, name := range r.l.belief.workerNames() {
 		s := r.l.belief.workers[name]
 		if !s.frozen() {
 			continue
 		}
 		for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
-			if key := (writeKey{task, name}); held[key] != s.may[task] {
-				r.fail(Held, "%s is silent or late, and may run %s: %v; the plan says held: %v", name, task, s.may[task], held[key])
+			if key := (writeKey{task, name}); held[key] != s.mayRun[task] {
+				r.fail(Conservative, "%s is silent or late, and may run %s: %v; the plan says held: %v", name, task, s.mayRun[task], held[key])
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func (r *review) checkStops() {
 		}
 	}
 	for _, task := range slices.Sorted(maps.Keys(stops)) {
-		answering, want := r.answering[task], r.view.tasks[task].Instances
+		answering, want := r.answeringCopies[task], r.view.tasks[task].Instances
 		if left := answering - stops[task]; left < min(want, answering) {
 			r.fail(Trimmed, "%s ran on %d answering workers, and was stopped on %d of them; wanted: %d", task, answering, stops[task], want)
 		}
@@ -174,7 +174,7 @@ func (r *review) checkBudget() {
 	}
 	moves := 0
 	for i := range r.plan.Changes {
-		if c := &r.plan.Changes[i]; c.Kind.Op == orchestrator.Move && r.sound[c.Task] {
+		if c := &r.plan.Changes[i]; c.Kind.Op == orchestrator.Move && r.healthy[c.Task] {
 			moves++
 		}
 	}
@@ -231,20 +231,20 @@ func (r *review) noteTimeouts() {
 	}
 }
 
-// half is the role of a write in its change.
-type half uint8
+// role is the role of a write in its change.
+type role uint8
 
 const (
-	alone      half = iota // a start or a stop that is not part of a move
+	single     role = iota // a start or a stop that is not part of a move
 	firstHalf              // the first half of a move
 	secondHalf             // the second half of a move
 	giveBack               // the restart of a task that a move has stopped
 )
 
-// checkHalf checks a write's place in its change. The second half of a move must
+// checkRole checks a write's place in its change. The second half of a move must
 // follow the acknowledged first. No change may begin on a worker after a write to it
 // timed out.
-func (r *review) checkHalf(c *call) {
+func (r *review) checkRole(c *call) {
 	change, role := r.roleOf(c)
 	if change == nil {
 		return // reported already
@@ -279,7 +279,7 @@ func (r *review) checkHalf(c *call) {
 
 // roleOf returns the change that a write belongs to, and the role of the write in
 // it.
-func (r *review) roleOf(c *call) (*orchestrator.Change[string, string], half) {
+func (r *review) roleOf(c *call) (*orchestrator.Change[string, string], role) {
 	first := r.first(r.view.tasks[c.task])
 	if c.op == orchestrator.OpAdd {
 		change, back := r.planned(c)
@@ -287,7 +287,7 @@ func (r *review) roleOf(c *call) (*orchestrator.Change[string, string], half) {
 		case back:
 			return change, giveBack
 		case change == nil || change.Kind.Op == orchestrator.Start:
-			return change, alone
+			return change, single
 		case first:
 			return change, firstHalf
 		}
@@ -296,7 +296,7 @@ func (r *review) roleOf(c *call) (*orchestrator.Change[string, string], half) {
 	change := r.stops(c)
 	switch {
 	case change == nil || change.Kind.Op == orchestrator.Stop:
-		return change, alone
+		return change, single
 	case first:
 		return change, secondHalf
 	}

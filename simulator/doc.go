@@ -24,7 +24,7 @@
 // fail although they take effect, are lost on the way there or back, are answered
 // late, take effect in a later term, or never return.
 //
-// Each [Trouble] affects workers, leaders, tasks or members for a while. Processes
+// Each [Event] affects workers, leaders, tasks or members for a while. Processes
 // crash and restart, leaders are deposed, networks partition, and leases cannot be
 // renewed. Lists are slow, starts hang, and stops do not end. Members and tasks
 // change all the time.

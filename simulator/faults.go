@@ -13,24 +13,24 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// Trouble is a fault or a change in the world.
-type Trouble int
+// Event is a fault or a change in the world.
+type Event int
 
 // The troubles.
 const (
 	// Crash ends a worker's process.
-	Crash Trouble = iota
+	Crash Event = iota
 	// RestartEmpty starts the process of a worker that has crashed.
 	RestartEmpty
 	// RestartWithTasks does the same, and the process runs its former tasks again.
 	RestartWithTasks
 	// SelfFencing is a worker that stops everything because it could not renew its
-	// lease. It follows from LeaseCut and LeaseDeaf.
+	// lease. It follows from LeaseCut and LeaseOneWay.
 	SelfFencing
 	// LeaseCut cuts a worker off from the coordinator.
 	LeaseCut
-	// LeaseDeaf loses the coordinator's answers to a worker.
-	LeaseDeaf
+	// LeaseOneWay loses the coordinator's answers to a worker.
+	LeaseOneWay
 	// Partition loses everything that leaders send to a worker.
 	Partition
 	// OneWayPartition loses everything that a worker answers to leaders.
@@ -41,8 +41,8 @@ const (
 	Slowness
 	// SlowLists delays List calls to a worker, by less than a timeout.
 	SlowLists
-	// Lies makes a worker omit tasks from its List, or add some.
-	Lies
+	// FalseLists makes a worker omit tasks from its List, or add some.
+	FalseLists
 	// BrokenWorker makes a worker refuse every start.
 	BrokenWorker
 	// HangingWorker makes every start on a worker hang.
@@ -75,28 +75,28 @@ const (
 	// Redefinition changes the number of instances of a task, or its handoff.
 	Redefinition
 
-	troubles // the number of troubles
+	events // the number of troubles
 )
 
 // String returns the name of the constant.
-func (t Trouble) String() string {
-	names := [troubles]string{
+func (e Event) String() string {
+	names := [events]string{
 		"Crash", "RestartEmpty", "RestartWithTasks", "SelfFencing", "LeaseCut", "LeaseDeaf", "Partition",
 		"OneWayPartition", "Isolation", "Slowness", "SlowLists", "Lies", "BrokenWorker", "HangingWorker",
 		"PoisonTask", "HangingTask", "StuckTask", "Outage", "Deposition", "LeaderCrash", "Deploy", "Join", "Leave", "Drain", "NewTask", "DropTask", "Redefinition",
 	}
-	if t >= 0 && t < troubles {
-		return names[t]
+	if e >= 0 && e < events {
+		return names[e]
 	}
-	return fmt.Sprintf("Trouble(%d)", int(t))
+	return fmt.Sprintf("Trouble(%d)", int(e))
 }
 
 // weight returns the relative frequency of a trouble.
-func (t Trouble) weight() float64 {
-	switch t {
+func (e Event) weight() float64 {
+	switch e {
 	case RestartEmpty, RestartWithTasks, SelfFencing:
 		return 0 // they follow from others
-	case Isolation, Lies, LeaderCrash, Deploy, PoisonTask, HangingTask, StuckTask, SlowLists, HangingWorker:
+	case Isolation, FalseLists, LeaderCrash, Deploy, PoisonTask, HangingTask, StuckTask, SlowLists, HangingWorker:
 		return 0.5
 	case Outage:
 		return 0.2
@@ -107,107 +107,107 @@ func (t Trouble) weight() float64 {
 }
 
 // possible reports whether a trouble can happen in a setup.
-func (t Trouble) possible(p *setup) bool {
-	switch t {
-	case LeaseCut, LeaseDeaf:
+func (e Event) possible(p *setup) bool {
+	switch e {
+	case LeaseCut, LeaseOneWay:
 		return p.Membership != Grace
-	case Lies:
-		return !p.honest
+	case FalseLists:
+		return !p.truthful
 	}
 	return true
 }
 
 // inject causes a random trouble, and schedules the next one.
 func (w *world) inject(step uint64) {
-	if w.calm {
+	if w.settling {
 		return
 	}
-	d := throw(w.seed, "weather", step)
-	w.schedule.in(d.between(w.pace/5, 2*w.pace), func() { w.inject(step + 1) })
+	d := newRandom(w.seed, "weather", step)
+	w.schedule.in(d.between(w.eventEvery/5, 2*w.eventEvery), func() { w.inject(step + 1) })
 	total := 0.0
-	for _, weight := range w.odds {
+	for _, weight := range w.weights {
 		total += weight
 	}
 	x := d.unit() * total
-	for i, weight := range w.odds {
+	for i, weight := range w.weights {
 		if x < weight {
-			w.happen(Trouble(i), &d)
+			w.trigger(Event(i), &d)
 			return
 		}
 		x -= weight
 	}
 }
 
-// happen causes one trouble, if it is possible now.
-func (w *world) happen(kind Trouble, d *random) {
+// trigger causes one trouble, if it is possible now.
+func (w *world) trigger(kind Event, d *random) {
 	m := w.workers[w.names[d.upTo(w.Workers+2)%len(w.names)]]
-	lasts := d.between(w.span/5, 2*w.span)
+	lasts := d.between(w.eventLasts/5, 2*w.eventLasts)
 	switch kind {
-	case LeaseCut, LeaseDeaf:
+	case LeaseCut, LeaseOneWay:
 		w.loseCoordinator(kind, m, lasts, d)
-	case Partition, OneWayPartition, Slowness, SlowLists, Lies, BrokenWorker, HangingWorker:
+	case Partition, OneWayPartition, Slowness, SlowLists, FalseLists, BrokenWorker, HangingWorker:
 		w.impair(kind, m, lasts, d)
 	case Crash:
 		w.crashSome(m, lasts, d)
 	case Deposition, LeaderCrash, Deploy, Isolation:
-		w.unseat(kind, lasts, d)
+		w.disturbLeader(kind, lasts, d)
 	case Join, Leave, Drain:
 		w.changeMembers(kind, m, lasts, d)
 	case PoisonTask, HangingTask, StuckTask, NewTask, DropTask, Redefinition:
 		w.changeTasks(kind, lasts, d)
 	case Outage:
-		w.say(kind, "for %v", lasts)
+		w.recordEvent(kind, "for %v", lasts)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.outage = time.Now().Add(lasts)
 	}
 }
 
-// say records a trouble.
-func (w *world) say(kind Trouble, format string, args ...any) {
+// recordEvent records a trouble.
+func (w *world) recordEvent(kind Event, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.trouble(kind, format, args...)
+	w.countEvent(kind, format, args...)
 }
 
-func (w *world) loseCoordinator(kind Trouble, m *member, lasts time.Duration, d *random) {
-	if m.coordinator != up || !m.alive || !m.registered {
+func (w *world) loseCoordinator(kind Event, m *member, lasts time.Duration, d *random) {
+	if m.coordinator != connected || !m.alive || !m.registered {
 		return
 	}
 	how := cut
-	if kind == LeaseDeaf {
-		how = deaf
+	if kind == LeaseOneWay {
+		how = oneWay
 	}
 	lasts = d.between(lasts/2, lasts+w.lease)
-	w.say(kind, "%s, for %v", m.name, lasts)
-	w.sever(m, how)
-	w.schedule.in(lasts, func() { w.mend(m) })
+	w.recordEvent(kind, "%s, for %v", m.name, lasts)
+	w.disconnect(m, how)
+	w.schedule.in(lasts, func() { w.reconnect(m) })
 }
 
 // impair disturbs a worker, or its connection to leaders, for a while.
-func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *random) {
-	w.say(kind, "%s, for %v", m.name, lasts)
+func (w *world) impair(kind Event, m *member, lasts time.Duration, d *random) {
+	w.recordEvent(kind, "%s, for %v", m.name, lasts)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	until := time.Now().Add(lasts)
 	switch kind {
-	case Lies, BrokenWorker, HangingWorker, SlowLists:
-		w.sicken(kind, m, until, d)
+	case FalseLists, BrokenWorker, HangingWorker, SlowLists:
+		w.breakWorker(kind, m, until, d)
 	case Slowness:
-		m.slow = d.between(w.Timeout/20, w.Timeout*3/2)
+		m.latency = d.between(w.Timeout/20, w.Timeout*3/2)
 		m.slowEnds++
 		this := m.slowEnds
 		w.schedule.in(lasts, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if m.slowEnds == this {
-				m.slow = 0
+				m.latency = 0
 			}
 		})
 	default:
-		m.path = cut
+		m.network = cut
 		if kind == OneWayPartition {
-			m.path = deaf
+			m.network = oneWay
 		}
 		m.pathEnds++
 		this := m.pathEnds
@@ -215,7 +215,7 @@ func (w *world) impair(kind Trouble, m *member, lasts time.Duration, d *random) 
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if m.pathEnds == this {
-				m.path = up
+				m.network = connected
 			}
 		})
 	}
@@ -236,28 +236,28 @@ func (w *world) crashSome(m *member, lasts time.Duration, d *random) {
 		if !m.alive {
 			continue
 		}
-		w.say(Crash, "%s", m.name)
+		w.recordEvent(Crash, "%s", m.name)
 		w.crash(m)
-		m.back = false
+		m.rejoins = false
 		if d.chance(0.85) {
-			rest := d.between(0, among(d, period, w.Timeout/2, lasts, 2*w.lease))
-			fate := throw(w.seed, "comeback", uint64(time.Since(w.began)), uint64(m.index))
+			rest := d.between(0, choose(d, period, w.Timeout/2, lasts, 2*w.lease))
+			fate := newRandom(w.seed, "comeback", uint64(time.Since(w.began)), uint64(m.index))
 			w.schedule.in(rest, func() {
-				if !w.calm {
-					w.comeback(m, &fate)
+				if !w.settling {
+					w.restart(m, &fate)
 				}
 			})
 		}
 	}
 }
 
-// unseat isolates, deposes, crashes or stops the leader.
-func (w *world) unseat(kind Trouble, lasts time.Duration, d *random) {
+// disturbLeader isolates, deposes, crashes or stops the leader.
+func (w *world) disturbLeader(kind Event, lasts time.Duration, d *random) {
 	l := w.leader()
 	if l.retired {
 		return // a successor is scheduled
 	}
-	w.say(kind, "leader %d", l.number)
+	w.recordEvent(kind, "leader %d", l.number)
 	switch kind {
 	case Isolation:
 		w.mu.Lock()
@@ -271,7 +271,7 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *random) {
 		return
 	case Deposition:
 		// The leader learns of it immediately, later, or only from a worker.
-		w.schedule.in(d.between(0, among(d, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
+		w.schedule.in(d.between(0, choose(d, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
 		if next := w.elect(); next != nil {
 			w.lead(next)
 		}
@@ -284,8 +284,8 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *random) {
 	default:
 		l.end(errors.New("a new version is being deployed"))
 	}
-	w.schedule.in(d.between(0, among(d, period, w.Timeout, lasts)), func() {
-		if w.calm || w.leader() != l {
+	w.schedule.in(d.between(0, choose(d, period, w.Timeout, lasts)), func() {
+		if w.settling || w.leader() != l {
 			return
 		}
 		if next := w.elect(); next != nil {
@@ -297,26 +297,26 @@ func (w *world) unseat(kind Trouble, lasts time.Duration, d *random) {
 // leader returns the latest leader.
 func (w *world) leader() *leader { return w.leaders[len(w.leaders)-1] }
 
-func (w *world) changeMembers(kind Trouble, m *member, lasts time.Duration, d *random) {
+func (w *world) changeMembers(kind Event, m *member, lasts time.Duration, d *random) {
 	switch kind {
 	case Join:
-		if m.registered || m.coordinator != up {
+		if m.registered || m.coordinator != connected {
 			return
 		}
-		w.say(kind, "%s", m.name)
+		w.recordEvent(kind, "%s", m.name)
 		w.join(m)
 	case Leave:
 		if !m.registered {
 			return
 		}
-		w.say(kind, "%s", m.name)
+		w.recordEvent(kind, "%s", m.name)
 		if !d.chance(0.6) {
 			w.leave(m)
 			return
 		}
 		w.drain(m, true)
 		w.schedule.in(lasts, func() {
-			if !w.calm {
+			if !w.settling {
 				w.leave(m)
 			}
 		})
@@ -324,7 +324,7 @@ func (w *world) changeMembers(kind Trouble, m *member, lasts time.Duration, d *r
 		if !m.registered {
 			return
 		}
-		w.say(kind, "%s: %v", m.name, !m.draining)
+		w.recordEvent(kind, "%s: %v", m.name, !m.draining)
 		w.drain(m, !m.draining)
 	}
 }
@@ -334,8 +334,8 @@ func (w *world) leave(m *member) {
 	if m.alive {
 		w.kill(m)
 	}
-	m.back = false
-	w.dismiss(m)
+	m.rejoins = false
+	w.unregister(m)
 }
 
 func (w *world) drain(m *member, yes bool) {
@@ -346,46 +346,46 @@ func (w *world) drain(m *member, yes bool) {
 	w.publish(change{worker: m.name, drains: yes, undrains: !yes})
 }
 
-func (w *world) changeTasks(kind Trouble, lasts time.Duration, d *random) {
+func (w *world) changeTasks(kind Event, lasts time.Duration, d *random) {
 	names := slices.Sorted(maps.Keys(w.tasks))
 	if kind == NewTask {
 		task := w.newTask(fmt.Sprint("t", d.oneTo(w.Tasks+5)), d)
-		w.say(kind, "%s", describe(task))
+		w.recordEvent(kind, "%s", describe(task))
 		w.define(task)
 		return
 	}
 	if len(names) == 0 {
 		return
 	}
-	name := among(d, names...)
+	name := choose(d, names...)
 	switch kind {
 	case PoisonTask, HangingTask, StuckTask:
-		w.say(kind, "%s, for %v", name, lasts)
+		w.recordEvent(kind, "%s, for %v", name, lasts)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.afflict(kind, name, time.Now().Add(lasts), d)
+		w.breakTask(kind, name, time.Now().Add(lasts), d)
 	case DropTask:
-		w.say(kind, "%s", name)
+		w.recordEvent(kind, "%s", name)
 		w.mu.Lock()
 		delete(w.tasks, name)
 		w.mu.Unlock()
 		w.publish(change{task: orchestrator.Task[string]{Name: name}, undefines: true})
 	case Redefinition:
 		task := w.newTask(name, d)
-		w.say(kind, "%s", describe(task))
+		w.recordEvent(kind, "%s", describe(task))
 		w.define(task)
 	}
 }
 
-// afflict makes starts or stops of a task fail until then. The caller holds mu.
-func (w *world) afflict(kind Trouble, task string, until time.Time, d *random) {
+// breakTask makes starts or stops of a task fail until then. The caller holds mu.
+func (w *world) breakTask(kind Event, task string, until time.Time, d *random) {
 	switch kind {
 	case PoisonTask:
-		w.poison[task] = until
+		w.poisonTasks[task] = until
 	case HangingTask:
-		w.hanging[task] = until
+		w.hangingTasks[task] = until
 	default:
-		w.stuck[task] = stuck{until, among(d, stopIgnored, stopIgnored, stopHangs, stopRefused)}
+		w.stuckTasks[task] = stuck{until, choose(d, stopIgnored, stopIgnored, stopHangs, stopRefused)}
 	}
 }
 
@@ -403,29 +403,29 @@ const (
 	stopRefused
 )
 
-// resists returns how a task resists being stopped now, 0 if it does not. The caller
+// resistanceOf returns how a task resists being stopped now, 0 if it does not. The caller
 // holds mu.
-func (w *world) resists(task string) resistance {
-	if s := w.stuck[task]; w.lasts(s.until) {
+func (w *world) resistanceOf(task string) resistance {
+	if s := w.stuckTasks[task]; w.isActive(s.until) {
 		return s.how
 	}
 	return 0
 }
 
-// lasts reports whether a fault that ends at until is active. In a calm world only
+// isActive reports whether a fault that ends at until is active. In a calm world only
 // lasting faults are. The caller holds mu.
-func (w *world) lasts(until time.Time) bool {
-	if w.calm {
-		return !w.mended && until.Equal(w.forever)
+func (w *world) isActive(until time.Time) bool {
+	if w.settling {
+		return !w.healed && until.Equal(w.forever)
 	}
 	return time.Now().Before(until)
 }
 
 // newTask draws the instances and the handoff of a task.
 func (w *world) newTask(name string, d *random) orchestrator.Task[string] {
-	task := orchestrator.Task[string]{Name: name, Instances: among(d, 1, 1, 1, 1, 2, 2, 3, 4)}
+	task := orchestrator.Task[string]{Name: name, Instances: choose(d, 1, 1, 1, 1, 2, 2, 3, 4)}
 	if w.overlaps {
-		task.Handoff = among(d, orchestrator.HandoffDefault, orchestrator.StopThenStart, orchestrator.StartThenStop)
+		task.Handoff = choose(d, orchestrator.HandoffDefault, orchestrator.StopThenStart, orchestrator.StartThenStop)
 	}
 	return task
 }

@@ -24,44 +24,44 @@ type leader struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the leader has stopped
 
-	heard   time.Time // when the latest change reaches it, or has reached it
-	deposed time.Time // when its successor was elected; zero: not yet
-	retired bool      // it is about to stop, or has stopped
+	delivery time.Time // when the latest change reaches it, or has reached it
+	deposed  time.Time // when its successor was elected; zero: not yet
+	retired  bool      // it is about to stop, or has stopped
 
 	// w.mu guards the fields below.
 
-	ended    time.Time // when its context ended
-	cause    error
-	gone     bool // it has stopped for good
-	paused   bool // it has stopped, and its terms are run by hand
-	crashed  bool // its calls reach no worker
-	isolated bool // its calls reach no worker, for a while
-	serial   uint64
-	sessions map[string]int // the membership of each worker that it knows
-	views    []view
-	flights  map[string]*flight
-	calls    []*call
-	under    uint64 // the latest term that has called a worker
-	since    time.Time
-	seen     view // what that term expects
-	reviewed uint64
-	belief   belief
-	hidden   map[writeKey]spans   // what workers have left out of List
-	invented map[writeKey]bool    // what workers have added to List
-	lost     map[string]spans     // workers declared lost
-	orphans  map[string]bool      // tasks that lost or removed workers may have run
-	bereft   map[string]time.Time // by task, when it last learned that a worker had left that may have run the task
-	starts   map[startKey]start
-	pauses   map[pauseKey]pause  // of the last plan, except those that have ended since
-	named    map[pauseKey]uint64 // all pauses of the last plan, with the term in which each ends
-	stranded failure             // the last task that could not be given back; zero if a start has succeeded since
-	planning bool                // a Plan is under way
-	foreseen *foresight          // what the next term should do
-	latest   span                // the latest term, from its beginning to its end
+	ended       time.Time // when its context ended
+	cause       error
+	stopped     bool // it has stopped for good
+	paused      bool // it has stopped, and its terms are run by hand
+	crashed     bool // its calls reach no worker
+	isolated    bool // its calls reach no worker, for a while
+	serial      uint64
+	sessions    map[string]int // the membership of each worker that it knows
+	views       []view
+	requests    map[string]*request
+	calls       []*call
+	calling     uint64 // the latest term that has called a worker
+	since       time.Time
+	seen        view // what that term expects
+	reviewed    uint64
+	belief      belief
+	omitted     map[writeKey]spans   // what workers have left out of List
+	added       map[writeKey]bool    // what workers have added to List
+	lost        map[string]spans     // workers declared lost
+	lostTasks   map[string]bool      // tasks that lost or removed workers may have run
+	departures  map[string]time.Time // by task, when it last learned that a worker had left that may have run the task
+	intents     map[startKey]intent
+	pauses      map[pauseKey]pause  // of the last plan, except those that have ended since
+	namedPauses map[pauseKey]uint64 // all pauses of the last plan, with the term in which each ends
+	lostInMove  failure             // the last task that could not be given back; zero if a start has succeeded since
+	isPlanning  bool                // a Plan is under way
+	predicted   *prediction         // what the next term should do
+	latest      span                // the latest term, from its beginning to its end
 }
 
-// start is the intent of a leader when it started a task on a worker.
-type start struct {
+// intent is the intent of a leader when it started a task on a worker.
+type intent struct {
 	want  int // instances
 	moved int // if it moves one of these, how many copies there were before
 	from  string
@@ -69,7 +69,7 @@ type start struct {
 	// asked is when the List call that the plan is based on was sent to from. sent
 	// is when the start was sent.
 	asked, sent time.Time
-	bereft      time.Time // see leader.bereft; not for moves
+	departed    time.Time // see leader.bereft; not for moves
 }
 
 // lane returns the leader's number for its lanes, or 0 for nil.
@@ -80,38 +80,38 @@ func (l *leader) lane() int {
 	return l.number
 }
 
-// must fails the run if a call that must succeed returns an error.
-func (l *leader) must(err error) {
+// require fails the run if a call that must succeed returns an error.
+func (l *leader) require(err error) {
 	if err != nil {
 		l.w.mu.Lock()
 		defer l.w.mu.Unlock()
-		l.w.fail(l, orchestrator.Term{}, Ended, "the orchestrator refused a valid change: %v", err)
+		l.w.fail(l, orchestrator.Term{}, Terminated, "the orchestrator refused a valid change: %v", err)
 	}
 }
 
 // elect makes a new leader with all expectations loaded.
 func (w *world) elect() *leader {
 	w.mu.Lock()
-	w.epoch += 1 + throw(w.seed, "epoch", w.epoch).state%3
+	w.epoch += 1 + newRandom(w.seed, "epoch", w.epoch).state%3
 	w.mu.Unlock()
 	l := &leader{
 		w: w, number: len(w.leaders) + 1, epoch: w.epoch,
-		done:  make(chan struct{}),
-		heard: time.Now(), flights: make(map[string]*flight),
-		hidden: make(map[writeKey]spans), invented: make(map[writeKey]bool), lost: make(map[string]spans),
-		orphans: make(map[string]bool), bereft: make(map[string]time.Time),
-		starts: make(map[startKey]start), sessions: make(map[string]int),
+		done:     make(chan struct{}),
+		delivery: time.Now(), requests: make(map[string]*request),
+		omitted: make(map[writeKey]spans), added: make(map[writeKey]bool), lost: make(map[string]spans),
+		lostTasks: make(map[string]bool), departures: make(map[string]time.Time),
+		intents: make(map[startKey]intent), sessions: make(map[string]int),
 	}
 	l.belief.workers = make(map[string]*workerBelief)
 	l.comm = newBound(l, w.faulty.Communicator())
 	if w.Wrap != nil {
 		l.comm = w.Wrap(l.comm)
 	}
-	o, err := orchestrator.New(newNear(l, l.comm), append(w.options(), orchestrator.WithEpoch(l.epoch), orchestrator.WithStats(l.review))...)
+	o, err := orchestrator.New(newLeaderNet(l, l.comm), append(w.options(), orchestrator.WithEpoch(l.epoch), orchestrator.WithStats(l.checkTerm))...)
 	if err != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.fail(l, orchestrator.Term{}, Ended, "New refused valid options: %v", err)
+		w.fail(l, orchestrator.Term{}, Terminated, "New refused valid options: %v", err)
 		return nil
 	}
 	l.o = o
@@ -130,24 +130,24 @@ func (w *world) elect() *leader {
 		l.serial++
 		draining := w.workers[name].draining
 		l.sessions[name] = w.workers[name].session
-		v.workers = append(v.workers, place{name, l.serial, draining})
+		v.workers = append(v.workers, expectedWorker{name, l.serial, draining})
 		workers = append(workers, orchestrator.Worker[string]{Name: name})
 	}
 	l.views = []view{v}
 	w.note(worldLane, "leader %d is elected, epoch %d; members %v", l.number, l.epoch, w.members)
 	w.mu.Unlock()
 
-	l.must(o.UpdateWorkers(workers))
+	l.require(o.UpdateWorkers(workers))
 	for _, p := range v.workers {
 		if p.draining {
-			l.must(o.DrainWorker(p.name))
+			l.require(o.DrainWorker(p.name))
 		}
 	}
 	var tasks []orchestrator.Task[string]
 	for _, name := range slices.Sorted(maps.Keys(v.tasks)) {
 		tasks = append(tasks, v.tasks[name])
 	}
-	l.must(o.UpdateTasks(tasks))
+	l.require(o.UpdateTasks(tasks))
 	return l
 }
 
@@ -161,7 +161,7 @@ func (w *world) options() []orchestrator.Option {
 		orchestrator.WithMaxLoss(w.maxLoss),
 		orchestrator.WithSettle(settle),
 		orchestrator.WithMaxPause(w.maxPause),
-		orchestrator.WithSeed(w.order),
+		orchestrator.WithSeed(w.shuffle),
 	}
 	if w.maxMoves >= 0 {
 		opts = append(opts, orchestrator.WithMaxMoves(w.maxMoves))
@@ -179,39 +179,39 @@ func (w *world) lead(l *leader) {
 	l.cancel = cancel
 	go func() {
 		defer close(l.done)
-		defer l.caught()
-		if w.run {
-			l.runs(ctx)
+		defer l.recoverPanic()
+		if w.usesRun {
+			l.runTicker(ctx)
 		} else {
-			l.loop(ctx)
+			l.runLoop(ctx)
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		l.gone = !l.paused
+		l.stopped = !l.paused
 		if ctx.Err() == nil && l == w.leader() {
 			w.fail(l, orchestrator.Term{}, Deposed, "a worker reported a higher epoch than %d, and there is none", l.epoch)
 		}
-		w.judgeOverlaps()
+		w.explainOverlaps()
 		w.note(loopLane(l.number), "leader %d stops", l.number)
 	}()
 }
 
-// caught turns a panic of the leader into a violation, which names the seed. It must
+// recoverPanic turns a panic of the leader into a violation, which names the seed. It must
 // be deferred.
-func (l *leader) caught() {
+func (l *leader) recoverPanic() {
 	v := recover()
 	if v == nil {
 		return
 	}
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	l.gone = true
-	l.w.fail(l, orchestrator.Term{Epoch: l.epoch, Number: l.under}, Ended, "panic: %v\n%s", v, debug.Stack())
+	l.stopped = true
+	l.w.fail(l, orchestrator.Term{Epoch: l.epoch, Number: l.calling}, Terminated, "panic: %v\n%s", v, debug.Stack())
 }
 
-// loop runs one term after another.
-func (l *leader) loop(ctx context.Context) {
-	l.rehearse(ctx)
+// runLoop runs one term after another.
+func (l *leader) runLoop(ctx context.Context) {
+	l.dryRun(ctx)
 	for {
 		timer := time.NewTimer(loopLane(l.number).after(l.w.tick + time.Millisecond))
 		select {
@@ -219,7 +219,7 @@ func (l *leader) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		l.foresee()
+		l.predict()
 		err := l.o.NextTerm(ctx)
 		if ctx.Err() != nil || errors.Is(err, orchestrator.ErrDeposed) {
 			return
@@ -263,14 +263,14 @@ func (l *leader) close() {
 // view is what a leader expects, from a moment on.
 type view struct {
 	at      time.Time
-	workers []place
+	workers []expectedWorker
 	tasks   map[string]orchestrator.Task[string]
 	// different reports whether the change altered the expectations.
 	different bool
 }
 
-// place returns a worker's place, or nil if it is not a member.
-func (v *view) place(name string) *place {
+// worker returns a worker's place, or nil if it is not a member.
+func (v *view) worker(name string) *expectedWorker {
 	for i := range v.workers {
 		if v.workers[i].name == name {
 			return &v.workers[i]
@@ -279,8 +279,8 @@ func (v *view) place(name string) *place {
 	return nil
 }
 
-// place is a worker's membership as a leader knows it.
-type place struct {
+// expectedWorker is a worker's membership as a leader knows it.
+type expectedWorker struct {
 	name     string
 	serial   uint64
 	draining bool
@@ -297,10 +297,10 @@ func (l *leader) viewAt(at time.Time) view {
 	return v
 }
 
-// parted returns when a worker that was a member in the last term was removed.
-func (l *leader) parted(s *workerBelief) time.Time {
+// removedAt returns when a worker that was a member in the last term was removed.
+func (l *leader) removedAt(s *workerBelief) time.Time {
 	for _, v := range l.views {
-		if p := v.place(s.name); p == nil || p.serial != s.serial {
+		if p := v.worker(s.name); p == nil || p.serial != s.serial {
 			return v.at
 		}
 	}
@@ -323,12 +323,12 @@ func (w *world) publish(c change) {
 		if l.retired {
 			continue
 		}
-		d := throw(w.seed, "lag", uint64(l.number), uint64(time.Since(w.began)))
-		at := time.Now().Add(d.between(0, w.lag))
-		if at.Before(l.heard) {
-			at = l.heard
+		d := newRandom(w.seed, "lag", uint64(l.number), uint64(time.Since(w.began)))
+		at := time.Now().Add(d.between(0, w.delay))
+		if at.Before(l.delivery) {
+			at = l.delivery
 		}
-		l.heard = at
+		l.delivery = at
 		w.schedule.in(time.Until(at), func() { l.apply(c) })
 	}
 }
@@ -337,7 +337,7 @@ func (w *world) publish(c change) {
 func (l *leader) apply(c change) {
 	w := l.w
 	w.mu.Lock()
-	if l.gone {
+	if l.stopped {
 		w.mu.Unlock()
 		return
 	}
@@ -345,11 +345,11 @@ func (l *leader) apply(c change) {
 	if last := l.views[len(l.views)-1]; true {
 		v.workers, v.tasks = slices.Clone(last.workers), maps.Clone(last.tasks)
 	}
-	at := slices.IndexFunc(v.workers, func(p place) bool { return p.name == c.worker })
+	at := slices.IndexFunc(v.workers, func(p expectedWorker) bool { return p.name == c.worker })
 	switch {
 	case c.joins && at < 0:
 		l.serial++
-		v.workers = append(v.workers, place{name: c.worker, serial: l.serial})
+		v.workers = append(v.workers, expectedWorker{name: c.worker, serial: l.serial})
 		l.sessions[c.worker] = c.session
 	case c.leaves && at >= 0:
 		was := v.workers[at]
@@ -372,14 +372,14 @@ func (l *leader) apply(c change) {
 	l.views = append(l.views, v)
 	w.note(worldLane, "leader %d hears: %s", l.number, c)
 	w.mu.Unlock()
-	l.hear(c)
+	l.forward(c)
 }
 
-// hear passes a change on to the orchestrator.
-func (l *leader) hear(c change) {
+// forward passes a change on to the orchestrator.
+func (l *leader) forward(c change) {
 	switch {
 	case c.joins:
-		l.must(l.o.AddWorker(c.worker))
+		l.require(l.o.AddWorker(c.worker))
 	case c.leaves:
 		l.o.RemoveWorker(c.worker)
 	case c.drains:
@@ -387,7 +387,7 @@ func (l *leader) hear(c change) {
 	case c.undrains:
 		_ = l.o.UndrainWorker(c.worker)
 	case c.defines:
-		l.must(l.o.AddTask(c.task.Name, orchestrator.WithTaskInstances(c.task.Instances), orchestrator.WithHandoff(c.task.Handoff)))
+		l.require(l.o.AddTask(c.task.Name, orchestrator.WithTaskInstances(c.task.Instances), orchestrator.WithHandoff(c.task.Handoff)))
 	case c.undefines:
 		l.o.RemoveTask(c.task.Name)
 	}

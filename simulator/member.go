@@ -10,13 +10,13 @@ import (
 	"github.com/f8949c05/orchestrator"
 )
 
-// link is the connection between two parties, such as a worker and the coordinator.
-type link uint8
+// connection is the connection between two parties, such as a worker and the coordinator.
+type connection uint8
 
 const (
-	up   link = iota
-	cut       // no message arrives
-	deaf      // answers do not arrive
+	connected connection = iota
+	cut                  // no message arrives
+	oneWay               // answers do not arrive
 )
 
 // member is a worker, present or not, with its true state.
@@ -25,7 +25,7 @@ type member struct {
 	index int
 
 	alive      bool
-	gen        int // counts the worker's processes
+	process    int // counts the worker's processes
 	session    int // counts its memberships
 	registered bool
 	draining   bool
@@ -33,22 +33,22 @@ type member struct {
 	restoring  bool              // it is starting the tasks in memory
 	joined     time.Time
 	crashed    time.Time
-	memory     []string   // the tasks that ran when it crashed
+	lastRan    []string   // the tasks that ran when it crashed
 	adds       []*arrival // the writes under way at this process
-	back       bool       // it rejoins as soon as it can
+	rejoins    bool       // it rejoins as soon as it can
 
-	coordinator link
+	coordinator connection
 	renewing    time.Time // when the present series of renewals began; zero if the lease is not renewed
 	renewed     time.Time // the last renewal, if the lease is no longer renewed
 	lease       int       // changes whenever a scheduled end of the lease becomes void
 
-	path link // to leaders
-	slow time.Duration
+	network connection // to leaders
+	latency time.Duration
 	// Each lasts until the time given: lies in List, refused starts, starts that
 	// hang, slow lists.
-	lying, broken, hanging, slowLists time.Time
+	falseListsUntil, brokenUntil, hangingUntil, slowListsUntil time.Time
 
-	listing            time.Duration // the delay of a slow List
+	listDelay          time.Duration // the delay of a slow List
 	pathEnds, slowEnds int           // count the changes, so that an outdated end is ignored
 }
 
@@ -69,15 +69,15 @@ func (w *world) start(m *member) {
 	w.cluster.Start(m.name)
 	w.mu.Lock()
 	known := orchestrator.Term{Epoch: w.epoch}
-	if w.knowing {
+	if w.knowsTerms {
 		known.Number = w.number
 	}
 	w.mu.Unlock()
 	w.cluster.Worker(m.name).Fence(known)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m.alive, m.seen, m.adds, m.back = true, known, nil, false
-	m.gen++
+	m.alive, m.seen, m.adds, m.rejoins = true, known, nil, false
+	m.process++
 	m.renewing = time.Now()
 	m.lease++
 	w.note(worldLane, "%s starts, and knows epoch %d, term %d", m.name, known.Epoch, known.Number)
@@ -89,10 +89,10 @@ func (w *world) kill(m *member) {
 	m.renewed = w.lastRenewal(m)
 	m.renewing = time.Time{}
 	m.alive, m.crashed = false, time.Now()
-	m.memory = w.cluster.RunsOn(m.name)
-	slices.Sort(m.memory)
+	m.lastRan = w.cluster.RunsOn(m.name)
+	slices.Sort(m.lastRan)
 	w.allStopped(m)
-	w.note(worldLane, "%s has ended, and ran %v", m.name, m.memory)
+	w.note(worldLane, "%s has ended, and ran %v", m.name, m.lastRan)
 	w.mu.Unlock()
 	w.cluster.Kill(m.name)
 }
@@ -102,11 +102,11 @@ func (w *world) join(m *member) {
 	if !m.alive {
 		w.start(m)
 	}
-	w.enlist(m)
+	w.register(m)
 }
 
-// enlist makes a worker with a process a member.
-func (w *world) enlist(m *member) {
+// register makes a worker with a process a member.
+func (w *world) register(m *member) {
 	w.mu.Lock()
 	m.registered, m.draining = true, false
 	m.session++
@@ -117,8 +117,8 @@ func (w *world) enlist(m *member) {
 	w.publish(change{worker: m.name, joins: true, session: m.session})
 }
 
-// dismiss removes a worker from the members.
-func (w *world) dismiss(m *member) {
+// unregister removes a worker from the members.
+func (w *world) unregister(m *member) {
 	w.mu.Lock()
 	if !m.registered {
 		w.mu.Unlock()
@@ -127,13 +127,13 @@ func (w *world) dismiss(m *member) {
 	m.registered = false
 	m.lease++
 	w.members = slices.DeleteFunc(w.members, func(name string) bool { return name == m.name })
-	w.astray(m)
+	w.loseTrack(m)
 	w.mu.Unlock()
 	w.publish(change{worker: m.name, leaves: true})
 }
 
-// sever disconnects a worker from the coordinator, so that its lease will end.
-func (w *world) sever(m *member, how link) {
+// disconnect disconnects a worker from the coordinator, so that its lease will end.
+func (w *world) disconnect(m *member, how connection) {
 	w.mu.Lock()
 	last := w.lastRenewal(m)
 	if how == cut {
@@ -146,7 +146,7 @@ func (w *world) sever(m *member, how link) {
 	if w.Membership == Leases {
 		w.schedule.in(time.Until(last)+w.lease-w.margin, func() {
 			if m.lease == lease && m.alive {
-				w.fence(m)
+				w.selfFence(m)
 			}
 		})
 	}
@@ -161,30 +161,30 @@ func (w *world) expire(m *member, renewed time.Time) {
 	lease := m.lease
 	w.schedule.in(time.Until(renewed)+w.lease, func() {
 		if m.lease == lease {
-			w.dismiss(m)
+			w.unregister(m)
 		}
 	})
 }
 
-// fence stops everything on a worker, because its lease may end.
-func (w *world) fence(m *member) {
+// selfFence stops everything on a worker, because its lease may end.
+func (w *world) selfFence(m *member) {
 	w.mu.Lock()
-	w.trouble(SelfFencing, "%s stops everything, because its lease may end", m.name)
+	w.countEvent(SelfFencing, "%s stops everything, because its lease may end", m.name)
 	how := m.coordinator
 	w.mu.Unlock()
 	w.kill(m)
-	m.back = true
-	if how == deaf {
+	m.rejoins = true
+	if how == oneWay {
 		w.expire(m, m.renewed)
 	}
 }
 
-// mend reconnects a worker with the coordinator.
-func (w *world) mend(m *member) {
-	if m.coordinator == up {
+// reconnect reconnects a worker with the coordinator.
+func (w *world) reconnect(m *member) {
+	if m.coordinator == connected {
 		return
 	}
-	m.coordinator = up
+	m.coordinator = connected
 	switch {
 	case m.alive && m.registered:
 		w.mu.Lock()
@@ -196,9 +196,9 @@ func (w *world) mend(m *member) {
 		w.mu.Lock()
 		m.seen = later(m.seen, orchestrator.Term{Epoch: w.epoch})
 		w.mu.Unlock()
-		w.enlist(m)
-	case m.back:
-		w.dismiss(m) // it revokes its old lease
+		w.register(m)
+	case m.rejoins:
+		w.unregister(m) // it revokes its old lease
 		w.join(m)
 	}
 }
@@ -212,13 +212,13 @@ func (w *world) crash(m *member) {
 	}
 }
 
-// comeback restarts the process of a crashed worker.
-func (w *world) comeback(m *member, d *random) {
+// restart restarts the process of a crashed worker.
+func (w *world) restart(m *member, d *random) {
 	if m.alive {
 		return
 	}
-	if m.coordinator != up {
-		m.back = true
+	if m.coordinator != connected {
+		m.rejoins = true
 		return
 	}
 	mine := m.registered && (!w.leases() || time.Until(m.renewed.Add(w.lease-w.margin)) > 0)
@@ -227,18 +227,18 @@ func (w *world) comeback(m *member, d *random) {
 		w.join(m)
 	case mine && d.chance(0.5):
 		w.mu.Lock()
-		w.trouble(RestartWithTasks, "%s runs %v again", m.name, m.memory)
+		w.countEvent(RestartWithTasks, "%s runs %v again", m.name, m.lastRan)
 		w.mu.Unlock()
 		w.restore(m)
 	case w.leases() && d.chance(0.5):
 		w.mu.Lock()
-		w.trouble(RestartEmpty, "%s revokes its lease", m.name)
+		w.countEvent(RestartEmpty, "%s revokes its lease", m.name)
 		w.mu.Unlock()
-		w.dismiss(m)
+		w.unregister(m)
 		w.join(m)
 	default:
 		w.mu.Lock()
-		w.trouble(RestartEmpty, "%s keeps its membership", m.name)
+		w.countEvent(RestartEmpty, "%s keeps its membership", m.name)
 		w.mu.Unlock()
 		w.start(m)
 	}
@@ -246,7 +246,7 @@ func (w *world) comeback(m *member, d *random) {
 
 // restore starts a process that runs its predecessor's tasks again.
 func (w *world) restore(m *member) {
-	tasks := m.memory
+	tasks := m.lastRan
 	w.start(m)
 	w.mu.Lock()
 	m.restoring = true

@@ -63,13 +63,13 @@ func stopUnderWay(err error) bool {
 	return errors.Is(err, orchestrator.ErrStopping) && !errors.Is(err, orchestrator.ErrRejected)
 }
 
-// start returns the key of the start that the call makes.
-func (c *call) start() startKey {
+// intentKey returns the key of the start that the call makes.
+func (c *call) intentKey() startKey {
 	return startKey{c.term.Number, writeKey{c.task, c.worker}}
 }
 
-// flight holds the calls under way to one worker.
-type flight struct {
+// request holds the calls under way to one worker.
+type request struct {
 	calls []*call
 	sent  time.Time
 }
@@ -86,7 +86,7 @@ type batchLeaderNet struct {
 	next orchestrator.Applier[string, string]
 }
 
-func newNear(l *leader, next orchestrator.Communicator[string, string]) orchestrator.Communicator[string, string] {
+func newLeaderNet(l *leader, next orchestrator.Communicator[string, string]) orchestrator.Communicator[string, string] {
 	n := leaderNet{l, next}
 	if applier, ok := next.(orchestrator.Applier[string, string]); ok {
 		return batchLeaderNet{n, applier}
@@ -95,41 +95,41 @@ func newNear(l *leader, next orchestrator.Communicator[string, string]) orchestr
 }
 
 // List implements orchestrator.Communicator.
-func (n leaderNet) List(ctx context.Context, name string) ([]string, error) {
+func (ln leaderNet) List(ctx context.Context, name string) ([]string, error) {
 	var tasks []string
-	errs := n.make(ctx, name, []*call{{op: orchestrator.OpList}}, func() []error {
+	errs := ln.make(ctx, name, []*call{{op: orchestrator.OpList}}, func() []error {
 		var err error
-		tasks, err = n.next.List(ctx, name)
+		tasks, err = ln.next.List(ctx, name)
 		return []error{err}
 	}, &tasks)
 	return tasks, errs[0]
 }
 
 // Add implements orchestrator.Communicator.
-func (n leaderNet) Add(ctx context.Context, name, task string) error {
-	return n.make(ctx, name, []*call{{op: orchestrator.OpAdd, task: task}}, func() []error {
-		return []error{n.next.Add(ctx, name, task)}
+func (ln leaderNet) Add(ctx context.Context, name, task string) error {
+	return ln.make(ctx, name, []*call{{op: orchestrator.OpAdd, task: task}}, func() []error {
+		return []error{ln.next.Add(ctx, name, task)}
 	}, nil)[0]
 }
 
 // Remove implements orchestrator.Communicator.
-func (n leaderNet) Remove(ctx context.Context, name, task string) error {
-	return n.make(ctx, name, []*call{{op: orchestrator.OpRemove, task: task}}, func() []error {
-		return []error{n.next.Remove(ctx, name, task)}
+func (ln leaderNet) Remove(ctx context.Context, name, task string) error {
+	return ln.make(ctx, name, []*call{{op: orchestrator.OpRemove, task: task}}, func() []error {
+		return []error{ln.next.Remove(ctx, name, task)}
 	}, nil)[0]
 }
 
 // Apply implements orchestrator.Applier.
-func (n batchLeaderNet) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
+func (bl batchLeaderNet) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
 	calls := make([]*call, len(writes))
 	for i, write := range writes {
 		calls[i] = &call{op: write.Op, task: write.Task}
 	}
 	inner := orchestrator.ContextWithApplied(ctx, func(write orchestrator.Write[string]) {
-		n.applied(ctx, name, calls[slices.Index(writes, write)], write)
+		bl.applied(ctx, name, calls[slices.Index(writes, write)], write)
 	})
-	return n.make(ctx, name, calls, func() []error {
-		errs := n.next.Apply(inner, name, writes)
+	return bl.make(ctx, name, calls, func() []error {
+		errs := bl.next.Apply(inner, name, writes)
 		if errs == nil {
 			errs = make([]error, len(writes))
 		}
@@ -138,24 +138,24 @@ func (n batchLeaderNet) Apply(ctx context.Context, name string, writes []orchest
 }
 
 // applied records that a write is done before its call returns, and passes that on.
-func (n leaderNet) applied(ctx context.Context, name string, c *call, write orchestrator.Write[string]) {
-	w := n.l.w
+func (ln leaderNet) applied(ctx context.Context, name string, c *call, write orchestrator.Write[string]) {
+	w := ln.l.w
 	w.mu.Lock()
 	index := w.workers[name].index
 	w.mu.Unlock()
-	nearLane(n.l.number, index).await()
+	leaderLane(ln.l.number, index).await()
 	w.mu.Lock()
 	c.returned = time.Now()
-	w.note(nearLane(n.l.number, index), "leader %d: %v %s %s is done, other writes of its call are not", n.l.number, c.op, c.task, name)
+	w.note(leaderLane(ln.l.number, index), "leader %d: %v %s %s is done, other writes of its call are not", ln.l.number, c.op, c.task, name)
 	w.mu.Unlock()
 	orchestrator.Applied(ctx, write)
 }
 
 // make makes calls that travel together.
-func (n leaderNet) make(ctx context.Context, name string, calls []*call, do func() []error, tasks *[]string) []error {
-	w := n.l.w
+func (ln leaderNet) make(ctx context.Context, name string, calls []*call, do func() []error, tasks *[]string) []error {
+	w := ln.l.w
 	term, _ := orchestrator.TermFromContext(ctx)
-	f := &flight{calls: calls, sent: time.Now()}
+	f := &request{calls: calls, sent: time.Now()}
 	deadline := f.sent.Add(w.Timeout)
 	if d, ok := ctx.Deadline(); ok && calls[0].op == orchestrator.OpList {
 		deadline = d.Add(w.Timeout / 10_000) // its context ends before that
@@ -166,8 +166,8 @@ func (n leaderNet) make(ctx context.Context, name string, calls []*call, do func
 	}
 	w.mu.Lock()
 	m := w.workers[name]
-	crashed := n.l.crashed
-	n.l.depart(f, name)
+	crashed := ln.l.crashed
+	ln.l.recordRequest(f, name)
 	w.mu.Unlock()
 
 	var errs []error
@@ -177,12 +177,12 @@ func (n leaderNet) make(ctx context.Context, name string, calls []*call, do func
 			errs[i] = errCrashed
 		}
 	} else {
-		errs = n.guard(term, name, len(calls), do)
+		errs = ln.guard(term, name, len(calls), do)
 	}
 	if time.Now().Equal(f.sent) {
 		<-time.After(1) // nothing is answered at the instant of the call
 	}
-	nearLane(n.l.number, m.index).await()
+	leaderLane(ln.l.number, m.index).await()
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,17 +200,17 @@ func (n leaderNet) make(ctx context.Context, name string, calls []*call, do func
 		} else {
 			c.err = errors.New("the number of answers differs from the number of writes")
 		}
-		w.note(nearLane(n.l.number, m.index), "leader %d: %v %s %s, sent %v ago in term %d: %s %v",
-			n.l.number, c.op, c.task, name, c.returned.Sub(c.sent), term.Number, said(c.err), c.tasks)
+		w.note(leaderLane(ln.l.number, m.index), "leader %d: %v %s %s, sent %v ago in term %d: %s %v",
+			ln.l.number, c.op, c.task, name, c.returned.Sub(c.sent), term.Number, answerText(c.err), c.tasks)
 	}
-	delete(n.l.flights, name)
+	delete(ln.l.requests, name)
 	return errs
 }
 
 // guard makes a call, and ends the run if the user's layer panics or ends the
 // goroutine, as a failing test does. Otherwise the orchestrator would turn the panic
 // into an error.
-func (n leaderNet) guard(term orchestrator.Term, name string, calls int, do func() []error) (errs []error) {
+func (ln leaderNet) guard(term orchestrator.Term, name string, calls int, do func() []error) (errs []error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -220,10 +220,10 @@ func (n leaderNet) guard(term orchestrator.Term, name string, calls int, do func
 		if v := recover(); v != nil {
 			text = fmt.Sprintf("a call panicked: %v\n%s", v, debug.Stack())
 		}
-		n.l.w.mu.Lock()
-		defer n.l.w.mu.Unlock()
-		delete(n.l.flights, name)
-		n.l.w.fail(n.l, term, Wrapped, "%s", text)
+		ln.l.w.mu.Lock()
+		defer ln.l.w.mu.Unlock()
+		delete(ln.l.requests, name)
+		ln.l.w.fail(ln.l, term, LayerReturns, "%s", text)
 		errs = make([]error, calls)
 	}()
 	errs = do()
@@ -231,25 +231,25 @@ func (n leaderNet) guard(term orchestrator.Term, name string, calls int, do func
 	return errs
 }
 
-// depart records outgoing calls and checks that they are allowed. The caller holds
+// recordRequest records outgoing calls and checks that they are allowed. The caller holds
 // w.mu.
-func (l *leader) depart(f *flight, name string) {
+func (l *leader) recordRequest(f *request, name string) {
 	w, term := l.w, f.calls[0].term
-	if other := l.flights[name]; other != nil {
+	if other := l.requests[name]; other != nil {
 		w.fail(l, term, Bounded, "%v %s was sent while a call of term %d was under way", f.calls[0].op, name, other.calls[0].term.Number)
 	}
-	l.flights[name] = f
-	if l.planning {
-		w.fail(l, term, Foreseen, "%v %s %s was sent during a Plan", f.calls[0].op, f.calls[0].task, name)
+	l.requests[name] = f
+	if l.isPlanning {
+		w.fail(l, term, Predicted, "%v %s %s was sent during a Plan", f.calls[0].op, f.calls[0].task, name)
 	}
 	l.calls = append(l.calls, f.calls...)
-	if term.Number > l.under {
-		l.under, l.since, l.seen = term.Number, f.sent, l.viewAt(f.sent)
+	if term.Number > l.calling {
+		l.calling, l.since, l.seen = term.Number, f.sent, l.viewAt(f.sent)
 		if l.epoch == w.epoch {
 			w.number = term.Number
 		}
 	}
-	p := l.seen.place(name)
+	p := l.seen.worker(name)
 	if p == nil {
 		w.fail(l, term, Planned, "%v went to %s, which is not a member", f.calls[0].op, name)
 		return
@@ -260,16 +260,16 @@ func (l *leader) depart(f *flight, name string) {
 			w.fail(l, term, Bounded, "%v %s has only %v", c.op, name, c.deadline.Sub(f.sent))
 		}
 		if c.op == orchestrator.OpAdd {
-			l.starts[c.start()] = start{want: l.seen.tasks[c.task].Instances, sent: c.sent}
+			l.intents[c.intentKey()] = intent{want: l.seen.tasks[c.task].Instances, sent: c.sent}
 		}
 	}
 	lists := f.calls[0].op == orchestrator.OpList
 	flying := 0
-	for name, other := range l.flights {
+	for name, other := range l.requests {
 		// Calls of earlier terms may last until their deadlines.
 		c := other.calls[0]
 		list := c.op == orchestrator.OpList
-		if p := l.seen.place(name); p != nil && p.serial == c.serial && c.term == term && list == lists && time.Now().Before(c.deadline) {
+		if p := l.seen.worker(name); p != nil && p.serial == c.serial && c.term == term && list == lists && time.Now().Before(c.deadline) {
 			flying++
 		}
 	}
@@ -286,7 +286,7 @@ func (w *world) countGoroutines(l *leader, term orchestrator.Term, more int) {
 	}
 	flying := 0
 	for _, l := range w.leaders {
-		flying += len(l.flights)
+		flying += len(l.requests)
 	}
 	if n := w.census(); n > flying+more {
 		w.fail(l, term, Bounded, "leaders have %d goroutines, with %d calls in flight", n, flying)
@@ -299,15 +299,15 @@ func (w *world) countGoroutines(l *leader, term orchestrator.Term, more int) {
 // receive it. The leader forgets what it knows of a process when it learns that the
 // worker has left.
 type bound struct {
-	l    *leader
-	next orchestrator.Communicator[string, string]
-	gens map[string]int // by worker; guarded by l.w.mu
+	l         *leader
+	next      orchestrator.Communicator[string, string]
+	processes map[string]int // by worker; guarded by l.w.mu
 }
 
 // address is the target of a call.
 type address struct {
 	session int
-	gen     int // of the process
+	process int // of the process
 }
 
 type addressKey struct{}
@@ -332,14 +332,14 @@ func (b *bound) List(ctx context.Context, name string) ([]string, error) {
 	w.mu.Lock()
 	to := address{session: b.l.sessions[name]}
 	if m := w.workers[name]; m != nil {
-		to.gen = m.gen
+		to.process = m.process
 	}
 	w.mu.Unlock()
 	tasks, err := b.next.List(context.WithValue(ctx, addressKey{}, to), name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		b.gens[name] = to.gen
+		b.processes[name] = to.process
 	}
 	return tasks, err
 }
@@ -355,13 +355,13 @@ func (b *bound) Remove(ctx context.Context, name, task string) error {
 }
 
 // Apply implements orchestrator.Applier.
-func (b batchBound) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
-	return b.next.Apply(b.to(ctx, name), name, writes)
+func (bb batchBound) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
+	return bb.next.Apply(bb.to(ctx, name), name, writes)
 }
 
 // to returns a context that addresses a write.
 func (b *bound) to(ctx context.Context, name string) context.Context {
 	b.l.w.mu.Lock()
 	defer b.l.w.mu.Unlock()
-	return context.WithValue(ctx, addressKey{}, address{b.l.sessions[name], b.gens[name]})
+	return context.WithValue(ctx, addressKey{}, address{b.l.sessions[name], b.processes[name]})
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // errOther is the answer to a call that is meant for an earlier process.
-var errOther = errors.New("the call is meant for another process")
+var errOtherProcess = errors.New("the call is meant for another process")
 
 // arrival holds writes that have reached a worker, until they are answered.
 type arrival struct {
@@ -35,15 +35,15 @@ type batchWorkerNet struct{ workerNet }
 
 // workersSide returns the Communicator that the network passes calls to.
 func (w *world) workersSide() orchestrator.Communicator[string, string] {
-	if w.batch {
+	if w.applier {
 		return batchWorkerNet{workerNet{w}}
 	}
 	return workerNet{w}
 }
 
 // arrive waits for the instant at which a leader's call reaches a worker.
-func (s workerNet) arrive(ctx context.Context, name string) (*member, orchestrator.Term, error) {
-	w := s.w
+func (wn workerNet) arrive(ctx context.Context, name string) (*member, orchestrator.Term, error) {
+	w := wn.w
 	term, _ := orchestrator.TermFromContext(ctx)
 	w.mu.Lock()
 	l, m := w.byEpoch[term.Epoch], w.workers[name]
@@ -51,26 +51,26 @@ func (s workerNet) arrive(ctx context.Context, name string) (*member, orchestrat
 	if m == nil {
 		return nil, term, fmt.Errorf("there is no worker %s", name)
 	}
-	return m, term, farLane(l.lane(), m.index).awaitOr(ctx)
+	return m, term, workerLane(l.lane(), m.index).awaitOr(ctx)
 }
 
 // is reports whether a call is meant for this process.
 func (m *member) is(ctx context.Context) bool {
 	to, ok := ctx.Value(addressKey{}).(address)
-	return !ok || to == address{m.session, m.gen}
+	return !ok || to == address{m.session, m.process}
 }
 
 // List implements orchestrator.Communicator.
-func (s workerNet) List(ctx context.Context, name string) ([]string, error) {
-	w := s.w
-	m, term, err := s.arrive(ctx, name)
+func (wn workerNet) List(ctx context.Context, name string) ([]string, error) {
+	w := wn.w
+	m, term, err := wn.arrive(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
 	if !m.is(ctx) {
 		w.mu.Unlock()
-		return nil, errOther
+		return nil, errOtherProcess
 	}
 	if m.alive {
 		m.seen = later(m.seen, term)
@@ -79,15 +79,15 @@ func (s workerNet) List(ctx context.Context, name string) ([]string, error) {
 	tasks, err := w.cluster.List(ctx, name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err == nil && !w.calm && time.Now().Before(m.lying) {
-		tasks = w.lie(m, term, tasks)
+	if err == nil && !w.settling && time.Now().Before(m.falseListsUntil) {
+		tasks = w.falseList(m, term, tasks)
 	}
 	return tasks, err
 }
 
-// lie returns a false list. The caller holds mu.
-func (w *world) lie(m *member, term orchestrator.Term, truth []string) (told []string) {
-	d := throw(w.seed, "lie", term.Epoch, term.Number, uint64(m.index))
+// falseList returns a false list. The caller holds mu.
+func (w *world) falseList(m *member, term orchestrator.Term, truth []string) (told []string) {
+	d := newRandom(w.seed, "lie", term.Epoch, term.Number, uint64(m.index))
 	l := w.byEpoch[term.Epoch]
 	for _, task := range truth {
 		switch {
@@ -97,47 +97,47 @@ func (w *world) lie(m *member, term orchestrator.Term, truth []string) (told []s
 			told = append(told, task, task)
 		case l != nil:
 			key := writeKey{task, m.name}
-			l.hidden[key] = append(l.hidden[key], span{since: time.Now()})
+			l.omitted[key] = append(l.omitted[key], span{since: time.Now()})
 		}
 	}
 	if d.chance(0.3) {
 		invented := fmt.Sprint("t", d.oneTo(max(w.Tasks, 1)))
 		told = append(told, invented)
 		if l != nil {
-			l.invented[writeKey{invented, m.name}] = true
+			l.added[writeKey{invented, m.name}] = true
 		}
 	}
 	if d.chance(0.1) {
 		told = append(told, "nonsense")
 	}
 	w.report.Faults["lies told"]++
-	w.note(farLane(l.lane(), m.index), "%s runs %v, and lists %v", m.name, truth, told)
+	w.note(workerLane(l.lane(), m.index), "%s runs %v, and lists %v", m.name, truth, told)
 	return told
 }
 
 // Add implements orchestrator.Communicator.
-func (s workerNet) Add(ctx context.Context, name, task string) error {
-	return s.write(ctx, name, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
+func (wn workerNet) Add(ctx context.Context, name, task string) error {
+	return wn.write(ctx, name, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 }
 
 // Remove implements orchestrator.Communicator.
-func (s workerNet) Remove(ctx context.Context, name, task string) error {
-	return s.write(ctx, name, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
+func (wn workerNet) Remove(ctx context.Context, name, task string) error {
+	return wn.write(ctx, name, orchestrator.Write[string]{Op: orchestrator.OpRemove, Task: task})
 }
 
-func (s workerNet) write(ctx context.Context, name string, write orchestrator.Write[string]) error {
-	return s.deliver(ctx, name, []orchestrator.Write[string]{write}, func([]orchestrator.Write[string]) []error {
+func (wn workerNet) write(ctx context.Context, name string, write orchestrator.Write[string]) error {
+	return wn.deliver(ctx, name, []orchestrator.Write[string]{write}, func([]orchestrator.Write[string]) []error {
 		if write.Op == orchestrator.OpAdd {
-			return []error{s.w.cluster.Add(ctx, name, write.Task)}
+			return []error{wn.w.cluster.Add(ctx, name, write.Task)}
 		}
-		return []error{s.w.cluster.Remove(ctx, name, write.Task)}
+		return []error{wn.w.cluster.Remove(ctx, name, write.Task)}
 	})[0]
 }
 
 // Apply implements orchestrator.Applier.
-func (s batchWorkerNet) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
-	return s.deliver(ctx, name, writes, func(writes []orchestrator.Write[string]) []error {
-		errs := s.w.cluster.Apply(ctx, name, writes)
+func (bw batchWorkerNet) Apply(ctx context.Context, name string, writes []orchestrator.Write[string]) []error {
+	return bw.deliver(ctx, name, writes, func(writes []orchestrator.Write[string]) []error {
+		errs := bw.w.cluster.Apply(ctx, name, writes)
 		if errs == nil {
 			errs = make([]error, len(writes))
 		}
@@ -147,12 +147,12 @@ func (s batchWorkerNet) Apply(ctx context.Context, name string, writes []orchest
 
 // deliver passes on the writes that are not refused on the way, and checks that the
 // worker has not accepted a write that it must refuse.
-func (s workerNet) deliver(ctx context.Context, name string, writes []orchestrator.Write[string],
+func (wn workerNet) deliver(ctx context.Context, name string, writes []orchestrator.Write[string],
 	hand func([]orchestrator.Write[string]) []error,
 ) []error {
-	w := s.w
+	w := wn.w
 	errs := make([]error, len(writes))
-	m, term, err := s.arrive(ctx, name)
+	m, term, err := wn.arrive(ctx, name)
 	if err != nil {
 		for i := range errs {
 			errs[i] = err
@@ -167,7 +167,7 @@ func (s workerNet) deliver(ctx context.Context, name string, writes []orchestrat
 			let, at = append(let, write), append(at, i)
 		}
 	}
-	before, gen := m.seen, m.gen
+	before, gen := m.seen, m.process
 	a := &arrival{term: term, writes: let}
 	if len(let) > 0 && m.alive {
 		m.seen = later(m.seen, term)
@@ -187,12 +187,12 @@ func (s workerNet) deliver(ctx context.Context, name string, writes []orchestrat
 		if stale {
 			w.report.Refused++
 		}
-		if !stale && term.Compare(before) < 0 && gen == m.gen && m.alive && !errors.Is(err, orchestrator.ErrRejected) {
+		if !stale && term.Compare(before) < 0 && gen == m.process && m.alive && !errors.Is(err, orchestrator.ErrRejected) {
 			w.fail(w.byEpoch[term.Epoch], term, Fenced, "%s has seen %v, and answered %v %s of %v: %v",
 				name, before, let[j].Op, let[j].Task, term, err)
 		}
-		w.note(farLane(w.byEpoch[term.Epoch].lane(), m.index), "  %s gets %v %s of term %d: %s",
-			name, let[j].Op, let[j].Task, term.Number, said(err))
+		w.note(workerLane(w.byEpoch[term.Epoch].lane(), m.index), "  %s gets %v %s of term %d: %s",
+			name, let[j].Op, let[j].Task, term.Number, answerText(err))
 	}
 	return errs
 }
@@ -200,7 +200,7 @@ func (s workerNet) deliver(ctx context.Context, name string, writes []orchestrat
 // refusal returns why a write never reaches the worker.Worker, or nil. The caller
 // holds mu.
 func (w *world) refusal(ctx context.Context, m *member, term orchestrator.Term, write orchestrator.Write[string]) error {
-	d := throw(w.seed, "refusal", term.Epoch, term.Number, uint64(m.index))
+	d := newRandom(w.seed, "refusal", term.Epoch, term.Number, uint64(m.index))
 	d.text(write.Task)
 	refuse := func(err error) error {
 		if d.chance(0.5) {
@@ -211,18 +211,18 @@ func (w *world) refusal(ctx context.Context, m *member, term orchestrator.Term, 
 	switch {
 	case !m.is(ctx):
 		w.report.Faults["write to a process that is gone"]++
-		return refuse(errOther)
-	case write.Op == orchestrator.OpRemove && w.resists(write.Task) == stopRefused:
+		return refuse(errOtherProcess)
+	case write.Op == orchestrator.OpRemove && w.resistanceOf(write.Task) == stopRefused:
 		w.report.Faults["stop of a stuck task refused"]++
 		return refuse(errors.New("the task cannot be stopped"))
 	case write.Op != orchestrator.OpAdd:
-	case w.lasts(w.outage):
+	case w.isActive(w.outage):
 		w.report.Faults["start refused in an outage"]++
 		return refuse(errors.New("nothing can be started"))
-	case w.lasts(m.broken):
+	case w.isActive(m.brokenUntil):
 		w.report.Faults["start refused by a broken worker"]++
 		return refuse(errors.New("the worker is broken"))
-	case w.lasts(w.poison[write.Task]):
+	case w.isActive(w.poisonTasks[write.Task]):
 		w.report.Faults["start of a poison task refused"]++
 		return refuse(errors.New("the task cannot be started"))
 	}
@@ -231,7 +231,7 @@ func (w *world) refusal(ctx context.Context, m *member, term orchestrator.Term, 
 
 // decide returns the fault that the network applies to a call.
 func (w *world) decide(c communicatortest.Call[string, string]) communicatortest.Fault {
-	fault := w.seeded(c)
+	fault := w.drawFault(c)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l, m := w.byEpoch[c.Term.Epoch], w.workers[c.Worker]
@@ -241,36 +241,36 @@ func (w *world) decide(c communicatortest.Call[string, string]) communicatortest
 	}
 	latency := fault.Latency
 	switch {
-	case w.calm:
+	case w.settling:
 		fault, latency = communicatortest.Fault{}, 100*time.Microsecond
-	case l != nil && l.isolated, m.path == cut:
+	case l != nil && l.isolated, m.network == cut:
 		fault.Kind = communicatortest.LostRequest
-	case m.path == deaf:
+	case m.network == oneWay:
 		fault.Kind = communicatortest.LostAnswer
 	}
-	if !w.calm {
-		latency += m.slow
+	if !w.settling {
+		latency += m.latency
 	}
-	if c.Op == orchestrator.OpList && w.lasts(m.slowLists) {
-		latency += m.listing
+	if c.Op == orchestrator.OpList && w.isActive(m.slowListsUntil) {
+		latency += m.listDelay
 		w.report.Faults["slow List"]++
 	}
 	switch {
-	case c.Op == orchestrator.OpAdd && (w.lasts(m.hanging) || w.lasts(w.hanging[c.Task])),
-		c.Op == orchestrator.OpRemove && w.resists(c.Task) == stopHangs:
+	case c.Op == orchestrator.OpAdd && (w.isActive(m.hangingUntil) || w.isActive(w.hangingTasks[c.Task])),
+		c.Op == orchestrator.OpRemove && w.resistanceOf(c.Task) == stopHangs:
 		fault.Kind = communicatortest.LostRequest
 		w.report.Faults["hanging "+c.Op.String()]++
 	}
-	fault.Latency = farLane(l.lane(), m.index).after(latency)
+	fault.Latency = workerLane(l.lane(), m.index).after(latency)
 	if fault.Kind != communicatortest.NoFault {
 		w.report.Faults[fault.Kind.String()]++
-		w.note(farLane(l.lane(), m.index), "  %v %s %s meets %v", c.Op, c.Task, c.Worker, fault.Kind)
+		w.note(workerLane(l.lane(), m.index), "  %v %s %s meets %v", c.Op, c.Task, c.Worker, fault.Kind)
 	}
 	return fault
 }
 
-// said returns an answer as text.
-func said(err error) string {
+// answerText returns an answer as text.
+func answerText(err error) string {
 	if err == nil {
 		return "done"
 	}

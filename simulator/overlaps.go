@@ -23,21 +23,21 @@ type run struct {
 	leader *leader
 	term   orchestrator.Term
 	// over: the run has ended.
-	over bool
+	ended bool
 	// copies is the number of copies when the run began, including the run and the
 	// copies that crashed workers may run again.
 	copies int
 	// stray is the period in which the worker was not a member, until a leader knows
 	// of the run.
-	stray span
+	unknown span
 }
 
-// start returns the leader's intent when it started the run.
-func (r *run) start() start {
+// intent returns the leader's intent when it started the run.
+func (r *run) intent() intent {
 	if r.leader == nil {
-		return start{}
+		return intent{}
 	}
-	return r.leader.starts[startKey{r.term.Number, writeKey{r.task, r.worker.name}}]
+	return r.leader.intents[startKey{r.term.Number, writeKey{r.task, r.worker.name}}]
 }
 
 // errDown is the result of a task that was started too late.
@@ -49,13 +49,13 @@ func (w *world) runTask(ctx context.Context, name, task string) error {
 	if r == nil {
 		return errDown
 	}
-	d := throw(w.seed, "run", uint64(time.Since(w.began)))
+	d := newRandom(w.seed, "run", uint64(time.Since(w.began)))
 	d.text(name)
 	d.text(task)
 	slow := func(odds float64) time.Duration {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.calm || r.worker.restoring || !d.chance(odds) {
+		if w.settling || r.worker.restoring || !d.chance(odds) {
 			return 0
 		}
 		return d.between(0, longestStop*w.Timeout)
@@ -84,7 +84,7 @@ func (w *world) runTask(ctx context.Context, name, task string) error {
 func (w *world) ignoresStop(r *run) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !r.over && w.resists(r.task) == stopIgnored
+	return !r.ended && w.resistanceOf(r.task) == stopIgnored
 }
 
 func (w *world) count(fault string) {
@@ -104,19 +104,19 @@ func (w *world) started(name, task string) *run {
 	}
 	r := &run{task: task, worker: m, began: time.Now()}
 	if !m.registered {
-		r.stray.since = r.began
+		r.unknown.since = r.began
 	}
 	w.running[task] = append(w.running[task], r)
-	r.copies = len(w.running[task]) + w.remembered(task)
+	r.copies = len(w.running[task]) + w.restartable(task)
 	var by *arrival
 	for _, a := range m.adds {
 		if a.adds(task) && a.term.Compare(m.seen) >= 0 && (by == nil || by.term.Compare(a.term) < 0) {
 			by = a
 		}
 	}
-	w.note(farLane(0, m.index), "%s runs %s", name, task)
+	w.note(workerLane(0, m.index), "%s runs %s", name, task)
 	if by == nil && !m.restoring {
-		w.fail(nil, m.seen, Caused, "%s started %s without a write that it may accept: it has seen %v",
+		w.fail(nil, m.seen, Authorized, "%s started %s without a write that it may accept: it has seen %v",
 			name, task, m.seen)
 		return r
 	}
@@ -129,23 +129,23 @@ func (w *world) started(name, task string) *run {
 	}
 	o := &overlap{
 		at: time.Now(), task: task, runs: slices.Clone(w.running[task]), want: want,
-		again: by == nil, stops: maps.Clone(w.stops[task]),
+		restarted: by == nil, stops: maps.Clone(w.stops[task]),
 	}
 	for _, l := range w.leaders {
-		if l.under > l.reviewed {
-			o.waits = append(o.waits, underway{l, l.under})
+		if l.calling > l.reviewed {
+			o.terms = append(o.terms, termRef{l, l.calling})
 		}
 	}
 	w.pending = append(w.pending, o)
 	return r
 }
 
-// remembered counts the crashed workers that may run a task again. The caller holds
+// restartable counts the crashed workers that may run a task again. The caller holds
 // mu.
-func (w *world) remembered(task string) int {
+func (w *world) restartable(task string) int {
 	n := 0
 	for _, m := range w.workers {
-		if !m.alive && m.registered && slices.Contains(m.memory, task) {
+		if !m.alive && m.registered && slices.Contains(m.lastRan, task) {
 			n++
 		}
 	}
@@ -156,16 +156,16 @@ func (w *world) remembered(task string) int {
 func (w *world) stopped(r *run) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r.over {
+	if r.ended {
 		return
 	}
 	w.end(r)
-	w.note(farLane(0, r.worker.index), "%s no longer runs %s", r.worker.name, r.task)
+	w.note(workerLane(0, r.worker.index), "%s no longer runs %s", r.worker.name, r.task)
 }
 
 // end removes a run. The caller holds mu.
 func (w *world) end(r *run) {
-	r.over = true
+	r.ended = true
 	if w.stops[r.task] == nil {
 		w.stops[r.task] = make(map[string]stop)
 	}
@@ -185,16 +185,16 @@ func (w *world) allStopped(m *member) {
 	m.adds = nil
 }
 
-// astray records that no leader knows any longer what a worker runs. The caller
+// loseTrack records that no leader knows any longer what a worker runs. The caller
 // holds mu.
-func (w *world) astray(m *member) {
+func (w *world) loseTrack(m *member) {
 	if !m.alive {
 		return
 	}
 	for _, runs := range w.running {
 		for _, r := range runs {
 			if r.worker == m {
-				r.stray = span{since: time.Now()}
+				r.unknown = span{since: time.Now()}
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func (w *world) astray(m *member) {
 func (w *world) wanted(task string) int {
 	want := 0
 	for _, l := range w.leaders {
-		if l.gone {
+		if l.stopped {
 			continue
 		}
 		for _, v := range l.views {
@@ -217,15 +217,15 @@ func (w *world) wanted(task string) int {
 
 // overlap is a start that made a task run more often than wanted.
 type overlap struct {
-	at    time.Time
-	task  string
-	runs  []*run // the started one is the last
-	want  int
-	again bool            // its worker has crashed, and runs it again
-	stops map[string]stop // by worker
+	at        time.Time
+	task      string
+	runs      []*run // the started one is the last
+	want      int
+	restarted bool            // its worker has crashed, and runs it again
+	stops     map[string]stop // by worker
 	// waits holds the terms under way at that moment. Which workers they declared
 	// lost is known when they have ended.
-	waits []underway
+	terms []termRef
 }
 
 // stop is the latest end of a run, and the number of copies before it.
@@ -234,14 +234,14 @@ type stop struct {
 	among int
 }
 
-type underway struct {
+type termRef struct {
 	leader *leader
 	number uint64
 }
 
-// judgeOverlaps explains each overlap whose terms have ended, or fails the run. The
+// explainOverlaps explains each overlap whose terms have ended, or fails the run. The
 // caller holds mu.
-func (w *world) judgeOverlaps() {
+func (w *world) explainOverlaps() {
 	slices.SortStableFunc(w.pending, func(a, b *overlap) int {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
@@ -252,19 +252,19 @@ func (w *world) judgeOverlaps() {
 		return 1
 	})
 	w.pending = slices.DeleteFunc(w.pending, func(o *overlap) bool {
-		for _, u := range o.waits {
-			if !u.leader.gone && u.leader.reviewed < u.number {
+		for _, u := range o.terms {
+			if !u.leader.stopped && u.leader.reviewed < u.number {
 				return false
 			}
 		}
-		w.explain(o)
+		w.findCause(o)
 		return true
 	})
 }
 
-// explain finds the cause of an overlap. It leaves out each run of which a leader
+// findCause finds the cause of an overlap. It leaves out each run of which a leader
 // could not know; at most as many as wanted may remain. The caller holds mu.
-func (w *world) explain(o *overlap) {
+func (w *world) findCause(o *overlap) {
 	cause := Cause("")
 	left, untold := len(o.runs), 0
 	last := o.runs[len(o.runs)-1]
@@ -278,38 +278,38 @@ func (w *world) explain(o *overlap) {
 		case c != "":
 			left--
 			cause = c
-		case o.untold(r):
+		case o.unaware(r):
 			untold++
 		}
 	}
-	by := last.start()
+	by := last.intent()
 	want := max(o.want, by.want)
-	if o.again { // no leader chose this moment
+	if o.restarted { // no leader chose this moment
 		for _, r := range o.runs {
-			want = max(want, r.start().want)
+			want = max(want, r.intent().want)
 		}
 	}
 	switch {
 	case len(o.runs) <= want:
 		return // that many were wanted when the start was sent
 	case left <= want:
-	case o.again && !w.restartedElsewhere(o):
-		cause = SurplusAgain
+	case o.restarted && !w.restartedElsewhere(o):
+		cause = SurplusRestarted
 	case left <= by.moved, left <= o.movedSince(), o.conserved(by, left):
 		cause = MovedSurplus
 	case o.halfWay(last), // one more than before, until the stop that follows
 		by.first && o.conserved(by, left-1): // or until the old copy has ended on its own
 		cause = StartFirst
-	case by.from != "" && last.leader.invented[writeKey{o.task, by.from}]:
-		cause = LiedTo // it has moved a copy that was never there
+	case by.from != "" && last.leader.added[writeKey{o.task, by.from}]:
+		cause = FalseList // it has moved a copy that was never there
 	case left-untold <= want:
-		cause = Untold
+		cause = UnawareLeader
 	default:
 		names := make([]string, len(o.runs))
 		for i, r := range o.runs {
 			names[i] = r.worker.name
 		}
-		w.fail(last.leader, last.term, NeverTwice, "%s was started on %s %v after the beginning of the run, and then ran on %v; wanted: %d",
+		w.fail(last.leader, last.term, Exclusive, "%s was started on %s %v after the beginning of the run, and then ran on %v; wanted: %d",
 			o.task, last.worker.name, o.at.Sub(w.began), names, want)
 		return
 	}
@@ -319,20 +319,20 @@ func (w *world) explain(o *overlap) {
 // halfWay reports whether a run belongs to a move under way that starts first: the
 // task still runs at its old place.
 func (o *overlap) halfWay(r *run) bool {
-	by := r.start()
+	by := r.intent()
 	return by.first && slices.ContainsFunc(o.runs, func(other *run) bool { return other.worker.name == by.from })
 }
 
-// untold reports whether a deposed leader, which did not know that it was deposed,
+// unaware reports whether a deposed leader, which did not know that it was deposed,
 // started the run to replace a copy on a worker that has left. A later leader must
 // have started the task too, because it may have emptied that worker.
 //
 // The deposed leader could learn this only from workers that know the later leader,
 // and those would have reported that it is deposed. The run's worker does not know
 // the later leader either. Both facts are checked elsewhere.
-func (o *overlap) untold(r *run) bool {
+func (o *overlap) unaware(r *run) bool {
 	l := r.leader
-	return l != nil && !l.deposed.IsZero() && r.start().bereft.After(l.deposed) &&
+	return l != nil && !l.deposed.IsZero() && r.intent().departed.After(l.deposed) &&
 		slices.ContainsFunc(o.runs, func(other *run) bool { return other.leader != nil && other.leader.epoch > l.epoch })
 }
 
@@ -342,7 +342,7 @@ func (o *overlap) untold(r *run) bool {
 func (o *overlap) movedSince() int {
 	most := 0
 	for _, r := range o.runs[:len(o.runs)-1] {
-		if by := r.start(); by.sent.After(o.since()) {
+		if by := r.intent(); by.sent.After(o.since()) {
 			most = max(most, by.moved)
 		}
 	}
@@ -352,14 +352,14 @@ func (o *overlap) movedSince() int {
 // conserved reports whether no more copies run than did when the copy that the last
 // start moved was stopped. It adds the copies that were between their own stop and
 // start then, and those that came back without a leader's order.
-func (o *overlap) conserved(by start, left int) bool {
+func (o *overlap) conserved(by intent, left int) bool {
 	stopped, moves := o.stoppedFor(by)
 	if !moves {
 		return false
 	}
-	copies := stopped.among + o.backSince(stopped.at)
+	copies := stopped.among + o.restartedSince(stopped.at)
 	for _, r := range o.runs[:len(o.runs)-1] {
-		if other, moves := o.stoppedFor(r.start()); moves && r.began.After(stopped.at) && other.at.Before(stopped.at) {
+		if other, moves := o.stoppedFor(r.intent()); moves && r.began.After(stopped.at) && other.at.Before(stopped.at) {
 			copies++
 		}
 	}
@@ -369,14 +369,14 @@ func (o *overlap) conserved(by start, left int) bool {
 // stoppedFor returns the end of the run that a start has moved. It returns false if
 // the start moves none, or if that run ended before the leader last listed its
 // worker.
-func (o *overlap) stoppedFor(by start) (stop, bool) {
+func (o *overlap) stoppedFor(by intent) (stop, bool) {
 	end := o.stops[by.from]
 	return end, by.from != "" && end.at.After(by.asked)
 }
 
-// backSince counts the runs that workers have begun without a leader's order since
+// restartedSince counts the runs that workers have begun without a leader's order since
 // then.
-func (o *overlap) backSince(at time.Time) int {
+func (o *overlap) restartedSince(at time.Time) int {
 	n := 0
 	for _, r := range o.runs {
 		if r.leader == nil && r.began.After(at) {
@@ -392,10 +392,10 @@ func (o *overlap) backSince(at time.Time) int {
 // it took for lost since then.
 func (o *overlap) since() time.Time {
 	last := o.runs[len(o.runs)-1]
-	if o.again {
+	if o.restarted {
 		return last.worker.crashed
 	}
-	return last.start().sent
+	return last.intent().sent
 }
 
 // restartedElsewhere reports whether, since the worker's crash, a leader that could
@@ -407,7 +407,7 @@ func (w *world) restartedElsewhere(o *overlap) bool {
 		return false
 	}
 	for _, r := range o.runs[:len(o.runs)-1] {
-		s := r.start()
+		s := r.intent()
 		known := r.leader != nil && r.began.After(again.worker.crashed) && w.unknown(r, o.since(), o.at) == ""
 		if known && s.moved == 0 && !s.first && r.copies > s.want {
 			return true
@@ -420,14 +420,14 @@ func (w *world) restartedElsewhere(o *overlap) bool {
 // mu.
 func (w *world) unknown(r *run, from, to time.Time) Cause {
 	for _, l := range w.leaders {
-		if l.hidden[writeKey{r.task, r.worker.name}].meet(from, to) {
-			return LiedTo
+		if l.omitted[writeKey{r.task, r.worker.name}].meet(from, to) {
+			return FalseList
 		}
 	}
 	if w.Membership == Leases {
 		return ""
 	}
-	if r.stray.meets(from, to) {
+	if r.unknown.meets(from, to) {
 		return UnfencedLost
 	}
 	for _, l := range w.leaders {

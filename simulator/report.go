@@ -24,15 +24,15 @@ const (
 	// MovedSurplus: more copies than wanted ran already, and one of them moved. For
 	// example, fewer instances were wanted than before, or a lost worker came back.
 	MovedSurplus Cause = "surplus moved"
-	// SurplusAgain: a restarted worker runs its tasks again, and more copies than
+	// SurplusRestarted: a restarted worker runs its tasks again, and more copies than
 	// wanted ran already.
-	SurplusAgain Cause = "surplus again"
-	// Untold: a deposed leader that did not yet know that it was deposed started the
+	SurplusRestarted Cause = "surplus again"
+	// UnawareLeader: a deposed leader that did not yet know that it was deposed started the
 	// task. It did so on a worker that did not know the successor either, in place
 	// of a copy on a worker that had left.
-	Untold Cause = "deposed leader not told"
-	// LiedTo: a worker left the task out of its List, or added it.
-	LiedTo Cause = "lie in List"
+	UnawareLeader Cause = "deposed leader not told"
+	// FalseList: a worker left the task out of its List, or added it.
+	FalseList Cause = "lie in List"
 )
 
 // Report counts the events of one run, or of several after Add.
@@ -40,33 +40,33 @@ type Report struct {
 	Runs, Leaders, Terms int
 	// Calls counts List, Add and Remove. Each write of an Apply counts as a call.
 	Calls int
-	// Plans counts the calls of Plan. PlansKept counts those after which all workers
+	// Plans counts the calls of Plan. PlansCompared counts those after which all workers
 	// answered the same, so that the next term could be compared.
-	Plans, PlansKept int
-	// Rehearsals counts the terms with orchestrator.WithDryRun.
-	Rehearsals int
+	Plans, PlansCompared int
+	// DryRuns counts the terms with orchestrator.WithDryRun.
+	DryRuns int
 	// Faults counts the faults by name: a communicatortest.FaultKind for a single
-	// call, a [Trouble] for everything else.
+	// call, a [Event] for everything else.
 	Faults map[string]int
 	// Refused counts the writes that workers refused because of their fence.
 	Refused int
 	// Overlaps counts the starts of a task beyond the number wanted, by cause.
 	Overlaps map[Cause]int
 	// Virtual is the time that passed in the run.
-	Virtual time.Duration
+	VirtualTime time.Duration
 	// Longest is the longest term, in communicator timeouts.
-	Longest float64
+	LongestTerm float64
 	// Settling is the largest number of terms that changed something after all
 	// faults had ended. Terms are not counted in which a worker that could answer
 	// was still to be listed, a worker that had gone was not lost yet, or a pause
 	// lasted.
-	Settling int
+	TermsToSettle int
 	// While faults last: Enduring is the largest number of terms until the healthy
 	// part converged, and Starting the largest number for which a healthy task was
 	// missing. In the 30 terms after that, Long is the largest number of long terms,
 	// and Churn of healthy instances that moved. Outage is the largest number of
 	// instances that stopped in an outage of all starts.
-	Enduring, Starting, Long, Churn, Outage int
+	TermsToConverge, TermsMissing, LongTerms, Churn, OutageStops int
 }
 
 func newReport() *Report {
@@ -83,14 +83,14 @@ func (r *Report) Add(other *Report) {
 	r.Terms += other.Terms
 	r.Calls += other.Calls
 	r.Plans += other.Plans
-	r.PlansKept += other.PlansKept
-	r.Rehearsals += other.Rehearsals
+	r.PlansCompared += other.PlansCompared
+	r.DryRuns += other.DryRuns
 	r.Refused += other.Refused
-	r.Virtual += other.Virtual
-	r.Longest = max(r.Longest, other.Longest)
-	r.Settling = max(r.Settling, other.Settling)
-	r.Enduring, r.Starting = max(r.Enduring, other.Enduring), max(r.Starting, other.Starting)
-	r.Long, r.Churn, r.Outage = max(r.Long, other.Long), max(r.Churn, other.Churn), max(r.Outage, other.Outage)
+	r.VirtualTime += other.VirtualTime
+	r.LongestTerm = max(r.LongestTerm, other.LongestTerm)
+	r.TermsToSettle = max(r.TermsToSettle, other.TermsToSettle)
+	r.TermsToConverge, r.TermsMissing = max(r.TermsToConverge, other.TermsToConverge), max(r.TermsMissing, other.TermsMissing)
+	r.LongTerms, r.Churn, r.OutageStops = max(r.LongTerms, other.LongTerms), max(r.Churn, other.Churn), max(r.OutageStops, other.OutageStops)
 	for name, n := range other.Faults {
 		r.Faults[name] += n
 	}
@@ -107,15 +107,15 @@ func (r *Report) String() string {
 	line("leaders", r.Leaders)
 	line("terms", r.Terms)
 	line("calls", r.Calls)
-	line("plans, and kept to", fmt.Sprintf("%d, %d", r.Plans, r.PlansKept))
-	line("virtual time", r.Virtual.Round(time.Second))
-	line("longest term, in timeouts", fmt.Sprintf("%.3f", r.Longest))
-	line("most terms to settle", r.Settling)
-	line("while faults last: converged", r.Enduring)
-	line("  terms missing", r.Starting)
-	line("  long terms", r.Long)
+	line("plans, and kept to", fmt.Sprintf("%d, %d", r.Plans, r.PlansCompared))
+	line("virtual time", r.VirtualTime.Round(time.Second))
+	line("longest term, in timeouts", fmt.Sprintf("%.3f", r.LongestTerm))
+	line("most terms to settle", r.TermsToSettle)
+	line("while faults last: converged", r.TermsToConverge)
+	line("  terms missing", r.TermsMissing)
+	line("  long terms", r.LongTerms)
 	line("  healthy moves", r.Churn)
-	line("  stopped in an outage", r.Outage)
+	line("  stopped in an outage", r.OutageStops)
 	line("writes refused by a fence", r.Refused)
 	for _, cause := range slices.Sorted(maps.Keys(r.Overlaps)) {
 		line("overlap: "+string(cause), r.Overlaps[cause])
@@ -133,32 +133,32 @@ type Invariant string
 const (
 	// Fenced: a worker that has seen a term accepts no write of an earlier one.
 	Fenced Invariant = "fenced"
-	// Caused: a task starts on a worker only by a write that the worker may
+	// Authorized: a task starts on a worker only by a write that the worker may
 	// accept at that moment.
-	Caused Invariant = "caused"
-	// NeverTwice: no task runs on more workers than wanted, unless there is a
+	Authorized Invariant = "caused"
+	// Exclusive: no task runs on more workers than wanted, unless there is a
 	// [Cause].
-	NeverTwice Invariant = "never twice"
-	// Held: no task that a silent or never heard worker may run is started
+	Exclusive Invariant = "never twice"
+	// Conservative: no task that a silent or never heard worker may run is started
 	// elsewhere.
-	Held Invariant = "held"
-	// Lost: no worker is declared lost before its time or during a mass loss. Each
+	Conservative Invariant = "held"
+	// LossAccurate: no worker is declared lost before its time or during a mass loss. Each
 	// silent worker is declared lost when its time has come and a List call to it
 	// has failed.
-	Lost Invariant = "lost"
+	LossAccurate Invariant = "lost"
 	// Trimmed: after surplus copies are stopped, as many answering copies remain as
 	// are wanted.
 	Trimmed Invariant = "trimmed"
 	// Planned: every write belongs to a change of the term's plan, and the plan
 	// leaves no more answering copies of a task than are wanted.
 	Planned Invariant = "planned"
-	// Reasoned: every change has a true reason. The plan gives a reason for every
+	// Explained: every change has a true reason. The plan gives a reason for every
 	// instance that has no place, or not the right one.
-	Reasoned Invariant = "reasoned"
-	// Foreseen: Plan writes nothing, its calls carry no term, and it changes nothing
+	Explained Invariant = "reasoned"
+	// Predicted: Plan writes nothing, its calls carry no term, and it changes nothing
 	// visible. If all workers answer as before, the next term does what Plan
 	// returned.
-	Foreseen Invariant = "foreseen"
+	Predicted Invariant = "foreseen"
 	// Prompt: Run begins a term soon after each change, including a change during a
 	// term, and returns the reason why it ended.
 	Prompt Invariant = "prompt"
@@ -173,13 +173,13 @@ const (
 	// is quarantined only if it failed to start tasks that have started elsewhere.
 	// After a move that left its task stopped, no healthy task moves.
 	Paused Invariant = "paused"
-	// Patient: a listing waits for the workers that answered in time in the previous
+	// ListingBounded: a listing waits for the workers that answered in time in the previous
 	// term and for new ones, but not long for the slowest of them.
-	Patient Invariant = "patient"
-	// Told: the error of a term names each failed call, and no other.
-	Told Invariant = "told"
-	// Said: LastActual holds exactly what workers have listed and acknowledged.
-	Said Invariant = "said"
+	ListingBounded Invariant = "patient"
+	// Reported: the error of a term names each failed call, and no other.
+	Reported Invariant = "told"
+	// Recorded: LastActual holds exactly what workers have listed and acknowledged.
+	Recorded Invariant = "said"
 	// Bounded: a term ends within five communicator timeouts. It has no more calls
 	// in flight than allowed, and no more goroutines than these need.
 	Bounded Invariant = "bounded"
@@ -194,10 +194,10 @@ const (
 	// Converged: once nothing fails, all wanted tasks run, evenly, and nothing
 	// changes.
 	Converged Invariant = "converged"
-	// Wrapped: the layer of Settings.Wrap returns from every call.
-	Wrapped Invariant = "wrapped"
-	// Ended: no goroutine is left after the run.
-	Ended Invariant = "ended"
+	// LayerReturns: the layer of Settings.Wrap returns from every call.
+	LayerReturns Invariant = "wrapped"
+	// Terminated: no goroutine is left after the run.
+	Terminated Invariant = "ended"
 )
 
 // Violation is the error of a run in which an invariant was broken. The first

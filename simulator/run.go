@@ -38,7 +38,7 @@ func Run(t *testing.T, seed uint64, s Settings) (report *Report, err error) {
 	defer func() {
 		// synctest panics if goroutines remain that nothing can wake.
 		if v := recover(); v != nil {
-			err = &Violation{Seed: seed, Invariant: Ended, Text: fmt.Sprint(v)}
+			err = &Violation{Seed: seed, Invariant: Terminated, Text: fmt.Sprint(v)}
 		}
 	}()
 	synctest.Test(t, func(*testing.T) { report, err = simulate(draw(seed, s)) })
@@ -57,18 +57,18 @@ func simulate(p setup) (*Report, error) {
 	if first := w.elect(); first != nil {
 		w.lead(first)
 	}
-	w.schedule.in(w.pace, func() { w.inject(1) })
-	if d := throw(w.seed, "begin"); w.slow > 0 {
-		w.afflictForGood()
+	w.schedule.in(w.eventEvery, func() { w.inject(1) })
+	if d := newRandom(w.seed, "begin"); w.slowLists > 0 {
+		w.beginLastingFaults()
 	} else if d.chance(0.5) {
-		w.schedule.in(d.between(0, time.Duration(w.terms)*w.pace), w.afflictForGood)
+		w.schedule.in(d.between(0, time.Duration(w.terms)*w.eventEvery), w.beginLastingFaults)
 	}
-	w.live(w.enough, 1000*time.Hour)
+	w.advance(w.enough, 1000*time.Hour)
 	if !w.violated() {
 		w.settleDown()
 	}
 	w.close()
-	w.report.Virtual = time.Since(w.began)
+	w.report.VirtualTime = time.Since(w.began)
 	w.print()
 	if w.violation != nil {
 		return w.report, w.violation
@@ -79,7 +79,7 @@ func simulate(p setup) (*Report, error) {
 // close ends the faults, the leaders and the cluster.
 func (w *world) close() {
 	w.mu.Lock()
-	w.calm, w.mended = true, true
+	w.settling, w.healed = true, true
 	w.mu.Unlock()
 	for _, l := range w.leaders {
 		if l.cancel != nil {
@@ -95,7 +95,7 @@ func (w *world) close() {
 	if err := w.cluster.Close(w.context()); err != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.fail(nil, orchestrator.Term{}, Ended, "%v", err)
+		w.fail(nil, orchestrator.Term{}, Terminated, "%v", err)
 	}
 	synctest.Wait()
 }
@@ -110,7 +110,7 @@ func (w *world) print() {
 	if w.Transcript == nil {
 		return
 	}
-	slices.SortStableFunc(w.script, func(a, b line) int {
+	slices.SortStableFunc(w.transcript, func(a, b line) int {
 		switch {
 		case a.at != b.at:
 			return int(a.at - b.at)
@@ -123,7 +123,7 @@ func (w *world) print() {
 		}
 		return 0
 	})
-	for _, l := range w.script {
+	for _, l := range w.transcript {
 		if _, err := fmt.Fprintf(w.Transcript, "%15v  %s\n", l.at, l.text); err != nil {
 			return
 		}
@@ -137,56 +137,56 @@ func (w *world) print() {
 // world. Leaders and calls have their own goroutines.
 type world struct {
 	setup
-	began    time.Time
-	cluster  *memory.Cluster[string, string]
-	faulty   *communicatortest.Faulty[string, string]
-	seeded   func(communicatortest.Call[string, string]) communicatortest.Fault
-	schedule schedule
-	over     chan struct{} // closed by the first violation
-	enough   chan struct{} // closed when the run has had enough terms
+	began     time.Time
+	cluster   *memory.Cluster[string, string]
+	faulty    *communicatortest.Faulty[string, string]
+	drawFault func(communicatortest.Call[string, string]) communicatortest.Fault
+	schedule  schedule
+	failed    chan struct{} // closed by the first violation
+	enough    chan struct{} // closed when the run has had enough terms
 
 	// mu guards the fields below. It is never held during a wait or a call to the
 	// orchestrator or the cluster.
-	mu      sync.Mutex
-	calm    bool // only lasting faults remain
-	mended  bool // lasting faults have ended too
-	workers map[string]*member
-	names   []string // of all workers, members or not
-	leaders []*leader
-	byEpoch map[uint64]*leader
-	epoch   uint64 // the coordinator's
-	number  uint64 // the latest term that the coordinator knows
-	members []string
-	tasks   map[string]orchestrator.Task[string]
+	mu       sync.Mutex
+	settling bool // only lasting faults remain
+	healed   bool // lasting faults have ended too
+	workers  map[string]*member
+	names    []string // of all workers, members or not
+	leaders  []*leader
+	byEpoch  map[uint64]*leader
+	epoch    uint64 // the coordinator's
+	number   uint64 // the latest term that the coordinator knows
+	members  []string
+	tasks    map[string]orchestrator.Task[string]
 	// poison: no worker can start the task until then. hanging: starts of the task
 	// hang until then. stuck: the task cannot be stopped. outage: no worker can
 	// start anything until then. forever: the end of lasting faults.
-	poison, hanging map[string]time.Time
-	stuck           map[string]stuck
-	outage, forever time.Time
+	poisonTasks, hangingTasks map[string]time.Time
+	stuckTasks                map[string]stuck
+	outage, forever           time.Time
 
-	running   map[string][]*run          // by task
-	afflicted bool                       // the lasting faults have begun
-	stops     map[string]map[string]stop // by task and worker
-	pending   []*overlap
-	report    *Report
-	violation *Violation
-	script    []line
+	running      map[string][]*run          // by task
+	lastingBegan bool                       // the lasting faults have begun
+	stops        map[string]map[string]stop // by task and worker
+	pending      []*overlap
+	report       *Report
+	violation    *Violation
+	transcript   []line
 }
 
 func newWorld(p setup) (*world, error) {
 	w := &world{
 		setup: p, began: time.Now(),
-		over: make(chan struct{}), enough: make(chan struct{}),
+		failed: make(chan struct{}), enough: make(chan struct{}),
 		workers: make(map[string]*member), byEpoch: make(map[uint64]*leader),
 		epoch: 1000, tasks: make(map[string]orchestrator.Task[string]),
-		poison: make(map[string]time.Time), hanging: make(map[string]time.Time), stuck: make(map[string]stuck),
+		poisonTasks: make(map[string]time.Time), hangingTasks: make(map[string]time.Time), stuckTasks: make(map[string]stuck),
 		forever: time.Now().Add(100_000 * time.Hour), running: make(map[string][]*run), stops: make(map[string]map[string]stop),
 		report: newReport(),
 	}
 	w.report.Runs = 1
 	var err error
-	if w.seeded, err = communicatortest.Seeded[string, string](p.network); err != nil {
+	if w.drawFault, err = communicatortest.Seeded[string, string](p.network); err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
 	if w.cluster, err = memory.New(w.runTask, memory.WithReadiness()); err != nil {
@@ -206,15 +206,15 @@ func (w *world) populate() {
 	for _, name := range w.names[:w.Workers] {
 		w.join(w.workers[name])
 	}
-	d := throw(w.seed, "tasks")
+	d := newRandom(w.seed, "tasks")
 	for i := range w.Tasks {
 		w.define(w.newTask(fmt.Sprint("t", i+1), &d))
 	}
 }
 
-// live processes the schedule until stop is closed, most has passed, or an invariant
+// advance processes the schedule until stop is closed, most has passed, or an invariant
 // is broken. It returns at an instant of the world's lane, or on a violation.
-func (w *world) live(stop <-chan struct{}, most time.Duration) {
+func (w *world) advance(stop <-chan struct{}, most time.Duration) {
 	end := time.Now().Add(most)
 	for {
 		wait := time.Until(end)
@@ -233,7 +233,7 @@ func (w *world) live(stop <-chan struct{}, most time.Duration) {
 			timer.Stop()
 			worldLane.await()
 			return
-		case <-w.over:
+		case <-w.failed:
 			timer.Stop()
 			return
 		}
@@ -243,7 +243,7 @@ func (w *world) live(stop <-chan struct{}, most time.Duration) {
 // violated reports whether a violation has ended the run.
 func (w *world) violated() bool {
 	select {
-	case <-w.over:
+	case <-w.failed:
 		return true
 	default:
 		return false
@@ -267,7 +267,7 @@ func (w *world) fail(l *leader, term orchestrator.Term, broken Invariant, format
 		return
 	}
 	w.violation = v
-	close(w.over)
+	close(w.failed)
 }
 
 // line is a line of the transcript.
@@ -282,11 +282,11 @@ func (w *world) note(who lane, format string, args ...any) {
 	if w.Transcript == nil || w.violation != nil {
 		return
 	}
-	w.script = append(w.script, line{time.Since(w.began), who, fmt.Sprintf(format, args...)})
+	w.transcript = append(w.transcript, line{time.Since(w.began), who, fmt.Sprintf(format, args...)})
 }
 
-// trouble records a fault. The caller holds mu.
-func (w *world) trouble(kind Trouble, format string, args ...any) {
+// countEvent records a fault. The caller holds mu.
+func (w *world) countEvent(kind Event, format string, args ...any) {
 	w.report.Faults[kind.String()]++
 	w.note(worldLane, "%v: %s", kind, fmt.Sprintf(format, args...))
 }

@@ -37,12 +37,12 @@ func TestRun_EverythingHappens(t *testing.T) {
 	}
 	require.Positive(t, total.Overlaps[simulator.UnfencedLost])
 	require.Positive(t, total.Overlaps[simulator.StartFirst])
-	require.Positive(t, total.Overlaps[simulator.LiedTo])
+	require.Positive(t, total.Overlaps[simulator.FalseList])
 	require.Greater(t, total.Refused, often)
 	require.Greater(t, total.Plans, often)
-	require.Greater(t, total.PlansKept, often)
-	require.Greater(t, total.Rehearsals, often)
-	for _, kind := range []simulator.Trouble{
+	require.Greater(t, total.PlansCompared, often)
+	require.Greater(t, total.DryRuns, often)
+	for _, kind := range []simulator.Event{
 		simulator.BrokenWorker, simulator.HangingWorker, simulator.SlowLists,
 		simulator.PoisonTask, simulator.HangingTask, simulator.StuckTask, simulator.Outage,
 	} {
@@ -55,21 +55,21 @@ func TestRun_EverythingHappens(t *testing.T) {
 
 // If workers fence themselves, none is declared lost. Without lies and moves that
 // start first, no task runs twice that did not before.
-func TestRun_NeverTwice(t *testing.T) {
+func TestRun_Exclusive(t *testing.T) {
 	for seed := range uint64(100) {
 		report, err := simulator.Run(t, seed, simulator.Settings{
 			Membership: simulator.Leases,
-			Without:    []simulator.Trouble{simulator.Lies},
+			Without:    []simulator.Event{simulator.FalseLists},
 		})
 		require.NoError(t, err)
 		require.Zero(t, report.Overlaps[simulator.UnfencedLost])
-		require.Zero(t, report.Overlaps[simulator.LiedTo])
+		require.Zero(t, report.Overlaps[simulator.FalseList])
 	}
 }
 
 // Fixed settings are not drawn.
 func TestRun_Settings(t *testing.T) {
-	all := make([]simulator.Trouble, 0)
+	all := make([]simulator.Event, 0)
 	for kind := simulator.Crash; kind <= simulator.Redefinition; kind++ {
 		all = append(all, kind)
 	}
@@ -125,16 +125,16 @@ func TestRun_IsRepeatable(t *testing.T) {
 // A deposed leader does not learn of its deposition, because List fails every other
 // time. It starts tasks again that its successor has moved from a worker that has
 // left.
-func TestSimulate_Untold(t *testing.T) {
+func TestSimulate_UnawareLeader(t *testing.T) {
 	report, err := simulator.Run(t, 4779, simulator.Settings{
 		Membership: simulator.Leases, Workers: 4, Tasks: 3, Terms: 60,
 		Network: &communicatortest.Schedule{List: communicatortest.Rates{Failure: 0.5}},
-		Without: []simulator.Trouble{
-			simulator.Lies, simulator.BrokenWorker, simulator.PoisonTask, simulator.Slowness, simulator.LeaderCrash,
+		Without: []simulator.Event{
+			simulator.FalseLists, simulator.BrokenWorker, simulator.PoisonTask, simulator.Slowness, simulator.LeaderCrash,
 			simulator.Deploy, simulator.NewTask, simulator.DropTask, simulator.Redefinition,
 			simulator.SlowLists, simulator.HangingWorker, simulator.HangingTask, simulator.StuckTask, simulator.Outage,
 		},
 	})
 	require.NoError(t, err)
-	require.Equal(t, 1, report.Overlaps[simulator.Untold])
+	require.Equal(t, 1, report.Overlaps[simulator.UnawareLeader])
 }

@@ -92,24 +92,24 @@ const (
 	// answer.
 	apart = 4
 
-	worldLane lane = 0
-	loopLanes lane = 1                                         // a leader between its terms
-	stopLanes      = loopLanes + leaderLoop*apart              // a worker whose task stops slowly
-	nearLanes      = (stopLanes + maxWorkers + apart) &^ 3     // answers reach a leader
-	farLanes       = nearLanes + leaderLoop*maxWorkers*apart   // calls reach a worker
-	_         lane = period - farLanes - leaderLoop*maxWorkers // compiles only if the lanes fit into a period
+	worldLane   lane = 0
+	loopLanes   lane = 1                                            // a leader between its terms
+	stopLanes        = loopLanes + leaderLoop*apart                 // a worker whose task stops slowly
+	leaderLanes      = (stopLanes + maxWorkers + apart) &^ 3        // answers reach a leader
+	workerLanes      = leaderLanes + leaderLoop*maxWorkers*apart    // calls reach a worker
+	_           lane = period - workerLanes - leaderLoop*maxWorkers // compiles only if the lanes fit into a period
 )
 
 func loopLane(leader int) lane { return loopLanes + lane(leader%leaderLoop*apart) }
 
 func stopLane(worker int) lane { return stopLanes + lane(worker) }
 
-func nearLane(leader, worker int) lane {
-	return nearLanes + lane((leader%leaderLoop*maxWorkers+worker)*apart)
+func leaderLane(leader, worker int) lane {
+	return leaderLanes + lane((leader%leaderLoop*maxWorkers+worker)*apart)
 }
 
-func farLane(leader, worker int) lane {
-	return farLanes + lane(leader%leaderLoop*maxWorkers+worker)
+func workerLane(leader, worker int) lane {
+	return workerLanes + lane(leader%leaderLoop*maxWorkers+worker)
 }
 
 // after returns the time from now to the lane's first instant that is at least d
@@ -142,16 +142,16 @@ func (l lane) awaitOr(ctx context.Context) error {
 	}
 }
 
-// whole rounds d down to a multiple of ten periods, so that a tenth of a timeout is
+// roundDown rounds d down to a multiple of ten periods, so that a tenth of a timeout is
 // a multiple of apart.
-func whole(d time.Duration) time.Duration { return d / (10 * period) * (10 * period) }
+func roundDown(d time.Duration) time.Duration { return d / (10 * period) * (10 * period) }
 
 // random is a random generator for one purpose. Draws for different purposes are
 // independent, so leaving out one changes no other.
 type random struct{ state uint64 }
 
-// throw returns the generator of a seed for a purpose.
-func throw(seed uint64, purpose string, numbers ...uint64) random {
+// newRandom returns the generator of a seed for a purpose.
+func newRandom(seed uint64, purpose string, numbers ...uint64) random {
 	d := random{seed}
 	d.next()
 	d.text(purpose)
@@ -201,5 +201,5 @@ func (r *random) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(r.unit()*float64(most-least))
 }
 
-// among returns one of the choices.
-func among[V any](d *random, choices ...V) V { return choices[d.upTo(len(choices))] }
+// choose returns one of the choices.
+func choose[V any](d *random, choices ...V) V { return choices[d.upTo(len(choices))] }

@@ -45,7 +45,7 @@ type Settings struct {
 	// always drawn. Nil means drawn.
 	Network *communicatortest.Schedule
 	// Without lists the troubles that do not happen.
-	Without []Trouble
+	Without []Event
 
 	// Wrap inserts the user's layer between a leader and the simulated network. It
 	// receives the Communicator that reaches the workers, and returns the one that
@@ -127,83 +127,83 @@ func (s *Settings) check() error {
 // setup holds the settings and the drawn values of a run.
 type setup struct {
 	Settings
-	seed     uint64
-	terms    int
-	hold     bool // HoldUntilRemoved
-	maxMoves int  // negative: no limit
-	maxLoss  float64
-	batch    bool          // the workers' side implements Applier
-	run      bool          // leaders use Run
-	every    time.Duration // the argument of Run
-	tick     time.Duration // from one term to the next; 0: one right after the other
-	pace     time.Duration // from one trouble to the next, on average
-	span     time.Duration // duration of a trouble, on average
-	lease    time.Duration
-	margin   time.Duration // by which a worker stops before its lease ends
-	lag      time.Duration // until a change reaches a leader
-	knowing  bool          // the coordinator knows the term's number
-	odds     [troubles]float64
-	lasting  []Trouble     // the faults that do not end on their own
-	slow     time.Duration // duration of every List in a slow fleet; 0: the fleet is not slow
-	network  communicatortest.Schedule
-	slowStop float64 // probability that a task is slow to stop
-	slowLoad float64 // probability that a task is slow to be ready
-	overlaps bool    // tasks may have StartThenStop
-	honest   bool    // no worker lies in List
-	plans    bool    // leaders sometimes call Plan
-	maxPause time.Duration
-	order    uint64 // WithSeed
+	seed       uint64
+	terms      int
+	hold       bool // HoldUntilRemoved
+	maxMoves   int  // negative: no limit
+	maxLoss    float64
+	applier    bool          // the workers' side implements Applier
+	usesRun    bool          // leaders use Run
+	every      time.Duration // the argument of Run
+	tick       time.Duration // from one term to the next; 0: one right after the other
+	eventEvery time.Duration // from one trouble to the next, on average
+	eventLasts time.Duration // duration of a trouble, on average
+	lease      time.Duration
+	margin     time.Duration // by which a worker stops before its lease ends
+	delay      time.Duration // until a change reaches a leader
+	knowsTerms bool          // the coordinator knows the term's number
+	weights    [events]float64
+	lasting    []Event       // the faults that do not end on their own
+	slowLists  time.Duration // duration of every List in a slow fleet; 0: the fleet is not slow
+	network    communicatortest.Schedule
+	slowStop   float64 // probability that a task is slow to stop
+	slowLoad   float64 // probability that a task is slow to be ready
+	overlaps   bool    // tasks may have StartThenStop
+	truthful   bool    // no worker lies in List
+	callsPlan  bool    // leaders sometimes call Plan
+	maxPause   time.Duration
+	shuffle    uint64 // WithSeed
 }
 
 // String describes a setup in one line.
-func (p *setup) String() string {
+func (s *setup) String() string {
 	return fmt.Sprintf("%v; timeout %v, grace %v, handoff %v, max moves %d, max loss %v, concurrency %d, Applier %v, Run %v, a term every %v",
-		p.Membership, p.Timeout, p.Grace, p.Handoff, p.maxMoves, p.maxLoss, p.Concurrency, p.batch, p.run, p.tick)
+		s.Membership, s.Timeout, s.Grace, s.Handoff, s.maxMoves, s.maxLoss, s.Concurrency, s.applier, s.usesRun, s.tick)
 }
 
 // draw returns a setup with every open setting drawn.
 func draw(seed uint64, s Settings) setup {
-	d := throw(seed, "setup")
+	d := newRandom(seed, "setup")
 	p := setup{Settings: s, seed: seed, terms: s.Terms}
 	if p.terms == 0 {
 		p.terms = 30
 	}
 	fill(&p.Workers, d.oneTo(10))
-	fill(&p.Tasks, among(&d, 0, d.oneTo(8), d.oneTo(20), d.oneTo(40), d.oneTo(40)))
-	fill(&p.Concurrency, among(&d, 1, 2, 5, 128, 128, 128, 128))
-	p.Timeout = whole(orDrawn(s.Timeout, among(&d, time.Second, 2*time.Second, 10*time.Second)))
-	membership := among(&d, Leases, Leases, Leases, Leases, Unfenced, Grace, Grace, Grace, Grace)
+	fill(&p.Tasks, choose(&d, 0, d.oneTo(8), d.oneTo(20), d.oneTo(40), d.oneTo(40)))
+	fill(&p.Concurrency, choose(&d, 1, 2, 5, 128, 128, 128, 128))
+	p.Timeout = roundDown(orDrawn(s.Timeout, choose(&d, time.Second, 2*time.Second, 10*time.Second)))
+	membership := choose(&d, Leases, Leases, Leases, Leases, Unfenced, Grace, Grace, Grace, Grace)
 	if p.Membership == Drawn {
 		p.Membership = membership
 	}
 	p.hold = p.Membership != Grace
-	grace := among(&d, NoGrace, d.between(p.Timeout/2, 8*p.Timeout), 3*p.Timeout, d.between(0, p.Timeout))
+	grace := choose(&d, NoGrace, d.between(p.Timeout/2, 8*p.Timeout), 3*p.Timeout, d.between(0, p.Timeout))
 	p.Grace = max(orDrawn(s.Grace, grace), 0)
 	if p.hold {
 		p.Grace = orchestrator.HoldUntilRemoved
 	}
-	handoff := among(&d, orchestrator.StopThenStart, orchestrator.StopThenStart, orchestrator.StartThenStop)
+	handoff := choose(&d, orchestrator.StopThenStart, orchestrator.StopThenStart, orchestrator.StartThenStop)
 	if p.Handoff == orchestrator.HandoffDefault {
 		p.Handoff = handoff
 	}
-	p.overlaps, p.honest = d.chance(0.5), d.chance(0.6)
-	fill(&p.MaxMoves, among(&d, Unlimited, Unlimited, Unlimited, Unlimited, NoMoves, d.oneTo(5)))
+	p.overlaps, p.truthful = d.chance(0.5), d.chance(0.6)
+	fill(&p.MaxMoves, choose(&d, Unlimited, Unlimited, Unlimited, Unlimited, NoMoves, d.oneTo(5)))
 	p.maxMoves = max(p.MaxMoves, Unlimited)
 	if p.MaxMoves == NoMoves {
 		p.maxMoves = 0
 	}
-	p.maxLoss = among(&d, 0.5, 0.5, 1, 0, 0.3)
-	p.batch, p.run = d.chance(0.4), d.chance(0.3)
-	p.time(&d)
-	p.faults(&d)
-	p.grow(&s)
-	p.endless()
-	rest := throw(seed, "peek") // drawn separately, so that other draws stay the same
-	p.plans = rest.chance(0.3)
-	p.order = rest.next() % 5
-	p.maxPause = whole(among(&rest, time.Minute, time.Minute, rest.between(p.Timeout/4, 30*p.Timeout)))
+	p.maxLoss = choose(&d, 0.5, 0.5, 1, 0, 0.3)
+	p.applier, p.usesRun = d.chance(0.4), d.chance(0.3)
+	p.drawDurations(&d)
+	p.drawFaults(&d)
+	p.drawFleet(&s)
+	p.drawLasting()
+	rest := newRandom(seed, "peek") // drawn separately, so that other draws stay the same
+	p.callsPlan = rest.chance(0.3)
+	p.shuffle = rest.next() % 5
+	p.maxPause = roundDown(choose(&rest, time.Minute, time.Minute, rest.between(p.Timeout/4, 30*p.Timeout)))
 	p.every = max(p.tick, p.Timeout/20)
-	if rest = throw(seed, "lull"); rest.chance(0.5) { // a term soon begins only after a change
+	if rest = newRandom(seed, "lull"); rest.chance(0.5) { // a term soon begins only after a change
 		p.every = rest.between(5*p.Timeout, 15*p.Timeout)
 	}
 	return p
@@ -222,31 +222,31 @@ func orDrawn(fixed, drawn time.Duration) time.Duration {
 	return drawn
 }
 
-// time draws the durations.
-func (p *setup) time(d *random) {
-	p.tick = among(d, 0, d.between(p.Timeout/10, p.Timeout), d.between(p.Timeout/2, 3*p.Timeout))
-	p.pace = max(p.tick, p.Timeout/8)
-	p.pace = d.between(p.pace/3, 2*p.pace)
-	p.span = d.between(p.pace, 5*p.pace) + p.Timeout/2
-	p.margin = whole(d.between(p.Timeout/4, p.Timeout))
-	p.lease = whole(p.margin + d.between(p.Timeout, 8*p.Timeout))
-	p.lag = among(d, 0, p.Timeout/20, p.Timeout)
-	p.knowing = d.chance(0.5)
+// drawDurations draws the durations.
+func (s *setup) drawDurations(d *random) {
+	s.tick = choose(d, 0, d.between(s.Timeout/10, s.Timeout), d.between(s.Timeout/2, 3*s.Timeout))
+	s.eventEvery = max(s.tick, s.Timeout/8)
+	s.eventEvery = d.between(s.eventEvery/3, 2*s.eventEvery)
+	s.eventLasts = d.between(s.eventEvery, 5*s.eventEvery) + s.Timeout/2
+	s.margin = roundDown(d.between(s.Timeout/4, s.Timeout))
+	s.lease = roundDown(s.margin + d.between(s.Timeout, 8*s.Timeout))
+	s.delay = choose(d, 0, s.Timeout/20, s.Timeout)
+	s.knowsTerms = d.chance(0.5)
 }
 
-// faults draws the odds of each fault. Most kinds are left out of most runs, because
+// drawFaults draws the odds of each fault. Most kinds are left out of most runs, because
 // frequent faults hide rare ones.
-func (p *setup) faults(d *random) {
-	for i := range p.odds {
-		kind := Trouble(i)
-		weight := kind.weight() * among(d, 0.0, 0.3, 1, 1, 3)
-		if slices.Contains(p.Without, kind) || !kind.possible(p) {
+func (s *setup) drawFaults(d *random) {
+	for i := range s.weights {
+		kind := Event(i)
+		weight := kind.weight() * choose(d, 0.0, 0.3, 1, 1, 3)
+		if slices.Contains(s.Without, kind) || !kind.possible(s) {
 			weight = 0
 		}
-		p.odds[i] = weight
+		s.weights[i] = weight
 	}
 	calm := d.chance(0.1)
-	rate := func(most float64) float64 { return d.unit() * most * among(d, 0.0, 0.2, 1) }
+	rate := func(most float64) float64 { return d.unit() * most * choose(d, 0.0, 0.2, 1) }
 	rates := func(most float64) communicatortest.Rates {
 		if calm {
 			most = 0
@@ -260,50 +260,50 @@ func (p *setup) faults(d *random) {
 		List: rates(0.05), Add: rates(0.12), Remove: rates(0.12),
 		Partition: rate(0.04), OneWay: rate(0.03), Span: uint64(d.oneTo(4)),
 	}
-	p.slowStop, p.slowLoad = rate(0.2), rate(0.1)
-	if p.Network != nil {
-		drawn = *p.Network
+	s.slowStop, s.slowLoad = rate(0.2), rate(0.1)
+	if s.Network != nil {
+		drawn = *s.Network
 	}
-	drawn.Seed = p.seed
+	drawn.Seed = s.seed
 	drawn.MinLatency = 100 * time.Microsecond
-	drawn.MaxLatency = d.between(drawn.MinLatency, p.Timeout/among(d, time.Duration(1000), 100, 20, 4))
-	drawn.MinLate, drawn.MaxLate = time.Millisecond, longestLate*p.Timeout
-	p.network = drawn
+	drawn.MaxLatency = d.between(drawn.MinLatency, s.Timeout/choose(d, time.Duration(1000), 100, 20, 4))
+	drawn.MinLate, drawn.MaxLate = time.Millisecond, longestLate*s.Timeout
+	s.network = drawn
 }
 
-// endless draws the lasting faults.
-func (p *setup) endless() {
-	d := throw(p.seed, "lasting")
-	kinds := []Trouble{BrokenWorker, HangingWorker, SlowLists, PoisonTask, HangingTask, StuckTask}
+// drawLasting draws the lasting faults.
+func (s *setup) drawLasting() {
+	d := newRandom(s.seed, "lasting")
+	kinds := []Event{BrokenWorker, HangingWorker, SlowLists, PoisonTask, HangingTask, StuckTask}
 	switch {
-	case p.slow > 0:
-		p.lasting = []Trouble{SlowLists}
+	case s.slowLists > 0:
+		s.lasting = []Event{SlowLists}
 	case d.chance(0.1):
-		p.lasting = []Trouble{Outage}
+		s.lasting = []Event{Outage}
 	case d.chance(0.4):
-		p.lasting = slices.DeleteFunc(kinds, func(Trouble) bool { return !d.chance(0.35) })
+		s.lasting = slices.DeleteFunc(kinds, func(Event) bool { return !d.chance(0.35) })
 	}
-	p.lasting = slices.DeleteFunc(p.lasting, func(kind Trouble) bool {
+	s.lasting = slices.DeleteFunc(s.lasting, func(kind Event) bool {
 		// A slow worker is silent if the grace period is equally short. Calls that
 		// hang block all others if there are few slots.
 		hangs := kind == HangingWorker || kind == HangingTask || kind == StuckTask
-		return slices.Contains(p.Without, kind) || kind == SlowLists && p.Grace < 2*p.Timeout || hangs && p.Concurrency < 5
+		return slices.Contains(s.Without, kind) || kind == SlowLists && s.Grace < 2*s.Timeout || hangs && s.Concurrency < 5
 	})
 }
 
-// grow draws a big fleet in one run of 150, with fewer terms. Half of these fleets
+// drawFleet draws a big fleet in one run of 150, with fewer terms. Half of these fleets
 // have few slots and slow List calls, so that no term can list all workers.
-func (p *setup) grow(s *Settings) {
-	d := throw(p.seed, "fleet")
-	if s.Workers > 0 || s.Tasks > 0 || !d.chance(1.0/150) {
+func (s *setup) drawFleet(fixed *Settings) {
+	d := newRandom(s.seed, "fleet")
+	if fixed.Workers > 0 || fixed.Tasks > 0 || !d.chance(1.0/150) {
 		return
 	}
-	p.Workers, p.Tasks, p.terms = 60+d.oneTo(140), 50+d.oneTo(250), max(p.terms/5, 1)
-	if p.Concurrency = p.Workers; s.Concurrency > 0 {
-		p.Concurrency = s.Concurrency
-	} else if d.chance(0.5) && (p.hold || p.Grace >= 2*p.Timeout) {
-		p.slow = d.between(p.Timeout/10, p.Timeout/4)
-		p.Concurrency = p.Workers / among(&d, 3, 5, 8)
+	s.Workers, s.Tasks, s.terms = 60+d.oneTo(140), 50+d.oneTo(250), max(s.terms/5, 1)
+	if s.Concurrency = s.Workers; fixed.Concurrency > 0 {
+		s.Concurrency = fixed.Concurrency
+	} else if d.chance(0.5) && (s.hold || s.Grace >= 2*s.Timeout) {
+		s.slowLists = d.between(s.Timeout/10, s.Timeout/4)
+		s.Concurrency = s.Workers / choose(&d, 3, 5, 8)
 	}
 }
 
