@@ -77,7 +77,7 @@ func (w *world) stopFaults() *leader {
 	}
 	w.note(worldLane, "the faults that do not last have ended")
 	w.mu.Unlock()
-	d := newRandom(w.seed, "calm")
+	rnd := newRandom(w.seed, "calm")
 	for _, name := range w.names {
 		m := w.workers[name]
 		m.pathEnds++
@@ -85,14 +85,14 @@ func (w *world) stopFaults() *leader {
 		if m.coordinator != connected {
 			w.reconnect(m)
 		}
-		if !m.alive && m.registered && d.chance(0.7) {
-			w.restart(m, &d)
+		if !m.alive && m.registered && rnd.chance(0.7) {
+			w.restart(m, &rnd)
 		}
 	}
 	last := w.leader()
 	w.mu.Lock()
 	last.isolated = false
-	fresh := last.retired
+	fresh := last.retiring
 	w.mu.Unlock()
 	for _, l := range w.leaders {
 		if l == last && !fresh {
@@ -216,11 +216,11 @@ func (ft *finalTerms) untilLost() time.Duration {
 	defer w.mu.Unlock()
 	belief := &ft.l.belief
 	until := time.Now()
-	for _, s := range belief.workers {
-		if s.state != orchestrator.Silent {
+	for _, wb := range belief.workers {
+		if wb.state != orchestrator.Silent {
 			continue
 		}
-		for _, end := range []time.Time{s.lastAnswer.Add(w.Grace), belief.holdEnds(&w.setup)} {
+		for _, end := range []time.Time{wb.lastAnswer.Add(w.Grace), belief.holdEnds(&w.setup)} {
 			if end.After(until) {
 				until = end
 			}

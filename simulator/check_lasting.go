@@ -29,7 +29,7 @@ func (w *world) beginLastingFaults() {
 		return
 	}
 	w.lastingBegan = true
-	d := newRandom(w.seed, "for good")
+	rnd := newRandom(w.seed, "for good")
 	tasks := w.taskNames()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,18 +47,18 @@ func (w *world) beginLastingFaults() {
 			w.outage = w.forever
 		case PoisonTask, HangingTask, StuckTask:
 			for range min(len(tasks)/max(6, 3*kinds), 10) {
-				task := choose(&d, tasks...)
+				task := choose(&rnd, tasks...)
 				w.note(worldLane, "from now on: %v %s", kind, task)
-				w.breakTask(kind, task, w.forever, &d)
+				w.breakTask(kind, task, w.forever, &rnd)
 			}
 		default:
 			for i := range w.maxSick() {
 				m := w.workers[w.names[i]]
-				if w.slowLists == 0 && d.chance(0.4) {
+				if w.slowLists == 0 && rnd.chance(0.4) {
 					continue
 				}
 				w.note(worldLane, "from now on: %v %s", kind, m.name)
-				w.breakWorker(kind, m, w.forever, &d)
+				w.breakWorker(kind, m, w.forever, &rnd)
 				if w.slowLists > 0 {
 					m.listDelay = w.slowLists
 				}
@@ -86,14 +86,14 @@ func (w *world) rounds() int {
 }
 
 // breakWorker makes a worker fail until then. The caller holds mu.
-func (w *world) breakWorker(kind Event, m *member, until time.Time, d *random) {
+func (w *world) breakWorker(kind Event, m *member, until time.Time, rnd *random) {
 	switch kind {
 	case BrokenWorker:
 		m.brokenUntil = until
 	case HangingWorker:
 		m.hangingUntil = until
 	case SlowLists:
-		m.slowListsUntil, m.listDelay = until, d.between(w.Timeout/10, w.Timeout*9/10)
+		m.slowListsUntil, m.listDelay = until, rnd.between(w.Timeout/10, w.Timeout*9/10)
 	default:
 		m.falseListsUntil = until
 	}
@@ -155,17 +155,17 @@ func (lt *lastingTerms) runTerm() bool {
 // of tasks last, it adds sick tasks of each kind, at most a sixth of all.
 func (lt *lastingTerms) addChanges() {
 	w := lt.w
-	d := newRandom(w.seed, "changes while faults last")
+	rnd := newRandom(w.seed, "changes while faults last")
 	tasks := len(w.tasks)
-	for i := range d.oneTo(5) {
+	for i := range rnd.oneTo(5) {
 		lt.add(fmt.Sprint("n", i+1))
 	}
 	for _, kind := range w.lasting {
 		if kind == PoisonTask || kind == HangingTask {
-			for i := range d.oneTo(max(1, min(tasks/6, 10))) {
+			for i := range rnd.oneTo(max(1, min(tasks/6, 10))) {
 				name := fmt.Sprint(kind, i+1)
 				w.mu.Lock()
-				w.breakTask(kind, name, w.forever, &d)
+				w.breakTask(kind, name, w.forever, &rnd)
 				w.mu.Unlock()
 				lt.add(name)
 			}
@@ -182,10 +182,10 @@ func (lt *lastingTerms) addChanges() {
 			newcomer = m
 		}
 	}
-	if len(healthy) > 2 && d.chance(0.7) {
-		w.drain(choose(&d, healthy...), true)
+	if len(healthy) > 2 && rnd.chance(0.7) {
+		w.drain(choose(&rnd, healthy...), true)
 	}
-	if newcomer != nil && d.chance(0.7) {
+	if newcomer != nil && rnd.chance(0.7) {
 		w.join(newcomer)
 	}
 	w.advance(nil, w.delay+period)

@@ -62,8 +62,8 @@ func (r *review) isQuarantined(worker string) bool {
 // checkTry checks that a start does not pause. Quarantines do not count if all open
 // workers are quarantined.
 func (r *review) checkTry(c *orchestrator.Change[string, string]) {
-	s := r.l.belief.workers[c.To]
-	f, failed := s.failures[c.Task]
+	wb := r.l.belief.workers[c.To]
+	f, failed := wb.failures[c.Task]
 	_, suspect := r.l.pauses[pauseKey{orchestrator.PauseTask, "", c.Task}]
 	if failed && !suspect && f.term+1 == r.stats.Term.Number && r.listed.Before(f.at.Add(r.w.maxPause)) {
 		r.fail(Paused, "%s was to start on %s, where it failed in the term before", c.Task, c.To)
@@ -108,12 +108,12 @@ func (r *review) recordHealth() {
 	for task := range r.view.tasks {
 		r.healthy[task] = true
 	}
-	for name, s := range r.l.belief.workers {
-		for task := range s.failures {
+	for name, wb := range r.l.belief.workers {
+		for task := range wb.failures {
 			r.healthy[task] = false
 		}
-		suspicious := len(s.counted) > 0 // it may have been quarantined since the answers came in
-		r.someOpen = r.someOpen || s.answers() && !s.draining && !r.isQuarantined(name) && !suspicious
+		suspicious := len(wb.countedFailures) > 0 // it may have been quarantined since the answers came in
+		r.someOpen = r.someOpen || wb.answers() && !wb.draining && !r.isQuarantined(name) && !suspicious
 	}
 }
 
@@ -128,12 +128,12 @@ func (r *review) learnStarts() {
 	slices.SortStableFunc(adds, func(a, b *call) int { return a.settled().Compare(b.settled()) })
 	stranded, started := failure{}, false
 	for _, c := range adds {
-		at, s := c.settled(), r.workerBelief(c)
+		at, wb := c.settled(), r.workerBelief(c)
 		_, role := r.roleOf(c)
 		switch {
 		case !c.fails(at):
 			started = started || role != giveBack
-			r.l.succeeded(c.task, s)
+			r.l.succeeded(c.task, wb)
 		case c.returned.Equal(at) && (errors.Is(c.err, orchestrator.ErrStopping) || errors.Is(c.err, orchestrator.ErrStale)):
 		case errors.Is(c.err, orchestrator.ErrRejected) && r.l.viewAt(at).tasks[c.task].Instances == 0:
 			// The task is no longer expected, and the worker may have refused it for
@@ -142,9 +142,9 @@ func (r *review) learnStarts() {
 			stranded = failure{r.stats.Term.Number, at}
 		default:
 			if role == firstHalf { // it runs at its place before the move
-				s.counted[c.task] = true
+				wb.countedFailures[c.task] = true
 			}
-			s.failures[c.task] = failure{r.stats.Term.Number, at}
+			wb.failures[c.task] = failure{r.stats.Term.Number, at}
 			r.l.discountTask(c.task)
 		}
 	}
@@ -158,43 +158,43 @@ func (r *review) learnStarts() {
 
 // succeeded records an acknowledged start. It clears the failures of the worker and
 // of the task.
-func (l *leader) succeeded(task string, s *workerBelief) {
-	l.clearWorker(s)
-	l.recordRunning(task, s)
+func (l *leader) succeeded(task string, wb *workerBelief) {
+	l.clearWorker(wb)
+	l.recordRunning(task, wb)
 }
 
 // discountTask ignores a task's failures for quarantine if it has failed on more than half
 // of the open workers, or on eight.
 func (l *leader) discountTask(task string) {
 	failed, open := 0, 0
-	for _, s := range l.belief.workers {
-		if _, ok := s.failures[task]; ok {
+	for _, wb := range l.belief.workers {
+		if _, ok := wb.failures[task]; ok {
 			failed++
 		}
-		if s.answers() && !s.draining {
+		if wb.answers() && !wb.draining {
 			open++
 		}
 	}
 	if failed <= max(1, min(open/2, 7)) {
 		return
 	}
-	for _, s := range l.belief.workers {
-		delete(s.counted, task)
+	for _, wb := range l.belief.workers {
+		delete(wb.countedFailures, task)
 	}
 }
 
 // clearWorker drops all failures counted against a worker.
-func (l *leader) clearWorker(s *workerBelief) {
-	clear(s.counted)
-	delete(l.pauses, pauseKey{orchestrator.PauseWorker, s.name, ""})
+func (l *leader) clearWorker(wb *workerBelief) {
+	clear(wb.countedFailures)
+	delete(l.pauses, pauseKey{orchestrator.PauseWorker, wb.name, ""})
 }
 
 // recordRunning records that a worker runs a task. The task's failures on other
 // workers then count against those workers, and its pauses end.
-func (l *leader) recordRunning(task string, s *workerBelief) {
+func (l *leader) recordRunning(task string, wb *workerBelief) {
 	for name, other := range l.belief.workers {
-		if _, failed := other.failures[task]; failed && other != s {
-			other.counted[task] = true
+		if _, failed := other.failures[task]; failed && other != wb {
+			other.countedFailures[task] = true
 		}
 		delete(other.failures, task)
 		delete(l.pauses, pauseKey{orchestrator.PauseStart, name, task})
@@ -205,26 +205,26 @@ func (l *leader) recordRunning(task string, s *workerBelief) {
 // learnListed records that workers list tasks that they had failed to start.
 func (r *review) learnListed() {
 	started := make(map[*workerBelief][]string)
-	for _, s := range r.l.belief.workers {
-		if !s.answers() {
+	for _, wb := range r.l.belief.workers {
+		if !wb.answers() {
 			continue
 		}
-		for task := range s.reported {
-			if _, failed := s.failures[task]; failed || s.counted[task] {
-				started[s] = append(started[s], task)
+		for task := range wb.reported {
+			if _, failed := wb.failures[task]; failed || wb.countedFailures[task] {
+				started[wb] = append(started[wb], task)
 			}
 		}
 	}
-	for s, tasks := range started {
-		r.l.clearWorker(s)
+	for wb, tasks := range started {
+		r.l.clearWorker(wb)
 		r.l.lostInMove = failure{}
 		for _, task := range tasks { // does not count against s, even if another worker runs it too
-			delete(s.failures, task)
+			delete(wb.failures, task)
 		}
 	}
-	for s, tasks := range started {
+	for wb, tasks := range started {
 		for _, task := range tasks {
-			r.l.recordRunning(task, s)
+			r.l.recordRunning(task, wb)
 		}
 	}
 }
@@ -234,24 +234,24 @@ func (r *review) learnListed() {
 // nothing.
 func (r *review) checkQuarantine() {
 	before := make(map[*workerBelief]bool)
-	for _, s := range r.l.belief.workers {
-		before[s], s.quarantined = s.quarantined, false
+	for _, wb := range r.l.belief.workers {
+		before[wb], wb.quarantined = wb.quarantined, false
 	}
 	for _, p := range r.plan.Paused {
-		s := r.l.belief.workers[p.Worker]
-		if p.Kind != orchestrator.PauseWorker || s == nil {
+		wb := r.l.belief.workers[p.Worker]
+		if p.Kind != orchestrator.PauseWorker || wb == nil {
 			continue
 		}
-		if s.quarantined = true; before[s] {
+		if wb.quarantined = true; before[wb] {
 			continue
 		}
 		least := 2
-		if s.state == orchestrator.Lost || len(s.reported) == 0 || len(r.listedOn[s.name]) == 0 {
+		if wb.state == orchestrator.Lost || len(wb.reported) == 0 || len(r.listedOn[wb.name]) == 0 {
 			least = 1
 		}
-		if len(s.counted) < least {
+		if len(wb.countedFailures) < least {
 			r.fail(Paused, "%s, which is %v and runs %d tasks, is quarantined; of the tasks that it failed to start these started elsewhere since: %v",
-				p.Worker, s.state, len(s.reported), slices.Sorted(maps.Keys(s.counted)))
+				p.Worker, wb.state, len(wb.reported), slices.Sorted(maps.Keys(wb.countedFailures)))
 		}
 	}
 }
@@ -291,16 +291,16 @@ func (l *leader) forgetPauses(worker string, expected map[string]orchestrator.Ta
 		_, ok := expected[key.task]
 		return key.worker == worker && worker != "" || key.task != "" && key.kind != orchestrator.PauseStop && !ok
 	})
-	if s := l.belief.workers[worker]; s != nil {
-		for task := range s.failures { // the task may no longer be suspect
+	if wb := l.belief.workers[worker]; wb != nil {
+		for task := range wb.failures { // the task may no longer be suspect
 			if p, ok := l.pauses[pauseKey{orchestrator.PauseTask, "", task}]; ok {
 				p.void = true
 				l.pauses[pauseKey{orchestrator.PauseTask, "", task}] = p
 			}
 		}
 	}
-	for _, s := range l.belief.workers {
-		maps.DeleteFunc(s.failures, func(task string, _ failure) bool {
+	for _, wb := range l.belief.workers {
+		maps.DeleteFunc(wb.failures, func(task string, _ failure) bool {
 			_, ok := expected[task]
 			return !ok
 		})

@@ -1,7 +1,7 @@
 package simulator
 
 // Checks of a plan: its reasons are true, it accounts for every instance (P1, P7),
-// the term's error names every failure (T11), and Plan foresees it.
+// the term's error names every failure (T11), and Plan predicts it.
 
 import (
 	"cmp"
@@ -20,13 +20,13 @@ func (r *review) checkPlan() {
 		return
 	}
 	after := maps.Clone(r.listedCopies)
-	told := make(map[writeKey]bool) // copies on answering workers that the plan mentions
+	mentioned := make(map[writeKey]bool) // copies on answering workers that the plan mentions
 	for i := range r.plan.Changes {
 		c := &r.plan.Changes[i]
 		if !r.reasonable(c) {
 			r.fail(Explained, "%v %s, from %q to %q: the reason is false", c.Kind, c.Task, c.From, c.To)
 		}
-		told[writeKey{c.Task, c.From}] = true
+		mentioned[writeKey{c.Task, c.From}] = true
 		switch c.Kind.Op {
 		case orchestrator.Start:
 			after[c.Task]++
@@ -36,8 +36,8 @@ func (r *review) checkPlan() {
 	}
 	waiting := make(map[string]int) // instances without a place on an answering worker
 	for _, w := range r.plan.Waiting {
-		if s := r.l.belief.workers[w.Worker]; w.Named && s != nil && s.answers() {
-			told[writeKey{w.Task, w.Worker}] = true
+		if wb := r.l.belief.workers[w.Worker]; w.Named && wb != nil && wb.answers() {
+			mentioned[writeKey{w.Task, w.Worker}] = true
 			continue
 		}
 		waiting[w.Task] += w.Instances
@@ -52,7 +52,7 @@ func (r *review) checkPlan() {
 			key := pauseKey{orchestrator.PauseStop, name, task}
 			if _, ok := r.l.pauses[key]; ok || pausing[key] {
 				staying[task]++
-				told[writeKey{task, name}] = true
+				mentioned[writeKey{task, name}] = true
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (r *review) checkPlan() {
 	}
 	for _, name := range r.l.belief.workerNames() {
 		for _, task := range slices.Sorted(maps.Keys(r.listedOn[name])) {
-			if r.l.belief.workers[name].draining && !told[writeKey{task, name}] {
+			if r.l.belief.workers[name].draining && !mentioned[writeKey{task, name}] {
 				r.fail(Explained, "%s drains, and the plan does not mention %s, which it runs", name, task)
 			}
 		}
@@ -113,8 +113,8 @@ func (r *review) checkFailures() {
 	}
 	want := make(map[callKey]error)
 	either := make(map[callKey]bool) // the expectations changed at that very instant
-	for name, s := range r.l.belief.workers {
-		if s.state != orchestrator.Answering {
+	for name, wb := range r.l.belief.workers {
+		if wb.state != orchestrator.Answering {
 			want[callKey{orchestrator.OpList, writeKey{"", name}}] = nil
 		}
 	}
@@ -197,8 +197,8 @@ type prediction struct {
 // without. The review of the term uses the result.
 func (l *leader) predict() {
 	w := l.w
-	d := newRandom(w.seed, "plan", uint64(l.number), uint64(time.Since(w.began)))
-	if !w.callsPlan || !d.chance(0.3) {
+	rnd := newRandom(w.seed, "plan", uint64(l.number), uint64(time.Since(w.began)))
+	if !w.callsPlan || !rnd.chance(0.3) {
 		return
 	}
 	before := l.o.LastPlan().Stats.Term
@@ -208,21 +208,21 @@ func (l *leader) predict() {
 	w.mu.Unlock()
 	f := &prediction{view: v.at, answers: make(map[string][]string)}
 	for _, state := range l.o.LastActual() {
-		p, s := v.worker(state.Name), l.belief.workers[state.Name]
-		if state.State == orchestrator.Answering && p != nil && s != nil && p.serial == s.serial {
+		p, wb := v.worker(state.Name), l.belief.workers[state.Name]
+		if state.State == orchestrator.Answering && p != nil && wb != nil && p.serial == wb.serial {
 			f.answers[state.Name] = state.Tasks
 		}
 	}
 	var h orchestrator.Hypothesis[string, string]
 	for _, p := range v.workers {
 		for _, names := range []*[]string{&h.Drain, &h.Silence, &h.Lose} {
-			if d.chance(0.1) {
+			if rnd.chance(0.1) {
 				*names = append(*names, p.name)
 			}
 		}
 	}
 	for _, task := range slices.Sorted(maps.Keys(v.tasks)) {
-		if d.chance(0.1) {
+		if rnd.chance(0.1) {
 			h.RemoveTasks = append(h.RemoveTasks, task)
 		}
 	}
@@ -236,9 +236,9 @@ func (l *leader) predict() {
 	defer w.mu.Unlock()
 	l.isPlanning = false
 	w.report.Plans++
-	w.note(loopLane(l.number), "leader %d foresees %d changes: %v", l.number, len(f.plan.Changes), answerText(err2))
+	w.note(loopLane(l.number), "leader %d plans %d changes: %v", l.number, len(f.plan.Changes), answerText(err2))
 	for _, c := range f.plan.Changes {
-		w.note(loopLane(l.number), "  foreseen: %v %s, from %q to %q", c.Kind, c.Task, c.From, c.To)
+		w.note(loopLane(l.number), "  predicted: %v %s, from %q to %q", c.Kind, c.Task, c.From, c.To)
 	}
 	fail := func(format string, args ...any) { w.fail(l, f.plan.Stats.Term, Predicted, format, args...) }
 	switch none := before.Number == 0; {
@@ -267,9 +267,9 @@ func (r *review) checkPredicted() {
 	if f == nil || r.incomplete() || !r.view.at.Equal(f.view) {
 		return
 	}
-	for _, s := range r.l.belief.workers {
-		c, answer := r.lists(s), f.answers[s.name]
-		if !s.answers() || c == nil || answer == nil || !slices.Equal(c.tasks, answer) {
+	for _, wb := range r.l.belief.workers {
+		c, answer := r.lists(wb), f.answers[wb.name]
+		if !wb.answers() || c == nil || answer == nil || !slices.Equal(c.tasks, answer) {
 			return
 		}
 	}
@@ -279,11 +279,11 @@ func (r *review) checkPredicted() {
 		}
 	}
 	r.w.report.PlansCompared++
-	did, said := r.plan.Changes, f.plan.Changes
-	if !slices.EqualFunc(did, said, func(a, b orchestrator.Change[string, string]) bool {
+	did, predicted := r.plan.Changes, f.plan.Changes
+	if !slices.EqualFunc(did, predicted, func(a, b orchestrator.Change[string, string]) bool {
 		return a.Kind.Op == b.Kind.Op && a.Task == b.Task && a.From == b.From && a.To == b.To
 	}) {
-		r.fail(Predicted, "Plan had %d changes, and the term after it %d or other ones, though all workers answered the same", len(said), len(did))
+		r.fail(Predicted, "Plan had %d changes, and the term after it %d or other ones, though all workers answered the same", len(predicted), len(did))
 	}
 	if !slices.Equal(r.plan.Waiting, f.plan.Waiting) {
 		r.fail(Predicted, "Plan had %v waiting, and the term after it %v", f.plan.Waiting, r.plan.Waiting)
@@ -294,7 +294,7 @@ func (r *review) checkPredicted() {
 // the runs. It must write nothing and fence no worker.
 func (l *leader) dryRun(ctx context.Context) {
 	w := l.w
-	if d := newRandom(w.seed, "rehearsal", uint64(l.number)); !w.callsPlan || !d.chance(0.2) {
+	if rnd := newRandom(w.seed, "rehearsal", uint64(l.number)); !w.callsPlan || !rnd.chance(0.2) {
 		return
 	}
 	w.mu.Lock()
@@ -321,21 +321,21 @@ func (l *leader) dryRun(ctx context.Context) {
 	}
 }
 
-// dryRunNet is the Communicator of a rehearsal.
+// dryRunNet is the Communicator of a dry run.
 type dryRunNet struct{ l *leader }
 
 // List takes the network's latency. It fails when ctx ends if the worker cannot be
 // reached.
 func (dn dryRunNet) List(ctx context.Context, name string) ([]string, error) {
 	l, w := dn.l, dn.l.w
-	d := newRandom(w.seed, "peek", uint64(l.number), uint64(time.Since(w.began)))
-	d.text(name)
+	rnd := newRandom(w.seed, "peek", uint64(l.number), uint64(time.Since(w.began)))
+	rnd.text(name)
 	w.mu.Lock()
 	if term, ok := orchestrator.TermFromContext(ctx); ok {
 		w.fail(l, term, Predicted, "List %s carries %v in a dry run", name, term)
 	}
 	m := w.workers[name]
-	latency := d.between(w.network.MinLatency, w.network.MaxLatency) + m.latency
+	latency := rnd.between(w.network.MinLatency, w.network.MaxLatency) + m.latency
 	through := m.network == connected && m.alive && !l.isolated && !l.crashed
 	w.mu.Unlock()
 	timer := time.NewTimer(workerLane(l.lane(), m.index).after(latency))

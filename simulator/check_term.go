@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -37,7 +36,7 @@ func (l *leader) checkTerm(stats orchestrator.TermStats) {
 	l.dropOld(stats.Start)
 	l.reviewed = stats.Term.Number
 	if w.report.Terms++; w.report.Terms == w.terms {
-		close(w.enough)
+		close(w.termsDone)
 	}
 	w.explainOverlaps()
 }
@@ -47,7 +46,7 @@ func (l *leader) dropOld(before time.Time) {
 	for len(l.views) > 1 && !l.views[1].at.After(before) {
 		l.views = l.views[1:]
 	}
-	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.heard })
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.processed })
 }
 
 // event is the sending or the return of a call.
@@ -93,7 +92,7 @@ type review struct {
 	view                            view
 	plan                            orchestrator.Plan[string, string]
 	events                          []event
-	adopted, applied                bool
+	adopted, listingApplied         bool
 	neverAnswered                   *workerBelief
 	reportedCopies, answeringCopies map[string]int  // copies at the time of the plan
 	moving                          map[string]bool // tasks with a write that was sent in time
@@ -214,12 +213,12 @@ func (r *review) adopt() {
 		return
 	}
 	r.adopted = true
-	for _, s := range r.l.belief.workers {
-		if p := r.view.worker(s.name); p == nil || p.serial != s.serial {
-			r.l.orphan(s)
-			r.l.forgetPauses(s.name, r.view.tasks)
-			for task := range s.mayRun {
-				r.l.departures[task] = r.l.removedAt(s)
+	for _, wb := range r.l.belief.workers {
+		if p := r.view.worker(wb.name); p == nil || p.serial != wb.serial {
+			r.l.recordLost(wb)
+			r.l.forgetPauses(wb.name, r.view.tasks)
+			for task := range wb.mayRun {
+				r.l.departures[task] = r.l.removedAt(wb)
 			}
 		}
 	}
@@ -239,46 +238,46 @@ func (r *review) process(e event) {
 	if e.back {
 		r.hearDeposed(c)
 	}
-	s := r.workerBelief(c)
-	if s == nil { // its worker was removed
-		c.heard = e.back
+	wb := r.workerBelief(c)
+	if wb == nil { // its worker was removed
+		c.processed = e.back
 		return
 	}
 	own := c.term.Number == r.stats.Term.Number
 	switch {
 	case !e.back && c.op == orchestrator.OpAdd:
 		r.checkSent(c)
-		r.checkStart(c, s)
+		r.checkStart(c, wb)
 		r.checkRole(c)
 		r.sent[writeKey{c.task, c.worker}] = true
-		s.start(c.task)
+		wb.start(c.task)
 	case !e.back && c.op == orchestrator.OpRemove:
 		r.checkSent(c)
 		r.checkStop(c)
 		r.checkRole(c)
 	case !e.back:
 	case c.op != orchestrator.OpList:
-		c.heard = true
+		c.processed = true
 		inTime := own && !c.returned.After(c.deadline)
 		if inTime {
-			s.acknowledge(c)
+			wb.acknowledge(c)
 			r.answer(c)
 		}
 	case c.err != nil:
-		c.heard = true
-		s.missed = e.at
-		s.cancelled = s.cancelled || c.cut || r.l.cutOff(c.err)
+		c.processed = true
+		wb.missed = e.at
+		wb.cancelled = wb.cancelled || c.cut || r.l.cutOff(c.err)
 		// A term that is cut short cancels its calls, which proves nothing about a
 		// worker.
 		if own && !e.at.After(r.listed) && !r.incomplete() {
-			s.missed, s.awaited, s.certainlyMissed, s.failed = r.listed, false, true, true
+			wb.missed, wb.awaited, wb.certainlyMissed, wb.failed = r.listed, false, true, true
 		}
 	case own && r.inTime(c):
-		s.applyAnswer(c)
+		wb.applyAnswer(c)
 	default: // for the next term
-		c.heard = true
-		if s.lateAnswer == nil || s.lateAnswer.term.Number < c.term.Number {
-			s.lateAnswer = c
+		c.processed = true
+		if wb.lateAnswer == nil || wb.lateAnswer.term.Number < c.term.Number {
+			wb.lateAnswer = c
 		}
 	}
 }
@@ -312,8 +311,8 @@ func (r *review) inTime(c *call) bool {
 // workerBelief returns the workerBelief of the worker that a call was meant for, or nil if the
 // worker has been removed.
 func (r *review) workerBelief(c *call) *workerBelief {
-	if s := r.l.belief.workers[c.worker]; s != nil && s.serial == c.serial {
-		return s
+	if wb := r.l.belief.workers[c.worker]; wb != nil && wb.serial == c.serial {
+		return wb
 	}
 	return nil
 }
@@ -332,77 +331,18 @@ func (r *review) checkRecorded() {
 		r.fail(Recorded, "LastActual has %d workers, want %d", len(actual), len(r.l.belief.workers))
 	}
 	for _, state := range actual {
-		s := r.l.belief.workers[state.Name]
-		if s == nil {
+		wb := r.l.belief.workers[state.Name]
+		if wb == nil {
 			continue // reported already
 		}
-		said := slices.Sorted(maps.Keys(s.reported))
-		if s.state == orchestrator.Lost {
-			said = nil
+		want := slices.Sorted(maps.Keys(wb.reported))
+		if wb.state == orchestrator.Lost {
+			want = nil
 		}
 		got := slices.Sorted(slices.Values(state.Tasks))
-		if !slices.Equal(said, got) {
-			r.fail(Recorded, "%s has listed and acknowledged %v, and LastActual has %v", state.Name, said, got)
+		if !slices.Equal(want, got) {
+			r.fail(Recorded, "%s has listed and acknowledged %v, and LastActual has %v", state.Name, want, got)
 		}
-	}
-}
-
-// checkListing checks when the listing ended (T3). It must end when all awaited
-// workers have answered. Let half be the time until half of them have answered: the
-// listing ends at the latest after four times half, but not before a tenth of the
-// timeout. checkListing records that limit.
-func (r *review) checkListing() {
-	const never = time.Duration(math.MaxInt64)
-	took := make([]time.Duration, 0, len(r.awaited))
-	for _, s := range r.awaited {
-		took = append(took, never)
-		if c := r.lists(s); c != nil && !c.returned.IsZero() {
-			took[len(took)-1] = c.returned.Sub(r.began)
-		}
-	}
-	slices.Sort(took)
-	due := time.Duration(0)
-	if n := len(took); n > 0 {
-		due = min(took[n-1], r.w.Timeout)
-		if half := took[n-n/2-1]; half <= due {
-			r.limit = max(4*half, r.w.Timeout/10)
-			due = min(due, r.limit)
-		}
-	}
-	if listed := r.listed.Sub(r.began); listed != due {
-		r.fail(ListingBounded, "the listing took %v, want %v; the %d workers that it awaits took %v", listed, due, len(took), took)
-	}
-}
-
-// lists returns this term's call of List to a worker, or nil.
-func (r *review) lists(s *workerBelief) *call {
-	for _, c := range r.own() {
-		if c.op == orchestrator.OpList && r.workerBelief(c) == s {
-			return c
-		}
-	}
-	return nil
-}
-
-// await determines the workers for which this term waits: those that answered in
-// time last, new ones, and silent ones that may be declared lost. Without any of
-// these, the term waits for the others.
-func (r *review) await() {
-	var others []*workerBelief
-	served := false
-	for _, s := range r.l.belief.workers {
-		switch {
-		case s.usesLateAnswer:
-			served = true
-		case r.busy(s.name):
-		case s.awaited || r.l.belief.isDue(s, r.began, &r.w.setup):
-			r.awaited = append(r.awaited, s)
-		default:
-			others = append(others, s)
-		}
-	}
-	if len(r.awaited) == 0 && !served {
-		r.awaited = others
 	}
 }
 
@@ -455,18 +395,18 @@ func (r *review) deposedAt() (at time.Time, why string) {
 // previous term did not know: soon after both the change and the end of that term.
 func (r *review) checkPrompt() {
 	l := r.l
-	last := l.latest
-	l.latest = span{since: r.began, heard: r.ended}
+	last := l.lastTerm
+	l.lastTerm = span{since: r.began, until: r.ended}
 	if !r.w.usesRun || last.since.IsZero() || l.paused {
 		return
 	}
 	for _, v := range l.views {
-		if !v.different || !v.at.After(last.since) || v.at.After(r.began) {
+		if !v.changed || !v.at.After(last.since) || v.at.After(r.began) {
 			continue
 		}
 		due := v.at
-		if last.heard.After(due) {
-			due = last.heard
+		if last.until.After(due) {
+			due = last.until
 		}
 		if wait := r.began.Sub(due); wait > 26*settle {
 			r.fail(Prompt, "a change arrived %v before the term, and for the last %v of it no term was under way", r.began.Sub(v.at), wait)

@@ -32,7 +32,7 @@ func (r *review) checkSent(c *call) {
 }
 
 // checkStart compares a start with the tasks that other workers may run.
-func (r *review) checkStart(c *call, s *workerBelief) {
+func (r *review) checkStart(c *call, wb *workerBelief) {
 	belief := &r.l.belief
 	task := r.view.tasks[c.task]
 	change, back := r.planned(c)
@@ -43,7 +43,7 @@ func (r *review) checkStart(c *call, s *workerBelief) {
 	if back && !r.stopped[writeKey{c.task, c.worker}] {
 		r.fail(Planned, "%s was given back to %s, where it had not been stopped", c.task, c.worker)
 	}
-	if s.mayRun[c.task] {
+	if wb.mayRun[c.task] {
 		return // the worker may run it already
 	}
 	silent, answering := belief.holding(c.task, c.worker)
@@ -138,13 +138,13 @@ func (r *review) checkWaiting() {
 		}
 	}
 	for _, name := range r.l.belief.workerNames() {
-		s := r.l.belief.workers[name]
-		if !s.frozen() {
+		wb := r.l.belief.workers[name]
+		if !wb.frozen() {
 			continue
 		}
 		for _, task := range slices.Sorted(maps.Keys(r.view.tasks)) {
-			if key := (writeKey{task, name}); held[key] != s.mayRun[task] {
-				r.fail(Conservative, "%s is silent or late, and may run %s: %v; the plan says held: %v", name, task, s.mayRun[task], held[key])
+			if key := (writeKey{task, name}); held[key] != wb.mayRun[task] {
+				r.fail(Conservative, "%s is silent or late, and may run %s: %v; the plan says held: %v", name, task, wb.mayRun[task], held[key])
 			}
 		}
 	}

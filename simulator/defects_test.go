@@ -35,7 +35,7 @@ func TestDefects(t *testing.T) {
 			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-failfast", "-overlay", overlay, ".",
 				"-run", "^TestSimulate(_Goroutines)?$", "-simulator.schedules", "10000", "-simulator.seed", "1").CombinedOutput()
 			require.Error(t, err, "10,000 schedules found nothing")
-			violation := regexp.MustCompile(`seed \d+, after .*: not .*`).Find(out)
+			violation := regexp.MustCompile(`seed \d+, after .*: invariant .* violated: .*`).Find(out)
 			require.NotNil(t, violation, "the test failed without a violation:\n%s", out)
 			t.Logf("%s", violation)
 		})

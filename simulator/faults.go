@@ -81,8 +81,8 @@ const (
 // String returns the name of the constant.
 func (e Event) String() string {
 	names := [events]string{
-		"Crash", "RestartEmpty", "RestartWithTasks", "SelfFencing", "LeaseCut", "LeaseDeaf", "Partition",
-		"OneWayPartition", "Isolation", "Slowness", "SlowLists", "Lies", "BrokenWorker", "HangingWorker",
+		"Crash", "RestartEmpty", "RestartWithTasks", "SelfFencing", "LeaseCut", "LeaseOneWay", "Partition",
+		"OneWayPartition", "Isolation", "Slowness", "SlowLists", "FalseLists", "BrokenWorker", "HangingWorker",
 		"PoisonTask", "HangingTask", "StuckTask", "Outage", "Deposition", "LeaderCrash", "Deploy", "Join", "Leave", "Drain", "NewTask", "DropTask", "Redefinition",
 	}
 	if e >= 0 && e < events {
@@ -107,12 +107,12 @@ func (e Event) weight() float64 {
 }
 
 // possible reports whether a trouble can happen in a setup.
-func (e Event) possible(p *setup) bool {
+func (e Event) possible(s *setup) bool {
 	switch e {
 	case LeaseCut, LeaseOneWay:
-		return p.Membership != Grace
+		return s.Membership != Grace
 	case FalseLists:
-		return !p.truthful
+		return !s.truthful
 	}
 	return true
 }
@@ -122,16 +122,16 @@ func (w *world) inject(step uint64) {
 	if w.settling {
 		return
 	}
-	d := newRandom(w.seed, "weather", step)
-	w.schedule.in(d.between(w.eventEvery/5, 2*w.eventEvery), func() { w.inject(step + 1) })
+	rnd := newRandom(w.seed, "weather", step)
+	w.schedule.in(rnd.between(w.eventEvery/5, 2*w.eventEvery), func() { w.inject(step + 1) })
 	total := 0.0
 	for _, weight := range w.weights {
 		total += weight
 	}
-	x := d.unit() * total
+	x := rnd.unit() * total
 	for i, weight := range w.weights {
 		if x < weight {
-			w.trigger(Event(i), &d)
+			w.trigger(Event(i), &rnd)
 			return
 		}
 		x -= weight
@@ -139,22 +139,22 @@ func (w *world) inject(step uint64) {
 }
 
 // trigger causes one trouble, if it is possible now.
-func (w *world) trigger(kind Event, d *random) {
-	m := w.workers[w.names[d.upTo(w.Workers+2)%len(w.names)]]
-	lasts := d.between(w.eventLasts/5, 2*w.eventLasts)
+func (w *world) trigger(kind Event, rnd *random) {
+	m := w.workers[w.names[rnd.upTo(w.Workers+2)%len(w.names)]]
+	lasts := rnd.between(w.eventLasts/5, 2*w.eventLasts)
 	switch kind {
 	case LeaseCut, LeaseOneWay:
-		w.loseCoordinator(kind, m, lasts, d)
+		w.loseCoordinator(kind, m, lasts, rnd)
 	case Partition, OneWayPartition, Slowness, SlowLists, FalseLists, BrokenWorker, HangingWorker:
-		w.impair(kind, m, lasts, d)
+		w.impair(kind, m, lasts, rnd)
 	case Crash:
-		w.crashSome(m, lasts, d)
+		w.crashSome(m, lasts, rnd)
 	case Deposition, LeaderCrash, Deploy, Isolation:
-		w.disturbLeader(kind, lasts, d)
+		w.disturbLeader(kind, lasts, rnd)
 	case Join, Leave, Drain:
-		w.changeMembers(kind, m, lasts, d)
+		w.changeMembers(kind, m, lasts, rnd)
 	case PoisonTask, HangingTask, StuckTask, NewTask, DropTask, Redefinition:
-		w.changeTasks(kind, lasts, d)
+		w.changeTasks(kind, lasts, rnd)
 	case Outage:
 		w.recordEvent(kind, "for %v", lasts)
 		w.mu.Lock()
@@ -170,7 +170,7 @@ func (w *world) recordEvent(kind Event, format string, args ...any) {
 	w.countEvent(kind, format, args...)
 }
 
-func (w *world) loseCoordinator(kind Event, m *member, lasts time.Duration, d *random) {
+func (w *world) loseCoordinator(kind Event, m *member, lasts time.Duration, rnd *random) {
 	if m.coordinator != connected || !m.alive || !m.registered {
 		return
 	}
@@ -178,23 +178,23 @@ func (w *world) loseCoordinator(kind Event, m *member, lasts time.Duration, d *r
 	if kind == LeaseOneWay {
 		how = oneWay
 	}
-	lasts = d.between(lasts/2, lasts+w.lease)
+	lasts = rnd.between(lasts/2, lasts+w.lease)
 	w.recordEvent(kind, "%s, for %v", m.name, lasts)
 	w.disconnect(m, how)
 	w.schedule.in(lasts, func() { w.reconnect(m) })
 }
 
 // impair disturbs a worker, or its connection to leaders, for a while.
-func (w *world) impair(kind Event, m *member, lasts time.Duration, d *random) {
+func (w *world) impair(kind Event, m *member, lasts time.Duration, rnd *random) {
 	w.recordEvent(kind, "%s, for %v", m.name, lasts)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	until := time.Now().Add(lasts)
 	switch kind {
 	case FalseLists, BrokenWorker, HangingWorker, SlowLists:
-		w.breakWorker(kind, m, until, d)
+		w.breakWorker(kind, m, until, rnd)
 	case Slowness:
-		m.latency = d.between(w.Timeout/20, w.Timeout*3/2)
+		m.latency = rnd.between(w.Timeout/20, w.Timeout*3/2)
 		m.slowEnds++
 		this := m.slowEnds
 		w.schedule.in(lasts, func() {
@@ -222,12 +222,12 @@ func (w *world) impair(kind Event, m *member, lasts time.Duration, d *random) {
 }
 
 // crashSome crashes one worker, or several one time in ten. Most of them come back.
-func (w *world) crashSome(m *member, lasts time.Duration, d *random) {
+func (w *world) crashSome(m *member, lasts time.Duration, rnd *random) {
 	victims := []*member{m}
-	if d.chance(0.1) {
+	if rnd.chance(0.1) {
 		victims = victims[:0]
 		for _, name := range w.names {
-			if d.chance(0.6) {
+			if rnd.chance(0.6) {
 				victims = append(victims, w.workers[name])
 			}
 		}
@@ -239,8 +239,8 @@ func (w *world) crashSome(m *member, lasts time.Duration, d *random) {
 		w.recordEvent(Crash, "%s", m.name)
 		w.crash(m)
 		m.rejoins = false
-		if d.chance(0.85) {
-			rest := d.between(0, choose(d, period, w.Timeout/2, lasts, 2*w.lease))
+		if rnd.chance(0.85) {
+			rest := rnd.between(0, choose(rnd, period, w.Timeout/2, lasts, 2*w.lease))
 			fate := newRandom(w.seed, "comeback", uint64(time.Since(w.began)), uint64(m.index))
 			w.schedule.in(rest, func() {
 				if !w.settling {
@@ -252,9 +252,9 @@ func (w *world) crashSome(m *member, lasts time.Duration, d *random) {
 }
 
 // disturbLeader isolates, deposes, crashes or stops the leader.
-func (w *world) disturbLeader(kind Event, lasts time.Duration, d *random) {
+func (w *world) disturbLeader(kind Event, lasts time.Duration, rnd *random) {
 	l := w.leader()
-	if l.retired {
+	if l.retiring {
 		return // a successor is scheduled
 	}
 	w.recordEvent(kind, "leader %d", l.number)
@@ -271,7 +271,7 @@ func (w *world) disturbLeader(kind Event, lasts time.Duration, d *random) {
 		return
 	case Deposition:
 		// The leader learns of it immediately, later, or only from a worker.
-		w.schedule.in(d.between(0, choose(d, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
+		w.schedule.in(rnd.between(0, choose(rnd, period, w.Timeout, 3*lasts)), func() { l.end(orchestrator.ErrDeposed) })
 		if next := w.elect(); next != nil {
 			w.lead(next)
 		}
@@ -284,7 +284,7 @@ func (w *world) disturbLeader(kind Event, lasts time.Duration, d *random) {
 	default:
 		l.end(errors.New("a new version is being deployed"))
 	}
-	w.schedule.in(d.between(0, choose(d, period, w.Timeout, lasts)), func() {
+	w.schedule.in(rnd.between(0, choose(rnd, period, w.Timeout, lasts)), func() {
 		if w.settling || w.leader() != l {
 			return
 		}
@@ -297,7 +297,7 @@ func (w *world) disturbLeader(kind Event, lasts time.Duration, d *random) {
 // leader returns the latest leader.
 func (w *world) leader() *leader { return w.leaders[len(w.leaders)-1] }
 
-func (w *world) changeMembers(kind Event, m *member, lasts time.Duration, d *random) {
+func (w *world) changeMembers(kind Event, m *member, lasts time.Duration, rnd *random) {
 	switch kind {
 	case Join:
 		if m.registered || m.coordinator != connected {
@@ -310,7 +310,7 @@ func (w *world) changeMembers(kind Event, m *member, lasts time.Duration, d *ran
 			return
 		}
 		w.recordEvent(kind, "%s", m.name)
-		if !d.chance(0.6) {
+		if !rnd.chance(0.6) {
 			w.leave(m)
 			return
 		}
@@ -346,10 +346,10 @@ func (w *world) drain(m *member, yes bool) {
 	w.publish(change{worker: m.name, drains: yes, undrains: !yes})
 }
 
-func (w *world) changeTasks(kind Event, lasts time.Duration, d *random) {
+func (w *world) changeTasks(kind Event, lasts time.Duration, rnd *random) {
 	names := slices.Sorted(maps.Keys(w.tasks))
 	if kind == NewTask {
-		task := w.newTask(fmt.Sprint("t", d.oneTo(w.Tasks+5)), d)
+		task := w.newTask(fmt.Sprint("t", rnd.oneTo(w.Tasks+5)), rnd)
 		w.recordEvent(kind, "%s", describe(task))
 		w.define(task)
 		return
@@ -357,13 +357,13 @@ func (w *world) changeTasks(kind Event, lasts time.Duration, d *random) {
 	if len(names) == 0 {
 		return
 	}
-	name := choose(d, names...)
+	name := choose(rnd, names...)
 	switch kind {
 	case PoisonTask, HangingTask, StuckTask:
 		w.recordEvent(kind, "%s, for %v", name, lasts)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.breakTask(kind, name, time.Now().Add(lasts), d)
+		w.breakTask(kind, name, time.Now().Add(lasts), rnd)
 	case DropTask:
 		w.recordEvent(kind, "%s", name)
 		w.mu.Lock()
@@ -371,21 +371,21 @@ func (w *world) changeTasks(kind Event, lasts time.Duration, d *random) {
 		w.mu.Unlock()
 		w.publish(change{task: orchestrator.Task[string]{Name: name}, undefines: true})
 	case Redefinition:
-		task := w.newTask(name, d)
+		task := w.newTask(name, rnd)
 		w.recordEvent(kind, "%s", describe(task))
 		w.define(task)
 	}
 }
 
 // breakTask makes starts or stops of a task fail until then. The caller holds mu.
-func (w *world) breakTask(kind Event, task string, until time.Time, d *random) {
+func (w *world) breakTask(kind Event, task string, until time.Time, rnd *random) {
 	switch kind {
 	case PoisonTask:
 		w.poisonTasks[task] = until
 	case HangingTask:
 		w.hangingTasks[task] = until
 	default:
-		w.stuckTasks[task] = stuck{until, choose(d, stopIgnored, stopIgnored, stopHangs, stopRefused)}
+		w.stuckTasks[task] = stuck{until, choose(rnd, stopIgnored, stopIgnored, stopHangs, stopRefused)}
 	}
 }
 
@@ -412,7 +412,7 @@ func (w *world) resistanceOf(task string) resistance {
 	return 0
 }
 
-// isActive reports whether a fault that ends at until is active. In a calm world only
+// isActive reports whether a fault that ends at until is active. Once the world settles, only
 // lasting faults are. The caller holds mu.
 func (w *world) isActive(until time.Time) bool {
 	if w.settling {
@@ -422,10 +422,10 @@ func (w *world) isActive(until time.Time) bool {
 }
 
 // newTask draws the instances and the handoff of a task.
-func (w *world) newTask(name string, d *random) orchestrator.Task[string] {
-	task := orchestrator.Task[string]{Name: name, Instances: choose(d, 1, 1, 1, 1, 2, 2, 3, 4)}
+func (w *world) newTask(name string, rnd *random) orchestrator.Task[string] {
+	task := orchestrator.Task[string]{Name: name, Instances: choose(rnd, 1, 1, 1, 1, 2, 2, 3, 4)}
 	if w.overlaps {
-		task.Handoff = choose(d, orchestrator.HandoffDefault, orchestrator.StopThenStart, orchestrator.StartThenStop)
+		task.Handoff = choose(rnd, orchestrator.HandoffDefault, orchestrator.StopThenStart, orchestrator.StartThenStop)
 	}
 	return task
 }

@@ -26,7 +26,7 @@ type leader struct {
 
 	delivery time.Time // when the latest change reaches it, or has reached it
 	deposed  time.Time // when its successor was elected; zero: not yet
-	retired  bool      // it is about to stop, or has stopped
+	retiring bool      // it is about to stop, or has stopped
 
 	// w.mu guards the fields below.
 
@@ -41,9 +41,9 @@ type leader struct {
 	views       []view
 	requests    map[string]*request
 	calls       []*call
-	calling     uint64 // the latest term that has called a worker
-	since       time.Time
-	seen        view // what that term expects
+	term        uint64 // the latest term that has called a worker
+	termBegan   time.Time
+	expected    view // what that term expects
 	reviewed    uint64
 	belief      belief
 	omitted     map[writeKey]spans   // what workers have left out of List
@@ -57,7 +57,7 @@ type leader struct {
 	lostInMove  failure             // the last task that could not be given back; zero if a start has succeeded since
 	isPlanning  bool                // a Plan is under way
 	predicted   *prediction         // what the next term should do
-	latest      span                // the latest term, from its beginning to its end
+	lastTerm    span                // the latest term, from its beginning to its end
 }
 
 // intent is the intent of a leader when it started a task on a worker.
@@ -206,7 +206,7 @@ func (l *leader) recoverPanic() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.stopped = true
-	l.w.fail(l, orchestrator.Term{Epoch: l.epoch, Number: l.calling}, Terminated, "panic: %v\n%s", v, debug.Stack())
+	l.w.fail(l, orchestrator.Term{Epoch: l.epoch, Number: l.term}, Terminated, "panic: %v\n%s", v, debug.Stack())
 }
 
 // runLoop runs one term after another.
@@ -229,7 +229,7 @@ func (l *leader) runLoop(ctx context.Context) {
 
 // end stops a leader for good, with the cause given.
 func (l *leader) end(cause error) {
-	l.retired = true
+	l.retiring = true
 	l.stop(cause)
 }
 
@@ -266,7 +266,7 @@ type view struct {
 	workers []expectedWorker
 	tasks   map[string]orchestrator.Task[string]
 	// different reports whether the change altered the expectations.
-	different bool
+	changed bool
 }
 
 // worker returns a worker's place, or nil if it is not a member.
@@ -298,9 +298,9 @@ func (l *leader) viewAt(at time.Time) view {
 }
 
 // removedAt returns when a worker that was a member in the last term was removed.
-func (l *leader) removedAt(s *workerBelief) time.Time {
+func (l *leader) removedAt(wb *workerBelief) time.Time {
 	for _, v := range l.views {
-		if p := v.worker(s.name); p == nil || p.serial != s.serial {
+		if p := v.worker(wb.name); p == nil || p.serial != wb.serial {
 			return v.at
 		}
 	}
@@ -320,11 +320,11 @@ type change struct {
 // publish sends a change to all leaders. It arrives after the lag, in order.
 func (w *world) publish(c change) {
 	for _, l := range w.leaders {
-		if l.retired {
+		if l.retiring {
 			continue
 		}
-		d := newRandom(w.seed, "lag", uint64(l.number), uint64(time.Since(w.began)))
-		at := time.Now().Add(d.between(0, w.delay))
+		rnd := newRandom(w.seed, "lag", uint64(l.number), uint64(time.Since(w.began)))
+		at := time.Now().Add(rnd.between(0, w.delay))
 		if at.Before(l.delivery) {
 			at = l.delivery
 		}
@@ -341,7 +341,7 @@ func (l *leader) apply(c change) {
 		w.mu.Unlock()
 		return
 	}
-	v := view{at: time.Now(), different: true}
+	v := view{at: time.Now(), changed: true}
 	if last := l.views[len(l.views)-1]; true {
 		v.workers, v.tasks = slices.Clone(last.workers), maps.Clone(last.tasks)
 	}
@@ -358,19 +358,19 @@ func (l *leader) apply(c change) {
 			l.lost[c.worker] = append(l.lost[c.worker], span{since: v.at, serial: was.serial})
 		}
 	case (c.drains || c.undrains) && at >= 0:
-		v.different = v.workers[at].draining != c.drains
+		v.changed = v.workers[at].draining != c.drains
 		v.workers[at].draining = c.drains
 	case c.defines:
-		v.different = v.tasks[c.task.Name] != c.task
+		v.changed = v.tasks[c.task.Name] != c.task
 		v.tasks[c.task.Name] = c.task
 	case c.undefines:
-		_, v.different = v.tasks[c.task.Name]
+		_, v.changed = v.tasks[c.task.Name]
 		delete(v.tasks, c.task.Name)
 	default:
-		v.different = false
+		v.changed = false
 	}
 	l.views = append(l.views, v)
-	w.note(worldLane, "leader %d hears: %s", l.number, c)
+	w.note(worldLane, "leader %d learns: %s", l.number, c)
 	w.mu.Unlock()
 	l.forward(c)
 }

@@ -29,12 +29,12 @@ type member struct {
 	session    int // counts its memberships
 	registered bool
 	draining   bool
-	seen       orchestrator.Term // the highest term that reached this process
+	highest    orchestrator.Term // the highest term that reached this process
 	restoring  bool              // it is starting the tasks in memory
 	joined     time.Time
 	crashed    time.Time
 	lastRan    []string   // the tasks that ran when it crashed
-	adds       []*arrival // the writes under way at this process
+	arrivals   []*arrival // the writes under way at this process
 	rejoins    bool       // it rejoins as soon as it can
 
 	coordinator connection
@@ -44,7 +44,7 @@ type member struct {
 
 	network connection // to leaders
 	latency time.Duration
-	// Each lasts until the time given: lies in List, refused starts, starts that
+	// Each lasts until the time given: false lists, refused starts, starts that
 	// hang, slow lists.
 	falseListsUntil, brokenUntil, hangingUntil, slowListsUntil time.Time
 
@@ -76,7 +76,7 @@ func (w *world) start(m *member) {
 	w.cluster.Worker(m.name).Fence(known)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m.alive, m.seen, m.adds, m.rejoins = true, known, nil, false
+	m.alive, m.highest, m.arrivals, m.rejoins = true, known, nil, false
 	m.process++
 	m.renewing = time.Now()
 	m.lease++
@@ -194,7 +194,7 @@ func (w *world) reconnect(m *member) {
 	case m.alive: // unfenced: it has kept running
 		w.cluster.Worker(m.name).Fence(orchestrator.Term{Epoch: w.epoch})
 		w.mu.Lock()
-		m.seen = later(m.seen, orchestrator.Term{Epoch: w.epoch})
+		m.highest = later(m.highest, orchestrator.Term{Epoch: w.epoch})
 		w.mu.Unlock()
 		w.register(m)
 	case m.rejoins:
@@ -213,7 +213,7 @@ func (w *world) crash(m *member) {
 }
 
 // restart restarts the process of a crashed worker.
-func (w *world) restart(m *member, d *random) {
+func (w *world) restart(m *member, rnd *random) {
 	if m.alive {
 		return
 	}
@@ -225,12 +225,12 @@ func (w *world) restart(m *member, d *random) {
 	switch {
 	case !m.registered:
 		w.join(m)
-	case mine && d.chance(0.5):
+	case mine && rnd.chance(0.5):
 		w.mu.Lock()
 		w.countEvent(RestartWithTasks, "%s runs %v again", m.name, m.lastRan)
 		w.mu.Unlock()
 		w.restore(m)
-	case w.leases() && d.chance(0.5):
+	case w.leases() && rnd.chance(0.5):
 		w.mu.Lock()
 		w.countEvent(RestartEmpty, "%s revokes its lease", m.name)
 		w.mu.Unlock()
@@ -252,7 +252,7 @@ func (w *world) restore(m *member) {
 	m.restoring = true
 	w.mu.Unlock()
 	worker := w.cluster.Worker(m.name)
-	ctx := orchestrator.ContextWithTerm(context.Background(), m.seen)
+	ctx := orchestrator.ContextWithTerm(context.Background(), m.highest)
 	for _, task := range tasks {
 		_ = worker.Add(ctx, task) // not on a leader's order
 	}

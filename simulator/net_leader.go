@@ -18,17 +18,17 @@ var errCrashed = errors.New("the leader has crashed")
 
 // call is a call as its leader sees it. Each write of an Apply is a separate call.
 type call struct {
-	term     orchestrator.Term
-	op       orchestrator.Op
-	worker   string
-	task     string // of a write
-	sent     time.Time
-	deadline time.Time // when its term stops waiting for it
-	returned time.Time // zero: not yet
-	tasks    []string  // the answer to a List
-	err      error
-	serial   uint64 // of the member that it is meant for
-	heard    bool   // its answer has been processed
+	term      orchestrator.Term
+	op        orchestrator.Op
+	worker    string
+	task      string // of a write
+	sent      time.Time
+	deadline  time.Time // when its term stops waiting for it
+	returned  time.Time // zero: not yet
+	tasks     []string  // the answer to a List
+	err       error
+	serial    uint64 // of the member that it is meant for
+	processed bool   // its answer has been processed
 	// limit is how long a List may take for the next term to wait for its worker.
 	limit time.Duration
 
@@ -243,13 +243,13 @@ func (l *leader) recordRequest(f *request, name string) {
 		w.fail(l, term, Predicted, "%v %s %s was sent during a Plan", f.calls[0].op, f.calls[0].task, name)
 	}
 	l.calls = append(l.calls, f.calls...)
-	if term.Number > l.calling {
-		l.calling, l.since, l.seen = term.Number, f.sent, l.viewAt(f.sent)
+	if term.Number > l.term {
+		l.term, l.termBegan, l.expected = term.Number, f.sent, l.viewAt(f.sent)
 		if l.epoch == w.epoch {
 			w.number = term.Number
 		}
 	}
-	p := l.seen.worker(name)
+	p := l.expected.worker(name)
 	if p == nil {
 		w.fail(l, term, Planned, "%v went to %s, which is not a member", f.calls[0].op, name)
 		return
@@ -260,21 +260,21 @@ func (l *leader) recordRequest(f *request, name string) {
 			w.fail(l, term, Bounded, "%v %s has only %v", c.op, name, c.deadline.Sub(f.sent))
 		}
 		if c.op == orchestrator.OpAdd {
-			l.intents[c.intentKey()] = intent{want: l.seen.tasks[c.task].Instances, sent: c.sent}
+			l.intents[c.intentKey()] = intent{want: l.expected.tasks[c.task].Instances, sent: c.sent}
 		}
 	}
 	lists := f.calls[0].op == orchestrator.OpList
-	flying := 0
+	inFlight := 0
 	for name, other := range l.requests {
 		// Calls of earlier terms may last until their deadlines.
 		c := other.calls[0]
 		list := c.op == orchestrator.OpList
-		if p := l.seen.worker(name); p != nil && p.serial == c.serial && c.term == term && list == lists && time.Now().Before(c.deadline) {
-			flying++
+		if p := l.expected.worker(name); p != nil && p.serial == c.serial && c.term == term && list == lists && time.Now().Before(c.deadline) {
+			inFlight++
 		}
 	}
-	if flying > 2*w.Concurrency || !lists && flying > w.Concurrency {
-		w.fail(l, term, Bounded, "%d calls are in flight, want at most %d, and as many that the term does not wait for", flying, w.Concurrency)
+	if inFlight > 2*w.Concurrency || !lists && inFlight > w.Concurrency {
+		w.fail(l, term, Bounded, "%d calls are in flight, want at most %d, and as many that the term does not wait for", inFlight, w.Concurrency)
 	}
 }
 
@@ -284,12 +284,12 @@ func (w *world) countGoroutines(l *leader, term orchestrator.Term, more int) {
 	if w.census == nil || w.violation != nil {
 		return
 	}
-	flying := 0
+	inFlight := 0
 	for _, l := range w.leaders {
-		flying += len(l.requests)
+		inFlight += len(l.requests)
 	}
-	if n := w.census(); n > flying+more {
-		w.fail(l, term, Bounded, "leaders have %d goroutines, with %d calls in flight", n, flying)
+	if n := w.census(); n > inFlight+more {
+		w.fail(l, term, Bounded, "leaders have %d goroutines, with %d calls in flight", n, inFlight)
 	}
 }
 

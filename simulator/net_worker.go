@@ -73,7 +73,7 @@ func (wn workerNet) List(ctx context.Context, name string) ([]string, error) {
 		return nil, errOtherProcess
 	}
 	if m.alive {
-		m.seen = later(m.seen, term)
+		m.highest = later(m.highest, term)
 	}
 	w.mu.Unlock()
 	tasks, err := w.cluster.List(ctx, name)
@@ -86,33 +86,33 @@ func (wn workerNet) List(ctx context.Context, name string) ([]string, error) {
 }
 
 // falseList returns a false list. The caller holds mu.
-func (w *world) falseList(m *member, term orchestrator.Term, truth []string) (told []string) {
-	d := newRandom(w.seed, "lie", term.Epoch, term.Number, uint64(m.index))
+func (w *world) falseList(m *member, term orchestrator.Term, truth []string) (listed []string) {
+	rnd := newRandom(w.seed, "lie", term.Epoch, term.Number, uint64(m.index))
 	l := w.byEpoch[term.Epoch]
 	for _, task := range truth {
 		switch {
-		case !d.chance(0.3):
-			told = append(told, task)
-		case d.chance(0.3):
-			told = append(told, task, task)
+		case !rnd.chance(0.3):
+			listed = append(listed, task)
+		case rnd.chance(0.3):
+			listed = append(listed, task, task)
 		case l != nil:
 			key := writeKey{task, m.name}
 			l.omitted[key] = append(l.omitted[key], span{since: time.Now()})
 		}
 	}
-	if d.chance(0.3) {
-		invented := fmt.Sprint("t", d.oneTo(max(w.Tasks, 1)))
-		told = append(told, invented)
+	if rnd.chance(0.3) {
+		invented := fmt.Sprint("t", rnd.oneTo(max(w.Tasks, 1)))
+		listed = append(listed, invented)
 		if l != nil {
 			l.added[writeKey{invented, m.name}] = true
 		}
 	}
-	if d.chance(0.1) {
-		told = append(told, "nonsense")
+	if rnd.chance(0.1) {
+		listed = append(listed, "nonsense")
 	}
-	w.report.Faults["lies told"]++
-	w.note(workerLane(l.lane(), m.index), "%s runs %v, and lists %v", m.name, truth, told)
-	return told
+	w.report.Faults["false list"]++
+	w.note(workerLane(l.lane(), m.index), "%s runs %v, and lists %v", m.name, truth, listed)
+	return listed
 }
 
 // Add implements orchestrator.Communicator.
@@ -167,11 +167,11 @@ func (wn workerNet) deliver(ctx context.Context, name string, writes []orchestra
 			let, at = append(let, write), append(at, i)
 		}
 	}
-	before, gen := m.seen, m.process
+	before, gen := m.highest, m.process
 	a := &arrival{term: term, writes: let}
 	if len(let) > 0 && m.alive {
-		m.seen = later(m.seen, term)
-		m.adds = append(m.adds, a)
+		m.highest = later(m.highest, term)
+		m.arrivals = append(m.arrivals, a)
 	}
 	w.mu.Unlock()
 	if len(let) == 0 {
@@ -180,7 +180,7 @@ func (wn workerNet) deliver(ctx context.Context, name string, writes []orchestra
 	answers := hand(let)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m.adds = slices.DeleteFunc(m.adds, func(other *arrival) bool { return other == a })
+	m.arrivals = slices.DeleteFunc(m.arrivals, func(other *arrival) bool { return other == a })
 	for j, err := range answers {
 		errs[at[j]] = err
 		stale := errors.Is(err, orchestrator.ErrStale) || errors.Is(err, orchestrator.ErrDeposed)
@@ -200,10 +200,10 @@ func (wn workerNet) deliver(ctx context.Context, name string, writes []orchestra
 // refusal returns why a write never reaches the worker.Worker, or nil. The caller
 // holds mu.
 func (w *world) refusal(ctx context.Context, m *member, term orchestrator.Term, write orchestrator.Write[string]) error {
-	d := newRandom(w.seed, "refusal", term.Epoch, term.Number, uint64(m.index))
-	d.text(write.Task)
+	rnd := newRandom(w.seed, "refusal", term.Epoch, term.Number, uint64(m.index))
+	rnd.text(write.Task)
 	refuse := func(err error) error {
-		if d.chance(0.5) {
+		if rnd.chance(0.5) {
 			err = fmt.Errorf("%w: %w", orchestrator.ErrRejected, err)
 		}
 		return err

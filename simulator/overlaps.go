@@ -49,16 +49,16 @@ func (w *world) runTask(ctx context.Context, name, task string) error {
 	if r == nil {
 		return errDown
 	}
-	d := newRandom(w.seed, "run", uint64(time.Since(w.began)))
-	d.text(name)
-	d.text(task)
+	rnd := newRandom(w.seed, "run", uint64(time.Since(w.began)))
+	rnd.text(name)
+	rnd.text(task)
 	slow := func(odds float64) time.Duration {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.settling || r.worker.restoring || !d.chance(odds) {
+		if w.settling || r.worker.restoring || !rnd.chance(odds) {
 			return 0
 		}
-		return d.between(0, longestStop*w.Timeout)
+		return rnd.between(0, longestStop*w.Timeout)
 	}
 	if pause := slow(w.slowLoad); pause > 0 {
 		w.count("slow to be ready")
@@ -109,15 +109,15 @@ func (w *world) started(name, task string) *run {
 	w.running[task] = append(w.running[task], r)
 	r.copies = len(w.running[task]) + w.restartable(task)
 	var by *arrival
-	for _, a := range m.adds {
-		if a.adds(task) && a.term.Compare(m.seen) >= 0 && (by == nil || by.term.Compare(a.term) < 0) {
+	for _, a := range m.arrivals {
+		if a.adds(task) && a.term.Compare(m.highest) >= 0 && (by == nil || by.term.Compare(a.term) < 0) {
 			by = a
 		}
 	}
 	w.note(workerLane(0, m.index), "%s runs %s", name, task)
 	if by == nil && !m.restoring {
-		w.fail(nil, m.seen, Authorized, "%s started %s without a write that it may accept: it has seen %v",
-			name, task, m.seen)
+		w.fail(nil, m.highest, Authorized, "%s started %s without a write that it may accept: it has seen %v",
+			name, task, m.highest)
 		return r
 	}
 	if by != nil {
@@ -132,8 +132,8 @@ func (w *world) started(name, task string) *run {
 		restarted: by == nil, stops: maps.Clone(w.stops[task]),
 	}
 	for _, l := range w.leaders {
-		if l.calling > l.reviewed {
-			o.terms = append(o.terms, termRef{l, l.calling})
+		if l.term > l.reviewed {
+			o.terms = append(o.terms, termRef{l, l.term})
 		}
 	}
 	w.pending = append(w.pending, o)
@@ -182,7 +182,7 @@ func (w *world) allStopped(m *member) {
 			}
 		}
 	}
-	m.adds = nil
+	m.arrivals = nil
 }
 
 // loseTrack records that no leader knows any longer what a worker runs. The caller
@@ -266,12 +266,12 @@ func (w *world) explainOverlaps() {
 // could not know; at most as many as wanted may remain. The caller holds mu.
 func (w *world) findCause(o *overlap) {
 	cause := Cause("")
-	left, untold := len(o.runs), 0
+	left, unaware := len(o.runs), 0
 	last := o.runs[len(o.runs)-1]
 	for _, r := range o.runs {
 		c := w.unknown(r, o.since(), o.at)
 		known := r.began.Before(o.since()) && (r.leader != last.leader || r.term != last.term)
-		if c == "" && !known && o.halfWay(r) {
+		if c == "" && !known && o.isHalfMoved(r) {
 			c = StartFirst
 		}
 		switch {
@@ -279,7 +279,7 @@ func (w *world) findCause(o *overlap) {
 			left--
 			cause = c
 		case o.unaware(r):
-			untold++
+			unaware++
 		}
 	}
 	by := last.intent()
@@ -295,14 +295,14 @@ func (w *world) findCause(o *overlap) {
 	case left <= want:
 	case o.restarted && !w.restartedElsewhere(o):
 		cause = SurplusRestarted
-	case left <= by.moved, left <= o.movedSince(), o.conserved(by, left):
+	case left <= by.moved, left <= o.movedSince(), o.isConserved(by, left):
 		cause = MovedSurplus
-	case o.halfWay(last), // one more than before, until the stop that follows
-		by.first && o.conserved(by, left-1): // or until the old copy has ended on its own
+	case o.isHalfMoved(last), // one more than before, until the stop that follows
+		by.first && o.isConserved(by, left-1): // or until the old copy has ended on its own
 		cause = StartFirst
 	case by.from != "" && last.leader.added[writeKey{o.task, by.from}]:
 		cause = FalseList // it has moved a copy that was never there
-	case left-untold <= want:
+	case left-unaware <= want:
 		cause = UnawareLeader
 	default:
 		names := make([]string, len(o.runs))
@@ -316,9 +316,9 @@ func (w *world) findCause(o *overlap) {
 	w.report.Overlaps[cause]++
 }
 
-// halfWay reports whether a run belongs to a move under way that starts first: the
+// isHalfMoved reports whether a run belongs to a move under way that starts first: the
 // task still runs at its old place.
-func (o *overlap) halfWay(r *run) bool {
+func (o *overlap) isHalfMoved(r *run) bool {
 	by := r.intent()
 	return by.first && slices.ContainsFunc(o.runs, func(other *run) bool { return other.worker.name == by.from })
 }
@@ -349,10 +349,10 @@ func (o *overlap) movedSince() int {
 	return most
 }
 
-// conserved reports whether no more copies run than did when the copy that the last
+// isConserved reports whether no more copies run than did when the copy that the last
 // start moved was stopped. It adds the copies that were between their own stop and
 // start then, and those that came back without a leader's order.
-func (o *overlap) conserved(by intent, left int) bool {
+func (o *overlap) isConserved(by intent, left int) bool {
 	stopped, moves := o.stoppedFor(by)
 	if !moves {
 		return false

@@ -26,13 +26,13 @@ const (
 	MovedSurplus Cause = "surplus moved"
 	// SurplusRestarted: a restarted worker runs its tasks again, and more copies than
 	// wanted ran already.
-	SurplusRestarted Cause = "surplus again"
+	SurplusRestarted Cause = "surplus restarted"
 	// UnawareLeader: a deposed leader that did not yet know that it was deposed started the
 	// task. It did so on a worker that did not know the successor either, in place
 	// of a copy on a worker that had left.
-	UnawareLeader Cause = "deposed leader not told"
+	UnawareLeader Cause = "leader unaware of its deposition"
 	// FalseList: a worker left the task out of its List, or added it.
-	FalseList Cause = "lie in List"
+	FalseList Cause = "false List"
 )
 
 // Report counts the events of one run, or of several after Add.
@@ -107,7 +107,7 @@ func (r *Report) String() string {
 	line("leaders", r.Leaders)
 	line("terms", r.Terms)
 	line("calls", r.Calls)
-	line("plans, and kept to", fmt.Sprintf("%d, %d", r.Plans, r.PlansCompared))
+	line("plans, and compared", fmt.Sprintf("%d, %d", r.Plans, r.PlansCompared))
 	line("virtual time", r.VirtualTime.Round(time.Second))
 	line("longest term, in timeouts", fmt.Sprintf("%.3f", r.LongestTerm))
 	line("most terms to settle", r.TermsToSettle)
@@ -135,17 +135,17 @@ const (
 	Fenced Invariant = "fenced"
 	// Authorized: a task starts on a worker only by a write that the worker may
 	// accept at that moment.
-	Authorized Invariant = "caused"
+	Authorized Invariant = "authorized"
 	// Exclusive: no task runs on more workers than wanted, unless there is a
 	// [Cause].
-	Exclusive Invariant = "never twice"
+	Exclusive Invariant = "exclusive"
 	// Conservative: no task that a silent or never heard worker may run is started
 	// elsewhere.
-	Conservative Invariant = "held"
+	Conservative Invariant = "conservative"
 	// LossAccurate: no worker is declared lost before its time or during a mass loss. Each
 	// silent worker is declared lost when its time has come and a List call to it
 	// has failed.
-	LossAccurate Invariant = "lost"
+	LossAccurate Invariant = "loss accurate"
 	// Trimmed: after surplus copies are stopped, as many answering copies remain as
 	// are wanted.
 	Trimmed Invariant = "trimmed"
@@ -154,11 +154,11 @@ const (
 	Planned Invariant = "planned"
 	// Explained: every change has a true reason. The plan gives a reason for every
 	// instance that has no place, or not the right one.
-	Explained Invariant = "reasoned"
+	Explained Invariant = "explained"
 	// Predicted: Plan writes nothing, its calls carry no term, and it changes nothing
 	// visible. If all workers answer as before, the next term does what Plan
 	// returned.
-	Predicted Invariant = "foreseen"
+	Predicted Invariant = "predicted"
 	// Prompt: Run begins a term soon after each change, including a change during a
 	// term, and returns the reason why it ended.
 	Prompt Invariant = "prompt"
@@ -175,11 +175,11 @@ const (
 	Paused Invariant = "paused"
 	// ListingBounded: a listing waits for the workers that answered in time in the previous
 	// term and for new ones, but not long for the slowest of them.
-	ListingBounded Invariant = "patient"
+	ListingBounded Invariant = "listing bounded"
 	// Reported: the error of a term names each failed call, and no other.
-	Reported Invariant = "told"
+	Reported Invariant = "reported"
 	// Recorded: LastActual holds exactly what workers have listed and acknowledged.
-	Recorded Invariant = "said"
+	Recorded Invariant = "recorded"
 	// Bounded: a term ends within five communicator timeouts. It has no more calls
 	// in flight than allowed, and no more goroutines than these need.
 	Bounded Invariant = "bounded"
@@ -195,9 +195,9 @@ const (
 	// changes.
 	Converged Invariant = "converged"
 	// LayerReturns: the layer of Settings.Wrap returns from every call.
-	LayerReturns Invariant = "wrapped"
+	LayerReturns Invariant = "layer returns"
 	// Terminated: no goroutine is left after the run.
-	Terminated Invariant = "ended"
+	Terminated Invariant = "terminated"
 )
 
 // Violation is the error of a run in which an invariant was broken. The first
@@ -221,5 +221,5 @@ func (v *Violation) Error() string {
 	if v.Leader > 0 {
 		who = fmt.Sprintf(", leader %d, term %d", v.Leader, v.Term.Number)
 	}
-	return fmt.Sprintf("seed %d, after %v%s: not %s: %s", v.Seed, v.At, who, v.Invariant, v.Text)
+	return fmt.Sprintf("seed %d, after %v%s: invariant %q violated: %s", v.Seed, v.At, who, v.Invariant, v.Text)
 }

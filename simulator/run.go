@@ -58,12 +58,12 @@ func simulate(p setup) (*Report, error) {
 		w.lead(first)
 	}
 	w.schedule.in(w.eventEvery, func() { w.inject(1) })
-	if d := newRandom(w.seed, "begin"); w.slowLists > 0 {
+	if rnd := newRandom(w.seed, "begin"); w.slowLists > 0 {
 		w.beginLastingFaults()
-	} else if d.chance(0.5) {
-		w.schedule.in(d.between(0, time.Duration(w.terms)*w.eventEvery), w.beginLastingFaults)
+	} else if rnd.chance(0.5) {
+		w.schedule.in(rnd.between(0, time.Duration(w.terms)*w.eventEvery), w.beginLastingFaults)
 	}
-	w.advance(w.enough, 1000*time.Hour)
+	w.advance(w.termsDone, 1000*time.Hour)
 	if !w.violated() {
 		w.settleDown()
 	}
@@ -129,7 +129,7 @@ func (w *world) print() {
 		}
 	}
 	if v := w.violation; v != nil {
-		_, _ = fmt.Fprintf(w.Transcript, "%15v  VIOLATION: not %s: %s\n", v.At, v.Invariant, v.Text)
+		_, _ = fmt.Fprintf(w.Transcript, "%15v  VIOLATION: invariant %q: %s\n", v.At, v.Invariant, v.Text)
 	}
 }
 
@@ -143,7 +143,7 @@ type world struct {
 	drawFault func(communicatortest.Call[string, string]) communicatortest.Fault
 	schedule  schedule
 	failed    chan struct{} // closed by the first violation
-	enough    chan struct{} // closed when the run has had enough terms
+	termsDone chan struct{} // closed when the run has had enough terms
 
 	// mu guards the fields below. It is never held during a wait or a call to the
 	// orchestrator or the cluster.
@@ -177,7 +177,7 @@ type world struct {
 func newWorld(p setup) (*world, error) {
 	w := &world{
 		setup: p, began: time.Now(),
-		failed: make(chan struct{}), enough: make(chan struct{}),
+		failed: make(chan struct{}), termsDone: make(chan struct{}),
 		workers: make(map[string]*member), byEpoch: make(map[uint64]*leader),
 		epoch: 1000, tasks: make(map[string]orchestrator.Task[string]),
 		poisonTasks: make(map[string]time.Time), hangingTasks: make(map[string]time.Time), stuckTasks: make(map[string]stuck),
@@ -206,9 +206,9 @@ func (w *world) populate() {
 	for _, name := range w.names[:w.Workers] {
 		w.join(w.workers[name])
 	}
-	d := newRandom(w.seed, "tasks")
+	rnd := newRandom(w.seed, "tasks")
 	for i := range w.Tasks {
-		w.define(w.newTask(fmt.Sprint("t", i+1), &d))
+		w.define(w.newTask(fmt.Sprint("t", i+1), &rnd))
 	}
 }
 

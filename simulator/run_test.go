@@ -29,7 +29,7 @@ func TestRun_EverythingHappens(t *testing.T) {
 		require.Greater(t, total.Faults[kind.String()], often, "%v", kind)
 	}
 	for _, fault := range []string{
-		"lies told", "slow to be ready", "slow to stop",
+		"false list", "slow to be ready", "slow to stop",
 		"start of a poison task refused", "start refused by a broken worker", "start refused in an outage",
 		"slow List", "hanging add", "stop of a stuck task refused",
 	} {

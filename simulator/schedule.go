@@ -152,14 +152,14 @@ type random struct{ state uint64 }
 
 // newRandom returns the generator of a seed for a purpose.
 func newRandom(seed uint64, purpose string, numbers ...uint64) random {
-	d := random{seed}
-	d.next()
-	d.text(purpose)
+	rnd := random{seed}
+	rnd.next()
+	rnd.text(purpose)
 	for _, n := range numbers {
-		d.state ^= n
-		d.next()
+		rnd.state ^= n
+		rnd.next()
 	}
-	return d
+	return rnd
 }
 
 // text mixes in a name.
@@ -202,4 +202,4 @@ func (r *random) between(least, most time.Duration) time.Duration {
 }
 
 // choose returns one of the choices.
-func choose[V any](d *random, choices ...V) V { return choices[d.upTo(len(choices))] }
+func choose[V any](rnd *random, choices ...V) V { return choices[rnd.upTo(len(choices))] }

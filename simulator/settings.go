@@ -149,7 +149,7 @@ type setup struct {
 	slowStop   float64 // probability that a task is slow to stop
 	slowLoad   float64 // probability that a task is slow to be ready
 	overlaps   bool    // tasks may have StartThenStop
-	truthful   bool    // no worker lies in List
+	truthful   bool    // no worker returns a false list
 	callsPlan  bool    // leaders sometimes call Plan
 	maxPause   time.Duration
 	shuffle    uint64 // WithSeed
@@ -163,39 +163,39 @@ func (s *setup) String() string {
 
 // draw returns a setup with every open setting drawn.
 func draw(seed uint64, s Settings) setup {
-	d := newRandom(seed, "setup")
+	rnd := newRandom(seed, "setup")
 	p := setup{Settings: s, seed: seed, terms: s.Terms}
 	if p.terms == 0 {
 		p.terms = 30
 	}
-	fill(&p.Workers, d.oneTo(10))
-	fill(&p.Tasks, choose(&d, 0, d.oneTo(8), d.oneTo(20), d.oneTo(40), d.oneTo(40)))
-	fill(&p.Concurrency, choose(&d, 1, 2, 5, 128, 128, 128, 128))
-	p.Timeout = roundDown(orDrawn(s.Timeout, choose(&d, time.Second, 2*time.Second, 10*time.Second)))
-	membership := choose(&d, Leases, Leases, Leases, Leases, Unfenced, Grace, Grace, Grace, Grace)
+	fill(&p.Workers, rnd.oneTo(10))
+	fill(&p.Tasks, choose(&rnd, 0, rnd.oneTo(8), rnd.oneTo(20), rnd.oneTo(40), rnd.oneTo(40)))
+	fill(&p.Concurrency, choose(&rnd, 1, 2, 5, 128, 128, 128, 128))
+	p.Timeout = roundDown(orDrawn(s.Timeout, choose(&rnd, time.Second, 2*time.Second, 10*time.Second)))
+	membership := choose(&rnd, Leases, Leases, Leases, Leases, Unfenced, Grace, Grace, Grace, Grace)
 	if p.Membership == Drawn {
 		p.Membership = membership
 	}
 	p.hold = p.Membership != Grace
-	grace := choose(&d, NoGrace, d.between(p.Timeout/2, 8*p.Timeout), 3*p.Timeout, d.between(0, p.Timeout))
+	grace := choose(&rnd, NoGrace, rnd.between(p.Timeout/2, 8*p.Timeout), 3*p.Timeout, rnd.between(0, p.Timeout))
 	p.Grace = max(orDrawn(s.Grace, grace), 0)
 	if p.hold {
 		p.Grace = orchestrator.HoldUntilRemoved
 	}
-	handoff := choose(&d, orchestrator.StopThenStart, orchestrator.StopThenStart, orchestrator.StartThenStop)
+	handoff := choose(&rnd, orchestrator.StopThenStart, orchestrator.StopThenStart, orchestrator.StartThenStop)
 	if p.Handoff == orchestrator.HandoffDefault {
 		p.Handoff = handoff
 	}
-	p.overlaps, p.truthful = d.chance(0.5), d.chance(0.6)
-	fill(&p.MaxMoves, choose(&d, Unlimited, Unlimited, Unlimited, Unlimited, NoMoves, d.oneTo(5)))
+	p.overlaps, p.truthful = rnd.chance(0.5), rnd.chance(0.6)
+	fill(&p.MaxMoves, choose(&rnd, Unlimited, Unlimited, Unlimited, Unlimited, NoMoves, rnd.oneTo(5)))
 	p.maxMoves = max(p.MaxMoves, Unlimited)
 	if p.MaxMoves == NoMoves {
 		p.maxMoves = 0
 	}
-	p.maxLoss = choose(&d, 0.5, 0.5, 1, 0, 0.3)
-	p.applier, p.usesRun = d.chance(0.4), d.chance(0.3)
-	p.drawDurations(&d)
-	p.drawFaults(&d)
+	p.maxLoss = choose(&rnd, 0.5, 0.5, 1, 0, 0.3)
+	p.applier, p.usesRun = rnd.chance(0.4), rnd.chance(0.3)
+	p.drawDurations(&rnd)
+	p.drawFaults(&rnd)
 	p.drawFleet(&s)
 	p.drawLasting()
 	rest := newRandom(seed, "peek") // drawn separately, so that other draws stay the same
@@ -223,30 +223,30 @@ func orDrawn(fixed, drawn time.Duration) time.Duration {
 }
 
 // drawDurations draws the durations.
-func (s *setup) drawDurations(d *random) {
-	s.tick = choose(d, 0, d.between(s.Timeout/10, s.Timeout), d.between(s.Timeout/2, 3*s.Timeout))
+func (s *setup) drawDurations(rnd *random) {
+	s.tick = choose(rnd, 0, rnd.between(s.Timeout/10, s.Timeout), rnd.between(s.Timeout/2, 3*s.Timeout))
 	s.eventEvery = max(s.tick, s.Timeout/8)
-	s.eventEvery = d.between(s.eventEvery/3, 2*s.eventEvery)
-	s.eventLasts = d.between(s.eventEvery, 5*s.eventEvery) + s.Timeout/2
-	s.margin = roundDown(d.between(s.Timeout/4, s.Timeout))
-	s.lease = roundDown(s.margin + d.between(s.Timeout, 8*s.Timeout))
-	s.delay = choose(d, 0, s.Timeout/20, s.Timeout)
-	s.knowsTerms = d.chance(0.5)
+	s.eventEvery = rnd.between(s.eventEvery/3, 2*s.eventEvery)
+	s.eventLasts = rnd.between(s.eventEvery, 5*s.eventEvery) + s.Timeout/2
+	s.margin = roundDown(rnd.between(s.Timeout/4, s.Timeout))
+	s.lease = roundDown(s.margin + rnd.between(s.Timeout, 8*s.Timeout))
+	s.delay = choose(rnd, 0, s.Timeout/20, s.Timeout)
+	s.knowsTerms = rnd.chance(0.5)
 }
 
 // drawFaults draws the odds of each fault. Most kinds are left out of most runs, because
 // frequent faults hide rare ones.
-func (s *setup) drawFaults(d *random) {
+func (s *setup) drawFaults(rnd *random) {
 	for i := range s.weights {
 		kind := Event(i)
-		weight := kind.weight() * choose(d, 0.0, 0.3, 1, 1, 3)
+		weight := kind.weight() * choose(rnd, 0.0, 0.3, 1, 1, 3)
 		if slices.Contains(s.Without, kind) || !kind.possible(s) {
 			weight = 0
 		}
 		s.weights[i] = weight
 	}
-	calm := d.chance(0.1)
-	rate := func(most float64) float64 { return d.unit() * most * choose(d, 0.0, 0.2, 1) }
+	calm := rnd.chance(0.1)
+	rate := func(most float64) float64 { return rnd.unit() * most * choose(rnd, 0.0, 0.2, 1) }
 	rates := func(most float64) communicatortest.Rates {
 		if calm {
 			most = 0
@@ -258,7 +258,7 @@ func (s *setup) drawFaults(d *random) {
 	}
 	drawn := communicatortest.Schedule{
 		List: rates(0.05), Add: rates(0.12), Remove: rates(0.12),
-		Partition: rate(0.04), OneWay: rate(0.03), Span: uint64(d.oneTo(4)),
+		Partition: rate(0.04), OneWay: rate(0.03), Span: uint64(rnd.oneTo(4)),
 	}
 	s.slowStop, s.slowLoad = rate(0.2), rate(0.1)
 	if s.Network != nil {
@@ -266,22 +266,22 @@ func (s *setup) drawFaults(d *random) {
 	}
 	drawn.Seed = s.seed
 	drawn.MinLatency = 100 * time.Microsecond
-	drawn.MaxLatency = d.between(drawn.MinLatency, s.Timeout/choose(d, time.Duration(1000), 100, 20, 4))
+	drawn.MaxLatency = rnd.between(drawn.MinLatency, s.Timeout/choose(rnd, time.Duration(1000), 100, 20, 4))
 	drawn.MinLate, drawn.MaxLate = time.Millisecond, longestLate*s.Timeout
 	s.network = drawn
 }
 
 // drawLasting draws the lasting faults.
 func (s *setup) drawLasting() {
-	d := newRandom(s.seed, "lasting")
+	rnd := newRandom(s.seed, "lasting")
 	kinds := []Event{BrokenWorker, HangingWorker, SlowLists, PoisonTask, HangingTask, StuckTask}
 	switch {
 	case s.slowLists > 0:
 		s.lasting = []Event{SlowLists}
-	case d.chance(0.1):
+	case rnd.chance(0.1):
 		s.lasting = []Event{Outage}
-	case d.chance(0.4):
-		s.lasting = slices.DeleteFunc(kinds, func(Event) bool { return !d.chance(0.35) })
+	case rnd.chance(0.4):
+		s.lasting = slices.DeleteFunc(kinds, func(Event) bool { return !rnd.chance(0.35) })
 	}
 	s.lasting = slices.DeleteFunc(s.lasting, func(kind Event) bool {
 		// A slow worker is silent if the grace period is equally short. Calls that
@@ -294,16 +294,16 @@ func (s *setup) drawLasting() {
 // drawFleet draws a big fleet in one run of 150, with fewer terms. Half of these fleets
 // have few slots and slow List calls, so that no term can list all workers.
 func (s *setup) drawFleet(fixed *Settings) {
-	d := newRandom(s.seed, "fleet")
-	if fixed.Workers > 0 || fixed.Tasks > 0 || !d.chance(1.0/150) {
+	rnd := newRandom(s.seed, "fleet")
+	if fixed.Workers > 0 || fixed.Tasks > 0 || !rnd.chance(1.0/150) {
 		return
 	}
-	s.Workers, s.Tasks, s.terms = 60+d.oneTo(140), 50+d.oneTo(250), max(s.terms/5, 1)
+	s.Workers, s.Tasks, s.terms = 60+rnd.oneTo(140), 50+rnd.oneTo(250), max(s.terms/5, 1)
 	if s.Concurrency = s.Workers; fixed.Concurrency > 0 {
 		s.Concurrency = fixed.Concurrency
-	} else if d.chance(0.5) && (s.hold || s.Grace >= 2*s.Timeout) {
-		s.slowLists = d.between(s.Timeout/10, s.Timeout/4)
-		s.Concurrency = s.Workers / choose(&d, 3, 5, 8)
+	} else if rnd.chance(0.5) && (s.hold || s.Grace >= 2*s.Timeout) {
+		s.slowLists = rnd.between(s.Timeout/10, s.Timeout/4)
+		s.Concurrency = s.Workers / choose(&rnd, 3, 5, 8)
 	}
 }
 
