@@ -30,25 +30,26 @@ func (a *assembly) leftover() {
 // unplaced lists the copies without a place, except those that run on draining workers.
 // It returns the number of the latter by task.
 func (a *assembly) unplaced() []int32 {
-	left := sized(a.scratch, len(a.Want))
-	a.scratch = left
-	for t, target := range a.target {
+	d := a.draft
+	left := sized(d.scratch, len(d.Want))
+	d.scratch = left
+	for t, target := range d.target {
 		if target == 0 {
 			continue
 		}
-		if a.staying {
-			target -= a.stays[t]
+		if d.staying {
+			target -= d.stays[t]
 		}
-		left[t] = target - a.need[t]
+		left[t] = target - d.need[t]
 		if left[t] == 0 {
 			continue
 		}
 		waits := int32(0)
-		if a.has[Draining] {
-			waits = min(left[t], a.drained[t])
+		if d.has[Draining] {
+			waits = min(left[t], d.drained[t])
 		}
 		if copies := left[t] - waits; copies > 0 {
-			a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Reason: a.why(int32(t))})
+			d.plan.Unplaced = append(d.plan.Unplaced, Unplaced{Task: int32(t), Copies: copies, Worker: None, Reason: a.why(int32(t))})
 		}
 		left[t] = waits
 	}
@@ -57,21 +58,22 @@ func (a *assembly) unplaced() []int32 {
 
 // drain drops the copies on draining workers that are neither pinned nor left.
 func (a *assembly) drain(left []int32) {
-	for w, list := range a.Running {
-		if a.States[w] != Draining {
+	d := a.draft
+	for w, list := range d.Running {
+		if d.States[w] != Draining {
 			continue
 		}
 		for k, t := range list {
-			at := a.offset[w] + int32(k)
+			at := d.offset[w] + int32(k)
 			switch {
-			case a.flags[at] == pinned:
-				a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: CopyPinned})
-			case a.flags[at] != kept:
+			case d.flags[at] == pinned:
+				d.plan.Unplaced = append(d.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: CopyPinned})
+			case d.flags[at] != kept:
 			case left != nil && left[t] > 0:
 				left[t]--
-				a.plan.Unplaced = append(a.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: a.why(t)})
+				d.plan.Unplaced = append(d.plan.Unplaced, Unplaced{Task: t, Copies: 1, Worker: int32(w), Reason: a.why(t)})
 			default:
-				a.lose(t, int32(w), at)
+				d.lose(t, int32(w), at)
 			}
 		}
 	}
@@ -92,41 +94,42 @@ func (a *assembly) why(t int32) UnplacedReason {
 // other adds starts. Copies on draining workers, which were dropped last, are paired
 // first.
 func (a *assembly) pair() {
-	if a.loose {
+	d := a.draft
+	if d.loose {
 		a.tidy()
 	}
-	if len(a.drops) > 0 {
+	if len(d.drops) > 0 {
 		a.findStarts()
 	}
-	for i := range a.drops {
-		d := &a.drops[i]
-		if a.flags[d.position] != dropped {
-			d.worker = None // kept again, or listed twice
+	for i := range d.drops {
+		x := &d.drops[i]
+		if d.flags[x.position] != dropped {
+			x.worker = None // kept again, or listed twice
 			continue
 		}
-		a.flags[d.position] = inChange
-		if a.starts.has(d.task) {
-			latest := &a.latest[a.starts.of(d.task)]
-			d.next = *latest
+		d.flags[x.position] = inChange
+		if a.starts.has(x.task) {
+			latest := &a.latest[a.starts.of(x.task)]
+			x.next = *latest
 			*latest = int32(i) + 1
 		}
 	}
-	if len(a.drops) > 0 && a.starts.count > 0 {
+	if len(d.drops) > 0 && a.starts.count > 0 {
 		a.pairUp()
 	}
-	a.plan.Adds = len(a.changes)
-	for i := range a.drops {
-		d := &a.drops[i]
-		if d.worker == None {
+	d.plan.Adds = len(d.changes)
+	for i := range d.drops {
+		x := &d.drops[i]
+		if x.worker == None {
 			continue
 		}
 		reason := Surplus
-		if a.least == 0 && !a.isExpected(d.task) {
+		if d.least == 0 && !d.isExpected(x.task) {
 			reason = Unexpected
 		}
-		a.changes = append(a.changes, Change{Task: d.task, From: d.worker, To: None, Reason: reason})
+		d.changes = append(d.changes, Change{Task: x.task, From: x.worker, To: None, Reason: reason})
 	}
-	a.plan.Changes = a.changes
+	d.plan.Changes = d.changes
 }
 
 // tidy removes cancelled changes, and makes a start of a move whose copy is kept or
@@ -155,8 +158,9 @@ func (a *assembly) tidy() {
 
 // findStarts numbers the tasks of which a copy starts without a move.
 func (a *assembly) findStarts() {
-	starts := a.starts.emptied(len(a.Want))
-	for _, c := range a.changes {
+	d := a.draft
+	starts := a.starts.emptied(len(d.Want))
+	for _, c := range d.changes {
 		if c.From == None {
 			starts.add(c.Task)
 		}
@@ -169,8 +173,9 @@ func (a *assembly) findStarts() {
 // pairUp makes each start a move from a worker that drops a copy of the task, if there is
 // such a worker.
 func (a *assembly) pairUp() {
-	for i := range a.changes {
-		c := &a.changes[i]
+	d := a.draft
+	for i := range d.changes {
+		c := &d.changes[i]
 		if c.From != None {
 			continue
 		}
@@ -178,14 +183,14 @@ func (a *assembly) pairUp() {
 		if *latest == 0 {
 			continue
 		}
-		d := &a.drops[*latest-1]
-		*latest = d.next
-		c.From, c.Reason = d.worker, Rebalance
-		if a.States[d.worker] == Draining {
+		x := &d.drops[*latest-1]
+		*latest = x.next
+		c.From, c.Reason = x.worker, Rebalance
+		if d.States[x.worker] == Draining {
 			c.Reason = Drain
 		}
-		d.worker = None
-		a.plan.Moves++
+		x.worker = None
+		d.plan.Moves++
 	}
 }
 
@@ -200,24 +205,25 @@ func (a *assembly) pairUp() {
 // worker to one that has less. The moves that are left after it are again such a set, one
 // smaller. So repeated calls converge.
 func (a *assembly) postpone() {
-	if a.MaxMoves < 0 || a.plan.Moves <= a.MaxMoves {
+	d := a.draft
+	if d.MaxMoves < 0 || d.plan.Moves <= d.MaxMoves {
 		return
 	}
 	// now holds the loads without any move.
-	now := a.load
-	for _, c := range a.plan.Changes {
+	now := d.load
+	for _, c := range d.plan.Changes {
 		if c.From != None && c.To != None {
 			now[c.To]--
 			now[c.From]++
 		}
 	}
-	a.late.fill(len(a.States), a.MoveLast)
-	chosen := sized(a.scratch, len(a.plan.Changes))
-	a.scratch = chosen
-	left := a.MaxMoves
+	a.late.fill(len(d.States), d.MoveLast)
+	chosen := sized(d.scratch, len(d.plan.Changes))
+	d.scratch = chosen
+	left := d.MaxMoves
 	// choose chooses the moves for which passes is true, and reports whether there were any.
 	choose := func(late bool, pass func(c Change) bool) (some bool) {
-		for i, c := range a.plan.Changes {
+		for i, c := range d.plan.Changes {
 			if left == 0 || c.From == None || c.To == None || chosen[i] != 0 || !pass(c) {
 				continue
 			}
@@ -235,7 +241,7 @@ func (a *assembly) postpone() {
 	drains := func(c Change) bool { return c.Reason == Drain }
 	evens := func(gain int32) func(c Change) bool {
 		return func(c Change) bool {
-			return c.Reason == Rebalance && (a.States[c.From] == Quarantined || now[c.From]-now[c.To] >= gain)
+			return c.Reason == Rebalance && (d.States[c.From] == Quarantined || now[c.From]-now[c.To] >= gain)
 		}
 	}
 	for _, late := range []bool{false, true} {
@@ -246,18 +252,18 @@ func (a *assembly) postpone() {
 			again = choose(late, evens(2)) || choose(late, evens(1))
 		}
 	}
-	changes := a.plan.Changes[:0]
-	for i, c := range a.plan.Changes {
+	changes := d.plan.Changes[:0]
+	for i, c := range d.plan.Changes {
 		if c.From != None && c.To != None && chosen[i] == 0 {
-			a.plan.Deferred++
-			a.plan.Adds--
-			a.plan.Moves--
+			d.plan.Deferred++
+			d.plan.Adds--
+			d.plan.Moves--
 			continue
 		}
 		changes = append(changes, c)
 	}
-	a.plan.Changes = changes
+	d.plan.Changes = changes
 	// A plan to these loads together with the deferred moves reaches the full plan's
 	// loads. Missing copies start in any case.
-	a.plan.LowerBound = max(a.plan.Adds-a.plan.Moves, a.plan.LowerBound-a.plan.Deferred)
+	d.plan.LowerBound = max(d.plan.Adds-d.plan.Moves, d.plan.LowerBound-d.plan.Deferred)
 }

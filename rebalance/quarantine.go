@@ -77,25 +77,26 @@ func (q *quarantine) decide() {
 // share finds the level of the open and the quarantined workers, and how many of
 // them get one more. A quarantined worker has its base at most.
 func (q *quarantine) share() (extra int32) {
-	floors, ceilings := q.floors[:0], q.ceilings[:0]
-	for w, s := range q.States {
+	d := q.draft
+	floors, ceilings := d.floors[:0], d.ceilings[:0]
+	for w, s := range d.States {
 		switch s {
 		case Quarantined:
-			floors, ceilings = append(floors, q.keeps[w]), append(ceilings, q.base[w])
+			floors, ceilings = append(floors, q.keeps[w]), append(ceilings, d.base[w])
 		case Open:
-			floors, ceilings = append(floors, q.pinnedOn(int32(w))), append(ceilings, math.MaxInt32)
+			floors, ceilings = append(floors, d.pinnedOn(int32(w))), append(ceilings, math.MaxInt32)
 		}
 	}
-	q.floors, q.ceilings = floors, ceilings
-	n := -q.waiting
-	for t := range q.target {
-		if len(q.open) > 0 {
-			n += int(min(q.target[t], q.places(int32(t))+q.stays[t]))
+	d.floors, d.ceilings = floors, ceilings
+	n := -d.waiting
+	for t := range d.target {
+		if len(d.open) > 0 {
+			n += int(min(d.target[t], d.places(int32(t))+d.stays[t]))
 		} else {
-			n += int(q.target[t])
+			n += int(d.target[t])
 		}
 	}
-	q.level, extra = fill(floors, ceilings, n)
+	d.level, extra = fill(floors, ceilings, n)
 	return extra
 }
 
@@ -106,11 +107,12 @@ func (q *quarantine) hasExtra(w int32) bool { return q.load[w] > q.level && q.ke
 // openLevel returns the level of the open workers, if the quarantined ones lose
 // nothing.
 func (q *quarantine) openLevel() int32 {
+	d := q.draft
 	n := 0
-	for t, target := range q.target {
-		n += int(max(0, min(target-q.stays[t], q.places(int32(t)))))
+	for t, target := range d.target {
+		n += int(max(0, min(target-d.stays[t], d.places(int32(t)))))
 	}
-	level, _ := q.levelOf(n)
+	level, _ := d.levelOf(n)
 	return level
 }
 
@@ -185,12 +187,13 @@ func (q *quarantine) isLeft() bool {
 // offer lets quarantined workers start what is missing and what drains, until
 // they have most copies: only copies without a place on an open worker, or any.
 func (q *quarantine) offer(only bool, most int32) {
-	q.pending = q.pending[:0]
+	d := q.draft
+	d.pending = d.pending[:0]
 	drains := q.drains[:0]
-	for t, target := range q.target {
+	for t, target := range d.target {
 		t := int32(t)
-		open, stays := q.onOpen(t), q.stays[t]
-		lack, places := target-stays-open, q.places(t)
+		open, stays := d.onOpen(t), d.stays[t]
+		lack, places := target-stays-open, d.places(t)
 		if only {
 			lack = min(lack, target-stays-places)
 		} else {
@@ -198,29 +201,29 @@ func (q *quarantine) offer(only bool, most int32) {
 		}
 		switch {
 		case lack <= 0:
-		case q.has[Draining] && lack <= q.drained[t]:
+		case d.has[Draining] && lack <= d.drained[t]:
 			drains = append(drains, pending{t, lack})
 		default:
-			q.pending = append(q.pending, pending{t, lack})
+			d.pending = append(d.pending, pending{t, lack})
 		}
 	}
 	q.drains = drains
 	if only {
-		for _, some := range [][]pending{q.pending, drains} {
+		for _, some := range [][]pending{d.pending, drains} {
 			slices.SortStableFunc(some, func(x, y pending) int { return cmp.Compare(q.copies(x.task), q.copies(y.task)) })
 		}
 	}
-	q.pending = append(q.pending, drains...)
-	if len(q.pending) == 0 {
+	d.pending = append(d.pending, drains...)
+	if len(d.pending) == 0 {
 		return
 	}
 	for _, w := range q.quarantined {
-		q.limit[w] = max(q.load[w], min(q.base[w], most))
+		d.limit[w] = max(d.load[w], min(d.base[w], most))
 	}
-	before := len(q.changes)
+	before := len(d.changes)
 	q.placement.deal(q.quarantined, true)
-	for _, c := range q.changes[before:] {
-		q.stays[c.Task]++
+	for _, c := range d.changes[before:] {
+		d.stays[c.Task]++
 		if only {
 			q.keeps[c.To]++ // no other worker has a place for it
 		}
@@ -287,10 +290,11 @@ func (q *quarantine) takeOver(load, extra int32) {
 // have too many; nil if no task has. If a worker also handed others to a quarantined
 // one, that one could end with more.
 func (q *quarantine) surplusOf(workers []int32) (of []int32) {
-	tooMany := func(t int32) bool { return q.onOpen(t)+q.stays[t] > q.target[t] }
-	for t := range q.target {
+	d := q.draft
+	tooMany := func(t int32) bool { return d.onOpen(t)+d.stays[t] > d.target[t] }
+	for t := range d.target {
 		if tooMany(int32(t)) {
-			of = make([]int32, len(q.States))
+			of = make([]int32, len(d.States))
 			break
 		}
 	}
@@ -298,8 +302,8 @@ func (q *quarantine) surplusOf(workers []int32) (of []int32) {
 		return nil
 	}
 	for _, w := range workers {
-		for k, t := range q.Running[w] {
-			if q.flags[q.offset[w]+int32(k)] == kept && tooMany(t) {
+		for k, t := range d.Running[w] {
+			if d.flags[d.offset[w]+int32(k)] == kept && tooMany(t) {
 				of[w]++
 			}
 		}
@@ -310,22 +314,23 @@ func (q *quarantine) surplusOf(workers []int32) (of []int32) {
 // take moves up to most copies from an open worker to a quarantined one. Blocked
 // marks what that cannot gain.
 func (q *quarantine) take(giver, w, most int32, blocked uint32) {
-	most = min(most, q.room(w))
+	d := q.draft
+	most = min(most, d.room(w))
 	handed := q.handed[:0]
-	for k, t := range q.Running[giver] {
+	for k, t := range d.Running[giver] {
 		if int32(len(handed)) >= most {
 			break
 		}
-		if q.flags[q.offset[giver]+int32(k)] != kept || q.marks[t] == blocked || q.onOpen(t)+q.stays[t] != q.target[t] {
+		if d.flags[d.offset[giver]+int32(k)] != kept || d.marks[t] == blocked || d.onOpen(t)+d.stays[t] != d.target[t] {
 			continue
 		}
-		q.marks[t] = blocked
-		q.handedOver.add(t)
-		q.handsOver = true
-		q.tasks[t].lack++
-		q.stays[t]++
+		d.marks[t] = blocked
+		d.handedOver.add(t)
+		d.handsOver = true
+		d.tasks[t].lack++
+		d.stays[t]++
 		handed = append(handed, int32(k))
 	}
 	q.handed = handed
-	q.move(handed, giver, w)
+	d.move(handed, giver, w)
 }

@@ -51,20 +51,21 @@ func (sc *scan) run() error {
 		return sc.scanSingle()
 	}
 	all := int32(0) // negative once a task has too many
+	tasks, allFlags, offset, load := sc.tasks, sc.flags, sc.offset, sc.load
 	for w, list := range sc.Running {
-		flags := sc.flags[sc.offset[w]:][:len(list)]
+		flags := allFlags[offset[w]:][:len(list)]
 		repeats, at := 0, 0
 		if count := sc.countOf(int32(w)); count == nil {
 			var lacks int32
-			repeats, lacks, at = tally(sc.tasks, list, flags, int32(w)+1)
+			repeats, lacks, at = tally(tasks, list, flags, int32(w)+1)
 			all |= lacks
 		} else {
-			repeats, at = tallyTo(count, sc.tasks, list, flags, int32(w)+1)
+			repeats, at = tallyTo(count, tasks, list, flags, int32(w)+1)
 		}
 		if at < len(list) {
 			return sc.noTask(w, at)
 		}
-		sc.load[w] = int32(len(list) - repeats)
+		load[w] = int32(len(list) - repeats)
 	}
 	sc.hasSurplus = all < 0
 	return nil
@@ -277,12 +278,12 @@ func (sc *scan) scanSingle() error {
 	tasks := len(sc.Want)
 	sc.surplus.reset()
 	sc.surplus.copies = sc.surplus.copies[:0]
-	again := sc.surplus.over.set
+	met, again, load := sc.met, sc.surplus.over.set, sc.load
 	for w, list := range sc.Running {
-		if at := meet(sc.met, again, list, tasks); at < len(list) {
+		if at := meet(met, again, list, tasks); at < len(list) {
 			return sc.noTask(w, at)
 		}
-		sc.load[w] = int32(len(list))
+		load[w] = int32(len(list))
 	}
 	sc.hasSurplus = !again.isEmpty()
 	if sc.hasSurplus {

@@ -70,7 +70,7 @@ func (tr *transfer) handOff() {
 // list. It returns the position at which it stopped. blocked is the round of marks on the
 // tasks that the taker cannot gain; 0 means that it can gain all.
 func (tr *transfer) hand(giver, taker int32, next int, blocked uint32) int {
-	list := tr.Running[giver]
+	list, marks := tr.Running[giver], tr.marks
 	flags := tr.flags[tr.offset[giver]:]
 	left := int(min(-tr.room(giver), tr.room(taker)))
 	handed, passed := tr.handed[:0], tr.passed[:0]
@@ -79,10 +79,10 @@ func (tr *transfer) hand(giver, taker int32, next int, blocked uint32) int {
 			passed = append(passed, tr.passed[i:]...)
 			break
 		}
-		if t := list[k]; tr.marks[t] == blocked {
+		if t := list[k]; marks[t] == blocked {
 			passed = append(passed, k)
 		} else {
-			tr.marks[t] = blocked
+			marks[t] = blocked
 			handed = append(handed, k)
 		}
 	}
@@ -92,11 +92,11 @@ func (tr *transfer) hand(giver, taker int32, next int, blocked uint32) int {
 		}
 		if blocked != 0 {
 			t := list[next]
-			if tr.marks[t] == blocked {
+			if marks[t] == blocked {
 				passed = append(passed, int32(next))
 				continue
 			}
-			tr.marks[t] = blocked
+			marks[t] = blocked
 		}
 		handed = append(handed, int32(next))
 	}
@@ -159,7 +159,7 @@ func (tr *transfer) exchangeAt(t, v, u int32, blocked uint32) bool {
 
 // handOver moves one copy from v to u that u can gain.
 func (tr *transfer) handOver(v, u int32, blocked uint32) bool {
-	list, flags := tr.Running[v], tr.flags[tr.offset[v]:]
+	list, flags, marks := tr.Running[v], tr.flags[tr.offset[v]:], tr.marks
 	c := &tr.cursors[v]
 	if c.round != blocked { // not yet for this u
 		for int(c.first) < len(list) && flags[c.first] != kept {
@@ -169,7 +169,7 @@ func (tr *transfer) handOver(v, u int32, blocked uint32) bool {
 	}
 	for ; int(c.next) < len(list); c.next++ {
 		t := list[c.next]
-		if flags[c.next] != kept || tr.marks[t] == blocked {
+		if flags[c.next] != kept || marks[t] == blocked {
 			continue
 		}
 		tr.lose(t, v, tr.offset[v]+c.next)
@@ -179,7 +179,7 @@ func (tr *transfer) handOver(v, u int32, blocked uint32) bool {
 	// No copy that v ran before is suitable, so this is one that it was to start. u cannot
 	// gain those that v got since the round began, because they were stuck.
 	for ; c.add > 0; c.add = tr.adds[c.add-1].next {
-		if start := tr.changes[c.add-1]; start.To != None && tr.marks[start.Task] != blocked {
+		if start := tr.changes[c.add-1]; start.To != None && marks[start.Task] != blocked {
 			tr.cancel(c.add - 1)
 			tr.handTo(u, start.Task, v, blocked)
 			return true

@@ -44,7 +44,7 @@ type workerBelief struct {
 	// if the worker has answered since. certainlyMissed: the leader knew this when
 	// the answers were in. failed: this term's List call failed. cancelled: the
 	// leader itself has cancelled a call.
-	missed                             time.Time
+	lastMissed                         time.Time
 	certainlyMissed, failed, cancelled bool
 	awaited                            bool // the next term waits for it, because it answered in time or is new
 	usesLateAnswer                     bool // an answer that came after its term had continued serves this term
@@ -115,7 +115,7 @@ func (b *belief) replace(former *workerBelief, at time.Time) *workerBelief {
 // applyAnswer records an answer to List.
 func (wb *workerBelief) applyAnswer(c *call) {
 	c.processed = true
-	wb.missed, wb.failed, wb.certainlyMissed, wb.cancelled, wb.late, wb.awaited = time.Time{}, false, false, false, false, true
+	wb.lastMissed, wb.failed, wb.certainlyMissed, wb.cancelled, wb.late, wb.awaited = time.Time{}, false, false, false, false, true
 	wb.hasAnswered, wb.asked, wb.lastAnswer, wb.answered, wb.state = true, c.sent, c.returned, c.term.Number, orchestrator.Answering
 	wb.reported = make(map[string]bool, len(c.tasks))
 	for _, task := range c.tasks {
@@ -201,7 +201,7 @@ func (b *belief) mayLose(wb *workerBelief, now time.Time, s *setup, mass bool) s
 		return "silent workers are held until they are removed"
 	case now.Sub(wb.lastAnswer) < s.Grace:
 		return "its grace period has not ended: it answered " + now.Sub(wb.lastAnswer).String() + " ago"
-	case wb.missed.IsZero() || wb.missed.Sub(wb.lastAnswer) < s.Grace:
+	case wb.lastMissed.IsZero() || wb.lastMissed.Sub(wb.lastAnswer) < s.Grace:
 		return "no call to it has failed since its grace period ended"
 	case mass && s.Grace > 0 && now.Sub(b.massSince) < massLossHold:
 		return "too many workers are silent"

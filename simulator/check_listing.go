@@ -50,15 +50,15 @@ func (r *review) missing() []*workerBelief {
 		case own && c.op == orchestrator.OpList && (c.returned.IsZero() || c.returned.After(r.listed)):
 			wb.awaited = false
 			if waited >= r.w.Timeout*15/16 {
-				wb.missed = r.listed
+				wb.lastMissed = r.listed
 			}
 			wb.certainlyMissed = wb.certainlyMissed || waited >= r.w.Timeout
 			wb.failed = wb.failed || waited >= r.w.Timeout
 			c.limit = r.limit
 		case !own && stuck:
-			wb.missed, wb.certainlyMissed = r.listed, true
-		case !own && c.underWay(r.began) && c.deadline.Sub(wb.missed) <= 2*r.w.Timeout:
-			wb.missed = r.listed
+			wb.lastMissed, wb.certainlyMissed = r.listed, true
+		case !own && c.underWay(r.began) && c.deadline.Sub(wb.lastMissed) <= 2*r.w.Timeout:
+			wb.lastMissed = r.listed
 		}
 	}
 	var missing []*workerBelief
@@ -186,7 +186,7 @@ func (r *review) checkStates(missing []*workerBelief) {
 		switch grace := r.listed.Sub(wb.lastAnswer) >= r.w.Grace; {
 		case answering && (wb.certainlyMissed && !r.l.hasLeft(wb) || before != orchestrator.Answering):
 			r.fail(Recorded, "%s has not answered, was %v before, and LastActual says answering", wb.name, before)
-		case !answering && before == orchestrator.Answering && wb.missed.IsZero() && !grace:
+		case !answering && before == orchestrator.Answering && wb.lastMissed.IsZero() && !grace:
 			r.fail(Recorded, "%s is %v, and no call to it failed or had its whole timeout", wb.name, states[wb.name])
 		}
 		if wb.late = answering; !answering && before != orchestrator.Lost {
@@ -194,7 +194,7 @@ func (r *review) checkStates(missing []*workerBelief) {
 		}
 	}
 	for _, wb := range b.workers {
-		wb.certainlyMissed = !wb.missed.IsZero() && !wb.cancelled
+		wb.certainlyMissed = !wb.lastMissed.IsZero() && !wb.cancelled
 	}
 	mass := b.massLoss(r.listed, &r.w.setup)
 	for name, state := range states {

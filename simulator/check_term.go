@@ -24,7 +24,7 @@ func (l *leader) checkTerm(stats orchestrator.TermStats) {
 	}
 	r := &review{
 		w: w, l: l, stats: stats, began: stats.Start, listed: stats.Start.Add(stats.Listing), ended: time.Now(),
-		view: l.viewAt(stats.Start), plan: l.o.LastPlan(), events: l.events(),
+		view: l.viewAt(stats.Start), plan: l.o.LastPlan(), events: l.callEvents(),
 		reportedCopies: make(map[string]int), answeringCopies: make(map[string]int),
 		stopped: make(map[writeKey]bool), started: make(map[writeKey]bool),
 		refused: make(map[writeKey]bool), sent: make(map[writeKey]bool),
@@ -49,26 +49,26 @@ func (l *leader) dropOld(before time.Time) {
 	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.processed })
 }
 
-// event is the sending or the return of a call.
-type event struct {
+// callEvent is the sending or the return of a call.
+type callEvent struct {
 	at   time.Time
 	back bool
 	call *call
 }
 
-// events returns the events of the term in order. At the same instant, returns
+// callEvents returns the events of the term in order. At the same instant, returns
 // precede sends.
-func (l *leader) events() []event {
-	var events []event
+func (l *leader) callEvents() []callEvent {
+	var events []callEvent
 	for _, c := range l.calls {
 		if c.term.Number > l.reviewed {
-			events = append(events, event{c.sent, false, c})
+			events = append(events, callEvent{c.sent, false, c})
 		}
 		if !c.returned.IsZero() {
-			events = append(events, event{c.returned, true, c})
+			events = append(events, callEvent{c.returned, true, c})
 		}
 	}
-	slices.SortStableFunc(events, func(a, b event) int {
+	slices.SortStableFunc(events, func(a, b callEvent) int {
 		if n := a.at.Compare(b.at); n != 0 {
 			return n
 		}
@@ -85,39 +85,40 @@ func (l *leader) events() []event {
 
 // review holds the data of one term's review.
 type review struct {
-	w                               *world
-	l                               *leader
-	stats                           orchestrator.TermStats
-	began, listed, ended            time.Time
-	view                            view
-	plan                            orchestrator.Plan[string, string]
-	events                          []event
-	adopted, listingApplied         bool
-	neverAnswered                   *workerBelief
-	reportedCopies, answeringCopies map[string]int  // copies at the time of the plan
-	moving                          map[string]bool // tasks with a write that was sent in time
-	deposed                         *call           // the call that reported a higher epoch
+	w      *world
+	l      *leader
+	stats  orchestrator.TermStats
+	view   view // what the term expects
+	plan   orchestrator.Plan[string, string]
+	events []callEvent
+	calls  []*call // of this term; see own
 
-	// Of this term's writes answered in time: the tasks stopped, started, and
-	// certainly not started. sent: the starts sent.
-	stopped, started, refused, sent map[writeKey]bool
-	timedOut                        map[string]time.Time // by worker
-
-	calls []*call // of this term; see own
-	// At the time of the plan: the tasks listed by each answering worker; by task,
-	// the number of answering workers that list it and of silent ones that may run
-	// it; and the tasks of workers declared lost in this term.
-	listedOn                   map[string]map[string]bool
-	listedCopies, frozenCopies map[string]int
-	lostTasks                  map[string]bool
+	began, listed, ended time.Time
+	adopted              bool // adopt has run
+	listingApplied       bool // applyListing has run
 
 	awaited []*workerBelief // the workers for which the listing waits
 	limit   time.Duration   // when the listing continues without the rest; 0: only after the timeout
 
-	healthy  map[string]bool // the healthy tasks
-	someOpen bool            // some open worker is not quarantined
-	moved    int             // number of healthy tasks that the plan moves
-	moves    []move          // the moves that have begun
+	// The beliefs on which the plan is based. Numbers of copies are by task.
+	neverAnswered   *workerBelief              // see belief.neverAnswered
+	listedOn        map[string]map[string]bool // by answering worker: the tasks that it lists
+	listedCopies    map[string]int             // listed by answering workers
+	answeringCopies map[string]int             // that answering workers may run
+	frozenCopies    map[string]int             // that silent and late workers may run
+	reportedCopies  map[string]int             // that workers may run that are not lost
+	lostTasks       map[string]bool            // the tasks of workers declared lost in this term
+	healthy         map[string]bool            // tasks of which no start has failed since the last that succeeded
+	someOpen        bool                       // some open worker is not quarantined
+
+	// The writes of this term. stopped, started and refused hold those answered in
+	// time: refused means certainly not started.
+	sent, stopped, started, refused map[writeKey]bool
+	timedOut                        map[string]time.Time // by worker: when a write first timed out
+	moving                          map[string]bool      // tasks with a write that was sent in time
+	moves                           []move               // the moves that have begun
+	moved                           int                  // number of healthy tasks that the plan moves
+	deposed                         *call                // the call that reported a higher epoch
 }
 
 // writeKey is a task and a worker.
@@ -145,7 +146,7 @@ func (r *review) check() {
 	} else {
 		r.w.report.LongestTerm = max(r.w.report.LongestTerm, float64(took)/float64(r.w.Timeout))
 	}
-	r.noteTimeouts()
+	r.recordTimeouts()
 	for _, e := range r.events {
 		if !e.at.Before(r.began) {
 			r.adopt()
@@ -233,10 +234,10 @@ func (r *review) busy(worker string) bool {
 }
 
 // process processes one event.
-func (r *review) process(e event) {
+func (r *review) process(e callEvent) {
 	c := e.call
 	if e.back {
-		r.hearDeposed(c)
+		r.recordDeposition(c)
 	}
 	wb := r.workerBelief(c)
 	if wb == nil { // its worker was removed
@@ -265,12 +266,12 @@ func (r *review) process(e event) {
 		}
 	case c.err != nil:
 		c.processed = true
-		wb.missed = e.at
+		wb.lastMissed = e.at
 		wb.cancelled = wb.cancelled || c.cut || r.l.cutOff(c.err)
 		// A term that is cut short cancels its calls, which proves nothing about a
 		// worker.
 		if own && !e.at.After(r.listed) && !r.incomplete() {
-			wb.missed, wb.awaited, wb.certainlyMissed, wb.failed = r.listed, false, true, true
+			wb.lastMissed, wb.awaited, wb.certainlyMissed, wb.failed = r.listed, false, true, true
 		}
 	case own && r.inTime(c):
 		wb.applyAnswer(c)
@@ -298,7 +299,7 @@ func (r *review) answer(c *call) {
 // inTime reports whether the term has used an answer to List. For a term that was
 // cut short, only LastActual shows it.
 func (r *review) inTime(c *call) bool {
-	if r.incomplete() || c.returned.Equal(r.listed) { // then both are right
+	if r.incomplete() || c.returned.Equal(r.listed) { // at that instant either is right
 		for _, state := range r.l.o.LastActual() {
 			if state.Name == c.worker {
 				return state.LastAnswer.Equal(c.returned)
@@ -317,8 +318,8 @@ func (r *review) workerBelief(c *call) *workerBelief {
 	return nil
 }
 
-// hearDeposed records a worker's report of a higher epoch, no matter how late it is.
-func (r *review) hearDeposed(c *call) {
+// recordDeposition records a worker's report of a higher epoch, no matter how late it is.
+func (r *review) recordDeposition(c *call) {
 	if r.deposed == nil && errors.Is(c.err, orchestrator.ErrDeposed) {
 		r.deposed = c
 	}

@@ -209,8 +209,8 @@ func (r *review) checkReceiver(c *call, change *orchestrator.Change[string, stri
 	r.moves = append(r.moves, move{change, c})
 }
 
-// noteTimeouts records when a write of this term to each worker first timed out.
-func (r *review) noteTimeouts() {
+// recordTimeouts records when a write of this term to each worker first timed out.
+func (r *review) recordTimeouts() {
 	r.timedOut = make(map[string]time.Time)
 	for _, c := range r.l.calls {
 		if c.term.Number != r.stats.Term.Number || c.op == orchestrator.OpList {
