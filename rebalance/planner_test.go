@@ -1,9 +1,10 @@
 package rebalance_test
 
-// Small problems: what every random problem is checked for, one call and the next,
-// tasks wanted once, and forbidden pairs for which the fewest starts are known.
+// The planner from call to call: budgets, bad input, memory, and problems in which every
+// task is wanted once.
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -11,83 +12,6 @@ import (
 
 	"github.com/f8949c05/orchestrator/rebalance"
 )
-
-func TestP4_ABlipStopsNothingElsewhere(t *testing.T) {
-	var planner rebalance.Planner
-	problem := &rebalance.Problem{
-		Want:     []int32{2},
-		States:   []rebalance.State{rebalance.Frozen, rebalance.Open, rebalance.Open, rebalance.Open},
-		Running:  [][]int32{{0}, {0}, {0}, {0}},
-		MaxMoves: rebalance.NoLimit,
-	}
-	plan, err := planner.Plan(problem)
-	require.NoError(t, err)
-	require.Len(t, plan.Changes, 1, "two wanted copies answer, and stay whatever the frozen worker holds")
-	require.Equal(t, rebalance.Surplus, plan.Changes[0].Reason)
-	require.NotEqualValues(t, 0, plan.Changes[0].From)
-
-	problem.Running = [][]int32{{0}, {0}, {0}, nil}
-	plan, err = planner.Plan(problem)
-	require.NoError(t, err)
-	require.Empty(t, plan.Changes)
-}
-
-func TestP7_EveryChangeHasItsReason(t *testing.T) {
-	var planner rebalance.Planner
-	plan, err := planner.Plan(&rebalance.Problem{
-		Want:     []int32{1, 0, 1, 1, 1, 1, 1, 3},
-		States:   []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Draining},
-		Running:  [][]int32{{0, 1, 3, 4, 5, 7}, {0, 7}, {6}},
-		MaxMoves: rebalance.NoLimit,
-	})
-	require.NoError(t, err)
-	reasons := make(map[rebalance.Reason]int)
-	for _, c := range plan.Changes {
-		reasons[c.Reason]++
-		require.Equal(t, c.Reason == rebalance.Missing, c.From == rebalance.None)
-		require.Equal(t, c.Reason == rebalance.Unexpected || c.Reason == rebalance.Surplus, c.To == rebalance.None)
-	}
-	require.Equal(t, 1, reasons[rebalance.Missing], "task 2")
-	require.Equal(t, 1, reasons[rebalance.Unexpected], "task 1")
-	require.Equal(t, 1, reasons[rebalance.Surplus], "task 0")
-	require.Equal(t, 1, reasons[rebalance.Drain], "task 6")
-	require.Equal(t, []rebalance.Unplaced{
-		{Task: 7, Copies: 1, Worker: rebalance.None, Reason: rebalance.NoOtherWorker},
-	}, plan.Unplaced)
-}
-
-func TestP8_TheLowerBoundStandsBesideTheStarts(t *testing.T) {
-	var planner rebalance.Planner
-	problem := &rebalance.Problem{
-		Want:     []int32{1, 1, 1, 1, 1},
-		States:   []rebalance.State{rebalance.Open, rebalance.Open, rebalance.Open},
-		Running:  [][]int32{{0, 1, 2, 3}, nil, nil},
-		MaxMoves: rebalance.NoLimit,
-	}
-	plan, err := planner.Plan(problem)
-	require.NoError(t, err)
-	require.Equal(t, []int{3, 3}, []int{plan.Adds, plan.LowerBound}, "one is missing, two are too many where they are")
-
-	problem.MaxMoves = 0
-	plan, err = planner.Plan(problem)
-	require.NoError(t, err)
-	require.Equal(t, []int{1, 1, 2}, []int{plan.Adds, plan.LowerBound, plan.Deferred}, "the bound is that of the plan without the deferred moves")
-}
-
-func TestP8_WhatIsMissingIsNeededWhateverIsDeferred(t *testing.T) {
-	var planner rebalance.Planner
-	problem := &rebalance.Problem{ // worker 1 may run only tasks 4 and 5, so the spread ends uneven
-		Want:    []int32{1, 1, 1, 1, 1, 1},
-		States:  []rebalance.State{rebalance.Open, rebalance.Open},
-		Running: [][]int32{{0, 1, 2, 3, 4}, nil},
-	}
-	for task := range int32(4) {
-		problem.Forbidden = append(problem.Forbidden, rebalance.Pair{Task: task, Worker: 1})
-	}
-	plan, err := planner.Plan(problem)
-	require.NoError(t, err)
-	require.Equal(t, []int{1, 1, 1}, []int{plan.Adds, plan.LowerBound, plan.Deferred})
-}
 
 func TestP6_ABudgetIsSpentTermByTerm(t *testing.T) {
 	t.Parallel()
@@ -204,7 +128,8 @@ func TestP5_ThePlanKeepsNothingOfTheProblem(t *testing.T) {
 	require.True(t, same(want, plan))
 }
 
-func TestP6_ASteadyCallAllocatesNothing(t *testing.T) {
+// Not in parallel with others, whose allocations would count.
+func TestPlan_RepeatedCallsAllocateNothing(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		twist func(*rebalance.Problem)
@@ -228,30 +153,28 @@ func TestP6_ASteadyCallAllocatesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			pr := fleet(1000, 1, 10, 0)
 			c.twist(pr)
-			var planner rebalance.Planner
-			require.Zero(t, testing.AllocsPerRun(10, func() {
-				if _, err := planner.Plan(pr); err != nil {
-					t.Fatal(err)
-				}
-			}))
+			allocatesNothing(t, pr)
 		})
+	}
+	for _, event := range events {
+		for _, copies := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s, %d copies", event.name, copies), func(t *testing.T) {
+				allocatesNothing(t, event.to(even(3_000, 50, copies)))
+			})
+		}
 	}
 }
 
-// Not in parallel with others, whose allocations would count.
-func TestPlan_RepeatedCallsAllocateNothing(t *testing.T) {
-	for _, event := range events {
-		for _, copies := range []int{1, 3} {
-			pr := event.to(even(3_000, 50, copies))
-			var planner rebalance.Planner
-			_, err := planner.Plan(pr)
-			require.NoError(t, err)
-			allocations := testing.AllocsPerRun(1, func() { // and one before it counts
-				_, _ = planner.Plan(pr)
-			})
-			require.Zero(t, allocations, "%s, %d copies", event.name, copies)
+// allocatesNothing checks that a planner that has planned a problem before allocates
+// nothing when it plans it again.
+func allocatesNothing(t *testing.T, pr *rebalance.Problem) {
+	t.Helper()
+	var planner rebalance.Planner
+	require.Zero(t, testing.AllocsPerRun(1, func() { // and one before it counts
+		if _, err := planner.Plan(pr); err != nil {
+			t.Fatal(err)
 		}
-	}
+	}))
 }
 
 // ordinary makes such a problem of any: what is wanted more often is wanted once.
@@ -323,75 +246,4 @@ func TestP1_ATaskBeyondTheLastIsRefusedWhateverTheirNumber(t *testing.T) {
 			require.ErrorIs(t, err, rebalance.ErrInvalid, "%d of %d", beyond, tasks)
 		}
 	}
-}
-
-// Five tasks, five workers: task 1 is missing, worker 1 has two, and worker 3 may
-// not take 0, 3, 4. To start 1 on worker 3 and move 0 or 4 to worker 2 is enough.
-func TestP3_WhatIsMissingGoesToTheWorkerThatMayTakeLittleElse(t *testing.T) {
-	t.Parallel()
-	plan := planned(t, &rebalance.Problem{
-		Want: []int32{1, 1, 1, 1, 1}, States: make([]rebalance.State, 5), MaxMoves: noLimit,
-		Running:   [][]int32{{2}, {0, 4}, nil, nil, {3}},
-		Forbidden: []rebalance.Pair{{Task: 0, Worker: 3}, {Task: 3, Worker: 3}, {Task: 4, Worker: 3}},
-	})
-	require.Equal(t, 2, plan.Adds)
-}
-
-// A copy that was to move, was taken back and was dropped again moved twice on paper, and
-// another copy of its task was stopped in its place. With few moves it was missing then.
-func TestP4_ACopyThatIsDroppedAgainMovesOnce(t *testing.T) {
-	t.Parallel()
-	for maxMoves := noLimit; maxMoves < 12; maxMoves++ {
-		_, err := examine(&rebalance.Problem{
-			Want:   []int32{1, 0, 0, 3, 0, 0, 1, 2, 0, 0, 2, 1, 0, 2, 3, 2, 1, 1, 0, 1, 0, 3, 0, 0, 1, 0, 3, 0, 3, 1, 1, 3, 0, 1, 1, 1, 3, 1},
-			States: []rebalance.State{0, rebalance.Draining, 0, 0, 0, 0},
-			Running: [][]int32{
-				nil, nil, nil,
-				{11, 19, 28, 31, 3, 7, 10, 13, 14, 21, 24, 26, 29, 36},
-				{28, 31, 30, 33, 34, 37, 3, 14, 15, 21, 35, 0, 26, 36},
-				{17, 28, 31, 3, 6, 7, 10, 13, 14, 15, 16, 21, 26, 36},
-			},
-			Pinned: []int32{0, 0, 0, 10, 8, 11},
-			Forbidden: []rebalance.Pair{
-				{Task: 23, Worker: 3},
-				{Task: 27, Worker: 5},
-				{Task: 3, Worker: 0},
-				{Task: 10, Worker: 0},
-				{Task: 11, Worker: 0},
-				{Task: 14, Worker: 0},
-				{Task: 26, Worker: 0},
-				{Task: 35, Worker: 0},
-			},
-			MaxMoves: maxMoves,
-		}, new(rebalance.Planner))
-		require.NoError(t, err, "MaxMoves %d", maxMoves)
-	}
-}
-
-// A quarantined worker took a copy from one that then lost two more as surplus, and
-// ended with more than it.
-func TestP6_AQuarantinedWorkerTakesNothingFromOneThatLosesSurplus(t *testing.T) {
-	t.Parallel()
-	planned(t, &rebalance.Problem{
-		Want:    []int32{2, 1, 3, 1, 2, 4},
-		States:  []rebalance.State{0, 0, 0, rebalance.Quarantined, 0, 0},
-		Running: [][]int32{nil, {4}, {2, 3}, {4}, {0, 1}, {4, 3, 0, 5}},
-		Pinned:  []int32{0, 0, 2, 0, 2, 0}, MaxGain: []int32{0, 0, 0, 2, 0, 0}, MaxMoves: noLimit,
-	})
-}
-
-// Tasks 0 to 9 may run anywhere, 10 to 19 only on even workers, and worker 4 joins.
-func TestP3_AWorkerJoinsAPoolAndAnOpenHalf(t *testing.T) {
-	t.Parallel()
-	pr := &rebalance.Problem{States: make([]rebalance.State, 5), Running: make([][]int32, 5), MaxMoves: noLimit}
-	for k := range int32(20) {
-		pr.Want = append(pr.Want, 1)
-		w := 1 + 2*(k%2)
-		if k >= 10 {
-			pr.Forbidden = append(pr.Forbidden, rebalance.Pair{Task: k, Worker: 1}, rebalance.Pair{Task: k, Worker: 3})
-			w = 2 * (k % 2)
-		}
-		pr.Running[w] = append(pr.Running[w], k)
-	}
-	require.Equal(t, 4, planned(t, pr).Adds)
 }

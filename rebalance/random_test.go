@@ -1,7 +1,7 @@
 package rebalance_test
 
-// Random problems, as many as the flags say, and problems decoded from bytes. `make
-// prove` runs a million.
+// Random problems, as many as the flags say, all small ones, and problems decoded from
+// bytes. `make prove` runs a million random ones.
 
 import (
 	"flag"
@@ -243,6 +243,60 @@ func spoilt(plan rebalance.Plan) (list []rebalance.Plan) {
 		change(func(p *rebalance.Plan) { p.Unplaced[i].Reason += 4 })
 	}
 	return list
+}
+
+// Every problem of a few workers and tasks, with every state of the workers
+// where there are few enough.
+func TestP_EverySmallProblem(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name                   string
+		workers, tasks, states int
+	}{
+		{"3x3 open", 3, 3, 1}, {"2x4 open", 2, 4, 1}, {"4x2 open", 4, 2, 1}, {"2x2 any", 2, 2, 4}, {"3x2 any", 3, 2, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var used rebalance.Planner
+			pr := &rebalance.Problem{
+				Want: make([]int32, c.tasks), States: make([]rebalance.State, c.workers), Running: make([][]int32, c.workers),
+				MaxMoves: noLimit,
+			}
+			digits := make([]int, c.tasks+2*c.workers) // wants, states, lists
+			for next := true; next; {
+				for i := range pr.Want {
+					pr.Want[i] = int32(digits[i])
+				}
+				for w := range c.workers {
+					pr.States[w] = rebalance.State(digits[c.tasks+w])
+					pr.Running[w] = pr.Running[w][:0]
+					for i := range c.tasks {
+						if digits[c.tasks+c.workers+w]>>i&1 != 0 {
+							pr.Running[w] = append(pr.Running[w], int32(i))
+						}
+					}
+				}
+				if _, err := examine(pr, &used); err != nil {
+					t.Fatalf("%v\n%#v", err, *pr)
+				}
+				next = false
+				for i := range digits {
+					limit := c.workers + 2
+					if i >= c.tasks {
+						limit = c.states
+					}
+					if i >= c.tasks+c.workers {
+						limit = 1 << c.tasks
+					}
+					if digits[i]++; digits[i] < limit {
+						next = true
+						break
+					}
+					digits[i] = 0
+				}
+			}
+		})
+	}
 }
 
 // FuzzPlan reads a problem out of bytes and checks every clause.
