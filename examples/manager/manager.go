@@ -1,15 +1,13 @@
 package main
 
-// The manager: its parts, and how it runs.
-
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -21,63 +19,61 @@ import (
 
 const termEvery = time.Second // a change leads to a term sooner
 
-type plan = orchestrator.Plan[grpc.WorkerID, string]
+type (
+	grpcWorker = grpc.WorkerID
+	plan       = orchestrator.Plan[grpcWorker, string]
+)
 
 // runningManager is a manager that runs, and its store.
 type runningManager struct {
 	*manager.Manager
 	address string
-	store   *boltfile.Store
 	end     context.CancelFunc
-	ended   chan struct{} // closed when Run has returned, after err is set
+	ended   chan struct{} // closed when Run has returned and the store is closed, after err is set
 	err     error
 }
 
-// startManager runs a manager until stop. It calls told with the plan of each term,
-// after the term. It logs until ctx ends: an interrupt also ends the workers, and
-// the calls that fail because of that are expected.
-func startManager(ctx context.Context, f folder, told func(plan), stderr io.Writer) (*runningManager, error) {
-	own, err := credentials(f, managerName)
+// startManager runs a manager until stop. It prints the changes of each term.
+func startManager(dir string, log *stage.Log, stderr io.Writer) (*runningManager, error) {
+	own, err := credentials(dir, managerName)
 	if err != nil {
 		return nil, err
 	}
-	store, err := boltfile.OpenStore(f.state())
+	store, err := boltfile.OpenStore(filepath.Join(dir, "manager.db"))
 	if err != nil {
 		return nil, err
 	}
-	level := new(slog.LevelVar)
-	level.Set(slog.LevelWarn)
-	context.AfterFunc(ctx, func() { level.Set(math.MaxInt) })
-	m := &runningManager{store: store, ended: make(chan struct{})}
+	m := &runningManager{ended: make(chan struct{})}
 	m.Manager, err = manager.New(store,
 		grpc.WithCredentials(own),
+		grpc.WithLogger(logger(stderr, managerName)),
 		manager.WithInterval(termEvery),
-		grpc.WithLogger(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("process", managerName)),
-		manager.WithOrchestrator(orchestrator.WithStats(func(orchestrator.TermStats) { told(m.LastPlan()) })),
+		manager.WithOrchestrator(orchestrator.WithStats(func(orchestrator.TermStats) { showChanges(log, m.LastPlan()) })),
 	)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", stage.Loopback)
+	listener, err := net.Listen("tcp", stage.Loopback)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	m.address = listener.Addr().String()
-	ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, end := context.WithCancel(context.Background())
+	m.end = end
 	go func() {
 		defer close(m.ended)
-		m.err = m.Run(ctx, listener)
+		m.err = errors.Join(m.Run(ctx, listener), store.Close())
 	}()
 	return m, nil
 }
 
-// failed returns an error if the manager no longer runs.
-func (m *runningManager) failed() error {
+// hasEnded reports whether the manager no longer runs.
+func (m *runningManager) hasEnded() bool {
 	select {
 	case <-m.ended:
-		return fmt.Errorf("manager has ended: %w", m.err)
+		return true
 	default:
-		return nil
+		return false
 	}
 }
 
@@ -85,5 +81,47 @@ func (m *runningManager) failed() error {
 func (m *runningManager) stop() error {
 	m.end()
 	<-m.ended
-	return m.store.Close()
+	if errors.Is(m.err, context.Canceled) {
+		return nil
+	}
+	return m.err
+}
+
+// logger returns a logger of the warnings of a process.
+func logger(stderr io.Writer, process string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("process", process)
+}
+
+// managerName is the name of the manager's files.
+const managerName = "manager"
+
+// certify makes certificates for the manager and for each worker. They are made here
+// so that the example needs no set-up. For certificates from elsewhere, all that
+// matters is the URI in them. The authority's key is not kept.
+func certify(dir string, workers ...string) error {
+	ca, err := stage.NewCA()
+	if err != nil {
+		return err
+	}
+	uris := map[string]string{managerName: grpc.ManagerURI}
+	for _, w := range workers {
+		uris[w] = grpc.WorkerURI(w)
+	}
+	for name, uri := range uris {
+		certificate, key, err := ca.Issue(name, uri)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path+".pem", certificate, 0o600), os.WriteFile(path+"-key.pem", key, 0o600)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(dir, "ca.pem"), ca.PEM(), 0o600)
+}
+
+// credentials returns the credentials of the manager or of a worker.
+func credentials(dir, name string) (*grpc.Credentials, error) {
+	path := filepath.Join(dir, name)
+	return grpc.LoadCredentials(path+".pem", path+"-key.pem", filepath.Join(dir, "ca.pem"))
 }

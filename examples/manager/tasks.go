@@ -1,146 +1,161 @@
 package main
 
-// The tasks: their names and contents, and the files to count.
+// The tasks. A task may be stopped at any point, and run again on another worker.
 
 import (
-	"bytes"
-	"cmp"
+	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
-	"unicode/utf8"
+	"time"
 
 	"github.com/f8949c05/orchestrator/communicator/grpc/manager"
+	"github.com/f8949c05/orchestrator/worker"
 )
 
-// The two kinds of tasks. The name of a task begins with its kind.
+// The name of a task begins with its kind.
 const (
-	kindCount  = "count/"
-	kindFollow = "follow/"
+	countPrefix  = "count/"
+	followPrefix = "follow/"
 )
+
+// perLine slows counting down, so that there is something to watch.
+const perLine = 50 * time.Millisecond
 
 // content is the content of a task: everything that a worker must know besides the
 // name.
 type content struct {
-	File string `json:"file"`
-	Rate int    `json:"rate,omitempty"` // for counting, in bytes a second; 0: no limit
-	To   string `json:"to,omitempty"`   // for following: the file of the followed lines
+	From string `json:"from"` // the file to read
+	To   string `json:"to"`   // the file to write
 }
 
-// item returns the task for the manager.
-func (c content) item(name string) (manager.Item, error) {
-	text, err := json.Marshal(c)
-	return manager.Item{Name: name, Content: text}, err
+// item returns the task of this name for the manager.
+func (c content) item(name string) manager.Item {
+	text, _ := json.Marshal(c) // strings never fail
+	return manager.Item{Name: name, Content: text}
 }
 
-func decodeContent(text []byte) (content, error) {
+func decode(text []byte) (content, error) {
 	var c content
-	if err := json.Unmarshal(text, &c); err != nil {
-		return c, fmt.Errorf("content %q: %w", text, err)
+	err := json.Unmarshal(text, &c)
+	if err == nil && (c.From == "" || c.To == "") {
+		err = errors.New("from and to are required")
 	}
-	if c.File == "" {
-		return c, fmt.Errorf("content %q: no file", text)
+	if err != nil {
+		return c, fmt.Errorf("content %q: %w", text, err)
 	}
 	return c, nil
 }
 
-// document is a file to count.
-type document struct {
-	name string // relative to the folder, with slashes
-	path string
-	size int64
+// runTask is the function of every task.
+func runTask(ctx context.Context, task string) error {
+	text, _ := worker.Content(ctx)
+	c, err := decode(text)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(task, countPrefix) {
+		return count(ctx, c)
+	}
+	return follow(ctx, c)
 }
 
-// documents returns the text files in a folder and its subfolders, without hidden
-// ones, sorted by name. The default folder is this project's repository, of which it
-// returns the Markdown files.
-func documents(folder string) ([]document, error) {
-	accept := isText
-	if folder == "" {
-		if err := inRepository(); err != nil {
-			return nil, err
-		}
-		folder = "."
-		accept = func(p string) bool { return path.Ext(p) == ".md" }
-	}
-	folder, err := filepath.Abs(folder)
+// count counts the words of a file. The result is on the disk before count returns nil:
+// the task then counts as completed, and does not run again. If it is stopped earlier,
+// it returns an error, so that it runs again from the beginning.
+func count(ctx context.Context, c content) error {
+	file, err := os.Open(c.From)
 	if err != nil {
-		return nil, err
-	}
-	var all []document
-	err = fs.WalkDir(os.DirFS(folder), ".", func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case p != "." && strings.HasPrefix(d.Name(), "."):
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case !d.Type().IsRegular():
-			return nil
-		}
-		file := filepath.Join(folder, filepath.FromSlash(p))
-		if !accept(file) {
-			return nil
-		}
-		if !utf8.ValidString(p) {
-			return fmt.Errorf("%q: file name is not UTF-8, as the JSON of contents and results requires", file)
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		all = append(all, document{name: p, path: file, size: info.Size()})
-		return nil
-	})
-	if failure, ok := errors.AsType[*fs.PathError](err); ok {
-		err = fmt.Errorf("%s: %w", filepath.Join(folder, filepath.FromSlash(failure.Path)), failure.Err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("-dir: %w", err)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("-dir: no text files in %s", folder)
-	}
-	slices.SortFunc(all, func(a, b document) int { return cmp.Compare(a.name, b.name) })
-	return all, nil
-}
-
-// inRepository returns an error if the current folder is not the root of this
-// project's repository.
-func inRepository() error {
-	text, err := os.ReadFile("go.mod")
-	if err == nil && bytes.HasPrefix(text, []byte("module github.com/f8949c05/orchestrator\n")) {
-		return nil
-	}
-	folder, err := os.Getwd()
-	return errors.Join(fmt.Errorf("%s is not the root of the orchestrator's repository, whose documents are counted by default: "+
-		"go there, or give a folder with -dir", folder), err)
-}
-
-// isText reports whether a file begins like text. It returns true for a file that
-// cannot be read, so that a worker reports the error.
-func isText(path string) bool {
-	file, err := os.Open(path)
-	if err != nil {
-		return true
+		return err
 	}
 	defer func() { _ = file.Close() }()
-	head := make([]byte, 512)
-	n, err := io.ReadFull(file, head)
-	head = head[:n]
-	if err == nil { // the file is longer, and its last character here may be incomplete
-		for i := 1; i < utf8.UTFMax && !utf8.Valid(head); i++ {
-			head = head[:n-i]
+	words := 0
+	in := bufio.NewScanner(file)
+	for in.Scan() {
+		words += len(strings.Fields(in.Text()))
+		if !pause(ctx, perLine) {
+			return context.Cause(ctx)
 		}
 	}
-	return utf8.Valid(head) && bytes.IndexByte(head, 0) < 0
+	if err := in.Err(); err != nil {
+		return err
+	}
+	return write(ctx, c.To, strconv.Itoa(words))
+}
+
+// write replaces a file as a whole.
+func write(ctx context.Context, path, text string) error {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	// Check, right before the effect, that the task may still run here. A process that
+	// was suspended learns here first that it may not.
+	if err := worker.Check(ctx); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+// follow appends to a file what is appended to another, until ctx ends. The length of
+// the first is the position in the second. So the effect and the position are one
+// write, which no crash can separate, and the next run continues from there.
+func follow(ctx context.Context, c content) (err error) {
+	worker.Movable(ctx) // although it runs and has not completed
+	from, err := os.Open(c.From)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Close() }()
+	to, err := os.OpenFile(c.To, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	position, err := to.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	for buffer := make([]byte, 64<<10); ; {
+		n, err := from.ReadAt(buffer, position)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if n == 0 {
+			if !pause(ctx, lookEvery) {
+				return context.Cause(ctx)
+			}
+			continue
+		}
+		if err := worker.Check(ctx); err != nil { // see write
+			return err
+		}
+		n, err = to.Write(buffer[:n])
+		position += int64(n)
+		if err := errors.Join(err, to.Sync()); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits for d. It returns false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

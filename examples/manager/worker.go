@@ -5,13 +5,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -33,44 +31,31 @@ const (
 	leaveTime = 20 * time.Second
 )
 
-// spec is the configuration of a worker process.
-type spec struct {
-	Name    string
-	Manager string // the manager's address
-	Folder  folder
-}
+// role returns the role of a worker process. It has three words: the name, the
+// manager's address and the folder.
+func role(name, address, dir string) string { return strings.Join([]string{name, address, dir}, " ") }
 
-// workerMain is the main function of a worker process. Its role is a spec. On SIGTERM
-// the worker leaves: its tasks move to other workers first. The process ends
-// immediately when its parent has ended.
+// workerMain is the main function of a worker process. On SIGTERM the worker leaves.
+// The process ends immediately when its parent has ended.
 func workerMain(leave context.Context, role string) error {
-	var s spec
-	if err := json.Unmarshal([]byte(role), &s); err != nil {
-		return fmt.Errorf("role %q: %w", role, err)
-	}
+	words := strings.SplitN(role, " ", 3)
 	ctx := stage.Child()
-	err := runWorker(ctx, leave.Done(), s, os.Stderr)
+	err := runWorker(ctx, leave, words[0], words[1], words[2])
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// runWorker runs a worker until ctx ends, or until it is told to leave and has left.
-func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Writer) (err error) {
-	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("process", s.Name)
-	record, err := boltfile.OpenRecord(s.Folder.record(s.Name))
+// runWorker runs a worker until ctx ends, or until leave ends and the worker has left.
+func runWorker(ctx, leave context.Context, name, address, dir string) error {
+	logger := logger(os.Stderr, name)
+	record, err := boltfile.OpenRecord(filepath.Join(dir, name+".db"))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = record.Close() }()
-	t := &tasks{name: s.Name}
-	if t.results, err = openResults(s.Folder.results(s.Name)); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, t.results.close()) }()
-
-	w, err := worker.New(t.run,
+	w, err := worker.New(runTask,
 		worker.WithSlots(slots),
 		worker.WithAccept(accept),
 		worker.WithCompletion(func(string) {}), // the member reports completions
@@ -85,15 +70,15 @@ func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Wri
 	if err != nil {
 		return err
 	}
-	own, err := credentials(s.Folder, s.Name)
+	own, err := credentials(dir, name)
 	if err != nil {
 		return err
 	}
-	member, err := manager.NewMember(s.Manager, s.Name, w, grpc.WithCredentials(own), grpc.WithLogger(logger))
+	member, err := manager.NewMember(address, name, w, grpc.WithCredentials(own), grpc.WithLogger(logger))
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", stage.Loopback)
+	listener, err := net.Listen("tcp", stage.Loopback)
 	if err != nil {
 		return err
 	}
@@ -102,39 +87,19 @@ func runWorker(ctx context.Context, leave <-chan struct{}, s spec, stderr io.Wri
 	select {
 	case err := <-ran:
 		return err
-	case <-leave:
+	case <-leave.Done():
 	}
 	limited, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	return errors.Join(member.Close(limited), <-ran)
 }
 
-// tasks is the state that a worker's tasks share.
-type tasks struct {
-	name    string // the worker's
-	results *results
-}
-
-// accept refuses tasks that cannot be run, so that the manager learns the reason
+// accept refuses tasks that cannot run, so that the manager learns the reason
 // immediately.
 func accept(_ context.Context, task string, text []byte) error {
-	if !strings.HasPrefix(task, kindCount) && !strings.HasPrefix(task, kindFollow) {
-		return fmt.Errorf("task name must begin with %s or %s", kindCount, kindFollow)
+	if !strings.HasPrefix(task, countPrefix) && !strings.HasPrefix(task, followPrefix) {
+		return fmt.Errorf("task name must begin with %s or %s", countPrefix, followPrefix)
 	}
-	_, err := decodeContent(text)
+	_, err := decode(text)
 	return err
-}
-
-// run runs a task.
-func (t *tasks) run(ctx context.Context, task string) error {
-	text, version := worker.Content(ctx)
-	c, err := decodeContent(text)
-	if err != nil {
-		return err
-	}
-	if strings.HasPrefix(task, kindFollow) {
-		worker.Movable(ctx) // following continues where its record ends
-		return follow(ctx, c.File, c.To, t.name)
-	}
-	return count(ctx, c.File, c.Rate, result{Task: task, Version: version, Worker: t.name}, t.results)
 }
