@@ -74,7 +74,7 @@ var mayImport = map[string]string{
 	"examples/elected":        "std . worker communicator/grpc etcd etcd/embed examples/internal/stage go.etcd.io/etcd",
 	"examples/manager":        "std . worker boltfile communicator/grpc communicator/grpc/manager examples/internal/stage",
 	"examples/quickstart":     "std . worker examples/internal/stage",
-	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob",
+	"examples/recruit":        "std recruit examples/internal/stage github.com/redis github.com/alicebob golang.org/x/sync",
 	"examples/internal/stage": "std .",
 	"examples/ticker":         "std . communicator/memory",
 	"bench": "std . worker recruit rebalance communicator/memory communicator/grpc communicator/grpc/manager communicator/grpc/orchestratorv1 etcd etcd/embed " +

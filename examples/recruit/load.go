@@ -11,107 +11,31 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 )
 
 const (
 	clients = 8
+	rate    = 300  // requests a second to each service
 	fields  = 5000 // number of fields that are written and read
 )
 
-// results holds the measurements.
-type results struct {
-	names     [2]string
-	requests  int // to each
-	latencies [2][]time.Duration
-	samples   []sample
-	cut       bool // interrupted before the end
-}
-
-// sample counts the expired fields that still existed at a moment.
-type sample struct {
-	at      time.Duration
-	expired [2]int
-}
-
-func (s sample) second() int { return int(s.at.Round(time.Second) / time.Second) }
-
-// load sends requests until ctx ends. It stops at the first error.
-func load(ctx context.Context, rate int, sides ...*side) (*results, error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: clients}
-	defer transport.CloseIdleConnections()
-	asking, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	all := make([]*client, clients)
-	var wg sync.WaitGroup
-	for i := range all {
-		all[i] = &client{http: &http.Client{Transport: transport}, sides: sides}
-		wg.Go(func() {
-			if err := all[i].load(asking, time.Second*clients/time.Duration(rate)); err != nil {
-				fail(err)
-			}
-		})
-	}
-	r := new(results)
-	if err := r.watch(asking, sides); err != nil {
-		fail(err)
-	}
-	wg.Wait()
-	if ctx.Err() == nil {
-		return nil, context.Cause(asking)
-	}
-	for _, c := range all {
-		r.requests += len(c.latencies[0])
-		for i := range r.latencies {
-			r.latencies[i] = append(r.latencies[i], c.latencies[i]...)
-		}
-	}
-	return r, nil
-}
-
-// watch takes a sample each second, and a last one when ctx ends.
-func (r *results) watch(ctx context.Context, sides []*side) error {
-	began := time.Now()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-		s := sample{at: time.Since(began)}
-		for i, side := range sides {
-			n, err := side.cache.expired(context.WithoutCancel(ctx))
-			if err != nil {
-				return err
-			}
-			s.expired[i], r.names[i] = n, side.name
-		}
-		r.add(s)
-	}
-	return nil
-}
-
-// add adds a sample, or replaces one of the same second: the last sample may come
-// right after a regular one.
-func (r *results) add(s sample) {
-	if n := len(r.samples); n > 0 && r.samples[n-1].second() == s.second() {
-		r.samples = r.samples[:n-1]
-	}
-	r.samples = append(r.samples, s)
-}
-
-// client sends requests to all services.
+// client sends requests to both services.
 type client struct {
 	http      *http.Client
-	sides     []*side
+	services  [2]*service
 	latencies [2][]time.Duration
 	items     [2][]string // the items that it has added
 }
 
-func (c *client) load(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
+func newClient(services [2]*service) *client {
+	return &client{http: &http.Client{Transport: &http.Transport{}}, services: services}
+}
+
+// load sends requests until ctx ends. It stops at the first error.
+func (c *client) load(ctx context.Context) error {
+	defer c.http.CloseIdleConnections()
+	tick := time.NewTicker(time.Second * clients / rate)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -120,13 +44,13 @@ func (c *client) load(ctx context.Context, every time.Duration) error {
 		case <-tick.C:
 		}
 		ask := c.choose()
-		for i := range c.sides {
-			i = (i + n) % len(c.sides)
+		for i := range c.services {
+			i = (i + n) % len(c.services)
 			began := time.Now()
 			// A request under way is completed, so that both services receive the
 			// same requests.
 			if err := ask(context.WithoutCancel(ctx), i); err != nil {
-				return fmt.Errorf("ask the service %q: %w", c.sides[i].name, err)
+				return fmt.Errorf("ask the service %q: %w", c.services[i].name, err)
 			}
 			c.latencies[i] = append(c.latencies[i], time.Since(began))
 		}
@@ -168,7 +92,7 @@ func (c *client) ask(ctx context.Context, i int, method, path string) (string, e
 	if method == http.MethodPut {
 		body = strings.NewReader("value")
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.sides[i].server.URL+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.services[i].server.URL+path, body)
 	if err != nil {
 		return "", err
 	}

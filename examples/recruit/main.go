@@ -4,8 +4,8 @@
 //	go run ./examples/recruit
 //
 // It serves the same handlers twice, on the same Redis: once with recruiting and
-// once without. Clients send the same requests to both, side by side. At the end it
-// prints how much garbage was left and how recruiting affected the latencies.
+// once without. Clients send the same requests to both, side by side. It prints how
+// much garbage is left, and at the end how recruiting affected the latencies.
 //
 // Read the files in this order:
 //
@@ -16,96 +16,179 @@
 //
 //	-redis ADDR   your own Redis, in place of a stand-in in this process
 //	-for D        the duration (15s)
-//	-rate N       requests a second, to each service (300)
 package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"slices"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/f8949c05/orchestrator/examples/internal/stage"
 )
 
 func main() {
+	addr := flag.String("redis", "", "use the Redis at this `address`, in place of a stand-in in this process")
+	lasts := flag.Duration("for", 15*time.Second, "the duration")
+	flag.Parse()
 	stage.Main("recruit", func(ctx context.Context) error {
-		s, err := parse(os.Args[1:])
-		if err != nil {
-			return err
+		switch {
+		case flag.NArg() > 0:
+			return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+		case *lasts < time.Second:
+			return fmt.Errorf("-for is %v: want at least 1s", *lasts)
 		}
-		return run(ctx, s, os.Stdout)
+		return run(ctx, *addr, *lasts, os.Stdout)
 	})
 }
 
-// settings holds the flags.
-type settings struct {
-	redis string // "": a stand-in
-	lasts time.Duration
-	rate  int // requests a second, to each service
-}
-
-func parse(args []string) (settings, error) {
-	var s settings
-	flags := flag.NewFlagSet("recruit", flag.ExitOnError)
-	flags.StringVar(&s.redis, "redis", "", "use the Redis at this `address`, in place of a stand-in in this process")
-	flags.DurationVar(&s.lasts, "for", 15*time.Second, "the duration")
-	flags.IntVar(&s.rate, "rate", 300, "requests a second, to each of the two services")
-	if err := flags.Parse(args); err != nil {
-		return s, err
-	}
-	switch {
-	case flags.NArg() > 0:
-		return s, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	case s.lasts < time.Second || s.lasts > time.Hour:
-		return s, fmt.Errorf("-for is %v: want 1s to 1h", s.lasts)
-	case s.rate < 1 || s.rate > 100_000:
-		return s, fmt.Errorf("-rate is %d: want 1 to 100000", s.rate)
-	}
-	return s, nil
-}
-
-// errTimeIsUp ends a run that was not interrupted.
-var errTimeIsUp = errors.New("the time is up")
-
-// run loads both services and reports the results. It removes its keys from Redis,
-// even if ctx ends early. It then reports the results so far and the time that they
-// took.
-func run(ctx context.Context, s settings, out io.Writer) (err error) {
-	st, err := openStore(ctx, s.redis)
+// run loads both services and prints the results. It removes its keys from Redis,
+// even if ctx ends early.
+func run(ctx context.Context, addr string, lasts time.Duration, out io.Writer) (err error) {
+	st, err := openStore(ctx, addr)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.close(context.WithoutCancel(ctx))) }()
+	var services [2]*service
+	for i, name := range []string{"with", "without"} {
+		if services[i], err = newService(st, name); err != nil {
+			return err
+		}
+		defer services[i].close()
+	}
+	if err := services[0].recruit(); err != nil {
+		return err
+	}
 
-	with, err := newSide(st, "with")
-	if err != nil {
-		return err
-	}
-	defer with.close()
-	if err := with.recruit(); err != nil {
-		return err
-	}
-	without, err := newSide(st, "without")
-	if err != nil {
-		return err
-	}
-	defer without.close()
-
-	if _, err := fmt.Fprintf(out, "%s; %d requests a second to each of two services, for %v\n"+
-		"one collects its garbage by recruiting, the other keeps it; the report follows at the end\n\n",
-		st.name, s.rate, s.lasts); err != nil {
-		return err
-	}
-	loading, cancel := context.WithTimeoutCause(ctx, s.lasts, errTimeIsUp)
+	log := stage.NewLog(out)
+	log.Say("%s; %d requests a second to each of two services, for %v", st.name, rate, lasts)
+	loading, cancel := context.WithTimeout(ctx, lasts)
 	defer cancel()
-	r, err := load(loading, s.rate, with, without)
-	if err != nil {
+	parts, loading := errgroup.WithContext(loading)
+	all := make([]*client, clients)
+	for i := range all {
+		all[i] = newClient(services)
+		parts.Go(func() error { return all[i].load(loading) })
+	}
+	parts.Go(func() error { return watch(loading, log, services) })
+	if err := parts.Wait(); err != nil {
 		return err
 	}
-	r.cut = !errors.Is(context.Cause(loading), errTimeIsUp)
-	return r.print(out, with.recruiter.Jobs())
+	report(log, services, all)
+	return nil
+}
+
+// watch prints each second how many expired fields still exist.
+func watch(ctx context.Context, log *stage.Log, services [2]*service) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		var left [2]int
+		for i, s := range services {
+			var err error
+			if left[i], err = s.cache.expired(context.WithoutCancel(ctx)); err != nil {
+				return err
+			}
+		}
+		log.Say("expired fields that still exist: %3d with recruiting, %3d without", left[0], left[1])
+	}
+}
+
+// report prints the recruits of each job beside the number that its rate leads to, and
+// the latencies.
+func report(log *stage.Log, services [2]*service, all []*client) {
+	var latencies [2][]time.Duration
+	for _, c := range all {
+		for i := range latencies {
+			latencies[i] = append(latencies[i], c.latencies[i]...)
+		}
+	}
+	requests := len(latencies[0])
+	log.Title("%d requests to each service", requests)
+	for _, j := range services[0].recruiter.Jobs() {
+		mean := j.Rate * float64(requests)
+		log.Say("%-7s recruited %d requests (expected %.0f ± %.0f); %d failed, %d overdue",
+			j.Name, j.Recruited, mean, math.Sqrt(mean*(1-j.Rate)), j.Failed, j.Overdue)
+	}
+	for i, s := range services {
+		log.Say("latency %-7s recruiting: median %v, 99th percentile %v",
+			s.name, percentile(latencies[i], 50), percentile(latencies[i], 99))
+	}
+}
+
+// percentile returns the smallest latency that at least p percent of all do not
+// exceed, or 0 without latencies.
+func percentile(of []time.Duration, p int) time.Duration {
+	if len(of) == 0 {
+		return 0
+	}
+	of = slices.Sorted(slices.Values(of))
+	return of[(len(of)*p+99)/100-1].Round(10 * time.Microsecond)
+}
+
+// store is a Redis, and the prefix of this program's keys.
+type store struct {
+	rdb    *redis.Client
+	name   string
+	prefix string // of every name
+	end    func() // ends the stand-in
+}
+
+// openStore opens the Redis at addr, or a stand-in if addr is empty. All keys have a
+// unique prefix, so no other keys of the user's Redis are touched.
+func openStore(ctx context.Context, addr string) (*store, error) {
+	st := &store{name: "redis at " + addr, prefix: "recruit-" + rand.Text() + ":", end: func() {}}
+	if addr == "" {
+		standIn, err := miniredis.Run()
+		if err != nil {
+			return nil, fmt.Errorf("start the stand-in for Redis: %w", err)
+		}
+		st.name, st.end, addr = "a stand-in for Redis in this process", standIn.Close, standIn.Addr()
+	}
+	st.rdb = redis.NewClient(options(addr))
+	if err := st.rdb.Ping(ctx).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("reach redis at %s: %w", addr, err), st.rdb.Close())
+	}
+	return st, nil
+}
+
+func options(addr string) *redis.Options {
+	return &redis.Options{
+		Addr: addr,
+		// Without this the client ignores the deadline of a context, and recruits
+		// would be abandoned whenever Redis is slow.
+		ContextTimeoutEnabled: true,
+		// An operation without an answer may have been done, and others may have
+		// built on it, so a retry by the client could repeat it wrongly.
+		MaxRetries: -1,
+	}
+}
+
+// close removes this program's keys and closes the connection.
+func (st *store) close(ctx context.Context) error {
+	defer st.end()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var err error
+	keys := st.rdb.Scan(ctx, 0, "{"+st.prefix+"*", 1000).Iterator() // names are in braces
+	for keys.Next(ctx) && err == nil {
+		err = st.rdb.Del(ctx, keys.Val()).Err()
+	}
+	return errors.Join(err, keys.Err(), st.rdb.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,26 +15,28 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
 )
 
 func TestS6_TheProgramCollectsAndReports(t *testing.T) {
-	var out strings.Builder
-	s, err := parse([]string{"-for", "3s", "-rate", "200"})
-	require.NoError(t, err)
-	require.NoError(t, run(t.Context(), s, &out))
-	text := out.String()
+	p := stagetest.Start(t, ".", "-for", "4s")
+	text := p.Wait(t, 0)
 	t.Log("\n" + text)
-	require.Contains(t, text, "a stand-in for Redis in this process; 200 requests a second")
-	require.Positive(t, number(t, text, `requests +(\d+) to each service`))
-	require.Positive(t, number(t, text, `expire +0.1 +(\d+) `))
-	require.Positive(t, number(t, text, `archive +0.1 +(\d+) `))
-	rows := regexp.MustCompile(`(?m)^ +\d+s +(\d+) #* +(\d+) #*$`).FindAllStringSubmatch(text, -1)
-	require.NotEmpty(t, rows, "the chart")
-	require.NotContains(t, text, "cut short")
+	require.Empty(t, p.Stderr.String())
+	for line := range strings.Lines(text) {
+		require.LessOrEqual(t, len(line), 81, line)
+	}
+	require.Contains(t, text, "a stand-in for Redis in this process; 300 requests a second")
+	require.Positive(t, number(t, text, `(\d+) requests to each service`))
+	require.Positive(t, number(t, text, `expire +recruited (\d+) requests`))
+	require.Positive(t, number(t, text, `archive +recruited (\d+) requests`))
+	rows := regexp.MustCompile(`exist: +(\d+) with recruiting, +(\d+) without`).FindAllStringSubmatch(text, -1)
+	require.NotEmpty(t, rows)
 	last := rows[len(rows)-1]
 	require.Less(t, atoi(t, last[1]), atoi(t, last[2]), "recruits left more garbage than there is without recruiting")
-	require.Regexp(t, `(?m)^ +with +[\d.]+m?s +[\d.]+m?s$`, text, "latencies")
-	require.Regexp(t, `(?m)^ +without +[\d.]+m?s +[\d.]+m?s$`, text, "latencies")
+	require.Regexp(t, `latency with +recruiting: median [\d.]+m?s, 99th percentile [\d.]+m?s`, text)
+	require.Regexp(t, `latency without recruiting: median [\d.]+m?s, 99th percentile [\d.]+m?s`, text)
 }
 
 func number(t *testing.T, text, pattern string) int {
@@ -51,42 +54,10 @@ func atoi(t *testing.T, digits string) int {
 }
 
 func TestAnInterruptEndsItEarly(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	out := impatient{interrupt: cancel}
-	began := time.Now()
-	require.NoError(t, run(ctx, settings{lasts: time.Hour, rate: 50}, &out))
-	require.Less(t, time.Since(began), time.Minute)
-	require.Contains(t, out.String(), "latency", "the results so far are reported")
-	require.Regexp(t, `(?m)^cut short after [\d.]+m?s$`, out.String(), "the report says that it was cut short")
-}
-
-// impatient records the output, and interrupts shortly after its beginning.
-type impatient struct {
-	strings.Builder
-	interrupt func()
-}
-
-func (i *impatient) Write(p []byte) (int, error) {
-	if i.Len() == 0 {
-		time.AfterFunc(300*time.Millisecond, i.interrupt)
-	}
-	return i.Builder.Write(p)
-}
-
-func TestNoSecondHasTwoRows(t *testing.T) {
-	r := results{names: [2]string{"with", "without"}}
-	for i, at := range []time.Duration{1000, 2001, 2999, 3001, 4000, 4300} { // milliseconds
-		r.add(sample{at: at * time.Millisecond, expired: [2]int{i, 0}})
-	}
-	var text strings.Builder
-	r.printChart(&text)
-	rows := regexp.MustCompile(`(?m)^ +(\d+s +\d)`).FindAllStringSubmatch(text.String(), -1)
-	var got []string
-	for _, row := range rows {
-		got = append(got, strings.Join(strings.Fields(row[1]), " "))
-	}
-	require.Equal(t, []string{"1s 0", "2s 1", "3s 3", "4s 5"}, got, text.String())
+	p := stagetest.Start(t, ".", "-for", "1h")
+	p.Until(t, `with recruiting`)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	require.Contains(t, p.Wait(t, 0), "latency", "the results so far are reported")
 }
 
 // A call to a Redis that accepts connections but does not answer ends with its
@@ -114,7 +85,7 @@ func TestCloseDeletesOnlyItsOwnKeys(t *testing.T) {
 	rdb := oneShot(t, startRedis(t))
 	require.NoError(t, rdb.Set(t.Context(), "somebody's", "value", 0).Err())
 	st := &store{rdb: oneShot(t, dialOf(rdb)), prefix: "recruit-mine:", end: func() {}}
-	s, err := newSide(st, "with")
+	s, err := newService(st, "with")
 	require.NoError(t, err)
 	_, err = s.cache.write(t.Context(), "f", "v", time.Hour)
 	require.NoError(t, err)
@@ -127,18 +98,18 @@ func TestCloseDeletesOnlyItsOwnKeys(t *testing.T) {
 }
 
 func TestRedisThatIsNotThere(t *testing.T) {
-	err := run(t.Context(), settings{redis: "127.0.0.1:1", lasts: time.Second, rate: 1}, io.Discard)
+	err := run(t.Context(), "127.0.0.1:1", time.Second, io.Discard)
 	require.ErrorContains(t, err, "reach redis at 127.0.0.1:1")
 }
 
 func TestFlagsOutOfRange(t *testing.T) {
-	for args, says := range map[string]string{
-		"-for 1ms":  "-for is 1ms: want 1s to 1h",
-		"-rate 0":   "-rate is 0: want 1 to 100000",
+	for args, want := range map[string]string{
+		"-for 1ms":  "-for is 1ms: want at least 1s",
 		"something": `unexpected argument "something"`,
 	} {
-		_, err := parse(strings.Fields(args))
-		require.EqualError(t, err, says)
+		p := stagetest.Start(t, ".", strings.Fields(args)...)
+		require.Empty(t, p.Wait(t, 1))
+		require.Equal(t, "recruit: "+want+"\n", p.Stderr.String())
 	}
 }
 
@@ -146,7 +117,7 @@ func TestTheHandlers(t *testing.T) {
 	st, err := openStore(t.Context(), "")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, st.close(context.WithoutCancel(t.Context()))) }()
-	s, err := newSide(st, "with")
+	s, err := newService(st, "with")
 	require.NoError(t, err)
 	defer s.close()
 	h := s.handler()
@@ -179,7 +150,7 @@ func TestTheHandlers(t *testing.T) {
 func TestWithoutRedisTheServiceSaysSo(t *testing.T) {
 	st, err := openStore(t.Context(), "")
 	require.NoError(t, err)
-	s, err := newSide(st, "with")
+	s, err := newService(st, "with")
 	require.NoError(t, err)
 	defer s.close()
 	require.NoError(t, st.close(t.Context()))
@@ -206,10 +177,4 @@ func TestPercentiles(t *testing.T) {
 	require.Equal(t, 50*time.Millisecond, percentile(of, 50))
 	require.Equal(t, 99*time.Millisecond, percentile(of, 99))
 	require.Equal(t, time.Millisecond, percentile(of[99:], 99))
-}
-
-func TestBars(t *testing.T) {
-	require.Equal(t, "    0 "+strings.Repeat(" ", chartWidth), bar(0, 9))
-	require.Equal(t, "    1 #"+strings.Repeat(" ", chartWidth-1), bar(1, 10_000), "a small value has a bar")
-	require.Equal(t, "10000 "+strings.Repeat("#", chartWidth), bar(10_000, 10_000))
 }

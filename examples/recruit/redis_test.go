@@ -18,9 +18,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if stagetest.IsProgram() {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // startRedis starts a private redis-server for the test, and returns a function to
 // dial it. If there is none on the PATH, it uses the stand-in, and logs that.

@@ -23,8 +23,8 @@ const (
 	archiveRate = 0.1
 )
 
-// side is one of the two services, with separate keys.
-type side struct {
+// service is one of the two services, with separate keys.
+type service struct {
 	name      string
 	cache     *cache
 	queue     *queue
@@ -32,12 +32,12 @@ type side struct {
 	server    *stage.Server
 }
 
-func newSide(st *store, name string) (*side, error) {
+func newService(st *store, name string) (*service, error) {
 	r, err := recruit.New()
 	if err != nil {
 		return nil, err
 	}
-	s := &side{
+	s := &service{
 		name:      name,
 		cache:     newCache(st.rdb, st.prefix+name+":cache"),
 		queue:     newQueue(st.rdb, st.prefix+name+":queue"),
@@ -50,7 +50,7 @@ func newSide(st *store, name string) (*side, error) {
 }
 
 // recruit installs the jobs.
-func (s *side) recruit() error {
+func (s *service) recruit() error {
 	return errors.Join(
 		s.recruiter.Install("expire", expireRate, recruit.JobFunc(func(ctx context.Context) error {
 			_, err := s.cache.collect(ctx, slice)
@@ -62,14 +62,14 @@ func (s *side) recruit() error {
 }
 
 // close ends the server and its recruits.
-func (s *side) close() {
+func (s *service) close() {
 	_ = s.server.Close()
 	_ = s.recruiter.Close(context.Background()) // jobs end with their contexts
 }
 
 const largest = 64 << 10 // value, in bytes
 
-func (s *side) handler() http.Handler {
+func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /cache/{field}", s.get)
 	mux.HandleFunc("PUT /cache/{field}", s.put)
@@ -88,7 +88,7 @@ func (s *side) handler() http.Handler {
 	return mux
 }
 
-func (s *side) get(w http.ResponseWriter, r *http.Request) {
+func (s *service) get(w http.ResponseWriter, r *http.Request) {
 	value, _, err := s.cache.read(r.Context(), r.PathValue("field"))
 	if value == nil {
 		answer(w, "", false, err)
@@ -97,7 +97,7 @@ func (s *side) get(w http.ResponseWriter, r *http.Request) {
 	answer(w, *value, true, err)
 }
 
-func (s *side) put(w http.ResponseWriter, r *http.Request) {
+func (s *service) put(w http.ResponseWriter, r *http.Request) {
 	ttl, err := time.ParseDuration(r.URL.Query().Get("ttl"))
 	if err != nil || ttl < time.Millisecond {
 		http.Error(w, "ttl must be a duration of at least 1ms, as in ?ttl=1.5s", http.StatusBadRequest)
