@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/f8949c05/orchestrator"
@@ -18,8 +19,8 @@ func main() {
 	cluster, err1 := memory.New[string, string](nil) // its tasks only wait
 	o, err2 := orchestrator.New(cluster)
 	if err := errors.Join(err1, err2); err != nil {
-		fmt.Println(err)
-		return
+		fmt.Fprintln(os.Stderr, "ticker:", err)
+		os.Exit(1)
 	}
 	for _, worker := range []string{"alice", "bob", "carol"} {
 		cluster.Start(worker)

@@ -3,19 +3,17 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/f8949c05/orchestrator/examples/internal/stage/stagetest"
 )
 
-// asProgram makes the test binary run the program.
-const asProgram = "ORCHESTRATOR_TICKER_TEST"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if stagetest.IsProgram() {
 		main()
 		return
 	}
@@ -23,15 +21,14 @@ func TestMain(m *testing.M) {
 }
 
 func TestTicker(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	p := stagetest.Start(t, ".")
+	out := p.Wait(t, 0)
+	require.Empty(t, p.Stderr.String())
 
 	// Six instances on three workers, and on two after alice is drained.
 	row := regexp.MustCompile(`^term (\d): (\w+) +is answering and runs \[(.*)\]$`)
 	var loads []string
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		m := row.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		require.NotNil(t, m, "%s", out)
 		loads = append(loads, fmt.Sprintf("%s %s %d", m[1], m[2], len(strings.Fields(m[3]))))

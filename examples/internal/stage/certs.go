@@ -13,7 +13,9 @@ import (
 	"time"
 )
 
-// CA is a certificate authority for one run. Its key is only in memory.
+// CA is a certificate authority for one run. Its key is only in memory. Programs cannot
+// use communicator/grpc/internal/testca, which is internal to its module and needs a
+// testing.TB.
 type CA struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
