@@ -110,12 +110,7 @@ func TestT11_SilentWorkers(t *testing.T) {
 func TestT11_StoppingIsNoFailure(t *testing.T) {
 	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
 		f.RemoveTask("t1")
-		f.Refuse(func(op orchestrator.Op, _, _ string) error {
-			if op == orchestrator.OpRemove {
-				return fmt.Errorf("flushing: %w", orchestrator.ErrStopping)
-			}
-			return nil
-		})
+		f.refuse(orchestrator.OpRemove, "", "", fmt.Errorf("flushing: %w", orchestrator.ErrStopping))
 		f.term()
 		require.Equal(t, orchestrator.OutcomeStopping, f.LastPlan().Changes[0].Outcome)
 		require.Equal(t, 1, f.LastPlan().Stats.Remove.Stopping)
@@ -157,7 +152,6 @@ func TestT11_ATaskThatDoesNotStop(t *testing.T) {
 	})
 }
 
-// What cut the term short comes first.
 // A task that is taken off while a term is about to start it: that this is refused
 // then is no failure, as it would be of a task that is wanted.
 func TestT11_AStartThatNobodyWantsAnyMore(t *testing.T) {
@@ -182,14 +176,10 @@ func TestT11_AStartThatNobodyWantsAnyMore(t *testing.T) {
 	})
 }
 
+// What cut the term short comes first.
 func TestT11_TheCauseComesFirst(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 6}, func(t *testing.T, f *fleet) {
-		f.Refuse(func(op orchestrator.Op, worker, _ string) error {
-			if op == orchestrator.OpAdd && worker == "w2" {
-				return errRejected
-			}
-			return nil
-		})
+		f.refuse(orchestrator.OpAdd, "w2", "", errRejected)
 		errDeploy := errors.New("deploy")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		f.intercept(on(orchestrator.OpAdd, "", "", func(context.Context) error {

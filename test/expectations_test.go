@@ -28,8 +28,6 @@ func (f *fleet) changeEverything() {
 	require.NoError(f.t, f.UndrainWorker("w1"))
 }
 
-// T1
-
 func TestT1_ChangesDoNotWaitForATerm(t *testing.T) {
 	for name, blocked := range map[string]orchestrator.Op{
 		"that lists": orchestrator.OpList, "that starts": orchestrator.OpAdd, "that stops": orchestrator.OpRemove,
@@ -38,9 +36,7 @@ func TestT1_ChangesDoNotWaitForATerm(t *testing.T) {
 			inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
 				require.NoError(t, f.UpdateTasks([]task{{Name: "other"}}))
 				f.intercept(on(blocked, "", "", hang))
-				done := make(chan error, 1)
-				go func() { done <- f.NextTerm(t.Context()) }()
-				synctest.Wait()
+				done := f.beginTerm()
 				require.Zero(t, took(func() {
 					f.changeEverything()
 					f.ListExpectedTasks()
@@ -71,9 +67,7 @@ func TestT1_ChangesTakeEffectInTheNextTerm(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, given{workers: 2, running: 4}, func(t *testing.T, f *fleet) {
 				f.Slow(time.Second/2, "w2")
-				done := make(chan error, 1)
-				go func() { done <- f.NextTerm(t.Context()) }()
-				synctest.Wait()
+				done := f.beginTerm()
 				require.NoError(t, test.change(f))
 				require.NoError(t, <-done)
 				require.Empty(t, f.LastPlan().Changes)
@@ -155,8 +149,6 @@ func TestT1_RedefinedTaskHasItsDefaultsAgain(t *testing.T) {
 	})
 }
 
-// T12
-
 func TestT12_NothingBeforeTheFirstTerm(t *testing.T) {
 	inBubble(t, given{workers: 2}, func(t *testing.T, f *fleet) {
 		require.Nil(t, f.LastActual())
@@ -187,7 +179,7 @@ func TestT12_LastActualIsWhatTheTermLeftBehind(t *testing.T) {
 func TestT12_ReadsTheTermBeforeDuringATerm(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
 		f.expect(4)
-		f.intercept(slowWrites(time.Second))
+		f.intercept(onWrites("", "", takes(time.Second)))
 		done := make(chan error, 1)
 		go func() { done <- f.NextTerm(t.Context()) }()
 		time.Sleep(500 * time.Millisecond)
@@ -200,10 +192,6 @@ func TestT12_ReadsTheTermBeforeDuringATerm(t *testing.T) {
 		require.Len(t, f.state("w1").Tasks, 2)
 	})
 }
-
-// T15
-
-// Bad input
 
 // A lost worker runs nothing, as far as the leader knows. Its tasks are those of
 // other workers now.

@@ -154,6 +154,14 @@ func (f *fleet) term() {
 	require.NoError(f.t, f.NextTerm(f.t.Context()))
 }
 
+// beginTerm begins a term, and returns when it waits for calls. The result is its own.
+func (f *fleet) beginTerm() (result <-chan error) {
+	done := make(chan error, 1)
+	go func() { done <- f.NextTerm(f.t.Context()) }()
+	synctest.Wait()
+	return done
+}
+
 // timedTerm runs a term, and says how long it took and what it returned.
 func (f *fleet) timedTerm() (time.Duration, error) {
 	began := time.Now()
@@ -195,6 +203,17 @@ func (f *fleet) heal() {
 func (f *fleet) failAdds(err error, workers ...string) {
 	f.Refuse(func(op orchestrator.Op, worker, _ string) error {
 		if op == orchestrator.OpAdd && (len(workers) == 0 || slices.Contains(workers, worker)) {
+			return err
+		}
+		return nil
+	})
+}
+
+// refuse makes workers answer the calls of op with err, and do nothing: the calls to
+// worker and of task, unless these are empty.
+func (f *fleet) refuse(op orchestrator.Op, worker, task string, err error) {
+	f.Refuse(func(o orchestrator.Op, w, t string) error {
+		if o == op && (worker == "" || w == worker) && (task == "" || t == task) {
 			return err
 		}
 		return nil
@@ -259,8 +278,16 @@ func (f *fleet) outcomes() map[orchestrator.Outcome]int {
 func (f *fleet) requireSettled() {
 	f.t.Helper()
 	f.requireAllRun()
+	f.requireQuiet(1)
+}
+
+// requireQuiet checks that so many terms fail in nothing and write nothing.
+func (f *fleet) requireQuiet(terms int) {
+	f.t.Helper()
 	f.forget()
-	f.term()
+	for range terms {
+		f.term()
+	}
 	require.Empty(f.t, f.writes())
 }
 

@@ -34,12 +34,7 @@ func TestT8_FailedFirstHalf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(c.handoff)}}, func(t *testing.T, f *fleet) {
 				f.join("w2")
-				f.Refuse(func(op orchestrator.Op, _, _ string) error {
-					if op == c.op {
-						return c.err
-					}
-					return nil
-				})
+				f.refuse(c.op, "", "", c.err)
 				err := f.NextTerm(t.Context())
 				require.Len(t, f.writes(), 1, "nothing but the half that failed")
 				require.Len(t, f.sent(c.op), 1)
@@ -64,12 +59,7 @@ func TestT8_StartThenStop_StopFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
 				f.join("w2")
-				f.Refuse(func(op orchestrator.Op, _, _ string) error {
-					if op == orchestrator.OpRemove {
-						return errBoom
-					}
-					return nil
-				})
+				f.refuse(orchestrator.OpRemove, "", "", errBoom)
 				f.failingTerm()
 				move := f.LastPlan().Changes[0]
 				require.Equal(t, orchestrator.OutcomeUnknown, move.Outcome)

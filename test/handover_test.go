@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,41 +25,31 @@ var (
 	errRejected = fmt.Errorf("no room: %w", orchestrator.ErrRejected)
 )
 
-// slowly has every write take d, so that what waits for what can be seen.
-func slowly(f *fleet, d time.Duration) {
-	f.intercept(onWrites("", "", takes(d)))
-}
+// Under StopThenStart a task stops before it starts elsewhere, under StartThenStop
+// after it: the second half is sent as soon as the first is acknowledged, not earlier.
+func TestT8_TheHalvesOfAMove(t *testing.T) {
+	for _, handoff := range []orchestrator.Handoff{orchestrator.StopThenStart, orchestrator.StartThenStop} {
+		t.Run(handoff.String(), func(t *testing.T) {
+			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
+				f.join("w2")
+				f.intercept(onWrites("", "", takes(2*time.Second)))
+				f.term()
 
-func TestT8_StopThenStart(t *testing.T) {
-	onBothWires(t, given{workers: 1, running: 2}, func(t *testing.T, f *fleet) {
-		f.join("w2")
-		slowly(f, 2*time.Second)
-		f.term()
-
-		require.Len(t, f.writes(), 2)
-		stop, begin := f.sent(orchestrator.OpRemove)[0], f.sent(orchestrator.OpAdd)[0]
-		require.Equal(t, "w1", stop.Worker)
-		require.Equal(t, "add "+stop.Task+" w2", begin.String())
-		require.Equal(t, stop.Sent.Add(2*time.Second), begin.Sent, "as soon as the stop was acknowledged, and no earlier")
-		f.requireNeverTwice()
-		f.requireSettled()
-	})
-}
-
-func TestT8_StartThenStop(t *testing.T) {
-	onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(orchestrator.StartThenStop)}}, func(t *testing.T, f *fleet) {
-		f.join("w2")
-		slowly(f, 2*time.Second)
-		f.term()
-
-		require.Len(t, f.writes(), 2)
-		stop, begin := f.sent(orchestrator.OpRemove)[0], f.sent(orchestrator.OpAdd)[0]
-		require.Equal(t, "w2", begin.Worker)
-		require.Equal(t, "remove "+begin.Task+" w1", stop.String())
-		require.Equal(t, begin.Sent.Add(2*time.Second), stop.Sent, "as soon as the start was acknowledged, and no earlier")
-		require.Equal(t, 2, f.Counts(begin.Task).Most)
-		f.requireSettled()
-	})
+				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
+				require.Len(t, writes, 2)
+				task := writes[0].Task
+				want, most := []string{"remove " + task + " w1", "add " + task + " w2"}, 1
+				if handoff == orchestrator.StartThenStop {
+					slices.Reverse(want)
+					most = 2
+				}
+				require.Equal(t, want, f.writes())
+				require.Equal(t, writes[0].Sent.Add(2*time.Second), writes[1].Sent)
+				require.Equal(t, most, f.Counts(task).Most)
+				f.requireSettled()
+			})
+		})
+	}
 }
 
 // The order is that of the task, else that of all tasks, else stop then start.
@@ -81,28 +72,26 @@ func TestT8_HandoffOfATaskOrOfAll(t *testing.T) {
 		if c.want == startThenStop {
 			first = orchestrator.OpAdd
 		}
-		t.Run(fmt.Sprint("all ", c.all, ", task ", c.task), func(t *testing.T) {
-			inBubble(t, given{workers: 1, opts: options{orchestrator.WithHandoff(c.all)}}, func(t *testing.T, f *fleet) {
-				f.expect(2, orchestrator.WithHandoff(c.task))
-				f.term()
-				f.join("w2")
-				f.forget()
-				f.term()
-				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
-				require.Len(t, writes, 2)
-				require.Equal(t, first, writes[0].Op)
+		for _, updated := range []bool{false, true} {
+			t.Run(fmt.Sprint("all ", c.all, ", task ", c.task, ", updated ", updated), func(t *testing.T) {
+				inBubble(t, given{workers: 1, opts: options{orchestrator.WithHandoff(c.all)}}, func(t *testing.T, f *fleet) {
+					if updated {
+						f.expect(2)
+						f.term()
+						require.NoError(t, f.UpdateTasks([]task{{Name: "t1", Handoff: c.task}, {Name: "t2", Handoff: c.task}}))
+					} else {
+						f.expect(2, orchestrator.WithHandoff(c.task))
+						f.term()
+					}
+					f.join("w2")
+					f.forget()
+					f.term()
+					writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
+					require.Len(t, writes, 2)
+					require.Equal(t, first, writes[0].Op)
+				})
 			})
-		})
-		t.Run(fmt.Sprint("all ", c.all, ", task updated to ", c.task), func(t *testing.T) {
-			inBubble(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(c.all)}}, func(t *testing.T, f *fleet) {
-				require.NoError(t, f.UpdateTasks([]task{{Name: "t1", Handoff: c.task}, {Name: "t2", Handoff: c.task}}))
-				f.join("w2")
-				f.term()
-				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
-				require.Len(t, writes, 2)
-				require.Equal(t, first, writes[0].Op)
-			})
-		})
+		}
 	}
 }
 
@@ -117,7 +106,7 @@ func TestT8_TrimmingNeverWaits(t *testing.T) {
 					}
 				}
 				require.NoError(t, f.AddTask("new", orchestrator.WithTaskInstances(3)))
-				slowly(f, 3*time.Second)
+				f.intercept(onWrites("", "", takes(3*time.Second)))
 				began := time.Now()
 				f.term()
 
@@ -275,7 +264,7 @@ func TestT8_JoiningWorkerHangsOnAdd(t *testing.T) {
 func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
-		slowly(f, 100*time.Millisecond)
+		f.intercept(onWrites("", "", takes(100*time.Millisecond)))
 		f.forget()
 		f.term()
 		require.Equal(t, []int{20, 20, 20, 20, 20}, f.loads())

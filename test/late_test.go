@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,11 +18,6 @@ import (
 
 	"github.com/f8949c05/orchestrator"
 )
-
-// slowList makes each List of a worker take a time.
-func (f *fleet) slowList(d time.Duration, worker string) {
-	f.intercept(on(orchestrator.OpList, worker, "", takes(d)))
-}
 
 // A term goes on after four times as long as half of the workers took, and not
 // before a tenth of the timeout.
@@ -154,7 +150,7 @@ func TestT3_LateBecomesSilent(t *testing.T) {
 func TestT3_AWorkerThatIsAlwaysLate(t *testing.T) {
 	inBubble(t, given{workers: 4}, func(t *testing.T, f *fleet) {
 		f.term()
-		f.slowList(timeout-time.Second, "w3")
+		f.intercept(on(orchestrator.OpList, "w3", "", takes(timeout-time.Second)))
 		f.expect(40)
 		for range 30 {
 			d, err := f.timedTerm()
@@ -241,60 +237,30 @@ func TestT3_OneDeadWorkerDelaysOneTerm(t *testing.T) {
 	})
 }
 
-// Each List takes nine of the ten seconds that it may take.
+// Some Lists take nine of the ten seconds that they may take. They delay only their
+// workers, which take part.
 func TestT3_ASlowListDelaysOnlyItsWorker(t *testing.T) {
-	for _, workers := range []int{4, 20, 100} {
-		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
-			inBubble(t, given{workers: workers, expected: 2 * workers}, func(t *testing.T, f *fleet) {
-				f.intercept(slowLists(func(worker string, _ int) time.Duration {
-					if worker == "w3" {
-						return 9 * time.Second
-					}
-					return 0
-				}))
-				f.start(tick)
-				f.requireShortTerms()
-				f.requireNeverTwice()
-				require.Zero(t, f.losses())
-				require.NotEmpty(t, f.RunsOn("w3"), "it is slow, and takes part")
-			})
-		})
-	}
-}
-
-// Every second List of one worker takes nine seconds.
-func TestT3_AnAlternatingWorkerDelaysOnlyItself(t *testing.T) {
-	for _, workers := range []int{4, 20} {
-		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
-			inBubble(t, given{workers: workers, expected: 2 * workers}, func(t *testing.T, f *fleet) {
-				f.intercept(slowLists(func(worker string, n int) time.Duration {
-					if worker == "w3" && n%2 == 1 {
-						return 9 * time.Second
-					}
-					return 0
-				}))
-				f.start(tick)
-				f.requireShortTerms()
-				f.requireNeverTwice()
-				require.Zero(t, f.losses())
-			})
-		})
-	}
-}
-
-// Of 100 workers each is slow once in a hundred Lists, so that most terms meet
-// one slow worker.
-func TestT3_RareSlownessOfManyWorkers(t *testing.T) {
-	for name, slow := range map[string]func(worker, n int) bool{
-		"in turn":   func(worker, n int) bool { return (worker+n)%100 == 0 },
-		"at random": func(worker, n int) bool { return rand.New(rand.NewPCG(uint64(worker), uint64(n))).IntN(100) == 0 },
+	everyList := func(worker, _ int) bool { return worker == 3 }
+	everySecond := func(worker, n int) bool { return worker == 3 && n%2 == 1 }
+	for _, test := range []struct {
+		name    string
+		workers int
+		slow    func(worker, n int) bool
+	}{
+		{"every List of one of 4 workers", 4, everyList},
+		{"every List of one of 20 workers", 20, everyList},
+		{"every List of one of 100 workers", 100, everyList},
+		{"every second List of one of 4 workers", 4, everySecond},
+		{"every second List of one of 20 workers", 20, everySecond},
+		{"one in a hundred, in turn", 100, func(worker, n int) bool { return (worker+n)%100 == 0 }},
+		{"one in a hundred, at random", 100, func(worker, n int) bool {
+			return rand.New(rand.NewPCG(uint64(worker), uint64(n))).IntN(100) == 0
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 100, expected: 200}, func(t *testing.T, f *fleet) {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, given{workers: test.workers, expected: 2 * test.workers}, func(t *testing.T, f *fleet) {
 				f.intercept(slowLists(func(worker string, n int) time.Duration {
-					var i int
-					_, err := fmt.Sscanf(worker, "w%d", &i)
-					if err == nil && slow(i, n) {
+					if test.slow(slices.Index(f.workers, worker)+1, n) {
 						return 9 * time.Second
 					}
 					return 0
@@ -303,6 +269,7 @@ func TestT3_RareSlownessOfManyWorkers(t *testing.T) {
 				f.requireShortTerms()
 				f.requireNeverTwice()
 				require.Zero(t, f.losses())
+				require.NotEmpty(t, f.RunsOn("w3"))
 			})
 		})
 	}
@@ -382,7 +349,7 @@ func TestC1_RemovedAndAddedWhileAListIsUnderWay(t *testing.T) {
 				f.intercept(nil)
 				end()
 				synctest.Wait()
-				f.slowList(time.Millisecond, "w1")
+				f.intercept(on(orchestrator.OpList, "w1", "", takes(time.Millisecond)))
 				f.forget()
 				f.term()
 				require.Contains(t, texts(f.lists()), "list w2")

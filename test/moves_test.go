@@ -150,10 +150,7 @@ func TestT10_ZeroMovesNothing(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 8, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		f.join("w3")
 		require.NoError(t, f.DrainWorker("w1"))
-		for range 5 {
-			f.term()
-		}
-		require.Empty(t, f.writes())
+		f.requireQuiet(5)
 		require.Equal(t, []int{4, 4, 0}, f.loads())
 		require.Positive(t, f.LastPlan().Stats.Deferred)
 	})
@@ -165,11 +162,7 @@ func TestT10_TrialsCount(t *testing.T) {
 	inBubble(t, given{workers: 2, expected: 8, opts: options{orchestrator.WithMaxMoves(0)}}, func(t *testing.T, f *fleet) {
 		f.quarantine("w2")
 		f.Refuse(nil)
-		f.forget()
-		for range 5 {
-			f.term()
-		}
-		require.Empty(t, f.writes())
+		f.requireQuiet(5)
 
 		require.NoError(t, f.AddTask("new"))
 		f.term()
@@ -274,11 +267,7 @@ func TestT10_ALeavingCopyCountsIfItIsNeeded(t *testing.T) {
 				f.Start(name) // restarted empty
 			}
 		}
-		f.forget()
-		for range 5 {
-			f.term()
-		}
-		require.Empty(t, f.writes())
+		f.requireQuiet(5)
 		require.Equal(t, []string{stays}, f.Running("t1"))
 	})
 }

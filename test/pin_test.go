@@ -93,11 +93,7 @@ func TestP24_ADrainWaitsForPinnedTasks(t *testing.T) {
 			require.Len(t, f.RunsOn("w1"), left+1)
 			require.Equal(t, left-1, f.LastPlan().Stats.Deferred, "pinned tasks are not left for later")
 		}
-		f.forget()
-		for range 3 {
-			f.term()
-		}
-		require.Empty(t, f.writes())
+		f.requireQuiet(3)
 		pinned := f.waitingFor(orchestrator.ReasonPinned)
 		require.ElementsMatch(t, []waiting{
 			{Task: has[0], Instances: 1, Reason: orchestrator.ReasonPinned, Worker: "w1", Named: true},

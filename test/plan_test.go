@@ -328,9 +328,7 @@ func TestPlan_DoesNotWaitForATerm(t *testing.T) {
 				f.expect(4)
 				before := f.plan(hypothesis{})
 				f.intercept(on(blocked, "", "", hang))
-				done := make(chan error, 1)
-				go func() { done <- f.NextTerm(t.Context()) }()
-				synctest.Wait()
+				done := f.beginTerm()
 				calls := len(f.calls(func(call) bool { return true }))
 				var p plan
 				require.Zero(t, took(func() { p = f.plan(hypothesis{}) }))

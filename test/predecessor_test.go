@@ -219,12 +219,7 @@ func matches(pattern, text string) bool {
 func TestBehaviour_ListFails(t *testing.T) {
 	for name, fail := range map[string]func(*fleet){
 		"with an error": func(f *fleet) {
-			f.Refuse(func(op orchestrator.Op, worker, _ string) error {
-				if op == orchestrator.OpList && worker == "w2" {
-					return errors.New("some error")
-				}
-				return nil
-			})
+			f.refuse(orchestrator.OpList, "w2", "", errors.New("some error"))
 		},
 		"until its context ends": func(f *fleet) { f.Hang("w2") },
 		"for ever":               func(f *fleet) { f.Stick("w2") },
@@ -277,12 +272,7 @@ func TestBehaviour_WritesFail(t *testing.T) {
 			onBothWires(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 				f.run("w1", "stale")
 				f.expect(1)
-				f.Refuse(func(o orchestrator.Op, _, _ string) error {
-					if o == op {
-						return errBoom
-					}
-					return nil
-				})
+				f.refuse(op, "", "", errBoom)
 				require.ErrorIs(t, f.NextTerm(t.Context()), errBoom)
 			})
 		})
@@ -346,31 +336,6 @@ func TestBaseline_EvenFromAnyStart(t *testing.T) {
 				f.term()
 				require.LessOrEqual(t, spread(f.loads()), 1)
 				f.requireSettled()
-			})
-		})
-	}
-}
-
-// One missed List: nothing is written, neither then nor afterwards. It used to
-// cost 84 calls.
-func TestBaseline_OneMissedList(t *testing.T) {
-	for name, miss := range map[string]func(*fleet){
-		"cut off":  func(f *fleet) { f.Cut("w2") },
-		"too late": func(f *fleet) { f.Hang("w2"); f.term(); f.waitOutCalls() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
-				miss(f)
-				f.forget()
-				require.Len(t, f.failingTerm(), 1)
-				f.Heal()
-				_ = f.NextTerm(t.Context()) // does not wait for it
-				synctest.Wait()
-				for range 5 {
-					f.term()
-				}
-				require.Empty(t, f.writes())
-				f.requireAllRun()
 			})
 		})
 	}

@@ -278,11 +278,7 @@ func TestT9_NoTrialForNothing(t *testing.T) {
 		}
 		f.term()
 		require.Equal(t, []int{4, 3, 0}, f.loads())
-		f.forget()
-		for range 30 {
-			f.term()
-		}
-		require.Empty(t, f.writes())
+		f.requireQuiet(30)
 		require.Equal(t, []string{"w2"}, f.quarantined())
 	})
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/f8949c05/orchestrator"
-	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
 const settle = 200 * time.Millisecond
@@ -227,9 +224,7 @@ func TestT14_PlanDoesNotWait(t *testing.T) {
 	inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
 		f.term()
 		f.Slow(3*time.Second, "w1")
-		done := make(chan error, 1)
-		go func() { done <- f.NextTerm(t.Context()) }()
-		synctest.Wait()
+		done := f.beginTerm()
 		require.Zero(t, took(func() {
 			_, err := f.Plan(orchestrator.Hypothesis[string, string]{})
 			require.NoError(t, err)
@@ -311,32 +306,18 @@ func TestT14_ARejectedStopIsNoWarningAtFirst(t *testing.T) {
 		"start rejected": {orchestrator.OpAdd, rejected, "WARN"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cluster, err := memory.New[string, string](nil)
-				require.NoError(t, err)
-				defer func() { require.NoError(t, cluster.Close(context.WithoutCancel(t.Context()))) }()
-				cluster.Start("w1")
+			inBubble(t, given{workers: 1}, func(t *testing.T, f *fleet) {
+				require.NoError(t, f.UpdateTasks(nil))
 				if c.op == orchestrator.OpRemove {
-					require.NoError(t, cluster.Add(t.Context(), "w1", "surplus"))
+					f.run("w1", "surplus")
+				} else {
+					f.expect(1)
 				}
-				cluster.Refuse(func(op orchestrator.Op, _, _ string) error {
-					if op == c.op {
-						return c.err
-					}
-					return nil
-				})
-				var log strings.Builder
-				o, err := orchestrator.New(cluster, orchestrator.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-				require.NoError(t, err)
-				require.NoError(t, o.AddWorker("w1"))
-				require.NoError(t, o.UpdateTasks(nil))
-				if c.op == orchestrator.OpAdd {
-					require.NoError(t, o.AddTask("a"))
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-				defer cancel()
-				require.ErrorIs(t, o.Run(ctx, time.Minute), context.DeadlineExceeded)
-				require.Contains(t, log.String(), "level="+c.level+` msg="term had failures"`)
+				f.refuse(c.op, "", "", c.err)
+				stop := f.start(time.Minute)
+				time.Sleep(500 * time.Millisecond)
+				require.ErrorIs(t, stop(errShutdown), errShutdown)
+				require.Len(t, f.log.lines(`"level":"`+c.level+`"`, `"msg":"term had failures"`), 1)
 			})
 		})
 	}

@@ -52,6 +52,7 @@ func (f *fleet) waitingFor(r orchestrator.Reason) (found []waiting) {
 	return found
 }
 
+// Neither a missed List nor the answer after it changes anything.
 func TestT4_SilentIsNotEmpty(t *testing.T) {
 	for name, silence := range map[string]func(*fleet, ...string){
 		"cut off": func(f *fleet, w ...string) { f.Cut(w...) },
@@ -59,7 +60,7 @@ func TestT4_SilentIsNotEmpty(t *testing.T) {
 		"stuck":   func(f *fleet, w ...string) { f.Stick(w...); f.term(); f.waitOutCalls() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, given{workers: 4, running: 20}, func(t *testing.T, f *fleet) {
+			onBothWires(t, given{workers: 4, running: 20}, func(t *testing.T, f *fleet) {
 				before := f.RunsOn("w2")
 				require.Len(t, before, 5)
 
@@ -80,7 +81,9 @@ func TestT4_SilentIsNotEmpty(t *testing.T) {
 				time.Sleep(timeout)
 				_ = f.NextTerm(t.Context()) // may go on before w2 has answered
 				synctest.Wait()
+				require.Empty(t, f.writes())
 				f.requireSettled()
+				f.requireQuiet(5)
 				require.ElementsMatch(t, before, f.RunsOn("w2"))
 			})
 		})
@@ -393,8 +396,6 @@ func TestT4_RemovedAndAddedAgainStartsAfresh(t *testing.T) {
 		require.Equal(t, []int{2, 2}, f.loads())
 	})
 }
-
-// T5
 
 // A worker that leaves while a term asks it refuses the call. That is no failure.
 func TestT4_AWorkerThatLeavesMeanwhileFailsNoTerm(t *testing.T) {

@@ -19,12 +19,7 @@ import (
 
 // refusePoison makes every worker refuse the task called poison.
 func (f *fleet) refusePoison() {
-	f.Refuse(func(op orchestrator.Op, _, task string) error {
-		if op == orchestrator.OpAdd && task == "poison" {
-			return errRejected
-		}
-		return nil
-	})
+	f.refuse(orchestrator.OpAdd, "", "poison", errRejected)
 }
 
 // addPoison adds the task poison, which every worker refuses.

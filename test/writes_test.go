@@ -20,16 +20,6 @@ import (
 	"github.com/f8949c05/orchestrator/communicator/memory"
 )
 
-// slowWrites has each write take d.
-func slowWrites(d time.Duration) func(context.Context, call) error {
-	return func(_ context.Context, c call) error {
-		if c.Op != orchestrator.OpList {
-			time.Sleep(d)
-		}
-		return nil
-	}
-}
-
 // involves says whether a worker is one end of a change.
 func involves(c change, worker string) bool {
 	return c.From == worker || c.To == worker
@@ -37,7 +27,7 @@ func involves(c change, worker string) bool {
 
 func TestT7_ConcurrentAcrossWorkersOneAtATimeOnEach(t *testing.T) {
 	inBubble(t, given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
-		f.intercept(slowWrites(time.Second))
+		f.intercept(onWrites("", "", takes(time.Second)))
 		d, err := f.timedTerm() // the wire would notice two calls at once for a worker
 		require.NoError(t, err)
 		require.Equal(t, 5*time.Second, d)
