@@ -109,7 +109,7 @@ func TestT6_DoneDuringTheWrites(t *testing.T) {
 			inBubble(t, given{workers: 1, running: 4, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
 				f.join("w2")
 				ctx, cancel := context.WithCancelCause(t.Context())
-				f.intercept(onWrites("", func(ctx context.Context) error {
+				f.intercept(onWrites(func(ctx context.Context) error {
 					cancel(errShutdown) // during the first half of the first move
 					time.Sleep(timeout - time.Second)
 					return ctx.Err() // its own context goes on

@@ -179,7 +179,7 @@ func TestT12_LastActualIsWhatTheTermLeftBehind(t *testing.T) {
 func TestT12_ReadsTheTermBeforeDuringATerm(t *testing.T) {
 	inBubble(t, given{workers: 2, running: 2}, func(t *testing.T, f *fleet) {
 		f.expect(4)
-		f.intercept(onWrites("", takes(time.Second)))
+		f.intercept(onWrites(takes(time.Second)))
 		done := make(chan error, 1)
 		go func() { done <- f.NextTerm(t.Context()) }()
 		time.Sleep(500 * time.Millisecond)

@@ -494,12 +494,12 @@ func on(op orchestrator.Op, worker, task string, fault func(context.Context) err
 }
 
 // onWrites is on for every operation but List.
-func onWrites(task string, fault func(context.Context) error) func(context.Context, call) error {
+func onWrites(fault func(context.Context) error) func(context.Context, call) error {
 	return func(ctx context.Context, c call) error {
 		if c.Op == orchestrator.OpList {
 			return nil
 		}
-		return on(c.Op, "", task, fault)(ctx, c)
+		return fault(ctx)
 	}
 }
 

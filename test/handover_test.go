@@ -32,7 +32,7 @@ func TestT8_TheHalvesOfAMove(t *testing.T) {
 		t.Run(handoff.String(), func(t *testing.T) {
 			onBothWires(t, given{workers: 1, running: 2, opts: options{orchestrator.WithHandoff(handoff)}}, func(t *testing.T, f *fleet) {
 				f.join("w2")
-				f.intercept(onWrites("", takes(2*time.Second)))
+				f.intercept(onWrites(takes(2 * time.Second)))
 				f.term()
 
 				writes := f.calls(func(c call) bool { return c.Op != orchestrator.OpList })
@@ -106,7 +106,7 @@ func TestT8_TrimmingNeverWaits(t *testing.T) {
 					}
 				}
 				require.NoError(t, f.AddTask("new", orchestrator.WithTaskInstances(3)))
-				f.intercept(onWrites("", takes(3*time.Second)))
+				f.intercept(onWrites(takes(3 * time.Second)))
 				began := time.Now()
 				f.term()
 
@@ -264,7 +264,7 @@ func TestT8_JoiningWorkerHangsOnAdd(t *testing.T) {
 func TestT8_ProvenReceiverGetsItsShare(t *testing.T) {
 	onBothWires(t, given{workers: 4, running: 100}, func(t *testing.T, f *fleet) {
 		f.join("w5")
-		f.intercept(onWrites("", takes(100*time.Millisecond)))
+		f.intercept(onWrites(takes(100 * time.Millisecond)))
 		f.forget()
 		f.term()
 		require.Equal(t, []int{20, 20, 20, 20, 20}, f.loads())

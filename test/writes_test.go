@@ -27,7 +27,7 @@ func involves(c change, worker string) bool {
 
 func TestT7_ConcurrentAcrossWorkersOneAtATimeOnEach(t *testing.T) {
 	inBubble(t, given{workers: 4, expected: 20}, func(t *testing.T, f *fleet) {
-		f.intercept(onWrites("", takes(time.Second)))
+		f.intercept(onWrites(takes(time.Second)))
 		d, err := f.timedTerm() // the wire would notice two calls at once for a worker
 		require.NoError(t, err)
 		require.Equal(t, 5*time.Second, d)

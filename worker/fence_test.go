@@ -88,27 +88,25 @@ func TestC7_WriteThatWaitedIsRefusedWhenItsTurnComes(t *testing.T) {
 		"later epoch": {orchestrator.Term{Epoch: 6, Number: 1}, orchestrator.ErrDeposed},
 		"same term":   {orchestrator.Term{Epoch: 5, Number: 3}, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var runs int
-				w := newWorker(t, stubborn(5*time.Second, &runs))
-				require.NoError(t, w.Add(t.Context(), "a"))
-				synctest.Wait()
-				require.ErrorIs(t, w.Remove(within(t, time.Second), "a"), orchestrator.ErrStopping)
+		t.Run(name, inBubble(func(t *testing.T) {
+			var runs int
+			w := newWorker(t, stubborn(5*time.Second, &runs))
+			require.NoError(t, w.Add(t.Context(), "a"))
+			synctest.Wait()
+			require.ErrorIs(t, w.Remove(within(t, time.Second), "a"), orchestrator.ErrStopping)
 
-				answers := make(chan error, 2)
-				go func() { answers <- w.Add(term(t.Context(), 5, 3), "a") }()
-				synctest.Wait()
-				_, err := w.List(orchestrator.ContextWithTerm(t.Context(), c.seen))
-				require.NoError(t, err)
-				require.ErrorIs(t, <-answers, c.want)
-				synctest.Wait()
-				if c.want != nil {
-					require.Equal(t, 1, runs)
-					require.Empty(t, list(t, w))
-				}
-			})
-		})
+			answers := make(chan error, 2)
+			go func() { answers <- w.Add(term(t.Context(), 5, 3), "a") }()
+			synctest.Wait()
+			_, err := w.List(orchestrator.ContextWithTerm(t.Context(), c.seen))
+			require.NoError(t, err)
+			require.ErrorIs(t, <-answers, c.want)
+			synctest.Wait()
+			if c.want != nil {
+				require.Equal(t, 1, runs)
+				require.Empty(t, list(t, w))
+			}
+		}))
 	}
 }
 
@@ -120,9 +118,7 @@ func TestC7_AnAddThatWasAppliedStaysDone(t *testing.T) {
 			<-ctx.Done()
 			return nil
 		}, worker.WithReadiness())
-		answer := make(chan error, 1)
-		go func() { answer <- w.Add(term(t.Context(), 5, 3), "a") }()
-		synctest.Wait()
+		answer := begin(func() error { return w.Add(term(t.Context(), 5, 3), "a") })
 		_, err := w.List(term(t.Context(), 5, 4))
 		require.NoError(t, err)
 		require.NoError(t, <-answer, "the Add was applied before the later List")
@@ -252,9 +248,7 @@ func TestW4_AWriteDoesNotOutliveItsIncarnation(t *testing.T) {
 			w := leased(t, stubborn(time.Second, new(int)))
 			require.NoError(t, w.Add(t.Context(), "a"))
 			require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
-			answer := make(chan error, 1)
-			go func() { answer <- w.Add(t.Context(), "a") }()
-			synctest.Wait()
+			answer := begin(func() error { return w.Add(t.Context(), "a") })
 			require.NoError(t, w.Rejoin(t.Context()))
 			w.Sending()()
 			require.ErrorIs(t, <-answer, orchestrator.ErrRejected)
@@ -318,9 +312,7 @@ func TestW5_CloseWhileFenced(t *testing.T) {
 		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func(tasks []string) { left = tasks }))
 		require.NoError(t, w.Add(t.Context(), "a"))
 		<-w.LeaseLost()
-		rejoined := make(chan error, 1)
-		go func() { rejoined <- w.Rejoin(t.Context()) }()
-		synctest.Wait()
+		rejoined := begin(func() error { return w.Rejoin(t.Context()) })
 		require.NoError(t, w.Close(t.Context()))
 		synctest.Wait()
 		require.Equal(t, []string{"a"}, left)
@@ -329,17 +321,9 @@ func TestW5_CloseWhileFenced(t *testing.T) {
 	})
 }
 
-func TestW5_CloseKeepsTheLastResort(t *testing.T) {
+func TestW5_AClosedWorkerLosesNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var at time.Duration
-		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
-		require.NoError(t, w.Add(t.Context(), "a"))
-		require.NoError(t, w.Close(t.Context()))
-		synctest.Wait()
-		require.Equal(t, resort, at, "the lease was not renewed, and the task kept running")
-
-		w = leased(t, until)
+		w := leased(t, until)
 		require.NoError(t, w.Add(t.Context(), "a"))
 		require.NoError(t, w.Close(t.Context()))
 		<-time.After(time.Hour)

@@ -42,7 +42,7 @@ func FuzzWorker(f *testing.F) {
 			return nil
 		}, opts...)
 		require.NoError(t, err)
-		m := &sheet{t: t, w: w}
+		m := &model{t: t, w: w}
 		for len(data) > 0 {
 			op, bits := next(), next()
 			ctx := m.context(bits)
@@ -86,8 +86,8 @@ func FuzzWorker(f *testing.F) {
 
 const fuzzTasks = 8
 
-// sheet is the model of a worker.
-type sheet struct {
+// model is the model of a worker.
+type model struct {
 	t      *testing.T
 	w      *worker.Worker[int]
 	fence  orchestrator.Term
@@ -99,7 +99,7 @@ type sheet struct {
 
 // context returns the context of a call. The bits decide whether it has a term,
 // which one, and whether it has ended.
-func (m *sheet) context(bits int) context.Context {
+func (m *model) context(bits int) context.Context {
 	ctx := m.t.Context()
 	if term, ok := termOf(bits); ok {
 		ctx = orchestrator.ContextWithTerm(ctx, term)
@@ -118,14 +118,14 @@ func termOf(bits int) (term orchestrator.Term, ok bool) {
 
 func ended(bits int) bool { return bits&0xc2 == 0xc2 }
 
-func (m *sheet) raise(term orchestrator.Term) {
+func (m *model) raise(term orchestrator.Term) {
 	if term.Epoch > m.fence.Epoch || term.Epoch == m.fence.Epoch && term.Number > m.fence.Number {
 		m.fence = term
 	}
 }
 
 // write applies a write to the model, and returns the expected result.
-func (m *sheet) write(bits int, write orchestrator.Write[int]) error {
+func (m *model) write(bits int, write orchestrator.Write[int]) error {
 	term, has := termOf(bits)
 	if has {
 		m.raise(term)
@@ -149,14 +149,14 @@ func (m *sheet) write(bits int, write orchestrator.Write[int]) error {
 	return nil
 }
 
-func (m *sheet) answers(got, want error) {
+func (m *model) answers(got, want error) {
 	m.t.Helper()
 	require.ErrorIs(m.t, got, want)
 	require.Equal(m.t, errors.Is(want, orchestrator.ErrStale), errors.Is(got, orchestrator.ErrStale))
 }
 
 // apply sends an Apply that names each task at most once, as a leader does.
-func (m *sheet) apply(ctx context.Context, bits, first, count int) {
+func (m *model) apply(ctx context.Context, bits, first, count int) {
 	var writes []orchestrator.Write[int]
 	var want []error
 	for i := range count % fuzzTasks {
@@ -174,7 +174,7 @@ func (m *sheet) apply(ctx context.Context, bits, first, count int) {
 	}
 }
 
-func (m *sheet) list(ctx context.Context, bits int) {
+func (m *model) list(ctx context.Context, bits int) {
 	_, err := m.w.List(ctx)
 	term, has := termOf(bits)
 	switch {
@@ -207,7 +207,7 @@ func FuzzLease(f *testing.F) {
 			data = data[1:]
 			return int(b)
 		}
-		l := newLedger(t, next())
+		l := newLeaseModel(t, next())
 		for len(data) > 0 {
 			op := next()
 			task, version := op>>4%fuzzTasks, int64(next()%8)
@@ -241,9 +241,9 @@ func FuzzLease(f *testing.F) {
 	})
 }
 
-// ledger is the model of a worker with a lease.
-type ledger struct {
-	sheet
+// leaseModel is the model of a worker with a lease.
+type leaseModel struct {
+	model
 	running      [fuzzTasks]atomic.Int32
 	versions     [fuzzTasks]int64 // of the tasks that the worker has
 	incarnation  uint64
@@ -252,8 +252,8 @@ type ledger struct {
 	current      bool // acknowledged belongs to this incarnation
 }
 
-func newLedger(t *testing.T, setup int) *ledger {
-	l := &ledger{sheet: sheet{t: t, refusing: true}, current: true}
+func newLeaseModel(t *testing.T, setup int) *leaseModel {
+	l := &leaseModel{model: model{t: t, refusing: true}, current: true}
 	opts := []worker.Option{worker.WithLease(24*time.Hour, time.Second)}
 	if setup&1 != 0 {
 		opts = append(opts, worker.WithSlots(2))
@@ -280,13 +280,13 @@ func newLedger(t *testing.T, setup int) *ledger {
 }
 
 // seen fails the test if a task has got the content of another.
-func (l *ledger) seen(ctx context.Context, task int) {
+func (l *leaseModel) seen(ctx context.Context, task int) {
 	if content, version := worker.Content(ctx); version > 0 && content[0] != byte(task) {
 		l.t.Errorf("task %d has the content of %d", task, content[0])
 	}
 }
 
-func (l *ledger) add(task int, version int64) {
+func (l *leaseModel) add(task int, version int64) {
 	write := orchestrator.Write[int]{Op: orchestrator.OpAdd, Task: task}
 	here := slices.Contains(l.tasks, task)
 	want := l.write(0, write)
@@ -301,7 +301,7 @@ func (l *ledger) add(task int, version int64) {
 	}
 }
 
-func (l *ledger) update(task int, version int64) {
+func (l *leaseModel) update(task int, version int64) {
 	var want error
 	if l.refusing || !slices.Contains(l.tasks, task) {
 		want = orchestrator.ErrRejected
@@ -312,7 +312,7 @@ func (l *ledger) update(task int, version int64) {
 	}
 }
 
-func (l *ledger) remove(task int) {
+func (l *leaseModel) remove(task int) {
 	write := orchestrator.Write[int]{Op: orchestrator.OpRemove, Task: task}
 	want := l.write(0, write)
 	l.answers(l.w.Remove(l.t.Context(), task), want)
@@ -321,7 +321,7 @@ func (l *ledger) remove(task int) {
 	}
 }
 
-func (l *ledger) rejoin() {
+func (l *leaseModel) rejoin() {
 	require.NoError(l.t, l.w.Rejoin(l.t.Context()))
 	for task := range l.running {
 		require.Zero(l.t, l.running[task].Load(), "task %d", task)
@@ -333,7 +333,7 @@ func (l *ledger) rejoin() {
 
 // matches compares the worker with the model. Once the worker is fenced, it is
 // random which tasks have stopped already.
-func (l *ledger) matches() {
+func (l *leaseModel) matches() {
 	require.Equal(l.t, l.fenced, isClosed(l.w.LeaseLost()))
 	if l.fenced {
 		return

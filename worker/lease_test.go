@@ -187,55 +187,51 @@ func TestW5_GiveUpStopsImmediately(t *testing.T) {
 	})
 }
 
-func TestW5_GiveUpLateLeavesNoMoreThanTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var at time.Duration
-		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
-		require.NoError(t, w.Add(t.Context(), "a"))
-		<-time.After(told - time.Second)
-		w.EndLease(nil)
-		require.NoError(t, w.Rejoin(t.Context()))
-		synctest.Wait()
-		require.Equal(t, told-time.Second+toStop, at)
-	})
-}
-
-// Calls after the loss do not shorten the time that tasks have to stop.
-func TestW5_CallsAfterTheLossChangeNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var at time.Duration
-		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
-		require.NoError(t, w.Add(t.Context(), "a"))
-		<-w.LeaseLost()
-		synctest.Wait()
-		w.EndLease(nil)
-		require.ErrorIs(t, w.Rejoin(within(t, time.Second)), context.DeadlineExceeded)
-		require.NoError(t, w.Close(t.Context()))
-		synctest.Wait()
-		require.Equal(t, resort, at)
-	})
-}
-
-// An acknowledgement after the loss does not restore the lease, but delays the last
-// resort.
-func TestW5_ALateAcknowledgementDelaysTheLastResort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var at time.Duration
-		w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
-		require.NoError(t, w.Add(t.Context(), "a"))
-		<-time.After(2 * time.Second)
-		late := w.Sending()
-		<-w.LeaseLost()
-		require.Equal(t, told, time.Since(began))
-		late()
-		require.True(t, fenced(w))
-		require.NoError(t, w.Close(t.Context()))
-		synctest.Wait()
-		require.Equal(t, 2*time.Second+resort, at)
-	})
+// A task does not stop. The last resort is called when the lease leaves no more time,
+// whatever is called in the meantime.
+func TestW5_WhenTheLastResortIsCalled(t *testing.T) {
+	for name, c := range map[string]struct {
+		do func(t *testing.T, w *worker.Worker[string])
+		at time.Duration
+	}{
+		"nothing is called": {func(*testing.T, *worker.Worker[string]) {}, resort},
+		"the worker is closed": {func(t *testing.T, w *worker.Worker[string]) {
+			require.NoError(t, w.Close(t.Context()))
+		}, resort},
+		"the lease is ended late": {func(t *testing.T, w *worker.Worker[string]) {
+			<-time.After(told - time.Second)
+			w.EndLease(nil)
+			require.NoError(t, w.Rejoin(t.Context()))
+		}, told - time.Second + toStop},
+		"calls after the loss change nothing": {func(t *testing.T, w *worker.Worker[string]) {
+			<-w.LeaseLost()
+			synctest.Wait()
+			w.EndLease(nil)
+			require.ErrorIs(t, w.Rejoin(within(t, time.Second)), context.DeadlineExceeded)
+			require.NoError(t, w.Close(t.Context()))
+		}, resort},
+		"a late acknowledgement delays it, and does not restore the lease": {func(t *testing.T, w *worker.Worker[string]) {
+			<-time.After(2 * time.Second)
+			late := w.Sending()
+			began := time.Now()
+			<-w.LeaseLost()
+			require.Equal(t, told-2*time.Second, time.Since(began))
+			late()
+			require.True(t, fenced(w))
+			require.NoError(t, w.Close(t.Context()))
+		}, 2*time.Second + resort},
+	} {
+		t.Run(name, inBubble(func(t *testing.T) {
+			began := time.Now()
+			var at time.Duration
+			w := leased(t, stubborn(time.Minute, new(int)), worker.WithLastResort(func([]string) { at = time.Since(began) }))
+			require.NoError(t, w.Add(t.Context(), "a"))
+			c.do(t, w)
+			<-time.After(time.Minute)
+			synctest.Wait()
+			require.Equal(t, c.at, at)
+		}))
+	}
 }
 
 func TestW5_GiveUpWhileAddsWait(t *testing.T) {

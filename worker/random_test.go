@@ -19,15 +19,15 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// whims are tasks that behave at random, and record their runs.
-type whims struct {
+// randomTasks are tasks that behave at random, and record their runs.
+type randomTasks struct {
 	runs    map[string]*atomic.Int32
 	running atomic.Int32
 	most    atomic.Int32 // the most slots used at the same time
 	twice   atomic.Bool  // a task ran twice at the same time
 }
 
-func (w *whims) run(ctx context.Context, task string) error {
+func (w *randomTasks) run(ctx context.Context, task string) error {
 	if w.runs[task].Add(1) > 1 {
 		w.twice.Store(true)
 	}
@@ -49,11 +49,11 @@ func (w *whims) run(ctx context.Context, task string) error {
 	}
 	switch rand.IntN(4) {
 	case 0:
-		panic("on a whim")
+		panic("at random")
 	case 1:
 		runtime.Goexit()
 	case 2:
-		return errors.New("on a whim")
+		return errors.New("at random")
 	}
 	return nil
 }
@@ -65,18 +65,18 @@ func TestW1_ResultsAreAccurate(t *testing.T) {
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
-			whims := &whims{runs: map[string]*atomic.Int32{}}
+			runner := &randomTasks{runs: map[string]*atomic.Int32{}}
 			tasks := make([]string, 6)
 			for i := range tasks {
 				tasks[i] = fmt.Sprint("t", i)
-				whims.runs[tasks[i]] = new(atomic.Int32)
+				runner.runs[tasks[i]] = new(atomic.Int32)
 			}
 			slots := 1 + random.IntN(4)
 			opts := []worker.Option{worker.WithSlots(slots), worker.WithBackoff(time.Second, 3*time.Second)}
 			if random.IntN(2) == 0 {
 				opts = append(opts, worker.WithCompletion(func(string) {}))
 			}
-			w := newWorker(t, whims.run, opts...)
+			w := newWorker(t, runner.run, opts...)
 
 			refused := map[string]bool{} // tasks that must not be in List at the end
 			for range 200 {
@@ -101,7 +101,7 @@ func TestW1_ResultsAreAccurate(t *testing.T) {
 					switch {
 					case err == nil:
 						require.NotContains(t, list(t, w), task)
-						require.Zero(t, whims.runs[task].Load())
+						require.Zero(t, runner.runs[task].Load())
 						refused[task] = true
 					case errors.Is(err, orchestrator.ErrStopping):
 						refused[task] = true
@@ -114,14 +114,14 @@ func TestW1_ResultsAreAccurate(t *testing.T) {
 					<-time.After(5 * time.Second) // every stop ends within 3 s
 					for task := range refused {
 						require.NotContains(t, list(t, w), task)
-						require.Zero(t, whims.runs[task].Load())
+						require.Zero(t, runner.runs[task].Load())
 					}
 				}
 			}
 			require.NoError(t, w.Close(t.Context()))
-			require.False(t, whims.twice.Load())
-			require.LessOrEqual(t, int(whims.most.Load()), slots)
-			require.Zero(t, whims.running.Load())
+			require.False(t, runner.twice.Load())
+			require.LessOrEqual(t, int(runner.most.Load()), slots)
+			require.Zero(t, runner.running.Load())
 		})
 	}
 }
@@ -129,8 +129,8 @@ func TestW1_ResultsAreAccurate(t *testing.T) {
 // Calls from many goroutines at the same time, with weaker checks.
 func TestW1_ConcurrentCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		whims := &whims{runs: map[string]*atomic.Int32{"a": new(atomic.Int32), "b": new(atomic.Int32)}}
-		w := newWorker(t, whims.run, worker.WithSlots(1), worker.WithBackoff(time.Second, time.Second))
+		runner := &randomTasks{runs: map[string]*atomic.Int32{"a": new(atomic.Int32), "b": new(atomic.Int32)}}
+		w := newWorker(t, runner.run, worker.WithSlots(1), worker.WithBackoff(time.Second, time.Second))
 		done := make(chan struct{})
 		for i := range 8 {
 			go func() {
@@ -155,9 +155,9 @@ func TestW1_ConcurrentCalls(t *testing.T) {
 			<-done
 		}
 		require.NoError(t, w.Close(t.Context()))
-		require.False(t, whims.twice.Load())
-		require.LessOrEqual(t, int(whims.most.Load()), 1)
-		require.Zero(t, whims.running.Load())
+		require.False(t, runner.twice.Load())
+		require.LessOrEqual(t, int(runner.most.Load()), 1)
+		require.Zero(t, runner.running.Load())
 	})
 }
 
@@ -288,7 +288,7 @@ func (c *coordinator) run(ctx context.Context, task string) error {
 			c.holds(ctx, "good check by "+task)
 		}
 	}
-	return errors.New("on a whim")
+	return errors.New("at random")
 }
 
 func (c *coordinator) update(ctx context.Context, task string) error {
@@ -315,14 +315,14 @@ func (c *coordinator) update(ctx context.Context, task string) error {
 	case <-c.within(3 * time.Second):
 	}
 	if c.chance(5) {
-		return errors.New("on a whim")
+		return errors.New("at random")
 	}
 	return nil
 }
 
-// calm waits until no update is under way, and checks that each task runs with its
+// checkUpdates waits until no update is under way, and checks that each task runs with its
 // newest content and token.
-func (c *coordinator) calm() {
+func (c *coordinator) checkUpdates() {
 	<-time.After(10 * time.Second)
 	synctest.Wait()
 	for _, s := range c.w.Status() {
@@ -397,9 +397,9 @@ func (c *coordinator) step(version *int64) {
 		err = c.w.Remove(ctx, task)
 	case 9:
 		if c.chance(20) {
-			c.w.EndLease(errors.New("on a whim"))
+			c.w.EndLease(errors.New("at random"))
 		} else {
-			c.calm()
+			c.checkUpdates()
 		}
 	}
 	if err != nil && !errors.Is(err, orchestrator.ErrRejected) && !errors.Is(err, orchestrator.ErrStopping) {

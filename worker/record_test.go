@@ -17,34 +17,34 @@ import (
 	"github.com/f8949c05/orchestrator/worker"
 )
 
-// paper is a record in memory. Each Save takes a second.
-type paper struct {
-	mu     sync.Mutex
-	tasks  map[string]worker.TaskRecord[string]
-	saves  int
-	busy   bool
-	torn   bool  // Remove was called
-	fail   error // the result of all calls
-	panics bool
+// memoryRecord is a record in memory. Each Save takes a second.
+type memoryRecord struct {
+	mu      sync.Mutex
+	tasks   map[string]worker.TaskRecord[string]
+	saves   int
+	busy    bool
+	removed bool  // Remove was called
+	fail    error // the result of all calls
+	panics  bool
 }
 
-func newPaper(tasks ...worker.TaskRecord[string]) *paper {
-	p := &paper{tasks: map[string]worker.TaskRecord[string]{}}
+func newMemoryRecord(tasks ...worker.TaskRecord[string]) *memoryRecord {
+	p := &memoryRecord{tasks: map[string]worker.TaskRecord[string]{}}
 	for _, t := range tasks {
 		p.tasks[t.Task] = t
 	}
 	return p
 }
 
-func (p *paper) Load() ([]worker.TaskRecord[string], error) {
+func (p *memoryRecord) Load() ([]worker.TaskRecord[string], error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Values(p.tasks)), p.fail
 }
 
-func (p *paper) Save(tasks []worker.TaskRecord[string], gone []string) error {
+func (p *memoryRecord) Save(tasks []worker.TaskRecord[string], gone []string) error {
 	p.mu.Lock()
-	if p.torn || p.busy {
+	if p.removed || p.busy {
 		panic("a call too many")
 	}
 	p.busy = true
@@ -55,7 +55,7 @@ func (p *paper) Save(tasks []worker.TaskRecord[string], gone []string) error {
 	p.busy = false
 	p.saves++
 	if p.panics {
-		panic("out of ink")
+		panic("disk full")
 	}
 	if p.fail != nil {
 		return p.fail
@@ -72,18 +72,18 @@ func (p *paper) Save(tasks []worker.TaskRecord[string], gone []string) error {
 	return nil
 }
 
-func (p *paper) Remove() error {
+func (p *memoryRecord) Remove() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fail == nil {
-		p.torn = true
+		p.removed = true
 		clear(p.tasks)
 	}
 	return p.fail
 }
 
 // read returns the record when no Save is under way.
-func (p *paper) read() map[string]worker.TaskRecord[string] {
+func (p *memoryRecord) read() map[string]worker.TaskRecord[string] {
 	<-time.After(5 * time.Second)
 	synctest.Wait()
 	p.mu.Lock()
@@ -93,13 +93,8 @@ func (p *paper) read() map[string]worker.TaskRecord[string] {
 
 func TestW6_TheRecordFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaper()
-		w := newWorker(t, func(ctx context.Context, task string) error {
-			if task == "short" {
-				return nil
-			}
-			return until(ctx, task)
-		}, worker.WithRecord(p), worker.WithSlots(2), worker.WithCompletion(func(string) {}))
+		p := newMemoryRecord()
+		w := newWorker(t, except("short", nil), worker.WithRecord(p), worker.WithSlots(2), worker.WithCompletion(func(string) {}))
 		require.Empty(t, w.Previous())
 		began := time.Now()
 		require.NoError(t, w.AddWith(t.Context(), "long", grant("one", 1)))
@@ -125,7 +120,7 @@ func TestW6_TheRecordFollows(t *testing.T) {
 
 		require.NoError(t, w.Rejoin(t.Context()))
 		require.Empty(t, p.read(), "tasks stopped after the loss of the lease are gone")
-		require.False(t, p.torn)
+		require.False(t, p.removed)
 	})
 }
 
@@ -133,7 +128,7 @@ func TestW6_TheNextProcessReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ran := worker.TaskRecord[string]{Task: "ran", Version: 4, Token: 2}
 		over := worker.TaskRecord[string]{Task: "over", Completed: true}
-		p := newPaper(ran, over)
+		p := newMemoryRecord(ran, over)
 		w, err := worker.New(until, worker.WithRecord(p))
 		require.NoError(t, err)
 		require.Equal(t, []worker.TaskRecord[string]{over, ran}, w.Previous(), "completed tasks come first")
@@ -145,23 +140,23 @@ func TestW6_TheNextProcessReports(t *testing.T) {
 		w.Previous()[0].Task = "changed"
 		require.Equal(t, "over", w.Previous()[0].Task, "the caller owns the slice")
 		require.NoError(t, w.Close(t.Context()))
-		require.True(t, p.torn)
+		require.True(t, p.removed)
 		require.Len(t, w.Previous(), 2)
 	})
 }
 
 func TestW6_CloseRemovesTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaper()
+		p := newMemoryRecord()
 		w, err := worker.New(stubborn(10*time.Second, new(int)), worker.WithRecord(p))
 		require.NoError(t, err)
 		require.NoError(t, w.Add(t.Context(), "a"))
 		require.Error(t, w.Close(within(t, 2*time.Second)))
-		require.False(t, p.torn, "the task has not stopped")
+		require.False(t, p.removed, "the task has not stopped")
 		require.Contains(t, p.read(), "a")
 
 		require.Error(t, w.Close(within(t, 3500*time.Millisecond)))
-		require.False(t, p.torn, "Save is under way")
+		require.False(t, p.removed, "Save is under way")
 		p.mu.Lock()
 		p.fail = errors.New("no")
 		p.mu.Unlock()
@@ -173,50 +168,48 @@ func TestW6_CloseRemovesTheRecord(t *testing.T) {
 		}
 		require.NoError(t, <-closed)
 		require.NoError(t, <-closed)
-		require.True(t, p.torn)
+		require.True(t, p.removed)
 		require.NoError(t, w.Close(t.Context()))
 	})
 }
 
 func TestW6_ARecordThatFailsStopsNothing(t *testing.T) {
-	for name, spoil := range map[string]func(p *paper, yes bool){
-		"error": func(p *paper, yes bool) {
+	for name, spoil := range map[string]func(p *memoryRecord, yes bool){
+		"error": func(p *memoryRecord, yes bool) {
 			p.fail = nil
 			if yes {
-				p.fail = errors.New("out of ink")
+				p.fail = errors.New("disk full")
 			}
 		},
-		"panic": func(p *paper, yes bool) { p.panics = yes },
+		"panic": func(p *memoryRecord, yes bool) { p.panics = yes },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPaper()
-				spoil(p, true)
-				var log bytes.Buffer
-				if p.fail != nil {
-					_, err := worker.New(until, worker.WithRecord(p))
-					require.ErrorIs(t, err, p.fail)
-				}
-				spoil(p, false)
-				w := newWorker(t, until, worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), worker.WithRecord(p))
-				require.NoError(t, w.Add(t.Context(), "b"))
-				require.Contains(t, p.read(), "b")
-				spoil(p, true)
-				require.NoError(t, w.Add(t.Context(), "a"))
-				require.NoError(t, w.Remove(t.Context(), "b"))
-				require.Equal(t, []string{"b"}, slices.Collect(maps.Keys(p.read())), "the record is unchanged")
-				require.Contains(t, log.String(), "record not saved")
-				require.Contains(t, log.String(), "out of ink")
-				spoil(p, false)
-				require.NoError(t, w.Add(t.Context(), "c"))
-				require.ElementsMatch(t, []string{"a", "c"}, slices.Collect(maps.Keys(p.read())), "the next Save includes the earlier changes")
-			})
-		})
+		t.Run(name, inBubble(func(t *testing.T) {
+			p := newMemoryRecord()
+			spoil(p, true)
+			var log bytes.Buffer
+			if p.fail != nil {
+				_, err := worker.New(until, worker.WithRecord(p))
+				require.ErrorIs(t, err, p.fail)
+			}
+			spoil(p, false)
+			w := newWorker(t, until, worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), worker.WithRecord(p))
+			require.NoError(t, w.Add(t.Context(), "b"))
+			require.Contains(t, p.read(), "b")
+			spoil(p, true)
+			require.NoError(t, w.Add(t.Context(), "a"))
+			require.NoError(t, w.Remove(t.Context(), "b"))
+			require.Equal(t, []string{"b"}, slices.Collect(maps.Keys(p.read())), "the record is unchanged")
+			require.Contains(t, log.String(), "record not saved")
+			require.Contains(t, log.String(), "disk full")
+			spoil(p, false)
+			require.NoError(t, w.Add(t.Context(), "c"))
+			require.ElementsMatch(t, []string{"a", "c"}, slices.Collect(maps.Keys(p.read())), "the next Save includes the earlier changes")
+		}))
 	}
 }
 
 func TestW6_ARecordOfOtherTasks(t *testing.T) {
-	_, err := worker.New(func(context.Context, int) error { return nil }, worker.WithRecord(newPaper()))
+	_, err := worker.New(func(context.Context, int) error { return nil }, worker.WithRecord(newMemoryRecord()))
 	require.ErrorContains(t, err, "worker.Record[int]")
 	_, err = worker.New(until, worker.WithRecord[string](nil))
 	require.ErrorContains(t, err, "WithRecord(nil)")
@@ -225,7 +218,7 @@ func TestW6_ARecordOfOtherTasks(t *testing.T) {
 // The text of a task's error is read without the worker's lock.
 func TestW6_AnErrorThatAsksTheWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaper()
+		p := newMemoryRecord()
 		var w *worker.Worker[string]
 		w = newWorker(t, func(context.Context, string) error {
 			return curious{func() { _, _ = w.List(t.Context()) }}

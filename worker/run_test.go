@@ -95,26 +95,24 @@ func TestW3_NothingATaskDoesBringsTheWorkerDown(t *testing.T) {
 		"goexit":       {func() error { runtime.Goexit(); return nil }, "runtime.Goexit"},
 		"nested panic": {func() error { defer func() { panic("again") }(); panic("once") }, "panic: again"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var log bytes.Buffer
-				var at []time.Duration
-				w := newWorker(t, starts(&at, func(context.Context) error { return c.end() }),
-					worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-				require.NoError(t, w.Add(t.Context(), "a"))
-				<-time.After(time.Second)
-				synctest.Wait()
-				require.GreaterOrEqual(t, len(at), 3)
-				status := w.Status()[0]
-				require.Equal(t, len(at), status.Restarts)
-				require.ErrorContains(t, status.Err, c.text)
-				require.Contains(t, log.String(), "level=WARN msg=\"task ended, will be restarted\" task=a err=")
-				if name == "panic" {
-					require.Contains(t, log.String(), "level=ERROR msg=\"task panicked\" task=a")
-					require.Contains(t, log.String(), "run_test.go", "the stack of the panic")
-				}
-			})
-		})
+		t.Run(name, inBubble(func(t *testing.T) {
+			var log bytes.Buffer
+			var at []time.Duration
+			w := newWorker(t, starts(&at, func(context.Context) error { return c.end() }),
+				worker.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+			require.NoError(t, w.Add(t.Context(), "a"))
+			<-time.After(time.Second)
+			synctest.Wait()
+			require.GreaterOrEqual(t, len(at), 3)
+			status := w.Status()[0]
+			require.Equal(t, len(at), status.Restarts)
+			require.ErrorContains(t, status.Err, c.text)
+			require.Contains(t, log.String(), "level=WARN msg=\"task ended, will be restarted\" task=a err=")
+			if name == "panic" {
+				require.Contains(t, log.String(), "level=ERROR msg=\"task panicked\" task=a")
+				require.Contains(t, log.String(), "run_test.go", "the stack of the panic")
+			}
+		}))
 	}
 }
 
@@ -290,13 +288,7 @@ func TestW8_AJobThatHasEndedSinceIsNotMoved(t *testing.T) {
 // A read without a term, such as that of a dry run, is not recorded as the leader's.
 func TestW8_ReadsWithoutATermDoNotUnpinAJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorker(t, func(ctx context.Context, task string) error {
-			if task == "a" {
-				return nil
-			}
-			<-ctx.Done()
-			return nil
-		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}))
+		w := newWorker(t, except("a", nil), worker.WithSlots(1), worker.WithCompletion(func(string) {}))
 		term := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: 1})
 		require.Nil(t, w.Apply(term, add("a", "b")))
 		n, _, err := w.Report(term, 0)

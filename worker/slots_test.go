@@ -58,12 +58,7 @@ func TestW2_StoppingHoldsItsSlot(t *testing.T) {
 
 func TestW2_BackoffHoldsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		failing := func(ctx context.Context, task string) error {
-			if task == "failing" {
-				return errors.New("no")
-			}
-			return until(ctx, task)
-		}
+		failing := except("failing", errors.New("no"))
 		w := newWorker(t, failing, worker.WithSlots(1), worker.WithBackoff(time.Hour, time.Hour))
 		require.Nil(t, w.Apply(t.Context(), add("failing", "b")))
 		synctest.Wait()
@@ -75,12 +70,7 @@ func TestW2_BackoffHoldsItsSlot(t *testing.T) {
 
 func TestW2_CompletedFreesItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorker(t, func(ctx context.Context, task string) error {
-			if task == "short" {
-				return nil
-			}
-			return until(ctx, task)
-		}, worker.WithSlots(1), worker.WithCompletion(func(string) {}))
+		w := newWorker(t, except("short", nil), worker.WithSlots(1), worker.WithCompletion(func(string) {}))
 		require.Nil(t, w.Apply(t.Context(), add("short", "b")))
 		synctest.Wait()
 		require.Equal(t, "short:completed b:running ", states(w))

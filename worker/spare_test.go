@@ -164,7 +164,7 @@ func TestS3_CloseEndsSpareTime(t *testing.T) {
 func TestS3_CloseWaitsForSpareTimeForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
-		p := newPaper()
+		p := newMemoryRecord()
 		w := newWorker(t, stubborn(10*time.Second, new(int)), worker.WithRecord(p),
 			worker.WithSpareTime(time.Second, func(context.Context) { <-let }))
 		pass(time.Second)
@@ -174,7 +174,7 @@ func TestS3_CloseWaitsForSpareTimeForASecond(t *testing.T) {
 		const text = "close worker: the function of WithSpareTime has not returned: timed out after 1s"
 		require.EqualError(t, w.Close(t.Context()), text)
 		require.Equal(t, (10+1+1)*time.Second, time.Since(began), "the task, the record, and one second for the function")
-		require.True(t, p.torn, "the record is removed")
+		require.True(t, p.removed, "the record is removed")
 		require.EqualError(t, w.Close(t.Context()), text, "Close may be called again")
 		close(let)
 		require.NoError(t, w.Close(t.Context()))

@@ -38,6 +38,30 @@ func newWorker(t *testing.T, run func(context.Context, string) error, opts ...wo
 	return w
 }
 
+// inBubble returns a test that runs in a bubble of testing/synctest.
+func inBubble(test func(t *testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
+}
+
+// except returns a run function that returns err for one task, and runs the others until
+// their context ends.
+func except(task string, err error) func(context.Context, string) error {
+	return func(ctx context.Context, name string) error {
+		if name == task {
+			return err
+		}
+		return until(ctx, name)
+	}
+}
+
+// begin makes a call in a bubble, and returns when it waits. The result is the call's.
+func begin(call func() error) (result <-chan error) {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	synctest.Wait()
+	return done
+}
+
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -259,16 +283,13 @@ func TestW1_RemoveWhileStartingAnswersTheAdd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs int
 		w := newWorker(t, stubborn(time.Second, &runs), worker.WithReadiness())
-		answer := make(chan error, 1)
-		go func() { answer <- w.Add(t.Context(), "a") }()
-		synctest.Wait()
+		answer := begin(func() error { return w.Add(t.Context(), "a") })
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.ErrorIs(t, <-answer, orchestrator.ErrStopping)
 
 		// Between two runs no function runs that must stop.
 		w = newWorker(t, func(context.Context, string) error { return nil }, worker.WithReadiness())
-		go func() { answer <- w.Add(t.Context(), "a") }()
-		synctest.Wait()
+		answer = begin(func() error { return w.Add(t.Context(), "a") })
 		require.Equal(t, "a:backoff ", states(w))
 		require.NoError(t, w.Remove(t.Context(), "a"))
 		require.ErrorIs(t, <-answer, orchestrator.ErrRejected)
@@ -419,9 +440,7 @@ func TestClose_EndsAnAddThatWaitsForAStop(t *testing.T) {
 		require.NoError(t, w.Add(t.Context(), "a"))
 		synctest.Wait()
 		require.ErrorIs(t, w.Remove(within(t, time.Nanosecond), "a"), orchestrator.ErrStopping)
-		answer := make(chan error, 1)
-		go func() { answer <- w.Add(t.Context(), "a") }()
-		synctest.Wait()
+		answer := begin(func() error { return w.Add(t.Context(), "a") })
 		require.NoError(t, w.Close(t.Context()))
 		require.ErrorIs(t, <-answer, orchestrator.ErrRejected)
 		require.Equal(t, 1, runs)
@@ -458,7 +477,7 @@ func completing(ctx context.Context, task string) error {
 
 func TestW6_StopKeepsWhatHasCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaper()
+		p := newMemoryRecord()
 		w := newWorker(t, completing, worker.WithRecord(p), worker.WithCompletion(func(string) {}), worker.WithSlots(2))
 		require.Nil(t, w.Apply(t.Context(), add("short", "a", "b", "queued")))
 		pass(10 * time.Second)
@@ -476,13 +495,13 @@ func TestW6_StopKeepsWhatHasCompleted(t *testing.T) {
 		require.Equal(t, "short:completed ", states(w))
 		pass(10 * time.Second)
 		require.Len(t, p.tasks, 1)
-		require.False(t, p.torn)
+		require.False(t, p.removed)
 
 		require.NoError(t, w.Update(t.Context(), "short", worker.Grant{Version: 5}))
 		require.NoError(t, w.Stop(t.Context()), "no task is run again")
 		require.NoError(t, w.Close(t.Context()))
 		require.Empty(t, list(t, w))
-		require.True(t, p.torn)
+		require.True(t, p.removed)
 		require.NoError(t, w.Stop(t.Context()))
 	})
 }
