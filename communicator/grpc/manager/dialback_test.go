@@ -130,8 +130,7 @@ func TestR3_AWorkerHasTheManagerMakeOneCallAtATime(t *testing.T) {
 // If many names register that never answer, the manager makes at most maxProbes
 // calls at the same time. The others wait for their turn.
 func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		d := newDeaf()
 		serveDeaf(t, d, n.listen("liar.test:7000"))
 		const more = 20
@@ -169,8 +168,7 @@ func TestR3_CallsToRegisteringWorkersAreBounded(t *testing.T) {
 		_, most := d.count(0)
 		require.Equal(t, maxProbes, most)
 		require.Empty(t, m.Members())
-		good := n.newWorker("good")
-		require.NoError(t, good.register())
+		n.registerWorker("good")
 	})
 }
 
@@ -199,8 +197,7 @@ func TestR3_ACancelledRegisterLeavesNothingBehind(t *testing.T) {
 // The call for a lost Register ends with that Register, and does not block the next
 // one.
 func TestR2_ALostRegisterDoesNotBlockTheNext(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one")
 		release := one.gate.Hold(&one.gate.All)
 		ctx, lose := context.WithCancel(t.Context())
@@ -305,8 +302,7 @@ func TestR1_AWorkerThatSawATermRegistersWithALongList(t *testing.T) {
 // A worker with a long list can be identified nevertheless, and so can another
 // process.
 func TestR2_AWorkerWithALongListRegisters(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one")
 		for i := range 1000 {
 			task := fmt.Sprintf("a task of a worker that was a member before, %d", i)

@@ -140,16 +140,14 @@ func (w *hostileWorker) pass(d time.Duration, workers ...*testWorker) {
 // A worker that can be called outside of terms only, and registers again and again, is
 // no member for long. Until it was listed, no missing task could start.
 func TestR5_RegisteringAgainRenewsNoLeaseThatAHeartbeatDoesNot(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one")
 		x := n.newHostileWorker(one)
 		require.NoError(t, one.register())
 		n.pass(2*time.Second, one)
 		m.close()
 		x.now(func() { x.deaf = true })
-		m = n.open(store)
+		m = n.open(m.store)
 		m.put("a", "b", "c")
 		x.pass(5*time.Second, one)
 		require.Empty(t, n.where(), "it may run them")
@@ -165,8 +163,7 @@ func TestR5_RegisteringAgainRenewsNoLeaseThatAHeartbeatDoesNot(t *testing.T) {
 func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 	for _, pinned := range []bool{false, true} {
 		t.Run(fmt.Sprint("pinned ", pinned), func(t *testing.T) {
-			inTestNet(t, func(t *testing.T, n *testNet) {
-				m := n.open(NewMemoryStore())
+			withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 				workers := []*testWorker{n.newWorker("one"), n.newWorker("two"), n.newWorker("three")}
 				x := n.newHostileWorker(workers[0])
 				for i := range 12 {
@@ -207,8 +204,7 @@ func TestR5_OldReceiptsStopNothingElsewhere(t *testing.T) {
 
 // A report that claims to be unchanged does not bring back a task that was stopped.
 func TestR5_AnUnchangedReportKeepsNothingThatWasStopped(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one")
 		x := n.newHostileWorker(one)
 		m.put("a", "b")
@@ -238,8 +234,7 @@ func TestR5_EveryRefusalCounts(t *testing.T) {
 		orchestratorv1.Outcome_OUTCOME_STALE, orchestratorv1.Outcome_OUTCOME_DEPOSED,
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
-			inTestNet(t, func(t *testing.T, n *testNet) {
-				m := n.open(NewMemoryStore())
+			withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 				workers := n.registerWorkers("one", "two", "three")
 				for i := range 12 {
 					m.put(fmt.Sprint("t", i))
@@ -269,8 +264,7 @@ const maxForeign = 4096
 
 // Unknown task names in a worker's list do not lengthen a term.
 func TestR5_UnknownTaskNames(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one")
 		x := n.newHostileWorker(one)
 		require.NoError(t, one.register())
@@ -301,12 +295,10 @@ func TestR5_OneCompleteAtATime(t *testing.T) {
 	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
 		m := n.open(store)
-		one := n.newWorker("one")
-		require.NoError(t, one.register())
+		one := n.registerWorker("one")
 		m.put("a")
 		n.pass(2*time.Second, one)
-		items, err := m.Items("", 10)
-		require.NoError(t, err)
+		items := m.items()
 		said := &orchestratorv1.CompleteRequest{Worker: []byte("one"), Completions: []*orchestratorv1.Completion{
 			{Task: []byte("a"), ContentVersion: items[0].Revision, Receipt: m.receipt("one", "a", items[0].Revision)},
 		}}
@@ -317,7 +309,7 @@ func TestR5_OneCompleteAtATime(t *testing.T) {
 			first <- err
 		}()
 		synctest.Wait()
-		_, err = one.manager.Complete(t.Context(), said)
+		_, err := one.manager.Complete(t.Context(), said)
 		require.Equal(t, codes.Unavailable, code(err))
 		close(gate)
 		require.NoError(t, <-first)

@@ -55,6 +55,12 @@ func inTestNet(t *testing.T, f func(t *testing.T, n *testNet)) {
 	})
 }
 
+// withManager is inTestNet with a manager that begins with an empty store.
+func withManager(t *testing.T, f func(t *testing.T, n *testNet, m *runningManager)) {
+	t.Helper()
+	inTestNet(t, func(t *testing.T, n *testNet) { f(t, n, n.open(NewMemoryStore())) })
+}
+
 func (n *testNet) listen(address string) net.Listener {
 	l := newPipeListener()
 	n.mu.Lock()
@@ -106,9 +112,10 @@ func (n *testNet) dialing() grpc.DialOption { return grpc.WithContextDialer(n.di
 // runningManager is a Manager while its Run is called.
 type runningManager struct {
 	*Manager
-	n    *testNet
-	stop context.CancelCauseFunc
-	done chan error
+	n     *testNet
+	store Store
+	stop  context.CancelCauseFunc
+	done  chan error
 }
 
 var errClosing = errors.New("closing time")
@@ -121,7 +128,7 @@ func (n *testNet) open(store Store, opts ...Option) *runningManager {
 	})}, opts...)...)
 	require.NoError(n.t, err)
 	ctx, stop := context.WithCancelCause(n.t.Context())
-	m := &runningManager{Manager: manager, n: n, stop: stop, done: make(chan error, 1)}
+	m := &runningManager{Manager: manager, n: n, store: store, stop: stop, done: make(chan error, 1)}
 	l := n.listen(managerAt)
 	go func() { m.done <- manager.Run(ctx, l) }()
 	n.t.Cleanup(func() { stop(errClosing) })
@@ -141,6 +148,22 @@ func (m *runningManager) close() {
 func (m *runningManager) receipt(worker, task string, version int64) []byte {
 	r := m.committer.key.Issue(worker, task, version)
 	return r[:]
+}
+
+// items returns the first ten tasks that are expected.
+func (m *runningManager) items() []Item {
+	m.n.t.Helper()
+	items, err := m.Items("", 10)
+	require.NoError(m.n.t, err)
+	return items
+}
+
+// completed returns the first ten completions.
+func (m *runningManager) completed() []Completion {
+	m.n.t.Helper()
+	done, err := m.Completed("", 10)
+	require.NoError(m.n.t, err)
+	return done
 }
 
 // put makes tasks expected.
@@ -277,14 +300,20 @@ func (w *testWorker) leave() error {
 	return err
 }
 
-// registerWorkers returns registered workers, which send heartbeats in pass.
+// registerWorker returns a registered worker, which sends heartbeats in pass.
+func (n *testNet) registerWorker(name string, opts ...worker.Option) *testWorker {
+	n.t.Helper()
+	w := n.newWorker(name, opts...)
+	require.NoError(n.t, w.register())
+	return w
+}
+
+// registerWorkers is registerWorker for several names.
 func (n *testNet) registerWorkers(names ...string) []*testWorker {
 	n.t.Helper()
 	var workers []*testWorker
 	for _, name := range names {
-		h := n.newWorker(name)
-		require.NoError(n.t, h.register())
-		workers = append(workers, h)
+		workers = append(workers, n.registerWorker(name))
 	}
 	return workers
 }

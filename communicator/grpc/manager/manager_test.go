@@ -25,8 +25,7 @@ import (
 )
 
 func TestR2_OnlyTheEndOfALeaseFreesTasks(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a", "b")
 		workers := n.registerWorkers("one", "two")
 		n.pass(time.Second)
@@ -78,8 +77,7 @@ func TestR2_AnExpiredWorkerThatDoesNotReadDelaysNoOther(t *testing.T) {
 }
 
 func TestR2_AWorkerThatLeavesIsRemovedImmediately(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a", "b")
 		workers := n.registerWorkers("one", "two")
 		n.pass(time.Second)
@@ -91,17 +89,14 @@ func TestR2_AWorkerThatLeavesIsRemovedImmediately(t *testing.T) {
 		require.Equal(t, codes.NotFound, code(workers[1].beat()), "a heartbeat may arrive after the Leave")
 		require.NotContains(t, n.logs.String(), "level=WARN")
 		require.Equal(t, codes.FailedPrecondition, code(workers[1].register()))
-		next := n.newWorker("two")
-		require.NoError(t, next.register())
+		n.registerWorker("two")
 		n.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 1, "two": 1}, n.spread())
 	})
 }
 
 func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a", "b", "c", "d")
 		workers := n.registerWorkers("one", "two")
 		n.pass(time.Second)
@@ -109,7 +104,7 @@ func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
 		m.close()
 		before := n.where()
 
-		next := n.open(store)
+		next := n.open(m.store)
 		require.Equal(t, m.committer.epoch+1, next.committer.epoch)
 		require.Zero(t, next.Members()[0].Heard)
 		require.Equal(t, time.Now().Add(aLease), next.Members()[0].Until)
@@ -137,15 +132,13 @@ func TestR2_AfterARestartNothingIsWrittenUntilEachIsHeard(t *testing.T) {
 }
 
 func TestR2_AfterARestartAMissingMemberExpires(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a", "b")
 		workers := n.registerWorkers("one", "two")
 		n.pass(time.Second)
 		m.close()
 		workers[1].unserve()
-		next := n.open(store)
+		next := n.open(m.store)
 		n.pass(aLease-time.Millisecond, workers[0])
 		require.Zero(t, next.LastPlan())
 		require.Equal(t, 2, n.starts())
@@ -187,8 +180,7 @@ func TestR2_AfterARestartTheFirstTermKnowsExpiredMembers(t *testing.T) {
 }
 
 func TestR2_DrainedByNameOrByItself(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a", "b")
 		require.NoError(t, m.Drain(t.Context(), "one"))
 		workers := n.registerWorkers("one", "two")
@@ -213,11 +205,9 @@ func TestR2_DrainedByNameOrByItself(t *testing.T) {
 }
 
 func TestR2_RunEnds(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a")
-		one := n.registerWorkers("one")[0]
+		one := n.registerWorker("one")
 		n.pass(time.Second)
 		err := m.Run(t.Context(), n.listen("unused"))
 		require.ErrorIs(t, err, orchestrator.ErrInvalid)
@@ -237,9 +227,8 @@ func TestR2_RunEnds(t *testing.T) {
 // A term finishes what it has begun. Here that is a start that waits for its worker,
 // which keeps its lease in the meantime.
 func TestT6_WhatATermHasBegunIsCarriedThrough(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
-		one := n.registerWorkers("one")[0]
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
+		one := n.registerWorker("one")
 		n.pass(time.Second)
 		release := one.gate.Hold(&one.gate.Some)
 		m.put("a")
@@ -257,7 +246,7 @@ func TestR2_AStoreThatFailsEndsRun(t *testing.T) {
 	inTestNet(t, func(t *testing.T, n *testNet) {
 		store := &slowStore{MemoryStore: NewMemoryStore()}
 		m := n.open(store)
-		one := n.registerWorkers("one")[0]
+		one := n.registerWorker("one")
 		gate := store.hold()
 		full := errors.New("disk full")
 		go func() { gate <- full }()
@@ -312,8 +301,7 @@ func TestR2_AStoreThatFailedBeforeRun(t *testing.T) {
 }
 
 func TestT13_AnotherManagerDeposesThisOne(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		workers := n.registerWorkers("one", "two")
 		n.pass(time.Second, workers...)
 		later := orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: m.committer.epoch + 1, Number: 1})
@@ -352,8 +340,7 @@ func TestR5_OneWorkerDeposesNoManager(t *testing.T) {
 		require.Equal(t, 8, n.starts(), "the others continue")
 
 		liar.unserve()
-		back := n.newWorker("liar")
-		require.NoError(t, back.register())
+		back := n.registerWorker("liar")
 		n.pass(2*time.Second, good[0], good[1], back)
 		good[0].Fence(orchestrator.Term{Epoch: math.MaxUint64})
 		n.pass(2*time.Second, good[1], back)
@@ -400,8 +387,7 @@ func TestR2_OptionsAreChecked(t *testing.T) {
 }
 
 func TestR2_RunWaitsForWhatItServes(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one")
 		release := one.gate.Hold(&one.gate.All)
 		registered := make(chan error, 1)
@@ -417,8 +403,7 @@ func TestR2_RunWaitsForWhatItServes(t *testing.T) {
 }
 
 func TestR2_AManagerCountsItsMembersAndWhatItRefuses(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		require.Zero(t, m.MemberCount())
 		none := m.RefusedCalls()
 		require.Contains(t, none, "ResourceExhausted", "every code is present from the start")
@@ -444,9 +429,8 @@ func TestR2_AManagerCountsItsMembersAndWhatItRefuses(t *testing.T) {
 // A draining worker cancels its earlier heartbeats. A cancelled heartbeat may still
 // arrive, even after one that drains.
 func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
-		one := n.registerWorkers("one")[0]
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
+		one := n.registerWorker("one")
 		c := &managerServer{Manager: m.Manager}
 		beat := func(ctx context.Context, draining bool) error {
 			_, err := c.Heartbeat(ctx, &orchestratorv1.HeartbeatRequest{Worker: []byte("one"), Incarnation: one.Incarnation(), Draining: draining})
@@ -468,9 +452,7 @@ func TestR2_ACancelledHeartbeatHasNoEffect(t *testing.T) {
 // and no worker loses its lease.
 func TestR2_AManagerMayBeAwayForSoLong(t *testing.T) {
 	const away = lease - lease/10 - stopping - 2*lease/12 - 1200*time.Millisecond
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a", "b", "c")
 		for _, name := range []string{"one", "two", "three"} {
 			n.startMemberWorker(name, name)
@@ -485,7 +467,7 @@ func TestR2_AManagerMayBeAwayForSoLong(t *testing.T) {
 			delete(n.at, managerAt)
 			n.mu.Unlock()
 			n.pass(away - time.Since(began))
-			m = n.open(store)
+			m = n.open(m.store)
 			n.pass(lease)
 			require.Equal(t, 3, n.starts(), "in round %d", i)
 			require.Len(t, m.Members(), 3)

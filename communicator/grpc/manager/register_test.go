@@ -25,8 +25,7 @@ import (
 )
 
 func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a", "b", "c", "d")
 		one := n.newWorker("one")
 		resp, err := one.manager.Register(t.Context(), one.asks())
@@ -35,8 +34,7 @@ func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
 		n.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 4}, n.spread())
 
-		two := n.newWorker("two")
-		require.NoError(t, two.register())
+		two := n.registerWorker("two")
 		n.pass(time.Second)
 		require.Equal(t, map[string]int{"one": 2, "two": 2}, n.spread())
 		require.Equal(t, 6, n.starts(), "nothing else moves")
@@ -55,9 +53,8 @@ func TestR2_ARegisteredWorkerGetsItsShare(t *testing.T) {
 }
 
 func TestR2_ANameThatIsTaken(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		n.open(NewMemoryStore())
-		one := n.registerWorkers("one")[0]
+	withManager(t, func(t *testing.T, n *testNet, _ *runningManager) {
+		one := n.registerWorker("one")
 		other := n.newWorker("one")
 		err := other.register()
 		require.Equal(t, codes.AlreadyExists, code(err))
@@ -71,8 +68,7 @@ func TestR2_ANameThatIsTaken(t *testing.T) {
 }
 
 func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, _ *runningManager) {
 		h := n.newWorker("one")
 		asks := h.asks()
 		asks.Lease = durationpb.New(900 * time.Millisecond)
@@ -86,9 +82,7 @@ func TestR2_ALeaseThatIsNotGranted(t *testing.T) {
 // A wrong address, a firewall or another process is reported immediately, at both
 // ends.
 func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one")
 		asks := one.asks()
 		asks.Address = "elsewhere.test:7000"
@@ -105,7 +99,7 @@ func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
 		require.Contains(t, n.logs.String(), "two.test:7000")
 		require.Contains(t, n.logs.String(), worker.ErrIncarnation.Error())
 		require.Empty(t, m.Members())
-		values, err := store.Load()
+		values, err := m.store.Load()
 		require.NoError(t, err)
 		require.NotContains(t, values, "member/one")
 
@@ -132,9 +126,8 @@ func TestR2_AnUnreachableWorkerDoesNotRegister(t *testing.T) {
 // lease. Without an immediate answer to the next Register, this would repeat
 // forever.
 func TestR2_ASecondRegisterIsAnsweredImmediately(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		n.open(NewMemoryStore())
-		one := n.registerWorkers("one")[0]
+	withManager(t, func(t *testing.T, n *testNet, _ *runningManager) {
+		one := n.registerWorker("one")
 		release := one.gate.Hold(&one.gate.All)
 		defer release()
 		begun := time.Now()
@@ -188,8 +181,7 @@ func TestR2_AMemberThatIsReachableAgainContinues(t *testing.T) {
 }
 
 func TestR1_AnswersTellTheLeaseAndWhenToBeat(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, _ *runningManager) {
 		one := n.newWorker("one")
 		shorter := one.asks()
 		shorter.Lease = durationpb.New(aLease / 2)

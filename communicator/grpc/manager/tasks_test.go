@@ -22,22 +22,14 @@ import (
 )
 
 func TestR1_Completion(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("short", "long")
 		item, err := m.Get("short")
 		require.NoError(t, err)
 		version := item.Revision
 		completed := make(chan string, 10)
-		one := n.newWorker("one", worker.WithCompletion(func(task string) { completed <- task }))
-		require.NoError(t, one.register())
+		one := n.registerWorker("one", worker.WithCompletion(func(task string) { completed <- task }))
 		require.Equal(t, "short", <-completed)
-		complete := func(completions ...*orchestratorv1.Completion) []orchestratorv1.CompletionOutcome {
-			resp, err := one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte("one"), Completions: completions})
-			require.NoError(t, err)
-			return resp.GetOutcomes()
-		}
 		with := func(c *orchestratorv1.Completion) *orchestratorv1.Completion {
 			c.Receipt = m.receipt("one", string(c.Task), c.ContentVersion)
 			return c
@@ -49,9 +41,8 @@ func TestR1_Completion(t *testing.T) {
 			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED,
 			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_RECORDED,
 			orchestratorv1.CompletionOutcome_COMPLETION_OUTCOME_UNKNOWN_TASK,
-		}, complete(with(&orchestratorv1.Completion{Task: []byte("long"), ContentVersion: 1}), with(short), short, with(&orchestratorv1.Completion{Task: []byte("x")})))
-		done, err := m.Completed("", 10)
-		require.NoError(t, err)
+		}, one.completeAs("one", with(&orchestratorv1.Completion{Task: []byte("long"), ContentVersion: 1}), with(short), short, with(&orchestratorv1.Completion{Task: []byte("x")})))
+		done := m.completed()
 		require.Equal(t, []Completion{{Task: "short", Revision: version, Worker: "one", At: now.UTC()}}, done)
 		single, err := m.Completion("short")
 		require.NoError(t, err)
@@ -67,7 +58,7 @@ func TestR1_Completion(t *testing.T) {
 		require.Equal(t, []string{"long"}, tasks, "removed from the worker")
 
 		m.close()
-		next := n.open(store)
+		next := n.open(m.store)
 		next.put("short")
 		require.NoError(t, one.beat())
 		n.pass(time.Second)
@@ -87,8 +78,7 @@ func TestR1_Completion(t *testing.T) {
 // A worker cannot reach the manager, but the manager can call it. Its completed
 // tasks are not moved to another worker, which would run them again.
 func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		completed := make(chan string, 10)
 		complete := worker.WithCompletion(func(task string) { completed <- task })
 		one, two := n.newWorker("one", complete), n.newWorker("two", complete)
@@ -108,19 +98,16 @@ func TestR1_WhatIsReportedAsCompletedIsNotRunAgain(t *testing.T) {
 		require.NoError(t, err)
 		n.pass(3*time.Second, one, two)
 		require.Equal(t, 6, n.starts())
-		done, err := m.Completed("", 10)
-		require.NoError(t, err)
+		done := m.completed()
 		require.Len(t, done, 6)
-		items, err := m.Items("", 10)
-		require.NoError(t, err)
+		items := m.items()
 		require.Empty(t, items)
 		require.Empty(t, one.Status())
 	})
 }
 
 func TestW7_NewContentReachesTheRunningTask(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a")
 		updated := make(chan string, 1)
 		one := n.newWorker("one", worker.WithUpdate(func(ctx context.Context, _ string) error {
@@ -143,30 +130,26 @@ func TestR1_InvalidArgumentsAreRefused(t *testing.T) {
 	inTestNet(t, func(t *testing.T, n *testNet) {
 		n.open(NewMemoryStore(), WithLeases(time.Second, time.Minute))
 		one := n.newWorker("one")
-		asks := one.asks()
-		asks.Lease = nil
-		_, err := one.manager.Register(t.Context(), asks)
+		noLease := one.asks()
+		noLease.Lease = nil
+		_, err := one.manager.Register(t.Context(), noLease)
 		require.Equal(t, codes.InvalidArgument, code(err))
 		require.ErrorContains(t, err, "grants 1s to 1m0s")
-		_, err = one.manager.Register(t.Context(), &orchestratorv1.RegisterRequest{})
-		require.Equal(t, codes.InvalidArgument, code(err))
-		_, err = one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one")})
-		require.Equal(t, codes.InvalidArgument, code(err))
-		_, err = one.manager.Leave(t.Context(), &orchestratorv1.LeaveRequest{Incarnation: 1})
-		require.Equal(t, codes.InvalidArgument, code(err))
-		_, err = one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{})
-		require.Equal(t, codes.InvalidArgument, code(err))
-		many := &orchestratorv1.CompleteRequest{Worker: []byte("one")}
-		for range wire.MaxCompletions + 1 {
-			many.Completions = append(many.Completions, &orchestratorv1.Completion{})
+
+		many := make([]*orchestratorv1.Completion, wire.MaxCompletions+1)
+		for i := range many {
+			many[i] = &orchestratorv1.Completion{}
 		}
-		_, err = one.manager.Complete(t.Context(), many)
-		require.Equal(t, codes.InvalidArgument, code(err))
-		many.Completions = many.Completions[1:]
-		_, err = one.manager.Complete(t.Context(), many)
-		require.NoError(t, err)
-		many.Worker = make([]byte, maxRequest)
-		_, err = one.manager.Complete(t.Context(), many)
+		_, register := one.manager.Register(t.Context(), &orchestratorv1.RegisterRequest{})
+		_, heartbeat := one.manager.Heartbeat(t.Context(), &orchestratorv1.HeartbeatRequest{Worker: []byte("one")})
+		_, leave := one.manager.Leave(t.Context(), &orchestratorv1.LeaveRequest{Incarnation: 1})
+		_, complete := one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{})
+		_, completeMany := one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{Worker: []byte("one"), Completions: many})
+		for _, err := range []error{register, heartbeat, leave, complete, completeMany} {
+			require.Equal(t, codes.InvalidArgument, code(err))
+		}
+		one.completeAs("one", many[1:]...)
+		_, err = one.manager.Complete(t.Context(), &orchestratorv1.CompleteRequest{Worker: make([]byte, maxRequest), Completions: many[1:]})
 		require.Equal(t, codes.ResourceExhausted, code(err))
 	})
 }
@@ -222,8 +205,7 @@ func TestR1_TasksAreCheckedAtTheBorder(t *testing.T) {
 // A task that does not stop keeps none of its neighbours stopped: they start elsewhere
 // while its stop is under way, although one call carries all stops of their worker.
 func TestT7_AStopThatHangsHoldsUpNoOtherMoveOfItsWorker(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one")
 		one.keeps = make(chan struct{})
 		require.NoError(t, one.register())
@@ -266,12 +248,9 @@ func (w *testWorker) completeAs(name string, completions ...*orchestratorv1.Comp
 // A worker that was given no task completes none, whatever version it tries, and
 // gets the same answer each time. This also holds after a restart of the manager.
 func TestR5_AStrangerCompletesNothing(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		m.put("a", "b")
-		one := n.newWorker("one", worker.WithCompletion(func(string) {}))
-		require.NoError(t, one.register())
+		one := n.registerWorker("one", worker.WithCompletion(func(string) {}))
 		n.pass(time.Second, one)
 		given := one.Status()
 		require.Len(t, given, 2)
@@ -286,13 +265,12 @@ func TestR5_AStrangerCompletesNothing(t *testing.T) {
 					}
 				}
 			}
-			done, err := m.Completed("", 10)
-			require.NoError(t, err)
+			done := m.completed()
 			require.Empty(t, done)
 		}
 		try(m)
 		m.close()
-		next := n.open(store)
+		next := n.open(m.store)
 		require.NoError(t, one.beat())
 		try(next)
 		require.Equal(t, []orchestratorv1.CompletionOutcome{recorded}, one.completeAs("one", &orchestratorv1.Completion{
@@ -306,8 +284,7 @@ func TestR5_AStrangerCompletesNothing(t *testing.T) {
 // A worker that lists tasks that it was not given gets neither their contents nor
 // receipts. It is told to stop them.
 func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		complete := worker.WithCompletion(func(string) {})
 		one, two := n.newWorker("one", complete), n.newWorker("two", complete, worker.WithUpdate(func(_ context.Context, task string) error {
 			t.Errorf("worker was given the content of %s", task)
@@ -338,8 +315,7 @@ func TestR5_AWorkerThatMakesTasksUpGetsNoContent(t *testing.T) {
 func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 	for _, version := range []int64{0, 1, math.MaxInt64} {
 		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
-			inTestNet(t, func(t *testing.T, n *testNet) {
-				m := n.open(NewMemoryStore())
+			withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 				complete := worker.WithCompletion(func(string) {})
 				one, two := n.newWorker("one", complete), n.newWorker("two", complete)
 				require.NoError(t, one.register())
@@ -361,9 +337,7 @@ func TestR5_AWorkerThatMakesTasksUpStopsNoneElsewhere(t *testing.T) {
 
 // A worker that never stops such tasks harms only its own tasks.
 func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one, two := n.newWorker("one"), n.newWorker("two")
 		require.NoError(t, one.register())
 		m.put("a", "b")
@@ -382,7 +356,7 @@ func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
 		n.pass(5*time.Second, one, two)
 		require.Len(t, one.Status(), 3)
 		m.close()
-		m = n.open(store)
+		m = n.open(m.store)
 		n.pass(15*time.Second, one, two)
 		m.put("d")
 		for range 45 {
@@ -399,9 +373,7 @@ func TestR5_AWorkerThatKeepsTasksItMadeUpStopsNoneElsewhere(t *testing.T) {
 // The manager shows the error of a failing job. After its attempts the job is no
 // longer expected, even after a restart, until Retry.
 func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		store := NewMemoryStore()
-		m := n.open(store)
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		one := n.newWorker("one", worker.WithCompletion(func(string) {}), worker.WithBackoff(10*time.Second, 10*time.Second),
 			worker.WithAttempts(2, func(string, error) {}))
 		n.fail(errors.New("no disk"))
@@ -426,8 +398,7 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 		require.Equal(t, "no disk", failed[0].Err)
 		require.Equal(t, 2, failed[0].Attempts)
 		require.Equal(t, "one", failed[0].Worker)
-		items, err := m.Items("", 10)
-		require.NoError(t, err)
+		items := m.items()
 		require.Len(t, items, 1)
 		require.Len(t, one.Status(), 1, "removed from the worker")
 
@@ -435,7 +406,7 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 			`msg="jobs failed for good, not run again" jobs=1 first=short worker=one attempts=2 err="no disk"`)
 
 		m.close()
-		next := n.open(store)
+		next := n.open(m.store)
 		require.NoError(t, one.beat())
 		next.put("short")
 		n.pass(time.Minute, one)
@@ -450,16 +421,14 @@ func TestW8_AFailingJobIsVisibleAndEnds(t *testing.T) {
 		again, err = next.Failed("", 10)
 		require.NoError(t, err)
 		require.Empty(t, again)
-		done, err := next.Completed("", 10)
-		require.NoError(t, err)
+		done := next.completed()
 		require.Len(t, done, 1)
 	})
 }
 
 // A new worker gets no running job.
 func TestW8_ARunningJobStaysWhereItIs(t *testing.T) {
-	inTestNet(t, func(t *testing.T, n *testNet) {
-		m := n.open(NewMemoryStore())
+	withManager(t, func(t *testing.T, n *testNet, m *runningManager) {
 		complete := worker.WithCompletion(func(string) {})
 		one, two := n.newWorker("one", complete, worker.WithSlots(1)), n.newWorker("two", complete, worker.WithSlots(1))
 		require.NoError(t, one.register())
