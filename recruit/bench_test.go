@@ -17,8 +17,7 @@ import (
 // rare returns a recruiter with n jobs that are almost never drawn.
 func rare(b *testing.B, n int, opts ...recruit.Option) *recruit.Recruiter {
 	b.Helper()
-	r, err := recruit.New(opts...)
-	require.NoError(b, err)
+	r := newRecruiter(b, opts...)
 	for i := range n {
 		require.NoError(b, r.Install(strconv.Itoa(i), 1e-9/float64(n), recruit.JobFunc(nothing)))
 	}

@@ -24,11 +24,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// always returns a recruiter with one job, x, which every call draws.
-func always(t testing.TB, do recruit.JobFunc, opts ...recruit.Option) *recruit.Recruiter {
+func newRecruiter(t testing.TB, opts ...recruit.Option) *recruit.Recruiter {
 	t.Helper()
 	r, err := recruit.New(opts...)
 	require.NoError(t, err)
+	return r
+}
+
+// always returns a recruiter with one job, x, which every call draws.
+func always(t testing.TB, do recruit.JobFunc, opts ...recruit.Option) *recruit.Recruiter {
+	t.Helper()
+	r := newRecruiter(t, opts...)
 	require.NoError(t, r.Install("x", 1, do))
 	return r
 }
@@ -48,8 +54,7 @@ const budget = 50 * time.Millisecond // the default
 func TestS2_AtMostOneJobIsRecruited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs [3]int
-		r, err := recruit.New(recruit.WithSeed(1))
-		require.NoError(t, err)
+		r := newRecruiter(t, recruit.WithSeed(1))
 		for i, rate := range []float64{0.5, 0.25, 0.125} {
 			require.NoError(t, r.Install(fmt.Sprint(i), rate, recruit.JobFunc(func(context.Context) error {
 				runs[i]++
@@ -81,8 +86,7 @@ func TestS2_InstallAndUninstallWhileOthersEnlist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ran atomic.Uint64
 		do := recruit.JobFunc(func(context.Context) error { ran.Add(1); return nil })
-		r, err := recruit.New(recruit.WithLimit(0))
-		require.NoError(t, err)
+		r := newRecruiter(t, recruit.WithLimit(0))
 		require.NoError(t, r.Install("stays", 0.5, do))
 
 		var wg sync.WaitGroup
@@ -180,8 +184,7 @@ func TestS4_Outcomes(t *testing.T) {
 func TestS5_TheSameSeedTheSameDraws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		outcomes := func(opt recruit.Option) (drawn string) {
-			r, err := recruit.New(opt)
-			require.NoError(t, err)
+			r := newRecruiter(t, opt)
 			for _, name := range []string{"a", "b", "c"} {
 				require.NoError(t, r.Install(name, 0.25, recruit.JobFunc(func(context.Context) error { drawn += name; return nil })))
 			}
@@ -205,8 +208,7 @@ func TestS5_OneSeedForTwoRecruiters(t *testing.T) {
 		seed := recruit.WithSeed(7)
 		var outcomes [2][]recruit.Outcome
 		for i := range outcomes {
-			r, err := recruit.New(seed)
-			require.NoError(t, err)
+			r := newRecruiter(t, seed)
 			require.NoError(t, r.Install("x", 0.5, recruit.JobFunc(nothing)))
 			for range 100 {
 				outcomes[i] = append(outcomes[i], r.Enlist(t.Context()))
@@ -228,8 +230,7 @@ func (n *numbers) Uint64() uint64 {
 func TestS5_WithSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		half := uint64(1) << 63
-		r, err := recruit.New(recruit.WithSource(&numbers{0, half - 1, half, half + 1<<24 - 1, half + 1<<24, 1<<64 - 1}))
-		require.NoError(t, err)
+		r := newRecruiter(t, recruit.WithSource(&numbers{0, half - 1, half, half + 1<<24 - 1, half + 1<<24, 1<<64 - 1}))
 		require.NoError(t, r.Install("lower half", 0.5, recruit.JobFunc(nothing)))
 		require.NoError(t, r.Install("one unit", unit, recruit.JobFunc(nothing)))
 		for range 6 {
@@ -243,8 +244,7 @@ func TestS5_WithSource(t *testing.T) {
 
 func TestS5_ASourceIsCalledByOneGoroutineAtATime(t *testing.T) {
 	source := make(numbers, 1000)
-	r, err := recruit.New(recruit.WithSource(&source))
-	require.NoError(t, err)
+	r := newRecruiter(t, recruit.WithSource(&source))
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {

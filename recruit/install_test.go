@@ -39,12 +39,11 @@ func TestS1_InstallErrorsNameTheJobAndTheValue(t *testing.T) {
 		"by the least":   {"gc", 0.8 + 2*unit, ok, `install job "gc" at rate 0.800000000001819: invalid: the rates of all jobs must add up to at most 1, and only 0.8 is left`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := recruit.New()
-			require.NoError(t, err)
+			r := newRecruiter(t)
 			require.NoError(t, r.Install("there", 0.2, ok))
 			before := r.Jobs()
 
-			err = r.Install(c.job, c.rate, c.do)
+			err := r.Install(c.job, c.rate, c.do)
 			require.ErrorIs(t, err, recruit.ErrInvalid)
 			require.EqualError(t, err, c.says)
 			require.Equal(t, before, r.Jobs(), "the refused job changed nothing")
@@ -54,8 +53,7 @@ func TestS1_InstallErrorsNameTheJobAndTheValue(t *testing.T) {
 }
 
 func TestS1_AHundredTimesAHundredthIsOne(t *testing.T) {
-	r, err := recruit.New()
-	require.NoError(t, err)
+	r := newRecruiter(t)
 	for i := range 100 {
 		require.NoError(t, r.Install(fmt.Sprint("job ", i), 0.01, recruit.JobFunc(nothing)))
 	}
@@ -80,8 +78,7 @@ func TestS1_RatesAreRoundedDownToUnits(t *testing.T) {
 		1e-9:         1099 * unit,
 		1 - unit/2:   1 - unit,
 	} {
-		r, err := recruit.New()
-		require.NoError(t, err)
+		r := newRecruiter(t)
 		require.NoError(t, r.Install("x", rate, recruit.JobFunc(nothing)))
 		require.InDelta(t, rate, job(t, r).Rate, 0)
 		require.NoError(t, r.Install("the rest", 1-rounded, recruit.JobFunc(nothing)), "beside %v", rate)
@@ -95,10 +92,9 @@ func TestS1_TheRateReportedAsLeftFits(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 0))
 	for range 2000 {
 		rate := 1 - math.Pow(2, -39*random.Float64())
-		r, err := recruit.New()
-		require.NoError(t, err)
+		r := newRecruiter(t)
 		require.NoError(t, r.Install("x", max(rate, unit), recruit.JobFunc(nothing)))
-		err = r.Install("y", 1, recruit.JobFunc(nothing))
+		err := r.Install("y", 1, recruit.JobFunc(nothing))
 		var left float64
 		_, scanned := fmt.Sscanf(err.Error(), `install job "y" at rate 1: invalid: the rates of all jobs must add up to at most 1, and only %g is left`, &left)
 		require.NoError(t, scanned, err.Error())
@@ -149,8 +145,7 @@ func FuzzS1_Install(f *testing.F) {
 	f.Add(math.NaN(), math.Inf(1), math.Copysign(0, -1), uint8(3))
 	f.Add(0.3333333333333333, 0.3333333333333333, 0.3333333333333334, uint8(4))
 	f.Fuzz(func(t *testing.T, a, b, c float64, gone uint8) {
-		r, err := recruit.New()
-		require.NoError(t, err)
+		r := newRecruiter(t)
 		sum := 0.0 // exact: a multiple of a unit, at most 1
 		kept, given := map[string]float64{}, map[string]float64{}
 		for round, rates := range [][]float64{{a, b, c}, {c, a, b}} {

@@ -120,8 +120,7 @@ func TestS3_UntilAllThatWereLeftBehindHaveReturned(t *testing.T) {
 func TestS3_ABlockedJobDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
-		r, err := recruit.New(recruit.WithLimit(1), recruit.WithSeed(3))
-		require.NoError(t, err)
+		r := newRecruiter(t, recruit.WithLimit(1), recruit.WithSeed(3))
 		require.NoError(t, r.Install("blocks", 0.5, recruit.JobFunc(func(context.Context) error { <-let; return nil })))
 		require.NoError(t, r.Install("works", 0.5, recruit.JobFunc(nothing)))
 		began := time.Now()
@@ -245,8 +244,7 @@ func TestS3_CloseNamesWhatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		let := make(chan struct{})
 		blocks := recruit.JobFunc(func(context.Context) error { <-let; return nil })
-		r, err := recruit.New(recruit.WithSource(&numbers{0, 0, 1 << 63}))
-		require.NoError(t, err)
+		r := newRecruiter(t, recruit.WithSource(&numbers{0, 0, 1 << 63}))
 		require.NoError(t, r.Install("slow", 0.5, blocks))
 		require.NoError(t, r.Install("stuck", 0.25, blocks))
 		var wg sync.WaitGroup

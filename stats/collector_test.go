@@ -52,6 +52,19 @@ func busy() orchestrator.TermStats {
 	}
 }
 
+// calls returns the counter of calls in Prometheus' format. Those that are not given
+// are zero.
+func calls(counts map[string]int) string {
+	const name = "orchestrator_calls_total"
+	text := "# HELP " + name + " Calls to workers, by result; a write in an apply counts as its own op.\n# TYPE " + name + " counter\n"
+	for _, op := range []string{"add", "apply", "list", "remove"} {
+		for _, result := range []string{"deposed", "done", "failed", "rejected", "stopping", "timeout"} {
+			text += fmt.Sprintf("%s{op=%q,result=%q} %d\n", name, op, result, counts[op+" "+result])
+		}
+	}
+	return text
+}
+
 func TestCountersAddUpAndGaugesShowTheLatestTerm(t *testing.T) {
 	c := stats.NewCollector()
 	c.Observe(busy())
@@ -66,7 +79,7 @@ func TestCountersAddUpAndGaugesShowTheLatestTerm(t *testing.T) {
 	}
 	c.Observe(quiet)
 
-	const want = `
+	want := `
 # HELP orchestrator_terms_total Terms that ended, by result.
 # TYPE orchestrator_terms_total counter
 orchestrator_terms_total{result="cut"} 0
@@ -92,33 +105,10 @@ orchestrator_change_outcomes_total{outcome="unknown"} 0
 # HELP orchestrator_moves_excess_total Starts that terms planned beyond the fewest possible, those in moves included.
 # TYPE orchestrator_moves_excess_total counter
 orchestrator_moves_excess_total 4
-# HELP orchestrator_calls_total Calls to workers, by result; a write in an apply counts as its own op.
-# TYPE orchestrator_calls_total counter
-orchestrator_calls_total{op="add",result="deposed"} 2
-orchestrator_calls_total{op="add",result="done"} 24
-orchestrator_calls_total{op="add",result="failed"} 0
-orchestrator_calls_total{op="add",result="rejected"} 4
-orchestrator_calls_total{op="add",result="stopping"} 0
-orchestrator_calls_total{op="add",result="timeout"} 0
-orchestrator_calls_total{op="apply",result="deposed"} 0
-orchestrator_calls_total{op="apply",result="done"} 8
-orchestrator_calls_total{op="apply",result="failed"} 0
-orchestrator_calls_total{op="apply",result="rejected"} 0
-orchestrator_calls_total{op="apply",result="stopping"} 0
-orchestrator_calls_total{op="apply",result="timeout"} 0
-orchestrator_calls_total{op="list",result="deposed"} 0
-orchestrator_calls_total{op="list",result="done"} 20
-orchestrator_calls_total{op="list",result="failed"} 2
-orchestrator_calls_total{op="list",result="rejected"} 0
-orchestrator_calls_total{op="list",result="stopping"} 0
-orchestrator_calls_total{op="list",result="timeout"} 4
-orchestrator_calls_total{op="remove",result="deposed"} 0
-orchestrator_calls_total{op="remove",result="done"} 16
-orchestrator_calls_total{op="remove",result="failed"} 0
-orchestrator_calls_total{op="remove",result="rejected"} 0
-orchestrator_calls_total{op="remove",result="stopping"} 2
-orchestrator_calls_total{op="remove",result="timeout"} 0
-# HELP orchestrator_workers Workers in the last term, by state.
+` + calls(map[string]int{
+		"add deposed": 2, "add done": 24, "add rejected": 4, "apply done": 8, "list done": 20, "list failed": 2, "list timeout": 4,
+		"remove done": 16, "remove stopping": 2,
+	}) + `# HELP orchestrator_workers Workers in the last term, by state.
 # TYPE orchestrator_workers gauge
 orchestrator_workers{state="answering"} 12
 orchestrator_workers{state="lost"} 0

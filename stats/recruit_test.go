@@ -3,6 +3,7 @@ package stats_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,13 @@ func (d *draws) Uint64() uint64 {
 	return v << 62
 }
 
+// perJob returns a metric of three jobs in Prometheus' format.
+func perJob(name, kind, help string, blocks, fails, works float64) string {
+	name = "recruit_job_" + name
+	return fmt.Sprintf("# HELP %[1]s %[2]s\n# TYPE %[1]s %[3]s\n%[1]s{name=\"blocks\"} %[4]g\n%[1]s{name=\"fails\"} %[5]g\n%[1]s{name=\"works\"} %[6]g\n",
+		name, help, kind, blocks, fails, works)
+}
+
 func TestS4_EveryFigureOfARecruiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := recruit.New(recruit.WithSource(&draws{0, 0, 0, 1, 1, 2, 2, 3}))
@@ -43,72 +51,26 @@ func TestS4_EveryFigureOfARecruiter(t *testing.T) {
 			r.Enlist(t.Context())
 		}
 
-		const want = `
+		want := `
 # HELP recruit_dismissed_total Calls that ran no job.
 # TYPE recruit_dismissed_total counter
 recruit_dismissed_total 2
-# HELP recruit_job_dismissed_total Calls that drew the job but could not run it.
-# TYPE recruit_job_dismissed_total counter
-recruit_job_dismissed_total{name="blocks"} 1
-recruit_job_dismissed_total{name="fails"} 0
-recruit_job_dismissed_total{name="works"} 0
-# HELP recruit_job_failed_total Runs that returned an error or panicked.
-# TYPE recruit_job_failed_total counter
-recruit_job_failed_total{name="blocks"} 0
-recruit_job_failed_total{name="fails"} 2
-recruit_job_failed_total{name="works"} 0
-# HELP recruit_job_left_behind Runs that were left behind and have not returned.
-# TYPE recruit_job_left_behind gauge
-recruit_job_left_behind{name="blocks"} 1
-recruit_job_left_behind{name="fails"} 0
-recruit_job_left_behind{name="works"} 0
-# HELP recruit_job_overdue_total Runs that were left behind because their budget was used up or their caller's context had ended.
-# TYPE recruit_job_overdue_total counter
-recruit_job_overdue_total{name="blocks"} 1
-recruit_job_overdue_total{name="fails"} 0
-recruit_job_overdue_total{name="works"} 0
-# HELP recruit_job_panicked_total Runs that panicked.
-# TYPE recruit_job_panicked_total counter
-recruit_job_panicked_total{name="blocks"} 0
-recruit_job_panicked_total{name="fails"} 0
-recruit_job_panicked_total{name="works"} 0
-# HELP recruit_job_rate Probability with which a call draws the job.
-# TYPE recruit_job_rate gauge
-recruit_job_rate{name="blocks"} 0.25
-recruit_job_rate{name="fails"} 0.25
-recruit_job_rate{name="works"} 0.25
-# HELP recruit_job_recruited_total Runs of the job.
-# TYPE recruit_job_recruited_total counter
-recruit_job_recruited_total{name="blocks"} 1
-recruit_job_recruited_total{name="fails"} 2
-recruit_job_recruited_total{name="works"} 3
-# HELP recruit_job_running Runs with a waiting caller.
-# TYPE recruit_job_running gauge
-recruit_job_running{name="blocks"} 0
-recruit_job_running{name="fails"} 0
-recruit_job_running{name="works"} 0
-# HELP recruit_job_seconds_total Total duration of the runs that have returned.
-# TYPE recruit_job_seconds_total counter
-recruit_job_seconds_total{name="blocks"} 0
-recruit_job_seconds_total{name="fails"} 0
-recruit_job_seconds_total{name="works"} 0.03
-`
+` + perJob("dismissed_total", "counter", "Calls that drew the job but could not run it.", 1, 0, 0) +
+			perJob("failed_total", "counter", "Runs that returned an error or panicked.", 0, 2, 0) +
+			perJob("left_behind", "gauge", "Runs that were left behind and have not returned.", 1, 0, 0) +
+			perJob("overdue_total", "counter",
+				"Runs that were left behind because their budget was used up or their caller's context had ended.", 1, 0, 0) +
+			perJob("panicked_total", "counter", "Runs that panicked.", 0, 0, 0) +
+			perJob("rate", "gauge", "Probability with which a call draws the job.", 0.25, 0.25, 0.25) +
+			perJob("recruited_total", "counter", "Runs of the job.", 1, 2, 3) +
+			perJob("running", "gauge", "Runs with a waiting caller.", 0, 0, 0) +
+			perJob("seconds_total", "counter", "Total duration of the runs that have returned.", 0, 0, 0.03)
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(want)))
 
 		close(let)
 		synctest.Wait()
-		const after = `
-# HELP recruit_job_left_behind Runs that were left behind and have not returned.
-# TYPE recruit_job_left_behind gauge
-recruit_job_left_behind{name="blocks"} 0
-recruit_job_left_behind{name="fails"} 0
-recruit_job_left_behind{name="works"} 0
-# HELP recruit_job_panicked_total Runs that panicked.
-# TYPE recruit_job_panicked_total counter
-recruit_job_panicked_total{name="blocks"} 1
-recruit_job_panicked_total{name="fails"} 0
-recruit_job_panicked_total{name="works"} 0
-`
+		after := perJob("left_behind", "gauge", "Runs that were left behind and have not returned.", 0, 0, 0) +
+			perJob("panicked_total", "counter", "Runs that panicked.", 1, 0, 0)
 		require.NoError(t, testutil.CollectAndCompare(c, strings.NewReader(after), names(after)...))
 		require.True(t, r.Uninstall("fails"))
 		require.Equal(t, 1+2*9, testutil.CollectAndCount(c))

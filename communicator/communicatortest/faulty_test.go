@@ -24,9 +24,24 @@ func always(fault Fault) func(Call[string, string]) Fault {
 	}
 }
 
+// newFaulty returns a reference with faults, until the test ends.
+func newFaulty(t *testing.T, broken bug, decide func(Call[string, string]) Fault) (*Faulty[string, string], orchestrator.Communicator[string, string]) {
+	t.Helper()
+	f := NewFaulty(newReference(broken).Communicator, decide)
+	t.Cleanup(f.Close)
+	return f, f.Communicator()
+}
+
 // inTerm is a context of the first epoch.
 func inTerm(t *testing.T, number uint64) context.Context {
 	return orchestrator.ContextWithTerm(t.Context(), orchestrator.Term{Epoch: 1, Number: number})
+}
+
+// inTermFor is inTerm with a timeout.
+func inTermFor(t *testing.T, timeout time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(inTerm(t, 1), timeout)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // applier asserts that a Communicator is an Applier.
@@ -100,14 +115,11 @@ func TestFaults(t *testing.T) {
 	} {
 		for _, apply := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				f := NewFaulty(newReference("").Communicator, always(tt.fault))
-				defer f.Close()
-				c := f.Communicator()
+				_, c := newFaulty(t, "", always(tt.fault))
 				if apply {
 					c = viaApply[string, string]{c, applier(t, c)}
 				}
-				ctx, cancel := context.WithTimeout(inTerm(t, 1), 10*time.Second)
-				defer cancel()
+				ctx := inTermFor(t, 10*time.Second)
 
 				start := time.Now()
 				err := c.Add(ctx, "w1", "a")
@@ -135,11 +147,8 @@ func lists(t *testing.T, c orchestrator.Communicator[string, string], number uin
 func TestLandingCarriesItsTermIntoTheFence(t *testing.T) {
 	for _, broken := range []bug{"", noFence} {
 		synctest.Test(t, func(t *testing.T) {
-			f := NewFaulty(newReference(broken).Communicator, always(Fault{Kind: LateRequest, Late: time.Second}))
-			defer f.Close()
-			c := f.Communicator()
-			ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
-			defer cancel()
+			_, c := newFaulty(t, broken, always(Fault{Kind: LateRequest, Late: time.Second}))
+			ctx := inTermFor(t, time.Second)
 			require.ErrorIs(t, c.Add(ctx, "w1", "a"), context.DeadlineExceeded)
 			require.False(t, lists(t, c, 2))
 			<-time.After(time.Minute)
@@ -162,8 +171,7 @@ func TestListMeetsFaultsToo(t *testing.T) {
 				return Fault{Kind: kind, Late: time.Second}
 			})
 			defer f.Close()
-			ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
-			defer cancel()
+			ctx := inTermFor(t, time.Second)
 			tasks, err := f.Communicator().List(ctx, "w1")
 			require.ErrorIs(t, err, want)
 			require.Empty(t, tasks)
@@ -198,8 +206,7 @@ func TestApplyMeetsTheFaultOfEachWrite(t *testing.T) {
 		for _, task := range []string{"fine", "refused", "false", "landing", "late"} {
 			writes = append(writes, orchestrator.Write[string]{Op: orchestrator.OpAdd, Task: task})
 		}
-		ctx, cancel := context.WithTimeout(inTerm(t, 1), 10*time.Second)
-		defer cancel()
+		ctx := inTermFor(t, 10*time.Second)
 		start := time.Now()
 		errs := applier(t, f.Communicator()).Apply(ctx, "w1", writes)
 		require.Equal(t, 11*time.Second, time.Since(start))
@@ -245,9 +252,7 @@ func TestHealEndsWhatWaits(t *testing.T) {
 		LostRequest: ErrInjected, LostAnswer: ErrInjected, LateAnswer: nil, LateRequest: ErrInjected, Stuck: ErrInjected,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f := NewFaulty(newReference("").Communicator, always(Fault{Kind: kind, Late: time.Minute, Latency: time.Hour}))
-			defer f.Close()
-			c := f.Communicator()
+			f, c := newFaulty(t, "", always(Fault{Kind: kind, Late: time.Minute, Latency: time.Hour}))
 			start := time.Now()
 			time.AfterFunc(time.Second, func() { f.Heal(); f.Heal() })
 			require.ErrorIs(t, c.Add(inTerm(t, 1), "w1", "a"), want, kind)
@@ -266,8 +271,7 @@ func TestStuckForEver(t *testing.T) {
 		f := NewFaulty(newReference("").Communicator, always(Fault{Kind: Stuck}))
 		time.AfterFunc(time.Hour, f.Close)
 		start := time.Now()
-		ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
-		defer cancel()
+		ctx := inTermFor(t, time.Second)
 		require.ErrorIs(t, f.Communicator().Add(ctx, "w1", "a"), ErrInjected)
 		require.Equal(t, time.Hour, time.Since(start))
 	})
@@ -277,8 +281,7 @@ func TestCloseDropsWhatHasNotLanded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFaulty(newReference("").Communicator, always(Fault{Kind: LateRequest, Late: time.Hour}))
 		c := f.Communicator()
-		ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
-		defer cancel()
+		ctx := inTermFor(t, time.Second)
 		require.Error(t, c.Add(ctx, "w1", "a"))
 		waits := make(chan error)
 		go func() { waits <- c.Add(inTerm(t, 1), "w2", "a") }()
@@ -297,8 +300,7 @@ func TestCloseCancelsWhatIsLanding(t *testing.T) {
 		cluster := newReference("")
 		release := cluster.Hold("w1")
 		f := NewFaulty(cluster.Communicator, always(Fault{Kind: LateRequest}))
-		ctx, cancel := context.WithTimeout(inTerm(t, 1), time.Second)
-		defer cancel()
+		ctx := inTermFor(t, time.Second)
 		require.Error(t, f.Communicator().Add(ctx, "w1", "a"))
 		synctest.Wait()
 		f.Close() // would never return otherwise

@@ -22,6 +22,12 @@ import (
 // pipes is an in-memory listener.
 type pipes struct{ conns chan net.Conn }
 
+// newPipes returns a listener to which n clients may connect, and its limiter.
+func newPipes(n int) (*pipes, *connLimiter) {
+	p := &pipes{conns: make(chan net.Conn, n)}
+	return p, newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
+}
+
 func (p *pipes) Accept() (net.Conn, error) {
 	conn, ok := <-p.conns
 	if !ok {
@@ -88,8 +94,7 @@ func echo(t *testing.T, conn net.Conn) {
 func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 10_000
-		p := &pipes{conns: make(chan net.Conn, flood+10)}
-		g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
+		p, g := newPipes(flood + 10)
 		refused := make(chan error, flood)
 		go shaking(g, refused)
 
@@ -134,10 +139,9 @@ func TestR3_SilentConnectionsMakeWay(t *testing.T) {
 
 // If the limiter is full of connections that have sent data, it waits for one to end,
 // and can be closed at any time.
-func TestR3_GateClosesWhileItWaits(t *testing.T) {
+func TestR3_LimiterClosesWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pipes{conns: make(chan net.Conn, maxPending+10)}
-		g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
+		p, g := newPipes(maxPending + 10)
 		var accepted, clients []net.Conn
 		for range maxPending {
 			clients = append(clients, p.connect())
@@ -175,8 +179,7 @@ func TestR3_GateClosesWhileItWaits(t *testing.T) {
 
 // The number of connections is limited, whatever their identity.
 func TestR3_TooManyConnections(t *testing.T) {
-	p := &pipes{conns: make(chan net.Conn, 1)}
-	g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
+	p, g := newPipes(1)
 	g.admitted = maxAdmitted
 	client := p.connect()
 	defer client.Close()
@@ -194,8 +197,7 @@ func TestR3_TooManyConnections(t *testing.T) {
 // A peer that does not read is disconnected.
 func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pipes{conns: make(chan net.Conn, 1)}
-		g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
+		p, g := newPipes(1)
 		client := p.connect()
 		conn, err := g.Accept()
 		require.NoError(t, err)
@@ -212,7 +214,7 @@ func TestR3_APeerThatDoesNotReadIsDisconnected(t *testing.T) {
 }
 
 // Strangers cannot make the log grow quickly.
-func TestR3_ComplaintsAreFew(t *testing.T) {
+func TestR3_RefusalsAreLoggedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log grpctest.Journal
 		c := newRefusalLog(settingsOf(t, logged(&log)).Logger)
@@ -232,9 +234,8 @@ func TestR3_ComplaintsAreFew(t *testing.T) {
 // R5: the memory and the connections that one worker may take from a manager.
 
 // One identity gets its share of the connections, and the others keep theirs.
-func TestR5_OnePartyTakesFewConnections(t *testing.T) {
-	p := &pipes{conns: make(chan net.Conn, 1)}
-	g := newConnLimiter(p, newRefusalLog(slog.New(slog.DiscardHandler)))
+func TestR5_OneIdentityTakesFewConnections(t *testing.T) {
+	p, g := newPipes(1)
 	enter := func(whose ...identity.Principal) (net.Conn, error) {
 		client := p.connect()
 		t.Cleanup(func() { _ = client.Close() })
